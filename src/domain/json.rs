@@ -1,0 +1,166 @@
+//! JSON as calls carry it: parsed strictly, written in one canonical form.
+//!
+//! Own code, because the crates at hand lose what recognition needs: `serde_json` keeps the last of two equal keys
+//! without a word, and the RFC 8785 crates round integers above 2^53, which would give two orders one fingerprint.
+
+mod number;
+mod parse;
+
+pub use parse::parse;
+
+/// Deepest nesting of arrays and objects.
+pub const DEPTH_MAX: usize = 64;
+/// Longest JSON text, in bytes.
+pub const BYTES_MAX: usize = 1 << 20;
+
+/// A JSON value in canonical order: object members sorted as RFC 8785 sorts them, numbers in one form, strings NFC.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Json {
+    /// `null`
+    Null,
+    /// `true`, `false`
+    Bool(bool),
+    /// A number, as its canonical text.
+    Number(String),
+    /// A string in Unicode NFC.
+    String(String),
+    /// An array.
+    Array(Vec<Self>),
+    /// An object; keys are distinct and sorted by their UTF-16 code units.
+    Object(Vec<(String, Self)>),
+}
+
+impl Json {
+    /// The canonical text: RFC 8785, but for integers, which keep all their digits.
+    #[must_use]
+    pub fn canonical(&self) -> String {
+        let mut text = String::new();
+        self.write(&mut text);
+        text
+    }
+
+    /// The member of that name, if this is an object that has it.
+    #[must_use]
+    pub fn get(&self, key: &str) -> Option<&Self> {
+        match self {
+            Self::Object(members) => members.iter().find(|(name, _)| name == key).map(|(_, value)| value),
+            _ => None,
+        }
+    }
+
+    /// Removes what the pointer names. A pointer is RFC 6901 with `*` for any array element or member.
+    pub fn remove(&mut self, pointer: &str) {
+        let steps: Vec<String> = pointer.split('/').skip(1).map(|s| s.replace("~1", "/").replace("~0", "~")).collect();
+        self.remove_at(&steps);
+    }
+
+    fn remove_at(&mut self, steps: &[String]) {
+        let [step, rest @ ..] = steps else { return };
+        match self {
+            Self::Object(members) if rest.is_empty() => members.retain(|(name, _)| name != step && step != "*"),
+            Self::Object(members) => {
+                members.iter_mut().filter(|(name, _)| name == step || step == "*").for_each(|(_, v)| v.remove_at(rest));
+            }
+            Self::Array(items) if step == "*" && rest.is_empty() => items.clear(),
+            Self::Array(items) if step == "*" => items.iter_mut().for_each(|item| item.remove_at(rest)),
+            Self::Array(items) => {
+                let Some(at) = step.parse::<usize>().ok().filter(|at| *at < items.len()) else { return };
+                if rest.is_empty() {
+                    items.remove(at);
+                } else {
+                    items[at].remove_at(rest);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn write(&self, out: &mut String) {
+        match self {
+            Self::Null => out.push_str("null"),
+            Self::Bool(true) => out.push_str("true"),
+            Self::Bool(false) => out.push_str("false"),
+            Self::Number(text) => out.push_str(text),
+            Self::String(text) => write_string(text, out),
+            Self::Array(items) => {
+                out.push('[');
+                for (i, item) in items.iter().enumerate() {
+                    if i > 0 {
+                        out.push(',');
+                    }
+                    item.write(out);
+                }
+                out.push(']');
+            }
+            Self::Object(members) => {
+                out.push('{');
+                for (i, (key, value)) in members.iter().enumerate() {
+                    if i > 0 {
+                        out.push(',');
+                    }
+                    write_string(key, out);
+                    out.push(':');
+                    value.write(out);
+                }
+                out.push('}');
+            }
+        }
+    }
+}
+
+/// RFC 8785 section 3.2.2.2: the short escapes, `\u00xx` for other control characters, all else as it is.
+fn write_string(text: &str, out: &mut String) {
+    out.push('"');
+    for c in text.chars() {
+        match c {
+            '"' => out.push_str("\\\""),
+            '\\' => out.push_str("\\\\"),
+            '\u{8}' => out.push_str("\\b"),
+            '\t' => out.push_str("\\t"),
+            '\n' => out.push_str("\\n"),
+            '\u{c}' => out.push_str("\\f"),
+            '\r' => out.push_str("\\r"),
+            c if c < ' ' => out.push_str(&format!("\\u{:04x}", u32::from(c))),
+            c => out.push(c),
+        }
+    }
+    out.push('"');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn canonical(text: &str) -> String {
+        parse(text).unwrap_or_else(|e| panic!("{text}: {e}")).canonical()
+    }
+
+    #[test]
+    fn one_meaning_has_one_form() {
+        for (text, expected) in [
+            (r#"{"b": 1, "a": [true, null]}"#, r#"{"a":[true,null],"b":1}"#),
+            ("100.00", "100"),
+            ("1e2", "100"),
+            ("-0", "0"),
+            ("-0.0", "0"),
+            ("0.10", "0.1"),
+            ("1E-7", "1e-7"),
+            ("9007199254740993", "9007199254740993"),
+            ("123456789012345678901234567890", "123456789012345678901234567890"),
+            (r#""\u0041\/\n""#, r#""A/\n""#),
+            ("\"e\u{301}\"", "\"é\""),
+            (r#"{"€":1,"\r":2,"1":3,"ö":4,"😀":5,"דּ":6}"#, "{\"\\r\":2,\"1\":3,\"ö\":4,\"€\":1,\"😀\":5,\"דּ\":6}"),
+        ] {
+            assert_eq!(canonical(text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_pointer_removes_what_it_names_and_nothing_else() {
+        let mut value = parse(r#"{"at":1,"rows":[{"id":1,"ms":7},{"id":2,"ms":9}]}"#).expect("valid");
+        for pointer in ["/at", "/rows/*/ms", "/absent/x", "/rows/9"] {
+            value.remove(pointer);
+        }
+        assert_eq!(value.canonical(), r#"{"rows":[{"id":1},{"id":2}]}"#);
+    }
+}

@@ -1,0 +1,4 @@
+//! callgate
+pub mod domain;
+pub mod retry;
+pub mod store;

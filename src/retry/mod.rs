@@ -1,0 +1,3 @@
+//! Is a retry worth it? This room knows failures and the record of past retries; it must not know rules, policies,
+//! stores or clocks.
+pub mod classify;
