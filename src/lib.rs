@@ -1,4 +1,7 @@
 //! callgate
 pub mod domain;
+pub mod engine;
+pub mod policy;
 pub mod retry;
+pub mod rules;
 pub mod store;

@@ -1,3 +1,21 @@
 //! The nouns. This room knows what a call, a verdict and a call tree are; it must not know that a network, a
-//! database, a policy file or a clock exist.
+//! database, a policy file or a clock exist. No type here derives `FromRow` or `Message`: each edge owns its mirror.
+
+pub mod budget;
+pub mod call;
+pub mod digest;
+pub mod effect;
+pub mod event;
 pub mod failure;
+pub mod finding;
+pub mod fingerprint;
+pub mod ids;
+pub mod json;
+pub mod ledger;
+pub mod outcome;
+pub mod previous;
+pub mod reason;
+pub mod time;
+pub mod tool;
+pub mod tree;
+pub mod verdict;

@@ -1,0 +1,217 @@
+//! What may be spent, by whom, and what has been.
+
+use super::ids::AgentId;
+
+/// What the model used since the last call. All tokens count.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Tokens read by the model.
+    pub input_tokens: u64,
+    /// Tokens written by the model.
+    pub output_tokens: u64,
+    /// Tokens read from a prompt cache.
+    pub cache_read_tokens: u64,
+    /// Tokens written to a prompt cache.
+    pub cache_write_tokens: u64,
+    /// What it cost, in millionths of a US dollar.
+    pub cost_micros: u64,
+}
+
+impl Usage {
+    /// All tokens together.
+    #[must_use]
+    pub const fn tokens(&self) -> u64 {
+        self.input_tokens
+            .saturating_add(self.output_tokens)
+            .saturating_add(self.cache_read_tokens)
+            .saturating_add(self.cache_write_tokens)
+    }
+}
+
+/// Who shares a budget.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Scope {
+    /// One stretch of one session.
+    Run,
+    /// A root session and all sub-agents below it.
+    CallTree,
+    /// All sessions of one agent, per UTC day.
+    Agent,
+    /// All sessions of one tenant, per UTC day.
+    Tenant,
+}
+
+impl Scope {
+    /// Every scope, the narrowest first.
+    pub const ALL: [Self; 4] = [Self::Run, Self::CallTree, Self::Agent, Self::Tenant];
+
+    /// The name used in texts, keys and metrics.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Run => "run",
+            Self::CallTree => "call_tree",
+            Self::Agent => "agent",
+            Self::Tenant => "tenant",
+        }
+    }
+}
+
+/// What is counted against a limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Dimension {
+    /// New call ids, refused ones too.
+    Steps,
+    /// Permitted calls.
+    ToolCalls,
+    /// Micro-dollars, booked and reserved.
+    Cost,
+    /// Tokens of the model.
+    Tokens,
+    /// Milliseconds since the scope began.
+    Elapsed,
+    /// Permitted calls of the proposed tool.
+    CallsPerTool,
+    /// Calls of the proposed tool in a row.
+    ConsecutiveSameTool,
+    /// How deep sub-agents are nested; a root is 0.
+    SessionDepth,
+}
+
+impl Dimension {
+    /// Every dimension, in the order in which they are judged.
+    pub const ALL: [Self; 8] = [
+        Self::Steps,
+        Self::ToolCalls,
+        Self::Cost,
+        Self::Tokens,
+        Self::Elapsed,
+        Self::CallsPerTool,
+        Self::ConsecutiveSameTool,
+        Self::SessionDepth,
+    ];
+
+    /// The key of its limit in the policy.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Steps => "max_steps",
+            Self::ToolCalls => "max_tool_calls",
+            Self::Cost => "max_total_cost_usd",
+            Self::Tokens => "max_tokens",
+            Self::Elapsed => "max_elapsed",
+            Self::CallsPerTool => "max_calls_per_tool",
+            Self::ConsecutiveSameTool => "max_consecutive_same_tool",
+            Self::SessionDepth => "max_session_depth",
+        }
+    }
+
+    /// An amount of this dimension in words: `12 steps`, `$0.25`, `3 min`.
+    #[must_use]
+    pub fn in_words(self, amount: u64) -> String {
+        match self {
+            Self::Steps => format!("{amount} steps"),
+            Self::ToolCalls | Self::CallsPerTool | Self::ConsecutiveSameTool => format!("{amount} tool calls"),
+            Self::Cost => format!("${}.{:02}", amount / 1_000_000, amount % 1_000_000 / 10_000),
+            Self::Tokens => format!("{amount} tokens"),
+            Self::Elapsed => super::time::wait_in_words(amount),
+            Self::SessionDepth => format!("{amount} levels of sub-agents"),
+        }
+    }
+
+    /// True for what sessions of different trees can share a counter of.
+    #[must_use]
+    pub const fn is_shared(self) -> bool {
+        matches!(self, Self::Steps | Self::ToolCalls | Self::Cost | Self::Tokens)
+    }
+}
+
+/// The limits of one scope; absent is unlimited.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Limits(Vec<(Dimension, u64)>);
+
+impl Limits {
+    /// These limits; the last of two for one dimension holds.
+    #[must_use]
+    pub fn new(limits: impl IntoIterator<Item = (Dimension, u64)>) -> Self {
+        let mut all = Self::default();
+        limits.into_iter().for_each(|(dimension, limit)| all.set(dimension, Some(limit)));
+        all
+    }
+
+    /// Sets or lifts one limit.
+    pub fn set(&mut self, dimension: Dimension, limit: Option<u64>) {
+        self.0.retain(|(known, _)| *known != dimension);
+        self.0.extend(limit.map(|limit| (dimension, limit)));
+        self.0.sort_unstable();
+    }
+
+    /// The limit of `dimension`, if there is one.
+    #[must_use]
+    pub fn of(&self, dimension: Dimension) -> Option<u64> {
+        self.0.iter().find(|(known, _)| *known == dimension).map(|(_, limit)| *limit)
+    }
+
+    /// All limits, in the order of [`Dimension::ALL`].
+    pub fn iter(&self) -> impl Iterator<Item = (Dimension, u64)> + '_ {
+        self.0.iter().copied()
+    }
+}
+
+/// What a run or a call tree has spent.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Spent {
+    /// New call ids.
+    pub steps: u64,
+    /// Permitted calls.
+    pub calls: u64,
+    /// Booked, in micro-dollars.
+    pub cost_micros: u64,
+    /// Reserved for permitted calls that are not settled, in micro-dollars.
+    pub reserved_micros: u64,
+    /// Tokens of the model.
+    pub tokens: u64,
+}
+
+/// A counter that many trees share. Its day is part of its name: a new day starts at 0.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CounterKey {
+    /// Whose counter; `None` is the tenant's own.
+    pub agent: Option<AgentId>,
+    /// UTC day, since the Unix epoch.
+    pub day: i32,
+    /// What is counted.
+    pub dimension: Dimension,
+}
+
+/// An addition to a shared counter.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CounterAdd {
+    /// The counter.
+    pub key: CounterKey,
+    /// How much; negative gives back what was reserved too much.
+    pub amount: i64,
+    /// Refuse the addition if it would pass this. Facts (what has been spent already) have none.
+    pub limit: Option<u64>,
+}
+
+/// What is left of one limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Left {
+    /// Whose limit.
+    pub scope: Scope,
+    /// Of what.
+    pub dimension: Dimension,
+    /// Spent and reserved so far.
+    pub used: u64,
+    /// The limit.
+    pub limit: u64,
+}
+
+impl Left {
+    /// How much may still be spent.
+    #[must_use]
+    pub const fn remaining(&self) -> u64 {
+        self.limit.saturating_sub(self.used)
+    }
+}

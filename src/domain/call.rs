@@ -1,0 +1,219 @@
+//! One tool call: as it is asked for, as it is proposed to the rules, and as its tree remembers it.
+
+use std::sync::Arc;
+
+use super::{
+    budget::Usage,
+    effect::Effect,
+    finding::{CallRef, Decision, Finding, Level},
+    fingerprint::{ArgsDigest, Fingerprint},
+    ids::{AgentId, CallId, RunId, SessionId, TenantId, ToolName},
+    json::Json,
+    outcome::{Outcome, OutcomeStatus},
+    reason::Reason,
+    time::Timestamp,
+};
+
+/// A question to the plane: may this call run?
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Request {
+    /// Whose plane.
+    pub tenant: TenantId,
+    /// The conversation that asks.
+    pub session: SessionId,
+    /// The session that started this one; set once.
+    pub parent: Option<SessionId>,
+    /// The stretch of the session. Absent: the whole session is one.
+    pub run: Option<RunId>,
+    /// Who asks.
+    pub agent: Option<AgentId>,
+    /// The call's id, chosen by the caller.
+    pub call_id: CallId,
+    /// The tool.
+    pub tool: ToolName,
+    /// Its arguments: an object.
+    pub arguments: Json,
+    /// What the model used since the last call.
+    pub usage: Usage,
+    /// What the caller thinks the call will cost, in micro-dollars.
+    pub cost_estimate_micros: Option<u64>,
+    /// Why the agent wants it; for people.
+    pub justification: Option<String>,
+    /// The agent says that it means to repeat an earlier call.
+    pub repeat_intended: bool,
+}
+
+/// A request with what the policy knows of its tool: what rules look at.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Proposal {
+    /// The question.
+    pub request: Request,
+    /// Its arguments in canonical form.
+    pub canonical: Arc<str>,
+    /// For recognising repetition.
+    pub fingerprint: Fingerprint,
+    /// For binding an approval or a call_id.
+    pub args_digest: ArgsDigest,
+    /// What it would do to the world.
+    pub effect: Effect,
+    /// How long it may run, in milliseconds.
+    pub lease_ms: u64,
+    /// What it is expected to cost, in micro-dollars.
+    pub cost_micros: u64,
+    /// What to call instead of it.
+    pub suggested_next: Vec<String>,
+}
+
+/// The leave to execute a call once.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Permit {
+    /// The n-th try of its occurrence, from 1.
+    pub attempt: u32,
+    /// The intended execution: the place of its first permit among the tree's events, or, for `once` tools, its number.
+    pub occurrence: u64,
+    /// Sent along with the execution.
+    pub idempotency_key: String,
+    /// When it was given.
+    pub at: Timestamp,
+    /// Its place among the tree's events.
+    pub seq: u64,
+    /// When its outcome counts as unknown.
+    pub lease_until: Timestamp,
+    /// What was reserved for it, in micro-dollars.
+    pub reserved_micros: u64,
+    /// The revision of its ledger row after this permit; 0 when it has none.
+    pub ledger_revision: u64,
+}
+
+/// Where the question to a person stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Answer {
+    /// Nobody has answered.
+    Pending,
+    /// Yes; good for one permit.
+    Approved,
+    /// No.
+    Denied,
+}
+
+/// A call that waits for a person.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Approval {
+    /// Names it.
+    pub id: String,
+    /// What was answered.
+    pub answer: Answer,
+    /// When an unanswered one counts as denied.
+    pub expires_at: Timestamp,
+}
+
+/// A call as its tree remembers it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Call {
+    /// Its id.
+    pub call_id: CallId,
+    /// The first place of its run's stretch among the tree's events.
+    pub run_from: u64,
+    /// Shared by the calls of one model turn; its first call's place.
+    pub batch: u64,
+    /// Who asked.
+    pub agent: Option<AgentId>,
+    /// Its tool.
+    pub tool: ToolName,
+    /// Its arguments in canonical form, while it is open.
+    pub arguments: Option<Arc<str>>,
+    /// For recognising repetition.
+    pub fingerprint: Fingerprint,
+    /// For binding an approval or a call_id.
+    pub args_digest: ArgsDigest,
+    /// What it does to the world.
+    pub effect: Effect,
+    /// The place of its first judgement among the tree's events.
+    pub seq: u64,
+    /// How often its call_id was judged.
+    pub round: u32,
+    /// When it was judged last.
+    pub at: Timestamp,
+    /// What was decided last, as applied (a shadowed refusal is the ALLOW that it was).
+    pub decision: Decision,
+    /// Why, when it was not simply allowed.
+    pub reason: Option<Reason>,
+    /// What the rules had to say when it was judged last.
+    pub findings: Arc<[Finding]>,
+    /// The leave it has.
+    pub permit: Option<Permit>,
+    /// The question to a person it waits for.
+    pub approval: Option<Approval>,
+    /// What came of it.
+    pub outcome: Option<Outcome>,
+}
+
+/// Where a call stands at a given time.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Standing<'a> {
+    /// It was never permitted.
+    Refused,
+    /// It waits for a person.
+    Held(&'a Approval),
+    /// It may be running.
+    InFlight,
+    /// It may have happened.
+    Unknown,
+    /// It did what it should.
+    Succeeded(&'a Outcome),
+    /// It failed, and nothing happened.
+    Failed(&'a Outcome),
+    /// It was called off before it did anything.
+    Cancelled,
+}
+
+impl Call {
+    /// Where the call stands at `now`: a lease that ran out leaves it unknown, without anybody saying so.
+    #[must_use]
+    pub fn standing(&self, now: Timestamp) -> Standing<'_> {
+        let Some(permit) = &self.permit else {
+            return self.approval.as_ref().map_or(Standing::Refused, Standing::Held);
+        };
+        match &self.outcome {
+            None if now < permit.lease_until => Standing::InFlight,
+            None => Standing::Unknown,
+            Some(outcome) => match outcome.status {
+                OutcomeStatus::Success => Standing::Succeeded(outcome),
+                OutcomeStatus::Error => Standing::Failed(outcome),
+                OutcomeStatus::Cancelled => Standing::Cancelled,
+                OutcomeStatus::Running | OutcomeStatus::Unknown => Standing::Unknown,
+            },
+        }
+    }
+
+    /// True when the call was asked for and not let through.
+    #[must_use]
+    pub fn was_refused(&self) -> bool {
+        self.permit.is_none()
+    }
+
+    /// The warning of `rule` that the model was given with this call, by its count.
+    pub fn told(&self, rule: &str) -> impl Iterator<Item = u32> {
+        let told = self.decision == Decision::Allow;
+        let warnings = self.findings.iter().filter(move |f| {
+            told && f.enforced && f.rule == rule && f.level == Some(Level::Warning)
+        });
+        warnings.filter_map(|finding| finding.count)
+    }
+
+    /// True while the tree owes it an outcome.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        self.permit.is_some() && self.outcome.is_none()
+    }
+
+    /// A reference to it, as a call of `session`.
+    #[must_use]
+    pub fn reference(&self, session: &SessionId) -> CallRef {
+        CallRef {
+            session: session.clone(),
+            call_id: self.call_id.clone(),
+            at: self.permit.as_ref().map_or(self.at, |permit| permit.at),
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! What a call does to the world.
+
+use super::{ids::Invalid, json::Json};
+
+/// The kind of an effect. `Unknown` is the default: guessing from names was wrong too often on recorded calls.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum EffectKind {
+    /// Nobody declared it.
+    #[default]
+    Unknown,
+    /// Looks, and changes nothing.
+    Read,
+    /// Changes its resource.
+    Write,
+    /// Looks again and again at something that changes by itself.
+    Poll,
+}
+
+impl EffectKind {
+    /// Every kind, in the order of its stored code.
+    pub const ALL: [Self; 4] = [Self::Unknown, Self::Read, Self::Write, Self::Poll];
+
+    /// The name used in the policy file and in SQL.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Unknown => "unknown",
+            Self::Read => "read",
+            Self::Write => "write",
+            Self::Poll => "poll",
+        }
+    }
+}
+
+/// A path-like name of a thing in the world: `order/42`. Two overlap when one is a prefix of the other, by whole parts.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Resource(String);
+
+impl Resource {
+    /// The resource of that path.
+    #[must_use]
+    pub fn new(path: impl Into<String>) -> Self {
+        Self(path.into())
+    }
+
+    /// The path.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// True when changing one may change the other.
+    #[must_use]
+    pub fn overlaps(&self, other: &Self) -> bool {
+        let mut mine = self.0.split('/').filter(|part| !part.is_empty());
+        let mut theirs = other.0.split('/').filter(|part| !part.is_empty());
+        loop {
+            match (mine.next(), theirs.next()) {
+                (Some(a), Some(b)) if a == b => {}
+                (Some(_), Some(_)) => return false,
+                _ => return true,
+            }
+        }
+    }
+}
+
+/// A resource with holes for arguments: `order/{order_id}`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ResourceTemplate(Vec<Part>);
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Part {
+    Text(String),
+    Field(String),
+}
+
+impl ResourceTemplate {
+    /// Reads a template; a hole names a top-level argument.
+    ///
+    /// # Errors
+    /// [`Invalid`] naming `field` for an empty template or a brace without its partner.
+    pub fn parse(field: &str, template: &str) -> Result<Self, Invalid> {
+        if template.is_empty() {
+            return Err(Invalid::new(field, "is empty"));
+        }
+        let mut parts = Vec::new();
+        let mut rest = template;
+        while let Some((text, hole)) = rest.split_once('{') {
+            let Some((name, after)) = hole.split_once('}') else {
+                return Err(Invalid::new(field, format!("has a '{{' without its '}}': {template:?}")));
+            };
+            parts.push(Part::Text(text.to_owned()));
+            parts.push(Part::Field(name.to_owned()));
+            rest = after;
+        }
+        if rest.contains('}') {
+            return Err(Invalid::new(field, format!("has a '}}' without its '{{': {template:?}")));
+        }
+        parts.push(Part::Text(rest.to_owned()));
+        Ok(Self(parts))
+    }
+
+    /// The resource these arguments touch. It ends before the first hole that they leave open, and so overlaps with
+    /// everything that hole could have named.
+    #[must_use]
+    pub fn fill(&self, arguments: &Json) -> Resource {
+        let mut path = String::new();
+        for part in &self.0 {
+            match part {
+                Part::Text(text) => path.push_str(text),
+                Part::Field(name) => match arguments.get(name) {
+                    Some(Json::String(text)) => path.push_str(text),
+                    Some(Json::Null) | None => break,
+                    Some(other) => path.push_str(&other.canonical()),
+                },
+            }
+        }
+        Resource(path)
+    }
+}
+
+/// What one call does to the world, after its arguments were looked at.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Effect {
+    /// Reads, writes, polls, or nobody knows.
+    pub kind: EffectKind,
+    /// What it touches. Absent: anything.
+    pub resource: Option<Resource>,
+    /// A write whose repetition harms: a payment, a message.
+    pub once: bool,
+    /// A write whose repetition is harmless.
+    pub idempotent: bool,
+}
+
+impl Effect {
+    /// True for a write whose double execution would be a second change.
+    #[must_use]
+    pub fn is_unsafe_to_repeat(&self) -> bool {
+        self.kind == EffectKind::Write && !self.idempotent
+    }
+
+    /// True when the resources of the two may be one thing; an absent resource is any.
+    #[must_use]
+    pub fn overlaps(&self, other: &Self) -> bool {
+        match (&self.resource, &other.resource) {
+            (Some(a), Some(b)) => a.overlaps(b),
+            _ => true,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn resources_overlap_by_whole_parts() {
+        let overlap = |a: &str, b: &str| Resource::new(a).overlaps(&Resource::new(b));
+        assert!(overlap("order/4", "order/4/items"));
+        assert!(overlap("order/", "order/4"));
+        assert!(!overlap("order/4", "order/42"));
+        assert!(!overlap("order/4", "invoice/4"));
+    }
+
+    #[test]
+    fn an_open_hole_widens_the_resource() {
+        let template = ResourceTemplate::parse("resource", "order/{order_id}/lines").expect("valid");
+        let fill = |text| template.fill(&super::super::json::parse(text).expect("valid"));
+        assert_eq!(fill(r#"{"order_id":42}"#).as_str(), "order/42/lines");
+        assert_eq!(fill("{}").as_str(), "order/");
+        assert!(ResourceTemplate::parse("resource", "order/{id").is_err());
+        assert!(ResourceTemplate::parse("resource", "order/id}").is_err());
+    }
+}

@@ -1,0 +1,220 @@
+//! What happened in a call tree. A tree is the fold of its events; the store appends them and never changes one.
+
+use std::sync::Arc;
+
+use super::{
+    budget::{CounterAdd, Spent, Usage},
+    call::{Approval, Permit, Proposal},
+    effect::Effect,
+    failure::FailureKind,
+    finding::{Decision, Finding},
+    fingerprint::{ArgsDigest, Fingerprint, ResultDigest},
+    ids::{AgentId, CallId, RunId, SessionId, TenantId, ToolName},
+    ledger::LedgerChange,
+    outcome::{Advice, OutcomeStatus},
+    reason::Reason,
+    time::Timestamp,
+};
+
+/// A call was judged. The same call_id may be judged again: after a wait, or as a repetition of itself.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Judged {
+    /// Its place among the tree's events; the tree's version after it.
+    pub seq: u64,
+    /// When, by the database's time.
+    pub at: Timestamp,
+    /// Whose call.
+    pub session: SessionId,
+    /// Who started that session.
+    pub parent: Option<SessionId>,
+    /// How deep that session is nested; a root is 0.
+    pub depth: u32,
+    /// The stretch of the session.
+    pub run: Option<RunId>,
+    /// The place of the stretch's first event.
+    pub run_from: u64,
+    /// Who asked.
+    pub agent: Option<AgentId>,
+    /// The call.
+    pub call_id: CallId,
+    /// The n-th judgement of this call_id, from 1.
+    pub round: u32,
+    /// Shared by the calls of one model turn; the place of the first of them.
+    pub batch: u64,
+    /// The tool.
+    pub tool: ToolName,
+    /// For recognising repetition.
+    pub fingerprint: Fingerprint,
+    /// For binding an approval or a call_id.
+    pub args_digest: ArgsDigest,
+    /// What it does to the world.
+    pub effect: Effect,
+    /// The decision as applied.
+    pub decision: Decision,
+    /// The decision that the policy would have made; differs in shadow mode only.
+    pub would: Decision,
+    /// Why, when the policy did not simply allow.
+    pub reason: Option<Reason>,
+    /// Everything the rules had to say.
+    pub findings: Arc<[Finding]>,
+    /// The leave given.
+    pub permit: Option<Permit>,
+    /// The question to a person.
+    pub approval: Option<Approval>,
+    /// What the model used since the last call; booked whatever the decision was.
+    pub usage: Usage,
+    /// True when the call was only reported, never asked for.
+    pub observed: bool,
+    /// The policy that judged, by hash.
+    pub policy: String,
+    /// The arguments in canonical form. Absent when read back, but for open calls.
+    pub arguments: Option<Arc<str>>,
+    /// Why the agent wanted it. Absent when read back.
+    pub justification: Option<String>,
+}
+
+/// A permitted call was reported on.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Settled {
+    /// Its place among the tree's events; the tree's version after it.
+    pub seq: u64,
+    /// When, by the database's time.
+    pub at: Timestamp,
+    /// Whose call.
+    pub session: SessionId,
+    /// The call.
+    pub call_id: CallId,
+    /// The place of the permit that this settles.
+    pub permit_seq: u64,
+    /// What came of it.
+    pub status: OutcomeStatus,
+    /// What went wrong.
+    pub failure: Option<FailureKind>,
+    /// The masked error, by which the same error is known again.
+    pub error_signature: Option<String>,
+    /// What it answered.
+    pub digest: Option<ResultDigest>,
+    /// True when it brought something new.
+    pub progress: bool,
+    /// What was advised.
+    pub advice: Option<Advice>,
+    /// For `running`: until when the lease goes now.
+    pub lease_until: Option<Timestamp>,
+    /// The revision of the call's ledger row after this; 0 when it has none.
+    pub ledger_revision: u64,
+    /// Model usage reported with it, and the call's actual cost.
+    pub usage: Usage,
+    /// How long the call took, in milliseconds, by the caller's watch.
+    pub duration_ms: Option<u64>,
+    /// Does the answer hold everything there is?
+    pub is_complete: Option<bool>,
+    /// How many matches there are in all.
+    pub total_matches: Option<u64>,
+    /// How far a running call has come, in the caller's words.
+    pub progress_note: Option<String>,
+    /// The whole answer as JSON text or plain text. Absent when read back, or when only its digest was reported.
+    pub result: Option<String>,
+    /// Size of the whole answer, in bytes.
+    pub result_bytes: Option<u64>,
+    /// The raw error, for people. Absent when read back.
+    pub error_message: Option<String>,
+}
+
+/// What happened.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Event {
+    /// A call was judged.
+    Judged(Box<Judged>),
+    /// A permitted call was reported on.
+    Settled(Box<Settled>),
+}
+
+impl Event {
+    /// The event's place among its tree's events.
+    #[must_use]
+    pub fn seq(&self) -> u64 {
+        match self {
+            Self::Judged(judged) => judged.seq,
+            Self::Settled(settled) => settled.seq,
+        }
+    }
+
+    /// When it happened.
+    #[must_use]
+    pub fn at(&self) -> Timestamp {
+        match self {
+            Self::Judged(judged) => judged.at,
+            Self::Settled(settled) => settled.at,
+        }
+    }
+}
+
+/// What one judgement or report changes: accepted whole, or not at all.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Change {
+    /// What happened, in order; at least one event.
+    pub events: Vec<Event>,
+    /// What it changes in the ledger.
+    pub ledger: Vec<LedgerChange>,
+    /// What it adds to shared counters.
+    pub counters: Vec<CounterAdd>,
+}
+
+/// A change on its way to the store, with what it was decided on.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Append {
+    /// Whose tree.
+    pub tenant: TenantId,
+    /// The tree, by its root session.
+    pub root: SessionId,
+    /// The tree's day of birth, in days since the Unix epoch; its rows' partition.
+    pub epoch: i32,
+    /// The tree's version that the change was decided on; 0 for a tree that does not exist yet.
+    pub expected: u64,
+    /// When the tree began.
+    pub started_at: Timestamp,
+    /// The tree's totals after the change.
+    pub totals: Spent,
+    /// Calls that are open after the change.
+    pub open_calls: u32,
+    /// Sessions that the change adds to the tree, outermost first: name, parent, depth.
+    pub new_sessions: Vec<(SessionId, Option<SessionId>, u32)>,
+    /// The change.
+    pub change: Change,
+}
+
+impl Judged {
+    /// The part of a judgement that follows from its proposal alone; the rest says "allowed, without a permit yet".
+    #[must_use]
+    pub fn of(proposal: &Proposal, seq: u64, at: Timestamp) -> Self {
+        let request = &proposal.request;
+        Self {
+            seq,
+            at,
+            session: request.session.clone(),
+            parent: request.parent.clone(),
+            depth: 0,
+            run: request.run.clone(),
+            run_from: seq,
+            agent: request.agent.clone(),
+            call_id: request.call_id.clone(),
+            round: 1,
+            batch: seq,
+            tool: request.tool.clone(),
+            fingerprint: proposal.fingerprint,
+            args_digest: proposal.args_digest,
+            effect: proposal.effect.clone(),
+            decision: Decision::Allow,
+            would: Decision::Allow,
+            reason: None,
+            findings: Arc::default(),
+            permit: None,
+            approval: None,
+            usage: request.usage,
+            observed: false,
+            policy: String::new(),
+            arguments: Some(proposal.canonical.clone()),
+            justification: request.justification.clone(),
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! What a rule has to say about a call.
+
+use std::borrow::Cow;
+
+use super::{ids::CallId, ids::SessionId, reason::Reason, time::Timestamp};
+
+/// What the agent is told, the mildest first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Decision {
+    /// Go.
+    Allow,
+    /// A person must approve.
+    Ask,
+    /// Not yet.
+    Wait,
+    /// It has been done; here is the result.
+    Reuse,
+    /// Not with these arguments in this state.
+    Deny,
+    /// Tools are disabled; give the final answer.
+    Stop,
+}
+
+impl Decision {
+    /// Every decision, in the order of its stored code.
+    pub const ALL: [Self; 6] = [Self::Allow, Self::Ask, Self::Wait, Self::Reuse, Self::Deny, Self::Stop];
+
+    /// The name used in the contract, in SQL and in metrics.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Allow => "ALLOW",
+            Self::Ask => "ASK",
+            Self::Wait => "WAIT",
+            Self::Reuse => "REUSE",
+            Self::Deny => "DENY",
+            Self::Stop => "STOP",
+        }
+    }
+}
+
+/// How far a loop has gone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Level {
+    /// The model is told.
+    Warning,
+    /// The call is refused.
+    Critical,
+    /// The rest of the run is refused.
+    Break,
+}
+
+impl Level {
+    /// Every level, in the order of its stored code less one (0 is none).
+    pub const ALL: [Self; 3] = [Self::Warning, Self::Critical, Self::Break];
+
+    /// The name used in texts, SQL and metrics.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Warning => "warning",
+            Self::Critical => "critical",
+            Self::Break => "break",
+        }
+    }
+}
+
+/// Names one call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CallRef {
+    /// Its session.
+    pub session: SessionId,
+    /// Its id.
+    pub call_id: CallId,
+    /// When it was permitted.
+    pub at: Timestamp,
+}
+
+/// What a rule objects to, or warns of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Finding {
+    /// The rule: its file's name.
+    pub rule: Cow<'static, str>,
+    /// The strictest thing that this rule would say.
+    pub decision: Decision,
+    /// The stable reason.
+    pub reason: Reason,
+    /// For loop detectors.
+    pub level: Option<Level>,
+    /// What was counted, for loop detectors and budgets.
+    pub count: Option<u32>,
+    /// For the model: what happened, why, what to do next. One line.
+    pub message: String,
+    /// What to do next, alone.
+    pub next_action: Option<String>,
+    /// For WAIT, and a REUSE that may be looked at again: how long from now, in milliseconds.
+    pub retry_after_ms: Option<u64>,
+    /// The call whose result is handed back.
+    pub reuse: Option<CallRef>,
+    /// False when the policy only wanted to know: recorded, not applied.
+    pub enforced: bool,
+}
+
+impl Finding {
+    /// A finding with the parts that all have.
+    #[must_use]
+    pub fn new(rule: &'static str, decision: Decision, reason: Reason, message: impl Into<String>) -> Self {
+        Self {
+            rule: Cow::Borrowed(rule),
+            decision,
+            reason,
+            level: None,
+            count: None,
+            message: message.into(),
+            next_action: None,
+            retry_after_ms: None,
+            reuse: None,
+            enforced: true,
+        }
+    }
+
+    /// With the level and count of a loop.
+    #[must_use]
+    pub fn at_level(mut self, level: Level, count: u32) -> Self {
+        self.level = Some(level);
+        self.count = Some(count);
+        self
+    }
+
+    /// With what to do next.
+    #[must_use]
+    pub fn next(mut self, action: impl Into<String>) -> Self {
+        self.next_action = Some(action.into());
+        self
+    }
+
+    /// With the time until it may be asked again.
+    #[must_use]
+    pub fn retry_after(mut self, millis: u64) -> Self {
+        self.retry_after_ms = Some(millis);
+        self
+    }
+
+    /// With the call whose result is handed back.
+    #[must_use]
+    pub fn reusing(mut self, call: CallRef) -> Self {
+        self.reuse = Some(call);
+        self
+    }
+}

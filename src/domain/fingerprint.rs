@@ -1,0 +1,138 @@
+//! Hashes by which calls, arguments and executions are known again.
+
+use std::fmt;
+
+use sha2::{Digest as _, Sha256};
+
+use super::ids::{SessionId, TenantId, ToolName};
+
+macro_rules! hash {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(pub [u8; 32]);
+
+        impl $name {
+            /// Lowercase hexadecimal, 64 characters.
+            #[must_use]
+            pub fn to_hex(&self) -> String {
+                hex::encode(self.0)
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&hex::encode(&self.0[..8]))
+            }
+        }
+    };
+}
+
+hash!(
+    /// SHA-256 of tool + canonical arguments. For recognising repetition only.
+    Fingerprint
+);
+hash!(
+    /// SHA-256 of tool + all arguments as they will execute. Approvals and the reuse of a call_id are bound to it.
+    ArgsDigest
+);
+hash!(
+    /// SHA-256 of a result with its volatile parts masked, or of an error's masked signature.
+    ResultDigest
+);
+hash!(
+    /// The key of a row in the ledger: who may execute this write, over all trees and replicas.
+    LedgerKey
+);
+
+/// SHA-256 over length-prefixed parts, so that no two lists of parts run into each other.
+fn sha256(label: &str, parts: &[&[u8]]) -> [u8; 32] {
+    let mut hasher = Sha256::new();
+    hasher.update(label.as_bytes());
+    for part in parts {
+        hasher.update((part.len() as u64).to_be_bytes());
+        hasher.update(part);
+    }
+    hasher.finalize().into()
+}
+
+impl Fingerprint {
+    /// The fingerprint of a tool with its canonical arguments.
+    #[must_use]
+    pub fn of(tool: &ToolName, canonical: &str) -> Self {
+        Self(sha256("callgate/fingerprint/1", &[tool.as_str().as_bytes(), canonical.as_bytes()]))
+    }
+}
+
+impl ArgsDigest {
+    /// The digest of a tool with all its arguments.
+    #[must_use]
+    pub fn of(tool: &ToolName, all_arguments: &str) -> Self {
+        Self(sha256("callgate/args/1", &[tool.as_str().as_bytes(), all_arguments.as_bytes()]))
+    }
+}
+
+impl ResultDigest {
+    /// The digest of a success with that (masked) result.
+    #[must_use]
+    pub fn of_success(masked: &str) -> Self {
+        Self(sha256("callgate/result/1", &[masked.as_bytes()]))
+    }
+
+    /// The digest of an error; it never equals a success's.
+    #[must_use]
+    pub fn of_error(kind: &str, signature: &str) -> Self {
+        Self(sha256("callgate/error/1", &[kind.as_bytes(), signature.as_bytes()]))
+    }
+}
+
+/// Within what bounds one execution of a write excludes another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reach<'a> {
+    /// One call tree.
+    Tree(&'a SessionId),
+    /// The whole tenant: `once` tools.
+    Tenant,
+}
+
+impl Reach<'_> {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Reach::Tree(root) => root.as_str().as_bytes(),
+            Reach::Tenant => b"",
+        }
+    }
+}
+
+impl LedgerKey {
+    /// The ledger row of a fingerprint within `reach`.
+    #[must_use]
+    pub fn of(reach: Reach<'_>, fingerprint: &Fingerprint) -> Self {
+        Self(sha256("callgate/ledger/1", &[reach.bytes(), &fingerprint.0]))
+    }
+}
+
+/// The key sent with an execution, so that the tool's provider can recognise a retry: 32 hexadecimal characters, the
+/// same over all attempts of one occurrence. The model neither sees nor makes it.
+#[must_use]
+pub fn idempotency_key(tenant: TenantId, reach: Reach<'_>, fingerprint: &Fingerprint, occurrence: u64) -> String {
+    let parts: [&[u8]; 4] = [&tenant.0.to_be_bytes(), reach.bytes(), &fingerprint.0, &occurrence.to_be_bytes()];
+    hex::encode(&sha256("callgate/idempotency/1", &parts)[..16])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_do_not_run_into_each_other() {
+        let tool = |name| ToolName::parse("tool", name).expect("valid");
+        assert_ne!(Fingerprint::of(&tool("ab"), "c"), Fingerprint::of(&tool("a"), "bc"));
+        assert_ne!(Fingerprint::of(&tool("a"), "{}").0, ArgsDigest::of(&tool("a"), "{}").0);
+    }
+
+    #[test]
+    fn an_error_never_looks_like_a_success() {
+        assert_ne!(ResultDigest::of_success("timeout"), ResultDigest::of_error("", "timeout"));
+    }
+}

@@ -1,0 +1,151 @@
+//! What came of a permitted call, and what is advised after it.
+
+use super::{failure::FailureKind, fingerprint::ResultDigest, time::Timestamp};
+
+/// What came of a permitted call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum OutcomeStatus {
+    /// Still at it: extends the lease.
+    Running,
+    /// It did what it should.
+    Success,
+    /// It failed, and nothing happened.
+    Error,
+    /// It was called off before it did anything.
+    Cancelled,
+    /// It may have happened.
+    Unknown,
+}
+
+impl OutcomeStatus {
+    /// Every status, in the order of its stored code.
+    pub const ALL: [Self; 5] = [Self::Running, Self::Success, Self::Error, Self::Cancelled, Self::Unknown];
+
+    /// The name used in the contract, in SQL and in metrics.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Running => "running",
+            Self::Success => "success",
+            Self::Error => "error",
+            Self::Cancelled => "cancelled",
+            Self::Unknown => "unknown",
+        }
+    }
+}
+
+/// On what an estimate rests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Basis {
+    /// What is known of this kind of failure before any retry was seen.
+    Prior,
+}
+
+impl Basis {
+    /// The name used in the contract and in SQL.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Prior => "prior",
+        }
+    }
+}
+
+/// How much evidence stands behind an estimate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Confidence {
+    /// Fewer than 8 trials.
+    Low,
+    /// 8 to 29 trials.
+    Medium,
+    /// 30 trials or more.
+    High,
+}
+
+impl Confidence {
+    /// The confidence that so many (decayed) trials of one tool, kind and wait give (learning.md section 3).
+    #[must_use]
+    pub fn of(trials: f64) -> Self {
+        match trials {
+            t if t >= 30.0 => Self::High,
+            t if t >= 8.0 => Self::Medium,
+            _ => Self::Low,
+        }
+    }
+
+    /// The name used in the contract and in SQL.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Low => "low",
+            Self::Medium => "medium",
+            Self::High => "high",
+        }
+    }
+}
+
+/// What overruled the estimate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Guard {
+    /// The call may have taken effect, and its repetition harms.
+    Unsafe,
+    /// Too many rate-limit errors in a row.
+    RateLimitEscalation,
+    /// The policy's number of attempts is used up.
+    Attempts,
+}
+
+impl Guard {
+    /// Every guard, in the order of its stored code less one (0 is none).
+    pub const ALL: [Self; 3] = [Self::Unsafe, Self::RateLimitEscalation, Self::Attempts];
+
+    /// The name used in the contract and in SQL.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Unsafe => "unsafe",
+            Self::RateLimitEscalation => "rate_limit_escalation",
+            Self::Attempts => "attempts",
+        }
+    }
+}
+
+/// The answer to a failure: retry or not, after how long, how often, with what chance.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Advice {
+    /// Is a retry with the same arguments worth it?
+    pub retryable: bool,
+    /// How long to wait first, in milliseconds; 0 when not retryable.
+    pub retry_after_ms: u64,
+    /// How many more tries may follow.
+    pub max_retries_remaining: u32,
+    /// The chance that the retry succeeds, 0 to 1.
+    pub p_success: f64,
+    /// A 90 % interval around the chance.
+    pub interval: (f64, f64),
+    /// The evidence behind it.
+    pub confidence: Confidence,
+    /// Where the estimate comes from.
+    pub basis: Basis,
+    /// What overruled it, if anything did.
+    pub guard: Option<Guard>,
+}
+
+/// What came of a call, as its tree remembers it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Outcome {
+    /// What came of it; never `Running`.
+    pub status: OutcomeStatus,
+    /// What went wrong, for errors and unknown outcomes of errors.
+    pub failure: Option<FailureKind>,
+    /// What it answered.
+    pub digest: Option<ResultDigest>,
+    /// True when it brought something new (semantics.md section 1).
+    pub progress: bool,
+    /// When it was recorded.
+    pub at: Timestamp,
+    /// Its place among the tree's events.
+    pub seq: u64,
+    /// What was advised.
+    pub advice: Option<Advice>,
+}

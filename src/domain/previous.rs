@@ -1,0 +1,193 @@
+//! The newest earlier execution of the same call: what `same_call` judges by, and what a new permit continues.
+
+use super::{
+    call::{Approval, Standing},
+    effect::{Effect, EffectKind},
+    finding::CallRef,
+    fingerprint::Fingerprint,
+    ids::SessionId,
+    ledger::{LedgerRow, LedgerState},
+    outcome::{Guard, OutcomeStatus},
+    time::Timestamp,
+    tree::CallTree,
+};
+
+/// Idle time after which attempts start again, in milliseconds (semantics.md, "attempt").
+pub const IDLE_MS: u64 = 600_000;
+
+/// What was advised after a failure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Retry {
+    /// Worth it?
+    pub retryable: bool,
+    /// Not before this.
+    pub not_before: Timestamp,
+    /// True when it would be, but for the number of attempts.
+    pub exhausted: bool,
+}
+
+/// Where the previous execution stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Past {
+    /// It waits for a person.
+    Held(Approval),
+    /// It may be running.
+    InFlight,
+    /// It may have happened.
+    Unknown,
+    /// It happened.
+    Succeeded,
+    /// It failed, and nothing happened.
+    Failed(Retry),
+    /// It was called off.
+    Cancelled,
+}
+
+/// The newest earlier call of one fingerprint that was permitted or is held.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Previous {
+    /// Where it stands.
+    pub past: Past,
+    /// Which call it is.
+    pub call: CallRef,
+    /// The place of its permit (or of its question to a person) among its tree's events.
+    pub seq: u64,
+    /// True when it belongs to another call tree: the ledger knows of it.
+    pub foreign: bool,
+    /// The session's run in which it was asked for, by the place of that run's first event; none for one only the ledger remembers.
+    pub run: Option<(SessionId, u64)>,
+    /// When it was last heard of.
+    pub last_at: Timestamp,
+    /// Its attempt.
+    pub attempt: u32,
+    /// Its occurrence.
+    pub occurrence: u64,
+    /// How many of its last results were equal, the newest included.
+    pub equal_results: u32,
+}
+
+impl CallTree {
+    /// The newest earlier call of `fingerprint` that was permitted or is held, in this tree or by the ledger.
+    #[must_use]
+    pub fn previous(&self, fingerprint: Fingerprint, ledger: Option<&LedgerRow>, now: Timestamp) -> Option<Previous> {
+        let mine = self.remembered(fingerprint, now);
+        let row = ledger.filter(|row| row.state != LedgerState::Vacant);
+        match (mine, row) {
+            (Some(mine), Some(row)) if row.root == self.root && row.seq <= mine.seq => Some(mine),
+            (Some(mine), Some(row)) if row.root != self.root && row.permitted_at < mine.call.at => Some(mine),
+            (_, Some(row)) => Some(self.from_ledger(row, now)),
+            (mine, None) => mine,
+        }
+    }
+
+    fn remembered(&self, fingerprint: Fingerprint, now: Timestamp) -> Option<Previous> {
+        let place = |call: &super::call::Call| call.permit.as_ref().map_or(call.seq, |permit| permit.seq);
+        let (id, _, call) = self
+            .calls_of(fingerprint)
+            .filter(|(_, _, call)| call.permit.is_some() || call.approval.is_some())
+            .max_by_key(|(_, _, call)| place(call))?;
+        let past = match call.standing(now) {
+            Standing::Refused => return None,
+            Standing::Held(approval) => Past::Held(approval.clone()),
+            Standing::InFlight => Past::InFlight,
+            Standing::Unknown => Past::Unknown,
+            Standing::Succeeded(_) => Past::Succeeded,
+            Standing::Cancelled => Past::Cancelled,
+            Standing::Failed(outcome) => {
+                let advice = outcome.advice;
+                Past::Failed(Retry {
+                    retryable: advice.is_some_and(|advice| advice.retryable),
+                    not_before: outcome.at.plus_ms(advice.map_or(0, |advice| advice.retry_after_ms)),
+                    exhausted: advice.is_some_and(|advice| advice.guard == Some(Guard::Attempts)),
+                })
+            }
+        };
+        Some(Previous {
+            past,
+            call: call.reference(id),
+            seq: place(call),
+            foreign: false,
+            run: Some((id.clone(), call.run_from)),
+            last_at: call.outcome.as_ref().map_or(call.at, |outcome| outcome.at),
+            attempt: call.permit.as_ref().map_or(0, |permit| permit.attempt),
+            occurrence: call.permit.as_ref().map_or(0, |permit| permit.occurrence),
+            equal_results: self.equal_results(fingerprint),
+        })
+    }
+
+    /// How many of the last successes of `fingerprint` gave the same result, the newest included.
+    fn equal_results(&self, fingerprint: Fingerprint) -> u32 {
+        let mut results: Vec<_> = self
+            .calls_of(fingerprint)
+            .filter_map(|(_, _, call)| call.outcome.as_ref())
+            .filter(|outcome| outcome.status == OutcomeStatus::Success)
+            .map(|outcome| (outcome.seq, outcome.digest))
+            .collect();
+        results.sort_unstable();
+        let newest = results.last().map(|(_, digest)| *digest);
+        results.iter().rev().take_while(|(_, digest)| Some(*digest) == newest).count() as u32
+    }
+
+    fn from_ledger(&self, row: &LedgerRow, now: Timestamp) -> Previous {
+        let settled_at = row.settled_at.unwrap_or(row.permitted_at);
+        let past = match row.state {
+            LedgerState::Permitted if now < row.lease_until => Past::InFlight,
+            LedgerState::Vacant | LedgerState::Permitted | LedgerState::Unknown => Past::Unknown,
+            LedgerState::Succeeded => Past::Succeeded,
+            LedgerState::Cancelled => Past::Cancelled,
+            LedgerState::Failed => Past::Failed(Retry {
+                retryable: row.retryable,
+                not_before: settled_at.plus_ms(row.retry_after_ms),
+                exhausted: row.retryable && row.retries_remaining == 0,
+            }),
+        };
+        Previous {
+            past,
+            call: CallRef { session: row.session.clone(), call_id: row.call_id.clone(), at: row.permitted_at },
+            seq: row.seq,
+            foreign: row.root != self.root,
+            run: None,
+            last_at: settled_at,
+            attempt: row.attempt,
+            occurrence: row.occurrence,
+            equal_results: 1,
+        }
+    }
+
+    /// Has the world changed since `previous` (semantics.md, "world changed since P")? What is no longer remembered
+    /// counts as a change: a wrong refusal costs more than a needless call.
+    #[must_use]
+    pub fn world_changed_since(&self, previous: &Previous, fingerprint: Fingerprint, effect: &Effect) -> bool {
+        if previous.foreign {
+            return false;
+        }
+        if self.forgotten_change > previous.seq {
+            return true;
+        }
+        self.calls().filter(|call| call.fingerprint != fingerprint).any(|call| {
+            let Some(permit) = &call.permit else { return false };
+            let progress = call.outcome.as_ref().is_some_and(|o| o.progress && o.seq > previous.seq);
+            if effect.kind == EffectKind::Unknown {
+                return progress;
+            }
+            let failed_cleanly = call
+                .outcome
+                .as_ref()
+                .is_some_and(|o| matches!(o.status, OutcomeStatus::Error | OutcomeStatus::Cancelled));
+            match call.effect.kind {
+                EffectKind::Write => permit.seq > previous.seq && !failed_cleanly && call.effect.overlaps(effect),
+                EffectKind::Unknown => progress,
+                EffectKind::Read | EffectKind::Poll => false,
+            }
+        })
+    }
+}
+
+impl Previous {
+    /// True when attempts start again: in another run of the same session, or after ten idle minutes.
+    #[must_use]
+    pub fn is_stale(&self, session: &SessionId, run_from: Option<u64>, now: Timestamp) -> bool {
+        let other_run = self.run.as_ref().is_some_and(|(id, from)| id == session && Some(*from) != run_from);
+        other_run || now.since_ms(self.last_at) >= IDLE_MS
+    }
+}

@@ -1,0 +1,80 @@
+//! The published reasons: stable strings that callers may branch on. Later versions add to them; none changes its meaning.
+
+macro_rules! reasons {
+    ($($(#[doc = $doc:literal])+ $variant:ident = $name:literal,)+) => {
+        /// Why a call was not simply allowed.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum Reason {
+            $($(#[doc = $doc])+ $variant,)+
+        }
+
+        impl Reason {
+            /// Every reason, with what it means.
+            pub const TABLE: &'static [(Self, &'static str)] = &[$((Self::$variant, concat!($($doc),+).trim_ascii()),)+];
+
+            /// The stable string.
+            #[must_use]
+            pub const fn as_str(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $name,)+
+                }
+            }
+
+            /// The reason of that string.
+            #[must_use]
+            pub fn from_name(name: &str) -> Option<Self> {
+                Self::TABLE.iter().map(|(reason, _)| *reason).find(|reason| reason.as_str() == name)
+            }
+        }
+    };
+}
+
+reasons! {
+    /// The same call succeeded already; its result is handed back instead.
+    DuplicateCallBlocked = "duplicate_call_blocked",
+    /// The same call is running.
+    CallInFlight = "call_in_flight",
+    /// The same call may have taken effect; nobody knows.
+    OutcomeUnknown = "outcome_unknown",
+    /// The same call failed in a way that a retry does not mend.
+    NotRetryable = "not_retryable",
+    /// The same call failed, and its wait is not over.
+    RetryTooEarly = "retry_too_early",
+    /// The same call failed as often as it may be tried.
+    RetriesExhausted = "retries_exhausted",
+    /// The same call gave the same result again and again.
+    NoProgress = "no_progress",
+    /// A few calls go round in a circle with the same results.
+    Cycle = "cycle",
+    /// Many calls in a row brought nothing new.
+    CircuitBreak = "circuit_break",
+    /// Call after call was refused, and the agent insists.
+    InsistingOnRefused = "insisting_on_refused",
+    /// Calls or tokens come faster than any sane work does.
+    Runaway = "runaway",
+    /// The number of steps is used up.
+    StepBudgetExceeded = "step_budget_exceeded",
+    /// Another budget is used up, or the call does not fit into what is left of it.
+    BudgetExceeded = "budget_exceeded",
+    /// A person must approve the call.
+    ApprovalRequired = "approval_required",
+    /// A person has refused the call.
+    ApprovalDenied = "approval_denied",
+    /// Nobody answered in time.
+    ApprovalExpired = "approval_expired",
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_reason_is_published_with_the_contract() {
+        let contract = include_str!("../../proto/callgate/v1/types.proto");
+        for (reason, meaning) in Reason::TABLE {
+            let row = format!("//   {}: {meaning}", reason.as_str());
+            assert!(contract.contains(&row), "proto/callgate/v1/types.proto lacks the line\n{row}");
+            assert_eq!(Reason::from_name(reason.as_str()), Some(*reason));
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! A call tree: a root session with its sub-agents, folded from events. It is the versioned unit: siblings cannot race
+//! past a budget or repeat each other, because whoever decides on an old version is told to judge again.
+
+mod apply;
+mod restore;
+
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, VecDeque},
+};
+
+use super::{
+    budget::Spent,
+    call::Call,
+    fingerprint::{Fingerprint, ResultDigest},
+    ids::{CallId, RunId, SessionId, TenantId, ToolName},
+    time::Timestamp,
+};
+
+pub use restore::{RunTotals, Totals};
+
+/// Calls that a session remembers in full; open ones stay beyond it.
+pub const CALLS_MAX: usize = 64;
+/// Pairs of (fingerprint, result) that a session remembers to tell the new from the known.
+pub const SEEN_MAX: usize = 256;
+/// Sessions of one tree.
+pub const SESSIONS_MAX: usize = 1_000;
+/// Open calls of one tree.
+pub const OPEN_MAX: u32 = 256;
+/// Judgements whose time a tree remembers: the most that a rate limit can count.
+pub const PACE_MAX: usize = 64;
+/// How long tokens count towards the rate of a minute, in milliseconds.
+pub const PACE_TOKENS_MS: u64 = 60_000;
+
+/// A root session and all sessions below it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CallTree {
+    /// Whose tree.
+    pub tenant: TenantId,
+    /// Its root session.
+    pub root: SessionId,
+    /// Its day of birth, in days since the Unix epoch.
+    pub epoch: i32,
+    /// The place of its last event; 0 before the first.
+    pub version: u64,
+    /// When it began.
+    pub started_at: Timestamp,
+    /// When its last event happened.
+    pub last_at: Timestamp,
+    /// What it has spent.
+    pub spent: Spent,
+    /// Permitted calls by tool.
+    pub by_tool: BTreeMap<ToolName, u64>,
+    /// Calls that are owed an outcome.
+    pub open_calls: u32,
+    /// Its sessions.
+    pub sessions: BTreeMap<SessionId, Session>,
+    /// How fast it goes.
+    pub pace: Pace,
+    /// The latest event, among those no longer remembered, that may have changed the world.
+    pub forgotten_change: u64,
+}
+
+/// One session of a tree.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Session {
+    /// Who started it.
+    pub parent: Option<SessionId>,
+    /// How deep it is nested; a root is 0.
+    pub depth: u32,
+    /// Its current stretch.
+    pub run: Run,
+    /// Its calls, oldest first; at least the last [`CALLS_MAX`].
+    pub calls: VecDeque<Call>,
+    /// Hashes of the (fingerprint, result) pairs it has seen, oldest first.
+    seen: VecDeque<u64>,
+}
+
+/// One stretch of a session.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Run {
+    /// Its name; absent when the caller names none.
+    pub id: Option<RunId>,
+    /// The place of its first event; 0 before it.
+    pub from: u64,
+    /// When it began.
+    pub started_at: Timestamp,
+    /// What it has spent.
+    pub spent: Spent,
+    /// Permitted calls by tool.
+    pub by_tool: BTreeMap<ToolName, u64>,
+    /// What a loop has broken, until the run ends.
+    pub closed: Vec<Closed>,
+}
+
+/// A break that holds for the rest of a run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Closed {
+    /// The rule that broke.
+    pub rule: Cow<'static, str>,
+    /// At what count.
+    pub count: u32,
+    /// The call that broke.
+    pub fingerprint: Fingerprint,
+}
+
+/// How fast a tree goes.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Pace {
+    /// New judgements, oldest first: the batch they came in, and when. A batch counts once.
+    pub judged: VecDeque<(u64, Timestamp)>,
+    /// Judgements that were told to slow down.
+    pub slowed: VecDeque<Timestamp>,
+    /// Tokens reported: when (to the second), how many.
+    pub tokens: VecDeque<(Timestamp, u64)>,
+}
+
+impl CallTree {
+    /// A tree that does not exist yet.
+    #[must_use]
+    pub fn new(tenant: TenantId, root: SessionId, now: Timestamp) -> Self {
+        Self {
+            tenant,
+            root,
+            epoch: now.day(),
+            version: 0,
+            started_at: now,
+            last_at: now,
+            spent: Spent::default(),
+            by_tool: BTreeMap::new(),
+            open_calls: 0,
+            sessions: BTreeMap::new(),
+            pace: Pace::default(),
+            forgotten_change: 0,
+        }
+    }
+
+    /// All remembered calls with that fingerprint, with their sessions; in no particular order of time.
+    pub fn calls_of(&self, fingerprint: Fingerprint) -> impl Iterator<Item = (&SessionId, &Session, &Call)> {
+        self.sessions.iter().flat_map(move |(id, session)| {
+            session.calls.iter().filter(move |call| call.fingerprint == fingerprint).map(move |call| (id, session, call))
+        })
+    }
+
+    /// All remembered calls; in no particular order of time.
+    pub fn calls(&self) -> impl Iterator<Item = &Call> {
+        self.sessions.values().flat_map(|session| &session.calls)
+    }
+}
+
+impl Session {
+    /// The newest call of that id.
+    #[must_use]
+    pub fn call(&self, call_id: &CallId) -> Option<&Call> {
+        self.calls.iter().rev().find(|call| call.call_id == *call_id)
+    }
+
+    /// The session's calls in its current run, newest first.
+    pub fn calls_in_run(&self) -> impl Iterator<Item = &Call> {
+        self.calls.iter().rev().filter(|call| call.run_from == self.run.from)
+    }
+
+    /// True when this session never saw that call give that result.
+    #[must_use]
+    pub fn is_new(&self, fingerprint: &Fingerprint, digest: &ResultDigest) -> bool {
+        !self.seen.contains(&seen_hash(fingerprint, digest))
+    }
+
+    fn remember(&mut self, fingerprint: &Fingerprint, digest: &ResultDigest) {
+        let hash = seen_hash(fingerprint, digest);
+        if !self.seen.contains(&hash) {
+            self.seen.push_back(hash);
+            if self.seen.len() > SEEN_MAX {
+                self.seen.pop_front();
+            }
+        }
+    }
+}
+
+/// Both are cryptographic hashes, so eight bytes of their sum tell 256 pairs apart.
+fn seen_hash(fingerprint: &Fingerprint, digest: &ResultDigest) -> u64 {
+    let eight = |bytes: &[u8; 32]| bytes[..8].iter().fold(0_u64, |all, byte| all << 8 | u64::from(*byte));
+    eight(&fingerprint.0).rotate_left(1) ^ eight(&digest.0)
+}

@@ -1,0 +1,224 @@
+//! The fold: one event changes one tree.
+
+use super::{CALLS_MAX, CallTree, Closed, PACE_MAX, PACE_TOKENS_MS, Pace, Run, Session};
+use crate::domain::{
+    budget::Spent,
+    call::{Answer, Call},
+    effect::EffectKind,
+    event::{Event, Judged, Settled},
+    finding::{Decision, Finding, Level},
+    fingerprint::Fingerprint,
+    outcome::{Outcome, OutcomeStatus},
+    reason::Reason,
+    time::Timestamp,
+};
+
+impl CallTree {
+    /// Folds one event in. Events come in the order of their `seq`.
+    pub fn apply(&mut self, event: &Event) {
+        self.version = event.seq();
+        self.last_at = event.at();
+        match event {
+            Event::Judged(judged) => self.judged(judged),
+            Event::Settled(settled) => self.settled(settled),
+        }
+    }
+
+    fn judged(&mut self, event: &Judged) {
+        self.sessions.entry(self.root.clone()).or_default();
+        let session = self.sessions.entry(event.session.clone()).or_insert_with(|| Session {
+            parent: event.parent.clone(),
+            depth: event.depth,
+            ..Session::default()
+        });
+        if session.run.from != event.run_from {
+            let (id, from) = (event.run.clone(), event.run_from);
+            session.run = Run { id, from, started_at: event.at, ..Run::default() };
+        }
+        self.pace.judged(event);
+        for spent in [&mut self.spent, &mut session.run.spent] {
+            spent.judged(event);
+        }
+        if event.permit.is_some() {
+            self.open_calls += 1;
+            *self.by_tool.entry(event.tool.clone()).or_default() += 1;
+            *session.run.by_tool.entry(event.tool.clone()).or_default() += 1;
+        }
+        for finding in event.findings.iter().filter(|f| f.enforced && f.level == Some(Level::Break)) {
+            session.run.close(finding, event.fingerprint);
+        }
+        session.put(event);
+        let forgotten = session.forget();
+        self.forgotten_change = self.forgotten_change.max(forgotten);
+    }
+
+    fn settled(&mut self, event: &Settled) {
+        self.pace.tokens(event.at, event.usage.tokens());
+        let Some(session) = self.sessions.get_mut(&event.session) else { return };
+        let (run_from, run_spent) = (session.run.from, &mut session.run.spent);
+        let found = session.calls.iter_mut().rev().find(|call| {
+            call.call_id == event.call_id && call.permit.as_ref().is_some_and(|permit| permit.seq == event.permit_seq)
+        });
+        let in_run = found.as_ref().is_some_and(|call| call.run_from == run_from);
+        let mut books = vec![&mut self.spent];
+        if in_run {
+            books.push(run_spent);
+        }
+        books.iter_mut().for_each(|spent| spent.used(event.usage.cost_micros, event.usage.tokens()));
+        let Some(call) = found else { return };
+        let was_open = call.is_open();
+        let Some(permit) = call.permit.as_mut() else { return };
+        permit.ledger_revision = permit.ledger_revision.max(event.ledger_revision);
+        if event.status == OutcomeStatus::Running {
+            permit.lease_until = event.lease_until.unwrap_or(permit.lease_until);
+            return;
+        }
+        // An unknown outcome stays charged until somebody settles it.
+        if event.status != OutcomeStatus::Unknown {
+            let reserved = std::mem::take(&mut permit.reserved_micros);
+            books.iter_mut().for_each(|spent| spent.reserved_micros = spent.reserved_micros.saturating_sub(reserved));
+        }
+        self.open_calls -= u32::from(was_open);
+        call.arguments = None;
+        call.outcome = Some(Outcome {
+            status: event.status,
+            failure: event.failure,
+            digest: event.digest,
+            progress: event.progress,
+            at: event.at,
+            seq: event.seq,
+            advice: event.advice,
+        });
+        if let (OutcomeStatus::Success, Some(digest)) = (event.status, &event.digest) {
+            let fingerprint = call.fingerprint;
+            session.remember(&fingerprint, digest);
+        }
+    }
+}
+
+impl Session {
+    /// Stores the judged call: in place while the same question is still open, else as a new one.
+    fn put(&mut self, event: &Judged) {
+        let known = self.calls.iter_mut().rev().find(|call| call.call_id == event.call_id);
+        if let Some(call) = known.filter(|call| call.was_refused()) {
+            call.at = event.at;
+            call.run_from = event.run_from;
+            call.decision = event.decision;
+            call.reason = event.reason;
+            call.findings.clone_from(&event.findings);
+            call.round = event.round;
+            call.permit.clone_from(&event.permit);
+            call.arguments = event.permit.is_some().then(|| event.arguments.clone()).flatten();
+            call.approval.clone_from(&event.approval);
+            return;
+        }
+        self.calls.push_back(Call {
+            call_id: event.call_id.clone(),
+            run_from: event.run_from,
+            batch: event.batch,
+            agent: event.agent.clone(),
+            tool: event.tool.clone(),
+            arguments: event.permit.is_some().then(|| event.arguments.clone()).flatten(),
+            fingerprint: event.fingerprint,
+            args_digest: event.args_digest,
+            effect: event.effect.clone(),
+            seq: event.seq,
+            round: event.round,
+            at: event.at,
+            decision: event.decision,
+            reason: event.reason,
+            findings: event.findings.clone(),
+            permit: event.permit.clone(),
+            approval: event.approval.clone(),
+            outcome: None,
+        });
+    }
+
+    /// Forgets the oldest calls that nobody waits for; returns the latest event among them that may have changed the world.
+    fn forget(&mut self) -> u64 {
+        let mut change = 0;
+        while self.calls.len() > CALLS_MAX {
+            let held = |call: &Call| call.approval.as_ref().is_some_and(|a| a.answer != Answer::Denied);
+            let Some(at) = self.calls.iter().position(|call| !call.is_open() && !held(call)) else { break };
+            if let Some(call) = self.calls.remove(at) {
+                change = change.max(call.changed_the_world_at());
+            }
+        }
+        change
+    }
+}
+
+impl Run {
+    /// Remembers a break; one of the same rule and call is kept with its first count.
+    fn close(&mut self, finding: &Finding, fingerprint: Fingerprint) {
+        if !self.closed.iter().any(|closed| closed.rule == finding.rule && closed.fingerprint == fingerprint) {
+            let count = finding.count.unwrap_or(0);
+            self.closed.push(Closed { rule: finding.rule.clone(), count, fingerprint });
+        }
+    }
+}
+
+impl Call {
+    /// The latest event by which this call may have changed the world; 0 when it did not.
+    fn changed_the_world_at(&self) -> u64 {
+        let Some(permit) = &self.permit else { return 0 };
+        match &self.outcome {
+            Some(outcome) if outcome.progress => outcome.seq,
+            Some(outcome) if matches!(outcome.status, OutcomeStatus::Error | OutcomeStatus::Cancelled) => 0,
+            _ if self.effect.kind == EffectKind::Write => permit.seq,
+            _ => 0,
+        }
+    }
+}
+
+impl Spent {
+    fn judged(&mut self, event: &Judged) {
+        self.steps += u64::from(event.round == 1);
+        self.used(event.usage.cost_micros, event.usage.tokens());
+        if let Some(permit) = &event.permit {
+            self.calls += 1;
+            self.reserved_micros += permit.reserved_micros;
+        }
+    }
+
+    fn used(&mut self, cost_micros: u64, tokens: u64) {
+        self.cost_micros = self.cost_micros.saturating_add(cost_micros);
+        self.tokens = self.tokens.saturating_add(tokens);
+    }
+}
+
+impl Pace {
+    fn judged(&mut self, event: &Judged) {
+        self.tokens(event.at, event.usage.tokens());
+        if event.round > 1 || event.observed {
+            return;
+        }
+        if self.judged.back().is_none_or(|(batch, _)| *batch != event.batch) {
+            push_bounded(&mut self.judged, (event.batch, event.at));
+        }
+        if event.decision == Decision::Wait && event.reason == Some(Reason::Runaway) {
+            push_bounded(&mut self.slowed, event.at);
+        }
+    }
+
+    fn tokens(&mut self, at: Timestamp, tokens: u64) {
+        if tokens == 0 {
+            return;
+        }
+        let second = Timestamp::from_millis(at.as_millis() / 1_000 * 1_000);
+        match self.tokens.back_mut() {
+            Some((last, sum)) if *last == second => *sum = sum.saturating_add(tokens),
+            _ => self.tokens.push_back((second, tokens)),
+        }
+        while self.tokens.front().is_some_and(|(first, _)| at.since_ms(*first) >= PACE_TOKENS_MS) {
+            self.tokens.pop_front();
+        }
+    }
+}
+
+fn push_bounded<T>(ring: &mut std::collections::VecDeque<T>, item: T) {
+    ring.push_back(item);
+    if ring.len() > PACE_MAX {
+        ring.pop_front();
+    }
+}

@@ -1,0 +1,275 @@
+//! May this call run?
+
+use super::{Judgement, Misuse, Shared, ledger_key, reach};
+use crate::{
+    domain::{
+        budget::{CounterAdd, Dimension, Spent},
+        call::{Approval, Call, Permit, Proposal, Standing},
+        event::{Change, Event, Judged},
+        finding::Decision,
+        fingerprint::{LedgerKey, Reach, idempotency_key},
+        ids::SessionId,
+        ledger::{LedgerChange, LedgerRow, LedgerState},
+        previous::{Past, Previous},
+        time::Timestamp,
+        tree::{CallTree, OPEN_MAX, SESSIONS_MAX, Session},
+        verdict::{Verdict, winner},
+    },
+    policy::Policy,
+    rules::{Context, Mode, budget},
+};
+
+/// Judges a call. `batch` is the place of the first call judged in the same batch, if this is not the first.
+///
+/// # Errors
+/// [`Misuse`]: the caller's own fault, and nothing was decided.
+pub fn evaluate(
+    policy: &Policy,
+    tree: &CallTree,
+    shared: &Shared,
+    proposal: &Proposal,
+    batch: Option<u64>,
+    now: Timestamp,
+) -> Result<Judgement, Misuse> {
+    let now = now.max(tree.last_at);
+    let request = &proposal.request;
+    let session = tree.sessions.get(&request.session);
+    let depth = place(tree, session, request.parent.as_ref())?;
+    let known = session.and_then(|session| session.call(&request.call_id));
+    if let Some(call) = known {
+        if call.args_digest != proposal.args_digest {
+            return Err(Misuse::CallIdReused);
+        }
+        if is_final(call, now) {
+            return Ok(Judgement::Replay(replay(policy, tree, shared, proposal, call, now)));
+        }
+    }
+    let previous = tree.previous(proposal.fingerprint, shared.ledger.as_ref(), now);
+    let cx = Context {
+        tree,
+        proposal,
+        previous: previous.as_ref(),
+        counters: &shared.counters,
+        is_new: known.is_none(),
+        batch,
+        depth,
+        window: policy.rules.window,
+        now,
+    };
+    let mut findings = policy.rules.check(&cx);
+    if policy.mode != Mode::Enforce {
+        findings.iter_mut().for_each(|finding| finding.enforced = false);
+    }
+    let strictest = |enforced: bool| {
+        let findings = findings.iter().filter(|finding| finding.enforced || !enforced);
+        findings.map(|finding| finding.decision).max().unwrap_or(Decision::Allow)
+    };
+    let (decision, would) = (strictest(true), strictest(false));
+    if decision == Decision::Allow && tree.open_calls >= OPEN_MAX {
+        return Err(Misuse::TooManyOpenCalls);
+    }
+    let mut event = Judged::of(proposal, tree.version + 1, now);
+    event.parent = session.map_or_else(|| request.parent.clone(), |session| session.parent.clone());
+    event.depth = depth;
+    event.run_from = cx.run().map_or(event.seq, |run| run.from);
+    event.round = known.map_or(1, |call| call.round + 1);
+    event.batch = batch.unwrap_or(event.seq);
+    event.usage = cx.usage();
+    event.decision = decision;
+    event.would = would;
+    event.reason = winner(&findings).map(|finding| finding.reason);
+    event.policy.clone_from(&policy.version);
+    event.permit = (decision == Decision::Allow).then(|| permit(&cx, shared, event.seq));
+    event.approval = (decision == Decision::Ask).then(|| approval(policy, &cx, event.seq));
+    event.findings = findings.into();
+    Ok(judgement(policy, &cx, shared, event))
+}
+
+/// The depth of the session in the tree.
+fn place(tree: &CallTree, session: Option<&Session>, parent: Option<&SessionId>) -> Result<u32, Misuse> {
+    match session {
+        Some(session) if parent.is_some() && parent != session.parent.as_ref() => {
+            Err(Misuse::ParentChanged { known: session.parent.clone() })
+        }
+        Some(session) => Ok(session.depth),
+        None if tree.sessions.len() >= SESSIONS_MAX => Err(Misuse::TooManySessions),
+        None => Ok(parent.map_or(0, |id| tree.sessions.get(id).map_or(1, |parent| parent.depth + 1))),
+    }
+}
+
+/// True when the same call_id gets the same answer again.
+fn is_final(call: &Call, now: Timestamp) -> bool {
+    match call.standing(now) {
+        Standing::InFlight => true,
+        Standing::Refused => matches!(call.decision, Decision::Reuse | Decision::Deny | Decision::Stop),
+        _ => false,
+    }
+}
+
+fn replay(
+    policy: &Policy,
+    tree: &CallTree,
+    shared: &Shared,
+    proposal: &Proposal,
+    call: &Call,
+    now: Timestamp,
+) -> Verdict {
+    let session = tree.sessions.get(&proposal.request.session);
+    let books = budget::Books {
+        tree,
+        run: session.map(|session| &session.run),
+        session,
+        depth: session.map_or(0, |session| session.depth),
+        agent: proposal.request.agent.as_ref(),
+        tool: &call.tool,
+        counters: &shared.counters,
+        now,
+    };
+    let left = books.left(&policy.rules.budget, &Spent::default());
+    Verdict {
+        decision: call.decision,
+        would: call.findings.iter().map(|finding| finding.decision).max().unwrap_or(Decision::Allow),
+        findings: call.findings.to_vec(),
+        permit: call.permit.clone(),
+        approval: call.approval.clone(),
+        tools_disabled: tools_disabled(policy, call.decision, &left),
+        left,
+        replayed: true,
+        fingerprint: call.fingerprint,
+        seq: call.seq,
+        at: call.at,
+    }
+}
+
+fn tools_disabled(policy: &Policy, decision: Decision, left: &[crate::domain::budget::Left]) -> bool {
+    let enforced = policy.mode == Mode::Enforce && policy.rules.mode(budget::ID) == Mode::Enforce;
+    decision == Decision::Stop || (enforced && budget::is_spent(left))
+}
+
+/// The leave to execute: which attempt of which occurrence, under which key.
+fn permit(cx: &Context<'_>, shared: &Shared, seq: u64) -> Permit {
+    let (proposal, tree) = (cx.proposal, cx.tree);
+    let once = proposal.effect.once;
+    let fresh = |before: Option<&Previous>| if once { before.map_or(0, |p| p.occurrence) + 1 } else { seq };
+    let (attempt, occurrence) = match cx.previous {
+        None => (1, fresh(None)),
+        Some(previous) => match previous.past {
+            Past::Succeeded | Past::Held(_) => (1, fresh(Some(previous))),
+            Past::InFlight | Past::Unknown | Past::Failed(_) | Past::Cancelled => {
+                let run_from = cx.run().map(|run| run.from);
+                let anew = previous.is_stale(cx.session_id(), run_from, cx.now)
+                    || tree.world_changed_since(previous, proposal.fingerprint, &proposal.effect);
+                (if anew { 1 } else { previous.attempt + 1 }, previous.occurrence)
+            }
+        },
+    };
+    let within = reach(&tree.root, once);
+    Permit {
+        attempt,
+        occurrence,
+        idempotency_key: idempotency_key(tree.tenant, within, &proposal.fingerprint, occurrence),
+        at: cx.now,
+        seq,
+        lease_until: cx.now.plus_ms(proposal.lease_ms),
+        reserved_micros: proposal.cost_micros,
+        ledger_revision: ledger_key(&tree.root, proposal).map_or(0, |_| revision(cx, shared) + 1),
+    }
+}
+
+/// The ledger row's revision: as read, or as this tree has moved it since in changes on their way.
+fn revision(cx: &Context<'_>, shared: &Shared) -> u64 {
+    let moved = cx.tree.calls_of(cx.fingerprint()).filter_map(|(_, _, call)| call.permit.as_ref());
+    let moved = moved.map(|permit| permit.ledger_revision).max().unwrap_or(0);
+    moved.max(shared.ledger.as_ref().map_or(0, |row| row.revision))
+}
+
+/// The question to a person: the one that is already open for this call, or a new one.
+fn approval(policy: &Policy, cx: &Context<'_>, seq: u64) -> Approval {
+    use crate::domain::call::Answer;
+    match cx.previous.map(|previous| &previous.past) {
+        Some(Past::Held(open)) if open.answer == Answer::Pending && cx.now < open.expires_at => open.clone(),
+        _ => {
+            let key = idempotency_key(cx.tree.tenant, Reach::Tree(&cx.tree.root), &cx.fingerprint(), seq);
+            let expires_at = cx.now.plus_ms(policy.approval_ttl_ms);
+            Approval { id: format!("apr_{}", &key[..20]), answer: Answer::Pending, expires_at }
+        }
+    }
+}
+
+fn judgement(policy: &Policy, cx: &Context<'_>, shared: &Shared, event: Judged) -> Judgement {
+    let extra = Spent {
+        steps: u64::from(event.round == 1),
+        calls: u64::from(event.permit.is_some()),
+        cost_micros: event.usage.cost_micros,
+        reserved_micros: event.permit.as_ref().map_or(0, |permit| permit.reserved_micros),
+        tokens: event.usage.tokens(),
+    };
+    let left = budget::Books::of(cx).left(&policy.rules.budget, &extra);
+    let verdict = Verdict {
+        decision: event.decision,
+        would: event.would,
+        findings: event.findings.to_vec(),
+        permit: event.permit.clone(),
+        approval: event.approval.clone(),
+        tools_disabled: tools_disabled(policy, event.decision, &left),
+        left,
+        replayed: false,
+        fingerprint: event.fingerprint,
+        seq: event.seq,
+        at: event.at,
+    };
+    let change = Change {
+        counters: counters(policy, cx, &extra),
+        ledger: ledger_key(&cx.tree.root, cx.proposal)
+            .zip(event.permit.as_ref())
+            .map(|(key, permit)| vec![ledger_change(key, cx, shared, permit)])
+            .unwrap_or_default(),
+        events: vec![Event::Judged(Box::new(event))],
+    };
+    Judgement::New(verdict, Box::new(change))
+}
+
+fn ledger_change(key: LedgerKey, cx: &Context<'_>, shared: &Shared, permit: &Permit) -> LedgerChange {
+    let request = &cx.proposal.request;
+    let row = LedgerRow {
+        revision: permit.ledger_revision,
+        state: LedgerState::Permitted,
+        root: cx.tree.root.clone(),
+        session: request.session.clone(),
+        call_id: request.call_id.clone(),
+        fingerprint: cx.fingerprint(),
+        seq: permit.seq,
+        occurrence: permit.occurrence,
+        attempt: permit.attempt,
+        permitted_at: permit.at,
+        lease_until: permit.lease_until,
+        settled_at: None,
+        digest: None,
+        retryable: false,
+        retry_after_ms: 0,
+        retries_remaining: 0,
+    };
+    LedgerChange { key, expected: revision(cx, shared), row }
+}
+
+/// Facts are added whatever they come to; a reservation only if it fits.
+fn counters(policy: &Policy, cx: &Context<'_>, extra: &Spent) -> Vec<CounterAdd> {
+    let mut adds = Vec::new();
+    let enforced = policy.mode == Mode::Enforce && policy.rules.mode(budget::ID) == Mode::Enforce;
+    let request = &cx.proposal.request;
+    for (key, limit) in policy.rules.budget.counters(request.agent.as_ref(), cx.now.day()) {
+        let (fact, reservation) = match key.dimension {
+            Dimension::Steps => (extra.steps, 0),
+            Dimension::ToolCalls => (0, extra.calls),
+            Dimension::Cost => (extra.cost_micros, extra.reserved_micros),
+            Dimension::Tokens => (extra.tokens, 0),
+            _ => (0, 0),
+        };
+        for (amount, limit) in [(fact, None), (reservation, enforced.then_some(limit))] {
+            if let Some(amount) = i64::try_from(amount).ok().filter(|amount| *amount > 0) {
+                adds.push(CounterAdd { key: key.clone(), amount, limit });
+            }
+        }
+    }
+    adds
+}

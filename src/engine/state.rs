@@ -1,0 +1,192 @@
+//! What a session has done and may still do, in one answer: for people, and to be put back into a context after
+//! compaction.
+
+use std::collections::BTreeMap;
+
+use crate::{
+    domain::{
+        budget::{CounterKey, Left, Spent},
+        call::{Answer, Call, Standing},
+        finding::Level,
+        ids::{SessionId, ToolName},
+        time::{Timestamp, wait_in_words},
+        tree::{CallTree, Session},
+    },
+    policy::Policy,
+    rules::budget,
+};
+
+/// Calls told in a summary for the model.
+const SUMMARY_CALLS_MAX: usize = 12;
+/// Calls given to a caller that names no number.
+pub const LAST_CALLS_DEFAULT: usize = 20;
+
+/// Where a call stands, for a caller.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CallState {
+    /// It was not let through.
+    Refused,
+    /// It waits for a person.
+    Held,
+    /// It may be running.
+    InFlight,
+    /// It may have happened.
+    Unknown,
+    /// It did what it should.
+    Succeeded,
+    /// It failed.
+    Failed,
+    /// It was called off.
+    Cancelled,
+}
+
+impl CallState {
+    /// Where `call` stands at `now`.
+    #[must_use]
+    pub fn of(call: &Call, now: Timestamp) -> Self {
+        match call.standing(now) {
+            Standing::Refused => Self::Refused,
+            Standing::Held(_) => Self::Held,
+            Standing::InFlight => Self::InFlight,
+            Standing::Unknown => Self::Unknown,
+            Standing::Succeeded(_) => Self::Succeeded,
+            Standing::Failed(_) => Self::Failed,
+            Standing::Cancelled => Self::Cancelled,
+        }
+    }
+
+    /// In words, after the tool's name.
+    #[must_use]
+    pub const fn in_words(self) -> &'static str {
+        match self {
+            Self::Refused => "was refused",
+            Self::Held => "waits for a person's approval",
+            Self::InFlight => "is running",
+            Self::Unknown => "may have happened, nobody knows",
+            Self::Succeeded => "succeeded",
+            Self::Failed => "failed",
+            Self::Cancelled => "was called off",
+        }
+    }
+}
+
+/// A session at one point in time.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SessionState {
+    /// Its tree's root.
+    pub root: SessionId,
+    /// Who started it.
+    pub parent: Option<SessionId>,
+    /// Its current run.
+    pub run: Option<String>,
+    /// True when every call of the current run is refused: a loop broke it, or a budget is spent.
+    pub is_stopped: bool,
+    /// What is left of each limit.
+    pub left: Vec<Left>,
+    /// What the current run has spent.
+    pub run_spent: Spent,
+    /// What the call tree has spent.
+    pub tree_spent: Spent,
+    /// The loops found in the current run: rule, level and count of the last warning, refusal or break of each.
+    pub loops: Vec<(String, Level, u32)>,
+    /// Its last calls, newest first; open and held ones are always among them.
+    pub calls: Vec<(Call, CallState)>,
+    /// What was done and what not to do again.
+    pub summary_for_model: String,
+    /// When this was so.
+    pub at: Timestamp,
+}
+
+/// The state of a session of `tree`; none when the tree has no such session.
+#[must_use]
+pub fn session_state(
+    policy: &Policy,
+    tree: &CallTree,
+    id: &SessionId,
+    counters: &BTreeMap<CounterKey, u64>,
+    last_calls: usize,
+    now: Timestamp,
+) -> Option<SessionState> {
+    let session = tree.sessions.get(id)?;
+    let now = now.max(tree.last_at);
+    let newest = session.calls.back();
+    let anything = ToolName::parse("tool", newest.map_or("-", |call| call.tool.as_str())).ok()?;
+    let books = budget::Books {
+        tree,
+        run: Some(&session.run),
+        session: Some(session),
+        depth: session.depth,
+        agent: newest.and_then(|call| call.agent.as_ref()),
+        tool: &anything,
+        counters,
+        now,
+    };
+    let left = books.left(&policy.rules.budget, &Spent::default());
+    let is_spent = budget::is_spent(&left);
+    let listed = session.calls.iter().rev().enumerate();
+    let listed = listed.filter(|(i, call)| *i < last_calls || call.is_open() || is_held(call, now));
+    Some(SessionState {
+        root: tree.root.clone(),
+        parent: session.parent.clone(),
+        run: session.run.id.as_ref().map(|run| run.as_str().to_owned()),
+        is_stopped: is_spent || !session.run.closed.is_empty(),
+        run_spent: session.run.spent,
+        tree_spent: tree.spent,
+        loops: loops(session),
+        calls: listed.map(|(_, call)| (call.clone(), CallState::of(call, now))).collect(),
+        summary_for_model: summary(session, &left, is_spent, now),
+        left,
+        at: now,
+    })
+}
+
+fn is_held(call: &Call, now: Timestamp) -> bool {
+    matches!(call.standing(now), Standing::Held(approval) if approval.answer == Answer::Pending)
+}
+
+fn loops(session: &Session) -> Vec<(String, Level, u32)> {
+    let mut loops: Vec<(String, Level, u32)> = Vec::new();
+    for finding in session.calls_in_run().flat_map(|call| call.findings.iter()) {
+        if let (Some(level), Some(count)) = (finding.level, finding.count)
+            && finding.rule != budget::ID
+            && !loops.iter().any(|(rule, _, _)| *rule == finding.rule)
+        {
+            loops.push((finding.rule.to_string(), level, count));
+        }
+    }
+    loops
+}
+
+fn summary(session: &Session, left: &[Left], is_spent: bool, now: Timestamp) -> String {
+    let mut lines = Vec::new();
+    // One line a call, the newest of each; what was done is what must not be done again.
+    let mut seen = Vec::new();
+    for call in session.calls.iter().rev() {
+        if seen.contains(&call.fingerprint) || lines.len() == SUMMARY_CALLS_MAX {
+            continue;
+        }
+        seen.push(call.fingerprint);
+        let state = CallState::of(call, now);
+        let ago = wait_in_words(now.since_ms(call.outcome.as_ref().map_or(call.at, |outcome| outcome.at)));
+        let why = call.outcome.as_ref().and_then(|outcome| outcome.failure).map(|kind| format!(" ({})", kind.as_str()));
+        let refused = (state == CallState::Refused).then(|| call.reason.map(|reason| format!(" ({})", reason.as_str())));
+        let why = why.or(refused.flatten()).unwrap_or_default();
+        lines.push(format!("- {} [call {}] {}{why}, {ago} ago", call.tool, call.call_id, state.in_words()));
+    }
+    lines.reverse();
+    let mut text = if lines.is_empty() {
+        "No tool calls were made in this session.".to_owned()
+    } else {
+        format!(
+            "Tool calls so far, oldest first. Do not repeat the ones that succeeded; do not retry what was refused.\n{}",
+            lines.join("\n")
+        )
+    };
+    if is_spent || !session.run.closed.is_empty() {
+        text.push_str("\nTools are disabled for this turn: give the final answer.");
+    } else if let Some(tight) = left.iter().filter(|l| l.limit > 0).min_by_key(|l| l.remaining() * 100 / l.limit) {
+        let (rest, limit) = (tight.dimension.in_words(tight.remaining()), tight.dimension.in_words(tight.limit));
+        text.push_str(&format!("\nBudget left: {rest} of {limit}."));
+    }
+    text
+}

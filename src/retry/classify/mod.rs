@@ -1,0 +1,107 @@
+//! What kind of failure an error is, from what its caller reports.
+//!
+//! Evidence is asked in the order of its precision: the provider's code, the error's type name, the HTTP status, the
+//! gRPC status, and last the words of the message. Evidence that means several things is narrowed by the message.
+//! What nobody can tell stays [`FailureKind::Other`]: a domain's refusal ("not enough seats") is not an outage.
+
+mod codes;
+mod mask;
+mod names;
+mod reduce;
+mod sqlstate;
+mod status;
+mod text;
+mod wait;
+
+#[cfg(test)]
+mod cases;
+#[cfg(test)]
+mod lines;
+
+pub use mask::error_signature;
+pub use reduce::one_line;
+pub use wait::{retry_after_in_message, retry_after_ms};
+
+use codes::{Known, Reading};
+
+use crate::domain::failure::{ErrorReport, FailureKind};
+
+/// The kind of the failure that `report` describes. Pure: the same report always gives the same kind.
+///
+/// [`FailureKind::Other`] means that nothing in the report is certain enough.
+#[must_use]
+pub fn classify(report: &ErrorReport) -> FailureKind {
+    let message = reduce::readable(&report.message);
+    let status = report.http_status.and_then(status::of_http);
+    let named = |name: &Option<String>| {
+        let known = codes::known(name.as_deref()?)?;
+        Some(settle(known, status, &message))
+    };
+    named(&report.provider_code)
+        .or_else(|| named(&report.error_type))
+        .or_else(|| status.map(|kind| narrow(kind, &message)))
+        .or_else(|| {
+            report
+                .grpc_status
+                .and_then(status::of_grpc)
+                .map(|kind| narrow(kind, &message))
+        })
+        .or_else(|| from_message(&message))
+        .unwrap_or(FailureKind::Other)
+}
+
+fn from_message(message: &str) -> Option<FailureKind> {
+    text::named_in(message)
+        .map(|known| settle(known, None, message))
+        .or_else(|| {
+            text::status_in(message)
+                .and_then(status::of_http)
+                .map(|kind| narrow(kind, message))
+        })
+        .or_else(|| text::first(message, |_| true))
+}
+
+fn settle(known: Known, status: Option<FailureKind>, message: &str) -> FailureKind {
+    match known.reading {
+        Reading::Sure => known.kind,
+        Reading::AskText => narrow(known.kind, message),
+        Reading::AskStatus => narrow(status.unwrap_or(known.kind), message),
+    }
+}
+
+/// `kind`, or what the message says it is in truth, as far as `kind` is known to stand for that as well.
+fn narrow(kind: FailureKind, message: &str) -> FailureKind {
+    let may_be = |other: FailureKind| other == kind || stands_for(kind).contains(&other);
+    text::named_in(message)
+        .filter(|known| known.reading == Reading::Sure && may_be(known.kind))
+        .map(|known| known.kind)
+        .or_else(|| text::first(message, may_be))
+        .unwrap_or(kind)
+}
+
+/// What providers are known to send under a kind's usual status or code although it is something else.
+const fn stands_for(kind: FailureKind) -> &'static [FailureKind] {
+    use FailureKind::{
+        Auth, Conflict, Internal, InvalidArgument, Network, NotFound, Other, Permission, QuotaExhausted, RateLimited,
+        Timeout, Unavailable,
+    };
+    match kind {
+        // 429: a spent allowance (OpenAI), a request above the limit by itself (OpenAI), a held lock (Stripe).
+        RateLimited => &[QuotaExhausted, InvalidArgument, Conflict],
+        // 402: Stripe's declined card; a quota per minute is only a rate limit.
+        QuotaExhausted => &[Other, RateLimited],
+        // 403: GitHub's secondary limit, Google's quotas, an expired token at AWS.
+        Permission => &[RateLimited, QuotaExhausted, Auth],
+        // 400: an empty purse (Anthropic), a wrong key (Google), throttling and failed conditions (AWS).
+        InvalidArgument => &[QuotaExhausted, RateLimited, Auth, Permission, Conflict],
+        // 502, 503: broken and slow upstreams leave open whether the call took effect.
+        Unavailable => &[RateLimited, QuotaExhausted, Network, Timeout],
+        // 500: whatever a tool did not catch. Its claims about arguments may concern its own inner calls.
+        Internal => &[Timeout, Conflict, RateLimited, QuotaExhausted, Unavailable, Network],
+        // SQLSTATE 57014 covers cancelling by hand; MCP's -32001 is also used for a lost session.
+        Timeout => &[Other, Conflict, NotFound],
+        // axios reports its own timeouts as ECONNABORTED.
+        Network => &[Timeout],
+        Auth | Conflict | NotFound | Other => &[],
+    }
+}

@@ -1,0 +1,183 @@
+//! One readable line of what a tool answered.
+
+use std::{borrow::Cow, sync::LazyLock};
+
+use regex::{Captures, Regex};
+
+const LINE_CHARS: usize = 300;
+
+/// Of a longer message only this many bytes at either end are read: the beginning names the error, the end of a
+/// traceback does.
+const READ_BYTES: usize = 8 * 1024;
+
+/// A bad value longer than this is left out; it stands in the arguments anyway.
+const VALUE_CHARS: usize = 40;
+
+/// `message` in one line of at most 300 characters: the exception of a Python traceback, a stack trace without its
+/// frames, the title of an HTML page, the fields and complaints of a validation dump joined with "; ".
+#[must_use]
+pub fn one_line(message: &str) -> String {
+    let line = readable(message);
+    if line.chars().count() <= LINE_CHARS {
+        return line;
+    }
+    line.chars().take(LINE_CHARS - 1).chain(['…']).collect()
+}
+
+/// The same as [`one_line`], of any length.
+pub(super) fn readable(message: &str) -> String {
+    let ends = both_ends(message);
+    let plain = ESCAPES.replace_all(&ends, "");
+    let text = page(&plain).unwrap_or_else(|| joined(exception(&plain).unwrap_or(&plain)));
+    let spaced: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    spaced.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// `message`, or the beginning and the end of a very long one.
+pub(super) fn both_ends(message: &str) -> Cow<'_, str> {
+    if message.len() <= 2 * READ_BYTES {
+        return Cow::Borrowed(message);
+    }
+    let head = message.floor_char_boundary(READ_BYTES);
+    let tail = message.ceil_char_boundary(message.len() - READ_BYTES);
+    Cow::Owned(format!("{}\n{}", &message[..head], &message[tail..]))
+}
+
+fn fixed(pattern: &str) -> Regex {
+    Regex::new(pattern).expect("the pattern is fixed and tested")
+}
+
+static ESCAPES: LazyLock<Regex> = LazyLock::new(|| fixed(r"\x1b\[[0-9;?]*[A-Za-z]"));
+
+// --- Python
+
+const TRACEBACK: &str = "Traceback (most recent call last):";
+
+/// The exception of the last traceback in `text`, with all its lines.
+fn exception(text: &str) -> Option<&str> {
+    let after = &text[text.rfind(TRACEBACK)? + TRACEBACK.len()..];
+    let mut at = 0;
+    for line in after.split_inclusive('\n') {
+        if !line.trim().is_empty() && !line.starts_with([' ', '\t']) {
+            return after.get(at..);
+        }
+        at += line.len();
+    }
+    // Cut or indented as a whole: its last line is the best there is.
+    after.lines().rfind(|line| !line.trim().is_empty())
+}
+
+// --- HTML
+
+static PAGE: LazyLock<Regex> = LazyLock::new(|| fixed(r"(?i)<!doctype html|<html[\s>]"));
+static PARTS: LazyLock<[Regex; 3]> = LazyLock::new(|| {
+    [
+        r"(?is)<title[^>]*>(.*?)</title>",
+        r"(?is)<h1[^>]*>(.*?)</h1>",
+        r"(?is)<(?:p|pre)(?:\s[^>]*)?>(.*?)</(?:p|pre)>",
+    ]
+    .map(fixed)
+});
+static UNSEEN: LazyLock<Regex> =
+    LazyLock::new(|| fixed(r"(?is)<script.*?</script>|<style.*?</style>|<head.*?</head>|<!--.*?-->"));
+static TAG: LazyLock<Regex> = LazyLock::new(|| fixed(r"(?s)<[^>]*>"));
+
+/// The title, the heading and the first paragraph of an HTML page, behind whatever text precedes it.
+fn page(text: &str) -> Option<String> {
+    let start = PAGE.find(text)?.start();
+    let (before, html) = text.split_at_checked(start)?;
+    let mut parts: Vec<String> = Vec::new();
+    for found in PARTS.iter().filter_map(|part| part.captures(html)) {
+        let part = untagged(found.get(1).map_or("", |inner| inner.as_str()));
+        let known = parts
+            .iter()
+            .any(|earlier| earlier.to_lowercase().contains(&part.to_lowercase()));
+        if !part.is_empty() && !known {
+            parts.push(part);
+        }
+    }
+    if parts.is_empty() {
+        parts.push(untagged(&UNSEEN.replace_all(html, " ")));
+    }
+    Some(format!("{} {}", before.trim(), parts.join("; ")))
+}
+
+fn untagged(html: &str) -> String {
+    let text = TAG
+        .replace_all(html, " ")
+        .replace("&nbsp;", " ")
+        .replace("&lt;", "<")
+        .replace("&gt;", ">");
+    let text = text.replace("&quot;", "\"").replace("&#39;", "'").replace("&amp;", "&");
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+// --- Stack traces and dumps of several lines
+
+#[rustfmt::skip]
+static FRAME: LazyLock<Regex> = LazyLock::new(|| {
+    let frames = [
+        // Java, JavaScript, .NET; the last may name a file behind the parentheses.
+        r"^at (?:async |new )*\S+(?: \[as \S+\])?\s*\(.*\)(?: in .*)?$",
+        r"^at (?:async )?\S+:\d+(?::\d+)?$",
+        r"^\.\.\. \d+ (?:more|common frames omitted)$",
+        // Ruby.
+        r"^from \S+:\d+:in ",
+        // Rust's hint, pydantic's link, rulers and carets.
+        r"^note: run with `RUST_BACKTRACE",
+        r"^For further information visit ",
+        r"^[-=~^*_]+$",
+    ];
+    fixed(&frames.join("|"))
+});
+static REST_IS_FRAMES: LazyLock<Regex> = LazyLock::new(|| fixed(r"^(?:goroutine \d+ \[|stack backtrace:$)"));
+static FIELD: LazyLock<Regex> = LazyLock::new(|| fixed(r"^[\w.\[\]-]+$"));
+static PYDANTIC: LazyLock<Regex> =
+    LazyLock::new(|| fixed(r"\s*\[type=(\w[\w.]*)(?:, input_value=(.*?))?(?:, input_type=\w+)?\]"));
+
+fn joined(text: &str) -> String {
+    let mut out = String::new();
+    let mut field_waits = false;
+    for raw in text.lines() {
+        let line = raw.trim();
+        if REST_IS_FRAMES.is_match(line) {
+            break;
+        }
+        if line.is_empty() || FRAME.is_match(line) {
+            continue;
+        }
+        let line = PYDANTIC.replace_all(line, bad_value);
+        let indented = raw.starts_with([' ', '\t']);
+        out.push_str(if field_waits && indented {
+            ": "
+        } else {
+            between(&out, &line)
+        });
+        out.push_str(&line);
+        field_waits = !indented && FIELD.is_match(&line);
+    }
+    out
+}
+
+/// What joins two lines: sentences, brackets and lists carry their own punctuation.
+fn between(before: &str, next: &str) -> &'static str {
+    if before.is_empty() {
+        ""
+    } else if before.ends_with([':', ';', ',', '{', '[', '(', '.', '!', '?']) || next.starts_with(['}', ']', ')']) {
+        " "
+    } else {
+        "; "
+    }
+}
+
+/// Pydantic's own remark, reduced to the value that was refused. For a missing field it shows the whole object,
+/// which helps nobody.
+fn bad_value(found: &Captures<'_>) -> String {
+    let kind = found.get(1).map_or("", |kind| kind.as_str());
+    match found.get(2) {
+        Some(value) if kind != "missing" && value.as_str().chars().count() <= VALUE_CHARS => {
+            format!(" (got {})", value.as_str())
+        }
+        _ => String::new(),
+    }
+}

@@ -1,0 +1,77 @@
+//! breaker: many calls in a row, and nothing new.
+//!
+//! Fires when 15 (warning) or 30 (break) calls in a row, of whatever tools, made no progress: no success with a new
+//! result, no declared write that succeeded. Calls that still run do not count; refused ones do.
+//!
+//! Why: the other detectors look for a shape; an agent can also flounder without one.
+//!
+//! Known problems: none of its window is older than the run, so an agent that opens a run per call is never seen here.
+
+use crate::domain::{
+    finding::{Decision, Finding, Level},
+    reason::Reason,
+};
+
+use super::{
+    Context,
+    levels::{Levels, still_broken},
+};
+
+/// The rule's name.
+pub const ID: &str = "breaker";
+/// Warning and break.
+pub const LEVELS: Levels = Levels { warning: Some(15), critical: None, break_at: Some(30) };
+
+/// See the module.
+#[must_use]
+pub fn check(levels: &Levels, cx: &Context<'_>) -> Option<Finding> {
+    if let Some(closed) = cx.closed(ID, None) {
+        return Some(still_broken(ID, Decision::Deny, Reason::CircuitBreak, closed.count));
+    }
+    let streak: Vec<_> = cx
+        .calls()
+        .filter(|call| !call.is_open())
+        .take_while(|call| call.outcome.as_ref().is_none_or(|outcome| !outcome.progress))
+        .collect();
+    let count = streak.len() as u32;
+    levels.finding(ID, Reason::CircuitBreak, count, streak.into_iter(), |level| match level {
+        Level::Warning => format!(
+            "The last {count} tool calls brought nothing new. Say what you are missing, and change the approach or ask \
+             the user instead of calling on."
+        ),
+        _ => format!(
+            "{} was not run: the last {count} tool calls brought nothing new, so this run is stopped. Tell the user \
+             what is known and what is missing.",
+            cx.tool()
+        ),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::rules::testing::check;
+
+    #[test]
+    fn fifteen_fruitless_calls_warn_and_thirty_break_the_run() {
+        check(
+            "rules breaker
+             try {\"n\":new} -> error not_found   x15
+             try {\"n\":new} => allow, warning breaker 15
+             try {\"n\":new} -> error not_found   x15
+             try {\"n\":new} => deny circuit_break, break breaker 30
+             run next
+             try {\"n\":new} => allow",
+        );
+    }
+
+    #[test]
+    fn one_new_result_starts_the_count_again() {
+        check(
+            "rules breaker
+             try {\"n\":new} -> error not_found   x14
+             read {\"n\":new} -> ok new
+             try {\"n\":new} -> error not_found   x14
+             try {\"n\":new} => allow",
+        );
+    }
+}

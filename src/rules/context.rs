@@ -1,0 +1,97 @@
+//! What a rule may look at.
+
+use std::collections::BTreeMap;
+
+use crate::domain::{
+    budget::{CounterKey, Usage},
+    call::{Call, Proposal},
+    fingerprint::Fingerprint,
+    ids::SessionId,
+    previous::Previous,
+    time::Timestamp,
+    tree::{CallTree, Closed, Run, Session},
+};
+
+/// What is known when a call is judged.
+#[derive(Debug, Clone, Copy)]
+pub struct Context<'a> {
+    /// The call tree, as it stands before this call.
+    pub tree: &'a CallTree,
+    /// The call.
+    pub proposal: &'a Proposal,
+    /// The newest earlier execution of the same call.
+    pub previous: Option<&'a Previous>,
+    /// Shared counters, as last seen; the store has the last word on them.
+    pub counters: &'a BTreeMap<CounterKey, u64>,
+    /// True unless the same call_id was judged before.
+    pub is_new: bool,
+    /// The batch it came in, when an earlier call of the same batch was judged.
+    pub batch: Option<u64>,
+    /// How deep the session is nested; a root is 0.
+    pub depth: u32,
+    /// How many calls loop detectors look back over.
+    pub window: usize,
+    /// When it is judged.
+    pub now: Timestamp,
+}
+
+impl<'a> Context<'a> {
+    /// The asking session, unless it is new.
+    #[must_use]
+    pub fn session(&self) -> Option<&'a Session> {
+        self.tree.sessions.get(self.session_id())
+    }
+
+    /// The asking session's id.
+    #[must_use]
+    pub fn session_id(&self) -> &'a SessionId {
+        &self.proposal.request.session
+    }
+
+    /// The call's fingerprint.
+    #[must_use]
+    pub fn fingerprint(&self) -> Fingerprint {
+        self.proposal.fingerprint
+    }
+
+    /// The current run, unless this call opens one.
+    #[must_use]
+    pub fn run(&self) -> Option<&'a Run> {
+        let run = &self.session()?.run;
+        (run.id == self.proposal.request.run).then_some(run)
+    }
+
+    /// The session's calls in this run, newest first, as far as detectors look back: calls that still run are no
+    /// evidence yet, and take no place in the window. A judgement made again does not see itself.
+    pub fn calls(&self) -> impl Iterator<Item = &'a Call> + use<'a> {
+        let (call_id, is_new, window) = (&self.proposal.request.call_id, self.is_new, self.window);
+        self.run()
+            .and(self.session())
+            .into_iter()
+            .flat_map(Session::calls_in_run)
+            .filter(move |call| is_new || !call.was_refused() || call.call_id != *call_id)
+            .scan(0, move |seen, call| {
+                *seen += usize::from(!call.is_open());
+                (*seen <= window).then_some(call)
+            })
+    }
+
+    /// The break by `rule` that holds for this call for the rest of the run: any, or that of its own fingerprint.
+    #[must_use]
+    pub fn closed(&self, rule: &str, fingerprint: Option<Fingerprint>) -> Option<&'a Closed> {
+        let closed = &self.run()?.closed;
+        closed.iter().find(|c| c.rule == rule && fingerprint.is_none_or(|f| f == c.fingerprint))
+    }
+
+    /// The model usage that is booked with this judgement: none when the call_id was judged before.
+    #[must_use]
+    pub fn usage(&self) -> Usage {
+        if self.is_new { self.proposal.request.usage } else { Usage::default() }
+    }
+
+    /// The tool's name, for messages.
+    #[must_use]
+    pub fn tool(&self) -> &'a str {
+        self.proposal.request.tool.as_str()
+    }
+}

@@ -1,0 +1,119 @@
+//! cycle: a few calls that go round in a circle.
+//!
+//! Fires when the last 10, 20 or 30 calls, the proposed one included, repeat with a period of 2 to 5 fingerprints and
+//! each call of the circle keeps giving the same result (A-B-A-B has period 2).
+//!
+//! Why: `repeat` sees one call at a time; an agent that alternates between two never repeats the last one.
+//!
+//! Known problems: a circle whose results change is taken for work, also when only a counter in them changes: declare
+//! that field `volatile`.
+
+use std::collections::BTreeSet;
+
+use crate::domain::{
+    call::Call,
+    finding::{Decision, Finding, Level},
+    fingerprint::{Fingerprint, ResultDigest},
+    reason::Reason,
+};
+
+use super::{
+    Context,
+    levels::{Levels, still_broken},
+};
+
+/// The rule's name.
+pub const ID: &str = "cycle";
+/// Warning, critical, break.
+pub const LEVELS: Levels = Levels::new(10, 20, 30);
+/// Longest circle looked for, in calls.
+pub const PERIOD_MAX: usize = 5;
+
+/// See the module.
+#[must_use]
+pub fn check(levels: &Levels, cx: &Context<'_>) -> Option<Finding> {
+    if let Some(closed) = cx.closed(ID, None) {
+        return Some(still_broken(ID, Decision::Deny, Reason::Cycle, closed.count));
+    }
+    // A call that is still running is no evidence either way.
+    let calls: Vec<&Call> = cx.calls().filter(|call| !call.is_open()).collect();
+    let mut steps: Vec<(Fingerprint, Option<ResultDigest>)> = vec![(cx.fingerprint(), None)];
+    steps.extend(calls.iter().map(|call| (call.fingerprint, call.outcome.as_ref().and_then(|o| o.digest))));
+    let (length, period) = (2..=PERIOD_MAX)
+        .filter_map(|period| circle(&steps, period).map(|length| (length, period)))
+        .max_by_key(|(length, period)| (*length, PERIOD_MAX - period))?;
+    let tools: BTreeSet<&str> = calls[..period].iter().map(|call| call.tool.as_str()).collect();
+    let tools = tools.into_iter().collect::<Vec<_>>().join(", ");
+    let count = length as u32;
+    let streak = calls[..length - 1].iter().copied();
+    levels.finding(ID, Reason::Cycle, count, streak, |level| match level {
+        Level::Warning => format!(
+            "The last {count} calls go round in a circle of {period} ({tools}) with the same results. Stop and use what \
+             they returned, or take a different approach."
+        ),
+        _ => format!(
+            "{} was not run: the last {count} calls go round in a circle of {period} ({tools}) with the same results. \
+             Take a different approach, or tell the user what is missing.",
+            cx.tool()
+        ),
+    })
+}
+
+/// How many of the newest steps repeat with `period`, if at least two full rounds do.
+fn circle(steps: &[(Fingerprint, Option<ResultDigest>)], period: usize) -> Option<usize> {
+    let same = |(new, old): (&(Fingerprint, Option<ResultDigest>), &(Fingerprint, Option<ResultDigest>))| {
+        new.0 == old.0 && (new.1.is_none() || old.1.is_none() || new.1 == old.1)
+    };
+    let matched = steps.iter().zip(steps.get(period..)?).take_while(|pair| same(*pair)).count();
+    let round: BTreeSet<Fingerprint> = steps.iter().take(period).map(|step| step.0).collect();
+    (matched >= period && round.len() > 1).then_some(matched + period)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::rules::testing::check;
+
+    #[test]
+    fn two_calls_in_turn_are_seen() {
+        check(
+            "rules cycle
+             (a {} -> ok x; b {} -> ok y)   x4
+             a {} -> ok x
+             b {} => allow, warning cycle 10
+             b {} -> ok y
+             (a {} -> ok x; b {} -> ok y)   x4
+             a {} -> ok x
+             b {} => deny cycle, critical cycle 20",
+        );
+    }
+
+    #[test]
+    fn a_circle_with_new_results_is_work() {
+        check(
+            "rules cycle
+             (a {} -> ok new; b {} -> ok y)   x12
+             a {} => allow",
+        );
+    }
+
+    #[test]
+    fn one_call_alone_is_no_circle() {
+        check(
+            "rules cycle
+             a {} -> ok x   x28
+             a {} => allow",
+        );
+    }
+
+    #[test]
+    fn five_calls_are_a_circle_and_six_are_not() {
+        check(
+            "rules cycle
+             (a {} -> ok 1; b {} -> ok 2; c {} -> ok 3; d {} -> ok 4; e {} -> ok 5)   x2
+             a {} => allow, warning cycle 11
+             run next
+             (a {} -> ok 1; b {} -> ok 2; c {} -> ok 3; d {} -> ok 4; e {} -> ok 5; f {} -> ok 6)   x4
+             a {} => allow",
+        );
+    }
+}

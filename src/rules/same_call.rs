@@ -1,0 +1,224 @@
+//! same_call: this very call was asked for before.
+//!
+//! Fires by one table (semantics.md section 4) over the newest earlier execution of the same fingerprint in the call
+//! tree, and for `once` tools in the whole tenant: it is running (WAIT), it may have happened (DENY for a write), it
+//! succeeded and nothing has changed since (REUSE), it failed and a retry is not worth it, too early or used up.
+//!
+//! Why so careful: on 34,000 recorded calls, blocking every repeat inside a session would have been wrong in 27 % to
+//! 68 % of cases, because the agent had changed the world in between.
+//!
+//! Known problems: a tool whose effect nobody declared is judged by its last two results alone; declare it. The WAIT
+//! for a running call is a re-check: at that time the call may still run.
+
+use crate::domain::{
+    effect::EffectKind,
+    finding::{Decision, Finding},
+    previous::{Past, Previous, Retry},
+    reason::Reason,
+    time::wait_in_words,
+};
+
+use super::Context;
+
+/// The rule's name.
+pub const ID: &str = "same_call";
+
+/// What the table's times and counts are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Params {
+    /// How long a success of a declared read or write answers its repetition, in milliseconds.
+    pub window_ms: u64,
+    /// How long a success of a `once` tool does, in milliseconds.
+    pub once_ttl_ms: u64,
+    /// How many equal results an undeclared tool must have given before it is slowed.
+    pub same_results: u32,
+    /// How long an undeclared tool is slowed after that many, in milliseconds; doubles with each equal result.
+    pub recheck_ms: u64,
+    /// The longest that it is slowed, in milliseconds.
+    pub recheck_ms_max: u64,
+    /// First re-check of a running call, in milliseconds; grows with its age.
+    pub in_flight_ms: u64,
+    /// Latest re-check of a running call, in milliseconds.
+    pub in_flight_ms_max: u64,
+}
+
+impl Default for Params {
+    fn default() -> Self {
+        Self {
+            window_ms: 300_000,
+            once_ttl_ms: 86_400_000,
+            same_results: 2,
+            recheck_ms: 15_000,
+            recheck_ms_max: 300_000,
+            in_flight_ms: 1_000,
+            in_flight_ms_max: 30_000,
+        }
+    }
+}
+
+/// See the module.
+#[must_use]
+pub fn check(params: &Params, cx: &Context<'_>) -> Option<Finding> {
+    let previous = cx.previous?;
+    let finding = match &previous.past {
+        Past::Held(_) => held(cx, previous),
+        Past::InFlight => Some(in_flight(params, cx, previous)),
+        Past::Unknown => unknown(cx, previous),
+        Past::Succeeded => succeeded(params, cx, previous),
+        Past::Failed(retry) => failed(cx, previous, *retry),
+        Past::Cancelled => None,
+    }?;
+    Some(if finding.decision == Decision::Reuse { finding.reusing(previous.call.clone()) } else { finding })
+}
+
+fn changed(cx: &Context<'_>, previous: &Previous) -> bool {
+    cx.tree.world_changed_since(previous, cx.fingerprint(), &cx.proposal.effect)
+}
+
+fn held(cx: &Context<'_>, previous: &Previous) -> Option<Finding> {
+    use crate::domain::call::Answer;
+    let Past::Held(approval) = &previous.past else { return None };
+    let tool = cx.tool();
+    match approval.answer {
+        Answer::Approved => None,
+        Answer::Pending if cx.now < approval.expires_at => {
+            let message = format!(
+                "{tool} waits for a person's approval ({}). Do not ask for it again: go on with other work, or tell the \
+                 user that it is pending.",
+                approval.id
+            );
+            Some(Finding::new(ID, Decision::Ask, Reason::ApprovalRequired, message))
+        }
+        answer => {
+            let run = cx.run().map(|run| run.from);
+            let (id, from) = previous.run.as_ref()?;
+            if id != cx.session_id() || Some(*from) != run {
+                return None;
+            }
+            let (reason, what) = match answer {
+                Answer::Denied => (Reason::ApprovalDenied, "A person refused"),
+                _ => (Reason::ApprovalExpired, "Nobody approved in time:"),
+            };
+            let message = format!("{what} {tool} with these arguments. Do not try it again in this turn: ask the user how to go on.");
+            Some(Finding::new(ID, Decision::Deny, reason, message))
+        }
+    }
+}
+
+fn in_flight(params: &Params, cx: &Context<'_>, previous: &Previous) -> Finding {
+    let age_ms = cx.now.since_ms(previous.call.at);
+    let wait_ms = (age_ms / 2).clamp(params.in_flight_ms, params.in_flight_ms_max);
+    let message = format!(
+        "{} with these arguments is already running, since {}. Wait for its result instead of calling it again.",
+        cx.tool(),
+        wait_in_words(age_ms)
+    );
+    Finding::new(ID, Decision::Wait, Reason::CallInFlight, message).retry_after(wait_ms)
+}
+
+fn unknown(cx: &Context<'_>, previous: &Previous) -> Option<Finding> {
+    let (tool, effect) = (cx.tool(), &cx.proposal.effect);
+    if effect.is_unsafe_to_repeat() {
+        let check = check_first(cx);
+        let message = format!(
+            "An earlier {tool} with these arguments got no answer and may have taken effect. Running it again could do \
+             it twice. {check}"
+        );
+        return Some(Finding::new(ID, Decision::Deny, Reason::OutcomeUnknown, message).next(check));
+    }
+    if effect.kind != EffectKind::Unknown || previous.foreign {
+        return None;
+    }
+    let message = format!(
+        "An earlier {tool} with these arguments got no answer and may have taken effect; check what it did before you \
+         rely on this one."
+    );
+    Some(Finding::new(ID, Decision::Allow, Reason::OutcomeUnknown, message))
+}
+
+fn check_first(cx: &Context<'_>) -> String {
+    match (cx.proposal.suggested_next.first(), &cx.proposal.effect.resource) {
+        (Some(tool), _) => format!("Check with {tool} whether it happened, or ask the user."),
+        (None, Some(resource)) => format!("Look at {} to see whether it happened, or ask the user.", resource.as_str()),
+        (None, None) => "Check whether it happened, or ask the user.".to_owned(),
+    }
+}
+
+fn succeeded(params: &Params, cx: &Context<'_>, previous: &Previous) -> Option<Finding> {
+    let effect = &cx.proposal.effect;
+    let age_ms = cx.now.since_ms(previous.last_at);
+    let intended = cx.proposal.request.repeat_intended;
+    if effect.once && age_ms < params.once_ttl_ms {
+        return Some(if intended { ask_to_repeat(cx) } else { reuse(cx, age_ms, "It must not be done twice.") });
+    }
+    if effect.kind == EffectKind::Poll || changed(cx, previous) {
+        return None;
+    }
+    match effect.kind {
+        EffectKind::Read | EffectKind::Write if age_ms >= params.window_ms => None,
+        EffectKind::Read => (!intended).then(|| reuse(cx, age_ms, "Nothing has changed since.")),
+        EffectKind::Write if intended => Some(ask_to_repeat(cx)),
+        EffectKind::Write => Some(reuse(cx, age_ms, "Nothing has changed since.")),
+        EffectKind::Unknown | EffectKind::Poll => {
+            let beyond = previous.equal_results.checked_sub(params.same_results)?;
+            let wait_ms = params.recheck_ms.saturating_mul(1 << beyond.min(20)).min(params.recheck_ms_max);
+            let left_ms = wait_ms.checked_sub(age_ms).filter(|left| *left > 0)?;
+            let times = previous.equal_results;
+            let why = format!(
+                "The last {times} results were the same, and nothing else has changed. It may be looked at again in {}.",
+                wait_in_words(left_ms)
+            );
+            Some(reuse(cx, age_ms, &why).retry_after(left_ms))
+        }
+    }
+}
+
+fn reuse(cx: &Context<'_>, age_ms: u64, why: &str) -> Finding {
+    let message = format!(
+        "{} was not run: this exact call succeeded {} ago, and its result is given here again. {why}",
+        cx.tool(),
+        wait_in_words(age_ms)
+    );
+    Finding::new(ID, Decision::Reuse, Reason::DuplicateCallBlocked, message)
+        .next("Use the previous result. If you need something else, change the arguments.")
+}
+
+fn ask_to_repeat(cx: &Context<'_>) -> Finding {
+    let message = format!(
+        "{} with these arguments was done before. Doing it a second time needs a person's approval.",
+        cx.tool()
+    );
+    Finding::new(ID, Decision::Ask, Reason::ApprovalRequired, message)
+}
+
+fn failed(cx: &Context<'_>, previous: &Previous, retry: Retry) -> Option<Finding> {
+    let run_from = cx.run().map(|run| run.from);
+    if previous.is_stale(cx.session_id(), run_from, cx.now) || changed(cx, previous) {
+        return None;
+    }
+    let tool = cx.tool();
+    if retry.exhausted {
+        let message = format!(
+            "{tool} with these arguments failed {} times, as often as it may be tried. Change the approach, or tell the \
+             user that it is not available now.",
+            previous.attempt
+        );
+        return Some(Finding::new(ID, Decision::Deny, Reason::RetriesExhausted, message));
+    }
+    if !retry.retryable {
+        let message = format!(
+            "{tool} with these arguments failed before, and a retry does not mend that kind of failure. Change the \
+             arguments by what the error says, use another tool, or tell the user."
+        );
+        return Some(Finding::new(ID, Decision::Deny, Reason::NotRetryable, message));
+    }
+    let wait_ms = retry.not_before.since_ms(cx.now);
+    (wait_ms > 0).then(|| {
+        let message = format!("{tool} failed a moment ago; a retry is worth it after {}, not before.", wait_in_words(wait_ms));
+        Finding::new(ID, Decision::Wait, Reason::RetryTooEarly, message).retry_after(wait_ms)
+    })
+}
+
+#[cfg(test)]
+#[path = "same_call/tests.rs"]
+mod tests;

@@ -1,0 +1,201 @@
+//! One test a row of the table.
+
+use crate::rules::testing::check;
+
+#[test]
+fn an_undeclared_call_is_slowed_after_two_equal_results_and_may_look_again() {
+    check(
+        "rules same_call
+         list {} -> ok same   x2
+         list {} => reuse duplicate_call_blocked after 14s
+         wait 14s
+         list {} => allow
+         list {} -> ok same
+         list {} => reuse duplicate_call_blocked after 29s",
+    );
+}
+
+#[test]
+fn a_new_result_elsewhere_frees_an_undeclared_call() {
+    check(
+        "rules same_call
+         list {} -> ok same   x2
+         edit {\"n\":1} -> ok done
+         list {} => allow",
+    );
+}
+
+#[test]
+fn a_running_call_is_waited_for() {
+    check(
+        "rules same_call
+         slow {} => allow as c1
+         slow {} => wait call_in_flight after 1s
+         wait 20s
+         slow {} => wait call_in_flight after 11s
+         slow {} => wait call_in_flight as c2
+         record c1 ok done
+         slow {} => allow as c2",
+    );
+}
+
+#[test]
+fn an_expired_lease_leaves_the_outcome_unknown() {
+    check(
+        "rules same_call
+         tool pay write
+         tool put write idempotent lease 60s
+         tool any lease 60s
+         pay {} => allow
+         put {} => allow
+         any {} => allow
+         wait 9m
+         put {} => allow attempt 2
+         any {} => allow outcome_unknown attempt 2
+         pay {} => wait call_in_flight after 30s
+         wait 1m
+         pay {} => deny outcome_unknown",
+    );
+}
+
+#[test]
+fn a_timeout_of_a_write_may_have_happened_and_a_late_record_settles_it() {
+    check(
+        "rules same_call
+         tool pay write
+         pay {} => allow as c1
+         record c1 error timeout
+         pay {} => deny outcome_unknown
+         record c1 error not_found
+         pay {} => deny not_retryable
+         pay {\"n\":2} => allow as c2
+         record c2 error timeout
+         record c2 ok done
+         pay {\"n\":2} => reuse duplicate_call_blocked",
+    );
+}
+
+#[test]
+fn once_is_once_whatever_happened_since_and_a_person_may_say_again() {
+    check(
+        "rules same_call
+         tool pay once
+         pay {} -> ok paid
+         edit {} -> ok new
+         wait 20h
+         pay {} => reuse duplicate_call_blocked
+         session other
+         pay {} => reuse duplicate_call_blocked
+         wait 5h
+         pay {} -> ok paid   key k2
+         pay {} repeat => ask approval_required
+         pay {} => ask approval_required
+         wait 2h
+         pay {} => deny approval_expired",
+    );
+}
+
+#[test]
+fn a_declared_poll_may_look_as_often_as_it_likes() {
+    check(
+        "rules same_call
+         tool status poll
+         status {} -> ok pending   x9
+         status {} => allow",
+    );
+}
+
+#[test]
+fn a_declared_read_is_answered_from_memory_until_its_resource_is_written() {
+    check(
+        "rules same_call
+         tool read read file/{path}
+         tool write write file/{path}
+         read {\"path\":\"a\"} -> ok text
+         read {\"path\":\"a\"} => reuse duplicate_call_blocked
+         read {\"path\":\"a\"} repeat => allow
+         write {\"path\":\"b\"} -> ok done
+         read {\"path\":\"b\"} -> ok other
+         read {\"path\":\"b\"} => reuse duplicate_call_blocked
+         write {\"path\":\"b\",\"text\":1} => allow as w1
+         read {\"path\":\"b\"} => allow as r1
+         record w1 error not_found
+         record r1 ok other
+         read {\"path\":\"b\"} => reuse duplicate_call_blocked
+         wait 6m
+         read {\"path\":\"b\"} => allow",
+    );
+}
+
+#[test]
+fn a_declared_write_is_not_done_twice_unless_its_resource_changed() {
+    check(
+        "rules same_call
+         tool set write row/{id}
+         set {\"id\":1,\"v\":1} -> ok done
+         set {\"id\":1,\"v\":1} => reuse duplicate_call_blocked
+         set {\"id\":1,\"v\":2} -> ok done
+         set {\"id\":1,\"v\":1} => allow attempt 1 as c1
+         record c1 ok done
+         set {\"id\":1,\"v\":1} repeat => ask approval_required",
+    );
+}
+
+#[test]
+fn a_failure_is_retried_when_it_is_worth_it_and_not_before() {
+    check(
+        "rules same_call
+         step 0s
+         get {} -> error timeout
+         get {} => wait retry_too_early as c1
+         wait 2s
+         get {} => allow attempt 2 as c1
+         get {\"n\":1} -> error auth
+         get {\"n\":1} => deny not_retryable
+         wait 10m
+         get {\"n\":1} => allow attempt 1",
+    );
+}
+
+#[test]
+fn attempts_are_used_up_and_begin_again_in_a_new_run() {
+    check(
+        "rules same_call
+         get {} -> error unavailable   x5
+         get {} => deny retries_exhausted
+         run next
+         get {} => allow attempt 1",
+    );
+}
+
+#[test]
+fn a_call_that_was_called_off_may_be_made() {
+    check(
+        "rules same_call
+         get {} -> cancelled
+         get {} => allow attempt 2",
+    );
+}
+
+#[test]
+fn a_failure_is_tried_anew_once_the_world_has_changed() {
+    check(
+        "rules same_call
+         test {} -> error invalid_argument
+         test {} => deny not_retryable
+         edit {\"n\":1} -> ok done
+         test {} => allow attempt 1",
+    );
+}
+
+#[test]
+fn one_key_for_all_attempts_of_an_occurrence_and_a_new_one_for_the_next() {
+    check(
+        "rules same_call
+         get {} -> error timeout   key k1
+         wait 5s
+         get {} -> ok a   key k1
+         other {} -> ok b
+         get {} -> ok a   key k2",
+    );
+}
