@@ -151,6 +151,15 @@ impl SocketDir {
     }
 }
 
+impl Drop for DirLock {
+    fn drop(&mut self) {
+        // Closing the file alone leaves the lock to a child that was forked by another thread and has not exec'd yet.
+        if let Err(error) = self.file.unlock() {
+            tracing::warn!(%error, "could not release the lock of the data directory");
+        }
+    }
+}
+
 fn socket_name() -> String {
     format!(".s.PGSQL.{PORT}")
 }
@@ -162,7 +171,7 @@ fn fits(dir: &Path) -> bool {
 /// The proof that no other callgate uses the data directory; it lasts as long as this value.
 #[derive(Debug)]
 pub(super) struct DirLock {
-    _file: File,
+    file: File,
 }
 
 impl DirLock {
@@ -196,7 +205,7 @@ impl DirLock {
         }
         file.set_len(0).map_err(io("write"))?;
         writeln!(file, "{}", std::process::id()).map_err(io("write"))?;
-        Ok(Self { _file: file })
+        Ok(Self { file })
     }
 }
 

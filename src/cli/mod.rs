@@ -1,0 +1,1 @@
+//! The commands. This room may use every other; it alone prints, and it alone uses `anyhow`.

@@ -1,0 +1,64 @@
+//! The only place that asks what time it is.
+
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use crate::domain::time::Timestamp;
+
+/// Where time comes from: the machine, or a test.
+#[derive(Debug, Clone)]
+pub enum Clock {
+    /// The machine's clocks.
+    System,
+    /// A time that stands still until it is moved.
+    Fake(std::sync::Arc<std::sync::atomic::AtomicI64>),
+}
+
+/// A point on a clock that never goes back, for measuring.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Tick(Duration);
+
+impl Clock {
+    /// A fake clock that stands at `now`.
+    #[must_use]
+    pub fn fake(now: Timestamp) -> Self {
+        Self::Fake(std::sync::Arc::new(now.as_millis().into()))
+    }
+
+    /// Moves a fake clock; a real one moves by itself.
+    pub fn advance(&self, millis: u64) {
+        if let Self::Fake(now) = self {
+            let millis = i64::try_from(millis).unwrap_or(i64::MAX);
+            now.fetch_add(millis, std::sync::atomic::Ordering::SeqCst);
+        }
+    }
+
+    /// The time of day.
+    #[must_use]
+    #[expect(clippy::disallowed_methods, reason = "this is the one place")]
+    pub fn now(&self) -> Timestamp {
+        match self {
+            Self::System => {
+                let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+                Timestamp::from_millis(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
+            }
+            Self::Fake(now) => Timestamp::from_millis(now.load(std::sync::atomic::Ordering::SeqCst)),
+        }
+    }
+
+    /// A point for measuring how long something took.
+    #[must_use]
+    #[expect(clippy::disallowed_methods, reason = "this is the one place")]
+    pub fn tick(&self) -> Tick {
+        static START: std::sync::LazyLock<Instant> = std::sync::LazyLock::new(Instant::now);
+        match self {
+            Self::System => Tick(Instant::now().saturating_duration_since(*START)),
+            Self::Fake(_) => Tick(Duration::from_millis(u64::try_from(self.now().as_millis()).unwrap_or(0))),
+        }
+    }
+
+    /// How long ago `tick` was.
+    #[must_use]
+    pub fn elapsed(&self, tick: Tick) -> Duration {
+        self.tick().0.saturating_sub(tick.0)
+    }
+}
