@@ -54,6 +54,17 @@ impl Home {
         Embedded::start(&self.settings()).await.unwrap()
     }
 
+    /// Lets a command run as the account that the database runs as.
+    fn as_owner(&self, command: &mut Command) {
+        let (own, database) = (
+            fs::metadata(self.dir.path()).unwrap(),
+            fs::metadata(self.pgdata()).unwrap(),
+        );
+        if own.uid() != database.uid() {
+            command.gid(database.gid()).uid(database.uid());
+        }
+    }
+
     fn postmaster(&self) -> Option<u32> {
         let text = fs::read_to_string(self.pgdata().join("postmaster.pid")).ok()?;
         text.lines().next()?.parse().ok()
@@ -209,6 +220,13 @@ async fn the_server_is_durable_and_private() {
         0,
         "PostgreSQL never runs as root"
     );
+    let pid = home.postmaster().unwrap().to_string();
+    let group = Command::new("ps").args(["-p", &pid, "-o", "pgid="]).output().unwrap();
+    assert_eq!(
+        String::from_utf8_lossy(&group.stdout).trim(),
+        pid,
+        "Ctrl-C must not reach the server"
+    );
     connection.close().await.unwrap();
     embedded.stop().await.unwrap();
 }
@@ -324,7 +342,6 @@ async fn an_orphaned_server_is_stopped_and_replaced() {
     first.stop().await.unwrap();
 
     // In its own directory, so that its socket is not where ours will be.
-    let owner = fs::metadata(home.pgdata()).unwrap();
     let options = format!(
         "-c listen_addresses= -c unix_socket_directories={}",
         home.pgdata().display()
@@ -338,9 +355,7 @@ async fn an_orphaned_server_is_stopped_and_replaced() {
         .args(["-o", &options])
         .current_dir("/");
     pg_ctl.stdout(Stdio::null()).stderr(Stdio::null()).stdin(Stdio::null());
-    if owner.uid() != std::os::unix::fs::MetadataExt::uid(&fs::metadata(home.data_dir()).unwrap()) {
-        pg_ctl.gid(owner.gid()).uid(owner.uid());
-    }
+    home.as_owner(&mut pg_ctl);
     assert!(pg_ctl.status().unwrap().success());
     let orphan = home.postmaster().unwrap();
     assert!(is_alive(orphan));
@@ -363,11 +378,8 @@ async fn a_stale_pid_file_does_not_matter_whoever_has_the_pid_now() {
     first.stop().await.unwrap();
 
     // A stranger of the same account: PostgreSQL itself would take it for a server.
-    let owner = fs::metadata(home.pgdata()).unwrap();
     let mut sleep = Command::new("sleep");
-    if fs::metadata(home.data_dir()).unwrap().uid() != owner.uid() {
-        sleep.gid(owner.gid()).uid(owner.uid());
-    }
+    home.as_owner(&mut sleep);
     let stranger = Helper(sleep.arg("600").spawn().unwrap());
     for stale in [format!("{}\n{}\n", stranger.0.id(), lines.join("\n")), String::new()] {
         fs::write(&pid_file, stale).unwrap();

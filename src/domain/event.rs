@@ -98,6 +98,8 @@ pub struct Settled {
     pub progress: bool,
     /// What was advised.
     pub advice: Option<Advice>,
+    /// True when nobody reported: the lease ran out.
+    pub by_lease: bool,
     /// For `running`: until when the lease goes now.
     pub lease_until: Option<Timestamp>,
     /// The revision of the call's ledger row after this; 0 when it has none.

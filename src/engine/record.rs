@@ -46,6 +46,8 @@ pub struct Report {
     pub progress_note: Option<String>,
     /// Model usage since the last call, and the actual cost of this one.
     pub usage: Usage,
+    /// Nobody reports: the lease ran out.
+    pub by_lease: bool,
     /// How long the call took, in milliseconds.
     pub duration_ms: Option<u64>,
     /// For a call that nobody asked about: what it was.
@@ -179,6 +181,7 @@ fn settle(
         progress,
         advice: failure.map(|kind| advise(policy, session, call, permit, report, status, kind)),
         lease_until: (status == OutcomeStatus::Running).then(|| now.plus_ms(spec.lease_ms)),
+        by_lease: report.by_lease,
         ledger_revision: 0,
         usage: report.usage,
         duration_ms: report.duration_ms,

@@ -409,6 +409,7 @@ impl Stage {
             total_matches: None,
             progress_note: None,
             usage: Usage { cost_micros: options.cost_micros.unwrap_or(0), ..Usage::default() },
+            by_lease: false,
             duration_ms: None,
             observed: None,
         };

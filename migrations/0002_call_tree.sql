@@ -1,0 +1,30 @@
+-- The versioned unit: every event of a tree moves its version, and whoever decided on an old one is told to judge again.
+-- No index or predicate on the changing columns and a low fillfactor, so that updates stay heap-only.
+create table call_tree (
+  tenant_id bigint not null,
+  root_id text collate "C" not null,
+  epoch date not null,
+  version bigint not null default 0,
+  started_at timestamptz not null,
+  last_at timestamptz not null,
+  steps bigint not null default 0,
+  calls bigint not null default 0,
+  open_calls integer not null default 0,
+  cost_micros bigint not null default 0,
+  reserved_micros bigint not null default 0,
+  tokens bigint not null default 0,
+  primary key (tenant_id, root_id)
+) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.02);
+comment on table call_tree is 'A root session with all its sub-agents: one row with version and totals. Version 0 is a tree whose first event never came.';
+comment on column call_tree.tenant_id is 'The tenant.';
+comment on column call_tree.root_id is 'The root session.';
+comment on column call_tree.epoch is 'The UTC day of its first event; the partition of its calls and outcomes.';
+comment on column call_tree.version is 'The seq of its last event.';
+comment on column call_tree.started_at is 'When its first event happened.';
+comment on column call_tree.last_at is 'When its last event happened.';
+comment on column call_tree.steps is 'New call ids, refused ones too.';
+comment on column call_tree.calls is 'Permitted calls.';
+comment on column call_tree.open_calls is 'Permitted calls without an outcome.';
+comment on column call_tree.cost_micros is 'Booked cost, in millionths of a US dollar.';
+comment on column call_tree.reserved_micros is 'Cost reserved for calls that are not settled, in millionths of a US dollar.';
+comment on column call_tree.tokens is 'Tokens of the model, of every kind.';

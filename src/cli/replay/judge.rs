@@ -1,0 +1,193 @@
+//! Judges recorded calls one after the other: each trace in a world of its own, since two recorded tasks are
+//! alternative worlds that must not influence each other.
+
+use std::collections::BTreeMap;
+
+use super::{summary::Summary, world::World};
+use crate::{
+    cli::trace::{RecordedResult, Row},
+    domain::{
+        budget::Usage,
+        call::Request,
+        failure::ErrorReport,
+        finding::{Decision, Finding},
+        fingerprint::Fingerprint,
+        ids::{DEFAULT_TENANT, SessionId},
+        outcome::{Advice, OutcomeStatus},
+        time::Timestamp,
+        tree::OPEN_MAX,
+        verdict::Verdict,
+    },
+    engine::{Misuse, Report},
+    policy::Policy,
+    rules::Mode,
+};
+
+/// When a trace without times begins: 2025-01-01T00:00:00Z.
+const BASE: Timestamp = Timestamp::from_millis(1_735_689_600_000);
+/// How far apart calls without times are, in milliseconds.
+const STEP_MS: u64 = 1_000;
+
+/// How a call's recorded result compares with that of the same call before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Compared {
+    /// There is none before it, or it has none itself.
+    Unknown,
+    Same,
+    New,
+}
+
+/// What became of one recorded call.
+#[derive(Debug)]
+pub(super) struct Outcome {
+    /// In shadow mode what would have been decided, else what was.
+    pub(super) decision: Decision,
+    pub(super) verdict: Verdict,
+    pub(super) advice: Option<Advice>,
+    pub(super) compared: Compared,
+    is_enforced: bool,
+}
+
+impl Outcome {
+    /// The finding that decided: with `--enforce` a rule that the policy only shadows decides nothing.
+    pub(super) fn winner(&self) -> Option<&Finding> {
+        let counts = |finding: &&Finding| finding.enforced || !self.is_enforced;
+        // The last maximum of the reversed list is the first of equals, as in Verdict::winner.
+        self.verdict.findings.iter().rev().filter(counts).max_by_key(|finding| finding.decision)
+    }
+}
+
+#[derive(Debug)]
+struct Trace {
+    world: World,
+    last_seq: Option<u64>,
+    last_at: Option<Timestamp>,
+    results: BTreeMap<Fingerprint, String>,
+}
+
+#[derive(Debug)]
+pub(super) struct Judge {
+    policy: Policy,
+    is_enforced: bool,
+    traces: BTreeMap<SessionId, Trace>,
+    summary: Summary,
+}
+
+impl Judge {
+    pub(super) fn new(mut policy: Policy, enforce: bool) -> Self {
+        policy.mode = if enforce { Mode::Enforce } else { Mode::Shadow };
+        let summary = Summary::new(&policy.version, enforce);
+        Self { policy, is_enforced: enforce, traces: BTreeMap::new(), summary }
+    }
+
+    /// Judges one call and takes in its outcome; the error says what is wrong with the row.
+    pub(super) fn judge(&mut self, row: &Row) -> Result<Outcome, String> {
+        let start = row.at.unwrap_or(BASE);
+        let trace = self.traces.entry(row.trace.clone()).or_insert_with(|| Trace::new(row.trace.clone(), start));
+        let now = trace.advance(row)?;
+        let proposal = self.policy.propose(request(row));
+        let misused = |misuse| misused(row, &misuse);
+        let verdict = trace.world.evaluate(&self.policy, &proposal, now).map_err(misused)?;
+        let compared = trace.compare(verdict.fingerprint, row.result.as_ref());
+        let permitted = row.result.as_ref().filter(|_| verdict.permit.is_some());
+        let report = permitted.map(|result| report(row, result));
+        let recorded = report.map(|report| trace.world.record(&self.policy, &report, now)).transpose().map_err(misused)?;
+        let outcome = Outcome {
+            decision: if self.is_enforced { verdict.decision } else { verdict.would },
+            verdict,
+            advice: recorded.and_then(|recorded| recorded.advice),
+            compared,
+            is_enforced: self.is_enforced,
+        };
+        self.summary.count(&outcome);
+        Ok(outcome)
+    }
+
+    pub(super) fn into_summary(self) -> Summary {
+        Summary { sessions: self.traces.len() as u64, ..self.summary }
+    }
+}
+
+impl Trace {
+    fn new(root: SessionId, start: Timestamp) -> Self {
+        Self { world: World::new(root, start), last_seq: None, last_at: None, results: BTreeMap::new() }
+    }
+
+    /// Moves on to `row` and gives its time. Judged out of order, a trace would mean nothing.
+    fn advance(&mut self, row: &Row) -> Result<Timestamp, String> {
+        if let Some(last) = self.last_seq.filter(|last| row.seq <= *last) {
+            let trace = &row.trace;
+            return Err(format!("field seq: {} comes after {last} in {trace:?}; the rows of a trace must be in order", row.seq));
+        }
+        let at = row.at.unwrap_or_else(|| self.last_at.map_or(BASE, |last| last.plus_ms(STEP_MS)));
+        self.last_seq = Some(row.seq);
+        self.last_at = Some(at);
+        Ok(at)
+    }
+
+    fn compare(&mut self, fingerprint: Fingerprint, result: Option<&RecordedResult>) -> Compared {
+        let Some(identity) = result.map(RecordedResult::identity) else { return Compared::Unknown };
+        match self.results.insert(fingerprint, identity.clone()) {
+            None => Compared::Unknown,
+            Some(before) if before == identity => Compared::Same,
+            Some(_) => Compared::New,
+        }
+    }
+}
+
+fn request(row: &Row) -> Request {
+    Request {
+        tenant: DEFAULT_TENANT,
+        session: row.trace.clone(),
+        parent: None,
+        run: row.run.clone(),
+        agent: None,
+        call_id: row.call_id.clone(),
+        tool: row.tool.clone(),
+        arguments: row.arguments.clone(),
+        usage: Usage::default(),
+        cost_estimate_micros: None,
+        justification: None,
+        repeat_intended: false,
+    }
+}
+
+fn report(row: &Row, result: &RecordedResult) -> Report {
+    let error = result.is_error.then(|| ErrorReport {
+        error_type: result.error_type.clone(),
+        message: result.text.clone(),
+        ..ErrorReport::default()
+    });
+    // The plane would have seen the whole result: a cut one is known by the hash of the whole, or two results that
+    // differ only beyond the cut would count as equal.
+    let digest = result.sha256.clone().filter(|_| result.is_cut && !result.is_error);
+    let text = (!result.is_error && digest.is_none()).then(|| result.text.clone());
+    Report {
+        session: row.trace.clone(),
+        call_id: row.call_id.clone(),
+        status: if result.is_error { OutcomeStatus::Error } else { OutcomeStatus::Success },
+        error,
+        result: text,
+        result_digest: digest,
+        result_bytes: None,
+        is_complete: None,
+        total_matches: None,
+        progress_note: None,
+        usage: Usage::default(),
+        by_lease: false,
+        duration_ms: None,
+        observed: None,
+    }
+}
+
+fn misused(row: &Row, misuse: &Misuse) -> String {
+    match misuse {
+        Misuse::CallIdReused => {
+            format!("field call_id: {:?} belongs to an earlier call of this trace with other arguments", row.call_id)
+        }
+        Misuse::TooManyOpenCalls => {
+            format!("field result: {OPEN_MAX} calls of this trace have no recorded outcome; no more may be open at a time")
+        }
+        other => format!("this call cannot be judged: {other:?}"),
+    }
+}

@@ -1,0 +1,292 @@
+//! Recorded traces: JSON lines, one recorded call a line, plain or gzipped. This file knows their form and nothing of
+//! judging.
+//!
+//! `trace` session id · `seq` position in it · `tool` · `args` object · `result` text, perhaps cut, null when there is
+//! no recorded outcome · `result_sha256` of the whole result · `result_len` characters of the whole result ·
+//! `is_error` · `error_type` a hint · `ts` RFC 3339, UTC unless it names a zone · `run` a stretch of the session ·
+//! `call_id`, else the `seq` is the id. All but the first four are optional; other fields are ignored.
+
+use std::{
+    fmt,
+    io::{BufRead, BufReader, Read},
+};
+
+use anyhow::{anyhow, bail};
+use flate2::bufread::MultiGzDecoder;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use sha2::{Digest as _, Sha256};
+use time::{OffsetDateTime, format_description::well_known::Rfc3339};
+
+use crate::domain::{
+    ids::{CallId, Invalid, RunId, SessionId, ToolName},
+    json::{self, Json},
+    time::Timestamp,
+};
+
+/// Longest line, in bytes: far above the longest arguments that a call may have.
+pub const LINE_BYTES_MAX: u64 = 16 << 20;
+const BUFFER_BYTES: usize = 64 << 10;
+const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
+
+/// One recorded call.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Row {
+    /// The session it belongs to.
+    pub trace: SessionId,
+    /// Its position in the session.
+    pub seq: u64,
+    /// Its id.
+    pub call_id: CallId,
+    /// The stretch of the session, when the recorder named one.
+    pub run: Option<RunId>,
+    /// The tool.
+    pub tool: ToolName,
+    /// Its arguments: an object.
+    pub arguments: Json,
+    /// When it was made.
+    pub at: Option<Timestamp>,
+    /// What came of it, when that was recorded.
+    pub result: Option<RecordedResult>,
+}
+
+/// What came of a recorded call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RecordedResult {
+    /// The result, or its beginning.
+    pub text: String,
+    /// SHA-256 of the whole result, in hexadecimal.
+    pub sha256: Option<String>,
+    /// True when `text` is only the beginning.
+    pub is_cut: bool,
+    /// True for an error; `text` is then its message.
+    pub is_error: bool,
+    /// What the recorder took the error for.
+    pub error_type: Option<String>,
+}
+
+impl RecordedResult {
+    /// What two results have in common when they are the same: the hash of the whole, else of the text there is.
+    #[must_use]
+    pub fn identity(&self) -> String {
+        self.sha256.clone().unwrap_or_else(|| hex::encode(Sha256::digest(&self.text)))
+    }
+}
+
+/// Where rows come from.
+pub struct Source {
+    name: String,
+    reader: Box<dyn BufRead>,
+    line: u64,
+    buffer: Vec<u8>,
+}
+
+impl fmt::Debug for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Source").field("name", &self.name).field("line", &self.line).finish_non_exhaustive()
+    }
+}
+
+impl Source {
+    /// Rows from `read`, which errors will call `name`. Gzip is known by its first bytes, so that standard input may be
+    /// compressed as well.
+    ///
+    /// # Errors
+    /// The first bytes cannot be read.
+    pub fn new(name: impl Into<String>, read: impl Read + 'static) -> anyhow::Result<Self> {
+        let name = name.into();
+        let mut reader = BufReader::with_capacity(BUFFER_BYTES, read);
+        let start = reader.fill_buf().map_err(|error| anyhow!("{name}: cannot be read: {error}"))?;
+        let reader: Box<dyn BufRead> = if start.starts_with(&GZIP_MAGIC) {
+            Box::new(BufReader::with_capacity(BUFFER_BYTES, MultiGzDecoder::new(reader)))
+        } else {
+            Box::new(reader)
+        };
+        Ok(Self { name, reader, line: 0, buffer: Vec::new() })
+    }
+
+    /// The file and line of the last row, for messages: `traces/x.jsonl:17`.
+    #[must_use]
+    pub fn place(&self) -> String {
+        format!("{}:{}", self.name, self.line)
+    }
+
+    /// The next row; none at the end. Empty lines are passed over.
+    ///
+    /// # Errors
+    /// The line cannot be read or is no recorded call; the message names file, line and field.
+    pub fn next_row(&mut self) -> anyhow::Result<Option<Row>> {
+        loop {
+            self.buffer.clear();
+            self.line += 1;
+            let read = self.reader.by_ref().take(LINE_BYTES_MAX + 1).read_until(b'\n', &mut self.buffer);
+            let read = read.map_err(|error| anyhow!("{}: cannot be read: {error}", self.place()))?;
+            if read == 0 {
+                return Ok(None);
+            }
+            if read as u64 > LINE_BYTES_MAX {
+                bail!("{}: is longer than {LINE_BYTES_MAX} bytes", self.place());
+            }
+            let text = str::from_utf8(&self.buffer).map_err(|error| anyhow!("{}: is not UTF-8: {error}", self.place()))?;
+            if !text.trim_ascii().is_empty() {
+                return row(text).map(Some).map_err(|problem| anyhow!("{}: {problem}", self.place()));
+            }
+        }
+    }
+}
+
+/// The fields as they stand in the line, so that each can be complained about by its name.
+#[derive(Deserialize)]
+struct Fields<'a> {
+    #[serde(borrow)]
+    trace: Option<&'a RawValue>,
+    #[serde(borrow)]
+    seq: Option<&'a RawValue>,
+    #[serde(borrow)]
+    call_id: Option<&'a RawValue>,
+    #[serde(borrow)]
+    run: Option<&'a RawValue>,
+    #[serde(borrow)]
+    tool: Option<&'a RawValue>,
+    #[serde(borrow)]
+    args: Option<&'a RawValue>,
+    #[serde(borrow)]
+    ts: Option<&'a RawValue>,
+    #[serde(borrow)]
+    result: Option<&'a RawValue>,
+    #[serde(borrow)]
+    result_sha256: Option<&'a RawValue>,
+    #[serde(borrow)]
+    result_len: Option<&'a RawValue>,
+    #[serde(borrow)]
+    is_error: Option<&'a RawValue>,
+    #[serde(borrow)]
+    error_type: Option<&'a RawValue>,
+}
+
+fn row(text: &str) -> Result<Row, String> {
+    // serde would take an array for the fields in their order.
+    if !text.trim_ascii_start().starts_with('{') {
+        return Err("is not a JSON object".to_owned());
+    }
+    let fields: Fields<'_> =
+        serde_json::from_str(text).map_err(|error| format!("{} (column {})", without_place(&error), error.column()))?;
+    let seq: u64 = required("seq", fields.seq)?;
+    let call_id = optional("call_id", fields.call_id)?.unwrap_or_else(|| seq.to_string());
+    let run: Option<String> = optional("run", fields.run)?;
+    let ts: Option<String> = optional("ts", fields.ts)?;
+    Ok(Row {
+        trace: named("trace", SessionId::parse, &required::<String>("trace", fields.trace)?)?,
+        seq,
+        call_id: named("call_id", CallId::parse, &call_id)?,
+        run: run.map(|run| named("run", RunId::parse, &run)).transpose()?,
+        tool: named("tool", ToolName::parse, &required::<String>("tool", fields.tool)?)?,
+        arguments: arguments(fields.args)?,
+        at: ts.map(|ts| timestamp(&ts)).transpose()?,
+        result: fields.result.map(|result| recorded_result(result, &fields)).transpose()?,
+    })
+}
+
+fn recorded_result(result: &RawValue, fields: &Fields<'_>) -> Result<RecordedResult, String> {
+    // A recorder that keeps JSON results as JSON means their text.
+    let is_text = result.get().starts_with('"');
+    let text = if is_text { required("result", Some(result))? } else { result.get().to_owned() };
+    let sha256: Option<String> = optional("result_sha256", fields.result_sha256)?;
+    let characters: Option<u64> = optional("result_len", fields.result_len)?;
+    Ok(RecordedResult {
+        is_cut: characters.is_some_and(|characters| characters > text.chars().count() as u64),
+        text,
+        sha256: sha256.map(|hash| hash.to_ascii_lowercase()),
+        is_error: optional("is_error", fields.is_error)?.unwrap_or(false),
+        error_type: optional("error_type", fields.error_type)?,
+    })
+}
+
+fn arguments(raw: Option<&RawValue>) -> Result<Json, String> {
+    let raw = raw.ok_or("field args: is missing")?;
+    match json::parse(raw.get()).map_err(|problem| format!("field args: {problem}"))? {
+        object @ Json::Object(_) => Ok(object),
+        _ => Err("field args: must be an object".to_owned()),
+    }
+}
+
+fn timestamp(text: &str) -> Result<Timestamp, String> {
+    let parse = |text: &str| OffsetDateTime::parse(text, &Rfc3339).ok();
+    let at = parse(text).or_else(|| parse(&format!("{text}Z")));
+    let millis = at.and_then(|at| i64::try_from(at.unix_timestamp_nanos().div_euclid(1_000_000)).ok());
+    let problem = || format!("field ts: {text:?} is no RFC 3339 time such as 2026-05-30T21:23:12.179Z");
+    millis.map(Timestamp::from_millis).ok_or_else(problem)
+}
+
+fn optional<'a, T: Deserialize<'a>>(field: &str, raw: Option<&'a RawValue>) -> Result<Option<T>, String> {
+    let value = raw.map(|raw| serde_json::from_str(raw.get())).transpose();
+    value.map_err(|error| format!("field {field}: {}", without_place(&error)))
+}
+
+fn required<'a, T: Deserialize<'a>>(field: &str, raw: Option<&'a RawValue>) -> Result<T, String> {
+    optional(field, raw)?.ok_or_else(|| format!("field {field}: is missing"))
+}
+
+fn named<T>(field: &str, parse: fn(&str, &str) -> Result<T, Invalid>, text: &str) -> Result<T, String> {
+    parse(field, text).map_err(|invalid| format!("field {}: {}", invalid.field, invalid.problem))
+}
+
+/// The error without its place, which counts from the start of the text that serde was given: always line 1.
+fn without_place(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    let place = format!(" at line {} column {}", error.line(), error.column());
+    text.strip_suffix(&place).unwrap_or(&text).to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn problem(line: &str) -> String {
+        let mut source = Source::new("x.jsonl", std::io::Cursor::new(format!("\n{line}\n"))).expect("readable");
+        source.next_row().expect_err(line).to_string()
+    }
+
+    #[test]
+    fn a_bad_line_is_named_with_its_field() {
+        for (line, expected) in [
+            ("[]", "x.jsonl:2: is not a JSON object"),
+            (r#"{"trace":"t","seq":0 "tool":1}"#, "x.jsonl:2: expected `,` or `}` (column 22)"),
+            (r#"{"trace":"t","tool":"x","args":{}}"#, "x.jsonl:2: field seq: is missing"),
+            (r#"{"trace":"t","seq":-1,"tool":"x","args":{}}"#, "x.jsonl:2: field seq: invalid value: integer `-1`, expected u64"),
+            (r#"{"trace":7,"seq":0,"tool":"x","args":{}}"#, "x.jsonl:2: field trace: invalid type: integer `7`, expected a string"),
+            (r#"{"trace":"t","seq":0,"tool":"","args":{}}"#, "x.jsonl:2: field tool: is empty"),
+            (r#"{"trace":"t","seq":0,"tool":"x"}"#, "x.jsonl:2: field args: is missing"),
+            (r#"{"trace":"t","seq":0,"tool":"x","args":[]}"#, "x.jsonl:2: field args: must be an object"),
+            (r#"{"trace":"t","seq":0,"tool":"x","args":{},"ts":"noon"}"#, "x.jsonl:2: field ts: \"noon\" is no RFC 3339 time such as 2026-05-30T21:23:12.179Z"),
+        ] {
+            assert_eq!(problem(line), expected, "{line}");
+        }
+        let twice = problem(r#"{"trace":"t","seq":0,"tool":"x","args":{"a":1,"a":2}}"#);
+        assert!(twice.starts_with("x.jsonl:2: field args: ") && twice.contains("\"a\""), "{twice}");
+    }
+
+    #[test]
+    fn times_without_a_zone_are_utc() {
+        let millis = |text| timestamp(text).map(Timestamp::as_millis);
+        for text in ["2026-05-30T21:23:12.179231", "2026-05-30T21:23:12.179Z", "2026-05-30T23:23:12.1799+02:00"] {
+            assert_eq!(millis(text), Ok(1_780_176_192_179), "{text}");
+        }
+        assert_eq!(millis("1969-12-31T23:59:59.9995"), Ok(-1));
+    }
+
+    #[test]
+    fn null_is_absent_and_a_cut_result_is_known_by_its_length() {
+        let read = |rest: &str| row(&format!(r#"{{"trace":"t","seq":4,"tool":"x","args":{{}},"new":1{rest}}}"#)).expect(rest);
+        let bare = read(r#","result":null,"ts":null,"run":null,"call_id":null"#);
+        assert_eq!((bare.call_id.as_str(), bare.result, bare.at, bare.run), ("4", None, None, None));
+        for (rest, text, is_cut) in [
+            (r#","result":"é","result_len":1"#, "é", false),
+            (r#","result":"é","result_len":2"#, "é", true),
+            (r#","result":{"a": 1}"#, "{\"a\": 1}", false),
+        ] {
+            let result = read(rest).result.expect(rest);
+            assert_eq!((result.text.as_str(), result.is_cut, result.is_error), (text, is_cut, false));
+        }
+    }
+}

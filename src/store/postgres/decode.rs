@@ -1,0 +1,180 @@
+//! From rows to nouns. A row that makes no sense is an error, never a guess.
+
+use sqlx::{Row as _, postgres::PgRow};
+
+use super::row::{StoredFinding, approval, effect, permit};
+use crate::{
+    domain::{
+        budget::Usage,
+        event::{Judged, Settled},
+        failure::FailureKind,
+        finding::{Decision, Finding},
+        fingerprint::{ArgsDigest, Fingerprint, ResultDigest},
+        ids::{AgentId, CallId, RunId, SessionId, ToolName},
+        ledger::{LedgerRow, LedgerState},
+        outcome::{Advice, Basis, Confidence, Guard, OutcomeStatus},
+        reason::Reason,
+        time::Timestamp,
+    },
+    store::error::StoreError,
+};
+
+pub(super) type Loaded<T> = Result<T, StoreError>;
+
+pub(super) fn corrupt(what: &str) -> StoreError {
+    StoreError::Corrupt(what.to_owned())
+}
+
+pub(super) fn name<T>(parse: impl Fn(&str, &str) -> Result<T, crate::domain::ids::Invalid>, text: &str) -> Loaded<T> {
+    parse("name", text).map_err(|invalid| corrupt(&invalid.problem))
+}
+
+pub(super) fn count(row: &PgRow, column: &str) -> Loaded<u64> {
+    Ok(u64::try_from(row.try_get::<Option<i64>, _>(column)?.unwrap_or(0)).unwrap_or(0))
+}
+
+pub(super) fn at(row: &PgRow, column: &str) -> Loaded<Timestamp> {
+    Ok(Timestamp::from_millis(row.try_get::<Option<i64>, _>(column)?.unwrap_or(0)))
+}
+
+pub(super) fn maybe_at(row: &PgRow, column: &str) -> Loaded<Option<Timestamp>> {
+    Ok(row.try_get::<Option<i64>, _>(column)?.map(Timestamp::from_millis))
+}
+
+pub(super) fn hash(bytes: &[u8]) -> Loaded<[u8; 32]> {
+    bytes.try_into().map_err(|_| corrupt("a hash has not 32 bytes"))
+}
+
+pub(super) fn member<T: Copy>(all: &[T], code: i16) -> Loaded<T> {
+    usize::try_from(code).ok().and_then(|at| all.get(at)).copied().ok_or_else(|| corrupt("an unknown code"))
+}
+
+pub(super) fn usage(row: &PgRow) -> Loaded<Usage> {
+    Ok(Usage {
+        input_tokens: count(row, "input_tokens")?,
+        output_tokens: count(row, "output_tokens")?,
+        cache_read_tokens: count(row, "cache_read_tokens")?,
+        cache_write_tokens: count(row, "cache_write_tokens")?,
+        cost_micros: count(row, "cost_micros")?,
+    })
+}
+
+pub(super) fn judged(row: &PgRow) -> Loaded<Judged> {
+    let (seq, at) = (count(row, "seq")?, at(row, "at_ms")?);
+    let findings: Option<String> = row.try_get("findings")?;
+    let stored: Vec<StoredFinding> = match findings {
+        Some(text) => serde_json::from_str(&text).map_err(|error| corrupt(&error.to_string()))?,
+        None => Vec::new(),
+    };
+    let findings: Vec<Finding> = stored.into_iter().filter_map(StoredFinding::restore).collect();
+    let text = |column: &str| row.try_get::<Option<String>, _>(column);
+    let effect = effect(row.try_get("effect")?, text("resource")?, row.try_get("once")?, row.try_get("idempotent")?);
+    Ok(Judged {
+        seq,
+        at,
+        session: name(SessionId::parse, row.try_get("session_id")?)?,
+        parent: text("parent_id")?.map(|parent| name(SessionId::parse, &parent)).transpose()?,
+        depth: u32::try_from(row.try_get::<i32, _>("depth")?).unwrap_or(0),
+        run: text("run_id")?.map(|run| name(RunId::parse, &run)).transpose()?,
+        run_from: count(row, "run_from")?,
+        agent: text("agent_id")?.map(|agent| name(AgentId::parse, &agent)).transpose()?,
+        call_id: name(CallId::parse, row.try_get("call_id")?)?,
+        round: u32::try_from(row.try_get::<i32, _>("round")?).unwrap_or(1),
+        batch: count(row, "batch")?,
+        tool: name(ToolName::parse, row.try_get("tool")?)?,
+        fingerprint: Fingerprint(hash(row.try_get("fingerprint")?)?),
+        args_digest: ArgsDigest(hash(row.try_get("args_digest")?)?),
+        effect: effect.ok_or_else(|| corrupt("an unknown effect"))?,
+        decision: member(&Decision::ALL, row.try_get("decision")?)?,
+        would: member(&Decision::ALL, row.try_get("would")?)?,
+        reason: text("reason")?.and_then(|reason| Reason::from_name(&reason)),
+        findings: findings.into(),
+        permit: permit(
+            row.try_get("attempt")?,
+            row.try_get("occurrence")?,
+            text("idempotency_key")?,
+            at,
+            seq,
+            row.try_get("lease_ms")?,
+            row.try_get("reserved_micros")?,
+        ),
+        approval: approval(text("approval_id")?, row.try_get("approval_ms")?),
+        usage: usage(row)?,
+        observed: row.try_get("observed")?,
+        policy: row.try_get("policy_version")?,
+        arguments: text("arguments")?.map(Into::into),
+        justification: None,
+    })
+}
+
+pub(super) fn settled(row: &PgRow) -> Loaded<Settled> {
+    let code = |column: &str| row.try_get::<Option<i16>, _>(column);
+    let digest: Option<Vec<u8>> = row.try_get("digest")?;
+    Ok(Settled {
+        seq: count(row, "seq")?,
+        at: at(row, "at_ms")?,
+        session: name(SessionId::parse, row.try_get("session_id")?)?,
+        call_id: name(CallId::parse, row.try_get("call_id")?)?,
+        permit_seq: count(row, "permit_seq")?,
+        status: member(&OutcomeStatus::ALL, row.try_get("status")?)?,
+        failure: code("failure")?.map(|code| member(&FailureKind::ALL, code)).transpose()?,
+        error_signature: row.try_get("error_signature")?,
+        digest: digest.map(|digest| hash(&digest)).transpose()?.map(ResultDigest),
+        progress: row.try_get("progress")?,
+        advice: advice(row)?,
+        by_lease: row.try_get("by_lease")?,
+        lease_until: maybe_at(row, "lease_ms")?,
+        ledger_revision: 0,
+        usage: usage(row)?,
+        duration_ms: row.try_get::<Option<i64>, _>("duration_ms")?.and_then(|ms| u64::try_from(ms).ok()),
+        is_complete: row.try_get("is_complete")?,
+        total_matches: row.try_get::<Option<i64>, _>("total_matches")?.and_then(|n| u64::try_from(n).ok()),
+        progress_note: row.try_get("progress_note")?,
+        result: None,
+        result_bytes: row.try_get::<Option<i64>, _>("result_bytes")?.and_then(|n| u64::try_from(n).ok()),
+        error_message: None,
+    })
+}
+
+fn advice(row: &PgRow) -> Loaded<Option<Advice>> {
+    let Some(retryable) = row.try_get::<Option<bool>, _>("retryable")? else { return Ok(None) };
+    let confidence: Option<i16> = row.try_get("confidence")?;
+    let guard: Option<i16> = row.try_get("guard")?;
+    Ok(Some(Advice {
+        retryable,
+        retry_after_ms: count(row, "retry_after_ms")?,
+        max_retries_remaining: u32::try_from(row.try_get::<Option<i32>, _>("retries_remaining")?.unwrap_or(0)).unwrap_or(0),
+        p_success: row.try_get::<Option<f64>, _>("p_success")?.unwrap_or(0.0),
+        interval: (row.try_get::<Option<f64>, _>("p_low")?.unwrap_or(0.0), row.try_get::<Option<f64>, _>("p_high")?.unwrap_or(1.0)),
+        confidence: match confidence {
+            Some(2) => Confidence::High,
+            Some(1) => Confidence::Medium,
+            _ => Confidence::Low,
+        },
+        basis: Basis::Prior,
+        guard: guard.map(|code| member(&Guard::ALL, code - 1)).transpose()?,
+    }))
+}
+
+/// A row of the ledger.
+pub(super) fn ledger(row: &PgRow) -> Loaded<LedgerRow> {
+    let digest: Option<Vec<u8>> = row.try_get("digest")?;
+    Ok(LedgerRow {
+        revision: count(row, "revision")?,
+        state: member(&LedgerState::ALL, row.try_get("state")?)?,
+        root: name(SessionId::parse, row.try_get("root_id")?)?,
+        session: name(SessionId::parse, row.try_get("session_id")?)?,
+        call_id: name(CallId::parse, row.try_get("call_id")?)?,
+        fingerprint: Fingerprint(hash(row.try_get("fingerprint")?)?),
+        seq: count(row, "seq")?,
+        occurrence: count(row, "occurrence")?,
+        attempt: u32::try_from(row.try_get::<i32, _>("attempt")?).unwrap_or(1),
+        permitted_at: at(row, "permitted_ms")?,
+        lease_until: at(row, "lease_ms")?,
+        settled_at: maybe_at(row, "settled_ms")?,
+        digest: digest.map(|digest| hash(&digest)).transpose()?.map(ResultDigest),
+        retryable: row.try_get("retryable")?,
+        retry_after_ms: count(row, "retry_after_ms")?,
+        retries_remaining: u32::try_from(row.try_get::<i32, _>("retries_remaining")?).unwrap_or(0),
+    })
+}

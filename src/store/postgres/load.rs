@@ -1,0 +1,309 @@
+//! A cold tree, read back. The version is read first: whatever is committed while the rest is read leaves the tree with
+//! an old version, so that nothing decided on the mixture can be accepted.
+
+use std::collections::BTreeMap;
+
+use sqlx::{PgConnection, Row as _, postgres::PgRow};
+
+use super::decode::{self, Loaded, at, corrupt, count, hash, judged, name, settled};
+use crate::domain::{
+    budget::Spent,
+    event::Event,
+    fingerprint::{Fingerprint, LedgerKey, ResultDigest},
+    ids::{CallId, SessionId, TenantId, ToolName},
+    ledger::LedgerRow,
+    tree::{CallTree, RunTotals, SEEN_MAX, SESSIONS_MAX, Totals},
+};
+
+/// Rows of judgements read a session: more than a tree remembers, since one call may have several.
+const ROWS_MAX: i64 = 96;
+
+/// The columns of a judgement, with times in milliseconds; the arguments only while the call is open.
+const CALL: &str = "c.session_id, c.seq, c.call_id, c.round, (extract(epoch from c.at) * 1000)::bigint as at_ms, c.run_id, \
+    c.run_from, c.batch, c.agent_id, c.tool, c.fingerprint, c.args_digest, c.effect, c.resource, c.once, c.idempotent, \
+    c.decision, c.would, c.reason, c.findings::text as findings, c.attempt, c.occurrence, c.idempotency_key, \
+    (extract(epoch from c.lease_until) * 1000)::bigint as lease_ms, c.reserved_micros, c.approval_id, \
+    (extract(epoch from c.approval_expires_at) * 1000)::bigint as approval_ms, c.input_tokens, c.output_tokens, \
+    c.cache_read_tokens, c.cache_write_tokens, c.cost_micros, c.observed, c.policy_version, \
+    case when c.attempt is not null and not exists (select from outcome o where o.tenant_id = c.tenant_id \
+      and o.epoch = c.epoch and o.session_id = c.session_id and o.permit_seq = c.seq and o.status > 0) \
+      then c.arguments end as arguments, s.parent_id, s.depth";
+
+const OUTCOME: &str = "o.session_id, o.permit_seq, o.seq, o.call_id, (extract(epoch from o.at) * 1000)::bigint as at_ms, \
+    o.status, o.failure, o.error_signature, o.digest, o.progress, o.retryable, o.retry_after_ms, o.retries_remaining, \
+    o.p_success, o.p_low, o.p_high, o.confidence, o.guard, (extract(epoch from o.lease_until) * 1000)::bigint as lease_ms, \
+    o.by_lease, o.input_tokens, o.output_tokens, o.cache_read_tokens, o.cache_write_tokens, o.cost_micros, \
+    o.duration_ms, o.is_complete, o.total_matches, o.progress_note, o.result_bytes";
+
+/// The last judgements of every session of the tree, and all that are still open; `$3` is a day since 1970.
+const RECENT: &str = "select c.* from session s cross join lateral (
+      select c.* from call c where c.tenant_id = s.tenant_id and c.epoch = date '1970-01-01' + $3::int4
+        and c.session_id = s.session_id order by c.seq desc limit $4) c
+    where s.tenant_id = $1 and s.root_id = $2
+    union
+    select c.* from session s join call c on c.tenant_id = s.tenant_id and c.session_id = s.session_id
+    where s.tenant_id = $1 and s.root_id = $2 and c.epoch = date '1970-01-01' + $3::int4 and c.attempt is not null
+      and $5 > 0 and not exists (select from outcome o where o.tenant_id = c.tenant_id and o.epoch = c.epoch
+        and o.session_id = c.session_id and o.permit_seq = c.seq and o.status > 0)";
+
+/// The root of a session; none for a session that nobody has heard of.
+pub(super) async fn root(conn: &mut PgConnection, tenant: TenantId, session: &SessionId) -> Loaded<Option<SessionId>> {
+    let root = sqlx::query_scalar("select root_id from session where tenant_id = $1 and session_id = $2");
+    let root: Option<String> = root.bind(tenant.0).bind(session.as_str()).fetch_optional(conn).await?;
+    root.map(|root| name(SessionId::parse, &root)).transpose()
+}
+
+/// The version of a tree; 0 when it has no event yet.
+pub(super) async fn version(conn: &mut PgConnection, tenant: TenantId, root: &SessionId) -> Loaded<u64> {
+    let version = sqlx::query_scalar("select version from call_tree where tenant_id = $1 and root_id = $2");
+    let version: Option<i64> = version.bind(tenant.0).bind(root.as_str()).fetch_optional(conn).await?;
+    Ok(u64::try_from(version.unwrap_or(0)).unwrap_or(0))
+}
+
+/// The result of a call's last success, when it was given.
+pub(super) async fn result(
+    conn: &mut PgConnection,
+    tenant: TenantId,
+    session: &SessionId,
+    call_id: &CallId,
+) -> Loaded<Option<String>> {
+    let result = sqlx::query_scalar(
+        "select o.result from session s join call_tree t on t.tenant_id = s.tenant_id and t.root_id = s.root_id
+         join call c on c.tenant_id = s.tenant_id and c.epoch = t.epoch and c.session_id = s.session_id
+         join outcome o on o.tenant_id = c.tenant_id and o.epoch = c.epoch and o.session_id = c.session_id
+           and o.permit_seq = c.seq and o.status = 1
+         where s.tenant_id = $1 and s.session_id = $2 and c.call_id = $3 order by o.seq desc limit 1",
+    );
+    let result = result.bind(tenant.0).bind(session.as_str()).bind(call_id.as_str());
+    let result: Option<Option<String>> = result.fetch_optional(conn).await?;
+    Ok(result.flatten())
+}
+
+/// Reads a tree; none when it has no event yet.
+pub(super) async fn tree(conn: &mut PgConnection, tenant: TenantId, root: &SessionId) -> Loaded<Option<CallTree>> {
+    let head = sqlx::query(
+        "select epoch - date '1970-01-01' as day, version, (extract(epoch from started_at) * 1000)::bigint as started_ms,
+           (extract(epoch from last_at) * 1000)::bigint as last_ms, steps, calls, open_calls, cost_micros,
+           reserved_micros, tokens
+         from call_tree where tenant_id = $1 and root_id = $2 and version > 0",
+    )
+    .bind(tenant.0)
+    .bind(root.as_str())
+    .fetch_optional(&mut *conn)
+    .await?;
+    let Some(head) = head else { return Ok(None) };
+    let mut tree = CallTree::new(tenant, root.clone(), at(&head, "started_ms")?);
+    tree.epoch = head.try_get("day")?;
+    let open: i32 = head.try_get("open_calls")?;
+    let key = Key { tenant, root, epoch: tree.epoch };
+    let events = events(conn, key, open).await?;
+    let totals = Totals {
+        version: count(&head, "version")?,
+        last_at: at(&head, "last_ms")?,
+        spent: Spent {
+            steps: count(&head, "steps")?,
+            calls: count(&head, "calls")?,
+            cost_micros: count(&head, "cost_micros")?,
+            reserved_micros: count(&head, "reserved_micros")?,
+            tokens: count(&head, "tokens")?,
+        },
+        by_tool: by_tool(conn, key).await?,
+        open_calls: u32::try_from(open).unwrap_or(0),
+        sessions: sessions(conn, key).await?,
+        seen: seen(conn, key).await?,
+        forgotten_change: forgotten_change(conn, key, &events).await?,
+    };
+    Ok(Some(tree.restore(&events, totals)))
+}
+
+#[derive(Clone, Copy)]
+struct Key<'a> {
+    tenant: TenantId,
+    root: &'a SessionId,
+    epoch: i32,
+}
+
+async fn events(conn: &mut PgConnection, key: Key<'_>, open: i32) -> Loaded<Vec<Event>> {
+    let calls = format!(
+        "select {CALL} from ({RECENT}) c join session s on s.tenant_id = c.tenant_id and s.session_id = c.session_id"
+    );
+    let outcomes = format!(
+        "select {OUTCOME} from ({RECENT}) c cross join lateral (
+           select o.* from outcome o where o.tenant_id = c.tenant_id and o.epoch = c.epoch
+             and o.session_id = c.session_id and o.permit_seq = c.seq order by o.seq desc limit 4) o
+         where c.attempt is not null"
+    );
+    let bound = |sql: String| {
+        let query = sqlx::query(sqlx::AssertSqlSafe(sql)).bind(key.tenant.0).bind(key.root.as_str());
+        query.bind(key.epoch).bind(ROWS_MAX).bind(open)
+    };
+    let calls = bound(calls).fetch_all(&mut *conn).await?;
+    in_order(&calls, &bound(outcomes).fetch_all(&mut *conn).await?)
+}
+
+/// All events of one call_id, oldest first: for a call that its tree no longer remembers.
+pub(super) async fn call(
+    conn: &mut PgConnection,
+    tenant: TenantId,
+    epoch: i32,
+    session: &SessionId,
+    call_id: &CallId,
+) -> Loaded<Vec<Event>> {
+    let calls = format!(
+        "select {CALL} from call c join session s on s.tenant_id = c.tenant_id and s.session_id = c.session_id
+         where c.tenant_id = $1 and c.epoch = date '1970-01-01' + $2::int4 and c.session_id = $3 and c.call_id = $4"
+    );
+    let outcomes = format!(
+        "select {OUTCOME} from call c join outcome o on o.tenant_id = c.tenant_id and o.epoch = c.epoch
+           and o.session_id = c.session_id and o.permit_seq = c.seq
+         where c.tenant_id = $1 and c.epoch = date '1970-01-01' + $2::int4 and c.session_id = $3 and c.call_id = $4"
+    );
+    let bound = |sql: String| {
+        let query = sqlx::query(sqlx::AssertSqlSafe(sql)).bind(tenant.0).bind(epoch);
+        query.bind(session.as_str()).bind(call_id.as_str())
+    };
+    let calls = bound(calls).fetch_all(&mut *conn).await?;
+    in_order(&calls, &bound(outcomes).fetch_all(&mut *conn).await?)
+}
+
+fn in_order(calls: &[PgRow], outcomes: &[PgRow]) -> Loaded<Vec<Event>> {
+    let calls = calls.iter().map(|row| Ok(Event::Judged(Box::new(judged(row)?))));
+    let outcomes = outcomes.iter().map(|row| Ok(Event::Settled(Box::new(settled(row)?))));
+    let mut events: Vec<Event> = calls.chain(outcomes).collect::<Loaded<_>>()?;
+    events.sort_by_key(Event::seq);
+    Ok(events)
+}
+
+async fn by_tool(conn: &mut PgConnection, key: Key<'_>) -> Loaded<BTreeMap<ToolName, u64>> {
+    let rows = sqlx::query(
+        "select c.tool, count(*) as calls from session s join call c on c.tenant_id = s.tenant_id
+           and c.session_id = s.session_id and c.epoch = date '1970-01-01' + $3::int4
+         where s.tenant_id = $1 and s.root_id = $2 and c.attempt is not null group by 1",
+    );
+    let rows = rows.bind(key.tenant.0).bind(key.root.as_str()).bind(key.epoch).fetch_all(conn).await?;
+    rows.iter().map(|row| Ok((name(ToolName::parse, row.try_get("tool")?)?, count(row, "calls")?))).collect()
+}
+
+type SessionTotals = (SessionId, Option<SessionId>, u32, RunTotals);
+
+/// Every session, with what its current run has spent: the rows since the run's first event.
+async fn sessions(conn: &mut PgConnection, key: Key<'_>) -> Loaded<Vec<SessionTotals>> {
+    let rows = sqlx::query(
+        "select s.session_id, s.parent_id, s.depth, r.*, o.cost_micros as outcome_cost, o.tokens as outcome_tokens,
+           o.unsettled, (select jsonb_object_agg(x.tool, x.calls)::text from (
+             select tool, count(*) as calls from call c where c.tenant_id = s.tenant_id
+               and c.epoch = date '1970-01-01' + $3::int4 and c.session_id = s.session_id and c.seq >= r.run_from
+               and c.attempt is not null group by 1) x) as by_tool
+         from session s
+         left join lateral (select run_from from call c where c.tenant_id = s.tenant_id
+           and c.epoch = date '1970-01-01' + $3::int4 and c.session_id = s.session_id order by seq desc limit 1) l on true
+         left join lateral (
+           select l.run_from, (extract(epoch from min(c.at)) * 1000)::bigint as started_ms,
+             count(*) filter (where c.round = 1) as steps, count(c.attempt) as calls,
+             coalesce(sum(c.cost_micros), 0)::bigint as cost_micros,
+             (coalesce(sum(c.input_tokens), 0) + coalesce(sum(c.output_tokens), 0) + coalesce(sum(c.cache_read_tokens), 0)
+               + coalesce(sum(c.cache_write_tokens), 0))::bigint as tokens
+           from call c where c.tenant_id = s.tenant_id and c.epoch = date '1970-01-01' + $3::int4
+             and c.session_id = s.session_id and c.seq >= l.run_from) r on true
+         left join lateral (
+           select coalesce(sum(x.cost), 0)::bigint as cost_micros, coalesce(sum(x.tokens), 0)::bigint as tokens,
+             coalesce(sum(c.reserved_micros) filter (where not coalesce(x.is_settled, false)), 0)::bigint as unsettled
+           from call c left join lateral (
+             select sum(o.cost_micros) as cost, bool_or(o.status in (1, 2, 3)) as is_settled,
+               sum(coalesce(o.input_tokens, 0) + coalesce(o.output_tokens, 0) + coalesce(o.cache_read_tokens, 0)
+                 + coalesce(o.cache_write_tokens, 0)) as tokens
+             from outcome o where o.tenant_id = c.tenant_id and o.epoch = c.epoch and o.session_id = c.session_id
+               and o.permit_seq = c.seq) x on true
+           where c.tenant_id = s.tenant_id and c.epoch = date '1970-01-01' + $3::int4 and c.session_id = s.session_id
+             and c.seq >= l.run_from and c.attempt is not null) o on true
+         where s.tenant_id = $1 and s.root_id = $2 limit $4",
+    );
+    let most = i64::try_from(SESSIONS_MAX).unwrap_or(i64::MAX);
+    let rows = rows.bind(key.tenant.0).bind(key.root.as_str()).bind(key.epoch).bind(most).fetch_all(conn).await?;
+    rows.iter().map(session_totals).collect()
+}
+
+fn session_totals(row: &PgRow) -> Loaded<SessionTotals> {
+    let by_tool: Option<String> = row.try_get("by_tool")?;
+    let by_tool: BTreeMap<String, u64> =
+        by_tool.map(|text| serde_json::from_str(&text)).transpose().map_err(|e| corrupt(&e.to_string()))?.unwrap_or_default();
+    let parent: Option<String> = row.try_get("parent_id")?;
+    let run = RunTotals {
+        started_at: at(row, "started_ms")?,
+        spent: Spent {
+            steps: count(row, "steps")?,
+            calls: count(row, "calls")?,
+            cost_micros: count(row, "cost_micros")? + count(row, "outcome_cost")?,
+            reserved_micros: count(row, "unsettled")?,
+            tokens: count(row, "tokens")? + count(row, "outcome_tokens")?,
+        },
+        by_tool: by_tool.into_iter().map(|(tool, n)| Ok((name(ToolName::parse, &tool)?, n))).collect::<Loaded<_>>()?,
+    };
+    Ok((
+        name(SessionId::parse, row.try_get("session_id")?)?,
+        parent.map(|parent| name(SessionId::parse, &parent)).transpose()?,
+        u32::try_from(row.try_get::<i32, _>("depth")?).unwrap_or(0),
+        run,
+    ))
+}
+
+async fn seen(conn: &mut PgConnection, key: Key<'_>) -> Loaded<Vec<(SessionId, Fingerprint, ResultDigest)>> {
+    let rows = sqlx::query(
+        "select s.session_id, x.fingerprint, x.digest from session s cross join lateral (
+           select o.seq, c.fingerprint, o.digest from call c join outcome o on o.tenant_id = c.tenant_id
+             and o.epoch = c.epoch and o.session_id = c.session_id and o.permit_seq = c.seq
+           where c.tenant_id = s.tenant_id and c.epoch = date '1970-01-01' + $3::int4 and c.session_id = s.session_id
+             and o.status = 1 and o.digest is not null
+           order by c.seq desc limit $4) x
+         where s.tenant_id = $1 and s.root_id = $2 order by x.seq",
+    );
+    let most = i64::try_from(SEEN_MAX).unwrap_or(i64::MAX);
+    let rows = rows.bind(key.tenant.0).bind(key.root.as_str()).bind(key.epoch).bind(most).fetch_all(conn).await?;
+    rows.iter()
+        .map(|row| {
+            let session = name(SessionId::parse, row.try_get("session_id")?)?;
+            let fingerprint = Fingerprint(hash(row.try_get("fingerprint")?)?);
+            Ok((session, fingerprint, ResultDigest(hash(row.try_get("digest")?)?)))
+        })
+        .collect()
+}
+
+/// The latest event before the rows that were read that may have changed the world. It is read too wide rather than too
+/// narrow: a change that is no longer remembered only lets a call run again.
+async fn forgotten_change(conn: &mut PgConnection, key: Key<'_>, events: &[Event]) -> Loaded<u64> {
+    let mut oldest: BTreeMap<&SessionId, (u64, i64)> = BTreeMap::new();
+    for event in events {
+        if let Event::Judged(judged) = event {
+            let (first, rows) = oldest.entry(&judged.session).or_insert((judged.seq, 0));
+            *first = (*first).min(judged.seq);
+            *rows += 1;
+        }
+    }
+    let mut latest = 0;
+    // Only a session with more rows than were read has forgotten any.
+    for (session, (first, _)) in oldest.iter().filter(|(_, (_, rows))| *rows >= ROWS_MAX) {
+        let row = sqlx::query(
+            "select coalesce(max(greatest(o.seq, c.seq)), 0)::bigint as seq from call c left join outcome o
+               on o.tenant_id = c.tenant_id and o.epoch = c.epoch and o.session_id = c.session_id and o.permit_seq = c.seq
+             where c.tenant_id = $1 and c.epoch = date '1970-01-01' + $2::int4 and c.session_id = $3 and c.seq < $4
+               and c.attempt is not null and (o.progress or (c.effect = 2 and coalesce(o.status, 0) not in (2, 3)))",
+        );
+        let row = row.bind(key.tenant.0).bind(key.epoch).bind(session.as_str()).bind(super::row::big(*first));
+        latest = latest.max(count(&row.fetch_one(&mut *conn).await?, "seq")?);
+    }
+    Ok(latest)
+}
+
+/// The ledger's row of `key`; none when there was no permit yet.
+pub(super) async fn ledger(conn: &mut PgConnection, tenant: TenantId, key: &LedgerKey) -> Loaded<Option<LedgerRow>> {
+    let row = sqlx::query(
+        "select revision, state, root_id, session_id, call_id, fingerprint, seq, occurrence, attempt,
+           (extract(epoch from permitted_at) * 1000)::bigint as permitted_ms,
+           (extract(epoch from lease_until) * 1000)::bigint as lease_ms,
+           (extract(epoch from settled_at) * 1000)::bigint as settled_ms, digest, retryable, retry_after_ms,
+           retries_remaining
+         from ledger where tenant_id = $1 and ledger_key = $2 and revision > 0",
+    );
+    let Some(row) = row.bind(tenant.0).bind(&key.0[..]).fetch_optional(conn).await? else { return Ok(None) };
+    decode::ledger(&row).map(Some)
+}

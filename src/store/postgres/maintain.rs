@@ -1,0 +1,131 @@
+//! What keeps the database in order: schema, partitions, safety settings, and leases that ran out.
+
+use sqlx::{Connection as _, Executor as _, PgConnection, Row as _};
+use ::time::{Date, Duration, Month, OffsetDateTime};
+
+use super::{SCHEMA, decode};
+use crate::{
+    domain::{
+        ids::{CallId, SessionId, TenantId},
+        time::Timestamp,
+    },
+    store::error::StoreError,
+};
+
+/// Months whose partitions are made ahead of time.
+const MONTHS_AHEAD: i32 = 2;
+/// Expired leases handled in one go.
+const EXPIRED_MAX: i64 = 500;
+
+static MIGRATIONS: sqlx::migrate::Migrator = sqlx::migrate!("./migrations");
+
+/// Brings the schema up to date, and refuses a server that would lose acknowledged rows.
+pub(super) async fn prepare(conn: &mut PgConnection) -> Result<(), StoreError> {
+    for (setting, good) in [("synchronous_commit", &["on", "remote_apply", "remote_write"][..]), ("fsync", &["on"])] {
+        let value: String = sqlx::query_scalar(sqlx::AssertSqlSafe(format!("show {setting}"))).fetch_one(&mut *conn).await?;
+        if !good.contains(&value.as_str()) {
+            return Err(StoreError::Unsafe { setting, value });
+        }
+    }
+    // Two replicas that start at once would both try: the loser finds it there.
+    let schema = format!("create schema if not exists {SCHEMA}");
+    if let Err(error) = conn.execute(sqlx::AssertSqlSafe(schema)).await {
+        if !is_already_there(&error) {
+            return Err(error.into());
+        }
+    }
+    MIGRATIONS.run(&mut *conn).await?;
+    make_partitions(conn).await
+}
+
+fn is_already_there(error: &sqlx::Error) -> bool {
+    let code = error.as_database_error().and_then(sqlx::error::DatabaseError::code);
+    matches!(code.as_deref(), Some("42P06" | "42P07" | "23505"))
+}
+
+/// Makes the partitions of this month and the next ones; another replica may be doing the same.
+pub(super) async fn make_partitions(conn: &mut PgConnection) -> Result<(), StoreError> {
+    let today: i32 = sqlx::query_scalar("select (now() at time zone 'utc')::date - date '1970-01-01'").fetch_one(&mut *conn).await?;
+    for ahead in 0..=MONTHS_AHEAD {
+        let first = month(today, ahead);
+        let next = month(today, ahead + 1);
+        for table in ["call", "outcome"] {
+            let partition = format!("{table}_{:04}_{:02}", first.year(), u8::from(first.month()));
+            let sql = format!(
+                "create table if not exists {SCHEMA}.{partition} partition of {SCHEMA}.{table}
+                 for values from ('{first}') to ('{next}')"
+            );
+            let mut tx = conn.begin().await?;
+            match tx.execute(sqlx::AssertSqlSafe(sql)).await {
+                Ok(_) => tx.commit().await?,
+                Err(error) if is_already_there(&error) => tx.rollback().await?,
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The first day of the month that lies `ahead` months after that of `day`.
+fn month(day: i32, ahead: i32) -> Date {
+    let date = OffsetDateTime::UNIX_EPOCH.date() + Duration::days(i64::from(day));
+    let months = date.year() * 12 + i32::from(u8::from(date.month())) - 1 + ahead;
+    let month = Month::try_from(months.rem_euclid(12) as u8 + 1).unwrap_or(Month::January);
+    Date::from_calendar_date(months.div_euclid(12), month, 1).unwrap_or(date)
+}
+
+/// The database's time.
+pub(super) async fn now(conn: &mut PgConnection) -> Result<Timestamp, StoreError> {
+    let millis: i64 =
+        sqlx::query_scalar("select (extract(epoch from clock_timestamp()) * 1000)::bigint").fetch_one(conn).await?;
+    Ok(Timestamp::from_millis(millis))
+}
+
+/// A call whose lease ran out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ExpiredLease {
+    /// Its tenant.
+    pub tenant: TenantId,
+    /// Its session.
+    pub session: SessionId,
+    /// The call.
+    pub call_id: CallId,
+}
+
+/// Calls whose lease ran out between `since` and `until` and that nobody reported on. Heartbeats extend a lease.
+pub(super) async fn expired_leases(
+    conn: &mut PgConnection,
+    since: Timestamp,
+    until: Timestamp,
+) -> Result<Vec<ExpiredLease>, StoreError> {
+    let sql = "select c.tenant_id, c.session_id, c.call_id from call c left join lateral (
+           select bool_or(o.status > 0) as is_settled, max(o.lease_until) as lease_until from outcome o
+           where o.tenant_id = c.tenant_id and o.epoch = c.epoch and o.session_id = c.session_id and o.permit_seq = c.seq
+         ) o on true
+         where c.lease_until >= to_timestamp($1 / 1000.0) and c.lease_until < to_timestamp($2 / 1000.0)
+           and not coalesce(o.is_settled, false)
+           and greatest(c.lease_until, o.lease_until) < to_timestamp($2 / 1000.0)
+         order by c.lease_until limit $3";
+    let rows = sqlx::query(sql).bind(since.as_millis()).bind(until.as_millis()).bind(EXPIRED_MAX).fetch_all(conn).await?;
+    let mut expired = Vec::with_capacity(rows.len());
+    for row in &rows {
+        expired.push(ExpiredLease {
+            tenant: TenantId(row.try_get("tenant_id")?),
+            session: decode::name(SessionId::parse, row.try_get("session_id")?)?,
+            call_id: decode::name(CallId::parse, row.try_get("call_id")?)?,
+        });
+    }
+    Ok(expired)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn months_follow_each_other_over_the_year() {
+        let november = Timestamp::from_millis(1_795_219_200_000).day();
+        let months: Vec<String> = (0..=3).map(|ahead| month(november, ahead).to_string()).collect();
+        assert_eq!(months, ["2026-11-01", "2026-12-01", "2027-01-01", "2027-02-01"]);
+    }
+}

@@ -1,0 +1,343 @@
+//! The rows of an append, and how events become them.
+
+use serde::{Deserialize, Serialize};
+
+use super::columns::columns;
+use crate::domain::{
+    call::{Answer, Approval, Permit},
+    effect::{Effect, EffectKind},
+    event::{Append, Judged, Settled},
+    failure::FailureKind,
+    finding::{Decision, Finding, Level},
+    ledger::{LedgerChange, LedgerRow, LedgerState},
+    outcome::{Advice, Guard, OutcomeStatus},
+    reason::Reason,
+    time::Timestamp,
+};
+
+columns! {
+    /// One row a tree of the batch.
+    TreeColumns / TreeRow {
+        no: i32 => "int4", tenant_id: i64 => "int8", root_id: String => "text", epoch: i32 => "int4",
+        expected: i64 => "int8", next: i64 => "int8", started_ms: i64 => "int8", last_ms: i64 => "int8",
+        steps: i64 => "int8", calls: i64 => "int8", open_calls: i32 => "int4", cost_micros: i64 => "int8",
+        reserved_micros: i64 => "int8", tokens: i64 => "int8",
+    }
+}
+
+columns! {
+    /// One row a session that the batch adds.
+    SessionColumns / SessionRow {
+        no: i32 => "int4", tenant_id: i64 => "int8", session_id: String => "text", root_id: String => "text",
+        parent_id: Option<String> => "text", depth: i32 => "int4",
+    }
+}
+
+columns! {
+    /// One row a judgement.
+    CallColumns / CallRow {
+        no: i32 => "int4", tenant_id: i64 => "int8", epoch: i32 => "int4", session_id: String => "text",
+        seq: i64 => "int8", root_id: String => "text", call_id: String => "text", round: i32 => "int4",
+        at_ms: i64 => "int8", run_id: Option<String> => "text", run_from: i64 => "int8", batch: i64 => "int8",
+        agent_id: Option<String> => "text", tool: String => "text", fingerprint: Vec<u8> => "bytea",
+        args_digest: Vec<u8> => "bytea", effect: i16 => "int2", resource: Option<String> => "text",
+        once: bool => "bool", idempotent: bool => "bool", decision: i16 => "int2", would: i16 => "int2",
+        rule: Option<String> => "text", reason: Option<String> => "text", level: Option<i16> => "int2",
+        findings: Option<String> => "text", attempt: Option<i32> => "int4", occurrence: Option<i64> => "int8",
+        idempotency_key: Option<String> => "text", lease_ms: Option<i64> => "int8",
+        reserved_micros: Option<i64> => "int8", approval_id: Option<String> => "text",
+        approval_ms: Option<i64> => "int8", input_tokens: Option<i64> => "int8", output_tokens: Option<i64> => "int8",
+        cache_read_tokens: Option<i64> => "int8", cache_write_tokens: Option<i64> => "int8",
+        cost_micros: Option<i64> => "int8", observed: bool => "bool", policy_version: String => "text",
+        arguments: Option<String> => "text", justification: Option<String> => "text",
+    }
+}
+
+columns! {
+    /// One row a report.
+    OutcomeColumns / OutcomeRow {
+        no: i32 => "int4", tenant_id: i64 => "int8", epoch: i32 => "int4", session_id: String => "text",
+        permit_seq: i64 => "int8", seq: i64 => "int8", root_id: String => "text", call_id: String => "text",
+        at_ms: i64 => "int8", status: i16 => "int2", failure: Option<i16> => "int2",
+        error_signature: Option<String> => "text", digest: Option<Vec<u8>> => "bytea", progress: bool => "bool",
+        retryable: Option<bool> => "bool", retry_after_ms: Option<i64> => "int8",
+        retries_remaining: Option<i32> => "int4", p_success: Option<f64> => "float8", p_low: Option<f64> => "float8",
+        p_high: Option<f64> => "float8", confidence: Option<i16> => "int2", basis: Option<i16> => "int2",
+        guard: Option<i16> => "int2", lease_ms: Option<i64> => "int8", by_lease: bool => "bool",
+        input_tokens: Option<i64> => "int8", output_tokens: Option<i64> => "int8",
+        cache_read_tokens: Option<i64> => "int8", cache_write_tokens: Option<i64> => "int8",
+        cost_micros: Option<i64> => "int8", duration_ms: Option<i64> => "int8", is_complete: Option<bool> => "bool",
+        total_matches: Option<i64> => "int8", progress_note: Option<String> => "text",
+        result: Option<String> => "text", result_bytes: Option<i64> => "int8", error_message: Option<String> => "text",
+    }
+}
+
+columns! {
+    /// One row a change of the ledger; sorted by tenant and key, no key twice.
+    LedgerColumns / LedgerRowOut {
+        no: i32 => "int4", tenant_id: i64 => "int8", ledger_key: Vec<u8> => "bytea", expected: i64 => "int8",
+        state: i16 => "int2", root_id: String => "text", session_id: String => "text", call_id: String => "text",
+        epoch: i32 => "int4", fingerprint: Vec<u8> => "bytea", seq: i64 => "int8", occurrence: i64 => "int8",
+        attempt: i32 => "int4", permitted_ms: i64 => "int8", lease_ms: i64 => "int8",
+        settled_ms: Option<i64> => "int8", digest: Option<Vec<u8>> => "bytea", retryable: bool => "bool",
+        retry_after_ms: i64 => "int8", retries_remaining: i32 => "int4",
+    }
+}
+
+columns! {
+    /// One row a shared counter that the batch touches; sorted by its key.
+    CounterColumns / CounterRow {
+        k: i32 => "int4", tenant_id: i64 => "int8", agent_id: String => "text", day: i32 => "int4",
+        dimension: i16 => "int2",
+    }
+}
+
+columns! {
+    /// One row an addition to a counter, in the order of the trees.
+    AddColumns / AddRow {
+        no: i32 => "int4", k: i32 => "int4", amount: i64 => "int8", most: Option<i64> => "int8",
+    }
+}
+
+/// Unsigned amounts are stored as bigint; none that the domain allows comes near its end.
+pub(super) fn big(amount: u64) -> i64 {
+    i64::try_from(amount).unwrap_or(i64::MAX)
+}
+
+fn unless_zero(amount: u64) -> Option<i64> {
+    (amount > 0).then(|| big(amount))
+}
+
+fn int(amount: u32) -> i32 {
+    i32::try_from(amount).unwrap_or(i32::MAX)
+}
+
+/// The stored code of a member of a closed set: its place in the set's `ALL`.
+pub(super) fn code<T: PartialEq>(all: &[T], member: &T) -> i16 {
+    all.iter().position(|known| known == member).map_or(-1, |at| at as i16)
+}
+
+/// A finding as it stands in the `findings` column.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct StoredFinding {
+    rule: String,
+    decision: String,
+    reason: String,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    level: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    count: Option<u32>,
+    message: String,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    next_action: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    retry_after_ms: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    reuse: Option<(String, String, i64)>,
+    enforced: bool,
+}
+
+impl From<&Finding> for StoredFinding {
+    fn from(finding: &Finding) -> Self {
+        Self {
+            rule: finding.rule.to_string(),
+            decision: finding.decision.as_str().to_owned(),
+            reason: finding.reason.as_str().to_owned(),
+            level: finding.level.map(|level| level.as_str().to_owned()),
+            count: finding.count,
+            message: finding.message.clone(),
+            next_action: finding.next_action.clone(),
+            retry_after_ms: finding.retry_after_ms,
+            reuse: finding
+                .reuse
+                .as_ref()
+                .map(|call| (call.session.to_string(), call.call_id.to_string(), call.at.as_millis())),
+            enforced: finding.enforced,
+        }
+    }
+}
+
+impl StoredFinding {
+    /// The finding again; none for a row written by a later version that knows more reasons.
+    pub(super) fn restore(self) -> Option<Finding> {
+        use crate::domain::{finding::CallRef, ids};
+        let reuse = self.reuse.and_then(|(session, call_id, at)| {
+            let session = ids::SessionId::parse("session_id", &session).ok()?;
+            let call_id = ids::CallId::parse("call_id", &call_id).ok()?;
+            Some(CallRef { session, call_id, at: Timestamp::from_millis(at) })
+        });
+        Some(Finding {
+            rule: self.rule.into(),
+            decision: Decision::ALL.into_iter().find(|d| d.as_str() == self.decision)?,
+            reason: Reason::from_name(&self.reason)?,
+            level: self.level.and_then(|name| Level::ALL.into_iter().find(|level| level.as_str() == name)),
+            count: self.count,
+            message: self.message,
+            next_action: self.next_action,
+            retry_after_ms: self.retry_after_ms,
+            reuse,
+            enforced: self.enforced,
+        })
+    }
+}
+
+impl CallRow {
+    pub(super) fn of(no: i32, append: &Append, event: &Judged) -> Self {
+        let permit = event.permit.as_ref();
+        let approval = event.approval.as_ref();
+        let winner = crate::domain::verdict::winner(&event.findings);
+        let findings: Vec<StoredFinding> = event.findings.iter().map(StoredFinding::from).collect();
+        let level = event.findings.iter().filter_map(|finding| finding.level).max();
+        Self {
+            no,
+            tenant_id: append.tenant.0,
+            epoch: append.epoch,
+            session_id: event.session.to_string(),
+            seq: big(event.seq),
+            root_id: append.root.to_string(),
+            call_id: event.call_id.to_string(),
+            round: int(event.round),
+            at_ms: event.at.as_millis(),
+            run_id: event.run.as_ref().map(ToString::to_string),
+            run_from: big(event.run_from),
+            batch: big(event.batch),
+            agent_id: event.agent.as_ref().map(ToString::to_string),
+            tool: event.tool.to_string(),
+            fingerprint: event.fingerprint.0.to_vec(),
+            args_digest: event.args_digest.0.to_vec(),
+            effect: code(&EffectKind::ALL, &event.effect.kind),
+            resource: event.effect.resource.as_ref().map(|resource| resource.as_str().to_owned()),
+            once: event.effect.once,
+            idempotent: event.effect.idempotent,
+            decision: code(&Decision::ALL, &event.decision),
+            would: code(&Decision::ALL, &event.would),
+            rule: winner.map(|finding| finding.rule.to_string()),
+            reason: event.reason.map(|reason| reason.as_str().to_owned()),
+            level: level.map(|level| code(&Level::ALL, &level) + 1),
+            findings: (!findings.is_empty()).then(|| serde_json::to_string(&findings).unwrap_or_default()),
+            attempt: permit.map(|permit| int(permit.attempt)),
+            occurrence: permit.map(|permit| big(permit.occurrence)),
+            idempotency_key: permit.map(|permit| permit.idempotency_key.clone()),
+            lease_ms: permit.map(|permit| permit.lease_until.as_millis()),
+            reserved_micros: permit.map(|permit| big(permit.reserved_micros)),
+            approval_id: approval.map(|approval| approval.id.clone()),
+            approval_ms: approval.map(|approval| approval.expires_at.as_millis()),
+            input_tokens: unless_zero(event.usage.input_tokens),
+            output_tokens: unless_zero(event.usage.output_tokens),
+            cache_read_tokens: unless_zero(event.usage.cache_read_tokens),
+            cache_write_tokens: unless_zero(event.usage.cache_write_tokens),
+            cost_micros: unless_zero(event.usage.cost_micros),
+            observed: event.observed,
+            policy_version: event.policy.clone(),
+            arguments: event.arguments.as_deref().map(str::to_owned),
+            justification: event.justification.clone(),
+        }
+    }
+}
+
+impl OutcomeRow {
+    pub(super) fn of(no: i32, append: &Append, event: &Settled) -> Self {
+        let advice: Option<&Advice> = event.advice.as_ref();
+        Self {
+            no,
+            tenant_id: append.tenant.0,
+            epoch: append.epoch,
+            session_id: event.session.to_string(),
+            permit_seq: big(event.permit_seq),
+            seq: big(event.seq),
+            root_id: append.root.to_string(),
+            call_id: event.call_id.to_string(),
+            at_ms: event.at.as_millis(),
+            status: code(&OutcomeStatus::ALL, &event.status),
+            failure: event.failure.map(|kind| code(&FailureKind::ALL, &kind)),
+            error_signature: event.error_signature.clone(),
+            digest: event.digest.map(|digest| digest.0.to_vec()),
+            progress: event.progress,
+            retryable: advice.map(|advice| advice.retryable),
+            retry_after_ms: advice.map(|advice| big(advice.retry_after_ms)),
+            retries_remaining: advice.map(|advice| int(advice.max_retries_remaining)),
+            p_success: advice.map(|advice| advice.p_success),
+            p_low: advice.map(|advice| advice.interval.0),
+            p_high: advice.map(|advice| advice.interval.1),
+            confidence: advice.map(|advice| advice.confidence as i16),
+            basis: advice.map(|advice| advice.basis as i16),
+            guard: advice.and_then(|advice| advice.guard).map(|guard| code(&Guard::ALL, &guard) + 1),
+            lease_ms: event.lease_until.map(Timestamp::as_millis),
+            by_lease: event.by_lease,
+            input_tokens: unless_zero(event.usage.input_tokens),
+            output_tokens: unless_zero(event.usage.output_tokens),
+            cache_read_tokens: unless_zero(event.usage.cache_read_tokens),
+            cache_write_tokens: unless_zero(event.usage.cache_write_tokens),
+            cost_micros: unless_zero(event.usage.cost_micros),
+            duration_ms: event.duration_ms.map(big),
+            is_complete: event.is_complete,
+            total_matches: event.total_matches.map(big),
+            progress_note: event.progress_note.clone(),
+            result: event.result.clone(),
+            result_bytes: event.result_bytes.map(big),
+            error_message: event.error_message.clone(),
+        }
+    }
+}
+
+impl LedgerRowOut {
+    pub(super) fn of(no: i32, append: &Append, change: &LedgerChange) -> Self {
+        let row: &LedgerRow = &change.row;
+        Self {
+            no,
+            tenant_id: append.tenant.0,
+            ledger_key: change.key.0.to_vec(),
+            expected: big(change.expected),
+            state: code(&LedgerState::ALL, &row.state),
+            root_id: row.root.to_string(),
+            session_id: row.session.to_string(),
+            call_id: row.call_id.to_string(),
+            epoch: append.epoch,
+            fingerprint: row.fingerprint.0.to_vec(),
+            seq: big(row.seq),
+            occurrence: big(row.occurrence),
+            attempt: int(row.attempt),
+            permitted_ms: row.permitted_at.as_millis(),
+            lease_ms: row.lease_until.as_millis(),
+            settled_ms: row.settled_at.map(Timestamp::as_millis),
+            digest: row.digest.map(|digest| digest.0.to_vec()),
+            retryable: row.retryable,
+            retry_after_ms: big(row.retry_after_ms),
+            retries_remaining: int(row.retries_remaining),
+        }
+    }
+}
+
+/// An effect from its columns.
+pub(super) fn effect(kind: i16, resource: Option<String>, once: bool, idempotent: bool) -> Option<Effect> {
+    let kind = *EffectKind::ALL.get(usize::try_from(kind).ok()?)?;
+    Some(Effect { kind, resource: resource.map(crate::domain::effect::Resource::new), once, idempotent })
+}
+
+/// A permit from its columns; none for a call that was not let through.
+#[expect(clippy::too_many_arguments, reason = "one a column")]
+pub(super) fn permit(
+    attempt: Option<i32>,
+    occurrence: Option<i64>,
+    key: Option<String>,
+    at: Timestamp,
+    seq: u64,
+    lease_ms: Option<i64>,
+    reserved_micros: Option<i64>,
+) -> Option<Permit> {
+    Some(Permit {
+        attempt: u32::try_from(attempt?).ok()?,
+        occurrence: u64::try_from(occurrence?).ok()?,
+        idempotency_key: key?,
+        at,
+        seq,
+        lease_until: Timestamp::from_millis(lease_ms?),
+        reserved_micros: u64::try_from(reserved_micros?).ok()?,
+        ledger_revision: 0,
+    })
+}
+
+/// A question to a person from its columns.
+pub(super) fn approval(id: Option<String>, expires_ms: Option<i64>) -> Option<Approval> {
+    Some(Approval { id: id?, answer: Answer::Pending, expires_at: Timestamp::from_millis(expires_ms?) })
+}

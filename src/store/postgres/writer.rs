@@ -1,0 +1,252 @@
+//! The one task that writes. A batch closes when the previous commit returns, so there is no timer to tune: alone, a
+//! change waits for nobody; under load, batches grow by themselves. Its connection has its own planner settings, and is
+//! closed, never reused, when a step takes too long.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    sync::Arc,
+    time::Duration,
+};
+
+use sqlx::{ConnectOptions as _, PgConnection, postgres::PgConnectOptions};
+use tokio::{
+    sync::{mpsc, oneshot},
+    time::{Instant, sleep, timeout, timeout_at},
+};
+
+use super::{
+    append::{Appended, Batch},
+    time::DbTime,
+};
+use crate::{
+    domain::{
+        event::Append,
+        fingerprint::LedgerKey,
+        ids::{SessionId, TenantId},
+    },
+    store::error::Lost,
+};
+
+/// Changes that may wait for the writer; past that callers are told to come back.
+pub(super) const QUEUE_MAX: usize = 4_096;
+/// Changes in one batch.
+const BATCH_MAX: usize = 512;
+/// Longest time for one statement, or for connecting.
+const STEP: Duration = Duration::from_millis(3_000);
+/// Longest time that a batch is tried before its changes are given back as unreachable.
+const PATIENCE: Duration = Duration::from_millis(4_000);
+/// First pause after a failure; doubles up to a second.
+const PAUSE: Duration = Duration::from_millis(25);
+
+/// A change that was accepted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Committed;
+
+/// A change on its way.
+#[derive(Debug)]
+pub(super) struct Job {
+    pub(super) append: Append,
+    pub(super) reply: oneshot::Sender<Result<Committed, Lost>>,
+}
+
+/// Is told of every commit: changes in the batch, and how long it took.
+pub(super) type OnCommit = Arc<dyn Fn(usize, Duration) + Send + Sync>;
+
+pub(super) struct Writer {
+    pub(super) options: PgConnectOptions,
+    pub(super) time: Arc<DbTime>,
+    pub(super) counters: Arc<super::counters::Counters>,
+    pub(super) on_commit: OnCommit,
+}
+
+impl std::fmt::Debug for Writer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Writer").finish_non_exhaustive()
+    }
+}
+
+/// The planner's settings on this connection only: a generic plan made on a small table would later scan everything.
+pub(super) fn writer_options(options: PgConnectOptions) -> PgConnectOptions {
+    options.application_name("callgate writer").options([
+        ("plan_cache_mode", "force_generic_plan"),
+        ("enable_seqscan", "off"),
+        ("enable_hashjoin", "off"),
+        ("enable_mergejoin", "off"),
+        ("jit", "off"),
+        ("statement_timeout", "3000"),
+    ])
+}
+
+impl Writer {
+    /// Writes until every sender is gone and the queue is empty.
+    pub(super) async fn run(self, mut queue: mpsc::Receiver<Job>) {
+        let mut conn = None;
+        let mut waiting = VecDeque::new();
+        loop {
+            if waiting.is_empty() {
+                let Some(job) = queue.recv().await else { return };
+                waiting.push_back(job);
+            }
+            while waiting.len() < BATCH_MAX {
+                let Ok(job) = queue.try_recv() else { break };
+                waiting.push_back(job);
+            }
+            let chains = chains(&mut waiting);
+            self.write(&mut conn, chains).await;
+        }
+    }
+
+    async fn write(&self, conn: &mut Option<PgConnection>, chains: Vec<Vec<Job>>) {
+        let started = Instant::now();
+        match self.append(conn, &chains, started + PATIENCE).await {
+            Ok(appended) => {
+                (self.on_commit)(chains.iter().map(Vec::len).sum(), started.elapsed());
+                self.time.observe(appended.now);
+                for (chain, lost) in chains.into_iter().zip(appended.lost) {
+                    answer(chain, lost);
+                }
+            }
+            // One of them cannot be stored at all: find it, and let the others through.
+            Err(Failure::Permanent(_)) if chains.len() > 1 => {
+                for chain in chains {
+                    Box::pin(self.write(conn, vec![chain])).await;
+                }
+            }
+            Err(Failure::Permanent(error)) => {
+                tracing::error!(%error, "a change cannot be stored");
+                chains.into_iter().for_each(|chain| answer(chain, Some(Lost::Unreachable)));
+            }
+            Err(Failure::Passing(error)) => {
+                tracing::warn!(%error, changes = chains.iter().map(Vec::len).sum::<usize>(), "the database is out of reach");
+                chains.into_iter().for_each(|chain| answer(chain, Some(Lost::Unreachable)));
+            }
+        }
+    }
+
+    /// Appends, again and again while that may help. Resending after a lost connection is safe: if the batch had been
+    /// committed after all, its versions have moved, and whoever is told so judges again and finds its own row.
+    async fn append(
+        &self,
+        conn: &mut Option<PgConnection>,
+        chains: &[Vec<Job>],
+        deadline: Instant,
+    ) -> Result<Appended, Failure> {
+        let appends: Vec<Vec<&Append>> =
+            chains.iter().map(|chain| chain.iter().map(|job| &job.append).collect()).collect();
+        let batch = Batch::of(&appends);
+        let (mut pause, mut probe) = (PAUSE, false);
+        loop {
+            match timeout_at(deadline, self.try_append(conn, &batch, probe)).await {
+                Ok(Ok(appended)) => {
+                    self.counters.learn(&batch.counter_keys, &appended.used);
+                    return Ok(appended);
+                }
+                Ok(Err(Problem::Duplicate)) if !probe => probe = true,
+                Ok(Err(Problem::Race)) => {}
+                Ok(Err(Problem::Duplicate)) => return Err(Failure::Permanent("a key stands there twice".into())),
+                Ok(Err(Problem::Permanent(error))) => return Err(Failure::Permanent(error)),
+                Ok(Err(Problem::Connection(error))) => {
+                    *conn = None;
+                    if Instant::now() + pause >= deadline {
+                        return Err(Failure::Passing(error));
+                    }
+                    sleep(pause).await;
+                    pause = (pause * 2).min(Duration::from_secs(1));
+                }
+                Err(_) => {
+                    *conn = None;
+                    return Err(Failure::Passing("no answer in time".into()));
+                }
+            }
+        }
+    }
+
+    async fn try_append(&self, conn: &mut Option<PgConnection>, batch: &Batch, probe: bool) -> Result<Appended, Problem> {
+        // The connection is taken out while it is used: a step that is given up drops it, and so closes it.
+        let mut open = match conn.take() {
+            Some(open) => open,
+            None => timeout(STEP, self.options.connect()).await.map_err(|_| Problem::late())??,
+        };
+        let appended = timeout(STEP, batch.append(&mut open, probe)).await.map_err(|_| Problem::late())?;
+        let appended = appended.map_err(Problem::from);
+        if !matches!(appended, Err(Problem::Connection(_))) {
+            *conn = Some(open);
+        }
+        appended
+    }
+}
+
+enum Failure {
+    Passing(String),
+    Permanent(String),
+}
+
+enum Problem {
+    /// A new connection may help.
+    Connection(String),
+    /// Trying again may help.
+    Race,
+    /// A unique key stands there already.
+    Duplicate,
+    /// Nothing helps.
+    Permanent(String),
+}
+
+impl Problem {
+    fn late() -> Self {
+        Self::Connection("no answer within a step's time".into())
+    }
+}
+
+impl From<sqlx::Error> for Problem {
+    fn from(error: sqlx::Error) -> Self {
+        let text = error.to_string();
+        let sqlx::Error::Database(database) = &error else { return Self::Connection(text) };
+        match database.code().as_deref().unwrap_or_default() {
+            "40001" | "40P01" => Self::Race,
+            "23505" => Self::Duplicate,
+            // Failover, shutdown, no slot, no disk: a matter of time or of another server.
+            code if ["08", "25", "53", "55", "57", "58"].contains(&code.get(..2).unwrap_or_default()) => {
+                Self::Connection(text)
+            }
+            // A partition that is not there yet: the server makes it ahead of time, and is asked again.
+            "23514" => Self::Connection(text),
+            _ => Self::Permanent(text),
+        }
+    }
+}
+
+fn answer(chain: Vec<Job>, lost: Option<Lost>) {
+    for job in chain {
+        // Nobody may be listening any more; the change stands all the same.
+        let _ = job.reply.send(lost.map_or(Ok(Committed), Err));
+    }
+}
+
+/// Takes from `waiting` what can go into one batch: a chain a tree, each change decided on the one before it, and no
+/// ledger key twice. What cannot go yet stays, in its order; what was decided on a change that is not there is lost.
+fn chains(waiting: &mut VecDeque<Job>) -> Vec<Vec<Job>> {
+    let mut chains: BTreeMap<(TenantId, SessionId), Vec<Job>> = BTreeMap::new();
+    let mut keys: BTreeSet<(TenantId, LedgerKey)> = BTreeSet::new();
+    let mut held: BTreeSet<(TenantId, SessionId)> = BTreeSet::new();
+    let mut later = VecDeque::new();
+    for job in waiting.drain(..) {
+        let tree = (job.append.tenant, job.append.root.clone());
+        let mut ledger = job.append.change.ledger.iter().map(|change| (job.append.tenant, change.key));
+        if held.contains(&tree) || ledger.any(|key| keys.contains(&key)) {
+            held.insert(tree);
+            later.push_back(job);
+            continue;
+        }
+        let chain = chains.entry(tree).or_default();
+        let reached = chain.last().and_then(|last| last.append.change.events.last()).map(|event| event.seq());
+        if reached.is_some_and(|reached| reached != job.append.expected) {
+            let _ = job.reply.send(Err(Lost::Version));
+            continue;
+        }
+        keys.extend(job.append.change.ledger.iter().map(|change| (job.append.tenant, change.key)));
+        chain.push(job);
+    }
+    *waiting = later;
+    chains.into_values().filter(|chain| !chain.is_empty()).collect()
+}

@@ -1,0 +1,207 @@
+//! The table of house.md section 3. A new exception is one line here, with its reason.
+
+/// What one room may see.
+#[derive(Debug)]
+pub(crate) struct Wall {
+    pub(crate) room: &'static str,
+    /// Other rooms, or parts of them, each with its reason.
+    pub(crate) rooms: &'static [(&'static str, &'static str)],
+    /// Crates beside `std`, each with its reason; none is any that `never` does not name.
+    pub(crate) crates: Option<&'static [(&'static str, &'static str)]>,
+    /// Lists of names that must not stand in the room.
+    pub(crate) never: &'static [&'static [&'static str]],
+}
+
+/// Time is an argument.
+const NOW: &[&str] = &[
+    "SystemTime::now",
+    "Instant::now",
+    "Utc::now",
+    "Local::now",
+    "now_utc",
+    "now_local",
+];
+/// Only the day's time: tokio's `Instant` carries deadlines.
+const DAYTIME: &[&str] = &["SystemTime", "Utc::now", "Local::now", "now_utc", "now_local"];
+/// A pure room computes.
+const EFFECTS: &[&str] = &[
+    "async",
+    "await",
+    "Mutex",
+    "RwLock",
+    "Condvar",
+    "mpsc",
+    "spawn",
+    "std::fs",
+    "std::net",
+    "std::env",
+    "std::process",
+    "std::io",
+    "std::thread",
+];
+/// Order is part of the answer.
+const UNORDERED: &[&str] = &["HashMap", "HashSet", "RandomState"];
+/// A pure room says what it has to say in its result.
+const LOGS: &[&str] = &[
+    "trace!",
+    "debug!",
+    "info!",
+    "warn!",
+    "error!",
+    "print!",
+    "println!",
+    "eprint!",
+    "eprintln!",
+    "dbg!",
+];
+const EDGES: &[&str] = &[
+    "tokio",
+    "sqlx",
+    "tonic",
+    "prost",
+    "tracing",
+    "opentelemetry",
+    "reqwest",
+    "hyper",
+    "anyhow",
+    "clap",
+];
+const PURE: &[&[&str]] = &[NOW, EFFECTS, UNORDERED, LOGS, EDGES];
+const WIRE: &[&str] = &["tonic", "prost"];
+const SQL: &[&str] = &["sqlx"];
+/// Words of the edges' own mirrors.
+const MIRRORS: &[&str] = &["FromRow", "Message", "Serialize", "Deserialize"];
+
+pub(crate) const WALLS: &[Wall] = &[
+    Wall {
+        room: "domain",
+        rooms: &[],
+        crates: Some(&[
+            ("sha2", "fingerprints and digests"),
+            ("hex", "their text"),
+            ("serde_json", "the escapes of JSON strings"),
+            ("ryu_js", "the one form of a fraction (RFC 8785)"),
+            ("unicode_normalization", "the one form of a string"),
+            ("regex", "masks the volatile parts of a result"),
+        ]),
+        never: &[NOW, EFFECTS, UNORDERED, LOGS, EDGES, MIRRORS],
+    },
+    Wall {
+        room: "retry",
+        rooms: &[("domain", "failures and advice")],
+        crates: Some(&[
+            ("regex", "reads providers' messages"),
+            ("serde_json", "reads providers' error bodies"),
+            ("time", "reads the dates of Retry-After"),
+        ]),
+        never: PURE,
+    },
+    Wall {
+        room: "rules",
+        rooms: &[("domain", "what rules look at"), ("retry", "what was learned")],
+        crates: Some(&[]),
+        never: PURE,
+    },
+    Wall {
+        room: "policy",
+        rooms: &[
+            ("domain", "facts about tools"),
+            ("retry", "parameters of advice"),
+            ("rules", "parameters of rules"),
+        ],
+        crates: Some(&[("serde", "the file's form"), ("serde_saphyr", "YAML")]),
+        never: PURE,
+    },
+    Wall {
+        room: "engine",
+        rooms: &[
+            ("domain", "trees and verdicts"),
+            ("retry", "classifies failures, advises"),
+            ("rules", "run over the tree"),
+            ("policy", "by which it judges"),
+        ],
+        crates: Some(&[("serde_json", "the texts for the model")]),
+        never: PURE,
+    },
+    Wall {
+        room: "store",
+        rooms: &[
+            ("domain", "what it keeps"),
+            ("telemetry::names", "the fields of its log lines"),
+        ],
+        crates: None,
+        never: &[DAYTIME, WIRE, &["anyhow", "clap", "opentelemetry"]],
+    },
+    Wall {
+        room: "telemetry",
+        rooms: &[("domain", "verdicts"), ("config", "where spans and figures go")],
+        crates: None,
+        never: &[NOW, SQL, &["anyhow", "clap"]],
+    },
+    Wall {
+        room: "gate",
+        rooms: &[
+            ("domain", "calls and verdicts"),
+            ("policy", "by which it judges"),
+            ("engine", "decides"),
+            ("store", "keeps"),
+            ("telemetry", "told once a verdict"),
+            ("clock", "the only one who asks"),
+        ],
+        crates: None,
+        never: &[NOW, SQL, WIRE, &["anyhow", "clap"]],
+    },
+    Wall {
+        room: "grpc",
+        rooms: &[
+            ("domain", "what is translated"),
+            ("gate", "who is asked"),
+            ("telemetry", "the caller's trace context"),
+        ],
+        crates: None,
+        never: &[NOW, SQL, &["anyhow", "clap"]],
+    },
+    Wall {
+        room: "config",
+        rooms: &[("store", "the settings it is given"), ("domain", "names")],
+        crates: None,
+        never: &[NOW, SQL, WIRE],
+    },
+    Wall {
+        room: "clock",
+        rooms: &[("domain::time", "what it tells")],
+        crates: Some(&[]),
+        never: &[EDGES, UNORDERED, LOGS],
+    },
+    Wall {
+        room: "cli",
+        rooms: &[("", "assembles all")],
+        crates: None,
+        never: &[DAYTIME],
+    },
+    Wall {
+        room: "lib",
+        rooms: &[("", "the map of all")],
+        crates: None,
+        never: &[NOW, EFFECTS, LOGS],
+    },
+    Wall {
+        room: "main",
+        rooms: &[("cli", "which it starts")],
+        crates: None,
+        never: &[NOW, SQL],
+    },
+];
+
+/// Rooms that only compute.
+pub(crate) const PURE_ROOMS: [&str; 5] = ["domain", "retry", "rules", "policy", "engine"];
+
+/// Files with lines that are better left whole.
+pub(crate) const LONG_LINES: &[(&str, &str)] = &[
+    ("src/retry/classify/cases/", "providers' answers, word for word"),
+    ("src/retry/classify/lines.rs", "providers' answers, word for word"),
+    ("src/retry/classify/text.rs", "one pattern a line"),
+];
+
+/// The section of the example policy that sets a rule's parameters, where it is not the rule's own name.
+pub(crate) const SECTIONS: &[(&str, &str)] = &[("same_call", "deduplication"), ("budget", "budgets")];
