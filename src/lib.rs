@@ -1,8 +1,11 @@
 //! callgate
 pub mod cli;
 pub mod clock;
+pub mod config;
 pub mod domain;
 pub mod engine;
+pub mod gate;
+pub mod grpc;
 pub mod policy;
 pub mod retry;
 pub mod rules;

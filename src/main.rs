@@ -1,1 +1,5 @@
-fn main() {}
+//! The one binary: `callgate`.
+
+fn main() -> std::process::ExitCode {
+    callgate::cli::main()
+}

@@ -1,4 +1,69 @@
 //! The commands. This room may use every other; it alone prints, and it alone uses `anyhow`.
 
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "commands talk to people")]
+
 pub mod replay;
+mod plane;
+mod serve;
+mod signal;
 pub mod trace;
+
+use std::{path::Path, process::ExitCode, sync::Arc};
+
+use anyhow::{Context as _, bail};
+use clap::{Parser, Subcommand};
+
+use crate::{
+    config::ServeConfig,
+    policy::{self, Policy},
+};
+
+/// The policy plane between a fleet of LLM agents and their tools.
+#[derive(Debug, Parser)]
+#[command(version, about, arg_required_else_help = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Serve the gate over gRPC, with a private PostgreSQL unless --database-url names one
+    Serve(ServeConfig),
+    /// Judge recorded sessions offline, without a database
+    Replay(replay::ReplayArgs),
+}
+
+/// Runs the command line; the exit code is 0 for success, 1 for a failure, 2 for a wrong command line.
+#[must_use]
+pub fn main() -> ExitCode {
+    let outcome = match Cli::parse().command {
+        Command::Serve(config) => runtime().and_then(|runtime| runtime.block_on(serve::run(config))),
+        Command::Replay(args) => replay::run(&args),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("callgate: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start the async runtime")
+}
+
+/// The policy of a file, or the default one. Everything wrong with a file is said at once.
+fn load_policy(path: Option<&Path>) -> anyhow::Result<Arc<Policy>> {
+    let Some(path) = path else { return Ok(Arc::new(Policy::default())) };
+    let name = path.display();
+    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read the policy {name}"))?;
+    match policy::compile(&text) {
+        Ok(policy) => Ok(Arc::new(policy)),
+        Err(errors) => {
+            let errors: Vec<String> = errors.iter().map(|error| format!("\n  {name}: {error}")).collect();
+            bail!("the policy cannot be used, {} problem(s):{}", errors.len(), errors.concat())
+        }
+    }
+}

@@ -69,7 +69,9 @@ impl RecordedResult {
     /// What two results have in common when they are the same: the hash of the whole, else of the text there is.
     #[must_use]
     pub fn identity(&self) -> String {
-        self.sha256.clone().unwrap_or_else(|| hex::encode(Sha256::digest(&self.text)))
+        self.sha256
+            .clone()
+            .unwrap_or_else(|| hex::encode(Sha256::digest(&self.text)))
     }
 }
 
@@ -83,7 +85,10 @@ pub struct Source {
 
 impl fmt::Debug for Source {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Source").field("name", &self.name).field("line", &self.line).finish_non_exhaustive()
+        f.debug_struct("Source")
+            .field("name", &self.name)
+            .field("line", &self.line)
+            .finish_non_exhaustive()
     }
 }
 
@@ -96,13 +101,20 @@ impl Source {
     pub fn new(name: impl Into<String>, read: impl Read + 'static) -> anyhow::Result<Self> {
         let name = name.into();
         let mut reader = BufReader::with_capacity(BUFFER_BYTES, read);
-        let start = reader.fill_buf().map_err(|error| anyhow!("{name}: cannot be read: {error}"))?;
+        let start = reader
+            .fill_buf()
+            .map_err(|error| anyhow!("{name}: cannot be read: {error}"))?;
         let reader: Box<dyn BufRead> = if start.starts_with(&GZIP_MAGIC) {
             Box::new(BufReader::with_capacity(BUFFER_BYTES, MultiGzDecoder::new(reader)))
         } else {
             Box::new(reader)
         };
-        Ok(Self { name, reader, line: 0, buffer: Vec::new() })
+        Ok(Self {
+            name,
+            reader,
+            line: 0,
+            buffer: Vec::new(),
+        })
     }
 
     /// The file and line of the last row, for messages: `traces/x.jsonl:17`.
@@ -119,7 +131,11 @@ impl Source {
         loop {
             self.buffer.clear();
             self.line += 1;
-            let read = self.reader.by_ref().take(LINE_BYTES_MAX + 1).read_until(b'\n', &mut self.buffer);
+            let read = self
+                .reader
+                .by_ref()
+                .take(LINE_BYTES_MAX + 1)
+                .read_until(b'\n', &mut self.buffer);
             let read = read.map_err(|error| anyhow!("{}: cannot be read: {error}", self.place()))?;
             if read == 0 {
                 return Ok(None);
@@ -127,9 +143,12 @@ impl Source {
             if read as u64 > LINE_BYTES_MAX {
                 bail!("{}: is longer than {LINE_BYTES_MAX} bytes", self.place());
             }
-            let text = str::from_utf8(&self.buffer).map_err(|error| anyhow!("{}: is not UTF-8: {error}", self.place()))?;
+            let text =
+                str::from_utf8(&self.buffer).map_err(|error| anyhow!("{}: is not UTF-8: {error}", self.place()))?;
             if !text.trim_ascii().is_empty() {
-                return row(text).map(Some).map_err(|problem| anyhow!("{}: {problem}", self.place()));
+                return row(text)
+                    .map(Some)
+                    .map_err(|problem| anyhow!("{}: {problem}", self.place()));
             }
         }
     }
@@ -183,14 +202,21 @@ fn row(text: &str) -> Result<Row, String> {
         tool: named("tool", ToolName::parse, &required::<String>("tool", fields.tool)?)?,
         arguments: arguments(fields.args)?,
         at: ts.map(|ts| timestamp(&ts)).transpose()?,
-        result: fields.result.map(|result| recorded_result(result, &fields)).transpose()?,
+        result: fields
+            .result
+            .map(|result| recorded_result(result, &fields))
+            .transpose()?,
     })
 }
 
 fn recorded_result(result: &RawValue, fields: &Fields<'_>) -> Result<RecordedResult, String> {
     // A recorder that keeps JSON results as JSON means their text.
     let is_text = result.get().starts_with('"');
-    let text = if is_text { required("result", Some(result))? } else { result.get().to_owned() };
+    let text = if is_text {
+        required("result", Some(result))?
+    } else {
+        result.get().to_owned()
+    };
     let sha256: Option<String> = optional("result_sha256", fields.result_sha256)?;
     let characters: Option<u64> = optional("result_len", fields.result_len)?;
     Ok(RecordedResult {
@@ -239,54 +265,4 @@ fn without_place(error: &serde_json::Error) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn problem(line: &str) -> String {
-        let mut source = Source::new("x.jsonl", std::io::Cursor::new(format!("\n{line}\n"))).expect("readable");
-        source.next_row().expect_err(line).to_string()
-    }
-
-    #[test]
-    fn a_bad_line_is_named_with_its_field() {
-        for (line, expected) in [
-            ("[]", "x.jsonl:2: is not a JSON object"),
-            (r#"{"trace":"t","seq":0 "tool":1}"#, "x.jsonl:2: expected `,` or `}` (column 22)"),
-            (r#"{"trace":"t","tool":"x","args":{}}"#, "x.jsonl:2: field seq: is missing"),
-            (r#"{"trace":"t","seq":-1,"tool":"x","args":{}}"#, "x.jsonl:2: field seq: invalid value: integer `-1`, expected u64"),
-            (r#"{"trace":7,"seq":0,"tool":"x","args":{}}"#, "x.jsonl:2: field trace: invalid type: integer `7`, expected a string"),
-            (r#"{"trace":"t","seq":0,"tool":"","args":{}}"#, "x.jsonl:2: field tool: is empty"),
-            (r#"{"trace":"t","seq":0,"tool":"x"}"#, "x.jsonl:2: field args: is missing"),
-            (r#"{"trace":"t","seq":0,"tool":"x","args":[]}"#, "x.jsonl:2: field args: must be an object"),
-            (r#"{"trace":"t","seq":0,"tool":"x","args":{},"ts":"noon"}"#, "x.jsonl:2: field ts: \"noon\" is no RFC 3339 time such as 2026-05-30T21:23:12.179Z"),
-        ] {
-            assert_eq!(problem(line), expected, "{line}");
-        }
-        let twice = problem(r#"{"trace":"t","seq":0,"tool":"x","args":{"a":1,"a":2}}"#);
-        assert!(twice.starts_with("x.jsonl:2: field args: ") && twice.contains("\"a\""), "{twice}");
-    }
-
-    #[test]
-    fn times_without_a_zone_are_utc() {
-        let millis = |text| timestamp(text).map(Timestamp::as_millis);
-        for text in ["2026-05-30T21:23:12.179231", "2026-05-30T21:23:12.179Z", "2026-05-30T23:23:12.1799+02:00"] {
-            assert_eq!(millis(text), Ok(1_780_176_192_179), "{text}");
-        }
-        assert_eq!(millis("1969-12-31T23:59:59.9995"), Ok(-1));
-    }
-
-    #[test]
-    fn null_is_absent_and_a_cut_result_is_known_by_its_length() {
-        let read = |rest: &str| row(&format!(r#"{{"trace":"t","seq":4,"tool":"x","args":{{}},"new":1{rest}}}"#)).expect(rest);
-        let bare = read(r#","result":null,"ts":null,"run":null,"call_id":null"#);
-        assert_eq!((bare.call_id.as_str(), bare.result, bare.at, bare.run), ("4", None, None, None));
-        for (rest, text, is_cut) in [
-            (r#","result":"é","result_len":1"#, "é", false),
-            (r#","result":"é","result_len":2"#, "é", true),
-            (r#","result":{"a": 1}"#, "{\"a\": 1}", false),
-        ] {
-            let result = read(rest).result.expect(rest);
-            assert_eq!((result.text.as_str(), result.is_cut, result.is_error), (text, is_cut, false));
-        }
-    }
-}
+mod tests;

@@ -168,6 +168,31 @@ pub enum Standing<'a> {
 }
 
 impl Call {
+    /// A call that was only reported, as far as its text for the model needs it.
+    #[must_use]
+    pub fn observed(proposal: &Proposal) -> Self {
+        Self {
+            call_id: proposal.request.call_id.clone(),
+            run_from: 0,
+            batch: 0,
+            agent: proposal.request.agent.clone(),
+            tool: proposal.request.tool.clone(),
+            arguments: Some(proposal.canonical.clone()),
+            fingerprint: proposal.fingerprint,
+            args_digest: proposal.args_digest,
+            effect: proposal.effect.clone(),
+            seq: 0,
+            round: 1,
+            at: Timestamp::default(),
+            decision: Decision::Allow,
+            reason: None,
+            findings: Arc::default(),
+            permit: None,
+            approval: None,
+            outcome: None,
+        }
+    }
+
     /// Where the call stands at `now`: a lease that ran out leaves it unknown, without anybody saying so.
     #[must_use]
     pub fn standing(&self, now: Timestamp) -> Standing<'_> {

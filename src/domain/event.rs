@@ -185,6 +185,20 @@ pub struct Append {
     pub change: Change,
 }
 
+impl Append {
+    /// This change and the `next` one of the same tree as one, accepted together or not at all.
+    #[must_use]
+    pub fn then(mut self, next: Self) -> Self {
+        self.totals = next.totals;
+        self.open_calls = next.open_calls;
+        self.new_sessions.extend(next.new_sessions);
+        self.change.events.extend(next.change.events);
+        self.change.ledger.extend(next.change.ledger);
+        self.change.counters.extend(next.change.counters);
+        self
+    }
+}
+
 impl Judged {
     /// The part of a judgement that follows from its proposal alone; the rest says "allowed, without a permit yet".
     #[must_use]

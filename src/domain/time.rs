@@ -49,7 +49,10 @@ impl Timestamp {
 pub fn wait_in_words(millis: u64) -> String {
     match millis {
         0..1_000 => format!("{millis} ms"),
-        1_000..10_000 if !millis.is_multiple_of(1_000) => format!("{}.{} s", millis / 1_000, millis % 1_000 / 100),
+        1_000..9_900 if !millis.is_multiple_of(1_000) => {
+            let tenths = millis.div_ceil(100);
+            format!("{}.{} s", tenths / 10, tenths % 10)
+        }
         1_000..120_000 => format!("{} s", millis.div_ceil(1_000)),
         120_000..7_200_000 => format!("{} min", millis.div_ceil(60_000)),
         _ => format!("{} h", millis.div_ceil(3_600_000)),
@@ -72,6 +75,8 @@ mod tests {
     fn waits_are_never_said_shorter_than_they_are() {
         assert_eq!(wait_in_words(999), "999 ms");
         assert_eq!(wait_in_words(1_500), "1.5 s");
+        assert_eq!(wait_in_words(1_064), "1.1 s");
+        assert_eq!(wait_in_words(1_999), "2.0 s");
         assert_eq!(wait_in_words(30_001), "31 s");
         assert_eq!(wait_in_words(121_000), "3 min");
     }

@@ -14,15 +14,21 @@ pub use evaluate::evaluate;
 pub use record::{Report, record};
 pub use state::{CallState, LAST_CALLS_DEFAULT, SessionState, session_state};
 
-use crate::domain::{
-    budget::{CounterKey, Left},
-    event::{Append, Change, Settled},
-    fingerprint::{LedgerKey, Reach},
-    ids::SessionId,
-    ledger::LedgerRow,
-    outcome::Advice,
-    tree::CallTree,
-    verdict::Verdict,
+use crate::{
+    domain::{
+        budget::{CounterKey, Left},
+        call::{Call, Proposal},
+        effect::EffectKind,
+        event::{Append, Change, Event, Settled},
+        fingerprint::{LedgerKey, Reach},
+        ids::{AgentId, SessionId},
+        ledger::LedgerRow,
+        outcome::Advice,
+        time::Timestamp,
+        tree::CallTree,
+        verdict::Verdict,
+    },
+    policy::Policy,
 };
 
 /// What crosses call trees, as last seen. It may be stale: the store accepts nothing that was decided on a stale part.
@@ -91,10 +97,23 @@ fn reach<'a>(root: &'a SessionId, once: bool) -> Reach<'a> {
 
 /// The ledger row that a question depends on: declared writes have one.
 #[must_use]
-pub fn ledger_key(root: &SessionId, proposal: &crate::domain::call::Proposal) -> Option<LedgerKey> {
+pub fn ledger_key(root: &SessionId, proposal: &Proposal) -> Option<LedgerKey> {
     let effect = &proposal.effect;
-    let writes = effect.kind == crate::domain::effect::EffectKind::Write;
+    let writes = effect.kind == EffectKind::Write;
     writes.then(|| LedgerKey::of(reach(root, effect.once), &proposal.fingerprint))
+}
+
+/// The ledger row that a permitted call has changed, or would have.
+#[must_use]
+pub fn ledger_key_of(root: &SessionId, call: &Call) -> Option<LedgerKey> {
+    let writes = call.effect.kind == EffectKind::Write;
+    writes.then(|| LedgerKey::of(reach(root, call.effect.once), &call.fingerprint))
+}
+
+/// The shared counters that a question of `agent` depends on.
+#[must_use]
+pub fn counter_keys(policy: &Policy, agent: Option<&AgentId>, now: Timestamp) -> Vec<CounterKey> {
+    policy.rules.budget.counters(agent, now.day()).map(|(key, _)| key).collect()
 }
 
 /// Folds a change into its tree, and gives what the store needs to accept it.
@@ -105,7 +124,7 @@ pub fn advance(tree: &mut CallTree, change: Change) -> Append {
     // A sub-agent may speak first: its root then exists without a call of its own.
     let mut root = (!tree.sessions.contains_key(&tree.root)).then(|| (tree.root.clone(), None, 0));
     for event in &change.events {
-        if let crate::domain::event::Event::Judged(judged) = event
+        if let Event::Judged(judged) = event
             && !tree.sessions.contains_key(&judged.session)
         {
             new_sessions.extend(root.take().filter(|(root, _, _)| *root != judged.session));

@@ -1,6 +1,6 @@
 //! What came of a call, and what is advised.
 
-use super::{Misuse, Recorded, Shared, reach};
+use super::{Misuse, Recorded, Shared, ledger_key_of, reach};
 use crate::{
     domain::{
         budget::{CounterAdd, Dimension, Left, Spent, Usage},
@@ -9,7 +9,7 @@ use crate::{
         effect::EffectKind,
         event::{Change, Event, Judged, Settled},
         failure::{ErrorReport, FailureKind},
-        fingerprint::{LedgerKey, ResultDigest, idempotency_key},
+        fingerprint::{ResultDigest, idempotency_key},
         ids::{CallId, SessionId},
         ledger::{LedgerChange, LedgerRow, LedgerState},
         outcome::{Advice, OutcomeStatus},
@@ -52,6 +52,29 @@ pub struct Report {
     pub duration_ms: Option<u64>,
     /// For a call that nobody asked about: what it was.
     pub observed: Option<Box<Proposal>>,
+}
+
+impl Report {
+    /// A report that says no more than what came of the call.
+    #[must_use]
+    pub fn new(session: SessionId, call_id: CallId, status: OutcomeStatus) -> Self {
+        Self {
+            session,
+            call_id,
+            status,
+            error: None,
+            result: None,
+            result_digest: None,
+            result_bytes: None,
+            is_complete: None,
+            total_matches: None,
+            progress_note: None,
+            usage: Usage::default(),
+            by_lease: false,
+            duration_ms: None,
+            observed: None,
+        }
+    }
 }
 
 /// Takes in what came of a call.
@@ -250,16 +273,27 @@ fn change(
     permit: &Permit,
     settled: &Settled,
 ) -> Change {
-    let writes = call.effect.kind == EffectKind::Write && permit.ledger_revision > 0;
-    let expected = permit.ledger_revision.max(shared.ledger.as_ref().map_or(0, |row| row.revision));
     let mut settled = settled.clone();
     let mut ledger = Vec::new();
-    if writes {
+    if let Some(expected) = ledger_revision(tree, shared, call, permit) {
         settled.ledger_revision = expected + 1;
-        let key = LedgerKey::of(reach(&tree.root, call.effect.once), &call.fingerprint);
-        ledger.push(LedgerChange { key, expected, row: ledger_row(tree, call, permit, &settled) });
+        let row = ledger_row(tree, call, permit, &settled);
+        ledger.extend(ledger_key_of(&tree.root, call).map(|key| LedgerChange { key, expected, row }));
     }
     Change { counters: counters(policy, call, permit, &settled), ledger, events: vec![Event::Settled(Box::new(settled))] }
+}
+
+/// The revision of the call's ledger row, while the row is still about this permit: as this tree has moved it in
+/// changes on their way, or as read.
+fn ledger_revision(tree: &CallTree, shared: &Shared, call: &Call, permit: &Permit) -> Option<u64> {
+    let newer = |(_, _, other): (_, _, &Call)| other.permit.as_ref().is_some_and(|other| other.seq > permit.seq);
+    if call.effect.kind != EffectKind::Write || tree.calls_of(call.fingerprint).any(newer) {
+        return None;
+    }
+    let row = shared.ledger.as_ref().filter(|row| row.root == tree.root && row.seq <= permit.seq);
+    let read = row.filter(|row| row.seq == permit.seq).map(|row| row.revision);
+    let moved = (permit.ledger_revision > 0).then_some(permit.ledger_revision);
+    moved.max(read)
 }
 
 fn ledger_row(tree: &CallTree, call: &Call, permit: &Permit, settled: &Settled) -> LedgerRow {

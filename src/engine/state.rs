@@ -162,7 +162,10 @@ fn summary(session: &Session, left: &[Left], is_spent: bool, now: Timestamp) -> 
     // One line a call, the newest of each; what was done is what must not be done again.
     let mut seen = Vec::new();
     for call in session.calls.iter().rev() {
-        if seen.contains(&call.fingerprint) || lines.len() == SUMMARY_CALLS_MAX {
+        // A refusal says less than what came of the execution that it refers to.
+        let executed = |other: &Call| other.fingerprint == call.fingerprint && other.permit.is_some();
+        let is_echo = call.was_refused() && session.calls.iter().any(executed);
+        if is_echo || seen.contains(&call.fingerprint) || lines.len() == SUMMARY_CALLS_MAX {
             continue;
         }
         seen.push(call.fingerprint);

@@ -28,6 +28,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// One tree in memory.
 #[derive(Debug)]
 pub struct Slot {
+    root: SessionId,
     /// None once a change of it was refused: what was decided after that change stands on nothing.
     tree: Mutex<Option<CallTree>>,
     committed: watch::Sender<u64>,
@@ -36,7 +37,13 @@ pub struct Slot {
 impl Slot {
     fn new(tree: CallTree) -> Self {
         let (committed, _) = watch::channel(tree.version);
-        Self { tree: Mutex::new(Some(tree)), committed }
+        Self { root: tree.root.clone(), tree: Mutex::new(Some(tree)), committed }
+    }
+
+    /// The tree's root session.
+    #[must_use]
+    pub fn root(&self) -> &SessionId {
+        &self.root
     }
 
     /// Runs `decide` on the tree while nobody else can; nothing may be awaited inside. None when the slot is spoilt and
@@ -59,6 +66,12 @@ impl Slot {
         let mut committed = self.committed.subscribe();
         let reached = committed.wait_for(|known| *known >= version).await.is_ok();
         reached && lock(&self.tree).is_some()
+    }
+
+    /// True when everything up to `version` is committed, by changes of this slot.
+    #[must_use]
+    pub fn has_committed(&self, version: u64) -> bool {
+        *self.committed.borrow() >= version && lock(&self.tree).is_some()
     }
 
     fn spoil(&self) {
@@ -108,9 +121,9 @@ impl Slots {
     }
 
     /// Drops a slot whose change was refused, unless another has taken its place.
-    pub fn spoil(&self, tenant: TenantId, root: &SessionId, slot: &Arc<Slot>) {
+    pub fn spoil(&self, tenant: TenantId, slot: &Arc<Slot>) {
         slot.spoil();
-        let key = (tenant, root.clone());
+        let key = (tenant, slot.root.clone());
         let mut trees = lock(&self.trees);
         if trees.peek(&key).is_some_and(|known| Arc::ptr_eq(known, slot)) {
             trees.pop(&key);

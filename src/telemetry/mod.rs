@@ -1,1 +1,27 @@
-//! telemetry
+//! What is said about the work, and to whom: log lines to stderr, spans and metrics to an OpenTelemetry collector. This
+//! room owns OpenTelemetry and knows the nouns it reports on; it must not know the store, the network's service, the
+//! gate or the engine. No clock either: durations come in as arguments.
+//!
+//! Nothing here may hold up an answer: spans and metrics wait in bounded queues for threads of their own, and a collector
+//! that is away costs one log line.
+//!
+//! - `names`: every name that is said, once.
+//! - `setup`: [`init`] installs it all, [`Telemetry::shutdown`] flushes it.
+//! - `verdict`: the one log line of a decision or a report, and the span's attributes.
+//! - `spans`, `context`: the spans, hung below the caller's.
+//! - `metrics`: the counters and histograms.
+//! - `otlp`: the exporters.
+
+pub mod context;
+pub mod metrics;
+pub mod names;
+mod otlp;
+mod setup;
+mod spans;
+#[cfg(test)]
+mod testing;
+pub mod verdict;
+
+pub use metrics::Metrics;
+pub use setup::{LogFormat, Settings, Telemetry, TelemetryError, init};
+pub use spans::{batch_span, evaluate_span, record_span};

@@ -39,7 +39,7 @@ pub(super) enum Compared {
 
 /// What became of one recorded call.
 #[derive(Debug)]
-pub(super) struct Outcome {
+pub(super) struct Assessed {
     /// In shadow mode what would have been decided, else what was.
     pub(super) decision: Decision,
     pub(super) verdict: Verdict,
@@ -48,12 +48,17 @@ pub(super) struct Outcome {
     is_enforced: bool,
 }
 
-impl Outcome {
+impl Assessed {
     /// The finding that decided: with `--enforce` a rule that the policy only shadows decides nothing.
     pub(super) fn winner(&self) -> Option<&Finding> {
         let counts = |finding: &&Finding| finding.enforced || !self.is_enforced;
         // The last maximum of the reversed list is the first of equals, as in Verdict::winner.
-        self.verdict.findings.iter().rev().filter(counts).max_by_key(|finding| finding.decision)
+        self.verdict
+            .findings
+            .iter()
+            .rev()
+            .filter(counts)
+            .max_by_key(|finding| finding.decision)
     }
 }
 
@@ -77,13 +82,21 @@ impl Judge {
     pub(super) fn new(mut policy: Policy, enforce: bool) -> Self {
         policy.mode = if enforce { Mode::Enforce } else { Mode::Shadow };
         let summary = Summary::new(&policy.version, enforce);
-        Self { policy, is_enforced: enforce, traces: BTreeMap::new(), summary }
+        Self {
+            policy,
+            is_enforced: enforce,
+            traces: BTreeMap::new(),
+            summary,
+        }
     }
 
     /// Judges one call and takes in its outcome; the error says what is wrong with the row.
-    pub(super) fn judge(&mut self, row: &Row) -> Result<Outcome, String> {
+    pub(super) fn judge(&mut self, row: &Row) -> Result<Assessed, String> {
         let start = row.at.unwrap_or(BASE);
-        let trace = self.traces.entry(row.trace.clone()).or_insert_with(|| Trace::new(row.trace.clone(), start));
+        let trace = self
+            .traces
+            .entry(row.trace.clone())
+            .or_insert_with(|| Trace::new(row.trace.clone(), start));
         let now = trace.advance(row)?;
         let proposal = self.policy.propose(request(row));
         let misused = |misuse| misused(row, &misuse);
@@ -91,42 +104,64 @@ impl Judge {
         let compared = trace.compare(verdict.fingerprint, row.result.as_ref());
         let permitted = row.result.as_ref().filter(|_| verdict.permit.is_some());
         let report = permitted.map(|result| report(row, result));
-        let recorded = report.map(|report| trace.world.record(&self.policy, &report, now)).transpose().map_err(misused)?;
-        let outcome = Outcome {
-            decision: if self.is_enforced { verdict.decision } else { verdict.would },
+        let recorded = report
+            .map(|report| trace.world.record(&self.policy, &report, now))
+            .transpose()
+            .map_err(misused)?;
+        let assessed = Assessed {
+            decision: if self.is_enforced {
+                verdict.decision
+            } else {
+                verdict.would
+            },
             verdict,
             advice: recorded.and_then(|recorded| recorded.advice),
             compared,
             is_enforced: self.is_enforced,
         };
-        self.summary.count(&outcome);
-        Ok(outcome)
+        self.summary.count(&assessed);
+        Ok(assessed)
     }
 
     pub(super) fn into_summary(self) -> Summary {
-        Summary { sessions: self.traces.len() as u64, ..self.summary }
+        Summary {
+            sessions: self.traces.len() as u64,
+            ..self.summary
+        }
     }
 }
 
 impl Trace {
     fn new(root: SessionId, start: Timestamp) -> Self {
-        Self { world: World::new(root, start), last_seq: None, last_at: None, results: BTreeMap::new() }
+        Self {
+            world: World::new(root, start),
+            last_seq: None,
+            last_at: None,
+            results: BTreeMap::new(),
+        }
     }
 
     /// Moves on to `row` and gives its time. Judged out of order, a trace would mean nothing.
     fn advance(&mut self, row: &Row) -> Result<Timestamp, String> {
         if let Some(last) = self.last_seq.filter(|last| row.seq <= *last) {
             let trace = &row.trace;
-            return Err(format!("field seq: {} comes after {last} in {trace:?}; the rows of a trace must be in order", row.seq));
+            return Err(format!(
+                "field seq: {} comes after {last} in {trace:?}; the rows of a trace must be in order",
+                row.seq
+            ));
         }
-        let at = row.at.unwrap_or_else(|| self.last_at.map_or(BASE, |last| last.plus_ms(STEP_MS)));
+        let at = row
+            .at
+            .unwrap_or_else(|| self.last_at.map_or(BASE, |last| last.plus_ms(STEP_MS)));
         self.last_seq = Some(row.seq);
         self.last_at = Some(at);
         Ok(at)
     }
 
     fn compare(&mut self, fingerprint: Fingerprint, result: Option<&RecordedResult>) -> Compared {
-        let Some(identity) = result.map(RecordedResult::identity) else { return Compared::Unknown };
+        let Some(identity) = result.map(RecordedResult::identity) else {
+            return Compared::Unknown;
+        };
         match self.results.insert(fingerprint, identity.clone()) {
             None => Compared::Unknown,
             Some(before) if before == identity => Compared::Same,
@@ -165,7 +200,11 @@ fn report(row: &Row, result: &RecordedResult) -> Report {
     Report {
         session: row.trace.clone(),
         call_id: row.call_id.clone(),
-        status: if result.is_error { OutcomeStatus::Error } else { OutcomeStatus::Success },
+        status: if result.is_error {
+            OutcomeStatus::Error
+        } else {
+            OutcomeStatus::Success
+        },
         error,
         result: text,
         result_digest: digest,
@@ -183,10 +222,15 @@ fn report(row: &Row, result: &RecordedResult) -> Report {
 fn misused(row: &Row, misuse: &Misuse) -> String {
     match misuse {
         Misuse::CallIdReused => {
-            format!("field call_id: {:?} belongs to an earlier call of this trace with other arguments", row.call_id)
+            format!(
+                "field call_id: {:?} belongs to an earlier call of this trace with other arguments",
+                row.call_id
+            )
         }
         Misuse::TooManyOpenCalls => {
-            format!("field result: {OPEN_MAX} calls of this trace have no recorded outcome; no more may be open at a time")
+            format!(
+                "field result: {OPEN_MAX} calls of this trace have no recorded outcome; no more may be open at a time"
+            )
         }
         other => format!("this call cannot be judged: {other:?}"),
     }

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::judge::Outcome;
+use super::judge::Assessed;
 use crate::{cli::trace::Row, domain::finding::Finding};
 
 #[derive(Debug, Serialize)]
@@ -34,15 +34,15 @@ struct FindingLine<'a> {
 }
 
 impl<'a> Line<'a> {
-    pub(super) fn new(row: &'a Row, outcome: &'a Outcome) -> Self {
-        let (verdict, winner) = (&outcome.verdict, outcome.winner());
-        let (permit, advice) = (verdict.permit.as_ref(), outcome.advice);
+    pub(super) fn new(row: &'a Row, assessed: &'a Assessed) -> Self {
+        let (verdict, winner) = (&assessed.verdict, assessed.winner());
+        let (permit, advice) = (verdict.permit.as_ref(), assessed.advice);
         Self {
             trace: row.trace.as_str(),
             seq: row.seq,
             call_id: row.call_id.as_str(),
             tool: row.tool.as_str(),
-            decision: outcome.decision.as_str(),
+            decision: assessed.decision.as_str(),
             reason: winner.map(|finding| finding.reason.as_str()),
             level: winner.and_then(|finding| finding.level).map(|level| level.as_str()),
             count: winner.and_then(|finding| finding.count),

@@ -4,11 +4,12 @@ use std::{collections::BTreeMap, fmt};
 
 use serde::Serialize;
 
-use super::judge::{Compared, Outcome};
+use super::judge::{Assessed, Compared};
 use crate::domain::finding::Decision;
 
 /// The key in [`Summary::decisions`] of calls that no rule had anything to say about.
 pub const NO_RULE: &str = "none";
+const LABEL_WIDTH: usize = 12;
 
 /// The figures of a replay.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
@@ -53,20 +54,24 @@ pub struct Repeats {
 
 impl Summary {
     pub(super) fn new(policy: &str, enforced: bool) -> Self {
-        Self { policy: policy.to_owned(), enforced, ..Self::default() }
+        Self {
+            policy: policy.to_owned(),
+            enforced,
+            ..Self::default()
+        }
     }
 
-    pub(super) fn count(&mut self, outcome: &Outcome) {
+    pub(super) fn count(&mut self, assessed: &Assessed) {
         self.calls += 1;
-        let rule = outcome.winner().map_or(NO_RULE, |finding| &finding.rule);
+        let rule = assessed.winner().map_or(NO_RULE, |finding| &finding.rule);
         let decisions = self.decisions.entry(rule.to_owned()).or_default();
-        *decisions.entry(outcome.decision.as_str()).or_default() += 1;
-        match outcome.compared {
+        *decisions.entry(assessed.decision.as_str()).or_default() += 1;
+        match assessed.compared {
             Compared::Same => self.repeats.same += 1,
             Compared::New => self.repeats.new += 1,
             Compared::Unknown => {}
         }
-        match (outcome.decision, outcome.compared) {
+        match (assessed.decision, assessed.compared) {
             (Decision::Allow, _) => {}
             (Decision::Wait, _) => self.waits += 1,
             (_, Compared::Same) => self.refused.rightly += 1,
@@ -76,10 +81,26 @@ impl Summary {
     }
 
     fn table(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = |rule: &str| if rule == NO_RULE { "no finding".to_owned() } else { rule.to_owned() };
-        let width = self.decisions.keys().map(|rule| name(rule).len()).max().unwrap_or(0).max(LABEL_WIDTH);
+        let name = |rule: &str| {
+            if rule == NO_RULE {
+                "no finding".to_owned()
+            } else {
+                rule.to_owned()
+            }
+        };
+        let width = self
+            .decisions
+            .keys()
+            .map(|rule| name(rule).len())
+            .max()
+            .unwrap_or(0)
+            .max(LABEL_WIDTH);
         let seen = |decision: &&Decision| self.decisions.values().any(|row| row.contains_key(decision.as_str()));
-        let columns: Vec<&str> = Decision::ALL.iter().filter(seen).map(|decision| decision.as_str()).collect();
+        let columns: Vec<&str> = Decision::ALL
+            .iter()
+            .filter(seen)
+            .map(|decision| decision.as_str())
+            .collect();
         write!(f, "{:width$}", "rule")?;
         columns.iter().try_for_each(|column| write!(f, " {column:>9}"))?;
         writeln!(f)?;
@@ -95,11 +116,17 @@ impl Summary {
     }
 }
 
-const LABEL_WIDTH: usize = 12;
-
 impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { policy, calls, sessions, refused, repeats, waits, .. } = self;
+        let Self {
+            policy,
+            calls,
+            sessions,
+            refused,
+            repeats,
+            waits,
+            ..
+        } = self;
         let mode = if self.enforced {
             "enforced: a refused call was not run"
         } else {
@@ -107,15 +134,36 @@ impl fmt::Display for Summary {
         };
         writeln!(f, "{calls} calls of {sessions} sessions, policy {policy}, {mode}\n")?;
         self.table(f)?;
+        if self
+            .decisions
+            .iter()
+            .any(|(rule, row)| rule != NO_RULE && row.contains_key(Decision::Allow.as_str()))
+        {
+            writeln!(f, "ALLOW by a rule is a warning: the call was let through")?;
+        }
         let lines = [
             ("repeated", repeats.same, "gave the same result as the same call before"),
             ("", repeats.new, "gave a new result"),
-            ("refused", refused.rightly, "rightly: the recorded result was the same as before"),
+            (
+                "refused",
+                refused.rightly,
+                "rightly: the recorded result was the same as before",
+            ),
             ("", refused.wrongly, "wrongly: the recorded result was new"),
-            ("", refused.unknown, "unknown: no earlier result to compare with, or no recorded outcome"),
-            ("told to wait", *waits, "may ask again later: neither rightly nor wrongly refused"),
+            (
+                "",
+                refused.unknown,
+                "unknown: no earlier result to compare with, or no recorded outcome",
+            ),
+            (
+                "told to wait",
+                *waits,
+                "may ask again later: neither rightly nor wrongly refused",
+            ),
         ];
         writeln!(f)?;
-        lines.iter().try_for_each(|(label, count, meaning)| writeln!(f, "{label:LABEL_WIDTH$} {count:>9}  {meaning}"))
+        lines
+            .iter()
+            .try_for_each(|(label, count, meaning)| writeln!(f, "{label:LABEL_WIDTH$} {count:>9}  {meaning}"))
     }
 }

@@ -28,7 +28,11 @@ pub(super) struct World {
 impl World {
     pub(super) fn new(root: SessionId, now: Timestamp) -> Self {
         let tree = CallTree::new(DEFAULT_TENANT, root, now);
-        Self { tree, ledger: BTreeMap::new(), shared: Shared::default() }
+        Self {
+            tree,
+            ledger: BTreeMap::new(),
+            shared: Shared::default(),
+        }
     }
 
     /// Judges a call, and takes the judgement in.
@@ -56,7 +60,11 @@ impl World {
 
     fn ledger_row(&self, report: &Report) -> Option<LedgerRow> {
         let call = self.tree.sessions.get(&report.session)?.call(&report.call_id)?;
-        let reach = if call.effect.once { Reach::Tenant } else { Reach::Tree(&self.tree.root) };
+        let reach = if call.effect.once {
+            Reach::Tenant
+        } else {
+            Reach::Tree(&self.tree.root)
+        };
         self.ledger.get(&LedgerKey::of(reach, &call.fingerprint)).cloned()
     }
 
@@ -65,7 +73,10 @@ impl World {
     fn commit(&mut self, change: Change) {
         for change in &change.ledger {
             let revision = self.ledger.get(&change.key).map_or(0, |row| row.revision);
-            debug_assert_eq!(revision, change.expected, "a ledger change was decided on another revision");
+            debug_assert_eq!(
+                revision, change.expected,
+                "a ledger change was decided on another revision"
+            );
             self.ledger.insert(change.key, change.row.clone());
         }
         for add in &change.counters {

@@ -72,4 +72,17 @@ impl CallTree {
         self.forgotten_change = self.forgotten_change.max(totals.forgotten_change);
         self
     }
+
+    /// Remembers a call again that was forgotten, from all its events. It changes no total: they hold it already.
+    pub fn recall(&mut self, session: &SessionId, events: &[Event]) {
+        let mut aside = Self::new(self.tenant, self.root.clone(), self.started_at);
+        events.iter().for_each(|event| aside.apply(event));
+        let calls = aside.sessions.remove(session).map(|aside| aside.calls).unwrap_or_default();
+        let Some(session) = self.sessions.get_mut(session) else { return };
+        for call in calls.into_iter().rev() {
+            if !session.calls.iter().any(|known| known.call_id == call.call_id && known.seq == call.seq) {
+                session.calls.push_front(call);
+            }
+        }
+    }
 }

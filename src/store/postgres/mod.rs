@@ -120,7 +120,7 @@ impl Store {
     /// # Errors
     /// [`StoreError`] when the server cannot be reached, is set up unsafely, or a migration fails.
     pub async fn open(settings: StoreSettings) -> Result<Self, StoreError> {
-        let options = settings.options.options([("search_path", SCHEMA)]).log_statements(log::LevelFilter::Off);
+        let options = settings.options.options([("search_path", SCHEMA), ("client_min_messages", "warning")]).log_statements(log::LevelFilter::Off);
         let mut conn = options.clone().connect().await?;
         maintain::prepare(&mut conn).await?;
         let now = maintain::now(&mut conn).await?;

@@ -1,0 +1,205 @@
+//! A whole plane in this process: database, gate, listener and what runs beside them. `serve` and `demo` share it.
+
+use std::{future::Future, net::SocketAddr, sync::Arc, time::Duration};
+
+use anyhow::Context as _;
+use tokio::{
+    sync::oneshot,
+    task::JoinHandle,
+    time::{MissedTickBehavior, interval},
+};
+
+use crate::{
+    clock::Clock,
+    config::DatabaseConfig,
+    domain::time::Timestamp,
+    gate::Gate,
+    grpc::{self, ServerSettings},
+    policy::Policy,
+    store::{
+        Store, StoreSettings,
+        embedded::{self, Embedded},
+    },
+    telemetry::Metrics,
+};
+
+/// How often expired leases are looked for.
+const LEASES_EVERY: Duration = Duration::from_secs(15);
+/// How far back a look goes, in milliseconds.
+const LEASES_BACK_MS: i64 = 120_000;
+/// How far back the first look and every so many rounds' look goes: what expired while nobody served.
+const LEASES_FAR_BACK_MS: i64 = 86_400_000;
+const LEASES_FAR_ROUNDS: u32 = 120;
+/// How often partitions are made ahead.
+const PARTITIONS_EVERY: Duration = Duration::from_secs(3_600);
+
+/// A running plane.
+#[derive(Debug)]
+pub(super) struct Plane {
+    /// Where it listens.
+    pub(super) address: SocketAddr,
+    /// What its database is, for people.
+    pub(super) database: String,
+    gate: Arc<Gate>,
+    embedded: Option<Embedded>,
+    server: JoinHandle<Result<(), grpc::ServeError>>,
+    stop: oneshot::Sender<()>,
+    chores: Vec<JoinHandle<()>>,
+}
+
+impl Plane {
+    /// Starts everything, or nothing.
+    pub(super) async fn start(
+        listen: SocketAddr,
+        database: &DatabaseConfig,
+        policy: Arc<Policy>,
+        metrics: Metrics,
+    ) -> anyhow::Result<Self> {
+        let settings = ServerSettings { listen };
+        let mut embedded = None;
+        let (options, described) = match &database.database_url {
+            Some(url) => {
+                let options: sqlx::postgres::PgConnectOptions =
+                    url.parse().context("--database-url is not a PostgreSQL URL")?;
+                let described = format!("PostgreSQL at {}", options.get_host());
+                (options, described)
+            }
+            None => {
+                let data_dir = match &database.data_dir {
+                    Some(dir) => dir.clone(),
+                    None => embedded::default_data_dir()?,
+                };
+                let started =
+                    Embedded::start(&embedded::Settings { data_dir, pg_bin: database.pg_bin.clone() }).await?;
+                let version = started.server_version();
+                let described = format!("PostgreSQL {version}, private, in {}", started.data_dir().display());
+                let options = started.connect_options();
+                embedded = Some(started);
+                (options, described)
+            }
+        };
+        match Self::serve(settings, options, policy, metrics).await {
+            Ok((gate, server, stop, address)) => {
+                let chores = chores(&gate);
+                Ok(Self { address, database: described, gate, embedded, server, stop, chores })
+            }
+            Err(error) => {
+                if let Some(embedded) = embedded {
+                    let _ = embedded.stop().await;
+                }
+                Err(error)
+            }
+        }
+    }
+
+    async fn serve(
+        settings: ServerSettings,
+        options: sqlx::postgres::PgConnectOptions,
+        policy: Arc<Policy>,
+        metrics: Metrics,
+    ) -> anyhow::Result<(Arc<Gate>, JoinHandle<Result<(), grpc::ServeError>>, oneshot::Sender<()>, SocketAddr)> {
+        let commits = metrics.clone();
+        let on_commit = Arc::new(move |changes, took| commits.committed(changes, took));
+        let store = Store::open(StoreSettings { options, on_commit }).await.context("cannot use the database")?;
+        let gate = Arc::new(Gate::new(policy, store, metrics, Clock::System));
+        let (stop, stopped) = oneshot::channel::<()>();
+        let (ready, listening) = oneshot::channel();
+        let serving = Arc::clone(&gate);
+        let server = tokio::spawn(async move {
+            let stopped = async {
+                let _ = stopped.await;
+            };
+            grpc::serve(&settings, serving, stopped, ready).await
+        });
+        match listening.await {
+            Ok(address) => Ok((gate, server, stop, address)),
+            Err(_) => {
+                server.await.context("the server died")??;
+                anyhow::bail!("the server ended before it listened")
+            }
+        }
+    }
+
+    /// Waits for `signal`, or for the database or the server to fail for good; then stops everything in order.
+    pub(super) async fn run_until(mut self, signal: impl Future<Output = ()>) -> anyhow::Result<()> {
+        let failure = tokio::select! {
+            () = signal => None,
+            error = gone(self.embedded.as_mut()) => Some(anyhow::Error::from(error).context("the private PostgreSQL failed")),
+            ended = &mut self.server => {
+                let error = match ended {
+                    Ok(Ok(())) => anyhow::anyhow!("the server ended by itself"),
+                    Ok(Err(error)) => error.into(),
+                    Err(error) => error.into(),
+                };
+                self.finish_store().await;
+                return Err(error);
+            }
+        };
+        self.stop().await?;
+        failure.map_or(Ok(()), Err)
+    }
+
+    /// Lets calls in progress finish, writes what is on its way, and stops the database if it is ours.
+    pub(super) async fn stop(mut self) -> anyhow::Result<()> {
+        let (done, _) = oneshot::channel();
+        let _ = std::mem::replace(&mut self.stop, done).send(());
+        let served = (&mut self.server).await;
+        self.finish_store().await;
+        served.context("the server died")?.map_err(Into::into)
+    }
+
+    async fn finish_store(self) {
+        for chore in self.chores {
+            chore.abort();
+            let _ = chore.await;
+        }
+        // The last connection handlers may still hold the gate for a moment; its writer then ends with the process.
+        if let Some(gate) = Arc::into_inner(self.gate) {
+            gate.close().await;
+        }
+        if let Some(embedded) = self.embedded
+            && let Err(error) = embedded.stop().await
+        {
+            tracing::warn!(%error, "the private PostgreSQL did not stop cleanly");
+        }
+    }
+}
+
+async fn gone(embedded: Option<&mut Embedded>) -> embedded::EmbeddedError {
+    match embedded {
+        Some(embedded) => embedded.exited().await,
+        None => std::future::pending().await,
+    }
+}
+
+fn chores(gate: &Arc<Gate>) -> Vec<JoinHandle<()>> {
+    vec![tokio::spawn(expire_leases(Arc::clone(gate))), tokio::spawn(make_partitions(Arc::clone(gate)))]
+}
+
+/// Settles what nobody reported on, again and again. Every replica does; whoever comes second finds nothing to do.
+async fn expire_leases(gate: Arc<Gate>) {
+    let mut tick = interval(LEASES_EVERY);
+    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    for round in 0_u32.. {
+        tick.tick().await;
+        let now = gate.now();
+        // Heartbeats extend a lease beyond its row's own end, so now and then the look goes further back.
+        let back = if round.is_multiple_of(LEASES_FAR_ROUNDS) { LEASES_FAR_BACK_MS } else { LEASES_BACK_MS };
+        match gate.expire_leases(Timestamp::from_millis(now.as_millis() - back), now).await {
+            Ok(0) => {}
+            Ok(settled) => tracing::info!(settled, "calls were never recorded and count as unknown"),
+            Err(error) => tracing::warn!(%error, "expired leases could not be settled"),
+        }
+    }
+}
+
+async fn make_partitions(gate: Arc<Gate>) {
+    let mut tick = interval(PARTITIONS_EVERY);
+    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tick.tick().await;
+        if let Err(error) = gate.make_partitions().await {
+            tracing::warn!(%error, "the partitions of the coming months could not be made");
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! `callgate serve`.
+
+use std::fmt::Write as _;
+
+use super::{load_policy, plane::Plane};
+use crate::{
+    config::{LogFormat, ServeConfig},
+    domain::budget::Scope,
+    policy::Policy,
+    telemetry::{self, Telemetry},
+};
+
+/// Serves until it is told to stop: Ctrl-C, SIGTERM. A second signal ends at once.
+pub(super) async fn run(config: ServeConfig) -> anyhow::Result<()> {
+    let policy = load_policy(config.policy.as_deref())?;
+    let telemetry = Telemetry::start(&telemetry::Settings {
+        log_format: match config.log.log_format {
+            LogFormat::Text => telemetry::LogFormat::Text,
+            LogFormat::Json => telemetry::LogFormat::Json,
+        },
+        log_filter: config.log.log.clone(),
+        otlp_endpoint: config.log.otlp_endpoint.clone(),
+    })?;
+    let plane = Plane::start(config.listen, &config.database, policy.clone(), telemetry.metrics()).await?;
+    anstream::println!("{}", greeting(&plane, &policy, &config));
+    let served = plane.run_until(super::signal::stop()).await;
+    telemetry.shutdown().await;
+    served
+}
+
+fn greeting(plane: &Plane, policy: &Policy, config: &ServeConfig) -> String {
+    let bold = anstyle::Style::new().bold();
+    let mut text = format!(
+        "{bold}callgate {}{bold:#} serves gRPC on {bold}{}{bold:#}\n  database  {}\n",
+        env!("CARGO_PKG_VERSION"),
+        plane.address,
+        plane.database
+    );
+    let declared = policy.tools().count();
+    let from = config.policy.as_ref().map_or_else(
+        || "default: nothing is declared about any tool (--policy FILE)".to_owned(),
+        |path| format!("{} ({}), {declared} tools declared", path.display(), policy.version),
+    );
+    let _ = writeln!(text, "  policy    {from}");
+    for scope in Scope::ALL {
+        let limits = policy.rules.budget.of(scope).iter();
+        let limits: Vec<String> = limits.map(|(dimension, limit)| dimension.in_words(limit)).collect();
+        if !limits.is_empty() {
+            let day = if matches!(scope, Scope::Agent | Scope::Tenant) { " a day" } else { "" };
+            let _ = writeln!(text, "  budget    {}{day}: {}", scope.as_str().replace('_', " "), limits.join(", "));
+        }
+    }
+    let _ = write!(
+        text,
+        "  try       callgate demo --server http://{}\n  stop      Ctrl-C",
+        plane.address
+    );
+    text
+}

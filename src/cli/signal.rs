@@ -1,0 +1,24 @@
+//! When to stop.
+
+use tokio::signal::unix::{SignalKind, signal};
+
+/// Done at the first Ctrl-C or SIGTERM; the second one ends the process at once.
+pub(super) async fn stop() {
+    let (Ok(mut interrupt), Ok(mut terminate)) = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
+    else {
+        // Without handlers the signals keep their default action, which ends the process.
+        return std::future::pending().await;
+    };
+    tokio::select! {
+        _ = interrupt.recv() => {}
+        _ = terminate.recv() => {}
+    }
+    anstream::eprintln!("callgate: stopping; once more ends at once");
+    tokio::spawn(async move {
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
+        std::process::exit(130);
+    });
+}

@@ -1,0 +1,349 @@
+//! The seam: load, decide, append, try again. This room knows the engine, the policy and the store, and puts them
+//! together; it must not know SQL or gRPC. The decision is a closure over an old state, run again when the race is lost.
+
+mod record;
+mod trees;
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use tokio::time::sleep;
+
+use crate::{
+    clock::Clock,
+    domain::{
+        budget::CounterKey,
+        call::{Proposal, Request},
+        event::{Append, Event},
+        finding::Decision,
+        ids::{SessionId, TenantId},
+        ledger::LedgerRow,
+        time::Timestamp,
+        tree::CallTree,
+        verdict::Verdict,
+    },
+    engine::{
+        self, Judgement, Shared,
+        envelope::{PreviousResult, ToolResult},
+    },
+    policy::Policy,
+    store::{Lost, Pending, Slot, Slots, Store, StoreError},
+    telemetry::{self, Metrics},
+};
+
+pub use record::RecordAnswer;
+// What callers of the gate handle, so that the edges need no other room.
+pub use crate::{
+    engine::{CallState, LAST_CALLS_DEFAULT, Misuse, Report, SessionState},
+    retry::classify::retry_after_ms,
+};
+
+/// How often a lost race is run again before the caller is told to come back.
+const TRIES_MAX: u32 = 10;
+/// Pause after a lost race; grows with each.
+const PAUSE: Duration = Duration::from_millis(2);
+/// Calls of one batch.
+pub const BATCH_MAX: usize = 64;
+
+/// Why there is no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum GateError {
+    /// The caller's own fault.
+    #[error("{0:?}")]
+    Misuse(Misuse),
+    /// No such session.
+    #[error("no such session")]
+    SessionUnknown,
+    /// More is asked than can be stored.
+    #[error("more is asked than can be stored")]
+    Overloaded,
+    /// Others kept changing the same call tree.
+    #[error("the call tree kept changing")]
+    Contention,
+    /// The database is out of reach.
+    #[error("the database is out of reach: {0}")]
+    StoreUnavailable(String),
+}
+
+impl From<Misuse> for GateError {
+    fn from(misuse: Misuse) -> Self {
+        Self::Misuse(misuse)
+    }
+}
+
+impl From<StoreError> for GateError {
+    fn from(error: StoreError) -> Self {
+        match error {
+            StoreError::Overloaded => Self::Overloaded,
+            error => Self::StoreUnavailable(error.to_string()),
+        }
+    }
+}
+
+/// An answer to a question, stored before it is given.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Answer {
+    /// What holds.
+    pub verdict: Verdict,
+    /// What to tell the model; none for ALLOW.
+    pub text: Option<ToolResult>,
+    /// The policy that judged.
+    pub policy_version: String,
+}
+
+/// What stands between the callers and the store.
+#[derive(Debug)]
+pub struct Gate {
+    policy: Arc<Policy>,
+    store: Store,
+    slots: Slots,
+    metrics: Metrics,
+    clock: Clock,
+}
+
+/// What one attempt came to: answers that hold, or an append that may be lost.
+enum Attempt {
+    Replayed(Vec<Verdict>, u64),
+    Sent(Vec<Verdict>, Pending, u64),
+    Stale,
+}
+
+impl Gate {
+    /// A gate over an open store.
+    #[must_use]
+    pub fn new(policy: Arc<Policy>, store: Store, metrics: Metrics, clock: Clock) -> Self {
+        Self { policy, store, slots: Slots::default(), metrics, clock }
+    }
+
+    /// The policy that judges.
+    #[must_use]
+    pub fn policy(&self) -> &Policy {
+        &self.policy
+    }
+
+    /// May these calls of one session run? They are judged together, each seeing the ones before it as running.
+    ///
+    /// # Errors
+    /// [`GateError`]: nothing was decided.
+    pub async fn evaluate(&self, requests: Vec<Request>) -> Result<Vec<Answer>, GateError> {
+        let started = self.clock.tick();
+        let proposals: Vec<Proposal> = requests.into_iter().map(|request| self.policy.propose(request)).collect();
+        let (verdicts, slot) = self.judge(&proposals).await?;
+        let mut answers = Vec::with_capacity(verdicts.len());
+        for (proposal, verdict) in proposals.iter().zip(verdicts) {
+            self.metrics.evaluated(&verdict, self.clock.elapsed(started));
+            slot.advance(|tree| telemetry::verdict::evaluated(&verdict, proposal, evidence(tree, proposal)));
+            answers.push(self.answer(proposal, verdict).await);
+        }
+        Ok(answers)
+    }
+
+    /// What would be answered now; nothing is stored, and no permit is given.
+    ///
+    /// # Errors
+    /// [`GateError`]: nothing could be decided.
+    pub async fn dry_run(&self, request: Request) -> Result<Answer, GateError> {
+        let proposal = self.policy.propose(request);
+        let slot = self.slot(&proposal.request).await?;
+        let shared = self.shared(&slot, std::slice::from_ref(&proposal)).await?;
+        let now = self.store.now();
+        let judged = slot.advance(|tree| engine::evaluate(&self.policy, tree, &shared.of(0), &proposal, None, now));
+        let verdict = match judged.ok_or(GateError::Contention)?? {
+            Judgement::Replay(verdict) | Judgement::New(verdict, _) => Verdict { permit: None, ..verdict },
+        };
+        Ok(self.answer(&proposal, verdict).await)
+    }
+
+    async fn judge(&self, proposals: &[Proposal]) -> Result<(Vec<Verdict>, Arc<Slot>), GateError> {
+        let Some(first) = proposals.first() else { return Err(GateError::SessionUnknown) };
+        let (tenant, session) = (first.request.tenant, &first.request.session);
+        for attempt in 0..TRIES_MAX {
+            let slot = self.slot(&first.request).await?;
+            match self.attempt(&slot, proposals).await? {
+                Attempt::Stale => {}
+                Attempt::Replayed(verdicts, version) => {
+                    if self.is_current(tenant, &slot, version).await? {
+                        return Ok((verdicts, slot));
+                    }
+                    self.spoil(tenant, &slot);
+                }
+                Attempt::Sent(verdicts, pending, version) => match pending.committed().await {
+                    Ok(_) => {
+                        slot.committed(version);
+                        self.slots.set_root(tenant, session, slot.root());
+                        return Ok((verdicts, slot));
+                    }
+                    Err(lost) => self.lost(tenant, &slot, proposals, lost).await?,
+                },
+            }
+            sleep(PAUSE * attempt).await;
+        }
+        Err(GateError::Contention)
+    }
+
+    /// Judges all proposals on the slot's tree, under its lock, and sends what they change.
+    async fn attempt(&self, slot: &Arc<Slot>, proposals: &[Proposal]) -> Result<Attempt, GateError> {
+        let shared = self.shared(slot, proposals).await?;
+        // The place is taken before the tree is locked, so that nothing waits inside.
+        let place = self.store.place().await?;
+        let now = self.store.now();
+        let attempt = slot.advance(|tree| {
+            let (verdicts, append) = judge_all(&self.policy, tree, shared, proposals, now)?;
+            let version = tree.version;
+            Ok(match append {
+                None => Attempt::Replayed(verdicts, version),
+                Some(append) => Attempt::Sent(verdicts, place.send(append), version),
+            })
+        });
+        attempt.unwrap_or(Ok(Attempt::Stale))
+    }
+
+    async fn lost(
+        &self,
+        tenant: TenantId,
+        slot: &Arc<Slot>,
+        proposals: &[Proposal],
+        lost: Lost,
+    ) -> Result<(), GateError> {
+        self.metrics.conflict(lost.as_str());
+        self.spoil(tenant, slot);
+        match lost {
+            Lost::Unreachable => return Err(GateError::StoreUnavailable("no commit".to_owned())),
+            Lost::Session => proposals.iter().for_each(|p| self.slots.forget_root(tenant, &p.request.session)),
+            // Somebody uses a call_id again that its tree has forgotten: remember it, and judge with it.
+            Lost::CallId => {
+                for proposal in proposals {
+                    self.recall(&proposal.request, &proposal.request.call_id).await?;
+                }
+            }
+            Lost::Version | Lost::Ledger | Lost::Counter => {}
+        }
+        Ok(())
+    }
+
+    async fn answer(&self, proposal: &Proposal, verdict: Verdict) -> Answer {
+        let reuse = verdict.winner().and_then(|winner| winner.reuse.as_ref()).filter(|_| verdict.decision == Decision::Reuse);
+        let previous = match reuse {
+            // Without the text the model is told when it was done: still an answer.
+            Some(call) => {
+                let text = self.store.result(proposal.request.tenant, &call.session, &call.call_id).await;
+                Some(PreviousResult { text: text.unwrap_or_default() })
+            }
+            None => None,
+        };
+        let text = engine::envelope::refusal(&verdict, &proposal.suggested_next, previous.as_ref());
+        Answer { verdict, text, policy_version: self.policy.version.clone() }
+    }
+
+    /// The state of a session.
+    ///
+    /// # Errors
+    /// [`GateError::SessionUnknown`] for a session without a call; others when it cannot be read.
+    pub async fn session_state(
+        &self,
+        tenant: TenantId,
+        session: &SessionId,
+        last_calls: usize,
+    ) -> Result<SessionState, GateError> {
+        for _ in 0..TRIES_MAX {
+            let root = self.known_root(tenant, session).await?.ok_or(GateError::SessionUnknown)?;
+            let slot = self.slot_of(tenant, &root).await?;
+            let counters = self.counters(tenant, &slot, session).await?;
+            let now = self.store.now();
+            let state = slot.advance(|tree| {
+                (engine::session_state(&self.policy, tree, session, &counters, last_calls, now), tree.version)
+            });
+            let Some((state, version)) = state else { continue };
+            if self.is_current(tenant, &slot, version).await? {
+                return state.ok_or(GateError::SessionUnknown);
+            }
+            self.spoil(tenant, &slot);
+        }
+        Err(GateError::Contention)
+    }
+
+    /// Does the database answer?
+    ///
+    /// # Errors
+    /// [`GateError::StoreUnavailable`] when it does not.
+    pub async fn ping(&self) -> Result<(), GateError> {
+        Ok(self.store.ping().await?)
+    }
+
+    /// Makes the partitions that the next weeks need.
+    ///
+    /// # Errors
+    /// [`GateError::StoreUnavailable`] when the database refuses.
+    pub async fn make_partitions(&self) -> Result<(), GateError> {
+        Ok(self.store.make_partitions().await?)
+    }
+
+    /// Writes what is on its way and closes the store.
+    pub async fn close(self) {
+        self.store.close().await;
+    }
+}
+
+/// What crosses trees, for a batch of proposals.
+#[derive(Debug)]
+struct SharedBatch {
+    counters: BTreeMap<CounterKey, u64>,
+    ledger: Vec<Option<LedgerRow>>,
+}
+
+impl SharedBatch {
+    fn of(&self, i: usize) -> Shared {
+        Shared { counters: self.counters.clone(), ledger: self.ledger.get(i).cloned().flatten() }
+    }
+}
+
+type JudgedAll = Result<(Vec<Verdict>, Option<Append>), GateError>;
+
+/// Judges one proposal after the other, each on the tree that the ones before it leave. When one is misused, the tree
+/// stays as it was.
+fn judge_all(
+    policy: &Policy,
+    tree: &mut CallTree,
+    mut shared: SharedBatch,
+    proposals: &[Proposal],
+    now: Timestamp,
+) -> JudgedAll {
+    let mut draft = (proposals.len() > 1).then(|| tree.clone());
+    let mut verdicts = Vec::with_capacity(proposals.len());
+    let mut append: Option<Append> = None;
+    let mut batch = None;
+    for (i, proposal) in proposals.iter().enumerate() {
+        let on = draft.as_mut().unwrap_or(tree);
+        match engine::evaluate(policy, on, &shared.of(i), proposal, batch, now)? {
+            Judgement::Replay(verdict) => verdicts.push(verdict),
+            Judgement::New(verdict, change) => {
+                for add in &change.counters {
+                    let used = shared.counters.entry(add.key.clone()).or_default();
+                    *used = used.saturating_add_signed(add.amount);
+                }
+                if let Some(Event::Judged(judged)) = change.events.first() {
+                    batch.get_or_insert(judged.batch);
+                }
+                let next = engine::advance(on, *change);
+                append = Some(match append {
+                    Some(append) => append.then(next),
+                    None => next,
+                });
+                verdicts.push(verdict);
+            }
+        }
+    }
+    if let Some(draft) = draft {
+        *tree = draft;
+    }
+    Ok((verdicts, append))
+}
+
+/// The last calls of the session, as they are known again: the evidence behind a loop.
+fn evidence(
+    tree: &CallTree,
+    proposal: &Proposal,
+) -> Vec<(crate::domain::fingerprint::Fingerprint, Option<crate::domain::fingerprint::ResultDigest>)> {
+    let session = tree.sessions.get(&proposal.request.session);
+    let calls = session.into_iter().flat_map(|session| session.calls.iter().rev()).take(30);
+    calls.map(|call| (call.fingerprint, call.outcome.as_ref().and_then(|outcome| outcome.digest))).collect()
+}

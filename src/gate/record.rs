@@ -1,0 +1,171 @@
+//! Taking in what came of a call: the same loop as for a question.
+
+use std::sync::Arc;
+
+use tokio::time::sleep;
+
+use super::{Gate, GateError, PAUSE, TRIES_MAX};
+use crate::{
+    domain::{
+        call::{Call, Proposal, Request},
+        ids::{AgentId, TenantId},
+        outcome::OutcomeStatus,
+        time::Timestamp,
+    },
+    engine::{self, Misuse, Recorded, Report, Shared, envelope::ToolResult},
+    store::{Lost, Pending, Slot},
+    telemetry,
+};
+
+/// The answer to a report, stored before it is given.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RecordAnswer {
+    /// What was stored and advised.
+    pub recorded: Recorded,
+    /// What to tell the model.
+    pub text: ToolResult,
+    /// True when the same report was stored before.
+    pub replayed: bool,
+}
+
+enum Attempt {
+    Done(Box<RecordAnswer>, Option<Pending>, u64),
+    Stale,
+}
+
+impl Gate {
+    /// Takes in what came of a call. `observed` is what a question about it would have been; it counts for a call that
+    /// nobody asked about.
+    ///
+    /// # Errors
+    /// [`GateError`]: nothing was stored.
+    pub async fn record(&self, tenant: TenantId, report: Report, observed: Option<Request>) -> Result<RecordAnswer, GateError> {
+        let observed = observed.map(|request| Box::new(self.policy.propose(request)));
+        let report = Report { observed, ..report };
+        let mut recalled = false;
+        for attempt in 0..TRIES_MAX {
+            let slot = self.slot_for(tenant, &report).await?;
+            let attempted = match self.try_record(tenant, &slot, &report).await {
+                // A call that its tree has forgotten is looked for once; the answer then is the one given before.
+                Err(GateError::Misuse(Misuse::UnknownCall)) if !recalled => {
+                    recalled = true;
+                    self.recall_in(tenant, &slot, &report.session, &report.call_id).await?;
+                    continue;
+                }
+                attempted => attempted?,
+            };
+            let Attempt::Done(answer, pending, version) = attempted else { continue };
+            let Some(pending) = pending else {
+                if self.is_current(tenant, &slot, version).await? {
+                    return Ok(*answer);
+                }
+                self.spoil(tenant, &slot);
+                continue;
+            };
+            match pending.committed().await {
+                Ok(_) => {
+                    slot.committed(version);
+                    self.slots.set_root(tenant, &report.session, slot.root());
+                    let settled = &answer.recorded.settled;
+                    self.metrics.recorded(settled.status, settled.failure);
+                    telemetry::verdict::recorded(settled);
+                    return Ok(*answer);
+                }
+                Err(lost) => self.record_lost(tenant, &slot, &report, lost).await?,
+            }
+            sleep(PAUSE * attempt).await;
+        }
+        Err(GateError::Contention)
+    }
+
+    async fn slot_for(&self, tenant: TenantId, report: &Report) -> Result<Arc<Slot>, GateError> {
+        match (&report.observed, self.known_root(tenant, &report.session).await?) {
+            (_, Some(root)) => self.slot_of(tenant, &root).await,
+            (Some(proposal), None) => self.slot(&proposal.request).await,
+            (None, None) => Err(Misuse::UnknownCall.into()),
+        }
+    }
+
+    async fn try_record(&self, tenant: TenantId, slot: &Arc<Slot>, report: &Report) -> Result<Attempt, GateError> {
+        // What the report depends on is read first; if the call changes meanwhile, the append loses.
+        let known = slot.advance(|tree| {
+            let call = tree.sessions.get(&report.session).and_then(|session| session.call(&report.call_id))?;
+            Some((engine::ledger_key_of(&tree.root, call), call.agent.clone()))
+        });
+        let Some(known) = known else { return Ok(Attempt::Stale) };
+        let (key, agent): (_, Option<AgentId>) = known.unwrap_or_else(|| {
+            (None, report.observed.as_ref().and_then(|proposal| proposal.request.agent.clone()))
+        });
+        let ledger = match key {
+            Some(key) => self.store.ledger(tenant, key).await?,
+            None => None,
+        };
+        let shared = Shared { counters: self.counters_of(tenant, agent.as_ref()).await?, ledger };
+        let place = self.store.place().await?;
+        let now = self.store.now();
+        let attempt = slot.advance(|tree| {
+            let mut recorded = engine::record(&self.policy, tree, &shared, report, now)?;
+            let call = described(tree.sessions.get(&report.session).and_then(|s| s.call(&report.call_id)), report);
+            let text = engine::envelope::recorded(&call, &recorded);
+            let replayed = recorded.change.is_none();
+            let pending = recorded.change.take().map(|change| place.send(engine::advance(tree, *change)));
+            let answer = RecordAnswer { recorded, text, replayed };
+            Ok(Attempt::Done(Box::new(answer), pending, tree.version))
+        });
+        attempt.unwrap_or(Ok(Attempt::Stale))
+    }
+
+    async fn record_lost(&self, tenant: TenantId, slot: &Arc<Slot>, report: &Report, lost: Lost) -> Result<(), GateError> {
+        self.metrics.conflict(lost.as_str());
+        self.spoil(tenant, slot);
+        match lost {
+            Lost::Unreachable => Err(GateError::StoreUnavailable("no commit".to_owned())),
+            Lost::Session => {
+                self.slots.forget_root(tenant, &report.session);
+                Ok(())
+            }
+            Lost::CallId => {
+                let slot = self.slot_for(tenant, report).await?;
+                self.recall_in(tenant, &slot, &report.session, &report.call_id).await.map(drop)
+            }
+            Lost::Version | Lost::Ledger | Lost::Counter => Ok(()),
+        }
+    }
+
+    /// Settles as unknown the calls whose lease ran out between `since` and `until` and that nobody reported on.
+    ///
+    /// # Errors
+    /// [`GateError::StoreUnavailable`] when they cannot be read.
+    pub async fn expire_leases(&self, since: Timestamp, until: Timestamp) -> Result<usize, GateError> {
+        let expired = self.store.expired_leases(since, until).await?;
+        let mut settled = 0;
+        for lease in expired {
+            let report = Report {
+                by_lease: true,
+                ..Report::new(lease.session, lease.call_id, OutcomeStatus::Unknown)
+            };
+            // A late report that comes in between goes first; then there is nothing left to settle.
+            match self.record(lease.tenant, report, None).await {
+                Ok(answer) => settled += usize::from(!answer.replayed),
+                Err(GateError::Misuse(_)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(settled)
+    }
+
+    /// The database's time.
+    #[must_use]
+    pub fn now(&self) -> Timestamp {
+        self.store.now()
+    }
+}
+
+/// The call as its text needs it: as remembered, or as reported.
+fn described(known: Option<&Call>, report: &Report) -> Call {
+    if let Some(call) = known {
+        return call.clone();
+    }
+    let observed: Option<&Proposal> = report.observed.as_deref();
+    observed.map_or_else(|| unreachable!("a report is on a known call, or says what it was"), Call::observed)
+}

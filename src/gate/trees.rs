@@ -1,0 +1,131 @@
+//! Finding and loading call trees, and what crosses them.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use super::{Gate, GateError, SharedBatch};
+use crate::{
+    domain::{
+        budget::CounterKey,
+        call::{Proposal, Request},
+        ids::{AgentId, CallId, SessionId, TenantId},
+        tree::CallTree,
+    },
+    engine,
+    store::Slot,
+};
+
+impl Gate {
+    /// The slot of the tree that a request belongs to, which may not exist yet.
+    pub(super) async fn slot(&self, request: &Request) -> Result<Arc<Slot>, GateError> {
+        let root = self.root(request).await?;
+        self.slot_of(request.tenant, &root).await
+    }
+
+    async fn root(&self, request: &Request) -> Result<SessionId, GateError> {
+        if let Some(root) = self.known_root(request.tenant, &request.session).await? {
+            return Ok(root);
+        }
+        let Some(parent) = &request.parent else { return Ok(request.session.clone()) };
+        // A parent that nobody has heard of becomes a root.
+        Ok(self.known_root(request.tenant, parent).await?.unwrap_or_else(|| parent.clone()))
+    }
+
+    pub(super) async fn known_root(
+        &self,
+        tenant: TenantId,
+        session: &SessionId,
+    ) -> Result<Option<SessionId>, GateError> {
+        if let Some(root) = self.slots.root(tenant, session) {
+            return Ok(Some(root));
+        }
+        let root = self.store.root(tenant, session).await?;
+        if let Some(root) = &root {
+            self.slots.set_root(tenant, session, root);
+        }
+        Ok(root)
+    }
+
+    pub(super) async fn slot_of(&self, tenant: TenantId, root: &SessionId) -> Result<Arc<Slot>, GateError> {
+        if let Some(slot) = self.slots.get(tenant, root) {
+            return Ok(slot);
+        }
+        let tree = self.store.tree(tenant, root).await?;
+        let tree = tree.unwrap_or_else(|| CallTree::new(tenant, root.clone(), self.store.now()));
+        Ok(self.slots.put(tree))
+    }
+
+    pub(super) fn spoil(&self, tenant: TenantId, slot: &Arc<Slot>) {
+        self.slots.spoil(tenant, slot);
+    }
+
+    /// True when nobody else has moved the tree past `version`: an answer that needs no append holds only then.
+    pub(super) async fn is_current(
+        &self,
+        tenant: TenantId,
+        slot: &Arc<Slot>,
+        version: u64,
+    ) -> Result<bool, GateError> {
+        if !slot.wait_for(version).await {
+            return Ok(false);
+        }
+        let stored = self.store.version(tenant, slot.root()).await?;
+        Ok(stored == version || slot.has_committed(stored))
+    }
+
+    /// Shared counters and ledger rows that the proposals depend on.
+    pub(super) async fn shared(&self, slot: &Arc<Slot>, proposals: &[Proposal]) -> Result<SharedBatch, GateError> {
+        let Some(first) = proposals.first() else { return Err(GateError::SessionUnknown) };
+        let (tenant, root) = (first.request.tenant, slot.root());
+        let counters = self.counters_of(tenant, first.request.agent.as_ref()).await?;
+        let mut ledger = Vec::with_capacity(proposals.len());
+        for proposal in proposals {
+            ledger.push(match engine::ledger_key(root, proposal) {
+                Some(key) => self.store.ledger(tenant, key).await?,
+                None => None,
+            });
+        }
+        Ok(SharedBatch { counters, ledger })
+    }
+
+    /// The counters of the agent that asked last in a session, and the tenant's.
+    pub(super) async fn counters(
+        &self,
+        tenant: TenantId,
+        slot: &Arc<Slot>,
+        session: &SessionId,
+    ) -> Result<BTreeMap<CounterKey, u64>, GateError> {
+        let agent = slot.advance(|tree| {
+            let newest = tree.sessions.get(session).and_then(|session| session.calls.back());
+            newest.and_then(|call| call.agent.clone())
+        });
+        self.counters_of(tenant, agent.flatten().as_ref()).await
+    }
+
+    pub(super) async fn counters_of(
+        &self,
+        tenant: TenantId,
+        agent: Option<&AgentId>,
+    ) -> Result<BTreeMap<CounterKey, u64>, GateError> {
+        let keys = engine::counter_keys(&self.policy, agent, self.store.now());
+        Ok(self.store.counters(tenant, &keys).await?)
+    }
+
+    /// Remembers a call again that its tree has forgotten; does nothing for one that nobody has heard of.
+    pub(super) async fn recall(&self, request: &Request, call_id: &CallId) -> Result<bool, GateError> {
+        let slot = self.slot(request).await?;
+        self.recall_in(request.tenant, &slot, &request.session, call_id).await
+    }
+
+    pub(super) async fn recall_in(
+        &self,
+        tenant: TenantId,
+        slot: &Arc<Slot>,
+        session: &SessionId,
+        call_id: &CallId,
+    ) -> Result<bool, GateError> {
+        let Some(epoch) = slot.advance(|tree| tree.epoch) else { return Ok(false) };
+        let events = self.store.call(tenant, epoch, session, call_id).await?;
+        slot.advance(|tree| tree.recall(session, &events));
+        Ok(!events.is_empty())
+    }
+}

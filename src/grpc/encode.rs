@@ -1,0 +1,218 @@
+//! From nouns to messages.
+
+use super::v1;
+use crate::{
+    domain::{
+        budget::{Dimension, Left, Scope},
+        call::Call,
+        failure::FailureKind,
+        finding::{Decision, Finding, Level},
+        outcome::{Advice, Confidence, OutcomeStatus},
+        time::Timestamp,
+    },
+    gate::{Answer, CallState, RecordAnswer, SessionState},
+};
+
+fn decision(decision: Decision) -> i32 {
+    let encoded = match decision {
+        Decision::Allow => v1::Decision::Allow,
+        Decision::Ask => v1::Decision::Ask,
+        Decision::Wait => v1::Decision::Wait,
+        Decision::Reuse => v1::Decision::Reuse,
+        Decision::Deny => v1::Decision::Deny,
+        Decision::Stop => v1::Decision::Stop,
+    };
+    encoded.into()
+}
+
+fn level(level: Option<Level>) -> i32 {
+    let encoded = match level {
+        None => v1::LoopLevel::Unspecified,
+        Some(Level::Warning) => v1::LoopLevel::Warning,
+        Some(Level::Critical) => v1::LoopLevel::Critical,
+        Some(Level::Break) => v1::LoopLevel::Break,
+    };
+    encoded.into()
+}
+
+fn status(status: OutcomeStatus) -> i32 {
+    let encoded = match status {
+        OutcomeStatus::Running => v1::OutcomeStatus::Running,
+        OutcomeStatus::Success => v1::OutcomeStatus::Success,
+        OutcomeStatus::Error => v1::OutcomeStatus::Error,
+        OutcomeStatus::Cancelled => v1::OutcomeStatus::Cancelled,
+        OutcomeStatus::Unknown => v1::OutcomeStatus::Unknown,
+    };
+    encoded.into()
+}
+
+fn failure(kind: Option<FailureKind>) -> i32 {
+    let encoded = match kind {
+        None => v1::FailureKind::Unspecified,
+        Some(FailureKind::Timeout) => v1::FailureKind::Timeout,
+        Some(FailureKind::RateLimited) => v1::FailureKind::RateLimited,
+        Some(FailureKind::Unavailable) => v1::FailureKind::Unavailable,
+        Some(FailureKind::Network) => v1::FailureKind::Network,
+        Some(FailureKind::Conflict) => v1::FailureKind::Conflict,
+        Some(FailureKind::Auth) => v1::FailureKind::Auth,
+        Some(FailureKind::Permission) => v1::FailureKind::Permission,
+        Some(FailureKind::NotFound) => v1::FailureKind::NotFound,
+        Some(FailureKind::InvalidArgument) => v1::FailureKind::InvalidArgument,
+        Some(FailureKind::QuotaExhausted) => v1::FailureKind::QuotaExhausted,
+        Some(FailureKind::Internal) => v1::FailureKind::Internal,
+        Some(FailureKind::Other) => v1::FailureKind::Other,
+    };
+    encoded.into()
+}
+
+fn budgets(left: &[Left]) -> Vec<v1::BudgetLeft> {
+    let one = |left: &Left| v1::BudgetLeft {
+        scope: match left.scope {
+            Scope::Run => v1::BudgetScope::Run,
+            Scope::CallTree => v1::BudgetScope::CallTree,
+            Scope::Agent => v1::BudgetScope::Agent,
+            Scope::Tenant => v1::BudgetScope::Tenant,
+        }
+        .into(),
+        dimension: match left.dimension {
+            Dimension::Steps => v1::BudgetDimension::Steps,
+            Dimension::ToolCalls => v1::BudgetDimension::ToolCalls,
+            Dimension::Cost => v1::BudgetDimension::CostMicros,
+            Dimension::Tokens => v1::BudgetDimension::Tokens,
+            Dimension::Elapsed => v1::BudgetDimension::ElapsedMs,
+            Dimension::CallsPerTool => v1::BudgetDimension::CallsPerTool,
+            Dimension::ConsecutiveSameTool => v1::BudgetDimension::ConsecutiveSameTool,
+            Dimension::SessionDepth => v1::BudgetDimension::SessionDepth,
+        }
+        .into(),
+        used: left.used,
+        limit: left.limit,
+    };
+    left.iter().map(one).collect()
+}
+
+fn finding(finding: &Finding) -> v1::Finding {
+    v1::Finding {
+        rule: finding.rule.to_string(),
+        decision: decision(finding.decision),
+        reason: finding.reason.as_str().to_owned(),
+        level: level(finding.level),
+        count: finding.count,
+        message: finding.message.clone(),
+        enforced: finding.enforced,
+        retry_after_ms: finding.retry_after_ms,
+    }
+}
+
+pub(super) fn verdict(answer: Answer, call_id: String) -> v1::Verdict {
+    let verdict = answer.verdict;
+    let winner = verdict.winner();
+    let text = answer.text;
+    let approval = verdict.approval.as_ref();
+    v1::Verdict {
+        call_id,
+        decision: decision(verdict.decision),
+        reason: winner.map(|winner| winner.reason.as_str().to_owned()).unwrap_or_default(),
+        level: level(winner.and_then(|winner| winner.level)),
+        count: winner.and_then(|winner| winner.count),
+        retry_after_ms: verdict.retry_after_ms(),
+        permit: verdict.permit.as_ref().map(|permit| v1::Permit {
+            idempotency_key: permit.idempotency_key.clone(),
+            attempt: permit.attempt,
+            lease_until_unix_ms: permit.lease_until.as_millis(),
+        }),
+        approval_id: approval.map(|approval| approval.id.clone()).unwrap_or_default(),
+        approval_expires_unix_ms: approval.map_or(0, |approval| approval.expires_at.as_millis()),
+        is_error: text.as_ref().is_some_and(|text| text.is_error),
+        tool_result_json: text.map(|text| text.json).unwrap_or_default(),
+        next_context_hint: verdict.context_hint().unwrap_or_default(),
+        tools_disabled: verdict.tools_disabled,
+        findings: verdict.findings.iter().map(finding).collect(),
+        budgets: budgets(&verdict.left),
+        replayed: verdict.replayed,
+        enforced: verdict.is_enforced(),
+        fingerprint: verdict.fingerprint.to_hex(),
+        policy_version: answer.policy_version,
+    }
+}
+
+fn advice(advice: &Advice) -> v1::Advice {
+    v1::Advice {
+        retryable: advice.retryable,
+        retry_after_ms: advice.retry_after_ms,
+        max_retries_remaining: advice.max_retries_remaining,
+        p_success: advice.p_success,
+        p_low: advice.interval.0,
+        p_high: advice.interval.1,
+        confidence: match advice.confidence {
+            Confidence::Low => v1::Confidence::Low,
+            Confidence::Medium => v1::Confidence::Medium,
+            Confidence::High => v1::Confidence::High,
+        }
+        .into(),
+        basis: advice.basis.as_str().to_owned(),
+        guard: advice.guard.map(|guard| guard.as_str().to_owned()).unwrap_or_default(),
+    }
+}
+
+pub(super) fn recorded(answer: RecordAnswer) -> v1::RecordResponse {
+    let recorded = answer.recorded;
+    v1::RecordResponse {
+        status: status(recorded.settled.status),
+        failure: failure(recorded.settled.failure),
+        advice: recorded.advice.as_ref().map(advice),
+        tool_result_json: answer.text.json,
+        is_error: answer.text.is_error,
+        next_context_hint: recorded.context_hint.unwrap_or_default(),
+        tools_disabled: recorded.tools_disabled,
+        budgets: budgets(&recorded.left),
+        replayed: answer.replayed,
+    }
+}
+
+fn call(call: &Call, state: CallState) -> v1::CallSummary {
+    let permit = call.permit.as_ref();
+    let in_flight = state == CallState::InFlight;
+    v1::CallSummary {
+        call_id: call.call_id.to_string(),
+        tool: call.tool.to_string(),
+        state: match state {
+            CallState::Refused => v1::CallState::Refused,
+            CallState::Held => v1::CallState::Held,
+            CallState::InFlight => v1::CallState::InFlight,
+            CallState::Unknown => v1::CallState::Unknown,
+            CallState::Succeeded => v1::CallState::Succeeded,
+            CallState::Failed => v1::CallState::Failed,
+            CallState::Cancelled => v1::CallState::Cancelled,
+        }
+        .into(),
+        decision: decision(call.decision),
+        reason: call.reason.map(|reason| reason.as_str().to_owned()).unwrap_or_default(),
+        attempt: permit.map_or(0, |permit| permit.attempt),
+        judged_unix_ms: call.at.as_millis(),
+        lease_until_unix_ms: permit.filter(|_| in_flight).map_or(0, |permit| permit.lease_until.as_millis()),
+        failure: failure(call.outcome.as_ref().and_then(|outcome| outcome.failure)),
+        approval_id: call.approval.as_ref().map(|approval| approval.id.clone()).unwrap_or_default(),
+        fingerprint: call.fingerprint.to_hex(),
+    }
+}
+
+pub(super) fn session_state(session_id: String, state: SessionState) -> v1::GetSessionStateResponse {
+    let at: Timestamp = state.at;
+    v1::GetSessionStateResponse {
+        session_id,
+        root_session_id: state.root.to_string(),
+        parent_session_id: state.parent.map(|parent| parent.to_string()).unwrap_or_default(),
+        run_id: state.run.unwrap_or_default(),
+        is_stopped: state.is_stopped,
+        budgets: budgets(&state.left),
+        loops: state
+            .loops
+            .into_iter()
+            .map(|(rule, reached, count)| v1::LoopState { rule, level: level(Some(reached)), count })
+            .collect(),
+        calls: state.calls.iter().map(|(known, stands)| call(known, *stands)).collect(),
+        summary_for_model: state.summary_for_model,
+        at_unix_ms: at.as_millis(),
+    }
+}

@@ -1,0 +1,27 @@
+//! The contract on the wire. This room owns the generated types and turns them into nouns and back; it must not know the
+//! store or the rules.
+
+mod decode;
+mod encode;
+mod health;
+mod server;
+mod service;
+mod status;
+
+pub use server::{ServeError, ServerSettings, serve};
+
+/// What `proto/callgate/v1` compiles to.
+#[allow(
+    missing_docs,
+    missing_debug_implementations,
+    unreachable_pub,
+    clippy::all,
+    clippy::pedantic,
+    reason = "generated; the contract is documented in proto/"
+)]
+pub mod v1 {
+    tonic::include_proto!("callgate.v1");
+
+    /// The compiled descriptors, for reflection.
+    pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/callgate.bin"));
+}

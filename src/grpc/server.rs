@@ -1,0 +1,122 @@
+//! The listener: limits, health, reflection, and an end that does not wait for ever.
+
+use std::{future::Future, net::SocketAddr, sync::Arc, time::Duration};
+
+use tokio::{net::TcpListener, sync::oneshot, time::timeout};
+use tokio_stream::wrappers::TcpListenerStream;
+use tonic::{codec::CompressionEncoding, transport::Server};
+
+use super::{health, service::GateService, v1};
+use crate::gate::Gate;
+
+/// tonic switches hyper's HTTP/2 protections off unless these are set.
+const STREAMS_MAX: u32 = 200;
+const RESET_STREAMS_MAX: usize = 1_024;
+const HEADER_BYTES_MAX: u32 = 16 << 10;
+/// Largest message: arguments or a result of 1 MiB with room for the rest; larger fields are refused by name.
+const MESSAGE_BYTES_MAX: usize = 4 << 20;
+const KEEPALIVE: Duration = Duration::from_secs(30);
+const KEEPALIVE_ANSWER: Duration = Duration::from_secs(10);
+/// Longest time that calls in progress are waited for at the end.
+const DRAIN: Duration = Duration::from_secs(10);
+
+/// Where to listen.
+#[derive(Debug, Clone)]
+pub struct ServerSettings {
+    /// The address; port 0 takes a free one.
+    pub listen: SocketAddr,
+}
+
+/// Why the server does not listen.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// Not a loopback address.
+    #[error(
+        "--listen {0} is not a loopback address: callers carry no credentials yet, so callgate serves this machine only; \
+         use 127.0.0.1:PORT or [::1]:PORT"
+    )]
+    NotLoopback(SocketAddr),
+    /// The address is taken, or may not be used.
+    #[error("cannot listen on {address}: {source}")]
+    Bind {
+        /// The address.
+        address: SocketAddr,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The transport failed.
+    #[error("the server failed: {0}")]
+    Transport(#[from] tonic::transport::Error),
+    /// The contract's descriptors cannot be read.
+    #[error("reflection failed: {0}")]
+    Reflection(#[from] tonic_reflection::server::Error),
+}
+
+/// Serves until `stop` is done, then lets calls in progress finish, at most ten seconds. `ready` is told the address
+/// that is listened on.
+///
+/// # Errors
+/// [`ServeError`].
+pub async fn serve(
+    settings: &ServerSettings,
+    gate: Arc<Gate>,
+    stop: impl Future<Output = ()> + Send + 'static,
+    ready: oneshot::Sender<SocketAddr>,
+) -> Result<(), ServeError> {
+    let address = settings.listen;
+    if !address.ip().is_loopback() {
+        return Err(ServeError::NotLoopback(address));
+    }
+    let bind = |source| ServeError::Bind { address, source };
+    let listener = TcpListener::bind(address).await.map_err(bind)?;
+    let _ = ready.send(listener.local_addr().map_err(bind)?);
+    let (reporter, health_service) = tonic_health::server::health_reporter();
+    let watcher = tokio::spawn(health::watch(Arc::clone(&gate), reporter.clone()));
+    let (stopping, drained) = oneshot::channel();
+    let signal = async move {
+        stop.await;
+        watcher.abort();
+        health::set(&reporter, tonic_health::ServingStatus::NotServing).await;
+        let _ = stopping.send(());
+    };
+    let server = builder()
+        .add_service(health_service)
+        .add_service(reflection().build_v1()?)
+        .add_service(reflection().build_v1alpha()?)
+        .add_service(gate_service(gate))
+        .serve_with_incoming_shutdown(TcpListenerStream::new(listener), signal);
+    tokio::pin!(server);
+    tokio::select! {
+        ended = &mut server => return Ok(ended?),
+        _ = drained => {}
+    }
+    // A client that keeps its connection open must not keep the server from ending.
+    match timeout(DRAIN, server).await {
+        Ok(ended) => Ok(ended?),
+        Err(_) => Ok(()),
+    }
+}
+
+fn reflection() -> tonic_reflection::server::Builder<'static> {
+    tonic_reflection::server::Builder::configure()
+        .register_encoded_file_descriptor_set(v1::DESCRIPTORS)
+        .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+}
+
+fn builder() -> Server {
+    Server::builder()
+        .tcp_nodelay(true)
+        .max_concurrent_streams(STREAMS_MAX)
+        .http2_max_local_error_reset_streams(Some(RESET_STREAMS_MAX))
+        .http2_max_header_list_size(HEADER_BYTES_MAX)
+        .http2_keepalive_interval(Some(KEEPALIVE))
+        .http2_keepalive_timeout(Some(KEEPALIVE_ANSWER))
+}
+
+fn gate_service(gate: Arc<Gate>) -> v1::gate_service_server::GateServiceServer<GateService> {
+    v1::gate_service_server::GateServiceServer::new(GateService::new(gate))
+        .max_decoding_message_size(MESSAGE_BYTES_MAX)
+        .max_encoding_message_size(MESSAGE_BYTES_MAX)
+        .accept_compressed(CompressionEncoding::Gzip)
+        .send_compressed(CompressionEncoding::Gzip)
+}

@@ -1,0 +1,110 @@
+//! Errors on the wire: one place, documented pairs of code and reason (proto/callgate/v1/gate_service.proto), and no
+//! word of the database's.
+
+use std::{collections::HashMap, time::Duration};
+
+use tonic::{Code, Status};
+use tonic_types::{ErrorDetails, StatusExt as _};
+
+use crate::{
+    domain::ids::Invalid,
+    gate::{GateError, Misuse},
+};
+
+const DOMAIN: &str = "callgate";
+
+fn status(code: Code, reason: &str, message: impl Into<String>, retry: Option<Duration>) -> Status {
+    let mut details = ErrorDetails::with_error_info(reason, DOMAIN, HashMap::new());
+    if let Some(retry) = retry {
+        details.set_retry_info(Some(retry));
+    }
+    Status::with_error_details(code, message, details)
+}
+
+/// A field is malformed, and nothing was stored.
+pub(super) fn invalid(problem: &Invalid) -> Status {
+    let Invalid { field, problem } = problem;
+    let info: HashMap<String, String> = [("field".to_owned(), field.clone())].into();
+    let mut details = ErrorDetails::with_error_info("INVALID_FIELD", DOMAIN, info);
+    details.add_bad_request_violation(field, problem);
+    Status::with_error_details(Code::InvalidArgument, format!("{field} {problem}"), details)
+}
+
+/// No answer in time.
+pub(super) fn deadline() -> Status {
+    let message = "no answer in time; the same request may be sent again";
+    status(Code::DeadlineExceeded, "DEADLINE", message, Some(Duration::from_millis(200)))
+}
+
+/// Everything that the gate says instead of an answer.
+pub(super) fn gate(error: GateError) -> Status {
+    match error {
+        GateError::Misuse(misuse) => misused(&misuse),
+        GateError::SessionUnknown => {
+            status(Code::NotFound, "SESSION_UNKNOWN", "no call of that session was ever asked for", None)
+        }
+        GateError::Overloaded => status(
+            Code::ResourceExhausted,
+            "OVERLOADED",
+            "more is asked than can be stored; try again in a moment",
+            Some(Duration::from_millis(500)),
+        ),
+        GateError::Contention => status(
+            Code::Aborted,
+            "CONTENTION",
+            "the call tree kept changing under this request; send it again",
+            Some(Duration::from_millis(100)),
+        ),
+        GateError::StoreUnavailable(why) => {
+            tracing::warn!(error = %why, "no answer without the database");
+            status(
+                Code::Unavailable,
+                "STORE_UNAVAILABLE",
+                "the database is out of reach, and nothing is let through unrecorded; send the same request again",
+                Some(Duration::from_secs(1)),
+            )
+        }
+    }
+}
+
+fn misused(misuse: &Misuse) -> Status {
+    let (code, reason, message) = match misuse {
+        Misuse::CallIdReused => (
+            Code::FailedPrecondition,
+            "CALL_ID_REUSED",
+            "this call_id belongs to a call with another tool or other arguments; choose a new one",
+        ),
+        Misuse::ParentChanged { known } => {
+            let known = known.as_ref().map_or_else(|| "none".to_owned(), |parent| format!("{:?}", parent.as_str()));
+            let message = format!("the session's parent is {known}; it is set once");
+            return status(Code::FailedPrecondition, "PARENT_CHANGED", message, None);
+        }
+        Misuse::TooManyOpenCalls => (
+            Code::ResourceExhausted,
+            "TOO_MANY_OPEN_CALLS",
+            "256 calls of this call tree have no outcome; record some first",
+        ),
+        Misuse::TooManySessions => {
+            (Code::ResourceExhausted, "TOO_MANY_SESSIONS", "this call tree has 1,000 sessions, as many as one may have")
+        }
+        Misuse::UnknownCall => (
+            Code::NotFound,
+            "CALL_UNKNOWN",
+            "nobody asked for this call; to report one all the same, give it as observed_call",
+        ),
+        Misuse::NotPermitted => {
+            (Code::FailedPrecondition, "CALL_NOT_PERMITTED", "this call was refused, so there is nothing to report on")
+        }
+        Misuse::AlreadySettled => (
+            Code::FailedPrecondition,
+            "CALL_ALREADY_SETTLED",
+            "this call was recorded before, with another outcome; the first one holds",
+        ),
+        Misuse::AttemptSuperseded => (
+            Code::FailedPrecondition,
+            "ATTEMPT_SUPERSEDED",
+            "a newer attempt of the same execution was permitted meanwhile; record that one",
+        ),
+    };
+    status(code, reason, message, None)
+}

@@ -1,0 +1,223 @@
+//! metrics: the counters and histograms of the seam. Recording never waits: figures are summed in memory and exported by
+//! a thread of their own.
+
+use std::{borrow::Cow, time::Duration};
+
+use opentelemetry::{
+    KeyValue,
+    metrics::{Counter, Histogram, MeterProvider, NoopMeterProvider},
+};
+
+use super::names;
+use crate::domain::{failure::FailureKind, outcome::OutcomeStatus, verdict::Verdict};
+
+/// Bounds of the durations' buckets, in seconds. OpenTelemetry's own are made for milliseconds.
+const SECONDS: [f64; 15] =
+    [0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0];
+/// Bounds of the batch sizes' buckets, in appends.
+const APPENDS: [f64; 11] = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0];
+
+/// What is counted. Clones count together.
+#[derive(Debug, Clone)]
+pub struct Metrics {
+    evaluations: Counter<u64>,
+    records: Counter<u64>,
+    evaluate_duration: Histogram<f64>,
+    commit_duration: Histogram<f64>,
+    commit_batch_size: Histogram<u64>,
+    commit_conflicts: Counter<u64>,
+}
+
+impl Metrics {
+    /// Metrics that count for `provider`.
+    #[must_use]
+    pub fn new(provider: &dyn MeterProvider) -> Self {
+        let meter = provider.meter(names::SERVICE);
+        let counter = |name, unit, description| {
+            meter.u64_counter(name).with_unit(unit).with_description(description).build()
+        };
+        let seconds = |name, description| {
+            let histogram = meter.f64_histogram(name).with_unit("s").with_description(description);
+            histogram.with_boundaries(SECONDS.to_vec()).build()
+        };
+        Self {
+            evaluations: counter(names::METRIC_EVALUATIONS, "{evaluation}", "Verdicts."),
+            records: counter(names::METRIC_RECORDS, "{report}", "Reports on calls."),
+            evaluate_duration: seconds(names::METRIC_EVALUATE_DURATION, "From the question to the committed verdict."),
+            commit_duration: seconds(names::METRIC_COMMIT_DURATION, "One commit of a batch."),
+            commit_batch_size: meter
+                .u64_histogram(names::METRIC_COMMIT_BATCH_SIZE)
+                .with_unit("{append}")
+                .with_description("Changes that went into one commit.")
+                .with_boundaries(APPENDS.to_vec())
+                .build(),
+            commit_conflicts: counter(
+                names::METRIC_COMMIT_CONFLICTS,
+                "{conflict}",
+                "Changes that lost a race and were judged again.",
+            ),
+        }
+    }
+
+    /// Metrics that nobody collects.
+    #[must_use]
+    pub fn off() -> Self {
+        Self::new(&NoopMeterProvider::new())
+    }
+
+    /// A question was answered with `verdict` after `took`, commit included. Counts what the policy would have said: the
+    /// mode tells whether it was applied.
+    pub fn evaluated(&self, verdict: &Verdict, took: Duration) {
+        let rule = verdict.winner().map_or(Cow::Borrowed(names::NONE), |finding| finding.rule.clone());
+        let mode = if verdict.is_enforced() { "enforce" } else { "shadow" };
+        let labels = [
+            KeyValue::new(names::DECISION, verdict.would.as_str()),
+            KeyValue::new(names::RULE, rule),
+            KeyValue::new(names::MODE, mode),
+        ];
+        self.evaluations.add(1, &labels);
+        self.evaluate_duration.record(took.as_secs_f64(), &[]);
+    }
+
+    /// A call was reported on.
+    pub fn recorded(&self, status: OutcomeStatus, failure: Option<FailureKind>) {
+        let labels = [
+            KeyValue::new(names::OUTCOME, status.as_str()),
+            KeyValue::new(names::FAILURE_KIND, failure.map_or(names::NONE, FailureKind::as_str)),
+        ];
+        self.records.add(1, &labels);
+    }
+
+    /// A batch of `batch_size` changes was committed within `took`.
+    pub fn committed(&self, batch_size: usize, took: Duration) {
+        self.commit_batch_size.record(batch_size as u64, &[]);
+        self.commit_duration.record(took.as_secs_f64(), &[]);
+    }
+
+    /// A change lost a race, for a `reason` of a closed set.
+    pub fn conflict(&self, reason: &'static str) {
+        self.commit_conflicts.add(1, &[KeyValue::new(names::CONFLICT_REASON, reason)]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        collections::BTreeMap,
+        sync::{Arc, Mutex},
+    };
+
+    use opentelemetry_sdk::{
+        error::OTelSdkResult,
+        metrics::{
+            PeriodicReader, SdkMeterProvider, Temporality,
+            data::{AggregatedMetrics, MetricData, ResourceMetrics},
+            exporter::PushMetricExporter,
+        },
+    };
+
+    use super::*;
+    use crate::{
+        domain::finding::{Decision, Level},
+        telemetry::testing,
+    };
+
+    /// Metric and labels, to what was summed.
+    #[derive(Debug, Clone, Default)]
+    struct Figures(Arc<Mutex<BTreeMap<String, f64>>>);
+
+    fn labels<'a>(attributes: impl Iterator<Item = &'a KeyValue>) -> String {
+        let mut labels: Vec<String> = attributes.map(|label| format!("{}={}", label.key, label.value)).collect();
+        labels.sort();
+        labels.join(" ")
+    }
+
+    impl PushMetricExporter for Figures {
+        async fn export(&self, metrics: &ResourceMetrics) -> OTelSdkResult {
+            let mut figures = self.0.lock().unwrap();
+            for metric in metrics.scope_metrics().flat_map(|scope| scope.metrics()) {
+                let points: Vec<(String, f64)> = match metric.data() {
+                    AggregatedMetrics::U64(MetricData::Sum(sum)) => {
+                        sum.data_points().map(|p| (labels(p.attributes()), p.value() as f64)).collect()
+                    }
+                    AggregatedMetrics::U64(MetricData::Histogram(all)) => {
+                        all.data_points().map(|p| (labels(p.attributes()), p.sum() as f64)).collect()
+                    }
+                    AggregatedMetrics::F64(MetricData::Histogram(all)) => {
+                        all.data_points().map(|p| (labels(p.attributes()), p.sum())).collect()
+                    }
+                    other => panic!("{} is {other:?}", metric.name()),
+                };
+                let named = points.into_iter().map(|(labels, value)| {
+                    (format!("{} [{}] {labels}", metric.name(), metric.unit()).trim_end().to_owned(), value)
+                });
+                figures.extend(named);
+            }
+            Ok(())
+        }
+
+        fn force_flush(&self) -> OTelSdkResult {
+            Ok(())
+        }
+
+        fn shutdown_with_timeout(&self, _: Duration) -> OTelSdkResult {
+            Ok(())
+        }
+
+        fn temporality(&self) -> Temporality {
+            Temporality::Cumulative
+        }
+    }
+
+    #[test]
+    fn everything_is_counted_by_bounded_labels() {
+        let figures = Figures::default();
+        let reader = PeriodicReader::builder(figures.clone()).build();
+        let provider = SdkMeterProvider::builder().with_reader(reader).build();
+        let metrics = Metrics::new(&provider);
+
+        let took = Duration::from_millis(500);
+        metrics.evaluated(&testing::allow(), took);
+        metrics.clone().evaluated(&testing::allow(), took);
+        metrics.evaluated(&testing::loop_broken(Decision::Deny, Level::Critical, 20), took);
+        metrics.evaluated(&testing::shadowed(testing::loop_broken(Decision::Deny, Level::Critical, 20)), took);
+        metrics.recorded(OutcomeStatus::Success, None);
+        metrics.recorded(OutcomeStatus::Error, Some(FailureKind::RateLimited));
+        metrics.committed(3, took);
+        metrics.conflict("version");
+        provider.force_flush().expect("flushed");
+
+        let found = figures.0.lock().unwrap().clone();
+        let expected = [
+            ("callgate.commit.batch_size [{append}]", 3.0),
+            ("callgate.commit.conflicts [{conflict}] callgate.conflict.reason=version", 1.0),
+            ("callgate.commit.duration [s]", 0.5),
+            ("callgate.evaluate.duration [s]", 2.0),
+            (
+                "callgate.evaluations [{evaluation}] callgate.decision=ALLOW callgate.mode=enforce callgate.rule=none",
+                2.0,
+            ),
+            (
+                "callgate.evaluations [{evaluation}] callgate.decision=DENY callgate.mode=enforce callgate.rule=repeat",
+                1.0,
+            ),
+            (
+                "callgate.evaluations [{evaluation}] callgate.decision=DENY callgate.mode=shadow callgate.rule=repeat",
+                1.0,
+            ),
+            ("callgate.records [{report}] callgate.failure_kind=none callgate.outcome=success", 1.0),
+            ("callgate.records [{report}] callgate.failure_kind=rate_limited callgate.outcome=error", 1.0),
+        ];
+        assert_eq!(found, expected.map(|(name, sum)| (name.to_owned(), sum)).into());
+        for name in found.keys().map(|line| line.split(' ').next().unwrap()) {
+            assert!(names::METRICS.contains(&name), "{name}");
+        }
+    }
+
+    #[test]
+    fn without_a_collector_counting_is_harmless() {
+        let metrics = Metrics::off();
+        metrics.evaluated(&testing::allow(), Duration::ZERO);
+        metrics.conflict("version");
+    }
+}

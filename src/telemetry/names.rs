@@ -1,0 +1,143 @@
+//! names: every span, metric, attribute and log field, exactly once. Dashboards and alerts are built on these strings:
+//! add to them, change none.
+//!
+//! A field means the same in a log line, on a span and on a metric. Metrics carry bounded sets only: decisions, rules,
+//! modes, outcomes, failure kinds, conflict reasons; never a tenant, a session, a call or a tool.
+
+macro_rules! names {
+    ($(#[doc = $all_doc:literal])+ $all:ident: $($(#[doc = $doc:literal])+ $name:ident = $text:literal,)+) => {
+        $($(#[doc = $doc])+ pub const $name: &str = $text;)+
+
+        $(#[doc = $all_doc])+
+        pub const $all: &[&str] = &[$($name,)+];
+    };
+}
+
+/// The service's name, as collectors know it; also the scope of its spans and metrics.
+pub const SERVICE: &str = "callgate";
+
+/// The log target of decisions, for filters: `callgate::decision=debug`.
+pub const TARGET_DECISION: &str = "callgate::decision";
+
+/// The log target of reports, for filters: `callgate::record=debug`.
+pub const TARGET_RECORD: &str = "callgate::record";
+
+names! {
+    /// Every span.
+    SPANS:
+    /// One question: may this call run? From its decoding to its answer.
+    SPAN_EVALUATE = "callgate.evaluate",
+    /// Many questions of one model turn; each verdict is a [`SPAN_EVALUATE`] below it.
+    SPAN_BATCH = "callgate.evaluate_batch",
+    /// One report on a call.
+    SPAN_RECORD = "callgate.record",
+}
+
+names! {
+    /// Every metric.
+    METRICS:
+    /// Counter, `{evaluation}`: verdicts, by [`DECISION`], [`RULE`] and [`MODE`].
+    METRIC_EVALUATIONS = "callgate.evaluations",
+    /// Counter, `{report}`: reports on calls, by [`OUTCOME`] and [`FAILURE_KIND`].
+    METRIC_RECORDS = "callgate.records",
+    /// Histogram, seconds: from the question to the verdict, with its commit.
+    METRIC_EVALUATE_DURATION = "callgate.evaluate.duration",
+    /// Histogram, seconds: one commit of a batch.
+    METRIC_COMMIT_DURATION = "callgate.commit.duration",
+    /// Histogram, `{append}`: changes that went into one commit.
+    METRIC_COMMIT_BATCH_SIZE = "callgate.commit.batch_size",
+    /// Counter, `{conflict}`: changes that lost a race and were judged again, by [`CONFLICT_REASON`].
+    METRIC_COMMIT_CONFLICTS = "callgate.commit.conflicts",
+}
+
+names! {
+    /// Every attribute and log field of ours.
+    FIELDS:
+    /// The tenant's number. Logs and spans.
+    TENANT = "callgate.tenant",
+    /// The session's id. Logs and spans.
+    SESSION = "callgate.session",
+    /// The call's id, chosen by the caller. Logs and spans.
+    CALL_ID = "callgate.call_id",
+    /// The tool's name. Logs and spans.
+    TOOL = "callgate.tool",
+    /// `ALLOW`, `ASK`, `WAIT`, `REUSE`, `DENY`, `STOP`. Logs and spans: as applied. Metrics: as the policy would have it,
+    /// and [`MODE`] says whether it was applied.
+    DECISION = "callgate.decision",
+    /// What the policy would have said; only where shadow mode made the decision another. Logs and spans.
+    WOULD = "callgate.would",
+    /// The rule that decided or warned: its file's name. On metrics [`NONE`] where no rule had anything to say.
+    RULE = "callgate.rule",
+    /// The stable reason. Logs and spans.
+    REASON = "callgate.reason",
+    /// How far the loop has gone: `warning`, `critical`, `break`. Logs and spans.
+    LEVEL = "callgate.level",
+    /// What the rule counted. Logs and spans.
+    COUNT = "callgate.count",
+    /// The n-th try of the execution that was permitted, from 1. Logs and spans.
+    ATTEMPT = "callgate.attempt",
+    /// The call as it is known again: 16 hexadecimal characters of its hash. Stands for the arguments, which are never
+    /// said. Logs and spans.
+    FINGERPRINT = "callgate.fingerprint",
+    /// True for the answer given before to the same call_id. Logs and spans.
+    REPLAYED = "callgate.replayed",
+    /// True when the policy's decision was applied, false in shadow mode. Logs and spans.
+    ENFORCED = "callgate.enforced",
+    /// How long to wait before the next try, in milliseconds. Logs and spans.
+    RETRY_AFTER_MS = "callgate.retry_after_ms",
+    /// `enforce` or `shadow`. Metrics.
+    MODE = "callgate.mode",
+    /// What came of a call: `running`, `success`, `error`, `cancelled`, `unknown`.
+    OUTCOME = "callgate.outcome",
+    /// What went wrong, of a closed set. On metrics [`NONE`] where nothing did.
+    FAILURE_KIND = "callgate.failure_kind",
+    /// True when a retry with the same arguments is worth it. Logs and spans.
+    RETRYABLE = "callgate.retryable",
+    /// Where the event stands among its call tree's. Logs and spans.
+    SEQ = "callgate.seq",
+    /// The evidence behind a broken loop: the session's last calls, each as fingerprint and result digest (16
+    /// hexadecimal characters each, `-` for no result), with a colon between. Logs.
+    LOOP_WINDOW = "callgate.loop.window",
+    /// Against what a change lost its race. Metrics.
+    CONFLICT_REASON = "callgate.conflict.reason",
+    /// The trace that the line belongs to, when there is one: 32 hexadecimal characters. Logs.
+    TRACE_ID = "callgate.trace_id",
+    /// Where spans and metrics go. Logs.
+    OTLP_ENDPOINT = "callgate.otlp.endpoint",
+    /// `traces` or `metrics`. Logs.
+    OTLP_SIGNAL = "callgate.otlp.signal",
+    /// Why something failed. Logs.
+    ERROR = "callgate.error",
+}
+
+names! {
+    /// Names that OpenTelemetry has laid down.
+    CONVENTIONS:
+    /// On a span: `server` for an answered request.
+    OTEL_KIND = "otel.kind",
+    /// On the resource: our version.
+    SERVICE_VERSION = "service.version",
+    /// On the resource: tells replicas apart.
+    SERVICE_INSTANCE_ID = "service.instance.id",
+}
+
+/// The value of [`RULE`] and [`FAILURE_KIND`] on metrics where there is none.
+pub const NONE: &str = "none";
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn every_name_is_ours_and_stands_once() {
+        let names: Vec<&str> = [SPANS, METRICS, FIELDS].concat();
+        let distinct: BTreeSet<&str> = names.iter().copied().collect();
+        assert_eq!(distinct.len(), names.len());
+        for name in names {
+            assert!(name.starts_with("callgate."), "{name}");
+            assert!(name.bytes().all(|b| b.is_ascii_lowercase() || b == b'.' || b == b'_'), "{name}");
+        }
+    }
+}

@@ -1,0 +1,271 @@
+//! What histories are made of: few tools, arguments and results, so that calls meet again; low levels and limits, so
+//! that every rule has its say within a short story.
+
+use callgate::{
+    domain::{
+        budget::{Dimension, Limits},
+        effect::{EffectKind, ResourceTemplate},
+        failure::FailureKind,
+        outcome::OutcomeStatus,
+        tool::ToolSpec,
+    },
+    policy::Policy,
+    rules::{Mode, budget, growth, levels::Levels},
+};
+use proptest::{collection::vec, option, prelude::*, sample::select};
+
+pub(crate) const ARGUMENTS: [&str; 4] = [r#"{"id":1}"#, r#"{"id":2}"#, r#"{"id":1,"deep":true}"#, "{}"];
+pub(crate) const RESULTS: [&str; 3] = ["done", r#"{"rows":[]}"#, "other"];
+pub(crate) const TOOLS: usize = 4;
+
+/// Something that happens.
+#[derive(Debug, Clone)]
+pub(crate) enum Step {
+    /// A session asks for a call.
+    Ask(Ask),
+    /// Somebody reports on a call that was permitted: the `which`-th, counted from the newest.
+    Report { which: usize, outcome: Ending },
+    /// Time passes, in milliseconds.
+    Pass(u64),
+    /// A session begins its next run.
+    NextRun { who: usize },
+}
+
+/// A question to the plane.
+#[derive(Debug, Clone)]
+pub(crate) struct Ask {
+    pub(crate) who: usize,
+    pub(crate) tool: usize,
+    pub(crate) arguments: usize,
+    /// The same call_id again, counted from the newest; what it asked for then, it asks for now.
+    pub(crate) again: Option<usize>,
+    /// In the batch of the question before it.
+    pub(crate) joins: bool,
+    pub(crate) cost_micros: Option<u64>,
+    pub(crate) used_micros: u64,
+    pub(crate) tokens: u64,
+    pub(crate) repeat_intended: bool,
+    /// Reported at once, when it is let through.
+    pub(crate) outcome: Option<Ending>,
+    /// Time that passes after it.
+    pub(crate) then_ms: u64,
+}
+
+/// What comes of a call.
+#[derive(Debug, Clone)]
+pub(crate) struct Ending {
+    pub(crate) status: OutcomeStatus,
+    pub(crate) kind: FailureKind,
+    pub(crate) after_ms: Option<u64>,
+    pub(crate) result: usize,
+    pub(crate) cost_micros: u64,
+    pub(crate) tokens: u64,
+}
+
+pub(crate) fn ending() -> BoxedStrategy<Ending> {
+    use FailureKind::{InvalidArgument, Network, NotFound, RateLimited, Timeout, Unavailable};
+    let status = prop_oneof![
+        8 => Just(OutcomeStatus::Success),
+        6 => Just(OutcomeStatus::Error),
+        1 => Just(OutcomeStatus::Cancelled),
+        1 => Just(OutcomeStatus::Unknown),
+        1 => Just(OutcomeStatus::Running),
+    ];
+    let kind = select(vec![
+        Timeout,
+        RateLimited,
+        Unavailable,
+        Network,
+        NotFound,
+        InvalidArgument,
+    ]);
+    let after_ms =
+        prop_oneof![6 => Just(None), 2 => (1..40_000_u64).prop_map(Some), 1 => (400_000..560_000_u64).prop_map(Some)];
+    (
+        status,
+        kind,
+        after_ms,
+        0..RESULTS.len(),
+        0..3_000_u64,
+        prop_oneof![Just(0), 0..400_u64],
+    )
+        .prop_map(|(status, kind, after_ms, result, cost_micros, tokens)| Ending {
+            status,
+            kind,
+            after_ms,
+            result,
+            cost_micros,
+            tokens,
+        })
+        .boxed()
+}
+
+pub(crate) fn ask() -> BoxedStrategy<Ask> {
+    let what = (
+        prop_oneof![6 => Just(0), 2 => Just(1), 1 => Just(2), 2 => Just(3_usize)],
+        0..TOOLS,
+        0..ARGUMENTS.len(),
+    );
+    let again = prop_oneof![5 => Just(None), 1 => (0..4_usize).prop_map(Some)];
+    let numbers = (
+        option::of(0..4_000_u64),
+        prop_oneof![3 => Just(0), 1 => 0..1_500_u64],
+        prop_oneof![2 => Just(0), 1 => 0..600_u64],
+        prop_oneof![2 => Just(0), 3 => 0..900_u64, 1 => 900..30_000_u64],
+    );
+    let flags = (
+        prop::bool::weighted(0.2),
+        prop::bool::weighted(0.1),
+        prop::option::weighted(0.7, ending()),
+    );
+    (what, again, numbers, flags)
+        .prop_map(
+            |((who, tool, arguments), again, numbers, (joins, repeat_intended, outcome))| {
+                let (cost_micros, used_micros, tokens, then_ms) = numbers;
+                Ask {
+                    who,
+                    tool,
+                    arguments,
+                    again,
+                    joins,
+                    cost_micros,
+                    used_micros,
+                    tokens,
+                    repeat_intended,
+                    outcome,
+                    then_ms,
+                }
+            },
+        )
+        .boxed()
+}
+
+pub(crate) fn step() -> BoxedStrategy<Step> {
+    let pass = prop_oneof![0..2_000_u64, 2_000..70_000_u64, 300_000..700_000_u64];
+    prop_oneof![
+        14 => ask().prop_map(Step::Ask),
+        3 => (0..6_usize, ending()).prop_map(|(which, outcome)| Step::Report { which, outcome }),
+        2 => pass.prop_map(Step::Pass),
+        1 => (0..3_usize).prop_map(|who| Step::NextRun { who }),
+    ]
+    .boxed()
+}
+
+pub(crate) fn history(longest: usize) -> BoxedStrategy<Vec<Step>> {
+    vec(step(), 1..=longest).boxed()
+}
+
+fn tool() -> BoxedStrategy<ToolSpec> {
+    let resource = prop_oneof![
+        Just(None),
+        select(vec!["order/{id}", "order", "file/{id}"]).prop_map(Some)
+    ];
+    let lease_ms = select(vec![5_000, 60_000, 600_000_u64]);
+    let flags = (prop::bool::weighted(0.2), prop::bool::weighted(0.3));
+    (
+        select(EffectKind::ALL.to_vec()),
+        resource,
+        flags,
+        lease_ms,
+        0..2_000_u64,
+    )
+        .prop_map(
+            |(effect, resource, (once, idempotent), lease_ms, cost_micros)| ToolSpec {
+                effect,
+                resource: resource.and_then(|template| ResourceTemplate::parse("resource", template).ok()),
+                once,
+                idempotent,
+                lease_ms,
+                cost_micros,
+                ..ToolSpec::default()
+            },
+        )
+        .boxed()
+}
+
+fn levels() -> BoxedStrategy<Levels> {
+    (option::of(1..4_u32), option::of(0..4_u32), option::of(0..4_u32))
+        .prop_map(|(warning, critical, break_at)| {
+            let base = warning.unwrap_or(2);
+            let critical = critical.map(|more| base + 1 + more);
+            Levels {
+                warning,
+                critical,
+                break_at: break_at.map(|more| critical.unwrap_or(base) + 1 + more),
+            }
+        })
+        .boxed()
+}
+
+fn rates() -> BoxedStrategy<growth::Params> {
+    (
+        option::of(1..6_u32),
+        1..6_u32,
+        option::of(300..1_500_u64),
+        option::of(1_500..4_000_u64),
+    )
+        .prop_map(
+            |(calls_per_second, patience, tokens_per_minute, tokens_per_minute_stop)| growth::Params {
+                calls_per_second,
+                patience,
+                tokens_per_minute,
+                tokens_per_minute_stop,
+            },
+        )
+        .boxed()
+}
+
+pub(crate) fn limits() -> BoxedStrategy<Limits> {
+    let limit = |dimension| {
+        let amount = match dimension {
+            Dimension::Cost => 2_000..40_000_u64,
+            Dimension::Tokens => 500..10_000,
+            Dimension::Elapsed => 10_000..4_000_000,
+            Dimension::SessionDepth => 0..3,
+            Dimension::ConsecutiveSameTool => 2..6,
+            _ => 4..40,
+        };
+        prop::option::weighted(0.25, amount).prop_map(move |amount| amount.map(|amount| (dimension, amount)))
+    };
+    Dimension::ALL
+        .map(limit)
+        .prop_map(|limits| Limits::new(limits.into_iter().flatten()))
+        .boxed()
+}
+
+fn budgets() -> BoxedStrategy<budget::Params> {
+    (limits(), limits(), limits(), limits())
+        .prop_map(|(run, call_tree, agent, tenant)| budget::Params {
+            run,
+            call_tree,
+            agent,
+            tenant,
+        })
+        .boxed()
+}
+
+/// A policy under which every rule has its say soon; with and without limits.
+pub(crate) fn policy() -> BoxedStrategy<Policy> {
+    let detectors = (levels(), levels(), levels(), levels(), levels());
+    let bounds = (rates(), prop::option::weighted(0.5, budgets()), 5..31_usize);
+    (vec(tool(), TOOLS), detectors, bounds, prop::bool::weighted(0.5))
+        .prop_map(|(tools, detectors, bounds, brakes)| {
+            let mut policy = Policy::default();
+            let (repeat, poll, cycle, breaker, refused) = detectors;
+            let (growth, budget, window) = bounds;
+            let rules = &mut policy.rules;
+            (rules.repeat, rules.poll, rules.cycle, rules.breaker, rules.refused) =
+                (repeat, poll, cycle, breaker, refused);
+            rules.window = window;
+            rules.growth = growth;
+            rules.budget = budget.unwrap_or_default();
+            if !brakes {
+                rules.modes.insert(growth::ID, Mode::Off);
+            }
+            for (i, spec) in tools.into_iter().enumerate() {
+                policy.declare(&format!("tool{i}"), spec);
+            }
+            policy
+        })
+        .boxed()
+}

@@ -1,0 +1,170 @@
+//! No reservation ever passes a limit, however questions and reports interleave, and the books add up.
+
+use callgate::{
+    domain::{
+        budget::{CounterKey, Dimension, Limits},
+        finding::Decision,
+        outcome::OutcomeStatus,
+    },
+    policy::Policy,
+    rules::{Mode, RULES, budget},
+};
+use proptest::prelude::*;
+
+use crate::{
+    alphabet::{Step, history, policy},
+    cases,
+    world::{Asked, World},
+};
+
+/// Only the budget runs, with limits on everything that is shared.
+fn limited(policy: Policy, limits: [u64; 4]) -> Policy {
+    let mut policy = policy;
+    let others = RULES.iter().map(|(id, _)| *id).filter(|id| *id != budget::ID);
+    policy.rules.modes = others.map(|id| (id, Mode::Off)).collect();
+    let [run, call_tree, agent, tenant] = limits.map(|cost| {
+        Limits::new([
+            (Dimension::Cost, cost),
+            (Dimension::ToolCalls, 5 + cost / 900),
+            (Dimension::CallsPerTool, 2 + cost / 2_000),
+            (Dimension::Tokens, cost),
+        ])
+    });
+    policy.rules.budget = budget::Params {
+        run,
+        call_tree,
+        agent,
+        tenant,
+    };
+    policy
+}
+
+fn counter(world: &World, asked: &Asked, of_agent: bool, dimension: Dimension) -> u64 {
+    let agent = asked.proposal.request.agent.clone().filter(|_| of_agent);
+    let key = CounterKey {
+        agent,
+        day: asked.verdict.at.day(),
+        dimension,
+    };
+    world.counters.get(&key).copied().unwrap_or(0)
+}
+
+/// Right after a call was let through: everything reserved and booked fits.
+fn check_limits(world: &World, asked: &Asked) -> Result<(), TestCaseError> {
+    if asked.verdict.decision != Decision::Allow || asked.verdict.replayed || !asked.stored {
+        return Ok(());
+    }
+    let limits = &world.policy.rules.budget;
+    let tree = world.tree(asked.who).expect("it asked");
+    let run = &tree.sessions[&asked.proposal.request.session].run;
+    let tool = &asked.proposal.request.tool;
+    for (limits, spent, by_tool) in [
+        (&limits.run, &run.spent, &run.by_tool),
+        (&limits.call_tree, &tree.spent, &tree.by_tool),
+    ] {
+        let within = |dimension, used: u64| limits.of(dimension).is_none_or(|limit| used <= limit);
+        prop_assert!(
+            within(Dimension::Cost, spent.cost_micros + spent.reserved_micros),
+            "{spent:?} of {limits:?}"
+        );
+        prop_assert!(within(Dimension::ToolCalls, spent.calls), "{spent:?} of {limits:?}");
+        prop_assert!(
+            within(Dimension::CallsPerTool, by_tool[tool]),
+            "{by_tool:?} of {limits:?}"
+        );
+    }
+    for (limits, of_agent) in [(&limits.agent, true), (&limits.tenant, false)] {
+        for dimension in [Dimension::Cost, Dimension::ToolCalls] {
+            let used = counter(world, asked, of_agent, dimension);
+            let reserves = dimension == Dimension::ToolCalls || asked.proposal.cost_micros > 0;
+            let fits = limits.of(dimension).is_none_or(|limit| used <= limit);
+            prop_assert!(fits || !reserves, "{used} {dimension:?} of {limits:?}");
+        }
+    }
+    Ok(())
+}
+
+/// What is reserved is what unsettled permits hold, and what trees have spent is what the tenant's counters say.
+fn check_books(world: &World) -> Result<(), TestCaseError> {
+    let (mut costs, mut calls) = (0, 0);
+    for grown in world.trees.values() {
+        let spent = grown.tree.spent;
+        let unsettled = grown.tree.calls().filter(|call| {
+            call.outcome
+                .as_ref()
+                .is_none_or(|outcome| outcome.status == OutcomeStatus::Unknown)
+        });
+        let reserved: u64 = unsettled
+            .filter_map(|call| call.permit.as_ref())
+            .map(|permit| permit.reserved_micros)
+            .sum();
+        prop_assert_eq!(spent.reserved_micros, reserved);
+        let open = grown.tree.calls().filter(|call| call.is_open()).count();
+        prop_assert_eq!(grown.tree.open_calls as usize, open);
+        costs += spent.cost_micros + spent.reserved_micros;
+        calls += spent.calls;
+    }
+    let counted = |dimension| {
+        let tenants = world
+            .counters
+            .iter()
+            .filter(|(key, _)| key.agent.is_none() && key.dimension == dimension);
+        tenants.map(|(_, used)| used).sum::<u64>()
+    };
+    prop_assert_eq!(counted(Dimension::Cost), costs);
+    prop_assert_eq!(counted(Dimension::ToolCalls), calls);
+    Ok(())
+}
+
+fn check_all(policy: Policy, history: &[Step], counters_lag: bool) -> Result<(), TestCaseError> {
+    let mut world = World::new(policy);
+    world.counters_lag = counters_lag;
+    for step in history {
+        // Whoever reports is told nothing about the limits: what was spent is a fact. Only the question is checked, and
+        // before its own report.
+        let (question, report) = apart(step);
+        if let Some(asked) = world.step(&question) {
+            check_limits(&world, &asked)?;
+        }
+        report.and_then(|report| world.step(&report));
+        check_books(&world)?;
+        if matches!(step, Step::Pass(_)) {
+            world.seen_counters = world.counters.clone();
+        }
+    }
+    Ok(())
+}
+
+/// A question, and the report that was to follow it at once.
+fn apart(step: &Step) -> (Step, Option<Step>) {
+    let Step::Ask(ask) = step else {
+        return (step.clone(), None);
+    };
+    let report = ask.outcome.clone().map(|outcome| Step::Report { which: 0, outcome });
+    (
+        Step::Ask(crate::alphabet::Ask {
+            outcome: None,
+            ..ask.clone()
+        }),
+        report,
+    )
+}
+
+proptest! {
+    #![proptest_config(cases(128))]
+
+    #[test]
+    fn no_reservation_passes_a_limit(policy in policy(), limits in any_limits(), history in history(40)) {
+        check_all(limited(policy, limits), &history, false)?;
+    }
+
+    /// Replicas see old counters; the store has the last word.
+    #[test]
+    fn nor_one_that_was_decided_on_old_counters(policy in policy(), limits in any_limits(), history in history(40)) {
+        check_all(limited(policy, limits), &history, true)?;
+    }
+}
+
+fn any_limits() -> impl Strategy<Value = [u64; 4]> {
+    [2_000..20_000_u64, 2_000..30_000, 2_000..30_000, 2_000..40_000]
+}

@@ -1,0 +1,153 @@
+//! A tree is the fold of its events, and its last events with its totals are as good as all of them.
+
+use std::collections::BTreeMap;
+
+use callgate::{
+    domain::{
+        event::{Event, Judged},
+        outcome::OutcomeStatus,
+        tree::{CallTree, RunTotals, Totals},
+    },
+    engine::Judgement,
+};
+use proptest::{collection::vec, prelude::*};
+
+use crate::{
+    alphabet::{Step, ask, history, policy},
+    cases,
+    world::{Grown, World},
+};
+
+/// Judgements of a session that a cold tree is folded from; the store reads as many.
+const ROWS_MAX: usize = 96;
+
+/// The last judgements of each session and all that are open, with their reports.
+fn last_events(grown: &Grown, rows: usize) -> Vec<Event> {
+    let mut judged: BTreeMap<_, Vec<&Judged>> = BTreeMap::new();
+    for event in &grown.events {
+        if let Event::Judged(event) = event {
+            judged.entry(&event.session).or_default().push(event);
+        }
+    }
+    let open = |seq: u64| {
+        grown
+            .tree
+            .calls()
+            .any(|call| call.is_open() && call.permit.as_ref().is_some_and(|p| p.seq == seq))
+    };
+    let kept = |event: &Judged| {
+        let newer = judged[&event.session]
+            .iter()
+            .rev()
+            .take_while(|other| other.seq > event.seq)
+            .count();
+        newer < rows || open(event.seq)
+    };
+    let kept: Vec<u64> = judged
+        .values()
+        .flatten()
+        .filter(|event| kept(event))
+        .map(|event| event.seq)
+        .collect();
+    let is_kept = |event: &&Event| match event {
+        Event::Judged(event) => kept.contains(&event.seq),
+        Event::Settled(event) => kept.contains(&event.permit_seq),
+    };
+    grown.events.iter().filter(is_kept).cloned().collect()
+}
+
+/// The sums over all rows, as the store makes them. What the tree itself sums up is taken from it: that the store's sums
+/// agree is for a test with a database.
+fn totals(grown: &Grown, given: &[Event]) -> Totals {
+    let tree = &grown.fold;
+    let fingerprints: BTreeMap<u64, _> = grown.events.iter().filter_map(Event::judged_fingerprint).collect();
+    let seen = grown.events.iter().filter_map(|event| match event {
+        Event::Settled(event) if event.status == OutcomeStatus::Success => {
+            Some((event.session.clone(), fingerprints[&event.permit_seq], event.digest?))
+        }
+        _ => None,
+    });
+    let is_given = |seq: u64| given.iter().any(|event| event.seq() == seq);
+    let changes = grown.events.iter().filter_map(|event| match event {
+        Event::Judged(event) if event.permit.is_some() => Some((event.seq, event.seq)),
+        Event::Settled(event) => Some((event.permit_seq, event.seq)),
+        Event::Judged(_) => None,
+    });
+    let sessions = tree.sessions.iter().map(|(id, session)| {
+        let run = RunTotals {
+            started_at: session.run.started_at,
+            spent: session.run.spent,
+            by_tool: session.run.by_tool.clone(),
+        };
+        (id.clone(), session.parent.clone(), session.depth, run)
+    });
+    Totals {
+        version: tree.version,
+        last_at: tree.last_at,
+        spent: tree.spent,
+        by_tool: tree.by_tool.clone(),
+        open_calls: tree.open_calls,
+        sessions: sessions.collect(),
+        seen: seen.collect(),
+        forgotten_change: changes
+            .filter(|(call, _)| !is_given(*call))
+            .map(|(_, seq)| seq)
+            .max()
+            .unwrap_or(0),
+    }
+}
+
+trait Fingerprinted {
+    fn judged_fingerprint(&self) -> Option<(u64, callgate::domain::fingerprint::Fingerprint)>;
+}
+
+impl Fingerprinted for Event {
+    fn judged_fingerprint(&self) -> Option<(u64, callgate::domain::fingerprint::Fingerprint)> {
+        match self {
+            Event::Judged(event) => Some((event.seq, event.fingerprint)),
+            Event::Settled(_) => None,
+        }
+    }
+}
+
+fn restored(grown: &Grown, rows: usize) -> CallTree {
+    let first = grown.events.first().map(Event::at).unwrap_or_default();
+    let given = last_events(grown, rows);
+    let new = CallTree::new(grown.tree.tenant, grown.tree.root.clone(), first);
+    new.restore(&given, totals(grown, &given))
+}
+
+proptest! {
+    #![proptest_config(cases(64))]
+
+    #[test]
+    fn folding_all_events_gives_the_tree(policy in policy(), history in history(120)) {
+        let world = World::after(&policy, &history);
+        for grown in world.trees.values() {
+            prop_assert_eq!(&grown.tree, &grown.fold);
+            prop_assert_eq!(&restored(grown, ROWS_MAX), &grown.fold);
+        }
+    }
+
+    #[test]
+    fn the_last_events_and_the_totals_judge_like_the_whole_tree(
+        policy in policy(),
+        history in vec(prop_oneof![9 => ask().prop_map(Step::Ask), 1 => crate::alphabet::step()], 200..260),
+        probes in vec(ask(), 12),
+    ) {
+        let mut warm = World::after(&policy, &history);
+        let mut verdicts = Vec::new();
+        let probes: Vec<_> = probes.iter().map(|probe| warm.propose(probe)).collect();
+        let judge = |world: &World, (who, proposal): &(usize, _)| match world.judge(&policy, *who, proposal, None, world.now) {
+            Ok(Judgement::New(verdict, _) | Judgement::Replay(verdict)) => Ok(verdict),
+            Err(misuse) => Err(misuse),
+        };
+        verdicts.extend(probes.iter().map(|probe| judge(&warm, probe)));
+        for grown in warm.trees.values_mut() {
+            grown.tree = restored(grown, ROWS_MAX);
+        }
+        for (probe, before) in probes.iter().zip(verdicts) {
+            prop_assert_eq!(judge(&warm, probe), before);
+        }
+    }
+}

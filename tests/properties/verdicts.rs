@@ -1,0 +1,221 @@
+//! Rules only ever add strictness, and the same input gives the same answer.
+
+use callgate::{
+    domain::{
+        budget::{Dimension, Limits, Scope},
+        call::Proposal,
+        finding::Decision,
+    },
+    engine::Judgement,
+    policy::Policy,
+    rules::{Mode, RULES, budget, levels::Levels},
+};
+use proptest::{collection::vec, prelude::*};
+
+use crate::{
+    alphabet::{Ask, ask, history, limits, policy},
+    cases,
+    world::World,
+};
+
+/// The verdict of a call that is judged now, and not stored; none for one that was answered before.
+fn decide(world: &World, policy: &Policy, who: usize, proposal: &Proposal) -> Option<(Decision, Option<u64>)> {
+    match world.judge(policy, who, proposal, None, world.now) {
+        Ok(Judgement::New(verdict, _)) => Some((verdict.decision, verdict.retry_after_ms())),
+        _ => None,
+    }
+}
+
+fn with_mode(policy: &Policy, rule: &'static str, mode: Mode) -> Policy {
+    let mut policy = policy.clone();
+    policy.rules.modes.insert(rule, mode);
+    policy
+}
+
+/// How much stricter a policy becomes.
+#[derive(Debug, Clone)]
+struct Screws {
+    levels: [u32; 5],
+    calls_per_second: Option<u32>,
+    patience: u32,
+    tokens: Option<u64>,
+    limits: [Limits; 4],
+}
+
+fn screws() -> impl Strategy<Value = Screws> {
+    let growth = (prop::option::of(1..4_u32), 1..4_u32, prop::option::of(200..2_000_u64));
+    (
+        [0..3_u32, 0..3, 0..3, 0..3, 0..3],
+        growth,
+        [limits(), limits(), limits(), limits()],
+    )
+        .prop_map(|(levels, (calls_per_second, patience, tokens), limits)| Screws {
+            levels,
+            calls_per_second,
+            patience,
+            tokens,
+            limits,
+        })
+}
+
+fn lower<T: Ord + Copy>(known: &mut Option<T>, asked: Option<T>) {
+    *known = match (*known, asked) {
+        (Some(known), Some(asked)) => Some(known.min(asked)),
+        (known, asked) => known.or(asked),
+    };
+}
+
+fn tightened(policy: &Policy, screws: &Screws) -> Policy {
+    let mut policy = policy.clone();
+    let rules = &mut policy.rules;
+    let detectors = [
+        &mut rules.repeat,
+        &mut rules.poll,
+        &mut rules.cycle,
+        &mut rules.breaker,
+        &mut rules.refused,
+    ];
+    for (levels, by) in detectors.into_iter().zip(screws.levels) {
+        let Levels {
+            warning,
+            critical,
+            break_at,
+        } = levels;
+        for level in [warning, critical, break_at] {
+            *level = level.map(|count| count.saturating_sub(by).max(1));
+        }
+        lower(critical, (by == 2).then_some(3));
+        lower(break_at, (by == 2).then_some(5));
+    }
+    lower(&mut rules.growth.calls_per_second, screws.calls_per_second);
+    rules.growth.patience = rules.growth.patience.min(screws.patience);
+    lower(&mut rules.growth.tokens_per_minute, screws.tokens);
+    lower(
+        &mut rules.growth.tokens_per_minute_stop,
+        screws.tokens.map(|tokens| tokens * 2),
+    );
+    let budget = &mut rules.budget;
+    let scopes = [
+        &mut budget.run,
+        &mut budget.call_tree,
+        &mut budget.agent,
+        &mut budget.tenant,
+    ];
+    for (limits, asked) in scopes.into_iter().zip(&screws.limits) {
+        for dimension in Dimension::ALL {
+            let mut limit = limits.of(dimension);
+            lower(&mut limit, asked.of(dimension));
+            limits.set(dimension, limit);
+        }
+    }
+    assert!(
+        Scope::ALL
+            .iter()
+            .all(|scope| policy.rules.budget.of(*scope) != &Limits::default())
+            || !screws.limits.is_empty()
+    );
+    policy
+}
+
+/// Questions that nobody has asked yet, each judged on the world as it is.
+fn probes() -> impl Strategy<Value = Vec<Ask>> {
+    vec(ask(), 4)
+}
+
+proptest! {
+    #![proptest_config(cases(96))]
+
+    #[test]
+    fn adding_a_rule_never_loosens_a_verdict(policy in policy(), history in history(60), probes in probes()) {
+        let mut world = World::after(&policy, &history);
+        for probe in &probes {
+            let (who, proposal) = world.propose(probe);
+            for (rule, _) in RULES {
+                let judge = |mode| decide(&world, &with_mode(&policy, rule, mode), who, &proposal);
+                let (off, shadow, on) = (judge(Mode::Off), judge(Mode::Shadow), judge(Mode::Enforce));
+                prop_assert!(on.map(|v| v.0) >= off.map(|v| v.0), "{rule} turns {off:?} into {on:?}");
+                prop_assert_eq!(shadow.map(|v| v.0), off.map(|v| v.0), "{} is not enforced and yet holds", rule);
+                if let (Some((Decision::Wait, before)), Some((Decision::Wait, after))) = (off, on) {
+                    prop_assert!(after >= before, "{rule} shortens a wait from {before:?} to {after:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn tightening_never_loosens_a_verdict(
+        policy in policy(),
+        screws in screws(),
+        history in history(60),
+        probes in probes(),
+    ) {
+        let mut world = World::after(&policy, &history);
+        let tighter = tightened(&policy, &screws);
+        for probe in &probes {
+            let (who, proposal) = world.propose(probe);
+            let (loose, tight) = (decide(&world, &policy, who, &proposal), decide(&world, &tighter, who, &proposal));
+            prop_assert!(tight.map(|v| v.0) >= loose.map(|v| v.0), "{loose:?} became {tight:?}");
+        }
+    }
+
+    #[test]
+    fn a_shadowed_policy_allows_everything(policy in policy(), history in history(40), probes in probes()) {
+        let mut world = World::after(&policy, &history);
+        let mut shadowed = policy.clone();
+        shadowed.mode = Mode::Shadow;
+        for probe in &probes {
+            let (who, proposal) = world.propose(probe);
+            let shadow = world.judge(&shadowed, who, &proposal, None, world.now);
+            if let (Ok(Judgement::New(shadow, _)), Some((decision, _))) = (shadow, decide(&world, &policy, who, &proposal)) {
+                prop_assert_eq!((shadow.decision, shadow.would), (Decision::Allow, decision));
+                prop_assert!(shadow.permit.is_some() && !shadow.tools_disabled);
+            }
+        }
+    }
+
+    #[test]
+    fn the_same_history_gives_the_same_verdicts(policy in policy(), history in history(80)) {
+        let (mut one, mut other) = (World::new(policy.clone()), World::new(policy));
+        for step in &history {
+            let verdict = |world: &mut World| world.step(step).map(|asked| asked.verdict);
+            prop_assert_eq!(verdict(&mut one), verdict(&mut other));
+        }
+        for (one, other) in one.trees.values().zip(other.trees.values()) {
+            prop_assert_eq!(&one.events, &other.events);
+            prop_assert_eq!(&one.tree, &other.tree);
+        }
+        prop_assert_eq!((&one.ledger, &one.counters), (&other.ledger, &other.counters));
+    }
+}
+
+/// A history without objections proves nothing: each rule must have been the strictest somewhere.
+#[test]
+fn the_histories_make_every_rule_speak() {
+    use proptest::{strategy::ValueTree, test_runner::TestRunner};
+    let mut runner = TestRunner::deterministic();
+    let mut won = std::collections::BTreeSet::new();
+    let mut decided = std::collections::BTreeSet::new();
+    for _ in 0..120 {
+        let (policy, history) = (policy(), history(60))
+            .new_tree(&mut runner)
+            .expect("a value")
+            .current();
+        let mut world = World::new(policy);
+        for step in &history {
+            let Some(asked) = world.step(step) else { continue };
+            decided.insert(asked.verdict.decision);
+            won.extend(asked.verdict.winner().map(|finding| finding.rule.to_string()));
+        }
+    }
+    let silent: Vec<_> = RULES
+        .iter()
+        .map(|(id, _)| *id)
+        .filter(|id| !won.contains(*id))
+        .collect();
+    assert!(
+        silent.is_empty(),
+        "{silent:?} never decided; {budget} did",
+        budget = budget::ID
+    );
+    assert_eq!(decided.len(), Decision::ALL.len(), "{decided:?}");
+}

@@ -1,0 +1,155 @@
+//! A WAIT says when: at that instant the same finding is gone, and not one millisecond before.
+
+use callgate::{
+    domain::{
+        call::{Proposal, Request},
+        finding::{Decision, Finding},
+        ids::CallId,
+        reason::Reason,
+        time::Timestamp,
+    },
+    engine::Judgement,
+    policy::Policy,
+    rules::{Mode, RULES, growth},
+};
+use proptest::prelude::*;
+
+use crate::{
+    alphabet::{Step, history, policy},
+    cases,
+    world::{Asked, World},
+};
+
+/// Only these rules run, and nothing else gets in the way of their waits.
+fn only(policy: Policy, rules: &[&str]) -> Policy {
+    let mut policy = policy;
+    policy.rules.modes = RULES
+        .iter()
+        .filter(|(id, _)| !rules.contains(id))
+        .map(|(id, _)| (*id, Mode::Off))
+        .collect();
+    policy
+}
+
+/// What the rule of `finding` says for the same reason about the same call at `now`, when nothing else has happened.
+fn says(world: &World, who: usize, proposal: &Proposal, finding: &Finding, now: Timestamp) -> Option<Decision> {
+    let Ok(Judgement::New(verdict, _)) = world.judge(&world.policy, who, proposal, None, now) else {
+        return None;
+    };
+    let same = verdict
+        .findings
+        .iter()
+        .find(|f| f.rule == finding.rule && f.reason == finding.reason);
+    same.map(|finding| finding.decision)
+}
+
+/// When the lease of the call that `proposal` waits for ends.
+fn end_of_lease(world: &World, who: usize, proposal: &Proposal, now: Timestamp) -> Option<Timestamp> {
+    let (tree, row) = (world.tree(who)?, world.row(who, proposal));
+    let previous = tree.previous(proposal.fingerprint, row, now)?;
+    let mut calls = tree
+        .calls_of(proposal.fingerprint)
+        .filter_map(|(_, _, call)| call.permit.as_ref());
+    let mine = calls.find(|permit| permit.seq == previous.seq && !previous.foreign);
+    mine.map(|permit| permit.lease_until).or(row.map(|row| row.lease_until))
+}
+
+/// Asks again for what was told to wait: with the same call_id, and with another.
+fn check(world: &World, asked: &Asked) -> Result<(), TestCaseError> {
+    if asked.verdict.decision != Decision::Wait || asked.verdict.replayed || !asked.stored {
+        return Ok(());
+    }
+    let at = asked.verdict.at;
+    let other = CallId::parse("call_id", "another").expect("valid");
+    let request = Request {
+        call_id: other,
+        usage: Default::default(),
+        ..asked.proposal.request.clone()
+    };
+    for proposal in [asked.proposal.clone(), world.policy.propose(request)] {
+        for finding in asked
+            .verdict
+            .findings
+            .iter()
+            .filter(|finding| finding.decision == Decision::Wait)
+        {
+            let told = at.plus_ms(finding.retry_after_ms.unwrap_or(0));
+            let until = match finding.reason {
+                // A re-check: the call may still run then. It is certain only at the end of the lease.
+                Reason::CallInFlight => end_of_lease(world, asked.who, &proposal, at).expect("something is in flight"),
+                _ => told,
+            };
+            prop_assert!(told > at, "a wait of no time: {finding:?}");
+            let (before, then) = (Timestamp::from_millis(until.as_millis() - 1), until);
+            let earlier = says(world, asked.who, &proposal, finding, before);
+            prop_assert!(
+                earlier >= Some(Decision::Wait),
+                "gone 1 ms before: {finding:?} of {:?}",
+                asked.proposal
+            );
+            let later = says(world, asked.who, &proposal, finding, then);
+            prop_assert!(
+                later != Some(Decision::Wait),
+                "not gone at the time told: {finding:?} of {:?}",
+                asked.proposal
+            );
+        }
+    }
+    Ok(())
+}
+
+fn check_all(policy: Policy, history: &[Step]) -> Result<(), TestCaseError> {
+    let mut world = World::new(policy);
+    history.iter().try_for_each(|step| {
+        // Later steps change the world: each wait is checked as soon as it is told.
+        world
+            .step(&without_time(step))
+            .map_or(Ok(()), |asked| check(&world, &asked))?;
+        if let Step::Ask(ask) = step {
+            world.now = world.now.plus_ms(ask.then_ms);
+        }
+        Ok(())
+    })
+}
+
+fn without_time(step: &Step) -> Step {
+    match step {
+        Step::Ask(ask) => Step::Ask(crate::alphabet::Ask {
+            then_ms: 0,
+            ..ask.clone()
+        }),
+        other => other.clone(),
+    }
+}
+
+proptest! {
+    #![proptest_config(cases(128))]
+
+    #[test]
+    fn a_retry_and_a_running_call_wait_as_long_as_told(policy in policy(), history in history(50)) {
+        check_all(only(policy, &["same_call"]), &history)?;
+    }
+
+    #[test]
+    fn a_burst_of_calls_waits_as_long_as_told(policy in policy(), history in history(50)) {
+        let mut policy = only(policy, &[growth::ID]);
+        policy.rules.growth.calls_per_second.get_or_insert(2);
+        (policy.rules.growth.tokens_per_minute, policy.rules.growth.tokens_per_minute_stop) = (None, None);
+        check_all(policy, &history)?;
+    }
+
+    #[test]
+    fn a_burst_of_tokens_waits_as_long_as_told(policy in policy(), history in history(50)) {
+        let mut policy = only(policy, &[growth::ID]);
+        policy.rules.growth.tokens_per_minute.get_or_insert(600);
+        policy.rules.growth.calls_per_second = None;
+        check_all(policy, &history)?;
+    }
+
+    #[test]
+    fn with_all_rules_on_waits_are_as_long_as_told(policy in policy(), history in history(50)) {
+        let mut policy = policy;
+        policy.rules.modes.clear();
+        check_all(policy, &history)?;
+    }
+}

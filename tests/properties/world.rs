@@ -1,0 +1,316 @@
+//! A small world: two call trees of one tenant, a ledger, counters and a fake clock; the store's part is played here.
+
+use std::collections::BTreeMap;
+
+use callgate::{
+    domain::{
+        budget::{CounterKey, Usage},
+        call::{Proposal, Request},
+        event::{Change, Event},
+        failure::ErrorReport,
+        fingerprint::{LedgerKey, Reach},
+        ids::{AgentId, CallId, DEFAULT_TENANT, RunId, SessionId, ToolName},
+        json,
+        ledger::LedgerRow,
+        outcome::OutcomeStatus,
+        time::Timestamp,
+        tree::CallTree,
+        verdict::Verdict,
+    },
+    engine::{self, Judgement, Misuse, Recorded, Report, Shared},
+    policy::Policy,
+};
+
+use crate::alphabet::{ARGUMENTS, Ask, Ending, RESULTS, Step};
+
+/// Who there is: a session, who started it, and the root of its tree.
+const SESSIONS: [(&str, Option<&str>, &str); 4] = [
+    ("root", None, "root"),
+    ("child", Some("root"), "root"),
+    ("grandchild", Some("child"), "root"),
+    ("other", None, "other"),
+];
+
+/// One tree as it is kept, and the same folded from its events.
+#[derive(Debug)]
+pub(crate) struct Grown {
+    pub(crate) tree: CallTree,
+    pub(crate) fold: CallTree,
+    pub(crate) events: Vec<Event>,
+}
+
+#[derive(Debug)]
+pub(crate) struct World {
+    pub(crate) policy: Policy,
+    pub(crate) trees: BTreeMap<SessionId, Grown>,
+    pub(crate) ledger: BTreeMap<LedgerKey, LedgerRow>,
+    /// The counters as the store has them, and as the engine last saw them.
+    pub(crate) counters: BTreeMap<CounterKey, u64>,
+    pub(crate) seen_counters: BTreeMap<CounterKey, u64>,
+    /// Does the engine see the counters only when somebody looks?
+    pub(crate) counters_lag: bool,
+    pub(crate) now: Timestamp,
+    runs: [u32; SESSIONS.len()],
+    asked: Vec<(usize, Proposal)>,
+    permitted: Vec<(usize, CallId)>,
+    batch: Option<u64>,
+    fresh: u64,
+}
+
+/// What came of a question that was asked.
+#[derive(Debug)]
+pub(crate) struct Asked {
+    pub(crate) who: usize,
+    pub(crate) proposal: Proposal,
+    pub(crate) verdict: Verdict,
+    /// False when the store refused the change: a counter had moved.
+    pub(crate) stored: bool,
+}
+
+fn session_id(who: usize) -> SessionId {
+    SessionId::parse("session", SESSIONS[who].0).expect("valid")
+}
+
+fn root_id(who: usize) -> SessionId {
+    SessionId::parse("root", SESSIONS[who].2).expect("valid")
+}
+
+impl World {
+    pub(crate) fn new(policy: Policy) -> Self {
+        Self {
+            policy,
+            trees: BTreeMap::new(),
+            ledger: BTreeMap::new(),
+            counters: BTreeMap::new(),
+            seen_counters: BTreeMap::new(),
+            counters_lag: false,
+            now: Timestamp::from_millis(1_700_000_000_000),
+            runs: [0; SESSIONS.len()],
+            asked: Vec::new(),
+            permitted: Vec::new(),
+            batch: None,
+            fresh: 0,
+        }
+    }
+
+    /// A world after its history.
+    pub(crate) fn after(policy: &Policy, history: &[Step]) -> Self {
+        let mut world = Self::new(policy.clone());
+        for step in history {
+            let _ = world.step(step);
+        }
+        world
+    }
+
+    /// What came of a step that asked for something and got an answer.
+    pub(crate) fn step(&mut self, step: &Step) -> Option<Asked> {
+        match step {
+            Step::Ask(ask) => return self.ask(ask),
+            Step::Report { which, outcome } => {
+                let newest = self.permitted.len().checked_sub(1)?;
+                let (who, call_id) = self.permitted[newest - which % (newest + 1)].clone();
+                drop(self.report(who, &call_id, outcome));
+            }
+            Step::Pass(millis) => self.now = self.now.plus_ms(*millis),
+            Step::NextRun { who } => self.runs[*who] += 1,
+        }
+        None
+    }
+
+    fn ask(&mut self, ask: &Ask) -> Option<Asked> {
+        let (who, proposal) = self.propose(ask);
+        let batch = self.batch.filter(|_| ask.joins);
+        let judgement = self.judge(&self.policy, who, &proposal, batch, self.now);
+        let asked = match judgement {
+            Ok(Judgement::Replay(verdict)) => Some(Asked {
+                who,
+                proposal,
+                verdict,
+                stored: true,
+            }),
+            Ok(Judgement::New(verdict, change)) => {
+                let stored = self.commit(&root_id(who), *change);
+                if stored {
+                    self.batch = batch.or(Some(verdict.seq));
+                    self.asked.push((who, proposal.clone()));
+                    if verdict.permit.is_some() {
+                        self.permitted.push((who, proposal.request.call_id.clone()));
+                    }
+                    if let (Some(outcome), Some(_)) = (&ask.outcome, &verdict.permit) {
+                        drop(self.report(who, &proposal.request.call_id, outcome));
+                    }
+                }
+                Some(Asked {
+                    who,
+                    proposal,
+                    verdict,
+                    stored,
+                })
+            }
+            Err(_) => None,
+        };
+        self.now = self.now.plus_ms(ask.then_ms);
+        asked
+    }
+
+    /// The question with all that the policy knows of it, and whose it is.
+    pub(crate) fn propose(&mut self, ask: &Ask) -> (usize, Proposal) {
+        if let (Some(back), Some(newest)) = (ask.again, self.asked.len().checked_sub(1)) {
+            let (who, before) = self.asked[newest - back % (newest + 1)].clone();
+            let request = Request {
+                run: self.run(who),
+                ..before.request
+            };
+            return (who, self.policy.propose(request));
+        }
+        self.fresh += 1;
+        let (session, parent, _) = SESSIONS[ask.who];
+        let request = Request {
+            tenant: DEFAULT_TENANT,
+            session: SessionId::parse("session", session).expect("valid"),
+            parent: parent.map(|parent| SessionId::parse("parent", parent).expect("valid")),
+            run: self.run(ask.who),
+            agent: AgentId::parse("agent", if ask.who % 2 == 0 { "ann" } else { "bob" }).ok(),
+            call_id: CallId::parse("call_id", &format!("call-{}", self.fresh)).expect("valid"),
+            tool: ToolName::parse("tool", &format!("tool{}", ask.tool)).expect("valid"),
+            arguments: json::parse(ARGUMENTS[ask.arguments]).expect("valid"),
+            usage: Usage {
+                input_tokens: ask.tokens,
+                cost_micros: ask.used_micros,
+                ..Usage::default()
+            },
+            cost_estimate_micros: ask.cost_micros,
+            justification: None,
+            repeat_intended: ask.repeat_intended,
+        };
+        (ask.who, self.policy.propose(request))
+    }
+
+    fn run(&self, who: usize) -> Option<RunId> {
+        (self.runs[who] > 0).then(|| RunId::parse("run", &format!("run-{}", self.runs[who])).expect("valid"))
+    }
+
+    /// Judges without storing anything.
+    pub(crate) fn judge(
+        &self,
+        policy: &Policy,
+        who: usize,
+        proposal: &Proposal,
+        batch: Option<u64>,
+        now: Timestamp,
+    ) -> Result<Judgement, Misuse> {
+        let root = root_id(who);
+        let ledger = engine::ledger_key(&root, proposal).and_then(|key| self.ledger.get(&key).cloned());
+        let shared = Shared {
+            counters: self.seen_counters.clone(),
+            ledger,
+        };
+        match self.trees.get(&root) {
+            Some(grown) => engine::evaluate(policy, &grown.tree, &shared, proposal, batch, now),
+            None => engine::evaluate(
+                policy,
+                &CallTree::new(DEFAULT_TENANT, root, now),
+                &shared,
+                proposal,
+                batch,
+                now,
+            ),
+        }
+    }
+
+    pub(crate) fn tree(&self, who: usize) -> Option<&CallTree> {
+        self.trees.get(&root_id(who)).map(|grown| &grown.tree)
+    }
+
+    /// The ledger's row of a proposed write.
+    pub(crate) fn row(&self, who: usize, proposal: &Proposal) -> Option<&LedgerRow> {
+        engine::ledger_key(&root_id(who), proposal).and_then(|key| self.ledger.get(&key))
+    }
+
+    fn report(&mut self, who: usize, call_id: &CallId, ending: &Ending) -> Result<Recorded, Misuse> {
+        let session = session_id(who);
+        let root = root_id(who);
+        let grown = self.trees.get(&root).ok_or(Misuse::UnknownCall)?;
+        let call = grown
+            .tree
+            .sessions
+            .get(&session)
+            .and_then(|session| session.call(call_id));
+        let fingerprint = call.map(|call| call.fingerprint).ok_or(Misuse::UnknownCall)?;
+        let keys = [Reach::Tenant, Reach::Tree(&root)].map(|reach| LedgerKey::of(reach, &fingerprint));
+        let ledger = keys.iter().find_map(|key| self.ledger.get(key).cloned());
+        let shared = Shared {
+            counters: self.seen_counters.clone(),
+            ledger,
+        };
+        let report = report_of(session, call_id.clone(), ending);
+        let recorded = engine::record(&self.policy, &grown.tree, &shared, &report, self.now)?;
+        if let Some(change) = recorded.change.clone() {
+            assert!(self.commit(&root, *change), "a report is a fact and is never refused");
+        }
+        Ok(recorded)
+    }
+
+    /// Plays the store: everything of a change, or nothing when a counter would pass its limit.
+    fn commit(&mut self, root: &SessionId, change: Change) -> bool {
+        let mut counters = self.counters.clone();
+        for add in &change.counters {
+            let used = counters.entry(add.key.clone()).or_default();
+            let next = used
+                .checked_add_signed(add.amount)
+                .expect("a counter never falls below 0");
+            if add.limit.is_some_and(|limit| next > limit) {
+                assert!(
+                    self.counters_lag,
+                    "a reservation that was let through on fresh counters passes {add:?}"
+                );
+                return false;
+            }
+            *used = next;
+        }
+        for change in &change.ledger {
+            let revision = self.ledger.get(&change.key).map_or(0, |row| row.revision);
+            assert_eq!(
+                revision, change.expected,
+                "a ledger change was decided on another revision"
+            );
+            assert_eq!(change.row.revision, revision + 1);
+            self.ledger.insert(change.key, change.row.clone());
+        }
+        self.counters = counters;
+        if !self.counters_lag {
+            self.seen_counters.clone_from(&self.counters);
+        }
+        let now = self.now;
+        let grown = self.trees.entry(root.clone()).or_insert_with(|| Grown {
+            tree: CallTree::new(DEFAULT_TENANT, root.clone(), now),
+            fold: CallTree::new(DEFAULT_TENANT, root.clone(), now),
+            events: Vec::new(),
+        });
+        grown.events.extend(change.events.iter().cloned());
+        change.events.iter().for_each(|event| grown.fold.apply(event));
+        let append = engine::advance(&mut grown.tree, change);
+        assert_eq!(append.totals, grown.tree.spent);
+        assert_eq!(append.expected + append.change.events.len() as u64, grown.tree.version);
+        true
+    }
+}
+
+fn report_of(session: SessionId, call_id: CallId, ending: &Ending) -> Report {
+    let error = (ending.status == OutcomeStatus::Error).then(|| ErrorReport {
+        error_type: Some(ending.kind.as_str().to_owned()),
+        message: format!("{} from the provider", ending.kind.as_str()),
+        retry_after_ms: ending.after_ms,
+        ..ErrorReport::default()
+    });
+    Report {
+        error,
+        result: (ending.status == OutcomeStatus::Success).then(|| RESULTS[ending.result].to_owned()),
+        usage: Usage {
+            cost_micros: ending.cost_micros,
+            output_tokens: ending.tokens,
+            ..Usage::default()
+        },
+        ..Report::new(session, call_id, ending.status)
+    }
+}

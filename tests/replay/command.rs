@@ -1,0 +1,151 @@
+//! The command itself: arguments, files, figures, a reader that leaves, and the shared traces.
+
+use std::{
+    fs,
+    io::{self, Write},
+    path::{Path, PathBuf},
+};
+
+use callgate::{
+    cli::{
+        replay::{ReplayArgs, run_on, run_to},
+        trace::Source,
+    },
+    policy::Policy,
+};
+use clap::Parser as _;
+use serde_json::Value;
+
+#[derive(clap::Parser)]
+struct Command {
+    #[command(flatten)]
+    replay: ReplayArgs,
+}
+
+fn excerpt_path() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/traces/airline_excerpt.jsonl")
+}
+
+fn args(words: &[&str]) -> ReplayArgs {
+    Command::try_parse_from([&["replay"], words].concat())
+        .expect("good arguments")
+        .replay
+}
+
+#[test]
+fn the_command_writes_its_figures_for_people_and_for_programs() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("summary.json");
+    let args = args(&["--summary", &file.to_string_lossy(), &excerpt_path().to_string_lossy()]);
+    let (mut out, mut err) = (Vec::new(), Vec::new());
+    run_to(&args, &mut out, &mut err).expect("good input");
+    assert_eq!(out.iter().filter(|byte| **byte == b'\n').count(), 36);
+    let text = String::from_utf8(err).expect("UTF-8");
+    assert!(
+        text.contains("36 calls of 2 sessions") && text.contains("4  rightly: "),
+        "{text}"
+    );
+    let summary: Value = serde_json::from_str(&fs::read_to_string(&file).expect("written")).expect("JSON");
+    assert_eq!(
+        summary["refused"],
+        serde_json::json!({"rightly": 4, "wrongly": 0, "unknown": 0})
+    );
+    assert_eq!(
+        summary["decisions"]["same_call"],
+        serde_json::json!({"DENY": 3, "REUSE": 1})
+    );
+}
+
+#[test]
+fn a_bad_policy_and_a_missing_file_stop_the_command_before_it_begins() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("policy.yaml");
+    fs::write(
+        &file,
+        "policy_engine: {retry: {attempts: 0}, rules: {repeet: {mode: off}}}",
+    )
+    .expect("writable");
+    let (file, excerpt) = (
+        file.to_string_lossy().into_owned(),
+        excerpt_path().to_string_lossy().into_owned(),
+    );
+    let mut out = Vec::new();
+    let error = run_to(&args(&["--policy", &file, &excerpt]), &mut out, &mut Vec::new())
+        .expect_err("bad")
+        .to_string();
+    assert_eq!(
+        error.lines().filter(|line| line.starts_with(&file)).count(),
+        2,
+        "{error}"
+    );
+    let error = run_to(&args(&[&excerpt, "absent.jsonl"]), &mut out, &mut Vec::new())
+        .expect_err("bad")
+        .to_string();
+    assert!(error.starts_with("absent.jsonl: cannot be opened: "), "{error}");
+    assert!(out.is_empty());
+    let usage = |words: &[&str]| {
+        Command::try_parse_from([&["replay"], words].concat())
+            .err()
+            .map(|error| error.exit_code())
+    };
+    assert_eq!(
+        (usage(&[]), usage(&["--enforced", "x"]), usage(&["-"])),
+        (Some(2), Some(2), None)
+    );
+}
+
+/// A pipe whose reader takes so many bytes and leaves.
+struct Pipe(usize);
+
+impl Write for Pipe {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let taken = bytes.len().min(self.0);
+        self.0 -= taken;
+        if taken > 0 {
+            Ok(taken)
+        } else {
+            Err(io::ErrorKind::BrokenPipe.into())
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn a_reader_that_leaves_ends_the_command_quietly() {
+    let args = args(&[&excerpt_path().to_string_lossy()]);
+    for taken in [0, 100, 9_000] {
+        let mut err = Vec::new();
+        run_to(&args, &mut Pipe(taken), &mut err).expect("no error");
+        assert!(err.is_empty());
+    }
+}
+
+#[test]
+fn no_call_of_the_shared_traces_is_wrongly_refused() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/traces");
+    if !folder.is_dir() {
+        eprintln!("skipped: {} is not there", folder.display());
+        return;
+    }
+    for (name, calls, sessions, rightly) in [
+        ("taubench_airline_gpt4o", 1_164, 182, 9),
+        ("whissle_tau2_medagent", 705, 338, 1),
+        ("activegraph_tau2", 106, 29, 0),
+    ] {
+        let file = folder.join(format!("{name}.jsonl.gz"));
+        for enforce in [false, true] {
+            let source = Source::new(name, fs::File::open(&file).expect("readable"));
+            let summary = run_on([source], Policy::default(), enforce, &mut io::sink()).expect("good rows");
+            assert_eq!((summary.calls, summary.sessions), (calls, sessions), "{name}");
+            assert_eq!(
+                (summary.refused.wrongly, summary.refused.unknown, summary.waits),
+                (0, 0, 0),
+                "{name}"
+            );
+            assert!(summary.refused.rightly >= rightly, "{name}: {summary}");
+        }
+    }
+}
