@@ -2,8 +2,9 @@
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "commands talk to people")]
 
-pub mod replay;
+mod demo;
 mod plane;
+pub mod replay;
 mod serve;
 mod signal;
 pub mod trace;
@@ -30,6 +31,8 @@ struct Cli {
 enum Command {
     /// Serve the gate over gRPC, with a private PostgreSQL unless --database-url names one
     Serve(ServeConfig),
+    /// Play a recorded session against a server and show what the gate says
+    Demo(demo::DemoArgs),
     /// Judge recorded sessions offline, without a database
     Replay(replay::ReplayArgs),
 }
@@ -39,6 +42,7 @@ enum Command {
 pub fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::Serve(config) => runtime().and_then(|runtime| runtime.block_on(serve::run(config))),
+        Command::Demo(args) => runtime().and_then(|runtime| runtime.block_on(demo::run(args))),
         Command::Replay(args) => replay::run(&args),
     };
     match outcome {
@@ -51,19 +55,28 @@ pub fn main() -> ExitCode {
 }
 
 fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
-    tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start the async runtime")
+    tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .context("cannot start the async runtime")
 }
 
 /// The policy of a file, or the default one. Everything wrong with a file is said at once.
 fn load_policy(path: Option<&Path>) -> anyhow::Result<Arc<Policy>> {
-    let Some(path) = path else { return Ok(Arc::new(Policy::default())) };
+    let Some(path) = path else {
+        return Ok(Arc::new(Policy::default()));
+    };
     let name = path.display();
     let text = std::fs::read_to_string(path).with_context(|| format!("cannot read the policy {name}"))?;
     match policy::compile(&text) {
         Ok(policy) => Ok(Arc::new(policy)),
         Err(errors) => {
             let errors: Vec<String> = errors.iter().map(|error| format!("\n  {name}: {error}")).collect();
-            bail!("the policy cannot be used, {} problem(s):{}", errors.len(), errors.concat())
+            bail!(
+                "the policy cannot be used, {} problem(s):{}",
+                errors.len(),
+                errors.concat()
+            )
         }
     }
 }

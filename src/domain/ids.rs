@@ -15,7 +15,10 @@ impl Invalid {
     /// A complaint about `field`.
     #[must_use]
     pub fn new(field: impl Into<String>, problem: impl Into<String>) -> Self {
-        Self { field: field.into(), problem: problem.into() }
+        Self {
+            field: field.into(),
+            problem: problem.into(),
+        }
     }
 }
 
@@ -114,7 +117,10 @@ mod tests {
             ("a\0b", "contains a control character"),
             (&*too_long, "is 201 bytes long; at most 200 are allowed"),
         ] {
-            assert_eq!(ToolName::parse("call.tool", text), Err(Invalid::new("call.tool", problem)));
+            assert_eq!(
+                ToolName::parse("call.tool", text),
+                Err(Invalid::new("call.tool", problem))
+            );
         }
         assert!(SessionId::parse("session_id", &"é".repeat(100)).is_ok());
     }

@@ -138,7 +138,11 @@ impl CallTree {
     /// All remembered calls with that fingerprint, with their sessions; in no particular order of time.
     pub fn calls_of(&self, fingerprint: Fingerprint) -> impl Iterator<Item = (&SessionId, &Session, &Call)> {
         self.sessions.iter().flat_map(move |(id, session)| {
-            session.calls.iter().filter(move |call| call.fingerprint == fingerprint).map(move |call| (id, session, call))
+            session
+                .calls
+                .iter()
+                .filter(move |call| call.fingerprint == fingerprint)
+                .map(move |call| (id, session, call))
         })
     }
 

@@ -89,7 +89,10 @@ pub fn record(
     now: Timestamp,
 ) -> Result<Recorded, Misuse> {
     let now = now.max(tree.last_at);
-    let known = tree.sessions.get(&report.session).and_then(|session| session.call(&report.call_id));
+    let known = tree
+        .sessions
+        .get(&report.session)
+        .and_then(|session| session.call(&report.call_id));
     let Some(call) = known else {
         let proposal = report.observed.as_deref().ok_or(Misuse::UnknownCall)?;
         return Ok(observe(policy, tree, shared, report, proposal, now));
@@ -99,7 +102,12 @@ pub fn record(
     if let Some(outcome) = &call.outcome {
         let same = outcome.status == settled.status && outcome.digest == settled.digest;
         if same {
-            let settled = Settled { advice: outcome.advice, seq: outcome.seq, at: outcome.at, ..settled };
+            let settled = Settled {
+                advice: outcome.advice,
+                seq: outcome.seq,
+                at: outcome.at,
+                ..settled
+            };
             return Ok(answer(policy, tree, shared, call, settled, None));
         }
         if outcome.status != OutcomeStatus::Unknown {
@@ -146,29 +154,28 @@ fn observe(
     let judged = Event::Judged(Box::new(event));
     let mut after = tree.clone();
     after.apply(&judged);
-    let report = Report { observed: None, ..report.clone() };
+    let report = Report {
+        observed: None,
+        ..report.clone()
+    };
     // The call is there now, permitted and open: taking in its report can only succeed.
     let recorded = record(policy, &after, shared, &report, now);
-    let Ok(mut recorded) = recorded else { unreachable!("an observed call is open when it is reported on") };
+    let Ok(mut recorded) = recorded else {
+        unreachable!("an observed call is open when it is reported on")
+    };
     if let Some(change) = recorded.change.as_mut() {
         change.events.insert(0, judged);
     }
     recorded
 }
 
-fn settle(
-    policy: &Policy,
-    tree: &CallTree,
-    call: &Call,
-    permit: &Permit,
-    report: &Report,
-    now: Timestamp,
-) -> Settled {
+fn settle(policy: &Policy, tree: &CallTree, call: &Call, permit: &Permit, report: &Report, now: Timestamp) -> Settled {
     let spec = policy.tool(&call.tool);
     let failure = report.error.as_ref().map(classify::classify);
     let status = match report.status {
         OutcomeStatus::Error | OutcomeStatus::Cancelled if call.effect.is_unsafe_to_repeat() => {
-            let open = report.status == OutcomeStatus::Cancelled || failure.is_some_and(FailureKind::leaves_effect_open);
+            let open =
+                report.status == OutcomeStatus::Cancelled || failure.is_some_and(FailureKind::leaves_effect_open);
             if open { OutcomeStatus::Unknown } else { report.status }
         }
         status => status,
@@ -177,7 +184,10 @@ fn settle(
         OutcomeStatus::Error => Some(failure.unwrap_or(FailureKind::Other)),
         _ => failure,
     };
-    let signature = report.error.as_ref().map(|error| classify::error_signature(&error.message));
+    let signature = report
+        .error
+        .as_ref()
+        .map(|error| classify::error_signature(&error.message));
     let digest = match status {
         OutcomeStatus::Success => Some(match (&report.result, &report.result_digest) {
             (Some(result), _) => digest::of_success(result, &spec.volatile),
@@ -189,7 +199,9 @@ fn settle(
         _ => None,
     };
     let session = tree.sessions.get(&report.session);
-    let is_new = digest.zip(session).is_some_and(|(digest, session)| session.is_new(&call.fingerprint, &digest));
+    let is_new = digest
+        .zip(session)
+        .is_some_and(|(digest, session)| session.is_new(&call.fingerprint, &digest));
     let progress = status == OutcomeStatus::Success && (is_new || call.effect.kind == EffectKind::Write);
     Settled {
         seq: tree.version + 1,
@@ -212,7 +224,9 @@ fn settle(
         total_matches: report.total_matches,
         progress_note: report.progress_note.clone(),
         result: report.result.clone(),
-        result_bytes: report.result_bytes.or_else(|| report.result.as_ref().map(|result| result.len() as u64)),
+        result_bytes: report
+            .result_bytes
+            .or_else(|| report.result.as_ref().map(|result| result.len() as u64)),
         error_message: report.error.as_ref().map(|error| error.message.clone()),
     }
 }
@@ -228,7 +242,9 @@ fn advise(
 ) -> Advice {
     let error = report.error.as_ref();
     let asked_ms = error.and_then(|error| {
-        error.retry_after_ms.or_else(|| classify::retry_after_in_message(&error.message))
+        error
+            .retry_after_ms
+            .or_else(|| classify::retry_after_in_message(&error.message))
     });
     let earlier = session.into_iter().flat_map(|session| session.calls.iter().rev());
     let rate_limited = earlier
@@ -241,7 +257,11 @@ fn advise(
         attempt: permit.attempt,
         asked_ms,
         is_unsafe: status == OutcomeStatus::Unknown && call.effect.is_unsafe_to_repeat(),
-        rate_limit_run: if kind == FailureKind::RateLimited { rate_limited + 1 } else { 0 },
+        rate_limit_run: if kind == FailureKind::RateLimited {
+            rate_limited + 1
+        } else {
+            0
+        },
         seed: seed(call, permit),
     };
     advice::advise(&policy.retry, &case)
@@ -257,11 +277,17 @@ fn seed(call: &Call, permit: &Permit) -> u64 {
 }
 
 fn is_superseded(tree: &CallTree, shared: &Shared, call: &Call, permit: &Permit) -> bool {
-    let newer = tree.calls_of(call.fingerprint).filter_map(|(_, _, other)| other.permit.as_ref());
-    let newer = newer.filter(|other| other.seq > permit.seq && other.occurrence == permit.occurrence).count() > 0;
-    let elsewhere = shared.ledger.as_ref().is_some_and(|row| {
-        row.root != tree.root && row.permitted_at > permit.at && row.state != LedgerState::Vacant
-    });
+    let newer = tree
+        .calls_of(call.fingerprint)
+        .filter_map(|(_, _, other)| other.permit.as_ref());
+    let newer = newer
+        .filter(|other| other.seq > permit.seq && other.occurrence == permit.occurrence)
+        .count()
+        > 0;
+    let elsewhere = shared
+        .ledger
+        .as_ref()
+        .is_some_and(|row| row.root != tree.root && row.permitted_at > permit.at && row.state != LedgerState::Vacant);
     newer || elsewhere
 }
 
@@ -280,7 +306,11 @@ fn change(
         let row = ledger_row(tree, call, permit, &settled);
         ledger.extend(ledger_key_of(&tree.root, call).map(|key| LedgerChange { key, expected, row }));
     }
-    Change { counters: counters(policy, call, permit, &settled), ledger, events: vec![Event::Settled(Box::new(settled))] }
+    Change {
+        counters: counters(policy, call, permit, &settled),
+        ledger,
+        events: vec![Event::Settled(Box::new(settled))],
+    }
 }
 
 /// The revision of the call's ledger row, while the row is still about this permit: as this tree has moved it in
@@ -290,7 +320,10 @@ fn ledger_revision(tree: &CallTree, shared: &Shared, call: &Call, permit: &Permi
     if call.effect.kind != EffectKind::Write || tree.calls_of(call.fingerprint).any(newer) {
         return None;
     }
-    let row = shared.ledger.as_ref().filter(|row| row.root == tree.root && row.seq <= permit.seq);
+    let row = shared
+        .ledger
+        .as_ref()
+        .filter(|row| row.root == tree.root && row.seq <= permit.seq);
     let read = row.filter(|row| row.seq == permit.seq).map(|row| row.revision);
     let moved = (permit.ledger_revision > 0).then_some(permit.ledger_revision);
     moved.max(read)
@@ -336,7 +369,11 @@ fn counters(policy: &Policy, call: &Call, permit: &Permit, settled: &Settled) ->
             Dimension::Tokens => signed(settled.usage.tokens()),
             _ => 0,
         };
-        CounterAdd { key, amount, limit: None }
+        CounterAdd {
+            key,
+            amount,
+            limit: None,
+        }
     });
     adds.filter(|add| add.amount != 0).collect()
 }
@@ -360,8 +397,16 @@ fn answer(
         counters: &shared.counters,
         now: settled.at,
     };
-    let booked = if change.is_some() { settled.usage } else { Usage::default() };
-    let extra = Spent { cost_micros: booked.cost_micros, tokens: booked.tokens(), ..Spent::default() };
+    let booked = if change.is_some() {
+        settled.usage
+    } else {
+        Usage::default()
+    };
+    let extra = Spent {
+        cost_micros: booked.cost_micros,
+        tokens: booked.tokens(),
+        ..Spent::default()
+    };
     let mut left = books.left(&policy.rules.budget, &extra);
     let released = change.is_some() && !matches!(settled.status, OutcomeStatus::Running | OutcomeStatus::Unknown);
     if let Some(permit) = call.permit.as_ref().filter(|_| released) {
@@ -384,14 +429,24 @@ fn context_hint(tree: &CallTree, call: &Call, settled: &Settled, disabled: bool,
     if disabled {
         let spent = left.iter().find(|left| left.remaining() == 0)?;
         let budget = spent.dimension.in_words(spent.limit);
-        return Some(format!("The budget of {budget} is used up and tools are disabled: give the final answer now."));
+        return Some(format!(
+            "The budget of {budget} is used up and tools are disabled: give the final answer now."
+        ));
     }
     if settled.status != OutcomeStatus::Success || settled.progress {
         return None;
     }
     let equal = |other: &&Call| other.outcome.as_ref().is_some_and(|o| o.digest == settled.digest);
-    let times = tree.calls_of(call.fingerprint).map(|(_, _, other)| other).filter(equal).count() + 1;
+    let times = tree
+        .calls_of(call.fingerprint)
+        .map(|(_, _, other)| other)
+        .filter(equal)
+        .count()
+        + 1;
     (times > 1).then(|| {
-        format!("{} gave the same result as before, {times} times now. Another call will not change it.", call.tool)
+        format!(
+            "{} gave the same result as before, {times} times now. Another call will not change it.",
+            call.tool
+        )
     })
 }

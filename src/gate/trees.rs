@@ -25,9 +25,14 @@ impl Gate {
         if let Some(root) = self.known_root(request.tenant, &request.session).await? {
             return Ok(root);
         }
-        let Some(parent) = &request.parent else { return Ok(request.session.clone()) };
+        let Some(parent) = &request.parent else {
+            return Ok(request.session.clone());
+        };
         // A parent that nobody has heard of becomes a root.
-        Ok(self.known_root(request.tenant, parent).await?.unwrap_or_else(|| parent.clone()))
+        Ok(self
+            .known_root(request.tenant, parent)
+            .await?
+            .unwrap_or_else(|| parent.clone()))
     }
 
     pub(super) async fn known_root(
@@ -59,12 +64,7 @@ impl Gate {
     }
 
     /// True when nobody else has moved the tree past `version`: an answer that needs no append holds only then.
-    pub(super) async fn is_current(
-        &self,
-        tenant: TenantId,
-        slot: &Arc<Slot>,
-        version: u64,
-    ) -> Result<bool, GateError> {
+    pub(super) async fn is_current(&self, tenant: TenantId, slot: &Arc<Slot>, version: u64) -> Result<bool, GateError> {
         if !slot.wait_for(version).await {
             return Ok(false);
         }
@@ -74,7 +74,9 @@ impl Gate {
 
     /// Shared counters and ledger rows that the proposals depend on.
     pub(super) async fn shared(&self, slot: &Arc<Slot>, proposals: &[Proposal]) -> Result<SharedBatch, GateError> {
-        let Some(first) = proposals.first() else { return Err(GateError::SessionUnknown) };
+        let Some(first) = proposals.first() else {
+            return Err(GateError::SessionUnknown);
+        };
         let (tenant, root) = (first.request.tenant, slot.root());
         let counters = self.counters_of(tenant, first.request.agent.as_ref()).await?;
         let mut ledger = Vec::with_capacity(proposals.len());
@@ -123,7 +125,9 @@ impl Gate {
         session: &SessionId,
         call_id: &CallId,
     ) -> Result<bool, GateError> {
-        let Some(epoch) = slot.advance(|tree| tree.epoch) else { return Ok(false) };
+        let Some(epoch) = slot.advance(|tree| tree.epoch) else {
+            return Ok(false);
+        };
         let events = self.store.call(tenant, epoch, session, call_id).await?;
         slot.advance(|tree| tree.recall(session, &events));
         Ok(!events.is_empty())

@@ -64,7 +64,10 @@ pub(crate) fn check_folder(folder: &str) -> usize {
     let entries = fs::read_dir(folder).unwrap_or_else(|e| panic!("{folder}: {e}"));
     let mut paths: Vec<_> = entries.map(|entry| entry.expect("readable").path()).collect();
     paths.sort();
-    for path in paths.iter().filter(|path| path.extension().is_some_and(|e| e == "trace")) {
+    for path in paths
+        .iter()
+        .filter(|path| path.extension().is_some_and(|e| e == "trace"))
+    {
         let story = fs::read_to_string(path).expect("readable");
         let outcome = std::panic::catch_unwind(|| check(&story));
         if let Err(problem) = outcome {
@@ -121,14 +124,17 @@ impl Stage {
 
     fn line(&mut self, text: &str) -> Step {
         let (text, times) = match text.rsplit_once(" x") {
-            Some((rest, n)) if !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()) => (rest.trim(), n.parse().unwrap_or(1)),
+            Some((rest, n)) if !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()) => {
+                (rest.trim(), n.parse().unwrap_or(1))
+            }
             _ => (text, 1),
         };
         let group = text.strip_prefix('(').and_then(|inner| inner.strip_suffix(')'));
         let steps: Vec<&str> = group.map_or_else(|| vec![text], |inner| inner.split(';').map(str::trim).collect());
         for round in 0..times {
             for step in &steps {
-                self.step(step).map_err(|problem| format!("(round {}) {step}: {problem}", round + 1))?;
+                self.step(step)
+                    .map_err(|problem| format!("(round {}) {step}: {problem}", round + 1))?;
             }
         }
         Ok(())
@@ -138,9 +144,14 @@ impl Stage {
         let words: Vec<&str> = text.split_whitespace().collect();
         match words.as_slice() {
             ["rules", names @ ..] => {
-                let off = RULES.iter().filter(|(id, _)| !names.contains(id)).map(|(id, _)| (*id, Mode::Off));
+                let off = RULES
+                    .iter()
+                    .filter(|(id, _)| !names.contains(id))
+                    .map(|(id, _)| (*id, Mode::Off));
                 self.policy.rules.modes = off.collect();
-                names.iter().try_for_each(|n| known(RULES.iter().any(|(id, _)| id == n), "rule", n))
+                names
+                    .iter()
+                    .try_for_each(|n| known(RULES.iter().any(|(id, _)| id == n), "rule", n))
             }
             ["tool", name, facts @ ..] => self.declare(name, facts),
             ["limit", scope, dimension, limit] => self.limit(scope, dimension, limit),
@@ -197,20 +208,35 @@ impl Stage {
         use crate::domain::budget::{Dimension, Scope};
         let budget = &mut self.policy.rules.budget;
         if !self.limits_cleared {
-            for limits in [&mut budget.run, &mut budget.call_tree, &mut budget.agent, &mut budget.tenant] {
+            for limits in [
+                &mut budget.run,
+                &mut budget.call_tree,
+                &mut budget.agent,
+                &mut budget.tenant,
+            ] {
                 *limits = Limits::default();
             }
             self.limits_cleared = true;
         }
-        let scope = Scope::ALL.into_iter().find(|s| s.as_str() == scope).ok_or("unknown scope")?;
-        let dimension = Dimension::ALL.into_iter().find(|d| d.as_str() == dimension).ok_or("unknown dimension")?;
+        let scope = Scope::ALL
+            .into_iter()
+            .find(|s| s.as_str() == scope)
+            .ok_or("unknown scope")?;
+        let dimension = Dimension::ALL
+            .into_iter()
+            .find(|d| d.as_str() == dimension)
+            .ok_or("unknown dimension")?;
         let limits = match scope {
             Scope::Run => &mut budget.run,
             Scope::CallTree => &mut budget.call_tree,
             Scope::Agent => &mut budget.agent,
             Scope::Tenant => &mut budget.tenant,
         };
-        let limit = if dimension == Dimension::Cost { micros(limit)? } else { number(limit)? };
+        let limit = if dimension == Dimension::Cost {
+            micros(limit)?
+        } else {
+            number(limit)?
+        };
         limits.set(dimension, Some(limit));
         Ok(())
     }
@@ -226,7 +252,11 @@ impl Stage {
             _ => return Err(format!("no levels for {rule}")),
         };
         let at = |i: usize| levels.get(i).and_then(|n| n.parse::<u32>().ok());
-        *target = super::levels::Levels { warning: at(0), critical: at(1), break_at: at(2) };
+        *target = super::levels::Levels {
+            warning: at(0),
+            critical: at(1),
+            break_at: at(2),
+        };
         Ok(())
     }
 
@@ -235,21 +265,31 @@ impl Stage {
         let end = matching_brace(rest).ok_or("the arguments must be an object")?;
         let arguments = self.freshen(&rest[..=end]);
         let rest = &rest[end + 1..];
-        let (front, expected) = rest.split_once("=>").map_or((rest, None), |(front, e)| (front, Some(e.trim())));
-        let (front, outcome) = front.split_once("->").map_or((front, None), |(front, o)| (front, Some(o.trim())));
+        let (front, expected) = rest
+            .split_once("=>")
+            .map_or((rest, None), |(front, e)| (front, Some(e.trim())));
+        let (front, outcome) = front
+            .split_once("->")
+            .map_or((front, None), |(front, o)| (front, Some(o.trim())));
         let options = Options::read(&format!("{front} {}", expected.unwrap_or_default()))?;
         let more = Options::read(outcome.unwrap_or_default())?;
         let call_id = options.call_id.clone().unwrap_or_else(|| self.next_call_id());
         let request = self.request(tool, &arguments, &call_id, &options)?;
         let proposal = self.policy.propose(request);
         let must_run = outcome.is_some() && expected.is_none();
-        let verdict = self.evaluate(&proposal, must_run).map_err(|misuse| format!("{misuse:?}"))?;
+        let verdict = self
+            .evaluate(&proposal, must_run)
+            .map_err(|misuse| format!("{misuse:?}"))?;
         let _ = writeln!(self.log, "  {tool} {arguments}: {}", describe(&verdict));
         if let Some(expected) = expected {
             expect_verdict(&verdict, expected)?;
         }
         if let Some(outcome) = outcome {
-            let key = verdict.permit.as_ref().map(|permit| permit.idempotency_key.clone()).unwrap_or_default();
+            let key = verdict
+                .permit
+                .as_ref()
+                .map(|permit| permit.idempotency_key.clone())
+                .unwrap_or_default();
             self.expect_key(&more, key)?;
             self.record(&call_id, outcome).map_err(|misuse| format!("{misuse:?}"))?;
         }
@@ -263,11 +303,18 @@ impl Stage {
             return Err(format!("{label} has the key of {other}"));
         }
         let known = self.keys.entry(label.clone()).or_insert_with(|| key.clone());
-        if *known == key { Ok(()) } else { Err(format!("{label} was {known}, now {key}")) }
+        if *known == key {
+            Ok(())
+        } else {
+            Err(format!("{label} was {known}, now {key}"))
+        }
     }
 
     fn record_step(&mut self, call_id: &str, text: &str) -> Step {
-        let rest = text.splitn(3, char::is_whitespace).nth(2).ok_or("an outcome is missing")?;
+        let rest = text
+            .splitn(3, char::is_whitespace)
+            .nth(2)
+            .ok_or("an outcome is missing")?;
         let (outcome, expected) = rest.split_once("=>").map_or((rest, ""), |(o, e)| (o.trim(), e.trim()));
         let recorded = self.record(call_id, outcome);
         let told = match &recorded {
@@ -304,13 +351,31 @@ impl Stage {
         Ok(Request {
             tenant: DEFAULT_TENANT,
             session: SessionId::parse("session", &self.session).map_err(name)?,
-            parent: self.parent.as_ref().map(|p| SessionId::parse("parent", p)).transpose().map_err(name)?,
-            run: self.run.as_ref().map(|run| RunId::parse("run", run)).transpose().map_err(name)?,
-            agent: self.agent.as_ref().map(|agent| AgentId::parse("agent", agent)).transpose().map_err(name)?,
+            parent: self
+                .parent
+                .as_ref()
+                .map(|p| SessionId::parse("parent", p))
+                .transpose()
+                .map_err(name)?,
+            run: self
+                .run
+                .as_ref()
+                .map(|run| RunId::parse("run", run))
+                .transpose()
+                .map_err(name)?,
+            agent: self
+                .agent
+                .as_ref()
+                .map(|agent| AgentId::parse("agent", agent))
+                .transpose()
+                .map_err(name)?,
             call_id: CallId::parse("call_id", call_id).map_err(name)?,
             tool: ToolName::parse("tool", tool).map_err(name)?,
             arguments: json::parse(arguments)?,
-            usage: Usage { input_tokens: options.tokens, ..Usage::default() },
+            usage: Usage {
+                input_tokens: options.tokens,
+                ..Usage::default()
+            },
             cost_estimate_micros: options.cost_micros,
             justification: None,
             repeat_intended: options.repeat,
@@ -331,7 +396,12 @@ impl Stage {
         let request = &proposal.request;
         let root = self.root_of(&request.session, request.parent.as_ref());
         let now = self.now;
-        let fresh = || (CallTree::new(request.tenant, root.clone(), now), CallTree::new(request.tenant, root.clone(), now));
+        let fresh = || {
+            (
+                CallTree::new(request.tenant, root.clone(), now),
+                CallTree::new(request.tenant, root.clone(), now),
+            )
+        };
         let batch = self.batch.flatten();
         self.shared.ledger = engine::ledger_key(&root, proposal).and_then(|key| self.ledger.get(&key).cloned());
         let (tree, _) = self.trees.entry(root.clone()).or_insert_with(fresh);
@@ -359,15 +429,23 @@ impl Stage {
     fn commit(&mut self, root: &SessionId, change: Change) {
         for change in &change.ledger {
             let revision = self.ledger.get(&change.key).map_or(0, |row| row.revision);
-            assert_eq!(revision, change.expected, "a ledger change was decided on another revision");
+            assert_eq!(
+                revision, change.expected,
+                "a ledger change was decided on another revision"
+            );
             self.ledger.insert(change.key, change.row.clone());
         }
         for add in &change.counters {
             let used = self.shared.counters.entry(add.key.clone()).or_default();
             *used = used.saturating_add_signed(add.amount);
-            assert!(add.limit.is_none_or(|limit| *used <= limit), "a counter passed its limit: {add:?}");
+            assert!(
+                add.limit.is_none_or(|limit| *used <= limit),
+                "a counter passed its limit: {add:?}"
+            );
         }
-        let Some((tree, fold)) = self.trees.get_mut(root) else { return };
+        let Some((tree, fold)) = self.trees.get_mut(root) else {
+            return;
+        };
         change.events.iter().for_each(|event| fold.apply(event));
         let _ = engine::advance(tree, change);
     }
@@ -393,7 +471,11 @@ impl Stage {
         let fresh = self.fresh;
         let result = (status == OutcomeStatus::Success).then(|| {
             self.fresh += 1;
-            if first == "new" { format!("result {fresh}") } else { first }
+            if first == "new" {
+                format!("result {fresh}")
+            } else {
+                first
+            }
         });
         let session = SessionId::parse("session", &self.session).expect("valid");
         let root = self.roots.get(&session).cloned().unwrap_or_else(|| session.clone());
@@ -408,16 +490,28 @@ impl Stage {
             is_complete: None,
             total_matches: None,
             progress_note: None,
-            usage: Usage { cost_micros: options.cost_micros.unwrap_or(0), ..Usage::default() },
+            usage: Usage {
+                cost_micros: options.cost_micros.unwrap_or(0),
+                ..Usage::default()
+            },
             by_lease: false,
             duration_ms: None,
             observed: None,
         };
-        let Some((tree, _)) = self.trees.get(&root) else { return Err(Misuse::UnknownCall) };
-        let call = tree.sessions.get(&report.session).and_then(|session| session.call(&report.call_id));
+        let Some((tree, _)) = self.trees.get(&root) else {
+            return Err(Misuse::UnknownCall);
+        };
+        let call = tree
+            .sessions
+            .get(&report.session)
+            .and_then(|session| session.call(&report.call_id));
         self.shared.ledger = call.and_then(|call| {
-            let keys = [crate::domain::fingerprint::Reach::Tenant, crate::domain::fingerprint::Reach::Tree(&root)];
-            keys.iter().find_map(|reach| self.ledger.get(&LedgerKey::of(*reach, &call.fingerprint)).cloned())
+            let keys = [
+                crate::domain::fingerprint::Reach::Tenant,
+                crate::domain::fingerprint::Reach::Tree(&root),
+            ];
+            keys.iter()
+                .find_map(|reach| self.ledger.get(&LedgerKey::of(*reach, &call.fingerprint)).cloned())
         });
         let recorded = engine::record(&self.policy, tree, &self.shared, &report, self.now)?;
         if let Some(change) = recorded.change.clone() {
@@ -447,7 +541,9 @@ struct Options {
 impl Options {
     fn read(text: &str) -> Result<Self, String> {
         let mut options = Self::default();
-        let mut words = text.split(|c: char| c.is_whitespace() || c == ',').filter(|word| !word.is_empty());
+        let mut words = text
+            .split(|c: char| c.is_whitespace() || c == ',')
+            .filter(|word| !word.is_empty());
         while let Some(word) = words.next() {
             let mut value = || words.next().unwrap_or_default();
             match word {
@@ -469,9 +565,17 @@ impl Options {
 
 fn expect_verdict(verdict: &Verdict, expected: &str) -> Step {
     let got = describe(verdict);
-    let must = |holds: bool, what: &str| if holds { Ok(()) } else { Err(format!("expected {what}; got {got}")) };
+    let must = |holds: bool, what: &str| {
+        if holds {
+            Ok(())
+        } else {
+            Err(format!("expected {what}; got {got}"))
+        }
+    };
     let (mut has_finding, mut disabled) = (false, false);
-    let mut words = expected.split(|c: char| c.is_whitespace() || c == ',').filter(|word| !word.is_empty());
+    let mut words = expected
+        .split(|c: char| c.is_whitespace() || c == ',')
+        .filter(|word| !word.is_empty());
     let decision = words.next().unwrap_or_default().to_uppercase();
     must(verdict.decision.as_str() == decision, &decision)?;
     while let Some(word) = words.next() {
@@ -490,9 +594,14 @@ fn expect_verdict(verdict: &Verdict, expected: &str) -> Step {
             }
             level @ ("warning" | "critical" | "break") => {
                 has_finding = true;
-                let (rule, count) = (words.next().unwrap_or_default(), number(words.next().unwrap_or_default())?);
+                let (rule, count) = (
+                    words.next().unwrap_or_default(),
+                    number(words.next().unwrap_or_default())?,
+                );
                 let found = verdict.findings.iter().any(|f| {
-                    f.rule == rule && f.level.is_some_and(|l| l.as_str() == level) && f.count.map(u64::from) == Some(count)
+                    f.rule == rule
+                        && f.level.is_some_and(|l| l.as_str() == level)
+                        && f.count.map(u64::from) == Some(count)
                 });
                 must(found, &format!("{level} {rule} {count}"))?;
             }
@@ -503,8 +612,15 @@ fn expect_verdict(verdict: &Verdict, expected: &str) -> Step {
             }
         }
     }
-    must(disabled == verdict.tools_disabled, if disabled { "disabled tools" } else { "tools that are not disabled" })
-        .or_else(|problem| if decision == "STOP" { Ok(()) } else { Err(problem) })?;
+    must(
+        disabled == verdict.tools_disabled,
+        if disabled {
+            "disabled tools"
+        } else {
+            "tools that are not disabled"
+        },
+    )
+    .or_else(|problem| if decision == "STOP" { Ok(()) } else { Err(problem) })?;
     must(has_finding || verdict.findings.is_empty(), "no finding")
 }
 
@@ -512,7 +628,14 @@ fn describe(verdict: &Verdict) -> String {
     let mut text = verdict.decision.as_str().to_owned();
     for f in &verdict.findings {
         let level = f.level.map_or("-", |level| level.as_str());
-        let _ = write!(text, " [{} {} {} {level} {:?}]", f.rule, f.decision.as_str(), f.reason.as_str(), f.count);
+        let _ = write!(
+            text,
+            " [{} {} {} {level} {:?}]",
+            f.rule,
+            f.decision.as_str(),
+            f.reason.as_str(),
+            f.count
+        );
     }
     if let Some(permit) = &verdict.permit {
         let _ = write!(text, " attempt {}", permit.attempt);
@@ -538,7 +661,11 @@ fn matching_brace(text: &str) -> Option<usize> {
 }
 
 fn known(is: bool, what: &str, name: &str) -> Step {
-    if is { Ok(()) } else { Err(format!("{name} is no {what}")) }
+    if is {
+        Ok(())
+    } else {
+        Err(format!("{name} is no {what}"))
+    }
 }
 
 fn number(text: &str) -> Result<u64, String> {
@@ -551,7 +678,9 @@ fn micros(text: &str) -> Result<u64, String> {
 }
 
 fn duration(text: &str) -> Result<u64, String> {
-    let at = text.find(|c: char| !c.is_ascii_digit()).ok_or_else(|| format!("{text:?} has no unit"))?;
+    let at = text
+        .find(|c: char| !c.is_ascii_digit())
+        .ok_or_else(|| format!("{text:?} has no unit"))?;
     let amount = number(&text[..at])?;
     let unit = match &text[at..] {
         "ms" => 1,

@@ -12,4 +12,4 @@ mod postgres;
 
 pub use cache::{Slot, Slots};
 pub use error::{Lost, StoreError};
-pub use postgres::{Committed, ExpiredLease, Place, Pending, Store, StoreSettings};
+pub use postgres::{Committed, ExpiredLease, Pending, Place, Store, StoreSettings};

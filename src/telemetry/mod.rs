@@ -6,7 +6,7 @@
 //! that is away costs one log line.
 //!
 //! - `names`: every name that is said, once.
-//! - `setup`: [`init`] installs it all, [`Telemetry::shutdown`] flushes it.
+//! - `setup`: [`Telemetry::start`] installs it all, [`Telemetry::shutdown`] flushes it.
 //! - `verdict`: the one log line of a decision or a report, and the span's attributes.
 //! - `spans`, `context`: the spans, hung below the caller's.
 //! - `metrics`: the counters and histograms.
@@ -23,5 +23,5 @@ mod testing;
 pub mod verdict;
 
 pub use metrics::Metrics;
-pub use setup::{LogFormat, Settings, Telemetry, TelemetryError, init};
+pub use setup::{LogFormat, Settings, Telemetry, TelemetryError};
 pub use spans::{batch_span, evaluate_span, record_span};

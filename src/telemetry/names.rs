@@ -137,7 +137,10 @@ mod tests {
         assert_eq!(distinct.len(), names.len());
         for name in names {
             assert!(name.starts_with("callgate."), "{name}");
-            assert!(name.bytes().all(|b| b.is_ascii_lowercase() || b == b'.' || b == b'_'), "{name}");
+            assert!(
+                name.bytes().all(|b| b.is_ascii_lowercase() || b == b'.' || b == b'_'),
+                "{name}"
+            );
         }
     }
 }

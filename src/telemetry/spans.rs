@@ -41,7 +41,11 @@ pub fn record_span(headers: &HeaderMap) -> Span {
 /// Where a verdict's attributes go: the current span if it is a question's, else a new one below it.
 pub(super) fn of_verdict() -> Span {
     let current = Span::current();
-    if current.is_disabled() || current.has_field(names::DECISION) { current } else { open_evaluate("internal") }
+    if current.is_disabled() || current.has_field(names::DECISION) {
+        current
+    } else {
+        open_evaluate("internal")
+    }
 }
 
 fn open_evaluate(kind: &'static str) -> Span {

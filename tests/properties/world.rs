@@ -8,7 +8,7 @@ use callgate::{
         call::{Proposal, Request},
         event::{Change, Event},
         failure::ErrorReport,
-        fingerprint::{LedgerKey, Reach},
+        fingerprint::LedgerKey,
         ids::{AgentId, CallId, DEFAULT_TENANT, RunId, SessionId, ToolName},
         json,
         ledger::LedgerRow,
@@ -119,6 +119,12 @@ impl World {
 
     fn ask(&mut self, ask: &Ask) -> Option<Asked> {
         let (who, proposal) = self.propose(ask);
+        // Two trees never ask in the same millisecond: who came first would be a matter of chance.
+        let turns = self
+            .asked
+            .last()
+            .is_some_and(|(before, _)| root_id(*before) != root_id(who));
+        self.now = self.now.plus_ms(u64::from(turns));
         let batch = self.batch.filter(|_| ask.joins);
         let judgement = self.judge(&self.policy, who, &proposal, batch, self.now);
         let asked = match judgement {
@@ -236,9 +242,8 @@ impl World {
             .sessions
             .get(&session)
             .and_then(|session| session.call(call_id));
-        let fingerprint = call.map(|call| call.fingerprint).ok_or(Misuse::UnknownCall)?;
-        let keys = [Reach::Tenant, Reach::Tree(&root)].map(|reach| LedgerKey::of(reach, &fingerprint));
-        let ledger = keys.iter().find_map(|key| self.ledger.get(key).cloned());
+        let key = call.and_then(|call| engine::ledger_key_of(&root, call));
+        let ledger = key.and_then(|key| self.ledger.get(&key).cloned());
         let shared = Shared {
             counters: self.seen_counters.clone(),
             ledger,

@@ -12,7 +12,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use anyhow::{Context as _, anyhow};
+use anyhow::{Context as _, anyhow, bail};
 use indicatif::{ProgressBar, ProgressStyle};
 
 pub use summary::{NO_RULE, Refused, Repeats, Summary};
@@ -60,9 +60,11 @@ pub fn run_to(args: &ReplayArgs, out: &mut dyn Write, err: &mut dyn Write) -> an
     let sources = args.traces.iter().map(|path| open(path, &bar));
     let judged = run_on(sources, policy, args.enforce, out);
     bar.finish_and_clear();
-    let summary = match judged {
-        Err(error) if is_broken_pipe(&error) => return Ok(()),
-        judged => judged?,
+    let summary = match judged.map_err(|error| error.downcast::<io::Error>()) {
+        Ok(summary) => summary,
+        Err(Ok(error)) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(()),
+        Err(Ok(error)) => bail!("the output cannot be written: {error}"),
+        Err(Err(error)) => return Err(error),
     };
     // Whoever closed standard error does not want the summary; that is no reason to fail.
     let _ = write!(err, "{summary}");
@@ -146,10 +148,4 @@ fn progress(traces: &[PathBuf]) -> anyhow::Result<ProgressBar> {
     let bar = bytes.map_or_else(ProgressBar::no_length, ProgressBar::new);
     let style = ProgressStyle::with_template("{bar:30} {bytes} of {total_bytes}, {eta} left");
     Ok(bar.with_style(style.context("the progress bar's template")?))
-}
-
-fn is_broken_pipe(error: &anyhow::Error) -> bool {
-    error
-        .downcast_ref::<io::Error>()
-        .is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
 }

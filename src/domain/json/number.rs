@@ -8,7 +8,14 @@ const DIGITS_MAX: i64 = 400;
 pub(super) fn canonical(text: &str) -> String {
     let (sign, unsigned) = text.strip_prefix('-').map_or(("", text), |rest| ("-", rest));
     let (mantissa, exponent) = match unsigned.split_once(['e', 'E']) {
-        Some((mantissa, exponent)) => (mantissa, exponent.parse::<i64>().unwrap_or(if exponent.starts_with('-') { i64::MIN / 2 } else { i64::MAX / 2 })),
+        Some((mantissa, exponent)) => (
+            mantissa,
+            exponent.parse::<i64>().unwrap_or(if exponent.starts_with('-') {
+                i64::MIN / 2
+            } else {
+                i64::MAX / 2
+            }),
+        ),
         None => (unsigned, 0),
     };
     let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));

@@ -95,7 +95,11 @@ pub(super) async fn tree(conn: &mut PgConnection, tenant: TenantId, root: &Sessi
     let mut tree = CallTree::new(tenant, root.clone(), at(&head, "started_ms")?);
     tree.epoch = head.try_get("day")?;
     let open: i32 = head.try_get("open_calls")?;
-    let key = Key { tenant, root, epoch: tree.epoch };
+    let key = Key {
+        tenant,
+        root,
+        epoch: tree.epoch,
+    };
     let events = events(conn, key, open).await?;
     let totals = Totals {
         version: count(&head, "version")?,
@@ -134,7 +138,9 @@ async fn events(conn: &mut PgConnection, key: Key<'_>, open: i32) -> Loaded<Vec<
          where c.attempt is not null"
     );
     let bound = |sql: String| {
-        let query = sqlx::query(sqlx::AssertSqlSafe(sql)).bind(key.tenant.0).bind(key.root.as_str());
+        let query = sqlx::query(sqlx::AssertSqlSafe(sql))
+            .bind(key.tenant.0)
+            .bind(key.root.as_str());
         query.bind(key.epoch).bind(ROWS_MAX).bind(open)
     };
     let calls = bound(calls).fetch_all(&mut *conn).await?;
@@ -180,8 +186,15 @@ async fn by_tool(conn: &mut PgConnection, key: Key<'_>) -> Loaded<BTreeMap<ToolN
            and c.session_id = s.session_id and c.epoch = date '1970-01-01' + $3::int4
          where s.tenant_id = $1 and s.root_id = $2 and c.attempt is not null group by 1",
     );
-    let rows = rows.bind(key.tenant.0).bind(key.root.as_str()).bind(key.epoch).fetch_all(conn).await?;
-    rows.iter().map(|row| Ok((name(ToolName::parse, row.try_get("tool")?)?, count(row, "calls")?))).collect()
+    let rows = rows
+        .bind(key.tenant.0)
+        .bind(key.root.as_str())
+        .bind(key.epoch)
+        .fetch_all(conn)
+        .await?;
+    rows.iter()
+        .map(|row| Ok((name(ToolName::parse, row.try_get("tool")?)?, count(row, "calls")?)))
+        .collect()
 }
 
 type SessionTotals = (SessionId, Option<SessionId>, u32, RunTotals);
@@ -219,14 +232,23 @@ async fn sessions(conn: &mut PgConnection, key: Key<'_>) -> Loaded<Vec<SessionTo
          where s.tenant_id = $1 and s.root_id = $2 limit $4",
     );
     let most = i64::try_from(SESSIONS_MAX).unwrap_or(i64::MAX);
-    let rows = rows.bind(key.tenant.0).bind(key.root.as_str()).bind(key.epoch).bind(most).fetch_all(conn).await?;
+    let rows = rows
+        .bind(key.tenant.0)
+        .bind(key.root.as_str())
+        .bind(key.epoch)
+        .bind(most)
+        .fetch_all(conn)
+        .await?;
     rows.iter().map(session_totals).collect()
 }
 
 fn session_totals(row: &PgRow) -> Loaded<SessionTotals> {
     let by_tool: Option<String> = row.try_get("by_tool")?;
-    let by_tool: BTreeMap<String, u64> =
-        by_tool.map(|text| serde_json::from_str(&text)).transpose().map_err(|e| corrupt(&e.to_string()))?.unwrap_or_default();
+    let by_tool: BTreeMap<String, u64> = by_tool
+        .map(|text| serde_json::from_str(&text))
+        .transpose()
+        .map_err(|e| corrupt(&e.to_string()))?
+        .unwrap_or_default();
     let parent: Option<String> = row.try_get("parent_id")?;
     let run = RunTotals {
         started_at: at(row, "started_ms")?,
@@ -237,7 +259,10 @@ fn session_totals(row: &PgRow) -> Loaded<SessionTotals> {
             reserved_micros: count(row, "unsettled")?,
             tokens: count(row, "tokens")? + count(row, "outcome_tokens")?,
         },
-        by_tool: by_tool.into_iter().map(|(tool, n)| Ok((name(ToolName::parse, &tool)?, n))).collect::<Loaded<_>>()?,
+        by_tool: by_tool
+            .into_iter()
+            .map(|(tool, n)| Ok((name(ToolName::parse, &tool)?, n)))
+            .collect::<Loaded<_>>()?,
     };
     Ok((
         name(SessionId::parse, row.try_get("session_id")?)?,
@@ -258,7 +283,13 @@ async fn seen(conn: &mut PgConnection, key: Key<'_>) -> Loaded<Vec<(SessionId, F
          where s.tenant_id = $1 and s.root_id = $2 order by x.seq",
     );
     let most = i64::try_from(SEEN_MAX).unwrap_or(i64::MAX);
-    let rows = rows.bind(key.tenant.0).bind(key.root.as_str()).bind(key.epoch).bind(most).fetch_all(conn).await?;
+    let rows = rows
+        .bind(key.tenant.0)
+        .bind(key.root.as_str())
+        .bind(key.epoch)
+        .bind(most)
+        .fetch_all(conn)
+        .await?;
     rows.iter()
         .map(|row| {
             let session = name(SessionId::parse, row.try_get("session_id")?)?;
@@ -288,7 +319,11 @@ async fn forgotten_change(conn: &mut PgConnection, key: Key<'_>, events: &[Event
              where c.tenant_id = $1 and c.epoch = date '1970-01-01' + $2::int4 and c.session_id = $3 and c.seq < $4
                and c.attempt is not null and (o.progress or (c.effect = 2 and coalesce(o.status, 0) not in (2, 3)))",
         );
-        let row = row.bind(key.tenant.0).bind(key.epoch).bind(session.as_str()).bind(super::row::big(*first));
+        let row = row
+            .bind(key.tenant.0)
+            .bind(key.epoch)
+            .bind(session.as_str())
+            .bind(super::row::big(*first));
         latest = latest.max(count(&row.fetch_one(&mut *conn).await?, "seq")?);
     }
     Ok(latest)
@@ -304,6 +339,8 @@ pub(super) async fn ledger(conn: &mut PgConnection, tenant: TenantId, key: &Ledg
            retries_remaining
          from ledger where tenant_id = $1 and ledger_key = $2 and revision > 0",
     );
-    let Some(row) = row.bind(tenant.0).bind(&key.0[..]).fetch_optional(conn).await? else { return Ok(None) };
+    let Some(row) = row.bind(tenant.0).bind(&key.0[..]).fetch_optional(conn).await? else {
+        return Ok(None);
+    };
     decode::ledger(&row).map(Some)
 }

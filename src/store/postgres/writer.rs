@@ -114,11 +114,15 @@ impl Writer {
             }
             Err(Failure::Permanent(error)) => {
                 tracing::error!(%error, "a change cannot be stored");
-                chains.into_iter().for_each(|chain| answer(chain, Some(Lost::Unreachable)));
+                chains
+                    .into_iter()
+                    .for_each(|chain| answer(chain, Some(Lost::Unreachable)));
             }
             Err(Failure::Passing(error)) => {
                 tracing::warn!(%error, changes = chains.iter().map(Vec::len).sum::<usize>(), "the database is out of reach");
-                chains.into_iter().for_each(|chain| answer(chain, Some(Lost::Unreachable)));
+                chains
+                    .into_iter()
+                    .for_each(|chain| answer(chain, Some(Lost::Unreachable)));
             }
         }
     }
@@ -131,8 +135,10 @@ impl Writer {
         chains: &[Vec<Job>],
         deadline: Instant,
     ) -> Result<Appended, Failure> {
-        let appends: Vec<Vec<&Append>> =
-            chains.iter().map(|chain| chain.iter().map(|job| &job.append).collect()).collect();
+        let appends: Vec<Vec<&Append>> = chains
+            .iter()
+            .map(|chain| chain.iter().map(|job| &job.append).collect())
+            .collect();
         let batch = Batch::of(&appends);
         let (mut pause, mut probe) = (PAUSE, false);
         loop {
@@ -161,13 +167,22 @@ impl Writer {
         }
     }
 
-    async fn try_append(&self, conn: &mut Option<PgConnection>, batch: &Batch, probe: bool) -> Result<Appended, Problem> {
+    async fn try_append(
+        &self,
+        conn: &mut Option<PgConnection>,
+        batch: &Batch,
+        probe: bool,
+    ) -> Result<Appended, Problem> {
         // The connection is taken out while it is used: a step that is given up drops it, and so closes it.
         let mut open = match conn.take() {
             Some(open) => open,
-            None => timeout(STEP, self.options.connect()).await.map_err(|_| Problem::late())??,
+            None => timeout(STEP, self.options.connect())
+                .await
+                .map_err(|_| Problem::late())??,
         };
-        let appended = timeout(STEP, batch.append(&mut open, probe)).await.map_err(|_| Problem::late())?;
+        let appended = timeout(STEP, batch.append(&mut open, probe))
+            .await
+            .map_err(|_| Problem::late())?;
         let appended = appended.map_err(Problem::from);
         if !matches!(appended, Err(Problem::Connection(_))) {
             *conn = Some(open);
@@ -201,7 +216,9 @@ impl Problem {
 impl From<sqlx::Error> for Problem {
     fn from(error: sqlx::Error) -> Self {
         let text = error.to_string();
-        let sqlx::Error::Database(database) = &error else { return Self::Connection(text) };
+        let sqlx::Error::Database(database) = &error else {
+            return Self::Connection(text);
+        };
         match database.code().as_deref().unwrap_or_default() {
             "40001" | "40P01" => Self::Race,
             "23505" => Self::Duplicate,
@@ -232,19 +249,33 @@ fn chains(waiting: &mut VecDeque<Job>) -> Vec<Vec<Job>> {
     let mut later = VecDeque::new();
     for job in waiting.drain(..) {
         let tree = (job.append.tenant, job.append.root.clone());
-        let mut ledger = job.append.change.ledger.iter().map(|change| (job.append.tenant, change.key));
+        let mut ledger = job
+            .append
+            .change
+            .ledger
+            .iter()
+            .map(|change| (job.append.tenant, change.key));
         if held.contains(&tree) || ledger.any(|key| keys.contains(&key)) {
             held.insert(tree);
             later.push_back(job);
             continue;
         }
         let chain = chains.entry(tree).or_default();
-        let reached = chain.last().and_then(|last| last.append.change.events.last()).map(|event| event.seq());
+        let reached = chain
+            .last()
+            .and_then(|last| last.append.change.events.last())
+            .map(|event| event.seq());
         if reached.is_some_and(|reached| reached != job.append.expected) {
             let _ = job.reply.send(Err(Lost::Version));
             continue;
         }
-        keys.extend(job.append.change.ledger.iter().map(|change| (job.append.tenant, change.key)));
+        keys.extend(
+            job.append
+                .change
+                .ledger
+                .iter()
+                .map(|change| (job.append.tenant, change.key)),
+        );
         chain.push(job);
     }
     *waiting = later;

@@ -1,0 +1,164 @@
+//! An agent's side of the contract: asks before a call, reports after it, and asks again with the same call_id when the
+//! server is away.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use serde_json::Value;
+use tonic::{Code, Status, transport::Channel};
+
+use crate::grpc::v1::{
+    Caller, EvaluateRequest, GetSessionStateRequest, GetSessionStateResponse, OutcomeStatus, RecordRequest,
+    RecordResponse, ToolCall, ToolError, Usage, Verdict, gate_service_client::GateServiceClient,
+};
+
+/// How long a server may be away before the demo gives up, in tries of half a second.
+const TRIES_MAX: u32 = 120;
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// Sends the same request until the server answers it: every one of them may be sent again.
+macro_rules! again {
+    ($request:expr) => {{
+        let mut tries = 0;
+        loop {
+            match $request.await {
+                Ok(answer) => break anyhow::Ok(answer.into_inner()),
+                Err(status) => pause(&status, &mut tries).await?,
+            }
+        }
+    }};
+}
+/// What came of an execution.
+#[derive(Debug, Clone)]
+pub(super) struct Outcome {
+    status: OutcomeStatus,
+    result: Option<String>,
+    error: Option<ToolError>,
+}
+
+impl Outcome {
+    pub(super) fn success(result: &str) -> Self {
+        Self {
+            status: OutcomeStatus::Success,
+            result: Some(result.to_owned()),
+            error: None,
+        }
+    }
+
+    pub(super) fn error(message: &str) -> Self {
+        let error = ToolError {
+            message: message.to_owned(),
+            ..ToolError::default()
+        };
+        Self {
+            status: OutcomeStatus::Error,
+            result: None,
+            error: Some(error),
+        }
+    }
+
+    pub(super) fn failure(http_status: u32, message: &str) -> Self {
+        let mut outcome = Self::error(message);
+        if let Some(error) = &mut outcome.error {
+            error.http_status = Some(http_status);
+        }
+        outcome
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Client {
+    gate: GateServiceClient<Channel>,
+    caller: Caller,
+    /// What the next calls are expected to cost.
+    pub(super) cost_estimate_micros: Option<u64>,
+    /// What the model is said to have cost with the next call.
+    pub(super) used_cost_micros: u64,
+}
+
+impl Client {
+    pub(super) async fn connect(url: &str, session: &str) -> anyhow::Result<Self> {
+        let endpoint = Channel::from_shared(url.to_owned()).with_context(|| format!("--server {url} is not a URL"))?;
+        let channel = endpoint.connect().await.with_context(|| {
+            format!("no server answers at {url}; start one with `callgate serve`, or leave --server away")
+        })?;
+        let caller = Caller {
+            session_id: session.to_owned(),
+            agent_id: "demo".to_owned(),
+            ..Caller::default()
+        };
+        Ok(Self {
+            gate: GateServiceClient::new(channel),
+            caller,
+            cost_estimate_micros: None,
+            used_cost_micros: 0,
+        })
+    }
+
+    pub(super) fn run(&mut self, run: &str) {
+        run.clone_into(&mut self.caller.run_id);
+    }
+
+    pub(super) async fn evaluate(&mut self, call_id: &str, tool: &str, args: &Value) -> anyhow::Result<Verdict> {
+        let call = ToolCall {
+            call_id: call_id.to_owned(),
+            tool: tool.to_owned(),
+            arguments_json: args.to_string(),
+            cost_estimate_micros: self.cost_estimate_micros,
+            ..ToolCall::default()
+        };
+        let usage = Usage {
+            cost_micros: self.used_cost_micros,
+            ..Usage::default()
+        };
+        let request = EvaluateRequest {
+            caller: Some(self.caller.clone()),
+            call: Some(call),
+            usage: Some(usage),
+            dry_run: false,
+        };
+        let gate = &mut self.gate;
+        let answer = again!(gate.evaluate(request.clone()))?;
+        answer.verdict.context("the server gave no verdict")
+    }
+
+    pub(super) async fn record(&mut self, call_id: &str, outcome: Outcome) -> anyhow::Result<RecordResponse> {
+        let request = RecordRequest {
+            caller: Some(self.caller.clone()),
+            call_id: call_id.to_owned(),
+            status: outcome.status.into(),
+            result: outcome.result,
+            error: outcome.error,
+            ..RecordRequest::default()
+        };
+        let gate = &mut self.gate;
+        again!(gate.record(request.clone()))
+    }
+
+    pub(super) async fn state(&mut self) -> anyhow::Result<GetSessionStateResponse> {
+        let request = GetSessionStateRequest {
+            session_id: self.caller.session_id.clone(),
+            last_calls: 0,
+        };
+        let gate = &mut self.gate;
+        again!(gate.get_session_state(request.clone()))
+    }
+}
+
+async fn pause(status: &Status, tries: &mut u32) -> anyhow::Result<()> {
+    let passing = matches!(
+        status.code(),
+        Code::Unavailable | Code::Aborted | Code::DeadlineExceeded | Code::Cancelled
+    );
+    // A server that dies in the middle of an answer is seen as an unknown transport error.
+    let broken = status.code() == Code::Unknown && status.message().contains("transport");
+    if !(passing || broken) || *tries == TRIES_MAX {
+        bail!("the server answered {:?}: {}", status.code(), status.message());
+    }
+    if *tries == 0 {
+        anstream::println!("    … the server is away; the same call is asked for again until it is back");
+    }
+    *tries += 1;
+    tokio::time::sleep(PAUSE).await;
+    Ok(())
+}

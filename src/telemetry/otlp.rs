@@ -1,0 +1,178 @@
+//! otlp: sends spans and metrics to a collector, over gRPC. Spans wait in a bounded queue and are dropped when it is
+//! full; metrics are sums, so a lost export is made good by the next. Both are sent by threads of the SDK's own, and
+//! never is an answer held up.
+//!
+//! There are no retries: the next export is the retry, and what Postgres holds is the record.
+
+use std::{sync::Arc, time::Duration};
+
+use opentelemetry::{Key, KeyValue};
+use opentelemetry_otlp::{
+    ExporterBuildError, MetricExporter, RetryPolicy, WithExportConfig as _, WithTonicConfig as _,
+};
+use opentelemetry_sdk::{
+    Resource,
+    error::{OTelSdkError, OTelSdkResult},
+    metrics::{PeriodicReader, SdkMeterProvider, Temporality, data::ResourceMetrics, exporter::PushMetricExporter},
+    trace::{BatchConfigBuilder, BatchSpanProcessor, SdkTracerProvider, SpanData, SpanExporter},
+};
+use tokio::{
+    pin,
+    runtime::Handle,
+    select,
+    sync::{oneshot, watch},
+    time::{sleep, timeout},
+};
+
+use super::{names, setup::TelemetryError};
+
+/// Spans that wait to be sent; more are dropped.
+const QUEUE_MAX: usize = 4_096;
+/// Spans of one export.
+const BATCH_MAX: usize = 512;
+/// Longest time for one export, connecting included.
+const EXPORT_MAX: Duration = Duration::from_secs(10);
+/// Longest time to send what is left at the end.
+const FLUSH_MAX: Duration = Duration::from_millis(1_500);
+/// After that, longest time for the exporters to notice that nobody waits.
+const HANG_UP_MAX: Duration = Duration::from_millis(500);
+
+/// The exporters at work.
+#[derive(Debug)]
+pub(super) struct Otlp {
+    pub(super) traces: SdkTracerProvider,
+    pub(super) meters: SdkMeterProvider,
+    hang_up: watch::Sender<bool>,
+}
+
+/// Starts to export to the collector at `endpoint`, whether it answers or not.
+pub(super) fn start(endpoint: &str) -> Result<Otlp, TelemetryError> {
+    let wrong = |why: String| TelemetryError::Endpoint {
+        endpoint: endpoint.to_owned(),
+        why,
+    };
+    let uri: http::Uri = endpoint.parse().map_err(|error| wrong(format!("{error}")))?;
+    if uri.scheme().is_none() || uri.host().is_none_or(str::is_empty) {
+        return Err(wrong("it should read http://host:port".to_owned()));
+    }
+    let runtime = Handle::try_current().map_err(|_| TelemetryError::NoRuntime)?;
+    let (hang_up, hung_up) = watch::channel(false);
+    let collector = Arc::new(Collector {
+        endpoint: endpoint.to_owned(),
+        failing: AtomicU8::new(0),
+    });
+    let line = |signal| Line {
+        signal,
+        collector: collector.clone(),
+        hung_up: hung_up.clone(),
+        runtime: runtime.clone(),
+    };
+
+    let refused = |error: ExporterBuildError| wrong(error.to_string());
+    let spans = opentelemetry_otlp::SpanExporter::builder()
+        .with_tonic()
+        .with_endpoint(endpoint)
+        .with_timeout(EXPORT_MAX)
+        .with_retry_policy(RetryPolicy::disabled())
+        .build()
+        .map_err(refused)?;
+    let metrics = MetricExporter::builder()
+        .with_tonic()
+        .with_endpoint(endpoint)
+        .with_timeout(EXPORT_MAX)
+        .with_retry_policy(RetryPolicy::disabled())
+        .build()
+        .map_err(refused)?;
+
+    let batches = BatchConfigBuilder::default()
+        .with_max_queue_size(QUEUE_MAX)
+        .with_max_export_batch_size(BATCH_MAX);
+    let processor = BatchSpanProcessor::builder(Watched {
+        exporter: spans,
+        line: line(Signal::Traces),
+    })
+    .with_batch_config(batches.build())
+    .build();
+    let reader = PeriodicReader::builder(Watched {
+        exporter: metrics,
+        line: line(Signal::Metrics),
+    })
+    .build();
+    Ok(Otlp {
+        traces: SdkTracerProvider::builder()
+            .with_resource(resource())
+            .with_span_processor(processor)
+            .build(),
+        meters: SdkMeterProvider::builder()
+            .with_resource(resource())
+            .with_reader(reader)
+            .build(),
+        hang_up,
+    })
+}
+
+impl Otlp {
+    /// Sends what is left, within [`FLUSH_MAX`] and [`HANG_UP_MAX`].
+    pub(super) async fn shutdown(self) {
+        let Self {
+            traces,
+            meters,
+            hang_up,
+        } = self;
+        // The SDK's shutdown blocks, and a blocked thread of the runtime could not send what is waited for.
+        let traces = apart(move || traces.shutdown_with_timeout(FLUSH_MAX + HANG_UP_MAX));
+        let meters = apart(move || meters.shutdown_with_timeout(FLUSH_MAX + HANG_UP_MAX));
+        let flushed = async {
+            let _ = traces.await;
+            let _ = meters.await;
+        };
+        pin!(flushed);
+        if timeout(FLUSH_MAX, &mut flushed).await.is_err() {
+            hang_up.send_replace(true);
+            let _ = timeout(HANG_UP_MAX, flushed).await;
+        }
+    }
+}
+
+/// Runs `work` on a thread of its own. Not on one of the runtime's: the end of the process would wait for those.
+fn apart(work: impl FnOnce() -> OTelSdkResult + Send + 'static) -> oneshot::Receiver<()> {
+    let (done, finished) = oneshot::channel();
+    let thread = std::thread::Builder::new()
+        .name("callgate-flush".to_owned())
+        .spawn(move || {
+            // What went wrong was said by the exporter.
+            let _ = work();
+            let _ = done.send(());
+        });
+    // Without a thread the sender is gone, and nothing is waited for.
+    drop(thread);
+    finished
+}
+
+/// Who sends: told to the collector with everything. Replicas must differ, or their sums would overwrite each other.
+fn resource() -> Resource {
+    static INSTANCE: std::sync::LazyLock<String> = std::sync::LazyLock::new(|| uuid::Uuid::now_v7().to_string());
+    let given = Resource::builder().build();
+    let mut ours = vec![KeyValue::new(names::SERVICE_VERSION, env!("CARGO_PKG_VERSION"))];
+    if given.get(&Key::from_static_str(names::SERVICE_INSTANCE_ID)).is_none() {
+        ours.push(KeyValue::new(names::SERVICE_INSTANCE_ID, INSTANCE.as_str()));
+    }
+    Resource::builder()
+        .with_service_name(names::SERVICE)
+        .with_attributes(ours)
+        .build()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_resource_names_the_service_its_version_and_its_replica() {
+        let resource = resource();
+        let get = |name: &'static str| resource.get(&Key::from_static_str(name)).map(|value| value.to_string());
+        assert_eq!(get("service.name").as_deref(), Some("callgate"));
+        assert_eq!(get(names::SERVICE_VERSION).as_deref(), Some(env!("CARGO_PKG_VERSION")));
+        assert!(get(names::SERVICE_INSTANCE_ID).is_some_and(|id| !id.is_empty()));
+    }
+}

@@ -1,0 +1,288 @@
+//! setup: installs what is told, and flushes it at the end.
+
+use std::io::IsTerminal as _;
+
+use opentelemetry::trace::TracerProvider as _;
+use opentelemetry_sdk::trace::SdkTracer;
+use tracing::{Level, Subscriber};
+use tracing_opentelemetry::OpenTelemetryLayer;
+use tracing_subscriber::{
+    EnvFilter, Layer, Registry,
+    filter::{FilterExt as _, LevelFilter, filter_fn},
+    fmt::{self, MakeWriter},
+    layer::SubscriberExt as _,
+    registry::LookupSpan,
+    util::{SubscriberInitExt as _, TryInitError},
+};
+
+use super::{
+    Metrics, names,
+    otlp::{self, Otlp},
+};
+
+/// What is logged when nothing else is asked for.
+const FILTER_DEFAULT: &str = "warn,callgate=info";
+
+/// How log lines look.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum LogFormat {
+    /// For people; coloured on a terminal.
+    #[default]
+    Text,
+    /// One JSON object a line, every field at its top level.
+    Json,
+}
+
+/// What is told, and where to. Beside them the OpenTelemetry SDK reads its own `OTEL_RESOURCE_ATTRIBUTES`,
+/// `OTEL_EXPORTER_OTLP_HEADERS`, `OTEL_TRACES_SAMPLER`, `OTEL_BSP_SCHEDULE_DELAY` and `OTEL_METRIC_EXPORT_INTERVAL`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Settings {
+    /// How log lines look.
+    pub log_format: LogFormat,
+    /// Directives as `tracing_subscriber::EnvFilter` reads them: `info,callgate::decision=debug`. None: warnings of
+    /// all, and what callgate has to say for itself.
+    pub log_filter: Option<String>,
+    /// The collector's gRPC address, as `http://host:4317`. None: no spans, no metrics.
+    pub otlp_endpoint: Option<String>,
+}
+
+/// Why nothing could be installed.
+#[derive(Debug, thiserror::Error)]
+pub enum TelemetryError {
+    /// The log filter is not one.
+    #[error("the log filter {filter:?} cannot be read: {why}")]
+    Filter {
+        /// As given.
+        filter: String,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// The collector's address is not one.
+    #[error("the OTLP endpoint {endpoint:?} cannot be used: {why}")]
+    Endpoint {
+        /// As given.
+        endpoint: String,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// Exporters need one to send with.
+    #[error("spans and metrics can only be exported from within an async runtime")]
+    NoRuntime,
+    /// Something else listens to the process's log lines already.
+    #[error("telemetry is installed already: {0}")]
+    Installed(#[from] TryInitError),
+}
+
+/// What was installed. Keep it until the end, then [`shutdown`](Self::shutdown); dropped earlier, it hangs up on the
+/// collector.
+#[derive(Debug)]
+#[must_use]
+pub struct Telemetry {
+    metrics: Metrics,
+    otlp: Option<Otlp>,
+}
+
+impl Telemetry {
+    /// Installs logging for the whole process and, with an OTLP endpoint, the export of spans and metrics. A collector
+    /// that does not answer is no error: it may come later.
+    ///
+    /// # Errors
+    /// [`TelemetryError`]: a setting is wrong, there is no async runtime for the exporters, or it was called before.
+    pub fn start(settings: &Settings) -> Result<Self, TelemetryError> {
+        let (subscriber, telemetry) = build(settings, std::io::stderr, std::io::stderr().is_terminal())?;
+        subscriber.try_init()?;
+        Ok(telemetry)
+    }
+
+    /// The metrics to count with; they go nowhere without a collector.
+    #[must_use]
+    pub fn metrics(&self) -> Metrics {
+        self.metrics.clone()
+    }
+
+    /// Sends what is left to the collector, within two seconds; what it does not take by then is lost.
+    pub async fn shutdown(self) {
+        if let Some(otlp) = self.otlp {
+            otlp.shutdown().await;
+        }
+    }
+}
+
+/// What [`Telemetry::start`] installs, for a test to use on its own thread.
+fn build<W>(
+    settings: &Settings,
+    writer: W,
+    ansi: bool,
+) -> Result<(impl Subscriber + Send + Sync + 'static, Telemetry), TelemetryError>
+where
+    W: for<'w> MakeWriter<'w> + Send + Sync + 'static,
+{
+    let filter = filter(settings.log_filter.as_deref())?;
+    let otlp = settings.otlp_endpoint.as_deref().map(otlp::start).transpose()?;
+    let spans = otlp.as_ref().map(|otlp| spans_to(otlp.traces.tracer(names::SERVICE)));
+    let subscriber = Registry::default()
+        .with(spans)
+        .with(lines_to(writer, settings.log_format, ansi, filter));
+    let metrics = otlp
+        .as_ref()
+        .map_or_else(Metrics::none, |otlp| Metrics::new(&otlp.meters));
+    Ok((subscriber, Telemetry { metrics, otlp }))
+}
+
+fn filter(directives: Option<&str>) -> Result<EnvFilter, TelemetryError> {
+    let directives = directives
+        .filter(|text| !text.trim().is_empty())
+        .unwrap_or(FILTER_DEFAULT);
+    let wrong = |why: String| TelemetryError::Filter {
+        filter: directives.to_owned(),
+        why,
+    };
+    let filter = EnvFilter::builder()
+        .parse(directives)
+        .map_err(|error| wrong(error.to_string()))?;
+    // OpenTelemetry says every failed export; the exporters here say the first.
+    let quiet = "opentelemetry=off".parse().map_err(|error| wrong(format!("{error}")))?;
+    Ok(filter.add_directive(quiet))
+}
+
+fn lines_to<S, W>(writer: W, format: LogFormat, ansi: bool, filter: EnvFilter) -> impl Layer<S> + Send + Sync
+where
+    S: Subscriber + for<'a> LookupSpan<'a> + Send + Sync,
+    W: for<'w> MakeWriter<'w> + Send + Sync + 'static,
+{
+    let lines = fmt::layer().with_writer(writer).with_ansi(ansi);
+    let lines = match format {
+        LogFormat::Text => lines.boxed(),
+        LogFormat::Json => lines
+            .json()
+            .flatten_event(true)
+            .with_current_span(false)
+            .with_span_list(false)
+            .boxed(),
+    };
+    // A line says everything itself: without spans none is formatted for nothing.
+    lines.with_filter(filter.and(filter_fn(|meta| meta.is_event())))
+}
+
+/// Our spans, with our warnings as their events. Spans of other crates are left out, those of the exporter's own requests
+/// among them.
+pub(super) fn spans_to<S>(tracer: SdkTracer) -> impl Layer<S> + Send + Sync
+where
+    S: Subscriber + for<'a> LookupSpan<'a> + Send + Sync,
+{
+    let ours =
+        filter_fn(|meta| meta.target().starts_with(names::SERVICE) && (meta.is_span() || *meta.level() <= Level::WARN));
+    let layer: OpenTelemetryLayer<S, SdkTracer> = OpenTelemetryLayer::new(tracer)
+        .with_location(false)
+        .with_threads(false)
+        .with_target(false)
+        .with_tracked_inactivity(false)
+        .with_context_activation(false);
+    layer.with_filter(ours.with_max_level_hint(LevelFilter::INFO))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        domain::finding::Decision,
+        domain::reason::Reason,
+        telemetry::{
+            testing::{self, Paper},
+            verdict,
+        },
+    };
+
+    fn written(settings: &Settings) -> String {
+        let paper = Paper::default();
+        let (subscriber, telemetry) = build(settings, paper.clone(), false).expect("built");
+        tracing::subscriber::with_default(subscriber, || {
+            let proposal = testing::proposal("charge_card");
+            let span = crate::telemetry::evaluate_span(&http::HeaderMap::new());
+            span.in_scope(|| {
+                verdict::evaluated(&testing::allow(), &proposal, []);
+                let refused = testing::refused(Decision::Deny, "same_call", Reason::OutcomeUnknown);
+                verdict::evaluated(&refused, &proposal, []);
+                tracing::info!(target: "sqlx::query", "select 1");
+                tracing::error!(target: "opentelemetry_sdk", "BatchSpanProcessor.ExportError");
+            });
+        });
+        telemetry.metrics().conflict("version");
+        paper.text()
+    }
+
+    fn json(filter: Option<&str>) -> Settings {
+        Settings {
+            log_format: LogFormat::Json,
+            log_filter: filter.map(str::to_owned),
+            otlp_endpoint: None,
+        }
+    }
+
+    #[test]
+    fn json_is_one_object_a_line_with_dotted_fields() {
+        let text = written(&json(None));
+        let lines: Vec<serde_json::Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let [line] = lines.as_slice() else { panic!("{text}") };
+        assert_eq!(line["level"], "INFO");
+        assert_eq!(line["message"], "deny charge_card: outcome_unknown (same_call)");
+        assert_eq!(line["target"], names::TARGET_DECISION);
+        assert_eq!(line[names::DECISION], "DENY");
+        assert_eq!(line[names::RULE], "same_call");
+        assert_eq!(line[names::SEQ], 41);
+        assert_eq!(line[names::REPLAYED], false);
+        assert!(line.get(names::WOULD).is_none());
+        assert!(line["timestamp"].is_string());
+    }
+
+    #[test]
+    fn text_says_the_same_without_colours_in_a_file() {
+        let text = written(&Settings::default());
+        assert_eq!(text.lines().count(), 1, "{text}");
+        assert!(
+            text.contains(" INFO callgate::decision: deny charge_card: outcome_unknown (same_call) "),
+            "{text}"
+        );
+        assert!(text.contains(r#"callgate.decision="DENY""#), "{text}");
+        assert!(!text.contains('\u{1b}'), "{text:?}");
+    }
+
+    #[test]
+    fn the_filter_is_what_is_asked_for() {
+        let lines = |filter| written(&json(Some(filter))).lines().count();
+        assert_eq!(lines("callgate::decision=debug"), 2);
+        assert_eq!(lines("info"), 2, "ours and the query");
+        assert_eq!(lines("off"), 0);
+        assert_eq!(lines(" "), 1, "an empty filter is none");
+        assert_eq!(lines("trace"), 3, "whatever is asked for, the SDK's own lines stay out");
+    }
+
+    #[test]
+    fn a_wrong_setting_is_named() {
+        let error = |settings: Settings| {
+            build(&settings, std::io::sink, false)
+                .map(|_| ())
+                .unwrap_err()
+                .to_string()
+        };
+        assert!(error(json(Some("callgate=loud"))).starts_with(r#"the log filter "callgate=loud" cannot be read: "#));
+        for endpoint in ["collector:4317", "https://collector:4317", "http://", "http://a b"] {
+            let settings = Settings {
+                otlp_endpoint: Some(endpoint.to_owned()),
+                ..Settings::default()
+            };
+            let said = tokio::runtime::Runtime::new()
+                .unwrap()
+                .block_on(async { error(settings) });
+            assert!(
+                said.starts_with(&format!("the OTLP endpoint {endpoint:?} cannot be used: ")),
+                "{said}"
+            );
+        }
+        let settings = Settings {
+            otlp_endpoint: Some("http://127.0.0.1:4317".to_owned()),
+            ..Settings::default()
+        };
+        assert_eq!(error(settings), TelemetryError::NoRuntime.to_string());
+    }
+}

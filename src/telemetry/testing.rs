@@ -1,0 +1,215 @@
+//! testing: verdicts to report on, and ears for what is said about them.
+
+use std::{
+    collections::BTreeMap,
+    fmt, io,
+    sync::{Arc, Mutex},
+};
+
+use opentelemetry_sdk::{
+    error::OTelSdkResult,
+    trace::{SpanData, SpanExporter},
+};
+use tracing::{Level as LogLevel, field::Visit};
+use tracing_subscriber::{Layer, Registry, fmt::MakeWriter, layer::Context, prelude::*};
+
+use crate::domain::{
+    call::{Permit, Proposal, Request},
+    effect::Effect,
+    finding::{Decision, Finding, Level},
+    fingerprint::{ArgsDigest, Fingerprint},
+    ids::{CallId, DEFAULT_TENANT, SessionId, ToolName},
+    json,
+    reason::Reason,
+    time::Timestamp,
+    verdict::Verdict,
+};
+
+/// An argument that must never be said.
+pub(super) const SECRET: &str = "4929-1234-5678-9012";
+
+pub(super) fn proposal(tool: &str) -> Proposal {
+    let tool = ToolName::parse("tool", tool).expect("a name");
+    let canonical = format!(r#"{{"card":"{SECRET}"}}"#);
+    Proposal {
+        fingerprint: Fingerprint::of(&tool, &canonical),
+        args_digest: ArgsDigest::of(&tool, &canonical),
+        request: Request {
+            tenant: DEFAULT_TENANT,
+            session: SessionId::parse("session", "s1").expect("a name"),
+            parent: None,
+            run: None,
+            agent: None,
+            call_id: CallId::parse("call_id", "c7").expect("a name"),
+            tool,
+            arguments: json::parse(&canonical).expect("JSON"),
+            usage: Default::default(),
+            cost_estimate_micros: None,
+            justification: Some(SECRET.to_owned()),
+            repeat_intended: false,
+        },
+        canonical: canonical.into(),
+        effect: Effect::default(),
+        lease_ms: 60_000,
+        cost_micros: 0,
+        suggested_next: Vec::new(),
+    }
+}
+
+pub(super) fn verdict(decision: Decision, findings: Vec<Finding>) -> Verdict {
+    Verdict {
+        decision,
+        would: decision,
+        findings,
+        permit: None,
+        approval: None,
+        left: Vec::new(),
+        tools_disabled: false,
+        replayed: false,
+        fingerprint: proposal("charge_card").fingerprint,
+        seq: 41,
+        at: Timestamp::from_millis(0),
+    }
+}
+
+pub(super) fn allow() -> Verdict {
+    let permit = Permit {
+        attempt: 2,
+        occurrence: 41,
+        idempotency_key: SECRET.to_owned(),
+        at: Timestamp::from_millis(0),
+        seq: 41,
+        lease_until: Timestamp::from_millis(60_000),
+        reserved_micros: 0,
+        ledger_revision: 0,
+    };
+    Verdict {
+        permit: Some(permit),
+        ..verdict(Decision::Allow, Vec::new())
+    }
+}
+
+/// Findings' messages may quote what the model sent: they are for the model.
+pub(super) fn refused(decision: Decision, rule: &'static str, reason: Reason) -> Verdict {
+    verdict(decision, vec![Finding::new(rule, decision, reason, SECRET)])
+}
+
+pub(super) fn loop_broken(decision: Decision, level: Level, count: u32) -> Verdict {
+    let finding = Finding::new("repeat", decision, Reason::NoProgress, SECRET).at_level(level, count);
+    verdict(decision, vec![finding])
+}
+
+pub(super) fn shadowed(verdict: Verdict) -> Verdict {
+    let findings = verdict
+        .findings
+        .into_iter()
+        .map(|finding| Finding {
+            enforced: false,
+            ..finding
+        })
+        .collect();
+    Verdict {
+        decision: Decision::Allow,
+        findings,
+        ..verdict
+    }
+}
+
+/// One event as it was said.
+#[derive(Debug, Clone)]
+pub(super) struct Line {
+    pub(super) level: LogLevel,
+    pub(super) target: String,
+    pub(super) fields: BTreeMap<&'static str, String>,
+}
+
+impl Line {
+    pub(super) fn message(&self) -> &str {
+        &self.fields["message"]
+    }
+}
+
+impl Visit for Line {
+    fn record_str(&mut self, field: &tracing::field::Field, value: &str) {
+        self.fields.insert(field.name(), value.to_owned());
+    }
+
+    fn record_debug(&mut self, field: &tracing::field::Field, value: &dyn fmt::Debug) {
+        self.fields.insert(field.name(), format!("{value:?}"));
+    }
+}
+
+/// Hears every event.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Ears(Arc<Mutex<Vec<Line>>>);
+
+impl Ears {
+    /// What we ourselves said.
+    pub(super) fn lines(&self) -> Vec<Line> {
+        let lines = self.0.lock().unwrap();
+        lines
+            .iter()
+            .filter(|line| line.target.starts_with("callgate"))
+            .cloned()
+            .collect()
+    }
+}
+
+impl<S: tracing::Subscriber> Layer<S> for Ears {
+    fn on_event(&self, event: &tracing::Event<'_>, _: Context<'_, S>) {
+        let meta = event.metadata();
+        let mut line = Line {
+            level: *meta.level(),
+            target: meta.target().to_owned(),
+            fields: BTreeMap::new(),
+        };
+        event.record(&mut line);
+        self.0.lock().unwrap().push(line);
+    }
+}
+
+/// The lines that `work` says on this thread.
+pub(super) fn heard(work: impl FnOnce()) -> Vec<Line> {
+    let ears = Ears::default();
+    tracing::subscriber::with_default(Registry::default().with(ears.clone()), work);
+    ears.lines()
+}
+
+/// Keeps the spans that are exported.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Spans(pub(super) Arc<Mutex<Vec<SpanData>>>);
+
+impl SpanExporter for Spans {
+    async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
+        self.0.lock().unwrap().extend(batch);
+        Ok(())
+    }
+}
+
+/// Keeps what is written.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Paper(Arc<Mutex<Vec<u8>>>);
+
+impl Paper {
+    pub(super) fn text(&self) -> String {
+        String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
+    }
+}
+
+impl io::Write for Paper {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl MakeWriter<'_> for Paper {
+    type Writer = Self;
+
+    fn make_writer(&self) -> Self {
+        self.clone()
+    }
+}

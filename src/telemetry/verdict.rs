@@ -1,0 +1,246 @@
+//! verdict: what is said of one decision and of one report: one log line each, readable alone, and the attributes of the
+//! span that it happened in. Arguments and results are never said, only their hashes.
+//!
+//! Levels: a loop that got its call refused is a warning; every other decision that a rule had a part in (refusals,
+//! warnings to the model, what shadow mode let through) is info; a plain ALLOW, and an answer repeated for the same
+//! call_id, are debug. A report of an error or of an unknown outcome is info, any other is debug.
+
+use std::fmt;
+
+use opentelemetry::trace::TraceId;
+use tracing::{Level as LogLevel, Span, field};
+
+use super::{names, spans};
+use crate::domain::{
+    call::Proposal,
+    event::Settled,
+    finding::{Decision, Level},
+    fingerprint::{Fingerprint, ResultDigest},
+    outcome::OutcomeStatus,
+    reason::Reason,
+    time::wait_in_words,
+    verdict::Verdict,
+};
+
+/// Calls of the window that are said with a broken loop; loop detectors look back over as many unless the policy says
+/// otherwise.
+const WINDOW_MAX: usize = 30;
+
+/// The lines of one statement at a level that is only known at run time: tracing wants it at compile time.
+macro_rules! at {
+    ($level:expr, $line:ident!($($arg:expr),*)) => {
+        match $level {
+            LogLevel::WARN => $line!(LogLevel::WARN, $($arg),*),
+            LogLevel::INFO => $line!(LogLevel::INFO, $($arg),*),
+            _ => $line!(LogLevel::DEBUG, $($arg),*),
+        }
+    };
+}
+
+macro_rules! decision_line {
+    ($level:expr, $verdict:expr, $proposal:expr, $window:expr, $trace:expr) => {
+        tracing::event!(
+            target: names::TARGET_DECISION,
+            $level,
+            { names::TENANT } = $proposal.request.tenant.0,
+            { names::SESSION } = $proposal.request.session.as_str(),
+            { names::CALL_ID } = $proposal.request.call_id.as_str(),
+            { names::TOOL } = $proposal.request.tool.as_str(),
+            { names::DECISION } = $verdict.decision.as_str(),
+            { names::WOULD } = (!$verdict.is_enforced()).then(|| $verdict.would.as_str()),
+            { names::RULE } = $verdict.winner().map(|finding| &*finding.rule),
+            { names::REASON } = $verdict.winner().map(|finding| finding.reason.as_str()),
+            { names::LEVEL } = $verdict.winner().and_then(|finding| finding.level).map(Level::as_str),
+            { names::COUNT } = $verdict.winner().and_then(|finding| finding.count),
+            { names::ATTEMPT } = $verdict.permit.as_ref().map(|permit| permit.attempt),
+            { names::FINGERPRINT } = field::debug($verdict.fingerprint),
+            { names::REPLAYED } = $verdict.replayed,
+            { names::ENFORCED } = $verdict.is_enforced(),
+            { names::RETRY_AFTER_MS } = $verdict.retry_after_ms(),
+            { names::SEQ } = $verdict.seq,
+            { names::LOOP_WINDOW } = $window.as_ref().map(field::display),
+            { names::TRACE_ID } = $trace().map(field::display),
+            "{}",
+            Sentence { verdict: $verdict, tool: $proposal.request.tool.as_str() }
+        )
+    };
+}
+
+macro_rules! report_line {
+    ($level:expr, $settled:expr, $trace:expr) => {
+        tracing::event!(
+            target: names::TARGET_RECORD,
+            $level,
+            { names::SESSION } = $settled.session.as_str(),
+            { names::CALL_ID } = $settled.call_id.as_str(),
+            { names::OUTCOME } = $settled.status.as_str(),
+            { names::FAILURE_KIND } = $settled.failure.map(|failure| failure.as_str()),
+            { names::RETRYABLE } = $settled.advice.map(|advice| advice.retryable),
+            { names::RETRY_AFTER_MS } = retry_after_ms($settled),
+            { names::SEQ } = $settled.seq,
+            { names::TRACE_ID } = $trace().map(field::display),
+            "{}",
+            Told($settled)
+        )
+    };
+}
+
+/// Says a decision, once, and puts it on the current question's span. `window` is read for a broken loop only: the
+/// session's last calls, newest first, as fingerprint and result digest; its first 30 are said.
+pub fn evaluated(
+    verdict: &Verdict,
+    proposal: &Proposal,
+    window: impl IntoIterator<Item = (Fingerprint, Option<ResultDigest>)>,
+) {
+    let span = spans::of_verdict();
+    note_verdict(&span, verdict, proposal);
+    let level = level(verdict);
+    let broken = level == LogLevel::WARN;
+    let window = broken.then(|| Window(window.into_iter().take(WINDOW_MAX).collect()));
+    let trace = || -> Option<TraceId> { spans::trace_id(&span) };
+    at!(level, decision_line!(verdict, proposal, window, trace));
+}
+
+/// Says what came of a call, once, and puts it on the current report's span.
+pub fn recorded(settled: &Settled) {
+    let span = Span::current();
+    note_report(&span, settled);
+    let level = match settled.status {
+        OutcomeStatus::Error | OutcomeStatus::Unknown => LogLevel::INFO,
+        OutcomeStatus::Running | OutcomeStatus::Success | OutcomeStatus::Cancelled => LogLevel::DEBUG,
+    };
+    let trace = || -> Option<TraceId> { spans::trace_id(&span) };
+    at!(level, report_line!(settled, trace));
+}
+
+fn level(verdict: &Verdict) -> LogLevel {
+    if verdict.replayed || verdict.findings.is_empty() {
+        LogLevel::DEBUG
+    } else if verdict.loop_broken().is_some() {
+        LogLevel::WARN
+    } else {
+        LogLevel::INFO
+    }
+}
+
+fn note_verdict(span: &Span, verdict: &Verdict, proposal: &Proposal) {
+    if span.is_disabled() {
+        return;
+    }
+    let request = &proposal.request;
+    span.record(names::TENANT, request.tenant.0);
+    span.record(names::SESSION, request.session.as_str());
+    span.record(names::CALL_ID, request.call_id.as_str());
+    span.record(names::TOOL, request.tool.as_str());
+    span.record(names::DECISION, verdict.decision.as_str());
+    span.record(names::WOULD, (!verdict.is_enforced()).then(|| verdict.would.as_str()));
+    if let Some(winner) = verdict.winner() {
+        span.record(names::RULE, &*winner.rule);
+        span.record(names::REASON, winner.reason.as_str());
+        span.record(names::LEVEL, winner.level.map(Level::as_str));
+        span.record(names::COUNT, winner.count);
+    }
+    span.record(names::ATTEMPT, verdict.permit.as_ref().map(|permit| permit.attempt));
+    span.record(names::FINGERPRINT, field::debug(verdict.fingerprint));
+    span.record(names::REPLAYED, verdict.replayed);
+    span.record(names::ENFORCED, verdict.is_enforced());
+    span.record(names::RETRY_AFTER_MS, verdict.retry_after_ms());
+    span.record(names::SEQ, verdict.seq);
+}
+
+fn note_report(span: &Span, settled: &Settled) {
+    if span.is_disabled() {
+        return;
+    }
+    span.record(names::SESSION, settled.session.as_str());
+    span.record(names::CALL_ID, settled.call_id.as_str());
+    span.record(names::OUTCOME, settled.status.as_str());
+    span.record(names::FAILURE_KIND, settled.failure.map(|failure| failure.as_str()));
+    span.record(names::RETRYABLE, settled.advice.map(|advice| advice.retryable));
+    span.record(names::RETRY_AFTER_MS, retry_after_ms(settled));
+    span.record(names::SEQ, settled.seq);
+}
+
+fn retry_after_ms(settled: &Settled) -> Option<u64> {
+    settled
+        .advice
+        .filter(|advice| advice.retryable)
+        .map(|advice| advice.retry_after_ms)
+}
+
+/// `deny charge_card: outcome_unknown (same_call)`.
+struct Sentence<'a> {
+    verdict: &'a Verdict,
+    tool: &'a str,
+}
+
+impl fmt::Display for Sentence<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { verdict, tool } = self;
+        write!(f, "{} {tool}", verb(verdict.decision))?;
+        if verdict.replayed {
+            f.write_str(", as answered before")?;
+        }
+        if !verdict.is_enforced() {
+            write!(f, ", in shadow mode instead of {}", verb(verdict.would))?;
+        }
+        let Some(winner) = verdict.winner() else { return Ok(()) };
+        write!(f, ": {} ({}", Reason::as_str(winner.reason), winner.rule)?;
+        match (winner.level, winner.count) {
+            (Some(level), Some(count)) => write!(f, ", {} at {count})", level.as_str())?,
+            _ => f.write_str(")")?,
+        }
+        match verdict.retry_after_ms() {
+            Some(millis) => write!(f, ", again in {}", wait_in_words(millis)),
+            None => Ok(()),
+        }
+    }
+}
+
+const fn verb(decision: Decision) -> &'static str {
+    match decision {
+        Decision::Allow => "allow",
+        Decision::Ask => "ask about",
+        Decision::Wait => "wait with",
+        Decision::Reuse => "reuse",
+        Decision::Deny => "deny",
+        Decision::Stop => "stop at",
+    }
+}
+
+/// `error of call_7: rate_limited, retry in 40 s`.
+struct Told<'a>(&'a Settled);
+
+impl fmt::Display for Told<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(settled) = self;
+        write!(f, "{} of {}", settled.status.as_str(), settled.call_id)?;
+        if let Some(failure) = settled.failure {
+            write!(f, ": {}", failure.as_str())?;
+        }
+        match settled.advice {
+            Some(advice) if advice.retryable => write!(f, ", retry in {}", wait_in_words(advice.retry_after_ms)),
+            Some(_) => f.write_str(", no retry"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// `fingerprint:digest fingerprint:- …`, the newest call first.
+struct Window(Vec<(Fingerprint, Option<ResultDigest>)>);
+
+impl fmt::Display for Window {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, (fingerprint, digest)) in self.0.iter().enumerate() {
+            let space = if i == 0 { "" } else { " " };
+            match digest {
+                Some(digest) => write!(f, "{space}{fingerprint:?}:{digest:?}")?,
+                None => write!(f, "{space}{fingerprint:?}:-")?,
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

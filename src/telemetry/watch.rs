@@ -1,0 +1,220 @@
+//! watch: stands between the SDK and its exporters, so that none is waited for too long, and a collector that is away is
+//! said once instead of at every export.
+
+use std::{
+    future::Future,
+    sync::{
+        Arc,
+        atomic::{AtomicU8, Ordering},
+    },
+    time::Duration,
+};
+
+use opentelemetry_sdk::{
+    Resource,
+    error::{OTelSdkError, OTelSdkResult},
+    metrics::{Temporality, data::ResourceMetrics, exporter::PushMetricExporter},
+    trace::{SpanData, SpanExporter},
+};
+use tokio::{runtime::Handle, select, sync::watch, time::sleep};
+
+use super::names;
+
+/// Longest time for one export, connecting included.
+pub(super) const EXPORT_MAX: Duration = Duration::from_secs(10);
+
+/// What is sent.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Signal {
+    Traces = 1,
+    Metrics = 2,
+}
+
+impl Signal {
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Traces => "traces",
+            Self::Metrics => "metrics",
+        }
+    }
+}
+
+/// How the collector does. An outage is said once, by the first signal that it hits, and its end once, when every signal
+/// gets through again.
+#[derive(Debug)]
+pub(super) struct Collector {
+    endpoint: String,
+    /// One bit for each signal.
+    failing: AtomicU8,
+}
+
+impl Collector {
+    fn saw(&self, signal: Signal, result: &OTelSdkResult) {
+        let bit = signal as u8;
+        match result {
+            Err(error) if self.failing.fetch_or(bit, Ordering::Relaxed) == 0 => tracing::warn!(
+                { names::OTLP_ENDPOINT } = self.endpoint,
+                { names::OTLP_SIGNAL } = signal.as_str(),
+                { names::ERROR } = %error,
+                "the collector at {} takes no {}: they are dropped until it does, and requests go on; not said again",
+                self.endpoint,
+                signal.as_str(),
+            ),
+            Ok(()) if self.failing.fetch_and(!bit, Ordering::Relaxed) == bit => tracing::info!(
+                { names::OTLP_ENDPOINT } = self.endpoint,
+                "the collector at {} takes traces and metrics again",
+                self.endpoint,
+            ),
+            Ok(()) | Err(_) => {}
+        }
+    }
+}
+
+/// The line to the collector for one signal.
+#[derive(Debug)]
+pub(super) struct Line {
+    signal: Signal,
+    collector: Arc<Collector>,
+    hung_up: watch::Receiver<bool>,
+    runtime: Handle,
+}
+
+impl Line {
+    /// Waits for an export, but for no longer than `limit`, nor after the line is hung up.
+    async fn bounded(&self, limit: Duration, export: impl Future<Output = OTelSdkResult> + Send) -> OTelSdkResult {
+        let mut hung_up = self.hung_up.clone();
+        // The SDK's threads are not the runtime's, and know no timer.
+        let too_long = {
+            let _inside = self.runtime.enter();
+            sleep(limit)
+        };
+        let result = select! {
+            biased;
+            // An error says that the other end is gone: hung up as well.
+            _ = hung_up.wait_for(|up| *up) => Err(OTelSdkError::InternalFailure("cut off at the end".to_owned())),
+            result = export => result,
+            () = too_long => Err(OTelSdkError::Timeout(limit)),
+        };
+        self.collector.saw(self.signal, &result);
+        result
+    }
+}
+
+/// An exporter that is never waited for too long, and whose failures are said once.
+#[derive(Debug)]
+pub(super) struct Watched<E> {
+    exporter: E,
+    line: Line,
+}
+
+impl<E: SpanExporter> SpanExporter for Watched<E> {
+    async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
+        self.line.bounded(EXPORT_MAX, self.exporter.export(batch)).await
+    }
+
+    fn shutdown_with_timeout(&self, timeout: Duration) -> OTelSdkResult {
+        self.exporter.shutdown_with_timeout(timeout)
+    }
+
+    fn force_flush(&self) -> OTelSdkResult {
+        self.exporter.force_flush()
+    }
+
+    fn set_resource(&mut self, resource: &Resource) {
+        self.exporter.set_resource(resource);
+    }
+}
+
+impl<E: PushMetricExporter> PushMetricExporter for Watched<E> {
+    async fn export(&self, metrics: &ResourceMetrics) -> OTelSdkResult {
+        self.line.bounded(EXPORT_MAX, self.exporter.export(metrics)).await
+    }
+
+    fn force_flush(&self) -> OTelSdkResult {
+        self.exporter.force_flush()
+    }
+
+    fn shutdown_with_timeout(&self, timeout: Duration) -> OTelSdkResult {
+        self.exporter.shutdown_with_timeout(timeout)
+    }
+
+    fn temporality(&self) -> Temporality {
+        self.exporter.temporality()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::telemetry::testing::heard;
+
+    fn collector() -> Collector {
+        Collector {
+            endpoint: "http://127.0.0.1:4317".to_owned(),
+            failing: AtomicU8::new(0),
+        }
+    }
+
+    fn failure() -> OTelSdkResult {
+        Err(OTelSdkError::InternalFailure("connection refused".to_owned()))
+    }
+
+    #[test]
+    fn an_outage_is_said_once_and_so_is_its_end() {
+        let collector = collector();
+        let lines = heard(|| {
+            for _ in 0..1_000 {
+                collector.saw(Signal::Traces, &failure());
+                collector.saw(Signal::Metrics, &failure());
+            }
+            collector.saw(Signal::Metrics, &Ok(()));
+            collector.saw(Signal::Traces, &Ok(()));
+            collector.saw(Signal::Traces, &Ok(()));
+        });
+        let said: Vec<_> = lines.iter().map(|line| (line.level, line.message())).collect();
+        let down = "the collector at http://127.0.0.1:4317 takes no traces: they are dropped until it does, \
+                    and requests go on; not said again";
+        let up = "the collector at http://127.0.0.1:4317 takes traces and metrics again";
+        assert_eq!(said, [(tracing::Level::WARN, down), (tracing::Level::INFO, up)]);
+        let fields = lines.iter().flat_map(|line| line.fields.keys());
+        assert!(
+            fields
+                .clone()
+                .all(|name| *name == "message" || names::FIELDS.contains(name)),
+            "{lines:?}"
+        );
+        assert!(lines[0].fields[names::ERROR].contains("connection refused"));
+    }
+
+    #[test]
+    fn a_collector_of_traces_only_is_no_outage_again_and_again() {
+        let collector = collector();
+        let lines = heard(|| {
+            for _ in 0..1_000 {
+                collector.saw(Signal::Traces, &Ok(()));
+                collector.saw(Signal::Metrics, &failure());
+            }
+        });
+        assert_eq!(lines.len(), 1, "{lines:?}");
+    }
+
+    #[tokio::test]
+    async fn an_export_ends_in_time_or_when_the_line_is_hung_up() {
+        let (hang_up, hung_up) = watch::channel(false);
+        let line = Line {
+            signal: Signal::Traces,
+            collector: Arc::new(collector()),
+            hung_up,
+            runtime: Handle::current(),
+        };
+        let never = std::future::pending::<OTelSdkResult>;
+        let soon = Duration::from_millis(10);
+        assert!(matches!(line.bounded(soon, never()).await, Err(OTelSdkError::Timeout(limit)) if limit == soon));
+        assert!(line.bounded(EXPORT_MAX, async { Ok(()) }).await.is_ok());
+        hang_up.send_replace(true);
+        assert!(matches!(
+            line.bounded(EXPORT_MAX, never()).await,
+            Err(OTelSdkError::InternalFailure(_))
+        ));
+    }
+}
