@@ -53,17 +53,10 @@ impl Server {
             .spawn()
             .expect("the server starts");
         let stdout = BufReader::new(child.stdout.take().expect("piped"));
-        let line = stdout
-            .lines()
-            .map_while(Result::ok)
-            .find(|line| line.contains("serves gRPC on"));
+        let line = stdout.lines().map_while(Result::ok).find(|line| line.contains("serves gRPC on"));
         let line = line.expect("the server says where it listens");
         let address = line.rsplit(' ').next().unwrap_or_default().to_owned();
-        Self {
-            child,
-            url: format!("http://{address}"),
-            _folder: folder,
-        }
+        Self { child, url: format!("http://{address}"), _folder: folder }
     }
 }
 
@@ -97,19 +90,13 @@ async fn worker(channel: Channel, load: Load, id: usize, stop: Arc<AtomicBool>) 
             Load::Pairs => pair(&mut gate, &format!("{run}-{id}-{}", n / PAIRS_PER_SESSION), n).await,
         }
         n += 1;
-        histogram
-            .record(u64::try_from(started.elapsed().as_micros()).unwrap_or(u64::MAX))
-            .expect("in range");
+        histogram.record(u64::try_from(started.elapsed().as_micros()).unwrap_or(u64::MAX)).expect("in range");
     }
     histogram
 }
 
 async fn pair(gate: &mut GateServiceClient<Channel>, session: &str, n: u64) {
-    let caller = Caller {
-        session_id: session.to_owned(),
-        agent_id: "bench".to_owned(),
-        ..Caller::default()
-    };
+    let caller = Caller { session_id: session.to_owned(), agent_id: "bench".to_owned(), ..Caller::default() };
     let call_id = format!("call-{n}");
     let call = ToolCall {
         call_id: call_id.clone(),
@@ -119,26 +106,14 @@ async fn pair(gate: &mut GateServiceClient<Channel>, session: &str, n: u64) {
         ),
         ..ToolCall::default()
     };
-    let question = EvaluateRequest {
-        caller: Some(caller.clone()),
-        call: Some(call),
-        ..EvaluateRequest::default()
-    };
-    let verdict = gate
-        .evaluate(question)
-        .await
-        .expect("an answer")
-        .into_inner()
-        .verdict
-        .expect("a verdict");
+    let question = EvaluateRequest { caller: Some(caller.clone()), call: Some(call), ..EvaluateRequest::default() };
+    let verdict = gate.evaluate(question).await.expect("an answer").into_inner().verdict.expect("a verdict");
     assert_eq!(verdict.decision(), Decision::Allow, "{verdict:?}");
     let report = RecordRequest {
         caller: Some(caller),
         call_id,
         status: OutcomeStatus::Success.into(),
-        result: Some(format!(
-            r#"[{{"flight_number":"HAT{n}","status":"available","prices":{{"economy":{n}}}}}]"#
-        )),
+        result: Some(format!(r#"[{{"flight_number":"HAT{n}","status":"available","prices":{{"economy":{n}}}}}]"#)),
         ..RecordRequest::default()
     };
     gate.record(report).await.expect("stored");
@@ -148,11 +123,7 @@ async fn round(url: &str, load: Load, in_flight: usize, time: Duration) -> (f64,
     let stop = Arc::new(AtomicBool::new(false));
     let mut workers = Vec::new();
     for connection in 0..CONNECTIONS {
-        let channel = Endpoint::from_shared(url.to_owned())
-            .expect("a URL")
-            .connect()
-            .await
-            .expect("a server");
+        let channel = Endpoint::from_shared(url.to_owned()).expect("a URL").connect().await.expect("a server");
         for place in 0..in_flight {
             let id = connection * in_flight + place;
             workers.push(tokio::spawn(worker(channel.clone(), load, id, Arc::clone(&stop))));

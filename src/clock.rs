@@ -52,9 +52,7 @@ impl Clock {
         static START: std::sync::LazyLock<Instant> = std::sync::LazyLock::new(Instant::now);
         match self {
             Self::System => Tick(Instant::now().saturating_duration_since(*START)),
-            Self::Fake(_) => Tick(Duration::from_millis(
-                u64::try_from(self.now().as_millis()).unwrap_or(0),
-            )),
+            Self::Fake(_) => Tick(Duration::from_millis(u64::try_from(self.now().as_millis()).unwrap_or(0))),
         }
     }
 

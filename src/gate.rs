@@ -111,13 +111,7 @@ impl Gate {
     /// A gate over an open store.
     #[must_use]
     pub fn new(policy: Arc<Policy>, store: Store, metrics: Metrics, clock: Clock) -> Self {
-        Self {
-            policy,
-            store,
-            slots: Slots::default(),
-            metrics,
-            clock,
-        }
+        Self { policy, store, slots: Slots::default(), metrics, clock }
     }
 
     /// The policy that judges.
@@ -132,10 +126,7 @@ impl Gate {
     /// [`GateError`]: nothing was decided.
     pub async fn evaluate(&self, requests: Vec<Request>) -> Result<Vec<Answer>, GateError> {
         let started = self.clock.tick();
-        let proposals: Vec<Proposal> = requests
-            .into_iter()
-            .map(|request| self.policy.propose(request))
-            .collect();
+        let proposals: Vec<Proposal> = requests.into_iter().map(|request| self.policy.propose(request)).collect();
         let (verdicts, slot) = self.judge(&proposals).await?;
         let mut answers = Vec::with_capacity(verdicts.len());
         for (proposal, verdict) in proposals.iter().zip(verdicts) {
@@ -157,10 +148,7 @@ impl Gate {
         let now = self.store.now();
         let judged = slot.advance(|tree| engine::evaluate(&self.policy, tree, &shared.of(0), &proposal, None, now));
         let verdict = match judged.ok_or(GateError::Contention)?? {
-            Judgement::Replay(verdict) | Judgement::New(verdict, _) => Verdict {
-                permit: None,
-                ..verdict
-            },
+            Judgement::Replay(verdict) | Judgement::New(verdict, _) => Verdict { permit: None, ..verdict },
         };
         Ok(self.answer(&proposal, verdict).await)
     }
@@ -222,9 +210,7 @@ impl Gate {
         self.spoil(tenant, slot);
         match lost {
             Lost::Unreachable => return Err(GateError::StoreUnavailable("no commit".to_owned())),
-            Lost::Session => proposals
-                .iter()
-                .for_each(|p| self.slots.forget_root(tenant, &p.request.session)),
+            Lost::Session => proposals.iter().for_each(|p| self.slots.forget_root(tenant, &p.request.session)),
             // Somebody uses a call_id again that its tree has forgotten: remember it, and judge with it.
             Lost::CallId => {
                 for proposal in proposals {
@@ -237,29 +223,18 @@ impl Gate {
     }
 
     async fn answer(&self, proposal: &Proposal, verdict: Verdict) -> Answer {
-        let reuse = verdict
-            .winner()
-            .and_then(|winner| winner.reuse.as_ref())
-            .filter(|_| verdict.decision == Decision::Reuse);
+        let reuse =
+            verdict.winner().and_then(|winner| winner.reuse.as_ref()).filter(|_| verdict.decision == Decision::Reuse);
         let previous = match reuse {
             // Without the text the model is told when it was done: still an answer.
             Some(call) => {
-                let text = self
-                    .store
-                    .result(proposal.request.tenant, &call.session, &call.call_id)
-                    .await;
-                Some(PreviousResult {
-                    text: text.unwrap_or_default(),
-                })
+                let text = self.store.result(proposal.request.tenant, &call.session, &call.call_id).await;
+                Some(PreviousResult { text: text.unwrap_or_default() })
             }
             None => None,
         };
         let text = engine::envelope::refusal(&verdict, &proposal.suggested_next, previous.as_ref());
-        Answer {
-            verdict,
-            text,
-            policy_version: self.policy.version.clone(),
-        }
+        Answer { verdict, text, policy_version: self.policy.version.clone() }
     }
 
     /// The state of a session.
@@ -273,18 +248,12 @@ impl Gate {
         last_calls: usize,
     ) -> Result<SessionState, GateError> {
         for _ in 0..TRIES_MAX {
-            let root = self
-                .known_root(tenant, session)
-                .await?
-                .ok_or(GateError::SessionUnknown)?;
+            let root = self.known_root(tenant, session).await?.ok_or(GateError::SessionUnknown)?;
             let slot = self.slot_of(tenant, &root).await?;
             let counters = self.counters(tenant, &slot, session).await?;
             let now = self.store.now();
             let state = slot.advance(|tree| {
-                (
-                    engine::session_state(&self.policy, tree, session, &counters, last_calls, now),
-                    tree.version,
-                )
+                (engine::session_state(&self.policy, tree, session, &counters, last_calls, now), tree.version)
             });
             let Some((state, version)) = state else { continue };
             if self.is_current(tenant, &slot, version).await? {
@@ -326,10 +295,7 @@ struct SharedBatch {
 
 impl SharedBatch {
     fn of(&self, i: usize) -> Shared {
-        Shared {
-            counters: self.counters.clone(),
-            ledger: self.ledger.get(i).cloned().flatten(),
-        }
+        Shared { counters: self.counters.clone(), ledger: self.ledger.get(i).cloned().flatten() }
     }
 }
 
@@ -379,21 +345,8 @@ fn judge_all(
 fn evidence(
     tree: &CallTree,
     proposal: &Proposal,
-) -> Vec<(
-    crate::domain::fingerprint::Fingerprint,
-    Option<crate::domain::fingerprint::ResultDigest>,
-)> {
+) -> Vec<(crate::domain::fingerprint::Fingerprint, Option<crate::domain::fingerprint::ResultDigest>)> {
     let session = tree.sessions.get(&proposal.request.session);
-    let calls = session
-        .into_iter()
-        .flat_map(|session| session.calls.iter().rev())
-        .take(30);
-    calls
-        .map(|call| {
-            (
-                call.fingerprint,
-                call.outcome.as_ref().and_then(|outcome| outcome.digest),
-            )
-        })
-        .collect()
+    let calls = session.into_iter().flat_map(|session| session.calls.iter().rev()).take(30);
+    calls.map(|call| (call.fingerprint, call.outcome.as_ref().and_then(|outcome| outcome.digest))).collect()
 }

@@ -1,4 +1,50 @@
-//! callgate
+//! **callgate**: the policy plane between a fleet of LLM agents and their tools. Before a tool call an agent asks
+//! `Evaluate`; after it, `Record`; after a context compaction, `GetSessionState`. Every call and its outcome is a row in
+//! Postgres.
+//!
+//! # The idea
+//!
+//! A *session* with its sub-agents is a *call tree*: a value, folded from its recorded events. A *rule* is a pure
+//! function from what is known to an optional finding. A *verdict* is the strictest finding. The *store* accepts a
+//! verdict only if the tree has not moved since it was read; otherwise the gate judges again. Everything else is
+//! translation or assembly.
+//!
+//! # The rooms
+//!
+//! | room | is | knows |
+//! |---|---|---|
+//! | [`domain`] | the nouns: calls, effects, fingerprints, call trees, verdicts | nobody |
+//! | [`retry`] | is a retry worth it: classify, estimate, advise | domain |
+//! | [`rules`] | one rule a file | domain |
+//! | [`policy`] | the owner's file, compiled | domain, retry, rules |
+//! | [`engine`] | two pure functions: evaluate, record | domain, retry, rules, policy |
+//! | [`store`] | Postgres, a cache in front of it, a private server | domain |
+//! | [`telemetry`] | logs, spans, metrics | domain |
+//! | [`gate`] | the seam: load, decide, append, try again | domain, engine, policy, store, telemetry, clock |
+//! | [`grpc`] | the contract of `proto/` | domain, gate, telemetry |
+//! | [`cli`] | the commands | all |
+//!
+//! The first five rooms are pure: no `async`, no clock, no lock, no log; time is an argument. `tests/tidy` reads every
+//! file and holds the walls.
+//!
+//! # One Evaluate, file by file
+//!
+//! 1. `grpc/service.rs`, `grpc/decode.rs`: message to `domain::call::Request`
+//! 2. `gate.rs`: finds the slot of the tree in `store/cache.rs`, or loads it by `store/postgres/load.rs`
+//! 3. `engine/evaluate.rs`: `rules/*.rs` each say what they have to say; the strictest finding decides
+//! 4. `domain/tree/apply.rs`: the event is folded in; the slot is ahead of its commit
+//! 5. `store/postgres/writer.rs`, `append.rs`: the event joins the open batch; the caller waits for the commit
+//! 6. a lost race drops the slot, and `gate.rs` judges again
+//! 7. `telemetry/verdict.rs` says it once; `grpc/encode.rs` answers
+//!
+//! `Record` is the same loop around `engine/record.rs`.
+//!
+//! # Where to begin reading
+//!
+//! `domain/call.rs`, `domain/tree.rs`, `rules/repeat.rs`, `rules/same_call.rs` and its tests, `engine/evaluate.rs`,
+//! `gate.rs`. A new rule is one file and one line in `rules/mod.rs`; its doc comment is its manual; a story in
+//! `tests/traces/` shows it at work.
+
 pub mod cli;
 pub mod clock;
 pub mod config;

@@ -44,10 +44,7 @@ impl Home {
     }
 
     fn settings(&self) -> Settings {
-        Settings {
-            data_dir: self.data_dir(),
-            pg_bin: None,
-        }
+        Settings { data_dir: self.data_dir(), pg_bin: None }
     }
 
     async fn start(&self) -> Embedded {
@@ -56,10 +53,7 @@ impl Home {
 
     /// Lets a command run as the account that the database runs as.
     fn as_owner(&self, command: &mut Command) {
-        let (own, database) = (
-            fs::metadata(self.dir.path()).unwrap(),
-            fs::metadata(self.pgdata()).unwrap(),
-        );
+        let (own, database) = (fs::metadata(self.dir.path()).unwrap(), fs::metadata(self.pgdata()).unwrap());
         if own.uid() != database.uid() {
             command.gid(database.gid()).uid(database.uid());
         }
@@ -95,28 +89,17 @@ impl Drop for Helper {
 
 fn signal(pid: u32, name: &str) -> bool {
     let command = format!("kill -{name} {pid}");
-    Command::new("sh")
-        .args(["-c", &command])
-        .stderr(Stdio::null())
-        .status()
-        .unwrap()
-        .success()
+    Command::new("sh").args(["-c", &command]).stderr(Stdio::null()).status().unwrap().success()
 }
 
 fn is_alive(pid: u32) -> bool {
-    let output = Command::new("ps")
-        .args(["-p", &pid.to_string(), "-o", "stat="])
-        .output()
-        .unwrap();
+    let output = Command::new("ps").args(["-p", &pid.to_string(), "-o", "stat="]).output().unwrap();
     let state = String::from_utf8_lossy(&output.stdout).trim().to_owned();
     !state.is_empty() && !state.starts_with('Z')
 }
 
 fn is_postgres(pid: u32) -> bool {
-    let output = Command::new("ps")
-        .args(["-p", &pid.to_string(), "-o", "comm="])
-        .output()
-        .unwrap();
+    let output = Command::new("ps").args(["-p", &pid.to_string(), "-o", "comm="]).output().unwrap();
     is_alive(pid) && String::from_utf8_lossy(&output.stdout).contains("postgres")
 }
 
@@ -126,37 +109,23 @@ async fn until(what: &str, mut holds: impl FnMut() -> bool) {
             tokio::time::sleep(STEP).await;
         }
     };
-    tokio::time::timeout(PATIENCE, wait)
-        .await
-        .unwrap_or_else(|_| panic!("waited in vain for {what}"));
+    tokio::time::timeout(PATIENCE, wait).await.unwrap_or_else(|_| panic!("waited in vain for {what}"));
 }
 
 async fn in_time<T>(what: &str, future: impl Future<Output = T>) -> T {
-    tokio::time::timeout(PATIENCE, future)
-        .await
-        .unwrap_or_else(|_| panic!("waited in vain for {what}"))
+    tokio::time::timeout(PATIENCE, future).await.unwrap_or_else(|_| panic!("waited in vain for {what}"))
 }
 
 async fn write_note(embedded: &Embedded, note: &str) {
     let mut connection = PgConnection::connect_with(&embedded.connect_options()).await.unwrap();
-    sqlx::query("create table if not exists notes (note text not null)")
-        .execute(&mut connection)
-        .await
-        .unwrap();
-    sqlx::query("insert into notes (note) values ($1)")
-        .bind(note)
-        .execute(&mut connection)
-        .await
-        .unwrap();
+    sqlx::query("create table if not exists notes (note text not null)").execute(&mut connection).await.unwrap();
+    sqlx::query("insert into notes (note) values ($1)").bind(note).execute(&mut connection).await.unwrap();
     connection.close().await.unwrap();
 }
 
 async fn notes(embedded: &Embedded) -> Vec<String> {
     let mut connection = PgConnection::connect_with(&embedded.connect_options()).await.unwrap();
-    sqlx::query_scalar("select note from notes order by note")
-        .fetch_all(&mut connection)
-        .await
-        .unwrap()
+    sqlx::query_scalar("select note from notes order by note").fetch_all(&mut connection).await.unwrap()
 }
 
 fn log_of(embedded: &Embedded) -> String {
@@ -201,11 +170,7 @@ async fn the_server_is_durable_and_private() {
     ];
     for (setting, value) in expected {
         let query = "select current_setting($1)";
-        let shown: String = sqlx::query_scalar(query)
-            .bind(setting)
-            .fetch_one(&mut connection)
-            .await
-            .unwrap();
+        let shown: String = sqlx::query_scalar(query).bind(setting).fetch_one(&mut connection).await.unwrap();
         assert_eq!(shown, value, "{setting}");
     }
     let query = "select current_user::text || ' ' || current_database()::text";
@@ -215,18 +180,10 @@ async fn the_server_is_durable_and_private() {
         let mode = fs::metadata(embedded.data_dir().join(part)).unwrap().mode() & 0o777;
         assert_eq!(mode, 0o700, "{part}");
     }
-    assert_ne!(
-        fs::metadata(home.pgdata()).unwrap().uid(),
-        0,
-        "PostgreSQL never runs as root"
-    );
+    assert_ne!(fs::metadata(home.pgdata()).unwrap().uid(), 0, "PostgreSQL never runs as root");
     let pid = home.postmaster().unwrap().to_string();
     let group = Command::new("ps").args(["-p", &pid, "-o", "pgid="]).output().unwrap();
-    assert_eq!(
-        String::from_utf8_lossy(&group.stdout).trim(),
-        pid,
-        "Ctrl-C must not reach the server"
-    );
+    assert_eq!(String::from_utf8_lossy(&group.stdout).trim(), pid, "Ctrl-C must not reach the server");
     connection.close().await.unwrap();
     embedded.stop().await.unwrap();
 }
@@ -244,10 +201,7 @@ async fn a_crashed_server_is_restarted_and_recovers_what_was_committed() {
     assert!(signal(killed, "KILL"));
     let runs_anew = |phase: &Phase| matches!(phase, Phase::Running { pid } if *pid != killed);
     in_time("the restart", phase.wait_for(runs_anew)).await.unwrap();
-    let counted: i64 = sqlx::query_scalar("select count(*) from notes")
-        .fetch_one(&pool)
-        .await
-        .unwrap();
+    let counted: i64 = sqlx::query_scalar("select count(*) from notes").fetch_one(&pool).await.unwrap();
     assert_eq!(counted, 1, "the pool reconnects by itself");
     assert!(log_of(&embedded).contains("not properly shut down"));
     pool.close().await;
@@ -265,12 +219,7 @@ async fn victim() {
     let Some(data_dir) = std::env::var_os(VICTIM_DIR).map(PathBuf::from) else {
         return;
     };
-    let embedded = Embedded::start(&Settings {
-        data_dir: data_dir.clone(),
-        pg_bin: None,
-    })
-    .await
-    .unwrap();
+    let embedded = Embedded::start(&Settings { data_dir: data_dir.clone(), pg_bin: None }).await.unwrap();
     write_note(&embedded, "committed").await;
     fs::write(data_dir.join("victim.ready"), "").unwrap();
     std::future::pending::<()>().await;
@@ -279,9 +228,7 @@ async fn victim() {
 /// Starts another callgate on the directory and waits until it has written its note.
 async fn start_victim(home: &Home) -> Helper {
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command
-        .args(["--exact", "victim", "--ignored"])
-        .env(VICTIM_DIR, home.data_dir());
+    command.args(["--exact", "victim", "--ignored"]).env(VICTIM_DIR, home.data_dir());
     let victim = Helper(command.stdout(Stdio::null()).spawn().unwrap());
     let ready = home.data_dir().join("victim.ready");
     until("the victim", || ready.exists()).await;
@@ -303,10 +250,7 @@ async fn a_killed_callgate_leaves_a_directory_that_starts_again() {
 
 #[tokio::test]
 async fn a_server_dies_with_its_callgate_where_setpriv_exists() {
-    let setpriv = Command::new("setpriv")
-        .args(["--pdeathsig", "INT", "--", "true"])
-        .stderr(Stdio::null())
-        .status();
+    let setpriv = Command::new("setpriv").args(["--pdeathsig", "INT", "--", "true"]).stderr(Stdio::null()).status();
     let home = Home::new();
     let victim = start_victim(&home).await;
     let orphan = home.postmaster().unwrap();
@@ -342,18 +286,9 @@ async fn an_orphaned_server_is_stopped_and_replaced() {
     first.stop().await.unwrap();
 
     // In its own directory, so that its socket is not where ours will be.
-    let options = format!(
-        "-c listen_addresses= -c unix_socket_directories={}",
-        home.pgdata().display()
-    );
+    let options = format!("-c listen_addresses= -c unix_socket_directories={}", home.pgdata().display());
     let mut pg_ctl = Command::new(bin_dir.join("pg_ctl"));
-    pg_ctl
-        .arg("start")
-        .arg("-w")
-        .arg("-D")
-        .arg(home.pgdata())
-        .args(["-o", &options])
-        .current_dir("/");
+    pg_ctl.arg("start").arg("-w").arg("-D").arg(home.pgdata()).args(["-o", &options]).current_dir("/");
     pg_ctl.stdout(Stdio::null()).stderr(Stdio::null()).stdin(Stdio::null());
     home.as_owner(&mut pg_ctl);
     assert!(pg_ctl.status().unwrap().success());
@@ -409,18 +344,12 @@ async fn missing_programs_are_named() {
     let home = Home::new();
     let empty = home.dir.path().join("empty");
     fs::create_dir(&empty).unwrap();
-    let settings = Settings {
-        pg_bin: Some(empty.clone()),
-        ..home.settings()
-    };
+    let settings = Settings { pg_bin: Some(empty.clone()), ..home.settings() };
     let text = Embedded::start(&settings).await.unwrap_err().to_string();
     for part in ["--pg-bin", empty.to_str().unwrap(), "postgres", "initdb", "pg_ctl"] {
         assert!(text.contains(part), "{part} is missing in: {text}");
     }
-    let nowhere = Settings {
-        pg_bin: Some(home.dir.path().join("nowhere")),
-        ..home.settings()
-    };
+    let nowhere = Settings { pg_bin: Some(home.dir.path().join("nowhere")), ..home.settings() };
     let text = Embedded::start(&nowhere).await.unwrap_err().to_string();
     assert!(text.contains("--pg-bin") && text.contains("nowhere"), "{text}");
     assert!(!home.pgdata().exists());
@@ -455,20 +384,14 @@ async fn an_interrupted_creation_is_done_again() {
 async fn a_long_and_odd_path_works() {
     let home = Home::new();
     for name in ["with space, comma".to_owned(), "d".repeat(100)] {
-        let settings = Settings {
-            data_dir: home.data_dir().join(&name),
-            pg_bin: None,
-        };
+        let settings = Settings { data_dir: home.data_dir().join(&name), pg_bin: None };
         let embedded = Embedded::start(&settings).await.unwrap();
         write_note(&embedded, &name).await;
         assert_eq!(notes(&embedded).await, [name]);
         let socket = embedded.connect_options().get_socket().unwrap().clone();
         assert!(socket.join(".s.PGSQL.5432").exists());
         embedded.stop().await.unwrap();
-        assert!(
-            socket.starts_with(home.dir.path()) || !socket.exists(),
-            "a directory of its own is removed"
-        );
+        assert!(socket.starts_with(home.dir.path()) || !socket.exists(), "a directory of its own is removed");
     }
 }
 
@@ -482,10 +405,7 @@ async fn a_server_that_cannot_run_any_more_is_given_up() {
     let error = in_time("giving up", embedded.exited()).await;
     let text = error.to_string();
     assert!(matches!(error, EmbeddedError::GaveUp { .. }), "{text}");
-    assert!(
-        text.contains("pg_control"),
-        "the server's own words are missing: {text}"
-    );
+    assert!(text.contains("pg_control"), "the server's own words are missing: {text}");
     assert!(matches!(*embedded.phase().borrow(), Phase::GaveUp { .. }));
     embedded.stop().await.unwrap();
 
@@ -501,18 +421,10 @@ async fn a_stop_amid_restarts_is_obeyed() {
     let embedded = home.start().await;
     let mut phase = embedded.phase();
     for _ in 0..2 {
-        let running = in_time(
-            "the server",
-            phase.wait_for(|phase| matches!(phase, Phase::Running { .. })),
-        )
-        .await;
+        let running = in_time("the server", phase.wait_for(|phase| matches!(phase, Phase::Running { .. }))).await;
         drop(running.unwrap());
         assert!(signal(home.postmaster().unwrap(), "KILL"));
-        let down = in_time(
-            "the crash",
-            phase.wait_for(|phase| matches!(phase, Phase::Restarting { .. })),
-        )
-        .await;
+        let down = in_time("the crash", phase.wait_for(|phase| matches!(phase, Phase::Restarting { .. }))).await;
         drop(down.unwrap());
     }
     embedded.stop().await.unwrap();
@@ -530,11 +442,7 @@ async fn a_directory_out_of_reach_is_named() {
     // Root's own closed directory keeps the database's account out; an ordinary user is kept out by a missing bit.
     let mode = if as_root { 0o700 } else { 0o600 };
     fs::set_permissions(&closed, fs::Permissions::from_mode(mode)).unwrap();
-    let outcome = Embedded::start(&Settings {
-        data_dir: closed.join("data"),
-        pg_bin: None,
-    })
-    .await;
+    let outcome = Embedded::start(&Settings { data_dir: closed.join("data"), pg_bin: None }).await;
     fs::set_permissions(&closed, fs::Permissions::from_mode(0o755)).unwrap();
     let error = outcome.unwrap_err();
     let text = error.to_string();

@@ -24,21 +24,11 @@ fn source(name: &str, text: impl Into<Vec<u8>>) -> anyhow::Result<Source> {
 
 /// What is printed and counted for `text`, judged by `policy` (YAML; empty: the default).
 fn replay(text: &str, policy: &str, enforce: bool) -> (Vec<Value>, Summary) {
-    let policy = if policy.is_empty() {
-        Policy::default()
-    } else {
-        policy::compile(policy).expect("a good policy")
-    };
+    let policy = if policy.is_empty() { Policy::default() } else { policy::compile(policy).expect("a good policy") };
     let mut out = Vec::new();
     let summary = run_on([source("x.jsonl", text)], policy, enforce, &mut out).expect("good rows");
     let lines = String::from_utf8(out).expect("UTF-8");
-    (
-        lines
-            .lines()
-            .map(|line| serde_json::from_str(line).expect("JSON"))
-            .collect(),
-        summary,
-    )
+    (lines.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect(), summary)
 }
 
 /// Rows of one trace from (tool, rest): `("pay", r#""result":"ok""#)`.
@@ -54,11 +44,7 @@ fn decisions(lines: &[Value]) -> Vec<String> {
     let text = |line: &Value, key: &str| line[key].as_str().unwrap_or_default().to_owned();
     lines
         .iter()
-        .map(|line| {
-            format!("{} {}", text(line, "decision"), text(line, "reason"))
-                .trim_end()
-                .to_owned()
-        })
+        .map(|line| format!("{} {}", text(line, "decision"), text(line, "reason")).trim_end().to_owned())
         .collect()
 }
 
@@ -66,10 +52,8 @@ fn decisions(lines: &[Value]) -> Vec<String> {
 fn a_real_trace_is_judged_call_by_call() {
     let (lines, summary) = replay(EXCERPT, "", false);
     let refused: Vec<_> = lines.iter().filter(|line| line["decision"] != "ALLOW").collect();
-    let told: Vec<_> = refused
-        .iter()
-        .map(|l| (l["seq"].as_u64(), l["decision"].as_str(), l["reason"].as_str()))
-        .collect();
+    let told: Vec<_> =
+        refused.iter().map(|l| (l["seq"].as_u64(), l["decision"].as_str(), l["reason"].as_str())).collect();
     assert_eq!(
         told,
         [
@@ -80,52 +64,26 @@ fn a_real_trace_is_judged_call_by_call() {
         ]
     );
     assert!(
-        refused[0]["findings"][0]["message"]
-            .as_str()
-            .is_some_and(|m| m.starts_with("book_reservation with these"))
+        refused[0]["findings"][0]["message"].as_str().is_some_and(|m| m.starts_with("book_reservation with these"))
     );
     assert_eq!((summary.calls, summary.sessions, summary.waits), (36, 2, 0));
-    assert_eq!(
-        summary.refused,
-        Refused {
-            rightly: 4,
-            wrongly: 0,
-            unknown: 0
-        }
-    );
+    assert_eq!(summary.refused, Refused { rightly: 4, wrongly: 0, unknown: 0 });
     assert_eq!(summary.repeats, Repeats { same: 8, new: 0 });
-    assert_eq!(
-        (
-            summary.decisions[NO_RULE]["ALLOW"],
-            summary.decisions["same_call"]["DENY"]
-        ),
-        (32, 3)
-    );
+    assert_eq!((summary.decisions[NO_RULE]["ALLOW"], summary.decisions["same_call"]["DENY"]), (32, 3));
 }
 
 #[test]
 fn a_line_has_its_keys_in_the_order_of_the_contract() {
-    let calls = [
-        ("get", r#""result":"503 Service Unavailable","is_error":true"#),
-        ("get", r#""result":null"#),
-    ];
+    let calls = [("get", r#""result":"503 Service Unavailable","is_error":true"#), ("get", r#""result":null"#)];
     let mut out = Vec::new();
-    run_on(
-        [source("x.jsonl", rows("t", &calls))],
-        Policy::default(),
-        true,
-        &mut out,
-    )
-    .expect("good rows");
+    run_on([source("x.jsonl", rows("t", &calls))], Policy::default(), true, &mut out).expect("good rows");
     let text = String::from_utf8(out).expect("UTF-8");
     let (first, second) = text.trim_end().split_once('\n').expect("two lines");
     let value: Value = serde_json::from_str(first).expect("JSON");
     let [fingerprint, key] =
         ["fingerprint", "idempotency_key"].map(|name| value[name].as_str().expect("text").to_owned());
-    let (after, p) = (
-        value["retry_after_ms"].as_u64().expect("a number"),
-        value["p_success"].as_f64().expect("a number"),
-    );
+    let (after, p) =
+        (value["retry_after_ms"].as_u64().expect("a number"), value["p_success"].as_f64().expect("a number"));
     assert_eq!((fingerprint.len(), key.len()), (64, 32));
     assert_eq!(
         first,
@@ -169,29 +127,12 @@ fn the_same_input_gives_the_same_bytes_and_other_traces_do_not_matter() {
 #[test]
 fn without_enforce_what_was_refused_still_happened() {
     let error = r#""result":"Error: payment method not found","is_error":true"#;
-    let calls = rows(
-        "t",
-        &[
-            ("pay", error),
-            ("pay", r#""result":"paid""#),
-            ("pay", r#""result":"paid""#),
-        ],
-    );
+    let calls = rows("t", &[("pay", error), ("pay", r#""result":"paid""#), ("pay", r#""result":"paid""#)]);
     let (lines, summary) = replay(&calls, "", false);
     assert_eq!(decisions(&lines), ["ALLOW", "DENY not_retryable", "ALLOW"]);
-    assert_eq!(
-        (&lines[0]["retryable"], &lines[1]["retryable"]),
-        (&Value::Bool(false), &Value::Null)
-    );
+    assert_eq!((&lines[0]["retryable"], &lines[1]["retryable"]), (&Value::Bool(false), &Value::Null));
     assert!(lines[1]["idempotency_key"].is_string(), "it ran");
-    assert_eq!(
-        summary.refused,
-        Refused {
-            rightly: 0,
-            wrongly: 1,
-            unknown: 0
-        }
-    );
+    assert_eq!(summary.refused, Refused { rightly: 0, wrongly: 1, unknown: 0 });
     let (lines, summary) = replay(&calls, "", true);
     assert_eq!(decisions(&lines), ["ALLOW", "DENY not_retryable", "DENY not_retryable"]);
     assert!(lines[1]["idempotency_key"].is_null(), "it did not run");
@@ -205,37 +146,19 @@ fn the_flag_decides_on_the_mode_and_shadowed_rules_stay_shadowed() {
     for (policy, enforce, expected) in [
         ("policy_engine: {mode: shadow}", true, "DENY not_retryable"),
         ("policy_engine: {mode: enforce}", false, "DENY not_retryable"),
-        (
-            "policy_engine: {rules: {same_call: {mode: shadow}}}",
-            false,
-            "DENY not_retryable",
-        ),
+        ("policy_engine: {rules: {same_call: {mode: shadow}}}", false, "DENY not_retryable"),
         ("policy_engine: {rules: {same_call: {mode: shadow}}}", true, "ALLOW"),
     ] {
-        assert_eq!(
-            decisions(&replay(&calls, policy, enforce).0)[1],
-            expected,
-            "{policy} {enforce}"
-        );
+        assert_eq!(decisions(&replay(&calls, policy, enforce).0)[1], expected, "{policy} {enforce}");
     }
 }
 
 #[test]
 fn a_call_without_a_result_stays_open() {
-    let calls = rows(
-        "t",
-        &[
-            ("get", r#""result":null"#),
-            ("get", r#""result":"x""#),
-            ("get", r#""result":"x""#),
-        ],
-    );
+    let calls = rows("t", &[("get", r#""result":null"#), ("get", r#""result":"x""#), ("get", r#""result":"x""#)]);
     let (lines, summary) = replay(&calls, "", false);
     assert_eq!(decisions(&lines), ["ALLOW", "WAIT call_in_flight", "ALLOW"]);
-    assert_eq!(
-        (summary.waits, summary.refused, summary.repeats.same),
-        (1, Refused::default(), 1)
-    );
+    assert_eq!((summary.waits, summary.refused, summary.repeats.same), (1, Refused::default(), 1));
 }
 
 #[test]
@@ -243,20 +166,14 @@ fn times_and_runs_are_honoured() {
     let at =
         |second: u32| format!(r#""ts":"2026-01-01T00:00:{second:02}","is_error":true,"result":"timed out after 30s""#);
     let calls = [at(0), at(0), at(20)].map(|rest| ("get".to_owned(), rest));
-    let calls: Vec<_> = calls
-        .iter()
-        .map(|(tool, rest)| (tool.as_str(), rest.as_str()))
-        .collect();
+    let calls: Vec<_> = calls.iter().map(|(tool, rest)| (tool.as_str(), rest.as_str())).collect();
     let (lines, _) = replay(&rows("t", &calls), "", true);
     assert_eq!(decisions(&lines), ["ALLOW", "WAIT retry_too_early", "ALLOW"]);
     assert_eq!(lines[2]["attempt"], 2);
     let gone = r#""result":"Error: not found","is_error":true"#;
     let runs = ["a", "a", "b"].map(|run| format!(r#"{gone},"run":"{run}""#));
     let calls: Vec<_> = runs.iter().map(|rest| ("get", rest.as_str())).collect();
-    assert_eq!(
-        decisions(&replay(&rows("t", &calls), "", true).0),
-        ["ALLOW", "DENY not_retryable", "ALLOW"]
-    );
+    assert_eq!(decisions(&replay(&rows("t", &calls), "", true).0), ["ALLOW", "DENY not_retryable", "ALLOW"]);
 }
 
 #[test]
@@ -273,24 +190,12 @@ fn traces_are_worlds_of_their_own() {
     let once = "policy_engine: {tool_schemas: {pay: {effect: write, once: true}}}";
     let text = rows("one", &[("pay", paid), ("pay", paid)]) + &rows("two", &[("pay", paid)]);
     for enforce in [false, true] {
-        assert_eq!(
-            decisions(&replay(&text, once, enforce).0),
-            ["ALLOW", "REUSE duplicate_call_blocked", "ALLOW"]
-        );
+        assert_eq!(decisions(&replay(&text, once, enforce).0), ["ALLOW", "REUSE duplicate_call_blocked", "ALLOW"]);
     }
     let text = rows("one", &[("a", paid), ("b", paid), ("c", paid)]) + &rows("two", &[("a", paid), ("b", paid)]);
     let (lines, summary) = replay(&text, "policy_engine: {budgets: {tenant: {max_steps: 2}}}", true);
-    let spent: Vec<_> = lines
-        .iter()
-        .filter(|line| line["decision"] == "STOP")
-        .map(|line| line["tool"].as_str())
-        .collect();
+    let spent: Vec<_> =
+        lines.iter().filter(|line| line["decision"] == "STOP").map(|line| line["tool"].as_str()).collect();
     assert_eq!(spent, [Some("c")]);
-    assert_eq!(
-        summary.refused,
-        Refused {
-            unknown: 1,
-            ..Refused::default()
-        }
-    );
+    assert_eq!(summary.refused, Refused { unknown: 1, ..Refused::default() });
 }

@@ -57,20 +57,11 @@ pub(super) async fn run(args: DemoArgs) -> anyhow::Result<()> {
 }
 
 async fn on_own_server(args: &DemoArgs) -> anyhow::Result<()> {
-    let folder = tempfile::Builder::new()
-        .prefix("callgate-demo-")
-        .tempdir()
-        .context("no temporary directory")?;
+    let folder = tempfile::Builder::new().prefix("callgate-demo-").tempdir().context("no temporary directory")?;
     open_to_all(folder.path())?;
-    anstream::println!(
-        "Starting a server of the demo's own, with its database in {} …",
-        folder.path().display()
-    );
-    let database = DatabaseConfig {
-        database_url: None,
-        data_dir: Some(folder.path().join("data")),
-        pg_bin: args.pg_bin.clone(),
-    };
+    anstream::println!("Starting a server of the demo's own, with its database in {} …", folder.path().display());
+    let database =
+        DatabaseConfig { database_url: None, data_dir: Some(folder.path().join("data")), pg_bin: args.pg_bin.clone() };
     let listen = std::net::SocketAddr::from(([127, 0, 0, 1], 0));
     let plane = Plane::start(listen, &database, Arc::new(Policy::default()), Metrics::none()).await?;
     let url = format!("http://{}", plane.address);
@@ -93,12 +84,7 @@ fn open_to_all(folder: &std::path::Path) -> anyhow::Result<()> {
 async fn play(url: &str, pace_ms: u64) -> anyhow::Result<()> {
     let session = format!("demo-{}", uuid::Uuid::now_v7());
     let client = Client::connect(url, &session).await?;
-    let mut stage = Stage {
-        client,
-        show: Show,
-        pace: Duration::from_millis(pace_ms),
-        said: 0,
-    };
+    let mut stage = Stage { client, show: Show, pace: Duration::from_millis(pace_ms), said: 0 };
     stage.recorded_session().await?;
     stage.the_same_search_again().await?;
     stage.a_timeout().await?;
@@ -118,86 +104,60 @@ struct Stage {
 
 impl Stage {
     async fn recorded_session(&mut self) -> anyhow::Result<()> {
-        self.show
-            .title("A recorded session: gpt-4o changes a flight (tau-bench airline, task 13)");
+        self.show.title("A recorded session: gpt-4o changes a flight (tau-bench airline, task 13)");
         self.client.run("recorded");
         for line in include_str!("demo/session.jsonl").lines() {
             let call: RecordedCall = serde_json::from_str(line).context("the recorded session cannot be read")?;
-            let outcome = if call.is_error {
-                Outcome::error(&call.result)
-            } else {
-                Outcome::success(&call.result)
-            };
+            let outcome = if call.is_error { Outcome::error(&call.result) } else { Outcome::success(&call.result) };
             self.call(&call.tool, &call.args, outcome).await?;
         }
         Ok(())
     }
 
     async fn the_same_search_again(&mut self) -> anyhow::Result<()> {
-        self.show
-            .title("Staged: the agent cannot believe an empty answer, and searches again and again");
+        self.show.title("Staged: the agent cannot believe an empty answer, and searches again and again");
         self.client.run("insisting");
         let query = json!({"origin": "LAX", "destination": "ORD", "date": "2024-05-13"});
         for _ in 0..5 {
-            self.call("search_direct_flight", &query, Outcome::success("[]"))
-                .await?;
+            self.call("search_direct_flight", &query, Outcome::success("[]")).await?;
         }
         let other = json!({"origin": "LAX", "destination": "DFW", "date": "2024-05-13"});
-        self.call("search_direct_flight", &other, Outcome::success("[]"))
-            .await
-            .map(drop)
+        self.call("search_direct_flight", &other, Outcome::success("[]")).await.map(drop)
     }
 
     async fn a_timeout(&mut self) -> anyhow::Result<()> {
-        self.show
-            .title("Staged: the provider times out, and is back a second later");
+        self.show.title("Staged: the provider times out, and is back a second later");
         self.client.run("timeout");
         let query = json!({"reservation_id": "XEWRD9", "fields": ["flights", "payment"]});
-        self.call(
-            "get_reservation_details",
-            &query,
-            Outcome::failure(504, "504 Gateway Timeout"),
-        )
-        .await?;
-        self.call_until_allowed("get_reservation_details", &query, Outcome::success("{\"flights\": 2}"))
-            .await
-            .map(drop)
+        self.call("get_reservation_details", &query, Outcome::failure(504, "504 Gateway Timeout")).await?;
+        self.call_until_allowed("get_reservation_details", &query, Outcome::success("{\"flights\": 2}")).await.map(drop)
     }
 
     async fn rate_limits(&mut self) -> anyhow::Result<()> {
-        self.show
-            .title("Staged: four rate limits in a row; the fourth answer is final");
+        self.show.title("Staged: four rate limits in a row; the fourth answer is final");
         self.client.run("rate-limited");
         let query = json!({"airport": "ATL"});
         for _ in 0..4 {
             let limited = Outcome::failure(429, "429 Too Many Requests");
             self.call_until_allowed("get_weather", &query, limited).await?;
         }
-        self.call("get_weather", &query, Outcome::success("sunny"))
-            .await
-            .map(drop)
+        self.call("get_weather", &query, Outcome::success("sunny")).await.map(drop)
     }
 
     async fn money(&mut self) -> anyhow::Result<()> {
-        self.show
-            .title("Staged: a call that costs too much, and a model that has burnt its budget");
+        self.show.title("Staged: a call that costs too much, and a model that has burnt its budget");
         self.client.run("money");
         self.client.cost_estimate_micros = Some(12_000_000);
-        self.call("generate_report", &json!({"pages": 4000}), Outcome::success("done"))
-            .await?;
+        self.call("generate_report", &json!({"pages": 4000}), Outcome::success("done")).await?;
         self.client.cost_estimate_micros = None;
         self.client.used_cost_micros = 10_000_000;
-        self.call("list_all_airports", &json!({}), Outcome::success("[]"))
-            .await?;
+        self.call("list_all_airports", &json!({}), Outcome::success("[]")).await?;
         self.client.used_cost_micros = 0;
-        self.call("list_all_airports", &json!({"page": 2}), Outcome::success("[]"))
-            .await
-            .map(drop)
+        self.call("list_all_airports", &json!({"page": 2}), Outcome::success("[]")).await.map(drop)
     }
 
     async fn memory(&mut self, session: &str) -> anyhow::Result<()> {
-        self.show
-            .title("After a compaction: GetSessionState gives the model its memory back");
+        self.show.title("After a compaction: GetSessionState gives the model its memory back");
         let state = self.client.state().await?;
         self.show.memory(&state.summary_for_model);
         self.show.end(session);

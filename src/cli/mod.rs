@@ -55,10 +55,7 @@ pub fn main() -> ExitCode {
 }
 
 fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
-    tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()
-        .context("cannot start the async runtime")
+    tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start the async runtime")
 }
 
 /// The policy of a file, or the default one. Everything wrong with a file is said at once.
@@ -72,11 +69,7 @@ fn load_policy(path: Option<&Path>) -> anyhow::Result<Arc<Policy>> {
         Ok(policy) => Ok(Arc::new(policy)),
         Err(errors) => {
             let errors: Vec<String> = errors.iter().map(|error| format!("\n  {name}: {error}")).collect();
-            bail!(
-                "the policy cannot be used, {} problem(s):{}",
-                errors.len(),
-                errors.concat()
-            )
+            bail!("the policy cannot be used, {} problem(s):{}", errors.len(), errors.concat())
         }
     }
 }

@@ -69,11 +69,8 @@ impl Plane {
                     Some(dir) => dir.clone(),
                     None => embedded::default_data_dir()?,
                 };
-                let started = Embedded::start(&embedded::Settings {
-                    data_dir,
-                    pg_bin: database.pg_bin.clone(),
-                })
-                .await?;
+                let started =
+                    Embedded::start(&embedded::Settings { data_dir, pg_bin: database.pg_bin.clone() }).await?;
                 let version = started.server_version();
                 let described = format!("PostgreSQL {version}, private, in {}", started.data_dir().display());
                 let options = started.connect_options();
@@ -84,15 +81,7 @@ impl Plane {
         match Self::serve(settings, options, policy, metrics).await {
             Ok((gate, server, stop, address)) => {
                 let chores = chores(&gate);
-                Ok(Self {
-                    address,
-                    database: described,
-                    gate,
-                    embedded,
-                    server,
-                    stop,
-                    chores,
-                })
+                Ok(Self { address, database: described, gate, embedded, server, stop, chores })
             }
             Err(error) => {
                 if let Some(embedded) = embedded {
@@ -108,17 +97,10 @@ impl Plane {
         options: sqlx::postgres::PgConnectOptions,
         policy: Arc<Policy>,
         metrics: Metrics,
-    ) -> anyhow::Result<(
-        Arc<Gate>,
-        JoinHandle<Result<(), grpc::ServeError>>,
-        oneshot::Sender<()>,
-        SocketAddr,
-    )> {
+    ) -> anyhow::Result<(Arc<Gate>, JoinHandle<Result<(), grpc::ServeError>>, oneshot::Sender<()>, SocketAddr)> {
         let commits = metrics.clone();
         let on_commit = Arc::new(move |changes, took| commits.committed(changes, took));
-        let store = Store::open(StoreSettings { options, on_commit })
-            .await
-            .context("cannot use the database")?;
+        let store = Store::open(StoreSettings { options, on_commit }).await.context("cannot use the database")?;
         let gate = Arc::new(Gate::new(policy, store, metrics, Clock::System));
         let (stop, stopped) = oneshot::channel::<()>();
         let (ready, listening) = oneshot::channel();
@@ -191,10 +173,7 @@ async fn gone(embedded: Option<&mut Embedded>) -> embedded::EmbeddedError {
 }
 
 fn chores(gate: &Arc<Gate>) -> Vec<JoinHandle<()>> {
-    vec![
-        tokio::spawn(expire_leases(Arc::clone(gate))),
-        tokio::spawn(make_partitions(Arc::clone(gate))),
-    ]
+    vec![tokio::spawn(expire_leases(Arc::clone(gate))), tokio::spawn(make_partitions(Arc::clone(gate)))]
 }
 
 /// Settles what nobody reported on, again and again. Every replica does; whoever comes second finds nothing to do.
@@ -205,15 +184,8 @@ async fn expire_leases(gate: Arc<Gate>) {
         tick.tick().await;
         let now = gate.now();
         // Heartbeats extend a lease beyond its row's own end, so now and then the look goes further back.
-        let back = if round.is_multiple_of(LEASES_FAR_ROUNDS) {
-            LEASES_FAR_BACK_MS
-        } else {
-            LEASES_BACK_MS
-        };
-        match gate
-            .expire_leases(Timestamp::from_millis(now.as_millis() - back), now)
-            .await
-        {
+        let back = if round.is_multiple_of(LEASES_FAR_ROUNDS) { LEASES_FAR_BACK_MS } else { LEASES_BACK_MS };
+        match gate.expire_leases(Timestamp::from_millis(now.as_millis() - back), now).await {
             Ok(0) => {}
             Ok(settled) => tracing::info!(settled, "calls were never recorded and count as unknown"),
             Err(error) => tracing::warn!(%error, "expired leases could not be settled"),

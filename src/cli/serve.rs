@@ -46,23 +46,10 @@ fn greeting(plane: &Plane, policy: &Policy, config: &ServeConfig) -> String {
         let limits = policy.rules.budget.of(scope).iter();
         let limits: Vec<String> = limits.map(|(dimension, limit)| dimension.in_words(limit)).collect();
         if !limits.is_empty() {
-            let day = if matches!(scope, Scope::Agent | Scope::Tenant) {
-                " a day"
-            } else {
-                ""
-            };
-            let _ = writeln!(
-                text,
-                "  budget    {}{day}: {}",
-                scope.as_str().replace('_', " "),
-                limits.join(", ")
-            );
+            let day = if matches!(scope, Scope::Agent | Scope::Tenant) { " a day" } else { "" };
+            let _ = writeln!(text, "  budget    {}{day}: {}", scope.as_str().replace('_', " "), limits.join(", "));
         }
     }
-    let _ = write!(
-        text,
-        "  try       callgate demo --server http://{}\n  stop      Ctrl-C",
-        plane.address
-    );
+    let _ = write!(text, "  try       callgate demo --server http://{}\n  stop      Ctrl-C", plane.address);
     text
 }

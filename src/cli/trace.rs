@@ -69,9 +69,7 @@ impl RecordedResult {
     /// What two results have in common when they are the same: the hash of the whole, else of the text there is.
     #[must_use]
     pub fn identity(&self) -> String {
-        self.sha256
-            .clone()
-            .unwrap_or_else(|| hex::encode(Sha256::digest(&self.text)))
+        self.sha256.clone().unwrap_or_else(|| hex::encode(Sha256::digest(&self.text)))
     }
 }
 
@@ -85,10 +83,7 @@ pub struct Source {
 
 impl fmt::Debug for Source {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Source")
-            .field("name", &self.name)
-            .field("line", &self.line)
-            .finish_non_exhaustive()
+        f.debug_struct("Source").field("name", &self.name).field("line", &self.line).finish_non_exhaustive()
     }
 }
 
@@ -101,20 +96,13 @@ impl Source {
     pub fn new(name: impl Into<String>, read: impl Read + 'static) -> anyhow::Result<Self> {
         let name = name.into();
         let mut reader = BufReader::with_capacity(BUFFER_BYTES, read);
-        let start = reader
-            .fill_buf()
-            .map_err(|error| anyhow!("{name}: cannot be read: {error}"))?;
+        let start = reader.fill_buf().map_err(|error| anyhow!("{name}: cannot be read: {error}"))?;
         let reader: Box<dyn BufRead> = if start.starts_with(&GZIP_MAGIC) {
             Box::new(BufReader::with_capacity(BUFFER_BYTES, MultiGzDecoder::new(reader)))
         } else {
             Box::new(reader)
         };
-        Ok(Self {
-            name,
-            reader,
-            line: 0,
-            buffer: Vec::new(),
-        })
+        Ok(Self { name, reader, line: 0, buffer: Vec::new() })
     }
 
     /// The file and line of the last row, for messages: `traces/x.jsonl:17`.
@@ -131,11 +119,7 @@ impl Source {
         loop {
             self.buffer.clear();
             self.line += 1;
-            let read = self
-                .reader
-                .by_ref()
-                .take(LINE_BYTES_MAX + 1)
-                .read_until(b'\n', &mut self.buffer);
+            let read = self.reader.by_ref().take(LINE_BYTES_MAX + 1).read_until(b'\n', &mut self.buffer);
             let read = read.map_err(|error| anyhow!("{}: cannot be read: {error}", self.place()))?;
             if read == 0 {
                 return Ok(None);
@@ -146,9 +130,7 @@ impl Source {
             let text =
                 str::from_utf8(&self.buffer).map_err(|error| anyhow!("{}: is not UTF-8: {error}", self.place()))?;
             if !text.trim_ascii().is_empty() {
-                return row(text)
-                    .map(Some)
-                    .map_err(|problem| anyhow!("{}: {problem}", self.place()));
+                return row(text).map(Some).map_err(|problem| anyhow!("{}: {problem}", self.place()));
             }
         }
     }
@@ -202,21 +184,14 @@ fn row(text: &str) -> Result<Row, String> {
         tool: named("tool", ToolName::parse, &required::<String>("tool", fields.tool)?)?,
         arguments: arguments(fields.args)?,
         at: ts.map(|ts| timestamp(&ts)).transpose()?,
-        result: fields
-            .result
-            .map(|result| recorded_result(result, &fields))
-            .transpose()?,
+        result: fields.result.map(|result| recorded_result(result, &fields)).transpose()?,
     })
 }
 
 fn recorded_result(result: &RawValue, fields: &Fields<'_>) -> Result<RecordedResult, String> {
     // A recorder that keeps JSON results as JSON means their text.
     let is_text = result.get().starts_with('"');
-    let text = if is_text {
-        required("result", Some(result))?
-    } else {
-        result.get().to_owned()
-    };
+    let text = if is_text { required("result", Some(result))? } else { result.get().to_owned() };
     let sha256: Option<String> = optional("result_sha256", fields.result_sha256)?;
     let characters: Option<u64> = optional("result_len", fields.result_len)?;
     Ok(RecordedResult {

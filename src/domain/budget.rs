@@ -135,9 +135,7 @@ impl Limits {
     #[must_use]
     pub fn new(limits: impl IntoIterator<Item = (Dimension, u64)>) -> Self {
         let mut all = Self::default();
-        limits
-            .into_iter()
-            .for_each(|(dimension, limit)| all.set(dimension, Some(limit)));
+        limits.into_iter().for_each(|(dimension, limit)| all.set(dimension, Some(limit)));
         all
     }
 
@@ -151,10 +149,7 @@ impl Limits {
     /// The limit of `dimension`, if there is one.
     #[must_use]
     pub fn of(&self, dimension: Dimension) -> Option<u64> {
-        self.0
-            .iter()
-            .find(|(known, _)| *known == dimension)
-            .map(|(_, limit)| *limit)
+        self.0.iter().find(|(known, _)| *known == dimension).map(|(_, limit)| *limit)
     }
 
     /// All limits, in the order of [`Dimension::ALL`].

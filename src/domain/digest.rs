@@ -43,11 +43,7 @@ pub fn mask(text: &str) -> String {
             let part = &found[0];
             let bare_digits = part.bytes().all(|b| b.is_ascii_digit());
             let bare_letters = part.bytes().all(|b| b.is_ascii_alphabetic());
-            if bare_digits || bare_letters {
-                part.to_owned()
-            } else {
-                "\u{1}".to_owned()
-            }
+            if bare_digits || bare_letters { part.to_owned() } else { "\u{1}".to_owned() }
         })
         .into_owned()
 }
@@ -56,11 +52,7 @@ pub fn mask(text: &str) -> String {
 /// volatile is masked.
 #[must_use]
 pub fn of_success(result: &str, volatile: &[String]) -> ResultDigest {
-    let parsed = if result.len() <= JSON_BYTES_MAX {
-        json::parse(result).ok()
-    } else {
-        None
-    };
+    let parsed = if result.len() <= JSON_BYTES_MAX { json::parse(result).ok() } else { None };
     match parsed {
         Some(value @ (Json::Object(_) | Json::Array(_))) => {
             let mut value = value;
@@ -78,18 +70,9 @@ mod tests {
     #[test]
     fn the_same_answer_at_another_time_has_the_same_digest() {
         for (one, other) in [
-            (
-                "done at 2026-11-21T10:00:00Z in 12ms",
-                "done at 2026-11-21T10:00:07.5Z in 9 ms",
-            ),
-            (
-                r#"{"a":1,"request_id":"req_8f7a6b5c4d3e"}"#,
-                r#"{"request_id":"req_000aaabbbccc","a":1.0}"#,
-            ),
-            (
-                "id 550e8400-e29b-41d4-a716-446655440000",
-                "id 650E8400-e29b-41d4-a716-446655440000",
-            ),
+            ("done at 2026-11-21T10:00:00Z in 12ms", "done at 2026-11-21T10:00:07.5Z in 9 ms"),
+            (r#"{"a":1,"request_id":"req_8f7a6b5c4d3e"}"#, r#"{"request_id":"req_000aaabbbccc","a":1.0}"#),
+            ("id 550e8400-e29b-41d4-a716-446655440000", "id 650E8400-e29b-41d4-a716-446655440000"),
             ("commit 3f786850e387550fdab8", "commit 89e6c98d92887913cadf"),
         ] {
             assert_eq!(of_success(one, &[]), of_success(other, &[]), "{one} / {other}");

@@ -87,20 +87,14 @@ impl ResourceTemplate {
         let mut rest = template;
         while let Some((text, hole)) = rest.split_once('{') {
             let Some((name, after)) = hole.split_once('}') else {
-                return Err(Invalid::new(
-                    field,
-                    format!("has a '{{' without its '}}': {template:?}"),
-                ));
+                return Err(Invalid::new(field, format!("has a '{{' without its '}}': {template:?}")));
             };
             parts.push(Part::Text(text.to_owned()));
             parts.push(Part::Field(name.to_owned()));
             rest = after;
         }
         if rest.contains('}') {
-            return Err(Invalid::new(
-                field,
-                format!("has a '}}' without its '{{': {template:?}"),
-            ));
+            return Err(Invalid::new(field, format!("has a '}}' without its '{{': {template:?}")));
         }
         parts.push(Part::Text(rest.to_owned()));
         Ok(Self(parts))

@@ -60,10 +60,7 @@ impl Fingerprint {
     /// The fingerprint of a tool with its canonical arguments.
     #[must_use]
     pub fn of(tool: &ToolName, canonical: &str) -> Self {
-        Self(sha256(
-            "callgate/fingerprint/1",
-            &[tool.as_str().as_bytes(), canonical.as_bytes()],
-        ))
+        Self(sha256("callgate/fingerprint/1", &[tool.as_str().as_bytes(), canonical.as_bytes()]))
     }
 }
 
@@ -71,10 +68,7 @@ impl ArgsDigest {
     /// The digest of a tool with all its arguments.
     #[must_use]
     pub fn of(tool: &ToolName, all_arguments: &str) -> Self {
-        Self(sha256(
-            "callgate/args/1",
-            &[tool.as_str().as_bytes(), all_arguments.as_bytes()],
-        ))
+        Self(sha256("callgate/args/1", &[tool.as_str().as_bytes(), all_arguments.as_bytes()]))
     }
 }
 
@@ -122,12 +116,7 @@ impl LedgerKey {
 /// same over all attempts of one occurrence. The model neither sees nor makes it.
 #[must_use]
 pub fn idempotency_key(tenant: TenantId, reach: Reach<'_>, fingerprint: &Fingerprint, occurrence: u64) -> String {
-    let parts: [&[u8]; 4] = [
-        &tenant.0.to_be_bytes(),
-        reach.bytes(),
-        &fingerprint.0,
-        &occurrence.to_be_bytes(),
-    ];
+    let parts: [&[u8]; 4] = [&tenant.0.to_be_bytes(), reach.bytes(), &fingerprint.0, &occurrence.to_be_bytes()];
     hex::encode(&sha256("callgate/idempotency/1", &parts)[..16])
 }
 
@@ -144,9 +133,6 @@ mod tests {
 
     #[test]
     fn an_error_never_looks_like_a_success() {
-        assert_ne!(
-            ResultDigest::of_success("timeout"),
-            ResultDigest::of_error("", "timeout")
-        );
+        assert_ne!(ResultDigest::of_success("timeout"), ResultDigest::of_error("", "timeout"));
     }
 }

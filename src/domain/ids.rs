@@ -15,10 +15,7 @@ impl Invalid {
     /// A complaint about `field`.
     #[must_use]
     pub fn new(field: impl Into<String>, problem: impl Into<String>) -> Self {
-        Self {
-            field: field.into(),
-            problem: problem.into(),
-        }
+        Self { field: field.into(), problem: problem.into() }
     }
 }
 
@@ -30,10 +27,7 @@ fn checked(field: &str, text: &str) -> Result<Arc<str>, Invalid> {
         return Err(Invalid::new(field, "is empty"));
     }
     if text.len() > NAME_BYTES_MAX {
-        return Err(Invalid::new(
-            field,
-            format!("is {} bytes long; at most {NAME_BYTES_MAX} are allowed", text.len()),
-        ));
+        return Err(Invalid::new(field, format!("is {} bytes long; at most {NAME_BYTES_MAX} are allowed", text.len())));
     }
     if text.chars().any(char::is_control) {
         return Err(Invalid::new(field, "contains a control character"));
@@ -117,10 +111,7 @@ mod tests {
             ("a\0b", "contains a control character"),
             (&*too_long, "is 201 bytes long; at most 200 are allowed"),
         ] {
-            assert_eq!(
-                ToolName::parse("call.tool", text),
-                Err(Invalid::new("call.tool", problem))
-            );
+            assert_eq!(ToolName::parse("call.tool", text), Err(Invalid::new("call.tool", problem)));
         }
         assert!(SessionId::parse("session_id", &"é".repeat(100)).is_ok());
     }

@@ -50,11 +50,7 @@ impl Json {
 
     /// Removes what the pointer names. A pointer is RFC 6901 with `*` for any array element or member.
     pub fn remove(&mut self, pointer: &str) {
-        let steps: Vec<String> = pointer
-            .split('/')
-            .skip(1)
-            .map(|s| s.replace("~1", "/").replace("~0", "~"))
-            .collect();
+        let steps: Vec<String> = pointer.split('/').skip(1).map(|s| s.replace("~1", "/").replace("~0", "~")).collect();
         self.remove_at(&steps);
     }
 
@@ -63,10 +59,7 @@ impl Json {
         match self {
             Self::Object(members) if rest.is_empty() => members.retain(|(name, _)| name != step && step != "*"),
             Self::Object(members) => {
-                members
-                    .iter_mut()
-                    .filter(|(name, _)| name == step || step == "*")
-                    .for_each(|(_, v)| v.remove_at(rest));
+                members.iter_mut().filter(|(name, _)| name == step || step == "*").for_each(|(_, v)| v.remove_at(rest));
             }
             Self::Array(items) if step == "*" && rest.is_empty() => items.clear(),
             Self::Array(items) if step == "*" => items.iter_mut().for_each(|item| item.remove_at(rest)),
@@ -158,10 +151,7 @@ mod tests {
             ("123456789012345678901234567890", "123456789012345678901234567890"),
             (r#""\u0041\/\n""#, r#""A/\n""#),
             ("\"e\u{301}\"", "\"é\""),
-            (
-                r#"{"€":1,"\r":2,"1":3,"ö":4,"～":6,"😀":5}"#,
-                "{\"\\r\":2,\"1\":3,\"ö\":4,\"€\":1,\"😀\":5,\"～\":6}",
-            ),
+            (r#"{"€":1,"\r":2,"1":3,"ö":4,"～":6,"😀":5}"#, "{\"\\r\":2,\"1\":3,\"ö\":4,\"€\":1,\"😀\":5,\"～\":6}"),
         ] {
             assert_eq!(canonical(text), expected, "{text}");
         }

@@ -26,14 +26,8 @@ pub enum LedgerState {
 
 impl LedgerState {
     /// Every state, in the order of its stored code.
-    pub const ALL: [Self; 6] = [
-        Self::Vacant,
-        Self::Permitted,
-        Self::Succeeded,
-        Self::Failed,
-        Self::Unknown,
-        Self::Cancelled,
-    ];
+    pub const ALL: [Self; 6] =
+        [Self::Vacant, Self::Permitted, Self::Succeeded, Self::Failed, Self::Unknown, Self::Cancelled];
 }
 
 /// The last execution of one write.

@@ -19,13 +19,7 @@ pub enum OutcomeStatus {
 
 impl OutcomeStatus {
     /// Every status, in the order of its stored code.
-    pub const ALL: [Self; 5] = [
-        Self::Running,
-        Self::Success,
-        Self::Error,
-        Self::Cancelled,
-        Self::Unknown,
-    ];
+    pub const ALL: [Self; 5] = [Self::Running, Self::Success, Self::Error, Self::Cancelled, Self::Unknown];
 
     /// The name used in the contract, in SQL and in metrics.
     #[must_use]

@@ -125,11 +125,7 @@ impl CallTree {
             .collect();
         results.sort_unstable();
         let newest = results.last().map(|(_, digest)| *digest);
-        results
-            .iter()
-            .rev()
-            .take_while(|(_, digest)| Some(*digest) == newest)
-            .count() as u32
+        results.iter().rev().take_while(|(_, digest)| Some(*digest) == newest).count() as u32
     }
 
     fn from_ledger(&self, row: &LedgerRow, now: Timestamp) -> Previous {
@@ -147,11 +143,7 @@ impl CallTree {
         };
         Previous {
             past,
-            call: CallRef {
-                session: row.session.clone(),
-                call_id: row.call_id.clone(),
-                at: row.permitted_at,
-            },
+            call: CallRef { session: row.session.clone(), call_id: row.call_id.clone(), at: row.permitted_at },
             seq: row.seq,
             foreign: row.root != self.root,
             run: None,
@@ -174,10 +166,7 @@ impl CallTree {
         }
         self.calls().filter(|call| call.fingerprint != fingerprint).any(|call| {
             let Some(permit) = &call.permit else { return false };
-            let progress = call
-                .outcome
-                .as_ref()
-                .is_some_and(|o| o.progress && o.seq > previous.seq);
+            let progress = call.outcome.as_ref().is_some_and(|o| o.progress && o.seq > previous.seq);
             if effect.kind == EffectKind::Unknown {
                 return progress;
             }
@@ -198,10 +187,7 @@ impl Previous {
     /// True when attempts start again: in another run of the same session, or after ten idle minutes.
     #[must_use]
     pub fn is_stale(&self, session: &SessionId, run_from: Option<u64>, now: Timestamp) -> bool {
-        let other_run = self
-            .run
-            .as_ref()
-            .is_some_and(|(id, from)| id == session && Some(*from) != run_from);
+        let other_run = self.run.as_ref().is_some_and(|(id, from)| id == session && Some(*from) != run_from);
         other_run || now.since_ms(self.last_at) >= IDLE_MS
     }
 }

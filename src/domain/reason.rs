@@ -73,10 +73,7 @@ mod tests {
         let contract = include_str!("../../proto/callgate/v1/types.proto");
         for (reason, meaning) in Reason::TABLE {
             let row = format!("//   {}: {meaning}", reason.as_str());
-            assert!(
-                contract.contains(&row),
-                "proto/callgate/v1/types.proto lacks the line\n{row}"
-            );
+            assert!(contract.contains(&row), "proto/callgate/v1/types.proto lacks the line\n{row}");
             assert_eq!(Reason::from_name(reason.as_str()), Some(*reason));
         }
     }

@@ -63,9 +63,7 @@ impl Verdict {
     /// The loop that got the call refused, if one did.
     #[must_use]
     pub fn loop_broken(&self) -> Option<&Finding> {
-        self.findings
-            .iter()
-            .find(|f| f.enforced && f.level.is_some_and(|level| level >= Level::Critical))
+        self.findings.iter().find(|f| f.enforced && f.level.is_some_and(|level| level >= Level::Critical))
     }
 
     /// The longest wait over all WAIT findings, or that of the winning REUSE, in milliseconds.

@@ -33,20 +33,14 @@ pub struct PreviousResult {
 
 /// A tool's result as it stands in an envelope: JSON as JSON, text as a string.
 fn embedded(text: &str) -> String {
-    if strict::parse(text).is_ok() {
-        text.trim().to_owned()
-    } else {
-        Value::from(text).to_string()
-    }
+    if strict::parse(text).is_ok() { text.trim().to_owned() } else { Value::from(text).to_string() }
 }
 
 /// Writes the members in their order; a result goes in byte for byte, so that its numbers keep all their digits.
 fn object(members: Vec<(&str, Value)>, raw: Vec<(&str, String)>) -> String {
     let mut text = String::from("{");
-    let members = members
-        .into_iter()
-        .filter(|(_, value)| !value.is_null())
-        .map(|(key, value)| (key, value.to_string()));
+    let members =
+        members.into_iter().filter(|(_, value)| !value.is_null()).map(|(key, value)| (key, value.to_string()));
     for (i, (key, value)) in members.chain(raw).enumerate() {
         if i > 0 {
             text.push(',');
@@ -66,14 +60,9 @@ pub fn refusal(verdict: &Verdict, suggested_next: &[String], previous: Option<&P
         return None;
     }
     let winner = verdict.winner()?;
-    let wait = (verdict.decision == Decision::Wait)
-        .then(|| verdict.retry_after_ms())
-        .flatten();
+    let wait = (verdict.decision == Decision::Wait).then(|| verdict.retry_after_ms()).flatten();
     let approval = verdict.approval.as_ref();
-    let done_at = winner
-        .reuse
-        .as_ref()
-        .filter(|_| previous.is_none_or(|p| p.text.is_none()));
+    let done_at = winner.reuse.as_ref().filter(|_| previous.is_none_or(|p| p.text.is_none()));
     let members = vec![
         ("status", winner.reason.as_str().into()),
         ("message", winner.message.as_str().into()),
@@ -82,40 +71,14 @@ pub fn refusal(verdict: &Verdict, suggested_next: &[String], previous: Option<&P
         ("reason", winner.rule.as_ref().into()),
         ("level", winner.level.map_or(Value::Null, |level| level.as_str().into())),
         ("count", winner.count.map_or(Value::Null, Value::from)),
-        (
-            "approval_id",
-            approval.map_or(Value::Null, |approval| approval.id.as_str().into()),
-        ),
-        (
-            "done_at_unix_ms",
-            done_at.map_or(Value::Null, |call| call.at.as_millis().into()),
-        ),
-        (
-            "tools_disabled",
-            if verdict.tools_disabled {
-                true.into()
-            } else {
-                Value::Null
-            },
-        ),
-        (
-            "suggested_next",
-            if suggested_next.is_empty() {
-                Value::Null
-            } else {
-                json!(suggested_next)
-            },
-        ),
-        (
-            "next_action_hint",
-            winner.next_action.as_deref().map_or(Value::Null, Value::from),
-        ),
+        ("approval_id", approval.map_or(Value::Null, |approval| approval.id.as_str().into())),
+        ("done_at_unix_ms", done_at.map_or(Value::Null, |call| call.at.as_millis().into())),
+        ("tools_disabled", if verdict.tools_disabled { true.into() } else { Value::Null }),
+        ("suggested_next", if suggested_next.is_empty() { Value::Null } else { json!(suggested_next) }),
+        ("next_action_hint", winner.next_action.as_deref().map_or(Value::Null, Value::from)),
     ];
-    let raw = previous
-        .and_then(|p| p.text.as_deref())
-        .map(|text| ("previous_result", embedded(text)))
-        .into_iter()
-        .collect();
+    let raw =
+        previous.and_then(|p| p.text.as_deref()).map(|text| ("previous_result", embedded(text))).into_iter().collect();
     Some(ToolResult {
         json: object(members, raw),
         is_error: matches!(verdict.decision, Decision::Wait | Decision::Deny | Decision::Stop),
@@ -148,38 +111,19 @@ fn success(call: &Call, recorded: &Recorded) -> ToolResult {
         ("is_complete", settled.is_complete.map_or(Value::Null, Value::from)),
         ("next_action_hint", hint.map_or(Value::Null, Value::from)),
     ];
-    let summary = call
-        .arguments
-        .as_deref()
-        .map(|arguments| ("query_summary", arguments.to_owned()));
+    let summary = call.arguments.as_deref().map(|arguments| ("query_summary", arguments.to_owned()));
     let results = settled.result.as_deref().map(|text| ("results", embedded(text)));
     let raw = summary.into_iter().chain(results).collect();
-    ToolResult {
-        json: object(members, raw),
-        is_error: false,
-    }
+    ToolResult { json: object(members, raw), is_error: false }
 }
 
 fn running(recorded: &Recorded) -> ToolResult {
     let members = vec![
         ("status", "running".into()),
-        (
-            "progress",
-            recorded
-                .settled
-                .progress_note
-                .as_deref()
-                .map_or(Value::Null, Value::from),
-        ),
-        (
-            "next_action_hint",
-            "The call is still running: wait for its result instead of calling again.".into(),
-        ),
+        ("progress", recorded.settled.progress_note.as_deref().map_or(Value::Null, Value::from)),
+        ("next_action_hint", "The call is still running: wait for its result instead of calling again.".into()),
     ];
-    ToolResult {
-        json: object(members, Vec::new()),
-        is_error: false,
-    }
+    ToolResult { json: object(members, Vec::new()), is_error: false }
 }
 
 fn error(recorded: &Recorded) -> ToolResult {
@@ -188,34 +132,14 @@ fn error(recorded: &Recorded) -> ToolResult {
     let retryable = advice.is_some_and(|advice| advice.retryable);
     let members = vec![
         ("status", "error".into()),
-        (
-            "error_type",
-            settled.failure.map_or(Value::Null, |kind| kind.as_str().into()),
-        ),
-        (
-            "error_message",
-            classify::one_line(settled.error_message.as_deref().unwrap_or_default()).into(),
-        ),
+        ("error_type", settled.failure.map_or(Value::Null, |kind| kind.as_str().into())),
+        ("error_message", classify::one_line(settled.error_message.as_deref().unwrap_or_default()).into()),
         ("retryable", retryable.into()),
-        (
-            "retry_after_ms",
-            advice
-                .filter(|_| retryable)
-                .map_or(Value::Null, |a| a.retry_after_ms.into()),
-        ),
-        (
-            "max_retries_remaining",
-            advice.map_or(Value::Null, |advice| advice.max_retries_remaining.into()),
-        ),
-        (
-            "next_action_hint",
-            advice.map_or(Value::Null, |advice| after_error(advice).into()),
-        ),
+        ("retry_after_ms", advice.filter(|_| retryable).map_or(Value::Null, |a| a.retry_after_ms.into())),
+        ("max_retries_remaining", advice.map_or(Value::Null, |advice| advice.max_retries_remaining.into())),
+        ("next_action_hint", advice.map_or(Value::Null, |advice| after_error(advice).into())),
     ];
-    ToolResult {
-        json: object(members, Vec::new()),
-        is_error: true,
-    }
+    ToolResult { json: object(members, Vec::new()), is_error: true }
 }
 
 fn after_error(advice: &Advice) -> String {
@@ -230,10 +154,7 @@ fn after_error(advice: &Advice) -> String {
 fn cancelled(call: &Call) -> ToolResult {
     let message = format!("{} was called off before it did anything.", call.tool);
     let members = vec![("status", "cancelled".into()), ("message", message.into())];
-    ToolResult {
-        json: object(members, Vec::new()),
-        is_error: true,
-    }
+    ToolResult { json: object(members, Vec::new()), is_error: true }
 }
 
 fn unknown(call: &Call, recorded: &Recorded) -> ToolResult {
@@ -245,22 +166,10 @@ fn unknown(call: &Call, recorded: &Recorded) -> ToolResult {
     };
     let members = vec![
         ("status", "outcome_unknown".into()),
-        (
-            "error_type",
-            recorded
-                .settled
-                .failure
-                .map_or(Value::Null, |kind| kind.as_str().into()),
-        ),
-        (
-            "message",
-            format!("{} got no clear answer and may have taken effect.", call.tool).into(),
-        ),
+        ("error_type", recorded.settled.failure.map_or(Value::Null, |kind| kind.as_str().into())),
+        ("message", format!("{} got no clear answer and may have taken effect.", call.tool).into()),
         ("retryable", retryable.into()),
         ("next_action_hint", hint.into()),
     ];
-    ToolResult {
-        json: object(members, Vec::new()),
-        is_error: true,
-    }
+    ToolResult { json: object(members, Vec::new()), is_error: true }
 }

@@ -62,10 +62,7 @@ pub fn evaluate(
     }
     let strictest = |enforced: bool| {
         let findings = findings.iter().filter(|finding| finding.enforced || !enforced);
-        findings
-            .map(|finding| finding.decision)
-            .max()
-            .unwrap_or(Decision::Allow)
+        findings.map(|finding| finding.decision).max().unwrap_or(Decision::Allow)
     };
     let (decision, would) = (strictest(true), strictest(false));
     if decision == Decision::Allow && tree.open_calls >= OPEN_MAX {
@@ -91,9 +88,9 @@ pub fn evaluate(
 /// The depth of the session in the tree.
 fn place(tree: &CallTree, session: Option<&Session>, parent: Option<&SessionId>) -> Result<u32, Misuse> {
     match session {
-        Some(session) if parent.is_some() && parent != session.parent.as_ref() => Err(Misuse::ParentChanged {
-            known: session.parent.clone(),
-        }),
+        Some(session) if parent.is_some() && parent != session.parent.as_ref() => {
+            Err(Misuse::ParentChanged { known: session.parent.clone() })
+        }
         Some(session) => Ok(session.depth),
         None if tree.sessions.len() >= SESSIONS_MAX => Err(Misuse::TooManySessions),
         None => Ok(parent.map_or(0, |id| tree.sessions.get(id).map_or(1, |parent| parent.depth + 1))),
@@ -131,12 +128,7 @@ fn replay(
     let left = books.left(&policy.rules.budget, &Spent::default());
     Verdict {
         decision: call.decision,
-        would: call
-            .findings
-            .iter()
-            .map(|finding| finding.decision)
-            .max()
-            .unwrap_or(Decision::Allow),
+        would: call.findings.iter().map(|finding| finding.decision).max().unwrap_or(Decision::Allow),
         findings: call.findings.to_vec(),
         permit: call.permit.clone(),
         approval: call.approval.clone(),
@@ -159,11 +151,7 @@ fn permit(cx: &Context<'_>, shared: &Shared, seq: u64) -> Permit {
     let (proposal, tree) = (cx.proposal, cx.tree);
     let once = proposal.effect.once;
     let fresh = |before: Option<&Previous>| {
-        if once {
-            before.map_or(0, |p| p.occurrence) + 1
-        } else {
-            seq
-        }
+        if once { before.map_or(0, |p| p.occurrence) + 1 } else { seq }
     };
     let (attempt, occurrence) = match cx.previous {
         None => (1, fresh(None)),
@@ -192,10 +180,7 @@ fn permit(cx: &Context<'_>, shared: &Shared, seq: u64) -> Permit {
 
 /// The ledger row's revision: as read, or as this tree has moved it since in changes on their way.
 fn revision(cx: &Context<'_>, shared: &Shared) -> u64 {
-    let moved = cx
-        .tree
-        .calls_of(cx.fingerprint())
-        .filter_map(|(_, _, call)| call.permit.as_ref());
+    let moved = cx.tree.calls_of(cx.fingerprint()).filter_map(|(_, _, call)| call.permit.as_ref());
     let moved = moved.map(|permit| permit.ledger_revision).max().unwrap_or(0);
     moved.max(shared.ledger.as_ref().map_or(0, |row| row.revision))
 }
@@ -208,11 +193,7 @@ fn approval(policy: &Policy, cx: &Context<'_>, seq: u64) -> Approval {
         _ => {
             let key = idempotency_key(cx.tree.tenant, Reach::Tree(&cx.tree.root), &cx.fingerprint(), seq);
             let expires_at = cx.now.plus_ms(policy.approval_ttl_ms);
-            Approval {
-                id: format!("apr_{}", &key[..20]),
-                answer: Answer::Pending,
-                expires_at,
-            }
+            Approval { id: format!("apr_{}", &key[..20]), answer: Answer::Pending, expires_at }
         }
     }
 }
@@ -270,11 +251,7 @@ fn ledger_change(key: LedgerKey, cx: &Context<'_>, shared: &Shared, permit: &Per
         retry_after_ms: 0,
         retries_remaining: 0,
     };
-    LedgerChange {
-        key,
-        expected: revision(cx, shared),
-        row,
-    }
+    LedgerChange { key, expected: revision(cx, shared), row }
 }
 
 /// Facts are added whatever they come to; a reservation only if it fits.
@@ -292,11 +269,7 @@ fn counters(policy: &Policy, cx: &Context<'_>, extra: &Spent) -> Vec<CounterAdd>
         };
         for (amount, limit) in [(fact, None), (reservation, enforced.then_some(limit))] {
             if let Some(amount) = i64::try_from(amount).ok().filter(|amount| *amount > 0) {
-                adds.push(CounterAdd {
-                    key: key.clone(),
-                    amount,
-                    limit,
-                });
+                adds.push(CounterAdd { key: key.clone(), amount, limit });
             }
         }
     }

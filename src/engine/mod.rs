@@ -7,6 +7,7 @@ mod record;
 mod state;
 #[cfg(test)]
 mod stories;
+pub mod world;
 
 use std::collections::BTreeMap;
 
@@ -113,12 +114,7 @@ pub fn ledger_key_of(root: &SessionId, call: &Call) -> Option<LedgerKey> {
 /// The shared counters that a question of `agent` depends on.
 #[must_use]
 pub fn counter_keys(policy: &Policy, agent: Option<&AgentId>, now: Timestamp) -> Vec<CounterKey> {
-    policy
-        .rules
-        .budget
-        .counters(agent, now.day())
-        .map(|(key, _)| key)
-        .collect()
+    policy.rules.budget.counters(agent, now.day()).map(|(key, _)| key).collect()
 }
 
 /// Folds a change into its tree, and gives what the store needs to accept it.

@@ -1,23 +1,26 @@
 //! What came of a call, and what is advised.
 
-use super::{Misuse, Recorded, Shared, ledger_key_of, reach};
+mod change;
+mod settle;
+
+use self::{
+    change::{change, is_superseded},
+    settle::settle,
+};
+use super::{Misuse, Recorded, Shared, reach};
 use crate::{
     domain::{
-        budget::{CounterAdd, Dimension, Left, Spent, Usage},
+        budget::{Dimension, Left, Spent, Usage},
         call::{Call, Permit, Proposal},
-        digest,
-        effect::EffectKind,
         event::{Change, Event, Judged, Settled},
-        failure::{ErrorReport, FailureKind},
-        fingerprint::{ResultDigest, idempotency_key},
+        failure::ErrorReport,
+        fingerprint::idempotency_key,
         ids::{CallId, SessionId},
-        ledger::{LedgerChange, LedgerRow, LedgerState},
-        outcome::{Advice, OutcomeStatus},
+        outcome::OutcomeStatus,
         time::Timestamp,
-        tree::{CallTree, Session},
+        tree::CallTree,
     },
     policy::Policy,
-    retry::{advice, classify},
     rules::{Mode, budget},
 };
 
@@ -89,10 +92,7 @@ pub fn record(
     now: Timestamp,
 ) -> Result<Recorded, Misuse> {
     let now = now.max(tree.last_at);
-    let known = tree
-        .sessions
-        .get(&report.session)
-        .and_then(|session| session.call(&report.call_id));
+    let known = tree.sessions.get(&report.session).and_then(|session| session.call(&report.call_id));
     let Some(call) = known else {
         let proposal = report.observed.as_deref().ok_or(Misuse::UnknownCall)?;
         return Ok(observe(policy, tree, shared, report, proposal, now));
@@ -102,12 +102,7 @@ pub fn record(
     if let Some(outcome) = &call.outcome {
         let same = outcome.status == settled.status && outcome.digest == settled.digest;
         if same {
-            let settled = Settled {
-                advice: outcome.advice,
-                seq: outcome.seq,
-                at: outcome.at,
-                ..settled
-            };
+            let settled = Settled { advice: outcome.advice, seq: outcome.seq, at: outcome.at, ..settled };
             return Ok(answer(policy, tree, shared, call, settled, None));
         }
         if outcome.status != OutcomeStatus::Unknown {
@@ -154,228 +149,14 @@ fn observe(
     let judged = Event::Judged(Box::new(event));
     let mut after = tree.clone();
     after.apply(&judged);
-    let report = Report {
-        observed: None,
-        ..report.clone()
-    };
+    let report = Report { observed: None, ..report.clone() };
     // The call is there now, permitted and open: taking in its report can only succeed.
     let recorded = record(policy, &after, shared, &report, now);
-    let Ok(mut recorded) = recorded else {
-        unreachable!("an observed call is open when it is reported on")
-    };
+    let Ok(mut recorded) = recorded else { unreachable!("an observed call is open when it is reported on") };
     if let Some(change) = recorded.change.as_mut() {
         change.events.insert(0, judged);
     }
     recorded
-}
-
-fn settle(policy: &Policy, tree: &CallTree, call: &Call, permit: &Permit, report: &Report, now: Timestamp) -> Settled {
-    let spec = policy.tool(&call.tool);
-    let failure = report.error.as_ref().map(classify::classify);
-    let status = match report.status {
-        OutcomeStatus::Error | OutcomeStatus::Cancelled if call.effect.is_unsafe_to_repeat() => {
-            let open =
-                report.status == OutcomeStatus::Cancelled || failure.is_some_and(FailureKind::leaves_effect_open);
-            if open { OutcomeStatus::Unknown } else { report.status }
-        }
-        status => status,
-    };
-    let failure = match status {
-        OutcomeStatus::Error => Some(failure.unwrap_or(FailureKind::Other)),
-        _ => failure,
-    };
-    let signature = report
-        .error
-        .as_ref()
-        .map(|error| classify::error_signature(&error.message));
-    let digest = match status {
-        OutcomeStatus::Success => Some(match (&report.result, &report.result_digest) {
-            (Some(result), _) => digest::of_success(result, &spec.volatile),
-            (None, digest) => ResultDigest::of_success(digest.as_deref().unwrap_or_default()),
-        }),
-        OutcomeStatus::Error => {
-            failure.map(|kind| ResultDigest::of_error(kind.as_str(), signature.as_deref().unwrap_or_default()))
-        }
-        _ => None,
-    };
-    let session = tree.sessions.get(&report.session);
-    let is_new = digest
-        .zip(session)
-        .is_some_and(|(digest, session)| session.is_new(&call.fingerprint, &digest));
-    let progress = status == OutcomeStatus::Success && (is_new || call.effect.kind == EffectKind::Write);
-    Settled {
-        seq: tree.version + 1,
-        at: now,
-        session: report.session.clone(),
-        call_id: report.call_id.clone(),
-        permit_seq: permit.seq,
-        status,
-        failure,
-        error_signature: signature,
-        digest,
-        progress,
-        advice: failure.map(|kind| advise(policy, session, call, permit, report, status, kind)),
-        lease_until: (status == OutcomeStatus::Running).then(|| now.plus_ms(spec.lease_ms)),
-        by_lease: report.by_lease,
-        ledger_revision: 0,
-        usage: report.usage,
-        duration_ms: report.duration_ms,
-        is_complete: report.is_complete,
-        total_matches: report.total_matches,
-        progress_note: report.progress_note.clone(),
-        result: report.result.clone(),
-        result_bytes: report
-            .result_bytes
-            .or_else(|| report.result.as_ref().map(|result| result.len() as u64)),
-        error_message: report.error.as_ref().map(|error| error.message.clone()),
-    }
-}
-
-fn advise(
-    policy: &Policy,
-    session: Option<&Session>,
-    call: &Call,
-    permit: &Permit,
-    report: &Report,
-    status: OutcomeStatus,
-    kind: FailureKind,
-) -> Advice {
-    let error = report.error.as_ref();
-    let asked_ms = error.and_then(|error| {
-        error
-            .retry_after_ms
-            .or_else(|| classify::retry_after_in_message(&error.message))
-    });
-    let earlier = session.into_iter().flat_map(|session| session.calls.iter().rev());
-    let rate_limited = earlier
-        .filter(|other| other.tool == call.tool && !(other.call_id == call.call_id && other.seq == call.seq))
-        .filter_map(|other| other.outcome.as_ref())
-        .take_while(|outcome| outcome.failure == Some(FailureKind::RateLimited))
-        .count() as u32;
-    let case = advice::Case {
-        kind,
-        attempt: permit.attempt,
-        asked_ms,
-        is_unsafe: status == OutcomeStatus::Unknown && call.effect.is_unsafe_to_repeat(),
-        rate_limit_run: if kind == FailureKind::RateLimited {
-            rate_limited + 1
-        } else {
-            0
-        },
-        seed: seed(call, permit),
-    };
-    advice::advise(&policy.retry, &case)
-}
-
-/// The jitter of a wait comes from the call, so that a replay gives the same bytes and two sessions do not meet again.
-fn seed(call: &Call, permit: &Permit) -> u64 {
-    let mut seed = permit.seq;
-    for byte in call.fingerprint.0.iter().chain(call.call_id.as_str().as_bytes()) {
-        seed = (seed ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
-    }
-    seed ^ (seed >> 32)
-}
-
-fn is_superseded(tree: &CallTree, shared: &Shared, call: &Call, permit: &Permit) -> bool {
-    let newer = tree
-        .calls_of(call.fingerprint)
-        .filter_map(|(_, _, other)| other.permit.as_ref());
-    let newer = newer
-        .filter(|other| other.seq > permit.seq && other.occurrence == permit.occurrence)
-        .count()
-        > 0;
-    let elsewhere = shared
-        .ledger
-        .as_ref()
-        .is_some_and(|row| row.root != tree.root && row.permitted_at > permit.at && row.state != LedgerState::Vacant);
-    newer || elsewhere
-}
-
-fn change(
-    policy: &Policy,
-    tree: &CallTree,
-    shared: &Shared,
-    call: &Call,
-    permit: &Permit,
-    settled: &Settled,
-) -> Change {
-    let mut settled = settled.clone();
-    let mut ledger = Vec::new();
-    if let Some(expected) = ledger_revision(tree, shared, call, permit) {
-        settled.ledger_revision = expected + 1;
-        let row = ledger_row(tree, call, permit, &settled);
-        ledger.extend(ledger_key_of(&tree.root, call).map(|key| LedgerChange { key, expected, row }));
-    }
-    Change {
-        counters: counters(policy, call, permit, &settled),
-        ledger,
-        events: vec![Event::Settled(Box::new(settled))],
-    }
-}
-
-/// The revision of the call's ledger row, while the row is still about this permit: as this tree has moved it in
-/// changes on their way, or as read.
-fn ledger_revision(tree: &CallTree, shared: &Shared, call: &Call, permit: &Permit) -> Option<u64> {
-    let newer = |(_, _, other): (_, _, &Call)| other.permit.as_ref().is_some_and(|other| other.seq > permit.seq);
-    if call.effect.kind != EffectKind::Write || tree.calls_of(call.fingerprint).any(newer) {
-        return None;
-    }
-    let row = shared
-        .ledger
-        .as_ref()
-        .filter(|row| row.root == tree.root && row.seq <= permit.seq);
-    let read = row.filter(|row| row.seq == permit.seq).map(|row| row.revision);
-    let moved = (permit.ledger_revision > 0).then_some(permit.ledger_revision);
-    moved.max(read)
-}
-
-fn ledger_row(tree: &CallTree, call: &Call, permit: &Permit, settled: &Settled) -> LedgerRow {
-    let advice = settled.advice.as_ref();
-    LedgerRow {
-        revision: settled.ledger_revision,
-        state: match settled.status {
-            OutcomeStatus::Running => LedgerState::Permitted,
-            OutcomeStatus::Success => LedgerState::Succeeded,
-            OutcomeStatus::Error => LedgerState::Failed,
-            OutcomeStatus::Cancelled => LedgerState::Cancelled,
-            OutcomeStatus::Unknown => LedgerState::Unknown,
-        },
-        root: tree.root.clone(),
-        session: settled.session.clone(),
-        call_id: settled.call_id.clone(),
-        fingerprint: call.fingerprint,
-        seq: permit.seq,
-        occurrence: permit.occurrence,
-        attempt: permit.attempt,
-        permitted_at: permit.at,
-        lease_until: settled.lease_until.unwrap_or(permit.lease_until),
-        settled_at: (settled.status != OutcomeStatus::Running).then_some(settled.at),
-        digest: settled.digest,
-        retryable: advice.is_some_and(|advice| advice.retryable),
-        retry_after_ms: advice.map_or(0, |advice| advice.retry_after_ms),
-        retries_remaining: advice.map_or(0, |advice| advice.max_retries_remaining),
-    }
-}
-
-/// Books the actual cost on the day of the permit, and gives back what was reserved.
-fn counters(policy: &Policy, call: &Call, permit: &Permit, settled: &Settled) -> Vec<CounterAdd> {
-    let keeps = matches!(settled.status, OutcomeStatus::Running | OutcomeStatus::Unknown);
-    let reserved = if keeps { 0 } else { permit.reserved_micros };
-    let signed = |amount: u64| i64::try_from(amount).unwrap_or(i64::MAX);
-    let keys = policy.rules.budget.counters(call.agent.as_ref(), permit.at.day());
-    let adds = keys.map(|(key, _)| {
-        let amount = match key.dimension {
-            Dimension::Cost => signed(settled.usage.cost_micros).saturating_sub(signed(reserved)),
-            Dimension::Tokens => signed(settled.usage.tokens()),
-            _ => 0,
-        };
-        CounterAdd {
-            key,
-            amount,
-            limit: None,
-        }
-    });
-    adds.filter(|add| add.amount != 0).collect()
 }
 
 fn answer(
@@ -397,16 +178,8 @@ fn answer(
         counters: &shared.counters,
         now: settled.at,
     };
-    let booked = if change.is_some() {
-        settled.usage
-    } else {
-        Usage::default()
-    };
-    let extra = Spent {
-        cost_micros: booked.cost_micros,
-        tokens: booked.tokens(),
-        ..Spent::default()
-    };
+    let booked = if change.is_some() { settled.usage } else { Usage::default() };
+    let extra = Spent { cost_micros: booked.cost_micros, tokens: booked.tokens(), ..Spent::default() };
     let mut left = books.left(&policy.rules.budget, &extra);
     let released = change.is_some() && !matches!(settled.status, OutcomeStatus::Running | OutcomeStatus::Unknown);
     if let Some(permit) = call.permit.as_ref().filter(|_| released) {
@@ -429,24 +202,14 @@ fn context_hint(tree: &CallTree, call: &Call, settled: &Settled, disabled: bool,
     if disabled {
         let spent = left.iter().find(|left| left.remaining() == 0)?;
         let budget = spent.dimension.in_words(spent.limit);
-        return Some(format!(
-            "The budget of {budget} is used up and tools are disabled: give the final answer now."
-        ));
+        return Some(format!("The budget of {budget} is used up and tools are disabled: give the final answer now."));
     }
     if settled.status != OutcomeStatus::Success || settled.progress {
         return None;
     }
     let equal = |other: &&Call| other.outcome.as_ref().is_some_and(|o| o.digest == settled.digest);
-    let times = tree
-        .calls_of(call.fingerprint)
-        .map(|(_, _, other)| other)
-        .filter(equal)
-        .count()
-        + 1;
+    let times = tree.calls_of(call.fingerprint).map(|(_, _, other)| other).filter(equal).count() + 1;
     (times > 1).then(|| {
-        format!(
-            "{} gave the same result as before, {times} times now. Another call will not change it.",
-            call.tool
-        )
+        format!("{} gave the same result as before, {times} times now. Another call will not change it.", call.tool)
     })
 }

@@ -133,9 +133,7 @@ pub fn session_state(
         run_spent: session.run.spent,
         tree_spent: tree.spent,
         loops: loops(session),
-        calls: listed
-            .map(|(_, call)| (call.clone(), CallState::of(call, now)))
-            .collect(),
+        calls: listed.map(|(_, call)| (call.clone(), CallState::of(call, now))).collect(),
         summary_for_model: summary(session, &left, is_spent, now),
         left,
         at: now,
@@ -173,20 +171,11 @@ fn summary(session: &Session, left: &[Left], is_spent: bool, now: Timestamp) -> 
         seen.push(call.fingerprint);
         let state = CallState::of(call, now);
         let ago = wait_in_words(now.since_ms(call.outcome.as_ref().map_or(call.at, |outcome| outcome.at)));
-        let why = call
-            .outcome
-            .as_ref()
-            .and_then(|outcome| outcome.failure)
-            .map(|kind| format!(" ({})", kind.as_str()));
+        let why = call.outcome.as_ref().and_then(|outcome| outcome.failure).map(|kind| format!(" ({})", kind.as_str()));
         let refused =
             (state == CallState::Refused).then(|| call.reason.map(|reason| format!(" ({})", reason.as_str())));
         let why = why.or(refused.flatten()).unwrap_or_default();
-        lines.push(format!(
-            "- {} [call {}] {}{why}, {ago} ago",
-            call.tool,
-            call.call_id,
-            state.in_words()
-        ));
+        lines.push(format!("- {} [call {}] {}{why}, {ago} ago", call.tool, call.call_id, state.in_words()));
     }
     lines.reverse();
     let mut text = if lines.is_empty() {
@@ -199,15 +188,8 @@ fn summary(session: &Session, left: &[Left], is_spent: bool, now: Timestamp) -> 
     };
     if is_spent || !session.run.closed.is_empty() {
         text.push_str("\nTools are disabled for this turn: give the final answer.");
-    } else if let Some(tight) = left
-        .iter()
-        .filter(|l| l.limit > 0)
-        .min_by_key(|l| l.remaining() * 100 / l.limit)
-    {
-        let (rest, limit) = (
-            tight.dimension.in_words(tight.remaining()),
-            tight.dimension.in_words(tight.limit),
-        );
+    } else if let Some(tight) = left.iter().filter(|l| l.limit > 0).min_by_key(|l| l.remaining() * 100 / l.limit) {
+        let (rest, limit) = (tight.dimension.in_words(tight.remaining()), tight.dimension.in_words(tight.limit));
         text.push_str(&format!("\nBudget left: {rest} of {limit}."));
     }
     text

@@ -96,49 +96,26 @@ impl Gate {
     async fn try_record(&self, tenant: TenantId, slot: &Arc<Slot>, report: &Report) -> Result<Attempt, GateError> {
         // What the report depends on is read first; if the call changes meanwhile, the append loses.
         let known = slot.advance(|tree| {
-            let call = tree
-                .sessions
-                .get(&report.session)
-                .and_then(|session| session.call(&report.call_id))?;
+            let call = tree.sessions.get(&report.session).and_then(|session| session.call(&report.call_id))?;
             Some((engine::ledger_key_of(&tree.root, call), call.agent.clone()))
         });
         let Some(known) = known else { return Ok(Attempt::Stale) };
-        let (key, agent): (_, Option<AgentId>) = known.unwrap_or_else(|| {
-            (
-                None,
-                report
-                    .observed
-                    .as_ref()
-                    .and_then(|proposal| proposal.request.agent.clone()),
-            )
-        });
+        let (key, agent): (_, Option<AgentId>) = known
+            .unwrap_or_else(|| (None, report.observed.as_ref().and_then(|proposal| proposal.request.agent.clone())));
         let ledger = match key {
             Some(key) => self.store.ledger(tenant, key).await?,
             None => None,
         };
-        let shared = Shared {
-            counters: self.counters_of(tenant, agent.as_ref()).await?,
-            ledger,
-        };
+        let shared = Shared { counters: self.counters_of(tenant, agent.as_ref()).await?, ledger };
         let place = self.store.place().await?;
         let now = self.store.now();
         let attempt = slot.advance(|tree| {
             let mut recorded = engine::record(&self.policy, tree, &shared, report, now)?;
-            let call = described(
-                tree.sessions.get(&report.session).and_then(|s| s.call(&report.call_id)),
-                report,
-            );
+            let call = described(tree.sessions.get(&report.session).and_then(|s| s.call(&report.call_id)), report);
             let text = engine::envelope::recorded(&call, &recorded);
             let replayed = recorded.change.is_none();
-            let pending = recorded
-                .change
-                .take()
-                .map(|change| place.send(engine::advance(tree, *change)));
-            let answer = RecordAnswer {
-                recorded,
-                text,
-                replayed,
-            };
+            let pending = recorded.change.take().map(|change| place.send(engine::advance(tree, *change)));
+            let answer = RecordAnswer { recorded, text, replayed };
             Ok(Attempt::Done(Box::new(answer), pending, tree.version))
         });
         attempt.unwrap_or(Ok(Attempt::Stale))
@@ -161,9 +138,7 @@ impl Gate {
             }
             Lost::CallId => {
                 let slot = self.slot_for(tenant, report).await?;
-                self.recall_in(tenant, &slot, &report.session, &report.call_id)
-                    .await
-                    .map(drop)
+                self.recall_in(tenant, &slot, &report.session, &report.call_id).await.map(drop)
             }
             Lost::Version | Lost::Ledger | Lost::Counter => Ok(()),
         }
@@ -177,10 +152,7 @@ impl Gate {
         let expired = self.store.expired_leases(since, until).await?;
         let mut settled = 0;
         for lease in expired {
-            let report = Report {
-                by_lease: true,
-                ..Report::new(lease.session, lease.call_id, OutcomeStatus::Unknown)
-            };
+            let report = Report { by_lease: true, ..Report::new(lease.session, lease.call_id, OutcomeStatus::Unknown) };
             // A late report that comes in between goes first; then there is nothing left to settle.
             match self.record(lease.tenant, report, None).await {
                 Ok(answer) => settled += usize::from(!answer.replayed),
@@ -204,8 +176,5 @@ fn described(known: Option<&Call>, report: &Report) -> Call {
         return call.clone();
     }
     let observed: Option<&Proposal> = report.observed.as_deref();
-    observed.map_or_else(
-        || unreachable!("a report is on a known call, or says what it was"),
-        Call::observed,
-    )
+    observed.map_or_else(|| unreachable!("a report is on a known call, or says what it was"), Call::observed)
 }

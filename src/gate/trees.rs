@@ -29,10 +29,7 @@ impl Gate {
             return Ok(request.session.clone());
         };
         // A parent that nobody has heard of becomes a root.
-        Ok(self
-            .known_root(request.tenant, parent)
-            .await?
-            .unwrap_or_else(|| parent.clone()))
+        Ok(self.known_root(request.tenant, parent).await?.unwrap_or_else(|| parent.clone()))
     }
 
     pub(super) async fn known_root(

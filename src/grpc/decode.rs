@@ -41,20 +41,13 @@ fn required<'a, T>(field: &str, value: Option<&'a T>) -> Decoded<&'a T> {
 
 /// The empty string is how proto3 says that a text is absent.
 fn optional<T>(text: &str, parse: impl FnOnce(&str) -> Result<T, Invalid>) -> Decoded<Option<T>> {
-    if text.is_empty() {
-        Ok(None)
-    } else {
-        sound(parse(text)).map(Some)
-    }
+    if text.is_empty() { Ok(None) } else { sound(parse(text)).map(Some) }
 }
 
 fn bounded(field: &str, text: &str, most: usize) -> Decoded<Option<String>> {
     match text {
         "" => Ok(None),
-        text if text.len() > most => wrong(
-            field,
-            format!("is {} bytes long; at most {most} are allowed", text.len()),
-        ),
+        text if text.len() > most => wrong(field, format!("is {} bytes long; at most {most} are allowed", text.len())),
         text if text.contains('\0') => wrong(field, "contains NUL, which cannot be stored"),
         text => Ok(Some(text.to_owned())),
     }
@@ -81,10 +74,7 @@ pub(super) fn evaluate(request: &v1::EvaluateRequest) -> Decoded<Request> {
 pub(super) fn batch(request: &v1::BatchEvaluateRequest) -> Decoded<Vec<Request>> {
     let caller = required("caller", request.caller.as_ref())?;
     if request.calls.is_empty() || request.calls.len() > BATCH_MAX {
-        return wrong(
-            "calls",
-            format!("has {} calls; 1 to {BATCH_MAX} are allowed", request.calls.len()),
-        );
+        return wrong("calls", format!("has {} calls; 1 to {BATCH_MAX} are allowed", request.calls.len()));
     }
     // The usage belongs to the turn: it is booked once, with the first call.
     let mut usage = usage("usage", request.usage.as_ref())?;
@@ -102,9 +92,7 @@ pub(super) fn batch(request: &v1::BatchEvaluateRequest) -> Decoded<Vec<Request>>
 
 fn question(caller: &v1::Caller, call: &v1::ToolCall, field: &str, usage: Usage) -> Decoded<Request> {
     let session = sound(SessionId::parse("caller.session_id", &caller.session_id))?;
-    let parent = optional(&caller.parent_session_id, |id| {
-        SessionId::parse("caller.parent_session_id", id)
-    })?;
+    let parent = optional(&caller.parent_session_id, |id| SessionId::parse("caller.parent_session_id", id))?;
     if parent.as_ref() == Some(&session) {
         return wrong("caller.parent_session_id", "is the session itself");
     }
@@ -152,9 +140,7 @@ fn usage(field: &str, usage: Option<&v1::Usage>) -> Decoded<Usage> {
 pub(super) fn record(request: &v1::RecordRequest, now_unix_ms: i64) -> Decoded<(Report, Option<Request>)> {
     let caller = required("caller", request.caller.as_ref())?;
     let observed = request.observed_call.as_ref();
-    let observed = observed
-        .map(|call| question(caller, call, "observed_call", Usage::default()))
-        .transpose()?;
+    let observed = observed.map(|call| question(caller, call, "observed_call", Usage::default())).transpose()?;
     let session = sound(SessionId::parse("caller.session_id", &caller.session_id))?;
     let call_id = match &observed {
         Some(observed) => observed.call_id.clone(),
@@ -180,21 +166,14 @@ pub(super) fn record(request: &v1::RecordRequest, now_unix_ms: i64) -> Decoded<(
     }
     let result = match &request.result {
         Some(text) if text.len() > BYTES_MAX => {
-            return wrong(
-                "result",
-                format!("is {} bytes long; at most {BYTES_MAX} are allowed", text.len()),
-            );
+            return wrong("result", format!("is {} bytes long; at most {BYTES_MAX} are allowed", text.len()));
         }
         Some(text) if text.contains('\0') => return wrong("result", "contains NUL, which cannot be stored"),
         result => result.clone(),
     };
     let maybe = |field: &str, value: Option<u64>| value.map(|value| amount(field, value)).transpose();
     let report = Report {
-        error: request
-            .error
-            .as_ref()
-            .map(|error| tool_error(error, now_unix_ms))
-            .transpose()?,
+        error: request.error.as_ref().map(|error| tool_error(error, now_unix_ms)).transpose()?,
         result,
         result_digest: bounded("result_digest", &request.result_digest, DIGEST_BYTES_MAX)?,
         result_bytes: maybe("result_bytes", request.result_bytes)?,
@@ -213,27 +192,18 @@ fn tool_error(error: &v1::ToolError, now_unix_ms: i64) -> Decoded<ErrorReport> {
         None => None,
         Some(status @ 100..=599) => u16::try_from(status).ok(),
         Some(status) => {
-            return wrong(
-                "error.http_status",
-                format!("is {status}; it must lie between 100 and 599"),
-            );
+            return wrong("error.http_status", format!("is {status}; it must lie between 100 and 599"));
         }
     };
     let grpc_status = match error.grpc_status {
         None => None,
         Some(status @ 1..=16) => u8::try_from(status).ok(),
         Some(status) => {
-            return wrong(
-                "error.grpc_status",
-                format!("is {status}; it must lie between 1 and 16"),
-            );
+            return wrong("error.grpc_status", format!("is {status}; it must lie between 1 and 16"));
         }
     };
     let header = bounded("error.retry_after_header", &error.retry_after_header, DIGEST_BYTES_MAX)?;
-    let asked = error
-        .retry_after_ms
-        .map(|ms| amount("error.retry_after_ms", ms))
-        .transpose()?;
+    let asked = error.retry_after_ms.map(|ms| amount("error.retry_after_ms", ms)).transpose()?;
     Ok(ErrorReport {
         message: bounded("error.message", &error.message, ERROR_BYTES_MAX)?.unwrap_or_default(),
         error_type: bounded("error.type", &error.r#type, DIGEST_BYTES_MAX)?,

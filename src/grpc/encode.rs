@@ -112,9 +112,7 @@ pub(super) fn verdict(answer: Answer, call_id: String) -> v1::Verdict {
     v1::Verdict {
         call_id,
         decision: decision(verdict.decision),
-        reason: winner
-            .map(|winner| winner.reason.as_str().to_owned())
-            .unwrap_or_default(),
+        reason: winner.map(|winner| winner.reason.as_str().to_owned()).unwrap_or_default(),
         level: level(winner.and_then(|winner| winner.level)),
         count: winner.and_then(|winner| winner.count),
         retry_after_ms: verdict.retry_after_ms(),
@@ -192,15 +190,9 @@ fn call(call: &Call, state: CallState) -> v1::CallSummary {
         reason: call.reason.map(|reason| reason.as_str().to_owned()).unwrap_or_default(),
         attempt: permit.map_or(0, |permit| permit.attempt),
         judged_unix_ms: call.at.as_millis(),
-        lease_until_unix_ms: permit
-            .filter(|_| in_flight)
-            .map_or(0, |permit| permit.lease_until.as_millis()),
+        lease_until_unix_ms: permit.filter(|_| in_flight).map_or(0, |permit| permit.lease_until.as_millis()),
         failure: failure(call.outcome.as_ref().and_then(|outcome| outcome.failure)),
-        approval_id: call
-            .approval
-            .as_ref()
-            .map(|approval| approval.id.clone())
-            .unwrap_or_default(),
+        approval_id: call.approval.as_ref().map(|approval| approval.id.clone()).unwrap_or_default(),
         fingerprint: call.fingerprint.to_hex(),
     }
 }
@@ -217,11 +209,7 @@ pub(super) fn session_state(session_id: String, state: SessionState) -> v1::GetS
         loops: state
             .loops
             .into_iter()
-            .map(|(rule, reached, count)| v1::LoopState {
-                rule,
-                level: level(Some(reached)),
-                count,
-            })
+            .map(|(rule, reached, count)| v1::LoopState { rule, level: level(Some(reached)), count })
             .collect(),
         calls: state.calls.iter().map(|(known, stands)| call(known, *stands)).collect(),
         summary_for_model: state.summary_for_model,

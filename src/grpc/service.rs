@@ -60,22 +60,15 @@ impl v1::gate_service_server::GateService for GateService {
         let questions = decode::batch(&request.into_inner()).map_err(|status| *status)?;
         let call_ids: Vec<String> = questions.iter().map(|question| question.call_id.to_string()).collect();
         let answers = within(self.gate.evaluate(questions)).instrument(span).await?;
-        let verdicts = answers
-            .into_iter()
-            .zip(call_ids)
-            .map(|(answer, call_id)| encode::verdict(answer, call_id));
-        Ok(Response::new(v1::BatchEvaluateResponse {
-            verdicts: verdicts.collect(),
-        }))
+        let verdicts = answers.into_iter().zip(call_ids).map(|(answer, call_id)| encode::verdict(answer, call_id));
+        Ok(Response::new(v1::BatchEvaluateResponse { verdicts: verdicts.collect() }))
     }
 
     async fn record(&self, request: Request<v1::RecordRequest>) -> Result<Response<v1::RecordResponse>, Status> {
         let span = telemetry::record_span(request.metadata().as_ref());
         let now = self.gate.now().as_millis();
         let (report, observed) = decode::record(&request.into_inner(), now).map_err(|status| *status)?;
-        let answer = within(self.gate.record(decode::tenant(), report, observed))
-            .instrument(span)
-            .await?;
+        let answer = within(self.gate.record(decode::tenant(), report, observed)).instrument(span).await?;
         Ok(Response::new(encode::recorded(answer)))
     }
 

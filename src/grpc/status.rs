@@ -33,24 +33,16 @@ pub(super) fn invalid(problem: &Invalid) -> Status {
 /// No answer in time.
 pub(super) fn deadline() -> Status {
     let message = "no answer in time; the same request may be sent again";
-    status(
-        Code::DeadlineExceeded,
-        "DEADLINE",
-        message,
-        Some(Duration::from_millis(200)),
-    )
+    status(Code::DeadlineExceeded, "DEADLINE", message, Some(Duration::from_millis(200)))
 }
 
 /// Everything that the gate says instead of an answer.
 pub(super) fn gate(error: GateError) -> Status {
     match error {
         GateError::Misuse(misuse) => misused(&misuse),
-        GateError::SessionUnknown => status(
-            Code::NotFound,
-            "SESSION_UNKNOWN",
-            "no call of that session was ever asked for",
-            None,
-        ),
+        GateError::SessionUnknown => {
+            status(Code::NotFound, "SESSION_UNKNOWN", "no call of that session was ever asked for", None)
+        }
         GateError::Overloaded => status(
             Code::ResourceExhausted,
             "OVERLOADED",
@@ -83,9 +75,7 @@ fn misused(misuse: &Misuse) -> Status {
             "this call_id belongs to a call with another tool or other arguments; choose a new one",
         ),
         Misuse::ParentChanged { known } => {
-            let known = known
-                .as_ref()
-                .map_or_else(|| "none".to_owned(), |parent| format!("{:?}", parent.as_str()));
+            let known = known.as_ref().map_or_else(|| "none".to_owned(), |parent| format!("{:?}", parent.as_str()));
             let message = format!("the session's parent is {known}; it is set once");
             return status(Code::FailedPrecondition, "PARENT_CHANGED", message, None);
         }
@@ -94,21 +84,17 @@ fn misused(misuse: &Misuse) -> Status {
             "TOO_MANY_OPEN_CALLS",
             "256 calls of this call tree have no outcome; record some first",
         ),
-        Misuse::TooManySessions => (
-            Code::ResourceExhausted,
-            "TOO_MANY_SESSIONS",
-            "this call tree has 1,000 sessions, as many as one may have",
-        ),
+        Misuse::TooManySessions => {
+            (Code::ResourceExhausted, "TOO_MANY_SESSIONS", "this call tree has 1,000 sessions, as many as one may have")
+        }
         Misuse::UnknownCall => (
             Code::NotFound,
             "CALL_UNKNOWN",
             "nobody asked for this call; to report one all the same, give it as observed_call",
         ),
-        Misuse::NotPermitted => (
-            Code::FailedPrecondition,
-            "CALL_NOT_PERMITTED",
-            "this call was refused, so there is nothing to report on",
-        ),
+        Misuse::NotPermitted => {
+            (Code::FailedPrecondition, "CALL_NOT_PERMITTED", "this call was refused, so there is nothing to report on")
+        }
         Misuse::AlreadySettled => (
             Code::FailedPrecondition,
             "CALL_ALREADY_SETTLED",

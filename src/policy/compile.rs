@@ -26,16 +26,9 @@ pub fn compile(text: &str) -> Result<Policy, Vec<PolicyError>> {
     let file: File = serde_saphyr::from_str(text).map_err(|error| {
         let line = error.location().map(|location| location.line());
         let problem = error.without_snippet().to_string();
-        vec![PolicyError {
-            line,
-            path: String::new(),
-            problem,
-        }]
+        vec![PolicyError { line, path: String::new(), problem }]
     })?;
-    let mut compiler = Compiler {
-        policy: Policy::default(),
-        errors: Vec::new(),
-    };
+    let mut compiler = Compiler { policy: Policy::default(), errors: Vec::new() };
     compiler.engine(file.policy_engine);
     let Compiler { mut policy, errors } = compiler;
     if !errors.is_empty() {
@@ -89,10 +82,7 @@ impl Compiler {
         set(&mut same_call.recheck_ms_max, keys.deduplication.recheck_ms_max);
         set(&mut same_call.once_ttl_ms, keys.idempotency.ttl_ms);
         if same_call.same_results < 2 {
-            self.wrong(
-                "deduplication.same_results",
-                "must be 2 or more: one result equals nothing",
-            );
+            self.wrong("deduplication.same_results", "must be 2 or more: one result equals nothing");
         }
         self.loops(&keys.loops);
         self.growth(&keys.growth);
@@ -101,24 +91,17 @@ impl Compiler {
         if self.policy.retry.attempts == 0 {
             self.wrong("retry.attempts", "must be 1 or more: the first try is an attempt");
         }
-        keys.budgets
-            .into_iter()
-            .for_each(|(scope, limits)| self.budget(scope, &limits));
+        keys.budgets.into_iter().for_each(|(scope, limits)| self.budget(scope, &limits));
         for (rule, rule_keys) in keys.rules {
             match RULES.iter().find(|(id, _)| *id == rule) {
                 Some((id, _)) => drop(self.policy.rules.modes.insert(id, rule_keys.mode.into())),
                 None => {
                     let known: Vec<_> = RULES.iter().map(|(id, _)| *id).collect();
-                    self.wrong(
-                        format!("rules.{rule}"),
-                        format!("is no rule; there are {}", known.join(", ")),
-                    );
+                    self.wrong(format!("rules.{rule}"), format!("is no rule; there are {}", known.join(", ")));
                 }
             }
         }
-        keys.tool_schemas
-            .into_iter()
-            .for_each(|(name, tool)| self.tool(&name, tool));
+        keys.tool_schemas.into_iter().for_each(|(name, tool)| self.tool(&name, tool));
     }
 
     fn loops(&mut self, keys: &super::file::Loops) {
@@ -126,10 +109,7 @@ impl Compiler {
         let window = self.policy.rules.window;
         if !(10..=crate::domain::tree::CALLS_MAX).contains(&window) {
             let most = crate::domain::tree::CALLS_MAX;
-            self.wrong(
-                "loops.window",
-                format!("is {window}; it must lie between 10 and {most}"),
-            );
+            self.wrong("loops.window", format!("is {window}; it must lie between 10 and {most}"));
         }
         // A detector that counts the proposed call reaches one more than the window holds.
         let detectors = [
@@ -148,30 +128,16 @@ impl Compiler {
                 "breaker" => &mut rules.breaker,
                 _ => &mut rules.refused,
             };
-            if let Some(LevelKeys {
-                warning,
-                critical,
-                break_at,
-            }) = keys
-            {
-                *levels = Levels {
-                    warning,
-                    critical,
-                    break_at,
-                };
+            if let Some(LevelKeys { warning, critical, break_at }) = keys {
+                *levels = Levels { warning, critical, break_at };
             }
             let levels = *levels;
             if levels.highest() as usize > reach {
-                let problem = format!(
-                    "needs {} calls, and the window holds {window}: it would never fire",
-                    levels.highest()
-                );
+                let problem =
+                    format!("needs {} calls, and the window holds {window}: it would never fire", levels.highest());
                 self.wrong(format!("loops.{rule}"), problem);
             }
-            let steps: Vec<u32> = [levels.warning, levels.critical, levels.break_at]
-                .into_iter()
-                .flatten()
-                .collect();
+            let steps: Vec<u32> = [levels.warning, levels.critical, levels.break_at].into_iter().flatten().collect();
             if steps.contains(&0) || steps.windows(2).any(|pair| pair[0] >= pair[1]) {
                 self.wrong(
                     format!("loops.{rule}"),
@@ -186,10 +152,7 @@ impl Compiler {
         set(&mut growth.calls_per_second, keys.calls_per_second.map(Some));
         set(&mut growth.patience, keys.patience);
         set(&mut growth.tokens_per_minute, keys.tokens_per_minute.map(Some));
-        set(
-            &mut growth.tokens_per_minute_stop,
-            keys.tokens_per_minute_stop.map(Some),
-        );
+        set(&mut growth.tokens_per_minute_stop, keys.tokens_per_minute_stop.map(Some));
         let most = growth::CALLS_PER_SECOND_MAX;
         if !(1..=most).contains(&growth.calls_per_second.unwrap_or(1)) {
             self.wrong("growth.calls_per_second", format!("must lie between 1 and {most}"));
@@ -207,9 +170,7 @@ impl Compiler {
             ScopeKey::Tenant => Scope::Tenant,
         };
         let path = format!("budgets.{}", scope.as_str());
-        let cost = keys
-            .max_total_cost_usd
-            .and_then(|usd| self.micros(&format!("{path}.max_total_cost_usd"), usd));
+        let cost = keys.max_total_cost_usd.and_then(|usd| self.micros(&format!("{path}.max_total_cost_usd"), usd));
         let given = [
             (Dimension::Steps, keys.max_steps),
             (Dimension::ToolCalls, keys.max_tool_calls),
@@ -224,10 +185,7 @@ impl Compiler {
             let Some(limit) = limit else { continue };
             let daily = matches!(scope, Scope::Agent | Scope::Tenant);
             if daily && !dimension.is_shared() {
-                self.wrong(
-                    format!("{path}.{}", dimension.as_str()),
-                    "cannot be counted over many call trees",
-                );
+                self.wrong(format!("{path}.{}", dimension.as_str()), "cannot be counted over many call trees");
             }
             limits(&mut self.policy.rules.budget, scope).set(dimension, (limit > 0).then_some(limit));
         }
@@ -267,34 +225,19 @@ impl Compiler {
             }
         }
         if let Some(pointer) = keys.volatile.iter().find(|pointer| !pointer.starts_with('/')) {
-            self.wrong(
-                format!("{path}.volatile"),
-                format!("{pointer:?} is no JSON pointer: it must begin with '/'"),
-            );
+            self.wrong(format!("{path}.volatile"), format!("{pointer:?} is no JSON pointer: it must begin with '/'"));
         }
         spec.volatile = keys.volatile;
-        spec.cost_micros = keys
-            .cost_usd
-            .and_then(|usd| self.micros(&format!("{path}.cost_usd"), usd))
-            .unwrap_or(0);
+        spec.cost_micros = keys.cost_usd.and_then(|usd| self.micros(&format!("{path}.cost_usd"), usd)).unwrap_or(0);
         if !(1..=MILLIS_MAX).contains(&spec.lease_ms) {
-            self.wrong(
-                format!("{path}.lease_ms"),
-                format!("must lie between 1 and {MILLIS_MAX}"),
-            );
+            self.wrong(format!("{path}.lease_ms"), format!("must lie between 1 and {MILLIS_MAX}"));
         }
         let writes = matches!(spec.effect, EffectKind::Write);
         if (spec.once || spec.idempotent) && !writes && !(spec.once && matches!(spec.effect, EffectKind::Unknown)) {
-            self.wrong(
-                &path,
-                "is once or idempotent, which only a write can be: set effect: write",
-            );
+            self.wrong(&path, "is once or idempotent, which only a write can be: set effect: write");
         }
         if spec.once && spec.idempotent {
-            self.wrong(
-                &path,
-                "is both once and idempotent: its repetition either harms or it does not",
-            );
+            self.wrong(&path, "is both once and idempotent: its repetition either harms or it does not");
         }
         self.policy.declare(name, spec);
     }

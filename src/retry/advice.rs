@@ -32,14 +32,7 @@ pub struct Params {
 
 impl Default for Params {
     fn default() -> Self {
-        Self {
-            value: 1.0,
-            cost_retry: 0.15,
-            cost_wait: 0.0008,
-            tolerance: 0.03,
-            attempts: 5,
-            rate_limit_run: 3,
-        }
+        Self { value: 1.0, cost_retry: 0.15, cost_wait: 0.0008, tolerance: 0.03, attempts: 5, rate_limit_run: 3 }
     }
 }
 
@@ -72,19 +65,13 @@ fn decide(params: &Params, case: &Case, odds: &Odds) -> Advice {
         params.value * odds.p[i] - params.cost_retry - params.cost_wait * wait_s
     };
     let best = (0..WAITS_MS.len()).map(worth).fold(f64::NEG_INFINITY, f64::max);
-    let chosen = (0..WAITS_MS.len())
-        .find(|i| worth(*i) >= best - params.tolerance * params.value)
-        .unwrap_or(0);
+    let chosen = (0..WAITS_MS.len()).find(|i| worth(*i) >= best - params.tolerance * params.value).unwrap_or(0);
     let guard = guard(params, case);
     let retryable = best >= 0.0 && guard.is_none();
     Advice {
         retryable,
         retry_after_ms: if retryable { wait_ms(WAITS_MS[chosen], case) } else { 0 },
-        max_retries_remaining: if retryable {
-            params.attempts.saturating_sub(case.attempt)
-        } else {
-            0
-        },
+        max_retries_remaining: if retryable { params.attempts.saturating_sub(case.attempt) } else { 0 },
         p_success: odds.p[chosen],
         interval: wilson(odds.p[chosen], odds.trials[chosen]),
         confidence: Confidence::of(odds.trials[chosen]),
@@ -116,10 +103,7 @@ fn wilson(p: f64, n: f64) -> (f64, f64) {
     }
     let (z2, centre) = (Z * Z, p + Z * Z / (2.0 * n));
     let half = Z * (p * (1.0 - p) / n + z2 / (4.0 * n * n)).sqrt();
-    (
-        ((centre - half) / (1.0 + z2 / n)).max(0.0),
-        ((centre + half) / (1.0 + z2 / n)).min(1.0),
-    )
+    (((centre - half) / (1.0 + z2 / n)).max(0.0), ((centre + half) / (1.0 + z2 / n)).min(1.0))
 }
 
 #[cfg(test)]
@@ -127,14 +111,7 @@ mod tests {
     use super::*;
 
     fn case(kind: FailureKind) -> Case {
-        Case {
-            kind,
-            attempt: 1,
-            asked_ms: None,
-            is_unsafe: false,
-            rate_limit_run: 0,
-            seed: 0,
-        }
+        Case { kind, attempt: 1, asked_ms: None, is_unsafe: false, rate_limit_run: 0, seed: 0 }
     }
 
     #[test]
@@ -142,10 +119,7 @@ mod tests {
         let params = Params::default();
         for kind in FailureKind::ALL {
             use FailureKind::{Conflict, Internal, Network, RateLimited, Timeout, Unavailable};
-            let expected = matches!(
-                kind,
-                Timeout | RateLimited | Unavailable | Network | Internal | Conflict
-            );
+            let expected = matches!(kind, Timeout | RateLimited | Unavailable | Network | Internal | Conflict);
             assert_eq!(advise(&params, &case(kind)).retryable, expected, "{kind:?}");
         }
     }
@@ -153,18 +127,11 @@ mod tests {
     #[test]
     fn the_provider_is_never_undercut_and_jitter_only_lengthens() {
         for seed in [0, 1, 511, 1_023, u64::MAX] {
-            let asked = Case {
-                asked_ms: Some(7_000),
-                seed,
-                ..case(FailureKind::RateLimited)
-            };
+            let asked = Case { asked_ms: Some(7_000), seed, ..case(FailureKind::RateLimited) };
             let after = advise(&Params::default(), &asked).retry_after_ms;
             assert!((7_000..=8_400).contains(&after), "{after}");
         }
-        assert_eq!(
-            advise(&Params::default(), &case(FailureKind::Timeout)).retry_after_ms,
-            1_000
-        );
+        assert_eq!(advise(&Params::default(), &case(FailureKind::Timeout)).retry_after_ms, 1_000);
     }
 
     #[test]
@@ -172,27 +139,9 @@ mod tests {
         let params = Params::default();
         let base = case(FailureKind::RateLimited);
         for (case, guard) in [
-            (
-                Case {
-                    is_unsafe: true,
-                    ..base
-                },
-                Some(Guard::Unsafe),
-            ),
-            (
-                Case {
-                    rate_limit_run: 3,
-                    ..base
-                },
-                None,
-            ),
-            (
-                Case {
-                    rate_limit_run: 4,
-                    ..base
-                },
-                Some(Guard::RateLimitEscalation),
-            ),
+            (Case { is_unsafe: true, ..base }, Some(Guard::Unsafe)),
+            (Case { rate_limit_run: 3, ..base }, None),
+            (Case { rate_limit_run: 4, ..base }, Some(Guard::RateLimitEscalation)),
             (Case { attempt: 4, ..base }, None),
             (Case { attempt: 5, ..base }, Some(Guard::Attempts)),
         ] {
@@ -203,10 +152,7 @@ mod tests {
 
     #[test]
     fn a_wait_that_costs_more_than_a_success_is_worth_is_no_retry() {
-        let asked = Case {
-            asked_ms: Some(900_000),
-            ..case(FailureKind::RateLimited)
-        };
+        let asked = Case { asked_ms: Some(900_000), ..case(FailureKind::RateLimited) };
         assert!(!advise(&Params::default(), &asked).retryable);
     }
 

@@ -36,9 +36,5 @@ pub const fn prior(kind: FailureKind) -> f64 {
 /// The odds of a retry after a failure of that kind.
 #[must_use]
 pub fn odds(kind: FailureKind) -> Odds {
-    Odds {
-        p: [prior(kind); WAITS_MS.len()],
-        trials: [0.0; WAITS_MS.len()],
-        basis: Basis::Prior,
-    }
+    Odds { p: [prior(kind); WAITS_MS.len()], trials: [0.0; WAITS_MS.len()], basis: Basis::Prior }
 }

@@ -20,11 +20,7 @@ use super::{
 /// The rule's name.
 pub const ID: &str = "breaker";
 /// Warning and break.
-pub const LEVELS: Levels = Levels {
-    warning: Some(15),
-    critical: None,
-    break_at: Some(30),
-};
+pub const LEVELS: Levels = Levels { warning: Some(15), critical: None, break_at: Some(30) };
 
 /// See the module.
 #[must_use]

@@ -82,20 +82,9 @@ impl Params {
     ) -> impl Iterator<Item = (CounterKey, u64)> + 'a {
         let keys = move |limits: &'a Limits, agent: Option<AgentId>| {
             let shared = limits.iter().filter(|(dimension, _)| dimension.is_shared());
-            shared.map(move |(dimension, limit)| {
-                (
-                    CounterKey {
-                        agent: agent.clone(),
-                        day,
-                        dimension,
-                    },
-                    limit,
-                )
-            })
+            shared.map(move |(dimension, limit)| (CounterKey { agent: agent.clone(), day, dimension }, limit))
         };
-        let of_agent = agent
-            .into_iter()
-            .flat_map(move |agent| keys(&self.agent, Some(agent.clone())));
+        let of_agent = agent.into_iter().flat_map(move |agent| keys(&self.agent, Some(agent.clone())));
         of_agent.chain(keys(&self.tenant, None))
     }
 }
@@ -165,22 +154,13 @@ impl<'a> Books<'a> {
             Scope::Agent => Some(self.agent?.clone()),
             _ => None,
         };
-        let key = CounterKey {
-            agent,
-            day: self.now.day(),
-            dimension,
-        };
-        dimension
-            .is_shared()
-            .then(|| self.counters.get(&key).copied().unwrap_or(0))
+        let key = CounterKey { agent, day: self.now.day(), dimension };
+        dimension.is_shared().then(|| self.counters.get(&key).copied().unwrap_or(0))
     }
 
     fn in_a_row(&self) -> u64 {
         let calls = self.run.and(self.session).into_iter().flat_map(Session::calls_in_run);
-        calls
-            .filter(|call| call.permit.is_some())
-            .take_while(|call| call.tool == *self.tool)
-            .count() as u64
+        calls.filter(|call| call.permit.is_some()).take_while(|call| call.tool == *self.tool).count() as u64
     }
 
     /// What is left of every limit that applies, after `extra` was spent on top of the books.
@@ -199,12 +179,7 @@ impl<'a> Books<'a> {
                     Dimension::Tokens => extra.tokens,
                     Dimension::Elapsed | Dimension::SessionDepth => 0,
                 });
-                left.push(Left {
-                    scope,
-                    dimension,
-                    used,
-                    limit,
-                });
+                left.push(Left { scope, dimension, used, limit });
             }
         }
         left
@@ -218,10 +193,7 @@ pub fn is_spent(left: &[Left]) -> bool {
 }
 
 fn stops(dimension: Dimension) -> bool {
-    !matches!(
-        dimension,
-        Dimension::CallsPerTool | Dimension::ConsecutiveSameTool | Dimension::SessionDepth
-    )
+    !matches!(dimension, Dimension::CallsPerTool | Dimension::ConsecutiveSameTool | Dimension::SessionDepth)
 }
 
 /// See the module.
@@ -229,11 +201,7 @@ fn stops(dimension: Dimension) -> bool {
 pub fn check(params: &Params, cx: &Context<'_>) -> Option<Finding> {
     let usage = cx.usage();
     // What has been used is a fact and counts whether or not the call is let through.
-    let facts = Spent {
-        cost_micros: usage.cost_micros,
-        tokens: usage.tokens(),
-        ..Spent::default()
-    };
+    let facts = Spent { cost_micros: usage.cost_micros, tokens: usage.tokens(), ..Spent::default() };
     let left = Books::of(cx).left(params, &facts);
     let refusals = left.iter().filter_map(|left| refusal(cx, left));
     // The first of equals: the narrowest scope says it best.
@@ -242,12 +210,7 @@ pub fn check(params: &Params, cx: &Context<'_>) -> Option<Finding> {
 }
 
 fn refusal(cx: &Context<'_>, left: &Left) -> Option<Finding> {
-    let Left {
-        scope,
-        dimension,
-        used,
-        limit,
-    } = *left;
+    let Left { scope, dimension, used, limit } = *left;
     let (what, whose) = (dimension.in_words(limit), scope_in_words(scope));
     let cost = cx.proposal.cost_micros;
     let tool = cx.tool();
@@ -305,10 +268,7 @@ fn hint(params: &Params, cx: &Context<'_>, usage: Usage) -> Option<Finding> {
     };
     let percent = |left: &Left| left.used.saturating_mul(100) / left.limit.max(1);
     let left = Books::of(cx).left(params, &extra);
-    let fullest = left
-        .iter()
-        .filter(|left| stops(left.dimension))
-        .max_by_key(|left| percent(left))?;
+    let fullest = left.iter().filter(|left| stops(left.dimension)).max_by_key(|left| percent(left))?;
     let bucket = (percent(fullest).min(100) / HINT_EVERY_PERCENT * HINT_EVERY_PERCENT) as u32;
     if u64::from(bucket) < HINT_FROM_PERCENT {
         return None;
@@ -331,11 +291,7 @@ fn hint(params: &Params, cx: &Context<'_>, usage: Usage) -> Option<Finding> {
             scope_in_words(scope)
         ),
     };
-    let reason = if dimension == Dimension::Steps {
-        Reason::StepBudgetExceeded
-    } else {
-        Reason::BudgetExceeded
-    };
+    let reason = if dimension == Dimension::Steps { Reason::StepBudgetExceeded } else { Reason::BudgetExceeded };
     Some(Finding::new(ID, Decision::Allow, reason, message).at_level(Level::Warning, bucket))
 }
 

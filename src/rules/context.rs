@@ -80,19 +80,13 @@ impl<'a> Context<'a> {
     #[must_use]
     pub fn closed(&self, rule: &str, fingerprint: Option<Fingerprint>) -> Option<&'a Closed> {
         let closed = &self.run()?.closed;
-        closed
-            .iter()
-            .find(|c| c.rule == rule && fingerprint.is_none_or(|f| f == c.fingerprint))
+        closed.iter().find(|c| c.rule == rule && fingerprint.is_none_or(|f| f == c.fingerprint))
     }
 
     /// The model usage that is booked with this judgement: none when the call_id was judged before.
     #[must_use]
     pub fn usage(&self) -> Usage {
-        if self.is_new {
-            self.proposal.request.usage
-        } else {
-            Usage::default()
-        }
+        if self.is_new { self.proposal.request.usage } else { Usage::default() }
     }
 
     /// The tool's name, for messages.

@@ -38,11 +38,7 @@ pub fn check(levels: &Levels, cx: &Context<'_>) -> Option<Finding> {
     // A call that is still running is no evidence either way.
     let calls: Vec<&Call> = cx.calls().filter(|call| !call.is_open()).collect();
     let mut steps: Vec<(Fingerprint, Option<ResultDigest>)> = vec![(cx.fingerprint(), None)];
-    steps.extend(
-        calls
-            .iter()
-            .map(|call| (call.fingerprint, call.outcome.as_ref().and_then(|o| o.digest))),
-    );
+    steps.extend(calls.iter().map(|call| (call.fingerprint, call.outcome.as_ref().and_then(|o| o.digest))));
     let (length, period) = (2..=PERIOD_MAX)
         .filter_map(|period| circle(&steps, period).map(|length| (length, period)))
         .max_by_key(|(length, period)| (*length, PERIOD_MAX - period))?;
@@ -65,15 +61,10 @@ pub fn check(levels: &Levels, cx: &Context<'_>) -> Option<Finding> {
 
 /// How many of the newest steps repeat with `period`, if at least two full rounds do.
 fn circle(steps: &[(Fingerprint, Option<ResultDigest>)], period: usize) -> Option<usize> {
-    let same = |(new, old): (
-        &(Fingerprint, Option<ResultDigest>),
-        &(Fingerprint, Option<ResultDigest>),
-    )| { new.0 == old.0 && (new.1.is_none() || old.1.is_none() || new.1 == old.1) };
-    let matched = steps
-        .iter()
-        .zip(steps.get(period..)?)
-        .take_while(|pair| same(*pair))
-        .count();
+    let same = |(new, old): (&(Fingerprint, Option<ResultDigest>), &(Fingerprint, Option<ResultDigest>))| {
+        new.0 == old.0 && (new.1.is_none() || old.1.is_none() || new.1 == old.1)
+    };
+    let matched = steps.iter().zip(steps.get(period..)?).take_while(|pair| same(*pair)).count();
     let round: BTreeSet<Fingerprint> = steps.iter().take(period).map(|step| step.0).collect();
     (matched >= period && round.len() > 1).then_some(matched + period)
 }

@@ -56,10 +56,7 @@ pub fn check(params: &Params, cx: &Context<'_>) -> Option<Finding> {
     if let Some(closed) = cx.closed(ID, None) {
         return Some(stop(closed.count));
     }
-    calls(params, cx)
-        .into_iter()
-        .chain(tokens(params, cx))
-        .max_by_key(|finding| finding.decision)
+    calls(params, cx).into_iter().chain(tokens(params, cx)).max_by_key(|finding| finding.decision)
 }
 
 fn calls(params: &Params, cx: &Context<'_>) -> Option<Finding> {
@@ -74,13 +71,7 @@ fn calls(params: &Params, cx: &Context<'_>) -> Option<Finding> {
         .collect();
     let over = recent.len().checked_sub(limit)?;
     let count = recent.len() as u32;
-    let slowed = cx
-        .tree
-        .pace
-        .slowed
-        .iter()
-        .filter(|at| cx.now.since_ms(**at) < PATIENCE_WINDOW_MS)
-        .count() as u32;
+    let slowed = cx.tree.pace.slowed.iter().filter(|at| cx.now.since_ms(**at) < PATIENCE_WINDOW_MS).count() as u32;
     if slowed >= params.patience {
         return Some(stop(slowed));
     }
@@ -96,17 +87,9 @@ fn calls(params: &Params, cx: &Context<'_>) -> Option<Finding> {
 
 fn tokens(params: &Params, cx: &Context<'_>) -> Option<Finding> {
     let fresh = cx.usage().tokens();
-    let recent: Vec<(Timestamp, u64)> = cx
-        .tree
-        .pace
-        .tokens
-        .iter()
-        .filter(|(at, _)| cx.now.since_ms(*at) < PACE_TOKENS_MS)
-        .copied()
-        .collect();
-    let mut sum = recent
-        .iter()
-        .fold(fresh, |sum, (_, tokens)| sum.saturating_add(*tokens));
+    let recent: Vec<(Timestamp, u64)> =
+        cx.tree.pace.tokens.iter().filter(|(at, _)| cx.now.since_ms(*at) < PACE_TOKENS_MS).copied().collect();
+    let mut sum = recent.iter().fold(fresh, |sum, (_, tokens)| sum.saturating_add(*tokens));
     let count = u32::try_from(sum).unwrap_or(u32::MAX);
     if params.tokens_per_minute_stop.is_some_and(|limit| sum >= limit) {
         return Some(stop_tokens(count));

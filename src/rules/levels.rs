@@ -21,11 +21,7 @@ impl Levels {
     /// Warning, critical and break at these counts.
     #[must_use]
     pub const fn new(warning: u32, critical: u32, break_at: u32) -> Self {
-        Self {
-            warning: Some(warning),
-            critical: Some(critical),
-            break_at: Some(break_at),
-        }
+        Self { warning: Some(warning), critical: Some(critical), break_at: Some(break_at) }
     }
 
     /// The most severe level that `count` reaches.
@@ -43,11 +39,7 @@ impl Levels {
     /// The highest count that any level needs.
     #[must_use]
     pub fn highest(&self) -> u32 {
-        [self.warning, self.critical, self.break_at]
-            .into_iter()
-            .flatten()
-            .max()
-            .unwrap_or(0)
+        [self.warning, self.critical, self.break_at].into_iter().flatten().max().unwrap_or(0)
     }
 
     /// True when a warning of `rule` in the same bucket stands beside one of `streak`, the calls that were counted.
@@ -69,11 +61,7 @@ impl Levels {
         if level == Level::Warning && self.was_told(rule, count, streak) {
             return None;
         }
-        let decision = if level == Level::Warning {
-            Decision::Allow
-        } else {
-            Decision::Deny
-        };
+        let decision = if level == Level::Warning { Decision::Allow } else { Decision::Deny };
         Some(Finding::new(rule, decision, reason, message(level)).at_level(level, count))
     }
 }
@@ -93,21 +81,8 @@ mod tests {
 
     #[test]
     fn the_most_severe_level_wins() {
-        let levels = Levels {
-            warning: Some(2),
-            critical: None,
-            break_at: Some(5),
-        };
+        let levels = Levels { warning: Some(2), critical: None, break_at: Some(5) };
         let reached: Vec<_> = [1, 2, 4, 5, 9].map(|count| levels.reached(count)).into();
-        assert_eq!(
-            reached,
-            [
-                None,
-                Some(Level::Warning),
-                Some(Level::Warning),
-                Some(Level::Break),
-                Some(Level::Break)
-            ]
-        );
+        assert_eq!(reached, [None, Some(Level::Warning), Some(Level::Warning), Some(Level::Break), Some(Level::Break)]);
     }
 }

@@ -112,10 +112,7 @@ impl RuleSet {
             if mode == Mode::Off {
                 continue;
             }
-            findings.extend(check(self, cx).map(|finding| Finding {
-                enforced: mode == Mode::Enforce,
-                ..finding
-            }));
+            findings.extend(check(self, cx).map(|finding| Finding { enforced: mode == Mode::Enforce, ..finding }));
         }
         findings
     }

@@ -19,11 +19,7 @@ use super::{Context, levels::Levels};
 /// The rule's name.
 pub const ID: &str = "refused";
 /// Warning and break.
-pub const LEVELS: Levels = Levels {
-    warning: Some(3),
-    critical: None,
-    break_at: Some(10),
-};
+pub const LEVELS: Levels = Levels { warning: Some(3), critical: None, break_at: Some(10) };
 
 /// See the module.
 #[must_use]
@@ -45,10 +41,7 @@ pub fn check(levels: &Levels, cx: &Context<'_>) -> Option<Finding> {
         ),
     })?;
     let stops = finding.level == Some(Level::Break);
-    Some(Finding {
-        decision: if stops { Decision::Stop } else { finding.decision },
-        ..finding
-    })
+    Some(Finding { decision: if stops { Decision::Stop } else { finding.decision }, ..finding })
 }
 
 #[cfg(test)]

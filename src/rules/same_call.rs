@@ -68,16 +68,11 @@ pub fn check(params: &Params, cx: &Context<'_>) -> Option<Finding> {
         Past::Failed(retry) => failed(cx, previous, *retry),
         Past::Cancelled => None,
     }?;
-    Some(if finding.decision == Decision::Reuse {
-        finding.reusing(previous.call.clone())
-    } else {
-        finding
-    })
+    Some(if finding.decision == Decision::Reuse { finding.reusing(previous.call.clone()) } else { finding })
 }
 
 fn changed(cx: &Context<'_>, previous: &Previous) -> bool {
-    cx.tree
-        .world_changed_since(previous, cx.fingerprint(), &cx.proposal.effect)
+    cx.tree.world_changed_since(previous, cx.fingerprint(), &cx.proposal.effect)
 }
 
 fn held(cx: &Context<'_>, previous: &Previous) -> Option<Finding> {
@@ -148,10 +143,7 @@ fn unknown(cx: &Context<'_>, previous: &Previous) -> Option<Finding> {
 fn check_first(cx: &Context<'_>) -> String {
     match (cx.proposal.suggested_next.first(), &cx.proposal.effect.resource) {
         (Some(tool), _) => format!("Check with {tool} whether it happened, or ask the user."),
-        (None, Some(resource)) => format!(
-            "Look at {} to see whether it happened, or ask the user.",
-            resource.as_str()
-        ),
+        (None, Some(resource)) => format!("Look at {} to see whether it happened, or ask the user.", resource.as_str()),
         (None, None) => "Check whether it happened, or ask the user.".to_owned(),
     }
 }
@@ -161,11 +153,7 @@ fn succeeded(params: &Params, cx: &Context<'_>, previous: &Previous) -> Option<F
     let age_ms = cx.now.since_ms(previous.last_at);
     let intended = cx.proposal.request.repeat_intended;
     if effect.once && age_ms < params.once_ttl_ms {
-        return Some(if intended {
-            ask_to_repeat(cx)
-        } else {
-            reuse(cx, age_ms, "It must not be done twice.")
-        });
+        return Some(if intended { ask_to_repeat(cx) } else { reuse(cx, age_ms, "It must not be done twice.") });
     }
     if effect.kind == EffectKind::Poll || changed(cx, previous) {
         return None;
@@ -177,10 +165,7 @@ fn succeeded(params: &Params, cx: &Context<'_>, previous: &Previous) -> Option<F
         EffectKind::Write => Some(reuse(cx, age_ms, "Nothing has changed since.")),
         EffectKind::Unknown | EffectKind::Poll => {
             let beyond = previous.equal_results.checked_sub(params.same_results)?;
-            let wait_ms = params
-                .recheck_ms
-                .saturating_mul(1 << beyond.min(20))
-                .min(params.recheck_ms_max);
+            let wait_ms = params.recheck_ms.saturating_mul(1 << beyond.min(20)).min(params.recheck_ms_max);
             let left_ms = wait_ms.checked_sub(age_ms).filter(|left| *left > 0)?;
             let times = previous.equal_results;
             let why = format!(
@@ -233,10 +218,8 @@ fn failed(cx: &Context<'_>, previous: &Previous, retry: Retry) -> Option<Finding
     }
     let wait_ms = retry.not_before.since_ms(cx.now);
     (wait_ms > 0).then(|| {
-        let message = format!(
-            "{tool} failed a moment ago; a retry is worth it after {}, not before.",
-            wait_in_words(wait_ms)
-        );
+        let message =
+            format!("{tool} failed a moment ago; a retry is worth it after {}, not before.", wait_in_words(wait_ms));
         Finding::new(ID, Decision::Wait, Reason::RetryTooEarly, message).retry_after(wait_ms)
     })
 }

@@ -37,11 +37,7 @@ pub struct Slot {
 impl Slot {
     fn new(tree: CallTree) -> Self {
         let (committed, _) = watch::channel(tree.version);
-        Self {
-            root: tree.root.clone(),
-            tree: Mutex::new(Some(tree)),
-            committed,
-        }
+        Self { root: tree.root.clone(), tree: Mutex::new(Some(tree)), committed }
     }
 
     /// The tree's root session.
@@ -96,10 +92,7 @@ pub struct Slots {
 
 impl Default for Slots {
     fn default() -> Self {
-        Self {
-            trees: Mutex::new(LruCache::new(TREES_MAX)),
-            roots: Mutex::new(LruCache::new(SESSIONS_MAX)),
-        }
+        Self { trees: Mutex::new(LruCache::new(TREES_MAX)), roots: Mutex::new(LruCache::new(SESSIONS_MAX)) }
     }
 }
 
@@ -124,9 +117,7 @@ impl Slots {
     /// The slot of a tree that was just loaded, or the one that somebody else has put there meanwhile.
     pub fn put(&self, tree: CallTree) -> Arc<Slot> {
         let key = (tree.tenant, tree.root.clone());
-        lock(&self.trees)
-            .get_or_insert(key, || Arc::new(Slot::new(tree)))
-            .clone()
+        lock(&self.trees).get_or_insert(key, || Arc::new(Slot::new(tree))).clone()
     }
 
     /// Drops a slot whose change was refused, unless another has taken its place.

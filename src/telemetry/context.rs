@@ -66,13 +66,7 @@ mod tests {
 
     #[test]
     fn what_is_malformed_is_no_parent() {
-        for traceparent in [
-            "",
-            "00",
-            "00-0-0-00",
-            "00-00000000000000000000000000000000-00f067aa0ba902b7-01",
-            "é",
-        ] {
+        for traceparent in ["", "00", "00-0-0-00", "00-00000000000000000000000000000000-00f067aa0ba902b7-01", "é"] {
             assert!(extracted(traceparent, None).is_none(), "{traceparent}");
         }
         assert!(extract(&HeaderMap::new()).is_none());

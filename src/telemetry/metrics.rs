@@ -12,9 +12,8 @@ use super::names;
 use crate::domain::{failure::FailureKind, outcome::OutcomeStatus, verdict::Verdict};
 
 /// Bounds of the durations' buckets, in seconds. OpenTelemetry's own are made for milliseconds.
-const SECONDS: [f64; 15] = [
-    0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0,
-];
+const SECONDS: [f64; 15] =
+    [0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0];
 /// Bounds of the batch sizes' buckets, in appends.
 const APPENDS: [f64; 11] = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0];
 
@@ -34,13 +33,8 @@ impl Metrics {
     #[must_use]
     pub fn new(provider: &dyn MeterProvider) -> Self {
         let meter = provider.meter(names::SERVICE);
-        let counter = |name, unit, description| {
-            meter
-                .u64_counter(name)
-                .with_unit(unit)
-                .with_description(description)
-                .build()
-        };
+        let counter =
+            |name, unit, description| meter.u64_counter(name).with_unit(unit).with_description(description).build();
         let seconds = |name, description| {
             let histogram = meter.f64_histogram(name).with_unit("s").with_description(description);
             histogram.with_boundaries(SECONDS.to_vec()).build()
@@ -48,10 +42,7 @@ impl Metrics {
         Self {
             evaluations: counter(names::METRIC_EVALUATIONS, "{evaluation}", "Verdicts."),
             records: counter(names::METRIC_RECORDS, "{report}", "Reports on calls."),
-            evaluate_duration: seconds(
-                names::METRIC_EVALUATE_DURATION,
-                "From the question to the committed verdict.",
-            ),
+            evaluate_duration: seconds(names::METRIC_EVALUATE_DURATION, "From the question to the committed verdict."),
             commit_duration: seconds(names::METRIC_COMMIT_DURATION, "One commit of a batch."),
             commit_batch_size: meter
                 .u64_histogram(names::METRIC_COMMIT_BATCH_SIZE)
@@ -76,9 +67,7 @@ impl Metrics {
     /// A question was answered with `verdict` after `took`, commit included. Counts what the policy would have said: the
     /// mode tells whether it was applied.
     pub fn evaluated(&self, verdict: &Verdict, took: Duration) {
-        let rule = verdict
-            .winner()
-            .map_or(Cow::Borrowed(names::NONE), |finding| finding.rule.clone());
+        let rule = verdict.winner().map_or(Cow::Borrowed(names::NONE), |finding| finding.rule.clone());
         let mode = if verdict.is_enforced() { "enforce" } else { "shadow" };
         let labels = [
             KeyValue::new(names::DECISION, verdict.would.as_str()),
@@ -106,8 +95,7 @@ impl Metrics {
 
     /// A change lost a race, for a `reason` of a closed set.
     pub fn conflict(&self, reason: &'static str) {
-        self.commit_conflicts
-            .add(1, &[KeyValue::new(names::CONFLICT_REASON, reason)]);
+        self.commit_conflicts.add(1, &[KeyValue::new(names::CONFLICT_REASON, reason)]);
     }
 }
 
@@ -138,9 +126,7 @@ mod tests {
     struct Figures(Arc<Mutex<BTreeMap<String, f64>>>);
 
     fn labels<'a>(attributes: impl Iterator<Item = &'a KeyValue>) -> String {
-        let mut labels: Vec<String> = attributes
-            .map(|label| format!("{}={}", label.key, label.value))
-            .collect();
+        let mut labels: Vec<String> = attributes.map(|label| format!("{}={}", label.key, label.value)).collect();
         labels.sort();
         labels.join(" ")
     }
@@ -150,26 +136,19 @@ mod tests {
             let mut figures = self.0.lock().unwrap();
             for metric in metrics.scope_metrics().flat_map(|scope| scope.metrics()) {
                 let points: Vec<(String, f64)> = match metric.data() {
-                    AggregatedMetrics::U64(MetricData::Sum(sum)) => sum
-                        .data_points()
-                        .map(|p| (labels(p.attributes()), p.value() as f64))
-                        .collect(),
-                    AggregatedMetrics::U64(MetricData::Histogram(all)) => all
-                        .data_points()
-                        .map(|p| (labels(p.attributes()), p.sum() as f64))
-                        .collect(),
+                    AggregatedMetrics::U64(MetricData::Sum(sum)) => {
+                        sum.data_points().map(|p| (labels(p.attributes()), p.value() as f64)).collect()
+                    }
+                    AggregatedMetrics::U64(MetricData::Histogram(all)) => {
+                        all.data_points().map(|p| (labels(p.attributes()), p.sum() as f64)).collect()
+                    }
                     AggregatedMetrics::F64(MetricData::Histogram(all)) => {
                         all.data_points().map(|p| (labels(p.attributes()), p.sum())).collect()
                     }
                     other => panic!("{} is {other:?}", metric.name()),
                 };
                 let named = points.into_iter().map(|(labels, value)| {
-                    (
-                        format!("{} [{}] {labels}", metric.name(), metric.unit())
-                            .trim_end()
-                            .to_owned(),
-                        value,
-                    )
+                    (format!("{} [{}] {labels}", metric.name(), metric.unit()).trim_end().to_owned(), value)
                 });
                 figures.extend(named);
             }
@@ -200,10 +179,7 @@ mod tests {
         metrics.evaluated(&testing::allow(), took);
         metrics.clone().evaluated(&testing::allow(), took);
         metrics.evaluated(&testing::loop_broken(Decision::Deny, Level::Critical, 20), took);
-        metrics.evaluated(
-            &testing::shadowed(testing::loop_broken(Decision::Deny, Level::Critical, 20)),
-            took,
-        );
+        metrics.evaluated(&testing::shadowed(testing::loop_broken(Decision::Deny, Level::Critical, 20)), took);
         metrics.recorded(OutcomeStatus::Success, None);
         metrics.recorded(OutcomeStatus::Error, Some(FailureKind::RateLimited));
         metrics.committed(3, took);
@@ -213,10 +189,7 @@ mod tests {
         let found = figures.0.lock().unwrap().clone();
         let expected = [
             ("callgate.commit.batch_size [{append}]", 3.0),
-            (
-                "callgate.commit.conflicts [{conflict}] callgate.conflict.reason=version",
-                1.0,
-            ),
+            ("callgate.commit.conflicts [{conflict}] callgate.conflict.reason=version", 1.0),
             ("callgate.commit.duration [s]", 0.5),
             ("callgate.evaluate.duration [s]", 2.0),
             (
@@ -231,14 +204,8 @@ mod tests {
                 "callgate.evaluations [{evaluation}] callgate.decision=DENY callgate.mode=shadow callgate.rule=repeat",
                 1.0,
             ),
-            (
-                "callgate.records [{report}] callgate.failure_kind=none callgate.outcome=success",
-                1.0,
-            ),
-            (
-                "callgate.records [{report}] callgate.failure_kind=rate_limited callgate.outcome=error",
-                1.0,
-            ),
+            ("callgate.records [{report}] callgate.failure_kind=none callgate.outcome=success", 1.0),
+            ("callgate.records [{report}] callgate.failure_kind=rate_limited callgate.outcome=error", 1.0),
         ];
         assert_eq!(found, expected.map(|(name, sum)| (name.to_owned(), sum)).into());
         for name in found.keys().map(|line| line.split(' ').next().unwrap()) {

@@ -10,7 +10,7 @@
 //! - `verdict`: the one log line of a decision or a report, and the span's attributes.
 //! - `spans`, `context`: the spans, hung below the caller's.
 //! - `metrics`: the counters and histograms.
-//! - `otlp`: the exporters.
+//! - `otlp`, `watch`: the exporters, and who looks after them.
 
 pub mod context;
 pub mod metrics;
@@ -21,6 +21,7 @@ mod spans;
 #[cfg(test)]
 mod testing;
 pub mod verdict;
+mod watch;
 
 pub use metrics::Metrics;
 pub use setup::{LogFormat, Settings, Telemetry, TelemetryError};

@@ -93,6 +93,8 @@ names! {
     FAILURE_KIND = "callgate.failure_kind",
     /// True when a retry with the same arguments is worth it. Logs and spans.
     RETRYABLE = "callgate.retryable",
+    /// True when nobody reported on the call before its lease ran out. Logs and spans.
+    BY_LEASE = "callgate.by_lease",
     /// Where the event stands among its call tree's. Logs and spans.
     SEQ = "callgate.seq",
     /// The evidence behind a broken loop: the session's last calls, each as fingerprint and result digest (16
@@ -137,10 +139,7 @@ mod tests {
         assert_eq!(distinct.len(), names.len());
         for name in names {
             assert!(name.starts_with("callgate."), "{name}");
-            assert!(
-                name.bytes().all(|b| b.is_ascii_lowercase() || b == b'.' || b == b'_'),
-                "{name}"
-            );
+            assert!(name.bytes().all(|b| b.is_ascii_lowercase() || b == b'.' || b == b'_'), "{name}");
         }
     }
 }

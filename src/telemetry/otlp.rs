@@ -4,7 +4,7 @@
 //!
 //! There are no retries: the next export is the retry, and what Postgres holds is the record.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use opentelemetry::{Key, KeyValue};
 use opentelemetry_otlp::{
@@ -12,26 +12,27 @@ use opentelemetry_otlp::{
 };
 use opentelemetry_sdk::{
     Resource,
-    error::{OTelSdkError, OTelSdkResult},
-    metrics::{PeriodicReader, SdkMeterProvider, Temporality, data::ResourceMetrics, exporter::PushMetricExporter},
-    trace::{BatchConfigBuilder, BatchSpanProcessor, SdkTracerProvider, SpanData, SpanExporter},
+    error::OTelSdkResult,
+    metrics::{PeriodicReader, SdkMeterProvider},
+    trace::{BatchConfigBuilder, BatchSpanProcessor, SdkTracerProvider},
 };
 use tokio::{
     pin,
     runtime::Handle,
-    select,
     sync::{oneshot, watch},
-    time::{sleep, timeout},
+    time::timeout,
 };
 
-use super::{names, setup::TelemetryError};
+use super::{
+    names,
+    setup::TelemetryError,
+    watch::{EXPORT_MAX, Line, Signal, Watched},
+};
 
 /// Spans that wait to be sent; more are dropped.
 const QUEUE_MAX: usize = 4_096;
 /// Spans of one export.
 const BATCH_MAX: usize = 512;
-/// Longest time for one export, connecting included.
-const EXPORT_MAX: Duration = Duration::from_secs(10);
 /// Longest time to send what is left at the end.
 const FLUSH_MAX: Duration = Duration::from_millis(1_500);
 /// After that, longest time for the exporters to notice that nobody waits.
@@ -47,28 +48,16 @@ pub(super) struct Otlp {
 
 /// Starts to export to the collector at `endpoint`, whether it answers or not.
 pub(super) fn start(endpoint: &str) -> Result<Otlp, TelemetryError> {
-    let wrong = |why: String| TelemetryError::Endpoint {
-        endpoint: endpoint.to_owned(),
-        why,
-    };
+    let wrong = |why: String| TelemetryError::Endpoint { endpoint: endpoint.to_owned(), why };
+    let refused = |error: ExporterBuildError| wrong(error.to_string());
     let uri: http::Uri = endpoint.parse().map_err(|error| wrong(format!("{error}")))?;
-    if uri.scheme().is_none() || uri.host().is_none_or(str::is_empty) {
+    if uri.scheme().is_none() {
         return Err(wrong("it should read http://host:port".to_owned()));
     }
     let runtime = Handle::try_current().map_err(|_| TelemetryError::NoRuntime)?;
     let (hang_up, hung_up) = watch::channel(false);
-    let collector = Arc::new(Collector {
-        endpoint: endpoint.to_owned(),
-        failing: AtomicU8::new(0),
-    });
-    let line = |signal| Line {
-        signal,
-        collector: collector.clone(),
-        hung_up: hung_up.clone(),
-        runtime: runtime.clone(),
-    };
+    let line = Line::new(endpoint, hung_up, runtime);
 
-    let refused = |error: ExporterBuildError| wrong(error.to_string());
     let spans = opentelemetry_otlp::SpanExporter::builder()
         .with_tonic()
         .with_endpoint(endpoint)
@@ -84,29 +73,12 @@ pub(super) fn start(endpoint: &str) -> Result<Otlp, TelemetryError> {
         .build()
         .map_err(refused)?;
 
-    let batches = BatchConfigBuilder::default()
-        .with_max_queue_size(QUEUE_MAX)
-        .with_max_export_batch_size(BATCH_MAX);
-    let processor = BatchSpanProcessor::builder(Watched {
-        exporter: spans,
-        line: line(Signal::Traces),
-    })
-    .with_batch_config(batches.build())
-    .build();
-    let reader = PeriodicReader::builder(Watched {
-        exporter: metrics,
-        line: line(Signal::Metrics),
-    })
-    .build();
+    let batches = BatchConfigBuilder::default().with_max_queue_size(QUEUE_MAX).with_max_export_batch_size(BATCH_MAX);
+    let processor = BatchSpanProcessor::new(Watched::new(spans, Signal::Traces, line.clone()), batches.build());
+    let reader = PeriodicReader::builder(Watched::new(metrics, Signal::Metrics, line)).build();
     Ok(Otlp {
-        traces: SdkTracerProvider::builder()
-            .with_resource(resource())
-            .with_span_processor(processor)
-            .build(),
-        meters: SdkMeterProvider::builder()
-            .with_resource(resource())
-            .with_reader(reader)
-            .build(),
+        traces: SdkTracerProvider::builder().with_resource(resource()).with_span_processor(processor).build(),
+        meters: SdkMeterProvider::builder().with_resource(resource()).with_reader(reader).build(),
         hang_up,
     })
 }
@@ -114,11 +86,7 @@ pub(super) fn start(endpoint: &str) -> Result<Otlp, TelemetryError> {
 impl Otlp {
     /// Sends what is left, within [`FLUSH_MAX`] and [`HANG_UP_MAX`].
     pub(super) async fn shutdown(self) {
-        let Self {
-            traces,
-            meters,
-            hang_up,
-        } = self;
+        let Self { traces, meters, hang_up } = self;
         // The SDK's shutdown blocks, and a blocked thread of the runtime could not send what is waited for.
         let traces = apart(move || traces.shutdown_with_timeout(FLUSH_MAX + HANG_UP_MAX));
         let meters = apart(move || meters.shutdown_with_timeout(FLUSH_MAX + HANG_UP_MAX));
@@ -137,13 +105,11 @@ impl Otlp {
 /// Runs `work` on a thread of its own. Not on one of the runtime's: the end of the process would wait for those.
 fn apart(work: impl FnOnce() -> OTelSdkResult + Send + 'static) -> oneshot::Receiver<()> {
     let (done, finished) = oneshot::channel();
-    let thread = std::thread::Builder::new()
-        .name("callgate-flush".to_owned())
-        .spawn(move || {
-            // What went wrong was said by the exporter.
-            let _ = work();
-            let _ = done.send(());
-        });
+    let thread = std::thread::Builder::new().name("callgate-flush".to_owned()).spawn(move || {
+        // What went wrong was said by the exporter.
+        let _ = work();
+        let _ = done.send(());
+    });
     // Without a thread the sender is gone, and nothing is waited for.
     drop(thread);
     finished
@@ -157,10 +123,7 @@ fn resource() -> Resource {
     if given.get(&Key::from_static_str(names::SERVICE_INSTANCE_ID)).is_none() {
         ours.push(KeyValue::new(names::SERVICE_INSTANCE_ID, INSTANCE.as_str()));
     }
-    Resource::builder()
-        .with_service_name(names::SERVICE)
-        .with_attributes(ours)
-        .build()
+    Resource::builder().with_service_name(names::SERVICE).with_attributes(ours).build()
 }
 
 #[cfg(test)]

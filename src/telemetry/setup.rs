@@ -120,26 +120,15 @@ where
     let filter = filter(settings.log_filter.as_deref())?;
     let otlp = settings.otlp_endpoint.as_deref().map(otlp::start).transpose()?;
     let spans = otlp.as_ref().map(|otlp| spans_to(otlp.traces.tracer(names::SERVICE)));
-    let subscriber = Registry::default()
-        .with(spans)
-        .with(lines_to(writer, settings.log_format, ansi, filter));
-    let metrics = otlp
-        .as_ref()
-        .map_or_else(Metrics::none, |otlp| Metrics::new(&otlp.meters));
+    let subscriber = Registry::default().with(spans).with(lines_to(writer, settings.log_format, ansi, filter));
+    let metrics = otlp.as_ref().map_or_else(Metrics::none, |otlp| Metrics::new(&otlp.meters));
     Ok((subscriber, Telemetry { metrics, otlp }))
 }
 
 fn filter(directives: Option<&str>) -> Result<EnvFilter, TelemetryError> {
-    let directives = directives
-        .filter(|text| !text.trim().is_empty())
-        .unwrap_or(FILTER_DEFAULT);
-    let wrong = |why: String| TelemetryError::Filter {
-        filter: directives.to_owned(),
-        why,
-    };
-    let filter = EnvFilter::builder()
-        .parse(directives)
-        .map_err(|error| wrong(error.to_string()))?;
+    let directives = directives.filter(|text| !text.trim().is_empty()).unwrap_or(FILTER_DEFAULT);
+    let wrong = |why: String| TelemetryError::Filter { filter: directives.to_owned(), why };
+    let filter = EnvFilter::builder().parse(directives).map_err(|error| wrong(error.to_string()))?;
     // OpenTelemetry says every failed export; the exporters here say the first.
     let quiet = "opentelemetry=off".parse().map_err(|error| wrong(format!("{error}")))?;
     Ok(filter.add_directive(quiet))
@@ -153,12 +142,7 @@ where
     let lines = fmt::layer().with_writer(writer).with_ansi(ansi);
     let lines = match format {
         LogFormat::Text => lines.boxed(),
-        LogFormat::Json => lines
-            .json()
-            .flatten_event(true)
-            .with_current_span(false)
-            .with_span_list(false)
-            .boxed(),
+        LogFormat::Json => lines.json().flatten_event(true).with_current_span(false).with_span_list(false).boxed(),
     };
     // A line says everything itself: without spans none is formatted for nothing.
     lines.with_filter(filter.and(filter_fn(|meta| meta.is_event())))
@@ -212,11 +196,7 @@ mod tests {
     }
 
     fn json(filter: Option<&str>) -> Settings {
-        Settings {
-            log_format: LogFormat::Json,
-            log_filter: filter.map(str::to_owned),
-            otlp_endpoint: None,
-        }
+        Settings { log_format: LogFormat::Json, log_filter: filter.map(str::to_owned), otlp_endpoint: None }
     }
 
     #[test]
@@ -239,10 +219,7 @@ mod tests {
     fn text_says_the_same_without_colours_in_a_file() {
         let text = written(&Settings::default());
         assert_eq!(text.lines().count(), 1, "{text}");
-        assert!(
-            text.contains(" INFO callgate::decision: deny charge_card: outcome_unknown (same_call) "),
-            "{text}"
-        );
+        assert!(text.contains(" INFO callgate::decision: deny charge_card: outcome_unknown (same_call) "), "{text}");
         assert!(text.contains(r#"callgate.decision="DENY""#), "{text}");
         assert!(!text.contains('\u{1b}'), "{text:?}");
     }
@@ -259,30 +236,14 @@ mod tests {
 
     #[test]
     fn a_wrong_setting_is_named() {
-        let error = |settings: Settings| {
-            build(&settings, std::io::sink, false)
-                .map(|_| ())
-                .unwrap_err()
-                .to_string()
-        };
+        let error = |settings: Settings| build(&settings, std::io::sink, false).map(|_| ()).unwrap_err().to_string();
         assert!(error(json(Some("callgate=loud"))).starts_with(r#"the log filter "callgate=loud" cannot be read: "#));
         for endpoint in ["collector:4317", "https://collector:4317", "http://", "http://a b"] {
-            let settings = Settings {
-                otlp_endpoint: Some(endpoint.to_owned()),
-                ..Settings::default()
-            };
-            let said = tokio::runtime::Runtime::new()
-                .unwrap()
-                .block_on(async { error(settings) });
-            assert!(
-                said.starts_with(&format!("the OTLP endpoint {endpoint:?} cannot be used: ")),
-                "{said}"
-            );
+            let settings = Settings { otlp_endpoint: Some(endpoint.to_owned()), ..Settings::default() };
+            let said = tokio::runtime::Runtime::new().unwrap().block_on(async { error(settings) });
+            assert!(said.starts_with(&format!("the OTLP endpoint {endpoint:?} cannot be used: ")), "{said}");
         }
-        let settings = Settings {
-            otlp_endpoint: Some("http://127.0.0.1:4317".to_owned()),
-            ..Settings::default()
-        };
+        let settings = Settings { otlp_endpoint: Some("http://127.0.0.1:4317".to_owned()), ..Settings::default() };
         assert_eq!(error(settings), TelemetryError::NoRuntime.to_string());
     }
 }

@@ -33,6 +33,7 @@ pub fn record_span(headers: &HeaderMap) -> Span {
         { names::FAILURE_KIND } = Empty,
         { names::RETRYABLE } = Empty,
         { names::RETRY_AFTER_MS } = Empty,
+        { names::BY_LEASE } = Empty,
         { names::SEQ } = Empty,
     );
     below_caller(span, headers)
@@ -41,11 +42,7 @@ pub fn record_span(headers: &HeaderMap) -> Span {
 /// Where a verdict's attributes go: the current span if it is a question's, else a new one below it.
 pub(super) fn of_verdict() -> Span {
     let current = Span::current();
-    if current.is_disabled() || current.has_field(names::DECISION) {
-        current
-    } else {
-        open_evaluate("internal")
-    }
+    if current.is_disabled() || current.has_field(names::DECISION) { current } else { open_evaluate("internal") }
 }
 
 fn open_evaluate(kind: &'static str) -> Span {
@@ -87,4 +84,115 @@ pub(super) fn trace_id(span: &Span) -> Option<TraceId> {
     let span = context.span();
     let told = span.span_context();
     told.is_valid().then(|| told.trace_id())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use opentelemetry::trace::{SpanKind, TracerProvider as _};
+    use opentelemetry_sdk::trace::{SdkTracerProvider, SpanData};
+    use tracing_subscriber::{Registry, prelude::*};
+
+    use super::*;
+    use crate::{
+        domain::{
+            failure::FailureKind,
+            finding::{Decision, Level},
+            outcome::OutcomeStatus,
+        },
+        telemetry::{
+            setup,
+            testing::{self, Line, Spans, allow, loop_broken},
+            verdict::{evaluated, recorded},
+        },
+    };
+
+    /// The spans and lines of `work`, as a collector and a log get them.
+    fn traced(work: impl FnOnce()) -> (Vec<SpanData>, Vec<Line>) {
+        let spans = Spans::default();
+        let provider = SdkTracerProvider::builder().with_simple_exporter(spans.clone()).build();
+        let layer = setup::spans_to(provider.tracer(names::SERVICE));
+        let ears = testing::Ears::default();
+        tracing::subscriber::with_default(Registry::default().with(layer).with(ears.clone()), work);
+        let exported = spans.0.lock().unwrap().clone();
+        (exported, ears.lines())
+    }
+
+    fn attributes(span: &SpanData) -> BTreeMap<String, String> {
+        span.attributes.iter().map(|attribute| (attribute.key.to_string(), attribute.value.to_string())).collect()
+    }
+
+    fn headers() -> http::HeaderMap {
+        let traceparent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+        http::HeaderMap::from_iter([(
+            http::HeaderName::from_static("traceparent"),
+            traceparent.parse().expect("a header"),
+        )])
+    }
+
+    #[test]
+    fn the_span_of_a_question_hangs_below_the_callers_and_carries_the_verdict() {
+        let verdict = loop_broken(Decision::Deny, Level::Critical, 20);
+        let (spans, lines) = traced(|| {
+            let span = evaluate_span(&headers());
+            span.in_scope(|| evaluated(&verdict, &testing::proposal("charge_card"), []));
+        });
+        let [span] = spans.as_slice() else { panic!("{} spans", spans.len()) };
+        assert_eq!((&*span.name, &span.span_kind), (names::SPAN_EVALUATE, &SpanKind::Server));
+        assert_eq!(span.span_context.trace_id().to_string(), "4bf92f3577b34da6a3ce929d0e0e4736");
+        assert_eq!(span.parent_span_id.to_string(), "00f067aa0ba902b7");
+        assert_eq!(lines[0].fields["callgate.trace_id"], "4bf92f3577b34da6a3ce929d0e0e4736");
+
+        let found = attributes(span);
+        assert_eq!(found.len(), span.attributes.len(), "an attribute stands twice");
+        for (name, value) in [
+            ("callgate.session", "s1"),
+            ("callgate.tool", "charge_card"),
+            ("callgate.decision", "DENY"),
+            ("callgate.rule", "repeat"),
+            ("callgate.reason", "no_progress"),
+            ("callgate.level", "critical"),
+            ("callgate.count", "20"),
+            ("callgate.enforced", "true"),
+        ] {
+            assert_eq!(found.get(name).map(String::as_str), Some(value), "{name}");
+        }
+        for (name, value) in &found {
+            assert!(names::FIELDS.contains(&&**name), "{name} is not in names.rs");
+            assert!(!value.contains(testing::SECRET), "{name} says {value}");
+        }
+    }
+
+    #[test]
+    fn each_verdict_of_a_batch_has_its_own_span() {
+        let (spans, _) = traced(|| {
+            batch_span(&headers()).in_scope(|| {
+                evaluated(&allow(), &testing::proposal("charge_card"), []);
+                evaluated(&allow(), &testing::proposal("send_mail"), []);
+            });
+        });
+        let [one, other, batch] = spans.as_slice() else { panic!("{} spans", spans.len()) };
+        assert_eq!(batch.name, names::SPAN_BATCH);
+        assert_eq!(attributes(one)["callgate.tool"], "charge_card");
+        assert_eq!(attributes(other)["callgate.tool"], "send_mail");
+        for span in [one, other] {
+            assert_eq!((&*span.name, span.parent_span_id), (names::SPAN_EVALUATE, batch.span_context.span_id()));
+        }
+    }
+
+    #[test]
+    fn the_span_of_a_report_carries_the_outcome() {
+        let (spans, _) = traced(|| {
+            let settled = testing::settled(OutcomeStatus::Error, Some(FailureKind::RateLimited), Some((true, 40_000)));
+            record_span(&http::HeaderMap::new()).in_scope(|| recorded(&settled));
+        });
+        let [span] = spans.as_slice() else { panic!("{} spans", spans.len()) };
+        assert_eq!(span.name, names::SPAN_RECORD);
+        let found = attributes(span);
+        assert_eq!(found["callgate.outcome"], "error");
+        assert_eq!(found["callgate.failure_kind"], "rate_limited");
+        assert_eq!(found["callgate.retry_after_ms"], "40000");
+        assert!(found.keys().all(|name| names::FIELDS.contains(&&**name)), "{found:?}");
+    }
 }

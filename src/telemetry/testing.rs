@@ -16,10 +16,13 @@ use tracing_subscriber::{Layer, Registry, fmt::MakeWriter, layer::Context, prelu
 use crate::domain::{
     call::{Permit, Proposal, Request},
     effect::Effect,
+    event::Settled,
+    failure::FailureKind,
     finding::{Decision, Finding, Level},
     fingerprint::{ArgsDigest, Fingerprint},
     ids::{CallId, DEFAULT_TENANT, SessionId, ToolName},
     json,
+    outcome::{Advice, Basis, Confidence, OutcomeStatus},
     reason::Reason,
     time::Timestamp,
     verdict::Verdict,
@@ -83,10 +86,7 @@ pub(super) fn allow() -> Verdict {
         reserved_micros: 0,
         ledger_revision: 0,
     };
-    Verdict {
-        permit: Some(permit),
-        ..verdict(Decision::Allow, Vec::new())
-    }
+    Verdict { permit: Some(permit), ..verdict(Decision::Allow, Vec::new()) }
 }
 
 /// Findings' messages may quote what the model sent: they are for the model.
@@ -100,18 +100,44 @@ pub(super) fn loop_broken(decision: Decision, level: Level, count: u32) -> Verdi
 }
 
 pub(super) fn shadowed(verdict: Verdict) -> Verdict {
-    let findings = verdict
-        .findings
-        .into_iter()
-        .map(|finding| Finding {
-            enforced: false,
-            ..finding
-        })
-        .collect();
-    Verdict {
-        decision: Decision::Allow,
-        findings,
-        ..verdict
+    let findings = verdict.findings.into_iter().map(|finding| Finding { enforced: false, ..finding }).collect();
+    Verdict { decision: Decision::Allow, findings, ..verdict }
+}
+
+/// A report; `retry` is what is advised: whether, and after how many milliseconds.
+pub(super) fn settled(status: OutcomeStatus, failure: Option<FailureKind>, retry: Option<(bool, u64)>) -> Settled {
+    Settled {
+        seq: 42,
+        at: Timestamp::from_millis(0),
+        session: SessionId::parse("session", "s1").expect("a name"),
+        call_id: CallId::parse("call_id", "c7").expect("a name"),
+        permit_seq: 41,
+        by_lease: false,
+        status,
+        failure,
+        error_signature: Some(SECRET.to_owned()),
+        digest: None,
+        progress: false,
+        advice: retry.map(|(retryable, retry_after_ms)| Advice {
+            retryable,
+            retry_after_ms,
+            max_retries_remaining: 1,
+            p_success: 0.5,
+            interval: (0.1, 0.9),
+            confidence: Confidence::Low,
+            basis: Basis::Prior,
+            guard: None,
+        }),
+        lease_until: None,
+        ledger_revision: 0,
+        usage: Default::default(),
+        duration_ms: None,
+        is_complete: None,
+        total_matches: None,
+        progress_note: Some(SECRET.to_owned()),
+        result: Some(SECRET.to_owned()),
+        result_bytes: None,
+        error_message: Some(SECRET.to_owned()),
     }
 }
 
@@ -147,22 +173,14 @@ impl Ears {
     /// What we ourselves said.
     pub(super) fn lines(&self) -> Vec<Line> {
         let lines = self.0.lock().unwrap();
-        lines
-            .iter()
-            .filter(|line| line.target.starts_with("callgate"))
-            .cloned()
-            .collect()
+        lines.iter().filter(|line| line.target.starts_with("callgate")).cloned().collect()
     }
 }
 
 impl<S: tracing::Subscriber> Layer<S> for Ears {
     fn on_event(&self, event: &tracing::Event<'_>, _: Context<'_, S>) {
         let meta = event.metadata();
-        let mut line = Line {
-            level: *meta.level(),
-            target: meta.target().to_owned(),
-            fields: BTreeMap::new(),
-        };
+        let mut line = Line { level: *meta.level(), target: meta.target().to_owned(), fields: BTreeMap::new() };
         event.record(&mut line);
         self.0.lock().unwrap().push(line);
     }

@@ -77,6 +77,7 @@ macro_rules! report_line {
             { names::FAILURE_KIND } = $settled.failure.map(|failure| failure.as_str()),
             { names::RETRYABLE } = $settled.advice.map(|advice| advice.retryable),
             { names::RETRY_AFTER_MS } = retry_after_ms($settled),
+            { names::BY_LEASE } = $settled.by_lease,
             { names::SEQ } = $settled.seq,
             { names::TRACE_ID } = $trace().map(field::display),
             "{}",
@@ -158,14 +159,12 @@ fn note_report(span: &Span, settled: &Settled) {
     span.record(names::FAILURE_KIND, settled.failure.map(|failure| failure.as_str()));
     span.record(names::RETRYABLE, settled.advice.map(|advice| advice.retryable));
     span.record(names::RETRY_AFTER_MS, retry_after_ms(settled));
+    span.record(names::BY_LEASE, settled.by_lease);
     span.record(names::SEQ, settled.seq);
 }
 
 fn retry_after_ms(settled: &Settled) -> Option<u64> {
-    settled
-        .advice
-        .filter(|advice| advice.retryable)
-        .map(|advice| advice.retry_after_ms)
+    settled.advice.filter(|advice| advice.retryable).map(|advice| advice.retry_after_ms)
 }
 
 /// `deny charge_card: outcome_unknown (same_call)`.
@@ -215,7 +214,9 @@ impl fmt::Display for Told<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self(settled) = self;
         write!(f, "{} of {}", settled.status.as_str(), settled.call_id)?;
-        if let Some(failure) = settled.failure {
+        if settled.by_lease {
+            f.write_str(": its lease ran out")?;
+        } else if let Some(failure) = settled.failure {
             write!(f, ": {}", failure.as_str())?;
         }
         match settled.advice {

@@ -42,7 +42,7 @@ impl Signal {
 /// How the collector does. An outage is said once, by the first signal that it hits, and its end once, when every signal
 /// gets through again.
 #[derive(Debug)]
-pub(super) struct Collector {
+struct Collector {
     endpoint: String,
     /// One bit for each signal.
     failing: AtomicU8,
@@ -70,20 +70,30 @@ impl Collector {
     }
 }
 
-/// The line to the collector for one signal.
-#[derive(Debug)]
+/// The line to the collector.
+#[derive(Debug, Clone)]
 pub(super) struct Line {
-    signal: Signal,
     collector: Arc<Collector>,
     hung_up: watch::Receiver<bool>,
     runtime: Handle,
 }
 
 impl Line {
+    /// A line to the collector at `endpoint` until it is `hung_up`, timed by `runtime`: the SDK's threads are not the
+    /// runtime's, and know no timer.
+    pub(super) fn new(endpoint: &str, hung_up: watch::Receiver<bool>, runtime: Handle) -> Self {
+        let collector = Collector { endpoint: endpoint.to_owned(), failing: AtomicU8::new(0) };
+        Self { collector: Arc::new(collector), hung_up, runtime }
+    }
+
     /// Waits for an export, but for no longer than `limit`, nor after the line is hung up.
-    async fn bounded(&self, limit: Duration, export: impl Future<Output = OTelSdkResult> + Send) -> OTelSdkResult {
+    async fn bounded(
+        &self,
+        signal: Signal,
+        limit: Duration,
+        export: impl Future<Output = OTelSdkResult> + Send,
+    ) -> OTelSdkResult {
         let mut hung_up = self.hung_up.clone();
-        // The SDK's threads are not the runtime's, and know no timer.
         let too_long = {
             let _inside = self.runtime.enter();
             sleep(limit)
@@ -95,7 +105,7 @@ impl Line {
             result = export => result,
             () = too_long => Err(OTelSdkError::Timeout(limit)),
         };
-        self.collector.saw(self.signal, &result);
+        self.collector.saw(signal, &result);
         result
     }
 }
@@ -104,12 +114,20 @@ impl Line {
 #[derive(Debug)]
 pub(super) struct Watched<E> {
     exporter: E,
+    signal: Signal,
     line: Line,
+}
+
+impl<E> Watched<E> {
+    /// `exporter`, which sends `signal` over `line`.
+    pub(super) fn new(exporter: E, signal: Signal, line: Line) -> Self {
+        Self { exporter, signal, line }
+    }
 }
 
 impl<E: SpanExporter> SpanExporter for Watched<E> {
     async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
-        self.line.bounded(EXPORT_MAX, self.exporter.export(batch)).await
+        self.line.bounded(self.signal, EXPORT_MAX, self.exporter.export(batch)).await
     }
 
     fn shutdown_with_timeout(&self, timeout: Duration) -> OTelSdkResult {
@@ -127,7 +145,7 @@ impl<E: SpanExporter> SpanExporter for Watched<E> {
 
 impl<E: PushMetricExporter> PushMetricExporter for Watched<E> {
     async fn export(&self, metrics: &ResourceMetrics) -> OTelSdkResult {
-        self.line.bounded(EXPORT_MAX, self.exporter.export(metrics)).await
+        self.line.bounded(self.signal, EXPORT_MAX, self.exporter.export(metrics)).await
     }
 
     fn force_flush(&self) -> OTelSdkResult {
@@ -145,14 +163,13 @@ impl<E: PushMetricExporter> PushMetricExporter for Watched<E> {
 
 #[cfg(test)]
 mod tests {
+    use std::pin::Pin;
+
     use super::*;
     use crate::telemetry::testing::heard;
 
     fn collector() -> Collector {
-        Collector {
-            endpoint: "http://127.0.0.1:4317".to_owned(),
-            failing: AtomicU8::new(0),
-        }
+        Collector { endpoint: "http://127.0.0.1:4317".to_owned(), failing: AtomicU8::new(0) }
     }
 
     fn failure() -> OTelSdkResult {
@@ -176,13 +193,8 @@ mod tests {
                     and requests go on; not said again";
         let up = "the collector at http://127.0.0.1:4317 takes traces and metrics again";
         assert_eq!(said, [(tracing::Level::WARN, down), (tracing::Level::INFO, up)]);
-        let fields = lines.iter().flat_map(|line| line.fields.keys());
-        assert!(
-            fields
-                .clone()
-                .all(|name| *name == "message" || names::FIELDS.contains(name)),
-            "{lines:?}"
-        );
+        let mut fields = lines.iter().flat_map(|line| line.fields.keys());
+        assert!(fields.all(|name| *name == "message" || names::FIELDS.contains(name)), "{lines:?}");
         assert!(lines[0].fields[names::ERROR].contains("connection refused"));
     }
 
@@ -201,20 +213,15 @@ mod tests {
     #[tokio::test]
     async fn an_export_ends_in_time_or_when_the_line_is_hung_up() {
         let (hang_up, hung_up) = watch::channel(false);
-        let line = Line {
-            signal: Signal::Traces,
-            collector: Arc::new(collector()),
-            hung_up,
-            runtime: Handle::current(),
-        };
-        let never = std::future::pending::<OTelSdkResult>;
-        let soon = Duration::from_millis(10);
-        assert!(matches!(line.bounded(soon, never()).await, Err(OTelSdkError::Timeout(limit)) if limit == soon));
-        assert!(line.bounded(EXPORT_MAX, async { Ok(()) }).await.is_ok());
+        let line = Line::new("http://127.0.0.1:4317", hung_up, Handle::current());
+        let bounded = |limit, export| line.bounded(Signal::Traces, Duration::from_millis(limit), export);
+        let never = || Box::pin(std::future::pending::<OTelSdkResult>()) as Pin<Box<dyn Future<Output = _> + Send>>;
+
+        let late = bounded(10, never()).await;
+        assert!(matches!(late, Err(OTelSdkError::Timeout(_))), "{late:?}");
+        assert!(bounded(60_000, Box::pin(async { Ok(()) })).await.is_ok());
         hang_up.send_replace(true);
-        assert!(matches!(
-            line.bounded(EXPORT_MAX, never()).await,
-            Err(OTelSdkError::InternalFailure(_))
-        ));
+        let cut = bounded(60_000, never()).await;
+        assert!(matches!(cut, Err(OTelSdkError::InternalFailure(_))), "{cut:?}");
     }
 }

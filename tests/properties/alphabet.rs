@@ -71,24 +71,10 @@ pub(crate) fn ending() -> BoxedStrategy<Ending> {
         1 => Just(OutcomeStatus::Unknown),
         1 => Just(OutcomeStatus::Running),
     ];
-    let kind = select(vec![
-        Timeout,
-        RateLimited,
-        Unavailable,
-        Network,
-        NotFound,
-        InvalidArgument,
-    ]);
+    let kind = select(vec![Timeout, RateLimited, Unavailable, Network, NotFound, InvalidArgument]);
     let after_ms =
         prop_oneof![6 => Just(None), 2 => (1..40_000_u64).prop_map(Some), 1 => (400_000..560_000_u64).prop_map(Some)];
-    (
-        status,
-        kind,
-        after_ms,
-        0..RESULTS.len(),
-        0..3_000_u64,
-        prop_oneof![Just(0), 0..400_u64],
-    )
+    (status, kind, after_ms, 0..RESULTS.len(), 0..3_000_u64, prop_oneof![Just(0), 0..400_u64])
         .prop_map(|(status, kind, after_ms, result, cost_micros, tokens)| Ending {
             status,
             kind,
@@ -101,11 +87,8 @@ pub(crate) fn ending() -> BoxedStrategy<Ending> {
 }
 
 pub(crate) fn ask() -> BoxedStrategy<Ask> {
-    let what = (
-        prop_oneof![6 => Just(0), 2 => Just(1), 1 => Just(2), 2 => Just(3_usize)],
-        0..TOOLS,
-        0..ARGUMENTS.len(),
-    );
+    let what =
+        (prop_oneof![6 => Just(0), 2 => Just(1), 1 => Just(2), 2 => Just(3_usize)], 0..TOOLS, 0..ARGUMENTS.len());
     let again = prop_oneof![5 => Just(None), 1 => (0..4_usize).prop_map(Some)];
     let numbers = (
         option::of(0..4_000_u64),
@@ -113,30 +96,24 @@ pub(crate) fn ask() -> BoxedStrategy<Ask> {
         prop_oneof![2 => Just(0), 1 => 0..600_u64],
         prop_oneof![2 => Just(0), 3 => 0..900_u64, 1 => 900..30_000_u64],
     );
-    let flags = (
-        prop::bool::weighted(0.2),
-        prop::bool::weighted(0.1),
-        prop::option::weighted(0.7, ending()),
-    );
+    let flags = (prop::bool::weighted(0.2), prop::bool::weighted(0.1), prop::option::weighted(0.7, ending()));
     (what, again, numbers, flags)
-        .prop_map(
-            |((who, tool, arguments), again, numbers, (joins, repeat_intended, outcome))| {
-                let (cost_micros, used_micros, tokens, then_ms) = numbers;
-                Ask {
-                    who,
-                    tool,
-                    arguments,
-                    again,
-                    joins,
-                    cost_micros,
-                    used_micros,
-                    tokens,
-                    repeat_intended,
-                    outcome,
-                    then_ms,
-                }
-            },
-        )
+        .prop_map(|((who, tool, arguments), again, numbers, (joins, repeat_intended, outcome))| {
+            let (cost_micros, used_micros, tokens, then_ms) = numbers;
+            Ask {
+                who,
+                tool,
+                arguments,
+                again,
+                joins,
+                cost_micros,
+                used_micros,
+                tokens,
+                repeat_intended,
+                outcome,
+                then_ms,
+            }
+        })
         .boxed()
 }
 
@@ -156,30 +133,19 @@ pub(crate) fn history(longest: usize) -> BoxedStrategy<Vec<Step>> {
 }
 
 fn tool() -> BoxedStrategy<ToolSpec> {
-    let resource = prop_oneof![
-        Just(None),
-        select(vec!["order/{id}", "order", "file/{id}"]).prop_map(Some)
-    ];
+    let resource = prop_oneof![Just(None), select(vec!["order/{id}", "order", "file/{id}"]).prop_map(Some)];
     let lease_ms = select(vec![5_000, 60_000, 600_000_u64]);
     let flags = (prop::bool::weighted(0.2), prop::bool::weighted(0.3));
-    (
-        select(EffectKind::ALL.to_vec()),
-        resource,
-        flags,
-        lease_ms,
-        0..2_000_u64,
-    )
-        .prop_map(
-            |(effect, resource, (once, idempotent), lease_ms, cost_micros)| ToolSpec {
-                effect,
-                resource: resource.and_then(|template| ResourceTemplate::parse("resource", template).ok()),
-                once,
-                idempotent,
-                lease_ms,
-                cost_micros,
-                ..ToolSpec::default()
-            },
-        )
+    (select(EffectKind::ALL.to_vec()), resource, flags, lease_ms, 0..2_000_u64)
+        .prop_map(|(effect, resource, (once, idempotent), lease_ms, cost_micros)| ToolSpec {
+            effect,
+            resource: resource.and_then(|template| ResourceTemplate::parse("resource", template).ok()),
+            once,
+            idempotent,
+            lease_ms,
+            cost_micros,
+            ..ToolSpec::default()
+        })
         .boxed()
 }
 
@@ -188,30 +154,19 @@ fn levels() -> BoxedStrategy<Levels> {
         .prop_map(|(warning, critical, break_at)| {
             let base = warning.unwrap_or(2);
             let critical = critical.map(|more| base + 1 + more);
-            Levels {
-                warning,
-                critical,
-                break_at: break_at.map(|more| critical.unwrap_or(base) + 1 + more),
-            }
+            Levels { warning, critical, break_at: break_at.map(|more| critical.unwrap_or(base) + 1 + more) }
         })
         .boxed()
 }
 
 fn rates() -> BoxedStrategy<growth::Params> {
-    (
-        option::of(1..6_u32),
-        1..6_u32,
-        option::of(300..1_500_u64),
-        option::of(1_500..4_000_u64),
-    )
-        .prop_map(
-            |(calls_per_second, patience, tokens_per_minute, tokens_per_minute_stop)| growth::Params {
-                calls_per_second,
-                patience,
-                tokens_per_minute,
-                tokens_per_minute_stop,
-            },
-        )
+    (option::of(1..6_u32), 1..6_u32, option::of(300..1_500_u64), option::of(1_500..4_000_u64))
+        .prop_map(|(calls_per_second, patience, tokens_per_minute, tokens_per_minute_stop)| growth::Params {
+            calls_per_second,
+            patience,
+            tokens_per_minute,
+            tokens_per_minute_stop,
+        })
         .boxed()
 }
 
@@ -227,20 +182,12 @@ pub(crate) fn limits() -> BoxedStrategy<Limits> {
         };
         prop::option::weighted(0.25, amount).prop_map(move |amount| amount.map(|amount| (dimension, amount)))
     };
-    Dimension::ALL
-        .map(limit)
-        .prop_map(|limits| Limits::new(limits.into_iter().flatten()))
-        .boxed()
+    Dimension::ALL.map(limit).prop_map(|limits| Limits::new(limits.into_iter().flatten())).boxed()
 }
 
 fn budgets() -> BoxedStrategy<budget::Params> {
     (limits(), limits(), limits(), limits())
-        .prop_map(|(run, call_tree, agent, tenant)| budget::Params {
-            run,
-            call_tree,
-            agent,
-            tenant,
-        })
+        .prop_map(|(run, call_tree, agent, tenant)| budget::Params { run, call_tree, agent, tenant })
         .boxed()
 }
 

@@ -30,22 +30,13 @@ fn limited(policy: Policy, limits: [u64; 4]) -> Policy {
             (Dimension::Tokens, cost),
         ])
     });
-    policy.rules.budget = budget::Params {
-        run,
-        call_tree,
-        agent,
-        tenant,
-    };
+    policy.rules.budget = budget::Params { run, call_tree, agent, tenant };
     policy
 }
 
 fn counter(world: &World, asked: &Asked, of_agent: bool, dimension: Dimension) -> u64 {
     let agent = asked.proposal.request.agent.clone().filter(|_| of_agent);
-    let key = CounterKey {
-        agent,
-        day: asked.verdict.at.day(),
-        dimension,
-    };
+    let key = CounterKey { agent, day: asked.verdict.at.day(), dimension };
     world.counters.get(&key).copied().unwrap_or(0)
 }
 
@@ -58,20 +49,13 @@ fn check_limits(world: &World, asked: &Asked) -> Result<(), TestCaseError> {
     let tree = world.tree(asked.who).expect("it asked");
     let run = &tree.sessions[&asked.proposal.request.session].run;
     let tool = &asked.proposal.request.tool;
-    for (limits, spent, by_tool) in [
-        (&limits.run, &run.spent, &run.by_tool),
-        (&limits.call_tree, &tree.spent, &tree.by_tool),
-    ] {
+    for (limits, spent, by_tool) in
+        [(&limits.run, &run.spent, &run.by_tool), (&limits.call_tree, &tree.spent, &tree.by_tool)]
+    {
         let within = |dimension, used: u64| limits.of(dimension).is_none_or(|limit| used <= limit);
-        prop_assert!(
-            within(Dimension::Cost, spent.cost_micros + spent.reserved_micros),
-            "{spent:?} of {limits:?}"
-        );
+        prop_assert!(within(Dimension::Cost, spent.cost_micros + spent.reserved_micros), "{spent:?} of {limits:?}");
         prop_assert!(within(Dimension::ToolCalls, spent.calls), "{spent:?} of {limits:?}");
-        prop_assert!(
-            within(Dimension::CallsPerTool, by_tool[tool]),
-            "{by_tool:?} of {limits:?}"
-        );
+        prop_assert!(within(Dimension::CallsPerTool, by_tool[tool]), "{by_tool:?} of {limits:?}");
     }
     for (limits, of_agent) in [(&limits.agent, true), (&limits.tenant, false)] {
         for dimension in [Dimension::Cost, Dimension::ToolCalls] {
@@ -89,15 +73,12 @@ fn check_books(world: &World) -> Result<(), TestCaseError> {
     let (mut costs, mut calls) = (0, 0);
     for grown in world.trees.values() {
         let spent = grown.tree.spent;
-        let unsettled = grown.tree.calls().filter(|call| {
-            call.outcome
-                .as_ref()
-                .is_none_or(|outcome| outcome.status == OutcomeStatus::Unknown)
-        });
-        let reserved: u64 = unsettled
-            .filter_map(|call| call.permit.as_ref())
-            .map(|permit| permit.reserved_micros)
-            .sum();
+        let unsettled = grown
+            .tree
+            .calls()
+            .filter(|call| call.outcome.as_ref().is_none_or(|outcome| outcome.status == OutcomeStatus::Unknown));
+        let reserved: u64 =
+            unsettled.filter_map(|call| call.permit.as_ref()).map(|permit| permit.reserved_micros).sum();
         prop_assert_eq!(spent.reserved_micros, reserved);
         let open = grown.tree.calls().filter(|call| call.is_open()).count();
         prop_assert_eq!(grown.tree.open_calls as usize, open);
@@ -105,10 +86,7 @@ fn check_books(world: &World) -> Result<(), TestCaseError> {
         calls += spent.calls;
     }
     let counted = |dimension| {
-        let tenants = world
-            .counters
-            .iter()
-            .filter(|(key, _)| key.agent.is_none() && key.dimension == dimension);
+        let tenants = world.counters.iter().filter(|(key, _)| key.agent.is_none() && key.dimension == dimension);
         tenants.map(|(_, used)| used).sum::<u64>()
     };
     prop_assert_eq!(counted(Dimension::Cost), costs);
@@ -141,13 +119,7 @@ fn apart(step: &Step) -> (Step, Option<Step>) {
         return (step.clone(), None);
     };
     let report = ask.outcome.clone().map(|outcome| Step::Report { which: 0, outcome });
-    (
-        Step::Ask(crate::alphabet::Ask {
-            outcome: None,
-            ..ask.clone()
-        }),
-        report,
-    )
+    (Step::Ask(crate::alphabet::Ask { outcome: None, ..ask.clone() }), report)
 }
 
 proptest! {

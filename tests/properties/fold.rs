@@ -29,26 +29,13 @@ fn last_events(grown: &Grown, rows: usize) -> Vec<Event> {
             judged.entry(&event.session).or_default().push(event);
         }
     }
-    let open = |seq: u64| {
-        grown
-            .tree
-            .calls()
-            .any(|call| call.is_open() && call.permit.as_ref().is_some_and(|p| p.seq == seq))
-    };
+    let open =
+        |seq: u64| grown.tree.calls().any(|call| call.is_open() && call.permit.as_ref().is_some_and(|p| p.seq == seq));
     let kept = |event: &Judged| {
-        let newer = judged[&event.session]
-            .iter()
-            .rev()
-            .take_while(|other| other.seq > event.seq)
-            .count();
+        let newer = judged[&event.session].iter().rev().take_while(|other| other.seq > event.seq).count();
         newer < rows || open(event.seq)
     };
-    let kept: Vec<u64> = judged
-        .values()
-        .flatten()
-        .filter(|event| kept(event))
-        .map(|event| event.seq)
-        .collect();
+    let kept: Vec<u64> = judged.values().flatten().filter(|event| kept(event)).map(|event| event.seq).collect();
     let is_kept = |event: &&Event| match event {
         Event::Judged(event) => kept.contains(&event.seq),
         Event::Settled(event) => kept.contains(&event.permit_seq),
@@ -89,33 +76,18 @@ fn totals(grown: &Grown, given: &[Event]) -> Totals {
         open_calls: tree.open_calls,
         sessions: sessions.collect(),
         seen: seen.collect(),
-        forgotten_change: changes
-            .filter(|(call, _)| !is_given(*call))
-            .map(|(_, seq)| seq)
-            .max()
-            .unwrap_or(0),
+        forgotten_change: changes.filter(|(call, _)| !is_given(*call)).map(|(_, seq)| seq).max().unwrap_or(0),
     }
 }
 
 /// A question whose call, if it is let through, is settled at once: open and held calls stay in memory beyond its bounds
 /// and push others out, of which a tree read back still knows.
 fn settled() -> impl Strategy<Value = Step> {
-    (
-        ask(),
-        ending(),
-        select(vec![
-            OutcomeStatus::Success,
-            OutcomeStatus::Error,
-            OutcomeStatus::Unknown,
-        ]),
+    (ask(), ending(), select(vec![OutcomeStatus::Success, OutcomeStatus::Error, OutcomeStatus::Unknown])).prop_map(
+        |(ask, ending, status)| {
+            Step::Ask(Ask { repeat_intended: false, outcome: Some(Ending { status, ..ending }), ..ask })
+        },
     )
-        .prop_map(|(ask, ending, status)| {
-            Step::Ask(Ask {
-                repeat_intended: false,
-                outcome: Some(Ending { status, ..ending }),
-                ..ask
-            })
-        })
 }
 
 trait Fingerprinted {

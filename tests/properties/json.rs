@@ -39,11 +39,7 @@ struct Pen {
 impl Pen {
     fn choose(&mut self, among: usize) -> usize {
         self.at += 1;
-        usize::from(
-            self.choices[self.at % self.choices.len()]
-                .wrapping_mul(31)
-                .wrapping_add(self.at as u8),
-        ) % among
+        usize::from(self.choices[self.at % self.choices.len()].wrapping_mul(31).wrapping_add(self.at as u8)) % among
     }
 
     fn space(&mut self, out: &mut String) {
@@ -101,30 +97,18 @@ impl Pen {
         if !fraction.is_empty() || zeros > 0 {
             out.push('.');
             out.push_str(fraction);
-            out.push_str(&"0".repeat(if fraction.is_empty() {
-                zeros
-            } else {
-                zeros.saturating_sub(1)
-            }));
+            out.push_str(&"0".repeat(if fraction.is_empty() { zeros } else { zeros.saturating_sub(1) }));
         }
         let exponent = power + fraction.len() as i32;
         if exponent != 0 || self.choose(2) == 0 {
             out.push_str(["e", "E"][self.choose(2)]);
-            out.push_str(if exponent >= 0 {
-                ["", "+", "+0", "00"][self.choose(4)]
-            } else {
-                ""
-            });
+            out.push_str(if exponent >= 0 { ["", "+", "+0", "00"][self.choose(4)] } else { "" });
             out.push_str(&exponent.to_string());
         }
     }
 
     fn text(&mut self, text: &str, out: &mut String) {
-        let composed: String = if self.choose(2) == 0 {
-            text.nfc().collect()
-        } else {
-            text.nfd().collect()
-        };
+        let composed: String = if self.choose(2) == 0 { text.nfc().collect() } else { text.nfd().collect() };
         out.push('"');
         for c in composed.chars() {
             let escaped = self.choose(4) == 0;
@@ -135,11 +119,7 @@ impl Pen {
                 c if escaped || c < ' ' => {
                     let mut units = [0_u16; 2];
                     for unit in c.encode_utf16(&mut units) {
-                        let hex = if self.choose(2) == 0 {
-                            format!("\\u{unit:04x}")
-                        } else {
-                            format!("\\u{unit:04X}")
-                        };
+                        let hex = if self.choose(2) == 0 { format!("\\u{unit:04x}") } else { format!("\\u{unit:04X}") };
                         out.push_str(&hex);
                     }
                 }
@@ -196,11 +176,8 @@ fn number() -> impl Strategy<Value = Doc> {
 }
 
 fn doc() -> impl Strategy<Value = Doc> {
-    let leaf = prop_oneof![
-        select(vec!["null", "true", "false"]).prop_map(Doc::Word),
-        number(),
-        text().prop_map(Doc::Text)
-    ];
+    let leaf =
+        prop_oneof![select(vec!["null", "true", "false"]).prop_map(Doc::Word), number(), text().prop_map(Doc::Text)];
     leaf.prop_recursive(4, 24, 5, |inner| {
         prop_oneof![
             vec(inner.clone(), 0..5).prop_map(Doc::List),
@@ -246,10 +223,7 @@ fn edits() -> impl Strategy<Value = Vec<Edit>> {
         "", "", "{", "}", "[", "]", "\"", ",", ":", "\\", "\\u12", "\\ud800", "\u{0}", "\n", "é", "0", "1", "-", "+",
         ".", "e", "E", "t", "nul", " ",
     ];
-    vec(
-        (any::<prop::sample::Index>(), select(pieces.to_vec()), 0..3_usize),
-        1..4,
-    )
+    vec((any::<prop::sample::Index>(), select(pieces.to_vec()), 0..3_usize), 1..4)
 }
 
 fn edited(text: &str, edits: &[Edit]) -> String {
@@ -265,9 +239,7 @@ fn edited(text: &str, edits: &[Edit]) -> String {
 fn agrees_with_serde(text: &str) -> Result<(), TestCaseError> {
     let mine = parse(text);
     let own_rule = |problem: &String| {
-        ["twice in one object", "contains NUL", "is nested deeper"]
-            .iter()
-            .any(|rule| problem.contains(rule))
+        ["twice in one object", "contains NUL", "is nested deeper"].iter().any(|rule| problem.contains(rule))
     };
     if let (Some(theirs), false) = (is_json(text), mine.as_ref().err().is_some_and(own_rule)) {
         prop_assert_eq!(mine.is_ok(), theirs, "{:?}: {:?}", text, mine);

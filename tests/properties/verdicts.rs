@@ -44,18 +44,15 @@ struct Screws {
 
 fn screws() -> impl Strategy<Value = Screws> {
     let growth = (prop::option::of(1..4_u32), 1..4_u32, prop::option::of(200..2_000_u64));
-    (
-        [0..3_u32, 0..3, 0..3, 0..3, 0..3],
-        growth,
-        [limits(), limits(), limits(), limits()],
-    )
-        .prop_map(|(levels, (calls_per_second, patience, tokens), limits)| Screws {
+    ([0..3_u32, 0..3, 0..3, 0..3, 0..3], growth, [limits(), limits(), limits(), limits()]).prop_map(
+        |(levels, (calls_per_second, patience, tokens), limits)| Screws {
             levels,
             calls_per_second,
             patience,
             tokens,
             limits,
-        })
+        },
+    )
 }
 
 fn lower<T: Ord + Copy>(known: &mut Option<T>, asked: Option<T>) {
@@ -68,19 +65,9 @@ fn lower<T: Ord + Copy>(known: &mut Option<T>, asked: Option<T>) {
 fn tightened(policy: &Policy, screws: &Screws) -> Policy {
     let mut policy = policy.clone();
     let rules = &mut policy.rules;
-    let detectors = [
-        &mut rules.repeat,
-        &mut rules.poll,
-        &mut rules.cycle,
-        &mut rules.breaker,
-        &mut rules.refused,
-    ];
+    let detectors = [&mut rules.repeat, &mut rules.poll, &mut rules.cycle, &mut rules.breaker, &mut rules.refused];
     for (levels, by) in detectors.into_iter().zip(screws.levels) {
-        let Levels {
-            warning,
-            critical,
-            break_at,
-        } = levels;
+        let Levels { warning, critical, break_at } = levels;
         for level in [warning, critical, break_at] {
             *level = level.map(|count| count.saturating_sub(by).max(1));
         }
@@ -90,17 +77,9 @@ fn tightened(policy: &Policy, screws: &Screws) -> Policy {
     lower(&mut rules.growth.calls_per_second, screws.calls_per_second);
     rules.growth.patience = rules.growth.patience.min(screws.patience);
     lower(&mut rules.growth.tokens_per_minute, screws.tokens);
-    lower(
-        &mut rules.growth.tokens_per_minute_stop,
-        screws.tokens.map(|tokens| tokens * 2),
-    );
+    lower(&mut rules.growth.tokens_per_minute_stop, screws.tokens.map(|tokens| tokens * 2));
     let budget = &mut rules.budget;
-    let scopes = [
-        &mut budget.run,
-        &mut budget.call_tree,
-        &mut budget.agent,
-        &mut budget.tenant,
-    ];
+    let scopes = [&mut budget.run, &mut budget.call_tree, &mut budget.agent, &mut budget.tenant];
     for (limits, asked) in scopes.into_iter().zip(&screws.limits) {
         for dimension in Dimension::ALL {
             let mut limit = limits.of(dimension);
@@ -109,9 +88,7 @@ fn tightened(policy: &Policy, screws: &Screws) -> Policy {
         }
     }
     assert!(
-        Scope::ALL
-            .iter()
-            .all(|scope| policy.rules.budget.of(*scope) != &Limits::default())
+        Scope::ALL.iter().all(|scope| policy.rules.budget.of(*scope) != &Limits::default())
             || !screws.limits.is_empty()
     );
     policy
@@ -196,10 +173,7 @@ fn the_histories_make_every_rule_speak() {
     let mut won = std::collections::BTreeSet::new();
     let mut decided = std::collections::BTreeSet::new();
     for _ in 0..120 {
-        let (policy, history) = (policy(), history(60))
-            .new_tree(&mut runner)
-            .expect("a value")
-            .current();
+        let (policy, history) = (policy(), history(60)).new_tree(&mut runner).expect("a value").current();
         let mut world = World::new(policy);
         for step in &history {
             let Some(asked) = world.step(step) else { continue };
@@ -207,15 +181,7 @@ fn the_histories_make_every_rule_speak() {
             won.extend(asked.verdict.winner().map(|finding| finding.rule.to_string()));
         }
     }
-    let silent: Vec<_> = RULES
-        .iter()
-        .map(|(id, _)| *id)
-        .filter(|id| !won.contains(*id))
-        .collect();
-    assert!(
-        silent.is_empty(),
-        "{silent:?} never decided; {budget} did",
-        budget = budget::ID
-    );
+    let silent: Vec<_> = RULES.iter().map(|(id, _)| *id).filter(|id| !won.contains(*id)).collect();
+    assert!(silent.is_empty(), "{silent:?} never decided; {budget} did", budget = budget::ID);
     assert_eq!(decided.len(), Decision::ALL.len(), "{decided:?}");
 }

@@ -23,11 +23,7 @@ use crate::{
 /// Only these rules run, and nothing else gets in the way of their waits.
 fn only(policy: Policy, rules: &[&str]) -> Policy {
     let mut policy = policy;
-    policy.rules.modes = RULES
-        .iter()
-        .filter(|(id, _)| !rules.contains(id))
-        .map(|(id, _)| (*id, Mode::Off))
-        .collect();
+    policy.rules.modes = RULES.iter().filter(|(id, _)| !rules.contains(id)).map(|(id, _)| (*id, Mode::Off)).collect();
     policy
 }
 
@@ -36,10 +32,7 @@ fn says(world: &World, who: usize, proposal: &Proposal, finding: &Finding, now: 
     let Ok(Judgement::New(verdict, _)) = world.judge(&world.policy, who, proposal, None, now) else {
         return None;
     };
-    let same = verdict
-        .findings
-        .iter()
-        .find(|f| f.rule == finding.rule && f.reason == finding.reason);
+    let same = verdict.findings.iter().find(|f| f.rule == finding.rule && f.reason == finding.reason);
     same.map(|finding| finding.decision)
 }
 
@@ -47,9 +40,7 @@ fn says(world: &World, who: usize, proposal: &Proposal, finding: &Finding, now: 
 fn end_of_lease(world: &World, who: usize, proposal: &Proposal, now: Timestamp) -> Option<Timestamp> {
     let (tree, row) = (world.tree(who)?, world.row(who, proposal));
     let previous = tree.previous(proposal.fingerprint, row, now)?;
-    let mut calls = tree
-        .calls_of(proposal.fingerprint)
-        .filter_map(|(_, _, call)| call.permit.as_ref());
+    let mut calls = tree.calls_of(proposal.fingerprint).filter_map(|(_, _, call)| call.permit.as_ref());
     let mine = calls.find(|permit| permit.seq == previous.seq && !previous.foreign);
     mine.map(|permit| permit.lease_until).or(row.map(|row| row.lease_until))
 }
@@ -61,18 +52,9 @@ fn check(world: &World, asked: &Asked) -> Result<(), TestCaseError> {
     }
     let at = asked.verdict.at;
     let other = CallId::parse("call_id", "another").expect("valid");
-    let request = Request {
-        call_id: other,
-        usage: Default::default(),
-        ..asked.proposal.request.clone()
-    };
+    let request = Request { call_id: other, usage: Default::default(), ..asked.proposal.request.clone() };
     for proposal in [asked.proposal.clone(), world.policy.propose(request)] {
-        for finding in asked
-            .verdict
-            .findings
-            .iter()
-            .filter(|finding| finding.decision == Decision::Wait)
-        {
+        for finding in asked.verdict.findings.iter().filter(|finding| finding.decision == Decision::Wait) {
             let told = at.plus_ms(finding.retry_after_ms.unwrap_or(0));
             let until = match finding.reason {
                 // A re-check: the call may still run then. It is certain only at the end of the lease.
@@ -82,11 +64,7 @@ fn check(world: &World, asked: &Asked) -> Result<(), TestCaseError> {
             prop_assert!(told > at, "a wait of no time: {finding:?}");
             let (before, then) = (Timestamp::from_millis(until.as_millis() - 1), until);
             let earlier = says(world, asked.who, &proposal, finding, before);
-            prop_assert!(
-                earlier >= Some(Decision::Wait),
-                "gone 1 ms before: {finding:?} of {:?}",
-                asked.proposal
-            );
+            prop_assert!(earlier >= Some(Decision::Wait), "gone 1 ms before: {finding:?} of {:?}", asked.proposal);
             let later = says(world, asked.who, &proposal, finding, then);
             prop_assert!(
                 later != Some(Decision::Wait),
@@ -102,9 +80,7 @@ fn check_all(policy: Policy, history: &[Step]) -> Result<(), TestCaseError> {
     let mut world = World::new(policy);
     history.iter().try_for_each(|step| {
         // Later steps change the world: each wait is checked as soon as it is told.
-        world
-            .step(&without_time(step))
-            .map_or(Ok(()), |asked| check(&world, &asked))?;
+        world.step(&without_time(step)).map_or(Ok(()), |asked| check(&world, &asked))?;
         if let Step::Ask(ask) = step {
             world.now = world.now.plus_ms(ask.then_ms);
         }
@@ -114,10 +90,7 @@ fn check_all(policy: Policy, history: &[Step]) -> Result<(), TestCaseError> {
 
 fn without_time(step: &Step) -> Step {
     match step {
-        Step::Ask(ask) => Step::Ask(crate::alphabet::Ask {
-            then_ms: 0,
-            ..ask.clone()
-        }),
+        Step::Ask(ask) => Step::Ask(crate::alphabet::Ask { then_ms: 0, ..ask.clone() }),
         other => other.clone(),
     }
 }

@@ -120,20 +120,12 @@ impl World {
     fn ask(&mut self, ask: &Ask) -> Option<Asked> {
         let (who, proposal) = self.propose(ask);
         // Two trees never ask in the same millisecond: who came first would be a matter of chance.
-        let turns = self
-            .asked
-            .last()
-            .is_some_and(|(before, _)| root_id(*before) != root_id(who));
+        let turns = self.asked.last().is_some_and(|(before, _)| root_id(*before) != root_id(who));
         self.now = self.now.plus_ms(u64::from(turns));
         let batch = self.batch.filter(|_| ask.joins);
         let judgement = self.judge(&self.policy, who, &proposal, batch, self.now);
         let asked = match judgement {
-            Ok(Judgement::Replay(verdict)) => Some(Asked {
-                who,
-                proposal,
-                verdict,
-                stored: true,
-            }),
+            Ok(Judgement::Replay(verdict)) => Some(Asked { who, proposal, verdict, stored: true }),
             Ok(Judgement::New(verdict, change)) => {
                 let stored = self.commit(&root_id(who), *change);
                 if stored {
@@ -146,12 +138,7 @@ impl World {
                         drop(self.report(who, &proposal.request.call_id, outcome));
                     }
                 }
-                Some(Asked {
-                    who,
-                    proposal,
-                    verdict,
-                    stored,
-                })
+                Some(Asked { who, proposal, verdict, stored })
             }
             Err(_) => None,
         };
@@ -163,10 +150,7 @@ impl World {
     pub(crate) fn propose(&mut self, ask: &Ask) -> (usize, Proposal) {
         if let (Some(back), Some(newest)) = (ask.again, self.asked.len().checked_sub(1)) {
             let (who, before) = self.asked[newest - back % (newest + 1)].clone();
-            let request = Request {
-                run: self.run(who),
-                ..before.request
-            };
+            let request = Request { run: self.run(who), ..before.request };
             return (who, self.policy.propose(request));
         }
         self.fresh += 1;
@@ -180,11 +164,7 @@ impl World {
             call_id: CallId::parse("call_id", &format!("call-{}", self.fresh)).expect("valid"),
             tool: ToolName::parse("tool", &format!("tool{}", ask.tool)).expect("valid"),
             arguments: json::parse(ARGUMENTS[ask.arguments]).expect("valid"),
-            usage: Usage {
-                input_tokens: ask.tokens,
-                cost_micros: ask.used_micros,
-                ..Usage::default()
-            },
+            usage: Usage { input_tokens: ask.tokens, cost_micros: ask.used_micros, ..Usage::default() },
             cost_estimate_micros: ask.cost_micros,
             justification: None,
             repeat_intended: ask.repeat_intended,
@@ -207,20 +187,10 @@ impl World {
     ) -> Result<Judgement, Misuse> {
         let root = root_id(who);
         let ledger = engine::ledger_key(&root, proposal).and_then(|key| self.ledger.get(&key).cloned());
-        let shared = Shared {
-            counters: self.seen_counters.clone(),
-            ledger,
-        };
+        let shared = Shared { counters: self.seen_counters.clone(), ledger };
         match self.trees.get(&root) {
             Some(grown) => engine::evaluate(policy, &grown.tree, &shared, proposal, batch, now),
-            None => engine::evaluate(
-                policy,
-                &CallTree::new(DEFAULT_TENANT, root, now),
-                &shared,
-                proposal,
-                batch,
-                now,
-            ),
+            None => engine::evaluate(policy, &CallTree::new(DEFAULT_TENANT, root, now), &shared, proposal, batch, now),
         }
     }
 
@@ -237,17 +207,10 @@ impl World {
         let session = session_id(who);
         let root = root_id(who);
         let grown = self.trees.get(&root).ok_or(Misuse::UnknownCall)?;
-        let call = grown
-            .tree
-            .sessions
-            .get(&session)
-            .and_then(|session| session.call(call_id));
+        let call = grown.tree.sessions.get(&session).and_then(|session| session.call(call_id));
         let key = call.and_then(|call| engine::ledger_key_of(&root, call));
         let ledger = key.and_then(|key| self.ledger.get(&key).cloned());
-        let shared = Shared {
-            counters: self.seen_counters.clone(),
-            ledger,
-        };
+        let shared = Shared { counters: self.seen_counters.clone(), ledger };
         let report = report_of(session, call_id.clone(), ending);
         let recorded = engine::record(&self.policy, &grown.tree, &shared, &report, self.now)?;
         if let Some(change) = recorded.change.clone() {
@@ -261,24 +224,16 @@ impl World {
         let mut counters = self.counters.clone();
         for add in &change.counters {
             let used = counters.entry(add.key.clone()).or_default();
-            let next = used
-                .checked_add_signed(add.amount)
-                .expect("a counter never falls below 0");
+            let next = used.checked_add_signed(add.amount).expect("a counter never falls below 0");
             if add.limit.is_some_and(|limit| next > limit) {
-                assert!(
-                    self.counters_lag,
-                    "a reservation that was let through on fresh counters passes {add:?}"
-                );
+                assert!(self.counters_lag, "a reservation that was let through on fresh counters passes {add:?}");
                 return false;
             }
             *used = next;
         }
         for change in &change.ledger {
             let revision = self.ledger.get(&change.key).map_or(0, |row| row.revision);
-            assert_eq!(
-                revision, change.expected,
-                "a ledger change was decided on another revision"
-            );
+            assert_eq!(revision, change.expected, "a ledger change was decided on another revision");
             assert_eq!(change.row.revision, revision + 1);
             self.ledger.insert(change.key, change.row.clone());
         }
@@ -311,11 +266,7 @@ fn report_of(session: SessionId, call_id: CallId, ending: &Ending) -> Report {
     Report {
         error,
         result: (ending.status == OutcomeStatus::Success).then(|| RESULTS[ending.result].to_owned()),
-        usage: Usage {
-            cost_micros: ending.cost_micros,
-            output_tokens: ending.tokens,
-            ..Usage::default()
-        },
+        usage: Usage { cost_micros: ending.cost_micros, output_tokens: ending.tokens, ..Usage::default() },
         ..Report::new(session, call_id, ending.status)
     }
 }

@@ -27,9 +27,7 @@ fn excerpt_path() -> PathBuf {
 }
 
 fn args(words: &[&str]) -> ReplayArgs {
-    Command::try_parse_from([&["replay"], words].concat())
-        .expect("good arguments")
-        .replay
+    Command::try_parse_from([&["replay"], words].concat()).expect("good arguments").replay
 }
 
 #[test]
@@ -41,57 +39,27 @@ fn the_command_writes_its_figures_for_people_and_for_programs() {
     run_to(&args, &mut out, &mut err).expect("good input");
     assert_eq!(out.iter().filter(|byte| **byte == b'\n').count(), 36);
     let text = String::from_utf8(err).expect("UTF-8");
-    assert!(
-        text.contains("36 calls of 2 sessions") && text.contains("4  rightly: "),
-        "{text}"
-    );
+    assert!(text.contains("36 calls of 2 sessions") && text.contains("4  rightly: "), "{text}");
     let summary: Value = serde_json::from_str(&fs::read_to_string(&file).expect("written")).expect("JSON");
-    assert_eq!(
-        summary["refused"],
-        serde_json::json!({"rightly": 4, "wrongly": 0, "unknown": 0})
-    );
-    assert_eq!(
-        summary["decisions"]["same_call"],
-        serde_json::json!({"DENY": 3, "REUSE": 1})
-    );
+    assert_eq!(summary["refused"], serde_json::json!({"rightly": 4, "wrongly": 0, "unknown": 0}));
+    assert_eq!(summary["decisions"]["same_call"], serde_json::json!({"DENY": 3, "REUSE": 1}));
 }
 
 #[test]
 fn a_bad_policy_and_a_missing_file_stop_the_command_before_it_begins() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("policy.yaml");
-    fs::write(
-        &file,
-        "policy_engine: {retry: {attempts: 0}, rules: {repeet: {mode: off}}}",
-    )
-    .expect("writable");
-    let (file, excerpt) = (
-        file.to_string_lossy().into_owned(),
-        excerpt_path().to_string_lossy().into_owned(),
-    );
+    fs::write(&file, "policy_engine: {retry: {attempts: 0}, rules: {repeet: {mode: off}}}").expect("writable");
+    let (file, excerpt) = (file.to_string_lossy().into_owned(), excerpt_path().to_string_lossy().into_owned());
     let mut out = Vec::new();
-    let error = run_to(&args(&["--policy", &file, &excerpt]), &mut out, &mut Vec::new())
-        .expect_err("bad")
-        .to_string();
-    assert_eq!(
-        error.lines().filter(|line| line.starts_with(&file)).count(),
-        2,
-        "{error}"
-    );
-    let error = run_to(&args(&[&excerpt, "absent.jsonl"]), &mut out, &mut Vec::new())
-        .expect_err("bad")
-        .to_string();
+    let error = run_to(&args(&["--policy", &file, &excerpt]), &mut out, &mut Vec::new()).expect_err("bad").to_string();
+    assert_eq!(error.lines().filter(|line| line.starts_with(&file)).count(), 2, "{error}");
+    let error = run_to(&args(&[&excerpt, "absent.jsonl"]), &mut out, &mut Vec::new()).expect_err("bad").to_string();
     assert!(error.starts_with("absent.jsonl: cannot be opened: "), "{error}");
     assert!(out.is_empty());
-    let usage = |words: &[&str]| {
-        Command::try_parse_from([&["replay"], words].concat())
-            .err()
-            .map(|error| error.exit_code())
-    };
-    assert_eq!(
-        (usage(&[]), usage(&["--enforced", "x"]), usage(&["-"])),
-        (Some(2), Some(2), None)
-    );
+    let usage =
+        |words: &[&str]| Command::try_parse_from([&["replay"], words].concat()).err().map(|error| error.exit_code());
+    assert_eq!((usage(&[]), usage(&["--enforced", "x"]), usage(&["-"])), (Some(2), Some(2), None));
 }
 
 /// A pipe whose reader takes so many bytes and leaves.
@@ -101,11 +69,7 @@ impl Write for Pipe {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let taken = bytes.len().min(self.0);
         self.0 -= taken;
-        if taken > 0 {
-            Ok(taken)
-        } else {
-            Err(io::ErrorKind::BrokenPipe.into())
-        }
+        if taken > 0 { Ok(taken) } else { Err(io::ErrorKind::BrokenPipe.into()) }
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -140,11 +104,7 @@ fn no_call_of_the_shared_traces_is_wrongly_refused() {
             let source = Source::new(name, fs::File::open(&file).expect("readable"));
             let summary = run_on([source], Policy::default(), enforce, &mut io::sink()).expect("good rows");
             assert_eq!((summary.calls, summary.sessions), (calls, sessions), "{name}");
-            assert_eq!(
-                (summary.refused.wrongly, summary.refused.unknown, summary.waits),
-                (0, 0, 0),
-                "{name}"
-            );
+            assert_eq!((summary.refused.wrongly, summary.refused.unknown, summary.waits), (0, 0, 0), "{name}");
             assert!(summary.refused.rightly >= rightly, "{name}: {summary}");
         }
     }

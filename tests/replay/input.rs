@@ -19,37 +19,12 @@ fn problem(text: &str) -> (String, String) {
 fn results_are_compared_by_the_hash_of_the_whole() {
     let declared = "policy_engine: {tool_schemas: {get: {effect: read}}}";
     for (second, expected) in [
-        (
-            r#""result":"beginn","result_sha256":"AA","result_len":9000"#,
-            Refused {
-                rightly: 1,
-                ..Refused::default()
-            },
-        ),
-        (
-            r#""result":"begin","result_sha256":"bb","result_len":9000"#,
-            Refused {
-                wrongly: 1,
-                ..Refused::default()
-            },
-        ),
-        (
-            r#""result":null"#,
-            Refused {
-                unknown: 1,
-                ..Refused::default()
-            },
-        ),
+        (r#""result":"beginn","result_sha256":"AA","result_len":9000"#, Refused { rightly: 1, ..Refused::default() }),
+        (r#""result":"begin","result_sha256":"bb","result_len":9000"#, Refused { wrongly: 1, ..Refused::default() }),
+        (r#""result":null"#, Refused { unknown: 1, ..Refused::default() }),
     ] {
-        let calls = [
-            ("get", r#""result":"begin","result_sha256":"aa","result_len":9000"#),
-            ("get", second),
-        ];
-        assert_eq!(
-            replay(&rows("t", &calls), declared, false).1.refused,
-            expected,
-            "{second}"
-        );
+        let calls = [("get", r#""result":"begin","result_sha256":"aa","result_len":9000"#), ("get", second)];
+        assert_eq!(replay(&rows("t", &calls), declared, false).1.refused, expected, "{second}");
     }
 }
 
@@ -58,10 +33,7 @@ fn a_cut_result_is_not_taken_for_the_whole() {
     let cut = |hash: &str| format!(r#""result":"begin","result_sha256":"{hash}","result_len":9000"#);
     let calls = [cut("aa"), cut("bb"), cut("cc")];
     let calls: Vec<_> = calls.iter().map(|rest| ("get", rest.as_str())).collect();
-    assert_eq!(
-        decisions(&replay(&rows("t", &calls), "", false).0),
-        ["ALLOW", "ALLOW", "ALLOW"]
-    );
+    assert_eq!(decisions(&replay(&rows("t", &calls), "", false).0), ["ALLOW", "ALLOW", "ALLOW"]);
 }
 
 #[test]
@@ -78,17 +50,8 @@ fn a_trace_may_be_compressed_and_go_on_in_the_next_file() {
     let sources = [source("x.gz", two_members.clone()), source("y", halves.1)];
     run_on(sources, Policy::default(), false, &mut parts).expect("good rows");
     assert!(whole == parts);
-    let torn = run_on(
-        [source("x.gz", &two_members[..500])],
-        Policy::default(),
-        false,
-        &mut parts,
-    )
-    .expect_err("torn");
-    assert!(
-        torn.to_string().starts_with("x.gz:") && torn.to_string().contains("cannot be read"),
-        "{torn}"
-    );
+    let torn = run_on([source("x.gz", &two_members[..500])], Policy::default(), false, &mut parts).expect_err("torn");
+    assert!(torn.to_string().starts_with("x.gz:") && torn.to_string().contains("cannot be read"), "{torn}");
 }
 
 #[test]

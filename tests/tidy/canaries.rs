@@ -12,10 +12,7 @@ fn said(path: &str, text: &str) -> String {
 #[track_caller]
 fn catches(path: &str, text: &str, problem: &str) {
     let said = said(path, text);
-    assert!(
-        said.contains(problem),
-        "{problem:?} was not reported about {path}:\n{text}\nonly: {said:?}"
-    );
+    assert!(said.contains(problem), "{problem:?} was not reported about {path}:\n{text}\nonly: {said:?}");
 }
 
 #[test]
@@ -30,68 +27,23 @@ fn a_wall_is_seen_however_the_path_is_written() {
         "\nuse crate::{domain::call, policy::{self, Policy}};",
         "x.rs:2: rules may not use crate::policy",
     );
-    catches(
-        "src/domain/x.rs",
-        "fn f() { crate::rules::f() }",
-        "domain may not use crate::rules::f",
-    );
-    catches(
-        "src/domain/x/y.rs",
-        "fn f() { super::super::super::store::f() }",
-        "domain may not use crate::store::f",
-    );
-    catches(
-        "src/domain/x.rs",
-        "mod y { use super::super::super::engine; }",
-        "domain may not use crate::engine",
-    );
-    catches(
-        "src/engine/x.rs",
-        "use crate::clock::Clock;",
-        "engine may not use crate::clock::Clock",
-    );
-    catches(
-        "src/clock.rs",
-        "//! x\nuse crate::domain::call;",
-        "clock may not use crate::domain::call",
-    );
-    catches(
-        "src/main.rs",
-        "//! x\nuse callgate::store;",
-        "main may not use crate::store",
-    );
+    catches("src/domain/x.rs", "fn f() { crate::rules::f() }", "domain may not use crate::rules::f");
+    catches("src/domain/x/y.rs", "fn f() { super::super::super::store::f() }", "domain may not use crate::store::f");
+    catches("src/domain/x.rs", "mod y { use super::super::super::engine; }", "domain may not use crate::engine");
+    catches("src/engine/x.rs", "use crate::clock::Clock;", "engine may not use crate::clock::Clock");
+    catches("src/clock.rs", "//! x\nuse crate::domain::call;", "clock may not use crate::domain::call");
+    catches("src/main.rs", "//! x\nuse callgate::store;", "main may not use crate::store");
     catches("src/attic/x.rs", "", "attic is no room");
-    assert_eq!(
-        said("src/domain/x/y.rs", "use super::super::call; use crate::domain::time;"),
-        ""
-    );
-    assert_eq!(
-        said("src/rules/x.rs", "#[cfg(test)]\nmod tests { use crate::engine; }"),
-        ""
-    );
+    assert_eq!(said("src/domain/x/y.rs", "use super::super::call; use crate::domain::time;"), "");
+    assert_eq!(said("src/rules/x.rs", "#[cfg(test)]\nmod tests { use crate::engine; }"), "");
 }
 
 #[test]
 fn foreign_crates_are_seen_and_not_confused_with_modules_of_that_name() {
-    catches(
-        "src/rules/x.rs",
-        "use regex::Regex;",
-        "rules may not use the crate regex",
-    );
-    catches(
-        "src/domain/x.rs",
-        "fn f() { time::OffsetDateTime::UNIX_EPOCH; }",
-        "domain may not use the crate time",
-    );
-    catches(
-        "src/domain/x.rs",
-        "use {std::fmt, serde::de as d};",
-        "domain may not use the crate serde",
-    );
-    assert_eq!(
-        said("src/domain/x.rs", "use super::time; fn f() { time::wait_in_words(1); }"),
-        ""
-    );
+    catches("src/rules/x.rs", "use regex::Regex;", "rules may not use the crate regex");
+    catches("src/domain/x.rs", "fn f() { time::OffsetDateTime::UNIX_EPOCH; }", "domain may not use the crate time");
+    catches("src/domain/x.rs", "use {std::fmt, serde::de as d};", "domain may not use the crate serde");
+    assert_eq!(said("src/domain/x.rs", "use super::time; fn f() { time::wait_in_words(1); }"), "");
 }
 
 #[test]
@@ -111,54 +63,24 @@ fn each_law_of_the_pure_rooms_is_held() {
             ("use tonic as wire;", "tonic"),
             ("use opentelemetry::KeyValue;", "opentelemetry"),
         ] {
-            catches(
-                &format!("src/{room}/x.rs"),
-                text,
-                &format!("{room} may never name {name}"),
-            );
+            catches(&format!("src/{room}/x.rs"), text, &format!("{room} may never name {name}"));
         }
     }
-    catches(
-        "src/domain/x.rs",
-        "#[derive(Debug, FromRow)]\nstruct X;",
-        "domain may never name FromRow",
-    );
-    catches(
-        "src/domain/x.rs",
-        "#[derive(prost::Message)]\nstruct X;",
-        "domain may never name Message",
-    );
+    catches("src/domain/x.rs", "#[derive(Debug, FromRow)]\nstruct X;", "domain may never name FromRow");
+    catches("src/domain/x.rs", "#[derive(prost::Message)]\nstruct X;", "domain may never name Message");
     catches("src/store/x.rs", "use tonic::Status;", "store may never name tonic");
     catches("src/gate.rs", "//! x\nuse sqlx::Row;", "gate may never name sqlx");
-    catches(
-        "src/grpc/x.rs",
-        "use crate::rules::RULES;",
-        "grpc may not use crate::rules::RULES",
-    );
-    assert_eq!(
-        said(
-            "src/domain/x.rs",
-            "// async\n/// Mutex\nconst X: &str = \"HashMap tokio\"; // await"
-        ),
-        ""
-    );
+    catches("src/grpc/x.rs", "use crate::rules::RULES;", "grpc may not use crate::rules::RULES");
+    assert_eq!(said("src/domain/x.rs", "// async\n/// Mutex\nconst X: &str = \"HashMap tokio\"; // await"), "");
 }
 
 #[test]
 fn sizes_unfinished_work_and_missing_manuals_are_seen() {
     catches("src/store/x.rs", &"\n".repeat(401), "has 401 lines");
-    catches(
-        "src/store/x.rs",
-        &format!("\n// {}", "é".repeat(118)),
-        "x.rs:2: the line has 121 characters",
-    );
+    catches("src/store/x.rs", &format!("\n// {}", "é".repeat(118)), "x.rs:2: the line has 121 characters");
     assert_eq!(said("src/store/x.rs", &format!("// {}", "é".repeat(117))), "");
     catches("src/store/x.rs", "fn f() { todo!() }", "todo! is left");
-    catches(
-        "src/store/x.rs",
-        "fn f() { unimplemented!(\"x\") }",
-        "unimplemented! is left",
-    );
+    catches("src/store/x.rs", "fn f() { unimplemented!(\"x\") }", "unimplemented! is left");
     catches("src/store/x.rs", "\n// FIXME later", "x.rs:2: FIXME");
     catches("src/store/x/mod.rs", "mod y;", "begins with `//!`");
     catches("src/gate.rs", "mod y;", "begins with `//!`");
@@ -170,39 +92,22 @@ fn a_rule_without_its_manual_or_section_is_seen() {
     let manual = "//! x: what.\n//!\n//! Fires when.\n//!\n//! Why: so.\n//!\n//! Known problems: none.\n";
     assert!(check_rule("x", manual).is_empty());
     assert_eq!(check_rule("y", manual).len(), 1);
-    assert_eq!(
-        check_rule("x", "//! x: what.\nfn f() {}\n//! Fires Why Known problems").len(),
-        3
-    );
+    assert_eq!(check_rule("x", "//! x: what.\nfn f() {}\n//! Fires Why Known problems").len(), 3);
     assert_eq!(check_rule("x", "").len(), 4);
     let policy = "policy_engine:\n  loops:\n    repeat: { warning: 10 }\n  budgets:\n  # growth:\n";
     let missing = check_policy(policy, ["repeat", "budget", "growth", "same_call"].into_iter());
     assert_eq!(missing.len(), 2, "{missing:?}");
-    assert!(
-        missing[0].contains("growth") && missing[1].contains("deduplication"),
-        "{missing:?}"
-    );
+    assert!(missing[0].contains("growth") && missing[1].contains("deduplication"), "{missing:?}");
 }
 
 #[test]
 fn files_made_of_tests_are_found() {
     let files = [
-        (
-            "src/rules/mod.rs".to_owned(),
-            "#[cfg(test)]\npub(crate) mod testing;".to_owned(),
-        ),
-        (
-            "src/engine/x.rs".to_owned(),
-            "#[cfg(test)]\n#[path = \"x/tests.rs\"]\nmod tests;".to_owned(),
-        ),
+        ("src/rules/mod.rs".to_owned(), "#[cfg(test)]\npub(crate) mod testing;".to_owned()),
+        ("src/engine/x.rs".to_owned(), "#[cfg(test)]\n#[path = \"x/tests.rs\"]\nmod tests;".to_owned()),
     ];
     let tests = test_files(&files);
-    let expected = [
-        "src/engine/x/tests.rs",
-        "src/engine/x/tests/",
-        "src/rules/testing.rs",
-        "src/rules/testing/",
-    ];
+    let expected = ["src/engine/x/tests.rs", "src/engine/x/tests/", "src/rules/testing.rs", "src/rules/testing/"];
     assert_eq!(tests, BTreeSet::from(expected.map(str::to_owned)));
     let stray = check_file("src/rules/testing.rs", "use crate::store::Slot;", &tests);
     assert!(stray.is_empty(), "{stray:?}");

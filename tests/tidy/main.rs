@@ -23,47 +23,30 @@ fn the_house_is_tidy() {
     let files = rust_files(&FilePath::new(ROOT).join("src"));
     assert!(files.len() > 30, "only {} files were found below src", files.len());
     let tests = test_files(&files);
-    let mut violations: Vec<String> = files
-        .iter()
-        .flat_map(|(path, text)| check_file(path, text, &tests))
-        .collect();
+    let mut violations: Vec<String> = files.iter().flat_map(|(path, text)| check_file(path, text, &tests)).collect();
     let ids = callgate::rules::RULES.iter().map(|(id, _)| *id);
     violations.extend(ids.clone().flat_map(|id| {
         let path = format!("src/rules/{id}.rs");
-        let text = files
-            .iter()
-            .find(|(known, _)| *known == path)
-            .map_or("", |(_, text)| text.as_str());
+        let text = files.iter().find(|(known, _)| *known == path).map_or("", |(_, text)| text.as_str());
         check_rule(id, text)
     }));
     if let Ok(policy) = fs::read_to_string(FilePath::new(ROOT).join("deploy/policy.example.yaml")) {
         violations.extend(check_policy(&policy, ids));
     }
-    assert!(
-        violations.is_empty(),
-        "{} violations\n{}",
-        violations.len(),
-        violations.join("\n")
-    );
+    assert!(violations.is_empty(), "{} violations\n{}", violations.len(), violations.join("\n"));
 }
 
 /// Every `.rs` file below `folder`, by its path from the package's root.
 fn rust_files(folder: &FilePath) -> Vec<(String, String)> {
-    let mut paths: Vec<PathBuf> = fs::read_dir(folder)
-        .expect("a folder")
-        .map(|entry| entry.expect("readable").path())
-        .collect();
+    let mut paths: Vec<PathBuf> =
+        fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("readable").path()).collect();
     paths.sort();
     let mut files = Vec::new();
     for path in paths {
         if path.is_dir() {
             files.extend(rust_files(&path));
         } else if path.extension().is_some_and(|extension| extension == "rs") {
-            let name = path
-                .strip_prefix(ROOT)
-                .expect("below the root")
-                .to_string_lossy()
-                .replace('\\', "/");
+            let name = path.strip_prefix(ROOT).expect("below the root").to_string_lossy().replace('\\', "/");
             files.push((name, fs::read_to_string(&path).expect("UTF-8")));
         }
     }
@@ -74,10 +57,7 @@ fn rust_files(folder: &FilePath) -> Vec<(String, String)> {
 fn test_files(files: &[(String, String)]) -> BTreeSet<String> {
     let mut tests = BTreeSet::new();
     for (path, text) in files {
-        let folder = path
-            .strip_suffix("/mod.rs")
-            .or_else(|| path.strip_suffix(".rs"))
-            .unwrap_or(path);
+        let folder = path.strip_suffix("/mod.rs").or_else(|| path.strip_suffix(".rs")).unwrap_or(path);
         for module in Source::read(text).test_modules {
             tests.extend([format!("{folder}/{module}.rs"), format!("{folder}/{module}/")]);
         }
@@ -86,9 +66,7 @@ fn test_files(files: &[(String, String)]) -> BTreeSet<String> {
 }
 
 fn check_file(path: &str, text: &str, tests: &BTreeSet<String>) -> Vec<String> {
-    let is_test = tests
-        .iter()
-        .any(|test| path == test || (test.ends_with('/') && path.starts_with(test)));
+    let is_test = tests.iter().any(|test| path == test || (test.ends_with('/') && path.starts_with(test)));
     let source = Source::read(text);
     let paths = source.paths(depth_of(path));
     let mut found = check_sizes(path, text);
@@ -99,10 +77,7 @@ fn check_file(path: &str, text: &str, tests: &BTreeSet<String>) -> Vec<String> {
     }
     found.sort();
     found.dedup();
-    found
-        .into_iter()
-        .map(|(line, problem)| format!("{path}:{line}: {problem}"))
-        .collect()
+    found.into_iter().map(|(line, problem)| format!("{path}:{line}: {problem}")).collect()
 }
 
 fn room_of(path: &str) -> &str {
@@ -134,11 +109,7 @@ fn check_walls(path: &str, source: &Source, paths: &[Path]) -> Found {
         let root = path.parts[0].as_str();
         let is_crate =
             dependencies.contains(root) && (path.imported || (path.parts.len() > 1 && !local.contains(root)));
-        if is_crate
-            && wall
-                .crates
-                .is_some_and(|crates| crates.iter().all(|(known, _)| *known != root))
-        {
+        if is_crate && wall.crates.is_some_and(|crates| crates.iter().all(|(known, _)| *known != root)) {
             found.push((path.line, format!("{} may not use the crate {root}", wall.room)));
         }
         let never = wall.never.iter().copied().flatten().filter(|name| names(path, name));
@@ -167,9 +138,7 @@ fn other_room(wall: &Wall, path: &Path) -> Option<String> {
 /// True when `name` is a stretch of the path.
 fn names(path: &Path, name: &str) -> bool {
     let name: Vec<&str> = name.split("::").collect();
-    path.parts
-        .windows(name.len())
-        .any(|stretch| stretch.iter().zip(&name).all(|(part, word)| part == word))
+    path.parts.windows(name.len()).any(|stretch| stretch.iter().zip(&name).all(|(part, word)| part == word))
 }
 
 /// The crates of `Cargo.toml`, as Rust names them.
@@ -178,9 +147,7 @@ fn dependencies() -> BTreeSet<&'static str> {
         let manifest = include_str!("../../Cargo.toml");
         let section = manifest.split("\n[dependencies]\n").nth(1).unwrap_or_default();
         let lines = section.lines().take_while(|line| !line.starts_with('['));
-        let names = lines
-            .filter(|line| !line.starts_with('#'))
-            .filter_map(|line| line.split_once('='));
+        let names = lines.filter(|line| !line.starts_with('#')).filter_map(|line| line.split_once('='));
         names.map(|(name, _)| name.trim().replace('-', "_")).collect()
     });
     NAMES.iter().map(String::as_str).collect()
@@ -193,18 +160,9 @@ fn check_sizes(path: &str, text: &str) -> Found {
         found.push((lines, format!("the file has {lines} lines; {LINES_MAX} are enough")));
     }
     if !LONG_LINES.iter().any(|(exempt, _)| path.starts_with(exempt)) {
-        let long = text
-            .lines()
-            .enumerate()
-            .filter(|(_, line)| line.chars().count() > COLUMNS_MAX);
+        let long = text.lines().enumerate().filter(|(_, line)| line.chars().count() > COLUMNS_MAX);
         found.extend(long.map(|(i, line)| {
-            (
-                i + 1,
-                format!(
-                    "the line has {} characters; {COLUMNS_MAX} are enough",
-                    line.chars().count()
-                ),
-            )
+            (i + 1, format!("the line has {} characters; {COLUMNS_MAX} are enough", line.chars().count()))
         }));
     }
     found
@@ -214,10 +172,7 @@ fn check_unfinished(_path: &str, text: &str, paths: &[Path]) -> Found {
     let marks = text.lines().enumerate().filter(|(_, line)| line.contains("FIXME"));
     let mut found: Found = marks.map(|(i, _)| (i + 1, "FIXME: mend it".to_owned())).collect();
     for path in paths {
-        let last = path
-            .parts
-            .last()
-            .filter(|last| matches!(last.as_str(), "todo!" | "unimplemented!"));
+        let last = path.parts.last().filter(|last| matches!(last.as_str(), "todo!" | "unimplemented!"));
         found.extend(last.map(|last| (path.line, format!("{last} is left"))));
     }
     found
@@ -229,10 +184,7 @@ fn check_manual(path: &str, text: &str) -> Found {
     let is_top = path.ends_with("/mod.rs") || depth_of(path) <= 1 || FilePath::new(ROOT).join(stem).is_dir();
     let missing = is_top && !text.starts_with("//! ");
     if missing {
-        vec![(
-            1,
-            "a top file begins with `//!`: what it knows and must not know".to_owned(),
-        )]
+        vec![(1, "a top file begins with `//!`: what it knows and must not know".to_owned())]
     } else {
         Vec::new()
     }
@@ -240,16 +192,10 @@ fn check_manual(path: &str, text: &str) -> Found {
 
 /// A rule's file is its manual.
 fn check_rule(id: &str, text: &str) -> Vec<String> {
-    let manual: Vec<&str> = text
-        .lines()
-        .map_while(|line| line.strip_prefix("//!"))
-        .map(str::trim)
-        .collect();
+    let manual: Vec<&str> = text.lines().map_while(|line| line.strip_prefix("//!")).map(str::trim).collect();
     let mut found = Vec::new();
     if !manual.first().is_some_and(|line| line.starts_with(&format!("{id}: "))) {
-        found.push(format!(
-            "src/rules/{id}.rs:1: the manual does not begin with `//! {id}: `"
-        ));
+        found.push(format!("src/rules/{id}.rs:1: the manual does not begin with `//! {id}: `"));
     }
     for word in ["Fires", "Why", "Known problems"] {
         if !manual.iter().any(|line| line.starts_with(word)) {
@@ -261,23 +207,8 @@ fn check_rule(id: &str, text: &str) -> Vec<String> {
 
 /// Every rule has its section, not commented out.
 fn check_policy<'a>(policy: &str, ids: impl Iterator<Item = &'a str>) -> Vec<String> {
-    let keys: BTreeSet<&str> = policy
-        .lines()
-        .filter_map(|line| Some(line.split_once(':')?.0.trim()))
-        .collect();
-    let section = |id: &'a str| {
-        SECTIONS
-            .iter()
-            .find(|(rule, _)| *rule == id)
-            .map_or(id, |(_, section)| *section)
-    };
+    let keys: BTreeSet<&str> = policy.lines().filter_map(|line| Some(line.split_once(':')?.0.trim())).collect();
+    let section = |id: &'a str| SECTIONS.iter().find(|(rule, _)| *rule == id).map_or(id, |(_, section)| *section);
     let missing = ids.filter(|id| !keys.contains(id) && !keys.contains(section(id)));
-    missing
-        .map(|id| {
-            format!(
-                "deploy/policy.example.yaml:1: the rule {id} has no section `{}`",
-                section(id)
-            )
-        })
-        .collect()
+    missing.map(|id| format!("deploy/policy.example.yaml:1: the rule {id} has no section `{}`", section(id))).collect()
 }

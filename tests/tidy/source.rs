@@ -35,15 +35,9 @@ impl Source {
         let mut at = 0;
         while at < tokens.len() {
             let is = |i: usize, word: &str| tokens.get(at + i).is_some_and(|token| token.text == word);
-            if ["#", "[", "cfg", "(", "test", ")", "]"]
-                .iter()
-                .enumerate()
-                .all(|(i, word)| is(i, word))
-            {
+            if ["#", "[", "cfg", "(", "test", ")", "]"].iter().enumerate().all(|(i, word)| is(i, word)) {
                 let end = end_of_item(&tokens, at + 7);
-                let name = tokens[at..end]
-                    .windows(3)
-                    .find(|w| w[0].text == "mod" && w[2].text == ";");
+                let name = tokens[at..end].windows(3).find(|w| w[0].text == "mod" && w[2].text == ";");
                 test_modules.extend(name.map(|name| name[1].text.clone()));
                 at = end;
             } else {
@@ -51,10 +45,7 @@ impl Source {
                 at += 1;
             }
         }
-        Self {
-            tokens: kept,
-            test_modules,
-        }
+        Self { tokens: kept, test_modules }
     }
 
     /// Every name in the file, which itself stands `depth` modules deep.
@@ -84,12 +75,7 @@ impl Source {
                     if self.text(at + 1) == "!" && self.text(at + 2) != "=" {
                         parts.last_mut().expect("a word").push('!');
                     }
-                    paths.push(Path {
-                        line: token.line,
-                        parts,
-                        imported: false,
-                        depth: depth + modules.len(),
-                    });
+                    paths.push(Path { line: token.line, parts, imported: false, depth: depth + modules.len() });
                 }
                 _ => {}
             }
@@ -100,15 +86,9 @@ impl Source {
 
     /// Names that stand for something of this crate: modules declared here, and what was imported from it.
     pub(crate) fn local_names(&self, paths: &[Path], is_ours: impl Fn(&str) -> bool) -> BTreeSet<String> {
-        let modules = self
-            .tokens
-            .windows(2)
-            .filter(|pair| pair[0].text == "mod")
-            .map(|pair| pair[1].text.clone());
+        let modules = self.tokens.windows(2).filter(|pair| pair[0].text == "mod").map(|pair| pair[1].text.clone());
         let ours = paths.iter().filter(|path| path.imported && is_ours(&path.parts[0]));
-        modules
-            .chain(ours.filter_map(|path| path.parts.iter().rfind(|part| *part != "self").cloned()))
-            .collect()
+        modules.chain(ours.filter_map(|path| path.parts.iter().rfind(|part| *part != "self").cloned())).collect()
     }
 
     fn text(&self, at: usize) -> &str {
@@ -132,12 +112,7 @@ impl Source {
                 }
                 "as" => {
                     // The true name and the alias are both of interest.
-                    paths.push(Path {
-                        line,
-                        parts: parts.clone(),
-                        imported: true,
-                        depth,
-                    });
+                    paths.push(Path { line, parts: parts.clone(), imported: true, depth });
                     parts.pop();
                 }
                 "::" => {}
@@ -146,12 +121,7 @@ impl Source {
             *at += 1;
         }
         if parts.len() > prefix.len() {
-            paths.push(Path {
-                line,
-                parts,
-                imported: true,
-                depth,
-            });
+            paths.push(Path { line, parts, imported: true, depth });
         }
     }
 }
@@ -201,18 +171,12 @@ fn tokens(text: &str) -> Vec<Token> {
                 length
             }
             [':', ':', ..] => {
-                tokens.push(Token {
-                    line,
-                    text: "::".to_owned(),
-                });
+                tokens.push(Token { line, text: "::".to_owned() });
                 2
             }
             [c, ..] => {
                 if !c.is_whitespace() && *c != '\'' {
-                    tokens.push(Token {
-                        line,
-                        text: c.to_string(),
-                    });
+                    tokens.push(Token { line, text: c.to_string() });
                 }
                 1
             }
@@ -264,23 +228,13 @@ fn nested_imports_inline_paths_and_macros_are_seen_and_text_is_not() {
         "#[cfg(test)]\nmod tests { use crate::tested; }\n#[cfg(test)]\npub(crate) mod testing;\n",
     ));
     let paths = source.paths(1);
-    let seen: Vec<_> = paths
-        .iter()
-        .map(|path| (path.line, path.parts.join("::"), path.depth))
-        .collect();
-    for (line, name, depth) in [
-        (3, "crate::a::b", 1),
-        (3, "crate::a::c", 1),
-        (3, "crate::a::d", 1),
-        (3, "crate::e::*", 1),
-    ]
-    .into_iter()
-    .chain([(4, "info!", 1), (6, "super::super::h::i", 2), (6, "j", 2)])
+    let seen: Vec<_> = paths.iter().map(|path| (path.line, path.parts.join("::"), path.depth)).collect();
+    for (line, name, depth) in
+        [(3, "crate::a::b", 1), (3, "crate::a::c", 1), (3, "crate::a::d", 1), (3, "crate::e::*", 1)]
+            .into_iter()
+            .chain([(4, "info!", 1), (6, "super::super::h::i", 2), (6, "j", 2)])
     {
-        assert!(
-            seen.contains(&(line, name.to_owned(), depth)),
-            "{name} is not in {seen:?}"
-        );
+        assert!(seen.contains(&(line, name.to_owned(), depth)), "{name} is not in {seen:?}");
     }
     let all = format!("{seen:?}");
     for hidden in ["comment", "block", "text", "raw", "tested"] {

@@ -13,14 +13,7 @@ pub(crate) struct Wall {
 }
 
 /// Time is an argument.
-const NOW: &[&str] = &[
-    "SystemTime::now",
-    "Instant::now",
-    "Utc::now",
-    "Local::now",
-    "now_utc",
-    "now_local",
-];
+const NOW: &[&str] = &["SystemTime::now", "Instant::now", "Utc::now", "Local::now", "now_utc", "now_local"];
 /// Only the day's time: tokio's `Instant` carries deadlines.
 const DAYTIME: &[&str] = &["SystemTime", "Utc::now", "Local::now", "now_utc", "now_local"];
 /// A pure room computes.
@@ -42,30 +35,10 @@ const EFFECTS: &[&str] = &[
 /// Order is part of the answer.
 const UNORDERED: &[&str] = &["HashMap", "HashSet", "RandomState"];
 /// A pure room says what it has to say in its result.
-const LOGS: &[&str] = &[
-    "trace!",
-    "debug!",
-    "info!",
-    "warn!",
-    "error!",
-    "print!",
-    "println!",
-    "eprint!",
-    "eprintln!",
-    "dbg!",
-];
-const EDGES: &[&str] = &[
-    "tokio",
-    "sqlx",
-    "tonic",
-    "prost",
-    "tracing",
-    "opentelemetry",
-    "reqwest",
-    "hyper",
-    "anyhow",
-    "clap",
-];
+const LOGS: &[&str] =
+    &["trace!", "debug!", "info!", "warn!", "error!", "print!", "println!", "eprint!", "eprintln!", "dbg!"];
+const EDGES: &[&str] =
+    &["tokio", "sqlx", "tonic", "prost", "tracing", "opentelemetry", "reqwest", "hyper", "anyhow", "clap"];
 const PURE: &[&[&str]] = &[NOW, EFFECTS, UNORDERED, LOGS, EDGES];
 const WIRE: &[&str] = &["tonic", "prost"];
 const SQL: &[&str] = &["sqlx"];
@@ -104,11 +77,7 @@ pub(crate) const WALLS: &[Wall] = &[
     },
     Wall {
         room: "policy",
-        rooms: &[
-            ("domain", "facts about tools"),
-            ("retry", "parameters of advice"),
-            ("rules", "parameters of rules"),
-        ],
+        rooms: &[("domain", "facts about tools"), ("retry", "parameters of advice"), ("rules", "parameters of rules")],
         crates: Some(&[("serde", "the file's form"), ("serde_saphyr", "YAML")]),
         never: PURE,
     },
@@ -125,10 +94,7 @@ pub(crate) const WALLS: &[Wall] = &[
     },
     Wall {
         room: "store",
-        rooms: &[
-            ("domain", "what it keeps"),
-            ("telemetry::names", "the fields of its log lines"),
-        ],
+        rooms: &[("domain", "what it keeps"), ("telemetry::names", "the fields of its log lines")],
         crates: None,
         never: &[DAYTIME, WIRE, &["anyhow", "clap", "opentelemetry"]],
     },
@@ -173,24 +139,9 @@ pub(crate) const WALLS: &[Wall] = &[
         crates: Some(&[]),
         never: &[EDGES, UNORDERED, LOGS],
     },
-    Wall {
-        room: "cli",
-        rooms: &[("", "assembles all")],
-        crates: None,
-        never: &[DAYTIME],
-    },
-    Wall {
-        room: "lib",
-        rooms: &[("", "the map of all")],
-        crates: None,
-        never: &[NOW, EFFECTS, LOGS],
-    },
-    Wall {
-        room: "main",
-        rooms: &[("cli", "which it starts")],
-        crates: None,
-        never: &[NOW, SQL],
-    },
+    Wall { room: "cli", rooms: &[("", "assembles all")], crates: None, never: &[DAYTIME] },
+    Wall { room: "lib", rooms: &[("", "the map of all")], crates: None, never: &[NOW, EFFECTS, LOGS] },
+    Wall { room: "main", rooms: &[("cli", "which it starts")], crates: None, never: &[NOW, SQL] },
 ];
 
 /// Rooms that only compute.

@@ -38,23 +38,12 @@ pub(super) struct Outcome {
 
 impl Outcome {
     pub(super) fn success(result: &str) -> Self {
-        Self {
-            status: OutcomeStatus::Success,
-            result: Some(result.to_owned()),
-            error: None,
-        }
+        Self { status: OutcomeStatus::Success, result: Some(result.to_owned()), error: None }
     }
 
     pub(super) fn error(message: &str) -> Self {
-        let error = ToolError {
-            message: message.to_owned(),
-            ..ToolError::default()
-        };
-        Self {
-            status: OutcomeStatus::Error,
-            result: None,
-            error: Some(error),
-        }
+        let error = ToolError { message: message.to_owned(), ..ToolError::default() };
+        Self { status: OutcomeStatus::Error, result: None, error: Some(error) }
     }
 
     pub(super) fn failure(http_status: u32, message: &str) -> Self {
@@ -82,17 +71,8 @@ impl Client {
         let channel = endpoint.connect().await.with_context(|| {
             format!("no server answers at {url}; start one with `callgate serve`, or leave --server away")
         })?;
-        let caller = Caller {
-            session_id: session.to_owned(),
-            agent_id: "demo".to_owned(),
-            ..Caller::default()
-        };
-        Ok(Self {
-            gate: GateServiceClient::new(channel),
-            caller,
-            cost_estimate_micros: None,
-            used_cost_micros: 0,
-        })
+        let caller = Caller { session_id: session.to_owned(), agent_id: "demo".to_owned(), ..Caller::default() };
+        Ok(Self { gate: GateServiceClient::new(channel), caller, cost_estimate_micros: None, used_cost_micros: 0 })
     }
 
     pub(super) fn run(&mut self, run: &str) {
@@ -107,16 +87,9 @@ impl Client {
             cost_estimate_micros: self.cost_estimate_micros,
             ..ToolCall::default()
         };
-        let usage = Usage {
-            cost_micros: self.used_cost_micros,
-            ..Usage::default()
-        };
-        let request = EvaluateRequest {
-            caller: Some(self.caller.clone()),
-            call: Some(call),
-            usage: Some(usage),
-            dry_run: false,
-        };
+        let usage = Usage { cost_micros: self.used_cost_micros, ..Usage::default() };
+        let request =
+            EvaluateRequest { caller: Some(self.caller.clone()), call: Some(call), usage: Some(usage), dry_run: false };
         let gate = &mut self.gate;
         let answer = again!(gate.evaluate(request.clone()))?;
         answer.verdict.context("the server gave no verdict")
@@ -136,20 +109,14 @@ impl Client {
     }
 
     pub(super) async fn state(&mut self) -> anyhow::Result<GetSessionStateResponse> {
-        let request = GetSessionStateRequest {
-            session_id: self.caller.session_id.clone(),
-            last_calls: 0,
-        };
+        let request = GetSessionStateRequest { session_id: self.caller.session_id.clone(), last_calls: 0 };
         let gate = &mut self.gate;
         again!(gate.get_session_state(request.clone()))
     }
 }
 
 async fn pause(status: &Status, tries: &mut u32) -> anyhow::Result<()> {
-    let passing = matches!(
-        status.code(),
-        Code::Unavailable | Code::Aborted | Code::DeadlineExceeded | Code::Cancelled
-    );
+    let passing = matches!(status.code(), Code::Unavailable | Code::Aborted | Code::DeadlineExceeded | Code::Cancelled);
     // A server that dies in the middle of an answer is seen as an unknown transport error.
     let broken = status.code() == Code::Unknown && status.message().contains("transport");
     if !(passing || broken) || *tries == TRIES_MAX {

@@ -31,14 +31,8 @@ impl Show {
         };
         let style = Style::new().bold().fg_color(Some(colour.into()));
         let attempt = verdict.permit.as_ref().filter(|permit| permit.attempt > 1);
-        let attempt = attempt
-            .map(|permit| format!(" attempt {}", permit.attempt))
-            .unwrap_or_default();
-        let reason = if verdict.decision() == Decision::Allow {
-            ""
-        } else {
-            verdict.reason.as_str()
-        };
+        let attempt = attempt.map(|permit| format!(" attempt {}", permit.attempt)).unwrap_or_default();
+        let reason = if verdict.decision() == Decision::Allow { "" } else { verdict.reason.as_str() };
         anstream::println!(
             "  {style}{word:<5}{style:#} {tool} {DIM}{}{DIM:#}{attempt} {reason}",
             short(&args.to_string())
@@ -57,28 +51,14 @@ impl Show {
             return;
         }
         let Some(advice) = &recorded.advice else { return };
-        let style = Style::new().fg_color(Some(
-            if advice.retryable {
-                AnsiColor::Green
-            } else {
-                AnsiColor::Red
-            }
-            .into(),
-        ));
-        let kind = recorded
-            .failure()
-            .as_str_name()
-            .trim_start_matches("FAILURE_KIND_")
-            .to_lowercase();
+        let style =
+            Style::new().fg_color(Some(if advice.retryable { AnsiColor::Green } else { AnsiColor::Red }.into()));
+        let kind = recorded.failure().as_str_name().trim_start_matches("FAILURE_KIND_").to_lowercase();
         let why = match advice.guard.as_str() {
             "" => format!("a retry succeeds with p = {:.2}, by {}", advice.p_success, advice.basis),
             guard => format!("guard {guard}"),
         };
-        let wait = if advice.retryable {
-            format!(" after {} ms", advice.retry_after_ms)
-        } else {
-            String::new()
-        };
+        let wait = if advice.retryable { format!(" after {} ms", advice.retry_after_ms) } else { String::new() };
         anstream::println!(
             "        failed: {kind} → {style}retryable: {}{style:#}{wait} {DIM}({why}){DIM:#}",
             advice.retryable

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{summary::Summary, world::World};
+use super::summary::Summary;
 use crate::{
     cli::trace::{RecordedResult, Row},
     domain::{
@@ -18,7 +18,7 @@ use crate::{
         tree::OPEN_MAX,
         verdict::Verdict,
     },
-    engine::{Misuse, Report},
+    engine::{Misuse, Report, world::World},
     policy::Policy,
     rules::Mode,
 };
@@ -53,12 +53,7 @@ impl Assessed {
     pub(super) fn winner(&self) -> Option<&Finding> {
         let counts = |finding: &&Finding| finding.enforced || !self.is_enforced;
         // The last maximum of the reversed list is the first of equals, as in Verdict::winner.
-        self.verdict
-            .findings
-            .iter()
-            .rev()
-            .filter(counts)
-            .max_by_key(|finding| finding.decision)
+        self.verdict.findings.iter().rev().filter(counts).max_by_key(|finding| finding.decision)
     }
 }
 
@@ -82,38 +77,23 @@ impl Judge {
     pub(super) fn new(mut policy: Policy, enforce: bool) -> Self {
         policy.mode = if enforce { Mode::Enforce } else { Mode::Shadow };
         let summary = Summary::new(&policy.version, enforce);
-        Self {
-            policy,
-            is_enforced: enforce,
-            traces: BTreeMap::new(),
-            summary,
-        }
+        Self { policy, is_enforced: enforce, traces: BTreeMap::new(), summary }
     }
 
     /// Judges one call and takes in its outcome; the error says what is wrong with the row.
     pub(super) fn judge(&mut self, row: &Row) -> Result<Assessed, String> {
-        let start = row.at.unwrap_or(BASE);
-        let trace = self
-            .traces
-            .entry(row.trace.clone())
-            .or_insert_with(|| Trace::new(row.trace.clone(), start));
+        let trace = self.traces.entry(row.trace.clone()).or_insert_with(Trace::new);
         let now = trace.advance(row)?;
         let proposal = self.policy.propose(request(row));
         let misused = |misuse| misused(row, &misuse);
-        let verdict = trace.world.evaluate(&self.policy, &proposal, now).map_err(misused)?;
+        let (verdict, _) = trace.world.evaluate(&self.policy, &proposal, None, now).map_err(misused)?;
         let compared = trace.compare(verdict.fingerprint, row.result.as_ref());
         let permitted = row.result.as_ref().filter(|_| verdict.permit.is_some());
         let report = permitted.map(|result| report(row, result));
-        let recorded = report
-            .map(|report| trace.world.record(&self.policy, &report, now))
-            .transpose()
-            .map_err(misused)?;
+        let recorded =
+            report.map(|report| trace.world.record(&self.policy, &report, now)).transpose().map_err(misused)?;
         let assessed = Assessed {
-            decision: if self.is_enforced {
-                verdict.decision
-            } else {
-                verdict.would
-            },
+            decision: if self.is_enforced { verdict.decision } else { verdict.would },
             verdict,
             advice: recorded.and_then(|recorded| recorded.advice),
             compared,
@@ -124,21 +104,13 @@ impl Judge {
     }
 
     pub(super) fn into_summary(self) -> Summary {
-        Summary {
-            sessions: self.traces.len() as u64,
-            ..self.summary
-        }
+        Summary { sessions: self.traces.len() as u64, ..self.summary }
     }
 }
 
 impl Trace {
-    fn new(root: SessionId, start: Timestamp) -> Self {
-        Self {
-            world: World::new(root, start),
-            last_seq: None,
-            last_at: None,
-            results: BTreeMap::new(),
-        }
+    fn new() -> Self {
+        Self { world: World::new(DEFAULT_TENANT), last_seq: None, last_at: None, results: BTreeMap::new() }
     }
 
     /// Moves on to `row` and gives its time. Judged out of order, a trace would mean nothing.
@@ -150,9 +122,7 @@ impl Trace {
                 row.seq
             ));
         }
-        let at = row
-            .at
-            .unwrap_or_else(|| self.last_at.map_or(BASE, |last| last.plus_ms(STEP_MS)));
+        let at = row.at.unwrap_or_else(|| self.last_at.map_or(BASE, |last| last.plus_ms(STEP_MS)));
         self.last_seq = Some(row.seq);
         self.last_at = Some(at);
         Ok(at)
@@ -200,11 +170,7 @@ fn report(row: &Row, result: &RecordedResult) -> Report {
     Report {
         session: row.trace.clone(),
         call_id: row.call_id.clone(),
-        status: if result.is_error {
-            OutcomeStatus::Error
-        } else {
-            OutcomeStatus::Success
-        },
+        status: if result.is_error { OutcomeStatus::Error } else { OutcomeStatus::Success },
         error,
         result: text,
         result_digest: digest,
@@ -222,10 +188,7 @@ fn report(row: &Row, result: &RecordedResult) -> Report {
 fn misused(row: &Row, misuse: &Misuse) -> String {
     match misuse {
         Misuse::CallIdReused => {
-            format!(
-                "field call_id: {:?} belongs to an earlier call of this trace with other arguments",
-                row.call_id
-            )
+            format!("field call_id: {:?} belongs to an earlier call of this trace with other arguments", row.call_id)
         }
         Misuse::TooManyOpenCalls => {
             format!(

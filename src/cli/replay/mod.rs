@@ -4,7 +4,6 @@
 mod judge;
 mod line;
 mod summary;
-mod world;
 
 use std::{
     fs::{self, File},
@@ -52,10 +51,7 @@ pub fn run(args: &ReplayArgs) -> anyhow::Result<()> {
 /// # Errors
 /// As [`run`].
 pub fn run_to(args: &ReplayArgs, out: &mut dyn Write, err: &mut dyn Write) -> anyhow::Result<()> {
-    let policy = args
-        .policy
-        .as_deref()
-        .map_or_else(|| Ok(Policy::default()), read_policy)?;
+    let policy = args.policy.as_deref().map_or_else(|| Ok(Policy::default()), read_policy)?;
     let bar = progress(&args.traces)?;
     let sources = args.traces.iter().map(|path| open(path, &bar));
     let judged = run_on(sources, policy, args.enforce, out);
@@ -91,9 +87,7 @@ pub fn run_on(
     for source in sources {
         let mut source = source?;
         while let Some(row) = source.next_row()? {
-            let assessed = judge
-                .judge(&row)
-                .map_err(|problem| anyhow!("{}: {problem}", source.place()))?;
+            let assessed = judge.judge(&row).map_err(|problem| anyhow!("{}: {problem}", source.place()))?;
             serde_json::to_writer(&mut out, &Line::new(&row, &assessed)).map_err(io::Error::from)?;
             out.write_all(b"\n")?;
         }
@@ -105,10 +99,7 @@ pub fn run_on(
 fn read_policy(path: &Path) -> anyhow::Result<Policy> {
     let text = fs::read_to_string(path).map_err(|error| anyhow!("{}: cannot be read: {error}", path.display()))?;
     policy::compile(&text).map_err(|errors| {
-        let lines: Vec<String> = errors
-            .iter()
-            .map(|error| format!("{}: {error}", path.display()))
-            .collect();
+        let lines: Vec<String> = errors.iter().map(|error| format!("{}: {error}", path.display())).collect();
         anyhow!(lines.join("\n"))
     })
 }
@@ -134,11 +125,7 @@ fn progress(traces: &[PathBuf]) -> anyhow::Result<ProgressBar> {
         let len = if is_stdin(path) {
             None
         } else {
-            Some(
-                fs::metadata(path)
-                    .map_err(|error| anyhow!("{}: cannot be opened: {error}", path.display()))?
-                    .len(),
-            )
+            Some(fs::metadata(path).map_err(|error| anyhow!("{}: cannot be opened: {error}", path.display()))?.len())
         };
         bytes = bytes.zip(len).map(|(all, one)| all + one);
     }

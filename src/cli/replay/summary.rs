@@ -54,11 +54,7 @@ pub struct Repeats {
 
 impl Summary {
     pub(super) fn new(policy: &str, enforced: bool) -> Self {
-        Self {
-            policy: policy.to_owned(),
-            enforced,
-            ..Self::default()
-        }
+        Self { policy: policy.to_owned(), enforced, ..Self::default() }
     }
 
     pub(super) fn count(&mut self, assessed: &Assessed) {
@@ -82,25 +78,11 @@ impl Summary {
 
     fn table(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = |rule: &str| {
-            if rule == NO_RULE {
-                "no finding".to_owned()
-            } else {
-                rule.to_owned()
-            }
+            if rule == NO_RULE { "no finding".to_owned() } else { rule.to_owned() }
         };
-        let width = self
-            .decisions
-            .keys()
-            .map(|rule| name(rule).len())
-            .max()
-            .unwrap_or(0)
-            .max(LABEL_WIDTH);
+        let width = self.decisions.keys().map(|rule| name(rule).len()).max().unwrap_or(0).max(LABEL_WIDTH);
         let seen = |decision: &&Decision| self.decisions.values().any(|row| row.contains_key(decision.as_str()));
-        let columns: Vec<&str> = Decision::ALL
-            .iter()
-            .filter(seen)
-            .map(|decision| decision.as_str())
-            .collect();
+        let columns: Vec<&str> = Decision::ALL.iter().filter(seen).map(|decision| decision.as_str()).collect();
         write!(f, "{:width$}", "rule")?;
         columns.iter().try_for_each(|column| write!(f, " {column:>9}"))?;
         writeln!(f)?;
@@ -118,15 +100,7 @@ impl Summary {
 
 impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            policy,
-            calls,
-            sessions,
-            refused,
-            repeats,
-            waits,
-            ..
-        } = self;
+        let Self { policy, calls, sessions, refused, repeats, waits, .. } = self;
         let mode = if self.enforced {
             "enforced: a refused call was not run"
         } else {
@@ -134,36 +108,18 @@ impl fmt::Display for Summary {
         };
         writeln!(f, "{calls} calls of {sessions} sessions, policy {policy}, {mode}\n")?;
         self.table(f)?;
-        if self
-            .decisions
-            .iter()
-            .any(|(rule, row)| rule != NO_RULE && row.contains_key(Decision::Allow.as_str()))
-        {
+        if self.decisions.iter().any(|(rule, row)| rule != NO_RULE && row.contains_key(Decision::Allow.as_str())) {
             writeln!(f, "ALLOW by a rule is a warning: the call was let through")?;
         }
         let lines = [
             ("repeated", repeats.same, "gave the same result as the same call before"),
             ("", repeats.new, "gave a new result"),
-            (
-                "refused",
-                refused.rightly,
-                "rightly: the recorded result was the same as before",
-            ),
+            ("refused", refused.rightly, "rightly: the recorded result was the same as before"),
             ("", refused.wrongly, "wrongly: the recorded result was new"),
-            (
-                "",
-                refused.unknown,
-                "unknown: no earlier result to compare with, or no recorded outcome",
-            ),
-            (
-                "told to wait",
-                *waits,
-                "may ask again later: neither rightly nor wrongly refused",
-            ),
+            ("", refused.unknown, "unknown: no earlier result to compare with, or no recorded outcome"),
+            ("told to wait", *waits, "may ask again later: neither rightly nor wrongly refused"),
         ];
         writeln!(f)?;
-        lines
-            .iter()
-            .try_for_each(|(label, count, meaning)| writeln!(f, "{label:LABEL_WIDTH$} {count:>9}  {meaning}"))
+        lines.iter().try_for_each(|(label, count, meaning)| writeln!(f, "{label:LABEL_WIDTH$} {count:>9}  {meaning}"))
     }
 }

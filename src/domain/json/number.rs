@@ -10,11 +10,7 @@ pub(super) fn canonical(text: &str) -> String {
     let (mantissa, exponent) = match unsigned.split_once(['e', 'E']) {
         Some((mantissa, exponent)) => (
             mantissa,
-            exponent.parse::<i64>().unwrap_or(if exponent.starts_with('-') {
-                i64::MIN / 2
-            } else {
-                i64::MAX / 2
-            }),
+            exponent.parse::<i64>().unwrap_or(if exponent.starts_with('-') { i64::MIN / 2 } else { i64::MAX / 2 }),
         ),
         None => (unsigned, 0),
     };

@@ -202,10 +202,7 @@ mod tests {
         let deep = "[".repeat(DEPTH_MAX + 1);
         for (text, problem) in [
             (r#"{"a":1,"a":2}"#, "has the key \"a\" twice in one object (byte 13)"),
-            (
-                r#"{"a":1,"\u0061":2}"#,
-                "has the key \"a\" twice in one object (byte 18)",
-            ),
+            (r#"{"a":1,"\u0061":2}"#, "has the key \"a\" twice in one object (byte 18)"),
             (r#""\u0000""#, "contains NUL, which cannot be stored (byte 0)"),
             ("\"\0\"", "contains NUL, which cannot be stored (byte 1)"),
             (&*deep, "is nested deeper than 64 levels (byte 64)"),

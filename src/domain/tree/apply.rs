@@ -33,12 +33,7 @@ impl CallTree {
         });
         if session.run.from != event.run_from {
             let (id, from) = (event.run.clone(), event.run_from);
-            session.run = Run {
-                id,
-                from,
-                started_at: event.at,
-                ..Run::default()
-            };
+            session.run = Run { id, from, started_at: event.at, ..Run::default() };
         }
         self.pace.judged(event);
         for spent in [&mut self.spent, &mut session.run.spent] {
@@ -49,11 +44,7 @@ impl CallTree {
             *self.by_tool.entry(event.tool.clone()).or_default() += 1;
             *session.run.by_tool.entry(event.tool.clone()).or_default() += 1;
         }
-        for finding in event
-            .findings
-            .iter()
-            .filter(|f| f.enforced && f.level == Some(Level::Break))
-        {
+        for finding in event.findings.iter().filter(|f| f.enforced && f.level == Some(Level::Break)) {
             session.run.close(finding, event.fingerprint);
         }
         session.put(event);
@@ -68,20 +59,14 @@ impl CallTree {
         };
         let (run_from, run_spent) = (session.run.from, &mut session.run.spent);
         let found = session.calls.iter_mut().rev().find(|call| {
-            call.call_id == event.call_id
-                && call
-                    .permit
-                    .as_ref()
-                    .is_some_and(|permit| permit.seq == event.permit_seq)
+            call.call_id == event.call_id && call.permit.as_ref().is_some_and(|permit| permit.seq == event.permit_seq)
         });
         let in_run = found.as_ref().is_some_and(|call| call.run_from == run_from);
         let mut books = vec![&mut self.spent];
         if in_run {
             books.push(run_spent);
         }
-        books
-            .iter_mut()
-            .for_each(|spent| spent.used(event.usage.cost_micros, event.usage.tokens()));
+        books.iter_mut().for_each(|spent| spent.used(event.usage.cost_micros, event.usage.tokens()));
         let Some(call) = found else { return };
         let was_open = call.is_open();
         let Some(permit) = call.permit.as_mut() else { return };
@@ -93,9 +78,7 @@ impl CallTree {
         // An unknown outcome stays charged until somebody settles it.
         if event.status != OutcomeStatus::Unknown {
             let reserved = std::mem::take(&mut permit.reserved_micros);
-            books
-                .iter_mut()
-                .for_each(|spent| spent.reserved_micros = spent.reserved_micros.saturating_sub(reserved));
+            books.iter_mut().for_each(|spent| spent.reserved_micros = spent.reserved_micros.saturating_sub(reserved));
         }
         self.open_calls -= u32::from(was_open);
         call.arguments = None;
@@ -172,17 +155,9 @@ impl Session {
 impl Run {
     /// Remembers a break; one of the same rule and call is kept with its first count.
     fn close(&mut self, finding: &Finding, fingerprint: Fingerprint) {
-        if !self
-            .closed
-            .iter()
-            .any(|closed| closed.rule == finding.rule && closed.fingerprint == fingerprint)
-        {
+        if !self.closed.iter().any(|closed| closed.rule == finding.rule && closed.fingerprint == fingerprint) {
             let count = finding.count.unwrap_or(0);
-            self.closed.push(Closed {
-                rule: finding.rule.clone(),
-                count,
-                fingerprint,
-            });
+            self.closed.push(Closed { rule: finding.rule.clone(), count, fingerprint });
         }
     }
 }
@@ -239,11 +214,7 @@ impl Pace {
             Some((last, sum)) if *last == second => *sum = sum.saturating_add(tokens),
             _ => self.tokens.push_back((second, tokens)),
         }
-        while self
-            .tokens
-            .front()
-            .is_some_and(|(first, _)| at.since_ms(*first) >= PACE_TOKENS_MS)
-        {
+        while self.tokens.front().is_some_and(|(first, _)| at.since_ms(*first) >= PACE_TOKENS_MS) {
             self.tokens.pop_front();
         }
     }

@@ -48,11 +48,7 @@ impl CallTree {
     #[must_use]
     pub fn restore(mut self, last_events: &[Event], totals: Totals) -> Self {
         for (id, parent, depth, _) in &totals.sessions {
-            let session = Session {
-                parent: parent.clone(),
-                depth: *depth,
-                ..Session::default()
-            };
+            let session = Session { parent: parent.clone(), depth: *depth, ..Session::default() };
             self.sessions.insert(id.clone(), session);
         }
         for (id, fingerprint, digest) in &totals.seen {
@@ -81,20 +77,12 @@ impl CallTree {
     pub fn recall(&mut self, session: &SessionId, events: &[Event]) {
         let mut aside = Self::new(self.tenant, self.root.clone(), self.started_at);
         events.iter().for_each(|event| aside.apply(event));
-        let calls = aside
-            .sessions
-            .remove(session)
-            .map(|aside| aside.calls)
-            .unwrap_or_default();
+        let calls = aside.sessions.remove(session).map(|aside| aside.calls).unwrap_or_default();
         let Some(session) = self.sessions.get_mut(session) else {
             return;
         };
         for call in calls.into_iter().rev() {
-            if !session
-                .calls
-                .iter()
-                .any(|known| known.call_id == call.call_id && known.seq == call.seq)
-            {
+            if !session.calls.iter().any(|known| known.call_id == call.call_id && known.seq == call.seq) {
                 session.calls.push_front(call);
             }
         }

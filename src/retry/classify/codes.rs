@@ -166,17 +166,8 @@ const SERVICES: &[Group] = &[
 ];
 
 /// Every table; the order does not matter, a test sees to it that they agree.
-pub(super) const TABLES: &[&[Group]] = &[
-    OPENAI,
-    ANTHROPIC,
-    GOOGLE,
-    AWS,
-    STRIPE,
-    SERVICES,
-    names::CALLERS,
-    names::DATABASES,
-    names::SYSTEM,
-];
+pub(super) const TABLES: &[&[Group]] =
+    &[OPENAI, ANTHROPIC, GOOGLE, AWS, STRIPE, SERVICES, names::CALLERS, names::DATABASES, names::SYSTEM];
 
 /// Spellings that tell nothing although the table knows their letters: the base class of every error in the `OpenAI`
 /// and Anthropic SDKs, and a call that its caller gave up (gRPC's ABORTED is written in capitals).
@@ -185,15 +176,7 @@ const SILENT: [&str; 2] = ["APIError", "aborted"];
 static INDEX: LazyLock<HashMap<String, Known>> = LazyLock::new(|| {
     let groups = TABLES.iter().flat_map(|table| table.iter());
     let entries = groups.flat_map(|(kind, reading, spelt)| {
-        spelt.iter().map(|name| {
-            (
-                key(name),
-                Known {
-                    kind: *kind,
-                    reading: *reading,
-                },
-            )
-        })
+        spelt.iter().map(|name| (key(name), Known { kind: *kind, reading: *reading }))
     });
     entries.collect()
 });
@@ -216,11 +199,7 @@ pub(super) fn known(name: &str) -> Option<Known> {
         return Some(Known { kind, reading: Sure });
     }
     let status = key.strip_prefix("http").unwrap_or(&key);
-    let status = if status.len() == 3 {
-        status.parse().ok().and_then(status::of_http)
-    } else {
-        None
-    };
+    let status = if status.len() == 3 { status.parse().ok().and_then(status::of_http) } else { None };
     status.map(|kind| Known { kind, reading: AskText })
 }
 
@@ -230,13 +209,7 @@ pub(super) fn key(name: &str) -> String {
     let name = name.trim().replace("::", ".");
     let name = name.split(':').next().unwrap_or_default();
     let name = name.rsplit(['#', '.', '/']).next().unwrap_or_default();
-    let letters: String = name
-        .chars()
-        .filter(char::is_ascii_alphanumeric)
-        .collect::<String>()
-        .to_ascii_lowercase();
-    let bare = letters
-        .strip_suffix("error")
-        .or_else(|| letters.strip_suffix("exception"));
+    let letters: String = name.chars().filter(char::is_ascii_alphanumeric).collect::<String>().to_ascii_lowercase();
+    let bare = letters.strip_suffix("error").or_else(|| letters.strip_suffix("exception"));
     bare.map_or_else(|| letters.clone(), str::to_owned)
 }

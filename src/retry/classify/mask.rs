@@ -100,9 +100,7 @@ fn masked_url(url: &str) -> String {
 /// A run of letters and digits: an id, a number, or a word whose digits vary.
 fn masked_token(token: &str) -> String {
     let digits = token.bytes().filter(u8::is_ascii_digit).count();
-    let capitals = token
-        .bytes()
-        .all(|byte| byte.is_ascii_digit() || byte.is_ascii_uppercase());
+    let capitals = token.bytes().all(|byte| byte.is_ascii_digit() || byte.is_ascii_uppercase());
     if digits == 0 {
         token.to_owned()
     } else if digits == token.len() {

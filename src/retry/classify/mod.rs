@@ -40,12 +40,7 @@ pub fn classify(report: &ErrorReport) -> FailureKind {
     named(&report.provider_code)
         .or_else(|| named(&report.error_type))
         .or_else(|| status.map(|kind| narrow(kind, &message)))
-        .or_else(|| {
-            report
-                .grpc_status
-                .and_then(status::of_grpc)
-                .map(|kind| narrow(kind, &message))
-        })
+        .or_else(|| report.grpc_status.and_then(status::of_grpc).map(|kind| narrow(kind, &message)))
         .or_else(|| from_message(&message))
         .unwrap_or(FailureKind::Other)
 }
@@ -53,11 +48,7 @@ pub fn classify(report: &ErrorReport) -> FailureKind {
 fn from_message(message: &str) -> Option<FailureKind> {
     text::named_in(message)
         .map(|known| settle(known, None, message))
-        .or_else(|| {
-            text::status_in(message)
-                .and_then(status::of_http)
-                .map(|kind| narrow(kind, message))
-        })
+        .or_else(|| text::status_in(message).and_then(status::of_http).map(|kind| narrow(kind, message)))
         .or_else(|| text::first(message, |_| true))
 }
 

@@ -71,12 +71,8 @@ fn exception(text: &str) -> Option<&str> {
 
 static PAGE: LazyLock<Regex> = LazyLock::new(|| fixed(r"(?i)<!doctype html|<html[\s>]"));
 static PARTS: LazyLock<[Regex; 3]> = LazyLock::new(|| {
-    [
-        r"(?is)<title[^>]*>(.*?)</title>",
-        r"(?is)<h1[^>]*>(.*?)</h1>",
-        r"(?is)<(?:p|pre)(?:\s[^>]*)?>(.*?)</(?:p|pre)>",
-    ]
-    .map(fixed)
+    [r"(?is)<title[^>]*>(.*?)</title>", r"(?is)<h1[^>]*>(.*?)</h1>", r"(?is)<(?:p|pre)(?:\s[^>]*)?>(.*?)</(?:p|pre)>"]
+        .map(fixed)
 });
 static UNSEEN: LazyLock<Regex> =
     LazyLock::new(|| fixed(r"(?is)<script.*?</script>|<style.*?</style>|<head.*?</head>|<!--.*?-->"));
@@ -89,9 +85,7 @@ fn page(text: &str) -> Option<String> {
     let mut parts: Vec<String> = Vec::new();
     for found in PARTS.iter().filter_map(|part| part.captures(html)) {
         let part = untagged(found.get(1).map_or("", |inner| inner.as_str()));
-        let known = parts
-            .iter()
-            .any(|earlier| earlier.to_lowercase().contains(&part.to_lowercase()));
+        let known = parts.iter().any(|earlier| earlier.to_lowercase().contains(&part.to_lowercase()));
         if !part.is_empty() && !known {
             parts.push(part);
         }
@@ -103,11 +97,7 @@ fn page(text: &str) -> Option<String> {
 }
 
 fn untagged(html: &str) -> String {
-    let text = TAG
-        .replace_all(html, " ")
-        .replace("&nbsp;", " ")
-        .replace("&lt;", "<")
-        .replace("&gt;", ">");
+    let text = TAG.replace_all(html, " ").replace("&nbsp;", " ").replace("&lt;", "<").replace("&gt;", ">");
     let text = text.replace("&quot;", "\"").replace("&#39;", "'").replace("&amp;", "&");
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
@@ -148,11 +138,7 @@ fn joined(text: &str) -> String {
         }
         let line = PYDANTIC.replace_all(line, bad_value);
         let indented = raw.starts_with([' ', '\t']);
-        out.push_str(if field_waits && indented {
-            ": "
-        } else {
-            between(&out, &line)
-        });
+        out.push_str(if field_waits && indented { ": " } else { between(&out, &line) });
         out.push_str(&line);
         field_waits = !indented && FIELD.is_match(&line);
     }

@@ -64,23 +64,14 @@ const STATES: &[(&str, FailureKind)] = &[
 
 /// What `code` says if it is an SQLSTATE of the table.
 pub(super) fn known(code: &str) -> Option<Known> {
-    let shaped = code.len() == 5
-        && code
-            .bytes()
-            .all(|byte| byte.is_ascii_digit() || byte.is_ascii_uppercase());
+    let shaped = code.len() == 5 && code.bytes().all(|byte| byte.is_ascii_digit() || byte.is_ascii_uppercase());
     // Postgres' classes hold a digit; words of five capitals are no states.
     if !shaped || !code.bytes().any(|byte| byte.is_ascii_digit()) {
         return None;
     }
     if code == "57014" {
-        return Some(Known {
-            kind: Timeout,
-            reading: Reading::AskText,
-        });
+        return Some(Known { kind: Timeout, reading: Reading::AskText });
     }
     let (_, kind) = STATES.iter().find(|(prefix, _)| code.starts_with(prefix))?;
-    Some(Known {
-        kind: *kind,
-        reading: Reading::Sure,
-    })
+    Some(Known { kind: *kind, reading: Reading::Sure })
 }

@@ -135,21 +135,13 @@ const ROWS: &[(FailureKind, &str)] = &[
 static SET: LazyLock<RegexSet> = LazyLock::new(|| {
     let patterns = ROWS.iter().map(|(_, pattern)| pattern);
     // Without Unicode, whose word boundaries cost a thousandfold as soon as a text holds one letter beyond ASCII.
-    RegexSetBuilder::new(patterns)
-        .case_insensitive(true)
-        .unicode(false)
-        .build()
-        .expect("the rows are fixed and tested")
+    RegexSetBuilder::new(patterns).case_insensitive(true).unicode(false).build().expect("the rows are fixed and tested")
 });
 
 /// The kind of the first row that fits `message` and that `wanted` accepts.
 pub(super) fn first(message: &str, wanted: impl Fn(FailureKind) -> bool) -> Option<FailureKind> {
     let matches = SET.matches(message.as_bytes());
-    matches
-        .iter()
-        .filter_map(|row| ROWS.get(row))
-        .map(|(kind, _)| *kind)
-        .find(|kind| wanted(*kind))
+    matches.iter().filter_map(|row| ROWS.get(row)).map(|(kind, _)| *kind).find(|kind| wanted(*kind))
 }
 
 /// Where a message spells a code out; the only group holds it.

@@ -52,13 +52,7 @@ pub fn retry_after_in_message(message: &str) -> Option<u64> {
         if cue.name("ms").is_some() {
             return number(rest, 1).map(|(ms, _)| ms);
         }
-        duration(rest).or_else(|| {
-            if cue.name("key").is_some() {
-                bare_seconds(rest)
-            } else {
-                None
-            }
-        })
+        duration(rest).or_else(|| if cue.name("key").is_some() { bare_seconds(rest) } else { None })
     })
 }
 
@@ -87,9 +81,7 @@ fn duration(text: &str) -> Option<u64> {
     loop {
         let next = rest.trim_start_matches([' ', ',']);
         let next = next.strip_prefix("and ").unwrap_or(next);
-        let digits = next
-            .find(|c: char| !c.is_ascii_digit() && c != '.')
-            .unwrap_or(next.len());
+        let digits = next.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(next.len());
         let behind = next.get(digits..)?.trim_start_matches(' ');
         let letters = behind.find(|c: char| !c.is_alphabetic()).unwrap_or(behind.len());
         let (unit, behind) = behind.split_at(letters);
@@ -170,35 +162,17 @@ mod tests {
             ("Please try again in 6m0s.", Some(360_000)),
             ("Please try again in 1h2m3s", Some(3_723_000)),
             ("Please try again in 8m12.345s. Need more tokens?", Some(492_345)),
-            (
-                "current OpenAI S0 pricing tier. Please retry after 7 seconds. Please go here",
-                Some(7_000),
-            ),
-            (
-                "* Quota exceeded for metric: x, limit: 20\nPlease retry in 20.04466179s.",
-                Some(20_045),
-            ),
-            (
-                r#"{"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "26s"}"#,
-                Some(26_000),
-            ),
-            (
-                r#"{"message": "You are being rate limited.", "retry_after": 64.57, "global": false}"#,
-                Some(64_570),
-            ),
+            ("current OpenAI S0 pricing tier. Please retry after 7 seconds. Please go here", Some(7_000)),
+            ("* Quota exceeded for metric: x, limit: 20\nPlease retry in 20.04466179s.", Some(20_045)),
+            (r#"{"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "26s"}"#, Some(26_000)),
+            (r#"{"message": "You are being rate limited.", "retry_after": 64.57, "global": false}"#, Some(64_570)),
             ("Too Many Requests: retry after 35", Some(35_000)),
             ("Retry-After: 30", Some(30_000)),
             (r#"{"retry_after_ms": 1200}"#, Some(1_200)),
             ("Request was throttled. Expected available in 56 seconds.", Some(56_000)),
-            (
-                "Please wait 1 minute and 30 seconds before you try again.",
-                Some(90_000),
-            ),
+            ("Please wait 1 minute and 30 seconds before you try again.", Some(90_000)),
             ("wait for at least 5 min", Some(300_000)),
-            (
-                "You have exceeded a secondary rate limit. Please wait a few minutes before you try again.",
-                None,
-            ),
+            ("You have exceeded a secondary rate limit. Please wait a few minutes before you try again.", None),
             ("Please try again later.", None),
             ("Please try again in 2 steps", None),
             ("retry after 2024-05-13", None),

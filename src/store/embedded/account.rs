@@ -48,9 +48,7 @@ pub(super) async fn choose(pgdata: &Path) -> Result<Option<Account>, EmbeddedErr
         && meta.uid() != 0
     {
         let (uid, gid) = (meta.uid(), meta.gid());
-        let name = passwd_entry(&uid.to_string())
-            .await
-            .map_or_else(|| uid.to_string(), |account| account.name);
+        let name = passwd_entry(&uid.to_string()).await.map_or_else(|| uid.to_string(), |account| account.name);
         return Ok(Some(Account { name, uid, gid }));
     }
     for name in CANDIDATES {
@@ -79,11 +77,7 @@ fn parse_passwd(text: &str, key: &str) -> Option<Account> {
     text.lines().find_map(|line| {
         let mut fields = line.split(':');
         let (name, _, uid, gid) = (fields.next()?, fields.next()?, fields.next()?, fields.next()?);
-        let account = Account {
-            name: name.to_owned(),
-            uid: uid.parse().ok()?,
-            gid: gid.parse().ok()?,
-        };
+        let account = Account { name: name.to_owned(), uid: uid.parse().ok()?, gid: gid.parse().ok()? };
         (name == key || uid == key).then_some(account)
     })
 }
@@ -118,11 +112,7 @@ mod tests {
 
     #[test]
     fn an_entry_is_found_by_name_and_by_number() {
-        let postgres = Account {
-            name: "postgres".to_owned(),
-            uid: 101,
-            gid: 104,
-        };
+        let postgres = Account { name: "postgres".to_owned(), uid: 101, gid: 104 };
         assert_eq!(parse_passwd(PASSWD, "postgres"), Some(postgres.clone()));
         assert_eq!(parse_passwd(PASSWD, "101"), Some(postgres));
         assert_eq!(parse_passwd(PASSWD, "nobody"), None);
@@ -139,24 +129,12 @@ mod tests {
         }
         fs::set_permissions(&closed, fs::Permissions::from_mode(0o700)).unwrap();
         let owner = fs::metadata(&closed).unwrap();
-        let stranger = Account {
-            name: "stranger".to_owned(),
-            uid: owner.uid() + 1,
-            gid: owner.gid() + 1,
-        };
+        let stranger = Account { name: "stranger".to_owned(), uid: owner.uid() + 1, gid: owner.gid() + 1 };
         assert_eq!(first_blocking(&inner, &stranger), Some(closed.clone()));
         fs::set_permissions(&closed, fs::Permissions::from_mode(0o711)).unwrap();
         assert_eq!(first_blocking(&inner, &stranger), None);
         fs::set_permissions(&closed, fs::Permissions::from_mode(0o701)).unwrap();
-        let grouped = Account {
-            name: "grouped".to_owned(),
-            uid: owner.uid() + 1,
-            gid: owner.gid(),
-        };
-        assert_eq!(
-            first_blocking(&inner, &grouped),
-            Some(closed),
-            "the group's bits decide, not the others'"
-        );
+        let grouped = Account { name: "grouped".to_owned(), uid: owner.uid() + 1, gid: owner.gid() };
+        assert_eq!(first_blocking(&inner, &grouped), Some(closed), "the group's bits decide, not the others'");
     }
 }

@@ -27,12 +27,8 @@ const VERSIONED: [(&str, &str, &str); 9] = [
 ];
 
 /// Where packages put their only version.
-const PLAIN: [&str; 4] = [
-    "/opt/homebrew/opt/postgresql/bin",
-    "/usr/local/opt/postgresql/bin",
-    "/usr/local/pgsql/bin",
-    "/usr/bin",
-];
+const PLAIN: [&str; 4] =
+    ["/opt/homebrew/opt/postgresql/bin", "/usr/local/opt/postgresql/bin", "/usr/local/pgsql/bin", "/usr/bin"];
 
 /// A PostgreSQL version, such as `15.18`, `17beta1`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,17 +42,9 @@ pub struct ServerVersion {
 impl ServerVersion {
     /// From the answer of `postgres --version`: `postgres (PostgreSQL) 15.18 (Debian 15.18-0+deb12u1)`.
     fn parse(answer: &str) -> Option<Self> {
-        let text = answer
-            .split_once("(PostgreSQL)")?
-            .1
-            .split_whitespace()
-            .next()?
-            .to_owned();
+        let text = answer.split_once("(PostgreSQL)")?.1.split_whitespace().next()?.to_owned();
         let digits = text.split(|c: char| !c.is_ascii_digit()).next()?;
-        Some(Self {
-            major: digits.parse().ok()?,
-            text,
-        })
+        Some(Self { major: digits.parse().ok()?, text })
     }
 }
 
@@ -98,19 +86,12 @@ pub(super) async fn find(
     let dir = fs::canonicalize(dir).map_err(EmbeddedError::io("open --pg-bin", dir))?;
     let missing = missing_programs(&dir);
     if !missing.is_empty() {
-        return Err(EmbeddedError::PgBinIncomplete {
-            dir,
-            missing: missing.join(", "),
-        });
+        return Err(EmbeddedError::PgBinIncomplete { dir, missing: missing.join(", ") });
     }
     if let Some(account) = account
         && let Some(blocking) = account::first_blocking(&dir, account)
     {
-        return Err(EmbeddedError::Blocked {
-            account: account.name.clone(),
-            dir: blocking,
-            flag: "--pg-bin",
-        });
+        return Err(EmbeddedError::Blocked { account: account.name.clone(), dir: blocking, flag: "--pg-bin" });
     }
     choose(vec![dir], cluster, account).await
 }
@@ -158,9 +139,7 @@ async fn choose(
 async fn version_of(program: &Path, account: Option<&Account>) -> Result<ServerVersion, EmbeddedError> {
     let mut command = process::command(program, account);
     command.arg("--version");
-    let output = process::output(command, TOOL_MAX)
-        .await
-        .map_err(EmbeddedError::io("run", program))?;
+    let output = process::output(command, TOOL_MAX).await.map_err(EmbeddedError::io("run", program))?;
     let answer = String::from_utf8_lossy(&output.stdout);
     ServerVersion::parse(&answer).ok_or_else(|| EmbeddedError::VersionUnreadable {
         program: program.to_owned(),
@@ -169,10 +148,7 @@ async fn version_of(program: &Path, account: Option<&Account>) -> Result<ServerV
 }
 
 fn missing_programs(dir: &Path) -> Vec<&'static str> {
-    PROGRAMS
-        .into_iter()
-        .filter(|program| !dir.join(program).is_file())
-        .collect()
+    PROGRAMS.into_iter().filter(|program| !dir.join(program).is_file()).collect()
 }
 
 /// Those with every program needed, free of links, each once.
@@ -203,22 +179,14 @@ fn on_path() -> Vec<PathBuf> {
 async fn from_pg_config() -> Vec<PathBuf> {
     let mut pg_config = process::command("pg_config", None);
     pg_config.arg("--bindir");
-    let output = process::output(pg_config, TOOL_MAX)
-        .await
-        .ok()
-        .filter(|output| output.status.success());
-    output
-        .map(|output| PathBuf::from(String::from_utf8_lossy(&output.stdout).trim()))
-        .into_iter()
-        .collect()
+    let output = process::output(pg_config, TOOL_MAX).await.ok().filter(|output| output.status.success());
+    output.map(|output| PathBuf::from(String::from_utf8_lossy(&output.stdout).trim())).into_iter().collect()
 }
 
 /// Where packages put PostgreSQL, the newest version of each kind first.
 fn installed() -> Vec<PathBuf> {
     let versioned = VERSIONED.into_iter().flat_map(|(parent, prefix, rest)| {
-        newest_first(Path::new(parent), prefix)
-            .into_iter()
-            .map(move |dir| dir.join(rest))
+        newest_first(Path::new(parent), prefix).into_iter().map(move |dir| dir.join(rest))
     });
     versioned.chain(PLAIN.map(PathBuf::from)).collect()
 }
@@ -273,10 +241,8 @@ mod tests {
         for name in ["pg-9.6", "pg-10", "pg-17", "pg-x", "other"] {
             fs::create_dir(parent.path().join(name)).unwrap();
         }
-        let names: Vec<_> = newest_first(parent.path(), "pg-")
-            .iter()
-            .map(|p| p.file_name().unwrap().to_owned())
-            .collect();
+        let names: Vec<_> =
+            newest_first(parent.path(), "pg-").iter().map(|p| p.file_name().unwrap().to_owned()).collect();
         assert_eq!(names, ["pg-17", "pg-10", "pg-9.6"]);
     }
 
@@ -288,10 +254,7 @@ mod tests {
         let chosen = choose(vec![old.clone(), new.clone()], None, None).await.unwrap();
         assert_eq!((chosen.dir, chosen.version.major), (new, 16));
         let error = find(Some(&old), None, None).await.unwrap_err();
-        assert!(
-            matches!(&error, EmbeddedError::TooOld { version, .. } if version.text == "13.9"),
-            "{error}"
-        );
+        assert!(matches!(&error, EmbeddedError::TooOld { version, .. } if version.text == "13.9"), "{error}");
         assert!(error.to_string().contains("13.9"), "{error}");
     }
 
@@ -301,18 +264,10 @@ mod tests {
         let newer = pretend(parent.path(), "newer", "17.1");
         let same = pretend(parent.path(), "same", "15.18");
         let pgdata = Path::new("/data/pg");
-        let chosen = choose(vec![newer.clone(), same.clone()], Some((pgdata, 15)), None)
-            .await
-            .unwrap();
+        let chosen = choose(vec![newer.clone(), same.clone()], Some((pgdata, 15)), None).await.unwrap();
         assert_eq!(chosen.dir, same);
-        let error = choose(vec![newer], Some((pgdata, 15)), None)
-            .await
-            .unwrap_err()
-            .to_string();
-        assert!(
-            error.contains("made by PostgreSQL 15") && error.contains("17.1"),
-            "{error}"
-        );
+        let error = choose(vec![newer], Some((pgdata, 15)), None).await.unwrap_err().to_string();
+        assert!(error.contains("made by PostgreSQL 15") && error.contains("17.1"), "{error}");
     }
 
     #[test]
@@ -330,12 +285,7 @@ mod tests {
     #[tokio::test]
     async fn nothing_found_names_the_three_ways_out() {
         let error = choose(Vec::new(), None, None).await.unwrap_err().to_string();
-        for way in [
-            "apt-get install postgresql",
-            "brew install postgresql@17",
-            "--pg-bin",
-            "--database-url",
-        ] {
+        for way in ["apt-get install postgresql", "brew install postgresql@17", "--pg-bin", "--database-url"] {
             assert!(error.contains(way), "{way} is missing in: {error}");
         }
     }

@@ -39,10 +39,7 @@ pub(super) fn major_of(pgdata: &Path) -> Result<Option<u32>, EmbeddedError> {
     match fs::read_to_string(&path) {
         Ok(text) => {
             let major = text.trim().parse();
-            major.map(Some).map_err(|_| EmbeddedError::ForeignData {
-                path,
-                what: "is not a PostgreSQL version",
-            })
+            major.map(Some).map_err(|_| EmbeddedError::ForeignData { path, what: "is not a PostgreSQL version" })
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(EmbeddedError::io("read", path)(error)),
@@ -64,10 +61,7 @@ pub(super) async fn ensure(
     }
     if fs::read_dir(&layout.pgdata).is_ok_and(|mut entries| entries.next().is_some()) {
         let what = "is not empty, and not a PostgreSQL cluster either";
-        return Err(EmbeddedError::ForeignData {
-            path: layout.pgdata.clone(),
-            what,
-        });
+        return Err(EmbeddedError::ForeignData { path: layout.pgdata.clone(), what });
     }
     tracing::info!(data_dir = %layout.root.display(), version = %binaries.version, "creating the embedded database");
     let unfinished = layout::private_dir_in(&layout.root, UNFINISHED_PREFIX)
@@ -93,9 +87,7 @@ async fn initdb(
     command.args(["--data-checksums", "--encoding=UTF8", "--locale=C"]);
     // Only the account itself (and root) reaches the socket, in its private directory; nothing listens on a network.
     command.args(["--auth-local=trust", "--auth-host=reject"]);
-    let output = process::output(command, INITDB_MAX)
-        .await
-        .map_err(EmbeddedError::io("run", &program))?;
+    let output = process::output(command, INITDB_MAX).await.map_err(EmbeddedError::io("run", &program))?;
     if output.status.success() {
         return Ok(());
     }
@@ -108,29 +100,18 @@ async fn initdb(
 }
 
 fn write_tuning(conf: &Path) -> Result<(), EmbeddedError> {
-    let mut file = OpenOptions::new()
-        .append(true)
-        .open(conf)
-        .map_err(EmbeddedError::io("open", conf))?;
-    file.write_all(TUNING.as_bytes())
-        .and_then(|()| file.sync_all())
-        .map_err(EmbeddedError::io("write", conf))
+    let mut file = OpenOptions::new().append(true).open(conf).map_err(EmbeddedError::io("open", conf))?;
+    file.write_all(TUNING.as_bytes()).and_then(|()| file.sync_all()).map_err(EmbeddedError::io("write", conf))
 }
 
 fn sync(dir: &Path) -> Result<(), EmbeddedError> {
-    File::open(dir)
-        .and_then(|dir| dir.sync_all())
-        .map_err(EmbeddedError::io("sync", dir))
+    File::open(dir).and_then(|dir| dir.sync_all()).map_err(EmbeddedError::io("sync", dir))
 }
 
 /// Only a callgate that holds the lock comes here, so no creation is under way.
 async fn sweep_unfinished(layout: &Layout) {
     for entry in fs::read_dir(&layout.root).into_iter().flatten().flatten() {
-        if !entry
-            .file_name()
-            .to_str()
-            .is_some_and(|name| name.starts_with(UNFINISHED_PREFIX))
-        {
+        if !entry.file_name().to_str().is_some_and(|name| name.starts_with(UNFINISHED_PREFIX)) {
             continue;
         }
         let path = entry.path();

@@ -72,11 +72,7 @@ impl Layout {
         if let Some(account) = account
             && let Some(dir) = account::first_blocking(&self.root, account)
         {
-            return Err(EmbeddedError::Blocked {
-                account: account.name.clone(),
-                dir,
-                flag: "--data-dir",
-            });
+            return Err(EmbeddedError::Blocked { account: account.name.clone(), dir, flag: "--data-dir" });
         }
         if !self.log_dir.is_dir() {
             make_dir(&self.log_dir, PRIVATE)?;
@@ -100,10 +96,7 @@ impl SocketDir {
                 make_dir(wanted, PRIVATE)?;
             }
             hand_over(wanted, account)?;
-            return Ok(Self {
-                path: wanted.to_owned(),
-                _temporary: None,
-            });
+            return Ok(Self { path: wanted.to_owned(), _temporary: None });
         }
         let mut bases = vec![std::env::temp_dir(), PathBuf::from("/tmp")];
         if account.is_none() {
@@ -119,17 +112,12 @@ impl SocketDir {
             match private_dir_in(&base, "callgate-") {
                 Ok(temporary) => {
                     hand_over(temporary.path(), account)?;
-                    return Ok(Self {
-                        path: temporary.path().to_owned(),
-                        _temporary: Some(temporary),
-                    });
+                    return Ok(Self { path: temporary.path().to_owned(), _temporary: Some(temporary) });
                 }
                 Err(error) => failure = error,
             }
         }
-        Err(EmbeddedError::io("make a directory for the socket instead of", wanted)(
-            failure,
-        ))
+        Err(EmbeddedError::io("make a directory for the socket instead of", wanted)(failure))
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -180,27 +168,15 @@ impl DirLock {
         let path = &layout.lock;
         let io = |action| EmbeddedError::io(action, path);
         let mut options = OpenOptions::new();
-        let mut file = options
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(path)
-            .map_err(io("open"))?;
+        let mut file = options.read(true).write(true).create(true).truncate(false).open(path).map_err(io("open"))?;
         match file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::Error(error)) => return Err(io("lock")(error)),
             Err(TryLockError::WouldBlock) => {
                 let mut text = String::new();
-                let pid = file
-                    .read_to_string(&mut text)
-                    .ok()
-                    .and_then(|_| text.trim().parse::<u32>().ok());
+                let pid = file.read_to_string(&mut text).ok().and_then(|_| text.trim().parse::<u32>().ok());
                 let holder = pid.map_or_else(|| "its pid is not known".to_owned(), |pid| format!("pid {pid}"));
-                return Err(EmbeddedError::Locked {
-                    data_dir: layout.root.clone(),
-                    holder,
-                });
+                return Err(EmbeddedError::Locked { data_dir: layout.root.clone(), holder });
             }
         }
         file.set_len(0).map_err(io("write"))?;
@@ -212,18 +188,11 @@ impl DirLock {
 /// A new directory with six random letters after `prefix`, removed with the value.
 pub(super) fn private_dir_in(base: &Path, prefix: &str) -> io::Result<TempDir> {
     let private = Permissions::from_mode(PRIVATE);
-    tempfile::Builder::new()
-        .prefix(prefix)
-        .rand_bytes(6)
-        .permissions(private)
-        .tempdir_in(base)
+    tempfile::Builder::new().prefix(prefix).rand_bytes(6).permissions(private).tempdir_in(base)
 }
 
 fn make_dir(path: &Path, mode: u32) -> Result<(), EmbeddedError> {
-    DirBuilder::new()
-        .mode(mode)
-        .create(path)
-        .map_err(EmbeddedError::io("create", path))?;
+    DirBuilder::new().mode(mode).create(path).map_err(EmbeddedError::io("create", path))?;
     // The umask may have taken bits from the mode.
     fs::set_permissions(path, Permissions::from_mode(mode)).map_err(EmbeddedError::io("change the mode of", path))
 }

@@ -44,15 +44,7 @@ impl ServerLog {
         let path = dir.join("postgres.log");
         let file = append_to(&path).map_err(EmbeddedError::io("open", &path))?;
         let bytes = file.metadata().map_or(0, |meta| meta.len());
-        Ok(Self {
-            path,
-            file_bytes_max,
-            state: Mutex::new(State {
-                file,
-                bytes,
-                tail: VecDeque::new(),
-            }),
-        })
+        Ok(Self { path, file_bytes_max, state: Mutex::new(State { file, bytes, tail: VecDeque::new() }) })
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -85,9 +77,7 @@ impl ServerLog {
 
     fn append(&self, bytes: &[u8]) {
         let mut state = self.lock();
-        let overflow = (state.tail.len() + bytes.len())
-            .saturating_sub(TAIL_BYTES_MAX)
-            .min(state.tail.len());
+        let overflow = (state.tail.len() + bytes.len()).saturating_sub(TAIL_BYTES_MAX).min(state.tail.len());
         state.tail.drain(..overflow);
         let recent = &bytes[bytes.len().saturating_sub(TAIL_BYTES_MAX)..];
         state.tail.extend(recent);
@@ -130,12 +120,7 @@ mod tests {
         }
         let newest = fs::read_to_string(dir.path().join("postgres.log")).unwrap();
         let older = fs::read_to_string(dir.path().join("postgres.log.1")).unwrap();
-        assert!(
-            newest.len() <= 108 && older.len() <= 108,
-            "{} and {} bytes",
-            newest.len(),
-            older.len()
-        );
+        assert!(newest.len() <= 108 && older.len() <= 108, "{} and {} bytes", newest.len(), older.len());
         assert!(format!("{older}{newest}").ends_with("line 47\nline 48\nline 49\n"));
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 2);
     }

@@ -93,21 +93,9 @@ impl Embedded {
         let version = server.binaries.version.clone();
         let options = server.connect_options();
         tracing::info!(pid, %version, data_dir = %data_dir.display(), "the embedded database runs");
-        let supervisor = Supervisor {
-            server,
-            phase: phase_sender,
-            stop: stopped,
-        };
+        let supervisor = Supervisor { server, phase: phase_sender, stop: stopped };
         let supervisor = tokio::spawn(supervisor.run(postmaster));
-        Ok(Self {
-            data_dir,
-            bin_dir,
-            version,
-            options,
-            phase,
-            stop,
-            supervisor,
-        })
+        Ok(Self { data_dir, bin_dir, version, options, phase, stop, supervisor })
     }
 
     /// How to connect, as the owner of the database `callgate`. Stays valid when the server is restarted.
@@ -145,11 +133,9 @@ impl Embedded {
     pub async fn exited(&mut self) -> EmbeddedError {
         let gave_up = self.phase.wait_for(|phase| matches!(phase, Phase::GaveUp { .. })).await;
         match gave_up.as_deref() {
-            Ok(Phase::GaveUp { failures, reason }) => EmbeddedError::GaveUp {
-                data_dir: self.data_dir.clone(),
-                failures: *failures,
-                reason: reason.clone(),
-            },
+            Ok(Phase::GaveUp { failures, reason }) => {
+                EmbeddedError::GaveUp { data_dir: self.data_dir.clone(), failures: *failures, reason: reason.clone() }
+            }
             _ => EmbeddedError::Supervisor("it ended without being told to".to_owned()),
         }
     }
@@ -163,8 +149,6 @@ impl Embedded {
     pub async fn stop(self) -> Result<(), EmbeddedError> {
         // A supervisor that has given up listens no more, and its server is gone.
         let _ = self.stop.send(());
-        self.supervisor
-            .await
-            .unwrap_or_else(|error| Err(EmbeddedError::Supervisor(error.to_string())))
+        self.supervisor.await.unwrap_or_else(|error| Err(EmbeddedError::Supervisor(error.to_string())))
     }
 }

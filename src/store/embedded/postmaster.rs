@@ -16,11 +16,8 @@ use super::log::ServerLog;
 use super::process::{self, TOOL_MAX};
 
 /// The ways to ask the server to end, and how long each may take: a fast shutdown writes a checkpoint.
-const STOP_SIGNALS: [(&str, Duration); 3] = [
-    ("INT", Duration::from_secs(30)),
-    ("QUIT", Duration::from_secs(10)),
-    ("KILL", Duration::from_secs(5)),
-];
+const STOP_SIGNALS: [(&str, Duration); 3] =
+    [("INT", Duration::from_secs(30)), ("QUIT", Duration::from_secs(10)), ("KILL", Duration::from_secs(5))];
 
 /// After the process ended, how long its last words may take to arrive: children of it may keep the pipe open.
 const LAST_WORDS_MAX: Duration = Duration::from_millis(300);
@@ -35,10 +32,7 @@ struct Signals {
 impl Signals {
     fn command(&self, name: &str, pid: u32) -> Command {
         let mut command = process::command(&self.pg_ctl, self.account.as_ref());
-        command
-            .args(["kill", name, &pid.to_string()])
-            .stdout(Stdio::null())
-            .stderr(Stdio::null());
+        command.args(["kill", name, &pid.to_string()]).stdout(Stdio::null()).stderr(Stdio::null());
         command
     }
 }
@@ -88,30 +82,11 @@ impl Postmaster {
                 let _ = ended.send(child.wait());
             }
         };
-        let io = |source| EmbeddedError::Io {
-            action: "run",
-            path: program.clone(),
-            source,
-        };
-        thread::Builder::new()
-            .name("callgate-postgres".to_owned())
-            .spawn(keeper)
-            .map_err(io)?;
-        let pid = has_started
-            .await
-            .unwrap_or_else(|_| Err(io::ErrorKind::BrokenPipe.into()))
-            .map_err(io)?;
-        let signals = Signals {
-            pg_ctl: binaries.program("pg_ctl"),
-            account: account.cloned(),
-        };
-        Ok(Self {
-            pid,
-            exit,
-            ended: None,
-            last_words,
-            signals,
-        })
+        let io = |source| EmbeddedError::Io { action: "run", path: program.clone(), source };
+        thread::Builder::new().name("callgate-postgres".to_owned()).spawn(keeper).map_err(io)?;
+        let pid = has_started.await.unwrap_or_else(|_| Err(io::ErrorKind::BrokenPipe.into())).map_err(io)?;
+        let signals = Signals { pg_ctl: binaries.program("pg_ctl"), account: account.cloned() };
+        Ok(Self { pid, exit, ended: None, last_words, signals })
     }
 
     pub(super) fn pid(&self) -> u32 {
@@ -145,12 +120,7 @@ impl Postmaster {
             if tokio::time::timeout(limit, self.ended()).await.is_ok() {
                 return true;
             }
-            tracing::warn!(
-                pid = self.pid,
-                signal,
-                waited_s = limit.as_secs(),
-                "PostgreSQL does not stop"
-            );
+            tracing::warn!(pid = self.pid, signal, waited_s = limit.as_secs(), "PostgreSQL does not stop");
         }
         false
     }
@@ -179,10 +149,7 @@ fn read_log(child: &mut Child, log: Arc<ServerLog>, said: oneshot::Sender<()>) -
         log.copy_from(stream);
         let _ = said.send(());
     };
-    thread::Builder::new()
-        .name("callgate-postgres-log".to_owned())
-        .spawn(reader)
-        .map(drop)
+    thread::Builder::new().name("callgate-postgres-log".to_owned()).spawn(reader).map(drop)
 }
 
 fn end_at_once(child: &mut Child) {

@@ -32,11 +32,7 @@ const ENVIRONMENT: [&str; 9] = [
 pub(super) fn command(program: impl AsRef<OsStr>, account: Option<&Account>) -> Command {
     let mut command = Command::new(program);
     command.env_clear();
-    command.envs(
-        ENVIRONMENT
-            .iter()
-            .filter_map(|key| std::env::var_os(key).map(|value| (key, value))),
-    );
+    command.envs(ENVIRONMENT.iter().filter_map(|key| std::env::var_os(key).map(|value| (key, value))));
     // Messages are matched in English, and macOS starts a thread inside the postmaster without it.
     command.env("LC_ALL", "C");
     // The caller's own directory may be closed to the account.
@@ -97,9 +93,6 @@ mod tests {
         let text = String::from_utf8_lossy(&output.stdout);
         assert!(text.starts_with("/\n"), "{text}");
         assert!(text.contains("\nLC_ALL=C\n"), "{text}");
-        assert!(
-            std::env::var_os("CARGO_MANIFEST_DIR").is_some() && !text.contains("CARGO_MANIFEST_DIR"),
-            "{text}"
-        );
+        assert!(std::env::var_os("CARGO_MANIFEST_DIR").is_some() && !text.contains("CARGO_MANIFEST_DIR"), "{text}");
     }
 }

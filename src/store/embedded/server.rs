@@ -73,15 +73,7 @@ impl Server {
         let log = Arc::new(ServerLog::open(&layout.log_dir)?);
         cluster::ensure(&layout, &binaries, account.as_ref()).await?;
         let pdeathsig = cfg!(target_os = "linux") && setpriv_works(account.as_ref()).await;
-        Ok(Self {
-            layout,
-            binaries,
-            account,
-            socket,
-            log,
-            pdeathsig,
-            _lock: lock,
-        })
+        Ok(Self { layout, binaries, account, socket, log, pdeathsig, _lock: lock })
     }
 
     /// Starts the server and waits until it accepts connections to its database.
@@ -98,10 +90,7 @@ impl Server {
                 Err(EmbeddedError::StartFailed { tail, .. })
                     if tail.contains(LINGERING_TEXT) && attempt < LINGERING_ATTEMPTS_MAX =>
                 {
-                    tracing::warn!(
-                        attempt,
-                        "sessions of the former PostgreSQL still run; waiting for them to end"
-                    );
+                    tracing::warn!(attempt, "sessions of the former PostgreSQL still run; waiting for them to end");
                     tokio::time::sleep(LINGERING_WAIT).await;
                 }
                 Err(error) => {
@@ -176,10 +165,7 @@ impl Server {
                 Ok(Probe::Silent) => silent += PROBE_EVERY,
                 Err(source) => {
                     let source = Box::new(source);
-                    return Err(EmbeddedError::Connect {
-                        data_dir: self.layout.root.clone(),
-                        source,
-                    });
+                    return Err(EmbeddedError::Connect { data_dir: self.layout.root.clone(), source });
                 }
             }
             tokio::time::sleep(PROBE_EVERY).await;
@@ -253,7 +239,5 @@ fn fixed_settings(socket_dir: &Path) -> Vec<OsString> {
 async fn setpriv_works(account: Option<&Account>) -> bool {
     let mut command = process::command("setpriv", account);
     command.args(["--pdeathsig", "INT", "--", "true"]);
-    process::output(command, TOOL_MAX)
-        .await
-        .is_ok_and(|output| output.status.success())
+    process::output(command, TOOL_MAX).await.is_ok_and(|output| output.status.success())
 }

@@ -77,10 +77,7 @@ impl Supervisor {
             *failures += 1;
             if *failures >= FAILURES_MAX {
                 tracing::error!(failures = *failures, %reason, "PostgreSQL is not started again");
-                self.phase.send_replace(Phase::GaveUp {
-                    failures: *failures,
-                    reason,
-                });
+                self.phase.send_replace(Phase::GaveUp { failures: *failures, reason });
                 return Ok(None);
             }
             self.phase.send_replace(Phase::Restarting { attempt: *failures });

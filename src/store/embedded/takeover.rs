@@ -52,9 +52,7 @@ pub(super) async fn stop_orphan(
         command.args(["-m", mode, "-t", &seconds.to_string(), "-w"]);
         // Its verdict does not matter: the server may have ended on its own meanwhile, so look again.
         let limit = Duration::from_secs(seconds) + TOOL_MAX;
-        process::output(command, limit)
-            .await
-            .map_err(EmbeddedError::io("run", &program))?;
+        process::output(command, limit).await.map_err(EmbeddedError::io("run", &program))?;
         occupant = occupant_of(&layout.pgdata).await?;
     }
     match occupant {
@@ -63,10 +61,7 @@ pub(super) async fn stop_orphan(
             tracing::warn!(pid, data_dir = %layout.root.display(), "postmaster.pid is stale, its pid is another's now");
             Ok(Some(pid))
         }
-        Occupant::Postmaster(pid) => Err(EmbeddedError::OrphanStays {
-            data_dir: layout.root.clone(),
-            pid,
-        }),
+        Occupant::Postmaster(pid) => Err(EmbeddedError::OrphanStays { data_dir: layout.root.clone(), pid }),
     }
 }
 
@@ -134,11 +129,7 @@ async fn identify_by_ps(pid: u32, pgdata: &Path) -> Occupant {
     if !is_postmaster(line.split(" -").next().unwrap_or(line)) {
         return Occupant::Stranger(pid);
     }
-    if line.contains(&*pgdata.to_string_lossy()) {
-        Occupant::Postmaster(pid)
-    } else {
-        Occupant::Unclaimed
-    }
+    if line.contains(&*pgdata.to_string_lossy()) { Occupant::Postmaster(pid) } else { Occupant::Unclaimed }
 }
 
 /// True for `/any/where/postgres`; the server's children call themselves `postgres: ...`.

@@ -51,10 +51,7 @@ pub(super) struct Appended {
 impl Batch {
     /// The batch of these chains, which are sorted by tenant and root and not empty.
     pub(super) fn of(chains: &[Vec<&Append>]) -> Self {
-        let mut batch = Self {
-            chains: chains.len(),
-            ..Self::default()
-        };
+        let mut batch = Self { chains: chains.len(), ..Self::default() };
         let mut ledger = Vec::new();
         let mut counters: BTreeMap<(TenantId, CounterKey), i32> = BTreeMap::new();
         for (i, chain) in chains.iter().enumerate() {
@@ -62,13 +59,7 @@ impl Batch {
             batch.tree(no, chain);
             for append in chain {
                 batch.events(no, append);
-                ledger.extend(
-                    append
-                        .change
-                        .ledger
-                        .iter()
-                        .map(|change| LedgerRowOut::of(no, append, change)),
-                );
+                ledger.extend(append.change.ledger.iter().map(|change| LedgerRowOut::of(no, append, change)));
                 for add in &append.change.counters {
                     counters.insert((append.tenant, add.key.clone()), 0);
                 }
@@ -87,19 +78,11 @@ impl Batch {
                 dimension: dimension(key.dimension),
             });
         }
-        for (i, append) in chains
-            .iter()
-            .enumerate()
-            .flat_map(|(i, chain)| chain.iter().map(move |append| (i, append)))
+        for (i, append) in chains.iter().enumerate().flat_map(|(i, chain)| chain.iter().map(move |append| (i, append)))
         {
             for add in &append.change.counters {
                 let k = counters.get(&(append.tenant, add.key.clone())).copied().unwrap_or(0);
-                batch.adds.push(AddRow {
-                    no: i as i32 + 1,
-                    k,
-                    amount: add.amount,
-                    most: add.limit.map(big),
-                });
+                batch.adds.push(AddRow { no: i as i32 + 1, k, amount: add.amount, most: add.limit.map(big) });
             }
         }
         batch.counter_keys = counters.into_keys().collect();
@@ -153,33 +136,25 @@ impl Batch {
     /// Appends the batch. `probe` asks for the full form, which survives a long-forgotten call_id.
     pub(super) async fn append(&self, conn: &mut PgConnection, probe: bool) -> Result<Appended, sqlx::Error> {
         if !self.has_new_rows && !probe {
-            let query = self.outcomes.bind(
-                self.calls
-                    .bind(self.trees.bind(sqlx::query(AssertSqlSafe(LIGHT.as_str())))),
-            );
+            let query =
+                self.outcomes.bind(self.calls.bind(self.trees.bind(sqlx::query(AssertSqlSafe(LIGHT.as_str())))));
             let row = query.fetch_one(conn).await?;
             return self.appended(&row);
         }
         // Only the writer's own task runs this: a transaction that nobody can cancel half-way.
         let mut tx = conn.begin().await?;
         if !self.sessions.is_empty() {
-            tx.execute(self.trees.bind(sqlx::query(AssertSqlSafe(NEW_TREES.as_str()))))
-                .await?;
-            tx.execute(self.sessions.bind(sqlx::query(AssertSqlSafe(NEW_SESSIONS.as_str()))))
-                .await?;
+            tx.execute(self.trees.bind(sqlx::query(AssertSqlSafe(NEW_TREES.as_str())))).await?;
+            tx.execute(self.sessions.bind(sqlx::query(AssertSqlSafe(NEW_SESSIONS.as_str())))).await?;
         }
         if !self.ledger.is_empty() {
-            tx.execute(self.ledger.bind(sqlx::query(AssertSqlSafe(NEW_LEDGER.as_str()))))
-                .await?;
+            tx.execute(self.ledger.bind(sqlx::query(AssertSqlSafe(NEW_LEDGER.as_str())))).await?;
         }
         if !self.counters.is_empty() {
-            tx.execute(self.counters.bind(sqlx::query(AssertSqlSafe(NEW_COUNTERS.as_str()))))
-                .await?;
+            tx.execute(self.counters.bind(sqlx::query(AssertSqlSafe(NEW_COUNTERS.as_str())))).await?;
         }
         let query = sqlx::query(AssertSqlSafe(FULL.as_str()));
-        let query = self
-            .outcomes
-            .bind(self.calls.bind(self.sessions.bind(self.trees.bind(query))));
+        let query = self.outcomes.bind(self.calls.bind(self.sessions.bind(self.trees.bind(query))));
         let query = self.adds.bind(self.counters.bind(self.ledger.bind(query)));
         let row = query.fetch_one(&mut *tx).await?;
         tx.commit().await?;
@@ -191,12 +166,8 @@ impl Batch {
         let losers: Vec<i32> = row.try_get::<Option<_>, _>("losers")?.unwrap_or_default();
         let reasons: Vec<i32> = row.try_get::<Option<_>, _>("reasons")?.unwrap_or_default();
         let lost = (1..=self.chains as i32).map(|no| {
-            let reason = losers
-                .iter()
-                .zip(&reasons)
-                .filter(|(loser, _)| **loser == no)
-                .map(|(_, reason)| *reason)
-                .min();
+            let reason =
+                losers.iter().zip(&reasons).filter(|(loser, _)| **loser == no).map(|(_, reason)| *reason).min();
             match reason {
                 _ if won.contains(&no) => None,
                 Some(2) => Some(Lost::Session),
@@ -216,15 +187,7 @@ impl Batch {
 
 /// The stored code of a counter's dimension; only the shared ones have counters.
 pub(super) fn dimension(dimension: Dimension) -> i16 {
-    code(
-        &[
-            Dimension::Steps,
-            Dimension::ToolCalls,
-            Dimension::Cost,
-            Dimension::Tokens,
-        ],
-        &dimension,
-    )
+    code(&[Dimension::Steps, Dimension::ToolCalls, Dimension::Cost, Dimension::Tokens], &dimension)
 }
 
 const NOW: &str = "(extract(epoch from clock_timestamp()) * 1000)::bigint as now_ms";

@@ -17,9 +17,7 @@ impl Counters {
     /// What is known of `keys`; none when one of them has to be read.
     pub(super) fn known(&self, tenant: TenantId, keys: &[CounterKey]) -> Option<BTreeMap<CounterKey, u64>> {
         let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        keys.iter()
-            .map(|key| known.get(&(tenant, key.clone())).map(|used| (key.clone(), *used)))
-            .collect()
+        keys.iter().map(|key| known.get(&(tenant, key.clone())).map(|used| (key.clone(), *used))).collect()
     }
 
     /// Takes in what the database says of `keys`.
@@ -40,10 +38,8 @@ pub(super) async fn read(
     tenant: TenantId,
     keys: &[CounterKey],
 ) -> Result<Vec<i64>, crate::store::StoreError> {
-    let agents: Vec<String> = keys
-        .iter()
-        .map(|key| key.agent.as_ref().map(ToString::to_string).unwrap_or_default())
-        .collect();
+    let agents: Vec<String> =
+        keys.iter().map(|key| key.agent.as_ref().map(ToString::to_string).unwrap_or_default()).collect();
     let days: Vec<i32> = keys.iter().map(|key| key.day).collect();
     let dimensions: Vec<i16> = keys.iter().map(|key| super::append::dimension(key.dimension)).collect();
     let used = sqlx::query_scalar(
@@ -52,11 +48,5 @@ pub(super) async fn read(
          left join counter c on c.tenant_id = $1 and c.agent_id = k.agent_id
            and c.day = date '1970-01-01' + k.day and c.dimension = k.dimension order by k.no",
     );
-    Ok(used
-        .bind(tenant.0)
-        .bind(agents)
-        .bind(days)
-        .bind(dimensions)
-        .fetch_all(conn)
-        .await?)
+    Ok(used.bind(tenant.0).bind(agents).bind(days).bind(dimensions).fetch_all(conn).await?)
 }

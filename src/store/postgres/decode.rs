@@ -34,9 +34,7 @@ pub(super) fn count(row: &PgRow, column: &str) -> Loaded<u64> {
 }
 
 pub(super) fn at(row: &PgRow, column: &str) -> Loaded<Timestamp> {
-    Ok(Timestamp::from_millis(
-        row.try_get::<Option<i64>, _>(column)?.unwrap_or(0),
-    ))
+    Ok(Timestamp::from_millis(row.try_get::<Option<i64>, _>(column)?.unwrap_or(0)))
 }
 
 pub(super) fn maybe_at(row: &PgRow, column: &str) -> Loaded<Option<Timestamp>> {
@@ -48,11 +46,7 @@ pub(super) fn hash(bytes: &[u8]) -> Loaded<[u8; 32]> {
 }
 
 pub(super) fn member<T: Copy>(all: &[T], code: i16) -> Loaded<T> {
-    usize::try_from(code)
-        .ok()
-        .and_then(|at| all.get(at))
-        .copied()
-        .ok_or_else(|| corrupt("an unknown code"))
+    usize::try_from(code).ok().and_then(|at| all.get(at)).copied().ok_or_else(|| corrupt("an unknown code"))
 }
 
 pub(super) fn usage(row: &PgRow) -> Loaded<Usage> {
@@ -74,25 +68,16 @@ pub(super) fn judged(row: &PgRow) -> Loaded<Judged> {
     };
     let findings: Vec<Finding> = stored.into_iter().filter_map(StoredFinding::restore).collect();
     let text = |column: &str| row.try_get::<Option<String>, _>(column);
-    let effect = effect(
-        row.try_get("effect")?,
-        text("resource")?,
-        row.try_get("once")?,
-        row.try_get("idempotent")?,
-    );
+    let effect = effect(row.try_get("effect")?, text("resource")?, row.try_get("once")?, row.try_get("idempotent")?);
     Ok(Judged {
         seq,
         at,
         session: name(SessionId::parse, row.try_get("session_id")?)?,
-        parent: text("parent_id")?
-            .map(|parent| name(SessionId::parse, &parent))
-            .transpose()?,
+        parent: text("parent_id")?.map(|parent| name(SessionId::parse, &parent)).transpose()?,
         depth: u32::try_from(row.try_get::<i32, _>("depth")?).unwrap_or(0),
         run: text("run_id")?.map(|run| name(RunId::parse, &run)).transpose()?,
         run_from: count(row, "run_from")?,
-        agent: text("agent_id")?
-            .map(|agent| name(AgentId::parse, &agent))
-            .transpose()?,
+        agent: text("agent_id")?.map(|agent| name(AgentId::parse, &agent)).transpose()?,
         call_id: name(CallId::parse, row.try_get("call_id")?)?,
         round: u32::try_from(row.try_get::<i32, _>("round")?).unwrap_or(1),
         batch: count(row, "batch")?,
@@ -132,9 +117,7 @@ pub(super) fn settled(row: &PgRow) -> Loaded<Settled> {
         call_id: name(CallId::parse, row.try_get("call_id")?)?,
         permit_seq: count(row, "permit_seq")?,
         status: member(&OutcomeStatus::ALL, row.try_get("status")?)?,
-        failure: code("failure")?
-            .map(|code| member(&FailureKind::ALL, code))
-            .transpose()?,
+        failure: code("failure")?.map(|code| member(&FailureKind::ALL, code)).transpose()?,
         error_signature: row.try_get("error_signature")?,
         digest: digest.map(|digest| hash(&digest)).transpose()?.map(ResultDigest),
         progress: row.try_get("progress")?,
@@ -143,18 +126,12 @@ pub(super) fn settled(row: &PgRow) -> Loaded<Settled> {
         lease_until: maybe_at(row, "lease_ms")?,
         ledger_revision: 0,
         usage: usage(row)?,
-        duration_ms: row
-            .try_get::<Option<i64>, _>("duration_ms")?
-            .and_then(|ms| u64::try_from(ms).ok()),
+        duration_ms: row.try_get::<Option<i64>, _>("duration_ms")?.and_then(|ms| u64::try_from(ms).ok()),
         is_complete: row.try_get("is_complete")?,
-        total_matches: row
-            .try_get::<Option<i64>, _>("total_matches")?
-            .and_then(|n| u64::try_from(n).ok()),
+        total_matches: row.try_get::<Option<i64>, _>("total_matches")?.and_then(|n| u64::try_from(n).ok()),
         progress_note: row.try_get("progress_note")?,
         result: None,
-        result_bytes: row
-            .try_get::<Option<i64>, _>("result_bytes")?
-            .and_then(|n| u64::try_from(n).ok()),
+        result_bytes: row.try_get::<Option<i64>, _>("result_bytes")?.and_then(|n| u64::try_from(n).ok()),
         error_message: None,
     })
 }

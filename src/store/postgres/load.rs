@@ -95,11 +95,7 @@ pub(super) async fn tree(conn: &mut PgConnection, tenant: TenantId, root: &Sessi
     let mut tree = CallTree::new(tenant, root.clone(), at(&head, "started_ms")?);
     tree.epoch = head.try_get("day")?;
     let open: i32 = head.try_get("open_calls")?;
-    let key = Key {
-        tenant,
-        root,
-        epoch: tree.epoch,
-    };
+    let key = Key { tenant, root, epoch: tree.epoch };
     let events = events(conn, key, open).await?;
     let totals = Totals {
         version: count(&head, "version")?,
@@ -138,9 +134,7 @@ async fn events(conn: &mut PgConnection, key: Key<'_>, open: i32) -> Loaded<Vec<
          where c.attempt is not null"
     );
     let bound = |sql: String| {
-        let query = sqlx::query(sqlx::AssertSqlSafe(sql))
-            .bind(key.tenant.0)
-            .bind(key.root.as_str());
+        let query = sqlx::query(sqlx::AssertSqlSafe(sql)).bind(key.tenant.0).bind(key.root.as_str());
         query.bind(key.epoch).bind(ROWS_MAX).bind(open)
     };
     let calls = bound(calls).fetch_all(&mut *conn).await?;
@@ -186,15 +180,8 @@ async fn by_tool(conn: &mut PgConnection, key: Key<'_>) -> Loaded<BTreeMap<ToolN
            and c.session_id = s.session_id and c.epoch = date '1970-01-01' + $3::int4
          where s.tenant_id = $1 and s.root_id = $2 and c.attempt is not null group by 1",
     );
-    let rows = rows
-        .bind(key.tenant.0)
-        .bind(key.root.as_str())
-        .bind(key.epoch)
-        .fetch_all(conn)
-        .await?;
-    rows.iter()
-        .map(|row| Ok((name(ToolName::parse, row.try_get("tool")?)?, count(row, "calls")?)))
-        .collect()
+    let rows = rows.bind(key.tenant.0).bind(key.root.as_str()).bind(key.epoch).fetch_all(conn).await?;
+    rows.iter().map(|row| Ok((name(ToolName::parse, row.try_get("tool")?)?, count(row, "calls")?))).collect()
 }
 
 type SessionTotals = (SessionId, Option<SessionId>, u32, RunTotals);
@@ -232,13 +219,7 @@ async fn sessions(conn: &mut PgConnection, key: Key<'_>) -> Loaded<Vec<SessionTo
          where s.tenant_id = $1 and s.root_id = $2 limit $4",
     );
     let most = i64::try_from(SESSIONS_MAX).unwrap_or(i64::MAX);
-    let rows = rows
-        .bind(key.tenant.0)
-        .bind(key.root.as_str())
-        .bind(key.epoch)
-        .bind(most)
-        .fetch_all(conn)
-        .await?;
+    let rows = rows.bind(key.tenant.0).bind(key.root.as_str()).bind(key.epoch).bind(most).fetch_all(conn).await?;
     rows.iter().map(session_totals).collect()
 }
 
@@ -259,10 +240,7 @@ fn session_totals(row: &PgRow) -> Loaded<SessionTotals> {
             reserved_micros: count(row, "unsettled")?,
             tokens: count(row, "tokens")? + count(row, "outcome_tokens")?,
         },
-        by_tool: by_tool
-            .into_iter()
-            .map(|(tool, n)| Ok((name(ToolName::parse, &tool)?, n)))
-            .collect::<Loaded<_>>()?,
+        by_tool: by_tool.into_iter().map(|(tool, n)| Ok((name(ToolName::parse, &tool)?, n))).collect::<Loaded<_>>()?,
     };
     Ok((
         name(SessionId::parse, row.try_get("session_id")?)?,
@@ -283,13 +261,7 @@ async fn seen(conn: &mut PgConnection, key: Key<'_>) -> Loaded<Vec<(SessionId, F
          where s.tenant_id = $1 and s.root_id = $2 order by x.seq",
     );
     let most = i64::try_from(SEEN_MAX).unwrap_or(i64::MAX);
-    let rows = rows
-        .bind(key.tenant.0)
-        .bind(key.root.as_str())
-        .bind(key.epoch)
-        .bind(most)
-        .fetch_all(conn)
-        .await?;
+    let rows = rows.bind(key.tenant.0).bind(key.root.as_str()).bind(key.epoch).bind(most).fetch_all(conn).await?;
     rows.iter()
         .map(|row| {
             let session = name(SessionId::parse, row.try_get("session_id")?)?;
@@ -319,11 +291,7 @@ async fn forgotten_change(conn: &mut PgConnection, key: Key<'_>, events: &[Event
              where c.tenant_id = $1 and c.epoch = date '1970-01-01' + $2::int4 and c.session_id = $3 and c.seq < $4
                and c.attempt is not null and (o.progress or (c.effect = 2 and coalesce(o.status, 0) not in (2, 3)))",
         );
-        let row = row
-            .bind(key.tenant.0)
-            .bind(key.epoch)
-            .bind(session.as_str())
-            .bind(super::row::big(*first));
+        let row = row.bind(key.tenant.0).bind(key.epoch).bind(session.as_str()).bind(super::row::big(*first));
         latest = latest.max(count(&row.fetch_one(&mut *conn).await?, "seq")?);
     }
     Ok(latest)

@@ -21,13 +21,9 @@ static MIGRATIONS: sqlx::migrate::Migrator = sqlx::migrate!("./migrations");
 
 /// Brings the schema up to date, and refuses a server that would lose acknowledged rows.
 pub(super) async fn prepare(conn: &mut PgConnection) -> Result<(), StoreError> {
-    for (setting, good) in [
-        ("synchronous_commit", &["on", "remote_apply", "remote_write"][..]),
-        ("fsync", &["on"]),
-    ] {
-        let value: String = sqlx::query_scalar(sqlx::AssertSqlSafe(format!("show {setting}")))
-            .fetch_one(&mut *conn)
-            .await?;
+    for (setting, good) in [("synchronous_commit", &["on", "remote_apply", "remote_write"][..]), ("fsync", &["on"])] {
+        let value: String =
+            sqlx::query_scalar(sqlx::AssertSqlSafe(format!("show {setting}"))).fetch_one(&mut *conn).await?;
         if !good.contains(&value.as_str()) {
             return Err(StoreError::Unsafe { setting, value });
         }
@@ -50,9 +46,8 @@ fn is_already_there(error: &sqlx::Error) -> bool {
 
 /// Makes the partitions of this month and the next ones; another replica may be doing the same.
 pub(super) async fn make_partitions(conn: &mut PgConnection) -> Result<(), StoreError> {
-    let today: i32 = sqlx::query_scalar("select (now() at time zone 'utc')::date - date '1970-01-01'")
-        .fetch_one(&mut *conn)
-        .await?;
+    let today: i32 =
+        sqlx::query_scalar("select (now() at time zone 'utc')::date - date '1970-01-01'").fetch_one(&mut *conn).await?;
     for ahead in 0..=MONTHS_AHEAD {
         let first = month(today, ahead);
         let next = month(today, ahead + 1);
@@ -83,9 +78,8 @@ fn month(day: i32, ahead: i32) -> Date {
 
 /// The database's time.
 pub(super) async fn now(conn: &mut PgConnection) -> Result<Timestamp, StoreError> {
-    let millis: i64 = sqlx::query_scalar("select (extract(epoch from clock_timestamp()) * 1000)::bigint")
-        .fetch_one(conn)
-        .await?;
+    let millis: i64 =
+        sqlx::query_scalar("select (extract(epoch from clock_timestamp()) * 1000)::bigint").fetch_one(conn).await?;
     Ok(Timestamp::from_millis(millis))
 }
 
@@ -114,12 +108,8 @@ pub(super) async fn expired_leases(
            and not coalesce(o.is_settled, false)
            and greatest(c.lease_until, o.lease_until) < to_timestamp($2 / 1000.0)
          order by c.lease_until limit $3";
-    let rows = sqlx::query(sql)
-        .bind(since.as_millis())
-        .bind(until.as_millis())
-        .bind(EXPIRED_MAX)
-        .fetch_all(conn)
-        .await?;
+    let rows =
+        sqlx::query(sql).bind(since.as_millis()).bind(until.as_millis()).bind(EXPIRED_MAX).fetch_all(conn).await?;
     let mut expired = Vec::with_capacity(rows.len());
     for row in &rows {
         expired.push(ExpiredLease {

@@ -59,9 +59,7 @@ pub struct StoreSettings {
 
 impl fmt::Debug for StoreSettings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("StoreSettings")
-            .field("host", &self.options.get_host())
-            .finish_non_exhaustive()
+        f.debug_struct("StoreSettings").field("host", &self.options.get_host()).finish_non_exhaustive()
     }
 }
 
@@ -129,14 +127,9 @@ impl Store {
         let mut conn = options.clone().connect().await?;
         maintain::prepare(&mut conn).await?;
         let now = maintain::now(&mut conn).await?;
-        let readers = options
-            .clone()
-            .application_name("callgate reader")
-            .options([("statement_timeout", "2000")]);
-        let readers = PgPoolOptions::new()
-            .max_connections(READERS_MAX)
-            .acquire_timeout(ACQUIRE)
-            .connect_lazy_with(readers);
+        let readers = options.clone().application_name("callgate reader").options([("statement_timeout", "2000")]);
+        let readers =
+            PgPoolOptions::new().max_connections(READERS_MAX).acquire_timeout(ACQUIRE).connect_lazy_with(readers);
         let (time, counters) = (Arc::new(DbTime::new(now)), Arc::new(Counters::default()));
         let (queue, jobs) = mpsc::channel(writer::QUEUE_MAX);
         let writer = writer::Writer {
@@ -146,13 +139,7 @@ impl Store {
             on_commit: settings.on_commit,
         };
         let writer = Mutex::new(Some(tokio::spawn(writer.run(jobs))));
-        Ok(Self {
-            readers,
-            queue,
-            writer,
-            time,
-            counters,
-        })
+        Ok(Self { readers, queue, writer, time, counters })
     }
 
     /// The database's time, carried forward.
@@ -261,11 +248,7 @@ impl Store {
         let used = reader.done(read)?;
         let all: Vec<_> = keys.iter().map(|key| (tenant, key.clone())).collect();
         self.counters.learn(&all, &used);
-        Ok(keys
-            .iter()
-            .cloned()
-            .zip(used.iter().map(|used| u64::try_from(*used).unwrap_or(0)))
-            .collect())
+        Ok(keys.iter().cloned().zip(used.iter().map(|used| u64::try_from(*used).unwrap_or(0))).collect())
     }
 
     /// Calls whose lease ran out in the given stretch of time and that nobody reported on, oldest first.

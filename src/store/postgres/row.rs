@@ -164,19 +164,13 @@ impl StoredFinding {
         let reuse = self.reuse.and_then(|(session, call_id, at)| {
             let session = ids::SessionId::parse("session_id", &session).ok()?;
             let call_id = ids::CallId::parse("call_id", &call_id).ok()?;
-            Some(CallRef {
-                session,
-                call_id,
-                at: Timestamp::from_millis(at),
-            })
+            Some(CallRef { session, call_id, at: Timestamp::from_millis(at) })
         });
         Some(Finding {
             rule: self.rule.into(),
             decision: Decision::ALL.into_iter().find(|d| d.as_str() == self.decision)?,
             reason: Reason::from_name(&self.reason)?,
-            level: self
-                .level
-                .and_then(|name| Level::ALL.into_iter().find(|level| level.as_str() == name)),
+            level: self.level.and_then(|name| Level::ALL.into_iter().find(|level| level.as_str() == name)),
             count: self.count,
             message: self.message,
             next_action: self.next_action,
@@ -212,11 +206,7 @@ impl CallRow {
             fingerprint: event.fingerprint.0.to_vec(),
             args_digest: event.args_digest.0.to_vec(),
             effect: code(&EffectKind::ALL, &event.effect.kind),
-            resource: event
-                .effect
-                .resource
-                .as_ref()
-                .map(|resource| resource.as_str().to_owned()),
+            resource: event.effect.resource.as_ref().map(|resource| resource.as_str().to_owned()),
             once: event.effect.once,
             idempotent: event.effect.idempotent,
             decision: code(&Decision::ALL, &event.decision),
@@ -271,9 +261,7 @@ impl OutcomeRow {
             p_high: advice.map(|advice| advice.interval.1),
             confidence: advice.map(|advice| advice.confidence as i16),
             basis: advice.map(|advice| advice.basis as i16),
-            guard: advice
-                .and_then(|advice| advice.guard)
-                .map(|guard| code(&Guard::ALL, &guard) + 1),
+            guard: advice.and_then(|advice| advice.guard).map(|guard| code(&Guard::ALL, &guard) + 1),
             lease_ms: event.lease_until.map(Timestamp::as_millis),
             by_lease: event.by_lease,
             input_tokens: unless_zero(event.usage.input_tokens),
@@ -323,12 +311,7 @@ impl LedgerRowOut {
 /// An effect from its columns.
 pub(super) fn effect(kind: i16, resource: Option<String>, once: bool, idempotent: bool) -> Option<Effect> {
     let kind = *EffectKind::ALL.get(usize::try_from(kind).ok()?)?;
-    Some(Effect {
-        kind,
-        resource: resource.map(crate::domain::effect::Resource::new),
-        once,
-        idempotent,
-    })
+    Some(Effect { kind, resource: resource.map(crate::domain::effect::Resource::new), once, idempotent })
 }
 
 /// A permit from its columns; none for a call that was not let through.
@@ -356,9 +339,5 @@ pub(super) fn permit(
 
 /// A question to a person from its columns.
 pub(super) fn approval(id: Option<String>, expires_ms: Option<i64>) -> Option<Approval> {
-    Some(Approval {
-        id: id?,
-        answer: Answer::Pending,
-        expires_at: Timestamp::from_millis(expires_ms?),
-    })
+    Some(Approval { id: id?, answer: Answer::Pending, expires_at: Timestamp::from_millis(expires_ms?) })
 }

@@ -114,15 +114,11 @@ impl Writer {
             }
             Err(Failure::Permanent(error)) => {
                 tracing::error!(%error, "a change cannot be stored");
-                chains
-                    .into_iter()
-                    .for_each(|chain| answer(chain, Some(Lost::Unreachable)));
+                chains.into_iter().for_each(|chain| answer(chain, Some(Lost::Unreachable)));
             }
             Err(Failure::Passing(error)) => {
                 tracing::warn!(%error, changes = chains.iter().map(Vec::len).sum::<usize>(), "the database is out of reach");
-                chains
-                    .into_iter()
-                    .for_each(|chain| answer(chain, Some(Lost::Unreachable)));
+                chains.into_iter().for_each(|chain| answer(chain, Some(Lost::Unreachable)));
             }
         }
     }
@@ -135,10 +131,8 @@ impl Writer {
         chains: &[Vec<Job>],
         deadline: Instant,
     ) -> Result<Appended, Failure> {
-        let appends: Vec<Vec<&Append>> = chains
-            .iter()
-            .map(|chain| chain.iter().map(|job| &job.append).collect())
-            .collect();
+        let appends: Vec<Vec<&Append>> =
+            chains.iter().map(|chain| chain.iter().map(|job| &job.append).collect()).collect();
         let batch = Batch::of(&appends);
         let (mut pause, mut probe) = (PAUSE, false);
         loop {
@@ -176,13 +170,9 @@ impl Writer {
         // The connection is taken out while it is used: a step that is given up drops it, and so closes it.
         let mut open = match conn.take() {
             Some(open) => open,
-            None => timeout(STEP, self.options.connect())
-                .await
-                .map_err(|_| Problem::late())??,
+            None => timeout(STEP, self.options.connect()).await.map_err(|_| Problem::late())??,
         };
-        let appended = timeout(STEP, batch.append(&mut open, probe))
-            .await
-            .map_err(|_| Problem::late())?;
+        let appended = timeout(STEP, batch.append(&mut open, probe)).await.map_err(|_| Problem::late())?;
         let appended = appended.map_err(Problem::from);
         if !matches!(appended, Err(Problem::Connection(_))) {
             *conn = Some(open);
@@ -249,33 +239,19 @@ fn chains(waiting: &mut VecDeque<Job>) -> Vec<Vec<Job>> {
     let mut later = VecDeque::new();
     for job in waiting.drain(..) {
         let tree = (job.append.tenant, job.append.root.clone());
-        let mut ledger = job
-            .append
-            .change
-            .ledger
-            .iter()
-            .map(|change| (job.append.tenant, change.key));
+        let mut ledger = job.append.change.ledger.iter().map(|change| (job.append.tenant, change.key));
         if held.contains(&tree) || ledger.any(|key| keys.contains(&key)) {
             held.insert(tree);
             later.push_back(job);
             continue;
         }
         let chain = chains.entry(tree).or_default();
-        let reached = chain
-            .last()
-            .and_then(|last| last.append.change.events.last())
-            .map(|event| event.seq());
+        let reached = chain.last().and_then(|last| last.append.change.events.last()).map(|event| event.seq());
         if reached.is_some_and(|reached| reached != job.append.expected) {
             let _ = job.reply.send(Err(Lost::Version));
             continue;
         }
-        keys.extend(
-            job.append
-                .change
-                .ledger
-                .iter()
-                .map(|change| (job.append.tenant, change.key)),
-        );
+        keys.extend(job.append.change.ledger.iter().map(|change| (job.append.tenant, change.key)));
         chain.push(job);
     }
     *waiting = later;

@@ -14,46 +14,28 @@ use crate::domain::failure::{
 use super::{classify, codes, status};
 
 fn text(message: &str) -> ErrorReport {
-    ErrorReport {
-        message: message.to_owned(),
-        ..ErrorReport::default()
-    }
+    ErrorReport { message: message.to_owned(), ..ErrorReport::default() }
 }
 
 fn http(status: u16, message: &str) -> ErrorReport {
-    ErrorReport {
-        http_status: Some(status),
-        ..text(message)
-    }
+    ErrorReport { http_status: Some(status), ..text(message) }
 }
 
 fn grpc(status: u8, message: &str) -> ErrorReport {
-    ErrorReport {
-        grpc_status: Some(status),
-        ..text(message)
-    }
+    ErrorReport { grpc_status: Some(status), ..text(message) }
 }
 
 fn code(code: &str, status: u16, message: &str) -> ErrorReport {
-    ErrorReport {
-        provider_code: Some(code.to_owned()),
-        ..http(status, message)
-    }
+    ErrorReport { provider_code: Some(code.to_owned()), ..http(status, message) }
 }
 
 /// A code without a status.
 fn bare(code: &str, message: &str) -> ErrorReport {
-    ErrorReport {
-        provider_code: Some(code.to_owned()),
-        ..text(message)
-    }
+    ErrorReport { provider_code: Some(code.to_owned()), ..text(message) }
 }
 
 fn of_type(error_type: &str, message: &str) -> ErrorReport {
-    ErrorReport {
-        error_type: Some(error_type.to_owned()),
-        ..text(message)
-    }
+    ErrorReport { error_type: Some(error_type.to_owned()), ..text(message) }
 }
 
 fn check(rows: &[(ErrorReport, FailureKind)]) {

@@ -1,0 +1,105 @@
+//! What a report changes beside its tree: the ledger and shared counters.
+
+use super::super::{Shared, ledger_key_of};
+use crate::{
+    domain::{
+        budget::{CounterAdd, Dimension},
+        call::{Call, Permit},
+        effect::EffectKind,
+        event::{Change, Event, Settled},
+        ledger::{LedgerChange, LedgerRow, LedgerState},
+        outcome::OutcomeStatus,
+        tree::CallTree,
+    },
+    policy::Policy,
+};
+
+pub(super) fn is_superseded(tree: &CallTree, shared: &Shared, call: &Call, permit: &Permit) -> bool {
+    let newer = tree.calls_of(call.fingerprint).filter_map(|(_, _, other)| other.permit.as_ref());
+    let newer = newer.filter(|other| other.seq > permit.seq && other.occurrence == permit.occurrence).count() > 0;
+    let elsewhere = shared
+        .ledger
+        .as_ref()
+        .is_some_and(|row| row.root != tree.root && row.permitted_at > permit.at && row.state != LedgerState::Vacant);
+    newer || elsewhere
+}
+
+pub(super) fn change(
+    policy: &Policy,
+    tree: &CallTree,
+    shared: &Shared,
+    call: &Call,
+    permit: &Permit,
+    settled: &Settled,
+) -> Change {
+    let mut settled = settled.clone();
+    let mut ledger = Vec::new();
+    if let Some(expected) = ledger_revision(tree, shared, call, permit) {
+        settled.ledger_revision = expected + 1;
+        let row = ledger_row(tree, call, permit, &settled);
+        ledger.extend(ledger_key_of(&tree.root, call).map(|key| LedgerChange { key, expected, row }));
+    }
+    Change {
+        counters: counters(policy, call, permit, &settled),
+        ledger,
+        events: vec![Event::Settled(Box::new(settled))],
+    }
+}
+
+/// The revision of the call's ledger row, while the row is still about this permit: as this tree has moved it in
+/// changes on their way, or as read.
+fn ledger_revision(tree: &CallTree, shared: &Shared, call: &Call, permit: &Permit) -> Option<u64> {
+    let newer = |(_, _, other): (_, _, &Call)| other.permit.as_ref().is_some_and(|other| other.seq > permit.seq);
+    if call.effect.kind != EffectKind::Write || tree.calls_of(call.fingerprint).any(newer) {
+        return None;
+    }
+    let row = shared.ledger.as_ref().filter(|row| row.root == tree.root && row.seq <= permit.seq);
+    let read = row.filter(|row| row.seq == permit.seq).map(|row| row.revision);
+    let moved = (permit.ledger_revision > 0).then_some(permit.ledger_revision);
+    moved.max(read)
+}
+
+fn ledger_row(tree: &CallTree, call: &Call, permit: &Permit, settled: &Settled) -> LedgerRow {
+    let advice = settled.advice.as_ref();
+    LedgerRow {
+        revision: settled.ledger_revision,
+        state: match settled.status {
+            OutcomeStatus::Running => LedgerState::Permitted,
+            OutcomeStatus::Success => LedgerState::Succeeded,
+            OutcomeStatus::Error => LedgerState::Failed,
+            OutcomeStatus::Cancelled => LedgerState::Cancelled,
+            OutcomeStatus::Unknown => LedgerState::Unknown,
+        },
+        root: tree.root.clone(),
+        session: settled.session.clone(),
+        call_id: settled.call_id.clone(),
+        fingerprint: call.fingerprint,
+        seq: permit.seq,
+        occurrence: permit.occurrence,
+        attempt: permit.attempt,
+        permitted_at: permit.at,
+        lease_until: settled.lease_until.unwrap_or(permit.lease_until),
+        settled_at: (settled.status != OutcomeStatus::Running).then_some(settled.at),
+        digest: settled.digest,
+        retryable: advice.is_some_and(|advice| advice.retryable),
+        retry_after_ms: advice.map_or(0, |advice| advice.retry_after_ms),
+        retries_remaining: advice.map_or(0, |advice| advice.max_retries_remaining),
+    }
+}
+
+/// Books the actual cost on the day of the permit, and gives back what was reserved.
+fn counters(policy: &Policy, call: &Call, permit: &Permit, settled: &Settled) -> Vec<CounterAdd> {
+    let keeps = matches!(settled.status, OutcomeStatus::Running | OutcomeStatus::Unknown);
+    let reserved = if keeps { 0 } else { permit.reserved_micros };
+    let signed = |amount: u64| i64::try_from(amount).unwrap_or(i64::MAX);
+    let keys = policy.rules.budget.counters(call.agent.as_ref(), permit.at.day());
+    let adds = keys.map(|(key, _)| {
+        let amount = match key.dimension {
+            Dimension::Cost => signed(settled.usage.cost_micros).saturating_sub(signed(reserved)),
+            Dimension::Tokens => signed(settled.usage.tokens()),
+            _ => 0,
+        };
+        CounterAdd { key, amount, limit: None }
+    });
+    adds.filter(|add| add.amount != 0).collect()
+}

@@ -1,0 +1,169 @@
+//! A plane in memory: call trees, ledger and counters that move together, as the store moves them. Replays, simulations
+//! and stories run on it. Nobody else moves them here, so nothing is ever decided on a stale part.
+
+use std::collections::BTreeMap;
+
+use super::{Judgement, Misuse, Recorded, Report, Shared, evaluate, ledger_key, ledger_key_of, record};
+use crate::{
+    domain::{
+        budget::CounterKey,
+        call::Proposal,
+        event::{Change, Event},
+        fingerprint::LedgerKey,
+        ids::{SessionId, TenantId},
+        ledger::LedgerRow,
+        time::Timestamp,
+        tree::CallTree,
+        verdict::Verdict,
+    },
+    policy::Policy,
+};
+
+/// One tenant's world.
+#[derive(Debug, Clone)]
+pub struct World {
+    tenant: TenantId,
+    trees: BTreeMap<SessionId, CallTree>,
+    roots: BTreeMap<SessionId, SessionId>,
+    ledger: BTreeMap<LedgerKey, LedgerRow>,
+    counters: BTreeMap<CounterKey, u64>,
+}
+
+/// A judgement, and the batch it counts with when it was a new one.
+pub type Judged = (Verdict, Option<u64>);
+
+impl World {
+    /// An empty world.
+    #[must_use]
+    pub fn new(tenant: TenantId) -> Self {
+        Self {
+            tenant,
+            trees: BTreeMap::new(),
+            roots: BTreeMap::new(),
+            ledger: BTreeMap::new(),
+            counters: BTreeMap::new(),
+        }
+    }
+
+    /// The tree of a session, once it has one.
+    #[must_use]
+    pub fn tree(&self, session: &SessionId) -> Option<&CallTree> {
+        self.roots.get(session).and_then(|root| self.trees.get(root))
+    }
+
+    /// All trees, by root.
+    pub fn trees(&self) -> impl Iterator<Item = &CallTree> {
+        self.trees.values()
+    }
+
+    /// Judges a call, and takes the judgement in.
+    ///
+    /// # Errors
+    /// [`Misuse`]: nothing was decided.
+    pub fn evaluate(
+        &mut self,
+        policy: &Policy,
+        proposal: &Proposal,
+        batch: Option<u64>,
+        now: Timestamp,
+    ) -> Result<Judged, Misuse> {
+        let root = self.settle_in(proposal, now);
+        match self.judge(policy, &root, proposal, batch, now)? {
+            Judgement::Replay(verdict) => Ok((verdict, None)),
+            Judgement::New(verdict, change) => {
+                let batch = change.events.iter().find_map(|event| match event {
+                    Event::Judged(judged) => Some(judged.batch),
+                    Event::Settled(_) => None,
+                });
+                self.commit(&root, *change);
+                Ok((verdict, batch))
+            }
+        }
+    }
+
+    /// What would be judged, without taking it in.
+    ///
+    /// # Errors
+    /// [`Misuse`]: nothing could be decided.
+    pub fn preview(
+        &mut self,
+        policy: &Policy,
+        proposal: &Proposal,
+        batch: Option<u64>,
+        now: Timestamp,
+    ) -> Result<Verdict, Misuse> {
+        let root = self.settle_in(proposal, now);
+        match self.judge(policy, &root, proposal, batch, now)? {
+            Judgement::Replay(verdict) | Judgement::New(verdict, _) => Ok(verdict),
+        }
+    }
+
+    /// Takes in what came of a call.
+    ///
+    /// # Errors
+    /// [`Misuse`]: nothing was taken in.
+    pub fn record(&mut self, policy: &Policy, report: &Report, now: Timestamp) -> Result<Recorded, Misuse> {
+        let root = match (self.roots.get(&report.session), &report.observed) {
+            (Some(root), _) => root.clone(),
+            (None, Some(proposal)) => self.settle_in(proposal, now),
+            (None, None) => return Err(Misuse::UnknownCall),
+        };
+        let tree = self.trees.get(&root).ok_or(Misuse::UnknownCall)?;
+        let call = tree.sessions.get(&report.session).and_then(|session| session.call(&report.call_id));
+        let key = call.and_then(|call| ledger_key_of(&root, call));
+        let mut recorded = record(policy, tree, &self.shared(key), report, now)?;
+        if let Some(change) = recorded.change.take() {
+            self.commit(&root, *change);
+        }
+        Ok(recorded)
+    }
+
+    fn judge(
+        &self,
+        policy: &Policy,
+        root: &SessionId,
+        proposal: &Proposal,
+        batch: Option<u64>,
+        now: Timestamp,
+    ) -> Result<Judgement, Misuse> {
+        let tree = self.trees.get(root).ok_or(Misuse::UnknownCall)?;
+        evaluate(policy, tree, &self.shared(ledger_key(root, proposal)), proposal, batch, now)
+    }
+
+    fn shared(&self, key: Option<LedgerKey>) -> Shared {
+        Shared { counters: self.counters.clone(), ledger: key.and_then(|key| self.ledger.get(&key).cloned()) }
+    }
+
+    /// The root of the asking session, whose tree is there from now on.
+    fn settle_in(&mut self, proposal: &Proposal, now: Timestamp) -> SessionId {
+        let request = &proposal.request;
+        let root = self.roots.get(&request.session).cloned().unwrap_or_else(|| {
+            let parent = request.parent.as_ref();
+            let of_parent = parent.map(|parent| self.roots.get(parent).unwrap_or(parent).clone());
+            of_parent.unwrap_or_else(|| request.session.clone())
+        });
+        self.roots.insert(request.session.clone(), root.clone());
+        let tenant = self.tenant;
+        self.trees.entry(root.clone()).or_insert_with(|| CallTree::new(tenant, root.clone(), now));
+        root
+    }
+
+    fn commit(&mut self, root: &SessionId, change: Change) {
+        for change in &change.ledger {
+            let revision = self.ledger.get(&change.key).map_or(0, |row| row.revision);
+            debug_assert_eq!(revision, change.expected, "a ledger change was decided on another revision");
+            self.ledger.insert(change.key, change.row.clone());
+        }
+        for add in &change.counters {
+            let used = self.counters.entry(add.key.clone()).or_default();
+            *used = used.saturating_add_signed(add.amount);
+            debug_assert!(
+                add.amount < 0 || add.limit.is_none_or(|limit| *used <= limit),
+                "a reservation passed its limit"
+            );
+        }
+        if let Some(tree) = self.trees.get_mut(root) {
+            let _ = super::advance(tree, change);
+        }
+    }
+}

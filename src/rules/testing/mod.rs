@@ -1,0 +1,58 @@
+//! The one test helper: a story in text against the engine. It plays on every wall between the rooms, and is built for
+//! tests only.
+//!
+//! A story is a line a step; `#` begins a comment.
+//!
+//! ```text
+//! rules repeat cycle                 only these rules run
+//! tool pay once order/{id} lease 60s declares a tool
+//! limit run max_steps 5              sets a limit; the first one lifts all defaults
+//! step 0s                            time that passes with each call (1s at first)
+//! wait 10m                           time passes
+//! run next | session a parent b | agent x | batch (the next calls are one model turn) | turn (it is over)
+//! pay {"n":new} cost 0.5 tokens 9 repeat as c1       `new` is a fresh value each time
+//!   -> ok text | error KIND [after 2s] | cancelled | unknown      the call runs whatever the verdict, and is recorded
+//!   => DECISION [reason] [after 2s] [attempt 2] [disabled], level rule count     the verdict holds, and is so
+//!   ... x10                          the line, ten times; (a; b) x4 repeats a group
+//! record c1 OUTCOME [cost 0.5] [=> retryable | final | superseded | settled]
+//! ```
+
+mod expect;
+mod stage;
+mod words;
+
+use std::fs;
+
+use self::stage::Stage;
+
+/// Plays a story; panics with the line that came out otherwise.
+pub(crate) fn check(story: &str) {
+    let mut stage = Stage::new();
+    for (i, line) in story.lines().enumerate() {
+        let text = line.split('#').next().unwrap_or_default().trim();
+        if text.is_empty() {
+            continue;
+        }
+        if let Err(problem) = stage.line(text) {
+            panic!("line {}: {text}\n{problem}\nso far:\n{}", i + 1, stage.log);
+        }
+    }
+}
+
+/// Plays every story of a folder; panics with the file and line that came out otherwise.
+pub(crate) fn check_folder(folder: &str) -> usize {
+    let mut played = 0;
+    let entries = fs::read_dir(folder).unwrap_or_else(|e| panic!("{folder}: {e}"));
+    let mut paths: Vec<_> = entries.map(|entry| entry.expect("readable").path()).collect();
+    paths.sort();
+    for path in paths.iter().filter(|path| path.extension().is_some_and(|e| e == "trace")) {
+        let story = fs::read_to_string(path).expect("readable");
+        let outcome = std::panic::catch_unwind(|| check(&story));
+        if let Err(problem) = outcome {
+            let text = problem.downcast_ref::<String>().cloned().unwrap_or_default();
+            panic!("{}: {text}", path.display());
+        }
+        played += 1;
+    }
+    played
+}

@@ -1,0 +1,310 @@
+//! The stage: a world in memory, a policy and a clock, moved by the steps of a story.
+
+use std::{collections::BTreeMap, fmt::Write as _};
+
+use super::{
+    expect::{describe, expect_verdict},
+    words::{Options, duration, known, matching_brace, micros, number},
+};
+use crate::{
+    domain::{
+        budget::{Dimension, Limits, Scope, Usage},
+        call::{Proposal, Request},
+        effect::{EffectKind, ResourceTemplate},
+        failure::{ErrorReport, FailureKind},
+        finding::Decision,
+        ids::{AgentId, CallId, DEFAULT_TENANT, RunId, SessionId, ToolName},
+        json,
+        outcome::OutcomeStatus,
+        time::Timestamp,
+        tool::ToolSpec,
+        verdict::Verdict,
+    },
+    engine::{Misuse, Recorded, Report, world::World},
+    policy::Policy,
+    rules::{Mode, RULES, levels::Levels},
+};
+
+pub(super) struct Stage {
+    policy: Policy,
+    world: World,
+    now: Timestamp,
+    step_ms: u64,
+    session: String,
+    parent: Option<String>,
+    run: Option<String>,
+    agent: Option<String>,
+    batch: Option<Option<u64>>,
+    fresh: u64,
+    keys: BTreeMap<String, String>,
+    limits_cleared: bool,
+    pub(super) log: String,
+}
+
+pub(super) type Step = Result<(), String>;
+
+impl Stage {
+    pub(super) fn new() -> Self {
+        Self {
+            policy: Policy::default(),
+            world: World::new(DEFAULT_TENANT),
+            now: Timestamp::from_millis(1_700_000_000_000),
+            step_ms: 1_000,
+            session: "s".to_owned(),
+            parent: None,
+            run: None,
+            agent: None,
+            batch: None,
+            fresh: 0,
+            keys: BTreeMap::new(),
+            limits_cleared: false,
+            log: String::new(),
+        }
+    }
+
+    pub(super) fn line(&mut self, text: &str) -> Step {
+        let (text, times) = match text.rsplit_once(" x") {
+            Some((rest, n)) if !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()) => {
+                (rest.trim(), n.parse().unwrap_or(1))
+            }
+            _ => (text, 1),
+        };
+        let group = text.strip_prefix('(').and_then(|inner| inner.strip_suffix(')'));
+        let steps: Vec<&str> = group.map_or_else(|| vec![text], |inner| inner.split(';').map(str::trim).collect());
+        for round in 0..times {
+            for step in &steps {
+                self.step(step).map_err(|problem| format!("(round {}) {step}: {problem}", round + 1))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn step(&mut self, text: &str) -> Step {
+        let words: Vec<&str> = text.split_whitespace().collect();
+        match words.as_slice() {
+            ["rules", names @ ..] => {
+                let off = RULES.iter().filter(|(id, _)| !names.contains(id)).map(|(id, _)| (*id, Mode::Off));
+                self.policy.rules.modes = off.collect();
+                names.iter().try_for_each(|n| known(RULES.iter().any(|(id, _)| id == n), "rule", n))
+            }
+            ["tool", name, facts @ ..] => self.declare(name, facts),
+            ["limit", scope, dimension, limit] => self.limit(scope, dimension, limit),
+            ["loops", rule, levels @ ..] => self.levels(rule, levels),
+            ["step", time] => duration(time).map(|ms| self.step_ms = ms),
+            ["wait", time] => duration(time).map(|ms| self.now = self.now.plus_ms(ms)),
+            ["run", name] => {
+                self.run = Some((*name).to_owned());
+                Ok(())
+            }
+            ["agent", name] => {
+                self.agent = Some((*name).to_owned());
+                Ok(())
+            }
+            ["session", name, rest @ ..] => {
+                self.session = (*name).to_owned();
+                self.parent = rest.get(1).map(|parent| (*parent).to_owned());
+                Ok(())
+            }
+            ["batch"] => {
+                self.batch = Some(None);
+                Ok(())
+            }
+            ["turn"] => {
+                self.batch = None;
+                Ok(())
+            }
+            ["record", call_id, ..] => self.record_step(call_id, text),
+            _ => self.call_step(text),
+        }
+    }
+
+    fn declare(&mut self, name: &str, facts: &[&str]) -> Step {
+        let mut spec = ToolSpec::default();
+        let mut facts = facts.iter();
+        while let Some(fact) = facts.next() {
+            match *fact {
+                "read" => spec.effect = EffectKind::Read,
+                "write" => spec.effect = EffectKind::Write,
+                "poll" => spec.effect = EffectKind::Poll,
+                "once" => spec.once = true,
+                "idempotent" => spec.idempotent = true,
+                "lease" => spec.lease_ms = duration(facts.next().unwrap_or(&""))?,
+                "volatile" => spec.volatile.push((*facts.next().unwrap_or(&"")).to_owned()),
+                "then" => spec.suggested_next.push((*facts.next().unwrap_or(&"")).to_owned()),
+                path => spec.resource = Some(ResourceTemplate::parse("resource", path).map_err(|e| e.problem)?),
+            }
+        }
+        self.policy.declare(name, spec);
+        Ok(())
+    }
+
+    fn limit(&mut self, scope: &str, dimension: &str, limit: &str) -> Step {
+        let budget = &mut self.policy.rules.budget;
+        if !self.limits_cleared {
+            for limits in [&mut budget.run, &mut budget.call_tree, &mut budget.agent, &mut budget.tenant] {
+                *limits = Limits::default();
+            }
+            self.limits_cleared = true;
+        }
+        let scope = Scope::ALL.into_iter().find(|s| s.as_str() == scope).ok_or("unknown scope")?;
+        let dimension = Dimension::ALL.into_iter().find(|d| d.as_str() == dimension).ok_or("unknown dimension")?;
+        let limits = match scope {
+            Scope::Run => &mut budget.run,
+            Scope::CallTree => &mut budget.call_tree,
+            Scope::Agent => &mut budget.agent,
+            Scope::Tenant => &mut budget.tenant,
+        };
+        let limit = if dimension == Dimension::Cost { micros(limit)? } else { number(limit)? };
+        limits.set(dimension, Some(limit));
+        Ok(())
+    }
+
+    fn levels(&mut self, rule: &str, levels: &[&str]) -> Step {
+        let rules = &mut self.policy.rules;
+        let target = match rule {
+            "repeat" => &mut rules.repeat,
+            "poll" => &mut rules.poll,
+            "cycle" => &mut rules.cycle,
+            "breaker" => &mut rules.breaker,
+            "refused" => &mut rules.refused,
+            _ => return Err(format!("no levels for {rule}")),
+        };
+        let at = |i: usize| levels.get(i).and_then(|n| n.parse::<u32>().ok());
+        *target = Levels { warning: at(0), critical: at(1), break_at: at(2) };
+        Ok(())
+    }
+
+    fn call_step(&mut self, text: &str) -> Step {
+        let (tool, rest) = text.split_once(' ').ok_or("a call is a tool and its arguments")?;
+        let end = matching_brace(rest).ok_or("the arguments must be an object")?;
+        let arguments = self.freshen(&rest[..=end]);
+        let rest = &rest[end + 1..];
+        let (front, expected) = rest.split_once("=>").map_or((rest, None), |(front, e)| (front, Some(e.trim())));
+        let (front, outcome) = front.split_once("->").map_or((front, None), |(front, o)| (front, Some(o.trim())));
+        let options = Options::read(&format!("{front} {}", expected.unwrap_or_default()))?;
+        let more = Options::read(outcome.unwrap_or_default())?;
+        let call_id = options.call_id.clone().unwrap_or_else(|| self.next_call_id());
+        let request = self.request(tool, &arguments, &call_id, &options)?;
+        let proposal = self.policy.propose(request);
+        let must_run = outcome.is_some() && expected.is_none();
+        let verdict = self.evaluate(&proposal, must_run).map_err(|misuse| format!("{misuse:?}"))?;
+        let _ = writeln!(self.log, "  {tool} {arguments}: {}", describe(&verdict));
+        if let Some(expected) = expected {
+            expect_verdict(&verdict, expected)?;
+        }
+        if let Some(outcome) = outcome {
+            let key = verdict.permit.as_ref().map(|permit| permit.idempotency_key.clone()).unwrap_or_default();
+            self.expect_key(&more, key)?;
+            self.record(&call_id, outcome).map_err(|misuse| format!("{misuse:?}"))?;
+        }
+        self.now = self.now.plus_ms(self.step_ms);
+        Ok(())
+    }
+
+    fn expect_key(&mut self, options: &Options, key: String) -> Step {
+        let Some(label) = &options.key else { return Ok(()) };
+        if let Some((other, _)) = self.keys.iter().find(|(name, known)| *name != label && **known == key) {
+            return Err(format!("{label} has the key of {other}"));
+        }
+        let known = self.keys.entry(label.clone()).or_insert_with(|| key.clone());
+        if *known == key { Ok(()) } else { Err(format!("{label} was {known}, now {key}")) }
+    }
+
+    fn record_step(&mut self, call_id: &str, text: &str) -> Step {
+        let rest = text.splitn(3, char::is_whitespace).nth(2).ok_or("an outcome is missing")?;
+        let (outcome, expected) = rest.split_once("=>").map_or((rest, ""), |(o, e)| (o.trim(), e.trim()));
+        let recorded = self.record(call_id, outcome);
+        let told = match &recorded {
+            Err(Misuse::AttemptSuperseded) => "superseded",
+            Err(Misuse::AlreadySettled) => "settled",
+            Err(misuse) => return Err(format!("{misuse:?}")),
+            Ok(recorded) if recorded.advice.is_some_and(|advice| advice.retryable) => "retryable",
+            Ok(_) => "final",
+        };
+        let _ = writeln!(self.log, "  record {call_id} {outcome}: {told}");
+        match expected.split_whitespace().next() {
+            Some(expected) if expected != told => Err(format!("expected {expected}, got {told}")),
+            Some(_) => Ok(()),
+            None => recorded.map(drop).map_err(|misuse| format!("{misuse:?}")),
+        }
+    }
+
+    fn next_call_id(&mut self) -> String {
+        self.fresh += 1;
+        format!("call-{}", self.fresh)
+    }
+
+    fn freshen(&mut self, text: &str) -> String {
+        let mut text = text.to_owned();
+        while let Some(at) = text.find(":new") {
+            self.fresh += 1;
+            text.replace_range(at..at + 4, &format!(":{}", 1_000_000 + self.fresh));
+        }
+        text
+    }
+
+    fn request(&self, tool: &str, arguments: &str, call_id: &str, options: &Options) -> Result<Request, String> {
+        let name = |e: crate::domain::ids::Invalid| e.problem;
+        Ok(Request {
+            tenant: DEFAULT_TENANT,
+            session: SessionId::parse("session", &self.session).map_err(name)?,
+            parent: self.parent.as_ref().map(|p| SessionId::parse("parent", p)).transpose().map_err(name)?,
+            run: self.run.as_ref().map(|run| RunId::parse("run", run)).transpose().map_err(name)?,
+            agent: self.agent.as_ref().map(|agent| AgentId::parse("agent", agent)).transpose().map_err(name)?,
+            call_id: CallId::parse("call_id", call_id).map_err(name)?,
+            tool: ToolName::parse("tool", tool).map_err(name)?,
+            arguments: json::parse(arguments)?,
+            usage: Usage { input_tokens: options.tokens, ..Usage::default() },
+            cost_estimate_micros: options.cost_micros,
+            justification: None,
+            repeat_intended: options.repeat,
+        })
+    }
+
+    fn evaluate(&mut self, proposal: &Proposal, must_run: bool) -> Result<Verdict, Misuse> {
+        let batch = self.batch.flatten();
+        let mut policy = self.policy.clone();
+        let verdict = self.world.preview(&policy, proposal, batch, self.now)?;
+        if must_run && verdict.decision != Decision::Allow {
+            policy.mode = Mode::Shadow;
+        }
+        let (verdict, judged_in) = self.world.evaluate(&policy, proposal, batch, self.now)?;
+        if let (Some(batch), Some(judged_in)) = (self.batch.as_mut(), judged_in) {
+            batch.get_or_insert(judged_in);
+        }
+        Ok(verdict)
+    }
+
+    fn record(&mut self, call_id: &str, outcome: &str) -> Result<Recorded, Misuse> {
+        let options = Options::read(outcome).unwrap_or_default();
+        let (word, text) = outcome.split_once(' ').unwrap_or((outcome, ""));
+        let status = match word {
+            "ok" => OutcomeStatus::Success,
+            "error" => OutcomeStatus::Error,
+            "cancelled" => OutcomeStatus::Cancelled,
+            "running" => OutcomeStatus::Running,
+            _ => OutcomeStatus::Unknown,
+        };
+        let first = text.split_whitespace().next().unwrap_or_default().to_owned();
+        let kind = FailureKind::from_name(&first);
+        let error = kind.filter(|_| status == OutcomeStatus::Error).map(|kind| ErrorReport {
+            error_type: Some(kind.as_str().to_owned()),
+            message: format!("{} from the provider", kind.as_str()),
+            retry_after_ms: options.after_ms,
+            ..ErrorReport::default()
+        });
+        let fresh = self.fresh;
+        let result = (status == OutcomeStatus::Success).then(|| {
+            self.fresh += 1;
+            if first == "new" { format!("result {fresh}") } else { first }
+        });
+        let session = SessionId::parse("session", &self.session).expect("valid");
+        let report = Report {
+            error,
+            result,
+            usage: Usage { cost_micros: options.cost_micros.unwrap_or(0), ..Usage::default() },
+            ..Report::new(session, CallId::parse("call_id", call_id).expect("valid"), status)
+        };
+        self.world.record(&self.policy, &report, self.now)
+    }
+}

@@ -1,0 +1,73 @@
+//! The words of a step: options, numbers, amounts, durations.
+
+use super::stage::Step;
+
+#[derive(Debug, Default)]
+pub(super) struct Options {
+    pub(super) call_id: Option<String>,
+    pub(super) key: Option<String>,
+    pub(super) tokens: u64,
+    pub(super) cost_micros: Option<u64>,
+    pub(super) after_ms: Option<u64>,
+    pub(super) repeat: bool,
+}
+
+impl Options {
+    pub(super) fn read(text: &str) -> Result<Self, String> {
+        let mut options = Self::default();
+        let mut words = text.split(|c: char| c.is_whitespace() || c == ',').filter(|word| !word.is_empty());
+        while let Some(word) = words.next() {
+            let mut value = || words.next().unwrap_or_default();
+            match word {
+                "as" => options.call_id = Some(value().to_owned()),
+                "key" => options.key = Some(value().to_owned()),
+                "tokens" => options.tokens = number(value())?,
+                "cost" => options.cost_micros = Some(micros(value())?),
+                "after" => options.after_ms = Some(duration(value())?),
+                "repeat" => options.repeat = true,
+                "warning" | "critical" | "break" => {
+                    let _ = (words.next(), words.next());
+                }
+                _ => {}
+            }
+        }
+        Ok(options)
+    }
+}
+
+pub(super) fn matching_brace(text: &str) -> Option<usize> {
+    let mut depth = 0;
+    for (i, c) in text.char_indices() {
+        depth += i32::from(c == '{') - i32::from(c == '}');
+        if depth == 0 {
+            return text.starts_with('{').then_some(i);
+        }
+    }
+    None
+}
+
+pub(super) fn known(is: bool, what: &str, name: &str) -> Step {
+    if is { Ok(()) } else { Err(format!("{name} is no {what}")) }
+}
+
+pub(super) fn number(text: &str) -> Result<u64, String> {
+    text.parse().map_err(|_| format!("{text:?} is no number"))
+}
+
+pub(super) fn micros(text: &str) -> Result<u64, String> {
+    let dollars: f64 = text.parse().map_err(|_| format!("{text:?} is no amount"))?;
+    Ok((dollars * 1_000_000.0).round() as u64)
+}
+
+pub(super) fn duration(text: &str) -> Result<u64, String> {
+    let at = text.find(|c: char| !c.is_ascii_digit()).ok_or_else(|| format!("{text:?} has no unit"))?;
+    let amount = number(&text[..at])?;
+    let unit = match &text[at..] {
+        "ms" => 1,
+        "s" => 1_000,
+        "m" => 60_000,
+        "h" => 3_600_000,
+        unit => return Err(format!("{unit:?} is no unit")),
+    };
+    Ok(amount * unit)
+}

@@ -1,0 +1,159 @@
+//! Gates on a test's database, and the questions and reports for them.
+
+use std::sync::Arc;
+
+use callgate::{
+    clock::Clock,
+    domain::{
+        call::Request,
+        effect::EffectKind,
+        failure::ErrorReport,
+        finding::Decision,
+        ids::{AgentId, CallId, DEFAULT_TENANT, RunId, SessionId, ToolName},
+        json,
+        outcome::OutcomeStatus,
+        tool::ToolSpec,
+    },
+    gate::{Answer, Gate, GateError, RecordAnswer, Report},
+    policy::Policy,
+    rules::{Mode, RULES},
+    store::{Store, StoreError, StoreSettings},
+    telemetry::Metrics,
+};
+use sqlx::postgres::PgConnectOptions;
+
+use super::postgres::Postgres;
+
+/// The one place that knows how metrics are made.
+pub(crate) fn metrics() -> Metrics {
+    Metrics::off()
+}
+
+pub(crate) async fn open(options: PgConnectOptions) -> Result<Store, StoreError> {
+    Store::open(StoreSettings { options, on_commit: Arc::new(|_, _| {}) }).await
+}
+
+pub(crate) async fn store(postgres: &Postgres) -> Store {
+    open(postgres.options.clone()).await.expect("a store")
+}
+
+/// A replica: a gate with a cache, a writer and readers of its own.
+pub(crate) async fn gate(postgres: &Postgres, policy: &Policy) -> Arc<Gate> {
+    Arc::new(Gate::new(Arc::new(policy.clone()), store(postgres).await, metrics(), Clock::System))
+}
+
+/// Two replicas on one database.
+pub(crate) async fn two_gates(postgres: &Postgres, policy: &Policy) -> [Arc<Gate>; 2] {
+    [gate(postgres, policy).await, gate(postgres, policy).await]
+}
+
+/// The default policy with these rules alone, and the tools that the tests know:
+/// `pay` (once), `save` (a write), `put` (an idempotent write), `look` (a read).
+pub(crate) fn policy(rules: &[&str]) -> Policy {
+    let mut policy = Policy::default();
+    let off = RULES.iter().filter(|(id, _)| !rules.contains(id)).map(|(id, _)| (*id, Mode::Off));
+    policy.rules.modes = off.collect();
+    policy.declare("pay", ToolSpec { once: true, ..ToolSpec::default() });
+    policy.declare("save", tool(EffectKind::Write));
+    policy.declare("put", ToolSpec { idempotent: true, ..tool(EffectKind::Write) });
+    policy.declare("look", tool(EffectKind::Read));
+    policy
+}
+
+pub(crate) fn tool(effect: EffectKind) -> ToolSpec {
+    ToolSpec { effect, ..ToolSpec::default() }
+}
+
+pub(crate) fn session(name: &str) -> SessionId {
+    SessionId::parse("session", name).expect("a good name")
+}
+
+pub(crate) fn call_id(name: &str) -> CallId {
+    CallId::parse("call_id", name).expect("a good name")
+}
+
+pub(crate) fn agent(name: &str) -> Option<AgentId> {
+    Some(AgentId::parse("agent", name).expect("a good name"))
+}
+
+pub(crate) fn run(name: &str) -> Option<RunId> {
+    Some(RunId::parse("run", name).expect("a good name"))
+}
+
+/// May `call` of `in_session` run `tool`?
+pub(crate) fn ask(in_session: &str, call: &str, tool: &str, arguments: &str) -> Request {
+    Request {
+        tenant: DEFAULT_TENANT,
+        session: session(in_session),
+        parent: None,
+        run: None,
+        agent: None,
+        call_id: call_id(call),
+        tool: ToolName::parse("tool", tool).expect("a good name"),
+        arguments: json::parse(arguments).expect("good arguments"),
+        usage: callgate::domain::budget::Usage::default(),
+        cost_estimate_micros: None,
+        justification: None,
+        repeat_intended: false,
+    }
+}
+
+pub(crate) fn report(in_session: &str, call: &str, status: OutcomeStatus) -> Report {
+    Report::new(session(in_session), call_id(call), status)
+}
+
+pub(crate) fn success(in_session: &str, call: &str, result: &str) -> Report {
+    Report { result: Some(result.to_owned()), ..report(in_session, call, OutcomeStatus::Success) }
+}
+
+/// An error of that kind, as a caller would report it.
+pub(crate) fn failure(in_session: &str, call: &str, kind: &str) -> Report {
+    let error = ErrorReport {
+        error_type: Some(kind.to_owned()),
+        message: format!("{kind} from the provider"),
+        ..ErrorReport::default()
+    };
+    Report { error: Some(error), ..report(in_session, call, OutcomeStatus::Error) }
+}
+
+pub(crate) async fn try_evaluate(gate: &Gate, request: Request) -> Result<Answer, GateError> {
+    let mut answers = gate.evaluate(vec![request]).await?;
+    assert_eq!(answers.len(), 1, "one answer a question");
+    Ok(answers.remove(0))
+}
+
+pub(crate) async fn evaluate(gate: &Gate, request: Request) -> Answer {
+    let what = format!("{request:?}");
+    try_evaluate(gate, request).await.unwrap_or_else(|error| panic!("{what}: {error}"))
+}
+
+pub(crate) async fn record(gate: &Gate, report: Report) -> RecordAnswer {
+    let what = format!("{report:?}");
+    let recorded = gate.record(DEFAULT_TENANT, report, None).await;
+    recorded.unwrap_or_else(|error| panic!("{what}: {error}"))
+}
+
+/// Evaluates, expects an ALLOW, and records a success.
+pub(crate) async fn done(gate: &Gate, request: Request, result: &str) {
+    let (session, call) = (request.session.to_string(), request.call_id.to_string());
+    let answer = evaluate(gate, request).await;
+    assert_eq!(answer.verdict.decision, Decision::Allow, "{session} {call}: {:?}", answer.verdict.findings);
+    record(gate, success(&session, &call, result)).await;
+}
+
+/// `DENY outcome_unknown`, `ALLOW`.
+pub(crate) fn said(answer: &Answer) -> String {
+    let reason = answer.verdict.winner().filter(|winner| winner.decision != Decision::Allow);
+    let reason = reason.map(|winner| winner.reason.as_str()).unwrap_or_default();
+    format!("{} {reason}", answer.verdict.decision.as_str()).trim_end().to_owned()
+}
+
+/// The key of the permit that was given, if one was.
+pub(crate) fn key(answer: &Answer) -> Option<String> {
+    answer.verdict.permit.as_ref().map(|permit| permit.idempotency_key.clone())
+}
+
+/// How many answers are permits, new or replayed.
+pub(crate) fn allowed(answers: &[Answer]) -> usize {
+    answers.iter().filter(|answer| answer.verdict.decision == Decision::Allow).count()
+}

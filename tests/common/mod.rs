@@ -1,0 +1,48 @@
+//! What the tests over a real PostgreSQL share. Each test has a server of its own, so that one that stops it disturbs
+//! nobody, and everything is gone when the test is over, however it ends.
+
+#![allow(dead_code, reason = "each test binary uses a part of it")]
+
+pub(crate) mod books;
+pub(crate) mod gates;
+pub(crate) mod postgres;
+pub(crate) mod process;
+pub(crate) mod wire;
+
+use std::{future::Future, time::Duration};
+
+/// How long anything may take before a test gives up on it. Generous: a busy machine is no failure.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+/// How often a condition is looked at.
+pub(crate) const STEP: Duration = Duration::from_millis(10);
+
+/// Waits until `holds`, looking again and again.
+pub(crate) async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
+    let wait = async {
+        while !holds().await {
+            tokio::time::sleep(STEP).await;
+        }
+    };
+    in_time(what, wait).await;
+}
+
+/// What `future` gives, if it does within [`PATIENCE`].
+pub(crate) async fn in_time<T>(what: &str, future: impl Future<Output = T>) -> T {
+    within(PATIENCE, what, future).await
+}
+
+/// What `future` gives, if it does within `limit`.
+pub(crate) async fn within<T>(limit: Duration, what: &str, future: impl Future<Output = T>) -> T {
+    let outcome = tokio::time::timeout(limit, future).await;
+    outcome.unwrap_or_else(|_| panic!("waited in vain for {what}"))
+}
+
+/// Runs all at once, each as a task of its own, and gives their results in order.
+pub(crate) async fn all<T: Send + 'static>(futures: impl IntoIterator<Item = impl Future<Output = T> + Send + 'static>) -> Vec<T> {
+    let tasks: Vec<_> = futures.into_iter().map(tokio::spawn).collect();
+    let mut results = Vec::with_capacity(tasks.len());
+    for task in tasks {
+        results.push(in_time("a task", task).await.expect("no panic in a task"));
+    }
+    results
+}

@@ -1,0 +1,181 @@
+//! A private PostgreSQL for one test, on a thread and a runtime of its own: it is stopped when the value is dropped, also
+//! when the test fails, and whatever kind of runtime the test has.
+
+use std::{
+    fs::{self, File, Permissions},
+    hash::{DefaultHasher, Hash as _, Hasher as _},
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
+    process::Command,
+    thread::JoinHandle,
+};
+
+use callgate::store::embedded::{Embedded, EmbeddedError, Phase, Settings};
+use sqlx::{AssertSqlSafe, ConnectOptions as _, PgConnection, postgres::PgConnectOptions};
+use tempfile::TempDir;
+use tokio::sync::{oneshot, watch};
+
+use super::{
+    in_time,
+    process::{children, signal},
+};
+
+/// A folder that the database's account may pass through when the tests run as root.
+pub(crate) fn folder() -> TempDir {
+    let dir = tempfile::tempdir().expect("a folder");
+    fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).expect("its owner may");
+    dir
+}
+
+/// A running server with an empty database.
+pub(crate) struct Postgres {
+    pub(crate) options: PgConnectOptions,
+    phase: watch::Receiver<Phase>,
+    stop: Option<oneshot::Sender<()>>,
+    keeper: Option<JoinHandle<()>>,
+    _dir: TempDir,
+}
+
+impl Postgres {
+    pub(crate) async fn start() -> Self {
+        let dir = folder();
+        let data_dir = dir.path().join("data");
+        let (started, running) = oneshot::channel();
+        let (stop, stopped) = oneshot::channel::<()>();
+        let keep = move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+            runtime.block_on(async move {
+                let embedded = start(&data_dir).await;
+                let _ = started.send((embedded.connect_options(), embedded.phase()));
+                let _ = stopped.await;
+                embedded.stop().await.expect("PostgreSQL stops");
+            });
+        };
+        let keeper = std::thread::spawn(keep);
+        let (options, phase) = in_time("PostgreSQL", running).await.expect("PostgreSQL starts");
+        Self { options, phase, stop: Some(stop), keeper: Some(keeper), _dir: dir }
+    }
+
+    /// The server's process, while it runs.
+    pub(crate) fn pid(&self) -> Option<u32> {
+        match *self.phase.borrow() {
+            Phase::Running { pid } => Some(pid),
+            _ => None,
+        }
+    }
+
+    /// Kills the server without a word, and returns once it has been started again.
+    pub(crate) async fn crash(&self) {
+        let killed = self.pid().expect("it runs");
+        assert!(signal(killed, "KILL"));
+        let runs_anew = |phase: &Phase| matches!(phase, Phase::Running { pid } if *pid != killed);
+        let mut phase = self.phase.clone();
+        in_time("the restart", phase.wait_for(runs_anew)).await.expect("a supervisor");
+    }
+
+    /// Stops the server and all its sessions in their tracks: connections stay open, and nothing answers.
+    pub(crate) fn freeze(&self) -> Frozen {
+        let postmaster = self.pid().expect("it runs");
+        assert!(signal(postmaster, "STOP"));
+        // It starts no more sessions now, so these are all.
+        let sessions = children(postmaster);
+        sessions.iter().for_each(|pid| drop(signal(*pid, "STOP")));
+        Frozen { postmaster, sessions }
+    }
+
+    /// A connection that sees the tables by their bare names.
+    pub(crate) async fn connect(&self) -> PgConnection {
+        let options = self.options.clone().options([("search_path", "callgate")]);
+        options.connect().await.expect("a connection")
+    }
+
+    /// What a query gives, one line a row, as PostgreSQL writes a row: `(a,1,,t)`.
+    pub(crate) async fn rows(&self, sql: &str) -> Vec<String> {
+        let sql = format!("select q::text from ({sql}) q");
+        let rows = sqlx::query_scalar(AssertSqlSafe(sql.as_str())).fetch_all(&mut self.connect().await).await;
+        rows.unwrap_or_else(|error| panic!("{sql}: {error}"))
+    }
+
+    /// The one number that a query gives.
+    pub(crate) async fn number(&self, sql: &str) -> i64 {
+        let sql = format!("select ({sql})::bigint");
+        let number = sqlx::query_scalar(AssertSqlSafe(sql.as_str())).fetch_one(&mut self.connect().await).await;
+        number.unwrap_or_else(|error| panic!("{sql}: {error}"))
+    }
+
+    /// Changes rows behind the plane's back; gives how many.
+    pub(crate) async fn tamper(&self, sql: &str) -> u64 {
+        let done = sqlx::query(AssertSqlSafe(sql)).execute(&mut self.connect().await).await;
+        done.unwrap_or_else(|error| panic!("{sql}: {error}")).rows_affected()
+    }
+}
+
+impl Drop for Postgres {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        let ended = self.keeper.take().map(JoinHandle::join);
+        assert!(std::thread::panicking() || matches!(ended, Some(Ok(()))), "PostgreSQL did not stop");
+    }
+}
+
+/// A server that does not move. Dropped, it goes on.
+pub(crate) struct Frozen {
+    postmaster: u32,
+    sessions: Vec<u32>,
+}
+
+impl Drop for Frozen {
+    fn drop(&mut self) {
+        self.sessions.iter().chain([&self.postmaster]).for_each(|pid| drop(signal(*pid, "CONT")));
+    }
+}
+
+/// Starts a server on a copy of a cluster made once: creating one anew takes seconds.
+async fn start(data_dir: &Path) -> Embedded {
+    let template = template().await;
+    seed(&template, data_dir);
+    let settings = Settings { data_dir: data_dir.to_owned(), pg_bin: None };
+    match Embedded::start(&settings).await {
+        // Another version is installed than the one that made the template.
+        Err(EmbeddedError::MajorMismatch { .. }) => {
+            fs::remove_dir_all(&template).expect("the template is ours");
+            fs::remove_dir_all(data_dir.join("pg")).expect("the copy is ours");
+            Embedded::start(&settings).await
+        }
+        started => started,
+    }
+    .expect("PostgreSQL starts")
+}
+
+/// Puts a cluster that was never started into a data directory.
+pub(crate) fn seed(template: &Path, data_dir: &Path) {
+    fs::create_dir_all(data_dir).expect("a folder");
+    copy(template, &data_dir.join("pg"));
+}
+
+/// The cluster that all tests of this build start from. Whoever comes first makes it; the others wait.
+pub(crate) async fn template() -> PathBuf {
+    let mut key = DefaultHasher::new();
+    include_str!("../../src/store/embedded/cluster.rs").hash(&mut key);
+    let shelf = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let template = shelf.join(format!("cluster-{:016x}", key.finish()));
+    let lock = File::create(shelf.join("cluster.lock")).expect("a file");
+    lock.lock().expect("a lock");
+    if !template.is_dir() {
+        let dir = folder();
+        let settings = Settings { data_dir: dir.path().join("data"), pg_bin: None };
+        let embedded = Embedded::start(&settings).await.expect("PostgreSQL starts");
+        embedded.stop().await.expect("PostgreSQL stops");
+        let unfinished = shelf.join("cluster.unfinished");
+        let _ = fs::remove_dir_all(&unfinished);
+        copy(&settings.data_dir.join("pg"), &unfinished);
+        fs::rename(&unfinished, &template).expect("the same file system");
+    }
+    template
+}
+
+/// Copies a folder with its owners and modes, which PostgreSQL insists on.
+fn copy(from: &Path, to: &Path) {
+    let copied = Command::new("cp").arg("-a").arg(from).arg(to).status();
+    assert!(copied.expect("cp").success(), "{} could not be copied", from.display());
+}

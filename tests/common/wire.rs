@@ -1,0 +1,125 @@
+//! A server on a port of its own and the generated client for it, over TCP.
+
+use std::{net::SocketAddr, sync::Arc};
+
+use callgate::{
+    gate::Gate,
+    grpc::{
+        self, ServeError, ServerSettings,
+        v1::{self, gate_service_client::GateServiceClient},
+    },
+    policy::Policy,
+};
+use tokio::{sync::oneshot, task::JoinHandle};
+use tonic::{
+    Code, Status,
+    transport::{Channel, Endpoint},
+};
+use tonic_types::StatusExt as _;
+
+use super::{gates, in_time, postgres::Postgres};
+
+pub(crate) type Client = GateServiceClient<Channel>;
+
+/// A served gate with its database.
+pub(crate) struct Plane {
+    pub(crate) address: SocketAddr,
+    pub(crate) gate: Arc<Gate>,
+    stop: Option<oneshot::Sender<()>>,
+    server: Option<JoinHandle<Result<(), ServeError>>>,
+    // Last, so that it outlives the others.
+    pub(crate) postgres: Postgres,
+}
+
+impl Plane {
+    pub(crate) async fn start(policy: &Policy) -> Self {
+        let postgres = Postgres::start().await;
+        let gate = gates::gate(&postgres, policy).await;
+        let (stop, stopped) = oneshot::channel::<()>();
+        let (ready, listening) = oneshot::channel();
+        let settings = ServerSettings { listen: SocketAddr::from(([127, 0, 0, 1], 0)) };
+        let serving = Arc::clone(&gate);
+        let server = tokio::spawn(async move {
+            let stopped = async {
+                let _ = stopped.await;
+            };
+            grpc::serve(&settings, serving, stopped, ready).await
+        });
+        let address = in_time("the server", listening).await.expect("it listens");
+        Self { address, gate, stop: Some(stop), server: Some(server), postgres }
+    }
+
+    pub(crate) async fn channel(&self) -> Channel {
+        channel(self.address).await
+    }
+
+    pub(crate) async fn client(&self) -> Client {
+        GateServiceClient::new(self.channel().await)
+    }
+
+    /// Rows of everything that a question or a report can change.
+    pub(crate) async fn row_count(&self) -> i64 {
+        let tables = ["call_tree", "session", "call", "outcome", "ledger", "counter"];
+        let counts = tables.map(|table| format!("(select count(*) from {table})"));
+        self.postgres.number(&format!("select {}", counts.join(" + "))).await
+    }
+
+    /// Stops serving, and gives how that went.
+    pub(crate) async fn stop(&mut self) -> Result<(), ServeError> {
+        drop(self.stop.take());
+        let server = self.server.take().expect("stopped once");
+        in_time("the end", server).await.expect("no panic")
+    }
+}
+
+pub(crate) async fn channel(address: SocketAddr) -> Channel {
+    let endpoint = Endpoint::from_shared(format!("http://{address}")).expect("an address");
+    in_time("a connection", endpoint.connect()).await.expect("it listens")
+}
+
+pub(crate) fn caller(session: &str) -> v1::Caller {
+    v1::Caller { session_id: session.to_owned(), ..v1::Caller::default() }
+}
+
+pub(crate) fn call(call_id: &str, tool: &str, arguments: &str) -> v1::ToolCall {
+    v1::ToolCall {
+        call_id: call_id.to_owned(),
+        tool: tool.to_owned(),
+        arguments_json: arguments.to_owned(),
+        ..v1::ToolCall::default()
+    }
+}
+
+pub(crate) fn question(session: &str, call: v1::ToolCall) -> v1::EvaluateRequest {
+    v1::EvaluateRequest { caller: Some(caller(session)), call: Some(call), ..v1::EvaluateRequest::default() }
+}
+
+pub(crate) fn outcome(session: &str, call_id: &str, status: v1::OutcomeStatus) -> v1::RecordRequest {
+    v1::RecordRequest {
+        caller: Some(caller(session)),
+        call_id: call_id.to_owned(),
+        status: status.into(),
+        ..v1::RecordRequest::default()
+    }
+}
+
+pub(crate) fn success(session: &str, call_id: &str, result: &str) -> v1::RecordRequest {
+    let result = Some(result.to_owned());
+    v1::RecordRequest { result, ..outcome(session, call_id, v1::OutcomeStatus::Success) }
+}
+
+pub(crate) async fn evaluate(client: &mut Client, request: v1::EvaluateRequest) -> v1::Verdict {
+    let response = in_time("an answer", client.evaluate(request)).await.expect("an answer");
+    response.into_inner().verdict.expect("a verdict")
+}
+
+pub(crate) async fn record(client: &mut Client, request: v1::RecordRequest) -> v1::RecordResponse {
+    in_time("an answer", client.record(request)).await.expect("an answer").into_inner()
+}
+
+/// The documented pair of an error.
+pub(crate) fn pair(status: &Status) -> (Code, String) {
+    let info = status.get_details_error_info().unwrap_or_else(|| panic!("no ErrorInfo in {status:?}"));
+    assert_eq!(info.domain, "callgate");
+    (status.code(), info.reason)
+}

@@ -1,0 +1,164 @@
+//! A collector of OTLP over gRPC, as far as the tests look at it.
+
+use std::{
+    convert::Infallible,
+    pin::Pin,
+    sync::{Arc, Mutex},
+    task::{Context, Poll},
+};
+
+use tonic::{body::Body, codegen::Service, server::NamedService};
+
+/// What a collector got: the part of OTLP's messages that is looked at.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Got {
+    pub(crate) resources: Arc<Mutex<Vec<Resource>>>,
+    pub(crate) spans: Arc<Mutex<Vec<Span>>>,
+    pub(crate) metrics: Arc<Mutex<Vec<Metric>>>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct ExportTraces {
+    #[prost(message, repeated, tag = "1")]
+    pub(crate) of: Vec<ResourceSpans>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct ResourceSpans {
+    #[prost(message, optional, tag = "1")]
+    pub(crate) resource: Option<Resource>,
+    #[prost(message, repeated, tag = "2")]
+    pub(crate) scopes: Vec<ScopeSpans>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct ScopeSpans {
+    #[prost(message, repeated, tag = "2")]
+    pub(crate) spans: Vec<Span>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct Span {
+    #[prost(bytes = "vec", tag = "1")]
+    pub(crate) trace_id: Vec<u8>,
+    #[prost(string, tag = "5")]
+    pub(crate) name: String,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct ExportMetrics {
+    #[prost(message, repeated, tag = "1")]
+    pub(crate) of: Vec<ResourceMetrics>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct ResourceMetrics {
+    #[prost(message, optional, tag = "1")]
+    pub(crate) resource: Option<Resource>,
+    #[prost(message, repeated, tag = "2")]
+    pub(crate) scopes: Vec<ScopeMetrics>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct ScopeMetrics {
+    #[prost(message, repeated, tag = "2")]
+    pub(crate) metrics: Vec<Metric>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct Metric {
+    #[prost(string, tag = "1")]
+    pub(crate) name: String,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct Resource {
+    #[prost(message, repeated, tag = "1")]
+    pub(crate) attributes: Vec<Attribute>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct Attribute {
+    #[prost(string, tag = "1")]
+    pub(crate) key: String,
+    #[prost(message, optional, tag = "2")]
+    pub(crate) value: Option<AnyValue>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct AnyValue {
+    #[prost(string, tag = "1")]
+    pub(crate) text: String,
+}
+
+impl Got {
+    fn take(&self, resources: impl Iterator<Item = Option<Resource>>, spans: Vec<Span>, metrics: Vec<Metric>) {
+        self.resources.lock().expect("whole").extend(resources.flatten());
+        self.spans.lock().expect("whole").extend(spans);
+        self.metrics.lock().expect("whole").extend(metrics);
+    }
+}
+
+/// A gRPC service of one method that keeps what it is sent and answers with an empty message.
+macro_rules! service {
+    ($service:ident, $name:literal, $export:ty, $keep:expr) => {
+        #[derive(Debug, Clone)]
+        pub(crate) struct $service(pub(crate) Got);
+
+        impl NamedService for $service {
+            const NAME: &'static str = $name;
+        }
+
+        impl Service<tonic::Request<$export>> for $service {
+            type Response = tonic::Response<()>;
+            type Error = tonic::Status;
+            type Future = std::future::Ready<Result<tonic::Response<()>, tonic::Status>>;
+
+            fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), tonic::Status>> {
+                Poll::Ready(Ok(()))
+            }
+
+            fn call(&mut self, request: tonic::Request<$export>) -> Self::Future {
+                $keep(&self.0, request.into_inner());
+                std::future::ready(Ok(tonic::Response::new(())))
+            }
+        }
+
+        impl Service<http::Request<Body>> for $service {
+            type Response = http::Response<Body>;
+            type Error = Infallible;
+            type Future = Pin<Box<dyn Future<Output = Result<http::Response<Body>, Infallible>> + Send>>;
+
+            fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+                Poll::Ready(Ok(()))
+            }
+
+            fn call(&mut self, request: http::Request<Body>) -> Self::Future {
+                let service = self.clone();
+                Box::pin(async move {
+                    let codec = tonic_prost::ProstCodec::<(), $export>::default();
+                    Ok(tonic::server::Grpc::new(codec).unary(service, request).await)
+                })
+            }
+        }
+    };
+}
+
+service!(
+    Traces,
+    "opentelemetry.proto.collector.trace.v1.TraceService",
+    ExportTraces,
+    |got: &Got, sent: ExportTraces| {
+        let spans = sent.of.iter().flat_map(|of| &of.scopes).flat_map(|scope| scope.spans.clone()).collect();
+        got.take(sent.of.into_iter().map(|of| of.resource), spans, Vec::new());
+    }
+);
+service!(
+    Metrics,
+    "opentelemetry.proto.collector.metrics.v1.MetricsService",
+    ExportMetrics,
+    |got: &Got, sent: ExportMetrics| {
+        let metrics = sent.of.iter().flat_map(|of| &of.scopes).flat_map(|scope| scope.metrics.clone()).collect();
+        got.take(sent.of.into_iter().map(|of| of.resource), Vec::new(), metrics);
+    }
+);
