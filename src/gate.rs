@@ -100,10 +100,11 @@ pub struct Gate {
     clock: Clock,
 }
 
-/// What one attempt came to: answers that hold, or an append that may be lost.
+/// What one attempt came to. What was decided without an append holds only if the tree's version is the stored one.
 enum Attempt {
     Replayed(Vec<Verdict>, u64),
-    Sent(Vec<Verdict>, Pending, u64),
+    Misused(Misuse, u64),
+    Sent(Vec<Verdict>, Pending),
     Stale,
 }
 
@@ -131,7 +132,8 @@ impl Gate {
         let mut answers = Vec::with_capacity(verdicts.len());
         for (proposal, verdict) in proposals.iter().zip(verdicts) {
             self.metrics.evaluated(&verdict, self.clock.elapsed(started));
-            slot.advance(|tree| telemetry::verdict::evaluated(&verdict, proposal, evidence(tree, proposal)));
+            let evidence = verdict.loop_broken().and_then(|_| slot.advance(|tree| evidence(tree, proposal)));
+            telemetry::verdict::evaluated(&verdict, proposal, evidence.unwrap_or_default());
             answers.push(self.answer(proposal, verdict).await);
         }
         Ok(answers)
@@ -161,16 +163,15 @@ impl Gate {
         for attempt in 0..TRIES_MAX {
             let slot = self.slot(&first.request).await?;
             match self.attempt(&slot, proposals).await? {
-                Attempt::Stale => {}
-                Attempt::Replayed(verdicts, version) => {
-                    if self.is_current(tenant, &slot, version).await? {
-                        return Ok((verdicts, slot));
-                    }
-                    self.spoil(tenant, &slot);
+                Attempt::Replayed(verdicts, version) if self.is_current(tenant, &slot, version).await? => {
+                    return Ok((verdicts, slot));
                 }
-                Attempt::Sent(verdicts, pending, version) => match pending.committed().await {
+                Attempt::Misused(misuse, version) if self.is_current(tenant, &slot, version).await? => {
+                    return Err(misuse.into());
+                }
+                Attempt::Replayed(..) | Attempt::Misused(..) | Attempt::Stale => self.spoil(tenant, &slot),
+                Attempt::Sent(verdicts, pending) => match pending.committed().await {
                     Ok(_) => {
-                        slot.committed(version);
                         self.slots.set_root(tenant, session, slot.root());
                         return Ok((verdicts, slot));
                     }
@@ -188,15 +189,12 @@ impl Gate {
         // The place is taken before the tree is locked, so that nothing waits inside.
         let place = self.store.place().await?;
         let now = self.store.now();
-        let attempt = slot.advance(|tree| {
-            let (verdicts, append) = judge_all(&self.policy, tree, shared, proposals, now)?;
-            let version = tree.version;
-            Ok(match append {
-                None => Attempt::Replayed(verdicts, version),
-                Some(append) => Attempt::Sent(verdicts, place.send(append), version),
-            })
+        let attempt = slot.advance(|tree| match judge_all(&self.policy, tree, shared, proposals, now) {
+            Err(misuse) => Attempt::Misused(misuse, tree.version),
+            Ok((verdicts, None)) => Attempt::Replayed(verdicts, tree.version),
+            Ok((verdicts, Some(append))) => Attempt::Sent(verdicts, place.send(append, slot)),
         });
-        attempt.unwrap_or(Ok(Attempt::Stale))
+        Ok(attempt.unwrap_or(Attempt::Stale))
     }
 
     async fn lost(
@@ -255,7 +253,10 @@ impl Gate {
             let state = slot.advance(|tree| {
                 (engine::session_state(&self.policy, tree, session, &counters, last_calls, now), tree.version)
             });
-            let Some((state, version)) = state else { continue };
+            let Some((state, version)) = state else {
+                self.spoil(tenant, &slot);
+                continue;
+            };
             if self.is_current(tenant, &slot, version).await? {
                 return state.ok_or(GateError::SessionUnknown);
             }
@@ -299,7 +300,7 @@ impl SharedBatch {
     }
 }
 
-type JudgedAll = Result<(Vec<Verdict>, Option<Append>), GateError>;
+type JudgedAll = Result<(Vec<Verdict>, Option<Append>), Misuse>;
 
 /// Judges one proposal after the other, each on the tree that the ones before it leave. When one is misused, the tree
 /// stays as it was.

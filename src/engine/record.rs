@@ -98,6 +98,10 @@ pub fn record(
         return Ok(observe(policy, tree, shared, report, proposal, now));
     };
     let permit = call.permit.as_ref().ok_or(Misuse::NotPermitted)?;
+    // A heartbeat or a report came in between: there is no expired lease to settle any more.
+    if report.by_lease && (call.outcome.is_some() || now < permit.lease_until) {
+        return Err(Misuse::AlreadySettled);
+    }
     let settled = settle(policy, tree, call, permit, report, now);
     if let Some(outcome) = &call.outcome {
         let same = outcome.status == settled.status && outcome.digest == settled.digest;

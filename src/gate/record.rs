@@ -28,8 +28,11 @@ pub struct RecordAnswer {
     pub replayed: bool,
 }
 
+/// What one attempt came to. What was decided without an append holds only if the tree's version is the stored one.
 enum Attempt {
-    Done(Box<RecordAnswer>, Option<Pending>, u64),
+    Sent(Box<RecordAnswer>, Pending),
+    Known(Box<RecordAnswer>, u64),
+    Misused(Misuse, u64),
     Stale,
 }
 
@@ -50,28 +53,27 @@ impl Gate {
         let mut recalled = false;
         for attempt in 0..TRIES_MAX {
             let slot = self.slot_for(tenant, &report).await?;
-            let attempted = match self.try_record(tenant, &slot, &report).await {
+            let (answer, pending) = match self.try_record(tenant, &slot, &report).await? {
+                Attempt::Sent(answer, pending) => (answer, pending),
                 // A call that its tree has forgotten is looked for once; the answer then is the one given before.
-                Err(GateError::Misuse(Misuse::UnknownCall)) if !recalled => {
+                Attempt::Misused(Misuse::UnknownCall, _) if !recalled => {
                     recalled = true;
                     self.recall_in(tenant, &slot, &report.session, &report.call_id).await?;
                     continue;
                 }
-                attempted => attempted?,
-            };
-            let Attempt::Done(answer, pending, version) = attempted else {
-                continue;
-            };
-            let Some(pending) = pending else {
-                if self.is_current(tenant, &slot, version).await? {
+                Attempt::Known(answer, version) if self.is_current(tenant, &slot, version).await? => {
                     return Ok(*answer);
                 }
-                self.spoil(tenant, &slot);
-                continue;
+                Attempt::Misused(misuse, version) if self.is_current(tenant, &slot, version).await? => {
+                    return Err(misuse.into());
+                }
+                Attempt::Known(..) | Attempt::Misused(..) | Attempt::Stale => {
+                    self.spoil(tenant, &slot);
+                    continue;
+                }
             };
             match pending.committed().await {
                 Ok(_) => {
-                    slot.committed(version);
                     self.slots.set_root(tenant, &report.session, slot.root());
                     let settled = &answer.recorded.settled;
                     self.metrics.recorded(settled.status, settled.failure);
@@ -110,15 +112,21 @@ impl Gate {
         let place = self.store.place().await?;
         let now = self.store.now();
         let attempt = slot.advance(|tree| {
-            let mut recorded = engine::record(&self.policy, tree, &shared, report, now)?;
+            let mut recorded = match engine::record(&self.policy, tree, &shared, report, now) {
+                Ok(recorded) => recorded,
+                Err(misuse) => return Attempt::Misused(misuse, tree.version),
+            };
             let call = described(tree.sessions.get(&report.session).and_then(|s| s.call(&report.call_id)), report);
             let text = engine::envelope::recorded(&call, &recorded);
-            let replayed = recorded.change.is_none();
-            let pending = recorded.change.take().map(|change| place.send(engine::advance(tree, *change)));
-            let answer = RecordAnswer { recorded, text, replayed };
-            Ok(Attempt::Done(Box::new(answer), pending, tree.version))
+            match recorded.change.take() {
+                None => Attempt::Known(Box::new(RecordAnswer { recorded, text, replayed: true }), tree.version),
+                Some(change) => {
+                    let pending = place.send(engine::advance(tree, *change), slot);
+                    Attempt::Sent(Box::new(RecordAnswer { recorded, text, replayed: false }), pending)
+                }
+            }
         });
-        attempt.unwrap_or(Ok(Attempt::Stale))
+        Ok(attempt.unwrap_or(Attempt::Stale))
     }
 
     async fn record_lost(

@@ -53,7 +53,7 @@ impl Slot {
     }
 
     /// A change up to `version` was committed.
-    pub fn committed(&self, version: u64) {
+    pub(super) fn committed(&self, version: u64) {
         self.committed.send_if_modified(|known| {
             let newer = version > *known;
             *known = version.max(*known);
@@ -74,7 +74,8 @@ impl Slot {
         *self.committed.borrow() >= version && lock(&self.tree).is_some()
     }
 
-    fn spoil(&self) {
+    /// A change was refused: what was decided after it stands on nothing.
+    pub(super) fn spoil(&self) {
         lock(&self.tree).take();
         // Whoever waits for a commit that will not come has to look again.
         self.committed.send_replace(u64::MAX);

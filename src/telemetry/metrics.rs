@@ -1,5 +1,5 @@
-//! metrics: the counters and histograms of the seam. Recording never waits: figures are summed in memory and exported by
-//! a thread of their own.
+//! metrics: the counters and histograms of the seam. Recording never waits: figures are summed in memory and exported
+//! by a thread of their own.
 
 use std::{borrow::Cow, time::Duration};
 
@@ -64,8 +64,8 @@ impl Metrics {
         Self::new(&NoopMeterProvider::new())
     }
 
-    /// A question was answered with `verdict` after `took`, commit included. Counts what the policy would have said: the
-    /// mode tells whether it was applied.
+    /// A question was answered with `verdict` after `took`, commit included. Counts what the policy would have said:
+    /// the mode tells whether it was applied.
     pub fn evaluated(&self, verdict: &Verdict, took: Duration) {
         let rule = verdict.winner().map_or(Cow::Borrowed(names::NONE), |finding| finding.rule.clone());
         let mode = if verdict.is_enforced() { "enforce" } else { "shadow" };

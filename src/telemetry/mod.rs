@@ -2,8 +2,8 @@
 //! room owns OpenTelemetry and knows the nouns it reports on; it must not know the store, the network's service, the
 //! gate or the engine. No clock either: durations come in as arguments.
 //!
-//! Nothing here may hold up an answer: spans and metrics wait in bounded queues for threads of their own, and a collector
-//! that is away costs one log line.
+//! Nothing here may hold up an answer: spans and metrics wait in bounded queues for threads of their own, and a
+//! collector that is away costs one log line.
 //!
 //! - `names`: every name that is said, once.
 //! - `setup`: [`Telemetry::start`] installs it all, [`Telemetry::shutdown`] flushes it.

@@ -61,8 +61,8 @@ names! {
     CALL_ID = "callgate.call_id",
     /// The tool's name. Logs and spans.
     TOOL = "callgate.tool",
-    /// `ALLOW`, `ASK`, `WAIT`, `REUSE`, `DENY`, `STOP`. Logs and spans: as applied. Metrics: as the policy would have it,
-    /// and [`MODE`] says whether it was applied.
+    /// `ALLOW`, `ASK`, `WAIT`, `REUSE`, `DENY`, `STOP`. Logs and spans: as applied. Metrics: as the policy would have
+    /// it, and [`MODE`] says whether it was applied.
     DECISION = "callgate.decision",
     /// What the policy would have said; only where shadow mode made the decision another. Logs and spans.
     WOULD = "callgate.would",

@@ -148,8 +148,8 @@ where
     lines.with_filter(filter.and(filter_fn(|meta| meta.is_event())))
 }
 
-/// Our spans, with our warnings as their events. Spans of other crates are left out, those of the exporter's own requests
-/// among them.
+/// Our spans, with our warnings as their events. Spans of other crates are left out, those of the exporter's own
+/// requests among them.
 pub(super) fn spans_to<S>(tracer: SdkTracer) -> impl Layer<S> + Send + Sync
 where
     S: Subscriber + for<'a> LookupSpan<'a> + Send + Sync,

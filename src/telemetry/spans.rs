@@ -8,8 +8,8 @@ use tracing_opentelemetry::OpenTelemetrySpanExt as _;
 
 use super::{context, names};
 
-/// The span of one question, below the caller's if `headers` name one. Instrument the gate's work with it, so that it is
-/// the current span when [`evaluated`](super::verdict::evaluated) is told the verdict.
+/// The span of one question, below the caller's if `headers` name one. Instrument the gate's work with it, so that it
+/// is the current span when [`evaluated`](super::verdict::evaluated) is told the verdict.
 #[must_use]
 pub fn evaluate_span(headers: &HeaderMap) -> Span {
     below_caller(open_evaluate("server"), headers)

@@ -1,5 +1,5 @@
-//! verdict: what is said of one decision and of one report: one log line each, readable alone, and the attributes of the
-//! span that it happened in. Arguments and results are never said, only their hashes.
+//! verdict: what is said of one decision and of one report: one log line each, readable alone, and the attributes of
+//! the span that it happened in. Arguments and results are never said, only their hashes.
 //!
 //! Levels: a loop that got its call refused is a warning; every other decision that a rule had a part in (refusals,
 //! warnings to the model, what shadow mode let through) is info; a plain ALLOW, and an answer repeated for the same

@@ -1,5 +1,5 @@
-//! watch: stands between the SDK and its exporters, so that none is waited for too long, and a collector that is away is
-//! said once instead of at every export.
+//! watch: stands between the SDK and its exporters, so that none is waited for too long, and a collector that is away
+//! is said once instead of at every export.
 
 use std::{
     future::Future,
@@ -39,8 +39,8 @@ impl Signal {
     }
 }
 
-/// How the collector does. An outage is said once, by the first signal that it hits, and its end once, when every signal
-/// gets through again.
+/// How the collector does. An outage is said once, by the first signal that it hits, and its end once, when every
+/// signal gets through again.
 #[derive(Debug)]
 struct Collector {
     endpoint: String,

@@ -38,7 +38,9 @@ pub(crate) async fn within<T>(limit: Duration, what: &str, future: impl Future<O
 }
 
 /// Runs all at once, each as a task of its own, and gives their results in order.
-pub(crate) async fn all<T: Send + 'static>(futures: impl IntoIterator<Item = impl Future<Output = T> + Send + 'static>) -> Vec<T> {
+pub(crate) async fn all<T: Send + 'static>(
+    futures: impl IntoIterator<Item = impl Future<Output = T> + Send + 'static>,
+) -> Vec<T> {
     let tasks: Vec<_> = futures.into_iter().map(tokio::spawn).collect();
     let mut results = Vec::with_capacity(tasks.len());
     for task in tasks {

@@ -24,7 +24,10 @@ use tokio::{
 };
 
 use self::{counters::Counters, time::DbTime, writer::Job};
-use super::error::{Lost, StoreError};
+use super::{
+    cache::Slot,
+    error::{Lost, StoreError},
+};
 use crate::domain::{
     budget::CounterKey,
     event::{Append, Event},
@@ -82,11 +85,11 @@ pub struct Place(mpsc::OwnedPermit<Job>);
 pub struct Pending(oneshot::Receiver<Result<Committed, Lost>>);
 
 impl Place {
-    /// Sends a change.
+    /// Sends a change that was decided on the tree of `slot`.
     #[must_use]
-    pub fn send(self, append: Append) -> Pending {
+    pub fn send(self, append: Append, slot: &Arc<Slot>) -> Pending {
         let (reply, committed) = oneshot::channel();
-        self.0.send(Job { append, reply });
+        self.0.send(Job { append, slot: Arc::clone(slot), reply });
         Pending(committed)
     }
 }

@@ -24,7 +24,7 @@ use crate::{
         fingerprint::LedgerKey,
         ids::{SessionId, TenantId},
     },
-    store::error::Lost,
+    store::{cache::Slot, error::Lost},
 };
 
 /// Changes that may wait for the writer; past that callers are told to come back.
@@ -46,7 +46,20 @@ pub struct Committed;
 #[derive(Debug)]
 pub(super) struct Job {
     pub(super) append: Append,
+    pub(super) slot: Arc<Slot>,
     pub(super) reply: oneshot::Sender<Result<Committed, Lost>>,
+}
+
+impl Job {
+    /// Tells the slot, then whoever waits. The slot is told here and not by the waiter, who may have gone away: its
+    /// change stands all the same, and others wait for it.
+    fn answer(self, outcome: Result<Committed, Lost>) {
+        match (&outcome, self.append.change.events.last()) {
+            (Ok(_), Some(last)) => self.slot.committed(last.seq()),
+            _ => self.slot.spoil(),
+        }
+        let _ = self.reply.send(outcome);
+    }
 }
 
 /// Is told of every commit: changes in the batch, and how long it took.
@@ -225,8 +238,7 @@ impl From<sqlx::Error> for Problem {
 
 fn answer(chain: Vec<Job>, lost: Option<Lost>) {
     for job in chain {
-        // Nobody may be listening any more; the change stands all the same.
-        let _ = job.reply.send(lost.map_or(Ok(Committed), Err));
+        job.answer(lost.map_or(Ok(Committed), Err));
     }
 }
 
@@ -248,7 +260,7 @@ fn chains(waiting: &mut VecDeque<Job>) -> Vec<Vec<Job>> {
         let chain = chains.entry(tree).or_default();
         let reached = chain.last().and_then(|last| last.append.change.events.last()).map(|event| event.seq());
         if reached.is_some_and(|reached| reached != job.append.expected) {
-            let _ = job.reply.send(Err(Lost::Version));
+            job.answer(Err(Lost::Version));
             continue;
         }
         keys.extend(job.append.change.ledger.iter().map(|change| (job.append.tenant, change.key)));

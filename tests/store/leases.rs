@@ -1,0 +1,124 @@
+//! Leases: a call that nobody reports on counts as unknown, and is settled as soon as somebody does.
+
+use callgate::{
+    domain::{effect::EffectKind, outcome::OutcomeStatus, time::Timestamp, tool::ToolSpec},
+    gate::Gate,
+    policy::Policy,
+};
+
+use crate::common::{
+    books::{gapless, good, sums},
+    gates::{ask, evaluate, gate, policy, record, report, said, success, tool, two_gates},
+    postgres::Postgres,
+    until,
+};
+
+const ARGUMENTS: &str = r#"{"order":1}"#;
+
+fn leased(lease_ms: u64) -> Policy {
+    let mut policy = policy(&["same_call"]);
+    policy.declare("save", ToolSpec { lease_ms, ..tool(EffectKind::Write) });
+    policy.declare("work", ToolSpec { lease_ms, ..ToolSpec::default() });
+    policy
+}
+
+/// Settles what ran out within the last hour; gives how many.
+async fn sweep(gate: &Gate) -> usize {
+    let now = gate.now();
+    gate.expire_leases(Timestamp::from_millis(now.as_millis() - 3_600_000), now).await.expect("readable")
+}
+
+/// Waits until one call was settled because its lease ran out.
+async fn run_out(gate: &Gate) {
+    let mut settled = 0;
+    until("the lease to run out", async || {
+        settled += sweep(gate).await;
+        settled > 0
+    })
+    .await;
+    assert_eq!(settled, 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_expired_lease_settles_as_unknown_until_a_late_report() {
+    let postgres = Postgres::start().await;
+    let [one, other] = two_gates(&postgres, &leased(1_000)).await;
+    evaluate(&one, ask("s", "c1", "save", ARGUMENTS)).await;
+    assert_eq!(sweep(&one).await, 0, "it has just begun");
+    run_out(&one).await;
+    assert_eq!(sweep(&other).await, 0, "whoever comes second finds nothing to do");
+    assert_eq!(postgres.rows("select call_id, status, by_lease from outcome").await, ["(c1,4,t)"]);
+    assert_eq!(postgres.rows("select outcome from tool_call").await, ["(unknown)"]);
+    assert_eq!(postgres.rows("select state, open_calls from ledger, call_tree").await, ["(4,0)"]);
+
+    for (call, gate) in [("c2", &one), ("c3", &other)] {
+        assert_eq!(said(&evaluate(gate, ask("s", call, "save", ARGUMENTS)).await), "DENY outcome_unknown");
+    }
+    let late = record(&other, success("s", "c1", "saved")).await;
+    assert!(!late.replayed);
+    assert_eq!(
+        postgres.rows("select call_id, status, by_lease from outcome order by seq").await,
+        ["(c1,4,t)", "(c1,1,f)"]
+    );
+    for (call, gate) in [("c4", &one), ("c5", &other)] {
+        assert_eq!(said(&evaluate(gate, ask("s", call, "save", ARGUMENTS)).await), "REUSE duplicate_call_blocked");
+    }
+    good([gapless(&postgres, "s").await, sums(&postgres, "s").await]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_expired_lease_counts_before_anybody_sweeps() {
+    let postgres = Postgres::start().await;
+    let gate = gate(&postgres, &leased(1_000)).await;
+    evaluate(&gate, ask("s", "c1", "save", ARGUMENTS)).await;
+    let mut n = 1;
+    until("the lease to run out", async || {
+        n += 1;
+        match &*said(&evaluate(&gate, ask("s", &format!("c{n}"), "save", ARGUMENTS)).await) {
+            "WAIT call_in_flight" => false,
+            said => {
+                assert_eq!(said, "DENY outcome_unknown");
+                true
+            }
+        }
+    })
+    .await;
+    assert_eq!(postgres.number("select count(*) from outcome").await, 0);
+    record(&gate, success("s", "c1", "saved")).await;
+    assert_eq!(sweep(&gate).await, 0, "it was reported on");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_same_call_asked_again_after_its_lease_can_still_be_reported_on() {
+    let postgres = Postgres::start().await;
+    let gate = gate(&postgres, &leased(1_000)).await;
+    evaluate(&gate, ask("s", "c1", "save", ARGUMENTS)).await;
+    run_out(&gate).await;
+    assert_eq!(said(&evaluate(&gate, ask("s", "c1", "save", ARGUMENTS)).await), "DENY outcome_unknown");
+    assert!(!record(&gate, success("s", "c1", "saved")).await.replayed);
+    assert_eq!(said(&evaluate(&gate, ask("s", "c2", "save", ARGUMENTS)).await), "REUSE duplicate_call_blocked");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_heartbeat_extends_the_lease() {
+    let postgres = Postgres::start().await;
+    let [one, other] = two_gates(&postgres, &leased(2_000)).await;
+    let first = evaluate(&one, ask("s", "c1", "work", ARGUMENTS)).await;
+    let lease_until = first.verdict.permit.expect("a permit").lease_until;
+    until("the first lease to be over", async || {
+        assert!(!record(&one, report("s", "c1", OutcomeStatus::Running)).await.replayed);
+        one.now() > lease_until.plus_ms(200)
+    })
+    .await;
+    assert_eq!(sweep(&other).await, 0, "its lease was extended");
+    assert_eq!(said(&evaluate(&other, ask("s", "c2", "work", ARGUMENTS)).await), "WAIT call_in_flight");
+    assert_eq!(
+        postgres.rows("select outcome, count(*) from tool_call where call_id = 'c1' group by 1").await,
+        ["(running,1)"]
+    );
+
+    run_out(&other).await;
+    let unknown = postgres.rows("select status, by_lease from outcome order by seq desc limit 1").await;
+    assert_eq!(unknown, ["(4,t)"]);
+    good([gapless(&postgres, "s").await, sums(&postgres, "s").await]);
+}

@@ -1,0 +1,14 @@
+//! The store below its gates, on a real PostgreSQL: what is promised of races, budgets, restarts, leases and outages
+//! (each promise with a canary where it rests on a check in SQL).
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod budgets;
+mod canaries;
+mod leases;
+mod outage;
+mod races;
+mod reports;
+mod restart;
+mod schema;

@@ -1,0 +1,124 @@
+//! The database goes away, in the middle of everything: nothing is let through meanwhile, nothing is lost or done twice.
+
+use std::{sync::Arc, time::Duration};
+
+use callgate::{
+    domain::call::Request,
+    gate::{Answer, Gate, GateError},
+};
+use tokio::time::Instant;
+
+use crate::common::{
+    all,
+    books::{gapless, good, one_open_permit, sums},
+    gates::{ask, done, key, policy, record, said, success, try_evaluate, two_gates},
+    in_time,
+    postgres::Postgres,
+    until,
+};
+
+/// No caller waits longer for an answer or an error: two tries of the writer, one after the other, and a read.
+const ERROR_MAX: Duration = Duration::from_millis(8_500);
+
+type Asked = (Request, Result<Answer, GateError>, Duration);
+
+/// One call each of new and of known sessions, payments and others, in turn of one gate and the other.
+fn requests(round: usize) -> Vec<Request> {
+    let request = |n: usize| {
+        let session = if n.is_multiple_of(3) { format!("known{}", n % 6) } else { format!("new{round}-{n}") };
+        ask(&session, &format!("c{round}-{n}"), ["pay", "work"][n % 2], &format!(r#"{{"round":{round},"n":{n}}}"#))
+    };
+    (0..24).map(request).collect()
+}
+
+async fn ask_all(gates: &[Arc<Gate>; 2], requests: Vec<Request>) -> Vec<Asked> {
+    let asked = requests.into_iter().enumerate().map(|(i, request)| {
+        let gate = Arc::clone(&gates[i % 2]);
+        async move {
+            let since = Instant::now();
+            let answer = try_evaluate(&gate, request.clone()).await;
+            (request, answer, since.elapsed())
+        }
+    });
+    all(asked).await
+}
+
+/// Asks until there is an answer.
+async fn insist(gate: &Gate, request: &Request) -> Answer {
+    let mut answer = None;
+    until("the database to be back", async || {
+        answer = try_evaluate(gate, request.clone()).await.ok();
+        answer.is_some()
+    })
+    .await;
+    answer.expect("an answer")
+}
+
+/// Whoever got no answer asks again, of the other gate; then every call has one permit, whoever was told of it.
+async fn ask_again(postgres: &Postgres, gates: &[Arc<Gate>; 2], asked: Vec<Asked>) {
+    for (i, (request, answer, took)) in asked.into_iter().enumerate() {
+        assert!(took < ERROR_MAX, "{request:?} took {took:?}");
+        if let Err(error) = &answer {
+            assert!(matches!(error, GateError::StoreUnavailable(_)), "{error:?}");
+        }
+        let again = insist(&gates[(i + 1) % 2], &request).await;
+        assert_eq!(said(&again), "ALLOW");
+        if let Ok(first) = answer {
+            assert!(again.verdict.replayed);
+            assert_eq!(key(&again), key(&first));
+        }
+        let (session, call) = (request.session.to_string(), request.call_id.to_string());
+        record(&gates[i % 2], success(&session, &call, "done")).await;
+    }
+    let twice = "select session_id, call_id from call group by 1, 2 having count(*) > 1";
+    assert_eq!(postgres.rows(twice).await, [""; 0]);
+    good([one_open_permit(postgres).await]);
+    for row in postgres.rows("select root_id from call_tree").await {
+        let root = row.trim_matches(['(', ')']);
+        good([gapless(postgres, root).await, sums(postgres, root).await]);
+    }
+}
+
+async fn prepared() -> (Postgres, [Arc<Gate>; 2]) {
+    let postgres = Postgres::start().await;
+    let gates = two_gates(&postgres, &policy(&["same_call"])).await;
+    for n in [0, 3] {
+        done(&gates[n % 2], ask(&format!("known{n}"), "before", "look", "{}"), "row").await;
+    }
+    (postgres, gates)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_database_that_does_not_answer_lets_nothing_through() {
+    let (postgres, gates) = prepared().await;
+    let frozen = postgres.freeze();
+    let asked = ask_all(&gates, requests(0)).await;
+    for (request, answer, _) in &asked {
+        assert!(matches!(answer, Err(GateError::StoreUnavailable(_))), "{request:?}: {answer:?}");
+    }
+    drop(frozen);
+    ask_again(&postgres, &gates, asked).await;
+    assert_eq!(postgres.number("select count(*) from call").await, 24 + 2);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_database_that_is_killed_under_load_loses_and_doubles_nothing() {
+    let (postgres, gates) = prepared().await;
+    let mut asked = Vec::new();
+    for round in 1..=2 {
+        let crash = async {
+            // Not before some are under way, not after all are.
+            until("the first rows", async || postgres.number("select count(*) from call").await > 2).await;
+            postgres.crash().await;
+        };
+        let load = async {
+            let mut all = ask_all(&gates, requests(round * 10)).await;
+            all.extend(ask_all(&gates, requests(round * 10 + 1)).await);
+            all
+        };
+        let ((), load) = in_time("the crash", async { tokio::join!(crash, load) }).await;
+        asked.extend(load);
+    }
+    ask_again(&postgres, &gates, asked).await;
+    assert_eq!(postgres.number("select count(*) from call").await, 4 * 24 + 2);
+}

@@ -1,0 +1,182 @@
+//! A replica that starts anew knows what the one before it knew: state and next verdicts are the same.
+
+use std::sync::Arc;
+
+use callgate::{
+    domain::{
+        budget::{Dimension, Limits, Usage},
+        call::Request,
+        finding::Decision,
+        ids::DEFAULT_TENANT,
+        outcome::OutcomeStatus,
+    },
+    gate::{Answer, Gate, Report, SessionState},
+    policy::Policy,
+};
+
+use crate::common::{
+    books::{gapless, good, sums},
+    gates::{agent, ask, evaluate, failure, gate, policy, record, report, run, session, success},
+    postgres::Postgres,
+};
+
+const SESSIONS: [&str; 3] = ["root", "child", "grandchild"];
+const TOOLS: [&str; 5] = ["pay", "save", "put", "look", "work"];
+const ARGUMENTS: u64 = 6;
+
+/// Numbers that look random and are the same in every run.
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self, sides: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % sides
+    }
+}
+
+/// All rules but the one on speed, and daily limits that are counted.
+fn rules() -> Policy {
+    let mut policy = policy(&["same_call", "repeat", "poll", "cycle", "breaker", "refused", "budget"]);
+    policy.rules.budget.agent = Limits::new([(Dimension::ToolCalls, 100_000), (Dimension::Cost, 1_000_000_000)]);
+    policy
+}
+
+fn request(in_session: &str, call: &str, tool: &str, n: u64, stretch: u64) -> Request {
+    let parent = SESSIONS.iter().position(|name| *name == in_session).and_then(|at| at.checked_sub(1));
+    Request {
+        parent: parent.map(|at| session(SESSIONS[at])),
+        run: run(&format!("run-{stretch}")),
+        agent: agent("robot"),
+        ..ask(in_session, call, tool, &format!(r#"{{"n":{n}}}"#))
+    }
+}
+
+/// What comes of a permitted call: mostly successes, every kind of trouble, and some calls that stay open.
+fn outcomes(dice: &mut Dice, in_session: &str, call: &str) -> Vec<Report> {
+    let usage = Usage { cost_micros: dice.roll(900), output_tokens: dice.roll(90), ..Usage::default() };
+    let told = match dice.roll(20) {
+        0..11 => vec![success(in_session, call, &format!("result {}", dice.roll(5)))],
+        11 => vec![failure(in_session, call, "timeout")],
+        12 => vec![failure(in_session, call, "permission")],
+        13 => vec![failure(in_session, call, "rate_limited")],
+        14 => vec![report(in_session, call, OutcomeStatus::Cancelled)],
+        15 => vec![report(in_session, call, OutcomeStatus::Unknown)],
+        16 => vec![report(in_session, call, OutcomeStatus::Unknown), success(in_session, call, "late")],
+        17 => vec![report(in_session, call, OutcomeStatus::Running), success(in_session, call, "at last")],
+        18 => vec![report(in_session, call, OutcomeStatus::Running)],
+        _ => vec![],
+    };
+    told.into_iter().map(|told| Report { usage, ..told }).collect()
+}
+
+/// Asks `calls` times, in one of the sessions each time, and reports on most of what was let through.
+async fn live(gate: &Gate, dice: &mut Dice, first: u64, calls: u64) {
+    for n in first..first + calls {
+        // Two thirds in the root, so that it gets far beyond what a gate remembers.
+        let in_session = SESSIONS[dice.roll(9).saturating_sub(6) as usize];
+        let tool = TOOLS[dice.roll(5) as usize];
+        let call = format!("c{n}");
+        let usage = Usage { input_tokens: dice.roll(500), cost_micros: dice.roll(200), ..Usage::default() };
+        let question = request(in_session, &call, tool, dice.roll(ARGUMENTS), n / 40);
+        let question = Request { usage, cost_estimate_micros: Some(dice.roll(400)), ..question };
+        if evaluate(gate, question).await.verdict.decision != Decision::Allow {
+            continue;
+        }
+        for told in outcomes(dice, in_session, &call) {
+            record(gate, told).await;
+        }
+    }
+}
+
+/// A state without what only tells when it was read, or what a gate that was not told needs not know.
+async fn state(gate: &Gate, in_session: &str) -> SessionState {
+    let mut state = gate.session_state(DEFAULT_TENANT, &session(in_session), 64).await.expect("a known session");
+    state.at = Default::default();
+    state.summary_for_model.clear();
+    state.left.retain(|left| left.dimension != Dimension::Elapsed);
+    for (call, _) in &mut state.calls {
+        call.permit.iter_mut().for_each(|permit| permit.ledger_revision = 0);
+    }
+    state
+}
+
+fn verdict(answer: &Answer) -> Vec<String> {
+    let findings = answer.verdict.findings.iter().map(|finding| {
+        let (decision, reason) = (finding.decision.as_str(), finding.reason.as_str());
+        format!("{} {decision} {reason} {:?} {:?}", finding.rule, finding.level, finding.count)
+    });
+    findings.chain([answer.verdict.decision.as_str().to_owned()]).collect()
+}
+
+/// What both gates would say to every call that there is.
+async fn compare_verdicts(warm: &Gate, cold: &Gate, stretch: u64) {
+    for in_session in SESSIONS {
+        for tool in TOOLS {
+            for n in 0..ARGUMENTS {
+                let question = || request(in_session, "next", tool, n, stretch);
+                let both = async || {
+                    let (warm, cold) = (warm.dry_run(question()).await, cold.dry_run(question()).await);
+                    (verdict(&warm.expect("a verdict")), verdict(&cold.expect("a verdict")))
+                };
+                let (mut warm, mut cold) = both().await;
+                if warm != cold {
+                    // A wait may have been over between the two; then it is now for both.
+                    (warm, cold) = both().await;
+                }
+                assert_eq!(warm, cold, "{in_session} {tool} {n}");
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_new_gate_knows_what_the_old_one_knew() {
+    let postgres = Postgres::start().await;
+    let mut dice = Dice(7);
+    let mut warm: Arc<Gate> = gate(&postgres, &rules()).await;
+    let mut lived = 0;
+    for calls in [30, 60, 170] {
+        live(&warm, &mut dice, lived, calls).await;
+        lived += calls;
+        let cold = gate(&postgres, &rules()).await;
+        for in_session in SESSIONS {
+            let (known, read) = (state(&warm, in_session).await, state(&cold, in_session).await);
+            let ids =
+                |state: &SessionState| state.calls.iter().map(|(call, _)| call.call_id.clone()).collect::<Vec<_>>();
+            assert_eq!(ids(&known), ids(&read), "{in_session} after {lived} calls");
+            for (known, read) in known.calls.iter().zip(&read.calls) {
+                assert_eq!(known, read, "{in_session} after {lived} calls");
+            }
+            assert_eq!(known, read, "{in_session} after {lived} calls");
+        }
+        // In the current run, and in a new one.
+        compare_verdicts(&warm, &cold, (lived - 1) / 40).await;
+        compare_verdicts(&warm, &cold, lived).await;
+        good([gapless(&postgres, "root").await, sums(&postgres, "root").await]);
+        // The old one goes without a word; the new one carries on.
+        warm = cold;
+    }
+    let in_root = postgres.number("select count(*) from call where session_id = 'root'").await;
+    assert!(in_root > 96, "only {in_root} calls in one session: that does not reach beyond what is read back");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_broken_run_stays_broken() {
+    let postgres = Postgres::start().await;
+    let policy = policy(&["breaker"]);
+    let warm = gate(&postgres, &policy).await;
+    let question = |n: u64, stretch: u64| request("root", &format!("c{n}"), "work", n, stretch);
+    for n in 0..30 {
+        evaluate(&warm, question(n, 1)).await;
+        record(&warm, failure("root", &format!("c{n}"), "not_found")).await;
+    }
+    let broken = vec!["breaker DENY circuit_break Some(Break) Some(30)".to_owned(), "DENY".to_owned()];
+    for n in 30..140 {
+        assert_eq!(verdict(&evaluate(&warm, question(n, 1)).await), broken, "call {n}");
+    }
+    drop(warm);
+    let cold = gate(&postgres, &policy).await;
+    assert!(state(&cold, "root").await.is_stopped);
+    assert_eq!(verdict(&evaluate(&cold, question(140, 1)).await), broken);
+    assert_eq!(verdict(&evaluate(&cold, question(141, 2)).await), ["ALLOW"]);
+}

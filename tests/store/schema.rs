@@ -1,0 +1,120 @@
+//! The schema, for people: comments, the view that analysts read, and how it comes to be.
+
+use callgate::{
+    domain::{call::Request, ids::DEFAULT_TENANT, outcome::OutcomeStatus},
+    gate::Report,
+    store::StoreError,
+};
+
+use crate::common::{
+    gates::{ask, done, evaluate, failure, gate, open, policy, record, report, said, store, success},
+    postgres::Postgres,
+    until,
+};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_table_and_column_says_what_it_is() {
+    let postgres = Postgres::start().await;
+    drop(store(&postgres).await);
+    // Partitions say it with their parent, and the list of migrations is sqlx's own.
+    let relations =
+        "pg_class c where c.relnamespace = 'callgate'::regnamespace and c.relkind in ('r', 'p', 'v', 'm', 'f')
+        and not c.relispartition and c.relname <> '_sqlx_migrations'";
+    let known = postgres.rows(&format!("select c.relname from {relations} order by 1")).await;
+    let expected = ["call", "call_tree", "counter", "ledger", "outcome", "session", "tenant", "tool_call"];
+    assert_eq!(known, expected.map(|name| format!("({name})")));
+    let silent = format!("select c.relname from {relations} and coalesce(obj_description(c.oid, 'pg_class'), '') = ''");
+    assert_eq!(postgres.rows(&silent).await, [""; 0]);
+    let columns = format!(
+        "select t.relname, a.attname from (select c.oid, c.relname, c.relkind from {relations}) t
+         join pg_attribute a on a.attrelid = t.oid and a.attnum > 0 and not a.attisdropped
+         where t.relkind <> 'v'"
+    );
+    assert!(postgres.rows(&columns).await.len() > 80, "the query finds the columns");
+    let silent = format!("{columns} and coalesce(col_description(t.oid, a.attnum), '') = ''");
+    assert_eq!(postgres.rows(&silent).await, [""; 0]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_analysts_view_has_one_row_a_call_in_words() {
+    let postgres = Postgres::start().await;
+    let gate = gate(&postgres, &policy(&["same_call"])).await;
+    done(&gate, ask("s", "paid", "pay", "{}"), "ok").await;
+    evaluate(&gate, ask("s", "twice", "pay", "{}")).await;
+    evaluate(&gate, ask("s", "slow", "save", "{}")).await;
+    record(&gate, failure("s", "slow", "timeout")).await;
+    evaluate(&gate, ask("s", "unclear", "save", "{}")).await;
+    evaluate(&gate, ask("s", "forbidden", "work", "{}")).await;
+    record(&gate, failure("s", "forbidden", "permission")).await;
+    evaluate(&gate, ask("s", "stubborn", "work", "{}")).await;
+    evaluate(&gate, ask("s", "running", "look", "{}")).await;
+    record(&gate, report("s", "running", OutcomeStatus::Running)).await;
+    evaluate(&gate, ask("s", "impatient", "look", "{}")).await;
+    evaluate(&gate, ask("s", "called off", "put", "{}")).await;
+    record(&gate, report("s", "called off", OutcomeStatus::Cancelled)).await;
+    let observed = ask("s", "seen", "look", r#"{"n":1}"#);
+    gate.record(DEFAULT_TENANT, success("s", "seen", "ok"), Some(observed)).await.expect("stored");
+    evaluate(&gate, Request { repeat_intended: true, ..ask("s", "held", "pay", "{}") }).await;
+    let rows = postgres
+        .rows("select call_id, effect, decision, rule, reason, outcome, failure from tool_call")
+        .await;
+    let expected = [
+        "(paid,write,ALLOW,,,success,)",
+        "(twice,write,REUSE,same_call,duplicate_call_blocked,,)",
+        "(slow,write,ALLOW,,,unknown,timeout)",
+        "(unclear,write,DENY,same_call,outcome_unknown,,)",
+        "(forbidden,unknown,ALLOW,,,error,permission)",
+        "(stubborn,unknown,DENY,same_call,not_retryable,,)",
+        "(running,read,ALLOW,,,running,)",
+        "(impatient,read,WAIT,same_call,call_in_flight,,)",
+        r#"("called off",write,ALLOW,,,cancelled,)"#,
+        "(seen,read,ALLOW,,,success,)",
+        "(held,write,ASK,same_call,approval_required,,)",
+    ];
+    let sorted = |mut rows: Vec<String>| {
+        rows.sort();
+        rows
+    };
+    assert_eq!(sorted(rows), sorted(expected.map(str::to_owned).to_vec()));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_call_that_is_asked_for_again_keeps_its_row_and_what_came_of_it() {
+    let postgres = Postgres::start().await;
+    let gate = gate(&postgres, &policy(&["same_call"])).await;
+    let usage = callgate::domain::budget::Usage { cost_micros: 700, ..Default::default() };
+    evaluate(&gate, ask("s", "c1", "pay", "{}")).await;
+    record(&gate, Report { usage, ..success("s", "c1", "paid") }).await;
+    assert_eq!(said(&evaluate(&gate, ask("s", "c1", "pay", "{}")).await), "REUSE duplicate_call_blocked");
+    // The first try waits for the other call; the second one is let through.
+    evaluate(&gate, ask("s", "c2", "work", "{}")).await;
+    assert_eq!(said(&evaluate(&gate, ask("s", "c3", "work", "{}")).await), "WAIT call_in_flight");
+    record(&gate, failure("s", "c2", "conflict")).await;
+    until("the retry to be due", async || said(&evaluate(&gate, ask("s", "c3", "work", "{}")).await) == "ALLOW").await;
+    record(&gate, success("s", "c3", "done")).await;
+    let rows = postgres.rows("select call_id, decision, outcome, result, cost_micros from tool_call order by 1").await;
+    assert_eq!(rows, ["(c1,REUSE,success,paid,700)", "(c2,ALLOW,error,,0)", "(c3,ALLOW,success,done,0)"]);
+    let rounds = postgres.rows("select rounds from tool_call where call_id <> 'c2' and rounds < 2").await;
+    assert_eq!(rounds, [""; 0]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn replicas_that_start_at_once_on_an_empty_database_all_start() {
+    let postgres = Postgres::start().await;
+    let stores = crate::common::all((0..4).map(|_| open(postgres.options.clone()))).await;
+    for store in stores {
+        store.expect("a store").close().await;
+    }
+    let partitions = "select count(*) from pg_inherits i join pg_class c on c.oid = i.inhparent
+        where c.relname in ('call', 'outcome') and c.relkind = 'p'";
+    assert_eq!(postgres.number(partitions).await, 6, "this month and the next two, of two tables");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_would_lose_acknowledged_rows_is_refused() {
+    let postgres = Postgres::start().await;
+    let options = postgres.options.clone().options([("synchronous_commit", "off")]);
+    let error = open(options).await.expect_err("refused");
+    assert!(matches!(error, StoreError::Unsafe { .. }), "{error}");
+    assert!(error.to_string().contains("synchronous_commit = off"), "{error}");
+}
