@@ -2,6 +2,8 @@
 //! `cargo bench --bench pairs`. Beside each figure stands the same load of health checks in the same run: what gRPC alone
 //! costs on this machine.
 
+#![allow(clippy::disallowed_methods, clippy::print_stdout, reason = "a benchmark reads the clock and prints figures")]
+
 use std::{
     io::{BufRead as _, BufReader},
     process::{Child, Command, Stdio},

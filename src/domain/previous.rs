@@ -75,7 +75,7 @@ impl CallTree {
         match (mine, row) {
             (Some(mine), Some(row)) if row.root == self.root && row.seq <= mine.seq => Some(mine),
             (Some(mine), Some(row)) if row.root != self.root && row.permitted_at < mine.call.at => Some(mine),
-            (_, Some(row)) => Some(self.from_ledger(row, now)),
+            (_, Some(row)) => Some(self.as_the_ledger_has_it(row, now)),
             (mine, None) => mine,
         }
     }
@@ -128,7 +128,7 @@ impl CallTree {
         results.iter().rev().take_while(|(_, digest)| Some(*digest) == newest).count() as u32
     }
 
-    fn from_ledger(&self, row: &LedgerRow, now: Timestamp) -> Previous {
+    fn as_the_ledger_has_it(&self, row: &LedgerRow, now: Timestamp) -> Previous {
         let settled_at = row.settled_at.unwrap_or(row.permitted_at);
         let past = match row.state {
             LedgerState::Permitted if now < row.lease_until => Past::InFlight,

@@ -29,6 +29,9 @@ pub const LEVELS: Levels = Levels::new(10, 20, 30);
 /// Longest circle looked for, in calls.
 pub const PERIOD_MAX: usize = 5;
 
+/// A call, and what it gave, if that is known.
+type Step = (Fingerprint, Option<ResultDigest>);
+
 /// See the module.
 #[must_use]
 pub fn check(levels: &Levels, cx: &Context<'_>) -> Option<Finding> {
@@ -37,7 +40,7 @@ pub fn check(levels: &Levels, cx: &Context<'_>) -> Option<Finding> {
     }
     // A call that is still running is no evidence either way.
     let calls: Vec<&Call> = cx.calls().filter(|call| !call.is_open()).collect();
-    let mut steps: Vec<(Fingerprint, Option<ResultDigest>)> = vec![(cx.fingerprint(), None)];
+    let mut steps: Vec<Step> = vec![(cx.fingerprint(), None)];
     steps.extend(calls.iter().map(|call| (call.fingerprint, call.outcome.as_ref().and_then(|o| o.digest))));
     let (length, period) = (2..=PERIOD_MAX)
         .filter_map(|period| circle(&steps, period).map(|length| (length, period)))
@@ -60,10 +63,8 @@ pub fn check(levels: &Levels, cx: &Context<'_>) -> Option<Finding> {
 }
 
 /// How many of the newest steps repeat with `period`, if at least two full rounds do.
-fn circle(steps: &[(Fingerprint, Option<ResultDigest>)], period: usize) -> Option<usize> {
-    let same = |(new, old): (&(Fingerprint, Option<ResultDigest>), &(Fingerprint, Option<ResultDigest>))| {
-        new.0 == old.0 && (new.1.is_none() || old.1.is_none() || new.1 == old.1)
-    };
+fn circle(steps: &[Step], period: usize) -> Option<usize> {
+    let same = |(new, old): (&Step, &Step)| new.0 == old.0 && (new.1.is_none() || old.1.is_none() || new.1 == old.1);
     let matched = steps.iter().zip(steps.get(period..)?).take_while(|pair| same(*pair)).count();
     let round: BTreeSet<Fingerprint> = steps.iter().take(period).map(|step| step.0).collect();
     (matched >= period && round.len() > 1).then_some(matched + period)

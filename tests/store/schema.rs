@@ -55,9 +55,7 @@ async fn the_analysts_view_has_one_row_a_call_in_words() {
     let observed = ask("s", "seen", "look", r#"{"n":1}"#);
     gate.record(DEFAULT_TENANT, success("s", "seen", "ok"), Some(observed)).await.expect("stored");
     evaluate(&gate, Request { repeat_intended: true, ..ask("s", "held", "pay", "{}") }).await;
-    let rows = postgres
-        .rows("select call_id, effect, decision, rule, reason, outcome, failure from tool_call")
-        .await;
+    let rows = postgres.rows("select call_id, effect, decision, rule, reason, outcome, failure from tool_call").await;
     let expected = [
         "(paid,write,ALLOW,,,success,)",
         "(twice,write,REUSE,same_call,duplicate_call_blocked,,)",

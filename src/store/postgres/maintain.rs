@@ -1,7 +1,7 @@
 //! What keeps the database in order: schema, partitions, safety settings, and leases that ran out.
 
 use ::time::{Date, Duration, Month, OffsetDateTime};
-use sqlx::{Connection as _, Executor as _, PgConnection, Row as _};
+use sqlx::{Connection, Executor as _, PgConnection, Row as _};
 
 use super::{SCHEMA, decode};
 use crate::{
@@ -30,12 +30,13 @@ pub(super) async fn prepare(conn: &mut PgConnection) -> Result<(), StoreError> {
     }
     // Two replicas that start at once would both try: the loser finds it there.
     let schema = format!("create schema if not exists {SCHEMA}");
-    if let Err(error) = conn.execute(sqlx::AssertSqlSafe(schema)).await {
-        if !is_already_there(&error) {
-            return Err(error.into());
-        }
+    if let Err(error) = conn.execute(sqlx::AssertSqlSafe(schema)).await
+        && !is_already_there(&error)
+    {
+        return Err(error.into());
     }
-    MIGRATIONS.run(&mut *conn).await?;
+    // `run` would do the same, but its future cannot be sent to another thread.
+    MIGRATIONS.run_direct(None, conn, false).await?;
     make_partitions(conn).await
 }
 
@@ -57,7 +58,7 @@ pub(super) async fn make_partitions(conn: &mut PgConnection) -> Result<(), Store
                 "create table if not exists {SCHEMA}.{partition} partition of {SCHEMA}.{table}
                  for values from ('{first}') to ('{next}')"
             );
-            let mut tx = conn.begin().await?;
+            let mut tx = Connection::begin(&mut *conn).await?;
             match tx.execute(sqlx::AssertSqlSafe(sql)).await {
                 Ok(_) => tx.commit().await?,
                 Err(error) if is_already_there(&error) => tx.rollback().await?,

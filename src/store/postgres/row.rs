@@ -315,7 +315,6 @@ pub(super) fn effect(kind: i16, resource: Option<String>, once: bool, idempotent
 }
 
 /// A permit from its columns; none for a call that was not let through.
-#[expect(clippy::too_many_arguments, reason = "one a column")]
 pub(super) fn permit(
     attempt: Option<i32>,
     occurrence: Option<i64>,
