@@ -113,6 +113,7 @@ impl Dimension {
             Self::Steps => format!("{amount} steps"),
             Self::ToolCalls | Self::CallsPerTool | Self::ConsecutiveSameTool => format!("{amount} tool calls"),
             Self::Cost => format!("${}.{:02}", amount / 1_000_000, amount % 1_000_000 / 10_000),
+            Self::Tokens if amount >= 1_000_000 => format!("{:.1}M tokens", amount as f64 / 1e6),
             Self::Tokens => format!("{amount} tokens"),
             Self::Elapsed => super::time::wait_in_words(amount),
             Self::SessionDepth => format!("{amount} levels of sub-agents"),

@@ -4,7 +4,7 @@ mod change;
 mod settle;
 
 use self::{
-    change::{change, is_superseded},
+    change::{change, is_superseded, observed_write},
     settle::settle,
 };
 use super::{Misuse, Recorded, Shared, reach};
@@ -120,7 +120,8 @@ pub fn record(
     Ok(answer(policy, tree, shared, call, settled, Some(Box::new(change))))
 }
 
-/// A call that nobody asked about is stored as if it had been allowed, learned from, and seen by the loop rules.
+/// A call that nobody asked about is stored as if it had been allowed, learned from, and seen by the loop rules. A write
+/// stands in the ledger from then on, so that nobody does it again.
 fn observe(
     policy: &Policy,
     tree: &CallTree,
@@ -159,6 +160,10 @@ fn observe(
     let Ok(mut recorded) = recorded else { unreachable!("an observed call is open when it is reported on") };
     if let Some(change) = recorded.change.as_mut() {
         change.events.insert(0, judged);
+        let call = after.sessions.get(&report.session).and_then(|session| session.call(&report.call_id));
+        let revision = shared.ledger.as_ref().map_or(0, |row| row.revision);
+        change.ledger =
+            call.and_then(|call| observed_write(&after, call, &recorded.settled, revision)).into_iter().collect();
     }
     recorded
 }

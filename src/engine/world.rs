@@ -110,7 +110,11 @@ impl World {
         };
         let tree = self.trees.get(&root).ok_or(Misuse::UnknownCall)?;
         let call = tree.sessions.get(&report.session).and_then(|session| session.call(&report.call_id));
-        let key = call.and_then(|call| ledger_key_of(&root, call));
+        let observed = report.observed.as_deref();
+        let key = match call {
+            Some(call) => ledger_key_of(&root, call),
+            None => observed.and_then(|proposal| ledger_key(&root, proposal)),
+        };
         let mut recorded = record(policy, tree, &self.shared(key), report, now)?;
         if let Some(change) = recorded.change.take() {
             self.commit(&root, *change);

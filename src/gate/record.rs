@@ -102,8 +102,11 @@ impl Gate {
             Some((engine::ledger_key_of(&tree.root, call), call.agent.clone()))
         });
         let Some(known) = known else { return Ok(Attempt::Stale) };
-        let (key, agent): (_, Option<AgentId>) = known
-            .unwrap_or_else(|| (None, report.observed.as_ref().and_then(|proposal| proposal.request.agent.clone())));
+        let observed = report.observed.as_deref();
+        let (key, agent): (_, Option<AgentId>) = known.unwrap_or_else(|| {
+            let key = observed.and_then(|proposal| engine::ledger_key(slot.root(), proposal));
+            (key, observed.and_then(|proposal| proposal.request.agent.clone()))
+        });
         let ledger = match key {
             Some(key) => self.store.ledger(tenant, key).await?,
             None => None,

@@ -59,6 +59,13 @@ fn ledger_revision(tree: &CallTree, shared: &Shared, call: &Call, permit: &Permi
     moved.max(read)
 }
 
+/// The ledger's change by a write that was only reported: permit and outcome in one.
+pub(super) fn observed_write(tree: &CallTree, call: &Call, settled: &Settled, revision: u64) -> Option<LedgerChange> {
+    let (key, permit) = (ledger_key_of(&tree.root, call)?, call.permit.as_ref()?);
+    let settled = Settled { ledger_revision: revision + 1, ..settled.clone() };
+    Some(LedgerChange { key, expected: revision, row: ledger_row(tree, call, permit, &settled) })
+}
+
 fn ledger_row(tree: &CallTree, call: &Call, permit: &Permit, settled: &Settled) -> LedgerRow {
     let advice = settled.advice.as_ref();
     LedgerRow {

@@ -14,6 +14,7 @@
 //!   -> ok text | error KIND [after 2s] | cancelled | unknown      the call runs whatever the verdict, and is recorded
 //!   => DECISION [reason] [after 2s] [attempt 2] [disabled], level rule count     the verdict holds, and is so
 //!   ... x10                          the line, ten times; (a; b) x4 repeats a group
+//! observe pay {} -> OUTCOME                        a call that nobody asked about is reported
 //! record c1 OUTCOME [cost 0.5] [=> retryable | final | superseded | settled]
 //! ```
 

@@ -114,6 +114,7 @@ impl Stage {
                 Ok(())
             }
             ["record", call_id, ..] => self.record_step(call_id, text),
+            ["observe", ..] => self.observe_step(text.trim_start_matches("observe ")),
             _ => self.call_step(text),
         }
     }
@@ -275,7 +276,24 @@ impl Stage {
         Ok(verdict)
     }
 
+    fn observe_step(&mut self, text: &str) -> Step {
+        let (call, outcome) = text.split_once("->").ok_or("an outcome is missing")?;
+        let (tool, arguments) = call.trim().split_once(' ').ok_or("a call is a tool and its arguments")?;
+        let (arguments, call_id) = (self.freshen(arguments), self.next_call_id());
+        let request = self.request(tool, &arguments, &call_id, &Options::default())?;
+        let observed = Some(Box::new(self.policy.propose(request)));
+        let report = Report { observed, ..self.report(&call_id, outcome.trim()) };
+        let recorded = self.world.record(&self.policy, &report, self.now);
+        self.now = self.now.plus_ms(self.step_ms);
+        recorded.map(drop).map_err(|misuse| format!("{misuse:?}"))
+    }
+
     fn record(&mut self, call_id: &str, outcome: &str) -> Result<Recorded, Misuse> {
+        let report = self.report(call_id, outcome);
+        self.world.record(&self.policy, &report, self.now)
+    }
+
+    fn report(&mut self, call_id: &str, outcome: &str) -> Report {
         let options = Options::read(outcome).unwrap_or_default();
         let (word, text) = outcome.split_once(' ').unwrap_or((outcome, ""));
         let status = match word {
@@ -299,12 +317,11 @@ impl Stage {
             if first == "new" { format!("result {fresh}") } else { first }
         });
         let session = SessionId::parse("session", &self.session).expect("valid");
-        let report = Report {
+        Report {
             error,
             result,
             usage: Usage { cost_micros: options.cost_micros.unwrap_or(0), ..Usage::default() },
             ..Report::new(session, CallId::parse("call_id", call_id).expect("valid"), status)
-        };
-        self.world.record(&self.policy, &report, self.now)
+        }
     }
 }
