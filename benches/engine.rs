@@ -1,1 +1,182 @@
-fn main() {}
+//! What one decision costs the engine alone, without network and store: one session with a full memory of 64 calls,
+//! every rule on, a hundred declared tools, arguments of about 200 bytes. Figures, never assertions.
+
+use std::hint::black_box;
+
+use callgate::{
+    domain::{
+        budget::Usage,
+        call::{Proposal, Request},
+        effect::{EffectKind, ResourceTemplate},
+        event::Change,
+        failure::ErrorReport,
+        ids::{AgentId, CallId, DEFAULT_TENANT, RunId, SessionId, ToolName},
+        json,
+        outcome::OutcomeStatus,
+        time::Timestamp,
+        tool::ToolSpec,
+        tree::{CALLS_MAX, CallTree},
+    },
+    engine::{self, Judgement, Report, Shared},
+    policy::Policy,
+};
+use criterion::{BatchSize, Criterion};
+
+const TOOLS: [(&str, EffectKind, &str); 4] = [
+    ("mcp__orders__search_orders", EffectKind::Read, "order"),
+    ("mcp__orders__update_shipping_address", EffectKind::Write, "order/{order_id}"),
+    ("mcp__billing__get_invoice_status", EffectKind::Poll, "invoice/{order_id}"),
+    ("run_python_snippet", EffectKind::Unknown, ""),
+];
+
+struct Bench {
+    policy: Policy,
+    shared: Shared,
+    tree: CallTree,
+    now: Timestamp,
+}
+
+fn main() {
+    let mut criterion = Criterion::default().configure_from_args();
+    let bench = Bench::with_a_full_window();
+    evaluate(&bench, &mut criterion);
+    record(&bench, &mut criterion);
+    criterion.final_summary();
+}
+
+fn evaluate(bench: &Bench, criterion: &mut Criterion) {
+    let last = CALLS_MAX;
+    let mut group = criterion.benchmark_group("engine");
+    for (name, proposal) in [
+        ("evaluate, fresh call", bench.propose(last + 1, 0)),
+        ("evaluate, fresh undeclared call", bench.propose(last + 1, 3)),
+        ("evaluate, repeated call", bench.propose(last, 0)),
+        ("evaluate, declared write", bench.propose(last + 1, 1)),
+    ] {
+        group.bench_function(name, |bencher| bencher.iter(|| bench.judge(black_box(&proposal))));
+    }
+    let request = bench.request(last + 1, 0);
+    group.bench_function("propose", |bencher| {
+        bencher.iter_batched(
+            || request.clone(),
+            |request| bench.policy.propose(black_box(request)),
+            BatchSize::SmallInput,
+        );
+    });
+    let change = bench.allowed(&bench.propose(last + 1, 1));
+    group.bench_function("advance", |bencher| {
+        bencher.iter_batched(
+            || (bench.tree.clone(), change.clone()),
+            |(mut tree, change)| (engine::advance(&mut tree, black_box(change)), tree),
+            BatchSize::SmallInput,
+        );
+    });
+    group.finish();
+}
+
+fn record(bench: &Bench, criterion: &mut Criterion) {
+    let proposal = bench.propose(CALLS_MAX + 1, 0);
+    let mut tree = bench.tree.clone();
+    let _ = engine::advance(&mut tree, bench.allowed(&proposal));
+    let report = |status| Report::new(proposal.request.session.clone(), proposal.request.call_id.clone(), status);
+    let rows = (0..6).map(|i| format!(r#"{{"order_id":"A-10{i}","state":"shipped","total_cents":{}}}"#, 1_299 * i));
+    let success = Report {
+        result: Some(format!(r#"{{"rows":[{}],"took_ms":12}}"#, rows.collect::<Vec<_>>().join(","))),
+        ..report(OutcomeStatus::Success)
+    };
+    let error = |error_type: Option<&str>, http_status, message: &str| Report {
+        error: Some(ErrorReport {
+            error_type: error_type.map(str::to_owned),
+            http_status,
+            message: message.to_owned(),
+            ..ErrorReport::default()
+        }),
+        ..report(OutcomeStatus::Error)
+    };
+    let throttled = "Rate limit reached for requests on tokens per min (TPM): Limit 30000, Used 29800. Please try again \
+                     in 1.2s. request_id: req_8f7a6b5c4d3e";
+    let unclear = "Traceback (most recent call last):\n  File \"/app/tools/orders.py\", line 88, in search\n    raise \
+                   OrderError(f\"cannot ship order A-1042 in state draft\")\nOrderError: cannot ship order A-1042 in \
+                   state draft";
+    let mut group = criterion.benchmark_group("engine");
+    for (name, report) in [
+        ("record, success", success),
+        ("record, error with a status", error(Some("RateLimitError"), Some(429), throttled)),
+        ("record, error with a message only", error(None, None, unclear)),
+    ] {
+        group.bench_function(name, |bencher| {
+            bencher.iter(|| engine::record(&bench.policy, &tree, &bench.shared, black_box(&report), bench.now));
+        });
+    }
+    group.finish();
+}
+
+impl Bench {
+    fn with_a_full_window() -> Self {
+        let mut policy = Policy::default();
+        for i in 0..100 {
+            let (name, effect, resource) = TOOLS[i % TOOLS.len()];
+            let name = if i < TOOLS.len() { name.to_owned() } else { format!("{name}_{i}") };
+            let resource = ResourceTemplate::parse("resource", resource).ok();
+            policy.declare(&name, ToolSpec { effect, resource, ..ToolSpec::default() });
+        }
+        let now = Timestamp::from_millis(1_790_000_000_000);
+        let root = SessionId::parse("session", "conversation-7b0d3f2e").expect("valid");
+        let tree = CallTree::new(DEFAULT_TENANT, root, now);
+        let mut bench = Self { policy, shared: Shared::default(), tree, now };
+        for i in 0..=CALLS_MAX {
+            let proposal = bench.propose(i, i % TOOLS.len());
+            let change = bench.allowed(&proposal);
+            let _ = engine::advance(&mut bench.tree, change);
+            bench.now = bench.now.plus_ms(900);
+            let (session, call_id) = (proposal.request.session, proposal.request.call_id);
+            let report = Report {
+                result: Some(format!(r#"{{"row":{i}}}"#)),
+                ..Report::new(session, call_id, OutcomeStatus::Success)
+            };
+            let recorded = engine::record(&bench.policy, &bench.tree, &bench.shared, &report, bench.now);
+            let change = recorded.expect("permitted").change.expect("new");
+            let _ = engine::advance(&mut bench.tree, *change);
+            bench.now = bench.now.plus_ms(1_100);
+        }
+        let session = bench.tree.sessions.values().next().expect("one session");
+        assert_eq!(session.calls.len(), CALLS_MAX, "the window is full");
+        bench
+    }
+
+    fn request(&self, i: usize, tool: usize) -> Request {
+        let arguments = format!(
+            r#"{{"order_id":"A-{i}","query":"state:shipped AND customer:4711","limit":50,"fields":["id","total","items"],
+                 "since":"2026-03-01T00:00:00Z","include_archived":false,"note":"asked by the customer in chat {i}"}}"#
+        );
+        Request {
+            tenant: DEFAULT_TENANT,
+            session: self.tree.root.clone(),
+            parent: None,
+            run: RunId::parse("run", "turn-1").ok(),
+            agent: AgentId::parse("agent", "support").ok(),
+            call_id: CallId::parse("call_id", &format!("toolu_{i}_{tool}_{}", self.tree.version)).expect("valid"),
+            tool: ToolName::parse("tool", TOOLS[tool].0).expect("valid"),
+            arguments: json::parse(&arguments).expect("valid"),
+            usage: Usage { input_tokens: 1_800, output_tokens: 120, ..Usage::default() },
+            cost_estimate_micros: Some(1_000),
+            justification: None,
+            repeat_intended: false,
+        }
+    }
+
+    fn propose(&self, i: usize, tool: usize) -> Proposal {
+        self.policy.propose(self.request(i, tool))
+    }
+
+    fn judge(&self, proposal: &Proposal) -> Judgement {
+        engine::evaluate(&self.policy, &self.tree, &self.shared, proposal, None, self.now).expect("no misuse")
+    }
+
+    fn allowed(&self, proposal: &Proposal) -> Change {
+        match self.judge(proposal) {
+            Judgement::New(verdict, change) if verdict.permit.is_some() => *change,
+            other => panic!("{other:?}"),
+        }
+    }
+}

@@ -154,7 +154,8 @@ async fn main() {
         return;
     }
     let server = Server::start();
-    let time = Duration::from_secs(8);
+    let seconds = std::env::var("CALLGATE_BENCH_SECONDS").ok().and_then(|s| s.parse().ok()).unwrap_or(8);
+    let time = Duration::from_secs(seconds);
     round(&server.url, Load::Pairs, 8, Duration::from_secs(3)).await;
     println!("load                pairs/s      p50 ms   p99 ms   health pairs/s   ratio");
     for in_flight in [1, 8, 64] {
