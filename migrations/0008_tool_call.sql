@@ -17,15 +17,15 @@ select
   c.rule,
   c.reason,
   (array['warning', 'critical', 'break'])[c.level] as level,
-  c.attempt,
-  c.idempotency_key,
-  c.lease_until,
+  p.attempt,
+  p.idempotency_key,
+  p.lease_until,
   c.observed,
   c.policy_version,
   case
     when o.status is not null then (array['running', 'success', 'error', 'cancelled', 'unknown'])[o.status + 1]
-    when c.attempt is not null and c.lease_until > now() then 'running'
-    when c.attempt is not null then 'unknown'
+    when p.lease_until > now() then 'running'
+    when p.attempt is not null then 'unknown'
   end as outcome,
   o.at as recorded_at,
   (array['timeout', 'rate_limited', 'unavailable', 'network', 'conflict', 'auth', 'permission', 'not_found',
@@ -37,17 +37,33 @@ select
   o.retry_after_ms,
   o.p_success,
   o.duration_ms,
-  coalesce(c.cost_micros, 0) + coalesce(o.cost_micros, 0) as cost_micros,
+  coalesce(s.cost_micros, 0)::bigint as cost_micros,
   o.is_complete,
   o.total_matches,
   o.result
 from call c
 left join lateral (
+  select x.seq, x.attempt, x.idempotency_key, x.lease_until from call x
+  where x.tenant_id = c.tenant_id and x.epoch = c.epoch and x.session_id = c.session_id and x.call_id = c.call_id
+    and x.attempt is not null
+  order by x.round desc
+  limit 1
+) p on true
+left join lateral (
   select x.* from outcome x
-  where x.tenant_id = c.tenant_id and x.epoch = c.epoch and x.session_id = c.session_id and x.permit_seq = c.seq
+  where x.tenant_id = c.tenant_id and x.epoch = c.epoch and x.session_id = c.session_id and x.permit_seq = p.seq
   order by (x.status = 0), x.seq desc
   limit 1
 ) o on true
+left join lateral (
+  select sum(coalesce(x.cost_micros, 0) + coalesce(y.cost_micros, 0)) as cost_micros
+  from call x
+  left join lateral (
+    select sum(z.cost_micros) as cost_micros from outcome z
+    where z.tenant_id = x.tenant_id and z.epoch = x.epoch and z.session_id = x.session_id and z.permit_seq = x.seq
+  ) y on true
+  where x.tenant_id = c.tenant_id and x.epoch = c.epoch and x.session_id = c.session_id and x.call_id = c.call_id
+) s on true
 where not exists (
   select from call n
   where n.tenant_id = c.tenant_id and n.epoch = c.epoch and n.session_id = c.session_id and n.call_id = c.call_id
@@ -71,7 +87,7 @@ comment on column tool_call.would is 'What the policy would have decided; differ
 comment on column tool_call.rule is 'The rule whose finding decided.';
 comment on column tool_call.reason is 'The reason of that finding.';
 comment on column tool_call.level is 'The highest level of a loop among the findings.';
-comment on column tool_call.attempt is 'The n-th attempt of its execution; null when it was not permitted.';
+comment on column tool_call.attempt is 'The last attempt of its execution; null when it was never permitted.';
 comment on column tool_call.idempotency_key is 'The key sent along with the execution.';
 comment on column tool_call.lease_until is 'When its outcome counts as unknown unless recorded; heartbeats extend it.';
 comment on column tool_call.observed is 'It was only reported, never asked for.';

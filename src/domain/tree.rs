@@ -159,6 +159,19 @@ impl Session {
         self.calls.iter().rev().find(|call| call.call_id == *call_id)
     }
 
+    /// The newest call of that id that was permitted, else the newest at all: what a report is on.
+    #[must_use]
+    pub fn reported(&self, call_id: &CallId) -> Option<&Call> {
+        let permitted = self.calls.iter().rev().find(|call| call.call_id == *call_id && call.permit.is_some());
+        permitted.or_else(|| self.call(call_id))
+    }
+
+    /// The current run, once it has begun.
+    #[must_use]
+    pub fn current_run(&self) -> Option<&Run> {
+        (self.run.from > 0).then_some(&self.run)
+    }
+
     /// The session's calls in its current run, newest first.
     pub fn calls_in_run(&self) -> impl Iterator<Item = &Call> {
         self.calls.iter().rev().filter(|call| call.run_from == self.run.from)

@@ -117,7 +117,7 @@ fn replay(
     let session = tree.sessions.get(&proposal.request.session);
     let books = budget::Books {
         tree,
-        run: session.map(|session| &session.run),
+        run: session.and_then(Session::current_run),
         session,
         depth: session.map_or(0, |session| session.depth),
         agent: proposal.request.agent.as_ref(),
@@ -261,6 +261,8 @@ fn counters(policy: &Policy, cx: &Context<'_>, extra: &Spent) -> Vec<CounterAdd>
     let request = &cx.proposal.request;
     for (key, limit) in policy.rules.budget.counters(request.agent.as_ref(), cx.now.day()) {
         let (fact, reservation) = match key.dimension {
+            // The step of a refused call is taken all the same; that of a permitted one must fit.
+            Dimension::Steps if extra.calls > 0 => (0, extra.steps),
             Dimension::Steps => (extra.steps, 0),
             Dimension::ToolCalls => (0, extra.calls),
             Dimension::Cost => (extra.cost_micros, extra.reserved_micros),

@@ -18,7 +18,7 @@ use crate::{
         ids::{CallId, SessionId},
         outcome::OutcomeStatus,
         time::Timestamp,
-        tree::CallTree,
+        tree::{CallTree, Session},
     },
     policy::Policy,
     rules::{Mode, budget},
@@ -92,7 +92,7 @@ pub fn record(
     now: Timestamp,
 ) -> Result<Recorded, Misuse> {
     let now = now.max(tree.last_at);
-    let known = tree.sessions.get(&report.session).and_then(|session| session.call(&report.call_id));
+    let known = tree.sessions.get(&report.session).and_then(|session| session.reported(&report.call_id));
     let Some(call) = known else {
         let proposal = report.observed.as_deref().ok_or(Misuse::UnknownCall)?;
         return Ok(observe(policy, tree, shared, report, proposal, now));
@@ -133,10 +133,10 @@ fn observe(
     let request = &proposal.request;
     let session = tree.sessions.get(&report.session);
     let mut event = Judged::of(proposal, tree.version + 1, now);
-    let same_run = session.filter(|session| session.run.id == request.run);
+    let same_run = session.and_then(Session::current_run).filter(|run| run.id == request.run);
     event.parent = session.map_or_else(|| request.parent.clone(), |session| session.parent.clone());
     event.depth = session.map_or(u32::from(request.parent.is_some()), |session| session.depth);
-    event.run_from = same_run.map_or(event.seq, |session| session.run.from);
+    event.run_from = same_run.map_or(event.seq, |run| run.from);
     event.usage = Usage::default();
     event.observed = true;
     event.policy.clone_from(&policy.version);
@@ -179,7 +179,7 @@ fn answer(
     let session = tree.sessions.get(&settled.session);
     let books = budget::Books {
         tree,
-        run: session.map(|session| &session.run),
+        run: session.and_then(Session::current_run),
         session,
         depth: session.map_or(0, |session| session.depth),
         agent: call.agent.as_ref(),

@@ -113,7 +113,7 @@ pub fn session_state(
     let anything = ToolName::parse("tool", newest.map_or("-", |call| call.tool.as_str())).ok()?;
     let books = budget::Books {
         tree,
-        run: Some(&session.run),
+        run: session.current_run(),
         session: Some(session),
         depth: session.depth,
         agent: newest.and_then(|call| call.agent.as_ref()),

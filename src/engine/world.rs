@@ -109,7 +109,7 @@ impl World {
             (None, None) => return Err(Misuse::UnknownCall),
         };
         let tree = self.trees.get(&root).ok_or(Misuse::UnknownCall)?;
-        let call = tree.sessions.get(&report.session).and_then(|session| session.call(&report.call_id));
+        let call = tree.sessions.get(&report.session).and_then(|session| session.reported(&report.call_id));
         let observed = report.observed.as_deref();
         let key = match call {
             Some(call) => ledger_key_of(&root, call),

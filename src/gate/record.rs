@@ -55,8 +55,8 @@ impl Gate {
             let slot = self.slot_for(tenant, &report).await?;
             let (answer, pending) = match self.try_record(tenant, &slot, &report).await? {
                 Attempt::Sent(answer, pending) => (answer, pending),
-                // A call that its tree has forgotten is looked for once; the answer then is the one given before.
-                Attempt::Misused(Misuse::UnknownCall, _) if !recalled => {
+                // A call, or its permit, that its tree has forgotten is looked for once.
+                Attempt::Misused(Misuse::UnknownCall | Misuse::NotPermitted, _) if !recalled => {
                     recalled = true;
                     self.recall_in(tenant, &slot, &report.session, &report.call_id).await?;
                     continue;
@@ -98,7 +98,7 @@ impl Gate {
     async fn try_record(&self, tenant: TenantId, slot: &Arc<Slot>, report: &Report) -> Result<Attempt, GateError> {
         // What the report depends on is read first; if the call changes meanwhile, the append loses.
         let known = slot.advance(|tree| {
-            let call = tree.sessions.get(&report.session).and_then(|session| session.call(&report.call_id))?;
+            let call = tree.sessions.get(&report.session).and_then(|session| session.reported(&report.call_id))?;
             Some((engine::ledger_key_of(&tree.root, call), call.agent.clone()))
         });
         let Some(known) = known else { return Ok(Attempt::Stale) };
@@ -119,7 +119,7 @@ impl Gate {
                 Ok(recorded) => recorded,
                 Err(misuse) => return Attempt::Misused(misuse, tree.version),
             };
-            let call = described(tree.sessions.get(&report.session).and_then(|s| s.call(&report.call_id)), report);
+            let call = described(tree.sessions.get(&report.session).and_then(|s| s.reported(&report.call_id)), report);
             let text = engine::envelope::recorded(&call, &recorded);
             match recorded.change.take() {
                 None => Attempt::Known(Box::new(RecordAnswer { recorded, text, replayed: true }), tree.version),

@@ -57,8 +57,7 @@ impl<'a> Context<'a> {
     /// The current run, unless this call opens one.
     #[must_use]
     pub fn run(&self) -> Option<&'a Run> {
-        let run = &self.session()?.run;
-        (run.id == self.proposal.request.run).then_some(run)
+        self.session()?.current_run().filter(|run| run.id == self.proposal.request.run)
     }
 
     /// The session's calls in this run, newest first, as far as detectors look back: calls that still run are no

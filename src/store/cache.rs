@@ -74,6 +74,12 @@ impl Slot {
         *self.committed.borrow() >= version && lock(&self.tree).is_some()
     }
 
+    /// True when a change was refused: what was decided on it must not be stored, though another replica may have moved
+    /// the tree to the very version that it names.
+    pub(super) fn is_spoilt(&self) -> bool {
+        lock(&self.tree).is_none()
+    }
+
     /// A change was refused: what was decided after it stands on nothing.
     pub(super) fn spoil(&self) {
         lock(&self.tree).take();

@@ -17,13 +17,13 @@ use super::{
 
 pub(crate) type Check = Result<(), String>;
 
-/// One permit and no more: new answers and replays of it may differ in nothing but that.
+/// One permit and no more: it is new at most once (not at all when that answer was lost), and replays of it are equal.
 pub(crate) fn one_permit(answers: &[Answer]) -> Check {
     let permits = answers.iter().filter_map(|answer| Some((answer.verdict.permit.as_ref()?, answer.verdict.replayed)));
     let fresh = permits.clone().filter(|(_, replayed)| !replayed).count();
     let keys: BTreeSet<_> = permits.map(|(permit, _)| (&permit.idempotency_key, permit.seq, permit.attempt)).collect();
     match (fresh, keys.len()) {
-        (1, 1) => Ok(()),
+        (0 | 1, 1) => Ok(()),
         (fresh, keys) => Err(format!("{fresh} new permits, {keys} different ones")),
     }
 }

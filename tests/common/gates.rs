@@ -22,11 +22,11 @@ use callgate::{
 };
 use sqlx::postgres::PgConnectOptions;
 
-use super::postgres::Postgres;
+use super::{STEP, in_time, postgres::Postgres};
 
 /// The one place that knows how metrics are made.
 pub(crate) fn metrics() -> Metrics {
-    Metrics::off()
+    Metrics::none()
 }
 
 pub(crate) async fn open(options: PgConnectOptions) -> Result<Store, StoreError> {
@@ -39,7 +39,11 @@ pub(crate) async fn store(postgres: &Postgres) -> Store {
 
 /// A replica: a gate with a cache, a writer and readers of its own.
 pub(crate) async fn gate(postgres: &Postgres, policy: &Policy) -> Arc<Gate> {
-    Arc::new(Gate::new(Arc::new(policy.clone()), store(postgres).await, metrics(), Clock::System))
+    gate_on(store(postgres).await, policy)
+}
+
+pub(crate) fn gate_on(store: Store, policy: &Policy) -> Arc<Gate> {
+    Arc::new(Gate::new(Arc::new(policy.clone()), store, metrics(), Clock::System))
 }
 
 /// Two replicas on one database.
@@ -125,6 +129,21 @@ pub(crate) async fn try_evaluate(gate: &Gate, request: Request) -> Result<Answer
 pub(crate) async fn evaluate(gate: &Gate, request: Request) -> Answer {
     let what = format!("{request:?}");
     try_evaluate(gate, request).await.unwrap_or_else(|error| panic!("{what}: {error}"))
+}
+
+/// Asks as a client does: again and again, with the same call_id, while the plane says that this may help.
+pub(crate) async fn insist(gate: &Gate, request: &Request) -> Answer {
+    let tries = async {
+        loop {
+            match try_evaluate(gate, request.clone()).await {
+                Ok(answer) => return answer,
+                Err(GateError::StoreUnavailable(_) | GateError::Overloaded | GateError::Contention) => {}
+                Err(error) => panic!("{request:?}: {error}"),
+            }
+            tokio::time::sleep(STEP).await;
+        }
+    };
+    in_time("an answer", tries).await
 }
 
 pub(crate) async fn record(gate: &Gate, report: Report) -> RecordAnswer {

@@ -18,6 +18,7 @@ use tokio::sync::{oneshot, watch};
 use super::{
     in_time,
     process::{children, signal},
+    until,
 };
 
 /// A folder that the database's account may pass through when the tests run as root.
@@ -79,7 +80,9 @@ impl Postgres {
         assert!(signal(postmaster, "STOP"));
         // It starts no more sessions now, so these are all.
         let sessions = children(postmaster);
-        sessions.iter().for_each(|pid| drop(signal(*pid, "STOP")));
+        for pid in &sessions {
+            signal(*pid, "STOP");
+        }
         Frozen { postmaster, sessions }
     }
 
@@ -126,8 +129,17 @@ pub(crate) struct Frozen {
 
 impl Drop for Frozen {
     fn drop(&mut self) {
-        self.sessions.iter().chain([&self.postmaster]).for_each(|pid| drop(signal(*pid, "CONT")));
+        for pid in self.sessions.iter().chain([&self.postmaster]) {
+            signal(*pid, "CONT");
+        }
     }
+}
+
+/// Waits until that many writers wait for a row that somebody else has locked.
+pub(crate) async fn writers_waiting(postgres: &Postgres, writers: i64) {
+    let waiting = "select count(*) from pg_stat_activity
+        where application_name = 'callgate writer' and wait_event_type = 'Lock'";
+    until("the writers to wait", async || postgres.number(waiting).await == writers).await;
 }
 
 /// Starts a server on a copy of a cluster made once: creating one anew takes seconds.

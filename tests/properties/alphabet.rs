@@ -25,6 +25,8 @@ pub(crate) enum Step {
     Ask(Ask),
     /// Somebody reports on a call that was permitted: the `which`-th, counted from the newest.
     Report { which: usize, outcome: Ending },
+    /// A call that nobody asked about is reported.
+    Observe(Ask, Ending),
     /// Time passes, in milliseconds.
     Pass(u64),
     /// A session begins its next run.
@@ -122,6 +124,7 @@ pub(crate) fn step() -> BoxedStrategy<Step> {
     prop_oneof![
         14 => ask().prop_map(Step::Ask),
         3 => (0..6_usize, ending()).prop_map(|(which, outcome)| Step::Report { which, outcome }),
+        1 => (ask(), ending()).prop_map(|(ask, ending)| Step::Observe(Ask { again: None, ..ask }, ending)),
         2 => pass.prop_map(Step::Pass),
         1 => (0..3_usize).prop_map(|who| Step::NextRun { who }),
     ]

@@ -3,6 +3,7 @@
 use callgate::{
     domain::{
         budget::{CounterKey, Dimension, Limits},
+        event::Event,
         finding::Decision,
         outcome::OutcomeStatus,
     },
@@ -12,7 +13,7 @@ use callgate::{
 use proptest::prelude::*;
 
 use crate::{
-    alphabet::{Step, history, policy},
+    alphabet::{Ask, Step, history, policy},
     cases,
     world::{Asked, World},
 };
@@ -83,7 +84,9 @@ fn check_books(world: &World) -> Result<(), TestCaseError> {
         let open = grown.tree.calls().filter(|call| call.is_open()).count();
         prop_assert_eq!(grown.tree.open_calls as usize, open);
         costs += spent.cost_micros + spent.reserved_micros;
-        calls += spent.calls;
+        // A call that was only reported was never let through: it counts in its tree alone.
+        let let_through = |event: &&Event| matches!(event, Event::Judged(e) if e.permit.is_some() && !e.observed);
+        calls += grown.events.iter().filter(let_through).count() as u64;
     }
     let counted = |dimension| {
         let tenants = world.counters.iter().filter(|(key, _)| key.agent.is_none() && key.dimension == dimension);
@@ -119,7 +122,7 @@ fn apart(step: &Step) -> (Step, Option<Step>) {
         return (step.clone(), None);
     };
     let report = ask.outcome.clone().map(|outcome| Step::Report { which: 0, outcome });
-    (Step::Ask(crate::alphabet::Ask { outcome: None, ..ask.clone() }), report)
+    (Step::Ask(Ask { outcome: None, ..ask.clone() }), report)
 }
 
 proptest! {

@@ -2,13 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use callgate::{
-    domain::{
-        event::{Event, Judged},
-        outcome::OutcomeStatus,
-        tree::{CallTree, RunTotals, Totals},
-    },
-    engine::Judgement,
+use callgate::domain::{
+    effect::EffectKind,
+    event::{Event, Judged},
+    outcome::OutcomeStatus,
+    tree::{CallTree, RunTotals, Totals},
 };
 use proptest::{collection::vec, prelude::*, sample::select};
 
@@ -47,7 +45,11 @@ fn last_events(grown: &Grown, rows: usize) -> Vec<Event> {
 /// agree is for a test with a database.
 fn totals(grown: &Grown, given: &[Event]) -> Totals {
     let tree = &grown.fold;
-    let fingerprints: BTreeMap<u64, _> = grown.events.iter().filter_map(Event::judged_fingerprint).collect();
+    let judged = grown.events.iter().filter_map(|event| match event {
+        Event::Judged(event) => Some((event.seq, event.fingerprint)),
+        Event::Settled(_) => None,
+    });
+    let fingerprints: BTreeMap<u64, _> = judged.collect();
     let seen = grown.events.iter().filter_map(|event| match event {
         Event::Settled(event) if event.status == OutcomeStatus::Success => {
             Some((event.session.clone(), fingerprints[&event.permit_seq], event.digest?))
@@ -55,10 +57,9 @@ fn totals(grown: &Grown, given: &[Event]) -> Totals {
         _ => None,
     });
     let is_given = |seq: u64| given.iter().any(|event| event.seq() == seq);
-    let changes = grown.events.iter().filter_map(|event| match event {
-        Event::Judged(event) if event.permit.is_some() => Some((event.seq, event.seq)),
-        Event::Settled(event) => Some((event.permit_seq, event.seq)),
-        Event::Judged(_) => None,
+    let forgotten = grown.events.iter().filter_map(|event| match event {
+        Event::Judged(event) if !is_given(event.seq) => Some(changed_at(grown, event)),
+        _ => None,
     });
     let sessions = tree.sessions.iter().map(|(id, session)| {
         let run = RunTotals {
@@ -76,7 +77,22 @@ fn totals(grown: &Grown, given: &[Event]) -> Totals {
         open_calls: tree.open_calls,
         sessions: sessions.collect(),
         seen: seen.collect(),
-        forgotten_change: changes.filter(|(call, _)| !is_given(*call)).map(|(_, seq)| seq).max().unwrap_or(0),
+        forgotten_change: forgotten.max().unwrap_or(0),
+    }
+}
+
+/// When a call may have changed the world, by its rows; 0 when it did not.
+fn changed_at(grown: &Grown, call: &Judged) -> u64 {
+    let reports = grown.events.iter().rev().filter_map(|event| match event {
+        Event::Settled(event) if event.permit_seq == call.seq => Some(event),
+        _ => None,
+    });
+    let outcome = reports.into_iter().find(|event| event.status != OutcomeStatus::Running);
+    match outcome.map(|outcome| outcome.status) {
+        Some(OutcomeStatus::Success) if outcome.is_some_and(|o| o.progress) => outcome.map_or(0, |o| o.seq),
+        Some(OutcomeStatus::Error | OutcomeStatus::Cancelled) => 0,
+        _ if call.permit.is_some() && call.effect.kind == EffectKind::Write => call.seq,
+        _ => 0,
     }
 }
 
@@ -88,19 +104,6 @@ fn settled() -> impl Strategy<Value = Step> {
             Step::Ask(Ask { repeat_intended: false, outcome: Some(Ending { status, ..ending }), ..ask })
         },
     )
-}
-
-trait Fingerprinted {
-    fn judged_fingerprint(&self) -> Option<(u64, callgate::domain::fingerprint::Fingerprint)>;
-}
-
-impl Fingerprinted for Event {
-    fn judged_fingerprint(&self) -> Option<(u64, callgate::domain::fingerprint::Fingerprint)> {
-        match self {
-            Event::Judged(event) => Some((event.seq, event.fingerprint)),
-            Event::Settled(_) => None,
-        }
-    }
 }
 
 fn restored(grown: &Grown, rows: usize) -> CallTree {
@@ -121,26 +124,25 @@ proptest! {
             prop_assert_eq!(&restored(grown, ROWS_MAX), &grown.fold);
         }
     }
+}
+
+proptest! {
+    #![proptest_config(cases(24))]
 
     #[test]
     fn the_last_events_and_the_totals_judge_like_the_whole_tree(
         policy in policy(),
         history in vec(settled(), 200..260),
-        probes in vec(ask(), 12),
+        next in vec(settled(), 12),
     ) {
         let mut warm = World::after(&policy, &history);
-        let mut verdicts = Vec::new();
-        let probes: Vec<_> = probes.iter().map(|probe| warm.propose(probe)).collect();
-        let judge = |world: &World, (who, proposal): &(usize, _)| match world.judge(&policy, *who, proposal, None, world.now) {
-            Ok(Judgement::New(verdict, _) | Judgement::Replay(verdict)) => Ok(verdict),
-            Err(misuse) => Err(misuse),
-        };
-        verdicts.extend(probes.iter().map(|probe| judge(&warm, probe)));
-        for grown in warm.trees.values_mut() {
+        let mut cold = warm.clone();
+        for grown in cold.trees.values_mut() {
             grown.tree = restored(grown, ROWS_MAX);
         }
-        for (probe, before) in probes.iter().zip(verdicts) {
-            prop_assert_eq!(judge(&warm, probe), before);
+        for step in &next {
+            let (warm, cold) = (warm.step(step), cold.step(step));
+            prop_assert_eq!(warm.map(|asked| asked.verdict), cold.map(|asked| asked.verdict));
         }
     }
 }

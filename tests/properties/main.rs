@@ -14,6 +14,7 @@ use proptest::test_runner::Config;
 /// So many cases, unless the environment asks for another number. Nothing is written next to the sources.
 fn cases(usual: u32) -> Config {
     let asked = std::env::var_os("PROPTEST_CASES").is_some();
-    let config = Config { failure_persistence: None, max_shrink_iters: 20_000, ..Config::default() };
+    let config =
+        Config { failure_persistence: None, max_shrink_iters: 50_000, max_shrink_time: 20_000, ..Config::default() };
     if asked { config } else { Config { cases: usual, ..config } }
 }

@@ -100,7 +100,7 @@ fn probes() -> impl Strategy<Value = Vec<Ask>> {
 }
 
 proptest! {
-    #![proptest_config(cases(96))]
+    #![proptest_config(cases(64))]
 
     #[test]
     fn adding_a_rule_never_loosens_a_verdict(policy in policy(), history in history(60), probes in probes()) {

@@ -12,10 +12,10 @@ use callgate::{
     policy::Policy,
     rules::{Mode, RULES, growth},
 };
-use proptest::prelude::*;
+use proptest::{collection::vec, prelude::*};
 
 use crate::{
-    alphabet::{Step, history, policy},
+    alphabet::{Ask, Step, ask, history, policy},
     cases,
     world::{Asked, World},
 };
@@ -92,7 +92,7 @@ fn check_all(policy: Policy, history: &[Step]) -> Result<(), TestCaseError> {
 
 fn without_time(step: &Step) -> Step {
     match step {
-        Step::Ask(ask) => Step::Ask(crate::alphabet::Ask { then_ms: 0, ..ask.clone() }),
+        Step::Ask(ask) => Step::Ask(Ask { then_ms: 0, ..ask.clone() }),
         other => other.clone(),
     }
 }
@@ -118,6 +118,22 @@ proptest! {
         let mut policy = only(policy, &[growth::ID]);
         policy.rules.growth.tokens_per_minute.get_or_insert(600);
         policy.rules.growth.calls_per_second = None;
+        check_all(policy, &history)?;
+    }
+
+    #[test]
+    fn two_rates_at_once_wait_for_the_slower_one(
+        policy in policy(),
+        first in ask(),
+        pass in 58_000..60_000_u64,
+        burst in vec((ask(), 0..300_u64), 1..8),
+    ) {
+        let mut policy = only(policy, &[growth::ID]);
+        policy.rules.growth.calls_per_second.get_or_insert(2);
+        (policy.rules.growth.tokens_per_minute, policy.rules.growth.tokens_per_minute_stop) = (Some(500), None);
+        let first = Step::Ask(Ask { who: 0, tokens: 500, ..first });
+        let burst = burst.into_iter().map(|(ask, then_ms)| Step::Ask(Ask { who: 0, tokens: 0, outcome: None, then_ms, ..ask }));
+        let history: Vec<Step> = [first, Step::Pass(pass)].into_iter().chain(burst).collect();
         check_all(policy, &history)?;
     }
 

@@ -32,14 +32,14 @@ const SESSIONS: [(&str, Option<&str>, &str); 4] = [
 ];
 
 /// One tree as it is kept, and the same folded from its events.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Grown {
     pub(crate) tree: CallTree,
     pub(crate) fold: CallTree,
     pub(crate) events: Vec<Event>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct World {
     pub(crate) policy: Policy,
     pub(crate) trees: BTreeMap<SessionId, Grown>,
@@ -51,9 +51,12 @@ pub(crate) struct World {
     pub(crate) counters_lag: bool,
     pub(crate) now: Timestamp,
     runs: [u32; SESSIONS.len()],
+    /// Who acted last.
+    turn: usize,
     asked: Vec<(usize, Proposal)>,
     permitted: Vec<(usize, CallId)>,
-    batch: Option<u64>,
+    /// The last batch: whose tree, when, and its first call's place.
+    batch: Option<(SessionId, Timestamp, u64)>,
     fresh: u64,
 }
 
@@ -86,6 +89,7 @@ impl World {
             counters_lag: false,
             now: Timestamp::from_millis(1_700_000_000_000),
             runs: [0; SESSIONS.len()],
+            turn: 0,
             asked: Vec::new(),
             permitted: Vec::new(),
             batch: None,
@@ -111,6 +115,7 @@ impl World {
                 let (who, call_id) = self.permitted[newest - which % (newest + 1)].clone();
                 drop(self.report(who, &call_id, outcome));
             }
+            Step::Observe(ask, ending) => self.observe(ask, ending),
             Step::Pass(millis) => self.now = self.now.plus_ms(*millis),
             Step::NextRun { who } => self.runs[*who] += 1,
         }
@@ -119,17 +124,18 @@ impl World {
 
     fn ask(&mut self, ask: &Ask) -> Option<Asked> {
         let (who, proposal) = self.propose(ask);
-        // Two trees never ask in the same millisecond: who came first would be a matter of chance.
-        let turns = self.asked.last().is_some_and(|(before, _)| root_id(*before) != root_id(who));
-        self.now = self.now.plus_ms(u64::from(turns));
-        let batch = self.batch.filter(|_| ask.joins);
+        self.turn(who);
+        // The calls of one batch are new and judged in one go.
+        let joins = ask.joins && ask.again.is_none();
+        let open = self.batch.as_ref().filter(|(root, at, _)| joins && *root == root_id(who) && *at == self.now);
+        let batch = open.map(|(_, _, first)| *first);
         let judgement = self.judge(&self.policy, who, &proposal, batch, self.now);
         let asked = match judgement {
             Ok(Judgement::Replay(verdict)) => Some(Asked { who, proposal, verdict, stored: true }),
             Ok(Judgement::New(verdict, change)) => {
                 let stored = self.commit(&root_id(who), *change);
                 if stored {
-                    self.batch = batch.or(Some(verdict.seq));
+                    self.batch = Some((root_id(who), self.now, batch.unwrap_or(verdict.seq)));
                     self.asked.push((who, proposal.clone()));
                     if verdict.permit.is_some() {
                         self.permitted.push((who, proposal.request.call_id.clone()));
@@ -146,6 +152,27 @@ impl World {
         asked
     }
 
+    /// Two trees never act in the same millisecond: who came first would be a matter of chance.
+    fn turn(&mut self, who: usize) {
+        self.now = self.now.plus_ms(u64::from(root_id(self.turn) != root_id(who)));
+        self.turn = who;
+    }
+
+    fn observe(&mut self, ask: &Ask, ending: &Ending) {
+        let (who, proposal) = self.propose(ask);
+        self.turn(who);
+        let root = root_id(who);
+        let shared = Shared { counters: self.seen_counters.clone(), ledger: self.row(who, &proposal).cloned() };
+        let call_id = proposal.request.call_id.clone();
+        let report =
+            Report { observed: Some(Box::new(proposal)), ..report_of(session_id(who), call_id.clone(), ending) };
+        let new = CallTree::new(DEFAULT_TENANT, root.clone(), self.now);
+        let tree = self.tree(who).unwrap_or(&new);
+        let recorded = engine::record(&self.policy, tree, &shared, &report, self.now).expect("a fact is not refused");
+        assert!(self.commit(&root, *recorded.change.expect("a new call")), "a report is a fact and is never refused");
+        self.permitted.push((who, call_id));
+    }
+
     /// The question with all that the policy knows of it, and whose it is.
     pub(crate) fn propose(&mut self, ask: &Ask) -> (usize, Proposal) {
         if let (Some(back), Some(newest)) = (ask.again, self.asked.len().checked_sub(1)) {
@@ -160,7 +187,7 @@ impl World {
             session: SessionId::parse("session", session).expect("valid"),
             parent: parent.map(|parent| SessionId::parse("parent", parent).expect("valid")),
             run: self.run(ask.who),
-            agent: AgentId::parse("agent", if ask.who % 2 == 0 { "ann" } else { "bob" }).ok(),
+            agent: AgentId::parse("agent", if ask.who.is_multiple_of(2) { "ann" } else { "bob" }).ok(),
             call_id: CallId::parse("call_id", &format!("call-{}", self.fresh)).expect("valid"),
             tool: ToolName::parse("tool", &format!("tool{}", ask.tool)).expect("valid"),
             arguments: json::parse(ARGUMENTS[ask.arguments]).expect("valid"),

@@ -1,6 +1,6 @@
 //! Budgets that many call trees share, over two replicas: nothing is ever reserved past one, to the last call.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use callgate::{
     domain::{
@@ -17,7 +17,7 @@ use crate::common::{
     all,
     gates::{agent, allowed, ask, evaluate, gate, policy, record, report, said, success, two_gates},
     postgres::Postgres,
-    until,
+    until, within,
 };
 
 /// A policy with these daily limits and no other rule.
@@ -128,5 +128,6 @@ async fn what_one_gate_gives_back_the_other_can_spend() {
         tried += 1;
         said(&evaluate(&one, call(tried)).await) == "ALLOW"
     };
-    until("the first gate to see what the second gave back", allowed).await;
+    let seen = until("the first gate to see what the second gave back", allowed);
+    within(Duration::from_secs(10), "the same counter on both gates", seen).await;
 }

@@ -9,7 +9,7 @@ use callgate::{
 use crate::common::{
     books::{gapless, good, sums},
     gates::{ask, evaluate, gate, policy, record, report, said, success, tool, two_gates},
-    postgres::Postgres,
+    postgres::{Postgres, writers_waiting},
     until,
 };
 
@@ -121,4 +121,23 @@ async fn a_heartbeat_extends_the_lease() {
     let unknown = postgres.rows("select status, by_lease from outcome order by seq desc limit 1").await;
     assert_eq!(unknown, ["(4,t)"]);
     good([gapless(&postgres, "s").await, sums(&postgres, "s").await]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_late_heartbeat_goes_before_the_sweep_that_did_not_see_it() {
+    let postgres = Postgres::start().await;
+    let [one, other] = two_gates(&postgres, &leased(500)).await;
+    let first = evaluate(&one, ask("s", "c1", "save", ARGUMENTS)).await;
+    let lease_until = first.verdict.permit.expect("a permit").lease_until;
+    until("the lease to be over", async || one.now() > lease_until).await;
+    let mut locked = postgres.connect().await;
+    sqlx::raw_sql("begin; select from call_tree for update").execute(&mut locked).await.expect("a lock");
+    let heartbeat = tokio::spawn(async move { record(&one, report("s", "c1", OutcomeStatus::Running)).await });
+    writers_waiting(&postgres, 1).await;
+    let swept = tokio::spawn(async move { sweep(&other).await });
+    writers_waiting(&postgres, 2).await;
+    sqlx::raw_sql("commit").execute(&mut locked).await.expect("unlocked");
+    heartbeat.await.expect("no panic");
+    assert_eq!(swept.await.expect("no panic"), 0);
+    assert_eq!(postgres.rows("select status, by_lease from outcome").await, ["(0,f)"]);
 }

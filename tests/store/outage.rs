@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use crate::common::{
     all,
     books::{gapless, good, one_open_permit, sums},
-    gates::{ask, done, key, policy, record, said, success, try_evaluate, two_gates},
+    gates::{ask, done, insist, key, policy, record, said, success, try_evaluate, two_gates},
     in_time,
     postgres::Postgres,
     until,
@@ -41,17 +41,6 @@ async fn ask_all(gates: &[Arc<Gate>; 2], requests: Vec<Request>) -> Vec<Asked> {
         }
     });
     all(asked).await
-}
-
-/// Asks until there is an answer.
-async fn insist(gate: &Gate, request: &Request) -> Answer {
-    let mut answer = None;
-    until("the database to be back", async || {
-        answer = try_evaluate(gate, request.clone()).await.ok();
-        answer.is_some()
-    })
-    .await;
-    answer.expect("an answer")
 }
 
 /// Whoever got no answer asks again, of the other gate; then every call has one permit, whoever was told of it.

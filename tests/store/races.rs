@@ -3,47 +3,69 @@
 use std::sync::Arc;
 
 use callgate::{
-    domain::call::Request,
+    domain::{call::Request, ids::DEFAULT_TENANT},
     gate::{Answer, Gate},
+    policy::Policy,
 };
 
 use crate::common::{
     all,
     books::{fold, gapless, good, one_open_permit, one_permit, sums},
-    gates::{allowed, ask, evaluate, policy, record, said, session, store, success, two_gates},
-    postgres::Postgres,
+    gates::{
+        allowed, ask, done, evaluate, gate, gate_on, insist, open, policy, record, said, session, store, success,
+        two_gates,
+    },
+    postgres::{Postgres, writers_waiting},
+    until,
 };
 
 /// Asks everything at once, in turn of one gate and the other.
 async fn ask_all(gates: &[Arc<Gate>; 2], requests: Vec<Request>) -> Vec<Answer> {
     let asked = requests.into_iter().enumerate().map(|(i, request)| {
         let gate = Arc::clone(&gates[i % 2]);
-        async move { evaluate(&gate, request).await }
+        async move { insist(&gate, &request).await }
     });
     all(asked).await
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn two_gates_on_one_session_lose_no_event() {
+/// Forty different calls of one session at once, then a report on each by the gate that did not permit it.
+async fn lose_no_event(postgres: &Postgres, gates: &[Arc<Gate>; 2]) {
     const N: usize = 40;
-    let postgres = Postgres::start().await;
-    let gates = two_gates(&postgres, &policy(&["same_call"])).await;
     let requests = (0..N).map(|n| ask("s", &format!("c{n}"), "work", &format!(r#"{{"n":{n}}}"#)));
-    let answers = ask_all(&gates, requests.collect()).await;
+    let answers = ask_all(gates, requests.collect()).await;
     assert_eq!(allowed(&answers), N);
     assert_eq!(postgres.number("select count(*) from call").await, N as i64);
-    let store = store(&postgres).await;
-    good([gapless(&postgres, "s").await, sums(&postgres, "s").await, fold(&postgres, &store, "s").await]);
+    let store = store(postgres).await;
+    good([gapless(postgres, "s").await, sums(postgres, "s").await, fold(postgres, &store, "s").await]);
 
     let reported = (0..N).map(|n| {
-        // By the gate that did not permit it.
         let gate = Arc::clone(&gates[(n + 1) % 2]);
         async move { record(&gate, success("s", &format!("c{n}"), &format!("result {n}"))).await }
     });
     assert!(all(reported).await.iter().all(|answer| !answer.replayed));
     assert_eq!(postgres.number("select count(*) from outcome").await, N as i64);
     assert_eq!(postgres.number("select version from call_tree").await, 2 * N as i64);
-    good([gapless(&postgres, "s").await, sums(&postgres, "s").await, fold(&postgres, &store, "s").await]);
+    good([gapless(postgres, "s").await, sums(postgres, "s").await, fold(postgres, &store, "s").await]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_gates_on_one_session_lose_no_event() {
+    let postgres = Postgres::start().await;
+    let gates = two_gates(&postgres, &policy(&["same_call"])).await;
+    lose_no_event(&postgres, &gates).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_gates_lose_no_event_where_transactions_are_serializable() {
+    let postgres = Postgres::start().await;
+    let policy = policy(&["same_call"]);
+    let strict = || postgres.options.clone().options([("default_transaction_isolation", "serializable")]);
+    let [one, other] = [open(strict()).await, open(strict()).await];
+    let gates = [gate_on(one.expect("a store"), &policy), gate_on(other.expect("a store"), &policy)];
+    lose_no_event(&postgres, &gates).await;
+    let payments = (0..40).map(|n| ask(&format!("s{}", n % 5), &format!("p{n}"), "pay", "{}"));
+    let answers = ask_all(&gates, payments.collect()).await;
+    good([one_permit(&answers), one_open_permit(&postgres).await]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -64,6 +86,17 @@ async fn sub_agents_that_speak_first_on_two_gates_join_one_tree() {
     assert_eq!(sessions, expected.collect::<Vec<_>>());
     let store = store(&postgres).await;
     good([gapless(&postgres, "root").await, sums(&postgres, "root").await, fold(&postgres, &store, "root").await]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_root_that_speaks_after_its_sub_agents_has_all_its_time() {
+    let postgres = Postgres::start().await;
+    let gate = gate(&postgres, &Policy::default()).await;
+    let child = Request { parent: Some(session("root")), ..ask("child", "c1", "work", r#"{"n":1}"#) };
+    assert_eq!(said(&evaluate(&gate, child).await), "ALLOW");
+    let state = gate.session_state(DEFAULT_TENANT, &session("root"), 1).await.expect("known by its child");
+    assert!(!state.is_stopped, "{:?}", state.left);
+    assert_eq!(said(&evaluate(&gate, ask("root", "c2", "work", r#"{"n":2}"#)).await), "ALLOW");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -103,4 +136,35 @@ async fn one_call_asked_a_hundred_times_has_one_permit() {
     }
     assert_eq!(postgres.number("select count(*) from call").await, 3);
     good([gapless(&postgres, "s").await, sums(&postgres, "s").await]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_decided_on_a_lost_change_is_lost_too() {
+    let postgres = Postgres::start().await;
+    let [one, other] = two_gates(&postgres, &policy(&["same_call"])).await;
+    done(&one, ask("s", "before", "look", "{}"), "row").await;
+    let state = other.session_state(DEFAULT_TENANT, &session("s"), 1).await;
+    assert_eq!(state.expect("known").calls.len(), 1, "both gates have the tree in memory now");
+    let mut locked = postgres.connect().await;
+    sqlx::raw_sql("begin; select from call_tree for update").execute(&mut locked).await.expect("a lock");
+    let asked = |gate: &Arc<Gate>, call: &'static str, tool: &'static str| {
+        let gate = Arc::clone(gate);
+        tokio::spawn(async move { evaluate(&gate, ask("s", call, tool, "{}")).await })
+    };
+    let first = asked(&other, "c1", "work");
+    writers_waiting(&postgres, 1).await;
+    let loser = asked(&one, "c2", "unrelated");
+    writers_waiting(&postgres, 2).await;
+    // Decided on the loser, whose place in the tree the other gate's permit is about to take.
+    let next = asked(&one, "c3", "work");
+    until("the next call to be decided", async || {
+        said(&one.dry_run(ask("s", "probe", "work", "{}")).await.expect("a verdict")) == "WAIT call_in_flight"
+    })
+    .await;
+    sqlx::raw_sql("commit").execute(&mut locked).await.expect("unlocked");
+    let answers = [first.await.expect("no panic"), next.await.expect("no panic")];
+    assert_eq!(said(&loser.await.expect("no panic")), "ALLOW");
+    let store = store(&postgres).await;
+    good([one_permit(&answers), gapless(&postgres, "s").await, sums(&postgres, "s").await]);
+    good([fold(&postgres, &store, "s").await]);
 }

@@ -34,7 +34,7 @@ async fn a_report_is_stored_once_and_the_first_holds() {
     for gate in [&one, &other] {
         let again = record(gate, success("s", "c1", r#"{"id":1}"#)).await;
         assert!(again.replayed && !first.replayed);
-        assert_eq!(again.text, first.text);
+        assert_eq!(again.recorded.settled.seq, first.recorded.settled.seq);
         assert_eq!(misuse(gate, failure("s", "c1", "timeout")).await, Misuse::AlreadySettled);
         assert_eq!(misuse(gate, success("s", "c1", r#"{"id":2}"#)).await, Misuse::AlreadySettled);
         assert_eq!(misuse(gate, report("s", "nobody", OutcomeStatus::Success)).await, Misuse::UnknownCall);
@@ -90,6 +90,19 @@ async fn a_call_that_nobody_asked_about_is_stored_and_known_again() {
     }
     let store = store(&postgres).await;
     good([gapless(&postgres, "s").await, sums(&postgres, "s").await, fold(&postgres, &store, "s").await]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_payment_that_nobody_asked_about_is_not_made_again() {
+    let postgres = Postgres::start().await;
+    let [one, other] = two_gates(&postgres, &policy(&["same_call"])).await;
+    let observed = ask("s", "c1", "pay", r#"{"invoice":1}"#);
+    one.record(DEFAULT_TENANT, success("s", "c1", "paid"), Some(observed)).await.expect("stored");
+    for (session, gate) in [("s", &one), ("s", &other), ("t", &one), ("u", &other)] {
+        let answer = evaluate(gate, ask(session, &format!("again in {session}"), "pay", r#"{"invoice":1}"#)).await;
+        assert_eq!(said(&answer), "REUSE duplicate_call_blocked");
+        assert!(answer.text.expect("a text").json.contains(r#""previous_result":"paid""#));
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -72,8 +72,8 @@ fn outcomes(dice: &mut Dice, in_session: &str, call: &str) -> Vec<Report> {
 /// Asks `calls` times, in one of the sessions each time, and reports on most of what was let through.
 async fn live(gate: &Gate, dice: &mut Dice, first: u64, calls: u64) {
     for n in first..first + calls {
-        // Two thirds in the root, so that it gets far beyond what a gate remembers.
-        let in_session = SESSIONS[dice.roll(9).saturating_sub(6) as usize];
+        // Parents speak first; then two thirds in the root, so that it gets far beyond what a gate remembers.
+        let in_session = SESSIONS[if n < 3 { n } else { dice.roll(9).saturating_sub(6) } as usize];
         let tool = TOOLS[dice.roll(5) as usize];
         let call = format!("c{n}");
         let usage = Usage { input_tokens: dice.roll(500), cost_micros: dice.roll(200), ..Usage::default() };

@@ -2,11 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use super::{check_file, check_policy, check_rule, test_files, walls::PURE_ROOMS};
+use super::{Layout, check_file, check_policy, check_rule, walls::PURE_ROOMS};
 
 /// What the checks say about one file.
 fn said(path: &str, text: &str) -> String {
-    check_file(path, text, &BTreeSet::new()).join("\n")
+    let layout = Layout { folders: BTreeSet::from(["src/domain/json/".to_owned()]), tests: BTreeSet::new() };
+    check_file(path, text, &layout).join("\n")
 }
 
 #[track_caller]
@@ -106,9 +107,9 @@ fn files_made_of_tests_are_found() {
         ("src/rules/mod.rs".to_owned(), "#[cfg(test)]\npub(crate) mod testing;".to_owned()),
         ("src/engine/x.rs".to_owned(), "#[cfg(test)]\n#[path = \"x/tests.rs\"]\nmod tests;".to_owned()),
     ];
-    let tests = test_files(&files);
+    let layout = Layout::of(&files);
     let expected = ["src/engine/x/tests.rs", "src/engine/x/tests/", "src/rules/testing.rs", "src/rules/testing/"];
-    assert_eq!(tests, BTreeSet::from(expected.map(str::to_owned)));
-    let stray = check_file("src/rules/testing.rs", "use crate::store::Slot;", &tests);
+    assert_eq!(layout.tests, BTreeSet::from(expected.map(str::to_owned)));
+    let stray = check_file("src/rules/testing/x.rs", "use crate::store::Slot;", &layout);
     assert!(stray.is_empty(), "{stray:?}");
 }

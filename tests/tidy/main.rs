@@ -22,8 +22,8 @@ const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 fn the_house_is_tidy() {
     let files = rust_files(&FilePath::new(ROOT).join("src"));
     assert!(files.len() > 30, "only {} files were found below src", files.len());
-    let tests = test_files(&files);
-    let mut violations: Vec<String> = files.iter().flat_map(|(path, text)| check_file(path, text, &tests)).collect();
+    let layout = Layout::of(&files);
+    let mut violations: Vec<String> = files.iter().flat_map(|(path, text)| check_file(path, text, &layout)).collect();
     let ids = callgate::rules::RULES.iter().map(|(id, _)| *id);
     violations.extend(ids.clone().flat_map(|id| {
         let path = format!("src/rules/{id}.rs");
@@ -53,26 +53,49 @@ fn rust_files(folder: &FilePath) -> Vec<(String, String)> {
     files
 }
 
-/// Files (and folders, with a `/` behind) that only tests are made of: they may stand on every wall.
-fn test_files(files: &[(String, String)]) -> BTreeSet<String> {
-    let mut tests = BTreeSet::new();
-    for (path, text) in files {
-        let folder = path.strip_suffix("/mod.rs").or_else(|| path.strip_suffix(".rs")).unwrap_or(path);
-        for module in Source::read(text).test_modules {
-            tests.extend([format!("{folder}/{module}.rs"), format!("{folder}/{module}/")]);
-        }
-    }
-    tests
+/// What a file alone does not tell.
+#[derive(Debug, Default)]
+struct Layout {
+    /// Folders that hold files, with a `/` behind.
+    folders: BTreeSet<String>,
+    /// Files and folders that only tests are made of: they may stand on every wall.
+    tests: BTreeSet<String>,
 }
 
-fn check_file(path: &str, text: &str, tests: &BTreeSet<String>) -> Vec<String> {
-    let is_test = tests.iter().any(|test| path == test || (test.ends_with('/') && path.starts_with(test)));
+impl Layout {
+    fn of(files: &[(String, String)]) -> Self {
+        let mut layout = Self::default();
+        for (path, text) in files {
+            layout.folders.extend(path.rfind('/').map(|at| path[..=at].to_owned()));
+            let folder = path.strip_suffix("/mod.rs").or_else(|| path.strip_suffix(".rs")).unwrap_or(path);
+            for module in Source::read(text).test_modules {
+                layout.tests.extend([format!("{folder}/{module}.rs"), format!("{folder}/{module}/")]);
+            }
+        }
+        layout
+    }
+
+    fn is_test(&self, path: &str) -> bool {
+        let within = |test: &String| path == test || (test.ends_with('/') && path.starts_with(test));
+        path.ends_with("/tests.rs") || self.tests.iter().any(within)
+    }
+
+    /// A room's or folder's top file.
+    fn is_top(&self, path: &str) -> bool {
+        let folder = format!("{}/", path.trim_end_matches(".rs"));
+        path.ends_with("/mod.rs") || depth_of(path) <= 1 || self.folders.contains(&folder)
+    }
+}
+
+fn check_file(path: &str, text: &str, layout: &Layout) -> Vec<String> {
     let source = Source::read(text);
     let paths = source.paths(depth_of(path));
     let mut found = check_sizes(path, text);
-    found.extend(check_unfinished(path, text, &paths));
-    found.extend(check_manual(path, text));
-    if !is_test && !path.ends_with("/tests.rs") {
+    found.extend(check_unfinished(text, &paths));
+    if layout.is_top(path) && !text.starts_with("//! ") {
+        found.push((1, "a top file begins with `//!`: what it knows and must not know".to_owned()));
+    }
+    if !layout.is_test(path) {
         found.extend(check_walls(path, &source, &paths));
     }
     found.sort();
@@ -168,7 +191,7 @@ fn check_sizes(path: &str, text: &str) -> Found {
     found
 }
 
-fn check_unfinished(_path: &str, text: &str, paths: &[Path]) -> Found {
+fn check_unfinished(text: &str, paths: &[Path]) -> Found {
     let marks = text.lines().enumerate().filter(|(_, line)| line.contains("FIXME"));
     let mut found: Found = marks.map(|(i, _)| (i + 1, "FIXME: mend it".to_owned())).collect();
     for path in paths {
@@ -176,18 +199,6 @@ fn check_unfinished(_path: &str, text: &str, paths: &[Path]) -> Found {
         found.extend(last.map(|last| (path.line, format!("{last} is left"))));
     }
     found
-}
-
-/// A room's or folder's top file says what it knows and must not know.
-fn check_manual(path: &str, text: &str) -> Found {
-    let stem = path.trim_end_matches(".rs");
-    let is_top = path.ends_with("/mod.rs") || depth_of(path) <= 1 || FilePath::new(ROOT).join(stem).is_dir();
-    let missing = is_top && !text.starts_with("//! ");
-    if missing {
-        vec![(1, "a top file begins with `//!`: what it knows and must not know".to_owned())]
-    } else {
-        Vec::new()
-    }
 }
 
 /// A rule's file is its manual.

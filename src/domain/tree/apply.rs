@@ -80,7 +80,8 @@ impl CallTree {
             let reserved = std::mem::take(&mut permit.reserved_micros);
             books.iter_mut().for_each(|spent| spent.reserved_micros = spent.reserved_micros.saturating_sub(reserved));
         }
-        self.open_calls -= u32::from(was_open);
+        // A tree that was read while others wrote may know a call that its total does not count yet.
+        self.open_calls = self.open_calls.saturating_sub(u32::from(was_open));
         call.arguments = None;
         call.outcome = Some(Outcome {
             status: event.status,

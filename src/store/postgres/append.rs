@@ -165,6 +165,11 @@ impl Batch {
         let won: Vec<i32> = row.try_get::<Option<_>, _>("won")?.unwrap_or_default();
         let losers: Vec<i32> = row.try_get::<Option<_>, _>("losers")?.unwrap_or_default();
         let reasons: Vec<i32> = row.try_get::<Option<_>, _>("reasons")?.unwrap_or_default();
+        // What won was applied, row by row: anything else would acknowledge what is not there.
+        let applied: i64 = row.try_get("applied")?;
+        if applied != won.len() as i64 {
+            return Err(sqlx::Error::Protocol(format!("{} trees won, {applied} were updated", won.len())));
+        }
         let lost = (1..=self.chains as i32).map(|no| {
             let reason =
                 losers.iter().zip(&reasons).filter(|(loser, _)| **loser == no).map(|(_, reason)| *reason).min();
@@ -261,24 +266,37 @@ fn insert_outcomes(first: usize, winners: &str) -> String {
     )
 }
 
+/// Finds, checks and locks the trees of the batch in array order, and keeps where their rows are. `LATERAL … FOR UPDATE`
+/// goes row by row through the primary key, whatever the planner believed about the table's size when it made its generic
+/// plan; the updates then go by `ctid`. A row that somebody else has moved has another version and does not get that far.
+fn locked_trees(first: usize) -> String {
+    format!(
+        "ch as materialized (select x.*, l.ok, l.tid from {} left join lateral (
+           select true as ok, t.ctid as tid from call_tree t where t.tenant_id = x.tenant_id and t.root_id = x.root_id
+             and t.version = x.expected for update) l on true),
+         s as materialized (select array_agg(coalesce(ok, false)) as m from ch)",
+        TreeColumns::unnest(first)
+    )
+}
+
 static LIGHT: LazyLock<String> = LazyLock::new(|| {
     let calls = 1 + TreeColumns::WIDTH;
-    let winners = "no in (select no from us)";
+    let winners = "(select m from s)[no]";
     format!(
-        "with us as (update call_tree t set {TREE_SET} from (select * from {trees}) x
-           where (t.tenant_id, t.root_id) = (x.tenant_id, x.root_id) and t.version = x.expected returning x.no),
+        "with {trees},
+         ut as (update call_tree t set {TREE_SET} from ch x where x.ok and t.ctid = x.tid returning 1),
          ic as ({calls}),
          io as ({outcomes})
-         select (select array_agg(no) from us) as won, null::int4[] as losers, null::int4[] as reasons,
-           null::int8[] as used, {NOW}",
-        trees = TreeColumns::unnest(1),
+         select (select array_agg(no) from ch where ok) as won, null::int4[] as losers, null::int4[] as reasons,
+           null::int8[] as used, (select count(*) from ut) as applied, {NOW}",
+        trees = locked_trees(1),
         calls = insert_calls(calls, winners),
         outcomes = insert_outcomes(calls + CallColumns::WIDTH, winners),
     )
 });
 
-/// The full form. `LATERAL … FOR UPDATE` locks row by row in array order, which `UPDATE … FROM` would not promise; each
-/// stage reads the one before it, so that trees are locked before counters and counters before the ledger.
+/// The full form: each stage reads the one before it, so that trees are locked before counters and counters before the
+/// ledger. A running sum over the counters refuses too much rather than too little.
 static FULL: LazyLock<String> = LazyLock::new(|| {
     let sessions = 1 + TreeColumns::WIDTH;
     let calls = sessions + SessionColumns::WIDTH;
@@ -288,30 +306,28 @@ static FULL: LazyLock<String> = LazyLock::new(|| {
     let adds = counters + CounterColumns::WIDTH;
     let winners = "(select m from ok)[no]";
     format!(
-        "with ch as materialized (select * from {trees}),
-         s as materialized (select array_agg(coalesce(l.ok, false)) as m from ch left join lateral (
-           select true as ok from call_tree t where t.tenant_id = ch.tenant_id and t.root_id = ch.root_id
-             and t.version = ch.expected for update) l on true),
+        "with {trees},
          co as materialized (select * from {counters}),
          c as materialized (select array_agg(l.used) as used from co left join lateral (
            select used from counter k where k.tenant_id = co.tenant_id and k.agent_id = co.agent_id
              and k.day = date '1970-01-01' + co.day and k.dimension = co.dimension and (select m from s) is not null
            for update) l on true),
-         li as materialized (select x.*, l.ok from {ledger} left join lateral (
-           select true as ok from ledger l where l.tenant_id = x.tenant_id and l.ledger_key = x.ledger_key
-             and l.revision = x.expected and (select used from c) is distinct from '{{}}' for update) l on true),
+         li as materialized (select x.*, l.ok, l.tid from {ledger} left join lateral (
+           select true as ok, l.ctid as tid from ledger l where l.tenant_id = x.tenant_id
+             and l.ledger_key = x.ledger_key and l.revision = x.expected
+             and (select used from c) is distinct from '{{}}' for update) l on true),
          bad as materialized (
-           select ch.no, 1 as why from ch where not (select m from s)[ch.no]
+           select ch.no, 1 as why from ch where ok is null
            union all
-           select x.no, 2 from {sessions} where exists (select from session q
-             where q.tenant_id = x.tenant_id and q.session_id = x.session_id and q.root_id <> x.root_id)
+           select x.no, 2 from {sessions} cross join lateral (select 1 from session q
+             where q.tenant_id = x.tenant_id and q.session_id = x.session_id and q.root_id <> x.root_id limit 1) d
            union all
            select no, 3 from li where ok is null
            union all
            select e.no, 4 from (select no, tenant_id, epoch, session_id, call_id, round from {calls}) e
-             where exists (select from call k where k.tenant_id = e.tenant_id
+             cross join lateral (select 1 from call k where k.tenant_id = e.tenant_id
                and k.epoch = date '1970-01-01' + e.epoch and k.session_id = e.session_id and k.call_id = e.call_id
-               and k.round = e.round)),
+               and k.round = e.round limit 1) d),
          ci as materialized (select no, k, amount, most, (select used from c)[k] as used from {adds}
            where no not in (select no from bad)),
          run as materialized (
@@ -320,7 +336,7 @@ static FULL: LazyLock<String> = LazyLock::new(|| {
          lost as materialized (select no, why from bad union all select no, 5 from run where over),
          ok as materialized (select array_agg(ch.no not in (select no from lost)) as m from ch),
          ut as (update call_tree t set {TREE_SET} from ch x
-           where (select m from ok)[x.no] and t.tenant_id = x.tenant_id and t.root_id = x.root_id returning 1),
+           where (select m from ok)[x.no] and t.ctid = x.tid returning 1),
          uc as (update counter k set used = k.used + d.amount
            from (select k, sum(amount)::bigint as amount from ci where {winners} group by k) d join co on co.k = d.k
            where k.tenant_id = co.tenant_id and k.agent_id = co.agent_id and k.day = date '1970-01-01' + co.day
@@ -331,21 +347,20 @@ static FULL: LazyLock<String> = LazyLock::new(|| {
              permitted_at = to_timestamp(x.permitted_ms / 1000.0), lease_until = to_timestamp(x.lease_ms / 1000.0),
              settled_at = to_timestamp(x.settled_ms / 1000.0), digest = x.digest, retryable = x.retryable,
              retry_after_ms = x.retry_after_ms, retries_remaining = x.retries_remaining
-           from li x where {winners_x} and l.tenant_id = x.tenant_id and l.ledger_key = x.ledger_key returning 1),
+           from li x where (select m from ok)[x.no] and l.ctid = x.tid returning 1),
          ic as ({insert_calls}),
          io as ({insert_outcomes})
          select (select array_agg(ch.no) from ch where (select m from ok)[ch.no]) as won,
            (select array_agg(no) from lost) as losers, (select array_agg(why) from lost) as reasons,
            (select array_agg(coalesce(uc.used, (select used from c)[co.k]) order by co.k) from co left join uc on uc.k = co.k)
              as used,
-           (select count(*) from ut) + (select count(*) from ul) as applied, {NOW}",
-        trees = TreeColumns::unnest(1),
+           (select count(*) from ut) as applied, (select count(*) from ul) as ledger_applied, {NOW}",
+        trees = locked_trees(1),
         counters = CounterColumns::unnest(counters),
         ledger = LedgerColumns::unnest(ledger),
         sessions = SessionColumns::unnest(sessions),
         calls = CallColumns::unnest(calls),
         adds = AddColumns::unnest(adds),
-        winners_x = "(select m from ok)[x.no]",
         insert_calls = insert_calls(calls, winners),
         insert_outcomes = insert_outcomes(outcomes, winners),
     )

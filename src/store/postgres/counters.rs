@@ -3,21 +3,38 @@
 use std::{
     collections::BTreeMap,
     sync::{Mutex, PoisonError},
+    time::Duration,
 };
+
+use tokio::time::Instant;
 
 use crate::domain::{budget::CounterKey, ids::TenantId};
 
 /// Counters kept in memory; past that all are read again.
 const COUNTERS_MAX: usize = 50_000;
+/// How long a counter is believed: what another replica gives back can be spent here after that.
+const FRESH: Duration = Duration::from_millis(500);
+
+type Known = BTreeMap<(TenantId, CounterKey), (u64, Instant)>;
 
 #[derive(Debug, Default)]
-pub(super) struct Counters(Mutex<BTreeMap<(TenantId, CounterKey), u64>>);
+pub(super) struct Counters(Mutex<Known>);
 
 impl Counters {
-    /// What is known of `keys`; none when one of them has to be read.
+    /// What is known of `keys`; none when one of them has to be read. Of those who find one old, the first is sent to
+    /// read, and the others go on with what is known.
     pub(super) fn known(&self, tenant: TenantId, keys: &[CounterKey]) -> Option<BTreeMap<CounterKey, u64>> {
-        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        keys.iter().map(|key| known.get(&(tenant, key.clone())).map(|used| (key.clone(), *used))).collect()
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut found = BTreeMap::new();
+        let mut is_old = false;
+        for key in keys {
+            let (used, seen) = known.get_mut(&(tenant, key.clone()))?;
+            if seen.elapsed() >= FRESH {
+                (*seen, is_old) = (Instant::now(), true);
+            }
+            found.insert(key.clone(), *used);
+        }
+        (!is_old).then_some(found)
     }
 
     /// Takes in what the database says of `keys`.
@@ -27,7 +44,7 @@ impl Counters {
             known.clear();
         }
         for (key, used) in keys.iter().zip(used) {
-            known.insert(key.clone(), u64::try_from(*used).unwrap_or(0));
+            known.insert(key.clone(), (u64::try_from(*used).unwrap_or(0), Instant::now()));
         }
     }
 }

@@ -250,6 +250,10 @@ fn chains(waiting: &mut VecDeque<Job>) -> Vec<Vec<Job>> {
     let mut held: BTreeSet<(TenantId, SessionId)> = BTreeSet::new();
     let mut later = VecDeque::new();
     for job in waiting.drain(..) {
+        if job.slot.is_spoilt() {
+            job.answer(Err(Lost::Version));
+            continue;
+        }
         let tree = (job.append.tenant, job.append.root.clone());
         let mut ledger = job.append.change.ledger.iter().map(|change| (job.append.tenant, change.key));
         if held.contains(&tree) || ledger.any(|key| keys.contains(&key)) {

@@ -1,0 +1,215 @@
+//! Malformed fields: each is named, and nothing is stored.
+
+use callgate::grpc::v1::{self, OutcomeStatus};
+use tonic::{Code, Status};
+use tonic_types::StatusExt as _;
+
+use crate::common::{
+    gates::policy,
+    in_time,
+    wire::{Client, Plane, call, caller, evaluate, outcome, pair, question, record, success},
+};
+
+const MEBI: usize = 1 << 20;
+
+/// A request that has to be refused.
+enum Bad {
+    Evaluate(v1::EvaluateRequest),
+    Batch(v1::BatchEvaluateRequest),
+    Record(v1::RecordRequest),
+    State(v1::GetSessionStateRequest),
+}
+
+async fn refused(client: &mut Client, bad: Bad) -> Option<Status> {
+    match bad {
+        Bad::Evaluate(request) => client.evaluate(request).await.err(),
+        Bad::Batch(request) => client.batch_evaluate(request).await.err(),
+        Bad::Record(request) => client.record(request).await.err(),
+        Bad::State(request) => client.get_session_state(request).await.err(),
+    }
+}
+
+fn asked(change: impl FnOnce(&mut v1::Caller, &mut v1::ToolCall)) -> Bad {
+    let (mut caller, mut call) = (caller("s"), call("new", "look", "{}"));
+    change(&mut caller, &mut call);
+    Bad::Evaluate(v1::EvaluateRequest { caller: Some(caller), call: Some(call), ..Default::default() })
+}
+
+fn with_arguments(text: &str) -> Bad {
+    asked(|_, call| call.arguments_json = text.to_owned())
+}
+
+fn batch(ids: impl IntoIterator<Item = String>) -> Bad {
+    let calls = ids.into_iter().map(|id| call(&id, "look", "{}")).collect();
+    Bad::Batch(v1::BatchEvaluateRequest { caller: Some(caller("s")), calls, usage: None })
+}
+
+/// A report on the one call that is open, and so would be stored if it were sound.
+fn told(status: OutcomeStatus, change: impl FnOnce(&mut v1::RecordRequest)) -> Bad {
+    let mut request = outcome("s", "open", status);
+    change(&mut request);
+    Bad::Record(request)
+}
+
+fn failed(change: impl FnOnce(&mut v1::ToolError)) -> Bad {
+    let mut error = v1::ToolError { message: "broken".into(), ..Default::default() };
+    change(&mut error);
+    told(OutcomeStatus::Error, |request| request.error = Some(error))
+}
+
+/// Levels of objects and arrays, one within the other.
+fn nested(levels: usize) -> String {
+    format!(r#"{{"a":{}{}}}"#, "[".repeat(levels - 1), "]".repeat(levels - 1))
+}
+
+/// An object of exactly that many bytes.
+fn sized(bytes: usize) -> String {
+    format!(r#"{{"a":"{}"}}"#, "x".repeat(bytes - 8))
+}
+
+fn bad_names() -> Vec<(&'static str, Bad)> {
+    let long = || "n".repeat(201);
+    vec![
+        ("caller", Bad::Evaluate(v1::EvaluateRequest { caller: None, ..question("s", call("new", "look", "{}")) })),
+        ("call", Bad::Evaluate(v1::EvaluateRequest { call: None, ..question("s", call("new", "look", "{}")) })),
+        ("caller.session_id", asked(|caller, _| caller.session_id.clear())),
+        ("caller.session_id", asked(|caller, _| caller.session_id = long())),
+        ("caller.session_id", asked(|caller, _| caller.session_id = "a\0b".into())),
+        ("caller.session_id", asked(|caller, _| caller.session_id = "é".repeat(101))),
+        ("caller.parent_session_id", asked(|caller, _| caller.parent_session_id = long())),
+        ("caller.parent_session_id", asked(|caller, _| caller.parent_session_id = "s".into())),
+        ("caller.run_id", asked(|caller, _| caller.run_id = long())),
+        ("caller.agent_id", asked(|caller, _| caller.agent_id = "a\nb".into())),
+        ("call.call_id", asked(|_, call| call.call_id.clear())),
+        ("call.call_id", asked(|_, call| call.call_id = long())),
+        ("call.tool", asked(|_, call| call.tool.clear())),
+        ("call.tool", asked(|_, call| call.tool = long())),
+        ("call.justification", asked(|_, call| call.justification = "j".repeat(2_001))),
+        ("call.cost_estimate_micros", asked(|_, call| call.cost_estimate_micros = Some(u64::MAX))),
+        ("calls", batch([])),
+        ("calls", batch((0..65).map(|n| format!("new{n}")))),
+        ("calls[1].call_id", batch(["new".to_owned(), "new".to_owned()])),
+        ("calls[2].call_id", batch(["new1".to_owned(), "new2".to_owned(), String::new()])),
+        ("session_id", Bad::State(v1::GetSessionStateRequest { session_id: String::new(), last_calls: 0 })),
+        ("last_calls", Bad::State(v1::GetSessionStateRequest { session_id: "s".into(), last_calls: 65 })),
+    ]
+}
+
+fn bad_arguments() -> Vec<(&'static str, Bad)> {
+    let texts = [
+        "{".to_owned(),
+        "{}{}".to_owned(),
+        "{'a':1}".to_owned(),
+        r#"{"a":01}"#.to_owned(),
+        r#"{"a":NaN}"#.to_owned(),
+        r#"{"a":1,"a":1}"#.to_owned(),
+        r#"{"a":{"b":1,"\u0062":2}}"#.to_owned(),
+        "{\"a\":\"x\0y\"}".to_owned(),
+        r#"{"a":"x\u0000y"}"#.to_owned(),
+        r#"{"a\u0000":1}"#.to_owned(),
+        r#"{"a":"\ud800"}"#.to_owned(),
+        r#"{"a":"\udc00\ud800"}"#.to_owned(),
+        nested(65),
+        format!(r#"{{"a":{}"#, "[".repeat(100_000)),
+        sized(MEBI + 1),
+        "[]".to_owned(),
+        "null".to_owned(),
+        r#""text""#.to_owned(),
+        "7".to_owned(),
+    ];
+    let mut all: Vec<_> = texts.iter().map(|text| ("call.arguments_json", with_arguments(text))).collect();
+    let calls = vec![call("new1", "look", "{}"), call("new2", "look", "[]")];
+    all.push((
+        "calls[1].arguments_json",
+        Bad::Batch(v1::BatchEvaluateRequest { caller: Some(caller("s")), calls, usage: None }),
+    ));
+    all
+}
+
+fn bad_reports() -> Vec<(&'static str, Bad)> {
+    use OutcomeStatus::{Error, Running, Success, Unspecified};
+    let observed = call("new", "look", r#"{"a":1,"a":2}"#);
+    vec![
+        ("caller", told(Success, |request| request.caller = None)),
+        ("call_id", told(Success, |request| request.call_id.clear())),
+        ("status", told(Unspecified, |_| {})),
+        ("status", told(Success, |request| request.status = 99)),
+        ("status", told(Success, |request| request.status = -1)),
+        ("result", told(Success, |request| request.result = Some("r".repeat(MEBI + 1)))),
+        ("result", told(Success, |request| request.result = Some("a\0b".into()))),
+        ("result", told(Running, |request| request.result = Some("half".into()))),
+        ("result_digest", told(Success, |request| request.result_digest = "d".repeat(201))),
+        ("result_bytes", told(Success, |request| request.result_bytes = Some(u64::MAX))),
+        ("total_matches", told(Success, |request| request.total_matches = Some(u64::MAX))),
+        ("progress", told(Running, |request| request.progress = "p".repeat(2_001))),
+        ("duration_ms", told(Success, |request| request.duration_ms = Some(u64::MAX))),
+        (
+            "usage.input_tokens",
+            told(Success, |request| {
+                request.usage = Some(v1::Usage { input_tokens: u64::MAX, ..Default::default() });
+            }),
+        ),
+        ("error", told(Error, |_| {})),
+        ("error", told(Success, |request| request.error = Some(v1::ToolError::default()))),
+        ("error.http_status", failed(|error| error.http_status = Some(99))),
+        ("error.http_status", failed(|error| error.http_status = Some(600))),
+        ("error.grpc_status", failed(|error| error.grpc_status = Some(0))),
+        ("error.grpc_status", failed(|error| error.grpc_status = Some(17))),
+        ("error.message", failed(|error| error.message = "m".repeat((64 << 10) + 1))),
+        ("error.message", failed(|error| error.message = "a\0b".into())),
+        ("error.type", failed(|error| error.r#type = "t".repeat(201))),
+        ("error.provider_code", failed(|error| error.provider_code = "c".repeat(201))),
+        ("error.retry_after_ms", failed(|error| error.retry_after_ms = Some(u64::MAX))),
+        ("observed_call.arguments_json", told(Success, |request| request.observed_call = Some(observed))),
+    ]
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn malformed_fields_are_named_and_nothing_is_stored() {
+    let plane = Plane::start(&policy(&["same_call"])).await;
+    let mut client = plane.client().await;
+    evaluate(&mut client, question("s", call("open", "work", "{}"))).await;
+    let rows = plane.row_count().await;
+    let cases = bad_names().into_iter().chain(bad_arguments()).chain(bad_reports());
+    for (i, (field, bad)) in cases.enumerate() {
+        let status = in_time("an answer", refused(&mut client, bad)).await;
+        let status = status.unwrap_or_else(|| panic!("case {i}: a bad {field} was accepted"));
+        assert_eq!(pair(&status), (Code::InvalidArgument, "INVALID_FIELD".to_owned()), "case {i}: {status:?}");
+        let request = status.get_details_bad_request().expect("a BadRequest");
+        let fields: Vec<_> = request.field_violations.iter().map(|violation| violation.field.as_str()).collect();
+        assert_eq!(fields, [field], "case {i}: {status:?}");
+        let description = &request.field_violations[0].description;
+        assert!(!description.is_empty() && description.len() < 300, "case {i}: {description}");
+        assert_eq!(status.message(), format!("{field} {description}"));
+        assert_eq!(status.get_details_error_info().expect("an ErrorInfo").metadata["field"], field);
+    }
+    assert_eq!(plane.row_count().await, rows);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_just_fits_is_accepted_and_kept_whole() {
+    let plane = Plane::start(&policy(&["same_call"])).await;
+    let mut client = plane.client().await;
+    let name = |c: &str| c.repeat(200 / c.len());
+    for (n, arguments) in [nested(64), sized(MEBI), String::new()].iter().enumerate() {
+        let caller = v1::Caller {
+            session_id: name("é"),
+            parent_session_id: name("p"),
+            run_id: name("r"),
+            agent_id: name("\u{1F916}"),
+        };
+        let call = v1::ToolCall {
+            justification: "j".repeat(2_000),
+            ..call(&format!("{n}{}", "c".repeat(199)), &name("t"), arguments)
+        };
+        let request =
+            v1::EvaluateRequest { caller: Some(caller.clone()), call: Some(call.clone()), ..Default::default() };
+        assert!(evaluate(&mut client, request).await.permit.is_some());
+        let result = "\"\\\u{7f}é\n".repeat(MEBI / 6);
+        let recorded = record(&mut client, success(&caller.session_id, &call.call_id, &result)).await;
+        let text: serde_json::Value = serde_json::from_str(&recorded.tool_result_json).expect("JSON");
+        assert_eq!(text["results"], result.as_str());
+    }
+    assert_eq!(plane.postgres.number("select max(length(arguments)) from call").await, MEBI as i64);
+    assert_eq!(plane.postgres.number("select count(distinct result) from outcome").await, 1);
+}

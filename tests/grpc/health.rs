@@ -1,0 +1,141 @@
+//! The server around the service: health, reflection, where it listens, and how it ends.
+
+use std::{net::SocketAddr, sync::Arc, time::Duration};
+
+use callgate::grpc::{self, ServeError, ServerSettings};
+use http::uri::PathAndQuery;
+use tokio::{sync::oneshot, time::Instant};
+use tonic::{Code, Request, transport::Channel};
+use tonic_health::pb::{HealthCheckRequest, health_check_response::ServingStatus, health_client::HealthClient};
+use tonic_prost::ProstCodec;
+use tonic_reflection::pb::v1::{
+    ServerReflectionRequest, ServerReflectionResponse, server_reflection_request::MessageRequest,
+    server_reflection_response::MessageResponse,
+};
+use tonic_types::StatusExt as _;
+
+use crate::common::{
+    gates::policy,
+    in_time, until,
+    wire::{Plane, call, evaluate, pair, question},
+    within,
+};
+
+const SERVICE: &str = "callgate.v1.GateService";
+/// The database is asked every second.
+const SOON: Duration = Duration::from_secs(5);
+
+async fn health(client: &mut HealthClient<Channel>, service: &str) -> ServingStatus {
+    let request = HealthCheckRequest { service: service.to_owned() };
+    let response = in_time("health", client.check(request)).await.expect("a health service");
+    response.into_inner().status()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn health_tells_the_truth_about_the_database() {
+    let plane = Plane::start(&policy(&["same_call"])).await;
+    let mut client = plane.client().await;
+    let mut checks = HealthClient::new(plane.channel().await);
+    let mut all = async |status: ServingStatus| {
+        let both = async {
+            for service in ["", SERVICE] {
+                let request = || HealthCheckRequest { service: service.to_owned() };
+                let is = async || {
+                    let response = checks.check(request()).await;
+                    response.is_ok_and(|response| response.into_inner().status() == status)
+                };
+                until("health", is).await;
+            }
+        };
+        within(SOON, status.as_str_name(), both).await;
+    };
+    all(ServingStatus::Serving).await;
+    evaluate(&mut client, question("s", call("c1", "look", "{}"))).await;
+
+    let frozen = plane.postgres.freeze();
+    all(ServingStatus::NotServing).await;
+    let asked = Instant::now();
+    let refused = client.evaluate(question("s", call("c2", "look", r#"{"n":2}"#))).await.expect_err("no permit");
+    assert_eq!(pair(&refused), (Code::Unavailable, "STORE_UNAVAILABLE".to_owned()));
+    assert!(refused.get_details_retry_info().and_then(|info| info.retry_delay).is_some(), "{refused:?}");
+    assert!(asked.elapsed() < Duration::from_millis(8_500));
+    drop(frozen);
+    all(ServingStatus::Serving).await;
+    assert!(evaluate(&mut client, question("s", call("c2", "look", r#"{"n":2}"#))).await.permit.is_some());
+
+    plane.postgres.crash().await;
+    all(ServingStatus::Serving).await;
+    evaluate(&mut client, question("s", call("c3", "look", r#"{"n":3}"#))).await;
+    assert_eq!(plane.postgres.number("select count(*) from call").await, 3);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn health_is_known_as_soon_as_the_server_listens() {
+    let plane = Plane::start(&policy(&["same_call"])).await;
+    let mut checks = HealthClient::new(plane.channel().await);
+    for service in ["", SERVICE] {
+        health(&mut checks, service).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn reflection_shows_the_contract() {
+    let plane = Plane::start(&policy(&["same_call"])).await;
+    let mut client = tonic::client::Grpc::new(plane.channel().await);
+    let mut ask = async |request: MessageRequest| {
+        let request = ServerReflectionRequest { host: String::new(), message_request: Some(request) };
+        client.ready().await.expect("a connection");
+        // A stream of one message looks like a single one on the wire.
+        let codec = ProstCodec::<ServerReflectionRequest, ServerReflectionResponse>::default();
+        let path = PathAndQuery::from_static("/grpc.reflection.v1.ServerReflection/ServerReflectionInfo");
+        let stream = in_time("reflection", client.server_streaming(Request::new(request), path, codec)).await;
+        let first = in_time("reflection", stream.expect("a stream").into_inner().message()).await;
+        first.expect("a message").expect("one").message_response.expect("an answer")
+    };
+    let MessageResponse::ListServicesResponse(list) = ask(MessageRequest::ListServices(String::new())).await else {
+        panic!("no list");
+    };
+    let names: Vec<_> = list.service.iter().map(|service| service.name.as_str()).collect();
+    assert!(names.contains(&SERVICE) && names.contains(&"grpc.health.v1.Health"), "{names:?}");
+    let symbol = MessageRequest::FileContainingSymbol(format!("{SERVICE}.Evaluate"));
+    let MessageResponse::FileDescriptorResponse(files) = ask(symbol).await else { panic!("no file") };
+    assert!(!files.file_descriptor_proto.is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn only_this_machine_is_served() {
+    let plane = Plane::start(&policy(&["same_call"])).await;
+    for address in ["0.0.0.0:1", "[::]:1", "192.0.2.7:1"] {
+        let listen: SocketAddr = address.parse().expect("an address");
+        let (ready, listening) = oneshot::channel();
+        let gate = Arc::clone(&plane.gate);
+        let settings = ServerSettings { listen };
+        let served = grpc::serve(&settings, gate, std::future::pending(), ready);
+        let error = within(SOON, "a refusal", served).await.expect_err("refused");
+        assert!(matches!(error, ServeError::NotLoopback(_)), "{error}");
+        let expected = format!(
+            "--listen {address} is not a loopback address: callers carry no credentials yet, so callgate serves this \
+             machine only; use 127.0.0.1:PORT or [::1]:PORT"
+        );
+        assert_eq!(error.to_string(), expected);
+        assert!(listening.await.is_err());
+    }
+    let (ready, _listening) = oneshot::channel();
+    let gate = Arc::clone(&plane.gate);
+    let settings = ServerSettings { listen: plane.address };
+    let taken = grpc::serve(&settings, gate, std::future::pending(), ready);
+    let error = within(SOON, "a refusal", taken).await.expect_err("taken");
+    assert!(error.to_string().starts_with(&format!("cannot listen on {}: ", plane.address)), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_idle_client_does_not_keep_the_server_from_ending() {
+    let mut plane = Plane::start(&policy(&["same_call"])).await;
+    let mut client = plane.client().await;
+    evaluate(&mut client, question("s", call("c1", "look", "{}"))).await;
+    let mut watch = HealthClient::new(plane.channel().await);
+    let watching = watch.watch(HealthCheckRequest { service: SERVICE.to_owned() }).await.expect("a stream");
+    within(Duration::from_secs(15), "the end", plane.stop()).await.expect("a clean end");
+    drop(watching);
+    assert!(client.evaluate(question("s", call("c2", "look", "{}"))).await.is_err());
+}

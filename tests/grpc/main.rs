@@ -1,0 +1,10 @@
+//! The contract on the wire: a real client over TCP, a real server, a real PostgreSQL.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod calls;
+mod errors;
+mod fields;
+mod health;
+mod storm;

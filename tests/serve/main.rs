@@ -1,0 +1,9 @@
+//! `callgate serve` as people run it: the built binary with its private PostgreSQL, its signals and its exit codes.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod crash;
+mod refusals;
+mod server;
+mod signals;

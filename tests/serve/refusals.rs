@@ -1,0 +1,90 @@
+//! Wrong starts: each ends with exit code 1, and says what is wrong and what would be right.
+
+use std::fs;
+
+use crate::{
+    common::{
+        process::is_alive,
+        wire::{call, evaluate, question},
+    },
+    server::{Home, Server, path, refused},
+};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_second_server_on_the_same_directory_is_refused() {
+    let home = Home::prepared().await;
+    let server = Server::start(&home, &[]);
+    let data_dir = fs::canonicalize(home.data_dir()).expect("it is there");
+    let (code, said) = refused(&["--listen", "127.0.0.1:0", "--data-dir", path(&home.data_dir())]).await;
+    assert_eq!(code, Some(1));
+    for part in ["callgate: ", path(&data_dir), &format!("pid {}", server.pid())] {
+        assert!(said.contains(part), "{part} is missing in {said}");
+    }
+    let database = home.postmaster().expect("it runs");
+    assert!(is_alive(database), "the first one's database is unharmed");
+    let mut client = server.client().await;
+    assert!(evaluate(&mut client, question("s", call("c", "look", "{}"))).await.permit.is_some());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_address_that_others_can_reach_is_refused() {
+    let home = Home::prepared().await;
+    let (code, said) = refused(&["--listen", "0.0.0.0:1", "--data-dir", path(&home.data_dir())]).await;
+    assert_eq!(code, Some(1));
+    assert!(said.contains("--listen 0.0.0.0:1 is not a loopback address"), "{said}");
+    assert!(said.contains("use 127.0.0.1:PORT or [::1]:PORT"), "{said}");
+    assert_eq!(home.postmaster(), None, "no database is left behind");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_bad_policy_is_refused_with_key_and_line() {
+    let home = Home::empty();
+    let cases = [
+        ("policy_engine:\n  loops:\n    windw: 3\n", vec!["line 3", "windw"]),
+        (
+            "policy_engine:\n  loops: {window: 3}\n  rules: {repeet: {mode: off}}\n",
+            vec!["loops.window", "rules.repeet"],
+        ),
+        ("policy_engine: [\n", vec!["line 1"]),
+    ];
+    for (text, parts) in cases {
+        let file = home.file("policy.yaml", text);
+        let data_dir = home.data_dir();
+        let args = ["--listen", "127.0.0.1:0", "--data-dir", path(&data_dir), "--policy", path(&file)];
+        let (code, said) = refused(&args).await;
+        assert_eq!(code, Some(1), "{said}");
+        for part in parts.into_iter().chain([path(&file)]) {
+            assert!(said.contains(part), "{part} is missing in {said}");
+        }
+    }
+    let (code, said) = refused(&["--policy", path(&home.data_dir().join("none.yaml"))]).await;
+    assert_eq!(code, Some(1));
+    assert!(said.contains("cannot read the policy") && said.contains("none.yaml"), "{said}");
+    assert!(!home.data_dir().exists(), "nothing was started");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_postgresql_there_are_three_ways_out() {
+    let home = Home::empty();
+    let empty = home.data_dir().join("empty");
+    fs::create_dir_all(&empty).expect("a folder");
+    let data_dir = home.data_dir().join("data");
+    let args = ["--listen", "127.0.0.1:0", "--data-dir", path(&data_dir), "--pg-bin", path(&empty)];
+    let (code, said) = refused(&args).await;
+    assert_eq!(code, Some(1));
+    for part in [path(&empty), "postgres", "initdb", "--pg-bin", "--database-url", "package manager"] {
+        assert!(said.contains(part), "{part} is missing in {said}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_database_out_of_reach_is_refused_without_its_password() {
+    let home = Home::empty();
+    // A socket's folder without a server.
+    let folder = home.data_dir();
+    fs::create_dir_all(&folder).expect("a folder");
+    let url = format!("postgresql://user:sesame@localhost/db?host={}", path(&folder));
+    let (code, said) = refused(&["--listen", "127.0.0.1:0", "--database-url", &url]).await;
+    assert_eq!(code, Some(1));
+    assert!(said.contains("cannot use the database") && !said.contains("sesame"), "{said}");
+}

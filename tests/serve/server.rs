@@ -1,0 +1,172 @@
+//! A running `callgate serve`, ended with the test.
+
+use std::{
+    fs,
+    io::{BufRead as _, BufReader, Read as _},
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    process::{Child, ChildStdout, Command, ExitStatus, Stdio},
+    sync::mpsc,
+    time::Duration,
+};
+
+use callgate::grpc::v1::gate_service_client::GateServiceClient;
+use sqlx::{ConnectOptions as _, PgConnection, postgres::PgConnectOptions};
+use tempfile::TempDir;
+
+use crate::common::{
+    PATIENCE, STEP,
+    postgres::{folder, seed, template},
+    process::{is_alive, signal},
+    until,
+    wire::{self, Client},
+};
+
+/// What the environment could change about the server.
+const SETTINGS: [&str; 9] = [
+    "CALLGATE_LISTEN",
+    "CALLGATE_POLICY",
+    "CALLGATE_DATABASE_URL",
+    "CALLGATE_DATA_DIR",
+    "CALLGATE_PG_BIN",
+    "CALLGATE_LOG",
+    "CALLGATE_LOG_FORMAT",
+    "OTEL_EXPORTER_OTLP_ENDPOINT",
+    "RUST_LOG",
+];
+
+/// A data directory. Dropped, it waits for whatever server still runs on it, so that nothing stays behind.
+pub(crate) struct Home(TempDir);
+
+impl Home {
+    /// One in which a server was never started.
+    pub(crate) fn empty() -> Self {
+        Self(folder())
+    }
+
+    /// One with an empty cluster, which spares the time of making it.
+    pub(crate) async fn prepared() -> Self {
+        let home = Self::empty();
+        seed(&template().await, &home.data_dir());
+        home
+    }
+
+    pub(crate) fn data_dir(&self) -> PathBuf {
+        self.0.path().join("data")
+    }
+
+    /// A file of the test's own.
+    pub(crate) fn file(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.0.path().join(name);
+        fs::write(&path, text).expect("writable");
+        path
+    }
+
+    /// The database's process, while its pid file is there.
+    pub(crate) fn postmaster(&self) -> Option<u32> {
+        let text = fs::read_to_string(self.data_dir().join("pg/postmaster.pid")).ok()?;
+        text.lines().next()?.parse().ok()
+    }
+
+    /// A connection past the server, by the socket in the data directory.
+    pub(crate) async fn connect(&self) -> PgConnection {
+        let options = PgConnectOptions::new_without_pgpass().socket(self.data_dir().join("run")).port(5432);
+        let options = options.username("callgate").database("callgate").options([("search_path", "callgate")]);
+        options.connect().await.expect("a connection")
+    }
+}
+
+impl Drop for Home {
+    fn drop(&mut self) {
+        for _ in 0..1_000 {
+            let Some(pid) = self.postmaster().filter(|pid| is_alive(*pid)) else { return };
+            signal(pid, "QUIT");
+            std::thread::sleep(STEP);
+        }
+    }
+}
+
+pub(crate) fn command(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_callgate"));
+    for name in SETTINGS {
+        command.env_remove(name);
+    }
+    command.arg("serve").args(args).stdin(Stdio::null());
+    command
+}
+
+/// What a server that does not come up says, with its exit code.
+pub(crate) async fn refused(args: &[&str]) -> (Option<i32>, String) {
+    let mut command = command(args);
+    let output = tokio::task::spawn_blocking(move || command.output());
+    let output = crate::common::in_time("a refusal", output).await.expect("no panic").expect("it runs");
+    assert!(output.stdout.is_empty(), "{}", String::from_utf8_lossy(&output.stdout));
+    (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+}
+
+/// The process, its address, and what it said while it started.
+pub(crate) struct Server {
+    child: Child,
+    stdout: Option<BufReader<ChildStdout>>,
+    pub(crate) address: SocketAddr,
+    pub(crate) greeting: String,
+}
+
+impl Server {
+    pub(crate) fn start(home: &Home, more: &[&str]) -> Self {
+        let data_dir = home.data_dir();
+        let mut args = vec!["--listen", "127.0.0.1:0", "--data-dir", path(&data_dir)];
+        args.extend(more);
+        let mut child = command(&args).stdout(Stdio::piped()).spawn().expect("it runs");
+        let mut stdout = BufReader::new(child.stdout.take().expect("piped"));
+        let (said, greeting) = mpsc::channel();
+        std::thread::spawn(move || {
+            let mut lines = String::new();
+            // The last line of the greeting says how to stop.
+            while !lines.contains("stop ") && stdout.read_line(&mut lines).is_ok_and(|bytes| bytes > 0) {}
+            let _ = said.send((lines, stdout));
+        });
+        let (greeting, stdout) = greeting.recv_timeout(PATIENCE).expect("a greeting");
+        let address = greeting.split_whitespace().find_map(|word| word.parse().ok());
+        let address = address.unwrap_or_else(|| panic!("no address in {greeting:?}"));
+        Self { child, stdout: Some(stdout), address, greeting }
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub(crate) async fn client(&self) -> Client {
+        GateServiceClient::new(wire::channel(self.address).await)
+    }
+
+    /// Waits for the process to end by itself; gives what it said since the greeting, too.
+    pub(crate) async fn ended(mut self, limit: Duration) -> (ExitStatus, String) {
+        let mut status = None;
+        let exit = until("the end", async || {
+            status = self.child.try_wait().expect("a child");
+            status.is_some()
+        });
+        crate::common::within(limit, "the end", exit).await;
+        let mut rest = String::new();
+        self.stdout.take().expect("read once").read_to_string(&mut rest).expect("UTF-8");
+        (status.expect("it ended"), rest)
+    }
+
+    /// Ends it without a word.
+    pub(crate) fn kill(mut self) {
+        self.child.kill().expect("it runs");
+        self.child.wait().expect("a child");
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+pub(crate) fn path(path: &Path) -> &str {
+    path.to_str().expect("UTF-8")
+}

@@ -1,0 +1,67 @@
+//! A start from nothing, an orderly stop, and a start after it.
+
+use std::time::Duration;
+
+use callgate::grpc::v1::{CallState, Decision, GetSessionStateRequest};
+
+use crate::{
+    common::{
+        in_time,
+        process::{is_alive, signal},
+        wire::{call, evaluate, question, record, success},
+    },
+    server::{Home, Server, path},
+};
+
+/// Idle, a server ends at once; nobody waits longer for one that is busy.
+const STOP_MAX: Duration = Duration::from_secs(20);
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_starts_from_nothing_and_stops_at_a_signal() {
+    let home = Home::empty();
+    for (signalled, found) in [("TERM", false), ("INT", true)] {
+        let server = Server::start(&home, &[]);
+        assert!(server.address.ip().is_loopback() && server.address.port() > 0);
+        for part in ["serves gRPC on 127.0.0.1:", "database  PostgreSQL ", "policy    default", "budget    run: "] {
+            assert!(server.greeting.contains(part), "{part} is missing in {}", server.greeting);
+        }
+        let mut client = server.client().await;
+        let verdict = evaluate(&mut client, question("s", call("c1", "look", "{}"))).await;
+        assert_eq!((verdict.decision(), verdict.replayed), (Decision::Allow, found));
+        if found {
+            record(&mut client, success("s", "c1", "row")).await;
+        }
+        let database = home.postmaster().expect("it runs");
+        assert!(is_alive(database));
+
+        assert!(signal(server.pid(), signalled));
+        let (status, rest) = server.ended(STOP_MAX).await;
+        assert_eq!(status.code(), Some(0));
+        assert_eq!(rest, "", "nothing more is said on standard output");
+        assert!(!is_alive(database), "the database is stopped with it");
+        assert_eq!(home.postmaster(), None, "and in order");
+    }
+    let server = Server::start(&home, &[]);
+    let request = GetSessionStateRequest { session_id: "s".into(), last_calls: 0 };
+    let state = in_time("a state", server.client().await.get_session_state(request)).await.expect("a state");
+    let [call] = &state.get_ref().calls[..] else { panic!("{state:?}") };
+    assert_eq!((call.call_id.as_str(), call.state()), ("c1", CallState::Succeeded));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_policy_file_is_obeyed() {
+    let home = Home::prepared().await;
+    let text = "policy_engine:\n  tool_schemas:\n    pay: {once: true, cost_usd: 0.25}\n";
+    let file = home.file("policy.yaml", text);
+    let server = Server::start(&home, &["--policy", path(&file)]);
+    assert!(
+        server.greeting.contains("1 tools declared") && server.greeting.contains(path(&file)),
+        "{}",
+        server.greeting
+    );
+    let mut client = server.client().await;
+    let first = evaluate(&mut client, question("s", call("c1", "pay", "{}"))).await;
+    assert_eq!((first.decision(), first.policy_version.len()), (Decision::Allow, 16));
+    let other = evaluate(&mut client, question("another", call("c2", "pay", "{}"))).await;
+    assert_eq!((other.decision(), other.reason.as_str()), (Decision::Wait, "call_in_flight"));
+}
