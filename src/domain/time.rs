@@ -31,6 +31,12 @@ impl Timestamp {
         u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0)
     }
 
+    /// The whole second that this point lies in.
+    #[must_use]
+    pub const fn second(self) -> Self {
+        Self(self.0.div_euclid(1_000) * 1_000)
+    }
+
     /// Days since the Unix epoch, in UTC: the key of everything that is counted per day.
     #[must_use]
     pub const fn day(self) -> i32 {

@@ -44,6 +44,8 @@ pub fn evaluate(
             return Ok(Judgement::Replay(replay(policy, tree, shared, proposal, call, now)));
         }
     }
+    // A call that is asked for again belongs to the turn that it came with, and is not counted against itself.
+    let batch = known.map(|call| call.batch).or(batch);
     let previous = tree.previous(proposal.fingerprint, shared.ledger.as_ref(), now);
     let cx = Context {
         tree,

@@ -16,12 +16,17 @@ pub(super) async fn watch(gate: Arc<Gate>, reporter: HealthReporter) {
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tick.tick().await;
-        let status = match gate.ping().await {
-            Ok(()) => ServingStatus::Serving,
-            Err(_) => ServingStatus::NotServing,
-        };
-        set(&reporter, status).await;
+        look(&gate, &reporter).await;
     }
+}
+
+/// Asks the database, and says what it found.
+pub(super) async fn look(gate: &Gate, reporter: &HealthReporter) {
+    let status = match gate.ping().await {
+        Ok(()) => ServingStatus::Serving,
+        Err(_) => ServingStatus::NotServing,
+    };
+    set(reporter, status).await;
 }
 
 pub(super) async fn set(reporter: &HealthReporter, status: ServingStatus) {

@@ -11,7 +11,7 @@ use tonic::{
 use super::{health, service::GateService, v1};
 use crate::gate::Gate;
 
-/// tonic switches hyper's HTTP/2 protections off unless these are set.
+/// tonic switches hyper's HTTP/2 protections off unless these are set. Resets: agents cancel calls in bursts.
 const STREAMS_MAX: u32 = 200;
 const RESET_STREAMS_MAX: usize = 1_024;
 const HEADER_BYTES_MAX: u32 = 16 << 10;
@@ -71,8 +71,9 @@ pub async fn serve(
     }
     let bind = |source| ServeError::Bind { address, source };
     let listener = TcpListener::bind(address).await.map_err(bind)?;
-    let _ = ready.send(listener.local_addr().map_err(bind)?);
     let (reporter, health_service) = tonic_health::server::health_reporter();
+    health::look(&gate, &reporter).await;
+    let _ = ready.send(listener.local_addr().map_err(bind)?);
     let watcher = tokio::spawn(health::watch(Arc::clone(&gate), reporter.clone()));
     let (stopping, drained) = oneshot::channel();
     // The builder's own setting does not reach a listener that it did not open, and without this every answer waits
@@ -112,6 +113,7 @@ fn builder() -> Server {
     Server::builder()
         .max_concurrent_streams(STREAMS_MAX)
         .http2_max_local_error_reset_streams(Some(RESET_STREAMS_MAX))
+        .http2_max_pending_accept_reset_streams(Some(RESET_STREAMS_MAX))
         .http2_max_header_list_size(HEADER_BYTES_MAX)
         .http2_keepalive_interval(Some(KEEPALIVE))
         .http2_keepalive_timeout(Some(KEEPALIVE_ANSWER))

@@ -56,7 +56,8 @@ pub fn check(params: &Params, cx: &Context<'_>) -> Option<Finding> {
     if let Some(closed) = cx.closed(ID, None) {
         return Some(stop(closed.count));
     }
-    calls(params, cx).into_iter().chain(tokens(params, cx)).max_by_key(|finding| finding.decision)
+    let findings = calls(params, cx).into_iter().chain(tokens(params, cx));
+    findings.max_by_key(|finding| (finding.decision, finding.retry_after_ms))
 }
 
 fn calls(params: &Params, cx: &Context<'_>) -> Option<Finding> {
@@ -86,16 +87,16 @@ fn calls(params: &Params, cx: &Context<'_>) -> Option<Finding> {
 }
 
 fn tokens(params: &Params, cx: &Context<'_>) -> Option<Finding> {
-    let fresh = cx.usage().tokens();
-    let recent: Vec<(Timestamp, u64)> =
-        cx.tree.pace.tokens.iter().filter(|(at, _)| cx.now.since_ms(*at) < PACE_TOKENS_MS).copied().collect();
-    let mut sum = recent.iter().fold(fresh, |sum, (_, tokens)| sum.saturating_add(*tokens));
+    let known = cx.tree.pace.tokens.iter().filter(|(at, _)| cx.now.since_ms(*at) < PACE_TOKENS_MS).copied();
+    // What is reported with this call is booked to its second, and leaves the minute with it.
+    let recent: Vec<(Timestamp, u64)> = known.chain([(cx.now.second(), cx.usage().tokens())]).collect();
+    let mut sum = recent.iter().fold(0_u64, |sum, (_, tokens)| sum.saturating_add(*tokens));
     let count = u32::try_from(sum).unwrap_or(u32::MAX);
     if params.tokens_per_minute_stop.is_some_and(|limit| sum >= limit) {
         return Some(stop_tokens(count));
     }
     let limit = params.tokens_per_minute.filter(|limit| sum >= *limit)?;
-    // Wait for as many of the oldest seconds to pass out of the minute as it takes; what was burnt just now goes last.
+    // Wait for as many of the oldest seconds to pass out of the minute as it takes.
     let mut wait_ms = PACE_TOKENS_MS;
     for (at, tokens) in &recent {
         sum = sum.saturating_sub(*tokens);

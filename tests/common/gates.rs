@@ -121,7 +121,7 @@ pub(crate) fn failure(in_session: &str, call: &str, kind: &str) -> Report {
 }
 
 pub(crate) async fn try_evaluate(gate: &Gate, request: Request) -> Result<Answer, GateError> {
-    let mut answers = gate.evaluate(vec![request]).await?;
+    let mut answers = Box::pin(gate.evaluate(vec![request])).await?;
     assert_eq!(answers.len(), 1, "one answer a question");
     Ok(answers.remove(0))
 }
@@ -148,7 +148,7 @@ pub(crate) async fn insist(gate: &Gate, request: &Request) -> Answer {
 
 pub(crate) async fn record(gate: &Gate, report: Report) -> RecordAnswer {
     let what = format!("{report:?}");
-    let recorded = gate.record(DEFAULT_TENANT, report, None).await;
+    let recorded = Box::pin(gate.record(DEFAULT_TENANT, report, None)).await;
     recorded.unwrap_or_else(|error| panic!("{what}: {error}"))
 }
 

@@ -11,7 +11,7 @@ use std::{
 };
 
 use callgate::store::embedded::{Embedded, EmbeddedError, Phase, Settings};
-use sqlx::{AssertSqlSafe, ConnectOptions as _, PgConnection, postgres::PgConnectOptions};
+use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, PgConnection, postgres::PgConnectOptions};
 use tempfile::TempDir;
 use tokio::sync::{oneshot, watch};
 
@@ -168,7 +168,7 @@ pub(crate) fn seed(template: &Path, data_dir: &Path) {
 /// The cluster that all tests of this build start from. Whoever comes first makes it; the others wait.
 pub(crate) async fn template() -> PathBuf {
     let mut key = DefaultHasher::new();
-    include_str!("../../src/store/embedded/cluster.rs").hash(&mut key);
+    (include_str!("../../src/store/embedded/cluster.rs"), include_str!("postgres.rs")).hash(&mut key);
     let shelf = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let template = shelf.join(format!("cluster-{:016x}", key.finish()));
     let lock = File::create(shelf.join("cluster.lock")).expect("a file");
@@ -177,6 +177,12 @@ pub(crate) async fn template() -> PathBuf {
         let dir = folder();
         let settings = Settings { data_dir: dir.path().join("data"), pg_bin: None };
         let embedded = Embedded::start(&settings).await.expect("PostgreSQL starts");
+        // Databases that nobody connects to are half of what there is to copy.
+        let mut owner = embedded.connect_options().connect().await.expect("a connection");
+        for sql in ["alter database template0 is_template false", "drop database template0", "drop database postgres"] {
+            sqlx::raw_sql(sql).execute(&mut owner).await.expect(sql);
+        }
+        owner.close().await.expect("closed");
         embedded.stop().await.expect("PostgreSQL stops");
         let unfinished = shelf.join("cluster.unfinished");
         let _ = fs::remove_dir_all(&unfinished);

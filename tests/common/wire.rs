@@ -109,12 +109,12 @@ pub(crate) fn success(session: &str, call_id: &str, result: &str) -> v1::RecordR
 }
 
 pub(crate) async fn evaluate(client: &mut Client, request: v1::EvaluateRequest) -> v1::Verdict {
-    let response = in_time("an answer", client.evaluate(request)).await.expect("an answer");
+    let response = in_time("an answer", Box::pin(client.evaluate(request))).await.expect("an answer");
     response.into_inner().verdict.expect("a verdict")
 }
 
 pub(crate) async fn record(client: &mut Client, request: v1::RecordRequest) -> v1::RecordResponse {
-    in_time("an answer", client.record(request)).await.expect("an answer").into_inner()
+    in_time("an answer", Box::pin(client.record(request))).await.expect("an answer").into_inner()
 }
 
 /// The documented pair of an error.

@@ -16,7 +16,7 @@ const MEBI: usize = 1 << 20;
 enum Bad {
     Evaluate(v1::EvaluateRequest),
     Batch(v1::BatchEvaluateRequest),
-    Record(v1::RecordRequest),
+    Record(Box<v1::RecordRequest>),
     State(v1::GetSessionStateRequest),
 }
 
@@ -24,7 +24,7 @@ async fn refused(client: &mut Client, bad: Bad) -> Option<Status> {
     match bad {
         Bad::Evaluate(request) => client.evaluate(request).await.err(),
         Bad::Batch(request) => client.batch_evaluate(request).await.err(),
-        Bad::Record(request) => client.record(request).await.err(),
+        Bad::Record(request) => client.record(*request).await.err(),
         Bad::State(request) => client.get_session_state(request).await.err(),
     }
 }
@@ -48,7 +48,7 @@ fn batch(ids: impl IntoIterator<Item = String>) -> Bad {
 fn told(status: OutcomeStatus, change: impl FnOnce(&mut v1::RecordRequest)) -> Bad {
     let mut request = outcome("s", "open", status);
     change(&mut request);
-    Bad::Record(request)
+    Bad::Record(Box::new(request))
 }
 
 fn failed(change: impl FnOnce(&mut v1::ToolError)) -> Bad {
@@ -172,7 +172,7 @@ async fn malformed_fields_are_named_and_nothing_is_stored() {
     let rows = plane.row_count().await;
     let cases = bad_names().into_iter().chain(bad_arguments()).chain(bad_reports());
     for (i, (field, bad)) in cases.enumerate() {
-        let status = in_time("an answer", refused(&mut client, bad)).await;
+        let status = in_time("an answer", Box::pin(refused(&mut client, bad))).await;
         let status = status.unwrap_or_else(|| panic!("case {i}: a bad {field} was accepted"));
         assert_eq!(pair(&status), (Code::InvalidArgument, "INVALID_FIELD".to_owned()), "case {i}: {status:?}");
         let request = status.get_details_bad_request().expect("a BadRequest");

@@ -25,6 +25,7 @@ fn limited(policy: Policy, limits: [u64; 4]) -> Policy {
     policy.rules.modes = others.map(|id| (id, Mode::Off)).collect();
     let [run, call_tree, agent, tenant] = limits.map(|cost| {
         Limits::new([
+            (Dimension::Steps, 8 + cost / 1_000),
             (Dimension::Cost, cost),
             (Dimension::ToolCalls, 5 + cost / 900),
             (Dimension::CallsPerTool, 2 + cost / 2_000),
@@ -48,20 +49,27 @@ fn check_limits(world: &World, asked: &Asked) -> Result<(), TestCaseError> {
     }
     let limits = &world.policy.rules.budget;
     let tree = world.tree(asked.who).expect("it asked");
-    let run = &tree.sessions[&asked.proposal.request.session].run;
+    let session = &tree.sessions[&asked.proposal.request.session];
+    let is_new = session.call(&asked.proposal.request.call_id).is_some_and(|call| call.round == 1);
+    let run = &session.run;
     let tool = &asked.proposal.request.tool;
     for (limits, spent, by_tool) in
         [(&limits.run, &run.spent, &run.by_tool), (&limits.call_tree, &tree.spent, &tree.by_tool)]
     {
         let within = |dimension, used: u64| limits.of(dimension).is_none_or(|limit| used <= limit);
         prop_assert!(within(Dimension::Cost, spent.cost_micros + spent.reserved_micros), "{spent:?} of {limits:?}");
+        prop_assert!(!is_new || within(Dimension::Steps, spent.steps), "{spent:?} of {limits:?}");
         prop_assert!(within(Dimension::ToolCalls, spent.calls), "{spent:?} of {limits:?}");
         prop_assert!(within(Dimension::CallsPerTool, by_tool[tool]), "{by_tool:?} of {limits:?}");
     }
     for (limits, of_agent) in [(&limits.agent, true), (&limits.tenant, false)] {
-        for dimension in [Dimension::Cost, Dimension::ToolCalls] {
+        for dimension in [Dimension::Steps, Dimension::Cost, Dimension::ToolCalls] {
             let used = counter(world, asked, of_agent, dimension);
-            let reserves = dimension == Dimension::ToolCalls || asked.proposal.cost_micros > 0;
+            let reserves = match dimension {
+                Dimension::Steps => is_new,
+                Dimension::Cost => asked.proposal.cost_micros > 0,
+                _ => true,
+            };
             let fits = limits.of(dimension).is_none_or(|limit| used <= limit);
             prop_assert!(fits || !reserves, "{used} {dimension:?} of {limits:?}");
         }

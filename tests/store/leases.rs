@@ -25,7 +25,8 @@ fn leased(lease_ms: u64) -> Policy {
 /// Settles what ran out within the last hour; gives how many.
 async fn sweep(gate: &Gate) -> usize {
     let now = gate.now();
-    gate.expire_leases(Timestamp::from_millis(now.as_millis() - 3_600_000), now).await.expect("readable")
+    let since = Timestamp::from_millis(now.as_millis() - 3_600_000);
+    Box::pin(gate.expire_leases(since, now)).await.expect("readable")
 }
 
 /// Waits until one call was settled because its lease ran out.

@@ -158,7 +158,7 @@ async fn what_was_decided_on_a_lost_change_is_lost_too() {
     // Decided on the loser, whose place in the tree the other gate's permit is about to take.
     let next = asked(&one, "c3", "work");
     until("the next call to be decided", async || {
-        said(&one.dry_run(ask("s", "probe", "work", "{}")).await.expect("a verdict")) == "WAIT call_in_flight"
+        said(&Box::pin(one.dry_run(ask("s", "probe", "work", "{}"))).await.expect("a verdict")) == "WAIT call_in_flight"
     })
     .await;
     sqlx::raw_sql("commit").execute(&mut locked).await.expect("unlocked");

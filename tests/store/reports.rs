@@ -12,8 +12,8 @@ use crate::common::{
     all,
     books::{fold, gapless, good, sums},
     gates::{
-        allowed, ask, done, evaluate, failure, gate, key, policy, record, report, said, store, success, try_evaluate,
-        two_gates,
+        allowed, ask, done, evaluate, failure, gate, insist, key, policy, record, report, said, store, success,
+        try_evaluate, two_gates,
     },
     postgres::Postgres,
 };
@@ -191,7 +191,7 @@ async fn a_long_forgotten_call_does_not_harm_the_others_of_its_batch() {
         } else {
             ask(&format!("o{}", n % 30), &format!("c{n}"), "work", &format!(r#"{{"n":{n}}}"#))
         };
-        async move { (n, evaluate(&gate, request).await) }
+        async move { (n, insist(&gate, &request).await) }
     });
     for (n, answer) in all(asked).await {
         if n % 6 == 0 {

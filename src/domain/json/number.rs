@@ -27,7 +27,11 @@ pub(super) fn canonical(text: &str) -> String {
         return format!("{sign}{significant}{}", "0".repeat(scale as usize));
     }
     match text.parse::<f64>() {
-        Ok(value) if value.is_finite() && value != 0.0 => ryu_js::Buffer::new().format_finite(value).to_owned(),
+        Ok(value) if value.is_finite() && value != 0.0 => {
+            let shortest = ryu_js::Buffer::new().format_finite(value).to_owned();
+            // A fraction too small for a double leaves an integer, which is written as one.
+            if value.fract() == 0.0 { canonical(&shortest) } else { shortest }
+        }
         // Out of a double's range: the digits are all there is to tell two of them apart.
         _ => format!("{sign}{significant}e{scale}"),
     }
@@ -51,5 +55,6 @@ mod tests {
         assert_eq!(canonical("0.000001"), "0.000001");
         assert_eq!(canonical("-12.50"), "-12.5");
         assert_eq!(canonical("333333333.33333329"), "333333333.3333333");
+        assert_eq!(canonical("10000000000000000000000000001e-1"), format!("1{}", "0".repeat(27)));
     }
 }

@@ -210,7 +210,7 @@ impl Pace {
         if tokens == 0 {
             return;
         }
-        let second = Timestamp::from_millis(at.as_millis() / 1_000 * 1_000);
+        let second = at.second();
         match self.tokens.back_mut() {
             Some((last, sum)) if *last == second => *sum = sum.saturating_add(tokens),
             _ => self.tokens.push_back((second, tokens)),
