@@ -37,7 +37,8 @@ pub struct DatabaseConfig {
     /// A PostgreSQL server of your own, version 14 or newer; without it callgate runs a private one
     #[arg(long, value_name = "URL", env = "CALLGATE_DATABASE_URL", hide_env_values = true)]
     pub database_url: Option<String>,
-    /// Where the private PostgreSQL keeps its data [default: callgate in the user's data home; /var/lib/callgate for root]
+    /// Where the private PostgreSQL keeps its data [default: callgate in the user's data home; /var/lib/callgate for
+    /// root]
     #[arg(long, value_name = "DIR", env = "CALLGATE_DATA_DIR", conflicts_with = "database_url")]
     pub data_dir: Option<PathBuf>,
     /// The folder of PostgreSQL's programs, when it is not found by itself

@@ -1,5 +1,6 @@
 //! The seam: load, decide, append, try again. This room knows the engine, the policy and the store, and puts them
-//! together; it must not know SQL or gRPC. The decision is a closure over an old state, run again when the race is lost.
+//! together; it must not know SQL or gRPC. The decision is a closure over an old state, run again when the race is
+//! lost.
 
 mod record;
 mod trees;

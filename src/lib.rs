@@ -1,6 +1,6 @@
 //! **callgate**: the policy plane between a fleet of LLM agents and their tools. Before a tool call an agent asks
-//! `Evaluate`; after it, `Record`; after a context compaction, `GetSessionState`. Every call and its outcome is a row in
-//! Postgres.
+//! `Evaluate`; after it, `Record`; after a context compaction, `GetSessionState`. Every call and its outcome is a row
+//! in Postgres.
 //!
 //! # The idea
 //!

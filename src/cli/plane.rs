@@ -124,7 +124,9 @@ impl Plane {
     pub(super) async fn run_until(mut self, signal: impl Future<Output = ()>) -> anyhow::Result<()> {
         let failure = tokio::select! {
             () = signal => None,
-            error = gone(self.embedded.as_mut()) => Some(anyhow::Error::from(error).context("the private PostgreSQL failed")),
+            error = gone(self.embedded.as_mut()) => {
+                Some(anyhow::Error::from(error).context("the private PostgreSQL failed"))
+            }
             ended = &mut self.server => {
                 let error = match ended {
                     Ok(Ok(())) => anyhow::anyhow!("the server ended by itself"),

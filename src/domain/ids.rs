@@ -42,7 +42,8 @@ macro_rules! name {
         pub struct $name(Arc<str>);
 
         impl $name {
-            /// Takes `text` if it has 1 to [`NAME_BYTES_MAX`] bytes and no control character; else says which `field` was wrong.
+            /// Takes `text` if it has 1 to [`NAME_BYTES_MAX`] bytes and no control character; else says which `field`
+            /// was wrong.
             ///
             /// # Errors
             /// [`Invalid`] naming `field`.

@@ -54,7 +54,8 @@ pub struct Previous {
     pub seq: u64,
     /// True when it belongs to another call tree: the ledger knows of it.
     pub foreign: bool,
-    /// The session's run in which it was asked for, by the place of that run's first event; none for one only the ledger remembers.
+    /// The session's run in which it was asked for, by the place of that run's first event; none for one only the
+    /// ledger remembers.
     pub run: Option<(SessionId, u64)>,
     /// When it was last heard of.
     pub last_at: Timestamp,
@@ -187,7 +188,12 @@ impl Previous {
     /// True when attempts start again: in another run of the same session, or after ten idle minutes.
     #[must_use]
     pub fn is_stale(&self, session: &SessionId, run_from: Option<u64>, now: Timestamp) -> bool {
+        // Who waits as told is not idle.
+        let due_at = match &self.past {
+            Past::Failed(retry) if retry.retryable => retry.not_before,
+            _ => self.last_at,
+        };
         let other_run = self.run.as_ref().is_some_and(|(id, from)| id == session && Some(*from) != run_from);
-        other_run || now.since_ms(self.last_at) >= IDLE_MS
+        other_run || now.since_ms(self.last_at.max(due_at)) >= IDLE_MS
     }
 }

@@ -1,4 +1,5 @@
-//! The published reasons: stable strings that callers may branch on. Later versions add to them; none changes its meaning.
+//! The published reasons: stable strings that callers may branch on. Later versions add to them; none changes its
+//! meaning.
 
 macro_rules! reasons {
     ($($(#[doc = $doc:literal])+ $variant:ident = $name:literal,)+) => {
@@ -10,7 +11,8 @@ macro_rules! reasons {
 
         impl Reason {
             /// Every reason, with what it means.
-            pub const TABLE: &'static [(Self, &'static str)] = &[$((Self::$variant, concat!($($doc),+).trim_ascii()),)+];
+            pub const TABLE: &'static [(Self, &'static str)] =
+                &[$((Self::$variant, concat!($($doc),+).trim_ascii()),)+];
 
             /// The stable string.
             #[must_use]

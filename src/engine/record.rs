@@ -120,8 +120,8 @@ pub fn record(
     Ok(answer(policy, tree, shared, call, settled, Some(Box::new(change))))
 }
 
-/// A call that nobody asked about is stored as if it had been allowed, learned from, and seen by the loop rules. A write
-/// stands in the ledger from then on, so that nobody does it again.
+/// A call that nobody asked about is stored as if it had been allowed, learned from, and seen by the loop rules. A
+/// write stands in the ledger from then on, so that nobody does it again.
 fn observe(
     policy: &Policy,
     tree: &CallTree,

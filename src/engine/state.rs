@@ -182,7 +182,8 @@ fn summary(session: &Session, left: &[Left], is_spent: bool, now: Timestamp) -> 
         "No tool calls were made in this session.".to_owned()
     } else {
         format!(
-            "Tool calls so far, oldest first. Do not repeat the ones that succeeded; do not retry what was refused.\n{}",
+            "Tool calls so far, oldest first. Do not repeat the ones that succeeded; do not retry what was \
+            refused.\n{}",
             lines.join("\n")
         )
     };

@@ -34,7 +34,8 @@ pub struct ServerSettings {
 pub enum ServeError {
     /// Not a loopback address.
     #[error(
-        "--listen {0} is not a loopback address: callers carry no credentials yet, so callgate serves this machine only; \
+        "--listen {0} is not a loopback address: callers carry no credentials yet, so callgate serves this machine \
+        only; \
          use 127.0.0.1:PORT or [::1]:PORT"
     )]
     NotLoopback(SocketAddr),

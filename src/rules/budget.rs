@@ -1,8 +1,8 @@
 //! budget: a limit of steps, calls, money, tokens, time or depth is reached.
 //!
 //! Fires when a limit of the run, the call tree, the agent's or the tenant's day is spent (STOP), or when this call
-//! does not fit into what is left, or only its tool's own limit is reached (DENY). From 80 % of a limit a hint says what
-//! is left, again from 90 %.
+//! does not fit into what is left, or only its tool's own limit is reached (DENY). From 80 % of a limit a hint says
+//! what is left, again from 90 %.
 //!
 //! Why: runaway spending has to stop before the call that would pass the limit, not after the bill. A final ALLOW
 //! reserves the estimated cost; Record books the actual in full.
@@ -217,27 +217,35 @@ fn refusal(cx: &Context<'_>, left: &Left) -> Option<Finding> {
     match dimension {
         Dimension::Steps if !cx.is_new => None,
         Dimension::SessionDepth if used > limit => {
-            let message = format!("Tools are disabled here: sub-agents may be nested {limit} deep, and this session is {used} deep. Return what you have to the agent that started you.");
+            let message = format!(
+                "Tools are disabled here: sub-agents may be nested {limit} deep, and this session \
+            is {used} deep. Return what you have to the agent that started you."
+            );
             Some(Finding::new(ID, Decision::Stop, Reason::BudgetExceeded, message))
         }
         Dimension::SessionDepth => None,
         Dimension::CallsPerTool | Dimension::ConsecutiveSameTool if used >= limit => {
             let row = if dimension == Dimension::CallsPerTool { "" } else { " in a row" };
-            let message = format!("{tool} was not run: it may be called {limit} times{row} {whose}. Go on with what you have, or use another tool.");
+            let message = format!(
+                "{tool} was not run: it may be called {limit} times{row} {whose}. Go on with what \
+            you have, or use another tool."
+            );
             Some(Finding::new(ID, Decision::Deny, Reason::BudgetExceeded, message))
         }
         _ if stops(dimension) && used >= limit => {
             let reason =
                 if dimension == Dimension::Steps { Reason::StepBudgetExceeded } else { Reason::BudgetExceeded };
             let message = format!(
-                "Tools are disabled: the budget of {what} {whose} is used up. Give the final answer with what you have, \
+                "Tools are disabled: the budget of {what} {whose} is used up. Give the final answer with what you \
+                have, \
                  and say what is missing."
             );
             Some(Finding::new(ID, Decision::Stop, reason, message))
         }
         Dimension::Cost if used.saturating_add(cost) > limit => {
             let message = format!(
-                "{tool} was not run: it is expected to cost {}, and {} of {what} is left {whose}. Use a cheaper way, or \
+                "{tool} was not run: it is expected to cost {}, and {} of {what} is left {whose}. Use a cheaper \
+                way, or \
                  tell the user.",
                 dimension.in_words(cost),
                 dimension.in_words(left.remaining())

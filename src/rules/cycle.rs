@@ -51,7 +51,8 @@ pub fn check(levels: &Levels, cx: &Context<'_>) -> Option<Finding> {
     let streak = calls[..length - 1].iter().copied();
     levels.finding(ID, Reason::Cycle, count, streak, |level| match level {
         Level::Warning => format!(
-            "The last {count} calls go round in a circle of {period} ({tools}) with the same results. Stop and use what \
+            "The last {count} calls go round in a circle of {period} ({tools}) with the same results. Stop and use \
+            what \
              they returned, or take a different approach."
         ),
         _ => format!(

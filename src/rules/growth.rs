@@ -1,7 +1,8 @@
 //! growth: the runaway brake, on rates and not on repetition.
 //!
-//! Fires when a call tree asks faster than `calls_per_second`, or burns more than `tokens_per_minute`: first WAIT, until
-//! the rate has fallen; then STOP of the run, when it was told to wait `patience` times within ten seconds, or burns
+//! Fires when a call tree asks faster than `calls_per_second`, or burns more than `tokens_per_minute`: first WAIT,
+//! until the rate has fallen; then STOP of the run, when it was told to wait `patience` times within ten seconds, or
+//! burns
 //! `tokens_per_minute_stop`. The calls of one batch count once.
 //!
 //! Why: a session that makes 436 requests at zero-second intervals, or burns 436 million tokens in a minute, has to be
@@ -124,7 +125,8 @@ fn stop(count: u32) -> Finding {
 
 fn stop_tokens(count: u32) -> Finding {
     let message = format!(
-        "Tools are disabled for this run: {count} tokens were used within a minute. Give the final answer with what you \
+        "Tools are disabled for this run: {count} tokens were used within a minute. Give the final answer with what \
+        you \
          have."
     );
     Finding::new(ID, Decision::Stop, Reason::Runaway, message).at_level(Level::Break, count)

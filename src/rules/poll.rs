@@ -3,7 +3,8 @@
 //! Fires when the last 10, 20 or 30 results of this fingerprint in this run are unchanged, whatever else ran between
 //! them. A changed result starts the count again.
 //!
-//! Why: `same_call` lets a poll tool look as often as it likes, so something must notice that the thing polled is stuck.
+//! Why: `same_call` lets a poll tool look as often as it likes, so something must notice that the thing polled is
+//! stuck.
 //!
 //! Known problems: it counts looks, not time; a job that is slow but sound needs a longer interval or higher levels.
 

@@ -32,7 +32,8 @@ pub fn check(levels: &Levels, cx: &Context<'_>) -> Option<Finding> {
     let count = streak.len() as u32;
     let finding = levels.finding(ID, Reason::InsistingOnRefused, count, streak.into_iter(), |level| match level {
         Level::Warning => format!(
-            "The last {count} tool calls were refused. Read why before you call again: repeating them with small changes \
+            "The last {count} tool calls were refused. Read why before you call again: repeating them with small \
+            changes \
              will not help."
         ),
         _ => format!(

@@ -55,7 +55,8 @@ pub fn check(levels: &Levels, cx: &Context<'_>) -> Option<Finding> {
     let (count, tool) = (streak.len() as u32, cx.tool());
     levels.finding(ID, Reason::NoProgress, count, streak.into_iter(), |level| match level {
         Level::Warning => format!(
-            "{tool} was called {count} times with these arguments and gave the same result each time. Another call will \
+            "{tool} was called {count} times with these arguments and gave the same result each time. Another call \
+            will \
              not change it: use the result you have, change the arguments, or answer the user."
         ),
         _ => format!(

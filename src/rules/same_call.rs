@@ -85,7 +85,8 @@ fn held(cx: &Context<'_>, previous: &Previous) -> Option<Finding> {
         Answer::Approved => None,
         Answer::Pending if cx.now < approval.expires_at => {
             let message = format!(
-                "{tool} waits for a person's approval ({}). Do not ask for it again: go on with other work, or tell the \
+                "{tool} waits for a person's approval ({}). Do not ask for it again: go on with other work, or tell \
+                the \
                  user that it is pending.",
                 approval.id
             );
@@ -169,7 +170,8 @@ fn succeeded(params: &Params, cx: &Context<'_>, previous: &Previous) -> Option<F
             let left_ms = wait_ms.checked_sub(age_ms).filter(|left| *left > 0)?;
             let times = previous.equal_results;
             let why = format!(
-                "The last {times} results were the same, and nothing else has changed. It may be looked at again in {}.",
+                "The last {times} results were the same, and nothing else has changed. It may be looked at again in \
+                {}.",
                 wait_in_words(left_ms)
             );
             Some(reuse(cx, age_ms, &why).retry_after(left_ms))
@@ -203,7 +205,8 @@ fn failed(cx: &Context<'_>, previous: &Previous, retry: Retry) -> Option<Finding
     let tool = cx.tool();
     if retry.exhausted {
         let message = format!(
-            "{tool} with these arguments failed {} times, as often as it may be tried. Change the approach, or tell the \
+            "{tool} with these arguments failed {} times, as often as it may be tried. Change the approach, or tell \
+            the \
              user that it is not available now.",
             previous.attempt
         );

@@ -1,6 +1,6 @@
 //! Call trees in memory, ahead of their commits. A slot may be stale: another replica may have moved its tree. A stale
-//! slot can only cause a change to be refused, never a wrong one to be accepted, since every append names the version it
-//! was decided on; and an answer that needs no append is confirmed against the database before it is given.
+//! slot can only cause a change to be refused, never a wrong one to be accepted, since every append names the version
+//! it was decided on; and an answer that needs no append is confirmed against the database before it is given.
 
 use std::{
     num::NonZeroUsize,

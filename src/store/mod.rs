@@ -1,6 +1,6 @@
 //! Where call trees live: Postgres, a cache in front of it, and a Postgres of our own for who has none. This room owns
-//! SQL and knows the nouns; it must not know rules, policies, the engine or gRPC: it accepts a change or refuses it, and
-//! has no opinion on it.
+//! SQL and knows the nouns; it must not know rules, policies, the engine or gRPC: it accepts a change or refuses it,
+//! and has no opinion on it.
 //!
 //! Statements are plain queries with row types, each run by a test against a real server, instead of macros checked
 //! from `.sqlx` data: the append is composed from its column lists, and a build needs neither a database nor its data.

@@ -145,8 +145,8 @@ where
         LogFormat::Json => lines.json().flatten_event(true).with_current_span(false).with_span_list(false).boxed(),
     };
     // A line says everything itself: without spans none is formatted for nothing. The hint keeps the filter's own level
-    // in force for all: without it every trace span of the HTTP/2 stack is made and thrown away, a third of the server's
-    // time.
+    // in force for all: without it every trace span of the HTTP/2 stack is made and thrown away, a third of the
+    // server's time.
     let events = filter_fn(|meta| meta.is_event()).with_max_level_hint(LevelFilter::TRACE);
     lines.with_filter(filter.and(events))
 }

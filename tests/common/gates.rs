@@ -135,15 +135,34 @@ pub(crate) async fn evaluate(gate: &Gate, request: Request) -> Answer {
 pub(crate) async fn insist(gate: &Gate, request: &Request) -> Answer {
     let tries = async {
         loop {
-            match try_evaluate(gate, request.clone()).await {
-                Ok(answer) => return answer,
-                Err(GateError::StoreUnavailable(_) | GateError::Overloaded | GateError::Contention) => {}
-                Err(error) => panic!("{request:?}: {error}"),
+            if let Some(answer) = unless_passing(try_evaluate(gate, request.clone()).await) {
+                return answer;
             }
             tokio::time::sleep(STEP).await;
         }
     };
     in_time("an answer", tries).await
+}
+
+/// Reports as a client does: again and again, while the plane says that this may help.
+pub(crate) async fn insist_on(gate: &Gate, report: &Report) -> RecordAnswer {
+    let tries = async {
+        loop {
+            if let Some(answer) = unless_passing(gate.record(DEFAULT_TENANT, report.clone(), None).await) {
+                return answer;
+            }
+            tokio::time::sleep(STEP).await;
+        }
+    };
+    Box::pin(in_time("an answer", tries)).await
+}
+
+fn unless_passing<T>(outcome: Result<T, GateError>) -> Option<T> {
+    match outcome {
+        Ok(answer) => Some(answer),
+        Err(GateError::StoreUnavailable(_) | GateError::Overloaded | GateError::Contention) => None,
+        Err(error) => panic!("{error}"),
+    }
 }
 
 pub(crate) async fn record(gate: &Gate, report: Report) -> RecordAnswer {

@@ -3,8 +3,10 @@
 use callgate::{
     domain::{
         call::{Proposal, Request},
+        failure::FailureKind,
         finding::{Decision, Finding},
         ids::CallId,
+        outcome::OutcomeStatus,
         reason::Reason,
         time::Timestamp,
     },
@@ -15,7 +17,7 @@ use callgate::{
 use proptest::{collection::vec, prelude::*};
 
 use crate::{
-    alphabet::{Ask, Step, ask, history, policy},
+    alphabet::{Ask, Ending, Step, ask, ending, history, policy},
     cases,
     world::{Asked, World},
 };
@@ -103,6 +105,16 @@ proptest! {
     #[test]
     fn a_retry_and_a_running_call_wait_as_long_as_told(policy in policy(), history in history(50)) {
         check_all(only(policy, &["same_call"]), &history)?;
+    }
+
+    /// Longer than attempts live: they start again after ten idle minutes, and who waits as told is not idle.
+    #[test]
+    fn a_long_wait_is_as_long_as_told(policy in policy(), first in ask(), ending in ending(), wait in 450_000..562_000_u64) {
+        let limited =
+            Ending { status: OutcomeStatus::Error, kind: FailureKind::RateLimited, after_ms: Some(wait), ..ending };
+        let first = Ask { outcome: Some(limited), ..first };
+        let again = Ask { again: None, ..first.clone() };
+        check_all(only(policy, &["same_call"]), &[Step::Ask(first), Step::Ask(again)])?;
     }
 
     #[test]

@@ -12,8 +12,8 @@ use crate::common::{
     all,
     books::{fold, gapless, good, one_open_permit, one_permit, sums},
     gates::{
-        allowed, ask, done, evaluate, gate, gate_on, insist, open, policy, record, said, session, store, success,
-        two_gates,
+        allowed, ask, done, evaluate, gate, gate_on, insist, insist_on, open, policy, record, said, session, store,
+        success, two_gates,
     },
     postgres::{Postgres, writers_waiting},
     until,
@@ -40,7 +40,7 @@ async fn lose_no_event(postgres: &Postgres, gates: &[Arc<Gate>; 2]) {
 
     let reported = (0..N).map(|n| {
         let gate = Arc::clone(&gates[(n + 1) % 2]);
-        async move { record(&gate, success("s", &format!("c{n}"), &format!("result {n}"))).await }
+        async move { insist_on(&gate, &success("s", &format!("c{n}"), &format!("result {n}"))).await }
     });
     assert!(all(reported).await.iter().all(|answer| !answer.replayed));
     assert_eq!(postgres.number("select count(*) from outcome").await, N as i64);

@@ -12,8 +12,8 @@ use crate::common::{
     all,
     books::{fold, gapless, good, sums},
     gates::{
-        allowed, ask, done, evaluate, failure, gate, insist, key, policy, record, report, said, store, success,
-        try_evaluate, two_gates,
+        allowed, ask, done, evaluate, failure, gate, insist, insist_on, key, policy, record, report, said, store,
+        success, try_evaluate, two_gates,
     },
     postgres::Postgres,
 };
@@ -53,7 +53,7 @@ async fn one_report_sent_twenty_times_at_once_is_one_row() {
     evaluate(&gates[0], ask("s", "c1", "pay", "{}")).await;
     let sent = (0..20).map(|n| {
         let gate = Arc::clone(&gates[n % 2]);
-        async move { record(&gate, success("s", "c1", "paid")).await }
+        async move { insist_on(&gate, &success("s", "c1", "paid")).await }
     });
     let answers = all(sent).await;
     assert_eq!(answers.iter().filter(|answer| !answer.replayed).count(), 1);

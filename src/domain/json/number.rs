@@ -1,7 +1,8 @@
 //! One form for every number: integers keep all their digits, whatever way they were written; only true fractions take
 //! the form of RFC 8785 (ECMAScript's shortest double).
 
-/// Integers written with an exponent are spelled out up to this many digits; past it a number is a magnitude, not a count.
+/// Integers written with an exponent are spelled out up to this many digits; past it a number is a magnitude, not a
+/// count.
 const DIGITS_MAX: i64 = 400;
 
 /// The canonical form of a number that follows the JSON grammar.

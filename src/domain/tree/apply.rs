@@ -137,7 +137,8 @@ impl Session {
         });
     }
 
-    /// Forgets the oldest calls that nobody waits for; returns the latest event among them that may have changed the world.
+    /// Forgets the oldest calls that nobody waits for; returns the latest event among them that may have changed the
+    /// world.
     fn forget(&mut self) -> u64 {
         let mut change = 0;
         while self.calls.len() > CALLS_MAX {

@@ -1,6 +1,6 @@
 //! The providers' own error codes, in their own spelling.
 
-use std::{collections::HashMap, sync::LazyLock};
+use std::{collections::BTreeMap, sync::LazyLock};
 
 use crate::domain::failure::FailureKind::{
     self, Auth, Conflict, Internal, InvalidArgument, Network, NotFound, Other, Permission, QuotaExhausted, RateLimited,
@@ -95,7 +95,8 @@ const GOOGLE: &[Group] = &[
 #[rustfmt::skip]
 const AWS: &[Group] = &[
     (RateLimited, Sure, &["Throttling", "ThrottlingException", "ThrottledException", "RequestThrottled",
-        "RequestThrottledException", "ProvisionedThroughputExceededException", "BandwidthLimitExceeded", "SlowDown", "EC2ThrottledException", "KMSThrottlingException"]),
+        "RequestThrottledException", "ProvisionedThroughputExceededException", "BandwidthLimitExceeded",
+        "SlowDown", "EC2ThrottledException", "KMSThrottlingException"]),
     // Salesforce calls its daily allowance REQUEST_LIMIT_EXCEEDED; LimitExceeded is also IAM's number of things.
     (RateLimited, AskText, &["RequestLimitExceeded", "LimitExceededException", "TooManyRequestsException"]),
     (QuotaExhausted, Sure, &["ServiceQuotaExceededException"]),
@@ -173,7 +174,7 @@ pub(super) const TABLES: &[&[Group]] =
 /// and Anthropic SDKs, and a call that its caller gave up (gRPC's ABORTED is written in capitals).
 const SILENT: [&str; 2] = ["APIError", "aborted"];
 
-static INDEX: LazyLock<HashMap<String, Known>> = LazyLock::new(|| {
+static INDEX: LazyLock<BTreeMap<String, Known>> = LazyLock::new(|| {
     let groups = TABLES.iter().flat_map(|table| table.iter());
     let entries = groups.flat_map(|(kind, reading, spelt)| {
         spelt.iter().map(|name| (key(name), Known { kind: *kind, reading: *reading }))

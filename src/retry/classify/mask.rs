@@ -27,9 +27,16 @@ static VARIABLE: LazyLock<Regex> = LazyLock::new(|| {
         r#"(?P<url>\b[A-Za-z][A-Za-z0-9+.-]*://[^\s"'<>)\]}|]+)"#,
         r"(?P<email>[A-Za-z0-9._%+-]+@[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)+)",
         r"(?P<uuid>\b[0-9A-Fa-f]{8}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{12}\b)",
-        r"(?P<time>\b\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:[.,]\d+)?)?(?: ?(?:Z|UTC|[+-]\d\d:?\d\d))?)?\b|\b(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun), \d\d [A-Z][a-z]{2} \d{4} \d\d:\d\d:\d\d GMT\b|\b\d{1,2}/\d{1,2}/\d{2,4}\b|\b\d{1,2}:\d\d(?::\d\d(?:\.\d+)?)?\b)",
+        concat!(
+            r"(?P<time>\b\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:[.,]\d+)?)?(?: ?(?:Z|UTC|[+-]\d\d:?\d\d))?)?\b",
+            r"|\b(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun), \d\d [A-Z][a-z]{2} \d{4} \d\d:\d\d:\d\d GMT\b",
+            r"|\b\d{1,2}/\d{1,2}/\d{2,4}\b|\b\d{1,2}:\d\d(?::\d\d(?:\.\d+)?)?\b)",
+        ),
         // A JSON body says what is wrong in a few fields; these keep their words.
-        r#"(?P<said>["'](?P<key>type|code|status|reason|message|msg|error|error_type|detail|title)["']\s*:\s*(?:"(?P<double>(?:[^"\\]|\\.)*)"|'(?P<single>(?:[^'\\]|\\.)*)'))"#,
+        concat!(
+            r#"(?P<said>["'](?P<key>type|code|status|reason|message|msg|error|error_type|detail|title)["']"#,
+            r#"\s*:\s*(?:"(?P<double>(?:[^"\\]|\\.)*)"|'(?P<single>(?:[^'\\]|\\.)*)'))"#,
+        ),
         r#"(?P<name>["'][A-Za-z_][\w.-]*["']\s*:)"#,
         r#"(?P<quoted>"(?:[^"\\]|\\.)*"|`[^`]*`|“[^”]*”)"#,
         // An apostrophe opens a quotation only where no word precedes it.

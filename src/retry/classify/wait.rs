@@ -154,7 +154,8 @@ mod tests {
     fn texts_of_providers() {
         for (message, expected) in [
             (
-                "Rate limit reached for gpt-4o on tokens per min (TPM): Limit 30000, Used 14567, Requested 24754. Please try again in 18.642s. Visit https://platform.openai.com/account/rate-limits",
+                "Rate limit reached for gpt-4o on tokens per min (TPM): Limit 30000, Used 14567, Requested 24754. \
+                 Please try again in 18.642s. Visit https://platform.openai.com/account/rate-limits",
                 Some(18_642),
             ),
             ("Limit: 10000 / min. Please try again in 6ms. Contact us", Some(6)),

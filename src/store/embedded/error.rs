@@ -20,7 +20,9 @@ pub enum EmbeddedError {
     /// `--pg-bin` names a directory without the programs needed.
     #[error(
         "--pg-bin {dir} holds no {missing}: it must be the directory with PostgreSQL's `postgres`, `initdb` and \
-         `pg_ctl` (for instance /usr/lib/postgresql/17/bin)"
+         `pg_ctl` (for instance /usr/lib/postgresql/17/bin). Or leave it away and install PostgreSQL with the system's \
+         package manager (`apt-get install postgresql`, `brew install postgresql@17`), or use a server of your own \
+         with --database-url"
     )]
     PgBinIncomplete {
         /// The directory given.

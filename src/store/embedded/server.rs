@@ -107,7 +107,8 @@ impl Server {
         takeover::stop_orphan(&self.layout, &self.binaries, self.account.as_ref()).await
     }
 
-    /// How to reach the database. The user's own `PG*` variables have no say in it, save `PGOPTIONS`: sqlx always adds it.
+    /// How to reach the database. The user's own `PG*` variables have no say in it, save `PGOPTIONS`: sqlx always
+    /// adds it.
     pub(super) fn connect_options(&self) -> PgConnectOptions {
         PgConnectOptions::new_without_pgpass()
             .socket(self.socket.path())

@@ -266,9 +266,10 @@ fn insert_outcomes(first: usize, winners: &str) -> String {
     )
 }
 
-/// Finds, checks and locks the trees of the batch in array order, and keeps where their rows are. `LATERAL … FOR UPDATE`
-/// goes row by row through the primary key, whatever the planner believed about the table's size when it made its generic
-/// plan; the updates then go by `ctid`. A row that somebody else has moved has another version and does not get that far.
+/// Finds, checks and locks the trees of the batch in array order, and keeps where their rows are. `LATERAL … FOR
+/// UPDATE` goes row by row through the primary key, whatever the planner believed about the table's size when it made
+/// its generic plan; the updates then go by `ctid`. A row that somebody else has moved has another version and does
+/// not get that far.
 fn locked_trees(first: usize) -> String {
     format!(
         "ch as materialized (select x.*, l.ok, l.tid from {} left join lateral (
@@ -331,7 +332,8 @@ static FULL: LazyLock<String> = LazyLock::new(|| {
          ci as materialized (select no, k, amount, most, (select used from c)[k] as used from {adds}
            where no not in (select no from bad)),
          run as materialized (
-           select no, most is not null and used + sum(greatest(amount, 0)) over (partition by k order by no, amount) > most
+           select no, most is not null and used + sum(greatest(amount, 0)) over (partition by k order by no,
+           amount) > most
              as over from ci),
          lost as materialized (select no, why from bad union all select no, 5 from run where over),
          ok as materialized (select array_agg(ch.no not in (select no from lost)) as m from ch),
@@ -352,7 +354,8 @@ static FULL: LazyLock<String> = LazyLock::new(|| {
          io as ({insert_outcomes})
          select (select array_agg(ch.no) from ch where (select m from ok)[ch.no]) as won,
            (select array_agg(no) from lost) as losers, (select array_agg(why) from lost) as reasons,
-           (select array_agg(coalesce(uc.used, (select used from c)[co.k]) order by co.k) from co left join uc on uc.k = co.k)
+           (select array_agg(coalesce(uc.used, (select used from c)[co.k]) order by co.k) from co left join uc on
+           uc.k = co.k)
              as used,
            (select count(*) from ut) as applied, (select count(*) from ul) as ledger_applied, {NOW}",
         trees = locked_trees(1),

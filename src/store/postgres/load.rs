@@ -19,7 +19,8 @@ use crate::domain::{
 const ROWS_MAX: i64 = 96;
 
 /// The columns of a judgement, with times in milliseconds; the arguments only while the call is open.
-const CALL: &str = "c.session_id, c.seq, c.call_id, c.round, (extract(epoch from c.at) * 1000)::bigint as at_ms, c.run_id, \
+const CALL: &str = "c.session_id, c.seq, c.call_id, c.round, (extract(epoch from c.at) * 1000)::bigint as at_ms, \
+c.run_id, \
     c.run_from, c.batch, c.agent_id, c.tool, c.fingerprint, c.args_digest, c.effect, c.resource, c.once, c.idempotent, \
     c.decision, c.would, c.reason, c.findings::text as findings, c.attempt, c.occurrence, c.idempotency_key, \
     (extract(epoch from c.lease_until) * 1000)::bigint as lease_ms, c.reserved_micros, c.approval_id, \
@@ -29,9 +30,11 @@ const CALL: &str = "c.session_id, c.seq, c.call_id, c.round, (extract(epoch from
       and o.epoch = c.epoch and o.session_id = c.session_id and o.permit_seq = c.seq and o.status > 0) \
       then c.arguments end as arguments, s.parent_id, s.depth";
 
-const OUTCOME: &str = "o.session_id, o.permit_seq, o.seq, o.call_id, (extract(epoch from o.at) * 1000)::bigint as at_ms, \
+const OUTCOME: &str = "o.session_id, o.permit_seq, o.seq, o.call_id, (extract(epoch from o.at) * 1000)::bigint as \
+at_ms, \
     o.status, o.failure, o.error_signature, o.digest, o.progress, o.retryable, o.retry_after_ms, o.retries_remaining, \
-    o.p_success, o.p_low, o.p_high, o.confidence, o.guard, (extract(epoch from o.lease_until) * 1000)::bigint as lease_ms, \
+    o.p_success, o.p_low, o.p_high, o.confidence, o.guard, (extract(epoch from o.lease_until) * 1000)::bigint as \
+    lease_ms, \
     o.by_lease, o.input_tokens, o.output_tokens, o.cache_read_tokens, o.cache_write_tokens, o.cost_micros, \
     o.duration_ms, o.is_complete, o.total_matches, o.progress_note, o.result_bytes";
 
@@ -82,7 +85,8 @@ pub(super) async fn result(
 /// Reads a tree; none when it has no event yet.
 pub(super) async fn tree(conn: &mut PgConnection, tenant: TenantId, root: &SessionId) -> Loaded<Option<CallTree>> {
     let head = sqlx::query(
-        "select epoch - date '1970-01-01' as day, version, (extract(epoch from started_at) * 1000)::bigint as started_ms,
+        "select epoch - date '1970-01-01' as day, version, (extract(epoch from started_at) * 1000)::bigint as
+        started_ms,
            (extract(epoch from last_at) * 1000)::bigint as last_ms, steps, calls, open_calls, cost_micros,
            reserved_micros, tokens
          from call_tree where tenant_id = $1 and root_id = $2 and version > 0",
@@ -196,12 +200,14 @@ async fn sessions(conn: &mut PgConnection, key: Key<'_>) -> Loaded<Vec<SessionTo
                and c.attempt is not null group by 1) x) as by_tool
          from session s
          left join lateral (select run_from from call c where c.tenant_id = s.tenant_id
-           and c.epoch = date '1970-01-01' + $3::int4 and c.session_id = s.session_id order by seq desc limit 1) l on true
+           and c.epoch = date '1970-01-01' + $3::int4 and c.session_id = s.session_id order by seq desc limit 1) l
+           on true
          left join lateral (
            select l.run_from, (extract(epoch from min(c.at)) * 1000)::bigint as started_ms,
              count(*) filter (where c.round = 1) as steps, count(c.attempt) as calls,
              coalesce(sum(c.cost_micros), 0)::bigint as cost_micros,
-             (coalesce(sum(c.input_tokens), 0) + coalesce(sum(c.output_tokens), 0) + coalesce(sum(c.cache_read_tokens), 0)
+             (coalesce(sum(c.input_tokens), 0) + coalesce(sum(c.output_tokens), 0) +
+             coalesce(sum(c.cache_read_tokens), 0)
                + coalesce(sum(c.cache_write_tokens), 0))::bigint as tokens
            from call c where c.tenant_id = s.tenant_id and c.epoch = date '1970-01-01' + $3::int4
              and c.session_id = s.session_id and c.seq >= l.run_from) r on true
@@ -287,7 +293,8 @@ async fn forgotten_change(conn: &mut PgConnection, key: Key<'_>, events: &[Event
     for (session, (first, _)) in oldest.iter().filter(|(_, (_, rows))| *rows >= ROWS_MAX) {
         let row = sqlx::query(
             "select coalesce(max(greatest(o.seq, c.seq)), 0)::bigint as seq from call c left join outcome o
-               on o.tenant_id = c.tenant_id and o.epoch = c.epoch and o.session_id = c.session_id and o.permit_seq = c.seq
+               on o.tenant_id = c.tenant_id and o.epoch = c.epoch and o.session_id = c.session_id and o.permit_seq
+               = c.seq
              where c.tenant_id = $1 and c.epoch = date '1970-01-01' + $2::int4 and c.session_id = $3 and c.seq < $4
                and c.attempt is not null and (o.progress or (c.effect = 2 and coalesce(o.status, 0) not in (2, 3)))",
         );

@@ -103,7 +103,8 @@ pub(super) async fn expired_leases(
 ) -> Result<Vec<ExpiredLease>, StoreError> {
     let sql = "select c.tenant_id, c.session_id, c.call_id from call c left join lateral (
            select bool_or(o.status > 0) as is_settled, max(o.lease_until) as lease_until from outcome o
-           where o.tenant_id = c.tenant_id and o.epoch = c.epoch and o.session_id = c.session_id and o.permit_seq = c.seq
+           where o.tenant_id = c.tenant_id and o.epoch = c.epoch and o.session_id = c.session_id and o.permit_seq =
+           c.seq
          ) o on true
          where c.lease_until >= to_timestamp($1 / 1000.0) and c.lease_until < to_timestamp($2 / 1000.0)
            and not coalesce(o.is_settled, false)

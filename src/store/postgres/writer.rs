@@ -130,7 +130,8 @@ impl Writer {
                 chains.into_iter().for_each(|chain| answer(chain, Some(Lost::Unreachable)));
             }
             Err(Failure::Passing(error)) => {
-                tracing::warn!(%error, changes = chains.iter().map(Vec::len).sum::<usize>(), "the database is out of reach");
+                tracing::warn!(%error, changes = chains.iter().map(Vec::len).sum::<usize>(), "the database is out \
+                of reach");
                 chains.into_iter().for_each(|chain| answer(chain, Some(Lost::Unreachable)));
             }
         }
