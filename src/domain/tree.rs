@@ -21,6 +21,8 @@ pub use restore::{RunTotals, Totals};
 
 /// Calls that a session remembers in full; open ones stay beyond it.
 pub const CALLS_MAX: usize = 64;
+/// Calls waiting for a person that a session remembers beyond those.
+pub const HELD_MAX: usize = 64;
 /// Pairs of (fingerprint, result) that a session remembers to tell the new from the known.
 pub const SEEN_MAX: usize = 256;
 /// Sessions of one tree.

@@ -88,7 +88,7 @@ pub fn evaluate(
 }
 
 /// The depth of the session in the tree.
-fn place(tree: &CallTree, session: Option<&Session>, parent: Option<&SessionId>) -> Result<u32, Misuse> {
+pub(super) fn place(tree: &CallTree, session: Option<&Session>, parent: Option<&SessionId>) -> Result<u32, Misuse> {
     match session {
         Some(session) if parent.is_some() && parent != session.parent.as_ref() => {
             Err(Misuse::ParentChanged { known: session.parent.clone() })

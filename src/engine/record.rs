@@ -7,7 +7,7 @@ use self::{
     change::{change, is_superseded, observed_write},
     settle::settle,
 };
-use super::{Misuse, Recorded, Shared, reach};
+use super::{Misuse, Recorded, Shared, evaluate::place, reach};
 use crate::{
     domain::{
         budget::{Dimension, Left, Spent, Usage},
@@ -95,7 +95,7 @@ pub fn record(
     let known = tree.sessions.get(&report.session).and_then(|session| session.reported(&report.call_id));
     let Some(call) = known else {
         let proposal = report.observed.as_deref().ok_or(Misuse::UnknownCall)?;
-        return Ok(observe(policy, tree, shared, report, proposal, now));
+        return observe(policy, tree, shared, report, proposal, now);
     };
     let permit = call.permit.as_ref().ok_or(Misuse::NotPermitted)?;
     // A heartbeat or a report came in between: there is no expired lease to settle any more.
@@ -129,22 +129,24 @@ fn observe(
     report: &Report,
     proposal: &Proposal,
     now: Timestamp,
-) -> Recorded {
+) -> Result<Recorded, Misuse> {
     let request = &proposal.request;
     let session = tree.sessions.get(&report.session);
     let mut event = Judged::of(proposal, tree.version + 1, now);
     let same_run = session.and_then(Session::current_run).filter(|run| run.id == request.run);
     event.parent = session.map_or_else(|| request.parent.clone(), |session| session.parent.clone());
-    event.depth = session.map_or(u32::from(request.parent.is_some()), |session| session.depth);
+    event.depth = place(tree, session, request.parent.as_ref())?;
     event.run_from = same_run.map_or(event.seq, |run| run.from);
     event.usage = Usage::default();
     event.observed = true;
     event.policy.clone_from(&policy.version);
-    let within = reach(&tree.root, proposal.effect.once);
+    let once = proposal.effect.once;
+    let done = shared.ledger.as_ref().map_or(0, |row| row.occurrence);
+    let occurrence = if once { done + 1 } else { event.seq };
     event.permit = Some(Permit {
         attempt: 1,
-        occurrence: event.seq,
-        idempotency_key: idempotency_key(tree.tenant, within, &proposal.fingerprint, event.seq),
+        occurrence,
+        idempotency_key: idempotency_key(tree.tenant, reach(&tree.root, once), &proposal.fingerprint, occurrence),
         at: now,
         seq: event.seq,
         lease_until: now.plus_ms(proposal.lease_ms),
@@ -155,9 +157,9 @@ fn observe(
     let mut after = tree.clone();
     after.apply(&judged);
     let report = Report { observed: None, ..report.clone() };
-    // The call is there now, permitted and open: taking in its report can only succeed.
-    let recorded = record(policy, &after, shared, &report, now);
-    let Ok(mut recorded) = recorded else { unreachable!("an observed call is open when it is reported on") };
+    // It happened, whoever else has the ledger's row by now; the row is taken over below.
+    let alone = Shared { ledger: None, counters: shared.counters.clone() };
+    let mut recorded = record(policy, &after, &alone, &report, now)?;
     if let Some(change) = recorded.change.as_mut() {
         change.events.insert(0, judged);
         let call = after.sessions.get(&report.session).and_then(|session| session.call(&report.call_id));
@@ -165,7 +167,7 @@ fn observe(
         change.ledger =
             call.and_then(|call| observed_write(&after, call, &recorded.settled, revision)).into_iter().collect();
     }
-    recorded
+    Ok(recorded)
 }
 
 fn answer(

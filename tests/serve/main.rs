@@ -5,5 +5,6 @@ mod common;
 
 mod crash;
 mod refusals;
+mod replicas;
 mod server;
 mod signals;

@@ -113,10 +113,14 @@ pub(crate) struct Server {
 }
 
 impl Server {
+    /// One with a private database in the data directory of `home`.
     pub(crate) fn start(home: &Home, more: &[&str]) -> Self {
         let data_dir = home.data_dir();
-        let mut args = vec!["--listen", "127.0.0.1:0", "--data-dir", path(&data_dir)];
-        args.extend(more);
+        Self::with(&[&["--data-dir", path(&data_dir)], more].concat())
+    }
+
+    pub(crate) fn with(args: &[&str]) -> Self {
+        let args = [&["--listen", "127.0.0.1:0"], args].concat();
         let mut child = command(&args).stdout(Stdio::piped()).spawn().expect("it runs");
         let mut stdout = BufReader::new(child.stdout.take().expect("piped"));
         let (said, greeting) = mpsc::channel();

@@ -127,7 +127,7 @@ async fn a_heartbeat_extends_the_lease() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_late_heartbeat_goes_before_the_sweep_that_did_not_see_it() {
     let postgres = Postgres::start().await;
-    let [one, other] = two_gates(&postgres, &leased(500)).await;
+    let [one, other] = two_gates(&postgres, &leased(2_000)).await;
     let first = evaluate(&one, ask("s", "c1", "save", ARGUMENTS)).await;
     let lease_until = first.verdict.permit.expect("a permit").lease_until;
     until("the lease to be over", async || one.now() > lease_until).await;

@@ -1,6 +1,6 @@
 //! The fold: one event changes one tree.
 
-use super::{CALLS_MAX, CallTree, Closed, PACE_MAX, PACE_TOKENS_MS, Pace, Run, Session};
+use super::{CALLS_MAX, CallTree, Closed, HELD_MAX, PACE_MAX, PACE_TOKENS_MS, Pace, Run, Session};
 use crate::domain::{
     budget::Spent,
     call::{Answer, Call},
@@ -143,9 +143,10 @@ impl Session {
         let mut change = 0;
         while self.calls.len() > CALLS_MAX {
             let held = |call: &Call| call.approval.as_ref().is_some_and(|a| a.answer != Answer::Denied);
-            let Some(at) = self.calls.iter().position(|call| !call.is_open() && !held(call)) else {
-                break;
-            };
+            let idle = self.calls.iter().position(|call| !call.is_open() && !held(call));
+            let crowded = self.calls.len() > CALLS_MAX + HELD_MAX;
+            let oldest = || self.calls.iter().position(|call| !call.is_open()).filter(|_| crowded);
+            let Some(at) = idle.or_else(oldest) else { break };
             if let Some(call) = self.calls.remove(at) {
                 change = change.max(call.changed_the_world_at());
             }

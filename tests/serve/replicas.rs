@@ -1,0 +1,49 @@
+//! Two server processes on one database.
+
+use callgate::grpc::v1::{Decision, OutcomeStatus};
+
+use crate::{
+    common::{
+        all,
+        postgres::Postgres,
+        wire::{Client, call, evaluate, outcome, question, record, success},
+    },
+    server::{Home, Server, path},
+};
+
+const POLICY: &str = "policy_engine:
+  tool_schemas: {pay: {once: true}}
+";
+
+async fn pay(mut client: Client, session: String) -> Decision {
+    evaluate(&mut client, question(&session, call("c1", "pay", r#"{"invoice":1}"#))).await.decision()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_payment_permitted_by_a_replica_that_dies_is_known_to_the_other() {
+    let (postgres, home) = (Postgres::start().await, Home::empty());
+    let policy = home.file("policy.yaml", POLICY);
+    let socket = postgres.options.get_socket().expect("a private server has a socket");
+    let url = format!("postgresql://callgate@localhost:5432/callgate?host={}", path(socket));
+    let args = ["--database-url", url.as_str(), "--policy", path(&policy)];
+    let (first, second) = (Server::with(&args), Server::with(&args));
+    let clients = [first.client().await, second.client().await];
+    let asked = (0..20).map(|n| pay(clients[n % 2].clone(), format!("s{n}")));
+    let decisions = all(asked).await;
+    let permitted: Vec<usize> = (0..20).filter(|n| decisions[*n] == Decision::Allow).collect();
+    let [winner] = permitted[..] else { panic!("{decisions:?}") };
+    assert!(decisions.iter().all(|decision| matches!(decision, Decision::Allow | Decision::Wait)), "{decisions:?}");
+
+    let (dies, mut client) = match winner % 2 {
+        0 => (first, second.client().await),
+        _ => (second, first.client().await),
+    };
+    dies.kill();
+    assert_eq!(pay(client.clone(), "late".into()).await, Decision::Wait);
+    let session = format!("s{winner}");
+    let running = record(&mut client, outcome(&session, "c1", OutcomeStatus::Running)).await;
+    assert_eq!(running.status(), OutcomeStatus::Running);
+    assert!(!record(&mut client, success(&session, "c1", "paid")).await.replayed);
+    assert_eq!(pay(client, "later".into()).await, Decision::Reuse);
+    assert_eq!(postgres.rows("select count(*), count(attempt) from call").await, ["(22,1)"]);
+}
