@@ -161,8 +161,14 @@ impl Gate {
             return Err(GateError::SessionUnknown);
         };
         let (tenant, session) = (first.request.tenant, &first.request.session);
+        let mut forgotten = false;
         for attempt in 0..TRIES_MAX {
             let slot = self.slot(&first.request).await?;
+            if forgotten {
+                for proposal in proposals {
+                    self.recall(tenant, &slot, session, &proposal.request.call_id).await?;
+                }
+            }
             match self.attempt(&slot, proposals).await? {
                 Attempt::Replayed(verdicts, version) if self.is_current(tenant, &slot, version).await? => {
                     return Ok((verdicts, slot));
@@ -176,7 +182,11 @@ impl Gate {
                         self.slots.set_root(tenant, session, slot.root());
                         return Ok((verdicts, slot));
                     }
-                    Err(lost) => self.lost(tenant, &slot, proposals, lost).await?,
+                    Err(lost) => {
+                        // Somebody uses a call_id again that its tree has forgotten.
+                        forgotten |= lost == Lost::CallId;
+                        self.lost(tenant, &slot, session, lost)?;
+                    }
                 },
             }
             sleep(PAUSE * attempt).await;
@@ -198,25 +208,14 @@ impl Gate {
         Ok(attempt.unwrap_or(Attempt::Stale))
     }
 
-    async fn lost(
-        &self,
-        tenant: TenantId,
-        slot: &Arc<Slot>,
-        proposals: &[Proposal],
-        lost: Lost,
-    ) -> Result<(), GateError> {
+    /// A change was not accepted: what it was decided on is read anew.
+    fn lost(&self, tenant: TenantId, slot: &Arc<Slot>, session: &SessionId, lost: Lost) -> Result<(), GateError> {
         self.metrics.conflict(lost.as_str());
         self.spoil(tenant, slot);
         match lost {
             Lost::Unreachable => return Err(GateError::StoreUnavailable("no commit".to_owned())),
-            Lost::Session => proposals.iter().for_each(|p| self.slots.forget_root(tenant, &p.request.session)),
-            // Somebody uses a call_id again that its tree has forgotten: remember it, and judge with it.
-            Lost::CallId => {
-                for proposal in proposals {
-                    self.recall(&proposal.request, &proposal.request.call_id).await?;
-                }
-            }
-            Lost::Version | Lost::Ledger | Lost::Counter => {}
+            Lost::Session => self.slots.forget_root(tenant, session),
+            Lost::CallId | Lost::Version | Lost::Ledger | Lost::Counter => {}
         }
         Ok(())
     }

@@ -4,6 +4,7 @@
 use super::{
     fingerprint::{Fingerprint, LedgerKey, ResultDigest},
     ids::{CallId, SessionId},
+    outcome::Guard,
     time::Timestamp,
 };
 
@@ -65,6 +66,8 @@ pub struct LedgerRow {
     pub retry_after_ms: u64,
     /// Advice after a failure: how many more tries.
     pub retries_remaining: u32,
+    /// Advice after a failure: what overruled the estimate.
+    pub guard: Option<Guard>,
 }
 
 /// A change of one ledger row, valid only for the revision it was decided on.

@@ -139,7 +139,7 @@ impl CallTree {
             LedgerState::Failed => Past::Failed(Retry {
                 retryable: row.retryable,
                 not_before: settled_at.plus_ms(row.retry_after_ms),
-                exhausted: row.retryable && row.retries_remaining == 0,
+                exhausted: row.guard == Some(Guard::Attempts),
             }),
         };
         Previous {

@@ -6,6 +6,7 @@ use super::Recorded;
 use crate::{
     domain::{
         call::Call,
+        event::Settled,
         finding::Decision,
         json as strict,
         outcome::{Advice, OutcomeStatus},
@@ -89,7 +90,7 @@ pub fn refusal(verdict: &Verdict, suggested_next: &[String], previous: Option<&P
 #[must_use]
 pub fn recorded(call: &Call, recorded: &Recorded) -> ToolResult {
     match recorded.settled.status {
-        OutcomeStatus::Success => success(call, recorded),
+        OutcomeStatus::Success => success(call.arguments.as_deref(), &recorded.settled),
         OutcomeStatus::Running => running(recorded),
         OutcomeStatus::Error => error(recorded),
         OutcomeStatus::Cancelled => cancelled(call),
@@ -97,8 +98,9 @@ pub fn recorded(call: &Call, recorded: &Recorded) -> ToolResult {
     }
 }
 
-fn success(call: &Call, recorded: &Recorded) -> ToolResult {
-    let settled = &recorded.settled;
+/// The text for a call that did what it should, by its canonical arguments.
+#[must_use]
+pub fn success(arguments: Option<&str>, settled: &Settled) -> ToolResult {
     let hint = match (settled.total_matches, settled.is_complete) {
         (Some(0), _) => Some("There are no matches. The same query gives the same answer: change it, or say so."),
         (_, Some(false)) => Some("This is not all: ask for the next part, or narrow the query."),
@@ -111,7 +113,7 @@ fn success(call: &Call, recorded: &Recorded) -> ToolResult {
         ("is_complete", settled.is_complete.map_or(Value::Null, Value::from)),
         ("next_action_hint", hint.map_or(Value::Null, Value::from)),
     ];
-    let summary = call.arguments.as_deref().map(|arguments| ("query_summary", arguments.to_owned()));
+    let summary = arguments.map(|arguments| ("query_summary", arguments.to_owned()));
     let results = settled.result.as_deref().map(|text| ("results", embedded(text)));
     let raw = summary.into_iter().chain(results).collect();
     ToolResult { json: object(members, raw), is_error: false }

@@ -252,6 +252,7 @@ fn ledger_change(key: LedgerKey, cx: &Context<'_>, shared: &Shared, permit: &Per
         retryable: false,
         retry_after_ms: 0,
         retries_remaining: 0,
+        guard: None,
     };
     LedgerChange { key, expected: revision(cx, shared), row }
 }

@@ -4,7 +4,7 @@ mod change;
 mod settle;
 
 use self::{
-    change::{change, is_superseded, observed_write},
+    change::{change, is_superseded, observed_counts, observed_write},
     settle::settle,
 };
 use super::{Misuse, Recorded, Shared, evaluate::place, reach};
@@ -164,6 +164,7 @@ fn observe(
         change.events.insert(0, judged);
         let call = after.sessions.get(&report.session).and_then(|session| session.call(&report.call_id));
         let revision = shared.ledger.as_ref().map_or(0, |row| row.revision);
+        change.counters.extend(observed_counts(policy, request.agent.as_ref(), now));
         change.ledger =
             call.and_then(|call| observed_write(&after, call, &recorded.settled, revision)).into_iter().collect();
     }

@@ -50,19 +50,21 @@ impl Gate {
     ) -> Result<RecordAnswer, GateError> {
         let observed = observed.map(|request| Box::new(self.policy.propose(request)));
         let report = Report { observed, ..report };
-        let mut recalled = false;
+        let mut forgotten = false;
         for attempt in 0..TRIES_MAX {
             let slot = self.slot_for(tenant, &report).await?;
+            if forgotten {
+                self.recall(tenant, &slot, &report.session, &report.call_id).await?;
+            }
             let (answer, pending) = match self.try_record(tenant, &slot, &report).await? {
                 Attempt::Sent(answer, pending) => (answer, pending),
                 // A call, or its permit, that its tree has forgotten is looked for once.
-                Attempt::Misused(Misuse::UnknownCall | Misuse::NotPermitted, _) if !recalled => {
-                    recalled = true;
-                    self.recall_in(tenant, &slot, &report.session, &report.call_id).await?;
+                Attempt::Misused(Misuse::UnknownCall | Misuse::NotPermitted, _) if !forgotten => {
+                    forgotten = true;
                     continue;
                 }
                 Attempt::Known(answer, version) if self.is_current(tenant, &slot, version).await? => {
-                    return Ok(*answer);
+                    return self.with_arguments(tenant, &report, *answer).await;
                 }
                 Attempt::Misused(misuse, version) if self.is_current(tenant, &slot, version).await? => {
                     return Err(misuse.into());
@@ -80,7 +82,10 @@ impl Gate {
                     telemetry::verdict::recorded(settled);
                     return Ok(*answer);
                 }
-                Err(lost) => self.record_lost(tenant, &slot, &report, lost).await?,
+                Err(lost) => {
+                    forgotten |= lost == Lost::CallId;
+                    self.lost(tenant, &slot, &report.session, lost)?;
+                }
             }
             sleep(PAUSE * attempt).await;
         }
@@ -132,27 +137,18 @@ impl Gate {
         Ok(attempt.unwrap_or(Attempt::Stale))
     }
 
-    async fn record_lost(
+    /// The answer to a report that was stored before, with the arguments that its tree no longer holds.
+    async fn with_arguments(
         &self,
         tenant: TenantId,
-        slot: &Arc<Slot>,
         report: &Report,
-        lost: Lost,
-    ) -> Result<(), GateError> {
-        self.metrics.conflict(lost.as_str());
-        self.spoil(tenant, slot);
-        match lost {
-            Lost::Unreachable => Err(GateError::StoreUnavailable("no commit".to_owned())),
-            Lost::Session => {
-                self.slots.forget_root(tenant, &report.session);
-                Ok(())
-            }
-            Lost::CallId => {
-                let slot = self.slot_for(tenant, report).await?;
-                self.recall_in(tenant, &slot, &report.session, &report.call_id).await.map(drop)
-            }
-            Lost::Version | Lost::Ledger | Lost::Counter => Ok(()),
+        mut answer: RecordAnswer,
+    ) -> Result<RecordAnswer, GateError> {
+        if report.status == OutcomeStatus::Success {
+            let arguments = self.store.arguments(tenant, &report.session, &report.call_id).await?;
+            answer.text = engine::envelope::success(arguments.as_deref(), &answer.recorded.settled);
         }
+        Ok(answer)
     }
 
     /// Settles as unknown the calls whose lease ran out between `since` and `until` and that nobody reported on.

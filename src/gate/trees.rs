@@ -11,7 +11,7 @@ use crate::{
         tree::CallTree,
     },
     engine,
-    store::Slot,
+    store::{Slot, Turn},
 };
 
 impl Gate {
@@ -48,12 +48,24 @@ impl Gate {
     }
 
     pub(super) async fn slot_of(&self, tenant: TenantId, root: &SessionId) -> Result<Arc<Slot>, GateError> {
-        if let Some(slot) = self.slots.get(tenant, root) {
-            return Ok(slot);
+        loop {
+            if let Some(slot) = self.slots.get(tenant, root) {
+                return Ok(slot);
+            }
+            match self.slots.turn(tenant, root) {
+                Turn::Load(loading) => {
+                    let tree = self.store.tree(tenant, root).await.inspect_err(|_| loading.fail())?;
+                    let tree = tree.unwrap_or_else(|| CallTree::new(tenant, root.clone(), self.store.now()));
+                    return Ok(self.slots.put(tree));
+                }
+                // Whoever loads may also be called off; then somebody else does.
+                Turn::Wait(mut other) => {
+                    if other.wait_for(|failed| *failed).await.is_ok() {
+                        return Err(GateError::StoreUnavailable("the call tree could not be loaded".to_owned()));
+                    }
+                }
+            }
         }
-        let tree = self.store.tree(tenant, root).await?;
-        let tree = tree.unwrap_or_else(|| CallTree::new(tenant, root.clone(), self.store.now()));
-        Ok(self.slots.put(tree))
     }
 
     pub(super) fn spoil(&self, tenant: TenantId, slot: &Arc<Slot>) {
@@ -110,23 +122,17 @@ impl Gate {
     }
 
     /// Remembers a call again that its tree has forgotten; does nothing for one that nobody has heard of.
-    pub(super) async fn recall(&self, request: &Request, call_id: &CallId) -> Result<bool, GateError> {
-        let slot = self.slot(request).await?;
-        self.recall_in(request.tenant, &slot, &request.session, call_id).await
-    }
-
-    pub(super) async fn recall_in(
+    pub(super) async fn recall(
         &self,
         tenant: TenantId,
         slot: &Arc<Slot>,
         session: &SessionId,
         call_id: &CallId,
-    ) -> Result<bool, GateError> {
-        let Some(epoch) = slot.advance(|tree| tree.epoch) else {
-            return Ok(false);
-        };
-        let events = self.store.call(tenant, epoch, session, call_id).await?;
-        slot.advance(|tree| tree.recall(session, &events));
-        Ok(!events.is_empty())
+    ) -> Result<(), GateError> {
+        if let Some(epoch) = slot.advance(|tree| tree.epoch) {
+            let events = self.store.call(tenant, epoch, session, call_id).await?;
+            slot.advance(|tree| tree.recall(session, &events));
+        }
+        Ok(())
     }
 }

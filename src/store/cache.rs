@@ -3,6 +3,7 @@
 //! it was decided on; and an answer that needs no append is confirmed against the database before it is given.
 
 use std::{
+    collections::BTreeMap,
     num::NonZeroUsize,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
@@ -90,16 +91,50 @@ impl Slot {
 
 type Key = (TenantId, SessionId);
 
+/// Whose turn it is to load a tree.
+#[derive(Debug)]
+pub enum Turn {
+    /// The caller's, until the value is dropped.
+    Load(Loading),
+    /// Somebody else's: wait for the end of it. An error that it has come to is everybody's.
+    Wait(watch::Receiver<bool>),
+}
+
+/// A tree is being loaded.
+#[derive(Debug)]
+pub struct Loading {
+    loads: Arc<Loads>,
+    key: Key,
+    failed: watch::Sender<bool>,
+}
+
+type Loads = Mutex<BTreeMap<Key, watch::Receiver<bool>>>;
+
+impl Loading {
+    /// The load came to an error.
+    pub fn fail(&self) {
+        self.failed.send_replace(true);
+    }
+}
+
+impl Drop for Loading {
+    fn drop(&mut self) {
+        lock(&self.loads).remove(&self.key);
+    }
+}
+
 /// All trees in memory, and which session belongs to which.
 #[derive(Debug)]
 pub struct Slots {
+    loads: Arc<Loads>,
     trees: Mutex<LruCache<Key, Arc<Slot>>>,
     roots: Mutex<LruCache<Key, SessionId>>,
 }
 
 impl Default for Slots {
     fn default() -> Self {
-        Self { trees: Mutex::new(LruCache::new(TREES_MAX)), roots: Mutex::new(LruCache::new(SESSIONS_MAX)) }
+        let (trees, roots) = (LruCache::new(TREES_MAX), LruCache::new(SESSIONS_MAX));
+        Self { loads: Arc::default(), trees: Mutex::new(trees), roots: Mutex::new(roots) }
     }
 }
 
@@ -119,6 +154,19 @@ impl Slots {
     #[must_use]
     pub fn get(&self, tenant: TenantId, root: &SessionId) -> Option<Arc<Slot>> {
         lock(&self.trees).get(&(tenant, root.clone())).cloned()
+    }
+
+    /// Whose turn it is to load a tree: a hundred callers that miss it are one load, not a hundred.
+    #[must_use]
+    pub fn turn(&self, tenant: TenantId, root: &SessionId) -> Turn {
+        let key = (tenant, root.clone());
+        let mut loads = lock(&self.loads);
+        if let Some(other) = loads.get(&key) {
+            return Turn::Wait(other.clone());
+        }
+        let (failed, end) = watch::channel(false);
+        loads.insert(key.clone(), end);
+        Turn::Load(Loading { loads: Arc::clone(&self.loads), key, failed })
     }
 
     /// The slot of a tree that was just loaded, or the one that somebody else has put there meanwhile.

@@ -10,6 +10,6 @@ pub mod embedded;
 mod error;
 mod postgres;
 
-pub use cache::{Slot, Slots};
+pub use cache::{Slot, Slots, Turn};
 pub use error::{Lost, StoreError};
 pub use postgres::{Committed, ExpiredLease, Pending, Place, Store, StoreSettings};

@@ -41,6 +41,20 @@ async fn run_out(gate: &Gate) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_heartbeat_keeps_a_call_running_for_people_too() {
+    let postgres = Postgres::start().await;
+    let gate = gate(&postgres, &leased(60_000)).await;
+    let outcome = async || postgres.rows("select outcome, lease_until > now() from tool_call").await;
+    evaluate(&gate, ask("s", "c1", "save", ARGUMENTS)).await;
+    assert_eq!(outcome().await, ["(running,t)"]);
+    record(&gate, report("s", "c1", OutcomeStatus::Running)).await;
+    postgres.tamper("update call set lease_until = now() - interval '1 hour'").await;
+    assert_eq!(outcome().await, ["(running,t)"], "the heartbeat's lease holds");
+    postgres.tamper("update outcome set lease_until = now() - interval '1 minute'").await;
+    assert_eq!(outcome().await, ["(unknown,f)"], "nobody was heard of since");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_expired_lease_settles_as_unknown_until_a_late_report() {
     let postgres = Postgres::start().await;
     let [one, other] = two_gates(&postgres, &leased(1_000)).await;

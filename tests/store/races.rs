@@ -168,3 +168,32 @@ async fn what_was_decided_on_a_lost_change_is_lost_too() {
     good([one_permit(&answers), gapless(&postgres, "s").await, sums(&postgres, "s").await]);
     good([fold(&postgres, &store, "s").await]);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_callers_of_one_cold_tree_leave_the_readers_to_others() {
+    let postgres = Postgres::start().await;
+    let policy = policy(&["same_call"]);
+    let warm = gate(&postgres, &policy).await;
+    done(&warm, ask("s", "before", "look", "{}"), "row").await;
+    let cold = gate(&postgres, &policy).await;
+    let mut locked = postgres.connect().await;
+    let lock = "begin; lock table call in access exclusive mode";
+    sqlx::raw_sql(lock).execute(&mut locked).await.expect("a lock");
+    let asked = (0..50).map(|n| {
+        let cold = Arc::clone(&cold);
+        let request = ask("s", &format!("c{n}"), "work", &format!(r#"{{"n":{n}}}"#));
+        tokio::spawn(async move { insist(&cold, &request).await })
+    });
+    let asked: Vec<_> = asked.collect();
+    let loading = "select count(*) from pg_stat_activity
+        where application_name = 'callgate reader' and wait_event_type = 'Lock'";
+    until("the tree to be loaded", async || postgres.number(loading).await > 0).await;
+    for _ in 0..5 {
+        cold.ping().await.expect("a reader is left");
+    }
+    assert_eq!(postgres.number(loading).await, 1);
+    sqlx::raw_sql("commit").execute(&mut locked).await.expect("unlocked");
+    for answer in asked {
+        assert_eq!(said(&answer.await.expect("no panic")), "ALLOW");
+    }
+}

@@ -34,6 +34,7 @@ async fn a_report_is_stored_once_and_the_first_holds() {
     for gate in [&one, &other] {
         let again = record(gate, success("s", "c1", r#"{"id":1}"#)).await;
         assert!(again.replayed && !first.replayed);
+        assert_eq!(again.text, first.text);
         assert_eq!(again.recorded.settled.seq, first.recorded.settled.seq);
         assert_eq!(misuse(gate, failure("s", "c1", "timeout")).await, Misuse::AlreadySettled);
         assert_eq!(misuse(gate, success("s", "c1", r#"{"id":2}"#)).await, Misuse::AlreadySettled);
@@ -224,4 +225,29 @@ async fn a_batch_with_a_misused_call_changes_nothing() {
     assert_eq!(postgres.number("select count(*) from call").await, 1);
     assert_eq!(said(&evaluate(&gate, ask("s", "c2", "pay", "{}")).await), "ALLOW");
     good([gapless(&postgres, "s").await, sums(&postgres, "s").await]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_long_forgotten_call_that_many_ask_for_at_once_is_answered_to_each() {
+    let postgres = Postgres::start().await;
+    let gate = gate(&postgres, &policy(&["same_call"])).await;
+    long_history(&gate).await;
+    let asked = (0..24).map(|_| {
+        let gate = Arc::clone(&gate);
+        async move { evaluate(&gate, ask("s", "first", "pay", r#"{"order":1}"#)).await }
+    });
+    all(asked).await.iter().for_each(is_the_receipt);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_ledger_knows_that_a_write_has_had_its_attempts() {
+    let postgres = Postgres::start().await;
+    let mut policy = policy(&["same_call"]);
+    policy.retry.attempts = 1;
+    let gate = gate(&postgres, &policy).await;
+    evaluate(&gate, ask("s", "c1", "pay", "{}")).await;
+    record(&gate, failure("s", "c1", "unavailable")).await;
+    // Another tree knows of it by the ledger alone.
+    let answer = evaluate(&gate, ask("t", "c2", "pay", "{}")).await;
+    assert_eq!(said(&answer), "DENY retries_exhausted");
 }

@@ -7,8 +7,10 @@ use crate::{
         call::{Call, Permit},
         effect::EffectKind,
         event::{Change, Event, Settled},
+        ids::AgentId,
         ledger::{LedgerChange, LedgerRow, LedgerState},
         outcome::OutcomeStatus,
+        time::Timestamp,
         tree::CallTree,
     },
     policy::Policy,
@@ -20,7 +22,7 @@ pub(super) fn is_superseded(tree: &CallTree, shared: &Shared, call: &Call, permi
     let elsewhere = shared
         .ledger
         .as_ref()
-        .is_some_and(|row| row.root != tree.root && row.permitted_at > permit.at && row.state != LedgerState::Vacant);
+        .is_some_and(|row| row.root != tree.root && row.permitted_at >= permit.at && row.state != LedgerState::Vacant);
     newer || elsewhere
 }
 
@@ -91,7 +93,15 @@ fn ledger_row(tree: &CallTree, call: &Call, permit: &Permit, settled: &Settled) 
         retryable: advice.is_some_and(|advice| advice.retryable),
         retry_after_ms: advice.map_or(0, |advice| advice.retry_after_ms),
         retries_remaining: advice.map_or(0, |advice| advice.max_retries_remaining),
+        guard: advice.and_then(|advice| advice.guard),
     }
+}
+
+/// The step and the call of one that was only reported.
+pub(super) fn observed_counts(policy: &Policy, agent: Option<&AgentId>, now: Timestamp) -> Vec<CounterAdd> {
+    let keys = policy.rules.budget.counters(agent, now.day());
+    let counted = keys.filter(|(key, _)| matches!(key.dimension, Dimension::Steps | Dimension::ToolCalls));
+    counted.map(|(key, _)| CounterAdd { key, amount: 1, limit: None }).collect()
 }
 
 /// Books the actual cost on the day of the permit, and gives back what was reserved.

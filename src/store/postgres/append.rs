@@ -348,7 +348,7 @@ static FULL: LazyLock<String> = LazyLock::new(|| {
              fingerprint = x.fingerprint, seq = x.seq, occurrence = x.occurrence, attempt = x.attempt,
              permitted_at = to_timestamp(x.permitted_ms / 1000.0), lease_until = to_timestamp(x.lease_ms / 1000.0),
              settled_at = to_timestamp(x.settled_ms / 1000.0), digest = x.digest, retryable = x.retryable,
-             retry_after_ms = x.retry_after_ms, retries_remaining = x.retries_remaining
+             retry_after_ms = x.retry_after_ms, retries_remaining = x.retries_remaining, guard = x.guard
            from li x where (select m from ok)[x.no] and l.ctid = x.tid returning 1),
          ic as ({insert_calls}),
          io as ({insert_outcomes})

@@ -141,7 +141,6 @@ fn advice(row: &PgRow) -> Loaded<Option<Advice>> {
         return Ok(None);
     };
     let confidence: Option<i16> = row.try_get("confidence")?;
-    let guard: Option<i16> = row.try_get("guard")?;
     Ok(Some(Advice {
         retryable,
         retry_after_ms: count(row, "retry_after_ms")?,
@@ -158,8 +157,13 @@ fn advice(row: &PgRow) -> Loaded<Option<Advice>> {
             _ => Confidence::Low,
         },
         basis: Basis::Prior,
-        guard: guard.map(|code| member(&Guard::ALL, code - 1)).transpose()?,
+        guard: guard(row)?,
     }))
+}
+
+fn guard(row: &PgRow) -> Loaded<Option<Guard>> {
+    let code: Option<i16> = row.try_get("guard")?;
+    code.map(|code| member(&Guard::ALL, code - 1)).transpose()
 }
 
 /// A row of the ledger.
@@ -182,5 +186,6 @@ pub(super) fn ledger(row: &PgRow) -> Loaded<LedgerRow> {
         retryable: row.try_get("retryable")?,
         retry_after_ms: count(row, "retry_after_ms")?,
         retries_remaining: u32::try_from(row.try_get::<i32, _>("retries_remaining")?).unwrap_or(0),
+        guard: guard(row)?,
     })
 }

@@ -82,6 +82,23 @@ pub(super) async fn result(
     Ok(result.flatten())
 }
 
+/// The canonical arguments of a call, as it was judged last.
+pub(super) async fn arguments(
+    conn: &mut PgConnection,
+    tenant: TenantId,
+    session: &SessionId,
+    call_id: &CallId,
+) -> Loaded<Option<String>> {
+    let arguments = sqlx::query_scalar(
+        "select c.arguments from session s join call_tree t on t.tenant_id = s.tenant_id and t.root_id = s.root_id
+         join call c on c.tenant_id = s.tenant_id and c.epoch = t.epoch and c.session_id = s.session_id
+         where s.tenant_id = $1 and s.session_id = $2 and c.call_id = $3 order by c.round desc limit 1",
+    );
+    let arguments = arguments.bind(tenant.0).bind(session.as_str()).bind(call_id.as_str());
+    let arguments: Option<Option<String>> = arguments.fetch_optional(conn).await?;
+    Ok(arguments.flatten())
+}
+
 /// Reads a tree; none when it has no event yet.
 pub(super) async fn tree(conn: &mut PgConnection, tenant: TenantId, root: &SessionId) -> Loaded<Option<CallTree>> {
     let head = sqlx::query(
@@ -311,7 +328,7 @@ pub(super) async fn ledger(conn: &mut PgConnection, tenant: TenantId, key: &Ledg
            (extract(epoch from permitted_at) * 1000)::bigint as permitted_ms,
            (extract(epoch from lease_until) * 1000)::bigint as lease_ms,
            (extract(epoch from settled_at) * 1000)::bigint as settled_ms, digest, retryable, retry_after_ms,
-           retries_remaining
+           retries_remaining, guard
          from ledger where tenant_id = $1 and ledger_key = $2 and revision > 0",
     );
     let Some(row) = row.bind(tenant.0).bind(&key.0[..]).fetch_optional(conn).await? else {

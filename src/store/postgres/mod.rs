@@ -234,6 +234,21 @@ impl Store {
         reader.done(read)
     }
 
+    /// The canonical arguments of a call, as it was judged last; none for one that nobody has heard of.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the database cannot be read.
+    pub async fn arguments(
+        &self,
+        tenant: TenantId,
+        session: &SessionId,
+        call_id: &CallId,
+    ) -> Result<Option<String>, StoreError> {
+        let mut reader = self.reader().await?;
+        let read = timeout(READ, load::arguments(&mut reader.0, tenant, session, call_id)).await;
+        reader.done(read)
+    }
+
     /// Shared counters as last seen, read where none was seen.
     ///
     /// # Errors

@@ -80,7 +80,7 @@ columns! {
         epoch: i32 => "int4", fingerprint: Vec<u8> => "bytea", seq: i64 => "int8", occurrence: i64 => "int8",
         attempt: i32 => "int4", permitted_ms: i64 => "int8", lease_ms: i64 => "int8",
         settled_ms: Option<i64> => "int8", digest: Option<Vec<u8>> => "bytea", retryable: bool => "bool",
-        retry_after_ms: i64 => "int8", retries_remaining: i32 => "int4",
+        retry_after_ms: i64 => "int8", retries_remaining: i32 => "int4", guard: Option<i16> => "int2",
     }
 }
 
@@ -304,6 +304,7 @@ impl LedgerRowOut {
             retryable: row.retryable,
             retry_after_ms: big(row.retry_after_ms),
             retries_remaining: int(row.retries_remaining),
+            guard: row.guard.map(|guard| code(&Guard::ALL, &guard) + 1),
         }
     }
 }
