@@ -2,6 +2,7 @@
 //! together; it must not know SQL or gRPC. The decision is a closure over an old state, run again when the race is
 //! lost.
 
+mod fleet;
 mod record;
 mod trees;
 
@@ -16,6 +17,7 @@ use crate::{
         call::{Proposal, Request},
         event::{Append, Event},
         finding::Decision,
+        health::Health,
         ids::{SessionId, TenantId},
         ledger::LedgerRow,
         time::Timestamp,
@@ -27,10 +29,12 @@ use crate::{
         envelope::{PreviousResult, ToolResult},
     },
     policy::Policy,
+    retry::profiles::Profiles,
     store::{Lost, Pending, Slot, Slots, Store, StoreError},
     telemetry::{self, Metrics},
 };
 
+use fleet::Fleet;
 pub use record::RecordAnswer;
 // What callers of the gate handle, so that the edges need no other room.
 pub use crate::{
@@ -99,6 +103,7 @@ pub struct Gate {
     slots: Slots,
     metrics: Metrics,
     clock: Clock,
+    fleet: Fleet,
 }
 
 /// What one attempt came to. What was decided without an append holds only if the tree's version is the stored one.
@@ -113,7 +118,7 @@ impl Gate {
     /// A gate over an open store.
     #[must_use]
     pub fn new(policy: Arc<Policy>, store: Store, metrics: Metrics, clock: Clock) -> Self {
-        Self { policy, store, slots: Slots::default(), metrics, clock }
+        Self { policy, store, slots: Slots::default(), metrics, clock, fleet: Fleet::default() }
     }
 
     /// The policy that judges.
@@ -150,6 +155,7 @@ impl Gate {
         let shared = self.shared(&slot, std::slice::from_ref(&proposal)).await?;
         let now = self.store.now();
         let judged = slot.advance(|tree| engine::evaluate(&self.policy, tree, &shared.of(0), &proposal, None, now));
+        self.permitted(&proposal, None, !shared.claimed().is_empty()).await;
         let verdict = match judged.ok_or(GateError::Contention)?? {
             Judgement::Replay(verdict) | Judgement::New(verdict, _) => Verdict { permit: None, ..verdict },
         };
@@ -194,9 +200,29 @@ impl Gate {
         Err(GateError::Contention)
     }
 
-    /// Judges all proposals on the slot's tree, under its lock, and sends what they change.
+    /// Judges all proposals on the slot's tree, and lets the fleet know what was permitted.
     async fn attempt(&self, slot: &Arc<Slot>, proposals: &[Proposal]) -> Result<Attempt, GateError> {
         let shared = self.shared(slot, proposals).await?;
+        let claimed = shared.claimed();
+        let attempt = self.judge_once(slot, proposals, shared).await;
+        let permitted: &[Verdict] = match &attempt {
+            Ok(Attempt::Sent(verdicts, _)) => verdicts,
+            _ => &[],
+        };
+        for (i, proposal) in proposals.iter().enumerate() {
+            let permit = permitted.get(i).filter(|verdict| !verdict.replayed).and_then(|v| v.permit.as_ref());
+            self.permitted(proposal, permit, claimed.contains(&i)).await;
+        }
+        attempt
+    }
+
+    /// Judges all proposals on the slot's tree, under its lock, and sends what they change.
+    async fn judge_once(
+        &self,
+        slot: &Arc<Slot>,
+        proposals: &[Proposal],
+        shared: SharedBatch,
+    ) -> Result<Attempt, GateError> {
         // The place is taken before the tree is locked, so that nothing waits inside.
         let place = self.store.place().await?;
         let now = self.store.now();
@@ -292,11 +318,24 @@ impl Gate {
 struct SharedBatch {
     counters: BTreeMap<CounterKey, u64>,
     ledger: Vec<Option<LedgerRow>>,
+    /// How the tool of each fares, and whether its probe was claimed.
+    health: Vec<(Health, bool)>,
+    profiles: Arc<Profiles>,
 }
 
 impl SharedBatch {
     fn of(&self, i: usize) -> Shared {
-        Shared { counters: self.counters.clone(), ledger: self.ledger.get(i).cloned().flatten() }
+        Shared {
+            counters: self.counters.clone(),
+            ledger: self.ledger.get(i).cloned().flatten(),
+            health: self.health.get(i).map(|(health, _)| health.clone()).unwrap_or_default(),
+            profiles: Arc::clone(&self.profiles),
+        }
+    }
+
+    /// The proposals that would find out how their tool fares.
+    fn claimed(&self) -> Vec<usize> {
+        (0..self.health.len()).filter(|i| self.health[*i].1).collect()
     }
 }
 

@@ -30,6 +30,10 @@ const LEASES_BACK_MS: i64 = 120_000;
 /// How far back the first look and every so many rounds' look goes: what expired while nobody served.
 const LEASES_FAR_BACK_MS: i64 = 86_400_000;
 const LEASES_FAR_ROUNDS: u32 = 120;
+/// How often replicas tell each other how tools fare.
+const HEALTH_EVERY: Duration = Duration::from_secs(1);
+/// How often follow-ups are counted, and counts are read.
+const LEARN_EVERY: Duration = Duration::from_secs(2);
 /// How often partitions are made ahead.
 const PARTITIONS_EVERY: Duration = Duration::from_secs(3_600);
 
@@ -175,7 +179,12 @@ async fn gone(embedded: Option<&mut Embedded>) -> embedded::EmbeddedError {
 }
 
 fn chores(gate: &Arc<Gate>) -> Vec<JoinHandle<()>> {
-    vec![tokio::spawn(expire_leases(Arc::clone(gate))), tokio::spawn(make_partitions(Arc::clone(gate)))]
+    vec![
+        tokio::spawn(expire_leases(Arc::clone(gate))),
+        tokio::spawn(make_partitions(Arc::clone(gate))),
+        tokio::spawn(share_health(Arc::clone(gate))),
+        tokio::spawn(learn(Arc::clone(gate))),
+    ]
 }
 
 /// Settles what nobody reported on, again and again. Every replica does; whoever comes second finds nothing to do.
@@ -192,6 +201,40 @@ async fn expire_leases(gate: Arc<Gate>) {
             Ok(settled) => tracing::info!(settled, "calls were never recorded and count as unknown"),
             Err(error) => tracing::warn!(%error, "expired leases could not be settled"),
         }
+    }
+}
+
+/// Replicas tell each other how tools fare: an outage that one session meets is known to all within two seconds.
+async fn share_health(gate: Arc<Gate>) {
+    let mut tick = interval(HEALTH_EVERY);
+    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut troubled = false;
+    loop {
+        tick.tick().await;
+        let shared = gate.share_health().await;
+        if let Err(error) = shared.as_ref().map_err(ToString::to_string)
+            && !troubled
+        {
+            tracing::warn!(%error, "how tools fare could not be shared with other replicas");
+        }
+        troubled = shared.is_err();
+    }
+}
+
+/// Counts what retries came to. Every replica tries; one at a time does, and all read what was counted.
+async fn learn(gate: Arc<Gate>) {
+    let mut tick = interval(LEARN_EVERY);
+    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut troubled = false;
+    loop {
+        tick.tick().await;
+        let learned = gate.learn().await;
+        if let Err(error) = learned.as_ref().map_err(ToString::to_string)
+            && !troubled
+        {
+            tracing::warn!(%error, "retry profiles could not be brought up to date");
+        }
+        troubled = learned.is_err();
     }
 }
 

@@ -10,6 +10,7 @@ use super::{
     ids::{AgentId, CallId, RunId, SessionId, TenantId, ToolName},
     json::Json,
     outcome::{Outcome, OutcomeStatus},
+    profile::FollowUp,
     reason::Reason,
     time::Timestamp,
 };
@@ -120,7 +121,7 @@ pub struct Call {
     pub agent: Option<AgentId>,
     /// Its tool.
     pub tool: ToolName,
-    /// Its arguments in canonical form, while it is open.
+    /// Its arguments in canonical form, while it is open or when it failed; a long text is not kept after a failure.
     pub arguments: Option<Arc<str>>,
     /// For recognising repetition.
     pub fingerprint: Fingerprint,
@@ -146,6 +147,8 @@ pub struct Call {
     pub approval: Option<Approval>,
     /// What came of it.
     pub outcome: Option<Outcome>,
+    /// The failure that it follows up on.
+    pub follow_up: Option<Box<FollowUp>>,
 }
 
 /// Where a call stands at a given time.
@@ -190,6 +193,7 @@ impl Call {
             permit: None,
             approval: None,
             outcome: None,
+            follow_up: None,
         }
     }
 

@@ -12,6 +12,7 @@ use super::{
     ids::{AgentId, CallId, RunId, SessionId, TenantId, ToolName},
     ledger::LedgerChange,
     outcome::{Advice, OutcomeStatus},
+    profile::FollowUp,
     reason::Reason,
     time::Timestamp,
 };
@@ -61,13 +62,15 @@ pub struct Judged {
     pub permit: Option<Permit>,
     /// The question to a person.
     pub approval: Option<Approval>,
+    /// The failure that a permitted call follows up on.
+    pub follow_up: Option<Box<FollowUp>>,
     /// What the model used since the last call; booked whatever the decision was.
     pub usage: Usage,
     /// True when the call was only reported, never asked for.
     pub observed: bool,
     /// The policy that judged, by hash.
     pub policy: String,
-    /// The arguments in canonical form. Absent when read back, but for open calls.
+    /// The arguments in canonical form. Absent when read back, but for open and failed calls.
     pub arguments: Option<Arc<str>>,
     /// Why the agent wanted it. Absent when read back.
     pub justification: Option<String>,
@@ -98,6 +101,8 @@ pub struct Settled {
     pub progress: bool,
     /// What was advised.
     pub advice: Option<Advice>,
+    /// For a follow-up on a failure: it did not fail. Absent when it is none, or nobody can tell.
+    pub follow_up_ok: Option<bool>,
     /// True when nobody reported: the lease ran out.
     pub by_lease: bool,
     /// For `running`: until when the lease goes now.
@@ -226,6 +231,7 @@ impl Judged {
             findings: Arc::default(),
             permit: None,
             approval: None,
+            follow_up: None,
             usage: request.usage,
             observed: false,
             policy: String::new(),

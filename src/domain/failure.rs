@@ -71,6 +71,13 @@ impl FailureKind {
         Self::ALL.into_iter().find(|kind| kind.as_str() == name)
     }
 
+    /// True when such a failure may pass by itself: it says something about the tool, and not about the arguments.
+    #[must_use]
+    pub const fn may_pass(self) -> bool {
+        use FailureKind::{Conflict, Internal, Network, RateLimited, Timeout, Unavailable};
+        matches!(self, Timeout | RateLimited | Unavailable | Network | Conflict | Internal)
+    }
+
     /// True when such a failure leaves open whether the call took effect.
     #[must_use]
     pub const fn leaves_effect_open(self) -> bool {

@@ -39,14 +39,26 @@ impl OutcomeStatus {
 pub enum Basis {
     /// What is known of this kind of failure before any retry was seen.
     Prior,
+    /// Retries of other tools after the same kind of failure.
+    Kind,
+    /// Retries of this tool after the same kind of failure.
+    Tool,
+    /// Those with the same wait, attempt and tool state.
+    Cell,
 }
 
 impl Basis {
+    /// Every basis, in the order of its stored code.
+    pub const ALL: [Self; 4] = [Self::Prior, Self::Kind, Self::Tool, Self::Cell];
+
     /// The name used in the contract and in SQL.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Prior => "prior",
+            Self::Kind => "kind",
+            Self::Tool => "tool",
+            Self::Cell => "cell",
         }
     }
 }
@@ -93,11 +105,13 @@ pub enum Guard {
     RateLimitEscalation,
     /// The policy's number of attempts is used up.
     Attempts,
+    /// Retries of this tool take too large a share of its calls.
+    RetryBudget,
 }
 
 impl Guard {
     /// Every guard, in the order of its stored code less one (0 is none).
-    pub const ALL: [Self; 3] = [Self::Unsafe, Self::RateLimitEscalation, Self::Attempts];
+    pub const ALL: [Self; 4] = [Self::Unsafe, Self::RateLimitEscalation, Self::Attempts, Self::RetryBudget];
 
     /// The name used in the contract and in SQL.
     #[must_use]
@@ -106,6 +120,7 @@ impl Guard {
             Self::Unsafe => "unsafe",
             Self::RateLimitEscalation => "rate_limit_escalation",
             Self::Attempts => "attempts",
+            Self::RetryBudget => "retry_budget",
         }
     }
 }
@@ -127,8 +142,14 @@ pub struct Advice {
     pub confidence: Confidence,
     /// Where the estimate comes from.
     pub basis: Basis,
+    /// Trials (decayed) behind it, of this tool, kind and wait.
+    pub trials: f64,
+    /// When they were counted; none before the first.
+    pub as_of: Option<Timestamp>,
     /// What overruled it, if anything did.
     pub guard: Option<Guard>,
+    /// The estimate says no, and a retry is allowed to learn whether that still holds.
+    pub probe: bool,
 }
 
 /// What came of a call, as its tree remembers it.

@@ -54,6 +54,8 @@ reasons! {
     InsistingOnRefused = "insisting_on_refused",
     /// Calls or tokens come faster than any sane work does.
     Runaway = "runaway",
+    /// The tool is limited or down for everybody, and left alone for a while.
+    Cooldown = "cooldown",
     /// The number of steps is used up.
     StepBudgetExceeded = "step_budget_exceeded",
     /// Another budget is used up, or the call does not fit into what is left of it.

@@ -25,6 +25,8 @@ pub struct ToolSpec {
     pub volatile: Vec<String>,
     /// What a call costs when the caller gives no estimate, in micro-dollars.
     pub cost_micros: u64,
+    /// What its owner says of its failures before there is evidence: are they worth a retry?
+    pub retryable: Option<bool>,
     /// What to call instead when a call of this tool is refused.
     pub suggested_next: Vec<String>,
 }
@@ -39,6 +41,7 @@ impl Default for ToolSpec {
             lease_ms: LEASE_MS_DEFAULT,
             volatile: Vec::new(),
             cost_micros: 0,
+            retryable: None,
             suggested_next: Vec::new(),
         }
     }

@@ -23,6 +23,8 @@ pub use restore::{RunTotals, Totals};
 pub const CALLS_MAX: usize = 64;
 /// Calls waiting for a person that a session remembers beyond those.
 pub const HELD_MAX: usize = 64;
+/// Longest arguments, in bytes, that are remembered of a failed call.
+pub const FAILED_ARGUMENTS_MAX: usize = 16_384;
 /// Pairs of (fingerprint, result) that a session remembers to tell the new from the known.
 pub const SEEN_MAX: usize = 256;
 /// Sessions of one tree.

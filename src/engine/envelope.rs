@@ -16,6 +16,9 @@ use crate::{
     retry::classify,
 };
 
+/// From this share on, a model is told that changed arguments help.
+const CORRECTED_OFTEN: f64 = 0.5;
+
 /// A text for the model, and whether it reports an error (Anthropic `is_error`, MCP `isError`).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ToolResult {
@@ -139,15 +142,22 @@ fn error(recorded: &Recorded) -> ToolResult {
         ("retryable", retryable.into()),
         ("retry_after_ms", advice.filter(|_| retryable).map_or(Value::Null, |a| a.retry_after_ms.into())),
         ("max_retries_remaining", advice.map_or(Value::Null, |advice| advice.max_retries_remaining.into())),
-        ("next_action_hint", advice.map_or(Value::Null, |advice| after_error(advice).into())),
+        ("next_action_hint", advice.map_or(Value::Null, |advice| after_error(advice, recorded.corrected).into())),
     ];
     ToolResult { json: object(members, Vec::new()), is_error: true }
 }
 
-fn after_error(advice: &Advice) -> String {
+fn after_error(advice: &Advice, corrected: Option<f64>) -> String {
     if advice.retryable {
         let wait = wait_in_words(advice.retry_after_ms);
         return format!("Call again with the same arguments after {wait}; it may well work then.");
+    }
+    if let Some(share) = corrected.filter(|share| *share >= CORRECTED_OFTEN) {
+        return format!(
+            "Do not repeat this call. With changed arguments it worked in {:.0} % of such cases: change what the error \
+             names, or tell the user.",
+            share * 100.0
+        );
     }
     "Do not repeat this call: change the arguments by what the error says, use another tool, or tell the user."
         .to_owned()

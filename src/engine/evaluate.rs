@@ -1,6 +1,6 @@
 //! May this call run?
 
-use super::{Judgement, Misuse, Shared, ledger_key, reach};
+use super::{Judgement, Misuse, Shared, follow_up::follow_up, ledger_key, reach};
 use crate::{
     domain::{
         budget::{CounterAdd, Dimension, Spent},
@@ -51,6 +51,7 @@ pub fn evaluate(
         tree,
         proposal,
         previous: previous.as_ref(),
+        cooldown: shared.health.cooldown(now),
         counters: &shared.counters,
         is_new: known.is_none(),
         batch,
@@ -82,6 +83,7 @@ pub fn evaluate(
     event.reason = winner(&findings).map(|finding| finding.reason);
     event.policy.clone_from(&policy.version);
     event.permit = (decision == Decision::Allow).then(|| permit(&cx, shared, event.seq));
+    event.follow_up = event.permit.as_ref().and_then(|_| follow_up(policy, &cx, shared));
     event.approval = (decision == Decision::Ask).then(|| approval(policy, &cx, event.seq));
     event.findings = findings.into();
     Ok(judgement(policy, &cx, shared, event))

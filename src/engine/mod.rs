@@ -3,13 +3,14 @@
 
 pub mod envelope;
 mod evaluate;
+mod follow_up;
 mod record;
 mod state;
 #[cfg(test)]
 mod stories;
 pub mod world;
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 pub use evaluate::evaluate;
 pub use record::{Report, record};
@@ -22,14 +23,17 @@ use crate::{
         effect::EffectKind,
         event::{Append, Change, Event, Settled},
         fingerprint::{LedgerKey, Reach},
-        ids::{AgentId, SessionId},
+        health::{Health, Sign},
+        ids::{AgentId, SessionId, ToolName},
         ledger::LedgerRow,
         outcome::Advice,
+        profile::Trial,
         time::Timestamp,
         tree::CallTree,
         verdict::Verdict,
     },
     policy::Policy,
+    retry::profiles::Profiles,
 };
 
 /// What crosses call trees, as last seen. It may be stale: the store accepts nothing that was decided on a stale part.
@@ -39,6 +43,10 @@ pub struct Shared {
     pub counters: BTreeMap<CounterKey, u64>,
     /// The ledger's row of the proposed write.
     pub ledger: Option<LedgerRow>,
+    /// How the tool fares.
+    pub health: Health,
+    /// What was learned of retries.
+    pub profiles: Arc<Profiles>,
 }
 
 /// The caller's own fault: nothing was decided and nothing is stored.
@@ -87,8 +95,23 @@ pub struct Recorded {
     pub tools_disabled: bool,
     /// What the model should see next turn.
     pub context_hint: Option<String>,
+    /// The share of follow-ups with other arguments that succeeded after such a failure, once enough were seen.
+    pub corrected: Option<f64>,
+    /// What the report says about its tool, and what profiles learn from it; none when it was stored before.
+    pub lesson: Option<Lesson>,
     /// What to store; none when the same report was stored before.
     pub change: Option<Box<Change>>,
+}
+
+/// What one report teaches everybody.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Lesson {
+    /// The tool.
+    pub tool: ToolName,
+    /// How it fares.
+    pub sign: Sign,
+    /// For a follow-up on a failure: what came of it.
+    pub trial: Option<Trial>,
 }
 
 /// The reach within which one execution of a write excludes another.

@@ -5,7 +5,7 @@ mod settle;
 
 use self::{
     change::{change, is_superseded, observed_counts, observed_write},
-    settle::settle,
+    settle::{Settlement, settle},
 };
 use super::{Misuse, Recorded, Shared, evaluate::place, reach};
 use crate::{
@@ -102,12 +102,14 @@ pub fn record(
     if report.by_lease && (call.outcome.is_some() || now < permit.lease_until) {
         return Err(Misuse::AlreadySettled);
     }
-    let settled = settle(policy, tree, call, permit, report, now);
+    let settlement = settle(policy, tree, shared, call, permit, report, now);
+    let settled = &settlement.settled;
     if let Some(outcome) = &call.outcome {
         let same = outcome.status == settled.status && outcome.digest == settled.digest;
         if same {
-            let settled = Settled { advice: outcome.advice, seq: outcome.seq, at: outcome.at, ..settled };
-            return Ok(answer(policy, tree, shared, call, settled, None));
+            let settled = Settled { advice: outcome.advice, seq: outcome.seq, at: outcome.at, ..settled.clone() };
+            let known = Settlement { settled, lesson: None, ..settlement };
+            return Ok(answer(policy, tree, shared, call, known, None));
         }
         if outcome.status != OutcomeStatus::Unknown {
             return Err(Misuse::AlreadySettled);
@@ -116,8 +118,8 @@ pub fn record(
     if is_superseded(tree, shared, call, permit) {
         return Err(Misuse::AttemptSuperseded);
     }
-    let change = change(policy, tree, shared, call, permit, &settled);
-    Ok(answer(policy, tree, shared, call, settled, Some(Box::new(change))))
+    let change = change(policy, tree, shared, call, permit, settled);
+    Ok(answer(policy, tree, shared, call, settlement, Some(Box::new(change))))
 }
 
 /// A call that nobody asked about is stored as if it had been allowed, learned from, and seen by the loop rules. A
@@ -158,7 +160,7 @@ fn observe(
     after.apply(&judged);
     let report = Report { observed: None, ..report.clone() };
     // It happened, whoever else has the ledger's row by now; the row is taken over below.
-    let alone = Shared { ledger: None, counters: shared.counters.clone() };
+    let alone = Shared { ledger: None, ..shared.clone() };
     let mut recorded = record(policy, &after, &alone, &report, now)?;
     if let Some(change) = recorded.change.as_mut() {
         change.events.insert(0, judged);
@@ -176,9 +178,10 @@ fn answer(
     tree: &CallTree,
     shared: &Shared,
     call: &Call,
-    settled: Settled,
+    settlement: Settlement,
     change: Option<Box<Change>>,
 ) -> Recorded {
+    let Settlement { settled, lesson, corrected } = settlement;
     let session = tree.sessions.get(&settled.session);
     let books = budget::Books {
         tree,
@@ -205,6 +208,8 @@ fn answer(
         context_hint: context_hint(tree, call, &settled, tools_disabled, &left),
         tools_disabled,
         left,
+        corrected,
+        lesson,
         settled,
         change,
     }

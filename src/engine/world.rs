@@ -1,22 +1,24 @@
 //! A plane in memory: call trees, ledger and counters that move together, as the store moves them. Replays, simulations
 //! and stories run on it. Nobody else moves them here, so nothing is ever decided on a stale part.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use super::{Judgement, Misuse, Recorded, Report, Shared, evaluate, ledger_key, ledger_key_of, record};
 use crate::{
     domain::{
         budget::CounterKey,
-        call::Proposal,
+        call::{Permit, Proposal},
         event::{Change, Event},
         fingerprint::LedgerKey,
-        ids::{SessionId, TenantId},
+        health::{Health, PROBE_CALL_MS},
+        ids::{SessionId, TenantId, ToolName},
         ledger::LedgerRow,
         time::Timestamp,
         tree::CallTree,
         verdict::Verdict,
     },
     policy::Policy,
+    retry::profiles::Profiles,
 };
 
 /// One tenant's world.
@@ -27,6 +29,8 @@ pub struct World {
     roots: BTreeMap<SessionId, SessionId>,
     ledger: BTreeMap<LedgerKey, LedgerRow>,
     counters: BTreeMap<CounterKey, u64>,
+    tools: BTreeMap<ToolName, Health>,
+    profiles: Arc<Profiles>,
 }
 
 /// A judgement, and the batch it counts with when it was a new one.
@@ -42,6 +46,8 @@ impl World {
             roots: BTreeMap::new(),
             ledger: BTreeMap::new(),
             counters: BTreeMap::new(),
+            tools: BTreeMap::new(),
+            profiles: Arc::default(),
         }
     }
 
@@ -76,6 +82,9 @@ impl World {
                     Event::Settled(_) => None,
                 });
                 self.commit(&root, *change);
+                if let Some(permit) = &verdict.permit {
+                    self.called(policy, &proposal.request.tool, permit);
+                }
                 Ok((verdict, batch))
             }
         }
@@ -115,11 +124,38 @@ impl World {
             Some(call) => ledger_key_of(&root, call),
             None => observed.and_then(|proposal| ledger_key(&root, proposal)),
         };
-        let mut recorded = record(policy, tree, &self.shared(key), report, now)?;
+        let tool = call.map(|call| &call.tool).or(observed.map(|proposal| &proposal.request.tool));
+        let mut recorded = record(policy, tree, &self.shared(key, tool), report, now)?;
         if let Some(change) = recorded.change.take() {
             self.commit(&root, *change);
         }
+        if let Some(lesson) = &recorded.lesson {
+            self.tools.entry(lesson.tool.clone()).or_default().reported(&lesson.sign, &policy.retry.allowance);
+            if let Some(trial) = &lesson.trial {
+                Arc::make_mut(&mut self.profiles).learn(trial);
+            }
+        }
         Ok(recorded)
+    }
+
+    /// What was learned of retries here.
+    #[must_use]
+    pub fn profiles(&self) -> &Profiles {
+        &self.profiles
+    }
+
+    /// Lets the world go on with what was learned elsewhere.
+    pub fn teach(&mut self, profiles: Arc<Profiles>) {
+        self.profiles = profiles;
+    }
+
+    /// A call was permitted. The first one after a cooldown finds out for all how the tool fares.
+    fn called(&mut self, policy: &Policy, tool: &ToolName, permit: &Permit) {
+        let health = self.tools.entry(tool.clone()).or_default();
+        health.called(&policy.retry.allowance, permit.at);
+        if health.is_to_be_probed(permit.at) {
+            health.probed(Some(permit.lease_until.min(permit.at.plus_ms(PROBE_CALL_MS))));
+        }
     }
 
     fn judge(
@@ -131,11 +167,17 @@ impl World {
         now: Timestamp,
     ) -> Result<Judgement, Misuse> {
         let tree = self.trees.get(root).ok_or(Misuse::UnknownCall)?;
-        evaluate(policy, tree, &self.shared(ledger_key(root, proposal)), proposal, batch, now)
+        let shared = self.shared(ledger_key(root, proposal), Some(&proposal.request.tool));
+        evaluate(policy, tree, &shared, proposal, batch, now)
     }
 
-    fn shared(&self, key: Option<LedgerKey>) -> Shared {
-        Shared { counters: self.counters.clone(), ledger: key.and_then(|key| self.ledger.get(&key).cloned()) }
+    fn shared(&self, key: Option<LedgerKey>, tool: Option<&ToolName>) -> Shared {
+        Shared {
+            counters: self.counters.clone(),
+            ledger: key.and_then(|key| self.ledger.get(&key).cloned()),
+            health: tool.and_then(|tool| self.tools.get(tool).cloned()).unwrap_or_default(),
+            profiles: Arc::clone(&self.profiles),
+        }
     }
 
     /// The root of the asking session, whose tree is there from now on.

@@ -8,7 +8,7 @@ use super::{Gate, GateError, PAUSE, TRIES_MAX};
 use crate::{
     domain::{
         call::{Call, Proposal, Request},
-        ids::{AgentId, TenantId},
+        ids::TenantId,
         outcome::OutcomeStatus,
         time::Timestamp,
     },
@@ -80,6 +80,7 @@ impl Gate {
                     let settled = &answer.recorded.settled;
                     self.metrics.recorded(settled.status, settled.failure);
                     telemetry::verdict::recorded(settled);
+                    self.reported(tenant, answer.recorded.lesson.as_ref());
                     return Ok(*answer);
                 }
                 Err(lost) => {
@@ -104,19 +105,27 @@ impl Gate {
         // What the report depends on is read first; if the call changes meanwhile, the append loses.
         let known = slot.advance(|tree| {
             let call = tree.sessions.get(&report.session).and_then(|session| session.reported(&report.call_id))?;
-            Some((engine::ledger_key_of(&tree.root, call), call.agent.clone()))
+            Some((engine::ledger_key_of(&tree.root, call), call.agent.clone(), call.tool.clone()))
         });
         let Some(known) = known else { return Ok(Attempt::Stale) };
         let observed = report.observed.as_deref();
-        let (key, agent): (_, Option<AgentId>) = known.unwrap_or_else(|| {
-            let key = observed.and_then(|proposal| engine::ledger_key(slot.root(), proposal));
-            (key, observed.and_then(|proposal| proposal.request.agent.clone()))
+        let asked = observed.map(|proposal| {
+            let request = &proposal.request;
+            (engine::ledger_key(slot.root(), proposal), request.agent.clone(), request.tool.clone())
         });
+        let Some((key, agent, tool)) = known.or(asked) else {
+            return Ok(Attempt::Misused(Misuse::UnknownCall, slot.advance(|tree| tree.version).unwrap_or(0)));
+        };
         let ledger = match key {
             Some(key) => self.store.ledger(tenant, key).await?,
             None => None,
         };
-        let shared = Shared { counters: self.counters_of(tenant, agent.as_ref()).await?, ledger };
+        let shared = Shared {
+            counters: self.counters_of(tenant, agent.as_ref()).await?,
+            ledger,
+            health: self.fleet.health(tenant, &tool),
+            profiles: self.profiles(tenant).await,
+        };
         let place = self.store.place().await?;
         let now = self.store.now();
         let attempt = slot.advance(|tree| {

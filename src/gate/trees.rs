@@ -95,7 +95,11 @@ impl Gate {
                 None => None,
             });
         }
-        Ok(SharedBatch { counters, ledger })
+        let mut health = Vec::with_capacity(proposals.len());
+        for proposal in proposals {
+            health.push(self.health_to_judge_by(proposal).await);
+        }
+        Ok(SharedBatch { counters, ledger, health, profiles: self.profiles(tenant).await })
     }
 
     /// The counters of the agent that asked last in a session, and the tenant's.

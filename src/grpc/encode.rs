@@ -152,6 +152,9 @@ fn advice(advice: &Advice) -> v1::Advice {
         .into(),
         basis: advice.basis.as_str().to_owned(),
         guard: advice.guard.map(|guard| guard.as_str().to_owned()).unwrap_or_default(),
+        trials: advice.trials,
+        as_of_unix_ms: advice.as_of.map(Timestamp::as_millis).unwrap_or_default(),
+        probe: advice.probe,
     }
 }
 

@@ -1,9 +1,17 @@
 //! Whether to retry, when, and how often: the smallest good wait, under guards (learning.md section 3).
 
-use super::estimate::{Odds, WAITS_MS, odds};
+use super::{
+    estimate::{Odds, View, hinted, prior},
+    layer::Traits,
+    profiles::Profiles,
+};
 use crate::domain::{
     failure::FailureKind,
+    health::RetryAllowance,
+    ids::ToolName,
     outcome::{Advice, Confidence, Guard},
+    profile::{RetryState, ToolState, WAITS_MS, bucket},
+    time::Timestamp,
 };
 
 /// z of a 90 % interval.
@@ -12,6 +20,8 @@ const Z: f64 = 1.645;
 const JITTER_MAX: f64 = 0.2;
 /// Longest wait advised, in milliseconds: a provider that asks for more has to be asked again by a person.
 pub const RETRY_AFTER_MS_MAX: u64 = 3_600_000;
+/// Later attempts are not made to learn.
+const PROBE_ATTEMPT_MAX: u32 = 2;
 
 /// What a success is worth against a retry and a second of waiting, and how often is enough.
 #[derive(Debug, Clone, PartialEq)]
@@ -28,76 +38,172 @@ pub struct Params {
     pub attempts: u32,
     /// Rate-limit errors in a row, in one session and of one tool, after which the next is final.
     pub rate_limit_run: u32,
+    /// Rate-limit errors after a wait that was honoured do not make the next one final.
+    pub unless_wait_honoured: bool,
+    /// The share of suppressed retries that is allowed, to learn.
+    pub explore: f64,
+    /// How many retries a tool may be given, over all sessions.
+    pub allowance: RetryAllowance,
 }
 
 impl Default for Params {
     fn default() -> Self {
-        Self { value: 1.0, cost_retry: 0.15, cost_wait: 0.0008, tolerance: 0.03, attempts: 5, rate_limit_run: 3 }
+        Self {
+            value: 1.0,
+            cost_retry: 0.15,
+            cost_wait: 0.0008,
+            tolerance: 0.03,
+            attempts: 5,
+            rate_limit_run: 3,
+            unless_wait_honoured: false,
+            explore: 0.05,
+            allowance: RetryAllowance::default(),
+        }
     }
 }
 
 /// A failure to advise on.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Case {
+pub struct Case<'a> {
+    /// The tool.
+    pub tool: &'a ToolName,
     /// What went wrong.
     pub kind: FailureKind,
     /// Which attempt failed, from 1.
     pub attempt: u32,
+    /// How the tool fares, this failure included.
+    pub tool_state: ToolState,
+    /// What the tool's owner says of its failures.
+    pub hint: Option<bool>,
     /// How long the provider asks to wait, in milliseconds.
     pub asked_ms: Option<u64>,
     /// The call may have taken effect, and its repetition harms.
     pub is_unsafe: bool,
     /// Rate-limit errors in a row, this one included.
     pub rate_limit_run: u32,
+    /// The tool has allowance for another retry.
+    pub may_retry: bool,
+    /// A retry may be made to learn: its repetition harms nobody, and none is on its way.
+    pub may_probe: bool,
+    /// For the logistic layer; its wait is filled in for each.
+    pub traits: Traits,
     /// A hash of the call: where the jitter comes from, so that a replay gives the same bytes.
     pub seed: u64,
+    /// When it failed.
+    pub now: Timestamp,
+}
+
+/// The advice on a failure, and the wait it rests on.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Advised {
+    /// The advice.
+    pub advice: Advice,
+    /// The smallest good wait, whether a retry is worth it or not, in milliseconds.
+    pub wait_ms: u64,
 }
 
 /// The advice on a failure.
 #[must_use]
-pub fn advise(params: &Params, case: &Case) -> Advice {
-    decide(params, case, &odds(case.kind))
+pub fn advise(params: &Params, profiles: &Profiles, case: &Case<'_>) -> Advised {
+    let prior_p = case.hint.map_or(prior(case.kind), hinted);
+    let view = profiles.estimate.view(case.tool, case.kind, prior_p, case.now);
+    let state = |attempt| RetryState { attempt, tool: case.tool_state };
+    let weigh = |attempt| Weighed::of(params, profiles, case, &view, state(attempt));
+    let weighed = weigh(case.attempt);
+    let guard = guard(params, case);
+    let worth_it = weighed.best >= 0.0;
+    let probe = guard.is_none() && !worth_it && is_probe(params, case);
+    let retryable = guard.is_none() && (worth_it || probe);
+    let (at, wait_ms) = (weighed.bucket, wait_ms(WAITS_MS[weighed.wait], case));
+    let trials = weighed.odds.trials[at];
+    let advice = Advice {
+        retryable,
+        retry_after_ms: if retryable { wait_ms } else { 0 },
+        max_retries_remaining: match () {
+            () if probe => 1,
+            () if retryable => 1 + further(params, case, |attempt| weigh(attempt).best >= 0.0),
+            () => 0,
+        },
+        p_success: weighed.p,
+        interval: wilson(weighed.p, trials),
+        confidence: Confidence::of(trials),
+        basis: weighed.odds.basis(at),
+        trials,
+        as_of: profiles.estimate.as_of(),
+        guard,
+        probe,
+    };
+    Advised { advice, wait_ms }
 }
 
-fn decide(params: &Params, case: &Case, odds: &Odds) -> Advice {
-    let worth = |i: usize| {
-        let wait_s = WAITS_MS[i].max(case.asked_ms.unwrap_or(0)) as f64 / 1_000.0;
-        params.value * odds.p[i] - params.cost_retry - params.cost_wait * wait_s
-    };
-    let best = (0..WAITS_MS.len()).map(worth).fold(f64::NEG_INFINITY, f64::max);
-    let chosen = (0..WAITS_MS.len()).find(|i| worth(*i) >= best - params.tolerance * params.value).unwrap_or(0);
-    let guard = guard(params, case);
-    let retryable = best >= 0.0 && guard.is_none();
-    Advice {
-        retryable,
-        retry_after_ms: if retryable { wait_ms(WAITS_MS[chosen], case) } else { 0 },
-        max_retries_remaining: if retryable { params.attempts.saturating_sub(case.attempt) } else { 0 },
-        p_success: odds.p[chosen],
-        interval: wilson(odds.p[chosen], odds.trials[chosen]),
-        confidence: Confidence::of(odds.trials[chosen]),
-        basis: odds.basis,
-        guard,
+/// The odds of one attempt against what it costs.
+struct Weighed {
+    odds: Odds,
+    /// The smallest good wait.
+    wait: usize,
+    /// The bucket of the wait that it comes to, which is the provider's when that is longer.
+    bucket: usize,
+    /// The chance after that wait.
+    p: f64,
+    /// The worth of the best wait; below 0 no retry is worth it.
+    best: f64,
+}
+
+impl Weighed {
+    fn of(params: &Params, profiles: &Profiles, case: &Case<'_>, view: &View<'_>, state: RetryState) -> Self {
+        let odds = view.odds(state);
+        let after_ms = |wait: usize| WAITS_MS[wait].max(case.asked_ms.unwrap_or(0));
+        let chance = |wait: usize| {
+            let p = odds.p[bucket(after_ms(wait))];
+            let traits = Traits { attempt: state.attempt, ..case.traits };
+            profiles.layer.promoted(case.kind, p, || traits.features(after_ms(wait)))
+        };
+        let p: [f64; WAITS_MS.len()] = std::array::from_fn(chance);
+        let worth = |wait: usize| {
+            params.value * p[wait] - params.cost_retry - params.cost_wait * after_ms(wait) as f64 / 1_000.0
+        };
+        let best = (0..WAITS_MS.len()).map(worth).fold(f64::NEG_INFINITY, f64::max);
+        let good = |wait: &usize| worth(*wait) >= best - params.tolerance * params.value;
+        let wait = (0..WAITS_MS.len()).find(good).unwrap_or(0);
+        Self { odds, wait, bucket: bucket(after_ms(wait)), p: p[wait], best }
     }
 }
 
-fn guard(params: &Params, case: &Case) -> Option<Guard> {
+fn guard(params: &Params, case: &Case<'_>) -> Option<Guard> {
     match () {
         () if case.is_unsafe => Some(Guard::Unsafe),
         () if case.rate_limit_run > params.rate_limit_run => Some(Guard::RateLimitEscalation),
         () if case.attempt >= params.attempts => Some(Guard::Attempts),
+        () if !case.may_retry => Some(Guard::RetryBudget),
         () => None,
     }
 }
 
+/// How many attempts after the next are worth it in a row, within the policy's number of attempts.
+fn further(params: &Params, case: &Case<'_>, is_worth_it: impl Fn(u32) -> bool) -> u32 {
+    let most = params.attempts.saturating_sub(case.attempt + 1);
+    (1..=most).take_while(|more| is_worth_it(case.attempt + more)).count() as u32
+}
+
+/// Without some retries that the estimate advises against, nobody would ever learn that a tool has recovered.
+fn is_probe(params: &Params, case: &Case<'_>) -> bool {
+    use FailureKind::{Auth, InvalidArgument, Permission, QuotaExhausted};
+    let hopeless = matches!(case.kind, Auth | Permission | InvalidArgument | QuotaExhausted);
+    // Other bits than the jitter's.
+    let drawn = ((case.seed >> 20) % 10_000) as f64 / 10_000.0 < params.explore;
+    case.may_probe && case.attempt <= PROBE_ATTEMPT_MAX && !hopeless && drawn
+}
+
 /// Never before what the provider asked for, and only ever later than the chosen wait.
-fn wait_ms(chosen_ms: u64, case: &Case) -> u64 {
+fn wait_ms(chosen_ms: u64, case: &Case<'_>) -> u64 {
     let base = chosen_ms.max(case.asked_ms.unwrap_or(0));
     let share = (case.seed % 1_024) as f64 / 1_024.0 * JITTER_MAX;
     (base + (base as f64 * share) as u64).min(RETRY_AFTER_MS_MAX.max(case.asked_ms.unwrap_or(0)))
 }
 
 /// The Wilson interval of a share `p` over `n` trials; everything is possible without a trial.
-fn wilson(p: f64, n: f64) -> (f64, f64) {
+#[must_use]
+pub fn wilson(p: f64, n: f64) -> (f64, f64) {
     if n <= 0.0 {
         return (0.0, 1.0);
     }
@@ -110,50 +216,101 @@ fn wilson(p: f64, n: f64) -> (f64, f64) {
 mod tests {
     use super::*;
 
-    fn case(kind: FailureKind) -> Case {
-        Case { kind, attempt: 1, asked_ms: None, is_unsafe: false, rate_limit_run: 0, seed: 0 }
+    fn tool() -> ToolName {
+        ToolName::parse("tool", "get_order").expect("a good name")
+    }
+
+    fn case(tool: &ToolName, kind: FailureKind) -> Case<'_> {
+        Case {
+            tool,
+            kind,
+            attempt: 1,
+            tool_state: ToolState::Working,
+            hint: None,
+            asked_ms: None,
+            is_unsafe: false,
+            rate_limit_run: 0,
+            may_retry: true,
+            may_probe: false,
+            traits: Traits::default(),
+            seed: 0,
+            now: Timestamp::default(),
+        }
+    }
+
+    fn told(case: &Case<'_>) -> Advice {
+        advise(&Params::default(), &Profiles::default(), case).advice
     }
 
     #[test]
     fn priors_say_what_hard_coded_flags_said() {
-        let params = Params::default();
         for kind in FailureKind::ALL {
-            use FailureKind::{Conflict, Internal, Network, RateLimited, Timeout, Unavailable};
-            let expected = matches!(kind, Timeout | RateLimited | Unavailable | Network | Internal | Conflict);
-            assert_eq!(advise(&params, &case(kind)).retryable, expected, "{kind:?}");
+            assert_eq!(told(&case(&tool(), kind)).retryable, kind.may_pass(), "{kind:?}");
         }
+    }
+
+    #[test]
+    fn an_owners_word_holds_until_there_is_evidence() {
+        let tool = tool();
+        let hinted = |kind, hint| told(&Case { hint: Some(hint), ..case(&tool, kind) }).retryable;
+        assert!(hinted(FailureKind::NotFound, true) && !hinted(FailureKind::Timeout, false));
     }
 
     #[test]
     fn the_provider_is_never_undercut_and_jitter_only_lengthens() {
+        let tool = tool();
         for seed in [0, 1, 511, 1_023, u64::MAX] {
-            let asked = Case { asked_ms: Some(7_000), seed, ..case(FailureKind::RateLimited) };
-            let after = advise(&Params::default(), &asked).retry_after_ms;
+            let asked = Case { asked_ms: Some(7_000), seed, ..case(&tool, FailureKind::RateLimited) };
+            let after = told(&asked).retry_after_ms;
             assert!((7_000..=8_400).contains(&after), "{after}");
         }
-        assert_eq!(advise(&Params::default(), &case(FailureKind::Timeout)).retry_after_ms, 1_000);
+        assert_eq!(told(&case(&tool, FailureKind::Timeout)).retry_after_ms, 1_000);
     }
 
     #[test]
     fn guards_overrule_and_are_named() {
-        let params = Params::default();
-        let base = case(FailureKind::RateLimited);
+        let tool = tool();
+        let base = case(&tool, FailureKind::RateLimited);
         for (case, guard) in [
             (Case { is_unsafe: true, ..base }, Some(Guard::Unsafe)),
             (Case { rate_limit_run: 3, ..base }, None),
             (Case { rate_limit_run: 4, ..base }, Some(Guard::RateLimitEscalation)),
             (Case { attempt: 4, ..base }, None),
             (Case { attempt: 5, ..base }, Some(Guard::Attempts)),
+            (Case { may_retry: false, ..base }, Some(Guard::RetryBudget)),
         ] {
-            let advice = advise(&params, &case);
+            let advice = told(&case);
             assert_eq!((advice.guard, advice.retryable), (guard, guard.is_none()), "{case:?}");
         }
     }
 
     #[test]
+    fn what_remains_counts_down_to_the_cap() {
+        let tool = tool();
+        let remaining = |attempt| told(&Case { attempt, ..case(&tool, FailureKind::Timeout) }).max_retries_remaining;
+        assert_eq!([1, 2, 3, 4, 5].map(remaining), [4, 3, 2, 1, 0]);
+    }
+
+    #[test]
+    fn one_suppressed_retry_in_twenty_is_made_to_learn_but_never_a_hopeless_one() {
+        let tool = tool();
+        let probes = |kind, attempt, may_probe| {
+            let hash = |n: u64| n.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            let told = (0..10_000).map(|n| told(&Case { attempt, may_probe, seed: hash(n), ..case(&tool, kind) }));
+            told.filter(|advice| advice.probe && advice.retryable && advice.max_retries_remaining == 1).count()
+        };
+        assert!((400..600).contains(&probes(FailureKind::NotFound, 1, true)));
+        assert_eq!(probes(FailureKind::NotFound, 3, true), 0);
+        assert_eq!(probes(FailureKind::NotFound, 1, false), 0);
+        assert_eq!(probes(FailureKind::Auth, 1, true), 0);
+        assert_eq!(probes(FailureKind::Timeout, 1, true), 0, "what is worth it is no probe");
+    }
+
+    #[test]
     fn a_wait_that_costs_more_than_a_success_is_worth_is_no_retry() {
-        let asked = Case { asked_ms: Some(900_000), ..case(FailureKind::RateLimited) };
-        assert!(!advise(&Params::default(), &asked).retryable);
+        let tool = tool();
+        let asked = Case { asked_ms: Some(900_000), ..case(&tool, FailureKind::RateLimited) };
+        assert!(!told(&asked).retryable);
     }
 
     #[test]

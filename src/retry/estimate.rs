@@ -1,20 +1,115 @@
-//! How likely a retry is to succeed (learning.md section 2). Until profiles are learned, the priors speak: the flags
-//! that tool authors used to hard-code, as probabilities.
+//! How likely a retry is to succeed: decayed counts, shrunk from the cell of one tool, kind, wait and state towards an
+//! average tool's curve (learning.md section 2). Counts are dense arrays: every sum of the formulas is a sum over one
+//! or two of them, so that nothing can disagree.
 
-use crate::domain::{failure::FailureKind, outcome::Basis};
+use std::collections::BTreeMap;
 
-/// The waits that are weighed, in milliseconds: what the five buckets of measured waits stand for.
-pub const WAITS_MS: [u64; 5] = [1_000, 4_000, 15_000, 60_000, 300_000];
+use crate::domain::{
+    failure::FailureKind,
+    ids::ToolName,
+    outcome::Basis,
+    profile::{
+        CELLS, CellCount, Counts, FollowUpKind, HALF_LIFE_MS, RECENT_HALF_LIFE_MS, RecentCount, RetryState, Trial,
+        WAITS_MS, bucket,
+    },
+    time::Timestamp,
+};
+
+/// Trials that the prior is worth.
+pub const M_KIND: f64 = 4.0;
+/// Trials that the level above is worth, on the curve of an average tool.
+pub const M_CURVE: f64 = 8.0;
+/// Trials that the average tool is worth, for how a tool differs from it.
+pub const M_TOOL: f64 = 4.0;
+/// Trials that the level above is worth, in a cell of one tool.
+pub const M_CELL: f64 = 16.0;
+/// Trials that the slow level is worth, for the recent one.
+pub const M_RECENT: f64 = 8.0;
+
+const WAITS: usize = WAITS_MS.len();
+const STATES: usize = CELLS / WAITS;
+/// What an average tool is held to have scored lies this far from 0 and 1.
+const EXPECTED_EDGE: f64 = 0.01;
+/// The same for the recent level.
+const RECENT_EDGE: f64 = 0.02;
+/// A recent level with fewer trials says nothing.
+const RECENT_MIN: f64 = 0.05;
+/// Weights grow by this many half-lives before all are scaled back: far from the end of a double.
+const REBASE_HALF_LIVES: f64 = 256.0;
 
 /// The chance of a retry, by wait.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Odds {
     /// The chance after each of [`WAITS_MS`], 0 to 1.
-    pub p: [f64; WAITS_MS.len()],
-    /// Trials (decayed) behind each.
-    pub trials: [f64; WAITS_MS.len()],
-    /// Where they come from.
-    pub basis: Basis,
+    pub p: [f64; WAITS],
+    /// The same before the recent level.
+    pub slow: [f64; WAITS],
+    /// Trials (decayed) of this tool and kind with each wait.
+    pub trials: [f64; WAITS],
+    /// Trials (decayed) of this tool and kind with each wait in this state.
+    pub cell: [f64; WAITS],
+    /// Trials (decayed) of this tool and kind.
+    pub of_tool: f64,
+    /// Trials (decayed) of this kind.
+    pub of_kind: f64,
+}
+
+/// What is known at one time of retries of one tool after one kind of failure.
+#[derive(Debug)]
+pub struct View<'a> {
+    /// How an average tool fares, by cell.
+    curve: [f64; CELLS],
+    cells: &'a Cells,
+    /// How this tool differs from the average, in log odds.
+    shift: f64,
+    /// How the last hours differ from before, in log odds.
+    lately: f64,
+    of_tool: f64,
+    of_kind: f64,
+    fade: f64,
+}
+
+/// The share of follow-ups with other arguments that succeeded.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Corrections {
+    /// Trials (decayed).
+    pub n: f64,
+    /// Successes (decayed).
+    pub k: f64,
+}
+
+/// Trials and successes by cell, in weights of the estimate's reference time.
+#[derive(Debug, Clone, PartialEq)]
+struct Cells {
+    n: [f64; CELLS],
+    k: [f64; CELLS],
+}
+
+static NO_CELLS: Cells = Cells { n: [0.0; CELLS], k: [0.0; CELLS] };
+
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+struct Recent {
+    n: f64,
+    k: f64,
+    expected: f64,
+    at: Timestamp,
+}
+
+#[derive(Debug, Clone, Default, PartialEq)]
+struct Profile {
+    cells: Cells,
+    recent: Recent,
+    corrections: Corrections,
+}
+
+/// The record of one tenant's retries.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Estimate {
+    /// A weight of 1 is a trial at this time.
+    reference: Timestamp,
+    as_of: Option<Timestamp>,
+    kinds: [Cells; FailureKind::ALL.len()],
+    tools: BTreeMap<ToolName, BTreeMap<FailureKind, Box<Profile>>>,
 }
 
 /// The chance before anything was learned. `other` lies below break-even on purpose: of about 1,010 recorded identical
@@ -33,8 +128,282 @@ pub const fn prior(kind: FailureKind) -> f64 {
     }
 }
 
-/// The odds of a retry after a failure of that kind.
+/// The prior of a tool whose author says whether its failures are worth a retry; evidence overrules it.
 #[must_use]
-pub fn odds(kind: FailureKind) -> Odds {
-    Odds { p: [prior(kind); WAITS_MS.len()], trials: [0.0; WAITS_MS.len()], basis: Basis::Prior }
+pub const fn hinted(retryable: bool) -> f64 {
+    if retryable { 0.8 } else { 0.1 }
 }
+
+impl Estimate {
+    /// The record that these counts sum up.
+    #[must_use]
+    pub fn restore(counts: &Counts) -> Self {
+        let mut estimate = Self { reference: counts.as_of, as_of: Some(counts.as_of), ..Self::default() };
+        for cell in &counts.cells {
+            let at = cell.wait.min(WAITS - 1) * STATES + cell.state.index();
+            match cell.kind {
+                FollowUpKind::Same => estimate.add(&cell.tool, cell.failure, at, cell.n, cell.k),
+                FollowUpKind::Near | FollowUpKind::Changed => {
+                    estimate.profile(&cell.tool, cell.failure).corrections.add(cell.n, cell.k);
+                }
+            }
+        }
+        for recent in &counts.recent {
+            let level = Recent { n: recent.n, k: recent.k, expected: recent.expected, at: counts.as_of };
+            estimate.profile(&recent.tool, recent.failure).recent = level;
+        }
+        estimate
+    }
+
+    /// What it has counted, as of `now`.
+    #[must_use]
+    pub fn counts(&self, now: Timestamp) -> Counts {
+        let fade = self.fade(now);
+        let (mut cells, mut recent) = (Vec::new(), Vec::new());
+        let profiles = self.tools.iter().flat_map(|(tool, kinds)| kinds.iter().map(move |(kind, p)| (tool, *kind, p)));
+        for (tool, failure, profile) in profiles {
+            for (at, (n, k)) in profile.cells.n.iter().zip(&profile.cells.k).enumerate().filter(|(_, (n, _))| **n > 0.0)
+            {
+                let (wait, state) = (at / STATES, RetryState::of_index(at % STATES));
+                let (kind, n, k) = (FollowUpKind::Same, n * fade, k * fade);
+                cells.push(CellCount { tool: tool.clone(), failure, kind, wait, state, n, k });
+            }
+            let level = profile.recent;
+            if level.n > 0.0 {
+                let fade = level.fade(now);
+                let (n, k, expected) = (level.n * fade, level.k * fade, level.expected * fade);
+                recent.push(RecentCount { tool: tool.clone(), failure, n, k, expected });
+            }
+        }
+        Counts { as_of: now, cells, recent }
+    }
+
+    /// When the counts were read, or the last trial was learned; none when there was none.
+    #[must_use]
+    pub const fn as_of(&self) -> Option<Timestamp> {
+        self.as_of
+    }
+
+    /// What is known now of retries of a tool after a kind of failure. `prior_p` is the chance that would be told without
+    /// any trial.
+    #[must_use]
+    pub fn view(&self, tool: &ToolName, kind: FailureKind, prior_p: f64, now: Timestamp) -> View<'_> {
+        let fade = self.fade(now);
+        let of_kind = &self.kinds[kind as usize];
+        let curve = of_kind.curve(prior_p, fade);
+        let profile = self.tools.get(tool).and_then(|kinds| kinds.get(&kind));
+        let cells = profile.map_or(&NO_CELLS, |profile| &profile.cells);
+        View {
+            shift: cells.shift(&curve, fade),
+            lately: profile.map_or(0.0, |profile| profile.recent.level(now)),
+            of_tool: cells.n.iter().sum::<f64>() * fade,
+            of_kind: of_kind.n.iter().sum::<f64>() * fade,
+            curve,
+            cells,
+            fade,
+        }
+    }
+
+    /// How follow-ups with other arguments fared after such a failure.
+    #[must_use]
+    pub fn corrections(&self, tool: &ToolName, kind: FailureKind, now: Timestamp) -> Corrections {
+        let profile = self.tools.get(tool).and_then(|kinds| kinds.get(&kind));
+        let fade = self.fade(now);
+        profile.map_or_else(Corrections::default, |profile| Corrections {
+            n: profile.corrections.n * fade,
+            k: profile.corrections.k * fade,
+        })
+    }
+
+    /// Learns one trial. Trials come in the order in which they were known.
+    pub fn learn(&mut self, trial: &Trial) {
+        let follow_up = &trial.follow_up;
+        let ok = f64::from(u8::from(trial.ok));
+        let weight = self.weight(trial.at);
+        match follow_up.kind {
+            FollowUpKind::Same => {
+                let at = bucket(follow_up.waited_ms) * STATES + follow_up.state.index();
+                self.add(&trial.tool, follow_up.failure, at, weight, ok * weight);
+                let recent = &mut self.profile(&trial.tool, follow_up.failure).recent;
+                recent.add(ok, follow_up.p_slow, trial.at);
+            }
+            FollowUpKind::Near | FollowUpKind::Changed => {
+                self.profile(&trial.tool, follow_up.failure).corrections.add(weight, ok * weight);
+            }
+        }
+        self.as_of = Some(trial.at);
+    }
+
+    fn add(&mut self, tool: &ToolName, kind: FailureKind, at: usize, n: f64, k: f64) {
+        self.kinds[kind as usize].add(at, n, k);
+        self.profile(tool, kind).cells.add(at, n, k);
+    }
+
+    fn profile(&mut self, tool: &ToolName, kind: FailureKind) -> &mut Profile {
+        if !self.tools.contains_key(tool) {
+            self.tools.insert(tool.clone(), BTreeMap::new());
+        }
+        self.tools.entry(tool.clone()).or_default().entry(kind).or_default()
+    }
+
+    /// What a stored weight has come down to.
+    fn fade(&self, now: Timestamp) -> f64 {
+        (-half_lives(now, self.reference, HALF_LIFE_MS)).exp2()
+    }
+
+    /// The weight of a trial at `at`, after which a weight of 1 may stand for another time.
+    fn weight(&mut self, at: Timestamp) -> f64 {
+        if half_lives(at, self.reference, HALF_LIFE_MS) > REBASE_HALF_LIVES {
+            let fade = self.fade(at);
+            let profiles = self.tools.values_mut().flat_map(BTreeMap::values_mut);
+            for profile in profiles {
+                profile.cells.scale(fade);
+                profile.corrections = Corrections { n: profile.corrections.n * fade, k: profile.corrections.k * fade };
+            }
+            self.kinds.iter_mut().for_each(|cells| cells.scale(fade));
+            self.reference = at;
+        }
+        half_lives(at, self.reference, HALF_LIFE_MS).exp2()
+    }
+}
+
+impl View<'_> {
+    /// The odds of a retry in that state.
+    #[must_use]
+    pub fn odds(&self, state: RetryState) -> Odds {
+        let mut odds = Odds {
+            p: [0.0; WAITS],
+            slow: [0.0; WAITS],
+            trials: [0.0; WAITS],
+            cell: [0.0; WAITS],
+            of_tool: self.of_tool,
+            of_kind: self.of_kind,
+        };
+        for wait in 0..WAITS {
+            let at = wait * STATES + state.index();
+            let (n, k) = self.cells.of_wait(wait);
+            let (cell_n, cell_k) = (self.cells.n[at] * self.fade, self.cells.k[at] * self.fade);
+            let p1 = sigmoid(logit(self.curve[at]) + self.shift);
+            let p2 = shrink(n * self.fade, k * self.fade, M_CELL, p1);
+            odds.slow[wait] = shrink(cell_n, cell_k, M_CELL, p2);
+            odds.p[wait] = sigmoid(logit(odds.slow[wait]) + self.lately);
+            odds.trials[wait] = n * self.fade;
+            odds.cell[wait] = cell_n;
+        }
+        odds
+    }
+}
+
+impl Odds {
+    /// Where the chance for that wait comes from: the nearest level that has seen a trial.
+    #[must_use]
+    pub fn basis(&self, wait: usize) -> Basis {
+        match () {
+            () if self.cell[wait] >= 1.0 => Basis::Cell,
+            () if self.of_tool >= 1.0 => Basis::Tool,
+            () if self.of_kind >= 1.0 => Basis::Kind,
+            () => Basis::Prior,
+        }
+    }
+}
+
+impl Default for Cells {
+    fn default() -> Self {
+        NO_CELLS.clone()
+    }
+}
+
+impl Cells {
+    fn add(&mut self, at: usize, n: f64, k: f64) {
+        self.n[at] += n;
+        self.k[at] += k;
+    }
+
+    fn scale(&mut self, by: f64) {
+        self.n.iter_mut().chain(&mut self.k).for_each(|count| *count *= by);
+    }
+
+    fn of_wait(&self, wait: usize) -> (f64, f64) {
+        let cells = wait * STATES..(wait + 1) * STATES;
+        (self.n[cells.clone()].iter().sum(), self.k[cells].iter().sum())
+    }
+
+    /// g2: how an average tool fares, by cell.
+    fn curve(&self, prior_p: f64, fade: f64) -> [f64; CELLS] {
+        let (n, k) = (self.n.iter().sum::<f64>(), self.k.iter().sum::<f64>());
+        let of_kind = shrink(n * fade, k * fade, M_KIND, prior_p);
+        let mut curve = [0.0; CELLS];
+        for wait in 0..WAITS {
+            let (n, k) = self.of_wait(wait);
+            let of_wait = shrink(n * fade, k * fade, M_CURVE, of_kind);
+            for at in wait * STATES..(wait + 1) * STATES {
+                curve[at] = shrink(self.n[at] * fade, self.k[at] * fade, M_CURVE, of_wait);
+            }
+        }
+        curve
+    }
+
+    /// How this tool differs from an average one on the same mix of waits and states, in log odds.
+    fn shift(&self, curve: &[f64; CELLS], fade: f64) -> f64 {
+        let (n, k) = (self.n.iter().sum::<f64>(), self.k.iter().sum::<f64>());
+        if n <= 0.0 {
+            return 0.0;
+        }
+        let expected: f64 = self.n.iter().zip(curve).map(|(n, p)| n * p).sum();
+        let expected = (expected / n).clamp(EXPECTED_EDGE, 1.0 - EXPECTED_EDGE);
+        logit(shrink(n * fade, k * fade, M_TOOL, expected)) - logit(expected)
+    }
+}
+
+impl Corrections {
+    fn add(&mut self, n: f64, k: f64) {
+        self.n += n;
+        self.k += k;
+    }
+}
+
+impl Recent {
+    fn add(&mut self, ok: f64, expected: f64, at: Timestamp) {
+        let fade = self.fade(at);
+        let sum = |sum: f64, more: f64| sum * fade + more;
+        *self = Self { n: sum(self.n, 1.0), k: sum(self.k, ok), expected: sum(self.expected, expected), at };
+    }
+
+    fn fade(&self, now: Timestamp) -> f64 {
+        (-half_lives(now, self.at, RECENT_HALF_LIFE_MS)).exp2()
+    }
+
+    /// How much better or worse it goes lately than the slow level expected, in log odds.
+    fn level(&self, now: Timestamp) -> f64 {
+        let fade = self.fade(now);
+        let n = self.n * fade;
+        if n <= RECENT_MIN {
+            return 0.0;
+        }
+        let expected = (self.expected / self.n).clamp(RECENT_EDGE, 1.0 - RECENT_EDGE);
+        logit(shrink(n, self.k * fade, M_RECENT, expected)) - logit(expected)
+    }
+}
+
+/// The share `k` of `n`, drawn towards `p` as if `m` trials had shown it.
+fn shrink(n: f64, k: f64, m: f64, p: f64) -> f64 {
+    (k + m * p) / (n + m)
+}
+
+fn half_lives(later: Timestamp, earlier: Timestamp, half_life_ms: u64) -> f64 {
+    later.as_millis().saturating_sub(earlier.as_millis()) as f64 / half_life_ms as f64
+}
+
+/// The log odds of a chance, which is held within 0.1 % and 99.9 %.
+pub(super) fn logit(p: f64) -> f64 {
+    let p = p.clamp(1e-3, 1.0 - 1e-3);
+    (p / (1.0 - p)).ln()
+}
+
+/// The chance of log odds.
+pub(super) fn sigmoid(z: f64) -> f64 {
+    1.0 / (1.0 + (-z.clamp(-30.0, 30.0)).exp())
+}
+
+#[cfg(test)]
+mod tests;

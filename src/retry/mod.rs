@@ -4,3 +4,5 @@
 pub mod advice;
 pub mod classify;
 pub mod estimate;
+pub mod layer;
+pub mod profiles;

@@ -6,6 +6,7 @@ use crate::domain::{
     budget::{CounterKey, Usage},
     call::{Call, Proposal},
     fingerprint::Fingerprint,
+    health::Cooldown,
     ids::SessionId,
     previous::Previous,
     time::Timestamp,
@@ -21,6 +22,8 @@ pub struct Context<'a> {
     pub proposal: &'a Proposal,
     /// The newest earlier execution of the same call.
     pub previous: Option<&'a Previous>,
+    /// The tool is left alone for a while, or was and is being tried again.
+    pub cooldown: Option<Cooldown>,
     /// Shared counters, as last seen; the store has the last word on them.
     pub counters: &'a BTreeMap<CounterKey, u64>,
     /// True unless the same call_id was judged before.

@@ -8,6 +8,7 @@
 pub mod breaker;
 pub mod budget;
 mod context;
+pub mod cooldown;
 pub mod cycle;
 pub mod growth;
 pub mod levels;
@@ -58,6 +59,8 @@ pub struct RuleSet {
     pub breaker: levels::Levels,
     /// See [`refused`].
     pub refused: levels::Levels,
+    /// See [`cooldown`].
+    pub cooldown: cooldown::Params,
     /// See [`growth`].
     pub growth: growth::Params,
     /// See [`budget`].
@@ -75,6 +78,7 @@ impl Default for RuleSet {
             cycle: cycle::LEVELS,
             breaker: breaker::LEVELS,
             refused: refused::LEVELS,
+            cooldown: cooldown::Params::default(),
             growth: growth::Params::default(),
             budget: budget::Params::default(),
         }
@@ -92,6 +96,7 @@ pub const RULES: &[Rule] = &[
     (cycle::ID, |set, cx| cycle::check(&set.cycle, cx)),
     (breaker::ID, |set, cx| breaker::check(&set.breaker, cx)),
     (refused::ID, |set, cx| refused::check(&set.refused, cx)),
+    (cooldown::ID, |_, cx| cooldown::check(cx)),
     (growth::ID, |set, cx| growth::check(&set.growth, cx)),
     (budget::ID, |set, cx| budget::check(&set.budget, cx)),
 ];

@@ -118,6 +118,7 @@ pub(super) fn settled(status: OutcomeStatus, failure: Option<FailureKind>, retry
         error_signature: Some(SECRET.to_owned()),
         digest: None,
         progress: false,
+        follow_up_ok: None,
         advice: retry.map(|(retryable, retry_after_ms)| Advice {
             retryable,
             retry_after_ms,
@@ -126,7 +127,10 @@ pub(super) fn settled(status: OutcomeStatus, failure: Option<FailureKind>, retry
             interval: (0.1, 0.9),
             confidence: Confidence::Low,
             basis: Basis::Prior,
+            trials: 0.0,
+            as_of: None,
             guard: None,
+            probe: false,
         }),
         lease_until: None,
         ledger_revision: 0,

@@ -162,7 +162,11 @@ impl World {
         let (who, proposal) = self.propose(ask);
         self.turn(who);
         let root = root_id(who);
-        let shared = Shared { counters: self.seen_counters.clone(), ledger: self.row(who, &proposal).cloned() };
+        let shared = Shared {
+            counters: self.seen_counters.clone(),
+            ledger: self.row(who, &proposal).cloned(),
+            ..Shared::default()
+        };
         let call_id = proposal.request.call_id.clone();
         let report =
             Report { observed: Some(Box::new(proposal)), ..report_of(session_id(who), call_id.clone(), ending) };
@@ -214,7 +218,7 @@ impl World {
     ) -> Result<Judgement, Misuse> {
         let root = root_id(who);
         let ledger = engine::ledger_key(&root, proposal).and_then(|key| self.ledger.get(&key).cloned());
-        let shared = Shared { counters: self.seen_counters.clone(), ledger };
+        let shared = Shared { counters: self.seen_counters.clone(), ledger, ..Shared::default() };
         match self.trees.get(&root) {
             Some(grown) => engine::evaluate(policy, &grown.tree, &shared, proposal, batch, now),
             None => engine::evaluate(policy, &CallTree::new(DEFAULT_TENANT, root, now), &shared, proposal, batch, now),
@@ -237,7 +241,7 @@ impl World {
         let call = grown.tree.sessions.get(&session).and_then(|session| session.call(call_id));
         let key = call.and_then(|call| engine::ledger_key_of(&root, call));
         let ledger = key.and_then(|key| self.ledger.get(&key).cloned());
-        let shared = Shared { counters: self.seen_counters.clone(), ledger };
+        let shared = Shared { counters: self.seen_counters.clone(), ledger, ..Shared::default() };
         let report = report_of(session, call_id.clone(), ending);
         let recorded = engine::record(&self.policy, &grown.tree, &shared, &report, self.now)?;
         if let Some(change) = recorded.change.clone() {

@@ -1,6 +1,8 @@
 //! The fold: one event changes one tree.
 
-use super::{CALLS_MAX, CallTree, Closed, HELD_MAX, PACE_MAX, PACE_TOKENS_MS, Pace, Run, Session};
+use super::{
+    CALLS_MAX, CallTree, Closed, FAILED_ARGUMENTS_MAX, HELD_MAX, PACE_MAX, PACE_TOKENS_MS, Pace, Run, Session,
+};
 use crate::domain::{
     budget::Spent,
     call::{Answer, Call},
@@ -82,7 +84,12 @@ impl CallTree {
         }
         // A tree that was read while others wrote may know a call that its total does not count yet.
         self.open_calls = self.open_calls.saturating_sub(u32::from(was_open));
-        call.arguments = None;
+        // A failed call's follow-up is compared with it.
+        let kept = event.failure.is_some()
+            && call.arguments.as_ref().is_some_and(|arguments| arguments.len() <= FAILED_ARGUMENTS_MAX);
+        if !kept {
+            call.arguments = None;
+        }
         call.outcome = Some(Outcome {
             status: event.status,
             failure: event.failure,
@@ -113,6 +120,7 @@ impl Session {
             call.permit.clone_from(&event.permit);
             call.arguments = event.permit.is_some().then(|| event.arguments.clone()).flatten();
             call.approval.clone_from(&event.approval);
+            call.follow_up.clone_from(&event.follow_up);
             return;
         }
         self.calls.push_back(Call {
@@ -134,6 +142,7 @@ impl Session {
             permit: event.permit.clone(),
             approval: event.approval.clone(),
             outcome: None,
+            follow_up: event.follow_up.clone(),
         });
     }
 

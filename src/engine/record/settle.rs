@@ -9,36 +9,45 @@ use crate::{
         event::Settled,
         failure::FailureKind,
         fingerprint::ResultDigest,
-        outcome::{Advice, OutcomeStatus},
+        health::{RetryAllowance, Sign},
+        outcome::OutcomeStatus,
+        profile::ToolState,
         time::Timestamp,
         tree::{CallTree, Session},
     },
+    engine::{
+        Lesson, Shared,
+        follow_up::{follow_up_ok, traits, trial},
+    },
     policy::Policy,
-    retry::{advice, classify},
+    retry::{
+        advice::{self, Advised},
+        classify,
+    },
 };
+
+/// Corrections that must have been seen before their share is told.
+const CORRECTIONS_MIN: f64 = 8.0;
+
+/// What a report comes to, and what it teaches.
+pub(super) struct Settlement {
+    pub(super) settled: Settled,
+    pub(super) lesson: Option<Lesson>,
+    /// The share of follow-ups with other arguments that succeeded.
+    pub(super) corrected: Option<f64>,
+}
 
 pub(super) fn settle(
     policy: &Policy,
     tree: &CallTree,
+    shared: &Shared,
     call: &Call,
     permit: &Permit,
     report: &Report,
     now: Timestamp,
-) -> Settled {
+) -> Settlement {
     let spec = policy.tool(&call.tool);
-    let failure = report.error.as_ref().map(classify::classify);
-    let status = match report.status {
-        OutcomeStatus::Error | OutcomeStatus::Cancelled if call.effect.is_unsafe_to_repeat() => {
-            let open =
-                report.status == OutcomeStatus::Cancelled || failure.is_some_and(FailureKind::leaves_effect_open);
-            if open { OutcomeStatus::Unknown } else { report.status }
-        }
-        status => status,
-    };
-    let failure = match status {
-        OutcomeStatus::Error => Some(failure.unwrap_or(FailureKind::Other)),
-        _ => failure,
-    };
+    let (status, failure) = came_to(call, report);
     let signature = report.error.as_ref().map(|error| classify::error_signature(&error.message));
     let digest = match status {
         OutcomeStatus::Success => Some(match (&report.result, &report.result_digest) {
@@ -53,7 +62,13 @@ pub(super) fn settle(
     let session = tree.sessions.get(&report.session);
     let is_new = digest.zip(session).is_some_and(|(digest, session)| session.is_new(&call.fingerprint, &digest));
     let progress = status == OutcomeStatus::Success && (is_new || call.effect.kind == EffectKind::Write);
-    Settled {
+    let follow_up_ok = follow_up_ok(call, status, failure);
+    let sign = sign(call, status, failure, now);
+    let advised = failure.map(|kind| {
+        let case = Case { session, call, permit, report, status, kind, now };
+        case.advised(policy, shared, sign.as_ref())
+    });
+    let settled = Settled {
         seq: tree.version + 1,
         at: now,
         session: report.session.clone(),
@@ -64,7 +79,8 @@ pub(super) fn settle(
         error_signature: signature,
         digest,
         progress,
-        advice: failure.map(|kind| advise(policy, session, call, permit, report, status, kind)),
+        advice: advised.map(|advised| advised.advice),
+        follow_up_ok,
         lease_until: (status == OutcomeStatus::Running).then(|| now.plus_ms(spec.lease_ms)),
         by_lease: report.by_lease,
         ledger_revision: 0,
@@ -76,36 +92,126 @@ pub(super) fn settle(
         result: report.result.clone(),
         result_bytes: report.result_bytes.or_else(|| report.result.as_ref().map(|result| result.len() as u64)),
         error_message: report.error.as_ref().map(|error| error.message.clone()),
+    };
+    let lesson = sign.map(|sign| Lesson {
+        tool: call.tool.clone(),
+        sign: told(policy, shared, sign, advised),
+        trial: trial(call, follow_up_ok, now),
+    });
+    let corrections = failure.map(|kind| shared.profiles.estimate.corrections(&call.tool, kind, now));
+    let corrected = corrections.filter(|seen| seen.n >= CORRECTIONS_MIN).map(|seen| seen.k / seen.n);
+    Settlement { settled, lesson, corrected }
+}
+
+fn came_to(call: &Call, report: &Report) -> (OutcomeStatus, Option<FailureKind>) {
+    let failure = report.error.as_ref().map(classify::classify);
+    let status = match report.status {
+        OutcomeStatus::Error | OutcomeStatus::Cancelled if call.effect.is_unsafe_to_repeat() => {
+            let open =
+                report.status == OutcomeStatus::Cancelled || failure.is_some_and(FailureKind::leaves_effect_open);
+            if open { OutcomeStatus::Unknown } else { report.status }
+        }
+        status => status,
+    };
+    match status {
+        OutcomeStatus::Error => (status, Some(failure.unwrap_or(FailureKind::Other))),
+        _ => (status, failure),
     }
 }
 
-fn advise(
-    policy: &Policy,
-    session: Option<&Session>,
-    call: &Call,
-    permit: &Permit,
-    report: &Report,
+/// What the report says about the tool, before anything is advised; none when it says nothing.
+fn sign(call: &Call, status: OutcomeStatus, failure: Option<FailureKind>, at: Timestamp) -> Option<Sign> {
+    let failure = match status {
+        OutcomeStatus::Success => None,
+        OutcomeStatus::Error | OutcomeStatus::Unknown => Some(failure?),
+        OutcomeStatus::Running | OutcomeStatus::Cancelled => return None,
+    };
+    let probe_of = call.follow_up.as_ref().filter(|follow_up| follow_up.probe).map(|follow_up| follow_up.failure);
+    Some(Sign { at, failure, cooldown_ms: None, retry_told: false, probe_told: false, probe_of })
+}
+
+/// The sign, with what was advised: a rate limit is everybody's, and so is an outage once it is one.
+fn told(policy: &Policy, shared: &Shared, sign: Sign, advised: Option<Advised>) -> Sign {
+    use FailureKind::{Network, RateLimited, Timeout, Unavailable};
+    let down = || {
+        let mut health = shared.health.clone();
+        health.reported(&sign, &RetryAllowance::default());
+        health.state(sign.at) != ToolState::Working
+    };
+    let is_everybodys = match sign.failure {
+        Some(RateLimited) => true,
+        Some(Timeout | Unavailable | Network) => down(),
+        _ => false,
+    };
+    Sign {
+        cooldown_ms: advised.filter(|_| is_everybodys).map(|advised| advised.wait_ms.min(policy.rules.cooldown.max_ms)),
+        retry_told: advised.is_some_and(|advised| advised.advice.retryable),
+        probe_told: advised.is_some_and(|advised| advised.advice.probe),
+        ..sign
+    }
+}
+
+/// A failed call, for advice.
+struct Case<'a> {
+    session: Option<&'a Session>,
+    call: &'a Call,
+    permit: &'a Permit,
+    report: &'a Report,
     status: OutcomeStatus,
     kind: FailureKind,
-) -> Advice {
-    let error = report.error.as_ref();
-    let asked_ms =
-        error.and_then(|error| error.retry_after_ms.or_else(|| classify::retry_after_in_message(&error.message)));
-    let earlier = session.into_iter().flat_map(|session| session.calls.iter().rev());
-    let rate_limited = earlier
-        .filter(|other| other.tool == call.tool && !(other.call_id == call.call_id && other.seq == call.seq))
-        .filter_map(|other| other.outcome.as_ref())
-        .take_while(|outcome| outcome.failure == Some(FailureKind::RateLimited))
-        .count() as u32;
-    let case = advice::Case {
-        kind,
-        attempt: permit.attempt,
-        asked_ms,
-        is_unsafe: status == OutcomeStatus::Unknown && call.effect.is_unsafe_to_repeat(),
-        rate_limit_run: if kind == FailureKind::RateLimited { rate_limited + 1 } else { 0 },
-        seed: seed(call, permit),
-    };
-    advice::advise(&policy.retry, &case)
+    now: Timestamp,
+}
+
+impl Case<'_> {
+    fn advised(&self, policy: &Policy, shared: &Shared, sign: Option<&Sign>) -> Advised {
+        let Self { call, permit, kind, now, .. } = *self;
+        let spec = policy.tool(&call.tool);
+        let error = self.report.error.as_ref();
+        let asked_ms =
+            error.and_then(|error| error.retry_after_ms.or_else(|| classify::retry_after_in_message(&error.message)));
+        let mut health = shared.health.clone();
+        if let Some(sign) = sign {
+            health.reported(sign, &policy.retry.allowance);
+        }
+        let writes = call.effect.kind == EffectKind::Write || call.effect.once;
+        let traits = self.session.map(|session| traits(session, call, kind, &health, now, 0));
+        let case = advice::Case {
+            tool: &call.tool,
+            kind,
+            attempt: permit.attempt,
+            tool_state: health.state(now),
+            hint: spec.retryable,
+            asked_ms,
+            is_unsafe: self.status == OutcomeStatus::Unknown && call.effect.is_unsafe_to_repeat(),
+            rate_limit_run: if kind == FailureKind::RateLimited { self.rate_limit_run(policy) } else { 0 },
+            may_retry: health.may_retry(&policy.retry.allowance, now),
+            may_probe: (call.effect.idempotent || !writes) && health.may_probe(kind, now),
+            traits: traits.unwrap_or_default(),
+            seed: seed(call, permit),
+            now,
+        };
+        advice::advise(&policy.retry, &shared.profiles, &case)
+    }
+
+    /// Rate-limit errors of the tool in a row, this one included. Where the policy says so, one whose advised wait was
+    /// kept does not count.
+    fn rate_limit_run(&self, policy: &Policy) -> u32 {
+        let is_this = |other: &Call| other.call_id == self.call.call_id && other.seq == self.call.seq;
+        let earlier = self.session.into_iter().flat_map(|session| session.calls.iter().rev());
+        let earlier = earlier.filter(|other| other.tool == self.call.tool && !is_this(other));
+        let limited = earlier
+            .filter_map(|other| Some((other.permit.as_ref()?, other.outcome.as_ref()?)))
+            .take_while(|(_, outcome)| outcome.failure == Some(FailureKind::RateLimited));
+        let mut next_at = self.permit.at;
+        let mut run = 1;
+        for (permit, outcome) in limited {
+            let wait_ms = outcome.advice.map_or(0, |advice| advice.retry_after_ms);
+            let honoured = next_at.since_ms(outcome.at) >= wait_ms;
+            run += u32::from(!(policy.retry.unless_wait_honoured && honoured));
+            next_at = permit.at;
+        }
+        run
+    }
 }
 
 /// The jitter of a wait comes from the call, so that a replay gives the same bytes and two sessions do not meet again.

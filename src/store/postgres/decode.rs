@@ -2,7 +2,10 @@
 
 use sqlx::{Row as _, postgres::PgRow};
 
-use super::row::{StoredFinding, approval, effect, permit};
+use super::{
+    follow_up,
+    row::{StoredFinding, approval, effect, permit},
+};
 use crate::{
     domain::{
         budget::Usage,
@@ -99,6 +102,7 @@ pub(super) fn judged(row: &PgRow) -> Loaded<Judged> {
             row.try_get("reserved_micros")?,
         ),
         approval: approval(text("approval_id")?, row.try_get("approval_ms")?),
+        follow_up: follow_up::read(row)?.map(Box::new),
         usage: usage(row)?,
         observed: row.try_get("observed")?,
         policy: row.try_get("policy_version")?,
@@ -122,6 +126,7 @@ pub(super) fn settled(row: &PgRow) -> Loaded<Settled> {
         digest: digest.map(|digest| hash(&digest)).transpose()?.map(ResultDigest),
         progress: row.try_get("progress")?,
         advice: advice(row)?,
+        follow_up_ok: row.try_get("follow_up_ok")?,
         by_lease: row.try_get("by_lease")?,
         lease_until: maybe_at(row, "lease_ms")?,
         ledger_revision: 0,
@@ -156,7 +161,10 @@ fn advice(row: &PgRow) -> Loaded<Option<Advice>> {
             Some(1) => Confidence::Medium,
             _ => Confidence::Low,
         },
-        basis: Basis::Prior,
+        basis: member(&Basis::ALL, row.try_get::<Option<i16>, _>("basis")?.unwrap_or(0))?,
+        trials: row.try_get::<Option<f64>, _>("trials")?.unwrap_or(0.0),
+        as_of: maybe_at(row, "as_of_ms")?,
+        probe: row.try_get::<Option<bool>, _>("probe")?.unwrap_or(false),
         guard: guard(row)?,
     }))
 }

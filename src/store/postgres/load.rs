@@ -1,34 +1,42 @@
 //! A cold tree, read back. The version is read first: whatever is committed while the rest is read leaves the tree with
 //! an old version, so that nothing decided on the mixture can be accepted.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::LazyLock};
 
 use sqlx::{PgConnection, Row as _, postgres::PgRow};
 
-use super::decode::{self, Loaded, at, corrupt, count, hash, judged, name, settled};
+use super::{
+    decode::{self, Loaded, at, corrupt, count, hash, judged, name, settled},
+    follow_up,
+};
 use crate::domain::{
     budget::Spent,
     event::Event,
     fingerprint::{Fingerprint, LedgerKey, ResultDigest},
     ids::{CallId, SessionId, TenantId, ToolName},
     ledger::LedgerRow,
-    tree::{CallTree, RunTotals, SEEN_MAX, SESSIONS_MAX, Totals},
+    tree::{CallTree, FAILED_ARGUMENTS_MAX, RunTotals, SEEN_MAX, SESSIONS_MAX, Totals},
 };
 
 /// Rows of judgements read a session: more than a tree remembers, since one call may have several.
 const ROWS_MAX: i64 = 96;
 
-/// The columns of a judgement, with times in milliseconds; the arguments only while the call is open.
-const CALL: &str = "c.session_id, c.seq, c.call_id, c.round, (extract(epoch from c.at) * 1000)::bigint as at_ms, \
-c.run_id, \
-    c.run_from, c.batch, c.agent_id, c.tool, c.fingerprint, c.args_digest, c.effect, c.resource, c.once, c.idempotent, \
-    c.decision, c.would, c.reason, c.findings::text as findings, c.attempt, c.occurrence, c.idempotency_key, \
-    (extract(epoch from c.lease_until) * 1000)::bigint as lease_ms, c.reserved_micros, c.approval_id, \
-    (extract(epoch from c.approval_expires_at) * 1000)::bigint as approval_ms, c.input_tokens, c.output_tokens, \
-    c.cache_read_tokens, c.cache_write_tokens, c.cost_micros, c.observed, c.policy_version, \
-    case when c.attempt is not null and not exists (select from outcome o where o.tenant_id = c.tenant_id \
-      and o.epoch = c.epoch and o.session_id = c.session_id and o.permit_seq = c.seq and o.status > 0) \
-      then c.arguments end as arguments, s.parent_id, s.depth";
+/// The columns of a judgement, with times in milliseconds; the arguments only as long as a tree remembers them.
+static CALL: LazyLock<String> = LazyLock::new(|| {
+    format!(
+        "c.session_id, c.seq, c.call_id, c.round, (extract(epoch from c.at) * 1000)::bigint as at_ms, c.run_id,
+         c.run_from, c.batch, c.agent_id, c.tool, c.fingerprint, c.args_digest, c.effect, c.resource, c.once,
+         c.idempotent, c.decision, c.would, c.reason, c.findings::text as findings, c.attempt, c.occurrence,
+         c.idempotency_key, (extract(epoch from c.lease_until) * 1000)::bigint as lease_ms, c.reserved_micros,
+         c.approval_id, (extract(epoch from c.approval_expires_at) * 1000)::bigint as approval_ms, c.input_tokens,
+         c.output_tokens, c.cache_read_tokens, c.cache_write_tokens, c.cost_micros, c.observed, c.policy_version,
+         case when c.attempt is not null and not exists (select from outcome o where o.tenant_id = c.tenant_id
+           and o.epoch = c.epoch and o.session_id = c.session_id and o.permit_seq = c.seq and o.status > 0
+           and (o.failure is null or octet_length(c.arguments) > {FAILED_ARGUMENTS_MAX}))
+           then c.arguments end as arguments, s.parent_id, s.depth, {}",
+        follow_up::columns("c.")
+    )
+});
 
 const OUTCOME: &str = "o.session_id, o.permit_seq, o.seq, o.call_id, (extract(epoch from o.at) * 1000)::bigint as \
 at_ms, \
@@ -36,7 +44,8 @@ at_ms, \
     o.p_success, o.p_low, o.p_high, o.confidence, o.guard, (extract(epoch from o.lease_until) * 1000)::bigint as \
     lease_ms, \
     o.by_lease, o.input_tokens, o.output_tokens, o.cache_read_tokens, o.cache_write_tokens, o.cost_micros, \
-    o.duration_ms, o.is_complete, o.total_matches, o.progress_note, o.result_bytes";
+    o.duration_ms, o.is_complete, o.total_matches, o.progress_note, o.result_bytes, o.basis, o.follow_up_ok, o.trials, \
+    (extract(epoch from o.as_of) * 1000)::bigint as as_of_ms, o.probe";
 
 /// The last judgements of every session of the tree, and all that are still open; `$3` is a day since 1970.
 const RECENT: &str = "select c.* from session s cross join lateral (
@@ -146,7 +155,8 @@ struct Key<'a> {
 
 async fn events(conn: &mut PgConnection, key: Key<'_>, open: i32) -> Loaded<Vec<Event>> {
     let calls = format!(
-        "select {CALL} from ({RECENT}) c join session s on s.tenant_id = c.tenant_id and s.session_id = c.session_id"
+        "select {} from ({RECENT}) c join session s on s.tenant_id = c.tenant_id and s.session_id = c.session_id",
+        *CALL
     );
     let outcomes = format!(
         "select {OUTCOME} from ({RECENT}) c cross join lateral (
@@ -171,8 +181,9 @@ pub(super) async fn call(
     call_id: &CallId,
 ) -> Loaded<Vec<Event>> {
     let calls = format!(
-        "select {CALL} from call c join session s on s.tenant_id = c.tenant_id and s.session_id = c.session_id
-         where c.tenant_id = $1 and c.epoch = date '1970-01-01' + $2::int4 and c.session_id = $3 and c.call_id = $4"
+        "select {} from call c join session s on s.tenant_id = c.tenant_id and s.session_id = c.session_id
+         where c.tenant_id = $1 and c.epoch = date '1970-01-01' + $2::int4 and c.session_id = $3 and c.call_id = $4",
+        *CALL
     );
     let outcomes = format!(
         "select {OUTCOME} from call c join outcome o on o.tenant_id = c.tenant_id and o.epoch = c.epoch

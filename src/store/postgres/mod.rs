@@ -4,8 +4,11 @@ mod append;
 mod columns;
 mod counters;
 mod decode;
+mod follow_up;
+mod health;
 mod load;
 mod maintain;
+mod profiles;
 mod row;
 mod time;
 mod writer;
@@ -39,6 +42,7 @@ use crate::domain::{
 };
 
 pub use maintain::ExpiredLease;
+pub use profiles::Counted;
 pub use writer::Committed;
 
 /// Connections for reading.
@@ -74,6 +78,8 @@ pub struct Store {
     writer: Mutex<Option<JoinHandle<()>>>,
     time: Arc<DbTime>,
     counters: Arc<Counters>,
+    /// Names this replica where only one may do a job.
+    replica: String,
 }
 
 /// A place in the writer's queue, taken before a tree is locked: whoever has one can send without waiting.
@@ -130,6 +136,7 @@ impl Store {
         let mut conn = options.clone().connect().await?;
         maintain::prepare(&mut conn).await?;
         let now = maintain::now(&mut conn).await?;
+        let replica = sqlx::query_scalar("select gen_random_uuid()::text").fetch_one(&mut conn).await?;
         let readers = options.clone().application_name("callgate reader").options([("statement_timeout", "2000")]);
         let readers =
             PgPoolOptions::new().max_connections(READERS_MAX).acquire_timeout(ACQUIRE).connect_lazy_with(readers);
@@ -142,7 +149,7 @@ impl Store {
             on_commit: settings.on_commit,
         };
         let writer = Mutex::new(Some(tokio::spawn(writer.run(jobs))));
-        Ok(Self { readers, queue, writer, time, counters })
+        Ok(Self { readers, queue, writer, time, counters, replica })
     }
 
     /// The database's time, carried forward.

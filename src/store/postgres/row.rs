@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::columns::columns;
+use super::{columns::columns, follow_up};
 use crate::domain::{
     call::{Answer, Approval, Permit},
     effect::{Effect, EffectKind},
@@ -10,7 +10,7 @@ use crate::domain::{
     failure::FailureKind,
     finding::{Decision, Finding, Level},
     ledger::{LedgerChange, LedgerRow, LedgerState},
-    outcome::{Advice, Guard, OutcomeStatus},
+    outcome::{Advice, Basis, Guard, OutcomeStatus},
     reason::Reason,
     time::Timestamp,
 };
@@ -50,6 +50,7 @@ columns! {
         cache_read_tokens: Option<i64> => "int8", cache_write_tokens: Option<i64> => "int8",
         cost_micros: Option<i64> => "int8", observed: bool => "bool", policy_version: String => "text",
         arguments: Option<String> => "text", justification: Option<String> => "text",
+        follow_up: Option<String> => "text",
     }
 }
 
@@ -69,6 +70,8 @@ columns! {
         cost_micros: Option<i64> => "int8", duration_ms: Option<i64> => "int8", is_complete: Option<bool> => "bool",
         total_matches: Option<i64> => "int8", progress_note: Option<String> => "text",
         result: Option<String> => "text", result_bytes: Option<i64> => "int8", error_message: Option<String> => "text",
+        follow_up_ok: Option<bool> => "bool", trials: Option<f64> => "float8", as_of_ms: Option<i64> => "int8",
+        probe: Option<bool> => "bool",
     }
 }
 
@@ -231,6 +234,7 @@ impl CallRow {
             policy_version: event.policy.clone(),
             arguments: event.arguments.as_deref().map(str::to_owned),
             justification: event.justification.clone(),
+            follow_up: event.follow_up.as_deref().map(follow_up::json),
         }
     }
 }
@@ -260,7 +264,7 @@ impl OutcomeRow {
             p_low: advice.map(|advice| advice.interval.0),
             p_high: advice.map(|advice| advice.interval.1),
             confidence: advice.map(|advice| advice.confidence as i16),
-            basis: advice.map(|advice| advice.basis as i16),
+            basis: advice.map(|advice| code(&Basis::ALL, &advice.basis)),
             guard: advice.and_then(|advice| advice.guard).map(|guard| code(&Guard::ALL, &guard) + 1),
             lease_ms: event.lease_until.map(Timestamp::as_millis),
             by_lease: event.by_lease,
@@ -276,6 +280,10 @@ impl OutcomeRow {
             result: event.result.clone(),
             result_bytes: event.result_bytes.map(big),
             error_message: event.error_message.clone(),
+            follow_up_ok: event.follow_up_ok,
+            trials: advice.map(|advice| advice.trials),
+            as_of_ms: advice.and_then(|advice| advice.as_of).map(Timestamp::as_millis),
+            probe: advice.map(|advice| advice.probe),
         }
     }
 }

@@ -1,0 +1,308 @@
+//! How a tool fares for all sessions of a tenant: the streak of failures, the cooldown, the allowance for retries. One
+//! replica sees its own calls at once and the others' within two seconds.
+
+use super::{
+    failure::FailureKind,
+    ids::{TenantId, ToolName},
+    profile::ToolState,
+    time::Timestamp,
+};
+
+/// Failures in a row that are still nothing but bad luck (learning.md section 1).
+pub const FAILURES_FEW: u32 = 2;
+/// How long a tool fails before it counts as down, in milliseconds (learning.md section 1).
+pub const DOWN_AFTER_MS: u64 = 60_000;
+/// Half-life of the share of failed calls, in milliseconds (learning.md section 4).
+const SHARE_HALF_LIFE_MS: f64 = 120_000.0;
+/// A cooldown that nobody has probed is forgotten after this time, in milliseconds.
+const COOLDOWN_FORGOTTEN_MS: u64 = 600_000;
+/// How long a call that finds out is waited for, in milliseconds.
+pub const PROBE_CALL_MS: u64 = 30_000;
+/// Longest time that a retry made to learn is waited for, in milliseconds.
+const PROBE_MS: u64 = 600_000;
+
+/// How many retries a tool may be given, over all sessions: a share of its calls, and some whatever they are.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct RetryAllowance {
+    /// Retries for each permitted call.
+    pub share: f64,
+    /// Retries for each minute.
+    pub per_minute: f64,
+    /// The most that can be saved up; what a tool begins with.
+    pub most: f64,
+}
+
+impl Default for RetryAllowance {
+    fn default() -> Self {
+        Self { share: 0.2, per_minute: 10.0, most: 100.0 }
+    }
+}
+
+/// A tool that everybody leaves alone for a while.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Cooldown {
+    /// What went wrong.
+    pub failure: FailureKind,
+    /// When that was reported.
+    pub since: Timestamp,
+    /// Until when nobody calls it. After that one call at a time finds out how it fares, until one succeeds.
+    pub until: Timestamp,
+    /// Until when such a call is waited for.
+    pub probe_until: Option<Timestamp>,
+}
+
+/// How a tool fares.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Health {
+    /// Failures since its last success that may pass by themselves.
+    pub failures: u32,
+    /// When the first of them was reported.
+    pub failing_since: Option<Timestamp>,
+    /// The cooldown, until a call succeeds.
+    pub cooldown: Option<Cooldown>,
+    /// Retries used up and not yet earned back.
+    pub retries_used: f64,
+    /// When that was so.
+    pub used_at: Timestamp,
+    share: Share,
+    probing: Vec<(FailureKind, Timestamp)>,
+}
+
+/// Calls and failures of the last minutes, decayed.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+struct Share {
+    calls: f64,
+    failures: f64,
+    at: Timestamp,
+}
+
+/// What one replica has seen of a tool since it last told.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Seen {
+    /// The tenant.
+    pub tenant: TenantId,
+    /// The tool.
+    pub tool: ToolName,
+    /// Its last success.
+    pub succeeded_at: Option<Timestamp>,
+    /// Failures since then that may pass by themselves.
+    pub failures: u32,
+    /// The first of them.
+    pub failing_since: Option<Timestamp>,
+    /// A cooldown since then.
+    pub cooldown: Option<Cooldown>,
+    /// Retries advised, less those earned by calls.
+    pub retries: f64,
+}
+
+/// How a tool fares, as all replicas have told.
+#[derive(Debug, Clone, PartialEq)]
+pub struct HealthRow {
+    /// The tenant.
+    pub tenant: TenantId,
+    /// The tool.
+    pub tool: ToolName,
+    /// Failures since its last success that may pass by themselves.
+    pub failures: u32,
+    /// The first of them.
+    pub failing_since: Option<Timestamp>,
+    /// The cooldown.
+    pub cooldown: Option<Cooldown>,
+    /// Retries used up and not yet earned back.
+    pub retries_used: f64,
+    /// When that was so.
+    pub used_at: Timestamp,
+    /// When the row changed.
+    pub changed_at: Timestamp,
+}
+
+/// What a report says about its tool.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Sign {
+    /// When it was reported.
+    pub at: Timestamp,
+    /// What went wrong; none for a success.
+    pub failure: Option<FailureKind>,
+    /// How long everybody should leave the tool alone, in milliseconds.
+    pub cooldown_ms: Option<u64>,
+    /// A retry was advised.
+    pub retry_told: bool,
+    /// It was advised against the estimate, to learn.
+    pub probe_told: bool,
+    /// The call was such a retry, after a failure of that kind.
+    pub probe_of: Option<FailureKind>,
+}
+
+impl Health {
+    /// How it fares at `now`.
+    #[must_use]
+    pub fn state(&self, now: Timestamp) -> ToolState {
+        match self.failing_since {
+            Some(since) if self.failures > FAILURES_FEW && now.since_ms(since) >= DOWN_AFTER_MS => ToolState::Down,
+            Some(_) if self.failures > FAILURES_FEW => ToolState::Failing,
+            _ => ToolState::Working,
+        }
+    }
+
+    /// How long it has been failing, in milliseconds; 0 when it is not.
+    #[must_use]
+    pub fn failing_ms(&self, now: Timestamp) -> u64 {
+        self.failing_since.map_or(0, |since| now.since_ms(since))
+    }
+
+    /// The share of its calls that failed in the last minutes, 0 to 1; of a tool that nobody called, a fifth.
+    #[must_use]
+    pub fn failure_share(&self, now: Timestamp) -> f64 {
+        let fade = self.share.fade(now);
+        (self.share.failures * fade + 0.2) / (self.share.calls * fade + 1.0)
+    }
+
+    /// The cooldown, while it matters.
+    #[must_use]
+    pub fn cooldown(&self, now: Timestamp) -> Option<Cooldown> {
+        self.cooldown.filter(|cooldown| now.since_ms(cooldown.until) < COOLDOWN_FORGOTTEN_MS)
+    }
+
+    /// Is there allowance for another retry?
+    #[must_use]
+    pub fn may_retry(&self, allowance: &RetryAllowance, now: Timestamp) -> bool {
+        self.retries_used(allowance, now) + 1.0 <= allowance.most
+    }
+
+    /// Is no retry made to learn on its way after such a failure?
+    #[must_use]
+    pub fn may_probe(&self, kind: FailureKind, now: Timestamp) -> bool {
+        !self.probing.iter().any(|(probed, until)| *probed == kind && now < *until)
+    }
+
+    /// Takes over what all replicas have told.
+    pub fn shared(&mut self, row: &HealthRow) {
+        self.failures = row.failures;
+        self.failing_since = row.failing_since;
+        self.cooldown = row.cooldown;
+        self.retries_used = row.retries_used;
+        self.used_at = row.used_at;
+    }
+
+    /// A call of it was permitted.
+    pub fn called(&mut self, allowance: &RetryAllowance, now: Timestamp) {
+        self.retries_used = (self.retries_used(allowance, now) - allowance.share).max(0.0);
+        self.used_at = self.used_at.max(now);
+    }
+
+    /// One call finds out how it fares after its cooldown, until then nobody else does. None gives that back.
+    pub fn probed(&mut self, until: Option<Timestamp>) {
+        if let Some(cooldown) = self.cooldown.as_mut() {
+            cooldown.probe_until = until;
+        }
+    }
+
+    /// True when a call now would be the one that finds out how the tool fares after its cooldown.
+    #[must_use]
+    pub fn is_to_be_probed(&self, now: Timestamp) -> bool {
+        let free = |cooldown: &Cooldown| cooldown.probe_until.is_none_or(|until| until <= now);
+        self.cooldown(now).is_some_and(|cooldown| cooldown.until <= now && free(&cooldown))
+    }
+
+    /// A call of it was reported on.
+    pub fn reported(&mut self, sign: &Sign, allowance: &RetryAllowance) {
+        let passing = sign.failure.is_some_and(FailureKind::may_pass);
+        let fade = self.share.fade(sign.at);
+        self.share = Share {
+            calls: self.share.calls * fade + 1.0,
+            failures: self.share.failures * fade + f64::from(u8::from(passing)),
+            at: sign.at,
+        };
+        if sign.failure.is_none() {
+            (self.failures, self.failing_since, self.cooldown) = (0, None, None);
+        } else if passing {
+            self.failures = self.failures.saturating_add(1);
+            self.failing_since = Some(self.failing_since.unwrap_or(sign.at));
+        }
+        if let Some(kind) = sign.probe_of {
+            self.probing.retain(|(probed, _)| *probed != kind);
+        }
+        if let Some((failure, ms)) = sign.failure.zip(sign.cooldown_ms) {
+            let until = self.cooldown.map_or(Timestamp::default(), |cooldown| cooldown.until);
+            let until = until.max(sign.at.plus_ms(ms));
+            self.cooldown = Some(Cooldown { failure, since: sign.at, until, probe_until: None });
+        }
+        if sign.retry_told {
+            self.retries_used = self.retries_used(allowance, sign.at) + 1.0;
+            self.used_at = self.used_at.max(sign.at);
+        }
+        if let Some(kind) = sign.failure.filter(|_| sign.probe_told) {
+            self.probing.retain(|(probed, _)| *probed != kind);
+            self.probing.push((kind, sign.at.plus_ms(PROBE_MS)));
+        }
+    }
+
+    fn retries_used(&self, allowance: &RetryAllowance, now: Timestamp) -> f64 {
+        let earned = now.since_ms(self.used_at) as f64 / 60_000.0 * allowance.per_minute;
+        (self.retries_used - earned).max(0.0)
+    }
+}
+
+impl Share {
+    fn fade(&self, now: Timestamp) -> f64 {
+        (-(now.since_ms(self.at) as f64) / SHARE_HALF_LIFE_MS).exp2()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: i64) -> Timestamp {
+        Timestamp::from_millis(seconds * 1_000)
+    }
+
+    fn sign(seconds: i64, failure: Option<FailureKind>) -> Sign {
+        let at = at(seconds);
+        Sign { at, failure, cooldown_ms: None, retry_told: false, probe_told: false, probe_of: None }
+    }
+
+    #[test]
+    fn three_failures_in_a_row_are_failing_and_a_minute_of_them_is_down() {
+        let (mut health, allowance) = (Health::default(), RetryAllowance::default());
+        let states = [0, 1, 2, 30, 61].map(|second| {
+            health.reported(&sign(second, Some(FailureKind::Timeout)), &allowance);
+            health.state(at(second))
+        });
+        use ToolState::{Down, Failing, Working};
+        assert_eq!(states, [Working, Working, Failing, Failing, Down]);
+        health.reported(&sign(62, Some(FailureKind::InvalidArgument)), &allowance);
+        assert_eq!(health.state(at(62)), Down, "what the caller did wrong says nothing about the tool");
+        health.reported(&sign(63, None), &allowance);
+        assert_eq!(health, Health { share: health.share, ..Health::default() });
+    }
+
+    #[test]
+    fn retries_are_a_share_of_the_calls_and_some_a_minute() {
+        let allowance = RetryAllowance { share: 0.5, per_minute: 6.0, most: 2.0 };
+        let mut health = Health::default();
+        let told = Sign { retry_told: true, ..sign(0, Some(FailureKind::Timeout)) };
+        let given = (0..5).filter(|_| {
+            let may = health.may_retry(&allowance, at(0));
+            health.reported(&Sign { retry_told: may, ..told }, &allowance);
+            may
+        });
+        assert_eq!(given.count(), 2);
+        assert!(!health.may_retry(&allowance, at(9)) && health.may_retry(&allowance, at(10)));
+        health.called(&allowance, at(0));
+        health.called(&allowance, at(0));
+        assert!(health.may_retry(&allowance, at(0)), "two calls earn one retry");
+    }
+
+    #[test]
+    fn a_cooldown_ends_with_a_success_and_not_with_time_alone() {
+        let (mut health, allowance) = (Health::default(), RetryAllowance::default());
+        let failed = Sign { cooldown_ms: Some(5_000), ..sign(10, Some(FailureKind::RateLimited)) };
+        health.reported(&failed, &allowance);
+        assert_eq!(health.cooldown(at(16)).map(|cooldown| cooldown.until), Some(at(15)));
+        health.reported(&sign(17, None), &allowance);
+        assert_eq!(health.cooldown(at(17)), None);
+        health.reported(&failed, &allowance);
+        assert_eq!(health.cooldown(at(700)), None, "nobody has asked for ten minutes");
+    }
+}

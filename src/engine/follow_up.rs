@@ -1,0 +1,124 @@
+//! What a permitted call follows up on: the facts that profiles learn from (learning.md section 1).
+
+use super::Shared;
+use crate::{
+    domain::{
+        call::Call,
+        failure::FailureKind,
+        health::Health,
+        ids::ToolName,
+        outcome::{Outcome, OutcomeStatus},
+        profile::{FOLLOW_UP_CALLS, FOLLOW_UP_MS, FollowUp, FollowUpKind, NEAR, RetryState, Trial, bucket},
+        similarity,
+        time::Timestamp,
+        tree::Session,
+    },
+    policy::Policy,
+    retry::{
+        estimate::{hinted, prior},
+        layer::Traits,
+    },
+    rules::Context,
+};
+
+/// The failure of its session that a permitted call follows up on, with what is known of it.
+pub(super) fn follow_up(policy: &Policy, cx: &Context<'_>, shared: &Shared) -> Option<Box<FollowUp>> {
+    let session = cx.session()?;
+    let (failed, kind) = followed(session, cx)?;
+    let (outcome, permit) = (failed.outcome.as_ref()?, failed.permit.as_ref()?);
+    let failure = outcome.failure?;
+    let waited_ms = cx.now.since_ms(outcome.at);
+    let state = RetryState { attempt: permit.attempt, tool: shared.health.state(cx.now) };
+    let tool = &cx.proposal.request.tool;
+    let prior_p = policy.tool(tool).retryable.map_or(prior(failure), hinted);
+    let odds = shared.profiles.estimate.view(tool, failure, prior_p, cx.now).odds(state);
+    let advice = outcome.advice;
+    let traits = traits(session, failed, failure, &shared.health, cx.now, waited_ms);
+    Some(Box::new(FollowUp {
+        of: permit.seq,
+        kind,
+        failure,
+        state,
+        waited_ms,
+        p_predicted: advice.map_or(prior_p, |advice| advice.p_success),
+        retryable_said: advice.is_some_and(|advice| advice.retryable),
+        probe: advice.is_some_and(|advice| advice.probe),
+        p_slow: odds.slow[bucket(waited_ms)],
+        p: odds.p[bucket(waited_ms)],
+        features: traits.features(waited_ms),
+    }))
+}
+
+/// The newest failure among the session's last calls that this call is the first to follow up on in its way: with the
+/// same arguments, or with others.
+fn followed<'a>(session: &'a Session, cx: &Context<'_>) -> Option<(&'a Call, FollowUpKind)> {
+    let proposal = cx.proposal;
+    let recent = || session.calls.iter().rev().filter(|call| call.permit.is_some()).take(FOLLOW_UP_CALLS);
+    let is_fresh = |call: &Call| {
+        let outcome = call.outcome.as_ref().filter(|outcome| outcome.failure.is_some());
+        outcome.is_some_and(|outcome| cx.now.since_ms(outcome.at) <= FOLLOW_UP_MS)
+    };
+    let of_tool = || recent().filter(|call| call.tool == proposal.request.tool);
+    let same = of_tool().find(|call| call.fingerprint == proposal.fingerprint).filter(|call| is_fresh(call));
+    if let Some(failed) = same {
+        return Some((failed, FollowUpKind::Same));
+    }
+    let failed = of_tool().find(|call| is_fresh(call) && call.fingerprint != proposal.fingerprint)?;
+    let seq = failed.permit.as_ref().map(|permit| permit.seq);
+    let corrects = |call: &Call| {
+        let follow_up = call.follow_up.as_deref();
+        follow_up.is_some_and(|f| Some(f.of) == seq && f.kind != FollowUpKind::Same)
+    };
+    if recent().any(corrects) {
+        return None;
+    }
+    let near = failed.arguments.as_deref().is_some_and(|a| similarity::of_arguments(a, &proposal.canonical) >= NEAR);
+    Some((failed, if near { FollowUpKind::Near } else { FollowUpKind::Changed }))
+}
+
+/// What a failure was like, `waited_ms` before `now`.
+pub(super) fn traits(
+    session: &Session,
+    failed: &Call,
+    kind: FailureKind,
+    health: &Health,
+    now: Timestamp,
+    waited_ms: u64,
+) -> Traits {
+    let calls = || session.calls.iter().rev().filter(|call| call.permit.is_some());
+    let is_failed = |call: &Call| call.call_id == failed.call_id && call.seq == failed.seq;
+    let before = || calls().skip_while(|call| !is_failed(call)).skip(1);
+    let of_kind = |call: &Call, tool: &ToolName| {
+        call.tool == *tool && call.outcome.as_ref().is_some_and(|outcome| outcome.failure == Some(kind))
+    };
+    let failed_earlier = |outcome: &Outcome| matches!(outcome.status, OutcomeStatus::Error | OutcomeStatus::Unknown);
+    Traits {
+        attempt: failed.permit.as_ref().map_or(1, |permit| permit.attempt),
+        same_errors: before().filter(|call| of_kind(call, &failed.tool)).count() as u32 + 1,
+        same_tool_run: before().take_while(|call| call.tool == failed.tool).count() as u32 + 1,
+        session_ms: now.since_ms(session.run.started_at).saturating_sub(waited_ms),
+        previous_ok: before().find_map(|call| call.outcome.as_ref()).is_none_or(|outcome| !failed_earlier(outcome)),
+        failure_share: health.failure_share(now),
+        failures: health.failures,
+        failing_ms: health.failing_ms(now).saturating_sub(waited_ms),
+    }
+}
+
+/// Did a follow-up succeed? None when nobody can tell, or when it was told before.
+pub(super) fn follow_up_ok(call: &Call, status: OutcomeStatus, failure: Option<FailureKind>) -> Option<bool> {
+    call.follow_up.as_ref()?;
+    let ok = |status, failure: Option<FailureKind>| match status {
+        OutcomeStatus::Success => Some(true),
+        OutcomeStatus::Error => Some(false),
+        OutcomeStatus::Unknown => failure.map(|_| false),
+        OutcomeStatus::Running | OutcomeStatus::Cancelled => None,
+    };
+    let before = call.outcome.as_ref().and_then(|outcome| ok(outcome.status, outcome.failure));
+    ok(status, failure).filter(|_| before.is_none())
+}
+
+/// The trial that a report settles.
+pub(super) fn trial(call: &Call, ok: Option<bool>, at: Timestamp) -> Option<Trial> {
+    let follow_up = call.follow_up.as_deref()?.clone();
+    Some(Trial { tool: call.tool.clone(), follow_up, ok: ok?, at })
+}

@@ -1,0 +1,60 @@
+//! cooldown: the tool is limited or down for everybody, so everybody leaves it alone for a while.
+//!
+//! Fires (WAIT) on every call of a tool that some session of the tenant has just found rate limited, or down (more than
+//! two failures in a row that may pass by themselves). It lasts as long as the provider asks for, else as long as the
+//! learned smallest good wait, at most `max_ms`. After that one call at a time finds out how the tool fares, and the
+//! others wait for it; the first success ends it.
+//!
+//! Why: what one session learns helps all; a hundred agents that each find out for themselves keep a limited API limited.
+//!
+//! Known problems: a tool whose calls go to several services is left alone as one. While a call finds out, the others'
+//! WAIT is a re-check: the same finding may stand again after it.
+
+use crate::domain::{
+    finding::{Decision, Finding},
+    reason::Reason,
+    time::wait_in_words,
+};
+
+use super::Context;
+
+/// The rule's name.
+pub const ID: &str = "cooldown";
+/// How soon whoever waits for another's call may ask again, in milliseconds.
+const RECHECK_MS: u64 = 1_000;
+
+/// How long a tool may be left alone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Params {
+    /// The longest cooldown, in milliseconds.
+    pub max_ms: u64,
+}
+
+impl Default for Params {
+    fn default() -> Self {
+        Self { max_ms: 300_000 }
+    }
+}
+
+/// See the module.
+#[must_use]
+pub fn check(cx: &Context<'_>) -> Option<Finding> {
+    let cooldown = cx.cooldown?;
+    let (tool, failure) = (cx.tool(), cooldown.failure.as_str());
+    if cx.now < cooldown.until {
+        let ms = cooldown.until.since_ms(cx.now);
+        let message = format!(
+            "{tool} was not run: it has answered {failure} to several callers of this fleet, and is left alone for {}. \
+             Do something else meanwhile, or wait.",
+            wait_in_words(ms)
+        );
+        return Some(Finding::new(ID, Decision::Wait, Reason::Cooldown, message).retry_after(ms));
+    }
+    let ms = cooldown.probe_until.filter(|until| cx.now < *until)?.since_ms(cx.now).min(RECHECK_MS);
+    let message = format!(
+        "{tool} was not run: it has answered {failure}, and another call is finding out whether it works again. Ask \
+         again in {}.",
+        wait_in_words(ms)
+    );
+    Some(Finding::new(ID, Decision::Wait, Reason::Cooldown, message).retry_after(ms))
+}

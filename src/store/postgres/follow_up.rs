@@ -1,0 +1,100 @@
+//! The facts of a follow-up: written as one JSON text a row, since most rows have none, and unfolded into columns.
+
+use serde::{Deserialize, Serialize};
+use sqlx::{Row as _, postgres::PgRow};
+
+use super::{
+    decode::{Loaded, corrupt, count, member},
+    row::code,
+};
+use crate::domain::{
+    failure::FailureKind,
+    profile::{FollowUp, FollowUpKind, RetryState, ToolState},
+};
+
+/// The columns of `call` that hold a follow-up, and how each comes out of the JSON `f`.
+const COLUMNS: [(&str, &str); 12] = [
+    ("retry_of", "(f ->> 'of')::int8"),
+    ("retry_kind", "(f ->> 'kind')::int2"),
+    ("retry_failure", "(f ->> 'failure')::int2"),
+    ("retry_attempt", "(f ->> 'attempt')::int4"),
+    ("waited_ms", "(f ->> 'waited_ms')::int8"),
+    ("tool_state", "(f ->> 'tool_state')::int2"),
+    ("p_predicted", "(f ->> 'p_predicted')::float8"),
+    ("retryable_said", "(f ->> 'retryable_said')::bool"),
+    ("probe", "(f ->> 'probe')::bool"),
+    ("p_slow", "(f ->> 'p_slow')::float8"),
+    ("p_at_wait", "(f ->> 'p_at_wait')::float8"),
+    ("features", "(f ->> 'features')::real[]"),
+];
+
+/// The list of columns, each after `prefix`.
+pub(super) fn columns(prefix: &str) -> String {
+    COLUMNS.map(|(column, _)| format!("{prefix}{column}")).join(", ")
+}
+
+/// What fills them, from the JSON text `json`.
+pub(super) fn values(json: &str) -> String {
+    COLUMNS.map(|(_, value)| value.replace("(f ", &format!("({json}::jsonb "))).join(", ")
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Stored {
+    of: i64,
+    kind: i16,
+    failure: i16,
+    attempt: u32,
+    waited_ms: u64,
+    tool_state: i16,
+    p_predicted: f64,
+    retryable_said: bool,
+    probe: bool,
+    p_slow: f64,
+    p_at_wait: f64,
+    /// As Postgres writes an array.
+    features: String,
+}
+
+/// The JSON text of a follow-up.
+pub(super) fn json(follow_up: &FollowUp) -> String {
+    let features: Vec<String> = follow_up.features.iter().map(ToString::to_string).collect();
+    let stored = Stored {
+        of: super::row::big(follow_up.of),
+        kind: code(&FollowUpKind::ALL, &follow_up.kind),
+        failure: code(&FailureKind::ALL, &follow_up.failure),
+        attempt: follow_up.state.attempt,
+        waited_ms: follow_up.waited_ms,
+        tool_state: code(&ToolState::ALL, &follow_up.state.tool),
+        p_predicted: follow_up.p_predicted,
+        retryable_said: follow_up.retryable_said,
+        probe: follow_up.probe,
+        p_slow: follow_up.p_slow,
+        p_at_wait: follow_up.p,
+        features: format!("{{{}}}", features.join(",")),
+    };
+    serde_json::to_string(&stored).unwrap_or_default()
+}
+
+/// The follow-up of a row, if it is one.
+pub(super) fn read(row: &PgRow) -> Loaded<Option<FollowUp>> {
+    if row.try_get::<Option<i64>, _>("retry_of")?.is_none() {
+        return Ok(None);
+    }
+    let features: Vec<f32> = row.try_get("features")?;
+    Ok(Some(FollowUp {
+        of: count(row, "retry_of")?,
+        kind: member(&FollowUpKind::ALL, row.try_get("retry_kind")?)?,
+        failure: member(&FailureKind::ALL, row.try_get("retry_failure")?)?,
+        state: RetryState {
+            attempt: u32::try_from(row.try_get::<i32, _>("retry_attempt")?).unwrap_or(1),
+            tool: member(&ToolState::ALL, row.try_get("tool_state")?)?,
+        },
+        waited_ms: count(row, "waited_ms")?,
+        p_predicted: row.try_get("p_predicted")?,
+        retryable_said: row.try_get("retryable_said")?,
+        probe: row.try_get("probe")?,
+        p_slow: row.try_get("p_slow")?,
+        p: row.try_get("p_at_wait")?,
+        features: features.try_into().map_err(|_| corrupt("a follow-up has another number of features"))?,
+    }))
+}

@@ -1,0 +1,173 @@
+//! How tools fare, shared: each replica adds what it has seen, and reads what the others have.
+
+use sqlx::{PgConnection, Row as _, postgres::PgRow};
+use tokio::time::timeout;
+
+use super::{
+    READ, Store,
+    columns::columns,
+    decode::{Loaded, at, maybe_at, member, name},
+    row::{big, code},
+};
+use crate::domain::{
+    failure::FailureKind,
+    health::{Cooldown, HealthRow, PROBE_CALL_MS, Seen},
+    ids::{TenantId, ToolName},
+    time::Timestamp,
+};
+use crate::store::error::StoreError;
+
+columns! {
+    /// One row a tool that the replica has seen something of.
+    SeenColumns / SeenRow {
+        tenant_id: i64 => "int8", tool: String => "text", succeeded_ms: Option<i64> => "int8", failures: i32 => "int4",
+        failing_ms: Option<i64> => "int8", cooldown_failure: Option<i16> => "int2",
+        cooldown_since_ms: Option<i64> => "int8", cooldown_until_ms: Option<i64> => "int8",
+        retries: f64 => "float8",
+    }
+}
+
+impl Store {
+    /// Adds what this replica has seen of tools; gives the rows as they are then. `per_minute` retries are earned back
+    /// by time.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the database cannot be used; nothing was added then.
+    pub async fn add_health(&self, seen: &[Seen], per_minute: f64) -> Result<Vec<HealthRow>, StoreError> {
+        let mut reader = self.reader().await?;
+        let added = timeout(READ, add(&mut reader.0, seen, per_minute)).await;
+        reader.done(added)
+    }
+
+    /// How the tools fare whose rows changed since.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the database cannot be read.
+    pub async fn changed_health(&self, since: Timestamp) -> Result<Vec<HealthRow>, StoreError> {
+        let mut reader = self.reader().await?;
+        let read = timeout(READ, changed(&mut reader.0, since)).await;
+        reader.done(read)
+    }
+
+    /// Claims the one call that finds out how a tool fares after its cooldown; false when another has it. A tool that no
+    /// replica has shared yet is free.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the database cannot be used.
+    pub async fn claim_probe(&self, tenant: TenantId, tool: &ToolName) -> Result<bool, StoreError> {
+        let mut reader = self.reader().await?;
+        let claimed = timeout(READ, claim(&mut reader.0, tenant, tool)).await;
+        reader.done(claimed)
+    }
+
+    /// Gives a claim back that was not used.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the database cannot be used; the claim then runs out by itself.
+    pub async fn release_probe(&self, tenant: TenantId, tool: &ToolName) -> Result<(), StoreError> {
+        let mut reader = self.reader().await?;
+        let released = timeout(READ, release(&mut reader.0, tenant, tool)).await;
+        reader.done(released)
+    }
+}
+
+const ROW: &str = "h.tenant_id, h.tool, h.failures, (extract(epoch from h.failing_since) * 1000)::bigint as failing_ms,
+    h.cooldown_failure, (extract(epoch from h.cooldown_since) * 1000)::bigint as since_ms,
+    (extract(epoch from h.cooldown_until) * 1000)::bigint as until_ms,
+    (extract(epoch from h.probe_until) * 1000)::bigint as probe_ms, h.retries_used,
+    (extract(epoch from h.used_at) * 1000)::bigint as used_ms,
+    (extract(epoch from h.changed_at) * 1000)::bigint as changed_ms";
+
+async fn add(conn: &mut PgConnection, seen: &[Seen], per_minute: f64) -> Loaded<Vec<HealthRow>> {
+    let mut rows = SeenColumns::default();
+    let mut seen: Vec<&Seen> = seen.iter().collect();
+    // In one order for all replicas, so that they cannot wait for each other in a circle.
+    seen.sort_by_key(|seen| (seen.tenant, &seen.tool));
+    for seen in seen {
+        let cooldown = seen.cooldown.as_ref();
+        rows.push(SeenRow {
+            tenant_id: seen.tenant.0,
+            tool: seen.tool.to_string(),
+            succeeded_ms: seen.succeeded_at.map(Timestamp::as_millis),
+            failures: i32::try_from(seen.failures).unwrap_or(i32::MAX),
+            failing_ms: seen.failing_since.map(Timestamp::as_millis),
+            cooldown_failure: cooldown.map(|cooldown| code(&FailureKind::ALL, &cooldown.failure)),
+            cooldown_since_ms: cooldown.map(|cooldown| cooldown.since.as_millis()),
+            cooldown_until_ms: cooldown.map(|cooldown| cooldown.until.as_millis()),
+            retries: seen.retries,
+        });
+    }
+    let sql = format!(
+        "insert into tool_health as h (tenant_id, tool, succeeded_at, failures, failing_since, cooldown_failure,
+           cooldown_since, cooldown_until, retries_used, used_at, changed_at)
+         select tenant_id, tool, to_timestamp(succeeded_ms / 1000.0), failures, to_timestamp(failing_ms / 1000.0),
+           cooldown_failure, to_timestamp(cooldown_since_ms / 1000.0), to_timestamp(cooldown_until_ms / 1000.0),
+           retries, clock_timestamp(), clock_timestamp()
+         from {from}
+         on conflict (tenant_id, tool) do update set
+           succeeded_at = greatest(h.succeeded_at, excluded.succeeded_at),
+           failures = case when {ended} then excluded.failures else h.failures + excluded.failures end,
+           failing_since = case when {ended} then excluded.failing_since
+             else coalesce(h.failing_since, excluded.failing_since) end,
+           cooldown_failure = case {pick} then excluded.cooldown_failure {over} then null else h.cooldown_failure end,
+           cooldown_since = case {pick} then excluded.cooldown_since {over} then null else h.cooldown_since end,
+           cooldown_until = case {pick} then excluded.cooldown_until {over} then null else h.cooldown_until end,
+           probe_until = case {pick} then null {over} then null else h.probe_until end,
+           retries_used = greatest(0, greatest(0, h.retries_used
+             - extract(epoch from clock_timestamp() - h.used_at)::float8 / 60 * ${minute}) + excluded.retries_used),
+           used_at = excluded.used_at, changed_at = excluded.changed_at
+         returning {ROW}",
+        from = SeenColumns::unnest(1),
+        minute = SeenColumns::WIDTH + 1,
+        ended = "excluded.succeeded_at > coalesce(h.succeeded_at, '-infinity')",
+        pick = "when excluded.cooldown_until >= coalesce(h.cooldown_until, '-infinity')",
+        over = "when excluded.succeeded_at > h.cooldown_since",
+    );
+    let query = rows.bind(sqlx::query(sqlx::AssertSqlSafe(sql))).bind(per_minute);
+    query.fetch_all(conn).await?.iter().map(row).collect()
+}
+
+async fn changed(conn: &mut PgConnection, since: Timestamp) -> Loaded<Vec<HealthRow>> {
+    let sql = format!("select {ROW} from tool_health h where h.changed_at > to_timestamp($1 / 1000.0)");
+    sqlx::query(sqlx::AssertSqlSafe(sql)).bind(since.as_millis()).fetch_all(conn).await?.iter().map(row).collect()
+}
+
+async fn claim(conn: &mut PgConnection, tenant: TenantId, tool: &ToolName) -> Loaded<bool> {
+    let claimed = sqlx::query_scalar(
+        "with claimed as (
+           update tool_health set probe_until = clock_timestamp() + $3 * interval '1 millisecond',
+             changed_at = clock_timestamp()
+           where tenant_id = $1 and tool = $2 and coalesce(probe_until, '-infinity') <= clock_timestamp() returning 1)
+         select exists (select from claimed) or not exists (select from tool_health where tenant_id = $1 and tool = $2)",
+    );
+    Ok(claimed.bind(tenant.0).bind(tool.as_str()).bind(big(PROBE_CALL_MS) as f64).fetch_one(conn).await?)
+}
+
+async fn release(conn: &mut PgConnection, tenant: TenantId, tool: &ToolName) -> Loaded<()> {
+    let release = "update tool_health set probe_until = null, changed_at = clock_timestamp()
+        where tenant_id = $1 and tool = $2";
+    sqlx::query(release).bind(tenant.0).bind(tool.as_str()).execute(conn).await?;
+    Ok(())
+}
+
+fn row(row: &PgRow) -> Loaded<HealthRow> {
+    let cooldown: Option<i16> = row.try_get("cooldown_failure")?;
+    let cooldown = cooldown.map(|failure| -> Loaded<Cooldown> {
+        Ok(Cooldown {
+            failure: member(&FailureKind::ALL, failure)?,
+            since: at(row, "since_ms")?,
+            until: at(row, "until_ms")?,
+            probe_until: maybe_at(row, "probe_ms")?,
+        })
+    });
+    Ok(HealthRow {
+        tenant: TenantId(row.try_get("tenant_id")?),
+        tool: name(ToolName::parse, row.try_get("tool")?)?,
+        failures: u32::try_from(row.try_get::<i32, _>("failures")?).unwrap_or(0),
+        failing_since: maybe_at(row, "failing_ms")?,
+        cooldown: cooldown.transpose()?,
+        retries_used: row.try_get("retries_used")?,
+        used_at: at(row, "used_ms")?,
+        changed_at: at(row, "changed_ms")?,
+    })
+}

@@ -1,0 +1,303 @@
+//! Retry profiles: trials into rollups, each exactly once, and rollups back into counts (learning.md section 5).
+
+use std::{collections::BTreeMap, sync::LazyLock};
+
+use sqlx::{Connection as _, PgConnection, Row as _, postgres::PgRow};
+use tokio::time::timeout;
+
+use super::{
+    READ, Store,
+    decode::{Loaded, at, corrupt, count, member, name},
+    follow_up,
+    row::code,
+};
+use crate::domain::{
+    failure::FailureKind,
+    ids::{TenantId, ToolName},
+    profile::{
+        CellCount, Counts, FollowUpKind, HALF_LIFE_MS, RECENT_HALF_LIFE_MS, RecentCount, ResidualState, RetryState,
+        ToolState, Trial, WEIGHTS,
+    },
+};
+use crate::store::error::StoreError;
+
+/// Trials counted in one transaction.
+const TRIALS_MAX: i64 = 2_000;
+/// Days of rollups that still matter: ten half-lives.
+const DAYS: i32 = 40;
+const HALF_LIFE_S: f64 = HALF_LIFE_MS as f64 / 1_000.0;
+const RECENT_HALF_LIFE_S: f64 = RECENT_HALF_LIFE_MS as f64 / 1_000.0;
+
+/// What became of one round of counting.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Counted {
+    /// Another replica has the job.
+    Elsewhere,
+    /// So many trials were counted; fewer than there may be in one round means that none are left.
+    Trials(u64),
+}
+
+impl Counted {
+    /// True when more trials may be waiting.
+    #[must_use]
+    pub fn is_behind(self) -> bool {
+        self == Self::Trials(TRIALS_MAX.unsigned_abs())
+    }
+}
+
+/// Learns trials on top of stored residuals; gives the ones that changed.
+type Learn<'a> = &'a (dyn Fn(Vec<ResidualState>, &[Trial]) -> Vec<ResidualState> + Send + Sync);
+
+impl Store {
+    /// Counts waiting trials into the rollups, if no other replica does. `learn` puts them on top of the stored
+    /// residuals. A trial is counted once, whatever fails.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the database cannot be used; nothing was counted then.
+    pub async fn count_trials(
+        &self,
+        learn: &(dyn Fn(Vec<ResidualState>, &[Trial]) -> Vec<ResidualState> + Send + Sync),
+    ) -> Result<Counted, StoreError> {
+        let mut reader = self.reader().await?;
+        let counted = timeout(READ, count_trials(&mut reader.0, &self.replica, learn)).await;
+        reader.done(counted)
+    }
+
+    /// Makes the rollups anew from the calls of the last forty days; older rollups stay. Gives the number of trials.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the database cannot be used; the rollups are as before then.
+    pub async fn recount_trials(&self) -> Result<u64, StoreError> {
+        recount(&mut self.reader().await?.0).await
+    }
+
+    /// Moves whenever the rollups change.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the database cannot be read.
+    pub async fn profiles_version(&self) -> Result<u64, StoreError> {
+        let mut reader = self.reader().await?;
+        let read = timeout(READ, version(&mut reader.0)).await;
+        reader.done(read)
+    }
+
+    /// What the rollups say now about a tenant's retries.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the database cannot be read.
+    pub async fn profiles(&self, tenant: TenantId) -> Result<(Counts, Vec<ResidualState>), StoreError> {
+        let mut reader = self.reader().await?;
+        let read = timeout(READ, counts(&mut reader.0, tenant)).await;
+        reader.done(read)
+    }
+}
+
+/// The facts of the trials that `from` names by their key.
+fn facts(from: &str) -> String {
+    format!(
+        "select c.tenant_id, c.tool, o.at, o.seq, o.follow_up_ok, (extract(epoch from o.at) * 1000)::bigint as at_ms,
+           {columns}
+         from {from} t
+         join outcome o on o.tenant_id = t.tenant_id and o.epoch = t.epoch and o.session_id = t.session_id
+           and o.permit_seq = t.permit_seq and o.seq = t.seq
+         join call c on c.tenant_id = t.tenant_id and c.epoch = t.epoch and c.session_id = t.session_id
+           and c.seq = t.permit_seq",
+        columns = follow_up::columns("c.")
+    )
+}
+
+/// Adds the facts of the CTE `facts` to both rollups.
+const ADD: &str = "hourly as (
+       insert into retry_hourly (tenant_id, tool, failure, kind, wait, attempt, tool_state, hour, trials, successes)
+       select tenant_id, tool, retry_failure, retry_kind,
+         case when waited_ms < 2000 then 0 when waited_ms < 8000 then 1 when waited_ms < 30000 then 2
+           when waited_ms < 120000 then 3 else 4 end,
+         least(retry_attempt, 3), tool_state, to_timestamp(floor(extract(epoch from at) / 3600) * 3600), count(*),
+         count(*) filter (where follow_up_ok)
+       from facts group by 1, 2, 3, 4, 5, 6, 7, 8
+       on conflict (tenant_id, tool, failure, kind, wait, attempt, tool_state, hour) do update
+       set trials = retry_hourly.trials + excluded.trials, successes = retry_hourly.successes + excluded.successes
+       returning 1),
+     recent as (
+       insert into retry_recent (tenant_id, tool, failure, bucket, trials, successes, expected)
+       select tenant_id, tool, retry_failure, to_timestamp(floor(extract(epoch from at) / 600) * 600), count(*),
+         count(*) filter (where follow_up_ok), sum(p_slow)
+       from facts where retry_kind = 0 group by 1, 2, 3, 4
+       on conflict (tenant_id, tool, failure, bucket) do update
+       set trials = retry_recent.trials + excluded.trials, successes = retry_recent.successes + excluded.successes,
+         expected = retry_recent.expected + excluded.expected
+       returning 1)";
+
+static TAKE: LazyLock<String> = LazyLock::new(|| {
+    format!(
+        "with due as (
+           delete from retry_trial where (tenant_id, epoch, session_id, permit_seq, seq) in (
+             select tenant_id, epoch, session_id, permit_seq, seq from retry_trial order by 1, 2, 3, 4, 5 limit $1)
+           returning *),
+         facts as ({facts}),
+         {ADD}
+         select facts.*, (select count(*) from hourly) + (select count(*) from recent) as added from facts
+         order by at, seq",
+        facts = facts("due")
+    )
+});
+
+static RECOUNT: LazyLock<String> = LazyLock::new(|| {
+    format!(
+        "with due as (select tenant_id, epoch, session_id, permit_seq, seq from outcome
+           where follow_up_ok is not null and at >= {SINCE}),
+         facts as ({facts}),
+         {ADD}
+         select count(*) as trials, (select count(*) from hourly) + (select count(*) from recent) as added from facts",
+        facts = facts("due")
+    )
+});
+
+/// The first hour that still matters.
+const SINCE: &str = "to_timestamp(floor(extract(epoch from now() - interval '40 days') / 3600) * 3600)";
+
+async fn count_trials(conn: &mut PgConnection, holder: &str, learn: Learn<'_>) -> Loaded<Counted> {
+    let mut tx = conn.begin().await?;
+    let held = sqlx::query(
+        "update retry_job set holder = $1, held_until = now() + interval '15 seconds'
+         where id = 1 and (holder is null or holder = $1 or held_until < now())",
+    );
+    if held.bind(holder).execute(&mut *tx).await?.rows_affected() == 0 {
+        return Ok(Counted::Elsewhere);
+    }
+    let rows = sqlx::query(sqlx::AssertSqlSafe(TAKE.as_str())).bind(TRIALS_MAX).fetch_all(&mut *tx).await?;
+    if !rows.is_empty() {
+        learn_from(&mut tx, &rows, learn).await?;
+        let moved = "update retry_job set version = version + 1, counted_at = now() where id = 1";
+        sqlx::query(moved).execute(&mut *tx).await?;
+    }
+    tx.commit().await?;
+    Ok(Counted::Trials(rows.len() as u64))
+}
+
+async fn learn_from(conn: &mut PgConnection, rows: &[PgRow], learn: Learn<'_>) -> Loaded<()> {
+    let mut tenants: BTreeMap<i64, Vec<Trial>> = BTreeMap::new();
+    for row in rows {
+        tenants.entry(row.try_get("tenant_id")?).or_default().push(trial(row)?);
+    }
+    for (tenant, trials) in tenants {
+        let stored = residuals(&mut *conn, TenantId(tenant)).await?;
+        for residual in learn(stored, &trials) {
+            let (estimate, layer): (Vec<f32>, Vec<f32>) = residual.losses.into_iter().unzip();
+            let upsert = sqlx::query(
+                "insert into retry_layer (tenant_id, failure, weights, squares, losses_estimate, losses_layer)
+                 values ($1, $2, $3, $4, $5, $6) on conflict (tenant_id, failure) do update
+                 set weights = excluded.weights, squares = excluded.squares,
+                   losses_estimate = excluded.losses_estimate, losses_layer = excluded.losses_layer",
+            );
+            let upsert = upsert.bind(tenant).bind(code(&FailureKind::ALL, &residual.kind));
+            let upsert = upsert.bind(residual.weights.to_vec()).bind(residual.squares.to_vec());
+            upsert.bind(estimate).bind(layer).execute(&mut *conn).await?;
+        }
+    }
+    Ok(())
+}
+
+fn trial(row: &PgRow) -> Loaded<Trial> {
+    Ok(Trial {
+        tool: name(ToolName::parse, row.try_get("tool")?)?,
+        follow_up: follow_up::read(row)?.ok_or_else(|| corrupt("a trial that follows up on nothing"))?,
+        ok: row.try_get("follow_up_ok")?,
+        at: at(row, "at_ms")?,
+    })
+}
+
+async fn recount(conn: &mut PgConnection) -> Loaded<u64> {
+    let mut tx = conn.begin_with("begin isolation level repeatable read").await?;
+    // Before the snapshot is taken: whoever counts meanwhile waits, and then counts what this one has not seen.
+    for sql in [
+        "set local statement_timeout = 0",
+        "lock table retry_job in exclusive mode",
+        "delete from retry_trial",
+        "delete from retry_recent",
+        "update retry_job set version = version + 1, counted_at = now() where id = 1",
+    ] {
+        sqlx::query(sql).execute(&mut *tx).await?;
+    }
+    let forget = format!("delete from retry_hourly where hour >= {SINCE}");
+    sqlx::query(sqlx::AssertSqlSafe(forget)).execute(&mut *tx).await?;
+    let row = sqlx::query(sqlx::AssertSqlSafe(RECOUNT.as_str())).fetch_one(&mut *tx).await?;
+    tx.commit().await?;
+    count(&row, "trials")
+}
+
+async fn version(conn: &mut PgConnection) -> Loaded<u64> {
+    let row = sqlx::query("select version from retry_job where id = 1").fetch_one(conn).await?;
+    count(&row, "version")
+}
+
+async fn counts(conn: &mut PgConnection, tenant: TenantId) -> Loaded<(Counts, Vec<ResidualState>)> {
+    let mut tx = conn.begin_with("begin isolation level repeatable read read only").await?;
+    let now = sqlx::query("select (extract(epoch from now()) * 1000)::bigint as now_ms").fetch_one(&mut *tx).await?;
+    let cells = sqlx::query(
+        "select tool, failure, kind, wait, attempt, tool_state, sum(trials * weight) as n, sum(successes * weight) as k
+         from (select *, power(0.5, greatest(0, extract(epoch from now() - hour)::float8 - 1800) / $2) as weight
+           from retry_hourly where tenant_id = $1 and hour >= now() - make_interval(days => $3)) x
+         group by 1, 2, 3, 4, 5, 6",
+    );
+    let cells = cells.bind(tenant.0).bind(HALF_LIFE_S).bind(DAYS).fetch_all(&mut *tx).await?;
+    let recent = sqlx::query(
+        "select tool, failure, sum(trials * weight) as n, sum(successes * weight) as k, sum(expected * weight) as e
+         from (select *, power(0.5, greatest(0, extract(epoch from now() - bucket)::float8 - 300) / $2) as weight
+           from retry_recent where tenant_id = $1 and bucket >= now() - make_interval(secs => 10 * $2)) x
+         group by 1, 2",
+    );
+    let recent = recent.bind(tenant.0).bind(RECENT_HALF_LIFE_S).fetch_all(&mut *tx).await?;
+    let residuals = residuals(&mut tx, tenant).await?;
+    tx.commit().await?;
+    let counts = Counts {
+        as_of: at(&now, "now_ms")?,
+        cells: cells.iter().map(cell).collect::<Loaded<_>>()?,
+        recent: recent.iter().map(recent_count).collect::<Loaded<_>>()?,
+    };
+    Ok((counts, residuals))
+}
+
+fn cell(row: &PgRow) -> Loaded<CellCount> {
+    Ok(CellCount {
+        tool: name(ToolName::parse, row.try_get("tool")?)?,
+        failure: member(&FailureKind::ALL, row.try_get("failure")?)?,
+        kind: member(&FollowUpKind::ALL, row.try_get("kind")?)?,
+        wait: usize::try_from(row.try_get::<i16, _>("wait")?).unwrap_or(0),
+        state: RetryState {
+            attempt: u32::try_from(row.try_get::<i16, _>("attempt")?).unwrap_or(1),
+            tool: member(&ToolState::ALL, row.try_get("tool_state")?)?,
+        },
+        n: row.try_get("n")?,
+        k: row.try_get("k")?,
+    })
+}
+
+fn recent_count(row: &PgRow) -> Loaded<RecentCount> {
+    Ok(RecentCount {
+        tool: name(ToolName::parse, row.try_get("tool")?)?,
+        failure: member(&FailureKind::ALL, row.try_get("failure")?)?,
+        n: row.try_get("n")?,
+        k: row.try_get("k")?,
+        expected: row.try_get("e")?,
+    })
+}
+
+async fn residuals(conn: &mut PgConnection, tenant: TenantId) -> Loaded<Vec<ResidualState>> {
+    let rows = sqlx::query("select * from retry_layer where tenant_id = $1 order by failure").bind(tenant.0);
+    rows.fetch_all(conn).await?.iter().map(residual).collect()
+}
+
+fn residual(row: &PgRow) -> Loaded<ResidualState> {
+    let numbers = |column: &str| -> Loaded<[f64; WEIGHTS]> {
+        let numbers: Vec<f64> = row.try_get(column)?;
+        numbers.try_into().map_err(|_| corrupt("a residual has another number of weights"))
+    };
+    let losses = |column: &str| row.try_get::<Vec<f32>, _>(column);
+    Ok(ResidualState {
+        kind: member(&FailureKind::ALL, row.try_get("failure")?)?,
+        weights: numbers("weights")?,
+        squares: numbers("squares")?,
+        losses: losses("losses_estimate")?.into_iter().zip(losses("losses_layer")?).collect(),
+    })
+}
