@@ -86,11 +86,8 @@ impl Compiler {
         }
         self.loops(&keys.loops);
         self.growth(&keys.growth);
-        set(&mut self.policy.retry.attempts, keys.retry.attempts);
-        set(&mut self.policy.retry.rate_limit_run, keys.retry.rate_limit_run);
-        if self.policy.retry.attempts == 0 {
-            self.wrong("retry.attempts", "must be 1 or more: the first try is an attempt");
-        }
+        set(&mut self.policy.rules.cooldown.max_ms, keys.cooldown.max_ms);
+        self.retry(&keys.retry);
         keys.budgets.into_iter().for_each(|(scope, limits)| self.budget(scope, &limits));
         for (rule, rule_keys) in keys.rules {
             match RULES.iter().find(|(id, _)| *id == rule) {
@@ -144,6 +141,29 @@ impl Compiler {
                     "warning, critical and break must be 1 or more, each above the one before",
                 );
             }
+        }
+    }
+
+    fn retry(&mut self, keys: &super::file::Retry) {
+        let retry = &mut self.policy.retry;
+        set(&mut retry.attempts, keys.attempts);
+        set(&mut retry.rate_limit_run, keys.rate_limit_run);
+        set(&mut retry.unless_wait_honoured, keys.unless_wait_honoured);
+        set(&mut retry.explore, keys.explore);
+        set(&mut retry.allowance.share, keys.share_of_calls);
+        set(&mut retry.allowance.per_minute, keys.per_minute);
+        set(&mut retry.allowance.most, keys.saved_up);
+        let (explore, allowance) = (retry.explore, retry.allowance);
+        if self.policy.retry.attempts == 0 {
+            self.wrong("retry.attempts", "must be 1 or more: the first try is an attempt");
+        }
+        if !(0.0..=1.0).contains(&explore) {
+            self.wrong("retry.explore", "must be a share between 0 and 1");
+        }
+        let amounts =
+            [("share_of_calls", allowance.share), ("per_minute", allowance.per_minute), ("saved_up", allowance.most)];
+        for (key, amount) in amounts.into_iter().filter(|(_, amount)| !(0.0..=1e6).contains(amount)) {
+            self.wrong(format!("retry.{key}"), format!("is {amount}; it must lie between 0 and 1000000"));
         }
     }
 
@@ -215,6 +235,7 @@ impl Compiler {
             once: keys.once,
             idempotent: keys.idempotent,
             lease_ms: keys.lease_ms.unwrap_or(LEASE_MS_DEFAULT),
+            retryable: keys.retryable,
             suggested_next: keys.suggested_next,
             ..ToolSpec::default()
         };

@@ -5,7 +5,8 @@
 //! learned smallest good wait, at most `max_ms`. After that one call at a time finds out how the tool fares, and the
 //! others wait for it; the first success ends it.
 //!
-//! Why: what one session learns helps all; a hundred agents that each find out for themselves keep a limited API limited.
+//! Why: what one session learns helps all; a hundred agents that each find out for themselves keep a limited API
+//! limited.
 //!
 //! Known problems: a tool whose calls go to several services is left alone as one. While a call finds out, the others'
 //! WAIT is a re-check: the same finding may stand again after it.

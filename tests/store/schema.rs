@@ -21,7 +21,23 @@ async fn every_table_and_column_says_what_it_is() {
         "pg_class c where c.relnamespace = 'callgate'::regnamespace and c.relkind in ('r', 'p', 'v', 'm', 'f')
         and not c.relispartition and c.relname <> '_sqlx_migrations'";
     let known = postgres.rows(&format!("select c.relname from {relations} order by 1")).await;
-    let expected = ["call", "call_tree", "counter", "ledger", "outcome", "session", "tenant", "tool_call"];
+    let expected = [
+        "call",
+        "call_tree",
+        "counter",
+        "ledger",
+        "outcome",
+        "retry_hourly",
+        "retry_job",
+        "retry_layer",
+        "retry_param",
+        "retry_recent",
+        "retry_trial",
+        "session",
+        "tenant",
+        "tool_call",
+        "tool_health",
+    ];
     assert_eq!(known, expected.map(|name| format!("({name})")));
     let silent = format!("select c.relname from {relations} and coalesce(obj_description(c.oid, 'pg_class'), '') = ''");
     assert_eq!(postgres.rows(&silent).await, [""; 0]);

@@ -42,7 +42,7 @@ use crate::domain::{
 };
 
 pub use maintain::ExpiredLease;
-pub use profiles::Counted;
+pub use profiles::{Counted, Learn};
 pub use writer::Committed;
 
 /// Connections for reading.

@@ -46,7 +46,7 @@ impl Counted {
 }
 
 /// Learns trials on top of stored residuals; gives the ones that changed.
-type Learn<'a> = &'a (dyn Fn(Vec<ResidualState>, &[Trial]) -> Vec<ResidualState> + Send + Sync);
+pub type Learn<'a> = &'a (dyn Fn(Vec<ResidualState>, &[Trial]) -> Vec<ResidualState> + Send + Sync);
 
 impl Store {
     /// Counts waiting trials into the rollups, if no other replica does. `learn` puts them on top of the stored
@@ -54,10 +54,7 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`] when the database cannot be used; nothing was counted then.
-    pub async fn count_trials(
-        &self,
-        learn: &(dyn Fn(Vec<ResidualState>, &[Trial]) -> Vec<ResidualState> + Send + Sync),
-    ) -> Result<Counted, StoreError> {
+    pub async fn count_trials(&self, learn: Learn<'_>) -> Result<Counted, StoreError> {
         let mut reader = self.reader().await?;
         let counted = timeout(READ, count_trials(&mut reader.0, &self.replica, learn)).await;
         reader.done(counted)
