@@ -162,8 +162,8 @@ impl Estimate {
         self.as_of
     }
 
-    /// What is known now of retries of a tool after a kind of failure. `prior_p` is the chance that would be told without
-    /// any trial.
+    /// What is known now of retries of a tool after a kind of failure. `prior_p` is the chance that would be told
+    /// without any trial.
     #[must_use]
     pub fn view(&self, tool: &ToolName, kind: FailureKind, prior_p: f64, now: Timestamp) -> View<'_> {
         let fade = self.fade(now);
@@ -209,7 +209,7 @@ impl Estimate {
                 self.profile(&trial.tool, follow_up.failure).corrections.add(weight, ok * weight);
             }
         }
-        self.as_of = Some(trial.at);
+        self.as_of = self.as_of.max(Some(trial.at));
     }
 
     fn add(&mut self, tool: &ToolName, kind: FailureKind, at: usize, n: f64, k: f64) {

@@ -90,11 +90,13 @@ impl Recent {
     pub(super) fn add(&mut self, ok: f64, expected: f64, at: Timestamp) {
         let fade = self.fade(at);
         let sum = |sum: f64, more: f64| sum * fade + more;
-        *self = Self { n: sum(self.n, 1.0), k: sum(self.k, ok), expected: sum(self.expected, expected), at };
+        let (n, k, expected) = (sum(self.n, 1.0), sum(self.k, ok), sum(self.expected, expected));
+        *self = Self { n, k, expected, at: self.at.max(at) };
     }
 
     pub(super) fn fade(&self, now: Timestamp) -> f64 {
-        (-half_lives(now, self.at, RECENT_HALF_LIFE_MS)).exp2()
+        // A trial of an earlier time is as good as a fresh one: nothing grows by being looked at.
+        (-half_lives(now, self.at, RECENT_HALF_LIFE_MS).max(0.0)).exp2()
     }
 
     /// How much better or worse it goes lately than the slow level expected, in log odds.
