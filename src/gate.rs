@@ -288,7 +288,9 @@ impl Gate {
                 continue;
             };
             if self.is_current(tenant, &slot, version).await? {
-                return state.ok_or(GateError::SessionUnknown);
+                let state = state.ok_or(GateError::SessionUnknown)?;
+                let tools = state.calls.iter().map(|(call, _)| call.tool.clone());
+                return Ok(SessionState { cooldowns: self.fleet.cooldowns(tenant, tools, now), ..state });
             }
             self.spoil(tenant, &slot);
         }

@@ -2,7 +2,7 @@
 //! store, a second or two late; nothing that must hold depends on it.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
@@ -10,7 +10,7 @@ use super::{Gate, GateError};
 use crate::{
     domain::{
         call::{Permit, Proposal},
-        health::{Health, HealthRow, PROBE_CALL_MS, Seen},
+        health::{Cooldown, Health, HealthRow, PROBE_CALL_MS, Seen},
         ids::{TenantId, ToolName},
         profile::{ResidualState, Trial},
         time::Timestamp,
@@ -51,6 +51,18 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Fleet {
     pub(super) fn health(&self, tenant: TenantId, tool: &ToolName) -> Health {
         lock(&self.tools).get(&(tenant, tool.clone())).map(|known| known.health.clone()).unwrap_or_default()
+    }
+
+    /// Which of the tools everybody leaves alone, each once, by name.
+    pub(super) fn cooldowns(
+        &self,
+        tenant: TenantId,
+        tools: impl Iterator<Item = ToolName>,
+        now: Timestamp,
+    ) -> Vec<(ToolName, Cooldown)> {
+        let tools: BTreeSet<ToolName> = tools.collect();
+        let cooling = |tool: ToolName| Some((self.health(tenant, &tool).cooldown(now)?, tool));
+        tools.into_iter().filter_map(cooling).map(|(cooldown, tool)| (tool, cooldown)).collect()
     }
 
     fn update(&self, tenant: TenantId, tool: &ToolName, change: impl FnOnce(&mut Health, &mut Seen)) {

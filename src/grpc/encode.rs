@@ -7,6 +7,8 @@ use crate::{
         call::Call,
         failure::FailureKind,
         finding::{Decision, Finding, Level},
+        health::Cooldown,
+        ids::ToolName,
         outcome::{Advice, Confidence, OutcomeStatus},
         time::Timestamp,
     },
@@ -200,6 +202,14 @@ fn call(call: &Call, state: CallState) -> v1::CallSummary {
     }
 }
 
+fn cooldown(tool: &ToolName, cooldown: &Cooldown) -> v1::Cooldown {
+    v1::Cooldown {
+        tool: tool.to_string(),
+        failure: failure(Some(cooldown.failure)),
+        until_unix_ms: cooldown.until.as_millis(),
+    }
+}
+
 pub(super) fn session_state(session_id: String, state: SessionState) -> v1::GetSessionStateResponse {
     let at: Timestamp = state.at;
     v1::GetSessionStateResponse {
@@ -215,6 +225,7 @@ pub(super) fn session_state(session_id: String, state: SessionState) -> v1::GetS
             .map(|(rule, reached, count)| v1::LoopState { rule, level: level(Some(reached)), count })
             .collect(),
         calls: state.calls.iter().map(|(known, stands)| call(known, *stands)).collect(),
+        cooldowns: state.cooldowns.iter().map(|(tool, cooling)| cooldown(tool, cooling)).collect(),
         summary_for_model: state.summary_for_model,
         at_unix_ms: at.as_millis(),
     }
