@@ -76,7 +76,7 @@ impl Gate {
                 Ok(_) => {
                     self.slots.set_root(tenant, &report.session, slot.root());
                     let settled = &answer.recorded.settled;
-                    self.metrics.recorded(settled.status, settled.failure);
+                    self.metrics.recorded(settled);
                     telemetry::verdict::recorded(settled);
                     self.reported(tenant, answer.recorded.lesson.as_ref());
                     return Ok(*answer);
