@@ -45,15 +45,15 @@ pub fn check(cx: &Context<'_>) -> Option<Finding> {
     if cx.now < cooldown.until {
         let ms = cooldown.until.since_ms(cx.now);
         let message = format!(
-            "{tool} was not run: it has answered {failure} to several callers of this fleet, and is left alone for {}. \
-             Do something else meanwhile, or wait.",
+            "{tool} was not run: it answered {failure}, and every agent of this fleet leaves it alone for {}. Do \
+             something else meanwhile, or wait.",
             wait_in_words(ms)
         );
         return Some(Finding::new(ID, Decision::Wait, Reason::Cooldown, message).retry_after(ms));
     }
     let ms = cooldown.probe_until.filter(|until| cx.now < *until)?.since_ms(cx.now).min(RECHECK_MS);
     let message = format!(
-        "{tool} was not run: it has answered {failure}, and another call is finding out whether it works again. Ask \
+        "{tool} was not run: it answered {failure}, and another call is finding out whether it works again. Ask \
          again in {}.",
         wait_in_words(ms)
     );
