@@ -284,10 +284,12 @@ mod tests {
   deduplication: {window_ms: 60000}
   loops: {repeat: {warning: 2, critical: 4, break: 6}}
   budgets: {run: {max_steps: 12, max_total_cost_usd: 0}}
+  cooldown: {max_ms: 60000}
+  retry: {explore: 0, share_of_calls: 0.5, unless_wait_honoured: true}
   rules: {growth: {mode: shadow}}
   tool_schemas:
     pay: {once: true, side_effect_resource: 'order/{order_id}', cost_usd: 0.25}
-    get_order: {effect: read, side_effect_resource: 'order/{order_id}'}
+    get_order: {effect: read, side_effect_resource: 'order/{order_id}', retryable: false}
 ",
         )
         .expect("a good file");
@@ -299,6 +301,11 @@ mod tests {
         assert_eq!(policy.rules.budget.run.of(Dimension::Steps), Some(12));
         assert_eq!(policy.rules.budget.run.of(Dimension::Cost), None);
         assert_eq!(policy.rules.budget.call_tree, Policy::default().rules.budget.call_tree);
+        let retry = &policy.retry;
+        assert_eq!((retry.explore, retry.allowance.share, retry.unless_wait_honoured), (0.0, 0.5, true));
+        assert_eq!(retry.allowance.most, Policy::default().retry.allowance.most);
+        assert_eq!(policy.rules.cooldown.max_ms, 60_000);
+        assert_eq!(policy.tools().find_map(|(_, spec)| spec.retryable), Some(false));
         assert_eq!(policy.rules.mode("growth"), Mode::Shadow);
         assert_eq!(policy.version.len(), 16);
     }
@@ -309,6 +316,7 @@ mod tests {
             "policy_engine:
   loops: {cycle: {warning: 5, critical: 4, break: 40}}
   rules: {repeet: {mode: off}}
+  retry: {explore: 5, per_minute: -1}
   tool_schemas:
     pay: {once: true, idempotent: true, side_effect_resource: 'order/{id', volatile: [at]}
     get: {effect: read, idempotent: true}
@@ -316,12 +324,14 @@ mod tests {
         )
         .expect_err("a bad file");
         let errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
-        assert_eq!(errors.len(), 7, "{errors:#?}");
+        assert_eq!(errors.len(), 9, "{errors:#?}");
         for part in [
             "loops.cycle: needs 40",
             "rules.repeet: is no rule",
             "pay.side_effect_resource: has a '{'",
             "volatile: \"at\" is no JSON pointer",
+            "retry.explore: must be a share",
+            "retry.per_minute: is -1",
         ] {
             assert!(errors.iter().any(|error| error.contains(part)), "{part} in {errors:#?}");
         }
