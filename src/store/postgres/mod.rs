@@ -131,8 +131,9 @@ impl Store {
     pub async fn open(settings: StoreSettings) -> Result<Self, StoreError> {
         let options = settings
             .options
-            .options([("search_path", SCHEMA), ("client_min_messages", "warning")])
-            .log_statements(log::LevelFilter::Off);
+            .options([("search_path", SCHEMA), ("client_min_messages", "warning"), ("jit", "off")])
+            .log_statements(log::LevelFilter::Off)
+            .log_slow_statements(log::LevelFilter::Off, Duration::ZERO);
         let mut conn = options.clone().connect().await?;
         maintain::prepare(&mut conn).await?;
         let now = maintain::now(&mut conn).await?;
