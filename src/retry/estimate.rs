@@ -29,11 +29,13 @@ pub const M_RECENT: f64 = 8.0;
 const WAITS: usize = WAITS_MS.len();
 const STATES: usize = CELLS / WAITS;
 /// What an average tool is held to have scored lies this far from 0 and 1.
-const EXPECTED_EDGE: f64 = 0.01;
+pub const EXPECTED_EDGE: f64 = 0.01;
 /// The same for the recent level.
-const RECENT_EDGE: f64 = 0.02;
+pub const RECENT_EDGE: f64 = 0.02;
 /// A recent level with fewer trials says nothing.
-const RECENT_MIN: f64 = 0.05;
+pub const RECENT_MIN: f64 = 0.05;
+/// What log odds are taken of is held this far from 0 and 1.
+pub const LOGIT_EDGE: f64 = 1e-3;
 /// Weights grow by this many half-lives before all are scaled back: far from the end of a double.
 const REBASE_HALF_LIVES: f64 = 256.0;
 
@@ -394,9 +396,9 @@ fn half_lives(later: Timestamp, earlier: Timestamp, half_life_ms: u64) -> f64 {
     later.as_millis().saturating_sub(earlier.as_millis()) as f64 / half_life_ms as f64
 }
 
-/// The log odds of a chance, which is held within 0.1 % and 99.9 %.
+/// The log odds of a chance, which is held [`LOGIT_EDGE`] from 0 and 1.
 pub(super) fn logit(p: f64) -> f64 {
-    let p = p.clamp(1e-3, 1.0 - 1e-3);
+    let p = p.clamp(LOGIT_EDGE, 1.0 - LOGIT_EDGE);
     (p / (1.0 - p)).ln()
 }
 
