@@ -75,12 +75,17 @@ pub enum Confidence {
 }
 
 impl Confidence {
+    /// Trials from which on it is medium.
+    pub const MEDIUM_TRIALS: f64 = 8.0;
+    /// Trials from which on it is high.
+    pub const HIGH_TRIALS: f64 = 30.0;
+
     /// The confidence that so many (decayed) trials of one tool, kind and wait give (learning.md section 3).
     #[must_use]
     pub fn of(trials: f64) -> Self {
         match trials {
-            t if t >= 30.0 => Self::High,
-            t if t >= 8.0 => Self::Medium,
+            t if t >= Self::HIGH_TRIALS => Self::High,
+            t if t >= Self::MEDIUM_TRIALS => Self::Medium,
             _ => Self::Low,
         }
     }

@@ -11,6 +11,8 @@ pub const FOLLOW_UP_CALLS: usize = 5;
 pub const HALF_LIFE_MS: u64 = 4 * 86_400_000;
 /// How fast the recent level is forgotten: half in this time, in milliseconds.
 pub const RECENT_HALF_LIFE_MS: u64 = 3 * 3_600_000;
+/// Counts older than so many half-lives are left out.
+pub const HALF_LIVES_KEPT: u32 = 10;
 /// What each bucket of waits stands for, in milliseconds.
 pub const WAITS_MS: [u64; 5] = [1_000, 4_000, 15_000, 60_000, 300_000];
 /// Where each bucket but the last ends, in milliseconds.

@@ -15,7 +15,7 @@ use crate::domain::{
 };
 
 /// z of a 90 % interval.
-const Z: f64 = 1.645;
+pub const INTERVAL_Z: f64 = 1.645;
 /// Waits are lengthened by up to this share, so that a fleet does not come back in one wave.
 const JITTER_MAX: f64 = 0.2;
 /// Longest wait advised, in milliseconds: a provider that asks for more has to be asked again by a person.
@@ -207,8 +207,9 @@ pub fn wilson(p: f64, n: f64) -> (f64, f64) {
     if n <= 0.0 {
         return (0.0, 1.0);
     }
-    let (z2, centre) = (Z * Z, p + Z * Z / (2.0 * n));
-    let half = Z * (p * (1.0 - p) / n + z2 / (4.0 * n * n)).sqrt();
+    let z2 = INTERVAL_Z * INTERVAL_Z;
+    let centre = p + z2 / (2.0 * n);
+    let half = INTERVAL_Z * (p * (1.0 - p) / n + z2 / (4.0 * n * n)).sqrt();
     (((centre - half) / (1.0 + z2 / n)).max(0.0), ((centre + half) / (1.0 + z2 / n)).min(1.0))
 }
 

@@ -29,6 +29,14 @@ pub const M_RECENT: f64 = 8.0;
 
 const WAITS: usize = WAITS_MS.len();
 const STATES: usize = CELLS / WAITS;
+/// What an average tool is held to have scored lies this far from 0 and 1.
+pub const EXPECTED_EDGE: f64 = 0.01;
+/// The same for the recent level.
+pub const RECENT_EDGE: f64 = 0.02;
+/// A recent level with fewer trials says nothing.
+pub const RECENT_MIN: f64 = 0.05;
+/// What log odds are taken of is held this far from 0 and 1.
+pub const LOGIT_EDGE: f64 = 1e-3;
 /// Weights grow by this many half-lives before all are scaled back: far from the end of a double.
 const REBASE_HALF_LIVES: f64 = 256.0;
 

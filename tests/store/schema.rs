@@ -6,11 +6,17 @@ use callgate::{
     store::StoreError,
 };
 
+use sqlx::Connection as _;
+
 use crate::common::{
     gates::{ask, done, evaluate, failure, gate, open, policy, record, report, said, store, success},
     postgres::Postgres,
     until,
 };
+
+/// What people read.
+const VIEWS: [&str; 6] =
+    ["decisions_by_rule", "retry_calibration", "retry_profiles", "session_costs", "tool_call", "tool_quality"];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_table_and_column_says_what_it_is() {
@@ -21,7 +27,7 @@ async fn every_table_and_column_says_what_it_is() {
         "pg_class c where c.relnamespace = 'callgate'::regnamespace and c.relkind in ('r', 'p', 'v', 'm', 'f')
         and not c.relispartition and c.relname <> '_sqlx_migrations'";
     let known = postgres.rows(&format!("select c.relname from {relations} order by 1")).await;
-    let expected = [
+    let tables = [
         "call",
         "call_tree",
         "counter",
@@ -35,20 +41,58 @@ async fn every_table_and_column_says_what_it_is() {
         "retry_trial",
         "session",
         "tenant",
-        "tool_call",
         "tool_health",
     ];
-    assert_eq!(known, expected.map(|name| format!("({name})")));
+    let mut expected = [tables.as_slice(), &VIEWS].concat();
+    expected.sort_unstable();
+    assert_eq!(known, expected.into_iter().map(|name| format!("({name})")).collect::<Vec<_>>());
     let silent = format!("select c.relname from {relations} and coalesce(obj_description(c.oid, 'pg_class'), '') = ''");
     assert_eq!(postgres.rows(&silent).await, [""; 0]);
     let columns = format!(
         "select t.relname, a.attname from (select c.oid, c.relname, c.relkind from {relations}) t
-         join pg_attribute a on a.attrelid = t.oid and a.attnum > 0 and not a.attisdropped
-         where t.relkind <> 'v'"
+         join pg_attribute a on a.attrelid = t.oid and a.attnum > 0 and not a.attisdropped"
     );
-    assert!(postgres.rows(&columns).await.len() > 80, "the query finds the columns");
+    assert!(postgres.rows(&columns).await.len() > 250, "the query finds the columns");
     let silent = format!("{columns} and coalesce(col_description(t.oid, a.attnum), '') = ''");
     assert_eq!(postgres.rows(&silent).await, [""; 0]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_analyst_reads_every_view_and_no_table() {
+    let postgres = Postgres::start().await;
+    let gate = gate(&postgres, &policy(&[])).await;
+    done(&gate, ask("s", "c1", "look", "{}"), "ok").await;
+    let mut analyst = postgres.connect().await;
+    sqlx::raw_sql("set role callgate_analyst").execute(&mut analyst).await.expect("the role is there");
+    for view in VIEWS {
+        let sql = format!("select * from callgate.{view}");
+        let rows = sqlx::query(sqlx::AssertSqlSafe(sql.as_str())).fetch_all(&mut analyst).await;
+        let is_empty = rows.unwrap_or_else(|error| panic!("{view}: {error}")).is_empty();
+        assert_eq!(is_empty, view.starts_with("retry_"), "{view}");
+    }
+    for sql in
+        ["select * from callgate.call", "select * from callgate.retry_hourly", "delete from callgate.retry_param"]
+    {
+        let error = sqlx::raw_sql(sql).execute(&mut analyst).await.expect_err(sql);
+        assert_eq!(error.as_database_error().and_then(|error| error.code()).as_deref(), Some("42501"), "{error}");
+    }
+    analyst.close().await.expect("closed");
+    let more =
+        "select relname from pg_class where relnamespace = 'callgate'::regnamespace and relkind in ('r', 'p', 'v')
+        and (relkind = 'v') is distinct from has_table_privilege('callgate_analyst', oid, 'select')";
+    assert_eq!(postgres.rows(more).await, [""; 0]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_owner_who_may_not_make_roles_migrates_without_analysts() {
+    let postgres = Postgres::start().await;
+    let database = postgres.options.get_database().expect("a database").to_owned();
+    postgres.tamper("create role owner login").await;
+    postgres.tamper(&format!("grant create on database {database} to owner")).await;
+    let owned = open(postgres.options.clone().username("owner")).await.expect("migrated");
+    owned.close().await;
+    assert_eq!(postgres.number("select count(*) from pg_roles where rolname = 'callgate_analyst'").await, 0);
+    assert_eq!(postgres.number("select count(*) from callgate.tool_call").await, 0, "the views are there");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,17 +1,12 @@
 //! The sums that an estimate is made of.
 
-use super::{Corrections, M_CURVE, M_KIND, M_RECENT, M_TOOL, STATES, WAITS};
+use super::{
+    Corrections, EXPECTED_EDGE, LOGIT_EDGE, M_CURVE, M_KIND, M_RECENT, M_TOOL, RECENT_EDGE, RECENT_MIN, STATES, WAITS,
+};
 use crate::domain::{
     profile::{CELLS, RECENT_HALF_LIFE_MS},
     time::Timestamp,
 };
-
-/// What an average tool is held to have scored lies this far from 0 and 1.
-const EXPECTED_EDGE: f64 = 0.01;
-/// The same for the recent level.
-const RECENT_EDGE: f64 = 0.02;
-/// A recent level with fewer trials says nothing.
-const RECENT_MIN: f64 = 0.05;
 
 /// Trials and successes by cell, in weights of the estimate's reference time.
 #[derive(Debug, Clone, PartialEq)]
@@ -120,9 +115,9 @@ pub(super) fn half_lives(later: Timestamp, earlier: Timestamp, half_life_ms: u64
     later.as_millis().saturating_sub(earlier.as_millis()) as f64 / half_life_ms as f64
 }
 
-/// The log odds of a chance, which is held within 0.1 % and 99.9 %.
+/// The log odds of a chance, which is held [`LOGIT_EDGE`] from 0 and 1.
 pub(in crate::retry) fn logit(p: f64) -> f64 {
-    let p = p.clamp(1e-3, 1.0 - 1e-3);
+    let p = p.clamp(LOGIT_EDGE, 1.0 - LOGIT_EDGE);
     (p / (1.0 - p)).ln()
 }
 

@@ -15,16 +15,16 @@ use crate::domain::{
     failure::FailureKind,
     ids::{TenantId, ToolName},
     profile::{
-        CellCount, Counts, FollowUpKind, HALF_LIFE_MS, RECENT_HALF_LIFE_MS, RecentCount, ResidualState, RetryState,
-        ToolState, Trial, WEIGHTS,
+        CellCount, Counts, FollowUpKind, HALF_LIFE_MS, HALF_LIVES_KEPT, RECENT_HALF_LIFE_MS, RecentCount,
+        ResidualState, RetryState, ToolState, Trial, WEIGHTS,
     },
 };
 use crate::store::error::StoreError;
 
 /// Trials counted in one transaction.
 const TRIALS_MAX: i64 = 2_000;
-/// Days of rollups that still matter: ten half-lives.
-const DAYS: i32 = 40;
+/// Half-lives whose rollups still matter.
+const KEPT: f64 = HALF_LIVES_KEPT as f64;
 const HALF_LIFE_S: f64 = HALF_LIFE_MS as f64 / 1_000.0;
 const RECENT_HALF_LIFE_S: f64 = RECENT_HALF_LIFE_MS as f64 / 1_000.0;
 
@@ -234,17 +234,17 @@ async fn counts(conn: &mut PgConnection, tenant: TenantId) -> Loaded<(Counts, Ve
     let cells = sqlx::query(
         "select tool, failure, kind, wait, attempt, tool_state, sum(trials * weight) as n, sum(successes * weight) as k
          from (select *, power(0.5, greatest(0, extract(epoch from now() - hour)::float8 - 1800) / $2) as weight
-           from retry_hourly where tenant_id = $1 and hour >= now() - make_interval(days => $3)) x
+           from retry_hourly where tenant_id = $1 and hour >= now() - make_interval(secs => $3 * $2)) x
          group by 1, 2, 3, 4, 5, 6",
     );
-    let cells = cells.bind(tenant.0).bind(HALF_LIFE_S).bind(DAYS).fetch_all(&mut *tx).await?;
+    let cells = cells.bind(tenant.0).bind(HALF_LIFE_S).bind(KEPT).fetch_all(&mut *tx).await?;
     let recent = sqlx::query(
         "select tool, failure, sum(trials * weight) as n, sum(successes * weight) as k, sum(expected * weight) as e
          from (select *, power(0.5, greatest(0, extract(epoch from now() - bucket)::float8 - 300) / $2) as weight
-           from retry_recent where tenant_id = $1 and bucket >= now() - make_interval(secs => 10 * $2)) x
+           from retry_recent where tenant_id = $1 and bucket >= now() - make_interval(secs => $3 * $2)) x
          group by 1, 2",
     );
-    let recent = recent.bind(tenant.0).bind(RECENT_HALF_LIFE_S).fetch_all(&mut *tx).await?;
+    let recent = recent.bind(tenant.0).bind(RECENT_HALF_LIFE_S).bind(KEPT).fetch_all(&mut *tx).await?;
     let residuals = residuals(&mut tx, tenant).await?;
     tx.commit().await?;
     let counts = Counts {
