@@ -7,6 +7,7 @@ mod plane;
 pub mod replay;
 mod serve;
 mod signal;
+mod simulate;
 pub mod trace;
 
 use std::{path::Path, process::ExitCode, sync::Arc};
@@ -35,6 +36,8 @@ enum Command {
     Demo(demo::DemoArgs),
     /// Judge recorded sessions offline, without a database
     Replay(replay::ReplayArgs),
+    /// Compare learned advice on retries with a hard-coded flag, on a simulated fleet
+    Simulate(simulate::SimulateArgs),
 }
 
 /// Runs the command line; the exit code is 0 for success, 1 for a failure, 2 for a wrong command line.
@@ -44,6 +47,7 @@ pub fn main() -> ExitCode {
         Command::Serve(config) => runtime().and_then(|runtime| runtime.block_on(serve::run(config))),
         Command::Demo(args) => runtime().and_then(|runtime| runtime.block_on(demo::run(args))),
         Command::Replay(args) => replay::run(&args),
+        Command::Simulate(args) => simulate::run(&args),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
