@@ -3,6 +3,7 @@
 //! lost.
 
 mod fleet;
+mod profiles;
 mod record;
 mod trees;
 
@@ -35,11 +36,12 @@ use crate::{
 };
 
 use fleet::Fleet;
+pub use profiles::{NearPair, QualityReport};
 pub use record::RecordAnswer;
 // What callers of the gate handle, so that the edges need no other room.
 pub use crate::{
     engine::{CallState, LAST_CALLS_DEFAULT, Misuse, Report, SessionState},
-    retry::classify::retry_after_ms,
+    retry::{classify::retry_after_ms, profiles::Profile},
 };
 
 /// How often a lost race is run again before the caller is told to come back.

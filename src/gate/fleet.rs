@@ -232,10 +232,14 @@ impl Gate {
 
     /// What was learned of a tenant's retries. While it cannot be read, the priors speak.
     pub(super) async fn profiles(&self, tenant: TenantId) -> Arc<Profiles> {
+        self.read_profiles(tenant).await.unwrap_or_default()
+    }
+
+    pub(super) async fn read_profiles(&self, tenant: TenantId) -> Result<Arc<Profiles>, GateError> {
         let known = lock(&self.fleet.learned).get(&tenant).map(|(_, profiles)| Arc::clone(profiles));
         match known {
-            Some(profiles) => profiles,
-            None => self.load_profiles(tenant, 0).await.unwrap_or_default(),
+            Some(profiles) => Ok(profiles),
+            None => self.load_profiles(tenant, 0).await,
         }
     }
 

@@ -190,6 +190,11 @@ impl Estimate {
         }
     }
 
+    /// Every tool and kind of failure that a follow-up was counted for, in order.
+    pub fn known(&self) -> impl Iterator<Item = (&ToolName, FailureKind)> {
+        self.tools.iter().flat_map(|(tool, kinds)| kinds.keys().map(move |kind| (tool, *kind)))
+    }
+
     /// How follow-ups with other arguments fared after such a failure.
     #[must_use]
     pub fn corrections(&self, tool: &ToolName, kind: FailureKind, now: Timestamp) -> Corrections {

@@ -216,7 +216,10 @@ impl Fleet<'_> {
         let Some(choice) = choice else {
             let gives_up = chain.session.bad_credentials && attempt > BAD_ATTEMPTS;
             let until = at + chain.dice.exponential(THINKS_S) + 1.0;
-            return if gives_up { () } else { self.think(until, chain.session) };
+            if !gives_up {
+                self.think(until, chain.session);
+            }
+            return;
         };
         let retry = Retry { failed, choice, latency_s, follow_up: None };
         self.queue.push(at + seconds(choice.wait_ms), Event::Permit(chain, retry));

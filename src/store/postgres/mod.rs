@@ -9,6 +9,7 @@ mod health;
 mod load;
 mod maintain;
 mod profiles;
+mod quality;
 mod row;
 mod time;
 mod writer;
