@@ -1,6 +1,6 @@
 //! A running server, for commands that ask one.
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, anyhow, bail};
 use clap::Args;
 use tonic::{Response, Status, transport::Channel};
 
@@ -16,7 +16,8 @@ impl Remote {
     pub(super) async fn connect(&self) -> anyhow::Result<Channel> {
         let url = &self.server;
         let endpoint = Channel::from_shared(url.clone()).with_context(|| format!("--server {url} is not a URL"))?;
-        endpoint.connect().await.with_context(|| format!("no server answers at {url}; start one with `callgate serve`"))
+        let connected = endpoint.connect().await;
+        connected.map_err(|_| anyhow!("no server answers at {url}; start one with `callgate serve`"))
     }
 }
 

@@ -74,7 +74,8 @@ fn show_tool(tool: &ToolQuality) {
         return;
     }
     anstream::println!("    {}", shares.join(", "));
-    anstream::println!("    {bad}{}{bad:#}: {}", tool.design_problem, tool.remedy);
+    anstream::println!("    {bad}{}{bad:#}", tool.design_problem);
+    anstream::println!("    → {}", tool.remedy);
     let calls: Vec<String> = tool.evidence.iter().map(call).collect();
     if !calls.is_empty() {
         anstream::println!("    {DIM}seen in {}{DIM:#}", calls.join(", "));
