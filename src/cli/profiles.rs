@@ -109,12 +109,11 @@ fn show(profiles: &[RetryProfile]) {
             "-".to_owned()
         };
         let evidence = evidence(profile);
+        let (kind, curve, trials) = (kind(profile), curve(profile), profile.trials);
         anstream::println!(
-            "{:<longest$}  {:<kinds$}  {:>6.1}  {}  {best:>5.2}  {style}{advice:<12}{style:#}  {evidence:<9}  {corrected}",
+            "{:<longest$}  {kind:<kinds$}  {trials:>6.1}  {curve}  {best:>5.2}  {style}{advice:<12}{style:#}  \
+             {evidence:<9}  {corrected}",
             profile.tool,
-            kind(profile),
-            profile.trials,
-            curve(profile),
         );
     }
     let waits: Vec<String> = WAITS_MS.iter().map(|ms| wait_in_words(*ms)).collect();

@@ -40,7 +40,7 @@ pub struct QualityReport {
 }
 
 impl Gate {
-    /// The retry profiles of a tenant, by tool and kind of failure, those after `after`; of one tool or kind, or of all.
+    /// The retry profiles of a tenant, by tool and kind of failure, those after `after`; of one tool or kind, or all.
     ///
     /// # Errors
     /// [`GateError::StoreUnavailable`] when they cannot be read.

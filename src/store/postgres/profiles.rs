@@ -89,8 +89,8 @@ impl Store {
     }
 }
 
-/// The facts of the trials that `from` names by their key. `LATERAL … LIMIT 1` goes row by row through the primary keys,
-/// whatever the planner believes about the tables' sizes.
+/// The facts of the trials that `from` names by their key. `LATERAL … LIMIT 1` goes row by row through the primary
+/// keys, whatever the planner believes about the tables' sizes.
 fn facts(from: &str) -> String {
     format!(
         "select c.tenant_id, c.tool, o.at, o.seq, o.follow_up_ok, (extract(epoch from o.at) * 1000)::bigint as at_ms,
