@@ -6,6 +6,7 @@ mod common;
 
 mod budgets;
 mod canaries;
+mod learning;
 mod leases;
 mod outage;
 mod races;
