@@ -82,15 +82,15 @@ async fn a_cooldown_holds_for_both_replicas_and_one_call_over_both_ends_it() {
     let gates = two_gates(&postgres, &policy(&["cooldown"])).await;
     let [one, other] = &gates;
     evaluate(one, ask("limited", "c", "search", "{}")).await;
-    record(one, limited("limited", "c", 3_000)).await;
+    record(one, limited("limited", "c", 60_000)).await;
     two_seconds(one, &[other]).await;
-    let until_ms = "select extract(epoch from cooldown_until) * 1000 from tool_health";
-    let until_ms = postgres.number(until_ms).await;
     assert_eq!(rush(&gates, "meanwhile").await, (vec!["WAIT cooldown".to_owned()], vec![]));
     assert_eq!(said(&evaluate(other, ask("meanwhile", "c", "look", "{}")).await), "ALLOW", "another tool");
 
-    until("the cooldown to be over", async || one.now().as_millis() > until_ms && other.now().as_millis() > until_ms)
-        .await;
+    // As if the time were over.
+    let over = "update tool_health set cooldown_until = now() - interval '1 second', changed_at = clock_timestamp()";
+    assert_eq!(postgres.tamper(over).await, 1);
+    two_seconds(one, &[other]).await;
     let (said_after, through) = rush(&gates, "after").await;
     assert_eq!(said_after, ["ALLOW", "WAIT cooldown"]);
     assert_eq!(through.len(), 1, "{through:?}");
