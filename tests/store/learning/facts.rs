@@ -120,3 +120,15 @@ async fn ten_minutes_later_a_call_follows_up_on_nothing() {
     let waited = "select waited_ms between 540000 and 600000 from call where retry_of is not null";
     assert_eq!(postgres.rows(waited).await, ["(t)"]);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sessions_that_name_their_calls_alike_are_not_told_the_same_wait() {
+    let postgres = Postgres::start().await;
+    let gate = gate(&postgres, &policy(&[])).await;
+    for n in 0..8 {
+        fails(&gate, &format!("s{n}"), "call_1", "search", ASKED).await;
+    }
+    let waits =
+        "select count(distinct retry_after_ms) > 1, bool_and(retry_after_ms between 1000 and 1200) from outcome";
+    assert_eq!(postgres.rows(waits).await, ["(t,t)"], "else a fleet comes back in one wave");
+}
