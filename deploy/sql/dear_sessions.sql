@@ -16,6 +16,6 @@ select
   max(last_at) - min(first_at) as lasted
 from callgate.session_costs
 group by tenant_id, root_id
-having max(last_at) > now() - interval '7 days'
+having max(last_at) > now() - interval '7 days' and sum(cost_micros) > 0
 order by cost_usd desc, root_id
 limit 50;

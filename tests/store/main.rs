@@ -4,6 +4,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod analysts;
 mod budgets;
 mod canaries;
 mod learning;
