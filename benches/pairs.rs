@@ -1,6 +1,7 @@
 //! Pairs (Evaluate + Record) a second over gRPC, against a server in a second process with its private database:
 //! `cargo bench --bench pairs`. Beside each figure stands the same load of health checks in the same run: what gRPC alone
-//! costs on this machine.
+//! costs on this machine. `CALLGATE_BENCH_AGAINST=PATH` runs the same loads against another build's binary instead, in
+//! turns: what a change costs. `CALLGATE_BENCH_SECONDS` is the length of a round.
 
 #![allow(clippy::disallowed_methods, clippy::print_stdout, reason = "a benchmark reads the clock and prints figures")]
 
@@ -15,7 +16,8 @@ use std::{
 };
 
 use callgate::grpc::v1::{
-    Caller, Decision, EvaluateRequest, OutcomeStatus, RecordRequest, ToolCall, gate_service_client::GateServiceClient,
+    Caller, Decision, EvaluateRequest, OutcomeStatus, RecordRequest, ToolCall, ToolError,
+    gate_service_client::GateServiceClient,
 };
 use hdrhistogram::Histogram;
 use tonic::transport::{Channel, Endpoint};
@@ -40,13 +42,13 @@ struct Server {
 }
 
 impl Server {
-    fn start() -> Self {
+    fn start(binary: &str) -> Self {
         use std::os::unix::fs::PermissionsExt as _;
         let folder = tempfile::tempdir().expect("a temporary directory");
         std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755)).expect("own directory");
         let policy = folder.path().join("policy.yaml");
         std::fs::write(&policy, POLICY).expect("writable");
-        let mut child = Command::new(env!("CARGO_BIN_EXE_callgate"))
+        let mut child = Command::new(binary)
             .args(["serve", "--listen", "127.0.0.1:0", "--log", "warn", "--data-dir"])
             .arg(folder.path().join("data"))
             .arg("--policy")
@@ -74,6 +76,8 @@ impl Drop for Server {
 enum Load {
     Health,
     Pairs,
+    /// One pair in five fails, and the next call corrects it.
+    FailingPairs,
 }
 
 async fn worker(channel: Channel, load: Load, id: usize, stop: Arc<AtomicBool>) -> Histogram<u64> {
@@ -89,7 +93,10 @@ async fn worker(channel: Channel, load: Load, id: usize, stop: Arc<AtomicBool>) 
                 health.check(HealthCheckRequest::default()).await.expect("healthy");
                 health.check(HealthCheckRequest::default()).await.expect("healthy");
             }
-            Load::Pairs => pair(&mut gate, &format!("{run}-{id}-{}", n / PAIRS_PER_SESSION), n).await,
+            Load::Pairs | Load::FailingPairs => {
+                let fails = matches!(load, Load::FailingPairs) && n % 5 == 4;
+                pair(&mut gate, &format!("{run}-{id}-{}", n / PAIRS_PER_SESSION), n, fails).await;
+            }
         }
         n += 1;
         histogram.record(u64::try_from(started.elapsed().as_micros()).unwrap_or(u64::MAX)).expect("in range");
@@ -97,7 +104,7 @@ async fn worker(channel: Channel, load: Load, id: usize, stop: Arc<AtomicBool>) 
     histogram
 }
 
-async fn pair(gate: &mut GateServiceClient<Channel>, session: &str, n: u64) {
+async fn pair(gate: &mut GateServiceClient<Channel>, session: &str, n: u64, fails: bool) {
     let caller = Caller { session_id: session.to_owned(), agent_id: "bench".to_owned(), ..Caller::default() };
     let call_id = format!("call-{n}");
     let call = ToolCall {
@@ -111,12 +118,14 @@ async fn pair(gate: &mut GateServiceClient<Channel>, session: &str, n: u64) {
     let question = EvaluateRequest { caller: Some(caller.clone()), call: Some(call), ..EvaluateRequest::default() };
     let verdict = gate.evaluate(question).await.expect("an answer").into_inner().verdict.expect("a verdict");
     assert_eq!(verdict.decision(), Decision::Allow, "{verdict:?}");
-    let report = RecordRequest {
-        caller: Some(caller),
-        call_id,
-        status: OutcomeStatus::Success.into(),
-        result: Some(format!(r#"[{{"flight_number":"HAT{n}","status":"available","prices":{{"economy":{n}}}}}]"#)),
-        ..RecordRequest::default()
+    let told = RecordRequest { caller: Some(caller), call_id, ..RecordRequest::default() };
+    let report = if fails {
+        let message = format!("Error: no flight on page {n}");
+        let error = Some(ToolError { http_status: Some(404), message, ..ToolError::default() });
+        RecordRequest { status: OutcomeStatus::Error.into(), error, ..told }
+    } else {
+        let result = format!(r#"[{{"flight_number":"HAT{n}","status":"available","prices":{{"economy":{n}}}}}]"#);
+        RecordRequest { status: OutcomeStatus::Success.into(), result: Some(result), ..told }
     };
     gate.record(report).await.expect("stored");
 }
@@ -153,9 +162,12 @@ async fn main() {
     if !std::env::args().any(|arg| arg == "--bench") {
         return;
     }
-    let server = Server::start();
+    let server = Server::start(env!("CARGO_BIN_EXE_callgate"));
     let seconds = std::env::var("CALLGATE_BENCH_SECONDS").ok().and_then(|s| s.parse().ok()).unwrap_or(8);
     let time = Duration::from_secs(seconds);
+    if let Ok(binary) = std::env::var("CALLGATE_BENCH_AGAINST") {
+        return against(&server, &Server::start(&binary), time).await;
+    }
     round(&server.url, Load::Pairs, 8, Duration::from_secs(3)).await;
     println!("load                pairs/s      p50 ms   p99 ms   health pairs/s   ratio");
     for in_flight in [1, 8, 64] {
@@ -173,5 +185,33 @@ async fn main() {
             median(rows.iter().map(|row| row.1).collect()),
             median(rows.iter().map(|row| row.0.0 / row.1).collect()),
         );
+    }
+}
+
+/// Rounds against another build: more of them, since the difference is small.
+const ROUNDS_AGAINST: usize = 7;
+
+async fn against(this: &Server, other: &Server, time: Duration) {
+    for server in [this, other] {
+        round(&server.url, Load::Pairs, 8, Duration::from_secs(3)).await;
+    }
+    println!("load                          pairs/s   other build's   ratio");
+    for (name, load) in [("all succeed", Load::Pairs), ("one in five fails", Load::FailingPairs)] {
+        for in_flight in [8, 64] {
+            let mut rows = Vec::new();
+            for n in 0..ROUNDS_AGAINST {
+                // Who goes first changes, so that neither gets the warmer disk.
+                let order = if n % 2 == 0 { [this, other] } else { [other, this] };
+                let first = round(&order[0].url, load, in_flight, time).await.0;
+                let second = round(&order[1].url, load, in_flight, time).await.0;
+                rows.push(if n % 2 == 0 { (first, second) } else { (second, first) });
+            }
+            println!(
+                "{name:<18} {CONNECTIONS} x {in_flight:<3}   {:>7.0}   {:>13.0}   {:.3}",
+                median(rows.iter().map(|row| row.0).collect()),
+                median(rows.iter().map(|row| row.1).collect()),
+                median(rows.iter().map(|row| row.0 / row.1).collect()),
+            );
+        }
     }
 }

@@ -3,9 +3,10 @@ create table retry_trial (
   epoch date not null,
   session_id text collate "C" not null,
   permit_seq bigint not null,
-  seq bigint not null,
-  primary key (tenant_id, epoch, session_id, permit_seq, seq)
+  seq bigint not null
 );
+-- A queue: rows are found by where they are, so an index would only cost. Replication of their deletion needs the row.
+alter table retry_trial replica identity full;
 comment on table retry_trial is 'Outcomes of follow-ups that the rollups do not count yet. Written with the outcome, taken away when counted.';
 comment on column retry_trial.tenant_id is 'The tenant.';
 comment on column retry_trial.epoch is 'The epoch of its call tree.';

@@ -3,6 +3,7 @@
 //! lost.
 
 mod fleet;
+mod profiles;
 mod record;
 mod trees;
 
@@ -18,7 +19,7 @@ use crate::{
         event::{Append, Event},
         finding::Decision,
         health::Health,
-        ids::{SessionId, TenantId},
+        ids::{CallId, SessionId, TenantId},
         ledger::LedgerRow,
         time::Timestamp,
         tree::CallTree,
@@ -35,11 +36,12 @@ use crate::{
 };
 
 use fleet::Fleet;
+pub use profiles::{NearPair, QualityReport};
 pub use record::RecordAnswer;
 // What callers of the gate handle, so that the edges need no other room.
 pub use crate::{
     engine::{CallState, LAST_CALLS_DEFAULT, Misuse, Report, SessionState},
-    retry::classify::retry_after_ms,
+    retry::{classify::retry_after_ms, profiles::Profile},
 };
 
 /// How often a lost race is run again before the caller is told to come back.
@@ -167,14 +169,8 @@ impl Gate {
             return Err(GateError::SessionUnknown);
         };
         let (tenant, session) = (first.request.tenant, &first.request.session);
-        let mut forgotten = false;
         for attempt in 0..TRIES_MAX {
             let slot = self.slot(&first.request).await?;
-            if forgotten {
-                for proposal in proposals {
-                    self.recall(tenant, &slot, session, &proposal.request.call_id).await?;
-                }
-            }
             match self.attempt(&slot, proposals).await? {
                 Attempt::Replayed(verdicts, version) if self.is_current(tenant, &slot, version).await? => {
                     return Ok((verdicts, slot));
@@ -189,9 +185,8 @@ impl Gate {
                         return Ok((verdicts, slot));
                     }
                     Err(lost) => {
-                        // Somebody uses a call_id again that its tree has forgotten.
-                        forgotten |= lost == Lost::CallId;
-                        self.lost(tenant, &slot, session, lost)?;
+                        let calls = proposals.iter().map(|proposal| &proposal.request.call_id);
+                        self.lost(tenant, &slot, session, calls, lost)?;
                     }
                 },
             }
@@ -235,8 +230,19 @@ impl Gate {
     }
 
     /// A change was not accepted: what it was decided on is read anew.
-    fn lost(&self, tenant: TenantId, slot: &Arc<Slot>, session: &SessionId, lost: Lost) -> Result<(), GateError> {
+    fn lost<'a>(
+        &self,
+        tenant: TenantId,
+        slot: &Arc<Slot>,
+        session: &SessionId,
+        calls: impl Iterator<Item = &'a CallId>,
+        lost: Lost,
+    ) -> Result<(), GateError> {
         self.metrics.conflict(lost.as_str());
+        // Somebody uses a call_id again that its tree has forgotten.
+        if lost == Lost::CallId {
+            calls.for_each(|call_id| self.slots.miss(tenant, slot.root(), session, call_id));
+        }
         self.spoil(tenant, slot);
         match lost {
             Lost::Unreachable => return Err(GateError::StoreUnavailable("no commit".to_owned())),
@@ -284,7 +290,9 @@ impl Gate {
                 continue;
             };
             if self.is_current(tenant, &slot, version).await? {
-                return state.ok_or(GateError::SessionUnknown);
+                let state = state.ok_or(GateError::SessionUnknown)?;
+                let tools = state.calls.iter().map(|(call, _)| call.tool.clone());
+                return Ok(SessionState { cooldowns: self.fleet.cooldowns(tenant, tools, now), ..state });
             }
             self.spoil(tenant, &slot);
         }

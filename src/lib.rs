@@ -20,7 +20,7 @@
 //! | [`engine`] | two pure functions: evaluate, record | domain, retry, rules, policy |
 //! | [`store`] | Postgres, a cache in front of it, a private server | domain |
 //! | [`telemetry`] | logs, spans, metrics | domain |
-//! | [`gate`] | the seam: load, decide, append, try again | domain, engine, policy, store, telemetry, clock |
+//! | [`gate`] | the seam: load, decide, append, try again | domain, retry, engine, policy, store, telemetry, clock |
 //! | [`grpc`] | the contract of `proto/` | domain, gate, telemetry |
 //! | [`cli`] | the commands | all |
 //!

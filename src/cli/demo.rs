@@ -5,6 +5,7 @@
 //! after it are staged, and say so.
 
 mod client;
+mod fleet;
 mod show;
 
 use std::{sync::Arc, time::Duration};
@@ -89,6 +90,7 @@ async fn play(url: &str, pace_ms: u64) -> anyhow::Result<()> {
     stage.the_same_search_again().await?;
     stage.a_timeout().await?;
     stage.rate_limits().await?;
+    stage.what_a_fleet_learns().await?;
     stage.money().await?;
     stage.memory(&session).await
 }
@@ -161,6 +163,31 @@ impl Stage {
         let state = self.client.state().await?;
         self.show.memory(&state.summary_for_model);
         self.show.end(session);
+        Ok(())
+    }
+
+    async fn what_a_fleet_learns(&mut self) -> anyhow::Result<()> {
+        self.show.title("Staged: a new API that never heals. A fleet retries as told; who comes next is told not to");
+        self.client.run("learned");
+        // A tool that no earlier demo has taught the server about.
+        let tool = format!("get_quote_{}", &uuid::Uuid::now_v7().simple().to_string()[26..]);
+        let broken = Outcome::failure(500, "500 Internal Server Error");
+        self.call(&tool, &json!({"item": 0}), broken.clone()).await?;
+        self.show.note(&format!("{} agents call it, fail, wait, retry, and fail again", fleet::AGENTS));
+        fleet::retry_in_vain(&self.client, &tool, &broken).await?;
+        for item in 1..4 {
+            self.said += 1;
+            let call_id = format!("call-{}", self.said);
+            let args = json!({"item": item});
+            let verdict = self.client.evaluate(&call_id, &tool, &args).await?;
+            self.show.verdict(&tool, &args, &verdict);
+            let recorded = self.client.record(&call_id, broken.clone()).await?;
+            self.show.recorded(&recorded);
+            // One suppressed retry in twenty is made all the same, to learn.
+            if recorded.advice.is_none_or(|advice| !advice.probe) {
+                break;
+            }
+        }
         Ok(())
     }
 

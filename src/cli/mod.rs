@@ -4,9 +4,13 @@
 
 mod demo;
 mod plane;
+mod profiles;
+mod remote;
 pub mod replay;
+mod report;
 mod serve;
 mod signal;
+mod simulate;
 pub mod trace;
 
 use std::{path::Path, process::ExitCode, sync::Arc};
@@ -33,8 +37,14 @@ enum Command {
     Serve(ServeConfig),
     /// Play a recorded session against a server and show what the gate says
     Demo(demo::DemoArgs),
+    /// Show what a running server has learned of retries, by tool and kind of failure
+    Profiles(profiles::ProfilesArgs),
+    /// Show which tools make agents retry, loop and ask again, and what to mend in them
+    Report(report::ReportArgs),
     /// Judge recorded sessions offline, without a database
     Replay(replay::ReplayArgs),
+    /// Compare learned advice on retries with a hard-coded flag, on a simulated fleet
+    Simulate(simulate::SimulateArgs),
 }
 
 /// Runs the command line; the exit code is 0 for success, 1 for a failure, 2 for a wrong command line.
@@ -43,7 +53,10 @@ pub fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::Serve(config) => runtime().and_then(|runtime| runtime.block_on(serve::run(config))),
         Command::Demo(args) => runtime().and_then(|runtime| runtime.block_on(demo::run(args))),
+        Command::Profiles(args) => runtime().and_then(|runtime| runtime.block_on(profiles::run(args))),
+        Command::Report(args) => runtime().and_then(|runtime| runtime.block_on(report::run(args))),
         Command::Replay(args) => replay::run(&args),
+        Command::Simulate(args) => simulate::run(&args),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

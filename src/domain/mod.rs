@@ -16,6 +16,7 @@ pub mod ledger;
 pub mod outcome;
 pub mod previous;
 pub mod profile;
+pub mod quality;
 pub mod reason;
 pub mod similarity;
 pub mod time;

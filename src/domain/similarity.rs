@@ -24,6 +24,15 @@ pub fn of_arguments(a: &str, b: &str) -> f64 {
     if weights > 0.0 { sum / weights } else { 1.0 }
 }
 
+/// The fields in which two arguments differ, by name; none when one is no JSON object.
+#[must_use]
+pub fn differing_fields(a: &str, b: &str) -> Vec<String> {
+    let parse = |text: &str| serde_json::from_str::<Map<String, Value>>(text).ok();
+    let (Some(a), Some(b)) = (parse(a), parse(b)) else { return Vec::new() };
+    let fields: BTreeSet<&String> = a.keys().chain(b.keys()).collect();
+    fields.into_iter().filter(|field| a.get(*field) != b.get(*field)).cloned().collect()
+}
+
 fn of_values(a: &Value, b: &Value) -> f64 {
     match (a, b) {
         (a, b) if a == b => 1.0,

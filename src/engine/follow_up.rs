@@ -122,3 +122,6 @@ pub(super) fn trial(call: &Call, ok: Option<bool>, at: Timestamp) -> Option<Tria
     let follow_up = call.follow_up.as_deref()?.clone();
     Some(Trial { tool: call.tool.clone(), follow_up, ok: ok?, at })
 }
+
+#[cfg(test)]
+mod tests;

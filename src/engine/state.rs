@@ -8,6 +8,7 @@ use crate::{
         budget::{CounterKey, Left, Spent},
         call::{Answer, Call, Standing},
         finding::Level,
+        health::Cooldown,
         ids::{SessionId, ToolName},
         time::{Timestamp, wait_in_words},
         tree::{CallTree, Session},
@@ -91,6 +92,8 @@ pub struct SessionState {
     pub loops: Vec<(String, Level, u32)>,
     /// Its last calls, newest first; open and held ones are always among them.
     pub calls: Vec<(Call, CallState)>,
+    /// Which of their tools everybody leaves alone for a while; known to the fleet, not to the tree.
+    pub cooldowns: Vec<(ToolName, Cooldown)>,
     /// What was done and what not to do again.
     pub summary_for_model: String,
     /// When this was so.
@@ -134,6 +137,7 @@ pub fn session_state(
         tree_spent: tree.spent,
         loops: loops(session),
         calls: listed.map(|(_, call)| (call.clone(), CallState::of(call, now))).collect(),
+        cooldowns: Vec::new(),
         summary_for_model: summary(session, &left, is_spent, now),
         left,
         at: now,

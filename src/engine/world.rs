@@ -138,15 +138,9 @@ impl World {
         Ok(recorded)
     }
 
-    /// What was learned of retries here.
-    #[must_use]
-    pub fn profiles(&self) -> &Profiles {
-        &self.profiles
-    }
-
-    /// Lets the world go on with what was learned elsewhere.
-    pub fn teach(&mut self, profiles: Arc<Profiles>) {
-        self.profiles = profiles;
+    /// Exchanges what was learned of retries: several worlds can learn as one.
+    pub fn swap_profiles(&mut self, profiles: &mut Arc<Profiles>) {
+        std::mem::swap(&mut self.profiles, profiles);
     }
 
     /// A call was permitted. The first one after a cooldown finds out for all how the tool fares.

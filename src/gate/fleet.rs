@@ -2,15 +2,18 @@
 //! store, a second or two late; nothing that must hold depends on it.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
+    num::NonZeroUsize,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
+
+use lru::LruCache;
 
 use super::{Gate, GateError};
 use crate::{
     domain::{
         call::{Permit, Proposal},
-        health::{Health, HealthRow, PROBE_CALL_MS, Seen},
+        health::{Cooldown, Health, HealthRow, PROBE_CALL_MS, Seen},
         ids::{TenantId, ToolName},
         profile::{ResidualState, Trial},
         time::Timestamp,
@@ -22,18 +25,27 @@ use crate::{
 
 /// How far back a look at the others' rows overlaps the last one, in milliseconds: rows are committed out of order.
 const OVERLAP_MS: i64 = 5_000;
+/// Tools whose health is kept in memory; the one that nobody called for longest is forgotten first.
+const TOOLS_MAX: NonZeroUsize = NonZeroUsize::new(10_000).unwrap();
 /// Rounds of counting without a pause.
 const ROUNDS_MAX: usize = 50;
 
 type Key = (TenantId, ToolName);
 
 /// What this replica knows of the fleet.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Fleet {
-    tools: Mutex<BTreeMap<Key, Known>>,
+    tools: Mutex<LruCache<Key, Known>>,
     /// By tenant, with the rollups' version.
     learned: Mutex<BTreeMap<TenantId, (u64, Arc<Profiles>)>>,
     looked_at: Mutex<Option<Timestamp>>,
+}
+
+impl Default for Fleet {
+    fn default() -> Self {
+        let tools = Mutex::new(LruCache::new(TOOLS_MAX));
+        Self { tools, learned: Mutex::default(), looked_at: Mutex::default() }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -50,12 +62,25 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Fleet {
     pub(super) fn health(&self, tenant: TenantId, tool: &ToolName) -> Health {
-        lock(&self.tools).get(&(tenant, tool.clone())).map(|known| known.health.clone()).unwrap_or_default()
+        let mut tools = lock(&self.tools);
+        tools.get(&(tenant, tool.clone())).map(|known| known.health.clone()).unwrap_or_default()
+    }
+
+    /// Which of the tools everybody leaves alone, each once, by name.
+    pub(super) fn cooldowns(
+        &self,
+        tenant: TenantId,
+        tools: impl Iterator<Item = ToolName>,
+        now: Timestamp,
+    ) -> Vec<(ToolName, Cooldown)> {
+        let tools: BTreeSet<ToolName> = tools.collect();
+        let cooling = |tool: ToolName| Some((self.health(tenant, &tool).cooldown(now)?, tool));
+        tools.into_iter().filter_map(cooling).map(|(cooldown, tool)| (tool, cooldown)).collect()
     }
 
     fn update(&self, tenant: TenantId, tool: &ToolName, change: impl FnOnce(&mut Health, &mut Seen)) {
         let mut tools = lock(&self.tools);
-        let known = tools.entry((tenant, tool.clone())).or_default();
+        let known = tools.get_or_insert_mut((tenant, tool.clone()), Known::default);
         let seen = known.untold.get_or_insert_with(|| Seen {
             tenant,
             tool: tool.clone(),
@@ -69,7 +94,7 @@ impl Fleet {
     }
 
     fn take_untold(&self) -> Vec<Seen> {
-        lock(&self.tools).values_mut().filter_map(|known| known.untold.take()).collect()
+        lock(&self.tools).iter_mut().filter_map(|(_, known)| known.untold.take()).collect()
     }
 
     /// What could not be told is told with the next: newer facts stand, amounts add up.
@@ -90,7 +115,7 @@ impl Fleet {
     fn take_over(&self, rows: &[HealthRow]) {
         let mut tools = lock(&self.tools);
         for row in rows {
-            let known = tools.entry((row.tenant, row.tool.clone())).or_default();
+            let known = tools.get_or_insert_mut((row.tenant, row.tool.clone()), Known::default);
             // What was seen since is told first, and comes back with the row.
             if known.untold.is_none() {
                 known.health.shared(row);
@@ -207,10 +232,14 @@ impl Gate {
 
     /// What was learned of a tenant's retries. While it cannot be read, the priors speak.
     pub(super) async fn profiles(&self, tenant: TenantId) -> Arc<Profiles> {
+        self.read_profiles(tenant).await.unwrap_or_default()
+    }
+
+    pub(super) async fn read_profiles(&self, tenant: TenantId) -> Result<Arc<Profiles>, GateError> {
         let known = lock(&self.fleet.learned).get(&tenant).map(|(_, profiles)| Arc::clone(profiles));
         match known {
-            Some(profiles) => profiles,
-            None => self.load_profiles(tenant, 0).await.unwrap_or_default(),
+            Some(profiles) => Ok(profiles),
+            None => self.load_profiles(tenant, 0).await,
         }
     }
 

@@ -13,7 +13,7 @@ use crate::{
         time::Timestamp,
     },
     engine::{self, Misuse, Recorded, Report, Shared, envelope::ToolResult},
-    store::{Lost, Pending, Slot},
+    store::{Pending, Slot},
     telemetry,
 };
 
@@ -50,17 +50,15 @@ impl Gate {
     ) -> Result<RecordAnswer, GateError> {
         let observed = observed.map(|request| Box::new(self.policy.propose(request)));
         let report = Report { observed, ..report };
-        let mut forgotten = false;
+        let mut looked = false;
         for attempt in 0..TRIES_MAX {
             let slot = self.slot_for(tenant, &report).await?;
-            if forgotten {
-                self.recall(tenant, &slot, &report.session, &report.call_id).await?;
-            }
             let (answer, pending) = match self.try_record(tenant, &slot, &report).await? {
                 Attempt::Sent(answer, pending) => (answer, pending),
                 // A call, or its permit, that its tree has forgotten is looked for once.
-                Attempt::Misused(Misuse::UnknownCall | Misuse::NotPermitted, _) if !forgotten => {
-                    forgotten = true;
+                Attempt::Misused(Misuse::UnknownCall | Misuse::NotPermitted, _) if !looked => {
+                    looked = true;
+                    self.recall(tenant, &slot, &report.session, &report.call_id).await?;
                     continue;
                 }
                 Attempt::Known(answer, version) if self.is_current(tenant, &slot, version).await? => {
@@ -78,14 +76,13 @@ impl Gate {
                 Ok(_) => {
                     self.slots.set_root(tenant, &report.session, slot.root());
                     let settled = &answer.recorded.settled;
-                    self.metrics.recorded(settled.status, settled.failure);
+                    self.metrics.recorded(settled);
                     telemetry::verdict::recorded(settled);
                     self.reported(tenant, answer.recorded.lesson.as_ref());
                     return Ok(*answer);
                 }
                 Err(lost) => {
-                    forgotten |= lost == Lost::CallId;
-                    self.lost(tenant, &slot, &report.session, lost)?;
+                    self.lost(tenant, &slot, &report.session, std::iter::once(&report.call_id), lost)?;
                 }
             }
             sleep(PAUSE * attempt).await;

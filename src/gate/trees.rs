@@ -54,8 +54,7 @@ impl Gate {
             }
             match self.slots.turn(tenant, root) {
                 Turn::Load(loading) => {
-                    let tree = self.store.tree(tenant, root).await.inspect_err(|_| loading.fail())?;
-                    let tree = tree.unwrap_or_else(|| CallTree::new(tenant, root.clone(), self.store.now()));
+                    let tree = self.load(tenant, root).await.inspect_err(|_| loading.fail())?;
                     return Ok(self.slots.put(tree));
                 }
                 // Whoever loads may also be called off; then somebody else does.
@@ -66,6 +65,18 @@ impl Gate {
                 }
             }
         }
+    }
+
+    /// The tree as it was last committed, with the forgotten calls that were asked about.
+    async fn load(&self, tenant: TenantId, root: &SessionId) -> Result<CallTree, GateError> {
+        let Some(mut tree) = self.store.tree(tenant, root).await? else {
+            return Ok(CallTree::new(tenant, root.clone(), self.store.now()));
+        };
+        for (session, call_id) in self.slots.missed(tenant, root) {
+            let events = self.store.call(tenant, tree.epoch, &session, &call_id).await?;
+            tree.recall(&session, &events);
+        }
+        Ok(tree)
     }
 
     pub(super) fn spoil(&self, tenant: TenantId, slot: &Arc<Slot>) {
@@ -125,7 +136,8 @@ impl Gate {
         Ok(self.store.counters(tenant, &keys).await?)
     }
 
-    /// Remembers a call again that its tree has forgotten; does nothing for one that nobody has heard of.
+    /// Remembers a call again that its tree has forgotten, here and whenever the tree is loaded; does nothing for one
+    /// that nobody has heard of.
     pub(super) async fn recall(
         &self,
         tenant: TenantId,
@@ -133,8 +145,10 @@ impl Gate {
         session: &SessionId,
         call_id: &CallId,
     ) -> Result<(), GateError> {
-        if let Some(epoch) = slot.advance(|tree| tree.epoch) {
-            let events = self.store.call(tenant, epoch, session, call_id).await?;
+        let Some(epoch) = slot.advance(|tree| tree.epoch) else { return Ok(()) };
+        let events = self.store.call(tenant, epoch, session, call_id).await?;
+        if !events.is_empty() {
+            self.slots.miss(tenant, slot.root(), session, call_id);
             slot.advance(|tree| tree.recall(session, &events));
         }
         Ok(())

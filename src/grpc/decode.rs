@@ -22,13 +22,13 @@ const DIGEST_BYTES_MAX: usize = 200;
 /// Largest amount of tokens, micro-dollars, bytes or milliseconds: what the store can add up.
 const AMOUNT_MAX: u64 = 1 << 50;
 
-type Decoded<T> = Result<T, Box<tonic::Status>>;
+pub(super) type Decoded<T> = Result<T, Box<tonic::Status>>;
 
 fn sound<T>(result: Result<T, Invalid>) -> Decoded<T> {
     result.map_err(|problem| Box::new(invalid(&problem)))
 }
 
-fn wrong<T>(field: &str, problem: impl Into<String>) -> Decoded<T> {
+pub(super) fn wrong<T>(field: &str, problem: impl Into<String>) -> Decoded<T> {
     sound(Err(Invalid::new(field, problem)))
 }
 
@@ -40,7 +40,7 @@ fn required<'a, T>(field: &str, value: Option<&'a T>) -> Decoded<&'a T> {
 }
 
 /// The empty string is how proto3 says that a text is absent.
-fn optional<T>(text: &str, parse: impl FnOnce(&str) -> Result<T, Invalid>) -> Decoded<Option<T>> {
+pub(super) fn optional<T>(text: &str, parse: impl FnOnce(&str) -> Result<T, Invalid>) -> Decoded<Option<T>> {
     if text.is_empty() { Ok(None) } else { sound(parse(text)).map(Some) }
 }
 

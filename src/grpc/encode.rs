@@ -7,6 +7,8 @@ use crate::{
         call::Call,
         failure::FailureKind,
         finding::{Decision, Finding, Level},
+        health::Cooldown,
+        ids::ToolName,
         outcome::{Advice, Confidence, OutcomeStatus},
         time::Timestamp,
     },
@@ -25,7 +27,7 @@ fn decision(decision: Decision) -> i32 {
     encoded.into()
 }
 
-fn level(level: Option<Level>) -> i32 {
+pub(super) fn level(level: Option<Level>) -> i32 {
     let encoded = match level {
         None => v1::LoopLevel::Unspecified,
         Some(Level::Warning) => v1::LoopLevel::Warning,
@@ -46,7 +48,7 @@ fn status(status: OutcomeStatus) -> i32 {
     encoded.into()
 }
 
-fn failure(kind: Option<FailureKind>) -> i32 {
+pub(super) fn failure(kind: Option<FailureKind>) -> i32 {
     let encoded = match kind {
         None => v1::FailureKind::Unspecified,
         Some(FailureKind::Timeout) => v1::FailureKind::Timeout,
@@ -136,6 +138,15 @@ pub(super) fn verdict(answer: Answer, call_id: String) -> v1::Verdict {
     }
 }
 
+pub(super) fn confidence(confidence: Confidence) -> i32 {
+    let encoded = match confidence {
+        Confidence::Low => v1::Confidence::Low,
+        Confidence::Medium => v1::Confidence::Medium,
+        Confidence::High => v1::Confidence::High,
+    };
+    encoded.into()
+}
+
 fn advice(advice: &Advice) -> v1::Advice {
     v1::Advice {
         retryable: advice.retryable,
@@ -144,12 +155,7 @@ fn advice(advice: &Advice) -> v1::Advice {
         p_success: advice.p_success,
         p_low: advice.interval.0,
         p_high: advice.interval.1,
-        confidence: match advice.confidence {
-            Confidence::Low => v1::Confidence::Low,
-            Confidence::Medium => v1::Confidence::Medium,
-            Confidence::High => v1::Confidence::High,
-        }
-        .into(),
+        confidence: confidence(advice.confidence),
         basis: advice.basis.as_str().to_owned(),
         guard: advice.guard.map(|guard| guard.as_str().to_owned()).unwrap_or_default(),
         trials: advice.trials,
@@ -200,6 +206,14 @@ fn call(call: &Call, state: CallState) -> v1::CallSummary {
     }
 }
 
+fn cooldown(tool: &ToolName, cooldown: &Cooldown) -> v1::Cooldown {
+    v1::Cooldown {
+        tool: tool.to_string(),
+        failure: failure(Some(cooldown.failure)),
+        until_unix_ms: cooldown.until.as_millis(),
+    }
+}
+
 pub(super) fn session_state(session_id: String, state: SessionState) -> v1::GetSessionStateResponse {
     let at: Timestamp = state.at;
     v1::GetSessionStateResponse {
@@ -215,6 +229,7 @@ pub(super) fn session_state(session_id: String, state: SessionState) -> v1::GetS
             .map(|(rule, reached, count)| v1::LoopState { rule, level: level(Some(reached)), count })
             .collect(),
         calls: state.calls.iter().map(|(known, stands)| call(known, *stands)).collect(),
+        cooldowns: state.cooldowns.iter().map(|(tool, cooling)| cooldown(tool, cooling)).collect(),
         summary_for_model: state.summary_for_model,
         at_unix_ms: at.as_millis(),
     }

@@ -4,6 +4,7 @@
 mod decode;
 mod encode;
 mod health;
+mod profiles;
 mod server;
 mod service;
 mod status;

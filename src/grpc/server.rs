@@ -8,7 +8,7 @@ use tonic::{
     transport::{Server, server::TcpIncoming},
 };
 
-use super::{health, service::GateService, v1};
+use super::{health, profiles::ProfileService, service::GateService, v1};
 use crate::gate::Gate;
 
 /// tonic switches hyper's HTTP/2 protections off unless these are set. Resets: agents cancel calls in bursts.
@@ -90,6 +90,7 @@ pub async fn serve(
         .add_service(health_service)
         .add_service(reflection().build_v1()?)
         .add_service(reflection().build_v1alpha()?)
+        .add_service(profile_service(Arc::clone(&gate)))
         .add_service(gate_service(gate))
         .serve_with_incoming_shutdown(incoming, signal);
     tokio::pin!(server);
@@ -118,6 +119,13 @@ fn builder() -> Server {
         .http2_max_header_list_size(HEADER_BYTES_MAX)
         .http2_keepalive_interval(Some(KEEPALIVE))
         .http2_keepalive_timeout(Some(KEEPALIVE_ANSWER))
+}
+
+fn profile_service(gate: Arc<Gate>) -> v1::profile_service_server::ProfileServiceServer<ProfileService> {
+    v1::profile_service_server::ProfileServiceServer::new(ProfileService::new(gate))
+        .max_encoding_message_size(MESSAGE_BYTES_MAX)
+        .accept_compressed(CompressionEncoding::Gzip)
+        .send_compressed(CompressionEncoding::Gzip)
 }
 
 fn gate_service(gate: Arc<Gate>) -> v1::gate_service_server::GateServiceServer<GateService> {

@@ -27,7 +27,8 @@ impl GateService {
     }
 }
 
-async fn within<T>(answer: impl Future<Output = Result<T, GateError>>) -> Result<T, Status> {
+/// The answer, or why there is none in time.
+pub(super) async fn within<T>(answer: impl Future<Output = Result<T, GateError>>) -> Result<T, Status> {
     match timeout(DEADLINE, answer).await {
         Ok(answer) => answer.map_err(status::gate),
         Err(_) => Err(status::deadline()),

@@ -36,6 +36,12 @@ pub(super) fn deadline() -> Status {
     status(Code::DeadlineExceeded, "DEADLINE", message, Some(Duration::from_millis(200)))
 }
 
+/// No follow-up on such a failure was counted.
+pub(super) fn profile_unknown(tool: &str, kind: &str) -> Status {
+    let message = format!("no follow-up on a {kind} of {tool:?} was counted yet");
+    status(Code::NotFound, "PROFILE_UNKNOWN", message, None)
+}
+
 /// Everything that the gate says instead of an answer.
 pub(super) fn gate(error: GateError) -> Status {
     match error {

@@ -86,11 +86,8 @@ impl Compiler {
         }
         self.loops(&keys.loops);
         self.growth(&keys.growth);
-        set(&mut self.policy.retry.attempts, keys.retry.attempts);
-        set(&mut self.policy.retry.rate_limit_run, keys.retry.rate_limit_run);
-        if self.policy.retry.attempts == 0 {
-            self.wrong("retry.attempts", "must be 1 or more: the first try is an attempt");
-        }
+        set(&mut self.policy.rules.cooldown.max_ms, keys.cooldown.max_ms);
+        self.retry(&keys.retry);
         keys.budgets.into_iter().for_each(|(scope, limits)| self.budget(scope, &limits));
         for (rule, rule_keys) in keys.rules {
             match RULES.iter().find(|(id, _)| *id == rule) {
@@ -144,6 +141,29 @@ impl Compiler {
                     "warning, critical and break must be 1 or more, each above the one before",
                 );
             }
+        }
+    }
+
+    fn retry(&mut self, keys: &super::file::Retry) {
+        let retry = &mut self.policy.retry;
+        set(&mut retry.attempts, keys.attempts);
+        set(&mut retry.rate_limit_run, keys.rate_limit_run);
+        set(&mut retry.unless_wait_honoured, keys.unless_wait_honoured);
+        set(&mut retry.explore, keys.explore);
+        set(&mut retry.allowance.share, keys.share_of_calls);
+        set(&mut retry.allowance.per_minute, keys.per_minute);
+        set(&mut retry.allowance.most, keys.saved_up);
+        let (explore, allowance) = (retry.explore, retry.allowance);
+        if self.policy.retry.attempts == 0 {
+            self.wrong("retry.attempts", "must be 1 or more: the first try is an attempt");
+        }
+        if !(0.0..=1.0).contains(&explore) {
+            self.wrong("retry.explore", "must be a share between 0 and 1");
+        }
+        let amounts =
+            [("share_of_calls", allowance.share), ("per_minute", allowance.per_minute), ("saved_up", allowance.most)];
+        for (key, amount) in amounts.into_iter().filter(|(_, amount)| !(0.0..=1e6).contains(amount)) {
+            self.wrong(format!("retry.{key}"), format!("is {amount}; it must lie between 0 and 1000000"));
         }
     }
 
@@ -215,6 +235,7 @@ impl Compiler {
             once: keys.once,
             idempotent: keys.idempotent,
             lease_ms: keys.lease_ms.unwrap_or(LEASE_MS_DEFAULT),
+            retryable: keys.retryable,
             suggested_next: keys.suggested_next,
             ..ToolSpec::default()
         };
@@ -263,10 +284,12 @@ mod tests {
   deduplication: {window_ms: 60000}
   loops: {repeat: {warning: 2, critical: 4, break: 6}}
   budgets: {run: {max_steps: 12, max_total_cost_usd: 0}}
+  cooldown: {max_ms: 60000}
+  retry: {explore: 0, share_of_calls: 0.5, unless_wait_honoured: true}
   rules: {growth: {mode: shadow}}
   tool_schemas:
     pay: {once: true, side_effect_resource: 'order/{order_id}', cost_usd: 0.25}
-    get_order: {effect: read, side_effect_resource: 'order/{order_id}'}
+    get_order: {effect: read, side_effect_resource: 'order/{order_id}', retryable: false}
 ",
         )
         .expect("a good file");
@@ -278,6 +301,11 @@ mod tests {
         assert_eq!(policy.rules.budget.run.of(Dimension::Steps), Some(12));
         assert_eq!(policy.rules.budget.run.of(Dimension::Cost), None);
         assert_eq!(policy.rules.budget.call_tree, Policy::default().rules.budget.call_tree);
+        let retry = &policy.retry;
+        assert_eq!((retry.explore, retry.allowance.share, retry.unless_wait_honoured), (0.0, 0.5, true));
+        assert_eq!(retry.allowance.most, Policy::default().retry.allowance.most);
+        assert_eq!(policy.rules.cooldown.max_ms, 60_000);
+        assert_eq!(policy.tools().find_map(|(_, spec)| spec.retryable), Some(false));
         assert_eq!(policy.rules.mode("growth"), Mode::Shadow);
         assert_eq!(policy.version.len(), 16);
     }
@@ -288,6 +316,7 @@ mod tests {
             "policy_engine:
   loops: {cycle: {warning: 5, critical: 4, break: 40}}
   rules: {repeet: {mode: off}}
+  retry: {explore: 5, per_minute: -1}
   tool_schemas:
     pay: {once: true, idempotent: true, side_effect_resource: 'order/{id', volatile: [at]}
     get: {effect: read, idempotent: true}
@@ -295,12 +324,14 @@ mod tests {
         )
         .expect_err("a bad file");
         let errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
-        assert_eq!(errors.len(), 7, "{errors:#?}");
+        assert_eq!(errors.len(), 9, "{errors:#?}");
         for part in [
             "loops.cycle: needs 40",
             "rules.repeet: is no rule",
             "pay.side_effect_resource: has a '{'",
             "volatile: \"at\" is no JSON pointer",
+            "retry.explore: must be a share",
+            "retry.per_minute: is -1",
         ] {
             assert!(errors.iter().any(|error| error.contains(part)), "{part} in {errors:#?}");
         }

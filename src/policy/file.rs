@@ -19,6 +19,7 @@ pub(super) struct PolicyEngine {
     pub(super) deduplication: Deduplication,
     pub(super) idempotency: Idempotency,
     pub(super) loops: Loops,
+    pub(super) cooldown: Cooldown,
     pub(super) growth: Growth,
     pub(super) budgets: BTreeMap<ScopeKey, BudgetKeys>,
     pub(super) retry: Retry,
@@ -106,6 +107,17 @@ pub(super) struct BudgetKeys {
 pub(super) struct Retry {
     pub(super) attempts: Option<u32>,
     pub(super) rate_limit_run: Option<u32>,
+    pub(super) unless_wait_honoured: Option<bool>,
+    pub(super) explore: Option<f64>,
+    pub(super) share_of_calls: Option<f64>,
+    pub(super) per_minute: Option<f64>,
+    pub(super) saved_up: Option<f64>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct Cooldown {
+    pub(super) max_ms: Option<u64>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -124,6 +136,7 @@ pub(super) struct Tool {
     pub(super) lease_ms: Option<u64>,
     pub(super) volatile: Vec<String>,
     pub(super) cost_usd: Option<f64>,
+    pub(super) retryable: Option<bool>,
     pub(super) suggested_next: Vec<String>,
 }
 

@@ -110,8 +110,8 @@ pub fn advise(params: &Params, profiles: &Profiles, case: &Case<'_>) -> Advised 
     let state = |attempt| RetryState { attempt, tool: case.tool_state };
     let weigh = |attempt| Weighed::of(params, profiles, case, &view, state(attempt));
     let weighed = weigh(case.attempt);
-    let guard = guard(params, case);
     let worth_it = weighed.best >= 0.0;
+    let guard = guard(params, case, worth_it);
     let probe = guard.is_none() && !worth_it && is_probe(params, case);
     let retryable = guard.is_none() && (worth_it || probe);
     let (at, wait_ms) = (weighed.bucket, wait_ms(WAITS_MS[weighed.wait], case));
@@ -169,12 +169,13 @@ impl Weighed {
     }
 }
 
-fn guard(params: &Params, case: &Case<'_>) -> Option<Guard> {
+/// An allowance that is used up only matters where a retry would be worth it.
+fn guard(params: &Params, case: &Case<'_>, worth_it: bool) -> Option<Guard> {
     match () {
         () if case.is_unsafe => Some(Guard::Unsafe),
         () if case.rate_limit_run > params.rate_limit_run => Some(Guard::RateLimitEscalation),
         () if case.attempt >= params.attempts => Some(Guard::Attempts),
-        () if !case.may_retry => Some(Guard::RetryBudget),
+        () if !case.may_retry && worth_it => Some(Guard::RetryBudget),
         () => None,
     }
 }
@@ -191,7 +192,7 @@ fn is_probe(params: &Params, case: &Case<'_>) -> bool {
     let hopeless = matches!(case.kind, Auth | Permission | InvalidArgument | QuotaExhausted);
     // Other bits than the jitter's.
     let drawn = ((case.seed >> 20) % 10_000) as f64 / 10_000.0 < params.explore;
-    case.may_probe && case.attempt <= PROBE_ATTEMPT_MAX && !hopeless && drawn
+    case.may_probe && case.may_retry && case.attempt <= PROBE_ATTEMPT_MAX && !hopeless && drawn
 }
 
 /// Never before what the provider asked for, and only ever later than the chosen wait.

@@ -2,16 +2,17 @@
 //! average tool's curve (learning.md section 2). Counts are dense arrays: every sum of the formulas is a sum over one
 //! or two of them, so that nothing can disagree.
 
+mod counts;
+
 use std::collections::BTreeMap;
 
+use self::counts::{Cells, NO_CELLS, Recent, half_lives, shrink};
+pub(super) use self::counts::{logit, sigmoid};
 use crate::domain::{
     failure::FailureKind,
     ids::ToolName,
     outcome::Basis,
-    profile::{
-        CELLS, CellCount, Counts, FollowUpKind, HALF_LIFE_MS, RECENT_HALF_LIFE_MS, RecentCount, RetryState, Trial,
-        WAITS_MS, bucket,
-    },
+    profile::{CELLS, CellCount, Counts, FollowUpKind, HALF_LIFE_MS, RecentCount, RetryState, Trial, WAITS_MS, bucket},
     time::Timestamp,
 };
 
@@ -78,23 +79,6 @@ pub struct Corrections {
     pub n: f64,
     /// Successes (decayed).
     pub k: f64,
-}
-
-/// Trials and successes by cell, in weights of the estimate's reference time.
-#[derive(Debug, Clone, PartialEq)]
-struct Cells {
-    n: [f64; CELLS],
-    k: [f64; CELLS],
-}
-
-static NO_CELLS: Cells = Cells { n: [0.0; CELLS], k: [0.0; CELLS] };
-
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
-struct Recent {
-    n: f64,
-    k: f64,
-    expected: f64,
-    at: Timestamp,
 }
 
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -186,8 +170,8 @@ impl Estimate {
         self.as_of
     }
 
-    /// What is known now of retries of a tool after a kind of failure. `prior_p` is the chance that would be told without
-    /// any trial.
+    /// What is known now of retries of a tool after a kind of failure. `prior_p` is the chance that would be told
+    /// without any trial.
     #[must_use]
     pub fn view(&self, tool: &ToolName, kind: FailureKind, prior_p: f64, now: Timestamp) -> View<'_> {
         let fade = self.fade(now);
@@ -204,6 +188,11 @@ impl Estimate {
             cells,
             fade,
         }
+    }
+
+    /// Every tool and kind of failure that a follow-up was counted for, in order.
+    pub fn known(&self) -> impl Iterator<Item = (&ToolName, FailureKind)> {
+        self.tools.iter().flat_map(|(tool, kinds)| kinds.keys().map(move |kind| (tool, *kind)))
     }
 
     /// How follow-ups with other arguments fared after such a failure.
@@ -233,7 +222,7 @@ impl Estimate {
                 self.profile(&trial.tool, follow_up.failure).corrections.add(weight, ok * weight);
             }
         }
-        self.as_of = Some(trial.at);
+        self.as_of = self.as_of.max(Some(trial.at));
     }
 
     fn add(&mut self, tool: &ToolName, kind: FailureKind, at: usize, n: f64, k: f64) {
@@ -307,104 +296,6 @@ impl Odds {
             () => Basis::Prior,
         }
     }
-}
-
-impl Default for Cells {
-    fn default() -> Self {
-        NO_CELLS.clone()
-    }
-}
-
-impl Cells {
-    fn add(&mut self, at: usize, n: f64, k: f64) {
-        self.n[at] += n;
-        self.k[at] += k;
-    }
-
-    fn scale(&mut self, by: f64) {
-        self.n.iter_mut().chain(&mut self.k).for_each(|count| *count *= by);
-    }
-
-    fn of_wait(&self, wait: usize) -> (f64, f64) {
-        let cells = wait * STATES..(wait + 1) * STATES;
-        (self.n[cells.clone()].iter().sum(), self.k[cells].iter().sum())
-    }
-
-    /// g2: how an average tool fares, by cell.
-    fn curve(&self, prior_p: f64, fade: f64) -> [f64; CELLS] {
-        let (n, k) = (self.n.iter().sum::<f64>(), self.k.iter().sum::<f64>());
-        let of_kind = shrink(n * fade, k * fade, M_KIND, prior_p);
-        let mut curve = [0.0; CELLS];
-        for wait in 0..WAITS {
-            let (n, k) = self.of_wait(wait);
-            let of_wait = shrink(n * fade, k * fade, M_CURVE, of_kind);
-            for at in wait * STATES..(wait + 1) * STATES {
-                curve[at] = shrink(self.n[at] * fade, self.k[at] * fade, M_CURVE, of_wait);
-            }
-        }
-        curve
-    }
-
-    /// How this tool differs from an average one on the same mix of waits and states, in log odds.
-    fn shift(&self, curve: &[f64; CELLS], fade: f64) -> f64 {
-        let (n, k) = (self.n.iter().sum::<f64>(), self.k.iter().sum::<f64>());
-        if n <= 0.0 {
-            return 0.0;
-        }
-        let expected: f64 = self.n.iter().zip(curve).map(|(n, p)| n * p).sum();
-        let expected = (expected / n).clamp(EXPECTED_EDGE, 1.0 - EXPECTED_EDGE);
-        logit(shrink(n * fade, k * fade, M_TOOL, expected)) - logit(expected)
-    }
-}
-
-impl Corrections {
-    fn add(&mut self, n: f64, k: f64) {
-        self.n += n;
-        self.k += k;
-    }
-}
-
-impl Recent {
-    fn add(&mut self, ok: f64, expected: f64, at: Timestamp) {
-        let fade = self.fade(at);
-        let sum = |sum: f64, more: f64| sum * fade + more;
-        *self = Self { n: sum(self.n, 1.0), k: sum(self.k, ok), expected: sum(self.expected, expected), at };
-    }
-
-    fn fade(&self, now: Timestamp) -> f64 {
-        (-half_lives(now, self.at, RECENT_HALF_LIFE_MS)).exp2()
-    }
-
-    /// How much better or worse it goes lately than the slow level expected, in log odds.
-    fn level(&self, now: Timestamp) -> f64 {
-        let fade = self.fade(now);
-        let n = self.n * fade;
-        if n <= RECENT_MIN {
-            return 0.0;
-        }
-        let expected = (self.expected / self.n).clamp(RECENT_EDGE, 1.0 - RECENT_EDGE);
-        logit(shrink(n, self.k * fade, M_RECENT, expected)) - logit(expected)
-    }
-}
-
-/// The share `k` of `n`, drawn towards `p` as if `m` trials had shown it.
-fn shrink(n: f64, k: f64, m: f64, p: f64) -> f64 {
-    (k + m * p) / (n + m)
-}
-
-fn half_lives(later: Timestamp, earlier: Timestamp, half_life_ms: u64) -> f64 {
-    later.as_millis().saturating_sub(earlier.as_millis()) as f64 / half_life_ms as f64
-}
-
-/// The log odds of a chance, which is held [`LOGIT_EDGE`] from 0 and 1.
-pub(super) fn logit(p: f64) -> f64 {
-    let p = p.clamp(LOGIT_EDGE, 1.0 - LOGIT_EDGE);
-    (p / (1.0 - p)).ln()
-}
-
-/// The chance of log odds.
-pub(super) fn sigmoid(z: f64) -> f64 {
-    1.0 / (1.0 + (-z.clamp(-30.0, 30.0)).exp())
 }
 
 #[cfg(test)]

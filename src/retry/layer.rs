@@ -105,6 +105,12 @@ impl Layer {
         self.kinds.iter().map(|(kind, residual)| (*kind, residual))
     }
 
+    /// The residual of a kind, after its first outcome.
+    #[must_use]
+    pub fn of(&self, kind: FailureKind) -> Option<&Residual> {
+        self.kinds.get(&kind)
+    }
+
     /// The chance as the layer tells it where it was promoted, else the estimate's `p`.
     #[must_use]
     pub fn promoted(&self, kind: FailureKind, p: f64, features: impl FnOnce() -> [f32; FEATURES]) -> f64 {
@@ -150,6 +156,12 @@ impl Residual {
     pub fn is_promoted(&self) -> bool {
         let (estimate, layer) = self.mean_losses();
         self.losses.len() == LOSSES && layer <= PROMOTED_BELOW * estimate
+    }
+
+    /// How many outcomes it is judged on.
+    #[must_use]
+    pub fn outcomes(&self) -> usize {
+        self.losses.len()
     }
 
     /// Mean log losses over the last outcomes, of the estimate and of the layer; 0 before the first.

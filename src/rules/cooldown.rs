@@ -5,7 +5,8 @@
 //! learned smallest good wait, at most `max_ms`. After that one call at a time finds out how the tool fares, and the
 //! others wait for it; the first success ends it.
 //!
-//! Why: what one session learns helps all; a hundred agents that each find out for themselves keep a limited API limited.
+//! Why: what one session learns helps all; a hundred agents that each find out for themselves keep a limited API
+//! limited.
 //!
 //! Known problems: a tool whose calls go to several services is left alone as one. While a call finds out, the others'
 //! WAIT is a re-check: the same finding may stand again after it.
@@ -44,15 +45,15 @@ pub fn check(cx: &Context<'_>) -> Option<Finding> {
     if cx.now < cooldown.until {
         let ms = cooldown.until.since_ms(cx.now);
         let message = format!(
-            "{tool} was not run: it has answered {failure} to several callers of this fleet, and is left alone for {}. \
-             Do something else meanwhile, or wait.",
+            "{tool} was not run: it answered {failure}, and every agent of this fleet leaves it alone for {}. Do \
+             something else meanwhile, or wait.",
             wait_in_words(ms)
         );
         return Some(Finding::new(ID, Decision::Wait, Reason::Cooldown, message).retry_after(ms));
     }
     let ms = cooldown.probe_until.filter(|until| cx.now < *until)?.since_ms(cx.now).min(RECHECK_MS);
     let message = format!(
-        "{tool} was not run: it has answered {failure}, and another call is finding out whether it works again. Ask \
+        "{tool} was not run: it answered {failure}, and another call is finding out whether it works again. Ask \
          again in {}.",
         wait_in_words(ms)
     );

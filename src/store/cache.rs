@@ -12,7 +12,7 @@ use lru::LruCache;
 use tokio::sync::watch;
 
 use crate::domain::{
-    ids::{SessionId, TenantId},
+    ids::{CallId, SessionId, TenantId},
     tree::CallTree,
 };
 
@@ -20,6 +20,11 @@ use crate::domain::{
 const TREES_MAX: NonZeroUsize = NonZeroUsize::new(10_000).unwrap();
 /// Sessions whose root is kept in memory.
 const SESSIONS_MAX: NonZeroUsize = NonZeroUsize::new(100_000).unwrap();
+
+/// Trees whose forgotten calls are kept in mind.
+const FORGOTTEN_TREES_MAX: NonZeroUsize = NonZeroUsize::new(1_000).unwrap();
+/// Forgotten calls of one tree that are kept in mind.
+const FORGOTTEN_CALLS_MAX: usize = 64;
 
 /// A lock that outlives a panic of its holder: a slot's tree is dropped then, not trusted.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -129,12 +134,17 @@ pub struct Slots {
     loads: Arc<Loads>,
     trees: Mutex<LruCache<Key, Arc<Slot>>>,
     roots: Mutex<LruCache<Key, SessionId>>,
+    forgotten: Mutex<LruCache<Key, Vec<(SessionId, CallId)>>>,
 }
 
 impl Default for Slots {
     fn default() -> Self {
-        let (trees, roots) = (LruCache::new(TREES_MAX), LruCache::new(SESSIONS_MAX));
-        Self { loads: Arc::default(), trees: Mutex::new(trees), roots: Mutex::new(roots) }
+        Self {
+            loads: Arc::default(),
+            trees: Mutex::new(LruCache::new(TREES_MAX)),
+            roots: Mutex::new(LruCache::new(SESSIONS_MAX)),
+            forgotten: Mutex::new(LruCache::new(FORGOTTEN_TREES_MAX)),
+        }
     }
 }
 
@@ -183,6 +193,24 @@ impl Slots {
         if trees.peek(&key).is_some_and(|known| Arc::ptr_eq(known, slot)) {
             trees.pop(&key);
         }
+    }
+
+    /// A call that its tree no longer remembers is asked about again: whoever loads the tree from now on recalls it.
+    pub fn miss(&self, tenant: TenantId, root: &SessionId, session: &SessionId, call_id: &CallId) {
+        let mut forgotten = lock(&self.forgotten);
+        let calls = forgotten.get_or_insert_mut((tenant, root.clone()), Vec::new);
+        let call = (session.clone(), call_id.clone());
+        if !calls.contains(&call) {
+            calls.push(call);
+            let over = calls.len().saturating_sub(FORGOTTEN_CALLS_MAX);
+            calls.drain(..over);
+        }
+    }
+
+    /// The calls to recall when a tree is loaded.
+    #[must_use]
+    pub fn missed(&self, tenant: TenantId, root: &SessionId) -> Vec<(SessionId, CallId)> {
+        lock(&self.forgotten).get(&(tenant, root.clone())).cloned().unwrap_or_default()
     }
 
     /// Forgets where a session belongs; it is looked up again.

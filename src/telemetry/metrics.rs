@@ -9,7 +9,7 @@ use opentelemetry::{
 };
 
 use super::names;
-use crate::domain::{failure::FailureKind, outcome::OutcomeStatus, verdict::Verdict};
+use crate::domain::{event::Settled, failure::FailureKind, verdict::Verdict};
 
 /// Bounds of the durations' buckets, in seconds. OpenTelemetry's own are made for milliseconds.
 const SECONDS: [f64; 15] =
@@ -22,6 +22,7 @@ const APPENDS: [f64; 11] = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 
 pub struct Metrics {
     evaluations: Counter<u64>,
     records: Counter<u64>,
+    advice: Counter<u64>,
     evaluate_duration: Histogram<f64>,
     commit_duration: Histogram<f64>,
     commit_batch_size: Histogram<u64>,
@@ -42,6 +43,7 @@ impl Metrics {
         Self {
             evaluations: counter(names::METRIC_EVALUATIONS, "{evaluation}", "Verdicts."),
             records: counter(names::METRIC_RECORDS, "{report}", "Reports on calls."),
+            advice: counter(names::METRIC_ADVICE, "{advice}", "Answers to failures."),
             evaluate_duration: seconds(names::METRIC_EVALUATE_DURATION, "From the question to the committed verdict."),
             commit_duration: seconds(names::METRIC_COMMIT_DURATION, "One commit of a batch."),
             commit_batch_size: meter
@@ -79,12 +81,18 @@ impl Metrics {
     }
 
     /// A call was reported on.
-    pub fn recorded(&self, status: OutcomeStatus, failure: Option<FailureKind>) {
-        let labels = [
-            KeyValue::new(names::OUTCOME, status.as_str()),
-            KeyValue::new(names::FAILURE_KIND, failure.map_or(names::NONE, FailureKind::as_str)),
-        ];
-        self.records.add(1, &labels);
+    pub fn recorded(&self, settled: &Settled) {
+        let failure = KeyValue::new(names::FAILURE_KIND, settled.failure.map_or(names::NONE, FailureKind::as_str));
+        self.records.add(1, &[KeyValue::new(names::OUTCOME, settled.status.as_str()), failure.clone()]);
+        if let Some(advice) = &settled.advice {
+            let labels = [
+                failure,
+                KeyValue::new(names::RETRYABLE, advice.retryable),
+                KeyValue::new(names::BASIS, advice.basis.as_str()),
+                KeyValue::new(names::PROBE, advice.probe),
+            ];
+            self.advice.add(1, &labels);
+        }
     }
 
     /// A batch of `batch_size` changes was committed within `took`.
@@ -117,7 +125,10 @@ mod tests {
 
     use super::*;
     use crate::{
-        domain::finding::{Decision, Level},
+        domain::{
+            finding::{Decision, Level},
+            outcome::OutcomeStatus,
+        },
         telemetry::testing,
     };
 
@@ -180,14 +191,20 @@ mod tests {
         metrics.clone().evaluated(&testing::allow(), took);
         metrics.evaluated(&testing::loop_broken(Decision::Deny, Level::Critical, 20), took);
         metrics.evaluated(&testing::shadowed(testing::loop_broken(Decision::Deny, Level::Critical, 20)), took);
-        metrics.recorded(OutcomeStatus::Success, None);
-        metrics.recorded(OutcomeStatus::Error, Some(FailureKind::RateLimited));
+        metrics.recorded(&testing::settled(OutcomeStatus::Success, None, None));
+        let limited = Some(FailureKind::RateLimited);
+        metrics.recorded(&testing::settled(OutcomeStatus::Error, limited, Some((true, 1_000))));
         metrics.committed(3, took);
         metrics.conflict("version");
         provider.force_flush().expect("flushed");
 
         let found = figures.0.lock().unwrap().clone();
         let expected = [
+            (
+                "callgate.advice [{advice}] callgate.failure_kind=rate_limited callgate.retry.basis=prior \
+                 callgate.retry.probe=false callgate.retryable=true",
+                1.0,
+            ),
             ("callgate.commit.batch_size [{append}]", 3.0),
             ("callgate.commit.conflicts [{conflict}] callgate.conflict.reason=version", 1.0),
             ("callgate.commit.duration [s]", 0.5),

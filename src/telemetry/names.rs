@@ -40,6 +40,8 @@ names! {
     METRIC_EVALUATIONS = "callgate.evaluations",
     /// Counter, `{report}`: reports on calls, by [`OUTCOME`] and [`FAILURE_KIND`].
     METRIC_RECORDS = "callgate.records",
+    /// Counter, `{advice}`: answers to failures, by [`FAILURE_KIND`], [`RETRYABLE`], [`BASIS`] and [`PROBE`].
+    METRIC_ADVICE = "callgate.advice",
     /// Histogram, seconds: from the question to the verdict, with its commit.
     METRIC_EVALUATE_DURATION = "callgate.evaluate.duration",
     /// Histogram, seconds: one commit of a batch.
@@ -91,8 +93,14 @@ names! {
     OUTCOME = "callgate.outcome",
     /// What went wrong, of a closed set. On metrics [`NONE`] where nothing did.
     FAILURE_KIND = "callgate.failure_kind",
-    /// True when a retry with the same arguments is worth it. Logs and spans.
+    /// True when a retry with the same arguments is worth it.
     RETRYABLE = "callgate.retryable",
+    /// On what the chance of a retry rests: `prior`, `kind`, `tool`, `cell`.
+    BASIS = "callgate.retry.basis",
+    /// The chance that a retry succeeds, 0 to 1. Logs and spans.
+    P_SUCCESS = "callgate.retry.p_success",
+    /// True when a retry was allowed against the estimate, to learn.
+    PROBE = "callgate.retry.probe",
     /// True when nobody reported on the call before its lease ran out. Logs and spans.
     BY_LEASE = "callgate.by_lease",
     /// Where the event stands among its call tree's. Logs and spans.

@@ -76,6 +76,9 @@ macro_rules! report_line {
             { names::OUTCOME } = $settled.status.as_str(),
             { names::FAILURE_KIND } = $settled.failure.map(|failure| failure.as_str()),
             { names::RETRYABLE } = $settled.advice.map(|advice| advice.retryable),
+            { names::BASIS } = $settled.advice.map(|advice| advice.basis.as_str()),
+            { names::P_SUCCESS } = $settled.advice.map(|advice| advice.p_success),
+            { names::PROBE } = $settled.advice.map(|advice| advice.probe),
             { names::RETRY_AFTER_MS } = retry_after_ms($settled),
             { names::BY_LEASE } = $settled.by_lease,
             { names::SEQ } = $settled.seq,
@@ -157,7 +160,12 @@ fn note_report(span: &Span, settled: &Settled) {
     span.record(names::CALL_ID, settled.call_id.as_str());
     span.record(names::OUTCOME, settled.status.as_str());
     span.record(names::FAILURE_KIND, settled.failure.map(|failure| failure.as_str()));
-    span.record(names::RETRYABLE, settled.advice.map(|advice| advice.retryable));
+    if let Some(advice) = &settled.advice {
+        span.record(names::RETRYABLE, advice.retryable);
+        span.record(names::BASIS, advice.basis.as_str());
+        span.record(names::P_SUCCESS, advice.p_success);
+        span.record(names::PROBE, advice.probe);
+    }
     span.record(names::RETRY_AFTER_MS, retry_after_ms(settled));
     span.record(names::BY_LEASE, settled.by_lease);
     span.record(names::SEQ, settled.seq);

@@ -7,4 +7,5 @@ mod calls;
 mod errors;
 mod fields;
 mod health;
+mod learning;
 mod storm;

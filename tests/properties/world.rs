@@ -9,6 +9,7 @@ use callgate::{
         event::{Change, Event},
         failure::ErrorReport,
         fingerprint::LedgerKey,
+        health::Health,
         ids::{AgentId, CallId, DEFAULT_TENANT, RunId, SessionId, ToolName},
         json,
         ledger::LedgerRow,
@@ -46,6 +47,8 @@ pub(crate) struct World {
     pub(crate) ledger: BTreeMap<LedgerKey, LedgerRow>,
     /// The counters as the store has them, and as the engine last saw them.
     pub(crate) counters: BTreeMap<CounterKey, u64>,
+    /// How tools fare, by what was reported.
+    tools: BTreeMap<ToolName, Health>,
     pub(crate) seen_counters: BTreeMap<CounterKey, u64>,
     /// Does the engine see the counters only when somebody looks?
     pub(crate) counters_lag: bool,
@@ -85,6 +88,7 @@ impl World {
             trees: BTreeMap::new(),
             ledger: BTreeMap::new(),
             counters: BTreeMap::new(),
+            tools: BTreeMap::new(),
             seen_counters: BTreeMap::new(),
             counters_lag: false,
             now: Timestamp::from_millis(1_700_000_000_000),
@@ -165,6 +169,7 @@ impl World {
         let shared = Shared {
             counters: self.seen_counters.clone(),
             ledger: self.row(who, &proposal).cloned(),
+            health: self.health(&proposal.request.tool),
             ..Shared::default()
         };
         let call_id = proposal.request.call_id.clone();
@@ -173,6 +178,7 @@ impl World {
         let new = CallTree::new(DEFAULT_TENANT, root.clone(), self.now);
         let tree = self.tree(who).unwrap_or(&new);
         let recorded = engine::record(&self.policy, tree, &shared, &report, self.now).expect("a fact is not refused");
+        self.take_in(&recorded);
         assert!(self.commit(&root, *recorded.change.expect("a new call")), "a report is a fact and is never refused");
         self.permitted.push((who, call_id));
     }
@@ -218,10 +224,22 @@ impl World {
     ) -> Result<Judgement, Misuse> {
         let root = root_id(who);
         let ledger = engine::ledger_key(&root, proposal).and_then(|key| self.ledger.get(&key).cloned());
-        let shared = Shared { counters: self.seen_counters.clone(), ledger, ..Shared::default() };
+        let health = self.health(&proposal.request.tool);
+        let shared = Shared { counters: self.seen_counters.clone(), ledger, health, ..Shared::default() };
         match self.trees.get(&root) {
             Some(grown) => engine::evaluate(policy, &grown.tree, &shared, proposal, batch, now),
             None => engine::evaluate(policy, &CallTree::new(DEFAULT_TENANT, root, now), &shared, proposal, batch, now),
+        }
+    }
+
+    fn health(&self, tool: &ToolName) -> Health {
+        self.tools.get(tool).cloned().unwrap_or_default()
+    }
+
+    fn take_in(&mut self, recorded: &Recorded) {
+        if let Some(lesson) = &recorded.lesson {
+            let allowance = self.policy.retry.allowance;
+            self.tools.entry(lesson.tool.clone()).or_default().reported(&lesson.sign, &allowance);
         }
     }
 
@@ -241,12 +259,14 @@ impl World {
         let call = grown.tree.sessions.get(&session).and_then(|session| session.call(call_id));
         let key = call.and_then(|call| engine::ledger_key_of(&root, call));
         let ledger = key.and_then(|key| self.ledger.get(&key).cloned());
-        let shared = Shared { counters: self.seen_counters.clone(), ledger, ..Shared::default() };
+        let health = call.map(|call| self.health(&call.tool)).unwrap_or_default();
+        let shared = Shared { counters: self.seen_counters.clone(), ledger, health, ..Shared::default() };
         let report = report_of(session, call_id.clone(), ending);
         let recorded = engine::record(&self.policy, &grown.tree, &shared, &report, self.now)?;
         if let Some(change) = recorded.change.clone() {
             assert!(self.commit(&root, *change), "a report is a fact and is never refused");
         }
+        self.take_in(&recorded);
         Ok(recorded)
     }
 

@@ -139,6 +139,9 @@ async fn a_new_gate_knows_what_the_old_one_knew() {
         live(&warm, &mut dice, lived, calls).await;
         lived += calls;
         let cold = gate(&postgres, &rules()).await;
+        for gate in [&warm, &cold] {
+            gate.share_health().await.expect("shared");
+        }
         for in_session in SESSIONS {
             let (known, read) = (state(&warm, in_session).await, state(&cold, in_session).await);
             let ids =

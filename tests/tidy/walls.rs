@@ -108,7 +108,7 @@ pub(crate) const WALLS: &[Wall] = &[
             ("store", "keeps"),
             ("telemetry", "told once a verdict"),
             ("clock", "the only one who asks"),
-            ("retry::classify::retry_after_ms", "handed on to the edges, so that they need no other room"),
+            ("retry", "what was learned, read back for the engine"),
         ],
         crates: None,
         never: &[NOW, SQL, WIRE, &["anyhow", "clap"]],

@@ -55,7 +55,7 @@ impl Outcome {
     }
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Client {
     gate: GateServiceClient<Channel>,
     caller: Caller,
@@ -77,6 +77,14 @@ impl Client {
 
     pub(super) fn run(&mut self, run: &str) {
         run.clone_into(&mut self.caller.run_id);
+    }
+
+    /// Another agent, in a session of its own.
+    pub(super) fn other(&self, name: &str) -> Self {
+        let mut other = self.clone();
+        other.caller.session_id = format!("{}-{name}", self.caller.session_id);
+        name.clone_into(&mut other.caller.agent_id);
+        other
     }
 
     pub(super) async fn evaluate(&mut self, call_id: &str, tool: &str, args: &Value) -> anyhow::Result<Verdict> {

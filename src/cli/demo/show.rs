@@ -55,6 +55,11 @@ impl Show {
             Style::new().fg_color(Some(if advice.retryable { AnsiColor::Green } else { AnsiColor::Red }.into()));
         let kind = recorded.failure().as_str_name().trim_start_matches("FAILURE_KIND_").to_lowercase();
         let why = match advice.guard.as_str() {
+            "" if advice.probe => "a probe, against the estimate".to_owned(),
+            "" if advice.trials >= 1.0 => {
+                let (p, trials) = (advice.p_success, advice.trials);
+                format!("a retry succeeds with p = {p:.2}, by {}, {trials:.0} trials", advice.basis)
+            }
             "" => format!("a retry succeeds with p = {:.2}, by {}", advice.p_success, advice.basis),
             guard => format!("guard {guard}"),
         };
@@ -63,6 +68,10 @@ impl Show {
             "        failed: {kind} → {style}retryable: {}{style:#}{wait} {DIM}({why}){DIM:#}",
             advice.retryable
         );
+    }
+
+    pub(super) fn note(&self, text: &str) {
+        anstream::println!("        {DIM}… {text}{DIM:#}");
     }
 
     pub(super) fn memory(&self, summary: &str) {

@@ -1,7 +1,7 @@
 //! Judges recorded calls one after the other: each trace in a world of its own, since two recorded tasks are
 //! alternative worlds that must not influence each other.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use super::summary::Summary;
 use crate::{
@@ -20,6 +20,7 @@ use crate::{
     },
     engine::{Misuse, Report, world::World},
     policy::Policy,
+    retry::profiles::Profiles,
     rules::Mode,
 };
 
@@ -70,6 +71,8 @@ pub(super) struct Judge {
     policy: Policy,
     is_enforced: bool,
     traces: BTreeMap<SessionId, Trace>,
+    /// What retries came to, over all traces: they are sessions of one fleet in this.
+    profiles: Arc<Profiles>,
     summary: Summary,
 }
 
@@ -77,28 +80,18 @@ impl Judge {
     pub(super) fn new(mut policy: Policy, enforce: bool) -> Self {
         policy.mode = if enforce { Mode::Enforce } else { Mode::Shadow };
         let summary = Summary::new(&policy.version, enforce);
-        Self { policy, is_enforced: enforce, traces: BTreeMap::new(), summary }
+        Self { policy, is_enforced: enforce, traces: BTreeMap::new(), profiles: Arc::default(), summary }
     }
 
     /// Judges one call and takes in its outcome; the error says what is wrong with the row.
     pub(super) fn judge(&mut self, row: &Row) -> Result<Assessed, String> {
         let trace = self.traces.entry(row.trace.clone()).or_insert_with(Trace::new);
-        let now = trace.advance(row)?;
-        let proposal = self.policy.propose(request(row));
-        let misused = |misuse| misused(row, &misuse);
-        let (verdict, _) = trace.world.evaluate(&self.policy, &proposal, None, now).map_err(misused)?;
-        let compared = trace.compare(verdict.fingerprint, row.result.as_ref());
-        let permitted = row.result.as_ref().filter(|_| verdict.permit.is_some());
-        let report = permitted.map(|result| report(row, result));
-        let recorded =
-            report.map(|report| trace.world.record(&self.policy, &report, now)).transpose().map_err(misused)?;
-        let assessed = Assessed {
-            decision: if self.is_enforced { verdict.decision } else { verdict.would },
-            verdict,
-            advice: recorded.and_then(|recorded| recorded.advice),
-            compared,
-            is_enforced: self.is_enforced,
-        };
+        trace.world.swap_profiles(&mut self.profiles);
+        let judged = trace.judge(&self.policy, row);
+        trace.world.swap_profiles(&mut self.profiles);
+        let (verdict, compared, advice) = judged?;
+        let decision = if self.is_enforced { verdict.decision } else { verdict.would };
+        let assessed = Assessed { decision, verdict, advice, compared, is_enforced: self.is_enforced };
         self.summary.count(&assessed);
         Ok(assessed)
     }
@@ -111,6 +104,18 @@ impl Judge {
 impl Trace {
     fn new() -> Self {
         Self { world: World::new(DEFAULT_TENANT), last_seq: None, last_at: None, results: BTreeMap::new() }
+    }
+
+    fn judge(&mut self, policy: &Policy, row: &Row) -> Result<(Verdict, Compared, Option<Advice>), String> {
+        let now = self.advance(row)?;
+        let proposal = policy.propose(request(row));
+        let misused = |misuse| misused(row, &misuse);
+        let (verdict, _) = self.world.evaluate(policy, &proposal, None, now).map_err(misused)?;
+        let compared = self.compare(verdict.fingerprint, row.result.as_ref());
+        let permitted = row.result.as_ref().filter(|_| verdict.permit.is_some());
+        let report = permitted.map(|result| report(row, result));
+        let recorded = report.map(|report| self.world.record(policy, &report, now)).transpose().map_err(misused)?;
+        Ok((verdict, compared, recorded.and_then(|recorded| recorded.advice)))
     }
 
     /// Moves on to `row` and gives its time. Judged out of order, a trace would mean nothing.

@@ -12,7 +12,7 @@ use crate::{
         health::{RetryAllowance, Sign},
         ids::SessionId,
         outcome::OutcomeStatus,
-        profile::ToolState,
+        profile::{FollowUpKind, ToolState},
         time::Timestamp,
         tree::{CallTree, Session},
     },
@@ -127,7 +127,8 @@ fn sign(call: &Call, status: OutcomeStatus, failure: Option<FailureKind>, at: Ti
         OutcomeStatus::Error | OutcomeStatus::Unknown => Some(failure?),
         OutcomeStatus::Running | OutcomeStatus::Cancelled => return None,
     };
-    let probe_of = call.follow_up.as_ref().filter(|follow_up| follow_up.probe).map(|follow_up| follow_up.failure);
+    let retry = call.follow_up.as_ref().filter(|follow_up| follow_up.kind == FollowUpKind::Same);
+    let probe_of = retry.filter(|retry| retry.probe).map(|retry| retry.failure);
     Some(Sign { at, failure, cooldown_ms: None, retry_told: false, probe_told: false, probe_of })
 }
 

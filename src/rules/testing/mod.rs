@@ -7,6 +7,7 @@
 //! rules repeat cycle                 only these rules run
 //! tool pay once order/{id} lease 60s declares a tool
 //! limit run max_steps 5              sets a limit; the first one lifts all defaults
+//! retry explore 1                    sets a key of the policy's `retry`
 //! step 0s                            time that passes with each call (1s at first)
 //! wait 10m                           time passes
 //! run next | session a parent b | agent x | batch (the next calls are one model turn) | turn (it is over)

@@ -89,6 +89,7 @@ impl Stage {
             }
             ["tool", name, facts @ ..] => self.declare(name, facts),
             ["limit", scope, dimension, limit] => self.limit(scope, dimension, limit),
+            ["retry", key, value] => self.retry(key, value),
             ["loops", rule, levels @ ..] => self.levels(rule, levels),
             ["step", time] => duration(time).map(|ms| self.step_ms = ms),
             ["wait", time] => duration(time).map(|ms| self.now = self.now.plus_ms(ms)),
@@ -157,6 +158,18 @@ impl Stage {
         };
         let limit = if dimension == Dimension::Cost { micros(limit)? } else { number(limit)? };
         limits.set(dimension, Some(limit));
+        Ok(())
+    }
+
+    fn retry(&mut self, key: &str, value: &str) -> Step {
+        let retry = &mut self.policy.retry;
+        match key {
+            "attempts" => retry.attempts = number(value)? as u32,
+            "unless_wait_honoured" => retry.unless_wait_honoured = value == "true",
+            "explore" => retry.explore = value.parse().map_err(|_| format!("{value} is no share"))?,
+            "saved_up" => retry.allowance.most = number(value)? as f64,
+            _ => return Err(format!("no retry key {key}")),
+        }
         Ok(())
     }
 

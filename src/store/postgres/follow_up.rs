@@ -12,20 +12,20 @@ use crate::domain::{
     profile::{FollowUp, FollowUpKind, RetryState, ToolState},
 };
 
-/// The columns of `call` that hold a follow-up, and how each comes out of the JSON `f`.
+/// The columns of `call` that hold a follow-up, and how each comes out of the JSON.
 const COLUMNS: [(&str, &str); 12] = [
-    ("retry_of", "(f ->> 'of')::int8"),
-    ("retry_kind", "(f ->> 'kind')::int2"),
-    ("retry_failure", "(f ->> 'failure')::int2"),
-    ("retry_attempt", "(f ->> 'attempt')::int4"),
-    ("waited_ms", "(f ->> 'waited_ms')::int8"),
-    ("tool_state", "(f ->> 'tool_state')::int2"),
-    ("p_predicted", "(f ->> 'p_predicted')::float8"),
-    ("retryable_said", "(f ->> 'retryable_said')::bool"),
-    ("probe", "(f ->> 'probe')::bool"),
-    ("p_slow", "(f ->> 'p_slow')::float8"),
-    ("p_at_wait", "(f ->> 'p_at_wait')::float8"),
-    ("features", "(f ->> 'features')::real[]"),
+    ("retry_of", "(follow_up ->> 'of')::int8"),
+    ("retry_kind", "(follow_up ->> 'kind')::int2"),
+    ("retry_failure", "(follow_up ->> 'failure')::int2"),
+    ("retry_attempt", "(follow_up ->> 'attempt')::int4"),
+    ("waited_ms", "(follow_up ->> 'waited_ms')::int8"),
+    ("tool_state", "(follow_up ->> 'tool_state')::int2"),
+    ("p_predicted", "(follow_up ->> 'p_predicted')::float8"),
+    ("retryable_said", "(follow_up ->> 'retryable_said')::bool"),
+    ("probe", "(follow_up ->> 'probe')::bool"),
+    ("p_slow", "(follow_up ->> 'p_slow')::float8"),
+    ("p_at_wait", "(follow_up ->> 'p_at_wait')::float8"),
+    ("features", "(follow_up ->> 'features')::real[]"),
 ];
 
 /// The list of columns, each after `prefix`.
@@ -33,9 +33,9 @@ pub(super) fn columns(prefix: &str) -> String {
     COLUMNS.map(|(column, _)| format!("{prefix}{column}")).join(", ")
 }
 
-/// What fills them, from the JSON text `json`.
-pub(super) fn values(json: &str) -> String {
-    COLUMNS.map(|(_, value)| value.replace("(f ", &format!("({json}::jsonb "))).join(", ")
+/// What fills them, from the JSON column `follow_up`.
+pub(super) fn values() -> String {
+    COLUMNS.map(|(_, value)| value).join(", ")
 }
 
 #[derive(Debug, Serialize, Deserialize)]

@@ -49,8 +49,8 @@ impl Store {
         reader.done(read)
     }
 
-    /// Claims the one call that finds out how a tool fares after its cooldown; false when another has it. A tool that no
-    /// replica has shared yet is free.
+    /// Claims the one call that finds out how a tool fares after its cooldown; false when another has it. A tool that
+    /// no replica has shared yet is free.
     ///
     /// # Errors
     /// [`StoreError`] when the database cannot be used.
@@ -71,7 +71,8 @@ impl Store {
     }
 }
 
-const ROW: &str = "h.tenant_id, h.tool, h.failures, (extract(epoch from h.failing_since) * 1000)::bigint as failing_ms,
+const ROW: &str = "h.tenant_id, h.tool, h.failures,
+    (extract(epoch from h.failing_since) * 1000)::bigint as failing_ms,
     h.cooldown_failure, (extract(epoch from h.cooldown_since) * 1000)::bigint as since_ms,
     (extract(epoch from h.cooldown_until) * 1000)::bigint as until_ms,
     (extract(epoch from h.probe_until) * 1000)::bigint as probe_ms, h.retries_used,
@@ -138,7 +139,8 @@ async fn claim(conn: &mut PgConnection, tenant: TenantId, tool: &ToolName) -> Lo
            update tool_health set probe_until = clock_timestamp() + $3 * interval '1 millisecond',
              changed_at = clock_timestamp()
            where tenant_id = $1 and tool = $2 and coalesce(probe_until, '-infinity') <= clock_timestamp() returning 1)
-         select exists (select from claimed) or not exists (select from tool_health where tenant_id = $1 and tool = $2)",
+         select exists (select from claimed)
+           or not exists (select from tool_health where tenant_id = $1 and tool = $2)",
     );
     Ok(claimed.bind(tenant.0).bind(tool.as_str()).bind(big(PROBE_CALL_MS) as f64).fetch_one(conn).await?)
 }

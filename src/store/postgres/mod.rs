@@ -9,6 +9,7 @@ mod health;
 mod load;
 mod maintain;
 mod profiles;
+mod quality;
 mod row;
 mod time;
 mod writer;
@@ -42,7 +43,7 @@ use crate::domain::{
 };
 
 pub use maintain::ExpiredLease;
-pub use profiles::Counted;
+pub use profiles::{Counted, Learn};
 pub use writer::Committed;
 
 /// Connections for reading.
@@ -131,8 +132,9 @@ impl Store {
     pub async fn open(settings: StoreSettings) -> Result<Self, StoreError> {
         let options = settings
             .options
-            .options([("search_path", SCHEMA), ("client_min_messages", "warning")])
-            .log_statements(log::LevelFilter::Off);
+            .options([("search_path", SCHEMA), ("client_min_messages", "warning"), ("jit", "off")])
+            .log_statements(log::LevelFilter::Off)
+            .log_slow_statements(log::LevelFilter::Off, Duration::ZERO);
         let mut conn = options.clone().connect().await?;
         maintain::prepare(&mut conn).await?;
         let now = maintain::now(&mut conn).await?;

@@ -46,7 +46,7 @@ impl Counted {
 }
 
 /// Learns trials on top of stored residuals; gives the ones that changed.
-type Learn<'a> = &'a (dyn Fn(Vec<ResidualState>, &[Trial]) -> Vec<ResidualState> + Send + Sync);
+pub type Learn<'a> = &'a (dyn Fn(Vec<ResidualState>, &[Trial]) -> Vec<ResidualState> + Send + Sync);
 
 impl Store {
     /// Counts waiting trials into the rollups, if no other replica does. `learn` puts them on top of the stored
@@ -54,10 +54,7 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`] when the database cannot be used; nothing was counted then.
-    pub async fn count_trials(
-        &self,
-        learn: &(dyn Fn(Vec<ResidualState>, &[Trial]) -> Vec<ResidualState> + Send + Sync),
-    ) -> Result<Counted, StoreError> {
+    pub async fn count_trials(&self, learn: Learn<'_>) -> Result<Counted, StoreError> {
         let mut reader = self.reader().await?;
         let counted = timeout(READ, count_trials(&mut reader.0, &self.replica, learn)).await;
         reader.done(counted)
@@ -92,16 +89,18 @@ impl Store {
     }
 }
 
-/// The facts of the trials that `from` names by their key.
+/// The facts of the trials that `from` names by their key. `LATERAL … LIMIT 1` goes row by row through the primary
+/// keys, whatever the planner believes about the tables' sizes.
 fn facts(from: &str) -> String {
     format!(
         "select c.tenant_id, c.tool, o.at, o.seq, o.follow_up_ok, (extract(epoch from o.at) * 1000)::bigint as at_ms,
            {columns}
          from {from} t
-         join outcome o on o.tenant_id = t.tenant_id and o.epoch = t.epoch and o.session_id = t.session_id
-           and o.permit_seq = t.permit_seq and o.seq = t.seq
-         join call c on c.tenant_id = t.tenant_id and c.epoch = t.epoch and c.session_id = t.session_id
-           and c.seq = t.permit_seq",
+         cross join lateral (select o.at, o.seq, o.follow_up_ok from outcome o where o.tenant_id = t.tenant_id
+           and o.epoch = t.epoch and o.session_id = t.session_id and o.permit_seq = t.permit_seq and o.seq = t.seq
+           limit 1) o
+         cross join lateral (select c.tenant_id, c.tool, {columns} from call c where c.tenant_id = t.tenant_id
+           and c.epoch = t.epoch and c.session_id = t.session_id and c.seq = t.permit_seq limit 1) c",
         columns = follow_up::columns("c.")
     )
 }
@@ -131,9 +130,7 @@ const ADD: &str = "hourly as (
 static TAKE: LazyLock<String> = LazyLock::new(|| {
     format!(
         "with due as (
-           delete from retry_trial where (tenant_id, epoch, session_id, permit_seq, seq) in (
-             select tenant_id, epoch, session_id, permit_seq, seq from retry_trial order by 1, 2, 3, 4, 5 limit $1)
-           returning *),
+           delete from retry_trial where ctid = any (array(select ctid from retry_trial limit $1)) returning *),
          facts as ({facts}),
          {ADD}
          select facts.*, (select count(*) from hourly) + (select count(*) from recent) as added from facts

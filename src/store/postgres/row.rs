@@ -50,7 +50,7 @@ columns! {
         cache_read_tokens: Option<i64> => "int8", cache_write_tokens: Option<i64> => "int8",
         cost_micros: Option<i64> => "int8", observed: bool => "bool", policy_version: String => "text",
         arguments: Option<String> => "text", justification: Option<String> => "text",
-        follow_up: Option<String> => "text",
+        follow_up: Option<String> => "jsonb",
     }
 }
 

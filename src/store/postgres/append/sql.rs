@@ -58,7 +58,7 @@ fn insert_calls(first: usize, winners: &str) -> String {
            cost_micros, observed, policy_version, arguments, justification, {values}
          from {calls} where {winners} returning 1",
         follow_up = follow_up::columns(""),
-        values = follow_up::values("follow_up"),
+        values = follow_up::values(),
         calls = CallColumns::unnest(first),
     )
 }

@@ -1,0 +1,159 @@
+//! `callgate profiles`: what a fleet has learned of retries, with a small curve of success against wait.
+
+use anstyle::{AnsiColor, Style};
+use anyhow::Context as _;
+use clap::{Args, Subcommand};
+use serde_json::json;
+use tonic::transport::Channel;
+
+use super::remote::{Remote, asked};
+use crate::{
+    domain::{failure::FailureKind, profile::WAITS_MS, time::wait_in_words},
+    grpc::v1::{
+        ListRetryProfilesRequest, RebuildRetryProfilesRequest, RetryProfile,
+        profile_service_client::ProfileServiceClient,
+    },
+};
+
+/// What `callgate profiles` takes.
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub(super) struct ProfilesArgs {
+    #[command(subcommand)]
+    action: Option<Action>,
+    /// Only this tool
+    tool: Option<String>,
+    /// As JSON, one array
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    remote: Remote,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// Make the counts anew from the calls of the last forty days
+    Rebuild(Remote),
+}
+
+/// Shows profiles, or makes them anew.
+pub(super) async fn run(args: ProfilesArgs) -> anyhow::Result<()> {
+    if let Some(Action::Rebuild(remote)) = &args.action {
+        let mut client = ProfileServiceClient::new(remote.connect().await?);
+        let rebuilt = asked(client.rebuild_retry_profiles(RebuildRetryProfilesRequest {}).await)?;
+        anstream::println!("{} follow-ups on failures were counted anew", rebuilt.trials);
+        return Ok(());
+    }
+    let mut client = ProfileServiceClient::new(args.remote.connect().await?);
+    let profiles = all(&mut client, args.tool.as_deref().unwrap_or_default()).await?;
+    if args.json {
+        let profiles: Vec<_> = profiles.iter().map(as_json).collect();
+        println!("{}", serde_json::to_string_pretty(&profiles).context("profiles cannot be written")?);
+    } else if profiles.is_empty() {
+        anstream::println!(
+            "Nothing was learned yet: no call has followed up on a failure{}.",
+            of(args.tool.as_deref())
+        );
+    } else {
+        show(&profiles);
+    }
+    Ok(())
+}
+
+fn of(tool: Option<&str>) -> String {
+    tool.map(|tool| format!(" of {tool}")).unwrap_or_default()
+}
+
+async fn all(client: &mut ProfileServiceClient<Channel>, tool: &str) -> anyhow::Result<Vec<RetryProfile>> {
+    let mut request = ListRetryProfilesRequest { tool: tool.to_owned(), ..ListRetryProfilesRequest::default() };
+    let mut profiles = Vec::new();
+    loop {
+        let page = asked(client.list_retry_profiles(request.clone()).await)?;
+        profiles.extend(page.profiles);
+        if page.next_page_token.is_empty() {
+            return Ok(profiles);
+        }
+        request.page_token = page.next_page_token;
+    }
+}
+
+fn kind(profile: &RetryProfile) -> String {
+    profile.failure().as_str_name().trim_start_matches("FAILURE_KIND_").to_lowercase()
+}
+
+fn show(profiles: &[RetryProfile]) {
+    const DIM: Style = Style::new().dimmed();
+    const BOLD: Style = Style::new().bold();
+    let longest = profiles.iter().map(|profile| profile.tool.chars().count()).max().unwrap_or(4).clamp(4, 40);
+    let kinds = FailureKind::ALL.iter().map(|kind| kind.as_str().len()).max().unwrap_or(8);
+    anstream::println!(
+        "{BOLD}{:<longest$}  {:<kinds$}  {:>6}  waits  {:>5}  {:<12}  {:<9}  corrected{BOLD:#}",
+        "tool",
+        "failure",
+        "trials",
+        "p",
+        "advice",
+        "evidence"
+    );
+    for profile in profiles {
+        let best = profile.chances.iter().map(|chance| chance.p).fold(0.0, f64::max);
+        let (colour, advice) = if profile.retryable {
+            (AnsiColor::Green, format!("after {}", wait_in_words(profile.retry_after_ms)))
+        } else {
+            (AnsiColor::Red, "do not retry".to_owned())
+        };
+        let style = Style::new().fg_color(Some(colour.into()));
+        let corrected = if profile.corrections >= 1.0 {
+            format!("{:.0} % of {:.0}", profile.corrected * 100.0, profile.corrections)
+        } else {
+            "-".to_owned()
+        };
+        let evidence = evidence(profile);
+        let (kind, curve, trials) = (kind(profile), curve(profile), profile.trials);
+        anstream::println!(
+            "{:<longest$}  {kind:<kinds$}  {trials:>6.1}  {curve}  {best:>5.2}  {style}{advice:<12}{style:#}  \
+             {evidence:<9}  {corrected}",
+            profile.tool,
+        );
+    }
+    let waits: Vec<String> = WAITS_MS.iter().map(|ms| wait_in_words(*ms)).collect();
+    anstream::println!(
+        "\n{DIM}waits: the chance of a retry after {}, of a first failure of a tool that works; p: the best of them.\n\
+         trials: retries counted, older ones less. corrected: follow-ups with changed arguments that worked.{DIM:#}",
+        waits.join(", ")
+    );
+}
+
+fn evidence(profile: &RetryProfile) -> &'static str {
+    match profile.trials {
+        trials if trials >= 30.0 => "high",
+        trials if trials >= 8.0 => "medium",
+        _ => "low",
+    }
+}
+
+/// One block a wait, as high as the chance.
+fn curve(profile: &RetryProfile) -> String {
+    const BLOCKS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+    let block = |p: f64| BLOCKS[((p * BLOCKS.len() as f64) as usize).min(BLOCKS.len() - 1)];
+    profile.chances.iter().map(|chance| block(chance.p)).collect()
+}
+
+fn as_json(profile: &RetryProfile) -> serde_json::Value {
+    let chances: Vec<_> = profile
+        .chances
+        .iter()
+        .map(|chance| {
+            json!({"wait_ms": chance.wait_ms, "p": chance.p, "p_low": chance.p_low, "p_high": chance.p_high,
+                "trials": chance.trials})
+        })
+        .collect();
+    let layer = profile.layer.as_ref().map(|layer| {
+        json!({"outcomes": layer.outcomes, "loss_estimate": layer.loss_estimate, "loss_layer": layer.loss_layer,
+            "promoted": layer.promoted})
+    });
+    json!({"tool": profile.tool, "failure": kind(profile), "attempt": profile.attempt, "chances": chances,
+        "trials": profile.trials, "retryable": profile.retryable, "retry_after_ms": profile.retry_after_ms,
+        "basis": profile.basis, "corrections": profile.corrections, "corrected": profile.corrected, "layer": layer,
+        "as_of_unix_ms": profile.as_of_unix_ms})
+}

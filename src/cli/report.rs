@@ -1,0 +1,143 @@
+//! `callgate report`: which tools make agents retry, loop and ask again, and what that says of their design.
+
+use anstyle::{AnsiColor, Style};
+use anyhow::Context as _;
+use clap::Args;
+use serde_json::{Value, json};
+
+use super::remote::{Remote, asked};
+use crate::grpc::v1::{
+    CallName, GetToolQualityRequest, GetToolQualityResponse, LoopLevel, NearPair, ToolQuality,
+    profile_service_client::ProfileServiceClient,
+};
+
+/// What `callgate report` takes.
+#[derive(Debug, Args)]
+pub(super) struct ReportArgs {
+    /// Only this tool
+    tool: Option<String>,
+    /// Days to look back
+    #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..=90))]
+    days: u32,
+    /// As JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    remote: Remote,
+}
+
+const DIM: Style = Style::new().dimmed();
+const BOLD: Style = Style::new().bold();
+
+/// Shows the quality of tools.
+pub(super) async fn run(args: ReportArgs) -> anyhow::Result<()> {
+    let mut client = ProfileServiceClient::new(args.remote.connect().await?);
+    let request = GetToolQualityRequest { tool: args.tool.clone().unwrap_or_default(), days: args.days };
+    let report = asked(client.get_tool_quality(request).await)?;
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(&as_json(&report)).context("the report cannot be written")?);
+        return Ok(());
+    }
+    if report.tools.is_empty() {
+        let of = args.tool.map(|tool| format!(" of {tool}")).unwrap_or_default();
+        anstream::println!("Nothing to report: no call{of} was judged in the last {} days.", args.days);
+        return Ok(());
+    }
+    anstream::println!("{BOLD}Tools, the worst first{BOLD:#} {DIM}(last {} days){DIM:#}", args.days);
+    report.tools.iter().for_each(show_tool);
+    if !report.near_pairs.is_empty() {
+        anstream::println!("\n{BOLD}Calls that differ in writing and not in result{BOLD:#}");
+        report.near_pairs.iter().for_each(show_pair);
+    }
+    show_loops(&report);
+    Ok(())
+}
+
+fn rates(tool: &ToolQuality) -> [(&'static str, f64); 6] {
+    [
+        ("retries", tool.retry_rate),
+        ("loops", tool.loop_rate),
+        ("duplicates", tool.duplicate_rate),
+        ("bad arguments", tool.validation_failure_rate),
+        ("unknown outcomes", tool.unknown_outcome_rate),
+        ("no is_complete", tool.missing_is_complete_rate),
+    ]
+}
+
+fn show_tool(tool: &ToolQuality) {
+    let bad = Style::new().fg_color(Some(AnsiColor::Yellow.into()));
+    anstream::println!("\n  {BOLD}{}{BOLD:#}  {} calls, {} permits", tool.tool, tool.calls, tool.permitted);
+    let shares = rates(tool).into_iter().filter(|(_, rate)| *rate > 0.0);
+    let shares: Vec<String> = shares.map(|(name, rate)| format!("{name} {}", percent(rate))).collect();
+    if shares.is_empty() {
+        anstream::println!("    nothing to complain of");
+        return;
+    }
+    anstream::println!("    {}", shares.join(", "));
+    anstream::println!("    {bad}{}{bad:#}", tool.design_problem);
+    anstream::println!("    → {}", tool.remedy);
+    let calls: Vec<String> = tool.evidence.iter().map(call).collect();
+    if !calls.is_empty() {
+        anstream::println!("    {DIM}seen in {}{DIM:#}", calls.join(", "));
+    }
+}
+
+fn percent(rate: f64) -> String {
+    let percent = rate * 100.0;
+    if percent >= 1.0 { format!("{percent:.0} %") } else { format!("{percent:.1} %") }
+}
+
+fn call(name: &CallName) -> String {
+    format!("{}/{}", name.session_id, name.call_id)
+}
+
+fn show_pair(pair: &NearPair) {
+    let example = pair.first.as_ref().zip(pair.second.as_ref());
+    let example = example.map(|(first, second)| format!("{} and {}", call(first), call(second))).unwrap_or_default();
+    anstream::println!(
+        "  {BOLD}{}{BOLD:#}  {} pairs; normalise {}  {DIM}{example}{DIM:#}",
+        pair.tool,
+        pair.pairs,
+        pair.fields.join(", ")
+    );
+}
+
+fn show_loops(report: &GetToolQualityResponse) {
+    let all: u64 = report.loop_ends.iter().map(|end| end.loops).sum();
+    if all == 0 {
+        return;
+    }
+    let ended = report.loop_ends.iter().map(|end| {
+        let level = match end.level() {
+            LoopLevel::Warning => "a warning",
+            LoopLevel::Critical => "a refusal",
+            LoopLevel::Break => "a broken run",
+            LoopLevel::Unspecified => "no level",
+        };
+        format!("{} at {level}", percent(end.loops as f64 / all as f64))
+    });
+    anstream::println!("\n{BOLD}Loops{BOLD:#}  {all}, ended {}", ended.collect::<Vec<_>>().join(", "));
+}
+
+fn as_json(report: &GetToolQualityResponse) -> Value {
+    let name = |call: &CallName| json!({"session_id": call.session_id, "call_id": call.call_id});
+    let tools = report.tools.iter().map(|tool| {
+        json!({"tool": tool.tool, "calls": tool.calls, "permitted": tool.permitted, "retry_rate": tool.retry_rate,
+            "loop_rate": tool.loop_rate, "duplicate_rate": tool.duplicate_rate,
+            "validation_failure_rate": tool.validation_failure_rate, "coercion_rate": tool.coercion_rate,
+            "unknown_outcome_rate": tool.unknown_outcome_rate,
+            "missing_is_complete_rate": tool.missing_is_complete_rate, "worst": tool.worst,
+            "design_problem": tool.design_problem, "remedy": tool.remedy,
+            "evidence": tool.evidence.iter().map(name).collect::<Vec<_>>()})
+    });
+    let pairs = report.near_pairs.iter().map(|pair| {
+        json!({"tool": pair.tool, "pairs": pair.pairs, "fields": pair.fields,
+            "first": pair.first.as_ref().map(name), "second": pair.second.as_ref().map(name)})
+    });
+    let ends = report.loop_ends.iter().map(|end| {
+        let level = end.level().as_str_name().trim_start_matches("LOOP_LEVEL_").to_lowercase();
+        json!({"level": level, "loops": end.loops})
+    });
+    json!({"tools": tools.collect::<Vec<_>>(), "near_pairs": pairs.collect::<Vec<_>>(),
+        "loop_ends": ends.collect::<Vec<_>>()})
+}

@@ -1,0 +1,147 @@
+//! The product's memory of retries, as the engine would feed and ask it: `retry::advice` answers, `retry::profiles`
+//! learns. Only the facts of a failure come from the simulation.
+
+use crate::{
+    domain::{
+        failure::FailureKind,
+        health::Health,
+        ids::ToolName,
+        outcome::Advice,
+        profile::{FEATURES, FollowUp, FollowUpKind, RetryState, Trial, bucket},
+        time::Timestamp,
+    },
+    retry::{
+        advice::{Advised, Case, Params, advise},
+        estimate::{Odds, prior},
+        layer::Traits,
+        profiles::Profiles,
+    },
+};
+
+/// A failed call, as its session knows it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Failed {
+    pub(super) kind: FailureKind,
+    /// Which attempt failed, from 1.
+    pub(super) attempt: u32,
+    pub(super) at: Timestamp,
+    /// Rate-limit errors in a row of that tool in the session, this one included.
+    pub(super) rate_limit_run: u32,
+    pub(super) same_errors: u32,
+    pub(super) same_tool_run: u32,
+    pub(super) session_ms: u64,
+    pub(super) previous_ok: bool,
+    /// Where jitter and probes are drawn from.
+    pub(super) seed: u64,
+}
+
+/// What was told with a failure.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Told {
+    pub(super) p: f64,
+    pub(super) retryable: bool,
+    pub(super) probe: bool,
+}
+
+impl Told {
+    pub(super) const fn of(advice: &Advice) -> Self {
+        Self { p: advice.p_success, retryable: advice.retryable, probe: advice.probe }
+    }
+}
+
+/// Advises by what it has learned.
+#[derive(Debug)]
+pub(super) struct Learner {
+    pub(super) params: Params,
+    pub(super) profiles: Profiles,
+    /// The logistic layer learns as well.
+    pub(super) layer: bool,
+}
+
+impl Learner {
+    pub(super) fn new(params: Params, layer: bool) -> Self {
+        Self { params, profiles: Profiles::default(), layer }
+    }
+
+    /// The advice on a failure; `health` is the tool's with this failure.
+    pub(super) fn advise(&self, tool: &ToolName, failed: &Failed, health: &Health) -> Advised {
+        let case = Case {
+            tool,
+            kind: failed.kind,
+            attempt: failed.attempt,
+            tool_state: health.state(failed.at),
+            hint: None,
+            asked_ms: None,
+            is_unsafe: false,
+            rate_limit_run: failed.rate_limit_run,
+            may_retry: health.may_retry(&self.params.allowance, failed.at),
+            may_probe: health.may_probe(failed.kind, failed.at),
+            traits: failed.traits(health, failed.at),
+            seed: failed.seed,
+            now: failed.at,
+        };
+        advise(&self.params, &self.profiles, &case)
+    }
+
+    /// The odds of a retry; `health` is the tool's at `now`.
+    pub(super) fn odds(&self, tool: &ToolName, failed: &Failed, health: &Health, now: Timestamp) -> Odds {
+        let state = RetryState { attempt: failed.attempt, tool: health.state(now) };
+        self.profiles.estimate.view(tool, failed.kind, prior(failed.kind), now).odds(state)
+    }
+
+    /// What a retry permitted now is, as the engine stores it; `health` is the tool's at `now`.
+    pub(super) fn follow_up(
+        &self,
+        tool: &ToolName,
+        failed: &Failed,
+        told: Told,
+        health: &Health,
+        now: Timestamp,
+    ) -> FollowUp {
+        let waited_ms = now.since_ms(failed.at);
+        let odds = self.odds(tool, failed, health, now);
+        FollowUp {
+            of: 0,
+            kind: FollowUpKind::Same,
+            failure: failed.kind,
+            state: RetryState { attempt: failed.attempt, tool: health.state(now) },
+            waited_ms,
+            p_predicted: told.p,
+            retryable_said: told.retryable,
+            probe: told.probe,
+            p_slow: odds.slow[bucket(waited_ms)],
+            p: odds.p[bucket(waited_ms)],
+            features: failed.features(health, now, waited_ms),
+        }
+    }
+
+    /// Learns what came of a retry.
+    pub(super) fn learn(&mut self, trial: &Trial) {
+        if self.layer {
+            self.profiles.learn(trial);
+        } else {
+            self.profiles.estimate.learn(trial);
+        }
+    }
+}
+
+impl Failed {
+    /// What the failure was like, told at `now`.
+    fn traits(&self, health: &Health, now: Timestamp) -> Traits {
+        Traits {
+            attempt: self.attempt,
+            same_errors: self.same_errors,
+            same_tool_run: self.same_tool_run,
+            session_ms: self.session_ms,
+            previous_ok: self.previous_ok,
+            failure_share: health.failure_share(now),
+            failures: health.failures,
+            failing_ms: health.failing_ms(now).saturating_sub(now.since_ms(self.at)),
+        }
+    }
+
+    /// The features of a retry after that wait, as known at `now`.
+    pub(super) fn features(&self, health: &Health, now: Timestamp, wait_ms: u64) -> [f32; FEATURES] {
+        self.traits(health, now).features(wait_ms)
+    }
+}

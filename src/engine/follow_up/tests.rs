@@ -1,0 +1,161 @@
+use super::*;
+use crate::{
+    domain::{
+        budget::Usage,
+        call::Request,
+        failure::ErrorReport,
+        ids::{CallId, DEFAULT_TENANT, SessionId},
+        json,
+        profile::ToolState,
+    },
+    engine::{Report, world::World},
+};
+
+/// A session, and what the world tells of it.
+struct Play {
+    policy: Policy,
+    world: World,
+    now: Timestamp,
+    calls: u32,
+}
+
+impl Play {
+    fn new() -> Self {
+        let mut policy = Policy::default();
+        let off = crate::rules::RULES.iter().map(|(id, _)| (*id, crate::rules::Mode::Off));
+        policy.rules.modes = off.collect();
+        Self { policy, world: World::new(DEFAULT_TENANT), now: Timestamp::from_millis(1_700_000_000_000), calls: 0 }
+    }
+
+    fn session() -> SessionId {
+        SessionId::parse("session", "s").expect("a good name")
+    }
+
+    /// Asks; gives the id of the call.
+    fn ask(&mut self, tool: &str, arguments: &str) -> CallId {
+        self.calls += 1;
+        let call_id = CallId::parse("call_id", &format!("c{}", self.calls)).expect("a good name");
+        let request = Request {
+            tenant: DEFAULT_TENANT,
+            session: Self::session(),
+            parent: None,
+            run: None,
+            agent: None,
+            call_id: call_id.clone(),
+            tool: ToolName::parse("tool", tool).expect("a good name"),
+            arguments: json::parse(arguments).expect("good arguments"),
+            usage: Usage::default(),
+            cost_estimate_micros: None,
+            justification: None,
+            repeat_intended: false,
+        };
+        let proposal = self.policy.propose(request);
+        let (verdict, _) = self.world.evaluate(&self.policy, &proposal, None, self.now).expect("a good question");
+        assert!(verdict.permit.is_some());
+        call_id
+    }
+
+    fn tell(&mut self, call_id: CallId, status: OutcomeStatus, kind: Option<FailureKind>) -> Option<Trial> {
+        let error = kind.map(|kind| ErrorReport {
+            error_type: Some(kind.as_str().to_owned()),
+            message: kind.as_str().to_owned(),
+            ..ErrorReport::default()
+        });
+        let report = Report { error, ..Report::new(Self::session(), call_id, status) };
+        let recorded = self.world.record(&self.policy, &report, self.now).expect("a good report");
+        recorded.lesson.and_then(|lesson| lesson.trial)
+    }
+
+    fn fail(&mut self, tool: &str, arguments: &str) -> Option<Trial> {
+        let call = self.ask(tool, arguments);
+        self.tell(call, OutcomeStatus::Error, Some(FailureKind::Timeout))
+    }
+
+    fn succeed(&mut self, tool: &str, arguments: &str) -> Option<Trial> {
+        let call = self.ask(tool, arguments);
+        self.tell(call, OutcomeStatus::Success, None)
+    }
+
+    fn wait(&mut self, ms: u64) {
+        self.now = self.now.plus_ms(ms);
+    }
+}
+
+fn told(trial: Option<&Trial>) -> Option<(FollowUpKind, u32, u64, bool)> {
+    let trial = trial?;
+    Some((trial.follow_up.kind, trial.follow_up.state.attempt, trial.follow_up.waited_ms, trial.ok))
+}
+
+const LONG: &str = r#"{"query":"the cheapest flights from Hamburg to Lisbon in the first week of May"}"#;
+const NEAR_LONG: &str = r#"{"query":"the cheapest flights from Hamburg to Lisbon in the second week of May"}"#;
+
+#[test]
+fn the_first_call_after_a_failure_with_the_same_arguments_is_its_retry() {
+    let mut play = Play::new();
+    assert_eq!(play.fail("get", "{}"), None);
+    play.wait(3_000);
+    assert_eq!(told(play.fail("get", "{}").as_ref()), Some((FollowUpKind::Same, 1, 3_000, false)));
+    play.wait(9_000);
+    assert_eq!(told(play.succeed("get", "{}").as_ref()), Some((FollowUpKind::Same, 2, 9_000, true)));
+    assert_eq!(play.succeed("get", "{}"), None, "a success is followed up on by nothing");
+}
+
+#[test]
+fn other_arguments_are_a_correction_and_each_failure_is_corrected_once() {
+    let mut play = Play::new();
+    play.fail("find", LONG);
+    assert_eq!(told(play.succeed("find", NEAR_LONG).as_ref()), Some((FollowUpKind::Near, 1, 0, true)));
+    assert_eq!(play.succeed("find", r#"{"query":"trains"}"#), None);
+    assert_eq!(play.succeed("look", LONG), None, "another tool corrects nothing");
+    assert_eq!(told(play.fail("find", LONG).as_ref()), Some((FollowUpKind::Same, 1, 0, false)));
+    assert_eq!(told(play.succeed("find", r#"{"query":"trains"}"#).as_ref()), Some((FollowUpKind::Changed, 1, 0, true)));
+}
+
+#[test]
+fn what_comes_too_late_or_after_too_much_else_follows_up_on_nothing() {
+    let mut play = Play::new();
+    play.fail("get", "{}");
+    play.wait(FOLLOW_UP_MS);
+    assert!(play.succeed("get", "{}").is_some());
+    play.fail("get", "{}");
+    play.wait(FOLLOW_UP_MS + 1);
+    assert_eq!(play.succeed("get", "{}"), None);
+    for (others, expected) in [(FOLLOW_UP_CALLS - 1, true), (FOLLOW_UP_CALLS, false)] {
+        play.fail("get", "{}");
+        for n in 0..others {
+            play.succeed("other", &format!(r#"{{"n":{n}}}"#));
+        }
+        assert_eq!(play.succeed("get", "{}").is_some(), expected, "{others} calls between");
+    }
+}
+
+#[test]
+fn what_nobody_can_tell_is_censored_and_what_is_told_late_counts_once() {
+    let mut play = Play::new();
+    play.fail("get", "{}");
+    let call = play.ask("get", "{}");
+    assert_eq!(play.tell(call.clone(), OutcomeStatus::Unknown, None), None, "the caller cannot know");
+    let late = play.tell(call.clone(), OutcomeStatus::Success, None);
+    assert!(late.is_some_and(|trial| trial.ok));
+    play.fail("put", "{}");
+    let call = play.ask("put", "{}");
+    assert_eq!(play.tell(call, OutcomeStatus::Cancelled, None), None);
+}
+
+#[test]
+fn the_state_of_the_tool_is_that_of_all_sessions_when_the_retry_was_made() {
+    let mut play = Play::new();
+    for n in 0..3 {
+        play.fail("get", &format!(r#"{{"n":{n}}}"#));
+    }
+    play.wait(2_000);
+    let soon = play.fail("get", r#"{"n":2}"#).expect("a retry");
+    assert_eq!(soon.follow_up.state.tool, ToolState::Failing);
+    play.wait(60_000);
+    let late = play.succeed("get", r#"{"n":2}"#).expect("a retry");
+    assert_eq!(late.follow_up.state.tool, ToolState::Down);
+    let features = late.follow_up.features;
+    assert!((features[0] - 61.0_f32.ln()).abs() < 1e-4, "ln(1 + wait): {features:?}");
+    assert!((features[1] - 2.0).abs() < 1e-6, "the second attempt failed: {features:?}");
+    assert!((features[2] - 5.0_f32.ln()).abs() < 1e-4, "four timeouts of it before: {features:?}");
+}

@@ -1,0 +1,92 @@
+//! What was learned, as messages.
+
+use crate::{
+    domain::{
+        profile::ToolState,
+        quality::{CallName, ToolQuality},
+        time::Timestamp,
+    },
+    gate::{NearPair, Profile, QualityReport},
+    grpc::{
+        encode::{confidence, failure, level},
+        v1,
+    },
+};
+
+pub(super) fn profile(profile: &Profile) -> v1::RetryProfile {
+    let chance = |(wait, (wait_ms, p)): (usize, (u64, f64))| {
+        let (p_low, p_high) = profile.interval(wait);
+        let trials = profile.odds.trials[wait];
+        v1::RetryChance { wait_ms, p, p_low, p_high, trials, confidence: confidence(profile.confidence(wait)) }
+    };
+    let corrections = profile.corrections;
+    v1::RetryProfile {
+        tool: profile.tool.to_string(),
+        failure: failure(Some(profile.kind)),
+        attempt: profile.state.attempt,
+        tool_state: match profile.state.tool {
+            ToolState::Working => v1::ToolState::Working,
+            ToolState::Failing => v1::ToolState::Failing,
+            ToolState::Down => v1::ToolState::Down,
+        }
+        .into(),
+        chances: profile.chances().enumerate().map(chance).collect(),
+        trials: profile.odds.of_tool,
+        retryable: profile.advice.retryable,
+        retry_after_ms: profile.advice.retry_after_ms,
+        basis: profile.advice.basis.as_str().to_owned(),
+        corrections: corrections.n,
+        corrected: if corrections.n > 0.0 { corrections.k / corrections.n } else { 0.0 },
+        layer: profile.layer.as_ref().map(|layer| {
+            let (loss_estimate, loss_layer) = layer.mean_losses();
+            let outcomes = u32::try_from(layer.outcomes()).unwrap_or(u32::MAX);
+            v1::RetryLayer { outcomes, loss_estimate, loss_layer, promoted: layer.is_promoted() }
+        }),
+        as_of_unix_ms: profile.advice.as_of.map(Timestamp::as_millis).unwrap_or_default(),
+    }
+}
+
+pub(super) fn quality(report: &QualityReport) -> v1::GetToolQualityResponse {
+    let ends = report.loop_ends.iter();
+    v1::GetToolQualityResponse {
+        tools: report.tools.iter().map(tool).collect(),
+        near_pairs: report.near_pairs.iter().map(near_pair).collect(),
+        loop_ends: ends.map(|(reached, loops)| v1::LoopEnd { level: level(Some(*reached)), loops: *loops }).collect(),
+    }
+}
+
+fn tool(quality: &ToolQuality) -> v1::ToolQuality {
+    let [retry, loops, duplicate, validation, unknown, missing] = quality.rates;
+    let worst = quality.worst();
+    v1::ToolQuality {
+        tool: quality.tool.to_string(),
+        calls: quality.calls,
+        permitted: quality.permitted,
+        retry_rate: retry,
+        loop_rate: loops,
+        duplicate_rate: duplicate,
+        validation_failure_rate: validation,
+        coercion_rate: None,
+        unknown_outcome_rate: unknown,
+        missing_is_complete_rate: missing,
+        worst: worst.map(|flaw| flaw.rate().to_owned()).unwrap_or_default(),
+        design_problem: worst.map(|flaw| flaw.problem().to_owned()).unwrap_or_default(),
+        remedy: worst.map(|flaw| flaw.remedy().to_owned()).unwrap_or_default(),
+        evidence: quality.evidence.iter().map(name).collect(),
+    }
+}
+
+fn near_pair(pair: &NearPair) -> v1::NearPair {
+    let (first, second) = &pair.example;
+    v1::NearPair {
+        tool: pair.tool.to_string(),
+        pairs: pair.pairs,
+        fields: pair.fields.clone(),
+        first: Some(name(first)),
+        second: Some(name(second)),
+    }
+}
+
+fn name(call: &CallName) -> v1::CallName {
+    v1::CallName { session_id: call.session.to_string(), call_id: call.call_id.to_string() }
+}

@@ -1,0 +1,192 @@
+//! Tool quality, read back: the view's days added up, and the calls behind them.
+
+use sqlx::{PgConnection, Row as _, postgres::PgRow};
+use tokio::time::timeout;
+
+use super::{
+    READ, Store,
+    decode::{Loaded, count, member, name},
+};
+use crate::{
+    domain::{
+        finding::Level,
+        ids::{CallId, SessionId, TenantId, ToolName},
+        quality::{CallName, EqualResults, Flaw, ToolQuality},
+    },
+    store::error::StoreError,
+};
+
+/// Calls that show a flaw.
+const EVIDENCE_MAX: i64 = 5;
+/// Tools of one report.
+const TOOLS_MAX: i64 = 500;
+/// Pairs with equal results that are compared.
+const PAIRS_MAX: i64 = 2_000;
+/// Longest arguments that are compared, in bytes.
+const ARGUMENTS_MAX: i32 = 4_096;
+
+impl Store {
+    /// How well tools suit agents, over the last days; one tool, or all.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the database cannot be read.
+    pub async fn tool_quality(
+        &self,
+        tenant: TenantId,
+        tool: Option<&ToolName>,
+        days: i32,
+    ) -> Result<Vec<ToolQuality>, StoreError> {
+        let mut reader = self.reader().await?;
+        let read = timeout(READ, quality(&mut reader.0, tenant, tool, days)).await;
+        reader.done(read)
+    }
+
+    /// Pairs of successes of one tool in one session with the same result and other arguments, the newest first.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the database cannot be read.
+    pub async fn equal_results(
+        &self,
+        tenant: TenantId,
+        tool: Option<&ToolName>,
+        days: i32,
+    ) -> Result<Vec<EqualResults>, StoreError> {
+        let mut reader = self.reader().await?;
+        let read = timeout(READ, equal_results(&mut reader.0, tenant, tool, days)).await;
+        reader.done(read)
+    }
+
+    /// Runs of sessions by the highest level that a loop in them reached.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the database cannot be read.
+    pub async fn loop_ends(&self, tenant: TenantId, days: i32) -> Result<Vec<(Level, u64)>, StoreError> {
+        let mut reader = self.reader().await?;
+        let read = timeout(READ, loop_ends(&mut reader.0, tenant, days)).await;
+        reader.done(read)
+    }
+}
+
+async fn quality(
+    conn: &mut PgConnection,
+    tenant: TenantId,
+    tool: Option<&ToolName>,
+    days: i32,
+) -> Loaded<Vec<ToolQuality>> {
+    // Shares of calls add up by calls; shares of what was run, by permits.
+    let share = |rate: &str, of: &str| format!("coalesce(sum({rate} * {of}) / nullif(sum({of}), 0), 0)::float8");
+    let rates = Flaw::ALL.map(|flaw| {
+        let of = if matches!(flaw, Flaw::Loops | Flaw::Duplicates) { "calls" } else { "permitted" };
+        format!("{} as {}", share(&format!("coalesce({}, 0)", flaw.rate()), of), flaw.rate())
+    });
+    let sql = format!(
+        "select tool, sum(calls)::bigint as calls, sum(permitted)::bigint as permitted, {rates} from tool_quality
+         where tenant_id = $1 and ($2::text is null or tool = $2)
+           and day > (now() at time zone 'utc')::date - $3::int4
+         group by tool order by sum(calls) desc, tool limit $4",
+        rates = rates.join(", ")
+    );
+    let query = sqlx::query(sqlx::AssertSqlSafe(sql)).bind(tenant.0).bind(tool.map(ToolName::as_str));
+    let rows = query.bind(days).bind(TOOLS_MAX).fetch_all(&mut *conn).await?;
+    let mut tools = rows.iter().map(one).collect::<Loaded<Vec<ToolQuality>>>()?;
+    for quality in &mut tools {
+        if let Some(flaw) = quality.worst() {
+            quality.evidence = evidence(&mut *conn, tenant, &quality.tool, flaw, days).await?;
+        }
+    }
+    Ok(tools)
+}
+
+fn one(row: &PgRow) -> Loaded<ToolQuality> {
+    let mut rates = [0.0; Flaw::ALL.len()];
+    for (rate, flaw) in rates.iter_mut().zip(Flaw::ALL) {
+        *rate = row.try_get(flaw.rate())?;
+    }
+    Ok(ToolQuality {
+        tool: name(ToolName::parse, row.try_get("tool")?)?,
+        calls: count(row, "calls")?,
+        permitted: count(row, "permitted")?,
+        rates,
+        evidence: Vec::new(),
+    })
+}
+
+async fn evidence(
+    conn: &mut PgConnection,
+    tenant: TenantId,
+    tool: &ToolName,
+    flaw: Flaw,
+    days: i32,
+) -> Loaded<Vec<CallName>> {
+    let of_outcome = |condition: &str| {
+        format!(
+            "exists (select from outcome o where o.tenant_id = c.tenant_id and o.epoch = c.epoch
+               and o.session_id = c.session_id and o.permit_seq = c.seq and {condition})"
+        )
+    };
+    let shows = match flaw {
+        Flaw::Retries => "c.retry_kind = 0".to_owned(),
+        Flaw::Loops => "c.level is not null".to_owned(),
+        Flaw::Duplicates => "c.reason = 'duplicate_call_blocked'".to_owned(),
+        Flaw::Validation => of_outcome("o.failure = 8"),
+        Flaw::UnknownOutcomes => of_outcome("o.status = 4"),
+        Flaw::MissingIsComplete => of_outcome("o.status = 1 and o.is_complete is null"),
+    };
+    let sql = format!(
+        "select c.session_id, c.call_id from call c where c.tenant_id = $1 and c.tool = $2
+           and c.at > now() - make_interval(days => $3) and {shows} order by c.at desc, c.seq desc limit $4"
+    );
+    let query = sqlx::query(sqlx::AssertSqlSafe(sql)).bind(tenant.0).bind(tool.as_str()).bind(days).bind(EVIDENCE_MAX);
+    query.fetch_all(conn).await?.iter().map(|row| call_name(row, "session_id", "call_id")).collect()
+}
+
+fn call_name(row: &PgRow, session: &str, call_id: &str) -> Loaded<CallName> {
+    Ok(CallName {
+        session: name(SessionId::parse, row.try_get(session)?)?,
+        call_id: name(CallId::parse, row.try_get(call_id)?)?,
+    })
+}
+
+async fn equal_results(
+    conn: &mut PgConnection,
+    tenant: TenantId,
+    tool: Option<&ToolName>,
+    days: i32,
+) -> Loaded<Vec<EqualResults>> {
+    let rows = sqlx::query(
+        "with done as (
+           select c.session_id, c.epoch, c.seq, c.call_id, c.tool, c.fingerprint, c.arguments, o.digest
+           from call c join outcome o on o.tenant_id = c.tenant_id and o.epoch = c.epoch
+             and o.session_id = c.session_id and o.permit_seq = c.seq and o.status = 1
+           where c.tenant_id = $1 and ($2::text is null or c.tool = $2) and c.at > now() - make_interval(days => $3)
+             and octet_length(c.arguments) <= $5 and o.digest is not null)
+         select a.tool, a.session_id, a.call_id as first_id, a.arguments as first, b.call_id as second_id,
+           b.arguments as second
+         from done a join done b on b.epoch = a.epoch and b.session_id = a.session_id and b.tool = a.tool
+           and b.digest = a.digest and b.seq > a.seq and b.fingerprint <> a.fingerprint
+         order by b.epoch desc, b.seq desc limit $4",
+    );
+    let rows = rows.bind(tenant.0).bind(tool.map(ToolName::as_str)).bind(days).bind(PAIRS_MAX).bind(ARGUMENTS_MAX);
+    let pair = |row: &PgRow| {
+        Ok(EqualResults {
+            tool: name(ToolName::parse, row.try_get("tool")?)?,
+            first: (call_name(row, "session_id", "first_id")?, row.try_get("first")?),
+            second: (call_name(row, "session_id", "second_id")?, row.try_get("second")?),
+        })
+    };
+    rows.fetch_all(conn).await?.iter().map(pair).collect()
+}
+
+async fn loop_ends(conn: &mut PgConnection, tenant: TenantId, days: i32) -> Loaded<Vec<(Level, u64)>> {
+    let rows = sqlx::query(
+        "select level, count(*) as loops from (
+           select max(level) as level from call where tenant_id = $1 and level is not null
+             and at > now() - make_interval(days => $2)
+           group by tenant_id, epoch, session_id, run_from, rule) x
+         group by level order by level",
+    );
+    let rows = rows.bind(tenant.0).bind(days).fetch_all(conn).await?;
+    rows.iter()
+        .map(|row| Ok((member(&Level::ALL, row.try_get::<i16, _>("level")? - 1)?, count(row, "loops")?)))
+        .collect()
+}
