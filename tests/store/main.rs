@@ -4,8 +4,10 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod analysts;
 mod budgets;
 mod canaries;
+mod learning;
 mod leases;
 mod outage;
 mod races;

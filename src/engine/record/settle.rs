@@ -10,6 +10,7 @@ use crate::{
         failure::FailureKind,
         fingerprint::ResultDigest,
         health::{RetryAllowance, Sign},
+        ids::SessionId,
         outcome::OutcomeStatus,
         profile::{FollowUpKind, ToolState},
         time::Timestamp,
@@ -188,7 +189,7 @@ impl Case<'_> {
             may_retry: health.may_retry(&policy.retry.allowance, now),
             may_probe: (call.effect.idempotent || !writes) && health.may_probe(kind, now),
             traits: traits.unwrap_or_default(),
-            seed: seed(call, permit),
+            seed: seed(&self.report.session, call, permit),
             now,
         };
         advice::advise(&policy.retry, &shared.profiles, &case)
@@ -216,9 +217,11 @@ impl Case<'_> {
 }
 
 /// The jitter of a wait comes from the call, so that a replay gives the same bytes and two sessions do not meet again.
-fn seed(call: &Call, permit: &Permit) -> u64 {
+/// A call_id is a session's own, so the session is part of it.
+fn seed(session: &SessionId, call: &Call, permit: &Permit) -> u64 {
     let mut seed = permit.seq;
-    for byte in call.fingerprint.0.iter().chain(call.call_id.as_str().as_bytes()) {
+    let named = session.as_str().as_bytes().iter().chain(call.call_id.as_str().as_bytes());
+    for byte in call.fingerprint.0.iter().chain(named) {
         seed = (seed ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
     }
     seed ^ (seed >> 32)

@@ -1,0 +1,191 @@
+//! The ready questions of deploy/sql, asked by an analyst about what real gates have stored.
+
+use std::{collections::BTreeMap, fs, path::Path};
+
+use callgate::{
+    domain::{budget::Usage, call::Request, tool::ToolSpec},
+    gate::Report,
+    rules::Mode,
+};
+use sqlx::AssertSqlSafe;
+
+use crate::common::{
+    gates::{ask, done, evaluate, failure, gate, policy, record, said, session, success},
+    postgres::Postgres,
+};
+
+const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/sql");
+
+/// What each question is answered, in these columns.
+const ANSWERS: [(&str, &str, &[&str]); 10] = [
+    (
+        "calibration.sql",
+        "chance, decile, trials, predicted, observed, gap, error",
+        &["(told,6,10,0.500,0.600,0.100,0.316)", "(at_wait,6,10,0.500,0.600,0.100,0.316)"],
+    ),
+    (
+        "dear_sessions.sql",
+        "root_id, sessions, calls, tokens, cost_usd, own_usd, usd_per_call",
+        &["(root,2,2,1050,2.2500,2.0000,1.1250)", "(cheap,1,1,5,0.0010,0.0010,0.0010)"],
+    ),
+    ("duplicates.sql", "tool, arguments, repeats, sessions", &[r#"(look,"{""order"":7}",4,2)"#]),
+    ("loops.sql", "session_id, rule, tool, tools, warned, critical, broken", &["(circles,repeat,read_mail,1,1,1,0)"]),
+    (
+        "probes.sql",
+        "retries, trials, predicted, observed",
+        &[r#"("advised or own",10,0.500,0.600)"#, "(probe,1,0.080,1.000)"],
+    ),
+    ("refusals.sql", "rule, refused, would_refuse, warned, share > 0", &["(same_call,3,2,0,t)", "(repeat,1,0,1,t)"]),
+    (
+        "retry_worth.sql",
+        "tool, failure, best_wait_s, worth between 0.60 and 0.62, p_low < p and p < p_high, confidence, trials",
+        &["(search,timeout,1,t,t,medium,10.0)"],
+    ),
+    (
+        "tool_design.sql",
+        "tool, wasted_calls, worst, design_problem",
+        &[
+            r#"(search,10.0,retry_rate,"it fails in ways that pass: retry inside the tool")"#,
+            r#"(look,4.0,duplicate_rate,"its answer does not say that it is complete")"#,
+            r#"(book,3.0,validation_failure_rate,"its arguments are not constrained")"#,
+            r#"(read_mail,2.0,loop_rate,"its answer does not say what to do next, or that nothing has changed")"#,
+            r#"(save,2.0,unknown_outcome_rate,"it is a write without idempotency or without a way to look it up")"#,
+            r#"(think,0.0,missing_is_complete_rate,"its answer leaves open whether there is more")"#,
+        ],
+    ),
+    ("unknown_outcomes.sql", "session_id, call_id, tool, failure", &["(saver,c1,save,timeout)"]),
+    (
+        "wait_curve.sql",
+        "tool, failure, tool_state, after_1_s between 0.4 and 0.9 and after_300_s > 0.3, trials",
+        &["(search,timeout,working,t,7.0)", "(search,timeout,failing,t,3.0)", "(search,timeout,down,t,0.0)"],
+    ),
+];
+
+/// The files of the folder, by name.
+fn questions() -> BTreeMap<String, String> {
+    let files = fs::read_dir(Path::new(FOLDER)).expect("the folder").map(|file| file.expect("readable").path());
+    let files = files.filter(|path| path.extension().is_some_and(|extension| extension == "sql"));
+    let named = files.map(|path| {
+        let name = path.file_name().expect("a name").to_string_lossy().into_owned();
+        (name, fs::read_to_string(&path).expect("readable"))
+    });
+    named.collect()
+}
+
+/// What an analyst is answered: these columns of the question's rows, in its order.
+async fn answered(postgres: &Postgres, question: &str, columns: &str) -> Vec<String> {
+    let mut analyst = postgres.connect().await;
+    sqlx::raw_sql("set role callgate_analyst").execute(&mut analyst).await.expect("the role is there");
+    let question = question.trim_end().strip_suffix(';').expect("one statement");
+    let sql = format!("select ({columns})::text from (\n{question}\n) q");
+    let rows = sqlx::query_scalar(AssertSqlSafe(sql.as_str())).fetch_all(&mut analyst).await;
+    rows.unwrap_or_else(|error| panic!("{sql}: {error}"))
+}
+
+/// Ten timeouts of `search`, each asked for again at once: six retries succeed.
+async fn retries(postgres: &Postgres) {
+    let gate = gate(postgres, &policy(&[])).await;
+    for n in 0..10 {
+        let in_session = format!("search {n}");
+        evaluate(&gate, ask(&in_session, "first", "search", "{}")).await;
+        record(&gate, failure(&in_session, "first", "timeout")).await;
+        evaluate(&gate, ask(&in_session, "again", "search", "{}")).await;
+        let came_to =
+            if n < 6 { success(&in_session, "again", "rows") } else { failure(&in_session, "again", "timeout") };
+        record(&gate, came_to).await;
+    }
+    gate.learn().await.expect("counted");
+}
+
+/// A retry that the estimate advises against, and that is advised all the same, to learn: about one in twenty.
+async fn probe(postgres: &Postgres) {
+    let gate = gate(postgres, &policy(&[])).await;
+    for n in 0..500 {
+        let in_session = format!("look {n}");
+        evaluate(&gate, ask(&in_session, "first", "look", "{}")).await;
+        let advice = record(&gate, failure(&in_session, "first", "not_found")).await.recorded.settled.advice;
+        if advice.expect("advice").probe {
+            done(&gate, ask(&in_session, "again", "look", "{}"), "found").await;
+            return;
+        }
+    }
+    panic!("no probe in 500 failures");
+}
+
+/// Eleven equal reads of which a loop detector warns, and ten more, of which it stops the last.
+async fn loops(postgres: &Postgres) {
+    let gate = gate(postgres, &policy(&["repeat"])).await;
+    for n in 0..20 {
+        done(&gate, ask("circles", &format!("c{n}"), "read_mail", "{}"), "nothing new").await;
+    }
+    assert_eq!(said(&evaluate(&gate, ask("circles", "c20", "read_mail", "{}")).await), "DENY no_progress");
+}
+
+/// Repeats of a read that is done: refused, and in shadow mode let through.
+async fn repeats(postgres: &Postgres) {
+    let enforced = policy(&["same_call"]);
+    let mut shadowed = enforced.clone();
+    shadowed.mode = Mode::Shadow;
+    for (policy, in_session, expected) in
+        [(&enforced, "held", "REUSE duplicate_call_blocked"), (&shadowed, "shadowed", "ALLOW duplicate_call_blocked")]
+    {
+        let gate = gate(postgres, policy).await;
+        done(&gate, ask(in_session, "first", "look", r#"{"order":7}"#), "row").await;
+        for call in ["second", "third"] {
+            let answer = evaluate(&gate, ask(in_session, call, "look", r#"{"order":7}"#)).await;
+            assert_eq!(said(&answer), expected);
+            if answer.verdict.permit.is_some() {
+                record(&gate, success(in_session, call, "row")).await;
+            }
+        }
+    }
+}
+
+/// A session and its sub-agent that spend money and tokens, a booking with bad arguments, a write that times out.
+async fn costs_and_failures(postgres: &Postgres) {
+    let mut policy = policy(&["same_call"]);
+    policy.declare("book", ToolSpec::default());
+    let gate = gate(postgres, &policy).await;
+    let spent = |cost_micros, input_tokens| Usage { cost_micros, input_tokens, ..Usage::default() };
+    evaluate(&gate, Request { usage: spent(1_500_000, 900), ..ask("root", "c1", "think", "{}") }).await;
+    record(&gate, Report { usage: spent(500_000, 100), ..success("root", "c1", "thought") }).await;
+    let sub = Request { parent: Some(session("root")), usage: spent(250_000, 50), ..ask("sub", "c1", "think", "{}") };
+    done(&gate, sub, "thought").await;
+    done(&gate, Request { usage: spent(1_000, 5), ..ask("cheap", "c1", "think", "{}") }, "thought").await;
+    for n in 0..3 {
+        let (in_session, arguments) = (format!("book {n}"), format!("{{\"night\":{n}}}"));
+        evaluate(&gate, ask(&in_session, "c1", "book", &arguments)).await;
+        record(&gate, failure(&in_session, "c1", "invalid_argument")).await;
+    }
+    evaluate(&gate, ask("saver", "c1", "save", "{}")).await;
+    record(&gate, failure("saver", "c1", "timeout")).await;
+    assert_eq!(said(&evaluate(&gate, ask("saver", "c2", "save", "{}")).await), "DENY outcome_unknown");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_question_of_the_folder_has_its_answer() {
+    let postgres = Postgres::start().await;
+    retries(&postgres).await;
+    probe(&postgres).await;
+    loops(&postgres).await;
+    repeats(&postgres).await;
+    costs_and_failures(&postgres).await;
+
+    let questions = questions();
+    assert_eq!(questions.keys().map(String::as_str).collect::<Vec<_>>(), ANSWERS.map(|(name, ..)| name));
+    for (name, columns, expected) in ANSWERS {
+        let rows = answered(&postgres, &questions[name], columns).await;
+        assert_eq!(rows, expected, "{name}");
+    }
+}
+
+#[test]
+fn every_question_says_what_it_answers_and_is_in_the_list() {
+    let list = fs::read_to_string(Path::new(FOLDER).join("README.md")).expect("readable");
+    for (name, question) in questions() {
+        let header: Vec<&str> = question.lines().take_while(|line| line.starts_with("--")).collect();
+        assert!(header.first().is_some_and(|line| line.ends_with('?')), "{name} begins with its question");
+        assert!(header.iter().any(|line| line.starts_with("-- How to read it: ")), "{name}");
+        assert!(list.contains(&format!("| `{name}` |")), "{name} is not in the list");
+    }
+}

@@ -1,0 +1,205 @@
+//! Trials become counts once each, whoever counts and whatever fails; and counting all anew comes to the same.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
+
+use callgate::{
+    gate::{Gate, GateError},
+    store::Counted,
+};
+
+use super::{trial, waiting};
+use crate::common::{
+    all,
+    books::{Check, good},
+    gates::{gate, policy, store, two_gates},
+    postgres::Postgres,
+    until,
+};
+
+/// The hourly counts, and the recent ones, as the stored outcomes have them.
+const HOURLY: &str = "select c.tenant_id, c.tool, c.retry_failure, c.retry_kind,
+      width_bucket(c.waited_ms, array[2000, 8000, 30000, 120000]), least(c.retry_attempt, 3), c.tool_state,
+      date_trunc('hour', o.at), count(*), count(*) filter (where o.follow_up_ok)
+    from outcome o join call c on c.tenant_id = o.tenant_id and c.epoch = o.epoch and c.session_id = o.session_id
+      and c.seq = o.permit_seq
+    where o.follow_up_ok is not null group by 1, 2, 3, 4, 5, 6, 7, 8";
+const RECENT: &str = "select c.tenant_id, c.tool, c.retry_failure,
+      date_bin('10 minutes', o.at, timestamptz '2000-01-01 00:00+00'), count(*),
+      count(*) filter (where o.follow_up_ok), round(sum(c.p_slow)::numeric, 9)
+    from outcome o join call c on c.tenant_id = o.tenant_id and c.epoch = o.epoch and c.session_id = o.session_id
+      and c.seq = o.permit_seq
+    where o.follow_up_ok is not null and c.retry_kind = 0 group by 1, 2, 3, 4";
+
+/// Both rollups, as they are stored.
+async fn rollups(postgres: &Postgres) -> [Vec<String>; 2] {
+    let hourly = postgres.rows("select * from retry_hourly").await;
+    let recent = "select tenant_id, tool, failure, bucket, trials, successes, round(expected::numeric, 9)
+        from retry_recent";
+    [hourly, postgres.rows(recent).await].map(|mut rows| {
+        rows.sort();
+        rows
+    })
+}
+
+/// Every outcome that tells is counted once in both rollups, and no trial waits.
+async fn counted(postgres: &Postgres) -> Check {
+    let mut expected = [postgres.rows(HOURLY).await, postgres.rows(RECENT).await];
+    expected.iter_mut().for_each(|rows| rows.sort());
+    let (stored, left) = (rollups(postgres).await, waiting(postgres).await);
+    if stored == expected && left == 0 {
+        return Ok(());
+    }
+    Err(format!("{left} trials wait; counted {stored:#?}, outcomes {expected:#?}"))
+}
+
+/// Makes trials in sessions of its own, as many on each gate.
+async fn make(gates: &[Arc<Gate>], name: &'static str, sessions: usize, each: usize) {
+    let make = (0..sessions).map(|n| {
+        let gate = Arc::clone(&gates[n % gates.len()]);
+        async move {
+            let session = format!("{name} {n}");
+            for trial_no in 0..each {
+                let tool = format!("tool_{}", (n + trial_no) % 3);
+                trial(&gate, &session, trial_no, &tool, (n + trial_no) % 4 > 0).await;
+            }
+        }
+    });
+    all(make).await;
+}
+
+/// Counts again and again, until told to stop.
+fn keeps_counting(gate: &Arc<Gate>, stop: &Arc<AtomicBool>) -> tokio::task::JoinHandle<()> {
+    let (gate, stop) = (Arc::clone(gate), Arc::clone(stop));
+    tokio::spawn(async move {
+        while !stop.load(Ordering::Relaxed) {
+            match gate.learn().await {
+                Ok(()) | Err(GateError::StoreUnavailable(_)) => {}
+                Err(error) => panic!("{error}"),
+            }
+            tokio::task::yield_now().await;
+        }
+    })
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_replicas_that_count_at_once_count_each_trial_once() {
+    let postgres = Postgres::start().await;
+    let gates = two_gates(&postgres, &policy(&[])).await;
+    let stop = Arc::new(AtomicBool::new(false));
+    let counting = gates.each_ref().map(|gate| keeps_counting(gate, &stop));
+    make(&gates, "busy", 8, 6).await;
+    // The one that has the job dies without a word, and the other takes over, in the middle of it.
+    let died =
+        postgres.tamper("update retry_job set holder = 'somebody', held_until = now() + interval '1 hour'").await;
+    make(&gates, "orphaned", 2, 4).await;
+    assert!((died, waiting(&postgres).await) > (0, 0), "nobody else counts while the dead one holds the job");
+    postgres.tamper("update retry_job set held_until = now() - interval '1 second'").await;
+    make(&gates, "heired", 2, 4).await;
+    until("all to be counted", async || waiting(&postgres).await == 0).await;
+    stop.store(true, Ordering::Relaxed);
+    for counting in counting {
+        counting.await.expect("no panic");
+    }
+    assert_eq!(counted(&postgres).await, Ok(()));
+    assert_eq!(postgres.number("select sum(trials) from retry_hourly where kind = 0").await, 8 * 6 + 2 * 4 * 2);
+    let version = postgres.number("select version from retry_job").await;
+    assert!(version > 1, "it was counted in {version} rounds");
+
+    for wrong in [
+        "update retry_hourly set trials = trials + 1 where hour = (select max(hour) from retry_hourly)",
+        "update retry_recent set expected = expected + 0.001",
+        "delete from retry_recent where tool = 'tool_1'",
+    ] {
+        assert!(postgres.tamper(wrong).await > 0);
+        assert!(counted(&postgres).await.is_err(), "{wrong}");
+        store(&postgres).await.recount_trials().await.expect("recounted");
+        assert_eq!(counted(&postgres).await, Ok(()), "{wrong}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_job_has_one_holder_until_its_time_is_over() {
+    let postgres = Postgres::start().await;
+    let (one, other) = (store(&postgres).await, store(&postgres).await);
+    let learn = |stored, _: &[_]| stored;
+    assert_eq!(one.count_trials(&learn).await.expect("counted"), Counted::Trials(0));
+    assert_eq!(other.count_trials(&learn).await.expect("refused"), Counted::Elsewhere);
+    assert_eq!(one.count_trials(&learn).await.expect("counted"), Counted::Trials(0), "it goes on");
+    postgres.tamper("update retry_job set held_until = now() - interval '1 second'").await;
+    assert_eq!(other.count_trials(&learn).await.expect("counted"), Counted::Trials(0));
+    assert_eq!(one.count_trials(&learn).await.expect("refused"), Counted::Elsewhere, "it has lost the job");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_crash_in_the_middle_of_counting_loses_and_doubles_nothing() {
+    let postgres = Postgres::start().await;
+    let gate = gate(&postgres, &policy(&[])).await;
+    let gates = [gate];
+    make(&gates, "before", 2, 3).await;
+    gates[0].learn().await.expect("counted");
+    good([counted(&postgres).await]);
+    let before = rollups(&postgres).await;
+    make(&gates, "after", 2, 3).await;
+
+    // It stops with its trials taken and half of them counted, and its connection breaks.
+    let mut locked = postgres.connect().await;
+    sqlx::raw_sql("begin; select from retry_recent for update").execute(&mut locked).await.expect("a lock");
+    let counting = tokio::spawn({
+        let gate = Arc::clone(&gates[0]);
+        async move { gate.learn().await }
+    });
+    let broken = "select count(pg_terminate_backend(pid)) from pg_stat_activity
+        where application_name = 'callgate reader' and wait_event_type = 'Lock'";
+    until("its connection to break", async || postgres.number(broken).await == 1).await;
+    counting.await.expect("no panic").expect_err("not counted");
+    sqlx::raw_sql("rollback").execute(&mut locked).await.expect("unlocked");
+    assert_eq!((rollups(&postgres).await, waiting(&postgres).await), (before, 6));
+    assert!(counted(&postgres).await.is_err());
+
+    gates[0].learn().await.expect("counted");
+    good([counted(&postgres).await]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn counting_all_anew_comes_to_the_same_also_while_trials_keep_coming() {
+    let postgres = Postgres::start().await;
+    let gates = two_gates(&postgres, &policy(&[])).await;
+    make(&gates, "first", 4, 5).await;
+    for gate in &gates {
+        gate.learn().await.expect("counted");
+    }
+    let counted_once = rollups(&postgres).await;
+    let store = store(&postgres).await;
+    assert_eq!(store.recount_trials().await.expect("recounted"), total(&postgres).await);
+    assert_eq!(rollups(&postgres).await, counted_once);
+
+    let stop = Arc::new(AtomicBool::new(false));
+    let counting = gates.each_ref().map(|gate| keeps_counting(gate, &stop));
+    let more = tokio::spawn({
+        let gates = gates.clone();
+        async move { make(&gates, "more", 6, 6).await }
+    });
+    let mut recounts = 0;
+    while !more.is_finished() {
+        store.recount_trials().await.expect("recounted");
+        recounts += 1;
+    }
+    more.await.expect("no panic");
+    until("all to be counted", async || waiting(&postgres).await == 0).await;
+    stop.store(true, Ordering::Relaxed);
+    for counting in counting {
+        counting.await.expect("no panic");
+    }
+    assert!(recounts > 1, "{recounts} recounts");
+    good([counted(&postgres).await]);
+    let counted_often = rollups(&postgres).await;
+    assert_eq!(store.recount_trials().await.expect("recounted"), total(&postgres).await);
+    assert_eq!(rollups(&postgres).await, counted_often);
+}
+
+async fn total(postgres: &Postgres) -> u64 {
+    postgres.number("select count(*) from outcome where follow_up_ok is not null").await.unsigned_abs()
+}

@@ -1,0 +1,37 @@
+//! What is learned, as it stands in Postgres: the facts of each follow-up, rollups that count them once, views that show
+//! the engine's own numbers, and the health of tools that replicas share.
+
+mod counting;
+mod facts;
+mod health;
+mod view;
+
+use callgate::gate::Gate;
+
+use crate::common::{
+    gates::{ask, done, evaluate, failure, record, said},
+    postgres::Postgres,
+};
+
+/// A failed call of `tool` and a retry of it that succeeds or fails, in one session: one trial.
+async fn trial(gate: &Gate, in_session: &str, n: usize, tool: &str, ok: bool) {
+    let arguments = format!(r#"{{"n":{n}}}"#);
+    let (first, second) = (format!("{tool} {n} first"), format!("{tool} {n} second"));
+    fails(gate, in_session, &first, tool, &arguments).await;
+    if ok {
+        done(gate, ask(in_session, &second, tool, &arguments), "ok").await;
+    } else {
+        fails(gate, in_session, &second, tool, &arguments).await;
+    }
+}
+
+/// A permitted call that times out.
+async fn fails(gate: &Gate, in_session: &str, call: &str, tool: &str, arguments: &str) {
+    assert_eq!(said(&evaluate(gate, ask(in_session, call, tool, arguments)).await), "ALLOW", "{in_session} {call}");
+    record(gate, failure(in_session, call, "timeout")).await;
+}
+
+/// Trials that wait to be counted.
+async fn waiting(postgres: &Postgres) -> i64 {
+    postgres.number("select count(*) from retry_trial").await
+}
