@@ -102,7 +102,7 @@ fn a_line_has_its_keys_in_the_order_of_the_contract() {
 }
 
 #[test]
-fn the_same_input_gives_the_same_bytes_and_other_traces_do_not_matter() {
+fn the_same_input_gives_the_same_bytes_and_other_traces_matter_to_chances_alone() {
     let judged = |text: &str, enforce: bool| {
         let mut out = Vec::new();
         let summary = run_on([source("x", text)], Policy::default(), enforce, &mut out).expect("good rows");
@@ -115,7 +115,9 @@ fn the_same_input_gives_the_same_bytes_and_other_traces_do_not_matter() {
         mixed.sort_by_key(|line| serde_json::from_str::<Value>(line).expect("JSON")["seq"].as_u64());
         let (mixed, mixed_summary) = judged(&mixed.join("\n"), enforce);
         let sorted = |text: &str| {
-            let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+            // What retries came to is learned over all traces, in their order.
+            let told = |line: &str| line.rsplit_once(",\"p_success\":").map(|(rest, _)| rest.to_owned());
+            let mut lines: Vec<String> = text.lines().filter_map(told).collect();
             lines.sort();
             lines
         };
@@ -182,6 +184,17 @@ fn an_error_type_is_a_hint() {
     assert_eq!(replay(&rows("t", &calls), "", false).0[0]["retryable"], true);
     let calls = [("get", r#""result":"no","is_error":true,"error_type":"other""#)];
     assert_eq!(replay(&rows("t", &calls), "", false).0[0]["retryable"], false);
+}
+
+#[test]
+fn retries_of_all_traces_are_learned_from() {
+    let error = r#""result":"500 Internal Server Error","is_error":true"#;
+    let traces: Vec<String> = (0..20).map(|n| rows(&format!("t{n}"), &[("get", error), ("get", error)])).collect();
+    let (lines, _) = replay(&traces.concat(), "", false);
+    let p: Vec<f64> = lines.iter().step_by(2).filter_map(|line| line["p_success"].as_f64()).collect();
+    assert_eq!((p.len(), p[0]), (20, 0.55), "the first one knows nothing");
+    assert!(p[1] < p[0] && p[19] < 0.15, "{p:?}");
+    assert_eq!((&lines[0]["retryable"], &lines[38]["retryable"]), (&Value::Bool(true), &Value::Bool(false)));
 }
 
 #[test]

@@ -11,7 +11,7 @@ use callgate::{
         replay::{ReplayArgs, run_on, run_to},
         trace::Source,
     },
-    policy::Policy,
+    policy::{self, Policy},
 };
 use clap::Parser as _;
 use serde_json::Value;
@@ -87,13 +87,29 @@ fn a_reader_that_leaves_ends_the_command_quietly() {
     }
 }
 
-#[test]
-fn no_call_of_the_shared_traces_is_wrongly_refused() {
+/// The shared traces; none, with a word, where they are not there.
+fn shared_traces() -> Option<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/traces");
     if !folder.is_dir() {
         eprintln!("skipped: {} is not there", folder.display());
-        return;
+        return None;
     }
+    Some(folder)
+}
+
+#[test]
+fn declared_tools_let_most_futile_repeats_be_refused_and_none_wrongly() {
+    let Some(folder) = shared_traces() else { return };
+    let policy = policy::compile(include_str!("../../deploy/policy.airline.yaml")).expect("a good policy");
+    let file = fs::File::open(folder.join("taubench_airline_gpt4o.jsonl.gz")).expect("readable");
+    let summary = run_on([Source::new("airline", file)], policy, false, &mut io::sink()).expect("good rows");
+    assert_eq!((summary.refused.wrongly, summary.refused.unknown), (0, 0), "{summary}");
+    assert!(summary.refused.rightly >= 25, "at least 80 % of 31: {summary}");
+}
+
+#[test]
+fn no_call_of_the_shared_traces_is_wrongly_refused() {
+    let Some(folder) = shared_traces() else { return };
     for (name, calls, sessions, rightly) in [
         ("taubench_airline_gpt4o", 1_164, 182, 9),
         ("whissle_tau2_medagent", 705, 338, 1),
