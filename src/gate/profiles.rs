@@ -109,6 +109,8 @@ impl Gate {
     /// # Errors
     /// [`GateError::StoreUnavailable`]: the rollups are as before.
     pub async fn rebuild_profiles(&self) -> Result<u64, GateError> {
+        // What waits goes to the logistic layer too, which a recount does not touch.
+        self.learn().await?;
         Ok(self.store.recount_trials().await?)
     }
 }
