@@ -215,8 +215,10 @@ impl Fleet<'_> {
         self.account.decided(worth.into_iter().fold(f64::NEG_INFINITY, f64::max), told.map(|told| told.probe));
         let Some(choice) = choice else {
             let gives_up = chain.session.bad_credentials && attempt > BAD_ATTEMPTS;
-            let until = at + chain.dice.exponential(THINKS_S) + 1.0;
-            return if gives_up { () } else { self.think(until, chain.session) };
+            if !gives_up {
+                self.think(at + chain.dice.exponential(THINKS_S) + 1.0, chain.session);
+            }
+            return;
         };
         let retry = Retry { failed, choice, latency_s, follow_up: None };
         self.queue.push(at + seconds(choice.wait_ms), Event::Permit(chain, retry));
