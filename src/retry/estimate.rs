@@ -2,7 +2,12 @@
 //! average tool's curve (learning.md section 2). Counts are dense arrays: every sum of the formulas is a sum over one
 //! or two of them, so that nothing can disagree.
 
+mod chance;
+
 use std::collections::BTreeMap;
+
+pub(super) use chance::{logit, sigmoid};
+use chance::{shifted, shrink};
 
 use crate::domain::{
     failure::FailureKind,
@@ -60,9 +65,9 @@ pub struct View<'a> {
     /// How an average tool fares, by cell.
     curve: [f64; CELLS],
     cells: &'a Cells,
-    /// How this tool differs from the average, in log odds.
+    /// The odds of this tool against those of the average one.
     shift: f64,
-    /// How the last hours differ from before, in log odds.
+    /// The odds of the last hours against those before.
     lately: f64,
     of_tool: f64,
     of_kind: f64,
@@ -184,8 +189,8 @@ impl Estimate {
         self.as_of
     }
 
-    /// What is known now of retries of a tool after a kind of failure. `prior_p` is the chance that would be told without
-    /// any trial.
+    /// What is known now of retries of a tool after a kind of failure. `prior_p` is the chance that would be told
+    /// without any trial.
     #[must_use]
     pub fn view(&self, tool: &ToolName, kind: FailureKind, prior_p: f64, now: Timestamp) -> View<'_> {
         let fade = self.fade(now);
@@ -194,8 +199,8 @@ impl Estimate {
         let profile = self.tools.get(tool).and_then(|kinds| kinds.get(&kind));
         let cells = profile.map_or(&NO_CELLS, |profile| &profile.cells);
         View {
-            shift: cells.shift(&curve, fade),
-            lately: profile.map_or(0.0, |profile| profile.recent.level(now)),
+            shift: cells.shift(&curve, fade).exp(),
+            lately: profile.map_or(0.0, |profile| profile.recent.level(now)).exp(),
             of_tool: cells.n.iter().sum::<f64>() * fade,
             of_kind: of_kind.n.iter().sum::<f64>() * fade,
             curve,
@@ -283,10 +288,10 @@ impl View<'_> {
             let at = wait * STATES + state.index();
             let (n, k) = self.cells.of_wait(wait);
             let (cell_n, cell_k) = (self.cells.n[at] * self.fade, self.cells.k[at] * self.fade);
-            let p1 = sigmoid(logit(self.curve[at]) + self.shift);
+            let p1 = shifted(self.curve[at], self.shift);
             let p2 = shrink(n * self.fade, k * self.fade, M_CELL, p1);
             odds.slow[wait] = shrink(cell_n, cell_k, M_CELL, p2);
-            odds.p[wait] = sigmoid(logit(odds.slow[wait]) + self.lately);
+            odds.p[wait] = shifted(odds.slow[wait], self.lately);
             odds.trials[wait] = n * self.fade;
             odds.cell[wait] = cell_n;
         }
@@ -385,24 +390,8 @@ impl Recent {
     }
 }
 
-/// The share `k` of `n`, drawn towards `p` as if `m` trials had shown it.
-fn shrink(n: f64, k: f64, m: f64, p: f64) -> f64 {
-    (k + m * p) / (n + m)
-}
-
 fn half_lives(later: Timestamp, earlier: Timestamp, half_life_ms: u64) -> f64 {
     later.as_millis().saturating_sub(earlier.as_millis()) as f64 / half_life_ms as f64
-}
-
-/// The log odds of a chance, which is held within 0.1 % and 99.9 %.
-pub(super) fn logit(p: f64) -> f64 {
-    let p = p.clamp(1e-3, 1.0 - 1e-3);
-    (p / (1.0 - p)).ln()
-}
-
-/// The chance of log odds.
-pub(super) fn sigmoid(z: f64) -> f64 {
-    1.0 / (1.0 + (-z.clamp(-30.0, 30.0)).exp())
 }
 
 #[cfg(test)]
