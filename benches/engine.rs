@@ -9,16 +9,22 @@ use callgate::{
         call::{Proposal, Request},
         effect::{EffectKind, ResourceTemplate},
         event::Change,
-        failure::ErrorReport,
+        failure::{ErrorReport, FailureKind},
         ids::{AgentId, CallId, DEFAULT_TENANT, RunId, SessionId, ToolName},
         json,
         outcome::OutcomeStatus,
+        profile::{FEATURES, FollowUp, FollowUpKind, RetryState, ToolState, Trial, WAITS_MS},
         time::Timestamp,
         tool::ToolSpec,
         tree::{CALLS_MAX, CallTree},
     },
     engine::{self, Judgement, Report, Shared},
     policy::Policy,
+    retry::{
+        advice::{Case, Params, advise},
+        layer::Traits,
+        profiles::Profiles,
+    },
 };
 use criterion::{BatchSize, Criterion};
 
@@ -41,6 +47,7 @@ fn main() {
     let bench = Bench::with_a_full_window();
     evaluate(&bench, &mut criterion);
     record(&bench, &mut criterion);
+    decide(&bench, &mut criterion);
     criterion.final_summary();
 }
 
@@ -109,6 +116,66 @@ fn record(bench: &Bench, criterion: &mut Criterion) {
         });
     }
     group.finish();
+}
+
+/// One decision over five waits: profiles of 24 tools and 7 kinds with trials in every cell.
+fn decide(bench: &Bench, criterion: &mut Criterion) {
+    use FailureKind::{Auth, Conflict, Internal, InvalidArgument, NotFound, RateLimited, Timeout};
+    let tools: Vec<ToolName> =
+        (0..24).map(|i| ToolName::parse("tool", &format!("mcp__orders__tool_{i:02}")).expect("valid")).collect();
+    let mut profiles = Profiles::default();
+    let kinds = [Timeout, RateLimited, Internal, Auth, InvalidArgument, NotFound, Conflict];
+    for (i, tool) in tools.iter().enumerate() {
+        for failure in kinds {
+            for (cell, state) in (0..9).map(RetryState::of_index).enumerate() {
+                for waited_ms in WAITS_MS {
+                    profiles.learn(&trial(tool, failure, state, waited_ms, (i + cell) % 3 == 0, bench.now));
+                }
+            }
+        }
+    }
+    let now = bench.now.plus_ms(60_000);
+    let case = |kind, attempt| Case {
+        tool: &tools[17],
+        kind,
+        attempt,
+        tool_state: ToolState::Failing,
+        hint: None,
+        asked_ms: None,
+        is_unsafe: false,
+        rate_limit_run: 0,
+        may_retry: true,
+        may_probe: true,
+        traits: Traits::default(),
+        seed: 0x9e37_79b9_7f4a_7c15,
+        now,
+    };
+    let mut group = criterion.benchmark_group("advise");
+    for (name, case) in [
+        ("the first attempt, with all that may follow", case(Timeout, 1)),
+        ("the last attempt, nothing may follow", case(Timeout, 4)),
+    ] {
+        let params = Params::default();
+        group.bench_function(name, |bencher| bencher.iter(|| advise(&params, &profiles, black_box(&case))));
+    }
+    group.finish();
+}
+
+fn trial(tool: &ToolName, failure: FailureKind, state: RetryState, waited_ms: u64, ok: bool, at: Timestamp) -> Trial {
+    let follow_up = FollowUp {
+        of: 1,
+        kind: FollowUpKind::Same,
+        failure,
+        state,
+        waited_ms,
+        p_predicted: 0.5,
+        retryable_said: true,
+        probe: false,
+        p_slow: 0.5,
+        p: 0.5,
+        features: [0.0; FEATURES],
+    };
+    Trial { tool: tool.clone(), follow_up, ok, at }
 }
 
 impl Bench {

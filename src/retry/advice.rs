@@ -2,7 +2,7 @@
 
 use super::{
     estimate::{Odds, View, hinted, prior},
-    layer::Traits,
+    layer::{Known, Residual, Traits},
     profiles::Profiles,
 };
 use crate::domain::{
@@ -108,7 +108,8 @@ pub fn advise(params: &Params, profiles: &Profiles, case: &Case<'_>) -> Advised 
     let prior_p = case.hint.map_or(prior(case.kind), hinted);
     let view = profiles.estimate.view(case.tool, case.kind, prior_p, case.now);
     let state = |attempt| RetryState { attempt, tool: case.tool_state };
-    let weigh = |attempt| Weighed::of(params, profiles, case, &view, state(attempt));
+    let layer = profiles.layer.speaks_for(case.kind).map(|residual| (residual, case.traits.known()));
+    let weigh = |attempt| Weighed::of(params, layer.as_ref(), case, &view, state(attempt));
     let weighed = weigh(case.attempt);
     let worth_it = weighed.best >= 0.0;
     let guard = guard(params, case, worth_it);
@@ -150,13 +151,18 @@ struct Weighed {
 }
 
 impl Weighed {
-    fn of(params: &Params, profiles: &Profiles, case: &Case<'_>, view: &View<'_>, state: RetryState) -> Self {
+    fn of(
+        params: &Params,
+        layer: Option<&(&Residual, Known)>,
+        case: &Case<'_>,
+        view: &View<'_>,
+        state: RetryState,
+    ) -> Self {
         let odds = view.odds(state);
         let after_ms = |wait: usize| WAITS_MS[wait].max(case.asked_ms.unwrap_or(0));
         let chance = |wait: usize| {
             let p = odds.p[bucket(after_ms(wait))];
-            let traits = Traits { attempt: state.attempt, ..case.traits };
-            profiles.layer.promoted(case.kind, p, || traits.features(after_ms(wait)))
+            layer.map_or(p, |(residual, known)| residual.p(p, &known.features(state.attempt, after_ms(wait))))
         };
         let p: [f64; WAITS_MS.len()] = std::array::from_fn(chance);
         let worth = |wait: usize| {

@@ -2,12 +2,16 @@
 //! average tool's curve (learning.md section 2). Counts are dense arrays: every sum of the formulas is a sum over one
 //! or two of them, so that nothing can disagree.
 
+mod chance;
 mod counts;
 
 use std::collections::BTreeMap;
 
-use self::counts::{Cells, NO_CELLS, Recent, half_lives, shrink};
-pub(super) use self::counts::{logit, sigmoid};
+pub(super) use self::chance::{logit, sigmoid};
+use self::{
+    chance::{shifted, shrink},
+    counts::{Cells, NO_CELLS, Recent, half_lives},
+};
 use crate::domain::{
     failure::FailureKind,
     ids::ToolName,
@@ -63,9 +67,9 @@ pub struct View<'a> {
     /// How an average tool fares, by cell.
     curve: [f64; CELLS],
     cells: &'a Cells,
-    /// How this tool differs from the average, in log odds.
+    /// The odds of this tool against those of the average one.
     shift: f64,
-    /// How the last hours differ from before, in log odds.
+    /// The odds of the last hours against those before.
     lately: f64,
     of_tool: f64,
     of_kind: f64,
@@ -180,8 +184,8 @@ impl Estimate {
         let profile = self.tools.get(tool).and_then(|kinds| kinds.get(&kind));
         let cells = profile.map_or(&NO_CELLS, |profile| &profile.cells);
         View {
-            shift: cells.shift(&curve, fade),
-            lately: profile.map_or(0.0, |profile| profile.recent.level(now)),
+            shift: cells.shift(&curve, fade).exp(),
+            lately: profile.map_or(0.0, |profile| profile.recent.level(now)).exp(),
             of_tool: cells.n.iter().sum::<f64>() * fade,
             of_kind: of_kind.n.iter().sum::<f64>() * fade,
             curve,
@@ -274,10 +278,10 @@ impl View<'_> {
             let at = wait * STATES + state.index();
             let (n, k) = self.cells.of_wait(wait);
             let (cell_n, cell_k) = (self.cells.n[at] * self.fade, self.cells.k[at] * self.fade);
-            let p1 = sigmoid(logit(self.curve[at]) + self.shift);
+            let p1 = shifted(self.curve[at], self.shift);
             let p2 = shrink(n * self.fade, k * self.fade, M_CELL, p1);
             odds.slow[wait] = shrink(cell_n, cell_k, M_CELL, p2);
-            odds.p[wait] = sigmoid(logit(odds.slow[wait]) + self.lately);
+            odds.p[wait] = shifted(odds.slow[wait], self.lately);
             odds.trials[wait] = n * self.fade;
             odds.cell[wait] = cell_n;
         }

@@ -70,27 +70,56 @@ impl Default for Residual {
     }
 }
 
+/// The features of a failure, but for those that the wait decides.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Known {
+    features: [f32; FEATURES],
+    failing_s: f64,
+    is_streak: bool,
+}
+
 impl Traits {
     /// The features of a retry after that wait.
     #[must_use]
     pub fn features(&self, wait_ms: u64) -> [f32; FEATURES] {
-        let seconds = |ms: u64| ms as f64 / 1_000.0;
-        let (wait, failing) = (seconds(wait_ms), seconds(self.failing_ms));
-        let streak = if self.failures > 1 { ((wait + 1.0) / (failing + 1.0)).ln() } else { 0.0 };
-        [
-            wait.ln_1p(),
-            f64::from(self.attempt.min(ATTEMPT_MAX)),
+        self.known().features(self.attempt, wait_ms)
+    }
+
+    /// What needs to be worked out only once for all waits.
+    #[must_use]
+    pub fn known(&self) -> Known {
+        let failing_s = seconds(self.failing_ms);
+        let features = [
+            0.0,
+            0.0,
             f64::from(self.same_errors).ln_1p(),
             f64::from(self.same_tool_run).ln_1p(),
             seconds(self.session_ms).ln_1p(),
             f64::from(u8::from(self.previous_ok)),
             self.failure_share,
             f64::from(self.failures).ln_1p(),
-            failing.ln_1p(),
-            streak,
-        ]
-        .map(|feature| feature as f32)
+            failing_s.ln_1p(),
+            0.0,
+        ];
+        Known { features: features.map(|feature| feature as f32), failing_s, is_streak: self.failures > 1 }
     }
+}
+
+impl Known {
+    /// The features of a retry of that attempt after that wait.
+    #[must_use]
+    pub fn features(&self, attempt: u32, wait_ms: u64) -> [f32; FEATURES] {
+        let wait = seconds(wait_ms);
+        let mut features = self.features;
+        features[0] = wait.ln_1p() as f32;
+        features[1] = attempt.min(ATTEMPT_MAX) as f32;
+        features[9] = if self.is_streak { ((wait + 1.0) / (self.failing_s + 1.0)).ln() as f32 } else { 0.0 };
+        features
+    }
+}
+
+fn seconds(ms: u64) -> f64 {
+    ms as f64 / 1_000.0
 }
 
 impl Layer {
@@ -114,10 +143,13 @@ impl Layer {
     /// The chance as the layer tells it where it was promoted, else the estimate's `p`.
     #[must_use]
     pub fn promoted(&self, kind: FailureKind, p: f64, features: impl FnOnce() -> [f32; FEATURES]) -> f64 {
-        match self.kinds.get(&kind) {
-            Some(residual) if residual.is_promoted() => residual.p(p, &features()),
-            _ => p,
-        }
+        self.speaks_for(kind).map_or(p, |residual| residual.p(p, &features()))
+    }
+
+    /// The residual of a kind, where it was promoted.
+    #[must_use]
+    pub fn speaks_for(&self, kind: FailureKind) -> Option<&Residual> {
+        self.kinds.get(&kind).filter(|residual| residual.is_promoted())
     }
 
     /// Learns one trial; corrections are not its business.

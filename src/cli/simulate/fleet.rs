@@ -215,9 +215,8 @@ impl Fleet<'_> {
         self.account.decided(worth.into_iter().fold(f64::NEG_INFINITY, f64::max), told.map(|told| told.probe));
         let Some(choice) = choice else {
             let gives_up = chain.session.bad_credentials && attempt > BAD_ATTEMPTS;
-            let until = at + chain.dice.exponential(THINKS_S) + 1.0;
             if !gives_up {
-                self.think(until, chain.session);
+                self.think(at + chain.dice.exponential(THINKS_S) + 1.0, chain.session);
             }
             return;
         };

@@ -1,7 +1,8 @@
 //! The sums that an estimate is made of.
 
 use super::{
-    Corrections, EXPECTED_EDGE, LOGIT_EDGE, M_CURVE, M_KIND, M_RECENT, M_TOOL, RECENT_EDGE, RECENT_MIN, STATES, WAITS,
+    Corrections, EXPECTED_EDGE, M_CURVE, M_KIND, M_RECENT, M_TOOL, RECENT_EDGE, RECENT_MIN, STATES, WAITS,
+    chance::{logit, shrink},
 };
 use crate::domain::{
     profile::{CELLS, RECENT_HALF_LIFE_MS},
@@ -106,22 +107,6 @@ impl Recent {
     }
 }
 
-/// The share `k` of `n`, drawn towards `p` as if `m` trials had shown it.
-pub(super) fn shrink(n: f64, k: f64, m: f64, p: f64) -> f64 {
-    (k + m * p) / (n + m)
-}
-
 pub(super) fn half_lives(later: Timestamp, earlier: Timestamp, half_life_ms: u64) -> f64 {
     later.as_millis().saturating_sub(earlier.as_millis()) as f64 / half_life_ms as f64
-}
-
-/// The log odds of a chance, which is held [`LOGIT_EDGE`] from 0 and 1.
-pub(in crate::retry) fn logit(p: f64) -> f64 {
-    let p = p.clamp(LOGIT_EDGE, 1.0 - LOGIT_EDGE);
-    (p / (1.0 - p)).ln()
-}
-
-/// The chance of log odds.
-pub(in crate::retry) fn sigmoid(z: f64) -> f64 {
-    1.0 / (1.0 + (-z.clamp(-30.0, 30.0)).exp())
 }
