@@ -12,7 +12,7 @@ use super::{
     ids::{AgentId, CallId, RunId, SessionId, TenantId, ToolName},
     ledger::LedgerChange,
     outcome::{Advice, OutcomeStatus},
-    profile::FollowUp,
+    profile::{Circumstances, FollowUp},
     reason::Reason,
     time::Timestamp,
 };
@@ -101,6 +101,8 @@ pub struct Settled {
     pub progress: bool,
     /// What was advised.
     pub advice: Option<Advice>,
+    /// For a failure: how the tool fared.
+    pub circumstances: Option<Circumstances>,
     /// For a follow-up on a failure: it did not fail. Absent when it is none, or nobody can tell.
     pub follow_up_ok: Option<bool>,
     /// True when nobody reported: the lease ran out.

@@ -4,7 +4,7 @@
 use super::{
     failure::FailureKind,
     ids::{TenantId, ToolName},
-    profile::ToolState,
+    profile::{Circumstances, ToolState},
     time::Timestamp,
 };
 
@@ -155,6 +155,17 @@ impl Health {
     pub fn failure_share(&self, now: Timestamp) -> f64 {
         let fade = self.share.fade(now);
         (self.share.failures * fade + 0.2) / (self.share.calls * fade + 1.0)
+    }
+
+    /// What a failure reported at `now` is remembered with.
+    #[must_use]
+    pub fn circumstances(&self, now: Timestamp) -> Circumstances {
+        Circumstances {
+            tool: self.state(now),
+            failure_share: self.failure_share(now) as f32,
+            failures: self.failures,
+            failing_ms: self.failing_ms(now),
+        }
     }
 
     /// The cooldown, while it matters.

@@ -1,6 +1,6 @@
 //! What came of a permitted call, and what is advised after it.
 
-use super::{failure::FailureKind, fingerprint::ResultDigest, time::Timestamp};
+use super::{failure::FailureKind, fingerprint::ResultDigest, profile::Circumstances, time::Timestamp};
 
 /// What came of a permitted call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -174,4 +174,6 @@ pub struct Outcome {
     pub seq: u64,
     /// What was advised.
     pub advice: Option<Advice>,
+    /// For a failure: how the tool fared.
+    pub circumstances: Option<Circumstances>,
 }

@@ -84,6 +84,19 @@ impl FollowUpKind {
     }
 }
 
+/// How a tool fared when a call of it failed, that failure included: what a retry is advised on, and learned by.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Circumstances {
+    /// How it fared.
+    pub tool: ToolState,
+    /// The share of its calls that failed in the last minutes, 0 to 1.
+    pub failure_share: f32,
+    /// Its failures in a row, over all sessions.
+    pub failures: u32,
+    /// For how long it had been failing, in milliseconds.
+    pub failing_ms: u64,
+}
+
 /// Under what circumstances a retry is made: attempts counted so far, and how the tool fares.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RetryState {

@@ -5,10 +5,11 @@ use crate::{
     domain::{
         call::Call,
         failure::FailureKind,
-        health::Health,
         ids::ToolName,
         outcome::{Outcome, OutcomeStatus},
-        profile::{FOLLOW_UP_CALLS, FOLLOW_UP_MS, FollowUp, FollowUpKind, NEAR, RetryState, Trial, bucket},
+        profile::{
+            Circumstances, FOLLOW_UP_CALLS, FOLLOW_UP_MS, FollowUp, FollowUpKind, NEAR, RetryState, Trial, bucket,
+        },
         similarity,
         time::Timestamp,
         tree::Session,
@@ -28,12 +29,14 @@ pub(super) fn follow_up(policy: &Policy, cx: &Context<'_>, shared: &Shared) -> O
     let (outcome, permit) = (failed.outcome.as_ref()?, failed.permit.as_ref()?);
     let failure = outcome.failure?;
     let waited_ms = cx.now.since_ms(outcome.at);
-    let state = RetryState { attempt: permit.attempt, tool: shared.health.state(cx.now) };
+    // As advice was asked for: what holds when the retry is made is not known then.
+    let circumstances = outcome.circumstances.unwrap_or_default();
+    let state = RetryState { attempt: permit.attempt, tool: circumstances.tool };
     let tool = &cx.proposal.request.tool;
     let prior_p = policy.tool(tool).retryable.map_or(prior(failure), hinted);
     let odds = shared.profiles.estimate.view(tool, failure, prior_p, cx.now).odds(state);
     let advice = outcome.advice;
-    let traits = traits(session, failed, failure, &shared.health, cx.now, waited_ms);
+    let traits = traits(session, failed, failure, &circumstances, outcome.at);
     Some(Box::new(FollowUp {
         of: permit.seq,
         kind,
@@ -76,14 +79,13 @@ fn followed<'a>(session: &'a Session, cx: &Context<'_>) -> Option<(&'a Call, Fol
     Some((failed, if near { FollowUpKind::Near } else { FollowUpKind::Changed }))
 }
 
-/// What a failure was like, `waited_ms` before `now`.
+/// What a failure was like.
 pub(super) fn traits(
     session: &Session,
     failed: &Call,
     kind: FailureKind,
-    health: &Health,
-    now: Timestamp,
-    waited_ms: u64,
+    circumstances: &Circumstances,
+    failed_at: Timestamp,
 ) -> Traits {
     let calls = || session.calls.iter().rev().filter(|call| call.permit.is_some());
     let is_failed = |call: &Call| call.call_id == failed.call_id && call.seq == failed.seq;
@@ -96,11 +98,11 @@ pub(super) fn traits(
         attempt: failed.permit.as_ref().map_or(1, |permit| permit.attempt),
         same_errors: before().filter(|call| of_kind(call, &failed.tool)).count() as u32 + 1,
         same_tool_run: before().take_while(|call| call.tool == failed.tool).count() as u32 + 1,
-        session_ms: now.since_ms(session.run.started_at).saturating_sub(waited_ms),
+        session_ms: failed_at.since_ms(session.run.started_at),
         previous_ok: before().find_map(|call| call.outcome.as_ref()).is_none_or(|outcome| !failed_earlier(outcome)),
-        failure_share: health.failure_share(now),
-        failures: health.failures,
-        failing_ms: health.failing_ms(now).saturating_sub(waited_ms),
+        failure_share: f64::from(circumstances.failure_share),
+        failures: circumstances.failures,
+        failing_ms: circumstances.failing_ms,
     }
 }
 

@@ -118,6 +118,7 @@ pub(super) fn settled(status: OutcomeStatus, failure: Option<FailureKind>, retry
         error_signature: Some(SECRET.to_owned()),
         digest: None,
         progress: false,
+        circumstances: None,
         follow_up_ok: None,
         advice: retry.map(|(retryable, retry_after_ms)| Advice {
             retryable,

@@ -88,6 +88,7 @@ fn a_reader_that_leaves_ends_the_command_quietly() {
 }
 
 /// The shared traces; none, with a word, where they are not there.
+#[allow(clippy::print_stderr, reason = "a test that is skipped says so")]
 fn shared_traces() -> Option<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/traces");
     if !folder.is_dir() {

@@ -187,6 +187,9 @@ impl Fleet<'_> {
         let Fault { kind, mends_at, chance } = chain.fault;
         let (tool, attempt) = (chain.tool, chain.attempt);
         chain.session.failed(tool, kind);
+        let sign = sign(at, Some(kind), probe_of);
+        let mut health = self.health[tool].clone();
+        health.reported(&sign, &self.allowance);
         let session = &chain.session;
         let failed = Failed {
             kind,
@@ -197,6 +200,7 @@ impl Fleet<'_> {
             same_tool_run: session.same_tool_run,
             session_ms: stamp(at).since_ms(stamp(session.began_at)),
             previous_ok: session.previous_ok,
+            circumstances: health.circumstances(stamp(at)),
             seed: chain.dice.bits(),
         };
         let latency_s = 0.5 + chain.dice.exponential(1.0);
@@ -204,9 +208,6 @@ impl Fleet<'_> {
             let may_succeed = at + seconds(ms) + latency_s >= mends_at;
             worth(if may_succeed { chance } else { 0.0 }, ms)
         });
-        let sign = sign(at, Some(kind), probe_of);
-        let mut health = self.health[tool].clone();
-        health.reported(&sign, &self.allowance);
         let decision = Decision { tool: &self.tools[tool], failed: &failed, health: &health, worth };
         let choice = self.policy.decide(&decision, &mut chain.dice);
         let told = choice.map(|choice| choice.told);
@@ -227,7 +228,7 @@ impl Fleet<'_> {
     /// The wait is over: what the product stores of the retry is what it knows now.
     fn permit(&mut self, at: f64, chain: Box<Chain>, mut retry: Retry) {
         let (tool, health) = (&self.tools[chain.tool], &mut self.health[chain.tool]);
-        retry.follow_up = self.policy.follow_up(tool, &retry.failed, retry.choice.told, health, stamp(at));
+        retry.follow_up = self.policy.follow_up(tool, &retry.failed, retry.choice.told, stamp(at));
         health.called(&self.allowance, stamp(at));
         self.queue.push(at + retry.latency_s, Event::Result(chain, retry));
     }

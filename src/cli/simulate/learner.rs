@@ -7,7 +7,7 @@ use crate::{
         health::Health,
         ids::ToolName,
         outcome::Advice,
-        profile::{FEATURES, FollowUp, FollowUpKind, RetryState, Trial, bucket},
+        profile::{Circumstances, FEATURES, FollowUp, FollowUpKind, RetryState, Trial, bucket},
         time::Timestamp,
     },
     retry::{
@@ -31,6 +31,8 @@ pub(super) struct Failed {
     pub(super) same_tool_run: u32,
     pub(super) session_ms: u64,
     pub(super) previous_ok: bool,
+    /// How the tool fared, this failure included.
+    pub(super) circumstances: Circumstances,
     /// Where jitter and probes are drawn from.
     pub(super) seed: u64,
 }
@@ -69,49 +71,42 @@ impl Learner {
             tool,
             kind: failed.kind,
             attempt: failed.attempt,
-            tool_state: health.state(failed.at),
+            tool_state: failed.circumstances.tool,
             hint: None,
             asked_ms: None,
             is_unsafe: false,
             rate_limit_run: failed.rate_limit_run,
             may_retry: health.may_retry(&self.params.allowance, failed.at),
             may_probe: health.may_probe(failed.kind, failed.at),
-            traits: failed.traits(health, failed.at),
+            traits: failed.traits(),
             seed: failed.seed,
             now: failed.at,
         };
         advise(&self.params, &self.profiles, &case)
     }
 
-    /// The odds of a retry; `health` is the tool's at `now`.
-    pub(super) fn odds(&self, tool: &ToolName, failed: &Failed, health: &Health, now: Timestamp) -> Odds {
-        let state = RetryState { attempt: failed.attempt, tool: health.state(now) };
+    /// The odds of a retry, as known at `now`.
+    pub(super) fn odds(&self, tool: &ToolName, failed: &Failed, now: Timestamp) -> Odds {
+        let state = RetryState { attempt: failed.attempt, tool: failed.circumstances.tool };
         self.profiles.estimate.view(tool, failed.kind, prior(failed.kind), now).odds(state)
     }
 
-    /// What a retry permitted now is, as the engine stores it; `health` is the tool's at `now`.
-    pub(super) fn follow_up(
-        &self,
-        tool: &ToolName,
-        failed: &Failed,
-        told: Told,
-        health: &Health,
-        now: Timestamp,
-    ) -> FollowUp {
+    /// What a retry permitted now is, as the engine stores it.
+    pub(super) fn follow_up(&self, tool: &ToolName, failed: &Failed, told: Told, now: Timestamp) -> FollowUp {
         let waited_ms = now.since_ms(failed.at);
-        let odds = self.odds(tool, failed, health, now);
+        let odds = self.odds(tool, failed, now);
         FollowUp {
             of: 0,
             kind: FollowUpKind::Same,
             failure: failed.kind,
-            state: RetryState { attempt: failed.attempt, tool: health.state(now) },
+            state: RetryState { attempt: failed.attempt, tool: failed.circumstances.tool },
             waited_ms,
             p_predicted: told.p,
             retryable_said: told.retryable,
             probe: told.probe,
             p_slow: odds.slow[bucket(waited_ms)],
             p: odds.p[bucket(waited_ms)],
-            features: failed.features(health, now, waited_ms),
+            features: failed.features(waited_ms),
         }
     }
 
@@ -126,22 +121,22 @@ impl Learner {
 }
 
 impl Failed {
-    /// What the failure was like, told at `now`.
-    fn traits(&self, health: &Health, now: Timestamp) -> Traits {
+    /// What the failure was like.
+    fn traits(&self) -> Traits {
         Traits {
             attempt: self.attempt,
             same_errors: self.same_errors,
             same_tool_run: self.same_tool_run,
             session_ms: self.session_ms,
             previous_ok: self.previous_ok,
-            failure_share: health.failure_share(now),
-            failures: health.failures,
-            failing_ms: health.failing_ms(now).saturating_sub(now.since_ms(self.at)),
+            failure_share: f64::from(self.circumstances.failure_share),
+            failures: self.circumstances.failures,
+            failing_ms: self.circumstances.failing_ms,
         }
     }
 
-    /// The features of a retry after that wait, as known at `now`.
-    pub(super) fn features(&self, health: &Health, now: Timestamp, wait_ms: u64) -> [f32; FEATURES] {
-        self.traits(health, now).features(wait_ms)
+    /// The features of a retry after that wait.
+    pub(super) fn features(&self, wait_ms: u64) -> [f32; FEATURES] {
+        self.traits().features(wait_ms)
     }
 }

@@ -73,7 +73,7 @@ impl Policy {
             Self::Behaviour(forecasts) => {
                 let again = if flag(failed.kind) { BEHAVED.0 } else { BEHAVED.1 };
                 let (retries, wait) = (dice.is(again), dice.weighted(&BEHAVED_WAITS));
-                let said = forecasts.said(tool, failed, health, WAITS_MS[wait]);
+                let said = forecasts.said(tool, failed, WAITS_MS[wait]);
                 let choice = Choice { forecasts: Some(said), ..after(WAITS_MS[wait]) };
                 (retries && failed.attempt <= RETRIES_MAX).then_some(choice)
             }
@@ -94,15 +94,8 @@ impl Policy {
     }
 
     /// What the product would store of a retry that is made now.
-    pub(super) fn follow_up(
-        &self,
-        tool: &ToolName,
-        failed: &Failed,
-        told: Told,
-        health: &Health,
-        now: Timestamp,
-    ) -> Option<FollowUp> {
-        Some(self.learner()?.follow_up(tool, failed, told, health, now))
+    pub(super) fn follow_up(&self, tool: &ToolName, failed: &Failed, told: Told, now: Timestamp) -> Option<FollowUp> {
+        Some(self.learner()?.follow_up(tool, failed, told, now))
     }
 
     /// Learns what came of a retry, and of what was forecast of it.

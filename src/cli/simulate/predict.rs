@@ -14,7 +14,6 @@ use super::{
 use crate::{
     domain::{
         failure::FailureKind,
-        health::Health,
         ids::ToolName,
         profile::{Trial, bucket},
         time::Timestamp,
@@ -79,10 +78,10 @@ fn log_of(seed: u64, setting: Setting, bar: &ProgressBar) -> Vec<([f64; FORECAST
 
 impl Forecasts {
     /// What each says of a retry after that wait, in the order of [`NAMES`].
-    pub(super) fn said(&self, tool: &ToolName, failed: &Failed, health: &Health, wait_ms: u64) -> [f64; FORECASTERS] {
+    pub(super) fn said(&self, tool: &ToolName, failed: &Failed, wait_ms: u64) -> [f64; FORECASTERS] {
         let (n, k) = self.rates[failed.kind as usize];
-        let p = self.learner.odds(tool, failed, health, failed.at).p[bucket(wait_ms)];
-        let features = || failed.features(health, failed.at, wait_ms);
+        let p = self.learner.odds(tool, failed, failed.at).p[bucket(wait_ms)];
+        let features = || failed.features(wait_ms);
         [
             if flag(failed.kind) { FLAG_P.0 } else { FLAG_P.1 },
             (k + 1.0) / (n + 2.0),

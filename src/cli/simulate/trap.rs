@@ -116,6 +116,10 @@ impl Trap {
     }
 
     fn decide(&mut self, at: f64, attempt: u32, probe_of: Option<FailureKind>) {
+        let allowance = self.learner.params.allowance;
+        let sign = sign(at, Some(KIND), probe_of);
+        let mut health = self.health.clone();
+        health.reported(&sign, &allowance);
         let failed = Failed {
             kind: KIND,
             attempt,
@@ -125,12 +129,9 @@ impl Trap {
             same_tool_run: attempt,
             session_ms: 60_000,
             previous_ok: attempt == 1,
+            circumstances: health.circumstances(stamp(at)),
             seed: self.dice.bits(),
         };
-        let allowance = self.learner.params.allowance;
-        let sign = sign(at, Some(KIND), probe_of);
-        let mut health = self.health.clone();
-        health.reported(&sign, &allowance);
         let advice = self.learner.advise(&self.tool, &failed, &health).advice;
         let sign = Sign { retry_told: advice.retryable, probe_told: advice.probe, ..sign };
         self.health.reported(&sign, &allowance);
@@ -152,7 +153,7 @@ impl Trap {
 
     fn permit(&mut self, at: f64, retry: Retry) {
         let told = retry.told;
-        let follow_up = self.learner.follow_up(&self.tool, &retry.failed, told, &self.health, stamp(at));
+        let follow_up = self.learner.follow_up(&self.tool, &retry.failed, told, stamp(at));
         self.health.called(&self.learner.params.allowance, stamp(at));
         self.queue.push(at + 1.0, Event::Result(retry, follow_up));
     }

@@ -98,6 +98,7 @@ impl CallTree {
             at: event.at,
             seq: event.seq,
             advice: event.advice,
+            circumstances: event.circumstances,
         });
         if let (OutcomeStatus::Success, Some(digest)) = (event.status, &event.digest) {
             let fingerprint = call.fingerprint;

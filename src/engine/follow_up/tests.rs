@@ -143,19 +143,20 @@ fn what_nobody_can_tell_is_censored_and_what_is_told_late_counts_once() {
 }
 
 #[test]
-fn the_state_of_the_tool_is_that_of_all_sessions_when_the_retry_was_made() {
+fn the_state_of_the_tool_is_that_of_all_sessions_when_the_call_failed() {
     let mut play = Play::new();
     for n in 0..3 {
         play.fail("get", &format!(r#"{{"n":{n}}}"#));
     }
-    play.wait(2_000);
-    let soon = play.fail("get", r#"{"n":2}"#).expect("a retry");
-    assert_eq!(soon.follow_up.state.tool, ToolState::Failing);
-    play.wait(60_000);
-    let late = play.succeed("get", r#"{"n":2}"#).expect("a retry");
-    assert_eq!(late.follow_up.state.tool, ToolState::Down);
-    let features = late.follow_up.features;
-    assert!((features[0] - 61.0_f32.ln()).abs() < 1e-4, "ln(1 + wait): {features:?}");
+    play.wait(62_000);
+    let late = play.fail("get", r#"{"n":2}"#).expect("a retry");
+    assert_eq!(late.follow_up.state.tool, ToolState::Failing, "it had failed three times, for no time yet");
+    play.wait(1_000);
+    let soon = play.succeed("get", r#"{"n":2}"#).expect("a retry");
+    assert_eq!(soon.follow_up.state.tool, ToolState::Down, "by then for more than a minute");
+    let features = soon.follow_up.features;
+    assert!((features[0] - 2.0_f32.ln()).abs() < 1e-4, "ln(1 + wait): {features:?}");
     assert!((features[1] - 2.0).abs() < 1e-6, "the second attempt failed: {features:?}");
     assert!((features[2] - 5.0_f32.ln()).abs() < 1e-4, "four timeouts of it before: {features:?}");
+    assert!((features[8] - 63.0_f32.ln()).abs() < 1e-4, "ln(1 + failing for): {features:?}");
 }

@@ -9,7 +9,7 @@ use crate::{
         event::Settled,
         failure::FailureKind,
         fingerprint::ResultDigest,
-        health::{RetryAllowance, Sign},
+        health::{Health, Sign},
         ids::SessionId,
         outcome::OutcomeStatus,
         profile::{FollowUpKind, ToolState},
@@ -24,6 +24,7 @@ use crate::{
     retry::{
         advice::{self, Advised},
         classify,
+        profiles::Profiles,
     },
 };
 
@@ -65,9 +66,14 @@ pub(super) fn settle(
     let progress = status == OutcomeStatus::Success && (is_new || call.effect.kind == EffectKind::Write);
     let follow_up_ok = follow_up_ok(call, status, failure);
     let sign = sign(call, status, failure, now);
+    let mut health = shared.health.clone();
+    if let Some(sign) = &sign {
+        health.reported(sign, &policy.retry.allowance);
+    }
+    let circumstances = failure.map(|_| health.circumstances(now));
     let advised = failure.map(|kind| {
         let case = Case { session, call, permit, report, status, kind, now };
-        case.advised(policy, shared, sign.as_ref())
+        case.advised(policy, &shared.profiles, &health)
     });
     let settled = Settled {
         seq: tree.version + 1,
@@ -81,6 +87,7 @@ pub(super) fn settle(
         digest,
         progress,
         advice: advised.map(|advised| advised.advice),
+        circumstances,
         follow_up_ok,
         lease_until: (status == OutcomeStatus::Running).then(|| now.plus_ms(spec.lease_ms)),
         by_lease: report.by_lease,
@@ -96,7 +103,7 @@ pub(super) fn settle(
     };
     let lesson = sign.map(|sign| Lesson {
         tool: call.tool.clone(),
-        sign: told(policy, shared, sign, advised),
+        sign: told(policy, &health, sign, advised),
         trial: trial(call, follow_up_ok, now),
     });
     let corrections = failure.map(|kind| shared.profiles.estimate.corrections(&call.tool, kind, now));
@@ -133,13 +140,9 @@ fn sign(call: &Call, status: OutcomeStatus, failure: Option<FailureKind>, at: Ti
 }
 
 /// The sign, with what was advised: a rate limit is everybody's, and so is an outage once it is one.
-fn told(policy: &Policy, shared: &Shared, sign: Sign, advised: Option<Advised>) -> Sign {
+fn told(policy: &Policy, health: &Health, sign: Sign, advised: Option<Advised>) -> Sign {
     use FailureKind::{Network, RateLimited, Timeout, Unavailable};
-    let down = || {
-        let mut health = shared.health.clone();
-        health.reported(&sign, &RetryAllowance::default());
-        health.state(sign.at) != ToolState::Working
-    };
+    let down = || health.state(sign.at) != ToolState::Working;
     let is_everybodys = match sign.failure {
         Some(RateLimited) => true,
         Some(Timeout | Unavailable | Network) => down(),
@@ -165,18 +168,14 @@ struct Case<'a> {
 }
 
 impl Case<'_> {
-    fn advised(&self, policy: &Policy, shared: &Shared, sign: Option<&Sign>) -> Advised {
+    fn advised(&self, policy: &Policy, profiles: &Profiles, health: &Health) -> Advised {
         let Self { call, permit, kind, now, .. } = *self;
         let spec = policy.tool(&call.tool);
         let error = self.report.error.as_ref();
         let asked_ms =
             error.and_then(|error| error.retry_after_ms.or_else(|| classify::retry_after_in_message(&error.message)));
-        let mut health = shared.health.clone();
-        if let Some(sign) = sign {
-            health.reported(sign, &policy.retry.allowance);
-        }
         let writes = call.effect.kind == EffectKind::Write || call.effect.once;
-        let traits = self.session.map(|session| traits(session, call, kind, &health, now, 0));
+        let traits = self.session.map(|session| traits(session, call, kind, &health.circumstances(now), now));
         let case = advice::Case {
             tool: &call.tool,
             kind,
@@ -192,7 +191,7 @@ impl Case<'_> {
             seed: seed(&self.report.session, call, permit),
             now,
         };
-        advice::advise(&policy.retry, &shared.profiles, &case)
+        advice::advise(&policy.retry, profiles, &case)
     }
 
     /// Rate-limit errors of the tool in a row, this one included. Where the policy says so, one whose advised wait was

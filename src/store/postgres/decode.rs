@@ -16,6 +16,7 @@ use crate::{
         ids::{AgentId, CallId, RunId, SessionId, ToolName},
         ledger::{LedgerRow, LedgerState},
         outcome::{Advice, Basis, Confidence, Guard, OutcomeStatus},
+        profile::{Circumstances, ToolState},
         reason::Reason,
         time::Timestamp,
     },
@@ -126,6 +127,7 @@ pub(super) fn settled(row: &PgRow) -> Loaded<Settled> {
         digest: digest.map(|digest| hash(&digest)).transpose()?.map(ResultDigest),
         progress: row.try_get("progress")?,
         advice: advice(row)?,
+        circumstances: circumstances(row)?,
         follow_up_ok: row.try_get("follow_up_ok")?,
         by_lease: row.try_get("by_lease")?,
         lease_until: maybe_at(row, "lease_ms")?,
@@ -139,6 +141,16 @@ pub(super) fn settled(row: &PgRow) -> Loaded<Settled> {
         result_bytes: row.try_get::<Option<i64>, _>("result_bytes")?.and_then(|n| u64::try_from(n).ok()),
         error_message: None,
     })
+}
+
+fn circumstances(row: &PgRow) -> Loaded<Option<Circumstances>> {
+    let Some(state) = row.try_get::<Option<i16>, _>("tool_state")? else { return Ok(None) };
+    Ok(Some(Circumstances {
+        tool: member(&ToolState::ALL, state)?,
+        failure_share: row.try_get("failure_share")?,
+        failures: u32::try_from(row.try_get::<i32, _>("failures")?).unwrap_or(0),
+        failing_ms: count(row, "failing_ms")?,
+    }))
 }
 
 fn advice(row: &PgRow) -> Loaded<Option<Advice>> {

@@ -45,7 +45,8 @@ at_ms, \
     lease_ms, \
     o.by_lease, o.input_tokens, o.output_tokens, o.cache_read_tokens, o.cache_write_tokens, o.cost_micros, \
     o.duration_ms, o.is_complete, o.total_matches, o.progress_note, o.result_bytes, o.basis, o.follow_up_ok, o.trials, \
-    (extract(epoch from o.as_of) * 1000)::bigint as as_of_ms, o.probe";
+    (extract(epoch from o.as_of) * 1000)::bigint as as_of_ms, o.probe, o.tool_state, o.failure_share, \
+    o.failures, o.failing_ms";
 
 /// The last judgements of every session of the tree, and all that are still open; `$3` is a day since 1970.
 const RECENT: &str = "select c.* from session s cross join lateral (

@@ -11,6 +11,7 @@ use crate::domain::{
     finding::{Decision, Finding, Level},
     ledger::{LedgerChange, LedgerRow, LedgerState},
     outcome::{Advice, Basis, Guard, OutcomeStatus},
+    profile::ToolState,
     reason::Reason,
     time::Timestamp,
 };
@@ -71,7 +72,8 @@ columns! {
         total_matches: Option<i64> => "int8", progress_note: Option<String> => "text",
         result: Option<String> => "text", result_bytes: Option<i64> => "int8", error_message: Option<String> => "text",
         follow_up_ok: Option<bool> => "bool", trials: Option<f64> => "float8", as_of_ms: Option<i64> => "int8",
-        probe: Option<bool> => "bool",
+        probe: Option<bool> => "bool", tool_state: Option<i16> => "int2", failure_share: Option<f32> => "float4",
+        failures: Option<i32> => "int4", failing_ms: Option<i64> => "int8",
     }
 }
 
@@ -242,6 +244,7 @@ impl CallRow {
 impl OutcomeRow {
     pub(super) fn of(no: i32, append: &Append, event: &Settled) -> Self {
         let advice: Option<&Advice> = event.advice.as_ref();
+        let circumstances = event.circumstances.as_ref();
         Self {
             no,
             tenant_id: append.tenant.0,
@@ -284,6 +287,10 @@ impl OutcomeRow {
             trials: advice.map(|advice| advice.trials),
             as_of_ms: advice.and_then(|advice| advice.as_of).map(Timestamp::as_millis),
             probe: advice.map(|advice| advice.probe),
+            tool_state: circumstances.map(|then| code(&ToolState::ALL, &then.tool)),
+            failure_share: circumstances.map(|then| then.failure_share),
+            failures: circumstances.map(|then| int(then.failures)),
+            failing_ms: circumstances.map(|then| big(then.failing_ms)),
         }
     }
 }

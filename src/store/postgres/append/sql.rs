@@ -69,13 +69,14 @@ fn insert_outcomes(first: usize, winners: &str) -> String {
            error_signature, digest, progress, retryable, retry_after_ms, retries_remaining, p_success, p_low, p_high,
            confidence, basis, guard, lease_until, by_lease, input_tokens, output_tokens, cache_read_tokens,
            cache_write_tokens, cost_micros, duration_ms, is_complete, total_matches, progress_note, result,
-           result_bytes, error_message, follow_up_ok, trials, as_of, probe)
+           result_bytes, error_message, follow_up_ok, trials, as_of, probe,
+           tool_state, failure_share, failures, failing_ms)
          select tenant_id, date '1970-01-01' + epoch, session_id, permit_seq, seq, root_id, call_id,
            to_timestamp(at_ms / 1000.0), status, failure, error_signature, digest, progress, retryable, retry_after_ms,
            retries_remaining, p_success, p_low, p_high, confidence, basis, guard, to_timestamp(lease_ms / 1000.0),
            by_lease, input_tokens, output_tokens, cache_read_tokens, cache_write_tokens, cost_micros, duration_ms,
            is_complete, total_matches, progress_note, result, result_bytes, error_message,
-           follow_up_ok, trials, to_timestamp(as_of_ms / 1000.0), probe
+           follow_up_ok, trials, to_timestamp(as_of_ms / 1000.0), probe, tool_state, failure_share, failures, failing_ms
          from {} where {winners} returning tenant_id, epoch, session_id, permit_seq, seq, follow_up_ok",
         OutcomeColumns::unnest(first)
     )
