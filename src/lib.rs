@@ -37,7 +37,9 @@
 //! 6. a lost race drops the slot, and `gate.rs` judges again
 //! 7. `telemetry/verdict.rs` says it once; `grpc/encode.rs` answers
 //!
-//! `Record` is the same loop around `engine/record.rs`.
+//! `Record` is the same loop around `engine/record.rs`. What a failure is worth retrying comes from
+//! `retry/advice.rs`, which weighs `retry/estimate.rs`; `engine/follow_up.rs` tells what a later call followed up on,
+//! `store/postgres/profiles.rs` counts what came of it, and `gate/fleet.rs` reads the counts back.
 //!
 //! # Where to begin reading
 //!
