@@ -13,7 +13,7 @@ use crate::{
     clock::Clock,
     config::DatabaseConfig,
     domain::time::Timestamp,
-    gate::Gate,
+    gate::{Gate, GateError},
     grpc::{self, ServerSettings},
     policy::Policy,
     store::{
@@ -206,35 +206,40 @@ async fn expire_leases(gate: Arc<Gate>) {
 
 /// Replicas tell each other how tools fare: an outage that one session meets is known to all within two seconds.
 async fn share_health(gate: Arc<Gate>) {
-    let mut tick = interval(HEALTH_EVERY);
-    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut troubled = false;
-    loop {
-        tick.tick().await;
-        let shared = gate.share_health().await;
-        if let Err(error) = shared.as_ref().map_err(ToString::to_string)
-            && !troubled
-        {
-            tracing::warn!(%error, "how tools fare could not be shared with other replicas");
-        }
-        troubled = shared.is_err();
-    }
+    let trouble = "how tools fare could not be shared with other replicas";
+    every(HEALTH_EVERY, trouble, || {
+        let gate = Arc::clone(&gate);
+        async move { gate.share_health().await }
+    })
+    .await;
 }
 
 /// Counts what retries came to. Every replica tries; one at a time does, and all read what was counted.
 async fn learn(gate: Arc<Gate>) {
-    let mut tick = interval(LEARN_EVERY);
+    every(LEARN_EVERY, "retry profiles could not be brought up to date", || {
+        let gate = Arc::clone(&gate);
+        async move { gate.learn().await }
+    })
+    .await;
+}
+
+/// Works again and again, and says once what the trouble is until it is over.
+async fn every<F>(pause: Duration, trouble: &'static str, work: impl Fn() -> F)
+where
+    F: Future<Output = Result<(), GateError>>,
+{
+    let mut tick = interval(pause);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut troubled = false;
     loop {
         tick.tick().await;
-        let learned = gate.learn().await;
-        if let Err(error) = learned.as_ref().map_err(ToString::to_string)
+        let worked = work().await;
+        if let Err(error) = worked.as_ref().map_err(ToString::to_string)
             && !troubled
         {
-            tracing::warn!(%error, "retry profiles could not be brought up to date");
+            tracing::warn!(%error, "{trouble}");
         }
-        troubled = learned.is_err();
+        troubled = worked.is_err();
     }
 }
 
