@@ -2,6 +2,7 @@
 //! together; it must not know SQL or gRPC. The decision is a closure over an old state, run again when the race is
 //! lost.
 
+mod control;
 mod fleet;
 mod profiles;
 mod record;
@@ -18,6 +19,7 @@ use crate::{
         call::{Proposal, Request},
         event::{Append, Event},
         finding::Decision,
+        halt::Halt,
         health::Health,
         ids::{CallId, SessionId, TenantId},
         ledger::LedgerRow,
@@ -40,7 +42,7 @@ pub use profiles::{NearPair, QualityReport};
 pub use record::RecordAnswer;
 // What callers of the gate handle, so that the edges need no other room.
 pub use crate::{
-    engine::{CallState, LAST_CALLS_DEFAULT, Misuse, Report, SessionState},
+    engine::{CallState, LAST_CALLS_DEFAULT, Misuse, Order, Report, SessionState, Wish},
     retry::{classify::retry_after_ms, profiles::Profile},
 };
 
@@ -263,7 +265,7 @@ impl Gate {
             }
             None => None,
         };
-        let text = engine::envelope::refusal(&verdict, &proposal.suggested_next, previous.as_ref());
+        let text = engine::envelope::refusal(&verdict, &proposal.spec.suggested_next, previous.as_ref());
         Answer { verdict, text, policy_version: self.policy.version.clone() }
     }
 
@@ -328,6 +330,7 @@ struct SharedBatch {
     ledger: Vec<Option<LedgerRow>>,
     /// How the tool of each fares, and whether its probe was claimed.
     health: Vec<(Health, bool)>,
+    halts: Arc<[Halt]>,
     profiles: Arc<Profiles>,
 }
 
@@ -337,6 +340,7 @@ impl SharedBatch {
             counters: self.counters.clone(),
             ledger: self.ledger.get(i).cloned().flatten(),
             health: self.health.get(i).map(|(health, _)| health.clone()).unwrap_or_default(),
+            halts: Arc::clone(&self.halts),
             profiles: Arc::clone(&self.profiles),
         }
     }

@@ -1,5 +1,7 @@
 //! What may be spent, by whom, and what has been.
 
+use std::sync::Arc;
+
 use super::ids::AgentId;
 
 /// What the model used since the last call. All tokens count.
@@ -183,6 +185,8 @@ pub struct CounterKey {
     pub day: i32,
     /// What is counted.
     pub dimension: Dimension,
+    /// For a tier's rate limit: the tier, and which of its stretches of time since the Unix epoch.
+    pub tier: Option<(Arc<str>, i64)>,
 }
 
 /// An addition to a shared counter.

@@ -12,7 +12,10 @@ use super::{
     outcome::{Outcome, OutcomeStatus},
     profile::FollowUp,
     reason::Reason,
+    similarity::{Shape, Sketch},
     time::Timestamp,
+    tool::ToolSpec,
+    violation::{CoercedField, Violation},
 };
 
 /// A question to the plane: may this call run?
@@ -42,27 +45,39 @@ pub struct Request {
     pub justification: Option<String>,
     /// The agent says that it means to repeat an earlier call.
     pub repeat_intended: bool,
+    /// The phase that the session is in, when its caller keeps it.
+    pub phase: Option<String>,
 }
 
 /// A request with what the policy knows of its tool: what rules look at.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Proposal {
     /// The question.
     pub request: Request,
-    /// Its arguments in canonical form.
+    /// All its arguments in canonical form, as they will execute.
     pub canonical: Arc<str>,
+    /// What its arguments look like, for calls that are nearly the same.
+    pub shape: Arc<Shape>,
     /// For recognising repetition.
     pub fingerprint: Fingerprint,
     /// For binding an approval or a call_id.
     pub args_digest: ArgsDigest,
     /// What it would do to the world.
     pub effect: Effect,
-    /// How long it may run, in milliseconds.
-    pub lease_ms: u64,
     /// What it is expected to cost, in micro-dollars.
     pub cost_micros: u64,
-    /// What to call instead of it.
-    pub suggested_next: Vec<String>,
+    /// What is known of its tool.
+    pub spec: Arc<ToolSpec>,
+    /// True when the policy declares its tool.
+    pub declared: bool,
+    /// What is wrong with its arguments.
+    pub violations: Vec<Violation>,
+    /// Values that had another type and were read as the right one.
+    pub coerced: Vec<CoercedField>,
+    /// Fields that the tool's schema does not know, and that were let through.
+    pub unknown_fields: Vec<String>,
+    /// True when its arguments were mended before they are to execute.
+    pub repaired: bool,
 }
 
 /// The leave to execute a call once.
@@ -106,6 +121,10 @@ pub struct Approval {
     pub answer: Answer,
     /// When an unanswered one counts as denied.
     pub expires_at: Timestamp,
+    /// The policy under which it was asked, by its version.
+    pub policy: String,
+    /// Why it was answered so, for the model.
+    pub reason: Option<String>,
 }
 
 /// A call as its tree remembers it.
@@ -123,6 +142,10 @@ pub struct Call {
     pub tool: ToolName,
     /// Its arguments in canonical form, while it is open or when it failed; a long text is not kept after a failure.
     pub arguments: Option<Arc<str>>,
+    /// What its arguments look like, while detectors look back that far.
+    pub shape: Option<Arc<Shape>>,
+    /// What its result looks like, for a success.
+    pub sketch: Option<Sketch>,
     /// For recognising repetition.
     pub fingerprint: Fingerprint,
     /// For binding an approval or a call_id.
@@ -181,6 +204,8 @@ impl Call {
             agent: proposal.request.agent.clone(),
             tool: proposal.request.tool.clone(),
             arguments: Some(proposal.canonical.clone()),
+            shape: None,
+            sketch: None,
             fingerprint: proposal.fingerprint,
             args_digest: proposal.args_digest,
             effect: proposal.effect.clone(),

@@ -49,6 +49,12 @@ impl Resource {
         &self.0
     }
 
+    /// True for the name of one thing (`order/42`), not of a kind (`invoice`) or of something left open (`order/`).
+    #[must_use]
+    pub fn is_named(&self) -> bool {
+        self.0.rsplit_once('/').is_some_and(|(kind, identity)| !kind.is_empty() && !identity.is_empty())
+    }
+
     /// True when changing one may change the other.
     #[must_use]
     pub fn overlaps(&self, other: &Self) -> bool {
@@ -119,6 +125,23 @@ impl ResourceTemplate {
     }
 }
 
+/// Who shares what a call has done, so that nobody among them does it again.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Share {
+    /// A call tree.
+    #[default]
+    Tree,
+    /// All sessions of one agent.
+    Agent,
+    /// All sessions of the tenant.
+    Tenant,
+}
+
+impl Share {
+    /// Every share, in the order of its stored code.
+    pub const ALL: [Self; 3] = [Self::Tree, Self::Agent, Self::Tenant];
+}
+
 /// What one call does to the world, after its arguments were looked at.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Effect {
@@ -130,9 +153,17 @@ pub struct Effect {
     pub once: bool,
     /// A write whose repetition is harmless.
     pub idempotent: bool,
+    /// Who shares it; the tenant, for `once`.
+    pub share: Share,
 }
 
 impl Effect {
+    /// True for what has a row in the ledger.
+    #[must_use]
+    pub fn is_in_ledger(&self) -> bool {
+        self.kind == EffectKind::Write || self.share != Share::Tree
+    }
+
     /// True for a write whose double execution would be a second change.
     #[must_use]
     pub fn is_unsafe_to_repeat(&self) -> bool {

@@ -5,15 +5,18 @@ use std::sync::Arc;
 use super::{
     budget::{CounterAdd, Spent, Usage},
     call::{Approval, Permit, Proposal},
+    control::Controlled,
     effect::Effect,
     failure::FailureKind,
     finding::{Decision, Finding},
     fingerprint::{ArgsDigest, Fingerprint, ResultDigest},
+    grant::Use,
     ids::{AgentId, CallId, RunId, SessionId, TenantId, ToolName},
     ledger::LedgerChange,
     outcome::{Advice, OutcomeStatus},
     profile::{Circumstances, FollowUp},
     reason::Reason,
+    similarity::{Shape, Sketch},
     time::Timestamp,
 };
 
@@ -62,6 +65,12 @@ pub struct Judged {
     pub permit: Option<Permit>,
     /// The question to a person.
     pub approval: Option<Approval>,
+    /// The tiers and grants that a permit used, as it leaves them.
+    pub uses: Vec<Use>,
+    /// Fields whose values had another type and were read as the right one. Absent when read back.
+    pub coerced: Vec<String>,
+    /// True when the call is a way out, and is not charged.
+    pub terminal: bool,
     /// The failure that a permitted call follows up on.
     pub follow_up: Option<Box<FollowUp>>,
     /// What the model used since the last call; booked whatever the decision was.
@@ -72,6 +81,8 @@ pub struct Judged {
     pub policy: String,
     /// The arguments in canonical form. Absent when read back, but for open and failed calls.
     pub arguments: Option<Arc<str>>,
+    /// What the arguments look like. Absent when read back without them.
+    pub shape: Option<Arc<Shape>>,
     /// Why the agent wanted it. Absent when read back.
     pub justification: Option<String>,
 }
@@ -97,6 +108,10 @@ pub struct Settled {
     pub error_signature: Option<String>,
     /// What it answered.
     pub digest: Option<ResultDigest>,
+    /// What its result looks like, for a success that was reported with it.
+    pub sketch: Option<Sketch>,
+    /// True when later calls may depend on the answer, and it is remembered.
+    pub kept: bool,
     /// True when it brought something new.
     pub progress: bool,
     /// What was advised.
@@ -136,6 +151,8 @@ pub enum Event {
     Judged(Box<Judged>),
     /// A permitted call was reported on.
     Settled(Box<Settled>),
+    /// Somebody did something to a session.
+    Controlled(Box<Controlled>),
 }
 
 impl Event {
@@ -145,6 +162,7 @@ impl Event {
         match self {
             Self::Judged(judged) => judged.seq,
             Self::Settled(settled) => settled.seq,
+            Self::Controlled(controlled) => controlled.seq,
         }
     }
 
@@ -154,6 +172,7 @@ impl Event {
         match self {
             Self::Judged(judged) => judged.at,
             Self::Settled(settled) => settled.at,
+            Self::Controlled(controlled) => controlled.at,
         }
     }
 }
@@ -233,11 +252,15 @@ impl Judged {
             findings: Arc::default(),
             permit: None,
             approval: None,
+            uses: Vec::new(),
+            coerced: proposal.coerced.iter().map(|field| field.field.clone()).collect(),
+            terminal: proposal.spec.terminal,
             follow_up: None,
             usage: request.usage,
             observed: false,
             policy: String::new(),
             arguments: Some(proposal.canonical.clone()),
+            shape: Some(Arc::clone(&proposal.shape)),
             justification: request.justification.clone(),
         }
     }

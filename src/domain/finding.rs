@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::{ids::CallId, ids::SessionId, reason::Reason, time::Timestamp};
+use super::{ids::CallId, ids::SessionId, reason::Reason, time::Timestamp, violation::Violation};
 
 /// What the agent is told, the mildest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -97,6 +97,8 @@ pub struct Finding {
     pub retry_after_ms: Option<u64>,
     /// The call whose result is handed back.
     pub reuse: Option<CallRef>,
+    /// What is wrong with the arguments, field by field.
+    pub violations: Vec<Violation>,
     /// False when the policy only wanted to know: recorded, not applied.
     pub enforced: bool,
 }
@@ -115,6 +117,7 @@ impl Finding {
             next_action: None,
             retry_after_ms: None,
             reuse: None,
+            violations: Vec::new(),
             enforced: true,
         }
     }
@@ -138,6 +141,13 @@ impl Finding {
     #[must_use]
     pub fn retry_after(mut self, millis: u64) -> Self {
         self.retry_after_ms = Some(millis);
+        self
+    }
+
+    /// With what is wrong with the arguments.
+    #[must_use]
+    pub fn violating(mut self, violations: Vec<Violation>) -> Self {
+        self.violations = violations;
         self
     }
 

@@ -4,7 +4,7 @@ use std::fmt;
 
 use sha2::{Digest as _, Sha256};
 
-use super::ids::{SessionId, TenantId, ToolName};
+use super::ids::{AgentId, SessionId, TenantId, ToolName};
 
 macro_rules! hash {
     ($(#[$doc:meta])* $name:ident) => {
@@ -91,15 +91,19 @@ impl ResultDigest {
 pub enum Reach<'a> {
     /// One call tree.
     Tree(&'a SessionId),
+    /// All sessions of one agent.
+    Agent(&'a AgentId),
     /// The whole tenant: `once` tools.
     Tenant,
 }
 
 impl Reach<'_> {
-    fn bytes(&self) -> &[u8] {
+    fn bytes(&self) -> Vec<u8> {
         match self {
-            Reach::Tree(root) => root.as_str().as_bytes(),
-            Reach::Tenant => b"",
+            Reach::Tree(root) => root.as_str().as_bytes().to_vec(),
+            // No name holds a control character.
+            Reach::Agent(agent) => [b"\0agent\0", agent.as_str().as_bytes()].concat(),
+            Reach::Tenant => Vec::new(),
         }
     }
 }
@@ -108,7 +112,7 @@ impl LedgerKey {
     /// The ledger row of a fingerprint within `reach`.
     #[must_use]
     pub fn of(reach: Reach<'_>, fingerprint: &Fingerprint) -> Self {
-        Self(sha256("callgate/ledger/1", &[reach.bytes(), &fingerprint.0]))
+        Self(sha256("callgate/ledger/1", &[&reach.bytes(), &fingerprint.0]))
     }
 }
 
@@ -116,7 +120,7 @@ impl LedgerKey {
 /// same over all attempts of one occurrence. The model neither sees nor makes it.
 #[must_use]
 pub fn idempotency_key(tenant: TenantId, reach: Reach<'_>, fingerprint: &Fingerprint, occurrence: u64) -> String {
-    let parts: [&[u8]; 4] = [&tenant.0.to_be_bytes(), reach.bytes(), &fingerprint.0, &occurrence.to_be_bytes()];
+    let parts: [&[u8]; 4] = [&tenant.0.to_be_bytes(), &reach.bytes(), &fingerprint.0, &occurrence.to_be_bytes()];
     hex::encode(&sha256("callgate/idempotency/1", &parts)[..16])
 }
 

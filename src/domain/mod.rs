@@ -3,17 +3,21 @@
 
 pub mod budget;
 pub mod call;
+pub mod control;
 pub mod digest;
 pub mod effect;
 pub mod event;
 pub mod failure;
 pub mod finding;
 pub mod fingerprint;
+pub mod grant;
+pub mod halt;
 pub mod health;
 pub mod ids;
 pub mod json;
 pub mod ledger;
 pub mod outcome;
+pub mod pattern;
 pub mod previous;
 pub mod profile;
 pub mod quality;
@@ -23,3 +27,4 @@ pub mod time;
 pub mod tool;
 pub mod tree;
 pub mod verdict;
+pub mod violation;

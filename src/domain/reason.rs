@@ -60,6 +60,34 @@ reasons! {
     StepBudgetExceeded = "step_budget_exceeded",
     /// Another budget is used up, or the call does not fit into what is left of it.
     BudgetExceeded = "budget_exceeded",
+    /// Calls of one tool with nearly the same arguments failed in the same way again and again.
+    SameError = "same_error",
+    /// Calls of one tool with nearly the same arguments gave nearly the same results again and again.
+    NearDuplicate = "near_duplicate",
+    /// There is no such tool.
+    UnknownTool = "unknown_tool",
+    /// The arguments are not what the tool takes.
+    ValidationError = "validation_error",
+    /// The session's phase does not allow the tool, or cannot change like that.
+    PhaseForbids = "phase_forbids",
+    /// The session's plan has another write next.
+    PlanOrder = "plan_order",
+    /// An earlier call of another tool is missing, or its result does not allow this one.
+    MissingPrerequisite = "missing_prerequisite",
+    /// The earlier call that this one builds on is still running.
+    PrerequisiteRunning = "prerequisite_running",
+    /// Another call has changed the same thing already.
+    ResourceAlreadyChanged = "resource_already_changed",
+    /// The calls that were granted are used up, or there is no grant.
+    GrantExceeded = "grant_exceeded",
+    /// The policy allows so many calls in that time.
+    RateLimitedByPolicy = "rate_limited_by_policy",
+    /// No tier names the tool, and nothing says how dangerous it is.
+    UnknownRiskLevel = "unknown_risk_level",
+    /// The policy forbids the tool, or these arguments.
+    ToolDenied = "tool_denied",
+    /// The session, the agent, the tool or the tenant is halted.
+    SessionHalted = "session_halted",
     /// A person must approve the call.
     ApprovalRequired = "approval_required",
     /// A person has refused the call.

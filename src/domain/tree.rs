@@ -2,18 +2,23 @@
 //! past a budget or repeat each other, because whoever decides on an old version is told to judge again.
 
 mod apply;
+mod controls;
 mod restore;
 
 use std::{
     borrow::Cow,
     collections::{BTreeMap, VecDeque},
+    sync::Arc,
 };
 
 use super::{
     budget::Spent,
     call::Call,
+    effect::Resource,
     fingerprint::{Fingerprint, ResultDigest},
+    grant::{Grant, Use},
     ids::{CallId, RunId, SessionId, TenantId, ToolName},
+    json::Json,
     time::Timestamp,
 };
 
@@ -23,10 +28,18 @@ pub use restore::{RunTotals, Totals};
 pub const CALLS_MAX: usize = 64;
 /// Calls waiting for a person that a session remembers beyond those.
 pub const HELD_MAX: usize = 64;
+/// Calls whose arguments' look a session remembers, for calls that are nearly the same.
+pub const SHAPES_MAX: usize = 30;
 /// Longest arguments, in bytes, that are remembered of a failed call.
 pub const FAILED_ARGUMENTS_MAX: usize = 16_384;
 /// Pairs of (fingerprint, result) that a session remembers to tell the new from the known.
 pub const SEEN_MAX: usize = 256;
+/// Answers that a tree keeps for the calls that build on them.
+pub const KEPT_MAX: usize = 64;
+/// Longest answer that is kept, in bytes.
+pub const KEPT_BYTES_MAX: usize = 65_536;
+/// Changed resources that a tree remembers.
+pub const CHANGES_MAX: usize = 256;
 /// Sessions of one tree.
 pub const SESSIONS_MAX: usize = 1_000;
 /// Open calls of one tree.
@@ -63,6 +76,53 @@ pub struct CallTree {
     pub pace: Pace,
     /// The latest event, among those no longer remembered, that may have changed the world.
     pub forgotten_change: u64,
+    /// How far tiers and grants have been used.
+    pub uses: BTreeMap<String, Use>,
+    /// Grants given to its sessions, oldest first.
+    pub grants: Vec<Grant>,
+    /// Things that its writes have changed, oldest first; at least the last [`CHANGES_MAX`].
+    pub changes: VecDeque<Changed>,
+    /// Answers that later calls may depend on, oldest first.
+    pub kept: VecDeque<Kept>,
+}
+
+/// A thing that a permitted write has changed, or may be changing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Changed {
+    /// The thing.
+    pub resource: Resource,
+    /// By which tool.
+    pub tool: ToolName,
+    /// By which call.
+    pub fingerprint: Fingerprint,
+    /// The place of the permit among the tree's events.
+    pub seq: u64,
+}
+
+/// A success that later calls may depend on.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Kept {
+    /// The place of its outcome among the tree's events.
+    pub seq: u64,
+    /// Whose.
+    pub session: SessionId,
+    /// Of which tool.
+    pub tool: ToolName,
+    /// With which arguments; none when they were too long.
+    pub arguments: Option<Arc<Json>>,
+    /// What it answered; none when that was too long, no JSON, or not stored in full.
+    pub result: Option<Arc<Json>>,
+}
+
+/// The writes to come, in order.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Plan {
+    /// The tools.
+    pub order: Vec<ToolName>,
+    /// How many of them have succeeded.
+    pub done: usize,
+    /// The place of the event that set it.
+    pub seq: u64,
 }
 
 /// One session of a tree.
@@ -76,6 +136,12 @@ pub struct Session {
     pub run: Run,
     /// Its calls, oldest first; at least the last [`CALLS_MAX`].
     pub calls: VecDeque<Call>,
+    /// Its phase, once somebody set one.
+    pub phase: Option<String>,
+    /// Its plan, once somebody set one.
+    pub plan: Option<Plan>,
+    /// The place of the last compaction of its context; 0 when there was none.
+    pub compacted: u64,
     /// Hashes of the (fingerprint, result) pairs it has seen, oldest first.
     seen: VecDeque<u64>,
 }
@@ -104,6 +170,8 @@ pub struct Closed {
     pub rule: Cow<'static, str>,
     /// At what count.
     pub count: u32,
+    /// The tool that broke.
+    pub tool: ToolName,
     /// The call that broke.
     pub fingerprint: Fingerprint,
 }
@@ -136,6 +204,10 @@ impl CallTree {
             sessions: BTreeMap::new(),
             pace: Pace::default(),
             forgotten_change: 0,
+            uses: BTreeMap::new(),
+            grants: Vec::new(),
+            changes: VecDeque::new(),
+            kept: VecDeque::new(),
         }
     }
 
@@ -148,6 +220,12 @@ impl CallTree {
                 .filter(move |call| call.fingerprint == fingerprint)
                 .map(move |call| (id, session, call))
         })
+    }
+
+    /// The session and those above it, the nearest first.
+    pub fn line<'a>(&'a self, session: &'a SessionId) -> impl Iterator<Item = &'a SessionId> {
+        let parent = |id: &&'a SessionId| self.sessions.get(*id).and_then(|session| session.parent.as_ref());
+        std::iter::successors(Some(session), parent).take(SESSIONS_MAX)
     }
 
     /// All remembered calls; in no particular order of time.

@@ -7,11 +7,13 @@ use crate::{
     domain::{
         call::Call,
         event::Settled,
-        finding::Decision,
+        finding::{Decision, Finding},
         json as strict,
         outcome::{Advice, OutcomeStatus},
         time::wait_in_words,
+        tool::EmptyMeans,
         verdict::Verdict,
+        violation::OnViolation,
     },
     retry::classify,
 };
@@ -64,6 +66,9 @@ pub fn refusal(verdict: &Verdict, suggested_next: &[String], previous: Option<&P
         return None;
     }
     let winner = verdict.winner()?;
+    if !winner.violations.is_empty() {
+        return Some(invalid(winner));
+    }
     let wait = (verdict.decision == Decision::Wait).then(|| verdict.retry_after_ms()).flatten();
     let approval = verdict.approval.as_ref();
     let done_at = winner.reuse.as_ref().filter(|_| previous.is_none_or(|p| p.text.is_none()));
@@ -89,11 +94,33 @@ pub fn refusal(verdict: &Verdict, suggested_next: &[String], previous: Option<&P
     })
 }
 
+/// The text for arguments that the tool does not take.
+fn invalid(winner: &Finding) -> ToolResult {
+    let errors = winner.violations.iter();
+    let errors = errors.map(|violation| json!({"field": violation.field, "message": violation.message}));
+    let asks = winner.violations.iter().find(|violation| violation.on_violation == OnViolation::AskUser);
+    let hint = asks.map(|violation| {
+        let hint = violation.user_facing_hint.as_deref();
+        hint.unwrap_or("Ask the user for what is missing before you call it again.")
+    });
+    let members = vec![
+        ("status", "validation_error".into()),
+        ("message", winner.message.as_str().into()),
+        ("errors", errors.collect::<Vec<Value>>().into()),
+        ("user_facing_hint", hint.map_or(Value::Null, Value::from)),
+        ("retryable_after_correction", asks.is_none().into()),
+        ("retryable", false.into()),
+        ("reason", winner.rule.as_ref().into()),
+        ("next_action_hint", winner.next_action.as_deref().map_or(Value::Null, Value::from)),
+    ];
+    ToolResult { json: object(members, Vec::new()), is_error: true }
+}
+
 /// The text for a call that was reported on: what the model sees instead of the raw answer.
 #[must_use]
-pub fn recorded(call: &Call, recorded: &Recorded) -> ToolResult {
+pub fn recorded(call: &Call, empty_means: Option<EmptyMeans>, recorded: &Recorded) -> ToolResult {
     match recorded.settled.status {
-        OutcomeStatus::Success => success(call.arguments.as_deref(), &recorded.settled),
+        OutcomeStatus::Success => success(call.arguments.as_deref(), empty_means, &recorded.settled),
         OutcomeStatus::Running => running(recorded),
         OutcomeStatus::Error => error(recorded),
         OutcomeStatus::Cancelled => cancelled(call),
@@ -103,8 +130,16 @@ pub fn recorded(call: &Call, recorded: &Recorded) -> ToolResult {
 
 /// The text for a call that did what it should, by its canonical arguments.
 #[must_use]
-pub fn success(arguments: Option<&str>, settled: &Settled) -> ToolResult {
+pub fn success(arguments: Option<&str>, empty_means: Option<EmptyMeans>, settled: &Settled) -> ToolResult {
+    let empty = empty_means.filter(|_| settled.result.as_deref().is_some_and(is_empty));
     let hint = match (settled.total_matches, settled.is_complete) {
+        _ if empty == Some(EmptyMeans::Suspect) => Some(
+            "The result is empty, which this tool rarely means: check the arguments against what you know, or tell \
+             the user that nothing was found and what was asked for.",
+        ),
+        _ if empty == Some(EmptyMeans::NoMatches) => {
+            Some("There are no matches. The same query gives the same answer: change it, or say so.")
+        }
         (Some(0), _) => Some("There are no matches. The same query gives the same answer: change it, or say so."),
         (_, Some(false)) => Some("This is not all: ask for the next part, or narrow the query."),
         (_, Some(true)) => Some("This is everything there is; no need to ask again."),
@@ -120,6 +155,11 @@ pub fn success(arguments: Option<&str>, settled: &Settled) -> ToolResult {
     let results = settled.result.as_deref().map(|text| ("results", embedded(text)));
     let raw = summary.into_iter().chain(results).collect();
     ToolResult { json: object(members, raw), is_error: false }
+}
+
+/// Nothing, in any of the ways in which tools say so.
+fn is_empty(result: &str) -> bool {
+    matches!(result.trim(), "" | "null" | "[]" | "{}" | "\"\"")
 }
 
 fn running(recorded: &Recorded) -> ToolResult {

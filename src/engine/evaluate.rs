@@ -4,7 +4,9 @@ use super::{Judgement, Misuse, Shared, follow_up::follow_up, ledger_key, reach};
 use crate::{
     domain::{
         budget::{CounterAdd, Dimension, Spent},
-        call::{Approval, Call, Permit, Proposal, Standing},
+        call::{Answer, Approval, Call, Permit, Proposal, Standing},
+        control::{Control, Controlled},
+        effect::Share,
         event::{Change, Event, Judged},
         finding::Decision,
         fingerprint::{LedgerKey, Reach, idempotency_key},
@@ -16,7 +18,7 @@ use crate::{
         verdict::{Verdict, winner},
     },
     policy::Policy,
-    rules::{Context, Mode, budget},
+    rules::{Context, Mode, budget, tier},
 };
 
 /// Judges a call. `batch` is the place of the first call judged in the same batch, if this is not the first.
@@ -52,6 +54,7 @@ pub fn evaluate(
         proposal,
         previous: previous.as_ref(),
         cooldown: shared.health.cooldown(now),
+        halts: &shared.halts,
         counters: &shared.counters,
         is_new: known.is_none(),
         batch,
@@ -63,6 +66,9 @@ pub fn evaluate(
     if policy.mode != Mode::Enforce {
         findings.iter_mut().for_each(|finding| finding.enforced = false);
     }
+    if is_approved(policy, &cx) {
+        findings.retain(|finding| finding.decision != Decision::Ask);
+    }
     let strictest = |enforced: bool| {
         let findings = findings.iter().filter(|finding| finding.enforced || !enforced);
         findings.map(|finding| finding.decision).max().unwrap_or(Decision::Allow)
@@ -71,6 +77,7 @@ pub fn evaluate(
     if decision == Decision::Allow && tree.open_calls >= OPEN_MAX {
         return Err(Misuse::TooManyOpenCalls);
     }
+    let moved = phase_set(policy, &cx);
     let mut event = Judged::of(proposal, tree.version + 1, now);
     event.parent = session.map_or_else(|| request.parent.clone(), |session| session.parent.clone());
     event.depth = depth;
@@ -83,10 +90,46 @@ pub fn evaluate(
     event.reason = winner(&findings).map(|finding| finding.reason);
     event.policy.clone_from(&policy.version);
     event.permit = (decision == Decision::Allow).then(|| permit(&cx, shared, event.seq));
+    event.uses = event.permit.as_ref().map(|_| tier::uses(&policy.rules.tier, &cx)).unwrap_or_default();
     event.follow_up = event.permit.as_ref().and_then(|_| follow_up(policy, &cx, shared));
     event.approval = (decision == Decision::Ask).then(|| approval(policy, &cx, event.seq));
     event.findings = findings.into();
-    Ok(judgement(policy, &cx, shared, event))
+    let judgement = judgement(policy, &cx, shared, event);
+    Ok(match (judgement, moved) {
+        (Judgement::New(verdict, mut change), Some(moved)) => {
+            change.events.push(moved);
+            Judgement::New(verdict, change)
+        }
+        (judgement, _) => judgement,
+    })
+}
+
+/// True when a person has approved this very call, under this very policy, and the approval was not used yet.
+fn is_approved(policy: &Policy, cx: &Context<'_>) -> bool {
+    let Some(Previous { past: Past::Held(held), call, .. }) = cx.previous else { return false };
+    let session = cx.tree.sessions.get(&call.session);
+    let asked = session.and_then(|session| session.call(&call.call_id));
+    held.answer == Answer::Approved
+        && call.session == *cx.session_id()
+        && held.policy == policy.version
+        && asked.is_some_and(|asked| asked.args_digest == cx.proposal.args_digest)
+}
+
+/// The caller keeps the phase, and has moved on where the present phase leads.
+fn phase_set(policy: &Policy, cx: &Context<'_>) -> Option<Event> {
+    let phase = cx.proposal.request.phase.as_ref()?;
+    let known = cx.session().and_then(|session| session.phase.as_ref());
+    let forbidden = || policy.rules.phase.forbids(known.map(String::as_str), phase).is_some();
+    (known != Some(phase) && !forbidden()).then(|| {
+        Event::Controlled(Box::new(Controlled {
+            seq: cx.tree.version + 2,
+            at: cx.now,
+            session: cx.session_id().clone(),
+            by: None,
+            reason: None,
+            control: Control::PhaseSet { phase: phase.clone(), plan: None },
+        }))
+    })
 }
 
 /// The depth of the session in the tree.
@@ -153,7 +196,7 @@ fn tools_disabled(policy: &Policy, decision: Decision, left: &[crate::domain::bu
 /// The leave to execute: which attempt of which occurrence, under which key.
 fn permit(cx: &Context<'_>, shared: &Shared, seq: u64) -> Permit {
     let (proposal, tree) = (cx.proposal, cx.tree);
-    let once = proposal.effect.once;
+    let once = proposal.effect.share != Share::Tree;
     let fresh = |before: Option<&Previous>| {
         if once { before.map_or(0, |p| p.occurrence) + 1 } else { seq }
     };
@@ -169,14 +212,14 @@ fn permit(cx: &Context<'_>, shared: &Shared, seq: u64) -> Permit {
             }
         },
     };
-    let within = reach(&tree.root, once);
+    let within = reach(&tree.root, proposal.request.agent.as_ref(), proposal.effect.share);
     Permit {
         attempt,
         occurrence,
         idempotency_key: idempotency_key(tree.tenant, within, &proposal.fingerprint, occurrence),
         at: cx.now,
         seq,
-        lease_until: cx.now.plus_ms(proposal.lease_ms),
+        lease_until: cx.now.plus_ms(proposal.spec.lease_ms),
         reserved_micros: proposal.cost_micros,
         ledger_revision: ledger_key(&tree.root, proposal).map_or(0, |_| revision(cx, shared) + 1),
     }
@@ -191,21 +234,21 @@ fn revision(cx: &Context<'_>, shared: &Shared) -> u64 {
 
 /// The question to a person: the one that is already open for this call, or a new one.
 fn approval(policy: &Policy, cx: &Context<'_>, seq: u64) -> Approval {
-    use crate::domain::call::Answer;
     match cx.previous.map(|previous| &previous.past) {
         Some(Past::Held(open)) if open.answer == Answer::Pending && cx.now < open.expires_at => open.clone(),
         _ => {
             let key = idempotency_key(cx.tree.tenant, Reach::Tree(&cx.tree.root), &cx.fingerprint(), seq);
             let expires_at = cx.now.plus_ms(policy.approval_ttl_ms);
-            Approval { id: format!("apr_{}", &key[..20]), answer: Answer::Pending, expires_at }
+            let (id, policy) = (format!("apr_{}", &key[..20]), policy.version.clone());
+            Approval { id, answer: Answer::Pending, expires_at, policy, reason: None }
         }
     }
 }
 
 fn judgement(policy: &Policy, cx: &Context<'_>, shared: &Shared, event: Judged) -> Judgement {
     let extra = Spent {
-        steps: u64::from(event.round == 1),
-        calls: u64::from(event.permit.is_some()),
+        steps: u64::from(event.round == 1 && !event.terminal),
+        calls: u64::from(event.permit.is_some() && !event.terminal),
         cost_micros: event.usage.cost_micros,
         reserved_micros: event.permit.as_ref().map_or(0, |permit| permit.reserved_micros),
         tokens: event.usage.tokens(),
@@ -279,6 +322,15 @@ fn counters(policy: &Policy, cx: &Context<'_>, extra: &Spent) -> Vec<CounterAdd>
                 adds.push(CounterAdd { key: key.clone(), amount, limit });
             }
         }
+    }
+    // A rate that is shared by trees is taken with the permit, and refused by the store when others were faster.
+    if extra.calls > 0
+        && policy.mode == Mode::Enforce
+        && policy.rules.mode(tier::ID) == Mode::Enforce
+        && !cx.proposal.spec.shadow
+        && let Some((key, limit)) = policy.rules.tier.counter(cx.tool(), request.agent.as_ref(), cx.now)
+    {
+        adds.push(CounterAdd { key, amount: 1, limit: Some(limit) });
     }
     adds
 }

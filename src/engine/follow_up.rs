@@ -10,7 +10,6 @@ use crate::{
         profile::{
             Circumstances, FOLLOW_UP_CALLS, FOLLOW_UP_MS, FollowUp, FollowUpKind, NEAR, RetryState, Trial, bucket,
         },
-        similarity,
         time::Timestamp,
         tree::Session,
     },
@@ -75,7 +74,7 @@ fn followed<'a>(session: &'a Session, cx: &Context<'_>) -> Option<(&'a Call, Fol
     if recent().any(corrects) {
         return None;
     }
-    let near = failed.arguments.as_deref().is_some_and(|a| similarity::of_arguments(a, &proposal.canonical) >= NEAR);
+    let near = failed.shape.as_ref().is_some_and(|shape| shape.alike(&proposal.shape) >= NEAR);
     Some((failed, if near { FollowUpKind::Near } else { FollowUpKind::Changed }))
 }
 

@@ -1,6 +1,7 @@
 //! Two pure functions over a call tree: [`evaluate`] judges a call before it runs, [`record`] takes in what came of it.
 //! This room knows nouns, rules and policy; it must not know the store, the network or a clock.
 
+mod control;
 pub mod envelope;
 mod evaluate;
 mod follow_up;
@@ -12,6 +13,7 @@ pub mod world;
 
 use std::{collections::BTreeMap, sync::Arc};
 
+pub use control::{Order, Wish, control};
 pub use evaluate::evaluate;
 pub use record::{Report, record};
 pub use state::{CallState, LAST_CALLS_DEFAULT, SessionState, session_state};
@@ -20,9 +22,10 @@ use crate::{
     domain::{
         budget::{CounterKey, Left},
         call::{Call, Proposal},
-        effect::EffectKind,
+        effect::Share,
         event::{Append, Change, Event, Settled},
         fingerprint::{LedgerKey, Reach},
+        halt::Halt,
         health::{Health, Sign},
         ids::{AgentId, SessionId, ToolName},
         ledger::LedgerRow,
@@ -45,6 +48,8 @@ pub struct Shared {
     pub ledger: Option<LedgerRow>,
     /// How the tool fares.
     pub health: Health,
+    /// What is halted.
+    pub halts: Arc<[Halt]>,
     /// What was learned of retries.
     pub profiles: Arc<Profiles>,
 }
@@ -71,6 +76,27 @@ pub enum Misuse {
     AlreadySettled,
     /// A newer attempt of the same execution was permitted meanwhile.
     AttemptSuperseded,
+    /// The session has no call yet.
+    UnknownSession,
+    /// The session's phase cannot become that one; says why.
+    PhaseForbidden(String),
+    /// The tree holds as many grants as it may.
+    TooManyGrants,
+    /// No such grant.
+    UnknownGrant,
+    /// No such question.
+    UnknownApproval,
+    /// The question was answered before.
+    AlreadyAnswered {
+        /// With yes.
+        approved: bool,
+    },
+    /// Nobody answered the question in time.
+    ApprovalExpired,
+    /// Who asked cannot answer.
+    SelfApproval,
+    /// The policy wants a reason with a refusal.
+    ReasonMissing,
 }
 
 /// What came of a question.
@@ -114,30 +140,39 @@ pub struct Lesson {
     pub trial: Option<Trial>,
 }
 
-/// The reach within which one execution of a write excludes another.
-fn reach<'a>(root: &'a SessionId, once: bool) -> Reach<'a> {
-    if once { Reach::Tenant } else { Reach::Tree(root) }
+/// The reach within which one execution excludes another. What an unnamed agent does is shared in its tree alone.
+fn reach<'a>(root: &'a SessionId, agent: Option<&'a AgentId>, share: Share) -> Reach<'a> {
+    match (share, agent) {
+        (Share::Tenant, _) => Reach::Tenant,
+        (Share::Agent, Some(agent)) => Reach::Agent(agent),
+        (Share::Agent, None) | (Share::Tree, _) => Reach::Tree(root),
+    }
 }
 
-/// The ledger row that a question depends on: declared writes have one.
+/// The ledger row that a question depends on: declared writes have one, and what is shared by more than a tree.
 #[must_use]
 pub fn ledger_key(root: &SessionId, proposal: &Proposal) -> Option<LedgerKey> {
-    let effect = &proposal.effect;
-    let writes = effect.kind == EffectKind::Write;
-    writes.then(|| LedgerKey::of(reach(root, effect.once), &proposal.fingerprint))
+    let (effect, agent) = (&proposal.effect, proposal.request.agent.as_ref());
+    effect.is_in_ledger().then(|| LedgerKey::of(reach(root, agent, effect.share), &proposal.fingerprint))
 }
 
 /// The ledger row that a permitted call has changed, or would have.
 #[must_use]
 pub fn ledger_key_of(root: &SessionId, call: &Call) -> Option<LedgerKey> {
-    let writes = call.effect.kind == EffectKind::Write;
-    writes.then(|| LedgerKey::of(reach(root, call.effect.once), &call.fingerprint))
+    let (effect, agent) = (&call.effect, call.agent.as_ref());
+    effect.is_in_ledger().then(|| LedgerKey::of(reach(root, agent, effect.share), &call.fingerprint))
 }
 
-/// The shared counters that a question of `agent` depends on.
+/// The shared counters that a question of `agent` for `tool` depends on; without a tool, those of budgets.
 #[must_use]
-pub fn counter_keys(policy: &Policy, agent: Option<&AgentId>, now: Timestamp) -> Vec<CounterKey> {
-    policy.rules.budget.counters(agent, now.day()).map(|(key, _)| key).collect()
+pub fn counter_keys(
+    policy: &Policy,
+    agent: Option<&AgentId>,
+    tool: Option<&ToolName>,
+    now: Timestamp,
+) -> Vec<CounterKey> {
+    let rate = tool.and_then(|tool| policy.rules.tier.counter(tool.as_str(), agent, now));
+    policy.rules.budget.counters(agent, now.day()).chain(rate).map(|(key, _)| key).collect()
 }
 
 /// Folds a change into its tree, and gives what the store needs to accept it.

@@ -12,6 +12,8 @@ use crate::{
     domain::{
         budget::{Dimension, Left, Spent, Usage},
         call::{Call, Permit, Proposal},
+        control::{Control, Controlled},
+        effect::{EffectKind, Share},
         event::{Change, Event, Judged, Settled},
         failure::ErrorReport,
         fingerprint::idempotency_key,
@@ -118,8 +120,25 @@ pub fn record(
     if is_superseded(tree, shared, call, permit) {
         return Err(Misuse::AttemptSuperseded);
     }
-    let change = change(policy, tree, shared, call, permit, settled);
+    let mut change = change(policy, tree, shared, call, permit, settled);
+    change.events.extend(back_to_the_plan(policy, call, settled));
     Ok(answer(policy, tree, shared, call, settlement, Some(Box::new(change))))
+}
+
+/// A write that failed for good leads back to another phase, where the policy says so.
+fn back_to_the_plan(policy: &Policy, call: &Call, settled: &Settled) -> Option<Event> {
+    let phase = policy.rules.phase.after_failed_write.as_ref()?;
+    let failed = settled.status == OutcomeStatus::Error && settled.advice.is_none_or(|advice| !advice.retryable);
+    (failed && call.effect.kind == EffectKind::Write).then(|| {
+        Event::Controlled(Box::new(Controlled {
+            seq: settled.seq + 1,
+            at: settled.at,
+            session: settled.session.clone(),
+            by: None,
+            reason: Some(format!("{} failed for good", call.tool)),
+            control: Control::PhaseSet { phase: phase.clone(), plan: None },
+        }))
+    })
 }
 
 /// A call that nobody asked about is stored as if it had been allowed, learned from, and seen by the loop rules. A
@@ -142,16 +161,21 @@ fn observe(
     event.usage = Usage::default();
     event.observed = true;
     event.policy.clone_from(&policy.version);
-    let once = proposal.effect.once;
+    let once = proposal.effect.share != Share::Tree;
     let done = shared.ledger.as_ref().map_or(0, |row| row.occurrence);
     let occurrence = if once { done + 1 } else { event.seq };
     event.permit = Some(Permit {
         attempt: 1,
         occurrence,
-        idempotency_key: idempotency_key(tree.tenant, reach(&tree.root, once), &proposal.fingerprint, occurrence),
+        idempotency_key: idempotency_key(
+            tree.tenant,
+            reach(&tree.root, request.agent.as_ref(), proposal.effect.share),
+            &proposal.fingerprint,
+            occurrence,
+        ),
         at: now,
         seq: event.seq,
-        lease_until: now.plus_ms(proposal.lease_ms),
+        lease_until: now.plus_ms(proposal.spec.lease_ms),
         reserved_micros: 0,
         ledger_revision: 0,
     });

@@ -3,13 +3,14 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use super::{Judgement, Misuse, Recorded, Report, Shared, evaluate, ledger_key, ledger_key_of, record};
+use super::{Judgement, Misuse, Order, Recorded, Report, Shared, control, evaluate, ledger_key, ledger_key_of, record};
 use crate::{
     domain::{
         budget::CounterKey,
         call::{Permit, Proposal},
         event::{Change, Event},
         fingerprint::LedgerKey,
+        halt::{Halt, Halted},
         health::{Health, PROBE_CALL_MS},
         ids::{SessionId, TenantId, ToolName},
         ledger::LedgerRow,
@@ -31,6 +32,7 @@ pub struct World {
     counters: BTreeMap<CounterKey, u64>,
     tools: BTreeMap<ToolName, Health>,
     profiles: Arc<Profiles>,
+    halts: Vec<Halt>,
 }
 
 /// A judgement, and the batch it counts with when it was a new one.
@@ -48,6 +50,7 @@ impl World {
             counters: BTreeMap::new(),
             tools: BTreeMap::new(),
             profiles: Arc::default(),
+            halts: Vec::new(),
         }
     }
 
@@ -79,7 +82,7 @@ impl World {
             Judgement::New(verdict, change) => {
                 let batch = change.events.iter().find_map(|event| match event {
                     Event::Judged(judged) => Some(judged.batch),
-                    Event::Settled(_) => None,
+                    Event::Settled(_) | Event::Controlled(_) => None,
                 });
                 self.commit(&root, *change);
                 if let Some(permit) = &verdict.permit {
@@ -143,6 +146,24 @@ impl World {
         std::mem::swap(&mut self.profiles, profiles);
     }
 
+    /// Does something to a session; what, is known by its tree alone.
+    ///
+    /// # Errors
+    /// [`Misuse`]: nothing was done.
+    pub fn control(&mut self, policy: &Policy, order: &Order, now: Timestamp) -> Result<(), Misuse> {
+        let root = self.roots.get(&order.session).ok_or(Misuse::UnknownCall)?.clone();
+        let tree = self.trees.get(&root).ok_or(Misuse::UnknownCall)?;
+        let change = control(policy, tree, order, now)?;
+        self.commit(&root, change);
+        Ok(())
+    }
+
+    /// Halts something, or lets it go on.
+    pub fn halt(&mut self, what: Halted, halt: Option<Halt>) {
+        self.halts.retain(|known| known.what != what);
+        self.halts.extend(halt);
+    }
+
     /// A call was permitted. The first one after a cooldown finds out for all how the tool fares.
     fn called(&mut self, policy: &Policy, tool: &ToolName, permit: &Permit) {
         let health = self.tools.entry(tool.clone()).or_default();
@@ -171,6 +192,7 @@ impl World {
             ledger: key.and_then(|key| self.ledger.get(&key).cloned()),
             health: tool.and_then(|tool| self.tools.get(tool).cloned()).unwrap_or_default(),
             profiles: Arc::clone(&self.profiles),
+            halts: self.halts.as_slice().into(),
         }
     }
 

@@ -13,6 +13,7 @@ use super::{Gate, GateError};
 use crate::{
     domain::{
         call::{Permit, Proposal},
+        halt::Halt,
         health::{Cooldown, Health, HealthRow, PROBE_CALL_MS, Seen},
         ids::{TenantId, ToolName},
         profile::{ResidualState, Trial},
@@ -39,12 +40,13 @@ pub(super) struct Fleet {
     /// By tenant, with the rollups' version.
     learned: Mutex<BTreeMap<TenantId, (u64, Arc<Profiles>)>>,
     looked_at: Mutex<Option<Timestamp>>,
+    halts: Mutex<BTreeMap<TenantId, Arc<[Halt]>>>,
 }
 
 impl Default for Fleet {
     fn default() -> Self {
         let tools = Mutex::new(LruCache::new(TOOLS_MAX));
-        Self { tools, learned: Mutex::default(), looked_at: Mutex::default() }
+        Self { tools, learned: Mutex::default(), looked_at: Mutex::default(), halts: Mutex::default() }
     }
 }
 
@@ -64,6 +66,15 @@ impl Fleet {
     pub(super) fn health(&self, tenant: TenantId, tool: &ToolName) -> Health {
         let mut tools = lock(&self.tools);
         tools.get(&(tenant, tool.clone())).map(|known| known.health.clone()).unwrap_or_default()
+    }
+
+    /// What is halted.
+    pub(super) fn halts(&self, tenant: TenantId) -> Arc<[Halt]> {
+        lock(&self.halts).get(&tenant).cloned().unwrap_or_default()
+    }
+
+    pub(super) fn set_halts(&self, halts: BTreeMap<TenantId, Vec<Halt>>) {
+        *lock(&self.halts) = halts.into_iter().map(|(tenant, halts)| (tenant, halts.into())).collect();
     }
 
     /// Which of the tools everybody leaves alone, each once, by name.

@@ -118,9 +118,10 @@ impl Gate {
             None => None,
         };
         let shared = Shared {
-            counters: self.counters_of(tenant, agent.as_ref()).await?,
+            counters: self.counters_of(tenant, agent.as_ref(), None).await?,
             ledger,
             health: self.fleet.health(tenant, &tool),
+            halts: Arc::default(),
             profiles: self.profiles(tenant).await,
         };
         let place = self.store.place().await?;
@@ -131,7 +132,7 @@ impl Gate {
                 Err(misuse) => return Attempt::Misused(misuse, tree.version),
             };
             let call = described(tree.sessions.get(&report.session).and_then(|s| s.reported(&report.call_id)), report);
-            let text = engine::envelope::recorded(&call, &recorded);
+            let text = engine::envelope::recorded(&call, self.policy.tool(&call.tool).empty_means, &recorded);
             match recorded.change.take() {
                 None => Attempt::Known(Box::new(RecordAnswer { recorded, text, replayed: true }), tree.version),
                 Some(change) => {
@@ -152,7 +153,7 @@ impl Gate {
     ) -> Result<RecordAnswer, GateError> {
         if report.status == OutcomeStatus::Success {
             let arguments = self.store.arguments(tenant, &report.session, &report.call_id).await?;
-            answer.text = engine::envelope::success(arguments.as_deref(), &answer.recorded.settled);
+            answer.text = engine::envelope::success(arguments.as_deref(), None, &answer.recorded.settled);
         }
         Ok(answer)
     }

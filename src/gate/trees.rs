@@ -7,7 +7,7 @@ use crate::{
     domain::{
         budget::CounterKey,
         call::{Proposal, Request},
-        ids::{AgentId, CallId, SessionId, TenantId},
+        ids::{AgentId, CallId, SessionId, TenantId, ToolName},
         tree::CallTree,
     },
     engine,
@@ -98,7 +98,11 @@ impl Gate {
             return Err(GateError::SessionUnknown);
         };
         let (tenant, root) = (first.request.tenant, slot.root());
-        let counters = self.counters_of(tenant, first.request.agent.as_ref()).await?;
+        let mut counters = BTreeMap::new();
+        for proposal in proposals {
+            let request = &proposal.request;
+            counters.extend(self.counters_of(tenant, request.agent.as_ref(), Some(&request.tool)).await?);
+        }
         let mut ledger = Vec::with_capacity(proposals.len());
         for proposal in proposals {
             ledger.push(match engine::ledger_key(root, proposal) {
@@ -110,7 +114,8 @@ impl Gate {
         for proposal in proposals {
             health.push(self.health_to_judge_by(proposal).await);
         }
-        Ok(SharedBatch { counters, ledger, health, profiles: self.profiles(tenant).await })
+        let halts = self.fleet.halts(tenant);
+        Ok(SharedBatch { counters, ledger, health, halts, profiles: self.profiles(tenant).await })
     }
 
     /// The counters of the agent that asked last in a session, and the tenant's.
@@ -124,15 +129,16 @@ impl Gate {
             let newest = tree.sessions.get(session).and_then(|session| session.calls.back());
             newest.and_then(|call| call.agent.clone())
         });
-        self.counters_of(tenant, agent.flatten().as_ref()).await
+        self.counters_of(tenant, agent.flatten().as_ref(), None).await
     }
 
     pub(super) async fn counters_of(
         &self,
         tenant: TenantId,
         agent: Option<&AgentId>,
+        tool: Option<&ToolName>,
     ) -> Result<BTreeMap<CounterKey, u64>, GateError> {
-        let keys = engine::counter_keys(&self.policy, agent, self.store.now());
+        let keys = engine::counter_keys(&self.policy, agent, tool, self.store.now());
         Ok(self.store.counters(tenant, &keys).await?)
     }
 

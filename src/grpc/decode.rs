@@ -13,6 +13,8 @@ use crate::{
     gate::{BATCH_MAX, Report},
 };
 
+/// Longest name of a phase, in bytes.
+const NAME_BYTES_MAX: usize = 200;
 /// Longest free text that people read: a justification, a progress note, in bytes.
 const NOTE_BYTES_MAX: usize = 2_000;
 /// Longest error text, in bytes.
@@ -112,6 +114,7 @@ fn question(caller: &v1::Caller, call: &v1::ToolCall, field: &str, usage: Usage)
             .transpose()?,
         justification: bounded(&format!("{field}.justification"), &call.justification, NOTE_BYTES_MAX)?,
         repeat_intended: call.repeat_intended,
+        phase: bounded("caller.phase", &caller.phase, NAME_BYTES_MAX)?,
     })
 }
 

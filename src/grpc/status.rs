@@ -111,6 +111,38 @@ fn misused(misuse: &Misuse) -> Status {
             "ATTEMPT_SUPERSEDED",
             "a newer attempt of the same execution was permitted meanwhile; record that one",
         ),
+        of_people => return refused(of_people),
+    };
+    status(code, reason, message, None)
+}
+
+/// What people and systems ask for in vain.
+fn refused(misuse: &Misuse) -> Status {
+    let (code, reason, message) = match misuse {
+        Misuse::UnknownApproval => (Code::NotFound, "APPROVAL_UNKNOWN", "no such approval, or its call is forgotten"),
+        Misuse::AlreadyAnswered { approved: true } => {
+            (Code::FailedPrecondition, "APPROVAL_ANSWERED", "somebody approved it before; the first answer holds")
+        }
+        Misuse::AlreadyAnswered { approved: false } => {
+            (Code::FailedPrecondition, "APPROVAL_ANSWERED", "somebody denied it before; the first answer holds")
+        }
+        Misuse::ApprovalExpired => {
+            (Code::FailedPrecondition, "APPROVAL_EXPIRED", "nobody answered in time, which counts as a denial")
+        }
+        Misuse::SelfApproval => (
+            Code::PermissionDenied,
+            "SELF_APPROVAL",
+            "whoever asks for a call, or works in the same call tree, cannot approve it",
+        ),
+        Misuse::ReasonMissing => {
+            (Code::InvalidArgument, "REASON_MISSING", "the policy wants a reason with a denial: give `reason`")
+        }
+        Misuse::TooManyGrants => (Code::ResourceExhausted, "TOO_MANY_GRANTS", "the call tree holds 64 grants already"),
+        Misuse::UnknownGrant => (Code::NotFound, "GRANT_UNKNOWN", "no such grant in this session's call tree"),
+        Misuse::PhaseForbidden(objection) => {
+            return status(Code::FailedPrecondition, "PHASE_FORBIDDEN", objection.clone(), None);
+        }
+        _ => (Code::NotFound, "SESSION_UNKNOWN", "no such session: it has no call yet"),
     };
     status(code, reason, message, None)
 }

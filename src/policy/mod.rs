@@ -1,21 +1,29 @@
 //! What the owner of a fleet has decided: facts about tools, the rules' parameters, and how they hold. This room knows
 //! the file's form; it must not know files (text comes in), the store, the network or a clock.
 
+pub mod arguments;
 mod compile;
 mod error;
 mod file;
+mod form;
+pub mod normalizers;
+mod redact;
+mod tool;
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 pub use compile::compile;
 pub use error::PolicyError;
 
+use self::tool::Declared;
 use crate::{
     domain::{
         call::{Proposal, Request},
+        effect::Share,
         fingerprint::{ArgsDigest, Fingerprint},
         ids::ToolName,
-        tool::ToolSpec,
+        similarity::Shape,
+        tool::{InjectAs, Stored, ToolSpec},
     },
     retry::advice,
     rules::{Mode, RuleSet},
@@ -25,7 +33,7 @@ use crate::{
 pub const APPROVAL_TTL_MS_DEFAULT: u64 = 3_600_000;
 
 /// A policy, ready to judge by.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone)]
 pub struct Policy {
     /// Names this policy in every decision it makes: `default`, or the first 16 hexadecimal digits of its hash.
     pub version: String,
@@ -37,9 +45,13 @@ pub struct Policy {
     pub retry: advice::Params,
     /// How long a question to a person stays open, in milliseconds.
     pub approval_ttl_ms: u64,
+    /// Fields whose values a redacted text leaves out.
+    pub redact: Vec<String>,
+    /// What is odd about the file, and may be meant so.
+    pub warnings: Vec<PolicyError>,
     /// What is known about tools, by name.
-    tools: BTreeMap<String, ToolSpec>,
-    undeclared: ToolSpec,
+    tools: BTreeMap<String, Declared>,
+    undeclared: Declared,
 }
 
 impl Default for Policy {
@@ -51,42 +63,77 @@ impl Default for Policy {
             rules: RuleSet::default(),
             retry: advice::Params::default(),
             approval_ttl_ms: APPROVAL_TTL_MS_DEFAULT,
+            redact: Vec::new(),
+            warnings: Vec::new(),
             tools: BTreeMap::new(),
-            undeclared: ToolSpec::default(),
+            undeclared: Declared::default(),
         }
     }
+}
+
+/// The JSON Schema of a policy file.
+#[must_use]
+pub fn schema() -> serde_json::Value {
+    form::SCHEMA.clone()
 }
 
 impl Policy {
     /// Declares a tool.
     pub fn declare(&mut self, tool: &str, spec: ToolSpec) {
-        self.tools.insert(tool.to_owned(), spec);
+        self.declared(tool, Declared { spec: Arc::new(spec), ..Declared::default() });
+    }
+
+    fn declared(&mut self, tool: &str, declared: Declared) {
+        self.tools.insert(tool.to_owned(), declared);
+    }
+
+    /// What holds for tools that are not declared.
+    fn declare_others(&mut self, stored: &(Stored, Stored), inject_as: Option<&InjectAs>, share: Share) {
+        let spec = ToolSpec { stored: *stored, inject_as: inject_as.cloned(), share, ..ToolSpec::default() };
+        self.undeclared.spec = Arc::new(spec);
+    }
+
+    fn of(&self, name: &ToolName) -> &Declared {
+        self.tools.get(name.as_str()).unwrap_or(&self.undeclared)
     }
 
     /// What is known about a tool.
     #[must_use]
     pub fn tool(&self, name: &ToolName) -> &ToolSpec {
-        self.tools.get(name.as_str()).unwrap_or(&self.undeclared)
+        &self.of(name).spec
     }
 
     /// Every declared tool, by name.
     pub fn tools(&self) -> impl Iterator<Item = (&str, &ToolSpec)> {
-        self.tools.iter().map(|(name, spec)| (name.as_str(), spec))
+        self.tools.iter().map(|(name, declared)| (name.as_str(), &*declared.spec))
     }
 
-    /// The request with all that the policy knows of it. This is where arguments are hashed, outside of any lock.
+    /// The request with all that the policy knows of it. This is where arguments are read and hashed, outside of any
+    /// lock.
     #[must_use]
-    pub fn propose(&self, request: Request) -> Proposal {
-        let spec = self.tool(&request.tool);
-        let canonical = request.arguments.canonical();
+    pub fn propose(&self, mut request: Request) -> Proposal {
+        let known = self.of(&request.tool);
+        let checked = known.schema.as_ref().map(|schema| schema.check(&request.arguments)).unwrap_or_default();
+        let repaired = checked.repaired.is_some();
+        if let Some(arguments) = checked.repaired {
+            request.arguments = arguments;
+        }
+        let all = request.arguments.canonical();
+        let canonical = known.canonical.as_ref().map(|canonical| canonical.text(&request.arguments));
+        let recognised = canonical.as_deref().unwrap_or(&all);
         Proposal {
-            fingerprint: Fingerprint::of(&request.tool, &canonical),
-            args_digest: ArgsDigest::of(&request.tool, &canonical),
-            effect: spec.effect_of(&request.arguments),
-            lease_ms: spec.lease_ms,
-            cost_micros: request.cost_estimate_micros.unwrap_or(spec.cost_micros),
-            suggested_next: spec.suggested_next.clone(),
-            canonical: canonical.into(),
+            fingerprint: Fingerprint::of(&request.tool, recognised),
+            args_digest: ArgsDigest::of(&request.tool, &all),
+            shape: Arc::new(Shape::of(recognised)),
+            effect: known.effect_of(&request.arguments),
+            cost_micros: request.cost_estimate_micros.unwrap_or(known.spec.cost_micros),
+            spec: Arc::clone(&known.spec),
+            declared: self.tools.contains_key(request.tool.as_str()),
+            violations: checked.violations,
+            coerced: checked.coerced,
+            unknown_fields: checked.unknown,
+            repaired,
+            canonical: all.into(),
             request,
         }
     }

@@ -82,7 +82,8 @@ impl Params {
     ) -> impl Iterator<Item = (CounterKey, u64)> + 'a {
         let keys = move |limits: &'a Limits, agent: Option<AgentId>| {
             let shared = limits.iter().filter(|(dimension, _)| dimension.is_shared());
-            shared.map(move |(dimension, limit)| (CounterKey { agent: agent.clone(), day, dimension }, limit))
+            shared
+                .map(move |(dimension, limit)| (CounterKey { agent: agent.clone(), day, dimension, tier: None }, limit))
         };
         let of_agent = agent.into_iter().flat_map(move |agent| keys(&self.agent, Some(agent.clone())));
         of_agent.chain(keys(&self.tenant, None))
@@ -154,7 +155,7 @@ impl<'a> Books<'a> {
             Scope::Agent => Some(self.agent?.clone()),
             _ => None,
         };
-        let key = CounterKey { agent, day: self.now.day(), dimension };
+        let key = CounterKey { agent, day: self.now.day(), dimension, tier: None };
         dimension.is_shared().then(|| self.counters.get(&key).copied().unwrap_or(0))
     }
 

@@ -6,12 +6,16 @@ use crate::domain::{
     budget::{CounterKey, Usage},
     call::{Call, Proposal},
     fingerprint::Fingerprint,
+    halt::Halt,
     health::Cooldown,
     ids::SessionId,
+    json::Json,
     previous::Previous,
     time::Timestamp,
     tree::{CallTree, Closed, Run, Session},
 };
+
+use super::condition::Known;
 
 /// What is known when a call is judged.
 #[derive(Debug, Clone, Copy)]
@@ -24,6 +28,8 @@ pub struct Context<'a> {
     pub previous: Option<&'a Previous>,
     /// The tool is left alone for a while, or was and is being tried again.
     pub cooldown: Option<Cooldown>,
+    /// What is halted.
+    pub halts: &'a [Halt],
     /// Shared counters, as last seen; the store has the last word on them.
     pub counters: &'a BTreeMap<CounterKey, u64>,
     /// True unless the same call_id was judged before.
@@ -49,6 +55,33 @@ impl<'a> Context<'a> {
     #[must_use]
     pub fn session_id(&self) -> &'a SessionId {
         &self.proposal.request.session
+    }
+
+    /// The asking session and those above it, the nearest first; one that is new stands below its parent.
+    pub fn line(&self) -> impl Iterator<Item = &'a SessionId> + use<'a> {
+        let id = self.session_id();
+        let parent = self.session().is_none().then_some(self.proposal.request.parent.as_ref()).flatten();
+        let above = parent.into_iter().flat_map(|parent| self.tree.line(parent));
+        self.tree.line(id).chain(above)
+    }
+
+    /// What a condition may ask for. `last` gives the answer of an earlier call.
+    #[must_use]
+    pub fn known<'b>(&self, last: &'b dyn Fn(&str) -> Option<&'b Json>) -> Known<'b>
+    where
+        'a: 'b,
+    {
+        let session = self.session();
+        let run = self.run();
+        Known {
+            args: &self.proposal.request.arguments,
+            now: self.now,
+            steps: run.map_or(0, |run| run.spent.steps),
+            calls: run.map_or(0, |run| run.spent.calls),
+            cost_micros: run.map_or(0, |run| run.spent.cost_micros),
+            phase: self.proposal.request.phase.as_deref().or(session.and_then(|session| session.phase.as_deref())),
+            last,
+        }
     }
 
     /// The call's fingerprint.

@@ -12,6 +12,7 @@ use crate::domain::{
     effect::EffectKind,
     finding::{Decision, Finding, Level},
     fingerprint::ResultDigest,
+    outcome::OutcomeStatus,
     reason::Reason,
 };
 
@@ -25,9 +26,20 @@ pub const ID: &str = "repeat";
 /// Warning, critical, break.
 pub const LEVELS: Levels = Levels::new(10, 20, 30);
 
+/// The plain rules of other loop guards, for those who want them: what a call did is not asked.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Plain {
+    /// So many identical successes break, whatever their results.
+    pub loop_threshold: Option<u32>,
+    /// So many executions of one call are allowed in a run.
+    pub max_repeat: Option<u32>,
+    /// How many calls they look back; none is the window.
+    pub last_n: Option<usize>,
+}
+
 /// See the module.
 #[must_use]
-pub fn check(levels: &Levels, cx: &Context<'_>) -> Option<Finding> {
+pub fn check(levels: &Levels, plain: &Plain, cx: &Context<'_>) -> Option<Finding> {
     if cx.proposal.effect.kind == EffectKind::Poll {
         return None;
     }
@@ -53,6 +65,10 @@ pub fn check(levels: &Levels, cx: &Context<'_>) -> Option<Finding> {
         streak.push(call);
     }
     let (count, tool) = (streak.len() as u32, cx.tool());
+    let plainly = plainly(plain, cx);
+    if plainly.is_some() {
+        return plainly;
+    }
     levels.finding(ID, Reason::NoProgress, count, streak.into_iter(), |level| match level {
         Level::Warning => format!(
             "{tool} was called {count} times with these arguments and gave the same result each time. Another call \
@@ -63,6 +79,31 @@ pub fn check(levels: &Levels, cx: &Context<'_>) -> Option<Finding> {
             "{tool} was not run: {count} calls with these arguments gave the same result. Use that result, try a \
              different approach, or tell the user what is missing."
         ),
+    })
+}
+
+fn plainly(plain: &Plain, cx: &Context<'_>) -> Option<Finding> {
+    let last_n = plain.last_n.unwrap_or(cx.window);
+    let same = || cx.calls().take(last_n).filter(|call| call.fingerprint == cx.fingerprint() && call.permit.is_some());
+    let is_success = |call: &&crate::domain::call::Call| {
+        call.outcome.as_ref().is_some_and(|outcome| outcome.status == OutcomeStatus::Success)
+    };
+    let (runs, successes) = (same().count() as u32, same().filter(is_success).count() as u32);
+    let tool = cx.tool();
+    if plain.loop_threshold.is_some_and(|threshold| successes >= threshold) {
+        let message = format!(
+            "{tool} was not run: it succeeded {successes} times with these arguments. Use that result, or change the \
+             arguments."
+        );
+        let finding = Finding::new(ID, Decision::Deny, Reason::NoProgress, message);
+        return Some(finding.at_level(Level::Break, successes));
+    }
+    plain.max_repeat.is_some_and(|most| runs >= most).then(|| {
+        let message = format!(
+            "{tool} was not run: it has run {runs} times with these arguments, as often as it may. Change the \
+             arguments, or tell the user what is missing."
+        );
+        Finding::new(ID, Decision::Deny, Reason::NoProgress, message).at_level(Level::Critical, runs)
     })
 }
 

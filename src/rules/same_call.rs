@@ -102,8 +102,10 @@ fn held(cx: &Context<'_>, previous: &Previous) -> Option<Finding> {
                 Answer::Denied => (Reason::ApprovalDenied, "A person refused"),
                 _ => (Reason::ApprovalExpired, "Nobody approved in time:"),
             };
+            let why = approval.reason.as_deref().map(str::trim).filter(|reason| !reason.is_empty());
+            let why = why.map(|reason| format!(" They say: {}.", reason.trim_end_matches('.'))).unwrap_or_default();
             let message = format!(
-                "{what} {tool} with these arguments. Do not try it again in this turn: ask the user how to go on."
+                "{what} {tool} with these arguments.{why} Do not try it again in this turn: ask the user how to go on."
             );
             Some(Finding::new(ID, Decision::Deny, reason, message))
         }
@@ -142,7 +144,7 @@ fn unknown(cx: &Context<'_>, previous: &Previous) -> Option<Finding> {
 }
 
 fn check_first(cx: &Context<'_>) -> String {
-    match (cx.proposal.suggested_next.first(), &cx.proposal.effect.resource) {
+    match (cx.proposal.spec.suggested_next.first(), &cx.proposal.effect.resource) {
         (Some(tool), _) => format!("Check with {tool} whether it happened, or ask the user."),
         (None, Some(resource)) => format!("Look at {} to see whether it happened, or ask the user.", resource.as_str()),
         (None, None) => "Check whether it happened, or ask the user.".to_owned(),

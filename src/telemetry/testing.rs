@@ -50,12 +50,18 @@ pub(super) fn proposal(tool: &str) -> Proposal {
             cost_estimate_micros: None,
             justification: Some(SECRET.to_owned()),
             repeat_intended: false,
+            phase: None,
         },
         canonical: canonical.into(),
         effect: Effect::default(),
-        lease_ms: 60_000,
         cost_micros: 0,
-        suggested_next: Vec::new(),
+        spec: std::sync::Arc::default(),
+        shape: std::sync::Arc::default(),
+        declared: false,
+        violations: Vec::new(),
+        coerced: Vec::new(),
+        unknown_fields: Vec::new(),
+        repaired: false,
     }
 }
 
@@ -107,6 +113,8 @@ pub(super) fn shadowed(verdict: Verdict) -> Verdict {
 /// A report; `retry` is what is advised: whether, and after how many milliseconds.
 pub(super) fn settled(status: OutcomeStatus, failure: Option<FailureKind>, retry: Option<(bool, u64)>) -> Settled {
     Settled {
+        sketch: None,
+        kept: false,
         seq: 42,
         at: Timestamp::from_millis(0),
         session: SessionId::parse("session", "s1").expect("a name"),

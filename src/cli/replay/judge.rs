@@ -147,6 +147,7 @@ impl Trace {
 
 fn request(row: &Row) -> Request {
     Request {
+        phase: None,
         tenant: DEFAULT_TENANT,
         session: row.trace.clone(),
         parent: None,

@@ -1,15 +1,15 @@
 //! The fold: one event changes one tree.
 
 use super::{
-    CALLS_MAX, CallTree, Closed, FAILED_ARGUMENTS_MAX, HELD_MAX, PACE_MAX, PACE_TOKENS_MS, Pace, Run, Session,
+    CALLS_MAX, CHANGES_MAX, CallTree, Changed, Closed, FAILED_ARGUMENTS_MAX, HELD_MAX, PACE_MAX, PACE_TOKENS_MS, Pace,
+    Run, SHAPES_MAX, Session,
 };
 use crate::domain::{
     budget::Spent,
     call::{Answer, Call},
-    effect::EffectKind,
+    effect::{EffectKind, Resource},
     event::{Event, Judged, Settled},
     finding::{Decision, Finding, Level},
-    fingerprint::Fingerprint,
     outcome::{Outcome, OutcomeStatus},
     reason::Reason,
     time::Timestamp,
@@ -23,6 +23,7 @@ impl CallTree {
         match event {
             Event::Judged(judged) => self.judged(judged),
             Event::Settled(settled) => self.settled(settled),
+            Event::Controlled(controlled) => self.controlled(controlled),
         }
     }
 
@@ -38,6 +39,9 @@ impl CallTree {
             session.run = Run { id, from, started_at: event.at, ..Run::default() };
         }
         self.pace.judged(event);
+        for used in &event.uses {
+            self.uses.insert(used.key.clone(), used.clone());
+        }
         for spent in [&mut self.spent, &mut session.run.spent] {
             spent.judged(event);
         }
@@ -47,11 +51,23 @@ impl CallTree {
             *session.run.by_tool.entry(event.tool.clone()).or_default() += 1;
         }
         for finding in event.findings.iter().filter(|f| f.enforced && f.level == Some(Level::Break)) {
-            session.run.close(finding, event.fingerprint);
+            session.run.close(finding, event);
         }
         session.put(event);
         let forgotten = session.forget();
         self.forgotten_change = self.forgotten_change.max(forgotten);
+        self.changing(event);
+    }
+
+    /// Remembers what a permitted write changes.
+    fn changing(&mut self, event: &Judged) {
+        let (EffectKind::Write, Some(permit)) = (event.effect.kind, &event.permit) else { return };
+        let Some(resource) = event.effect.resource.clone().filter(Resource::is_named) else { return };
+        let (tool, fingerprint) = (event.tool.clone(), event.fingerprint);
+        self.changes.push_back(Changed { resource, tool, fingerprint, seq: permit.seq });
+        if self.changes.len() > CHANGES_MAX {
+            self.changes.pop_front();
+        }
     }
 
     fn settled(&mut self, event: &Settled) {
@@ -71,6 +87,7 @@ impl CallTree {
         books.iter_mut().for_each(|spent| spent.used(event.usage.cost_micros, event.usage.tokens()));
         let Some(call) = found else { return };
         let was_open = call.is_open();
+        let (tool, arguments) = (call.tool.clone(), call.arguments.clone());
         let Some(permit) = call.permit.as_mut() else { return };
         permit.ledger_revision = permit.ledger_revision.max(event.ledger_revision);
         if event.status == OutcomeStatus::Running {
@@ -90,6 +107,10 @@ impl CallTree {
         if !kept {
             call.arguments = None;
         }
+        call.sketch = event.sketch;
+        if matches!(event.status, OutcomeStatus::Error | OutcomeStatus::Cancelled) {
+            self.changes.retain(|changed| changed.seq != event.permit_seq);
+        }
         call.outcome = Some(Outcome {
             status: event.status,
             failure: event.failure,
@@ -103,6 +124,10 @@ impl CallTree {
         if let (OutcomeStatus::Success, Some(digest)) = (event.status, &event.digest) {
             let fingerprint = call.fingerprint;
             session.remember(&fingerprint, digest);
+        }
+        if event.kept {
+            session.advance_plan(&tool, event.seq);
+            self.keep(event, tool, arguments.as_deref());
         }
     }
 }
@@ -120,6 +145,7 @@ impl Session {
             call.round = event.round;
             call.permit.clone_from(&event.permit);
             call.arguments = event.permit.is_some().then(|| event.arguments.clone()).flatten();
+            call.shape.clone_from(&event.shape);
             call.approval.clone_from(&event.approval);
             call.follow_up.clone_from(&event.follow_up);
             return;
@@ -131,6 +157,8 @@ impl Session {
             agent: event.agent.clone(),
             tool: event.tool.clone(),
             arguments: event.permit.is_some().then(|| event.arguments.clone()).flatten(),
+            shape: event.shape.clone(),
+            sketch: None,
             fingerprint: event.fingerprint,
             args_digest: event.args_digest,
             effect: event.effect.clone(),
@@ -145,6 +173,10 @@ impl Session {
             outcome: None,
             follow_up: event.follow_up.clone(),
         });
+        // No detector looks back further.
+        if let Some(past) = self.calls.len().checked_sub(SHAPES_MAX + 1).and_then(|at| self.calls.get_mut(at)) {
+            past.shape = None;
+        }
     }
 
     /// Forgets the oldest calls that nobody waits for; returns the latest event among them that may have changed the
@@ -167,10 +199,11 @@ impl Session {
 
 impl Run {
     /// Remembers a break; one of the same rule and call is kept with its first count.
-    fn close(&mut self, finding: &Finding, fingerprint: Fingerprint) {
+    fn close(&mut self, finding: &Finding, event: &Judged) {
+        let (fingerprint, tool) = (event.fingerprint, event.tool.clone());
         if !self.closed.iter().any(|closed| closed.rule == finding.rule && closed.fingerprint == fingerprint) {
             let count = finding.count.unwrap_or(0);
-            self.closed.push(Closed { rule: finding.rule.clone(), count, fingerprint });
+            self.closed.push(Closed { rule: finding.rule.clone(), count, tool, fingerprint });
         }
     }
 }
@@ -190,10 +223,10 @@ impl Call {
 
 impl Spent {
     fn judged(&mut self, event: &Judged) {
-        self.steps += u64::from(event.round == 1);
+        self.steps += u64::from(event.round == 1 && !event.terminal);
         self.used(event.usage.cost_micros, event.usage.tokens());
         if let Some(permit) = &event.permit {
-            self.calls += 1;
+            self.calls += u64::from(!event.terminal);
             self.reserved_micros += permit.reserved_micros;
         }
     }

@@ -2,11 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use super::{CallTree, Session};
+use super::{CallTree, Changed, Kept, Session, controls::kept_json};
 use crate::domain::{
     budget::Spent,
+    control::Controlled,
     event::Event,
     fingerprint::{Fingerprint, ResultDigest},
+    grant::Use,
     ids::{SessionId, ToolName},
     time::Timestamp,
 };
@@ -41,6 +43,14 @@ pub struct Totals {
     pub seen: Vec<(SessionId, Fingerprint, ResultDigest)>,
     /// The latest event, among those not given, that may have changed the world.
     pub forgotten_change: u64,
+    /// What happened to its sessions from outside their calls, oldest first.
+    pub controls: Vec<Controlled>,
+    /// How far tiers and grants have been used.
+    pub uses: Vec<Use>,
+    /// Things that its writes have changed, oldest first.
+    pub changes: Vec<Changed>,
+    /// Answers that later calls may depend on, oldest first: their place, session, tool, arguments and result.
+    pub kept: Vec<(u64, SessionId, ToolName, Option<String>, Option<String>)>,
 }
 
 impl CallTree {
@@ -56,7 +66,7 @@ impl CallTree {
                 session.remember(fingerprint, digest);
             }
         }
-        last_events.iter().for_each(|event| self.apply(event));
+        self.replay(last_events, &totals.controls);
         for (id, _, _, run) in totals.sessions {
             if let Some(session) = self.sessions.get_mut(&id) {
                 session.run.started_at = run.started_at;
@@ -70,7 +80,37 @@ impl CallTree {
         self.by_tool = totals.by_tool;
         self.open_calls = totals.open_calls;
         self.forgotten_change = self.forgotten_change.max(totals.forgotten_change);
+        self.uses = totals.uses.into_iter().map(|used| (used.key.clone(), used)).collect();
+        self.changes = totals.changes.into();
+        self.remember_kept(totals.kept);
         self
+    }
+
+    /// Folds the last events and all controls in, by their place.
+    fn replay(&mut self, last_events: &[Event], controls: &[Controlled]) {
+        let mut controls = controls.iter().peekable();
+        for event in last_events {
+            while let Some(control) = controls.next_if(|control| control.seq < event.seq()) {
+                self.controlled(control);
+            }
+            self.apply(event);
+        }
+        controls.for_each(|control| self.controlled(control));
+    }
+
+    /// Plans are advanced by what is kept, which reaches further back than the last events.
+    fn remember_kept(&mut self, kept: Vec<(u64, SessionId, ToolName, Option<String>, Option<String>)>) {
+        for plan in self.sessions.values_mut().filter_map(|session| session.plan.as_mut()) {
+            plan.done = 0;
+        }
+        self.kept.clear();
+        for (seq, session, tool, arguments, result) in kept {
+            if let Some(session) = self.sessions.get_mut(&session) {
+                session.advance_plan(&tool, seq);
+            }
+            let value = |text: Option<String>| text.as_deref().and_then(kept_json);
+            self.kept.push_back(Kept { seq, session, tool, arguments: value(arguments), result: value(result) });
+        }
     }
 
     /// Remembers a call again that was forgotten, from all its events. It changes no total: they hold it already.

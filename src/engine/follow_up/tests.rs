@@ -36,6 +36,7 @@ impl Play {
         self.calls += 1;
         let call_id = CallId::parse("call_id", &format!("c{}", self.calls)).expect("a good name");
         let request = Request {
+            phase: None,
             tenant: DEFAULT_TENANT,
             session: Self::session(),
             parent: None,

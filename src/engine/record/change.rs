@@ -5,7 +5,6 @@ use crate::{
     domain::{
         budget::{CounterAdd, Dimension},
         call::{Call, Permit},
-        effect::EffectKind,
         event::{Change, Event, Settled},
         ids::AgentId,
         ledger::{LedgerChange, LedgerRow, LedgerState},
@@ -52,7 +51,7 @@ pub(super) fn change(
 /// changes on their way, or as read.
 fn ledger_revision(tree: &CallTree, shared: &Shared, call: &Call, permit: &Permit) -> Option<u64> {
     let newer = |(_, _, other): (_, _, &Call)| other.permit.as_ref().is_some_and(|other| other.seq > permit.seq);
-    if call.effect.kind != EffectKind::Write || tree.calls_of(call.fingerprint).any(newer) {
+    if !call.effect.is_in_ledger() || tree.calls_of(call.fingerprint).any(newer) {
         return None;
     }
     let row = shared.ledger.as_ref().filter(|row| row.root == tree.root && row.seq <= permit.seq);

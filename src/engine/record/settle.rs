@@ -13,7 +13,9 @@ use crate::{
         ids::SessionId,
         outcome::OutcomeStatus,
         profile::{FollowUpKind, ToolState},
+        similarity::Sketch,
         time::Timestamp,
+        tool::ToolSpec,
         tree::{CallTree, Session},
     },
     engine::{
@@ -75,7 +77,13 @@ pub(super) fn settle(
         let case = Case { session, call, permit, report, status, kind, now };
         case.advised(policy, &shared.profiles, &health)
     });
+    let is_success = status == OutcomeStatus::Success;
+    let planned = session.and_then(|session| session.plan.as_ref()).is_some_and(|plan| plan.order.contains(&call.tool));
+    let kept = is_success && (planned || policy.rules.requires.builds_on(call.tool.as_str()));
+    let (is_complete, total_matches) = completeness(spec, report);
     let settled = Settled {
+        sketch: report.result.as_deref().filter(|_| is_success).map(Sketch::of),
+        kept,
         seq: tree.version + 1,
         at: now,
         session: report.session.clone(),
@@ -94,8 +102,8 @@ pub(super) fn settle(
         ledger_revision: 0,
         usage: report.usage,
         duration_ms: report.duration_ms,
-        is_complete: report.is_complete,
-        total_matches: report.total_matches,
+        is_complete,
+        total_matches,
         progress_note: report.progress_note.clone(),
         result: report.result.clone(),
         result_bytes: report.result_bytes.or_else(|| report.result.as_ref().map(|result| result.len() as u64)),
@@ -109,6 +117,18 @@ pub(super) fn settle(
     let corrections = failure.map(|kind| shared.profiles.estimate.corrections(&call.tool, kind, now));
     let corrected = corrections.filter(|seen| seen.n >= CORRECTIONS_MIN).map(|seen| seen.k / seen.n);
     Settlement { settled, lesson, corrected }
+}
+
+/// What the report says of its completeness, else what the result itself says where the policy knows to look.
+fn completeness(spec: &ToolSpec, report: &Report) -> (Option<bool>, Option<u64>) {
+    let (complete_at, total_at) = &spec.result_map;
+    if complete_at.is_none() && total_at.is_none() {
+        return (report.is_complete, report.total_matches);
+    }
+    let result = report.result.as_deref().and_then(|text| serde_json::from_str::<serde_json::Value>(text).ok());
+    let at = |pointer: &Option<String>| result.as_ref()?.pointer(pointer.as_deref()?).cloned();
+    let is_complete = report.is_complete.or_else(|| at(complete_at)?.as_bool());
+    (is_complete, report.total_matches.or_else(|| at(total_at)?.as_u64()))
 }
 
 fn came_to(call: &Call, report: &Report) -> (OutcomeStatus, Option<FailureKind>) {

@@ -11,15 +11,22 @@
 //! step 0s                            time that passes with each call (1s at first)
 //! wait 10m                           time passes
 //! run next | session a parent b | agent x | batch (the next calls are one model turn) | turn (it is over)
-//! pay {"n":new} cost 0.5 tokens 9 repeat as c1       `new` is a fresh value each time
+//! pay {"n":new} cost 0.5 tokens 9 repeat because why in ACT as c1       `new` is a fresh value each time
 //!   -> ok text | error KIND [after 2s] | cancelled | unknown      the call runs whatever the verdict, and is recorded
 //!   => DECISION [reason] [after 2s] [attempt 2] [disabled], level rule count     the verdict holds, and is so
 //!   ... x10                          the line, ten times; (a; b) x4 repeats a group
 //! observe pay {} -> OUTCOME                        a call that nobody asked about is reported
+//! policy … end                       a policy file's `policy_engine`, as YAML
+//! approve | deny [why]               a person answers the newest open question
+//! phase ACT [plan a b]               the session enters a phase, perhaps with a plan
+//! compacted                          its context was compacted
+//! grant PATTERN N                    N calls are granted to the session for an hour
+//! halt session s | agent a | tool t | tenant;  resume …
 //! record c1 OUTCOME [cost 0.5] [=> retryable | final | superseded | settled]
 //! ```
 
 mod expect;
+mod people;
 mod stage;
 mod words;
 
@@ -30,7 +37,22 @@ use self::stage::Stage;
 /// Plays a story; panics with the line that came out otherwise.
 pub(crate) fn check(story: &str) {
     let mut stage = Stage::new();
+    let mut policy: Option<String> = None;
     for (i, line) in story.lines().enumerate() {
+        if let Some(yaml) = policy.as_mut() {
+            if line.trim() == "end" {
+                stage.policy(yaml);
+                policy = None;
+            } else {
+                yaml.push_str(line);
+                yaml.push('\n');
+            }
+            continue;
+        }
+        if line.trim() == "policy" {
+            policy = Some("policy_engine:\n".to_owned());
+            continue;
+        }
         let text = line.split('#').next().unwrap_or_default().trim();
         if text.is_empty() {
             continue;

@@ -26,11 +26,11 @@ use crate::{
 };
 
 pub(super) struct Stage {
-    policy: Policy,
-    world: World,
-    now: Timestamp,
+    pub(super) policy: Policy,
+    pub(super) world: World,
+    pub(super) now: Timestamp,
     step_ms: u64,
-    session: String,
+    pub(super) session: String,
     parent: Option<String>,
     run: Option<String>,
     agent: Option<String>,
@@ -81,6 +81,9 @@ impl Stage {
 
     fn step(&mut self, text: &str) -> Step {
         let words: Vec<&str> = text.split_whitespace().collect();
+        if let Some(done) = self.people(&words) {
+            return done;
+        }
         match words.as_slice() {
             ["rules", names @ ..] => {
                 let off = RULES.iter().filter(|(id, _)| !names.contains(id)).map(|(id, _)| (*id, Mode::Off));
@@ -181,6 +184,8 @@ impl Stage {
             "cycle" => &mut rules.cycle,
             "breaker" => &mut rules.breaker,
             "refused" => &mut rules.refused,
+            "same_error" => &mut rules.same_error,
+            "churn" => &mut rules.churn,
             _ => return Err(format!("no levels for {rule}")),
         };
         let at = |i: usize| levels.get(i).and_then(|n| n.parse::<u32>().ok());
@@ -270,8 +275,9 @@ impl Stage {
             arguments: json::parse(arguments)?,
             usage: Usage { input_tokens: options.tokens, ..Usage::default() },
             cost_estimate_micros: options.cost_micros,
-            justification: None,
+            justification: options.because.clone(),
             repeat_intended: options.repeat,
+            phase: options.phase.clone(),
         })
     }
 

@@ -10,6 +10,8 @@ pub(super) struct Options {
     pub(super) cost_micros: Option<u64>,
     pub(super) after_ms: Option<u64>,
     pub(super) repeat: bool,
+    pub(super) because: Option<String>,
+    pub(super) phase: Option<String>,
 }
 
 impl Options {
@@ -25,6 +27,8 @@ impl Options {
                 "cost" => options.cost_micros = Some(micros(value())?),
                 "after" => options.after_ms = Some(duration(value())?),
                 "repeat" => options.repeat = true,
+                "because" => options.because = Some(value().to_owned()),
+                "in" => options.phase = Some(value().to_owned()),
                 "warning" | "critical" | "break" => {
                     let _ = (words.next(), words.next());
                 }

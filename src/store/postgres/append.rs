@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _, PgConnection, Row as _};
 
 use self::sql::{FULL, LIGHT, NEW_COUNTERS, NEW_LEDGER, NEW_SESSIONS, NEW_TREES};
+use super::controls::{ControlColumns, ControlRow};
 use super::row::{
     AddColumns, AddRow, CallColumns, CallRow, CounterColumns, CounterRow, LedgerColumns, LedgerRowOut, OutcomeColumns,
     OutcomeRow, SessionColumns, SessionRow, TreeColumns, TreeRow, big, code,
@@ -31,6 +32,7 @@ pub(super) struct Batch {
     sessions: SessionColumns,
     calls: CallColumns,
     outcomes: OutcomeColumns,
+    controls: ControlColumns,
     ledger: LedgerColumns,
     counters: CounterColumns,
     adds: AddColumns,
@@ -79,6 +81,8 @@ impl Batch {
                 agent_id: key.agent.as_ref().map(ToString::to_string).unwrap_or_default(),
                 day: key.day,
                 dimension: dimension(key.dimension),
+                tier: key.tier.as_ref().map(|(tier, _)| tier.to_string()).unwrap_or_default(),
+                stretch: key.tier.as_ref().map_or(0, |(_, stretch)| *stretch),
             });
         }
         for (i, append) in chains.iter().enumerate().flat_map(|(i, chain)| chain.iter().map(move |append| (i, append)))
@@ -132,6 +136,10 @@ impl Batch {
             match event {
                 Event::Judged(event) => self.calls.push(CallRow::of(no, append, event)),
                 Event::Settled(event) => self.outcomes.push(OutcomeRow::of(no, append, event)),
+                Event::Controlled(event) => {
+                    self.has_new_rows = true;
+                    self.controls.push(ControlRow::of(no, append, event));
+                }
             }
         }
     }
@@ -158,7 +166,7 @@ impl Batch {
         }
         let query = sqlx::query(AssertSqlSafe(FULL.as_str()));
         let query = self.outcomes.bind(self.calls.bind(self.sessions.bind(self.trees.bind(query))));
-        let query = self.adds.bind(self.counters.bind(self.ledger.bind(query)));
+        let query = self.controls.bind(self.adds.bind(self.counters.bind(self.ledger.bind(query))));
         let row = query.fetch_one(&mut *tx).await?;
         tx.commit().await?;
         self.appended(&row)

@@ -1,5 +1,7 @@
 //! From rows to nouns. A row that makes no sense is an error, never a guess.
 
+use std::sync::Arc;
+
 use sqlx::{Row as _, postgres::PgRow};
 
 use super::{
@@ -18,6 +20,7 @@ use crate::{
         outcome::{Advice, Basis, Confidence, Guard, OutcomeStatus},
         profile::{Circumstances, ToolState},
         reason::Reason,
+        similarity::{Shape, Sketch},
         time::Timestamp,
     },
     store::error::StoreError,
@@ -72,7 +75,13 @@ pub(super) fn judged(row: &PgRow) -> Loaded<Judged> {
     };
     let findings: Vec<Finding> = stored.into_iter().filter_map(StoredFinding::restore).collect();
     let text = |column: &str| row.try_get::<Option<String>, _>(column);
-    let effect = effect(row.try_get("effect")?, text("resource")?, row.try_get("once")?, row.try_get("idempotent")?);
+    let effect = effect(
+        row.try_get("effect")?,
+        text("resource")?,
+        row.try_get("once")?,
+        row.try_get("idempotent")?,
+        row.try_get("share")?,
+    );
     Ok(Judged {
         seq,
         at,
@@ -102,11 +111,15 @@ pub(super) fn judged(row: &PgRow) -> Loaded<Judged> {
             row.try_get("lease_ms")?,
             row.try_get("reserved_micros")?,
         ),
-        approval: approval(text("approval_id")?, row.try_get("approval_ms")?),
+        approval: approval(text("approval_id")?, row.try_get("approval_ms")?, row.try_get("policy_version")?),
+        uses: Vec::new(),
+        terminal: row.try_get("terminal")?,
+        coerced: Vec::new(),
         follow_up: follow_up::read(row)?.map(Box::new),
         usage: usage(row)?,
         observed: row.try_get("observed")?,
         policy: row.try_get("policy_version")?,
+        shape: text("looks")?.map(|text| Arc::new(Shape::of(&text))),
         arguments: text("arguments")?.map(Into::into),
         justification: None,
     })
@@ -125,6 +138,8 @@ pub(super) fn settled(row: &PgRow) -> Loaded<Settled> {
         failure: code("failure")?.map(|code| member(&FailureKind::ALL, code)).transpose()?,
         error_signature: row.try_get("error_signature")?,
         digest: digest.map(|digest| hash(&digest)).transpose()?.map(ResultDigest),
+        sketch: sketch(row)?,
+        kept: row.try_get("kept")?,
         progress: row.try_get("progress")?,
         advice: advice(row)?,
         circumstances: circumstances(row)?,
@@ -141,6 +156,12 @@ pub(super) fn settled(row: &PgRow) -> Loaded<Settled> {
         result_bytes: row.try_get::<Option<i64>, _>("result_bytes")?.and_then(|n| u64::try_from(n).ok()),
         error_message: None,
     })
+}
+
+fn sketch(row: &PgRow) -> Loaded<Option<Sketch>> {
+    let bytes: Option<Vec<u8>> = row.try_get("sketch")?;
+    let whole = bytes.map(|bytes| bytes.try_into().map_err(|_| corrupt("a sketch has not 64 bytes")));
+    Ok(whole.transpose()?.map(Sketch))
 }
 
 fn circumstances(row: &PgRow) -> Loaded<Option<Circumstances>> {

@@ -6,6 +6,7 @@ use std::{collections::BTreeMap, sync::LazyLock};
 use sqlx::{PgConnection, Row as _, postgres::PgRow};
 
 use super::{
+    controls,
     decode::{self, Loaded, at, corrupt, count, hash, judged, name, settled},
     follow_up,
 };
@@ -33,7 +34,9 @@ static CALL: LazyLock<String> = LazyLock::new(|| {
          case when c.attempt is not null and not exists (select from outcome o where o.tenant_id = c.tenant_id
            and o.epoch = c.epoch and o.session_id = c.session_id and o.permit_seq = c.seq and o.status > 0
            and (o.failure is null or octet_length(c.arguments) > {FAILED_ARGUMENTS_MAX}))
-           then c.arguments end as arguments, s.parent_id, s.depth, {}",
+           then c.arguments end as arguments,
+         case when octet_length(c.arguments) <= {FAILED_ARGUMENTS_MAX} then c.arguments end as looks, c.terminal, c.share,
+         s.parent_id, s.depth, {}",
         follow_up::columns("c.")
     )
 });
@@ -46,7 +49,7 @@ at_ms, \
     o.by_lease, o.input_tokens, o.output_tokens, o.cache_read_tokens, o.cache_write_tokens, o.cost_micros, \
     o.duration_ms, o.is_complete, o.total_matches, o.progress_note, o.result_bytes, o.basis, o.follow_up_ok, o.trials, \
     (extract(epoch from o.as_of) * 1000)::bigint as as_of_ms, o.probe, o.tool_state, o.failure_share, \
-    o.failures, o.failing_ms";
+    o.failures, o.failing_ms, o.sketch, o.kept";
 
 /// The last judgements of every session of the tree, and all that are still open; `$3` is a day since 1970.
 const RECENT: &str = "select c.* from session s cross join lateral (
@@ -143,15 +146,19 @@ pub(super) async fn tree(conn: &mut PgConnection, tenant: TenantId, root: &Sessi
         sessions: sessions(conn, key).await?,
         seen: seen(conn, key).await?,
         forgotten_change: forgotten_change(conn, key, &events).await?,
+        controls: controls::events(conn, key).await?,
+        uses: controls::uses(conn, key).await?,
+        changes: controls::changes(conn, key).await?,
+        kept: controls::kept(conn, key).await?,
     };
     Ok(Some(tree.restore(&events, totals)))
 }
 
 #[derive(Clone, Copy)]
-struct Key<'a> {
-    tenant: TenantId,
-    root: &'a SessionId,
-    epoch: i32,
+pub(super) struct Key<'a> {
+    pub(super) tenant: TenantId,
+    pub(super) root: &'a SessionId,
+    pub(super) epoch: i32,
 }
 
 async fn events(conn: &mut PgConnection, key: Key<'_>, open: i32) -> Loaded<Vec<Event>> {
@@ -233,7 +240,8 @@ async fn sessions(conn: &mut PgConnection, key: Key<'_>) -> Loaded<Vec<SessionTo
            on true
          left join lateral (
            select l.run_from, (extract(epoch from min(c.at)) * 1000)::bigint as started_ms,
-             count(*) filter (where c.round = 1) as steps, count(c.attempt) as calls,
+             count(*) filter (where c.round = 1 and not c.terminal) as steps,
+             count(c.attempt) filter (where not c.terminal) as calls,
              coalesce(sum(c.cost_micros), 0)::bigint as cost_micros,
              (coalesce(sum(c.input_tokens), 0) + coalesce(sum(c.output_tokens), 0) +
              coalesce(sum(c.cache_read_tokens), 0)

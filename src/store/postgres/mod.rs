@@ -2,9 +2,11 @@
 
 mod append;
 mod columns;
+mod controls;
 mod counters;
 mod decode;
 mod follow_up;
+mod halts;
 mod health;
 mod load;
 mod maintain;

@@ -2,10 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{columns::columns, follow_up};
+use super::{columns::columns, controls, follow_up};
 use crate::domain::{
     call::{Answer, Approval, Permit},
-    effect::{Effect, EffectKind},
+    effect::{Effect, EffectKind, Share},
     event::{Append, Judged, Settled},
     failure::FailureKind,
     finding::{Decision, Finding, Level},
@@ -14,6 +14,7 @@ use crate::domain::{
     profile::ToolState,
     reason::Reason,
     time::Timestamp,
+    violation::{OnViolation, Violation},
 };
 
 columns! {
@@ -51,7 +52,8 @@ columns! {
         cache_read_tokens: Option<i64> => "int8", cache_write_tokens: Option<i64> => "int8",
         cost_micros: Option<i64> => "int8", observed: bool => "bool", policy_version: String => "text",
         arguments: Option<String> => "text", justification: Option<String> => "text",
-        follow_up: Option<String> => "jsonb",
+        follow_up: Option<String> => "jsonb", uses: Option<String> => "text", terminal: bool => "bool",
+        share: i16 => "int2", coerced: Option<String> => "text",
     }
 }
 
@@ -73,7 +75,8 @@ columns! {
         result: Option<String> => "text", result_bytes: Option<i64> => "int8", error_message: Option<String> => "text",
         follow_up_ok: Option<bool> => "bool", trials: Option<f64> => "float8", as_of_ms: Option<i64> => "int8",
         probe: Option<bool> => "bool", tool_state: Option<i16> => "int2", failure_share: Option<f32> => "float4",
-        failures: Option<i32> => "int4", failing_ms: Option<i64> => "int8",
+        failures: Option<i32> => "int4", failing_ms: Option<i64> => "int8", sketch: Option<Vec<u8>> => "bytea",
+        kept: bool => "bool",
     }
 }
 
@@ -93,7 +96,7 @@ columns! {
     /// One row a shared counter that the batch touches; sorted by its key.
     CounterColumns / CounterRow {
         k: i32 => "int4", tenant_id: i64 => "int8", agent_id: String => "text", day: i32 => "int4",
-        dimension: i16 => "int2",
+        dimension: i16 => "int2", tier: String => "text", stretch: i64 => "int8",
     }
 }
 
@@ -139,7 +142,40 @@ pub(super) struct StoredFinding {
     retry_after_ms: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     reuse: Option<(String, String, i64)>,
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    violations: Vec<StoredViolation>,
     enforced: bool,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct StoredViolation {
+    field: String,
+    message: String,
+    keyword: String,
+    #[serde(default)]
+    ask_user: bool,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    user_facing_hint: Option<String>,
+}
+
+impl From<&Violation> for StoredViolation {
+    fn from(violation: &Violation) -> Self {
+        Self {
+            field: violation.field.clone(),
+            message: violation.message.clone(),
+            keyword: violation.keyword.clone(),
+            ask_user: violation.on_violation == OnViolation::AskUser,
+            user_facing_hint: violation.user_facing_hint.clone(),
+        }
+    }
+}
+
+impl From<StoredViolation> for Violation {
+    fn from(stored: StoredViolation) -> Self {
+        let on_violation = if stored.ask_user { OnViolation::AskUser } else { OnViolation::SelfCorrect };
+        let StoredViolation { field, message, keyword, user_facing_hint, .. } = stored;
+        Self { field, message, keyword, on_violation, user_facing_hint }
+    }
 }
 
 impl From<&Finding> for StoredFinding {
@@ -157,6 +193,7 @@ impl From<&Finding> for StoredFinding {
                 .reuse
                 .as_ref()
                 .map(|call| (call.session.to_string(), call.call_id.to_string(), call.at.as_millis())),
+            violations: finding.violations.iter().map(StoredViolation::from).collect(),
             enforced: finding.enforced,
         }
     }
@@ -181,6 +218,7 @@ impl StoredFinding {
             next_action: self.next_action,
             retry_after_ms: self.retry_after_ms,
             reuse,
+            violations: self.violations.into_iter().map(Violation::from).collect(),
             enforced: self.enforced,
         })
     }
@@ -237,6 +275,10 @@ impl CallRow {
             arguments: event.arguments.as_deref().map(str::to_owned),
             justification: event.justification.clone(),
             follow_up: event.follow_up.as_deref().map(follow_up::json),
+            uses: controls::uses_json(&event.uses),
+            terminal: event.terminal,
+            share: code(&Share::ALL, &event.effect.share),
+            coerced: (!event.coerced.is_empty()).then(|| serde_json::to_string(&event.coerced).unwrap_or_default()),
         }
     }
 }
@@ -291,6 +333,8 @@ impl OutcomeRow {
             failure_share: circumstances.map(|then| then.failure_share),
             failures: circumstances.map(|then| int(then.failures)),
             failing_ms: circumstances.map(|then| big(then.failing_ms)),
+            sketch: event.sketch.map(|sketch| sketch.0.to_vec()),
+            kept: event.kept,
         }
     }
 }
@@ -325,9 +369,10 @@ impl LedgerRowOut {
 }
 
 /// An effect from its columns.
-pub(super) fn effect(kind: i16, resource: Option<String>, once: bool, idempotent: bool) -> Option<Effect> {
+pub(super) fn effect(kind: i16, resource: Option<String>, once: bool, idempotent: bool, share: i16) -> Option<Effect> {
+    let share = *Share::ALL.get(usize::try_from(share).ok()?)?;
     let kind = *EffectKind::ALL.get(usize::try_from(kind).ok()?)?;
-    Some(Effect { kind, resource: resource.map(crate::domain::effect::Resource::new), once, idempotent })
+    Some(Effect { kind, resource: resource.map(crate::domain::effect::Resource::new), once, idempotent, share })
 }
 
 /// A permit from its columns; none for a call that was not let through.
@@ -352,7 +397,8 @@ pub(super) fn permit(
     })
 }
 
-/// A question to a person from its columns.
-pub(super) fn approval(id: Option<String>, expires_ms: Option<i64>) -> Option<Approval> {
-    Some(Approval { id: id?, answer: Answer::Pending, expires_at: Timestamp::from_millis(expires_ms?) })
+/// A question to a person from its columns, as it was asked.
+pub(super) fn approval(id: Option<String>, expires_ms: Option<i64>, policy: String) -> Option<Approval> {
+    let expires_at = Timestamp::from_millis(expires_ms?);
+    Some(Approval { id: id?, answer: Answer::Pending, expires_at, policy, reason: None })
 }

@@ -3,6 +3,7 @@
 use std::sync::LazyLock;
 
 use super::super::{
+    controls::ControlColumns,
     follow_up,
     row::{AddColumns, CallColumns, CounterColumns, LedgerColumns, OutcomeColumns, SessionColumns, TreeColumns},
 };
@@ -37,8 +38,8 @@ pub(super) static NEW_LEDGER: LazyLock<String> = LazyLock::new(|| {
 });
 pub(super) static NEW_COUNTERS: LazyLock<String> = LazyLock::new(|| {
     format!(
-        "insert into counter (tenant_id, agent_id, day, dimension)
-         select tenant_id, agent_id, date '1970-01-01' + day, dimension from {} on conflict do nothing",
+        "insert into counter (tenant_id, agent_id, day, dimension, tier, stretch)
+         select tenant_id, agent_id, date '1970-01-01' + day, dimension, tier, stretch from {} on conflict do nothing",
         CounterColumns::unnest(1)
     )
 });
@@ -49,13 +50,14 @@ fn insert_calls(first: usize, winners: &str) -> String {
            agent_id, tool, fingerprint, args_digest, effect, resource, once, idempotent, decision, would, rule, reason,
            level, findings, attempt, occurrence, idempotency_key, lease_until, reserved_micros, approval_id,
            approval_expires_at, input_tokens, output_tokens, cache_read_tokens, cache_write_tokens, cost_micros,
-           observed, policy_version, arguments, justification, {follow_up})
+           observed, policy_version, arguments, justification, uses, terminal, share, coerced, {follow_up})
          select tenant_id, date '1970-01-01' + epoch, session_id, seq, root_id, call_id, round,
            to_timestamp(at_ms / 1000.0), run_id, run_from, batch, agent_id, tool, fingerprint, args_digest, effect,
            resource, once, idempotent, decision, would, rule, reason, level, findings::jsonb, attempt, occurrence,
            idempotency_key, to_timestamp(lease_ms / 1000.0), reserved_micros, approval_id,
            to_timestamp(approval_ms / 1000.0), input_tokens, output_tokens, cache_read_tokens, cache_write_tokens,
-           cost_micros, observed, policy_version, arguments, justification, {values}
+           cost_micros, observed, policy_version, arguments, justification, uses::jsonb, terminal, share,
+           coerced::jsonb, {values}
          from {calls} where {winners} returning 1",
         follow_up = follow_up::columns(""),
         values = follow_up::values(),
@@ -70,15 +72,25 @@ fn insert_outcomes(first: usize, winners: &str) -> String {
            confidence, basis, guard, lease_until, by_lease, input_tokens, output_tokens, cache_read_tokens,
            cache_write_tokens, cost_micros, duration_ms, is_complete, total_matches, progress_note, result,
            result_bytes, error_message, follow_up_ok, trials, as_of, probe,
-           tool_state, failure_share, failures, failing_ms)
+           tool_state, failure_share, failures, failing_ms, sketch, kept)
          select tenant_id, date '1970-01-01' + epoch, session_id, permit_seq, seq, root_id, call_id,
            to_timestamp(at_ms / 1000.0), status, failure, error_signature, digest, progress, retryable, retry_after_ms,
            retries_remaining, p_success, p_low, p_high, confidence, basis, guard, to_timestamp(lease_ms / 1000.0),
            by_lease, input_tokens, output_tokens, cache_read_tokens, cache_write_tokens, cost_micros, duration_ms,
            is_complete, total_matches, progress_note, result, result_bytes, error_message,
-           follow_up_ok, trials, to_timestamp(as_of_ms / 1000.0), probe, tool_state, failure_share, failures, failing_ms
+           follow_up_ok, trials, to_timestamp(as_of_ms / 1000.0), probe, tool_state, failure_share, failures, failing_ms,
+           sketch, kept
          from {} where {winners} returning tenant_id, epoch, session_id, permit_seq, seq, follow_up_ok",
         OutcomeColumns::unnest(first)
+    )
+}
+
+fn insert_controls(first: usize, winners: &str) -> String {
+    format!(
+        "insert into session_event (tenant_id, root_id, epoch, seq, session_id, at, kind, actor, reason, detail)
+         select tenant_id, root_id, date '1970-01-01' + epoch, seq, session_id, to_timestamp(at_ms / 1000.0), kind,
+           actor, reason, detail::jsonb from {} where {winners} returning 1",
+        ControlColumns::unnest(first)
     )
 }
 
@@ -126,13 +138,15 @@ pub(super) static FULL: LazyLock<String> = LazyLock::new(|| {
     let ledger = outcomes + OutcomeColumns::WIDTH;
     let counters = ledger + LedgerColumns::WIDTH;
     let adds = counters + CounterColumns::WIDTH;
+    let controls = adds + AddColumns::WIDTH;
     let winners = "(select m from ok)[no]";
     format!(
         "with {trees},
          co as materialized (select * from {counters}),
          c as materialized (select array_agg(l.used) as used from co left join lateral (
            select used from counter k where k.tenant_id = co.tenant_id and k.agent_id = co.agent_id
-             and k.day = date '1970-01-01' + co.day and k.dimension = co.dimension and (select m from s) is not null
+             and k.day = date '1970-01-01' + co.day and k.dimension = co.dimension and k.tier = co.tier
+             and k.stretch = co.stretch and (select m from s) is not null
            for update) l on true),
          li as materialized (select x.*, l.ok, l.tid from {ledger} left join lateral (
            select true as ok, l.ctid as tid from ledger l where l.tenant_id = x.tenant_id
@@ -163,7 +177,7 @@ pub(super) static FULL: LazyLock<String> = LazyLock::new(|| {
          uc as (update counter k set used = k.used + d.amount
            from (select k, sum(amount)::bigint as amount from ci where {winners} group by k) d join co on co.k = d.k
            where k.tenant_id = co.tenant_id and k.agent_id = co.agent_id and k.day = date '1970-01-01' + co.day
-             and k.dimension = co.dimension returning co.k as k, k.used as used),
+             and k.dimension = co.dimension and k.tier = co.tier and k.stretch = co.stretch returning co.k as k, k.used as used),
          ul as (update ledger l set revision = x.expected + 1, state = x.state, root_id = x.root_id,
              session_id = x.session_id, call_id = x.call_id, epoch = date '1970-01-01' + x.epoch,
              fingerprint = x.fingerprint, seq = x.seq, occurrence = x.occurrence, attempt = x.attempt,
@@ -173,7 +187,8 @@ pub(super) static FULL: LazyLock<String> = LazyLock::new(|| {
            from li x where (select m from ok)[x.no] and l.ctid = x.tid returning 1),
          ic as ({insert_calls}),
          io as ({insert_outcomes}),
-         it as ({TRIALS})
+         it as ({TRIALS}),
+         ie as ({insert_controls})
          select (select array_agg(ch.no) from ch where (select m from ok)[ch.no]) as won,
            (select array_agg(no) from lost) as losers, (select array_agg(why) from lost) as reasons,
            (select array_agg(coalesce(uc.used, (select used from c)[co.k]) order by co.k) from co left join uc on
@@ -188,5 +203,6 @@ pub(super) static FULL: LazyLock<String> = LazyLock::new(|| {
         adds = AddColumns::unnest(adds),
         insert_calls = insert_calls(calls, winners),
         insert_outcomes = insert_outcomes(outcomes, winners),
+        insert_controls = insert_controls(controls, winners),
     )
 });

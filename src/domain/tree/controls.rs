@@ -1,0 +1,73 @@
+//! The fold of what happens to sessions from outside their calls, and of the answers that later calls build on.
+
+use std::sync::Arc;
+
+use super::{CallTree, KEPT_BYTES_MAX, KEPT_MAX, Kept, Plan, Session};
+use crate::domain::{
+    control::{Control, Controlled},
+    event::Settled,
+    grant::GRANTS_MAX,
+    ids::ToolName,
+    json,
+};
+
+impl CallTree {
+    pub(super) fn controlled(&mut self, event: &Controlled) {
+        let session = self.sessions.entry(event.session.clone()).or_default();
+        match &event.control {
+            Control::Answered { approval_id, call_id, answer } => {
+                let held = session.calls.iter_mut().rev().filter(|call| call.call_id == *call_id);
+                let approvals = held.filter_map(|call| call.approval.as_mut());
+                if let Some(approval) = approvals.into_iter().find(|approval| approval.id == *approval_id) {
+                    approval.answer = *answer;
+                    approval.reason.clone_from(&event.reason);
+                }
+            }
+            Control::PhaseSet { phase, plan } => {
+                session.phase = Some(phase.clone());
+                if let Some(order) = plan {
+                    session.plan = Some(Plan { order: order.clone(), done: 0, seq: event.seq });
+                }
+            }
+            Control::Compacted => session.compacted = event.seq,
+            Control::Granted(grant) => {
+                self.grants.retain(|known| known.id != grant.id);
+                self.grants.push(grant.clone());
+                if self.grants.len() > GRANTS_MAX {
+                    self.grants.remove(0);
+                }
+            }
+            Control::Revoked { id } => self.grants.retain(|grant| grant.id != *id),
+        }
+    }
+
+    /// Remembers a success that later calls may depend on.
+    pub(super) fn keep(&mut self, event: &Settled, tool: ToolName, arguments: Option<&str>) {
+        self.kept.push_back(Kept {
+            seq: event.seq,
+            session: event.session.clone(),
+            tool,
+            arguments: arguments.and_then(kept_json),
+            result: event.result.as_deref().and_then(kept_json),
+        });
+        if self.kept.len() > KEPT_MAX {
+            self.kept.pop_front();
+        }
+    }
+}
+
+/// A text that is kept as a value.
+pub(super) fn kept_json(text: &str) -> Option<Arc<json::Json>> {
+    (text.len() <= KEPT_BYTES_MAX).then(|| json::parse(text).ok().map(Arc::new)).flatten()
+}
+
+impl Session {
+    /// A write of the plan succeeded.
+    pub(super) fn advance_plan(&mut self, tool: &ToolName, seq: u64) {
+        if let Some(plan) = self.plan.as_mut().filter(|plan| seq > plan.seq)
+            && plan.order.get(plan.done) == Some(tool)
+        {
+            plan.done += 1;
+        }
+    }
+}

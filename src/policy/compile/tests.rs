@@ -1,0 +1,224 @@
+//! What files say, and what is said of bad ones.
+
+use super::*;
+use crate::{
+    domain::{
+        budget::Dimension,
+        call::Request,
+        effect::EffectKind,
+        ids::{CallId, DEFAULT_TENANT, SessionId, ToolName},
+        json,
+    },
+    rules::levels::Levels,
+};
+
+/// The documents' own block, word for word.
+const DOCUMENTS: &str = r#"policy_engine:
+  deduplication: {window_ms: 300000, strategy: semantic_hash, loop_threshold: 3}
+  idempotency: {generation: content_based, header: X-Agent-Idempotency-Key, ttl_ms: 86400000}
+  authorization:
+    tiers:
+      - {name: reads, pattern: "get_*|list_*", action: allowlist, rate_limit: 100/min}
+      - {name: writes, pattern: "create_*|update_*", action: per_conversation_grant, ceiling: 10, ttl_ms: 3600000}
+      - {name: destructive, pattern: "delete_*|transfer_*", action: hitl, require_reason: true}
+  tool_schemas:
+    create_invoice:
+      risk_level: MEDIUM
+      canonical_fields: ["amount_cents", "currency", "customer_id"]
+      normalizers: {amount_cents: to_int, currency: to_upper}
+      side_effect_resource: invoice
+    send_email: {risk_level: LOW, canonical_fields: ["recipient", "subject"], normalizers: {recipient: to_lower}}
+"#;
+
+fn errors_of(text: &str) -> Vec<String> {
+    compile(text).expect_err("a bad file").iter().map(ToString::to_string).collect()
+}
+
+fn fingerprint(policy: &Policy, tool: &str, arguments: &str) -> String {
+    let proposal = policy.propose(Request {
+        tenant: DEFAULT_TENANT,
+        session: SessionId::parse("session", "s").expect("valid"),
+        parent: None,
+        run: None,
+        agent: None,
+        call_id: CallId::parse("call_id", "c").expect("valid"),
+        tool: ToolName::parse("tool", tool).expect("valid"),
+        arguments: json::parse(arguments).expect("valid"),
+        usage: crate::domain::budget::Usage::default(),
+        cost_estimate_micros: None,
+        justification: None,
+        repeat_intended: false,
+        phase: None,
+    });
+    proposal.fingerprint.to_hex()
+}
+
+#[test]
+fn the_vocabulary_of_the_documents_loads_unchanged() {
+    let policy = compile(DOCUMENTS).expect("a good file");
+    assert_eq!(policy.rules.plain.loop_threshold, Some(3));
+    assert_eq!(policy.rules.tier.tiers.len(), 3);
+    let of = |tool: &str| ToolName::parse("tool", tool).expect("valid");
+    assert_eq!(policy.tool(&of("create_invoice")).effect, EffectKind::Write);
+    let email = |arguments| fingerprint(&policy, "send_email", arguments);
+    let one = email(r#"{"recipient":"Anna@example.com","subject":"Hi","body":"a"}"#);
+    assert_eq!(one, email(r#"{"recipient":"anna@example.com","subject":"Hi","body":"b"}"#));
+    assert_ne!(one, email(r#"{"recipient":"anna@example.com","subject":"Ho","body":"b"}"#));
+    let invoice = |arguments| fingerprint(&policy, "create_invoice", arguments);
+    let text = r#"{"amount_cents":"100","currency":"eur","customer_id":"c1","note":"x"}"#;
+    assert_eq!(invoice(text), invoice(r#"{"amount_cents":1e2,"currency":"EUR","customer_id":"c1"}"#));
+    let warnings: Vec<String> = policy.warnings.iter().map(ToString::to_string).collect();
+    assert!(
+        warnings.iter().any(|warning| warning.contains("line 6") && warning.contains("get_*|list_*")),
+        "{warnings:?}"
+    );
+}
+
+#[test]
+fn byte_hash_takes_arguments_as_they_are() {
+    let text = DOCUMENTS.replace("semantic_hash", "byte_hash");
+    let policy = compile(&text).expect("a good file");
+    let email = |arguments| fingerprint(&policy, "send_email", arguments);
+    assert_ne!(email(r#"{"recipient":"Anna"}"#), email(r#"{"recipient":"anna"}"#));
+}
+
+#[test]
+fn a_file_changes_what_it_names_and_nothing_else() {
+    let policy = compile(
+        "policy_engine:
+  deduplication: {window_ms: 60000}
+  loops: {repeat: {warning: 2, critical: 4, break: 6}}
+  budgets: {run: {max_steps: 12, max_total_cost_usd: 0}}
+  cooldown: {max_ms: 60000}
+  retry: {explore: 0, share_of_calls: 0.5, unless_wait_honoured: true}
+  rules: {growth: {mode: shadow}}
+  tool_schemas:
+    pay: {once: true, side_effect_resource: 'order/{order_id}', cost_usd: 0.25}
+    get_order: {effect: read, side_effect_resource: 'order/{order_id}', retryable: false}
+",
+    )
+    .expect("a good file");
+    let tool = ToolName::parse("tool", "pay").expect("valid");
+    assert!(policy.tool(&tool).once);
+    assert_eq!(policy.tool(&tool).cost_micros, 250_000);
+    assert_eq!(policy.rules.same_call.window_ms, 60_000);
+    assert_eq!(policy.rules.repeat, Levels::new(2, 4, 6));
+    assert_eq!(policy.rules.budget.run.of(Dimension::Steps), Some(12));
+    assert_eq!(policy.rules.budget.run.of(Dimension::Cost), None);
+    assert_eq!(policy.rules.budget.call_tree, Policy::default().rules.budget.call_tree);
+    let retry = &policy.retry;
+    assert_eq!((retry.explore, retry.allowance.share, retry.unless_wait_honoured), (0.0, 0.5, true));
+    assert_eq!(retry.allowance.most, Policy::default().retry.allowance.most);
+    assert_eq!(policy.rules.cooldown.max_ms, 60_000);
+    assert_eq!(policy.tools().find_map(|(_, spec)| spec.retryable), Some(false));
+    assert_eq!(policy.rules.mode("growth"), Mode::Shadow);
+    assert_eq!(policy.version.len(), 16);
+}
+
+#[test]
+fn everything_that_is_wrong_with_the_form_is_said_at_once() {
+    let errors = errors_of(
+        "policy_engine:
+  loops:
+    windw: 3
+  budgets: {run: {max_steps: many}}
+  rules: {growth: {mode: shadw}}
+  tool_schemas:
+    pay: {onse: true, effect: wirte}
+",
+    );
+    for part in [
+        "line 3: policy_engine.loops.windw: is no key here; did you mean window?",
+        "line 4: policy_engine.budgets.run.max_steps: is \"many\"; it must be a whole number",
+        "line 5: policy_engine.rules.growth.mode: is \"shadw\"; did you mean shadow?",
+        "line 7: policy_engine.tool_schemas.pay.onse: is no key here; did you mean once?",
+        "line 7: policy_engine.tool_schemas.pay.effect: is \"wirte\"; did you mean write?",
+    ] {
+        assert!(errors.iter().any(|error| error.starts_with(part)), "{part} in {errors:#?}");
+    }
+    assert_eq!(errors.len(), 5, "{errors:#?}");
+}
+
+#[test]
+fn everything_that_makes_no_sense_is_said_at_once() {
+    let text = "policy_engine:
+  loops: {cycle: {warning: 5, critical: 4, break: 40}, after_compaction: {critical: 4}}
+  deduplication: {loop_threshold: 9, last_n: 5}
+  rules: {repeet: {mode: off}, budget: {message: 'stop {now}'}}
+  retry: {explore: 5, per_minute: -1}
+  after_failed_write: PLN
+  phases:
+    - {name: PLAN, next: [ACT]}
+    - {name: ACT, tools: '*', next: [PLAM]}
+    - {name: LOST, tools: '*'}
+  authorization:
+    tiers:
+      - {name: all, pattern: '*', action: allowlist, ceiling: 5}
+      - {name: reads, pattern: 'get_*', action: hitl, rate_limit: fast}
+  tool_schemas:
+    pay: {once: true, idempotent: true, side_effect_resource: 'order/{id', volatile: [at]}
+    get:
+      effect: read
+      idempotent: true
+      schema: {type: object, properties: {id: {type: object}}}
+      normalizers: {id: to_int, ide: trim}
+      canonical_fields: [idd]
+      conditions: [{check: arg.id > 1}, {when: args.id > 1}]
+      requires: [{tool: pay, match: {id: nowhere}, condition: \"last('gett').id == 1\"}]
+      loops: {growth: {warning: 1}}
+";
+    let errors = errors_of(text);
+    for part in [
+        "line 2: policy_engine.loops.cycle: needs 40",
+        "line 2: policy_engine.loops.cycle: warning, critical and break",
+        "line 2: policy_engine.loops.after_compaction: needs 4",
+        "line 3: policy_engine.deduplication.loop_threshold: is 9, and last_n",
+        "line 4: policy_engine.rules.repeet: is no rule; did you mean repeat?",
+        "line 4: policy_engine.rules.budget.message: has {now}",
+        "line 5: policy_engine.retry.explore: must be a share",
+        "line 5: policy_engine.retry.per_minute: is -1",
+        "line 6: policy_engine.after_failed_write: PLN is no phase; did you mean PLAN?",
+        "line 9: policy_engine.phases[1].next[0]: PLAM is no phase; did you mean PLAN?",
+        "policy_engine.phases[2]: LOST is unreachable",
+        "line 13: policy_engine.authorization.tiers[0].ceiling: is for action",
+        "line 14: policy_engine.authorization.tiers[1].pattern: is unreachable: tier all",
+        "line 14: policy_engine.authorization.tiers[1].rate_limit: is \"fast\"",
+        "line 16: policy_engine.tool_schemas.pay: is both once and idempotent",
+        "line 16: policy_engine.tool_schemas.pay.side_effect_resource: has a '{'",
+        "line 16: policy_engine.tool_schemas.pay.volatile: \"at\" is no JSON pointer",
+        "line 17: policy_engine.tool_schemas.get: is once or idempotent",
+        "line 21: policy_engine.tool_schemas.get.normalizers.id: does not fit",
+        "line 21: policy_engine.tool_schemas.get.normalizers.ide: fits no field",
+        "line 22: policy_engine.tool_schemas.get.canonical_fields[0]: idd is no field of the schema; did you mean id?",
+        "line 23: policy_engine.tool_schemas.get.conditions[0].check: has no variable arg",
+        "line 23: policy_engine.tool_schemas.get.conditions[1]: must have either",
+        "line 24: policy_engine.tool_schemas.get.requires[0].match.id: is \"nowhere\"",
+        "line 24: policy_engine.tool_schemas.get.requires[0].condition: asks for last('gett')",
+        "line 25: policy_engine.tool_schemas.get.loops.growth: is no detector",
+    ] {
+        assert!(errors.iter().any(|error| error.starts_with(part)), "{part} in {errors:#?}");
+    }
+}
+
+#[test]
+fn an_effect_may_depend_on_the_arguments() {
+    let policy = compile(
+        "policy_engine:
+  tool_schemas:
+    query:
+      effect: write
+      side_effect_resource: 'db/{db}'
+      effects:
+        - {field: sql, matches: '(?i)^\\s*select', effect: read}
+        - {when: args.dry_run, effect: read}
+",
+    )
+    .expect("a good file");
+    let kind = |arguments: &str| {
+        let arguments = json::parse(arguments).expect("valid");
+        policy.of(&ToolName::parse("tool", "query").expect("valid")).effect_of(&arguments).kind
+    };
+    assert_eq!(kind(r#"{"sql":" SELECT 1","db":"a"}"#), EffectKind::Read);
+    assert_eq!(kind(r#"{"sql":"update t","db":"a"}"#), EffectKind::Write);
+    assert_eq!(kind(r#"{"sql":"update t","db":"a","dry_run":true}"#), EffectKind::Read);
+}

@@ -1,0 +1,302 @@
+//! What is known about tools.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use regex::Regex;
+use serde_json::Value;
+
+use super::{Common, Compiler, nearest, stored};
+use crate::{
+    domain::{
+        effect::{EffectKind, ResourceTemplate},
+        ids::ToolName,
+        tool::{EmptyMeans, LEASE_MS_DEFAULT, Risk, Stored, ToolSpec},
+        violation::OnViolation,
+    },
+    policy::{
+        arguments::{self, ArgumentSchema},
+        file::{
+            CaseKeys, Coercion, ConditionKeys, EffectKey, EmptyKey, OnViolationKey, PolicyMode, Requires, RiskKey,
+            Then, Tool, UnavailableKey, UnknownFieldsKey,
+        },
+        normalizers::{Canonical, Normalizer},
+        tool::{Applies, CASES_MAX, Case, Declared},
+    },
+    rules::{
+        condition::Condition,
+        requires::{Requirement, Source},
+        schema::Check,
+        tier::{Effects, When},
+    },
+};
+
+/// Conditions, requirements or canonical fields of one tool.
+const PARTS_MAX: usize = 64;
+
+impl From<EffectKey> for EffectKind {
+    fn from(key: EffectKey) -> Self {
+        match key {
+            EffectKey::Unknown => Self::Unknown,
+            EffectKey::Read => Self::Read,
+            EffectKey::Write => Self::Write,
+            EffectKey::Poll => Self::Poll,
+        }
+    }
+}
+
+impl From<RiskKey> for Risk {
+    fn from(key: RiskKey) -> Self {
+        match key {
+            RiskKey::Low => Self::Low,
+            RiskKey::Medium => Self::Medium,
+            RiskKey::High => Self::High,
+        }
+    }
+}
+
+impl Compiler {
+    pub(super) fn tool(&mut self, common: &Common, name: &str, keys: Tool) {
+        let path = format!("tool_schemas.{name}");
+        if let Err(invalid) = ToolName::parse(&path, name) {
+            return self.wrong(invalid.field, format!("the name {}", invalid.problem));
+        }
+        let parts = [keys.conditions.len(), keys.requires.len(), keys.canonical_fields.len(), keys.normalizers.len()];
+        if parts.iter().any(|parts| *parts > PARTS_MAX) {
+            return self.wrong(path, format!("has a list of more than {PARTS_MAX} entries"));
+        }
+        if let Some(second_change) = keys.second_change {
+            self.policy.rules.side_effects.by_tool.insert(name.to_owned(), second_change.into());
+        }
+        let properties = keys.schema.as_ref().and_then(|schema| schema.get("properties")).cloned();
+        let schema = self.schema(&path, common, &keys);
+        let canonical = self.canonical(&path, common, &keys, properties.as_ref());
+        let cases = self.cases(&path, &keys.effects);
+        let spec = self.spec(&path, common, &keys);
+        self.loops_of_tool(&path, name, keys.loops.into_iter());
+        self.conditions(&path, name, keys.conditions);
+        self.requires(&path, name, keys.requires);
+        let declared = Declared { spec: Arc::new(spec), canonical, schema, cases };
+        self.policy.declared(name, declared);
+    }
+
+    fn spec(&mut self, path: &str, common: &Common, keys: &Tool) -> ToolSpec {
+        let resource = self.template(&format!("{path}.side_effect_resource"), keys.side_effect_resource.as_deref());
+        let effect = match keys.effect {
+            Some(effect) => effect.into(),
+            None if resource.is_some() || keys.once => EffectKind::Write,
+            None => EffectKind::Unknown,
+        };
+        let writes = effect == EffectKind::Write || keys.effects.iter().any(|case| case.effect == EffectKey::Write);
+        if (keys.once || keys.idempotent) && !writes {
+            self.wrong(path, "is once or idempotent, which only a write can be: set effect: write");
+        }
+        if keys.once && keys.idempotent {
+            self.wrong(path, "is both once and idempotent: its repetition either harms or it does not");
+        }
+        let runs_without_store = keys.on_store_unavailable == Some(UnavailableKey::Allow);
+        if runs_without_store && effect != EffectKind::Read {
+            self.wrong(format!("{path}.on_store_unavailable"), "may be allow for a declared read only");
+        }
+        let pointers =
+            [("is_complete", &keys.result_map.is_complete), ("total_matches", &keys.result_map.total_matches)];
+        let pointers = pointers.into_iter().filter_map(|(key, at)| Some((format!("result_map.{key}"), at.as_ref()?)));
+        let volatile = keys.volatile.iter().map(|pointer| ("volatile".to_owned(), pointer));
+        for (key, pointer) in pointers.chain(volatile).filter(|(_, pointer)| !pointer.starts_with('/')) {
+            self.wrong(format!("{path}.{key}"), format!("{pointer:?} is no JSON pointer: it must begin with '/'"));
+        }
+        let storage = (keys.storage.arguments, keys.storage.results);
+        ToolSpec {
+            effect,
+            resource,
+            once: keys.once,
+            idempotent: keys.idempotent,
+            share: common.share,
+            risk: keys.risk_level.map(Into::into),
+            terminal: keys.terminal,
+            lease_ms: self.millis(&format!("{path}.lease_ms"), keys.lease_ms).unwrap_or(LEASE_MS_DEFAULT),
+            volatile: keys.volatile.clone(),
+            result_map: (keys.result_map.is_complete.clone(), keys.result_map.total_matches.clone()),
+            empty_means: keys.empty_means.map(|key| match key {
+                EmptyKey::NoMatches => EmptyMeans::NoMatches,
+                EmptyKey::Suspect => EmptyMeans::Suspect,
+            }),
+            cost_micros: keys.cost_usd.and_then(|usd| self.micros(&format!("{path}.cost_usd"), usd)).unwrap_or(0),
+            retryable: keys.retryable,
+            suggested_next: keys.suggested_next.clone(),
+            inject_as: common.inject_as.clone(),
+            stored: (
+                storage.0.map_or(common.stored.0, |key| stored(Some(key))),
+                storage.1.map_or(common.stored.1, |key| stored(Some(key))),
+            ),
+            shadow: matches!(keys.mode, Some(PolicyMode::Shadow)),
+            runs_without_store,
+        }
+    }
+
+    fn template(&mut self, path: &str, text: Option<&str>) -> Option<ResourceTemplate> {
+        let parsed = ResourceTemplate::parse(path, text?);
+        parsed.map_err(|invalid| self.wrong(invalid.field, invalid.problem)).ok()
+    }
+
+    fn schema(&mut self, path: &str, common: &Common, keys: &Tool) -> Option<ArgumentSchema> {
+        let coercion = match keys.coercion.or(common.validation.coercion) {
+            None | Some(Coercion::Reject) => arguments::Coercion::Reject,
+            Some(Coercion::AcceptAndLog) => arguments::Coercion::AcceptAndLog,
+            Some(Coercion::Repair) => arguments::Coercion::Repair,
+        };
+        let unknown = match keys.unknown_fields.or(common.validation.unknown_fields) {
+            None => arguments::UnknownFields::BySchema,
+            Some(UnknownFieldsKey::Refuse) => arguments::UnknownFields::Refuse,
+            Some(UnknownFieldsKey::Log) => arguments::UnknownFields::Log,
+        };
+        let compiled = ArgumentSchema::compile(keys.schema.as_ref()?, unknown, coercion);
+        compiled
+            .map_err(|problems| problems.into_iter().for_each(|problem| self.wrong(format!("{path}.schema"), problem)))
+            .ok()
+    }
+
+    fn canonical(&mut self, path: &str, common: &Common, keys: &Tool, properties: Option<&Value>) -> Option<Canonical> {
+        let mut normalizers = BTreeMap::new();
+        let region = common.validation.phone_region.as_deref();
+        for (field, name) in &keys.normalizers {
+            let at = format!("{path}.normalizers.{field}");
+            let of_field = properties.and_then(|properties| properties.get(field.split('.').next().unwrap_or(field)));
+            if properties.is_some() && of_field.is_none() {
+                self.wrong(&at, format!("fits no field: the schema has no {field}"));
+            } else if !keys.canonical_fields.is_empty() && !keys.canonical_fields.contains(field) {
+                self.wrong(&at, format!("fits no field: canonical_fields lacks {field}"));
+            }
+            match Normalizer::parse(name, region) {
+                Ok(normalizer) => {
+                    let direct = of_field.filter(|_| !field.contains('.'));
+                    if let Err(problem) = normalizer.fits(direct) {
+                        self.wrong(&at, problem);
+                    }
+                    normalizers.insert(field.clone(), normalizer);
+                }
+                Err(problem) => self.wrong(&at, problem),
+            }
+        }
+        for (i, field) in keys.canonical_fields.iter().enumerate() {
+            let first = field.split('.').next().unwrap_or(field);
+            let Some(known) = properties.and_then(Value::as_object).filter(|known| !known.contains_key(first)) else {
+                continue;
+            };
+            let names: Vec<&str> = known.keys().map(String::as_str).collect();
+            let meant = nearest(first, &names).map(|meant| format!("; did you mean {meant}?")).unwrap_or_default();
+            self.wrong(format!("{path}.canonical_fields[{i}]"), format!("{field} is no field of the schema{meant}"));
+        }
+        let says_something = !keys.canonical_fields.is_empty() || !normalizers.is_empty();
+        (common.semantic && says_something).then(|| Canonical::new(&keys.canonical_fields, normalizers))
+    }
+
+    fn cases(&mut self, path: &str, keys: &[CaseKeys]) -> Vec<Case> {
+        if keys.len() > CASES_MAX {
+            self.wrong(format!("{path}.effects"), format!("are {}; at most {CASES_MAX} are allowed", keys.len()));
+        }
+        let mut cases = Vec::new();
+        for (i, keys) in keys.iter().enumerate() {
+            let at = format!("{path}.effects[{i}]");
+            let when = match (&keys.when, &keys.field, &keys.matches) {
+                (Some(when), None, None) => self.condition(&format!("{at}.when"), when).map(Applies::Condition),
+                (None, Some(field), Some(regex)) => match Regex::new(regex) {
+                    Ok(regex) => Some(Applies::Matches { field: field.clone(), regex }),
+                    Err(error) => {
+                        let problem = error.to_string().replace('\n', " ");
+                        self.wrong(format!("{at}.matches"), format!("is no regular expression: {problem}"));
+                        None
+                    }
+                },
+                _ => {
+                    self.wrong(&at, "must have either when, or field and matches");
+                    None
+                }
+            };
+            let resource = self.template(&format!("{at}.side_effect_resource"), keys.side_effect_resource.as_deref());
+            cases.extend(when.map(|when| Case { when, effect: keys.effect.into(), resource }));
+        }
+        cases
+    }
+
+    fn condition(&mut self, path: &str, text: &str) -> Option<Condition> {
+        Condition::parse(text).map_err(|problem| self.wrong(path, problem)).ok()
+    }
+
+    fn conditions(&mut self, path: &str, tool: &str, keys: Vec<ConditionKeys>) {
+        for (i, keys) in keys.into_iter().enumerate() {
+            let at = format!("{path}.conditions[{i}]");
+            match (&keys.check, &keys.when, keys.then) {
+                (Some(text), None, None) => {
+                    let Some(condition) = self.condition(&format!("{at}.check"), text) else { continue };
+                    let check = Check {
+                        field: keys.field.unwrap_or_else(|| "arguments".to_owned()),
+                        message: keys.message,
+                        on_violation: match keys.on_violation {
+                            None | Some(OnViolationKey::SelfCorrect) => OnViolation::SelfCorrect,
+                            Some(OnViolationKey::AskUser) => OnViolation::AskUser,
+                        },
+                        user_facing_hint: keys.user_facing_hint,
+                        condition,
+                    };
+                    self.policy.rules.schema.by_tool.entry(tool.to_owned()).or_default().push(check);
+                }
+                (None, Some(text), Some(then)) => {
+                    for (key, given) in [("field", keys.field.is_some()), ("on_violation", keys.on_violation.is_some())]
+                    {
+                        if given {
+                            self.wrong(format!("{at}.{key}"), "goes with check, not with when");
+                        }
+                    }
+                    let Some(condition) = self.condition(&format!("{at}.when"), text) else { continue };
+                    let then = match then {
+                        Then::Deny => Effects::Deny,
+                        Then::Ask => Effects::Ask,
+                        Then::Low => Effects::Risk(Risk::Low),
+                        Then::Medium => Effects::Risk(Risk::Medium),
+                        Then::High => Effects::Risk(Risk::High),
+                    };
+                    let when = When { condition, then, message: keys.message };
+                    self.policy.rules.tier.conditions.entry(tool.to_owned()).or_default().push(when);
+                }
+                _ => self.wrong(at, "must have either check (what must hold), or when and then"),
+            }
+        }
+    }
+
+    fn requires(&mut self, path: &str, tool: &str, keys: Vec<Requires>) {
+        for (i, keys) in keys.into_iter().enumerate() {
+            let at = format!("{path}.requires[{i}]");
+            let Some(tools) = self.pattern(&format!("{at}.tool"), &keys.tool) else { continue };
+            let mut matching = Vec::new();
+            for (field, source) in keys.matching {
+                match source.strip_prefix("args.") {
+                    Some(argument) => matching.push((field, Source::Argument(argument.to_owned()))),
+                    None if source.starts_with('/') => matching.push((field, Source::Result(source))),
+                    None => {
+                        let problem = format!("is {source:?}; it must be a JSON pointer (/id) or args.NAME");
+                        self.wrong(format!("{at}.match.{field}"), problem);
+                    }
+                }
+            }
+            let condition = keys.condition.and_then(|text| self.condition(&format!("{at}.condition"), &text));
+            for named in condition.iter().flat_map(Condition::tools).filter(|named| !tools.matches(named)) {
+                let problem = format!("asks for last('{named}'), which is not the required {}", tools.as_str());
+                self.wrong(format!("{at}.condition"), problem);
+            }
+            let requirement = Requirement { tools, matching, condition };
+            self.policy.rules.requires.by_tool.entry(tool.to_owned()).or_default().push(requirement);
+        }
+    }
+
+    /// Answers that others build on must be stored in full, or they are gone with the replica that saw them.
+    pub(super) fn answers_that_are_needed(&mut self) {
+        let rules = &self.policy.rules;
+        let needed = |name: &str| rules.requires.builds_on(name);
+        let partly = self.policy.tools().filter(|(_, spec)| spec.stored.1 != Stored::Full);
+        let names: Vec<String> = partly.filter(|(name, _)| needed(name)).map(|(name, _)| name.to_owned()).collect();
+        for name in names {
+            let problem = "must be full: other tools require its results";
+            self.wrong(format!("tool_schemas.{name}.storage.results"), problem);
+        }
+    }
+}

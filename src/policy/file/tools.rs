@@ -1,0 +1,216 @@
+//! What a policy file says of one tool.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::{LevelKeys, PolicyMode};
+
+/// What is known about one tool.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(in crate::policy) struct Tool {
+    /// How dangerous it is, where no tier names it: LOW passes, MEDIUM needs a grant, HIGH a person.
+    pub(in crate::policy) risk_level: Option<RiskKey>,
+    /// What it does to its resource. One that names a resource and no effect writes it.
+    pub(in crate::policy) effect: Option<EffectKey>,
+    /// What it touches, with holes for arguments: `order/{order_id}`.
+    pub(in crate::policy) side_effect_resource: Option<String>,
+    /// Other effects for some arguments; the first case that holds decides.
+    pub(in crate::policy) effects: Vec<CaseKeys>,
+    /// A write whose repetition harms: a payment, a message.
+    pub(in crate::policy) once: bool,
+    /// A write whose repetition is harmless.
+    pub(in crate::policy) idempotent: bool,
+    /// A way out (`final_answer`), never blocked nor charged.
+    pub(in crate::policy) terminal: bool,
+    /// A second change of its resource in a call tree.
+    pub(in crate::policy) second_change: Option<SecondChangeKey>,
+    /// The fields by which the same call is known again; all of them by default. `customer.id` names a nested one.
+    pub(in crate::policy) canonical_fields: Vec<String>,
+    /// One form for values that mean the same, by field: to_int, to_number, to_bool, to_upper, to_lower, trim,
+    /// collapse_whitespace, e164, iso_date, iso_datetime_utc, email, url, sort, path.
+    pub(in crate::policy) normalizers: BTreeMap<String, String>,
+    /// JSON Schema (2020-12) of its arguments.
+    pub(in crate::policy) schema: Option<Value>,
+    /// What becomes of a value of another type that can be read as the right one.
+    pub(in crate::policy) coercion: Option<Coercion>,
+    /// What becomes of fields that the schema does not know.
+    pub(in crate::policy) unknown_fields: Option<UnknownFieldsKey>,
+    /// Conditions over the arguments, in CEL.
+    pub(in crate::policy) conditions: Vec<ConditionKeys>,
+    /// What must have happened first.
+    pub(in crate::policy) requires: Vec<Requires>,
+    /// How long a permitted call may run before its outcome counts as unknown: 600000 by default.
+    pub(in crate::policy) lease_ms: Option<u64>,
+    /// JSON pointers into the result (`*` for any element) of what changes without meaning anything.
+    pub(in crate::policy) volatile: Vec<String>,
+    /// JSON pointers to is_complete and total_matches in the result.
+    pub(in crate::policy) result_map: ResultMap,
+    /// What a bare empty result says.
+    pub(in crate::policy) empty_means: Option<EmptyKey>,
+    /// What a call costs when the caller gives no estimate, in US dollars.
+    pub(in crate::policy) cost_usd: Option<f64>,
+    /// Are its failures worth a retry, before there is evidence?
+    pub(in crate::policy) retryable: Option<bool>,
+    /// What to call instead when it is refused.
+    pub(in crate::policy) suggested_next: Vec<String>,
+    /// Levels of loop detectors for this tool: repeat, poll, cycle, same_error, churn.
+    pub(in crate::policy) loops: BTreeMap<String, LevelKeys>,
+    /// How much of its arguments and results is stored.
+    pub(in crate::policy) storage: ToolStorage,
+    /// What becomes of its calls while the database is away: deny by default; only a read may be allowed.
+    pub(in crate::policy) on_store_unavailable: Option<UnavailableKey>,
+    /// shadow: its refusals are only recorded.
+    pub(in crate::policy) mode: Option<PolicyMode>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize, JsonSchema)]
+#[serde(rename_all = "UPPERCASE")]
+pub(in crate::policy) enum RiskKey {
+    Low,
+    Medium,
+    High,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub(in crate::policy) enum EffectKey {
+    Unknown,
+    Read,
+    Write,
+    Poll,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub(in crate::policy) enum SecondChangeKey {
+    Allow,
+    Ask,
+    Deny,
+}
+
+/// Another effect for some arguments.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(in crate::policy) struct CaseKeys {
+    /// When this condition holds (CEL) …
+    pub(in crate::policy) when: Option<String>,
+    /// … or this field …
+    pub(in crate::policy) field: Option<String>,
+    /// … matches this regular expression …
+    pub(in crate::policy) matches: Option<String>,
+    /// … it does this …
+    pub(in crate::policy) effect: EffectKey,
+    /// … to this.
+    pub(in crate::policy) side_effect_resource: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub(in crate::policy) enum Coercion {
+    Reject,
+    AcceptAndLog,
+    Repair,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub(in crate::policy) enum UnknownFieldsKey {
+    Refuse,
+    Log,
+}
+
+/// A condition: `check` must hold, or `when` leads to `then`.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(in crate::policy) struct ConditionKeys {
+    /// What must hold; else the arguments are refused.
+    pub(in crate::policy) check: Option<String>,
+    /// With check: the field that is named when it does not hold.
+    pub(in crate::policy) field: Option<String>,
+    /// With check: who can mend it.
+    pub(in crate::policy) on_violation: Option<OnViolationKey>,
+    /// With check: what the user should be asked or told.
+    pub(in crate::policy) user_facing_hint: Option<String>,
+    /// When it holds …
+    pub(in crate::policy) when: Option<String>,
+    /// … the call is refused, a person is asked, or it counts as at least that dangerous.
+    pub(in crate::policy) then: Option<Then>,
+    /// What is said to the model.
+    pub(in crate::policy) message: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub(in crate::policy) enum OnViolationKey {
+    SelfCorrect,
+    AskUser,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+pub(in crate::policy) enum Then {
+    #[serde(rename = "deny")]
+    Deny,
+    #[serde(rename = "ask")]
+    Ask,
+    #[serde(rename = "LOW")]
+    Low,
+    #[serde(rename = "MEDIUM")]
+    Medium,
+    #[serde(rename = "HIGH")]
+    High,
+}
+
+/// An earlier success that a call builds on.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(in crate::policy) struct Requires {
+    /// Of one of these tools, as a pattern.
+    pub(in crate::policy) tool: String,
+    /// Arguments of the call, and where the earlier one has the same value: a JSON pointer into its result (`/id`,
+    /// `/items/*/id`), or one of its arguments (`args.order_id`).
+    #[serde(default, rename = "match")]
+    pub(in crate::policy) matching: BTreeMap<String, String>,
+    /// What must hold then (CEL): `args.amount <= last('get_order').refundable`.
+    pub(in crate::policy) condition: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(in crate::policy) struct ResultMap {
+    pub(in crate::policy) is_complete: Option<String>,
+    pub(in crate::policy) total_matches: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub(in crate::policy) enum EmptyKey {
+    NoMatches,
+    Suspect,
+}
+
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(in crate::policy) struct ToolStorage {
+    pub(in crate::policy) arguments: Option<StoredKey>,
+    pub(in crate::policy) results: Option<StoredKey>,
+}
+
+/// full; redacted: without the values of the fields in `storage.redact`; hash: a digest only.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub(in crate::policy) enum StoredKey {
+    Full,
+    Redacted,
+    Hash,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub(in crate::policy) enum UnavailableKey {
+    Deny,
+    Allow,
+}

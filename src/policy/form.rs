@@ -1,0 +1,294 @@
+//! The form of a policy file: YAML to values with the lines of their keys, held against the published JSON Schema, so
+//! that everything that is wrong is said at once and with its place.
+
+use std::{collections::BTreeMap, fmt, sync::LazyLock};
+
+use jsonschema::{Validator, error::ValidationErrorKind};
+use serde::{
+    Deserialize, Deserializer,
+    de::{MapAccess, SeqAccess, Visitor},
+};
+use serde_json::{Map, Value};
+use serde_saphyr::Spanned;
+
+use super::{PolicyError, file::File};
+
+/// Edits by which a key may be off and still be meant.
+const EDITS_MAX: usize = 3;
+
+/// The published JSON Schema of a policy file.
+pub(super) static SCHEMA: LazyLock<Value> = LazyLock::new(|| {
+    let mut schema = schemars::schema_for!(File).to_value();
+    without_null(&mut schema);
+    schema
+});
+
+static VALIDATOR: LazyLock<Option<Validator>> = LazyLock::new(|| jsonschema::validator_for(&SCHEMA).ok());
+
+/// A key without a value is a mistake, not a default.
+fn without_null(schema: &mut Value) {
+    match schema {
+        Value::Object(members) => {
+            let some = members
+                .get("anyOf")
+                .and_then(Value::as_array)
+                .filter(|any| any.len() == 2 && any[1].get("type").and_then(Value::as_str) == Some("null"));
+            if let Some(Value::Object(some)) = some.map(|any| any[0].clone()) {
+                members.remove("anyOf");
+                members.extend(some);
+            }
+            if let Some(Value::Array(types)) = members.get_mut("type") {
+                types.retain(|name| name != "null");
+                if let [only] = types.as_slice() {
+                    let only = only.clone();
+                    members.insert("type".to_owned(), only);
+                }
+            }
+            members.values_mut().for_each(without_null);
+        }
+        Value::Array(items) => items.iter_mut().for_each(without_null),
+        _ => {}
+    }
+}
+
+/// A file that has the right form, and where its keys are.
+pub(super) struct Form {
+    pub(super) file: File,
+    pub(super) lines: Lines,
+}
+
+/// The line of each key, by its path.
+#[derive(Debug, Default)]
+pub(super) struct Lines(BTreeMap<String, u64>);
+
+impl Lines {
+    /// The line of a key, or of the nearest one around it.
+    pub(super) fn of(&self, path: &str) -> Option<u64> {
+        let mut path = path;
+        loop {
+            if let Some(line) = self.0.get(path) {
+                return Some(*line);
+            }
+            path = path.rsplit_once(['.', '['])?.0;
+        }
+    }
+}
+
+/// Reads a file.
+///
+/// # Errors
+/// What is no YAML, or everything that has not the form of a policy.
+pub(super) fn read(text: &str) -> Result<Form, Vec<PolicyError>> {
+    let node: Node = serde_saphyr::from_str(text).map_err(|error| {
+        let line = error.location().map(|location| location.line());
+        vec![PolicyError { line, path: String::new(), problem: error.without_snippet().to_string() }]
+    })?;
+    let mut lines = Lines::default();
+    let value = node.value(String::new(), &mut lines);
+    let mut errors = misfits(&value, &lines);
+    if !errors.is_empty() {
+        errors.sort_by(|a, b| (a.line, &a.path).cmp(&(b.line, &b.path)));
+        return Err(errors);
+    }
+    let file = serde_json::from_value(value);
+    file.map(|file| Form { file, lines })
+        .map_err(|error| vec![PolicyError { line: None, path: String::new(), problem: error.to_string() }])
+}
+
+fn misfits(value: &Value, lines: &Lines) -> Vec<PolicyError> {
+    let Some(validator) = VALIDATOR.as_ref() else {
+        return vec![PolicyError { line: None, path: String::new(), problem: "the schema is broken".to_owned() }];
+    };
+    let mut errors = Vec::new();
+    for error in validator.iter_errors(value) {
+        let path = dotted(error.instance_path().as_str());
+        let mut wrong = |path: String, problem: String| {
+            errors.push(PolicyError { line: lines.of(&path), path, problem });
+        };
+        match error.kind() {
+            ValidationErrorKind::AdditionalProperties { unexpected } => {
+                let known = keys_at(error.schema_path().as_str());
+                for key in unexpected {
+                    wrong(joined(&path, key), no_key(key, &known));
+                }
+            }
+            ValidationErrorKind::Required { property } => {
+                let name = property.as_str().unwrap_or_default();
+                wrong(path, format!("lacks {name}"));
+            }
+            ValidationErrorKind::Enum { options } => {
+                let options: Vec<&str> = options.as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+                wrong(path, no_member(error.instance(), &options));
+            }
+            ValidationErrorKind::Type { kind } => {
+                let wanted = format!("{kind:?}").to_lowercase();
+                let wanted = wanted.trim_start_matches("single(").trim_end_matches(')');
+                wrong(path, format!("is {}; it must be {}", shown(error.instance()), a_kind(wanted)));
+            }
+            _ => wrong(path, error.to_string()),
+        }
+    }
+    errors
+}
+
+/// The keys that an object's schema knows, by the place of its `additionalProperties`.
+fn keys_at(schema_path: &str) -> Vec<String> {
+    let object = schema_path.rsplit_once('/').map_or("", |(object, _)| object);
+    // A path goes on behind a reference; the definition itself is found by its name.
+    let object = object.rsplit_once("/$ref").map_or(object, |(_, rest)| rest);
+    let properties = SCHEMA.pointer(object).and_then(|object| object.get("properties"));
+    properties.and_then(Value::as_object).map(|known| known.keys().cloned().collect()).unwrap_or_default()
+}
+
+fn no_key(key: &str, known: &[String]) -> String {
+    let known: Vec<&str> = known.iter().map(String::as_str).collect();
+    match nearest(key, &known) {
+        Some(meant) => format!("is no key here; did you mean {meant}?"),
+        None if known.is_empty() => "is no key here".to_owned(),
+        None => format!("is no key here; there are {}", known.join(", ")),
+    }
+}
+
+fn no_member(value: &Value, options: &[&str]) -> String {
+    let all = options.join(", ");
+    match value.as_str().and_then(|text| nearest(text, options)) {
+        Some(meant) => format!("is {}; did you mean {meant}? It must be one of {all}", shown(value)),
+        None => format!("is {}; it must be one of {all}", shown(value)),
+    }
+}
+
+/// The option that is meant by a word that is none.
+pub(super) fn nearest<'a>(word: &str, options: &[&'a str]) -> Option<&'a str> {
+    let word = word.to_lowercase();
+    let edits = |option: &str| strsim::damerau_levenshtein(&option.to_lowercase(), &word);
+    let near = options.iter().map(|option| (edits(option), *option));
+    near.filter(|(edits, option)| *edits <= EDITS_MAX.min(option.len().max(2) / 2)).min().map(|(_, option)| option)
+}
+
+fn shown(value: &Value) -> String {
+    let text = value.to_string();
+    if text.chars().count() > 40 { format!("{}…", text.chars().take(40).collect::<String>()) } else { text }
+}
+
+fn a_kind(kind: &str) -> &str {
+    match kind {
+        "object" => "a map of keys",
+        "array" => "a list",
+        "integer" => "a whole number",
+        "number" => "a number",
+        "boolean" => "true or false",
+        "string" => "a text",
+        other => other,
+    }
+}
+
+fn joined(path: &str, key: &str) -> String {
+    if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") }
+}
+
+/// A JSON pointer as the path that people write.
+fn dotted(pointer: &str) -> String {
+    let mut path = String::new();
+    for part in pointer.split('/').skip(1) {
+        let part = part.replace("~1", "/").replace("~0", "~");
+        if part.bytes().all(|b| b.is_ascii_digit()) && !part.is_empty() {
+            path = format!("{path}[{part}]");
+        } else {
+            path = joined(&path, &part);
+        }
+    }
+    path
+}
+
+/// A YAML value with the lines of its keys.
+#[derive(Debug)]
+enum Node {
+    Scalar(Value),
+    List(Vec<Node>),
+    Map(Vec<(String, u64, Node)>),
+}
+
+impl Node {
+    fn value(self, path: String, lines: &mut Lines) -> Value {
+        match self {
+            Self::Scalar(value) => value,
+            Self::List(items) => {
+                let items = items.into_iter().enumerate();
+                items.map(|(i, item)| item.value(format!("{path}[{i}]"), lines)).collect()
+            }
+            Self::Map(members) => {
+                let mut map = Map::new();
+                for (key, line, node) in members {
+                    let path = joined(&path, &key);
+                    lines.0.insert(path.clone(), line);
+                    map.insert(key, node.value(path, lines));
+                }
+                Value::Object(map)
+            }
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Node {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(NodeVisitor)
+    }
+}
+
+struct NodeVisitor;
+
+impl<'de> Visitor<'de> for NodeVisitor {
+    type Value = Node;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a value")
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Node, E> {
+        Ok(Node::Scalar(value.into()))
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Node, E> {
+        Ok(Node::Scalar(value.into()))
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<Node, E> {
+        Ok(Node::Scalar(value.into()))
+    }
+
+    fn visit_f64<E>(self, value: f64) -> Result<Node, E> {
+        Ok(Node::Scalar(value.into()))
+    }
+
+    fn visit_str<E>(self, value: &str) -> Result<Node, E> {
+        Ok(Node::Scalar(value.into()))
+    }
+
+    fn visit_unit<E>(self) -> Result<Node, E> {
+        Ok(Node::Scalar(Value::Null))
+    }
+
+    fn visit_none<E>(self) -> Result<Node, E> {
+        Ok(Node::Scalar(Value::Null))
+    }
+
+    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Node, D::Error> {
+        Node::deserialize(deserializer)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Node, A::Error> {
+        let mut items = Vec::new();
+        while let Some(item) = seq.next_element()? {
+            items.push(item);
+        }
+        Ok(Node::List(items))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Node, A::Error> {
+        let mut members = Vec::new();
+        while let Some(key) = map.next_key::<Spanned<String>>()? {
+            members.push((key.value, key.referenced.line(), map.next_value()?));
+        }
+        Ok(Node::Map(members))
+    }
+}

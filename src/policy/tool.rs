@@ -1,0 +1,83 @@
+//! What a policy says of one tool beyond the facts that rules look at: how its arguments are read.
+
+use std::sync::Arc;
+
+use regex::Regex;
+
+use super::{arguments::ArgumentSchema, normalizers::Canonical};
+use crate::{
+    domain::{
+        effect::{Effect, EffectKind, ResourceTemplate},
+        json::Json,
+        time::Timestamp,
+        tool::ToolSpec,
+    },
+    rules::condition::{Condition, Known},
+};
+
+/// Cases of one tool.
+pub(super) const CASES_MAX: usize = 32;
+
+/// A declared tool.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Declared {
+    pub(super) spec: Arc<ToolSpec>,
+    /// The form in which calls are known again; none is all arguments as they are.
+    pub(super) canonical: Option<Canonical>,
+    pub(super) schema: Option<ArgumentSchema>,
+    pub(super) cases: Vec<Case>,
+}
+
+/// Another effect for some arguments.
+#[derive(Debug, Clone)]
+pub(super) struct Case {
+    pub(super) when: Applies,
+    pub(super) effect: EffectKind,
+    pub(super) resource: Option<ResourceTemplate>,
+}
+
+/// When a case holds.
+#[derive(Debug, Clone)]
+pub(super) enum Applies {
+    Condition(Condition),
+    Matches { field: String, regex: Regex },
+}
+
+impl Declared {
+    /// What a call with these arguments does to the world: by the first case that holds, else in general. A case that
+    /// cannot be judged does not hold; what is then said in general should be the stricter.
+    pub(super) fn effect_of(&self, arguments: &Json) -> Effect {
+        let general = self.spec.effect_of(arguments);
+        let Some(case) = self.cases.iter().find(|case| case.when.holds(arguments)) else { return general };
+        let writes = case.effect == EffectKind::Write;
+        Effect {
+            kind: case.effect,
+            resource: case.resource.as_ref().map_or(general.resource, |template| Some(template.fill(arguments))),
+            once: general.once && writes,
+            idempotent: general.idempotent && writes,
+            share: general.share,
+        }
+    }
+}
+
+impl Applies {
+    fn holds(&self, arguments: &Json) -> bool {
+        match self {
+            Self::Condition(condition) => {
+                let known = Known {
+                    args: arguments,
+                    now: Timestamp::default(),
+                    steps: 0,
+                    calls: 0,
+                    cost_micros: 0,
+                    phase: None,
+                    last: &|_| None,
+                };
+                condition.evaluate(&known).unwrap_or(false)
+            }
+            Self::Matches { field, regex } => {
+                matches!(arguments.get(field), Some(Json::String(text)) if regex.is_match(text))
+            }
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! churn: nearly the same arguments, and nearly the same result again.
+//!
+//! Fires when earlier calls of the tool in this run had arguments at least .8 alike and results at least .9 alike: three
+//! are a warning, 20 are refused, 30 break the run. A field that only rises or falls with results that are new each
+//! time is a sweep (pages, days, files) and never counts; neither does anything before the last write that succeeded.
+//!
+//! Why: on 34,192 recorded calls, what three of them block was futile in 85.5 % of cases (learning.md section 6): enough
+//! to warn, not to refuse.
+//!
+//! Known problems: results are compared by a sketch (off by .04 at .9); a result that was reported only by its digest is
+//! alike or not. The flag measures waste; it does not say that the task will fail.
+
+use crate::domain::{
+    call::Call,
+    effect::EffectKind,
+    finding::{Decision, Finding, Level},
+    outcome::OutcomeStatus,
+    reason::Reason,
+    similarity::{Shape, is_sweep},
+};
+
+use super::{
+    Context,
+    levels::{Levels, still_broken},
+    same_error::ALIKE,
+};
+
+/// The rule's name.
+pub const ID: &str = "churn";
+/// Warning, critical, break.
+pub const LEVELS: Levels = Levels::new(3, 20, 30);
+/// From this likeness on results count as nearly the same.
+const ALIKE_RESULTS: f64 = 0.9;
+
+/// See the module.
+#[must_use]
+pub fn check(levels: &Levels, cx: &Context<'_>) -> Option<Finding> {
+    // What is asked for again by design, or changes the world, has detectors of its own.
+    if matches!(cx.proposal.effect.kind, EffectKind::Poll | EffectKind::Write) {
+        return None;
+    }
+    if let Some(closed) = cx.closed(ID, None).filter(|closed| closed.tool.as_str() == cx.tool()) {
+        return Some(still_broken(ID, Decision::Deny, Reason::NearDuplicate, closed.count));
+    }
+    let mut streak: Vec<&Call> = Vec::new();
+    for call in cx.calls() {
+        let Some(outcome) = call.outcome.as_ref().filter(|o| o.status == OutcomeStatus::Success) else { continue };
+        if call.effect.kind == EffectKind::Write {
+            break;
+        }
+        let alike = |shape: &Shape| shape.alike(&cx.proposal.shape) >= ALIKE;
+        if call.tool.as_str() != cx.tool() || !call.shape.as_deref().is_some_and(alike) {
+            continue;
+        }
+        let same_result = streak.first().is_none_or(|newest| {
+            let equal = newest.outcome.as_ref().is_some_and(|newest| newest.digest == outcome.digest);
+            equal || newest.sketch.zip(call.sketch).is_some_and(|(a, b)| a.alike(&b) >= ALIKE_RESULTS)
+        });
+        if !same_result {
+            break;
+        }
+        streak.push(call);
+    }
+    let (count, tool) = (streak.len() as u32, cx.tool());
+    levels.reached(count)?;
+    if is_repetition(&streak, cx) || is_new_each_time(&streak) && sweeps(&streak, cx) {
+        return None;
+    }
+    levels.finding(ID, Reason::NearDuplicate, count, streak.into_iter(), |level| match level {
+        Level::Warning => format!(
+            "{tool} was called {count} times with nearly these arguments, and the results were nearly the same. Small \
+             changes do not bring anything new: use what you have, or change the approach."
+        ),
+        _ => format!(
+            "{tool} was not run: {count} calls with nearly these arguments gave nearly the same results. Use them, \
+             change the approach, or tell the user what is missing."
+        ),
+    })
+}
+
+/// The very same call is the business of other rules.
+fn is_repetition(streak: &[&Call], cx: &Context<'_>) -> bool {
+    streak.iter().all(|call| call.fingerprint == cx.fingerprint())
+}
+
+fn is_new_each_time(streak: &[&Call]) -> bool {
+    let mut digests: Vec<_> = streak.iter().filter_map(|call| call.outcome.as_ref()?.digest).collect();
+    let all = digests.len();
+    digests.sort_unstable();
+    digests.dedup();
+    digests.len() == all
+}
+
+fn sweeps(streak: &[&Call], cx: &Context<'_>) -> bool {
+    let shapes = std::iter::once(&*cx.proposal.shape).chain(streak.iter().filter_map(|call| call.shape.as_deref()));
+    is_sweep(&shapes.collect::<Vec<_>>())
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::rules::testing::check;
+
+    #[test]
+    fn an_empty_result_asked_for_again_on_other_days_is_told() {
+        check(
+            "rules churn
+             search {\"from\":\"Hamburg\",\"to\":\"Lisbon\",\"day\":\"2026-05-01\"} -> ok []
+             search {\"from\":\"Hamburg\",\"to\":\"Lisbon\",\"day\":\"2026-05-02\"} -> ok []
+             search {\"from\":\"Hamburg\",\"to\":\"Lisbon\",\"day\":\"2026-05-03\"} -> ok []
+             search {\"from\":\"Hamburg\",\"to\":\"Lisbon\",\"day\":\"2026-05-04\"} => allow, warning churn 3",
+        );
+    }
+
+    #[test]
+    fn paging_is_a_sweep() {
+        check(
+            "rules churn
+             page {\"list\":\"orders of the year\",\"page\":1} -> ok {\"frame\":\"the same all over\",\"row\":1}
+             page {\"list\":\"orders of the year\",\"page\":2} -> ok {\"frame\":\"the same all over\",\"row\":2}
+             page {\"list\":\"orders of the year\",\"page\":3} -> ok {\"frame\":\"the same all over\",\"row\":3}
+             page {\"list\":\"orders of the year\",\"page\":4} => allow",
+        );
+    }
+}

@@ -1,0 +1,100 @@
+//! halted: somebody pulled the kill switch.
+//!
+//! Fires when the session or one above it, the agent, or the whole tenant is halted (STOP until Resume), or the tool is
+//! (DENY: other tools may go on). Every replica knows of a halt within two seconds.
+//!
+//! Why: when agents do harm, there must be one switch that holds for all of them, whatever their own code does.
+//!
+//! Known problems: a call that was permitted before the halt is not called back.
+
+use crate::domain::{
+    finding::{Decision, Finding},
+    halt::{Halt, Halted},
+    reason::Reason,
+};
+
+use super::Context;
+
+/// The rule's name.
+pub const ID: &str = "halted";
+
+/// See the module.
+#[must_use]
+pub fn check(cx: &Context<'_>) -> Option<Finding> {
+    let halt = cx.halts.iter().find(|halt| concerns(&halt.what, cx))?;
+    let why = reason(halt);
+    let finding = match &halt.what {
+        Halted::Tool(tool) => {
+            let message = format!("{tool} was halted by an operator{why} Use another tool, or tell the user.");
+            Finding::new(ID, Decision::Deny, Reason::SessionHalted, message)
+        }
+        what => {
+            let whom = match what {
+                Halted::Agent(_) => "This agent",
+                Halted::Tenant => "Every agent",
+                _ => "This session",
+            };
+            let message = format!(
+                "{whom} was halted by an operator{why} Do not call tools any more: tell the user what was done and \
+                 what is missing."
+            );
+            Finding::new(ID, Decision::Stop, Reason::SessionHalted, message)
+        }
+    };
+    Some(finding)
+}
+
+/// Does a halt stop this call?
+fn concerns(what: &Halted, cx: &Context<'_>) -> bool {
+    let request = &cx.proposal.request;
+    match what {
+        Halted::Tenant => true,
+        Halted::Agent(agent) => request.agent.as_ref() == Some(agent),
+        Halted::Tool(tool) => request.tool == *tool,
+        Halted::Session(id) => cx.line().any(|session| session == id),
+    }
+}
+
+fn reason(halt: &Halt) -> String {
+    let reason = halt.reason.trim().trim_end_matches('.');
+    if reason.is_empty() { ".".to_owned() } else { format!(": {reason}.") }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::rules::testing::check;
+
+    #[test]
+    fn a_halt_stops_a_session_and_its_sub_agents_and_nobody_else() {
+        check(
+            "rules halted
+             look {} -> ok a
+             session child parent s
+             look {} -> ok a
+             halt session s
+             look {} => stop session_halted
+             session other
+             look {} => allow
+             resume session s
+             session child
+             look {} => allow",
+        );
+    }
+
+    #[test]
+    fn a_halted_tool_is_refused_and_others_go_on() {
+        check(
+            "rules halted
+             halt tool pay
+             pay {} => deny session_halted
+             look {} => allow
+             agent a
+             halt agent a
+             look {} => stop session_halted
+             agent b
+             look {} => allow
+             halt tenant
+             look {} => stop session_halted",
+        );
+    }
+}

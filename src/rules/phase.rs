@@ -1,0 +1,164 @@
+//! phase: not in this part of the work.
+//!
+//! Fires when the session's phase does not allow the tool, when its caller moves to a phase that the present one does
+//! not lead to, or when a write is not the next one of the plan that was set with the phase.
+//!
+//! Why: an agent that gathers first, plans without tools and then acts in the order of its plan writes nothing that it
+//! did not think through; a write out of order is the usual sign that the plan was lost.
+//!
+//! Known problems: the phase is the caller's word, or an operator's; callgate cannot see the model change its mind.
+
+use crate::domain::{
+    effect::EffectKind,
+    finding::{Decision, Finding},
+    pattern::Pattern,
+    reason::Reason,
+};
+
+use super::Context;
+
+/// The rule's name.
+pub const ID: &str = "phase";
+
+/// One part of the work.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Phase {
+    /// Its name.
+    pub name: String,
+    /// The tools that it allows; none allows no tool at all.
+    pub tools: Option<Pattern>,
+    /// The phases that it leads to.
+    pub next: Vec<String>,
+}
+
+/// The phases of the work.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Params {
+    /// The phases; the first is where a session begins. None: there are no phases.
+    pub phases: Vec<Phase>,
+    /// The phase that a write which failed for good leads back to.
+    pub after_failed_write: Option<String>,
+}
+
+impl Params {
+    /// The phase of that name.
+    #[must_use]
+    pub fn phase(&self, name: &str) -> Option<&Phase> {
+        self.phases.iter().find(|phase| phase.name == name)
+    }
+
+    /// What objects to a move from one phase to another; none when it may be made.
+    #[must_use]
+    pub fn forbids(&self, from: Option<&str>, to: &str) -> Option<String> {
+        let names = || self.phases.iter().map(|phase| phase.name.as_str()).collect::<Vec<_>>().join(", ");
+        if self.phase(to).is_none() {
+            return Some(format!("There is no phase {to}; the phases are {}.", names()));
+        }
+        let from = from.and_then(|from| self.phase(from)).or(self.phases.first())?;
+        if from.name == to || from.next.iter().any(|next| next == to) {
+            return None;
+        }
+        let next = if from.next.is_empty() { "nowhere".to_owned() } else { from.next.join(" or ") };
+        Some(format!("Phase {} does not lead to {to}, but to {next}.", from.name))
+    }
+}
+
+/// See the module.
+#[must_use]
+pub fn check(params: &Params, cx: &Context<'_>) -> Option<Finding> {
+    let first = params.phases.first()?;
+    let known = cx.session().and_then(|session| session.phase.as_deref());
+    let asked = cx.proposal.request.phase.as_deref();
+    let deny = |reason, message: String| Some(Finding::new(ID, Decision::Deny, reason, message));
+    if let Some(objection) = asked.and_then(|asked| params.forbids(known, asked)) {
+        return deny(Reason::PhaseForbids, format!("{} was not run: {objection}", cx.tool()));
+    }
+    let phase = asked.or(known).and_then(|name| params.phase(name)).unwrap_or(first);
+    if !phase.tools.as_ref().is_some_and(|tools| tools.matches(cx.tool())) {
+        return deny(Reason::PhaseForbids, not_here(params, phase, cx.tool()));
+    }
+    out_of_order(cx).and_then(|message| deny(Reason::PlanOrder, message))
+}
+
+fn not_here(params: &Params, phase: &Phase, tool: &str) -> String {
+    let allows = |phase: &&Phase| phase.tools.as_ref().is_some_and(|tools| tools.matches(tool));
+    let where_it_is: Vec<&str> = params.phases.iter().filter(allows).map(|phase| phase.name.as_str()).collect();
+    let name = &phase.name;
+    match (where_it_is.as_slice(), &phase.tools) {
+        ([], _) => format!("{tool} is not allowed in any phase. Do without it, or tell the user."),
+        (others, None) => {
+            format!("Phase {name} allows no tools: think it through first. {tool} is for {}.", others.join(" and "))
+        }
+        (others, Some(tools)) => format!(
+            "{tool} is not allowed in phase {name}, which allows {}. It is for {}: finish this phase first.",
+            tools.as_str(),
+            others.join(" and ")
+        ),
+    }
+}
+
+/// What objects to a write that is not the plan's next.
+fn out_of_order(cx: &Context<'_>) -> Option<String> {
+    let plan = cx.session()?.plan.as_ref()?;
+    let tool = cx.tool();
+    let planned = plan.order.iter().any(|step| step.as_str() == tool);
+    if !planned && cx.proposal.effect.kind != EffectKind::Write {
+        return None;
+    }
+    match plan.order.get(plan.done) {
+        Some(next) if next.as_str() == tool => None,
+        Some(next) => Some(format!(
+            "{tool} is out of order: step {} of the plan is {next}. Do that first, or make a new plan.",
+            plan.done + 1
+        )),
+        None => Some(format!("The plan is done, and {tool} is not part of what is left. Make a new plan first.")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::rules::testing::check;
+
+    const PHASES: &str = "policy
+        phases:
+          - {name: GATHER, tools: 'get_*|list_*', next: [PLAN]}
+          - {name: PLAN, next: [ACT]}
+          - {name: ACT, tools: '*', next: [GATHER]}
+        tool_schemas:
+          create_order: {effect: write}
+          pay: {effect: write}
+          get_order: {effect: read}
+      end
+      rules phase
+      ";
+
+    #[test]
+    fn a_tool_is_for_its_phase_and_phases_follow_one_another() {
+        check(&format!(
+            "{PHASES}
+             get_order {{}} => allow
+             pay {{}} => deny phase_forbids
+             pay {{}} in ACT => deny phase_forbids
+             get_order {{\"n\":1}} in PLAN => deny phase_forbids
+             phase PLAN
+             phase ACT
+             pay {{\"n\":2}} => allow"
+        ));
+    }
+
+    #[test]
+    fn writes_follow_the_plan_and_reads_go_between() {
+        check(&format!(
+            "{PHASES}
+             phase PLAN
+             phase ACT plan create_order pay
+             pay {{}} => deny plan_order
+             get_order {{}} -> ok a => allow
+             create_order {{}} -> error timeout => allow
+             pay {{\"n\":1}} => deny plan_order
+             create_order {{\"n\":2}} -> ok done => allow
+             pay {{\"n\":2}} -> ok done => allow
+             pay {{\"n\":3}} => deny plan_order"
+        ));
+    }
+}

@@ -1,0 +1,196 @@
+//! requires: something else must have happened first.
+//!
+//! Fires when the policy says that a call builds on an earlier success of another tool and there is none whose arguments
+//! or result match, or when a condition over that result does not hold. While the other call is running it is a WAIT.
+//!
+//! Why: a model that skips a step, or remembers an id wrongly, would act on a thing that does not exist or that it
+//! never looked at. The refusal names the missing step.
+//!
+//! Known problems: the last 64 answers of such tools in the call tree are remembered, up to 64 KiB each; one that is
+//! longer, no JSON, or not stored in full matches nothing but its own arguments.
+
+use std::collections::BTreeMap;
+
+use crate::domain::{
+    finding::{Decision, Finding},
+    json::Json,
+    pattern::Pattern,
+    reason::Reason,
+    tree::Kept,
+};
+
+use super::{
+    Context,
+    condition::{Condition, ConditionError},
+};
+
+/// The rule's name.
+pub const ID: &str = "requires";
+/// When to look again while the earlier call runs, in milliseconds.
+const RECHECK_MS: u64 = 1_000;
+
+/// Where in an earlier call a value is found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Source {
+    /// One of its arguments.
+    Argument(String),
+    /// A JSON pointer into its result; `*` is any element.
+    Result(String),
+}
+
+/// One thing that must have happened.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Requirement {
+    /// A success of one of these tools.
+    pub tools: Pattern,
+    /// Arguments of the call, and where the earlier one has the same value.
+    pub matching: Vec<(String, Source)>,
+    /// What must hold then.
+    pub condition: Option<Condition>,
+}
+
+/// What each tool builds on.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Params {
+    /// By tool.
+    pub by_tool: BTreeMap<String, Vec<Requirement>>,
+}
+
+impl Params {
+    /// True when calls of other tools may build on this one.
+    #[must_use]
+    pub fn builds_on(&self, tool: &str) -> bool {
+        self.by_tool.values().flatten().any(|requirement| requirement.tools.matches(tool))
+    }
+}
+
+/// See the module.
+#[must_use]
+pub fn check(params: &Params, cx: &Context<'_>) -> Option<Finding> {
+    params.by_tool.get(cx.tool())?.iter().find_map(|requirement| unmet(requirement, cx))
+}
+
+fn unmet(requirement: &Requirement, cx: &Context<'_>) -> Option<Finding> {
+    let arguments = &cx.proposal.request.arguments;
+    let of_tools = || cx.tree.kept.iter().rev().filter(|kept| requirement.tools.matches(kept.tool.as_str()));
+    let matches = |kept: &&Kept| requirement.matching.iter().all(|(field, at)| has(kept, at, arguments.get(field)));
+    let Some(kept) = of_tools().find(matches) else {
+        return Some(missing(requirement, cx, of_tools().next().is_some()));
+    };
+    let condition = requirement.condition.as_ref()?;
+    let last = |tool: &str| (kept.tool.as_str() == tool).then(|| kept.result.as_deref()).flatten();
+    let problem = match condition.evaluate(&cx.known(&last)) {
+        Ok(true) => return None,
+        Ok(false) => format!("the result of {} does not allow it: {} does not hold.", kept.tool, condition.text()),
+        Err(ConditionError::NotCalled(tool)) => format!("{tool} must have answered first. Call {tool}."),
+        Err(ConditionError::Broken(problem)) => format!("{problem}."),
+    };
+    let message = format!("{} was not run: {problem}", cx.tool());
+    Some(Finding::new(ID, Decision::Deny, Reason::MissingPrerequisite, message))
+}
+
+fn missing(requirement: &Requirement, cx: &Context<'_>, was_called: bool) -> Finding {
+    let running = cx.tree.calls().find(|call| call.is_open() && requirement.tools.matches(call.tool.as_str()));
+    let tool = cx.tool();
+    if let Some(running) = running {
+        let message = format!("{tool} builds on {}, which is still running. Wait for its result.", running.tool);
+        return Finding::new(ID, Decision::Wait, Reason::PrerequisiteRunning, message).retry_after(RECHECK_MS);
+    }
+    let step = requirement.tools.as_str().replace('|', " or ");
+    let arguments = &cx.proposal.request.arguments;
+    let given = requirement.matching.iter().filter_map(|(field, _)| Some((field, arguments.get(field)?)));
+    let given: Vec<String> = given.map(|(field, value)| format!("{field} {}", in_words(value))).collect();
+    let what = match (given.is_empty(), was_called) {
+        (true, true) => "No earlier result fits".to_owned(),
+        (true, false) => format!("{tool} needs {step} first"),
+        (false, _) => format!("{} not found", given.join(" with ")),
+    };
+    let message = format!("{what}. Call {step} first.");
+    Finding::new(ID, Decision::Deny, Reason::MissingPrerequisite, message).next(format!("Call {step} first."))
+}
+
+fn in_words(value: &Json) -> String {
+    let text = match value {
+        Json::String(text) => format!("'{text}'"),
+        other => other.canonical(),
+    };
+    if text.chars().count() > 80 { format!("{}…", text.chars().take(80).collect::<String>()) } else { text }
+}
+
+fn has(kept: &Kept, source: &Source, value: Option<&Json>) -> bool {
+    let Some(value) = value else { return false };
+    match source {
+        Source::Argument(name) => kept.arguments.as_deref().and_then(|arguments| arguments.get(name)) == Some(value),
+        Source::Result(pointer) => kept.result.as_deref().is_some_and(|result| {
+            let parts: Vec<&str> = pointer.split('/').skip(1).collect();
+            holds(result, &parts, value)
+        }),
+    }
+}
+
+fn holds(at: &Json, path: &[&str], value: &Json) -> bool {
+    let Some((first, rest)) = path.split_first() else { return at == value };
+    match (at, *first) {
+        (Json::Array(items), "*") => items.iter().any(|item| holds(item, rest, value)),
+        (Json::Array(items), index) => {
+            index.parse::<usize>().ok().and_then(|i| items.get(i)).is_some_and(|item| holds(item, rest, value))
+        }
+        (object, name) => object.get(name).is_some_and(|field| holds(field, rest, value)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::rules::testing::check;
+
+    const MAIL: &str = "policy
+        tool_schemas:
+          compose_email: {effect: read}
+          send_email:
+            once: true
+            requires: [{tool: compose_email, match: {draft_id: /draft/id}}]
+          get_order: {effect: read, side_effect_resource: 'order/{order_id}'}
+          refund:
+            once: true
+            requires:
+              - tool: get_order
+                match: {order_id: args.order_id}
+                condition: args.amount <= last('get_order').refundable
+      end
+      rules requires
+      ";
+
+    #[test]
+    fn an_id_that_nothing_returned_is_refused_with_the_step_that_is_missing() {
+        check(&format!(
+            "{MAIL}
+             send_email {{\"draft_id\":\"d1\"}} => deny missing_prerequisite
+             compose_email {{}} -> ok {{\"draft\":{{\"id\":\"d1\"}}}}
+             send_email {{\"draft_id\":\"d2\"}} => deny missing_prerequisite
+             send_email {{\"draft_id\":\"d1\"}} => allow"
+        ));
+    }
+
+    #[test]
+    fn while_the_step_runs_the_call_waits() {
+        check(&format!(
+            "{MAIL}
+             compose_email {{}} as c1 => allow
+             send_email {{\"draft_id\":\"d1\"}} => wait prerequisite_running after 1s
+             record c1 ok {{\"draft\":{{\"id\":\"d1\"}}}}
+             send_email {{\"draft_id\":\"d1\"}} => allow"
+        ));
+    }
+
+    #[test]
+    fn a_condition_over_the_matching_result_decides() {
+        check(&format!(
+            "{MAIL}
+             get_order {{\"order_id\":1}} -> ok {{\"refundable\":50}}
+             get_order {{\"order_id\":2}} -> ok {{\"refundable\":5}}
+             refund {{\"order_id\":1,\"amount\":50}} => allow
+             refund {{\"order_id\":2,\"amount\":50}} => deny missing_prerequisite
+             refund {{\"order_id\":3,\"amount\":1}} => deny missing_prerequisite"
+        ));
+    }
+}

@@ -1,0 +1,91 @@
+//! same_error: nearly the same arguments, and the same error again.
+//!
+//! Fires when earlier calls of the tool in this run, with arguments at least .8 alike, ended in the same error: two are
+//! a warning, three are refused, ten break the run. A success of such a call in between starts the count again, and a
+//! failure whose advice was to retry is no evidence.
+//!
+//! Why: on 34,192 recorded calls, what three such errors refuse was futile in 98.7 % of cases, and cost none of 111
+//! novel results in successful sessions (learning.md section 6).
+//!
+//! Known problems: the flag measures waste; it does not say that the task will fail.
+
+use crate::domain::{finding::Level, outcome::OutcomeStatus, reason::Reason, similarity::Shape};
+
+use super::{
+    Context,
+    levels::{Levels, still_broken},
+};
+
+/// The rule's name.
+pub const ID: &str = "same_error";
+/// Warning, critical, break.
+pub const LEVELS: Levels = Levels::new(2, 3, 10);
+/// From this likeness on arguments count as nearly the same.
+pub const ALIKE: f64 = 0.8;
+
+/// See the module.
+#[must_use]
+pub fn check(levels: &Levels, cx: &Context<'_>) -> Option<crate::domain::finding::Finding> {
+    use crate::domain::finding::Decision;
+    if let Some(closed) = cx.closed(ID, None).filter(|closed| closed.tool.as_str() == cx.tool()) {
+        return Some(still_broken(ID, Decision::Deny, Reason::SameError, closed.count));
+    }
+    let mut error = None;
+    let mut streak = Vec::new();
+    for call in cx.calls().filter(|call| call.tool.as_str() == cx.tool()) {
+        let Some(outcome) = &call.outcome else { continue };
+        let is_alike = |shape: &Shape| shape.alike(&cx.proposal.shape) >= ALIKE;
+        match outcome.status {
+            OutcomeStatus::Success if call.shape.as_deref().is_some_and(is_alike) => break,
+            OutcomeStatus::Error if outcome.advice.is_none_or(|advice| !advice.retryable) => {
+                let same = error.is_none_or(|digest| outcome.digest == digest);
+                if same && call.shape.as_deref().is_some_and(is_alike) {
+                    error = Some(outcome.digest);
+                    streak.push(call);
+                }
+            }
+            _ => {}
+        }
+    }
+    let (count, tool) = (streak.len() as u32, cx.tool());
+    levels.finding(ID, Reason::SameError, count, streak.into_iter(), |level| match level {
+        Level::Warning => format!(
+            "{tool} failed {count} times in the same way with nearly these arguments. If it fails like that again, \
+             change the approach: read the error, use another tool, or ask the user."
+        ),
+        _ => format!(
+            "{tool} was not run: {count} calls with nearly these arguments failed in the same way. Small changes do \
+             not mend it: change what the error names, use another tool, or ask the user."
+        ),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::rules::testing::check;
+
+    const QUERY: &str = "run {\"query\":\"select name from customers where city = 'Hamburg' order by name";
+
+    #[test]
+    fn small_changes_that_fail_alike_are_refused_at_the_fourth() {
+        check(&format!(
+            "rules same_error
+             {QUERY} limit 1\"}} -> error invalid_argument
+             {QUERY} limit 2\"}} -> error invalid_argument
+             {QUERY} limit 3\"}} -> error invalid_argument => allow, warning same_error 2
+             {QUERY} limit 4\"}} => deny same_error, critical same_error 3"
+        ));
+    }
+
+    #[test]
+    fn other_arguments_another_error_or_a_success_are_not_it() {
+        check(&format!(
+            "rules same_error
+             {QUERY} limit 1\"}} -> error invalid_argument   x2
+             run {{\"query\":\"show tables\"}} -> error invalid_argument => allow
+             {QUERY} limit 2\"}} -> ok rows
+             {QUERY} limit 3\"}} -> error invalid_argument
+             {QUERY} limit 4\"}} => allow"
+        ));
+    }
+}

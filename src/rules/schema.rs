@@ -1,0 +1,123 @@
+//! schema: the arguments are not what the tool takes.
+//!
+//! Fires when the arguments break the tool's JSON Schema, hold a field that it does not know (`unknown_fields: refuse`),
+//! or when one of the tool's conditions over them does not hold. All that is wrong is said at once: the field, what is
+//! wrong with it, and what would be right.
+//!
+//! Why: a provider's error for bad arguments is made for programmers and costs a round trip; a model corrects itself
+//! from a sentence that names the field. A condition with `on_violation: ask_user` says that only the user can.
+//!
+//! Known problems: a condition that reads a field which is not there counts as broken; write `!has(args.x) || …` for
+//! one that is optional.
+
+use std::collections::BTreeMap;
+
+use crate::domain::{
+    finding::{Decision, Finding},
+    reason::Reason,
+    violation::{OnViolation, Violation},
+};
+
+use super::{
+    Context,
+    condition::{Condition, ConditionError},
+};
+
+/// The rule's name.
+pub const ID: &str = "schema";
+
+/// A condition that arguments must meet.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Check {
+    /// What must hold.
+    pub condition: Condition,
+    /// The field that is named when it does not.
+    pub field: String,
+    /// What is said then; none says the condition.
+    pub message: Option<String>,
+    /// Who can mend it.
+    pub on_violation: OnViolation,
+    /// What the user should be asked or told.
+    pub user_facing_hint: Option<String>,
+}
+
+/// The conditions of each tool.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Params {
+    /// By tool.
+    pub by_tool: BTreeMap<String, Vec<Check>>,
+}
+
+/// See the module.
+#[must_use]
+pub fn check(params: &Params, cx: &Context<'_>) -> Option<Finding> {
+    let mut violations = cx.proposal.violations.clone();
+    let checks = params.by_tool.get(cx.tool()).map_or(&[][..], Vec::as_slice);
+    // Arguments of another form than the tool's say nothing about its conditions.
+    if violations.is_empty() {
+        violations.extend(checks.iter().filter_map(|check| broken(check, cx)));
+    }
+    if violations.is_empty() {
+        return None;
+    }
+    let what: Vec<&str> = violations.iter().map(|violation| violation.message.trim_end_matches('.')).collect();
+    let asks = violations.iter().find(|violation| violation.on_violation == OnViolation::AskUser);
+    let next = match asks.map(|violation| violation.user_facing_hint.as_deref()) {
+        None => "Correct the arguments and call it again.",
+        Some(None) => "Ask the user for what is missing before you call it again.",
+        Some(Some(hint)) => hint,
+    };
+    let message = format!("{} was not run: {}. {next}", cx.tool(), what.join("; "));
+    let next = next.to_owned();
+    Some(Finding::new(ID, Decision::Deny, Reason::ValidationError, message).next(next).violating(violations))
+}
+
+fn broken(check: &Check, cx: &Context<'_>) -> Option<Violation> {
+    let problem = match check.condition.evaluate(&cx.known(&|_| None)) {
+        Ok(true) => return None,
+        Ok(false) => format!("{} does not hold", check.condition.text()),
+        Err(ConditionError::Broken(problem)) => problem,
+        Err(ConditionError::NotCalled(tool)) => format!("{tool} has not answered"),
+    };
+    Some(Violation {
+        field: check.field.clone(),
+        message: check.message.clone().unwrap_or(problem),
+        keyword: "condition".to_owned(),
+        on_violation: check.on_violation,
+        user_facing_hint: check.user_facing_hint.clone(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::rules::testing::check;
+
+    const HOTEL: &str = "policy
+        tool_schemas:
+          book:
+            effect: write
+            schema:
+              type: object
+              properties: {check_in: {type: string, format: date}, check_out: {type: string, format: date}}
+              required: [check_in, check_out]
+            conditions:
+              - {check: date(args.check_out) > date(args.check_in), field: check_out}
+      end
+      rules schema
+      ";
+
+    #[test]
+    fn what_breaks_the_schema_or_a_condition_is_refused() {
+        check(&format!(
+            "{HOTEL}
+             book {{}} => deny validation_error
+             book {{\"check_in\":\"2026-05-01\",\"check_out\":\"soon\"}} => deny validation_error
+             book {{\"check_in\":\"2026-05-02\",\"check_out\":\"2026-05-01\"}} => deny validation_error"
+        ));
+    }
+
+    #[test]
+    fn corrected_arguments_pass() {
+        check(&format!("{HOTEL} book {{\"check_in\":\"2026-05-01\",\"check_out\":\"2026-05-02\"}} => allow"));
+    }
+}

@@ -1,0 +1,92 @@
+//! What people and systems do in a story.
+
+use std::fmt::Write as _;
+
+use super::{
+    stage::{Stage, Step},
+    words::number,
+};
+use crate::{
+    domain::{
+        call::{Answer, Approval},
+        halt::{Halt, Halted},
+        ids::{AgentId, SessionId, ToolName},
+        pattern::Pattern,
+    },
+    engine::{Order, Wish},
+    policy,
+};
+
+impl Stage {
+    /// Replaces the policy by a file's text.
+    pub(super) fn policy(&mut self, yaml: &str) {
+        match policy::compile(yaml) {
+            Ok(policy) => self.policy = policy,
+            Err(errors) => {
+                let errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
+                panic!("the story's policy is wrong:\n{}\n{yaml}", errors.join("\n"));
+            }
+        }
+    }
+
+    /// A step of people; none for what is another's.
+    pub(super) fn people(&mut self, words: &[&str]) -> Option<Step> {
+        Some(match words {
+            ["approve", why @ ..] => self.answer(true, why),
+            ["deny", why @ ..] => self.answer(false, why),
+            ["compacted"] => self.order(Wish::MarkCompacted, None),
+            ["phase", phase, rest @ ..] => {
+                let plan = rest.strip_prefix(&["plan"]).map(|plan| plan.iter().map(|tool| named(tool)).collect());
+                self.order(Wish::SetPhase { phase: (*phase).to_owned(), plan }, None)
+            }
+            ["grant", pattern, ceiling] => {
+                let granted = number(ceiling).and_then(|ceiling| {
+                    let tools = Pattern::parse("grant", pattern).map_err(|invalid| invalid.problem)?;
+                    Ok(Wish::Grant { id: format!("g{}", self.log.len()), tools, ceiling, ttl_ms: 3_600_000 })
+                });
+                granted.and_then(|wish| self.order(wish, None))
+            }
+            ["halt", what @ ..] => halted(what).map(|what| self.halt(what, true)),
+            ["resume", what @ ..] => halted(what).map(|what| self.halt(what, false)),
+            _ => return None,
+        })
+    }
+
+    fn halt(&mut self, what: Halted, on: bool) {
+        let halt = Halt { what: what.clone(), by: "operator".to_owned(), reason: "a drill".to_owned(), at: self.now };
+        self.world.halt(what, on.then_some(halt));
+    }
+
+    fn answer(&mut self, approve: bool, why: &[&str]) -> Step {
+        let tree = self.world.tree(&self.session_id()).ok_or("nobody asked for anything yet")?;
+        let session = tree.sessions.get(&self.session_id()).ok_or("this session asked for nothing yet")?;
+        let approvals = session.calls.iter().rev().filter_map(|call| call.approval.as_ref());
+        let pending = |approval: &&Approval| approval.answer == Answer::Pending;
+        let approval_id = approvals.into_iter().find(pending).ok_or("no question is open")?.id.clone();
+        self.order(Wish::Answer { approval_id, approve }, Some(why.join(" ")).filter(|why| !why.is_empty()))
+    }
+
+    fn order(&mut self, wish: Wish, reason: Option<String>) -> Step {
+        let order = Order { session: self.session_id(), by: "operator".to_owned(), reason, wish };
+        let _ = writeln!(self.log, "  {:?}", order.wish);
+        self.world.control(&self.policy, &order, self.now).map_err(|misuse| format!("{misuse:?}"))
+    }
+
+    fn session_id(&self) -> SessionId {
+        SessionId::parse("session", &self.session).expect("a name")
+    }
+}
+
+fn named(tool: &str) -> ToolName {
+    ToolName::parse("tool", tool).expect("a name")
+}
+
+fn halted(words: &[&str]) -> Result<Halted, String> {
+    Ok(match words {
+        ["session", id] => Halted::Session(SessionId::parse("session", id).expect("a name")),
+        ["agent", id] => Halted::Agent(AgentId::parse("agent", id).expect("a name")),
+        ["tool", name] => Halted::Tool(named(name)),
+        ["tenant"] => Halted::Tenant,
+        _ => return Err("what is to be halted?".to_owned()),
+    })
+}

@@ -1,0 +1,213 @@
+//! tier: who may call what, how often, and who must be asked.
+//!
+//! Fires by the first tier whose pattern matches the tool: `allowlist` lets it pass, `per_conversation_grant` as often
+//! as was granted, `hitl` asks a person, `deny` refuses; each tier may limit the rate. Where none matches, the tool's
+//! `risk_level` decides in the same way. Conditions of a tool may deny, ask, or raise its risk.
+//!
+//! Why: reading is free, changing is bounded, and what cannot be undone is a person's decision.
+//!
+//! Known problems: a rate per agent or tenant is counted in whole stretches of its time (per minute: from :00 to :00),
+//! so that two of them may meet at the edge.
+
+mod params;
+
+use crate::domain::{
+    budget::CounterKey,
+    finding::{Decision, Finding},
+    grant::{Grant, Use},
+    reason::Reason,
+    time::wait_in_words,
+    tool::Risk,
+};
+
+use super::{Context, condition::ConditionError};
+pub use params::{
+    Action, CEILING_DEFAULT, Effects, GRANT_TTL_MS_DEFAULT, GrantTerms, Params, Per, RateLimit, Tier, When,
+};
+
+/// The rule's name.
+pub const ID: &str = "tier";
+
+/// See the module.
+#[must_use]
+pub fn check(params: &Params, cx: &Context<'_>) -> Option<Finding> {
+    let mut risk = cx.proposal.spec.risk;
+    let mut asks = None;
+    for when in params.conditions.get(cx.tool()).into_iter().flatten() {
+        match applies(when, cx) {
+            Err(problem) => return Some(ask(format!("{} could not be judged: {problem}.", cx.tool()))),
+            Ok(false) => {}
+            Ok(true) => match &when.then {
+                Effects::Deny => return Some(denied(cx, when.message.as_deref())),
+                Effects::Ask => asks = Some(when),
+                Effects::Risk(level) => risk = risk.max(Some(*level)),
+            },
+        }
+    }
+    let tier = params.tier(cx.tool());
+    let found = match (tier, risk) {
+        // What a condition raised to HIGH is not let through by a milder tier.
+        (Some(tier), risk) => by_tier(tier, cx).or_else(|| {
+            let raised = risk == Some(Risk::High) && cx.proposal.spec.risk != Some(Risk::High);
+            raised.then(|| hitl(cx, "These arguments make it a high risk"))
+        }),
+        (None, Some(Risk::Low)) => None,
+        (None, Some(Risk::Medium)) => granted(&GrantTerms::default(), "risk:MEDIUM", cx),
+        (None, Some(Risk::High)) => Some(hitl(cx, "It is a high risk")),
+        (None, None) if params.tiers.is_empty() => None,
+        (None, None) => {
+            let message = format!("{} has no tier and no risk level: a person must approve it.", cx.tool());
+            Some(Finding::new(ID, Decision::Ask, Reason::UnknownRiskLevel, message))
+        }
+    };
+    let found = found.map(|finding| Finding { enforced: tier.is_none_or(|tier| !tier.shadow), ..finding });
+    let asked = asks.map(|when| ask(asks_for(cx, when.message.as_deref())));
+    match (found, asked) {
+        (Some(found), Some(asked)) => Some(if asked.decision > found.decision { asked } else { found }),
+        (found, asked) => found.or(asked),
+    }
+}
+
+fn by_tier(tier: &Tier, cx: &Context<'_>) -> Option<Finding> {
+    let tool = cx.tool();
+    if tier.require_reason && cx.proposal.request.justification.as_ref().is_none_or(|text| text.trim().is_empty()) {
+        let message = format!("{tool} needs a justification: say in one sentence why, and call it again.");
+        return Some(
+            Finding::new(ID, Decision::Deny, Reason::ValidationError, message).violating(vec![params::no_reason()]),
+        );
+    }
+    let by_action = match tier.action {
+        Action::Allow => None,
+        Action::Deny => Some(denied(cx, None)),
+        Action::Ask => Some(hitl(cx, "The policy wants it so")),
+        Action::Grant => granted(&tier.grant, &tier.key(), cx),
+    };
+    by_action.or_else(|| tier.rate.as_ref().and_then(|rate| too_fast(tier, rate, cx)))
+}
+
+fn applies(when: &When, cx: &Context<'_>) -> Result<bool, String> {
+    when.condition.evaluate(&cx.known(&|_| None)).map_err(|error| match error {
+        ConditionError::Broken(problem) => problem,
+        ConditionError::NotCalled(tool) => format!("{tool} has not answered"),
+    })
+}
+
+fn ask(message: String) -> Finding {
+    Finding::new(ID, Decision::Ask, Reason::ApprovalRequired, message)
+}
+
+fn asks_for(cx: &Context<'_>, message: Option<&str>) -> String {
+    message.map_or_else(|| format!("{} with these arguments needs a person's approval.", cx.tool()), str::to_owned)
+}
+
+fn hitl(cx: &Context<'_>, why: &str) -> Finding {
+    ask(format!("{} needs a person's approval. {why}. Go on with other work, or tell the user.", cx.tool()))
+}
+
+fn denied(cx: &Context<'_>, message: Option<&str>) -> Finding {
+    let text = message.map_or_else(
+        || format!("The policy does not allow {}. Use another tool, or tell the user.", cx.tool()),
+        str::to_owned,
+    );
+    Finding::new(ID, Decision::Deny, Reason::ToolDenied, text)
+}
+
+/// The grant of the asking session, or of one above it, that covers the tool and is not used up.
+fn given<'a>(cx: &Context<'a>) -> Option<&'a Grant> {
+    let used = |grant: &Grant| cx.tree.uses.get(&grant.key()).map_or(0, |used| used.used);
+    cx.tree.grants.iter().find(|grant| {
+        grant.tools.matches(cx.tool())
+            && cx.now < grant.expires_at
+            && used(grant) < grant.ceiling
+            && cx.line().any(|session| *session == grant.session)
+    })
+}
+
+fn granted(terms: &GrantTerms, key: &str, cx: &Context<'_>) -> Option<Finding> {
+    if given(cx).is_some() {
+        return None;
+    }
+    let tool = cx.tool();
+    let open = cx.tree.uses.get(key);
+    let message = match open {
+        _ if terms.explicit => format!("{tool} needs a grant, and this session has none that is left."),
+        Some(open) if cx.now.since_ms(open.opened_at) >= terms.ttl_ms => {
+            format!("{tool} was granted to this session for {}, which are over.", wait_in_words(terms.ttl_ms))
+        }
+        Some(open) if open.used >= terms.ceiling => {
+            format!("This session was granted {} calls of {tool} and its like, and they are used up.", terms.ceiling)
+        }
+        _ => return None,
+    };
+    let (decision, next) = if terms.ask {
+        (Decision::Ask, "A person must approve more.")
+    } else {
+        (Decision::Deny, "Tell the user what was done and what is missing.")
+    };
+    Some(Finding::new(ID, decision, Reason::GrantExceeded, format!("{message} {next}")))
+}
+
+fn too_fast(tier: &Tier, rate: &RateLimit, cx: &Context<'_>) -> Option<Finding> {
+    let wait_ms = match rate.per {
+        Per::Session => {
+            let paced_until = cx.tree.uses.get(&tier.key()).map(|used| used.paced_until).unwrap_or_default();
+            rate.rate.wait_ms(paced_until, cx.now)
+        }
+        Per::Agent | Per::Tenant => {
+            let key = counter(tier, rate, cx)?;
+            let used = cx.counters.get(&key).copied().unwrap_or(0);
+            let into_it = cx.now.as_millis().rem_euclid(i64::try_from(rate.rate.per_ms).unwrap_or(i64::MAX));
+            let left_ms = rate.rate.per_ms.saturating_sub(u64::try_from(into_it).unwrap_or(0));
+            if used < rate.rate.calls { 0 } else { left_ms }
+        }
+    };
+    (wait_ms > 0).then(|| {
+        let message = format!(
+            "{} was not run: the policy allows {} calls of it and its like in {}. Wait {}, or go on with other work.",
+            cx.tool(),
+            rate.rate.calls,
+            wait_in_words(rate.rate.per_ms),
+            wait_in_words(wait_ms)
+        );
+        Finding::new(ID, Decision::Wait, Reason::RateLimitedByPolicy, message).retry_after(wait_ms)
+    })
+}
+
+/// The shared counter of a rate limit per agent or tenant; none for another, and for a call without an agent.
+#[must_use]
+pub fn counter(tier: &Tier, rate: &RateLimit, cx: &Context<'_>) -> Option<CounterKey> {
+    params::counter(tier, rate, cx.proposal.request.agent.as_ref(), cx.now)
+}
+
+/// What a permit uses of tiers and grants.
+#[must_use]
+pub fn uses(params: &Params, cx: &Context<'_>) -> Vec<Use> {
+    let tier = params.tier(cx.tool());
+    let medium = tier.is_none() && cx.proposal.spec.risk == Some(Risk::Medium);
+    let grants = medium || tier.is_some_and(|tier| tier.action == Action::Grant);
+    let explicit = grants.then(|| given(cx)).flatten();
+    let mut uses = Vec::new();
+    let next = |key: String, rate: Option<&RateLimit>| {
+        let before = cx.tree.uses.get(&key);
+        let paced_until = before.map(|used| used.paced_until).unwrap_or_default();
+        Use {
+            opened_at: before.map_or(cx.now, |used| used.opened_at),
+            used: before.map_or(0, |used| used.used) + 1,
+            paced_until: rate.map_or(paced_until, |rate| rate.rate.after(paced_until, cx.now)),
+            key,
+        }
+    };
+    if let Some(grant) = explicit {
+        uses.push(next(grant.key(), None));
+    }
+    let rate = tier.and_then(|tier| tier.rate.as_ref()).filter(|rate| rate.per == Per::Session);
+    if rate.is_some() || grants && explicit.is_none() {
+        let key = tier.map_or_else(|| "risk:MEDIUM".to_owned(), Tier::key);
+        uses.push(next(key, rate));
+    }
+    uses
+}
+
+#[cfg(test)]
+#[path = "tier/tests.rs"]
+mod tests;

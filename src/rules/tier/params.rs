@@ -1,0 +1,168 @@
+//! What tiers say.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use crate::{
+    domain::{
+        budget::{CounterKey, Dimension},
+        grant::Rate,
+        ids::AgentId,
+        pattern::Pattern,
+        time::Timestamp,
+        tool::Risk,
+        violation::{OnViolation, Violation},
+    },
+    rules::condition::Condition,
+};
+
+/// Calls of a grant that names no ceiling.
+pub const CEILING_DEFAULT: u64 = 10;
+/// How long a grant that names no time lasts, in milliseconds: one hour.
+pub const GRANT_TTL_MS_DEFAULT: u64 = 3_600_000;
+
+/// What a tier does with its tools.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Action {
+    /// `allowlist`: they pass.
+    Allow,
+    /// `per_conversation_grant`: they pass as often as was granted.
+    Grant,
+    /// `hitl`: a person is asked.
+    Ask,
+    /// `deny`: they are refused.
+    Deny,
+}
+
+/// How much a grant gives.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GrantTerms {
+    /// How many calls.
+    pub ceiling: u64,
+    /// For how long from the first call on, in milliseconds.
+    pub ttl_ms: u64,
+    /// True when only the API gives one; else it opens with the first call.
+    pub explicit: bool,
+    /// True when a person is asked once it is used up; else the call is refused.
+    pub ask: bool,
+}
+
+impl Default for GrantTerms {
+    fn default() -> Self {
+        Self { ceiling: CEILING_DEFAULT, ttl_ms: GRANT_TTL_MS_DEFAULT, explicit: false, ask: false }
+    }
+}
+
+/// Who shares a rate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Per {
+    /// A session with its sub-agents.
+    Session,
+    /// All sessions of one agent.
+    Agent,
+    /// All sessions of the tenant.
+    Tenant,
+}
+
+/// How fast calls may come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RateLimit {
+    /// How many in what time.
+    pub rate: Rate,
+    /// Shared by whom.
+    pub per: Per,
+}
+
+/// Tools that are handled alike.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Tier {
+    /// Its name.
+    pub name: String,
+    /// Its tools.
+    pub tools: Pattern,
+    /// What it does with them.
+    pub action: Action,
+    /// How much a grant gives.
+    pub grant: GrantTerms,
+    /// How fast they may come.
+    pub rate: Option<RateLimit>,
+    /// True when the caller must say why, and who refuses must too.
+    pub require_reason: bool,
+    /// True when its refusals are only recorded.
+    pub shadow: bool,
+}
+
+impl Tier {
+    /// The name under which its use is counted.
+    #[must_use]
+    pub fn key(&self) -> String {
+        format!("tier:{}", self.name)
+    }
+}
+
+/// What a condition of a tool leads to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Effects {
+    /// The call is refused.
+    Deny,
+    /// A person is asked.
+    Ask,
+    /// The tool counts as at least that dangerous.
+    Risk(Risk),
+}
+
+/// A condition of a tool that leads to something.
+#[derive(Debug, Clone, PartialEq)]
+pub struct When {
+    /// When it holds …
+    pub condition: Condition,
+    /// … this follows.
+    pub then: Effects,
+    /// What is said; none says it in general.
+    pub message: Option<String>,
+}
+
+/// Tiers, and the conditions of tools.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Params {
+    /// The first whose pattern matches decides.
+    pub tiers: Vec<Tier>,
+    /// By tool.
+    pub conditions: BTreeMap<String, Vec<When>>,
+}
+
+impl Params {
+    /// The tier of a tool.
+    #[must_use]
+    pub fn tier(&self, tool: &str) -> Option<&Tier> {
+        self.tiers.iter().find(|tier| tier.tools.matches(tool))
+    }
+
+    /// The shared counter of a tool's rate limit, with the limit; none when it has none per agent or tenant.
+    #[must_use]
+    pub fn counter(&self, tool: &str, agent: Option<&AgentId>, now: Timestamp) -> Option<(CounterKey, u64)> {
+        let tier = self.tier(tool).filter(|tier| !tier.shadow)?;
+        let rate = tier.rate.as_ref()?;
+        counter(tier, rate, agent, now).map(|key| (key, rate.rate.calls))
+    }
+}
+
+pub(super) fn counter(tier: &Tier, rate: &RateLimit, agent: Option<&AgentId>, now: Timestamp) -> Option<CounterKey> {
+    let agent = match rate.per {
+        Per::Session => return None,
+        Per::Agent => Some(agent?.clone()),
+        Per::Tenant => None,
+    };
+    let stretch = now.as_millis().div_euclid(i64::try_from(rate.rate.per_ms.max(1)).unwrap_or(i64::MAX));
+    let tier = Some((Arc::from(tier.name.as_str()), stretch));
+    Some(CounterKey { agent, day: now.day(), dimension: Dimension::ToolCalls, tier })
+}
+
+pub(super) fn no_reason() -> Violation {
+    Violation {
+        field: "justification".to_owned(),
+        message: "justification is missing: say in one sentence why the call is needed".to_owned(),
+        keyword: "require_reason".to_owned(),
+        on_violation: OnViolation::SelfCorrect,
+        user_facing_hint: None,
+    }
+}

@@ -1,0 +1,127 @@
+//! unknown_tool: there is no such tool.
+//!
+//! Fires for a tool that neither `tool_schemas` nor a tier nor a phase of the policy names. Refused by default once the
+//! policy declares any tool, allowed while it declares none; `unknown_tools: ask` leaves it to a person. The second,
+//! fifth and tenth such call of a run are a warning, critical and a break.
+//!
+//! Why: models invent tools, and a tool that nobody declared is one that nobody thought about.
+//!
+//! Known problems: a fleet that adds a tool must declare it first; `callgate tools import` writes the declarations.
+
+use strsim::damerau_levenshtein;
+
+use crate::domain::{
+    finding::{Decision, Finding},
+    pattern::Pattern,
+    reason::Reason,
+};
+
+use super::{Context, levels::Levels};
+
+/// The rule's name.
+pub const ID: &str = "unknown_tool";
+/// Warning, critical, break.
+pub const LEVELS: Levels = Levels::new(2, 5, 10);
+/// Edits by which a name may be off and still be meant.
+const EDITS_MAX: usize = 3;
+
+/// What becomes of a tool that nobody declared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unknown {
+    /// It is let through.
+    Allow,
+    /// A person is asked.
+    Ask,
+    /// It is refused.
+    Deny,
+}
+
+/// Which tools are known, and what becomes of the others.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Params {
+    /// What becomes of the others.
+    pub unknown: Unknown,
+    /// Names of declared tools, in order.
+    pub tools: Vec<String>,
+    /// Patterns of tools that tiers and phases name.
+    pub patterns: Vec<Pattern>,
+    /// When it is a loop.
+    pub levels: Levels,
+}
+
+impl Default for Params {
+    fn default() -> Self {
+        Self { unknown: Unknown::Allow, tools: Vec::new(), patterns: Vec::new(), levels: LEVELS }
+    }
+}
+
+/// See the module.
+#[must_use]
+pub fn check(params: &Params, cx: &Context<'_>) -> Option<Finding> {
+    let tool = cx.tool();
+    if params.unknown == Unknown::Allow || cx.proposal.declared || params.patterns.iter().any(|p| p.matches(tool)) {
+        return None;
+    }
+    if params.unknown == Unknown::Ask {
+        let message = format!("{tool} is not among the tools that the policy knows: a person must approve it.");
+        return Some(Finding::new(ID, Decision::Ask, Reason::UnknownTool, message));
+    }
+    let meant = meant(params, tool);
+    let message = match &meant {
+        Some(meant) => {
+            format!("There is no tool {tool}. Did you mean {meant}? Use only the tools that you were given.")
+        }
+        None => format!("There is no tool {tool}. Use only the tools that you were given, or tell the user."),
+    };
+    let finding = Finding::new(ID, Decision::Deny, Reason::UnknownTool, message);
+    let finding = meant.map_or_else(|| finding.clone(), |meant| finding.clone().next(format!("Call {meant}.")));
+    let earlier = cx.calls().filter(|call| call.reason == Some(Reason::UnknownTool)).count() as u32;
+    let count = earlier + 1;
+    Some(match params.levels.reached(count) {
+        Some(level) => finding.at_level(level, count),
+        None => finding,
+    })
+}
+
+/// The known tool whose name is nearest.
+fn meant<'a>(params: &'a Params, tool: &str) -> Option<&'a str> {
+    let near = params.tools.iter().map(|known| (damerau_levenshtein(known, tool), known.as_str()));
+    let near = near.filter(|(edits, known)| *edits <= EDITS_MAX.min(known.len() / 3));
+    near.min().map(|(_, known)| known)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::rules::testing::check;
+
+    #[test]
+    fn a_name_that_is_nearly_one_is_told_and_insisting_breaks() {
+        check(
+            "rules unknown_tool
+             tool create_invoice
+             create_invoice {} => allow
+             creat_invoice {} => deny unknown_tool
+             creat_invoice {} => deny unknown_tool, warning unknown_tool 2
+             other {} => deny unknown_tool   x2
+             other {} => deny unknown_tool, critical unknown_tool 5",
+        );
+    }
+
+    #[test]
+    fn a_policy_that_names_no_tool_knows_all() {
+        check("rules unknown_tool\n anything {} => allow");
+    }
+
+    #[test]
+    fn a_tool_of_a_tier_is_known() {
+        check(
+            "policy
+               authorization: {tiers: [{name: reads, pattern: 'get_*', action: allowlist}]}
+               tool_schemas: {pay: {once: true}}
+             end
+             rules unknown_tool
+             get_order {} => allow
+             drop_table {} => deny unknown_tool",
+        );
+    }
+}

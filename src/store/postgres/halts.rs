@@ -1,0 +1,99 @@
+//! The kill switch, shared by all replicas.
+
+use std::collections::BTreeMap;
+
+use sqlx::{PgConnection, Row as _, postgres::PgRow};
+use tokio::time::timeout;
+
+use super::{
+    READ, Store,
+    decode::{Loaded, at, corrupt, name},
+};
+use crate::{
+    domain::{
+        halt::{HALTS_MAX, Halt, Halted},
+        ids::{AgentId, SessionId, TenantId, ToolName},
+    },
+    store::error::StoreError,
+};
+
+const ROW: &str = "tenant_id, kind, name, (extract(epoch from halted_at) * 1000)::bigint as at_ms, halted_by, reason";
+
+impl Store {
+    /// Halts something; gives the halt that holds, an earlier one where there was one.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the database cannot be used: nothing was halted, or nobody knows.
+    pub async fn halt(&self, tenant: TenantId, what: &Halted, by: &str, reason: &str) -> Result<Halt, StoreError> {
+        let mut reader = self.reader().await?;
+        let halted = timeout(READ, halt(&mut reader.0, tenant, what, by, reason)).await;
+        reader.done(halted)
+    }
+
+    /// Lets go on what was halted; false when it was not.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the database cannot be used.
+    pub async fn resume(&self, tenant: TenantId, what: &Halted, by: &str) -> Result<bool, StoreError> {
+        let mut reader = self.reader().await?;
+        let resumed = timeout(READ, resume(&mut reader.0, tenant, what, by)).await;
+        reader.done(resumed)
+    }
+
+    /// Everything that is halted, by tenant.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the database cannot be read.
+    pub async fn halts(&self) -> Result<BTreeMap<TenantId, Vec<Halt>>, StoreError> {
+        let mut reader = self.reader().await?;
+        let read = timeout(READ, halts(&mut reader.0)).await;
+        reader.done(read)
+    }
+}
+
+async fn halt(conn: &mut PgConnection, tenant: TenantId, what: &Halted, by: &str, reason: &str) -> Loaded<Halt> {
+    let insert = sqlx::query(
+        "insert into halt (tenant_id, kind, name, halted_by, reason) values ($1, $2, $3, $4, $5)
+         on conflict (tenant_id, kind, name) where resumed_at is null do nothing",
+    );
+    let insert = insert.bind(tenant.0).bind(what.kind()).bind(what.name()).bind(by).bind(reason);
+    insert.execute(&mut *conn).await?;
+    let query =
+        format!("select {ROW} from halt where tenant_id = $1 and kind = $2 and name = $3 and resumed_at is null");
+    let row = sqlx::query(sqlx::AssertSqlSafe(query)).bind(tenant.0).bind(what.kind()).bind(what.name());
+    row.fetch_optional(conn).await?.map_or_else(|| Err(corrupt("a halt was resumed as it was made")), |row| read(&row))
+}
+
+async fn resume(conn: &mut PgConnection, tenant: TenantId, what: &Halted, by: &str) -> Loaded<bool> {
+    let update = sqlx::query(
+        "update halt set resumed_at = now(), resumed_by = $4
+         where tenant_id = $1 and kind = $2 and name = $3 and resumed_at is null",
+    );
+    let update = update.bind(tenant.0).bind(what.kind()).bind(what.name()).bind(by);
+    Ok(update.execute(conn).await?.rows_affected() > 0)
+}
+
+async fn halts(conn: &mut PgConnection) -> Loaded<BTreeMap<TenantId, Vec<Halt>>> {
+    let query = format!(
+        "select {ROW} from (select *, row_number() over (partition by tenant_id order by halt_id desc) as n from halt
+           where resumed_at is null) h where n <= $1 order by tenant_id, kind, name"
+    );
+    let most = i64::try_from(HALTS_MAX).unwrap_or(i64::MAX);
+    let mut halts: BTreeMap<TenantId, Vec<Halt>> = BTreeMap::new();
+    for row in sqlx::query(sqlx::AssertSqlSafe(query)).bind(most).fetch_all(conn).await? {
+        halts.entry(TenantId(row.try_get("tenant_id")?)).or_default().push(read(&row)?);
+    }
+    Ok(halts)
+}
+
+fn read(row: &PgRow) -> Loaded<Halt> {
+    let named: String = row.try_get("name")?;
+    let what = match row.try_get::<String, _>("kind")?.as_str() {
+        "session" => Halted::Session(name(SessionId::parse, &named)?),
+        "agent" => Halted::Agent(name(AgentId::parse, &named)?),
+        "tool" => Halted::Tool(name(ToolName::parse, &named)?),
+        "tenant" => Halted::Tenant,
+        _ => return Err(corrupt("an unknown kind of halt")),
+    };
+    Ok(Halt { what, by: row.try_get("halted_by")?, reason: row.try_get("reason")?, at: at(row, "at_ms")? })
+}
