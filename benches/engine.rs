@@ -229,6 +229,7 @@ impl Bench {
             cost_estimate_micros: Some(1_000),
             justification: None,
             repeat_intended: false,
+            phase: None,
         }
     }
 

@@ -51,6 +51,7 @@ fn allowed() -> (Proposal, Verdict) {
         cost_estimate_micros: None,
         justification: None,
         repeat_intended: false,
+        phase: None,
     });
     let now = Timestamp::from_millis(0);
     let tree = CallTree::new(DEFAULT_TENANT, session, now);

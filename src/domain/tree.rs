@@ -22,7 +22,7 @@ use super::{
     time::Timestamp,
 };
 
-pub use restore::{RunTotals, Totals};
+pub use restore::{KeptText, RunTotals, Totals};
 
 /// Calls that a session remembers in full; open ones stay beyond it.
 pub const CALLS_MAX: usize = 64;

@@ -65,23 +65,23 @@ pub enum Wish {
     },
 }
 
-/// Does something to a session.
+/// Does something to a session; one that has not called anything yet is there from then on, as a root.
 ///
 /// # Errors
 /// [`Misuse`]: nothing was done.
 pub fn control(policy: &Policy, tree: &CallTree, order: &Order, now: Timestamp) -> Result<Change, Misuse> {
     let now = now.max(tree.last_at);
-    let session = tree.sessions.get(&order.session).ok_or(Misuse::UnknownSession)?;
+    let phase = tree.sessions.get(&order.session).and_then(|session| session.phase.as_deref());
     let control = match &order.wish {
         Wish::Answer { approval_id, approve } => answer(policy, tree, order, approval_id, *approve, now)?,
-        Wish::SetPhase { phase, plan } => {
-            if let Some(objection) = policy.rules.phase.forbids(session.phase.as_deref(), phase) {
+        Wish::SetPhase { phase: wanted, plan } => {
+            if let Some(objection) = policy.rules.phase.forbids(phase, wanted) {
                 return Err(Misuse::PhaseForbidden(objection));
             }
             if plan.as_ref().is_some_and(|plan| plan.len() > PLAN_MAX) {
                 return Err(Misuse::PhaseForbidden(format!("A plan has at most {PLAN_MAX} writes.")));
             }
-            Control::PhaseSet { phase: phase.clone(), plan: plan.clone() }
+            Control::PhaseSet { phase: wanted.clone(), plan: plan.clone() }
         }
         Wish::MarkCompacted => Control::Compacted,
         Wish::Grant { id, tools, ceiling, ttl_ms } => {
@@ -117,7 +117,7 @@ fn answer(
     approve: bool,
     now: Timestamp,
 ) -> Result<Control, Misuse> {
-    let session = tree.sessions.get(&order.session).ok_or(Misuse::UnknownSession)?;
+    let session = tree.sessions.get(&order.session).ok_or(Misuse::UnknownApproval)?;
     let asks = |call: &&Call| call.approval.as_ref().is_some_and(|approval| approval.id == id);
     let call = session.calls.iter().rev().find(asks).ok_or(Misuse::UnknownApproval)?;
     let approval = call.approval.as_ref().ok_or(Misuse::UnknownApproval)?;

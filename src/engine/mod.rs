@@ -76,8 +76,6 @@ pub enum Misuse {
     AlreadySettled,
     /// A newer attempt of the same execution was permitted meanwhile.
     AttemptSuperseded,
-    /// The session has no call yet.
-    UnknownSession,
     /// The session's phase cannot become that one; says why.
     PhaseForbidden(String),
     /// The tree holds as many grants as it may.
@@ -183,11 +181,14 @@ pub fn advance(tree: &mut CallTree, change: Change) -> Append {
     // A sub-agent may speak first: its root then exists without a call of its own.
     let mut root = (!tree.sessions.contains_key(&tree.root)).then(|| (tree.root.clone(), None, 0));
     for event in &change.events {
-        if let Event::Judged(judged) = event
-            && !tree.sessions.contains_key(&judged.session)
-        {
-            new_sessions.extend(root.take().filter(|(root, _, _)| *root != judged.session));
-            new_sessions.push((judged.session.clone(), judged.parent.clone(), judged.depth));
+        let (session, parent, depth) = match event {
+            Event::Judged(judged) => (&judged.session, &judged.parent, judged.depth),
+            Event::Settled(settled) => (&settled.session, &None, 0),
+            Event::Controlled(controlled) => (&controlled.session, &None, 0),
+        };
+        if !tree.sessions.contains_key(session) {
+            new_sessions.extend(root.take().filter(|(root, _, _)| root != session));
+            new_sessions.push((session.clone(), parent.clone(), depth));
         }
         tree.apply(event);
     }

@@ -151,8 +151,9 @@ impl World {
     /// # Errors
     /// [`Misuse`]: nothing was done.
     pub fn control(&mut self, policy: &Policy, order: &Order, now: Timestamp) -> Result<(), Misuse> {
-        let root = self.roots.get(&order.session).ok_or(Misuse::UnknownCall)?.clone();
-        let tree = self.trees.get(&root).ok_or(Misuse::UnknownCall)?;
+        let root = self.roots.entry(order.session.clone()).or_insert_with(|| order.session.clone()).clone();
+        let tenant = self.tenant;
+        let tree = self.trees.entry(root.clone()).or_insert_with(|| CallTree::new(tenant, root.clone(), now));
         let change = control(policy, tree, order, now)?;
         self.commit(&root, change);
         Ok(())

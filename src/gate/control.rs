@@ -30,11 +30,11 @@ impl Gate {
     pub async fn control(&self, tenant: TenantId, order: &Order) -> Result<Control, GateError> {
         let policy = self.policy();
         for _ in 0..TRIES_MAX {
-            let root = self.known_root(tenant, &order.session).await?.ok_or(GateError::SessionUnknown)?;
+            let root = self.known_root(tenant, &order.session).await?.unwrap_or_else(|| order.session.clone());
             let slot = self.slot_of(tenant, &root).await?;
             let place = self.store.place().await?;
             let now = self.store.now();
-            let attempt = slot.advance(|tree| match engine::control(&policy, tree, order, now) {
+            let attempt = slot.advance(|tree| match engine::control(policy, tree, order, now) {
                 Err(misuse) => Attempt::Misused(misuse, tree.version),
                 Ok(change) => match done(&change) {
                     Some(control) => Attempt::Sent(control, place.send(engine::advance(tree, change), &slot)),

@@ -142,7 +142,7 @@ fn refused(misuse: &Misuse) -> Status {
         Misuse::PhaseForbidden(objection) => {
             return status(Code::FailedPrecondition, "PHASE_FORBIDDEN", objection.clone(), None);
         }
-        _ => (Code::NotFound, "SESSION_UNKNOWN", "no such session: it has no call yet"),
+        _ => (Code::Internal, "INTERNAL", "this is a bug in callgate; its log has more"),
     };
     status(code, reason, message, None)
 }

@@ -79,7 +79,9 @@ impl Lines {
 /// # Errors
 /// What is no YAML, or everything that has not the form of a policy.
 pub(super) fn read(text: &str) -> Result<Form, Vec<PolicyError>> {
-    let node: Node = serde_saphyr::from_str(text).map_err(|error| {
+    // `off` is a word here, not a boolean.
+    let options = serde_saphyr::options! { strict_booleans: true };
+    let node: Node = serde_saphyr::from_str_with_options(text, options).map_err(|error| {
         let line = error.location().map(|location| location.line());
         vec![PolicyError { line, path: String::new(), problem: error.without_snippet().to_string() }]
     })?;
@@ -214,7 +216,15 @@ impl Node {
             Self::Scalar(value) => value,
             Self::List(items) => {
                 let items = items.into_iter().enumerate();
-                items.map(|(i, item)| item.value(format!("{path}[{i}]"), lines)).collect()
+                let items = items.map(|(i, item)| {
+                    let path = format!("{path}[{i}]");
+                    if let Self::Map(members) = &item {
+                        // An entry stands where its first key does.
+                        lines.0.extend(members.first().map(|(_, line, _)| (path.clone(), *line)));
+                    }
+                    item.value(path, lines)
+                });
+                items.collect()
             }
             Self::Map(members) => {
                 let mut map = Map::new();

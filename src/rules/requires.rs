@@ -78,7 +78,7 @@ fn unmet(requirement: &Requirement, cx: &Context<'_>) -> Option<Finding> {
         return Some(missing(requirement, cx, of_tools().next().is_some()));
     };
     let condition = requirement.condition.as_ref()?;
-    let last = |tool: &str| (kept.tool.as_str() == tool).then(|| kept.result.as_deref()).flatten();
+    let last = |tool: &str| kept.result.as_deref().filter(|_| kept.tool.as_str() == tool);
     let problem = match condition.evaluate(&cx.known(&last)) {
         Ok(true) => return None,
         Ok(false) => format!("the result of {} does not allow it: {} does not hold.", kept.tool, condition.text()),

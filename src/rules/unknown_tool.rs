@@ -97,8 +97,10 @@ mod tests {
     #[test]
     fn a_name_that_is_nearly_one_is_told_and_insisting_breaks() {
         check(
-            "rules unknown_tool
-             tool create_invoice
+            "policy
+               tool_schemas: {create_invoice: {effect: write}}
+             end
+             rules unknown_tool
              create_invoice {} => allow
              creat_invoice {} => deny unknown_tool
              creat_invoice {} => deny unknown_tool, warning unknown_tool 2

@@ -99,6 +99,7 @@ pub(crate) fn ask(in_session: &str, call: &str, tool: &str, arguments: &str) -> 
         cost_estimate_micros: None,
         justification: None,
         repeat_intended: false,
+        phase: None,
     }
 }
 

@@ -193,6 +193,7 @@ async fn what_just_fits_is_accepted_and_kept_whole() {
     let name = |c: &str| c.repeat(200 / c.len());
     for (n, arguments) in [nested(64), sized(MEBI), String::new()].iter().enumerate() {
         let caller = v1::Caller {
+            phase: String::new(),
             session_id: name("é"),
             parent_session_id: name("p"),
             run_id: name("r"),

@@ -38,7 +38,7 @@ fn limited(policy: Policy, limits: [u64; 4]) -> Policy {
 
 fn counter(world: &World, asked: &Asked, of_agent: bool, dimension: Dimension) -> u64 {
     let agent = asked.proposal.request.agent.clone().filter(|_| of_agent);
-    let key = CounterKey { agent, day: asked.verdict.at.day(), dimension };
+    let key = CounterKey { agent, day: asked.verdict.at.day(), dimension, tier: None };
     world.counters.get(&key).copied().unwrap_or(0)
 }
 

@@ -1,10 +1,12 @@
 //! A tree is the fold of its events, and its last events with its totals are as good as all of them.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use callgate::domain::{
+    control::Controlled,
     effect::EffectKind,
     event::{Event, Judged},
+    json::Json,
     outcome::OutcomeStatus,
     tree::{CallTree, RunTotals, Totals},
 };
@@ -37,6 +39,7 @@ fn last_events(grown: &Grown, rows: usize) -> Vec<Event> {
     let is_kept = |event: &&Event| match event {
         Event::Judged(event) => kept.contains(&event.seq),
         Event::Settled(event) => kept.contains(&event.permit_seq),
+        Event::Controlled(_) => false,
     };
     grown.events.iter().filter(is_kept).cloned().collect()
 }
@@ -47,7 +50,7 @@ fn totals(grown: &Grown, given: &[Event]) -> Totals {
     let tree = &grown.fold;
     let judged = grown.events.iter().filter_map(|event| match event {
         Event::Judged(event) => Some((event.seq, event.fingerprint)),
-        Event::Settled(_) => None,
+        Event::Settled(_) | Event::Controlled(_) => None,
     });
     let fingerprints: BTreeMap<u64, _> = judged.collect();
     let seen = grown.events.iter().filter_map(|event| match event {
@@ -69,6 +72,10 @@ fn totals(grown: &Grown, given: &[Event]) -> Totals {
         };
         (id.clone(), session.parent.clone(), session.depth, run)
     });
+    let kept = tree.kept.iter().map(|kept| {
+        let text = |value: &Option<Arc<Json>>| value.as_ref().map(|value| value.canonical());
+        (kept.seq, kept.session.clone(), kept.tool.clone(), text(&kept.arguments), text(&kept.result))
+    });
     Totals {
         version: tree.version,
         last_at: tree.last_at,
@@ -78,6 +85,17 @@ fn totals(grown: &Grown, given: &[Event]) -> Totals {
         sessions: sessions.collect(),
         seen: seen.collect(),
         forgotten_change: forgotten.max().unwrap_or(0),
+        controls: grown.events.iter().filter_map(controlled).collect(),
+        uses: tree.uses.values().cloned().collect(),
+        changes: tree.changes.iter().cloned().collect(),
+        kept: kept.collect(),
+    }
+}
+
+fn controlled(event: &Event) -> Option<Controlled> {
+    match event {
+        Event::Controlled(event) => Some((**event).clone()),
+        Event::Judged(_) | Event::Settled(_) => None,
     }
 }
 

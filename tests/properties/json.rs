@@ -204,6 +204,7 @@ fn proposal(arguments: &str) -> Proposal {
         cost_estimate_micros: None,
         justification: None,
         repeat_intended: false,
+        phase: None,
     })
 }
 

@@ -205,6 +205,7 @@ impl World {
             cost_estimate_micros: ask.cost_micros,
             justification: None,
             repeat_intended: ask.repeat_intended,
+            phase: None,
         };
         (ask.who, self.policy.propose(request))
     }

@@ -24,6 +24,9 @@ pub struct RunTotals {
     pub by_tool: BTreeMap<ToolName, u64>,
 }
 
+/// An answer that later calls may depend on, as text: its place, session, tool, arguments and result.
+pub type KeptText = (u64, SessionId, ToolName, Option<String>, Option<String>);
+
 /// What a tree's rows add up to.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Totals {
@@ -49,8 +52,8 @@ pub struct Totals {
     pub uses: Vec<Use>,
     /// Things that its writes have changed, oldest first.
     pub changes: Vec<Changed>,
-    /// Answers that later calls may depend on, oldest first: their place, session, tool, arguments and result.
-    pub kept: Vec<(u64, SessionId, ToolName, Option<String>, Option<String>)>,
+    /// Answers that later calls may depend on, oldest first.
+    pub kept: Vec<KeptText>,
 }
 
 impl CallTree {
@@ -99,7 +102,7 @@ impl CallTree {
     }
 
     /// Plans are advanced by what is kept, which reaches further back than the last events.
-    fn remember_kept(&mut self, kept: Vec<(u64, SessionId, ToolName, Option<String>, Option<String>)>) {
+    fn remember_kept(&mut self, kept: Vec<KeptText>) {
         for plan in self.sessions.values_mut().filter_map(|session| session.plan.as_mut()) {
             plan.done = 0;
         }

@@ -16,8 +16,11 @@ impl From<LevelKeys> for Levels {
     }
 }
 
+/// Where the levels of a detector are, and where the file has them.
+type Detector = (&'static str, fn(&mut RuleSet) -> &mut Levels, fn(&Loops) -> Option<LevelKeys>);
+
 /// The levels of each detector, by its id.
-const DETECTORS: [(&str, fn(&mut RuleSet) -> &mut Levels, fn(&Loops) -> Option<LevelKeys>); 9] = [
+const DETECTORS: [Detector; 9] = [
     (repeat::ID, |set| &mut set.repeat, |keys| keys.repeat),
     (poll::ID, |set| &mut set.poll, |keys| keys.poll),
     (cycle::ID, |set| &mut set.cycle, |keys| keys.cycle),

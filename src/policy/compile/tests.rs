@@ -179,7 +179,7 @@ fn everything_that_makes_no_sense_is_said_at_once() {
         "line 5: policy_engine.retry.per_minute: is -1",
         "line 6: policy_engine.after_failed_write: PLN is no phase; did you mean PLAN?",
         "line 9: policy_engine.phases[1].next[0]: PLAM is no phase; did you mean PLAN?",
-        "policy_engine.phases[2]: LOST is unreachable",
+        "line 10: policy_engine.phases[2]: LOST is unreachable",
         "line 13: policy_engine.authorization.tiers[0].ceiling: is for action",
         "line 14: policy_engine.authorization.tiers[1].pattern: is unreachable: tier all",
         "line 14: policy_engine.authorization.tiers[1].rate_limit: is \"fast\"",

@@ -20,7 +20,7 @@ use crate::domain::{
     ids::{CallId, SessionId, ToolName},
     pattern::Pattern,
     time::Timestamp,
-    tree::{CHANGES_MAX, Changed, KEPT_BYTES_MAX, KEPT_MAX},
+    tree::{CHANGES_MAX, Changed, KEPT_BYTES_MAX, KEPT_MAX, KeptText},
 };
 
 /// Events of one tree that are read back: the newest.
@@ -233,10 +233,8 @@ pub(super) async fn changes(conn: &mut PgConnection, key: Key<'_>) -> Loaded<Vec
     Ok(changed.into_iter().filter(|changed| changed.resource.is_named()).collect())
 }
 
-type KeptRow = (u64, SessionId, ToolName, Option<String>, Option<String>);
-
 /// Answers that later calls may depend on, oldest first.
-pub(super) async fn kept(conn: &mut PgConnection, key: Key<'_>) -> Loaded<Vec<KeptRow>> {
+pub(super) async fn kept(conn: &mut PgConnection, key: Key<'_>) -> Loaded<Vec<KeptText>> {
     let rows = sqlx::query(
         "select * from (
            select o.seq, c.session_id, c.tool,
