@@ -1,5 +1,5 @@
-//! What happens to a session from outside its calls: answers of people, phases, compactions, grants. Each is an event of
-//! its call tree, so that a judgement made without knowing it is made again.
+//! What happens to a session from outside its calls: answers of people, phases, compactions, grants. Each is an event
+//! of its call tree, so that a judgement made without knowing it is made again.
 
 use super::{
     call::Answer,

@@ -64,14 +64,16 @@ impl Shape {
     }
 }
 
-/// True when one field only rises, or only falls, over all the shapes: a sweep over pages, days or counters.
+/// True when one field names another page, day or number in each of the shapes: a sweep, in whatever order (calls that
+/// run side by side end in any).
 #[must_use]
 pub fn is_sweep(shapes: &[&Shape]) -> bool {
     let Some(first) = shapes.first().filter(|_| shapes.len() > 1) else { return false };
     first.0.iter().any(|field| {
         let places: Option<Vec<f64>> = shapes.iter().map(|shape| shape.place(&field.name)).collect();
-        places.is_some_and(|places| {
-            places.windows(2).all(|pair| pair[0] < pair[1]) || places.windows(2).all(|pair| pair[0] > pair[1])
+        places.is_some_and(|mut places| {
+            places.sort_by(f64::total_cmp);
+            places.windows(2).all(|pair| pair[0] < pair[1])
         })
     })
 }
@@ -254,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn a_field_that_only_rises_is_a_sweep() {
+    fn a_field_that_names_another_thing_each_time_is_a_sweep() {
         let sweep = |texts: &[&str]| {
             let shapes: Vec<Shape> = texts.iter().map(|text| Shape::of(text)).collect();
             is_sweep(&shapes.iter().collect::<Vec<_>>())
@@ -262,7 +264,8 @@ mod tests {
         assert!(sweep(&[r#"{"page":1,"q":"a"}"#, r#"{"page":2,"q":"a"}"#, r#"{"page":3,"q":"a"}"#]));
         assert!(sweep(&[r#"{"day":"2026-05-31"}"#, r#"{"day":"2026-06-01"}"#]));
         assert!(sweep(&[r#"{"file":"part-9.txt"}"#, r#"{"file":"part-10.txt"}"#]));
-        assert!(!sweep(&[r#"{"page":1}"#, r#"{"page":3}"#, r#"{"page":2}"#]));
+        assert!(sweep(&[r#"{"page":1}"#, r#"{"page":3}"#, r#"{"page":2}"#]));
+        assert!(!sweep(&[r#"{"page":1}"#, r#"{"page":3}"#, r#"{"page":1}"#]));
         assert!(!sweep(&[r#"{"q":"a"}"#, r#"{"q":"b"}"#]));
     }
 

@@ -37,8 +37,8 @@ pub enum Normalizer {
     IsoDate,
     /// An instant as `2026-11-20T08:00:00Z`; one without a zone is read as UTC.
     IsoDatetimeUtc,
-    /// An e-mail address in lower case, trimmed, without `mailto:`. The local part could differ in case by its standard;
-    /// no provider lets it.
+    /// An e-mail address in lower case, trimmed, without `mailto:`. By its standard the local part could differ in
+    /// case; no provider lets it.
     Email,
     /// A URL with its scheme and host in lower case, without a default port, fragment, or dot segments.
     Url,

@@ -1,14 +1,14 @@
 //! churn: nearly the same arguments, and nearly the same result again.
 //!
-//! Fires when earlier calls of the tool in this run had arguments at least .8 alike and results at least .9 alike: three
-//! are a warning, 20 are refused, 30 break the run. A field that only rises or falls is a sweep (pages, days, files) and
-//! never counts, unless every result was empty; neither does anything before the last write that succeeded.
+//! Fires when earlier calls of the tool in this run had arguments at least .8 alike and results at least .9 alike:
+//! three are a warning, 20 are refused, 30 break the run. Calls of which each names another page, day or number are a
+//! sweep and never count, unless every result was empty; neither does anything before the last write that succeeded.
 //!
-//! Why: on 34,192 recorded calls, what three of them block was futile in 85.5 % of cases (learning.md section 6): enough
-//! to warn, not to refuse.
+//! Why: on 34,192 recorded calls, what three of them block was futile in 85.5 % of cases (learning.md section 6):
+//! enough to warn, not to refuse.
 //!
-//! Known problems: results are compared by a sketch (off by .04 at .9); a result that was reported only by its digest is
-//! alike or not. The flag measures waste; it does not say that the task will fail.
+//! Known problems: results are compared by a sketch (off by .04 at .9); a result that was reported only by its digest
+//! is alike or not. The flag measures waste; it does not say that the task will fail.
 
 use crate::domain::{
     call::Call,

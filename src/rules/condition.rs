@@ -2,9 +2,9 @@
 //! `args.amount <= last('get_order').refundable`.
 //!
 //! A condition knows `args` (the call's arguments), `now`, `session` (`steps`, `calls`, `cost_usd`, `phase`), and two
-//! functions beside CEL's own: `last(tool)`, the answer of an earlier call, and `date(text)`, a day at 00:00 UTC. It is
-//! compiled once, has no side effects, and its time is bounded: no condition is longer than [`CONDITION_BYTES_MAX`], and
-//! no macro over lists stands inside another.
+//! functions beside CEL's own: `last(tool)`, the answer of an earlier call, and `date(text)`, a day at 00:00 UTC. It
+//! is compiled once, has no side effects, and its time is bounded: no condition is longer than
+//! [`CONDITION_BYTES_MAX`], and no macro over lists stands inside another.
 
 use std::{
     collections::BTreeMap,

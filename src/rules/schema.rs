@@ -1,8 +1,8 @@
 //! schema: the arguments are not what the tool takes.
 //!
-//! Fires when the arguments break the tool's JSON Schema, hold a field that it does not know (`unknown_fields: refuse`),
-//! or when one of the tool's conditions over them does not hold. All that is wrong is said at once: the field, what is
-//! wrong with it, and what would be right.
+//! Fires when the arguments break the tool's JSON Schema, hold a field that it does not know
+//! (`unknown_fields: refuse`), or when one of the tool's conditions over them does not hold. All that is wrong is said
+//! at once: the field, what is wrong with it, and what would be right.
 //!
 //! Why: a provider's error for bad arguments is made for programmers and costs a round trip; a model corrects itself
 //! from a sentence that names the field. A condition with `on_violation: ask_user` says that only the user can.

@@ -56,6 +56,7 @@ pub(crate) const WALLS: &[Wall] = &[
             ("ryu_js", "the one form of a fraction (RFC 8785)"),
             ("unicode_normalization", "the one form of a string"),
             ("regex", "masks the volatile parts of a result"),
+            ("wildmatch", "patterns over tool names"),
         ]),
         never: &[NOW, EFFECTS, UNORDERED, LOGS, EDGES, MIRRORS],
     },
@@ -72,13 +73,29 @@ pub(crate) const WALLS: &[Wall] = &[
     Wall {
         room: "rules",
         rooms: &[("domain", "what rules look at"), ("retry", "what was learned")],
-        crates: Some(&[]),
+        crates: Some(&[
+            ("cel", "conditions of the policy's owner"),
+            ("chrono", "the times of conditions"),
+            ("serde", "JSON as conditions read it"),
+            ("strsim", "the tool that was meant"),
+        ]),
         never: PURE,
     },
     Wall {
         room: "policy",
         rooms: &[("domain", "facts about tools"), ("retry", "parameters of advice"), ("rules", "parameters of rules")],
-        crates: Some(&[("serde", "the file's form"), ("serde_saphyr", "YAML")]),
+        crates: Some(&[
+            ("serde", "the file's form"),
+            ("serde_saphyr", "YAML"),
+            ("serde_json", "schemas"),
+            ("schemars", "the file's published schema"),
+            ("jsonschema", "arguments and the file itself against schemas"),
+            ("strsim", "did you mean"),
+            ("regex", "effects by pattern"),
+            ("phonenumber", "one form of phone numbers"),
+            ("chrono", "one form of dates"),
+            ("url", "one form of URLs"),
+        ]),
         never: PURE,
     },
     Wall {
@@ -146,4 +163,11 @@ pub(crate) const LONG_LINES: &[(&str, &str)] = &[
 ];
 
 /// The section of the example policy that sets a rule's parameters, where it is not the rule's own name.
-pub(crate) const SECTIONS: &[(&str, &str)] = &[("same_call", "deduplication"), ("budget", "budgets")];
+pub(crate) const SECTIONS: &[(&str, &str)] = &[
+    ("same_call", "deduplication"),
+    ("budget", "budgets"),
+    ("phase", "phases"),
+    ("tier", "authorization"),
+    // It has no parameters; its mode stands there.
+    ("halted", "rules"),
+];

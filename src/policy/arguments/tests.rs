@@ -79,7 +79,8 @@ fn unknown_fields_are_refused_or_told() {
 
 #[test]
 fn values_of_another_type_are_read_or_repaired() {
-    let arguments = r#"{"check_in":"2026-11-20","guests":"2","tags":"a","price":"1.50","late":"true","guest":"{\"name\":5}","room":null}"#;
+    let arguments = r#"{"check_in":"2026-11-20","guests":"2","tags":"a","price":"1.50","late":"true",
+        "guest":"{\"name\":5}","room":null}"#;
     let accepted = check(arguments, UnknownFields::BySchema, Coercion::AcceptAndLog);
     assert_eq!(accepted.repaired, None);
     let repaired = check(arguments, UnknownFields::BySchema, Coercion::Repair);

@@ -226,7 +226,8 @@ impl Compiler {
         let rules = &mut self.policy.rules;
         let of_tiers = rules.tier.tiers.iter().map(|tier| tier.tools.clone());
         let of_phases = rules.phase.phases.iter().filter_map(|phase| phase.tools.clone());
-        rules.unknown_tool.patterns = of_tiers.chain(of_phases).collect();
+        // A pattern for whatever comes names no tool.
+        rules.unknown_tool.patterns = of_tiers.chain(of_phases).filter(|pattern| !pattern.matches("")).collect();
         rules.unknown_tool.unknown = match key {
             Some(UnknownKey::Allow) => Unknown::Allow,
             Some(UnknownKey::Ask) => Unknown::Ask,

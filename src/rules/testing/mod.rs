@@ -16,7 +16,8 @@
 //!   => DECISION [reason] [after 2s] [attempt 2] [disabled], level rule count     the verdict holds, and is so
 //!   ... x10                          the line, ten times; (a; b) x4 repeats a group
 //! observe pay {} -> OUTCOME                        a call that nobody asked about is reported
-//! policy … end                       a policy file's `policy_engine`, as YAML
+//! policy … end                       a policy file's `policy_engine`, as YAML; `policy example` is the shipped one
+//! mode RULE shadow                   a rule's refusals are only recorded
 //! approve | deny [why]               a person answers the newest open question
 //! phase ACT [plan a b]               the session enters a phase, perhaps with a plan
 //! compacted                          its context was compacted
@@ -47,6 +48,10 @@ pub(crate) fn check(story: &str) {
                 yaml.push_str(line);
                 yaml.push('\n');
             }
+            continue;
+        }
+        if line.trim() == "policy example" {
+            stage.policy(include_str!("../../../deploy/policy.example.yaml"));
             continue;
         }
         if line.trim() == "policy" {

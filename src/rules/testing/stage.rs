@@ -90,6 +90,12 @@ impl Stage {
                 self.policy.rules.modes = off.collect();
                 names.iter().try_for_each(|n| known(RULES.iter().any(|(id, _)| id == n), "rule", n))
             }
+            ["mode", name, mode] => {
+                let rule = RULES.iter().find(|(id, _)| id == name).ok_or_else(|| format!("{name} is no rule"))?.0;
+                let mode = if *mode == "shadow" { Mode::Shadow } else { Mode::Off };
+                self.policy.rules.modes.insert(rule, mode);
+                Ok(())
+            }
             ["tool", name, facts @ ..] => self.declare(name, facts),
             ["limit", scope, dimension, limit] => self.limit(scope, dimension, limit),
             ["retry", key, value] => self.retry(key, value),

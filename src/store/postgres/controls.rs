@@ -1,5 +1,5 @@
-//! What happens to sessions from outside their calls: as rows, and read back. With it, what else a cold tree needs beyond
-//! its last events: uses of tiers and grants, changed resources, and answers that later calls build on.
+//! What happens to sessions from outside their calls: as rows, and read back. With it, what else a cold tree needs
+//! beyond its last events: uses of tiers and grants, changed resources, and answers that later calls build on.
 
 use serde::{Deserialize, Serialize};
 use sqlx::{PgConnection, Row as _, postgres::PgRow};

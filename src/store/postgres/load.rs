@@ -35,8 +35,8 @@ static CALL: LazyLock<String> = LazyLock::new(|| {
            and o.epoch = c.epoch and o.session_id = c.session_id and o.permit_seq = c.seq and o.status > 0
            and (o.failure is null or octet_length(c.arguments) > {FAILED_ARGUMENTS_MAX}))
            then c.arguments end as arguments,
-         case when octet_length(c.arguments) <= {FAILED_ARGUMENTS_MAX} then c.arguments end as looks, c.terminal, c.share,
-         s.parent_id, s.depth, {}",
+         case when octet_length(c.arguments) <= {FAILED_ARGUMENTS_MAX} then c.arguments end as looks, c.terminal,
+         c.share, s.parent_id, s.depth, {}",
         follow_up::columns("c.")
     )
 });

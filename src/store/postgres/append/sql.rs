@@ -78,8 +78,8 @@ fn insert_outcomes(first: usize, winners: &str) -> String {
            retries_remaining, p_success, p_low, p_high, confidence, basis, guard, to_timestamp(lease_ms / 1000.0),
            by_lease, input_tokens, output_tokens, cache_read_tokens, cache_write_tokens, cost_micros, duration_ms,
            is_complete, total_matches, progress_note, result, result_bytes, error_message,
-           follow_up_ok, trials, to_timestamp(as_of_ms / 1000.0), probe, tool_state, failure_share, failures, failing_ms,
-           sketch, kept
+           follow_up_ok, trials, to_timestamp(as_of_ms / 1000.0), probe, tool_state, failure_share, failures,
+           failing_ms, sketch, kept
          from {} where {winners} returning tenant_id, epoch, session_id, permit_seq, seq, follow_up_ok",
         OutcomeColumns::unnest(first)
     )
@@ -177,7 +177,8 @@ pub(super) static FULL: LazyLock<String> = LazyLock::new(|| {
          uc as (update counter k set used = k.used + d.amount
            from (select k, sum(amount)::bigint as amount from ci where {winners} group by k) d join co on co.k = d.k
            where k.tenant_id = co.tenant_id and k.agent_id = co.agent_id and k.day = date '1970-01-01' + co.day
-             and k.dimension = co.dimension and k.tier = co.tier and k.stretch = co.stretch returning co.k as k, k.used as used),
+             and k.dimension = co.dimension and k.tier = co.tier and k.stretch = co.stretch
+           returning co.k as k, k.used as used),
          ul as (update ledger l set revision = x.expected + 1, state = x.state, root_id = x.root_id,
              session_id = x.session_id, call_id = x.call_id, epoch = date '1970-01-01' + x.epoch,
              fingerprint = x.fingerprint, seq = x.seq, occurrence = x.occurrence, attempt = x.attempt,
