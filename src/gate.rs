@@ -4,12 +4,15 @@
 
 mod control;
 mod fleet;
+mod inbox;
+mod policies;
 mod profiles;
 mod record;
 mod trees;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
+use arc_swap::ArcSwap;
 use tokio::time::sleep;
 
 use crate::{
@@ -24,6 +27,7 @@ use crate::{
         ids::{CallId, SessionId, TenantId},
         ledger::LedgerRow,
         time::Timestamp,
+        tool::InjectAs,
         tree::CallTree,
         verdict::Verdict,
     },
@@ -38,13 +42,21 @@ use crate::{
 };
 
 use fleet::Fleet;
+pub use policies::{Applied, Apply, Author};
 pub use profiles::{NearPair, QualityReport};
 pub use record::RecordAnswer;
 // What callers of the gate handle, so that the edges need no other room.
 pub use crate::{
     engine::{CallState, LAST_CALLS_DEFAULT, Misuse, Order, Report, SessionState, Wish},
     retry::{classify::retry_after_ms, profiles::Profile},
+    store::Wanted,
 };
+
+/// A new name for something: a prefix and a UUID, which sorts by time.
+#[must_use]
+pub fn new_id(prefix: &str) -> String {
+    format!("{prefix}_{}", uuid::Uuid::now_v7().simple())
+}
 
 /// How often a lost race is run again before the caller is told to come back.
 const TRIES_MAX: u32 = 10;
@@ -97,12 +109,16 @@ pub struct Answer {
     pub text: Option<ToolResult>,
     /// The policy that judged.
     pub policy_version: String,
+    /// Where the policy wants the idempotency key.
+    pub inject_as: Option<InjectAs>,
+    /// The arguments to execute instead of those that were asked for.
+    pub executes: Option<String>,
 }
 
 /// What stands between the callers and the store.
 #[derive(Debug)]
 pub struct Gate {
-    policy: Arc<Policy>,
+    policy: ArcSwap<Policy>,
     store: Store,
     slots: Slots,
     metrics: Metrics,
@@ -122,13 +138,7 @@ impl Gate {
     /// A gate over an open store.
     #[must_use]
     pub fn new(policy: Arc<Policy>, store: Store, metrics: Metrics, clock: Clock) -> Self {
-        Self { policy, store, slots: Slots::default(), metrics, clock, fleet: Fleet::default() }
-    }
-
-    /// The policy that judges.
-    #[must_use]
-    pub fn policy(&self) -> &Policy {
-        &self.policy
+        Self { policy: ArcSwap::new(policy), store, slots: Slots::default(), metrics, clock, fleet: Fleet::default() }
     }
 
     /// May these calls of one session run? They are judged together, each seeing the ones before it as running.
@@ -137,14 +147,15 @@ impl Gate {
     /// [`GateError`]: nothing was decided.
     pub async fn evaluate(&self, requests: Vec<Request>) -> Result<Vec<Answer>, GateError> {
         let started = self.clock.tick();
-        let proposals: Vec<Proposal> = requests.into_iter().map(|request| self.policy.propose(request)).collect();
-        let (verdicts, slot) = self.judge(&proposals).await?;
+        let policy = self.policy();
+        let proposals: Vec<Proposal> = requests.into_iter().map(|request| policy.propose(request)).collect();
+        let (verdicts, slot) = self.judge(&policy, &proposals).await?;
         let mut answers = Vec::with_capacity(verdicts.len());
         for (proposal, verdict) in proposals.iter().zip(verdicts) {
             self.metrics.evaluated(&verdict, self.clock.elapsed(started));
             let evidence = verdict.loop_broken().and_then(|_| slot.advance(|tree| evidence(tree, proposal)));
             telemetry::verdict::evaluated(&verdict, proposal, evidence.unwrap_or_default());
-            answers.push(self.answer(proposal, verdict).await);
+            answers.push(self.answer(&policy, proposal, verdict).await);
         }
         Ok(answers)
     }
@@ -154,26 +165,27 @@ impl Gate {
     /// # Errors
     /// [`GateError`]: nothing could be decided.
     pub async fn dry_run(&self, request: Request) -> Result<Answer, GateError> {
-        let proposal = self.policy.propose(request);
+        let policy = self.policy();
+        let proposal = policy.propose(request);
         let slot = self.slot(&proposal.request).await?;
         let shared = self.shared(&slot, std::slice::from_ref(&proposal)).await?;
         let now = self.store.now();
-        let judged = slot.advance(|tree| engine::evaluate(&self.policy, tree, &shared.of(0), &proposal, None, now));
+        let judged = slot.advance(|tree| engine::evaluate(&policy, tree, &shared.of(0), &proposal, None, now));
         self.permitted(&proposal, None, !shared.claimed().is_empty()).await;
         let verdict = match judged.ok_or(GateError::Contention)?? {
             Judgement::Replay(verdict) | Judgement::New(verdict, _) => Verdict { permit: None, ..verdict },
         };
-        Ok(self.answer(&proposal, verdict).await)
+        Ok(self.answer(&policy, &proposal, verdict).await)
     }
 
-    async fn judge(&self, proposals: &[Proposal]) -> Result<(Vec<Verdict>, Arc<Slot>), GateError> {
+    async fn judge(&self, policy: &Policy, proposals: &[Proposal]) -> Result<(Vec<Verdict>, Arc<Slot>), GateError> {
         let Some(first) = proposals.first() else {
             return Err(GateError::SessionUnknown);
         };
         let (tenant, session) = (first.request.tenant, &first.request.session);
         for attempt in 0..TRIES_MAX {
             let slot = self.slot(&first.request).await?;
-            match self.attempt(&slot, proposals).await? {
+            match self.attempt(policy, &slot, proposals).await? {
                 Attempt::Replayed(verdicts, version) if self.is_current(tenant, &slot, version).await? => {
                     return Ok((verdicts, slot));
                 }
@@ -198,10 +210,10 @@ impl Gate {
     }
 
     /// Judges all proposals on the slot's tree, and lets the fleet know what was permitted.
-    async fn attempt(&self, slot: &Arc<Slot>, proposals: &[Proposal]) -> Result<Attempt, GateError> {
+    async fn attempt(&self, policy: &Policy, slot: &Arc<Slot>, proposals: &[Proposal]) -> Result<Attempt, GateError> {
         let shared = self.shared(slot, proposals).await?;
         let claimed = shared.claimed();
-        let attempt = self.judge_once(slot, proposals, shared).await;
+        let attempt = self.judge_once(policy, slot, proposals, shared).await;
         let permitted: &[Verdict] = match &attempt {
             Ok(Attempt::Sent(verdicts, _)) => verdicts,
             _ => &[],
@@ -216,6 +228,7 @@ impl Gate {
     /// Judges all proposals on the slot's tree, under its lock, and sends what they change.
     async fn judge_once(
         &self,
+        policy: &Policy,
         slot: &Arc<Slot>,
         proposals: &[Proposal],
         shared: SharedBatch,
@@ -223,7 +236,7 @@ impl Gate {
         // The place is taken before the tree is locked, so that nothing waits inside.
         let place = self.store.place().await?;
         let now = self.store.now();
-        let attempt = slot.advance(|tree| match judge_all(&self.policy, tree, shared, proposals, now) {
+        let attempt = slot.advance(|tree| match judge_all(policy, tree, shared, proposals, now) {
             Err(misuse) => Attempt::Misused(misuse, tree.version),
             Ok((verdicts, None)) => Attempt::Replayed(verdicts, tree.version),
             Ok((verdicts, Some(append))) => Attempt::Sent(verdicts, place.send(append, slot)),
@@ -254,7 +267,7 @@ impl Gate {
         Ok(())
     }
 
-    async fn answer(&self, proposal: &Proposal, verdict: Verdict) -> Answer {
+    async fn answer(&self, policy: &Policy, proposal: &Proposal, verdict: Verdict) -> Answer {
         let reuse =
             verdict.winner().and_then(|winner| winner.reuse.as_ref()).filter(|_| verdict.decision == Decision::Reuse);
         let previous = match reuse {
@@ -266,7 +279,9 @@ impl Gate {
             None => None,
         };
         let text = engine::envelope::refusal(&verdict, &proposal.spec.suggested_next, previous.as_ref());
-        Answer { verdict, text, policy_version: self.policy.version.clone() }
+        let executes = proposal.repaired.then(|| proposal.canonical.to_string());
+        let inject_as = proposal.spec.inject_as.clone();
+        Answer { verdict, text, policy_version: policy.version.clone(), inject_as, executes }
     }
 
     /// The state of a session.
@@ -279,13 +294,14 @@ impl Gate {
         session: &SessionId,
         last_calls: usize,
     ) -> Result<SessionState, GateError> {
+        let policy = self.policy();
         for _ in 0..TRIES_MAX {
             let root = self.known_root(tenant, session).await?.ok_or(GateError::SessionUnknown)?;
             let slot = self.slot_of(tenant, &root).await?;
             let counters = self.counters(tenant, &slot, session).await?;
             let now = self.store.now();
             let state = slot.advance(|tree| {
-                (engine::session_state(&self.policy, tree, session, &counters, last_calls, now), tree.version)
+                (engine::session_state(&policy, tree, session, &counters, last_calls, now), tree.version)
             });
             let Some((state, version)) = state else {
                 self.spoil(tenant, &slot);

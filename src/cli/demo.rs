@@ -64,7 +64,7 @@ async fn on_own_server(args: &DemoArgs) -> anyhow::Result<()> {
     let database =
         DatabaseConfig { database_url: None, data_dir: Some(folder.path().join("data")), pg_bin: args.pg_bin.clone() };
     let listen = std::net::SocketAddr::from(([127, 0, 0, 1], 0));
-    let plane = Plane::start(listen, &database, Arc::new(Policy::default()), Metrics::none()).await?;
+    let plane = Plane::start(listen, &database, Arc::new(Policy::default()), None, Metrics::none()).await?;
     let url = format!("http://{}", plane.address);
     // Ctrl-C must not leave a server behind: the demo ends, and what it started is stopped.
     let played = tokio::select! {

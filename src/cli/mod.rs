@@ -2,13 +2,17 @@
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "commands talk to people")]
 
+mod approvals;
 mod demo;
+mod follow;
 mod plane;
+mod policy;
 mod profiles;
 mod remote;
 pub mod replay;
 mod report;
 mod serve;
+mod sessions;
 mod signal;
 mod simulate;
 pub mod trace;
@@ -18,10 +22,7 @@ use std::{path::Path, process::ExitCode, sync::Arc};
 use anyhow::{Context as _, bail};
 use clap::{Parser, Subcommand};
 
-use crate::{
-    config::ServeConfig,
-    policy::{self, Policy},
-};
+use crate::{config::ServeConfig, policy::Policy};
 
 /// The policy plane between a fleet of LLM agents and their tools.
 #[derive(Debug, Parser)]
@@ -37,6 +38,14 @@ enum Command {
     Serve(ServeConfig),
     /// Play a recorded session against a server and show what the gate says
     Demo(demo::DemoArgs),
+    /// Write, check, compare and activate policies
+    Policy(policy::PolicyArgs),
+    /// Answer the questions that calls wait for
+    Approvals(approvals::ApprovalsArgs),
+    /// See what runs, and stop it
+    Sessions(sessions::SessionsArgs),
+    /// Give calls of some tools to a session
+    Grants(sessions::GrantsArgs),
     /// Show what a running server has learned of retries, by tool and kind of failure
     Profiles(profiles::ProfilesArgs),
     /// Show which tools make agents retry, loop and ask again, and what to mend in them
@@ -53,6 +62,13 @@ pub fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::Serve(config) => runtime().and_then(|runtime| runtime.block_on(serve::run(config))),
         Command::Demo(args) => runtime().and_then(|runtime| runtime.block_on(demo::run(args))),
+        Command::Policy(args) => match runtime().and_then(|runtime| runtime.block_on(policy::run(args))) {
+            Ok(code) => return ExitCode::from(code),
+            Err(error) => Err(error),
+        },
+        Command::Approvals(args) => runtime().and_then(|runtime| runtime.block_on(approvals::run(args))),
+        Command::Sessions(args) => runtime().and_then(|runtime| runtime.block_on(sessions::run(args))),
+        Command::Grants(args) => runtime().and_then(|runtime| runtime.block_on(sessions::grants(args))),
         Command::Profiles(args) => runtime().and_then(|runtime| runtime.block_on(profiles::run(args))),
         Command::Report(args) => runtime().and_then(|runtime| runtime.block_on(report::run(args))),
         Command::Replay(args) => replay::run(&args),
@@ -71,14 +87,18 @@ fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
     tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start the async runtime")
 }
 
+/// The text of a policy file.
+fn read_policy(path: &Path) -> anyhow::Result<String> {
+    std::fs::read_to_string(path).with_context(|| format!("cannot read the policy {}", path.display()))
+}
+
 /// The policy of a file, or the default one. Everything wrong with a file is said at once.
 fn load_policy(path: Option<&Path>) -> anyhow::Result<Arc<Policy>> {
     let Some(path) = path else {
         return Ok(Arc::new(Policy::default()));
     };
     let name = path.display();
-    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read the policy {name}"))?;
-    match policy::compile(&text) {
+    match crate::policy::compile(&read_policy(path)?) {
         Ok(policy) => Ok(Arc::new(policy)),
         Err(errors) => {
             let errors: Vec<String> = errors.iter().map(|error| format!("\n  {name}: {error}")).collect();

@@ -1,6 +1,6 @@
 //! A whole plane in this process: database, gate, listener and what runs beside them. `serve` and `demo` share it.
 
-use std::{future::Future, net::SocketAddr, sync::Arc, time::Duration};
+use std::{future::Future, net::SocketAddr, path::Path, sync::Arc, time::Duration};
 
 use anyhow::Context as _;
 use tokio::{
@@ -9,10 +9,11 @@ use tokio::{
     time::{MissedTickBehavior, interval},
 };
 
+use super::follow;
 use crate::{
     clock::Clock,
     config::DatabaseConfig,
-    domain::time::Timestamp,
+    domain::{ids::DEFAULT_TENANT, time::Timestamp},
     gate::{Gate, GateError},
     grpc::{self, ServerSettings},
     policy::Policy,
@@ -57,6 +58,7 @@ impl Plane {
         listen: SocketAddr,
         database: &DatabaseConfig,
         policy: Arc<Policy>,
+        file: Option<(&Path, &str)>,
         metrics: Metrics,
     ) -> anyhow::Result<Self> {
         let settings = ServerSettings { listen };
@@ -82,9 +84,12 @@ impl Plane {
                 (options, described)
             }
         };
-        match Self::serve(settings, options, policy, metrics).await {
+        match Self::serve(settings, options, policy, file, metrics).await {
             Ok((gate, server, stop, address)) => {
-                let chores = chores(&gate);
+                let mut chores = chores(&gate);
+                if let Some((path, text)) = file {
+                    chores.push(tokio::spawn(follow::follow(Arc::clone(&gate), path.to_owned(), text.to_owned())));
+                }
                 Ok(Self { address, database: described, gate, embedded, server, stop, chores })
             }
             Err(error) => {
@@ -100,12 +105,18 @@ impl Plane {
         settings: ServerSettings,
         options: sqlx::postgres::PgConnectOptions,
         policy: Arc<Policy>,
+        file: Option<(&Path, &str)>,
         metrics: Metrics,
     ) -> anyhow::Result<(Arc<Gate>, JoinHandle<Result<(), grpc::ServeError>>, oneshot::Sender<()>, SocketAddr)> {
         let commits = metrics.clone();
         let on_commit = Arc::new(move |changes, took| commits.committed(changes, took));
         let store = Store::open(StoreSettings { options, on_commit }).await.context("cannot use the database")?;
         let gate = Arc::new(Gate::new(policy, store, metrics, Clock::System));
+        match file {
+            Some((path, text)) => follow::apply(&gate, path, text).await?,
+            None => gate.read_policy(DEFAULT_TENANT).await.context("the active policy cannot be read")?,
+        }
+        gate.read_halts().await.context("what is halted cannot be read")?;
         let (stop, stopped) = oneshot::channel::<()>();
         let (ready, listening) = oneshot::channel();
         let serving = Arc::clone(&gate);
@@ -122,6 +133,11 @@ impl Plane {
                 anyhow::bail!("the server ended before it listened")
             }
         }
+    }
+
+    /// The policy that judges.
+    pub(super) fn policy(&self) -> Arc<Policy> {
+        self.gate.policy()
     }
 
     /// Waits for `signal`, or for the database or the server to fail for good; then stops everything in order.
@@ -204,12 +220,17 @@ async fn expire_leases(gate: Arc<Gate>) {
     }
 }
 
-/// Replicas tell each other how tools fare: an outage that one session meets is known to all within two seconds.
+/// Replicas tell each other how tools fare, what is halted, and which policy is active: what one knows is known to all
+/// within two seconds.
 async fn share_health(gate: Arc<Gate>) {
-    let trouble = "how tools fare could not be shared with other replicas";
+    let trouble = "what replicas share (how tools fare, halts, the active policy) could not be read";
     every(HEALTH_EVERY, trouble, || {
         let gate = Arc::clone(&gate);
-        async move { gate.share_health().await }
+        async move {
+            gate.share_health().await?;
+            gate.read_halts().await?;
+            gate.read_policy(DEFAULT_TENANT).await
+        }
     })
     .await;
 }

@@ -28,3 +28,26 @@ pub(super) fn asked<T>(answer: Result<Response<T>, Status>) -> anyhow::Result<T>
         Err(status) => bail!("the server answered {:?}: {}", status.code(), status.message()),
     }
 }
+
+/// Who does it.
+#[derive(Debug, Clone, Args)]
+pub(super) struct By {
+    /// Who does it: stored with what is done
+    #[arg(long, value_name = "NAME", env = "CALLGATE_BY")]
+    by: Option<String>,
+}
+
+impl By {
+    /// The name given, else that of the user.
+    pub(super) fn name(&self) -> String {
+        let user = || std::env::var("USER").ok().filter(|user| !user.is_empty());
+        self.by.clone().or_else(user).unwrap_or_else(|| "operator".to_owned())
+    }
+}
+
+/// An instant for people, in UTC.
+pub(super) fn at(unix_ms: i64) -> String {
+    let seconds = time::OffsetDateTime::from_unix_timestamp(unix_ms.div_euclid(1_000));
+    let form = time::macros::format_description!("[year]-[month]-[day] [hour]:[minute]:[second]Z");
+    seconds.ok().and_then(|at| at.format(&form).ok()).unwrap_or_else(|| unix_ms.to_string())
+}

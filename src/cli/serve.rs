@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::{load_policy, plane::Plane};
+use super::{load_policy, plane::Plane, read_policy};
 use crate::{
     config::{LogFormat, ServeConfig},
     domain::budget::Scope,
@@ -21,7 +21,13 @@ pub(super) async fn run(config: ServeConfig) -> anyhow::Result<()> {
         log_filter: config.log.log.clone(),
         otlp_endpoint: config.log.otlp_endpoint.clone(),
     })?;
-    let plane = Plane::start(config.listen, &config.database, policy.clone(), telemetry.metrics()).await?;
+    let file = config.policy.as_deref().map(|path| Ok::<_, anyhow::Error>((path, read_policy(path)?))).transpose()?;
+    let file = file.as_ref().map(|(path, text)| (*path, text.as_str()));
+    let plane = Plane::start(config.listen, &config.database, policy, file, telemetry.metrics()).await?;
+    let policy = plane.policy();
+    for warning in &policy.warnings {
+        tracing::warn!("the policy is odd: {warning}");
+    }
     anstream::println!("{}", greeting(&plane, &policy, &config));
     let served = plane.run_until(super::signal::stop()).await;
     telemetry.shutdown().await;
@@ -37,10 +43,11 @@ fn greeting(plane: &Plane, policy: &Policy, config: &ServeConfig) -> String {
         plane.database
     );
     let declared = policy.tools().count();
-    let from = config.policy.as_ref().map_or_else(
-        || "default: nothing is declared about any tool (--policy FILE)".to_owned(),
-        |path| format!("{} ({}), {declared} tools declared", path.display(), policy.version),
-    );
+    let from = match &config.policy {
+        Some(path) => format!("{} ({}), {declared} tools declared", path.display(), policy.version),
+        None if policy.version != "default" => format!("stored ({}), {declared} tools declared", policy.version),
+        None => "default: nothing is declared about any tool (--policy FILE)".to_owned(),
+    };
     let _ = writeln!(text, "  policy    {from}");
     for scope in Scope::ALL {
         let limits = policy.rules.budget.of(scope).iter();

@@ -3,6 +3,7 @@
 use std::sync::LazyLock;
 
 use regex::Regex;
+use sha2::Digest as _;
 
 use super::{
     fingerprint::ResultDigest,
@@ -31,6 +32,12 @@ static VOLATILE: LazyLock<Option<Regex>> = LazyLock::new(|| {
     ))
     .ok()
 });
+
+/// SHA-256 of a text as it is, hexadecimal.
+#[must_use]
+pub fn of_text(text: &str) -> String {
+    hex::encode(sha2::Sha256::digest(text.as_bytes()))
+}
 
 /// `text` with its volatile parts replaced by a mark.
 #[must_use]

@@ -8,7 +8,7 @@ use crate::{
         control::{Control, Controlled},
         effect::Share,
         event::{Change, Event, Judged},
-        finding::Decision,
+        finding::{Decision, Finding},
         fingerprint::{LedgerKey, Reach, idempotency_key},
         ids::SessionId,
         ledger::{LedgerChange, LedgerRow, LedgerState},
@@ -62,13 +62,7 @@ pub fn evaluate(
         window: policy.rules.window,
         now,
     };
-    let mut findings = policy.rules.check(&cx);
-    if policy.mode != Mode::Enforce {
-        findings.iter_mut().for_each(|finding| finding.enforced = false);
-    }
-    if is_approved(policy, &cx) {
-        findings.retain(|finding| finding.decision != Decision::Ask);
-    }
+    let findings = objections(policy, &cx);
     let strictest = |enforced: bool| {
         let findings = findings.iter().filter(|finding| finding.enforced || !enforced);
         findings.map(|finding| finding.decision).max().unwrap_or(Decision::Allow)
@@ -94,6 +88,9 @@ pub fn evaluate(
     event.follow_up = event.permit.as_ref().and_then(|_| follow_up(policy, &cx, shared));
     event.approval = (decision == Decision::Ask).then(|| approval(policy, &cx, event.seq));
     event.findings = findings.into();
+    if let Some(arguments) = &event.arguments {
+        event.arguments = policy.stored_arguments(&proposal.spec, arguments);
+    }
     let judgement = judgement(policy, &cx, shared, event);
     Ok(match (judgement, moved) {
         (Judgement::New(verdict, mut change), Some(moved)) => {
@@ -102,6 +99,18 @@ pub fn evaluate(
         }
         (judgement, _) => judgement,
     })
+}
+
+/// Everything the rules have to say that a person has not settled.
+fn objections(policy: &Policy, cx: &Context<'_>) -> Vec<Finding> {
+    let mut findings = policy.rules.check(cx);
+    if policy.mode != Mode::Enforce {
+        findings.iter_mut().for_each(|finding| finding.enforced = false);
+    }
+    if is_approved(policy, cx) {
+        findings.retain(|finding| finding.decision != Decision::Ask);
+    }
+    findings
 }
 
 /// True when a person has approved this very call, under this very policy, and the approval was not used yet.

@@ -160,6 +160,7 @@ fn observe(
     event.run_from = same_run.map_or(event.seq, |run| run.from);
     event.usage = Usage::default();
     event.observed = true;
+    event.arguments = policy.stored_arguments(&proposal.spec, &proposal.canonical);
     event.policy.clone_from(&policy.version);
     let once = proposal.effect.share != Share::Tree;
     let done = shared.ledger.as_ref().map_or(0, |row| row.occurrence);

@@ -34,7 +34,7 @@ impl Gate {
             let slot = self.slot_of(tenant, &root).await?;
             let place = self.store.place().await?;
             let now = self.store.now();
-            let attempt = slot.advance(|tree| match engine::control(policy, tree, order, now) {
+            let attempt = slot.advance(|tree| match engine::control(&policy, tree, order, now) {
                 Err(misuse) => Attempt::Misused(misuse, tree.version),
                 Ok(change) => match done(&change) {
                     Some(control) => Attempt::Sent(control, place.send(engine::advance(tree, change), &slot)),

@@ -4,7 +4,10 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     num::NonZeroUsize,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 use lru::LruCache;
@@ -41,12 +44,20 @@ pub(super) struct Fleet {
     learned: Mutex<BTreeMap<TenantId, (u64, Arc<Profiles>)>>,
     looked_at: Mutex<Option<Timestamp>>,
     halts: Mutex<BTreeMap<TenantId, Arc<[Halt]>>>,
+    /// The revision of the active policy that was read last.
+    revision: AtomicU64,
 }
 
 impl Default for Fleet {
     fn default() -> Self {
         let tools = Mutex::new(LruCache::new(TOOLS_MAX));
-        Self { tools, learned: Mutex::default(), looked_at: Mutex::default(), halts: Mutex::default() }
+        Self {
+            tools,
+            learned: Mutex::default(),
+            looked_at: Mutex::default(),
+            halts: Mutex::default(),
+            revision: AtomicU64::new(0),
+        }
     }
 }
 
@@ -66,6 +77,14 @@ impl Fleet {
     pub(super) fn health(&self, tenant: TenantId, tool: &ToolName) -> Health {
         let mut tools = lock(&self.tools);
         tools.get(&(tenant, tool.clone())).map(|known| known.health.clone()).unwrap_or_default()
+    }
+
+    pub(super) fn has_read(&self, revision: u64) -> bool {
+        self.revision.load(Ordering::Acquire) == revision
+    }
+
+    pub(super) fn read(&self, revision: u64) {
+        self.revision.store(revision, Ordering::Release);
     }
 
     /// What is halted.
@@ -157,7 +176,7 @@ impl Gate {
     /// A proposal was decided on; `permit` is the new permit, if there is one.
     pub(super) async fn permitted(&self, proposal: &Proposal, permit: Option<&Permit>, claimed: bool) {
         let (tenant, tool) = (proposal.request.tenant, &proposal.request.tool);
-        let allowance = self.policy.retry.allowance;
+        let allowance = self.policy().retry.allowance;
         match permit {
             Some(permit) => self.fleet.update(tenant, tool, |health, seen| {
                 health.called(&allowance, permit.at);
@@ -174,10 +193,11 @@ impl Gate {
 
     /// A report was stored.
     pub(super) fn reported(&self, tenant: TenantId, lesson: Option<&Lesson>) {
+        let allowance = self.policy().retry.allowance;
         let Some(lesson) = lesson else { return };
         let sign = &lesson.sign;
         self.fleet.update(tenant, &lesson.tool, |health, seen| {
-            health.reported(sign, &self.policy.retry.allowance);
+            health.reported(sign, &allowance);
             match sign.failure {
                 None => {
                     (seen.succeeded_at, seen.failures, seen.failing_since) = (Some(sign.at), 0, None);
@@ -203,7 +223,7 @@ impl Gate {
     pub async fn share_health(&self) -> Result<(), GateError> {
         let untold = self.fleet.take_untold();
         if !untold.is_empty() {
-            match self.store.add_health(&untold, self.policy.retry.allowance.per_minute).await {
+            match self.store.add_health(&untold, self.policy().retry.allowance.per_minute).await {
                 Ok(rows) => self.fleet.take_over(&rows),
                 Err(error) => {
                     self.fleet.put_back(untold);

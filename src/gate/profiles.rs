@@ -60,7 +60,7 @@ impl Gate {
         };
         let known = profiles.estimate.known().filter(wanted);
         let state = RetryState::default();
-        Ok(known.map(|(tool, kind)| profiles.profile(&self.policy.retry, tool, kind, state, now)).collect())
+        Ok(known.map(|(tool, kind)| profiles.profile(&self.policy().retry, tool, kind, state, now)).collect())
     }
 
     /// One retry profile, in one state; none when no follow-up was counted for it.
@@ -76,7 +76,7 @@ impl Gate {
     ) -> Result<Option<Profile>, GateError> {
         let profiles = self.read_profiles(tenant).await?;
         let is_known = profiles.estimate.known().any(|known| known == (tool, kind));
-        Ok(is_known.then(|| profiles.profile(&self.policy.retry, tool, kind, state, self.store.now())))
+        Ok(is_known.then(|| profiles.profile(&self.policy().retry, tool, kind, state, self.store.now())))
     }
 
     /// How well tools suit agents, over the last days; one tool, or all.

@@ -13,6 +13,7 @@ use crate::{
         time::Timestamp,
     },
     engine::{self, Misuse, Recorded, Report, Shared, envelope::ToolResult},
+    policy::Policy,
     store::{Pending, Slot},
     telemetry,
 };
@@ -48,12 +49,13 @@ impl Gate {
         report: Report,
         observed: Option<Request>,
     ) -> Result<RecordAnswer, GateError> {
-        let observed = observed.map(|request| Box::new(self.policy.propose(request)));
+        let policy = self.policy();
+        let observed = observed.map(|request| Box::new(policy.propose(request)));
         let report = Report { observed, ..report };
         let mut looked = false;
         for attempt in 0..TRIES_MAX {
             let slot = self.slot_for(tenant, &report).await?;
-            let (answer, pending) = match self.try_record(tenant, &slot, &report).await? {
+            let (answer, pending) = match self.try_record(&policy, tenant, &slot, &report).await? {
                 Attempt::Sent(answer, pending) => (answer, pending),
                 // A call, or its permit, that its tree has forgotten is looked for once.
                 Attempt::Misused(Misuse::UnknownCall | Misuse::NotPermitted, _) if !looked => {
@@ -98,7 +100,13 @@ impl Gate {
         }
     }
 
-    async fn try_record(&self, tenant: TenantId, slot: &Arc<Slot>, report: &Report) -> Result<Attempt, GateError> {
+    async fn try_record(
+        &self,
+        policy: &Policy,
+        tenant: TenantId,
+        slot: &Arc<Slot>,
+        report: &Report,
+    ) -> Result<Attempt, GateError> {
         // What the report depends on is read first; if the call changes meanwhile, the append loses.
         let known = slot.advance(|tree| {
             let call = tree.sessions.get(&report.session).and_then(|session| session.reported(&report.call_id))?;
@@ -127,12 +135,12 @@ impl Gate {
         let place = self.store.place().await?;
         let now = self.store.now();
         let attempt = slot.advance(|tree| {
-            let mut recorded = match engine::record(&self.policy, tree, &shared, report, now) {
+            let mut recorded = match engine::record(policy, tree, &shared, report, now) {
                 Ok(recorded) => recorded,
                 Err(misuse) => return Attempt::Misused(misuse, tree.version),
             };
             let call = described(tree.sessions.get(&report.session).and_then(|s| s.reported(&report.call_id)), report);
-            let text = engine::envelope::recorded(&call, self.policy.tool(&call.tool).empty_means, &recorded);
+            let text = engine::envelope::recorded(&call, policy.tool(&call.tool).empty_means, &recorded);
             match recorded.change.take() {
                 None => Attempt::Known(Box::new(RecordAnswer { recorded, text, replayed: true }), tree.version),
                 Some(change) => {

@@ -138,7 +138,7 @@ impl Gate {
         agent: Option<&AgentId>,
         tool: Option<&ToolName>,
     ) -> Result<BTreeMap<CounterKey, u64>, GateError> {
-        let keys = engine::counter_keys(&self.policy, agent, tool, self.store.now());
+        let keys = engine::counter_keys(&self.policy(), agent, tool, self.store.now());
         Ok(self.store.counters(tenant, &keys).await?)
     }
 

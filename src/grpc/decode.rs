@@ -1,5 +1,7 @@
 //! From messages to nouns. Each field is checked here, once; past this room its type says that it is sound.
 
+use std::time::Duration;
+
 use super::{status::invalid, v1};
 use crate::{
     domain::{
@@ -13,7 +15,9 @@ use crate::{
     gate::{BATCH_MAX, Report},
 };
 
-/// Longest name of a phase, in bytes.
+/// Longest time that a caller may wait for a person, in milliseconds.
+const MAX_WAIT_MS_MAX: u64 = 60_000;
+/// Longest name of a phase, of a person, of a question, in bytes.
 const NAME_BYTES_MAX: usize = 200;
 /// Longest free text that people read: a justification, a progress note, in bytes.
 const NOTE_BYTES_MAX: usize = 2_000;
@@ -26,7 +30,7 @@ const AMOUNT_MAX: u64 = 1 << 50;
 
 pub(super) type Decoded<T> = Result<T, Box<tonic::Status>>;
 
-fn sound<T>(result: Result<T, Invalid>) -> Decoded<T> {
+pub(super) fn sound<T>(result: Result<T, Invalid>) -> Decoded<T> {
     result.map_err(|problem| Box::new(invalid(&problem)))
 }
 
@@ -53,6 +57,27 @@ fn bounded(field: &str, text: &str, most: usize) -> Decoded<Option<String>> {
         text if text.contains('\0') => wrong(field, "contains NUL, which cannot be stored"),
         text => Ok(Some(text.to_owned())),
     }
+}
+
+/// A text that must be there.
+pub(super) fn required_text(field: &str, text: &str) -> Decoded<String> {
+    match bounded(field, text.trim(), NAME_BYTES_MAX)? {
+        Some(text) => Ok(text),
+        None => wrong(field, "is required"),
+    }
+}
+
+/// Free text that people read.
+pub(super) fn note(field: &str, text: &str) -> Decoded<Option<String>> {
+    bounded(field, text, NOTE_BYTES_MAX)
+}
+
+/// How long a caller waits for a person.
+pub(super) fn max_wait(millis: u64) -> Decoded<Duration> {
+    if millis > MAX_WAIT_MS_MAX {
+        return wrong("max_wait_ms", format!("is {millis}; at most {MAX_WAIT_MS_MAX} is allowed"));
+    }
+    Ok(Duration::from_millis(millis))
 }
 
 fn amount(field: &str, amount: u64) -> Decoded<u64> {

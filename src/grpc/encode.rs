@@ -11,6 +11,7 @@ use crate::{
         ids::ToolName,
         outcome::{Advice, Confidence, OutcomeStatus},
         time::Timestamp,
+        tool::InjectAs,
     },
     gate::{Answer, CallState, RecordAnswer, SessionState},
 };
@@ -111,6 +112,11 @@ pub(super) fn verdict(answer: Answer, call_id: String) -> v1::Verdict {
     let winner = verdict.winner();
     let text = answer.text;
     let approval = verdict.approval.as_ref();
+    let (header, argument) = match &answer.inject_as {
+        Some(InjectAs::Header(name)) => (name.to_string(), String::new()),
+        Some(InjectAs::Argument(name)) => (String::new(), name.to_string()),
+        None => Default::default(),
+    };
     v1::Verdict {
         call_id,
         decision: decision(verdict.decision),
@@ -122,6 +128,9 @@ pub(super) fn verdict(answer: Answer, call_id: String) -> v1::Verdict {
             idempotency_key: permit.idempotency_key.clone(),
             attempt: permit.attempt,
             lease_until_unix_ms: permit.lease_until.as_millis(),
+            idempotency_header: header.clone(),
+            idempotency_argument: argument.clone(),
+            arguments_json: answer.executes.clone().unwrap_or_default(),
         }),
         approval_id: approval.map(|approval| approval.id.clone()).unwrap_or_default(),
         approval_expires_unix_ms: approval.map_or(0, |approval| approval.expires_at.as_millis()),

@@ -1,12 +1,16 @@
 //! The contract on the wire. This room owns the generated types and turns them into nouns and back; it must not know
 //! the store or the rules.
 
+mod approvals;
 mod decode;
 mod encode;
+mod grants;
 mod health;
+mod policies;
 mod profiles;
 mod server;
 mod service;
+mod sessions;
 mod status;
 
 pub use server::{ServeError, ServerSettings, serve};

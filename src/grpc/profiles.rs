@@ -66,7 +66,7 @@ fn state(request: &v1::GetRetryProfileRequest) -> Decoded<RetryState> {
     Ok(RetryState { attempt: request.attempt.max(1), tool })
 }
 
-fn between(field: &str, given: u32, default: u32, most: u32) -> Decoded<u32> {
+pub(super) fn between(field: &str, given: u32, default: u32, most: u32) -> Decoded<u32> {
     match given {
         0 => Ok(default),
         n if n <= most => Ok(n),

@@ -8,7 +8,10 @@ use tonic::{
     transport::{Server, server::TcpIncoming},
 };
 
-use super::{health, profiles::ProfileService, service::GateService, v1};
+use super::{
+    approvals::ApprovalService, grants::GrantService, health, policies::PolicyService, profiles::ProfileService,
+    service::GateService, sessions::SessionService, v1,
+};
 use crate::gate::Gate;
 
 /// tonic switches hyper's HTTP/2 protections off unless these are set. Resets: agents cancel calls in bursts.
@@ -91,6 +94,10 @@ pub async fn serve(
         .add_service(reflection().build_v1()?)
         .add_service(reflection().build_v1alpha()?)
         .add_service(profile_service(Arc::clone(&gate)))
+        .add_service(v1::policy_service_server::PolicyServiceServer::new(PolicyService::new(Arc::clone(&gate))))
+        .add_service(v1::approval_service_server::ApprovalServiceServer::new(ApprovalService::new(Arc::clone(&gate))))
+        .add_service(v1::grant_service_server::GrantServiceServer::new(GrantService::new(Arc::clone(&gate))))
+        .add_service(v1::session_service_server::SessionServiceServer::new(SessionService::new(Arc::clone(&gate))))
         .add_service(gate_service(gate))
         .serve_with_incoming_shutdown(incoming, signal);
     tokio::pin!(server);

@@ -29,7 +29,12 @@ impl GateService {
 
 /// The answer, or why there is none in time.
 pub(super) async fn within<T>(answer: impl Future<Output = Result<T, GateError>>) -> Result<T, Status> {
-    match timeout(DEADLINE, answer).await {
+    within_more(Duration::ZERO, answer).await
+}
+
+/// As [`within`], with time to wait for a person on top.
+async fn within_more<T>(wait: Duration, answer: impl Future<Output = Result<T, GateError>>) -> Result<T, Status> {
+    match timeout(DEADLINE + wait, answer).await {
         Ok(answer) => answer.map_err(status::gate),
         Err(_) => Err(status::deadline()),
     }
@@ -41,12 +46,13 @@ impl v1::gate_service_server::GateService for GateService {
         let span = telemetry::evaluate_span(request.metadata().as_ref());
         let message = request.into_inner();
         let question = decode::evaluate(&message).map_err(|status| *status)?;
+        let wait = decode::max_wait(message.max_wait_ms).map_err(|status| *status)?;
         let call_id = question.call_id.to_string();
-        let answer = within(async {
+        let answer = within_more(wait, async {
             if message.dry_run {
                 return self.gate.dry_run(question).await.map(|answer| vec![answer]);
             }
-            self.gate.evaluate(vec![question]).await
+            self.gate.evaluate_and_wait(question, wait).await
         });
         let mut answers = answer.instrument(span).await?;
         let verdict = answers.pop().map(|answer| encode::verdict(answer, call_id));
@@ -60,7 +66,7 @@ impl v1::gate_service_server::GateService for GateService {
         let span = telemetry::batch_span(request.metadata().as_ref());
         let questions = decode::batch(&request.into_inner()).map_err(|status| *status)?;
         let call_ids: Vec<String> = questions.iter().map(|question| question.call_id.to_string()).collect();
-        let answers = within(self.gate.evaluate(questions)).instrument(span).await?;
+        let answers = within(Box::pin(self.gate.evaluate(questions))).instrument(span).await?;
         let verdicts = answers.into_iter().zip(call_ids).map(|(answer, call_id)| encode::verdict(answer, call_id));
         Ok(Response::new(v1::BatchEvaluateResponse { verdicts: verdicts.collect() }))
     }
@@ -69,7 +75,7 @@ impl v1::gate_service_server::GateService for GateService {
         let span = telemetry::record_span(request.metadata().as_ref());
         let now = self.gate.now().as_millis();
         let (report, observed) = decode::record(&request.into_inner(), now).map_err(|status| *status)?;
-        let answer = within(self.gate.record(decode::tenant(), report, observed)).instrument(span).await?;
+        let answer = within(Box::pin(self.gate.record(decode::tenant(), report, observed))).instrument(span).await?;
         Ok(Response::new(encode::recorded(answer)))
     }
 

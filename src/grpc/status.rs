@@ -42,6 +42,36 @@ pub(super) fn profile_unknown(tool: &str, kind: &str) -> Status {
     status(Code::NotFound, "PROFILE_UNKNOWN", message, None)
 }
 
+/// No such question to a person.
+pub(super) fn approval_unknown() -> Status {
+    status(Code::NotFound, "APPROVAL_UNKNOWN", "no such approval", None)
+}
+
+/// No stored policy, or more than one, is named so.
+pub(super) fn policy_unknown(named: &str) -> Status {
+    let message = format!("{named}: no stored policy is that, or more than one has a hash that begins so");
+    status(Code::NotFound, "POLICY_UNKNOWN", message, None)
+}
+
+/// Somebody activated another policy meanwhile.
+pub(super) fn revision_changed(active: u64) -> Status {
+    let info: HashMap<String, String> = [("revision".to_owned(), active.to_string())].into();
+    let details = ErrorDetails::with_error_info("REVISION_CHANGED", DOMAIN, info);
+    let message = format!("revision {active} is active meanwhile; look at it, and try again");
+    Status::with_error_details(Code::Aborted, message, details)
+}
+
+/// A text is no policy: everything that is wrong with it, by path.
+pub(super) fn invalid_policy(errors: Vec<(String, String)>) -> Status {
+    let mut details = ErrorDetails::with_error_info("INVALID_POLICY", DOMAIN, HashMap::new());
+    let all: Vec<String> = errors.iter().map(|(_, error)| error.clone()).collect();
+    for (path, error) in errors {
+        details.add_bad_request_violation(path, error);
+    }
+    let message = format!("the policy cannot be used, {} problem(s): {}", all.len(), all.join("; "));
+    Status::with_error_details(Code::InvalidArgument, message, details)
+}
+
 /// Everything that the gate says instead of an answer.
 pub(super) fn gate(error: GateError) -> Status {
     match error {

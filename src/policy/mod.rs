@@ -12,7 +12,7 @@ mod tool;
 
 use std::{collections::BTreeMap, sync::Arc};
 
-pub use compile::compile;
+pub use compile::{compile, hash};
 pub use error::PolicyError;
 
 use self::tool::Declared;

@@ -1,7 +1,12 @@
 //! Texts for storage without what is nobody's business.
 
+use std::sync::Arc;
+
 use crate::{
-    domain::{digest, tool::Stored},
+    domain::{
+        digest,
+        tool::{Stored, ToolSpec},
+    },
     policy::Policy,
 };
 use serde_json::Value;
@@ -10,11 +15,30 @@ use serde_json::Value;
 const REDACTED: &str = "[redacted]";
 
 impl Policy {
+    /// The arguments of a call as they are stored, by what is known of its tool.
+    #[must_use]
+    pub fn stored_arguments(&self, spec: &ToolSpec, arguments: &Arc<str>) -> Option<Arc<str>> {
+        match spec.stored.0 {
+            Stored::Full => Some(Arc::clone(arguments)),
+            how => Some(self.for_storage(how, arguments).into()),
+        }
+    }
+
+    /// The result of a call as it is stored; nothing, when only its digest is.
+    #[must_use]
+    pub fn stored_result(&self, spec: &ToolSpec, result: Option<String>) -> Option<String> {
+        match spec.stored.1 {
+            Stored::Full => result,
+            Stored::Redacted => result.map(|result| self.for_storage(Stored::Redacted, &result)),
+            Stored::Hash => None,
+        }
+    }
+
     /// The part of a text that is stored: all of it, without the values of sensitive fields, or nothing but a digest.
     /// A text that is no JSON has no fields: redacted, it is a digest.
     #[must_use]
     pub fn for_storage(&self, stored: Stored, text: &str) -> String {
-        let hashed = || format!("{{\"sha256\":\"{}\"}}", digest::of_success(text, &[]).to_hex());
+        let hashed = || format!("{{\"sha256\":\"{}\"}}", digest::of_text(text));
         match stored {
             Stored::Full => text.to_owned(),
             Stored::Hash => hashed(),

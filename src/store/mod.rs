@@ -12,4 +12,4 @@ mod postgres;
 
 pub use cache::{Slot, Slots, Turn};
 pub use error::{Lost, StoreError};
-pub use postgres::{Committed, Counted, ExpiredLease, Learn, Pending, Place, Store, StoreSettings};
+pub use postgres::{Committed, Counted, ExpiredLease, Learn, Pending, Place, Store, StoreSettings, Wanted};

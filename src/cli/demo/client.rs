@@ -96,8 +96,13 @@ impl Client {
             ..ToolCall::default()
         };
         let usage = Usage { cost_micros: self.used_cost_micros, ..Usage::default() };
-        let request =
-            EvaluateRequest { caller: Some(self.caller.clone()), call: Some(call), usage: Some(usage), dry_run: false };
+        let request = EvaluateRequest {
+            caller: Some(self.caller.clone()),
+            call: Some(call),
+            usage: Some(usage),
+            dry_run: false,
+            max_wait_ms: 0,
+        };
         let gate = &mut self.gate;
         let answer = again!(gate.evaluate(request.clone()))?;
         answer.verdict.context("the server gave no verdict")

@@ -34,6 +34,7 @@ pub(super) fn change(
     settled: &Settled,
 ) -> Change {
     let mut settled = settled.clone();
+    settled.result = policy.stored_result(policy.tool(&call.tool), settled.result);
     let mut ledger = Vec::new();
     if let Some(expected) = ledger_revision(tree, shared, call, permit) {
         settled.ledger_revision = expected + 1;

@@ -21,6 +21,8 @@ use crate::{
     rules::{Mode, PLACEHOLDERS, RULES, side_effects::SecondChange, unknown_tool::Unknown},
 };
 
+/// Digits of its hash that name a policy.
+const VERSION_DIGITS: usize = 16;
 /// A month: nothing in a policy lasts longer.
 const MILLIS_MAX: u64 = 31 * 86_400_000;
 
@@ -37,8 +39,14 @@ pub fn compile(text: &str) -> Result<Policy, Vec<PolicyError>> {
         errors.sort_by(|a, b| (a.line, &a.path).cmp(&(b.line, &b.path)));
         return Err(errors);
     }
-    policy.version = digest::of_success(text, &[]).to_hex()[..16].to_owned();
+    policy.version = hash(text)[..VERSION_DIGITS].to_owned();
     Ok(policy)
+}
+
+/// The hash of a policy file: SHA-256 of its text, hexadecimal.
+#[must_use]
+pub fn hash(text: &str) -> String {
+    digest::of_text(text)
 }
 
 struct Compiler {

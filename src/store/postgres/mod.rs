@@ -8,8 +8,10 @@ mod decode;
 mod follow_up;
 mod halts;
 mod health;
+mod inbox;
 mod load;
 mod maintain;
+mod policies;
 mod profiles;
 mod quality;
 mod row;
@@ -44,6 +46,7 @@ use crate::domain::{
     tree::CallTree,
 };
 
+pub use inbox::Wanted;
 pub use maintain::ExpiredLease;
 pub use profiles::{Counted, Learn};
 pub use writer::Committed;

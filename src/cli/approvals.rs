@@ -1,0 +1,155 @@
+//! `callgate approvals`: questions to people, on the terminal.
+
+use anstyle::{AnsiColor, Style};
+use clap::{Args, Subcommand};
+use tonic::transport::Channel;
+
+use super::remote::{By, Remote, asked, at};
+use crate::grpc::v1::{
+    Approval, ApprovalState, GetApprovalRequest, ListApprovalsRequest, ResolveApprovalRequest, WatchApprovalsRequest,
+    approval_service_client::ApprovalServiceClient,
+};
+
+/// What `callgate approvals` takes.
+#[derive(Debug, Args)]
+pub(super) struct ApprovalsArgs {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// List the open questions
+    List {
+        /// Answered and expired ones too
+        #[arg(long)]
+        all: bool,
+        #[command(flatten)]
+        remote: Remote,
+    },
+    /// Show one question whole
+    Show {
+        /// Its id
+        approval_id: String,
+        #[command(flatten)]
+        remote: Remote,
+    },
+    /// Let the call run, once
+    Approve(Answer),
+    /// Refuse the call; the model is told why
+    Deny(Answer),
+    /// Show questions as they come up, until Ctrl-C
+    Watch(Remote),
+}
+
+#[derive(Debug, Args)]
+struct Answer {
+    /// The question's id
+    approval_id: String,
+    /// Why
+    #[arg(long, default_value = "")]
+    reason: String,
+    #[command(flatten)]
+    by: By,
+    #[command(flatten)]
+    remote: Remote,
+}
+
+/// Runs it.
+pub(super) async fn run(args: ApprovalsArgs) -> anyhow::Result<()> {
+    match args.action {
+        Action::List { all, remote } => list(all, client(&remote).await?).await,
+        Action::Show { approval_id, remote } => {
+            let mut client = client(&remote).await?;
+            let found = asked(client.get_approval(GetApprovalRequest { approval_id }).await)?;
+            found.approval.iter().for_each(whole);
+            Ok(())
+        }
+        Action::Approve(answer) => resolve(answer, true).await,
+        Action::Deny(answer) => resolve(answer, false).await,
+        Action::Watch(remote) => watch(client(&remote).await?).await,
+    }
+}
+
+async fn client(remote: &Remote) -> anyhow::Result<ApprovalServiceClient<Channel>> {
+    Ok(ApprovalServiceClient::new(remote.connect().await?))
+}
+
+async fn list(all: bool, mut client: ApprovalServiceClient<Channel>) -> anyhow::Result<()> {
+    let state = if all { ApprovalState::Unspecified } else { ApprovalState::Pending };
+    let request = ListApprovalsRequest { state: state.into(), ..ListApprovalsRequest::default() };
+    let approvals = asked(client.list_approvals(request).await)?.approvals;
+    if approvals.is_empty() {
+        anstream::println!("No question is {}.", if all { "there" } else { "open" });
+    }
+    approvals.iter().for_each(line);
+    Ok(())
+}
+
+async fn resolve(answer: Answer, approve: bool) -> anyhow::Result<()> {
+    let mut client = client(&answer.remote).await?;
+    let request = ResolveApprovalRequest {
+        approval_id: answer.approval_id,
+        by: answer.by.name(),
+        approve,
+        reason: answer.reason,
+    };
+    let resolved = asked(client.resolve_approval(request).await)?;
+    resolved.approval.iter().for_each(line);
+    Ok(())
+}
+
+async fn watch(mut client: ApprovalServiceClient<Channel>) -> anyhow::Result<()> {
+    let mut questions = asked(client.watch_approvals(WatchApprovalsRequest::default()).await)?;
+    loop {
+        let told = tokio::select! {
+            told = questions.message() => told,
+            _ = tokio::signal::ctrl_c() => return Ok(()),
+        };
+        match told {
+            Ok(Some(told)) => told.approval.iter().for_each(line),
+            Ok(None) => anyhow::bail!("the server ended the watch"),
+            Err(status) => anyhow::bail!("the server answered {:?}: {}", status.code(), status.message()),
+        }
+    }
+}
+
+fn state(approval: &Approval) -> (&'static str, Style) {
+    let (name, colour) = match approval.state() {
+        ApprovalState::Pending => ("open", AnsiColor::Yellow),
+        ApprovalState::Approved => ("approved", AnsiColor::Green),
+        ApprovalState::Denied => ("denied", AnsiColor::Red),
+        ApprovalState::Expired => ("expired", AnsiColor::BrightBlack),
+        ApprovalState::Unspecified => ("?", AnsiColor::BrightBlack),
+    };
+    (name, Style::new().fg_color(Some(colour.into())))
+}
+
+fn line(approval: &Approval) {
+    let (state, style) = state(approval);
+    let arguments: String = approval.arguments_json.chars().take(80).collect();
+    anstream::println!(
+        "{}  {style}{state:<8}{style:#}  {}  {} {arguments}  ({})",
+        approval.approval_id,
+        at(approval.asked_unix_ms),
+        approval.tool,
+        approval.session_id
+    );
+}
+
+fn whole(approval: &Approval) {
+    let (state, style) = state(approval);
+    let of = |text: &str| if text.is_empty() { "-".to_owned() } else { text.to_owned() };
+    anstream::println!("{}  {style}{state}{style:#}", approval.approval_id);
+    anstream::println!("  call       {} of session {}", approval.call_id, approval.session_id);
+    anstream::println!("  agent      {}", of(&approval.agent_id));
+    anstream::println!("  tool       {}", approval.tool);
+    anstream::println!("  arguments  {}", approval.arguments_json);
+    anstream::println!("  because    {}", of(&approval.justification));
+    approval.reasons.iter().for_each(|reason| anstream::println!("  rules say  {reason}"));
+    anstream::println!("  asked      {}, expires {}", at(approval.asked_unix_ms), at(approval.expires_unix_ms));
+    if approval.resolved_unix_ms > 0 {
+        anstream::println!("  answered   {} by {}", at(approval.resolved_unix_ms), approval.resolved_by);
+        anstream::println!("  reason     {}", of(&approval.resolution_reason));
+    }
+}

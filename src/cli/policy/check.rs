@@ -1,0 +1,102 @@
+//! Files by themselves: what is wrong with them, their schema, and one to begin with.
+
+use std::{
+    fs::OpenOptions,
+    io::Write as _,
+    path::{Path, PathBuf},
+};
+
+use anstyle::{AnsiColor, Style};
+use anyhow::Context as _;
+
+use crate::{
+    cli::read_policy,
+    domain::effect::EffectKind,
+    policy::{self, Policy, PolicyError},
+    rules::{Mode, RULES},
+};
+
+const STARTER: &str = include_str!("starter.yaml");
+
+pub(super) fn check(files: &[PathBuf]) -> anyhow::Result<u8> {
+    let mut code = 0;
+    for file in files {
+        let text = read_policy(file)?;
+        match policy::compile(&text) {
+            Ok(policy) => {
+                policy.warnings.iter().for_each(|warning| said(file, warning, "warning", AnsiColor::Yellow));
+                let good = Style::new().fg_color(Some(AnsiColor::Green.into()));
+                anstream::println!("{}: {good}good{good:#}, {}", file.display(), summary(&policy));
+            }
+            Err(errors) => {
+                errors.iter().for_each(|error| said(file, error, "error", AnsiColor::Red));
+                anstream::println!("{}: {} problem(s)", file.display(), errors.len());
+                code = 1;
+            }
+        }
+    }
+    Ok(code)
+}
+
+/// `FILE:LINE: path: problem`, which editors follow.
+fn said(file: &Path, error: &PolicyError, kind: &str, colour: AnsiColor) {
+    let style = Style::new().fg_color(Some(colour.into()));
+    let line = error.line.map(|line| format!("{line}:")).unwrap_or_default();
+    let path = if error.path.is_empty() { String::new() } else { format!("{}: ", error.path) };
+    anstream::println!("{}:{line} {style}{kind}{style:#}: {path}{}", file.display(), error.problem);
+}
+
+/// What a policy declares, in one line.
+fn summary(policy: &Policy) -> String {
+    let mut parts = vec![format!("version {}", policy.version)];
+    let tools = |kind: EffectKind| {
+        policy.tools().filter(move |(_, spec)| spec.effect == kind || spec.once && kind == EffectKind::Write)
+    };
+    for kind in [EffectKind::Read, EffectKind::Write, EffectKind::Poll] {
+        let count = tools(kind).count();
+        if count > 0 {
+            parts.push(format!("{count} {} tools", kind.as_str()));
+        }
+    }
+    let unknown = policy.tools().filter(|(_, spec)| spec.effect == EffectKind::Unknown && !spec.once && !spec.terminal);
+    let unknown = unknown.count();
+    if unknown > 0 {
+        parts.push(format!("{unknown} tools without an effect"));
+    }
+    let tiers = policy.rules.tier.tiers.len();
+    if tiers > 0 {
+        parts.push(format!("{tiers} tiers"));
+    }
+    let soft = RULES.iter().map(|(id, _)| (*id, policy.rules.mode(id))).filter(|(_, mode)| *mode != Mode::Enforce);
+    parts.extend(soft.map(|(id, mode)| format!("{id} {}", if mode == Mode::Off { "off" } else { "shadowed" })));
+    if policy.mode != Mode::Enforce {
+        parts.push("all shadowed".to_owned());
+    }
+    parts.join(", ")
+}
+
+pub(super) fn schema() -> anyhow::Result<()> {
+    let schema = serde_json::to_string_pretty(&policy::schema()).context("the schema cannot be written")?;
+    println!("{schema}");
+    Ok(())
+}
+
+pub(super) fn init(file: &Path) -> anyhow::Result<()> {
+    let name = file.display();
+    let made = OpenOptions::new().write(true).create_new(true).open(file);
+    let mut made = made.with_context(|| format!("{name} cannot be made (it is never overwritten)"))?;
+    made.write_all(STARTER.as_bytes()).with_context(|| format!("cannot write {name}"))?;
+    anstream::println!("{name} is written. Next: callgate policy check {name}; callgate serve --policy {name}");
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_starter_is_a_policy() {
+        let policy = policy::compile(STARTER).expect("a good policy");
+        assert!(policy.warnings.is_empty(), "{:?}", policy.warnings);
+    }
+}

@@ -1,0 +1,80 @@
+//! `callgate policy`: write, check, compare and activate policies.
+
+mod check;
+mod diff;
+mod stored;
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+
+use super::remote::Remote;
+
+/// What `callgate policy` takes.
+#[derive(Debug, Args)]
+pub(super) struct PolicyArgs {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// Say everything that is wrong with policy files; exit code 1 when anything is
+    Check {
+        /// The files
+        #[arg(required = true, value_name = "FILE")]
+        files: Vec<PathBuf>,
+    },
+    /// Compare two policies key by key; exit code 1 when they differ
+    Diff {
+        /// A file, `active`, or the beginning of a stored policy's hash
+        before: String,
+        /// The same
+        after: String,
+        #[command(flatten)]
+        remote: Remote,
+    },
+    /// Print the JSON Schema of policy files
+    Schema,
+    /// Write a policy to begin with
+    Init {
+        /// Where; it must not be there yet
+        #[arg(default_value = "callgate.yaml", value_name = "FILE")]
+        file: PathBuf,
+    },
+    /// Store a policy and make it the active one, on every replica
+    Apply(stored::ApplyArgs),
+    /// Show what was active when
+    List(Remote),
+    /// Print a stored policy
+    Show {
+        /// The beginning of its hash; the active one when absent
+        hash: Option<String>,
+        #[command(flatten)]
+        remote: Remote,
+    },
+    /// Make a stored policy the active one
+    Activate {
+        /// The beginning of its hash
+        hash: String,
+        #[command(flatten)]
+        change: stored::Change,
+    },
+    /// Make the policy before the present one active again
+    Rollback(stored::Change),
+}
+
+/// Runs it; gives the exit code.
+pub(super) async fn run(args: PolicyArgs) -> anyhow::Result<u8> {
+    match args.action {
+        Action::Check { files } => check::check(&files),
+        Action::Diff { before, after, remote } => diff::diff(&before, &after, &remote).await,
+        Action::Schema => check::schema().map(|()| 0),
+        Action::Init { file } => check::init(&file).map(|()| 0),
+        Action::Apply(args) => stored::apply(&args).await.map(|()| 0),
+        Action::List(remote) => stored::list(&remote).await.map(|()| 0),
+        Action::Show { hash, remote } => stored::show(hash.as_deref(), &remote).await.map(|()| 0),
+        Action::Activate { hash, change } => stored::activate(&hash, &change).await.map(|()| 0),
+        Action::Rollback(change) => stored::rollback(&change).await.map(|()| 0),
+    }
+}

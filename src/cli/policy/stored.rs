@@ -1,0 +1,136 @@
+//! Policies of a running server.
+
+use std::path::PathBuf;
+
+use anyhow::bail;
+use clap::Args;
+
+use crate::{
+    cli::{
+        read_policy,
+        remote::{By, Remote, asked, at},
+    },
+    grpc::v1::{
+        ActivatePolicyRequest, ApplyMode, ApplyPolicyRequest, GetPolicyRequest, ListPoliciesRequest, PolicyRevision,
+        RollbackPolicyRequest, policy_service_client::PolicyServiceClient,
+    },
+};
+
+/// Who changes what is active, why, and on what condition.
+#[derive(Debug, Args)]
+pub(super) struct Change {
+    #[command(flatten)]
+    by: By,
+    /// Why
+    #[arg(long, default_value = "")]
+    note: String,
+    /// Only when this revision is the active one
+    #[arg(long, value_name = "REVISION")]
+    expect: Option<u64>,
+    #[command(flatten)]
+    remote: Remote,
+}
+
+/// What `callgate policy apply` takes.
+#[derive(Debug, Args)]
+pub(super) struct ApplyArgs {
+    /// The file
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// Store it only
+    #[arg(long)]
+    store_only: bool,
+    #[command(flatten)]
+    change: Change,
+}
+
+fn told(revision: &PolicyRevision) {
+    anstream::println!(
+        "revision {} is active: {} (by {} at {})",
+        revision.revision,
+        short(&revision.hash),
+        revision.activated_by,
+        at(revision.activated_unix_ms)
+    );
+}
+
+fn short(hash: &str) -> &str {
+    hash.get(..16).unwrap_or(hash)
+}
+
+pub(super) async fn apply(args: &ApplyArgs) -> anyhow::Result<()> {
+    let text = read_policy(&args.file)?;
+    let mode = if args.store_only { ApplyMode::Store } else { ApplyMode::Activate };
+    let change = &args.change;
+    let mut client = PolicyServiceClient::new(change.remote.connect().await?);
+    let request = ApplyPolicyRequest {
+        text,
+        by: change.by.name(),
+        note: change.note.clone(),
+        expected_revision: change.expect,
+        mode: mode.into(),
+    };
+    let applied = asked(client.apply_policy(request).await)?;
+    applied.warnings.iter().for_each(|warning| anstream::println!("warning: {warning}"));
+    match &applied.revision {
+        Some(revision) => told(revision),
+        None => anstream::println!("stored: {}", short(&applied.hash)),
+    }
+    Ok(())
+}
+
+pub(super) async fn list(remote: &Remote) -> anyhow::Result<()> {
+    let mut client = PolicyServiceClient::new(remote.connect().await?);
+    let page = asked(client.list_policies(ListPoliciesRequest::default()).await)?;
+    if page.revisions.is_empty() {
+        anstream::println!("No policy was ever applied: the built-in one is active, which knows no tool.");
+    }
+    for (i, revision) in page.revisions.iter().enumerate() {
+        let active = if i == 0 { "active" } else { "" };
+        anstream::println!(
+            "{:>5}  {}  {}  {:<6}  {}  {}",
+            revision.revision,
+            short(&revision.hash),
+            at(revision.activated_unix_ms),
+            active,
+            revision.activated_by,
+            revision.note
+        );
+    }
+    Ok(())
+}
+
+/// The text of a stored policy; of the active one for an empty hash.
+pub(super) async fn text(hash: &str, remote: &Remote) -> anyhow::Result<String> {
+    let mut client = PolicyServiceClient::new(remote.connect().await?);
+    let found = asked(client.get_policy(GetPolicyRequest { hash: hash.to_owned() }).await)?;
+    if found.hash.is_empty() {
+        bail!("no policy was ever applied: the built-in one is active, which has no text");
+    }
+    Ok(found.text)
+}
+
+pub(super) async fn show(hash: Option<&str>, remote: &Remote) -> anyhow::Result<()> {
+    print!("{}", text(hash.unwrap_or_default(), remote).await?);
+    Ok(())
+}
+
+pub(super) async fn activate(hash: &str, change: &Change) -> anyhow::Result<()> {
+    let mut client = PolicyServiceClient::new(change.remote.connect().await?);
+    let request = ActivatePolicyRequest {
+        hash: hash.to_owned(),
+        by: change.by.name(),
+        note: change.note.clone(),
+        expected_revision: change.expect,
+    };
+    asked(client.activate_policy(request).await)?.revision.iter().for_each(told);
+    Ok(())
+}
+
+pub(super) async fn rollback(change: &Change) -> anyhow::Result<()> {
+    let mut client = PolicyServiceClient::new(change.remote.connect().await?);
+    let request =
+        RollbackPolicyRequest { by: change.by.name(), note: change.note.clone(), expected_revision: change.expect };
+    asked(client.rollback_policy(request).await)?.revision.iter().for_each(told);
+    Ok(())
+}

@@ -1,0 +1,271 @@
+//! `callgate sessions`: what runs, and the kill switch; with it `callgate grants`.
+
+use anyhow::bail;
+use clap::{Args, Subcommand, ValueEnum};
+use tonic::transport::Channel;
+
+use super::remote::{By, Remote, asked, at};
+use crate::grpc::v1::{
+    CreateGrantRequest, GetSessionStateRequest, HaltRequest, HaltScope, HaltState, ListGrantsRequest, ListHaltsRequest,
+    ListSessionsRequest, MarkCompactedRequest, ResumeRequest, RevokeGrantRequest, SetPhaseRequest,
+    gate_service_client::GateServiceClient, grant_service_client::GrantServiceClient,
+    session_service_client::SessionServiceClient,
+};
+
+/// What `callgate sessions` takes.
+#[derive(Debug, Args)]
+pub(super) struct SessionsArgs {
+    #[command(subcommand)]
+    action: Action,
+}
+
+/// What a halt stops.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Scope {
+    /// One session and all sub-agents below it
+    Session,
+    /// Every call of one agent
+    Agent,
+    /// Every call of one tool; others go on
+    Tool,
+    /// Everything
+    All,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// List the sessions that were heard of last, and what is halted
+    List(Remote),
+    /// Show what a session has done and may still do
+    Show {
+        /// The session
+        session: String,
+        #[command(flatten)]
+        remote: Remote,
+    },
+    /// Stop a session, an agent, a tool, or everything, on every replica
+    Halt {
+        /// What
+        scope: Scope,
+        /// Its name; none for `all`
+        name: Option<String>,
+        /// Why; models and people are told
+        #[arg(long, default_value = "")]
+        reason: String,
+        #[command(flatten)]
+        by: By,
+        #[command(flatten)]
+        remote: Remote,
+    },
+    /// Let it go on
+    Resume {
+        /// What
+        scope: Scope,
+        /// Its name; none for `all`
+        name: Option<String>,
+        #[command(flatten)]
+        by: By,
+        #[command(flatten)]
+        remote: Remote,
+    },
+    /// Move a session to a phase, perhaps with the order of the writes to come
+    Phase {
+        /// The session
+        session: String,
+        /// The phase
+        phase: String,
+        /// The writes to come, by tool
+        plan: Vec<String>,
+        #[command(flatten)]
+        by: By,
+        #[command(flatten)]
+        remote: Remote,
+    },
+    /// Tell that the model's context was compacted; prints the text to put back into it
+    Compacted {
+        /// The session
+        session: String,
+        #[command(flatten)]
+        by: By,
+        #[command(flatten)]
+        remote: Remote,
+    },
+}
+
+/// What `callgate grants` takes.
+#[derive(Debug, Args)]
+pub(super) struct GrantsArgs {
+    #[command(subcommand)]
+    action: GrantAction,
+}
+
+#[derive(Debug, Subcommand)]
+enum GrantAction {
+    /// Give calls of some tools to a session
+    Create {
+        /// The session
+        session: String,
+        /// The tools: `create_*|update_*`
+        tools: String,
+        /// How many calls
+        ceiling: u64,
+        /// For how many minutes
+        #[arg(long, default_value_t = 60)]
+        minutes: u64,
+        /// Why
+        #[arg(long, default_value = "")]
+        reason: String,
+        #[command(flatten)]
+        by: By,
+        #[command(flatten)]
+        remote: Remote,
+    },
+    /// List the grants of a session's call tree
+    List {
+        /// The session
+        session: String,
+        #[command(flatten)]
+        remote: Remote,
+    },
+    /// Take a grant back
+    Revoke {
+        /// The session
+        session: String,
+        /// The grant
+        grant_id: String,
+        #[command(flatten)]
+        by: By,
+        #[command(flatten)]
+        remote: Remote,
+    },
+}
+
+async fn client(remote: &Remote) -> anyhow::Result<SessionServiceClient<Channel>> {
+    Ok(SessionServiceClient::new(remote.connect().await?))
+}
+
+/// The scope and name of a halt, as the contract has them.
+fn what(scope: Scope, name: Option<String>) -> anyhow::Result<(i32, String)> {
+    let encoded = match scope {
+        Scope::Session => HaltScope::Session,
+        Scope::Agent => HaltScope::Agent,
+        Scope::Tool => HaltScope::Tool,
+        Scope::All => HaltScope::Tenant,
+    };
+    match (scope, name) {
+        (Scope::All, Some(name)) => bail!("`all` has no name; {name} is too much"),
+        (Scope::All, None) => Ok((encoded.into(), String::new())),
+        (_, None) => bail!("name it, too"),
+        (_, Some(name)) => Ok((encoded.into(), name)),
+    }
+}
+
+/// Runs it.
+pub(super) async fn run(args: SessionsArgs) -> anyhow::Result<()> {
+    match args.action {
+        Action::List(remote) => list(client(&remote).await?).await,
+        Action::Show { session, remote } => {
+            let mut client = GateServiceClient::new(remote.connect().await?);
+            let request = GetSessionStateRequest { session_id: session, last_calls: 0 };
+            anstream::println!("{}", asked(client.get_session_state(request).await)?.summary_for_model);
+            Ok(())
+        }
+        Action::Halt { scope, name, reason, by, remote } => {
+            let (scope, name) = what(scope, name)?;
+            let request = HaltRequest { scope, name, by: by.name(), reason };
+            asked(client(&remote).await?.halt(request).await)?.halt.iter().for_each(halted);
+            Ok(())
+        }
+        Action::Resume { scope, name, by, remote } => {
+            let (scope, name) = what(scope, name)?;
+            let request = ResumeRequest { scope, name, by: by.name() };
+            let was = asked(client(&remote).await?.resume(request).await)?.was_halted;
+            anstream::println!("{}", if was { "it goes on" } else { "it was not halted" });
+            Ok(())
+        }
+        Action::Phase { session, phase, plan, by, remote } => {
+            let request = SetPhaseRequest { session_id: session, phase, plan, by: by.name(), reason: String::new() };
+            let phase = asked(client(&remote).await?.set_phase(request).await)?.phase;
+            anstream::println!("the session is in phase {phase}");
+            Ok(())
+        }
+        Action::Compacted { session, by, remote } => {
+            let request = MarkCompactedRequest { session_id: session, by: by.name() };
+            let state = asked(client(&remote).await?.mark_compacted(request).await)?.state;
+            state.iter().for_each(|state| anstream::println!("{}", state.summary_for_model));
+            Ok(())
+        }
+    }
+}
+
+async fn list(mut client: SessionServiceClient<Channel>) -> anyhow::Result<()> {
+    let halts = asked(client.list_halts(ListHaltsRequest {}).await)?.halts;
+    let sessions = asked(client.list_sessions(ListSessionsRequest::default()).await)?.sessions;
+    halts.iter().for_each(halted);
+    if sessions.is_empty() {
+        anstream::println!("No session has called anything yet.");
+    }
+    for session in &sessions {
+        anstream::println!(
+            "{}  {:<32}  {:>6} calls  {:>3} open  ${}.{:02}  {}",
+            at(session.last_unix_ms),
+            session.session_id,
+            session.calls,
+            session.open_calls,
+            session.cost_micros / 1_000_000,
+            session.cost_micros % 1_000_000 / 10_000,
+            if session.halted { "halted" } else { "" }
+        );
+    }
+    Ok(())
+}
+
+fn halted(halt: &HaltState) {
+    let what = match halt.scope() {
+        HaltScope::Tenant => "everything".to_owned(),
+        scope => format!("{} {}", scope.as_str_name().trim_start_matches("HALT_SCOPE_").to_lowercase(), halt.name),
+    };
+    let why = if halt.reason.is_empty() { String::new() } else { format!(": {}", halt.reason) };
+    anstream::println!("halted: {what}, since {} by {}{why}", at(halt.halted_unix_ms), halt.by);
+}
+
+/// Runs `callgate grants`.
+pub(super) async fn grants(args: GrantsArgs) -> anyhow::Result<()> {
+    match args.action {
+        GrantAction::Create { session, tools, ceiling, minutes, reason, by, remote } => {
+            let mut client = GrantServiceClient::new(remote.connect().await?);
+            let ttl_ms = minutes.saturating_mul(60_000);
+            let request =
+                CreateGrantRequest { session_id: session, tool_pattern: tools, ceiling, ttl_ms, by: by.name(), reason };
+            if let Some(grant) = asked(client.create_grant(request).await)?.grant {
+                anstream::println!("{}: {} calls, until {}", grant.grant_id, grant.ceiling, at(grant.expires_unix_ms));
+            }
+            Ok(())
+        }
+        GrantAction::List { session, remote } => {
+            let mut client = GrantServiceClient::new(remote.connect().await?);
+            let grants = asked(client.list_grants(ListGrantsRequest { session_id: session }).await)?.grants;
+            if grants.is_empty() {
+                anstream::println!("No grant is open.");
+            }
+            for grant in grants {
+                anstream::println!(
+                    "{}  {}  {} of {} used, until {}",
+                    grant.grant_id,
+                    grant.tool_pattern,
+                    grant.used,
+                    grant.ceiling,
+                    at(grant.expires_unix_ms)
+                );
+            }
+            Ok(())
+        }
+        GrantAction::Revoke { session, grant_id, by, remote } => {
+            let mut client = GrantServiceClient::new(remote.connect().await?);
+            let request = RevokeGrantRequest { session_id: session, grant_id, by: by.name(), reason: String::new() };
+            asked(client.revoke_grant(request).await)?;
+            anstream::println!("it is taken back");
+            Ok(())
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! What operators look at, and waiting for them.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::time::sleep;
+
+use super::{Answer, Gate, GateError};
+use crate::{
+    domain::{
+        call::{self, Request},
+        finding::Decision,
+        grant::Grant,
+        halt::Halt,
+        ids::{SessionId, TenantId},
+        inbox::{Question, SessionLine},
+    },
+    store::Wanted,
+};
+
+/// How often a question is looked at while its caller waits.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+
+impl Gate {
+    /// May this call run? When a person must approve, waits for the answer, `most` at the longest, and judges again.
+    ///
+    /// # Errors
+    /// [`GateError`]: nothing was decided, or not again.
+    pub async fn evaluate_and_wait(&self, request: Request, most: Duration) -> Result<Vec<Answer>, GateError> {
+        let started = self.clock.tick();
+        let answers = self.evaluate(vec![request.clone()]).await?;
+        let held = |answers: &[Answer]| {
+            let verdict = &answers.first()?.verdict;
+            verdict.approval.clone().filter(|_| verdict.decision == Decision::Ask)
+        };
+        let Some(approval) = held(&answers) else { return Ok(answers) };
+        while self.clock.elapsed(started) < most {
+            sleep(LOOK_EVERY).await;
+            let now = self.now();
+            let open = self.approval(request.tenant, &request.session, &approval.id).await?;
+            if open.is_none_or(|open| open.answer != call::Answer::Pending || now >= open.expires_at) {
+                return self.evaluate(vec![request]).await;
+            }
+        }
+        Ok(answers)
+    }
+
+    /// Questions to people, the newest first.
+    ///
+    /// # Errors
+    /// [`GateError::StoreUnavailable`] when they cannot be read.
+    pub async fn questions(&self, tenant: TenantId, wanted: &Wanted) -> Result<Vec<Question>, GateError> {
+        Ok(self.store.questions(tenant, wanted).await?)
+    }
+
+    /// The sessions whose call trees were heard of last.
+    ///
+    /// # Errors
+    /// [`GateError::StoreUnavailable`] when they cannot be read.
+    pub async fn sessions(&self, tenant: TenantId, most: usize) -> Result<Vec<SessionLine>, GateError> {
+        Ok(self.store.sessions(tenant, most).await?)
+    }
+
+    /// The grants of a session's call tree that are not over, oldest first, with how often each was used.
+    ///
+    /// # Errors
+    /// [`GateError`] when the session is unknown or cannot be read.
+    pub async fn grants(&self, tenant: TenantId, session: &SessionId) -> Result<Vec<(Grant, u64)>, GateError> {
+        let root = self.known_root(tenant, session).await?.ok_or(GateError::SessionUnknown)?;
+        let now = self.now();
+        for _ in 0..super::TRIES_MAX {
+            let slot = self.slot_of(tenant, &root).await?;
+            let found = slot.advance(|tree| {
+                let used = |grant: &Grant| tree.uses.get(&grant.key()).map_or(0, |used| used.used);
+                let open = tree.grants.iter().filter(|grant| now < grant.expires_at);
+                (open.map(|grant| (grant.clone(), used(grant))).collect::<Vec<_>>(), tree.version)
+            });
+            match found {
+                Some((grants, version)) if self.is_current(tenant, &slot, version).await? => return Ok(grants),
+                _ => self.spoil(tenant, &slot),
+            }
+        }
+        Err(GateError::Contention)
+    }
+
+    /// The halt that stops a session, if one does: its own, that of one above it, or everything's.
+    ///
+    /// # Errors
+    /// [`GateError`] when the session cannot be read.
+    pub async fn halt_of(&self, tenant: TenantId, session: &SessionId) -> Result<Option<Halt>, GateError> {
+        use crate::domain::halt::Halted;
+        let halts: Arc<[Halt]> = self.halts(tenant);
+        if halts.is_empty() {
+            return Ok(None);
+        }
+        let root = self.known_root(tenant, session).await?.unwrap_or_else(|| session.clone());
+        let slot = self.slot_of(tenant, &root).await?;
+        let line: Vec<SessionId> = slot.advance(|tree| tree.line(session).cloned().collect()).unwrap_or_default();
+        let stops = |halt: &&Halt| match &halt.what {
+            Halted::Tenant => true,
+            Halted::Session(halted) => line.contains(halted) || halted == session,
+            Halted::Agent(_) | Halted::Tool(_) => false,
+        };
+        Ok(halts.iter().find(stops).cloned())
+    }
+}

@@ -1,0 +1,174 @@
+//! The policy service: decode, ask the gate, encode.
+
+use std::sync::Arc;
+
+use tonic::{Request, Response, Status};
+
+use super::{
+    decode::{self, Decoded, note, required_text, wrong},
+    profiles::between,
+    service, status, v1,
+};
+use crate::{
+    domain::revision::{Activation, Revision},
+    gate::{Applied, Apply, Author, Gate},
+};
+
+const PAGE_DEFAULT: u32 = 50;
+const PAGE_MAX: u32 = 500;
+/// Longest policy, in bytes.
+const TEXT_BYTES_MAX: usize = 1 << 20;
+/// Shortest beginning of a hash that names a policy.
+const PREFIX_MIN: usize = 8;
+
+/// The service over a gate.
+#[derive(Debug, Clone)]
+pub(super) struct PolicyService {
+    gate: Arc<Gate>,
+}
+
+impl PolicyService {
+    pub(super) fn new(gate: Arc<Gate>) -> Self {
+        Self { gate }
+    }
+
+    async fn stored(&self, prefix: &str) -> Result<(String, String), Status> {
+        let found = service::within(self.gate.stored_policy(decode::tenant(), prefix)).await?;
+        found.ok_or_else(|| status::policy_unknown(prefix))
+    }
+}
+
+fn encoded(revision: Revision) -> v1::PolicyRevision {
+    v1::PolicyRevision {
+        revision: revision.number,
+        hash: revision.hash,
+        activated_by: revision.by,
+        note: revision.note,
+        activated_unix_ms: revision.at.as_millis(),
+    }
+}
+
+fn prefix(field: &str, hash: &str) -> Decoded<()> {
+    let is_hash = hash.len() >= PREFIX_MIN && hash.len() <= 64 && hash.bytes().all(|b| b.is_ascii_hexdigit());
+    if is_hash { Ok(()) } else { wrong(field, format!("must be {PREFIX_MIN} to 64 hexadecimal digits")) }
+}
+
+fn activated(activation: Activation, hash: &str) -> Result<v1::PolicyRevision, Status> {
+    match activation {
+        Activation::Active(revision) => Ok(encoded(revision)),
+        Activation::Changed { revision } => Err(status::revision_changed(revision)),
+        Activation::Unknown => Err(status::policy_unknown(hash)),
+    }
+}
+
+#[tonic::async_trait]
+impl v1::policy_service_server::PolicyService for PolicyService {
+    async fn apply_policy(
+        &self,
+        request: Request<v1::ApplyPolicyRequest>,
+    ) -> Result<Response<v1::ApplyPolicyResponse>, Status> {
+        let message = request.into_inner();
+        let decoded = || -> Decoded<_> {
+            if message.text.is_empty() || message.text.len() > TEXT_BYTES_MAX {
+                return wrong("text", format!("must be 1 to {TEXT_BYTES_MAX} bytes of YAML"));
+            }
+            let apply = match message.mode() {
+                v1::ApplyMode::Unspecified | v1::ApplyMode::Activate => Apply::Activate,
+                v1::ApplyMode::Store => Apply::Store,
+                v1::ApplyMode::Check => Apply::Check,
+            };
+            let by = if apply == Apply::Check { message.by.clone() } else { required_text("by", &message.by)? };
+            Ok((apply, by, note("note", &message.note)?))
+        };
+        let (apply, by, note) = decoded().map_err(|status| *status)?;
+        let author = Author { by: &by, note: note.as_deref().unwrap_or_default(), expected: message.expected_revision };
+        let applied = self.gate.apply_policy(decode::tenant(), &message.text, &author, apply);
+        match service::within(Box::pin(applied)).await? {
+            Applied::Stored { hash, revision, warnings } => Ok(Response::new(v1::ApplyPolicyResponse {
+                hash,
+                revision: revision.map(encoded),
+                warnings: warnings.iter().map(ToString::to_string).collect(),
+            })),
+            Applied::Invalid(errors) => {
+                let errors = errors.iter().map(|error| (error.path.clone(), error.to_string()));
+                Err(status::invalid_policy(errors.collect()))
+            }
+            Applied::Changed { revision } => Err(status::revision_changed(revision)),
+        }
+    }
+
+    async fn get_policy(
+        &self,
+        request: Request<v1::GetPolicyRequest>,
+    ) -> Result<Response<v1::GetPolicyResponse>, Status> {
+        let hash = request.into_inner().hash;
+        let all = service::within(self.gate.policy_revisions(decode::tenant(), None, PAGE_MAX as usize)).await?;
+        if hash.is_empty() {
+            let Some(active) = all.into_iter().next() else {
+                return Ok(Response::new(v1::GetPolicyResponse::default()));
+            };
+            let (hash, text) = self.stored(&active.hash).await?;
+            return Ok(Response::new(v1::GetPolicyResponse { hash, text, revision: Some(encoded(active)) }));
+        }
+        prefix("hash", &hash).map_err(|status| *status)?;
+        let (hash, text) = self.stored(&hash.to_ascii_lowercase()).await?;
+        let revision = all.into_iter().find(|revision| revision.hash == hash).map(encoded);
+        Ok(Response::new(v1::GetPolicyResponse { hash, text, revision }))
+    }
+
+    async fn list_policies(
+        &self,
+        request: Request<v1::ListPoliciesRequest>,
+    ) -> Result<Response<v1::ListPoliciesResponse>, Status> {
+        let message = request.into_inner();
+        let decoded = || -> Decoded<_> {
+            let size = between("page_size", message.page_size, PAGE_DEFAULT, PAGE_MAX)? as usize;
+            let before = match message.page_token.as_str() {
+                "" => None,
+                token => match token.parse::<u64>() {
+                    Ok(before) => Some(before),
+                    Err(_) => return wrong("page_token", "is none that this method has given"),
+                },
+            };
+            Ok((size, before))
+        };
+        let (size, before) = decoded().map_err(|status| *status)?;
+        let mut revisions = service::within(self.gate.policy_revisions(decode::tenant(), before, size + 1)).await?;
+        let more = revisions.len() > size;
+        revisions.truncate(size);
+        let last = revisions.last().filter(|_| more);
+        let next_page_token = last.map(|last| last.number.to_string()).unwrap_or_default();
+        let revisions = revisions.into_iter().map(encoded).collect();
+        Ok(Response::new(v1::ListPoliciesResponse { revisions, next_page_token }))
+    }
+
+    async fn activate_policy(
+        &self,
+        request: Request<v1::ActivatePolicyRequest>,
+    ) -> Result<Response<v1::ActivatePolicyResponse>, Status> {
+        let message = request.into_inner();
+        let decoded = || -> Decoded<_> {
+            prefix("hash", &message.hash)?;
+            Ok((required_text("by", &message.by)?, note("note", &message.note)?))
+        };
+        let (by, note) = decoded().map_err(|status| *status)?;
+        let (hash, _) = self.stored(&message.hash.to_ascii_lowercase()).await?;
+        let author = Author { by: &by, note: note.as_deref().unwrap_or_default(), expected: message.expected_revision };
+        let activation = service::within(self.gate.activate_policy(decode::tenant(), &hash, &author)).await?;
+        let revision = Some(activated(activation, &hash)?);
+        Ok(Response::new(v1::ActivatePolicyResponse { revision }))
+    }
+
+    async fn rollback_policy(
+        &self,
+        request: Request<v1::RollbackPolicyRequest>,
+    ) -> Result<Response<v1::RollbackPolicyResponse>, Status> {
+        let message = request.into_inner();
+        let decoded = || -> Decoded<_> { Ok((required_text("by", &message.by)?, note("note", &message.note)?)) };
+        let (by, note) = decoded().map_err(|status| *status)?;
+        let author = Author { by: &by, note: note.as_deref().unwrap_or_default(), expected: message.expected_revision };
+        let activation = service::within(self.gate.rollback_policy(decode::tenant(), &author)).await?;
+        let revision = Some(activated(activation, "the policy before")?);
+        Ok(Response::new(v1::RollbackPolicyResponse { revision }))
+    }
+}

@@ -1,0 +1,216 @@
+//! The session service: decode, ask the gate, encode.
+
+use std::{pin::Pin, sync::Arc, time::Duration};
+
+use tokio::{sync::mpsc, time::sleep};
+use tokio_stream::{Stream, wrappers::ReceiverStream};
+use tonic::{Request, Response, Status};
+
+use super::{
+    decode::{self, Decoded, note, required_text, sound, wrong},
+    encode,
+    profiles::between,
+    service, status, v1,
+};
+use crate::{
+    domain::{
+        halt::{Halt, Halted},
+        ids::{AgentId, SessionId, ToolName},
+    },
+    gate::{Gate, GateError, LAST_CALLS_DEFAULT, Order, Wish},
+};
+
+const PAGE_DEFAULT: u32 = 50;
+const PAGE_MAX: u32 = 500;
+/// How often a watch looks.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// States that a slow watcher may leave untaken before its watch waits for it.
+const UNTAKEN_MAX: usize = 16;
+
+/// The service over a gate.
+#[derive(Debug, Clone)]
+pub(super) struct SessionService {
+    gate: Arc<Gate>,
+}
+
+impl SessionService {
+    pub(super) fn new(gate: Arc<Gate>) -> Self {
+        Self { gate }
+    }
+
+    async fn order(&self, order: &Order) -> Result<(), Status> {
+        service::within(self.gate.control(decode::tenant(), order)).await.map(drop)
+    }
+}
+
+fn halted(scope: v1::HaltScope, name: &str) -> Decoded<Halted> {
+    Ok(match scope {
+        v1::HaltScope::Unspecified => return wrong("scope", "is required: session, agent, tool or tenant"),
+        v1::HaltScope::Session => Halted::Session(sound(SessionId::parse("name", name))?),
+        v1::HaltScope::Agent => Halted::Agent(sound(AgentId::parse("name", name))?),
+        v1::HaltScope::Tool => Halted::Tool(sound(ToolName::parse("name", name))?),
+        v1::HaltScope::Tenant if name.is_empty() => Halted::Tenant,
+        v1::HaltScope::Tenant => return wrong("name", "must be empty: everything is halted"),
+    })
+}
+
+fn halt_state(halt: &Halt) -> v1::HaltState {
+    let scope = match halt.what {
+        Halted::Session(_) => v1::HaltScope::Session,
+        Halted::Agent(_) => v1::HaltScope::Agent,
+        Halted::Tool(_) => v1::HaltScope::Tool,
+        Halted::Tenant => v1::HaltScope::Tenant,
+    };
+    v1::HaltState {
+        scope: scope.into(),
+        name: halt.what.name().to_owned(),
+        by: halt.by.clone(),
+        reason: halt.reason.clone(),
+        halted_unix_ms: halt.at.as_millis(),
+    }
+}
+
+async fn now(gate: &Gate, session: &SessionId) -> Result<v1::WatchSessionResponse, GateError> {
+    let state = gate.session_state(decode::tenant(), session, LAST_CALLS_DEFAULT).await?;
+    let halt = gate.halt_of(decode::tenant(), session).await?.as_ref().map(halt_state);
+    let state = Some(encode::session_state(session.to_string(), state));
+    Ok(v1::WatchSessionResponse { state, halt })
+}
+
+/// Tells of a session whenever it changes, until nobody listens.
+async fn watch(gate: Arc<Gate>, session: SessionId, to: mpsc::Sender<Watched>) {
+    let mut told: Option<v1::WatchSessionResponse> = None;
+    loop {
+        let state = match now(&gate, &session).await {
+            Ok(state) => state,
+            Err(error) => {
+                let _ = to.send(Err(status::gate(error))).await;
+                return;
+            }
+        };
+        // Time itself is no change.
+        let timeless = |response: &v1::WatchSessionResponse| {
+            let mut response = response.clone();
+            if let Some(state) = response.state.as_mut() {
+                state.at_unix_ms = 0;
+                state.summary_for_model.clear();
+                state.budgets.retain(|left| left.dimension() != v1::BudgetDimension::ElapsedMs);
+            }
+            response
+        };
+        if told.as_ref().map(timeless) != Some(timeless(&state)) {
+            told = Some(state.clone());
+            if to.send(Ok(state)).await.is_err() {
+                return;
+            }
+        }
+        tokio::select! {
+            () = sleep(LOOK_EVERY) => {}
+            () = to.closed() => return,
+        }
+    }
+}
+
+type Watched = Result<v1::WatchSessionResponse, Status>;
+
+#[tonic::async_trait]
+impl v1::session_service_server::SessionService for SessionService {
+    async fn halt(&self, request: Request<v1::HaltRequest>) -> Result<Response<v1::HaltResponse>, Status> {
+        let message = request.into_inner();
+        let decoded = || -> Decoded<_> {
+            let what = halted(message.scope(), &message.name)?;
+            Ok((what, required_text("by", &message.by)?, note("reason", &message.reason)?.unwrap_or_default()))
+        };
+        let (what, by, reason) = decoded().map_err(|status| *status)?;
+        let halt = service::within(self.gate.halt(decode::tenant(), &what, &by, &reason)).await?;
+        Ok(Response::new(v1::HaltResponse { halt: Some(halt_state(&halt)) }))
+    }
+
+    async fn resume(&self, request: Request<v1::ResumeRequest>) -> Result<Response<v1::ResumeResponse>, Status> {
+        let message = request.into_inner();
+        let decoded =
+            || -> Decoded<_> { Ok((halted(message.scope(), &message.name)?, required_text("by", &message.by)?)) };
+        let (what, by) = decoded().map_err(|status| *status)?;
+        let was_halted = service::within(self.gate.resume(decode::tenant(), &what, &by)).await?;
+        Ok(Response::new(v1::ResumeResponse { was_halted }))
+    }
+
+    async fn list_halts(
+        &self,
+        _request: Request<v1::ListHaltsRequest>,
+    ) -> Result<Response<v1::ListHaltsResponse>, Status> {
+        service::within(self.gate.read_halts()).await?;
+        let halts = self.gate.halts(decode::tenant()).iter().map(halt_state).collect();
+        Ok(Response::new(v1::ListHaltsResponse { halts }))
+    }
+
+    async fn set_phase(&self, request: Request<v1::SetPhaseRequest>) -> Result<Response<v1::SetPhaseResponse>, Status> {
+        let message = request.into_inner();
+        let decoded = || -> Decoded<_> {
+            let tool = |(i, tool): (usize, &String)| sound(ToolName::parse(&format!("plan[{i}]"), tool));
+            let plan: Vec<ToolName> = message.plan.iter().enumerate().map(tool).collect::<Decoded<_>>()?;
+            let plan = (!plan.is_empty()).then_some(plan);
+            let session = sound(SessionId::parse("session_id", &message.session_id))?;
+            let wish = Wish::SetPhase { phase: required_text("phase", &message.phase)?, plan };
+            let by = required_text("by", &message.by)?;
+            Ok(Order { session, by, reason: note("reason", &message.reason)?, wish })
+        };
+        let order = decoded().map_err(|status| *status)?;
+        self.order(&order).await?;
+        Ok(Response::new(v1::SetPhaseResponse { phase: message.phase }))
+    }
+
+    async fn mark_compacted(
+        &self,
+        request: Request<v1::MarkCompactedRequest>,
+    ) -> Result<Response<v1::MarkCompactedResponse>, Status> {
+        let message = request.into_inner();
+        let decoded = || -> Decoded<_> {
+            let session = sound(SessionId::parse("session_id", &message.session_id))?;
+            let by = required_text("by", &message.by)?;
+            Ok(Order { session, by, reason: None, wish: Wish::MarkCompacted })
+        };
+        let order = decoded().map_err(|status| *status)?;
+        self.order(&order).await?;
+        let state = service::within(now(&self.gate, &order.session)).await?.state;
+        Ok(Response::new(v1::MarkCompactedResponse { state }))
+    }
+
+    async fn list_sessions(
+        &self,
+        request: Request<v1::ListSessionsRequest>,
+    ) -> Result<Response<v1::ListSessionsResponse>, Status> {
+        let size = between("page_size", request.into_inner().page_size, PAGE_DEFAULT, PAGE_MAX);
+        let size = size.map_err(|status| *status)? as usize;
+        let lines = service::within(self.gate.sessions(decode::tenant(), size)).await?;
+        let halts = self.gate.halts(decode::tenant());
+        let is_halted = |id: &str| {
+            halts.iter().any(|halt| matches!(&halt.what, Halted::Session(session) if session.as_str() == id))
+        };
+        let sessions = lines.into_iter().map(|line| v1::SessionSummary {
+            halted: is_halted(&line.session),
+            session_id: line.session,
+            root_session_id: line.root,
+            created_unix_ms: line.created_at.as_millis(),
+            last_unix_ms: line.last_at.as_millis(),
+            steps: line.steps,
+            calls: line.calls,
+            open_calls: line.open_calls,
+            cost_micros: line.cost_micros,
+        });
+        Ok(Response::new(v1::ListSessionsResponse { sessions: sessions.collect() }))
+    }
+
+    type WatchSessionStream = Pin<Box<dyn Stream<Item = Watched> + Send>>;
+
+    async fn watch_session(
+        &self,
+        request: Request<v1::WatchSessionRequest>,
+    ) -> Result<Response<Self::WatchSessionStream>, Status> {
+        let session = sound(SessionId::parse("session_id", &request.into_inner().session_id));
+        let session = session.map_err(|status| *status)?;
+        let (to, from) = mpsc::channel(UNTAKEN_MAX);
+        tokio::spawn(watch(Arc::clone(&self.gate), session, to));
+        Ok(Response::new(Box::pin(ReceiverStream::new(from))))
+    }
+}

@@ -1,0 +1,135 @@
+//! What operators look at: questions to people, and the sessions that were heard of last.
+
+use sqlx::{PgConnection, Row as _, postgres::PgRow};
+use tokio::time::timeout;
+
+use super::{
+    READ, Store,
+    decode::{Loaded, at, corrupt, count},
+    row::StoredFinding,
+};
+use crate::{
+    domain::{
+        ids::{SessionId, TenantId},
+        inbox::{Question, Resolution, SessionLine},
+    },
+    store::error::StoreError,
+};
+
+/// Which questions are asked for.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Wanted {
+    /// Only this one.
+    pub approval_id: Option<String>,
+    /// Only those of this session.
+    pub session: Option<SessionId>,
+    /// Only those that nobody has answered and that have not expired.
+    pub pending: bool,
+    /// The most that are given.
+    pub most: usize,
+}
+
+impl Store {
+    /// Questions to people, the newest first.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the database cannot be read.
+    pub async fn questions(&self, tenant: TenantId, wanted: &Wanted) -> Result<Vec<Question>, StoreError> {
+        let mut reader = self.reader().await?;
+        let read = timeout(READ, questions(&mut reader.0, tenant, wanted)).await;
+        reader.done(read)
+    }
+
+    /// The sessions whose call trees were heard of last.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the database cannot be read.
+    pub async fn sessions(&self, tenant: TenantId, most: usize) -> Result<Vec<SessionLine>, StoreError> {
+        let mut reader = self.reader().await?;
+        let read = timeout(READ, sessions(&mut reader.0, tenant, most)).await;
+        reader.done(read)
+    }
+}
+
+/// A question is asked with the first judgement that names it; later rounds of the call repeat it.
+async fn questions(conn: &mut PgConnection, tenant: TenantId, wanted: &Wanted) -> Loaded<Vec<Question>> {
+    let rows = sqlx::query(
+        "select * from (
+           select distinct on (c.approval_id) c.approval_id, c.session_id, c.root_id, c.agent_id, c.call_id, c.tool,
+             coalesce(c.arguments, '{}') as arguments, c.justification, c.findings::text as findings,
+             (extract(epoch from c.at) * 1000)::bigint as asked_ms,
+             (extract(epoch from c.approval_expires_at) * 1000)::bigint as expires_ms, c.policy_version,
+             (e.detail ->> 'approved')::boolean as approved, e.actor, e.reason as why,
+             (extract(epoch from e.at) * 1000)::bigint as resolved_ms
+           from call c left join lateral (
+             select e.* from session_event e where e.tenant_id = c.tenant_id and e.root_id = c.root_id
+               and e.epoch = c.epoch and e.kind = 'answered' and e.detail ->> 'approval_id' = c.approval_id
+             order by e.seq limit 1) e on true
+           where c.tenant_id = $1 and c.approval_id is not null and ($2::text is null or c.approval_id = $2)
+             and ($3::text is null or c.session_id = $3)
+             and (not $4 or (c.approval_expires_at > now() and e.seq is null))
+           order by c.approval_id, c.seq) q
+         order by asked_ms desc, approval_id limit $5",
+    );
+    let rows = rows.bind(tenant.0).bind(wanted.approval_id.as_deref());
+    let rows = rows.bind(wanted.session.as_ref().map(SessionId::as_str)).bind(wanted.pending);
+    let rows = rows.bind(i64::try_from(wanted.most).unwrap_or(i64::MAX));
+    rows.fetch_all(conn).await?.iter().map(question).collect()
+}
+
+fn question(row: &PgRow) -> Loaded<Question> {
+    let findings: Option<String> = row.try_get("findings")?;
+    let findings: Vec<StoredFinding> = findings
+        .map(|text| serde_json::from_str(&text).map_err(|error| corrupt(&error.to_string())))
+        .transpose()?
+        .unwrap_or_default();
+    let approved: Option<bool> = row.try_get("approved")?;
+    let resolution = match approved {
+        Some(approved) => Some(Resolution {
+            approved,
+            by: row.try_get::<Option<String>, _>("actor")?.unwrap_or_default(),
+            reason: row.try_get("why")?,
+            at: at(row, "resolved_ms")?,
+        }),
+        None => None,
+    };
+    Ok(Question {
+        approval_id: row.try_get("approval_id")?,
+        session: row.try_get("session_id")?,
+        root: row.try_get("root_id")?,
+        agent: row.try_get("agent_id")?,
+        call_id: row.try_get("call_id")?,
+        tool: row.try_get("tool")?,
+        arguments: row.try_get("arguments")?,
+        justification: row.try_get("justification")?,
+        findings: findings.into_iter().filter_map(StoredFinding::restore).collect(),
+        asked_at: at(row, "asked_ms")?,
+        expires_at: at(row, "expires_ms")?,
+        policy: row.try_get("policy_version")?,
+        resolution,
+    })
+}
+
+async fn sessions(conn: &mut PgConnection, tenant: TenantId, most: usize) -> Loaded<Vec<SessionLine>> {
+    let rows = sqlx::query(
+        "select s.session_id, s.root_id, (extract(epoch from s.created_at) * 1000)::bigint as created_ms,
+           (extract(epoch from t.last_at) * 1000)::bigint as last_ms, t.steps, t.calls, t.open_calls, t.cost_micros
+         from call_tree t join session s on s.tenant_id = t.tenant_id and s.root_id = t.root_id
+         where t.tenant_id = $1 and t.version > 0
+         order by t.last_at desc, s.root_id, s.depth, s.session_id limit $2",
+    );
+    let rows = rows.bind(tenant.0).bind(i64::try_from(most).unwrap_or(i64::MAX));
+    let line = |row: &PgRow| {
+        Ok(SessionLine {
+            session: row.try_get("session_id")?,
+            root: row.try_get("root_id")?,
+            created_at: at(row, "created_ms")?,
+            last_at: at(row, "last_ms")?,
+            steps: count(row, "steps")?,
+            calls: count(row, "calls")?,
+            open_calls: u32::try_from(row.try_get::<i32, _>("open_calls")?).unwrap_or(0),
+            cost_micros: count(row, "cost_micros")?,
+        })
+    };
+    rows.fetch_all(conn).await?.iter().map(line).collect()
+}

@@ -1,0 +1,155 @@
+//! Policies as data: immutable texts by hash, and a history of activations in which the highest revision holds.
+
+use sqlx::{PgConnection, Row as _, postgres::PgRow};
+use tokio::time::timeout;
+
+use super::{
+    READ, Store,
+    decode::{Loaded, at, count},
+    row::big,
+};
+use crate::{
+    domain::{
+        ids::TenantId,
+        revision::{Activation, Revision},
+    },
+    store::error::StoreError,
+};
+
+const REVISION: &str = "revision, hash, (extract(epoch from activated_at) * 1000)::bigint as at_ms, activated_by, note";
+/// SQLSTATE of a row that is there already.
+const UNIQUE_VIOLATION: &str = "23505";
+
+impl Store {
+    /// Stores a policy's text; one that is stored already stays as it is.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the database cannot be used.
+    pub async fn put_policy(
+        &self,
+        tenant: TenantId,
+        hash: &str,
+        text: &str,
+        by: &str,
+        note: &str,
+    ) -> Result<(), StoreError> {
+        let insert = sqlx::query(
+            "insert into policy (tenant_id, hash, text, applied_by, note) values ($1, $2, $3, $4, $5)
+             on conflict do nothing",
+        );
+        let insert = insert.bind(tenant.0).bind(hash).bind(text).bind(by).bind(note);
+        let mut reader = self.reader().await?;
+        let stored = timeout(READ, async { Ok(insert.execute(&mut *reader.0).await.map(drop)?) }).await;
+        reader.done(stored)
+    }
+
+    /// Activates a stored policy, if `expected` is the active revision (any, when absent).
+    ///
+    /// # Errors
+    /// [`StoreError`] when the database cannot be used; then nobody knows.
+    pub async fn activate_policy(
+        &self,
+        tenant: TenantId,
+        hash: &str,
+        expected: Option<u64>,
+        by: &str,
+        note: &str,
+    ) -> Result<Activation, StoreError> {
+        let mut reader = self.reader().await?;
+        let activated = timeout(READ, activate(&mut reader.0, tenant, hash, expected, by, note)).await;
+        reader.done(activated)
+    }
+
+    /// The active revision; none while the built-in policy holds.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the database cannot be read.
+    pub async fn active_revision(&self, tenant: TenantId) -> Result<Option<Revision>, StoreError> {
+        Ok(self.revisions(tenant, None, 1).await?.pop())
+    }
+
+    /// Activations, the newest first: those before a revision, at most `most`.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the database cannot be read.
+    pub async fn revisions(
+        &self,
+        tenant: TenantId,
+        before: Option<u64>,
+        most: usize,
+    ) -> Result<Vec<Revision>, StoreError> {
+        let query = format!(
+            "select {REVISION} from policy_activation where tenant_id = $1 and ($2::bigint is null or revision < $2)
+             order by revision desc limit $3"
+        );
+        let mut reader = self.reader().await?;
+        let read = timeout(READ, async {
+            let rows = sqlx::query(sqlx::AssertSqlSafe(query)).bind(tenant.0).bind(before.map(big));
+            let rows = rows.bind(i64::try_from(most).unwrap_or(i64::MAX)).fetch_all(&mut *reader.0).await?;
+            rows.iter().map(revision).collect()
+        })
+        .await;
+        reader.done(read)
+    }
+
+    /// The hash and text of every stored policy (two at most) whose hash begins so.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the database cannot be read.
+    pub async fn policy_texts(&self, tenant: TenantId, prefix: &str) -> Result<Vec<(String, String)>, StoreError> {
+        let query = sqlx::query(
+            "select hash, text from policy where tenant_id = $1 and starts_with(hash, $2) order by hash limit 2",
+        );
+        let mut reader = self.reader().await?;
+        let read = timeout(READ, async {
+            let rows = query.bind(tenant.0).bind(prefix).fetch_all(&mut *reader.0).await?;
+            rows.iter().map(|row| Ok((row.try_get("hash")?, row.try_get("text")?))).collect()
+        })
+        .await;
+        reader.done(read)
+    }
+}
+
+/// One statement: who comes second finds the next revision taken.
+async fn activate(
+    conn: &mut PgConnection,
+    tenant: TenantId,
+    hash: &str,
+    expected: Option<u64>,
+    by: &str,
+    note: &str,
+) -> Loaded<Activation> {
+    let query = format!(
+        "insert into policy_activation (tenant_id, revision, hash, activated_by, note)
+         select $1, a.revision + 1, p.hash, $4, $5 from policy p, (
+           select coalesce(max(revision), 0) as revision from policy_activation where tenant_id = $1) a
+         where p.tenant_id = $1 and p.hash = $2 and ($3::bigint is null or a.revision = $3)
+         returning {REVISION}"
+    );
+    let insert = sqlx::query(sqlx::AssertSqlSafe(query)).bind(tenant.0).bind(hash).bind(expected.map(big));
+    let taken = match insert.bind(by).bind(note).fetch_optional(&mut *conn).await {
+        Ok(Some(row)) => return Ok(Activation::Active(revision(&row)?)),
+        Ok(None) => false,
+        Err(sqlx::Error::Database(error)) if error.code().as_deref() == Some(UNIQUE_VIOLATION) => true,
+        Err(error) => return Err(error.into()),
+    };
+    let query = sqlx::query(
+        "select exists (select from policy where tenant_id = $1 and hash = $2) as known,
+           (select coalesce(max(revision), 0) from policy_activation where tenant_id = $1) as revision",
+    );
+    let row = query.bind(tenant.0).bind(hash).fetch_one(conn).await?;
+    if taken || row.try_get("known")? {
+        return Ok(Activation::Changed { revision: count(&row, "revision")? });
+    }
+    Ok(Activation::Unknown)
+}
+
+fn revision(row: &PgRow) -> Loaded<Revision> {
+    Ok(Revision {
+        number: count(row, "revision")?,
+        hash: row.try_get("hash")?,
+        at: at(row, "at_ms")?,
+        by: row.try_get("activated_by")?,
+        note: row.try_get("note")?,
+    })
+}
