@@ -2,6 +2,7 @@
 //! together; it must not know SQL or gRPC. The decision is a closure over an old state, run again when the race is
 //! lost.
 
+mod batch;
 mod control;
 mod fleet;
 mod inbox;
@@ -10,7 +11,7 @@ mod profiles;
 mod record;
 mod trees;
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use arc_swap::ArcSwap;
 use tokio::time::sleep;
@@ -18,29 +19,22 @@ use tokio::time::sleep;
 use crate::{
     clock::Clock,
     domain::{
-        budget::CounterKey,
         call::{Proposal, Request},
-        event::{Append, Event},
         finding::Decision,
-        halt::Halt,
-        health::Health,
         ids::{CallId, SessionId, TenantId},
-        ledger::LedgerRow,
-        time::Timestamp,
         tool::InjectAs,
-        tree::CallTree,
         verdict::Verdict,
     },
     engine::{
-        self, Judgement, Shared,
+        self, Judgement,
         envelope::{PreviousResult, ToolResult},
     },
     policy::Policy,
-    retry::profiles::Profiles,
     store::{Lost, Pending, Slot, Slots, Store, StoreError},
     telemetry::{self, Metrics},
 };
 
+use batch::{SharedBatch, evidence, judge_all};
 use fleet::Fleet;
 pub use policies::{Applied, Apply, Author};
 pub use profiles::{NearPair, QualityReport};
@@ -337,84 +331,4 @@ impl Gate {
     pub async fn close(self) {
         self.store.close().await;
     }
-}
-
-/// What crosses trees, for a batch of proposals.
-#[derive(Debug)]
-struct SharedBatch {
-    counters: BTreeMap<CounterKey, u64>,
-    ledger: Vec<Option<LedgerRow>>,
-    /// How the tool of each fares, and whether its probe was claimed.
-    health: Vec<(Health, bool)>,
-    halts: Arc<[Halt]>,
-    profiles: Arc<Profiles>,
-}
-
-impl SharedBatch {
-    fn of(&self, i: usize) -> Shared {
-        Shared {
-            counters: self.counters.clone(),
-            ledger: self.ledger.get(i).cloned().flatten(),
-            health: self.health.get(i).map(|(health, _)| health.clone()).unwrap_or_default(),
-            halts: Arc::clone(&self.halts),
-            profiles: Arc::clone(&self.profiles),
-        }
-    }
-
-    /// The proposals that would find out how their tool fares.
-    fn claimed(&self) -> Vec<usize> {
-        (0..self.health.len()).filter(|i| self.health[*i].1).collect()
-    }
-}
-
-type JudgedAll = Result<(Vec<Verdict>, Option<Append>), Misuse>;
-
-/// Judges one proposal after the other, each on the tree that the ones before it leave. When one is misused, the tree
-/// stays as it was.
-fn judge_all(
-    policy: &Policy,
-    tree: &mut CallTree,
-    mut shared: SharedBatch,
-    proposals: &[Proposal],
-    now: Timestamp,
-) -> JudgedAll {
-    let mut draft = (proposals.len() > 1).then(|| tree.clone());
-    let mut verdicts = Vec::with_capacity(proposals.len());
-    let mut append: Option<Append> = None;
-    let mut batch = None;
-    for (i, proposal) in proposals.iter().enumerate() {
-        let on = draft.as_mut().unwrap_or(tree);
-        match engine::evaluate(policy, on, &shared.of(i), proposal, batch, now)? {
-            Judgement::Replay(verdict) => verdicts.push(verdict),
-            Judgement::New(verdict, change) => {
-                for add in &change.counters {
-                    let used = shared.counters.entry(add.key.clone()).or_default();
-                    *used = used.saturating_add_signed(add.amount);
-                }
-                if let Some(Event::Judged(judged)) = change.events.first() {
-                    batch.get_or_insert(judged.batch);
-                }
-                let next = engine::advance(on, *change);
-                append = Some(match append {
-                    Some(append) => append.then(next),
-                    None => next,
-                });
-                verdicts.push(verdict);
-            }
-        }
-    }
-    if let Some(draft) = draft {
-        *tree = draft;
-    }
-    Ok((verdicts, append))
-}
-
-/// The last calls of the session, as they are known again: the evidence behind a loop.
-fn evidence(
-    tree: &CallTree,
-    proposal: &Proposal,
-) -> Vec<(crate::domain::fingerprint::Fingerprint, Option<crate::domain::fingerprint::ResultDigest>)> {
-    let session = tree.sessions.get(&proposal.request.session);
-    let calls = session.into_iter().flat_map(|session| session.calls.iter().rev()).take(30);
-    calls.map(|call| (call.fingerprint, call.outcome.as_ref().and_then(|outcome| outcome.digest))).collect()
 }

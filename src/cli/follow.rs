@@ -54,7 +54,8 @@ pub(super) async fn follow(gate: Arc<Gate>, path: PathBuf, applied: String) {
             Ok(text) => text,
             Err(error) => {
                 if !unreadable || told {
-                    tracing::warn!(error = %format!("{error:#}"), "the policy file cannot be read; what was active goes on");
+                    let error = format!("{error:#}");
+                    tracing::warn!(%error, "the policy file cannot be read; what was active goes on");
                 }
                 unreadable = true;
                 continue;

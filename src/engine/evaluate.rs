@@ -314,7 +314,9 @@ fn ledger_change(key: LedgerKey, cx: &Context<'_>, shared: &Shared, permit: &Per
 /// Facts are added whatever they come to; a reservation only if it fits.
 fn counters(policy: &Policy, cx: &Context<'_>, extra: &Spent) -> Vec<CounterAdd> {
     let mut adds = Vec::new();
-    let enforced = policy.mode == Mode::Enforce && policy.rules.mode(budget::ID) == Mode::Enforce;
+    let holds =
+        |rule| policy.mode == Mode::Enforce && policy.rules.mode(rule) == Mode::Enforce && !cx.proposal.spec.shadow;
+    let enforced = holds(budget::ID);
     let request = &cx.proposal.request;
     for (key, limit) in policy.rules.budget.counters(request.agent.as_ref(), cx.now.day()) {
         let (fact, reservation) = match key.dimension {
@@ -334,9 +336,7 @@ fn counters(policy: &Policy, cx: &Context<'_>, extra: &Spent) -> Vec<CounterAdd>
     }
     // A rate that is shared by trees is taken with the permit, and refused by the store when others were faster.
     if extra.calls > 0
-        && policy.mode == Mode::Enforce
-        && policy.rules.mode(tier::ID) == Mode::Enforce
-        && !cx.proposal.spec.shadow
+        && holds(tier::ID)
         && let Some((key, limit)) = policy.rules.tier.counter(cx.tool(), request.agent.as_ref(), cx.now)
     {
         adds.push(CounterAdd { key, amount: 1, limit: Some(limit) });

@@ -13,6 +13,7 @@
 use std::collections::BTreeMap;
 
 use crate::domain::{
+    call::{Call, Standing},
     finding::{Decision, Finding},
     json::Json,
     pattern::Pattern,
@@ -91,7 +92,8 @@ fn unmet(requirement: &Requirement, cx: &Context<'_>) -> Option<Finding> {
 }
 
 fn missing(requirement: &Requirement, cx: &Context<'_>, was_called: bool) -> Finding {
-    let running = cx.tree.calls().find(|call| call.is_open() && requirement.tools.matches(call.tool.as_str()));
+    let is_running = |call: &&Call| matches!(call.standing(cx.now), Standing::InFlight);
+    let running = cx.tree.calls().filter(is_running).find(|call| requirement.tools.matches(call.tool.as_str()));
     let tool = cx.tool();
     if let Some(running) = running {
         let message = format!("{tool} builds on {}, which is still running. Wait for its result.", running.tool);

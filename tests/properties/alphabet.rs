@@ -9,12 +9,22 @@ use callgate::{
         outcome::OutcomeStatus,
         tool::ToolSpec,
     },
-    policy::Policy,
+    policy::{Policy, compile},
     rules::{Mode, budget, growth, levels::Levels},
 };
 use proptest::{collection::vec, option, prelude::*, sample::select};
 
-pub(crate) const ARGUMENTS: [&str; 4] = [r#"{"id":1}"#, r#"{"id":2}"#, r#"{"id":1,"deep":true}"#, "{}"];
+pub(crate) const ARGUMENTS: [&str; 8] = [
+    r#"{"id":1}"#,
+    r#"{"id":2}"#,
+    r#"{"id":1,"deep":true}"#,
+    "{}",
+    // Variants of one another.
+    r#"{"id":1,"text":"all the late orders of May in the north of the country"}"#,
+    r#"{"id":1,"text":"all the late orders of May in the south of the country"}"#,
+    r#"{"id":1,"text":"all the late orders of May in the west of the country"}"#,
+    r#"{"id":1,"text":"all the late orders of May in the east of the country"}"#,
+];
 pub(crate) const RESULTS: [&str; 3] = ["done", r#"{"rows":[]}"#, "other"];
 pub(crate) const TOOLS: usize = 4;
 
@@ -31,6 +41,23 @@ pub(crate) enum Step {
     Pass(u64),
     /// A session begins its next run.
     NextRun { who: usize },
+    /// A person or a system does something to a session.
+    Control { who: usize, what: Control },
+}
+
+/// What is done to a session.
+#[derive(Debug, Clone)]
+pub(crate) enum Control {
+    /// The newest open question is answered.
+    Answer { approve: bool },
+    /// It moves to another phase, perhaps with a plan.
+    Phase { act: bool, plan: bool },
+    /// Its context was compacted.
+    Compacted,
+    /// It is given calls.
+    Grant,
+    /// It, or a tool, is halted or goes on.
+    Halt { tool: Option<usize>, on: bool },
 }
 
 /// A question to the plane.
@@ -127,9 +154,55 @@ pub(crate) fn step() -> BoxedStrategy<Step> {
         1 => (ask(), ending()).prop_map(|(ask, ending)| Step::Observe(Ask { again: None, ..ask }, ending)),
         2 => pass.prop_map(Step::Pass),
         1 => (0..3_usize).prop_map(|who| Step::NextRun { who }),
+        2 => (0..3_usize, control()).prop_map(|(who, what)| Step::Control { who, what }),
     ]
     .boxed()
 }
+
+fn control() -> BoxedStrategy<Control> {
+    let halt = (option::of(0..TOOLS), prop::bool::weighted(0.3));
+    prop_oneof![
+        4 => any::<bool>().prop_map(|approve| Control::Answer { approve }),
+        3 => (any::<bool>(), any::<bool>()).prop_map(|(act, plan)| Control::Phase { act, plan }),
+        2 => Just(Control::Compacted),
+        2 => Just(Control::Grant),
+        1 => halt.prop_map(|(tool, on)| Control::Halt { tool, on }),
+    ]
+    .boxed()
+}
+
+/// Policies from which the rules that need one have their say, beside the built-in one.
+const FILES: [&str; 4] = [
+    "policy_engine: {}",
+    "policy_engine:
+  authorization:
+    tiers:
+      - {name: few, pattern: tool0, action: per_conversation_grant, ceiling: 2, ttl_ms: 60000}
+      - {name: slow, pattern: tool1, action: allowlist, rate_limit: 3/min}
+      - {name: shared, pattern: tool2, action: hitl, rate_limit: 9/min, per: tenant}
+      - {name: rest, pattern: '*', action: allowlist}
+",
+    "policy_engine:
+  unknown_tools: deny
+  phases: [{name: LOOK, tools: 'tool0|tool1', next: [ACT]}, {name: ACT, tools: '*', next: [LOOK]}]
+  tool_schemas:
+    tool0:
+      effect: read
+      schema: {type: object, properties: {id: {type: integer, maximum: 1}, deep: {type: boolean}}}
+      conditions: [{check: '!has(args.deep) || session.calls < 3'}]
+    tool1: {effect: write, side_effect_resource: 'order/{id}', requires: [{tool: tool0, match: {id: args.id}}]}
+    tool2: {effect: write, side_effect_resource: 'order/{id}', requires: [{tool: tool0}]}
+",
+    "policy_engine:
+  deduplication: {loop_threshold: 4, max_repeat: 6, last_n: 8, scope: tenant}
+  side_effects: {second_change: deny}
+  tool_schemas:
+    tool0: {effect: write, side_effect_resource: 'order/{id}', risk_level: MEDIUM}
+    tool1: {effect: write, side_effect_resource: 'order/{id}', risk_level: HIGH}
+    tool2: {effect: poll, risk_level: LOW, conditions: [{when: args.id == 2, then: deny}]}
+    tool3: {effect: read}
+",
+];
 
 pub(crate) fn history(longest: usize) -> BoxedStrategy<Vec<Step>> {
     vec(step(), 1..=longest).boxed()
@@ -196,23 +269,35 @@ fn budgets() -> BoxedStrategy<budget::Params> {
 
 /// A policy under which every rule has its say soon; with and without limits.
 pub(crate) fn policy() -> BoxedStrategy<Policy> {
-    let detectors = (levels(), levels(), levels(), levels(), levels());
+    policy_of((0..FILES.len()).collect())
+}
+
+/// A policy under which nobody is asked.
+pub(crate) fn policy_without_people() -> BoxedStrategy<Policy> {
+    policy_of(vec![0, 2])
+}
+
+fn policy_of(files: Vec<usize>) -> BoxedStrategy<Policy> {
+    let detectors = (levels(), levels(), levels(), levels(), levels(), levels(), levels());
     let bounds = (rates(), prop::option::weighted(0.5, budgets()), 5..31_usize);
-    (vec(tool(), TOOLS), detectors, bounds, prop::bool::weighted(0.5))
-        .prop_map(|(tools, detectors, bounds, brakes)| {
-            let mut policy = Policy::default();
-            let (repeat, poll, cycle, breaker, refused) = detectors;
+    (vec(tool(), TOOLS), detectors, bounds, prop::bool::weighted(0.5), select(files))
+        .prop_map(|(tools, detectors, bounds, brakes, file)| {
+            let mut policy = compile(FILES[file]).expect("a good policy");
+            let (repeat, poll, cycle, breaker, refused, same_error, churn) = detectors;
             let (growth, budget, window) = bounds;
             let rules = &mut policy.rules;
             (rules.repeat, rules.poll, rules.cycle, rules.breaker, rules.refused) =
                 (repeat, poll, cycle, breaker, refused);
+            (rules.same_error, rules.churn) = (same_error, churn);
+            rules.after_compaction.critical = Some(2);
             rules.window = window;
             rules.growth = growth;
             rules.budget = budget.unwrap_or_default();
             if !brakes {
                 rules.modes.insert(growth::ID, Mode::Off);
             }
-            for (i, spec) in tools.into_iter().enumerate() {
+            // A file says of its tools what it wants to.
+            for (i, spec) in tools.into_iter().enumerate().filter(|_| file < 2) {
                 policy.declare(&format!("tool{i}"), spec);
             }
             policy

@@ -13,7 +13,7 @@ use callgate::domain::{
 use proptest::{collection::vec, prelude::*, sample::select};
 
 use crate::{
-    alphabet::{Ask, Ending, Step, ask, ending, history, policy},
+    alphabet::{Ask, Ending, Step, ask, ending, history, policy, policy_without_people},
     cases,
     world::{Grown, World},
 };
@@ -149,7 +149,7 @@ proptest! {
 
     #[test]
     fn the_last_events_and_the_totals_judge_like_the_whole_tree(
-        policy in policy(),
+        policy in policy_without_people(),
         history in vec(settled(), 200..260),
         next in vec(settled(), 12),
     ) {

@@ -165,23 +165,23 @@ proptest! {
     }
 }
 
-/// A history without objections proves nothing: each rule must have been the strictest somewhere.
+/// A history without objections proves nothing: each rule must have had something to say somewhere.
 #[test]
 fn the_histories_make_every_rule_speak() {
     use proptest::{strategy::ValueTree, test_runner::TestRunner};
     let mut runner = TestRunner::deterministic();
-    let mut won = std::collections::BTreeSet::new();
+    let mut spoke = std::collections::BTreeSet::new();
     let mut decided = std::collections::BTreeSet::new();
-    for _ in 0..120 {
+    for _ in 0..500 {
         let (policy, history) = (policy(), history(60)).new_tree(&mut runner).expect("a value").current();
         let mut world = World::new(policy);
         for step in &history {
             let Some(asked) = world.step(step) else { continue };
             decided.insert(asked.verdict.decision);
-            won.extend(asked.verdict.winner().map(|finding| finding.rule.to_string()));
+            spoke.extend(asked.verdict.findings.iter().map(|finding| finding.rule.to_string()));
         }
     }
-    let silent: Vec<_> = RULES.iter().map(|(id, _)| *id).filter(|id| !won.contains(*id)).collect();
-    assert!(silent.is_empty(), "{silent:?} never decided; {budget} did", budget = budget::ID);
+    let silent: Vec<_> = RULES.iter().map(|(id, _)| *id).filter(|id| !spoke.contains(*id)).collect();
+    assert!(silent.is_empty(), "{silent:?} never spoke; {budget} did", budget = budget::ID);
     assert_eq!(decided.len(), Decision::ALL.len(), "{decided:?}");
 }

@@ -5,24 +5,26 @@ use std::collections::BTreeMap;
 use callgate::{
     domain::{
         budget::{CounterKey, Usage},
-        call::{Proposal, Request},
+        call::{Answer, Proposal, Request},
         event::{Change, Event},
         failure::ErrorReport,
         fingerprint::LedgerKey,
+        halt::{Halt, Halted},
         health::Health,
         ids::{AgentId, CallId, DEFAULT_TENANT, RunId, SessionId, ToolName},
         json,
         ledger::LedgerRow,
         outcome::OutcomeStatus,
+        pattern::Pattern,
         time::Timestamp,
         tree::CallTree,
         verdict::Verdict,
     },
-    engine::{self, Judgement, Misuse, Recorded, Report, Shared},
+    engine::{self, Judgement, Misuse, Order, Recorded, Report, Shared, Wish},
     policy::Policy,
 };
 
-use crate::alphabet::{ARGUMENTS, Ask, Ending, RESULTS, Step};
+use crate::alphabet::{ARGUMENTS, Ask, Control, Ending, RESULTS, Step};
 
 /// Who there is: a session, who started it, and the root of its tree.
 const SESSIONS: [(&str, Option<&str>, &str); 4] = [
@@ -49,6 +51,7 @@ pub(crate) struct World {
     pub(crate) counters: BTreeMap<CounterKey, u64>,
     /// How tools fare, by what was reported.
     tools: BTreeMap<ToolName, Health>,
+    halts: Vec<Halt>,
     pub(crate) seen_counters: BTreeMap<CounterKey, u64>,
     /// Does the engine see the counters only when somebody looks?
     pub(crate) counters_lag: bool,
@@ -89,6 +92,7 @@ impl World {
             ledger: BTreeMap::new(),
             counters: BTreeMap::new(),
             tools: BTreeMap::new(),
+            halts: Vec::new(),
             seen_counters: BTreeMap::new(),
             counters_lag: false,
             now: Timestamp::from_millis(1_700_000_000_000),
@@ -122,8 +126,52 @@ impl World {
             Step::Observe(ask, ending) => self.observe(ask, ending),
             Step::Pass(millis) => self.now = self.now.plus_ms(*millis),
             Step::NextRun { who } => self.runs[*who] += 1,
+            Step::Control { who, what } => self.control(*who, what),
         }
         None
+    }
+
+    fn control(&mut self, who: usize, what: &Control) {
+        let session = session_id(who);
+        let wish = match what {
+            Control::Halt { tool, on } => {
+                let named = |tool: usize| ToolName::parse("tool", &format!("tool{tool}")).expect("valid");
+                let what = tool.map_or_else(|| Halted::Session(session), |tool| Halted::Tool(named(tool)));
+                self.halts.retain(|halt| halt.what != what);
+                let halt = Halt { what, by: "eve".to_owned(), reason: String::new(), at: self.now };
+                self.halts.extend(on.then_some(halt));
+                return;
+            }
+            Control::Answer { approve } => {
+                let calls = self.tree(who).and_then(|tree| tree.sessions.get(&session)).map(|session| &session.calls);
+                let approvals = calls.into_iter().flatten().rev().filter_map(|call| call.approval.as_ref());
+                let Some(open) = approvals.into_iter().find(|approval| approval.answer == Answer::Pending) else {
+                    return;
+                };
+                Wish::Answer { approval_id: open.id.clone(), approve: *approve }
+            }
+            Control::Phase { act, plan } => {
+                let plan = plan.then(|| vec![ToolName::parse("tool", "tool2").expect("valid")]);
+                Wish::SetPhase { phase: if *act { "ACT" } else { "LOOK" }.to_owned(), plan }
+            }
+            Control::Compacted => Wish::MarkCompacted,
+            Control::Grant => {
+                self.fresh += 1;
+                let tools = Pattern::parse("tools", "tool0|tool1").expect("valid");
+                Wish::Grant { id: format!("g{}", self.fresh), tools, ceiling: 2, ttl_ms: 100_000 }
+            }
+        };
+        self.turn(who);
+        let root = root_id(who);
+        // A session that has not called anything yet would become a root.
+        let Some(grown) = self.trees.get(&root).filter(|grown| grown.tree.sessions.contains_key(&session_id(who)))
+        else {
+            return;
+        };
+        let order = Order { session: session_id(who), by: "eve".to_owned(), reason: None, wish };
+        if let Ok(change) = engine::control(&self.policy, &grown.tree, &order, self.now) {
+            assert!(self.commit(&root, change), "an order takes no counter");
+        }
     }
 
     fn ask(&mut self, ask: &Ask) -> Option<Asked> {
@@ -226,7 +274,8 @@ impl World {
         let root = root_id(who);
         let ledger = engine::ledger_key(&root, proposal).and_then(|key| self.ledger.get(&key).cloned());
         let health = self.health(&proposal.request.tool);
-        let shared = Shared { counters: self.seen_counters.clone(), ledger, health, ..Shared::default() };
+        let halts = self.halts.as_slice().into();
+        let shared = Shared { counters: self.seen_counters.clone(), ledger, health, halts, ..Shared::default() };
         match self.trees.get(&root) {
             Some(grown) => engine::evaluate(policy, &grown.tree, &shared, proposal, batch, now),
             None => engine::evaluate(policy, &CallTree::new(DEFAULT_TENANT, root, now), &shared, proposal, batch, now),

@@ -21,7 +21,7 @@ const SESSIONS: usize = 4;
 const ACKS: usize = 60;
 const POLICY: &str = "policy_engine:
   rules: {growth: {mode: off}}
-  tool_schemas: {pay: {once: true}}
+  tool_schemas: {pay: {once: true}, work: {}}
 ";
 
 /// What was acknowledged, in the order in which it was.
@@ -159,6 +159,6 @@ async fn nothing_acknowledged_is_lost_when_the_server_is_killed() {
     check(&home, &mut client, &history).await;
     for s in 0..SESSIONS {
         let next = evaluate(&mut client, asked(&format!("s{s}"), 9_999)).await;
-        assert_eq!(next.decision(), Decision::Allow, "the session goes on");
+        assert_eq!(next.decision(), Decision::Allow, "the session goes on: {next:?}");
     }
 }

@@ -27,7 +27,8 @@ pub(super) fn path(text: &str) -> String {
             part => parts.push(part),
         }
     }
-    let joined = parts.join("/");
+    // White space at the ends is trimmed once more: what stood before a slash may stand at the end now.
+    let joined = parts.join("/").trim().to_owned();
     match (is_absolute, joined.is_empty()) {
         (true, _) => format!("/{joined}"),
         (false, true) => {

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use sqlx::{Row as _, postgres::PgRow};
 
 use super::{
+    findings::StoredFinding,
     follow_up,
-    row::{StoredFinding, approval, effect, permit},
+    row::{approval, effect, permit},
 };
 use crate::{
     domain::{

@@ -6,7 +6,7 @@ use tokio::time::timeout;
 use super::{
     READ, Store,
     decode::{Loaded, at, corrupt, count},
-    row::StoredFinding,
+    findings::StoredFinding,
 };
 use crate::{
     domain::{

@@ -5,6 +5,7 @@ mod columns;
 mod controls;
 mod counters;
 mod decode;
+mod findings;
 mod follow_up;
 mod halts;
 mod health;

@@ -1,20 +1,16 @@
 //! The rows of an append, and how events become them.
 
-use serde::{Deserialize, Serialize};
-
-use super::{columns::columns, controls, follow_up};
+use super::{columns::columns, controls, findings::StoredFinding, follow_up};
 use crate::domain::{
     call::{Answer, Approval, Permit},
     effect::{Effect, EffectKind, Share},
     event::{Append, Judged, Settled},
     failure::FailureKind,
-    finding::{Decision, Finding, Level},
+    finding::{Decision, Level},
     ledger::{LedgerChange, LedgerRow, LedgerState},
     outcome::{Advice, Basis, Guard, OutcomeStatus},
     profile::ToolState,
-    reason::Reason,
     time::Timestamp,
-    violation::{OnViolation, Violation},
 };
 
 columns! {
@@ -123,105 +119,6 @@ fn int(amount: u32) -> i32 {
 /// The stored code of a member of a closed set: its place in the set's `ALL`.
 pub(super) fn code<T: PartialEq>(all: &[T], member: &T) -> i16 {
     all.iter().position(|known| known == member).map_or(-1, |at| at as i16)
-}
-
-/// A finding as it stands in the `findings` column.
-#[derive(Debug, Serialize, Deserialize)]
-pub(super) struct StoredFinding {
-    rule: String,
-    decision: String,
-    reason: String,
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    level: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    count: Option<u32>,
-    message: String,
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    next_action: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    retry_after_ms: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    reuse: Option<(String, String, i64)>,
-    #[serde(skip_serializing_if = "Vec::is_empty", default)]
-    violations: Vec<StoredViolation>,
-    enforced: bool,
-}
-
-#[derive(Debug, Serialize, Deserialize)]
-struct StoredViolation {
-    field: String,
-    message: String,
-    keyword: String,
-    #[serde(default)]
-    ask_user: bool,
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    user_facing_hint: Option<String>,
-}
-
-impl From<&Violation> for StoredViolation {
-    fn from(violation: &Violation) -> Self {
-        Self {
-            field: violation.field.clone(),
-            message: violation.message.clone(),
-            keyword: violation.keyword.clone(),
-            ask_user: violation.on_violation == OnViolation::AskUser,
-            user_facing_hint: violation.user_facing_hint.clone(),
-        }
-    }
-}
-
-impl From<StoredViolation> for Violation {
-    fn from(stored: StoredViolation) -> Self {
-        let on_violation = if stored.ask_user { OnViolation::AskUser } else { OnViolation::SelfCorrect };
-        let StoredViolation { field, message, keyword, user_facing_hint, .. } = stored;
-        Self { field, message, keyword, on_violation, user_facing_hint }
-    }
-}
-
-impl From<&Finding> for StoredFinding {
-    fn from(finding: &Finding) -> Self {
-        Self {
-            rule: finding.rule.to_string(),
-            decision: finding.decision.as_str().to_owned(),
-            reason: finding.reason.as_str().to_owned(),
-            level: finding.level.map(|level| level.as_str().to_owned()),
-            count: finding.count,
-            message: finding.message.clone(),
-            next_action: finding.next_action.clone(),
-            retry_after_ms: finding.retry_after_ms,
-            reuse: finding
-                .reuse
-                .as_ref()
-                .map(|call| (call.session.to_string(), call.call_id.to_string(), call.at.as_millis())),
-            violations: finding.violations.iter().map(StoredViolation::from).collect(),
-            enforced: finding.enforced,
-        }
-    }
-}
-
-impl StoredFinding {
-    /// The finding again; none for a row written by a later version that knows more reasons.
-    pub(super) fn restore(self) -> Option<Finding> {
-        use crate::domain::{finding::CallRef, ids};
-        let reuse = self.reuse.and_then(|(session, call_id, at)| {
-            let session = ids::SessionId::parse("session_id", &session).ok()?;
-            let call_id = ids::CallId::parse("call_id", &call_id).ok()?;
-            Some(CallRef { session, call_id, at: Timestamp::from_millis(at) })
-        });
-        Some(Finding {
-            rule: self.rule.into(),
-            decision: Decision::ALL.into_iter().find(|d| d.as_str() == self.decision)?,
-            reason: Reason::from_name(&self.reason)?,
-            level: self.level.and_then(|name| Level::ALL.into_iter().find(|level| level.as_str() == name)),
-            count: self.count,
-            message: self.message,
-            next_action: self.next_action,
-            retry_after_ms: self.retry_after_ms,
-            reuse,
-            violations: self.violations.into_iter().map(Violation::from).collect(),
-            enforced: self.enforced,
-        })
-    }
 }
 
 impl CallRow {
