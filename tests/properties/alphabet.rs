@@ -289,7 +289,7 @@ fn policy_of(files: Vec<usize>) -> BoxedStrategy<Policy> {
             (rules.repeat, rules.poll, rules.cycle, rules.breaker, rules.refused) =
                 (repeat, poll, cycle, breaker, refused);
             (rules.same_error, rules.churn) = (same_error, churn);
-            rules.after_compaction.critical = Some(2);
+            rules.after_compaction.critical = Some(1);
             rules.window = window;
             rules.growth = growth;
             rules.budget = budget.unwrap_or_default();
