@@ -4,6 +4,8 @@
 mod compile;
 mod error;
 mod file;
+pub mod lint;
+pub mod tools;
 
 use std::collections::BTreeMap;
 

@@ -78,7 +78,13 @@ pub(crate) const WALLS: &[Wall] = &[
     Wall {
         room: "policy",
         rooms: &[("domain", "facts about tools"), ("retry", "parameters of advice"), ("rules", "parameters of rules")],
-        crates: Some(&[("serde", "the file's form"), ("serde_saphyr", "YAML")]),
+        crates: Some(&[
+            ("serde", "the file's form"),
+            ("serde_saphyr", "YAML"),
+            ("serde_json", "lists of tools and their schemas"),
+            ("regex", "what descriptions enumerate"),
+            ("tiktoken_rs", "what descriptions cost"),
+        ]),
         never: PURE,
     },
     Wall {
