@@ -67,9 +67,9 @@ mod tests {
             )
         };
         let expected = format!(
-            "error drop_table /input_schema/required: destroys (its annotations say destructiveHint: true), \
+            "warning drop_table /input_schema/required: destroys (its annotations say destructiveHint: true), \
              and no required argument is a choice from a closed list\n{}
-             error cancel_order /input_schema/required: destroys (`cancel`, and the policy declares it a write), \
+             warning cancel_order /input_schema/required: destroys (`cancel`, and the policy declares it a write), \
              and no required argument is a choice from a closed list\n{}
              note delete_user /input_schema/required: destroys (a guess from `delete` in its name), \
              and no required argument is a choice from a closed list\n{}",

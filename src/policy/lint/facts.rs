@@ -61,7 +61,7 @@ impl<'a> Facts<'a> {
     /// The facts of a list and of what is declared of its tools, by name.
     #[must_use]
     pub fn new(list: &'a ToolList, declared: &'a BTreeMap<String, Declared>) -> Self {
-        let tools = list.tools.iter().enumerate().map(|(index, doc)| {
+        let tools = list.tools.iter().zip(list.words()).enumerate().map(|(index, (doc, words))| {
             let declared = declared.get(&doc.name);
             let by_policy = declared.filter(|declared| declared.effect != EffectKind::Unknown);
             Tool {
@@ -70,8 +70,8 @@ impl<'a> Facts<'a> {
                 declared,
                 told: by_policy
                     .map(|declared| Told { effect: declared.effect, by: By::Policy })
-                    .or_else(|| Told::of(doc)),
-                words: words::words(&doc.name),
+                    .or_else(|| Told::of(doc, &words)),
+                words,
                 nodes: nodes(&doc.input_schema),
             }
         });
@@ -100,14 +100,22 @@ impl<'a> Tool<'a> {
         words::nouns(&self.words)
     }
 
+    /// The thing that its name is about: `comment` of `add_ticket_comment_to_order`.
+    pub(super) fn thing(&self) -> Option<String> {
+        let is_link =
+            |word: &String| matches!(word.as_str(), "to" | "for" | "of" | "by" | "in" | "on" | "from" | "with");
+        let before: Vec<String> = self.words.iter().take_while(|word| !is_link(word)).cloned().collect();
+        words::nouns(&before).pop()
+    }
+
     /// Its name as a task: `cancel order`.
     pub(super) fn task(&self) -> String {
         self.words.join(" ")
     }
 
-    /// Who says that it is a write, if it is one.
+    /// Who says that it is a write, if it is one. A way out changes nothing that could be changed back.
     pub(super) fn as_write(&self) -> Option<&Told> {
-        self.told.as_ref().filter(|told| told.effect == EffectKind::Write)
+        self.told.as_ref().filter(|told| told.effect == EffectKind::Write && !self.is_way_out())
     }
 
     /// True when it is said, or guessed, to look only.
@@ -118,6 +126,11 @@ impl<'a> Tool<'a> {
     /// True for a way out, by its name.
     pub(super) fn is_way_out(&self) -> bool {
         words::is_way_out(&self.words)
+    }
+
+    /// True when its description says that it should not be used any more.
+    pub(super) fn is_deprecated(&self) -> bool {
+        self.doc.description.to_ascii_lowercase().contains("deprecated")
     }
 
     /// Its arguments and what lies below them, each once, as properties.

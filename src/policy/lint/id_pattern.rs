@@ -46,7 +46,9 @@ fn of(tool: &Tool<'_>, node: &Node<'_>, field: &str) -> Option<Report> {
     let noun = if identity.noun.is_empty() { "thing".to_owned() } else { identity.noun };
     let better = match EXAMPLE.captures(&said).and_then(|found| found.get(1)) {
         _ if ends == "uuid" || ends == "guid" => "`\"format\": \"uuid\"`".to_owned(),
-        Some(example) => format!("`\"pattern\": \"{}\"`, made of its example", pattern_of(example.as_str())),
+        Some(example) => {
+            format!("`\"pattern\": \"{}\"`, made of its example: try it on real ones", pattern_of(example.as_str()))
+        }
         None => format!(
             "`\"pattern\": \"^[A-Za-z0-9_-]{{1,64}}$\"`, or the real form of {} id, and an example of one",
             prose::article(&noun)
@@ -60,32 +62,46 @@ fn example(schema: &Value) -> String {
     first.and_then(Value::as_str).map(|example| format!("e.g. {example}")).unwrap_or_default()
 }
 
-/// Runs of capitals, small letters and digits become classes; what stands between stays.
+/// A prefix before the only separator stays (`ORD-`); letters and then digits keep their numbers; what mixes both is a
+/// class of its own.
 fn pattern_of(example: &str) -> String {
-    let class = |c: char| match c {
-        'A'..='Z' => "[A-Z]",
-        'a'..='z' => "[a-z]",
-        '0'..='9' => "[0-9]",
-        _ => "",
-    };
-    let example: Vec<char> = example.trim_end_matches(['.', ':', '-']).chars().take(EXAMPLE_CHARS_MAX).collect();
+    let is_separator = |c: char| !c.is_ascii_alphanumeric();
+    let example: String = example.trim_end_matches(['.', ':', '-']).chars().take(EXAMPLE_CHARS_MAX).collect();
+    let parts: Vec<&str> = example.split_inclusive(is_separator).collect();
     let mut pattern = String::from("^");
-    // A prefix before a separator is the same in every identity: ORD-1234.
-    let prefix = example
-        .iter()
-        .position(|c| matches!(c, '-' | '_' | ':'))
-        .filter(|at| example[..*at].iter().all(char::is_ascii_alphabetic));
-    let fixed = prefix.map_or(0, |at| at + 1);
-    pattern.extend(&example[..fixed]);
-    for run in example[fixed..].chunk_by(|a, b| class(*a) == class(*b) && !class(*a).is_empty()) {
-        match (class(run[0]), run.len()) {
-            ("", _) if run[0] == '.' => pattern.push_str("\\\\."),
-            ("", _) => pattern.push(run[0]),
-            (class, 1) => pattern.push_str(class),
-            (class, count) => pattern.push_str(&format!("{class}{{{count}}}")),
+    for (i, part) in parts.iter().enumerate() {
+        let word = part.trim_end_matches(is_separator);
+        let is_prefix = i == 0 && parts.len() == 2 && word.chars().all(|c| c.is_ascii_alphabetic());
+        pattern.push_str(&if is_prefix { word.to_owned() } else { pattern_of_word(word, parts.len() < 3) });
+        match &part[word.len()..] {
+            "." => pattern.push_str("\\\\."),
+            separator => pattern.push_str(separator),
         }
     }
     pattern + "$"
+}
+
+/// The classes of a word's letters and digits; with their numbers when `counted`.
+fn pattern_of_word(word: &str, counted: bool) -> String {
+    let class = |word: &str| {
+        let has = |is: fn(&char) -> bool| word.chars().any(|c| is(&c));
+        let ranges = [
+            (has(char::is_ascii_uppercase), "A-Z"),
+            (has(char::is_ascii_lowercase), "a-z"),
+            (has(char::is_ascii_digit), "0-9"),
+        ];
+        let ranges: String = ranges.iter().filter(|(has, _)| *has).map(|(_, range)| *range).collect();
+        let count = word.len();
+        match (word.is_empty(), counted, count) {
+            (true, ..) => String::new(),
+            (_, false, _) => format!("[{ranges}]+"),
+            (_, true, 1) => format!("[{ranges}]"),
+            (_, true, _) => format!("[{ranges}]{{{count}}}"),
+        }
+    };
+    let digits = word.find(|c: char| c.is_ascii_digit()).unwrap_or(word.len());
+    let (letters, rest) = word.split_at(digits);
+    if rest.chars().all(|c| c.is_ascii_digit()) { class(letters) + &class(rest) } else { class(word) }
 }
 
 #[cfg(test)]
@@ -109,7 +125,7 @@ mod tests {
              `item_ids` is an identity, and any string passes for one
              better: `\"pattern\": \"^[A-Za-z0-9_-]{1,64}$\"`, or the real form of an item id, and an example of one
              warning get /input_schema/properties/order_id: `order_id` is an identity, and any string passes for one
-             better: `\"pattern\": \"^#[A-Z][0-9]{7}$\"`, made of its example
+             better: `\"pattern\": \"^#[A-Z][0-9]{7}$\"`, made of its example: try it on real ones
              warning get /input_schema/properties/uuid: `uuid` is an identity, and any string passes for one
              better: `\"format\": \"uuid\"`",
         );
@@ -138,9 +154,11 @@ mod tests {
     fn a_pattern_is_made_of_an_example() {
         for (example, expected) in [
             ("ORD-1234", "^ORD-[0-9]{4}$"),
-            ("cus_9f", "^cus_[0-9][a-z]$"),
-            ("sara_doe_496", "^sara_[a-z]{3}_[0-9]{3}$"),
-            ("ZFA04Y", "^[A-Z]{3}[0-9]{2}[A-Z]$"),
+            ("cus_9f", "^cus_[a-z0-9]{2}$"),
+            ("sara_doe_496", "^[a-z]+_[a-z]+_[0-9]+$"),
+            ("8JX2WO", "^[A-Z0-9]{6}$"),
+            ("HAT001", "^[A-Z]{3}[0-9]{3}$"),
+            ("#W0000000", "^#[A-Z][0-9]{7}$"),
             ("a1.b2.", "^[a-z][0-9]\\\\.[a-z][0-9]$"),
         ] {
             assert_eq!(pattern_of(example), expected, "{example}");

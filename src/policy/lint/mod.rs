@@ -30,7 +30,10 @@ mod way_out;
 mod write_idempotency;
 mod write_without_reader;
 
-pub use self::facts::{Declared, Facts, Tool};
+pub use self::{
+    facts::{Declared, Facts, Tool},
+    token_waste::{Cost, cost},
+};
 
 /// Reports that are told; a list that earns more has one cause that stands among these.
 pub const REPORTS_MAX: usize = 10_000;
@@ -101,7 +104,7 @@ impl Lint {
     pub fn summary(&self) -> String {
         let manual = self.manual();
         let first = manual.split("\n\n").next().unwrap_or_default().replace('\n', " ");
-        first.split_once(": ").map_or(first.clone(), |(_, summary)| summary.to_owned())
+        first.split_once(": ").map_or(first.clone(), |(_, summary)| summary.trim_end_matches('.').to_owned())
     }
 }
 
@@ -119,7 +122,7 @@ macro_rules! lint {
 /// All lints, in the order in which they are told.
 pub const LINTS: &[Lint] = &[
     lint!(visible_idempotency_key, Error),
-    lint!(destructive_confirmation, Error),
+    lint!(destructive_confirmation, Warning),
     lint!(money_minor_units, Error),
     lint!(use_when, Warning),
     lint!(siblings, Warning),

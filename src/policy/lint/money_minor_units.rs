@@ -15,13 +15,13 @@ use regex::Regex;
 use serde_json::Value;
 
 use super::{Facts, Report, Tool, prose};
-use crate::policy::tools::{is_bound, is_only, words};
+use crate::policy::tools::{Node, is_bound, is_only, words};
 
 const REASON: &str = "fractions round and strings have many readings; cents taken for dollars are a hundredfold charge";
 
 static SPEAKS_OF_MONEY: LazyLock<Regex> = LazyLock::new(|| {
     prose::pattern(
-        r"(?i)[$€£¥]|\b(money|monetary|currency|price|pay|payment|charge|refund|invoice|usd|eur|dollars?|euros?)\b",
+        r"(?i)[$€£¥]|\b(money|monetary|currency|price|pay|pays|paid|payments?|charged?|refund|invoice|voucher|certificate|usd|eur|dollars?|euros?)\b",
     )
 });
 
@@ -37,7 +37,7 @@ pub(super) fn check(facts: &Facts<'_>) -> Vec<Report> {
     for tool in &facts.tools {
         for (node, field) in tool.properties() {
             let said = tool.said_of(node.schema);
-            if !is_money(tool, field, said) || is_bound(node.schema, &["enum", "const"]) {
+            if !is_money(tool, node, field) || is_bound(node.schema, &["enum", "const"]) {
                 continue;
             }
             let told_unit = MINOR.is_match(&words::words(field).join(" ")) || MINOR.is_match(said);
@@ -64,7 +64,7 @@ fn problem(schema: &Value, told_unit: bool) -> Option<&'static str> {
     }
 }
 
-fn is_money(tool: &Tool<'_>, field: &str, said: &str) -> bool {
+fn is_money(tool: &Tool<'_>, node: &Node<'_>, field: &str) -> bool {
     const MONEY: &[&str] =
         &["price", "cost", "fee", "salary", "fare", "payment", "budget", "deposit", "cents", "usd", "eur"];
     const MAYBE: &[&str] = &["amount", "total", "subtotal", "balance", "refund", "charge", "tip", "discount", "tax"];
@@ -73,12 +73,19 @@ fn is_money(tool: &Tool<'_>, field: &str, said: &str) -> bool {
     let Some(last) = words.iter().rev().find(|word| !units.contains(&word.as_str())).or(words.last()) else {
         return false;
     };
+    let names_a_currency =
+        words.last().is_some_and(|word| matches!(word.as_str(), "usd" | "eur" | "gbp" | "dollars" | "euros"));
     let beside = || {
         let speaks = |text: &str| SPEAKS_OF_MONEY.is_match(text);
         let fields = || tool.properties().any(|(_, other)| words::words(other).contains(&"currency".to_owned()));
-        speaks(said) || speaks(&tool.task()) || speaks(&tool.doc.description) || fields()
+        let around = words::words(&node.pointer).join(" ");
+        speaks(tool.said_of(node.schema))
+            || speaks(&around)
+            || speaks(&tool.task())
+            || speaks(&tool.doc.description)
+            || fields()
     };
-    MONEY.contains(&last.as_str()) || (MAYBE.contains(&last.as_str()) && beside())
+    names_a_currency || MONEY.contains(&last.as_str()) || (MAYBE.contains(&last.as_str()) && beside())
 }
 
 /// The field's name with its unit.
@@ -107,9 +114,12 @@ mod tests {
             "error pay /input_schema/properties/amount: `amount` is money and a number with a fraction\n{}
              error pay /input_schema/properties/feeTotal: \
              `feeTotal` is money and an integer of which nobody says whether it counts cents\n{}
+             error pay /input_schema/properties/payments/items/properties/amount: \
+             `amount` is money and a number with a fraction\n{}
              error pay /input_schema/properties/price: `price` is money and a string\n{}",
             better("amount_cents"),
             better("feeTotalCents"),
+            better("amount_cents"),
             better("price_cents")
         );
         reports(
@@ -122,6 +132,7 @@ mod tests {
                   amount: {anyOf: [{type: number}, {type: 'null'}]}
                   feeTotal: {type: integer}
                   price: {type: string}
+                  payments: {type: array, items: {properties: {amount: {type: number}}}}
             ",
             &expected,
         );

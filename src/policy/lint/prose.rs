@@ -12,7 +12,7 @@ pub(super) fn pattern(text: &str) -> Regex {
 
 static WHEN: LazyLock<Regex> = LazyLock::new(|| {
     pattern(
-        r"(?i)\buse (this|it|the tool|this (tool|function|one))? ?(only )?(when|if|to|for|after|before|once|whenever)\b|\b(call|invoke) (this|it|only|this (tool|function)|the tool)? ?(only )?(when|if|after|before|once|to)\b|\bwhen the (user|customer|caller|person|agent)\b|\bwhen (you|asked)\b|\b(should|must|can|may) be (used|called)\b|\bonly (use|call|when|if|after)\b|\b(useful|intended|meant|suitable|prefer(red)?) (for|when|if|to)\b|\bprefer (this|it)\b",
+        r"(?i)\buse (this|it|the tool|this (tool|function|one))? ?(only )?(when|if|to|for|after|before|once|whenever)\b|\b(call|invoke) (this|it|only|this (tool|function)|the tool)? ?(only )?(when|if|after|before|once|to)\b|\b(when|if) the (user|customer|caller|person|agent)\b|\bonly \w+ (if|when|after|to)\b|\bwhen (you|asked)\b|\b(should|must|can|may) be (used|called)\b|\bonly (use|call|when|if|after)\b|\b(useful|intended|meant|suitable|prefer(red)?) (for|when|if|to)\b|\bprefer (this|it)\b",
     )
 });
 
@@ -116,6 +116,7 @@ mod tests {
             ("Only call when confirmed.", true, true),
             ("Don't call it twice.", false, true),
             ("Users of a team.", false, false),
+            ("Only transfer if the user asks.", true, false),
         ] {
             assert_eq!((says_when(text), says_when_not(text)), (when, when_not), "{text}");
         }
@@ -135,6 +136,6 @@ mod tests {
             assert!(tokens(&hostile) > 100);
         }
         assert_eq!(tokens(""), 0);
-        assert_eq!(tokens("Cancels an order. Use when the user asks to cancel."), 12);
+        assert_eq!(tokens("Cancels an order. Use when the user asks to cancel."), 13);
     }
 }

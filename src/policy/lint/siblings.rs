@@ -7,7 +7,8 @@
 //! Why: when two tools could both be meant, a model takes the one whose name is nearer to the user's words, and loops
 //! when it was the other one. The boundary has to stand in both descriptions, with the other one's name.
 //!
-//! Known problems: siblings by meaning whose names share nothing are not seen.
+//! Known problems: siblings by meaning whose names share nothing are not seen. A tool whose description calls it deprecated is left
+//! alone.
 
 use std::collections::BTreeSet;
 
@@ -68,7 +69,7 @@ struct Known {
     nouns: Vec<String>,
     words: Vec<String>,
     said: BTreeSet<String>,
-    is_way_out: bool,
+    is_left_alone: bool,
 }
 
 impl Known {
@@ -81,12 +82,12 @@ impl Known {
             nouns,
             words: tool.words.clone(),
             said: said.map(|word| words::singular(&word)).collect(),
-            is_way_out: tool.is_way_out(),
+            is_left_alone: tool.is_way_out() || tool.is_deprecated(),
         }
     }
 
     fn is_sibling(&self, other: &Self) -> bool {
-        if self.is_way_out || other.is_way_out || self.nouns.is_empty() || other.nouns.is_empty() {
+        if self.is_left_alone || other.is_left_alone || self.nouns.is_empty() || other.nouns.is_empty() {
             return false;
         }
         let same_kind = self.verb.is_some() && self.verb == other.verb;
@@ -144,6 +145,8 @@ mod tests {
             - {name: get_order, description: Reads one order.}
             - {name: list_orders, description: Lists orders.}
             - {name: get_user, description: Reads one user.}
+            - {name: read_user, description: 'Deprecated, use get_user.'}
+            - {name: get_user_info, description: Reads who made a user and when.}
             - {name: cancel_order, description: Cancels an order.}
             - {name: update_order_address, description: Changes where an order is sent.}
             - {name: update_order_items, description: 'Swaps goods of a basket, paying the difference.'}

@@ -31,15 +31,16 @@ static ARGUMENTS: LazyLock<Regex> =
 
 /// What a description costs, in tokens.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Cost {
+pub struct Cost {
     /// Sentences that say when to use the tool, when not, or name another one.
-    pub(super) choice: usize,
+    pub choice: usize,
     /// All others.
-    pub(super) rest: usize,
+    pub rest: usize,
 }
 
 /// The cost of a tool's description.
-pub(super) fn cost(facts: &Facts<'_>, tool: &Tool<'_>) -> Cost {
+#[must_use]
+pub fn cost(facts: &Facts<'_>, tool: &Tool<'_>) -> Cost {
     let mut cost = Cost::default();
     for sentence in prose::sentences(&tool.doc.description) {
         let names_another = || {
@@ -124,10 +125,10 @@ mod tests {
         reports(
             "token_waste",
             &list,
-            "note get_a /description: has filler in its description (10 tokens, and 4 that say when to use it)
+            "note get_a /description: has filler in its description (9 tokens, and 4 that say when to use it)
              better: \"Get an A. Use when asked.\"
              note get_b /description: describes its arguments twice \
-             (12 tokens, and 0 that say when to use it)
+             (11 tokens, and 0 that say when to use it)
              better: remove the list of arguments from the description: each has its own
              note get_c /description: has a long description (184 tokens, and 0 that say when to use it)
              better: keep \"Gets a C.\" and when to use it; move the rest to the arguments or the documentation",

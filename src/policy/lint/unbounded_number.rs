@@ -1,7 +1,7 @@
 //! unbounded_number: a number without a least and a greatest value.
 //!
-//! Reports a number that lacks a lower or an upper bound. Identities, enums and constants are left alone; an offset or a
-//! page needs no upper bound, a coordinate has its own.
+//! Reports a number that lacks a lower or an upper bound. Identities, enums and constants are left alone; so are places
+//! (a page, an offset, a line), times and coordinates, which do no harm or have bounds of their own.
 //!
 //! Why: `limit: 1000000` fetches a table, `quantity: -1` refunds, `hours: 999999` books a century. A bound turns each
 //! into a refusal that names the field, before anything runs.
@@ -25,33 +25,27 @@ pub(super) fn check(facts: &Facts<'_>) -> Vec<Report> {
             }
             let has =
                 |keys: &[&str]| forms(node.schema).iter().all(|form| keys.iter().any(|key| form.get(key).is_some()));
-            if has(&["enum", "const"]) || has_own_bounds(field) {
+            if has(&["enum", "const"]) || is_left_alone(field) {
                 continue;
             }
             let low = has(&["minimum", "exclusiveMinimum"]);
-            let high = has(&["maximum", "exclusiveMaximum"]) || is_position(field);
+            let high = has(&["maximum", "exclusiveMaximum"]);
             let (missing, better) = match (low, high) {
                 (true, true) => continue,
-                (false, false) => ("bounds", format!("`\"minimum\": {}, \"maximum\": …`", least(field))),
-                (false, true) => ("a lower bound", format!("`\"minimum\": {}`", least(field))),
+                (false, false) => ("bounds", "`\"minimum\": 1, \"maximum\": …`".to_owned()),
+                (false, true) => ("a lower bound", "`\"minimum\": 1`".to_owned()),
                 (true, false) => ("an upper bound", "`\"maximum\": …`".to_owned()),
             };
             let kind = forms(node.schema).first().and_then(|form| types(form).first().copied()).unwrap_or("number");
-            let better = format!("`\"{field}\": {{\"type\": \"{kind}\", …}}` with {better}{}", unit(node.schema));
+            let better = format!("`\"{field}\": {{\"type\": \"{kind}\", …}}` with {better}{}", default_of(node.schema));
             reports.push(tool.report(&node.pointer, format!("`{field}` lacks {missing}"), REASON, better));
         }
     }
     reports
 }
 
-fn least(field: &str) -> u32 {
-    let may_be_none =
-        ["offset", "skip", "start", "index"].iter().any(|word| words::words(field).contains(&(*word).to_owned()));
-    u32::from(!may_be_none)
-}
-
 /// The default is a hint at what the bounds may be.
-fn unit(schema: &Value) -> String {
+fn default_of(schema: &Value) -> String {
     schema
         .get("default")
         .filter(|value| value.is_number())
@@ -59,16 +53,35 @@ fn unit(schema: &Value) -> String {
         .unwrap_or_default()
 }
 
-fn is_position(field: &str) -> bool {
-    const POSITIONS: &[&str] =
-        &["page", "offset", "skip", "index", "line", "position", "cursor", "start", "end", "number"];
-    words::words(field).last().is_some_and(|word| POSITIONS.contains(&word.as_str()))
-}
-
-fn has_own_bounds(field: &str) -> bool {
-    const BOUND: &[&str] =
-        &["timestamp", "epoch", "year", "latitude", "longitude", "lat", "lon", "lng", "seed", "time", "since", "until"];
-    words::words(field).last().is_some_and(|word| BOUND.contains(&word.as_str()))
+fn is_left_alone(field: &str) -> bool {
+    const ALONE: &[&str] = &[
+        "timestamp",
+        "epoch",
+        "year",
+        "time",
+        "since",
+        "until",
+        "latitude",
+        "longitude",
+        "lat",
+        "lon",
+        "lng",
+        "seed",
+        "port",
+        "version",
+        "code",
+        "page",
+        "offset",
+        "skip",
+        "index",
+        "line",
+        "position",
+        "cursor",
+        "start",
+        "end",
+        "number",
+    ];
+    words::words(field).last().is_some_and(|word| ALONE.contains(&word.as_str()))
 }
 
 #[cfg(test)]
@@ -84,13 +97,13 @@ mod tests {
               input_schema:
                 properties:
                   limit: {type: integer, default: 20, minimum: 1}
-                  offset: {type: integer}
+                  hours: {type: integer, maximum: 24}
                   quantity: {type: [integer, 'null']}
             ",
-            "warning list /input_schema/properties/limit: `limit` lacks an upper bound
+            "warning list /input_schema/properties/hours: `hours` lacks a lower bound
+             better: `\"hours\": {\"type\": \"integer\", …}` with `\"minimum\": 1`
+             warning list /input_schema/properties/limit: `limit` lacks an upper bound
              better: `\"limit\": {\"type\": \"integer\", …}` with `\"maximum\": …` around its default of 20
-             warning list /input_schema/properties/offset: `offset` lacks a lower bound
-             better: `\"offset\": {\"type\": \"integer\", …}` with `\"minimum\": 0`
              warning list /input_schema/properties/quantity: `quantity` lacks bounds
              better: `\"quantity\": {\"type\": \"integer\", …}` with `\"minimum\": 1, \"maximum\": …`",
         );
@@ -105,7 +118,7 @@ mod tests {
               input_schema:
                 properties:
                   limit: {anyOf: [{type: integer, minimum: 1, exclusiveMaximum: 101}, {type: 'null'}]}
-                  page: {type: number, minimum: 1}
+                  page: {type: number}
                   user_id: {type: integer}
                   issue_number: {type: number}
                   level: {type: integer, enum: [1, 2]}

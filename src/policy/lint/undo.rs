@@ -18,7 +18,7 @@ const REASON: &str = "who knows that a step is final asks first; who knows how t
 
 static SAYS: LazyLock<Regex> = LazyLock::new(|| {
     prose::pattern(
-        r"(?i)\bun(do|does|done|doing|delete[ds]?|cancel(led)?)\b|revers|revert|roll(ed)? ?back|restor|recover|permanent|irrevocabl|\bfinal\b|\b(can|may|could)(not|n['’]t| not| still| later)? be (cancel|chang|edit|delet|remov|withdraw|amend|reopen|correct|taken back)|\bwithin \d+ (minutes?|hours?|days?)\b|trash|recycle bin",
+        r"(?i)\bun(do|does|done|doing|delete[ds]?|cancel(led)?)\b|revers|revert|roll(ed)? ?back|restor|recover|permanent|irrevocabl|\bfinal\b|\b(can|may|could)(not|n['’]t| not| still| later)? be (cancel|chang|edit|delet|remov|withdraw|amend|reopen|correct|(\w+ )?back\b)|\bwithin \d+ (minutes?|hours?|days?)\b|trash|recycle bin",
     )
 });
 
@@ -104,6 +104,7 @@ mod tests {
             - {name: send_mail, description: Sends a mail. This cannot be undone.}
             - {name: delete_file, description: Moves a file to the trash.}
             - {name: drop_table, description: Permanently removes a table.}
+            - {name: set_price, description: Sets a price. It can be set back.}
             - {name: get_room, description: Reads a room.}
             ",
         );

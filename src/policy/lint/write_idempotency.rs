@@ -19,7 +19,7 @@ const REASON: &str = "after a timeout somebody has to know whether it may be sen
 
 static SAYS: LazyLock<Regex> = LazyLock::new(|| {
     prose::pattern(
-        r"(?i)idempoten|\b(safe|harmless|no effect|nothing) (to |if |when )?(repeat|retry|call(ed)? (again|twice))|\b(twice|again|repeat(ed|ing)?|second (time|call)|duplicates?)\b",
+        r"(?i)idempoten|\b(safe|harmless|no effect|nothing) (to |if |when )?(repeat|retry|call(ed)? (again|twice))|\b(twice|again|repeat(ed|ing)?|second (time|call)|duplicates?|(two|both|each|every) calls?)\b",
     )
 });
 
@@ -48,7 +48,7 @@ fn better(tool: &Tool<'_>) -> String {
         let of_server = "`\"idempotentHint\": true` in its annotations";
         return format!("{} in the policy, or {of_server}, if twice is as once", line("idempotent"));
     }
-    let noun = tool.nouns().first().cloned().unwrap_or_else(|| "change".to_owned());
+    let noun = tool.thing().unwrap_or_else(|| "change".to_owned());
     format!("{} in the policy if a second {noun} would harm, else {}", line("once"), line("idempotent"))
 }
 
@@ -87,6 +87,7 @@ mod tests {
             - {name: set_status, annotations: {readOnlyHint: false, idempotentHint: false}}
             - {name: create_order, description: Calling it again makes a second order.}
             - {name: get_order}
+            - {name: transfer_to_human, policy: {effect: write}}
             - {name: run_report}
             ",
         );

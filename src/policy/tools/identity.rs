@@ -8,6 +8,9 @@ use super::{
 /// Parts that a proposed resource may have.
 const PARTS_MAX: usize = 4;
 
+/// Nouns that are a view of a thing and no thing.
+const ASPECTS: &[&str] = &["detail", "info", "status", "content", "history", "summary"];
+
 /// An argument that names one thing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identity {
@@ -39,25 +42,28 @@ impl Identity {
 /// The resource that the tool's required arguments name: `order/{order_id}`, or a bare type (`order`) when none of them
 /// names one thing of it. None when neither its arguments nor its name tell.
 #[must_use]
-pub fn proposed_resource(tool: &ToolDoc) -> Option<String> {
-    let words = words::words(&tool.name);
-    let nouns = words::nouns(&words);
+pub fn proposed_resource(tool: &ToolDoc, words: &[String]) -> Option<String> {
+    let nouns = words::nouns(words);
     let required = required(tool);
     let named = required.into_iter().filter_map(|field| {
         let identity = Identity::of(field)?;
-        let noun = if identity.noun.is_empty() { nouns.last()?.clone() } else { identity.noun };
+        let noun = if identity.noun.is_empty() {
+            nouns.iter().rfind(|noun| !ASPECTS.contains(&noun.as_str()))?.clone()
+        } else {
+            identity.noun
+        };
         Some((noun, identity.field))
     });
     let named: Vec<(String, String)> = named.collect();
     let own: Vec<&(String, String)> = named.iter().filter(|(noun, _)| nouns.contains(noun)).collect();
-    let makes = words::verb(&words).is_some_and(|(verb, hint)| {
+    let makes = words::verb(words).is_some_and(|(verb, hint)| {
         hint == Hint::Writes && matches!(verb, "create" | "add" | "insert" | "book" | "place" | "make" | "register")
     });
     let chosen = match (own.as_slice(), named.as_slice()) {
         (_, [only]) if nouns.is_empty() => vec![only],
         // What is made has no identity yet: the one that is given is of what it belongs to.
         (own, _) if makes && !own.iter().any(|(noun, _)| Some(noun) == nouns.first()) => Vec::new(),
-        ([], [only]) if words::verb(&words).is_some_and(|(_, hint)| hint == Hint::Writes) => vec![only],
+        ([], [only]) if words::verb(words).is_some_and(|(_, hint)| hint == Hint::Writes) => vec![only],
         (own, _) => own.to_vec(),
     };
     if chosen.is_empty() {
@@ -103,7 +109,7 @@ mod tests {
     fn a_resource_is_proposed_by_what_is_required() {
         for (name, required, expected) in [
             ("cancel_order", "order_id reason", "order/{order_id}"),
-            ("get_order", "id", "order/{id}"),
+            ("get_order_details", "id", "order/{id}"),
             ("update_order_line", "order_id line_id", "order/{order_id}/line/{line_id}"),
             ("list_orders", "customer_id", "order"),
             ("create_order", "customer_id", "order"),
@@ -117,7 +123,7 @@ mod tests {
             let list =
                 serde_json::json!([{"name": name, "input_schema": {"properties": properties, "required": fields}}]);
             let list = read("list", &list.to_string()).expect("a good list");
-            assert_eq!(proposed_resource(&list.tools[0]).as_deref(), Some(expected), "{name}");
+            assert_eq!(proposed_resource(&list.tools[0], &list.words()[0]).as_deref(), Some(expected), "{name}");
         }
     }
 }

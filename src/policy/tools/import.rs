@@ -26,9 +26,9 @@ pub fn import(list: &ToolList, with_schemas: bool) -> String {
     let _ = writeln!(text, "# In force as it stands: the names of the tools{}.", schemas(with_schemas));
     text.push_str("policy_engine:\n  tool_schemas:");
     text.push_str(if list.tools.is_empty() { " {}\n" } else { "\n" });
-    for tool in &list.tools {
+    for (tool, words) in list.tools.iter().zip(list.words()) {
         let _ = writeln!(text, "    {}:", key(&tool.name));
-        for proposal in proposals(tool) {
+        for proposal in proposals(tool, &words) {
             let _ = writeln!(text, "      # {}   # proposed: {}", proposal.line, proposal.why);
         }
         if with_schemas {
@@ -54,24 +54,23 @@ fn propose(line: impl Into<String>, why: impl Into<String>) -> Proposal {
     Proposal { line: line.into(), why: why.into() }
 }
 
-fn proposals(tool: &ToolDoc) -> Vec<Proposal> {
-    let words = words::words(&tool.name);
-    if words::is_way_out(&words) {
+fn proposals(tool: &ToolDoc, words: &[String]) -> Vec<Proposal> {
+    if words::is_way_out(words) {
         return vec![propose("terminal: true", "its name reads like a way out, which is never blocked nor charged")];
     }
-    let Some(told) = Told::of(tool) else {
-        let why = "write read, write or poll; neither its name nor annotations tell";
+    let Some(told) = Told::of(tool, words) else {
+        let why = "declare read, write or poll; neither its name nor annotations tell";
         return vec![propose("effect: unknown", why)];
     };
-    let (risk, why) = risk(&words, tool.hints, &told);
+    let (risk, why) = risk(words, tool.hints, &told);
     let mut lines = vec![
         propose(format!("risk_level: {risk}"), why),
         propose(format!("effect: {}", told.effect.as_str()), told.by.to_string()),
     ];
     if told.effect == EffectKind::Write {
-        lines.extend(repetition(&words, tool.hints));
+        lines.extend(repetition(words, tool.hints));
     }
-    if let Some(resource) = proposed_resource(tool).filter(|resource| is_plain_template(resource)) {
+    if let Some(resource) = proposed_resource(tool, words).filter(|resource| is_plain_template(resource)) {
         let why = if resource.contains('{') {
             "required, and its name reads like an identity"
         } else {

@@ -29,6 +29,8 @@ pub const DESCRIPTION_BYTES_MAX: usize = 65_536;
 pub const SCHEMA_BYTES_MAX: usize = 262_144;
 /// Schemas within the schema of one tool.
 pub const NODES_MAX: usize = 5_000;
+/// Tools of a file from which a first word that they share is taken for their server's name.
+const PREFIXED_MIN: usize = 3;
 /// Problems of a list that are told one by one.
 pub const PROBLEMS_MAX: usize = 20;
 
@@ -85,6 +87,24 @@ pub enum Shape {
 }
 
 impl ToolList {
+    /// The words of each tool's name. A first word that all tools of a file share (`slack` of `slack_post_message`)
+    /// names their server and says nothing of them: it is left out.
+    #[must_use]
+    pub fn words(&self) -> Vec<Vec<String>> {
+        let mut all: Vec<Vec<String>> = self.tools.iter().map(|tool| words::words(&tool.name)).collect();
+        let mut start = 0;
+        for tools in self.tools.chunk_by(|a, b| a.source == b.source) {
+            let names = &mut all[start..start + tools.len()];
+            start += tools.len();
+            let first = names.first().and_then(|words| words.first()).cloned().unwrap_or_default();
+            let is_shared = names.iter().all(|words| words.len() > 1 && words.first() == Some(&first));
+            if names.len() >= PREFIXED_MIN && is_shared && !words::is_verb(&first) {
+                names.iter_mut().for_each(|words| drop(words.remove(0)));
+            }
+        }
+        all
+    }
+
     /// Takes the tools of another list behind its own.
     ///
     /// # Errors

@@ -29,9 +29,9 @@ pub enum By {
 }
 
 impl Told {
-    /// The effect by the annotations, else by the name. A way out does nothing to the world.
+    /// The effect by the annotations, else by the words of the name. A way out does nothing to the world.
     #[must_use]
-    pub fn of(tool: &ToolDoc) -> Option<Self> {
+    pub fn of(tool: &ToolDoc, words: &[String]) -> Option<Self> {
         let annotated = match (tool.hints.read_only, tool.hints.destructive) {
             (Some(true), _) => Some((EffectKind::Read, "readOnlyHint: true")),
             (_, Some(true)) => Some((EffectKind::Write, "destructiveHint: true")),
@@ -41,13 +41,12 @@ impl Told {
         if let Some((effect, annotation)) = annotated {
             return Some(Self { effect, by: By::Annotation(annotation) });
         }
-        let words = words::words(&tool.name);
-        if words::is_way_out(&words) {
+        if words::is_way_out(words) {
             return None;
         }
-        let (verb, hint) = words::verb(&words)?;
+        let (verb, hint) = words::verb(words)?;
         let effect = match hint {
-            Hint::Reads if polls(&words) => EffectKind::Poll,
+            Hint::Reads if polls(words) => EffectKind::Poll,
             Hint::Reads => EffectKind::Read,
             Hint::Writes => EffectKind::Write,
         };

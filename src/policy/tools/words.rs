@@ -204,10 +204,8 @@ pub fn is_verb(word: &str) -> bool {
 /// What the words name beside their verb, in the singular: `[order, line]` of `list_order_lines`.
 #[must_use]
 pub fn nouns(words: &[String]) -> Vec<String> {
-    const EMPTY: &[&str] = &[
-        "a", "an", "the", "to", "of", "for", "by", "in", "on", "all", "and", "or", "from", "with", "details", "info",
-        "manage",
-    ];
+    const EMPTY: &[&str] =
+        &["a", "an", "the", "to", "of", "for", "by", "in", "on", "all", "and", "or", "from", "with", "manage"];
     let verb = verb(words).map(|(verb, _)| verb.to_owned());
     let rest = words.iter().filter(|word| Some(*word) != verb.as_ref() && !EMPTY.contains(&word.as_str()));
     rest.map(|word| singular(word)).collect()

@@ -64,7 +64,7 @@ fn what_is_proposed_is_a_comment_with_its_reason() {
       # side_effect_resource: "file"   # proposed: no required argument names one thing, so this is the type: any change of it counts
       suggested_next: []
     run_workflow:
-      # effect: unknown   # proposed: write read, write or poll; neither its name nor annotations tell
+      # effect: unknown   # proposed: declare read, write or poll; neither its name nor annotations tell
       suggested_next: []
     ask_user:
       # terminal: true   # proposed: its name reads like a way out, which is never blocked nor charged
