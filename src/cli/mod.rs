@@ -15,6 +15,7 @@ mod serve;
 mod sessions;
 mod signal;
 mod simulate;
+mod tools;
 pub mod trace;
 
 use std::{path::Path, process::ExitCode, sync::Arc};
@@ -54,6 +55,8 @@ enum Command {
     Replay(replay::ReplayArgs),
     /// Compare learned advice on retries with a hard-coded flag, on a simulated fleet
     Simulate(simulate::SimulateArgs),
+    /// Import a list of tools into a policy file, or lint it
+    Tools(tools::ToolsArgs),
 }
 
 /// Runs the command line; the exit code is 0 for success, 1 for a failure, 2 for a wrong command line.
@@ -73,6 +76,7 @@ pub fn main() -> ExitCode {
         Command::Report(args) => runtime().and_then(|runtime| runtime.block_on(report::run(args))),
         Command::Replay(args) => replay::run(&args),
         Command::Simulate(args) => simulate::run(&args),
+        Command::Tools(args) => return tools::run(&args),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

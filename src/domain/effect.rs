@@ -1,5 +1,7 @@
 //! What a call does to the world.
 
+use std::fmt;
+
 use super::{ids::Invalid, json::Json};
 
 /// The kind of an effect. `Unknown` is the default: guessing from names was wrong too often on recorded calls.
@@ -80,7 +82,24 @@ enum Part {
     Field(String),
 }
 
+impl fmt::Display for ResourceTemplate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|part| match part {
+            Part::Text(text) => f.write_str(text),
+            Part::Field(name) => write!(f, "{{{name}}}"),
+        })
+    }
+}
+
 impl ResourceTemplate {
+    /// The arguments that fill its holes, in their order. None: it names a type, and no thing of that type.
+    pub fn fields(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().filter_map(|part| match part {
+            Part::Text(_) => None,
+            Part::Field(name) => Some(name.as_str()),
+        })
+    }
+
     /// Reads a template; a hole names a top-level argument.
     ///
     /// # Errors
@@ -199,6 +218,8 @@ mod tests {
         let fill = |text| template.fill(&super::super::json::parse(text).expect("valid"));
         assert_eq!(fill(r#"{"order_id":42}"#).as_str(), "order/42/lines");
         assert_eq!(fill("{}").as_str(), "order/");
+        assert_eq!(template.to_string(), "order/{order_id}/lines");
+        assert_eq!(template.fields().collect::<Vec<_>>(), ["order_id"]);
         assert!(ResourceTemplate::parse("resource", "order/{id").is_err());
         assert!(ResourceTemplate::parse("resource", "order/id}").is_err());
     }

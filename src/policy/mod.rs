@@ -6,9 +6,11 @@ mod compile;
 mod error;
 mod file;
 mod form;
+pub mod lint;
 pub mod normalizers;
 mod redact;
 mod tool;
+pub mod tools;
 
 use std::{collections::BTreeMap, sync::Arc};
 

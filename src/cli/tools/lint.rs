@@ -1,0 +1,119 @@
+//! `callgate tools lint`: which lints run on what, how they are shown, and what the exit code says.
+
+use std::{collections::BTreeMap, path::PathBuf, process::ExitCode};
+
+use anyhow::bail;
+use clap::{Args, ValueEnum};
+
+use super::{json, print, read, sarif, text};
+use crate::{
+    cli::load_policy,
+    policy::lint::{self, Declared, Facts, Found, LINTS, Levels, Severity},
+};
+
+/// Every warning, in `--deny`.
+const WARNINGS: &str = "warnings";
+/// How alike two words are, from 0 to 1, when one may be a slip for the other.
+const ALIKE_MIN: f64 = 0.7;
+
+#[derive(Debug, Args)]
+pub(super) struct LintArgs {
+    /// Lists of tools in the shape of OpenAI, Anthropic or MCP, judged together; `-` is standard input
+    #[arg(required_unless_present_any = ["explain", "list"], value_name = "FILE")]
+    files: Vec<PathBuf>,
+    /// What this policy declares of effects counts more than annotations and names
+    #[arg(long, value_name = "FILE")]
+    policy: Option<PathBuf>,
+    /// How to write reports
+    #[arg(long, value_enum, default_value_t)]
+    format: Format,
+    /// Do not run this lint
+    #[arg(long, value_name = "LINT")]
+    allow: Vec<String>,
+    /// Take reports of this lint for errors, or all `warnings`; what is guessed from a name stays a note
+    #[arg(long, value_name = "LINT")]
+    deny: Vec<String>,
+    /// Print what this lint reports, why, and its known problems
+    #[arg(long, value_name = "LINT", exclusive = true)]
+    explain: Option<String>,
+    /// Print all lints
+    #[arg(long, exclusive = true)]
+    list: bool,
+}
+
+#[derive(Debug, Clone, Copy, Default, ValueEnum)]
+enum Format {
+    /// For people
+    #[default]
+    Text,
+    /// For programs
+    Json,
+    /// For code scanners: SARIF 2.1.0
+    Sarif,
+}
+
+/// What was judged and what was found.
+#[derive(Debug)]
+pub(super) struct Outcome<'a> {
+    pub(super) facts: &'a Facts<'a>,
+    pub(super) found: &'a [Found],
+}
+
+impl Outcome<'_> {
+    /// How many reports are that bad.
+    pub(super) fn count(&self, severity: Severity) -> usize {
+        self.found.iter().filter(|found| found.severity == severity).count()
+    }
+}
+
+/// Prints reports, a manual, or all lints.
+///
+/// # Errors
+/// An input that cannot be read, a policy that cannot be used, a lint that does not exist.
+pub(super) fn run(args: &LintArgs) -> anyhow::Result<ExitCode> {
+    if let Some(id) = &args.explain {
+        let Some(lint) = lint::find(id) else { bail!(unknown(id)) };
+        print(&format!("{}\n\nIts reports are of severity {}.\n", lint.manual(), lint.severity.as_str()))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    if args.list {
+        let width = LINTS.iter().map(|lint| lint.id.len()).max().unwrap_or_default();
+        let line =
+            |lint: &lint::Lint| format!("{:width$}  {:7}  {}\n", lint.id, lint.severity.as_str(), lint.summary());
+        print(&LINTS.iter().map(line).collect::<String>())?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let levels = levels(args)?;
+    let declared = match &args.policy {
+        Some(path) => {
+            let policy = load_policy(Some(path))?;
+            policy.tools().map(|(name, spec)| (name.to_owned(), Declared::from(spec))).collect()
+        }
+        None => BTreeMap::new(),
+    };
+    let list = read(&args.files)?;
+    let facts = Facts::new(&list, &declared);
+    let found = lint::check(&facts, &levels);
+    let outcome = Outcome { facts: &facts, found: &found };
+    print(&match args.format {
+        Format::Text => text::write(&outcome),
+        Format::Json => json::write(&outcome)?,
+        Format::Sarif => sarif::write(&outcome)?,
+    })?;
+    Ok(ExitCode::from(u8::from(outcome.count(Severity::Error) > 0)))
+}
+
+fn levels(args: &LintArgs) -> anyhow::Result<Levels> {
+    let denied: Vec<String> = args.deny.iter().filter(|id| *id != WARNINGS).cloned().collect();
+    if let Some(id) = args.allow.iter().chain(&denied).find(|id| lint::find(id).is_none()) {
+        bail!(unknown(id));
+    }
+    Ok(Levels { allowed: args.allow.clone(), deny_warnings: denied.len() < args.deny.len(), denied })
+}
+
+fn unknown(id: &str) -> String {
+    let alike = |lint: &lint::Lint| strsim::jaro_winkler(id, lint.id);
+    let near = LINTS.iter().max_by(|a, b| alike(a).total_cmp(&alike(b))).filter(|lint| alike(lint) >= ALIKE_MIN);
+    let near = near.map_or(String::new(), |lint| format!("; did you mean {}?", lint.id));
+    format!("{id:?} is no lint{near} (`callgate tools lint --list` prints all)")
+}

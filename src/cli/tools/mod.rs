@@ -1,0 +1,111 @@
+//! `callgate tools`: imports lists of tools into a policy file, and lints them. Reads files, shows what the policy room
+//! has to say, and decides nothing itself.
+
+mod json;
+mod lint;
+mod sarif;
+mod text;
+
+use std::{
+    fs::{self, File},
+    io::{self, Read as _, Write},
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
+
+use anyhow::{anyhow, bail};
+use clap::{Args, Subcommand};
+
+use crate::policy::tools::{self, LIST_BYTES_MAX, ToolList};
+
+/// What `callgate tools` takes.
+#[derive(Debug, Args)]
+pub(super) struct ToolsArgs {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Write a policy file that names every tool; what is proposed of risk and effect is commented out until you agree
+    Import(ImportArgs),
+    /// Report what in a list of tools leads models astray, each with the better text
+    ///
+    /// The exit code is 0 when there is no error, 1 when there is one, 2 when an input cannot be read.
+    Lint(lint::LintArgs),
+}
+
+#[derive(Debug, Args)]
+struct ImportArgs {
+    /// Lists of tools in the shape of OpenAI, Anthropic or MCP; `-` is standard input
+    #[arg(required = true, value_name = "FILE")]
+    files: Vec<PathBuf>,
+    /// Write to this file instead of standard output
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Leave out the schemas of arguments
+    #[arg(long)]
+    no_schemas: bool,
+}
+
+/// An input that cannot be read or used.
+const UNREADABLE: u8 = 2;
+
+/// Runs the command; says on standard error what went wrong.
+pub(super) fn run(args: &ToolsArgs) -> ExitCode {
+    let outcome = match &args.command {
+        Command::Import(args) => import(args).map(|()| ExitCode::SUCCESS),
+        Command::Lint(args) => lint::run(args),
+    };
+    outcome.unwrap_or_else(|error| {
+        eprintln!("callgate: {error:#}");
+        ExitCode::from(UNREADABLE)
+    })
+}
+
+fn import(args: &ImportArgs) -> anyhow::Result<()> {
+    let text = tools::import(&read(&args.files)?, !args.no_schemas);
+    match &args.output {
+        Some(path) => fs::write(path, text).map_err(|error| anyhow!("{}: cannot be written: {error}", path.display())),
+        None => print(&text),
+    }
+}
+
+/// Writes to standard output, in colour where that is a terminal. A reader that has gone away is no error.
+fn print(text: &str) -> anyhow::Result<()> {
+    match anstream::stdout().lock().write_all(text.as_bytes()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => bail!("the output cannot be written: {error}"),
+        _ => Ok(()),
+    }
+}
+
+/// The tools of all files together.
+fn read(files: &[PathBuf]) -> anyhow::Result<ToolList> {
+    let mut all = ToolList::default();
+    for path in files {
+        let name = path.display().to_string();
+        let text = read_text(path)?;
+        let list = tools::read(&name, &text);
+        let joined = list.and_then(|list| all.append(list));
+        joined.map_err(|problems| {
+            let lines = problems.iter().map(|invalid| format!("{name}: {}: {}", invalid.field, invalid.problem));
+            anyhow!(lines.collect::<Vec<_>>().join("\ncallgate: "))
+        })?;
+    }
+    if !all.built_in.is_empty() {
+        eprintln!("callgate: left out, since they have no schema: {}", all.built_in.join(", "));
+    }
+    Ok(all)
+}
+
+fn read_text(path: &Path) -> anyhow::Result<String> {
+    let mut text = String::new();
+    let most = LIST_BYTES_MAX as u64 + 1;
+    let read = if path.as_os_str() == "-" {
+        io::stdin().lock().take(most).read_to_string(&mut text)
+    } else {
+        File::open(path).and_then(|file| file.take(most).read_to_string(&mut text))
+    };
+    read.map_err(|error| anyhow!("{}: cannot be read: {error}", path.display()))?;
+    Ok(text)
+}

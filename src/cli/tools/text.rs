@@ -1,0 +1,70 @@
+//! Reports for people: by tool, with a count at the end.
+
+use std::fmt::Write as _;
+
+use anstyle::{AnsiColor, Style};
+
+use super::lint::Outcome;
+use crate::policy::lint::{self, Found, Severity};
+
+const BOLD: Style = Style::new().bold();
+const DIM: Style = Style::new().dimmed();
+
+/// All reports, and how many there are.
+pub(super) fn write(outcome: &Outcome<'_>) -> String {
+    let mut text = String::new();
+    for reports in outcome.found.chunk_by(|a, b| a.report.tool == b.report.tool) {
+        let tool = reports.first().and_then(|found| outcome.facts.tools.get(found.report.tool?));
+        let _ = match tool {
+            Some(tool) => {
+                let doc = tool.doc;
+                writeln!(text, "{BOLD}{}{BOLD:#} {DIM}{}:{}{DIM:#}", shown(&doc.name), shown(&doc.source), doc.line)
+            }
+            None => writeln!(text, "{BOLD}all tools{BOLD:#}"),
+        };
+        reports.iter().for_each(|found| report(&mut text, found));
+        text.push('\n');
+    }
+    summary(&mut text, outcome);
+    text
+}
+
+fn report(text: &mut String, found: &Found) {
+    let color = match found.severity {
+        Severity::Error => AnsiColor::Red,
+        Severity::Warning => AnsiColor::Yellow,
+        Severity::Note => AnsiColor::Cyan,
+    };
+    let style = Style::new().fg_color(Some(color.into())).bold();
+    let (severity, lint, report) = (found.severity.as_str(), found.lint.id, &found.report);
+    let _ = writeln!(text, "  {style}{severity}[{lint}]{style:#}: {}", shown(&report.message));
+    if !report.pointer.is_empty() {
+        let _ = writeln!(text, "    {DIM}at{DIM:#}      {}", shown(&report.pointer));
+    }
+    let _ = writeln!(text, "    {DIM}why{DIM:#}     {}", report.reason);
+    let _ = writeln!(text, "    {DIM}better{DIM:#}  {}", shown(&report.better));
+}
+
+fn summary(text: &mut String, outcome: &Outcome<'_>) {
+    let tools = &outcome.facts.tools;
+    let counted = |count: usize, word: &str| format!("{count} {word}{}", if count == 1 { "" } else { "s" });
+    let counts = [Severity::Error, Severity::Warning, Severity::Note]
+        .map(|severity| counted(outcome.count(severity), severity.as_str()));
+    let of = counted(tools.len(), "tool");
+    let _ = writeln!(text, "{BOLD}{}{BOLD:#} in {of}", counts.join(", "));
+    let costs = tools.iter().map(|tool| lint::cost(outcome.facts, tool));
+    let (choice, rest) = costs.fold((0, 0), |(choice, rest), cost| (choice + cost.choice, rest + cost.rest));
+    let _ = writeln!(
+        text,
+        "{DIM}descriptions: {} tokens a turn, {choice} of which say when to use a tool{DIM:#}",
+        choice + rest
+    );
+    if let Some(found) = outcome.found.first() {
+        let _ = writeln!(text, "{DIM}more on a lint: callgate tools lint --explain {}{DIM:#}", found.lint.id);
+    }
+}
+
+/// A text from a list, on one line and without what a terminal would obey.
+fn shown(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+}

@@ -1,0 +1,197 @@
+//! Lints of tool lists: one file each, a pure function from the facts to reports. This room knows what lists and the
+//! policy say of tools; it must not know files, or how reports are shown. A lint never fails and never sees another.
+//!
+//! The file's name is the lint's id in reports, on the command line and in SARIF; its doc comment is its manual. A new
+//! lint is one file and one line in [`LINTS`] beside its `mod`.
+
+mod facts;
+mod prose;
+#[cfg(test)]
+mod testing;
+
+mod additional_properties;
+mod bare_resource;
+mod date_format;
+mod destructive_confirmation;
+mod endpoint_bloat;
+mod free_text_enum;
+mod id_pattern;
+mod money_minor_units;
+mod number_as_string;
+mod optional_parameters;
+mod read_and_write;
+mod siblings;
+mod token_waste;
+mod unbounded_number;
+mod undo;
+mod use_when;
+mod visible_idempotency_key;
+mod way_out;
+mod write_idempotency;
+mod write_without_reader;
+
+pub use self::{
+    facts::{Declared, Facts, Tool},
+    token_waste::{Cost, cost},
+};
+
+/// Reports that are told; a list that earns more has one cause that stands among these.
+pub const REPORTS_MAX: usize = 10_000;
+
+/// How bad it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Severity {
+    /// Worth a look.
+    Note,
+    /// Models will stumble over it.
+    Warning,
+    /// Harm is done when it goes wrong.
+    Error,
+}
+
+impl Severity {
+    /// The name used in reports; SARIF's level is the same word.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Note => "note",
+            Self::Warning => "warning",
+            Self::Error => "error",
+        }
+    }
+}
+
+/// What a lint has found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Report {
+    /// The tool's place in the list; none when it is about the list.
+    pub tool: Option<usize>,
+    /// JSON pointer from the tool's document: `/input_schema/properties/amount`; empty for all of it. The schema is
+    /// `input_schema` in it, whatever its shape calls it.
+    pub pointer: String,
+    /// What is there.
+    pub message: String,
+    /// Why it matters.
+    pub reason: &'static str,
+    /// The better text.
+    pub better: String,
+    /// True when it rests on a guess from a name: it is then never more than a note.
+    pub guessed: bool,
+}
+
+/// A lint: its id, its severity, its text, and what it has to say.
+#[derive(Debug)]
+pub struct Lint {
+    /// Its name everywhere.
+    pub id: &'static str,
+    /// How bad its reports are, unless [`Levels`] say otherwise.
+    pub severity: Severity,
+    source: &'static str,
+    check: fn(&Facts<'_>) -> Vec<Report>,
+}
+
+impl Lint {
+    /// What it reports, why, and its known problems.
+    #[must_use]
+    pub fn manual(&self) -> String {
+        let lines = self.source.lines().map_while(|line| line.strip_prefix("//!"));
+        let lines: Vec<&str> = lines.map(|line| line.strip_prefix(' ').unwrap_or(line)).collect();
+        lines.join("\n").trim().to_owned()
+    }
+
+    /// What it reports, in a line.
+    #[must_use]
+    pub fn summary(&self) -> String {
+        let manual = self.manual();
+        let first = manual.split("\n\n").next().unwrap_or_default().replace('\n', " ");
+        first.split_once(": ").map_or(first.clone(), |(_, summary)| summary.trim_end_matches('.').to_owned())
+    }
+}
+
+macro_rules! lint {
+    ($id:ident, $severity:ident) => {
+        Lint {
+            id: stringify!($id),
+            severity: Severity::$severity,
+            source: include_str!(concat!(stringify!($id), ".rs")),
+            check: $id::check,
+        }
+    };
+}
+
+/// All lints, in the order in which they are told.
+pub const LINTS: &[Lint] = &[
+    lint!(visible_idempotency_key, Error),
+    lint!(destructive_confirmation, Warning),
+    lint!(money_minor_units, Error),
+    lint!(use_when, Warning),
+    lint!(siblings, Warning),
+    lint!(read_and_write, Warning),
+    lint!(write_idempotency, Warning),
+    lint!(undo, Warning),
+    lint!(write_without_reader, Warning),
+    lint!(bare_resource, Warning),
+    lint!(additional_properties, Warning),
+    lint!(free_text_enum, Warning),
+    lint!(number_as_string, Warning),
+    lint!(unbounded_number, Warning),
+    lint!(id_pattern, Warning),
+    lint!(date_format, Warning),
+    lint!(optional_parameters, Note),
+    lint!(token_waste, Note),
+    lint!(endpoint_bloat, Note),
+    lint!(way_out, Note),
+];
+
+/// What the caller makes of severities.
+#[derive(Debug, Clone, Default)]
+pub struct Levels {
+    /// Ids of lints that are not run.
+    pub allowed: Vec<String>,
+    /// Ids of lints whose reports are errors.
+    pub denied: Vec<String>,
+    /// True when every warning is an error.
+    pub deny_warnings: bool,
+}
+
+/// A report with the lint that made it and how bad it is.
+#[derive(Debug, Clone)]
+pub struct Found {
+    /// Who found it.
+    pub lint: &'static Lint,
+    /// How bad it is.
+    pub severity: Severity,
+    /// What was found.
+    pub report: Report,
+}
+
+/// The lint of that id.
+#[must_use]
+pub fn find(id: &str) -> Option<&'static Lint> {
+    LINTS.iter().find(|lint| lint.id == id)
+}
+
+/// What every lint has to say, by tool in the order of the list, what is about the whole list last; at most
+/// [`REPORTS_MAX`] reports.
+#[must_use]
+pub fn check(facts: &Facts<'_>, levels: &Levels) -> Vec<Found> {
+    let names = |ids: &[String], lint: &Lint| ids.iter().any(|id| id == lint.id);
+    let mut found = Vec::new();
+    for lint in LINTS.iter().filter(|lint| !names(&levels.allowed, lint)) {
+        let severity = match lint.severity {
+            _ if names(&levels.denied, lint) => Severity::Error,
+            Severity::Warning if levels.deny_warnings => Severity::Error,
+            severity => severity,
+        };
+        found.extend((lint.check)(facts).into_iter().map(|report| {
+            let severity = if report.guessed { Severity::Note } else { severity };
+            Found { lint, severity, report }
+        }));
+    }
+    found.sort_by_key(|found| found.report.tool.unwrap_or(usize::MAX));
+    found.truncate(REPORTS_MAX);
+    found
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,65 @@
+use super::{testing::run, *};
+
+const LIST: &str = "
+- {name: delete_user, description: Deletes., input_schema: {properties: {amount_usd: {type: number}}}}
+- {name: pay, policy: {effect: write}, input_schema: {properties: {idempotency_key: {type: string}}}}
+";
+
+/// Reports as `severity lint tool`, in their order.
+fn told(levels: &Levels) -> Vec<String> {
+    let brief = |(lint, text): (String, String)| {
+        let mut words = text.split([' ', ':']);
+        format!("{} {lint} {}", words.next().unwrap_or_default(), words.next().unwrap_or_default())
+    };
+    run(LIST, levels).into_iter().map(brief).collect()
+}
+
+#[test]
+fn every_lint_has_its_id_its_manual_and_a_summary() {
+    for lint in LINTS {
+        assert_eq!(LINTS.iter().filter(|other| other.id == lint.id).count(), 1, "{}", lint.id);
+        assert!(lint.manual().starts_with(&format!("{}: ", lint.id)), "{}", lint.manual());
+        assert!(!lint.summary().is_empty() && !lint.summary().contains('\n'), "{}", lint.id);
+        assert!(find(lint.id).is_some_and(|found| found.id == lint.id));
+    }
+    assert!(find("siblngs").is_none());
+}
+
+#[test]
+fn reports_come_by_tool_and_then_by_lint() {
+    assert_eq!(
+        told(&Levels::default()),
+        [
+            "note destructive_confirmation delete_user",
+            "error money_minor_units delete_user",
+            "warning use_when delete_user",
+            "note write_idempotency delete_user",
+            "note undo delete_user",
+            "note write_without_reader delete_user",
+            "warning additional_properties delete_user",
+            "warning unbounded_number delete_user",
+            "error visible_idempotency_key pay",
+            "warning use_when pay",
+            "warning write_idempotency pay",
+            "warning undo pay",
+            "warning additional_properties pay",
+        ]
+    );
+}
+
+#[test]
+fn the_caller_allows_and_denies_and_guesses_stay_notes() {
+    let all = told(&Levels::default());
+    let levels =
+        Levels { allowed: vec!["money_minor_units".to_owned()], denied: vec!["undo".to_owned()], deny_warnings: false };
+    let expected: Vec<String> = all
+        .iter()
+        .filter(|line| !line.contains("money_minor_units"))
+        .map(|line| line.replace("warning undo", "error undo"))
+        .collect();
+    assert_eq!(told(&levels), expected);
+    let strict = told(&Levels { deny_warnings: true, ..Levels::default() });
+    let expected: Vec<String> = all.iter().map(|line| line.replace("warning", "error")).collect();
+    assert_eq!(strict, expected);
+    assert!(strict.iter().any(|line| line.starts_with("note")));
+}

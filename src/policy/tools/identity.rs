@@ -1,0 +1,129 @@
+//! Which arguments name a thing in the world, and which resource a tool touches by them.
+
+use super::{
+    ToolDoc, forms, nodes, types,
+    words::{self, Hint},
+};
+
+/// Parts that a proposed resource may have.
+const PARTS_MAX: usize = 4;
+
+/// Nouns that are a view of a thing and no thing.
+const ASPECTS: &[&str] = &["detail", "info", "status", "content", "history", "summary"];
+
+/// An argument that names one thing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Identity {
+    /// The argument: `order_id`.
+    pub field: String,
+    /// What it names, in the singular: `order`; empty for a bare `id`.
+    pub noun: String,
+}
+
+impl Identity {
+    /// What the argument's name says it names: `order_id`, `orderId`, `issue_number`, `id`. Others name nothing.
+    #[must_use]
+    pub fn of(field: &str) -> Option<Self> {
+        const ENDINGS: &[&str] = &["id", "ids", "uuid", "guid", "number", "key", "slug"];
+        /// `number` and `key` end the names of other things too.
+        const OTHER: &[&str] =
+            &["phone", "card", "page", "line", "api", "sort", "group", "idempotency", "partition", "public", "room"];
+        let words = words::words(field);
+        let (last, before) = words.split_last()?;
+        let is_bare = before.is_empty() && matches!(last.as_str(), "id" | "uuid" | "guid");
+        let is_sure = matches!(last.as_str(), "id" | "ids" | "uuid" | "guid");
+        let names = ENDINGS.contains(&last.as_str()) && !before.is_empty();
+        let other = !is_sure && before.last().is_some_and(|word| OTHER.contains(&word.as_str()));
+        let noun = before.last().map(|word| words::singular(word)).unwrap_or_default();
+        (is_bare || (names && !other)).then(|| Self { field: field.to_owned(), noun })
+    }
+}
+
+/// The resource that the tool's required arguments name: `order/{order_id}`, or a bare type (`order`) when none of them
+/// names one thing of it. None when neither its arguments nor its name tell.
+#[must_use]
+pub fn proposed_resource(tool: &ToolDoc, words: &[String]) -> Option<String> {
+    let nouns = words::nouns(words);
+    let required = required(tool);
+    let named = required.into_iter().filter_map(|field| {
+        let identity = Identity::of(field)?;
+        let noun = if identity.noun.is_empty() {
+            nouns.iter().rfind(|noun| !ASPECTS.contains(&noun.as_str()))?.clone()
+        } else {
+            identity.noun
+        };
+        Some((noun, identity.field))
+    });
+    let named: Vec<(String, String)> = named.collect();
+    let own: Vec<&(String, String)> = named.iter().filter(|(noun, _)| nouns.contains(noun)).collect();
+    let makes = words::verb(words).is_some_and(|(verb, hint)| {
+        hint == Hint::Writes && matches!(verb, "create" | "add" | "insert" | "book" | "place" | "make" | "register")
+    });
+    let chosen = match (own.as_slice(), named.as_slice()) {
+        (_, [only]) if nouns.is_empty() => vec![only],
+        // What is made has no identity yet: the one that is given is of what it belongs to.
+        (own, _) if makes && !own.iter().any(|(noun, _)| Some(noun) == nouns.first()) => Vec::new(),
+        ([], [only]) if words::verb(words).is_some_and(|(_, hint)| hint == Hint::Writes) => vec![only],
+        (own, _) => own.to_vec(),
+    };
+    if chosen.is_empty() {
+        return nouns.first().cloned();
+    }
+    let parts = chosen.iter().take(PARTS_MAX).map(|(noun, field)| format!("{noun}/{{{field}}}"));
+    Some(parts.collect::<Vec<_>>().join("/"))
+}
+
+/// The required arguments that are single values, in the order in which the schema lists them.
+fn required(tool: &ToolDoc) -> Vec<&str> {
+    let is_single = |field: &str| {
+        nodes(&tool.input_schema).into_iter().filter(|node| node.top && node.name == Some(field)).any(|node| {
+            forms(node.schema).iter().all(|form| types(form).iter().all(|kind| matches!(*kind, "string" | "integer")))
+        })
+    };
+    let listed = tool.input_schema.get("required").and_then(|names| names.as_array()).into_iter().flatten();
+    listed.filter_map(|name| name.as_str()).filter(|name| is_single(name)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::read;
+    use super::*;
+
+    #[test]
+    fn arguments_that_name_a_thing_are_told_from_others() {
+        for (field, expected) in [
+            ("order_id", Some("order")),
+            ("orderIds", Some("order")),
+            ("id", Some("")),
+            ("issue_number", Some("issue")),
+            ("phone_number", None),
+            ("idempotency_key", None),
+            ("number", None),
+            ("paid", None),
+        ] {
+            assert_eq!(Identity::of(field).map(|identity| identity.noun).as_deref(), expected, "{field}");
+        }
+    }
+
+    #[test]
+    fn a_resource_is_proposed_by_what_is_required() {
+        for (name, required, expected) in [
+            ("cancel_order", "order_id reason", "order/{order_id}"),
+            ("get_order_details", "id", "order/{id}"),
+            ("update_order_line", "order_id line_id", "order/{order_id}/line/{line_id}"),
+            ("list_orders", "customer_id", "order"),
+            ("create_order", "customer_id", "order"),
+            ("add_order_line", "order_id", "order/{order_id}"),
+            ("transfer_funds", "from_account_id to_account_id", "fund"),
+            ("think", "thought", "think"),
+        ] {
+            let fields: Vec<&str> = required.split(' ').collect();
+            let properties: serde_json::Map<_, _> =
+                fields.iter().map(|field| ((*field).to_owned(), serde_json::json!({"type": "string"}))).collect();
+            let list =
+                serde_json::json!([{"name": name, "input_schema": {"properties": properties, "required": fields}}]);
+            let list = read("list", &list.to_string()).expect("a good list");
+            assert_eq!(proposed_resource(&list.tools[0], &list.words()[0]).as_deref(), Some(expected), "{name}");
+        }
+    }
+}

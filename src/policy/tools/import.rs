@@ -1,0 +1,169 @@
+//! From a list of tools to the policy file that its owner confirms line by line.
+
+use std::fmt::Write as _;
+
+use serde_json::Value;
+
+use super::{Hints, Identity, Told, ToolDoc, ToolList, forms, nodes, proposed_resource, types, words};
+use crate::domain::effect::EffectKind;
+
+/// Above the tools.
+const HEADER: &str = "\
+# A line marked `# proposed` is not in force. Take away its first `#` when you know that it is true: guesses from names
+# were wrong too often on recorded calls. Annotations are what a tool's author says, and nobody has checked them.
+";
+
+/// A policy file that names every tool of the list, in its order, with the schema of its arguments when `with_schemas`
+/// is set, and with all that can be proposed of its risk and effect as comments: none of it holds until its owner takes
+/// the comment away. The file compiles as it stands.
+#[must_use]
+pub fn import(list: &ToolList, with_schemas: bool) -> String {
+    let mut text = String::new();
+    let mut sources: Vec<&str> = list.tools.iter().map(|tool| tool.source.as_str()).collect();
+    sources.dedup();
+    let _ = writeln!(text, "# {} tools of {}.", list.tools.len(), one_line(&sources.join(", ")));
+    text.push_str(HEADER);
+    let _ = writeln!(text, "# In force as it stands: the names of the tools{}.", schemas(with_schemas));
+    text.push_str("policy_engine:\n  tool_schemas:");
+    text.push_str(if list.tools.is_empty() { " {}\n" } else { "\n" });
+    for (tool, words) in list.tools.iter().zip(list.words()) {
+        let _ = writeln!(text, "    {}:", key(&tool.name));
+        for proposal in proposals(tool, &words) {
+            let _ = writeln!(text, "      # {}   # proposed: {}", proposal.line, proposal.why);
+        }
+        if with_schemas {
+            let _ = writeln!(text, "      schema: {}", flow(&tool.input_schema));
+        } else {
+            text.push_str("      suggested_next: []\n");
+        }
+    }
+    text
+}
+
+fn schemas(with_schemas: bool) -> &'static str {
+    if with_schemas { ", and the schemas of their arguments" } else { "" }
+}
+
+/// A line of the policy file, and why it may be right.
+struct Proposal {
+    line: String,
+    why: String,
+}
+
+fn propose(line: impl Into<String>, why: impl Into<String>) -> Proposal {
+    Proposal { line: line.into(), why: why.into() }
+}
+
+fn proposals(tool: &ToolDoc, words: &[String]) -> Vec<Proposal> {
+    if words::is_way_out(words) {
+        return vec![propose("terminal: true", "its name reads like a way out, which is never blocked nor charged")];
+    }
+    let Some(told) = Told::of(tool, words) else {
+        let why = "declare read, write or poll; neither its name nor annotations tell";
+        return vec![propose("effect: unknown", why)];
+    };
+    let (risk, why) = risk(words, tool.hints, &told);
+    let mut lines = vec![
+        propose(format!("risk_level: {risk}"), why),
+        propose(format!("effect: {}", told.effect.as_str()), told.by.to_string()),
+    ];
+    if told.effect == EffectKind::Write {
+        lines.extend(repetition(words, tool.hints));
+    }
+    if let Some(resource) = proposed_resource(tool, words).filter(|resource| is_plain_template(resource)) {
+        let why = if resource.contains('{') {
+            "required, and its name reads like an identity"
+        } else {
+            "no required argument names one thing, so this is the type: any change of it counts"
+        };
+        lines.push(propose(format!("side_effect_resource: \"{resource}\""), why));
+    }
+    lines.extend(canonical(tool).filter(|_| told.effect == EffectKind::Write));
+    lines
+}
+
+fn risk(words: &[String], hints: Hints, told: &Told) -> (&'static str, String) {
+    let verb = words::verb(words).map_or("", |(verb, _)| verb);
+    match told.effect {
+        EffectKind::Read | EffectKind::Poll => ("LOW", told.by.to_string()),
+        _ if hints.destructive == Some(true) => ("HIGH", "its annotations say destructiveHint: true".to_owned()),
+        _ if hints.destructive == Some(false) => ("MEDIUM", "its annotations say destructiveHint: false".to_owned()),
+        _ if words::destroys(verb) => ("HIGH", format!("a guess from `{verb}` in its name: nothing may be left")),
+        _ if words::harms(verb) => ("HIGH", format!("a guess from `{verb}` in its name: it may not be taken back")),
+        _ => ("MEDIUM", told.by.to_string()),
+    }
+}
+
+/// What becomes of a write that is done twice.
+fn repetition(words: &[String], hints: Hints) -> Option<Proposal> {
+    let verb = words::verb(words).map_or("", |(verb, _)| verb);
+    if hints.idempotent == Some(true) {
+        return Some(propose("idempotent: true", "its annotations say idempotentHint: true"));
+    }
+    if words::harms(verb) {
+        return Some(propose("once: true", format!("a guess from `{verb}` in its name: doing it twice harms")));
+    }
+    let settles = hints.idempotent.is_none() && words::settles(verb);
+    settles.then(|| propose("idempotent: true", format!("a guess from `{verb}` in its name: twice is as once")))
+}
+
+/// The arguments without those whose wording changes from call to call.
+fn canonical(tool: &ToolDoc) -> Option<Proposal> {
+    const WORDING: &[&str] =
+        &["reason", "justification", "explanation", "thought", "rationale", "request_id", "trace_id"];
+    let nodes = nodes(&tool.input_schema);
+    let fields: Vec<&str> = nodes.iter().filter(|node| node.top).filter_map(|node| node.name).collect();
+    let is_free = |field: &str| {
+        let node = nodes.iter().find(|node| node.top && node.name == Some(field));
+        node.is_some_and(|node| {
+            forms(node.schema).iter().all(|form| form.get("enum").is_none() && types(form) == ["string"])
+        })
+    };
+    let (wording, rest): (Vec<&str>, Vec<&str>) =
+        fields.into_iter().partition(|field| WORDING.contains(field) && is_free(field));
+    let names_a_thing = rest.iter().any(|field| Identity::of(field).is_some());
+    if wording.is_empty() || !names_a_thing || !rest.iter().all(|field| is_plain(field)) {
+        return None;
+    }
+    let why = format!("without {}, whose wording changes from call to call", wording.join(" and "));
+    Some(propose(format!("canonical_fields: [{}]", rest.join(", ")), why))
+}
+
+/// True for what needs no quotes, in any reading of YAML.
+fn is_plain(word: &str) -> bool {
+    const SPECIAL: &[&str] = &["y", "n", "yes", "no", "on", "off", "true", "false", "null"];
+    let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+    word.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
+        && word.chars().all(is_name)
+        && !SPECIAL.contains(&word.to_ascii_lowercase().as_str())
+}
+
+fn is_plain_template(template: &str) -> bool {
+    template.chars().all(|c| c.is_ascii_alphanumeric() || "_-/{}".contains(c))
+}
+
+fn key(name: &str) -> String {
+    if is_plain(name) { name.to_owned() } else { flow(&Value::String(name.to_owned())) }
+}
+
+/// JSON is YAML, but for characters that YAML wants escaped; they can only stand in strings.
+fn flow(value: &Value) -> String {
+    let mut text = String::new();
+    for c in value.to_string().chars() {
+        match c {
+            '\u{7f}'..='\u{9f}' | '\u{2028}' | '\u{2029}' | '\u{feff}' | '\u{fffe}' | '\u{ffff}' => {
+                let _ = write!(text, "\\u{:04x}", u32::from(c));
+            }
+            c => text.push(c),
+        }
+    }
+    text
+}
+
+fn one_line(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() || c == '\u{2028}' || c == '\u{2029}' { ' ' } else { c }).collect()
+}
+
+#[cfg(test)]
+#[path = "import/tests.rs"]
+mod tests;

@@ -1,0 +1,133 @@
+use serde_json::{Value, json};
+
+use super::super::{ToolList, read};
+use super::import;
+use crate::policy::compile;
+
+const MIXED: &str = r#"[
+  {"name": "cancel_order", "input_schema": {"type": "object", "properties": {
+    "order_id": {"type": "string"}, "reason": {"type": "string"}}, "required": ["order_id", "reason"]}},
+  {"name": "get_order", "inputSchema": {"properties": {"id": {"type": "string"}}, "required": ["id"]},
+   "annotations": {"readOnlyHint": true}},
+  {"type": "function", "function": {"name": "send_message", "parameters": {"properties": {"text": {}}}}},
+  {"name": "get_job_status", "input_schema": {"properties": {"job_id": {"type": "string"}}, "required": ["job_id"]}},
+  {"name": "put_file", "inputSchema": {}, "annotations": {"destructiveHint": true, "idempotentHint": true}},
+  {"name": "run_workflow", "input_schema": {}},
+  {"name": "ask_user", "input_schema": {}}
+]"#;
+
+fn list(text: &str) -> ToolList {
+    read("mixed.json", text).expect("a good list")
+}
+
+/// The file with the proposals that this policy can hold taken into force.
+fn confirmed(text: &str, keys: &[&str]) -> String {
+    let confirm = |line: &str| {
+        let proposal = line.trim_start().strip_prefix("# ").filter(|rest| rest.contains("# proposed: "));
+        let known = proposal.filter(|rest| keys.iter().any(|key| rest.starts_with(&format!("{key}:"))));
+        known.map_or_else(|| format!("{line}\n"), |rest| format!("      {rest}\n"))
+    };
+    text.lines().map(confirm).collect()
+}
+
+#[test]
+fn what_is_proposed_is_a_comment_with_its_reason() {
+    let text = import(&list(MIXED), false);
+    let body = text.split_once("tool_schemas:\n").expect("a body").1;
+    let expected = r#"    cancel_order:
+      # risk_level: HIGH   # proposed: a guess from `cancel` in its name: nothing may be left
+      # effect: write   # proposed: a guess from `cancel` in its name
+      # idempotent: true   # proposed: a guess from `cancel` in its name: twice is as once
+      # side_effect_resource: "order/{order_id}"   # proposed: required, and its name reads like an identity
+      # canonical_fields: [order_id]   # proposed: without reason, whose wording changes from call to call
+      suggested_next: []
+    get_order:
+      # risk_level: LOW   # proposed: its annotations say readOnlyHint: true
+      # effect: read   # proposed: its annotations say readOnlyHint: true
+      # side_effect_resource: "order/{id}"   # proposed: required, and its name reads like an identity
+      suggested_next: []
+    send_message:
+      # risk_level: HIGH   # proposed: a guess from `send` in its name: it may not be taken back
+      # effect: write   # proposed: a guess from `send` in its name
+      # once: true   # proposed: a guess from `send` in its name: doing it twice harms
+      # side_effect_resource: "message"   # proposed: no required argument names one thing, so this is the type: any change of it counts
+      suggested_next: []
+    get_job_status:
+      # risk_level: LOW   # proposed: a guess from `get` in its name
+      # effect: poll   # proposed: a guess from `get` in its name
+      # side_effect_resource: "job/{job_id}"   # proposed: required, and its name reads like an identity
+      suggested_next: []
+    put_file:
+      # risk_level: HIGH   # proposed: its annotations say destructiveHint: true
+      # effect: write   # proposed: its annotations say destructiveHint: true
+      # idempotent: true   # proposed: its annotations say idempotentHint: true
+      # side_effect_resource: "file"   # proposed: no required argument names one thing, so this is the type: any change of it counts
+      suggested_next: []
+    run_workflow:
+      # effect: unknown   # proposed: declare read, write or poll; neither its name nor annotations tell
+      suggested_next: []
+    ask_user:
+      # terminal: true   # proposed: its name reads like a way out, which is never blocked nor charged
+      suggested_next: []
+"#;
+    assert_eq!(body, expected);
+}
+
+#[test]
+fn the_file_compiles_and_nothing_proposed_is_in_force() {
+    let text = import(&list(MIXED), false);
+    let policy = compile(&text).expect("a good policy");
+    let declared: Vec<_> = policy.tools().filter(|(_, spec)| **spec != Default::default()).collect();
+    assert_eq!((policy.tools().count(), declared), (7, Vec::new()));
+    let keys = ["effect", "once", "idempotent", "side_effect_resource"];
+    let policy = compile(&confirmed(&text, &keys)).expect("a good policy");
+    let effects = policy.tools().map(|(name, spec)| {
+        let resource = spec.resource.as_ref().map_or("-".to_owned(), ToString::to_string);
+        format!("{name} {} {resource} {} {}", spec.effect.as_str(), spec.once, spec.idempotent)
+    });
+    assert_eq!(
+        effects.collect::<Vec<_>>(),
+        [
+            "ask_user unknown - false false",
+            "cancel_order write order/{order_id} false true",
+            "get_job_status poll job/{job_id} false false",
+            "get_order read order/{id} false false",
+            "put_file write file false true",
+            "run_workflow unknown - false false",
+            "send_message write message true false",
+        ]
+    );
+}
+
+#[test]
+fn schemas_come_through_whole_and_odd_names_are_quoted() {
+    let hostile = "a\"b: #c\u{2028}é\u{7f}\\n{x}";
+    let schema = json!({
+        "type": "object",
+        "description": hostile,
+        "properties": {hostile: {"enum": ["yes", "~", "1e3", "", 1.5, null, "- x", "line\nbreak"]}},
+        "required": [hostile],
+    });
+    let names = ["yes", "odd: name # {", "\u{2028}", "12", "<<", "- a", "é"];
+    let tools: Vec<Value> = names.iter().map(|name| json!({"name": name, "input_schema": schema})).collect();
+    let list = list(&Value::Array(tools).to_string());
+    for with_schemas in [false, true] {
+        let text = import(&list, with_schemas);
+        assert_eq!(text, import(&list, with_schemas), "the same bytes");
+        let file: Value = serde_saphyr::from_str(&text).unwrap_or_else(|error| panic!("{error}\n{text}"));
+        let tools = file["policy_engine"]["tool_schemas"].as_object().expect("tools");
+        assert_eq!(tools.len(), names.len());
+        for name in names {
+            let found = tools.get(name).unwrap_or_else(|| panic!("{name:?} in {text}"));
+            assert_eq!(found.get("schema"), with_schemas.then_some(&schema), "{name}");
+        }
+    }
+    compile(&import(&list, false)).expect("a good policy");
+}
+
+#[test]
+fn an_empty_list_and_a_hostile_file_name_compile() {
+    compile(&import(&ToolList::default(), true)).expect("a good policy");
+    let list = read("a\npolicy_engine: 3", r#"[{"name":"a","input_schema":{}}]"#).expect("a good list");
+    compile(&import(&list, false)).expect("a good policy");
+}

@@ -1,0 +1,96 @@
+//! What a tool does to the world, and who says so.
+
+use std::fmt;
+
+use super::{
+    ToolDoc,
+    words::{self, Hint},
+};
+use crate::domain::effect::EffectKind;
+
+/// An effect and its source.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Told {
+    /// What it does; never unknown.
+    pub effect: EffectKind,
+    /// Who says so.
+    pub by: By,
+}
+
+/// Who says what a tool does.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum By {
+    /// The policy declares it.
+    Policy,
+    /// The annotations of its MCP server, by the name of the one.
+    Annotation(&'static str),
+    /// Nobody: it is guessed from this word of its name.
+    Name(String),
+}
+
+impl Told {
+    /// The effect by the annotations, else by the words of the name. A way out does nothing to the world.
+    #[must_use]
+    pub fn of(tool: &ToolDoc, words: &[String]) -> Option<Self> {
+        let annotated = match (tool.hints.read_only, tool.hints.destructive) {
+            (Some(true), _) => Some((EffectKind::Read, "readOnlyHint: true")),
+            (_, Some(true)) => Some((EffectKind::Write, "destructiveHint: true")),
+            (Some(false), _) => Some((EffectKind::Write, "readOnlyHint: false")),
+            (None, _) => None,
+        };
+        if let Some((effect, annotation)) = annotated {
+            return Some(Self { effect, by: By::Annotation(annotation) });
+        }
+        if words::is_way_out(words) {
+            return None;
+        }
+        let (verb, hint) = words::verb(words)?;
+        let effect = match hint {
+            Hint::Reads if polls(words) => EffectKind::Poll,
+            Hint::Reads => EffectKind::Read,
+            Hint::Writes => EffectKind::Write,
+        };
+        Some(Self { effect, by: By::Name(verb.to_owned()) })
+    }
+
+    /// True when nobody said so.
+    #[must_use]
+    pub fn is_guess(&self) -> bool {
+        matches!(self.by, By::Name(_))
+    }
+
+    /// True when the policy declares that effect.
+    #[must_use]
+    pub fn is_declared(&self) -> bool {
+        self.by == By::Policy
+    }
+}
+
+impl fmt::Display for By {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Policy => f.write_str("the policy declares it"),
+            Self::Annotation(annotation) => write!(f, "its annotations say {annotation}"),
+            Self::Name(word) => write!(f, "a guess from `{word}` in its name"),
+        }
+    }
+}
+
+/// True for the words of a tool that watches work which goes on by itself: `get_job_status`.
+fn polls(words: &[String]) -> bool {
+    const WORK: &[&str] = &[
+        "job",
+        "task",
+        "run",
+        "build",
+        "deployment",
+        "export",
+        "import",
+        "batch",
+        "operation",
+        "pipeline",
+        "workflow",
+    ];
+    let has = |list: &[&str]| words.iter().any(|word| list.contains(&words::singular(word).as_str()));
+    has(&["status", "progress", "state"]) && has(WORK)
+}
