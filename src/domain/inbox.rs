@@ -1,6 +1,10 @@
 //! Questions to people and sessions, as operators see them.
 
-use super::{finding::Finding, time::Timestamp};
+use super::{
+    finding::{Decision, Finding},
+    outcome::OutcomeStatus,
+    time::Timestamp,
+};
 
 /// A question to a person, with its call and what came of it.
 #[derive(Debug, Clone, PartialEq)]
@@ -44,6 +48,39 @@ pub struct Resolution {
     pub reason: Option<String>,
     /// When.
     pub at: Timestamp,
+}
+
+/// A stored call, as it was judged last, with what came of it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct StoredCall {
+    /// The session.
+    pub session: String,
+    /// Its call tree's root.
+    pub root: String,
+    /// Its place among the events of its call tree.
+    pub seq: u64,
+    /// The call.
+    pub call_id: String,
+    /// The run.
+    pub run: Option<String>,
+    /// The agent.
+    pub agent: Option<String>,
+    /// The tool.
+    pub tool: String,
+    /// Its arguments, as they are stored.
+    pub arguments: String,
+    /// When it was judged.
+    pub at: Timestamp,
+    /// What held.
+    pub decision: Decision,
+    /// What the rules had to say.
+    pub findings: Vec<Finding>,
+    /// The policy that judged.
+    pub policy: String,
+    /// What came of it.
+    pub status: Option<OutcomeStatus>,
+    /// The answer of a success, or the error's text.
+    pub result: Option<String>,
 }
 
 /// A session in short.

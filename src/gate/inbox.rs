@@ -12,7 +12,8 @@ use crate::{
         grant::Grant,
         halt::Halt,
         ids::{SessionId, TenantId},
-        inbox::{Question, SessionLine},
+        inbox::{Question, SessionLine, StoredCall},
+        time::Timestamp,
     },
     store::Wanted,
 };
@@ -50,6 +51,23 @@ impl Gate {
     /// [`GateError::StoreUnavailable`] when they cannot be read.
     pub async fn questions(&self, tenant: TenantId, wanted: &Wanted) -> Result<Vec<Question>, GateError> {
         Ok(self.store.questions(tenant, wanted).await?)
+    }
+
+    /// Stored calls since a time, of one session's call tree or of all, by tree and in order.
+    ///
+    /// # Errors
+    /// [`GateError`] when the session is unknown or they cannot be read.
+    pub async fn stored_calls(
+        &self,
+        tenant: TenantId,
+        since: Timestamp,
+        session: Option<&SessionId>,
+    ) -> Result<Vec<StoredCall>, GateError> {
+        let root = match session {
+            Some(session) => Some(self.known_root(tenant, session).await?.ok_or(GateError::SessionUnknown)?),
+            None => None,
+        };
+        Ok(self.store.stored_calls(tenant, since, root.as_ref()).await?)
     }
 
     /// The sessions whose call trees were heard of last.

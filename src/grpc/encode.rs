@@ -38,7 +38,7 @@ pub(super) fn level(level: Option<Level>) -> i32 {
     encoded.into()
 }
 
-fn status(status: OutcomeStatus) -> i32 {
+pub(super) fn status(status: OutcomeStatus) -> i32 {
     let encoded = match status {
         OutcomeStatus::Running => v1::OutcomeStatus::Running,
         OutcomeStatus::Success => v1::OutcomeStatus::Success,

@@ -7,7 +7,7 @@ use tokio_stream::{Stream, wrappers::ReceiverStream};
 use tonic::{Request, Response, Status};
 
 use super::{
-    decode::{self, Decoded, note, required_text, sound, wrong},
+    decode::{self, Decoded, note, optional, required_text, sound, wrong},
     encode,
     profiles::between,
     service, status, v1,
@@ -16,6 +16,9 @@ use crate::{
     domain::{
         halt::{Halt, Halted},
         ids::{AgentId, SessionId, ToolName},
+        inbox::StoredCall,
+        time::Timestamp,
+        verdict::winner,
     },
     gate::{Gate, GateError, LAST_CALLS_DEFAULT, Order, Wish},
 };
@@ -111,6 +114,27 @@ async fn watch(gate: Arc<Gate>, session: SessionId, to: mpsc::Sender<Watched>) {
     }
 }
 
+fn stored_call(call: StoredCall) -> v1::ExportCallsResponse {
+    let winner = winner(&call.findings);
+    v1::ExportCallsResponse {
+        reason: winner.map(|winner| winner.reason.as_str().to_owned()).unwrap_or_default(),
+        message: winner.map(|winner| winner.message.clone()).unwrap_or_default(),
+        decision: call.decision.as_str().to_owned(),
+        status: call.status.map_or(0, encode::status),
+        session_id: call.session,
+        root_session_id: call.root,
+        seq: call.seq,
+        call_id: call.call_id,
+        run_id: call.run.unwrap_or_default(),
+        agent_id: call.agent.unwrap_or_default(),
+        tool: call.tool,
+        arguments_json: call.arguments,
+        at_unix_ms: call.at.as_millis(),
+        policy_version: call.policy,
+        result: call.result,
+    }
+}
+
 type Watched = Result<v1::WatchSessionResponse, Status>;
 
 #[tonic::async_trait]
@@ -199,6 +223,22 @@ impl v1::session_service_server::SessionService for SessionService {
             cost_micros: line.cost_micros,
         });
         Ok(Response::new(v1::ListSessionsResponse { sessions: sessions.collect() }))
+    }
+
+    type ExportCallsStream = Pin<Box<dyn Stream<Item = Result<v1::ExportCallsResponse, Status>> + Send>>;
+
+    async fn export_calls(
+        &self,
+        request: Request<v1::ExportCallsRequest>,
+    ) -> Result<Response<Self::ExportCallsStream>, Status> {
+        let message = request.into_inner();
+        let session = optional(&message.session_id, |id| SessionId::parse("session_id", id));
+        let session = session.map_err(|status| *status)?;
+        let since = Timestamp::from_millis(message.since_unix_ms);
+        // It may take longer than an answer to an agent may; the store bounds it.
+        let calls = self.gate.stored_calls(decode::tenant(), since, session.as_ref()).await.map_err(status::gate)?;
+        let calls = calls.into_iter().map(|call| Ok(stored_call(call)));
+        Ok(Response::new(Box::pin(tokio_stream::iter(calls))))
     }
 
     type WatchSessionStream = Pin<Box<dyn Stream<Item = Watched> + Send>>;

@@ -1,20 +1,30 @@
 //! What operators look at: questions to people, and the sessions that were heard of last.
 
+use std::time::Duration;
+
 use sqlx::{PgConnection, Row as _, postgres::PgRow};
 use tokio::time::timeout;
 
 use super::{
     READ, Store,
-    decode::{Loaded, at, corrupt, count},
+    decode::{Loaded, at, corrupt, count, member},
     findings::StoredFinding,
 };
 use crate::{
     domain::{
+        finding::{Decision, Finding},
         ids::{SessionId, TenantId},
-        inbox::{Question, Resolution, SessionLine},
+        inbox::{Question, Resolution, SessionLine, StoredCall},
+        outcome::OutcomeStatus,
+        time::Timestamp,
     },
     store::error::StoreError,
 };
+
+/// Calls that are given at once.
+const CALLS_MAX: i64 = 100_000;
+/// Longest time for reading them.
+const EXPORT: Duration = Duration::from_secs(30);
 
 /// Which questions are asked for.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -40,6 +50,21 @@ impl Store {
         reader.done(read)
     }
 
+    /// Stored calls since a time, of one call tree or of all, by tree and in order; the newest 100,000 of them.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the database cannot be read.
+    pub async fn stored_calls(
+        &self,
+        tenant: TenantId,
+        since: Timestamp,
+        root: Option<&SessionId>,
+    ) -> Result<Vec<StoredCall>, StoreError> {
+        let mut reader = self.reader().await?;
+        let read = timeout(EXPORT, calls(&mut reader.0, tenant, since, root)).await;
+        reader.done(read)
+    }
+
     /// The sessions whose call trees were heard of last.
     ///
     /// # Errors
@@ -49,6 +74,60 @@ impl Store {
         let read = timeout(READ, sessions(&mut reader.0, tenant, most)).await;
         reader.done(read)
     }
+}
+
+async fn calls(
+    conn: &mut PgConnection,
+    tenant: TenantId,
+    since: Timestamp,
+    root: Option<&SessionId>,
+) -> Loaded<Vec<StoredCall>> {
+    let rows = sqlx::query(
+        "select * from (
+           select c.session_id, c.root_id, c.seq, c.call_id, c.run_id, c.agent_id, c.tool,
+             coalesce(c.arguments, '{}') as arguments, (extract(epoch from c.at) * 1000)::bigint as at_ms, c.decision,
+             c.findings::text as findings, c.policy_version, o.status, coalesce(o.result, o.error_message) as result
+           from call c left join lateral (
+             select x.* from outcome x where x.tenant_id = c.tenant_id and x.epoch = c.epoch
+               and x.session_id = c.session_id and x.permit_seq = c.seq and x.status > 0
+             order by x.seq desc limit 1) o on true
+           where c.tenant_id = $1 and c.at >= to_timestamp($2 / 1000.0) and ($3::text is null or c.root_id = $3)
+             and not exists (select from call l where l.tenant_id = c.tenant_id and l.epoch = c.epoch
+               and l.session_id = c.session_id and l.call_id = c.call_id and l.round > c.round)
+           order by c.at desc limit $4) k
+         order by root_id, seq",
+    );
+    let rows = rows.bind(tenant.0).bind(since.as_millis()).bind(root.map(SessionId::as_str)).bind(CALLS_MAX);
+    rows.fetch_all(conn).await?.iter().map(call).collect()
+}
+
+fn findings(row: &PgRow) -> Loaded<Vec<Finding>> {
+    let text: Option<String> = row.try_get("findings")?;
+    let stored: Vec<StoredFinding> = text
+        .map(|text| serde_json::from_str(&text).map_err(|error| corrupt(&error.to_string())))
+        .transpose()?
+        .unwrap_or_default();
+    Ok(stored.into_iter().filter_map(StoredFinding::restore).collect())
+}
+
+fn call(row: &PgRow) -> Loaded<StoredCall> {
+    let status: Option<i16> = row.try_get("status")?;
+    Ok(StoredCall {
+        session: row.try_get("session_id")?,
+        root: row.try_get("root_id")?,
+        seq: count(row, "seq")?,
+        call_id: row.try_get("call_id")?,
+        run: row.try_get("run_id")?,
+        agent: row.try_get("agent_id")?,
+        tool: row.try_get("tool")?,
+        arguments: row.try_get("arguments")?,
+        at: at(row, "at_ms")?,
+        decision: member(&Decision::ALL, row.try_get("decision")?)?,
+        findings: findings(row)?,
+        policy: row.try_get("policy_version")?,
+        status: status.map(|status| member(&OutcomeStatus::ALL, status)).transpose()?,
+        result: row.try_get("result")?,
+    })
 }
 
 /// A question is asked with the first judgement that names it; later rounds of the call repeat it.
@@ -78,11 +157,6 @@ async fn questions(conn: &mut PgConnection, tenant: TenantId, wanted: &Wanted) -
 }
 
 fn question(row: &PgRow) -> Loaded<Question> {
-    let findings: Option<String> = row.try_get("findings")?;
-    let findings: Vec<StoredFinding> = findings
-        .map(|text| serde_json::from_str(&text).map_err(|error| corrupt(&error.to_string())))
-        .transpose()?
-        .unwrap_or_default();
     let approved: Option<bool> = row.try_get("approved")?;
     let resolution = match approved {
         Some(approved) => Some(Resolution {
@@ -102,7 +176,7 @@ fn question(row: &PgRow) -> Loaded<Question> {
         tool: row.try_get("tool")?,
         arguments: row.try_get("arguments")?,
         justification: row.try_get("justification")?,
-        findings: findings.into_iter().filter_map(StoredFinding::restore).collect(),
+        findings: findings(row)?,
         asked_at: at(row, "asked_ms")?,
         expires_at: at(row, "expires_ms")?,
         policy: row.try_get("policy_version")?,
