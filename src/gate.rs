@@ -36,12 +36,13 @@ use crate::{
 
 use batch::{SharedBatch, evidence, judge_all};
 use fleet::Fleet;
-pub use policies::{Applied, Apply, Author};
+pub use policies::{Activated, Applied, Apply, Author};
 pub use profiles::{NearPair, QualityReport};
 pub use record::RecordAnswer;
 // What callers of the gate handle, so that the edges need no other room.
 pub use crate::{
     engine::{CallState, LAST_CALLS_DEFAULT, Misuse, Order, Report, SessionState, Wish},
+    policy::PolicyError,
     retry::{classify::retry_after_ms, profiles::Profile},
     store::Wanted,
 };
@@ -162,10 +163,10 @@ impl Gate {
         let policy = self.policy();
         let proposal = policy.propose(request);
         let slot = self.slot(&proposal.request).await?;
-        let shared = self.shared(&slot, std::slice::from_ref(&proposal)).await?;
+        let shared = self.shared(&policy, &slot, std::slice::from_ref(&proposal)).await?;
         let now = self.store.now();
         let judged = slot.advance(|tree| engine::evaluate(&policy, tree, &shared.of(0), &proposal, None, now));
-        self.permitted(&proposal, None, !shared.claimed().is_empty()).await;
+        self.permitted(&policy, &proposal, None, !shared.claimed().is_empty()).await;
         let verdict = match judged.ok_or(GateError::Contention)?? {
             Judgement::Replay(verdict) | Judgement::New(verdict, _) => Verdict { permit: None, ..verdict },
         };
@@ -205,7 +206,7 @@ impl Gate {
 
     /// Judges all proposals on the slot's tree, and lets the fleet know what was permitted.
     async fn attempt(&self, policy: &Policy, slot: &Arc<Slot>, proposals: &[Proposal]) -> Result<Attempt, GateError> {
-        let shared = self.shared(slot, proposals).await?;
+        let shared = self.shared(policy, slot, proposals).await?;
         let claimed = shared.claimed();
         let attempt = self.judge_once(policy, slot, proposals, shared).await;
         let permitted: &[Verdict] = match &attempt {
@@ -214,7 +215,7 @@ impl Gate {
         };
         for (i, proposal) in proposals.iter().enumerate() {
             let permit = permitted.get(i).filter(|verdict| !verdict.replayed).and_then(|v| v.permit.as_ref());
-            self.permitted(proposal, permit, claimed.contains(&i)).await;
+            self.permitted(policy, proposal, permit, claimed.contains(&i)).await;
         }
         attempt
     }
@@ -292,7 +293,7 @@ impl Gate {
         for _ in 0..TRIES_MAX {
             let root = self.known_root(tenant, session).await?.ok_or(GateError::SessionUnknown)?;
             let slot = self.slot_of(tenant, &root).await?;
-            let counters = self.counters(tenant, &slot, session).await?;
+            let counters = self.counters(&policy, tenant, &slot, session).await?;
             let now = self.store.now();
             let state = slot.advance(|tree| {
                 (engine::session_state(&policy, tree, session, &counters, last_calls, now), tree.version)

@@ -1,4 +1,9 @@
-//! Following a policy file: what an editor saves is active a second later, if it is a policy; SIGHUP looks at once.
+//! Following a policy file: what an editor saves is active a second or two later, if it is a policy; SIGHUP looks at
+//! once.
+//!
+//! Replicas with different files: the one that applies last wins. A file that has not changed since this process
+//! applied it is never applied again, neither by a look nor by SIGHUP, so it cannot undo what somebody activated
+//! meanwhile. A start applies its file whenever another policy is active.
 
 use std::{
     path::{Path, PathBuf},
@@ -7,17 +12,22 @@ use std::{
 };
 
 use anyhow::{Context as _, bail};
-use tokio::{signal::unix, time::interval};
+use tokio::{
+    signal::unix::{Signal, SignalKind, signal},
+    time::{MissedTickBehavior, interval, sleep},
+};
 
 use super::read_policy;
 use crate::{
     domain::ids::DEFAULT_TENANT,
     gate::{Applied, Apply, Author, Gate},
-    policy,
+    policy::{self, PolicyError},
 };
 
 /// How often the file is looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// How long a changed file has to stay as it is: half of a policy may well be a policy too.
+const SETTLED: Duration = Duration::from_millis(200);
 
 /// Makes the file's policy the active one, unless it is already.
 pub(super) async fn apply(gate: &Gate, path: &Path, text: &str) -> anyhow::Result<()> {
@@ -27,55 +37,100 @@ pub(super) async fn apply(gate: &Gate, path: &Path, text: &str) -> anyhow::Resul
     match gate.apply_policy(DEFAULT_TENANT, text, &author, Apply::Activate).await {
         Ok(Applied::Stored { .. }) => Ok(()),
         Ok(Applied::Invalid(errors)) => {
-            let errors: Vec<String> = errors.iter().map(|error| format!("\n  {name}: {error}")).collect();
-            bail!("the policy cannot be used, {} problem(s):{}", errors.len(), errors.concat())
+            bail!("the policy cannot be used, {} problem(s): {}", errors.len(), listed(path, &errors))
         }
-        Ok(Applied::Changed { revision }) => bail!("revision {revision} was activated at the same time"),
+        Ok(Applied::Changed { .. }) => bail!("other policies keep being activated at the same time"),
         Err(error) => Err(error).context("the policy cannot be stored"),
     }
 }
 
-/// Applies the file whenever it changes, until it is told to end. A file that is no policy is said once, with all that
-/// is wrong, and what was active goes on. An unchanged file is never applied over what somebody activated meanwhile.
-pub(super) async fn follow(gate: Arc<Gate>, path: PathBuf, applied: String) {
-    let mut seen = policy::hash(&applied);
-    let mut tick = interval(LOOK_EVERY);
-    let Ok(mut hangup) = unix::signal(unix::SignalKind::hangup()) else {
-        tracing::error!("SIGHUP cannot be listened to; the policy file is not followed");
-        return;
-    };
-    let mut unreadable = false;
-    loop {
-        let told = tokio::select! {
-            _ = tick.tick() => false,
-            _ = hangup.recv() => true,
-        };
-        let text = match read_policy(&path) {
-            Ok(text) => text,
-            Err(error) => {
-                if !unreadable || told {
-                    let error = format!("{error:#}");
-                    tracing::warn!(%error, "the policy file cannot be read; what was active goes on");
-                }
-                unreadable = true;
+fn listed(path: &Path, errors: &[PolicyError]) -> String {
+    let errors: Vec<String> = errors.iter().map(|error| format!("{}: {error}", path.display())).collect();
+    errors.join("; ")
+}
+
+/// A followed file.
+#[derive(Debug)]
+pub(super) struct Follow {
+    path: PathBuf,
+    hangup: Signal,
+    /// Hash of the text that this process applied last.
+    applied: String,
+    /// Hash of the text that was looked at last, good or bad.
+    seen: String,
+    /// It was said that something is wrong, and it still is.
+    troubled: bool,
+}
+
+impl Follow {
+    /// Listens to SIGHUP from now on; `text` is what is applied first.
+    pub(super) fn new(path: &Path, text: &str) -> anyhow::Result<Self> {
+        let hangup = signal(SignalKind::hangup()).context("SIGHUP cannot be listened to")?;
+        let applied = policy::hash(text);
+        Ok(Self { path: path.to_owned(), hangup, seen: applied.clone(), applied, troubled: false })
+    }
+
+    /// Applies the file whenever it changes, until it is dropped. One that is no policy is said once, with all that is
+    /// wrong with it, and what was active goes on.
+    pub(super) async fn run(mut self, gate: Arc<Gate>) {
+        let mut tick = interval(LOOK_EVERY);
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            let told = tokio::select! {
+                _ = tick.tick() => false,
+                _ = self.hangup.recv() => true,
+            };
+            let Some(text) = self.changed(told).await else { continue };
+            let hash = policy::hash(&text);
+            if let Err(errors) = policy::compile(&text) {
+                let error = listed(&self.path, &errors);
+                tracing::error!(%error, "the changed policy file is no policy; what was active goes on");
+                (self.seen, self.troubled) = (hash, false);
                 continue;
             }
-        };
-        unreadable = false;
-        let hash = policy::hash(&text);
-        if hash == seen && !told {
-            continue;
-        }
-        match apply(&gate, &path, &text).await {
-            Ok(()) => seen = hash,
-            Err(error) => {
-                // Said once for each text; a database that was away is asked again.
-                let is_policy = policy::compile(&text).is_ok();
-                tracing::error!(error = %format!("{error:#}"), "the changed policy file was not applied");
-                if !is_policy {
-                    seen = hash;
-                }
+            match apply(&gate, &self.path, &text).await {
+                Ok(()) => (self.applied, self.seen, self.troubled) = (hash.clone(), hash, false),
+                // It is tried again at the next look.
+                Err(error) => self.trouble(told, "the changed policy file could not be applied yet", &error),
             }
         }
+    }
+
+    /// The file's text, if it is new and the file stays as it is; `told` to look, what is known to be bad is new too.
+    async fn changed(&mut self, told: bool) -> Option<String> {
+        let text = self.read(told)?;
+        let hash = policy::hash(&text);
+        if hash == self.applied {
+            (self.seen, self.troubled) = (hash, false);
+            if told {
+                tracing::info!("the policy file has not changed since it was applied; nothing was done");
+            }
+            return None;
+        }
+        if told {
+            return Some(text);
+        }
+        if hash == self.seen {
+            return None;
+        }
+        sleep(SETTLED).await;
+        self.read(told).filter(|again| *again == text)
+    }
+
+    fn read(&mut self, told: bool) -> Option<String> {
+        match read_policy(&self.path) {
+            Ok(text) => Some(text),
+            Err(error) => {
+                self.trouble(told, "the policy file cannot be read; what was active goes on", &error);
+                None
+            }
+        }
+    }
+
+    fn trouble(&mut self, told: bool, what: &str, error: &anyhow::Error) {
+        if told || !self.troubled {
+            tracing::warn!(error = %format!("{error:#}"), "{what}");
+        }
+        self.troubled = true;
     }
 }

@@ -9,7 +9,7 @@ use tokio::{
     time::{MissedTickBehavior, interval},
 };
 
-use super::follow;
+use super::follow::{self, Follow};
 use crate::{
     clock::Clock,
     config::DatabaseConfig,
@@ -62,6 +62,7 @@ impl Plane {
         metrics: Metrics,
     ) -> anyhow::Result<Self> {
         let settings = ServerSettings { listen };
+        let follow = file.map(|(path, text)| Follow::new(path, text)).transpose()?;
         let mut embedded = None;
         let (options, described) = match &database.database_url {
             Some(url) => {
@@ -87,9 +88,7 @@ impl Plane {
         match Self::serve(settings, options, policy, file, metrics).await {
             Ok((gate, server, stop, address)) => {
                 let mut chores = chores(&gate);
-                if let Some((path, text)) = file {
-                    chores.push(tokio::spawn(follow::follow(Arc::clone(&gate), path.to_owned(), text.to_owned())));
-                }
+                chores.extend(follow.map(|follow| tokio::spawn(follow.run(Arc::clone(&gate)))));
                 Ok(Self { address, database: described, gate, embedded, server, stop, chores })
             }
             Err(error) => {
@@ -114,7 +113,7 @@ impl Plane {
         let gate = Arc::new(Gate::new(policy, store, metrics, Clock::System));
         match file {
             Some((path, text)) => follow::apply(&gate, path, text).await?,
-            None => gate.read_policy(DEFAULT_TENANT).await.context("the active policy cannot be read")?,
+            None => stored(&gate).await?,
         }
         gate.read_halts().await.context("what is halted cannot be read")?;
         let (stop, stopped) = oneshot::channel::<()>();
@@ -187,6 +186,17 @@ impl Plane {
     }
 }
 
+/// Takes over the active policy. Without it everything would be let through that it forbids.
+async fn stored(gate: &Gate) -> anyhow::Result<()> {
+    let errors = gate.read_policy(DEFAULT_TENANT).await.context("the active policy cannot be read")?;
+    if errors.is_empty() {
+        return Ok(());
+    }
+    let errors: Vec<String> = errors.iter().map(|error| format!("\n  {error}")).collect();
+    let (count, errors) = (errors.len(), errors.concat());
+    anyhow::bail!("the stored active policy cannot be used, {count} problem(s); --policy FILE replaces it:{errors}")
+}
+
 async fn gone(embedded: Option<&mut Embedded>) -> embedded::EmbeddedError {
     match embedded {
         Some(embedded) => embedded.exited().await,
@@ -229,7 +239,7 @@ async fn share_health(gate: Arc<Gate>) {
         async move {
             gate.share_health().await?;
             gate.read_halts().await?;
-            gate.read_policy(DEFAULT_TENANT).await
+            gate.read_policy(DEFAULT_TENANT).await.map(drop)
         }
     })
     .await;

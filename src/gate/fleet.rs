@@ -4,10 +4,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     num::NonZeroUsize,
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use lru::LruCache;
@@ -23,6 +20,7 @@ use crate::{
         time::Timestamp,
     },
     engine::Lesson,
+    policy::Policy,
     retry::{estimate::Estimate, layer::Layer, profiles::Profiles},
     store::Counted,
 };
@@ -45,7 +43,7 @@ pub(super) struct Fleet {
     looked_at: Mutex<Option<Timestamp>>,
     halts: Mutex<BTreeMap<TenantId, Arc<[Halt]>>>,
     /// The revision of the active policy that was read last.
-    revision: AtomicU64,
+    revision: Mutex<u64>,
 }
 
 impl Default for Fleet {
@@ -56,7 +54,7 @@ impl Default for Fleet {
             learned: Mutex::default(),
             looked_at: Mutex::default(),
             halts: Mutex::default(),
-            revision: AtomicU64::new(0),
+            revision: Mutex::default(),
         }
     }
 }
@@ -80,11 +78,16 @@ impl Fleet {
     }
 
     pub(super) fn has_read(&self, revision: u64) -> bool {
-        self.revision.load(Ordering::Acquire) == revision
+        *lock(&self.revision) >= revision
     }
 
-    pub(super) fn read(&self, revision: u64) {
-        self.revision.store(revision, Ordering::Release);
+    /// Takes a revision over that is newer than the one before: two looks at the store may end in the other order.
+    pub(super) fn read(&self, revision: u64, take: impl FnOnce()) {
+        let mut known = lock(&self.revision);
+        if *known < revision {
+            *known = revision;
+            take();
+        }
     }
 
     /// What is halted.
@@ -174,9 +177,9 @@ impl Gate {
     }
 
     /// A proposal was decided on; `permit` is the new permit, if there is one.
-    pub(super) async fn permitted(&self, proposal: &Proposal, permit: Option<&Permit>, claimed: bool) {
+    pub(super) async fn permitted(&self, policy: &Policy, proposal: &Proposal, permit: Option<&Permit>, claimed: bool) {
         let (tenant, tool) = (proposal.request.tenant, &proposal.request.tool);
-        let allowance = self.policy().retry.allowance;
+        let allowance = policy.retry.allowance;
         match permit {
             Some(permit) => self.fleet.update(tenant, tool, |health, seen| {
                 health.called(&allowance, permit.at);
@@ -192,8 +195,8 @@ impl Gate {
     }
 
     /// A report was stored.
-    pub(super) fn reported(&self, tenant: TenantId, lesson: Option<&Lesson>) {
-        let allowance = self.policy().retry.allowance;
+    pub(super) fn reported(&self, policy: &Policy, tenant: TenantId, lesson: Option<&Lesson>) {
+        let allowance = policy.retry.allowance;
         let Some(lesson) = lesson else { return };
         let sign = &lesson.sign;
         self.fleet.update(tenant, &lesson.tool, |health, seen| {

@@ -3,13 +3,14 @@
 
 use std::sync::Arc;
 
-use super::{Gate, GateError};
+use super::{Gate, GateError, TRIES_MAX};
 use crate::{
     domain::{
         ids::TenantId,
         revision::{Activation, Revision},
     },
     policy::{self, Policy, PolicyError},
+    telemetry,
 };
 
 /// What came of applying a policy.
@@ -31,6 +32,22 @@ pub enum Applied {
         /// The active one.
         revision: u64,
     },
+}
+
+/// What came of activating a stored policy.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Activated {
+    /// It is active.
+    Active(Revision),
+    /// This build cannot read it: another one has stored it. Nothing was activated.
+    Invalid(Vec<PolicyError>),
+    /// Another revision is active than the one that was expected.
+    Changed {
+        /// The active one; 0 when none is.
+        revision: u64,
+    },
+    /// No such policy is stored, or none was active before.
+    Unknown,
 }
 
 /// What is to become of an applied policy.
@@ -56,7 +73,7 @@ pub struct Author<'a> {
 }
 
 impl Gate {
-    /// The policy that judges.
+    /// The policy that judges. Whoever asks more than once while it answers one request may get two.
     #[must_use]
     pub fn policy(&self) -> Arc<Policy> {
         self.policy.load_full()
@@ -85,19 +102,30 @@ impl Gate {
         if apply != Apply::Activate {
             return Ok(Applied::Stored { hash, revision: None, warnings });
         }
-        let active = self.store.active_revision(tenant).await?;
-        if let Some(active) = active.filter(|active| active.hash == hash) {
-            self.read_policy(tenant).await?;
-            return Ok(Applied::Stored { hash, revision: Some(active), warnings });
+        // Others may activate theirs meanwhile: the last one wins, unless this one was to follow a certain revision.
+        let mut revision = 0;
+        for _ in 0..TRIES_MAX {
+            let active = self.store.active_revision(tenant).await?;
+            revision = active.as_ref().map_or(0, |active| active.number);
+            if author.expected.is_some_and(|expected| expected != revision) {
+                return Ok(Applied::Changed { revision });
+            }
+            if let Some(active) = active.filter(|active| active.hash == hash) {
+                self.take_over(tenant).await;
+                return Ok(Applied::Stored { hash, revision: Some(active), warnings });
+            }
+            match self.activate(tenant, &hash, &Author { expected: Some(revision), ..*author }).await? {
+                Activation::Active(revision) => {
+                    return Ok(Applied::Stored { hash, revision: Some(revision), warnings });
+                }
+                Activation::Changed { .. } => {}
+                Activation::Unknown => return Err(GateError::StoreUnavailable("a stored policy is gone".to_owned())),
+            }
         }
-        match self.activate_policy(tenant, &hash, author).await? {
-            Activation::Active(revision) => Ok(Applied::Stored { hash, revision: Some(revision), warnings }),
-            Activation::Changed { revision } => Ok(Applied::Changed { revision }),
-            Activation::Unknown => Err(GateError::StoreUnavailable("a stored policy is gone".to_owned())),
-        }
+        Ok(Applied::Changed { revision })
     }
 
-    /// Activates a stored policy.
+    /// Activates a stored policy, if this build can read it.
     ///
     /// # Errors
     /// [`GateError::StoreUnavailable`] when the database cannot be used.
@@ -106,22 +134,47 @@ impl Gate {
         tenant: TenantId,
         hash: &str,
         author: &Author<'_>,
-    ) -> Result<Activation, GateError> {
+    ) -> Result<Activated, GateError> {
+        let Some((_, text)) = self.stored_policy(tenant, hash).await? else { return Ok(Activated::Unknown) };
+        if let Err(errors) = policy::compile(&text) {
+            return Ok(Activated::Invalid(errors));
+        }
+        let mut revision = 0;
+        for _ in 0..TRIES_MAX {
+            match self.activate(tenant, hash, author).await? {
+                Activation::Active(revision) => return Ok(Activated::Active(revision)),
+                Activation::Unknown => return Ok(Activated::Unknown),
+                Activation::Changed { revision } if author.expected.is_some() => {
+                    return Ok(Activated::Changed { revision });
+                }
+                Activation::Changed { revision: active } => revision = active,
+            }
+        }
+        Ok(Activated::Changed { revision })
+    }
+
+    async fn activate(&self, tenant: TenantId, hash: &str, author: &Author<'_>) -> Result<Activation, GateError> {
         let activated = self.store.activate_policy(tenant, hash, author.expected, author.by, author.note).await?;
-        self.read_policy(tenant).await?;
+        self.take_over(tenant).await;
         Ok(activated)
+    }
+
+    /// What is active holds here at once. If it cannot be read, it was activated all the same, and is read within a
+    /// second.
+    async fn take_over(&self, tenant: TenantId) {
+        let _ = self.read_policy(tenant).await;
     }
 
     /// Activates again the newest policy that was active before the present one and is another.
     ///
     /// # Errors
     /// [`GateError::StoreUnavailable`] when the database cannot be used.
-    pub async fn rollback_policy(&self, tenant: TenantId, author: &Author<'_>) -> Result<Activation, GateError> {
+    pub async fn rollback_policy(&self, tenant: TenantId, author: &Author<'_>) -> Result<Activated, GateError> {
         const LOOK_BACK_MAX: usize = 500;
         let history = self.store.revisions(tenant, None, LOOK_BACK_MAX).await?;
-        let Some(active) = history.first() else { return Ok(Activation::Unknown) };
+        let Some(active) = history.first() else { return Ok(Activated::Unknown) };
         let Some(before) = history.iter().find(|revision| revision.hash != active.hash) else {
-            return Ok(Activation::Unknown);
+            return Ok(Activated::Unknown);
         };
         // Who rolls back means this very activation.
         let author = Author { expected: author.expected.or(Some(active.number)), ..*author };
@@ -150,35 +203,30 @@ impl Gate {
         Ok(if found.len() == 1 { found.pop() } else { None })
     }
 
-    /// Takes over the active policy, if it is another. One that this build cannot read is left where it is, and said
-    /// once: what judged before goes on.
+    /// Takes over the active policy, if it is newer. One that this build cannot read is left where it is, and said
+    /// once: what judged before goes on. Gives what is wrong with it then.
     ///
     /// # Errors
     /// [`GateError::StoreUnavailable`] when it cannot be read.
-    pub async fn read_policy(&self, tenant: TenantId) -> Result<(), GateError> {
-        let Some(active) = self.store.active_revision(tenant).await? else { return Ok(()) };
+    pub async fn read_policy(&self, tenant: TenantId) -> Result<Vec<PolicyError>, GateError> {
+        let Some(active) = self.store.active_revision(tenant).await? else { return Ok(Vec::new()) };
         if self.fleet.has_read(active.number) {
-            return Ok(());
+            return Ok(Vec::new());
         }
-        let Some((_, text)) = self.stored_policy(tenant, &active.hash).await? else { return Ok(()) };
+        let Some((_, text)) = self.stored_policy(tenant, &active.hash).await? else { return Ok(Vec::new()) };
         match policy::compile(&text) {
             Ok(compiled) => {
-                let version = compiled.version.clone();
-                self.policy.store(Arc::new(compiled));
-                tracing::info!(
-                    policy.version = %version, policy.revision = active.number, policy.by = %active.by,
-                    "a policy became active"
-                );
+                self.fleet.read(active.number, || {
+                    self.policy.store(Arc::new(compiled));
+                    telemetry::policy::active(&active);
+                });
+                Ok(Vec::new())
             }
             Err(errors) => {
-                let errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
-                tracing::error!(
-                    policy.revision = active.number, error = %errors.join("; "),
-                    "the active policy cannot be read by this build; the one before goes on"
-                );
+                let said: Vec<String> = errors.iter().map(ToString::to_string).collect();
+                self.fleet.read(active.number, || telemetry::policy::unreadable(&active, &said.join("; ")));
+                Ok(errors)
             }
         }
-        self.fleet.read(active.number);
-        Ok(())
     }
 }

@@ -80,7 +80,7 @@ impl Gate {
                     let settled = &answer.recorded.settled;
                     self.metrics.recorded(settled);
                     telemetry::verdict::recorded(settled);
-                    self.reported(tenant, answer.recorded.lesson.as_ref());
+                    self.reported(&policy, tenant, answer.recorded.lesson.as_ref());
                     return Ok(*answer);
                 }
                 Err(lost) => {
@@ -126,7 +126,7 @@ impl Gate {
             None => None,
         };
         let shared = Shared {
-            counters: self.counters_of(tenant, agent.as_ref(), None).await?,
+            counters: self.counters_of(policy, tenant, agent.as_ref(), None).await?,
             ledger,
             health: self.fleet.health(tenant, &tool),
             halts: Arc::default(),

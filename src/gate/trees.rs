@@ -11,6 +11,7 @@ use crate::{
         tree::CallTree,
     },
     engine,
+    policy::Policy,
     store::{Slot, Turn},
 };
 
@@ -93,7 +94,12 @@ impl Gate {
     }
 
     /// Shared counters and ledger rows that the proposals depend on.
-    pub(super) async fn shared(&self, slot: &Arc<Slot>, proposals: &[Proposal]) -> Result<SharedBatch, GateError> {
+    pub(super) async fn shared(
+        &self,
+        policy: &Policy,
+        slot: &Arc<Slot>,
+        proposals: &[Proposal],
+    ) -> Result<SharedBatch, GateError> {
         let Some(first) = proposals.first() else {
             return Err(GateError::SessionUnknown);
         };
@@ -101,7 +107,8 @@ impl Gate {
         let mut counters = BTreeMap::new();
         for proposal in proposals {
             let request = &proposal.request;
-            counters.extend(self.counters_of(tenant, request.agent.as_ref(), Some(&request.tool)).await?);
+            let (agent, tool) = (request.agent.as_ref(), Some(&request.tool));
+            counters.extend(self.counters_of(policy, tenant, agent, tool).await?);
         }
         let mut ledger = Vec::with_capacity(proposals.len());
         for proposal in proposals {
@@ -121,6 +128,7 @@ impl Gate {
     /// The counters of the agent that asked last in a session, and the tenant's.
     pub(super) async fn counters(
         &self,
+        policy: &Policy,
         tenant: TenantId,
         slot: &Arc<Slot>,
         session: &SessionId,
@@ -129,16 +137,17 @@ impl Gate {
             let newest = tree.sessions.get(session).and_then(|session| session.calls.back());
             newest.and_then(|call| call.agent.clone())
         });
-        self.counters_of(tenant, agent.flatten().as_ref(), None).await
+        self.counters_of(policy, tenant, agent.flatten().as_ref(), None).await
     }
 
     pub(super) async fn counters_of(
         &self,
+        policy: &Policy,
         tenant: TenantId,
         agent: Option<&AgentId>,
         tool: Option<&ToolName>,
     ) -> Result<BTreeMap<CounterKey, u64>, GateError> {
-        let keys = engine::counter_keys(&self.policy(), agent, tool, self.store.now());
+        let keys = engine::counter_keys(policy, agent, tool, self.store.now());
         Ok(self.store.counters(tenant, &keys).await?)
     }
 

@@ -10,8 +10,8 @@ use super::{
     service, status, v1,
 };
 use crate::{
-    domain::revision::{Activation, Revision},
-    gate::{Applied, Apply, Author, Gate},
+    domain::revision::Revision,
+    gate::{Activated, Applied, Apply, Author, Gate},
 };
 
 const PAGE_DEFAULT: u32 = 50;
@@ -53,11 +53,12 @@ fn prefix(field: &str, hash: &str) -> Decoded<()> {
     if is_hash { Ok(()) } else { wrong(field, format!("must be {PREFIX_MIN} to 64 hexadecimal digits")) }
 }
 
-fn activated(activation: Activation, hash: &str) -> Result<v1::PolicyRevision, Status> {
-    match activation {
-        Activation::Active(revision) => Ok(encoded(revision)),
-        Activation::Changed { revision } => Err(status::revision_changed(revision)),
-        Activation::Unknown => Err(status::policy_unknown(hash)),
+fn activated(activated: Activated, hash: &str) -> Result<v1::PolicyRevision, Status> {
+    match activated {
+        Activated::Active(revision) => Ok(encoded(revision)),
+        Activated::Invalid(errors) => Err(status::invalid_policy(&errors)),
+        Activated::Changed { revision } => Err(status::revision_changed(revision)),
+        Activated::Unknown => Err(status::policy_unknown(hash)),
     }
 }
 
@@ -89,10 +90,7 @@ impl v1::policy_service_server::PolicyService for PolicyService {
                 revision: revision.map(encoded),
                 warnings: warnings.iter().map(ToString::to_string).collect(),
             })),
-            Applied::Invalid(errors) => {
-                let errors = errors.iter().map(|error| (error.path.clone(), error.to_string()));
-                Err(status::invalid_policy(errors.collect()))
-            }
+            Applied::Invalid(errors) => Err(status::invalid_policy(&errors)),
             Applied::Changed { revision } => Err(status::revision_changed(revision)),
         }
     }
@@ -154,7 +152,8 @@ impl v1::policy_service_server::PolicyService for PolicyService {
         let (by, note) = decoded().map_err(|status| *status)?;
         let (hash, _) = self.stored(&message.hash.to_ascii_lowercase()).await?;
         let author = Author { by: &by, note: note.as_deref().unwrap_or_default(), expected: message.expected_revision };
-        let activation = service::within(self.gate.activate_policy(decode::tenant(), &hash, &author)).await?;
+        let activation = self.gate.activate_policy(decode::tenant(), &hash, &author);
+        let activation = service::within(Box::pin(activation)).await?;
         let revision = Some(activated(activation, &hash)?);
         Ok(Response::new(v1::ActivatePolicyResponse { revision }))
     }
@@ -167,7 +166,7 @@ impl v1::policy_service_server::PolicyService for PolicyService {
         let decoded = || -> Decoded<_> { Ok((required_text("by", &message.by)?, note("note", &message.note)?)) };
         let (by, note) = decoded().map_err(|status| *status)?;
         let author = Author { by: &by, note: note.as_deref().unwrap_or_default(), expected: message.expected_revision };
-        let activation = service::within(self.gate.rollback_policy(decode::tenant(), &author)).await?;
+        let activation = service::within(Box::pin(self.gate.rollback_policy(decode::tenant(), &author))).await?;
         let revision = Some(activated(activation, "the policy before")?);
         Ok(Response::new(v1::RollbackPolicyResponse { revision }))
     }

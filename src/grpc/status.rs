@@ -8,7 +8,7 @@ use tonic_types::{ErrorDetails, StatusExt as _};
 
 use crate::{
     domain::ids::Invalid,
-    gate::{GateError, Misuse},
+    gate::{GateError, Misuse, PolicyError},
 };
 
 const DOMAIN: &str = "callgate";
@@ -61,15 +61,33 @@ pub(super) fn revision_changed(active: u64) -> Status {
     Status::with_error_details(Code::Aborted, message, details)
 }
 
-/// A text is no policy: everything that is wrong with it, by path.
-pub(super) fn invalid_policy(errors: Vec<(String, String)>) -> Status {
+/// Bytes of problems that one answer tells: a status travels in headers, and clients refuse 16 KiB of those.
+const PROBLEM_BYTES_MAX: usize = 6 << 10;
+
+/// A text is no policy: what is wrong with it, by path, each with its line; the first ones when it is too much.
+pub(super) fn invalid_policy(errors: &[PolicyError]) -> Status {
     let mut details = ErrorDetails::with_error_info("INVALID_POLICY", DOMAIN, HashMap::new());
-    let all: Vec<String> = errors.iter().map(|(_, error)| error.clone()).collect();
-    for (path, error) in errors {
-        details.add_bad_request_violation(path, error);
+    let (mut bytes, mut told) = (0, 0);
+    for error in errors {
+        let (path, problem) = (clipped(&error.path), clipped(&error.to_string()));
+        bytes += problem.len() + path.len();
+        if bytes > PROBLEM_BYTES_MAX {
+            break;
+        }
+        details.add_bad_request_violation(path, problem);
+        told += 1;
     }
-    let message = format!("the policy cannot be used, {} problem(s): {}", all.len(), all.join("; "));
+    let first = errors.first().map(|error| clipped(&error.to_string())).unwrap_or_default();
+    let rest = errors.len() - told;
+    let more = if rest == 0 { String::new() } else { format!(" ({rest} more are not listed)") };
+    let message = format!("the policy cannot be used, {} problem(s){more}; the first: {first}", errors.len());
     Status::with_error_details(Code::InvalidArgument, message, details)
+}
+
+/// At most as much of a text as one line may be long.
+fn clipped(text: &str) -> String {
+    const CHARS_MAX: usize = 500;
+    text.chars().take(CHARS_MAX).collect()
 }
 
 /// Everything that the gate says instead of an answer.

@@ -8,6 +8,7 @@
 //! - `names`: every name that is said, once.
 //! - `setup`: [`Telemetry::start`] installs it all, [`Telemetry::shutdown`] flushes it.
 //! - `verdict`: the one log line of a decision or a report, and the span's attributes.
+//! - `policy`: the one log line of a policy that became active.
 //! - `spans`, `context`: the spans, hung below the caller's.
 //! - `metrics`: the counters and histograms.
 //! - `otlp`, `watch`: the exporters, and who looks after them.
@@ -16,6 +17,7 @@ pub mod context;
 pub mod metrics;
 pub mod names;
 mod otlp;
+pub mod policy;
 mod setup;
 mod spans;
 #[cfg(test)]

@@ -116,6 +116,14 @@ names! {
     OTLP_ENDPOINT = "callgate.otlp.endpoint",
     /// `traces` or `metrics`. Logs.
     OTLP_SIGNAL = "callgate.otlp.signal",
+    /// The activation of a policy, counted from 1. Logs.
+    POLICY_REVISION = "callgate.policy.revision",
+    /// SHA-256 of the policy's text; decisions name it by the first 16 digits. Logs.
+    POLICY_HASH = "callgate.policy.hash",
+    /// Who activated the policy. Logs.
+    POLICY_BY = "callgate.policy.by",
+    /// Why, in their words; for a server's own file, its path. Logs.
+    POLICY_NOTE = "callgate.policy.note",
     /// Why something failed. Logs.
     ERROR = "callgate.error",
 }

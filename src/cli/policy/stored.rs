@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::bail;
 use clap::Args;
+use tonic_types::StatusExt as _;
 
 use crate::{
     cli::{
@@ -70,7 +71,12 @@ pub(super) async fn apply(args: &ApplyArgs) -> anyhow::Result<()> {
         expected_revision: change.expect,
         mode: mode.into(),
     };
-    let applied = asked(client.apply_policy(request).await)?;
+    let answer = client.apply_policy(request).await;
+    if let Err(status) = &answer {
+        let problems = status.get_details_bad_request().map(|bad| bad.field_violations).unwrap_or_default();
+        problems.iter().for_each(|problem| anstream::eprintln!("{}: {}", args.file.display(), problem.description));
+    }
+    let applied = asked(answer)?;
     applied.warnings.iter().for_each(|warning| anstream::println!("warning: {warning}"));
     match &applied.revision {
         Some(revision) => told(revision),
