@@ -4,10 +4,12 @@
 
 mod approvals;
 mod demo;
+mod explain;
 mod follow;
 mod plane;
 mod policy;
 mod profiles;
+mod recorded;
 mod remote;
 pub mod replay;
 mod report;
@@ -41,6 +43,8 @@ enum Command {
     Demo(demo::DemoArgs),
     /// Write, check, compare and activate policies
     Policy(policy::PolicyArgs),
+    /// Say why a stored call was judged as it was, rule by rule
+    Explain(explain::ExplainArgs),
     /// Answer the questions that calls wait for
     Approvals(approvals::ApprovalsArgs),
     /// See what runs, and stop it
@@ -69,6 +73,7 @@ pub fn main() -> ExitCode {
             Ok(code) => return ExitCode::from(code),
             Err(error) => Err(error),
         },
+        Command::Explain(args) => runtime().and_then(|runtime| runtime.block_on(explain::run(args))),
         Command::Approvals(args) => runtime().and_then(|runtime| runtime.block_on(approvals::run(args))),
         Command::Sessions(args) => runtime().and_then(|runtime| runtime.block_on(sessions::run(args))),
         Command::Grants(args) => runtime().and_then(|runtime| runtime.block_on(sessions::grants(args))),

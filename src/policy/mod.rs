@@ -8,6 +8,7 @@ mod file;
 mod form;
 pub mod lint;
 pub mod normalizers;
+mod prompt;
 mod redact;
 mod tool;
 pub mod tools;

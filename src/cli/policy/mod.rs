@@ -1,8 +1,11 @@
 //! `callgate policy`: write, check, compare and activate policies.
 
+mod backtest;
 mod check;
 mod diff;
+mod doubles;
 mod stored;
+mod suggest;
 
 use std::path::PathBuf;
 
@@ -34,6 +37,12 @@ enum Action {
         #[command(flatten)]
         remote: Remote,
     },
+    /// Try a policy on recorded calls: what it would change, by rule and tool
+    Backtest(backtest::BacktestArgs),
+    /// Try a policy on doubled calls; exit code 1 when the double of a declared write gets through
+    Test(doubles::TestArgs),
+    /// Propose ceilings, thresholds and effects from recorded calls, each with its evidence
+    Suggest(suggest::SuggestArgs),
     /// Print the JSON Schema of policy files
     Schema,
     /// Write a policy to begin with
@@ -69,6 +78,9 @@ pub(super) async fn run(args: PolicyArgs) -> anyhow::Result<u8> {
     match args.action {
         Action::Check { files } => check::check(&files),
         Action::Diff { before, after, remote } => diff::diff(&before, &after, &remote).await,
+        Action::Backtest(args) => backtest::backtest(&args).await.map(|()| 0),
+        Action::Test(args) => doubles::test(&args).await,
+        Action::Suggest(args) => suggest::suggest(&args).await.map(|()| 0),
         Action::Schema => check::schema().map(|()| 0),
         Action::Init { file } => check::init(&file).map(|()| 0),
         Action::Apply(args) => stored::apply(&args).await.map(|()| 0),

@@ -31,7 +31,7 @@ const STEP_MS: u64 = 1_000;
 
 /// How a call's recorded result compares with that of the same call before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Compared {
+pub(in crate::cli) enum Compared {
     /// There is none before it, or it has none itself.
     Unknown,
     Same,
@@ -40,18 +40,18 @@ pub(super) enum Compared {
 
 /// What became of one recorded call.
 #[derive(Debug)]
-pub(super) struct Assessed {
+pub(in crate::cli) struct Assessed {
     /// In shadow mode what would have been decided, else what was.
-    pub(super) decision: Decision,
-    pub(super) verdict: Verdict,
-    pub(super) advice: Option<Advice>,
-    pub(super) compared: Compared,
+    pub(in crate::cli) decision: Decision,
+    pub(in crate::cli) verdict: Verdict,
+    pub(in crate::cli) advice: Option<Advice>,
+    pub(in crate::cli) compared: Compared,
     is_enforced: bool,
 }
 
 impl Assessed {
     /// The finding that decided: with `--enforce` a rule that the policy only shadows decides nothing.
-    pub(super) fn winner(&self) -> Option<&Finding> {
+    pub(in crate::cli) fn winner(&self) -> Option<&Finding> {
         let counts = |finding: &&Finding| finding.enforced || !self.is_enforced;
         // The last maximum of the reversed list is the first of equals, as in Verdict::winner.
         self.verdict.findings.iter().rev().filter(counts).max_by_key(|finding| finding.decision)
@@ -67,7 +67,7 @@ struct Trace {
 }
 
 #[derive(Debug)]
-pub(super) struct Judge {
+pub(in crate::cli) struct Judge {
     policy: Policy,
     is_enforced: bool,
     traces: BTreeMap<SessionId, Trace>,
@@ -77,14 +77,14 @@ pub(super) struct Judge {
 }
 
 impl Judge {
-    pub(super) fn new(mut policy: Policy, enforce: bool) -> Self {
+    pub(in crate::cli) fn new(mut policy: Policy, enforce: bool) -> Self {
         policy.mode = if enforce { Mode::Enforce } else { Mode::Shadow };
         let summary = Summary::new(&policy.version, enforce);
         Self { policy, is_enforced: enforce, traces: BTreeMap::new(), profiles: Arc::default(), summary }
     }
 
     /// Judges one call and takes in its outcome; the error says what is wrong with the row.
-    pub(super) fn judge(&mut self, row: &Row) -> Result<Assessed, String> {
+    pub(in crate::cli) fn judge(&mut self, row: &Row) -> Result<Assessed, String> {
         let trace = self.traces.entry(row.trace.clone()).or_insert_with(Trace::new);
         trace.world.swap_profiles(&mut self.profiles);
         let judged = trace.judge(&self.policy, row);
@@ -96,7 +96,7 @@ impl Judge {
         Ok(assessed)
     }
 
-    pub(super) fn into_summary(self) -> Summary {
+    pub(in crate::cli) fn into_summary(self) -> Summary {
         Summary { sessions: self.traces.len() as u64, ..self.summary }
     }
 }
@@ -145,7 +145,7 @@ impl Trace {
     }
 }
 
-fn request(row: &Row) -> Request {
+pub(in crate::cli) fn request(row: &Row) -> Request {
     Request {
         phase: None,
         tenant: DEFAULT_TENANT,
@@ -163,7 +163,7 @@ fn request(row: &Row) -> Request {
     }
 }
 
-fn report(row: &Row, result: &RecordedResult) -> Report {
+pub(in crate::cli) fn report(row: &Row, result: &RecordedResult) -> Report {
     let error = result.is_error.then(|| ErrorReport {
         error_type: result.error_type.clone(),
         message: result.text.clone(),

@@ -1,7 +1,7 @@
 //! `callgate replay`: judges recorded calls offline, without a database. One JSON line a call goes to standard output,
 //! the figures to standard error. The same input gives the same bytes.
 
-mod judge;
+pub(in crate::cli) mod judge;
 mod line;
 mod summary;
 

@@ -16,7 +16,14 @@ use std::{
 use anyhow::{anyhow, bail};
 use clap::{Args, Subcommand};
 
-use crate::policy::tools::{self, LIST_BYTES_MAX, ToolList};
+use super::remote::{Remote, asked};
+use crate::{
+    grpc::v1::{GetPolicyRequest, policy_service_client::PolicyServiceClient},
+    policy::{
+        self, Policy,
+        tools::{self, LIST_BYTES_MAX, ToolList},
+    },
+};
 
 /// What `callgate tools` takes.
 #[derive(Debug, Args)]
@@ -33,6 +40,17 @@ enum Command {
     ///
     /// The exit code is 0 when there is no error, 1 when there is one, 2 when an input cannot be read.
     Lint(lint::LintArgs),
+    /// Print what belongs into the system prompt of an agent behind the gate, from the policy that judges it
+    Prompt(PromptArgs),
+}
+
+#[derive(Debug, Args)]
+struct PromptArgs {
+    /// A policy file; without it the active policy of the server
+    #[arg(long, value_name = "FILE")]
+    policy: Option<PathBuf>,
+    #[command(flatten)]
+    remote: Remote,
 }
 
 #[derive(Debug, Args)]
@@ -48,6 +66,25 @@ struct ImportArgs {
     no_schemas: bool,
 }
 
+fn prompt(args: &PromptArgs) -> anyhow::Result<()> {
+    let policy = match &args.policy {
+        Some(path) => super::load_policy(Some(path))?.as_ref().clone(),
+        None => super::runtime()?.block_on(active(&args.remote))?,
+    };
+    print!("{}", policy.prompt());
+    Ok(())
+}
+
+/// The policy that judges on a running server.
+async fn active(remote: &Remote) -> anyhow::Result<Policy> {
+    let mut client = PolicyServiceClient::new(remote.connect().await?);
+    let found = asked(client.get_policy(GetPolicyRequest::default()).await)?;
+    if found.hash.is_empty() {
+        return Ok(Policy::default());
+    }
+    policy::compile(&found.text).map_err(|_| anyhow!("the active policy cannot be read by this build"))
+}
+
 /// An input that cannot be read or used.
 const UNREADABLE: u8 = 2;
 
@@ -56,6 +93,7 @@ pub(super) fn run(args: &ToolsArgs) -> ExitCode {
     let outcome = match &args.command {
         Command::Import(args) => import(args).map(|()| ExitCode::SUCCESS),
         Command::Lint(args) => lint::run(args),
+        Command::Prompt(args) => prompt(args).map(|()| ExitCode::SUCCESS),
     };
     outcome.unwrap_or_else(|error| {
         eprintln!("callgate: {error:#}");

@@ -1,0 +1,179 @@
+//! `callgate explain`: why a stored call was judged as it was, rule by rule. The calls of its tree up to it are judged
+//! again under the policy that judged it then.
+
+use anstyle::{AnsiColor, Style};
+use anyhow::{Context as _, bail};
+use clap::Args;
+
+use super::{
+    recorded::{row, stored},
+    remote::{Remote, asked, at},
+    replay::judge::{report, request},
+};
+use crate::{
+    domain::{
+        finding::Finding,
+        ids::{DEFAULT_TENANT, SessionId},
+        time::wait_in_words,
+        tree::CallTree,
+        verdict::Verdict,
+    },
+    engine::world::World,
+    grpc::v1::{ExportCallsResponse, GetPolicyRequest, policy_service_client::PolicyServiceClient},
+    policy::{self, Policy},
+    rules::{Mode, RULES},
+};
+
+/// What `callgate explain` takes.
+#[derive(Debug, Args)]
+pub(super) struct ExplainArgs {
+    /// The call
+    call_id: String,
+    /// Its session, when other sessions have a call of that id too
+    #[arg(long)]
+    session: Option<String>,
+    #[command(flatten)]
+    remote: Remote,
+}
+
+/// Runs it.
+pub(super) async fn run(args: ExplainArgs) -> anyhow::Result<()> {
+    let all = stored(&args.remote, 0, args.session.as_deref().unwrap_or_default()).await?;
+    let is_it = |call: &&ExportCallsResponse| {
+        call.call_id == args.call_id && args.session.as_ref().is_none_or(|session| call.session_id == *session)
+    };
+    let found: Vec<&ExportCallsResponse> = all.iter().filter(is_it).collect();
+    let call = match found.as_slice() {
+        [call] => *call,
+        [] => bail!("no stored call has the id {}", args.call_id),
+        several => {
+            let sessions: Vec<&str> = several.iter().map(|call| call.session_id.as_str()).collect();
+            bail!("several sessions have a call {}: say which with --session: {}", args.call_id, sessions.join(", "))
+        }
+    };
+    let before: Vec<&ExportCallsResponse> =
+        all.iter().filter(|other| other.root_session_id == call.root_session_id && other.seq < call.seq).collect();
+    let policy = judged_by(&args.remote, &call.policy_version).await?;
+    told(call);
+    let (world, verdict, proposal) = again(&policy, &before, call)?;
+    if let Some(tree) = world.tree(&proposal.request.session) {
+        saw(tree, &proposal, verdict.at);
+    }
+    let bold = Style::new().bold();
+    anstream::println!("\n{bold}rules, in their order{bold:#}");
+    for (rule, _) in RULES {
+        let finding = verdict.findings.iter().find(|finding| finding.rule == *rule);
+        said(rule, finding, policy.rules.mode(rule));
+    }
+    if verdict.would.as_str() != call.decision {
+        anstream::println!(
+            "\nJudged again it comes to {}: what other call trees, people or the fleet did then is not part of this.",
+            verdict.would.as_str()
+        );
+    }
+    Ok(())
+}
+
+async fn judged_by(remote: &Remote, version: &str) -> anyhow::Result<Policy> {
+    if version == "default" {
+        return Ok(Policy::default());
+    }
+    let mut client = PolicyServiceClient::new(remote.connect().await?);
+    let found = asked(client.get_policy(GetPolicyRequest { hash: version.to_owned() }).await)?;
+    policy::compile(&found.text).ok().with_context(|| format!("policy {version} cannot be read by this build"))
+}
+
+fn told(call: &ExportCallsResponse) {
+    let bold = Style::new().bold();
+    anstream::println!("{bold}{}{bold:#} {} {} of session {}", call.decision, call.tool, call.call_id, call.session_id);
+    anstream::println!("  judged     {} by policy {}", at(call.at_unix_ms), call.policy_version);
+    anstream::println!("  arguments  {}", call.arguments_json);
+    if !call.reason.is_empty() {
+        anstream::println!("  reason     {}", call.reason);
+        anstream::println!("  told       {}", call.message);
+    }
+}
+
+/// Judges the calls before it, and then it, without taking it in.
+fn again(
+    policy: &Policy,
+    before: &[&ExportCallsResponse],
+    call: &ExportCallsResponse,
+) -> anyhow::Result<(World, Verdict, crate::domain::call::Proposal)> {
+    let mut world = World::new(DEFAULT_TENANT);
+    let mut ran = policy.clone();
+    ran.mode = Mode::Shadow;
+    for earlier in before {
+        let Some(row) = row(earlier) else { continue };
+        let Some(now) = row.at else { continue };
+        // What was refused then did not run, and is seen as refused.
+        let by = if earlier.decision == "ALLOW" { &ran } else { policy };
+        let mut question = request(&row);
+        question.parent = parent(earlier);
+        let Ok((verdict, _)) = world.evaluate(by, &by.propose(question), None, now) else { continue };
+        if let Some(result) = row.result.as_ref().filter(|_| verdict.permit.is_some()) {
+            let _ = world.record(by, &report(&row, result), now);
+        }
+    }
+    let it = row(call).context("its arguments were not stored as such, so it cannot be judged again")?;
+    let mut question = request(&it);
+    question.parent = parent(call);
+    let proposal = policy.propose(question);
+    let now = it.at.context("it has no time")?;
+    let verdict = world.preview(policy, &proposal, None, now);
+    let verdict = verdict.map_err(|misuse| anyhow::anyhow!("it cannot be judged again: {misuse:?}"))?;
+    Ok((world, verdict, proposal))
+}
+
+/// Who is below whom is not exported; all sub-agents count as the root's.
+fn parent(call: &ExportCallsResponse) -> Option<SessionId> {
+    let is_root = call.session_id == call.root_session_id;
+    (!is_root).then(|| SessionId::parse("root", &call.root_session_id).ok()).flatten()
+}
+
+/// What the rules looked at.
+fn saw(tree: &CallTree, proposal: &crate::domain::call::Proposal, now: crate::domain::time::Timestamp) {
+    let bold = Style::new().bold();
+    anstream::println!("\n{bold}what they saw{bold:#}");
+    let effect = &proposal.effect;
+    let resource = effect.resource.as_ref().map_or("anything", |resource| resource.as_str());
+    let declared = if proposal.declared { "declared" } else { "not declared" };
+    anstream::println!("  tool       {declared}, {} on {resource}", effect.kind.as_str());
+    anstream::println!("  known by   {}", proposal.fingerprint.to_hex());
+    match tree.previous(proposal.fingerprint, None, now) {
+        None => anstream::println!("  before     the same call was not made in this call tree"),
+        Some(previous) => anstream::println!(
+            "  before     {} {} ago: {:?}",
+            previous.call.call_id,
+            wait_in_words(now.since_ms(previous.last_at)),
+            previous.past
+        ),
+    }
+    if let Some(session) = tree.sessions.get(&proposal.request.session) {
+        let run = &session.run;
+        let phase = session.phase.as_deref().unwrap_or("none");
+        anstream::println!("  run        {} steps, {} calls; phase {phase}", run.spent.steps, run.spent.calls);
+    }
+}
+
+fn said(rule: &str, finding: Option<&Finding>, mode: Mode) {
+    let mode = match mode {
+        Mode::Enforce => "",
+        Mode::Shadow => " (shadowed)",
+        Mode::Off => " (off)",
+    };
+    match finding {
+        None => anstream::println!("  {rule:<16} nothing to say{mode}"),
+        Some(finding) => {
+            let colour = if finding.decision.as_str() == "ALLOW" { AnsiColor::Yellow } else { AnsiColor::Red };
+            let style = Style::new().fg_color(Some(colour.into()));
+            let count = finding.count.map(|count| format!(" at {count}")).unwrap_or_default();
+            anstream::println!(
+                "  {rule:<16} {style}{} {}{style:#}{count}{mode}: {}",
+                finding.decision.as_str(),
+                finding.reason.as_str(),
+                finding.message
+            );
+        }
+    }
+}

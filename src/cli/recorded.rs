@@ -1,0 +1,114 @@
+//! Recorded calls to try a policy on: of trace files, or of a running server.
+
+use std::{fs::File, path::PathBuf};
+
+use anyhow::{Context as _, anyhow, bail};
+use clap::Args;
+
+use super::{
+    remote::{Remote, asked},
+    trace::{RecordedResult, Row, Source},
+};
+use crate::{
+    clock::Clock,
+    domain::{
+        ids::{CallId, RunId, SessionId, ToolName},
+        json,
+        time::Timestamp,
+    },
+    grpc::v1::{ExportCallsRequest, ExportCallsResponse, OutcomeStatus, session_service_client::SessionServiceClient},
+};
+
+/// Which calls.
+#[derive(Debug, Clone, Args)]
+pub(super) struct RecordedArgs {
+    /// Stored calls of a running server since then: 90m, 24h, 7d
+    #[arg(long, value_name = "TIME", conflicts_with = "traces")]
+    since: Option<String>,
+    /// Recorded traces in JSON lines, plain or gzipped
+    #[arg(value_name = "TRACE", required_unless_present = "since")]
+    traces: Vec<PathBuf>,
+    #[command(flatten)]
+    pub(super) remote: Remote,
+}
+
+impl RecordedArgs {
+    /// True when they are of a running server.
+    pub(super) fn are_stored(&self) -> bool {
+        self.since.is_some()
+    }
+
+    /// The calls, by session and in order.
+    pub(super) async fn rows(&self) -> anyhow::Result<Vec<Row>> {
+        if let Some(since) = &self.since {
+            let back_ms = duration_ms(since)?;
+            let now_ms = Clock::System.now().as_millis();
+            return stored(&self.remote, now_ms - back_ms, "")
+                .await
+                .map(|calls| calls.iter().filter_map(row).collect());
+        }
+        let mut rows = Vec::new();
+        for path in &self.traces {
+            let name = path.display().to_string();
+            let file = File::open(path).map_err(|error| anyhow!("{name}: cannot be opened: {error}"))?;
+            let mut source = Source::new(name, file)?;
+            while let Some(row) = source.next_row()? {
+                rows.push(row);
+            }
+        }
+        Ok(rows)
+    }
+}
+
+/// `7d` in milliseconds.
+fn duration_ms(text: &str) -> anyhow::Result<i64> {
+    let at = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let unit = match &text[at..] {
+        "m" => 60_000,
+        "h" => 3_600_000,
+        "d" => 86_400_000,
+        _ => bail!("--since {text}: give a number with m, h or d, like 7d"),
+    };
+    let amount: i64 = text[..at].parse().with_context(|| format!("--since {text} is no time"))?;
+    Ok(amount.saturating_mul(unit))
+}
+
+/// Stored calls of a server.
+pub(super) async fn stored(
+    remote: &Remote,
+    since_unix_ms: i64,
+    session: &str,
+) -> anyhow::Result<Vec<ExportCallsResponse>> {
+    let mut client = SessionServiceClient::new(remote.connect().await?);
+    let request = ExportCallsRequest { since_unix_ms, session_id: session.to_owned() };
+    let mut calls = asked(client.export_calls(request).await)?;
+    let mut all = Vec::new();
+    while let Some(call) = calls.message().await.map_err(|status| anyhow!("the export broke: {}", status.message()))? {
+        all.push(call);
+    }
+    Ok(all)
+}
+
+/// A stored call as a recorded one; none for one whose arguments were not stored as such.
+pub(super) fn row(call: &ExportCallsResponse) -> Option<Row> {
+    let result = match call.status() {
+        OutcomeStatus::Success | OutcomeStatus::Error => Some(RecordedResult {
+            text: call.result.clone().unwrap_or_default(),
+            sha256: None,
+            is_cut: false,
+            is_error: call.status() == OutcomeStatus::Error,
+            error_type: None,
+        }),
+        _ => None,
+    };
+    Some(Row {
+        trace: SessionId::parse("session_id", &call.session_id).ok()?,
+        seq: call.seq,
+        call_id: CallId::parse("call_id", &call.call_id).ok()?,
+        run: RunId::parse("run_id", &call.run_id).ok(),
+        tool: ToolName::parse("tool", &call.tool).ok()?,
+        arguments: json::parse(&call.arguments_json).ok()?,
+        at: Some(Timestamp::from_millis(call.at_unix_ms)),
+        result,
+    })
+}
