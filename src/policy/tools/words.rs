@@ -254,7 +254,7 @@ pub fn is_way_out(words: &[String]) -> bool {
         &["give", "up"],
     ];
     let has = |word: &&str| words.iter().any(|known| singular(known) == **word || known == *word);
-    WAYS.iter().any(|way| way.iter().all(|word| has(word)))
+    WAYS.iter().any(|way| way.iter().all(&has))
 }
 
 #[cfg(test)]
