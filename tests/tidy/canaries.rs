@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{Layout, check_file, check_policy, check_rule, walls::PURE_ROOMS};
+use super::{Layout, check_file, check_manual, check_policy, check_registered, walls::PURE_ROOMS};
 
 /// What the checks say about one file.
 fn said(path: &str, text: &str) -> String {
@@ -91,14 +91,25 @@ fn sizes_unfinished_work_and_missing_manuals_are_seen() {
 #[test]
 fn a_rule_without_its_manual_or_section_is_seen() {
     let manual = "//! x: what.\n//!\n//! Fires when.\n//!\n//! Why: so.\n//!\n//! Known problems: none.\n";
-    assert!(check_rule("x", manual).is_empty());
-    assert_eq!(check_rule("y", manual).len(), 1);
-    assert_eq!(check_rule("x", "//! x: what.\nfn f() {}\n//! Fires Why Known problems").len(), 3);
-    assert_eq!(check_rule("x", "").len(), 4);
+    let check = |id: &str, text: &str| check_manual("src/rules/x.rs", id, "Fires", text);
+    assert!(check("x", manual).is_empty());
+    assert_eq!(check("y", manual).len(), 1);
+    assert_eq!(check("x", "//! x: what.\nfn f() {}\n//! Fires Why Known problems").len(), 3);
+    assert_eq!(check("x", "").len(), 4);
+    let missing = check_manual("src/policy/lint/x.rs", "x", "Reports", manual);
+    assert_eq!(missing, ["src/policy/lint/x.rs:1: the manual has no paragraph `Reports`"]);
     let policy = "policy_engine:\n  loops:\n    repeat: { warning: 10 }\n  budgets:\n  # growth:\n";
     let missing = check_policy(policy, ["repeat", "budget", "growth", "same_call"].into_iter());
     assert_eq!(missing.len(), 2, "{missing:?}");
     assert!(missing[0].contains("growth") && missing[1].contains("deduplication"), "{missing:?}");
+}
+
+#[test]
+fn a_lint_that_is_not_registered_is_seen() {
+    let paths =
+        ["src/policy/lint/x.rs", "src/policy/lint/mod.rs", "src/policy/lint/y.rs", "src/policy/lint/x/tests.rs"];
+    let found = check_registered(paths.into_iter(), &BTreeSet::from(["y"]));
+    assert_eq!(found, ["src/policy/lint/x.rs:1: is not in LINTS"]);
 }
 
 #[test]

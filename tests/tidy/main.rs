@@ -16,6 +16,9 @@ use walls::{LONG_LINES, SECTIONS, WALLS, Wall};
 
 const LINES_MAX: usize = 400;
 const COLUMNS_MAX: usize = 120;
+const LINTS: &str = "src/policy/lint";
+/// What lints share.
+const NO_LINTS: [&str; 5] = ["mod", "facts", "prose", "testing", "tests"];
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 
 #[test]
@@ -25,11 +28,14 @@ fn the_house_is_tidy() {
     let layout = Layout::of(&files);
     let mut violations: Vec<String> = files.iter().flat_map(|(path, text)| check_file(path, text, &layout)).collect();
     let ids = callgate::rules::RULES.iter().map(|(id, _)| *id);
-    violations.extend(ids.clone().flat_map(|id| {
-        let path = format!("src/rules/{id}.rs");
+    let lints = callgate::policy::lint::LINTS.iter().map(|lint| lint.id);
+    let manuals = ids.clone().map(|id| ("src/rules", id, "Fires"));
+    violations.extend(manuals.chain(lints.clone().map(|id| (LINTS, id, "Reports"))).flat_map(|(folder, id, first)| {
+        let path = format!("{folder}/{id}.rs");
         let text = files.iter().find(|(known, _)| *known == path).map_or("", |(_, text)| text.as_str());
-        check_rule(id, text)
+        check_manual(&path, id, first, text)
     }));
+    violations.extend(check_registered(files.iter().map(|(path, _)| path.as_str()), &lints.collect()));
     if let Ok(policy) = fs::read_to_string(FilePath::new(ROOT).join("deploy/policy.example.yaml")) {
         violations.extend(check_policy(&policy, ids));
     }
@@ -201,19 +207,26 @@ fn check_unfinished(text: &str, paths: &[Path]) -> Found {
     found
 }
 
-/// A rule's file is its manual.
-fn check_rule(id: &str, text: &str) -> Vec<String> {
+/// The file of a rule or a lint is its manual; its second paragraph begins with `first`.
+fn check_manual(path: &str, id: &str, first: &str, text: &str) -> Vec<String> {
     let manual: Vec<&str> = text.lines().map_while(|line| line.strip_prefix("//!")).map(str::trim).collect();
     let mut found = Vec::new();
     if !manual.first().is_some_and(|line| line.starts_with(&format!("{id}: "))) {
-        found.push(format!("src/rules/{id}.rs:1: the manual does not begin with `//! {id}: `"));
+        found.push(format!("{path}:1: the manual does not begin with `//! {id}: `"));
     }
-    for word in ["Fires", "Why", "Known problems"] {
+    for word in [first, "Why", "Known problems"] {
         if !manual.iter().any(|line| line.starts_with(word)) {
-            found.push(format!("src/rules/{id}.rs:1: the manual has no paragraph `{word}`"));
+            found.push(format!("{path}:1: the manual has no paragraph `{word}`"));
         }
     }
     found
+}
+
+/// Each file of the lints' folder is one, by its name, but for what they share.
+fn check_registered<'a>(paths: impl Iterator<Item = &'a str>, lints: &BTreeSet<&str>) -> Vec<String> {
+    let files = paths.filter_map(|path| path.strip_prefix(LINTS)?.strip_prefix('/')?.strip_suffix(".rs"));
+    let files = files.filter(|file| !file.contains('/') && !NO_LINTS.contains(file));
+    files.filter(|file| !lints.contains(file)).map(|file| format!("{LINTS}/{file}.rs:1: is not in LINTS")).collect()
 }
 
 /// Every rule has its section, not commented out.

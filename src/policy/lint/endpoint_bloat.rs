@@ -27,9 +27,10 @@ const REASON: &str =
     "one step of a person becomes a chain of calls, and the longer the list, the more often a wrong one is picked";
 
 static PATH: LazyLock<Regex> = LazyLock::new(|| {
-    prose::pattern(
-        r"(?i)(^|_)(api_)?v\d+_|^(get|post|put|patch|delete)_api_|_by_id$|^(get|post|put|patch|delete)__|_(get|post|put|patch|delete)$",
-    )
+    prose::pattern(concat!(
+        r"(?i)(^|_)(api_)?v\d+_|^(get|post|put|patch|delete)_api_|_by_id$|^(get|post",
+        r"|put|patch|delete)__|_(get|post|put|patch|delete)$",
+    ))
 });
 
 /// One report a sign.

@@ -95,9 +95,10 @@ impl<'a> Tool<'a> {
         words::verb(&self.words).map_or("", |(verb, _)| verb)
     }
 
-    /// What it is about, by its name, in the singular.
+    /// What it is about, by its name, in the singular. That it gives details makes it about nothing else.
     pub(super) fn nouns(&self) -> Vec<String> {
-        words::nouns(&self.words)
+        let nouns = words::nouns(&self.words).into_iter();
+        nouns.filter(|noun| !matches!(noun.as_str(), "detail" | "info")).collect()
     }
 
     /// The thing that its name is about: `comment` of `add_ticket_comment_to_order`.

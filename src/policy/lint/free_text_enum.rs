@@ -1,7 +1,8 @@
 //! free_text_enum: a closed set of values that only the description tells.
 //!
-//! Reports a string without `enum`, `const`, `pattern` or `format` whose description lists its values (`one of a, b, c`,
-//! `'asc' or 'desc'`, `open|closed`), and one whose name stands for a closed set everywhere (`priority`, `currency`).
+//! Reports a string without `enum`, `const`, `pattern` or `format` whose description lists its values (`one of a, b,
+//! c`, `'asc' or 'desc'`, `open|closed`), and one whose name stands for a closed set everywhere (`priority`,
+//! `currency`).
 //!
 //! Why: a list in prose is a suggestion. Models write `High`, `urgent` or `p1`, and each is another call to the eyes of
 //! everything that looks for repeats. A provider's strict mode can enforce an enum, and prose it cannot.
@@ -23,14 +24,17 @@ static OPEN: LazyLock<Regex> = LazyLock::new(|| {
     prose::pattern(r"(?i)\be\.?g\.|\bsuch as\b|\bfor example\b|\bexamples?:|\blike ['`\x22]|\betc\b|\.\.\.|…")
 });
 static QUOTED: LazyLock<Regex> = LazyLock::new(|| {
-    prose::pattern(
-        r#"(?:['"`][\w.-]{1,40}['"`](?:\s*\([^)]*\))?(?:\s*,\s*(?:or|and)?\s*|\s*/\s*|\s*\|\s*|\s+(?:or|and)\s+))+['"`][\w.-]{1,40}['"`]"#,
-    )
+    prose::pattern(concat!(
+        r#"(?:['"`][\w.-]{1,40}['"`](?:\s*\([^)]*\))?(?:\s*,\s*(?:or|and)?\s*|\s*/\s*"#,
+        r#"|\s*\|\s*|\s+(?:or|and)\s+))+['"`][\w.-]{1,40}['"`]"#,
+    ))
 });
 static ONE_OF: LazyLock<Regex> = LazyLock::new(|| {
-    prose::pattern(
-        r"(?i)\b(?:one of|either|must be|options(?: are)?|allowed(?: values)?(?: are)?|possible values(?: are)?|values)\s*:?\s*[\[({]?((?:[\w-]{1,30}(?:\s*,\s*(?:or |and )?|\s*/\s*|\s*\|\s*|\s+or\s+))+[\w-]{1,30})(?:[\])}.;]|$)",
-    )
+    prose::pattern(concat!(
+        r"(?i)\b(?:one of|either|must be|options(?: are)?|allowed(?: values)?(?: are)?",
+        r"|possible values(?: are)?|values)\s*:?\s*[\[({]?((?:[\w-]{1,30}(?:\s*,\s*(?:or ",
+        r"|and )?|\s*/\s*|\s*\|\s*|\s+or\s+))+[\w-]{1,30})(?:[\])}.;]|$)",
+    ))
 });
 static PIPES: LazyLock<Regex> =
     LazyLock::new(|| prose::pattern(r"(?:^|[\s(:\[])((?:[a-z][\w-]{0,30}\|)+[a-z][\w-]{0,30})(?:$|[\s).\],;])"));

@@ -1,7 +1,7 @@
 //! id_pattern: an identity that any string passes for.
 //!
-//! Reports a string, or an array of strings, whose name ends in `id` or `uuid` and which has no pattern, format, enum or
-//! constant. When the description gives an example (`e.g. 'ORD-1234'`), the pattern is made of it.
+//! Reports a string, or an array of strings, whose name ends in `id` or `uuid` and which has no pattern, format, enum
+//! or constant. When the description gives an example (`e.g. 'ORD-1234'`), the pattern is made of it.
 //!
 //! Why: a model that has no id makes one up, or sends a name or an e-mail address instead. A pattern catches it before
 //! the backend answers "not found", which models take for "does not exist".
@@ -21,9 +21,10 @@ const EXAMPLE_CHARS_MAX: usize = 40;
 const REASON: &str = "a model that has no id makes one up, or sends a name; \"not found\" is then taken for an answer";
 
 static EXAMPLE: LazyLock<Regex> = LazyLock::new(|| {
-    prose::pattern(
-        r#"(?i)(?:e\.?g\.?|such as|example|like|for instance)[:,]?\s*['"`]?(#?[A-Za-z0-9][A-Za-z0-9_.:-]*[0-9][A-Za-z0-9_.:-]*|#[A-Za-z0-9-]+)"#,
-    )
+    prose::pattern(concat!(
+        r#"(?i)(?:e\.?g\.?|such as|example|like|for instance)[:,]?\s*['"`]?"#,
+        r"(#?[a-z0-9][a-z0-9_.:-]*[0-9][a-z0-9_.:-]*|#[a-z0-9-]+)",
+    ))
 });
 
 /// One report an argument.

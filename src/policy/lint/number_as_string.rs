@@ -1,7 +1,7 @@
 //! number_as_string: a string where a number belongs.
 //!
-//! Reports a string without enum, pattern or format that is a count or a measure by its name (`quantity`, `max_results`,
-//! `latitude`), or by its description (`number of …`).
+//! Reports a string without enum, pattern or format that is a count or a measure by its name (`quantity`,
+//! `max_results`, `latitude`), or by its description (`number of …`).
 //!
 //! Why: models write `"two"`, `"2 "` or `"2,5"`; the backend parses some of it, refuses some, and compares the rest as
 //! text. A number has one form, and bounds.
@@ -18,9 +18,11 @@ use crate::policy::tools::{Identity, is_bound, is_only, words};
 const REASON: &str = "models write \"two\" or \"2,5\", which some code parses and some does not; a number has one form";
 
 static COUNTS: LazyLock<Regex> = LazyLock::new(|| {
-    prose::pattern(
-        r"(?i)^(the |a |maximum |minimum |max |min |total |optional )*number of\b|^(an? )?(positive |non-negative )?(integer|whole number)\b|\((an? )?(integer|number)\)",
-    )
+    prose::pattern(concat!(
+        r"(?i)^(the |a |maximum |minimum |max |min |total |optional )*number of\b",
+        r"|^(an? )?(positive |non-negative )?(integer|whole number)\b|\((an? )?(integer",
+        r"|number)\)",
+    ))
 });
 
 /// One report an argument.

@@ -64,7 +64,8 @@ mod tests {
             "
             - name: search
               input_schema:
-                properties: {q: {}, a: {}, b: {type: [string, 'null']}, c: {anyOf: [{type: 'null'}, {}]}, d: {}, limit: {}}
+                properties:
+                  {q: {}, a: {}, b: {type: [string, 'null']}, c: {anyOf: [{type: 'null'}, {}]}, d: {}, limit: {}}
                 required: [q, b]
             ",
             "note search /input_schema/required: has 4 optional arguments and 1 required
@@ -81,7 +82,9 @@ mod tests {
             - name: list
               input_schema: {properties: {a: {}, b: {}, c: {}, page: {}, per_page: {}, cursor: {}, pageToken: {}}}
             - name: put
-              input_schema: {properties: {a: {}, b: {}, c: {}, d: {}, e: {}, f: {}, g: {}, h: {}}, required: [a, b, c, d]}
+              input_schema:
+                properties: {a: {}, b: {}, c: {}, d: {}, e: {}, f: {}, g: {}, h: {}}
+                required: [a, b, c, d]
             ",
         );
     }

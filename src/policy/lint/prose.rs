@@ -11,15 +11,24 @@ pub(super) fn pattern(text: &str) -> Regex {
 }
 
 static WHEN: LazyLock<Regex> = LazyLock::new(|| {
-    pattern(
-        r"(?i)\buse (this|it|the tool|this (tool|function|one))? ?(only )?(when|if|to|for|after|before|once|whenever)\b|\b(call|invoke) (this|it|only|this (tool|function)|the tool)? ?(only )?(when|if|after|before|once|to)\b|\b(when|if) the (user|customer|caller|person|agent)\b|\bonly \w+ (if|when|after|to)\b|\bwhen (you|asked)\b|\b(should|must|can|may) be (used|called)\b|\bonly (use|call|when|if|after)\b|\b(useful|intended|meant|suitable|prefer(red)?) (for|when|if|to)\b|\bprefer (this|it)\b",
-    )
+    pattern(concat!(
+        r"(?i)\buse (this|it|the tool|this (tool|function|one))? ?(only )?",
+        r"(when|if|to|for|after|before|once|whenever)\b",
+        r"|\b(call|invoke) (this|it|only|this (tool|function)|the tool)? ?(only )?(when|if|after|before|once|to)\b",
+        r"|\b(when|if) the (user|customer|caller|person|agent)\b|\bwhen (you|asked)\b",
+        r"|\bonly \w+ (if|when|after|to)\b|\bonly (use|call|when|if|after)\b",
+        r"|\b(should|must|can|may) be (used|called)\b",
+        r"|\b(useful|intended|meant|suitable|prefer(red)?) (for|when|if|to)\b|\bprefer (this|it)\b",
+    ))
 });
 
 static WHEN_NOT: LazyLock<Regex> = LazyLock::new(|| {
-    pattern(
-        r"(?i)\b(do not|don['’]t|never|not to|must not|should not|cannot|can['’]t|avoid) (be )?(use|using|used|call|calling|called|invoke)\b|\bnot (for|intended|meant|suitable|when|if)\b|\binstead\b|\brather than\b|\bunless\b|\bonly (use|call|when|if|after)\b|\buse (this |it )?only\b",
-    )
+    pattern(concat!(
+        r"(?i)\b(do not|don['’]t|never|not to|must not|should not|cannot|can['’]t|avoid) (be )?",
+        r"(use|using|used|call|calling|called|invoke)\b",
+        r"|\bnot (for|intended|meant|suitable|when|if)\b|\binstead\b|\brather than\b|\bunless\b",
+        r"|\bonly (use|call|when|if|after)\b|\buse (this |it )?only\b",
+    ))
 });
 
 /// True when a text says when its tool is to be used.

@@ -58,7 +58,8 @@ fn name(tool: &Tool<'_>) -> Option<Report> {
     if tool.doc.hints.read_only == Some(true) && words::destroys(verb) && !told.is_declared() {
         let message = format!("its annotations say readOnlyHint: true, and its name says `{verb}`");
         let better = format!(
-            "`\"annotations\": {{\"readOnlyHint\": false, \"destructiveHint\": true}}`, or a name that says what `{}` looks at",
+            "`\"annotations\": {{\"readOnlyHint\": false, \"destructiveHint\": true}}`, \
+             or a name that says what `{}` looks at",
             tool.name()
         );
         return Some(tool.report("/annotations/readOnlyHint", message, REASON, better));

@@ -1,14 +1,14 @@
 //! siblings: tools that are easily taken for each other and do not name each other.
 //!
-//! Reports a tool whose description does not name a sibling, for each sibling. Siblings have verbs of one kind (`search`
-//! and `find`) and the same nouns in their names, or names that differ in one word and descriptions that share most of
-//! their words.
+//! Reports a tool whose description does not name a sibling, for each sibling. Siblings have verbs of one kind
+//! (`search` and `find`) and the same nouns in their names, or names that differ in one word and descriptions that
+//! share most of their words.
 //!
 //! Why: when two tools could both be meant, a model takes the one whose name is nearer to the user's words, and loops
 //! when it was the other one. The boundary has to stand in both descriptions, with the other one's name.
 //!
-//! Known problems: siblings by meaning whose names share nothing are not seen. A tool whose description calls it deprecated is left
-//! alone.
+//! Known problems: siblings by meaning whose names share nothing are not seen. A tool whose description calls it
+//! deprecated is left alone.
 
 use std::collections::BTreeSet;
 
@@ -75,7 +75,7 @@ struct Known {
 impl Known {
     fn of(tool: &Tool<'_>) -> Self {
         let said = words::words(&tool.doc.description).into_iter().filter(|word| word.len() > 3);
-        let mut nouns = tool.nouns();
+        let mut nouns = words::nouns(&tool.words);
         nouns.sort();
         Self {
             verb: KINDS.iter().position(|kind| kind.contains(&tool.verb())),

@@ -1,8 +1,8 @@
 //! token_waste: a description that costs more than it says.
 //!
-//! Reports filler (`This tool allows you to`), a description whose sentences beside USE WHEN and the boundaries to other
-//! tools cost more than 150 tokens, and one that describes arguments a second time that have their own descriptions.
-//! Tokens are counted in o200k; USE WHEN and boundary sentences are counted apart and never reported.
+//! Reports filler (`This tool allows you to`), a description whose sentences beside USE WHEN and the boundaries to
+//! other tools cost more than 150 tokens, and one that describes arguments a second time that have their own
+//! descriptions. Tokens are counted in o200k; USE WHEN and boundary sentences are counted apart and never reported.
 //!
 //! Why: every description is sent with every turn. Fifty tools with a hundred needless tokens each cost five thousand a
 //! turn, and bury the sentences by which the model chooses.
@@ -22,9 +22,12 @@ const SHOWN_CHARS_MAX: usize = 160;
 const REASON: &str = "it is sent with every turn, and buries the sentences by which the model chooses";
 
 static FILLER: LazyLock<Regex> = LazyLock::new(|| {
-    prose::pattern(
-        r"(?i)\b(this|the) (tool|function|endpoint|api|method) (allows|enables|lets|is used|can be used|is designed|provides the ability|will|is responsible)( you| users?| the (user|model|agent))?( for| to)? ?|\bplease note that |\bit is important to note that |\ba powerful (tool|way) (for|to) |\b(seamlessly|effortlessly|simply|basically) ",
-    )
+    prose::pattern(concat!(
+        r"(?i)\b(this|the) (tool|function|endpoint|api|method) (allows|enables|lets",
+        r"|is used|can be used|is designed|provides the ability|will|is responsible)( you",
+        r"| users?| the (user|model|agent))?( for| to)? ?|\bplease note that |\bit is important to note that ",
+        r"|\ba powerful (tool|way) (for|to) |\b(seamlessly|effortlessly|simply|basically) ",
+    ))
 });
 static ARGUMENTS: LazyLock<Regex> =
     LazyLock::new(|| prose::pattern(r"(?im)^\s*(args|arguments|parameters|params)\s*:\s*$"));

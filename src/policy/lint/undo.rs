@@ -3,8 +3,8 @@
 //! Reports a write whose description says nothing of undoing, reversing or finality. Where only its name says that it
 //! writes, it is only advice.
 //!
-//! Why: a model that knows that a step cannot be taken back asks first; one that knows how to take it back mends its own
-//! mistake while there is time. So does the person who approves.
+//! Why: a model that knows that a step cannot be taken back asks first; one that knows how to take it back mends its
+//! own mistake while there is time. So does the person who approves.
 //!
 //! Known problems: only English is read; whether what the sentence says is true is not known.
 
@@ -17,9 +17,12 @@ use super::{Facts, Report, Tool, prose};
 const REASON: &str = "who knows that a step is final asks first; who knows how to take it back mends a mistake in time";
 
 static SAYS: LazyLock<Regex> = LazyLock::new(|| {
-    prose::pattern(
-        r"(?i)\bun(do|does|done|doing|delete[ds]?|cancel(led)?)\b|revers|revert|roll(ed)? ?back|restor|recover|permanent|irrevocabl|\bfinal\b|\b(can|may|could)(not|n['’]t| not| still| later)? be (cancel|chang|edit|delet|remov|withdraw|amend|reopen|correct|(\w+ )?back\b)|\bwithin \d+ (minutes?|hours?|days?)\b|trash|recycle bin",
-    )
+    prose::pattern(concat!(
+        r"(?i)\bun(do|does|done|doing|delete[ds]?|cancel(led)?)\b|revers|revert|roll(ed)? ?back",
+        r"|restor|recover|permanent|irrevocabl|\bfinal\b|\b(can|may|could)(not|n['’]t",
+        r"| not| still| later)? be (cancel|chang|edit|delet|remov|withdraw|amend|reopen",
+        r"|correct|(\w+ )?back\b)|\bwithin \d+ (minutes?|hours?|days?)\b|trash|recycle bin",
+    ))
 });
 
 /// Verbs that take each other back.

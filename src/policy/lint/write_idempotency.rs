@@ -18,9 +18,11 @@ use crate::policy::tools::words;
 const REASON: &str = "after a timeout somebody has to know whether it may be sent again";
 
 static SAYS: LazyLock<Regex> = LazyLock::new(|| {
-    prose::pattern(
-        r"(?i)idempoten|\b(safe|harmless|no effect|nothing) (to |if |when )?(repeat|retry|call(ed)? (again|twice))|\b(twice|again|repeat(ed|ing)?|second (time|call)|duplicates?|(two|both|each|every) calls?)\b",
-    )
+    prose::pattern(concat!(
+        r"(?i)idempoten|\b(safe|harmless|no effect|nothing) (to |if |when )?(repeat",
+        r"|retry|call(ed)? (again|twice))|\b(twice|again|repeat(ed|ing)?|second (time",
+        r"|call)|duplicates?|(two|both|each|every) calls?)\b",
+    ))
 });
 
 /// One report a tool.

@@ -66,11 +66,16 @@ mod tests {
             - {name: pay, policy: {effect: write, resource: 'payment/{id}'}}
             - {name: get_order, policy: {effect: read, resource: 'order/{id}'}}
             - {name: send_mail}
+            - {name: get_user_details}
+            - {name: set_price_details}
             ",
             "warning pay: is a write (the policy declares it), and no tool that looks is about `payment`
              better: a tool `get_payment` that reads a payment by the identity that this write is given or returns
              note send_mail: is a write (a guess from `send` in its name), and no tool that looks is about `mail`
-             better: a tool `get_mail` that reads a mail by the identity that this write is given or returns",
+             better: a tool `get_mail` that reads a mail by the identity that this write is given or returns
+             note set_price_details: is a write (a guess from `set` in its name), \
+             and no tool that looks is about `price`
+             better: a tool `get_price` that reads a price by the identity that this write is given or returns",
         );
     }
 
@@ -82,6 +87,8 @@ mod tests {
             - {name: charge, policy: {effect: write, resource: 'payment/{id}'}}
             - {name: look, policy: {effect: read, resource: payment}}
             - {name: add_order_line}
+            - {name: get_user_details}
+            - {name: set_user_language}
             - {name: list_orders}
             - {name: run_report}
             ",

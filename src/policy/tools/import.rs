@@ -74,7 +74,7 @@ fn proposals(tool: &ToolDoc, words: &[String]) -> Vec<Proposal> {
         let why = if resource.contains('{') {
             "required, and its name reads like an identity"
         } else {
-            "no required argument names one thing, so this is the type: any change of it counts"
+            "a type: no required argument names one of it"
         };
         lines.push(propose(format!("side_effect_resource: \"{resource}\""), why));
     }

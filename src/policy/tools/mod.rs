@@ -1,5 +1,5 @@
-//! Lists of tools as model providers and MCP servers write them, read into one form. This room knows the shapes; it must
-//! not know files (text comes in), and what it guesses of a tool it marks as a guess.
+//! Lists of tools as model providers and MCP servers write them, read into one form. This room knows the shapes; it
+//! must not know files (text comes in), and what it guesses of a tool it marks as a guess.
 
 mod identity;
 mod import;

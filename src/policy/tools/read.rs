@@ -130,8 +130,7 @@ fn entry(path: &str, raw: &str, source: &str, line: u64) -> Result<Entry, Invali
         Some("function") => (Shape::OpenAi, "parameters"),
         Some(kind) => return Ok(Entry::BuiltIn(kind.to_owned())),
         None => {
-            let problem = "has none of `function`, `parameters`, `input_schema` and `inputSchema`: \
-                           it is no tool of OpenAI, Anthropic or MCP";
+            let problem = "has none of `function`, `parameters`, `input_schema`, `inputSchema`: it is no tool";
             return Err(Invalid::new(path, problem));
         }
     };

@@ -50,7 +50,7 @@ fn what_is_proposed_is_a_comment_with_its_reason() {
       # risk_level: HIGH   # proposed: a guess from `send` in its name: it may not be taken back
       # effect: write   # proposed: a guess from `send` in its name
       # once: true   # proposed: a guess from `send` in its name: doing it twice harms
-      # side_effect_resource: "message"   # proposed: no required argument names one thing, so this is the type: any change of it counts
+      # side_effect_resource: "message"   # proposed: a type: no required argument names one of it
       suggested_next: []
     get_job_status:
       # risk_level: LOW   # proposed: a guess from `get` in its name
@@ -61,7 +61,7 @@ fn what_is_proposed_is_a_comment_with_its_reason() {
       # risk_level: HIGH   # proposed: its annotations say destructiveHint: true
       # effect: write   # proposed: its annotations say destructiveHint: true
       # idempotent: true   # proposed: its annotations say idempotentHint: true
-      # side_effect_resource: "file"   # proposed: no required argument names one thing, so this is the type: any change of it counts
+      # side_effect_resource: "file"   # proposed: a type: no required argument names one of it
       suggested_next: []
     run_workflow:
       # effect: unknown   # proposed: declare read, write or poll; neither its name nor annotations tell

@@ -77,7 +77,7 @@ tools[1].input_schema must be a JSON Schema: an object
 tools[2].name must be a string
 tools[3].inputSchema.type must be "object": arguments are one
 tools[4].annotations.readOnlyHint must be true or false
-tools[5] has none of `function`, `parameters`, `input_schema` and `inputSchema`: it is no tool of OpenAI, Anthropic or MCP
+tools[5] has none of `function`, `parameters`, `input_schema`, `inputSchema`: it is no tool
 tools[6] must be an object that describes a tool
 tools[7] has the key "name" twice in one object (byte 46)
 tools[8].name is empty
