@@ -16,7 +16,7 @@ use std::{
 use anyhow::{anyhow, bail};
 use clap::{Args, Subcommand};
 
-use crate::policy::tools::{self, LIST_BYTES_MAX, ToolDoc, ToolList};
+use crate::policy::tools::{self, LIST_BYTES_MAX, ToolList};
 
 /// What `callgate tools` takes.
 #[derive(Debug, Args)]
@@ -77,7 +77,7 @@ fn import(args: &ImportArgs) -> anyhow::Result<()> {
 
 /// A policy with a schema that is none, or that would have to be fetched, does not compile: better said here, by tool.
 fn check_schemas(list: &ToolList) -> anyhow::Result<()> {
-    let problem = |tool: &ToolDoc| {
+    let problem = |tool: &tools::ToolDoc| {
         let error = jsonschema::options().should_validate_formats(true).build(&tool.input_schema).err()?;
         let problem: Vec<String> = error.to_string().split_whitespace().map(str::to_owned).collect();
         Some(format!(
