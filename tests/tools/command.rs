@@ -35,7 +35,12 @@ fn an_input_that_cannot_be_read_is_named_and_nothing_is_printed() {
     let no_json = file("no.json", "[{");
     let (one, two) = (file("one.json", &format!("[{tool}]")), file("two.json", &format!("[\n{tool}]")));
     let policy = file("policy.yaml", "policy_engine: {retry: {attempts: 0}}");
+    let schema = r#"{"properties": {"a": {"type": "strng"}, "b": {"$ref": "https://example.com/b.json"}}}"#;
+    let no_schema = file("schema.json", &format!("[{{\"name\": \"pay\", \"input_schema\": {schema}}}]"));
+    let usable = tools(&["import", &no_schema, "--no-schemas"]);
+    assert_eq!(usable.code, Some(0), "{}", usable.err);
     for (words, expected) in [
+        (vec!["import", &no_schema], format!("callgate: {no_schema}:1: the schema of pay cannot be used: ")),
         (vec!["lint", "absent.json"], "callgate: absent.json: cannot be read: ".to_owned()),
         (vec!["import", "absent.json"], "callgate: absent.json: cannot be read: ".to_owned()),
         (

@@ -102,11 +102,35 @@ pub(super) fn run(args: &ToolsArgs) -> ExitCode {
 }
 
 fn import(args: &ImportArgs) -> anyhow::Result<()> {
-    let text = tools::import(&read(&args.files)?, !args.no_schemas);
+    let list = read(&args.files)?;
+    if !args.no_schemas {
+        check_schemas(&list)?;
+    }
+    let text = tools::import(&list, !args.no_schemas);
     match &args.output {
         Some(path) => fs::write(path, text).map_err(|error| anyhow!("{}: cannot be written: {error}", path.display())),
         None => print(&text),
     }
+}
+
+/// A policy with a schema that is none, or that would have to be fetched, does not compile: better said here, by tool.
+fn check_schemas(list: &ToolList) -> anyhow::Result<()> {
+    let problem = |tool: &tools::ToolDoc| {
+        let error = jsonschema::options().should_validate_formats(true).build(&tool.input_schema).err()?;
+        let problem: Vec<String> = error.to_string().split_whitespace().map(str::to_owned).collect();
+        Some(format!(
+            "{}:{}: the schema of {} cannot be used: {}",
+            tool.source,
+            tool.line,
+            tool.name,
+            problem.join(" ")
+        ))
+    };
+    let problems: Vec<String> = list.tools.iter().filter_map(problem).collect();
+    if problems.is_empty() {
+        return Ok(());
+    }
+    bail!("{}\ncallgate: mend it, or leave schemas out with --no-schemas", problems.join("\ncallgate: "))
 }
 
 /// Writes to standard output, in colour where that is a terminal. A reader that has gone away is no error.

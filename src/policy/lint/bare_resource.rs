@@ -33,7 +33,7 @@ fn of_tool(tool: &Tool<'_>) -> Option<Report> {
     let own = identities.iter().find(|identity| identity.noun == kind).or(identities.first());
     let better = match own {
         Some(identity) => format!("`side_effect_resource: \"{kind}/{{{}}}\"`", identity.field),
-        None if tool.nouns().iter().any(|noun| noun == kind) => {
+        None if tool.nouns.iter().any(|noun| noun == kind) => {
             format!("require `{kind}_id` and declare `side_effect_resource: \"{kind}/{{{kind}_id}}\"`")
         }
         None => return None,

@@ -73,7 +73,7 @@ fn parts<'a, 'b>(facts: &'b Facts<'a>) -> BTreeMap<(String, &'a str), Vec<&'b To
         let mut arguments = tool.properties().filter(|(node, _)| node.top);
         let (Some((node, field)), None) = (arguments.next(), arguments.next()) else { continue };
         let Some(identity) = Identity::of(field).filter(|_| node.required) else { continue };
-        if tool.nouns().contains(&identity.noun) {
+        if tool.nouns.contains(&identity.noun) {
             parts.entry((identity.noun, field)).or_default().push(tool);
         }
     }

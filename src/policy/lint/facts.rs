@@ -1,6 +1,6 @@
 //! What lints look at: the list, and what the policy declares of its tools.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
@@ -38,6 +38,8 @@ impl From<&ToolSpec> for Declared {
 pub struct Facts<'a> {
     /// The tools, in the order of the list.
     pub tools: Vec<Tool<'a>>,
+    /// Their names.
+    pub names: BTreeSet<&'a str>,
 }
 
 /// All that is known of a tool.
@@ -53,6 +55,8 @@ pub struct Tool<'a> {
     pub told: Option<Told>,
     /// The words of its name.
     pub words: Vec<String>,
+    /// What it is about, by its name, in the singular. That it gives details makes it about nothing else.
+    pub nouns: Vec<String>,
     /// The schemas within its schema.
     pub nodes: Vec<Node<'a>>,
 }
@@ -71,11 +75,12 @@ impl<'a> Facts<'a> {
                 told: by_policy
                     .map(|declared| Told { effect: declared.effect, by: By::Policy })
                     .or_else(|| Told::of(doc, &words)),
+                nouns: nouns_of(&words),
                 words,
                 nodes: nodes(&doc.input_schema),
             }
         });
-        Self { tools: tools.collect() }
+        Self { tools: tools.collect(), names: list.tools.iter().map(|tool| tool.name.as_str()).collect() }
     }
 
     /// A report about the whole list.
@@ -93,12 +98,6 @@ impl<'a> Tool<'a> {
     /// The verb of its name; empty when it has none.
     pub(super) fn verb(&self) -> &str {
         words::verb(&self.words).map_or("", |(verb, _)| verb)
-    }
-
-    /// What it is about, by its name, in the singular. That it gives details makes it about nothing else.
-    pub(super) fn nouns(&self) -> Vec<String> {
-        let nouns = words::nouns(&self.words).into_iter();
-        nouns.filter(|noun| !matches!(noun.as_str(), "detail" | "info")).collect()
     }
 
     /// The thing that its name is about: `comment` of `add_ticket_comment_to_order`.
@@ -148,6 +147,10 @@ impl<'a> Tool<'a> {
     pub(super) fn report(&self, pointer: &str, message: String, reason: &'static str, better: String) -> Report {
         Report { tool: Some(self.index), pointer: pointer.to_owned(), message, reason, better, guessed: false }
     }
+}
+
+fn nouns_of(words: &[String]) -> Vec<String> {
+    words::nouns(words).into_iter().filter(|noun| !matches!(noun.as_str(), "detail" | "info")).collect()
 }
 
 impl Report {

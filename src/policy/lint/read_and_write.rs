@@ -39,7 +39,7 @@ fn actions(tool: &Tool<'_>) -> Vec<Report> {
         }
         let message =
             format!("`{field}` mixes looking ({}) with changing ({})", prose::listed(&looks), prose::listed(&changes));
-        let noun = tool.nouns().join("_");
+        let noun = tool.nouns.join("_");
         let noun = if noun.is_empty() { tool.name().to_owned() } else { noun };
         let names: Vec<String> = looks.iter().chain(&changes).map(|choice| one_name(choice, &noun)).collect();
         let better = format!("one tool an action: {}", prose::listed(&names));

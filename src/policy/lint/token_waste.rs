@@ -46,10 +46,9 @@ pub struct Cost {
 pub fn cost(facts: &Facts<'_>, tool: &Tool<'_>) -> Cost {
     let mut cost = Cost::default();
     for sentence in prose::sentences(&tool.doc.description) {
-        let names_another = || {
-            let mut others = facts.tools.iter().filter(|other| other.index != tool.index);
-            others.any(|other| prose::mentions(sentence, other.name()))
-        };
+        let is_edge = |c: char| !c.is_alphanumeric();
+        let named = |word: &str| facts.names.get(word.trim_matches(is_edge)).is_some_and(|name| *name != tool.name());
+        let names_another = || sentence.split_whitespace().any(named);
         let is_choice = prose::says_when(sentence) || prose::says_when_not(sentence) || names_another();
         let tokens = prose::tokens(sentence);
         if is_choice {

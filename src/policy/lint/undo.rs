@@ -62,12 +62,12 @@ pub(super) fn check(facts: &Facts<'_>) -> Vec<Report> {
 
 /// The tool of the list that takes it back.
 fn inverse(facts: &Facts<'_>, tool: &Tool<'_>) -> Option<String> {
-    let (verb, nouns) = (tool.verb(), tool.nouns());
+    let (verb, nouns) = (tool.verb(), &tool.nouns);
     let takes_back = |other: &&Tool<'_>| {
         let is_pair = |(one, two): &(&str, &str)| {
             (*one == verb && *two == other.verb()) || (*two == verb && *one == other.verb() && verb != "cancel")
         };
-        let is_partner = PAIRS.iter().any(is_pair) && other.nouns() == nouns;
+        let is_partner = PAIRS.iter().any(is_pair) && other.nouns == *nouns;
         other.index != tool.index && verb != "delete" && is_partner
     };
     facts.tools.iter().find(takes_back).map(|other| format!("`{}`", other.name()))

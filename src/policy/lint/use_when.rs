@@ -46,11 +46,11 @@ pub(super) fn check(facts: &Facts<'_>) -> Vec<Report> {
 
 /// The sentence that leads to the tool which is most easily taken for this one.
 fn not_for(facts: &Facts<'_>, tool: &Tool<'_>) -> String {
-    let nouns = tool.nouns();
+    let nouns = &tool.nouns;
     let effect = |tool: &Tool<'_>| tool.told.as_ref().map(|told| told.effect);
     let is_other = |other: &&Tool<'_>| other.index != tool.index && !other.is_way_out() && !other.is_deprecated();
     let nearness = |other: &Tool<'_>| {
-        let shared = other.nouns().iter().filter(|noun| nouns.contains(noun)).count();
+        let shared = other.nouns.iter().filter(|noun| nouns.contains(noun)).count();
         (shared, other.verb() == tool.verb(), effect(other) == effect(tool), usize::MAX - other.index)
     };
     let near = facts.tools.iter().filter(is_other).max_by_key(|other| nearness(other));

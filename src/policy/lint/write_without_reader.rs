@@ -44,7 +44,7 @@ pub(super) fn check(facts: &Facts<'_>) -> Vec<Report> {
 
 /// What it touches, by its declared resource and by its name.
 fn touched(tool: &Tool<'_>) -> Vec<String> {
-    own_resource(tool).into_iter().chain(tool.nouns()).collect()
+    own_resource(tool).into_iter().chain(tool.nouns.iter().cloned()).collect()
 }
 
 /// The first part of the resource that the policy declares.

@@ -15,7 +15,7 @@ const HEADER: &str = "\
 
 /// A policy file that names every tool of the list, in its order, with the schema of its arguments when `with_schemas`
 /// is set, and with all that can be proposed of its risk and effect as comments: none of it holds until its owner takes
-/// the comment away. The file compiles as it stands.
+/// the comment away. The file compiles as it stands when each schema is one.
 #[must_use]
 pub fn import(list: &ToolList, with_schemas: bool) -> String {
     let mut text = String::new();

@@ -20,11 +20,11 @@ pub use self::{
 use crate::domain::ids::Invalid;
 
 /// Longest text of a list, in bytes.
-pub const LIST_BYTES_MAX: usize = 16 << 20;
+pub const LIST_BYTES_MAX: usize = 4 << 20;
 /// Tools of all lists together.
-pub const TOOLS_MAX: usize = 2_000;
+pub const TOOLS_MAX: usize = 1_000;
 /// Longest description of a tool, in bytes.
-pub const DESCRIPTION_BYTES_MAX: usize = 65_536;
+pub const DESCRIPTION_BYTES_MAX: usize = 32_768;
 /// Longest schema of a tool's arguments, in bytes of JSON.
 pub const SCHEMA_BYTES_MAX: usize = 262_144;
 /// Schemas within the schema of one tool.

@@ -98,14 +98,14 @@ fn hostile_sizes_are_refused() {
     let description = "x".repeat(super::DESCRIPTION_BYTES_MAX + 1);
     let tool = |rest: &str| format!("[{{\"name\":\"a\",{rest},\"input_schema\":{{}}}}]");
     let said = told(&tool(&format!("\"description\":{description:?}")));
-    assert_eq!(said, "tools[0].description is 65537 bytes long; at most 65536 are allowed");
+    assert_eq!(said, "tools[0].description is 32769 bytes long; at most 32768 are allowed");
     let deep = format!("{}{}", "[".repeat(100), "]".repeat(100));
     assert!(told(&tool(&format!("\"examples\":{deep}"))).contains("nested deeper"), "{deep}");
     let many = vec![r#"{"name":"a","input_schema":{}}"#; super::TOOLS_MAX + 1].join(",");
-    assert_eq!(told(&format!("[{many}]")), "tools are 2001; at most 2000 can be read at once");
+    assert_eq!(told(&format!("[{many}]")), "tools are 1001; at most 1000 can be read at once");
     let twice = vec![r#"{"name":"a","input_schema":{}}"#; super::TOOLS_MAX].join(",");
     assert_eq!(told(&format!("[{twice}]")).lines().count(), super::PROBLEMS_MAX);
-    assert!(told(&" ".repeat(super::LIST_BYTES_MAX + 1)).contains("at most 16777216 can be read"));
+    assert!(told(&" ".repeat(super::LIST_BYTES_MAX + 1)).contains("at most 4194304 can be read"));
 }
 
 #[test]
