@@ -1,13 +1,14 @@
 //! What one decision costs the engine alone, without network and store: one session with a full memory of 64 calls,
-//! every rule on, a hundred declared tools, arguments of about 200 bytes. Figures, never assertions.
+//! every rule on and with its parameters, a hundred declared
+//! tools with schemas, conditions and normalisers, arguments of about 200 bytes. Figures, never assertions.
 
-use std::hint::black_box;
+use std::{fmt::Write as _, hint::black_box};
 
 use callgate::{
     domain::{
         budget::Usage,
         call::{Proposal, Request},
-        effect::{EffectKind, ResourceTemplate},
+        effect::EffectKind,
         event::Change,
         failure::{ErrorReport, FailureKind},
         ids::{AgentId, CallId, DEFAULT_TENANT, RunId, SessionId, ToolName},
@@ -15,11 +16,10 @@ use callgate::{
         outcome::OutcomeStatus,
         profile::{FEATURES, FollowUp, FollowUpKind, RetryState, ToolState, Trial, WAITS_MS},
         time::Timestamp,
-        tool::ToolSpec,
         tree::{CALLS_MAX, CallTree},
     },
     engine::{self, Judgement, Report, Shared},
-    policy::Policy,
+    policy::{self, Policy},
     retry::{
         advice::{Case, Params, advise},
         layer::Traits,
@@ -178,15 +178,52 @@ fn trial(tool: &ToolName, failure: FailureKind, state: RetryState, waited_ms: u6
     Trial { tool: tool.clone(), follow_up, ok, at }
 }
 
+/// Every rule with its parameters, and a hundred tools with schemas, conditions and normalisers.
+fn file() -> String {
+    let mut text = String::from(
+        "policy_engine:
+  authorization:
+    tiers:
+      - {name: reads, pattern: '*search_*|*get_*', action: allowlist, rate_limit: 100000/min}
+      - {name: writes, pattern: '*update_*', action: per_conversation_grant, ceiling: 100000}
+      - {name: code, pattern: 'run_*', action: allowlist, rate_limit: 100000/min, per: tenant}
+  phases: [{name: WORK, tools: '*'}]
+  side_effects: {second_change: allow}
+  growth: {calls_per_second: 60}
+  tool_schemas:
+",
+    );
+    for i in 0..100 {
+        let (name, effect, resource) = TOOLS[i % TOOLS.len()];
+        let name = if i < TOOLS.len() { name.to_owned() } else { format!("{name}_{i}") };
+        let _ = writeln!(text, "    {name}:\n      effect: {}", effect.as_str());
+        if !resource.is_empty() {
+            let _ = writeln!(text, "      side_effect_resource: '{resource}'");
+        }
+        text.push_str(
+            "      normalizers: {query: collapse_whitespace, order_id: to_upper, since: iso_datetime_utc}
+      conditions: [{check: args.limit <= 100, field: limit}]
+      schema:
+        type: object
+        additionalProperties: false
+        properties:
+          order_id: {type: string, pattern: '^A-[0-9]+$'}
+          query: {type: string, maxLength: 500}
+          limit: {type: integer, minimum: 1, maximum: 500}
+          fields: {type: array, items: {type: string}, maxItems: 20}
+          since: {type: string, format: date-time}
+          include_archived: {type: boolean}
+          note: {type: string}
+        required: [order_id, query]
+",
+        );
+    }
+    text
+}
+
 impl Bench {
     fn with_a_full_window() -> Self {
-        let mut policy = Policy::default();
-        for i in 0..100 {
-            let (name, effect, resource) = TOOLS[i % TOOLS.len()];
-            let name = if i < TOOLS.len() { name.to_owned() } else { format!("{name}_{i}") };
-            let resource = ResourceTemplate::parse("resource", resource).ok();
-            policy.declare(&name, ToolSpec { effect, resource, ..ToolSpec::default() });
-        }
+        let policy = policy::compile(&file()).expect("a good policy");
         let now = Timestamp::from_millis(1_790_000_000_000);
         let root = SessionId::parse("session", "conversation-7b0d3f2e").expect("valid");
         let tree = CallTree::new(DEFAULT_TENANT, root, now);

@@ -144,7 +144,13 @@ impl Gate {
         let started = self.clock.tick();
         let policy = self.policy();
         let proposals: Vec<Proposal> = requests.into_iter().map(|request| policy.propose(request)).collect();
-        let (verdicts, slot) = self.judge(&policy, &proposals).await?;
+        let (verdicts, slot) = match self.judge(&policy, &proposals).await {
+            Err(GateError::StoreUnavailable(why)) if batch::may_run_unrecorded(&policy, &proposals) => {
+                tracing::warn!(error = %why, "reads are let through unrecorded while the database is out of reach");
+                return Ok(proposals.iter().map(|proposal| batch::unrecorded(&policy, proposal, self.now())).collect());
+            }
+            judged => judged?,
+        };
         let mut answers = Vec::with_capacity(verdicts.len());
         for (proposal, verdict) in proposals.iter().zip(verdicts) {
             self.metrics.evaluated(&verdict, self.clock.elapsed(started));

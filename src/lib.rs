@@ -41,6 +41,14 @@
 //! `retry/advice.rs`, which weighs `retry/estimate.rs`; `engine/follow_up.rs` tells what a later call followed up on,
 //! `store/postgres/profiles.rs` counts what came of it, and `gate/fleet.rs` reads the counts back.
 //!
+//! # The policy, and people
+//!
+//! `policy/form.rs` holds a file against its own schema, `policy/compile` makes a [`policy::Policy`] of it, and
+//! `Policy::propose` reads a call's arguments by it. `gate/policies.rs` swaps the active one under running judgements.
+//! What people and systems do to a session (`engine/control.rs`: an answer, a phase, a grant, a compaction) is an event
+//! of its tree like any other, so that a judgement made without knowing of it is made again. The kill switch stands
+//! beside the trees (`domain/halt.rs`), and every replica reads it each second.
+//!
 //! # Where to begin reading
 //!
 //! `domain/call.rs`, `domain/tree.rs`, `rules/repeat.rs`, `rules/same_call.rs` and its tests, `engine/evaluate.rs`,

@@ -88,6 +88,8 @@ reasons! {
     ToolDenied = "tool_denied",
     /// The session, the agent, the tool or the tenant is halted.
     SessionHalted = "session_halted",
+    /// The database is out of reach, and the policy lets this read run without a record.
+    StoreUnavailable = "store_unavailable",
     /// A person must approve the call.
     ApprovalRequired = "approval_required",
     /// A person has refused the call.

@@ -2,15 +2,19 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
+use super::Answer;
 use crate::{
     domain::{
         budget::CounterKey,
-        call::Proposal,
+        call::{Permit, Proposal},
+        effect::EffectKind,
         event::{Append, Event},
+        finding::{Decision, Finding},
         fingerprint::{Fingerprint, ResultDigest},
         halt::Halt,
         health::Health,
         ledger::LedgerRow,
+        reason::Reason,
         time::Timestamp,
         tree::CallTree,
         verdict::Verdict,
@@ -95,4 +99,49 @@ pub(super) fn evidence(tree: &CallTree, proposal: &Proposal) -> Vec<(Fingerprint
     let session = tree.sessions.get(&proposal.request.session);
     let calls = session.into_iter().flat_map(|session| session.calls.iter().rev()).take(30);
     calls.map(|call| (call.fingerprint, call.outcome.as_ref().and_then(|outcome| outcome.digest))).collect()
+}
+
+/// True when the policy lets every one of these calls run while the store is away: declared reads that nothing about
+/// their arguments forbids. Whatever else the rules would say cannot be known then.
+pub(super) fn may_run_unrecorded(policy: &Policy, proposals: &[Proposal]) -> bool {
+    policy.is_enforced()
+        && proposals.iter().all(|proposal| {
+            proposal.spec.runs_without_store
+                && proposal.effect.kind == EffectKind::Read
+                && proposal.violations.is_empty()
+        })
+}
+
+/// The answer for a read that runs without a record, and says so.
+pub(super) fn unrecorded(policy: &Policy, proposal: &Proposal, now: Timestamp) -> Answer {
+    let message = format!(
+        "{} runs without a record: callgate's database is out of reach. Record it as an observed call once it is back.",
+        proposal.request.tool
+    );
+    let finding = Finding::new("store", Decision::Allow, Reason::StoreUnavailable, message);
+    let permit = Permit {
+        attempt: 1,
+        occurrence: 0,
+        idempotency_key: String::new(),
+        at: now,
+        seq: 0,
+        lease_until: now.plus_ms(proposal.spec.lease_ms),
+        reserved_micros: 0,
+        ledger_revision: 0,
+    };
+    let verdict = Verdict {
+        decision: Decision::Allow,
+        would: Decision::Allow,
+        findings: vec![finding],
+        permit: Some(permit),
+        approval: None,
+        left: Vec::new(),
+        tools_disabled: false,
+        replayed: false,
+        fingerprint: proposal.fingerprint,
+        seq: 0,
+        at: now,
+    };
+    let executes = proposal.repaired.then(|| proposal.canonical.to_string());
+    Answer { verdict, text: None, policy_version: policy.version.clone(), inject_as: None, executes }
 }

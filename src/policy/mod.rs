@@ -100,6 +100,12 @@ impl Policy {
         self.tools.get(name.as_str()).unwrap_or(&self.undeclared)
     }
 
+    /// False while the policy only watches.
+    #[must_use]
+    pub fn is_enforced(&self) -> bool {
+        self.mode == Mode::Enforce
+    }
+
     /// What is known about a tool.
     #[must_use]
     pub fn tool(&self, name: &ToolName) -> &ToolSpec {

@@ -53,6 +53,16 @@ impl Plane {
         channel(self.address).await
     }
 
+    /// A second replica on the same database, for as long as the test runs.
+    #[allow(dead_code, reason = "not every test has two")]
+    pub(crate) async fn postgres_gate(&self, policy: &Policy) -> Channel {
+        let gate = gates::gate(&self.postgres, policy).await;
+        let (ready, listening) = oneshot::channel();
+        let settings = ServerSettings { listen: SocketAddr::from(([127, 0, 0, 1], 0)) };
+        tokio::spawn(async move { grpc::serve(&settings, gate, std::future::pending(), ready).await });
+        channel(in_time("the server", listening).await.expect("it listens")).await
+    }
+
     pub(crate) async fn client(&self) -> Client {
         GateServiceClient::new(self.channel().await)
     }

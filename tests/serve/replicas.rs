@@ -1,11 +1,15 @@
 //! Two server processes on one database.
 
-use callgate::grpc::v1::{Decision, OutcomeStatus};
+use callgate::grpc::v1::{
+    self, Decision, HaltScope, OutcomeStatus, approval_service_client::ApprovalServiceClient,
+    session_service_client::SessionServiceClient,
+};
 
 use crate::{
     common::{
         all,
         postgres::Postgres,
+        until,
         wire::{Client, call, evaluate, outcome, question, record, success},
     },
     server::{Home, Server, path},
@@ -46,4 +50,43 @@ async fn a_payment_permitted_by_a_replica_that_dies_is_known_to_the_other() {
     assert!(!record(&mut client, success(&session, "c1", "paid")).await.replayed);
     assert_eq!(pay(client, "later".into()).await, Decision::Reuse);
     assert_eq!(postgres.rows("select count(*), count(attempt) from call").await, ["(22,1)"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_person_does_at_one_replica_holds_at_the_other() {
+    let (postgres, home) = (Postgres::start().await, Home::empty());
+    let policy = home.file(
+        "policy.yaml",
+        "policy_engine:\n  authorization: {tiers: [{name: all, pattern: 'drop', action: hitl}, \
+         {name: rest, pattern: '*', action: allowlist}]}\n",
+    );
+    let socket = postgres.options.get_socket().expect("a private server has a socket");
+    let url = format!("postgresql://callgate@localhost:5432/callgate?host={}", path(socket));
+    let args = ["--database-url", url.as_str(), "--policy", path(&policy)];
+    let (first, second) = (Server::with(&args), Server::with(&args));
+    let (mut here, mut there) = (first.client().await, second.client().await);
+    let drop = |n: usize| question("s", call(&format!("c{n}"), "drop", r#"{"table":"t"}"#));
+    let asked = evaluate(&mut here, drop(1)).await;
+    assert_eq!(asked.decision(), Decision::Ask);
+    // The question is answered at the other replica, and known at once: the tree has moved.
+    let mut approvals = ApprovalServiceClient::new(second.channel().await);
+    let yes = v1::ResolveApprovalRequest {
+        approval_id: asked.approval_id,
+        by: "eve".into(),
+        approve: true,
+        reason: String::new(),
+    };
+    approvals.resolve_approval(yes).await.expect("an answer");
+    assert_eq!(evaluate(&mut here, drop(1)).await.decision(), Decision::Allow);
+
+    let mut sessions = SessionServiceClient::new(first.channel().await);
+    let halt = v1::HaltRequest { scope: HaltScope::Tenant.into(), by: "eve".into(), ..v1::HaltRequest::default() };
+    sessions.halt(halt).await.expect("a halt");
+    let mut n = 0;
+    until("the halt at the other replica", async || {
+        n += 1;
+        let verdict = evaluate(&mut there, question("other", call(&format!("l{n}"), "look", "{}"))).await;
+        verdict.decision() == Decision::Stop
+    })
+    .await;
 }

@@ -140,8 +140,12 @@ impl Server {
         self.child.id()
     }
 
+    pub(crate) async fn channel(&self) -> tonic::transport::Channel {
+        wire::channel(self.address).await
+    }
+
     pub(crate) async fn client(&self) -> Client {
-        GateServiceClient::new(wire::channel(self.address).await)
+        GateServiceClient::new(self.channel().await)
     }
 
     /// Waits for the process to end by itself; gives what it said since the greeting, too.

@@ -110,3 +110,27 @@ async fn a_database_that_is_killed_under_load_loses_and_doubles_nothing() {
     ask_again(&postgres, &gates, asked).await;
     assert_eq!(postgres.number("select count(*) from call").await, 4 * 24 + 2);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn only_reads_that_the_policy_names_run_while_the_database_is_away() {
+    let postgres = Postgres::start().await;
+    let file = "policy_engine:
+  tool_schemas:
+    look: {effect: read, on_store_unavailable: allow}
+    peek: {effect: read}
+    pay: {once: true}
+";
+    let policy = callgate::policy::compile(file).expect("a good policy");
+    let gates = two_gates(&postgres, &policy).await;
+    let frozen = postgres.freeze();
+    let asked = ["look", "peek", "pay"].map(|tool| try_evaluate(&gates[0], ask("s", tool, tool, "{}")));
+    let [look, peek, pay] = asked;
+    let answer = look.await.expect("a read that may run");
+    assert_eq!(said(&answer), "ALLOW");
+    assert!(answer.verdict.context_hint().is_some_and(|hint| hint.contains("without a record")), "it says so");
+    for other in [peek.await, pay.await] {
+        assert!(matches!(other, Err(GateError::StoreUnavailable(_))), "{other:?}");
+    }
+    drop(frozen);
+    assert_eq!(postgres.number("select count(*) from call").await, 0);
+}

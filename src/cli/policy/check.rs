@@ -95,6 +95,13 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_published_schema_is_that_of_the_program() {
+        let published: serde_json::Value =
+            serde_json::from_str(include_str!("../../../deploy/policy.schema.json")).expect("JSON");
+        assert_eq!(published, policy::schema(), "callgate policy schema > deploy/policy.schema.json");
+    }
+
+    #[test]
     fn the_starter_is_a_policy() {
         let policy = policy::compile(STARTER).expect("a good policy");
         assert!(policy.warnings.is_empty(), "{:?}", policy.warnings);

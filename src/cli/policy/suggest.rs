@@ -111,8 +111,8 @@ fn suggestion(rows: &[Row]) -> String {
         let (usual, most) = (quantile(&steps, 0.99), steps.iter().max().copied().unwrap_or(0));
         let _ = writeln!(
             text,
-            "  budgets:\n    run: {{}}\n    # run: {{max_steps: {}}}  # proposed: 99 % of sessions made at most {usual} \
-             calls, the longest {most}",
+            "  budgets:\n    run: {{}}\n    # run: {{max_steps: {}}}  # proposed: 99 % of sessions made at most \
+             {usual} calls, the longest {most}",
             (usual * 2).max(10)
         );
         let ceilings: Vec<u64> = tools.values().map(|seen| quantile(&seen.a_session, 0.99)).collect();

@@ -1,0 +1,233 @@
+//! People at the gate: answers, grants, phases and the kill switch, over gRPC on real Postgres.
+
+use std::time::Duration;
+
+use callgate::{
+    grpc::v1::{
+        self, ApprovalState, Decision, HaltScope, approval_service_client::ApprovalServiceClient,
+        grant_service_client::GrantServiceClient, session_service_client::SessionServiceClient,
+    },
+    policy,
+};
+use tonic::{Code, transport::Channel};
+
+use crate::common::{
+    all, in_time,
+    wire::{Client, Plane, call, caller, evaluate, pair, question, record, success},
+};
+
+const POLICY: &str = "policy_engine:
+  authorization:
+    tiers:
+      - {name: looks, pattern: 'get_*', action: allowlist}
+      - {name: writes, pattern: 'create_*', action: per_conversation_grant, ceiling: 1}
+      - {name: drops, pattern: 'delete_*', action: hitl, require_reason: true}
+  phases: [{name: LOOK, tools: 'get_*|delete_*|create_*', next: [ACT]}, {name: ACT, tools: '*'}]
+  tool_schemas:
+    get_order: {effect: read, side_effect_resource: 'order/{id}'}
+    delete_order: {effect: write, side_effect_resource: 'order/{id}', canonical_fields: [id]}
+    create_order: {effect: write}
+    move_order: {effect: write, risk_level: LOW}
+  validation: {coercion: repair}
+  idempotency: {header: X-Key}
+";
+
+async fn plane() -> Plane {
+    Plane::start(&policy::compile(POLICY).expect("a good policy")).await
+}
+
+fn delete(session: &str, call_id: &str, arguments: &str) -> v1::EvaluateRequest {
+    let call = v1::ToolCall { justification: "the user said so".into(), ..call(call_id, "delete_order", arguments) };
+    let caller = v1::Caller { agent_id: "robot".into(), ..caller(session) };
+    v1::EvaluateRequest { caller: Some(caller), ..question(session, call) }
+}
+
+async fn held(client: &mut Client, session: &str, call_id: &str, arguments: &str) -> String {
+    let verdict = evaluate(client, delete(session, call_id, arguments)).await;
+    assert_eq!(verdict.decision(), Decision::Ask, "{verdict:?}");
+    assert!(verdict.approval_expires_unix_ms > 0);
+    verdict.approval_id
+}
+
+fn answer(id: &str, by: &str, approve: bool, reason: &str) -> v1::ResolveApprovalRequest {
+    v1::ResolveApprovalRequest { approval_id: id.into(), by: by.into(), approve, reason: reason.into() }
+}
+
+async fn resolve(
+    mut approvals: ApprovalServiceClient<Channel>,
+    request: v1::ResolveApprovalRequest,
+) -> Result<v1::Approval, (Code, String)> {
+    let resolved = in_time("an answer", approvals.resolve_approval(request)).await;
+    resolved.map(|resolved| resolved.into_inner().approval.expect("a question")).map_err(|status| pair(&status))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_approval_is_answered_once_and_good_for_one_call() {
+    let plane = plane().await;
+    let (mut client, approvals) = (plane.client().await, ApprovalServiceClient::new(plane.channel().await));
+    let id = held(&mut client, "s", "c1", r#"{"id":1,"note":"a"}"#).await;
+    let refused = |code, reason: &str| Err((code, reason.to_owned()));
+    assert_eq!(
+        resolve(approvals.clone(), answer(&id, "robot", true, "")).await,
+        refused(Code::PermissionDenied, "SELF_APPROVAL")
+    );
+    assert_eq!(
+        resolve(approvals.clone(), answer(&id, "s", true, "")).await,
+        refused(Code::PermissionDenied, "SELF_APPROVAL")
+    );
+    assert_eq!(
+        resolve(approvals.clone(), answer("apr_0", "eve", true, "")).await,
+        refused(Code::NotFound, "APPROVAL_UNKNOWN")
+    );
+    assert_eq!(
+        resolve(approvals.clone(), answer(&id, "eve", false, "")).await,
+        refused(Code::InvalidArgument, "REASON_MISSING")
+    );
+
+    // Ten answer at once: one is first, and the others are told.
+    let answers = (0..10).map(|n| resolve(approvals.clone(), answer(&id, &format!("p{n}"), n % 2 == 0, "seen")));
+    let answers = all(answers).await;
+    let first: Vec<&v1::Approval> = answers.iter().filter_map(|answer| answer.as_ref().ok()).collect();
+    let [first] = first[..] else { panic!("{answers:?}") };
+    let late = answers.iter().filter_map(|answer| answer.as_ref().err());
+    assert!(late.into_iter().all(|(code, reason)| *code == Code::FailedPrecondition && reason == "APPROVAL_ANSWERED"));
+    assert_eq!((first.tool.as_str(), first.agent_id.as_str()), ("delete_order", "robot"));
+    assert_eq!(plane.postgres.number("select count(*) from session_event where kind = 'answered'").await, 1);
+
+    let again = evaluate(&mut client, delete("s", "c1", r#"{"id":1,"note":"a"}"#)).await;
+    if first.state() == ApprovalState::Approved {
+        assert_eq!(again.decision(), Decision::Allow, "{again:?}");
+        assert_eq!(again.permit.expect("a permit").idempotency_header, "X-Key");
+        record(&mut client, success("s", "c1", "gone")).await;
+    } else {
+        assert_eq!((again.decision(), again.reason.as_str()), (Decision::Deny, "approval_denied"));
+        assert!(again.tool_result_json.contains("seen"), "the model is told why: {}", again.tool_result_json);
+    }
+    // Other arguments, by their digest, are another question, though their fingerprint is the same.
+    let other = held(&mut client, "s2", "c1", r#"{"id":1,"note":"b"}"#).await;
+    assert_ne!(other, id);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_waits_is_told_as_soon_as_somebody_answers() {
+    let plane = plane().await;
+    let approvals = ApprovalServiceClient::new(plane.channel().await);
+    let mut watched = approvals.clone().watch_approvals(v1::WatchApprovalsRequest::default()).await.expect("a watch");
+    let mut client = plane.client().await;
+    let request = v1::EvaluateRequest { max_wait_ms: 30_000, ..delete("s", "c1", r#"{"id":1}"#) };
+    let asked = tokio::spawn(async move { evaluate(&mut client, request).await });
+    let told = in_time("a question", watched.get_mut().message()).await.expect("a message").expect("a question");
+    let question = told.approval.expect("a question");
+    assert_eq!((question.state(), question.tool.as_str()), (ApprovalState::Pending, "delete_order"));
+    assert_eq!(question.justification, "the user said so");
+    resolve(approvals, answer(&question.approval_id, "eve", true, "")).await.expect("the first answer");
+    let verdict = in_time("the verdict", asked).await.expect("no panic");
+    assert_eq!(verdict.decision(), Decision::Allow, "{verdict:?}");
+    let told = in_time("the answer", watched.get_mut().message()).await.expect("a message").expect("a question");
+    let question = told.approval.expect("a question");
+    assert_eq!((question.state(), question.resolved_by.as_str()), (ApprovalState::Approved, "eve"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_grant_gives_what_it_says_and_survives_a_cold_tree() {
+    let plane = plane().await;
+    let mut client = plane.client().await;
+    let mut grants = GrantServiceClient::new(plane.channel().await);
+    let create = |n: usize| question("s", call(&format!("c{n}"), "create_order", &format!(r#"{{"n":{n}}}"#)));
+    assert_eq!(evaluate(&mut client, create(1)).await.decision(), Decision::Allow);
+    assert_eq!(evaluate(&mut client, create(2)).await.reason, "grant_exceeded");
+    let request = v1::CreateGrantRequest {
+        session_id: "s".into(),
+        tool_pattern: "create_*".into(),
+        ceiling: 2,
+        by: "eve".into(),
+        ..v1::CreateGrantRequest::default()
+    };
+    let bad = v1::CreateGrantRequest { ceiling: 0, ..request.clone() };
+    assert_eq!(
+        pair(&grants.create_grant(bad).await.expect_err("no calls")),
+        (Code::InvalidArgument, "INVALID_FIELD".into())
+    );
+    let granted = grants.create_grant(request).await.expect("a grant").into_inner().grant.expect("a grant");
+    assert_eq!(evaluate(&mut client, create(3)).await.decision(), Decision::Allow);
+    // Another replica knows nothing but the rows.
+    let other = plane.postgres_gate(&policy::compile(POLICY).expect("a good policy")).await;
+    let mut other = Client::new(other);
+    assert_eq!(evaluate(&mut other, create(4)).await.decision(), Decision::Allow);
+    assert_eq!(evaluate(&mut other, create(5)).await.reason, "grant_exceeded");
+    let list = grants.list_grants(v1::ListGrantsRequest { session_id: "s".into() }).await.expect("grants").into_inner();
+    let used: Vec<(u64, u64)> = list.grants.iter().map(|grant| (grant.used, grant.ceiling)).collect();
+    assert_eq!((used, &list.grants[0].grant_id), (vec![(2, 2)], &granted.grant_id));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_kill_switch_stops_a_session_and_tells_who_watches() {
+    let plane = plane().await;
+    let mut client = plane.client().await;
+    let mut sessions = SessionServiceClient::new(plane.channel().await);
+    let look = |n: usize| question("s", call(&format!("c{n}"), "get_order", &format!(r#"{{"id":{n}}}"#)));
+    assert_eq!(evaluate(&mut client, look(1)).await.decision(), Decision::Allow);
+    let mut watched =
+        sessions.watch_session(v1::WatchSessionRequest { session_id: "s".into() }).await.expect("a watch");
+    let first = in_time("a state", watched.get_mut().message()).await.expect("a message").expect("a state");
+    assert_eq!(first.halt, None);
+    let halt = v1::HaltRequest {
+        name: "s".into(),
+        by: "eve".into(),
+        reason: "a drill".into(),
+        scope: HaltScope::Session.into(),
+    };
+    sessions.halt(halt.clone()).await.expect("a halt");
+    sessions.halt(halt).await.expect("the same halt");
+    let stopped = evaluate(&mut client, look(2)).await;
+    assert_eq!((stopped.decision(), stopped.reason.as_str()), (Decision::Stop, "session_halted"));
+    assert!(stopped.tools_disabled && stopped.tool_result_json.contains("a drill"));
+    let told = in_time("the halt", async {
+        loop {
+            let state = watched.get_mut().message().await.expect("a message").expect("a state");
+            if let Some(halt) = state.halt {
+                return halt;
+            }
+        }
+    });
+    assert_eq!(told.await.reason, "a drill");
+    let resume = v1::ResumeRequest { name: "s".into(), by: "eve".into(), scope: HaltScope::Session.into() };
+    assert!(sessions.resume(resume.clone()).await.expect("a resume").into_inner().was_halted);
+    assert!(!sessions.resume(resume).await.expect("a resume").into_inner().was_halted);
+    assert_eq!(evaluate(&mut client, look(3)).await.decision(), Decision::Allow);
+    assert_eq!(plane.postgres.number("select count(*) from halt where resumed_at is not null").await, 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn phases_are_set_before_the_first_call_and_a_compaction_tells_what_was_done() {
+    let plane = plane().await;
+    let mut client = plane.client().await;
+    let mut sessions = SessionServiceClient::new(plane.channel().await);
+    let phase = |phase: &str| v1::SetPhaseRequest {
+        session_id: "s".into(),
+        phase: phase.into(),
+        by: "eve".into(),
+        ..v1::SetPhaseRequest::default()
+    };
+    let moved = question("s", call("c1", "move_order", "{}"));
+    assert_eq!(evaluate(&mut client, moved).await.reason, "phase_forbids");
+    let unknown = sessions.set_phase(phase("ACTT")).await.expect_err("no such phase");
+    assert_eq!(pair(&unknown), (Code::FailedPrecondition, "PHASE_FORBIDDEN".into()));
+    sessions.set_phase(phase("ACT")).await.expect("a phase");
+    let moved = question("s", call("c2", "move_order", "{}"));
+    assert_eq!(evaluate(&mut client, moved).await.decision(), Decision::Allow);
+    record(&mut client, success("s", "c2", "moved")).await;
+    let back = sessions.set_phase(phase("LOOK")).await.expect_err("ACT leads nowhere");
+    assert!(back.message().contains("nowhere"), "{back:?}");
+    let compacted = v1::MarkCompactedRequest { session_id: "s".into(), by: "agent".into() };
+    let state = sessions.mark_compacted(compacted).await.expect("known").into_inner().state.expect("a state");
+    assert!(state.summary_for_model.contains("move_order"), "{}", state.summary_for_model);
+    // A session that has not called anything yet can be told its phase.
+    let early = v1::SetPhaseRequest { session_id: "early".into(), ..phase("ACT") };
+    sessions.set_phase(early).await.expect("a phase");
+    let moved = question("early", call("c1", "move_order", r#"{"n":2}"#));
+    assert_eq!(evaluate(&mut client, moved).await.decision(), Decision::Allow);
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    let listed = sessions.list_sessions(v1::ListSessionsRequest::default()).await.expect("sessions").into_inner();
+    assert_eq!(listed.sessions.len(), 2);
+}
