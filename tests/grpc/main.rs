@@ -8,4 +8,5 @@ mod errors;
 mod fields;
 mod health;
 mod learning;
+mod policies;
 mod storm;
