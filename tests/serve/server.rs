@@ -106,19 +106,23 @@ pub(crate) fn command(args: &[&str]) -> Command {
 pub(crate) async fn ran(args: &[&str]) -> (Option<i32>, String, String) {
     let mut command = program();
     command.args(args);
-    let output = tokio::task::spawn_blocking(move || command.output());
-    let output = crate::common::in_time("an end", output).await.expect("no panic").expect("it runs");
+    finished(command).await
+}
+
+/// Waits for the end of what should end by itself. What does not is killed with the test.
+async fn finished(command: Command) -> (Option<i32>, String, String) {
+    let mut command = tokio::process::Command::from(command);
+    let output = command.stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true).output();
+    let output = crate::common::in_time("an end", output).await.expect("it runs");
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     (output.status.code(), text(&output.stdout), text(&output.stderr))
 }
 
 /// What a server that does not come up says, with its exit code.
 pub(crate) async fn refused(args: &[&str]) -> (Option<i32>, String) {
-    let mut command = command(args);
-    let output = tokio::task::spawn_blocking(move || command.output());
-    let output = crate::common::in_time("a refusal", output).await.expect("no panic").expect("it runs");
-    assert!(output.stdout.is_empty(), "{}", String::from_utf8_lossy(&output.stdout));
-    (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    let (code, said, error) = finished(command(args)).await;
+    assert_eq!(said, "");
+    (code, error)
 }
 
 /// The process, its address, and what it said while it started.
