@@ -52,7 +52,8 @@ pub struct ServeConfig {
     /// The address to serve on: loopback only, since callers carry no credentials yet; port 0 takes a free one
     #[arg(long, value_name = "ADDR:PORT", default_value = LISTEN_DEFAULT, env = "CALLGATE_LISTEN")]
     pub listen: SocketAddr,
-    /// The policy file; without it nothing is known about any tool, and every limit is wide
+    /// The policy file, applied at start and whenever it changes (SIGHUP: at once); without it the stored active policy
+    /// holds, or else nothing is known about any tool, and every limit is wide
     #[arg(long, value_name = "FILE", env = "CALLGATE_POLICY")]
     pub policy: Option<PathBuf>,
     /// Where the database is.

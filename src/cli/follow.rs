@@ -134,3 +134,29 @@ impl Follow {
         self.troubled = true;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_file_that_is_still_being_written_waits_for_the_next_look() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let path = dir.path().join("policy.yaml");
+        let write = |text: &str| std::fs::write(&path, text).expect("writable");
+        let mut follow = Follow::new(&path, "applied").expect("a signal");
+        write("half");
+        let mut look = Box::pin(follow.changed(false));
+        tokio::select! {
+            biased;
+            text = &mut look => panic!("{text:?} was not waited for"),
+            () = std::future::ready(()) => write("half and whole"),
+        }
+        assert_eq!(look.await, None);
+        assert_eq!(follow.changed(false).await.as_deref(), Some("half and whole"));
+        write("told");
+        assert_eq!(follow.changed(true).await.as_deref(), Some("told"));
+        write("applied");
+        assert_eq!(follow.changed(true).await, None);
+    }
+}

@@ -1,6 +1,6 @@
 //! The text that belongs into the system prompt of an agent behind the gate: what it may spend, what becomes of
-//! repeated calls, in which order things are done, and when no tool is needed. A refusal that the model was told of beforehand
-//! is understood the first time.
+//! repeated calls, in which order things are done, and when no tool is needed. A refusal that the model was told of
+//! beforehand is understood the first time.
 
 use std::fmt::Write as _;
 

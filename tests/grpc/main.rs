@@ -9,4 +9,5 @@ mod fields;
 mod health;
 mod learning;
 mod people;
+mod policies;
 mod storm;

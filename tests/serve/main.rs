@@ -4,6 +4,8 @@
 mod common;
 
 mod crash;
+mod policies;
+mod policy_command;
 mod refusals;
 mod replicas;
 mod server;

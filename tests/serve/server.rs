@@ -86,22 +86,43 @@ impl Drop for Home {
     }
 }
 
-pub(crate) fn command(args: &[&str]) -> Command {
+/// The program, with nothing from the environment.
+fn program() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_callgate"));
     for name in SETTINGS {
         command.env_remove(name);
     }
-    command.arg("serve").args(args).stdin(Stdio::null());
+    command.stdin(Stdio::null());
     command
+}
+
+pub(crate) fn command(args: &[&str]) -> Command {
+    let mut command = program();
+    command.arg("serve").args(args);
+    command
+}
+
+/// What a command that ends by itself says, on standard output and standard error, with its exit code.
+pub(crate) async fn ran(args: &[&str]) -> (Option<i32>, String, String) {
+    let mut command = program();
+    command.args(args);
+    finished(command).await
+}
+
+/// Waits for the end of what should end by itself. What does not is killed with the test.
+async fn finished(command: Command) -> (Option<i32>, String, String) {
+    let mut command = tokio::process::Command::from(command);
+    let output = command.stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true).output();
+    let output = crate::common::in_time("an end", output).await.expect("it runs");
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (output.status.code(), text(&output.stdout), text(&output.stderr))
 }
 
 /// What a server that does not come up says, with its exit code.
 pub(crate) async fn refused(args: &[&str]) -> (Option<i32>, String) {
-    let mut command = command(args);
-    let output = tokio::task::spawn_blocking(move || command.output());
-    let output = crate::common::in_time("a refusal", output).await.expect("no panic").expect("it runs");
-    assert!(output.stdout.is_empty(), "{}", String::from_utf8_lossy(&output.stdout));
-    (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    let (code, said, error) = finished(command(args)).await;
+    assert_eq!(said, "");
+    (code, error)
 }
 
 /// The process, its address, and what it said while it started.
@@ -120,8 +141,17 @@ impl Server {
     }
 
     pub(crate) fn with(args: &[&str]) -> Self {
+        Self::spawn(args, Stdio::inherit())
+    }
+
+    /// One whose log goes to a file.
+    pub(crate) fn logging(args: &[&str], log: &Path) -> Self {
+        Self::spawn(args, fs::File::create(log).expect("writable").into())
+    }
+
+    fn spawn(args: &[&str], stderr: Stdio) -> Self {
         let args = [&["--listen", "127.0.0.1:0"], args].concat();
-        let mut child = command(&args).stdout(Stdio::piped()).spawn().expect("it runs");
+        let mut child = command(&args).stdout(Stdio::piped()).stderr(stderr).spawn().expect("it runs");
         let mut stdout = BufReader::new(child.stdout.take().expect("piped"));
         let (said, greeting) = mpsc::channel();
         std::thread::spawn(move || {
