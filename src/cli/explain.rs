@@ -1,5 +1,5 @@
-//! `callgate explain`: why a stored call was judged as it was, rule by rule. The calls of its tree up to it are judged
-//! again under the policy that judged it then.
+//! `callgate explain`: why a stored call was judged as it was, rule by rule, as it was stored. What the rules looked at is
+//! made anew from the calls of its tree before it.
 
 use anstyle::{AnsiColor, Style};
 use anyhow::{Context as _, bail};
@@ -12,14 +12,13 @@ use super::{
 };
 use crate::{
     domain::{
-        finding::Finding,
+        call::Proposal,
         ids::{DEFAULT_TENANT, SessionId},
-        time::wait_in_words,
+        time::{Timestamp, wait_in_words},
         tree::CallTree,
-        verdict::Verdict,
     },
     engine::world::World,
-    grpc::v1::{ExportCallsResponse, GetPolicyRequest, policy_service_client::PolicyServiceClient},
+    grpc::v1::{self, ExportCallsResponse, GetPolicyRequest, policy_service_client::PolicyServiceClient},
     policy::{self, Policy},
     rules::{Mode, RULES},
 };
@@ -55,21 +54,19 @@ pub(super) async fn run(args: ExplainArgs) -> anyhow::Result<()> {
         all.iter().filter(|other| other.root_session_id == call.root_session_id && other.seq < call.seq).collect();
     let policy = judged_by(&args.remote, &call.policy_version).await?;
     told(call);
-    let (world, verdict, proposal) = again(&policy, &before, call)?;
-    if let Some(tree) = world.tree(&proposal.request.session) {
-        saw(tree, &proposal, verdict.at);
+    match again(&policy, &before, call) {
+        Ok((world, proposal, now)) => {
+            if let Some(tree) = world.tree(&proposal.request.session) {
+                saw(tree, &proposal, now);
+            }
+        }
+        Err(why) => anstream::println!("\nWhat the rules saw cannot be shown: {why:#}."),
     }
     let bold = Style::new().bold();
     anstream::println!("\n{bold}rules, in their order{bold:#}");
     for (rule, _) in RULES {
-        let finding = verdict.findings.iter().find(|finding| finding.rule == *rule);
+        let finding = call.findings.iter().find(|finding| finding.rule == *rule);
         said(rule, finding, policy.rules.mode(rule));
-    }
-    if verdict.would.as_str() != call.decision {
-        anstream::println!(
-            "\nJudged again it comes to {}: what other call trees, people or the fleet did then is not part of this.",
-            verdict.would.as_str()
-        );
     }
     Ok(())
 }
@@ -88,18 +85,21 @@ fn told(call: &ExportCallsResponse) {
     anstream::println!("{bold}{}{bold:#} {} {} of session {}", call.decision, call.tool, call.call_id, call.session_id);
     anstream::println!("  judged     {} by policy {}", at(call.at_unix_ms), call.policy_version);
     anstream::println!("  arguments  {}", call.arguments_json);
+    if !call.justification.is_empty() {
+        anstream::println!("  because    {}", call.justification);
+    }
     if !call.reason.is_empty() {
         anstream::println!("  reason     {}", call.reason);
         anstream::println!("  told       {}", call.message);
     }
 }
 
-/// Judges the calls before it, and then it, without taking it in.
+/// The world before it, and what it proposed.
 fn again(
     policy: &Policy,
     before: &[&ExportCallsResponse],
     call: &ExportCallsResponse,
-) -> anyhow::Result<(World, Verdict, crate::domain::call::Proposal)> {
+) -> anyhow::Result<(World, Proposal, Timestamp)> {
     let mut world = World::new(DEFAULT_TENANT);
     let mut ran = policy.clone();
     ran.mode = Mode::Shadow;
@@ -115,14 +115,12 @@ fn again(
             let _ = world.record(by, &report(&row, result), now);
         }
     }
-    let it = row(call).context("its arguments were not stored as such, so it cannot be judged again")?;
+    let it = row(call).context("its arguments were not stored as such")?;
     let mut question = request(&it);
     question.parent = parent(call);
     let proposal = policy.propose(question);
     let now = it.at.context("it has no time")?;
-    let verdict = world.preview(policy, &proposal, None, now);
-    let verdict = verdict.map_err(|misuse| anyhow::anyhow!("it cannot be judged again: {misuse:?}"))?;
-    Ok((world, verdict, proposal))
+    Ok((world, proposal, now))
 }
 
 /// Who is below whom is not exported; all sub-agents count as the root's.
@@ -132,7 +130,7 @@ fn parent(call: &ExportCallsResponse) -> Option<SessionId> {
 }
 
 /// What the rules looked at.
-fn saw(tree: &CallTree, proposal: &crate::domain::call::Proposal, now: crate::domain::time::Timestamp) {
+fn saw(tree: &CallTree, proposal: &Proposal, now: Timestamp) {
     let bold = Style::new().bold();
     anstream::println!("\n{bold}what they saw{bold:#}");
     let effect = &proposal.effect;
@@ -156,7 +154,7 @@ fn saw(tree: &CallTree, proposal: &crate::domain::call::Proposal, now: crate::do
     }
 }
 
-fn said(rule: &str, finding: Option<&Finding>, mode: Mode) {
+fn said(rule: &str, finding: Option<&v1::Finding>, mode: Mode) {
     let mode = match mode {
         Mode::Enforce => "",
         Mode::Shadow => " (shadowed)",
@@ -165,13 +163,14 @@ fn said(rule: &str, finding: Option<&Finding>, mode: Mode) {
     match finding {
         None => anstream::println!("  {rule:<16} nothing to say{mode}"),
         Some(finding) => {
-            let colour = if finding.decision.as_str() == "ALLOW" { AnsiColor::Yellow } else { AnsiColor::Red };
+            let decision = finding.decision().as_str_name().trim_start_matches("DECISION_");
+            let colour = if decision == "ALLOW" { AnsiColor::Yellow } else { AnsiColor::Red };
             let style = Style::new().fg_color(Some(colour.into()));
             let count = finding.count.map(|count| format!(" at {count}")).unwrap_or_default();
             anstream::println!(
                 "  {rule:<16} {style}{} {}{style:#}{count}{mode}: {}",
-                finding.decision.as_str(),
-                finding.reason.as_str(),
+                decision,
+                finding.reason,
                 finding.message
             );
         }

@@ -69,6 +69,8 @@ pub struct StoredCall {
     pub tool: String,
     /// Its arguments, as they are stored.
     pub arguments: String,
+    /// Why the agent wanted it.
+    pub justification: Option<String>,
     /// When it was judged.
     pub at: Timestamp,
     /// What held.

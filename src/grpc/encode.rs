@@ -94,7 +94,7 @@ fn budgets(left: &[Left]) -> Vec<v1::BudgetLeft> {
     left.iter().map(one).collect()
 }
 
-fn finding(finding: &Finding) -> v1::Finding {
+pub(super) fn finding(finding: &Finding) -> v1::Finding {
     v1::Finding {
         rule: finding.rule.to_string(),
         decision: decision(finding.decision),

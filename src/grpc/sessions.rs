@@ -132,6 +132,8 @@ fn stored_call(call: StoredCall) -> v1::ExportCallsResponse {
         at_unix_ms: call.at.as_millis(),
         policy_version: call.policy,
         result: call.result,
+        findings: call.findings.iter().map(encode::finding).collect(),
+        justification: call.justification.unwrap_or_default(),
     }
 }
 

@@ -85,7 +85,8 @@ async fn calls(
     let rows = sqlx::query(
         "select * from (
            select c.session_id, c.root_id, c.seq, c.call_id, c.run_id, c.agent_id, c.tool,
-             coalesce(c.arguments, '{}') as arguments, (extract(epoch from c.at) * 1000)::bigint as at_ms, c.decision,
+             coalesce(c.arguments, '{}') as arguments, c.justification,
+             (extract(epoch from c.at) * 1000)::bigint as at_ms, c.decision,
              c.findings::text as findings, c.policy_version, o.status, coalesce(o.result, o.error_message) as result
            from call c left join lateral (
              select x.* from outcome x where x.tenant_id = c.tenant_id and x.epoch = c.epoch
@@ -121,6 +122,7 @@ fn call(row: &PgRow) -> Loaded<StoredCall> {
         agent: row.try_get("agent_id")?,
         tool: row.try_get("tool")?,
         arguments: row.try_get("arguments")?,
+        justification: row.try_get("justification")?,
         at: at(row, "at_ms")?,
         decision: member(&Decision::ALL, row.try_get("decision")?)?,
         findings: findings(row)?,
