@@ -1,5 +1,5 @@
-//! `callgate explain`: why a stored call was judged as it was, rule by rule, as it was stored. What the rules looked at is
-//! made anew from the calls of its tree before it.
+//! `callgate explain`: why a stored call was judged as it was, rule by rule, as it was stored. What the rules looked at
+//! is made anew from the calls of its tree before it.
 
 use anstyle::{AnsiColor, Style};
 use anyhow::{Context as _, bail};

@@ -1,16 +1,21 @@
 //! The arguments of a call against the tool's JSON Schema: what is wrong with them, in words that a model can act on,
 //! and what can be read as right all the same.
 //!
-//! Integers beyond 64 bits are compared as doubles here, and here only: fingerprints keep all their digits.
+//! Integers beyond 64 bits are compared as doubles here, and here only: fingerprints, and arguments that were repaired,
+//! keep all their digits.
 
 mod coerce;
+mod compile;
+mod errors;
+mod shape;
 mod words;
 
 use std::sync::Arc;
 
-use jsonschema::{ValidationError, Validator, error::ValidationErrorKind};
+use jsonschema::Validator;
 use serde_json::{Map, Number, Value};
 
+use self::shape::{Shape, Unknown};
 use crate::domain::{
     json::Json,
     violation::{CoercedField, OnViolation, Violation},
@@ -20,8 +25,8 @@ use crate::domain::{
 pub const VIOLATIONS_MAX: usize = 10;
 /// Longest schema, in bytes of JSON.
 pub const SCHEMA_BYTES_MAX: usize = 262_144;
-/// Values of one call that are read as another type.
-const COERCIONS_MAX: usize = 32;
+/// Violations that are looked at, counted or told.
+const ERRORS_MAX: usize = 1_000;
 
 /// What becomes of fields that a schema does not know.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -47,138 +52,122 @@ pub enum Coercion {
     Repair,
 }
 
-/// A schema, compiled.
+/// A schema, compiled. A copy is cheap.
 #[derive(Debug, Clone)]
 pub struct ArgumentSchema {
-    validator: Arc<Validator>,
-    schema: Arc<Value>,
+    compiled: Arc<Compiled>,
     unknown: UnknownFields,
     coercion: Coercion,
+}
+
+#[derive(Debug)]
+struct Compiled {
+    schema: Value,
+    validator: Validator,
+    shape: Shape,
 }
 
 /// What was found.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Checked {
-    /// What is wrong, by field.
+    /// What is wrong, by field; at most [`VIOLATIONS_MAX`], and how many more there are.
     pub violations: Vec<Violation>,
-    /// Values that were read as another type.
+    /// Values that were read as another type, by field.
     pub coerced: Vec<CoercedField>,
-    /// Fields that the schema does not know and that were let through.
+    /// Fields that the schema does not know and that were let through, by name.
     pub unknown: Vec<String>,
-    /// The arguments that are to execute instead; none when they are right as they are.
+    /// The arguments that are to execute instead; none when nothing was repaired, or when something is still wrong.
     pub repaired: Option<Json>,
 }
 
 impl ArgumentSchema {
-    /// Compiles a schema (2020-12 unless it says otherwise; formats count; nothing is fetched).
+    /// Compiles a schema: JSON Schema 2020-12 unless its `$schema` says otherwise, formats count, nothing is fetched.
     ///
     /// # Errors
-    /// Everything that is wrong with it.
+    /// Everything that is wrong with it, each with the place in the schema.
     pub fn compile(schema: &Value, unknown: UnknownFields, coercion: Coercion) -> Result<Self, Vec<String>> {
-        if schema.to_string().len() > SCHEMA_BYTES_MAX {
-            return Err(vec![format!("is too long: at most {SCHEMA_BYTES_MAX} bytes of JSON are allowed")]);
-        }
-        let is_object = |kind: &Value| kind == "object" || kind.as_array().is_some_and(|all| all.contains(kind));
-        if !schema.is_object() || !schema.get("type").is_none_or(is_object) {
-            return Err(vec!["must describe an object: arguments are one".to_owned()]);
-        }
-        let built = jsonschema::options().should_validate_formats(true).build(schema);
-        let validator = built.map_err(|error| vec![format!("is no JSON Schema: {}", one_line(&error.to_string()))])?;
-        Ok(Self { validator: Arc::new(validator), schema: Arc::new(schema.clone()), unknown, coercion })
+        Ok(Self { compiled: Arc::new(compile::compile(schema)?), unknown, coercion })
     }
 
     /// What is wrong with the arguments, and what they are to be read as.
     #[must_use]
     pub fn check(&self, arguments: &Json) -> Checked {
-        let mut value = as_value(arguments);
-        let mut checked = Checked::default();
-        let mut read = None;
-        if self.coercion != Coercion::Reject && !self.validator.is_valid(&value) {
-            let mut arguments = arguments.clone();
-            checked.coerced = self.coerce(&mut arguments, &mut value);
-            read = (!checked.coerced.is_empty()).then_some(arguments);
+        let (value, unknown) = self.read(arguments);
+        if self.compiled.validator.is_valid(&value) {
+            return self.told(unknown, Vec::new());
         }
-        let extra = self.unknown_fields(&value);
-        if self.unknown == UnknownFields::Refuse {
-            checked.violations.extend(extra.iter().map(|(field, near)| words::unknown_field(field, near.as_deref())));
-        } else {
-            checked.unknown = extra.into_iter().map(|(field, _)| field).collect();
+        if self.coercion == Coercion::Reject {
+            return self.told(unknown, self.violations(arguments, &value));
         }
-        if !self.validator.is_valid(&value) {
-            self.violations(&value, &mut checked);
+        let (repaired, coerced) = self.coerce(arguments);
+        if coerced.is_empty() {
+            return self.told(unknown, self.violations(arguments, &value));
         }
-        bounded(&mut checked.violations);
-        checked.repaired = read.filter(|_| self.coercion == Coercion::Repair);
+        let (value, unknown) = self.read(&repaired);
+        let violations =
+            if self.compiled.validator.is_valid(&value) { Vec::new() } else { self.violations(&repaired, &value) };
+        let mut checked = Checked { coerced, ..self.told(unknown, violations) };
+        if self.coercion == Coercion::Repair && checked.violations.is_empty() {
+            checked.repaired = Some(repaired);
+        }
         checked
     }
 
-    fn violations(&self, value: &Value, checked: &mut Checked) {
-        for error in self.validator.iter_errors(value) {
-            match error.kind() {
-                ValidationErrorKind::AdditionalProperties { unexpected }
-                | ValidationErrorKind::UnevaluatedProperties { unexpected }
-                    if self.unknown == UnknownFields::Log =>
-                {
-                    let at = words::dotted(error.instance_path().as_str());
-                    checked.unknown.extend(unexpected.iter().map(|name| words::joined(&at, name)));
-                }
-                _ => words::violations(&self.schema, &error, &mut checked.violations),
-            }
+    /// The arguments as the validator reads them, and the fields that the schema does not know. Those are left out
+    /// where they are judged already, so that each is told once.
+    fn read(&self, arguments: &Json) -> (Value, Vec<Unknown>) {
+        let mut value = as_value(arguments);
+        let unknown = self.compiled.shape.unknown(&value);
+        for unknown in unknown.iter().filter(|unknown| self.unknown != UnknownFields::BySchema || unknown.is_refused) {
+            remove(&mut value, &unknown.steps);
         }
-        let mut seen = Vec::new();
-        checked.violations.retain(|violation| {
-            let new = !seen.contains(&violation.field) || violation.keyword != "unknown_field";
-            seen.push(violation.field.clone());
-            new
-        });
-        checked.unknown.sort();
-        checked.unknown.dedup();
+        (value, unknown)
     }
 
-    /// Fields that no `properties` names, where the schema leaves that open; with the known one that is nearest.
-    fn unknown_fields(&self, value: &Value) -> Vec<(String, Option<String>)> {
+    fn told(&self, unknown: Vec<Unknown>, mut violations: Vec<Violation>) -> Checked {
+        let mut told = Vec::new();
+        for Unknown { field, near, is_refused, .. } in unknown {
+            let is_refused = match self.unknown {
+                UnknownFields::BySchema => is_refused,
+                UnknownFields::Refuse => true,
+                UnknownFields::Log => false,
+            };
+            // A branch may refuse it as well.
+            let is_said = violations.iter().any(|said| said.keyword == words::UNKNOWN && said.field == field);
+            if is_said {
+                continue;
+            }
+            if is_refused {
+                violations.push(words::unknown_field(&field, near.as_deref()));
+            } else {
+                told.push(field);
+            }
+        }
+        told.sort();
+        Checked { violations: bounded(violations), unknown: told, ..Checked::default() }
+    }
+
+    fn violations(&self, arguments: &Json, value: &Value) -> Vec<Violation> {
         let mut found = Vec::new();
-        walk(&self.schema, value, "", &mut found);
+        for error in self.compiled.validator.iter_errors(value).take(ERRORS_MAX) {
+            errors::violations(&self.compiled.schema, arguments, &error, &mut found);
+        }
         found
     }
 }
 
-fn walk(schema: &Value, value: &Value, at: &str, found: &mut Vec<(String, Option<String>)>) {
-    const OPEN: [&str; 8] =
-        ["$ref", "allOf", "anyOf", "oneOf", "if", "patternProperties", "additionalProperties", "unevaluatedProperties"];
-    match value {
-        Value::Object(members) => {
-            let Some(known) = schema.get("properties").and_then(Value::as_object) else { return };
-            let is_plain = !OPEN.iter().any(|keyword| schema.get(keyword).is_some());
-            for (name, member) in members {
-                let path = words::joined(at, name);
-                match known.get(name) {
-                    Some(schema) => walk(schema, member, &path, found),
-                    None if is_plain => found.push((path, words::near(name, known))),
-                    None => {}
-                }
-            }
-        }
-        Value::Array(items) => {
-            if let Some(schema) = schema.get("items") {
-                for (i, item) in items.iter().enumerate() {
-                    walk(schema, item, &format!("{at}[{i}]"), found);
-                }
-            }
-        }
-        _ => {}
-    }
-}
-
 /// By field, and no more of them than anybody reads.
-fn bounded(violations: &mut Vec<Violation>) {
+fn bounded(mut violations: Vec<Violation>) -> Vec<Violation> {
     violations.sort_by(|a, b| (&a.field, &a.message).cmp(&(&b.field, &b.message)));
     violations.dedup();
     let rest = violations.len().saturating_sub(VIOLATIONS_MAX);
     if rest > 0 {
         violations.truncate(VIOLATIONS_MAX);
-        violations.push(violation("", "more", format!("{rest} more things are wrong")));
+        let things = if rest == 1 { "thing is" } else { "things are" };
+        let message = format!("{rest} more {things} wrong; correct these first");
+        violations.push(violation("", "more", message));
     }
+    violations
 }
 
 fn violation(field: &str, keyword: &str, message: String) -> Violation {
@@ -191,23 +180,29 @@ fn violation(field: &str, keyword: &str, message: String) -> Violation {
     }
 }
 
-/// The branches of an `anyOf` or `oneOf`: the one that is nearest, by what is wrong with it.
-fn nearest_branch<'a, 'b>(branches: &'a [Vec<ValidationError<'b>>]) -> Option<&'a [ValidationError<'b>]> {
-    let is_type = |error: &ValidationError<'_>| matches!(error.kind(), ValidationErrorKind::Type { .. });
-    let wrong = |errors: &&Vec<ValidationError<'b>>| (errors.iter().filter(|e| is_type(e)).count(), errors.len());
-    branches.iter().filter(|errors| !errors.is_empty()).min_by_key(wrong).map(Vec::as_slice)
+/// Removes the member that the steps lead to.
+fn remove(value: &mut Value, steps: &[String]) {
+    let Some((last, before)) = steps.split_last() else { return };
+    let mut at = value;
+    for step in before {
+        let next = match at {
+            Value::Object(members) => members.get_mut(step),
+            Value::Array(items) => step.parse::<usize>().ok().and_then(|i| items.get_mut(i)),
+            _ => None,
+        };
+        let Some(next) = next else { return };
+        at = next;
+    }
+    if let Value::Object(members) = at {
+        members.remove(last);
+    }
 }
 
 fn as_value(json: &Json) -> Value {
     match json {
         Json::Null => Value::Null,
         Json::Bool(value) => Value::Bool(*value),
-        Json::Number(text) => {
-            let integer =
-                text.parse::<i64>().ok().map(Number::from).or_else(|| text.parse::<u64>().ok().map(Number::from));
-            let number = integer.or_else(|| Number::from_f64(text.parse().unwrap_or(0.0)));
-            number.map_or(Value::Null, Value::Number)
-        }
+        Json::Number(text) => as_number(text).map_or(Value::Null, Value::Number),
         Json::String(text) => Value::String(text.clone()),
         Json::Array(items) => items.iter().map(as_value).collect(),
         Json::Object(members) => {
@@ -216,8 +211,10 @@ fn as_value(json: &Json) -> Value {
     }
 }
 
-fn one_line(text: &str) -> String {
-    text.split_whitespace().collect::<Vec<_>>().join(" ")
+/// One beyond a double's range is the largest double: still a number, and on the right side of any limit.
+fn as_number(text: &str) -> Option<Number> {
+    let integer = text.parse::<i64>().ok().map(Number::from).or_else(|| text.parse::<u64>().ok().map(Number::from));
+    integer.or_else(|| Number::from_f64(text.parse::<f64>().ok()?.clamp(f64::MIN, f64::MAX)))
 }
 
 #[cfg(test)]

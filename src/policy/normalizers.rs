@@ -1,22 +1,26 @@
 //! Normalisers: one form for values that mean the same, so that the same call is known again (semantics.md section 5).
 //! Each is total and idempotent: what it cannot read stays as it was, and applying it twice is applying it once. They
-//! are for recognition only; what executes is never changed by them.
+//! are for recognition only; what executes is never changed by them. In doubt a value stays as it was: a repetition
+//! that is missed costs one call, two calls taken for one give a wrong answer.
 
+mod canonical;
 mod dates;
+mod phones;
 mod places;
 
-use std::collections::BTreeMap;
-
-use phonenumber::{Mode, country};
+pub use canonical::Canonical;
+use phonenumber::country;
 use serde_json::Value;
 
-use super::form::nearest;
-use crate::domain::json::{self, Json};
+use crate::{
+    domain::json::{self, Json},
+    rules::condition::nearest,
+};
 
 /// One form for values that mean the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Normalizer {
-    /// A text that is an integer becomes one; a number without a fraction is one already.
+    /// A text that is an integer becomes one, `"007"` and `"5.0"` too; `"1,000"` does not: a comma may part decimals.
     ToInt,
     /// A text that is a number becomes one.
     ToNumber,
@@ -31,20 +35,21 @@ pub enum Normalizer {
     /// Trimmed, and every stretch of white space one space.
     CollapseWhitespace,
     /// A phone number as `+15550199`; one without a country code is read in the region. Whether the number is assigned
-    /// to anybody is not asked: only its digits count.
+    /// to anybody is not asked: only its digits count. One with an extension stays as it was.
     E164(Option<country::Id>),
-    /// A day as `2026-11-20`.
+    /// A day as `2026-11-20`; that of an instant in its own zone. The order of day and month is never guessed.
     IsoDate,
-    /// An instant as `2026-11-20T08:00:00Z`; one without a zone is read as UTC.
+    /// An instant as `2026-11-20T08:00:00Z`; one without a zone is read as UTC, a day as its beginning.
     IsoDatetimeUtc,
     /// An e-mail address in lower case, trimmed, without `mailto:`. By its standard the local part could differ in
     /// case; no provider lets it.
     Email,
-    /// A URL with its scheme and host in lower case, without a default port, fragment, or dot segments.
+    /// A URL with its scheme and host in lower case, without a default port, fragment, or dot segments, letters and
+    /// digits unescaped. The pairs of its query keep their order.
     Url,
     /// A list as a set: sorted, each member once.
     Sort,
-    /// A path without `.`, `..` and doubled slashes.
+    /// A path without `.`, `..`, doubled slashes, and a slash at its end.
     Path,
 }
 
@@ -66,6 +71,9 @@ const NAMES: [(&str, Normalizer); 14] = [
     ("path", Normalizer::Path),
 ];
 
+/// Case mappings of one text, until it has settled: a few letters take two.
+const CASES_MAX: usize = 4;
+
 impl Normalizer {
     /// The normaliser of that name. `region` is where phone numbers without a country code are, unless the name says.
     ///
@@ -73,18 +81,19 @@ impl Normalizer {
     /// What is wrong with the name, and what was probably meant.
     pub fn parse(name: &str, region: Option<&str>) -> Result<Self, String> {
         let (name, own) = match name.strip_suffix(')').and_then(|name| name.split_once('(')) {
-            Some((name, region)) => (name, Some(region)),
+            Some((name, region)) => (name.trim(), Some(region)),
             None => (name, None),
         };
         let found = NAMES.iter().find(|(known, _)| *known == name).map(|(_, normalizer)| *normalizer);
         match (found, own) {
             (Some(Self::E164(_)), _) => {
                 let region = own.or(region).map(|region| {
-                    region.parse().map_err(|_| format!("{region} is no region for e164; give one like US or DE"))
+                    let id = region.trim().to_ascii_uppercase().parse();
+                    id.map_err(|_| format!("{region} is no region for e164; give one like US or DE"))
                 });
                 Ok(Self::E164(region.transpose()?))
             }
-            (Some(_), Some(_)) => Err(format!("{name} takes no region")),
+            (Some(_), Some(_)) => Err(format!("{name} takes no region; write {name}")),
             (Some(normalizer), None) => Ok(normalizer),
             (None, _) => {
                 let names: Vec<&str> = NAMES.iter().map(|(name, _)| *name).collect();
@@ -96,27 +105,33 @@ impl Normalizer {
         }
     }
 
-    /// Does it fit a field of that JSON Schema? One without a `type` may hold anything.
+    /// Its name in the policy.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        let same = |known: Self| std::mem::discriminant(&known) == std::mem::discriminant(&self);
+        NAMES.iter().find(|(_, known)| same(*known)).map_or("", |(name, _)| name)
+    }
+
+    /// Does it fit a field of that JSON Schema? One without a `type` may hold anything. Of `anyOf` and `oneOf` one
+    /// branch is enough; of a list its members count, but for `sort`.
     ///
     /// # Errors
     /// Why it does not.
     pub fn fits(self, schema: Option<&Value>) -> Result<(), String> {
-        let Some(kind) = schema.and_then(|schema| schema.get("type")) else { return Ok(()) };
-        let kinds: Vec<&str> = match kind {
-            Value::String(kind) => vec![kind],
-            Value::Array(kinds) => kinds.iter().filter_map(Value::as_str).collect(),
-            _ => return Ok(()),
-        };
+        let kinds = schema.and_then(|schema| kinds_of(schema, self != Self::Sort));
+        let Some(kinds) = kinds else { return Ok(()) };
         let wanted: &[&str] = match self {
-            Self::ToInt | Self::ToNumber => &["integer", "number", "string", "array"],
-            Self::ToBool => &["boolean", "integer", "string", "array"],
+            Self::ToInt | Self::ToNumber => &["integer", "number", "string"],
+            Self::ToBool => &["boolean", "integer", "number", "string"],
+            Self::E164(_) => &["string", "integer"],
             Self::Sort => &["array"],
-            _ => &["string", "array"],
+            _ => &["string"],
         };
         if kinds.iter().any(|kind| wanted.contains(kind)) {
             return Ok(());
         }
-        Err(format!("does not fit: the schema says {}, and it takes {}", kinds.join(" or "), wanted.join(", ")))
+        let (name, wanted) = (self.name(), wanted.join(", "));
+        Err(format!("does not fit: the schema says {}, and {name} takes {wanted}", kinds.join(" or ")))
     }
 
     /// The value in its one form. A list is taken member by member, but by `sort`.
@@ -128,12 +143,14 @@ impl Normalizer {
             (_, Json::String(text)) => self.read(text).unwrap_or_else(|| value.clone()),
             (Self::ToBool, Json::Number(number)) if number == "1" => Json::Bool(true),
             (Self::ToBool, Json::Number(number)) if number == "0" => Json::Bool(false),
+            (Self::E164(region), Json::Number(number)) => {
+                phones::e164(number, region).map_or_else(|| value.clone(), Json::String)
+            }
             _ => value.clone(),
         }
     }
 
     fn read(self, text: &str) -> Option<Json> {
-        let string = |text: String| Some(Json::String(text));
         match self {
             Self::ToInt => number(text).filter(|number| !number.contains(['.', 'e'])).map(Json::Number),
             Self::ToNumber => number(text).map(Json::Number),
@@ -142,22 +159,51 @@ impl Normalizer {
                 "false" | "no" | "off" | "0" => Some(Json::Bool(false)),
                 _ => None,
             },
-            Self::ToUpper => string(text.to_uppercase()),
-            Self::ToLower => string(text.to_lowercase()),
-            Self::Trim => string(text.trim().to_owned()),
-            Self::CollapseWhitespace => string(text.split_whitespace().collect::<Vec<_>>().join(" ")),
-            Self::E164(region) => {
-                let number = phonenumber::parse(region, text).ok()?;
-                string(number.format().mode(Mode::E164).to_string())
-            }
+            Self::ToUpper => settled(text, str::to_uppercase),
+            Self::ToLower => settled(text, str::to_lowercase),
+            Self::Trim => Some(Json::String(text.trim().to_owned())),
+            Self::CollapseWhitespace => Some(Json::String(text.split_whitespace().collect::<Vec<_>>().join(" "))),
+            Self::E164(region) => phones::e164(text, region).map(Json::String),
             Self::IsoDate => dates::day(text).map(Json::String),
             Self::IsoDatetimeUtc => dates::instant(text).map(Json::String),
-            Self::Email => string(places::email(text)),
+            Self::Email => settled(&places::email(text)?, str::to_lowercase),
             Self::Url => places::url(text).map(Json::String),
-            Self::Path => string(places::path(text)),
+            Self::Path => Some(Json::String(places::path(text))),
             Self::Sort => None,
         }
     }
+}
+
+/// The types that a schema names; none if it lets them open.
+fn kinds_of(schema: &Value, members: bool) -> Option<Vec<&str>> {
+    let mut kinds: Vec<&str> = match schema.get("type") {
+        Some(Value::String(kind)) => vec![kind],
+        Some(Value::Array(kinds)) => kinds.iter().filter_map(Value::as_str).collect(),
+        _ => {
+            let branches = schema.get("anyOf").or(schema.get("oneOf"))?.as_array()?;
+            let kinds: Option<Vec<_>> = branches.iter().map(|branch| kinds_of(branch, members)).collect();
+            kinds?.into_iter().flatten().collect()
+        }
+    };
+    if members && kinds.contains(&"array") {
+        kinds.retain(|kind| *kind != "array");
+        kinds.extend(kinds_of(schema.get("items")?, members)?);
+    }
+    Some(kinds)
+}
+
+/// The text in one case, in NFC again.
+fn settled(text: &str, case: fn(&str) -> String) -> Option<Json> {
+    let mut text = Json::String(text.to_owned());
+    for _ in 0..CASES_MAX {
+        let Json::String(before) = &text else { return None };
+        let after = json::parse(&Json::String(case(before)).canonical()).ok()?;
+        if after == text {
+            return Some(text);
+        }
+        text = after;
+    }
+    None
 }
 
 /// The canonical form of a text that is a JSON number, perhaps with a plus or zeros in front. A comma could part
@@ -185,75 +231,6 @@ fn sorted(items: &[Json]) -> Json {
     items.sort_by(|a, b| a.0.cmp(&b.0));
     items.dedup_by(|a, b| a.0 == b.0);
     Json::Array(items.into_iter().map(|(_, item)| item.clone()).collect())
-}
-
-/// The part of a tool's arguments by which its calls are known again, and its form.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct Canonical {
-    /// Paths; none is every field.
-    fields: Vec<Vec<String>>,
-    normalizers: Vec<(Vec<String>, Normalizer)>,
-}
-
-impl Canonical {
-    /// The form that these fields (dotted paths; none is all) have after these normalisers ran.
-    #[must_use]
-    pub fn new(fields: &[String], normalizers: BTreeMap<String, Normalizer>) -> Self {
-        let path = |text: &str| text.split('.').map(str::to_owned).collect::<Vec<_>>();
-        Self {
-            fields: fields.iter().map(|field| path(field)).collect(),
-            normalizers: normalizers.into_iter().map(|(field, normalizer)| (path(&field), normalizer)).collect(),
-        }
-    }
-
-    /// The canonical text of arguments. Without fields and normalisers it is that of the arguments as they are.
-    #[must_use]
-    pub fn text(&self, arguments: &Json) -> String {
-        let mut value = if self.fields.is_empty() {
-            arguments.clone()
-        } else {
-            let mut kept = Json::Object(Vec::new());
-            for path in &self.fields {
-                if let Some(member) = path.iter().try_fold(arguments, |at, step| at.get(step)) {
-                    put(&mut kept, path, member.clone());
-                }
-            }
-            kept
-        };
-        for (path, normalizer) in &self.normalizers {
-            change(&mut value, path, *normalizer);
-        }
-        value.canonical()
-    }
-}
-
-fn change(value: &mut Json, path: &[String], normalizer: Normalizer) {
-    match (path.split_first(), value) {
-        (None, value) => *value = normalizer.apply(value),
-        (Some(_), Json::Array(items)) => items.iter_mut().for_each(|item| change(item, path, normalizer)),
-        (Some((step, rest)), Json::Object(members)) => {
-            members
-                .iter_mut()
-                .filter(|(name, _)| name == step)
-                .for_each(|(_, member)| change(member, rest, normalizer));
-        }
-        _ => {}
-    }
-}
-
-/// Puts a member at its path into an object whose members are sorted as RFC 8785 sorts them.
-fn put(object: &mut Json, path: &[String], value: Json) {
-    let (Json::Object(members), Some((step, rest))) = (object, path.split_first()) else { return };
-    let at = members.iter().position(|(name, _)| name == step).unwrap_or_else(|| {
-        let place = members.partition_point(|(name, _)| name.encode_utf16().lt(step.encode_utf16()));
-        members.insert(place, (step.clone(), Json::Object(Vec::new())));
-        place
-    });
-    if rest.is_empty() {
-        members[at].1 = value;
-    } else {
-        put(&mut members[at].1, rest, value);
-    }
 }
 
 #[cfg(test)]

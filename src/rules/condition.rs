@@ -2,53 +2,69 @@
 //! `args.amount <= last('get_order').refundable`.
 //!
 //! A condition knows `args` (the call's arguments), `now`, `session` (`steps`, `calls`, `cost_usd`, `phase`), and two
-//! functions beside CEL's own: `last(tool)`, the answer of an earlier call, and `date(text)`, a day at 00:00 UTC. It
-//! is compiled once, has no side effects, and its time is bounded: no condition is longer than
-//! [`CONDITION_BYTES_MAX`], and no macro over lists stands inside another.
+//! functions beside CEL's own: `last(tool)`, the answer of an earlier call, and `date(text)`, a day at 00:00 UTC. It is
+//! compiled once, has no side effects, and its time is bounded: by the length of the condition
+//! ([`CONDITION_BYTES_MAX`]), by what it may read ([`VALUES_MAX`]) and go through ([`ITEMS_MAX`]), and because no macro
+//! over a list stands inside another. Its answer is the same for the same values: macros go through an object's names
+//! in their order.
+//!
+//! Integers of 64 bits are exact, all other numbers are doubles: money is best kept in cents.
 
-use std::{
-    collections::BTreeMap,
-    fmt,
-    sync::{Arc, LazyLock},
-};
+mod check;
+mod functions;
+mod values;
+mod words;
+
+use std::{fmt, sync::Arc};
 
 use cel::{
-    Context, Env, ExecutionError, Program, Value,
-    common::ast::{CallExpr, EntryExpr, Expr, IdedExpr, LiteralValue},
+    Context, ExecutionError, Value,
+    common::{
+        ast::IdedExpr,
+        types::{CelBool, CelTimestamp},
+    },
 };
-use chrono::{DateTime, FixedOffset, NaiveDate};
-use serde::ser::{Serialize, SerializeMap, SerializeSeq, Serializer};
+use chrono::DateTime;
+pub use words::nearest;
 
+use self::{
+    check::{Fields, Wants},
+    functions::{ENV, Pattern},
+};
 use crate::domain::{json::Json, time::Timestamp};
 
 /// Longest condition, in bytes.
 pub const CONDITION_BYTES_MAX: usize = 2_000;
+/// Values of arguments and answers that one condition may read.
+pub const VALUES_MAX: usize = 10_000;
+/// Members of a list or object that a macro (`all`, `map`, …) may go through.
+pub const ITEMS_MAX: usize = 1_000;
 
-/// The variables that a condition may use.
-const VARIABLES: [&str; 3] = ["args", "now", "session"];
-
-static STANDARD: LazyLock<Arc<Env>> = LazyLock::new(|| Arc::new(Env::stdlib()));
-
-/// A condition, compiled.
+/// A condition, compiled. A copy is cheap.
 #[derive(Clone)]
 pub struct Condition {
-    text: Arc<str>,
-    program: Arc<Program>,
-    tools: Vec<String>,
-    uses: [bool; 3],
+    compiled: Arc<Compiled>,
+}
+
+struct Compiled {
+    text: String,
+    expression: IdedExpr,
+    wants: Wants,
 }
 
 impl fmt::Debug for Condition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Condition").field(&self.text).finish()
+        f.debug_tuple("Condition").field(&self.text()).finish()
     }
 }
 
 impl PartialEq for Condition {
     fn eq(&self, other: &Self) -> bool {
-        self.text == other.text
+        self.text() == other.text()
     }
 }
+
+impl Eq for Condition {}
 
 /// What a condition may ask for.
 #[derive(Clone, Copy)]
@@ -80,259 +96,98 @@ impl fmt::Debug for Known<'_> {
 pub enum ConditionError {
     /// It asks for the answer of a tool that has not given one.
     NotCalled(String),
-    /// It does not fit these values; one line that says how.
+    /// It does not fit these values; one line that names the condition and says how.
     Broken(String),
 }
 
+impl fmt::Display for ConditionError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotCalled(tool) => write!(f, "{tool} was not called yet"),
+            Self::Broken(problem) => f.write_str(problem),
+        }
+    }
+}
+
+impl std::error::Error for ConditionError {}
+
 impl Condition {
-    /// Compiles a condition.
+    /// Compiles a condition. Its names are looked up here: a variable or function that does not exist, a pattern that
+    /// is none, and a tool that is not named by a literal are errors now and not when it is judged.
     ///
     /// # Errors
-    /// What is wrong with it, in one line.
+    /// What is wrong with it, in one line, with the column.
     pub fn parse(text: &str) -> Result<Self, String> {
-        if text.len() > CONDITION_BYTES_MAX {
-            return Err(format!("is {} bytes long; at most {CONDITION_BYTES_MAX} are allowed", text.len()));
-        }
-        let program = STANDARD.compile(text).map_err(|errors| match errors.errors.first() {
-            Some(error) => format!("is no condition (CEL): column {}: {}", error.pos.1.max(1), one_line(&error.msg)),
-            None => "is no condition (CEL)".to_owned(),
-        })?;
-        let mut found = Found::default();
-        found.expression(program.expression(), false)?;
-        let references = program.references();
-        let names = references.variables().into_iter().filter(|name| !name.starts_with('@'));
-        if let Some(unknown) = names.into_iter().find(|name| !VARIABLES.contains(name) && !found.bound.contains(name)) {
-            let near = VARIABLES.iter().map(|known| (strsim::damerau_levenshtein(known, unknown), *known)).min();
-            let meant = near.filter(|(edits, _)| *edits <= 2).map(|(_, known)| format!("; did you mean {known}?"));
-            let known = VARIABLES.join(", ");
-            return Err(format!("has no variable {unknown}; there are {known}{}", meant.unwrap_or_default()));
-        }
-        let uses = VARIABLES.map(|name| references.has_variable(name));
-        let tools = found.tools;
-        Ok(Self { text: text.into(), program: Arc::new(program), tools, uses })
+        let (expression, wants) = check::compile(text)?;
+        Ok(Self { compiled: Arc::new(Compiled { text: text.to_owned(), expression, wants }) })
     }
 
     /// The condition as it was written.
     #[must_use]
     pub fn text(&self) -> &str {
-        &self.text
+        &self.compiled.text
     }
 
-    /// The tools whose answers it asks for.
+    /// The tools whose answers it asks for, each once, in the order in which they are named.
     #[must_use]
     pub fn tools(&self) -> Vec<String> {
-        self.tools.clone()
+        self.compiled.wants.last.iter().map(|(tool, _)| tool.clone()).collect()
     }
 
-    /// Does it hold?
+    /// Does it hold? A tool that was not called is an error only if the answer depends on it: in
+    /// `args.amount < 10 || last('approve').ok` a small amount needs no approval.
     ///
     /// # Errors
     /// [`ConditionError`] when that cannot be said.
     pub fn evaluate(&self, known: &Known<'_>) -> Result<bool, ConditionError> {
-        let mut context = Context::with_env(Arc::clone(&STANDARD));
-        let [args, now, session] = self.uses;
-        if args {
-            context.add_variable_from_value("args", self.value(known.args)?);
+        let wants = &self.compiled.wants;
+        let too_much = || self.broken(&format!("it would read more than {VALUES_MAX} values"));
+        let mut left = VALUES_MAX;
+        let mut context = Context::with_env(Arc::clone(&ENV));
+        if wants.args != Fields::default() {
+            let args = values::fields(known.args, &wants.args, &mut left).ok_or_else(too_much)?;
+            context.add_variable_as_val("args", args);
         }
-        if now {
+        if wants.now {
             let now = DateTime::from_timestamp_millis(known.now.as_millis()).unwrap_or_default();
-            context.add_variable_from_value("now", Value::Timestamp(now.fixed_offset()));
+            context.add_variable_as_val("now", Box::new(CelTimestamp::from(now.fixed_offset())));
         }
-        if session {
-            let cost_usd = known.cost_micros as f64 / 1e6;
-            let session = BTreeMap::from([
-                ("steps", Value::Int(i64::try_from(known.steps).unwrap_or(i64::MAX))),
-                ("calls", Value::Int(i64::try_from(known.calls).unwrap_or(i64::MAX))),
-                ("cost_usd", Value::Float(cost_usd)),
-                ("phase", Value::String(Arc::new(known.phase.unwrap_or_default().to_owned()))),
-            ]);
-            context.add_variable_from_value("session", map(session));
+        if wants.session {
+            context.add_variable_as_val("session", values::session(known));
         }
-        let mut answers = BTreeMap::new();
-        for tool in &self.tools {
-            let answer = (known.last)(tool).ok_or_else(|| ConditionError::NotCalled(tool.clone()))?;
-            answers.insert(tool.clone(), self.value(answer)?);
+        for (i, (tool, fields)) in wants.last.iter().enumerate() {
+            if let Some(answer) = (known.last)(tool) {
+                let answer = values::fields(answer, fields, &mut left).ok_or_else(too_much)?;
+                context.add_variable_as_val(check::answer_name(i), answer);
+            }
         }
-        let last = move |tool: Arc<String>| answers.get(tool.as_str()).cloned().unwrap_or(Value::Null);
-        let added = context.add_function("last", last).and_then(|()| context.add_function("date", date));
-        added.map_err(|error| self.broken(&error.to_string()))?;
-        match self.program.execute(&context) {
-            Ok(Value::Bool(holds)) => Ok(holds),
-            Ok(_) => Err(self.broken("it is neither true nor false")),
-            Err(ExecutionError::NoSuchKey(key)) => Err(self.broken(&format!("{key} is missing"))),
-            Err(error) => Err(self.broken(&error.to_string())),
+        for (i, pattern) in wants.patterns.iter().enumerate() {
+            context.add_variable_as_val(check::pattern_name(i), Box::new(Pattern(pattern.clone())));
+        }
+        match Value::resolve_val(&self.compiled.expression, &context) {
+            Ok(value) => match value.downcast_ref::<CelBool>() {
+                Some(holds) => Ok(*holds.inner()),
+                None => Err(self.broken(&format!("it gives a {}, not true or false", value.get_type().name()))),
+            },
+            Err(error) => Err(self.error(&error)),
         }
     }
 
-    fn value(&self, json: &Json) -> Result<Value, ConditionError> {
-        cel::to_value(AsCel(json)).map_err(|error| self.broken(&error.to_string()))
+    fn error(&self, error: &ExecutionError) -> ConditionError {
+        if let ExecutionError::UndeclaredReference(name) = error {
+            let missing = self.tools().into_iter().enumerate().find(|(i, _)| check::answer_name(*i) == **name);
+            if let Some((_, tool)) = missing {
+                return ConditionError::NotCalled(tool);
+            }
+        }
+        self.broken(&words::problem(error))
     }
 
     fn broken(&self, problem: &str) -> ConditionError {
-        ConditionError::Broken(format!("{} cannot be judged: {}", self.text, one_line(problem)))
-    }
-}
-
-fn one_line(text: &str) -> String {
-    text.split_whitespace().collect::<Vec<_>>().join(" ")
-}
-
-fn map(members: BTreeMap<&str, Value>) -> Value {
-    Value::Map(cel::objects::Map {
-        map: Arc::new(members.into_iter().map(|(name, value)| (name.to_owned().into(), value)).collect()),
-    })
-}
-
-/// A day, or the day of an instant, at 00:00 UTC.
-fn date(text: Arc<String>) -> Result<Value, ExecutionError> {
-    let day = text.get(..10).and_then(|day| NaiveDate::parse_from_str(day, "%Y-%m-%d").ok());
-    let midnight = day.and_then(|day| day.and_hms_opt(0, 0, 0)).map(|at| at.and_utc().fixed_offset());
-    let instant: Option<DateTime<FixedOffset>> = midnight;
-    let problem = || ExecutionError::function_error("date", format!("{text:?} is no date like 2026-11-20"));
-    instant.map(Value::Timestamp).ok_or_else(problem)
-}
-
-/// What an expression is made of.
-#[derive(Default)]
-struct Found<'a> {
-    tools: Vec<String>,
-    /// Variables that macros bind.
-    bound: Vec<&'a str>,
-}
-
-impl<'a> Found<'a> {
-    fn expression(&mut self, expression: &'a IdedExpr, in_macro: bool) -> Result<(), String> {
-        match &expression.expr {
-            Expr::Unspecified | Expr::Ident(_) | Expr::Literal(_) => Ok(()),
-            Expr::Call(call) => self.call(call, in_macro),
-            Expr::Comprehension(_) if in_macro => {
-                Err("has a macro inside another; only one may stand alone".to_owned())
-            }
-            Expr::Comprehension(inner) => {
-                self.bound.extend([inner.iter_var.as_str(), inner.accu_var.as_str()]);
-                self.bound.extend(inner.iter_var2.as_deref());
-                self.expression(&inner.iter_range, in_macro)?;
-                [&inner.accu_init, &inner.loop_cond, &inner.loop_step, &inner.result]
-                    .into_iter()
-                    .try_for_each(|part| self.expression(part, true))
-            }
-            Expr::List(list) => list.elements.iter().try_for_each(|item| self.expression(item, in_macro)),
-            Expr::Map(map) => map.entries.iter().try_for_each(|entry| self.entry(&entry.expr, in_macro)),
-            Expr::Struct(made) => made.entries.iter().try_for_each(|entry| self.entry(&entry.expr, in_macro)),
-            Expr::Select(select) => self.expression(&select.operand, in_macro),
-        }
-    }
-
-    fn entry(&mut self, entry: &'a EntryExpr, in_macro: bool) -> Result<(), String> {
-        match entry {
-            EntryExpr::StructField(field) => self.expression(&field.value, in_macro),
-            EntryExpr::MapEntry(entry) => {
-                self.expression(&entry.key, in_macro)?;
-                self.expression(&entry.value, in_macro)
-            }
-        }
-    }
-
-    fn call(&mut self, call: &'a CallExpr, in_macro: bool) -> Result<(), String> {
-        if call.func_name == "last" {
-            match call.args.as_slice() {
-                [IdedExpr { expr: Expr::Literal(LiteralValue::String(tool)), .. }] => {
-                    self.tools.push(tool.inner().to_owned());
-                }
-                _ => return Err("has last() without the name of a tool: write last('get_order')".to_owned()),
-            }
-        }
-        let target = call.target.iter().map(|target| &**target);
-        target.chain(&call.args).try_for_each(|part| self.expression(part, in_macro))
-    }
-}
-
-/// JSON as CEL reads it: integers of 64 bits as such, all other numbers as doubles.
-struct AsCel<'a>(&'a Json);
-
-impl Serialize for AsCel<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match self.0 {
-            Json::Null => serializer.serialize_unit(),
-            Json::Bool(value) => serializer.serialize_bool(*value),
-            Json::Number(text) => match text.parse::<i64>() {
-                Ok(integer) => serializer.serialize_i64(integer),
-                Err(_) => serializer.serialize_f64(text.parse().unwrap_or(f64::MAX)),
-            },
-            Json::String(text) => serializer.serialize_str(text),
-            Json::Array(items) => {
-                let mut list = serializer.serialize_seq(Some(items.len()))?;
-                items.iter().try_for_each(|item| list.serialize_element(&AsCel(item)))?;
-                list.end()
-            }
-            Json::Object(members) => {
-                let mut map = serializer.serialize_map(Some(members.len()))?;
-                members.iter().try_for_each(|(name, member)| map.serialize_entry(name, &AsCel(member)))?;
-                map.end()
-            }
-        }
+        let text = words::one_line(self.text());
+        ConditionError::Broken(format!("{text} cannot be judged: {}", words::one_line(problem)))
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::domain::json;
-
-    fn evaluate(text: &str, args: &str, last: &str) -> Result<bool, ConditionError> {
-        let (args, last) = (json::parse(args).expect("valid"), json::parse(last).expect("valid"));
-        let answer = |tool: &str| (tool == "get_order").then_some(&last);
-        let now = Timestamp::from_millis(1_795_000_000_000);
-        let known =
-            Known { args: &args, now, steps: 3, calls: 2, cost_micros: 1_500_000, phase: Some("ACT"), last: &answer };
-        Condition::parse(text).unwrap_or_else(|problem| panic!("{text}: {problem}")).evaluate(&known)
-    }
-
-    #[test]
-    fn conditions_over_arguments_answers_and_the_session() {
-        for (text, args, holds) in [
-            ("args.amount_cents > 100000", r#"{"amount_cents":100001}"#, true),
-            ("args.check_out > args.check_in", r#"{"check_in":"2026-05-01","check_out":"2026-04-30"}"#, false),
-            (
-                "date(args.check_out) > date(args.check_in)",
-                r#"{"check_in":"2026-05-01","check_out":"2026-05-02"}"#,
-                true,
-            ),
-            ("args.amount <= last('get_order').refundable", r#"{"amount":50}"#, true),
-            ("args.amount <= last('get_order').refundable", r#"{"amount":50.6}"#, false),
-            ("!has(args.note) || args.note.size() < 5", "{}", true),
-            ("args.items.all(i, i.n > 0)", r#"{"items":[{"n":1},{"n":0}]}"#, false),
-            ("session.phase == 'ACT' && session.cost_usd < 2.0 && session.steps == 3", "{}", true),
-            ("now > timestamp('2026-01-01T00:00:00Z')", "{}", true),
-            ("args.sql.matches('(?i)^select')", r#"{"sql":"SELECT 1"}"#, true),
-        ] {
-            assert_eq!(evaluate(text, args, r#"{"refundable":50.5}"#), Ok(holds), "{text} {args}");
-        }
-    }
-
-    #[test]
-    fn what_cannot_be_judged_says_why() {
-        let broken = |text: &str, args: &str| match evaluate(text, args, "{}") {
-            Err(ConditionError::Broken(problem)) => problem,
-            other => panic!("{text}: {other:?}"),
-        };
-        assert!(broken("args.n > 1", "{}").contains("n is missing"), "{}", broken("args.n > 1", "{}"));
-        assert!(broken("args.n", r#"{"n":1}"#).contains("neither true nor false"));
-        assert!(broken("date(args.d) > now", r#"{"d":"soon"}"#).contains("no date"));
-        assert_eq!(evaluate("last('pay').ok", "{}", "{}"), Err(ConditionError::NotCalled("pay".to_owned())));
-    }
-
-    #[test]
-    fn bad_conditions_are_refused_when_they_are_read() {
-        for (text, part) in [
-            ("args.n >", "column"),
-            ("arg.n > 1", "did you mean args?"),
-            ("last(args.tool).n > 1", "write last('get_order')"),
-            ("args.a.all(x, args.b.all(y, x == y))", "a macro inside another"),
-        ] {
-            let problem = Condition::parse(text).expect_err(text);
-            assert!(problem.contains(part), "{text}: {problem}");
-        }
-        assert!(Condition::parse(&"a".repeat(CONDITION_BYTES_MAX + 1)).is_err());
-    }
-}
+mod tests;

@@ -75,6 +75,7 @@ pub(crate) const WALLS: &[Wall] = &[
         rooms: &[("domain", "what rules look at"), ("retry", "what was learned")],
         crates: Some(&[
             ("cel", "conditions of the policy's owner"),
+            ("regex", "patterns in conditions, compiled once"),
             ("chrono", "the times of conditions"),
             ("serde", "JSON as conditions read it"),
             ("strsim", "the tool that was meant"),

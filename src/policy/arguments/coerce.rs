@@ -1,92 +1,251 @@
-//! Values that can be read as the type that a schema wants, without loss.
+//! Values that can be read as the type that a schema wants, without loss: what people and models put in quotes, or
+//! forget to put in a list.
+//!
+//! | given | wanted | read as |
+//! |---|---|---|
+//! | a text that is a number, `true` or `false` | that | it |
+//! | a number, `true`, `false` | a text | its text |
+//! | a text that is a JSON object or list | that | it |
+//! | one value | a list | the list of it |
+//! | `null` | a field that may be missing | missing |
+//!
+//! Round after round, until the schema has no more to say that this could mend; what was read may need reading in turn.
 
-use jsonschema::error::{TypeKind, ValidationErrorKind};
+use std::collections::BTreeMap;
+
+use jsonschema::{
+    ValidationError,
+    error::{TypeKind, ValidationErrorKind},
+};
 use serde_json::Value;
 
-use super::{ArgumentSchema, COERCIONS_MAX, as_value, words};
+use super::{ArgumentSchema, ERRORS_MAX, as_value, errors::by_nearness, words};
 use crate::domain::{
     json::{self, Json},
     violation::CoercedField,
 };
 
+/// Rounds: values that were read out of texts, inside each other.
+const ROUNDS_MAX: usize = 16;
+/// Values of one call that are read as another type.
+const COERCIONS_MAX: usize = 64;
+/// Lists of one value that turned out to be wrong and were taken back.
+const UNWRAPPED_MAX: usize = 8;
+/// Longest text that is read as a fraction, in bytes: a double keeps 15 digits.
+const FRACTION_MAX: usize = 16;
+/// Types in the order in which they are tried.
+const KINDS: [&str; 6] = ["boolean", "integer", "number", "string", "object", "array"];
+
+/// What a value is read as; none is missing.
+type Read = Option<Json>;
+
 impl ArgumentSchema {
-    /// Reads values as the types that the schema wants, one after the other, as far as that goes.
-    pub(super) fn coerce(&self, arguments: &mut Json, value: &mut Value) -> Vec<CoercedField> {
-        let mut coerced = Vec::new();
-        let mut tried: Vec<String> = Vec::new();
-        while coerced.len() < COERCIONS_MAX {
-            let found = self.validator.iter_errors(value).find_map(|error| {
-                let pointer = error.instance_path().as_str().to_owned();
-                let ValidationErrorKind::Type { kind } = error.kind() else { return None };
-                (!tried.contains(&pointer)).then(|| (pointer, wanted(kind)))
-            });
-            let Some((pointer, kind)) = found else { break };
-            tried.push(pointer.clone());
-            let steps: Vec<String> =
-                pointer.split('/').skip(1).map(|step| step.replace("~1", "/").replace("~0", "~")).collect();
-            let Some(at) = reach(arguments, &steps) else { continue };
-            let Some(read) = read(at, &kind) else { continue };
-            let (from, to) = (at.canonical(), read.as_ref().map_or_else(|| "absent".to_owned(), Json::canonical));
-            match read {
-                Some(read) => *at = read,
-                None => arguments.remove(&pointer),
+    /// The arguments, read as the types that the schema wants as far as that goes, and the fields where it did.
+    pub(super) fn coerce(&self, arguments: &Json) -> (Json, Vec<CoercedField>) {
+        let mut kept = Vec::new();
+        loop {
+            let round = Coercions { schema: self, kept: &kept };
+            let (read, coerced) = round.run(arguments);
+            // A list of one value that does not fit either would only make the message harder to understand.
+            let wrapped = |coerced: &Coerced| {
+                (coerced.is_wrap && self.is_wrong(&read, &coerced.pointer)).then(|| coerced.pointer.clone())
+            };
+            let wrong: Vec<String> = coerced.iter().filter_map(wrapped).collect();
+            if wrong.is_empty() || kept.len() >= UNWRAPPED_MAX {
+                let mut fields: Vec<CoercedField> = coerced.into_iter().map(|coerced| coerced.field).collect();
+                fields.sort_by(|a, b| a.field.cmp(&b.field));
+                return (read, fields);
             }
-            *value = as_value(arguments);
-            coerced.push(CoercedField { field: words::dotted(&pointer), from, to });
+            kept.extend(wrong);
         }
-        coerced
+    }
+
+    /// Is anything wrong at the pointer or below it?
+    fn is_wrong(&self, arguments: &Json, pointer: &str) -> bool {
+        let (value, _) = self.read(arguments);
+        let mut errors = self.compiled.validator.iter_errors(&value).take(ERRORS_MAX);
+        errors.any(|error| is_below(error.instance_path().as_str(), pointer))
     }
 }
 
-fn reach<'a>(at: &'a mut Json, steps: &[String]) -> Option<&'a mut Json> {
+struct Coerced {
+    pointer: String,
+    is_wrap: bool,
+    field: CoercedField,
+}
+
+struct Coercions<'a> {
+    schema: &'a ArgumentSchema,
+    /// Pointers of values that are not put in a list.
+    kept: &'a [String],
+}
+
+impl Coercions<'_> {
+    fn run(&self, arguments: &Json) -> (Json, Vec<Coerced>) {
+        let mut arguments = arguments.clone();
+        let mut done: Vec<Coerced> = Vec::new();
+        for _ in 0..ROUNDS_MAX {
+            let mut reads = BTreeMap::new();
+            let (value, _) = self.schema.read(&arguments);
+            for error in self.schema.compiled.validator.iter_errors(&value).take(ERRORS_MAX) {
+                if let Some(found) = self.of_error(&arguments, &error) {
+                    reads.extend(found);
+                }
+            }
+            let before = done.len();
+            for (pointer, read) in reads {
+                let is_again =
+                    done.iter().any(|done| done.pointer == pointer && done.field.to == text_of(read.as_ref()));
+                if done.len() == COERCIONS_MAX || is_again {
+                    continue;
+                }
+                done.extend(put(&mut arguments, pointer, read));
+            }
+            if done.len() == before {
+                break;
+            }
+        }
+        (arguments, done)
+    }
+
+    /// What would mend an error, by pointer; none if nothing would.
+    fn of_error(&self, arguments: &Json, error: &ValidationError<'_>) -> Option<Vec<(String, Read)>> {
+        let pointer = error.instance_path().as_str();
+        let at = || reach(arguments, pointer);
+        match error.kind() {
+            ValidationErrorKind::Type { kind } => {
+                let value = at()?;
+                let read = if *value == Json::Null {
+                    self.may_be_missing(arguments, pointer).then_some(None)?
+                } else {
+                    let is_kept = self.kept.iter().any(|kept| kept == pointer);
+                    let kinds = kinds(kind);
+                    let wanted = KINDS.iter().filter(|kind| kinds.iter().any(|wanted| wanted == *kind));
+                    let read = wanted.clone().find_map(|kind| as_kind(value, kind));
+                    let wrap = || kinds.iter().any(|kind| kind == "array").then(|| Json::Array(vec![value.clone()]));
+                    Some(read.or_else(|| wrap().filter(|_| !is_kept))?)
+                };
+                Some(vec![(pointer.to_owned(), read)])
+            }
+            ValidationErrorKind::Enum { options } => {
+                let read = as_option(at()?, options.as_array()?)?;
+                Some(vec![(pointer.to_owned(), Some(read))])
+            }
+            ValidationErrorKind::Constant { expected_value } => {
+                let read = as_option(at()?, std::slice::from_ref(&**expected_value))?;
+                Some(vec![(pointer.to_owned(), Some(read))])
+            }
+            ValidationErrorKind::AnyOf { context } | ValidationErrorKind::OneOfNotValid { context } => {
+                // A branch is taken if all that is wrong with it can be mended.
+                let branch = |errors: &&[ValidationError<'_>]| -> Option<Vec<(String, Read)>> {
+                    let reads: Option<Vec<_>> = errors.iter().map(|error| self.of_error(arguments, error)).collect();
+                    reads.map(|reads| reads.into_iter().flatten().collect())
+                };
+                by_nearness(context, pointer).iter().find_map(branch)
+            }
+            _ => None,
+        }
+    }
+
+    /// Is the null there as good as nothing?
+    fn may_be_missing(&self, arguments: &Json, pointer: &str) -> bool {
+        let Some((parent, name)) = pointer.rsplit_once('/') else { return false };
+        if !matches!(reach(arguments, parent), Some(Json::Object(_))) {
+            return false;
+        }
+        let mut without = arguments.clone();
+        without.remove(pointer);
+        let name = plain(name);
+        let value = as_value(&without);
+        let is_missed = |error: &ValidationError<'_>| {
+            let is_here = error.instance_path().as_str() == parent;
+            is_here && matches!(error.kind(), ValidationErrorKind::Required { property } if *property == name.as_str())
+        };
+        !self.schema.compiled.validator.iter_errors(&value).take(ERRORS_MAX).any(|error| is_missed(&error))
+    }
+}
+
+fn put(arguments: &mut Json, pointer: String, read: Read) -> Option<Coerced> {
+    let steps: Vec<String> = pointer.split('/').skip(1).map(plain).collect();
+    let at = reach_mut(arguments, &steps)?;
+    let is_wrap = matches!(&read, Some(Json::Array(items)) if items.first() == Some(&*at));
+    let (from, to) = (at.canonical(), text_of(read.as_ref()));
+    match read {
+        Some(read) => *at = read,
+        None => arguments.remove(&pointer),
+    }
+    let field = CoercedField { field: words::dotted(&pointer), from, to };
+    Some(Coerced { pointer, is_wrap, field })
+}
+
+fn text_of(read: Option<&Json>) -> String {
+    read.map_or_else(|| "absent".to_owned(), Json::canonical)
+}
+
+fn is_below(path: &str, pointer: &str) -> bool {
+    path.strip_prefix(pointer).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+fn plain(step: &str) -> String {
+    step.replace("~1", "/").replace("~0", "~")
+}
+
+pub(super) fn reach<'a>(arguments: &'a Json, pointer: &str) -> Option<&'a Json> {
+    pointer.split('/').skip(1).try_fold(arguments, |at, step| match at {
+        Json::Object(_) => at.get(&plain(step)),
+        Json::Array(items) => items.get(step.parse::<usize>().ok()?),
+        _ => None,
+    })
+}
+
+fn reach_mut<'a>(at: &'a mut Json, steps: &[String]) -> Option<&'a mut Json> {
     let Some((step, rest)) = steps.split_first() else { return Some(at) };
     match at {
         Json::Object(members) => {
             let member = members.iter_mut().find(|(name, _)| name == step)?;
-            reach(&mut member.1, rest)
+            reach_mut(&mut member.1, rest)
         }
-        Json::Array(items) => reach(items.get_mut(step.parse::<usize>().ok()?)?, rest),
+        Json::Array(items) => reach_mut(items.get_mut(step.parse::<usize>().ok()?)?, rest),
         _ => None,
     }
 }
 
-/// The value as one of the wanted types: the first that takes it. An inner none takes it away: a null is as good as
-/// nothing, where nothing is allowed; the schema says so when it is looked at again.
-fn read(value: &Json, wanted: &[String]) -> Option<Option<Json>> {
-    if *value == Json::Null {
-        return Some(None);
-    }
-    wanted.iter().find_map(|kind| as_kind(value, kind)).map(Some)
-}
-
-fn as_kind(value: &Json, kind: &str) -> Option<Json> {
-    let parsed = |text: &str| json::parse(text.trim()).ok();
-    match (kind, value) {
-        ("integer", Json::String(text)) => parsed(text).filter(|read| is_number(read, true)),
-        ("number", Json::String(text)) => parsed(text).filter(|read| is_number(read, false)),
-        ("boolean", Json::String(text)) => match text.trim().to_ascii_lowercase().as_str() {
-            "true" => Some(Json::Bool(true)),
-            "false" => Some(Json::Bool(false)),
-            _ => None,
-        },
-        ("string", Json::Number(_) | Json::Bool(_)) => Some(Json::String(value.canonical())),
-        ("object", Json::String(text)) => parsed(text).filter(|read| matches!(read, Json::Object(_))),
-        ("array", Json::String(text)) => {
-            let list = parsed(text).filter(|read| matches!(read, Json::Array(_)));
-            Some(list.unwrap_or_else(|| Json::Array(vec![value.clone()])))
+/// The value as one of that type, if it can be read so without loss; never in a list that it is not.
+pub(super) fn as_kind(value: &Json, kind: &str) -> Option<Json> {
+    let Json::String(text) = value else {
+        let is_plain = matches!(value, Json::Number(_) | Json::Bool(_));
+        return (kind == "string" && is_plain).then(|| Json::String(value.canonical()));
+    };
+    let text = text.trim();
+    match kind {
+        "boolean" if text.eq_ignore_ascii_case("true") => Some(Json::Bool(true)),
+        "boolean" if text.eq_ignore_ascii_case("false") => Some(Json::Bool(false)),
+        "integer" | "number" if text.starts_with(|c: char| c == '-' || c.is_ascii_digit()) => {
+            json::parse(text).ok().filter(|read| is_number(read, text, kind))
         }
-        ("array", value) => Some(Json::Array(vec![value.clone()])),
+        "object" if text.starts_with('{') => json::parse(text).ok(),
+        "array" if text.starts_with('[') => json::parse(text).ok(),
         _ => None,
     }
 }
 
-fn wanted(kind: &TypeKind) -> Vec<String> {
+fn is_number(read: &Json, text: &str, kind: &str) -> bool {
+    let Json::Number(number) = read else { return false };
+    let is_integer = !number.contains(['.', 'e']);
+    is_integer || (kind == "number" && text.len() <= FRACTION_MAX)
+}
+
+/// The option that the value is when both are written as texts.
+fn as_option(value: &Json, options: &[Value]) -> Option<Json> {
+    let options: Vec<Json> = options.iter().filter_map(|option| json::parse(&option.to_string()).ok()).collect();
+    let read = |kind: &&str| as_kind(value, kind).filter(|read| options.contains(read));
+    ["boolean", "integer", "number", "string"].iter().find_map(read)
+}
+
+/// The names of the types.
+pub(super) fn kinds(kind: &TypeKind) -> Vec<String> {
     match kind {
         TypeKind::Single(kind) => vec![kind.to_string()],
         TypeKind::Multiple(kinds) => kinds.iter().map(|kind| kind.to_string()).collect(),
     }
-}
-
-fn is_number(json: &Json, integer: bool) -> bool {
-    matches!(json, Json::Number(text) if !integer || !text.contains(['.', 'e']))
 }

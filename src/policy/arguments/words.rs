@@ -1,18 +1,16 @@
-//! What is wrong with an argument, in one line that names the field, what was wrong, and the fix.
+//! The words for fields, types, formats and values.
 
-use jsonschema::{
-    ValidationError,
-    error::{TypeKind, ValidationErrorKind},
-};
-use serde_json::{Map, Value};
+use serde_json::Value;
 
-use super::{nearest_branch, violation};
-use crate::{domain::violation::Violation, policy::form::nearest};
+use super::violation;
+use crate::domain::violation::Violation;
 
+/// The keyword of a violation by a field that the tool does not take.
+pub(super) const UNKNOWN: &str = "unknown_field";
+/// Allowed values that are listed.
+pub(super) const OPTIONS_MAX: usize = 20;
 /// Longest value that is shown whole, in characters.
 const SHOWN_MAX: usize = 60;
-/// Allowed values that are listed.
-const OPTIONS_MAX: usize = 20;
 
 /// A JSON pointer as people write it: `items[0].sku`.
 pub(super) fn dotted(pointer: &str) -> String {
@@ -29,161 +27,98 @@ pub(super) fn dotted(pointer: &str) -> String {
 }
 
 pub(super) fn joined(path: &str, name: &str) -> String {
-    if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
-}
-
-pub(super) fn near(name: &str, known: &Map<String, Value>) -> Option<String> {
-    let names: Vec<&str> = known.keys().map(String::as_str).collect();
-    nearest(name, &names).map(str::to_owned)
+    let name = shown_text(name);
+    if path.is_empty() { name } else { format!("{path}.{name}") }
 }
 
 pub(super) fn unknown_field(field: &str, near: Option<&str>) -> Violation {
     let fix = near.map_or_else(|| "leave it out".to_owned(), |near| format!("did you mean {near}?"));
-    violation(field, "unknown_field", format!("{field}: the tool takes no such field; {fix}"))
+    violation(field, UNKNOWN, format!("{field}: the tool takes no such field; {fix}"))
 }
 
-/// What an error of the schema means.
-pub(super) fn violations(schema: &Value, error: &ValidationError<'_>, found: &mut Vec<Violation>) {
-    let field = dotted(error.instance_path().as_str());
-    let part = part_of(schema, error.schema_path().as_str());
-    match error.kind() {
-        ValidationErrorKind::AnyOf { context } | ValidationErrorKind::OneOfNotValid { context } => {
-            match nearest_branch(context) {
-                Some(errors) => errors.iter().for_each(|error| violations(schema, error, found)),
-                None => found.push(violation(&field, "anyOf", format!("{field}: fits none of the allowed forms"))),
-            }
-        }
-        ValidationErrorKind::AdditionalProperties { unexpected }
-        | ValidationErrorKind::UnevaluatedProperties { unexpected } => {
-            let known = part.and_then(|part| part.get("properties")).and_then(Value::as_object);
-            for name in unexpected {
-                let near = known.and_then(|known| near(name, known));
-                found.push(unknown_field(&joined(&field, name), near.as_deref()));
-            }
-        }
-        ValidationErrorKind::Required { property } => {
-            let name = property.as_str().unwrap_or_default();
-            let missing = joined(&field, name);
-            let of_it = part.and_then(|part| part.get("properties")?.get(name));
-            let what = of_it.and_then(|part| part.get("description")).and_then(Value::as_str);
-            let what = what.map(|what| format!(" ({})", shown_text(what))).unwrap_or_default();
-            let message = format!("{missing}: is missing{what}; give {}", form_of(of_it));
-            found.push(violation(&missing, "required", message));
-        }
-        kind => {
-            let value = shown(error.instance());
-            let name = if field.is_empty() { "the arguments" } else { &field };
-            let (keyword, problem) = problem(kind, error, part);
-            found.push(violation(&field, keyword, format!("{name}: {value} {problem}")));
-        }
-    }
-}
-
-fn problem(kind: &ValidationErrorKind, error: &ValidationError<'_>, part: Option<&Value>) -> (&'static str, String) {
-    let example = part.and_then(example).map(|example| format!(", for example {example}")).unwrap_or_default();
-    match kind {
-        ValidationErrorKind::Type { kind } => ("type", format!("must be {}{example}", kinds(kind))),
-        ValidationErrorKind::Enum { options } => {
-            let all: Vec<&Value> = options.as_array().into_iter().flatten().collect();
-            let list: Vec<String> = all.iter().take(OPTIONS_MAX).map(|option| option.to_string()).collect();
-            let texts: Vec<&str> = all.iter().filter_map(|option| option.as_str()).collect();
-            let meant = error.instance().as_str().and_then(|given| nearest(given, &texts));
-            let meant = meant.map(|meant| format!("; did you mean {meant:?}?")).unwrap_or_default();
-            ("enum", format!("is not allowed; give one of {}{meant}", list.join(", ")))
-        }
-        ValidationErrorKind::Constant { expected_value } => ("const", format!("must be {expected_value}")),
-        ValidationErrorKind::Format { format } => ("format", format!("is no {}", format_in_words(format, &example))),
-        ValidationErrorKind::Pattern { pattern } => ("pattern", format!("must match {pattern}{example}")),
-        ValidationErrorKind::Minimum { limit } => ("minimum", format!("is too small; give {limit} or more")),
-        ValidationErrorKind::Maximum { limit } => ("maximum", format!("is too large; give {limit} or less")),
-        ValidationErrorKind::ExclusiveMinimum { limit } => ("exclusiveMinimum", format!("must be above {limit}")),
-        ValidationErrorKind::ExclusiveMaximum { limit } => ("exclusiveMaximum", format!("must be below {limit}")),
-        ValidationErrorKind::MinLength { limit } => {
-            ("minLength", format!("is too short; give {limit} characters or more"))
-        }
-        ValidationErrorKind::MaxLength { limit } => {
-            ("maxLength", format!("is too long; give at most {limit} characters"))
-        }
-        ValidationErrorKind::MinItems { limit } => ("minItems", format!("has too few entries; give {limit} or more")),
-        ValidationErrorKind::MaxItems { limit } => ("maxItems", format!("has too many entries; give at most {limit}")),
-        ValidationErrorKind::UniqueItems => ("uniqueItems", "has an entry twice; give each once".to_owned()),
-        _ => ("schema", format!("does not fit: {}", super::one_line(&error.to_string()))),
-    }
-}
-
-fn format_in_words(format: &str, example: &str) -> String {
+pub(super) fn format_in_words(format: &str, example: &str) -> String {
     let (what, give) = match format {
         "date" => ("date", "YYYY-MM-DD, for example 2026-11-20"),
         "date-time" => ("date and time", "RFC 3339 with a zone, for example 2026-11-20T08:00:00Z"),
         "time" => ("time", "HH:MM:SS with a zone, for example 08:00:00Z"),
         "duration" => ("duration", "ISO 8601, for example PT15M"),
         "email" | "idn-email" => ("e-mail address", "name@example.com"),
+        "hostname" | "idn-hostname" => ("host name", "it without scheme and port, for example www.example.com"),
         "uri" | "iri" => ("URL", "it whole, for example https://example.com/a"),
         "uuid" => ("UUID", "36 characters like 123e4567-e89b-12d3-a456-426614174000"),
-        "ipv4" | "ipv6" => ("IP address", "it in numbers"),
+        "ipv4" => ("IPv4 address", "it in numbers, for example 192.0.2.1"),
+        "ipv6" => ("IPv6 address", "it in numbers, for example 2001:db8::1"),
+        "regex" => ("regular expression", "one that compiles"),
+        "json-pointer" => ("JSON pointer", "one like /items/0/sku"),
         other => return format!("{other}{example}"),
     };
-    format!("{what}; give {give}")
+    // The owner's example is nearer than ours.
+    let give = if example.is_empty() { give } else { give.split(", for example").next().unwrap_or(give) };
+    format!("{what}; give {give}{example}")
 }
 
 /// What a missing field should hold.
-fn form_of(part: Option<&Value>) -> String {
+pub(super) fn form_of(part: Option<&Value>) -> String {
     let Some(part) = part else { return "it".to_owned() };
     if let Some(options) = part.get("enum").and_then(Value::as_array) {
-        let options: Vec<String> = options.iter().take(OPTIONS_MAX).map(ToString::to_string).collect();
+        let options: Vec<String> = options.iter().take(OPTIONS_MAX).map(shown).collect();
         return format!("one of {}", options.join(", "));
     }
-    let example = example(part).map(|example| format!(", for example {example}")).unwrap_or_default();
-    match (part.get("format").and_then(Value::as_str), part.get("type").and_then(Value::as_str)) {
-        (Some("date"), _) => "a date, for example 2026-11-20".to_owned(),
-        (Some("date-time"), _) => "an instant, for example 2026-11-20T08:00:00Z".to_owned(),
-        (_, Some(kind)) => format!("{}{example}", kind_in_words(kind)),
-        _ => format!("it{example}"),
-    }
+    let own = example(part).map(|example| format!(", for example {example}"));
+    let example = own.clone().unwrap_or_default();
+    let kinds: Vec<String> = match part.get("type") {
+        Some(Value::String(kind)) => vec![kind.clone()],
+        Some(Value::Array(kinds)) => kinds.iter().filter_map(Value::as_str).map(str::to_owned).collect(),
+        _ => Vec::new(),
+    };
+    let (form, usual) = match part.get("format").and_then(Value::as_str) {
+        Some("date") => ("a date", "2026-11-20"),
+        Some("date-time") => ("an instant", "2026-11-20T08:00:00Z"),
+        Some("email") => ("an e-mail address", "name@example.com"),
+        _ if !kinds.is_empty() => return format!("{}{example}", kinds_in_words(&kinds)),
+        _ => return format!("it{example}"),
+    };
+    format!("{form}{}", own.unwrap_or_else(|| format!(", for example {usual}")))
 }
 
-fn kinds(kind: &TypeKind) -> String {
-    match kind {
-        TypeKind::Single(kind) => kind_in_words(&kind.to_string()).to_owned(),
-        TypeKind::Multiple(kinds) => {
-            let kinds: Vec<String> = kinds.iter().map(|kind| kind_in_words(&kind.to_string()).to_owned()).collect();
-            kinds.join(" or ")
+pub(super) fn kinds_in_words(kinds: &[String]) -> String {
+    let mut words: Vec<&str> = Vec::new();
+    for kind in kinds {
+        let word = match kind.as_str() {
+            "integer" => "a whole number (not a text)",
+            "number" => "a number (not a text)",
+            "boolean" => "true or false",
+            "string" => "a text",
+            "array" => "a list",
+            "object" => "an object",
+            other => other,
+        };
+        if !words.contains(&word) {
+            words.push(word);
         }
     }
+    words.join(" or ")
 }
 
-fn kind_in_words(kind: &str) -> &str {
-    match kind {
-        "integer" => "a whole number (not a text)",
-        "number" => "a number (not a text)",
-        "boolean" => "true or false",
-        "string" => "a text",
-        "array" => "a list",
-        "object" => "an object",
-        "null" => "null",
-        other => other,
-    }
-}
-
-/// The part of the schema that an error is about.
-fn part_of<'a>(schema: &'a Value, schema_path: &str) -> Option<&'a Value> {
-    schema.pointer(schema_path.rsplit_once('/')?.0)
-}
-
-fn example(part: &Value) -> Option<String> {
+/// An example of the owner's.
+pub(super) fn example(part: &Value) -> Option<String> {
     let first = part.get("examples").and_then(Value::as_array).and_then(|examples| examples.first());
-    first.or(part.get("default")).map(shown)
+    first.or(part.get("default").filter(|default| !default.is_null())).map(shown)
 }
 
-fn shown(value: &Value) -> String {
+pub(super) fn shown(value: &Value) -> String {
     shown_text(&value.to_string())
 }
 
-fn shown_text(text: &str) -> String {
-    let text = super::one_line(text);
-    if text.chars().count() > SHOWN_MAX {
-        format!("{}…", text.chars().take(SHOWN_MAX).collect::<String>())
-    } else {
-        text
+/// In one line, and cut where it is long.
+pub(super) fn shown_text(text: &str) -> String {
+    let text = one_line(text);
+    match text.char_indices().nth(SHOWN_MAX) {
+        Some((at, _)) => format!("{}…", &text[..at]),
+        None => text,
     }
+}
+
+pub(super) fn one_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
 }

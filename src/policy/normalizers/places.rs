@@ -2,21 +2,48 @@
 
 use url::Url;
 
-pub(super) fn email(text: &str) -> String {
-    let text = text.trim().to_lowercase();
-    text.strip_prefix("mailto:").map_or(text.clone(), |address| address.trim().to_owned())
+/// An address without `mailto:` and white space around it; none for what is no address alone.
+pub(super) fn email(text: &str) -> Option<String> {
+    let mut address = text.trim();
+    while let Some(rest) = address.get(..7).filter(|scheme| scheme.eq_ignore_ascii_case("mailto:")) {
+        address = address[rest.len()..].trim();
+    }
+    let (local, domain) = address.rsplit_once('@')?;
+    let is_whole = !local.is_empty() && !domain.is_empty() && !address.contains(char::is_whitespace);
+    is_whole.then(|| address.to_owned())
 }
 
-/// A URL in the form of the WHATWG standard, without its fragment; none for what is no URL.
+/// A URL in the form of the WHATWG standard, without its fragment, with the escapes of RFC 3986 section 6.2.2: what
+/// need not be escaped is not, and the rest is in upper case. None for what is no URL with a host.
 pub(super) fn url(text: &str) -> Option<String> {
     let mut url = Url::parse(text.trim()).ok()?;
     url.set_fragment(None);
-    Some(url.to_string())
+    if !url.has_host() || url.host_str() == Some("") {
+        return None;
+    }
+    let written = unescaped(url.as_str())?;
+    // Twice is once: a part that the standard reads anew after it was unescaped stays as it was.
+    let again = Url::parse(&written).ok()?;
+    (again.as_str() == written).then_some(written)
+}
+
+/// None where a `%` stands for itself: it could become part of an escape.
+fn unescaped(text: &str) -> Option<String> {
+    let mut parts = text.split('%');
+    let mut written = parts.next()?.to_owned();
+    for part in parts {
+        let code = part.get(..2).and_then(|code| u8::from_str_radix(code, 16).ok())?;
+        match code {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => written.push(char::from(code)),
+            _ => written.push_str(&format!("%{code:02X}")),
+        }
+        written.push_str(&part[2..]);
+    }
+    Some(written)
 }
 
 /// A path by its parts alone: no file system is asked.
 pub(super) fn path(text: &str) -> String {
-    let text = text.trim();
     let is_absolute = text.starts_with('/');
     let mut parts: Vec<&str> = Vec::new();
     for part in text.split('/') {
@@ -27,17 +54,10 @@ pub(super) fn path(text: &str) -> String {
             part => parts.push(part),
         }
     }
-    // White space at the ends is trimmed once more: what stood before a slash may stand at the end now.
-    let joined = parts.join("/").trim().to_owned();
-    match (is_absolute, joined.is_empty()) {
-        (true, _) => format!("/{joined}"),
-        (false, true) => {
-            if text.is_empty() {
-                String::new()
-            } else {
-                ".".to_owned()
-            }
-        }
-        (false, false) => joined,
+    match (is_absolute, parts.is_empty()) {
+        (true, _) => format!("/{}", parts.join("/")),
+        (false, true) if text.is_empty() => String::new(),
+        (false, true) => ".".to_owned(),
+        (false, false) => parts.join("/"),
     }
 }

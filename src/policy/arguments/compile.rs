@@ -1,0 +1,124 @@
+//! From a schema to its compiled form, or to all that is wrong with it.
+
+use jsonschema::PatternOptions;
+use serde_json::Value;
+
+use super::{Compiled, SCHEMA_BYTES_MAX, shape::Shape, words};
+
+/// Deepest nesting of a schema: compiling one is recursive.
+const DEPTH_MAX: usize = 96;
+/// Steps that a pattern may go back in one match; past them the value does not match.
+const BACKTRACKS_MAX: usize = 100_000;
+/// Problems of one schema that are told.
+const PROBLEMS_MAX: usize = 20;
+/// Members of a schema that hold values and not schemas.
+const VALUES: [&str; 4] = ["const", "default", "enum", "examples"];
+/// The dialect of a schema that names none.
+const DIALECT: &str = "https://json-schema.org/draft/2020-12/schema";
+
+pub(super) fn compile(schema: &Value) -> Result<Compiled, Vec<String>> {
+    if is_deeper(schema, DEPTH_MAX) {
+        return Err(vec![format!("is nested deeper than {DEPTH_MAX} levels; name parts of it under $defs")]);
+    }
+    if schema.to_string().len() > SCHEMA_BYTES_MAX {
+        return Err(vec![format!("is too long: at most {SCHEMA_BYTES_MAX} bytes of JSON are allowed")]);
+    }
+    let is_object =
+        |kind: &Value| kind == "object" || kind.as_array().is_some_and(|all| all.iter().any(|k| k == "object"));
+    let says_object = schema.get("type").is_none_or(|kind| is_object(kind) || !is_type(kind));
+    if !schema.is_object() || !says_object {
+        return Err(vec!["must describe an object: arguments are one".to_owned()]);
+    }
+    let mut problems = Vec::new();
+    remote(schema, "", &mut problems);
+    dialect(schema, &mut problems);
+    if !problems.is_empty() {
+        problems.truncate(PROBLEMS_MAX);
+        return Err(problems);
+    }
+    let options = jsonschema::options()
+        .should_validate_formats(true)
+        .with_pattern_options(PatternOptions::fancy_regex().backtrack_limit(BACKTRACKS_MAX))
+        .offline();
+    let validator = options.build(schema).map_err(|error| {
+        let problem = words::one_line(&error.to_string());
+        vec![placed(error.instance_path().as_str(), &format!("is no JSON Schema: {}", words::shown_text(&problem)))]
+    })?;
+    Ok(Compiled { validator, shape: Shape::of(schema), schema: schema.clone() })
+}
+
+fn is_deeper(value: &Value, levels: usize) -> bool {
+    match value {
+        Value::Object(members) => levels == 0 || members.values().any(|member| is_deeper(member, levels - 1)),
+        Value::Array(items) => levels == 0 || items.iter().any(|item| is_deeper(item, levels - 1)),
+        _ => false,
+    }
+}
+
+fn is_type(kind: &Value) -> bool {
+    const TYPES: [&str; 7] = ["array", "boolean", "integer", "null", "number", "object", "string"];
+    match kind {
+        Value::String(kind) => TYPES.contains(&kind.as_str()),
+        Value::Array(kinds) => kinds.iter().all(is_type),
+        _ => false,
+    }
+}
+
+/// All that breaks the rules of 2020-12; a schema of another dialect tells its first problem when it is built.
+fn dialect(schema: &Value, problems: &mut Vec<String>) {
+    let named = schema.get("$schema").and_then(Value::as_str);
+    if named.is_some_and(|named| named.trim_end_matches('#') != DIALECT) {
+        return;
+    }
+    for error in jsonschema::draft202012::meta::validator().iter_errors(schema).take(PROBLEMS_MAX) {
+        let problem = words::one_line(&error.to_string());
+        let problem = format!("is no JSON Schema: {}", words::shown_text(&problem));
+        problems.push(placed(error.instance_path().as_str(), &problem));
+    }
+    problems.sort();
+    problems.dedup();
+}
+
+/// References that lead out of the schema. One to an `$id` inside of it does not.
+fn remote(schema: &Value, root: &str, problems: &mut Vec<String>) {
+    let mut ids = Vec::new();
+    each(schema, root, &mut |_, name, text| {
+        if name == "$id" {
+            ids.push(text.trim_end_matches('#').to_owned());
+        }
+    });
+    each(schema, root, &mut |at, name, text| {
+        let document = text.split('#').next().unwrap_or_default();
+        let is_inside =
+            document.is_empty() || ids.iter().any(|id| id == document || id.ends_with(&format!("/{document}")));
+        if matches!(name, "$ref" | "$dynamicRef")
+            && !is_inside
+            && !document.starts_with("https://json-schema.org/draft")
+        {
+            let problem = format!("{name} {text} leads out of the schema; copy what it names under $defs");
+            problems.push(placed(at, &problem));
+        }
+    });
+}
+
+/// Visits every member of every schema that is a text.
+fn each(schema: &Value, at: &str, visit: &mut impl FnMut(&str, &str, &str)) {
+    match schema {
+        Value::Object(members) => {
+            for (name, member) in members.iter().filter(|(name, _)| !VALUES.contains(&name.as_str())) {
+                if let Value::String(text) = member {
+                    visit(at, name, text);
+                }
+                each(member, &format!("{at}/{name}"), visit);
+            }
+        }
+        Value::Array(items) => {
+            items.iter().enumerate().for_each(|(i, item)| each(item, &format!("{at}/{i}"), visit));
+        }
+        _ => {}
+    }
+}
+
+fn placed(at: &str, problem: &str) -> String {
+    if at.is_empty() { problem.to_owned() } else { format!("at {at}: {problem}") }
+}

@@ -1,0 +1,236 @@
+//! Which fields a schema knows, wherever they are declared: behind references, in branches, in lists.
+//!
+//! A field is known when any part of the schema that may apply to its object names it. An object of which no part lists
+//! its fields, or of which one allows more (`additionalProperties`, `patternProperties`), has no unknown ones.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use super::words;
+use crate::rules::condition::nearest;
+
+/// Unknown fields of one call that are told.
+const UNKNOWN_MAX: usize = 100;
+/// Subschemas that apply in one place; with more of them any field is known there.
+const APPLIED_MAX: usize = 200;
+
+/// A field that the schema does not know.
+#[derive(Debug)]
+pub(super) struct Unknown {
+    pub(super) steps: Vec<String>,
+    /// As it is told: `items[0].sku`.
+    pub(super) field: String,
+    /// The known field that was probably meant.
+    pub(super) near: Option<String>,
+    /// The schema refuses it in any case.
+    pub(super) is_refused: bool,
+}
+
+/// The fields of a schema; the first part is its root.
+#[derive(Debug, Default)]
+pub(super) struct Shape {
+    parts: Vec<Part>,
+}
+
+/// A subschema with all that applies in its place.
+#[derive(Debug, Default)]
+struct Part {
+    properties: BTreeMap<String, Vec<usize>>,
+    /// Parts of an array's members; by place, and of the others.
+    items: Vec<usize>,
+    prefix: Vec<Vec<usize>>,
+    /// It lists its fields, if only to say that there are none.
+    is_listed: bool,
+    /// It allows more than it lists.
+    is_open: bool,
+    /// It refuses what it does not list, whichever branch applies.
+    is_closed: bool,
+}
+
+impl Shape {
+    pub(super) fn of(schema: &Value) -> Self {
+        let mut reader = Reader { schema, places: BTreeMap::new(), parts: Vec::new() };
+        reader.part("");
+        Self { parts: reader.parts }
+    }
+
+    /// The fields of a value that are not known.
+    pub(super) fn unknown(&self, value: &Value) -> Vec<Unknown> {
+        let mut found = Vec::new();
+        self.walk(&[0], value, &mut Vec::new(), &mut found);
+        found
+    }
+
+    fn walk<'a>(&self, parts: &[usize], value: &'a Value, path: &mut Vec<Step<'a>>, found: &mut Vec<Unknown>) {
+        match value {
+            Value::Object(members) => {
+                let is_open = parts.iter().any(|part| self.parts[*part].is_open)
+                    || !parts.iter().any(|part| self.parts[*part].is_listed);
+                for (name, member) in members {
+                    path.push(Step::Name(name));
+                    match *parts {
+                        [part] => match self.parts[part].properties.get(name) {
+                            Some(below) => self.walk(below, member, path, found),
+                            None if is_open => {}
+                            None => self.tell(parts, name, path, found),
+                        },
+                        _ => {
+                            let below: Vec<usize> = parts
+                                .iter()
+                                .filter_map(|part| self.parts[*part].properties.get(name))
+                                .flatten()
+                                .copied()
+                                .collect();
+                            let is_known = parts.iter().any(|part| self.parts[*part].properties.contains_key(name));
+                            if is_known {
+                                self.walk(&below, member, path, found);
+                            } else if !is_open {
+                                self.tell(parts, name, path, found);
+                            }
+                        }
+                    }
+                    path.pop();
+                }
+            }
+            Value::Array(items) => {
+                for (i, item) in items.iter().enumerate() {
+                    let below: Vec<usize> = parts
+                        .iter()
+                        .flat_map(|part| self.parts[*part].prefix.get(i).unwrap_or(&self.parts[*part].items))
+                        .copied()
+                        .collect();
+                    if below.is_empty() {
+                        continue;
+                    }
+                    path.push(Step::Index(i));
+                    self.walk(&below, item, path, found);
+                    path.pop();
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn tell(&self, parts: &[usize], name: &str, path: &[Step<'_>], found: &mut Vec<Unknown>) {
+        if found.len() == UNKNOWN_MAX {
+            return;
+        }
+        let known: Vec<&str> =
+            parts.iter().flat_map(|part| self.parts[*part].properties.keys()).map(String::as_str).collect();
+        let mut field = String::new();
+        for step in path {
+            match step {
+                Step::Name(name) => field = words::joined(&field, name),
+                Step::Index(i) => field.push_str(&format!("[{i}]")),
+            }
+        }
+        let steps = path.iter().map(|step| match step {
+            Step::Name(name) => (*name).to_owned(),
+            Step::Index(i) => i.to_string(),
+        });
+        let near = nearest(name, &known).map(str::to_owned);
+        let is_refused = parts.iter().any(|part| self.parts[*part].is_closed);
+        found.push(Unknown { steps: steps.collect(), field, near, is_refused });
+    }
+}
+
+enum Step<'a> {
+    Name(&'a str),
+    Index(usize),
+}
+
+struct Reader<'a> {
+    schema: &'a Value,
+    /// Parts by the pointer to their subschema: a schema may refer to itself.
+    places: BTreeMap<String, usize>,
+    parts: Vec<Part>,
+}
+
+impl Reader<'_> {
+    fn part(&mut self, pointer: &str) -> usize {
+        if let Some(part) = self.places.get(pointer) {
+            return *part;
+        }
+        let part = self.parts.len();
+        self.places.insert(pointer.to_owned(), part);
+        self.parts.push(Part::default());
+        let mut pointers = vec![(pointer.to_owned(), true)];
+        let mut at = 0;
+        // What applies in the same place, each once.
+        while at < pointers.len() {
+            if at == APPLIED_MAX {
+                self.parts[part].is_open = true;
+                break;
+            }
+            let (pointer, is_certain) = pointers[at].clone();
+            self.add(part, &pointer, is_certain, &mut pointers);
+            at += 1;
+        }
+        part
+    }
+
+    /// Adds a subschema to a part; what else applies in its place, for certain or perhaps, is added to `pointers`.
+    fn add(&mut self, part: usize, pointer: &str, is_certain: bool, pointers: &mut Vec<(String, bool)>) {
+        let Some(Value::Object(schema)) = self.schema.pointer(pointer) else {
+            // `true` allows everything, `false` is none of our business, a place that is not found may be anything.
+            self.parts[part].is_open = true;
+            return;
+        };
+        let mut also = |pointer: String, is_certain: bool| {
+            if !pointers.iter().any(|(known, _)| *known == pointer) {
+                pointers.push((pointer, is_certain));
+            }
+        };
+        for (keyword, value) in schema {
+            let below = format!("{pointer}/{}", escaped(keyword));
+            let count = value.as_array().map_or(0, Vec::len);
+            let names = || value.as_object().into_iter().flat_map(|members| members.keys());
+            match keyword.as_str() {
+                "properties" => {
+                    self.parts[part].is_listed = true;
+                    for name in names() {
+                        let found = self.part(&format!("{below}/{}", escaped(name)));
+                        self.parts[part].properties.entry(name.clone()).or_default().push(found);
+                    }
+                }
+                "additionalProperties" | "unevaluatedProperties" => {
+                    self.parts[part].is_listed |= *value == false;
+                    self.parts[part].is_closed |= is_certain && *value == false;
+                    self.parts[part].is_open |= *value != false;
+                }
+                "patternProperties" | "$dynamicRef" | "$recursiveRef" => self.parts[part].is_open = true,
+                "required" => {
+                    for name in value.as_array().into_iter().flatten().filter_map(Value::as_str) {
+                        self.parts[part].properties.entry(name.to_owned()).or_default();
+                    }
+                }
+                "allOf" => (0..count).for_each(|i| also(format!("{below}/{i}"), is_certain)),
+                "anyOf" | "oneOf" => (0..count).for_each(|i| also(format!("{below}/{i}"), false)),
+                "if" | "then" | "else" if value.is_object() => also(below, false),
+                "dependentSchemas" => names().for_each(|name| also(format!("{below}/{}", escaped(name)), false)),
+                "$ref" => match value.as_str().and_then(|to| to.strip_prefix('#')) {
+                    Some(to) if to.is_empty() || to.starts_with('/') => also(to.to_owned(), is_certain),
+                    _ => self.parts[part].is_open = true,
+                },
+                "items" if value.is_object() => {
+                    let found = self.part(&below);
+                    self.parts[part].items.push(found);
+                }
+                "prefixItems" | "items" => {
+                    for i in 0..count {
+                        let found = self.part(&format!("{below}/{i}"));
+                        let prefix = &mut self.parts[part].prefix;
+                        prefix.resize_with(prefix.len().max(i + 1), Vec::new);
+                        prefix[i].push(found);
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+fn escaped(name: &str) -> String {
+    name.replace('~', "~0").replace('/', "~1")
+}

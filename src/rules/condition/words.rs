@@ -1,0 +1,79 @@
+//! What went wrong, in words that the owner of a condition can act on.
+
+use cel::ExecutionError;
+
+use super::functions::ITEMS;
+
+/// Longest problem of the library that is passed on, in characters.
+const PROBLEM_MAX: usize = 160;
+
+/// The name among the known ones that was probably meant: at most a third of its letters are other ones.
+#[must_use]
+pub fn nearest<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
+    let word = name.to_lowercase();
+    let edits = |option: &str| strsim::damerau_levenshtein(&option.to_lowercase(), &word);
+    let best = known.iter().map(|option| (edits(option), *option)).min()?;
+    let allowed = (word.chars().count().max(best.1.chars().count()) / 3).clamp(1, 3);
+    (best.0 <= allowed).then_some(best.1)
+}
+
+/// `did you mean args?`
+pub(super) fn meant(name: &str, known: &[&str]) -> Option<String> {
+    nearest(name, known).map(|meant| format!("did you mean {meant}?"))
+}
+
+pub(super) fn one_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// What an error of the library means.
+pub(super) fn problem(error: &ExecutionError) -> String {
+    match error {
+        ExecutionError::NoSuchKey(name) => format!("{name} is missing; ask has(…) first where it may be"),
+        ExecutionError::NoSuchOverload(overload) => {
+            let types = overload.argument_types();
+            match overload.function() {
+                ITEMS => format!("a macro wants a list or an object, not a {}", types.join(", ")),
+                "@in" => format!("in wants a list or an object on its right, not {}", types.join(" in ")),
+                name => format!("{} does not fit {}", operator(name), types.join(" and ")),
+            }
+        }
+        ExecutionError::ValuesNotComparable(a, b) => {
+            format!("{} and {} cannot be compared", a.type_of(), b.type_of())
+        }
+        ExecutionError::UnsupportedBinaryOperator(name, a, b) => {
+            let name = match *name {
+                "add" => "+",
+                "sub" => "-",
+                "mul" => "*",
+                "div" => "/",
+                "rem" => "%",
+                other => other,
+            };
+            format!("{name} does not fit {} and {}; int(…), double(…) and string(…) convert", a.type_of(), b.type_of())
+        }
+        ExecutionError::UnexpectedType { got, want } => format!("a {got} stands where a {want} is wanted"),
+        ExecutionError::FunctionError { function, message } if function == ITEMS => message.clone(),
+        ExecutionError::FunctionError { function, message } => format!("{function}(): {}", cut(message)),
+        ExecutionError::DivisionByZero(_) | ExecutionError::RemainderByZero(_) => "it divides by zero".to_owned(),
+        ExecutionError::Overflow(..) => "a number becomes too large".to_owned(),
+        ExecutionError::IndexOutOfBounds(_) => "a list is shorter than the index".to_owned(),
+        other => cut(&other.to_string()),
+    }
+}
+
+/// An operator as it is written.
+fn operator(name: &str) -> &str {
+    match name {
+        "_[_]" => "[…]",
+        name => name.trim_matches('_'),
+    }
+}
+
+fn cut(text: &str) -> String {
+    let text = one_line(text);
+    match text.char_indices().nth(PROBLEM_MAX) {
+        Some((at, _)) => format!("{}…", &text[..at]),
+        None => text,
+    }
+}
