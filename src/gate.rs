@@ -21,7 +21,7 @@ use crate::{
     domain::{
         call::{Proposal, Request},
         finding::Decision,
-        ids::{CallId, SessionId, TenantId},
+        ids::{CallId, DEFAULT_TENANT, SessionId, TenantId},
         tool::InjectAs,
         verdict::Verdict,
     },
@@ -145,9 +145,11 @@ impl Gate {
         let policy = self.policy();
         let proposals: Vec<Proposal> = requests.into_iter().map(|request| policy.propose(request)).collect();
         let (verdicts, slot) = match self.judge(&policy, &proposals).await {
-            Err(GateError::StoreUnavailable(why)) if batch::may_run_unrecorded(&policy, &proposals) => {
-                tracing::warn!(error = %why, "reads are let through unrecorded while the database is out of reach");
-                return Ok(proposals.iter().map(|proposal| batch::unrecorded(&policy, proposal, self.now())).collect());
+            Err(error @ GateError::StoreUnavailable(_)) => {
+                let halts = self.halts(proposals.first().map_or(DEFAULT_TENANT, |proposal| proposal.request.tenant));
+                let answers = batch::unrecorded(&policy, &proposals, &halts, self.now()).ok_or(error)?;
+                tracing::warn!("reads are let through unrecorded while the database is out of reach");
+                return Ok(answers);
             }
             judged => judged?,
         };

@@ -107,21 +107,24 @@ fn objections(policy: &Policy, cx: &Context<'_>) -> Vec<Finding> {
     if policy.mode != Mode::Enforce {
         findings.iter_mut().for_each(|finding| finding.enforced = false);
     }
-    if is_approved(policy, cx) {
-        findings.retain(|finding| finding.decision != Decision::Ask);
+    let asks = |finding: &Finding| finding.decision == Decision::Ask;
+    if let Some(asked) = approved(policy, cx) {
+        // The person saw what was asked then; when a rule asks since, all of it is another question.
+        let was_asked = |rule: &str| asked.findings.iter().any(|finding| asks(finding) && finding.rule == rule);
+        if findings.iter().filter(|finding| asks(finding)).all(|finding| was_asked(&finding.rule)) {
+            findings.retain(|finding| !asks(finding));
+        }
     }
     findings
 }
 
-/// True when a person has approved this very call, under this very policy, and the approval was not used yet.
-fn is_approved(policy: &Policy, cx: &Context<'_>) -> bool {
-    let Some(Previous { past: Past::Held(held), call, .. }) = cx.previous else { return false };
-    let session = cx.tree.sessions.get(&call.session);
-    let asked = session.and_then(|session| session.call(&call.call_id));
-    held.answer == Answer::Approved
-        && call.session == *cx.session_id()
-        && held.policy == policy.version
-        && asked.is_some_and(|asked| asked.args_digest == cx.proposal.args_digest)
+/// The call as it was asked about, when a person has approved this very call, under this very policy, and the approval
+/// was not used yet.
+fn approved<'a>(policy: &Policy, cx: &Context<'a>) -> Option<&'a Call> {
+    let Some(Previous { past: Past::Held(held), call, .. }) = cx.previous else { return None };
+    let asked = cx.tree.sessions.get(&call.session)?.call(&call.call_id)?;
+    let is_this = call.session == *cx.session_id() && asked.args_digest == cx.proposal.args_digest;
+    (held.answer == Answer::Approved && is_this && held.policy == policy.version).then_some(asked)
 }
 
 /// The caller keeps the phase, and has moved on where the present phase leads.

@@ -6,7 +6,7 @@ use super::Answer;
 use crate::{
     domain::{
         budget::CounterKey,
-        call::{Permit, Proposal},
+        call::Proposal,
         effect::EffectKind,
         event::{Append, Event},
         finding::{Decision, Finding},
@@ -101,47 +101,38 @@ pub(super) fn evidence(tree: &CallTree, proposal: &Proposal) -> Vec<(Fingerprint
     calls.map(|call| (call.fingerprint, call.outcome.as_ref().and_then(|outcome| outcome.digest))).collect()
 }
 
-/// True when the policy lets every one of these calls run while the store is away: declared reads that nothing about
-/// their arguments forbids. Whatever else the rules would say cannot be known then.
-pub(super) fn may_run_unrecorded(policy: &Policy, proposals: &[Proposal]) -> bool {
-    policy.is_enforced()
-        && proposals.iter().all(|proposal| {
-            proposal.spec.runs_without_store
-                && proposal.effect.kind == EffectKind::Read
-                && proposal.violations.is_empty()
-        })
+/// The answers for reads that the policy lets run while the store is away; none when one of the calls is no such read,
+/// or when a rule objects. What happened before cannot be known then: the rules see a call tree without a past, and
+/// what this replica knows of halts.
+pub(super) fn unrecorded(
+    policy: &Policy,
+    proposals: &[Proposal],
+    halts: &Arc<[Halt]>,
+    now: Timestamp,
+) -> Option<Vec<Answer>> {
+    let shared = Shared { halts: Arc::clone(halts), ..Shared::default() };
+    proposals.iter().map(|proposal| unrecorded_read(policy, proposal, &shared, now)).collect()
 }
 
-/// The answer for a read that runs without a record, and says so.
-pub(super) fn unrecorded(policy: &Policy, proposal: &Proposal, now: Timestamp) -> Answer {
+fn unrecorded_read(policy: &Policy, proposal: &Proposal, shared: &Shared, now: Timestamp) -> Option<Answer> {
+    if !proposal.spec.runs_without_store || proposal.effect.kind != EffectKind::Read {
+        return None;
+    }
+    let request = &proposal.request;
+    let tree = CallTree::new(request.tenant, request.session.clone(), now);
+    let Ok(Judgement::New(mut verdict, _)) = engine::evaluate(policy, &tree, shared, proposal, None, now) else {
+        return None;
+    };
+    if verdict.decision != Decision::Allow {
+        return None;
+    }
     let message = format!(
         "{} runs without a record: callgate's database is out of reach. Record it as an observed call once it is back.",
-        proposal.request.tool
+        request.tool
     );
-    let finding = Finding::new("store", Decision::Allow, Reason::StoreUnavailable, message);
-    let permit = Permit {
-        attempt: 1,
-        occurrence: 0,
-        idempotency_key: String::new(),
-        at: now,
-        seq: 0,
-        lease_until: now.plus_ms(proposal.spec.lease_ms),
-        reserved_micros: 0,
-        ledger_revision: 0,
-    };
-    let verdict = Verdict {
-        decision: Decision::Allow,
-        would: Decision::Allow,
-        findings: vec![finding],
-        permit: Some(permit),
-        approval: None,
-        left: Vec::new(),
-        tools_disabled: false,
-        replayed: false,
-        fingerprint: proposal.fingerprint,
-        seq: 0,
-        at: now,
-    };
+    verdict.findings.push(Finding::new("store", Decision::Allow, Reason::StoreUnavailable, message));
+    // Nothing is known of what was spent.
+    verdict.left.clear();
     let executes = proposal.repaired.then(|| proposal.canonical.to_string());
-    Answer { verdict, text: None, policy_version: policy.version.clone(), inject_as: None, executes }
+    Some(Answer { verdict, text: None, policy_version: policy.version.clone(), inject_as: None, executes })
 }

@@ -65,20 +65,12 @@ impl Gate {
         session: &SessionId,
         approval_id: &str,
     ) -> Result<Option<Approval>, GateError> {
-        for _ in 0..TRIES_MAX {
-            let root = self.known_root(tenant, session).await?.ok_or(GateError::SessionUnknown)?;
-            let slot = self.slot_of(tenant, &root).await?;
-            let found = slot.advance(|tree| {
-                let calls = tree.sessions.get(session).into_iter().flat_map(|session| &session.calls);
-                let approvals = calls.rev().filter_map(|call| call.approval.as_ref());
-                (approvals.into_iter().find(|approval| approval.id == approval_id).cloned(), tree.version)
-            });
-            match found {
-                Some((approval, version)) if self.is_current(tenant, &slot, version).await? => return Ok(approval),
-                _ => self.spoil(tenant, &slot),
-            }
-        }
-        Err(GateError::Contention)
+        self.look(tenant, session, |tree| {
+            let calls = tree.sessions.get(session).into_iter().flat_map(|session| &session.calls);
+            let approvals = calls.rev().filter_map(|call| call.approval.as_ref());
+            approvals.into_iter().find(|approval| approval.id == approval_id).cloned()
+        })
+        .await
     }
 
     /// Halts something until [`Gate::resume`]: here at once, on every replica within two seconds. Halting what is

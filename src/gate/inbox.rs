@@ -10,7 +10,7 @@ use crate::{
         call::{self, Request},
         finding::Decision,
         grant::Grant,
-        halt::Halt,
+        halt::{Halt, Halted},
         ids::{SessionId, TenantId},
         inbox::{Question, SessionLine, StoredCall},
         time::Timestamp,
@@ -83,21 +83,13 @@ impl Gate {
     /// # Errors
     /// [`GateError`] when the session is unknown or cannot be read.
     pub async fn grants(&self, tenant: TenantId, session: &SessionId) -> Result<Vec<(Grant, u64)>, GateError> {
-        let root = self.known_root(tenant, session).await?.ok_or(GateError::SessionUnknown)?;
         let now = self.now();
-        for _ in 0..super::TRIES_MAX {
-            let slot = self.slot_of(tenant, &root).await?;
-            let found = slot.advance(|tree| {
-                let used = |grant: &Grant| tree.uses.get(&grant.key()).map_or(0, |used| used.used);
-                let open = tree.grants.iter().filter(|grant| now < grant.expires_at);
-                (open.map(|grant| (grant.clone(), used(grant))).collect::<Vec<_>>(), tree.version)
-            });
-            match found {
-                Some((grants, version)) if self.is_current(tenant, &slot, version).await? => return Ok(grants),
-                _ => self.spoil(tenant, &slot),
-            }
-        }
-        Err(GateError::Contention)
+        self.look(tenant, session, |tree| {
+            let used = |grant: &Grant| tree.uses.get(&grant.key()).map_or(0, |used| used.used);
+            let open = tree.grants.iter().filter(|grant| now < grant.expires_at);
+            open.map(|grant| (grant.clone(), used(grant))).collect()
+        })
+        .await
     }
 
     /// The halt that stops a session, if one does: its own, that of one above it, or everything's.
@@ -105,17 +97,14 @@ impl Gate {
     /// # Errors
     /// [`GateError`] when the session cannot be read.
     pub async fn halt_of(&self, tenant: TenantId, session: &SessionId) -> Result<Option<Halt>, GateError> {
-        use crate::domain::halt::Halted;
         let halts: Arc<[Halt]> = self.halts(tenant);
         if halts.is_empty() {
             return Ok(None);
         }
-        let root = self.known_root(tenant, session).await?.unwrap_or_else(|| session.clone());
-        let slot = self.slot_of(tenant, &root).await?;
-        let line: Vec<SessionId> = slot.advance(|tree| tree.line(session).cloned().collect()).unwrap_or_default();
+        let line: Vec<SessionId> = self.look(tenant, session, |tree| tree.line(session).cloned().collect()).await?;
         let stops = |halt: &&Halt| match &halt.what {
             Halted::Tenant => true,
-            Halted::Session(halted) => line.contains(halted) || halted == session,
+            Halted::Session(halted) => line.contains(halted),
             Halted::Agent(_) | Halted::Tool(_) => false,
         };
         Ok(halts.iter().find(stops).cloned())

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use super::{Gate, GateError, SharedBatch};
+use super::{Gate, GateError, SharedBatch, TRIES_MAX};
 use crate::{
     domain::{
         budget::CounterKey,
@@ -123,6 +123,27 @@ impl Gate {
         }
         let halts = self.fleet.halts(tenant);
         Ok(SharedBatch { counters, ledger, health, halts, profiles: self.profiles(tenant).await })
+    }
+
+    /// What a known session's call tree says, as it is stored.
+    ///
+    /// # Errors
+    /// [`GateError`] when the session is unknown or its tree cannot be read.
+    pub(super) async fn look<T>(
+        &self,
+        tenant: TenantId,
+        session: &SessionId,
+        says: impl Fn(&CallTree) -> T,
+    ) -> Result<T, GateError> {
+        for _ in 0..TRIES_MAX {
+            let root = self.known_root(tenant, session).await?.ok_or(GateError::SessionUnknown)?;
+            let slot = self.slot_of(tenant, &root).await?;
+            match slot.advance(|tree| (says(tree), tree.version)) {
+                Some((said, version)) if self.is_current(tenant, &slot, version).await? => return Ok(said),
+                _ => self.spoil(tenant, &slot),
+            }
+        }
+        Err(GateError::Contention)
     }
 
     /// The counters of the agent that asked last in a session, and the tenant's.

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use callgate::{
-    domain::call::Request,
+    domain::{call::Request, halt::Halted, ids::DEFAULT_TENANT},
     gate::{Answer, Gate, GateError},
 };
 use tokio::time::Instant;
@@ -116,7 +116,7 @@ async fn only_reads_that_the_policy_names_run_while_the_database_is_away() {
     let postgres = Postgres::start().await;
     let file = "policy_engine:
   tool_schemas:
-    look: {effect: read, on_store_unavailable: allow}
+    look: {effect: read, on_store_unavailable: allow, schema: {properties: {id: {type: integer}}}}
     peek: {effect: read}
     pay: {once: true}
 ";
@@ -133,4 +133,12 @@ async fn only_reads_that_the_policy_names_run_while_the_database_is_away() {
     }
     drop(frozen);
     assert_eq!(postgres.number("select count(*) from call").await, 0);
+    // The kill switch, and what a policy says of arguments, hold without a database too.
+    gates[0].halt(DEFAULT_TENANT, &Halted::Tenant, "eve", "a drill").await.expect("a halt");
+    let frozen = postgres.freeze();
+    let halted = try_evaluate(&gates[0], ask("s", "halted", "look", "{}")).await;
+    assert!(matches!(halted, Err(GateError::StoreUnavailable(_))), "{halted:?}");
+    let invalid = try_evaluate(&gates[1], ask("s", "invalid", "look", r#"{"id":"x"}"#)).await;
+    assert!(matches!(invalid, Err(GateError::StoreUnavailable(_))), "{invalid:?}");
+    drop(frozen);
 }
