@@ -24,9 +24,9 @@ use super::{
 
 pub use restore::{KeptText, RunTotals, Totals};
 
-/// Calls that a session remembers in full; open ones stay beyond it.
+/// Calls that a session remembers in full, beside the open ones and those that a person is asked about.
 pub const CALLS_MAX: usize = 64;
-/// Calls waiting for a person that a session remembers beyond those.
+/// Calls that a person is asked about, or has approved, that a session remembers until they run.
 pub const HELD_MAX: usize = 64;
 /// Calls whose arguments' look a session remembers, for calls that are nearly the same.
 pub const SHAPES_MAX: usize = 30;

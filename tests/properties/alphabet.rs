@@ -269,18 +269,9 @@ fn budgets() -> BoxedStrategy<budget::Params> {
 
 /// A policy under which every rule has its say soon; with and without limits.
 pub(crate) fn policy() -> BoxedStrategy<Policy> {
-    policy_of((0..FILES.len()).collect())
-}
-
-/// A policy under which nobody is asked.
-pub(crate) fn policy_without_people() -> BoxedStrategy<Policy> {
-    policy_of(vec![0, 2])
-}
-
-fn policy_of(files: Vec<usize>) -> BoxedStrategy<Policy> {
     let detectors = (levels(), levels(), levels(), levels(), levels(), levels(), levels());
     let bounds = (rates(), prop::option::weighted(0.5, budgets()), 5..31_usize);
-    (vec(tool(), TOOLS), detectors, bounds, prop::bool::weighted(0.5), select(files))
+    (vec(tool(), TOOLS), detectors, bounds, prop::bool::weighted(0.5), 0..FILES.len())
         .prop_map(|(tools, detectors, bounds, brakes, file)| {
             let mut policy = compile(FILES[file]).expect("a good policy");
             let (repeat, poll, cycle, breaker, refused, same_error, churn) = detectors;

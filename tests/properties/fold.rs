@@ -13,15 +13,15 @@ use callgate::domain::{
 use proptest::{collection::vec, prelude::*, sample::select};
 
 use crate::{
-    alphabet::{Ask, Ending, Step, ask, ending, history, policy, policy_without_people},
+    alphabet::{Ask, Ending, Step, ask, ending, history, policy},
     cases,
     world::{Grown, World},
 };
 
 /// Judgements of a session that a cold tree is folded from; the store reads as many.
-const ROWS_MAX: usize = 96;
+const ROWS_MAX: usize = 160;
 
-/// The last judgements of each session and all that are open, with their reports.
+/// The last judgements of each session, all that are open and all that a person is asked about, with their reports.
 fn last_events(grown: &Grown, rows: usize) -> Vec<Event> {
     let mut judged: BTreeMap<_, Vec<&Judged>> = BTreeMap::new();
     for event in &grown.events {
@@ -31,9 +31,14 @@ fn last_events(grown: &Grown, rows: usize) -> Vec<Event> {
     }
     let open =
         |seq: u64| grown.tree.calls().any(|call| call.is_open() && call.permit.as_ref().is_some_and(|p| p.seq == seq));
+    let held = |event: &Judged| {
+        let used_up = |later: &Judged| later.fingerprint == event.fingerprint && later.permit.is_some();
+        let mut newer = judged[&event.session].iter().rev().take_while(|later| later.seq > event.seq);
+        event.approval.is_some() && !newer.any(|later| later.call_id == event.call_id || used_up(later))
+    };
     let kept = |event: &Judged| {
         let newer = judged[&event.session].iter().rev().take_while(|other| other.seq > event.seq).count();
-        newer < rows || open(event.seq)
+        newer < rows || open(event.seq) || held(event)
     };
     let kept: Vec<u64> = judged.values().flatten().filter(|event| kept(event)).map(|event| event.seq).collect();
     let is_kept = |event: &&Event| match event {
@@ -114,8 +119,8 @@ fn changed_at(grown: &Grown, call: &Judged) -> u64 {
     }
 }
 
-/// A question whose call, if it is let through, is settled at once: open and held calls stay in memory beyond its bounds
-/// and push others out, of which a tree read back still knows.
+/// A question whose call, if it is let through, is settled at once: a call that stays open is forgotten by when it was
+/// asked, and read back by when it was last judged.
 fn settled() -> impl Strategy<Value = Step> {
     (ask(), ending(), select(vec![OutcomeStatus::Success, OutcomeStatus::Error, OutcomeStatus::Unknown])).prop_map(
         |(ask, ending, status)| {
@@ -149,8 +154,8 @@ proptest! {
 
     #[test]
     fn the_last_events_and_the_totals_judge_like_the_whole_tree(
-        policy in policy_without_people(),
-        history in vec(settled(), 200..260),
+        policy in policy(),
+        history in vec(settled(), 280..360),
         next in vec(settled(), 12),
     ) {
         let mut warm = World::after(&policy, &history);

@@ -179,22 +179,48 @@ impl Session {
         }
     }
 
-    /// Forgets the oldest calls that nobody waits for; returns the latest event among them that may have changed the
-    /// world.
+    /// Forgets the oldest calls beyond what is remembered; returns the latest event among them that may have changed
+    /// the world.
     fn forget(&mut self) -> u64 {
         let mut change = 0;
         while self.calls.len() > CALLS_MAX {
-            let held = |call: &Call| call.approval.as_ref().is_some_and(|a| a.answer != Answer::Denied);
-            let idle = self.calls.iter().position(|call| !call.is_open() && !held(call));
-            let crowded = self.calls.len() > CALLS_MAX + HELD_MAX;
-            let oldest = || self.calls.iter().position(|call| !call.is_open()).filter(|_| crowded);
-            let Some(at) = idle.or_else(oldest) else { break };
-            if let Some(call) = self.calls.remove(at) {
-                change = change.max(call.changed_the_world_at());
-            }
+            let beyond = self.beyond(Owed::Answer, HELD_MAX).or_else(|| self.beyond(Owed::Nothing, CALLS_MAX));
+            let Some(call) = beyond.and_then(|at| self.calls.remove(at)) else { break };
+            change = change.max(call.changed_the_world_at());
         }
         change
     }
+
+    /// The oldest call that is owed this, where more than `most` are.
+    fn beyond(&self, owed: Owed, most: usize) -> Option<usize> {
+        let mut found = (0..self.calls.len()).filter(|at| self.owed(*at) == owed);
+        let oldest = found.next()?;
+        (found.count() >= most).then_some(oldest)
+    }
+
+    fn owed(&self, at: usize) -> Owed {
+        let call = &self.calls[at];
+        if call.is_open() {
+            return Owed::Outcome;
+        }
+        let is_asked = call.was_refused() && call.approval.as_ref().is_some_and(|a| a.answer != Answer::Denied);
+        // The call that ran has used the approval up, and is forgotten later than the question: never before it.
+        let used_up = |call: &Call| {
+            self.calls.range(at + 1..).any(|later| later.permit.is_some() && later.fingerprint == call.fingerprint)
+        };
+        if is_asked && !used_up(call) { Owed::Answer } else { Owed::Nothing }
+    }
+}
+
+/// What somebody still owes a call.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Owed {
+    /// Its caller says what came of it.
+    Outcome,
+    /// A person answers, or the caller asks again.
+    Answer,
+    /// It is history.
+    Nothing,
 }
 
 impl Run {

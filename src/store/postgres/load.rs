@@ -16,11 +16,11 @@ use crate::domain::{
     fingerprint::{Fingerprint, LedgerKey, ResultDigest},
     ids::{CallId, SessionId, TenantId, ToolName},
     ledger::LedgerRow,
-    tree::{CallTree, FAILED_ARGUMENTS_MAX, RunTotals, SEEN_MAX, SESSIONS_MAX, Totals},
+    tree::{CallTree, FAILED_ARGUMENTS_MAX, HELD_MAX, RunTotals, SEEN_MAX, SESSIONS_MAX, Totals},
 };
 
 /// Rows of judgements read a session: more than a tree remembers, since one call may have several.
-const ROWS_MAX: i64 = 96;
+const ROWS_MAX: i64 = 160;
 
 /// The columns of a judgement, with times in milliseconds; the arguments only as long as a tree remembers them.
 static CALL: LazyLock<String> = LazyLock::new(|| {
@@ -51,7 +51,8 @@ at_ms, \
     (extract(epoch from o.as_of) * 1000)::bigint as as_of_ms, o.probe, o.tool_state, o.failure_share, \
     o.failures, o.failing_ms, o.sketch, o.kept";
 
-/// The last judgements of every session of the tree, and all that are still open; `$3` is a day since 1970.
+/// The last judgements of every session of the tree, all that are still open, and the last that a person is asked about
+/// or has approved; `$3` is a day since 1970.
 const RECENT: &str = "select c.* from session s cross join lateral (
       select c.* from call c where c.tenant_id = s.tenant_id and c.epoch = date '1970-01-01' + $3::int4
         and c.session_id = s.session_id order by c.seq desc limit $4) c
@@ -60,7 +61,19 @@ const RECENT: &str = "select c.* from session s cross join lateral (
     select c.* from session s join call c on c.tenant_id = s.tenant_id and c.session_id = s.session_id
     where s.tenant_id = $1 and s.root_id = $2 and c.epoch = date '1970-01-01' + $3::int4 and c.attempt is not null
       and $5 > 0 and not exists (select from outcome o where o.tenant_id = c.tenant_id and o.epoch = c.epoch
-        and o.session_id = c.session_id and o.permit_seq = c.seq and o.status > 0)";
+        and o.session_id = c.session_id and o.permit_seq = c.seq and o.status > 0)
+    union
+    select c.* from session s cross join lateral (
+      select h.* from call h where h.tenant_id = s.tenant_id and h.epoch = date '1970-01-01' + $3::int4
+        and h.session_id = s.session_id and h.approval_id is not null
+        and not exists (select from call n where n.tenant_id = h.tenant_id and n.epoch = h.epoch
+          and n.session_id = h.session_id and n.seq > h.seq
+          and (n.call_id = h.call_id or (n.fingerprint = h.fingerprint and n.attempt is not null)))
+        and not exists (select from session_event e where e.tenant_id = h.tenant_id and e.root_id = $2
+          and e.epoch = h.epoch and e.kind = 'answered' and e.detail ->> 'approval_id' = h.approval_id
+          and e.detail ->> 'approved' = 'false')
+      order by h.seq desc limit $6) c
+    where s.tenant_id = $1 and s.root_id = $2";
 
 /// The root of a session; none for a session that nobody has heard of.
 pub(super) async fn root(conn: &mut PgConnection, tenant: TenantId, session: &SessionId) -> Loaded<Option<SessionId>> {
@@ -174,7 +187,7 @@ async fn events(conn: &mut PgConnection, key: Key<'_>, open: i32) -> Loaded<Vec<
     );
     let bound = |sql: String| {
         let query = sqlx::query(sqlx::AssertSqlSafe(sql)).bind(key.tenant.0).bind(key.root.as_str());
-        query.bind(key.epoch).bind(ROWS_MAX).bind(open)
+        query.bind(key.epoch).bind(ROWS_MAX).bind(open).bind(HELD_MAX as i64)
     };
     let calls = bound(calls).fetch_all(&mut *conn).await?;
     in_order(&calls, &bound(outcomes).fetch_all(&mut *conn).await?)
@@ -314,28 +327,29 @@ async fn seen(conn: &mut PgConnection, key: Key<'_>) -> Loaded<Vec<(SessionId, F
         .collect()
 }
 
-/// The latest event before the rows that were read that may have changed the world. It is read too wide rather than too
-/// narrow: a change that is no longer remembered only lets a call run again.
+/// The latest event, among the rows that were not read, that may have changed the world. It is read too wide rather than
+/// too narrow: a change that is no longer remembered only lets a call run again.
 async fn forgotten_change(conn: &mut PgConnection, key: Key<'_>, events: &[Event]) -> Loaded<u64> {
-    let mut oldest: BTreeMap<&SessionId, (u64, i64)> = BTreeMap::new();
+    let mut read: BTreeMap<&SessionId, Vec<i64>> = BTreeMap::new();
     for event in events {
         if let Event::Judged(judged) = event {
-            let (first, rows) = oldest.entry(&judged.session).or_insert((judged.seq, 0));
-            *first = (*first).min(judged.seq);
-            *rows += 1;
+            read.entry(&judged.session).or_default().push(super::row::big(judged.seq));
         }
     }
     let mut latest = 0;
-    // Only a session with more rows than were read has forgotten any.
-    for (session, (first, _)) in oldest.iter().filter(|(_, (_, rows))| *rows >= ROWS_MAX) {
+    for (session, seqs) in &read {
+        // Only a session with more rows than were read has forgotten any; older ones were read for what they are owed.
+        let Some(window) = seqs.len().checked_sub(ROWS_MAX as usize) else { continue };
         let row = sqlx::query(
             "select coalesce(max(greatest(o.seq, c.seq)), 0)::bigint as seq from call c left join outcome o
                on o.tenant_id = c.tenant_id and o.epoch = c.epoch and o.session_id = c.session_id and o.permit_seq
                = c.seq
              where c.tenant_id = $1 and c.epoch = date '1970-01-01' + $2::int4 and c.session_id = $3 and c.seq < $4
+               and c.seq <> all($5)
                and c.attempt is not null and (o.progress or (c.effect = 2 and coalesce(o.status, 0) not in (2, 3)))",
         );
-        let row = row.bind(key.tenant.0).bind(key.epoch).bind(session.as_str()).bind(super::row::big(*first));
+        let row =
+            row.bind(key.tenant.0).bind(key.epoch).bind(session.as_str()).bind(seqs[window]).bind(&seqs[..window]);
         latest = latest.max(count(&row.fetch_one(&mut *conn).await?, "seq")?);
     }
     Ok(latest)
