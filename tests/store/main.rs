@@ -10,6 +10,7 @@ mod canaries;
 mod learning;
 mod leases;
 mod outage;
+mod people;
 mod policies;
 mod races;
 mod reports;
