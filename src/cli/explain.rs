@@ -8,12 +8,12 @@ use clap::Args;
 use super::{
     recorded::{row, stored},
     remote::{Remote, asked, at},
-    replay::judge::{report, request},
+    replay::judge::{outcome, request},
 };
 use crate::{
     domain::{
         call::Proposal,
-        ids::{DEFAULT_TENANT, SessionId},
+        ids::DEFAULT_TENANT,
         time::{Timestamp, wait_in_words},
         tree::CallTree,
     },
@@ -108,25 +108,15 @@ fn again(
         let Some(now) = row.at else { continue };
         // What was refused then did not run, and is seen as refused.
         let by = if earlier.decision == "ALLOW" { &ran } else { policy };
-        let mut question = request(&row);
-        question.parent = parent(earlier);
-        let Ok((verdict, _)) = world.evaluate(by, &by.propose(question), None, now) else { continue };
-        if let Some(result) = row.result.as_ref().filter(|_| verdict.permit.is_some()) {
-            let _ = world.record(by, &report(&row, result), now);
+        let Ok((verdict, _)) = world.evaluate(by, &by.propose(request(&row)), None, now) else { continue };
+        if let Some(report) = outcome(&row).filter(|_| verdict.permit.is_some()) {
+            let _ = world.record(by, &report, now);
         }
     }
     let it = row(call).context("its arguments were not stored as such")?;
-    let mut question = request(&it);
-    question.parent = parent(call);
-    let proposal = policy.propose(question);
+    let proposal = policy.propose(request(&it));
     let now = it.at.context("it has no time")?;
     Ok((world, proposal, now))
-}
-
-/// Who is below whom is not exported; all sub-agents count as the root's.
-fn parent(call: &ExportCallsResponse) -> Option<SessionId> {
-    let is_root = call.session_id == call.root_session_id;
-    (!is_root).then(|| SessionId::parse("root", &call.root_session_id).ok()).flatten()
 }
 
 /// What the rules looked at.

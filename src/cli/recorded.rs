@@ -12,8 +12,8 @@ use super::{
 use crate::{
     clock::Clock,
     domain::{
-        ids::{CallId, RunId, SessionId, ToolName},
-        json,
+        ids::{AgentId, CallId, RunId, SessionId, ToolName},
+        json, outcome,
         time::Timestamp,
     },
     grpc::v1::{ExportCallsRequest, ExportCallsResponse, OutcomeStatus, session_service_client::SessionServiceClient},
@@ -101,14 +101,54 @@ pub(super) fn row(call: &ExportCallsResponse) -> Option<Row> {
         }),
         _ => None,
     };
+    let ended = match (call.decision.as_str(), call.status()) {
+        ("ALLOW", OutcomeStatus::Unknown) => Some(outcome::OutcomeStatus::Unknown),
+        ("ALLOW", OutcomeStatus::Cancelled) => Some(outcome::OutcomeStatus::Cancelled),
+        ("ALLOW", _) => None,
+        _ => Some(outcome::OutcomeStatus::Cancelled),
+    };
+    let trace = SessionId::parse("session_id", &call.session_id).ok()?;
+    let root = SessionId::parse("root_session_id", &call.root_session_id).ok()?;
     Some(Row {
-        trace: SessionId::parse("session_id", &call.session_id).ok()?,
+        root: (root != trace).then_some(root),
+        trace,
         seq: call.seq,
         call_id: CallId::parse("call_id", &call.call_id).ok()?,
         run: RunId::parse("run_id", &call.run_id).ok(),
+        agent: AgentId::parse("agent_id", &call.agent_id).ok(),
         tool: ToolName::parse("tool", &call.tool).ok()?,
         arguments: json::parse(&call.arguments_json).ok()?,
+        justification: Some(call.justification.clone()).filter(|why| !why.is_empty()),
         at: Some(Timestamp::from_millis(call.at_unix_ms)),
         result,
+        ended,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stored_call_keeps_its_tree_its_agent_and_its_reason() {
+        let stored = ExportCallsResponse {
+            session_id: "child".to_owned(),
+            root_session_id: "root".to_owned(),
+            seq: 7,
+            call_id: "c7".to_owned(),
+            agent_id: "clerk".to_owned(),
+            tool: "pay".to_owned(),
+            arguments_json: "{}".to_owned(),
+            decision: "DENY".to_owned(),
+            justification: "the customer asked".to_owned(),
+            ..ExportCallsResponse::default()
+        };
+        let refused = row(&stored).expect("a good row");
+        assert_eq!((refused.root().as_str(), refused.trace.as_str()), ("root", "child"));
+        assert_eq!(refused.agent.as_ref().map(AgentId::as_str), Some("clerk"));
+        assert_eq!(refused.justification.as_deref(), Some("the customer asked"));
+        assert_eq!(refused.ended, Some(outcome::OutcomeStatus::Cancelled), "it did not run");
+        let ran = row(&ExportCallsResponse { decision: "ALLOW".to_owned(), ..stored }).expect("a good row");
+        assert_eq!(ran.ended, None, "it may still run");
+    }
 }

@@ -19,8 +19,9 @@ use sha2::{Digest as _, Sha256};
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 
 use crate::domain::{
-    ids::{CallId, Invalid, RunId, SessionId, ToolName},
+    ids::{AgentId, CallId, Invalid, RunId, SessionId, ToolName},
     json::{self, Json},
+    outcome::OutcomeStatus,
     time::Timestamp,
 };
 
@@ -34,20 +35,43 @@ const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 pub struct Row {
     /// The session it belongs to.
     pub trace: SessionId,
+    /// The root of its call tree, when that is another session.
+    pub root: Option<SessionId>,
     /// Its position in the session.
     pub seq: u64,
     /// Its id.
     pub call_id: CallId,
     /// The stretch of the session, when the recorder named one.
     pub run: Option<RunId>,
+    /// Who asked.
+    pub agent: Option<AgentId>,
     /// The tool.
     pub tool: ToolName,
     /// Its arguments: an object.
     pub arguments: Json,
+    /// Why the agent wanted it.
+    pub justification: Option<String>,
     /// When it was made.
     pub at: Option<Timestamp>,
     /// What came of it, when that was recorded.
     pub result: Option<RecordedResult>,
+    /// How it ended without a result, when that is known: unknown, or cancelled, as a call that was refused is too.
+    pub ended: Option<OutcomeStatus>,
+}
+
+impl Row {
+    /// The root of its call tree.
+    #[must_use]
+    pub fn root(&self) -> &SessionId {
+        self.root.as_ref().unwrap_or(&self.trace)
+    }
+
+    /// A success, for tests of what is made of recorded calls.
+    #[cfg(test)]
+    pub(in crate::cli) fn success(session: &str, seq: u64, tool: &str, result: &str) -> Self {
+        let line = serde_json::json!({"trace": session, "seq": seq, "tool": tool, "args": {}, "result": result});
+        row(&line.to_string()).expect("a good row")
+    }
 }
 
 /// What came of a recorded call.
@@ -178,13 +202,17 @@ fn row(text: &str) -> Result<Row, String> {
     let ts: Option<String> = optional("ts", fields.ts)?;
     Ok(Row {
         trace: named("trace", SessionId::parse, &required::<String>("trace", fields.trace)?)?,
+        root: None,
         seq,
         call_id: named("call_id", CallId::parse, &call_id)?,
         run: run.map(|run| named("run", RunId::parse, &run)).transpose()?,
+        agent: None,
         tool: named("tool", ToolName::parse, &required::<String>("tool", fields.tool)?)?,
         arguments: arguments(fields.args)?,
+        justification: None,
         at: ts.map(|ts| timestamp(&ts)).transpose()?,
         result: fields.result.map(|result| recorded_result(result, &fields)).transpose()?,
+        ended: None,
     })
 }
 

@@ -134,30 +134,11 @@ fn show(changes: &BTreeMap<Key, Change>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::trace::RecordedResult;
-    use crate::domain::{
-        ids::{CallId, SessionId, ToolName},
-        json,
-    };
+    use crate::domain::outcome::OutcomeStatus;
 
     #[test]
     fn what_a_policy_would_newly_refuse_is_counted_by_what_it_had_brought() {
-        let row = |seq: u64, tool: &str, text: &str| Row {
-            trace: SessionId::parse("s", "s").expect("valid"),
-            seq,
-            call_id: CallId::parse("c", &seq.to_string()).expect("valid"),
-            run: None,
-            tool: ToolName::parse("t", tool).expect("valid"),
-            arguments: json::parse("{}").expect("valid"),
-            at: None,
-            result: Some(RecordedResult {
-                text: text.to_owned(),
-                sha256: None,
-                is_cut: false,
-                is_error: false,
-                error_type: None,
-            }),
-        };
+        let row = |seq, tool, text| Row::success("s", seq, tool, text);
         let rows = [row(0, "look", "a"), row(1, "look", "a"), row(2, "drop", "gone")];
         let new = policy::compile(
             "policy_engine: {tool_schemas: {look: {effect: read, risk_level: LOW}, drop: {risk_level: HIGH}}}",
@@ -168,5 +149,27 @@ mod tests {
         assert!(refused.examples[0].starts_with("s 1: ALLOW -> REUSE"), "{:?}", refused.examples);
         let asked = &changes[&("newly asked", "tier".to_owned(), "drop".to_owned())];
         assert_eq!((asked.calls, asked.lost), (1, 0));
+    }
+
+    #[test]
+    fn refused_calls_do_not_count_as_running_and_a_tree_is_judged_as_one() {
+        let mut rows: Vec<Row> = (0..300).map(|seq| Row::success("s", seq, "drop", "")).collect();
+        for row in &mut rows {
+            (row.result, row.ended) = (None, Some(OutcomeStatus::Cancelled));
+        }
+        let mut child = Row::success("child", 300, "drop", "");
+        (child.root, child.justification) = (Some(rows[0].trace.clone()), Some("because".to_owned()));
+        rows.push(child);
+        let new = policy::compile(
+            "policy_engine: {authorization: {tiers: [
+               {name: drops, pattern: drop, action: per_conversation_grant, ceiling: 301, require_reason: true}]}}",
+        );
+        let new = new.expect("a good policy");
+        let mut judge = Judge::new(new, false);
+        let judged: Vec<Assessed> = rows.iter().map(|row| judge.judge(row).expect("a good row")).collect();
+        assert_eq!(judged[0].decision, Decision::Deny, "it gives no reason");
+        let last = judged.last().expect("some");
+        assert_eq!(last.decision, Decision::Allow, "{:?}", last.verdict.findings);
+        assert_eq!(judge.into_summary().sessions, 1, "one tree");
     }
 }

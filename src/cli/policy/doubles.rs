@@ -8,12 +8,14 @@ use crate::{
     cli::{
         load_policy,
         recorded::RecordedArgs,
-        replay::judge::{report, request},
+        replay::judge::{outcome, request},
+        trace::Row,
     },
     domain::{
         effect::EffectKind,
         finding::Decision,
         ids::{CallId, DEFAULT_TENANT, SessionId},
+        outcome::OutcomeStatus,
         time::Timestamp,
     },
     engine::world::World,
@@ -65,7 +67,7 @@ pub(super) async fn test(args: &TestArgs) -> anyhow::Result<u8> {
     Ok(code)
 }
 
-fn doubles(rows: &[crate::cli::trace::Row], mut policy: Policy) -> Result<BTreeMap<String, Doubles>, String> {
+fn doubles(rows: &[Row], mut policy: Policy) -> Result<BTreeMap<String, Doubles>, String> {
     // Every recorded call ran: only its double is judged for good.
     let judging = policy.clone();
     policy.mode = Mode::Shadow;
@@ -73,15 +75,15 @@ fn doubles(rows: &[crate::cli::trace::Row], mut policy: Policy) -> Result<BTreeM
     let mut doubles: BTreeMap<String, Doubles> = BTreeMap::new();
     for row in rows {
         let start = (World::new(DEFAULT_TENANT), Timestamp::from_millis(1_735_689_600_000));
-        let (world, clock) = worlds.entry(row.trace.clone()).or_insert(start);
+        let (world, clock) = worlds.entry(row.root().clone()).or_insert(start);
         let now = row.at.unwrap_or(clock.plus_ms(1_000)).max(*clock);
         *clock = now;
         let proposal = policy.propose(request(row));
         let misused = |misuse| format!("{} {}: {misuse:?}", row.trace, row.call_id);
         let (verdict, _) = world.evaluate(&policy, &proposal, None, now).map_err(misused)?;
-        let Some(result) = row.result.as_ref().filter(|_| verdict.permit.is_some()) else { continue };
-        world.record(&policy, &report(row, result), now).map_err(misused)?;
-        if result.is_error {
+        let Some(report) = outcome(row).filter(|_| verdict.permit.is_some()) else { continue };
+        world.record(&policy, &report, now).map_err(misused)?;
+        if report.status != OutcomeStatus::Success {
             continue;
         }
         let mut again = request(row);

@@ -168,32 +168,10 @@ fn ceiling(seen: &Seen) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        cli::trace::RecordedResult,
-        domain::{
-            ids::{CallId, SessionId},
-            json,
-        },
-        policy,
-    };
+    use crate::policy;
 
     fn row(session: usize, seq: u64, tool: &str, result: &str) -> Row {
-        Row {
-            trace: SessionId::parse("s", &format!("s{session}")).expect("valid"),
-            seq,
-            call_id: CallId::parse("c", &seq.to_string()).expect("valid"),
-            run: None,
-            tool: ToolName::parse("t", tool).expect("valid"),
-            arguments: json::parse("{}").expect("valid"),
-            at: None,
-            result: Some(RecordedResult {
-                text: result.to_owned(),
-                sha256: None,
-                is_cut: false,
-                is_error: false,
-                error_type: None,
-            }),
-        }
+        Row::success(&format!("s{session}"), seq, tool, result)
     }
 
     #[test]

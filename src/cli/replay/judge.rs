@@ -85,7 +85,7 @@ impl Judge {
 
     /// Judges one call and takes in its outcome; the error says what is wrong with the row.
     pub(in crate::cli) fn judge(&mut self, row: &Row) -> Result<Assessed, String> {
-        let trace = self.traces.entry(row.trace.clone()).or_insert_with(Trace::new);
+        let trace = self.traces.entry(row.root().clone()).or_insert_with(Trace::new);
         trace.world.swap_profiles(&mut self.profiles);
         let judged = trace.judge(&self.policy, row);
         trace.world.swap_profiles(&mut self.profiles);
@@ -112,8 +112,7 @@ impl Trace {
         let misused = |misuse| misused(row, &misuse);
         let (verdict, _) = self.world.evaluate(policy, &proposal, None, now).map_err(misused)?;
         let compared = self.compare(verdict.fingerprint, row.result.as_ref());
-        let permitted = row.result.as_ref().filter(|_| verdict.permit.is_some());
-        let report = permitted.map(|result| report(row, result));
+        let report = outcome(row).filter(|_| verdict.permit.is_some());
         let recorded = report.map(|report| self.world.record(policy, &report, now)).transpose().map_err(misused)?;
         Ok((verdict, compared, recorded.and_then(|recorded| recorded.advice)))
     }
@@ -150,36 +149,29 @@ pub(in crate::cli) fn request(row: &Row) -> Request {
         phase: None,
         tenant: DEFAULT_TENANT,
         session: row.trace.clone(),
-        parent: None,
+        // Who is below whom is not recorded: all others count as the root's.
+        parent: row.root.clone(),
         run: row.run.clone(),
-        agent: None,
+        agent: row.agent.clone(),
         call_id: row.call_id.clone(),
         tool: row.tool.clone(),
         arguments: row.arguments.clone(),
         usage: Usage::default(),
         cost_estimate_micros: None,
-        justification: None,
+        justification: row.justification.clone(),
         repeat_intended: false,
     }
 }
 
-pub(in crate::cli) fn report(row: &Row, result: &RecordedResult) -> Report {
-    let error = result.is_error.then(|| ErrorReport {
-        error_type: result.error_type.clone(),
-        message: result.text.clone(),
-        ..ErrorReport::default()
-    });
-    // The plane would have seen the whole result: a cut one is known by the hash of the whole, or two results that
-    // differ only beyond the cut would count as equal.
-    let digest = result.sha256.clone().filter(|_| result.is_cut && !result.is_error);
-    let text = (!result.is_error && digest.is_none()).then(|| result.text.clone());
-    Report {
+/// What came of a call, as it would be recorded; none where nothing is known of it.
+pub(in crate::cli) fn outcome(row: &Row) -> Option<Report> {
+    let report = |status| Report {
         session: row.trace.clone(),
         call_id: row.call_id.clone(),
-        status: if result.is_error { OutcomeStatus::Error } else { OutcomeStatus::Success },
-        error,
-        result: text,
-        result_digest: digest,
+        status,
+        error: None,
+        result: None,
+        result_digest: None,
         result_bytes: None,
         is_complete: None,
         total_matches: None,
@@ -188,7 +180,18 @@ pub(in crate::cli) fn report(row: &Row, result: &RecordedResult) -> Report {
         by_lease: false,
         duration_ms: None,
         observed: None,
+    };
+    let Some(result) = &row.result else { return row.ended.map(report) };
+    if result.is_error {
+        let error_type = result.error_type.clone();
+        let error = ErrorReport { error_type, message: result.text.clone(), ..ErrorReport::default() };
+        return Some(Report { error: Some(error), ..report(OutcomeStatus::Error) });
     }
+    // The plane would have seen the whole result: a cut one is known by the hash of the whole, or two results that
+    // differ only beyond the cut would count as equal.
+    let result_digest = result.sha256.clone().filter(|_| result.is_cut);
+    let text = result_digest.is_none().then(|| result.text.clone());
+    Some(Report { result: text, result_digest, ..report(OutcomeStatus::Success) })
 }
 
 fn misused(row: &Row, misuse: &Misuse) -> String {
