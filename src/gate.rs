@@ -157,6 +157,10 @@ impl Gate {
         for (proposal, verdict) in proposals.iter().zip(verdicts) {
             self.metrics.evaluated(&verdict, self.clock.elapsed(started));
             let evidence = verdict.loop_broken().and_then(|_| slot.advance(|tree| evidence(tree, proposal)));
+            if !verdict.replayed && !proposal.coerced.is_empty() {
+                self.metrics.coerced(&proposal.request.tool);
+                telemetry::verdict::coerced(proposal);
+            }
             telemetry::verdict::evaluated(&verdict, proposal, evidence.unwrap_or_default());
             answers.push(self.answer(&policy, proposal, verdict).await);
         }

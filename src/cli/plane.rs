@@ -35,6 +35,8 @@ const LEASES_FAR_ROUNDS: u32 = 120;
 const HEALTH_EVERY: Duration = Duration::from_secs(1);
 /// How often follow-ups are counted, and counts are read.
 const LEARN_EVERY: Duration = Duration::from_secs(2);
+/// How often it is read what refusals for arguments came to.
+const SELF_CORRECTIONS_EVERY: Duration = Duration::from_secs(60);
 /// How often partitions are made ahead.
 const PARTITIONS_EVERY: Duration = Duration::from_secs(3_600);
 
@@ -210,6 +212,7 @@ fn chores(gate: &Arc<Gate>) -> Vec<JoinHandle<()>> {
         tokio::spawn(make_partitions(Arc::clone(gate))),
         tokio::spawn(share_health(Arc::clone(gate))),
         tokio::spawn(learn(Arc::clone(gate))),
+        tokio::spawn(learn_self_corrections(Arc::clone(gate))),
     ]
 }
 
@@ -250,6 +253,15 @@ async fn learn(gate: Arc<Gate>) {
     every(LEARN_EVERY, "retry profiles could not be brought up to date", || {
         let gate = Arc::clone(&gate);
         async move { gate.learn().await }
+    })
+    .await;
+}
+
+/// Reads what refusals for arguments came to.
+async fn learn_self_corrections(gate: Arc<Gate>) {
+    every(SELF_CORRECTIONS_EVERY, "what refusals came to could not be read", || {
+        let gate = Arc::clone(&gate);
+        async move { gate.learn_self_corrections().await }
     })
     .await;
 }

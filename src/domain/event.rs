@@ -18,6 +18,7 @@ use super::{
     reason::Reason,
     similarity::{Shape, Sketch},
     time::Timestamp,
+    violation::SelfCorrection,
 };
 
 /// A call was judged. The same call_id may be judged again: after a wait, or as a repetition of itself.
@@ -69,6 +70,8 @@ pub struct Judged {
     pub uses: Vec<Use>,
     /// Fields whose values had another type and were read as the right one. Absent when read back.
     pub coerced: Vec<String>,
+    /// What became of what the tool's last refusal said. Absent when read back.
+    pub self_corrections: Vec<SelfCorrection>,
     /// True when the call is a way out, and is not charged.
     pub terminal: bool,
     /// The failure that a permitted call follows up on.
@@ -254,6 +257,7 @@ impl Judged {
             approval: None,
             uses: Vec::new(),
             coerced: proposal.coerced.iter().map(|field| field.field.clone()).collect(),
+            self_corrections: Vec::new(),
             terminal: proposal.spec.terminal,
             follow_up: None,
             usage: request.usage,

@@ -13,6 +13,8 @@ pub enum Flaw {
     Duplicates,
     /// Agents get its arguments wrong.
     Validation,
+    /// Agents write its arguments as another type.
+    Coercions,
     /// Nobody knows what came of its calls.
     UnknownOutcomes,
     /// Its answers do not say whether they are complete.
@@ -21,11 +23,12 @@ pub enum Flaw {
 
 impl Flaw {
     /// Every flaw, in the order in which ties are settled.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::Retries,
         Self::Loops,
         Self::Duplicates,
         Self::Validation,
+        Self::Coercions,
         Self::UnknownOutcomes,
         Self::MissingIsComplete,
     ];
@@ -38,6 +41,7 @@ impl Flaw {
             Self::Loops => "loop_rate",
             Self::Duplicates => "duplicate_rate",
             Self::Validation => "validation_failure_rate",
+            Self::Coercions => "coercion_rate",
             Self::UnknownOutcomes => "unknown_outcome_rate",
             Self::MissingIsComplete => "missing_is_complete_rate",
         }
@@ -50,7 +54,8 @@ impl Flaw {
             Self::Retries => "it fails in ways that pass: retry inside the tool",
             Self::Loops => "its answer does not say what to do next, or that nothing has changed",
             Self::Duplicates => "its answer does not say that it is complete",
-            Self::Validation => "its arguments are not constrained",
+            Self::Validation => "its arguments are not constrained, or not said clearly",
+            Self::Coercions => "its arguments have other types than models expect",
             Self::UnknownOutcomes => "it is a write without idempotency or without a way to look it up",
             Self::MissingIsComplete => "its answer leaves open whether there is more",
         }
@@ -64,6 +69,7 @@ impl Flaw {
             Self::Loops => "let the answer say what has changed since the last call, and what to call next",
             Self::Duplicates => "return is_complete and total_matches, and say in words when there is nothing more",
             Self::Validation => "use enums, formats, ranges and integers in its schema, and name the fix in its errors",
+            Self::Coercions => "give each field the type that models write, or show an example in its description",
             Self::UnknownOutcomes => "accept an idempotency key, and offer a tool that looks the effect up",
             Self::MissingIsComplete => "return is_complete with every answer, or map it from the result by policy",
         }
@@ -135,9 +141,9 @@ mod tests {
             rates,
             evidence: Vec::new(),
         };
-        assert_eq!(quality([0.0; 6]).worst(), None);
-        assert_eq!(quality([0.0, 0.0, 0.0, 0.0, 0.0, 1.0]).worst(), Some(Flaw::MissingIsComplete));
-        assert_eq!(quality([0.1, 0.0, 0.3, 0.2, 0.0, 1.0]).worst(), Some(Flaw::Duplicates));
-        assert_eq!(quality([0.1, 0.1, 0.0, 0.1, 0.0, 1.0]).worst(), Some(Flaw::Retries), "ties go to the first");
+        assert_eq!(quality([0.0; 7]).worst(), None);
+        assert_eq!(quality([0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0]).worst(), Some(Flaw::MissingIsComplete));
+        assert_eq!(quality([0.1, 0.0, 0.3, 0.2, 0.0, 0.0, 1.0]).worst(), Some(Flaw::Duplicates));
+        assert_eq!(quality([0.1, 0.1, 0.0, 0.1, 0.0, 0.0, 1.0]).worst(), Some(Flaw::Retries), "ties go to the first");
     }
 }

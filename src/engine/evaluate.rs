@@ -1,6 +1,6 @@
 //! May this call run?
 
-use super::{Judgement, Misuse, Shared, follow_up::follow_up, ledger_key, reach};
+use super::{Judgement, Misuse, Shared, follow_up::follow_up, ledger_key, reach, self_correction::self_corrections};
 use crate::{
     domain::{
         budget::{CounterAdd, Dimension, Spent},
@@ -55,6 +55,7 @@ pub fn evaluate(
         previous: previous.as_ref(),
         cooldown: shared.health.cooldown(now),
         halts: &shared.halts,
+        self_corrections: &shared.profiles.self_corrections,
         counters: &shared.counters,
         is_new: known.is_none(),
         batch,
@@ -86,6 +87,7 @@ pub fn evaluate(
     event.permit = (decision == Decision::Allow).then(|| permit(&cx, shared, event.seq));
     event.uses = event.permit.as_ref().map(|_| tier::uses(&policy.rules.tier, &cx)).unwrap_or_default();
     event.follow_up = event.permit.as_ref().and_then(|_| follow_up(policy, &cx, shared));
+    event.self_corrections = self_corrections(&cx, &findings);
     event.approval = (decision == Decision::Ask).then(|| approval(policy, &cx, event.seq));
     event.findings = findings.into();
     if let Some(arguments) = &event.arguments {

@@ -6,6 +6,7 @@ pub mod envelope;
 mod evaluate;
 mod follow_up;
 mod record;
+mod self_correction;
 mod state;
 #[cfg(test)]
 mod stories;

@@ -80,10 +80,14 @@ impl World {
         match self.judge(policy, &root, proposal, batch, now)? {
             Judgement::Replay(verdict) => Ok((verdict, None)),
             Judgement::New(verdict, change) => {
-                let batch = change.events.iter().find_map(|event| match event {
-                    Event::Judged(judged) => Some(judged.batch),
+                let judged = change.events.iter().find_map(|event| match event {
+                    Event::Judged(judged) => Some(judged),
                     Event::Settled(_) | Event::Controlled(_) => None,
                 });
+                let batch = judged.map(|judged| judged.batch);
+                for of in judged.into_iter().flat_map(|judged| &judged.self_corrections) {
+                    Arc::make_mut(&mut self.profiles).self_corrections.learn(&proposal.request.tool, of);
+                }
                 self.commit(&root, *change);
                 if let Some(permit) = &verdict.permit {
                     self.called(policy, &proposal.request.tool, permit);

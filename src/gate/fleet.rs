@@ -21,7 +21,7 @@ use crate::{
     },
     engine::Lesson,
     policy::Policy,
-    retry::{estimate::Estimate, layer::Layer, profiles::Profiles},
+    retry::{estimate::Estimate, layer::Layer, profiles::Profiles, self_correction::SelfCorrections},
     store::Counted,
 };
 
@@ -264,6 +264,23 @@ impl Gate {
         Ok(())
     }
 
+    /// Takes over what refusals for arguments came to.
+    ///
+    /// # Errors
+    /// [`GateError::StoreUnavailable`]: what was known before stands.
+    pub async fn learn_self_corrections(&self) -> Result<(), GateError> {
+        let tenants: Vec<TenantId> = lock(&self.fleet.learned).keys().copied().collect();
+        for tenant in tenants {
+            let read = SelfCorrections::restore(self.store.self_corrections(tenant).await?);
+            if let Some((_, known)) = lock(&self.fleet.learned).get_mut(&tenant)
+                && known.self_corrections != read
+            {
+                Arc::make_mut(known).self_corrections = read;
+            }
+        }
+        Ok(())
+    }
+
     /// What was learned of a tenant's retries. While it cannot be read, the priors speak.
     pub(super) async fn profiles(&self, tenant: TenantId) -> Arc<Profiles> {
         self.read_profiles(tenant).await.unwrap_or_default()
@@ -279,8 +296,9 @@ impl Gate {
 
     async fn load_profiles(&self, tenant: TenantId, version: u64) -> Result<Arc<Profiles>, GateError> {
         let (counts, residuals) = self.store.profiles(tenant).await?;
-        let profiles = Profiles { estimate: Estimate::restore(&counts), layer: Layer::restore(&residuals) };
-        let profiles = Arc::new(profiles);
+        let self_corrections = SelfCorrections::restore(self.store.self_corrections(tenant).await?);
+        let (estimate, layer) = (Estimate::restore(&counts), Layer::restore(&residuals));
+        let profiles = Arc::new(Profiles { estimate, layer, self_corrections });
         lock(&self.fleet.learned).insert(tenant, (version, Arc::clone(&profiles)));
         Ok(profiles)
     }

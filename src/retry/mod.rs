@@ -6,3 +6,4 @@ pub mod classify;
 pub mod estimate;
 pub mod layer;
 pub mod profiles;
+pub mod self_correction;

@@ -4,6 +4,7 @@ use super::{
     advice::{self, Case, Params, wilson},
     estimate::{Corrections, Estimate, Odds, prior},
     layer::{Layer, Residual, Traits},
+    self_correction::SelfCorrections,
 };
 use crate::domain::{
     failure::FailureKind,
@@ -20,6 +21,8 @@ pub struct Profiles {
     pub estimate: Estimate,
     /// The residual on top of them.
     pub layer: Layer,
+    /// What refusals for arguments came to.
+    pub self_corrections: SelfCorrections,
 }
 
 /// What retries of one tool after one kind of failure come to, in one state, for people.

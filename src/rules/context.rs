@@ -14,6 +14,7 @@ use crate::domain::{
     time::Timestamp,
     tree::{CallTree, Closed, Run, Session},
 };
+use crate::retry::self_correction::SelfCorrections;
 
 use super::condition::Known;
 
@@ -30,6 +31,8 @@ pub struct Context<'a> {
     pub cooldown: Option<Cooldown>,
     /// What is halted.
     pub halts: &'a [Halt],
+    /// What earlier refusals for arguments came to.
+    pub self_corrections: &'a SelfCorrections,
     /// Shared counters, as last seen; the store has the last word on them.
     pub counters: &'a BTreeMap<CounterKey, u64>,
     /// True unless the same call_id was judged before.

@@ -5,7 +5,8 @@
 //! at once: the field, what is wrong with it, and what would be right.
 //!
 //! Why: a provider's error for bad arguments is made for programmers and costs a round trip; a model corrects itself
-//! from a sentence that names the field. A condition with `on_violation: ask_user` says that only the user can.
+//! from a sentence that names the field. A condition with `on_violation: ask_user` says that only the user can; where
+//! models were told to correct a field and hardly ever did, the user is asked as well.
 //!
 //! Known problems: a condition that reads a field which is not there counts as broken; write `!has(args.x) || …` for
 //! one that is optional.
@@ -15,7 +16,7 @@ use std::collections::BTreeMap;
 use crate::domain::{
     finding::{Decision, Finding},
     reason::Reason,
-    violation::{OnViolation, Violation},
+    violation::{CONDITION, OnViolation, Violation, any_item},
 };
 
 use super::{
@@ -60,6 +61,16 @@ pub fn check(params: &Params, cx: &Context<'_>) -> Option<Finding> {
     if violations.is_empty() {
         return None;
     }
+    for violation in violations.iter_mut().filter(|violation| violation.on_violation == OnViolation::SelfCorrect) {
+        let (tool, field) = (&cx.proposal.request.tool, any_item(&violation.field));
+        if cx.self_corrections.is_for_the_user(tool, &field, &violation.keyword) {
+            violation.on_violation = OnViolation::AskUser;
+            violation.user_facing_hint = Some(format!(
+                "Ask the user what {} should be before you call it again: corrections without them have not helped.",
+                violation.field
+            ));
+        }
+    }
     let what: Vec<&str> = violations.iter().map(|violation| violation.message.trim_end_matches('.')).collect();
     let asks = violations.iter().find(|violation| violation.on_violation == OnViolation::AskUser);
     let next = match asks.map(|violation| violation.user_facing_hint.as_deref()) {
@@ -82,7 +93,7 @@ fn broken(check: &Check, cx: &Context<'_>) -> Option<Violation> {
     Some(Violation {
         field: check.field.clone(),
         message: check.message.clone().unwrap_or(problem),
-        keyword: "condition".to_owned(),
+        keyword: CONDITION.to_owned(),
         on_violation: check.on_violation,
         user_facing_hint: check.user_facing_hint.clone(),
     })

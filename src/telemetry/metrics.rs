@@ -9,7 +9,7 @@ use opentelemetry::{
 };
 
 use super::names;
-use crate::domain::{event::Settled, failure::FailureKind, verdict::Verdict};
+use crate::domain::{event::Settled, failure::FailureKind, ids::ToolName, verdict::Verdict};
 
 /// Bounds of the durations' buckets, in seconds. OpenTelemetry's own are made for milliseconds.
 const SECONDS: [f64; 15] =
@@ -23,6 +23,7 @@ pub struct Metrics {
     evaluations: Counter<u64>,
     records: Counter<u64>,
     advice: Counter<u64>,
+    coercions: Counter<u64>,
     evaluate_duration: Histogram<f64>,
     commit_duration: Histogram<f64>,
     commit_batch_size: Histogram<u64>,
@@ -44,6 +45,7 @@ impl Metrics {
             evaluations: counter(names::METRIC_EVALUATIONS, "{evaluation}", "Verdicts."),
             records: counter(names::METRIC_RECORDS, "{report}", "Reports on calls."),
             advice: counter(names::METRIC_ADVICE, "{advice}", "Answers to failures."),
+            coercions: counter(names::METRIC_COERCIONS, "{call}", "Calls whose arguments had another type."),
             evaluate_duration: seconds(names::METRIC_EVALUATE_DURATION, "From the question to the committed verdict."),
             commit_duration: seconds(names::METRIC_COMMIT_DURATION, "One commit of a batch."),
             commit_batch_size: meter
@@ -78,6 +80,11 @@ impl Metrics {
         ];
         self.evaluations.add(1, &labels);
         self.evaluate_duration.record(took.as_secs_f64(), &[]);
+    }
+
+    /// Arguments of a call were read as another type.
+    pub fn coerced(&self, tool: &ToolName) {
+        self.coercions.add(1, &[KeyValue::new(names::TOOL, tool.to_string())]);
     }
 
     /// A call was reported on.
@@ -196,6 +203,7 @@ mod tests {
         metrics.recorded(&testing::settled(OutcomeStatus::Error, limited, Some((true, 1_000))));
         metrics.committed(3, took);
         metrics.conflict("version");
+        metrics.coerced(&testing::proposal("charge_card").request.tool);
         provider.force_flush().expect("flushed");
 
         let found = figures.0.lock().unwrap().clone();
@@ -205,6 +213,7 @@ mod tests {
                  callgate.retry.probe=false callgate.retryable=true",
                 1.0,
             ),
+            ("callgate.coercions [{call}] callgate.tool=charge_card", 1.0),
             ("callgate.commit.batch_size [{append}]", 3.0),
             ("callgate.commit.conflicts [{conflict}] callgate.conflict.reason=version", 1.0),
             ("callgate.commit.duration [s]", 0.5),

@@ -2,7 +2,8 @@
 //! add to them, change none.
 //!
 //! A field means the same in a log line, on a span and on a metric. Metrics carry bounded sets only: decisions, rules,
-//! modes, outcomes, failure kinds, conflict reasons; never a tenant, a session, a call or a tool.
+//! modes, outcomes, failure kinds, conflict reasons, and tools that the policy declares a schema for; never a tenant, a
+//! session, a call, or whatever an agent calls a tool.
 
 macro_rules! names {
     ($(#[doc = $all_doc:literal])+ $all:ident: $($(#[doc = $doc:literal])+ $name:ident = $text:literal,)+) => {
@@ -42,6 +43,9 @@ names! {
     METRIC_RECORDS = "callgate.records",
     /// Counter, `{advice}`: answers to failures, by [`FAILURE_KIND`], [`RETRYABLE`], [`BASIS`] and [`PROBE`].
     METRIC_ADVICE = "callgate.advice",
+    /// Counter, `{call}`: calls with arguments of another type than the schema's that were read as the right one, by
+    /// [`TOOL`]. Which fields: the log, and the view `coercions`.
+    METRIC_COERCIONS = "callgate.coercions",
     /// Histogram, seconds: from the question to the verdict, with its commit.
     METRIC_EVALUATE_DURATION = "callgate.evaluate.duration",
     /// Histogram, seconds: one commit of a batch.
@@ -61,8 +65,10 @@ names! {
     SESSION = "callgate.session",
     /// The call's id, chosen by the caller. Logs and spans.
     CALL_ID = "callgate.call_id",
-    /// The tool's name. Logs and spans.
+    /// The tool's name. Logs and spans; on [`METRIC_COERCIONS`] too.
     TOOL = "callgate.tool",
+    /// The arguments' fields that had another type, with the places of items left out. Logs.
+    COERCED = "callgate.coerced",
     /// `ALLOW`, `ASK`, `WAIT`, `REUSE`, `DENY`, `STOP`. Logs and spans: as applied. Metrics: as the policy would have
     /// it, and [`MODE`] says whether it was applied.
     DECISION = "callgate.decision",

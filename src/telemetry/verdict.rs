@@ -20,6 +20,7 @@ use crate::domain::{
     reason::Reason,
     time::wait_in_words,
     verdict::Verdict,
+    violation::any_item,
 };
 
 /// Calls of the window that are said with a broken loop; loop detectors look back over as many unless the policy says
@@ -103,6 +104,21 @@ pub fn evaluated(
     let window = broken.then(|| Window(window.into_iter().take(WINDOW_MAX).collect()));
     let trace = || -> Option<TraceId> { spans::trace_id(&span) };
     at!(level, decision_line!(verdict, proposal, window, trace));
+}
+
+/// Says which arguments of a call were read as another type; never their values.
+pub fn coerced(proposal: &Proposal) {
+    let fields: Vec<String> = proposal.coerced.iter().map(|coerced| any_item(&coerced.field)).collect();
+    tracing::event!(
+        target: names::TARGET_DECISION,
+        LogLevel::INFO,
+        { names::SESSION } = proposal.request.session.as_str(),
+        { names::CALL_ID } = proposal.request.call_id.as_str(),
+        { names::TOOL } = proposal.request.tool.as_str(),
+        { names::COERCED } = fields.join(", "),
+        "arguments of {} had another type and were read as the right one",
+        proposal.request.tool
+    );
 }
 
 /// Says what came of a call, once, and puts it on the current report's span.

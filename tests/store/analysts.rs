@@ -47,7 +47,7 @@ const ANSWERS: [(&str, &str, &[&str]); 10] = [
         &[
             r#"(search,10.0,retry_rate,"it fails in ways that pass: retry inside the tool")"#,
             r#"(look,4.0,duplicate_rate,"its answer does not say that it is complete")"#,
-            r#"(book,3.0,validation_failure_rate,"its arguments are not constrained")"#,
+            r#"(book,3.0,validation_failure_rate,"its arguments are not constrained, or not said clearly")"#,
             r#"(read_mail,2.0,loop_rate,"its answer does not say what to do next, or that nothing has changed")"#,
             r#"(save,2.0,unknown_outcome_rate,"it is a write without idempotency or without a way to look it up")"#,
             r#"(think,0.0,missing_is_complete_rate,"its answer leaves open whether there is more")"#,

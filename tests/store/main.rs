@@ -7,6 +7,7 @@ mod common;
 mod analysts;
 mod budgets;
 mod canaries;
+mod corrections;
 mod learning;
 mod leases;
 mod outage;

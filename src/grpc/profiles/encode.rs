@@ -56,7 +56,7 @@ pub(super) fn quality(report: &QualityReport) -> v1::GetToolQualityResponse {
 }
 
 fn tool(quality: &ToolQuality) -> v1::ToolQuality {
-    let [retry, loops, duplicate, validation, unknown, missing] = quality.rates;
+    let [retry, loops, duplicate, validation, coercion, unknown, missing] = quality.rates;
     let worst = quality.worst();
     v1::ToolQuality {
         tool: quality.tool.to_string(),
@@ -66,7 +66,7 @@ fn tool(quality: &ToolQuality) -> v1::ToolQuality {
         loop_rate: loops,
         duplicate_rate: duplicate,
         validation_failure_rate: validation,
-        coercion_rate: None,
+        coercion_rate: Some(coercion),
         unknown_outcome_rate: unknown,
         missing_is_complete_rate: missing,
         worst: worst.map(|flaw| flaw.rate().to_owned()).unwrap_or_default(),

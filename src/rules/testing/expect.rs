@@ -6,7 +6,11 @@ use super::{
     stage::Step,
     words::{duration, number},
 };
-use crate::domain::{reason::Reason, verdict::Verdict};
+use crate::domain::{
+    reason::Reason,
+    verdict::Verdict,
+    violation::{OnViolation, Violation},
+};
 
 pub(super) fn expect_verdict(verdict: &Verdict, expected: &str) -> Step {
     let got = describe(verdict);
@@ -21,6 +25,10 @@ pub(super) fn expect_verdict(verdict: &Verdict, expected: &str) -> Step {
         match word {
             "as" => drop(words.next()),
             "disabled" => disabled = true,
+            "user" => {
+                let is_for_user = |violation: &Violation| violation.on_violation == OnViolation::AskUser;
+                must(verdict.findings.iter().flat_map(|f| &f.violations).any(is_for_user), "a question to the user")?;
+            }
             "replayed" => must(verdict.replayed, "a replay")?,
             "after" => {
                 let after = duration(words.next().unwrap_or_default())?;

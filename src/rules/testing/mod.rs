@@ -13,7 +13,8 @@
 //! run next | session a parent b | agent x | batch (the next calls are one model turn) | turn (it is over)
 //! pay {"n":new} cost 0.5 tokens 9 repeat because why in ACT as c1       `new` is a fresh value each time
 //!   -> ok text | error KIND [after 2s] | cancelled | unknown      the call runs whatever the verdict, and is recorded
-//!   => DECISION [reason] [after 2s] [attempt 2] [disabled], level rule count     the verdict holds, and is so
+//!   => DECISION [reason] [after 2s] [attempt 2] [disabled] [user], level rule count     the verdict holds, and is so;
+//!                                      `user`: the model is told to ask the user
 //!   ... x10                          the line, ten times; (a; b) x4 repeats a group
 //! observe pay {} -> OUTCOME                        a call that nobody asked about is reported
 //! policy … end                       a policy file's `policy_engine`, as YAML; `policy example` is the shipped one

@@ -116,6 +116,7 @@ pub(super) fn judged(row: &PgRow) -> Loaded<Judged> {
         uses: Vec::new(),
         terminal: row.try_get("terminal")?,
         coerced: Vec::new(),
+        self_corrections: Vec::new(),
         follow_up: follow_up::read(row)?.map(Box::new),
         usage: usage(row)?,
         observed: row.try_get("observed")?,

@@ -6,7 +6,7 @@ use crate::domain::{
     finding::{Decision, Finding, Level},
     reason::Reason,
     time::Timestamp,
-    violation::{OnViolation, Violation},
+    violation::{OnViolation, SelfCorrection, Violation},
 };
 
 /// A finding as it stands in the `findings` column.
@@ -106,4 +106,10 @@ impl StoredFinding {
             enforced: self.enforced,
         })
     }
+}
+
+/// As the column `call.self_corrections` holds them; none when there are none.
+pub(super) fn self_corrections_json(of: &[SelfCorrection]) -> Option<String> {
+    let json = |one: &SelfCorrection| serde_json::json!({"field": one.field, "rule": one.rule, "ok": one.ok});
+    (!of.is_empty()).then(|| serde_json::Value::from_iter(of.iter().map(json)).to_string())
 }

@@ -327,8 +327,8 @@ async fn seen(conn: &mut PgConnection, key: Key<'_>) -> Loaded<Vec<(SessionId, F
         .collect()
 }
 
-/// The latest event, among the rows that were not read, that may have changed the world. It is read too wide rather than
-/// too narrow: a change that is no longer remembered only lets a call run again.
+/// The latest event, among the rows that were not read, that may have changed the world. It is read too wide rather
+/// than too narrow: a change that is no longer remembered only lets a call run again.
 async fn forgotten_change(conn: &mut PgConnection, key: Key<'_>, events: &[Event]) -> Loaded<u64> {
     let mut read: BTreeMap<&SessionId, Vec<i64>> = BTreeMap::new();
     for event in events {

@@ -12,6 +12,7 @@ use crate::{
         finding::Level,
         ids::{CallId, SessionId, TenantId, ToolName},
         quality::{CallName, EqualResults, Flaw, ToolQuality},
+        violation::SelfCorrectionCount,
     },
     store::error::StoreError,
 };
@@ -20,6 +21,8 @@ use crate::{
 const EVIDENCE_MAX: i64 = 5;
 /// Tools of one report.
 const TOOLS_MAX: i64 = 500;
+/// Fields whose corrections are read back.
+const FIELDS_MAX: i64 = 10_000;
 /// Pairs with equal results that are compared.
 const PAIRS_MAX: i64 = 2_000;
 /// Longest arguments that are compared, in bytes.
@@ -38,6 +41,16 @@ impl Store {
     ) -> Result<Vec<ToolQuality>, StoreError> {
         let mut reader = self.reader().await?;
         let read = timeout(READ, quality(&mut reader.0, tenant, tool, days)).await;
+        reader.done(read)
+    }
+
+    /// What refusals for arguments came to lately, the most frequent first.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the database cannot be read.
+    pub async fn self_corrections(&self, tenant: TenantId) -> Result<Vec<SelfCorrectionCount>, StoreError> {
+        let mut reader = self.reader().await?;
+        let read = timeout(READ, self_corrections(&mut reader.0, tenant)).await;
         reader.done(read)
     }
 
@@ -67,6 +80,24 @@ impl Store {
     }
 }
 
+async fn self_corrections(conn: &mut PgConnection, tenant: TenantId) -> Loaded<Vec<SelfCorrectionCount>> {
+    let rows = sqlx::query(
+        "select tool, field, rule, refusals, corrected from self_corrections
+         where tenant_id = $1 order by refusals desc, tool, field, rule limit $2",
+    );
+    let rows = rows.bind(tenant.0).bind(FIELDS_MAX).fetch_all(conn).await?;
+    let counts = rows.iter().map(|row| {
+        Ok(SelfCorrectionCount {
+            tool: name(ToolName::parse, row.try_get("tool")?)?,
+            field: row.try_get("field")?,
+            rule: row.try_get("rule")?,
+            refusals: count(row, "refusals")?,
+            corrected: count(row, "corrected")?,
+        })
+    });
+    counts.collect()
+}
+
 async fn quality(
     conn: &mut PgConnection,
     tenant: TenantId,
@@ -76,7 +107,11 @@ async fn quality(
     // Shares of calls add up by calls; shares of what was run, by permits.
     let share = |rate: &str, of: &str| format!("coalesce(sum({rate} * {of}) / nullif(sum({of}), 0), 0)::float8");
     let rates = Flaw::ALL.map(|flaw| {
-        let of = if matches!(flaw, Flaw::Loops | Flaw::Duplicates) { "calls" } else { "permitted" };
+        let of = if matches!(flaw, Flaw::Loops | Flaw::Duplicates | Flaw::Validation | Flaw::Coercions) {
+            "calls"
+        } else {
+            "permitted"
+        };
         format!("{} as {}", share(&format!("coalesce({}, 0)", flaw.rate()), of), flaw.rate())
     });
     let sql = format!(
@@ -128,7 +163,8 @@ async fn evidence(
         Flaw::Retries => "c.retry_kind = 0".to_owned(),
         Flaw::Loops => "c.level is not null".to_owned(),
         Flaw::Duplicates => "c.reason = 'duplicate_call_blocked'".to_owned(),
-        Flaw::Validation => of_outcome("o.failure = 8"),
+        Flaw::Validation => format!("(c.reason = 'validation_error' or {})", of_outcome("o.failure = 8")),
+        Flaw::Coercions => "c.coerced is not null".to_owned(),
         Flaw::UnknownOutcomes => of_outcome("o.status = 4"),
         Flaw::MissingIsComplete => of_outcome("o.status = 1 and o.is_complete is null"),
     };

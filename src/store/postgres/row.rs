@@ -1,6 +1,11 @@
 //! The rows of an append, and how events become them.
 
-use super::{columns::columns, controls, findings::StoredFinding, follow_up};
+use super::{
+    columns::columns,
+    controls,
+    findings::{self, StoredFinding},
+    follow_up,
+};
 use crate::domain::{
     call::{Answer, Approval, Permit},
     effect::{Effect, EffectKind, Share},
@@ -49,7 +54,7 @@ columns! {
         cost_micros: Option<i64> => "int8", observed: bool => "bool", policy_version: String => "text",
         arguments: Option<String> => "text", justification: Option<String> => "text",
         follow_up: Option<String> => "jsonb", uses: Option<String> => "text", terminal: bool => "bool",
-        share: i16 => "int2", coerced: Option<String> => "text",
+        share: i16 => "int2", coerced: Option<String> => "text", self_corrections: Option<String> => "text",
     }
 }
 
@@ -175,6 +180,7 @@ impl CallRow {
             uses: controls::uses_json(&event.uses),
             terminal: event.terminal,
             share: code(&Share::ALL, &event.effect.share),
+            self_corrections: findings::self_corrections_json(&event.self_corrections),
             coerced: (!event.coerced.is_empty()).then(|| serde_json::to_string(&event.coerced).unwrap_or_default()),
         }
     }

@@ -50,14 +50,15 @@ fn insert_calls(first: usize, winners: &str) -> String {
            agent_id, tool, fingerprint, args_digest, effect, resource, once, idempotent, decision, would, rule, reason,
            level, findings, attempt, occurrence, idempotency_key, lease_until, reserved_micros, approval_id,
            approval_expires_at, input_tokens, output_tokens, cache_read_tokens, cache_write_tokens, cost_micros,
-           observed, policy_version, arguments, justification, uses, terminal, share, coerced, {follow_up})
+           observed, policy_version, arguments, justification, uses, terminal, share, coerced, self_corrections,
+           {follow_up})
          select tenant_id, date '1970-01-01' + epoch, session_id, seq, root_id, call_id, round,
            to_timestamp(at_ms / 1000.0), run_id, run_from, batch, agent_id, tool, fingerprint, args_digest, effect,
            resource, once, idempotent, decision, would, rule, reason, level, findings::jsonb, attempt, occurrence,
            idempotency_key, to_timestamp(lease_ms / 1000.0), reserved_micros, approval_id,
            to_timestamp(approval_ms / 1000.0), input_tokens, output_tokens, cache_read_tokens, cache_write_tokens,
            cost_micros, observed, policy_version, arguments, justification, uses::jsonb, terminal, share,
-           coerced::jsonb, {values}
+           coerced::jsonb, self_corrections::jsonb, {values}
          from {calls} where {winners} returning 1",
         follow_up = follow_up::columns(""),
         values = follow_up::values(),

@@ -1,0 +1,45 @@
+//! What became of a refusal for arguments: the model's next call of the tool shows whether it could mend them.
+
+use crate::{
+    domain::{
+        finding::Finding,
+        profile::{FOLLOW_UP_CALLS, FOLLOW_UP_MS},
+        violation::{CONDITION, OnViolation, SelfCorrection, Violation, any_item},
+    },
+    rules::{Context, schema},
+};
+
+/// What this call shows of the refusal before it. Only what the model was told to mend by itself counts, and only the
+/// first call after the first time that it was told so, of another turn, as soon as a retry must come to count as one:
+/// one agent that insists says no more than one that tries again once.
+pub(super) fn self_corrections(cx: &Context<'_>, findings: &[Finding]) -> Vec<SelfCorrection> {
+    if !cx.is_new {
+        return Vec::new();
+    }
+    let recent = cx.session().into_iter().flat_map(|session| session.calls.iter().rev()).take(FOLLOW_UP_CALLS);
+    let mut of_tool = recent.filter(|call| call.tool == cx.proposal.request.tool && Some(call.batch) != cx.batch);
+    let Some(last) = of_tool.next().filter(|call| cx.now.since_ms(call.at) <= FOLLOW_UP_MS) else {
+        return Vec::new();
+    };
+    let now = violations(findings, |_| true);
+    // Conditions are not looked at before the form is right.
+    let form_is_wrong = now.iter().any(|violation| violation.keyword != CONDITION);
+    let told = violations(&last.findings, |finding| finding.enforced).iter();
+    let told = told.filter(|violation| violation.on_violation == OnViolation::SelfCorrect);
+    let before = of_tool.next().filter(|call| last.at.since_ms(call.at) <= FOLLOW_UP_MS);
+    let told_before = before.map_or(&[][..], |call| violations(&call.findings, |_| true));
+    let is_same = |a: &Violation, b: &Violation| a.field == b.field && a.keyword == b.keyword;
+    told.filter(|violation| violation.keyword != CONDITION || !form_is_wrong)
+        .filter(|violation| !told_before.iter().any(|before| is_same(before, violation)))
+        .map(|violation| SelfCorrection {
+            field: any_item(&violation.field),
+            rule: violation.keyword.clone(),
+            ok: !now.iter().any(|now| is_same(now, violation)),
+        })
+        .collect()
+}
+
+fn violations(findings: &[Finding], counts: impl Fn(&Finding) -> bool) -> &[Violation] {
+    let of_schema = findings.iter().find(|finding| finding.rule == schema::ID && counts(finding));
+    of_schema.map_or(&[], |finding| &finding.violations)
+}

@@ -1,0 +1,89 @@
+//! How often a model corrects itself after a refusal for its arguments: counted per tool, field and what was violated
+//! (semantics.md section 8). What hardly ever gets corrected is a question to the user.
+
+use std::collections::BTreeMap;
+
+use super::advice::wilson;
+use crate::domain::{
+    ids::ToolName,
+    violation::{SelfCorrection, SelfCorrectionCount},
+};
+
+/// The user is asked where, with 95 % certainty, fewer refusals than this share end in a correction: after eleven of
+/// which none did, or two in twenty-eight. It is low because a needless round trip is cheaper than a needless question
+/// to a person.
+const ASK_BELOW: f64 = 0.2;
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Tally {
+    refusals: u64,
+    corrected: u64,
+}
+
+/// What was learned of one tenant's refusals.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SelfCorrections(BTreeMap<ToolName, BTreeMap<(String, String), Tally>>);
+
+impl SelfCorrections {
+    /// What these counts tell.
+    #[must_use]
+    pub fn restore(counts: Vec<SelfCorrectionCount>) -> Self {
+        let mut learned = Self::default();
+        for count in counts {
+            let tally = learned.of(&count.tool, count.field, count.rule);
+            *tally = Tally { refusals: count.refusals, corrected: count.corrected };
+        }
+        learned
+    }
+
+    /// Counts what one refusal came to.
+    pub fn learn(&mut self, tool: &ToolName, of: &SelfCorrection) {
+        let tally = self.of(tool, of.field.clone(), of.rule.clone());
+        tally.refusals += 1;
+        tally.corrected += u64::from(of.ok);
+    }
+
+    /// True when models cannot mend it by themselves.
+    #[must_use]
+    pub fn is_for_the_user(&self, tool: &ToolName, field: &str, rule: &str) -> bool {
+        let tally = self.0.get(tool).and_then(|fields| fields.get(&(field.to_owned(), rule.to_owned())));
+        tally.is_some_and(|tally| tally.is_hopeless())
+    }
+
+    fn of(&mut self, tool: &ToolName, field: String, rule: String) -> &mut Tally {
+        self.0.entry(tool.clone()).or_default().entry((field, rule)).or_default()
+    }
+}
+
+impl Tally {
+    fn is_hopeless(self) -> bool {
+        let refusals = self.refusals as f64;
+        self.refusals > 0 && wilson(self.corrected as f64 / refusals, refusals).1 < ASK_BELOW
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_much_evidence_of_few_corrections_asks_the_user() {
+        let asks = |refusals, corrected| Tally { refusals, corrected }.is_hopeless();
+        assert_eq!([(0, 0), (10, 0), (11, 0)].map(|(n, k)| asks(n, k)), [false, false, true]);
+        assert_eq!([(27, 2), (28, 2), (100, 13), (100, 50)].map(|(n, k)| asks(n, k)), [false, true, true, false]);
+    }
+
+    #[test]
+    fn every_tool_field_and_rule_is_counted_for_itself() {
+        let tool = |name| ToolName::parse("tool", name).expect("a good name");
+        let mut learned = SelfCorrections::default();
+        for _ in 0..11 {
+            let of = SelfCorrection { field: "to".to_owned(), rule: "format".to_owned(), ok: false };
+            learned.learn(&tool("send"), &of);
+        }
+        assert!(learned.is_for_the_user(&tool("send"), "to", "format"));
+        for (other, field, rule) in [("post", "to", "format"), ("send", "cc", "format"), ("send", "to", "type")] {
+            assert!(!learned.is_for_the_user(&tool(other), field, rule), "{other} {field} {rule}");
+        }
+    }
+}
