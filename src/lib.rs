@@ -52,8 +52,8 @@
 //! # Where to begin reading
 //!
 //! `domain/call.rs`, `domain/tree.rs`, `rules/repeat.rs`, `rules/same_call.rs` and its tests, `engine/evaluate.rs`,
-//! `gate.rs`. A new rule is one file and one line in `rules/mod.rs`; its doc comment is its manual; a story in
-//! `tests/traces/` shows it at work.
+//! `gate.rs`. A new rule is one file and one line in `rules/mod.rs`; its doc comment is its manual; two
+//! stories in `tests/traces/rules/` show where it fires, and where it does not.
 
 pub mod cli;
 pub mod clock;

@@ -19,14 +19,12 @@ use crate::{
 
 impl Stage {
     /// Replaces the policy by a file's text.
-    pub(super) fn policy(&mut self, yaml: &str) {
-        match policy::compile(yaml) {
-            Ok(policy) => self.policy = policy,
-            Err(errors) => {
-                let errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
-                panic!("the story's policy is wrong:\n{}\n{yaml}", errors.join("\n"));
-            }
-        }
+    pub(super) fn policy(&mut self, yaml: &str) -> Step {
+        self.policy = policy::compile(yaml).map_err(|errors| {
+            let errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
+            format!("the story's policy is wrong:\n{}\n{yaml}", errors.join("\n"))
+        })?;
+        Ok(())
     }
 
     /// A step of people; none for what is another's.

@@ -38,13 +38,15 @@ pub(super) struct Stage {
     fresh: u64,
     keys: BTreeMap<String, String>,
     limits_cleared: bool,
+    off: Option<&'static str>,
+    pub(super) said: Vec<Verdict>,
     pub(super) log: String,
 }
 
 pub(super) type Step = Result<(), String>;
 
 impl Stage {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(off: Option<&'static str>) -> Self {
         Self {
             policy: Policy::default(),
             world: World::new(DEFAULT_TENANT),
@@ -58,6 +60,8 @@ impl Stage {
             fresh: 0,
             keys: BTreeMap::new(),
             limits_cleared: false,
+            off,
+            said: Vec::new(),
             log: String::new(),
         }
     }
@@ -290,6 +294,7 @@ impl Stage {
     fn evaluate(&mut self, proposal: &Proposal, must_run: bool) -> Result<Verdict, Misuse> {
         let batch = self.batch.flatten();
         let mut policy = self.policy.clone();
+        policy.rules.modes.extend(self.off.map(|rule| (rule, Mode::Off)));
         let verdict = self.world.preview(&policy, proposal, batch, self.now)?;
         if must_run && verdict.decision != Decision::Allow {
             policy.mode = Mode::Shadow;
@@ -298,6 +303,7 @@ impl Stage {
         if let (Some(batch), Some(judged_in)) = (self.batch.as_mut(), judged_in) {
             batch.get_or_insert(judged_in);
         }
+        self.said.push(verdict.clone());
         Ok(verdict)
     }
 
