@@ -3,7 +3,7 @@
 use std::{fs::File, path::PathBuf};
 
 use anyhow::{Context as _, anyhow, bail};
-use clap::Args;
+use clap::{ArgGroup, Args};
 
 use super::{
     remote::{Remote, asked},
@@ -21,12 +21,13 @@ use crate::{
 
 /// Which calls.
 #[derive(Debug, Clone, Args)]
+#[command(group = ArgGroup::new("calls").required(true).args(["since", "traces"]))]
 pub(super) struct RecordedArgs {
     /// Stored calls of a running server since then: 90m, 24h, 7d
-    #[arg(long, value_name = "TIME", conflicts_with = "traces")]
+    #[arg(long, value_name = "TIME")]
     since: Option<String>,
     /// Recorded traces in JSON lines, plain or gzipped
-    #[arg(value_name = "TRACE", required_unless_present = "since")]
+    #[arg(value_name = "TRACE")]
     traces: Vec<PathBuf>,
     #[command(flatten)]
     pub(super) remote: Remote,
@@ -109,6 +110,7 @@ pub(super) fn row(call: &ExportCallsResponse) -> Option<Row> {
         tool: ToolName::parse("tool", &call.tool).ok()?,
         arguments: json::parse(&call.arguments_json).ok()?,
         at: Some(Timestamp::from_millis(call.at_unix_ms)),
+        refused: call.decision != "ALLOW",
         result,
     })
 }

@@ -46,6 +46,8 @@ pub struct Row {
     pub arguments: Json,
     /// When it was made.
     pub at: Option<Timestamp>,
+    /// True when it was refused, and so did not run.
+    pub refused: bool,
     /// What came of it, when that was recorded.
     pub result: Option<RecordedResult>,
 }
@@ -184,6 +186,7 @@ fn row(text: &str) -> Result<Row, String> {
         tool: named("tool", ToolName::parse, &required::<String>("tool", fields.tool)?)?,
         arguments: arguments(fields.args)?,
         at: ts.map(|ts| timestamp(&ts)).transpose()?,
+        refused: false,
         result: fields.result.map(|result| recorded_result(result, &fields)).transpose()?,
     })
 }

@@ -61,7 +61,11 @@ pub(super) async fn backtest(args: &BacktestArgs) -> anyhow::Result<()> {
     let changes = changes(&rows, old, new.as_ref().clone(), args.examples)?;
     let calls = rows.len();
     anstream::println!("{calls} calls of {sessions} sessions: policy {} against {}\n", names.1, names.0);
-    show(&changes);
+    if calls == 0 {
+        anstream::println!("There is no call to try it on.");
+    } else {
+        show(&changes);
+    }
     Ok(())
 }
 
@@ -124,9 +128,10 @@ fn show(changes: &BTreeMap<Key, Change>) {
     };
     let lost: u64 = changes.values().map(|change| change.lost).sum();
     let (refused, asked) = (of("newly refused"), of("newly asked"));
+    let first = if lost > 0 { ": look at those first" } else { "" };
     anstream::println!(
-        "\nOf {refused} newly refused calls, {lost} had succeeded with a new result: look at those first. \
-         A person would be asked {asked} times more, and {} calls would be allowed that are refused now.",
+        "\nOf {refused} newly refused calls, {lost} had succeeded with a new result{first}. \
+         A person would be asked {asked} times more, and {} calls would be allowed that are not allowed now.",
         of("newly allowed")
     );
 }
@@ -150,6 +155,7 @@ mod tests {
             tool: ToolName::parse("t", tool).expect("valid"),
             arguments: json::parse("{}").expect("valid"),
             at: None,
+            refused: false,
             result: Some(RecordedResult {
                 text: text.to_owned(),
                 sha256: None,

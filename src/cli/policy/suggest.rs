@@ -186,6 +186,7 @@ mod tests {
             tool: ToolName::parse("t", tool).expect("valid"),
             arguments: json::parse("{}").expect("valid"),
             at: None,
+            refused: false,
             result: Some(RecordedResult {
                 text: result.to_owned(),
                 sha256: None,

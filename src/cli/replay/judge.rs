@@ -69,6 +69,8 @@ struct Trace {
 #[derive(Debug)]
 pub(in crate::cli) struct Judge {
     policy: Policy,
+    /// The same, for calls that did not run when they were recorded: what it refuses of them stays refused.
+    holding: Policy,
     is_enforced: bool,
     traces: BTreeMap<SessionId, Trace>,
     /// What retries came to, over all traces: they are sessions of one fleet in this.
@@ -80,14 +82,16 @@ impl Judge {
     pub(in crate::cli) fn new(mut policy: Policy, enforce: bool) -> Self {
         policy.mode = if enforce { Mode::Enforce } else { Mode::Shadow };
         let summary = Summary::new(&policy.version, enforce);
-        Self { policy, is_enforced: enforce, traces: BTreeMap::new(), profiles: Arc::default(), summary }
+        let mut holding = policy.clone();
+        holding.mode = Mode::Enforce;
+        Self { policy, holding, is_enforced: enforce, traces: BTreeMap::new(), profiles: Arc::default(), summary }
     }
 
     /// Judges one call and takes in its outcome; the error says what is wrong with the row.
     pub(in crate::cli) fn judge(&mut self, row: &Row) -> Result<Assessed, String> {
         let trace = self.traces.entry(row.trace.clone()).or_insert_with(Trace::new);
         trace.world.swap_profiles(&mut self.profiles);
-        let judged = trace.judge(&self.policy, row);
+        let judged = trace.judge(if row.refused { &self.holding } else { &self.policy }, row);
         trace.world.swap_profiles(&mut self.profiles);
         let (verdict, compared, advice) = judged?;
         let decision = if self.is_enforced { verdict.decision } else { verdict.would };
@@ -112,8 +116,13 @@ impl Trace {
         let misused = |misuse| misused(row, &misuse);
         let (verdict, _) = self.world.evaluate(policy, &proposal, None, now).map_err(misused)?;
         let compared = self.compare(verdict.fingerprint, row.result.as_ref());
-        let permitted = row.result.as_ref().filter(|_| verdict.permit.is_some());
-        let report = permitted.map(|result| report(row, result));
+        let report = match &row.result {
+            _ if verdict.permit.is_none() => None,
+            Some(result) => Some(report(row, result)),
+            // Left open it would look like a call that still runs.
+            None if row.refused => Some(Report { status: OutcomeStatus::Cancelled, ..empty(row) }),
+            None => None,
+        };
         let recorded = report.map(|report| self.world.record(policy, &report, now)).transpose().map_err(misused)?;
         Ok((verdict, compared, recorded.and_then(|recorded| recorded.advice)))
     }
@@ -173,13 +182,19 @@ pub(in crate::cli) fn report(row: &Row, result: &RecordedResult) -> Report {
     // differ only beyond the cut would count as equal.
     let digest = result.sha256.clone().filter(|_| result.is_cut && !result.is_error);
     let text = (!result.is_error && digest.is_none()).then(|| result.text.clone());
+    let status = if result.is_error { OutcomeStatus::Error } else { OutcomeStatus::Success };
+    Report { status, error, result: text, result_digest: digest, ..empty(row) }
+}
+
+/// A report on a call that says nothing yet.
+fn empty(row: &Row) -> Report {
     Report {
         session: row.trace.clone(),
         call_id: row.call_id.clone(),
-        status: if result.is_error { OutcomeStatus::Error } else { OutcomeStatus::Success },
-        error,
-        result: text,
-        result_digest: digest,
+        status: OutcomeStatus::Unknown,
+        error: None,
+        result: None,
+        result_digest: None,
         result_bytes: None,
         is_complete: None,
         total_matches: None,
