@@ -114,7 +114,7 @@ async fn watch(mut client: ApprovalServiceClient<Channel>) -> anyhow::Result<()>
     }
 }
 
-fn state(approval: &Approval) -> (&'static str, Style) {
+pub(super) fn state(approval: &Approval) -> (&'static str, Style) {
     let (name, colour) = match approval.state() {
         ApprovalState::Pending => ("open", AnsiColor::Yellow),
         ApprovalState::Approved => ("approved", AnsiColor::Green),

@@ -3,7 +3,7 @@
 use std::{fs::File, path::PathBuf};
 
 use anyhow::{Context as _, anyhow, bail};
-use clap::Args;
+use clap::{ArgGroup, Args};
 
 use super::{
     remote::{Remote, asked},
@@ -21,12 +21,13 @@ use crate::{
 
 /// Which calls.
 #[derive(Debug, Clone, Args)]
+#[command(group = ArgGroup::new("calls").required(true).args(["since", "traces"]))]
 pub(super) struct RecordedArgs {
     /// Stored calls of a running server since then: 90m, 24h, 7d
-    #[arg(long, value_name = "TIME", conflicts_with = "traces")]
+    #[arg(long, value_name = "TIME")]
     since: Option<String>,
     /// Recorded traces in JSON lines, plain or gzipped
-    #[arg(value_name = "TRACE", required_unless_present = "since")]
+    #[arg(value_name = "TRACE")]
     traces: Vec<PathBuf>,
     #[command(flatten)]
     pub(super) remote: Remote,
@@ -101,11 +102,10 @@ pub(super) fn row(call: &ExportCallsResponse) -> Option<Row> {
         }),
         _ => None,
     };
-    let ended = match (call.decision.as_str(), call.status()) {
-        ("ALLOW", OutcomeStatus::Unknown) => Some(outcome::OutcomeStatus::Unknown),
-        ("ALLOW", OutcomeStatus::Cancelled) => Some(outcome::OutcomeStatus::Cancelled),
-        ("ALLOW", _) => None,
-        _ => Some(outcome::OutcomeStatus::Cancelled),
+    let ended = match call.status() {
+        OutcomeStatus::Unknown => Some(outcome::OutcomeStatus::Unknown),
+        OutcomeStatus::Cancelled => Some(outcome::OutcomeStatus::Cancelled),
+        _ => None,
     };
     let trace = SessionId::parse("session_id", &call.session_id).ok()?;
     let root = SessionId::parse("root_session_id", &call.root_session_id).ok()?;
@@ -120,6 +120,7 @@ pub(super) fn row(call: &ExportCallsResponse) -> Option<Row> {
         arguments: json::parse(&call.arguments_json).ok()?,
         justification: Some(call.justification.clone()).filter(|why| !why.is_empty()),
         at: Some(Timestamp::from_millis(call.at_unix_ms)),
+        refused: call.decision != "ALLOW",
         result,
         ended,
     })
@@ -147,8 +148,9 @@ mod tests {
         assert_eq!((refused.root().as_str(), refused.trace.as_str()), ("root", "child"));
         assert_eq!(refused.agent.as_ref().map(AgentId::as_str), Some("clerk"));
         assert_eq!(refused.justification.as_deref(), Some("the customer asked"));
-        assert_eq!(refused.ended, Some(outcome::OutcomeStatus::Cancelled), "it did not run");
+        assert!(refused.refused);
         let ran = row(&ExportCallsResponse { decision: "ALLOW".to_owned(), ..stored }).expect("a good row");
+        assert!(!ran.refused);
         assert_eq!(ran.ended, None, "it may still run");
     }
 }

@@ -2,12 +2,12 @@
 
 use anyhow::bail;
 use clap::{Args, Subcommand, ValueEnum};
-use tonic::transport::Channel;
+use tonic::{Code, Response, transport::Channel};
 
 use super::remote::{By, Remote, asked, at};
 use crate::grpc::v1::{
     CreateGrantRequest, GetSessionStateRequest, HaltRequest, HaltScope, HaltState, ListGrantsRequest, ListHaltsRequest,
-    ListSessionsRequest, MarkCompactedRequest, ResumeRequest, RevokeGrantRequest, SetPhaseRequest,
+    ListSessionsRequest, MarkCompactedRequest, ResumeRequest, RevokeGrantRequest, SetPhaseRequest, WatchSessionRequest,
     gate_service_client::GateServiceClient, grant_service_client::GrantServiceClient,
     session_service_client::SessionServiceClient,
 };
@@ -32,6 +32,9 @@ enum Scope {
     All,
 }
 
+/// The scopes that a name belongs to.
+const NAMED: [(&str, &str); 3] = [("scope", "session"), ("scope", "agent"), ("scope", "tool")];
+
 #[derive(Debug, Subcommand)]
 enum Action {
     /// List the sessions that were heard of last, and what is halted
@@ -48,6 +51,7 @@ enum Action {
         /// What
         scope: Scope,
         /// Its name; none for `all`
+        #[arg(required_if_eq_any(NAMED))]
         name: Option<String>,
         /// Why; models and people are told
         #[arg(long, default_value = "")]
@@ -62,6 +66,7 @@ enum Action {
         /// What
         scope: Scope,
         /// Its name; none for `all`
+        #[arg(required_if_eq_any(NAMED))]
         name: Option<String>,
         #[command(flatten)]
         by: By,
@@ -154,9 +159,7 @@ fn what(scope: Scope, name: Option<String>) -> anyhow::Result<(i32, String)> {
     };
     match (scope, name) {
         (Scope::All, Some(name)) => bail!("`all` has no name; {name} is too much"),
-        (Scope::All, None) => Ok((encoded.into(), String::new())),
-        (_, None) => bail!("name it, too"),
-        (_, Some(name)) => Ok((encoded.into(), name)),
+        (_, name) => Ok((encoded.into(), name.unwrap_or_default())),
     }
 }
 
@@ -165,22 +168,24 @@ pub(super) async fn run(args: SessionsArgs) -> anyhow::Result<()> {
     match args.action {
         Action::List(remote) => list(client(&remote).await?).await,
         Action::Show { session, remote } => {
-            let mut client = GateServiceClient::new(remote.connect().await?);
-            let request = GetSessionStateRequest { session_id: session, last_calls: 0 };
-            anstream::println!("{}", asked(client.get_session_state(request).await)?.summary_for_model);
+            // The first message of a watch: a state alone does not tell of a halt.
+            let request = WatchSessionRequest { session_id: session };
+            let mut states = asked(client(&remote).await?.watch_session(request).await)?;
+            let now = asked(states.message().await.map(Response::new))?.unwrap_or_default();
+            now.halt.iter().for_each(|halt| anstream::println!("halted: {}", of_halt(halt)));
+            now.state.iter().for_each(|state| anstream::println!("{}", state.summary_for_model));
             Ok(())
         }
         Action::Halt { scope, name, reason, by, remote } => {
             let (scope, name) = what(scope, name)?;
-            let request = HaltRequest { scope, name, by: by.name(), reason };
-            asked(client(&remote).await?.halt(request).await)?.halt.iter().for_each(halted);
-            Ok(())
+            halt(HaltRequest { scope, name, by: by.name(), reason }, &remote).await
         }
         Action::Resume { scope, name, by, remote } => {
             let (scope, name) = what(scope, name)?;
             let request = ResumeRequest { scope, name, by: by.name() };
+            let what = in_words(request.scope(), &request.name);
             let was = asked(client(&remote).await?.resume(request).await)?.was_halted;
-            anstream::println!("{}", if was { "it goes on" } else { "it was not halted" });
+            anstream::println!("{what} {}", if was { "goes on" } else { "was not halted" });
             Ok(())
         }
         Action::Phase { session, phase, plan, by, remote } => {
@@ -201,7 +206,7 @@ pub(super) async fn run(args: SessionsArgs) -> anyhow::Result<()> {
 async fn list(mut client: SessionServiceClient<Channel>) -> anyhow::Result<()> {
     let halts = asked(client.list_halts(ListHaltsRequest {}).await)?.halts;
     let sessions = asked(client.list_sessions(ListSessionsRequest::default()).await)?.sessions;
-    halts.iter().for_each(halted);
+    halts.iter().for_each(|halt| anstream::println!("halted: {}", of_halt(halt)));
     if sessions.is_empty() {
         anstream::println!("No session has called anything yet.");
     }
@@ -220,13 +225,35 @@ async fn list(mut client: SessionServiceClient<Channel>) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn halted(halt: &HaltState) {
-    let what = match halt.scope() {
+async fn halt(request: HaltRequest, remote: &Remote) -> anyhow::Result<()> {
+    let (scope, name) = (request.scope(), request.name.clone());
+    let (by, reason) = (request.by.clone(), request.reason.clone());
+    if let Some(halt) = asked(client(remote).await?.halt(request).await)?.halt {
+        let is_earlier = (halt.by.as_str(), halt.reason.as_str()) != (by.as_str(), reason.as_str());
+        anstream::println!("{}: {}", if is_earlier { "halted before" } else { "halted" }, of_halt(&halt));
+    }
+    // A name that is misspelt stops nothing, and whoever pulls the switch should know.
+    if scope == HaltScope::Session {
+        let request = GetSessionStateRequest { session_id: name.clone(), last_calls: 1 };
+        let known = GateServiceClient::new(remote.connect().await?).get_session_state(request).await;
+        if known.is_err_and(|status| status.code() == Code::NotFound) {
+            anstream::eprintln!("note: session {name} has not asked for any call yet; is that its name?");
+        }
+    }
+    Ok(())
+}
+
+fn in_words(scope: HaltScope, name: &str) -> String {
+    match scope {
         HaltScope::Tenant => "everything".to_owned(),
-        scope => format!("{} {}", scope.as_str_name().trim_start_matches("HALT_SCOPE_").to_lowercase(), halt.name),
-    };
+        scope => format!("{} {name}", scope.as_str_name().trim_start_matches("HALT_SCOPE_").to_lowercase()),
+    }
+}
+
+fn of_halt(halt: &HaltState) -> String {
     let why = if halt.reason.is_empty() { String::new() } else { format!(": {}", halt.reason) };
-    anstream::println!("halted: {what}, since {} by {}{why}", at(halt.halted_unix_ms), halt.by);
+    let what = in_words(halt.scope(), &halt.name);
+    format!("{what}, since {} by {}{why}", at(halt.halted_unix_ms), halt.by)
 }
 
 /// Runs `callgate grants`.
@@ -238,7 +265,9 @@ pub(super) async fn grants(args: GrantsArgs) -> anyhow::Result<()> {
             let request =
                 CreateGrantRequest { session_id: session, tool_pattern: tools, ceiling, ttl_ms, by: by.name(), reason };
             if let Some(grant) = asked(client.create_grant(request).await)?.grant {
-                anstream::println!("{}: {} calls, until {}", grant.grant_id, grant.ceiling, at(grant.expires_unix_ms));
+                let (id, tools, session) = (grant.grant_id, grant.tool_pattern, grant.session_id);
+                let until = at(grant.expires_unix_ms);
+                anstream::println!("{id}: {} calls of {tools} for session {session}, until {until}", grant.ceiling);
             }
             Ok(())
         }
@@ -262,9 +291,10 @@ pub(super) async fn grants(args: GrantsArgs) -> anyhow::Result<()> {
         }
         GrantAction::Revoke { session, grant_id, by, remote } => {
             let mut client = GrantServiceClient::new(remote.connect().await?);
+            let done = format!("{grant_id} is taken back");
             let request = RevokeGrantRequest { session_id: session, grant_id, by: by.name(), reason: String::new() };
             asked(client.revoke_grant(request).await)?;
-            anstream::println!("it is taken back");
+            anstream::println!("{done}");
             Ok(())
         }
     }

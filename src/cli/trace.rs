@@ -53,9 +53,11 @@ pub struct Row {
     pub justification: Option<String>,
     /// When it was made.
     pub at: Option<Timestamp>,
+    /// True when it was refused, and so did not run.
+    pub refused: bool,
     /// What came of it, when that was recorded.
     pub result: Option<RecordedResult>,
-    /// How it ended without a result, when that is known: unknown, or cancelled, as a call that was refused is too.
+    /// How it ended without a result, when that is known: unknown or cancelled.
     pub ended: Option<OutcomeStatus>,
 }
 
@@ -211,6 +213,7 @@ fn row(text: &str) -> Result<Row, String> {
         arguments: arguments(fields.args)?,
         justification: None,
         at: ts.map(|ts| timestamp(&ts)).transpose()?,
+        refused: false,
         result: fields.result.map(|result| recorded_result(result, &fields)).transpose()?,
         ended: None,
     })

@@ -53,12 +53,12 @@ fn prefix(field: &str, hash: &str) -> Decoded<()> {
     if is_hash { Ok(()) } else { wrong(field, format!("must be {PREFIX_MIN} to 64 hexadecimal digits")) }
 }
 
-fn activated(activated: Activated, hash: &str) -> Result<v1::PolicyRevision, Status> {
+fn activated(activated: Activated, unknown: impl FnOnce() -> Status) -> Result<v1::PolicyRevision, Status> {
     match activated {
         Activated::Active(revision) => Ok(encoded(revision)),
         Activated::Invalid(errors) => Err(status::invalid_policy(&errors)),
         Activated::Changed { revision } => Err(status::revision_changed(revision)),
-        Activated::Unknown => Err(status::policy_unknown(hash)),
+        Activated::Unknown => Err(unknown()),
     }
 }
 
@@ -154,7 +154,7 @@ impl v1::policy_service_server::PolicyService for PolicyService {
         let author = Author { by: &by, note: note.as_deref().unwrap_or_default(), expected: message.expected_revision };
         let activation = self.gate.activate_policy(decode::tenant(), &hash, &author);
         let activation = service::within(Box::pin(activation)).await?;
-        let revision = Some(activated(activation, &hash)?);
+        let revision = Some(activated(activation, || status::policy_unknown(&hash))?);
         Ok(Response::new(v1::ActivatePolicyResponse { revision }))
     }
 
@@ -167,7 +167,7 @@ impl v1::policy_service_server::PolicyService for PolicyService {
         let (by, note) = decoded().map_err(|status| *status)?;
         let author = Author { by: &by, note: note.as_deref().unwrap_or_default(), expected: message.expected_revision };
         let activation = service::within(Box::pin(self.gate.rollback_policy(decode::tenant(), &author))).await?;
-        let revision = Some(activated(activation, "the policy before")?);
+        let revision = Some(activated(activation, status::no_policy_before)?);
         Ok(Response::new(v1::RollbackPolicyResponse { revision }))
     }
 }

@@ -53,6 +53,11 @@ pub(super) fn policy_unknown(named: &str) -> Status {
     status(Code::NotFound, "POLICY_UNKNOWN", message, None)
 }
 
+/// Nothing can be rolled back to.
+pub(super) fn no_policy_before() -> Status {
+    status(Code::NotFound, "POLICY_UNKNOWN", "no other policy was active before this one", None)
+}
+
 /// Somebody activated another policy meanwhile.
 pub(super) fn revision_changed(active: u64) -> Status {
     let info: HashMap<String, String> = [("revision".to_owned(), active.to_string())].into();

@@ -4,6 +4,7 @@
 mod common;
 
 mod crash;
+mod operators;
 mod policies;
 mod policy_command;
 mod refusals;

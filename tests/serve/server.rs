@@ -23,7 +23,9 @@ use crate::common::{
 };
 
 /// What the environment could change about the server.
-const SETTINGS: [&str; 9] = [
+const SETTINGS: [&str; 11] = [
+    "CALLGATE_SERVER",
+    "CALLGATE_BY",
     "CALLGATE_LISTEN",
     "CALLGATE_POLICY",
     "CALLGATE_DATABASE_URL",

@@ -1,6 +1,7 @@
 //! `callgate tools`, as a process: lists in, reports and policies out.
 
 mod command;
+mod import;
 mod lists;
 mod sarif;
 

@@ -61,7 +61,11 @@ pub(super) async fn backtest(args: &BacktestArgs) -> anyhow::Result<()> {
     let changes = changes(&rows, old, new.as_ref().clone(), args.examples)?;
     let calls = rows.len();
     anstream::println!("{calls} calls of {sessions} sessions: policy {} against {}\n", names.1, names.0);
-    show(&changes);
+    if calls == 0 {
+        anstream::println!("There is no call to try it on.");
+    } else {
+        show(&changes);
+    }
     Ok(())
 }
 
@@ -124,9 +128,10 @@ fn show(changes: &BTreeMap<Key, Change>) {
     };
     let lost: u64 = changes.values().map(|change| change.lost).sum();
     let (refused, asked) = (of("newly refused"), of("newly asked"));
+    let first = if lost > 0 { ": look at those first" } else { "" };
     anstream::println!(
-        "\nOf {refused} newly refused calls, {lost} had succeeded with a new result: look at those first. \
-         A person would be asked {asked} times more, and {} calls would be allowed that are refused now.",
+        "\nOf {refused} newly refused calls, {lost} had succeeded with a new result{first}. \
+         A person would be asked {asked} times more, and {} calls would be allowed that are not allowed now.",
         of("newly allowed")
     );
 }
@@ -134,7 +139,6 @@ fn show(changes: &BTreeMap<Key, Change>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::outcome::OutcomeStatus;
 
     #[test]
     fn what_a_policy_would_newly_refuse_is_counted_by_what_it_had_brought() {
@@ -155,7 +159,7 @@ mod tests {
     fn refused_calls_do_not_count_as_running_and_a_tree_is_judged_as_one() {
         let mut rows: Vec<Row> = (0..300).map(|seq| Row::success("s", seq, "drop", "")).collect();
         for row in &mut rows {
-            (row.result, row.ended) = (None, Some(OutcomeStatus::Cancelled));
+            (row.result, row.refused) = (None, true);
         }
         let mut child = Row::success("child", 300, "drop", "");
         (child.root, child.justification) = (Some(rows[0].trace.clone()), Some("because".to_owned()));

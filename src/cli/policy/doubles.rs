@@ -49,6 +49,10 @@ pub(super) async fn test(args: &TestArgs) -> anyhow::Result<u8> {
     let policy = load_policy(Some(&args.policy))?.as_ref().clone();
     let rows = args.recorded.rows().await?;
     let doubles = doubles(&rows, policy).map_err(|problem| anyhow::anyhow!(problem))?;
+    if doubles.is_empty() {
+        anstream::println!("There is nothing to double: no recorded call succeeded.");
+        return Ok(0);
+    }
     let mut code = 0;
     anstream::println!("{:>8} {:>8}  tool", "doubles", "refused");
     for (tool, doubles) in &doubles {
@@ -68,12 +72,12 @@ pub(super) async fn test(args: &TestArgs) -> anyhow::Result<u8> {
 }
 
 fn doubles(rows: &[Row], mut policy: Policy) -> Result<BTreeMap<String, Doubles>, String> {
-    // Every recorded call ran: only its double is judged for good.
+    // What is recorded ran: only its double is judged for good.
     let judging = policy.clone();
     policy.mode = Mode::Shadow;
     let mut worlds: BTreeMap<SessionId, (World, Timestamp)> = BTreeMap::new();
     let mut doubles: BTreeMap<String, Doubles> = BTreeMap::new();
-    for row in rows {
+    for row in rows.iter().filter(|row| !row.refused) {
         let start = (World::new(DEFAULT_TENANT), Timestamp::from_millis(1_735_689_600_000));
         let (world, clock) = worlds.entry(row.root().clone()).or_insert(start);
         let now = row.at.unwrap_or(clock.plus_ms(1_000)).max(*clock);

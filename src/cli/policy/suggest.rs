@@ -25,6 +25,9 @@ const REPEATS_MIN: u64 = 3;
 /// Sessions that must have been seen before a limit is proposed.
 const SESSIONS_MIN: usize = 20;
 
+/// How long a proposed ceiling holds.
+const DAY_MS: u64 = 86_400_000;
+
 /// What was seen of one tool.
 #[derive(Debug, Default)]
 struct Seen {
@@ -33,6 +36,8 @@ struct Seen {
     /// The same call again in one session, by whether its result was the same.
     same: u64,
     new: u64,
+    /// Those with a new result between which no other tool succeeded.
+    by_itself: u64,
     /// Repetitions of other tools with a new result between which this tool succeeded, alone of its kind.
     changed: u64,
     /// Calls in each session that has any.
@@ -59,6 +64,9 @@ fn look(rows: &[Row]) -> (BTreeMap<ToolName, Seen>, Vec<u64>) {
     for row in rows {
         let session = sessions.entry(row.trace.to_string()).or_default();
         session.steps += 1;
+        if row.refused {
+            continue;
+        }
         *session.calls.entry(row.tool.clone()).or_default() += 1;
         let seen = tools.entry(row.tool.clone()).or_default();
         seen.calls += 1;
@@ -78,6 +86,7 @@ fn look(rows: &[Row]) -> (BTreeMap<ToolName, Seen>, Vec<u64>) {
             seen.same += u64::from(is_same);
             seen.new += u64::from(!is_same);
             let others: Vec<&ToolName> = since.iter().filter(|tool| **tool != row.tool).collect();
+            seen.by_itself += u64::from(!is_same && others.is_empty());
             if let ([only], false) = (others.as_slice(), is_same) {
                 tools.entry((*only).clone()).or_default().changed += 1;
             }
@@ -111,7 +120,7 @@ fn suggestion(rows: &[Row]) -> String {
         let (usual, most) = (quantile(&steps, 0.99), steps.iter().max().copied().unwrap_or(0));
         let _ = writeln!(
             text,
-            "  budgets:\n    run: {{}}\n    # run: {{max_steps: {}}}  # proposed: 99 % of sessions made at most \
+            "  budgets:\n    tenant: {{}}\n    # run: {{max_steps: {}}}  # proposed: 99 % of sessions made at most \
              {usual} calls, the longest {most}",
             (usual * 2).max(10)
         );
@@ -124,26 +133,52 @@ fn suggestion(rows: &[Row]) -> String {
             (highest * 2).max(10)
         );
     }
-    text.push_str("  unknown_tools: allow\n  tool_schemas:\n");
+    text.push_str(&tiers(&tools));
+    text.push_str("  unknown_tools: allow\n  tool_schemas:");
+    text.push_str(if tools.is_empty() { " {}\n" } else { "\n" });
     for (tool, seen) in &tools {
-        let name = serde_json::Value::from(tool.as_str());
         let _ = writeln!(
             text,
-            "    {name}: {{}}  # {} calls, {} failed; asked again it gave the same {} times and something new {} times",
-            seen.calls, seen.errors, seen.same, seen.new
+            "    {}:\n      # {} calls, {} failed; asked again it gave the same {} times and something new {} times",
+            quoted(tool),
+            seen.calls,
+            seen.errors,
+            seen.same,
+            seen.new
         );
         if let Some((effect, why)) = effect(seen) {
-            let _ = writeln!(text, "    # {name}: {{effect: {effect}}}  # proposed: {why}");
+            let _ = writeln!(text, "      # effect: {effect}  # proposed: {why}");
         }
-        if let Some(ceiling) = ceiling(seen) {
-            let (usual, most) = (quantile(&seen.a_session, 0.99), seen.a_session.iter().max().copied().unwrap_or(0));
-            let _ = writeln!(
-                text,
-                "    # a ceiling of {ceiling} calls in a session  # proposed: 99 % used at most {usual}, one {most}"
-            );
-        }
+        // A tool must have a key, and this one says nothing.
+        text.push_str("      suggested_next: []\n");
     }
     text
+}
+
+fn quoted(tool: &ToolName) -> serde_json::Value {
+    serde_json::Value::from(tool.as_str())
+}
+
+/// Ceilings, one tier a tool. The last tier lets the others pass, as they would without tiers.
+fn tiers(tools: &BTreeMap<ToolName, Seen>) -> String {
+    let mut text = String::new();
+    // In a pattern these stand for something else.
+    let bounded = tools.iter().filter(|(tool, _)| !tool.as_str().contains(['*', '?', '|']));
+    for (tool, seen, ceiling) in bounded.filter_map(|(tool, seen)| Some((tool, seen, ceiling(seen)?))) {
+        let (usual, most) = (quantile(&seen.a_session, 0.99), seen.a_session.iter().max().copied().unwrap_or(0));
+        let name = quoted(tool);
+        let _ = writeln!(
+            text,
+            "      # - {{name: {name}, pattern: {name}, action: per_conversation_grant, ceiling: {ceiling}, \
+             ttl_ms: {DAY_MS}}}  # proposed: 99 % of sessions used it at most {usual} times, one {most}"
+        );
+    }
+    if text.is_empty() {
+        return text;
+    }
+    format!(
+        "  authorization:\n    tiers:\n{text}      - {{name: every other tool, pattern: \"*\", action: allowlist}}\n"
+    )
 }
 
 fn effect(seen: &Seen) -> Option<(&'static str, String)> {
@@ -153,8 +188,10 @@ fn effect(seen: &Seen) -> Option<(&'static str, String)> {
         return Some(("write", why));
     }
     let repeats = seen.same + seen.new;
-    if seen.changed == 0 && repeats >= REPEATS_MIN && seen.new * 2 > repeats {
-        return Some(("poll", format!("its result changed in {} of {repeats} repetitions", seen.new)));
+    if seen.changed == 0 && repeats >= REPEATS_MIN && seen.by_itself * 2 > repeats {
+        let why =
+            format!("its result changed in {} of {repeats} repetitions with nothing called between", seen.by_itself);
+        return Some(("poll", why));
     }
     let is_read = seen.changed == 0 && seen.same >= REPEATS_MIN && seen.new == 0;
     is_read.then(|| ("read", format!("all {} repetitions gave the same, and nothing changed after it", seen.same)))
@@ -168,7 +205,11 @@ fn ceiling(seen: &Seen) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policy;
+    use crate::{
+        domain::{effect::EffectKind, tool::ToolSpec},
+        policy::{self, Policy},
+        rules::tier::Action,
+    };
 
     fn row(session: usize, seq: u64, tool: &str, result: &str) -> Row {
         Row::success(&format!("s{session}"), seq, tool, result)
@@ -182,11 +223,48 @@ mod tests {
             })
             .collect();
         let text = suggestion(&rows);
-        for part in ["\"edit\": {effect: write}}  # proposed: 25 times", "max_steps: 10", "a ceiling of 3 calls"] {
-            assert!(text.contains(&part.replace("}}", "}")), "{part} in:\n{text}");
+        for part in ["# effect: write  # proposed: 25 times", "max_steps: 10", "ceiling: 3"] {
+            assert!(text.contains(part), "{part} in:\n{text}");
         }
-        assert!(!text.contains("\"look\": {effect"), "{text}");
-        let policy = policy::compile(&text).unwrap_or_else(|errors| panic!("{errors:?}\n{text}"));
-        assert!(policy.tools().all(|(_, spec)| *spec == crate::domain::tool::ToolSpec::default()));
+        assert_eq!(text.matches("effect:").count(), 1, "{text}");
+        let policy = compiled(&text);
+        assert!(policy.tools().all(|(_, spec)| *spec == ToolSpec::default()));
+        let built_in = Policy::default().rules;
+        assert_eq!(policy.rules.budget, built_in.budget);
+        assert!(policy.rules.tier.tiers.iter().all(|tier| tier.action == Action::Allow && tier.rate.is_none()));
+    }
+
+    #[test]
+    fn a_proposal_is_in_force_once_its_comment_is_taken_away() {
+        let rows: Vec<Row> =
+            (0..25).flat_map(|s| [row(s, 0, "look", "a"), row(s, 1, "edit", "done"), row(s, 2, "look", "b")]).collect();
+        let text = suggestion(&rows);
+        let agreed: Vec<String> = text
+            .lines()
+            .map(|line| if line.contains("# proposed: ") { line.replacen("# ", "", 1) } else { line.to_owned() })
+            .collect();
+        let policy = compiled(&agreed.join("\n"));
+        let effects: Vec<(&str, EffectKind)> = policy.tools().map(|(name, spec)| (name, spec.effect)).collect();
+        assert_eq!(effects, [("edit", EffectKind::Write), ("look", EffectKind::Unknown)]);
+        let tiers: Vec<(&str, u64)> =
+            policy.rules.tier.tiers.iter().map(|tier| (tier.tools.as_str(), tier.grant.ceiling)).collect();
+        assert_eq!(tiers[0], ("edit", 3), "{tiers:?}");
+        assert_ne!(policy.rules.budget, Policy::default().rules.budget);
+    }
+
+    #[test]
+    fn what_changes_by_itself_is_proposed_as_a_poll() {
+        let rows: Vec<Row> = (0..4).map(|seq| row(0, seq, "status", &seq.to_string())).collect();
+        let text = suggestion(&rows);
+        assert!(text.contains("# effect: poll  # proposed: its result changed in 3 of 3 repetitions"), "{text}");
+    }
+
+    #[test]
+    fn nothing_recorded_makes_a_policy_that_says_nothing() {
+        assert_eq!(compiled(&suggestion(&[])).tools().count(), 0);
+    }
+
+    fn compiled(text: &str) -> Policy {
+        policy::compile(text).unwrap_or_else(|errors| panic!("{errors:?}\n{text}"))
     }
 }

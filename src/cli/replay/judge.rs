@@ -69,6 +69,8 @@ struct Trace {
 #[derive(Debug)]
 pub(in crate::cli) struct Judge {
     policy: Policy,
+    /// The same, for calls that did not run when they were recorded: what it refuses of them stays refused.
+    holding: Policy,
     is_enforced: bool,
     traces: BTreeMap<SessionId, Trace>,
     /// What retries came to, over all traces: they are sessions of one fleet in this.
@@ -80,14 +82,16 @@ impl Judge {
     pub(in crate::cli) fn new(mut policy: Policy, enforce: bool) -> Self {
         policy.mode = if enforce { Mode::Enforce } else { Mode::Shadow };
         let summary = Summary::new(&policy.version, enforce);
-        Self { policy, is_enforced: enforce, traces: BTreeMap::new(), profiles: Arc::default(), summary }
+        let mut holding = policy.clone();
+        holding.mode = Mode::Enforce;
+        Self { policy, holding, is_enforced: enforce, traces: BTreeMap::new(), profiles: Arc::default(), summary }
     }
 
     /// Judges one call and takes in its outcome; the error says what is wrong with the row.
     pub(in crate::cli) fn judge(&mut self, row: &Row) -> Result<Assessed, String> {
         let trace = self.traces.entry(row.root().clone()).or_insert_with(Trace::new);
         trace.world.swap_profiles(&mut self.profiles);
-        let judged = trace.judge(&self.policy, row);
+        let judged = trace.judge(if row.refused { &self.holding } else { &self.policy }, row);
         trace.world.swap_profiles(&mut self.profiles);
         let (verdict, compared, advice) = judged?;
         let decision = if self.is_enforced { verdict.decision } else { verdict.would };
@@ -181,7 +185,11 @@ pub(in crate::cli) fn outcome(row: &Row) -> Option<Report> {
         duration_ms: None,
         observed: None,
     };
-    let Some(result) = &row.result else { return row.ended.map(report) };
+    let Some(result) = &row.result else {
+        // Left open, a refused call would look like one that still runs.
+        let ended = if row.refused { Some(OutcomeStatus::Cancelled) } else { row.ended };
+        return ended.map(report);
+    };
     if result.is_error {
         let error_type = result.error_type.clone();
         let error = ErrorReport { error_type, message: result.text.clone(), ..ErrorReport::default() };

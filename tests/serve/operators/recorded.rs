@@ -1,0 +1,166 @@
+//! Commands over what was recorded: a call explained, and policies tried on calls and proposed from them.
+
+use callgate::{
+    domain::tool::ToolSpec,
+    grpc::v1::{self, Decision},
+    policy,
+    rules::RULES,
+};
+
+use super::{Desk, POLICY, says};
+use crate::{
+    common::{
+        in_time,
+        wire::{call, caller},
+    },
+    server::{path, ran},
+};
+
+/// Sessions that are recorded: as many as a proposed limit takes.
+const SESSIONS: u64 = 20;
+
+const LENIENT: &str = "policy_engine: {unknown_tools: allow}\n";
+const STRICT: &str = "policy_engine:
+  unknown_tools: allow
+  authorization:
+    tiers:
+      - {name: edits, pattern: edit, action: hitl}
+      - {name: drops, pattern: drop, action: deny}
+      - {name: others, pattern: '*', action: allowlist}
+  tool_schemas:
+    look: {effect: read, side_effect_resource: page}
+    edit: {effect: write, side_effect_resource: page}
+    drop: {effect: write, side_effect_resource: page}
+";
+
+/// Sessions that look, edit, look, and look again at the same.
+async fn sees_edits(desk: &mut Desk) {
+    for n in 0..SESSIONS {
+        let session = format!("s{n}");
+        for (call_id, tool, result) in
+            [("1", "look", "old"), ("2", "edit", "done"), ("3", "look", "new"), ("4", "look", "new")]
+        {
+            desk.calls(&session, call_id, tool, "{}", result).await;
+        }
+    }
+    desk.calls("s0", "5", "drop", "{}", "gone").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn explain_names_the_rule_that_fired_and_those_that_did_not() {
+    let mut desk = Desk::open(Some(POLICY)).await;
+    desk.calls("s1", "c1", "get_order", r#"{"id":1}"#, "open").await;
+    assert_eq!(desk.asks("s1", "c2", "get_order", r#"{"id":1}"#).await.decision(), Decision::Reuse);
+    let said = desk.does("explain c2").await;
+    let version = &policy::hash(POLICY)[..16];
+    says(&said, &["REUSE get_order c2 of session s1", version, "duplicate_call_blocked", "declared, read on order/1"]);
+    says(&said, &["before     c1, asked for ", " earlier: it had succeeded"]);
+    let (_, rules) = said.split_once("rules, in their order\n").expect("the rules");
+    assert_eq!(rules.lines().count(), RULES.len(), "{said}");
+    for ((rule, _), line) in RULES.iter().zip(rules.lines()) {
+        let words = line.trim().strip_prefix(rule).unwrap_or_else(|| panic!("{rule} is not in {line}")).trim();
+        match *rule {
+            "same_call" => says(words, &["REUSE duplicate_call_blocked: get_order was not run: this exact call"]),
+            "churn" => assert_eq!(words, "off"),
+            "cycle" => assert_eq!(words, "nothing to say (shadowed)"),
+            _ => assert_eq!(words, "nothing to say", "{rule}"),
+        }
+    }
+    let said = desk.does("explain c1").await;
+    says(&said, &["ALLOW get_order c1", "the same call was not made in this call tree"]);
+
+    let (code, said) = desk.types("explain c9").await;
+    assert_eq!((code, said.as_str()), (Some(1), "callgate: no stored call has the id c9\n"));
+    desk.calls("s2", "c2", "get_order", r#"{"id":2}"#, "open").await;
+    let (code, said) = desk.types("explain c2").await;
+    assert_eq!(code, Some(1), "{said}");
+    says(&said, &["--session: s1, s2"]);
+    says(&desk.does("explain c2 --session s2").await, &["ALLOW get_order c2 of session s2"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn backtest_tells_what_a_stricter_policy_would_change_and_what_that_would_cost() {
+    let mut desk = Desk::open(Some(LENIENT)).await;
+    let strict = desk.home.file("strict.yaml", STRICT);
+    let same = desk.home.file("same.yaml", &format!("# why\n{LENIENT}"));
+    let (strict, same) = (path(&strict).to_owned(), path(&same).to_owned());
+    let said = desk.does(&format!("policy backtest {strict} --since 1h")).await;
+    says(&said, &["There is no call to try it on."]);
+    sees_edits(&mut desk).await;
+
+    let said = desk.does(&format!("policy backtest {strict} --since 1h --examples 1")).await;
+    let lines: Vec<String> = said.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
+    for expected in [
+        "20 newly asked tier edit",
+        "20 newly refused same_call look",
+        "1 newly refused tier drop",
+        "s0 5: ALLOW -> DENY: The policy does not allow drop. Use another tool, or tell the user.",
+    ] {
+        assert!(lines.iter().any(|line| line == expected), "{expected} is missing in\n{said}");
+    }
+    says(&said, &["81 calls of 20 sessions", "Of 21 newly refused calls, 1 had succeeded with a new result: look at"]);
+    says(&said, &["A person would be asked 20 times more"]);
+    for policy in [&same, path(&desk.home.file("again.yaml", LENIENT))] {
+        let said = desk.does(&format!("policy backtest {policy} --since 1h")).await;
+        says(&said, &["81 calls of 20 sessions", "Nothing would change."]);
+    }
+
+    let (code, said) = desk.types(&format!("policy backtest {strict}")).await;
+    assert_eq!(code, Some(2), "{said}");
+    says(&said, &["--since <TIME>|TRACE"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_policy_is_tried_on_a_session_that_was_refused_hundreds_of_times() {
+    let mut desk = Desk::open(Some(STRICT)).await;
+    let calls = (0..320).map(|n| call(&n.to_string(), "drop", &format!(r#"{{"n":{n}}}"#)));
+    for turn in calls.collect::<Vec<_>>().chunks(64) {
+        let request = v1::BatchEvaluateRequest { caller: Some(caller("s")), calls: turn.to_vec(), usage: None };
+        let verdicts = in_time("answers", desk.agent.batch_evaluate(request)).await.expect("answers").into_inner();
+        assert!(verdicts.verdicts.iter().all(|verdict| verdict.decision() != Decision::Allow));
+    }
+    let lenient = desk.home.file("lenient.yaml", LENIENT);
+    let said = desk.does(&format!("policy backtest {} --since 1h", path(&lenient))).await;
+    says(&said, &["320 calls of 1 sessions", "newly allowed      tier             drop"]);
+    let said = desk.does(&format!("policy test {} --since 1h --inject-duplicates", path(&lenient))).await;
+    says(&said, &["There is nothing to double"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn suggest_proposes_what_was_seen_and_a_proposal_that_is_agreed_with_holds() {
+    let mut desk = Desk::open(Some(LENIENT)).await;
+    sees_edits(&mut desk).await;
+    let said = desk.does("policy suggest --since 1h").await;
+    says(&said, &["# Proposed from 81 recorded calls of 20 sessions."]);
+    let effect = "# effect: write  # proposed: 20 times another tool's result changed, and nothing but this was called";
+    says(&said, &["    \"edit\":\n      # 20 calls, 0 failed", effect]);
+    says(&said, &["# 60 calls, 0 failed; asked again it gave the same 20 times and something new 20 times"]);
+    let as_it_is = policy::compile(&said).unwrap_or_else(|errors| panic!("{errors:?}\n{said}"));
+    assert!(as_it_is.tools().all(|(_, spec)| *spec == ToolSpec::default()), "{said}");
+
+    let agreed = desk.home.file("agreed.yaml", &said.replace("# effect: write", "effect: write"));
+    let (code, said, _) = ran(&["policy", "check", path(&agreed)]).await;
+    assert_eq!(code, Some(0), "{said}");
+    says(&said, &["good, ", "1 write tools", "2 tools without an effect"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn doubles_of_what_was_recorded_are_refused_by_a_policy_that_declares_the_tools() {
+    let mut desk = Desk::open(Some(LENIENT)).await;
+    sees_edits(&mut desk).await;
+    let strict = desk.home.file("strict.yaml", STRICT);
+    let test = format!("policy test {} --since 1h", path(&strict));
+    let said = desk.does(&format!("{test} --inject-duplicates")).await;
+    let lines: Vec<Vec<&str>> = said.lines().map(|line| line.split_whitespace().collect()).collect();
+    for expected in [["1", "1", "drop"], ["20", "20", "edit"], ["60", "60", "look"]] {
+        assert!(lines.iter().any(|line| line == &expected), "{expected:?} is missing in\n{said}");
+    }
+    says(&said, &["81 of 81 doubles are refused"]);
+    // A declared write whose double is let through is what the command is there to find.
+    let unguarded = format!("{STRICT}  rules: {{same_call: {{mode: 'off'}}, side_effects: {{mode: 'off'}}}}\n");
+    let unguarded = desk.home.file("unguarded.yaml", &unguarded.replace("action: hitl", "action: allowlist"));
+    let (code, said) = desk.types(&format!("policy test {} --since 1h --inject-duplicates", path(&unguarded))).await;
+    assert_eq!(code, Some(1), "{said}");
+    says(&said, &["edit  a declared write: this must not be"]);
+    assert_eq!(desk.types(&test).await.0, Some(2), "it says which test is meant");
+}
