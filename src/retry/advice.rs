@@ -98,8 +98,9 @@ pub struct Case<'a> {
 pub struct Advised {
     /// The advice.
     pub advice: Advice,
-    /// The smallest good wait, whether a retry is worth it or not, in milliseconds.
-    pub wait_ms: u64,
+    /// How long the tool should be left alone, whether a retry is worth it or not, in milliseconds: what the provider
+    /// asks for, else the smallest good wait. Without jitter, since one call at a time finds out how the tool fares.
+    pub leave_alone_ms: u64,
 }
 
 /// The advice on a failure.
@@ -134,7 +135,7 @@ pub fn advise(params: &Params, profiles: &Profiles, case: &Case<'_>) -> Advised 
         guard,
         probe,
     };
-    Advised { advice, wait_ms }
+    Advised { advice, leave_alone_ms: case.asked_ms.unwrap_or(WAITS_MS[weighed.wait]) }
 }
 
 /// The odds of one attempt against what it costs.

@@ -1,7 +1,7 @@
 //! after_compaction: the context was compacted, and the loop goes on.
 //!
 //! Fires when the first three outcomes after MarkCompacted are all of this call, with one and the same result: the next
-//! call of it is refused.
+//! call of it is refused, until the world has changed since, or another run begins. A declared poll is left to `poll`.
 //!
 //! Why: a compaction that drops what was tried is followed by the same calls again; three in a row show that the
 //! summary did not tell the model what it had done. The refusal carries what GetSessionState would have told.
@@ -9,6 +9,7 @@
 //! Known problems: callgate learns of a compaction only when the caller marks it.
 
 use crate::domain::{
+    effect::EffectKind,
     finding::{Decision, Finding, Level},
     outcome::OutcomeStatus,
     reason::Reason,
@@ -26,13 +27,19 @@ pub const LEVELS: Levels = Levels { warning: None, critical: Some(3), break_at: 
 pub fn check(levels: &Levels, cx: &Context<'_>) -> Option<Finding> {
     let critical = levels.critical? as usize;
     let session = cx.session()?;
-    if session.compacted == 0 {
+    if session.compacted == 0 || cx.proposal.effect.kind == EffectKind::Poll {
         return None;
     }
+    let changed = |previous| cx.tree.world_changed_since(previous, cx.fingerprint(), &cx.proposal.effect);
+    if cx.previous.is_some_and(changed) {
+        return None;
+    }
+    let run = cx.run()?.from;
     let is_done = |status| matches!(status, OutcomeStatus::Success | OutcomeStatus::Error);
     let mut since: Vec<_> = session
         .calls
         .iter()
+        .filter(|call| call.run_from == run)
         .filter_map(|call| Some((call, call.outcome.as_ref()?)))
         .filter(|(_, outcome)| outcome.seq > session.compacted && is_done(outcome.status))
         .collect();
@@ -66,6 +73,33 @@ mod tests {
              compacted
              look {} -> ok same   x3
              look {} => deny no_progress, critical after_compaction 3",
+        );
+    }
+
+    #[test]
+    fn it_ends_with_a_change_of_the_world_and_with_the_run() {
+        for ending in ["edit {\"path\":\"a\"} -> ok new => allow", "run next"] {
+            check(&format!(
+                "rules after_compaction
+                 tool read_file read workspace/{{path}}
+                 tool edit write workspace/{{path}}
+                 compacted
+                 read_file {{\"path\":\"a\"}} -> ok same   x3
+                 read_file {{\"path\":\"a\"}} => deny no_progress, critical after_compaction 3
+                 {ending}
+                 read_file {{\"path\":\"a\"}} => allow"
+            ));
+        }
+    }
+
+    #[test]
+    fn a_poll_may_look_again() {
+        check(
+            "rules after_compaction
+             tool job_status poll
+             compacted
+             job_status {} -> ok running   x9
+             job_status {} => allow",
         );
     }
 

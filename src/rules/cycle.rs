@@ -1,7 +1,8 @@
 //! cycle: a few calls that go round in a circle.
 //!
 //! Fires when the last 10, 20 or 30 calls, the proposed one included, repeat with a period of 2 to 5 fingerprints and
-//! each call of the circle keeps giving the same result (A-B-A-B has period 2).
+//! each call of the circle keeps giving the same result (A-B-A-B has period 2). A circle with a declared poll in it is
+//! somebody who waits, and left to `poll`.
 //!
 //! Why: `repeat` sees one call at a time; an agent that alternates between two never repeats the last one.
 //!
@@ -12,6 +13,7 @@ use std::collections::BTreeSet;
 
 use crate::domain::{
     call::Call,
+    effect::EffectKind,
     finding::{Decision, Finding, Level},
     fingerprint::{Fingerprint, ResultDigest},
     reason::Reason,
@@ -45,6 +47,10 @@ pub fn check(levels: &Levels, cx: &Context<'_>) -> Option<Finding> {
     let (length, period) = (2..=PERIOD_MAX)
         .filter_map(|period| circle(&steps, period).map(|length| (length, period)))
         .max_by_key(|(length, period)| (*length, PERIOD_MAX - period))?;
+    let waits = |call: &&Call| call.effect.kind == EffectKind::Poll;
+    if cx.proposal.effect.kind == EffectKind::Poll || calls[..period].iter().any(waits) {
+        return None;
+    }
     let tools: BTreeSet<&str> = calls[..period].iter().map(|call| call.tool.as_str()).collect();
     let tools = tools.into_iter().collect::<Vec<_>>().join(", ");
     let count = length as u32;
@@ -74,6 +80,17 @@ fn circle(steps: &[Step], period: usize) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use crate::rules::testing::check;
+
+    #[test]
+    fn who_sleeps_between_looks_at_a_poll_waits() {
+        check(
+            "rules cycle
+             tool job_status poll
+             (sleep {\"seconds\":30} -> ok; job_status {\"id\":7} -> ok running) x15
+             sleep {\"seconds\":30} => allow
+             job_status {\"id\":7} => allow",
+        );
+    }
 
     #[test]
     fn two_calls_in_turn_are_seen() {

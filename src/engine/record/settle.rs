@@ -169,7 +169,9 @@ fn told(policy: &Policy, health: &Health, sign: Sign, advised: Option<Advised>) 
         _ => false,
     };
     Sign {
-        cooldown_ms: advised.filter(|_| is_everybodys).map(|advised| advised.wait_ms.min(policy.rules.cooldown.max_ms)),
+        cooldown_ms: advised
+            .filter(|_| is_everybodys)
+            .map(|advised| advised.leave_alone_ms.min(policy.rules.cooldown.max_ms)),
         retry_told: advised.is_some_and(|advised| advised.advice.retryable),
         probe_told: advised.is_some_and(|advised| advised.advice.probe),
         ..sign
