@@ -11,6 +11,9 @@ const TEXT_MAX: usize = 1_000;
 /// Fields that are compared; further ones count as different.
 const FIELDS_MAX: usize = 64;
 
+/// What paths, addresses and identifiers have, and the words of a search seldom.
+const IDENTIFIER_MARKS: [char; 6] = ['@', '/', '.', '_', ':', '-'];
+
 /// What the arguments of a call look like.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Shape(Vec<Field>);
@@ -53,10 +56,21 @@ impl Shape {
         if weights > 0.0 { sum / weights } else { 1.0 }
     }
 
+    /// The field's value, when it is one word with a mark that words of a search have not: `src/lib.rs`, `a@b.com`.
+    fn identifier(&self, name: &str) -> Option<&str> {
+        match &self.value(name)?.value {
+            Look::Text(text, _) if !text.contains(char::is_whitespace) && text.contains(IDENTIFIER_MARKS) => Some(text),
+            _ => None,
+        }
+    }
+
+    fn value(&self, name: &str) -> Option<&Field> {
+        self.0.binary_search_by(|field| field.name.as_str().cmp(name)).ok().map(|at| &self.0[at])
+    }
+
     /// The field's value as a place on a line: a number, a date, or the last number in a text (`page-3`).
     fn place(&self, name: &str) -> Option<f64> {
-        let field = self.0.binary_search_by(|field| field.name.as_str().cmp(name)).ok()?;
-        match &self.0[field].value {
+        match &self.value(name)?.value {
             Look::Number(number) => Some(*number),
             Look::Text(text, _) => place_in(text),
             Look::Other(_) => None,
@@ -64,12 +78,16 @@ impl Shape {
     }
 }
 
-/// True when one field names another page, day or number in each of the shapes: a sweep, in whatever order (calls that
-/// run side by side end in any).
+/// True when one field names another page, day, number, path, address or identifier in each of the shapes: a sweep, in
+/// whatever order (calls that run side by side end in any).
 #[must_use]
 pub fn is_sweep(shapes: &[&Shape]) -> bool {
     let Some(first) = shapes.first().filter(|_| shapes.len() > 1) else { return false };
     first.0.iter().any(|field| {
+        let names: Option<BTreeSet<&str>> = shapes.iter().map(|shape| shape.identifier(&field.name)).collect();
+        if names.is_some_and(|names| names.len() == shapes.len()) {
+            return true;
+        }
         let places: Option<Vec<f64>> = shapes.iter().map(|shape| shape.place(&field.name)).collect();
         places.is_some_and(|mut places| {
             places.sort_by(f64::total_cmp);
@@ -266,7 +284,11 @@ mod tests {
         assert!(sweep(&[r#"{"file":"part-9.txt"}"#, r#"{"file":"part-10.txt"}"#]));
         assert!(sweep(&[r#"{"page":1}"#, r#"{"page":3}"#, r#"{"page":2}"#]));
         assert!(!sweep(&[r#"{"page":1}"#, r#"{"page":3}"#, r#"{"page":1}"#]));
+        assert!(sweep(&[r#"{"to":"ann@a.com","from":"me"}"#, r#"{"to":"bob@a.com","from":"me"}"#]));
+        assert!(sweep(&[r#"{"path":"src/lib.rs"}"#, r#"{"path":"src/main.rs"}"#]));
+        assert!(!sweep(&[r#"{"to":"ann@a.com"}"#, r#"{"to":"bob@a.com"}"#, r#"{"to":"ann@a.com"}"#]));
         assert!(!sweep(&[r#"{"q":"a"}"#, r#"{"q":"b"}"#]));
+        assert!(!sweep(&[r#"{"q":"late orders."}"#, r#"{"q":"orders, late."}"#]));
     }
 
     #[test]
