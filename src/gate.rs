@@ -102,8 +102,6 @@ pub struct Answer {
     pub verdict: Verdict,
     /// What to tell the model; none for ALLOW.
     pub text: Option<ToolResult>,
-    /// The policy that judged.
-    pub policy_version: String,
     /// Where the policy wants the idempotency key.
     pub inject_as: Option<InjectAs>,
     /// The arguments to execute instead of those that were asked for.
@@ -162,7 +160,7 @@ impl Gate {
                 telemetry::verdict::coerced(proposal);
             }
             telemetry::verdict::evaluated(&verdict, proposal, evidence.unwrap_or_default());
-            answers.push(self.answer(&policy, proposal, verdict).await);
+            answers.push(self.answer(proposal, verdict).await);
         }
         Ok(answers)
     }
@@ -182,7 +180,7 @@ impl Gate {
         let verdict = match judged.ok_or(GateError::Contention)?? {
             Judgement::Replay(verdict) | Judgement::New(verdict, _) => Verdict { permit: None, ..verdict },
         };
-        Ok(self.answer(&policy, &proposal, verdict).await)
+        Ok(self.answer(&proposal, verdict).await)
     }
 
     async fn judge(&self, policy: &Policy, proposals: &[Proposal]) -> Result<(Vec<Verdict>, Arc<Slot>), GateError> {
@@ -274,7 +272,7 @@ impl Gate {
         Ok(())
     }
 
-    async fn answer(&self, policy: &Policy, proposal: &Proposal, verdict: Verdict) -> Answer {
+    async fn answer(&self, proposal: &Proposal, verdict: Verdict) -> Answer {
         let reuse =
             verdict.winner().and_then(|winner| winner.reuse.as_ref()).filter(|_| verdict.decision == Decision::Reuse);
         let previous = match reuse {
@@ -288,7 +286,7 @@ impl Gate {
         let text = engine::envelope::refusal(&verdict, &proposal.spec.suggested_next, previous.as_ref());
         let executes = proposal.repaired.then(|| proposal.canonical.to_string());
         let inject_as = proposal.spec.inject_as.clone();
-        Answer { verdict, text, policy_version: policy.version.clone(), inject_as, executes }
+        Answer { verdict, text, inject_as, executes }
     }
 
     /// The state of a session.

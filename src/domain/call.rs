@@ -168,6 +168,8 @@ pub struct Call {
     pub permit: Option<Permit>,
     /// The question to a person it waits for.
     pub approval: Option<Approval>,
+    /// The policy that judged, by its version.
+    pub policy: String,
     /// What came of it.
     pub outcome: Option<Outcome>,
     /// The failure that it follows up on.
@@ -217,6 +219,7 @@ impl Call {
             findings: Arc::default(),
             permit: None,
             approval: None,
+            policy: String::new(),
             outcome: None,
             follow_up: None,
         }

@@ -21,6 +21,8 @@ pub struct Verdict {
     pub permit: Option<Permit>,
     /// For ASK: the question to a person.
     pub approval: Option<Approval>,
+    /// The policy that judged, by its version.
+    pub policy: String,
     /// What is left of each limit that applies, after this call.
     pub left: Vec<Left>,
     /// True when no further tool call will be let through in this scope: give the final answer.

@@ -134,5 +134,5 @@ fn unrecorded_read(policy: &Policy, proposal: &Proposal, shared: &Shared, now: T
     // Nothing is known of what was spent.
     verdict.left.clear();
     let executes = proposal.repaired.then(|| proposal.canonical.to_string());
-    Some(Answer { verdict, text: None, policy_version: policy.version.clone(), inject_as: None, executes })
+    Some(Answer { verdict, text: None, inject_as: None, executes })
 }

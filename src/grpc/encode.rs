@@ -143,7 +143,7 @@ pub(super) fn verdict(answer: Answer, call_id: String) -> v1::Verdict {
         replayed: verdict.replayed,
         enforced: verdict.is_enforced(),
         fingerprint: verdict.fingerprint.to_hex(),
-        policy_version: answer.policy_version,
+        policy_version: verdict.policy,
     }
 }
 

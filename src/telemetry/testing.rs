@@ -72,6 +72,7 @@ pub(super) fn verdict(decision: Decision, findings: Vec<Finding>) -> Verdict {
         findings,
         permit: None,
         approval: None,
+        policy: String::new(),
         left: Vec::new(),
         tools_disabled: false,
         replayed: false,

@@ -80,6 +80,8 @@ async fn policies_are_applied_listed_activated_and_rolled_back() {
     let found = get(&mut client, &hash[..8].to_ascii_uppercase()).await.expect("found");
     assert_eq!((found.hash, found.text, found.revision), (hash.clone(), text(1), Some(first)));
     assert_eq!(activate(&mut client, &hash[..8], Some(2)).await.expect("active").revision, 3);
+    let told_again = evaluate(&mut plane.client().await, question("s", call("c1", "look", "{}"))).await;
+    assert!(told_again.replayed && told_again.policy_version == judged.policy_version, "by the policy that judged");
     let back = rollback(&mut client, Some(3)).await.expect("active");
     assert_eq!((back.revision, back.hash.as_str()), (4, policy::hash(&text(2)).as_str()));
     let active = get(&mut client, "").await.expect("an answer");

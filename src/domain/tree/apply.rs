@@ -147,6 +147,7 @@ impl Session {
             call.arguments = event.permit.is_some().then(|| event.arguments.clone()).flatten();
             call.shape.clone_from(&event.shape);
             call.approval.clone_from(&event.approval);
+            call.policy.clone_from(&event.policy);
             call.follow_up.clone_from(&event.follow_up);
             return;
         }
@@ -170,6 +171,7 @@ impl Session {
             findings: event.findings.clone(),
             permit: event.permit.clone(),
             approval: event.approval.clone(),
+            policy: event.policy.clone(),
             outcome: None,
             follow_up: event.follow_up.clone(),
         });
