@@ -3,6 +3,7 @@
 mod access;
 mod limits;
 mod loops;
+mod presets;
 mod tools;
 
 use std::sync::Arc;
@@ -144,10 +145,16 @@ impl Compiler {
         self.retry(&keys.retry);
         keys.budgets.into_iter().for_each(|(scope, limits)| self.budget(scope, &limits));
         keys.rules.into_iter().for_each(|(rule, keys)| self.rule(&rule, keys));
+        let is_declared = !keys.tool_schemas.is_empty();
+        for (name, tool) in keys.presets.into_iter().flat_map(presets::tools) {
+            if !keys.tool_schemas.contains_key(&name) {
+                self.tool(&common, &name, tool);
+            }
+        }
         keys.tool_schemas.into_iter().for_each(|(name, tool)| self.tool(&common, &name, tool));
         self.tiers(keys.authorization.tiers);
         self.phases(keys.phases, keys.after_failed_write);
-        self.unknown_tools(keys.unknown_tools);
+        self.unknown_tools(keys.unknown_tools, is_declared);
         self.policy.declare_others(&common.stored, common.inject_as.as_ref(), common.share);
         self.answers_that_are_needed();
         self.tools_that_are_named();
@@ -228,8 +235,8 @@ impl Compiler {
         self.policy.rules.messages.insert(id, message);
     }
 
-    /// Once any tool is declared, those that are not are refused.
-    fn unknown_tools(&mut self, key: Option<UnknownKey>) {
+    /// Once the owner declares any tool, those that are not are refused.
+    fn unknown_tools(&mut self, key: Option<UnknownKey>, is_declared: bool) {
         let names: Vec<String> = self.policy.tools().map(|(name, _)| name.to_owned()).collect();
         let rules = &mut self.policy.rules;
         let of_tiers = rules.tier.tiers.iter().map(|tier| tier.tools.clone());
@@ -240,8 +247,8 @@ impl Compiler {
             Some(UnknownKey::Allow) => Unknown::Allow,
             Some(UnknownKey::Ask) => Unknown::Ask,
             Some(UnknownKey::Deny) => Unknown::Deny,
-            None if names.is_empty() => Unknown::Allow,
-            None => Unknown::Deny,
+            None if is_declared => Unknown::Deny,
+            None => Unknown::Allow,
         };
         rules.unknown_tool.tools = names;
     }

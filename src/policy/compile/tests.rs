@@ -222,3 +222,15 @@ fn an_effect_may_depend_on_the_arguments() {
     assert_eq!(kind(r#"{"sql":"update t","db":"a"}"#), EffectKind::Write);
     assert_eq!(kind(r#"{"sql":"update t","db":"a","dry_run":true}"#), EffectKind::Read);
 }
+
+#[test]
+fn a_preset_knows_tools_and_declares_none() {
+    let policy = compile("policy_engine: {presets: [command_polls]}\n").expect("a good policy");
+    assert_eq!(policy.tools().map(|(name, _)| name).collect::<Vec<_>>(), ["command_status", "process"]);
+    assert_eq!(policy.rules.unknown_tool.unknown, Unknown::Allow, "nothing was declared");
+    let file = "policy_engine: {presets: [command_polls], tool_schemas: {process: {effect: read}}}\n";
+    let policy = compile(file).expect("a good policy");
+    assert_eq!(policy.rules.unknown_tool.unknown, Unknown::Deny);
+    let process = policy.tools().find(|(name, _)| *name == "process").expect("known");
+    assert_eq!(process.1.effect, EffectKind::Read, "the owner's word counts");
+}

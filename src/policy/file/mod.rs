@@ -60,6 +60,8 @@ pub(super) struct PolicyEngine {
     pub(super) storage: Storage,
     /// Modes and texts, by rule.
     pub(super) rules: BTreeMap<String, RuleKeys>,
+    /// Sets of well-known tools; what tool_schemas says of one of them replaces it.
+    pub(super) presets: Vec<PresetKey>,
     /// What is known about tools, by name.
     pub(super) tool_schemas: BTreeMap<String, Tool>,
 }
@@ -79,6 +81,14 @@ pub(super) enum ModeKey {
     Enforce,
     Shadow,
     Off,
+}
+
+/// A set of well-known tools.
+#[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum PresetKey {
+    /// Looks at commands that run in the background: `command_status`, and `process` with action poll or log.
+    CommandPolls,
 }
 
 #[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
