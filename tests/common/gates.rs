@@ -127,9 +127,9 @@ pub(crate) async fn try_evaluate(gate: &Gate, request: Request) -> Result<Answer
     Ok(answers.remove(0))
 }
 
+/// An answer, asked for as a client does: a busy machine may miss a deadline of the store.
 pub(crate) async fn evaluate(gate: &Gate, request: Request) -> Answer {
-    let what = format!("{request:?}");
-    try_evaluate(gate, request).await.unwrap_or_else(|error| panic!("{what}: {error}"))
+    insist(gate, &request).await
 }
 
 /// Asks as a client does: again and again, with the same call_id, while the plane says that this may help.
@@ -166,10 +166,9 @@ fn unless_passing<T>(outcome: Result<T, GateError>) -> Option<T> {
     }
 }
 
+/// A report, made as a client does.
 pub(crate) async fn record(gate: &Gate, report: Report) -> RecordAnswer {
-    let what = format!("{report:?}");
-    let recorded = Box::pin(gate.record(DEFAULT_TENANT, report, None)).await;
-    recorded.unwrap_or_else(|error| panic!("{what}: {error}"))
+    insist_on(gate, &report).await
 }
 
 /// Evaluates, expects an ALLOW, and records a success.

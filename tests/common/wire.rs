@@ -12,12 +12,12 @@ use callgate::{
 };
 use tokio::{sync::oneshot, task::JoinHandle};
 use tonic::{
-    Code, Status,
+    Code, Response, Status,
     transport::{Channel, Endpoint},
 };
 use tonic_types::StatusExt as _;
 
-use super::{gates, in_time, postgres::Postgres};
+use super::{STEP, gates, in_time, postgres::Postgres};
 
 pub(crate) type Client = GateServiceClient<Channel>;
 
@@ -118,13 +118,38 @@ pub(crate) fn success(session: &str, call_id: &str, result: &str) -> v1::RecordR
     v1::RecordRequest { result, ..outcome(session, call_id, v1::OutcomeStatus::Success) }
 }
 
+/// A verdict, asked for as a client does.
 pub(crate) async fn evaluate(client: &mut Client, request: v1::EvaluateRequest) -> v1::Verdict {
-    let response = in_time("an answer", Box::pin(client.evaluate(request))).await.expect("an answer");
-    response.into_inner().verdict.expect("a verdict")
+    let ask = || {
+        let (mut client, request) = (client.clone(), request.clone());
+        async move { client.evaluate(request).await }
+    };
+    Box::pin(patiently(ask)).await.verdict.expect("a verdict")
 }
 
+/// A report, made as a client does.
 pub(crate) async fn record(client: &mut Client, request: v1::RecordRequest) -> v1::RecordResponse {
-    in_time("an answer", Box::pin(client.record(request))).await.expect("an answer").into_inner()
+    let report = || {
+        let (mut client, request) = (client.clone(), request.clone());
+        async move { client.record(request).await }
+    };
+    Box::pin(patiently(report)).await
+}
+
+/// Sends the same request again while the store misses its deadlines, as a busy machine makes it.
+async fn patiently<T, F>(send: impl Fn() -> F) -> T
+where
+    F: Future<Output = Result<Response<T>, Status>>,
+{
+    let answer = async {
+        loop {
+            match send().await {
+                Err(status) if status.code() == Code::Unavailable => tokio::time::sleep(STEP).await,
+                answer => return answer,
+            }
+        }
+    };
+    in_time("an answer", answer).await.expect("an answer").into_inner()
 }
 
 /// The documented pair of an error.
