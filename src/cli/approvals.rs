@@ -1,10 +1,11 @@
 //! `callgate approvals`: questions to people, on the terminal.
 
 use anstyle::{AnsiColor, Style};
+use anyhow::bail;
 use clap::{Args, Subcommand};
 use tonic::transport::Channel;
 
-use super::remote::{By, Remote, asked, at};
+use super::remote::{By, Remote, asked, at, reason, refusal};
 use crate::grpc::v1::{
     Approval, ApprovalState, GetApprovalRequest, ListApprovalsRequest, ResolveApprovalRequest, WatchApprovalsRequest,
     approval_service_client::ApprovalServiceClient,
@@ -94,7 +95,11 @@ async fn resolve(answer: Answer, approve: bool) -> anyhow::Result<()> {
         approve,
         reason: answer.reason,
     };
-    let resolved = asked(client.resolve_approval(request).await)?;
+    let resolved = client.resolve_approval(request).await;
+    if resolved.as_ref().is_err_and(|status| reason(status).as_deref() == Some("REASON_MISSING")) {
+        bail!("the policy wants a reason with this answer: give it with --reason");
+    }
+    let resolved = asked(resolved)?;
     resolved.approval.iter().for_each(line);
     Ok(())
 }
@@ -108,8 +113,8 @@ async fn watch(mut client: ApprovalServiceClient<Channel>) -> anyhow::Result<()>
         };
         match told {
             Ok(Some(told)) => told.approval.iter().for_each(line),
-            Ok(None) => anyhow::bail!("the server ended the watch"),
-            Err(status) => anyhow::bail!("the server answered {:?}: {}", status.code(), status.message()),
+            Ok(None) => bail!("the server ended the watch"),
+            Err(status) => return Err(refusal(&status)),
         }
     }
 }
