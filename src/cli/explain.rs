@@ -5,7 +5,7 @@ mod silent;
 
 use anstyle::{AnsiColor, Style};
 use anyhow::{Context as _, bail};
-use clap::Args;
+use clap::{Args, builder::NonEmptyStringValueParser};
 
 use self::silent::Asked;
 use super::{
@@ -17,6 +17,7 @@ use super::{
 use crate::{
     domain::{
         call::Proposal,
+        effect::EffectKind,
         ids::DEFAULT_TENANT,
         previous::{Past, Previous},
         time::{Timestamp, wait_in_words},
@@ -28,7 +29,7 @@ use crate::{
         approval_service_client::ApprovalServiceClient, policy_service_client::PolicyServiceClient,
     },
     policy::{self, Policy},
-    rules::{Mode, RULES},
+    rules::{Mode, RULES, budget},
 };
 
 /// Questions of one session that are looked through, the newest first.
@@ -42,6 +43,7 @@ const DIM: Style = Style::new().dimmed();
 #[derive(Debug, Args)]
 pub(super) struct ExplainArgs {
     /// The call
+    #[arg(value_parser = NonEmptyStringValueParser::new())]
     call_id: String,
     /// Its session, when other sessions have a call of that id too
     #[arg(long)]
@@ -196,8 +198,12 @@ impl Saw {
         anstream::println!("\n{bold}what they saw{bold:#}");
         let effect = &self.proposal.effect;
         let resource = effect.resource.as_ref().map_or("anything", |resource| resource.as_str());
+        let does = match effect.kind {
+            EffectKind::Unknown => "its effect is unknown".to_owned(),
+            kind => format!("{} on {resource}", kind.as_str()),
+        };
         let declared = if self.proposal.declared { "declared" } else { "not declared" };
-        anstream::println!("  tool       {declared}, {} on {resource}", effect.kind.as_str());
+        anstream::println!("  tool       {declared}, {does}");
         anstream::println!("  known by   {}", self.proposal.fingerprint.to_hex());
         match self.previous() {
             None => anstream::println!("  before     the same call was not made in this call tree"),
@@ -211,7 +217,8 @@ impl Saw {
         match self.run() {
             None => anstream::println!("  run        it is the first of its run"),
             Some(run) => {
-                anstream::println!("  run        {} steps and {} calls before it", run.spent.steps, run.spent.calls);
+                let (judged, ran) = (run.spent.steps, run.spent.calls);
+                anstream::println!("  run        {judged} judged before it, {ran} of them let through");
             }
         }
     }
@@ -232,7 +239,9 @@ fn said(rule: &str, finding: &v1::Finding) {
     let decision = finding.decision().as_str_name().trim_start_matches("DECISION_");
     let colour = if decision == "ALLOW" { AnsiColor::Yellow } else { AnsiColor::Red };
     let style = Style::new().fg_color(Some(colour.into()));
-    let count = finding.count.map(|count| format!(" at {count}")).unwrap_or_default();
+    // A budget counts in units that its message names.
+    let count = finding.count.filter(|_| rule != budget::ID);
+    let count = count.map(|count| format!(" at {count}")).unwrap_or_default();
     let shadowed = if finding.enforced { "" } else { " (shadowed)" };
     let (reason, message) = (&finding.reason, &finding.message);
     anstream::println!("  {rule:<16} {style}{decision} {reason}{style:#}{count}{shadowed}: {message}");

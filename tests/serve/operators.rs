@@ -219,6 +219,7 @@ async fn an_activated_policy_judges_the_next_call_and_a_rollback_takes_it_back()
         ("policy rollback", "no other policy was active before this one"),
         ("policy activate 12345678", "12345678: no stored policy is that"),
         ("policy show", "the built-in one is active, which has no text"),
+        ("sessions phase s1 ACT", "There is no phase ACT: the policy has no phases. [PHASE_FORBIDDEN]"),
     ] {
         let (code, said) = desk.types(line).await;
         assert_eq!(code, Some(1), "{line} said {said}");

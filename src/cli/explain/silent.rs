@@ -55,7 +55,8 @@ impl Asked<'_> {
                 "looks at neither writes nor polls".to_owned()
             }
             side_effects::ID => self.side_effects(),
-            cooldown::ID => format!("{tool} was neither limited nor down"),
+            same_call::ID if self.saw.is_some() => "nothing stood against making it again".to_owned(),
+            cooldown::ID => format!("no cooldown of {tool} held"),
             growth::ID => self.growth(),
             budget::ID => self.budget(),
             tier::ID => self.tier(),
@@ -215,5 +216,54 @@ fn fires_from(levels: Levels) -> String {
         (None, Some(at), _) => format!("nothing to say; it refuses from {at} on"),
         (None, None, Some(at)) => format!("nothing to say; it breaks the run at {at}"),
         (None, None, None) => "no level in the policy".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const POLICY: &str = "policy_engine:
+      authorization:
+        tiers:
+          - {name: reads, pattern: 'get_*', action: allowlist}
+          - {name: drops, pattern: 'delete_*', action: hitl}
+      phases: [{name: LOOK, tools: 'get_*', next: [ACT]}, {name: ACT, tools: '*'}]
+      tool_schemas:
+        get_order: {effect: read, schema: {type: object}}
+        delete_order: {effect: write, requires: [{tool: get_order}]}
+        move_order: {effect: write, risk_level: MEDIUM}
+        final_answer: {terminal: true}
+      loops: {repeat: {warning: 4, critical: 5, break: 6}}
+    ";
+
+    fn why(tool: &str, approved_by: Option<&str>, rule: &'static str) -> String {
+        let policy = crate::policy::compile(POLICY).expect("a good policy");
+        let call = ExportCallsResponse { tool: tool.to_owned(), ..ExportCallsResponse::default() };
+        Asked { policy: &policy, call: &call, approved_by, saw: None }.why(rule)
+    }
+
+    #[test]
+    fn a_silent_rule_says_what_its_policy_has_for_the_tool() {
+        for (tool, rule, expected) in [
+            ("get_order", schema::ID, "the arguments are valid"),
+            ("move_order", schema::ID, "no schema is declared for this tool"),
+            ("get_order", phase::ID, "get_order is for LOOK and ACT"),
+            ("delete_order", requires::ID, "what it requires was there: get_order"),
+            ("move_order", requires::ID, "requires nothing"),
+            ("get_list", unknown_tool::ID, "a tier or phase names get_list"),
+            ("get_order", tier::ID, "tier reads: allowlist"),
+            ("move_order", tier::ID, "no tier; risk level MEDIUM: a grant, and not used up"),
+            ("get_order", repeat::ID, "nothing to say; it warns from 4 on"),
+            ("final_answer", tier::ID, "not asked: final_answer is a way out, which is never blocked"),
+        ] {
+            assert_eq!(why(tool, None, rule), expected, "{rule}");
+        }
+    }
+
+    #[test]
+    fn an_approval_is_why_a_rule_that_asks_is_silent() {
+        assert_eq!(why("delete_order", Some("eve"), tier::ID), "tier drops: hitl; eve approved it");
+        assert_eq!(why("move_order", Some("eve"), tier::ID), why("move_order", None, tier::ID) + "; eve approved it");
     }
 }

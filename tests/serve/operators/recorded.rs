@@ -71,7 +71,7 @@ async fn explain_names_the_rule_that_fired_and_those_that_did_not() {
             "cycle" => says(words, &["nothing to say; it warns from ", " on (shadowed)"]),
             "after_compaction" => assert_eq!(words, "nothing to say; it refuses from 3 on"),
             "side_effects" => assert_eq!(words, "no declared write of a named thing"),
-            "cooldown" => assert_eq!(words, "get_order was neither limited nor down"),
+            "cooldown" => assert_eq!(words, "no cooldown of get_order held"),
             "growth" => assert_eq!(words, "below 20 calls a second and 5.0M tokens a minute"),
             "budget" => assert_eq!(words, "nearest before it: 1 of 200 steps in this run"),
             "tier" => assert_eq!(words, "tier reads: allowlist"),
