@@ -11,6 +11,11 @@ use crate::grpc::v1::{
     approval_service_client::ApprovalServiceClient,
 };
 
+/// Questions that are listed: as many as a server gives.
+const PAGE: u32 = 500;
+/// Characters of arguments in a line.
+const ARGUMENTS: usize = 80;
+
 /// What `callgate approvals` takes.
 #[derive(Debug, Args)]
 pub(super) struct ApprovalsArgs {
@@ -78,12 +83,15 @@ async fn client(remote: &Remote) -> anyhow::Result<ApprovalServiceClient<Channel
 
 async fn list(all: bool, mut client: ApprovalServiceClient<Channel>) -> anyhow::Result<()> {
     let state = if all { ApprovalState::Unspecified } else { ApprovalState::Pending };
-    let request = ListApprovalsRequest { state: state.into(), ..ListApprovalsRequest::default() };
+    let request = ListApprovalsRequest { state: state.into(), page_size: PAGE, ..ListApprovalsRequest::default() };
     let approvals = asked(client.list_approvals(request).await)?.approvals;
     if approvals.is_empty() {
-        anstream::println!("No question is {}.", if all { "there" } else { "open" });
+        anstream::println!("No question {}.", if all { "was ever asked" } else { "is open" });
     }
     approvals.iter().for_each(line);
+    if approvals.len() >= PAGE as usize {
+        anstream::eprintln!("note: only the newest {PAGE} are shown");
+    }
     Ok(())
 }
 
@@ -132,7 +140,10 @@ pub(super) fn state(approval: &Approval) -> (&'static str, Style) {
 
 fn line(approval: &Approval) {
     let (state, style) = state(approval);
-    let arguments: String = approval.arguments_json.chars().take(80).collect();
+    let mut arguments: String = approval.arguments_json.chars().take(ARGUMENTS).collect();
+    if arguments.len() < approval.arguments_json.len() {
+        arguments.push('…');
+    }
     anstream::println!(
         "{}  {style}{state:<8}{style:#}  {}  {} {arguments}  ({})",
         approval.approval_id,

@@ -44,7 +44,8 @@ struct Doubles {
     is_write: bool,
 }
 
-/// Gives 1 when the double of a declared write got through, or when nothing was tried: a check that cannot fail is none.
+/// Gives 1 when the double of a declared write got through, or when nothing was tried: a check that cannot fail is
+/// none.
 pub(super) async fn test(args: &TestArgs) -> anyhow::Result<u8> {
     let policy = load_policy(Some(&args.policy))?.as_ref().clone();
     let rows = args.recorded.rows().await?;
