@@ -1,14 +1,20 @@
 //! `callgate approvals`: questions to people, on the terminal.
 
 use anstyle::{AnsiColor, Style};
+use anyhow::bail;
 use clap::{Args, Subcommand};
 use tonic::transport::Channel;
 
-use super::remote::{By, Remote, asked, at};
+use super::remote::{By, Remote, asked, at, reason, refusal};
 use crate::grpc::v1::{
     Approval, ApprovalState, GetApprovalRequest, ListApprovalsRequest, ResolveApprovalRequest, WatchApprovalsRequest,
     approval_service_client::ApprovalServiceClient,
 };
+
+/// Questions that are listed: as many as a server gives.
+const PAGE: u32 = 500;
+/// Characters of arguments in a line.
+const ARGUMENTS: usize = 80;
 
 /// What `callgate approvals` takes.
 #[derive(Debug, Args)]
@@ -77,12 +83,15 @@ async fn client(remote: &Remote) -> anyhow::Result<ApprovalServiceClient<Channel
 
 async fn list(all: bool, mut client: ApprovalServiceClient<Channel>) -> anyhow::Result<()> {
     let state = if all { ApprovalState::Unspecified } else { ApprovalState::Pending };
-    let request = ListApprovalsRequest { state: state.into(), ..ListApprovalsRequest::default() };
+    let request = ListApprovalsRequest { state: state.into(), page_size: PAGE, ..ListApprovalsRequest::default() };
     let approvals = asked(client.list_approvals(request).await)?.approvals;
     if approvals.is_empty() {
-        anstream::println!("No question is {}.", if all { "there" } else { "open" });
+        anstream::println!("No question {}.", if all { "was ever asked" } else { "is open" });
     }
     approvals.iter().for_each(line);
+    if approvals.len() >= PAGE as usize {
+        anstream::eprintln!("note: only the newest {PAGE} are shown");
+    }
     Ok(())
 }
 
@@ -94,7 +103,11 @@ async fn resolve(answer: Answer, approve: bool) -> anyhow::Result<()> {
         approve,
         reason: answer.reason,
     };
-    let resolved = asked(client.resolve_approval(request).await)?;
+    let resolved = client.resolve_approval(request).await;
+    if resolved.as_ref().is_err_and(|status| reason(status).as_deref() == Some("REASON_MISSING")) {
+        bail!("the policy wants a reason with this answer: give it with --reason");
+    }
+    let resolved = asked(resolved)?;
     resolved.approval.iter().for_each(line);
     Ok(())
 }
@@ -108,8 +121,8 @@ async fn watch(mut client: ApprovalServiceClient<Channel>) -> anyhow::Result<()>
         };
         match told {
             Ok(Some(told)) => told.approval.iter().for_each(line),
-            Ok(None) => anyhow::bail!("the server ended the watch"),
-            Err(status) => anyhow::bail!("the server answered {:?}: {}", status.code(), status.message()),
+            Ok(None) => bail!("the server ended the watch"),
+            Err(status) => return Err(refusal(&status)),
         }
     }
 }
@@ -127,7 +140,10 @@ pub(super) fn state(approval: &Approval) -> (&'static str, Style) {
 
 fn line(approval: &Approval) {
     let (state, style) = state(approval);
-    let arguments: String = approval.arguments_json.chars().take(80).collect();
+    let mut arguments: String = approval.arguments_json.chars().take(ARGUMENTS).collect();
+    if arguments.len() < approval.arguments_json.len() {
+        arguments.push('…');
+    }
     anstream::println!(
         "{}  {style}{state:<8}{style:#}  {}  {} {arguments}  ({})",
         approval.approval_id,

@@ -1,10 +1,13 @@
 //! `callgate explain`: why a stored call was judged as it was, rule by rule, as it was stored. What the rules looked at
 //! is made anew from the calls of its tree before it.
 
+mod silent;
+
 use anstyle::{AnsiColor, Style};
 use anyhow::{Context as _, bail};
-use clap::Args;
+use clap::{Args, builder::NonEmptyStringValueParser};
 
+use self::silent::Asked;
 use super::{
     approvals,
     recorded::{row, stored},
@@ -14,27 +17,33 @@ use super::{
 use crate::{
     domain::{
         call::Proposal,
+        effect::EffectKind,
         ids::DEFAULT_TENANT,
-        previous::Past,
+        previous::{Past, Previous},
         time::{Timestamp, wait_in_words},
-        tree::CallTree,
+        tree::{CallTree, Run, Session},
     },
     engine::world::World,
     grpc::v1::{
-        self, ExportCallsResponse, GetPolicyRequest, ListApprovalsRequest,
+        self, ApprovalState, ExportCallsRequest, ExportCallsResponse, GetPolicyRequest, ListApprovalsRequest,
         approval_service_client::ApprovalServiceClient, policy_service_client::PolicyServiceClient,
     },
     policy::{self, Policy},
-    rules::{Mode, RULES},
+    rules::{Mode, RULES, budget},
 };
 
 /// Questions of one session that are looked through, the newest first.
 const QUESTIONS_MAX: u32 = 500;
 
+/// Sessions that are named when several have a call of that id.
+const SESSIONS_MAX: usize = 10;
+const DIM: Style = Style::new().dimmed();
+
 /// What `callgate explain` takes.
 #[derive(Debug, Args)]
 pub(super) struct ExplainArgs {
     /// The call
+    #[arg(value_parser = NonEmptyStringValueParser::new())]
     call_id: String,
     /// Its session, when other sessions have a call of that id too
     #[arg(long)]
@@ -45,38 +54,55 @@ pub(super) struct ExplainArgs {
 
 /// Runs it.
 pub(super) async fn run(args: ExplainArgs) -> anyhow::Result<()> {
-    let all = stored(&args.remote, 0, args.session.as_deref().unwrap_or_default()).await?;
-    let is_it = |call: &&ExportCallsResponse| {
-        call.call_id == args.call_id && args.session.as_ref().is_none_or(|session| call.session_id == *session)
-    };
-    let found: Vec<&ExportCallsResponse> = all.iter().filter(is_it).collect();
-    let call = match found.as_slice() {
-        [call] => *call,
-        [] => {
-            let of = args.session.as_ref().map(|session| format!(" of session {session}")).unwrap_or_default();
-            bail!("no stored call{of} has the id {}", args.call_id)
-        }
-        several => {
-            let sessions: Vec<&str> = several.iter().map(|call| call.session_id.as_str()).collect();
-            bail!("several sessions have a call {}: say which with --session: {}", args.call_id, sessions.join(", "))
-        }
-    };
-    let before: Vec<&ExportCallsResponse> =
-        all.iter().filter(|other| other.root_session_id == call.root_session_id && other.seq < call.seq).collect();
+    let call = found(&args).await?;
+    let tree = ExportCallsRequest { session_id: call.session_id.clone(), ..ExportCallsRequest::default() };
+    let tree = stored(&args.remote, tree).await?;
+    let before: Vec<&ExportCallsResponse> = tree.iter().filter(|other| other.seq < call.seq).collect();
     let policy = judged_by(&args.remote, &call.policy_version).await?;
-    told(call);
-    question(&args.remote, call).await?;
-    match again(&policy, &before, call) {
-        Ok((world, proposal, now)) => saw(world.tree(&proposal.request.session), &proposal, now),
+    told(&call);
+    let approved_by = question(&args.remote, &call).await?;
+    let saw = Saw::again(&policy, &before, &call);
+    match &saw {
+        Ok(saw) => saw.show(),
         Err(why) => anstream::println!("\nWhat the rules saw cannot be shown: {why:#}."),
     }
     let bold = Style::new().bold();
     anstream::println!("\n{bold}rules, in their order{bold:#}");
+    let asked = Asked { policy: &policy, call: &call, approved_by: approved_by.as_deref(), saw: saw.as_ref().ok() };
     for (rule, _) in RULES {
-        let finding = call.findings.iter().find(|finding| finding.rule == *rule);
-        said(rule, finding, policy.rules.mode(rule));
+        match call.findings.iter().find(|finding| finding.rule == *rule) {
+            Some(finding) => said(rule, finding),
+            None if policy.rules.mode(rule) == Mode::Off => anstream::println!("  {rule:<16} off"),
+            None => {
+                let shadowed = if policy.rules.mode(rule) == Mode::Shadow { " (shadowed)" } else { "" };
+                anstream::println!("  {rule:<16} {DIM}{}{shadowed}{DIM:#}", asked.why(rule));
+            }
+        }
     }
     Ok(())
+}
+
+/// The one call that is meant.
+async fn found(args: &ExplainArgs) -> anyhow::Result<ExportCallsResponse> {
+    let session_id = args.session.clone().unwrap_or_default();
+    let wanted = ExportCallsRequest { session_id, call_id: args.call_id.clone(), since_unix_ms: 0 };
+    let mut found = stored(&args.remote, wanted).await?;
+    // A session is looked for with its whole call tree.
+    found.retain(|call| args.session.as_ref().is_none_or(|session| call.session_id == *session));
+    match found.len() {
+        0 => {
+            let of = args.session.as_ref().map(|session| format!(" of session {session}")).unwrap_or_default();
+            bail!("no stored call{of} has the id {}", args.call_id)
+        }
+        1 => Ok(found.remove(0)),
+        several => {
+            let sessions: Vec<&str> = found.iter().take(SESSIONS_MAX).map(|call| call.session_id.as_str()).collect();
+            let rest = several - sessions.len();
+            let more = if rest == 0 { String::new() } else { format!(" and {rest} more") };
+            let (id, sessions) = (&args.call_id, sessions.join(", "));
+            bail!("several sessions have a call {id}: say which with --session: {sessions}{more}")
+        }
+    }
 }
 
 async fn judged_by(remote: &Remote, version: &str) -> anyhow::Result<Policy> {
@@ -102,12 +128,13 @@ fn told(call: &ExportCallsResponse) {
     }
 }
 
-/// What people were asked about it: an approved call is let through as if no rule had asked.
-async fn question(remote: &Remote, call: &ExportCallsResponse) -> anyhow::Result<()> {
+/// What people were asked about it. Gives who approved it: an approved call is let through as if no rule had asked.
+async fn question(remote: &Remote, call: &ExportCallsResponse) -> anyhow::Result<Option<String>> {
     let mut client = ApprovalServiceClient::new(remote.connect().await?);
     let session_id = call.session_id.clone();
     let request = ListApprovalsRequest { session_id, page_size: QUESTIONS_MAX, ..ListApprovalsRequest::default() };
     let all = asked(client.list_approvals(request).await)?.approvals;
+    let mut approved_by = None;
     for approval in all.iter().filter(|approval| approval.call_id == call.call_id) {
         let (state, style) = approvals::state(approval);
         anstream::print!("  question   {} {style}{state}{style:#}", approval.approval_id);
@@ -116,57 +143,84 @@ async fn question(remote: &Remote, call: &ExportCallsResponse) -> anyhow::Result
         }
         let why = &approval.resolution_reason;
         anstream::println!("{}", if why.is_empty() { String::new() } else { format!(": {why}") });
-    }
-    Ok(())
-}
-
-/// The world before it, and what it proposed.
-fn again(
-    policy: &Policy,
-    before: &[&ExportCallsResponse],
-    call: &ExportCallsResponse,
-) -> anyhow::Result<(World, Proposal, Timestamp)> {
-    let mut world = World::new(DEFAULT_TENANT);
-    let mut ran = policy.clone();
-    ran.mode = Mode::Shadow;
-    for earlier in before {
-        let Some(row) = row(earlier) else { continue };
-        let Some(now) = row.at else { continue };
-        // What was refused then did not run, and is seen as refused.
-        let by = if earlier.decision == "ALLOW" { &ran } else { policy };
-        let Ok((verdict, _)) = world.evaluate(by, &by.propose(request(&row)), None, now) else { continue };
-        if let Some(report) = outcome(&row).filter(|_| verdict.permit.is_some()) {
-            let _ = world.record(by, &report, now);
+        if approval.state() == ApprovalState::Approved && call.decision == "ALLOW" {
+            approved_by = Some(approval.resolved_by.clone());
         }
     }
-    let it = row(call).context("its arguments were not stored as such")?;
-    let proposal = policy.propose(request(&it));
-    let now = it.at.context("it has no time")?;
-    Ok((world, proposal, now))
+    Ok(approved_by)
 }
 
-/// What the rules looked at.
-fn saw(tree: Option<&CallTree>, proposal: &Proposal, now: Timestamp) {
-    let bold = Style::new().bold();
-    anstream::println!("\n{bold}what they saw{bold:#}");
-    let effect = &proposal.effect;
-    let resource = effect.resource.as_ref().map_or("anything", |resource| resource.as_str());
-    let declared = if proposal.declared { "declared" } else { "not declared" };
-    anstream::println!("  tool       {declared}, {} on {resource}", effect.kind.as_str());
-    anstream::println!("  known by   {}", proposal.fingerprint.to_hex());
-    match tree.and_then(|tree| tree.previous(proposal.fingerprint, None, now)) {
-        None => anstream::println!("  before     the same call was not made in this call tree"),
-        Some(previous) => anstream::println!(
-            "  before     {}, asked for {} earlier: {}",
-            previous.call.call_id,
-            wait_in_words(now.since_ms(previous.last_at)),
-            stood(&previous.past)
-        ),
+/// What the rules looked at: the call tree before the call, and what it proposed.
+#[derive(Debug)]
+struct Saw {
+    tree: CallTree,
+    proposal: Proposal,
+    now: Timestamp,
+}
+
+impl Saw {
+    fn again(policy: &Policy, before: &[&ExportCallsResponse], call: &ExportCallsResponse) -> anyhow::Result<Self> {
+        let mut world = World::new(DEFAULT_TENANT);
+        let mut ran = policy.clone();
+        ran.mode = Mode::Shadow;
+        for earlier in before {
+            let Some(row) = row(earlier) else { continue };
+            let Some(now) = row.at else { continue };
+            // What was refused then did not run, and is seen as refused.
+            let by = if earlier.decision == "ALLOW" { &ran } else { policy };
+            let Ok((verdict, _)) = world.evaluate(by, &by.propose(request(&row)), None, now) else { continue };
+            if let Some(report) = outcome(&row).filter(|_| verdict.permit.is_some()) {
+                let _ = world.record(by, &report, now);
+            }
+        }
+        let it = row(call).context("its arguments were not stored as such")?;
+        let now = it.at.context("it has no time")?;
+        let tree = world.trees().next().cloned();
+        let tree = tree.unwrap_or_else(|| CallTree::new(DEFAULT_TENANT, it.root().clone(), now));
+        Ok(Self { tree, proposal: policy.propose(request(&it)), now })
     }
-    if let Some(session) = tree.and_then(|tree| tree.sessions.get(&proposal.request.session)) {
-        let run = &session.run;
-        let phase = session.phase.as_deref().unwrap_or("none");
-        anstream::println!("  run        {} steps, {} calls; phase {phase}", run.spent.steps, run.spent.calls);
+
+    fn session(&self) -> Option<&Session> {
+        self.tree.sessions.get(&self.proposal.request.session)
+    }
+
+    /// The current run, unless the call opens one.
+    fn run(&self) -> Option<&Run> {
+        self.session()?.current_run().filter(|run| run.id == self.proposal.request.run)
+    }
+
+    fn previous(&self) -> Option<Previous> {
+        self.tree.previous(self.proposal.fingerprint, None, self.now)
+    }
+
+    fn show(&self) {
+        let bold = Style::new().bold();
+        anstream::println!("\n{bold}what they saw{bold:#}");
+        let effect = &self.proposal.effect;
+        let resource = effect.resource.as_ref().map_or("anything", |resource| resource.as_str());
+        let does = match effect.kind {
+            EffectKind::Unknown => "its effect is unknown".to_owned(),
+            kind => format!("{} on {resource}", kind.as_str()),
+        };
+        let declared = if self.proposal.declared { "declared" } else { "not declared" };
+        anstream::println!("  tool       {declared}, {does}");
+        anstream::println!("  known by   {}", self.proposal.fingerprint.to_hex());
+        match self.previous() {
+            None => anstream::println!("  before     the same call was not made in this call tree"),
+            Some(previous) => anstream::println!(
+                "  before     {}, asked for {} earlier: {}",
+                previous.call.call_id,
+                wait_in_words(self.now.since_ms(previous.last_at)),
+                stood(&previous.past)
+            ),
+        }
+        match self.run() {
+            None => anstream::println!("  run        it is the first of its run"),
+            Some(run) => {
+                let (judged, ran) = (run.spent.steps, run.spent.calls);
+                anstream::println!("  run        {judged} judged before it, {ran} of them let through");
+            }
+        }
     }
 }
 
@@ -181,22 +235,14 @@ fn stood(past: &Past) -> &'static str {
     }
 }
 
-fn said(rule: &str, finding: Option<&v1::Finding>, mode: Mode) {
-    let shadowed = if mode == Mode::Shadow { " (shadowed)" } else { "" };
-    match finding {
-        None if mode == Mode::Off => anstream::println!("  {rule:<16} off"),
-        None => anstream::println!("  {rule:<16} nothing to say{shadowed}"),
-        Some(finding) => {
-            let decision = finding.decision().as_str_name().trim_start_matches("DECISION_");
-            let colour = if decision == "ALLOW" { AnsiColor::Yellow } else { AnsiColor::Red };
-            let style = Style::new().fg_color(Some(colour.into()));
-            let count = finding.count.map(|count| format!(" at {count}")).unwrap_or_default();
-            anstream::println!(
-                "  {rule:<16} {style}{} {}{style:#}{count}{shadowed}: {}",
-                decision,
-                finding.reason,
-                finding.message
-            );
-        }
-    }
+fn said(rule: &str, finding: &v1::Finding) {
+    let decision = finding.decision().as_str_name().trim_start_matches("DECISION_");
+    let colour = if decision == "ALLOW" { AnsiColor::Yellow } else { AnsiColor::Red };
+    let style = Style::new().fg_color(Some(colour.into()));
+    // A budget counts in units that its message names.
+    let count = finding.count.filter(|_| rule != budget::ID);
+    let count = count.map(|count| format!(" at {count}")).unwrap_or_default();
+    let shadowed = if finding.enforced { "" } else { " (shadowed)" };
+    let (reason, message) = (&finding.reason, &finding.message);
+    anstream::println!("  {rule:<16} {style}{decision} {reason}{style:#}{count}{shadowed}: {message}");
 }

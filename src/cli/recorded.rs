@@ -6,7 +6,7 @@ use anyhow::{Context as _, anyhow, bail};
 use clap::{ArgGroup, Args};
 
 use super::{
-    remote::{Remote, asked},
+    remote::{Remote, asked, refusal},
     trace::{RecordedResult, Row, Source},
 };
 use crate::{
@@ -44,9 +44,8 @@ impl RecordedArgs {
         if let Some(since) = &self.since {
             let back_ms = duration_ms(since)?;
             let now_ms = Clock::System.now().as_millis();
-            return stored(&self.remote, now_ms - back_ms, "")
-                .await
-                .map(|calls| calls.iter().filter_map(row).collect());
+            let since = ExportCallsRequest { since_unix_ms: now_ms - back_ms, ..ExportCallsRequest::default() };
+            return Ok(stored(&self.remote, since).await?.iter().filter_map(row).collect());
         }
         let mut rows = Vec::new();
         for path in &self.traces {
@@ -75,16 +74,11 @@ fn duration_ms(text: &str) -> anyhow::Result<i64> {
 }
 
 /// Stored calls of a server.
-pub(super) async fn stored(
-    remote: &Remote,
-    since_unix_ms: i64,
-    session: &str,
-) -> anyhow::Result<Vec<ExportCallsResponse>> {
+pub(super) async fn stored(remote: &Remote, wanted: ExportCallsRequest) -> anyhow::Result<Vec<ExportCallsResponse>> {
     let mut client = SessionServiceClient::new(remote.connect().await?);
-    let request = ExportCallsRequest { since_unix_ms, session_id: session.to_owned() };
-    let mut calls = asked(client.export_calls(request).await)?;
+    let mut calls = asked(client.export_calls(wanted).await)?;
     let mut all = Vec::new();
-    while let Some(call) = calls.message().await.map_err(|status| anyhow!("the export broke: {}", status.message()))? {
+    while let Some(call) = calls.message().await.map_err(|status| refusal(&status).context("the export broke"))? {
         all.push(call);
     }
     Ok(all)

@@ -1,8 +1,9 @@
 //! A running server, for commands that ask one.
 
-use anyhow::{Context as _, anyhow, bail};
+use anyhow::{Context as _, Error, anyhow};
 use clap::Args;
 use tonic::{Response, Status, transport::Channel};
+use tonic_types::StatusExt as _;
 
 /// Which server is asked.
 #[derive(Debug, Clone, Args)]
@@ -25,8 +26,23 @@ impl Remote {
 pub(super) fn asked<T>(answer: Result<Response<T>, Status>) -> anyhow::Result<T> {
     match answer {
         Ok(answer) => Ok(answer.into_inner()),
-        Err(status) => bail!("the server answered {:?}: {}", status.code(), status.message()),
+        Err(status) => Err(refusal(&status)),
     }
+}
+
+/// A refusal in words: the server's own, and the reason that programs branch on.
+pub(super) fn refusal(status: &Status) -> Error {
+    match (reason(status), status.message()) {
+        (Some(reason), message) => anyhow!("{message} [{reason}]"),
+        // It comes from something between, or from a server that knows no such request.
+        (None, "") => anyhow!("no answer: {}", status.code()),
+        (None, message) => anyhow!("no answer: {message} ({})", status.code()),
+    }
+}
+
+/// The reason that a server of this contract gives.
+pub(super) fn reason(status: &Status) -> Option<String> {
+    status.get_details_error_info().map(|info| info.reason).filter(|reason| !reason.is_empty())
 }
 
 /// Who does it.
@@ -50,4 +66,30 @@ pub(super) fn at(unix_ms: i64) -> String {
     let seconds = time::OffsetDateTime::from_unix_timestamp(unix_ms.div_euclid(1_000));
     let form = time::macros::format_description!("[year]-[month]-[day] [hour]:[minute]:[second]Z");
     seconds.ok().and_then(|at| at.format(&form).ok()).unwrap_or_else(|| unix_ms.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use tonic::Code;
+    use tonic_types::ErrorDetails;
+
+    use super::*;
+
+    #[test]
+    fn a_refusal_is_told_in_the_servers_words_with_its_reason() {
+        let details = ErrorDetails::with_error_info("GRANT_UNKNOWN", "callgate", HashMap::new());
+        let ours = Status::with_error_details(Code::NotFound, "no such grant", details);
+        assert_eq!(refusal(&ours).to_string(), "no such grant [GRANT_UNKNOWN]");
+    }
+
+    #[test]
+    fn what_is_between_is_told_with_its_code() {
+        let broken = Status::new(Code::Unavailable, "transport error");
+        let told = refusal(&broken).to_string();
+        assert_eq!(told, "no answer: transport error (The service is currently unavailable)");
+        let unknown = refusal(&Status::new(Code::Unimplemented, "")).to_string();
+        assert_eq!(unknown, "no answer: Operation is not implemented or not supported");
+    }
 }

@@ -40,10 +40,10 @@ pub(super) async fn run(args: ReportArgs) -> anyhow::Result<()> {
     }
     if report.tools.is_empty() {
         let of = args.tool.map(|tool| format!(" of {tool}")).unwrap_or_default();
-        anstream::println!("Nothing to report: no call{of} was judged in the last {} days.", args.days);
+        anstream::println!("Nothing to report: no call{of} was judged in the {}.", last(args.days));
         return Ok(());
     }
-    anstream::println!("{BOLD}Tools, the worst first{BOLD:#} {DIM}(last {} days){DIM:#}", args.days);
+    anstream::println!("{BOLD}Tools, the worst first{BOLD:#} {DIM}({}){DIM:#}", last(args.days));
     report.tools.iter().for_each(show_tool);
     if !report.near_pairs.is_empty() {
         anstream::println!("\n{BOLD}Calls that differ in writing and not in result{BOLD:#}");
@@ -51,6 +51,10 @@ pub(super) async fn run(args: ReportArgs) -> anyhow::Result<()> {
     }
     show_loops(&report);
     Ok(())
+}
+
+fn last(days: u32) -> String {
+    if days == 1 { "last day".to_owned() } else { format!("last {days} days") }
 }
 
 fn rates(tool: &ToolQuality) -> [(&'static str, f64); 6] {

@@ -210,16 +210,17 @@ async fn list(mut client: SessionServiceClient<Channel>) -> anyhow::Result<()> {
     if sessions.is_empty() {
         anstream::println!("No session has called anything yet.");
     }
+    let widest = sessions.iter().map(|session| session.session_id.chars().count()).max().unwrap_or(0);
     for session in &sessions {
         anstream::println!(
-            "{}  {:<32}  {:>6} calls  {:>3} open  ${}.{:02}  {}",
+            "{}  {:<widest$}  {:>6} calls  {:>3} open  ${}.{:02}{}",
             at(session.last_unix_ms),
             session.session_id,
             session.calls,
             session.open_calls,
             session.cost_micros / 1_000_000,
             session.cost_micros % 1_000_000 / 10_000,
-            if session.halted { "halted" } else { "" }
+            if session.halted { "  halted" } else { "" }
         );
     }
     Ok(())

@@ -113,7 +113,9 @@ impl Dimension {
     pub fn in_words(self, amount: u64) -> String {
         match self {
             Self::Steps => format!("{amount} steps"),
-            Self::ToolCalls | Self::CallsPerTool | Self::ConsecutiveSameTool => format!("{amount} tool calls"),
+            Self::ToolCalls => format!("{amount} tool calls"),
+            Self::CallsPerTool => format!("{amount} calls of one tool"),
+            Self::ConsecutiveSameTool => format!("{amount} calls of one tool in a row"),
             Self::Cost => format!("${}.{:02}", amount / 1_000_000, amount % 1_000_000 / 10_000),
             Self::Tokens if amount >= 1_000_000 => format!("{:.1}M tokens", amount as f64 / 1e6),
             Self::Tokens => format!("{amount} tokens"),

@@ -11,7 +11,7 @@ use crate::{
         finding::Decision,
         grant::Grant,
         halt::{Halt, Halted},
-        ids::{SessionId, TenantId},
+        ids::{CallId, SessionId, TenantId},
         inbox::{Question, SessionLine, StoredCall},
         time::Timestamp,
     },
@@ -53,7 +53,7 @@ impl Gate {
         Ok(self.store.questions(tenant, wanted).await?)
     }
 
-    /// Stored calls since a time, of one session's call tree or of all, by tree and in order.
+    /// Stored calls since a time, of one session's call tree or of all, of one id or of any, by tree and in order.
     ///
     /// # Errors
     /// [`GateError`] when the session is unknown or they cannot be read.
@@ -62,12 +62,13 @@ impl Gate {
         tenant: TenantId,
         since: Timestamp,
         session: Option<&SessionId>,
+        call_id: Option<&CallId>,
     ) -> Result<Vec<StoredCall>, GateError> {
         let root = match session {
             Some(session) => Some(self.known_root(tenant, session).await?.ok_or(GateError::SessionUnknown)?),
             None => None,
         };
-        Ok(self.store.stored_calls(tenant, since, root.as_ref()).await?)
+        Ok(self.store.stored_calls(tenant, since, root.as_ref(), call_id).await?)
     }
 
     /// The sessions whose call trees were heard of last.

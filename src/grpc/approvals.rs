@@ -17,7 +17,7 @@ use crate::{
         inbox::Question,
         time::Timestamp,
     },
-    gate::{Gate, Order, Wanted, Wish},
+    gate::{Gate, GateError, Order, Wanted, Wish},
 };
 
 const PAGE_DEFAULT: u32 = 100;
@@ -160,8 +160,21 @@ impl v1::approval_service_server::ApprovalService for ApprovalService {
         let session = decode::sound(SessionId::parse("session_id", &question.session)).map_err(|status| *status)?;
         let wish = Wish::Answer { approval_id: approval_id.clone(), approve: message.approve };
         let order = Order { session, by, reason, wish };
-        service::within(self.gate.control(decode::tenant(), &order)).await?;
-        let approval = Some(encoded(self.question(&approval_id).await?, self.gate.now()));
+        let misuse = service::within(async {
+            match self.gate.control(decode::tenant(), &order).await {
+                Ok(_) => Ok(None),
+                Err(GateError::Misuse(misuse)) => Ok(Some(misuse)),
+                Err(error) => Err(error),
+            }
+        });
+        let misuse = misuse.await?;
+        let question = self.question(&approval_id).await?;
+        if let Some(misuse) = misuse {
+            // The call tree remembers a call only as it stands; who answered it is in its past.
+            let answered = question.resolution.as_ref().map(status::answered);
+            return Err(answered.unwrap_or_else(|| status::gate(misuse.into())));
+        }
+        let approval = Some(encoded(question, self.gate.now()));
         Ok(Response::new(v1::ResolveApprovalResponse { approval }))
     }
 

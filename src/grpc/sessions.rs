@@ -15,7 +15,7 @@ use super::{
 use crate::{
     domain::{
         halt::{Halt, Halted},
-        ids::{AgentId, SessionId, ToolName},
+        ids::{AgentId, CallId, SessionId, ToolName},
         inbox::StoredCall,
         time::Timestamp,
         verdict::winner,
@@ -236,9 +236,11 @@ impl v1::session_service_server::SessionService for SessionService {
         let message = request.into_inner();
         let session = optional(&message.session_id, |id| SessionId::parse("session_id", id));
         let session = session.map_err(|status| *status)?;
+        let call_id = optional(&message.call_id, |id| CallId::parse("call_id", id)).map_err(|status| *status)?;
         let since = Timestamp::from_millis(message.since_unix_ms);
         // It may take longer than an answer to an agent may; the store bounds it.
-        let calls = self.gate.stored_calls(decode::tenant(), since, session.as_ref()).await.map_err(status::gate)?;
+        let calls = self.gate.stored_calls(decode::tenant(), since, session.as_ref(), call_id.as_ref());
+        let calls = calls.await.map_err(status::gate)?;
         let calls = calls.into_iter().map(|call| Ok(stored_call(call)));
         Ok(Response::new(Box::pin(tokio_stream::iter(calls))))
     }

@@ -7,7 +7,7 @@ use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt as _};
 
 use crate::{
-    domain::ids::Invalid,
+    domain::{ids::Invalid, inbox::Resolution},
     gate::{GateError, Misuse, PolicyError},
 };
 
@@ -45,6 +45,13 @@ pub(super) fn profile_unknown(tool: &str, kind: &str) -> Status {
 /// No such question to a person.
 pub(super) fn approval_unknown() -> Status {
     status(Code::NotFound, "APPROVAL_UNKNOWN", "no such approval", None)
+}
+
+/// Somebody was first.
+pub(super) fn answered(first: &Resolution) -> Status {
+    let what = if first.approved { "approved" } else { "denied" };
+    let message = format!("{} {what} it before; the first answer holds", first.by);
+    status(Code::FailedPrecondition, "APPROVAL_ANSWERED", message, None)
 }
 
 /// No stored policy, or more than one, is named so.
@@ -172,7 +179,11 @@ fn misused(misuse: &Misuse) -> Status {
 /// What people and systems ask for in vain.
 fn refused(misuse: &Misuse) -> Status {
     let (code, reason, message) = match misuse {
-        Misuse::UnknownApproval => (Code::NotFound, "APPROVAL_UNKNOWN", "no such approval, or its call is forgotten"),
+        Misuse::UnknownApproval => (
+            Code::NotFound,
+            "APPROVAL_UNKNOWN",
+            "its call does not wait for this answer any more: it was judged again without a question, or is forgotten",
+        ),
         Misuse::AlreadyAnswered { approved: true } => {
             (Code::FailedPrecondition, "APPROVAL_ANSWERED", "somebody approved it before; the first answer holds")
         }

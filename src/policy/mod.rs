@@ -112,6 +112,12 @@ impl Policy {
         &self.of(name).spec
     }
 
+    /// True when the arguments of a tool are checked against a schema.
+    #[must_use]
+    pub fn has_schema(&self, name: &ToolName) -> bool {
+        self.of(name).schema.is_some()
+    }
+
     /// Every declared tool, by name.
     pub fn tools(&self) -> impl Iterator<Item = (&str, &ToolSpec)> {
         self.tools.iter().map(|(name, declared)| (name.as_str(), &*declared.spec))

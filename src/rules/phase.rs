@@ -50,6 +50,9 @@ impl Params {
     /// What objects to a move from one phase to another; none when it may be made.
     #[must_use]
     pub fn forbids(&self, from: Option<&str>, to: &str) -> Option<String> {
+        if self.phases.is_empty() {
+            return Some(format!("There is no phase {to}: the policy has no phases."));
+        }
         let names = || self.phases.iter().map(|phase| phase.name.as_str()).collect::<Vec<_>>().join(", ");
         if self.phase(to).is_none() {
             return Some(format!("There is no phase {to}; the phases are {}.", names()));

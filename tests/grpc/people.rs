@@ -93,6 +93,9 @@ async fn an_approval_is_answered_once_and_good_for_one_call() {
     assert!(late.into_iter().all(|(code, reason)| *code == Code::FailedPrecondition && reason == "APPROVAL_ANSWERED"));
     assert_eq!((first.tool.as_str(), first.agent_id.as_str()), ("delete_order", "robot"));
     assert_eq!(plane.postgres.number("select count(*) from session_event where kind = 'answered'").await, 1);
+    let late = approvals.clone().resolve_approval(answer(&id, "late", true, "")).await.expect_err("it is answered");
+    let what = if first.state() == ApprovalState::Approved { "approved" } else { "denied" };
+    assert_eq!(late.message(), format!("{} {what} it before; the first answer holds", first.resolved_by));
 
     let again = evaluate(&mut client, delete("s", "c1", r#"{"id":1,"note":"a"}"#)).await;
     if first.state() == ApprovalState::Approved {
@@ -230,4 +233,33 @@ async fn phases_are_set_before_the_first_call_and_a_compaction_tells_what_was_do
     tokio::time::sleep(Duration::from_millis(1)).await;
     let listed = sessions.list_sessions(v1::ListSessionsRequest::default()).await.expect("sessions").into_inner();
     assert_eq!(listed.sessions.len(), 2);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn stored_calls_are_found_by_their_id_in_every_session_or_in_one_call_tree() {
+    let plane = plane().await;
+    let (mut client, sessions) = (plane.client().await, SessionServiceClient::new(plane.channel().await));
+    for (session, id) in [("s", "c1"), ("s", "c2"), ("t", "c1")] {
+        evaluate(&mut client, question(session, call(id, "get_order", &format!(r#"{{"id":"{id}"}}"#)))).await;
+    }
+    let found = async |session: &str, id: &str| {
+        let wanted = v1::ExportCallsRequest {
+            session_id: session.into(),
+            call_id: id.into(),
+            ..v1::ExportCallsRequest::default()
+        };
+        let mut calls = sessions.clone().export_calls(wanted).await.expect("calls").into_inner();
+        let mut names = Vec::new();
+        while let Some(call) = in_time("a call", calls.message()).await.expect("a message") {
+            names.push(format!("{} {}", call.session_id, call.call_id));
+        }
+        names
+    };
+    assert_eq!(found("", "c1").await, ["s c1", "t c1"]);
+    assert_eq!(found("s", "c1").await, ["s c1"]);
+    assert_eq!(found("s", "").await, ["s c1", "s c2"]);
+    assert!(found("t", "c2").await.is_empty());
+    let long = v1::ExportCallsRequest { call_id: "c".repeat(1_000), ..v1::ExportCallsRequest::default() };
+    let refused = sessions.clone().export_calls(long).await.expect_err("no such id can be");
+    assert_eq!(pair(&refused), (Code::InvalidArgument, "INVALID_FIELD".into()));
 }

@@ -114,7 +114,7 @@ async fn a_question_is_listed_and_approved_once_and_the_call_runs() {
     says(&said, &[&format!("{id}  approved")]);
     let (code, said) = desk.types(&format!("approvals deny {id} --by bob --reason no")).await;
     assert_eq!(code, Some(1), "{said}");
-    says(&said, &["somebody approved it before; the first answer holds"]);
+    assert_eq!(said, "callgate: eve approved it before; the first answer holds [APPROVAL_ANSWERED]\n");
     assert_eq!(desk.does("approvals list").await, "No question is open.\n");
     says(&desk.does("approvals list --all").await, &[&format!("{id}  approved")]);
     says(&desk.does(&format!("approvals show {id}")).await, &["by eve"]);
@@ -122,9 +122,12 @@ async fn a_question_is_listed_and_approved_once_and_the_call_runs() {
     desk.calls("s1", "c1", "delete_order", r#"{"id":3}"#, "gone").await;
     let said = desk.does("explain c1").await;
     says(&said, &["ALLOW delete_order c1", &format!("question   {id} approved "), "by eve"]);
+    says(&said, &["tier drops: hitl; eve approved it"]);
+    let (code, said) = desk.types(&format!("approvals approve {id} --by bob")).await;
+    assert_eq!(code, Some(1), "the approval is used up: {said}");
+    says(&said, &["eve approved it before"]);
     let (code, said) = desk.types("approvals show apr_0").await;
-    assert_eq!(code, Some(1), "{said}");
-    says(&said, &["no such approval"]);
+    assert_eq!((code, said.as_str()), (Some(1), "callgate: no such approval [APPROVAL_UNKNOWN]\n"));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -133,7 +136,7 @@ async fn a_denial_needs_a_reason_and_the_model_is_told_it() {
     let id = desk.asks("s1", "c1", "delete_order", r#"{"id":4}"#).await.approval_id;
     let (code, said) = desk.types(&format!("approvals deny {id} --by eve")).await;
     assert_eq!(code, Some(1), "{said}");
-    says(&said, &["reason"]);
+    says(&said, &["give it with --reason"]);
     let words = ["approvals", "deny", &id, "--by", "eve", "--reason", "order 4 is shipped"];
     let (code, said) = desk.types_words(&words).await;
     assert_eq!(code, Some(0), "{said}");
@@ -216,6 +219,7 @@ async fn an_activated_policy_judges_the_next_call_and_a_rollback_takes_it_back()
         ("policy rollback", "no other policy was active before this one"),
         ("policy activate 12345678", "12345678: no stored policy is that"),
         ("policy show", "the built-in one is active, which has no text"),
+        ("sessions phase s1 ACT", "There is no phase ACT: the policy has no phases. [PHASE_FORBIDDEN]"),
     ] {
         let (code, said) = desk.types(line).await;
         assert_eq!(code, Some(1), "{line} said {said}");

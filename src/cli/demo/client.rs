@@ -3,13 +3,16 @@
 
 use std::time::Duration;
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 use serde_json::Value;
 use tonic::{Code, Status, transport::Channel};
 
-use crate::grpc::v1::{
-    Caller, EvaluateRequest, GetSessionStateRequest, GetSessionStateResponse, OutcomeStatus, RecordRequest,
-    RecordResponse, ToolCall, ToolError, Usage, Verdict, gate_service_client::GateServiceClient,
+use crate::{
+    cli::remote::refusal,
+    grpc::v1::{
+        Caller, EvaluateRequest, GetSessionStateRequest, GetSessionStateResponse, OutcomeStatus, RecordRequest,
+        RecordResponse, ToolCall, ToolError, Usage, Verdict, gate_service_client::GateServiceClient,
+    },
 };
 
 /// How long a server may be away before the demo gives up, in tries of half a second.
@@ -133,7 +136,7 @@ async fn pause(status: &Status, tries: &mut u32) -> anyhow::Result<()> {
     // A server that dies in the middle of an answer is seen as an unknown transport error.
     let broken = status.code() == Code::Unknown && status.message().contains("transport");
     if !(passing || broken) || *tries == TRIES_MAX {
-        bail!("the server answered {:?}: {}", status.code(), status.message());
+        return Err(refusal(status));
     }
     if *tries == 0 {
         anstream::println!("    … the server is away; the same call is asked for again until it is back");

@@ -4,6 +4,7 @@
 use std::{collections::BTreeMap, path::PathBuf};
 
 use anstyle::Style;
+use anyhow::anyhow;
 use clap::Args;
 
 use super::stored;
@@ -11,6 +12,7 @@ use crate::{
     cli::{
         load_policy,
         recorded::RecordedArgs,
+        remote::Remote,
         replay::judge::{Assessed, Compared, Judge},
         trace::Row,
     },
@@ -50,10 +52,7 @@ pub(super) async fn backtest(args: &BacktestArgs) -> anyhow::Result<()> {
     let new = load_policy(Some(&args.new))?;
     let old = match &args.against {
         Some(path) => load_policy(Some(path))?.as_ref().clone(),
-        None if args.recorded.are_stored() => match stored::text("", &args.recorded.remote).await {
-            Ok(text) => policy::compile(&text).unwrap_or_default(),
-            Err(_) => Policy::default(),
-        },
+        None if args.recorded.are_stored() => active(&args.recorded.remote).await?,
         None => Policy::default(),
     };
     let rows = args.recorded.rows().await?;
@@ -69,6 +68,16 @@ pub(super) async fn backtest(args: &BacktestArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// The policy that judges now.
+async fn active(remote: &Remote) -> anyhow::Result<Policy> {
+    let Some((hash, text)) = stored::policy("", remote).await? else { return Ok(Policy::default()) };
+    policy::compile(&text).map_err(|errors| {
+        let problems: Vec<String> = errors.iter().map(|error| format!("\n  {error}")).collect();
+        let (hash, problems) = (stored::short(&hash), problems.concat());
+        anyhow!("the active policy {hash} cannot be read by this build; name a file with --against:{problems}")
+    })
+}
+
 fn sessions(rows: &[Row]) -> usize {
     rows.iter().map(|row| &row.trace).collect::<std::collections::BTreeSet<_>>().len()
 }
@@ -78,7 +87,7 @@ fn changes(rows: &[Row], old: Policy, new: Policy, most: usize) -> anyhow::Resul
     let mut changes: BTreeMap<Key, Change> = BTreeMap::new();
     for row in rows {
         let judged = old.judge(row).and_then(|before| Ok((before, new.judge(row)?)));
-        let (before, after) = judged.map_err(|problem| anyhow::anyhow!("{} {}: {problem}", row.trace, row.call_id))?;
+        let (before, after) = judged.map_err(|problem| anyhow!("{} {}: {problem}", row.trace, row.call_id))?;
         let Some(what) = what(before.decision, after.decision) else { continue };
         let decides = if after.decision == Decision::Allow { &before } else { &after };
         let rule = decides.winner().map_or_else(String::new, |winner| winner.rule.to_string());

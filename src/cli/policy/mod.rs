@@ -39,7 +39,8 @@ enum Action {
     },
     /// Try a policy on recorded calls: what it would change, by rule and tool
     Backtest(backtest::BacktestArgs),
-    /// Try a policy on doubled calls; exit code 1 when the double of a declared write gets through
+    /// Try a policy on doubled calls; exit code 1 when the double of a declared write gets through, or when no recorded
+    /// call succeeded, so that nothing could be doubled
     Test(doubles::TestArgs),
     /// Propose ceilings, thresholds and effects from recorded calls, each with its evidence
     Suggest(suggest::SuggestArgs),

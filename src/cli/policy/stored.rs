@@ -55,7 +55,7 @@ fn told(revision: &PolicyRevision) {
     );
 }
 
-fn short(hash: &str) -> &str {
+pub(super) fn short(hash: &str) -> &str {
     hash.get(..16).unwrap_or(hash)
 }
 
@@ -106,14 +106,19 @@ pub(super) async fn list(remote: &Remote) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The text of a stored policy; of the active one for an empty hash.
-pub(super) async fn text(hash: &str, remote: &Remote) -> anyhow::Result<String> {
+/// The hash and text of a stored policy; for an empty hash those of the active one, none when that is the built-in one.
+pub(super) async fn policy(hash: &str, remote: &Remote) -> anyhow::Result<Option<(String, String)>> {
     let mut client = PolicyServiceClient::new(remote.connect().await?);
     let found = asked(client.get_policy(GetPolicyRequest { hash: hash.to_owned() }).await)?;
-    if found.hash.is_empty() {
-        bail!("no policy was ever applied: the built-in one is active, which has no text");
+    Ok((!found.hash.is_empty()).then_some((found.hash, found.text)))
+}
+
+/// The text of a stored policy; of the active one for an empty hash.
+pub(super) async fn text(hash: &str, remote: &Remote) -> anyhow::Result<String> {
+    match policy(hash, remote).await? {
+        Some((_, text)) => Ok(text),
+        None => bail!("no policy was ever applied: the built-in one is active, which has no text"),
     }
-    Ok(found.text)
 }
 
 pub(super) async fn show(hash: Option<&str>, remote: &Remote) -> anyhow::Result<()> {

@@ -25,6 +25,9 @@ const REPEATS_MIN: u64 = 3;
 /// Sessions that must have been seen before a limit is proposed.
 const SESSIONS_MIN: usize = 20;
 
+/// One in so many is chance: the world also changes by others' hands.
+const CHANCE: u64 = 20;
+
 /// How long a proposed ceiling holds.
 const DAY_MS: u64 = 86_400_000;
 
@@ -36,9 +39,11 @@ struct Seen {
     /// The same call again in one session, by whether its result was the same.
     same: u64,
     new: u64,
-    /// Those with a new result between which no other tool succeeded.
+    /// Those between which no other tool succeeded, and of them those with a new result.
+    alone: u64,
     by_itself: u64,
-    /// Repetitions of other tools with a new result between which this tool succeeded, alone of its kind.
+    /// Repetitions of other tools with a new result between which this tool succeeded, alone of its kind, as far as
+    /// they are evidence of a write.
     changed: u64,
     /// Calls in each session that has any.
     a_session: Vec<u64>,
@@ -58,9 +63,24 @@ struct Session {
     steps: u64,
 }
 
+/// How often a tool's result was new when nothing but the first had succeeded in between.
+type Changes = BTreeMap<(ToolName, ToolName), u64>;
+
+/// Changes that speak for a write. What changes by itself was not changed by anybody, and two tools that change each
+/// other are two polls that take turns.
+fn evidence(tools: &BTreeMap<ToolName, Seen>, changes: &Changes) -> Vec<(ToolName, u64)> {
+    let is_steady = |tool: &ToolName| tools.get(tool).is_none_or(|seen| seen.by_itself * CHANCE <= seen.alone);
+    let is_one_way = |by: &ToolName, of: &ToolName, count: u64| {
+        changes.get(&(of.clone(), by.clone())).is_none_or(|back| back * CHANCE <= count)
+    };
+    let speak = changes.iter().filter(|((by, of), count)| is_steady(of) && is_one_way(by, of, **count));
+    speak.map(|((by, _), count)| (by.clone(), *count)).collect()
+}
+
 fn look(rows: &[Row]) -> (BTreeMap<ToolName, Seen>, Vec<u64>) {
     let mut tools: BTreeMap<ToolName, Seen> = BTreeMap::new();
     let mut sessions: BTreeMap<String, Session> = BTreeMap::new();
+    let mut changes = Changes::new();
     for row in rows {
         let session = sessions.entry(row.trace.to_string()).or_default();
         session.steps += 1;
@@ -86,11 +106,15 @@ fn look(rows: &[Row]) -> (BTreeMap<ToolName, Seen>, Vec<u64>) {
             seen.same += u64::from(is_same);
             seen.new += u64::from(!is_same);
             let others: Vec<&ToolName> = since.iter().filter(|tool| **tool != row.tool).collect();
+            seen.alone += u64::from(others.is_empty());
             seen.by_itself += u64::from(!is_same && others.is_empty());
             if let ([only], false) = (others.as_slice(), is_same) {
-                tools.entry((*only).clone()).or_default().changed += 1;
+                *changes.entry(((*only).clone(), row.tool.clone())).or_default() += 1;
             }
         }
+    }
+    for (by, changed) in evidence(&tools, &changes) {
+        tools.entry(by).or_default().changed += changed;
     }
     for session in sessions.values() {
         for (tool, calls) in &session.calls {
@@ -257,6 +281,35 @@ mod tests {
         let rows: Vec<Row> = (0..4).map(|seq| row(0, seq, "status", &seq.to_string())).collect();
         let text = suggestion(&rows);
         assert!(text.contains("# effect: poll  # proposed: its result changed in 3 of 3 repetitions"), "{text}");
+    }
+
+    #[test]
+    fn polls_that_take_turns_are_not_taken_for_writes() {
+        let turn = |seq: u64, tool: &'static str| row(0, seq, tool, &format!("{tool} {seq}"));
+        let rows: Vec<Row> = (0..20).map(|seq| turn(seq, if seq % 2 == 0 { "job" } else { "mail" })).collect();
+        let text = suggestion(&rows);
+        assert!(!text.contains("# effect:"), "{text}");
+    }
+
+    #[test]
+    fn what_changes_by_itself_speaks_for_no_write() {
+        let clock = |session: usize| {
+            ["clock", "clock", "look", "clock", "look"].into_iter().enumerate().map(move |(seq, tool)| {
+                row(session, seq as u64, tool, &if tool == "clock" { seq.to_string() } else { "a".into() })
+            })
+        };
+        let text = suggestion(&(0..25).flat_map(clock).collect::<Vec<Row>>());
+        assert!(!text.contains("effect: write"), "{text}");
+        assert!(text.contains("# effect: read  # proposed: all 25 repetitions"), "{text}");
+    }
+
+    #[test]
+    fn a_change_by_chance_does_not_hide_a_write() {
+        let edited =
+            |s| [row(s, 0, "look", "a"), row(s, 1, "edit", "done"), row(s, 2, "look", "b"), row(s, 3, "look", "b")];
+        let mut rows: Vec<Row> = (0..25).flat_map(edited).collect();
+        rows.extend([row(25, 0, "look", "a"), row(25, 1, "look", "z")]);
+        assert!(suggestion(&rows).contains("# effect: write  # proposed: 25 times"), "{}", suggestion(&rows));
     }
 
     #[test]

@@ -13,7 +13,7 @@ use super::{
 use crate::{
     domain::{
         finding::{Decision, Finding},
-        ids::{SessionId, TenantId},
+        ids::{CallId, SessionId, TenantId},
         inbox::{Question, Resolution, SessionLine, StoredCall},
         outcome::OutcomeStatus,
         time::Timestamp,
@@ -50,7 +50,8 @@ impl Store {
         reader.done(read)
     }
 
-    /// Stored calls since a time, of one call tree or of all, by tree and in order; the newest 100,000 of them.
+    /// Stored calls since a time, of one call tree or of all, of one id or of any, by tree and in order; the newest
+    /// 100,000 of them.
     ///
     /// # Errors
     /// [`StoreError`] when the database cannot be read.
@@ -59,9 +60,10 @@ impl Store {
         tenant: TenantId,
         since: Timestamp,
         root: Option<&SessionId>,
+        call_id: Option<&CallId>,
     ) -> Result<Vec<StoredCall>, StoreError> {
         let mut reader = self.reader().await?;
-        let read = timeout(EXPORT, calls(&mut reader.0, tenant, since, root)).await;
+        let read = timeout(EXPORT, calls(&mut reader.0, tenant, since, root, call_id)).await;
         reader.done(read)
     }
 
@@ -81,6 +83,7 @@ async fn calls(
     tenant: TenantId,
     since: Timestamp,
     root: Option<&SessionId>,
+    call_id: Option<&CallId>,
 ) -> Loaded<Vec<StoredCall>> {
     let rows = sqlx::query(
         "select * from (
@@ -93,12 +96,14 @@ async fn calls(
                and x.session_id = c.session_id and x.permit_seq = c.seq and x.status > 0
              order by x.seq desc limit 1) o on true
            where c.tenant_id = $1 and c.at >= to_timestamp($2 / 1000.0) and ($3::text is null or c.root_id = $3)
+             and ($4::text is null or c.call_id = $4)
              and not exists (select from call l where l.tenant_id = c.tenant_id and l.epoch = c.epoch
                and l.session_id = c.session_id and l.call_id = c.call_id and l.round > c.round)
-           order by c.at desc limit $4) k
+           order by c.at desc limit $5) k
          order by root_id, seq",
     );
-    let rows = rows.bind(tenant.0).bind(since.as_millis()).bind(root.map(SessionId::as_str)).bind(CALLS_MAX);
+    let rows = rows.bind(tenant.0).bind(since.as_millis()).bind(root.map(SessionId::as_str));
+    let rows = rows.bind(call_id.map(CallId::as_str)).bind(CALLS_MAX);
     rows.fetch_all(conn).await?.iter().map(call).collect()
 }
 

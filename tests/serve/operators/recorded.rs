@@ -11,7 +11,7 @@ use super::{Desk, POLICY, says};
 use crate::{
     common::{
         in_time,
-        wire::{call, caller},
+        wire::{call, caller, evaluate, question},
     },
     server::{path, ran},
 };
@@ -60,15 +60,41 @@ async fn explain_names_the_rule_that_fired_and_those_that_did_not() {
     for ((rule, _), line) in RULES.iter().zip(rules.lines()) {
         let words = line.trim().strip_prefix(rule).unwrap_or_else(|| panic!("{rule} is not in {line}")).trim();
         match *rule {
+            "halted" => assert_eq!(words, "nothing that it belongs to was halted"),
+            "unknown_tool" => assert_eq!(words, "get_order is declared"),
+            "schema" => assert_eq!(words, "no schema is declared for this tool"),
+            "phase" => assert_eq!(words, "no phases in the policy"),
+            "requires" => assert_eq!(words, "requires nothing"),
             "same_call" => says(words, &["REUSE duplicate_call_blocked: get_order was not run: this exact call"]),
+            "poll" => assert_eq!(words, "not declared as a poll"),
             "churn" => assert_eq!(words, "off"),
-            "cycle" => assert_eq!(words, "nothing to say (shadowed)"),
-            _ => assert_eq!(words, "nothing to say", "{rule}"),
+            "cycle" => says(words, &["nothing to say; it warns from ", " on (shadowed)"]),
+            "after_compaction" => assert_eq!(words, "nothing to say; it refuses from 3 on"),
+            "side_effects" => assert_eq!(words, "no declared write of a named thing"),
+            "cooldown" => assert_eq!(words, "no cooldown of get_order held"),
+            "growth" => assert_eq!(words, "below 20 calls a second and 5.0M tokens a minute"),
+            "budget" => assert_eq!(words, "nearest before it: 1 of 200 steps in this run"),
+            "tier" => assert_eq!(words, "tier reads: allowlist"),
+            _ => says(words, &["nothing to say; it warns from "]),
         }
     }
     let said = desk.does("explain c1").await;
-    says(&said, &["ALLOW get_order c1", "the same call was not made in this call tree"]);
+    says(&said, &["ALLOW get_order c1", "the same call was not made in this call tree", "it is the first of its run"]);
+    says(&said, &["same_call        not made before in this call tree"]);
+}
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn explain_finds_a_call_by_its_id_alone_and_shows_it_in_its_tree() {
+    let mut desk = Desk::open(Some(POLICY)).await;
+    desk.calls("s1", "c1", "get_order", r#"{"id":1}"#, "open").await;
+    let helper = v1::Caller { parent_session_id: "s1".into(), ..caller("helper") };
+    let again =
+        v1::EvaluateRequest { caller: Some(helper), ..question("helper", call("h1", "get_order", r#"{"id":1}"#)) };
+    assert_eq!(evaluate(&mut desk.agent, again).await.decision(), Decision::Reuse);
+    let said = desk.does("explain h1").await;
+    says(&said, &["REUSE get_order h1 of session helper", "before     c1, asked for "]);
+
+    desk.asks("s1", "c2", "get_order", r#"{"id":1}"#).await;
     let (code, said) = desk.types("explain c9").await;
     assert_eq!((code, said.as_str()), (Some(1), "callgate: no stored call has the id c9\n"));
     desk.calls("s2", "c2", "get_order", r#"{"id":2}"#, "open").await;
@@ -76,6 +102,9 @@ async fn explain_names_the_rule_that_fired_and_those_that_did_not() {
     assert_eq!(code, Some(1), "{said}");
     says(&said, &["--session: s1, s2"]);
     says(&desk.does("explain c2 --session s2").await, &["ALLOW get_order c2 of session s2"]);
+    let (code, said) = desk.types("explain c2 --session helper").await;
+    assert_eq!(code, Some(1), "{said}");
+    says(&said, &["no stored call of session helper has the id c2"]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -108,6 +137,20 @@ async fn backtest_tells_what_a_stricter_policy_would_change_and_what_that_would_
     let (code, said) = desk.types(&format!("policy backtest {strict}")).await;
     assert_eq!(code, Some(2), "{said}");
     says(&said, &["--since <TIME>|TRACE"]);
+
+    let mut database = desk.home.connect().await;
+    for foreign in [
+        "insert into policy (tenant_id, hash, text, applied_by, note)
+           select tenant_id, repeat('f', 64), 'policy_engine: {of_another_version: 1}', 'eve', '' from policy",
+        "insert into policy_activation (tenant_id, revision, hash, activated_by, note)
+           select tenant_id, max(revision) + 1, repeat('f', 64), 'eve', '' from policy_activation group by tenant_id",
+    ] {
+        sqlx::query(foreign).execute(&mut database).await.expect("a policy that nobody here can read");
+    }
+    let (code, said) = desk.types(&format!("policy backtest {strict} --since 1h")).await;
+    assert_eq!(code, Some(1), "{said}");
+    says(&said, &["the active policy ffffffffffffffff cannot be read by this build", "of_another_version"]);
+    says(&desk.does(&format!("policy backtest {strict} --since 1h --against {same}")).await, &["81 calls"]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -122,8 +165,10 @@ async fn a_policy_is_tried_on_a_session_that_was_refused_hundreds_of_times() {
     let lenient = desk.home.file("lenient.yaml", LENIENT);
     let said = desk.does(&format!("policy backtest {} --since 1h", path(&lenient))).await;
     says(&said, &["320 calls of 1 sessions", "newly allowed      tier             drop"]);
-    let said = desk.does(&format!("policy test {} --since 1h --inject-duplicates", path(&lenient))).await;
-    says(&said, &["There is nothing to double"]);
+    let test = format!("policy test {} --since 1h --inject-duplicates", path(&lenient));
+    let (code, said) = desk.types(&test).await;
+    assert_eq!(code, Some(1), "{said}");
+    says(&said, &["There is nothing to double, so nothing was tested"]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
