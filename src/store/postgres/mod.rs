@@ -119,14 +119,31 @@ impl Pending {
 
 /// A connection for one read. sqlx has no time limit for a query: a read that takes too long closes its connection
 /// instead of giving it back with an answer still to come.
-struct Reader(PoolConnection<Postgres>);
+struct Reader(PoolConnection<Postgres>, End);
+
+/// What becomes of a connection after its read.
+enum End {
+    GivenBack,
+    Closed,
+}
 
 impl Reader {
     fn done<T>(mut self, read: Result<Result<T, StoreError>, Elapsed>) -> Result<T, StoreError> {
         read.unwrap_or_else(|_| {
-            self.0.close_on_drop();
+            self.1 = End::Closed;
             Err(StoreError::Timeout(u64::try_from(READ.as_millis()).unwrap_or(u64::MAX)))
         })
+    }
+}
+
+impl Drop for Reader {
+    /// Before sqlx takes a connection back it waits for an answer, and has no time limit for that either: in a black
+    /// hole, callers who go away would leave no place for others. Whoever gives up drops the connection and its place.
+    fn drop(&mut self) {
+        match self.1 {
+            End::GivenBack => drop(tokio::spawn(timeout(READ, self.0.return_to_pool()))),
+            End::Closed => self.0.close_on_drop(),
+        }
     }
 }
 
@@ -326,6 +343,6 @@ impl Store {
     }
 
     async fn reader(&self) -> Result<Reader, StoreError> {
-        Ok(Reader(self.readers.acquire().await?))
+        Ok(Reader(self.readers.acquire().await?, End::GivenBack))
     }
 }
