@@ -60,6 +60,10 @@ const READ: Duration = Duration::from_millis(2_000);
 const ACQUIRE: Duration = Duration::from_millis(300);
 /// Longest wait for a place in the writer's queue.
 const PLACE: Duration = Duration::from_millis(200);
+/// Longest pause in a transaction, in milliseconds, after which the server ends it: a replica that vanishes in the
+/// middle of one would hold its locks until TCP notices. Shorter than a step of the writer, so that who waits for them
+/// is in time.
+const IDLE_MS: &str = "2000";
 /// The schema that all tables live in.
 const SCHEMA: &str = "callgate";
 
@@ -156,6 +160,7 @@ impl Store {
         let options = settings
             .options
             .options([("search_path", SCHEMA), ("client_min_messages", "warning"), ("jit", "off")])
+            .options([("idle_in_transaction_session_timeout", IDLE_MS)])
             .log_statements(log::LevelFilter::Off)
             .log_slow_statements(log::LevelFilter::Off, Duration::ZERO);
         let mut conn = options.clone().connect().await?;
