@@ -8,6 +8,7 @@ mod analysts;
 mod budgets;
 mod canaries;
 mod corrections;
+mod faults;
 mod learning;
 mod leases;
 mod outage;

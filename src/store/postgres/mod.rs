@@ -60,6 +60,10 @@ const READ: Duration = Duration::from_millis(2_000);
 const ACQUIRE: Duration = Duration::from_millis(300);
 /// Longest wait for a place in the writer's queue.
 const PLACE: Duration = Duration::from_millis(200);
+/// Longest pause in a transaction, in milliseconds, after which the server ends it: a replica that vanishes in the
+/// middle of one would hold its locks until TCP notices. Shorter than a step of the writer, so that who waits for them
+/// is in time.
+const IDLE_MS: &str = "2000";
 /// The schema that all tables live in.
 const SCHEMA: &str = "callgate";
 
@@ -119,14 +123,31 @@ impl Pending {
 
 /// A connection for one read. sqlx has no time limit for a query: a read that takes too long closes its connection
 /// instead of giving it back with an answer still to come.
-struct Reader(PoolConnection<Postgres>);
+struct Reader(PoolConnection<Postgres>, End);
+
+/// What becomes of a connection after its read.
+enum End {
+    GivenBack,
+    Closed,
+}
 
 impl Reader {
     fn done<T>(mut self, read: Result<Result<T, StoreError>, Elapsed>) -> Result<T, StoreError> {
         read.unwrap_or_else(|_| {
-            self.0.close_on_drop();
+            self.1 = End::Closed;
             Err(StoreError::Timeout(u64::try_from(READ.as_millis()).unwrap_or(u64::MAX)))
         })
+    }
+}
+
+impl Drop for Reader {
+    /// Before sqlx takes a connection back it waits for an answer, and has no time limit for that either: in a black
+    /// hole, callers who go away would leave no place for others. Whoever gives up drops the connection and its place.
+    fn drop(&mut self) {
+        match self.1 {
+            End::GivenBack => drop(tokio::spawn(timeout(READ, self.0.return_to_pool()))),
+            End::Closed => self.0.close_on_drop(),
+        }
     }
 }
 
@@ -139,6 +160,7 @@ impl Store {
         let options = settings
             .options
             .options([("search_path", SCHEMA), ("client_min_messages", "warning"), ("jit", "off")])
+            .options([("idle_in_transaction_session_timeout", IDLE_MS)])
             .log_statements(log::LevelFilter::Off)
             .log_slow_statements(log::LevelFilter::Off, Duration::ZERO);
         let mut conn = options.clone().connect().await?;
@@ -326,6 +348,6 @@ impl Store {
     }
 
     async fn reader(&self) -> Result<Reader, StoreError> {
-        Ok(Reader(self.readers.acquire().await?))
+        Ok(Reader(self.readers.acquire().await?, End::GivenBack))
     }
 }

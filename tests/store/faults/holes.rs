@@ -1,0 +1,158 @@
+//! A black hole between one replica and the database: nothing comes through, and no connection is seen to end.
+
+use std::{sync::Arc, time::Duration};
+
+use callgate::{
+    domain::{
+        budget::{Dimension, Limits},
+        call::Request,
+        ids::DEFAULT_TENANT,
+    },
+    gate::{Gate, GateError},
+};
+use tokio::time::Instant;
+
+use super::{
+    ANSWER_MAX, History, Replicas, check, client,
+    proxy::{At, Proxy, Then},
+};
+use crate::common::{
+    all,
+    gates::{agent, ask, done, evaluate, insist, key, policy, record, said, session, success, try_evaluate},
+    until, within,
+};
+
+/// Within this time every replica serves again after the last fault.
+const ALIVE: Duration = Duration::from_secs(15);
+
+/// Asks this replica until it answers again.
+async fn alive(gate: &Gate, call: &str) {
+    within(ALIVE, "the replica to serve again", insist(gate, &ask("alive", call, "look", "{}"))).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_replica_cut_off_from_the_database_says_so_in_time_and_the_others_go_on() {
+    let replicas = Replicas::start(&policy(&["same_call"])).await;
+    let [away, one, other] = replicas.gates.clone();
+    for (n, gate) in replicas.gates.iter().enumerate() {
+        done(gate, ask("known", &format!("before{n}"), "look", &format!(r#"{{"n":{n}}}"#)), "row").await;
+        gate.session_state(DEFAULT_TENANT, &session("known"), 1).await.expect("in memory now");
+    }
+    replicas.proxies[0].hole();
+    let asked = (0..40).map(|n| {
+        let away = Arc::clone(&away);
+        let session = if n % 2 == 0 { "known".to_owned() } else { format!("new{n}") };
+        let request = ask(&session, &format!("away{n}"), ["pay", "look"][n / 2 % 2], &format!(r#"{{"n":{n}}}"#));
+        async move {
+            let since = Instant::now();
+            (try_evaluate(&away, request).await, since.elapsed())
+        }
+    });
+    let in_the_dark = tokio::spawn(all(asked.collect::<Vec<_>>()));
+    let history = Arc::new(History::default());
+    let clients = (0..60).map(|n| {
+        let gate = Arc::clone([&one, &other][n % 2]);
+        let request = ask(["known", "there"][n / 2 % 2], &format!("c{n}"), "pay", &format!(r#"{{"order":{n}}}"#));
+        client([Arc::clone(&gate), Arc::clone(&gate), gate], 0, request, Arc::clone(&history))
+    });
+    let answers = all(clients.collect::<Vec<_>>()).await;
+    assert!(answers.iter().all(|answer| said(answer) == "ALLOW"));
+    assert_eq!(history.told().errors, 0, "the others are not disturbed");
+    for (answer, took) in in_the_dark.await.expect("no panic") {
+        assert!(matches!(answer, Err(GateError::StoreUnavailable(_))), "{answer:?}");
+        assert!(took < ANSWER_MAX, "that took {took:?}");
+    }
+
+    replicas.proxies[0].heal_for_new_lines();
+    alive(&away, "c").await;
+    for n in 0..60 {
+        let again = insist(&away, &ask("late", &format!("c{n}"), "pay", &format!(r#"{{"order":{n}}}"#))).await;
+        assert_eq!(said(&again), "REUSE duplicate_call_blocked", "order {n} was done elsewhere");
+    }
+    let state = away.session_state(DEFAULT_TENANT, &session("known"), 64).await.expect("known");
+    assert_eq!(state.calls.len(), 33, "all that the others did meanwhile");
+    check(&replicas.postgres, &history).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn callers_who_give_up_on_a_replica_in_a_black_hole_do_not_keep_it_there() {
+    const READERS: usize = 8;
+    let replicas = Replicas::start(&policy(&["same_call"])).await;
+    let away = &replicas.gates[0];
+    let mut locked = replicas.postgres.connect().await;
+    sqlx::raw_sql("begin; lock table session in access exclusive mode").execute(&mut locked).await.expect("a lock");
+    let asked = (0..READERS).map(|n| {
+        let away = Arc::clone(away);
+        tokio::spawn(async move { try_evaluate(&away, ask(&format!("s{n}"), "c", "look", "{}")).await })
+    });
+    let asked: Vec<_> = asked.collect();
+    let reading = "select count(*) from pg_stat_activity
+        where application_name = 'callgate reader' and wait_event_type = 'Lock'";
+    until("all to read", async || replicas.postgres.number(reading).await == READERS as i64).await;
+    replicas.proxies[0].hole();
+    asked.iter().for_each(tokio::task::JoinHandle::abort);
+    for gone in asked {
+        assert!(gone.await.is_err_and(|error| error.is_cancelled()));
+    }
+    sqlx::raw_sql("commit").execute(&mut locked).await.expect("unlocked");
+    replicas.proxies[0].heal_for_new_lines();
+    alive(away, "c").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_replica_that_vanishes_before_its_commit_does_not_hold_up_the_others() {
+    let mut policy = policy(&["same_call", "budget"]);
+    policy.rules.budget.agent = Limits::new([(Dimension::ToolCalls, 1_000)]);
+    let replicas = Replicas::start(&policy).await;
+    let [vanishes, one, other] = replicas.gates.clone();
+    let request =
+        |session: &str, call: &str| Request { agent: agent("robot"), ..ask(session, call, "pay", r#"{"n":1}"#) };
+    replicas.proxies[0].trap(At::Request, Then::Hole);
+    let lost = tokio::spawn(async move { try_evaluate(&vanishes, request("tree", "c")).await });
+    assert_eq!(replicas.proxies[0].sprung(1).await, ["COMMIT"]);
+    // Its transaction holds the tree, the agent's counter and the payment.
+    let same = within(ALIVE, "the same tree", insist(&one, &request("tree", "c"))).await;
+    assert_eq!((said(&same).as_str(), same.verdict.replayed), ("ALLOW", false));
+    let refused = within(ALIVE, "the same payment", insist(&other, &request("another", "c"))).await;
+    assert_eq!(said(&refused), "WAIT call_in_flight");
+    let lost = within(ANSWER_MAX, "an error", lost).await.expect("no panic");
+    assert!(matches!(lost, Err(GateError::StoreUnavailable(_))), "{lost:?}");
+    // The commit may arrive now; it is too late.
+    replicas.proxies[0].heal();
+    alive(&replicas.gates[0], "c").await;
+    let again = evaluate(&replicas.gates[0], request("tree", "c")).await;
+    assert_eq!(key(&again), key(&same));
+    record(&other, success("tree", "c", "paid")).await;
+    assert_eq!(replicas.postgres.number("select used from counter where agent_id = 'robot'").await, 1);
+    check(&replicas.postgres, &History::default()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_change_that_arrives_late_counts_once_or_not_at_all() {
+    let replicas = Replicas::start(&policy(&["same_call"])).await;
+    let [first, second, knows] = &replicas.gates;
+    let writers = "select pid from pg_stat_activity where application_name = 'callgate writer'";
+    for (gate, tree) in [(first, "first"), (second, "second")] {
+        done(gate, ask(tree, "before", "look", "{}"), "row").await;
+    }
+    assert_eq!(replicas.postgres.rows(writers).await.len(), 2, "of these two");
+    replicas.proxies[..2].iter().for_each(Proxy::hole);
+    let late = |tree: &str| ask(tree, "late", "work", "{}");
+    let (one, other) = tokio::join!(try_evaluate(first, late("first")), try_evaluate(second, late("second")));
+    for answer in [one, other] {
+        assert!(matches!(answer, Err(GateError::StoreUnavailable(_))), "{answer:?}");
+    }
+    // Meanwhile another replica moves one of the trees: what was decided before that counts no more.
+    let meanwhile = ask("child", "meanwhile", "work", r#"{"n":1}"#);
+    evaluate(knows, Request { parent: Some(session("first")), ..meanwhile }).await;
+    replicas.proxies[..2].iter().for_each(Proxy::heal);
+    until("the late changes", async || replicas.postgres.rows(writers).await.len() == 1).await;
+    assert!(!evaluate(knows, late("first")).await.verdict.replayed, "it was too late");
+    assert!(evaluate(knows, late("second")).await.verdict.replayed, "it stood when it arrived");
+    for (gate, tree) in [(first, "first"), (second, "second")] {
+        assert!(insist(gate, &late(tree)).await.verdict.replayed);
+    }
+    let rows = replicas.postgres.rows("select root_id, version, calls from call_tree order by 1").await;
+    assert_eq!(rows, ["(first,4,3)", "(second,3,2)"]);
+    check(&replicas.postgres, &History::default()).await;
+}

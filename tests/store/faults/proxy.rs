@@ -1,0 +1,245 @@
+//! A line between one replica and its PostgreSQL that goes wrong on command.
+
+use std::{
+    io,
+    path::PathBuf,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+use sqlx::postgres::{PgConnectOptions, PgSslMode};
+use tempfile::TempDir;
+use tokio::{
+    io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader, BufWriter},
+    net::{
+        UnixListener, UnixStream,
+        unix::{OwnedReadHalf, OwnedWriteHalf},
+    },
+    sync::watch,
+    task::{JoinHandle, JoinSet},
+};
+
+use crate::common::{
+    in_time,
+    postgres::{Postgres, folder},
+};
+
+/// Where a writer's commit is hit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum At {
+    /// On its way to the server, which has done all the rest of the transaction and never hears of this.
+    Request,
+    /// On its way back: it stands, and nobody is told.
+    Reply,
+}
+
+/// What becomes of the line then.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Then {
+    /// Both ends see it closed. Other lines are not touched.
+    Cut,
+    /// All lines of the replica are silent, and nobody sees them closed.
+    Hole,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Way {
+    is_holed: bool,
+    /// Lines before this one stay silent for ever.
+    forgotten: usize,
+}
+
+#[derive(Debug)]
+struct Shared {
+    server: PathBuf,
+    accepted: AtomicUsize,
+    way: watch::Sender<Way>,
+    trap: Mutex<Option<(At, Then)>>,
+    sprung: watch::Sender<Vec<String>>,
+}
+
+pub(super) struct Proxy {
+    /// The way to the server through here.
+    pub(super) options: PgConnectOptions,
+    shared: Arc<Shared>,
+    lines: JoinHandle<()>,
+    _dir: TempDir,
+}
+
+impl Proxy {
+    pub(super) fn to(postgres: &Postgres) -> Self {
+        let dir = folder();
+        let name = format!(".s.PGSQL.{}", postgres.options.get_port());
+        let server = postgres.options.get_socket().expect("a private server has a socket").join(&name);
+        let listener = UnixListener::bind(dir.path().join(name)).expect("nobody else is there");
+        let (way, sprung) = (watch::Sender::default(), watch::Sender::default());
+        let shared = Arc::new(Shared { server, accepted: AtomicUsize::default(), way, trap: Mutex::default(), sprung });
+        let lines = tokio::spawn(accept(listener, Arc::clone(&shared)));
+        let options = postgres.options.clone().socket(dir.path()).ssl_mode(PgSslMode::Disable);
+        Self { options, shared, lines, _dir: dir }
+    }
+
+    /// Hits the next commit, and no other.
+    pub(super) fn trap(&self, at: At, then: Then) {
+        *self.shared.trap.lock().expect("no panic") = Some((at, then));
+    }
+
+    /// Waits until that many traps have sprung, and gives what each has hit: `COMMIT` of a transaction, or `SELECT 1` of
+    /// a statement on its own.
+    pub(super) async fn sprung(&self, traps: usize) -> Vec<String> {
+        let mut sprung = self.shared.sprung.subscribe();
+        in_time("a commit", sprung.wait_for(|hit| hit.len() >= traps)).await.expect("the proxy").clone()
+    }
+
+    /// From now on nothing comes through, and nothing is closed.
+    pub(super) fn hole(&self) {
+        self.shared.way.send_modify(|way| way.is_holed = true);
+    }
+
+    /// Everything goes on, and what was under way arrives.
+    pub(super) fn heal(&self) {
+        self.shared.way.send_modify(|way| way.is_holed = false);
+    }
+
+    /// New lines are good; of those that there were nobody on the way knows any more.
+    pub(super) fn heal_for_new_lines(&self) {
+        let forgotten = self.shared.accepted.load(Ordering::SeqCst);
+        self.shared.way.send_modify(|way| *way = Way { is_holed: false, forgotten });
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.lines.abort();
+    }
+}
+
+async fn accept(listener: UnixListener, shared: Arc<Shared>) {
+    let mut lines = JoinSet::new();
+    loop {
+        let (client, _) = listener.accept().await.expect("a client");
+        let number = shared.accepted.fetch_add(1, Ordering::SeqCst);
+        let shared = Arc::clone(&shared);
+        lines.spawn(async move {
+            // Whatever went wrong with one end, the other sees it closed.
+            let _ = Line { shared, number, is_writer: false }.run(client).await;
+        });
+    }
+}
+
+struct Line {
+    shared: Arc<Shared>,
+    number: usize,
+    is_writer: bool,
+}
+
+type From = BufReader<OwnedReadHalf>;
+type To = BufWriter<OwnedWriteHalf>;
+
+impl Line {
+    async fn run(mut self, client: UnixStream) -> io::Result<()> {
+        self.open().await;
+        let (from_client, to_client) = client.into_split();
+        let mut from_client = BufReader::new(from_client);
+        let mut startup = Vec::new();
+        body(&mut from_client, &mut startup).await?;
+        let name = b"callgate writer\0";
+        self.is_writer = startup.windows(name.len()).any(|part| part == name);
+        let (from_server, mut to_server) = UnixStream::connect(&self.shared.server).await?.into_split();
+        to_server.write_all(&startup).await?;
+        tokio::select! {
+            ended = self.up(from_client, BufWriter::new(to_server)) => ended,
+            ended = self.down(BufReader::new(from_server), BufWriter::new(to_client)) => ended,
+        }
+    }
+
+    /// From the client to the server.
+    async fn up(&self, mut from: From, mut to: To) -> io::Result<()> {
+        while let Some(message) = self.next(&mut from, &mut to).await? {
+            let is_commit = self.is_writer && message.starts_with(b"Q") && message.ends_with(b"COMMIT\0");
+            if is_commit && self.springs(At::Request, "COMMIT") == Some(Then::Cut) {
+                return Ok(());
+            }
+            self.open().await;
+            to.write_all(&message).await?;
+        }
+        Ok(())
+    }
+
+    /// From the server to the client. The end of a commit is held back until the server says that it is ready again:
+    /// not before that is a statement on its own committed.
+    async fn down(&self, mut from: From, mut to: To) -> io::Result<()> {
+        let (mut in_transaction, mut held, mut committed) = (false, Vec::new(), None);
+        while let Some(message) = self.next(&mut from, &mut to).await? {
+            match message[..] {
+                [b'C', _, _, _, _, ref tag @ .., 0] if self.is_writer && commits(tag, in_transaction) => {
+                    committed = Some(String::from_utf8_lossy(tag).into_owned());
+                }
+                [b'E', ..] => committed = None,
+                [b'Z', _, _, _, _, status] => {
+                    in_transaction = status != b'I';
+                    if committed.take().is_some_and(|tag| self.springs(At::Reply, &tag) == Some(Then::Cut)) {
+                        return Ok(());
+                    }
+                }
+                _ => {}
+            }
+            held.extend(message);
+            if committed.is_none() {
+                self.open().await;
+                to.write_all(&held).await?;
+                held.clear();
+            }
+        }
+        Ok(())
+    }
+
+    /// The next message, once all before it are delivered; none at the end.
+    async fn next(&self, from: &mut From, to: &mut To) -> io::Result<Option<Vec<u8>>> {
+        if from.buffer().is_empty() {
+            self.open().await;
+            to.flush().await?;
+        }
+        if from.fill_buf().await?.is_empty() {
+            // A hole hides the end of a connection too.
+            self.open().await;
+            return Ok(None);
+        }
+        let mut message = vec![from.read_u8().await?];
+        body(from, &mut message).await?;
+        Ok(Some(message))
+    }
+
+    /// Waits until something may come through.
+    async fn open(&self) {
+        let mut way = self.shared.way.subscribe();
+        let open = way.wait_for(|way| !way.is_holed && self.number >= way.forgotten);
+        let _ = open.await.expect("this line holds the other end");
+    }
+
+    fn springs(&self, at: At, tag: &str) -> Option<Then> {
+        let (_, then) = self.shared.trap.lock().expect("no panic").take_if(|(trapped, _)| *trapped == at)?;
+        if then == Then::Hole {
+            self.shared.way.send_modify(|way| way.is_holed = true);
+        }
+        self.shared.sprung.send_modify(|sprung| sprung.push(tag.to_owned()));
+        Some(then)
+    }
+}
+
+/// True when that is the end of a transaction, or of a statement that is one of its own.
+fn commits(tag: &[u8], in_transaction: bool) -> bool {
+    tag == b"COMMIT" || (tag.starts_with(b"SELECT") && !in_transaction)
+}
+
+/// The rest of a message: its length, and as much.
+async fn body(from: &mut From, message: &mut Vec<u8>) -> io::Result<()> {
+    let length = from.read_u32().await?;
+    message.extend(length.to_be_bytes());
+    let start = message.len();
+    message.resize(start + length as usize - 4, 0);
+    from.read_exact(&mut message[start..]).await?;
+    Ok(())
+}
