@@ -15,7 +15,7 @@
 //! |---|---|---|
 //! | [`domain`] | the nouns: calls, effects, fingerprints, call trees, verdicts | nobody |
 //! | [`retry`] | is a retry worth it: classify, estimate, advise | domain |
-//! | [`rules`] | one rule a file | domain |
+//! | [`rules`] | one rule a file | domain, retry |
 //! | [`policy`] | the owner's file, compiled | domain, retry, rules |
 //! | [`engine`] | two pure functions: evaluate, record | domain, retry, rules, policy |
 //! | [`store`] | Postgres, a cache in front of it, a private server | domain |
@@ -39,7 +39,8 @@
 //!
 //! `Record` is the same loop around `engine/record.rs`. What a failure is worth retrying comes from
 //! `retry/advice.rs`, which weighs `retry/estimate.rs`; `engine/follow_up.rs` tells what a later call followed up on,
-//! `store/postgres/profiles.rs` counts what came of it, and `gate/fleet.rs` reads the counts back.
+//! `store/postgres/profiles.rs` counts what came of it, and `gate/fleet.rs` reads the counts back. Whether models mend
+//! their arguments after a refusal is learned beside it (`engine/self_correction.rs`, `retry/self_correction.rs`).
 //!
 //! # The policy, and people
 //!
