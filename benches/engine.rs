@@ -274,19 +274,17 @@ impl Bench {
                  "since":"2026-03-01T00:00:00Z","include_archived":false,"note":"asked by the customer in chat {i}"}}"#
         );
         Request {
-            tenant: DEFAULT_TENANT,
-            session: self.tree.root.clone(),
-            parent: None,
             run: RunId::parse("run", "turn-1").ok(),
             agent: AgentId::parse("agent", "support").ok(),
-            call_id: CallId::parse("call_id", &format!("toolu_{i}_{tool}_{}", self.tree.version)).expect("valid"),
-            tool: ToolName::parse("tool", TOOLS[tool].0).expect("valid"),
-            arguments: json::parse(&arguments).expect("valid"),
             usage: Usage { input_tokens: 1_800, output_tokens: 120, ..Usage::default() },
             cost_estimate_micros: Some(1_000),
-            justification: None,
-            repeat_intended: false,
-            phase: None,
+            ..Request::new(
+                DEFAULT_TENANT,
+                self.tree.root.clone(),
+                CallId::parse("call_id", &format!("toolu_{i}_{tool}_{}", self.tree.version)).expect("valid"),
+                ToolName::parse("tool", TOOLS[tool].0).expect("valid"),
+                json::parse(&arguments).expect("valid"),
+            )
         }
     }
 

@@ -38,21 +38,13 @@ const SHUTDOWN_MAX: Duration = Duration::from_secs(3);
 fn allowed() -> (Proposal, Verdict) {
     let session = SessionId::parse("session", "s1").expect("a name");
     let policy = Policy::default();
-    let proposal = policy.propose(Request {
-        tenant: DEFAULT_TENANT,
-        session: session.clone(),
-        parent: None,
-        run: None,
-        agent: None,
-        call_id: CallId::parse("call_id", "c1").expect("a name"),
-        tool: ToolName::parse("tool", "search").expect("a name"),
-        arguments: json::parse(r#"{"q":"flights"}"#).expect("JSON"),
-        usage: Default::default(),
-        cost_estimate_micros: None,
-        justification: None,
-        repeat_intended: false,
-        phase: None,
-    });
+    let proposal = policy.propose(Request::new(
+        DEFAULT_TENANT,
+        session.clone(),
+        CallId::parse("call_id", "c1").expect("a name"),
+        ToolName::parse("tool", "search").expect("a name"),
+        json::parse(r#"{"q":"flights"}"#).expect("JSON"),
+    ));
     let now = Timestamp::from_millis(0);
     let tree = CallTree::new(DEFAULT_TENANT, session, now);
     match engine::evaluate(&policy, &tree, &Shared::default(), &proposal, None, now) {

@@ -49,6 +49,28 @@ pub struct Request {
     pub phase: Option<String>,
 }
 
+impl Request {
+    /// A request that says no more than which call it is.
+    #[must_use]
+    pub fn new(tenant: TenantId, session: SessionId, call_id: CallId, tool: ToolName, arguments: Json) -> Self {
+        Self {
+            tenant,
+            session,
+            parent: None,
+            run: None,
+            agent: None,
+            call_id,
+            tool,
+            arguments,
+            usage: Usage::default(),
+            cost_estimate_micros: None,
+            justification: None,
+            repeat_intended: false,
+            phase: None,
+        }
+    }
+}
+
 /// A request with what the policy knows of its tool: what rules look at.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Proposal {

@@ -131,8 +131,13 @@ fn unrecorded_read(policy: &Policy, proposal: &Proposal, shared: &Shared, now: T
         request.tool
     );
     verdict.findings.push(Finding::new("store", Decision::Allow, Reason::StoreUnavailable, message));
-    // Nothing is known of what was spent.
+    // Nothing is known of what was spent, nor which execution this is: the key of another one would be a lie.
     verdict.left.clear();
+    verdict.seq = 0;
+    if let Some(permit) = &mut verdict.permit {
+        (permit.seq, permit.occurrence) = (0, 0);
+        permit.idempotency_key.clear();
+    }
     let executes = proposal.repaired.then(|| proposal.canonical.to_string());
     Some(Answer { verdict, text: None, inject_as: None, executes })
 }

@@ -296,7 +296,12 @@ impl Gate {
 
     async fn load_profiles(&self, tenant: TenantId, version: u64) -> Result<Arc<Profiles>, GateError> {
         let (counts, residuals) = self.store.profiles(tenant).await?;
-        let self_corrections = SelfCorrections::restore(self.store.self_corrections(tenant).await?);
+        let known = lock(&self.fleet.learned).get(&tenant).map(|(_, profiles)| profiles.self_corrections.clone());
+        // They have a pace of their own, since they are counted over days each time.
+        let self_corrections = match known {
+            Some(known) => known,
+            None => SelfCorrections::restore(self.store.self_corrections(tenant).await?),
+        };
         let (estimate, layer) = (Estimate::restore(&counts), Layer::restore(&residuals));
         let profiles = Arc::new(Profiles { estimate, layer, self_corrections });
         lock(&self.fleet.learned).insert(tenant, (version, Arc::clone(&profiles)));

@@ -96,7 +96,7 @@ impl Gate {
     /// The halt that stops a session, if one does: its own, that of one above it, or everything's.
     ///
     /// # Errors
-    /// [`GateError`] when the session cannot be read.
+    /// [`GateError`] when the session is unknown or cannot be read.
     pub async fn halt_of(&self, tenant: TenantId, session: &SessionId) -> Result<Option<Halt>, GateError> {
         let halts: Arc<[Halt]> = self.halts(tenant);
         if halts.is_empty() {

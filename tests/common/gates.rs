@@ -86,21 +86,13 @@ pub(crate) fn run(name: &str) -> Option<RunId> {
 
 /// May `call` of `in_session` run `tool`?
 pub(crate) fn ask(in_session: &str, call: &str, tool: &str, arguments: &str) -> Request {
-    Request {
-        tenant: DEFAULT_TENANT,
-        session: session(in_session),
-        parent: None,
-        run: None,
-        agent: None,
-        call_id: call_id(call),
-        tool: ToolName::parse("tool", tool).expect("a good name"),
-        arguments: json::parse(arguments).expect("good arguments"),
-        usage: callgate::domain::budget::Usage::default(),
-        cost_estimate_micros: None,
-        justification: None,
-        repeat_intended: false,
-        phase: None,
-    }
+    Request::new(
+        DEFAULT_TENANT,
+        session(in_session),
+        call_id(call),
+        ToolName::parse("tool", tool).expect("a good name"),
+        json::parse(arguments).expect("good arguments"),
+    )
 }
 
 pub(crate) fn report(in_session: &str, call: &str, status: OutcomeStatus) -> Report {

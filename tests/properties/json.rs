@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use callgate::{
     domain::{
-        budget::Usage,
         call::{Proposal, Request},
         digest,
         fingerprint::ResultDigest,
@@ -191,21 +190,13 @@ fn read(text: &str) -> Json {
 }
 
 fn proposal(arguments: &str) -> Proposal {
-    Policy::default().propose(Request {
-        tenant: DEFAULT_TENANT,
-        session: SessionId::parse("session", "s").expect("valid"),
-        parent: None,
-        run: None,
-        agent: None,
-        call_id: CallId::parse("call_id", "c").expect("valid"),
-        tool: ToolName::parse("tool", "t").expect("valid"),
-        arguments: read(arguments),
-        usage: Usage::default(),
-        cost_estimate_micros: None,
-        justification: None,
-        repeat_intended: false,
-        phase: None,
-    })
+    Policy::default().propose(Request::new(
+        DEFAULT_TENANT,
+        SessionId::parse("session", "s").expect("valid"),
+        CallId::parse("call_id", "c").expect("valid"),
+        ToolName::parse("tool", "t").expect("valid"),
+        read(arguments),
+    ))
 }
 
 /// What `serde_json` says: is it JSON? It has nothing to say about a number that is too large for its own type.

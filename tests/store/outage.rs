@@ -127,6 +127,7 @@ async fn only_reads_that_the_policy_names_run_while_the_database_is_away() {
     let [look, peek, pay] = asked;
     let answer = look.await.expect("a read that may run");
     assert_eq!(said(&answer), "ALLOW");
+    assert_eq!(key(&answer).as_deref(), Some(""), "nobody knows which execution it is");
     assert!(answer.verdict.context_hint().is_some_and(|hint| hint.contains("without a record")), "it says so");
     for other in [peek.await, pay.await] {
         assert!(matches!(other, Err(GateError::StoreUnavailable(_))), "{other:?}");

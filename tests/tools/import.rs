@@ -5,7 +5,6 @@ use std::fs;
 
 use callgate::{
     domain::{
-        budget::Usage,
         call::Request,
         effect::EffectKind,
         finding::Decision,
@@ -110,21 +109,13 @@ fn compiled(text: &str) -> Policy {
 
 /// What is said of a call of a new session.
 fn judged(policy: &Policy, tool: &str, arguments: &str) -> Verdict {
-    let request = Request {
-        phase: None,
-        tenant: DEFAULT_TENANT,
-        session: SessionId::parse("session", "s").expect("valid"),
-        parent: None,
-        run: None,
-        agent: None,
-        call_id: CallId::parse("call_id", "c").expect("valid"),
-        tool: ToolName::parse("tool", tool).expect("valid"),
-        arguments: json::parse(arguments).expect("JSON"),
-        usage: Usage::default(),
-        cost_estimate_micros: None,
-        justification: None,
-        repeat_intended: false,
-    };
+    let request = Request::new(
+        DEFAULT_TENANT,
+        SessionId::parse("session", "s").expect("valid"),
+        CallId::parse("call_id", "c").expect("valid"),
+        ToolName::parse("tool", tool).expect("valid"),
+        json::parse(arguments).expect("JSON"),
+    );
     let now = Timestamp::from_millis(1_735_689_600_000);
     World::new(DEFAULT_TENANT).evaluate(policy, &policy.propose(request), None, now).expect("no misuse").0
 }

@@ -7,7 +7,6 @@ use super::summary::Summary;
 use crate::{
     cli::trace::{RecordedResult, Row},
     domain::{
-        budget::Usage,
         call::Request,
         failure::ErrorReport,
         finding::{Decision, Finding},
@@ -149,42 +148,20 @@ impl Trace {
 }
 
 pub(in crate::cli) fn request(row: &Row) -> Request {
+    let (session, call_id, tool) = (row.trace.clone(), row.call_id.clone(), row.tool.clone());
     Request {
-        phase: None,
-        tenant: DEFAULT_TENANT,
-        session: row.trace.clone(),
         // Who is below whom is not recorded: all others count as the root's.
         parent: row.root.clone(),
         run: row.run.clone(),
         agent: row.agent.clone(),
-        call_id: row.call_id.clone(),
-        tool: row.tool.clone(),
-        arguments: row.arguments.clone(),
-        usage: Usage::default(),
-        cost_estimate_micros: None,
         justification: row.justification.clone(),
-        repeat_intended: false,
+        ..Request::new(DEFAULT_TENANT, session, call_id, tool, row.arguments.clone())
     }
 }
 
 /// What came of a call, as it would be recorded; none where nothing is known of it.
 pub(in crate::cli) fn outcome(row: &Row) -> Option<Report> {
-    let report = |status| Report {
-        session: row.trace.clone(),
-        call_id: row.call_id.clone(),
-        status,
-        error: None,
-        result: None,
-        result_digest: None,
-        result_bytes: None,
-        is_complete: None,
-        total_matches: None,
-        progress_note: None,
-        usage: Usage::default(),
-        by_lease: false,
-        duration_ms: None,
-        observed: None,
-    };
+    let report = |status| Report::new(row.trace.clone(), row.call_id.clone(), status);
     let Some(result) = &row.result else {
         // Left open, a refused call would look like one that still runs.
         let ended = if row.refused { Some(OutcomeStatus::Cancelled) } else { row.ended };

@@ -1,7 +1,6 @@
 use super::*;
 use crate::{
     domain::{
-        budget::Usage,
         call::Request,
         failure::ErrorReport,
         ids::{CallId, DEFAULT_TENANT, SessionId},
@@ -35,21 +34,13 @@ impl Play {
     fn ask(&mut self, tool: &str, arguments: &str) -> CallId {
         self.calls += 1;
         let call_id = CallId::parse("call_id", &format!("c{}", self.calls)).expect("a good name");
-        let request = Request {
-            phase: None,
-            tenant: DEFAULT_TENANT,
-            session: Self::session(),
-            parent: None,
-            run: None,
-            agent: None,
-            call_id: call_id.clone(),
-            tool: ToolName::parse("tool", tool).expect("a good name"),
-            arguments: json::parse(arguments).expect("good arguments"),
-            usage: Usage::default(),
-            cost_estimate_micros: None,
-            justification: None,
-            repeat_intended: false,
-        };
+        let request = Request::new(
+            DEFAULT_TENANT,
+            Self::session(),
+            call_id.clone(),
+            ToolName::parse("tool", tool).expect("a good name"),
+            json::parse(arguments).expect("good arguments"),
+        );
         let proposal = self.policy.propose(request);
         let (verdict, _) = self.world.evaluate(&self.policy, &proposal, None, self.now).expect("a good question");
         assert!(verdict.permit.is_some());

@@ -35,21 +35,13 @@ fn errors_of(text: &str) -> Vec<String> {
 }
 
 fn fingerprint(policy: &Policy, tool: &str, arguments: &str) -> String {
-    let proposal = policy.propose(Request {
-        tenant: DEFAULT_TENANT,
-        session: SessionId::parse("session", "s").expect("valid"),
-        parent: None,
-        run: None,
-        agent: None,
-        call_id: CallId::parse("call_id", "c").expect("valid"),
-        tool: ToolName::parse("tool", tool).expect("valid"),
-        arguments: json::parse(arguments).expect("valid"),
-        usage: crate::domain::budget::Usage::default(),
-        cost_estimate_micros: None,
-        justification: None,
-        repeat_intended: false,
-        phase: None,
-    });
+    let proposal = policy.propose(Request::new(
+        DEFAULT_TENANT,
+        SessionId::parse("session", "s").expect("valid"),
+        CallId::parse("call_id", "c").expect("valid"),
+        ToolName::parse("tool", tool).expect("valid"),
+        json::parse(arguments).expect("valid"),
+    ));
     proposal.fingerprint.to_hex()
 }
 
