@@ -24,7 +24,7 @@ use callgate::{
     engine::{self, Judgement, Report, Shared},
     policy::{self, Policy},
     retry::{
-        advice::{Case, Params, advise},
+        advice::{FailedAttempt, Params, advise},
         layer::Traits,
         profiles::Profiles,
     },
@@ -155,7 +155,7 @@ fn decide(bench: &Bench, criterion: &mut Criterion) {
         }
     }
     let now = bench.now.plus_ms(60_000);
-    let case = |kind, attempt| Case {
+    let case = |kind, attempt| FailedAttempt {
         tool: &tools[17],
         kind,
         attempt,
@@ -293,7 +293,7 @@ impl Bench {
     }
 
     fn judge(&self, proposal: &Proposal) -> Judgement {
-        engine::evaluate(&self.policy, &self.tree, &self.shared, proposal, None, self.now).expect("no misuse")
+        engine::evaluate(&self.policy, &self.tree, &self.shared, proposal, None, self.now).expect("no caller_error")
     }
 
     fn allowed(&self, proposal: &Proposal) -> Change {

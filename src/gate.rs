@@ -41,7 +41,7 @@ pub use profiles::{NearPair, QualityReport};
 pub use record::RecordAnswer;
 // What callers of the gate handle, so that the edges need no other room.
 pub use crate::{
-    engine::{CallState, LAST_CALLS_DEFAULT, Misuse, Order, Report, SessionState, Wish},
+    engine::{CallState, CallerError, Command, LAST_CALLS_DEFAULT, Operation, Report, SessionState},
     policy::PolicyError,
     retry::{classify::retry_after_ms, profiles::Profile},
     store::Wanted,
@@ -65,7 +65,7 @@ pub const BATCH_MAX: usize = 64;
 pub enum GateError {
     /// The caller's own fault.
     #[error("{0:?}")]
-    Misuse(Misuse),
+    CallerError(CallerError),
     /// No such session.
     #[error("no such session")]
     SessionUnknown,
@@ -80,9 +80,9 @@ pub enum GateError {
     StoreUnavailable(String),
 }
 
-impl From<Misuse> for GateError {
-    fn from(misuse: Misuse) -> Self {
-        Self::Misuse(misuse)
+impl From<CallerError> for GateError {
+    fn from(caller_error: CallerError) -> Self {
+        Self::CallerError(caller_error)
     }
 }
 
@@ -97,7 +97,7 @@ impl From<StoreError> for GateError {
 
 /// An answer to a question, stored before it is given.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Answer {
+pub struct EvaluateAnswer {
     /// What holds.
     pub verdict: Verdict,
     /// What to tell the model; none for ALLOW.
@@ -122,7 +122,7 @@ pub struct Gate {
 /// What one attempt came to. What was decided without an append holds only if the tree's version is the stored one.
 enum Attempt {
     Replayed(Vec<Verdict>, u64),
-    Misused(Misuse, u64),
+    Misused(CallerError, u64),
     Sent(Vec<Verdict>, Pending),
     Stale,
 }
@@ -138,7 +138,7 @@ impl Gate {
     ///
     /// # Errors
     /// [`GateError`]: nothing was decided.
-    pub async fn evaluate(&self, requests: Vec<Request>) -> Result<Vec<Answer>, GateError> {
+    pub async fn evaluate(&self, requests: Vec<Request>) -> Result<Vec<EvaluateAnswer>, GateError> {
         let started = self.clock.tick();
         let policy = self.policy();
         let proposals: Vec<Proposal> = requests.into_iter().map(|request| policy.propose(request)).collect();
@@ -169,7 +169,7 @@ impl Gate {
     ///
     /// # Errors
     /// [`GateError`]: nothing could be decided.
-    pub async fn dry_run(&self, request: Request) -> Result<Answer, GateError> {
+    pub async fn dry_run(&self, request: Request) -> Result<EvaluateAnswer, GateError> {
         let policy = self.policy();
         let proposal = policy.propose(request);
         let slot = self.slot(&proposal.request).await?;
@@ -194,10 +194,10 @@ impl Gate {
                 Attempt::Replayed(verdicts, version) if self.is_current(tenant, &slot, version).await? => {
                     return Ok((verdicts, slot));
                 }
-                Attempt::Misused(misuse, version) if self.is_current(tenant, &slot, version).await? => {
-                    return Err(misuse.into());
+                Attempt::Misused(caller_error, version) if self.is_current(tenant, &slot, version).await? => {
+                    return Err(caller_error.into());
                 }
-                Attempt::Replayed(..) | Attempt::Misused(..) | Attempt::Stale => self.spoil(tenant, &slot),
+                Attempt::Replayed(..) | Attempt::Misused(..) | Attempt::Stale => self.invalidate(tenant, &slot),
                 Attempt::Sent(verdicts, pending) => match pending.committed().await {
                     Ok(_) => {
                         self.slots.set_root(tenant, session, slot.root());
@@ -238,13 +238,13 @@ impl Gate {
         proposals: &[Proposal],
         shared: SharedBatch,
     ) -> Result<Attempt, GateError> {
-        // The place is taken before the tree is locked, so that nothing waits inside.
-        let place = self.store.place().await?;
+        // The queue slot is taken before the tree is locked, so that nothing waits inside.
+        let queue = self.store.queue_slot().await?;
         let now = self.store.now();
         let attempt = slot.advance(|tree| match judge_all(policy, tree, shared, proposals, now) {
-            Err(misuse) => Attempt::Misused(misuse, tree.version),
+            Err(caller_error) => Attempt::Misused(caller_error, tree.version),
             Ok((verdicts, None)) => Attempt::Replayed(verdicts, tree.version),
-            Ok((verdicts, Some(append))) => Attempt::Sent(verdicts, place.send(append, slot)),
+            Ok((verdicts, Some(append))) => Attempt::Sent(verdicts, queue.send(append, slot)),
         });
         Ok(attempt.unwrap_or(Attempt::Stale))
     }
@@ -263,7 +263,7 @@ impl Gate {
         if lost == Lost::CallId {
             calls.for_each(|call_id| self.slots.miss(tenant, slot.root(), session, call_id));
         }
-        self.spoil(tenant, slot);
+        self.invalidate(tenant, slot);
         match lost {
             Lost::Unreachable => return Err(GateError::StoreUnavailable("no commit".to_owned())),
             Lost::Session => self.slots.forget_root(tenant, session),
@@ -272,7 +272,7 @@ impl Gate {
         Ok(())
     }
 
-    async fn answer(&self, proposal: &Proposal, verdict: Verdict) -> Answer {
+    async fn answer(&self, proposal: &Proposal, verdict: Verdict) -> EvaluateAnswer {
         let reuse =
             verdict.winner().and_then(|winner| winner.reuse.as_ref()).filter(|_| verdict.decision == Decision::Reuse);
         let previous = match reuse {
@@ -286,7 +286,7 @@ impl Gate {
         let text = engine::envelope::refusal(&verdict, &proposal.spec.suggested_next, previous.as_ref());
         let executes = proposal.repaired.then(|| proposal.canonical.to_string());
         let inject_as = proposal.spec.inject_as.clone();
-        Answer { verdict, text, inject_as, executes }
+        EvaluateAnswer { verdict, text, inject_as, executes }
     }
 
     /// The state of a session.
@@ -309,7 +309,7 @@ impl Gate {
                 (engine::session_state(&policy, tree, session, &counters, last_calls, now), tree.version)
             });
             let Some((state, version)) = state else {
-                self.spoil(tenant, &slot);
+                self.invalidate(tenant, &slot);
                 continue;
             };
             if self.is_current(tenant, &slot, version).await? {
@@ -317,7 +317,7 @@ impl Gate {
                 let tools = state.calls.iter().map(|(call, _)| call.tool.clone());
                 return Ok(SessionState { cooldowns: self.fleet.cooldowns(tenant, tools, now), ..state });
             }
-            self.spoil(tenant, &slot);
+            self.invalidate(tenant, &slot);
         }
         Err(GateError::Contention)
     }

@@ -41,15 +41,15 @@ enum Action {
         remote: Remote,
     },
     /// Let the call run, once
-    Approve(Answer),
+    Approve(ResolveArgs),
     /// Refuse the call; the model is told why
-    Deny(Answer),
+    Deny(ResolveArgs),
     /// Show questions as they come up, until Ctrl-C
     Watch(Remote),
 }
 
 #[derive(Debug, Args)]
-struct Answer {
+struct ResolveArgs {
     /// The question's id
     approval_id: String,
     /// Why
@@ -95,7 +95,7 @@ async fn list(all: bool, mut client: ApprovalServiceClient<Channel>) -> anyhow::
     Ok(())
 }
 
-async fn resolve(answer: Answer, approve: bool) -> anyhow::Result<()> {
+async fn resolve(answer: ResolveArgs, approve: bool) -> anyhow::Result<()> {
     let mut client = client(&answer.remote).await?;
     let request = ResolveApprovalRequest {
         approval_id: answer.approval_id,

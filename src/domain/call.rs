@@ -125,7 +125,7 @@ pub struct Permit {
 
 /// Where the question to a person stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Answer {
+pub enum ApprovalStatus {
     /// Nobody has answered.
     Pending,
     /// Yes; good for one permit.
@@ -140,7 +140,7 @@ pub struct Approval {
     /// Names it.
     pub id: String,
     /// What was answered.
-    pub answer: Answer,
+    pub answer: ApprovalStatus,
     /// When an unanswered one counts as denied.
     pub expires_at: Timestamp,
     /// The policy under which it was asked, by its version.

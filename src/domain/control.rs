@@ -2,7 +2,7 @@
 //! of its call tree, so that a judgement made without knowing it is made again.
 
 use super::{
-    call::Answer,
+    call::ApprovalStatus,
     grant::Grant,
     ids::{CallId, SessionId, ToolName},
     time::Timestamp,
@@ -21,7 +21,7 @@ pub enum Control {
         /// The call.
         call_id: CallId,
         /// Yes or no.
-        answer: Answer,
+        answer: ApprovalStatus,
     },
     /// The session entered a phase, perhaps with the order of the writes to come.
     PhaseSet {

@@ -1,9 +1,9 @@
 //! What people and systems do to a session from outside its calls: answer, set a phase, mark a compaction, grant.
 
-use super::Misuse;
+use super::CallerError;
 use crate::{
     domain::{
-        call::{Answer, Call},
+        call::{ApprovalStatus, Call},
         control::{Control, Controlled, PLAN_MAX},
         event::{Change, Event},
         grant::{GRANTS_MAX, Grant},
@@ -17,7 +17,7 @@ use crate::{
 
 /// Something to be done to a session.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Order {
+pub struct Command {
     /// Whose session.
     pub session: SessionId,
     /// Who wants it.
@@ -25,12 +25,12 @@ pub struct Order {
     /// Why, in words.
     pub reason: Option<String>,
     /// What.
-    pub wish: Wish,
+    pub operation: Operation,
 }
 
 /// What is to be done.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Wish {
+pub enum Operation {
     /// Answer the question that a call waits for.
     Answer {
         /// The question.
@@ -68,32 +68,32 @@ pub enum Wish {
 /// Does something to a session; one that has not called anything yet is there from then on, as a root.
 ///
 /// # Errors
-/// [`Misuse`]: nothing was done.
-pub fn control(policy: &Policy, tree: &CallTree, order: &Order, now: Timestamp) -> Result<Change, Misuse> {
+/// [`CallerError`]: nothing was done.
+pub fn control(policy: &Policy, tree: &CallTree, command: &Command, now: Timestamp) -> Result<Change, CallerError> {
     let now = now.max(tree.last_at);
-    let phase = tree.sessions.get(&order.session).and_then(|session| session.phase.as_deref());
-    let control = match &order.wish {
-        Wish::Answer { approval_id, approve } => answer(policy, tree, order, approval_id, *approve, now)?,
-        Wish::SetPhase { phase: wanted, plan } => {
+    let phase = tree.sessions.get(&command.session).and_then(|session| session.phase.as_deref());
+    let control = match &command.operation {
+        Operation::Answer { approval_id, approve } => answer(policy, tree, command, approval_id, *approve, now)?,
+        Operation::SetPhase { phase: wanted, plan } => {
             if let Some(objection) = policy.rules.phase.forbids(phase, wanted) {
-                return Err(Misuse::PhaseForbidden(objection));
+                return Err(CallerError::PhaseForbidden(objection));
             }
             if plan.as_ref().is_some_and(|plan| plan.len() > PLAN_MAX) {
-                return Err(Misuse::PhaseForbidden(format!("A plan has at most {PLAN_MAX} writes.")));
+                return Err(CallerError::PhaseForbidden(format!("A plan has at most {PLAN_MAX} writes.")));
             }
             Control::PhaseSet { phase: wanted.clone(), plan: plan.clone() }
         }
-        Wish::MarkCompacted => Control::Compacted,
-        Wish::Grant { id, tools, ceiling, ttl_ms } => {
+        Operation::MarkCompacted => Control::Compacted,
+        Operation::Grant { id, tools, ceiling, ttl_ms } => {
             if tree.grants.iter().filter(|grant| now < grant.expires_at).count() >= GRANTS_MAX {
-                return Err(Misuse::TooManyGrants);
+                return Err(CallerError::TooManyGrants);
             }
-            let (session, expires_at) = (order.session.clone(), now.plus_ms(*ttl_ms));
+            let (session, expires_at) = (command.session.clone(), now.plus_ms(*ttl_ms));
             Control::Granted(Grant { id: id.clone(), session, tools: tools.clone(), ceiling: *ceiling, expires_at })
         }
-        Wish::Revoke { id } => {
+        Operation::Revoke { id } => {
             if !tree.grants.iter().any(|grant| grant.id == *id) {
-                return Err(Misuse::UnknownGrant);
+                return Err(CallerError::UnknownGrant);
             }
             Control::Revoked { id: id.clone() }
         }
@@ -101,9 +101,9 @@ pub fn control(policy: &Policy, tree: &CallTree, order: &Order, now: Timestamp) 
     let event = Controlled {
         seq: tree.version + 1,
         at: now,
-        session: order.session.clone(),
-        by: Some(order.by.clone()),
-        reason: order.reason.clone(),
+        session: command.session.clone(),
+        by: Some(command.by.clone()),
+        reason: command.reason.clone(),
         control,
     };
     Ok(Change { events: vec![Event::Controlled(Box::new(event))], ledger: Vec::new(), counters: Vec::new() })
@@ -112,31 +112,31 @@ pub fn control(policy: &Policy, tree: &CallTree, order: &Order, now: Timestamp) 
 fn answer(
     policy: &Policy,
     tree: &CallTree,
-    order: &Order,
+    command: &Command,
     id: &str,
     approve: bool,
     now: Timestamp,
-) -> Result<Control, Misuse> {
-    let session = tree.sessions.get(&order.session).ok_or(Misuse::UnknownApproval)?;
+) -> Result<Control, CallerError> {
+    let session = tree.sessions.get(&command.session).ok_or(CallerError::UnknownApproval)?;
     let asks = |call: &&Call| call.approval.as_ref().is_some_and(|approval| approval.id == id);
-    let call = session.calls.iter().rev().find(asks).ok_or(Misuse::UnknownApproval)?;
-    let approval = call.approval.as_ref().ok_or(Misuse::UnknownApproval)?;
-    if approval.answer != Answer::Pending || call.permit.is_some() {
-        return Err(Misuse::AlreadyAnswered { approved: approval.answer == Answer::Approved });
+    let call = session.calls.iter().rev().find(asks).ok_or(CallerError::UnknownApproval)?;
+    let approval = call.approval.as_ref().ok_or(CallerError::UnknownApproval)?;
+    if approval.answer != ApprovalStatus::Pending || call.permit.is_some() {
+        return Err(CallerError::AlreadyAnswered { approved: approval.answer == ApprovalStatus::Approved });
     }
     if now >= approval.expires_at {
-        return Err(Misuse::ApprovalExpired);
+        return Err(CallerError::ApprovalExpired);
     }
     // Whoever wants the call, or works for the same end, is not the one to allow it.
-    let asked = tree.calls().filter_map(|call| call.agent.as_ref()).any(|agent| agent.as_str() == order.by);
-    if asked || tree.sessions.keys().any(|session| session.as_str() == order.by) {
-        return Err(Misuse::SelfApproval);
+    let asked = tree.calls().filter_map(|call| call.agent.as_ref()).any(|agent| agent.as_str() == command.by);
+    if asked || tree.sessions.keys().any(|session| session.as_str() == command.by) {
+        return Err(CallerError::SelfApproval);
     }
     let tier = policy.rules.tier.tier(call.tool.as_str());
-    let says_why = order.reason.as_ref().is_some_and(|reason| !reason.trim().is_empty());
+    let says_why = command.reason.as_ref().is_some_and(|reason| !reason.trim().is_empty());
     if !approve && !says_why && tier.is_some_and(|tier| tier.require_reason) {
-        return Err(Misuse::ReasonMissing);
+        return Err(CallerError::ReasonMissing);
     }
-    let answer = if approve { Answer::Approved } else { Answer::Denied };
+    let answer = if approve { ApprovalStatus::Approved } else { ApprovalStatus::Denied };
     Ok(Control::Answered { approval_id: id.to_owned(), call_id: call.call_id.clone(), answer })
 }

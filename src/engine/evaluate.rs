@@ -1,10 +1,12 @@
 //! May this call run?
 
-use super::{Judgement, Misuse, Shared, follow_up::follow_up, ledger_key, reach, self_correction::self_corrections};
+use super::{
+    CallerError, Judgement, Shared, follow_up::follow_up, ledger_key, reach, self_correction::self_corrections,
+};
 use crate::{
     domain::{
         budget::{CounterAdd, Dimension, Spent},
-        call::{Answer, Approval, Call, Permit, Proposal, Standing},
+        call::{Approval, ApprovalStatus, Call, Permit, Proposal, Standing},
         control::{Control, Controlled},
         effect::Share,
         event::{Change, Event, Judged},
@@ -24,7 +26,7 @@ use crate::{
 /// Judges a call. `batch` is the place of the first call judged in the same batch, if this is not the first.
 ///
 /// # Errors
-/// [`Misuse`]: the caller's own fault, and nothing was decided.
+/// [`CallerError`]: the caller's own fault, and nothing was decided.
 pub fn evaluate(
     policy: &Policy,
     tree: &CallTree,
@@ -32,7 +34,7 @@ pub fn evaluate(
     proposal: &Proposal,
     batch: Option<u64>,
     now: Timestamp,
-) -> Result<Judgement, Misuse> {
+) -> Result<Judgement, CallerError> {
     let now = now.max(tree.last_at);
     let request = &proposal.request;
     let session = tree.sessions.get(&request.session);
@@ -40,7 +42,7 @@ pub fn evaluate(
     let known = session.and_then(|session| session.call(&request.call_id));
     if let Some(call) = known {
         if call.args_digest != proposal.args_digest {
-            return Err(Misuse::CallIdReused);
+            return Err(CallerError::CallIdReused);
         }
         if is_final(call, now) {
             return Ok(Judgement::Replay(replay(policy, tree, shared, proposal, call, now)));
@@ -70,7 +72,7 @@ pub fn evaluate(
     };
     let (decision, would) = (strictest(true), strictest(false));
     if decision == Decision::Allow && tree.open_calls >= OPEN_MAX {
-        return Err(Misuse::TooManyOpenCalls);
+        return Err(CallerError::TooManyOpenCalls);
     }
     let moved = phase_set(policy, &cx);
     let mut event = Judged::of(proposal, tree.version + 1, now);
@@ -126,7 +128,7 @@ fn approved<'a>(policy: &Policy, cx: &Context<'a>) -> Option<&'a Call> {
     let Some(Previous { past: Past::Held(held), call, .. }) = cx.previous else { return None };
     let asked = cx.tree.sessions.get(&call.session)?.call(&call.call_id)?;
     let is_this = call.session == *cx.session_id() && asked.args_digest == cx.proposal.args_digest;
-    (held.answer == Answer::Approved && is_this && held.policy == policy.version).then_some(asked)
+    (held.answer == ApprovalStatus::Approved && is_this && held.policy == policy.version).then_some(asked)
 }
 
 /// The caller keeps the phase, and has moved on where the present phase leads.
@@ -147,13 +149,17 @@ fn phase_set(policy: &Policy, cx: &Context<'_>) -> Option<Event> {
 }
 
 /// The depth of the session in the tree.
-pub(super) fn place(tree: &CallTree, session: Option<&Session>, parent: Option<&SessionId>) -> Result<u32, Misuse> {
+pub(super) fn place(
+    tree: &CallTree,
+    session: Option<&Session>,
+    parent: Option<&SessionId>,
+) -> Result<u32, CallerError> {
     match session {
         Some(session) if parent.is_some() && parent != session.parent.as_ref() => {
-            Err(Misuse::ParentChanged { known: session.parent.clone() })
+            Err(CallerError::ParentChanged { known: session.parent.clone() })
         }
         Some(session) => Ok(session.depth),
-        None if tree.sessions.len() >= SESSIONS_MAX => Err(Misuse::TooManySessions),
+        None if tree.sessions.len() >= SESSIONS_MAX => Err(CallerError::TooManySessions),
         None => Ok(parent.map_or(0, |id| tree.sessions.get(id).map_or(1, |parent| parent.depth + 1))),
     }
 }
@@ -250,12 +256,12 @@ fn revision(cx: &Context<'_>, shared: &Shared) -> u64 {
 /// The question to a person: the one that is already open for this call, or a new one.
 fn approval(policy: &Policy, cx: &Context<'_>, seq: u64) -> Approval {
     match cx.previous.map(|previous| &previous.past) {
-        Some(Past::Held(open)) if open.answer == Answer::Pending && cx.now < open.expires_at => open.clone(),
+        Some(Past::Held(open)) if open.answer == ApprovalStatus::Pending && cx.now < open.expires_at => open.clone(),
         _ => {
             let key = idempotency_key(cx.tree.tenant, Reach::Tree(&cx.tree.root), &cx.fingerprint(), seq);
             let expires_at = cx.now.plus_ms(policy.approval_ttl_ms);
             let (id, policy) = (format!("apr_{}", &key[..20]), policy.version.clone());
-            Approval { id, answer: Answer::Pending, expires_at, policy, reason: None }
+            Approval { id, answer: ApprovalStatus::Pending, expires_at, policy, reason: None }
         }
     }
 }

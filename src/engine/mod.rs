@@ -14,7 +14,7 @@ pub mod world;
 
 use std::{collections::BTreeMap, sync::Arc};
 
-pub use control::{Order, Wish, control};
+pub use control::{Command, Operation, control};
 pub use evaluate::evaluate;
 pub use record::{Report, record};
 pub use state::{CallState, LAST_CALLS_DEFAULT, SessionState, session_state};
@@ -57,7 +57,7 @@ pub struct Shared {
 
 /// The caller's own fault: nothing was decided and nothing is stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Misuse {
+pub enum CallerError {
     /// The call_id belongs to a call with other arguments.
     CallIdReused,
     /// The session has another parent; it is set once.

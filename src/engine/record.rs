@@ -7,7 +7,7 @@ use self::{
     change::{change, is_superseded, observed_counts, observed_write},
     settle::{Settlement, settle},
 };
-use super::{Misuse, Recorded, Shared, evaluate::place, reach};
+use super::{CallerError, Recorded, Shared, evaluate::place, reach};
 use crate::{
     domain::{
         budget::{Dimension, Left, Spent, Usage},
@@ -85,24 +85,24 @@ impl Report {
 /// Takes in what came of a call.
 ///
 /// # Errors
-/// [`Misuse`]: the caller's own fault, and nothing is to be stored.
+/// [`CallerError`]: the caller's own fault, and nothing is to be stored.
 pub fn record(
     policy: &Policy,
     tree: &CallTree,
     shared: &Shared,
     report: &Report,
     now: Timestamp,
-) -> Result<Recorded, Misuse> {
+) -> Result<Recorded, CallerError> {
     let now = now.max(tree.last_at);
     let known = tree.sessions.get(&report.session).and_then(|session| session.reported(&report.call_id));
     let Some(call) = known else {
-        let proposal = report.observed.as_deref().ok_or(Misuse::UnknownCall)?;
+        let proposal = report.observed.as_deref().ok_or(CallerError::UnknownCall)?;
         return observe(policy, tree, shared, report, proposal, now);
     };
-    let permit = call.permit.as_ref().ok_or(Misuse::NotPermitted)?;
+    let permit = call.permit.as_ref().ok_or(CallerError::NotPermitted)?;
     // A heartbeat or a report came in between: there is no expired lease to settle any more.
     if report.by_lease && (call.outcome.is_some() || now < permit.lease_until) {
-        return Err(Misuse::AlreadySettled);
+        return Err(CallerError::AlreadySettled);
     }
     let settlement = settle(policy, tree, shared, call, permit, report, now);
     let settled = &settlement.settled;
@@ -114,11 +114,11 @@ pub fn record(
             return Ok(answer(policy, tree, shared, call, known, None));
         }
         if outcome.status != OutcomeStatus::Unknown {
-            return Err(Misuse::AlreadySettled);
+            return Err(CallerError::AlreadySettled);
         }
     }
     if is_superseded(tree, shared, call, permit) {
-        return Err(Misuse::AttemptSuperseded);
+        return Err(CallerError::AttemptSuperseded);
     }
     let mut change = change(policy, tree, shared, call, permit, settled);
     change.events.extend(back_to_the_plan(policy, call, settled));
@@ -150,7 +150,7 @@ fn observe(
     report: &Report,
     proposal: &Proposal,
     now: Timestamp,
-) -> Result<Recorded, Misuse> {
+) -> Result<Recorded, CallerError> {
     let request = &proposal.request;
     let session = tree.sessions.get(&report.session);
     let mut event = Judged::of(proposal, tree.version + 1, now);

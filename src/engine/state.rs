@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use crate::{
     domain::{
         budget::{CounterKey, Left, Spent},
-        call::{Answer, Call, Standing},
+        call::{ApprovalStatus, Call, Standing},
         finding::Level,
         health::Cooldown,
         ids::{SessionId, ToolName},
@@ -145,7 +145,7 @@ pub fn session_state(
 }
 
 fn is_held(call: &Call, now: Timestamp) -> bool {
-    matches!(call.standing(now), Standing::Held(approval) if approval.answer == Answer::Pending)
+    matches!(call.standing(now), Standing::Held(approval) if approval.answer == ApprovalStatus::Pending)
 }
 
 fn loops(session: &Session) -> Vec<(String, Level, u32)> {

@@ -3,7 +3,9 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use super::{Judgement, Misuse, Order, Recorded, Report, Shared, control, evaluate, ledger_key, ledger_key_of, record};
+use super::{
+    CallerError, Command, Judgement, Recorded, Report, Shared, control, evaluate, ledger_key, ledger_key_of, record,
+};
 use crate::{
     domain::{
         budget::CounterKey,
@@ -68,14 +70,14 @@ impl World {
     /// Judges a call, and takes the judgement in.
     ///
     /// # Errors
-    /// [`Misuse`]: nothing was decided.
+    /// [`CallerError`]: nothing was decided.
     pub fn evaluate(
         &mut self,
         policy: &Policy,
         proposal: &Proposal,
         batch: Option<u64>,
         now: Timestamp,
-    ) -> Result<Judged, Misuse> {
+    ) -> Result<Judged, CallerError> {
         let root = self.settle_in(proposal, now);
         match self.judge(policy, &root, proposal, batch, now)? {
             Judgement::Replay(verdict) => Ok((verdict, None)),
@@ -100,14 +102,14 @@ impl World {
     /// What would be judged, without taking it in.
     ///
     /// # Errors
-    /// [`Misuse`]: nothing could be decided.
+    /// [`CallerError`]: nothing could be decided.
     pub fn preview(
         &mut self,
         policy: &Policy,
         proposal: &Proposal,
         batch: Option<u64>,
         now: Timestamp,
-    ) -> Result<Verdict, Misuse> {
+    ) -> Result<Verdict, CallerError> {
         let root = self.settle_in(proposal, now);
         match self.judge(policy, &root, proposal, batch, now)? {
             Judgement::Replay(verdict) | Judgement::New(verdict, _) => Ok(verdict),
@@ -117,14 +119,14 @@ impl World {
     /// Takes in what came of a call.
     ///
     /// # Errors
-    /// [`Misuse`]: nothing was taken in.
-    pub fn record(&mut self, policy: &Policy, report: &Report, now: Timestamp) -> Result<Recorded, Misuse> {
+    /// [`CallerError`]: nothing was taken in.
+    pub fn record(&mut self, policy: &Policy, report: &Report, now: Timestamp) -> Result<Recorded, CallerError> {
         let root = match (self.roots.get(&report.session), &report.observed) {
             (Some(root), _) => root.clone(),
             (None, Some(proposal)) => self.settle_in(proposal, now),
-            (None, None) => return Err(Misuse::UnknownCall),
+            (None, None) => return Err(CallerError::UnknownCall),
         };
-        let tree = self.trees.get(&root).ok_or(Misuse::UnknownCall)?;
+        let tree = self.trees.get(&root).ok_or(CallerError::UnknownCall)?;
         let call = tree.sessions.get(&report.session).and_then(|session| session.reported(&report.call_id));
         let observed = report.observed.as_deref();
         let key = match call {
@@ -153,12 +155,12 @@ impl World {
     /// Does something to a session; what, is known by its tree alone.
     ///
     /// # Errors
-    /// [`Misuse`]: nothing was done.
-    pub fn control(&mut self, policy: &Policy, order: &Order, now: Timestamp) -> Result<(), Misuse> {
-        let root = self.roots.entry(order.session.clone()).or_insert_with(|| order.session.clone()).clone();
+    /// [`CallerError`]: nothing was done.
+    pub fn control(&mut self, policy: &Policy, command: &Command, now: Timestamp) -> Result<(), CallerError> {
+        let root = self.roots.entry(command.session.clone()).or_insert_with(|| command.session.clone()).clone();
         let tenant = self.tenant;
         let tree = self.trees.entry(root.clone()).or_insert_with(|| CallTree::new(tenant, root.clone(), now));
-        let change = control(policy, tree, order, now)?;
+        let change = control(policy, tree, command, now)?;
         self.commit(&root, change);
         Ok(())
     }
@@ -185,8 +187,8 @@ impl World {
         proposal: &Proposal,
         batch: Option<u64>,
         now: Timestamp,
-    ) -> Result<Judgement, Misuse> {
-        let tree = self.trees.get(root).ok_or(Misuse::UnknownCall)?;
+    ) -> Result<Judgement, CallerError> {
+        let tree = self.trees.get(root).ok_or(CallerError::UnknownCall)?;
         let shared = self.shared(ledger_key(root, proposal), Some(&proposal.request.tool));
         evaluate(policy, tree, &shared, proposal, batch, now)
     }

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use super::Answer;
+use super::EvaluateAnswer;
 use crate::{
     domain::{
         budget::CounterKey,
@@ -19,7 +19,7 @@ use crate::{
         tree::CallTree,
         verdict::Verdict,
     },
-    engine::{self, Judgement, Misuse, Shared},
+    engine::{self, CallerError, Judgement, Shared},
     policy::Policy,
     retry::profiles::Profiles,
 };
@@ -52,7 +52,7 @@ impl SharedBatch {
     }
 }
 
-pub(super) type JudgedAll = Result<(Vec<Verdict>, Option<Append>), Misuse>;
+pub(super) type JudgedAll = Result<(Vec<Verdict>, Option<Append>), CallerError>;
 
 /// Judges one proposal after the other, each on the tree that the ones before it leave. When one is misused, the tree
 /// stays as it was.
@@ -109,12 +109,12 @@ pub(super) fn unrecorded(
     proposals: &[Proposal],
     halts: &Arc<[Halt]>,
     now: Timestamp,
-) -> Option<Vec<Answer>> {
+) -> Option<Vec<EvaluateAnswer>> {
     let shared = Shared { halts: Arc::clone(halts), ..Shared::default() };
     proposals.iter().map(|proposal| unrecorded_read(policy, proposal, &shared, now)).collect()
 }
 
-fn unrecorded_read(policy: &Policy, proposal: &Proposal, shared: &Shared, now: Timestamp) -> Option<Answer> {
+fn unrecorded_read(policy: &Policy, proposal: &Proposal, shared: &Shared, now: Timestamp) -> Option<EvaluateAnswer> {
     if !proposal.spec.runs_without_store || proposal.effect.kind != EffectKind::Read {
         return None;
     }
@@ -139,5 +139,5 @@ fn unrecorded_read(policy: &Policy, proposal: &Proposal, shared: &Shared, now: T
         permit.idempotency_key.clear();
     }
     let executes = proposal.repaired.then(|| proposal.canonical.to_string());
-    Some(Answer { verdict, text: None, inject_as: None, executes })
+    Some(EvaluateAnswer { verdict, text: None, inject_as: None, executes })
 }

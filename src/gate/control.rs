@@ -11,13 +11,13 @@ use crate::{
         halt::{Halt, Halted},
         ids::{CallId, SessionId, TenantId},
     },
-    engine::{self, Order},
+    engine::{self, Command},
     store::Pending,
 };
 
 /// What one attempt came to.
 enum Attempt {
-    Misused(engine::Misuse, u64),
+    Misused(engine::CallerError, u64),
     Sent(Control, Pending),
     Stale,
 }
@@ -27,28 +27,28 @@ impl Gate {
     ///
     /// # Errors
     /// [`GateError`]: nothing was done.
-    pub async fn control(&self, tenant: TenantId, order: &Order) -> Result<Control, GateError> {
+    pub async fn control(&self, tenant: TenantId, command: &Command) -> Result<Control, GateError> {
         let policy = self.policy();
         for _ in 0..TRIES_MAX {
-            let root = self.known_root(tenant, &order.session).await?.unwrap_or_else(|| order.session.clone());
+            let root = self.known_root(tenant, &command.session).await?.unwrap_or_else(|| command.session.clone());
             let slot = self.slot_of(tenant, &root).await?;
-            let place = self.store.place().await?;
+            let queue = self.store.queue_slot().await?;
             let now = self.store.now();
-            let attempt = slot.advance(|tree| match engine::control(&policy, tree, order, now) {
-                Err(misuse) => Attempt::Misused(misuse, tree.version),
+            let attempt = slot.advance(|tree| match engine::control(&policy, tree, command, now) {
+                Err(caller_error) => Attempt::Misused(caller_error, tree.version),
                 Ok(change) => match done(&change) {
-                    Some(control) => Attempt::Sent(control, place.send(engine::advance(tree, change), &slot)),
+                    Some(control) => Attempt::Sent(control, queue.send(engine::advance(tree, change), &slot)),
                     None => Attempt::Stale,
                 },
             });
             match attempt.unwrap_or(Attempt::Stale) {
-                Attempt::Misused(misuse, version) if self.is_current(tenant, &slot, version).await? => {
-                    return Err(misuse.into());
+                Attempt::Misused(caller_error, version) if self.is_current(tenant, &slot, version).await? => {
+                    return Err(caller_error.into());
                 }
-                Attempt::Misused(..) | Attempt::Stale => self.spoil(tenant, &slot),
+                Attempt::Misused(..) | Attempt::Stale => self.invalidate(tenant, &slot),
                 Attempt::Sent(control, pending) => match pending.committed().await {
                     Ok(_) => return Ok(control),
-                    Err(lost) => self.lost(tenant, &slot, &order.session, std::iter::empty::<&CallId>(), lost)?,
+                    Err(lost) => self.lost(tenant, &slot, &command.session, std::iter::empty::<&CallId>(), lost)?,
                 },
             }
         }
@@ -110,7 +110,7 @@ impl Gate {
     }
 }
 
-/// The one thing that an order does.
+/// The one thing that an command does.
 fn done(change: &Change) -> Option<Control> {
     change.events.iter().find_map(|event| match event {
         Event::Controlled(controlled) => Some(controlled.control.clone()),

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::time::sleep;
 
-use super::{Answer, Gate, GateError};
+use super::{EvaluateAnswer, Gate, GateError};
 use crate::{
     domain::{
         call::{self, Request},
@@ -26,10 +26,10 @@ impl Gate {
     ///
     /// # Errors
     /// [`GateError`]: nothing was decided, or not again.
-    pub async fn evaluate_and_wait(&self, request: Request, most: Duration) -> Result<Vec<Answer>, GateError> {
+    pub async fn evaluate_and_wait(&self, request: Request, most: Duration) -> Result<Vec<EvaluateAnswer>, GateError> {
         let started = self.clock.tick();
         let answers = self.evaluate(vec![request.clone()]).await?;
-        let held = |answers: &[Answer]| {
+        let held = |answers: &[EvaluateAnswer]| {
             let verdict = &answers.first()?.verdict;
             verdict.approval.clone().filter(|_| verdict.decision == Decision::Ask)
         };
@@ -38,7 +38,7 @@ impl Gate {
             sleep(LOOK_EVERY).await;
             let now = self.now();
             let open = self.approval(request.tenant, &request.session, &approval.id).await?;
-            if open.is_none_or(|open| open.answer != call::Answer::Pending || now >= open.expires_at) {
+            if open.is_none_or(|open| open.answer != call::ApprovalStatus::Pending || now >= open.expires_at) {
                 return self.evaluate(vec![request]).await;
             }
         }

@@ -12,7 +12,7 @@ use crate::{
         outcome::OutcomeStatus,
         time::Timestamp,
     },
-    engine::{self, Misuse, Recorded, Report, Shared, envelope::ToolResult},
+    engine::{self, CallerError, Recorded, Report, Shared, envelope::ToolResult},
     policy::Policy,
     store::{Pending, Slot},
     telemetry,
@@ -33,7 +33,7 @@ pub struct RecordAnswer {
 enum Attempt {
     Sent(Box<RecordAnswer>, Pending),
     Known(Box<RecordAnswer>, u64),
-    Misused(Misuse, u64),
+    Misused(CallerError, u64),
     Stale,
 }
 
@@ -58,7 +58,7 @@ impl Gate {
             let (answer, pending) = match self.try_record(&policy, tenant, &slot, &report).await? {
                 Attempt::Sent(answer, pending) => (answer, pending),
                 // A call, or its permit, that its tree has forgotten is looked for once.
-                Attempt::Misused(Misuse::UnknownCall | Misuse::NotPermitted, _) if !looked => {
+                Attempt::Misused(CallerError::UnknownCall | CallerError::NotPermitted, _) if !looked => {
                     looked = true;
                     self.recall(tenant, &slot, &report.session, &report.call_id).await?;
                     continue;
@@ -66,11 +66,11 @@ impl Gate {
                 Attempt::Known(answer, version) if self.is_current(tenant, &slot, version).await? => {
                     return self.with_arguments(tenant, &report, *answer).await;
                 }
-                Attempt::Misused(misuse, version) if self.is_current(tenant, &slot, version).await? => {
-                    return Err(misuse.into());
+                Attempt::Misused(caller_error, version) if self.is_current(tenant, &slot, version).await? => {
+                    return Err(caller_error.into());
                 }
                 Attempt::Known(..) | Attempt::Misused(..) | Attempt::Stale => {
-                    self.spoil(tenant, &slot);
+                    self.invalidate(tenant, &slot);
                     continue;
                 }
             };
@@ -96,7 +96,7 @@ impl Gate {
         match (&report.observed, self.known_root(tenant, &report.session).await?) {
             (_, Some(root)) => self.slot_of(tenant, &root).await,
             (Some(proposal), None) => self.slot(&proposal.request).await,
-            (None, None) => Err(Misuse::UnknownCall.into()),
+            (None, None) => Err(CallerError::UnknownCall.into()),
         }
     }
 
@@ -119,7 +119,7 @@ impl Gate {
             (engine::ledger_key(slot.root(), proposal), request.agent.clone(), request.tool.clone())
         });
         let Some((key, agent, tool)) = known.or(asked) else {
-            return Ok(Attempt::Misused(Misuse::UnknownCall, slot.advance(|tree| tree.version).unwrap_or(0)));
+            return Ok(Attempt::Misused(CallerError::UnknownCall, slot.advance(|tree| tree.version).unwrap_or(0)));
         };
         let ledger = match key {
             Some(key) => self.store.ledger(tenant, key).await?,
@@ -132,19 +132,19 @@ impl Gate {
             halts: Arc::default(),
             profiles: self.profiles(tenant).await,
         };
-        let place = self.store.place().await?;
+        let queue = self.store.queue_slot().await?;
         let now = self.store.now();
         let attempt = slot.advance(|tree| {
             let mut recorded = match engine::record(policy, tree, &shared, report, now) {
                 Ok(recorded) => recorded,
-                Err(misuse) => return Attempt::Misused(misuse, tree.version),
+                Err(caller_error) => return Attempt::Misused(caller_error, tree.version),
             };
             let call = described(tree.sessions.get(&report.session).and_then(|s| s.reported(&report.call_id)), report);
             let text = engine::envelope::recorded(&call, policy.tool(&call.tool).empty_means, &recorded);
             match recorded.change.take() {
                 None => Attempt::Known(Box::new(RecordAnswer { recorded, text, replayed: true }), tree.version),
                 Some(change) => {
-                    let pending = place.send(engine::advance(tree, *change), slot);
+                    let pending = queue.send(engine::advance(tree, *change), slot);
                     Attempt::Sent(Box::new(RecordAnswer { recorded, text, replayed: false }), pending)
                 }
             }
@@ -178,7 +178,7 @@ impl Gate {
             // A late report that comes in between goes first; then there is nothing left to settle.
             match self.record(lease.tenant, report, None).await {
                 Ok(answer) => settled += usize::from(!answer.replayed),
-                Err(GateError::Misuse(_)) => {}
+                Err(GateError::CallerError(_)) => {}
                 Err(error) => return Err(error),
             }
         }

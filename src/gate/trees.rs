@@ -80,8 +80,8 @@ impl Gate {
         Ok(tree)
     }
 
-    pub(super) fn spoil(&self, tenant: TenantId, slot: &Arc<Slot>) {
-        self.slots.spoil(tenant, slot);
+    pub(super) fn invalidate(&self, tenant: TenantId, slot: &Arc<Slot>) {
+        self.slots.invalidate(tenant, slot);
     }
 
     /// True when nobody else has moved the tree past `version`: an answer that needs no append holds only then.
@@ -140,7 +140,7 @@ impl Gate {
             let slot = self.slot_of(tenant, &root).await?;
             match slot.advance(|tree| (says(tree), tree.version)) {
                 Some((said, version)) if self.is_current(tenant, &slot, version).await? => return Ok(said),
-                _ => self.spoil(tenant, &slot),
+                _ => self.invalidate(tenant, &slot),
             }
         }
         Err(GateError::Contention)

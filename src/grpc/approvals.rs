@@ -17,7 +17,7 @@ use crate::{
         inbox::Question,
         time::Timestamp,
     },
-    gate::{Gate, GateError, Order, Wanted, Wish},
+    gate::{Command, Gate, GateError, Operation, Wanted},
 };
 
 const PAGE_DEFAULT: u32 = 100;
@@ -158,21 +158,21 @@ impl v1::approval_service_server::ApprovalService for ApprovalService {
         let (approval_id, by, reason) = decoded().map_err(|status| *status)?;
         let question = self.question(&approval_id).await?;
         let session = decode::sound(SessionId::parse("session_id", &question.session)).map_err(|status| *status)?;
-        let wish = Wish::Answer { approval_id: approval_id.clone(), approve: message.approve };
-        let order = Order { session, by, reason, wish };
-        let misuse = service::within(async {
-            match self.gate.control(decode::tenant(), &order).await {
+        let operation = Operation::Answer { approval_id: approval_id.clone(), approve: message.approve };
+        let command = Command { session, by, reason, operation };
+        let caller_error = service::within(async {
+            match self.gate.control(decode::tenant(), &command).await {
                 Ok(_) => Ok(None),
-                Err(GateError::Misuse(misuse)) => Ok(Some(misuse)),
+                Err(GateError::CallerError(caller_error)) => Ok(Some(caller_error)),
                 Err(error) => Err(error),
             }
         });
-        let misuse = misuse.await?;
+        let caller_error = caller_error.await?;
         let question = self.question(&approval_id).await?;
-        if let Some(misuse) = misuse {
+        if let Some(caller_error) = caller_error {
             // The call tree remembers a call only as it stands; who answered it is in its past.
             let answered = question.resolution.as_ref().map(status::answered);
-            return Err(answered.unwrap_or_else(|| status::gate(misuse.into())));
+            return Err(answered.unwrap_or_else(|| status::gate(caller_error.into())));
         }
         let approval = Some(encoded(question, self.gate.now()));
         Ok(Response::new(v1::ResolveApprovalResponse { approval }))

@@ -13,7 +13,7 @@ use crate::{
         time::Timestamp,
         tool::InjectAs,
     },
-    gate::{Answer, CallState, RecordAnswer, SessionState},
+    gate::{CallState, EvaluateAnswer, RecordAnswer, SessionState},
 };
 
 fn decision(decision: Decision) -> i32 {
@@ -107,7 +107,7 @@ pub(super) fn finding(finding: &Finding) -> v1::Finding {
     }
 }
 
-pub(super) fn verdict(answer: Answer, call_id: String) -> v1::Verdict {
+pub(super) fn verdict(answer: EvaluateAnswer, call_id: String) -> v1::Verdict {
     let verdict = answer.verdict;
     let winner = verdict.winner();
     let text = answer.text;

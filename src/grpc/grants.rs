@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     domain::{control::Control, grant::Grant, ids::SessionId, pattern::Pattern},
-    gate::{Gate, Order, Wish, new_id},
+    gate::{Command, Gate, Operation, new_id},
 };
 
 /// Most calls of one grant.
@@ -56,7 +56,7 @@ impl v1::grant_service_server::GrantService for GrantService {
             if message.ttl_ms > TTL_MS_MAX {
                 return wrong("ttl_ms", format!("is {}; at most {TTL_MS_MAX} (31 days) is allowed", message.ttl_ms));
             }
-            let wish = Wish::Grant {
+            let operation = Operation::Grant {
                 id: new_id("grn"),
                 tools: sound(Pattern::parse("tool_pattern", &message.tool_pattern))?,
                 ceiling: message.ceiling,
@@ -64,10 +64,10 @@ impl v1::grant_service_server::GrantService for GrantService {
             };
             let session = sound(SessionId::parse("session_id", &message.session_id))?;
             let by = required_text("by", &message.by)?;
-            Ok(Order { session, by, reason: note("reason", &message.reason)?, wish })
+            Ok(Command { session, by, reason: note("reason", &message.reason)?, operation })
         };
-        let order = decoded().map_err(|status| *status)?;
-        let grant = match service::within(self.gate.control(decode::tenant(), &order)).await? {
+        let command = decoded().map_err(|status| *status)?;
+        let grant = match service::within(self.gate.control(decode::tenant(), &command)).await? {
             Control::Granted(grant) => Some(encoded(&grant, 0)),
             _ => None,
         };
@@ -80,13 +80,13 @@ impl v1::grant_service_server::GrantService for GrantService {
     ) -> Result<Response<v1::RevokeGrantResponse>, Status> {
         let message = request.into_inner();
         let decoded = || -> Decoded<_> {
-            let wish = Wish::Revoke { id: required_text("grant_id", &message.grant_id)? };
+            let operation = Operation::Revoke { id: required_text("grant_id", &message.grant_id)? };
             let session = sound(SessionId::parse("session_id", &message.session_id))?;
             let by = required_text("by", &message.by)?;
-            Ok(Order { session, by, reason: note("reason", &message.reason)?, wish })
+            Ok(Command { session, by, reason: note("reason", &message.reason)?, operation })
         };
-        let order = decoded().map_err(|status| *status)?;
-        service::within(self.gate.control(decode::tenant(), &order)).await?;
+        let command = decoded().map_err(|status| *status)?;
+        service::within(self.gate.control(decode::tenant(), &command)).await?;
         Ok(Response::new(v1::RevokeGrantResponse {}))
     }
 

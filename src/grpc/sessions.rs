@@ -20,7 +20,7 @@ use crate::{
         time::Timestamp,
         verdict::winner,
     },
-    gate::{Gate, GateError, LAST_CALLS_DEFAULT, Order, Wish},
+    gate::{Command, Gate, GateError, LAST_CALLS_DEFAULT, Operation},
 };
 
 const PAGE_DEFAULT: u32 = 50;
@@ -41,8 +41,8 @@ impl SessionService {
         Self { gate }
     }
 
-    async fn order(&self, order: &Order) -> Result<(), Status> {
-        service::within(self.gate.control(decode::tenant(), order)).await.map(drop)
+    async fn command(&self, command: &Command) -> Result<(), Status> {
+        service::within(self.gate.control(decode::tenant(), command)).await.map(drop)
     }
 }
 
@@ -177,12 +177,12 @@ impl v1::session_service_server::SessionService for SessionService {
             let plan: Vec<ToolName> = message.plan.iter().enumerate().map(tool).collect::<Decoded<_>>()?;
             let plan = (!plan.is_empty()).then_some(plan);
             let session = sound(SessionId::parse("session_id", &message.session_id))?;
-            let wish = Wish::SetPhase { phase: required_text("phase", &message.phase)?, plan };
+            let operation = Operation::SetPhase { phase: required_text("phase", &message.phase)?, plan };
             let by = required_text("by", &message.by)?;
-            Ok(Order { session, by, reason: note("reason", &message.reason)?, wish })
+            Ok(Command { session, by, reason: note("reason", &message.reason)?, operation })
         };
-        let order = decoded().map_err(|status| *status)?;
-        self.order(&order).await?;
+        let command = decoded().map_err(|status| *status)?;
+        self.command(&command).await?;
         Ok(Response::new(v1::SetPhaseResponse { phase: message.phase }))
     }
 
@@ -194,11 +194,11 @@ impl v1::session_service_server::SessionService for SessionService {
         let decoded = || -> Decoded<_> {
             let session = sound(SessionId::parse("session_id", &message.session_id))?;
             let by = required_text("by", &message.by)?;
-            Ok(Order { session, by, reason: None, wish: Wish::MarkCompacted })
+            Ok(Command { session, by, reason: None, operation: Operation::MarkCompacted })
         };
-        let order = decoded().map_err(|status| *status)?;
-        self.order(&order).await?;
-        let state = service::within(now(&self.gate, &order.session)).await?.state;
+        let command = decoded().map_err(|status| *status)?;
+        self.command(&command).await?;
+        let state = service::within(now(&self.gate, &command.session)).await?.state;
         Ok(Response::new(v1::MarkCompactedResponse { state }))
     }
 

@@ -8,7 +8,7 @@ use tonic_types::{ErrorDetails, StatusExt as _};
 
 use crate::{
     domain::{ids::Invalid, inbox::Resolution},
-    gate::{GateError, Misuse, PolicyError},
+    gate::{CallerError, GateError, PolicyError},
 };
 
 const DOMAIN: &str = "callgate";
@@ -105,7 +105,7 @@ fn clipped(text: &str) -> String {
 /// Everything that the gate says instead of an answer.
 pub(super) fn gate(error: GateError) -> Status {
     match error {
-        GateError::Misuse(misuse) => misused(&misuse),
+        GateError::CallerError(caller_error) => misused(&caller_error),
         GateError::SessionUnknown => {
             status(Code::NotFound, "SESSION_UNKNOWN", "no call of that session was ever asked for", None)
         }
@@ -133,40 +133,40 @@ pub(super) fn gate(error: GateError) -> Status {
     }
 }
 
-fn misused(misuse: &Misuse) -> Status {
-    let (code, reason, message) = match misuse {
-        Misuse::CallIdReused => (
+fn misused(caller_error: &CallerError) -> Status {
+    let (code, reason, message) = match caller_error {
+        CallerError::CallIdReused => (
             Code::FailedPrecondition,
             "CALL_ID_REUSED",
             "this call_id belongs to a call with another tool or other arguments; choose a new one",
         ),
-        Misuse::ParentChanged { known } => {
+        CallerError::ParentChanged { known } => {
             let known = known.as_ref().map_or_else(|| "none".to_owned(), |parent| format!("{:?}", parent.as_str()));
             let message = format!("the session's parent is {known}; it is set once");
             return status(Code::FailedPrecondition, "PARENT_CHANGED", message, None);
         }
-        Misuse::TooManyOpenCalls => (
+        CallerError::TooManyOpenCalls => (
             Code::ResourceExhausted,
             "TOO_MANY_OPEN_CALLS",
             "256 calls of this call tree have no outcome; record some first",
         ),
-        Misuse::TooManySessions => {
+        CallerError::TooManySessions => {
             (Code::ResourceExhausted, "TOO_MANY_SESSIONS", "this call tree has 1,000 sessions, as many as one may have")
         }
-        Misuse::UnknownCall => (
+        CallerError::UnknownCall => (
             Code::NotFound,
             "CALL_UNKNOWN",
             "nobody asked for this call; to report one all the same, give it as observed_call",
         ),
-        Misuse::NotPermitted => {
+        CallerError::NotPermitted => {
             (Code::FailedPrecondition, "CALL_NOT_PERMITTED", "this call was refused, so there is nothing to report on")
         }
-        Misuse::AlreadySettled => (
+        CallerError::AlreadySettled => (
             Code::FailedPrecondition,
             "CALL_ALREADY_SETTLED",
             "this call was recorded before, with another outcome; the first one holds",
         ),
-        Misuse::AttemptSuperseded => (
+        CallerError::AttemptSuperseded => (
             Code::FailedPrecondition,
             "ATTEMPT_SUPERSEDED",
             "a newer attempt of the same execution was permitted meanwhile; record that one",
@@ -177,33 +177,35 @@ fn misused(misuse: &Misuse) -> Status {
 }
 
 /// What people and systems ask for in vain.
-fn refused(misuse: &Misuse) -> Status {
-    let (code, reason, message) = match misuse {
-        Misuse::UnknownApproval => (
+fn refused(caller_error: &CallerError) -> Status {
+    let (code, reason, message) = match caller_error {
+        CallerError::UnknownApproval => (
             Code::NotFound,
             "APPROVAL_UNKNOWN",
             "its call does not wait for this answer any more: it was judged again without a question, or is forgotten",
         ),
-        Misuse::AlreadyAnswered { approved: true } => {
+        CallerError::AlreadyAnswered { approved: true } => {
             (Code::FailedPrecondition, "APPROVAL_ANSWERED", "somebody approved it before; the first answer holds")
         }
-        Misuse::AlreadyAnswered { approved: false } => {
+        CallerError::AlreadyAnswered { approved: false } => {
             (Code::FailedPrecondition, "APPROVAL_ANSWERED", "somebody denied it before; the first answer holds")
         }
-        Misuse::ApprovalExpired => {
+        CallerError::ApprovalExpired => {
             (Code::FailedPrecondition, "APPROVAL_EXPIRED", "nobody answered in time, which counts as a denial")
         }
-        Misuse::SelfApproval => (
+        CallerError::SelfApproval => (
             Code::PermissionDenied,
             "SELF_APPROVAL",
             "whoever asks for a call, or works in the same call tree, cannot approve it",
         ),
-        Misuse::ReasonMissing => {
+        CallerError::ReasonMissing => {
             (Code::InvalidArgument, "REASON_MISSING", "the policy wants a reason with a denial: give `reason`")
         }
-        Misuse::TooManyGrants => (Code::ResourceExhausted, "TOO_MANY_GRANTS", "the call tree holds 64 grants already"),
-        Misuse::UnknownGrant => (Code::NotFound, "GRANT_UNKNOWN", "no such grant in this session's call tree"),
-        Misuse::PhaseForbidden(objection) => {
+        CallerError::TooManyGrants => {
+            (Code::ResourceExhausted, "TOO_MANY_GRANTS", "the call tree holds 64 grants already")
+        }
+        CallerError::UnknownGrant => (Code::NotFound, "GRANT_UNKNOWN", "no such grant in this session's call tree"),
+        CallerError::PhaseForbidden(objection) => {
             return status(Code::FailedPrecondition, "PHASE_FORBIDDEN", objection.clone(), None);
         }
         _ => (Code::Internal, "INTERNAL", "this is a bug in callgate; its log has more"),

@@ -12,7 +12,7 @@ use crate::{
         time::Timestamp,
         tool::ToolSpec,
     },
-    rules::condition::{Condition, Known},
+    rules::condition::{Bindings, Condition},
 };
 
 /// Cases of one tool.
@@ -25,12 +25,12 @@ pub(super) struct Declared {
     /// The form in which calls are known again; none is all arguments as they are.
     pub(super) canonical: Option<Canonical>,
     pub(super) schema: Option<ArgumentSchema>,
-    pub(super) cases: Vec<Case>,
+    pub(super) cases: Vec<EffectCase>,
 }
 
 /// Another effect for some arguments.
 #[derive(Debug, Clone)]
-pub(super) struct Case {
+pub(super) struct EffectCase {
     pub(super) when: Applies,
     pub(super) effect: EffectKind,
     pub(super) resource: Option<ResourceTemplate>,
@@ -64,7 +64,7 @@ impl Applies {
     fn holds(&self, arguments: &Json) -> bool {
         match self {
             Self::Condition(condition) => {
-                let known = Known {
+                let known = Bindings {
                     args: arguments,
                     now: Timestamp::default(),
                     steps: 0,

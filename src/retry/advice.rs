@@ -2,7 +2,7 @@
 
 use super::{
     estimate::{Odds, View, hinted, prior},
-    layer::{Known, Residual, Traits},
+    layer::{FailureFeatures, Residual, Traits},
     profiles::Profiles,
 };
 use crate::domain::{
@@ -64,7 +64,7 @@ impl Default for Params {
 
 /// A failure to advise on.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Case<'a> {
+pub struct FailedAttempt<'a> {
     /// The tool.
     pub tool: &'a ToolName,
     /// What went wrong.
@@ -105,7 +105,7 @@ pub struct Advised {
 
 /// The advice on a failure.
 #[must_use]
-pub fn advise(params: &Params, profiles: &Profiles, case: &Case<'_>) -> Advised {
+pub fn advise(params: &Params, profiles: &Profiles, case: &FailedAttempt<'_>) -> Advised {
     let prior_p = case.hint.map_or(prior(case.kind), hinted);
     let view = profiles.estimate.view(case.tool, case.kind, prior_p, case.now);
     let state = |attempt| RetryState { attempt, tool: case.tool_state };
@@ -154,8 +154,8 @@ struct Weighed {
 impl Weighed {
     fn of(
         params: &Params,
-        layer: Option<&(&Residual, Known)>,
-        case: &Case<'_>,
+        layer: Option<&(&Residual, FailureFeatures)>,
+        case: &FailedAttempt<'_>,
         view: &View<'_>,
         state: RetryState,
     ) -> Self {
@@ -177,7 +177,7 @@ impl Weighed {
 }
 
 /// An allowance that is used up only matters where a retry would be worth it.
-fn guard(params: &Params, case: &Case<'_>, worth_it: bool) -> Option<Guard> {
+fn guard(params: &Params, case: &FailedAttempt<'_>, worth_it: bool) -> Option<Guard> {
     match () {
         () if case.is_unsafe => Some(Guard::Unsafe),
         () if case.rate_limit_run > params.rate_limit_run => Some(Guard::RateLimitEscalation),
@@ -188,13 +188,13 @@ fn guard(params: &Params, case: &Case<'_>, worth_it: bool) -> Option<Guard> {
 }
 
 /// How many attempts after the next are worth it in a row, within the policy's number of attempts.
-fn further(params: &Params, case: &Case<'_>, is_worth_it: impl Fn(u32) -> bool) -> u32 {
+fn further(params: &Params, case: &FailedAttempt<'_>, is_worth_it: impl Fn(u32) -> bool) -> u32 {
     let most = params.attempts.saturating_sub(case.attempt + 1);
     (1..=most).take_while(|more| is_worth_it(case.attempt + more)).count() as u32
 }
 
 /// Without some retries that the estimate advises against, nobody would ever learn that a tool has recovered.
-fn is_probe(params: &Params, case: &Case<'_>) -> bool {
+fn is_probe(params: &Params, case: &FailedAttempt<'_>) -> bool {
     use FailureKind::{Auth, InvalidArgument, Permission, QuotaExhausted};
     let hopeless = matches!(case.kind, Auth | Permission | InvalidArgument | QuotaExhausted);
     // Other bits than the jitter's.
@@ -203,7 +203,7 @@ fn is_probe(params: &Params, case: &Case<'_>) -> bool {
 }
 
 /// Never before what the provider asked for, and only ever later than the chosen wait.
-fn wait_ms(chosen_ms: u64, case: &Case<'_>) -> u64 {
+fn wait_ms(chosen_ms: u64, case: &FailedAttempt<'_>) -> u64 {
     let base = chosen_ms.max(case.asked_ms.unwrap_or(0));
     let share = (case.seed % 1_024) as f64 / 1_024.0 * JITTER_MAX;
     (base + (base as f64 * share) as u64).min(RETRY_AFTER_MS_MAX.max(case.asked_ms.unwrap_or(0)))
@@ -229,8 +229,8 @@ mod tests {
         ToolName::parse("tool", "get_order").expect("a good name")
     }
 
-    fn case(tool: &ToolName, kind: FailureKind) -> Case<'_> {
-        Case {
+    fn case(tool: &ToolName, kind: FailureKind) -> FailedAttempt<'_> {
+        FailedAttempt {
             tool,
             kind,
             attempt: 1,
@@ -247,7 +247,7 @@ mod tests {
         }
     }
 
-    fn told(case: &Case<'_>) -> Advice {
+    fn told(case: &FailedAttempt<'_>) -> Advice {
         advise(&Params::default(), &Profiles::default(), case).advice
     }
 
@@ -261,7 +261,7 @@ mod tests {
     #[test]
     fn an_owners_word_holds_until_there_is_evidence() {
         let tool = tool();
-        let hinted = |kind, hint| told(&Case { hint: Some(hint), ..case(&tool, kind) }).retryable;
+        let hinted = |kind, hint| told(&FailedAttempt { hint: Some(hint), ..case(&tool, kind) }).retryable;
         assert!(hinted(FailureKind::NotFound, true) && !hinted(FailureKind::Timeout, false));
     }
 
@@ -269,7 +269,7 @@ mod tests {
     fn the_provider_is_never_undercut_and_jitter_only_lengthens() {
         let tool = tool();
         for seed in [0, 1, 511, 1_023, u64::MAX] {
-            let asked = Case { asked_ms: Some(7_000), seed, ..case(&tool, FailureKind::RateLimited) };
+            let asked = FailedAttempt { asked_ms: Some(7_000), seed, ..case(&tool, FailureKind::RateLimited) };
             let after = told(&asked).retry_after_ms;
             assert!((7_000..=8_400).contains(&after), "{after}");
         }
@@ -281,12 +281,12 @@ mod tests {
         let tool = tool();
         let base = case(&tool, FailureKind::RateLimited);
         for (case, guard) in [
-            (Case { is_unsafe: true, ..base }, Some(Guard::Unsafe)),
-            (Case { rate_limit_run: 3, ..base }, None),
-            (Case { rate_limit_run: 4, ..base }, Some(Guard::RateLimitEscalation)),
-            (Case { attempt: 4, ..base }, None),
-            (Case { attempt: 5, ..base }, Some(Guard::Attempts)),
-            (Case { may_retry: false, ..base }, Some(Guard::RetryBudget)),
+            (FailedAttempt { is_unsafe: true, ..base }, Some(Guard::Unsafe)),
+            (FailedAttempt { rate_limit_run: 3, ..base }, None),
+            (FailedAttempt { rate_limit_run: 4, ..base }, Some(Guard::RateLimitEscalation)),
+            (FailedAttempt { attempt: 4, ..base }, None),
+            (FailedAttempt { attempt: 5, ..base }, Some(Guard::Attempts)),
+            (FailedAttempt { may_retry: false, ..base }, Some(Guard::RetryBudget)),
         ] {
             let advice = told(&case);
             assert_eq!((advice.guard, advice.retryable), (guard, guard.is_none()), "{case:?}");
@@ -296,7 +296,8 @@ mod tests {
     #[test]
     fn what_remains_counts_down_to_the_cap() {
         let tool = tool();
-        let remaining = |attempt| told(&Case { attempt, ..case(&tool, FailureKind::Timeout) }).max_retries_remaining;
+        let remaining =
+            |attempt| told(&FailedAttempt { attempt, ..case(&tool, FailureKind::Timeout) }).max_retries_remaining;
         assert_eq!([1, 2, 3, 4, 5].map(remaining), [4, 3, 2, 1, 0]);
     }
 
@@ -305,7 +306,8 @@ mod tests {
         let tool = tool();
         let probes = |kind, attempt, may_probe| {
             let hash = |n: u64| n.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-            let told = (0..10_000).map(|n| told(&Case { attempt, may_probe, seed: hash(n), ..case(&tool, kind) }));
+            let told =
+                (0..10_000).map(|n| told(&FailedAttempt { attempt, may_probe, seed: hash(n), ..case(&tool, kind) }));
             told.filter(|advice| advice.probe && advice.retryable && advice.max_retries_remaining == 1).count()
         };
         assert!((400..600).contains(&probes(FailureKind::NotFound, 1, true)));
@@ -318,7 +320,7 @@ mod tests {
     #[test]
     fn a_wait_that_costs_more_than_a_success_is_worth_is_no_retry() {
         let tool = tool();
-        let asked = Case { asked_ms: Some(900_000), ..case(&tool, FailureKind::RateLimited) };
+        let asked = FailedAttempt { asked_ms: Some(900_000), ..case(&tool, FailureKind::RateLimited) };
         assert!(!told(&asked).retryable);
     }
 

@@ -72,7 +72,7 @@ impl Default for Residual {
 
 /// The features of a failure, but for those that the wait decides.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Known {
+pub struct FailureFeatures {
     features: [f32; FEATURES],
     failing_s: f64,
     is_streak: bool,
@@ -87,7 +87,7 @@ impl Traits {
 
     /// What needs to be worked out only once for all waits.
     #[must_use]
-    pub fn known(&self) -> Known {
+    pub fn known(&self) -> FailureFeatures {
         let failing_s = seconds(self.failing_ms);
         let features = [
             0.0,
@@ -101,11 +101,11 @@ impl Traits {
             failing_s.ln_1p(),
             0.0,
         ];
-        Known { features: features.map(|feature| feature as f32), failing_s, is_streak: self.failures > 1 }
+        FailureFeatures { features: features.map(|feature| feature as f32), failing_s, is_streak: self.failures > 1 }
     }
 }
 
-impl Known {
+impl FailureFeatures {
     /// The features of a retry of that attempt after that wait.
     #[must_use]
     pub fn features(&self, attempt: u32, wait_ms: u64) -> [f32; FEATURES] {

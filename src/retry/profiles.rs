@@ -1,7 +1,7 @@
 //! What was learned of one tenant's retries: the counted estimate, and the logistic layer that may stand on it.
 
 use super::{
-    advice::{self, Case, Params, wilson},
+    advice::{self, FailedAttempt, Params, wilson},
     estimate::{Corrections, Estimate, Odds, prior},
     layer::{Layer, Residual, Traits},
     self_correction::SelfCorrections,
@@ -80,7 +80,7 @@ impl Profiles {
         state: RetryState,
         now: Timestamp,
     ) -> Profile {
-        let case = Case {
+        let case = FailedAttempt {
             tool,
             kind,
             attempt: state.attempt,

@@ -68,7 +68,7 @@ impl Eq for Condition {}
 
 /// What a condition may ask for.
 #[derive(Clone, Copy)]
-pub struct Known<'a> {
+pub struct Bindings<'a> {
     /// The call's arguments.
     pub args: &'a Json,
     /// When it is judged.
@@ -85,9 +85,9 @@ pub struct Known<'a> {
     pub last: &'a dyn Fn(&str) -> Option<&'a Json>,
 }
 
-impl fmt::Debug for Known<'_> {
+impl fmt::Debug for Bindings<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Known").field("now", &self.now).finish_non_exhaustive()
+        f.debug_struct("Bindings").field("now", &self.now).finish_non_exhaustive()
     }
 }
 
@@ -139,7 +139,7 @@ impl Condition {
     ///
     /// # Errors
     /// [`ConditionError`] when that cannot be said.
-    pub fn evaluate(&self, known: &Known<'_>) -> Result<bool, ConditionError> {
+    pub fn evaluate(&self, known: &Bindings<'_>) -> Result<bool, ConditionError> {
         let wants = &self.compiled.wants;
         let too_much = || self.broken(&format!("it would read more than {VALUES_MAX} values"));
         let mut left = VALUES_MAX;

@@ -16,7 +16,7 @@ use crate::domain::{
 };
 use crate::retry::self_correction::SelfCorrections;
 
-use super::condition::Known;
+use super::condition::Bindings;
 
 /// What is known when a call is judged.
 #[derive(Debug, Clone, Copy)]
@@ -70,13 +70,13 @@ impl<'a> Context<'a> {
 
     /// What a condition may ask for. `last` gives the answer of an earlier call.
     #[must_use]
-    pub fn known<'b>(&self, last: &'b dyn Fn(&str) -> Option<&'b Json>) -> Known<'b>
+    pub fn known<'b>(&self, last: &'b dyn Fn(&str) -> Option<&'b Json>) -> Bindings<'b>
     where
         'a: 'b,
     {
         let session = self.session();
         let run = self.run();
-        Known {
+        Bindings {
             args: &self.proposal.request.arguments,
             now: self.now,
             steps: run.map_or(0, |run| run.spent.steps),

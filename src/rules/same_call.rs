@@ -76,14 +76,14 @@ fn changed(cx: &Context<'_>, previous: &Previous) -> bool {
 }
 
 fn held(cx: &Context<'_>, previous: &Previous) -> Option<Finding> {
-    use crate::domain::call::Answer;
+    use crate::domain::call::ApprovalStatus;
     let Past::Held(approval) = &previous.past else {
         return None;
     };
     let tool = cx.tool();
     match approval.answer {
-        Answer::Approved => None,
-        Answer::Pending if cx.now < approval.expires_at => {
+        ApprovalStatus::Approved => None,
+        ApprovalStatus::Pending if cx.now < approval.expires_at => {
             let message = format!(
                 "{tool} waits for a person's approval ({}). Do not ask for it again: go on with other work, or tell \
                 the \
@@ -99,7 +99,7 @@ fn held(cx: &Context<'_>, previous: &Previous) -> Option<Finding> {
                 return None;
             }
             let (reason, what) = match answer {
-                Answer::Denied => (Reason::ApprovalDenied, "A person refused"),
+                ApprovalStatus::Denied => (Reason::ApprovalDenied, "A person refused"),
                 _ => (Reason::ApprovalExpired, "Nobody approved in time:"),
             };
             let why = approval.reason.as_deref().map(str::trim).filter(|reason| !reason.is_empty());

@@ -52,7 +52,7 @@ impl Slot {
         &self.root
     }
 
-    /// Runs `decide` on the tree while nobody else can; nothing may be awaited inside. None when the slot is spoilt and
+    /// Runs `decide` on the tree while nobody else can; nothing may be awaited inside. None when the slot is invalidated and
     /// its tree has to be loaded again.
     pub fn advance<T>(&self, decide: impl FnOnce(&mut CallTree) -> T) -> Option<T> {
         lock(&self.tree).as_mut().map(decide)
@@ -67,7 +67,7 @@ impl Slot {
         });
     }
 
-    /// Waits until everything up to `version` is committed; false when the slot was spoilt instead.
+    /// Waits until everything up to `version` is committed; false when the slot was invalidated instead.
     pub async fn wait_for(&self, version: u64) -> bool {
         let mut committed = self.committed.subscribe();
         let reached = committed.wait_for(|known| *known >= version).await.is_ok();
@@ -87,7 +87,7 @@ impl Slot {
     }
 
     /// A change was refused: what was decided after it stands on nothing.
-    pub(super) fn spoil(&self) {
+    pub(super) fn invalidate(&self) {
         lock(&self.tree).take();
         // Whoever waits for a commit that will not come has to look again.
         self.committed.send_replace(u64::MAX);
@@ -186,8 +186,8 @@ impl Slots {
     }
 
     /// Drops a slot whose change was refused, unless another has taken its place.
-    pub fn spoil(&self, tenant: TenantId, slot: &Arc<Slot>) {
-        slot.spoil();
+    pub fn invalidate(&self, tenant: TenantId, slot: &Arc<Slot>) {
+        slot.invalidate();
         let key = (tenant, slot.root.clone());
         let mut trees = lock(&self.trees);
         if trees.peek(&key).is_some_and(|known| Arc::ptr_eq(known, slot)) {

@@ -12,4 +12,4 @@ mod postgres;
 
 pub use cache::{Slot, Slots, Turn};
 pub use error::{Lost, StoreError};
-pub use postgres::{Committed, Counted, ExpiredLease, Learn, Pending, Place, Store, StoreSettings, Wanted};
+pub use postgres::{Committed, Counted, ExpiredLease, Learn, Pending, QueueSlot, Store, StoreSettings, Wanted};

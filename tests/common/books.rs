@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use callgate::{
     domain::{event::Event, ids::DEFAULT_TENANT, tree::CallTree},
-    gate::Answer,
+    gate::EvaluateAnswer,
     store::Store,
 };
 use sqlx::Row as _;
@@ -18,7 +18,7 @@ use super::{
 pub(crate) type Check = Result<(), String>;
 
 /// One permit and no more: it is new at most once (not at all when that answer was lost), and replays of it are equal.
-pub(crate) fn one_permit(answers: &[Answer]) -> Check {
+pub(crate) fn one_permit(answers: &[EvaluateAnswer]) -> Check {
     let permits = answers.iter().filter_map(|answer| Some((answer.verdict.permit.as_ref()?, answer.verdict.replayed)));
     let fresh = permits.clone().filter(|(_, replayed)| !replayed).count();
     let keys: BTreeSet<_> = permits.map(|(permit, _)| (&permit.idempotency_key, permit.seq, permit.attempt)).collect();

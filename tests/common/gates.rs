@@ -14,7 +14,7 @@ use callgate::{
         outcome::OutcomeStatus,
         tool::ToolSpec,
     },
-    gate::{Answer, Gate, GateError, RecordAnswer, Report},
+    gate::{EvaluateAnswer, Gate, GateError, RecordAnswer, Report},
     policy::Policy,
     rules::{Mode, RULES},
     store::{Store, StoreError, StoreSettings},
@@ -113,19 +113,19 @@ pub(crate) fn failure(in_session: &str, call: &str, kind: &str) -> Report {
     Report { error: Some(error), ..report(in_session, call, OutcomeStatus::Error) }
 }
 
-pub(crate) async fn try_evaluate(gate: &Gate, request: Request) -> Result<Answer, GateError> {
+pub(crate) async fn try_evaluate(gate: &Gate, request: Request) -> Result<EvaluateAnswer, GateError> {
     let mut answers = Box::pin(gate.evaluate(vec![request])).await?;
     assert_eq!(answers.len(), 1, "one answer a question");
     Ok(answers.remove(0))
 }
 
 /// An answer, asked for as a client does: a busy machine may miss a deadline of the store.
-pub(crate) async fn evaluate(gate: &Gate, request: Request) -> Answer {
+pub(crate) async fn evaluate(gate: &Gate, request: Request) -> EvaluateAnswer {
     insist(gate, &request).await
 }
 
 /// Asks as a client does: again and again, with the same call_id, while the plane says that this may help.
-pub(crate) async fn insist(gate: &Gate, request: &Request) -> Answer {
+pub(crate) async fn insist(gate: &Gate, request: &Request) -> EvaluateAnswer {
     let tries = async {
         loop {
             if let Some(answer) = unless_passing(try_evaluate(gate, request.clone()).await) {
@@ -172,18 +172,18 @@ pub(crate) async fn done(gate: &Gate, request: Request, result: &str) {
 }
 
 /// `DENY outcome_unknown`, `ALLOW`.
-pub(crate) fn said(answer: &Answer) -> String {
+pub(crate) fn said(answer: &EvaluateAnswer) -> String {
     let reason = answer.verdict.winner().filter(|winner| winner.decision != Decision::Allow);
     let reason = reason.map(|winner| winner.reason.as_str()).unwrap_or_default();
     format!("{} {reason}", answer.verdict.decision.as_str()).trim_end().to_owned()
 }
 
 /// The key of the permit that was given, if one was.
-pub(crate) fn key(answer: &Answer) -> Option<String> {
+pub(crate) fn key(answer: &EvaluateAnswer) -> Option<String> {
     answer.verdict.permit.as_ref().map(|permit| permit.idempotency_key.clone())
 }
 
 /// How many answers are permits, new or replayed.
-pub(crate) fn allowed(answers: &[Answer]) -> usize {
+pub(crate) fn allowed(answers: &[EvaluateAnswer]) -> usize {
     answers.iter().filter(|answer| answer.verdict.decision == Decision::Allow).count()
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use callgate::{
     domain::{
         budget::{CounterKey, Usage},
-        call::{Answer, Proposal, Request},
+        call::{ApprovalStatus, Proposal, Request},
         event::{Change, Event},
         failure::ErrorReport,
         fingerprint::LedgerKey,
@@ -20,7 +20,7 @@ use callgate::{
         tree::CallTree,
         verdict::Verdict,
     },
-    engine::{self, Judgement, Misuse, Order, Recorded, Report, Shared, Wish},
+    engine::{self, CallerError, Command, Judgement, Operation, Recorded, Report, Shared},
     policy::Policy,
 };
 
@@ -133,7 +133,7 @@ impl World {
 
     fn control(&mut self, who: usize, what: &Control) {
         let session = session_id(who);
-        let wish = match what {
+        let operation = match what {
             Control::Halt { tool, on } => {
                 let named = |tool: usize| ToolName::parse("tool", &format!("tool{tool}")).expect("valid");
                 let what = tool.map_or_else(|| Halted::Session(session), |tool| Halted::Tool(named(tool)));
@@ -145,20 +145,21 @@ impl World {
             Control::Answer { approve } => {
                 let calls = self.tree(who).and_then(|tree| tree.sessions.get(&session)).map(|session| &session.calls);
                 let approvals = calls.into_iter().flatten().rev().filter_map(|call| call.approval.as_ref());
-                let Some(open) = approvals.into_iter().find(|approval| approval.answer == Answer::Pending) else {
+                let Some(open) = approvals.into_iter().find(|approval| approval.answer == ApprovalStatus::Pending)
+                else {
                     return;
                 };
-                Wish::Answer { approval_id: open.id.clone(), approve: *approve }
+                Operation::Answer { approval_id: open.id.clone(), approve: *approve }
             }
             Control::Phase { act, plan } => {
                 let plan = plan.then(|| vec![ToolName::parse("tool", "tool2").expect("valid")]);
-                Wish::SetPhase { phase: if *act { "ACT" } else { "LOOK" }.to_owned(), plan }
+                Operation::SetPhase { phase: if *act { "ACT" } else { "LOOK" }.to_owned(), plan }
             }
-            Control::Compacted => Wish::MarkCompacted,
+            Control::Compacted => Operation::MarkCompacted,
             Control::Grant => {
                 self.fresh += 1;
                 let tools = Pattern::parse("tools", "tool0|tool1").expect("valid");
-                Wish::Grant { id: format!("g{}", self.fresh), tools, ceiling: 2, ttl_ms: 100_000 }
+                Operation::Grant { id: format!("g{}", self.fresh), tools, ceiling: 2, ttl_ms: 100_000 }
             }
         };
         self.turn(who);
@@ -168,9 +169,9 @@ impl World {
         else {
             return;
         };
-        let order = Order { session: session_id(who), by: "eve".to_owned(), reason: None, wish };
-        if let Ok(change) = engine::control(&self.policy, &grown.tree, &order, self.now) {
-            assert!(self.commit(&root, change), "an order takes no counter");
+        let command = Command { session: session_id(who), by: "eve".to_owned(), reason: None, operation };
+        if let Ok(change) = engine::control(&self.policy, &grown.tree, &command, self.now) {
+            assert!(self.commit(&root, change), "a command takes no counter");
         }
     }
 
@@ -270,7 +271,7 @@ impl World {
         proposal: &Proposal,
         batch: Option<u64>,
         now: Timestamp,
-    ) -> Result<Judgement, Misuse> {
+    ) -> Result<Judgement, CallerError> {
         let root = root_id(who);
         let ledger = engine::ledger_key(&root, proposal).and_then(|key| self.ledger.get(&key).cloned());
         let health = self.health(&proposal.request.tool);
@@ -302,10 +303,10 @@ impl World {
         engine::ledger_key(&root_id(who), proposal).and_then(|key| self.ledger.get(&key))
     }
 
-    fn report(&mut self, who: usize, call_id: &CallId, ending: &Ending) -> Result<Recorded, Misuse> {
+    fn report(&mut self, who: usize, call_id: &CallId, ending: &Ending) -> Result<Recorded, CallerError> {
         let session = session_id(who);
         let root = root_id(who);
-        let grown = self.trees.get(&root).ok_or(Misuse::UnknownCall)?;
+        let grown = self.trees.get(&root).ok_or(CallerError::UnknownCall)?;
         let call = grown.tree.sessions.get(&session).and_then(|session| session.call(call_id));
         let key = call.and_then(|call| engine::ledger_key_of(&root, call));
         let ledger = key.and_then(|key| self.ledger.get(&key).cloned());

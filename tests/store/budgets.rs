@@ -9,7 +9,7 @@ use callgate::{
         outcome::OutcomeStatus,
         tool::ToolSpec,
     },
-    gate::{Answer, Gate, Report},
+    gate::{EvaluateAnswer, Gate, Report},
     policy::Policy,
 };
 
@@ -30,7 +30,11 @@ fn limited(per_agent: &[(Dimension, u64)], per_tenant: &[(Dimension, u64)]) -> P
 }
 
 /// One call each of many sessions, all at once, in turn of one gate and the other.
-async fn one_call_each(gates: &[Arc<Gate>; 2], sessions: std::ops::Range<usize>, tool: &'static str) -> Vec<Answer> {
+async fn one_call_each(
+    gates: &[Arc<Gate>; 2],
+    sessions: std::ops::Range<usize>,
+    tool: &'static str,
+) -> Vec<EvaluateAnswer> {
     let asked = sessions.map(|n| {
         let gate = Arc::clone(&gates[n % 2]);
         let request = ask(&format!("s{n}"), "c", tool, &format!(r#"{{"n":{n}}}"#));

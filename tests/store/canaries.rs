@@ -2,7 +2,7 @@
 
 use callgate::{
     domain::{ids::DEFAULT_TENANT, outcome::OutcomeStatus},
-    gate::{Answer, Gate},
+    gate::{EvaluateAnswer, Gate},
 };
 
 use crate::common::{
@@ -31,7 +31,7 @@ async fn without_the_ledger_a_payment_is_permitted_twice_and_that_is_seen() {
 }
 
 /// A permit by one gate, while the other has an older version of the tree in memory.
-async fn permit_unseen_by(other: &Gate, one: &Gate, in_session: &str) -> Answer {
+async fn permit_unseen_by(other: &Gate, one: &Gate, in_session: &str) -> EvaluateAnswer {
     done(one, ask(in_session, "before", "look", "{}"), "row").await;
     let state = other.session_state(DEFAULT_TENANT, &session(in_session), 1).await;
     assert_eq!(state.expect("known").calls.len(), 1, "the other gate has the tree in memory now");

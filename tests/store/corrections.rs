@@ -3,7 +3,7 @@
 
 use callgate::{
     domain::{finding::Decision, violation::OnViolation},
-    gate::{Answer, Gate},
+    gate::{EvaluateAnswer, Gate},
 };
 
 use crate::common::{
@@ -23,7 +23,7 @@ const POLICY: &str = "policy_engine:
           items: {type: array, items: {type: object, properties: {quantity: {type: integer, minimum: 1}}}}
 ";
 
-async fn order(gate: &Gate, session: &str, call: &str, arguments: &str) -> Answer {
+async fn order(gate: &Gate, session: &str, call: &str, arguments: &str) -> EvaluateAnswer {
     evaluate(gate, ask(session, call, "order", arguments)).await
 }
 

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use callgate::{
     domain::{call::Request, halt::Halted, ids::DEFAULT_TENANT},
-    gate::{Answer, Gate, GateError},
+    gate::{EvaluateAnswer, Gate, GateError},
 };
 use tokio::time::Instant;
 
@@ -19,7 +19,7 @@ use crate::common::{
 /// No caller waits longer for an answer or an error: two tries of the writer, one after the other, and a read.
 const ERROR_MAX: Duration = Duration::from_millis(8_500);
 
-type Asked = (Request, Result<Answer, GateError>, Duration);
+type Asked = (Request, Result<EvaluateAnswer, GateError>, Duration);
 
 /// One call each of new and of known sessions, payments and others, in turn of one gate and the other.
 fn requests(round: usize) -> Vec<Request> {

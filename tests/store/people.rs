@@ -2,8 +2,8 @@
 
 use callgate::{
     domain::ids::DEFAULT_TENANT,
-    engine::{Order, Wish},
-    gate::{Answer, Gate},
+    engine::{Command, Operation},
+    gate::{EvaluateAnswer, Gate},
     rules::Mode,
 };
 
@@ -18,7 +18,7 @@ const POLICY: &str = "policy_engine:
 ";
 
 /// Asks for a reset; what a person is asked, when one is.
-async fn reset(gate: &Gate, call: &str, device: u32) -> (Answer, Option<String>) {
+async fn reset(gate: &Gate, call: &str, device: u32) -> (EvaluateAnswer, Option<String>) {
     let answer = evaluate(gate, ask("s", call, "reset", &format!(r#"{{"device":{device}}}"#))).await;
     let asked = answer.verdict.approval.as_ref().map(|approval| approval.id.clone());
     (answer, asked)
@@ -26,9 +26,9 @@ async fn reset(gate: &Gate, call: &str, device: u32) -> (Answer, Option<String>)
 
 async fn resolve(gate: &Gate, approval_id: Option<String>, approve: bool) {
     let approval_id = approval_id.expect("a question");
-    let wish = Wish::Answer { approval_id, approve };
-    let order = Order { session: session("s"), by: "eve".to_owned(), reason: None, wish };
-    gate.control(DEFAULT_TENANT, &order).await.expect("an answer that is taken");
+    let operation = Operation::Answer { approval_id, approve };
+    let command = Command { session: session("s"), by: "eve".to_owned(), reason: None, operation };
+    gate.control(DEFAULT_TENANT, &command).await.expect("an answer that is taken");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

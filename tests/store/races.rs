@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use callgate::{
     domain::{call::Request, ids::DEFAULT_TENANT},
-    gate::{Answer, Gate},
+    gate::{EvaluateAnswer, Gate},
     policy::Policy,
 };
 
@@ -20,7 +20,7 @@ use crate::common::{
 };
 
 /// Asks everything at once, in turn of one gate and the other.
-async fn ask_all(gates: &[Arc<Gate>; 2], requests: Vec<Request>) -> Vec<Answer> {
+async fn ask_all(gates: &[Arc<Gate>; 2], requests: Vec<Request>) -> Vec<EvaluateAnswer> {
     let asked = requests.into_iter().enumerate().map(|(i, request)| {
         let gate = Arc::clone(&gates[i % 2]);
         async move { insist(&gate, &request).await }

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use callgate::{
     domain::{call::Request, finding::Decision, ids::DEFAULT_TENANT, outcome::OutcomeStatus},
-    engine::Misuse,
-    gate::{Answer, Gate, GateError, Report},
+    engine::CallerError,
+    gate::{EvaluateAnswer, Gate, GateError, Report},
 };
 
 use crate::common::{
@@ -18,9 +18,9 @@ use crate::common::{
     postgres::Postgres,
 };
 
-async fn misuse(gate: &Gate, report: Report) -> Misuse {
+async fn caller_error(gate: &Gate, report: Report) -> CallerError {
     match gate.record(DEFAULT_TENANT, report, None).await {
-        Err(GateError::Misuse(misuse)) => misuse,
+        Err(GateError::CallerError(caller_error)) => caller_error,
         other => panic!("{other:?}"),
     }
 }
@@ -36,13 +36,13 @@ async fn a_report_is_stored_once_and_the_first_holds() {
         assert!(again.replayed && !first.replayed);
         assert_eq!(again.text, first.text);
         assert_eq!(again.recorded.settled.seq, first.recorded.settled.seq);
-        assert_eq!(misuse(gate, failure("s", "c1", "timeout")).await, Misuse::AlreadySettled);
-        assert_eq!(misuse(gate, success("s", "c1", r#"{"id":2}"#)).await, Misuse::AlreadySettled);
-        assert_eq!(misuse(gate, report("s", "nobody", OutcomeStatus::Success)).await, Misuse::UnknownCall);
-        assert_eq!(misuse(gate, report("nowhere", "c1", OutcomeStatus::Success)).await, Misuse::UnknownCall);
+        assert_eq!(caller_error(gate, failure("s", "c1", "timeout")).await, CallerError::AlreadySettled);
+        assert_eq!(caller_error(gate, success("s", "c1", r#"{"id":2}"#)).await, CallerError::AlreadySettled);
+        assert_eq!(caller_error(gate, report("s", "nobody", OutcomeStatus::Success)).await, CallerError::UnknownCall);
+        assert_eq!(caller_error(gate, report("nowhere", "c1", OutcomeStatus::Success)).await, CallerError::UnknownCall);
     }
     evaluate(&one, ask("s", "c2", "pay", "{}")).await;
-    assert_eq!(misuse(&other, success("s", "c2", "x")).await, Misuse::NotPermitted);
+    assert_eq!(caller_error(&other, success("s", "c2", "x")).await, CallerError::NotPermitted);
     assert_eq!(postgres.number("select count(*) from outcome").await, 1);
     good([gapless(&postgres, "s").await, sums(&postgres, "s").await]);
 }
@@ -69,7 +69,7 @@ async fn a_report_is_safe_to_repeat_after_the_call_was_asked_for_again() {
     assert_eq!(said(&evaluate(&one, ask("s", "c1", "pay", "{}")).await), "REUSE duplicate_call_blocked");
     for gate in [&one, &other] {
         assert!(record(gate, success("s", "c1", "paid")).await.replayed);
-        assert_eq!(misuse(gate, failure("s", "c1", "timeout")).await, Misuse::AlreadySettled);
+        assert_eq!(caller_error(gate, failure("s", "c1", "timeout")).await, CallerError::AlreadySettled);
     }
 }
 
@@ -145,7 +145,7 @@ async fn long_history(gate: &Gate) {
     }
 }
 
-fn is_the_receipt(answer: &Answer) {
+fn is_the_receipt(answer: &EvaluateAnswer) {
     assert_eq!(said(answer), "REUSE duplicate_call_blocked");
     let json = &answer.text.as_ref().expect("a text").json;
     assert!(json.contains(r#""previous_result":{"receipt":9007199254740993}"#), "{json}");
@@ -161,14 +161,14 @@ async fn a_long_forgotten_call_is_answered_from_the_store() {
     for gate in [&warm, &cold] {
         let replayed = record(gate, success("s", "first", r#"{"receipt":9007199254740993}"#)).await;
         assert!(replayed.replayed);
-        assert_eq!(misuse(gate, failure("s", "first", "timeout")).await, Misuse::AlreadySettled);
+        assert_eq!(caller_error(gate, failure("s", "first", "timeout")).await, CallerError::AlreadySettled);
         assert!(record(gate, failure("s", "second", "permission")).await.replayed);
-        assert_eq!(misuse(gate, success("s", "second", "x")).await, Misuse::AlreadySettled);
+        assert_eq!(caller_error(gate, success("s", "second", "x")).await, CallerError::AlreadySettled);
     }
     for gate in [&gate(&postgres, &policy).await, &warm, &cold] {
         is_the_receipt(&evaluate(gate, ask("s", "first", "pay", r#"{"order":1}"#)).await);
         let reused = try_evaluate(gate, ask("s", "first", "pay", r#"{"order":2}"#)).await;
-        assert!(matches!(reused, Err(GateError::Misuse(Misuse::CallIdReused))), "{reused:?}");
+        assert!(matches!(reused, Err(GateError::CallerError(CallerError::CallIdReused))), "{reused:?}");
         assert!(record(gate, success("s", "first", r#"{"receipt":9007199254740993}"#)).await.replayed);
     }
     assert_eq!(postgres.number("select count(*) from outcome where call_id in ('first', 'second')").await, 2);
@@ -221,7 +221,7 @@ async fn a_batch_with_a_misused_call_changes_nothing() {
     done(&gate, ask("s", "c1", "look", r#"{"n":1}"#), "row").await;
     let batch: Vec<Request> = vec![ask("s", "c2", "pay", "{}"), ask("s", "c1", "look", r#"{"n":2}"#)];
     let answers = gate.evaluate(batch).await;
-    assert!(matches!(answers, Err(GateError::Misuse(Misuse::CallIdReused))), "{answers:?}");
+    assert!(matches!(answers, Err(GateError::CallerError(CallerError::CallIdReused))), "{answers:?}");
     assert_eq!(postgres.number("select count(*) from call").await, 1);
     assert_eq!(said(&evaluate(&gate, ask("s", "c2", "pay", "{}")).await), "ALLOW");
     good([gapless(&postgres, "s").await, sums(&postgres, "s").await]);

@@ -10,7 +10,7 @@ use callgate::{
         ids::DEFAULT_TENANT,
         outcome::OutcomeStatus,
     },
-    gate::{Answer, Gate, Report, SessionState},
+    gate::{EvaluateAnswer, Gate, Report, SessionState},
     policy::Policy,
 };
 
@@ -100,7 +100,7 @@ async fn state(gate: &Gate, in_session: &str) -> SessionState {
     state
 }
 
-fn verdict(answer: &Answer) -> Vec<String> {
+fn verdict(answer: &EvaluateAnswer) -> Vec<String> {
     let findings = answer.verdict.findings.iter().map(|finding| {
         let (decision, reason) = (finding.decision.as_str(), finding.reason.as_str());
         format!("{} {decision} {reason} {:?} {:?}", finding.rule, finding.level, finding.count)

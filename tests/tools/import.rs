@@ -117,7 +117,7 @@ fn judged(policy: &Policy, tool: &str, arguments: &str) -> Verdict {
         json::parse(arguments).expect("JSON"),
     );
     let now = Timestamp::from_millis(1_735_689_600_000);
-    World::new(DEFAULT_TENANT).evaluate(policy, &policy.propose(request), None, now).expect("no misuse").0
+    World::new(DEFAULT_TENANT).evaluate(policy, &policy.propose(request), None, now).expect("no caller_error").0
 }
 
 #[test]

@@ -87,7 +87,7 @@ fn doubles(rows: &[Row], mut policy: Policy) -> Result<BTreeMap<String, Doubles>
         let now = row.at.unwrap_or(clock.plus_ms(1_000)).max(*clock);
         *clock = now;
         let proposal = policy.propose(request(row));
-        let misused = |misuse| format!("{} {}: {misuse:?}", row.trace, row.call_id);
+        let misused = |caller_error| format!("{} {}: {caller_error:?}", row.trace, row.call_id);
         let (verdict, _) = world.evaluate(&policy, &proposal, None, now).map_err(misused)?;
         let Some(report) = outcome(row).filter(|_| verdict.permit.is_some()) else { continue };
         world.record(&policy, &report, now).map_err(misused)?;

@@ -17,7 +17,7 @@ use crate::{
         tree::OPEN_MAX,
         verdict::Verdict,
     },
-    engine::{Misuse, Report, world::World},
+    engine::{CallerError, Report, world::World},
     policy::Policy,
     retry::profiles::Profiles,
     rules::Mode,
@@ -112,7 +112,7 @@ impl Trace {
     fn judge(&mut self, policy: &Policy, row: &Row) -> Result<(Verdict, Compared, Option<Advice>), String> {
         let now = self.advance(row)?;
         let proposal = policy.propose(request(row));
-        let misused = |misuse| misused(row, &misuse);
+        let misused = |caller_error| misused(row, &caller_error);
         let (verdict, _) = self.world.evaluate(policy, &proposal, None, now).map_err(misused)?;
         let compared = self.compare(verdict.fingerprint, row.result.as_ref());
         let report = outcome(row).filter(|_| verdict.permit.is_some());
@@ -179,12 +179,12 @@ pub(in crate::cli) fn outcome(row: &Row) -> Option<Report> {
     Some(Report { result: text, result_digest, ..report(OutcomeStatus::Success) })
 }
 
-fn misused(row: &Row, misuse: &Misuse) -> String {
-    match misuse {
-        Misuse::CallIdReused => {
+fn misused(row: &Row, caller_error: &CallerError) -> String {
+    match caller_error {
+        CallerError::CallIdReused => {
             format!("field call_id: {:?} belongs to an earlier call of this trace with other arguments", row.call_id)
         }
-        Misuse::TooManyOpenCalls => {
+        CallerError::TooManyOpenCalls => {
             format!(
                 "field result: {OPEN_MAX} calls of this trace have no recorded outcome; no more may be open at a time"
             )

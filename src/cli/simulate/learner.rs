@@ -11,7 +11,7 @@ use crate::{
         time::Timestamp,
     },
     retry::{
-        advice::{Advised, Case, Params, advise},
+        advice::{Advised, FailedAttempt, Params, advise},
         estimate::{Odds, prior},
         layer::Traits,
         profiles::Profiles,
@@ -67,7 +67,7 @@ impl Learner {
 
     /// The advice on a failure; `health` is the tool's with this failure.
     pub(super) fn advise(&self, tool: &ToolName, failed: &Failed, health: &Health) -> Advised {
-        let case = Case {
+        let case = FailedAttempt {
             tool,
             kind: failed.kind,
             attempt: failed.attempt,

@@ -6,7 +6,7 @@ use super::{
 };
 use crate::domain::{
     budget::Spent,
-    call::{Answer, Call},
+    call::{ApprovalStatus, Call},
     effect::{EffectKind, Resource},
     event::{Event, Judged, Settled},
     finding::{Decision, Finding, Level},
@@ -205,7 +205,7 @@ impl Session {
         if call.is_open() {
             return Owed::Outcome;
         }
-        let is_asked = call.was_refused() && call.approval.as_ref().is_some_and(|a| a.answer != Answer::Denied);
+        let is_asked = call.was_refused() && call.approval.as_ref().is_some_and(|a| a.answer != ApprovalStatus::Denied);
         // The call that ran has used the approval up, and is forgotten later than the question: never before it.
         let used_up = |call: &Call| {
             self.calls.range(at + 1..).any(|later| later.permit.is_some() && later.fingerprint == call.fingerprint)

@@ -74,7 +74,7 @@ pub(super) fn settle(
     }
     let circumstances = failure.map(|_| health.circumstances(now));
     let advised = failure.map(|kind| {
-        let case = Case { session, call, permit, report, status, kind, now };
+        let case = FailedCall { session, call, permit, report, status, kind, now };
         case.advised(policy, &shared.profiles, &health)
     });
     let is_success = status == OutcomeStatus::Success;
@@ -179,7 +179,7 @@ fn told(policy: &Policy, health: &Health, sign: Sign, advised: Option<Advised>) 
 }
 
 /// A failed call, for advice.
-struct Case<'a> {
+struct FailedCall<'a> {
     session: Option<&'a Session>,
     call: &'a Call,
     permit: &'a Permit,
@@ -189,7 +189,7 @@ struct Case<'a> {
     now: Timestamp,
 }
 
-impl Case<'_> {
+impl FailedCall<'_> {
     fn advised(&self, policy: &Policy, profiles: &Profiles, health: &Health) -> Advised {
         let Self { call, permit, kind, now, .. } = *self;
         let spec = policy.tool(&call.tool);
@@ -198,7 +198,7 @@ impl Case<'_> {
             error.and_then(|error| error.retry_after_ms.or_else(|| classify::retry_after_in_message(&error.message)));
         let writes = call.effect.kind == EffectKind::Write || call.effect.once;
         let traits = self.session.map(|session| traits(session, call, kind, &health.circumstances(now), now));
-        let case = advice::Case {
+        let case = advice::FailedAttempt {
             tool: &call.tool,
             kind,
             attempt: permit.attempt,

@@ -20,7 +20,7 @@ use crate::{
             Then, Tool, UnavailableKey, UnknownFieldsKey,
         },
         normalizers::{Canonical, Normalizer},
-        tool::{Applies, CASES_MAX, Case, Declared},
+        tool::{Applies, CASES_MAX, Declared, EffectCase},
     },
     rules::{
         condition::Condition,
@@ -190,7 +190,7 @@ impl Compiler {
         (common.semantic && says_something).then(|| Canonical::new(&keys.canonical_fields, normalizers))
     }
 
-    fn cases(&mut self, path: &str, keys: &[CaseKeys]) -> Vec<Case> {
+    fn cases(&mut self, path: &str, keys: &[CaseKeys]) -> Vec<EffectCase> {
         if keys.len() > CASES_MAX {
             self.wrong(format!("{path}.effects"), format!("are {}; at most {CASES_MAX} are allowed", keys.len()));
         }
@@ -213,7 +213,7 @@ impl Compiler {
                 }
             };
             let resource = self.template(&format!("{at}.side_effect_resource"), keys.side_effect_resource.as_deref());
-            cases.extend(when.map(|when| Case { when, effect: keys.effect.into(), resource }));
+            cases.extend(when.map(|when| EffectCase { when, effect: keys.effect.into(), resource }));
         }
         cases
     }

@@ -34,7 +34,7 @@ const KINDS: &[&[&str]] = &[
 
 /// One report a tool, which names all siblings that its description leaves out.
 pub(super) fn check(facts: &Facts<'_>) -> Vec<Report> {
-    let known: Vec<Known> = facts.tools.iter().map(Known::of).collect();
+    let known: Vec<Sibling> = facts.tools.iter().map(Sibling::of).collect();
     let mut reports = Vec::new();
     for (tool, me) in facts.tools.iter().zip(&known) {
         let is_left_out = |other: &&Tool<'_>| {
@@ -64,7 +64,7 @@ fn plural(count: usize) -> &'static str {
 }
 
 /// What siblings are known by.
-struct Known {
+struct Sibling {
     verb: Option<usize>,
     nouns: Vec<String>,
     words: Vec<String>,
@@ -72,7 +72,7 @@ struct Known {
     is_left_alone: bool,
 }
 
-impl Known {
+impl Sibling {
     fn of(tool: &Tool<'_>) -> Self {
         let said = words::words(&tool.doc.description).into_iter().filter(|word| word.len() > 3);
         let mut nouns = words::nouns(&tool.words);

@@ -25,7 +25,7 @@ pub(super) enum Reading {
 
 /// What a known name says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Known {
+pub(super) struct Meaning {
     pub(super) kind: FailureKind,
     pub(super) reading: Reading,
 }
@@ -174,17 +174,17 @@ pub(super) const TABLES: &[&[Group]] =
 /// and Anthropic SDKs, and a call that its caller gave up (gRPC's ABORTED is written in capitals).
 const SILENT: [&str; 2] = ["APIError", "aborted"];
 
-static INDEX: LazyLock<BTreeMap<String, Known>> = LazyLock::new(|| {
+static INDEX: LazyLock<BTreeMap<String, Meaning>> = LazyLock::new(|| {
     let groups = TABLES.iter().flat_map(|table| table.iter());
     let entries = groups.flat_map(|(kind, reading, spelt)| {
-        spelt.iter().map(|name| (key(name), Known { kind: *kind, reading: *reading }))
+        spelt.iter().map(|name| (key(name), Meaning { kind: *kind, reading: *reading }))
     });
     entries.collect()
 });
 
 /// What `name` says, be it a code or a type, in whatever spelling and with whatever module path. A number of three
 /// digits is an HTTP status.
-pub(super) fn known(name: &str) -> Option<Known> {
+pub(super) fn known(name: &str) -> Option<Meaning> {
     let name = name.trim();
     if let Some(state) = sqlstate::known(name) {
         return Some(state);
@@ -197,11 +197,11 @@ pub(super) fn known(name: &str) -> Option<Known> {
         return Some(*known);
     }
     if let Some(kind) = FailureKind::from_name(name).filter(|kind| *kind != Other) {
-        return Some(Known { kind, reading: Sure });
+        return Some(Meaning { kind, reading: Sure });
     }
     let status = key.strip_prefix("http").unwrap_or(&key);
     let status = if status.len() == 3 { status.parse().ok().and_then(status::of_http) } else { None };
-    status.map(|kind| Known { kind, reading: AskText })
+    status.map(|kind| Meaning { kind, reading: AskText })
 }
 
 /// The letters and digits that identify a name: `requests.exceptions.ReadTimeout`, `rate_limit_error`,

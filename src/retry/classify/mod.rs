@@ -22,7 +22,7 @@ pub use mask::error_signature;
 pub use reduce::one_line;
 pub use wait::{retry_after_in_message, retry_after_ms};
 
-use codes::{Known, Reading};
+use codes::{Meaning, Reading};
 
 use crate::domain::failure::{ErrorReport, FailureKind};
 
@@ -52,7 +52,7 @@ fn from_message(message: &str) -> Option<FailureKind> {
         .or_else(|| text::first(message, |_| true))
 }
 
-fn settle(known: Known, status: Option<FailureKind>, message: &str) -> FailureKind {
+fn settle(known: Meaning, status: Option<FailureKind>, message: &str) -> FailureKind {
     match known.reading {
         Reading::Sure => known.kind,
         Reading::AskText => narrow(known.kind, message),

@@ -4,7 +4,7 @@ use crate::domain::failure::FailureKind::{
     self, Auth, Conflict, Internal, InvalidArgument, Network, NotFound, Permission, Timeout, Unavailable,
 };
 
-use super::codes::{Known, Reading};
+use super::codes::{Meaning, Reading};
 
 /// Prefixes of codes; the first that fits decides. Classes 22, 23, 42 and 53 are listed so narrowly because other
 /// providers number their errors with five digits too.
@@ -63,15 +63,15 @@ const STATES: &[(&str, FailureKind)] = &[
 ];
 
 /// What `code` says if it is an SQLSTATE of the table.
-pub(super) fn known(code: &str) -> Option<Known> {
+pub(super) fn known(code: &str) -> Option<Meaning> {
     let shaped = code.len() == 5 && code.bytes().all(|byte| byte.is_ascii_digit() || byte.is_ascii_uppercase());
     // Postgres' classes hold a digit; words of five capitals are no states.
     if !shaped || !code.bytes().any(|byte| byte.is_ascii_digit()) {
         return None;
     }
     if code == "57014" {
-        return Some(Known { kind: Timeout, reading: Reading::AskText });
+        return Some(Meaning { kind: Timeout, reading: Reading::AskText });
     }
     let (_, kind) = STATES.iter().find(|(prefix, _)| code.starts_with(prefix))?;
-    Some(Known { kind: *kind, reading: Reading::Sure })
+    Some(Meaning { kind: *kind, reading: Reading::Sure })
 }

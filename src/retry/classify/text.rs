@@ -12,7 +12,7 @@ use crate::domain::failure::FailureKind::{
     Timeout, Unavailable,
 };
 
-use super::codes::{self, Known, Reading};
+use super::codes::{self, Meaning, Reading};
 
 // Case does not count, and the first row that fits decides. `Other` marks words that look like a later row and tell
 // nothing. Words that a business may use of its own things ("not available", "overloaded", "try again later",
@@ -186,7 +186,7 @@ fn fixed(pattern: &str) -> Regex {
 }
 
 /// The code that `message` spells out; a sure one before one that needs more evidence.
-pub(super) fn named_in(message: &str) -> Option<Known> {
+pub(super) fn named_in(message: &str) -> Option<Meaning> {
     let spelt = SPELT.iter().flat_map(|shape| shape.captures_iter(message));
     let errno = ERRNO.captures_iter(message);
     let mut unsure = None;

@@ -64,7 +64,7 @@ impl Val for Pattern {
 
 impl StaticVal for Pattern {}
 
-type Answer<'b, 'v> = Result<CowVal<'b, 'v>, ExecutionError>;
+type FunctionResult<'b, 'v> = Result<CowVal<'b, 'v>, ExecutionError>;
 
 fn argument<'a, 'b, 'v>(values: &'a [CowVal<'b, 'v>], at: usize) -> Result<&'a (dyn Val + 'v), ExecutionError> {
     values.get(at).map(|value| value.as_ref()).ok_or_else(ExecutionError::missing_argument_or_target)
@@ -75,12 +75,12 @@ fn too_many() -> ExecutionError {
     ExecutionError::function_error(ITEMS, problem)
 }
 
-fn items_of_list<'b, 'v>(mut values: Vec<CowVal<'b, 'v>>) -> Answer<'b, 'v> {
+fn items_of_list<'b, 'v>(mut values: Vec<CowVal<'b, 'v>>) -> FunctionResult<'b, 'v> {
     let size = argument(&values, 0)?.downcast_ref::<CelList<'_>>().map_or(0, |list| list.inner().len());
     if size > ITEMS_MAX { Err(too_many()) } else { values.pop().ok_or_else(too_many) }
 }
 
-fn items_of_map<'b, 'v>(values: Vec<CowVal<'b, 'v>>) -> Answer<'b, 'v> {
+fn items_of_map<'b, 'v>(values: Vec<CowVal<'b, 'v>>) -> FunctionResult<'b, 'v> {
     let mut names: Vec<_> =
         argument(&values, 0)?.downcast_ref::<CelMap<'_>>().map(|map| map.keys().cloned().collect()).unwrap_or_default();
     if names.len() > ITEMS_MAX {
@@ -91,18 +91,18 @@ fn items_of_map<'b, 'v>(values: Vec<CowVal<'b, 'v>>) -> Answer<'b, 'v> {
     Ok(CowVal::owned(CelList::from(names)))
 }
 
-fn matches<'b, 'v>(values: Vec<CowVal<'b, 'v>>) -> Answer<'b, 'v> {
+fn matches<'b, 'v>(values: Vec<CowVal<'b, 'v>>) -> FunctionResult<'b, 'v> {
     let text = argument(&values, 0)?.downcast_ref::<CelString<'_>>().map_or("", |text| text.inner());
     let pattern = argument(&values, 1)?.downcast_ref::<Pattern>();
     Ok(CowVal::owned(CelBool::from(pattern.is_some_and(|pattern| pattern.0.is_match(text)))))
 }
 
-fn midnight<'b, 'v>(day: NaiveDate) -> Answer<'b, 'v> {
+fn midnight<'b, 'v>(day: NaiveDate) -> FunctionResult<'b, 'v> {
     Ok(CowVal::owned(CelTimestamp::from(day.and_time(NaiveTime::MIN).and_utc().fixed_offset())))
 }
 
 /// A day, or the UTC day of an instant.
-fn date_of_string<'b, 'v>(values: Vec<CowVal<'b, 'v>>) -> Answer<'b, 'v> {
+fn date_of_string<'b, 'v>(values: Vec<CowVal<'b, 'v>>) -> FunctionResult<'b, 'v> {
     let text = argument(&values, 0)?.downcast_ref::<CelString<'_>>().map_or("", |text| text.inner());
     let is_plain = text.len() == 10 && text.is_ascii();
     let day = if is_plain {
@@ -115,7 +115,7 @@ fn date_of_string<'b, 'v>(values: Vec<CowVal<'b, 'v>>) -> Answer<'b, 'v> {
     midnight(day.ok_or_else(problem)?)
 }
 
-fn date_of_timestamp<'b, 'v>(values: Vec<CowVal<'b, 'v>>) -> Answer<'b, 'v> {
+fn date_of_timestamp<'b, 'v>(values: Vec<CowVal<'b, 'v>>) -> FunctionResult<'b, 'v> {
     let at = argument(&values, 0)?.downcast_ref::<CelTimestamp>().map(|at| at.inner().with_timezone(&Utc));
     midnight(at.unwrap_or_default().date_naive())
 }

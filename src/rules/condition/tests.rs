@@ -10,7 +10,7 @@ fn judge(text: &str, args: &str, last: &str) -> Result<bool, ConditionError> {
     let answer = |tool: &str| (tool == "get_order").then_some(&last);
     let now = Timestamp::from_millis(1_795_000_000_000);
     let known =
-        Known { args: &args, now, steps: 3, calls: 2, cost_micros: 1_500_000, phase: Some("ACT"), last: &answer };
+        Bindings { args: &args, now, steps: 3, calls: 2, cost_micros: 1_500_000, phase: Some("ACT"), last: &answer };
     Condition::parse(text).unwrap_or_else(|problem| panic!("{text}: {problem}")).evaluate(&known)
 }
 

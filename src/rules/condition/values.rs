@@ -5,7 +5,7 @@ use cel::common::{
     value::Val,
 };
 
-use super::{Known, check::Fields};
+use super::{Bindings, check::Fields};
 use crate::domain::json::Json;
 
 type Boxed<'a> = Box<dyn Val + 'a>;
@@ -21,7 +21,7 @@ pub(super) fn fields<'a>(json: &'a Json, fields: &Fields, left: &mut usize) -> O
 }
 
 /// What a condition knows of the session.
-pub(super) fn session<'a>(known: &Known<'a>) -> Boxed<'a> {
+pub(super) fn session<'a>(known: &Bindings<'a>) -> Boxed<'a> {
     let int = |count: u64| -> Boxed<'a> { Box::new(CelInt::from(i64::try_from(count).unwrap_or(i64::MAX))) };
     let phase = known.phase.unwrap_or_default();
     let members: [(&str, Boxed<'a>); 4] = [

@@ -8,12 +8,12 @@ use super::{
 };
 use crate::{
     domain::{
-        call::{Answer, Approval},
+        call::{Approval, ApprovalStatus},
         halt::{Halt, Halted},
         ids::{AgentId, SessionId, ToolName},
         pattern::Pattern,
     },
-    engine::{Order, Wish},
+    engine::{Command, Operation},
     policy,
 };
 
@@ -32,17 +32,17 @@ impl Stage {
         Some(match words {
             ["approve", why @ ..] => self.answer(true, why),
             ["deny", why @ ..] => self.answer(false, why),
-            ["compacted"] => self.order(Wish::MarkCompacted, None),
+            ["compacted"] => self.command(Operation::MarkCompacted, None),
             ["phase", phase, rest @ ..] => {
                 let plan = rest.strip_prefix(&["plan"]).map(|plan| plan.iter().map(|tool| named(tool)).collect());
-                self.order(Wish::SetPhase { phase: (*phase).to_owned(), plan }, None)
+                self.command(Operation::SetPhase { phase: (*phase).to_owned(), plan }, None)
             }
             ["grant", pattern, ceiling] => {
                 let granted = number(ceiling).and_then(|ceiling| {
                     let tools = Pattern::parse("grant", pattern).map_err(|invalid| invalid.problem)?;
-                    Ok(Wish::Grant { id: format!("g{}", self.log.len()), tools, ceiling, ttl_ms: 3_600_000 })
+                    Ok(Operation::Grant { id: format!("g{}", self.log.len()), tools, ceiling, ttl_ms: 3_600_000 })
                 });
-                granted.and_then(|wish| self.order(wish, None))
+                granted.and_then(|operation| self.command(operation, None))
             }
             ["halt", what @ ..] => halted(what).map(|what| self.halt(what, true)),
             ["resume", what @ ..] => halted(what).map(|what| self.halt(what, false)),
@@ -59,15 +59,15 @@ impl Stage {
         let tree = self.world.tree(&self.session_id()).ok_or("nobody asked for anything yet")?;
         let session = tree.sessions.get(&self.session_id()).ok_or("this session asked for nothing yet")?;
         let approvals = session.calls.iter().rev().filter_map(|call| call.approval.as_ref());
-        let pending = |approval: &&Approval| approval.answer == Answer::Pending;
+        let pending = |approval: &&Approval| approval.answer == ApprovalStatus::Pending;
         let approval_id = approvals.into_iter().find(pending).ok_or("no question is open")?.id.clone();
-        self.order(Wish::Answer { approval_id, approve }, Some(why.join(" ")).filter(|why| !why.is_empty()))
+        self.command(Operation::Answer { approval_id, approve }, Some(why.join(" ")).filter(|why| !why.is_empty()))
     }
 
-    fn order(&mut self, wish: Wish, reason: Option<String>) -> Step {
-        let order = Order { session: self.session_id(), by: "operator".to_owned(), reason, wish };
-        let _ = writeln!(self.log, "  {:?}", order.wish);
-        self.world.control(&self.policy, &order, self.now).map_err(|misuse| format!("{misuse:?}"))
+    fn command(&mut self, operation: Operation, reason: Option<String>) -> Step {
+        let command = Command { session: self.session_id(), by: "operator".to_owned(), reason, operation };
+        let _ = writeln!(self.log, "  {:?}", command.operation);
+        self.world.control(&self.policy, &command, self.now).map_err(|caller_error| format!("{caller_error:?}"))
     }
 
     fn session_id(&self) -> SessionId {

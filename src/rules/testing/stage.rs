@@ -20,7 +20,7 @@ use crate::{
         tool::ToolSpec,
         verdict::Verdict,
     },
-    engine::{Misuse, Recorded, Report, world::World},
+    engine::{CallerError, Recorded, Report, world::World},
     policy::Policy,
     rules::{Mode, RULES, levels::Levels},
 };
@@ -216,7 +216,7 @@ impl Stage {
         let request = self.request(tool, &arguments, &call_id, &options)?;
         let proposal = self.policy.propose(request);
         let must_run = outcome.is_some() && expected.is_none();
-        let verdict = self.evaluate(&proposal, must_run).map_err(|misuse| format!("{misuse:?}"))?;
+        let verdict = self.evaluate(&proposal, must_run).map_err(|caller_error| format!("{caller_error:?}"))?;
         let _ = writeln!(self.log, "  {tool} {arguments}: {}", describe(&verdict));
         if let Some(expected) = expected {
             expect_verdict(&verdict, expected)?;
@@ -224,7 +224,7 @@ impl Stage {
         if let Some(outcome) = outcome {
             let key = verdict.permit.as_ref().map(|permit| permit.idempotency_key.clone()).unwrap_or_default();
             self.expect_key(&more, key)?;
-            self.record(&call_id, outcome).map_err(|misuse| format!("{misuse:?}"))?;
+            self.record(&call_id, outcome).map_err(|caller_error| format!("{caller_error:?}"))?;
         }
         self.now = self.now.plus_ms(self.step_ms);
         Ok(())
@@ -244,9 +244,9 @@ impl Stage {
         let (outcome, expected) = rest.split_once("=>").map_or((rest, ""), |(o, e)| (o.trim(), e.trim()));
         let recorded = self.record(call_id, outcome);
         let told = match &recorded {
-            Err(Misuse::AttemptSuperseded) => "superseded",
-            Err(Misuse::AlreadySettled) => "settled",
-            Err(misuse) => return Err(format!("{misuse:?}")),
+            Err(CallerError::AttemptSuperseded) => "superseded",
+            Err(CallerError::AlreadySettled) => "settled",
+            Err(caller_error) => return Err(format!("{caller_error:?}")),
             Ok(recorded) if recorded.advice.is_some_and(|advice| advice.retryable) => "retryable",
             Ok(_) => "final",
         };
@@ -254,7 +254,7 @@ impl Stage {
         match expected.split_whitespace().next() {
             Some(expected) if expected != told => Err(format!("expected {expected}, got {told}")),
             Some(_) => Ok(()),
-            None => recorded.map(drop).map_err(|misuse| format!("{misuse:?}")),
+            None => recorded.map(drop).map_err(|caller_error| format!("{caller_error:?}")),
         }
     }
 
@@ -291,7 +291,7 @@ impl Stage {
         })
     }
 
-    fn evaluate(&mut self, proposal: &Proposal, must_run: bool) -> Result<Verdict, Misuse> {
+    fn evaluate(&mut self, proposal: &Proposal, must_run: bool) -> Result<Verdict, CallerError> {
         let batch = self.batch.flatten();
         let mut policy = self.policy.clone();
         policy.rules.modes.extend(self.off.map(|rule| (rule, Mode::Off)));
@@ -316,10 +316,10 @@ impl Stage {
         let report = Report { observed, ..self.report(&call_id, outcome.trim()) };
         let recorded = self.world.record(&self.policy, &report, self.now);
         self.now = self.now.plus_ms(self.step_ms);
-        recorded.map(drop).map_err(|misuse| format!("{misuse:?}"))
+        recorded.map(drop).map_err(|caller_error| format!("{caller_error:?}"))
     }
 
-    fn record(&mut self, call_id: &str, outcome: &str) -> Result<Recorded, Misuse> {
+    fn record(&mut self, call_id: &str, outcome: &str) -> Result<Recorded, CallerError> {
         let report = self.report(call_id, outcome);
         self.world.record(&self.policy, &report, self.now)
     }

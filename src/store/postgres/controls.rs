@@ -11,7 +11,7 @@ use super::{
     row::big,
 };
 use crate::domain::{
-    call::Answer,
+    call::ApprovalStatus,
     control::{Control, Controlled},
     effect::Resource,
     event::Append,
@@ -66,7 +66,7 @@ impl From<&Control> for Detail {
             Control::Answered { approval_id, call_id, answer } => Self {
                 approval_id: Some(approval_id.clone()),
                 call_id: Some(call_id.to_string()),
-                approved: Some(*answer == Answer::Approved),
+                approved: Some(*answer == ApprovalStatus::Approved),
                 ..nothing
             },
             Control::PhaseSet { phase, plan } => {
@@ -94,7 +94,11 @@ impl Detail {
             "answered" => Control::Answered {
                 approval_id: self.approval_id.ok_or_else(lacks)?,
                 call_id: name(CallId::parse, &self.call_id.ok_or_else(lacks)?)?,
-                answer: if self.approved.ok_or_else(lacks)? { Answer::Approved } else { Answer::Denied },
+                answer: if self.approved.ok_or_else(lacks)? {
+                    ApprovalStatus::Approved
+                } else {
+                    ApprovalStatus::Denied
+                },
             },
             "phase_set" => {
                 let step = |tool: String| name(ToolName::parse, &tool);

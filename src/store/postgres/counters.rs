@@ -15,10 +15,10 @@ const COUNTERS_MAX: usize = 50_000;
 /// How long a counter is believed: what another replica gives back can be spent here after that.
 const FRESH: Duration = Duration::from_millis(500);
 
-type Known = BTreeMap<(TenantId, CounterKey), (u64, Instant)>;
+type Cached = BTreeMap<(TenantId, CounterKey), (u64, Instant)>;
 
 #[derive(Debug, Default)]
-pub(super) struct Counters(Mutex<Known>);
+pub(super) struct Counters(Mutex<Cached>);
 
 impl Counters {
     /// What is known of `keys`; none when one of them has to be read. Of those who find one old, the first is sent to

@@ -58,8 +58,8 @@ const READERS_MAX: u32 = 8;
 const READ: Duration = Duration::from_millis(2_000);
 /// Longest wait for a free connection.
 const ACQUIRE: Duration = Duration::from_millis(300);
-/// Longest wait for a place in the writer's queue.
-const PLACE: Duration = Duration::from_millis(200);
+/// Longest wait for a slot in the writer's queue.
+const QUEUE_WAIT: Duration = Duration::from_millis(200);
 /// Longest pause in a transaction, in milliseconds, after which the server ends it: a replica that vanishes in the
 /// middle of one would hold its locks until TCP notices. Shorter than a step of the writer, so that who waits for them
 /// is in time.
@@ -93,15 +93,15 @@ pub struct Store {
     replica: String,
 }
 
-/// A place in the writer's queue, taken before a tree is locked: whoever has one can send without waiting.
+/// A slot in the writer's queue, taken before a tree is locked: whoever has one can send without waiting.
 #[derive(Debug)]
-pub struct Place(mpsc::OwnedPermit<Job>);
+pub struct QueueSlot(mpsc::OwnedPermit<Job>);
 
 /// A change on its way to a commit.
 #[derive(Debug)]
 pub struct Pending(oneshot::Receiver<Result<Committed, Lost>>);
 
-impl Place {
+impl QueueSlot {
     /// Sends a change that was decided on the tree of `slot`.
     #[must_use]
     pub fn send(self, append: Append, slot: &Arc<Slot>) -> Pending {
@@ -188,13 +188,13 @@ impl Store {
         self.time.now()
     }
 
-    /// A place in the writer's queue.
+    /// A slot in the writer's queue.
     ///
     /// # Errors
     /// [`StoreError::Overloaded`] when there is none for 200 ms.
-    pub async fn place(&self) -> Result<Place, StoreError> {
-        match timeout(PLACE, self.queue.clone().reserve_owned()).await {
-            Ok(Ok(place)) => Ok(Place(place)),
+    pub async fn queue_slot(&self) -> Result<QueueSlot, StoreError> {
+        match timeout(QUEUE_WAIT, self.queue.clone().reserve_owned()).await {
+            Ok(Ok(permit)) => Ok(QueueSlot(permit)),
             Ok(Err(_)) => Err(StoreError::Stopped),
             Err(_) => Err(StoreError::Overloaded),
         }

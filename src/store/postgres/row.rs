@@ -7,7 +7,7 @@ use super::{
     follow_up,
 };
 use crate::domain::{
-    call::{Answer, Approval, Permit},
+    call::{Approval, ApprovalStatus, Permit},
     effect::{Effect, EffectKind, Share},
     event::{Append, Judged, Settled},
     failure::FailureKind,
@@ -303,5 +303,5 @@ pub(super) fn permit(
 /// A question to a person from its columns, as it was asked.
 pub(super) fn approval(id: Option<String>, expires_ms: Option<i64>, policy: String) -> Option<Approval> {
     let expires_at = Timestamp::from_millis(expires_ms?);
-    Some(Approval { id: id?, answer: Answer::Pending, expires_at, policy, reason: None })
+    Some(Approval { id: id?, answer: ApprovalStatus::Pending, expires_at, policy, reason: None })
 }

@@ -56,7 +56,7 @@ impl Job {
     fn answer(self, outcome: Result<Committed, Lost>) {
         match (&outcome, self.append.change.events.last()) {
             (Ok(_), Some(last)) => self.slot.committed(last.seq()),
-            _ => self.slot.spoil(),
+            _ => self.slot.invalidate(),
         }
         let _ = self.reply.send(outcome);
     }

@@ -16,7 +16,7 @@ use std::{
 
 use callgate::{
     domain::{call::Request, ids::DEFAULT_TENANT},
-    gate::{Answer, Gate, GateError, RecordAnswer, Report},
+    gate::{EvaluateAnswer, Gate, GateError, RecordAnswer, Report},
     policy::Policy,
 };
 use sqlx::Row as _;
@@ -97,7 +97,7 @@ fn name(request: &Request) -> (String, String) {
 }
 
 /// Asks one replica after the other until it is told, and notes a permit.
-async fn ask_until_told(gates: &[Arc<Gate>; 3], first: usize, request: &Request, history: &History) -> Answer {
+async fn ask_until_told(gates: &[Arc<Gate>; 3], first: usize, request: &Request, history: &History) -> EvaluateAnswer {
     let asked = async {
         for n in first.. {
             let since = Instant::now();
@@ -140,7 +140,7 @@ async fn report_until_heard(gates: &[Arc<Gate>; 3], first: usize, report: &Repor
 
 /// A client with one call: asks, executes when it may, and reports. What it does to the world is the tool with its
 /// arguments.
-async fn client(gates: [Arc<Gate>; 3], first: usize, request: Request, history: Arc<History>) -> Answer {
+async fn client(gates: [Arc<Gate>; 3], first: usize, request: Request, history: Arc<History>) -> EvaluateAnswer {
     let answer = ask_until_told(&gates, first, &request, &history).await;
     if answer.verdict.permit.is_some() {
         history.note(|told| told.executed.push(format!("{} {:?}", request.tool, request.arguments)));
