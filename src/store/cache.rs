@@ -52,8 +52,8 @@ impl Slot {
         &self.root
     }
 
-    /// Runs `decide` on the tree while nobody else can; nothing may be awaited inside. None when the slot is invalidated and
-    /// its tree has to be loaded again.
+    /// Runs `decide` on the tree while nobody else can; nothing may be awaited inside. None when the slot was
+    /// invalidated and its tree has to be loaded again.
     pub fn advance<T>(&self, decide: impl FnOnce(&mut CallTree) -> T) -> Option<T> {
         lock(&self.tree).as_mut().map(decide)
     }
