@@ -33,7 +33,7 @@ impl Usage {
 /// Who shares a budget.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Scope {
-    /// One stretch of one session.
+    /// One run of one session.
     Run,
     /// A root session and all sub-agents below it.
     CallTree,
@@ -187,7 +187,7 @@ pub struct CounterKey {
     pub day: i32,
     /// What is counted.
     pub dimension: Dimension,
-    /// For a tier's rate limit: the tier, and which of its stretches of time since the Unix epoch.
+    /// For a tier's rate limit: the tier, and which of its windows of time since the Unix epoch.
     pub tier: Option<(Arc<str>, i64)>,
 }
 
@@ -211,7 +211,6 @@ pub struct Left {
     pub dimension: Dimension,
     /// Spent and reserved so far.
     pub used: u64,
-    /// The limit.
     pub limit: u64,
 }
 

@@ -18,7 +18,7 @@ use super::{
     violation::{CoercedField, Violation},
 };
 
-/// A question to the plane: may this call run?
+/// What an agent asks of the plane: may this call run?
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Request {
     /// Whose plane.
@@ -27,13 +27,12 @@ pub struct Request {
     pub session: SessionId,
     /// The session that started this one; set once.
     pub parent: Option<SessionId>,
-    /// The stretch of the session. Absent: the whole session is one.
+    /// The run of the session. Absent: the whole session is one.
     pub run: Option<RunId>,
     /// Who asks.
     pub agent: Option<AgentId>,
     /// The call's id, chosen by the caller.
     pub call_id: CallId,
-    /// The tool.
     pub tool: ToolName,
     /// Its arguments: an object.
     pub arguments: Json,
@@ -74,7 +73,6 @@ impl Request {
 /// A request with what the policy knows of its tool: what rules look at.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Proposal {
-    /// The question.
     pub request: Request,
     /// All its arguments in canonical form, as they will execute.
     pub canonical: Arc<str>,
@@ -102,7 +100,7 @@ pub struct Proposal {
     pub repaired: bool,
 }
 
-/// The leave to execute a call once.
+/// The permission to execute a call once.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Permit {
     /// The n-th try of its occurrence, from 1.
@@ -152,15 +150,13 @@ pub struct Approval {
 /// A call as its tree remembers it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Call {
-    /// Its id.
     pub call_id: CallId,
-    /// The first place of its run's stretch among the tree's events.
+    /// The `seq` of the first event of its run.
     pub run_from: u64,
     /// Shared by the calls of one model turn; its first call's place.
     pub batch: u64,
     /// Who asked.
     pub agent: Option<AgentId>,
-    /// Its tool.
     pub tool: ToolName,
     /// Its arguments in canonical form, while it is open or when it failed; a long text is not kept after a failure.
     pub arguments: Option<Arc<str>>,
@@ -186,7 +182,7 @@ pub struct Call {
     pub reason: Option<Reason>,
     /// What the rules had to say when it was judged last.
     pub findings: Arc<[Finding]>,
-    /// The leave it has.
+    /// The permission it has.
     pub permit: Option<Permit>,
     /// The question to a person it waits for.
     pub approval: Option<Approval>,

@@ -18,14 +18,12 @@ pub enum Control {
     Answered {
         /// The question.
         approval_id: String,
-        /// The call.
         call_id: CallId,
         /// Yes or no.
         answer: ApprovalStatus,
     },
     /// The session entered a phase, perhaps with the order of the writes to come.
     PhaseSet {
-        /// The phase.
         phase: String,
         /// The plan; none leaves the one there was.
         plan: Option<Vec<ToolName>>,

@@ -34,19 +34,17 @@ pub struct Judged {
     pub parent: Option<SessionId>,
     /// How deep that session is nested; a root is 0.
     pub depth: u32,
-    /// The stretch of the session.
+    /// The run of the session.
     pub run: Option<RunId>,
-    /// The place of the stretch's first event.
+    /// The `seq` of the run's first event.
     pub run_from: u64,
     /// Who asked.
     pub agent: Option<AgentId>,
-    /// The call.
     pub call_id: CallId,
     /// The n-th judgement of this call_id, from 1.
     pub round: u32,
     /// Shared by the calls of one model turn; the place of the first of them.
     pub batch: u64,
-    /// The tool.
     pub tool: ToolName,
     /// For recognising repetition.
     pub fingerprint: Fingerprint,
@@ -62,7 +60,7 @@ pub struct Judged {
     pub reason: Option<Reason>,
     /// Everything the rules had to say.
     pub findings: Arc<[Finding]>,
-    /// The leave given.
+    /// The permission given.
     pub permit: Option<Permit>,
     /// The question to a person.
     pub approval: Option<Approval>,
@@ -99,7 +97,6 @@ pub struct Settled {
     pub at: Timestamp,
     /// Whose call.
     pub session: SessionId,
-    /// The call.
     pub call_id: CallId,
     /// The place of the permit that this settles.
     pub permit_seq: u64,
@@ -210,7 +207,6 @@ pub struct Append {
     pub open_calls: u32,
     /// Sessions that the change adds to the tree, outermost first: name, parent, depth.
     pub new_sessions: Vec<(SessionId, Option<SessionId>, u32)>,
-    /// The change.
     pub change: Change,
 }
 

@@ -68,9 +68,7 @@ impl Level {
 /// Names one call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CallRef {
-    /// Its session.
     pub session: SessionId,
-    /// Its id.
     pub call_id: CallId,
     /// When it was permitted.
     pub at: Timestamp,

@@ -53,7 +53,7 @@ pub struct Rate {
 
 impl Rate {
     /// How long a call must wait, in milliseconds, when those before it reach to `paced_until`; 0 when it may go. At
-    /// most `calls` go in any stretch that begins idle, and the pace holds from then on (the generic cell rate
+    /// most `calls` go in any period that begins idle, and the pace holds from then on (the generic cell rate
     /// algorithm).
     #[must_use]
     pub fn wait_ms(self, paced_until: Timestamp, now: Timestamp) -> u64 {

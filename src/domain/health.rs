@@ -28,13 +28,13 @@ pub struct RetryAllowance {
     pub share: f64,
     /// Retries for each minute.
     pub per_minute: f64,
-    /// The most that can be saved up; what a tool begins with.
-    pub most: f64,
+    /// Retries that can be saved up; what a tool begins with.
+    pub max: f64,
 }
 
 impl Default for RetryAllowance {
     fn default() -> Self {
-        Self { share: 0.2, per_minute: 10.0, most: 100.0 }
+        Self { share: 0.2, per_minute: 10.0, max: 100.0 }
     }
 }
 
@@ -79,9 +79,7 @@ struct Share {
 /// What one replica has seen of a tool since it last told.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Seen {
-    /// The tenant.
     pub tenant: TenantId,
-    /// The tool.
     pub tool: ToolName,
     /// Its last success.
     pub succeeded_at: Option<Timestamp>,
@@ -98,15 +96,12 @@ pub struct Seen {
 /// How a tool fares, as all replicas have told.
 #[derive(Debug, Clone, PartialEq)]
 pub struct HealthRow {
-    /// The tenant.
     pub tenant: TenantId,
-    /// The tool.
     pub tool: ToolName,
     /// Failures since its last success that may pass by themselves.
     pub failures: u32,
     /// The first of them.
     pub failing_since: Option<Timestamp>,
-    /// The cooldown.
     pub cooldown: Option<Cooldown>,
     /// Retries used up and not yet earned back.
     pub retries_used: f64,
@@ -177,7 +172,7 @@ impl Health {
     /// Is there allowance for another retry?
     #[must_use]
     pub fn may_retry(&self, allowance: &RetryAllowance, now: Timestamp) -> bool {
-        self.retries_used(allowance, now) + 1.0 <= allowance.most
+        self.retries_used(allowance, now) + 1.0 <= allowance.max
     }
 
     /// Is no retry made to learn on its way after such a failure?
@@ -290,7 +285,7 @@ mod tests {
 
     #[test]
     fn retries_are_a_share_of_the_calls_and_some_a_minute() {
-        let allowance = RetryAllowance { share: 0.5, per_minute: 6.0, most: 2.0 };
+        let allowance = RetryAllowance { share: 0.5, per_minute: 6.0, max: 2.0 };
         let mut health = Health::default();
         let told = Sign { retry_told: true, ..sign(0, Some(FailureKind::Timeout)) };
         let given = (0..5).filter(|_| {

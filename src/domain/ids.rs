@@ -81,7 +81,7 @@ name!(
     CallId
 );
 name!(
-    /// A stretch of a session: one user turn, one heartbeat.
+    /// A part of a session: one user turn, one heartbeat.
     RunId
 );
 name!(

@@ -17,9 +17,7 @@ pub struct Question {
     pub root: String,
     /// The agent that asks.
     pub agent: Option<String>,
-    /// The call.
     pub call_id: String,
-    /// Its tool.
     pub tool: String,
     /// Its arguments, as they are stored.
     pub arguments: String,
@@ -53,19 +51,14 @@ pub struct Resolution {
 /// A stored call, as it was judged last, with what came of it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StoredCall {
-    /// The session.
     pub session: String,
     /// Its call tree's root.
     pub root: String,
     /// Its place among the events of its call tree.
     pub seq: u64,
-    /// The call.
     pub call_id: String,
-    /// The run.
     pub run: Option<String>,
-    /// The agent.
     pub agent: Option<String>,
-    /// The tool.
     pub tool: String,
     /// Its arguments, as they are stored.
     pub arguments: String,
@@ -88,7 +81,6 @@ pub struct StoredCall {
 /// A session in short.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SessionLine {
-    /// The session.
     pub session: String,
     /// Its call tree's root.
     pub root: String,

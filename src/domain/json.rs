@@ -24,7 +24,6 @@ pub enum Json {
     Number(String),
     /// A string in Unicode NFC.
     String(String),
-    /// An array.
     Array(Vec<Self>),
     /// An object; keys are distinct and sorted by their UTF-16 code units.
     Object(Vec<(String, Self)>),

@@ -40,17 +40,13 @@ pub struct LedgerRow {
     pub state: LedgerState,
     /// The tree it belongs to.
     pub root: SessionId,
-    /// Its session.
     pub session: SessionId,
-    /// Its call.
     pub call_id: CallId,
     /// What it repeats if it is asked for again.
     pub fingerprint: Fingerprint,
     /// The place of its permit among its tree's events.
     pub seq: u64,
-    /// Its occurrence.
     pub occurrence: u64,
-    /// Its attempt.
     pub attempt: u32,
     /// When it was permitted.
     pub permitted_at: Timestamp,

@@ -59,9 +59,7 @@ pub struct Previous {
     pub run: Option<(SessionId, u64)>,
     /// When it was last heard of.
     pub last_at: Timestamp,
-    /// Its attempt.
     pub attempt: u32,
-    /// Its occurrence.
     pub occurrence: u64,
     /// How many of its last results were equal, the newest included.
     pub equal_results: u32,

@@ -138,7 +138,6 @@ pub const WEIGHTS: usize = FEATURES + 2;
 /// What is stored of the logistic layer for one kind.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ResidualState {
-    /// The kind.
     pub kind: FailureKind,
     /// What it weighs.
     pub weights: [f64; WEIGHTS],
@@ -178,7 +177,6 @@ pub struct FollowUp {
 /// A follow-up and what came of it: what profiles learn from.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Trial {
-    /// The tool.
     pub tool: ToolName,
     /// What it was.
     pub follow_up: FollowUp,
@@ -191,7 +189,6 @@ pub struct Trial {
 /// Decayed counts of one cell, read back.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CellCount {
-    /// The tool.
     pub tool: ToolName,
     /// What had gone wrong.
     pub failure: FailureKind,
@@ -210,7 +207,6 @@ pub struct CellCount {
 /// Decayed counts of the recent level of one tool and kind, read back.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RecentCount {
-    /// The tool.
     pub tool: ToolName,
     /// What had gone wrong.
     pub failure: FailureKind,
@@ -227,7 +223,6 @@ pub struct RecentCount {
 pub struct Counts {
     /// When they were so.
     pub as_of: Timestamp,
-    /// The cells.
     pub cells: Vec<CellCount>,
     /// The recent levels.
     pub recent: Vec<RecentCount>,

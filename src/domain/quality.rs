@@ -79,7 +79,6 @@ impl Flaw {
 /// One tool over some days. Rates are shares, 0 to 1.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ToolQuality {
-    /// The tool.
     pub tool: ToolName,
     /// Calls judged.
     pub calls: u64,
@@ -111,16 +110,13 @@ impl ToolQuality {
 /// Names a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CallName {
-    /// Its session.
     pub session: SessionId,
-    /// Its id.
     pub call_id: CallId,
 }
 
 /// Two successes of one tool in one session with the same result and other arguments.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EqualResults {
-    /// The tool.
     pub tool: ToolName,
     /// The earlier call, and its arguments in canonical form.
     pub first: (CallName, String),

@@ -38,7 +38,7 @@ impl Risk {
 pub enum EmptyMeans {
     /// There is nothing.
     NoMatches,
-    /// The question was probably wrong.
+    /// The query was probably wrong.
     Suspect,
 }
 

@@ -70,7 +70,6 @@ pub struct CallTree {
     pub by_tool: BTreeMap<ToolName, u64>,
     /// Calls that are owed an outcome.
     pub open_calls: u32,
-    /// Its sessions.
     pub sessions: BTreeMap<SessionId, Session>,
     /// How fast it goes.
     pub pace: Pace,
@@ -132,7 +131,7 @@ pub struct Session {
     pub parent: Option<SessionId>,
     /// How deep it is nested; a root is 0.
     pub depth: u32,
-    /// Its current stretch.
+    /// Its current run.
     pub run: Run,
     /// Its calls, oldest first; at least the last [`CALLS_MAX`].
     pub calls: VecDeque<Call>,
@@ -146,7 +145,7 @@ pub struct Session {
     seen: VecDeque<u64>,
 }
 
-/// One stretch of a session.
+/// A part of a session: one user turn, one heartbeat.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Run {
     /// Its name; absent when the caller names none.

@@ -17,7 +17,7 @@ pub struct Verdict {
     pub would: Decision,
     /// Everything the rules had to say, in their order.
     pub findings: Vec<Finding>,
-    /// For ALLOW: the leave to execute once.
+    /// For ALLOW: the permission to execute once.
     pub permit: Option<Permit>,
     /// For ASK: the question to a person.
     pub approval: Option<Approval>,

@@ -55,7 +55,6 @@ pub struct SelfCorrection {
 /// What refusals of one tool over one field and one rule came to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SelfCorrectionCount {
-    /// The tool.
     pub tool: ToolName,
     /// The field, as in [`SelfCorrection::field`].
     pub field: String,

@@ -65,7 +65,6 @@ impl Default for Params {
 /// A failure to advise on.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct FailedAttempt<'a> {
-    /// The tool.
     pub tool: &'a ToolName,
     /// What went wrong.
     pub kind: FailureKind,
@@ -96,7 +95,6 @@ pub struct FailedAttempt<'a> {
 /// The advice on a failure, and the wait it rests on.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Advised {
-    /// The advice.
     pub advice: Advice,
     /// How long the tool should be left alone, whether a retry is worth it or not, in milliseconds: what the provider
     /// asks for, else the smallest good wait. Without jitter, since one call at a time finds out how the tool fares.

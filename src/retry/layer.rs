@@ -59,7 +59,6 @@ pub struct Residual {
     squares: [f64; WEIGHTS],
     /// Log losses of the estimate and of the layer, the newest last; at most [`LOSSES`].
     losses: VecDeque<(f32, f32)>,
-    /// Their sums.
     sums: (f64, f64),
 }
 

@@ -28,7 +28,6 @@ pub struct Profiles {
 /// What retries of one tool after one kind of failure come to, in one state, for people.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Profile {
-    /// The tool.
     pub tool: ToolName,
     /// The kind of failure.
     pub kind: FailureKind,

@@ -71,6 +71,6 @@ fn advice(params: Params, layer: bool) -> Policy {
 
 /// No guard objects to a retry before the last that anybody is allowed.
 fn without_guards() -> Params {
-    let allowance = RetryAllowance { share: 1.0, per_minute: 1e6, most: 1e6 };
+    let allowance = RetryAllowance { share: 1.0, per_minute: 1e6, max: 1e6 };
     Params { attempts: RETRIES_MAX + 1, rate_limit_run: u32::MAX, allowance, ..Params::default() }
 }

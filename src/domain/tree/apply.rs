@@ -193,11 +193,11 @@ impl Session {
         change
     }
 
-    /// The oldest call that is owed this, where more than `most` are.
-    fn beyond(&self, owed: Owed, most: usize) -> Option<usize> {
+    /// The oldest call that is owed this, where more than `max` are.
+    fn beyond(&self, owed: Owed, max: usize) -> Option<usize> {
         let mut found = (0..self.calls.len()).filter(|at| self.owed(*at) == owed);
         let oldest = found.next()?;
-        (found.count() >= most).then_some(oldest)
+        (found.count() >= max).then_some(oldest)
     }
 
     fn owed(&self, at: usize) -> Owed {

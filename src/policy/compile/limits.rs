@@ -16,7 +16,7 @@ impl Compiler {
         set(&mut retry.explore, keys.explore);
         set(&mut retry.allowance.share, keys.share_of_calls);
         set(&mut retry.allowance.per_minute, keys.per_minute);
-        set(&mut retry.allowance.most, keys.saved_up);
+        set(&mut retry.allowance.max, keys.saved_up);
         let (explore, allowance) = (retry.explore, retry.allowance);
         if self.policy.retry.attempts == 0 {
             self.wrong("retry.attempts", "must be 1 or more: the first try is an attempt");
@@ -25,7 +25,7 @@ impl Compiler {
             self.wrong("retry.explore", "must be a share between 0 and 1");
         }
         let amounts =
-            [("share_of_calls", allowance.share), ("per_minute", allowance.per_minute), ("saved_up", allowance.most)];
+            [("share_of_calls", allowance.share), ("per_minute", allowance.per_minute), ("saved_up", allowance.max)];
         for (key, amount) in amounts.into_iter().filter(|(_, amount)| !(0.0..=1e6).contains(amount)) {
             self.wrong(format!("retry.{key}"), format!("is {amount}; it must lie between 0 and 1000000"));
         }

@@ -100,7 +100,7 @@ fn a_file_changes_what_it_names_and_nothing_else() {
     assert_eq!(policy.rules.budget.call_tree, Policy::default().rules.budget.call_tree);
     let retry = &policy.retry;
     assert_eq!((retry.explore, retry.allowance.share, retry.unless_wait_honoured), (0.0, 0.5, true));
-    assert_eq!(retry.allowance.most, Policy::default().retry.allowance.most);
+    assert_eq!(retry.allowance.max, Policy::default().retry.allowance.max);
     assert_eq!(policy.rules.cooldown.max_ms, 60_000);
     assert_eq!(policy.tools().find_map(|(_, spec)| spec.retryable), Some(false));
     assert_eq!(policy.rules.mode("growth"), Mode::Shadow);

@@ -180,7 +180,7 @@ impl Stage {
             "attempts" => retry.attempts = number(value)? as u32,
             "unless_wait_honoured" => retry.unless_wait_honoured = value == "true",
             "explore" => retry.explore = value.parse().map_err(|_| format!("{value} is no share"))?,
-            "saved_up" => retry.allowance.most = number(value)? as f64,
+            "saved_up" => retry.allowance.max = number(value)? as f64,
             _ => return Err(format!("no retry key {key}")),
         }
         Ok(())
