@@ -5,7 +5,10 @@ use anyhow::bail;
 use clap::{Args, Subcommand};
 use tonic::transport::Channel;
 
-use super::remote::{By, Remote, asked, at, reason, refusal};
+use super::{
+    out,
+    remote::{By, Remote, asked, at, reason, refusal},
+};
 use crate::grpc::v1::{
     Approval, ApprovalState, GetApprovalRequest, ListApprovalsRequest, ResolveApprovalRequest, WatchApprovalsRequest,
     approval_service_client::ApprovalServiceClient,
@@ -86,11 +89,11 @@ async fn list(all: bool, mut client: ApprovalServiceClient<Channel>) -> anyhow::
     let request = ListApprovalsRequest { state: state.into(), page_size: PAGE, ..ListApprovalsRequest::default() };
     let approvals = asked(client.list_approvals(request).await)?.approvals;
     if approvals.is_empty() {
-        anstream::println!("No question {}.", if all { "was ever asked" } else { "is open" });
+        outln!("No question {}.", if all { "was ever asked" } else { "is open" });
     }
     approvals.iter().for_each(line);
     if approvals.len() >= PAGE as usize {
-        anstream::eprintln!("note: only the newest {PAGE} are shown");
+        errln!("note: only the newest {PAGE} are shown");
     }
     Ok(())
 }
@@ -114,7 +117,7 @@ async fn resolve(answer: ResolveArgs, approve: bool) -> anyhow::Result<()> {
 
 async fn watch(mut client: ApprovalServiceClient<Channel>) -> anyhow::Result<()> {
     let mut questions = asked(client.watch_approvals(WatchApprovalsRequest::default()).await)?;
-    loop {
+    while !out::is_closed() {
         let told = tokio::select! {
             told = questions.message() => told,
             _ = tokio::signal::ctrl_c() => return Ok(()),
@@ -125,6 +128,7 @@ async fn watch(mut client: ApprovalServiceClient<Channel>) -> anyhow::Result<()>
             Err(status) => return Err(refusal(&status)),
         }
     }
+    Ok(())
 }
 
 pub(super) fn state(approval: &Approval) -> (&'static str, Style) {
@@ -144,7 +148,7 @@ fn line(approval: &Approval) {
     if arguments.len() < approval.arguments_json.len() {
         arguments.push('…');
     }
-    anstream::println!(
+    outln!(
         "{}  {style}{state:<8}{style:#}  {}  {} {arguments}  ({})",
         approval.approval_id,
         at(approval.asked_unix_ms),
@@ -156,16 +160,16 @@ fn line(approval: &Approval) {
 fn whole(approval: &Approval) {
     let (state, style) = state(approval);
     let of = |text: &str| if text.is_empty() { "-".to_owned() } else { text.to_owned() };
-    anstream::println!("{}  {style}{state}{style:#}", approval.approval_id);
-    anstream::println!("  call       {} of session {}", approval.call_id, approval.session_id);
-    anstream::println!("  agent      {}", of(&approval.agent_id));
-    anstream::println!("  tool       {}", approval.tool);
-    anstream::println!("  arguments  {}", approval.arguments_json);
-    anstream::println!("  because    {}", of(&approval.justification));
-    approval.reasons.iter().for_each(|reason| anstream::println!("  rules say  {reason}"));
-    anstream::println!("  asked      {}, expires {}", at(approval.asked_unix_ms), at(approval.expires_unix_ms));
+    outln!("{}  {style}{state}{style:#}", approval.approval_id);
+    outln!("  call       {} of session {}", approval.call_id, approval.session_id);
+    outln!("  agent      {}", of(&approval.agent_id));
+    outln!("  tool       {}", approval.tool);
+    outln!("  arguments  {}", approval.arguments_json);
+    outln!("  because    {}", of(&approval.justification));
+    approval.reasons.iter().for_each(|reason| outln!("  rules say  {reason}"));
+    outln!("  asked      {}, expires {}", at(approval.asked_unix_ms), at(approval.expires_unix_ms));
     if approval.resolved_unix_ms > 0 {
-        anstream::println!("  answered   {} by {}", at(approval.resolved_unix_ms), approval.resolved_by);
-        anstream::println!("  reason     {}", of(&approval.resolution_reason));
+        outln!("  answered   {} by {}", at(approval.resolved_unix_ms), approval.resolved_by);
+        outln!("  reason     {}", of(&approval.resolution_reason));
     }
 }

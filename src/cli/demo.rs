@@ -60,7 +60,7 @@ pub(super) async fn run(args: DemoArgs) -> anyhow::Result<()> {
 async fn on_own_server(args: &DemoArgs) -> anyhow::Result<()> {
     let folder = tempfile::Builder::new().prefix("callgate-demo-").tempdir().context("no temporary directory")?;
     open_to_all(folder.path())?;
-    anstream::println!("Starting a server of the demo's own, with its database in {} …", folder.path().display());
+    outln!("Starting a server of the demo's own, with its database in {} …", folder.path().display());
     let database =
         DatabaseConfig { database_url: None, data_dir: Some(folder.path().join("data")), pg_bin: args.pg_bin.clone() };
     let listen = std::net::SocketAddr::from(([127, 0, 0, 1], 0));

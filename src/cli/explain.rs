@@ -64,18 +64,18 @@ pub(super) async fn run(args: ExplainArgs) -> anyhow::Result<()> {
     let saw = Saw::again(&policy, &before, &call);
     match &saw {
         Ok(saw) => saw.show(),
-        Err(why) => anstream::println!("\nWhat the rules saw cannot be shown: {why:#}."),
+        Err(why) => outln!("\nWhat the rules saw cannot be shown: {why:#}."),
     }
     let bold = Style::new().bold();
-    anstream::println!("\n{bold}rules, in their order{bold:#}");
+    outln!("\n{bold}rules, in their order{bold:#}");
     let asked = Asked { policy: &policy, call: &call, approved_by: approved_by.as_deref(), saw: saw.as_ref().ok() };
     for (rule, _) in RULES {
         match call.findings.iter().find(|finding| finding.rule == *rule) {
             Some(finding) => said(rule, finding),
-            None if policy.rules.mode(rule) == Mode::Off => anstream::println!("  {rule:<16} off"),
+            None if policy.rules.mode(rule) == Mode::Off => outln!("  {rule:<16} off"),
             None => {
                 let shadowed = if policy.rules.mode(rule) == Mode::Shadow { " (shadowed)" } else { "" };
-                anstream::println!("  {rule:<16} {DIM}{}{shadowed}{DIM:#}", asked.why(rule));
+                outln!("  {rule:<16} {DIM}{}{shadowed}{DIM:#}", asked.why(rule));
             }
         }
     }
@@ -116,15 +116,15 @@ async fn judged_by(remote: &Remote, version: &str) -> anyhow::Result<Policy> {
 
 fn told(call: &ExportCallsResponse) {
     let bold = Style::new().bold();
-    anstream::println!("{bold}{}{bold:#} {} {} of session {}", call.decision, call.tool, call.call_id, call.session_id);
-    anstream::println!("  judged     {} by policy {}", at(call.at_unix_ms), call.policy_version);
-    anstream::println!("  arguments  {}", call.arguments_json);
+    outln!("{bold}{}{bold:#} {} {} of session {}", call.decision, call.tool, call.call_id, call.session_id);
+    outln!("  judged     {} by policy {}", at(call.at_unix_ms), call.policy_version);
+    outln!("  arguments  {}", call.arguments_json);
     if !call.justification.is_empty() {
-        anstream::println!("  because    {}", call.justification);
+        outln!("  because    {}", call.justification);
     }
     if !call.reason.is_empty() {
-        anstream::println!("  reason     {}", call.reason);
-        anstream::println!("  told       {}", call.message);
+        outln!("  reason     {}", call.reason);
+        outln!("  told       {}", call.message);
     }
 }
 
@@ -137,12 +137,12 @@ async fn question(remote: &Remote, call: &ExportCallsResponse) -> anyhow::Result
     let mut approved_by = None;
     for approval in all.iter().filter(|approval| approval.call_id == call.call_id) {
         let (state, style) = approvals::state(approval);
-        anstream::print!("  question   {} {style}{state}{style:#}", approval.approval_id);
+        out!("  question   {} {style}{state}{style:#}", approval.approval_id);
         if approval.resolved_unix_ms > 0 {
-            anstream::print!(" {} by {}", at(approval.resolved_unix_ms), approval.resolved_by);
+            out!(" {} by {}", at(approval.resolved_unix_ms), approval.resolved_by);
         }
         let why = &approval.resolution_reason;
-        anstream::println!("{}", if why.is_empty() { String::new() } else { format!(": {why}") });
+        outln!("{}", if why.is_empty() { String::new() } else { format!(": {why}") });
         if approval.state() == ApprovalState::Approved && call.decision == "ALLOW" {
             approved_by = Some(approval.resolved_by.clone());
         }
@@ -195,7 +195,7 @@ impl Saw {
 
     fn show(&self) {
         let bold = Style::new().bold();
-        anstream::println!("\n{bold}what they saw{bold:#}");
+        outln!("\n{bold}what they saw{bold:#}");
         let effect = &self.proposal.effect;
         let resource = effect.resource.as_ref().map_or("anything", |resource| resource.as_str());
         let does = match effect.kind {
@@ -203,11 +203,11 @@ impl Saw {
             kind => format!("{} on {resource}", kind.as_str()),
         };
         let declared = if self.proposal.declared { "declared" } else { "not declared" };
-        anstream::println!("  tool       {declared}, {does}");
-        anstream::println!("  known by   {}", self.proposal.fingerprint.to_hex());
+        outln!("  tool       {declared}, {does}");
+        outln!("  known by   {}", self.proposal.fingerprint.to_hex());
         match self.previous() {
-            None => anstream::println!("  before     the same call was not made in this call tree"),
-            Some(previous) => anstream::println!(
+            None => outln!("  before     the same call was not made in this call tree"),
+            Some(previous) => outln!(
                 "  before     {}, asked for {} earlier: {}",
                 previous.call.call_id,
                 wait_in_words(self.now.since_ms(previous.last_at)),
@@ -215,10 +215,10 @@ impl Saw {
             ),
         }
         match self.run() {
-            None => anstream::println!("  run        it is the first of its run"),
+            None => outln!("  run        it is the first of its run"),
             Some(run) => {
                 let (judged, ran) = (run.spent.steps, run.spent.calls);
-                anstream::println!("  run        {judged} judged before it, {ran} of them let through");
+                outln!("  run        {judged} judged before it, {ran} of them let through");
             }
         }
     }
@@ -244,5 +244,5 @@ fn said(rule: &str, finding: &v1::Finding) {
     let count = count.map(|count| format!(" at {count}")).unwrap_or_default();
     let shadowed = if finding.enforced { "" } else { " (shadowed)" };
     let (reason, message) = (&finding.reason, &finding.message);
-    anstream::println!("  {rule:<16} {style}{decision} {reason}{style:#}{count}{shadowed}: {message}");
+    outln!("  {rule:<16} {style}{decision} {reason}{style:#}{count}{shadowed}: {message}");
 }

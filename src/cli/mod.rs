@@ -1,6 +1,7 @@
 //! The commands. This room may use every other; it alone prints, and it alone uses `anyhow`.
 
-#![allow(clippy::print_stdout, clippy::print_stderr, reason = "commands talk to people")]
+#[macro_use]
+mod out;
 
 mod approvals;
 mod demo;
@@ -22,7 +23,7 @@ pub mod trace;
 
 use std::{path::Path, process::ExitCode, sync::Arc};
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, anyhow, bail};
 use clap::{Parser, Subcommand};
 
 use crate::{config::ServeConfig, policy::Policy};
@@ -66,7 +67,15 @@ enum Command {
 /// Runs the command line; the exit code is 0 for success, 1 for a failure, 2 for a wrong command line.
 #[must_use]
 pub fn main() -> ExitCode {
-    let outcome = match Cli::parse().command {
+    let code = run(Cli::parse().command);
+    match out::failure() {
+        Some(error) => failed(&anyhow!("the output cannot be written: {error}")),
+        None => code,
+    }
+}
+
+fn run(command: Command) -> ExitCode {
+    let outcome = match command {
         Command::Serve(config) => runtime().and_then(|runtime| runtime.block_on(serve::run(config))),
         Command::Demo(args) => runtime().and_then(|runtime| runtime.block_on(demo::run(args))),
         Command::Policy(args) => match runtime().and_then(|runtime| runtime.block_on(policy::run(args))) {
@@ -85,11 +94,13 @@ pub fn main() -> ExitCode {
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("callgate: {error:#}");
-            ExitCode::FAILURE
-        }
+        Err(error) => failed(&error),
     }
+}
+
+fn failed(error: &anyhow::Error) -> ExitCode {
+    errln!("callgate: {error:#}");
+    ExitCode::FAILURE
 }
 
 fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {

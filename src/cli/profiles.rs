@@ -41,19 +41,16 @@ pub(super) async fn run(args: ProfilesArgs) -> anyhow::Result<()> {
     if let Some(Action::Rebuild(remote)) = &args.action {
         let mut client = ProfileServiceClient::new(remote.connect().await?);
         let rebuilt = asked(client.rebuild_retry_profiles(RebuildRetryProfilesRequest {}).await)?;
-        anstream::println!("{} follow-ups on failures were counted anew", rebuilt.trials);
+        outln!("{} follow-ups on failures were counted anew", rebuilt.trials);
         return Ok(());
     }
     let mut client = ProfileServiceClient::new(args.remote.connect().await?);
     let profiles = all(&mut client, args.tool.as_deref().unwrap_or_default()).await?;
     if args.json {
         let profiles: Vec<_> = profiles.iter().map(as_json).collect();
-        println!("{}", serde_json::to_string_pretty(&profiles).context("profiles cannot be written")?);
+        outln!("{}", serde_json::to_string_pretty(&profiles).context("profiles cannot be written")?);
     } else if profiles.is_empty() {
-        anstream::println!(
-            "Nothing was learned yet: no call has followed up on a failure{}.",
-            of(args.tool.as_deref())
-        );
+        outln!("Nothing was learned yet: no call has followed up on a failure{}.", of(args.tool.as_deref()));
     } else {
         show(&profiles);
     }
@@ -86,7 +83,7 @@ fn show(profiles: &[RetryProfile]) {
     const BOLD: Style = Style::new().bold();
     let longest = profiles.iter().map(|profile| profile.tool.chars().count()).max().unwrap_or(4).clamp(4, 40);
     let kinds = FailureKind::ALL.iter().map(|kind| kind.as_str().len()).max().unwrap_or(8);
-    anstream::println!(
+    outln!(
         "{BOLD}{:<longest$}  {:<kinds$}  {:>6}  waits  {:>5}  {:<12}  {:<9}  corrected{BOLD:#}",
         "tool",
         "failure",
@@ -110,14 +107,14 @@ fn show(profiles: &[RetryProfile]) {
         };
         let evidence = evidence(profile);
         let (kind, curve, trials) = (kind(profile), curve(profile), profile.trials);
-        anstream::println!(
+        outln!(
             "{:<longest$}  {kind:<kinds$}  {trials:>6.1}  {curve}  {best:>5.2}  {style}{advice:<12}{style:#}  \
              {evidence:<9}  {corrected}",
             profile.tool,
         );
     }
     let waits: Vec<String> = WAITS_MS.iter().map(|ms| wait_in_words(*ms)).collect();
-    anstream::println!(
+    outln!(
         "\n{DIM}waits: the chance of a retry after {}, of a first failure of a tool that works; p: the best of them.\n\
          trials: retries counted, older ones less. corrected: follow-ups with changed arguments that worked.{DIM:#}",
         waits.join(", ")

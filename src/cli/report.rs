@@ -35,18 +35,18 @@ pub(super) async fn run(args: ReportArgs) -> anyhow::Result<()> {
     let request = GetToolQualityRequest { tool: args.tool.clone().unwrap_or_default(), days: args.days };
     let report = asked(client.get_tool_quality(request).await)?;
     if args.json {
-        println!("{}", serde_json::to_string_pretty(&as_json(&report)).context("the report cannot be written")?);
+        outln!("{}", serde_json::to_string_pretty(&as_json(&report)).context("the report cannot be written")?);
         return Ok(());
     }
     if report.tools.is_empty() {
         let of = args.tool.map(|tool| format!(" of {tool}")).unwrap_or_default();
-        anstream::println!("Nothing to report: no call{of} was judged in the {}.", last(args.days));
+        outln!("Nothing to report: no call{of} was judged in the {}.", last(args.days));
         return Ok(());
     }
-    anstream::println!("{BOLD}Tools, the worst first{BOLD:#} {DIM}({}){DIM:#}", last(args.days));
+    outln!("{BOLD}Tools, the worst first{BOLD:#} {DIM}({}){DIM:#}", last(args.days));
     report.tools.iter().for_each(show_tool);
     if !report.near_pairs.is_empty() {
-        anstream::println!("\n{BOLD}Calls that differ in writing and not in result{BOLD:#}");
+        outln!("\n{BOLD}Calls that differ in writing and not in result{BOLD:#}");
         report.near_pairs.iter().for_each(show_pair);
     }
     show_loops(&report);
@@ -70,19 +70,19 @@ fn rates(tool: &ToolQuality) -> [(&'static str, f64); 6] {
 
 fn show_tool(tool: &ToolQuality) {
     let bad = Style::new().fg_color(Some(AnsiColor::Yellow.into()));
-    anstream::println!("\n  {BOLD}{}{BOLD:#}  {} calls, {} permits", tool.tool, tool.calls, tool.permitted);
+    outln!("\n  {BOLD}{}{BOLD:#}  {} calls, {} permits", tool.tool, tool.calls, tool.permitted);
     let shares = rates(tool).into_iter().filter(|(_, rate)| *rate > 0.0);
     let shares: Vec<String> = shares.map(|(name, rate)| format!("{name} {}", percent(rate))).collect();
     if shares.is_empty() {
-        anstream::println!("    nothing to complain of");
+        outln!("    nothing to complain of");
         return;
     }
-    anstream::println!("    {}", shares.join(", "));
-    anstream::println!("    {bad}{}{bad:#}", tool.design_problem);
-    anstream::println!("    → {}", tool.remedy);
+    outln!("    {}", shares.join(", "));
+    outln!("    {bad}{}{bad:#}", tool.design_problem);
+    outln!("    → {}", tool.remedy);
     let calls: Vec<String> = tool.evidence.iter().map(call).collect();
     if !calls.is_empty() {
-        anstream::println!("    {DIM}seen in {}{DIM:#}", calls.join(", "));
+        outln!("    {DIM}seen in {}{DIM:#}", calls.join(", "));
     }
 }
 
@@ -98,7 +98,7 @@ fn call(name: &CallName) -> String {
 fn show_pair(pair: &NearPair) {
     let example = pair.first.as_ref().zip(pair.second.as_ref());
     let example = example.map(|(first, second)| format!("{} and {}", call(first), call(second))).unwrap_or_default();
-    anstream::println!(
+    outln!(
         "  {BOLD}{}{BOLD:#}  {} pairs; normalise {}  {DIM}{example}{DIM:#}",
         pair.tool,
         pair.pairs,
@@ -120,7 +120,7 @@ fn show_loops(report: &GetToolQualityResponse) {
         };
         format!("{} at {level}", percent(end.loops as f64 / all as f64))
     });
-    anstream::println!("\n{BOLD}Loops{BOLD:#}  {all}, ended {}", ended.collect::<Vec<_>>().join(", "));
+    outln!("\n{BOLD}Loops{BOLD:#}  {all}, ended {}", ended.collect::<Vec<_>>().join(", "));
 }
 
 fn as_json(report: &GetToolQualityResponse) -> Value {

@@ -28,7 +28,7 @@ pub(super) async fn run(config: ServeConfig) -> anyhow::Result<()> {
     for warning in &policy.warnings {
         tracing::warn!("the policy is odd: {warning}");
     }
-    anstream::println!("{}", greeting(&plane, &policy, &config));
+    outln!("{}", greeting(&plane, &policy, &config));
     let served = plane.run_until(super::signal::stop()).await;
     telemetry.shutdown().await;
     served

@@ -172,8 +172,8 @@ pub(super) async fn run(args: SessionsArgs) -> anyhow::Result<()> {
             let request = WatchSessionRequest { session_id: session };
             let mut states = asked(client(&remote).await?.watch_session(request).await)?;
             let now = asked(states.message().await.map(Response::new))?.unwrap_or_default();
-            now.halt.iter().for_each(|halt| anstream::println!("halted: {}", of_halt(halt)));
-            now.state.iter().for_each(|state| anstream::println!("{}", state.summary_for_model));
+            now.halt.iter().for_each(|halt| outln!("halted: {}", of_halt(halt)));
+            now.state.iter().for_each(|state| outln!("{}", state.summary_for_model));
             Ok(())
         }
         Action::Halt { scope, name, reason, by, remote } => {
@@ -185,19 +185,19 @@ pub(super) async fn run(args: SessionsArgs) -> anyhow::Result<()> {
             let request = ResumeRequest { scope, name, by: by.name() };
             let what = in_words(request.scope(), &request.name);
             let was = asked(client(&remote).await?.resume(request).await)?.was_halted;
-            anstream::println!("{what} {}", if was { "goes on" } else { "was not halted" });
+            outln!("{what} {}", if was { "goes on" } else { "was not halted" });
             Ok(())
         }
         Action::Phase { session, phase, plan, by, remote } => {
             let request = SetPhaseRequest { session_id: session, phase, plan, by: by.name(), reason: String::new() };
             let phase = asked(client(&remote).await?.set_phase(request).await)?.phase;
-            anstream::println!("the session is in phase {phase}");
+            outln!("the session is in phase {phase}");
             Ok(())
         }
         Action::Compacted { session, by, remote } => {
             let request = MarkCompactedRequest { session_id: session, by: by.name() };
             let state = asked(client(&remote).await?.mark_compacted(request).await)?.state;
-            state.iter().for_each(|state| anstream::println!("{}", state.summary_for_model));
+            state.iter().for_each(|state| outln!("{}", state.summary_for_model));
             Ok(())
         }
     }
@@ -206,13 +206,13 @@ pub(super) async fn run(args: SessionsArgs) -> anyhow::Result<()> {
 async fn list(mut client: SessionServiceClient<Channel>) -> anyhow::Result<()> {
     let halts = asked(client.list_halts(ListHaltsRequest {}).await)?.halts;
     let sessions = asked(client.list_sessions(ListSessionsRequest::default()).await)?.sessions;
-    halts.iter().for_each(|halt| anstream::println!("halted: {}", of_halt(halt)));
+    halts.iter().for_each(|halt| outln!("halted: {}", of_halt(halt)));
     if sessions.is_empty() {
-        anstream::println!("No session has called anything yet.");
+        outln!("No session has called anything yet.");
     }
     let widest = sessions.iter().map(|session| session.session_id.chars().count()).max().unwrap_or(0);
     for session in &sessions {
-        anstream::println!(
+        outln!(
             "{}  {:<widest$}  {:>6} calls  {:>3} open  ${}.{:02}{}",
             at(session.last_unix_ms),
             session.session_id,
@@ -231,14 +231,14 @@ async fn halt(request: HaltRequest, remote: &Remote) -> anyhow::Result<()> {
     let (by, reason) = (request.by.clone(), request.reason.clone());
     if let Some(halt) = asked(client(remote).await?.halt(request).await)?.halt {
         let is_earlier = (halt.by.as_str(), halt.reason.as_str()) != (by.as_str(), reason.as_str());
-        anstream::println!("{}: {}", if is_earlier { "halted before" } else { "halted" }, of_halt(&halt));
+        outln!("{}: {}", if is_earlier { "halted before" } else { "halted" }, of_halt(&halt));
     }
     // A name that is misspelt stops nothing, and whoever pulls the switch should know.
     if scope == HaltScope::Session {
         let request = GetSessionStateRequest { session_id: name.clone(), last_calls: 1 };
         let known = GateServiceClient::new(remote.connect().await?).get_session_state(request).await;
         if known.is_err_and(|status| status.code() == Code::NotFound) {
-            anstream::eprintln!("note: session {name} has not asked for any call yet; is that its name?");
+            errln!("note: session {name} has not asked for any call yet; is that its name?");
         }
     }
     Ok(())
@@ -268,7 +268,7 @@ pub(super) async fn grants(args: GrantsArgs) -> anyhow::Result<()> {
             if let Some(grant) = asked(client.create_grant(request).await)?.grant {
                 let (id, tools, session) = (grant.grant_id, grant.tool_pattern, grant.session_id);
                 let until = at(grant.expires_unix_ms);
-                anstream::println!("{id}: {} calls of {tools} for session {session}, until {until}", grant.ceiling);
+                outln!("{id}: {} calls of {tools} for session {session}, until {until}", grant.ceiling);
             }
             Ok(())
         }
@@ -276,10 +276,10 @@ pub(super) async fn grants(args: GrantsArgs) -> anyhow::Result<()> {
             let mut client = GrantServiceClient::new(remote.connect().await?);
             let grants = asked(client.list_grants(ListGrantsRequest { session_id: session }).await)?.grants;
             if grants.is_empty() {
-                anstream::println!("No grant is open.");
+                outln!("No grant is open.");
             }
             for grant in grants {
-                anstream::println!(
+                outln!(
                     "{}  {}  {} of {} used, until {}",
                     grant.grant_id,
                     grant.tool_pattern,
@@ -295,7 +295,7 @@ pub(super) async fn grants(args: GrantsArgs) -> anyhow::Result<()> {
             let done = format!("{grant_id} is taken back");
             let request = RevokeGrantRequest { session_id: session, grant_id, by: by.name(), reason: String::new() };
             asked(client.revoke_grant(request).await)?;
-            anstream::println!("{done}");
+            outln!("{done}");
             Ok(())
         }
     }

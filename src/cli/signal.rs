@@ -13,7 +13,7 @@ pub(super) async fn stop() {
         _ = interrupt.recv() => {}
         _ = terminate.recv() => {}
     }
-    anstream::eprintln!("callgate: stopping; once more ends at once");
+    errln!("callgate: stopping; once more ends at once");
     tokio::spawn(async move {
         tokio::select! {
             _ = interrupt.recv() => {}

@@ -5,6 +5,7 @@ mod common;
 
 mod crash;
 mod operators;
+mod pipes;
 mod policies;
 mod policy_command;
 mod refusals;

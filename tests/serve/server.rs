@@ -111,6 +111,16 @@ pub(crate) async fn ran(args: &[&str]) -> (Option<i32>, String, String) {
     finished(command).await
 }
 
+/// What a command says on standard error when nobody reads its standard output, with its exit code.
+pub(crate) async fn unread(args: &[&str]) -> (Option<i32>, String) {
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    let mut command = tokio::process::Command::from(program());
+    let command = command.args(args).stdout(writer).stderr(Stdio::piped()).kill_on_drop(true);
+    let output = crate::common::in_time("an end", command.output()).await.expect("it runs");
+    (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+}
+
 /// Waits for the end of what should end by itself. What does not is killed with the test.
 async fn finished(command: Command) -> (Option<i32>, String, String) {
     let mut command = tokio::process::Command::from(command);

@@ -139,7 +139,7 @@ async fn pause(status: &Status, tries: &mut u32) -> anyhow::Result<()> {
         return Err(refusal(status));
     }
     if *tries == 0 {
-        anstream::println!("    … the server is away; the same call is asked for again until it is back");
+        outln!("    … the server is away; the same call is asked for again until it is back");
     }
     *tries += 1;
     tokio::time::sleep(PAUSE).await;

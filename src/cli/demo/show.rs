@@ -17,7 +17,7 @@ pub(super) struct Show;
 
 impl Show {
     pub(super) fn title(&self, text: &str) {
-        anstream::println!("\n{BOLD}{text}{BOLD:#}");
+        outln!("\n{BOLD}{text}{BOLD:#}");
     }
 
     pub(super) fn verdict(&self, tool: &str, args: &Value, verdict: &Verdict) {
@@ -33,16 +33,13 @@ impl Show {
         let attempt = verdict.permit.as_ref().filter(|permit| permit.attempt > 1);
         let attempt = attempt.map(|permit| format!(" attempt {}", permit.attempt)).unwrap_or_default();
         let reason = if verdict.decision() == Decision::Allow { "" } else { verdict.reason.as_str() };
-        anstream::println!(
-            "  {style}{word:<5}{style:#} {tool} {DIM}{}{DIM:#}{attempt} {reason}",
-            short(&args.to_string())
-        );
+        outln!("  {style}{word:<5}{style:#} {tool} {DIM}{}{DIM:#}{attempt} {reason}", short(&args.to_string()));
         for finding in &verdict.findings {
             let mark = match finding.level() {
                 LoopLevel::Warning => "loop warning: ",
                 _ => "",
             };
-            anstream::println!("        {DIM}{mark}{}{DIM:#}", finding.message);
+            outln!("        {DIM}{mark}{}{DIM:#}", finding.message);
         }
     }
 
@@ -64,24 +61,21 @@ impl Show {
             guard => format!("guard {guard}"),
         };
         let wait = if advice.retryable { format!(" after {} ms", advice.retry_after_ms) } else { String::new() };
-        anstream::println!(
-            "        failed: {kind} → {style}retryable: {}{style:#}{wait} {DIM}({why}){DIM:#}",
-            advice.retryable
-        );
+        outln!("        failed: {kind} → {style}retryable: {}{style:#}{wait} {DIM}({why}){DIM:#}", advice.retryable);
     }
 
     pub(super) fn note(&self, text: &str) {
-        anstream::println!("        {DIM}… {text}{DIM:#}");
+        outln!("        {DIM}… {text}{DIM:#}");
     }
 
     pub(super) fn memory(&self, summary: &str) {
         for line in summary.lines() {
-            anstream::println!("  {line}");
+            outln!("  {line}");
         }
     }
 
     pub(super) fn end(&self, session: &str) {
-        anstream::println!(
+        outln!(
             "\nEvery call above is a row in Postgres: select * from callgate.tool_call where session_id = '{session}'"
         );
     }

@@ -59,9 +59,9 @@ pub(super) async fn backtest(args: &BacktestArgs) -> anyhow::Result<()> {
     let (names, sessions) = ((old.version.clone(), new.version.clone()), sessions(&rows));
     let changes = changes(&rows, old, new.as_ref().clone(), args.examples)?;
     let calls = rows.len();
-    anstream::println!("{calls} calls of {sessions} sessions: policy {} against {}\n", names.1, names.0);
+    outln!("{calls} calls of {sessions} sessions: policy {} against {}\n", names.1, names.0);
     if calls == 0 {
-        anstream::println!("There is no call to try it on.");
+        outln!("There is no call to try it on.");
     } else {
         show(&changes);
     }
@@ -122,14 +122,14 @@ fn show(changes: &BTreeMap<Key, Change>) {
     const DIM: Style = Style::new().dimmed();
     const BOLD: Style = Style::new().bold();
     if changes.is_empty() {
-        anstream::println!("Nothing would change.");
+        outln!("Nothing would change.");
         return;
     }
-    anstream::println!("{BOLD}{:>7}  {:<18} {:<16} tool{BOLD:#}", "calls", "change", "rule");
+    outln!("{BOLD}{:>7}  {:<18} {:<16} tool{BOLD:#}", "calls", "change", "rule");
     for ((what, rule, tool), change) in changes {
-        anstream::println!("{:>7}  {what:<18} {rule:<16} {tool}", change.calls);
+        outln!("{:>7}  {what:<18} {rule:<16} {tool}", change.calls);
         for example in &change.examples {
-            anstream::println!("         {DIM}{example}{DIM:#}");
+            outln!("         {DIM}{example}{DIM:#}");
         }
     }
     let of = |wanted: &str| -> u64 {
@@ -138,7 +138,7 @@ fn show(changes: &BTreeMap<Key, Change>) {
     let lost: u64 = changes.values().map(|change| change.lost).sum();
     let (refused, asked) = (of("newly refused"), of("newly asked"));
     let first = if lost > 0 { ": look at those first" } else { "" };
-    anstream::println!(
+    outln!(
         "\nOf {refused} newly refused calls, {lost} had succeeded with a new result{first}. \
          A person would be asked {asked} times more, and {} calls would be allowed that are not allowed now.",
         of("newly allowed")

@@ -26,11 +26,11 @@ pub(super) fn check(files: &[PathBuf]) -> anyhow::Result<u8> {
             Ok(policy) => {
                 policy.warnings.iter().for_each(|warning| said(file, warning, "warning", AnsiColor::Yellow));
                 let good = Style::new().fg_color(Some(AnsiColor::Green.into()));
-                anstream::println!("{}: {good}good{good:#}, {}", file.display(), summary(&policy));
+                outln!("{}: {good}good{good:#}, {}", file.display(), summary(&policy));
             }
             Err(errors) => {
                 errors.iter().for_each(|error| said(file, error, "error", AnsiColor::Red));
-                anstream::println!("{}: {} problem(s)", file.display(), errors.len());
+                outln!("{}: {} problem(s)", file.display(), errors.len());
                 code = 1;
             }
         }
@@ -43,7 +43,7 @@ fn said(file: &Path, error: &PolicyError, kind: &str, colour: AnsiColor) {
     let style = Style::new().fg_color(Some(colour.into()));
     let line = error.line.map(|line| format!("{line}:")).unwrap_or_default();
     let path = if error.path.is_empty() { String::new() } else { format!("{}: ", error.path) };
-    anstream::println!("{}:{line} {style}{kind}{style:#}: {path}{}", file.display(), error.problem);
+    outln!("{}:{line} {style}{kind}{style:#}: {path}{}", file.display(), error.problem);
 }
 
 /// What a policy declares, in one line.
@@ -77,7 +77,7 @@ fn summary(policy: &Policy) -> String {
 
 pub(super) fn schema() -> anyhow::Result<()> {
     let schema = serde_json::to_string_pretty(&policy::schema()).context("the schema cannot be written")?;
-    println!("{schema}");
+    outln!("{schema}");
     Ok(())
 }
 
@@ -86,7 +86,7 @@ pub(super) fn init(file: &Path) -> anyhow::Result<()> {
     let made = OpenOptions::new().write(true).create_new(true).open(file);
     let mut made = made.with_context(|| format!("{name} cannot be made (it is never overwritten)"))?;
     made.write_all(STARTER.as_bytes()).with_context(|| format!("cannot write {name}"))?;
-    anstream::println!("{name} is written. Next: callgate policy check {name}; callgate serve --policy {name}");
+    outln!("{name} is written. Next: callgate policy check {name}; callgate serve --policy {name}");
     Ok(())
 }
 

@@ -22,10 +22,10 @@ pub(super) async fn diff(before: &str, after: &str, remote: &Remote) -> anyhow::
             _ => AnsiColor::Yellow,
         };
         let style = Style::new().fg_color(Some(colour.into()));
-        anstream::println!("{style}{change}{style:#}");
+        outln!("{style}{change}{style:#}");
     }
     if changes.is_empty() {
-        anstream::println!("the two policies say the same");
+        outln!("the two policies say the same");
     }
     Ok(u8::from(!changes.is_empty()))
 }

@@ -51,11 +51,11 @@ pub(super) async fn test(args: &TestArgs) -> anyhow::Result<u8> {
     let rows = args.recorded.rows().await?;
     let doubles = doubles(&rows, policy).map_err(|problem| anyhow::anyhow!(problem))?;
     if doubles.is_empty() {
-        anstream::println!("There is nothing to double, so nothing was tested: no recorded call succeeded.");
+        outln!("There is nothing to double, so nothing was tested: no recorded call succeeded.");
         return Ok(1);
     }
     let mut code = 0;
-    anstream::println!("{:>8} {:>8}  tool", "doubles", "refused");
+    outln!("{:>8} {:>8}  tool", "doubles", "refused");
     for (tool, doubles) in &doubles {
         let refused = doubles.asked - doubles.let_through;
         let note = match (doubles.let_through, doubles.is_write) {
@@ -64,13 +64,13 @@ pub(super) async fn test(args: &TestArgs) -> anyhow::Result<u8> {
             (_, false) => "  not declared as a read or write, or a poll: it may look again",
         };
         code |= u8::from(doubles.is_write && doubles.let_through > 0);
-        anstream::println!("{:>8} {refused:>8}  {tool}{note}", doubles.asked);
+        outln!("{:>8} {refused:>8}  {tool}{note}", doubles.asked);
     }
     let all: u64 = doubles.values().map(|doubles| doubles.asked).sum();
     let through: u64 = doubles.values().map(|doubles| doubles.let_through).sum();
-    anstream::println!("\n{} of {all} doubles are refused", all - through);
+    outln!("\n{} of {all} doubles are refused", all - through);
     if doubles.values().all(|doubles| !doubles.is_write) {
-        anstream::println!("None of them is of a declared write, so this test could not fail.");
+        outln!("None of them is of a declared write, so this test could not fail.");
     }
     Ok(code)
 }

@@ -46,7 +46,7 @@ pub(super) struct ApplyArgs {
 }
 
 fn told(revision: &PolicyRevision) {
-    anstream::println!(
+    outln!(
         "revision {} is active: {} (by {} at {})",
         revision.revision,
         short(&revision.hash),
@@ -74,13 +74,13 @@ pub(super) async fn apply(args: &ApplyArgs) -> anyhow::Result<()> {
     let answer = client.apply_policy(request).await;
     if let Err(status) = &answer {
         let problems = status.get_details_bad_request().map(|bad| bad.field_violations).unwrap_or_default();
-        problems.iter().for_each(|problem| anstream::eprintln!("{}: {}", args.file.display(), problem.description));
+        problems.iter().for_each(|problem| errln!("{}: {}", args.file.display(), problem.description));
     }
     let applied = asked(answer)?;
-    applied.warnings.iter().for_each(|warning| anstream::println!("warning: {warning}"));
+    applied.warnings.iter().for_each(|warning| outln!("warning: {warning}"));
     match &applied.revision {
         Some(revision) => told(revision),
-        None => anstream::println!("stored: {}", short(&applied.hash)),
+        None => outln!("stored: {}", short(&applied.hash)),
     }
     Ok(())
 }
@@ -89,11 +89,11 @@ pub(super) async fn list(remote: &Remote) -> anyhow::Result<()> {
     let mut client = PolicyServiceClient::new(remote.connect().await?);
     let page = asked(client.list_policies(ListPoliciesRequest::default()).await)?;
     if page.revisions.is_empty() {
-        anstream::println!("No policy was ever applied: the built-in one is active, which knows no tool.");
+        outln!("No policy was ever applied: the built-in one is active, which knows no tool.");
     }
     for (i, revision) in page.revisions.iter().enumerate() {
         let active = if i == 0 { "active" } else { "" };
-        anstream::println!(
+        outln!(
             "{:>5}  {}  {}  {:<6}  {}  {}",
             revision.revision,
             short(&revision.hash),
@@ -122,7 +122,7 @@ pub(super) async fn text(hash: &str, remote: &Remote) -> anyhow::Result<String> 
 }
 
 pub(super) async fn show(hash: Option<&str>, remote: &Remote) -> anyhow::Result<()> {
-    print!("{}", text(hash.unwrap_or_default(), remote).await?);
+    out!("{}", text(hash.unwrap_or_default(), remote).await?);
     Ok(())
 }
 

@@ -51,7 +51,7 @@ struct Seen {
 
 pub(super) async fn suggest(args: &SuggestArgs) -> anyhow::Result<()> {
     let rows = args.recorded.rows().await?;
-    print!("{}", suggestion(&rows));
+    out!("{}", suggestion(&rows));
     Ok(())
 }
 

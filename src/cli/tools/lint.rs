@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, path::PathBuf, process::ExitCode};
 use anyhow::bail;
 use clap::{Args, ValueEnum};
 
-use super::{json, print, read, sarif, text};
+use super::{json, read, sarif, text};
 use crate::{
     cli::load_policy,
     policy::lint::{self, Declared, Facts, Found, LINTS, Levels, Severity},
@@ -73,14 +73,14 @@ impl Outcome<'_> {
 pub(super) fn run(args: &LintArgs) -> anyhow::Result<ExitCode> {
     if let Some(id) = &args.explain {
         let Some(lint) = lint::find(id) else { bail!(unknown(id)) };
-        print(&format!("{}\n\nIts reports are of severity {}.\n", lint.manual(), lint.severity.as_str()))?;
+        outln!("{}\n\nIts reports are of severity {}.", lint.manual(), lint.severity.as_str());
         return Ok(ExitCode::SUCCESS);
     }
     if args.list {
         let width = LINTS.iter().map(|lint| lint.id.len()).max().unwrap_or_default();
         let line =
             |lint: &lint::Lint| format!("{:width$}  {:7}  {}\n", lint.id, lint.severity.as_str(), lint.summary());
-        print(&LINTS.iter().map(line).collect::<String>())?;
+        out!("{}", LINTS.iter().map(line).collect::<String>());
         return Ok(ExitCode::SUCCESS);
     }
     let levels = levels(args)?;
@@ -95,11 +95,12 @@ pub(super) fn run(args: &LintArgs) -> anyhow::Result<ExitCode> {
     let facts = Facts::new(&list, &declared);
     let found = lint::check(&facts, &levels);
     let outcome = Outcome { facts: &facts, found: &found };
-    print(&match args.format {
+    let text = match args.format {
         Format::Text => text::write(&outcome),
         Format::Json => json::write(&outcome)?,
         Format::Sarif => sarif::write(&outcome)?,
-    })?;
+    };
+    out!("{text}");
     Ok(ExitCode::from(u8::from(outcome.count(Severity::Error) > 0)))
 }
 

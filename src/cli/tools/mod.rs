@@ -8,7 +8,7 @@ mod text;
 
 use std::{
     fs::{self, File},
-    io::{self, Read as _, Write},
+    io::{self, Read as _},
     path::{Path, PathBuf},
     process::ExitCode,
 };
@@ -71,7 +71,7 @@ fn prompt(args: &PromptArgs) -> anyhow::Result<()> {
         Some(path) => super::load_policy(Some(path))?.as_ref().clone(),
         None => super::runtime()?.block_on(active(&args.remote))?,
     };
-    print!("{}", policy.prompt());
+    out!("{}", policy.prompt());
     Ok(())
 }
 
@@ -96,7 +96,7 @@ pub(super) fn run(args: &ToolsArgs) -> ExitCode {
         Command::Prompt(args) => prompt(args).map(|()| ExitCode::SUCCESS),
     };
     outcome.unwrap_or_else(|error| {
-        eprintln!("callgate: {error:#}");
+        errln!("callgate: {error:#}");
         ExitCode::from(UNREADABLE)
     })
 }
@@ -109,7 +109,10 @@ fn import(args: &ImportArgs) -> anyhow::Result<()> {
     let text = tools::import(&list, !args.no_schemas);
     match &args.output {
         Some(path) => fs::write(path, text).map_err(|error| anyhow!("{}: cannot be written: {error}", path.display())),
-        None => print(&text),
+        None => {
+            out!("{text}");
+            Ok(())
+        }
     }
 }
 
@@ -133,14 +136,6 @@ fn check_schemas(list: &ToolList) -> anyhow::Result<()> {
     bail!("{}\ncallgate: mend it, or leave schemas out with --no-schemas", problems.join("\ncallgate: "))
 }
 
-/// Writes to standard output, in colour where that is a terminal. A reader that has gone away is no error.
-fn print(text: &str) -> anyhow::Result<()> {
-    match anstream::stdout().lock().write_all(text.as_bytes()) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => bail!("the output cannot be written: {error}"),
-        _ => Ok(()),
-    }
-}
-
 /// The tools of all files together.
 fn read(files: &[PathBuf]) -> anyhow::Result<ToolList> {
     let mut all = ToolList::default();
@@ -155,7 +150,7 @@ fn read(files: &[PathBuf]) -> anyhow::Result<ToolList> {
         })?;
     }
     if !all.built_in.is_empty() {
-        eprintln!("callgate: left out, since they have no schema: {}", all.built_in.join(", "));
+        errln!("callgate: left out, since they have no schema: {}", all.built_in.join(", "));
     }
     Ok(all)
 }
