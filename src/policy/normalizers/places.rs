@@ -27,12 +27,13 @@ pub(super) fn url(text: &str) -> Option<String> {
     (again.as_str() == written).then_some(written)
 }
 
-/// None where a `%` stands for itself: it could become part of an escape.
+/// None where a `%` stands for itself: it could become part of an escape. (`from_str_radix` would take `%+1` for one.)
 fn unescaped(text: &str) -> Option<String> {
     let mut parts = text.split('%');
     let mut written = parts.next()?.to_owned();
     for part in parts {
-        let code = part.get(..2).and_then(|code| u8::from_str_radix(code, 16).ok())?;
+        let code = part.get(..2).filter(|code| code.bytes().all(|digit| digit.is_ascii_hexdigit()))?;
+        let code = u8::from_str_radix(code, 16).ok()?;
         match code {
             b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => written.push(char::from(code)),
             _ => written.push_str(&format!("%{code:02X}")),

@@ -140,6 +140,7 @@ fn addresses() {
     check("url", "http://a.de/?b=%7e1&a=%2f", "http://a.de/?b=~1&a=%2F");
     assert_ne!(apply("url", "\"http://a.de/?a=1&b=2\""), apply("url", "\"http://a.de/?b=2&a=1\""));
     leaves("url", "/a/B\nexample.com\nMailto:a@b.c\nC:\\Temp\nhttp://a.de/100%#x\nhttp://a.de/%zz#x");
+    leaves("url", "http://a.de/%+1#x\nhttp://a.de/%-0#x");
     check("path", "/a//b/./c/..\n/a/b\n/a/b/\n/../a/b", "/a/b");
     check("path", "./src/../lib.rs\nlib.rs", "lib.rs");
     check("path", "a/..\n.\n./", ".");
@@ -254,6 +255,16 @@ proptest! {
             // What a normaliser writes is canonical JSON, NFC and all.
             prop_assert_eq!(json::parse(&once.canonical()), Ok(once), "{}", name);
         }
+    }
+
+    #[test]
+    fn a_server_reads_the_form_of_a_url_as_it_reads_the_url(query in "[%+01aF&=]{1,8}") {
+        let read = |query: &str| url::form_urlencoded::parse(query.as_bytes()).into_owned().collect::<Vec<_>>();
+        let Json::String(form) = Normalizer::Url.apply(&Json::String(format!("http://a.de/?{query}"))) else {
+            return Err(TestCaseError::fail("no text"));
+        };
+        let written = form.strip_prefix("http://a.de/?").expect("the same server");
+        prop_assert_eq!(read(written), read(&query), "{} became {}", query, written);
     }
 
     #[test]
