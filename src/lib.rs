@@ -18,13 +18,16 @@
 //! | [`rules`] | one rule a file | domain, retry |
 //! | [`policy`] | the owner's file, compiled | domain, retry, rules |
 //! | [`engine`] | two pure functions: evaluate, record | domain, retry, rules, policy |
-//! | [`store`] | Postgres, a cache in front of it, a private server | domain |
+//! | [`tool_list`] | lists of tools: read, imported, one lint a file | domain |
+//! | [`offline`] | what needs no server: a plane in memory, replay, simulation | domain, retry, rules, policy, engine |
+//! | [`private_postgres`] | a PostgreSQL of our own: programs, files, accounts | nobody |
+//! | [`store`] | Postgres, a cache in front of it | domain |
 //! | [`telemetry`] | logs, spans, metrics | domain |
 //! | [`gate`] | the seam: load, decide, append, try again | domain, retry, engine, policy, store, telemetry, clock |
 //! | [`grpc`] | the contract of `proto/` | domain, gate, telemetry |
 //! | [`cli`] | the commands | all |
 //!
-//! The first five rooms are pure: no `async`, no clock, no lock, no log; time is an argument. `tests/tidy` reads every
+//! The first seven rooms are pure: no `async`, no clock, no lock, no log; time is an argument. `tests/tidy` reads every
 //! file and holds the walls.
 //!
 //! # One Evaluate, file by file
@@ -63,8 +66,11 @@ pub mod domain;
 pub mod engine;
 pub mod gate;
 pub mod grpc;
+pub mod offline;
 pub mod policy;
+pub mod private_postgres;
 pub mod retry;
 pub mod rules;
 pub mod store;
 pub mod telemetry;
+pub mod tool_list;

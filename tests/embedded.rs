@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use callgate::store::embedded::{Embedded, EmbeddedError, Phase, Settings};
+use callgate::private_postgres::{Phase, PrivatePostgres, PrivatePostgresError, Settings};
 use sqlx::{Connection, PgConnection, PgPool};
 use tempfile::TempDir;
 
@@ -47,8 +47,8 @@ impl Home {
         Settings { data_dir: self.data_dir(), pg_bin: None }
     }
 
-    async fn start(&self) -> Embedded {
-        Embedded::start(&self.settings()).await.unwrap()
+    async fn start(&self) -> PrivatePostgres {
+        PrivatePostgres::start(&self.settings()).await.unwrap()
     }
 
     /// Lets a command run as the account that the database runs as.
@@ -116,19 +116,19 @@ async fn in_time<T>(what: &str, future: impl Future<Output = T>) -> T {
     tokio::time::timeout(PATIENCE, future).await.unwrap_or_else(|_| panic!("waited in vain for {what}"))
 }
 
-async fn write_note(embedded: &Embedded, note: &str) {
+async fn write_note(embedded: &PrivatePostgres, note: &str) {
     let mut connection = PgConnection::connect_with(&embedded.connect_options()).await.unwrap();
     sqlx::query("create table if not exists notes (note text not null)").execute(&mut connection).await.unwrap();
     sqlx::query("insert into notes (note) values ($1)").bind(note).execute(&mut connection).await.unwrap();
     connection.close().await.unwrap();
 }
 
-async fn notes(embedded: &Embedded) -> Vec<String> {
+async fn notes(embedded: &PrivatePostgres) -> Vec<String> {
     let mut connection = PgConnection::connect_with(&embedded.connect_options()).await.unwrap();
     sqlx::query_scalar("select note from notes order by note").fetch_all(&mut connection).await.unwrap()
 }
 
-fn log_of(embedded: &Embedded) -> String {
+fn log_of(embedded: &PrivatePostgres) -> String {
     fs::read_to_string(embedded.data_dir().join("log/postgres.log")).unwrap()
 }
 
@@ -219,7 +219,7 @@ async fn victim() {
     let Some(data_dir) = std::env::var_os(VICTIM_DIR).map(PathBuf::from) else {
         return;
     };
-    let embedded = Embedded::start(&Settings { data_dir: data_dir.clone(), pg_bin: None }).await.unwrap();
+    let embedded = PrivatePostgres::start(&Settings { data_dir: data_dir.clone(), pg_bin: None }).await.unwrap();
     write_note(&embedded, "committed").await;
     fs::write(data_dir.join("victim.ready"), "").unwrap();
     std::future::pending::<()>().await;
@@ -329,9 +329,9 @@ async fn a_stale_pid_file_does_not_matter_whoever_has_the_pid_now() {
 async fn a_second_callgate_on_the_same_directory_is_refused() {
     let home = Home::new();
     let embedded = home.start().await;
-    let error = Embedded::start(&home.settings()).await.unwrap_err();
+    let error = PrivatePostgres::start(&home.settings()).await.unwrap_err();
     let text = error.to_string();
-    assert!(matches!(error, EmbeddedError::Locked { .. }), "{text}");
+    assert!(matches!(error, PrivatePostgresError::Locked { .. }), "{text}");
     assert!(text.contains(embedded.data_dir().to_str().unwrap()), "{text}");
     assert!(text.contains(&format!("pid {}", std::process::id())), "{text}");
     write_note(&embedded, "the first is unharmed").await;
@@ -345,12 +345,12 @@ async fn missing_programs_are_named() {
     let empty = home.dir.path().join("empty");
     fs::create_dir(&empty).unwrap();
     let settings = Settings { pg_bin: Some(empty.clone()), ..home.settings() };
-    let text = Embedded::start(&settings).await.unwrap_err().to_string();
+    let text = PrivatePostgres::start(&settings).await.unwrap_err().to_string();
     for part in ["--pg-bin", empty.to_str().unwrap(), "postgres", "initdb", "pg_ctl"] {
         assert!(text.contains(part), "{part} is missing in: {text}");
     }
     let nowhere = Settings { pg_bin: Some(home.dir.path().join("nowhere")), ..home.settings() };
-    let text = Embedded::start(&nowhere).await.unwrap_err().to_string();
+    let text = PrivatePostgres::start(&nowhere).await.unwrap_err().to_string();
     assert!(text.contains("--pg-bin") && text.contains("nowhere"), "{text}");
     assert!(!home.pgdata().exists());
 }
@@ -364,7 +364,7 @@ async fn an_interrupted_creation_is_done_again() {
     };
     let settings = home.settings();
     tokio::select! {
-        started = Embedded::start(&settings) => panic!("it was not interrupted: {started:?}"),
+        started = PrivatePostgres::start(&settings) => panic!("it was not interrupted: {started:?}"),
         () = until("initdb to be half done", under_way) => {}
     }
     assert!(!home.pgdata().exists(), "a half-made cluster has its final name");
@@ -385,7 +385,7 @@ async fn a_long_and_odd_path_works() {
     let home = Home::new();
     for name in ["with space, comma".to_owned(), "d".repeat(100)] {
         let settings = Settings { data_dir: home.data_dir().join(&name), pg_bin: None };
-        let embedded = Embedded::start(&settings).await.unwrap();
+        let embedded = PrivatePostgres::start(&settings).await.unwrap();
         write_note(&embedded, &name).await;
         assert_eq!(notes(&embedded).await, [name]);
         let socket = embedded.connect_options().get_socket().unwrap().clone();
@@ -404,12 +404,12 @@ async fn a_server_that_cannot_run_any_more_is_given_up() {
     assert!(signal(home.postmaster().unwrap(), "KILL"));
     let error = in_time("giving up", embedded.exited()).await;
     let text = error.to_string();
-    assert!(matches!(error, EmbeddedError::GaveUp { .. }), "{text}");
+    assert!(matches!(error, PrivatePostgresError::GaveUp { .. }), "{text}");
     assert!(text.contains("pg_control"), "the server's own words are missing: {text}");
     assert!(matches!(*embedded.phase().borrow(), Phase::GaveUp { .. }));
     embedded.stop().await.unwrap();
 
-    let text = Embedded::start(&home.settings()).await.unwrap_err().to_string();
+    let text = PrivatePostgres::start(&home.settings()).await.unwrap_err().to_string();
     assert!(text.contains("did not start") && text.contains("pg_control"), "{text}");
     fs::rename(home.dir.path().join("pg_control"), control).unwrap();
     home.start().await.stop().await.unwrap();
@@ -442,11 +442,11 @@ async fn a_directory_out_of_reach_is_named() {
     // Root's own closed directory keeps the database's account out; an ordinary user is kept out by a missing bit.
     let mode = if as_root { 0o700 } else { 0o600 };
     fs::set_permissions(&closed, fs::Permissions::from_mode(mode)).unwrap();
-    let outcome = Embedded::start(&Settings { data_dir: closed.join("data"), pg_bin: None }).await;
+    let outcome = PrivatePostgres::start(&Settings { data_dir: closed.join("data"), pg_bin: None }).await;
     fs::set_permissions(&closed, fs::Permissions::from_mode(0o755)).unwrap();
     let error = outcome.unwrap_err();
     let text = error.to_string();
     assert!(text.contains(closed.to_str().unwrap()), "{text}");
-    assert_eq!(matches!(error, EmbeddedError::Blocked { .. }), as_root, "{text}");
+    assert_eq!(matches!(error, PrivatePostgresError::Blocked { .. }), as_root, "{text}");
     assert!(!Path::new(&closed.join("data/pg")).exists());
 }

@@ -8,10 +8,8 @@ mod input;
 use std::io::Cursor;
 
 use callgate::{
-    cli::{
-        replay::{NO_RULE, Refused, Repeats, Summary, run_on},
-        trace::Source,
-    },
+    cli::{replay::run_on, source::Source},
+    offline::summary::{NO_RULE, Refused, Repeats, Summary},
     policy::{self, Policy},
 };
 use serde_json::Value;

@@ -12,7 +12,6 @@ use super::{
     approvals,
     recorded::{row, stored},
     remote::{Remote, asked, at},
-    replay::judge::{outcome, request},
 };
 use crate::{
     domain::{
@@ -23,10 +22,13 @@ use crate::{
         time::{Timestamp, wait_in_words},
         tree::{CallTree, Run, Session},
     },
-    engine::world::World,
     grpc::v1::{
         self, ApprovalState, ExportCallsRequest, ExportCallsResponse, GetPolicyRequest, ListApprovalsRequest,
         approval_service_client::ApprovalServiceClient, policy_service_client::PolicyServiceClient,
+    },
+    offline::{
+        judge::{outcome, request},
+        world::World,
     },
     policy::{self, Policy},
     rules::{Mode, RULES, budget},

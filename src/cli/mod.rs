@@ -18,8 +18,8 @@ mod serve;
 mod sessions;
 mod signal;
 mod simulate;
+pub mod source;
 mod tools;
-pub mod trace;
 
 use std::{path::Path, process::ExitCode, sync::Arc};
 

@@ -17,10 +17,8 @@ use crate::{
     gate::{Gate, GateError},
     grpc::{self, ServerSettings},
     policy::Policy,
-    store::{
-        Store, StoreSettings,
-        embedded::{self, Embedded},
-    },
+    private_postgres::{self, PrivatePostgres},
+    store::{Store, StoreSettings},
     telemetry::Metrics,
 };
 
@@ -48,7 +46,7 @@ pub(super) struct Plane {
     /// What its database is, for people.
     pub(super) database: String,
     gate: Arc<Gate>,
-    embedded: Option<Embedded>,
+    embedded: Option<PrivatePostgres>,
     server: JoinHandle<Result<(), grpc::ServeError>>,
     stop: oneshot::Sender<()>,
     chores: Vec<JoinHandle<()>>,
@@ -76,10 +74,11 @@ impl Plane {
             None => {
                 let data_dir = match &database.data_dir {
                     Some(dir) => dir.clone(),
-                    None => embedded::default_data_dir()?,
+                    None => private_postgres::default_data_dir()?,
                 };
                 let started =
-                    Embedded::start(&embedded::Settings { data_dir, pg_bin: database.pg_bin.clone() }).await?;
+                    PrivatePostgres::start(&private_postgres::Settings { data_dir, pg_bin: database.pg_bin.clone() })
+                        .await?;
                 let version = started.server_version();
                 let described = format!("PostgreSQL {version}, private, in {}", started.data_dir().display());
                 let options = started.connect_options();
@@ -199,7 +198,7 @@ async fn stored(gate: &Gate) -> anyhow::Result<()> {
     anyhow::bail!("the stored active policy cannot be used, {count} problem(s); --policy FILE replaces it:{errors}")
 }
 
-async fn gone(embedded: Option<&mut Embedded>) -> embedded::EmbeddedError {
+async fn gone(embedded: Option<&mut PrivatePostgres>) -> private_postgres::PrivatePostgresError {
     match embedded {
         Some(embedded) => embedded.exited().await,
         None => std::future::pending().await,

@@ -7,7 +7,7 @@ use clap::{ArgGroup, Args};
 
 use super::{
     remote::{Remote, asked, refusal},
-    trace::{RecordedResult, Row, Source},
+    source::Source,
 };
 use crate::{
     clock::Clock,
@@ -17,6 +17,7 @@ use crate::{
         time::Timestamp,
     },
     grpc::v1::{ExportCallsRequest, ExportCallsResponse, OutcomeStatus, session_service_client::SessionServiceClient},
+    offline::trace::{RecordedResult, Row},
 };
 
 /// Which calls.

@@ -10,7 +10,6 @@ mod self_correction;
 mod state;
 #[cfg(test)]
 mod stories;
-pub mod world;
 
 use std::{collections::BTreeMap, sync::Arc};
 

@@ -6,12 +6,10 @@ mod compile;
 mod error;
 mod file;
 mod form;
-pub mod lint;
 pub mod normalizers;
 mod prompt;
 mod redact;
 mod tool;
-pub mod tools;
 
 use std::{collections::BTreeMap, sync::Arc};
 

@@ -6,7 +6,6 @@
 //! from `.sqlx` data: the append is composed from its column lists, and a build needs neither a database nor its data.
 
 mod cache;
-pub mod embedded;
 mod error;
 mod postgres;
 

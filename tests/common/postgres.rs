@@ -10,7 +10,7 @@ use std::{
     thread::JoinHandle,
 };
 
-use callgate::store::embedded::{Embedded, EmbeddedError, Phase, Settings};
+use callgate::private_postgres::{Phase, PrivatePostgres, PrivatePostgresError, Settings};
 use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, PgConnection, postgres::PgConnectOptions};
 use tempfile::TempDir;
 use tokio::sync::{oneshot, watch};
@@ -143,16 +143,16 @@ pub(crate) async fn writers_waiting(postgres: &Postgres, writers: i64) {
 }
 
 /// Starts a server on a copy of a cluster made once: creating one anew takes seconds.
-async fn start(data_dir: &Path) -> Embedded {
+async fn start(data_dir: &Path) -> PrivatePostgres {
     let template = template().await;
     seed(&template, data_dir);
     let settings = Settings { data_dir: data_dir.to_owned(), pg_bin: None };
-    match Embedded::start(&settings).await {
+    match PrivatePostgres::start(&settings).await {
         // Another version is installed than the one that made the template.
-        Err(EmbeddedError::MajorMismatch { .. }) => {
+        Err(PrivatePostgresError::MajorMismatch { .. }) => {
             fs::remove_dir_all(&template).expect("the template is ours");
             fs::remove_dir_all(data_dir.join("pg")).expect("the copy is ours");
-            Embedded::start(&settings).await
+            PrivatePostgres::start(&settings).await
         }
         started => started,
     }
@@ -168,7 +168,7 @@ pub(crate) fn seed(template: &Path, data_dir: &Path) {
 /// The cluster that all tests of this build start from. Whoever comes first makes it; the others wait.
 pub(crate) async fn template() -> PathBuf {
     let mut key = DefaultHasher::new();
-    (include_str!("../../src/store/embedded/cluster.rs"), include_str!("postgres.rs")).hash(&mut key);
+    (include_str!("../../src/private_postgres/cluster.rs"), include_str!("postgres.rs")).hash(&mut key);
     let shelf = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let template = shelf.join(format!("cluster-{:016x}", key.finish()));
     let lock = File::create(shelf.join("cluster.lock")).expect("a file");
@@ -176,7 +176,7 @@ pub(crate) async fn template() -> PathBuf {
     if !template.is_dir() {
         let dir = folder();
         let settings = Settings { data_dir: dir.path().join("data"), pg_bin: None };
-        let embedded = Embedded::start(&settings).await.expect("PostgreSQL starts");
+        let embedded = PrivatePostgres::start(&settings).await.expect("PostgreSQL starts");
         // Databases that nobody connects to are half of what there is to copy.
         let mut owner = embedded.connect_options().connect().await.expect("a connection");
         for sql in ["alter database template0 is_template false", "drop database template0", "drop database postgres"] {

@@ -9,7 +9,7 @@ use std::{
 use callgate::{
     cli::{
         replay::{ReplayArgs, run_on, run_to},
-        trace::Source,
+        source::Source,
     },
     policy::{self, Policy},
 };

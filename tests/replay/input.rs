@@ -2,10 +2,7 @@
 
 use std::io::Write as _;
 
-use callgate::{
-    cli::replay::{Refused, run_on},
-    policy::Policy,
-};
+use callgate::{cli::replay::run_on, offline::summary::Refused, policy::Policy};
 
 use super::{EXCERPT, decisions, replay, rows, source};
 

@@ -96,8 +96,8 @@ fn a_rule_without_its_manual_or_section_is_seen() {
     assert_eq!(check("y", manual).len(), 1);
     assert_eq!(check("x", "//! x: what.\nfn f() {}\n//! Fires Why Known problems").len(), 3);
     assert_eq!(check("x", "").len(), 4);
-    let missing = check_manual("src/policy/lint/x.rs", "x", "Reports", manual);
-    assert_eq!(missing, ["src/policy/lint/x.rs:1: the manual has no paragraph `Reports`"]);
+    let missing = check_manual("src/tool_list/lint/x.rs", "x", "Reports", manual);
+    assert_eq!(missing, ["src/tool_list/lint/x.rs:1: the manual has no paragraph `Reports`"]);
     let policy = "policy_engine:\n  loops:\n    repeat: { warning: 10 }\n  budgets:\n  # growth:\n";
     let missing = check_policy(policy, ["repeat", "budget", "growth", "same_call"].into_iter());
     assert_eq!(missing.len(), 2, "{missing:?}");
@@ -106,10 +106,14 @@ fn a_rule_without_its_manual_or_section_is_seen() {
 
 #[test]
 fn a_lint_that_is_not_registered_is_seen() {
-    let paths =
-        ["src/policy/lint/x.rs", "src/policy/lint/mod.rs", "src/policy/lint/y.rs", "src/policy/lint/x/tests.rs"];
+    let paths = [
+        "src/tool_list/lint/x.rs",
+        "src/tool_list/lint/mod.rs",
+        "src/tool_list/lint/y.rs",
+        "src/tool_list/lint/x/tests.rs",
+    ];
     let found = check_registered(paths.into_iter(), &BTreeSet::from(["y"]));
-    assert_eq!(found, ["src/policy/lint/x.rs:1: is not in LINTS"]);
+    assert_eq!(found, ["src/tool_list/lint/x.rs:1: is not in LINTS"]);
 }
 
 #[test]

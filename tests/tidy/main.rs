@@ -16,7 +16,7 @@ use walls::{LONG_LINES, SECTIONS, WALLS, Wall};
 
 const LINES_MAX: usize = 400;
 const COLUMNS_MAX: usize = 120;
-const LINTS: &str = "src/policy/lint";
+const LINTS: &str = "src/tool_list/lint";
 /// What lints share.
 const NO_LINTS: [&str; 5] = ["mod", "facts", "prose", "testing", "tests"];
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
@@ -28,7 +28,7 @@ fn the_house_is_tidy() {
     let layout = Layout::of(&files);
     let mut violations: Vec<String> = files.iter().flat_map(|(path, text)| check_file(path, text, &layout)).collect();
     let ids = callgate::rules::RULES.iter().map(|(id, _)| *id);
-    let lints = callgate::policy::lint::LINTS.iter().map(|lint| lint.id);
+    let lints = callgate::tool_list::lint::LINTS.iter().map(|lint| lint.id);
     let manuals = ids.clone().map(|id| ("src/rules", id, "Fires"));
     violations.extend(manuals.chain(lints.clone().map(|id| (LINTS, id, "Reports"))).flat_map(|(folder, id, first)| {
         let path = format!("{folder}/{id}.rs");

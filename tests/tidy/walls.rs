@@ -88,14 +88,24 @@ pub(crate) const WALLS: &[Wall] = &[
         crates: Some(&[
             ("serde", "the file's form"),
             ("serde_saphyr", "YAML"),
-            ("serde_json", "schemas, and lists of tools"),
+            ("serde_json", "schemas"),
             ("schemars", "the file's published schema"),
             ("jsonschema", "arguments and the file itself against schemas"),
             ("strsim", "did you mean"),
-            ("regex", "effects by pattern, and what descriptions enumerate"),
+            ("regex", "effects by pattern"),
             ("phonenumber", "one form of phone numbers"),
             ("chrono", "one form of dates"),
             ("url", "one form of URLs"),
+        ]),
+        never: PURE,
+    },
+    Wall {
+        room: "tool_list",
+        rooms: &[("domain", "effects and resources, as a policy declares them")],
+        crates: Some(&[
+            ("serde", "the shapes of lists"),
+            ("serde_json", "lists, and the schemas in them"),
+            ("regex", "what descriptions enumerate"),
             ("tiktoken_rs", "what descriptions cost"),
         ]),
         never: PURE,
@@ -110,6 +120,31 @@ pub(crate) const WALLS: &[Wall] = &[
         ],
         crates: Some(&[("serde_json", "the texts for the model")]),
         never: PURE,
+    },
+    Wall {
+        room: "offline",
+        rooms: &[
+            ("domain", "calls and verdicts"),
+            ("retry", "the advice that is simulated"),
+            ("rules", "modes"),
+            ("policy", "by which it judges"),
+            ("engine", "decides, as it does for the gate"),
+        ],
+        crates: Some(&[
+            ("serde", "recorded rows, lines and figures"),
+            ("serde_json", "recorded rows"),
+            ("sha2", "recorded results by their hash"),
+            ("hex", "its text"),
+            ("time", "the times of rows"),
+            ("rand_chacha", "the same dice on every machine"),
+        ]),
+        never: PURE,
+    },
+    Wall {
+        room: "private_postgres",
+        rooms: &[],
+        crates: None,
+        never: &[DAYTIME, WIRE, &["anyhow", "clap", "opentelemetry"]],
     },
     Wall {
         room: "store",
@@ -155,7 +190,7 @@ pub(crate) const WALLS: &[Wall] = &[
 ];
 
 /// Rooms that only compute.
-pub(crate) const PURE_ROOMS: [&str; 5] = ["domain", "retry", "rules", "policy", "engine"];
+pub(crate) const PURE_ROOMS: [&str; 7] = ["domain", "retry", "rules", "policy", "tool_list", "engine", "offline"];
 
 /// Files with lines that are better left whole.
 pub(crate) const LONG_LINES: &[(&str, &str)] = &[

@@ -2,7 +2,7 @@
 
 use std::{fs, io::Write as _, process::Stdio};
 
-use callgate::policy::lint::LINTS;
+use callgate::tool_list::lint::LINTS;
 
 use super::tools;
 

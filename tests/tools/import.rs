@@ -15,7 +15,7 @@ use callgate::{
         tool::{Risk, ToolSpec},
         verdict::Verdict,
     },
-    engine::world::World,
+    offline::world::World,
     policy::{self, Policy},
     rules::schema,
 };

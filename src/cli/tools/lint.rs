@@ -8,7 +8,7 @@ use clap::{Args, ValueEnum};
 use super::{json, read, sarif, text};
 use crate::{
     cli::load_policy,
-    policy::lint::{self, Declared, Facts, Found, LINTS, Levels, Severity},
+    tool_list::lint::{self, Declared, Facts, Found, LINTS, Levels, Severity},
 };
 
 /// Every warning, in `--deny`.

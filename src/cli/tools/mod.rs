@@ -1,5 +1,5 @@
-//! `callgate tools`: imports lists of tools into a policy file, and lints them. Reads files, shows what the policy room
-//! has to say, and decides nothing itself.
+//! `callgate tools`: imports lists of tools into a policy file, and lints them. Reads files, shows what the room of
+//! lists says, and decides nothing itself.
 
 mod json;
 mod lint;
@@ -19,10 +19,8 @@ use clap::{Args, Subcommand};
 use super::remote::{Remote, asked};
 use crate::{
     grpc::v1::{GetPolicyRequest, policy_service_client::PolicyServiceClient},
-    policy::{
-        self, Policy,
-        tools::{self, LIST_BYTES_MAX, ToolList},
-    },
+    policy::{self, Policy},
+    tool_list::{self, LIST_BYTES_MAX, ToolList},
 };
 
 /// What `callgate tools` takes.
@@ -106,7 +104,7 @@ fn import(args: &ImportArgs) -> anyhow::Result<()> {
     if !args.no_schemas {
         check_schemas(&list)?;
     }
-    let text = tools::import(&list, !args.no_schemas);
+    let text = tool_list::import(&list, !args.no_schemas);
     match &args.output {
         Some(path) => fs::write(path, text).map_err(|error| anyhow!("{}: cannot be written: {error}", path.display())),
         None => {
@@ -118,7 +116,7 @@ fn import(args: &ImportArgs) -> anyhow::Result<()> {
 
 /// A policy with a schema that is none, or that would have to be fetched, does not compile: better said here, by tool.
 fn check_schemas(list: &ToolList) -> anyhow::Result<()> {
-    let problem = |tool: &tools::ToolDoc| {
+    let problem = |tool: &tool_list::ToolDoc| {
         let error = jsonschema::options().should_validate_formats(true).build(&tool.input_schema).err()?;
         let problem: Vec<String> = error.to_string().split_whitespace().map(str::to_owned).collect();
         Some(format!(
@@ -142,7 +140,7 @@ fn read(files: &[PathBuf]) -> anyhow::Result<ToolList> {
     for path in files {
         let name = path.display().to_string();
         let text = read_text(path)?;
-        let list = tools::read(&name, &text);
+        let list = tool_list::read(&name, &text);
         let joined = list.and_then(|list| all.append(list));
         joined.map_err(|problems| {
             let lines = problems.iter().map(|invalid| format!("{name}: {}: {}", invalid.field, invalid.problem));

@@ -7,7 +7,8 @@ use crate::{
         json,
         profile::ToolState,
     },
-    engine::{Report, world::World},
+    engine::Report,
+    offline::world::World,
 };
 
 /// A session, and what the world tells of it.

@@ -20,7 +20,8 @@ use crate::{
         tool::ToolSpec,
         verdict::Verdict,
     },
-    engine::{CallerError, Recorded, Report, world::World},
+    engine::{CallerError, Recorded, Report},
+    offline::world::World,
     policy::Policy,
     rules::{Mode, RULES, levels::Levels},
 };

@@ -1,0 +1,134 @@
+//! `callgate replay`: judges recorded calls offline, without a database. One JSON line a call goes to standard output,
+//! the figures to standard error. The same input gives the same bytes.
+
+use std::{
+    fs::{self, File},
+    io::{self, BufWriter, IsTerminal as _, Write},
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context as _, anyhow, bail};
+use indicatif::{ProgressBar, ProgressStyle};
+
+use super::source::Source;
+use crate::{
+    offline::{judge::Judge, line::Line, summary::Summary},
+    policy::{self, Policy},
+};
+
+/// Judge recorded traces offline: one JSON line a call on standard output, a summary on standard error
+#[derive(Debug, Clone, clap::Args)]
+pub struct ReplayArgs {
+    /// Let refusals hold, whatever mode the policy names: a refused call has no outcome. Without it every recorded
+    /// outcome counts, and the decision is what the policy would say
+    #[arg(long)]
+    pub enforce: bool,
+    /// The policy to judge by; the built-in default when absent
+    #[arg(long, value_name = "FILE")]
+    pub policy: Option<PathBuf>,
+    /// Also write the summary to this file, as JSON
+    #[arg(long, value_name = "FILE")]
+    pub summary: Option<PathBuf>,
+    /// Recorded traces in JSON lines, plain or gzipped; `-` is standard input
+    #[arg(required = true, value_name = "TRACE")]
+    pub traces: Vec<PathBuf>,
+}
+
+/// Runs the command on standard output and standard error.
+///
+/// # Errors
+/// Bad input, said in full: file, line, field. A reader of standard output that has gone away is no error.
+pub fn run(args: &ReplayArgs) -> anyhow::Result<()> {
+    run_to(args, &mut io::stdout().lock(), &mut io::stderr())
+}
+
+/// Runs the command with its lines on `out` and its summary on `err`.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_to(args: &ReplayArgs, out: &mut dyn Write, err: &mut dyn Write) -> anyhow::Result<()> {
+    let policy = args.policy.as_deref().map_or_else(|| Ok(Policy::default()), read_policy)?;
+    let bar = progress(&args.traces)?;
+    let sources = args.traces.iter().map(|path| open(path, &bar));
+    let judged = run_on(sources, policy, args.enforce, out);
+    bar.finish_and_clear();
+    let summary = match judged.map_err(|error| error.downcast::<io::Error>()) {
+        Ok(summary) => summary,
+        Err(Ok(error)) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(()),
+        Err(Ok(error)) => bail!("the output cannot be written: {error}"),
+        Err(Err(error)) => return Err(error),
+    };
+    // Whoever closed standard error does not want the summary; that is no reason to fail.
+    let _ = write!(err, "{summary}");
+    if let Some(path) = &args.summary {
+        let text = serde_json::to_string_pretty(&summary)? + "\n";
+        fs::write(path, text).map_err(|error| anyhow!("{}: cannot be written: {error}", path.display()))?;
+    }
+    Ok(())
+}
+
+/// Judges the rows of all `sources` in their order, one line each on `out`. A trace may go on from one source to the
+/// next.
+///
+/// # Errors
+/// The first bad row, or the [`io::Error`] of `out`. What was judged before is written.
+pub fn run_on(
+    sources: impl IntoIterator<Item = anyhow::Result<Source>>,
+    policy: Policy,
+    enforce: bool,
+    out: &mut dyn Write,
+) -> anyhow::Result<Summary> {
+    let mut out = BufWriter::with_capacity(64 << 10, out);
+    let mut judge = Judge::new(policy, enforce);
+    for source in sources {
+        let mut source = source?;
+        while let Some(row) = source.next_row()? {
+            let assessed = judge.judge(&row).map_err(|problem| anyhow!("{}: {problem}", source.place()))?;
+            serde_json::to_writer(&mut out, &Line::new(&row, &assessed)).map_err(io::Error::from)?;
+            out.write_all(b"\n")?;
+        }
+    }
+    out.flush()?;
+    Ok(judge.into_summary())
+}
+
+fn read_policy(path: &Path) -> anyhow::Result<Policy> {
+    let text = fs::read_to_string(path).map_err(|error| anyhow!("{}: cannot be read: {error}", path.display()))?;
+    policy::compile(&text).map_err(|errors| {
+        let lines: Vec<String> = errors.iter().map(|error| format!("{}: {error}", path.display())).collect();
+        anyhow!(lines.join("\n"))
+    })
+}
+
+fn is_stdin(path: &Path) -> bool {
+    path.as_os_str() == "-"
+}
+
+fn open(path: &Path, bar: &ProgressBar) -> anyhow::Result<Source> {
+    if is_stdin(path) {
+        return Source::new("stdin", bar.wrap_read(io::stdin().lock()));
+    }
+    let name = path.display().to_string();
+    let file = File::open(path).map_err(|error| anyhow!("{name}: cannot be opened: {error}"))?;
+    Source::new(name, bar.wrap_read(file))
+}
+
+/// A bar over the bytes of all files, which thereby are known to be there before the first is judged. It would tear
+/// lines that go to the same terminal.
+fn progress(traces: &[PathBuf]) -> anyhow::Result<ProgressBar> {
+    let mut bytes = Some(0);
+    for path in traces {
+        let len = if is_stdin(path) {
+            None
+        } else {
+            Some(fs::metadata(path).map_err(|error| anyhow!("{}: cannot be opened: {error}", path.display()))?.len())
+        };
+        bytes = bytes.zip(len).map(|(all, one)| all + one);
+    }
+    if !io::stderr().is_terminal() || io::stdout().is_terminal() {
+        return Ok(ProgressBar::hidden());
+    }
+    let bar = bytes.map_or_else(ProgressBar::no_length, ProgressBar::new);
+    let style = ProgressStyle::with_template("{bar:30} {bytes} of {total_bytes}, {eta} left");
+    Ok(bar.with_style(style.context("the progress bar's template")?))
+}

@@ -1,0 +1,79 @@
+//! Files of recorded calls: JSON lines, plain or gzipped. What a line says is the offline room's to read.
+
+use std::{
+    fmt,
+    io::{BufRead, BufReader, Read},
+};
+
+use anyhow::{anyhow, bail};
+use flate2::bufread::MultiGzDecoder;
+
+use crate::offline::trace::Row;
+
+/// Longest line, in bytes: far above the longest arguments that a call may have.
+pub const LINE_BYTES_MAX: u64 = 16 << 20;
+const BUFFER_BYTES: usize = 64 << 10;
+const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
+
+/// Where rows come from.
+pub struct Source {
+    name: String,
+    reader: Box<dyn BufRead>,
+    line: u64,
+    buffer: Vec<u8>,
+}
+
+impl fmt::Debug for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Source").field("name", &self.name).field("line", &self.line).finish_non_exhaustive()
+    }
+}
+
+impl Source {
+    /// Rows from `read`, which errors will call `name`. Gzip is known by its first bytes, so that standard input may be
+    /// compressed as well.
+    ///
+    /// # Errors
+    /// The first bytes cannot be read.
+    pub fn new(name: impl Into<String>, read: impl Read + 'static) -> anyhow::Result<Self> {
+        let name = name.into();
+        let mut reader = BufReader::with_capacity(BUFFER_BYTES, read);
+        let start = reader.fill_buf().map_err(|error| anyhow!("{name}: cannot be read: {error}"))?;
+        let reader: Box<dyn BufRead> = if start.starts_with(&GZIP_MAGIC) {
+            Box::new(BufReader::with_capacity(BUFFER_BYTES, MultiGzDecoder::new(reader)))
+        } else {
+            Box::new(reader)
+        };
+        Ok(Self { name, reader, line: 0, buffer: Vec::new() })
+    }
+
+    /// The file and line of the last row, for messages: `traces/x.jsonl:17`.
+    #[must_use]
+    pub fn place(&self) -> String {
+        format!("{}:{}", self.name, self.line)
+    }
+
+    /// The next row; none at the end. Empty lines are passed over.
+    ///
+    /// # Errors
+    /// The line cannot be read or is no recorded call; the message names file, line and field.
+    pub fn next_row(&mut self) -> anyhow::Result<Option<Row>> {
+        loop {
+            self.buffer.clear();
+            self.line += 1;
+            let read = self.reader.by_ref().take(LINE_BYTES_MAX + 1).read_until(b'\n', &mut self.buffer);
+            let read = read.map_err(|error| anyhow!("{}: cannot be read: {error}", self.place()))?;
+            if read == 0 {
+                return Ok(None);
+            }
+            if read as u64 > LINE_BYTES_MAX {
+                bail!("{}: is longer than {LINE_BYTES_MAX} bytes", self.place());
+            }
+            let text =
+                str::from_utf8(&self.buffer).map_err(|error| anyhow!("{}: is not UTF-8: {error}", self.place()))?;
+            if !text.trim_ascii().is_empty() {
+                return Row::parse(text).map(Some).map_err(|problem| anyhow!("{}: {problem}", self.place()));
+            }
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! Duplicates injected into recorded calls, and how many of them a policy lets through.
+
+use std::collections::BTreeMap;
+
+use super::{
+    judge::{BASE, STEP_MS, outcome, request},
+    trace::Row,
+    world::World,
+};
+use crate::{
+    domain::{
+        effect::EffectKind,
+        finding::Decision,
+        ids::{CallId, DEFAULT_TENANT, SessionId},
+        outcome::OutcomeStatus,
+        time::Timestamp,
+    },
+    policy::Policy,
+    rules::Mode,
+};
+
+/// What became of the doubles of one tool.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Doubles {
+    /// Doubles asked for: one a recorded success.
+    pub asked: u64,
+    /// Doubles that were allowed.
+    pub let_through: u64,
+    /// The policy declares the tool a write.
+    pub is_write: bool,
+}
+
+/// Asks for each recorded success a second time, right after it; by tool.
+///
+/// # Errors
+/// A call that cannot be judged, by its session and id.
+pub fn doubles(rows: &[Row], mut policy: Policy) -> Result<BTreeMap<String, Doubles>, String> {
+    // What is recorded ran: only its double is judged for good.
+    let judging = policy.clone();
+    policy.mode = Mode::Shadow;
+    let mut worlds: BTreeMap<SessionId, (World, Timestamp)> = BTreeMap::new();
+    let mut doubles: BTreeMap<String, Doubles> = BTreeMap::new();
+    for row in rows.iter().filter(|row| !row.refused) {
+        let start = (World::new(DEFAULT_TENANT), BASE);
+        let (world, clock) = worlds.entry(row.root().clone()).or_insert(start);
+        let now = row.at.unwrap_or(clock.plus_ms(STEP_MS)).max(*clock);
+        *clock = now;
+        let proposal = policy.propose(request(row));
+        let misused = |caller_error| format!("{} {}: {caller_error:?}", row.trace, row.call_id);
+        let (verdict, _) = world.evaluate(&policy, &proposal, None, now).map_err(misused)?;
+        let Some(report) = outcome(row).filter(|_| verdict.permit.is_some()) else { continue };
+        world.record(&policy, &report, now).map_err(misused)?;
+        if report.status != OutcomeStatus::Success {
+            continue;
+        }
+        let mut again = request(row);
+        again.call_id = CallId::parse("call_id", &format!("{}-again", row.call_id)).map_err(|e| e.problem)?;
+        let again = judging.propose(again);
+        let verdict = world.preview(&judging, &again, None, now.plus_ms(1)).map_err(misused)?;
+        let of_tool = doubles.entry(row.tool.to_string()).or_default();
+        of_tool.asked += 1;
+        of_tool.let_through += u64::from(verdict.decision == Decision::Allow);
+        of_tool.is_write |= again.effect.kind == EffectKind::Write;
+    }
+    Ok(doubles)
+}

@@ -1,0 +1,195 @@
+//! Judges recorded calls one after the other: each trace in a world of its own, since two recorded tasks are
+//! alternative worlds that must not influence each other.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use super::summary::Summary;
+use crate::{
+    domain::{
+        call::Request,
+        failure::ErrorReport,
+        finding::{Decision, Finding},
+        fingerprint::Fingerprint,
+        ids::{DEFAULT_TENANT, SessionId},
+        outcome::{Advice, OutcomeStatus},
+        time::Timestamp,
+        tree::OPEN_MAX,
+        verdict::Verdict,
+    },
+    engine::{CallerError, Report},
+    offline::trace::{RecordedResult, Row},
+    offline::world::World,
+    policy::Policy,
+    retry::profiles::Profiles,
+    rules::Mode,
+};
+
+/// When a trace without times begins: 2025-01-01T00:00:00Z.
+pub(super) const BASE: Timestamp = Timestamp::from_millis(1_735_689_600_000);
+/// How far apart calls without times are, in milliseconds.
+pub(super) const STEP_MS: u64 = 1_000;
+
+/// How a call's recorded result compares with that of the same call before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Compared {
+    /// There is none before it, or it has none itself.
+    Unknown,
+    Same,
+    New,
+}
+
+/// What became of one recorded call.
+#[derive(Debug)]
+pub struct Assessed {
+    /// In shadow mode what would have been decided, else what was.
+    pub decision: Decision,
+    pub verdict: Verdict,
+    pub advice: Option<Advice>,
+    pub compared: Compared,
+    is_enforced: bool,
+}
+
+impl Assessed {
+    /// The finding that decided: with `--enforce` a rule that the policy only shadows decides nothing.
+    pub fn winner(&self) -> Option<&Finding> {
+        let counts = |finding: &&Finding| finding.enforced || !self.is_enforced;
+        // The last maximum of the reversed list is the first of equals, as in Verdict::winner.
+        self.verdict.findings.iter().rev().filter(counts).max_by_key(|finding| finding.decision)
+    }
+}
+
+#[derive(Debug)]
+struct Trace {
+    world: World,
+    last_seq: Option<u64>,
+    last_at: Option<Timestamp>,
+    results: BTreeMap<Fingerprint, String>,
+}
+
+#[derive(Debug)]
+pub struct Judge {
+    policy: Policy,
+    /// The same, for calls that did not run when they were recorded: what it refuses of them stays refused.
+    holding: Policy,
+    is_enforced: bool,
+    traces: BTreeMap<SessionId, Trace>,
+    /// What retries came to, over all traces: they are sessions of one fleet in this.
+    profiles: Arc<Profiles>,
+    summary: Summary,
+}
+
+impl Judge {
+    pub fn new(mut policy: Policy, enforce: bool) -> Self {
+        policy.mode = if enforce { Mode::Enforce } else { Mode::Shadow };
+        let summary = Summary::new(&policy.version, enforce);
+        let mut holding = policy.clone();
+        holding.mode = Mode::Enforce;
+        Self { policy, holding, is_enforced: enforce, traces: BTreeMap::new(), profiles: Arc::default(), summary }
+    }
+
+    /// Judges one call and takes in its outcome; the error says what is wrong with the row.
+    pub fn judge(&mut self, row: &Row) -> Result<Assessed, String> {
+        let trace = self.traces.entry(row.root().clone()).or_insert_with(Trace::new);
+        trace.world.swap_profiles(&mut self.profiles);
+        let judged = trace.judge(if row.refused { &self.holding } else { &self.policy }, row);
+        trace.world.swap_profiles(&mut self.profiles);
+        let (verdict, compared, advice) = judged?;
+        let decision = if self.is_enforced { verdict.decision } else { verdict.would };
+        let assessed = Assessed { decision, verdict, advice, compared, is_enforced: self.is_enforced };
+        self.summary.count(&assessed);
+        Ok(assessed)
+    }
+
+    pub fn into_summary(self) -> Summary {
+        Summary { sessions: self.traces.len() as u64, ..self.summary }
+    }
+}
+
+impl Trace {
+    fn new() -> Self {
+        Self { world: World::new(DEFAULT_TENANT), last_seq: None, last_at: None, results: BTreeMap::new() }
+    }
+
+    fn judge(&mut self, policy: &Policy, row: &Row) -> Result<(Verdict, Compared, Option<Advice>), String> {
+        let now = self.advance(row)?;
+        let proposal = policy.propose(request(row));
+        let misused = |caller_error| misused(row, &caller_error);
+        let (verdict, _) = self.world.evaluate(policy, &proposal, None, now).map_err(misused)?;
+        let compared = self.compare(verdict.fingerprint, row.result.as_ref());
+        let report = outcome(row).filter(|_| verdict.permit.is_some());
+        let recorded = report.map(|report| self.world.record(policy, &report, now)).transpose().map_err(misused)?;
+        Ok((verdict, compared, recorded.and_then(|recorded| recorded.advice)))
+    }
+
+    /// Moves on to `row` and gives its time. Judged out of order, a trace would mean nothing.
+    fn advance(&mut self, row: &Row) -> Result<Timestamp, String> {
+        if let Some(last) = self.last_seq.filter(|last| row.seq <= *last) {
+            let trace = &row.trace;
+            return Err(format!(
+                "field seq: {} comes after {last} in {trace:?}; the rows of a trace must be in order",
+                row.seq
+            ));
+        }
+        let at = row.at.unwrap_or_else(|| self.last_at.map_or(BASE, |last| last.plus_ms(STEP_MS)));
+        self.last_seq = Some(row.seq);
+        self.last_at = Some(at);
+        Ok(at)
+    }
+
+    fn compare(&mut self, fingerprint: Fingerprint, result: Option<&RecordedResult>) -> Compared {
+        let Some(identity) = result.map(RecordedResult::identity) else {
+            return Compared::Unknown;
+        };
+        match self.results.insert(fingerprint, identity.clone()) {
+            None => Compared::Unknown,
+            Some(before) if before == identity => Compared::Same,
+            Some(_) => Compared::New,
+        }
+    }
+}
+
+pub fn request(row: &Row) -> Request {
+    let (session, call_id, tool) = (row.trace.clone(), row.call_id.clone(), row.tool.clone());
+    Request {
+        // Who is below whom is not recorded: all others count as the root's.
+        parent: row.root.clone(),
+        run: row.run.clone(),
+        agent: row.agent.clone(),
+        justification: row.justification.clone(),
+        ..Request::new(DEFAULT_TENANT, session, call_id, tool, row.arguments.clone())
+    }
+}
+
+/// What came of a call, as it would be recorded; none where nothing is known of it.
+pub fn outcome(row: &Row) -> Option<Report> {
+    let report = |status| Report::new(row.trace.clone(), row.call_id.clone(), status);
+    let Some(result) = &row.result else {
+        // Left open, a refused call would look like one that still runs.
+        let ended = if row.refused { Some(OutcomeStatus::Cancelled) } else { row.ended };
+        return ended.map(report);
+    };
+    if result.is_error {
+        let error_type = result.error_type.clone();
+        let error = ErrorReport { error_type, message: result.text.clone(), ..ErrorReport::default() };
+        return Some(Report { error: Some(error), ..report(OutcomeStatus::Error) });
+    }
+    // The plane would have seen the whole result: a cut one is known by the hash of the whole, or two results that
+    // differ only beyond the cut would count as equal.
+    let result_digest = result.sha256.clone().filter(|_| result.is_cut);
+    let text = result_digest.is_none().then(|| result.text.clone());
+    Some(Report { result: text, result_digest, ..report(OutcomeStatus::Success) })
+}
+
+fn misused(row: &Row, caller_error: &CallerError) -> String {
+    match caller_error {
+        CallerError::CallIdReused => {
+            format!("field call_id: {:?} belongs to an earlier call of this trace with other arguments", row.call_id)
+        }
+        CallerError::TooManyOpenCalls => {
+            format!(
+                "field result: {OPEN_MAX} calls of this trace have no recorded outcome; no more may be open at a time"
+            )
+        }
+        other => format!("this call cannot be judged: {other:?}"),
+    }
+}

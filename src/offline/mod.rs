@@ -1,0 +1,13 @@
+//! What can be tried without a server: a plane in memory, recorded calls judged again, policies compared on them, and a
+//! simulated fleet. This room is pure like the engine it drives: rows and policies come in, figures go out. It must not
+//! know files, a database, gRPC or how figures are shown on a terminal.
+
+pub mod backtest;
+pub mod doubles;
+pub mod judge;
+pub mod line;
+pub mod simulate;
+pub mod suggest;
+pub mod summary;
+pub mod trace;
+pub mod world;

@@ -1,0 +1,60 @@
+use super::*;
+
+/// A small fleet, with the parts that are named.
+fn small(parts: &[&str]) -> Report {
+    let is_named = |part| parts.contains(&part);
+    let setting = Setting { days: 4, sessions_per_day: 300, tools: 12 };
+    let (predict, closed, trap) = (is_named("predict"), is_named("closed"), is_named("trap"));
+    Plan { setting, seeds: vec![1], predict, closed, trap }.run(&|_| ())
+}
+
+#[test]
+fn the_same_seed_gives_the_same_bytes() {
+    let bytes = || {
+        let report = small(&["predict", "trap"]);
+        (report.to_string(), serde_json::to_string(&report).expect("JSON"), draw(&report))
+    };
+    assert_eq!(bytes(), bytes());
+}
+
+#[test]
+fn the_estimate_is_worth_more_than_the_flag_and_less_than_the_oracle() {
+    let rows = small(&["closed"]).closed.expect("was asked for");
+    let of = |name: &str| rows.iter().find(|row| row.policy == name).expect("a row").clone();
+    let (oracle, flag, estimate) = (of("oracle"), of("static flag, three retries"), of("the estimate"));
+    assert!((oracle.of_oracle - 1.0).abs() < 1e-12);
+    assert!(flag.of_oracle + 0.1 < estimate.of_oracle && estimate.of_oracle < 0.95, "{flag:?} {estimate:?}");
+    assert!(estimate.account.probes > 0.0 && of("the estimate, no probes").account.probes == 0.0);
+    assert_eq!(oracle.account.futile, 0.0, "it knows better");
+    for row in &rows {
+        let account = row.account;
+        assert!((account.wasted + account.recovered - account.retries).abs() < 1e-9, "{row:?}");
+    }
+}
+
+#[test]
+fn the_estimate_foretells_better_than_the_flag() {
+    let rows = small(&["predict"]).predict.expect("was asked for");
+    let score = |at: usize| &rows[at].score;
+    assert!(score(2).log_loss + 0.2 < score(0).log_loss && score(2).auc > score(0).auc + 0.1, "{rows:?}");
+    assert!(score(2).log_loss < score(1).log_loss, "{rows:?}");
+    assert!(rows.iter().all(|row| row.score.n == score(0).n && row.score.n > 100), "{rows:?}");
+    assert_eq!(score(0).n, score(3).calibration.iter().map(|part| part.n).sum::<u64>());
+}
+
+#[test]
+fn only_what_was_asked_for_is_simulated_and_told() {
+    let report = small(&["trap"]);
+    assert!(report.predict.is_none() && report.closed.is_none() && report.trap.is_some());
+    let text = report.to_string();
+    assert!(text.contains("hours until advice is back") && !text.contains("AUC"), "{text}");
+}
+
+#[test]
+fn the_chart_holds_a_curve_for_each_forecaster_and_a_bar_for_each_policy() {
+    let report = Report { closed: small(&["closed"]).closed, ..small(&["predict"]) };
+    let svg = draw(&report);
+    assert_eq!(svg.matches("<polyline").count(), predict::FORECASTERS);
+    assert_eq!(svg.matches("fill-opacity=\"0.85\"").count(), closed::CONTENDERS.len());
+    assert!(svg.starts_with("<svg ") && svg.ends_with("</svg>\n") && !svg.contains("NaN"), "{svg}");
+}

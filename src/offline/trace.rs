@@ -1,0 +1,207 @@
+//! Recorded traces: JSON lines, one recorded call a line, plain or gzipped. This file knows their form and nothing of
+//! judging.
+//!
+//! `trace` session id · `seq` position in it · `tool` · `args` object · `result` text, perhaps cut, null when there is
+//! no recorded outcome · `result_sha256` of the whole result · `result_len` characters of the whole result ·
+//! `is_error` · `error_type` a hint · `ts` RFC 3339, UTC unless it names a zone · `run` a stretch of the session ·
+//! `call_id`, else the `seq` is the id. All but the first four are optional; other fields are ignored.
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use sha2::{Digest as _, Sha256};
+use time::{OffsetDateTime, format_description::well_known::Rfc3339};
+
+use crate::domain::{
+    ids::{AgentId, CallId, Invalid, RunId, SessionId, ToolName},
+    json::{self, Json},
+    outcome::OutcomeStatus,
+    time::Timestamp,
+};
+
+/// One recorded call.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Row {
+    /// The session it belongs to.
+    pub trace: SessionId,
+    /// The root of its call tree, when that is another session.
+    pub root: Option<SessionId>,
+    /// Its position in the session.
+    pub seq: u64,
+    /// Its id.
+    pub call_id: CallId,
+    /// The stretch of the session, when the recorder named one.
+    pub run: Option<RunId>,
+    /// Who asked.
+    pub agent: Option<AgentId>,
+    /// The tool.
+    pub tool: ToolName,
+    /// Its arguments: an object.
+    pub arguments: Json,
+    /// Why the agent wanted it.
+    pub justification: Option<String>,
+    /// When it was made.
+    pub at: Option<Timestamp>,
+    /// True when it was refused, and so did not run.
+    pub refused: bool,
+    /// What came of it, when that was recorded.
+    pub result: Option<RecordedResult>,
+    /// How it ended without a result, when that is known: unknown or cancelled.
+    pub ended: Option<OutcomeStatus>,
+}
+
+impl Row {
+    /// Reads one line.
+    ///
+    /// # Errors
+    /// It is not a recorded call; the message names the field.
+    pub fn parse(line: &str) -> Result<Self, String> {
+        // serde would take an array for the fields in their order.
+        if !line.trim_ascii_start().starts_with('{') {
+            return Err("is not a JSON object".to_owned());
+        }
+        serde_json::from_str::<Fields<'_>>(line)
+            .map_err(|error| format!("{} (column {})", without_place(&error), error.column()))
+            .and_then(row)
+    }
+
+    /// The root of its call tree.
+    #[must_use]
+    pub fn root(&self) -> &SessionId {
+        self.root.as_ref().unwrap_or(&self.trace)
+    }
+
+    /// A success, for tests of what is made of recorded calls.
+    #[cfg(test)]
+    pub(crate) fn success(session: &str, seq: u64, tool: &str, result: &str) -> Self {
+        let line = serde_json::json!({"trace": session, "seq": seq, "tool": tool, "args": {}, "result": result});
+        Self::parse(&line.to_string()).expect("a good row")
+    }
+}
+
+/// What came of a recorded call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RecordedResult {
+    /// The result, or its beginning.
+    pub text: String,
+    /// SHA-256 of the whole result, in hexadecimal.
+    pub sha256: Option<String>,
+    /// True when `text` is only the beginning.
+    pub is_cut: bool,
+    /// True for an error; `text` is then its message.
+    pub is_error: bool,
+    /// What the recorder took the error for.
+    pub error_type: Option<String>,
+}
+
+impl RecordedResult {
+    /// What two results have in common when they are the same: the hash of the whole, else of the text there is.
+    #[must_use]
+    pub fn identity(&self) -> String {
+        self.sha256.clone().unwrap_or_else(|| hex::encode(Sha256::digest(&self.text)))
+    }
+}
+
+/// The fields as they stand in the line, so that each can be complained about by its name.
+#[derive(Deserialize)]
+struct Fields<'a> {
+    #[serde(borrow)]
+    trace: Option<&'a RawValue>,
+    #[serde(borrow)]
+    seq: Option<&'a RawValue>,
+    #[serde(borrow)]
+    call_id: Option<&'a RawValue>,
+    #[serde(borrow)]
+    run: Option<&'a RawValue>,
+    #[serde(borrow)]
+    tool: Option<&'a RawValue>,
+    #[serde(borrow)]
+    args: Option<&'a RawValue>,
+    #[serde(borrow)]
+    ts: Option<&'a RawValue>,
+    #[serde(borrow)]
+    result: Option<&'a RawValue>,
+    #[serde(borrow)]
+    result_sha256: Option<&'a RawValue>,
+    #[serde(borrow)]
+    result_len: Option<&'a RawValue>,
+    #[serde(borrow)]
+    is_error: Option<&'a RawValue>,
+    #[serde(borrow)]
+    error_type: Option<&'a RawValue>,
+}
+
+fn row(fields: Fields<'_>) -> Result<Row, String> {
+    let seq: u64 = required("seq", fields.seq)?;
+    let call_id = optional("call_id", fields.call_id)?.unwrap_or_else(|| seq.to_string());
+    let run: Option<String> = optional("run", fields.run)?;
+    let ts: Option<String> = optional("ts", fields.ts)?;
+    Ok(Row {
+        trace: named("trace", SessionId::parse, &required::<String>("trace", fields.trace)?)?,
+        root: None,
+        seq,
+        call_id: named("call_id", CallId::parse, &call_id)?,
+        run: run.map(|run| named("run", RunId::parse, &run)).transpose()?,
+        agent: None,
+        tool: named("tool", ToolName::parse, &required::<String>("tool", fields.tool)?)?,
+        arguments: arguments(fields.args)?,
+        justification: None,
+        at: ts.map(|ts| timestamp(&ts)).transpose()?,
+        refused: false,
+        result: fields.result.map(|result| recorded_result(result, &fields)).transpose()?,
+        ended: None,
+    })
+}
+
+fn recorded_result(result: &RawValue, fields: &Fields<'_>) -> Result<RecordedResult, String> {
+    // A recorder that keeps JSON results as JSON means their text.
+    let is_text = result.get().starts_with('"');
+    let text = if is_text { required("result", Some(result))? } else { result.get().to_owned() };
+    let sha256: Option<String> = optional("result_sha256", fields.result_sha256)?;
+    let characters: Option<u64> = optional("result_len", fields.result_len)?;
+    Ok(RecordedResult {
+        is_cut: characters.is_some_and(|characters| characters > text.chars().count() as u64),
+        text,
+        sha256: sha256.map(|hash| hash.to_ascii_lowercase()),
+        is_error: optional("is_error", fields.is_error)?.unwrap_or(false),
+        error_type: optional("error_type", fields.error_type)?,
+    })
+}
+
+fn arguments(raw: Option<&RawValue>) -> Result<Json, String> {
+    let raw = raw.ok_or("field args: is missing")?;
+    match json::parse(raw.get()).map_err(|problem| format!("field args: {problem}"))? {
+        object @ Json::Object(_) => Ok(object),
+        _ => Err("field args: must be an object".to_owned()),
+    }
+}
+
+fn timestamp(text: &str) -> Result<Timestamp, String> {
+    let parse = |text: &str| OffsetDateTime::parse(text, &Rfc3339).ok();
+    let at = parse(text).or_else(|| parse(&format!("{text}Z")));
+    let millis = at.and_then(|at| i64::try_from(at.unix_timestamp_nanos().div_euclid(1_000_000)).ok());
+    let problem = || format!("field ts: {text:?} is no RFC 3339 time such as 2026-05-30T21:23:12.179Z");
+    millis.map(Timestamp::from_millis).ok_or_else(problem)
+}
+
+fn optional<'a, T: Deserialize<'a>>(field: &str, raw: Option<&'a RawValue>) -> Result<Option<T>, String> {
+    let value = raw.map(|raw| serde_json::from_str(raw.get())).transpose();
+    value.map_err(|error| format!("field {field}: {}", without_place(&error)))
+}
+
+fn required<'a, T: Deserialize<'a>>(field: &str, raw: Option<&'a RawValue>) -> Result<T, String> {
+    optional(field, raw)?.ok_or_else(|| format!("field {field}: is missing"))
+}
+
+fn named<T>(field: &str, parse: fn(&str, &str) -> Result<T, Invalid>, text: &str) -> Result<T, String> {
+    parse(field, text).map_err(|invalid| format!("field {}: {}", invalid.field, invalid.problem))
+}
+
+/// The error without its place, which counts from the start of the text that serde was given: always line 1.
+fn without_place(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    let place = format!(" at line {} column {}", error.line(), error.column());
+    text.strip_suffix(&place).unwrap_or(&text).to_owned()
+}
+
+#[cfg(test)]
+mod tests;

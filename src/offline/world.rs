@@ -1,0 +1,239 @@
+//! A plane in memory: call trees, ledger and counters that move together, as the store moves them. Replays, simulations
+//! and stories run on it. Nobody else moves them here, so nothing is ever decided on a stale part.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use crate::{
+    domain::{
+        budget::CounterKey,
+        call::{Permit, Proposal},
+        event::{Change, Event},
+        fingerprint::LedgerKey,
+        halt::{Halt, Halted},
+        health::{Health, PROBE_CALL_MS},
+        ids::{SessionId, TenantId, ToolName},
+        ledger::LedgerRow,
+        time::Timestamp,
+        tree::CallTree,
+        verdict::Verdict,
+    },
+    engine::{
+        self, CallerError, Command, Judgement, Recorded, Report, Shared, control, evaluate, ledger_key, ledger_key_of,
+        record,
+    },
+    policy::Policy,
+    retry::profiles::Profiles,
+};
+
+/// One tenant's world.
+#[derive(Debug, Clone)]
+pub struct World {
+    tenant: TenantId,
+    trees: BTreeMap<SessionId, CallTree>,
+    roots: BTreeMap<SessionId, SessionId>,
+    ledger: BTreeMap<LedgerKey, LedgerRow>,
+    counters: BTreeMap<CounterKey, u64>,
+    tools: BTreeMap<ToolName, Health>,
+    profiles: Arc<Profiles>,
+    halts: Vec<Halt>,
+}
+
+/// A judgement, and the batch it counts with when it was a new one.
+pub type Judged = (Verdict, Option<u64>);
+
+impl World {
+    /// An empty world.
+    #[must_use]
+    pub fn new(tenant: TenantId) -> Self {
+        Self {
+            tenant,
+            trees: BTreeMap::new(),
+            roots: BTreeMap::new(),
+            ledger: BTreeMap::new(),
+            counters: BTreeMap::new(),
+            tools: BTreeMap::new(),
+            profiles: Arc::default(),
+            halts: Vec::new(),
+        }
+    }
+
+    /// The tree of a session, once it has one.
+    #[must_use]
+    pub fn tree(&self, session: &SessionId) -> Option<&CallTree> {
+        self.roots.get(session).and_then(|root| self.trees.get(root))
+    }
+
+    /// All trees, by root.
+    pub fn trees(&self) -> impl Iterator<Item = &CallTree> {
+        self.trees.values()
+    }
+
+    /// Judges a call, and takes the judgement in.
+    ///
+    /// # Errors
+    /// [`CallerError`]: nothing was decided.
+    pub fn evaluate(
+        &mut self,
+        policy: &Policy,
+        proposal: &Proposal,
+        batch: Option<u64>,
+        now: Timestamp,
+    ) -> Result<Judged, CallerError> {
+        let root = self.settle_in(proposal, now);
+        match self.judge(policy, &root, proposal, batch, now)? {
+            Judgement::Replay(verdict) => Ok((verdict, None)),
+            Judgement::New(verdict, change) => {
+                let judged = change.events.iter().find_map(|event| match event {
+                    Event::Judged(judged) => Some(judged),
+                    Event::Settled(_) | Event::Controlled(_) => None,
+                });
+                let batch = judged.map(|judged| judged.batch);
+                for of in judged.into_iter().flat_map(|judged| &judged.self_corrections) {
+                    Arc::make_mut(&mut self.profiles).self_corrections.learn(&proposal.request.tool, of);
+                }
+                self.commit(&root, *change);
+                if let Some(permit) = &verdict.permit {
+                    self.called(policy, &proposal.request.tool, permit);
+                }
+                Ok((verdict, batch))
+            }
+        }
+    }
+
+    /// What would be judged, without taking it in.
+    ///
+    /// # Errors
+    /// [`CallerError`]: nothing could be decided.
+    pub fn preview(
+        &mut self,
+        policy: &Policy,
+        proposal: &Proposal,
+        batch: Option<u64>,
+        now: Timestamp,
+    ) -> Result<Verdict, CallerError> {
+        let root = self.settle_in(proposal, now);
+        match self.judge(policy, &root, proposal, batch, now)? {
+            Judgement::Replay(verdict) | Judgement::New(verdict, _) => Ok(verdict),
+        }
+    }
+
+    /// Takes in what came of a call.
+    ///
+    /// # Errors
+    /// [`CallerError`]: nothing was taken in.
+    pub fn record(&mut self, policy: &Policy, report: &Report, now: Timestamp) -> Result<Recorded, CallerError> {
+        let root = match (self.roots.get(&report.session), &report.observed) {
+            (Some(root), _) => root.clone(),
+            (None, Some(proposal)) => self.settle_in(proposal, now),
+            (None, None) => return Err(CallerError::UnknownCall),
+        };
+        let tree = self.trees.get(&root).ok_or(CallerError::UnknownCall)?;
+        let call = tree.sessions.get(&report.session).and_then(|session| session.reported(&report.call_id));
+        let observed = report.observed.as_deref();
+        let key = match call {
+            Some(call) => ledger_key_of(&root, call),
+            None => observed.and_then(|proposal| ledger_key(&root, proposal)),
+        };
+        let tool = call.map(|call| &call.tool).or(observed.map(|proposal| &proposal.request.tool));
+        let mut recorded = record(policy, tree, &self.shared(key, tool), report, now)?;
+        if let Some(change) = recorded.change.take() {
+            self.commit(&root, *change);
+        }
+        if let Some(lesson) = &recorded.lesson {
+            self.tools.entry(lesson.tool.clone()).or_default().reported(&lesson.sign, &policy.retry.allowance);
+            if let Some(trial) = &lesson.trial {
+                Arc::make_mut(&mut self.profiles).learn(trial);
+            }
+        }
+        Ok(recorded)
+    }
+
+    /// Exchanges what was learned of retries: several worlds can learn as one.
+    pub fn swap_profiles(&mut self, profiles: &mut Arc<Profiles>) {
+        std::mem::swap(&mut self.profiles, profiles);
+    }
+
+    /// Does something to a session; what, is known by its tree alone.
+    ///
+    /// # Errors
+    /// [`CallerError`]: nothing was done.
+    pub fn control(&mut self, policy: &Policy, command: &Command, now: Timestamp) -> Result<(), CallerError> {
+        let root = self.roots.entry(command.session.clone()).or_insert_with(|| command.session.clone()).clone();
+        let tenant = self.tenant;
+        let tree = self.trees.entry(root.clone()).or_insert_with(|| CallTree::new(tenant, root.clone(), now));
+        let change = control(policy, tree, command, now)?;
+        self.commit(&root, change);
+        Ok(())
+    }
+
+    /// Halts something, or lets it go on.
+    pub fn halt(&mut self, what: Halted, halt: Option<Halt>) {
+        self.halts.retain(|known| known.what != what);
+        self.halts.extend(halt);
+    }
+
+    /// A call was permitted. The first one after a cooldown finds out for all how the tool fares.
+    fn called(&mut self, policy: &Policy, tool: &ToolName, permit: &Permit) {
+        let health = self.tools.entry(tool.clone()).or_default();
+        health.called(&policy.retry.allowance, permit.at);
+        if health.is_to_be_probed(permit.at) {
+            health.probed(Some(permit.lease_until.min(permit.at.plus_ms(PROBE_CALL_MS))));
+        }
+    }
+
+    fn judge(
+        &self,
+        policy: &Policy,
+        root: &SessionId,
+        proposal: &Proposal,
+        batch: Option<u64>,
+        now: Timestamp,
+    ) -> Result<Judgement, CallerError> {
+        let tree = self.trees.get(root).ok_or(CallerError::UnknownCall)?;
+        let shared = self.shared(ledger_key(root, proposal), Some(&proposal.request.tool));
+        evaluate(policy, tree, &shared, proposal, batch, now)
+    }
+
+    fn shared(&self, key: Option<LedgerKey>, tool: Option<&ToolName>) -> Shared {
+        Shared {
+            counters: self.counters.clone(),
+            ledger: key.and_then(|key| self.ledger.get(&key).cloned()),
+            health: tool.and_then(|tool| self.tools.get(tool).cloned()).unwrap_or_default(),
+            profiles: Arc::clone(&self.profiles),
+            halts: self.halts.as_slice().into(),
+        }
+    }
+
+    /// The root of the asking session, whose tree is there from now on.
+    fn settle_in(&mut self, proposal: &Proposal, now: Timestamp) -> SessionId {
+        let request = &proposal.request;
+        let root = self.roots.get(&request.session).cloned().unwrap_or_else(|| {
+            let parent = request.parent.as_ref();
+            let of_parent = parent.map(|parent| self.roots.get(parent).unwrap_or(parent).clone());
+            of_parent.unwrap_or_else(|| request.session.clone())
+        });
+        self.roots.insert(request.session.clone(), root.clone());
+        let tenant = self.tenant;
+        self.trees.entry(root.clone()).or_insert_with(|| CallTree::new(tenant, root.clone(), now));
+        root
+    }
+
+    fn commit(&mut self, root: &SessionId, change: Change) {
+        for change in &change.ledger {
+            let revision = self.ledger.get(&change.key).map_or(0, |row| row.revision);
+            debug_assert_eq!(revision, change.expected, "a ledger change was decided on another revision");
+            self.ledger.insert(change.key, change.row.clone());
+        }
+        for add in &change.counters {
+            let used = self.counters.entry(add.key.clone()).or_default();
+            *used = used.saturating_add_signed(add.amount);
+            debug_assert!(
+                add.amount < 0 || add.limit.is_none_or(|limit| *used <= limit),
+                "a reservation passed its limit"
+            );
+        }
+        if let Some(tree) = self.trees.get_mut(root) {
+            let _ = engine::advance(tree, change);
+        }
+    }
+}

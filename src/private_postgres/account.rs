@@ -1,0 +1,140 @@
+//! Which account the database runs as: PostgreSQL refuses to run as root.
+
+use std::fs::{self, Metadata};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use super::error::PrivatePostgresError;
+use super::process::{self, TOOL_MAX};
+
+/// Accounts tried, in this order, when callgate is root and the cluster is new.
+const CANDIDATES: [&str; 2] = ["postgres", "nobody"];
+
+const EXECUTE_OWNER: u32 = 0o100;
+const EXECUTE_GROUP: u32 = 0o010;
+const EXECUTE_OTHERS: u32 = 0o001;
+
+/// An unprivileged account.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Account {
+    pub(super) name: String,
+    pub(super) uid: u32,
+    pub(super) gid: u32,
+}
+
+/// True when this process acts as root.
+pub(super) fn is_root() -> bool {
+    effective_uid() == Some(0)
+}
+
+fn effective_uid() -> Option<u32> {
+    if let Ok(status) = fs::read_to_string("/proc/self/status") {
+        // "Uid:  real  effective  saved  filesystem"
+        let line = status.lines().find(|line| line.starts_with("Uid:"))?;
+        return line.split_whitespace().nth(2)?.parse().ok();
+    }
+    let output = std::process::Command::new("id").arg("-u").output().ok()?;
+    String::from_utf8_lossy(&output.stdout).trim().parse().ok()
+}
+
+/// The account to drop to; `None` when callgate is not root and everything runs as its own user.
+///
+/// A cluster that exists keeps its owner, whoever is installed since.
+pub(super) async fn choose(pgdata: &Path) -> Result<Option<Account>, PrivatePostgresError> {
+    if !is_root() {
+        return Ok(None);
+    }
+    if let Ok(meta) = fs::metadata(pgdata)
+        && meta.uid() != 0
+    {
+        let (uid, gid) = (meta.uid(), meta.gid());
+        let name = passwd_entry(&uid.to_string()).await.map_or_else(|| uid.to_string(), |account| account.name);
+        return Ok(Some(Account { name, uid, gid }));
+    }
+    for name in CANDIDATES {
+        if let Some(account) = passwd_entry(name).await
+            && account.uid != 0
+        {
+            return Ok(Some(account));
+        }
+    }
+    Err(PrivatePostgresError::NoAccount)
+}
+
+/// The entry of a user, by name or number: from `getent` where it exists (it knows LDAP), else from /etc/passwd.
+async fn passwd_entry(key: &str) -> Option<Account> {
+    let mut getent = process::command("getent", None);
+    getent.args(["passwd", key]);
+    if let Ok(output) = process::output(getent, TOOL_MAX).await
+        && output.status.success()
+    {
+        return parse_passwd(&String::from_utf8_lossy(&output.stdout), key);
+    }
+    parse_passwd(&fs::read_to_string("/etc/passwd").ok()?, key)
+}
+
+fn parse_passwd(text: &str, key: &str) -> Option<Account> {
+    text.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        let (name, _, uid, gid) = (fields.next()?, fields.next()?, fields.next()?, fields.next()?);
+        let account = Account { name: name.to_owned(), uid: uid.parse().ok()?, gid: gid.parse().ok()? };
+        (name == key || uid == key).then_some(account)
+    })
+}
+
+/// The first directory, from the root down to `path` itself, that `account` cannot pass through.
+///
+/// Reads the mode bits only: access granted by an ACL is not seen.
+pub(super) fn first_blocking(path: &Path, account: &Account) -> Option<PathBuf> {
+    let mut steps: Vec<&Path> = path.ancestors().filter(|step| !step.as_os_str().is_empty()).collect();
+    steps.reverse();
+    let blocking = |step: &&&Path| fs::metadata(step).is_ok_and(|meta| meta.is_dir() && !may_pass(&meta, account));
+    steps.iter().find(blocking).map(|step| step.to_path_buf())
+}
+
+fn may_pass(meta: &Metadata, account: &Account) -> bool {
+    let needed = if meta.uid() == account.uid {
+        EXECUTE_OWNER
+    } else if meta.gid() == account.gid {
+        EXECUTE_GROUP
+    } else {
+        EXECUTE_OTHERS
+    };
+    meta.mode() & needed != 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    const PASSWD: &str = "root:x:0:0:root:/root:/bin/bash\n# remark\nbroken\npostgres:x:101:104:,,,:/var/lib:/bin/sh\n";
+
+    #[test]
+    fn an_entry_is_found_by_name_and_by_number() {
+        let postgres = Account { name: "postgres".to_owned(), uid: 101, gid: 104 };
+        assert_eq!(parse_passwd(PASSWD, "postgres"), Some(postgres.clone()));
+        assert_eq!(parse_passwd(PASSWD, "101"), Some(postgres));
+        assert_eq!(parse_passwd(PASSWD, "nobody"), None);
+    }
+
+    #[test]
+    fn the_first_closed_directory_is_named() {
+        let base = tempfile::tempdir().unwrap();
+        let closed = base.path().join("closed");
+        let inner = closed.join("inner");
+        fs::create_dir_all(&inner).unwrap();
+        for path in [base.path(), &inner] {
+            fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+        }
+        fs::set_permissions(&closed, fs::Permissions::from_mode(0o700)).unwrap();
+        let owner = fs::metadata(&closed).unwrap();
+        let stranger = Account { name: "stranger".to_owned(), uid: owner.uid() + 1, gid: owner.gid() + 1 };
+        assert_eq!(first_blocking(&inner, &stranger), Some(closed.clone()));
+        fs::set_permissions(&closed, fs::Permissions::from_mode(0o711)).unwrap();
+        assert_eq!(first_blocking(&inner, &stranger), None);
+        fs::set_permissions(&closed, fs::Permissions::from_mode(0o701)).unwrap();
+        let grouped = Account { name: "grouped".to_owned(), uid: owner.uid() + 1, gid: owner.gid() };
+        assert_eq!(first_blocking(&inner, &grouped), Some(closed), "the group's bits decide, not the others'");
+    }
+}

@@ -1,0 +1,215 @@
+//! What can go wrong with the embedded database, said so that the reader can act on it.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::binaries::{MAJOR_MIN, ServerVersion};
+
+/// Why the embedded database could not be started, kept running or stopped.
+#[derive(Debug, thiserror::Error)]
+pub enum PrivatePostgresError {
+    /// No PostgreSQL on this machine, as far as callgate can see.
+    #[error(
+        "no PostgreSQL {MAJOR_MIN} or newer was found on this machine (looked on PATH, through pg_config and in the \
+         usual places). Three ways out: install it with the system's package manager (`apt-get install postgresql`, \
+         `brew install postgresql@17`); or point --pg-bin DIR at the directory that holds `postgres` and `initdb`; \
+         or use a server of your own with --database-url"
+    )]
+    NotFound,
+
+    /// `--pg-bin` names a directory without the programs needed.
+    #[error(
+        "--pg-bin {dir} holds no {missing}: it must be the directory with PostgreSQL's `postgres`, `initdb` and \
+         `pg_ctl` (for instance /usr/lib/postgresql/17/bin). Or leave it away and install PostgreSQL with the system's \
+         package manager (`apt-get install postgresql`, `brew install postgresql@17`), or use a server of your own \
+         with --database-url"
+    )]
+    PgBinIncomplete {
+        /// The directory given.
+        dir: PathBuf,
+        /// The programs that are not in it.
+        missing: String,
+    },
+
+    /// The only PostgreSQL found, or the one given, is too old.
+    #[error(
+        "PostgreSQL {version} in {dir} is too old: callgate needs {MAJOR_MIN} or newer. Install a newer one, point \
+         --pg-bin DIR at one, or use --database-url"
+    )]
+    TooOld {
+        /// Where it was found.
+        dir: PathBuf,
+        /// Its version.
+        version: ServerVersion,
+    },
+
+    /// The data was written by another major version than any that is installed.
+    #[error(
+        "the database in {pgdata} was made by PostgreSQL {cluster_major}, but only {found} is installed: install \
+         PostgreSQL {cluster_major} again (or point --pg-bin at it), or move the data with pg_upgrade"
+    )]
+    MajorMismatch {
+        /// The cluster's directory.
+        pgdata: PathBuf,
+        /// The major version that made it.
+        cluster_major: u32,
+        /// The versions found, with their directories.
+        found: String,
+    },
+
+    /// `postgres --version` did not answer with a version.
+    #[error("{program} --version did not answer with a PostgreSQL version: {answer}")]
+    VersionUnreadable {
+        /// The program asked.
+        program: PathBuf,
+        /// What it said.
+        answer: String,
+    },
+
+    /// No home directory, hence no default place for the data.
+    #[error("no home directory is known (HOME is not set): say where the data lives with --data-dir DIR")]
+    NoDataHome,
+
+    /// Another callgate holds the directory.
+    #[error(
+        "the data directory {data_dir} is in use by another callgate ({holder}): stop it, or give this one its own \
+         --data-dir"
+    )]
+    Locked {
+        /// The directory.
+        data_dir: PathBuf,
+        /// `pid N`, as that process wrote it, or that it is not known.
+        holder: String,
+    },
+
+    /// As root: the account the database runs as cannot get to a directory.
+    #[error(
+        "callgate runs as root, so its database runs as user `{account}`, which cannot pass through {dir}: run \
+         `chmod o+x {dir}`, or choose another {flag}"
+    )]
+    Blocked {
+        /// The account.
+        account: String,
+        /// The first directory on the way that blocks it.
+        dir: PathBuf,
+        /// The flag that chooses another path.
+        flag: &'static str,
+    },
+
+    /// As root: there is no account to drop to.
+    #[error(
+        "callgate runs as root, and PostgreSQL refuses to: neither a user `postgres` nor a user `nobody` exists to \
+         run it as. Create one (`useradd --system postgres`), or start callgate as an ordinary user"
+    )]
+    NoAccount,
+
+    /// The place of the cluster is taken by something else.
+    #[error("{path} {what}: callgate will not touch it; move it away or choose another --data-dir")]
+    ForeignData {
+        /// The path in the way.
+        path: PathBuf,
+        /// What is wrong with it.
+        what: &'static str,
+    },
+
+    /// The cluster could not be created.
+    #[error("initdb could not create the database in {data_dir} ({status}):\n{output}")]
+    Initdb {
+        /// The data directory.
+        data_dir: PathBuf,
+        /// How initdb ended.
+        status: String,
+        /// The last lines it wrote.
+        output: String,
+    },
+
+    /// The server stopped instead of becoming ready.
+    #[error("PostgreSQL in {data_dir} did not start ({status}); the end of {log}:\n{tail}")]
+    StartFailed {
+        /// The data directory.
+        data_dir: PathBuf,
+        /// How the process ended.
+        status: String,
+        /// The server's log file.
+        log: PathBuf,
+        /// Its last lines.
+        tail: String,
+    },
+
+    /// The server runs, yet accepts no connection.
+    #[error("PostgreSQL in {data_dir} accepted no connection within {seconds} s; the end of {log}:\n{tail}")]
+    StartTimedOut {
+        /// The data directory.
+        data_dir: PathBuf,
+        /// How long callgate waited, in seconds.
+        seconds: u64,
+        /// The server's log file.
+        log: PathBuf,
+        /// Its last lines.
+        tail: String,
+    },
+
+    /// The server answered the first connection with a refusal.
+    #[error("PostgreSQL in {data_dir} refused callgate's own connection: {source}")]
+    Connect {
+        /// The data directory.
+        data_dir: PathBuf,
+        /// What it answered.
+        source: Box<sqlx::Error>,
+    },
+
+    /// A server left behind by an earlier callgate does not stop.
+    #[error(
+        "a PostgreSQL left behind by an earlier callgate still runs on {data_dir} (pid {pid}) and does not stop: \
+         stop it by hand (`kill -QUIT {pid}`), then start again"
+    )]
+    OrphanStays {
+        /// The data directory.
+        data_dir: PathBuf,
+        /// The postmaster's process id.
+        pid: u32,
+    },
+
+    /// Our own server does not stop.
+    #[error("PostgreSQL in {data_dir} (pid {pid}) did not stop, neither politely nor at once")]
+    StopTimedOut {
+        /// The data directory.
+        data_dir: PathBuf,
+        /// The postmaster's process id.
+        pid: u32,
+    },
+
+    /// The server keeps crashing; it was not started again.
+    #[error("PostgreSQL in {data_dir} stopped {failures} times in short order and was given up: {reason}")]
+    GaveUp {
+        /// The data directory.
+        data_dir: PathBuf,
+        /// How often it stopped or failed to start since it last ran calmly.
+        failures: u32,
+        /// The last failure.
+        reason: String,
+    },
+
+    /// The task that watches the server panicked.
+    #[error("the task that watches PostgreSQL broke: {0}")]
+    Supervisor(String),
+
+    /// A file or process could not be handled.
+    #[error("could not {action} {path}: {source}")]
+    Io {
+        /// What was tried.
+        action: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// The system's answer.
+        source: io::Error,
+    },
+}
+
+impl PrivatePostgresError {
+    /// For `map_err`: names the action and the path an I/O error is about.
+    pub(super) fn io(action: &'static str, path: impl AsRef<Path>) -> impl FnOnce(io::Error) -> Self {
+        let path = path.as_ref().to_owned();
+        move |source| Self::Io { action, path, source }
+    }
+}

@@ -1,0 +1,156 @@
+//! The embedded database: a private PostgreSQL of callgate's own, for when no `--database-url` is given.
+//!
+//! In its data directory lie the cluster (`pg`), the socket (`run`), the server's log (`log`) and the lock that keeps
+//! a second callgate out (`callgate.lock`). The server listens on no network: only the account it runs as, and root,
+//! reach its socket. Started as root, the database runs as user `postgres`, or `nobody` where there is none.
+//!
+//! When callgate dies without a word, the server shuts down by itself (Linux with util-linux), and the next start stops
+//! whatever still runs on the cluster. When the server dies, it is started again.
+mod account;
+mod binaries;
+mod cluster;
+mod error;
+mod layout;
+mod log;
+mod postmaster;
+mod process;
+mod server;
+mod supervisor;
+mod takeover;
+
+use std::path::{Path, PathBuf};
+
+use etcetera::BaseStrategy;
+use sqlx::postgres::PgConnectOptions;
+use tokio::sync::{oneshot, watch};
+use tokio::task::JoinHandle;
+
+pub use binaries::ServerVersion;
+pub use error::PrivatePostgresError;
+pub use supervisor::Phase;
+
+use server::Server;
+use supervisor::Supervisor;
+
+/// Where the data lives when callgate runs as root: root's home is closed to the account the database runs as.
+const ROOT_DATA_DIR: &str = "/var/lib/callgate";
+
+/// What the embedded database is started with.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// The data directory; created where it does not exist. See [`default_data_dir`].
+    pub data_dir: PathBuf,
+    /// The directory of PostgreSQL's programs; searched for when `None`.
+    pub pg_bin: Option<PathBuf>,
+}
+
+/// The data directory used when none is given: `/var/lib/callgate` as root, otherwise `callgate` in the user's data
+/// home (`$XDG_DATA_HOME`, or `~/.local/share`).
+///
+/// # Errors
+///
+/// [`PrivatePostgresError::NoDataHome`] when no home directory is known.
+pub fn default_data_dir() -> Result<PathBuf, PrivatePostgresError> {
+    if account::is_root() {
+        return Ok(PathBuf::from(ROOT_DATA_DIR));
+    }
+    let strategy = etcetera::choose_base_strategy().map_err(|_| PrivatePostgresError::NoDataHome)?;
+    Ok(strategy.data_dir().join("callgate"))
+}
+
+/// A running PostgreSQL, held by this process alone.
+///
+/// End it with [`Self::stop`]. Dropped instead, it shuts down in the background, and the data directory stays locked
+/// until it has.
+#[derive(Debug)]
+pub struct PrivatePostgres {
+    data_dir: PathBuf,
+    bin_dir: PathBuf,
+    version: ServerVersion,
+    options: PgConnectOptions,
+    phase: watch::Receiver<Phase>,
+    stop: oneshot::Sender<()>,
+    supervisor: JoinHandle<Result<(), PrivatePostgresError>>,
+}
+
+impl PrivatePostgres {
+    /// Starts the server, creating the cluster and the database `callgate` on the first run, and returns once it
+    /// accepts connections. After a crash this takes as long as recovery does, five minutes at most.
+    ///
+    /// Must be called within a tokio runtime. Cancelled, it leaves nothing running for long.
+    ///
+    /// # Errors
+    ///
+    /// Every [`PrivatePostgresError`] about finding, creating or starting; its text says what to do.
+    pub async fn start(settings: &Settings) -> Result<Self, PrivatePostgresError> {
+        let server = Server::prepare(settings).await?;
+        let postmaster = server.launch().await?;
+        let pid = postmaster.pid();
+        let (phase_sender, phase) = watch::channel(Phase::Running { pid });
+        let (stop, stopped) = oneshot::channel();
+        let data_dir = server.layout.root.clone();
+        let bin_dir = server.binaries.dir.clone();
+        let version = server.binaries.version.clone();
+        let options = server.connect_options();
+        tracing::info!(pid, %version, data_dir = %data_dir.display(), "the embedded database runs");
+        let supervisor = Supervisor { server, phase: phase_sender, stop: stopped };
+        let supervisor = tokio::spawn(supervisor.run(postmaster));
+        Ok(Self { data_dir, bin_dir, version, options, phase, stop, supervisor })
+    }
+
+    /// How to connect, as the owner of the database `callgate`. Stays valid when the server is restarted.
+    #[must_use]
+    pub fn connect_options(&self) -> PgConnectOptions {
+        self.options.clone()
+    }
+
+    /// The data directory, absolute and free of links.
+    #[must_use]
+    pub fn data_dir(&self) -> &Path {
+        &self.data_dir
+    }
+
+    /// The directory of the programs in use.
+    #[must_use]
+    pub fn bin_dir(&self) -> &Path {
+        &self.bin_dir
+    }
+
+    /// The server's version.
+    #[must_use]
+    pub fn server_version(&self) -> &ServerVersion {
+        &self.version
+    }
+
+    /// What the database is doing, now and as it changes.
+    #[must_use]
+    pub fn phase(&self) -> watch::Receiver<Phase> {
+        self.phase.clone()
+    }
+
+    /// Waits until the server is down for good, which is after several restarts in short order failed; the error says
+    /// why. A single crash is not reported here: the server is started again, and [`Self::phase`] shows it.
+    pub async fn exited(&mut self) -> PrivatePostgresError {
+        let gave_up = self.phase.wait_for(|phase| matches!(phase, Phase::GaveUp { .. })).await;
+        match gave_up.as_deref() {
+            Ok(Phase::GaveUp { failures, reason }) => PrivatePostgresError::GaveUp {
+                data_dir: self.data_dir.clone(),
+                failures: *failures,
+                reason: reason.clone(),
+            },
+            _ => PrivatePostgresError::Supervisor("it ended without being told to".to_owned()),
+        }
+    }
+
+    /// Shuts the server down: fast first (open transactions are rolled back), after 30 s at once, after 10 s more by
+    /// force. Returns when it is gone and the data directory is free for the next.
+    ///
+    /// # Errors
+    ///
+    /// [`PrivatePostgresError::StopTimedOut`] when it is still there after all that.
+    pub async fn stop(self) -> Result<(), PrivatePostgresError> {
+        // A supervisor that has given up listens no more, and its server is gone.
+        let _ = self.stop.send(());
+        self.supervisor.await.unwrap_or_else(|error| Err(PrivatePostgresError::Supervisor(error.to_string())))
+    }
+}

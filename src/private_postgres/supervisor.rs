@@ -1,0 +1,125 @@
+//! Keeps the server running: starts it again when it dies, a bounded number of times.
+
+use std::time::Duration;
+
+use tokio::sync::{oneshot, watch};
+
+use super::error::PrivatePostgresError;
+use super::postmaster::Postmaster;
+use super::server::Server;
+
+/// Failures without a calm period in between after which the server is given up.
+const FAILURES_MAX: u32 = 6;
+
+/// A server that ran this long has left its former failures behind.
+const CALM: Duration = Duration::from_secs(60);
+
+/// The wait before the first restart; it doubles with each further one.
+const BACKOFF_FIRST: Duration = Duration::from_millis(100);
+
+/// What the database is doing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Phase {
+    /// The server accepts connections.
+    Running {
+        /// Its process id.
+        pid: u32,
+    },
+    /// It died and is being started again; connections fail meanwhile.
+    Restarting {
+        /// Counts from 1; starts anew after a minute of calm.
+        attempt: u32,
+    },
+    /// It was stopped on request.
+    Stopped,
+    /// It died too often and is not started again.
+    GaveUp {
+        /// How often it died or failed to start in short order.
+        failures: u32,
+        /// The last failure.
+        reason: String,
+    },
+}
+
+/// Watches one server until it is stopped or given up.
+pub(super) struct Supervisor {
+    pub(super) server: Server,
+    pub(super) phase: watch::Sender<Phase>,
+    /// Completes when the server shall stop: by a message, or because nobody is left to send one.
+    pub(super) stop: oneshot::Receiver<()>,
+}
+
+impl Supervisor {
+    pub(super) async fn run(mut self, mut postmaster: Postmaster) -> Result<(), PrivatePostgresError> {
+        let mut failures = 0;
+        loop {
+            let status = tokio::select! {
+                _ = &mut self.stop => return self.finish(Some(postmaster)).await,
+                status = postmaster.ended() => status,
+                () = tokio::time::sleep(CALM), if failures > 0 => {
+                    failures = 0;
+                    continue;
+                }
+            };
+            let pid = postmaster.pid();
+            tracing::error!(pid, %status, "PostgreSQL stopped unexpectedly");
+            match self.restart(&mut failures, format!("it ended: {status}")).await? {
+                Some(restarted) => postmaster = restarted,
+                None => return Ok(()),
+            }
+        }
+    }
+
+    /// `None` when there is nothing more to watch.
+    async fn restart(&mut self, failures: &mut u32, cause: String) -> Result<Option<Postmaster>, PrivatePostgresError> {
+        let mut reason = cause;
+        loop {
+            *failures += 1;
+            if *failures >= FAILURES_MAX {
+                tracing::error!(failures = *failures, %reason, "PostgreSQL is not started again");
+                self.phase.send_replace(Phase::GaveUp { failures: *failures, reason });
+                return Ok(None);
+            }
+            self.phase.send_replace(Phase::Restarting { attempt: *failures });
+            let backoff = BACKOFF_FIRST * 2_u32.pow(*failures - 1);
+            let relaunch = async {
+                tokio::time::sleep(backoff).await;
+                self.server.launch().await
+            };
+            let outcome = tokio::select! {
+                _ = &mut self.stop => None,
+                outcome = relaunch => Some(outcome),
+            };
+            match outcome {
+                None => return self.finish(None).await.map(|()| None),
+                Some(Ok(postmaster)) => {
+                    let pid = postmaster.pid();
+                    tracing::warn!(pid, attempt = *failures, "PostgreSQL runs again");
+                    self.phase.send_replace(Phase::Running { pid });
+                    return Ok(Some(postmaster));
+                }
+                Some(Err(error)) => {
+                    tracing::error!(attempt = *failures, %error, "PostgreSQL could not be started again");
+                    reason = error.to_string();
+                }
+            }
+        }
+    }
+
+    async fn finish(&mut self, postmaster: Option<Postmaster>) -> Result<(), PrivatePostgresError> {
+        let data_dir = self.server.layout.root.clone();
+        match postmaster {
+            Some(postmaster) => {
+                let pid = postmaster.pid();
+                if !postmaster.stop().await {
+                    return Err(PrivatePostgresError::StopTimedOut { data_dir, pid });
+                }
+            }
+            // A start may just have been abandoned: it was told to stop, and this waits until it has.
+            None => drop(self.server.stop_orphan().await?),
+        }
+        tracing::info!(data_dir = %data_dir.display(), "the embedded database stopped");
+        self.phase.send_replace(Phase::Stopped);
+        Ok(())
+    }
+}

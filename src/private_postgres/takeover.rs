@@ -1,0 +1,188 @@
+//! The server an earlier callgate may have left behind, found through `postmaster.pid`.
+//!
+//! Only the holder of the directory's lock comes here, so a server that runs is nobody's. A wrong guess either way is
+//! bad: signalling a stranger that got the old pid, or running two servers on one cluster. So a process is signalled
+//! only when it is proven to be this cluster's postmaster, and disregarded only when it is proven not to be; in
+//! between, PostgreSQL's own check of the file decides, and refuses to start.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::time::Duration;
+
+use super::account::Account;
+use super::binaries::Binaries;
+use super::error::PrivatePostgresError;
+use super::layout::Layout;
+use super::process::{self, TOOL_MAX};
+
+/// How long an orphan may take to stop, per way of asking: the mode and seconds.
+const STOP_MODES: [(&str, u64); 2] = [("fast", 60), ("immediate", 15)];
+
+/// A server that just starts creates its pid file empty and fills it at once.
+const EMPTY_FILE_GRACE: Duration = Duration::from_millis(200);
+
+/// Who has the pid that `postmaster.pid` names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Occupant {
+    /// Nobody, or somebody of whom too little is known.
+    Unclaimed,
+    /// A process that is certainly not this cluster's postmaster.
+    Stranger(u32),
+    /// This cluster's postmaster.
+    Postmaster(u32),
+}
+
+/// Stops a server that still runs on the cluster.
+///
+/// Returns the pid of a stranger whom PostgreSQL would take for such a server, for it to disregard.
+pub(super) async fn stop_orphan(
+    layout: &Layout,
+    binaries: &Binaries,
+    account: Option<&Account>,
+) -> Result<Option<u32>, PrivatePostgresError> {
+    let mut occupant = occupant_of(&layout.pgdata).await?;
+    for (mode, seconds) in STOP_MODES {
+        let Occupant::Postmaster(pid) = occupant else { break };
+        tracing::warn!(pid, mode, data_dir = %layout.root.display(), "stopping a PostgreSQL that was left behind");
+        let program = binaries.program("pg_ctl");
+        let mut command = process::command(&program, account);
+        command.arg("stop").arg("-D").arg(&layout.pgdata);
+        command.args(["-m", mode, "-t", &seconds.to_string(), "-w"]);
+        // Its verdict does not matter: the server may have ended on its own meanwhile, so look again.
+        let limit = Duration::from_secs(seconds) + TOOL_MAX;
+        process::output(command, limit).await.map_err(PrivatePostgresError::io("run", &program))?;
+        occupant = occupant_of(&layout.pgdata).await?;
+    }
+    match occupant {
+        Occupant::Unclaimed => Ok(None),
+        Occupant::Stranger(pid) => {
+            tracing::warn!(pid, data_dir = %layout.root.display(), "postmaster.pid is stale, its pid is another's now");
+            Ok(Some(pid))
+        }
+        Occupant::Postmaster(pid) => Err(PrivatePostgresError::OrphanStays { data_dir: layout.root.clone(), pid }),
+    }
+}
+
+async fn occupant_of(pgdata: &Path) -> Result<Occupant, PrivatePostgresError> {
+    let path = pgdata.join("postmaster.pid");
+    for last in [false, true] {
+        let text = match fs::read_to_string(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Occupant::Unclaimed),
+            Err(error) => return Err(PrivatePostgresError::io("read", path)(error)),
+        };
+        if let Some(pid) = text.lines().next().and_then(|line| line.trim().parse::<u32>().ok()) {
+            return Ok(identify(pid, pgdata).await);
+        }
+        if !last {
+            tokio::time::sleep(EMPTY_FILE_GRACE).await;
+        }
+    }
+    // A machine that crashed can leave the file without its content, and PostgreSQL would refuse to start.
+    tracing::warn!(path = %path.display(), "removing a pid file that names no process");
+    fs::remove_file(&path).map_err(PrivatePostgresError::io("remove", &path))?;
+    Ok(Occupant::Unclaimed)
+}
+
+async fn identify(pid: u32, pgdata: &Path) -> Occupant {
+    if Path::new("/proc/self/cmdline").exists() {
+        identify_by_proc(pid, pgdata)
+    } else {
+        identify_by_ps(pid, pgdata).await
+    }
+}
+
+fn identify_by_proc(pid: u32, pgdata: &Path) -> Occupant {
+    let Ok(command_line) = fs::read(format!("/proc/{pid}/cmdline")) else {
+        return Occupant::Unclaimed;
+    };
+    let text = String::from_utf8_lossy(&command_line);
+    let arguments: Vec<&str> = text.trim_end_matches('\0').split('\0').collect();
+    // A process that ended and waits to be reaped has an empty line: the pid is taken, by nobody.
+    if !is_postmaster(arguments[0]) {
+        return Occupant::Stranger(pid);
+    }
+    let given = data_dir_argument(&arguments).and_then(|dir| same_dir(Path::new(dir), pgdata));
+    // A postmaster's directory is its cluster; whether one may look there depends on privileges.
+    let working = same_dir(Path::new(&format!("/proc/{pid}/cwd")), pgdata);
+    match (working, given) {
+        (Some(true), _) | (_, Some(true)) => Occupant::Postmaster(pid),
+        (None, None) => Occupant::Unclaimed,
+        _ => Occupant::Stranger(pid),
+    }
+}
+
+/// Where there is no /proc (macOS).
+async fn identify_by_ps(pid: u32, pgdata: &Path) -> Occupant {
+    let mut command = process::command("ps", None);
+    command.args(["-ww", "-p", &pid.to_string(), "-o", "args="]);
+    let Ok(output) = process::output(command, TOOL_MAX).await else {
+        return Occupant::Unclaimed;
+    };
+    let text = String::from_utf8_lossy(&output.stdout);
+    let line = text.trim();
+    if line.is_empty() {
+        return Occupant::Unclaimed;
+    }
+    if !is_postmaster(line.split(" -").next().unwrap_or(line)) {
+        return Occupant::Stranger(pid);
+    }
+    if line.contains(&*pgdata.to_string_lossy()) { Occupant::Postmaster(pid) } else { Occupant::Unclaimed }
+}
+
+/// True for `/any/where/postgres`; the server's children call themselves `postgres: ...`.
+fn is_postmaster(program: &str) -> bool {
+    matches!(program.rsplit('/').next(), Some("postgres" | "postmaster"))
+}
+
+fn data_dir_argument<'a>(arguments: &[&'a str]) -> Option<&'a str> {
+    let at = arguments.iter().position(|argument| argument.starts_with("-D"))?;
+    match arguments[at] {
+        "-D" => arguments.get(at + 1).copied(),
+        joined => joined.strip_prefix("-D"),
+    }
+}
+
+/// `None` when one of them cannot be looked at.
+fn same_dir(a: &Path, b: &Path) -> Option<bool> {
+    let (a, b) = (fs::metadata(a).ok()?, fs::metadata(b).ok()?);
+    Some((a.dev(), a.ino()) == (b.dev(), b.ino()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_postmaster_is_told_from_its_children_and_from_others() {
+        assert!(is_postmaster("/usr/lib/postgresql/15/bin/postgres"));
+        assert!(is_postmaster("postmaster"));
+        assert!(!is_postmaster("postgres: checkpointer "));
+        assert!(!is_postmaster("/usr/bin/sleep"));
+        assert!(!is_postmaster(""));
+    }
+
+    #[test]
+    fn the_data_directory_is_read_in_both_spellings() {
+        assert_eq!(data_dir_argument(&["postgres", "-c", "x=y", "-D", "/a"]), Some("/a"));
+        assert_eq!(data_dir_argument(&["postgres", "-D/a"]), Some("/a"));
+        assert_eq!(data_dir_argument(&["postgres", "-D"]), None);
+        assert_eq!(data_dir_argument(&["postgres"]), None);
+    }
+
+    #[tokio::test]
+    async fn a_file_without_a_pid_is_removed_and_a_strangers_pid_is_told() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("postmaster.pid");
+        assert_eq!(occupant_of(dir.path()).await.unwrap(), Occupant::Unclaimed);
+        fs::write(&file, "").unwrap();
+        assert_eq!(occupant_of(dir.path()).await.unwrap(), Occupant::Unclaimed);
+        assert!(!file.exists());
+        let own = std::process::id();
+        fs::write(&file, format!("{own}\n/somewhere\n")).unwrap();
+        assert_eq!(occupant_of(dir.path()).await.unwrap(), Occupant::Stranger(own));
+        assert!(file.exists(), "PostgreSQL still needs its shared memory key");
+    }
+}

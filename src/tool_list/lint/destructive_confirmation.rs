@@ -1,0 +1,104 @@
+//! destructive_confirmation: a destructive tool that one slip of the model sets off.
+//!
+//! Reports a tool whose annotations say `destructiveHint`, or whose name has a verb behind which nothing is left
+//! (`delete`, `cancel`, `purge`), and which requires no argument with a closed set of values. By its name alone, and
+//! with no word of the policy that it writes, it is only advice.
+//!
+//! Why: a model that fills in an id by mistake still has to choose, from a closed list, to say what will be destroyed;
+//! a rule or a person can then judge by that choice.
+//!
+//! Known problems: any required enum counts, also one that was made for something else. `remove` is not taken for
+//! destructive: most removals (of a label, from a cart) are harmless.
+
+use super::{Facts, Report, Tool};
+use crate::tool_list::{By, Told, is_bound, words};
+
+const REASON: &str =
+    "one wrong id is enough to destroy something; a choice from a closed list has to be made on purpose";
+
+/// One report a tool.
+pub(super) fn check(facts: &Facts<'_>) -> Vec<Report> {
+    let mut reports = Vec::new();
+    for tool in &facts.tools {
+        let Some(told) = destructive(tool) else { continue };
+        let mut required = tool.properties().filter(|(node, _)| node.top && node.required);
+        if required.any(|(node, _)| is_bound(node.schema, &["enum", "const"])) {
+            continue;
+        }
+        let why = match &told.by {
+            By::Policy => format!("`{}`, and the policy declares it a write", tool.verb()),
+            by => by.to_string(),
+        };
+        let message = format!("destroys ({why}), and no required argument is a choice from a closed list");
+        let better = format!(
+            "require `\"confirm\": {{\"type\": \"string\", \"enum\": [\"{}\"], \"description\": \
+             \"Only after the user has confirmed it\"}}`, or a `reason` with an enum of the cases you allow",
+            tool.name()
+        );
+        reports.push(tool.report("/input_schema/required", message, REASON, better).by(&told));
+    }
+    reports
+}
+
+/// Who says that it destroys, if it does.
+fn destructive(tool: &Tool<'_>) -> Option<Told> {
+    if tool.doc.hints.destructive == Some(true) && tool.doc.hints.read_only != Some(true) {
+        let told = tool.as_write()?;
+        return Some(Told { effect: told.effect, by: By::Annotation("destructiveHint: true") });
+    }
+    let destroys = words::destroys(tool.verb()) && tool.doc.hints.destructive.is_none();
+    // That its annotations call it a write says nothing yet of destroying.
+    tool.as_write().filter(|_| destroys).map(|told| match told.by {
+        By::Policy => told.clone(),
+        _ => Told { effect: told.effect, by: By::Name(tool.verb().to_owned()) },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{reports, silent};
+
+    #[test]
+    fn a_destructive_tool_without_a_choice_is_reported_by_how_sure_it_is() {
+        let better = |tool: &str| {
+            format!(
+                "better: require `\"confirm\": {{\"type\": \"string\", \"enum\": [\"{tool}\"], \"description\": \
+                 \"Only after the user has confirmed it\"}}`, or a `reason` with an enum of the cases you allow"
+            )
+        };
+        let expected = format!(
+            "warning drop_table /input_schema/required: destroys (its annotations say destructiveHint: true), \
+             and no required argument is a choice from a closed list\n{}
+             warning cancel_order /input_schema/required: destroys (`cancel`, and the policy declares it a write), \
+             and no required argument is a choice from a closed list\n{}
+             note delete_user /input_schema/required: destroys (a guess from `delete` in its name), \
+             and no required argument is a choice from a closed list\n{}",
+            better("drop_table"),
+            better("cancel_order"),
+            better("delete_user")
+        );
+        reports(
+            "destructive_confirmation",
+            "
+            - {name: drop_table, annotations: {destructiveHint: true}}
+            - {name: cancel_order, policy: {effect: write}, input_schema: {properties: {why: {enum: [a]}}}}
+            - {name: delete_user}
+            ",
+            &expected,
+        );
+    }
+
+    #[test]
+    fn a_required_choice_or_a_word_that_it_is_harmless_suffices() {
+        silent(
+            "destructive_confirmation",
+            "
+            - {name: cancel_order, input_schema: {properties: {reason: {enum: [late, wrong]}}, required: [reason]}}
+            - {name: delete_draft, annotations: {destructiveHint: false, readOnlyHint: false}}
+            - {name: remove_label}
+            - {name: delete_preview, policy: {effect: read}}
+            - {name: get_deleted}
+            ",
+        );
+    }
+}

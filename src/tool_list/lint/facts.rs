@@ -1,0 +1,161 @@
+//! What lints look at: the list, and what the policy declares of its tools.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::Value;
+
+use super::{Report, prose};
+use crate::{
+    domain::{
+        effect::{EffectKind, ResourceTemplate},
+        tool::ToolSpec,
+    },
+    tool_list::{By, Node, Told, ToolDoc, ToolList, nodes, words},
+};
+
+/// What a policy declares of a tool, as far as lints ask.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Declared {
+    /// What it does to its resource.
+    pub effect: EffectKind,
+    /// A write whose repetition harms.
+    pub once: bool,
+    /// A write whose repetition is harmless.
+    pub idempotent: bool,
+    /// What it touches.
+    pub resource: Option<ResourceTemplate>,
+}
+
+impl From<&ToolSpec> for Declared {
+    fn from(spec: &ToolSpec) -> Self {
+        let effect = if spec.once { EffectKind::Write } else { spec.effect };
+        Self { effect, once: spec.once, idempotent: spec.idempotent, resource: spec.resource.clone() }
+    }
+}
+
+/// All that is known of a list.
+#[derive(Debug)]
+pub struct Facts<'a> {
+    /// The tools, in the order of the list.
+    pub tools: Vec<Tool<'a>>,
+    /// Their names.
+    pub names: BTreeSet<&'a str>,
+}
+
+/// All that is known of a tool.
+#[derive(Debug)]
+pub struct Tool<'a> {
+    /// Its place in the list.
+    pub index: usize,
+    /// What the list says of it.
+    pub doc: &'a ToolDoc,
+    /// What the policy says of it.
+    pub declared: Option<&'a Declared>,
+    /// What it does to the world, and who says so.
+    pub told: Option<Told>,
+    /// The words of its name.
+    pub words: Vec<String>,
+    /// What it is about, by its name, in the singular. That it gives details makes it about nothing else.
+    pub nouns: Vec<String>,
+    /// The schemas within its schema.
+    pub nodes: Vec<Node<'a>>,
+}
+
+impl<'a> Facts<'a> {
+    /// The facts of a list and of what is declared of its tools, by name.
+    #[must_use]
+    pub fn new(list: &'a ToolList, declared: &'a BTreeMap<String, Declared>) -> Self {
+        let tools = list.tools.iter().zip(list.words()).enumerate().map(|(index, (doc, words))| {
+            let declared = declared.get(&doc.name);
+            let by_policy = declared.filter(|declared| declared.effect != EffectKind::Unknown);
+            Tool {
+                index,
+                doc,
+                declared,
+                told: by_policy
+                    .map(|declared| Told { effect: declared.effect, by: By::Policy })
+                    .or_else(|| Told::of(doc, &words)),
+                nouns: nouns_of(&words),
+                words,
+                nodes: nodes(&doc.input_schema),
+            }
+        });
+        Self { tools: tools.collect(), names: list.tools.iter().map(|tool| tool.name.as_str()).collect() }
+    }
+
+    /// A report about the whole list.
+    pub(super) fn report(&self, message: String, reason: &'static str, better: String) -> Report {
+        Report { tool: None, pointer: String::new(), message, reason, better, guessed: false }
+    }
+}
+
+impl<'a> Tool<'a> {
+    /// Its name.
+    pub(super) fn name(&self) -> &'a str {
+        &self.doc.name
+    }
+
+    /// The verb of its name; empty when it has none.
+    pub(super) fn verb(&self) -> &str {
+        words::verb(&self.words).map_or("", |(verb, _)| verb)
+    }
+
+    /// The thing that its name is about: `comment` of `add_ticket_comment_to_order`.
+    pub(super) fn thing(&self) -> Option<String> {
+        let is_link =
+            |word: &String| matches!(word.as_str(), "to" | "for" | "of" | "by" | "in" | "on" | "from" | "with");
+        let before: Vec<String> = self.words.iter().take_while(|word| !is_link(word)).cloned().collect();
+        words::nouns(&before).pop()
+    }
+
+    /// Its name as a task: `cancel order`.
+    pub(super) fn task(&self) -> String {
+        self.words.join(" ")
+    }
+
+    /// Who says that it is a write, if it is one. A way out changes nothing that could be changed back.
+    pub(super) fn as_write(&self) -> Option<&Told> {
+        self.told.as_ref().filter(|told| told.effect == EffectKind::Write && !self.is_way_out())
+    }
+
+    /// True when it is said, or guessed, to look only.
+    pub(super) fn is_reader(&self) -> bool {
+        self.told.as_ref().is_some_and(|told| matches!(told.effect, EffectKind::Read | EffectKind::Poll))
+    }
+
+    /// True for a way out, by its name.
+    pub(super) fn is_way_out(&self) -> bool {
+        words::is_way_out(&self.words)
+    }
+
+    /// True when its description says that it should not be used any more.
+    pub(super) fn is_deprecated(&self) -> bool {
+        self.doc.description.to_ascii_lowercase().contains("deprecated")
+    }
+
+    /// Its arguments and what lies below them, each once, as properties.
+    pub(super) fn properties(&self) -> impl Iterator<Item = (&Node<'a>, &'a str)> {
+        self.nodes.iter().filter_map(|node| Some((node, node.name?)))
+    }
+
+    /// What is said of an argument; empty when nothing.
+    pub(super) fn said_of(&self, schema: &'a Value) -> &'a str {
+        prose::text(schema, "description")
+    }
+
+    /// A report about a part of it.
+    pub(super) fn report(&self, pointer: &str, message: String, reason: &'static str, better: String) -> Report {
+        Report { tool: Some(self.index), pointer: pointer.to_owned(), message, reason, better, guessed: false }
+    }
+}
+
+fn nouns_of(words: &[String]) -> Vec<String> {
+    words::nouns(words).into_iter().filter(|noun| !matches!(noun.as_str(), "detail" | "info")).collect()
+}
+
+impl Report {
+    /// The report, as advice only when `told` is a guess.
+    pub(super) fn by(self, told: &Told) -> Self {
+        Self { guessed: told.is_guess(), ..self }
+    }
+}

@@ -1,0 +1,156 @@
+//! siblings: tools that are easily taken for each other and do not name each other.
+//!
+//! Reports a tool whose description does not name a sibling, for each sibling. Siblings have verbs of one kind
+//! (`search` and `find`) and the same nouns in their names, or names that differ in one word and descriptions that
+//! share most of their words.
+//!
+//! Why: when two tools could both be meant, a model takes the one whose name is nearer to the user's words, and loops
+//! when it was the other one. The boundary has to stand in both descriptions, with the other one's name.
+//!
+//! Known problems: siblings by meaning whose names share nothing are not seen. A tool whose description calls it
+//! deprecated is left alone.
+
+use std::collections::BTreeSet;
+
+use super::{Facts, Report, Tool, prose};
+use crate::tool_list::words;
+
+/// Share of the words of two descriptions that both have, from which names that differ in one word are siblings.
+const ALIKE_MIN: f64 = 0.5;
+/// Siblings that one report names.
+const SIBLINGS_MAX: usize = 5;
+const REASON: &str =
+    "where two tools could both be meant, a model guesses; the boundary must stand in both descriptions";
+
+/// Verbs that mean the same.
+const KINDS: &[&[&str]] = &[
+    &["search", "find", "query", "lookup", "list", "browse"],
+    &["get", "fetch", "retrieve", "read", "show", "view", "describe", "load"],
+    &["create", "add", "insert", "make", "register"],
+    &["update", "edit", "modify", "change", "patch", "set", "replace"],
+    &["delete", "remove", "destroy", "erase", "purge", "drop"],
+    &["send", "post", "notify", "submit"],
+];
+
+/// One report a tool, which names all siblings that its description leaves out.
+pub(super) fn check(facts: &Facts<'_>) -> Vec<Report> {
+    let known: Vec<Sibling> = facts.tools.iter().map(Sibling::of).collect();
+    let mut reports = Vec::new();
+    for (tool, me) in facts.tools.iter().zip(&known) {
+        let is_left_out = |other: &&Tool<'_>| {
+            other.index != tool.index
+                && me.is_sibling(&known[other.index])
+                && !prose::mentions(&tool.doc.description, other.name())
+        };
+        let left_out: Vec<&Tool<'_>> = facts.tools.iter().filter(is_left_out).take(SIBLINGS_MAX).collect();
+        if left_out.is_empty() {
+            continue;
+        }
+        let names: Vec<&str> = left_out.iter().map(|other| other.name()).collect();
+        let message = format!("does not name its sibling{} {}", plural(names.len()), prose::listed(&names));
+        let boundaries = left_out.iter().map(|other| {
+            let does = prose::first_sentence(&other.doc.description);
+            let does = if does.is_empty() { other.task() } else { does.to_owned() };
+            format!("DO NOT USE for what `{}` does ({does}): use that instead.", other.name())
+        });
+        let better = format!("add: \"{}\"", boundaries.collect::<Vec<_>>().join(" "));
+        reports.push(tool.report("/description", message, REASON, better));
+    }
+    reports
+}
+
+fn plural(count: usize) -> &'static str {
+    if count == 1 { "" } else { "s" }
+}
+
+/// What siblings are known by.
+struct Sibling {
+    verb: Option<usize>,
+    nouns: Vec<String>,
+    words: Vec<String>,
+    said: BTreeSet<String>,
+    is_left_alone: bool,
+}
+
+impl Sibling {
+    fn of(tool: &Tool<'_>) -> Self {
+        let said = words::words(&tool.doc.description).into_iter().filter(|word| word.len() > 3);
+        let mut nouns = words::nouns(&tool.words);
+        nouns.sort();
+        Self {
+            verb: KINDS.iter().position(|kind| kind.contains(&tool.verb())),
+            nouns,
+            words: tool.words.clone(),
+            said: said.map(|word| words::singular(&word)).collect(),
+            is_left_alone: tool.is_way_out() || tool.is_deprecated(),
+        }
+    }
+
+    fn is_sibling(&self, other: &Self) -> bool {
+        if self.is_left_alone || other.is_left_alone || self.nouns.is_empty() || other.nouns.is_empty() {
+            return false;
+        }
+        let same_kind = self.verb.is_some() && self.verb == other.verb;
+        (same_kind && self.nouns == other.nouns) || (self.differs_in_a_word(other) && self.alike(other) >= ALIKE_MIN)
+    }
+
+    /// True for names of one length, three words or more, that differ in one word, which is not the verb.
+    fn differs_in_a_word(&self, other: &Self) -> bool {
+        let pairs = || self.words.iter().zip(&other.words);
+        let differing = || pairs().filter(|(mine, theirs)| mine != theirs);
+        self.words.len() == other.words.len()
+            && self.words.len() > 2
+            && differing().count() == 1
+            && differing().all(|(mine, theirs)| !words::is_verb(mine) && !words::is_verb(theirs))
+    }
+
+    /// The share of all words of the two descriptions that stand in both.
+    fn alike(&self, other: &Self) -> f64 {
+        let shared = self.said.intersection(&other.said).count();
+        let all = self.said.union(&other.said).count();
+        if all == 0 { 0.0 } else { shared as f64 / all as f64 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{reports, silent};
+
+    #[test]
+    fn siblings_by_verb_and_by_description_must_name_each_other() {
+        reports(
+            "siblings",
+            "
+            - {name: search_orders, description: Finds orders by text.}
+            - {name: list_orders, description: 'Lists orders. For text use `search_orders`.'}
+            - {name: search_direct_flight, description: Search direct flights between two cities on a date.}
+            - {name: search_onestop_flight, description: Search onestop flights between two cities on a date.}
+            ",
+            "warning search_orders /description: does not name its sibling `list_orders`
+             better: add: \"DO NOT USE for what `list_orders` does (Lists orders): use that instead.\"
+             warning search_direct_flight /description: does not name its sibling `search_onestop_flight`
+             better: add: \"DO NOT USE for what `search_onestop_flight` does \
+             (Search onestop flights between two cities on a date): use that instead.\"
+             warning search_onestop_flight /description: does not name its sibling `search_direct_flight`
+             better: add: \"DO NOT USE for what `search_direct_flight` does \
+             (Search direct flights between two cities on a date): use that instead.\"",
+        );
+    }
+
+    #[test]
+    fn tools_that_cannot_be_confused_need_not() {
+        silent(
+            "siblings",
+            "
+            - {name: get_order, description: Reads one order.}
+            - {name: list_orders, description: Lists orders.}
+            - {name: get_user, description: Reads one user.}
+            - {name: read_user, description: 'Deprecated, use get_user.'}
+            - {name: get_user_info, description: Reads who made a user and when.}
+            - {name: cancel_order, description: Cancels an order.}
+            - {name: update_order_address, description: Changes where an order is sent.}
+            - {name: update_order_items, description: 'Swaps goods of a basket, paying the difference.'}
+            ",
+        );
+    }
+}
