@@ -210,6 +210,12 @@ pub struct Append {
     pub change: Change,
 }
 
+impl From<Controlled> for Change {
+    fn from(controlled: Controlled) -> Self {
+        Self { events: vec![Event::Controlled(Box::new(controlled))], ledger: Vec::new(), counters: Vec::new() }
+    }
+}
+
 impl Append {
     /// This change and the `next` one of the same tree as one, accepted together or not at all.
     #[must_use]

@@ -5,7 +5,6 @@ use crate::{
     domain::{
         call::{ApprovalStatus, Call},
         control::{Control, Controlled, PLAN_MAX},
-        event::{Change, Event},
         grant::{GRANTS_MAX, Grant},
         ids::{SessionId, ToolName},
         pattern::Pattern,
@@ -69,7 +68,7 @@ pub enum Operation {
 ///
 /// # Errors
 /// [`CallerError`]: nothing was done.
-pub fn control(policy: &Policy, tree: &CallTree, command: &Command, now: Timestamp) -> Result<Change, CallerError> {
+pub fn control(policy: &Policy, tree: &CallTree, command: &Command, now: Timestamp) -> Result<Controlled, CallerError> {
     let now = now.max(tree.last_at);
     let phase = tree.sessions.get(&command.session).and_then(|session| session.phase.as_deref());
     let control = match &command.operation {
@@ -98,15 +97,14 @@ pub fn control(policy: &Policy, tree: &CallTree, command: &Command, now: Timesta
             Control::Revoked { id: id.clone() }
         }
     };
-    let event = Controlled {
+    Ok(Controlled {
         seq: tree.version + 1,
         at: now,
         session: command.session.clone(),
         by: Some(command.by.clone()),
         reason: command.reason.clone(),
         control,
-    };
-    Ok(Change { events: vec![Event::Controlled(Box::new(event))], ledger: Vec::new(), counters: Vec::new() })
+    })
 }
 
 fn answer(

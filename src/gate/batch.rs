@@ -1,6 +1,6 @@
 //! The calls of one model turn, judged together.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{borrow::Cow, collections::BTreeMap, sync::Arc};
 
 use super::EvaluateAnswer;
 use crate::{
@@ -8,7 +8,7 @@ use crate::{
         budget::CounterKey,
         call::Proposal,
         effect::EffectKind,
-        event::{Append, Event},
+        event::{Change, Event},
         finding::{Decision, Finding},
         fingerprint::{Fingerprint, ResultDigest},
         halt::Halt,
@@ -28,9 +28,10 @@ use crate::{
 #[derive(Debug)]
 pub(super) struct SharedBatch {
     pub(super) counters: BTreeMap<CounterKey, u64>,
+    /// The ledger's row of each.
     pub(super) ledger: Vec<Option<LedgerRow>>,
-    /// How the tool of each fares, and whether its probe was claimed.
-    pub(super) health: Vec<(Health, bool)>,
+    /// How the tool of each fares.
+    pub(super) health: Vec<Health>,
     pub(super) halts: Arc<[Halt]>,
     pub(super) profiles: Arc<Profiles>,
 }
@@ -40,36 +41,26 @@ impl SharedBatch {
         Shared {
             counters: self.counters.clone(),
             ledger: self.ledger.get(i).cloned().flatten(),
-            health: self.health.get(i).map(|(health, _)| health.clone()).unwrap_or_default(),
+            health: self.health.get(i).cloned().unwrap_or_default(),
             halts: Arc::clone(&self.halts),
             profiles: Arc::clone(&self.profiles),
         }
     }
-
-    /// The proposals that would find out how their tool fares.
-    pub(super) fn claimed(&self) -> Vec<usize> {
-        (0..self.health.len()).filter(|i| self.health[*i].1).collect()
-    }
 }
 
-pub(super) type JudgedAll = Result<(Vec<Verdict>, Option<Append>), CallerError>;
-
-/// Judges one proposal after the other, each on the tree that the ones before it leave. When one is misused, the tree
-/// stays as it was.
+/// Judges one proposal after the other, each on the tree that the ones before it leave; gives what they change.
 pub(super) fn judge_all(
     policy: &Policy,
-    tree: &mut CallTree,
+    tree: &CallTree,
     mut shared: SharedBatch,
     proposals: &[Proposal],
     now: Timestamp,
-) -> JudgedAll {
-    let mut draft = (proposals.len() > 1).then(|| tree.clone());
-    let mut verdicts = Vec::with_capacity(proposals.len());
-    let mut append: Option<Append> = None;
+) -> Result<(Vec<Verdict>, Vec<Change>), CallerError> {
+    let mut draft = Cow::Borrowed(tree);
+    let (mut verdicts, mut changes) = (Vec::with_capacity(proposals.len()), Vec::new());
     let mut batch = None;
     for (i, proposal) in proposals.iter().enumerate() {
-        let on = draft.as_mut().unwrap_or(tree);
-        match engine::evaluate(policy, on, &shared.of(i), proposal, batch, now)? {
+        match engine::evaluate(policy, &draft, &shared.of(i), proposal, batch, now)? {
             Judgement::Replay(verdict) => verdicts.push(verdict),
             Judgement::New(verdict, change) => {
                 for add in &change.counters {
@@ -79,19 +70,16 @@ pub(super) fn judge_all(
                 if let Some(Event::Judged(judged)) = change.events.first() {
                     batch.get_or_insert(judged.batch);
                 }
-                let next = engine::advance(on, *change);
-                append = Some(match append {
-                    Some(append) => append.then(next),
-                    None => next,
-                });
+                // The last one is seen by nobody.
+                if i + 1 < proposals.len() {
+                    change.events.iter().for_each(|event| draft.to_mut().apply(event));
+                }
                 verdicts.push(verdict);
+                changes.push(*change);
             }
         }
     }
-    if let Some(draft) = draft {
-        *tree = draft;
-    }
-    Ok((verdicts, append))
+    Ok((verdicts, changes))
 }
 
 /// The last calls of the session, as they are known again: the evidence behind a loop.

@@ -1,16 +1,15 @@
 //! What operators look at, and waiting for them.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use tokio::time::sleep;
 
-use super::{EvaluateAnswer, Gate, GateError};
+use super::{EvaluateAnswer, Gate, GateError, decide::nothing};
 use crate::{
     domain::{
         call::{self, Request},
         finding::Decision,
         grant::Grant,
-        halt::{Halt, Halted},
         ids::{CallId, SessionId, TenantId},
         inbox::{Question, SessionLine, StoredCall},
         time::Timestamp,
@@ -85,29 +84,11 @@ impl Gate {
     /// [`GateError`] when the session is unknown or cannot be read.
     pub async fn grants(&self, tenant: TenantId, session: &SessionId) -> Result<Vec<(Grant, u64)>, GateError> {
         let now = self.now();
-        self.look(tenant, session, |tree| {
+        self.look(tenant, session, nothing, |tree, (), _| {
             let used = |grant: &Grant| tree.uses.get(&grant.key()).map_or(0, |used| used.used);
             let open = tree.grants.iter().filter(|grant| now < grant.expires_at);
             open.map(|grant| (grant.clone(), used(grant))).collect()
         })
         .await
-    }
-
-    /// The halt that stops a session, if one does: its own, that of one above it, or everything's.
-    ///
-    /// # Errors
-    /// [`GateError`] when the session is unknown or cannot be read.
-    pub async fn halt_of(&self, tenant: TenantId, session: &SessionId) -> Result<Option<Halt>, GateError> {
-        let halts: Arc<[Halt]> = self.halts(tenant);
-        if halts.is_empty() {
-            return Ok(None);
-        }
-        let line: Vec<SessionId> = self.look(tenant, session, |tree| tree.line(session).cloned().collect()).await?;
-        let stops = |halt: &&Halt| match &halt.what {
-            Halted::Tenant => true,
-            Halted::Session(halted) => line.contains(halted),
-            Halted::Agent(_) | Halted::Tool(_) => false,
-        };
-        Ok(halts.iter().find(stops).cloned())
     }
 }

@@ -1,9 +1,11 @@
 //! The active policy: read each second, swapped under running judgements. A judgement is made wholly by the policy that
 //! was active when it began.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
-use super::{Gate, GateError, TRIES_MAX};
+use arc_swap::ArcSwap;
+
+use super::{Gate, GateError, decide::TRIES_MAX, lock};
 use crate::{
     domain::{
         ids::TenantId,
@@ -72,11 +74,38 @@ pub struct Author<'a> {
     pub expected: Option<u64>,
 }
 
+/// The policy that judges.
+#[derive(Debug)]
+pub(super) struct ActivePolicy {
+    judges: ArcSwap<Policy>,
+    /// The revision that was read last.
+    revision: Mutex<u64>,
+}
+
+impl ActivePolicy {
+    pub(super) fn new(policy: Arc<Policy>) -> Self {
+        Self { judges: ArcSwap::new(policy), revision: Mutex::default() }
+    }
+
+    fn has_read(&self, revision: u64) -> bool {
+        *lock(&self.revision) >= revision
+    }
+
+    /// Takes a revision over that is newer than the one before: two looks at the store may end in the other order.
+    fn read(&self, revision: u64, take: impl FnOnce()) {
+        let mut known = lock(&self.revision);
+        if *known < revision {
+            *known = revision;
+            take();
+        }
+    }
+}
+
 impl Gate {
     /// The policy that judges. Whoever asks more than once while it answers one request may get two.
     #[must_use]
     pub fn policy(&self) -> Arc<Policy> {
-        self.policy.load_full()
+        self.policy.judges.load_full()
     }
 
     /// Stores a policy and activates it: here at once, on every replica within two seconds. One that is active already
@@ -210,21 +239,21 @@ impl Gate {
     /// [`GateError::StoreUnavailable`] when it cannot be read.
     pub async fn read_policy(&self, tenant: TenantId) -> Result<Vec<PolicyError>, GateError> {
         let Some(active) = self.store.active_revision(tenant).await? else { return Ok(Vec::new()) };
-        if self.fleet.has_read(active.number) {
+        if self.policy.has_read(active.number) {
             return Ok(Vec::new());
         }
         let Some((_, text)) = self.stored_policy(tenant, &active.hash).await? else { return Ok(Vec::new()) };
         match policy::compile(&text) {
             Ok(compiled) => {
-                self.fleet.read(active.number, || {
-                    self.policy.store(Arc::new(compiled));
+                self.policy.read(active.number, || {
+                    self.policy.judges.store(Arc::new(compiled));
                     telemetry::policy::active(&active);
                 });
                 Ok(Vec::new())
             }
             Err(errors) => {
                 let said: Vec<String> = errors.iter().map(ToString::to_string).collect();
-                self.fleet.read(active.number, || telemetry::policy::unreadable(&active, &said.join("; ")));
+                self.policy.read(active.number, || telemetry::policy::unreadable(&active, &said.join("; ")));
                 Ok(errors)
             }
         }

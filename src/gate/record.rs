@@ -1,20 +1,22 @@
-//! Taking in what came of a call: the same loop as for a question.
+//! Taking in what came of a call.
 
 use std::sync::Arc;
 
-use tokio::time::sleep;
-
-use super::{Gate, GateError, PAUSE, TRIES_MAX};
+use super::{
+    Gate, GateError,
+    decide::{Decided, Subject, Unheard},
+};
 use crate::{
     domain::{
         call::{Call, Proposal, Request},
         ids::TenantId,
         outcome::OutcomeStatus,
         time::Timestamp,
+        tree::CallTree,
     },
     engine::{self, CallerError, Recorded, Report, Shared, envelope::ToolResult},
     policy::Policy,
-    store::{Pending, Slot},
+    store::Slot,
     telemetry,
 };
 
@@ -27,14 +29,6 @@ pub struct RecordAnswer {
     pub text: ToolResult,
     /// True when the same report was stored before.
     pub replayed: bool,
-}
-
-/// What one attempt came to. What was decided without an append holds only if the tree's version is the stored one.
-enum Attempt {
-    Sent(Box<RecordAnswer>, Pending),
-    Known(Box<RecordAnswer>, u64),
-    Misused(CallerError, u64),
-    Stale,
 }
 
 impl Gate {
@@ -52,104 +46,78 @@ impl Gate {
         let policy = self.policy();
         let observed = observed.map(|request| Box::new(policy.propose(request)));
         let report = Report { observed, ..report };
-        let mut looked = false;
-        for attempt in 0..TRIES_MAX {
-            let slot = self.slot_for(tenant, &report).await?;
-            let (answer, pending) = match self.try_record(&policy, tenant, &slot, &report).await? {
-                Attempt::Sent(answer, pending) => (answer, pending),
-                // A call, or its permit, that its tree has forgotten is looked for once.
-                Attempt::Misused(CallerError::UnknownCall | CallerError::NotPermitted, _) if !looked => {
-                    looked = true;
-                    self.recall(tenant, &slot, &report.session, &report.call_id).await?;
-                    continue;
-                }
-                Attempt::Known(answer, version) if self.is_current(tenant, &slot, version).await? => {
-                    return self.with_arguments(tenant, &report, *answer).await;
-                }
-                Attempt::Misused(caller_error, version) if self.is_current(tenant, &slot, version).await? => {
-                    return Err(caller_error.into());
-                }
-                Attempt::Known(..) | Attempt::Misused(..) | Attempt::Stale => {
-                    self.invalidate(tenant, &slot);
-                    continue;
-                }
+        let unheard = match report.observed.as_deref() {
+            Some(proposal) => Unheard::Begins(proposal.request.parent.as_ref()),
+            None => Unheard::Refused,
+        };
+        let subject = Subject { tenant, session: &report.session, unheard, calls: &[&report.call_id] };
+        let shared = |slot| self.shared_of_report(&policy, tenant, slot, &report);
+        let decided = self.decide(subject, shared, |tree, shared, now| {
+            let mut recorded = match engine::record(&policy, tree, &shared, &report, now) {
+                Ok(recorded) => recorded,
+                Err(caller_error) => return Decided::Rejected(caller_error),
             };
-            match pending.committed().await {
-                Ok(_) => {
-                    self.slots.set_root(tenant, &report.session, slot.root());
-                    let settled = &answer.recorded.settled;
-                    self.metrics.recorded(settled);
-                    telemetry::verdict::recorded(settled);
-                    self.reported(&policy, tenant, answer.recorded.lesson.as_ref());
-                    return Ok(*answer);
-                }
-                Err(lost) => {
-                    self.lost(tenant, &slot, &report.session, std::iter::once(&report.call_id), lost)?;
-                }
+            let call = described(reported(tree, &report), &report);
+            let text = engine::envelope::recorded(&call, policy.tool(&call.tool).empty_means, &recorded);
+            match recorded.change.take() {
+                None => Decided::Unchanged(RecordAnswer { recorded, text, replayed: true }),
+                Some(change) => Decided::Append(RecordAnswer { recorded, text, replayed: false }, vec![*change]),
             }
-            sleep(PAUSE * attempt).await;
+        });
+        let answer = match decided.await {
+            Ok(held) => held.answer,
+            Err(GateError::SessionUnknown) => return Err(CallerError::UnknownCall.into()),
+            Err(error) => return Err(error),
+        };
+        if answer.replayed {
+            return self.with_arguments(tenant, &report, answer).await;
         }
-        Err(GateError::Contention)
+        let settled = &answer.recorded.settled;
+        self.metrics.recorded(settled);
+        telemetry::verdict::recorded(settled);
+        if let Some(lesson) = &answer.recorded.lesson {
+            self.tools.reported(&policy, tenant, lesson);
+        }
+        Ok(answer)
     }
 
-    async fn slot_for(&self, tenant: TenantId, report: &Report) -> Result<Arc<Slot>, GateError> {
-        match (&report.observed, self.known_root(tenant, &report.session).await?) {
-            (_, Some(root)) => self.slot_of(tenant, &root).await,
-            (Some(proposal), None) => self.slot(&proposal.request).await,
-            (None, None) => Err(CallerError::UnknownCall.into()),
-        }
-    }
-
-    async fn try_record(
+    /// What crosses trees and the report depends on. If the call changes meanwhile, the append loses.
+    async fn shared_of_report(
         &self,
         policy: &Policy,
         tenant: TenantId,
-        slot: &Arc<Slot>,
+        slot: Arc<Slot>,
         report: &Report,
-    ) -> Result<Attempt, GateError> {
-        // What the report depends on is read first; if the call changes meanwhile, the append loses.
-        let known = slot.advance(|tree| {
-            let call = tree.sessions.get(&report.session).and_then(|session| session.reported(&report.call_id))?;
-            Some((engine::ledger_key_of(&tree.root, call), call.agent.clone(), call.tool.clone()))
-        });
-        let Some(known) = known else { return Ok(Attempt::Stale) };
-        let observed = report.observed.as_deref();
-        let asked = observed.map(|proposal| {
-            let request = &proposal.request;
-            (engine::ledger_key(slot.root(), proposal), request.agent.clone(), request.tool.clone())
-        });
-        let Some((key, agent, tool)) = known.or(asked) else {
-            return Ok(Attempt::Misused(CallerError::UnknownCall, slot.advance(|tree| tree.version).unwrap_or(0)));
+    ) -> Result<Shared, GateError> {
+        let known = || {
+            slot.advance(|tree| {
+                let call = reported(tree, report)?;
+                let facts = (engine::ledger_key_of(&tree.root, call), call.agent.clone(), call.tool.clone());
+                Some((facts, call.permit.is_some()))
+            })
         };
-        let ledger = match key {
-            Some(key) => self.store.ledger(tenant, key).await?,
-            None => None,
-        };
-        let shared = Shared {
+        let mut call = known().flatten();
+        // A call, or its permit, that its tree has forgotten is looked for.
+        if call.as_ref().map_or(report.observed.is_none(), |(_, is_permitted)| !is_permitted) {
+            self.recall(tenant, &slot, &report.session, &report.call_id).await?;
+            call = known().flatten();
+        }
+        let observed = report.observed.as_deref().map(|proposal| {
+            let Request { agent, tool, .. } = &proposal.request;
+            (engine::ledger_key(slot.root(), proposal), agent.clone(), tool.clone())
+        });
+        // Without any, the report is refused.
+        let Some((key, agent, tool)) = call.map(|(facts, _)| facts).or(observed) else { return Ok(Shared::default()) };
+        Ok(Shared {
             counters: self.counters_of(policy, tenant, agent.as_ref(), None).await?,
-            ledger,
-            health: self.fleet.health(tenant, &tool),
+            ledger: match key {
+                Some(key) => self.store.ledger(tenant, key).await?,
+                None => None,
+            },
+            health: self.tools.health(tenant, &tool),
             halts: Arc::default(),
             profiles: self.profiles(tenant).await,
-        };
-        let queue = self.store.queue_slot().await?;
-        let now = self.store.now();
-        let attempt = slot.advance(|tree| {
-            let mut recorded = match engine::record(policy, tree, &shared, report, now) {
-                Ok(recorded) => recorded,
-                Err(caller_error) => return Attempt::Misused(caller_error, tree.version),
-            };
-            let call = described(tree.sessions.get(&report.session).and_then(|s| s.reported(&report.call_id)), report);
-            let text = engine::envelope::recorded(&call, policy.tool(&call.tool).empty_means, &recorded);
-            match recorded.change.take() {
-                None => Attempt::Known(Box::new(RecordAnswer { recorded, text, replayed: true }), tree.version),
-                Some(change) => {
-                    let pending = queue.send(engine::advance(tree, *change), slot);
-                    Attempt::Sent(Box::new(RecordAnswer { recorded, text, replayed: false }), pending)
-                }
-            }
-        });
-        Ok(attempt.unwrap_or(Attempt::Stale))
+        })
     }
 
     /// The answer to a report that was stored before, with the arguments that its tree no longer holds.
@@ -184,12 +152,11 @@ impl Gate {
         }
         Ok(settled)
     }
+}
 
-    /// The database's time.
-    #[must_use]
-    pub fn now(&self) -> Timestamp {
-        self.store.now()
-    }
+/// The call that a report is on, as its tree remembers it.
+fn reported<'a>(tree: &'a CallTree, report: &Report) -> Option<&'a Call> {
+    tree.sessions.get(&report.session).and_then(|session| session.reported(&report.call_id))
 }
 
 /// The call as its text needs it: as remembered, or as reported.

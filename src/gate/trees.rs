@@ -2,11 +2,13 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use super::{Gate, GateError, SharedBatch, TRIES_MAX};
+use super::{
+    Gate, GateError,
+    decide::{Subject, Unheard},
+};
 use crate::{
     domain::{
         budget::CounterKey,
-        call::{Proposal, Request},
         ids::{AgentId, CallId, SessionId, TenantId, ToolName},
         tree::CallTree,
     },
@@ -16,21 +18,24 @@ use crate::{
 };
 
 impl Gate {
-    /// The slot of the tree that a request belongs to, which may not exist yet.
-    pub(super) async fn slot(&self, request: &Request) -> Result<Arc<Slot>, GateError> {
-        let root = self.root(request).await?;
-        self.slot_of(request.tenant, &root).await
+    /// The slot of a session's tree, which may not exist yet.
+    pub(super) async fn slot(&self, subject: &Subject<'_>) -> Result<Arc<Slot>, GateError> {
+        let root = self.root(subject).await?;
+        self.slot_of(subject.tenant, &root).await
     }
 
-    async fn root(&self, request: &Request) -> Result<SessionId, GateError> {
-        if let Some(root) = self.known_root(request.tenant, &request.session).await? {
+    async fn root(&self, subject: &Subject<'_>) -> Result<SessionId, GateError> {
+        if let Some(root) = self.known_root(subject.tenant, subject.session).await? {
             return Ok(root);
         }
-        let Some(parent) = &request.parent else {
-            return Ok(request.session.clone());
-        };
-        // A parent that nobody has heard of becomes a root.
-        Ok(self.known_root(request.tenant, parent).await?.unwrap_or_else(|| parent.clone()))
+        match subject.unheard {
+            Unheard::Refused => Err(GateError::SessionUnknown),
+            Unheard::Begins(None) => Ok(subject.session.clone()),
+            // A parent that nobody has heard of becomes a root.
+            Unheard::Begins(Some(parent)) => {
+                Ok(self.known_root(subject.tenant, parent).await?.unwrap_or_else(|| parent.clone()))
+            }
+        }
     }
 
     pub(super) async fn known_root(
@@ -78,72 +83,6 @@ impl Gate {
             tree.recall(&session, &events);
         }
         Ok(tree)
-    }
-
-    pub(super) fn invalidate(&self, tenant: TenantId, slot: &Arc<Slot>) {
-        self.slots.invalidate(tenant, slot);
-    }
-
-    /// True when nobody else has moved the tree past `version`: an answer that needs no append holds only then.
-    pub(super) async fn is_current(&self, tenant: TenantId, slot: &Arc<Slot>, version: u64) -> Result<bool, GateError> {
-        if !slot.wait_for(version).await {
-            return Ok(false);
-        }
-        let stored = self.store.version(tenant, slot.root()).await?;
-        Ok(stored == version || slot.has_committed(stored))
-    }
-
-    /// Shared counters and ledger rows that the proposals depend on.
-    pub(super) async fn shared(
-        &self,
-        policy: &Policy,
-        slot: &Arc<Slot>,
-        proposals: &[Proposal],
-    ) -> Result<SharedBatch, GateError> {
-        let Some(first) = proposals.first() else {
-            return Err(GateError::SessionUnknown);
-        };
-        let (tenant, root) = (first.request.tenant, slot.root());
-        let mut counters = BTreeMap::new();
-        for proposal in proposals {
-            let request = &proposal.request;
-            let (agent, tool) = (request.agent.as_ref(), Some(&request.tool));
-            counters.extend(self.counters_of(policy, tenant, agent, tool).await?);
-        }
-        let mut ledger = Vec::with_capacity(proposals.len());
-        for proposal in proposals {
-            ledger.push(match engine::ledger_key(root, proposal) {
-                Some(key) => self.store.ledger(tenant, key).await?,
-                None => None,
-            });
-        }
-        let mut health = Vec::with_capacity(proposals.len());
-        for proposal in proposals {
-            health.push(self.health_to_judge_by(proposal).await);
-        }
-        let halts = self.fleet.halts(tenant);
-        Ok(SharedBatch { counters, ledger, health, halts, profiles: self.profiles(tenant).await })
-    }
-
-    /// What a known session's call tree says, as it is stored.
-    ///
-    /// # Errors
-    /// [`GateError`] when the session is unknown or its tree cannot be read.
-    pub(super) async fn look<T>(
-        &self,
-        tenant: TenantId,
-        session: &SessionId,
-        says: impl Fn(&CallTree) -> T,
-    ) -> Result<T, GateError> {
-        for _ in 0..TRIES_MAX {
-            let root = self.known_root(tenant, session).await?.ok_or(GateError::SessionUnknown)?;
-            let slot = self.slot_of(tenant, &root).await?;
-            match slot.advance(|tree| (says(tree), tree.version)) {
-                Some((said, version)) if self.is_current(tenant, &slot, version).await? => return Ok(said),
-                _ => self.invalidate(tenant, &slot),
-            }
-        }
-        Err(GateError::Contention)
     }
 
     /// The counters of the agent that asked last in a session, and the tenant's.

@@ -198,7 +198,7 @@ impl v1::session_service_server::SessionService for SessionService {
         };
         let command = decoded().map_err(|status| *status)?;
         self.command(&command).await?;
-        let state = service::within(now(&self.gate, &command.session)).await?.state;
+        let state = service::within(Box::pin(now(&self.gate, &command.session))).await?.state;
         Ok(Response::new(v1::MarkCompactedResponse { state }))
     }
 

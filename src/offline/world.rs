@@ -161,8 +161,8 @@ impl World {
         let root = self.roots.entry(command.session.clone()).or_insert_with(|| command.session.clone()).clone();
         let tenant = self.tenant;
         let tree = self.trees.entry(root.clone()).or_insert_with(|| CallTree::new(tenant, root.clone(), now));
-        let change = control(policy, tree, command, now)?;
-        self.commit(&root, change);
+        let controlled = control(policy, tree, command, now)?;
+        self.commit(&root, controlled.into());
         Ok(())
     }
 

@@ -171,7 +171,7 @@ impl World {
         };
         let command = Command { session: session_id(who), by: "eve".to_owned(), reason: None, operation };
         if let Ok(change) = engine::control(&self.policy, &grown.tree, &command, self.now) {
-            assert!(self.commit(&root, change), "a command takes no counter");
+            assert!(self.commit(&root, change.into()), "a command takes no counter");
         }
     }
 

@@ -7,11 +7,11 @@ use super::{
     READ, Store,
     columns::columns,
     decode::{Loaded, at, maybe_at, member, name},
-    row::{big, code},
+    row::code,
 };
 use crate::domain::{
     failure::FailureKind,
-    health::{Cooldown, HealthRow, PROBE_CALL_MS, Seen},
+    health::{Cooldown, HealthRow, Seen},
     ids::{TenantId, ToolName},
     time::Timestamp,
 };
@@ -50,23 +50,23 @@ impl Store {
     }
 
     /// Claims the one call that finds out how a tool fares after its cooldown; false when another has it. A tool that
-    /// no replica has shared yet is free.
+    /// no replica has shared yet is free. The claim ends at `until`, by which it is known again.
     ///
     /// # Errors
     /// [`StoreError`] when the database cannot be used.
-    pub async fn claim_probe(&self, tenant: TenantId, tool: &ToolName) -> Result<bool, StoreError> {
+    pub async fn claim_probe(&self, tenant: TenantId, tool: &ToolName, until: Timestamp) -> Result<bool, StoreError> {
         let mut reader = self.reader().await?;
-        let claimed = timeout(READ, claim(&mut reader.0, tenant, tool)).await;
+        let claimed = timeout(READ, claim(&mut reader.0, tenant, tool, until)).await;
         reader.done(claimed)
     }
 
-    /// Gives a claim back that was not used.
+    /// Gives a claim back that was not used; one that is another's by now stays so.
     ///
     /// # Errors
     /// [`StoreError`] when the database cannot be used; the claim then runs out by itself.
-    pub async fn release_probe(&self, tenant: TenantId, tool: &ToolName) -> Result<(), StoreError> {
+    pub async fn release_probe(&self, tenant: TenantId, tool: &ToolName, until: Timestamp) -> Result<(), StoreError> {
         let mut reader = self.reader().await?;
-        let released = timeout(READ, release(&mut reader.0, tenant, tool)).await;
+        let released = timeout(READ, release(&mut reader.0, tenant, tool, until)).await;
         reader.done(released)
     }
 }
@@ -133,22 +133,21 @@ async fn changed(conn: &mut PgConnection, since: Timestamp) -> Loaded<Vec<Health
     sqlx::query(sqlx::AssertSqlSafe(sql)).bind(since.as_millis()).fetch_all(conn).await?.iter().map(row).collect()
 }
 
-async fn claim(conn: &mut PgConnection, tenant: TenantId, tool: &ToolName) -> Loaded<bool> {
+async fn claim(conn: &mut PgConnection, tenant: TenantId, tool: &ToolName, until: Timestamp) -> Loaded<bool> {
     let claimed = sqlx::query_scalar(
         "with claimed as (
-           update tool_health set probe_until = clock_timestamp() + $3 * interval '1 millisecond',
-             changed_at = clock_timestamp()
+           update tool_health set probe_until = to_timestamp($3 / 1000.0), changed_at = clock_timestamp()
            where tenant_id = $1 and tool = $2 and coalesce(probe_until, '-infinity') <= clock_timestamp() returning 1)
          select exists (select from claimed)
            or not exists (select from tool_health where tenant_id = $1 and tool = $2)",
     );
-    Ok(claimed.bind(tenant.0).bind(tool.as_str()).bind(big(PROBE_CALL_MS) as f64).fetch_one(conn).await?)
+    Ok(claimed.bind(tenant.0).bind(tool.as_str()).bind(until.as_millis()).fetch_one(conn).await?)
 }
 
-async fn release(conn: &mut PgConnection, tenant: TenantId, tool: &ToolName) -> Loaded<()> {
+async fn release(conn: &mut PgConnection, tenant: TenantId, tool: &ToolName, until: Timestamp) -> Loaded<()> {
     let release = "update tool_health set probe_until = null, changed_at = clock_timestamp()
-        where tenant_id = $1 and tool = $2";
-    sqlx::query(release).bind(tenant.0).bind(tool.as_str()).execute(conn).await?;
+        where tenant_id = $1 and tool = $2 and probe_until = to_timestamp($3 / 1000.0)";
+    sqlx::query(release).bind(tenant.0).bind(tool.as_str()).bind(until.as_millis()).execute(conn).await?;
     Ok(())
 }
 

@@ -4,6 +4,7 @@
 mod counting;
 mod facts;
 mod health;
+mod races;
 mod view;
 
 use callgate::gate::Gate;

@@ -1,0 +1,225 @@
+//! The one loop behind every decision: find the tree, read what crosses it, decide under its lock, append; and again
+//! when others were faster. What may happen only after the commit is done by the callers with what this gives: nothing
+//! is given before.
+
+use std::{
+    future::Future,
+    hash::{BuildHasher as _, RandomState},
+    sync::Arc,
+    time::Duration,
+};
+
+use tokio::time::sleep;
+
+use super::{Gate, GateError};
+use crate::{
+    domain::{
+        event::{Append, Change},
+        ids::{CallId, SessionId, TenantId},
+        time::Timestamp,
+        tree::CallTree,
+    },
+    engine::{self, CallerError},
+    store::{Lost, Pending, QueueSlot, Slot},
+};
+
+/// How often a lost race is run again before the caller is told to come back.
+pub(super) const TRIES_MAX: u32 = 10;
+/// Longest pause after a lost race.
+const PAUSE_MAX: Duration = Duration::from_millis(25);
+
+/// The session that a decision is about.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Subject<'a> {
+    pub(super) tenant: TenantId,
+    pub(super) session: &'a SessionId,
+    /// What becomes of a session that nobody has heard of.
+    pub(super) unheard: Unheard<'a>,
+    /// Calls that the decision may create.
+    pub(super) calls: &'a [&'a CallId],
+}
+
+/// What becomes of a session that nobody has heard of.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Unheard<'a> {
+    /// It is an error.
+    Refused,
+    /// It begins, below its parent, if it has one.
+    Begins(Option<&'a SessionId>),
+}
+
+/// What was decided on a tree.
+#[derive(Debug)]
+pub(super) enum Decided<A> {
+    /// The answer holds once the changes are stored, one after the other.
+    Append(A, Vec<Change>),
+    /// Nothing is to be stored: the answer holds if the tree is the stored one.
+    Unchanged(A),
+    /// The caller's own fault, if the tree is the stored one.
+    Rejected(CallerError),
+}
+
+/// An answer that holds.
+#[derive(Debug)]
+pub(super) struct Held<A> {
+    pub(super) answer: A,
+    /// True when something was stored for it.
+    pub(super) is_new: bool,
+    /// The tree it was decided on.
+    pub(super) slot: Arc<Slot>,
+}
+
+/// What one attempt came to. What was decided without an append names the version that has to be the stored one.
+enum Attempt<A> {
+    Sent(A, Pending),
+    Unchanged(A, u64),
+    Rejected(CallerError, u64),
+}
+
+/// Whether a decision may change its tree.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Access {
+    Read,
+    Append,
+}
+
+impl Gate {
+    /// Decides on the tree of a session, and stores what was decided. `read` gives what crosses trees; `decide` sees
+    /// the tree while nobody else can change it.
+    pub(super) async fn decide<B, A, R>(
+        &self,
+        subject: Subject<'_>,
+        read: impl Fn(Arc<Slot>) -> R,
+        decide: impl Fn(&CallTree, B, Timestamp) -> Decided<A>,
+    ) -> Result<Held<A>, GateError>
+    where
+        R: Future<Output = Result<B, GateError>>,
+    {
+        self.attempts(Access::Append, subject, read, decide).await
+    }
+
+    /// What the tree of a known session says, as it is stored. Nobody waits for the writer to look.
+    pub(super) async fn look<B, A, R>(
+        &self,
+        tenant: TenantId,
+        session: &SessionId,
+        read: impl Fn(Arc<Slot>) -> R,
+        says: impl Fn(&CallTree, B, Timestamp) -> A,
+    ) -> Result<A, GateError>
+    where
+        R: Future<Output = Result<B, GateError>>,
+    {
+        let subject = Subject { tenant, session, unheard: Unheard::Refused, calls: &[] };
+        let says = |tree: &CallTree, basis, now| Decided::Unchanged(says(tree, basis, now));
+        Ok(self.attempts(Access::Read, subject, read, says).await?.answer)
+    }
+
+    async fn attempts<B, A, R>(
+        &self,
+        access: Access,
+        subject: Subject<'_>,
+        read: impl Fn(Arc<Slot>) -> R,
+        decide: impl Fn(&CallTree, B, Timestamp) -> Decided<A>,
+    ) -> Result<Held<A>, GateError>
+    where
+        R: Future<Output = Result<B, GateError>>,
+    {
+        for _ in 0..TRIES_MAX {
+            let started = self.clock.tick();
+            let slot = self.slot(&subject).await?;
+            let basis = read(Arc::clone(&slot)).await?;
+            // The queue slot is taken before the tree is locked, so that nothing waits inside.
+            let queue = match access {
+                Access::Read => None,
+                Access::Append => Some(self.store.queue_slot().await?),
+            };
+            let now = self.store.now();
+            let attempt = slot.advance(|tree| attempt(tree, decide(tree, basis, now), queue, &slot));
+            if let Some(held) = self.settled(&subject, slot, attempt).await? {
+                return Ok(held);
+            }
+            sleep(pause(self.clock.elapsed(started))).await;
+        }
+        Err(GateError::Contention)
+    }
+
+    /// The answer, if it holds; what it was decided on is read anew otherwise.
+    async fn settled<A>(
+        &self,
+        subject: &Subject<'_>,
+        slot: Arc<Slot>,
+        attempt: Option<Attempt<A>>,
+    ) -> Result<Option<Held<A>>, GateError> {
+        let tenant = subject.tenant;
+        match attempt {
+            Some(Attempt::Sent(answer, pending)) => match pending.committed().await {
+                Ok(_) => {
+                    self.slots.set_root(tenant, subject.session, slot.root());
+                    return Ok(Some(Held { answer, is_new: true, slot }));
+                }
+                Err(lost) => self.lost(subject, &slot, lost)?,
+            },
+            Some(Attempt::Unchanged(answer, version)) if self.is_current(tenant, &slot, version).await? => {
+                return Ok(Some(Held { answer, is_new: false, slot }));
+            }
+            Some(Attempt::Rejected(caller_error, version)) if self.is_current(tenant, &slot, version).await? => {
+                return Err(caller_error.into());
+            }
+            Some(Attempt::Unchanged(..) | Attempt::Rejected(..)) | None => self.slots.invalidate(tenant, &slot),
+        }
+        Ok(None)
+    }
+
+    /// True when nobody else has moved the tree past `version`: an answer that needs no append holds only then.
+    async fn is_current(&self, tenant: TenantId, slot: &Arc<Slot>, version: u64) -> Result<bool, GateError> {
+        if !slot.wait_for(version).await {
+            return Ok(false);
+        }
+        let stored = self.store.version(tenant, slot.root()).await?;
+        Ok(stored == version || slot.has_committed(stored))
+    }
+
+    /// A change was not accepted: what it was decided on is read anew.
+    fn lost(&self, subject: &Subject<'_>, slot: &Arc<Slot>, lost: Lost) -> Result<(), GateError> {
+        let Subject { tenant, session, .. } = *subject;
+        self.metrics.conflict(lost.as_str());
+        // Somebody uses a call_id again that its tree has forgotten.
+        if lost == Lost::CallId {
+            subject.calls.iter().for_each(|call_id| self.slots.miss(tenant, slot.root(), session, call_id));
+        }
+        self.slots.invalidate(tenant, slot);
+        match lost {
+            Lost::Unreachable => return Err(GateError::StoreUnavailable("no commit".to_owned())),
+            Lost::Session => self.slots.forget_root(tenant, session),
+            Lost::CallId | Lost::Version | Lost::Ledger | Lost::Counter => {}
+        }
+        Ok(())
+    }
+}
+
+/// For decisions on their tree alone.
+pub(super) async fn nothing(_: Arc<Slot>) -> Result<(), GateError> {
+    Ok(())
+}
+
+/// Sends what is to be stored, while the tree is locked: its changes are folded in and queued in one order.
+fn attempt<A>(tree: &mut CallTree, decided: Decided<A>, queue: Option<QueueSlot>, slot: &Arc<Slot>) -> Attempt<A> {
+    match (decided, queue) {
+        (Decided::Append(answer, changes), Some(queue)) => {
+            let appends = changes.into_iter().map(|change| engine::advance(tree, change));
+            match appends.reduce(Append::then) {
+                Some(append) => Attempt::Sent(answer, queue.send(append, slot)),
+                None => Attempt::Unchanged(answer, tree.version),
+            }
+        }
+        (Decided::Append(answer, _) | Decided::Unchanged(answer), _) => Attempt::Unchanged(answer, tree.version),
+        (Decided::Rejected(caller_error), _) => Attempt::Rejected(caller_error, tree.version),
+    }
+}
+
+/// At random, so that two losers do not meet again, and at most half of what the attempt itself took: a loser that
+/// pauses longer than a commit takes finds the tree moved again.
+fn pause(took: Duration) -> Duration {
+    let random = RandomState::new().hash_one(()) >> 40;
+    (took / 2).min(PAUSE_MAX).mul_f64(random as f64 / (1_u64 << 24) as f64)
+}

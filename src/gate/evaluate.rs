@@ -1,0 +1,166 @@
+//! May these calls run? Judged together, stored, and only then told.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use super::{
+    EvaluateAnswer, Gate, GateError,
+    batch::{self, SharedBatch, evidence, judge_all},
+    decide::{Decided, Subject, Unheard},
+    health::Claim,
+};
+use crate::{
+    domain::{
+        call::{Proposal, Request},
+        finding::Decision,
+        ids::{DEFAULT_TENANT, SessionId},
+        verdict::Verdict,
+    },
+    engine::{self, Judgement, envelope::PreviousResult},
+    policy::Policy,
+    store::Slot,
+    telemetry,
+};
+
+/// Judgements of a batch, and the claims they rest on: given back unless they are used.
+struct Judged {
+    verdicts: Vec<Verdict>,
+    claims: Vec<Option<Claim>>,
+}
+
+impl Gate {
+    /// May these calls of one session run? They are judged together, each seeing the ones before it as running.
+    ///
+    /// # Errors
+    /// [`GateError`]: nothing was decided.
+    pub async fn evaluate(&self, requests: Vec<Request>) -> Result<Vec<EvaluateAnswer>, GateError> {
+        let started = self.clock.tick();
+        let policy = self.policy();
+        let proposals: Vec<Proposal> = requests.into_iter().map(|request| policy.propose(request)).collect();
+        let judged = self.judge(&policy, &proposals).await;
+        self.give_back_claims().await;
+        let (verdicts, slot) = match judged {
+            Err(error @ GateError::StoreUnavailable(_)) => {
+                let halts = self.halts(proposals.first().map_or(DEFAULT_TENANT, |proposal| proposal.request.tenant));
+                let answers = batch::unrecorded(&policy, &proposals, &halts, self.now()).ok_or(error)?;
+                tracing::warn!("reads are let through unrecorded while the database is out of reach");
+                return Ok(answers);
+            }
+            judged => judged?,
+        };
+        let mut answers = Vec::with_capacity(verdicts.len());
+        for (proposal, verdict) in proposals.iter().zip(verdicts) {
+            self.metrics.evaluated(&verdict, self.clock.elapsed(started));
+            let evidence = verdict.loop_broken().and_then(|_| slot.advance(|tree| evidence(tree, proposal)));
+            if !verdict.replayed && !proposal.coerced.is_empty() {
+                self.metrics.coerced(&proposal.request.tool);
+                telemetry::verdict::coerced(proposal);
+            }
+            telemetry::verdict::evaluated(&verdict, proposal, evidence.unwrap_or_default());
+            answers.push(self.answer(proposal, verdict).await);
+        }
+        Ok(answers)
+    }
+
+    async fn judge(&self, policy: &Policy, proposals: &[Proposal]) -> Result<(Vec<Verdict>, Arc<Slot>), GateError> {
+        let Some(Proposal { request: first, .. }) = proposals.first() else {
+            return Err(GateError::SessionUnknown);
+        };
+        let calls: Vec<_> = proposals.iter().map(|proposal| &proposal.request.call_id).collect();
+        let unheard = Unheard::Begins(first.parent.as_ref());
+        let subject = Subject { tenant: first.tenant, session: &first.session, unheard, calls: &calls };
+        let shared = |slot: Arc<Slot>| async move {
+            let shared = self.shared(policy, slot.root(), proposals).await?;
+            self.claim(shared, proposals).await
+        };
+        let judged = self.decide(subject, shared, |tree, (shared, claims), now| {
+            match judge_all(policy, tree, shared, proposals, now) {
+                Err(caller_error) => Decided::Rejected(caller_error),
+                Ok((verdicts, changes)) if changes.is_empty() => Decided::Unchanged(Judged { verdicts, claims }),
+                Ok((verdicts, changes)) => Decided::Append(Judged { verdicts, claims }, changes),
+            }
+        });
+        let judged = judged.await?;
+        let Judged { verdicts, claims } = judged.answer;
+        if judged.is_new {
+            for ((proposal, verdict), claim) in proposals.iter().zip(&verdicts).zip(claims) {
+                if let Some(permit) = verdict.permit.as_ref().filter(|_| !verdict.replayed) {
+                    self.tools.permitted(policy, &proposal.request, permit);
+                    claim.into_iter().for_each(Claim::keep);
+                }
+            }
+        }
+        Ok((verdicts, judged.slot))
+    }
+
+    /// What would be answered now; nothing is stored or claimed, and no permit is given.
+    ///
+    /// # Errors
+    /// [`GateError`]: nothing could be decided.
+    pub async fn dry_run(&self, request: Request) -> Result<EvaluateAnswer, GateError> {
+        let policy = self.policy();
+        let proposal = policy.propose(request);
+        let Request { tenant, session, parent, .. } = &proposal.request;
+        let unheard = Unheard::Begins(parent.as_ref());
+        let slot = self.slot(&Subject { tenant: *tenant, session, unheard, calls: &[] }).await?;
+        let shared = self.shared(&policy, slot.root(), std::slice::from_ref(&proposal)).await?;
+        let now = self.store.now();
+        let judged = slot.advance(|tree| engine::evaluate(&policy, tree, &shared.of(0), &proposal, None, now));
+        let verdict = match judged.ok_or(GateError::Contention)?? {
+            Judgement::Replay(verdict) | Judgement::New(verdict, _) => Verdict { permit: None, ..verdict },
+        };
+        Ok(self.answer(&proposal, verdict).await)
+    }
+
+    /// What crosses trees and the proposals depend on.
+    async fn shared(
+        &self,
+        policy: &Policy,
+        root: &SessionId,
+        proposals: &[Proposal],
+    ) -> Result<SharedBatch, GateError> {
+        let tenant = proposals.first().map_or(DEFAULT_TENANT, |proposal| proposal.request.tenant);
+        let mut counters = BTreeMap::new();
+        let (mut ledger, mut health) = (Vec::with_capacity(proposals.len()), Vec::with_capacity(proposals.len()));
+        for proposal in proposals {
+            let Request { agent, tool, .. } = &proposal.request;
+            counters.extend(self.counters_of(policy, tenant, agent.as_ref(), Some(tool)).await?);
+            ledger.push(match engine::ledger_key(root, proposal) {
+                Some(key) => self.store.ledger(tenant, key).await?,
+                None => None,
+            });
+            health.push(self.tools.health(tenant, tool));
+        }
+        Ok(SharedBatch { counters, ledger, health, halts: self.halts(tenant), profiles: self.profiles(tenant).await })
+    }
+
+    /// Claims the tools of which a proposal would find out how they fare after a cooldown: before the commit, since one
+    /// call over all replicas may.
+    async fn claim(
+        &self,
+        mut shared: SharedBatch,
+        proposals: &[Proposal],
+    ) -> Result<(SharedBatch, Vec<Option<Claim>>), GateError> {
+        let mut claims = Vec::with_capacity(proposals.len());
+        for (proposal, health) in proposals.iter().zip(&mut shared.health) {
+            claims.push(self.claim_probe(proposal.request.tenant, &proposal.request.tool, health).await?);
+        }
+        Ok((shared, claims))
+    }
+
+    async fn answer(&self, proposal: &Proposal, verdict: Verdict) -> EvaluateAnswer {
+        let reuse =
+            verdict.winner().and_then(|winner| winner.reuse.as_ref()).filter(|_| verdict.decision == Decision::Reuse);
+        let previous = match reuse {
+            // Without the text the model is told when it was done: still an answer.
+            Some(call) => {
+                let text = self.store.result(proposal.request.tenant, &call.session, &call.call_id).await;
+                Some(PreviousResult { text: text.unwrap_or_default() })
+            }
+            None => None,
+        };
+        let text = engine::envelope::refusal(&verdict, &proposal.spec.suggested_next, previous.as_ref());
+        let executes = proposal.repaired.then(|| proposal.canonical.to_string());
+        let inject_as = proposal.spec.inject_as.clone();
+        EvaluateAnswer { verdict, text, inject_as, executes }
+    }
+}

@@ -1,0 +1,244 @@
+//! How tools fare, as this replica knows it: what it saw itself at once, what the others saw a second or two later.
+//! Nothing that must hold depends on it, but for one thing: of all replicas one call finds out how a tool fares after
+//! its cooldown, and claims that in the store before it is let through.
+
+use std::{
+    collections::BTreeSet,
+    num::NonZeroUsize,
+    sync::{Arc, Mutex},
+};
+
+use lru::LruCache;
+
+use super::{Gate, GateError, lock};
+use crate::{
+    domain::{
+        call::{Permit, Request},
+        health::{Cooldown, Health, HealthRow, PROBE_CALL_MS, Seen},
+        ids::{TenantId, ToolName},
+        time::Timestamp,
+    },
+    engine::Lesson,
+    policy::Policy,
+};
+
+/// How far back a look at the others' rows overlaps the last one, in milliseconds: rows are committed out of order.
+const OVERLAP_MS: i64 = 5_000;
+/// Tools whose health is kept in memory; the one that nobody called for longest is forgotten first.
+const TOOLS_MAX: NonZeroUsize = NonZeroUsize::new(10_000).unwrap();
+
+type Key = (TenantId, ToolName);
+
+/// How the tools fare that this replica heard of.
+#[derive(Debug)]
+pub(super) struct ToolHealth {
+    tools: Mutex<LruCache<Key, Known>>,
+    /// Claims that no call used, each with its end: to be given back.
+    unused: Mutex<Vec<(Key, Timestamp)>>,
+    /// When the newest row changed that was read.
+    looked_at: Mutex<Option<Timestamp>>,
+}
+
+impl Default for ToolHealth {
+    fn default() -> Self {
+        let tools = Mutex::new(LruCache::new(TOOLS_MAX));
+        Self { tools, unused: Mutex::default(), looked_at: Mutex::default() }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    health: Health,
+    /// What was not told yet.
+    untold: Option<Seen>,
+}
+
+/// The right to find out how a tool fares after its cooldown. Dropped without being kept, it is anybody's again:
+/// whatever became of the call, a lost race, a refusal, a caller who went away.
+#[derive(Debug)]
+pub(super) struct Claim {
+    tools: Arc<ToolHealth>,
+    key: Key,
+    until: Timestamp,
+    kept: bool,
+}
+
+impl Claim {
+    /// Its call was let through.
+    pub(super) fn keep(mut self) {
+        self.kept = true;
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        if !self.kept {
+            self.tools.probing(&self.key, None);
+            lock(&self.tools.unused).push((self.key.clone(), self.until));
+        }
+    }
+}
+
+impl ToolHealth {
+    pub(super) fn health(&self, tenant: TenantId, tool: &ToolName) -> Health {
+        let mut tools = lock(&self.tools);
+        tools.get(&(tenant, tool.clone())).map(|known| known.health.clone()).unwrap_or_default()
+    }
+
+    /// Which of the tools everybody leaves alone, each once, by name.
+    pub(super) fn cooldowns(
+        &self,
+        tenant: TenantId,
+        tools: impl Iterator<Item = ToolName>,
+        now: Timestamp,
+    ) -> Vec<(ToolName, Cooldown)> {
+        let tools: BTreeSet<ToolName> = tools.collect();
+        let cooling = |tool: ToolName| Some((self.health(tenant, &tool).cooldown(now)?, tool));
+        tools.into_iter().filter_map(cooling).map(|(cooldown, tool)| (tool, cooldown)).collect()
+    }
+
+    /// A new permit was stored.
+    pub(super) fn permitted(&self, policy: &Policy, request: &Request, permit: &Permit) {
+        let allowance = policy.retry.allowance;
+        self.update(request.tenant, &request.tool, |health, seen| {
+            health.called(&allowance, permit.at);
+            seen.retries -= allowance.share;
+        });
+    }
+
+    /// A report was stored.
+    pub(super) fn reported(&self, policy: &Policy, tenant: TenantId, lesson: &Lesson) {
+        let (allowance, sign) = (policy.retry.allowance, &lesson.sign);
+        self.update(tenant, &lesson.tool, |health, seen| {
+            health.reported(sign, &allowance);
+            match sign.failure {
+                None => {
+                    (seen.succeeded_at, seen.failures, seen.failing_since) = (Some(sign.at), 0, None);
+                    seen.cooldown = None;
+                }
+                Some(kind) if kind.may_pass() => {
+                    seen.failures += 1;
+                    seen.failing_since = seen.failing_since.or(Some(sign.at));
+                }
+                Some(_) => {}
+            }
+            if sign.cooldown_ms.is_some() {
+                seen.cooldown = health.cooldown;
+            }
+            seen.retries += f64::from(u8::from(sign.retry_told));
+        });
+    }
+
+    fn probing(&self, key: &Key, until: Option<Timestamp>) {
+        if let Some(known) = lock(&self.tools).get_mut(key) {
+            known.health.probed(until);
+        }
+    }
+
+    fn update(&self, tenant: TenantId, tool: &ToolName, change: impl FnOnce(&mut Health, &mut Seen)) {
+        let mut tools = lock(&self.tools);
+        let known = tools.get_or_insert_mut((tenant, tool.clone()), Known::default);
+        let seen = known.untold.get_or_insert_with(|| Seen {
+            tenant,
+            tool: tool.clone(),
+            succeeded_at: None,
+            failures: 0,
+            failing_since: None,
+            cooldown: None,
+            retries: 0.0,
+        });
+        change(&mut known.health, seen);
+    }
+
+    fn take_untold(&self) -> Vec<Seen> {
+        lock(&self.tools).iter_mut().filter_map(|(_, known)| known.untold.take()).collect()
+    }
+
+    /// What could not be told is told with the next: newer facts stand, amounts add up.
+    fn put_back(&self, untold: Vec<Seen>) {
+        for before in untold {
+            self.update(before.tenant, &before.tool.clone(), |_, seen| {
+                seen.retries += before.retries;
+                seen.cooldown = seen.cooldown.or(before.cooldown.filter(|_| seen.succeeded_at.is_none()));
+                if seen.succeeded_at.is_none() {
+                    seen.succeeded_at = before.succeeded_at;
+                    seen.failures += before.failures;
+                    seen.failing_since = before.failing_since.or(seen.failing_since);
+                }
+            });
+        }
+    }
+
+    fn take_over(&self, rows: &[HealthRow]) {
+        let mut tools = lock(&self.tools);
+        for row in rows {
+            let known = tools.get_or_insert_mut((row.tenant, row.tool.clone()), Known::default);
+            // What was seen since is told first, and comes back with the row.
+            if known.untold.is_none() {
+                known.health.shared(row);
+            }
+        }
+    }
+}
+
+impl Gate {
+    /// Claims the tool, when the cooldown that `health` tells of is over and nobody finds out yet. When another
+    /// replica was first, `health` says so from then on.
+    pub(super) async fn claim_probe(
+        &self,
+        tenant: TenantId,
+        tool: &ToolName,
+        health: &mut Health,
+    ) -> Result<Option<Claim>, GateError> {
+        let now = self.store.now();
+        if !health.is_to_be_probed(now) {
+            return Ok(None);
+        }
+        self.give_back_claims().await;
+        let (key, until) = ((tenant, tool.clone()), now.plus_ms(PROBE_CALL_MS));
+        self.tools.probing(&key, Some(until));
+        let claim = Claim { tools: Arc::clone(&self.tools), key, until, kept: false };
+        if self.store.claim_probe(tenant, tool, until).await? {
+            return Ok(Some(claim));
+        }
+        claim.keep();
+        health.probed(Some(until));
+        Ok(None)
+    }
+
+    /// Gives back what was claimed and not used. A claim that cannot be given back runs out by itself.
+    pub(super) async fn give_back_claims(&self) {
+        let unused = std::mem::take(&mut *lock(&self.tools.unused));
+        for ((tenant, tool), until) in unused {
+            if let Err(error) = self.store.release_probe(tenant, &tool, until).await {
+                tracing::debug!(%error, %tool, "a claim was not given back; it runs out by itself");
+            }
+        }
+    }
+
+    /// Tells the other replicas how tools fare, and takes over what they have told.
+    ///
+    /// # Errors
+    /// [`GateError::StoreUnavailable`]: what was seen is told the next time.
+    pub async fn share_health(&self) -> Result<(), GateError> {
+        self.give_back_claims().await;
+        let untold = self.tools.take_untold();
+        if !untold.is_empty() {
+            match self.store.add_health(&untold, self.policy().retry.allowance.per_minute).await {
+                Ok(rows) => self.tools.take_over(&rows),
+                Err(error) => {
+                    self.tools.put_back(untold);
+                    return Err(error.into());
+                }
+            }
+        }
+        let since = *lock(&self.tools.looked_at);
+        let since = since.map_or(Timestamp::default(), |at| Timestamp::from_millis(at.as_millis() - OVERLAP_MS));
+        let rows = self.store.changed_health(since).await?;
+        self.tools.take_over(&rows);
+        if let Some(newest) = rows.iter().map(|row| row.changed_at).max() {
+            *lock(&self.tools.looked_at) = Some(newest);
+        }
+        Ok(())
+    }
+}

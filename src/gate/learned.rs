@@ -1,0 +1,109 @@
+//! What retries came to, and refusals for arguments: counted by one replica at a time in the store, read back by all.
+//! Nothing that must hold depends on it.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex},
+};
+
+use super::{Gate, GateError, lock};
+use crate::{
+    domain::{
+        ids::TenantId,
+        profile::{ResidualState, Trial},
+    },
+    retry::{estimate::Estimate, layer::Layer, profiles::Profiles, self_correction::SelfCorrections},
+    store::Counted,
+};
+
+/// Rounds of counting without a pause.
+const ROUNDS_MAX: usize = 50;
+
+/// What was read back last: by tenant, with the rollups' version.
+#[derive(Debug, Default)]
+pub(super) struct Learned(Mutex<BTreeMap<TenantId, (u64, Arc<Profiles>)>>);
+
+impl Learned {
+    fn known(&self, tenant: TenantId) -> Option<Arc<Profiles>> {
+        lock(&self.0).get(&tenant).map(|(_, profiles)| Arc::clone(profiles))
+    }
+
+    /// Tenants whose profiles are of another version.
+    fn outdated(&self, version: u64) -> Vec<TenantId> {
+        let is_old = |(tenant, (known, _)): (&TenantId, &(u64, _))| (*known != version).then_some(*tenant);
+        lock(&self.0).iter().filter_map(is_old).collect()
+    }
+
+    fn correct(&self, tenant: TenantId, read: SelfCorrections) {
+        if let Some((_, known)) = lock(&self.0).get_mut(&tenant)
+            && known.self_corrections != read
+        {
+            Arc::make_mut(known).self_corrections = read;
+        }
+    }
+}
+
+impl Gate {
+    /// Counts what follow-ups came to, if no other replica does, and takes over what was counted.
+    ///
+    /// # Errors
+    /// [`GateError::StoreUnavailable`]: nothing is lost; it is counted the next time.
+    pub async fn learn(&self) -> Result<(), GateError> {
+        for _ in 0..ROUNDS_MAX {
+            let counted: Counted = self.store.count_trials(&learn).await?;
+            if !counted.is_behind() {
+                break;
+            }
+        }
+        let version = self.store.profiles_version().await?;
+        for tenant in self.learned.outdated(version) {
+            self.load_profiles(tenant, version).await?;
+        }
+        Ok(())
+    }
+
+    /// Takes over what refusals for arguments came to.
+    ///
+    /// # Errors
+    /// [`GateError::StoreUnavailable`]: what was known before stands.
+    pub async fn learn_self_corrections(&self) -> Result<(), GateError> {
+        let tenants: Vec<TenantId> = lock(&self.learned.0).keys().copied().collect();
+        for tenant in tenants {
+            let read = self.store.self_corrections(tenant).await?;
+            self.learned.correct(tenant, SelfCorrections::restore(read));
+        }
+        Ok(())
+    }
+
+    /// What was learned of a tenant's retries. While it cannot be read, the priors speak.
+    pub(super) async fn profiles(&self, tenant: TenantId) -> Arc<Profiles> {
+        self.read_profiles(tenant).await.unwrap_or_default()
+    }
+
+    pub(super) async fn read_profiles(&self, tenant: TenantId) -> Result<Arc<Profiles>, GateError> {
+        match self.learned.known(tenant) {
+            Some(profiles) => Ok(profiles),
+            None => self.load_profiles(tenant, 0).await,
+        }
+    }
+
+    async fn load_profiles(&self, tenant: TenantId, version: u64) -> Result<Arc<Profiles>, GateError> {
+        let (counts, residuals) = self.store.profiles(tenant).await?;
+        // They have a pace of their own, since they are counted over days each time.
+        let self_corrections = match self.learned.known(tenant) {
+            Some(known) => known.self_corrections.clone(),
+            None => SelfCorrections::restore(self.store.self_corrections(tenant).await?),
+        };
+        let (estimate, layer) = (Estimate::restore(&counts), Layer::restore(&residuals));
+        let profiles = Arc::new(Profiles { estimate, layer, self_corrections });
+        lock(&self.learned.0).insert(tenant, (version, Arc::clone(&profiles)));
+        Ok(profiles)
+    }
+}
+
+/// Puts trials on top of stored residuals.
+fn learn(stored: Vec<ResidualState>, trials: &[Trial]) -> Vec<ResidualState> {
+    let mut layer = Layer::restore(&stored);
+    trials.iter().for_each(|trial| layer.learn(trial));
+    layer.kinds().map(|(kind, residual)| residual.state(kind)).collect()
+}
