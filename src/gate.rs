@@ -77,7 +77,7 @@ impl From<CallerError> for GateError {
 impl From<StoreError> for GateError {
     fn from(error: StoreError) -> Self {
         match error {
-            StoreError::Overloaded => Self::Overloaded,
+            StoreError::Overloaded(_) => Self::Overloaded,
             error => Self::StoreUnavailable(error.to_string()),
         }
     }

@@ -189,7 +189,7 @@ impl Gate {
         }
         self.slots.invalidate(tenant, slot);
         match lost {
-            Lost::Unreachable => return Err(GateError::StoreUnavailable("no commit".to_owned())),
+            Lost::Unreachable | Lost::Rejected => return Err(GateError::StoreUnavailable("no commit".to_owned())),
             Lost::Session => self.slots.forget_root(tenant, session),
             Lost::CallId | Lost::Version | Lost::Ledger | Lost::Counter => {}
         }

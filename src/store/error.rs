@@ -1,17 +1,122 @@
-//! What can go wrong between the gate and the database.
+//! What can go wrong between the gate and the database: on opening, on reading, and with a change. None of these texts
+//! reaches a client.
 
-/// The database could not be used. None of these texts reaches a client.
-#[derive(Debug, thiserror::Error)]
+use std::error::Error as _;
+
+/// What is busy when the database itself is well.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Busy {
+    /// The queue to the writer.
+    WriteQueue,
+    /// The connections for reading.
+    Readers,
+    /// Rows that others are changing.
+    Rows,
+}
+
+impl Busy {
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::WriteQueue => "the write queue is full",
+            Self::Readers => "every connection for reading is in use",
+            Self::Rows => "others are changing the same rows",
+        }
+    }
+}
+
+/// The database could not be read, or not be asked to write.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StoreError {
     /// No answer within the step's time.
     #[error("the database did not answer within {0} ms")]
     Timeout(u64),
-    /// The queue to the writer is full.
-    #[error("more is being asked than the database can store")]
-    Overloaded,
+    /// There is no server that could answer: it refused or lost the connection, shuts down, recovers, has no room on
+    /// its disk, or only reads.
+    #[error("the database is out of reach: {0}")]
+    Unreachable(String),
+    /// The database is well, and more is asked than can be done at once.
+    #[error("the server is overloaded: {}", .0.as_str())]
+    Overloaded(Busy),
     /// The writer has stopped.
     #[error("the store is shutting down")]
     Stopped,
+    /// The database does not take a value that it was given.
+    #[error("the database refused a value: {0}")]
+    Rejected(String),
+    /// A stored row cannot be read back.
+    #[error("a stored row cannot be understood: {0}")]
+    Corrupt(String),
+    /// A statement that the database does not accept: a missing right, a changed schema, or a fault of callgate.
+    #[error("the database refused a statement: {0}")]
+    Refused(String),
+}
+
+impl StoreError {
+    /// True when no database can be asked now; false when it answered, or was not asked at all.
+    #[must_use]
+    pub const fn is_out_of_reach(&self) -> bool {
+        matches!(self, Self::Timeout(_) | Self::Unreachable(_) | Self::Stopped)
+    }
+
+    /// True when the connection that it came from is of no use any more.
+    pub(super) const fn ends_connection(&self) -> bool {
+        matches!(self, Self::Timeout(_) | Self::Unreachable(_))
+    }
+}
+
+/// The one cause of an error, without the texts that wrap it.
+pub(super) fn cause(error: &sqlx::Error) -> String {
+    if let sqlx::Error::Database(database) = error {
+        let code = database.code().unwrap_or_default();
+        return format!("{} (SQLSTATE {code})", database.message());
+    }
+    let mut innermost: &dyn std::error::Error = error;
+    while let Some(source) = innermost.source() {
+        innermost = source;
+    }
+    innermost.to_string()
+}
+
+/// What kind of failure a SQLSTATE is. 57014 is a statement's own time limit.
+fn of_sqlstate(code: &str, cause: String) -> StoreError {
+    match (code.get(..2).unwrap_or_default(), code) {
+        (_, "40001" | "40P01" | "55P03") => StoreError::Overloaded(Busy::Rows),
+        // Failover, shutdown, no slot, no disk: a matter of time, or of another server.
+        ("08" | "25" | "53" | "57" | "58", _) | (_, "55000" | "55006") => StoreError::Unreachable(cause),
+        ("22" | "23", _) => StoreError::Rejected(cause),
+        _ => StoreError::Refused(cause),
+    }
+}
+
+impl From<sqlx::Error> for StoreError {
+    fn from(error: sqlx::Error) -> Self {
+        let cause = cause(&error);
+        match &error {
+            sqlx::Error::Database(database) => of_sqlstate(&database.code().unwrap_or_default(), cause),
+            sqlx::Error::RowNotFound
+            | sqlx::Error::ColumnIndexOutOfBounds { .. }
+            | sqlx::Error::ColumnNotFound(_)
+            | sqlx::Error::ColumnDecode { .. }
+            | sqlx::Error::Decode(_) => Self::Corrupt(cause),
+            sqlx::Error::Encode(_) | sqlx::Error::InvalidArgument(_) => Self::Rejected(cause),
+            // Everything else is about the connection.
+            _ => Self::Unreachable(cause),
+        }
+    }
+}
+
+/// The store could not be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// A URL of something else.
+    #[error("the database URL begins with `{0}://`, which is not PostgreSQL; it has to begin with `postgres://`")]
+    Scheme(String),
+    /// Not a URL that can be read.
+    #[error("the database URL cannot be read: {0}; it has the form postgres://user@host:5432/database")]
+    Url(String),
+    /// TLS was demanded, and did not come about.
+    #[error("the connection to the database could not be encrypted: {0}")]
+    Tls(String),
     /// The server is set up in a way that would lose acknowledged rows.
     #[error("the database has {setting} = {value}, and would lose acknowledged rows: set it to on")]
     Unsafe {
@@ -20,18 +125,32 @@ pub enum StoreError {
         /// Its value.
         value: String,
     },
-    /// A stored row cannot be read back.
-    #[error("a stored row makes no sense: {0}")]
-    Corrupt(String),
     /// A migration failed.
     #[error("the schema could not be brought up to date: {0}")]
-    Migrate(#[from] sqlx::migrate::MigrateError),
-    /// Anything else the database says.
-    #[error("the database failed: {0}")]
-    Database(#[from] sqlx::Error),
+    Migrate(String),
+    /// The database could not be used.
+    #[error(transparent)]
+    Store(#[from] StoreError),
 }
 
-/// Why a change was not accepted: what it was decided on has moved.
+impl From<sqlx::Error> for OpenError {
+    fn from(error: sqlx::Error) -> Self {
+        Self::Store(error.into())
+    }
+}
+
+impl From<sqlx::migrate::MigrateError> for OpenError {
+    fn from(error: sqlx::migrate::MigrateError) -> Self {
+        use sqlx::migrate::MigrateError;
+        Self::Migrate(match &error {
+            MigrateError::ExecuteMigration(sql, version) => format!("migration {version}: {}", cause(sql)),
+            MigrateError::Execute(sql) => cause(sql),
+            other => other.source().map_or_else(|| other.to_string(), ToString::to_string),
+        })
+    }
+}
+
+/// Why a change was not accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lost {
     /// The tree has another version.
@@ -46,6 +165,8 @@ pub enum Lost {
     Session,
     /// The database was out of reach; the change may have been accepted or not.
     Unreachable,
+    /// The database does not take it, and never will: it was not stored.
+    Rejected,
 }
 
 impl Lost {
@@ -59,6 +180,20 @@ impl Lost {
             Self::Counter => "counter",
             Self::Session => "session",
             Self::Unreachable => "unreachable",
+            Self::Rejected => "rejected",
         }
+    }
+
+    /// The reasons that the append's statement gives, the one that goes before others first.
+    const DECIDED: [Self; 5] = [Self::Version, Self::Session, Self::Ledger, Self::CallId, Self::Counter];
+
+    /// How the append's statement names a reason: by its place in [`Self::DECIDED`], from 1.
+    pub(super) fn code(self) -> usize {
+        Self::DECIDED.iter().position(|known| *known == self).map_or(0, |at| at + 1)
+    }
+
+    /// The reason that the append's statement gave.
+    pub(super) fn decided(code: usize) -> Option<Self> {
+        Self::DECIDED.get(code.checked_sub(1)?).copied()
     }
 }

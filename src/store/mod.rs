@@ -10,5 +10,7 @@ mod error;
 mod postgres;
 
 pub use cache::{Slot, Slots, Turn};
-pub use error::{Lost, StoreError};
-pub use postgres::{Committed, Counted, ExpiredLease, Learn, Pending, QueueSlot, Store, StoreSettings, Wanted};
+pub use error::{Busy, Lost, OpenError, StoreError};
+pub use postgres::{
+    Committed, Counted, ExpiredLease, Learn, Pending, QueueSlot, Store, StoreSettings, Wanted, parse_url,
+};

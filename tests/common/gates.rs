@@ -17,7 +17,7 @@ use callgate::{
     gate::{EvaluateAnswer, Gate, GateError, RecordAnswer, Report},
     policy::Policy,
     rules::{Mode, RULES},
-    store::{Store, StoreError, StoreSettings},
+    store::{OpenError, Store, StoreSettings},
     telemetry::Metrics,
 };
 use sqlx::postgres::PgConnectOptions;
@@ -29,7 +29,7 @@ pub(crate) fn metrics() -> Metrics {
     Metrics::none()
 }
 
-pub(crate) async fn open(options: PgConnectOptions) -> Result<Store, StoreError> {
+pub(crate) async fn open(options: PgConnectOptions) -> Result<Store, OpenError> {
     Store::open(StoreSettings { options, on_commit: Arc::new(|_, _| {}) }).await
 }
 

@@ -3,7 +3,7 @@
 use callgate::{
     domain::{call::Request, ids::DEFAULT_TENANT, outcome::OutcomeStatus},
     gate::Report,
-    store::StoreError,
+    store::OpenError,
 };
 
 use sqlx::Connection as _;
@@ -187,6 +187,6 @@ async fn a_server_that_would_lose_acknowledged_rows_is_refused() {
     let postgres = Postgres::start().await;
     let options = postgres.options.clone().options([("synchronous_commit", "off")]);
     let error = open(options).await.expect_err("refused");
-    assert!(matches!(error, StoreError::Unsafe { .. }), "{error}");
+    assert!(matches!(error, OpenError::Unsafe { .. }), "{error}");
     assert!(error.to_string().contains("synchronous_commit = off"), "{error}");
 }

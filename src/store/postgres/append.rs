@@ -82,14 +82,14 @@ impl Batch {
                 day: key.day,
                 dimension: dimension(key.dimension),
                 tier: key.tier.as_ref().map(|(tier, _)| tier.to_string()).unwrap_or_default(),
-                stretch: key.tier.as_ref().map_or(0, |(_, stretch)| *stretch),
+                tier_window: key.tier.as_ref().map_or(0, |(_, window)| *window),
             });
         }
         for (i, append) in chains.iter().enumerate().flat_map(|(i, chain)| chain.iter().map(move |append| (i, append)))
         {
             for add in &append.change.counters {
                 let k = counters.get(&(append.tenant, add.key.clone())).copied().unwrap_or(0);
-                batch.adds.push(AddRow { no: i as i32 + 1, k, amount: add.amount, most: add.limit.map(big) });
+                batch.adds.push(AddRow { no: i as i32 + 1, k, amount: add.amount, max: add.limit.map(big) });
             }
         }
         batch.counter_keys = counters.into_keys().collect();
@@ -176,22 +176,10 @@ impl Batch {
         let won: Vec<i32> = row.try_get::<Option<_>, _>("won")?.unwrap_or_default();
         let losers: Vec<i32> = row.try_get::<Option<_>, _>("losers")?.unwrap_or_default();
         let reasons: Vec<i32> = row.try_get::<Option<_>, _>("reasons")?.unwrap_or_default();
-        // What won was applied, row by row: anything else would acknowledge what is not there.
-        let applied: i64 = row.try_get("applied")?;
-        if applied != won.len() as i64 {
-            return Err(sqlx::Error::Protocol(format!("{} trees won, {applied} were updated", won.len())));
-        }
         let lost = (1..=self.chains as i32).map(|no| {
-            let reason =
-                losers.iter().zip(&reasons).filter(|(loser, _)| **loser == no).map(|(_, reason)| *reason).min();
-            match reason {
-                _ if won.contains(&no) => None,
-                Some(2) => Some(Lost::Session),
-                Some(3) => Some(Lost::Ledger),
-                Some(4) => Some(Lost::CallId),
-                Some(5) => Some(Lost::Counter),
-                _ => Some(Lost::Version),
-            }
+            let reasons = losers.iter().zip(&reasons).filter(|(loser, _)| **loser == no).map(|(_, reason)| *reason);
+            let reason = reasons.min().and_then(|reason| Lost::decided(reason as usize));
+            (!won.contains(&no)).then(|| reason.unwrap_or(Lost::Version))
         });
         Ok(Appended {
             lost: lost.collect(),

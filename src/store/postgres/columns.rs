@@ -1,9 +1,139 @@
-//! Rows as columns: the append sends each table's new rows as one array a column, and this keeps the list of columns,
-//! the arrays and the SQL that unfolds them in one place.
+//! Rows as columns: the append sends each table's new rows as one array a column. The list of a table's columns is here
+//! once, and all that names them is made from it: the arrays, the SQL that unfolds them, what is inserted or set, and
+//! what is read back.
 
-/// Defines a struct of column vectors with `push(Row)`, `bind(query)` and the SQL list `unnest($n, …)`.
+use super::follow_up;
+
+/// How a column travels to the database, and what it is there.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Kind {
+    sql: &'static str,
+    stored: Stored,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Stored {
+    /// For the statement only.
+    Not,
+    AsIs,
+    /// Under another name.
+    As(&'static str),
+    /// Milliseconds since 1970, as a time under this name.
+    Time(&'static str),
+    /// Days since 1970, as a date.
+    Day,
+    Json,
+    /// JSON text, as the columns of a follow-up.
+    FollowUp,
+}
+
+const fn as_is(sql: &'static str) -> Kind {
+    Kind { sql, stored: Stored::AsIs }
+}
+
+pub(super) const INT2: Kind = as_is("int2");
+pub(super) const INT4: Kind = as_is("int4");
+pub(super) const INT8: Kind = as_is("int8");
+pub(super) const FLOAT4: Kind = as_is("float4");
+pub(super) const FLOAT8: Kind = as_is("float8");
+pub(super) const BOOL: Kind = as_is("bool");
+pub(super) const TEXT: Kind = as_is("text");
+pub(super) const BYTEA: Kind = as_is("bytea");
+pub(super) const DAY: Kind = Kind { sql: "int4", stored: Stored::Day };
+pub(super) const JSON: Kind = Kind { sql: "text", stored: Stored::Json };
+pub(super) const FOLLOW_UP: Kind = Kind { sql: "jsonb", stored: Stored::FollowUp };
+
+impl Kind {
+    /// Stored as a time in `column`.
+    pub(super) const fn time(column: &'static str) -> Self {
+        Self { sql: "int8", stored: Stored::Time(column) }
+    }
+
+    /// Stored in `column`.
+    pub(super) const fn column(self, column: &'static str) -> Self {
+        Self { stored: Stored::As(column), ..self }
+    }
+
+    /// Not stored.
+    pub(super) const fn only_sent(self) -> Self {
+        Self { stored: Stored::Not, ..self }
+    }
+
+    pub(super) const fn sql(self) -> &'static str {
+        self.sql
+    }
+
+    /// The name in the table.
+    fn stored(self, name: &str) -> Option<String> {
+        match self.stored {
+            Stored::Not => None,
+            Stored::AsIs | Stored::Day | Stored::Json => Some(name.to_owned()),
+            Stored::As(column) | Stored::Time(column) => Some(column.to_owned()),
+            Stored::FollowUp => Some(follow_up::columns("")),
+        }
+    }
+
+    /// What is stored, made from the array's element.
+    fn value(self, sent: &str) -> String {
+        match self.stored {
+            Stored::Not | Stored::AsIs | Stored::As(_) => sent.to_owned(),
+            Stored::Time(_) => format!("to_timestamp({sent} / 1000.0)"),
+            Stored::Day => format!("date '1970-01-01' + {sent}"),
+            Stored::Json => format!("{sent}::jsonb"),
+            Stored::FollowUp => follow_up::values(),
+        }
+    }
+
+    /// What was sent, made from what is stored.
+    fn read(self, table: &str, name: &str) -> Option<String> {
+        let column = self.stored(name)?;
+        Some(match self.stored {
+            Stored::FollowUp => follow_up::columns(&format!("{table}.")),
+            Stored::Time(_) => format!("(extract(epoch from {table}.{column}) * 1000)::bigint as {name}"),
+            Stored::Day => format!("{table}.{column} - date '1970-01-01' as {name}"),
+            Stored::Json => format!("{table}.{column}::text as {name}"),
+            _ => format!("{table}.{column} as {name}"),
+        })
+    }
+}
+
+/// `unnest($first::…[], …) as x(…)`, with its parameters numbered from `first`.
+pub(super) fn unnest(list: &[(&str, Kind)], first: usize) -> String {
+    let arrays: Vec<String> =
+        list.iter().enumerate().map(|(i, (_, kind))| format!("${}::{}[]", first + i, kind.sql())).collect();
+    let names: Vec<&str> = list.iter().map(|(name, _)| *name).collect();
+    format!("unnest({}) as x({})", arrays.join(", "), names.join(", "))
+}
+
+/// `insert into table (…) select … `: everything that is stored.
+pub(super) fn insert(list: &[(&str, Kind)], table: &str) -> String {
+    let stored = list.iter().filter_map(|(name, kind)| Some((kind.stored(name)?, kind.value(name))));
+    let (columns, values): (Vec<String>, Vec<String>) = stored.unzip();
+    format!("insert into {table} ({}) select {}", columns.join(", "), values.join(", "))
+}
+
+/// `a = x.a, …`: everything that is stored but `key`.
+pub(super) fn set(list: &[(&str, Kind)], key: &[&str]) -> String {
+    let set = but(list, key)
+        .filter_map(|(name, kind)| Some(format!("{} = {}", kind.stored(name)?, kind.value(&format!("x.{name}")))));
+    set.collect::<Vec<_>>().join(", ")
+}
+
+/// What is read of `table`, under the names by which it was sent: everything that is stored but `left_out`.
+pub(super) fn read(list: &[(&str, Kind)], table: &str, left_out: &[&str]) -> String {
+    let read = but(list, left_out).filter_map(|(name, kind)| kind.read(table, name));
+    read.collect::<Vec<_>>().join(", ")
+}
+
+fn but<'a>(list: &'a [(&str, Kind)], left_out: &'a [&str]) -> impl Iterator<Item = (&'a str, Kind)> {
+    let unknown = left_out.iter().find(|left_out| !list.iter().any(|(name, _)| name == *left_out));
+    assert!(unknown.is_none(), "there is no column {unknown:?} to leave out");
+    list.iter().copied().filter(|(name, _)| !left_out.contains(name))
+}
+
+/// Defines a struct of column vectors with its `LIST`, `push(Row)` and `bind(query)`.
 macro_rules! columns {
-    ($(#[$doc:meta])* $columns:ident / $row:ident { $($name:ident: $type:ty => $sql:literal),+ $(,)? }) => {
+    ($(#[$doc:meta])* $columns:ident / $row:ident { $($name:ident: $type:ty => $kind:expr),+ $(,)? }) => {
         $(#[$doc])*
         #[derive(Debug, Default)]
         pub(super) struct $columns {
@@ -18,8 +148,8 @@ macro_rules! columns {
 
         #[allow(dead_code, reason = "not every table needs all of it")]
         impl $columns {
-            /// How many parameters it binds.
-            pub(super) const WIDTH: usize = [$($sql),+].len();
+            pub(super) const LIST: &[(&str, $crate::store::postgres::columns::Kind)] =
+                &[$((stringify!($name), $kind)),+];
 
             pub(super) fn push(&mut self, row: $row) {
                 self.rows += 1;
@@ -35,15 +165,6 @@ macro_rules! columns {
                 query: sqlx::query::Query<'q, sqlx::Postgres, sqlx::postgres::PgArguments>,
             ) -> sqlx::query::Query<'q, sqlx::Postgres, sqlx::postgres::PgArguments> {
                 query$(.bind(&self.$name))+
-            }
-
-            /// `unnest($first::…[], …) as x(…)`, with its parameters numbered from `first`.
-            pub(super) fn unnest(first: usize) -> String {
-                let types = [$($sql),+];
-                let names = [$(stringify!($name)),+];
-                let arrays: Vec<String> =
-                    types.iter().enumerate().map(|(i, sql)| format!("${}::{sql}[]", first + i)).collect();
-                format!("unnest({}) as x({})", arrays.join(", "), names.join(", "))
             }
         }
     };

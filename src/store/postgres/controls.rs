@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use sqlx::{PgConnection, Row as _, postgres::PgRow};
 
 use super::{
-    columns::columns,
+    columns::{DAY, INT4, INT8, JSON, Kind, TEXT, columns},
     decode::{Loaded, at, corrupt, count, hash, name},
     load::Key,
     row::big,
@@ -29,9 +29,9 @@ const EVENTS_MAX: i64 = 2_000;
 columns! {
     /// One row an event from outside the calls.
     ControlColumns / ControlRow {
-        no: i32 => "int4", tenant_id: i64 => "int8", root_id: String => "text", epoch: i32 => "int4",
-        seq: i64 => "int8", session_id: String => "text", at_ms: i64 => "int8", kind: String => "text",
-        actor: Option<String> => "text", reason: Option<String> => "text", detail: String => "text",
+        no: i32 => INT4.only_sent(), tenant_id: i64 => INT8, root_id: String => TEXT, epoch: i32 => DAY,
+        seq: i64 => INT8, session_id: String => TEXT, at_ms: i64 => Kind::time("at"), kind: String => TEXT,
+        actor: Option<String> => TEXT, reason: Option<String> => TEXT, detail: String => JSON,
     }
 }
 

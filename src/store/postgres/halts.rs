@@ -3,10 +3,9 @@
 use std::collections::BTreeMap;
 
 use sqlx::{PgConnection, Row as _, postgres::PgRow};
-use tokio::time::timeout;
 
 use super::{
-    READ, Store,
+    Store,
     decode::{Loaded, at, corrupt, name},
 };
 use crate::{
@@ -25,9 +24,7 @@ impl Store {
     /// # Errors
     /// [`StoreError`] when the database cannot be used: nothing was halted, or nobody knows.
     pub async fn halt(&self, tenant: TenantId, what: &Halted, by: &str, reason: &str) -> Result<Halt, StoreError> {
-        let mut reader = self.reader().await?;
-        let halted = timeout(READ, halt(&mut reader.0, tenant, what, by, reason)).await;
-        reader.done(halted)
+        self.readers.read(async |conn| halt(conn, tenant, what, by, reason).await).await
     }
 
     /// Lets go on what was halted; false when it was not.
@@ -35,9 +32,7 @@ impl Store {
     /// # Errors
     /// [`StoreError`] when the database cannot be used.
     pub async fn resume(&self, tenant: TenantId, what: &Halted, by: &str) -> Result<bool, StoreError> {
-        let mut reader = self.reader().await?;
-        let resumed = timeout(READ, resume(&mut reader.0, tenant, what, by)).await;
-        reader.done(resumed)
+        self.readers.read(async |conn| resume(conn, tenant, what, by).await).await
     }
 
     /// Everything that is halted, by tenant.
@@ -45,9 +40,7 @@ impl Store {
     /// # Errors
     /// [`StoreError`] when the database cannot be read.
     pub async fn halts(&self) -> Result<BTreeMap<TenantId, Vec<Halt>>, StoreError> {
-        let mut reader = self.reader().await?;
-        let read = timeout(READ, halts(&mut reader.0)).await;
-        reader.done(read)
+        self.readers.read(async |conn| halts(conn).await).await
     }
 }
 

@@ -1,11 +1,10 @@
 //! How tools fare, shared: each replica adds what it has seen, and reads what the others have.
 
 use sqlx::{PgConnection, Row as _, postgres::PgRow};
-use tokio::time::timeout;
 
 use super::{
-    READ, Store,
-    columns::columns,
+    Store,
+    columns::{FLOAT8, INT2, INT4, INT8, TEXT, columns, unnest},
     decode::{Loaded, at, maybe_at, member, name},
     row::code,
 };
@@ -20,10 +19,10 @@ use crate::store::error::StoreError;
 columns! {
     /// One row a tool that the replica has seen something of.
     SeenColumns / SeenRow {
-        tenant_id: i64 => "int8", tool: String => "text", succeeded_ms: Option<i64> => "int8", failures: i32 => "int4",
-        failing_ms: Option<i64> => "int8", cooldown_failure: Option<i16> => "int2",
-        cooldown_since_ms: Option<i64> => "int8", cooldown_until_ms: Option<i64> => "int8",
-        retries: f64 => "float8",
+        tenant_id: i64 => INT8, tool: String => TEXT, succeeded_ms: Option<i64> => INT8, failures: i32 => INT4,
+        failing_ms: Option<i64> => INT8, cooldown_failure: Option<i16> => INT2,
+        cooldown_since_ms: Option<i64> => INT8, cooldown_until_ms: Option<i64> => INT8,
+        retries: f64 => FLOAT8,
     }
 }
 
@@ -34,9 +33,7 @@ impl Store {
     /// # Errors
     /// [`StoreError`] when the database cannot be used; nothing was added then.
     pub async fn add_health(&self, seen: &[Seen], per_minute: f64) -> Result<Vec<HealthRow>, StoreError> {
-        let mut reader = self.reader().await?;
-        let added = timeout(READ, add(&mut reader.0, seen, per_minute)).await;
-        reader.done(added)
+        self.readers.read(async |conn| add(conn, seen, per_minute).await).await
     }
 
     /// How the tools fare whose rows changed since.
@@ -44,9 +41,7 @@ impl Store {
     /// # Errors
     /// [`StoreError`] when the database cannot be read.
     pub async fn changed_health(&self, since: Timestamp) -> Result<Vec<HealthRow>, StoreError> {
-        let mut reader = self.reader().await?;
-        let read = timeout(READ, changed(&mut reader.0, since)).await;
-        reader.done(read)
+        self.readers.read(async |conn| changed(conn, since).await).await
     }
 
     /// Claims the one call that finds out how a tool fares after its cooldown; false when another has it. A tool that
@@ -55,9 +50,7 @@ impl Store {
     /// # Errors
     /// [`StoreError`] when the database cannot be used.
     pub async fn claim_probe(&self, tenant: TenantId, tool: &ToolName, until: Timestamp) -> Result<bool, StoreError> {
-        let mut reader = self.reader().await?;
-        let claimed = timeout(READ, claim(&mut reader.0, tenant, tool, until)).await;
-        reader.done(claimed)
+        self.readers.read(async |conn| claim(conn, tenant, tool, until).await).await
     }
 
     /// Gives a claim back that was not used; one that is another's by now stays so.
@@ -65,9 +58,7 @@ impl Store {
     /// # Errors
     /// [`StoreError`] when the database cannot be used; the claim then runs out by itself.
     pub async fn release_probe(&self, tenant: TenantId, tool: &ToolName, until: Timestamp) -> Result<(), StoreError> {
-        let mut reader = self.reader().await?;
-        let released = timeout(READ, release(&mut reader.0, tenant, tool, until)).await;
-        reader.done(released)
+        self.readers.read(async |conn| release(conn, tenant, tool, until).await).await
     }
 }
 
@@ -118,8 +109,8 @@ async fn add(conn: &mut PgConnection, seen: &[Seen], per_minute: f64) -> Loaded<
              - extract(epoch from clock_timestamp() - h.used_at)::float8 / 60 * ${minute}) + excluded.retries_used),
            used_at = excluded.used_at, changed_at = excluded.changed_at
          returning {ROW}",
-        from = SeenColumns::unnest(1),
-        minute = SeenColumns::WIDTH + 1,
+        from = unnest(SeenColumns::LIST, 1),
+        minute = SeenColumns::LIST.len() + 1,
         ended = "excluded.succeeded_at > coalesce(h.succeeded_at, '-infinity')",
         pick = "when excluded.cooldown_until >= coalesce(h.cooldown_until, '-infinity')",
         over = "when excluded.succeeded_at > h.cooldown_since",

@@ -1,12 +1,9 @@
 //! What operators look at: questions to people, and the sessions that were heard of last.
 
-use std::time::Duration;
-
 use sqlx::{PgConnection, Row as _, postgres::PgRow};
-use tokio::time::timeout;
 
 use super::{
-    READ, Store,
+    Store,
     decode::{Loaded, at, corrupt, count, member},
     findings::StoredFinding,
 };
@@ -23,8 +20,6 @@ use crate::{
 
 /// Calls that are given at once.
 const CALLS_MAX: i64 = 100_000;
-/// Longest time for reading them.
-const EXPORT: Duration = Duration::from_secs(30);
 
 /// Which questions are asked for.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -45,9 +40,7 @@ impl Store {
     /// # Errors
     /// [`StoreError`] when the database cannot be read.
     pub async fn questions(&self, tenant: TenantId, wanted: &Wanted) -> Result<Vec<Question>, StoreError> {
-        let mut reader = self.reader().await?;
-        let read = timeout(READ, questions(&mut reader.0, tenant, wanted)).await;
-        reader.done(read)
+        self.readers.read(async |conn| questions(conn, tenant, wanted).await).await
     }
 
     /// Stored calls since a time, of one call tree or of all, of one id or of any, by tree and in order; the newest
@@ -62,9 +55,7 @@ impl Store {
         root: Option<&SessionId>,
         call_id: Option<&CallId>,
     ) -> Result<Vec<StoredCall>, StoreError> {
-        let mut reader = self.reader().await?;
-        let read = timeout(EXPORT, calls(&mut reader.0, tenant, since, root, call_id)).await;
-        reader.done(read)
+        self.slow.read(async |conn| calls(conn, tenant, since, root, call_id).await).await
     }
 
     /// The sessions whose call trees were heard of last.
@@ -72,9 +63,7 @@ impl Store {
     /// # Errors
     /// [`StoreError`] when the database cannot be read.
     pub async fn sessions(&self, tenant: TenantId, most: usize) -> Result<Vec<SessionLine>, StoreError> {
-        let mut reader = self.reader().await?;
-        let read = timeout(READ, sessions(&mut reader.0, tenant, most)).await;
-        reader.done(read)
+        self.readers.read(async |conn| sessions(conn, tenant, most).await).await
     }
 }
 

@@ -6,9 +6,9 @@ use std::{collections::BTreeMap, sync::LazyLock};
 use sqlx::{PgConnection, Row as _, postgres::PgRow};
 
 use super::{
-    controls,
+    columns, controls,
     decode::{self, Loaded, at, corrupt, count, hash, judged, name, settled},
-    follow_up,
+    row::{CallColumns, LedgerColumns, OutcomeColumns},
 };
 use crate::domain::{
     budget::Spent,
@@ -22,34 +22,35 @@ use crate::domain::{
 /// Rows of judgements read a session: more than a tree remembers, since one call may have several.
 const ROWS_MAX: i64 = 160;
 
-/// The columns of a judgement, with times in milliseconds; the arguments only as long as a tree remembers them.
+/// The columns of a judgement that a tree is made from; the arguments only as long as a tree remembers them.
 static CALL: LazyLock<String> = LazyLock::new(|| {
+    let left_out = [
+        "tenant_id",
+        "epoch",
+        "root_id",
+        "rule",
+        "level",
+        "arguments",
+        "justification",
+        "uses",
+        "coerced",
+        "self_corrections",
+    ];
     format!(
-        "c.session_id, c.seq, c.call_id, c.round, (extract(epoch from c.at) * 1000)::bigint as at_ms, c.run_id,
-         c.run_from, c.batch, c.agent_id, c.tool, c.fingerprint, c.args_digest, c.effect, c.resource, c.once,
-         c.idempotent, c.decision, c.would, c.reason, c.findings::text as findings, c.attempt, c.occurrence,
-         c.idempotency_key, (extract(epoch from c.lease_until) * 1000)::bigint as lease_ms, c.reserved_micros,
-         c.approval_id, (extract(epoch from c.approval_expires_at) * 1000)::bigint as approval_ms, c.input_tokens,
-         c.output_tokens, c.cache_read_tokens, c.cache_write_tokens, c.cost_micros, c.observed, c.policy_version,
+        "{},
          case when c.attempt is not null and not exists (select from outcome o where o.tenant_id = c.tenant_id
            and o.epoch = c.epoch and o.session_id = c.session_id and o.permit_seq = c.seq and o.status > 0
            and (o.failure is null or octet_length(c.arguments) > {FAILED_ARGUMENTS_MAX}))
            then c.arguments end as arguments,
-         case when octet_length(c.arguments) <= {FAILED_ARGUMENTS_MAX} then c.arguments end as looks, c.terminal,
-         c.share, s.parent_id, s.depth, {}",
-        follow_up::columns("c.")
+         case when octet_length(c.arguments) <= {FAILED_ARGUMENTS_MAX} then c.arguments end as looks,
+         s.parent_id, s.depth",
+        columns::read(CallColumns::LIST, "c", &left_out),
     )
 });
 
-const OUTCOME: &str = "o.session_id, o.permit_seq, o.seq, o.call_id, (extract(epoch from o.at) * 1000)::bigint as \
-at_ms, \
-    o.status, o.failure, o.error_signature, o.digest, o.progress, o.retryable, o.retry_after_ms, o.retries_remaining, \
-    o.p_success, o.p_low, o.p_high, o.confidence, o.guard, (extract(epoch from o.lease_until) * 1000)::bigint as \
-    lease_ms, \
-    o.by_lease, o.input_tokens, o.output_tokens, o.cache_read_tokens, o.cache_write_tokens, o.cost_micros, \
-    o.duration_ms, o.is_complete, o.total_matches, o.progress_note, o.result_bytes, o.basis, o.follow_up_ok, o.trials, \
-    (extract(epoch from o.as_of) * 1000)::bigint as as_of_ms, o.probe, o.tool_state, o.failure_share, \
-    o.failures, o.failing_ms, o.sketch, o.kept";
+static OUTCOME: LazyLock<String> = LazyLock::new(|| {
+    columns::read(OutcomeColumns::LIST, "o", &["tenant_id", "epoch", "root_id", "result", "error_message"])
+});
 
 /// The last judgements of every session of the tree, all that are still open, and the last that a person is asked about
 /// or has approved; `$3` is a day since 1970.
@@ -180,10 +181,11 @@ async fn events(conn: &mut PgConnection, key: Key<'_>, open: i32) -> Loaded<Vec<
         *CALL
     );
     let outcomes = format!(
-        "select {OUTCOME} from ({RECENT}) c cross join lateral (
+        "select {} from ({RECENT}) c cross join lateral (
            select o.* from outcome o where o.tenant_id = c.tenant_id and o.epoch = c.epoch
              and o.session_id = c.session_id and o.permit_seq = c.seq order by o.seq desc limit 4) o
-         where c.attempt is not null"
+         where c.attempt is not null",
+        *OUTCOME
     );
     let bound = |sql: String| {
         let query = sqlx::query(sqlx::AssertSqlSafe(sql)).bind(key.tenant.0).bind(key.root.as_str());
@@ -207,9 +209,10 @@ pub(super) async fn call(
         *CALL
     );
     let outcomes = format!(
-        "select {OUTCOME} from call c join outcome o on o.tenant_id = c.tenant_id and o.epoch = c.epoch
+        "select {} from call c join outcome o on o.tenant_id = c.tenant_id and o.epoch = c.epoch
            and o.session_id = c.session_id and o.permit_seq = c.seq
-         where c.tenant_id = $1 and c.epoch = date '1970-01-01' + $2::int4 and c.session_id = $3 and c.call_id = $4"
+         where c.tenant_id = $1 and c.epoch = date '1970-01-01' + $2::int4 and c.session_id = $3 and c.call_id = $4",
+        *OUTCOME
     );
     let bound = |sql: String| {
         let query = sqlx::query(sqlx::AssertSqlSafe(sql)).bind(tenant.0).bind(epoch);
@@ -357,14 +360,11 @@ async fn forgotten_change(conn: &mut PgConnection, key: Key<'_>, events: &[Event
 
 /// The ledger's row of `key`; none when there was no permit yet.
 pub(super) async fn ledger(conn: &mut PgConnection, tenant: TenantId, key: &LedgerKey) -> Loaded<Option<LedgerRow>> {
-    let row = sqlx::query(
-        "select revision, state, root_id, session_id, call_id, fingerprint, seq, occurrence, attempt,
-           (extract(epoch from permitted_at) * 1000)::bigint as permitted_ms,
-           (extract(epoch from lease_until) * 1000)::bigint as lease_ms,
-           (extract(epoch from settled_at) * 1000)::bigint as settled_ms, digest, retryable, retry_after_ms,
-           retries_remaining, guard
-         from ledger where tenant_id = $1 and ledger_key = $2 and revision > 0",
+    let columns = columns::read(LedgerColumns::LIST, "l", &["tenant_id", "ledger_key", "epoch"]);
+    let row = format!(
+        "select l.revision, {columns} from ledger l where l.tenant_id = $1 and l.ledger_key = $2 and l.revision > 0"
     );
+    let row = sqlx::query(sqlx::AssertSqlSafe(row));
     let Some(row) = row.bind(tenant.0).bind(&key.0[..]).fetch_optional(conn).await? else {
         return Ok(None);
     };

@@ -3,13 +3,17 @@
 use ::time::{Date, Duration, Month, OffsetDateTime};
 use sqlx::{Connection, Executor as _, PgConnection, Row as _};
 
-use super::{SCHEMA, decode};
+use super::{
+    SCHEMA,
+    connect::{DURABLE, be_durable},
+    decode,
+};
 use crate::{
     domain::{
         ids::{CallId, SessionId, TenantId},
         time::Timestamp,
     },
-    store::error::StoreError,
+    store::error::{OpenError, StoreError},
 };
 
 /// Months whose partitions are made ahead of time.
@@ -20,13 +24,20 @@ const EXPIRED_MAX: i64 = 500;
 static MIGRATIONS: sqlx::migrate::Migrator = sqlx::migrate!("./migrations");
 
 /// Brings the schema up to date, and refuses a server that would lose acknowledged rows.
-pub(super) async fn prepare(conn: &mut PgConnection) -> Result<(), StoreError> {
-    for (setting, good) in [("synchronous_commit", &["on", "remote_apply", "remote_write"][..]), ("fsync", &["on"])] {
-        let value: String =
-            sqlx::query_scalar(sqlx::AssertSqlSafe(format!("show {setting}"))).fetch_one(&mut *conn).await?;
-        if !good.contains(&value.as_str()) {
-            return Err(StoreError::Unsafe { setting, value });
-        }
+pub(super) async fn prepare(conn: &mut PgConnection) -> Result<(), OpenError> {
+    let value: String = sqlx::query_scalar("show synchronous_commit").fetch_one(&mut *conn).await?;
+    if !DURABLE.contains(&value.as_str()) {
+        return Err(OpenError::Unsafe { setting: "synchronous_commit", value });
+    }
+    let durability = be_durable(conn).await?;
+    if let Some((setting, value)) = durability.unsafe_one() {
+        return Err(OpenError::Unsafe { setting, value });
+    }
+    if durability.full_page_writes != "on" {
+        tracing::warn!(
+            "the database has full_page_writes = off: unless its file system writes pages as a whole, a crash \
+            of the machine may destroy them"
+        );
     }
     // Two replicas that start at once would both try: the loser finds it there.
     let schema = format!("create schema if not exists {SCHEMA}");
@@ -37,7 +48,7 @@ pub(super) async fn prepare(conn: &mut PgConnection) -> Result<(), StoreError> {
     }
     // `run` would do the same, but its future cannot be sent to another thread.
     MIGRATIONS.run_direct(None, conn, false).await?;
-    make_partitions(conn).await
+    Ok(make_partitions(conn).await?)
 }
 
 fn is_already_there(error: &sqlx::Error) -> bool {

@@ -2,6 +2,7 @@
 
 mod append;
 mod columns;
+mod connect;
 mod controls;
 mod counters;
 mod decode;
@@ -15,27 +16,24 @@ mod maintain;
 mod policies;
 mod profiles;
 mod quality;
+mod read;
 mod row;
 mod time;
 mod writer;
 
 use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 
-use sqlx::{
-    ConnectOptions as _, PgPool, Postgres,
-    pool::PoolConnection,
-    postgres::{PgConnectOptions, PgPoolOptions},
-};
+use sqlx::{ConnectOptions as _, postgres::PgConnectOptions};
 use tokio::{
     sync::{Mutex, mpsc, oneshot},
     task::JoinHandle,
-    time::{error::Elapsed, timeout},
+    time::timeout,
 };
 
-use self::{counters::Counters, time::DbTime, writer::Job};
+use self::{connect::Connector, counters::Counters, read::Readers, time::DbTime, writer::Job};
 use super::{
     cache::Slot,
-    error::{Lost, StoreError},
+    error::{Busy, Lost, OpenError, StoreError},
 };
 use crate::domain::{
     budget::CounterKey,
@@ -47,17 +45,20 @@ use crate::domain::{
     tree::CallTree,
 };
 
+pub use connect::parse_url;
 pub use inbox::Wanted;
 pub use maintain::ExpiredLease;
 pub use profiles::{Counted, Learn};
 pub use writer::Committed;
 
 /// Connections for reading.
-const READERS_MAX: u32 = 8;
-/// Longest time for one read, its connection included.
+const READERS_MAX: usize = 8;
+/// Longest time for one read.
 const READ: Duration = Duration::from_millis(2_000);
-/// Longest wait for a free connection.
-const ACQUIRE: Duration = Duration::from_millis(300);
+/// Connections for reading much at once.
+const SLOW_MAX: usize = 2;
+/// Longest time for that.
+const SLOW: Duration = Duration::from_secs(30);
 /// Longest wait for a slot in the writer's queue.
 const QUEUE_WAIT: Duration = Duration::from_millis(200);
 /// Longest pause in a transaction, in milliseconds, after which the server ends it: a replica that vanishes in the
@@ -84,7 +85,12 @@ impl fmt::Debug for StoreSettings {
 /// The database.
 #[derive(Debug)]
 pub struct Store {
-    readers: PgPool,
+    readers: Readers,
+    /// For what takes longer, so that it keeps nobody from reading.
+    slow: Readers,
+    /// For the one question whether the database answers, so that a busy replica is not taken for a database that is
+    /// away.
+    health: Readers,
     queue: mpsc::Sender<Job>,
     writer: Mutex<Option<JoinHandle<()>>>,
     time: Arc<DbTime>,
@@ -121,65 +127,48 @@ impl Pending {
     }
 }
 
-/// A connection for one read. sqlx has no time limit for a query: a read that takes too long closes its connection
-/// instead of giving it back with an answer still to come.
-struct Reader(PoolConnection<Postgres>, End);
-
-/// What becomes of a connection after its read.
-enum End {
-    GivenBack,
-    Closed,
-}
-
-impl Reader {
-    fn done<T>(mut self, read: Result<Result<T, StoreError>, Elapsed>) -> Result<T, StoreError> {
-        read.unwrap_or_else(|_| {
-            self.1 = End::Closed;
-            Err(StoreError::Timeout(u64::try_from(READ.as_millis()).unwrap_or(u64::MAX)))
-        })
-    }
-}
-
-impl Drop for Reader {
-    /// Before sqlx takes a connection back it waits for an answer, and has no time limit for that either: in a black
-    /// hole, callers who go away would leave no place for others. Whoever gives up drops the connection and its place.
-    fn drop(&mut self) {
-        match self.1 {
-            End::GivenBack => drop(tokio::spawn(timeout(READ, self.0.return_to_pool()))),
-            End::Closed => self.0.close_on_drop(),
-        }
-    }
-}
-
 impl Store {
     /// Connects, brings the schema up to date, checks that acknowledged rows are safe, and starts the writer.
     ///
     /// # Errors
-    /// [`StoreError`] when the server cannot be reached, is set up unsafely, or a migration fails.
-    pub async fn open(settings: StoreSettings) -> Result<Self, StoreError> {
+    /// [`OpenError`] when the server cannot be reached, is set up unsafely, or a migration fails.
+    pub async fn open(settings: StoreSettings) -> Result<Self, OpenError> {
         let options = settings
             .options
             .options([("search_path", SCHEMA), ("client_min_messages", "warning"), ("jit", "off")])
             .options([("idle_in_transaction_session_timeout", IDLE_MS)])
             .log_statements(log::LevelFilter::Off)
             .log_slow_statements(log::LevelFilter::Off, Duration::ZERO);
-        let mut conn = options.clone().connect().await?;
+        let (mut conn, options) = connect::first(options).await?;
         maintain::prepare(&mut conn).await?;
         let now = maintain::now(&mut conn).await?;
         let replica = sqlx::query_scalar("select gen_random_uuid()::text").fetch_one(&mut conn).await?;
-        let readers = options.clone().application_name("callgate reader").options([("statement_timeout", "2000")]);
-        let readers =
-            PgPoolOptions::new().max_connections(READERS_MAX).acquire_timeout(ACQUIRE).connect_lazy_with(readers);
+        let connector = Arc::new(Connector::default());
+        let readers = |name: &str, max, work| {
+            // A connection whose user went away is rolled back, whether or not it was in a transaction.
+            let options = options.clone().application_name(name).options([("client_min_messages", "error")]);
+            Readers::new(Arc::clone(&connector), options, max, work)
+        };
         let (time, counters) = (Arc::new(DbTime::new(now)), Arc::new(Counters::default()));
         let (queue, jobs) = mpsc::channel(writer::QUEUE_MAX);
         let writer = writer::Writer {
-            options: writer::writer_options(options),
+            options: writer::writer_options(options.clone()),
+            connector: Arc::clone(&connector),
             time: Arc::clone(&time),
             counters: Arc::clone(&counters),
             on_commit: settings.on_commit,
         };
         let writer = Mutex::new(Some(tokio::spawn(writer.run(jobs))));
-        Ok(Self { readers, queue, writer, time, counters, replica })
+        Ok(Self {
+            readers: readers("callgate reader", READERS_MAX, READ),
+            slow: readers("callgate slow reader", SLOW_MAX, SLOW),
+            health: readers("callgate health", 1, READ),
+            queue,
+            writer,
+            time,
+            counters,
+            replica,
+        })
     }
 
     /// The database's time, carried forward.
@@ -196,7 +185,7 @@ impl Store {
         match timeout(QUEUE_WAIT, self.queue.clone().reserve_owned()).await {
             Ok(Ok(permit)) => Ok(QueueSlot(permit)),
             Ok(Err(_)) => Err(StoreError::Stopped),
-            Err(_) => Err(StoreError::Overloaded),
+            Err(_) => Err(StoreError::Overloaded(Busy::WriteQueue)),
         }
     }
 
@@ -205,9 +194,7 @@ impl Store {
     /// # Errors
     /// [`StoreError`] when the database cannot be read.
     pub async fn root(&self, tenant: TenantId, session: &SessionId) -> Result<Option<SessionId>, StoreError> {
-        let mut reader = self.reader().await?;
-        let read = timeout(READ, load::root(&mut reader.0, tenant, session)).await;
-        reader.done(read)
+        self.readers.read(async |conn| load::root(conn, tenant, session).await).await
     }
 
     /// A tree as it was last committed; none when it has no event yet.
@@ -215,9 +202,7 @@ impl Store {
     /// # Errors
     /// [`StoreError`] when the database cannot be read.
     pub async fn tree(&self, tenant: TenantId, root: &SessionId) -> Result<Option<CallTree>, StoreError> {
-        let mut reader = self.reader().await?;
-        let read = timeout(READ, load::tree(&mut reader.0, tenant, root)).await;
-        reader.done(read)
+        self.readers.read(async |conn| load::tree(conn, tenant, root).await).await
     }
 
     /// The version of a tree as it was last committed; 0 when it has no event yet.
@@ -225,9 +210,7 @@ impl Store {
     /// # Errors
     /// [`StoreError`] when the database cannot be read.
     pub async fn version(&self, tenant: TenantId, root: &SessionId) -> Result<u64, StoreError> {
-        let mut reader = self.reader().await?;
-        let read = timeout(READ, load::version(&mut reader.0, tenant, root)).await;
-        reader.done(read)
+        self.readers.read(async |conn| load::version(conn, tenant, root).await).await
     }
 
     /// The ledger's row of a write; none when there was no permit yet.
@@ -235,9 +218,7 @@ impl Store {
     /// # Errors
     /// [`StoreError`] when the database cannot be read.
     pub async fn ledger(&self, tenant: TenantId, key: LedgerKey) -> Result<Option<LedgerRow>, StoreError> {
-        let mut reader = self.reader().await?;
-        let read = timeout(READ, load::ledger(&mut reader.0, tenant, &key)).await;
-        reader.done(read)
+        self.readers.read(async |conn| load::ledger(conn, tenant, &key).await).await
     }
 
     /// All events of one call_id, oldest first; empty for one that nobody has heard of.
@@ -251,9 +232,7 @@ impl Store {
         session: &SessionId,
         call_id: &CallId,
     ) -> Result<Vec<Event>, StoreError> {
-        let mut reader = self.reader().await?;
-        let read = timeout(READ, load::call(&mut reader.0, tenant, epoch, session, call_id)).await;
-        reader.done(read)
+        self.readers.read(async |conn| load::call(conn, tenant, epoch, session, call_id).await).await
     }
 
     /// The result that was recorded with the last success of a call; none when it was not given.
@@ -266,9 +245,7 @@ impl Store {
         session: &SessionId,
         call_id: &CallId,
     ) -> Result<Option<String>, StoreError> {
-        let mut reader = self.reader().await?;
-        let read = timeout(READ, load::result(&mut reader.0, tenant, session, call_id)).await;
-        reader.done(read)
+        self.readers.read(async |conn| load::result(conn, tenant, session, call_id).await).await
     }
 
     /// The canonical arguments of a call, as it was judged last; none for one that nobody has heard of.
@@ -281,9 +258,7 @@ impl Store {
         session: &SessionId,
         call_id: &CallId,
     ) -> Result<Option<String>, StoreError> {
-        let mut reader = self.reader().await?;
-        let read = timeout(READ, load::arguments(&mut reader.0, tenant, session, call_id)).await;
-        reader.done(read)
+        self.readers.read(async |conn| load::arguments(conn, tenant, session, call_id).await).await
     }
 
     /// Shared counters as last seen, read where none was seen.
@@ -298,9 +273,7 @@ impl Store {
         if let Some(known) = self.counters.known(tenant, keys) {
             return Ok(known);
         }
-        let mut reader = self.reader().await?;
-        let read = timeout(READ, counters::read(&mut reader.0, tenant, keys)).await;
-        let used = reader.done(read)?;
+        let used = self.readers.read(async |conn| counters::read(conn, tenant, keys).await).await?;
         let all: Vec<_> = keys.iter().map(|key| (tenant, key.clone())).collect();
         self.counters.learn(&all, &used);
         Ok(keys.iter().cloned().zip(used.iter().map(|used| u64::try_from(*used).unwrap_or(0))).collect())
@@ -311,9 +284,7 @@ impl Store {
     /// # Errors
     /// [`StoreError`] when the database cannot be read.
     pub async fn expired_leases(&self, since: Timestamp, until: Timestamp) -> Result<Vec<ExpiredLease>, StoreError> {
-        let mut reader = self.reader().await?;
-        let read = timeout(READ, maintain::expired_leases(&mut reader.0, since, until)).await;
-        reader.done(read)
+        self.readers.read(async |conn| maintain::expired_leases(conn, since, until).await).await
     }
 
     /// Makes the partitions of this month and the next two.
@@ -321,9 +292,7 @@ impl Store {
     /// # Errors
     /// [`StoreError`] when the database refuses.
     pub async fn make_partitions(&self) -> Result<(), StoreError> {
-        let mut reader = self.reader().await?;
-        let read = timeout(READ, maintain::make_partitions(&mut reader.0)).await;
-        reader.done(read)
+        self.readers.read(async |conn| maintain::make_partitions(conn).await).await
     }
 
     /// Asks the database for its time: proof that it answers.
@@ -331,9 +300,7 @@ impl Store {
     /// # Errors
     /// [`StoreError`] when it does not.
     pub async fn ping(&self) -> Result<(), StoreError> {
-        let mut reader = self.reader().await?;
-        let read = timeout(READ, maintain::now(&mut reader.0)).await;
-        let now = reader.done(read)?;
+        let now = self.health.read(async |conn| maintain::now(conn).await).await?;
         self.time.observe(now);
         Ok(())
     }
@@ -344,10 +311,8 @@ impl Store {
         if let Some(writer) = self.writer.into_inner() {
             let _ = writer.await;
         }
-        self.readers.close().await;
-    }
-
-    async fn reader(&self) -> Result<Reader, StoreError> {
-        Ok(Reader(self.readers.acquire().await?, End::GivenBack))
+        for readers in [self.readers, self.slow, self.health] {
+            readers.close().await;
+        }
     }
 }

@@ -1,10 +1,9 @@
 //! Policies as data: immutable texts by hash, and a history of activations in which the highest revision holds.
 
 use sqlx::{PgConnection, Row as _, postgres::PgRow};
-use tokio::time::timeout;
 
 use super::{
-    READ, Store,
+    Store,
     decode::{Loaded, at, count},
     row::big,
 };
@@ -38,9 +37,7 @@ impl Store {
              on conflict do nothing",
         );
         let insert = insert.bind(tenant.0).bind(hash).bind(text).bind(by).bind(note);
-        let mut reader = self.reader().await?;
-        let stored = timeout(READ, async { Ok(insert.execute(&mut *reader.0).await.map(drop)?) }).await;
-        reader.done(stored)
+        self.readers.read(async |conn| Ok(insert.execute(conn).await.map(drop)?)).await
     }
 
     /// Activates a stored policy, if `expected` is the active revision (any, when absent).
@@ -55,9 +52,7 @@ impl Store {
         by: &str,
         note: &str,
     ) -> Result<Activation, StoreError> {
-        let mut reader = self.reader().await?;
-        let activated = timeout(READ, activate(&mut reader.0, tenant, hash, expected, by, note)).await;
-        reader.done(activated)
+        self.readers.read(async |conn| activate(conn, tenant, hash, expected, by, note).await).await
     }
 
     /// The active revision; none while the built-in policy holds.
@@ -82,14 +77,9 @@ impl Store {
             "select {REVISION} from policy_activation where tenant_id = $1 and ($2::bigint is null or revision < $2)
              order by revision desc limit $3"
         );
-        let mut reader = self.reader().await?;
-        let read = timeout(READ, async {
-            let rows = sqlx::query(sqlx::AssertSqlSafe(query)).bind(tenant.0).bind(before.map(big));
-            let rows = rows.bind(i64::try_from(most).unwrap_or(i64::MAX)).fetch_all(&mut *reader.0).await?;
-            rows.iter().map(revision).collect()
-        })
-        .await;
-        reader.done(read)
+        let query = sqlx::query(sqlx::AssertSqlSafe(query)).bind(tenant.0).bind(before.map(big));
+        let query = query.bind(i64::try_from(most).unwrap_or(i64::MAX));
+        self.readers.read(async |conn| query.fetch_all(conn).await?.iter().map(revision).collect()).await
     }
 
     /// The hash and text of every stored policy (two at most) whose hash begins so.
@@ -100,13 +90,9 @@ impl Store {
         let query = sqlx::query(
             "select hash, text from policy where tenant_id = $1 and starts_with(hash, $2) order by hash limit 2",
         );
-        let mut reader = self.reader().await?;
-        let read = timeout(READ, async {
-            let rows = query.bind(tenant.0).bind(prefix).fetch_all(&mut *reader.0).await?;
-            rows.iter().map(|row| Ok((row.try_get("hash")?, row.try_get("text")?))).collect()
-        })
-        .await;
-        reader.done(read)
+        let query = query.bind(tenant.0).bind(prefix);
+        let text = |row: &PgRow| Ok((row.try_get("hash")?, row.try_get("text")?));
+        self.readers.read(async |conn| query.fetch_all(conn).await?.iter().map(text).collect()).await
     }
 }
 

@@ -3,10 +3,9 @@
 use std::{collections::BTreeMap, sync::LazyLock};
 
 use sqlx::{Connection as _, PgConnection, Row as _, postgres::PgRow};
-use tokio::time::timeout;
 
 use super::{
-    READ, Store,
+    Store,
     decode::{Loaded, at, corrupt, count, member, name},
     follow_up,
     row::code,
@@ -55,9 +54,7 @@ impl Store {
     /// # Errors
     /// [`StoreError`] when the database cannot be used; nothing was counted then.
     pub async fn count_trials(&self, learn: Learn<'_>) -> Result<Counted, StoreError> {
-        let mut reader = self.reader().await?;
-        let counted = timeout(READ, count_trials(&mut reader.0, &self.replica, learn)).await;
-        reader.done(counted)
+        self.readers.read(async |conn| count_trials(conn, &self.replica, learn).await).await
     }
 
     /// Makes the rollups anew from the calls of the last forty days; older rollups stay. Gives the number of trials.
@@ -65,7 +62,7 @@ impl Store {
     /// # Errors
     /// [`StoreError`] when the database cannot be used; the rollups are as before then.
     pub async fn recount_trials(&self) -> Result<u64, StoreError> {
-        recount(&mut self.reader().await?.0).await
+        self.slow.read(async |conn| recount(conn).await).await
     }
 
     /// Moves whenever the rollups change.
@@ -73,9 +70,7 @@ impl Store {
     /// # Errors
     /// [`StoreError`] when the database cannot be read.
     pub async fn profiles_version(&self) -> Result<u64, StoreError> {
-        let mut reader = self.reader().await?;
-        let read = timeout(READ, version(&mut reader.0)).await;
-        reader.done(read)
+        self.readers.read(async |conn| version(conn).await).await
     }
 
     /// What the rollups say now about a tenant's retries.
@@ -83,9 +78,7 @@ impl Store {
     /// # Errors
     /// [`StoreError`] when the database cannot be read.
     pub async fn profiles(&self, tenant: TenantId) -> Result<(Counts, Vec<ResidualState>), StoreError> {
-        let mut reader = self.reader().await?;
-        let read = timeout(READ, counts(&mut reader.0, tenant)).await;
-        reader.done(read)
+        self.readers.read(async |conn| counts(conn, tenant).await).await
     }
 }
 

@@ -1,10 +1,9 @@
 //! Tool quality, read back: the view's days added up, and the calls behind them.
 
 use sqlx::{PgConnection, Row as _, postgres::PgRow};
-use tokio::time::timeout;
 
 use super::{
-    READ, Store,
+    Store,
     decode::{Loaded, count, member, name},
 };
 use crate::{
@@ -39,9 +38,7 @@ impl Store {
         tool: Option<&ToolName>,
         days: i32,
     ) -> Result<Vec<ToolQuality>, StoreError> {
-        let mut reader = self.reader().await?;
-        let read = timeout(READ, quality(&mut reader.0, tenant, tool, days)).await;
-        reader.done(read)
+        self.readers.read(async |conn| quality(conn, tenant, tool, days).await).await
     }
 
     /// What refusals for arguments came to lately, the most frequent first.
@@ -49,9 +46,7 @@ impl Store {
     /// # Errors
     /// [`StoreError`] when the database cannot be read.
     pub async fn self_corrections(&self, tenant: TenantId) -> Result<Vec<SelfCorrectionCount>, StoreError> {
-        let mut reader = self.reader().await?;
-        let read = timeout(READ, self_corrections(&mut reader.0, tenant)).await;
-        reader.done(read)
+        self.readers.read(async |conn| self_corrections(conn, tenant).await).await
     }
 
     /// Pairs of successes of one tool in one session with the same result and other arguments, the newest first.
@@ -64,9 +59,7 @@ impl Store {
         tool: Option<&ToolName>,
         days: i32,
     ) -> Result<Vec<EqualResults>, StoreError> {
-        let mut reader = self.reader().await?;
-        let read = timeout(READ, equal_results(&mut reader.0, tenant, tool, days)).await;
-        reader.done(read)
+        self.readers.read(async |conn| equal_results(conn, tenant, tool, days).await).await
     }
 
     /// Runs of sessions by the highest level that a loop in them reached.
@@ -74,9 +67,7 @@ impl Store {
     /// # Errors
     /// [`StoreError`] when the database cannot be read.
     pub async fn loop_ends(&self, tenant: TenantId, days: i32) -> Result<Vec<(Level, u64)>, StoreError> {
-        let mut reader = self.reader().await?;
-        let read = timeout(READ, loop_ends(&mut reader.0, tenant, days)).await;
-        reader.done(read)
+        self.readers.read(async |conn| loop_ends(conn, tenant, days).await).await
     }
 }
 

@@ -1,7 +1,7 @@
 //! The rows of an append, and how events become them.
 
 use super::{
-    columns::columns,
+    columns::{BOOL, BYTEA, DAY, FLOAT4, FLOAT8, FOLLOW_UP, INT2, INT4, INT8, JSON, Kind, TEXT, columns},
     controls,
     findings::{self, StoredFinding},
     follow_up,
@@ -21,90 +21,96 @@ use crate::domain::{
 columns! {
     /// One row a tree of the batch.
     TreeColumns / TreeRow {
-        no: i32 => "int4", tenant_id: i64 => "int8", root_id: String => "text", epoch: i32 => "int4",
-        expected: i64 => "int8", next: i64 => "int8", started_ms: i64 => "int8", last_ms: i64 => "int8",
-        steps: i64 => "int8", calls: i64 => "int8", open_calls: i32 => "int4", cost_micros: i64 => "int8",
-        reserved_micros: i64 => "int8", tokens: i64 => "int8",
+        no: i32 => INT4.only_sent(), tenant_id: i64 => INT8, root_id: String => TEXT, epoch: i32 => DAY,
+        expected: i64 => INT8.only_sent(), next: i64 => INT8.column("version"),
+        started_ms: i64 => Kind::time("started_at"), last_ms: i64 => Kind::time("last_at"),
+        steps: i64 => INT8, calls: i64 => INT8, open_calls: i32 => INT4, cost_micros: i64 => INT8,
+        reserved_micros: i64 => INT8, tokens: i64 => INT8,
     }
 }
 
 columns! {
     /// One row a session that the batch adds.
     SessionColumns / SessionRow {
-        no: i32 => "int4", tenant_id: i64 => "int8", session_id: String => "text", root_id: String => "text",
-        parent_id: Option<String> => "text", depth: i32 => "int4",
+        no: i32 => INT4.only_sent(), tenant_id: i64 => INT8, session_id: String => TEXT, root_id: String => TEXT,
+        parent_id: Option<String> => TEXT, depth: i32 => INT4,
     }
 }
 
 columns! {
     /// One row a judgement.
     CallColumns / CallRow {
-        no: i32 => "int4", tenant_id: i64 => "int8", epoch: i32 => "int4", session_id: String => "text",
-        seq: i64 => "int8", root_id: String => "text", call_id: String => "text", round: i32 => "int4",
-        at_ms: i64 => "int8", run_id: Option<String> => "text", run_from: i64 => "int8", batch: i64 => "int8",
-        agent_id: Option<String> => "text", tool: String => "text", fingerprint: Vec<u8> => "bytea",
-        args_digest: Vec<u8> => "bytea", effect: i16 => "int2", resource: Option<String> => "text",
-        once: bool => "bool", idempotent: bool => "bool", decision: i16 => "int2", would: i16 => "int2",
-        rule: Option<String> => "text", reason: Option<String> => "text", level: Option<i16> => "int2",
-        findings: Option<String> => "text", attempt: Option<i32> => "int4", occurrence: Option<i64> => "int8",
-        idempotency_key: Option<String> => "text", lease_ms: Option<i64> => "int8",
-        reserved_micros: Option<i64> => "int8", approval_id: Option<String> => "text",
-        approval_ms: Option<i64> => "int8", input_tokens: Option<i64> => "int8", output_tokens: Option<i64> => "int8",
-        cache_read_tokens: Option<i64> => "int8", cache_write_tokens: Option<i64> => "int8",
-        cost_micros: Option<i64> => "int8", observed: bool => "bool", policy_version: String => "text",
-        arguments: Option<String> => "text", justification: Option<String> => "text",
-        follow_up: Option<String> => "jsonb", uses: Option<String> => "text", terminal: bool => "bool",
-        share: i16 => "int2", coerced: Option<String> => "text", self_corrections: Option<String> => "text",
+        no: i32 => INT4.only_sent(), tenant_id: i64 => INT8, epoch: i32 => DAY, session_id: String => TEXT,
+        seq: i64 => INT8, root_id: String => TEXT, call_id: String => TEXT, round: i32 => INT4,
+        at_ms: i64 => Kind::time("at"), run_id: Option<String> => TEXT, run_from: i64 => INT8, batch: i64 => INT8,
+        agent_id: Option<String> => TEXT, tool: String => TEXT, fingerprint: Vec<u8> => BYTEA,
+        args_digest: Vec<u8> => BYTEA, effect: i16 => INT2, resource: Option<String> => TEXT,
+        once: bool => BOOL, idempotent: bool => BOOL, decision: i16 => INT2, would: i16 => INT2,
+        rule: Option<String> => TEXT, reason: Option<String> => TEXT, level: Option<i16> => INT2,
+        findings: Option<String> => JSON, attempt: Option<i32> => INT4, occurrence: Option<i64> => INT8,
+        idempotency_key: Option<String> => TEXT, lease_ms: Option<i64> => Kind::time("lease_until"),
+        reserved_micros: Option<i64> => INT8, approval_id: Option<String> => TEXT,
+        approval_ms: Option<i64> => Kind::time("approval_expires_at"), input_tokens: Option<i64> => INT8,
+        output_tokens: Option<i64> => INT8,
+        cache_read_tokens: Option<i64> => INT8, cache_write_tokens: Option<i64> => INT8,
+        cost_micros: Option<i64> => INT8, observed: bool => BOOL, policy_version: String => TEXT,
+        arguments: Option<String> => TEXT, justification: Option<String> => TEXT,
+        follow_up: Option<String> => FOLLOW_UP, uses: Option<String> => JSON, terminal: bool => BOOL,
+        share: i16 => INT2, coerced: Option<String> => JSON, self_corrections: Option<String> => JSON,
     }
 }
 
 columns! {
     /// One row a report.
     OutcomeColumns / OutcomeRow {
-        no: i32 => "int4", tenant_id: i64 => "int8", epoch: i32 => "int4", session_id: String => "text",
-        permit_seq: i64 => "int8", seq: i64 => "int8", root_id: String => "text", call_id: String => "text",
-        at_ms: i64 => "int8", status: i16 => "int2", failure: Option<i16> => "int2",
-        error_signature: Option<String> => "text", digest: Option<Vec<u8>> => "bytea", progress: bool => "bool",
-        retryable: Option<bool> => "bool", retry_after_ms: Option<i64> => "int8",
-        retries_remaining: Option<i32> => "int4", p_success: Option<f64> => "float8", p_low: Option<f64> => "float8",
-        p_high: Option<f64> => "float8", confidence: Option<i16> => "int2", basis: Option<i16> => "int2",
-        guard: Option<i16> => "int2", lease_ms: Option<i64> => "int8", by_lease: bool => "bool",
-        input_tokens: Option<i64> => "int8", output_tokens: Option<i64> => "int8",
-        cache_read_tokens: Option<i64> => "int8", cache_write_tokens: Option<i64> => "int8",
-        cost_micros: Option<i64> => "int8", duration_ms: Option<i64> => "int8", is_complete: Option<bool> => "bool",
-        total_matches: Option<i64> => "int8", progress_note: Option<String> => "text",
-        result: Option<String> => "text", result_bytes: Option<i64> => "int8", error_message: Option<String> => "text",
-        follow_up_ok: Option<bool> => "bool", trials: Option<f64> => "float8", as_of_ms: Option<i64> => "int8",
-        probe: Option<bool> => "bool", tool_state: Option<i16> => "int2", failure_share: Option<f32> => "float4",
-        failures: Option<i32> => "int4", failing_ms: Option<i64> => "int8", sketch: Option<Vec<u8>> => "bytea",
-        kept: bool => "bool",
+        no: i32 => INT4.only_sent(), tenant_id: i64 => INT8, epoch: i32 => DAY, session_id: String => TEXT,
+        permit_seq: i64 => INT8, seq: i64 => INT8, root_id: String => TEXT, call_id: String => TEXT,
+        at_ms: i64 => Kind::time("at"), status: i16 => INT2, failure: Option<i16> => INT2,
+        error_signature: Option<String> => TEXT, digest: Option<Vec<u8>> => BYTEA, progress: bool => BOOL,
+        retryable: Option<bool> => BOOL, retry_after_ms: Option<i64> => INT8,
+        retries_remaining: Option<i32> => INT4, p_success: Option<f64> => FLOAT8, p_low: Option<f64> => FLOAT8,
+        p_high: Option<f64> => FLOAT8, confidence: Option<i16> => INT2, basis: Option<i16> => INT2,
+        guard: Option<i16> => INT2, lease_ms: Option<i64> => Kind::time("lease_until"), by_lease: bool => BOOL,
+        input_tokens: Option<i64> => INT8, output_tokens: Option<i64> => INT8,
+        cache_read_tokens: Option<i64> => INT8, cache_write_tokens: Option<i64> => INT8,
+        cost_micros: Option<i64> => INT8, duration_ms: Option<i64> => INT8, is_complete: Option<bool> => BOOL,
+        total_matches: Option<i64> => INT8, progress_note: Option<String> => TEXT,
+        result: Option<String> => TEXT, result_bytes: Option<i64> => INT8, error_message: Option<String> => TEXT,
+        follow_up_ok: Option<bool> => BOOL, trials: Option<f64> => FLOAT8,
+        as_of_ms: Option<i64> => Kind::time("as_of"),
+        probe: Option<bool> => BOOL, tool_state: Option<i16> => INT2, failure_share: Option<f32> => FLOAT4,
+        failures: Option<i32> => INT4, failing_ms: Option<i64> => INT8, sketch: Option<Vec<u8>> => BYTEA,
+        kept: bool => BOOL,
     }
 }
 
 columns! {
     /// One row a change of the ledger; sorted by tenant and key, no key twice.
     LedgerColumns / LedgerRowOut {
-        no: i32 => "int4", tenant_id: i64 => "int8", ledger_key: Vec<u8> => "bytea", expected: i64 => "int8",
-        state: i16 => "int2", root_id: String => "text", session_id: String => "text", call_id: String => "text",
-        epoch: i32 => "int4", fingerprint: Vec<u8> => "bytea", seq: i64 => "int8", occurrence: i64 => "int8",
-        attempt: i32 => "int4", permitted_ms: i64 => "int8", lease_ms: i64 => "int8",
-        settled_ms: Option<i64> => "int8", digest: Option<Vec<u8>> => "bytea", retryable: bool => "bool",
-        retry_after_ms: i64 => "int8", retries_remaining: i32 => "int4", guard: Option<i16> => "int2",
+        no: i32 => INT4.only_sent(), tenant_id: i64 => INT8, ledger_key: Vec<u8> => BYTEA,
+        expected: i64 => INT8.only_sent(),
+        state: i16 => INT2, root_id: String => TEXT, session_id: String => TEXT, call_id: String => TEXT,
+        epoch: i32 => DAY, fingerprint: Vec<u8> => BYTEA, seq: i64 => INT8, occurrence: i64 => INT8,
+        attempt: i32 => INT4, permitted_ms: i64 => Kind::time("permitted_at"),
+        lease_ms: i64 => Kind::time("lease_until"),
+        settled_ms: Option<i64> => Kind::time("settled_at"), digest: Option<Vec<u8>> => BYTEA,
+        retryable: bool => BOOL,
+        retry_after_ms: i64 => INT8, retries_remaining: i32 => INT4, guard: Option<i16> => INT2,
     }
 }
 
 columns! {
     /// One row a shared counter that the batch touches; sorted by its key.
     CounterColumns / CounterRow {
-        k: i32 => "int4", tenant_id: i64 => "int8", agent_id: String => "text", day: i32 => "int4",
-        dimension: i16 => "int2", tier: String => "text", stretch: i64 => "int8",
+        k: i32 => INT4.only_sent(), tenant_id: i64 => INT8, agent_id: String => TEXT, day: i32 => DAY,
+        dimension: i16 => INT2, tier: String => TEXT, tier_window: i64 => INT8.column("stretch"),
     }
 }
 
 columns! {
     /// One row an addition to a counter, in the order of the trees.
     AddColumns / AddRow {
-        no: i32 => "int4", k: i32 => "int4", amount: i64 => "int8", most: Option<i64> => "int8",
+        no: i32 => INT4.only_sent(), k: i32 => INT4, amount: i64 => INT8, max: Option<i64> => INT8,
     }
 }
 

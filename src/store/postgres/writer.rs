@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use sqlx::{ConnectOptions as _, PgConnection, postgres::PgConnectOptions};
+use sqlx::{PgConnection, postgres::PgConnectOptions};
 use tokio::{
     sync::{mpsc, oneshot},
     time::{Instant, sleep, timeout, timeout_at},
@@ -16,6 +16,7 @@ use tokio::{
 
 use super::{
     append::{Appended, Batch},
+    connect::Connector,
     time::DbTime,
 };
 use crate::{
@@ -67,6 +68,7 @@ pub(super) type OnCommit = Arc<dyn Fn(usize, Duration) + Send + Sync>;
 
 pub(super) struct Writer {
     pub(super) options: PgConnectOptions,
+    pub(super) connector: Arc<Connector>,
     pub(super) time: Arc<DbTime>,
     pub(super) counters: Arc<super::counters::Counters>,
     pub(super) on_commit: OnCommit,
@@ -184,7 +186,9 @@ impl Writer {
         // The connection is taken out while it is used: a step that is given up drops it, and so closes it.
         let mut open = match conn.take() {
             Some(open) => open,
-            None => timeout(STEP, self.options.connect()).await.map_err(|_| Problem::late())??,
+            None => {
+                self.connector.connect(&self.options).await.map_err(|error| Problem::Connection(error.to_string()))?
+            }
         };
         let appended = timeout(STEP, batch.append(&mut open, probe)).await.map_err(|_| Problem::late())?;
         let appended = appended.map_err(Problem::from);

@@ -1,0 +1,204 @@
+//! Connections for everything but appends, and the one way to use one: a wait for a free connection that ends, a time
+//! limit for the work, and a connection that is closed when that has passed. sqlx has no time limit for a query, and
+//! its pool does not tell a server that is away from a pool that is busy.
+
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use sqlx::{Connection as _, Executor as _, PgConnection, postgres::PgConnectOptions};
+use tokio::{
+    sync::{OwnedSemaphorePermit, Semaphore, oneshot},
+    time::{Instant, timeout, timeout_at},
+};
+
+use super::{connect::Connector, decode::Loaded};
+use crate::store::error::{Busy, StoreError};
+
+/// Longest wait for a free connection.
+const ACQUIRE: Duration = Duration::from_millis(300);
+/// A connection that was not used for so long is tried before it is trusted.
+const TRUSTED: Duration = Duration::from_millis(100);
+/// Longest life of a connection: a server that took over gets its share.
+const LIFE: Duration = Duration::from_secs(1_800);
+
+/// A few connections.
+#[derive(Debug, Clone)]
+pub(super) struct Readers(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    connector: Arc<Connector>,
+    options: PgConnectOptions,
+    seats: Arc<Semaphore>,
+    idle: Mutex<Vec<Idle>>,
+    /// When the database answered last.
+    answered: Mutex<Instant>,
+    work: Duration,
+}
+
+#[derive(Debug)]
+struct Idle {
+    connection: PgConnection,
+    made: Instant,
+    used: Instant,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Readers {
+    /// At most `max` connections, made when they are needed; each is used for at most `work` at a time.
+    pub(super) fn new(connector: Arc<Connector>, options: PgConnectOptions, max: usize, work: Duration) -> Self {
+        let options = options.options([("statement_timeout", work.as_millis().to_string())]);
+        Self(Arc::new(Shared {
+            connector,
+            options,
+            seats: Arc::new(Semaphore::new(max)),
+            idle: Mutex::default(),
+            answered: Mutex::new(Instant::now()),
+            work,
+        }))
+    }
+
+    /// Does `work` on a connection.
+    ///
+    /// # Errors
+    /// [`StoreError::Overloaded`] when all connections stayed in use while the database answered others;
+    /// [`StoreError::Unreachable`] when there is none to be had; [`StoreError::Timeout`] when the work took too long.
+    pub(super) async fn read<T>(&self, work: impl AsyncFnOnce(&mut PgConnection) -> Loaded<T>) -> Loaded<T> {
+        let mut lent = self.acquire().await?;
+        let done = timeout(self.0.work, work(&mut lent.idle_mut().connection)).await;
+        let done = done.unwrap_or_else(|_| Err(self.late()));
+        match &done {
+            Err(error) if error.ends_connection() => lent.end = End::Closed,
+            _ => {
+                lent.end = End::GivenBack;
+                *lock(&self.0.answered) = Instant::now();
+            }
+        }
+        done
+    }
+
+    /// Closes the connections that nobody uses, and lets nobody have one any more.
+    pub(super) async fn close(&self) {
+        self.0.seats.close();
+        let idle = std::mem::take(&mut *lock(&self.0.idle));
+        for Idle { connection, .. } in idle {
+            let _ = timeout(ACQUIRE, connection.close()).await;
+        }
+    }
+
+    fn late(&self) -> StoreError {
+        StoreError::Timeout(u64::try_from(self.0.work.as_millis()).unwrap_or(u64::MAX))
+    }
+
+    async fn acquire(&self) -> Loaded<Lent> {
+        let asked = Instant::now();
+        let by = asked + ACQUIRE;
+        let seat = match timeout_at(by, Arc::clone(&self.0.seats).acquire_owned()).await {
+            Ok(Ok(seat)) => seat,
+            Ok(Err(_)) => return Err(StoreError::Stopped),
+            // While one waits, a database that is well answers those who have the connections.
+            Err(_) if *lock(&self.0.answered) >= asked => return Err(StoreError::Overloaded(Busy::Readers)),
+            Err(_) => return Err(self.late()),
+        };
+        let idle = match self.0.trusted(by).await {
+            Some(idle) => idle,
+            None => timeout_at(by, self.connect()).await.unwrap_or_else(|_| {
+                let late = format!("no connection within {} ms", ACQUIRE.as_millis());
+                Err(StoreError::Unreachable(late))
+            })?,
+        };
+        Ok(Lent { idle: Some(idle), end: End::Abandoned, shared: Arc::clone(&self.0), seat: Some(seat) })
+    }
+
+    /// A new connection. It is made whether or not its caller still waits: who comes next has it then.
+    async fn connect(&self) -> Loaded<Idle> {
+        let (give, connected) = oneshot::channel();
+        let shared = Arc::clone(&self.0);
+        tokio::spawn(async move {
+            let connected = shared.connector.connect(&shared.options).await.map(Idle::new);
+            if let Err(Ok(unwanted)) = give.send(connected) {
+                shared.put_back(unwanted);
+            }
+        });
+        connected.await.unwrap_or(Err(StoreError::Stopped))
+    }
+}
+
+impl Idle {
+    fn new(connection: PgConnection) -> Self {
+        Self { connection, made: Instant::now(), used: Instant::now() }
+    }
+}
+
+impl Shared {
+    /// A connection that was used before and still answers.
+    async fn trusted(&self, by: Instant) -> Option<Idle> {
+        loop {
+            let mut idle = lock(&self.idle).pop()?;
+            if idle.used.elapsed() < TRUSTED {
+                return Some(idle);
+            }
+            if let Ok(Ok(())) = timeout_at(by, idle.connection.ping()).await {
+                return Some(idle);
+            }
+        }
+    }
+
+    fn put_back(&self, idle: Idle) {
+        let mut others = lock(&self.idle);
+        if idle.made.elapsed() < LIFE && !self.seats.is_closed() {
+            others.push(Idle { used: Instant::now(), ..idle });
+        }
+    }
+}
+
+/// What becomes of a connection after its use.
+#[derive(Debug)]
+enum End {
+    GivenBack,
+    Closed,
+    /// Its user went away in the middle of something.
+    Abandoned,
+}
+
+/// A connection in use.
+#[derive(Debug)]
+struct Lent {
+    idle: Option<Idle>,
+    end: End,
+    shared: Arc<Shared>,
+    seat: Option<OwnedSemaphorePermit>,
+}
+
+impl Lent {
+    fn idle_mut(&mut self) -> &mut Idle {
+        self.idle.as_mut().unwrap_or_else(|| unreachable!("only its end takes it away"))
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        let (Some(mut idle), seat) = (self.idle.take(), self.seat.take()) else { return };
+        match self.end {
+            End::GivenBack => self.shared.put_back(idle),
+            // What broke one has probably broken the others.
+            End::Closed => lock(&self.shared.idle).clear(),
+            // It may be in the middle of an answer, or in a transaction that sqlx does not know of: `begin` cannot be
+            // called off. It keeps its seat until the server has said that it is neither.
+            End::Abandoned => {
+                let shared = Arc::clone(&self.shared);
+                tokio::spawn(async move {
+                    let _seat = seat;
+                    if let Ok(Ok(_)) = timeout(shared.work, idle.connection.execute("rollback")).await {
+                        shared.put_back(idle);
+                    }
+                });
+            }
+        }
+    }
+}
