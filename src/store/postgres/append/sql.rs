@@ -172,10 +172,7 @@ pub(super) static FULL: LazyLock<String> = LazyLock::new(|| {
         ledger_moved = Lost::Ledger.code(),
         call_id = Lost::CallId.code(),
         counter = Lost::Counter.code(),
-        applied = all_applied(&[
-            ("ch where (select m from ok)[no]", "ut"),
-            ("li where (select m from ok)[no]", "ul"),
-        ]),
+        applied = all_applied(&[("ch where (select m from ok)[no]", "ut"), ("li where (select m from ok)[no]", "ul"),]),
         counters = unnest(CounterColumns::LIST, counters),
         ledger = unnest(LedgerColumns::LIST, ledger),
         sessions = unnest(SessionColumns::LIST, sessions),
