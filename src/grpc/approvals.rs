@@ -1,15 +1,16 @@
 //! The approval service: decode, ask the gate, encode.
 
-use std::{collections::BTreeMap, pin::Pin, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, sync::Arc};
 
-use tokio::{sync::mpsc, time::sleep};
-use tokio_stream::{Stream, wrappers::ReceiverStream};
 use tonic::{Request, Response, Status};
 
 use super::{
-    decode::{self, Decoded, note, optional, required_text},
-    profiles::between,
-    service, status, v1,
+    decode::{self, maybe_session, note, page_size, required_text},
+    limits::{PAGE_DEFAULT, PAGE_MAX},
+    service, status,
+    stop::Stop,
+    v1,
+    watch::{Look, Watched, watch},
 };
 use crate::{
     domain::{
@@ -20,22 +21,19 @@ use crate::{
     gate::{Command, Gate, GateError, Operation, Wanted},
 };
 
-const PAGE_DEFAULT: u32 = 100;
-const PAGE_MAX: u32 = 500;
-/// How often a watch looks.
-const LOOK_EVERY: Duration = Duration::from_millis(500);
-/// Answers that a slow watcher may leave untaken before its watch waits for it.
-const UNTAKEN_MAX: usize = 64;
+/// Open questions that one watch can tell apart; of more, the newest.
+const OPEN_MAX: usize = 10_000;
 
 /// The service over a gate.
 #[derive(Debug, Clone)]
 pub(super) struct ApprovalService {
     gate: Arc<Gate>,
+    stop: Stop,
 }
 
 impl ApprovalService {
-    pub(super) fn new(gate: Arc<Gate>) -> Self {
-        Self { gate }
+    pub(super) fn new(gate: Arc<Gate>, stop: Stop) -> Self {
+        Self { gate, stop }
     }
 
     async fn question(&self, approval_id: &str) -> Result<Question, Status> {
@@ -76,42 +74,49 @@ fn encoded(question: Question, now: Timestamp) -> v1::Approval {
     }
 }
 
-/// Tells of questions as they come up, and again when they stand otherwise, until nobody listens.
-async fn watch(gate: Arc<Gate>, tenant: TenantId, session: Option<SessionId>, to: mpsc::Sender<Watched>) {
-    let mut open: BTreeMap<String, ()> = BTreeMap::new();
-    loop {
-        let wanted = Wanted { session: session.clone(), pending: true, most: PAGE_MAX as usize, ..Wanted::default() };
-        let found = match gate.questions(tenant, &wanted).await {
-            Ok(found) => found,
-            Err(error) => {
-                let _ = to.send(Err(status::gate(error))).await;
-                return;
-            }
-        };
-        let now = gate.now();
-        let gone: Vec<String> =
-            open.keys().filter(|id| !found.iter().any(|question| question.approval_id == **id)).cloned().collect();
-        let mut told = Vec::new();
-        for id in gone {
-            open.remove(&id);
-            let wanted = Wanted { approval_id: Some(id), most: 1, ..Wanted::default() };
-            told.extend(gate.questions(tenant, &wanted).await.unwrap_or_default());
-        }
-        told.extend(found.into_iter().filter(|question| open.insert(question.approval_id.clone(), ()).is_none()));
-        for question in told {
-            let approval = Some(encoded(question, now));
-            if to.send(Ok(v1::WatchApprovalsResponse { approval })).await.is_err() {
-                return;
-            }
-        }
-        tokio::select! {
-            () = sleep(LOOK_EVERY) => {}
-            () = to.closed() => return,
-        }
+/// Questions as they come up, each again when it is answered or expires.
+struct Questions {
+    gate: Arc<Gate>,
+    tenant: TenantId,
+    session: Option<SessionId>,
+    /// The ids of those that were told as open.
+    open: BTreeSet<String>,
+}
+
+impl Questions {
+    async fn read(&self, wanted: Wanted) -> Result<Vec<Question>, Status> {
+        self.gate.questions(self.tenant, &wanted).await.map_err(status::gate)
     }
 }
 
-type Watched = Result<v1::WatchApprovalsResponse, Status>;
+impl Look for Questions {
+    type Told = v1::WatchApprovalsResponse;
+
+    async fn look(&mut self) -> Result<Vec<Self::Told>, Status> {
+        // The page grows with what is open, so that no question leaves it because others came up.
+        let most = (self.open.len() + PAGE_MAX as usize).min(OPEN_MAX);
+        let found =
+            self.read(Wanted { session: self.session.clone(), pending: true, most, ..Wanted::default() }).await?;
+        let now = self.gate.now();
+        let listed: BTreeSet<&String> = found.iter().map(|question| &question.approval_id).collect();
+        let gone: Vec<String> = self.open.iter().filter(|id| !listed.contains(id)).cloned().collect();
+        let mut told = Vec::new();
+        for id in gone {
+            let closed = self.read(Wanted { approval_id: Some(id.clone()), most: 1, ..Wanted::default() }).await?.pop();
+            // Beyond the longest page a question may be open and not listed.
+            if closed.as_ref().is_some_and(|question| state(question, now) == v1::ApprovalState::Pending) {
+                continue;
+            }
+            self.open.remove(&id);
+            told.extend(closed);
+        }
+        told.extend(found.into_iter().filter(|question| self.open.insert(question.approval_id.clone())));
+        Ok(told
+            .into_iter()
+            .map(|question| v1::WatchApprovalsResponse { approval: Some(encoded(question, now)) })
+            .collect())
+    }
+}
 
 #[tonic::async_trait]
 impl v1::approval_service_server::ApprovalService for ApprovalService {
@@ -120,11 +125,7 @@ impl v1::approval_service_server::ApprovalService for ApprovalService {
         request: Request<v1::ListApprovalsRequest>,
     ) -> Result<Response<v1::ListApprovalsResponse>, Status> {
         let message = request.into_inner();
-        let decoded = || -> Decoded<_> {
-            let session = optional(&message.session_id, |id| SessionId::parse("session_id", id))?;
-            Ok((session, between("page_size", message.page_size, PAGE_DEFAULT, PAGE_MAX)? as usize))
-        };
-        let (session, size) = decoded().map_err(|status| *status)?;
+        let (session, size) = (maybe_session(&message.session_id)?, page_size(message.page_size, PAGE_DEFAULT)?);
         let pending = message.state() == v1::ApprovalState::Pending;
         // Of the others the state is told by time and answer, so enough are read to choose from.
         let any = pending || message.state() == v1::ApprovalState::Unspecified;
@@ -141,7 +142,7 @@ impl v1::approval_service_server::ApprovalService for ApprovalService {
         &self,
         request: Request<v1::GetApprovalRequest>,
     ) -> Result<Response<v1::GetApprovalResponse>, Status> {
-        let id = required_text("approval_id", &request.into_inner().approval_id).map_err(|status| *status)?;
+        let id = required_text("approval_id", &request.into_inner().approval_id)?;
         let approval = Some(encoded(self.question(&id).await?, self.gate.now()));
         Ok(Response::new(v1::GetApprovalResponse { approval }))
     }
@@ -151,13 +152,10 @@ impl v1::approval_service_server::ApprovalService for ApprovalService {
         request: Request<v1::ResolveApprovalRequest>,
     ) -> Result<Response<v1::ResolveApprovalResponse>, Status> {
         let message = request.into_inner();
-        let decoded = || -> Decoded<_> {
-            let id = required_text("approval_id", &message.approval_id)?;
-            Ok((id, required_text("by", &message.by)?, note("reason", &message.reason)?))
-        };
-        let (approval_id, by, reason) = decoded().map_err(|status| *status)?;
+        let approval_id = required_text("approval_id", &message.approval_id)?;
+        let (by, reason) = (required_text("by", &message.by)?, note("reason", &message.reason)?);
         let question = self.question(&approval_id).await?;
-        let session = decode::sound(SessionId::parse("session_id", &question.session)).map_err(|status| *status)?;
+        let session = decode::session(&question.session)?;
         let operation = Operation::Answer { approval_id: approval_id.clone(), approve: message.approve };
         let command = Command { session, by, reason, operation };
         let caller_error = service::within(async {
@@ -178,17 +176,15 @@ impl v1::approval_service_server::ApprovalService for ApprovalService {
         Ok(Response::new(v1::ResolveApprovalResponse { approval }))
     }
 
-    type WatchApprovalsStream = Pin<Box<dyn Stream<Item = Watched> + Send>>;
+    type WatchApprovalsStream = Watched<v1::WatchApprovalsResponse>;
 
     async fn watch_approvals(
         &self,
         request: Request<v1::WatchApprovalsRequest>,
     ) -> Result<Response<Self::WatchApprovalsStream>, Status> {
-        let message = request.into_inner();
-        let session = optional(&message.session_id, |id| SessionId::parse("session_id", id));
-        let session = session.map_err(|status| *status)?;
-        let (to, from) = mpsc::channel(UNTAKEN_MAX);
-        tokio::spawn(watch(Arc::clone(&self.gate), decode::tenant(), session, to));
-        Ok(Response::new(Box::pin(ReceiverStream::new(from))))
+        let session = maybe_session(&request.into_inner().session_id)?;
+        let (gate, tenant) = (Arc::clone(&self.gate), decode::tenant());
+        let questions = Questions { gate, tenant, session, open: BTreeSet::new() };
+        Ok(Response::new(watch(questions, self.stop.clone())))
     }
 }

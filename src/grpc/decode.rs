@@ -1,8 +1,15 @@
 //! From messages to nouns. Each field is checked here, once; past this room its type says that it is sound.
 
-use std::time::Duration;
+use std::{ops::RangeInclusive, time::Duration};
 
-use super::{status::invalid, v1};
+use super::{
+    limits::{
+        AMOUNT_MAX, DIGEST_BYTES_MAX, ERROR_BYTES_MAX, GRPC_STATUS, HTTP_STATUS, LAST_CALLS_MAX, NOTE_BYTES_MAX,
+        PAGE_MAX, TEXT_BYTES_MAX, WAIT_MS_MAX,
+    },
+    malformed::Malformed,
+    v1,
+};
 use crate::{
     domain::{
         budget::Usage,
@@ -12,59 +19,77 @@ use crate::{
         json::{self, BYTES_MAX, Json},
         outcome::OutcomeStatus,
     },
-    gate::{BATCH_MAX, Report},
+    gate::{BATCH_MAX, Command, LAST_CALLS_DEFAULT, Operation, Report, retry_after_ms},
 };
 
-/// Longest time that a caller may wait for a person, in milliseconds.
-const MAX_WAIT_MS_MAX: u64 = 60_000;
-/// Longest name of a phase, of a person, of a question, in bytes.
-const NAME_BYTES_MAX: usize = 200;
-/// Longest free text that people read: a justification, a progress note, in bytes.
-const NOTE_BYTES_MAX: usize = 2_000;
-/// Longest error text, in bytes.
-const ERROR_BYTES_MAX: usize = 64 << 10;
-/// Longest digest made by a caller, in bytes.
-const DIGEST_BYTES_MAX: usize = 200;
-/// Largest amount of tokens, micro-dollars, bytes or milliseconds: what the store can add up.
-const AMOUNT_MAX: u64 = 1 << 50;
+/// What is wrong with a page's token.
+pub(super) const UNKNOWN_PAGE: &str = "is not a token that this method has given";
 
-pub(super) type Decoded<T> = Result<T, Box<tonic::Status>>;
-
-pub(super) fn sound<T>(result: Result<T, Invalid>) -> Decoded<T> {
-    result.map_err(|problem| Box::new(invalid(&problem)))
-}
+pub(super) type Decoded<T> = Result<T, Malformed>;
 
 pub(super) fn wrong<T>(field: &str, problem: impl Into<String>) -> Decoded<T> {
-    sound(Err(Invalid::new(field, problem)))
+    Err(Malformed::new(field, problem))
 }
 
-fn required<'a, T>(field: &str, value: Option<&'a T>) -> Decoded<&'a T> {
-    match value {
-        Some(value) => Ok(value),
-        None => wrong(field, "is required"),
-    }
+/// A value that must be there.
+pub(super) fn required<T>(field: &str, value: Option<T>) -> Decoded<T> {
+    value.ok_or_else(|| Malformed::new(field, "is required"))
 }
 
 /// The empty string is how proto3 says that a text is absent.
 pub(super) fn optional<T>(text: &str, parse: impl FnOnce(&str) -> Result<T, Invalid>) -> Decoded<Option<T>> {
-    if text.is_empty() { Ok(None) } else { sound(parse(text)).map(Some) }
+    if text.is_empty() { Ok(None) } else { Ok(Some(parse(text)?)) }
 }
 
-fn bounded(field: &str, text: &str, most: usize) -> Decoded<Option<String>> {
-    match text {
-        "" => Ok(None),
-        text if text.len() > most => wrong(field, format!("is {} bytes long; at most {most} are allowed", text.len())),
-        text if text.contains('\0') => wrong(field, "contains NUL, which cannot be stored"),
-        text => Ok(Some(text.to_owned())),
+pub(super) fn session(id: &str) -> Decoded<SessionId> {
+    Ok(SessionId::parse("session_id", id)?)
+}
+
+/// The session that a list is about; none for all.
+pub(super) fn maybe_session(id: &str) -> Decoded<Option<SessionId>> {
+    optional(id, |id| SessionId::parse("session_id", id))
+}
+
+/// A number between these two.
+pub(super) fn between(field: &str, given: u64, allowed: RangeInclusive<u64>) -> Decoded<u64> {
+    if allowed.contains(&given) {
+        return Ok(given);
     }
+    wrong(field, format!("is {given}; {} to {} are allowed", allowed.start(), allowed.end()))
+}
+
+/// How many; 0 is how proto3 says that a number is absent.
+pub(super) fn count(field: &str, given: u32, default: u32, max: u32) -> Decoded<u32> {
+    between(field, given.into(), 0..=max.into())?;
+    Ok(if given == 0 { default } else { given })
+}
+
+pub(super) fn page_size(given: u32, default: u32) -> Decoded<usize> {
+    Ok(count("page_size", given, default, PAGE_MAX)? as usize)
+}
+
+/// What somebody does to a session.
+pub(super) fn command(session_id: &str, by: &str, reason: &str, operation: Operation) -> Decoded<Command> {
+    let reason = note("reason", reason)?;
+    Ok(Command { session: session(session_id)?, by: required_text("by", by)?, reason, operation })
+}
+
+fn is_stored_text(field: &str, text: &str, max: usize) -> Decoded<()> {
+    match text {
+        text if text.len() > max => wrong(field, format!("is {} bytes long; at most {max} are allowed", text.len())),
+        text if text.contains('\0') => wrong(field, "contains NUL, which cannot be stored"),
+        _ => Ok(()),
+    }
+}
+
+fn bounded(field: &str, text: &str, max: usize) -> Decoded<Option<String>> {
+    is_stored_text(field, text, max)?;
+    Ok((!text.is_empty()).then(|| text.to_owned()))
 }
 
 /// A text that must be there.
 pub(super) fn required_text(field: &str, text: &str) -> Decoded<String> {
-    match bounded(field, text.trim(), NAME_BYTES_MAX)? {
-        Some(text) => Ok(text),
-        None => wrong(field, "is required"),
-    }
+    required(field, bounded(field, text.trim(), TEXT_BYTES_MAX)?)
 }
 
 /// Free text that people read.
@@ -74,17 +99,15 @@ pub(super) fn note(field: &str, text: &str) -> Decoded<Option<String>> {
 
 /// How long a caller waits for a person.
 pub(super) fn max_wait(millis: u64) -> Decoded<Duration> {
-    if millis > MAX_WAIT_MS_MAX {
-        return wrong("max_wait_ms", format!("is {millis}; at most {MAX_WAIT_MS_MAX} is allowed"));
-    }
-    Ok(Duration::from_millis(millis))
+    Ok(Duration::from_millis(between("max_wait_ms", millis, 0..=WAIT_MS_MAX)?))
 }
 
 fn amount(field: &str, amount: u64) -> Decoded<u64> {
-    if amount > AMOUNT_MAX {
-        return wrong(field, format!("is {amount}; at most {AMOUNT_MAX} is allowed"));
-    }
-    Ok(amount)
+    between(field, amount, 0..=AMOUNT_MAX)
+}
+
+fn maybe_amount(field: &str, given: Option<u64>) -> Decoded<Option<u64>> {
+    given.map(|given| amount(field, given)).transpose()
 }
 
 /// Until callers carry credentials there is one tenant; it never comes from a request's body.
@@ -95,30 +118,30 @@ pub(super) const fn tenant() -> TenantId {
 pub(super) fn evaluate(request: &v1::EvaluateRequest) -> Decoded<Request> {
     let caller = required("caller", request.caller.as_ref())?;
     let call = required("call", request.call.as_ref())?;
-    question(caller, call, "call", usage("usage", request.usage.as_ref())?)
+    requested(caller, call, "call", usage("usage", request.usage.as_ref())?)
 }
 
-pub(super) fn batch(request: &v1::BatchEvaluateRequest) -> Decoded<Vec<Request>> {
-    let caller = required("caller", request.caller.as_ref())?;
-    if request.calls.is_empty() || request.calls.len() > BATCH_MAX {
-        return wrong("calls", format!("has {} calls; 1 to {BATCH_MAX} are allowed", request.calls.len()));
+pub(super) fn batch(batch: &v1::BatchEvaluateRequest) -> Decoded<Vec<Request>> {
+    let (caller, calls) = (required("caller", batch.caller.as_ref())?, &batch.calls);
+    if !(1..=BATCH_MAX).contains(&calls.len()) {
+        return wrong("calls", format!("has {} calls; 1 to {BATCH_MAX} are allowed", calls.len()));
     }
     // The usage belongs to the turn: it is booked once, with the first call.
-    let mut usage = usage("usage", request.usage.as_ref())?;
-    let mut requests: Vec<Request> = Vec::with_capacity(request.calls.len());
-    for (i, call) in request.calls.iter().enumerate() {
+    let mut usage = usage("usage", batch.usage.as_ref())?;
+    let mut requests: Vec<Request> = Vec::with_capacity(calls.len());
+    for (i, call) in calls.iter().enumerate() {
         let field = format!("calls[{i}]");
-        let question = question(caller, call, &field, std::mem::take(&mut usage))?;
-        if requests.iter().any(|other| other.call_id == question.call_id) {
-            return wrong(&format!("{field}.call_id"), "stands twice in the batch");
+        let request = requested(caller, call, &field, std::mem::take(&mut usage))?;
+        if requests.iter().any(|other| other.call_id == request.call_id) {
+            return wrong(&format!("{field}.call_id"), "appears twice in the batch");
         }
-        requests.push(question);
+        requests.push(request);
     }
     Ok(requests)
 }
 
-fn question(caller: &v1::Caller, call: &v1::ToolCall, field: &str, usage: Usage) -> Decoded<Request> {
-    let session = sound(SessionId::parse("caller.session_id", &caller.session_id))?;
+fn requested(caller: &v1::Caller, call: &v1::ToolCall, field: &str, usage: Usage) -> Decoded<Request> {
+    let session = SessionId::parse("caller.session_id", &caller.session_id)?;
     let parent = optional(&caller.parent_session_id, |id| SessionId::parse("caller.parent_session_id", id))?;
     if parent.as_ref() == Some(&session) {
         return wrong("caller.parent_session_id", "is the session itself");
@@ -129,17 +152,14 @@ fn question(caller: &v1::Caller, call: &v1::ToolCall, field: &str, usage: Usage)
         parent,
         run: optional(&caller.run_id, |id| RunId::parse("caller.run_id", id))?,
         agent: optional(&caller.agent_id, |id| AgentId::parse("caller.agent_id", id))?,
-        call_id: sound(CallId::parse(&format!("{field}.call_id"), &call.call_id))?,
-        tool: sound(ToolName::parse(&format!("{field}.tool"), &call.tool))?,
+        call_id: CallId::parse(&format!("{field}.call_id"), &call.call_id)?,
+        tool: ToolName::parse(&format!("{field}.tool"), &call.tool)?,
         arguments: arguments(&format!("{field}.arguments_json"), &call.arguments_json)?,
         usage,
-        cost_estimate_micros: call
-            .cost_estimate_micros
-            .map(|cost| amount(&format!("{field}.cost_estimate_micros"), cost))
-            .transpose()?,
+        cost_estimate_micros: maybe_amount(&format!("{field}.cost_estimate_micros"), call.cost_estimate_micros)?,
         justification: bounded(&format!("{field}.justification"), &call.justification, NOTE_BYTES_MAX)?,
         repeat_intended: call.repeat_intended,
-        phase: bounded("caller.phase", &caller.phase, NAME_BYTES_MAX)?,
+        phase: bounded("caller.phase", &caller.phase, TEXT_BYTES_MAX)?,
     })
 }
 
@@ -164,25 +184,17 @@ fn usage(field: &str, usage: Option<&v1::Usage>) -> Decoded<Usage> {
     })
 }
 
-/// A report, and what a question about it would have been if nobody asked.
+/// A report, and what the request for its call would have been if nobody asked.
 pub(super) fn record(request: &v1::RecordRequest, now_unix_ms: i64) -> Decoded<(Report, Option<Request>)> {
     let caller = required("caller", request.caller.as_ref())?;
     let observed = request.observed_call.as_ref();
-    let observed = observed.map(|call| question(caller, call, "observed_call", Usage::default())).transpose()?;
-    let session = sound(SessionId::parse("caller.session_id", &caller.session_id))?;
+    let observed = observed.map(|call| requested(caller, call, "observed_call", Usage::default())).transpose()?;
+    let session = SessionId::parse("caller.session_id", &caller.session_id)?;
     let call_id = match &observed {
         Some(observed) => observed.call_id.clone(),
-        None => sound(CallId::parse("call_id", &request.call_id))?,
+        None => CallId::parse("call_id", &request.call_id)?,
     };
-    let status = match v1::OutcomeStatus::try_from(request.status) {
-        Ok(v1::OutcomeStatus::Running) => OutcomeStatus::Running,
-        Ok(v1::OutcomeStatus::Success) => OutcomeStatus::Success,
-        Ok(v1::OutcomeStatus::Error) => OutcomeStatus::Error,
-        Ok(v1::OutcomeStatus::Cancelled) => OutcomeStatus::Cancelled,
-        Ok(v1::OutcomeStatus::Unknown) => OutcomeStatus::Unknown,
-        Ok(v1::OutcomeStatus::Unspecified) => return wrong("status", "is required"),
-        Err(_) => return wrong("status", format!("is {}, which is no status", request.status)),
-    };
+    let status = status(request.status)?;
     if request.error.is_some() && !matches!(status, OutcomeStatus::Error | OutcomeStatus::Unknown) {
         return wrong("error", "goes with an error or an unknown outcome only");
     }
@@ -192,62 +204,48 @@ pub(super) fn record(request: &v1::RecordRequest, now_unix_ms: i64) -> Decoded<(
     if request.result.is_some() && status != OutcomeStatus::Success {
         return wrong("result", "goes with a success only");
     }
-    let result = match &request.result {
-        Some(text) if text.len() > BYTES_MAX => {
-            return wrong("result", format!("is {} bytes long; at most {BYTES_MAX} are allowed", text.len()));
-        }
-        Some(text) if text.contains('\0') => return wrong("result", "contains NUL, which cannot be stored"),
-        result => result.clone(),
-    };
-    let maybe = |field: &str, value: Option<u64>| value.map(|value| amount(field, value)).transpose();
+    if let Some(result) = &request.result {
+        is_stored_text("result", result, BYTES_MAX)?;
+    }
     let report = Report {
         error: request.error.as_ref().map(|error| tool_error(error, now_unix_ms)).transpose()?,
-        result,
+        result: request.result.clone(),
         result_digest: bounded("result_digest", &request.result_digest, DIGEST_BYTES_MAX)?,
-        result_bytes: maybe("result_bytes", request.result_bytes)?,
+        result_bytes: maybe_amount("result_bytes", request.result_bytes)?,
         is_complete: request.is_complete,
-        total_matches: maybe("total_matches", request.total_matches)?,
+        total_matches: maybe_amount("total_matches", request.total_matches)?,
         progress_note: bounded("progress", &request.progress, NOTE_BYTES_MAX)?,
         usage: usage("usage", request.usage.as_ref())?,
-        duration_ms: maybe("duration_ms", request.duration_ms)?,
+        duration_ms: maybe_amount("duration_ms", request.duration_ms)?,
         ..Report::new(session, call_id, status)
     };
     Ok((report, observed))
 }
 
+fn status(code: i32) -> Decoded<OutcomeStatus> {
+    let Ok(status) = v1::OutcomeStatus::try_from(code) else {
+        return wrong("status", format!("is {code}, which is no outcome status"));
+    };
+    required("status", status.try_into().ok())
+}
+
 fn tool_error(error: &v1::ToolError, now_unix_ms: i64) -> Decoded<ErrorReport> {
-    let http_status = match error.http_status {
-        None => None,
-        Some(status @ 100..=599) => u16::try_from(status).ok(),
-        Some(status) => {
-            return wrong("error.http_status", format!("is {status}; it must lie between 100 and 599"));
-        }
-    };
-    let grpc_status = match error.grpc_status {
-        None => None,
-        Some(status @ 1..=16) => u8::try_from(status).ok(),
-        Some(status) => {
-            return wrong("error.grpc_status", format!("is {status}; it must lie between 1 and 16"));
-        }
-    };
+    let http = error.http_status.map(|status| between("error.http_status", status.into(), HTTP_STATUS)).transpose()?;
+    let grpc = error.grpc_status.map(|status| between("error.grpc_status", status.into(), GRPC_STATUS)).transpose()?;
     let header = bounded("error.retry_after_header", &error.retry_after_header, DIGEST_BYTES_MAX)?;
-    let asked = error.retry_after_ms.map(|ms| amount("error.retry_after_ms", ms)).transpose()?;
+    let asked = maybe_amount("error.retry_after_ms", error.retry_after_ms)?;
     Ok(ErrorReport {
         message: bounded("error.message", &error.message, ERROR_BYTES_MAX)?.unwrap_or_default(),
         error_type: bounded("error.type", &error.r#type, DIGEST_BYTES_MAX)?,
-        http_status,
-        grpc_status,
+        http_status: http.and_then(|status| u16::try_from(status).ok()),
+        grpc_status: grpc.and_then(|status| u8::try_from(status).ok()),
         provider_code: bounded("error.provider_code", &error.provider_code, DIGEST_BYTES_MAX)?,
-        retry_after_ms: asked.or_else(|| header.and_then(|header| crate::gate::retry_after_ms(&header, now_unix_ms))),
+        retry_after_ms: asked.or_else(|| header.and_then(|header| retry_after_ms(&header, now_unix_ms))),
     })
 }
 
 /// The session that is asked about, and how many of its calls.
 pub(super) fn session_state(request: &v1::GetSessionStateRequest) -> Decoded<(SessionId, usize)> {
-    let session = sound(SessionId::parse("session_id", &request.session_id))?;
-    match request.last_calls {
-        0 => Ok((session, crate::gate::LAST_CALLS_DEFAULT)),
-        n @ 1..=64 => Ok((session, n as usize)),
-        n => wrong("last_calls", format!("is {n}; 0 to 64 are allowed")),
-    }
+    let last_calls = count("last_calls", request.last_calls, LAST_CALLS_DEFAULT as u32, LAST_CALLS_MAX)?;
+    Ok((session(&request.session_id)?, last_calls as usize))
 }

@@ -3,13 +3,13 @@
 use super::v1;
 use crate::{
     domain::{
-        budget::{Dimension, Left, Scope},
+        budget::Left,
         call::Call,
         failure::FailureKind,
         finding::{Decision, Finding, Level},
         health::Cooldown,
         ids::ToolName,
-        outcome::{Advice, Confidence, OutcomeStatus},
+        outcome::{Advice, OutcomeStatus},
         time::Timestamp,
         tool::InjectAs,
     },
@@ -17,77 +17,25 @@ use crate::{
 };
 
 fn decision(decision: Decision) -> i32 {
-    let encoded = match decision {
-        Decision::Allow => v1::Decision::Allow,
-        Decision::Ask => v1::Decision::Ask,
-        Decision::Wait => v1::Decision::Wait,
-        Decision::Reuse => v1::Decision::Reuse,
-        Decision::Deny => v1::Decision::Deny,
-        Decision::Stop => v1::Decision::Stop,
-    };
-    encoded.into()
+    v1::Decision::from(decision).into()
 }
 
 pub(super) fn level(level: Option<Level>) -> i32 {
-    let encoded = match level {
-        None => v1::LoopLevel::Unspecified,
-        Some(Level::Warning) => v1::LoopLevel::Warning,
-        Some(Level::Critical) => v1::LoopLevel::Critical,
-        Some(Level::Break) => v1::LoopLevel::Break,
-    };
-    encoded.into()
+    level.map_or(v1::LoopLevel::Unspecified, Into::into).into()
 }
 
 pub(super) fn status(status: OutcomeStatus) -> i32 {
-    let encoded = match status {
-        OutcomeStatus::Running => v1::OutcomeStatus::Running,
-        OutcomeStatus::Success => v1::OutcomeStatus::Success,
-        OutcomeStatus::Error => v1::OutcomeStatus::Error,
-        OutcomeStatus::Cancelled => v1::OutcomeStatus::Cancelled,
-        OutcomeStatus::Unknown => v1::OutcomeStatus::Unknown,
-    };
-    encoded.into()
+    v1::OutcomeStatus::from(status).into()
 }
 
 pub(super) fn failure(kind: Option<FailureKind>) -> i32 {
-    let encoded = match kind {
-        None => v1::FailureKind::Unspecified,
-        Some(FailureKind::Timeout) => v1::FailureKind::Timeout,
-        Some(FailureKind::RateLimited) => v1::FailureKind::RateLimited,
-        Some(FailureKind::Unavailable) => v1::FailureKind::Unavailable,
-        Some(FailureKind::Network) => v1::FailureKind::Network,
-        Some(FailureKind::Conflict) => v1::FailureKind::Conflict,
-        Some(FailureKind::Auth) => v1::FailureKind::Auth,
-        Some(FailureKind::Permission) => v1::FailureKind::Permission,
-        Some(FailureKind::NotFound) => v1::FailureKind::NotFound,
-        Some(FailureKind::InvalidArgument) => v1::FailureKind::InvalidArgument,
-        Some(FailureKind::QuotaExhausted) => v1::FailureKind::QuotaExhausted,
-        Some(FailureKind::Internal) => v1::FailureKind::Internal,
-        Some(FailureKind::Other) => v1::FailureKind::Other,
-    };
-    encoded.into()
+    kind.map_or(v1::FailureKind::Unspecified, Into::into).into()
 }
 
 fn budgets(left: &[Left]) -> Vec<v1::BudgetLeft> {
     let one = |left: &Left| v1::BudgetLeft {
-        scope: match left.scope {
-            Scope::Run => v1::BudgetScope::Run,
-            Scope::CallTree => v1::BudgetScope::CallTree,
-            Scope::Agent => v1::BudgetScope::Agent,
-            Scope::Tenant => v1::BudgetScope::Tenant,
-        }
-        .into(),
-        dimension: match left.dimension {
-            Dimension::Steps => v1::BudgetDimension::Steps,
-            Dimension::ToolCalls => v1::BudgetDimension::ToolCalls,
-            Dimension::Cost => v1::BudgetDimension::CostMicros,
-            Dimension::Tokens => v1::BudgetDimension::Tokens,
-            Dimension::Elapsed => v1::BudgetDimension::ElapsedMs,
-            Dimension::CallsPerTool => v1::BudgetDimension::CallsPerTool,
-            Dimension::ConsecutiveSameTool => v1::BudgetDimension::ConsecutiveSameTool,
-            Dimension::SessionDepth => v1::BudgetDimension::SessionDepth,
-        }
-        .into(),
+        scope: v1::BudgetScope::from(left.scope).into(),
+        dimension: v1::BudgetDimension::from(left.dimension).into(),
         used: left.used,
         limit: left.limit,
     };
@@ -147,15 +95,6 @@ pub(super) fn verdict(answer: EvaluateAnswer, call_id: String) -> v1::Verdict {
     }
 }
 
-pub(super) fn confidence(confidence: Confidence) -> i32 {
-    let encoded = match confidence {
-        Confidence::Low => v1::Confidence::Low,
-        Confidence::Medium => v1::Confidence::Medium,
-        Confidence::High => v1::Confidence::High,
-    };
-    encoded.into()
-}
-
 fn advice(advice: &Advice) -> v1::Advice {
     v1::Advice {
         retryable: advice.retryable,
@@ -164,7 +103,7 @@ fn advice(advice: &Advice) -> v1::Advice {
         p_success: advice.p_success,
         p_low: advice.interval.0,
         p_high: advice.interval.1,
-        confidence: confidence(advice.confidence),
+        confidence: v1::Confidence::from(advice.confidence).into(),
         basis: advice.basis.as_str().to_owned(),
         guard: advice.guard.map(|guard| guard.as_str().to_owned()).unwrap_or_default(),
         trials: advice.trials,
@@ -194,16 +133,7 @@ fn call(call: &Call, state: CallState) -> v1::CallSummary {
     v1::CallSummary {
         call_id: call.call_id.to_string(),
         tool: call.tool.to_string(),
-        state: match state {
-            CallState::Refused => v1::CallState::Refused,
-            CallState::Held => v1::CallState::Held,
-            CallState::InFlight => v1::CallState::InFlight,
-            CallState::Unknown => v1::CallState::Unknown,
-            CallState::Succeeded => v1::CallState::Succeeded,
-            CallState::Failed => v1::CallState::Failed,
-            CallState::Cancelled => v1::CallState::Cancelled,
-        }
-        .into(),
+        state: v1::CallState::from(state).into(),
         decision: decision(call.decision),
         reason: call.reason.map(|reason| reason.as_str().to_owned()).unwrap_or_default(),
         attempt: permit.map_or(0, |permit| permit.attempt),
@@ -224,7 +154,6 @@ fn cooldown(tool: &ToolName, cooldown: &Cooldown) -> v1::Cooldown {
 }
 
 pub(super) fn session_state(session_id: String, state: SessionState) -> v1::GetSessionStateResponse {
-    let at: Timestamp = state.at;
     v1::GetSessionStateResponse {
         session_id,
         root_session_id: state.root.to_string(),
@@ -240,6 +169,6 @@ pub(super) fn session_state(session_id: String, state: SessionState) -> v1::GetS
         calls: state.calls.iter().map(|(known, stands)| call(known, *stands)).collect(),
         cooldowns: state.cooldowns.iter().map(|(tool, cooling)| cooldown(tool, cooling)).collect(),
         summary_for_model: state.summary_for_model,
-        at_unix_ms: at.as_millis(),
+        at_unix_ms: state.at.as_millis(),
     }
 }

@@ -6,12 +6,17 @@ mod decode;
 mod encode;
 mod grants;
 mod health;
+mod limits;
+mod malformed;
+mod mirrors;
 mod policies;
 mod profiles;
 mod server;
 mod service;
 mod sessions;
 mod status;
+mod stop;
+mod watch;
 
 pub use server::{ServeError, ServerSettings, serve};
 

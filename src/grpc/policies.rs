@@ -5,8 +5,8 @@ use std::sync::Arc;
 use tonic::{Request, Response, Status};
 
 use super::{
-    decode::{self, Decoded, note, required_text, wrong},
-    profiles::between,
+    decode::{self, Decoded, note, page_size, required_text, wrong},
+    limits::{HASH_DIGITS_MIN, PAGE_MAX, POLICY_BYTES_MAX, SHORT_PAGE_DEFAULT},
     service, status, v1,
 };
 use crate::{
@@ -14,12 +14,8 @@ use crate::{
     gate::{Activated, Applied, Apply, Author, Gate},
 };
 
-const PAGE_DEFAULT: u32 = 50;
-const PAGE_MAX: u32 = 500;
-/// Longest policy, in bytes.
-const TEXT_BYTES_MAX: usize = 1 << 20;
-/// Shortest beginning of a hash that names a policy.
-const PREFIX_MIN: usize = 8;
+/// Digits of a whole hash.
+const HASH_DIGITS: usize = 64;
 
 /// The service over a gate.
 #[derive(Debug, Clone)]
@@ -49,8 +45,12 @@ fn encoded(revision: Revision) -> v1::PolicyRevision {
 }
 
 fn prefix(field: &str, hash: &str) -> Decoded<()> {
-    let is_hash = hash.len() >= PREFIX_MIN && hash.len() <= 64 && hash.bytes().all(|b| b.is_ascii_hexdigit());
-    if is_hash { Ok(()) } else { wrong(field, format!("must be {PREFIX_MIN} to 64 hexadecimal digits")) }
+    let is_hash = (HASH_DIGITS_MIN..=HASH_DIGITS).contains(&hash.len()) && hash.bytes().all(|b| b.is_ascii_hexdigit());
+    if is_hash {
+        Ok(())
+    } else {
+        wrong(field, format!("must be {HASH_DIGITS_MIN} to {HASH_DIGITS} hexadecimal digits"))
+    }
 }
 
 fn activated(activated: Activated, unknown: impl FnOnce() -> Status) -> Result<v1::PolicyRevision, Status> {
@@ -62,6 +62,11 @@ fn activated(activated: Activated, unknown: impl FnOnce() -> Status) -> Result<v
     }
 }
 
+/// Who activates, and why.
+fn author(by: &str, reason: &str) -> Decoded<(String, String)> {
+    Ok((required_text("by", by)?, note("note", reason)?.unwrap_or_default()))
+}
+
 #[tonic::async_trait]
 impl v1::policy_service_server::PolicyService for PolicyService {
     async fn apply_policy(
@@ -69,20 +74,18 @@ impl v1::policy_service_server::PolicyService for PolicyService {
         request: Request<v1::ApplyPolicyRequest>,
     ) -> Result<Response<v1::ApplyPolicyResponse>, Status> {
         let message = request.into_inner();
-        let decoded = || -> Decoded<_> {
-            if message.text.is_empty() || message.text.len() > TEXT_BYTES_MAX {
-                return wrong("text", format!("must be 1 to {TEXT_BYTES_MAX} bytes of YAML"));
-            }
-            let apply = match message.mode() {
-                v1::ApplyMode::Unspecified | v1::ApplyMode::Activate => Apply::Activate,
-                v1::ApplyMode::Store => Apply::Store,
-                v1::ApplyMode::Check => Apply::Check,
-            };
-            let by = if apply == Apply::Check { message.by.clone() } else { required_text("by", &message.by)? };
-            Ok((apply, by, note("note", &message.note)?))
+        if message.text.is_empty() || message.text.len() > POLICY_BYTES_MAX {
+            wrong("text", format!("must be 1 to {POLICY_BYTES_MAX} bytes of YAML"))?;
+        }
+        let apply = match message.mode() {
+            v1::ApplyMode::Unspecified | v1::ApplyMode::Activate => Apply::Activate,
+            v1::ApplyMode::Store => Apply::Store,
+            v1::ApplyMode::Check => Apply::Check,
         };
-        let (apply, by, note) = decoded().map_err(|status| *status)?;
-        let author = Author { by: &by, note: note.as_deref().unwrap_or_default(), expected: message.expected_revision };
+        // Nobody needs to say who only checks.
+        let by = if apply == Apply::Check { "nobody" } else { &message.by };
+        let (by, note) = author(by, &message.note)?;
+        let author = Author { by: &by, note: &note, expected: message.expected_revision };
         let applied = self.gate.apply_policy(decode::tenant(), &message.text, &author, apply);
         match service::within(Box::pin(applied)).await? {
             Applied::Stored { hash, revision, warnings } => Ok(Response::new(v1::ApplyPolicyResponse {
@@ -108,7 +111,7 @@ impl v1::policy_service_server::PolicyService for PolicyService {
             let (hash, text) = self.stored(&active.hash).await?;
             return Ok(Response::new(v1::GetPolicyResponse { hash, text, revision: Some(encoded(active)) }));
         }
-        prefix("hash", &hash).map_err(|status| *status)?;
+        prefix("hash", &hash)?;
         let (hash, text) = self.stored(&hash.to_ascii_lowercase()).await?;
         let revision = all.into_iter().find(|revision| revision.hash == hash).map(encoded);
         Ok(Response::new(v1::GetPolicyResponse { hash, text, revision }))
@@ -119,18 +122,11 @@ impl v1::policy_service_server::PolicyService for PolicyService {
         request: Request<v1::ListPoliciesRequest>,
     ) -> Result<Response<v1::ListPoliciesResponse>, Status> {
         let message = request.into_inner();
-        let decoded = || -> Decoded<_> {
-            let size = between("page_size", message.page_size, PAGE_DEFAULT, PAGE_MAX)? as usize;
-            let before = match message.page_token.as_str() {
-                "" => None,
-                token => match token.parse::<u64>() {
-                    Ok(before) => Some(before),
-                    Err(_) => return wrong("page_token", "is none that this method has given"),
-                },
-            };
-            Ok((size, before))
+        let size = page_size(message.page_size, SHORT_PAGE_DEFAULT)?;
+        let before = match message.page_token.as_str() {
+            "" => None,
+            token => Some(token.parse::<u64>().or_else(|_| wrong("page_token", decode::UNKNOWN_PAGE))?),
         };
-        let (size, before) = decoded().map_err(|status| *status)?;
         let mut revisions = service::within(self.gate.policy_revisions(decode::tenant(), before, size + 1)).await?;
         let more = revisions.len() > size;
         revisions.truncate(size);
@@ -145,13 +141,10 @@ impl v1::policy_service_server::PolicyService for PolicyService {
         request: Request<v1::ActivatePolicyRequest>,
     ) -> Result<Response<v1::ActivatePolicyResponse>, Status> {
         let message = request.into_inner();
-        let decoded = || -> Decoded<_> {
-            prefix("hash", &message.hash)?;
-            Ok((required_text("by", &message.by)?, note("note", &message.note)?))
-        };
-        let (by, note) = decoded().map_err(|status| *status)?;
+        prefix("hash", &message.hash)?;
+        let (by, note) = author(&message.by, &message.note)?;
         let (hash, _) = self.stored(&message.hash.to_ascii_lowercase()).await?;
-        let author = Author { by: &by, note: note.as_deref().unwrap_or_default(), expected: message.expected_revision };
+        let author = Author { by: &by, note: &note, expected: message.expected_revision };
         let activation = self.gate.activate_policy(decode::tenant(), &hash, &author);
         let activation = service::within(Box::pin(activation)).await?;
         let revision = Some(activated(activation, || status::policy_unknown(&hash))?);
@@ -163,9 +156,8 @@ impl v1::policy_service_server::PolicyService for PolicyService {
         request: Request<v1::RollbackPolicyRequest>,
     ) -> Result<Response<v1::RollbackPolicyResponse>, Status> {
         let message = request.into_inner();
-        let decoded = || -> Decoded<_> { Ok((required_text("by", &message.by)?, note("note", &message.note)?)) };
-        let (by, note) = decoded().map_err(|status| *status)?;
-        let author = Author { by: &by, note: note.as_deref().unwrap_or_default(), expected: message.expected_revision };
+        let (by, note) = author(&message.by, &message.note)?;
+        let author = Author { by: &by, note: &note, expected: message.expected_revision };
         let activation = service::within(Box::pin(self.gate.rollback_policy(decode::tenant(), &author))).await?;
         let revision = Some(activated(activation, status::no_policy_before)?);
         Ok(Response::new(v1::RollbackPolicyResponse { revision }))

@@ -2,28 +2,43 @@
 
 use std::{future::Future, net::SocketAddr, sync::Arc, time::Duration};
 
-use tokio::{net::TcpListener, sync::oneshot, time::timeout};
+use tokio::{
+    net::TcpListener,
+    sync::oneshot,
+    time::{sleep, timeout},
+};
 use tonic::{
     codec::CompressionEncoding,
     transport::{Server, server::TcpIncoming},
 };
 
 use super::{
-    approvals::ApprovalService, grants::GrantService, health, policies::PolicyService, profiles::ProfileService,
-    service::GateService, sessions::SessionService, v1,
+    approvals::ApprovalService,
+    grants::GrantService,
+    health,
+    limits::{MESSAGE_BYTES_MAX, METADATA_BYTES_MAX},
+    policies::PolicyService,
+    profiles::ProfileService,
+    service::GateService,
+    sessions::SessionService,
+    stop::Stop,
+    v1::{
+        self, approval_service_server::ApprovalServiceServer, gate_service_server::GateServiceServer,
+        grant_service_server::GrantServiceServer, policy_service_server::PolicyServiceServer,
+        profile_service_server::ProfileServiceServer, session_service_server::SessionServiceServer,
+    },
 };
 use crate::gate::Gate;
 
 /// tonic switches hyper's HTTP/2 protections off unless these are set. Resets: agents cancel calls in bursts.
 const STREAMS_MAX: u32 = 200;
 const RESET_STREAMS_MAX: usize = 1_024;
-const HEADER_BYTES_MAX: u32 = 16 << 10;
-/// Largest message: arguments or a result of 1 MiB with room for the rest; larger fields are refused by name.
-const MESSAGE_BYTES_MAX: usize = 4 << 20;
 const KEEPALIVE: Duration = Duration::from_secs(30);
 const KEEPALIVE_ANSWER: Duration = Duration::from_secs(10);
 /// Longest time that calls in progress are waited for at the end.
 const DRAIN: Duration = Duration::from_secs(10);
+/// After the last answer, how long clients have to take it and to close their connections.
+const LINGER: Duration = Duration::from_secs(1);
 
 /// Where to listen.
 #[derive(Debug, Clone)]
@@ -58,8 +73,8 @@ pub enum ServeError {
     Reflection(#[from] tonic_reflection::server::Error),
 }
 
-/// Serves until `stop` is done, then lets calls in progress finish, at most ten seconds. `ready` is told the address
-/// that is listened on.
+/// Serves until `stop` is done. Then health says so, whoever only waits is told, calls in progress are answered (for
+/// ten seconds at most), and what is connected a second later is left. `ready` is told the address that is listened on.
 ///
 /// # Errors
 /// [`ServeError`].
@@ -79,36 +94,43 @@ pub async fn serve(
     health::look(&gate, &reporter).await;
     let _ = ready.send(listener.local_addr().map_err(bind)?);
     let watcher = tokio::spawn(health::watch(Arc::clone(&gate), reporter.clone()));
-    let (stopping, drained) = oneshot::channel();
+    let (ending, asked_to) = (Stop::default(), stop);
     // The builder's own setting does not reach a listener that it did not open, and without this every answer waits
     // 40 ms for the client's delayed acknowledgement.
     let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
-    let signal = async move {
-        stop.await;
-        watcher.abort();
-        health::set(&reporter, tonic_health::ServingStatus::NotServing).await;
-        let _ = stopping.send(());
+    let signal = {
+        let ending = ending.clone();
+        async move {
+            asked_to.await;
+            watcher.abort();
+            health::set(&reporter, tonic_health::ServingStatus::NotServing).await;
+            ending.begin();
+        }
     };
     let server = builder()
         .add_service(health_service)
         .add_service(reflection().build_v1()?)
         .add_service(reflection().build_v1alpha()?)
-        .add_service(profile_service(Arc::clone(&gate)))
-        .add_service(v1::policy_service_server::PolicyServiceServer::new(PolicyService::new(Arc::clone(&gate))))
-        .add_service(v1::approval_service_server::ApprovalServiceServer::new(ApprovalService::new(Arc::clone(&gate))))
-        .add_service(v1::grant_service_server::GrantServiceServer::new(GrantService::new(Arc::clone(&gate))))
-        .add_service(v1::session_service_server::SessionServiceServer::new(SessionService::new(Arc::clone(&gate))))
-        .add_service(gate_service(gate))
+        .add_service(ending.counts(profile_service(Arc::clone(&gate))))
+        .add_service(ending.counts(PolicyServiceServer::new(PolicyService::new(Arc::clone(&gate)))))
+        .add_service(ending.counts(approval_service(Arc::clone(&gate), ending.clone())))
+        .add_service(ending.counts(GrantServiceServer::new(GrantService::new(Arc::clone(&gate)))))
+        .add_service(ending.counts(session_service(Arc::clone(&gate), ending.clone())))
+        .add_service(ending.counts(gate_service(gate, ending.clone())))
         .serve_with_incoming_shutdown(incoming, signal);
     tokio::pin!(server);
     tokio::select! {
         ended = &mut server => return Ok(ended?),
-        _ = drained => {}
+        () = ending.begun() => {}
     }
-    // A client that keeps its connection open must not keep the server from ending.
-    match timeout(DRAIN, server).await {
-        Ok(ended) => Ok(ended?),
-        Err(_) => Ok(()),
+    let answered = async {
+        ending.answered().await;
+        sleep(LINGER).await;
+    };
+    tokio::select! {
+        ended = &mut server => Ok(ended?),
+        // A client that keeps its connection open must not keep the server from ending.
+        _ = timeout(DRAIN, answered) => Ok(()),
     }
 }
 
@@ -123,20 +145,28 @@ fn builder() -> Server {
         .max_concurrent_streams(STREAMS_MAX)
         .http2_max_local_error_reset_streams(Some(RESET_STREAMS_MAX))
         .http2_max_pending_accept_reset_streams(Some(RESET_STREAMS_MAX))
-        .http2_max_header_list_size(HEADER_BYTES_MAX)
+        .http2_max_header_list_size(METADATA_BYTES_MAX)
         .http2_keepalive_interval(Some(KEEPALIVE))
         .http2_keepalive_timeout(Some(KEEPALIVE_ANSWER))
 }
 
-fn profile_service(gate: Arc<Gate>) -> v1::profile_service_server::ProfileServiceServer<ProfileService> {
-    v1::profile_service_server::ProfileServiceServer::new(ProfileService::new(gate))
+fn approval_service(gate: Arc<Gate>, stop: Stop) -> ApprovalServiceServer<ApprovalService> {
+    ApprovalServiceServer::new(ApprovalService::new(gate, stop))
+}
+
+fn session_service(gate: Arc<Gate>, stop: Stop) -> SessionServiceServer<SessionService> {
+    SessionServiceServer::new(SessionService::new(gate, stop))
+}
+
+fn profile_service(gate: Arc<Gate>) -> ProfileServiceServer<ProfileService> {
+    ProfileServiceServer::new(ProfileService::new(gate))
         .max_encoding_message_size(MESSAGE_BYTES_MAX)
         .accept_compressed(CompressionEncoding::Gzip)
         .send_compressed(CompressionEncoding::Gzip)
 }
 
-fn gate_service(gate: Arc<Gate>) -> v1::gate_service_server::GateServiceServer<GateService> {
-    v1::gate_service_server::GateServiceServer::new(GateService::new(gate))
+fn gate_service(gate: Arc<Gate>, stop: Stop) -> GateServiceServer<GateService> {
+    GateServiceServer::new(GateService::new(gate, stop))
         .max_decoding_message_size(MESSAGE_BYTES_MAX)
         .max_encoding_message_size(MESSAGE_BYTES_MAX)
         .accept_compressed(CompressionEncoding::Gzip)

@@ -6,7 +6,7 @@ use tokio::time::timeout;
 use tonic::{Request, Response, Status};
 use tracing::Instrument as _;
 
-use super::{decode, encode, status, v1};
+use super::{decode, encode, status, stop::Stop, v1};
 use crate::{
     gate::{Gate, GateError},
     telemetry,
@@ -19,11 +19,12 @@ const DEADLINE: Duration = Duration::from_secs(8);
 #[derive(Debug, Clone)]
 pub(super) struct GateService {
     gate: Arc<Gate>,
+    stop: Stop,
 }
 
 impl GateService {
-    pub(super) fn new(gate: Arc<Gate>) -> Self {
-        Self { gate }
+    pub(super) fn new(gate: Arc<Gate>, stop: Stop) -> Self {
+        Self { gate, stop }
     }
 }
 
@@ -45,17 +46,17 @@ impl v1::gate_service_server::GateService for GateService {
     async fn evaluate(&self, request: Request<v1::EvaluateRequest>) -> Result<Response<v1::EvaluateResponse>, Status> {
         let span = telemetry::evaluate_span(request.metadata().as_ref());
         let message = request.into_inner();
-        let question = decode::evaluate(&message).map_err(|status| *status)?;
-        let wait = decode::max_wait(message.max_wait_ms).map_err(|status| *status)?;
-        let call_id = question.call_id.to_string();
-        let answer = within_more(wait, async {
+        let (asked, wait) = (decode::evaluate(&message)?, decode::max_wait(message.max_wait_ms)?);
+        let call_id = asked.call_id.to_string();
+        let answer = Box::pin(within_more(wait, async {
             if message.dry_run {
-                return self.gate.dry_run(question).await.map(|answer| vec![answer]);
+                return self.gate.dry_run(asked).await.map(|answer| vec![answer]);
             }
-            self.gate.evaluate_and_wait(question, wait).await
-        });
-        let mut answers = answer.instrument(span).await?;
-        let verdict = answers.pop().map(|answer| encode::verdict(answer, call_id));
+            self.gate.evaluate_and_wait(asked, wait).await
+        }));
+        // Whoever waits for a person can wait elsewhere; whoever does not is answered in a moment.
+        let answer = async { if wait.is_zero() { answer.await } else { self.stop.or(answer).await } };
+        let verdict = answer.instrument(span).await?.pop().map(|answer| encode::verdict(answer, call_id));
         Ok(Response::new(v1::EvaluateResponse { verdict }))
     }
 
@@ -64,9 +65,9 @@ impl v1::gate_service_server::GateService for GateService {
         request: Request<v1::BatchEvaluateRequest>,
     ) -> Result<Response<v1::BatchEvaluateResponse>, Status> {
         let span = telemetry::batch_span(request.metadata().as_ref());
-        let questions = decode::batch(&request.into_inner()).map_err(|status| *status)?;
-        let call_ids: Vec<String> = questions.iter().map(|question| question.call_id.to_string()).collect();
-        let answers = within(Box::pin(self.gate.evaluate(questions))).instrument(span).await?;
+        let asked = decode::batch(&request.into_inner())?;
+        let call_ids: Vec<String> = asked.iter().map(|request| request.call_id.to_string()).collect();
+        let answers = within(Box::pin(self.gate.evaluate(asked))).instrument(span).await?;
         let verdicts = answers.into_iter().zip(call_ids).map(|(answer, call_id)| encode::verdict(answer, call_id));
         Ok(Response::new(v1::BatchEvaluateResponse { verdicts: verdicts.collect() }))
     }
@@ -74,7 +75,7 @@ impl v1::gate_service_server::GateService for GateService {
     async fn record(&self, request: Request<v1::RecordRequest>) -> Result<Response<v1::RecordResponse>, Status> {
         let span = telemetry::record_span(request.metadata().as_ref());
         let now = self.gate.now().as_millis();
-        let (report, observed) = decode::record(&request.into_inner(), now).map_err(|status| *status)?;
+        let (report, observed) = decode::record(&request.into_inner(), now)?;
         let answer = within(Box::pin(self.gate.record(decode::tenant(), report, observed))).instrument(span).await?;
         Ok(Response::new(encode::recorded(answer)))
     }
@@ -84,7 +85,7 @@ impl v1::gate_service_server::GateService for GateService {
         request: Request<v1::GetSessionStateRequest>,
     ) -> Result<Response<v1::GetSessionStateResponse>, Status> {
         let message = request.into_inner();
-        let (session, last_calls) = decode::session_state(&message).map_err(|status| *status)?;
+        let (session, last_calls) = decode::session_state(&message)?;
         let state = within(self.gate.session_state(decode::tenant(), &session, last_calls)).await?;
         Ok(Response::new(encode::session_state(message.session_id, state)))
     }

@@ -1,16 +1,18 @@
 //! The session service: decode, ask the gate, encode.
 
-use std::{pin::Pin, sync::Arc, time::Duration};
+use std::{pin::Pin, sync::Arc};
 
-use tokio::{sync::mpsc, time::sleep};
-use tokio_stream::{Stream, wrappers::ReceiverStream};
+use tokio_stream::Stream;
 use tonic::{Request, Response, Status};
 
 use super::{
-    decode::{self, Decoded, note, optional, required_text, sound, wrong},
+    decode::{self, Decoded, command, maybe_session, note, optional, page_size, required_text, session, wrong},
     encode,
-    profiles::between,
-    service, status, v1,
+    limits::SHORT_PAGE_DEFAULT,
+    service, status,
+    stop::Stop,
+    v1,
+    watch::{Look, Watched, watch},
 };
 use crate::{
     domain::{
@@ -23,22 +25,16 @@ use crate::{
     gate::{Command, Gate, GateError, LAST_CALLS_DEFAULT, Operation},
 };
 
-const PAGE_DEFAULT: u32 = 50;
-const PAGE_MAX: u32 = 500;
-/// How often a watch looks.
-const LOOK_EVERY: Duration = Duration::from_millis(500);
-/// States that a slow watcher may leave untaken before its watch waits for it.
-const UNTAKEN_MAX: usize = 16;
-
 /// The service over a gate.
 #[derive(Debug, Clone)]
 pub(super) struct SessionService {
     gate: Arc<Gate>,
+    stop: Stop,
 }
 
 impl SessionService {
-    pub(super) fn new(gate: Arc<Gate>) -> Self {
-        Self { gate }
+    pub(super) fn new(gate: Arc<Gate>, stop: Stop) -> Self {
+        Self { gate, stop }
     }
 
     async fn command(&self, command: &Command) -> Result<(), Status> {
@@ -49,11 +45,11 @@ impl SessionService {
 fn halted(scope: v1::HaltScope, name: &str) -> Decoded<Halted> {
     Ok(match scope {
         v1::HaltScope::Unspecified => return wrong("scope", "is required: session, agent, tool or tenant"),
-        v1::HaltScope::Session => Halted::Session(sound(SessionId::parse("name", name))?),
-        v1::HaltScope::Agent => Halted::Agent(sound(AgentId::parse("name", name))?),
-        v1::HaltScope::Tool => Halted::Tool(sound(ToolName::parse("name", name))?),
+        v1::HaltScope::Session => Halted::Session(SessionId::parse("name", name)?),
+        v1::HaltScope::Agent => Halted::Agent(AgentId::parse("name", name)?),
+        v1::HaltScope::Tool => Halted::Tool(ToolName::parse("name", name)?),
         v1::HaltScope::Tenant if name.is_empty() => Halted::Tenant,
-        v1::HaltScope::Tenant => return wrong("name", "must be empty: everything is halted"),
+        v1::HaltScope::Tenant => return wrong("name", "must be empty: the scope is everything"),
     })
 }
 
@@ -80,38 +76,36 @@ async fn now(gate: &Gate, session: &SessionId) -> Result<v1::WatchSessionRespons
     Ok(v1::WatchSessionResponse { state, halt })
 }
 
-/// Tells of a session whenever it changes, until nobody listens.
-async fn watch(gate: Arc<Gate>, session: SessionId, to: mpsc::Sender<Watched>) {
-    let mut told: Option<v1::WatchSessionResponse> = None;
-    loop {
-        let state = match now(&gate, &session).await {
-            Ok(state) => state,
-            Err(error) => {
-                let _ = to.send(Err(status::gate(error))).await;
-                return;
-            }
-        };
-        // Time itself is no change.
-        let timeless = |response: &v1::WatchSessionResponse| {
-            let mut response = response.clone();
-            if let Some(state) = response.state.as_mut() {
-                state.at_unix_ms = 0;
-                state.summary_for_model.clear();
-                state.budgets.retain(|left| left.dimension() != v1::BudgetDimension::ElapsedMs);
-            }
-            response
-        };
-        if told.as_ref().map(timeless) != Some(timeless(&state)) {
-            told = Some(state.clone());
-            if to.send(Ok(state)).await.is_err() {
-                return;
-            }
+/// A session, whenever it changes.
+struct States {
+    gate: Arc<Gate>,
+    session: SessionId,
+    told: Option<v1::WatchSessionResponse>,
+}
+
+impl Look for States {
+    type Told = v1::WatchSessionResponse;
+
+    async fn look(&mut self) -> Result<Vec<Self::Told>, Status> {
+        let state = now(&self.gate, &self.session).await.map_err(status::gate)?;
+        let told = Some(timeless(&state));
+        if self.told == told {
+            return Ok(Vec::new());
         }
-        tokio::select! {
-            () = sleep(LOOK_EVERY) => {}
-            () = to.closed() => return,
-        }
+        self.told = told;
+        Ok(vec![state])
     }
+}
+
+/// A state without what time alone changes.
+fn timeless(response: &v1::WatchSessionResponse) -> v1::WatchSessionResponse {
+    let mut response = response.clone();
+    if let Some(state) = response.state.as_mut() {
+        state.at_unix_ms = 0;
+        state.summary_for_model.clear();
+        state.budgets.retain(|left| left.dimension() != v1::BudgetDimension::ElapsedMs);
+    }
+    response
 }
 
 fn stored_call(call: StoredCall) -> v1::ExportCallsResponse {
@@ -137,26 +131,19 @@ fn stored_call(call: StoredCall) -> v1::ExportCallsResponse {
     }
 }
 
-type Watched = Result<v1::WatchSessionResponse, Status>;
-
 #[tonic::async_trait]
 impl v1::session_service_server::SessionService for SessionService {
     async fn halt(&self, request: Request<v1::HaltRequest>) -> Result<Response<v1::HaltResponse>, Status> {
         let message = request.into_inner();
-        let decoded = || -> Decoded<_> {
-            let what = halted(message.scope(), &message.name)?;
-            Ok((what, required_text("by", &message.by)?, note("reason", &message.reason)?.unwrap_or_default()))
-        };
-        let (what, by, reason) = decoded().map_err(|status| *status)?;
+        let (what, by) = (halted(message.scope(), &message.name)?, required_text("by", &message.by)?);
+        let reason = note("reason", &message.reason)?.unwrap_or_default();
         let halt = service::within(self.gate.halt(decode::tenant(), &what, &by, &reason)).await?;
         Ok(Response::new(v1::HaltResponse { halt: Some(halt_state(&halt)) }))
     }
 
     async fn resume(&self, request: Request<v1::ResumeRequest>) -> Result<Response<v1::ResumeResponse>, Status> {
         let message = request.into_inner();
-        let decoded =
-            || -> Decoded<_> { Ok((halted(message.scope(), &message.name)?, required_text("by", &message.by)?)) };
-        let (what, by) = decoded().map_err(|status| *status)?;
+        let (what, by) = (halted(message.scope(), &message.name)?, required_text("by", &message.by)?);
         let was_halted = service::within(self.gate.resume(decode::tenant(), &what, &by)).await?;
         Ok(Response::new(v1::ResumeResponse { was_halted }))
     }
@@ -172,16 +159,11 @@ impl v1::session_service_server::SessionService for SessionService {
 
     async fn set_phase(&self, request: Request<v1::SetPhaseRequest>) -> Result<Response<v1::SetPhaseResponse>, Status> {
         let message = request.into_inner();
-        let decoded = || -> Decoded<_> {
-            let tool = |(i, tool): (usize, &String)| sound(ToolName::parse(&format!("plan[{i}]"), tool));
-            let plan: Vec<ToolName> = message.plan.iter().enumerate().map(tool).collect::<Decoded<_>>()?;
-            let plan = (!plan.is_empty()).then_some(plan);
-            let session = sound(SessionId::parse("session_id", &message.session_id))?;
-            let operation = Operation::SetPhase { phase: required_text("phase", &message.phase)?, plan };
-            let by = required_text("by", &message.by)?;
-            Ok(Command { session, by, reason: note("reason", &message.reason)?, operation })
-        };
-        let command = decoded().map_err(|status| *status)?;
+        let tool = |(i, tool): (usize, &String)| Ok(ToolName::parse(&format!("plan[{i}]"), tool)?);
+        let plan: Vec<ToolName> = message.plan.iter().enumerate().map(tool).collect::<Decoded<_>>()?;
+        let plan = (!plan.is_empty()).then_some(plan);
+        let operation = Operation::SetPhase { phase: required_text("phase", &message.phase)?, plan };
+        let command = command(&message.session_id, &message.by, &message.reason, operation)?;
         self.command(&command).await?;
         Ok(Response::new(v1::SetPhaseResponse { phase: message.phase }))
     }
@@ -191,12 +173,7 @@ impl v1::session_service_server::SessionService for SessionService {
         request: Request<v1::MarkCompactedRequest>,
     ) -> Result<Response<v1::MarkCompactedResponse>, Status> {
         let message = request.into_inner();
-        let decoded = || -> Decoded<_> {
-            let session = sound(SessionId::parse("session_id", &message.session_id))?;
-            let by = required_text("by", &message.by)?;
-            Ok(Command { session, by, reason: None, operation: Operation::MarkCompacted })
-        };
-        let command = decoded().map_err(|status| *status)?;
+        let command = command(&message.session_id, &message.by, "", Operation::MarkCompacted)?;
         self.command(&command).await?;
         let state = service::within(Box::pin(now(&self.gate, &command.session))).await?.state;
         Ok(Response::new(v1::MarkCompactedResponse { state }))
@@ -206,8 +183,7 @@ impl v1::session_service_server::SessionService for SessionService {
         &self,
         request: Request<v1::ListSessionsRequest>,
     ) -> Result<Response<v1::ListSessionsResponse>, Status> {
-        let size = between("page_size", request.into_inner().page_size, PAGE_DEFAULT, PAGE_MAX);
-        let size = size.map_err(|status| *status)? as usize;
+        let size = page_size(request.into_inner().page_size, SHORT_PAGE_DEFAULT)?;
         let lines = service::within(self.gate.sessions(decode::tenant(), size)).await?;
         let halts = self.gate.halts(decode::tenant());
         let is_halted = |id: &str| {
@@ -234,27 +210,29 @@ impl v1::session_service_server::SessionService for SessionService {
         request: Request<v1::ExportCallsRequest>,
     ) -> Result<Response<Self::ExportCallsStream>, Status> {
         let message = request.into_inner();
-        let session = optional(&message.session_id, |id| SessionId::parse("session_id", id));
-        let session = session.map_err(|status| *status)?;
-        let call_id = optional(&message.call_id, |id| CallId::parse("call_id", id)).map_err(|status| *status)?;
+        let session = maybe_session(&message.session_id)?;
+        let call_id = optional(&message.call_id, |id| CallId::parse("call_id", id))?;
         let since = Timestamp::from_millis(message.since_unix_ms);
         // It may take longer than an answer to an agent may; the store bounds it.
         let calls = self.gate.stored_calls(decode::tenant(), since, session.as_ref(), call_id.as_ref());
         let calls = calls.await.map_err(status::gate)?;
-        let calls = calls.into_iter().map(|call| Ok(stored_call(call)));
+        // They are owed until the last one is sent.
+        let owed = self.stop.owe();
+        let calls = calls.into_iter().map(move |call| {
+            let _ = &owed;
+            Ok(stored_call(call))
+        });
         Ok(Response::new(Box::pin(tokio_stream::iter(calls))))
     }
 
-    type WatchSessionStream = Pin<Box<dyn Stream<Item = Watched> + Send>>;
+    type WatchSessionStream = Watched<v1::WatchSessionResponse>;
 
     async fn watch_session(
         &self,
         request: Request<v1::WatchSessionRequest>,
     ) -> Result<Response<Self::WatchSessionStream>, Status> {
-        let session = sound(SessionId::parse("session_id", &request.into_inner().session_id));
-        let session = session.map_err(|status| *status)?;
-        let (to, from) = mpsc::channel(UNTAKEN_MAX);
-        tokio::spawn(watch(Arc::clone(&self.gate), session, to));
-        Ok(Response::new(Box::pin(ReceiverStream::new(from))))
+        let session = session(&request.into_inner().session_id)?;
+        let states = States { gate: Arc::clone(&self.gate), session, told: None };
+        Ok(Response::new(watch(states, self.stop.clone())))
     }
 }

@@ -7,11 +7,11 @@ use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt as _};
 
 use crate::{
-    domain::{ids::Invalid, inbox::Resolution},
+    domain::inbox::Resolution,
     gate::{CallerError, GateError, PolicyError},
 };
 
-const DOMAIN: &str = "callgate";
+pub(super) const DOMAIN: &str = "callgate";
 
 fn status(code: Code, reason: &str, message: impl Into<String>, retry: Option<Duration>) -> Status {
     let mut details = ErrorDetails::with_error_info(reason, DOMAIN, HashMap::new());
@@ -21,19 +21,16 @@ fn status(code: Code, reason: &str, message: impl Into<String>, retry: Option<Du
     Status::with_error_details(code, message, details)
 }
 
-/// A field is malformed, and nothing was stored.
-pub(super) fn invalid(problem: &Invalid) -> Status {
-    let Invalid { field, problem } = problem;
-    let info: HashMap<String, String> = [("field".to_owned(), field.clone())].into();
-    let mut details = ErrorDetails::with_error_info("INVALID_FIELD", DOMAIN, info);
-    details.add_bad_request_violation(field, problem);
-    Status::with_error_details(Code::InvalidArgument, format!("{field} {problem}"), details)
-}
-
 /// No answer in time.
 pub(super) fn deadline() -> Status {
     let message = "no answer in time; the same request may be sent again";
     status(Code::DeadlineExceeded, "DEADLINE", message, Some(Duration::from_millis(200)))
+}
+
+/// The server ends while somebody waits.
+pub(super) fn shutting_down() -> Status {
+    let message = "the server is shutting down; send the same request again, to another replica or in a moment";
+    status(Code::Unavailable, "SHUTTING_DOWN", message, Some(Duration::from_secs(1)))
 }
 
 /// No follow-up on such a failure was counted.

@@ -139,3 +139,20 @@ async fn an_idle_client_does_not_keep_the_server_from_ending() {
     drop(watching);
     assert!(client.evaluate(question("s", call("c2", "look", "{}"))).await.is_err());
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_call_in_progress_is_answered_before_the_server_ends() {
+    let mut plane = Plane::start(&policy(&["same_call"])).await;
+    let mut client = plane.client().await;
+    evaluate(&mut client, question("s", call("c1", "look", "{}"))).await;
+    let frozen = plane.postgres.freeze();
+    let asked = tokio::spawn(async move { client.evaluate(question("s", call("c2", "look", r#"{"n":2}"#))).await });
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    let (stopped, answer) = tokio::join!(plane.stop(), async {
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        drop(frozen);
+        in_time("an answer", asked).await.expect("no panic")
+    });
+    stopped.expect("a clean end");
+    assert!(answer.expect("an answer").into_inner().verdict.is_some_and(|verdict| verdict.permit.is_some()));
+}

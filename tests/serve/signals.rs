@@ -2,19 +2,27 @@
 
 use std::time::Duration;
 
-use callgate::grpc::v1::{CallState, Decision, GetSessionStateRequest};
+use callgate::grpc::v1::{
+    self, CallState, Decision, GetSessionStateRequest, approval_service_client::ApprovalServiceClient,
+    session_service_client::SessionServiceClient,
+};
+use tokio::net::TcpStream;
+use tonic::Code;
+use tonic_health::pb::{HealthCheckRequest, health_check_response::ServingStatus, health_client::HealthClient};
 
 use crate::{
     common::{
         in_time,
         process::{is_alive, signal},
-        wire::{call, evaluate, question, record, success},
+        wire::{call, channel, evaluate, pair, question, record, success},
     },
     server::{Home, Server, path},
 };
 
 /// Idle, a server ends at once; nobody waits longer for one that is busy.
 const STOP_MAX: Duration = Duration::from_secs(20);
+/// Calls in progress may take ten seconds; with none there is nothing to wait for.
+const UNASKED_MAX: Duration = Duration::from_secs(8);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_starts_from_nothing_and_stops_at_a_signal() {
@@ -64,4 +72,45 @@ async fn a_policy_file_is_obeyed() {
     assert_eq!((first.decision(), first.policy_version.len()), (Decision::Allow, 16));
     let other = evaluate(&mut client, question("another", call("c2", "pay", "{}"))).await;
     assert_eq!((other.decision(), other.reason.as_str()), (Decision::Wait, "call_in_flight"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_only_waits_is_told_the_truth_and_does_not_keep_the_server() {
+    let home = Home::prepared().await;
+    let tiers = "[{name: drops, pattern: 'drop_*', action: hitl}, {name: rest, pattern: '*', action: allowlist}]";
+    let text = format!("policy_engine: {{authorization: {{tiers: {tiers}}}}}\n");
+    let file = home.file("policy.yaml", &text);
+    let server = Server::start(&home, &["--policy", path(&file)]);
+    let mut client = server.client().await;
+    let channel = channel(server.address).await;
+    let _silent = TcpStream::connect(server.address).await.expect("a connection");
+    let mut health = HealthClient::new(channel.clone()).watch(HealthCheckRequest::default()).await.expect("a watch");
+    let health = health.get_mut();
+    let told = in_time("health", health.message()).await.expect("a message").expect("a status");
+    assert_eq!(told.status(), ServingStatus::Serving);
+
+    evaluate(&mut client, question("s", call("c1", "look", "{}"))).await;
+    let all = v1::WatchApprovalsRequest::default();
+    let mut questions = ApprovalServiceClient::new(channel.clone()).watch_approvals(all).await.expect("a watch");
+    let session = v1::WatchSessionRequest { session_id: "s".into() };
+    let mut states = SessionServiceClient::new(channel).watch_session(session).await.expect("a watch");
+    in_time("a state", states.get_mut().message()).await.expect("a message").expect("a state");
+    let request = v1::EvaluateRequest { max_wait_ms: 60_000, ..question("s", call("c2", "drop_table", "{}")) };
+    let waiting = tokio::spawn(async move { client.evaluate(request).await });
+    in_time("a question", questions.get_mut().message()).await.expect("a message").expect("a question");
+
+    assert!(signal(server.pid(), "TERM"));
+    let ended = server.ended(UNASKED_MAX);
+    in_time("health", async {
+        while health.message().await.expect("a message").expect("a status").status() != ServingStatus::NotServing {}
+    })
+    .await;
+    let waited = in_time("the end", waiting).await.expect("no panic").expect_err("nobody answered");
+    let question = in_time("the end", questions.get_mut().message()).await.expect_err("the end");
+    let state = in_time("the end", states.get_mut().message()).await.expect_err("the end");
+    for status in [waited, question, state] {
+        assert_eq!(pair(&status), (Code::Unavailable, "SHUTTING_DOWN".to_owned()), "{status:?}");
+        assert!(status.message().starts_with("the server is shutting down"), "{status:?}");
+    }
+    assert_eq!(ended.await.0.code(), Some(0));
 }

@@ -2,13 +2,12 @@
 
 use crate::{
     domain::{
-        profile::ToolState,
         quality::{CallName, ToolQuality},
         time::Timestamp,
     },
     gate::{NearPair, Profile, QualityReport},
     grpc::{
-        encode::{confidence, failure, level},
+        encode::{failure, level},
         v1,
     },
 };
@@ -16,20 +15,15 @@ use crate::{
 pub(super) fn profile(profile: &Profile) -> v1::RetryProfile {
     let chance = |(wait, (wait_ms, p)): (usize, (u64, f64))| {
         let (p_low, p_high) = profile.interval(wait);
-        let trials = profile.odds.trials[wait];
-        v1::RetryChance { wait_ms, p, p_low, p_high, trials, confidence: confidence(profile.confidence(wait)) }
+        let (trials, confidence) = (profile.odds.trials[wait], v1::Confidence::from(profile.confidence(wait)).into());
+        v1::RetryChance { wait_ms, p, p_low, p_high, trials, confidence }
     };
     let corrections = profile.corrections;
     v1::RetryProfile {
         tool: profile.tool.to_string(),
         failure: failure(Some(profile.kind)),
         attempt: profile.state.attempt,
-        tool_state: match profile.state.tool {
-            ToolState::Working => v1::ToolState::Working,
-            ToolState::Failing => v1::ToolState::Failing,
-            ToolState::Down => v1::ToolState::Down,
-        }
-        .into(),
+        tool_state: v1::ToolState::from(profile.state.tool).into(),
         chances: profile.chances().enumerate().map(chance).collect(),
         trials: profile.odds.of_tool,
         retryable: profile.advice.retryable,

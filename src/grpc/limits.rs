@@ -1,0 +1,58 @@
+//! How much one request may carry. Texts are made from these constants, and a test holds the comments of `proto/` to
+//! them.
+
+use std::ops::RangeInclusive;
+
+use crate::domain::ids::NAME_BYTES_MAX;
+
+/// Longest time that a caller may wait for a person, in milliseconds.
+pub(super) const WAIT_MS_MAX: u64 = 60_000;
+/// Longest name of a phase, of a person, of a question, in bytes: as long as any other name.
+pub(super) const TEXT_BYTES_MAX: usize = NAME_BYTES_MAX;
+/// Longest free text that people read: a justification, a progress note, in bytes.
+pub(super) const NOTE_BYTES_MAX: usize = 2_000;
+/// Longest error text, in bytes.
+pub(super) const ERROR_BYTES_MAX: usize = 64 << 10;
+/// What a tool's HTTP status may be.
+pub(super) const HTTP_STATUS: RangeInclusive<u64> = 100..=599;
+/// What a tool's gRPC status may be: any but OK.
+pub(super) const GRPC_STATUS: RangeInclusive<u64> = 1..=16;
+/// Longest digest made by a caller, in bytes.
+pub(super) const DIGEST_BYTES_MAX: usize = 200;
+/// Largest amount of tokens, micro-dollars, bytes or milliseconds: what the store can add up.
+pub(super) const AMOUNT_MAX: u64 = 1 << 50;
+/// Most calls of a session that one answer lists.
+pub(super) const LAST_CALLS_MAX: u32 = 64;
+
+/// Longest page of any list.
+pub(super) const PAGE_MAX: u32 = 500;
+/// Questions and retry profiles on a page, unless told otherwise.
+pub(super) const PAGE_DEFAULT: u32 = 100;
+/// Sessions and revisions of the policy on a page, unless told otherwise: people read them.
+pub(super) const SHORT_PAGE_DEFAULT: u32 = 50;
+
+/// Most calls of one grant.
+pub(super) const CEILING_MAX: u64 = 1_000_000;
+pub(super) const DAY_MS: u64 = 86_400_000;
+/// Longest time that a grant holds, in days.
+pub(super) const TTL_DAYS_MAX: u64 = 31;
+/// How long a grant holds, unless told otherwise: an hour.
+pub(super) const TTL_MS_DEFAULT: u64 = 3_600_000;
+
+/// Longest policy, in bytes.
+pub(super) const POLICY_BYTES_MAX: usize = 1 << 20;
+/// Shortest beginning of a hash that names a policy, in hexadecimal digits.
+pub(super) const HASH_DIGITS_MIN: usize = 8;
+
+/// Days that a report on tools looks back.
+pub(super) const DAYS_DEFAULT: u32 = 7;
+pub(super) const DAYS_MAX: u32 = 90;
+/// Later attempts are one.
+pub(super) const ATTEMPT_MAX: u32 = 1_000;
+
+/// Largest message, in bytes: arguments or a result of 1 MiB with room for the rest; larger fields are refused by
+/// name.
+pub(super) const MESSAGE_BYTES_MAX: usize = 4 << 20;
+/// Largest metadata of a request, in bytes: what the W3C asks to carry of `baggage` (8 KiB) and `tracestate`, a bearer
+/// token as long as proxies let through (16 KiB), and as much again for what proxies add.
+pub(super) const METADATA_BYTES_MAX: u32 = 64 << 10;

@@ -1,0 +1,39 @@
+//! A request that cannot be read: which field, and what is wrong with it. Nothing was stored.
+
+use std::collections::HashMap;
+
+use tonic::{Code, Status};
+use tonic_types::{ErrorDetails, StatusExt as _};
+
+use super::status::DOMAIN;
+use crate::domain::ids::Invalid;
+
+/// A malformed field.
+#[derive(Debug)]
+pub(super) struct Malformed {
+    /// As a path in the request: `call.arguments_json`.
+    pub(super) field: String,
+    /// What is wrong with it, and what would be right; it completes a sentence that begins with the field.
+    pub(super) problem: String,
+}
+
+impl Malformed {
+    pub(super) fn new(field: impl Into<String>, problem: impl Into<String>) -> Self {
+        Self { field: field.into(), problem: problem.into() }
+    }
+}
+
+impl From<Invalid> for Malformed {
+    fn from(Invalid { field, problem }: Invalid) -> Self {
+        Self { field, problem }
+    }
+}
+
+impl From<Malformed> for Status {
+    fn from(Malformed { field, problem }: Malformed) -> Self {
+        let info: HashMap<String, String> = [("field".to_owned(), field.clone())].into();
+        let mut details = ErrorDetails::with_error_info("INVALID_FIELD", DOMAIN, info);
+        details.add_bad_request_violation(&field, &problem);
+        Self::with_error_details(Code::InvalidArgument, format!("{field} {problem}"), details)
+    }
+}

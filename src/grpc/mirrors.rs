@@ -1,0 +1,109 @@
+//! Closed sets on both sides of the wire, each pair of members once. A noun becomes its mirror by `into`, a mirror its
+//! noun by `try_into`, all but `UNSPECIFIED`.
+
+use super::v1;
+use crate::{
+    domain::{
+        budget::{Dimension, Scope},
+        failure::FailureKind,
+        finding::{Decision, Level},
+        outcome::{Confidence, OutcomeStatus},
+        profile::ToolState,
+    },
+    gate::CallState,
+};
+
+macro_rules! mirrors {
+    ($($noun:ident = $mirror:ident { $($member:ident = $twin:ident,)+ })+) => {$(
+        impl From<$noun> for v1::$mirror {
+            fn from(noun: $noun) -> Self {
+                match noun {
+                    $($noun::$member => Self::$twin,)+
+                }
+            }
+        }
+
+        impl TryFrom<v1::$mirror> for $noun {
+            type Error = v1::$mirror;
+
+            fn try_from(mirror: v1::$mirror) -> Result<Self, v1::$mirror> {
+                match mirror {
+                    v1::$mirror::Unspecified => Err(mirror),
+                    $(v1::$mirror::$twin => Ok(Self::$member),)+
+                }
+            }
+        }
+    )+};
+}
+
+mirrors! {
+    Decision = Decision {
+        Allow = Allow,
+        Ask = Ask,
+        Wait = Wait,
+        Reuse = Reuse,
+        Deny = Deny,
+        Stop = Stop,
+    }
+    Level = LoopLevel {
+        Warning = Warning,
+        Critical = Critical,
+        Break = Break,
+    }
+    OutcomeStatus = OutcomeStatus {
+        Running = Running,
+        Success = Success,
+        Error = Error,
+        Cancelled = Cancelled,
+        Unknown = Unknown,
+    }
+    FailureKind = FailureKind {
+        Timeout = Timeout,
+        RateLimited = RateLimited,
+        Unavailable = Unavailable,
+        Network = Network,
+        Conflict = Conflict,
+        Auth = Auth,
+        Permission = Permission,
+        NotFound = NotFound,
+        InvalidArgument = InvalidArgument,
+        QuotaExhausted = QuotaExhausted,
+        Internal = Internal,
+        Other = Other,
+    }
+    Scope = BudgetScope {
+        Run = Run,
+        CallTree = CallTree,
+        Agent = Agent,
+        Tenant = Tenant,
+    }
+    Dimension = BudgetDimension {
+        Steps = Steps,
+        ToolCalls = ToolCalls,
+        Cost = CostMicros,
+        Tokens = Tokens,
+        Elapsed = ElapsedMs,
+        CallsPerTool = CallsPerTool,
+        ConsecutiveSameTool = ConsecutiveSameTool,
+        SessionDepth = SessionDepth,
+    }
+    Confidence = Confidence {
+        Low = Low,
+        Medium = Medium,
+        High = High,
+    }
+    CallState = CallState {
+        Refused = Refused,
+        Held = Held,
+        InFlight = InFlight,
+        Unknown = Unknown,
+        Succeeded = Succeeded,
+        Failed = Failed,
+        Cancelled = Cancelled,
+    }
+    ToolState = ToolState {
+        Working = Working,
+        Failing = Failing,
+        Down = Down,
+    }
+}

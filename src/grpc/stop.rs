@@ -1,0 +1,117 @@
+//! The end of a server: who only waits is told at once, calls in progress are answered, and nobody else is waited for.
+
+use std::{
+    convert::Infallible,
+    future::Future,
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use tokio::{sync::watch, time::sleep};
+use tonic::{
+    Status,
+    body::Body,
+    codegen::{Service, http},
+    server::NamedService,
+};
+
+use super::status;
+
+/// How often it is looked whether the last call is answered.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
+
+/// Whether the server is ending, and how many calls it still owes an answer. Clones are one.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Stop {
+    ending: watch::Sender<bool>,
+    owed: Arc<AtomicUsize>,
+}
+
+impl Stop {
+    /// Ends the waiting of everybody.
+    pub(super) fn begin(&self) {
+        self.ending.send_replace(true);
+    }
+
+    /// Done once the server is ending.
+    pub(super) async fn begun(&self) {
+        // The sender is in `self`, so the wait ends by the value alone.
+        let _ = self.ending.subscribe().wait_for(|ending| *ending).await;
+    }
+
+    /// What is waited for, unless the server ends first.
+    pub(super) async fn or<T>(&self, wait: impl Future<Output = Result<T, Status>>) -> Result<T, Status> {
+        tokio::select! {
+            done = wait => done,
+            () = self.begun() => Err(status::shutting_down()),
+        }
+    }
+
+    /// Done once no call is owed an answer.
+    pub(super) async fn answered(&self) {
+        while self.owed.load(Ordering::Acquire) > 0 {
+            sleep(LOOK_EVERY).await;
+        }
+    }
+
+    /// An answer is owed until this is dropped.
+    pub(super) fn owe(&self) -> Owed {
+        self.owed.fetch_add(1, Ordering::AcqRel);
+        Owed(Arc::clone(&self.owed))
+    }
+
+    /// A service whose calls are counted until they are answered.
+    pub(super) fn counts<S>(&self, service: S) -> Counted<S> {
+        Counted { service, stop: self.clone() }
+    }
+}
+
+/// An answer that is owed.
+#[derive(Debug)]
+pub(super) struct Owed(Arc<AtomicUsize>);
+
+impl Drop for Owed {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// A service whose calls are counted.
+#[derive(Debug, Clone)]
+pub(super) struct Counted<S> {
+    service: S,
+    stop: Stop,
+}
+
+impl<S: NamedService> NamedService for Counted<S> {
+    const NAME: &'static str = S::NAME;
+}
+
+impl<S> Service<http::Request<Body>> for Counted<S>
+where
+    S: Service<http::Request<Body>, Response = http::Response<Body>, Error = Infallible>,
+    S::Future: Send + 'static,
+{
+    type Response = S::Response;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<S::Response, Infallible>> + Send>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        self.service.poll_ready(context)
+    }
+
+    fn call(&mut self, request: http::Request<Body>) -> Self::Future {
+        let owed = self.stop.owe();
+        let answer = self.service.call(request);
+        Box::pin(async move {
+            let answer = answer.await;
+            drop(owed);
+            answer
+        })
+    }
+}
