@@ -1,13 +1,10 @@
 //! `callgate explain`: why a stored call was judged as it was, rule by rule, as it was stored. What the rules looked at
 //! is made anew from the calls of its tree before it.
 
-mod silent;
-
 use anstyle::{AnsiColor, Style};
 use anyhow::{Context as _, bail};
 use clap::{Args, builder::NonEmptyStringValueParser};
 
-use self::silent::Asked;
 use super::{
     approvals,
     recorded::{row, stored},
@@ -17,11 +14,12 @@ use crate::{
     domain::{
         call::Proposal,
         effect::EffectKind,
-        ids::DEFAULT_TENANT,
+        ids::{DEFAULT_TENANT, ToolName},
         previous::{Past, Previous},
         time::{Timestamp, wait_in_words},
-        tree::{CallTree, Run, Session},
+        tree::CallTree,
     },
+    engine::Shared,
     grpc::v1::{
         self, ApprovalState, ExportCallsRequest, ExportCallsResponse, GetPolicyRequest, ListApprovalsRequest,
         approval_service_client::ApprovalServiceClient, policy_service_client::PolicyServiceClient,
@@ -31,7 +29,7 @@ use crate::{
         world::World,
     },
     policy::{self, Policy},
-    rules::{Mode, RULES, budget},
+    rules::{Asked, Context, Mode, budget},
 };
 
 /// Questions of one session that are looked through, the newest first.
@@ -65,19 +63,29 @@ pub(super) async fn run(args: ExplainArgs) -> anyhow::Result<()> {
     let approved_by = question(&args.remote, &call).await?;
     let saw = Saw::again(&policy, &before, &call);
     match &saw {
-        Ok(saw) => saw.show(),
+        Ok(saw) => saw.show(&policy),
         Err(why) => outln!("\nWhat the rules saw cannot be shown: {why:#}."),
     }
     let bold = Style::new().bold();
     outln!("\n{bold}rules, in their order{bold:#}");
-    let asked = Asked { policy: &policy, call: &call, approved_by: approved_by.as_deref(), saw: saw.as_ref().ok() };
-    for (rule, _) in RULES {
-        match call.findings.iter().find(|finding| finding.rule == *rule) {
+    let name = ToolName::parse("tool", &call.tool)
+        .map_err(|invalid| anyhow::anyhow!("the name of its tool {}", invalid.problem))?;
+    let asked = Asked {
+        tool: &call.tool,
+        spec: policy.tool(&name),
+        declared: policy.tools().any(|(declared, _)| declared == call.tool),
+        has_schema: policy.has_schema(&name),
+        approved_by: approved_by.as_deref(),
+        cx: saw.as_ref().ok().map(|saw| saw.context(&policy)),
+    };
+    for slot in policy.rules.iter() {
+        let rule = slot.rule.id;
+        match call.findings.iter().find(|finding| finding.rule == rule) {
             Some(finding) => said(rule, finding),
-            None if policy.rules.mode(rule) == Mode::Off => outln!("  {rule:<16} off"),
+            None if slot.mode == Mode::Off => outln!("  {rule:<16} off"),
             None => {
-                let shadowed = if policy.rules.mode(rule) == Mode::Shadow { " (shadowed)" } else { "" };
-                outln!("  {rule:<16} {DIM}{}{shadowed}{DIM:#}", asked.why(rule));
+                let shadowed = if slot.mode == Mode::Shadow { " (shadowed)" } else { "" };
+                outln!("  {rule:<16} {DIM}{}{shadowed}{DIM:#}", slot.silent(&asked));
             }
         }
     }
@@ -157,6 +165,9 @@ async fn question(remote: &Remote, call: &ExportCallsResponse) -> anyhow::Result
 struct Saw {
     tree: CallTree,
     proposal: Proposal,
+    previous: Option<Previous>,
+    /// What crosses call trees is not told of stored calls.
+    shared: Shared,
     now: Timestamp,
 }
 
@@ -179,23 +190,29 @@ impl Saw {
         let now = it.at.context("it has no time")?;
         let tree = world.trees().next().cloned();
         let tree = tree.unwrap_or_else(|| CallTree::new(DEFAULT_TENANT, it.root().clone(), now));
-        Ok(Self { tree, proposal: policy.propose(request(&it)), now })
+        let proposal = policy.propose(request(&it));
+        let previous = tree.previous(proposal.fingerprint, None, now);
+        Ok(Self { tree, proposal, previous, shared: Shared::default(), now })
     }
 
-    fn session(&self) -> Option<&Session> {
-        self.tree.sessions.get(&self.proposal.request.session)
+    fn context(&self, policy: &Policy) -> Context<'_> {
+        Context {
+            tree: &self.tree,
+            proposal: &self.proposal,
+            previous: self.previous.as_ref(),
+            cooldown: None,
+            halts: &self.shared.halts,
+            self_corrections: &self.shared.profiles.self_corrections,
+            counters: &self.shared.counters,
+            is_new: true,
+            batch: None,
+            depth: 0,
+            window: policy.rules.window,
+            now: self.now,
+        }
     }
 
-    /// The current run, unless the call opens one.
-    fn run(&self) -> Option<&Run> {
-        self.session()?.current_run().filter(|run| run.id == self.proposal.request.run)
-    }
-
-    fn previous(&self) -> Option<Previous> {
-        self.tree.previous(self.proposal.fingerprint, None, self.now)
-    }
-
-    fn show(&self) {
+    fn show(&self, policy: &Policy) {
         let bold = Style::new().bold();
         outln!("\n{bold}what they saw{bold:#}");
         let effect = &self.proposal.effect;
@@ -207,7 +224,7 @@ impl Saw {
         let declared = if self.proposal.declared { "declared" } else { "not declared" };
         outln!("  tool       {declared}, {does}");
         outln!("  known by   {}", self.proposal.fingerprint.to_hex());
-        match self.previous() {
+        match &self.previous {
             None => outln!("  before     the same call was not made in this call tree"),
             Some(previous) => outln!(
                 "  before     {}, asked for {} earlier: {}",
@@ -216,7 +233,7 @@ impl Saw {
                 stood(&previous.past)
             ),
         }
-        match self.run() {
+        match self.context(policy).run() {
             None => outln!("  run        it is the first of its run"),
             Some(run) => {
                 let (judged, ran) = (run.spent.steps, run.spent.calls);
@@ -242,7 +259,7 @@ fn said(rule: &str, finding: &v1::Finding) {
     let colour = if decision == "ALLOW" { AnsiColor::Yellow } else { AnsiColor::Red };
     let style = Style::new().fg_color(Some(colour.into()));
     // A budget counts in units that its message names.
-    let count = finding.count.filter(|_| rule != budget::ID);
+    let count = finding.count.filter(|_| rule != budget::RULE.id);
     let count = count.map(|count| format!(" at {count}")).unwrap_or_default();
     let shadowed = if finding.enforced { "" } else { " (shadowed)" };
     let (reason, message) = (&finding.reason, &finding.message);

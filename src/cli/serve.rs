@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use super::{load_policy, plane::Plane, read_policy};
 use crate::{
     config::{LogFormat, ServeConfig},
-    domain::budget::Scope,
+    domain::budget::{Budgets, Scope},
     policy::Policy,
     telemetry::{self, Telemetry},
 };
@@ -50,7 +50,7 @@ fn greeting(plane: &Plane, policy: &Policy, config: &ServeConfig) -> String {
     };
     let _ = writeln!(text, "  policy    {from}");
     for scope in Scope::ALL {
-        let limits = policy.rules.budget.of(scope).iter();
+        let limits = policy.rules.get::<Budgets>().of(scope).iter();
         let limits: Vec<String> = limits.map(|(dimension, limit)| dimension.in_words(limit)).collect();
         if !limits.is_empty() {
             let day = if matches!(scope, Scope::Agent | Scope::Tenant) { " a day" } else { "" };

@@ -30,6 +30,13 @@ impl Usage {
     }
 }
 
+/// An amount of US dollars in millionths of one; none when it is no amount that can be counted.
+#[must_use]
+pub fn micros(usd: f64) -> Option<u64> {
+    let micros = (usd * 1_000_000.0).round();
+    (0.0..=1e15).contains(&micros).then_some(micros as u64)
+}
+
 /// Who shares a budget.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Scope {
@@ -124,6 +131,12 @@ impl Dimension {
         }
     }
 
+    /// True when nothing more is let through once its limit is reached: every next call meets a STOP.
+    #[must_use]
+    pub const fn stops(self) -> bool {
+        !matches!(self, Self::CallsPerTool | Self::ConsecutiveSameTool | Self::SessionDepth)
+    }
+
     /// True for what sessions of different trees can share a counter of.
     #[must_use]
     pub const fn is_shared(self) -> bool {
@@ -160,6 +173,79 @@ impl Limits {
     /// All limits, in the order of [`Dimension::ALL`].
     pub fn iter(&self) -> impl Iterator<Item = (Dimension, u64)> + '_ {
         self.0.iter().copied()
+    }
+}
+
+/// The limits of every scope.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Budgets {
+    /// Per run.
+    pub run: Limits,
+    /// Per call tree.
+    pub call_tree: Limits,
+    /// Per agent and UTC day.
+    pub agent: Limits,
+    /// Per tenant and UTC day.
+    pub tenant: Limits,
+}
+
+impl Default for Budgets {
+    /// Wide enough for real work, narrow enough to stop what has run away overnight.
+    fn default() -> Self {
+        use Dimension::{CallsPerTool, Cost, Elapsed, SessionDepth, Steps, Tokens, ToolCalls};
+        const DOLLAR: u64 = 1_000_000;
+        const HOUR_MS: u64 = 3_600_000;
+        Self {
+            run: Limits::new([(Steps, 200), (Cost, 10 * DOLLAR), (Elapsed, 6 * HOUR_MS)]),
+            call_tree: Limits::new([
+                (Steps, 2_000),
+                (ToolCalls, 1_000),
+                (Cost, 50 * DOLLAR),
+                (Tokens, 100_000_000),
+                (CallsPerTool, 500),
+                (SessionDepth, 8),
+            ]),
+            agent: Limits::new([(Cost, 200 * DOLLAR)]),
+            tenant: Limits::new([(Cost, 1_000 * DOLLAR)]),
+        }
+    }
+}
+
+impl Budgets {
+    /// The limits of one scope.
+    #[must_use]
+    pub fn of(&self, scope: Scope) -> &Limits {
+        match scope {
+            Scope::Run => &self.run,
+            Scope::CallTree => &self.call_tree,
+            Scope::Agent => &self.agent,
+            Scope::Tenant => &self.tenant,
+        }
+    }
+
+    /// The limits of one scope, to be changed.
+    pub fn of_mut(&mut self, scope: Scope) -> &mut Limits {
+        match scope {
+            Scope::Run => &mut self.run,
+            Scope::CallTree => &mut self.call_tree,
+            Scope::Agent => &mut self.agent,
+            Scope::Tenant => &mut self.tenant,
+        }
+    }
+
+    /// The shared counters that the limits of agent and tenant need on `day`.
+    pub fn counters<'a>(
+        &'a self,
+        agent: Option<&'a AgentId>,
+        day: i32,
+    ) -> impl Iterator<Item = (CounterKey, u64)> + 'a {
+        let keys = move |limits: &'a Limits, agent: Option<AgentId>| {
+            let shared = limits.iter().filter(|(dimension, _)| dimension.is_shared());
+            shared
+                .map(move |(dimension, limit)| (CounterKey { agent: agent.clone(), day, dimension, tier: None }, limit))
+        };
+        let of_agent = agent.into_iter().flat_map(move |agent| keys(&self.agent, Some(agent.clone())));
+        of_agent.chain(keys(&self.tenant, None))
     }
 }
 
@@ -220,4 +306,10 @@ impl Left {
     pub const fn remaining(&self) -> u64 {
         self.limit.saturating_sub(self.used)
     }
+}
+
+/// True when nothing more is let through in some scope.
+#[must_use]
+pub fn is_spent(left: &[Left]) -> bool {
+    left.iter().any(|left| left.dimension.stops() && left.remaining() == 0)
 }

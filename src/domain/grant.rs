@@ -1,6 +1,13 @@
 //! What has been given out of a tier: grants of calls, and the pace at which they go.
 
-use super::{ids::SessionId, pattern::Pattern, time::Timestamp};
+use std::sync::Arc;
+
+use super::{
+    budget::{CounterKey, Dimension},
+    ids::{AgentId, SessionId},
+    pattern::Pattern,
+    time::Timestamp,
+};
 
 /// Grants that a call tree holds at once.
 pub const GRANTS_MAX: usize = 64;
@@ -68,6 +75,41 @@ impl Rate {
 
     fn spacing_ms(self) -> u64 {
         (self.per_ms / self.calls.max(1)).max(1)
+    }
+}
+
+/// Who shares a rate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Per {
+    /// A session with its sub-agents.
+    Session,
+    /// All sessions of one agent.
+    Agent,
+    /// All sessions of the tenant.
+    Tenant,
+}
+
+/// How fast calls may come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RateLimit {
+    /// How many in what time.
+    pub rate: Rate,
+    /// Shared by whom.
+    pub per: Per,
+}
+
+impl RateLimit {
+    /// The shared counter of a tier's rate; none for one per session, and for a call without an agent.
+    #[must_use]
+    pub fn counter(&self, tier: &str, agent: Option<&AgentId>, now: Timestamp) -> Option<CounterKey> {
+        let agent = match self.per {
+            Per::Session => return None,
+            Per::Agent => Some(agent?.clone()),
+            Per::Tenant => None,
+        };
+        let window = now.as_millis().div_euclid(i64::try_from(self.rate.per_ms.max(1)).unwrap_or(i64::MAX));
+        let tier = Some((Arc::from(tier), window));
+        Some(CounterKey { agent, day: now.day(), dimension: Dimension::ToolCalls, tier })
     }
 }
 

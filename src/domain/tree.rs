@@ -227,6 +227,13 @@ impl CallTree {
         std::iter::successors(Some(session), parent).take(SESSIONS_MAX)
     }
 
+    /// Whether a grant covers the tool at `now` and is not used up; to whom it was given is not asked.
+    #[must_use]
+    pub fn covers(&self, grant: &Grant, tool: &str, now: Timestamp) -> bool {
+        let used = self.uses.get(&grant.key()).map_or(0, |used| used.used);
+        used < grant.ceiling && now < grant.expires_at && grant.tools.matches(tool)
+    }
+
     /// All remembered calls; in no particular order of time.
     pub fn calls(&self) -> impl Iterator<Item = &Call> {
         self.sessions.values().flat_map(|session| &session.calls)

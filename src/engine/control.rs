@@ -12,6 +12,7 @@ use crate::{
         tree::CallTree,
     },
     policy::Policy,
+    rules::{phase, tier},
 };
 
 /// Something to be done to a session.
@@ -74,7 +75,7 @@ pub fn control(policy: &Policy, tree: &CallTree, command: &Command, now: Timesta
     let control = match &command.operation {
         Operation::Answer { approval_id, approve } => answer(policy, tree, command, approval_id, *approve, now)?,
         Operation::SetPhase { phase: wanted, plan } => {
-            if let Some(objection) = policy.rules.phase.forbids(phase, wanted) {
+            if let Some(objection) = policy.rules.get::<phase::Params>().forbids(phase, wanted) {
                 return Err(CallerError::PhaseForbidden(objection));
             }
             if plan.as_ref().is_some_and(|plan| plan.len() > PLAN_MAX) {
@@ -130,7 +131,7 @@ fn answer(
     if asked || tree.sessions.keys().any(|session| session.as_str() == command.by) {
         return Err(CallerError::SelfApproval);
     }
-    let tier = policy.rules.tier.tier(call.tool.as_str());
+    let tier = policy.rules.get::<tier::Params>().tier(call.tool.as_str());
     let says_why = command.reason.as_ref().is_some_and(|reason| !reason.trim().is_empty());
     if !approve && !says_why && tier.is_some_and(|tier| tier.require_reason) {
         return Err(CallerError::ReasonMissing);

@@ -1,11 +1,16 @@
 //! May this call run?
 
 use super::{
-    CallerError, Judgement, Shared, follow_up::follow_up, ledger_key, reach, self_correction::self_corrections,
+    CallerError, Judgement, Shared,
+    bookings::{counters, tools_disabled, uses},
+    follow_up::follow_up,
+    ledger_key, reach,
+    self_correction::self_corrections,
 };
 use crate::{
     domain::{
-        budget::{CounterAdd, Dimension, Spent},
+        books::Books,
+        budget::Spent,
         call::{Approval, ApprovalStatus, Call, Permit, Proposal, Standing},
         control::{Control, Controlled},
         effect::Share,
@@ -20,7 +25,7 @@ use crate::{
         verdict::{Verdict, winner},
     },
     policy::Policy,
-    rules::{Context, Mode, budget, tier},
+    rules::{Context, phase},
 };
 
 /// Judges a call. `batch` is the place of the first call judged in the same batch, if this is not the first.
@@ -87,7 +92,7 @@ pub fn evaluate(
     event.reason = winner(&findings).map(|finding| finding.reason);
     event.policy.clone_from(&policy.version);
     event.permit = (decision == Decision::Allow).then(|| permit(&cx, shared, event.seq));
-    event.uses = event.permit.as_ref().map(|_| tier::uses(&policy.rules.tier, &cx)).unwrap_or_default();
+    event.uses = event.permit.as_ref().map(|_| uses(policy.rules.get(), &cx)).unwrap_or_default();
     event.follow_up = event.permit.as_ref().and_then(|_| follow_up(policy, &cx, shared));
     event.self_corrections = self_corrections(&cx, &findings);
     event.approval = (decision == Decision::Ask).then(|| approval(policy, &cx, event.seq));
@@ -108,8 +113,8 @@ pub fn evaluate(
 /// Everything the rules have to say that a person has not settled.
 fn objections(policy: &Policy, cx: &Context<'_>) -> Vec<Finding> {
     let mut findings = policy.rules.check(cx);
-    if policy.mode != Mode::Enforce {
-        findings.iter_mut().for_each(|finding| finding.enforced = false);
+    for finding in &mut findings {
+        finding.enforced &= policy.holds(&finding.rule, &cx.proposal.spec);
     }
     let asks = |finding: &Finding| finding.decision == Decision::Ask;
     if let Some(asked) = approved(policy, cx) {
@@ -135,7 +140,7 @@ fn approved<'a>(policy: &Policy, cx: &Context<'a>) -> Option<&'a Call> {
 fn phase_set(policy: &Policy, cx: &Context<'_>) -> Option<Event> {
     let phase = cx.proposal.request.phase.as_ref()?;
     let known = cx.session().and_then(|session| session.phase.as_ref());
-    let forbidden = || policy.rules.phase.forbids(known.map(String::as_str), phase).is_some();
+    let forbidden = || policy.rules.get::<phase::Params>().forbids(known.map(String::as_str), phase).is_some();
     (known != Some(phase) && !forbidden()).then(|| {
         Event::Controlled(Box::new(Controlled {
             seq: cx.tree.version + 2,
@@ -182,17 +187,9 @@ fn replay(
     now: Timestamp,
 ) -> Verdict {
     let session = tree.sessions.get(&proposal.request.session);
-    let books = budget::Books {
-        tree,
-        run: session.and_then(Session::current_run),
-        session,
-        depth: session.map_or(0, |session| session.depth),
-        agent: proposal.request.agent.as_ref(),
-        tool: &call.tool,
-        counters: &shared.counters,
-        now,
-    };
-    let left = books.left(&policy.rules.budget, &Spent::default());
+    let agent = proposal.request.agent.as_ref();
+    let books = Books::of(tree, session, agent, &call.tool, &shared.counters, now);
+    let left = books.left(policy.rules.get(), &Spent::default());
     Verdict {
         decision: call.decision,
         would: call.findings.iter().map(|finding| finding.decision).max().unwrap_or(Decision::Allow),
@@ -200,7 +197,7 @@ fn replay(
         permit: call.permit.clone(),
         approval: call.approval.clone(),
         policy: call.policy.clone(),
-        tools_disabled: tools_disabled(policy, call.decision, &left),
+        tools_disabled: tools_disabled(policy, &proposal.spec, call.decision, &left),
         left,
         replayed: true,
         fingerprint: call.fingerprint,
@@ -209,12 +206,7 @@ fn replay(
     }
 }
 
-fn tools_disabled(policy: &Policy, decision: Decision, left: &[crate::domain::budget::Left]) -> bool {
-    let enforced = policy.mode == Mode::Enforce && policy.rules.mode(budget::ID) == Mode::Enforce;
-    decision == Decision::Stop || (enforced && budget::is_spent(left))
-}
-
-/// The leave to execute: which attempt of which occurrence, under which key.
+/// The permission to execute: which attempt of which occurrence, under which key.
 fn permit(cx: &Context<'_>, shared: &Shared, seq: u64) -> Permit {
     let (proposal, tree) = (cx.proposal, cx.tree);
     let once = proposal.effect.share != Share::Tree;
@@ -274,7 +266,7 @@ fn judgement(policy: &Policy, cx: &Context<'_>, shared: &Shared, event: Judged) 
         reserved_micros: event.permit.as_ref().map_or(0, |permit| permit.reserved_micros),
         tokens: event.usage.tokens(),
     };
-    let left = budget::Books::of(cx).left(&policy.rules.budget, &extra);
+    let left = cx.books().left(policy.rules.get(), &extra);
     let verdict = Verdict {
         decision: event.decision,
         would: event.would,
@@ -282,7 +274,7 @@ fn judgement(policy: &Policy, cx: &Context<'_>, shared: &Shared, event: Judged) 
         permit: event.permit.clone(),
         approval: event.approval.clone(),
         policy: event.policy.clone(),
-        tools_disabled: tools_disabled(policy, event.decision, &left),
+        tools_disabled: tools_disabled(policy, &cx.proposal.spec, event.decision, &left),
         left,
         replayed: false,
         fingerprint: event.fingerprint,
@@ -322,37 +314,4 @@ fn ledger_change(key: LedgerKey, cx: &Context<'_>, shared: &Shared, permit: &Per
         guard: None,
     };
     LedgerChange { key, expected: revision(cx, shared), row }
-}
-
-/// Facts are added whatever they come to; a reservation only if it fits.
-fn counters(policy: &Policy, cx: &Context<'_>, extra: &Spent) -> Vec<CounterAdd> {
-    let mut adds = Vec::new();
-    let holds =
-        |rule| policy.mode == Mode::Enforce && policy.rules.mode(rule) == Mode::Enforce && !cx.proposal.spec.shadow;
-    let enforced = holds(budget::ID);
-    let request = &cx.proposal.request;
-    for (key, limit) in policy.rules.budget.counters(request.agent.as_ref(), cx.now.day()) {
-        let (fact, reservation) = match key.dimension {
-            // The step of a refused call is taken all the same; that of a permitted one must fit.
-            Dimension::Steps if extra.calls > 0 => (0, extra.steps),
-            Dimension::Steps => (extra.steps, 0),
-            Dimension::ToolCalls => (0, extra.calls),
-            Dimension::Cost => (extra.cost_micros, extra.reserved_micros),
-            Dimension::Tokens => (extra.tokens, 0),
-            _ => (0, 0),
-        };
-        for (amount, limit) in [(fact, None), (reservation, enforced.then_some(limit))] {
-            if let Some(amount) = i64::try_from(amount).ok().filter(|amount| *amount > 0) {
-                adds.push(CounterAdd { key: key.clone(), amount, limit });
-            }
-        }
-    }
-    // A rate that is shared by trees is taken with the permit, and refused by the store when others were faster.
-    if extra.calls > 0
-        && holds(tier::ID)
-        && let Some((key, limit)) = policy.rules.tier.counter(cx.tool(), request.agent.as_ref(), cx.now)
-    {
-        adds.push(CounterAdd { key, amount: 1, limit: Some(limit) });
-    }
-    adds
 }

@@ -1,6 +1,7 @@
 //! Two pure functions over a call tree: [`evaluate`] judges a call before it runs, [`record`] takes in what came of it.
 //! This room knows nouns, rules and policy; it must not know the store, the network or a clock.
 
+mod bookings;
 mod control;
 pub mod envelope;
 mod evaluate;
@@ -13,6 +14,7 @@ mod stories;
 
 use std::{collections::BTreeMap, sync::Arc};
 
+pub use bookings::counter_keys;
 pub use control::{Command, Operation, control};
 pub use evaluate::evaluate;
 pub use record::{Report, record};
@@ -31,11 +33,9 @@ use crate::{
         ledger::LedgerRow,
         outcome::Advice,
         profile::Trial,
-        time::Timestamp,
         tree::CallTree,
         verdict::Verdict,
     },
-    policy::Policy,
     retry::profiles::Profiles,
 };
 
@@ -159,18 +159,6 @@ pub fn ledger_key(root: &SessionId, proposal: &Proposal) -> Option<LedgerKey> {
 pub fn ledger_key_of(root: &SessionId, call: &Call) -> Option<LedgerKey> {
     let (effect, agent) = (&call.effect, call.agent.as_ref());
     effect.is_in_ledger().then(|| LedgerKey::of(reach(root, agent, effect.share), &call.fingerprint))
-}
-
-/// The shared counters that a question of `agent` for `tool` depends on; without a tool, those of budgets.
-#[must_use]
-pub fn counter_keys(
-    policy: &Policy,
-    agent: Option<&AgentId>,
-    tool: Option<&ToolName>,
-    now: Timestamp,
-) -> Vec<CounterKey> {
-    let rate = tool.and_then(|tool| policy.rules.tier.counter(tool.as_str(), agent, now));
-    policy.rules.budget.counters(agent, now.day()).chain(rate).map(|(key, _)| key).collect()
 }
 
 /// Folds a change into its tree, and gives what the store needs to accept it.

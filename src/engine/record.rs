@@ -7,9 +7,10 @@ use self::{
     change::{change, is_superseded, observed_counts, observed_write},
     settle::{Settlement, settle},
 };
-use super::{CallerError, Recorded, Shared, evaluate::place, reach};
+use super::{CallerError, Recorded, Shared, bookings::is_spent, evaluate::place, reach};
 use crate::{
     domain::{
+        books::Books,
         budget::{Dimension, Left, Spent, Usage},
         call::{Call, Permit, Proposal},
         control::{Control, Controlled},
@@ -23,7 +24,7 @@ use crate::{
         tree::{CallTree, Session},
     },
     policy::Policy,
-    rules::{Mode, budget},
+    rules::phase,
 };
 
 /// What a caller says about a call.
@@ -127,7 +128,7 @@ pub fn record(
 
 /// A write that failed for good leads back to another phase, where the policy says so.
 fn back_to_the_plan(policy: &Policy, call: &Call, settled: &Settled) -> Option<Event> {
-    let phase = policy.rules.phase.after_failed_write.as_ref()?;
+    let phase = policy.rules.get::<phase::Params>().after_failed_write.as_ref()?;
     let failed = settled.status == OutcomeStatus::Error && settled.advice.is_none_or(|advice| !advice.retryable);
     (failed && call.effect.kind == EffectKind::Write).then(|| {
         Event::Controlled(Box::new(Controlled {
@@ -208,26 +209,16 @@ fn answer(
 ) -> Recorded {
     let Settlement { settled, lesson, corrected } = settlement;
     let session = tree.sessions.get(&settled.session);
-    let books = budget::Books {
-        tree,
-        run: session.and_then(Session::current_run),
-        session,
-        depth: session.map_or(0, |session| session.depth),
-        agent: call.agent.as_ref(),
-        tool: &call.tool,
-        counters: &shared.counters,
-        now: settled.at,
-    };
+    let books = Books::of(tree, session, call.agent.as_ref(), &call.tool, &shared.counters, settled.at);
     let booked = if change.is_some() { settled.usage } else { Usage::default() };
     let extra = Spent { cost_micros: booked.cost_micros, tokens: booked.tokens(), ..Spent::default() };
-    let mut left = books.left(&policy.rules.budget, &extra);
+    let mut left = books.left(policy.rules.get(), &extra);
     let released = change.is_some() && !matches!(settled.status, OutcomeStatus::Running | OutcomeStatus::Unknown);
     if let Some(permit) = call.permit.as_ref().filter(|_| released) {
         let cost = left.iter_mut().filter(|left| left.dimension == Dimension::Cost);
         cost.for_each(|left| left.used = left.used.saturating_sub(permit.reserved_micros));
     }
-    let enforced = policy.mode == Mode::Enforce && policy.rules.mode(budget::ID) == Mode::Enforce;
-    let tools_disabled = enforced && budget::is_spent(&left);
+    let tools_disabled = is_spent(policy, policy.tool(&call.tool), &left);
     Recorded {
         advice: settled.advice,
         context_hint: context_hint(tree, call, &settled, tools_disabled, &left),

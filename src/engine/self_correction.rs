@@ -40,6 +40,6 @@ pub(super) fn self_corrections(cx: &Context<'_>, findings: &[Finding]) -> Vec<Se
 }
 
 fn violations(findings: &[Finding], counts: impl Fn(&Finding) -> bool) -> &[Violation] {
-    let of_schema = findings.iter().find(|finding| finding.rule == schema::ID && counts(finding));
+    let of_schema = findings.iter().find(|finding| finding.rule == schema::RULE.id && counts(finding));
     of_schema.map_or(&[], |finding| &finding.violations)
 }

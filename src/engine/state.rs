@@ -5,16 +5,19 @@ use std::collections::BTreeMap;
 
 use crate::{
     domain::{
+        books::Books,
         budget::{CounterKey, Left, Spent},
         call::{ApprovalStatus, Call, Standing},
         finding::Level,
         health::Cooldown,
         ids::{SessionId, ToolName},
         time::{Timestamp, wait_in_words},
-        tree::{CallTree, Session},
+        tool::ToolSpec,
+        tree::{CallTree, Closed, Session},
     },
+    engine::bookings::is_spent,
     policy::Policy,
-    rules::budget,
+    rules::{Closes, budget},
 };
 
 /// Calls told in a summary for the model.
@@ -80,7 +83,8 @@ pub struct SessionState {
     pub parent: Option<SessionId>,
     /// Its current run.
     pub run: Option<String>,
-    /// True when every call of the current run is refused: a loop broke it, or a budget is spent.
+    /// True when every call of the current run is refused (a way out apart): a loop broke the run or a budget is spent,
+    /// and that holds for every tool.
     pub is_stopped: bool,
     /// What is left of each limit.
     pub left: Vec<Left>,
@@ -114,34 +118,85 @@ pub fn session_state(
     let now = now.max(tree.last_at);
     let newest = session.calls.back();
     let anything = ToolName::parse("tool", newest.map_or("-", |call| call.tool.as_str())).ok()?;
-    let books = budget::Books {
-        tree,
-        run: session.current_run(),
-        session: Some(session),
-        depth: session.depth,
-        agent: newest.and_then(|call| call.agent.as_ref()),
-        tool: &anything,
-        counters,
-        now,
-    };
-    let left = books.left(&policy.rules.budget, &Spent::default());
-    let is_spent = budget::is_spent(&left);
+    let agent = newest.and_then(|call| call.agent.as_ref());
+    let books = Books::of(tree, Some(session), agent, &anything, counters, now);
+    let left = books.left(policy.rules.get(), &Spent::default());
+    let stops = Stops::of(policy, session, &left);
     let listed = session.calls.iter().rev().enumerate();
     let listed = listed.filter(|(i, call)| *i < last_calls || call.is_open() || is_held(call, now));
     Some(SessionState {
         root: tree.root.clone(),
         parent: session.parent.clone(),
         run: session.run.id.as_ref().map(|run| run.as_str().to_owned()),
-        is_stopped: is_spent || !session.run.closed.is_empty(),
+        is_stopped: stops.is_all(),
         run_spent: session.run.spent,
         tree_spent: tree.spent,
         loops: loops(session),
         calls: listed.map(|(_, call)| (call.clone(), CallState::of(call, now))).collect(),
         cooldowns: Vec::new(),
-        summary_for_model: summary(session, &left, is_spent, now),
+        summary_for_model: summary(session, &left, &stops, now),
         left,
         at: now,
     })
+}
+
+/// What is refused for the rest of the run, whatever else is asked: only what holds, and no more than was closed.
+struct Stops {
+    /// Every call is, but for those of tools in shadow.
+    run: bool,
+    /// Tools in shadow, whose calls are let through all the same.
+    shadowed: Vec<String>,
+    /// Single tools and calls that are.
+    parts: Vec<String>,
+}
+
+impl Stops {
+    fn of(policy: &Policy, session: &Session, left: &[Left]) -> Self {
+        let newest = session.calls_in_run().next();
+        let closes = |closed: &Closed| policy.rules.find(&closed.rule).map(|slot| slot.rule.closes);
+        let ends_run = |closed: &Closed| match closes(closed) {
+            Some(Closes::Run) => true,
+            Some(Closes::RunWhileRefused) => newest.is_some_and(Call::was_refused),
+            _ => false,
+        };
+        let any = ToolSpec::default();
+        let broken = session.run.closed.iter().any(|closed| policy.holds(&closed.rule, &any) && ends_run(closed));
+        let of_tool = session.run.closed.iter().filter(|closed| policy.holds(&closed.rule, policy.tool(&closed.tool)));
+        let parts = of_tool.filter_map(|closed| match closes(closed)? {
+            Closes::Tool => Some(format!("{} is disabled for the rest of this turn.", closed.tool)),
+            Closes::Call => Some(format!(
+                "{} is refused for the rest of this turn with {}; other arguments are not.",
+                closed.tool,
+                arguments_of(session, closed)
+            )),
+            _ => None,
+        });
+        let shadowed = policy.tools().filter(|(_, spec)| spec.shadow).map(|(name, _)| name.to_owned());
+        Self { run: broken || is_spent(policy, &any, left), shadowed: shadowed.collect(), parts: parts.collect() }
+    }
+
+    /// True when no call is let through.
+    fn is_all(&self) -> bool {
+        self.run && self.shadowed.is_empty()
+    }
+
+    fn lines(&self) -> impl Iterator<Item = String> {
+        let run = self.run.then(|| match self.shadowed.join(", ") {
+            none if none.is_empty() => "Tools are disabled for this turn: give the final answer.".to_owned(),
+            some => format!("Tools are disabled for this turn, except {some}: finish with what you have."),
+        });
+        let parts = self.parts.iter().filter(|_| !self.is_all()).cloned();
+        run.into_iter().chain(parts)
+    }
+}
+
+/// The arguments that a break closed, by a call that had them.
+fn arguments_of(session: &Session, closed: &Closed) -> String {
+    let call = session.calls.iter().rev().find(|call| call.fingerprint == closed.fingerprint);
+    call.map_or_else(
+        || "the arguments that were repeated".to_owned(),
+        |call| format!("the arguments of call {}", call.call_id),
+    )
 }
 
 fn is_held(call: &Call, now: Timestamp) -> bool {
@@ -152,7 +207,7 @@ fn loops(session: &Session) -> Vec<(String, Level, u32)> {
     let mut loops: Vec<(String, Level, u32)> = Vec::new();
     for finding in session.calls_in_run().flat_map(|call| call.findings.iter()) {
         if let (Some(level), Some(count)) = (finding.level, finding.count)
-            && finding.rule != budget::ID
+            && finding.rule != budget::RULE.id
             && !loops.iter().any(|(rule, _, _)| *rule == finding.rule)
         {
             loops.push((finding.rule.to_string(), level, count));
@@ -161,7 +216,7 @@ fn loops(session: &Session) -> Vec<(String, Level, u32)> {
     loops
 }
 
-fn summary(session: &Session, left: &[Left], is_spent: bool, now: Timestamp) -> String {
+fn summary(session: &Session, left: &[Left], stops: &Stops, now: Timestamp) -> String {
     let mut lines = Vec::new();
     // One line a call, the newest of each; what was done is what must not be done again.
     let mut seen = Vec::new();
@@ -191,9 +246,10 @@ fn summary(session: &Session, left: &[Left], is_spent: bool, now: Timestamp) -> 
             lines.join("\n")
         )
     };
-    if is_spent || !session.run.closed.is_empty() {
-        text.push_str("\nTools are disabled for this turn: give the final answer.");
-    } else if let Some(tight) = left.iter().filter(|l| l.limit > 0).min_by_key(|l| l.remaining() * 100 / l.limit) {
+    stops.lines().for_each(|line| text.push_str(&format!("\n{line}")));
+    if !stops.run
+        && let Some(tight) = left.iter().filter(|l| l.limit > 0).min_by_key(|l| l.remaining() * 100 / l.limit)
+    {
         let (rest, limit) = (tight.dimension.in_words(tight.remaining()), tight.dimension.in_words(tight.limit));
         text.push_str(&format!("\nBudget left: {rest} of {limit}."));
     }

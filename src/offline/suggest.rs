@@ -214,9 +214,10 @@ fn ceiling(seen: &Seen) -> Option<u64> {
 mod tests {
     use super::*;
     use crate::{
+        domain::budget::Budgets,
         domain::{effect::EffectKind, tool::ToolSpec},
         policy::{self, Policy},
-        rules::tier::Action,
+        rules::tier::{self, Action},
     };
 
     fn row(session: usize, seq: u64, tool: &str, result: &str) -> Row {
@@ -237,9 +238,15 @@ mod tests {
         assert_eq!(text.matches("effect:").count(), 1, "{text}");
         let policy = compiled(&text);
         assert!(policy.tools().all(|(_, spec)| *spec == ToolSpec::default()));
-        let built_in = Policy::default().rules;
-        assert_eq!(policy.rules.budget, built_in.budget);
-        assert!(policy.rules.tier.tiers.iter().all(|tier| tier.action == Action::Allow && tier.rate.is_none()));
+        assert_eq!(policy.rules.get::<Budgets>(), &Budgets::default());
+        assert!(
+            policy
+                .rules
+                .get::<tier::Params>()
+                .tiers
+                .iter()
+                .all(|tier| tier.action == Action::Allow && tier.rate.is_none())
+        );
     }
 
     #[test]
@@ -254,10 +261,15 @@ mod tests {
         let policy = compiled(&agreed.join("\n"));
         let effects: Vec<(&str, EffectKind)> = policy.tools().map(|(name, spec)| (name, spec.effect)).collect();
         assert_eq!(effects, [("edit", EffectKind::Write), ("look", EffectKind::Unknown)]);
-        let tiers: Vec<(&str, u64)> =
-            policy.rules.tier.tiers.iter().map(|tier| (tier.tools.as_str(), tier.grant.ceiling)).collect();
+        let tiers: Vec<(&str, u64)> = policy
+            .rules
+            .get::<tier::Params>()
+            .tiers
+            .iter()
+            .map(|tier| (tier.tools.as_str(), tier.grant.ceiling))
+            .collect();
         assert_eq!(tiers[0], ("edit", 3), "{tiers:?}");
-        assert_ne!(policy.rules.budget, Policy::default().rules.budget);
+        assert_ne!(policy.rules.get::<Budgets>(), &Budgets::default());
     }
 
     #[test]

@@ -11,50 +11,23 @@ use serde::{
 use serde_json::{Map, Value};
 use serde_saphyr::Spanned;
 
-use super::{PolicyError, file::File};
+use super::{
+    PolicyError,
+    file::{File, PolicyEngine},
+    schema::schema_with,
+};
+use crate::rules::{RULES, Rule};
 
 /// Edits by which a key may be off and still be meant.
 const EDITS_MAX: usize = 3;
 
-/// The published JSON Schema of a policy file.
-pub(super) static SCHEMA: LazyLock<Value> = LazyLock::new(|| {
-    let mut schema = schemars::schema_for!(File).to_value();
-    without_null(&mut schema);
-    schema
-});
+/// The form of files that set the parameters of the built-in rules.
+pub(super) static BUILT_IN: LazyLock<Form> = LazyLock::new(|| Form::of(RULES));
 
-static VALIDATOR: LazyLock<Option<Validator>> = LazyLock::new(|| jsonschema::validator_for(&SCHEMA).ok());
-
-/// A key without a value is a mistake, not a default.
-fn without_null(schema: &mut Value) {
-    match schema {
-        Value::Object(members) => {
-            let some = members
-                .get("anyOf")
-                .and_then(Value::as_array)
-                .filter(|any| any.len() == 2 && any[1].get("type").and_then(Value::as_str) == Some("null"));
-            if let Some(Value::Object(some)) = some.map(|any| any[0].clone()) {
-                members.remove("anyOf");
-                members.extend(some);
-            }
-            if let Some(Value::Array(types)) = members.get_mut("type") {
-                types.retain(|name| name != "null");
-                if let [only] = types.as_slice() {
-                    let only = only.clone();
-                    members.insert("type".to_owned(), only);
-                }
-            }
-            members.values_mut().for_each(without_null);
-        }
-        Value::Array(items) => items.iter_mut().for_each(without_null),
-        _ => {}
-    }
-}
-
-/// A file that has the right form, and where its keys are.
+/// The form of a policy file.
 pub(super) struct Form {
-    pub(super) file: File,
-    pub(super) lines: Lines,
+    schema: Value,
+    validator: Option<Validator>,
 }
 
 /// The line of each key, by its path.
@@ -74,72 +47,97 @@ impl Lines {
     }
 }
 
-/// Reads a file.
+impl Form {
+    /// The published JSON Schema.
+    pub(super) fn schema(&self) -> &Value {
+        &self.schema
+    }
+
+    /// The form of files that set the parameters of these rules.
+    pub(super) fn of(rules: &[Rule]) -> Self {
+        let schema = schema_with(rules);
+        Self { validator: jsonschema::validator_for(&schema).ok(), schema }
+    }
+
+    /// Reads a file, of which each rule is to take its parts before [`rest`] is read.
+    ///
+    /// # Errors
+    /// What is not YAML, or everything that has not the form of a policy.
+    pub(super) fn read(&self, text: &str) -> Result<(Value, Lines), Vec<PolicyError>> {
+        // `off` is a word here, not a boolean.
+        let options = serde_saphyr::options! { strict_booleans: true };
+        let node: Node = serde_saphyr::from_str_with_options(text, options).map_err(|error| {
+            let line = error.location().map(|location| location.line());
+            vec![PolicyError { line, path: String::new(), problem: error.without_snippet().to_string() }]
+        })?;
+        let mut lines = Lines::default();
+        let value = node.value(String::new(), &mut lines);
+        let mut errors = self.misfits(&value, &lines);
+        if errors.is_empty() {
+            return Ok((value, lines));
+        }
+        errors.sort_by(|a, b| (a.line, &a.path).cmp(&(b.line, &b.path)));
+        Err(errors)
+    }
+
+    fn misfits(&self, value: &Value, lines: &Lines) -> Vec<PolicyError> {
+        let Some(validator) = &self.validator else {
+            return vec![anywhere("the policy's own JSON Schema is broken, which is a fault of callgate".to_owned())];
+        };
+        let mut errors = Vec::new();
+        for error in validator.iter_errors(value) {
+            let path = dotted(error.instance_path().as_str());
+            let mut wrong = |path: String, problem: String| {
+                errors.push(PolicyError { line: lines.of(&path), path, problem });
+            };
+            match error.kind() {
+                ValidationErrorKind::AdditionalProperties { unexpected } => {
+                    let known = self.keys_at(error.schema_path().as_str());
+                    for key in unexpected {
+                        wrong(joined(&path, key), no_key(key, &known));
+                    }
+                }
+                ValidationErrorKind::Required { property } => {
+                    let name = property.as_str().unwrap_or_default();
+                    wrong(path, format!("lacks {name}"));
+                }
+                ValidationErrorKind::Enum { options } => {
+                    let options: Vec<&str> =
+                        options.as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+                    wrong(path, no_member(error.instance(), &options));
+                }
+                ValidationErrorKind::Type { kind } => {
+                    let wanted = format!("{kind:?}").to_lowercase();
+                    let wanted = wanted.trim_start_matches("single(").trim_end_matches(')');
+                    wrong(path, format!("is {}; it must be {}", shown(error.instance()), a_kind(wanted)));
+                }
+                _ => wrong(path, error.to_string()),
+            }
+        }
+        errors
+    }
+
+    /// The keys that an object's schema knows, by the place of its `additionalProperties`.
+    fn keys_at(&self, schema_path: &str) -> Vec<String> {
+        let object = schema_path.rsplit_once('/').map_or("", |(object, _)| object);
+        // A path goes on behind a reference; the definition itself is found by its name.
+        let object = object.rsplit_once("/$ref").map_or(object, |(_, rest)| rest);
+        let properties = self.schema.pointer(object).and_then(|object| object.get("properties"));
+        properties.and_then(Value::as_object).map(|known| known.keys().cloned().collect()).unwrap_or_default()
+    }
+}
+
+/// What no rule has taken.
 ///
 /// # Errors
-/// What is no YAML, or everything that has not the form of a policy.
-pub(super) fn read(text: &str) -> Result<Form, Vec<PolicyError>> {
-    // `off` is a word here, not a boolean.
-    let options = serde_saphyr::options! { strict_booleans: true };
-    let node: Node = serde_saphyr::from_str_with_options(text, options).map_err(|error| {
-        let line = error.location().map(|location| location.line());
-        vec![PolicyError { line, path: String::new(), problem: error.without_snippet().to_string() }]
-    })?;
-    let mut lines = Lines::default();
-    let value = node.value(String::new(), &mut lines);
-    let mut errors = misfits(&value, &lines);
-    if !errors.is_empty() {
-        errors.sort_by(|a, b| (a.line, &a.path).cmp(&(b.line, &b.path)));
-        return Err(errors);
-    }
-    let file = serde_json::from_value(value);
-    file.map(|file| Form { file, lines })
-        .map_err(|error| vec![PolicyError { line: None, path: String::new(), problem: error.to_string() }])
+/// A number that is too large for its type; its place is not known.
+pub(super) fn rest(file: Value) -> Result<PolicyEngine, Vec<PolicyError>> {
+    let file: Result<File, _> = serde_json::from_value(file);
+    file.map(|file| file.policy_engine).map_err(|error| vec![anywhere(error.to_string())])
 }
 
-fn misfits(value: &Value, lines: &Lines) -> Vec<PolicyError> {
-    let Some(validator) = VALIDATOR.as_ref() else {
-        return vec![PolicyError { line: None, path: String::new(), problem: "the schema is broken".to_owned() }];
-    };
-    let mut errors = Vec::new();
-    for error in validator.iter_errors(value) {
-        let path = dotted(error.instance_path().as_str());
-        let mut wrong = |path: String, problem: String| {
-            errors.push(PolicyError { line: lines.of(&path), path, problem });
-        };
-        match error.kind() {
-            ValidationErrorKind::AdditionalProperties { unexpected } => {
-                let known = keys_at(error.schema_path().as_str());
-                for key in unexpected {
-                    wrong(joined(&path, key), no_key(key, &known));
-                }
-            }
-            ValidationErrorKind::Required { property } => {
-                let name = property.as_str().unwrap_or_default();
-                wrong(path, format!("lacks {name}"));
-            }
-            ValidationErrorKind::Enum { options } => {
-                let options: Vec<&str> = options.as_array().into_iter().flatten().filter_map(Value::as_str).collect();
-                wrong(path, no_member(error.instance(), &options));
-            }
-            ValidationErrorKind::Type { kind } => {
-                let wanted = format!("{kind:?}").to_lowercase();
-                let wanted = wanted.trim_start_matches("single(").trim_end_matches(')');
-                wrong(path, format!("is {}; it must be {}", shown(error.instance()), a_kind(wanted)));
-            }
-            _ => wrong(path, error.to_string()),
-        }
-    }
-    errors
-}
-
-/// The keys that an object's schema knows, by the place of its `additionalProperties`.
-fn keys_at(schema_path: &str) -> Vec<String> {
-    let object = schema_path.rsplit_once('/').map_or("", |(object, _)| object);
-    // A path goes on behind a reference; the definition itself is found by its name.
-    let object = object.rsplit_once("/$ref").map_or(object, |(_, rest)| rest);
-    let properties = SCHEMA.pointer(object).and_then(|object| object.get("properties"));
-    properties.and_then(Value::as_object).map(|known| known.keys().cloned().collect()).unwrap_or_default()
+fn anywhere(problem: String) -> PolicyError {
+    PolicyError { line: None, path: String::new(), problem }
 }
 
 fn no_key(key: &str, known: &[String]) -> String {
@@ -159,7 +157,7 @@ fn no_member(value: &Value, options: &[&str]) -> String {
     }
 }
 
-/// The option that is meant by a word that is none.
+/// The option that is meant by a word that is not one of them.
 pub(super) fn nearest<'a>(word: &str, options: &[&'a str]) -> Option<&'a str> {
     let word = word.to_lowercase();
     let edits = |option: &str| strsim::damerau_levenshtein(&option.to_lowercase(), &word);

@@ -9,12 +9,14 @@ mod form;
 pub mod normalizers;
 mod prompt;
 mod redact;
+mod schema;
 mod tool;
 
 use std::{collections::BTreeMap, sync::Arc};
 
-pub use compile::{compile, hash};
+pub use compile::{compile, compile_with, hash};
 pub use error::PolicyError;
+pub use schema::{schema, schema_with};
 
 use self::tool::Declared;
 use crate::{
@@ -48,7 +50,7 @@ pub struct Policy {
     pub approval_ttl_ms: u64,
     /// Fields whose values a redacted text leaves out.
     pub redact: Vec<String>,
-    /// What is odd about the file, and may be meant so.
+    /// What is suspicious about the file, and may be intended.
     pub warnings: Vec<PolicyError>,
     /// What is known about tools, by name.
     tools: BTreeMap<String, Declared>,
@@ -72,12 +74,6 @@ impl Default for Policy {
     }
 }
 
-/// The JSON Schema of a policy file.
-#[must_use]
-pub fn schema() -> serde_json::Value {
-    form::SCHEMA.clone()
-}
-
 impl Policy {
     /// Declares a tool.
     pub fn declare(&mut self, tool: &str, spec: ToolSpec) {
@@ -96,6 +92,12 @@ impl Policy {
 
     fn of(&self, name: &ToolName) -> &Declared {
         self.tools.get(name.as_str()).unwrap_or(&self.undeclared)
+    }
+
+    /// Whether the findings of a rule hold for a tool. Policy, rule and tool may each be in shadow.
+    #[must_use]
+    pub fn holds(&self, rule: &str, spec: &ToolSpec) -> bool {
+        self.is_enforced() && self.rules.mode(rule) == Mode::Enforce && !spec.shadow
     }
 
     /// False while the policy only watches.

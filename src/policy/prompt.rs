@@ -6,15 +6,19 @@ use std::fmt::Write as _;
 
 use super::Policy;
 use crate::{
-    domain::budget::Scope,
-    rules::{Mode, budget, phase, same_call, side_effects::SecondChange, tier},
+    domain::{budget::Scope, tool::ToolSpec},
+    rules::{
+        Rule, budget, phase, same_call,
+        side_effects::{self, SecondChange},
+        tier,
+    },
 };
 
 impl Policy {
     /// The text, by what holds; nothing is said of rules that do not.
     #[must_use]
     pub fn prompt(&self) -> String {
-        let holds = |rule| self.mode == Mode::Enforce && self.rules.mode(rule) == Mode::Enforce;
+        let holds = |rule: &Rule| self.holds(rule.id, &ToolSpec::default());
         let mut text = String::from("# How your tool calls are judged\n\n");
         text.push_str(
             "Every tool call is judged before it runs. A refused call comes back as a tool result with a `status`, a \
@@ -22,10 +26,10 @@ impl Policy {
              in other words.\n",
         );
         self.no_tool_needed(&mut text);
-        if holds(budget::ID) {
+        if holds(&budget::RULE) {
             self.limits(&mut text);
         }
-        if holds(same_call::ID) {
+        if holds(&same_call::RULE) {
             text.push_str(
                 "\n## Repeated calls\n\n- The same call again, with nothing changed in between, is not run: you are \
                  given its earlier result.\n- After an error, `retryable` and `retry_after_ms` say whether and when to \
@@ -33,10 +37,10 @@ impl Policy {
                  tell the user.\n- When a call may have taken effect and nobody knows, check before you do it again.\n",
             );
         }
-        if holds(phase::ID) {
+        if holds(&phase::RULE) {
             self.phases(&mut text);
         }
-        if holds(tier::ID) {
+        if holds(&tier::RULE) {
             self.tiers(&mut text);
         }
         text
@@ -55,7 +59,7 @@ impl Policy {
     }
 
     fn limits(&self, text: &mut String) {
-        let run = self.rules.budget.of(Scope::Run).iter();
+        let run = self.rules.get::<budget::Params>().of(Scope::Run).iter();
         let limits: Vec<String> = run.map(|(dimension, limit)| dimension.in_words(limit)).collect();
         if limits.is_empty() {
             return;
@@ -69,7 +73,7 @@ impl Policy {
     }
 
     fn phases(&self, text: &mut String) {
-        let phases = &self.rules.phase.phases;
+        let phases = &self.rules.get::<phase::Params>().phases;
         if phases.is_empty() {
             return;
         }
@@ -80,14 +84,14 @@ impl Policy {
             let _ = writeln!(text, "- {}: {tools}. Leads to {next}.", phase.name);
         }
         text.push_str("When you made a plan, do its writes in its order; a write out of order is refused.\n");
-        if let Some(back) = &self.rules.phase.after_failed_write {
+        if let Some(back) = &self.rules.get::<phase::Params>().after_failed_write {
             let _ = writeln!(text, "A write that failed for good leads back to {back}.");
         }
     }
 
     fn tiers(&self, text: &mut String) {
         let mut lines = Vec::new();
-        for tier in &self.rules.tier.tiers {
+        for tier in &self.rules.get::<tier::Params>().tiers {
             let tools = tier.tools.as_str();
             let reason = if tier.require_reason { ", and needs a justification from you" } else { "" };
             match tier.action {
@@ -99,7 +103,7 @@ impl Policy {
                 tier::Action::Deny => lines.push(format!("- {tools}: not allowed.")),
             }
         }
-        if self.rules.side_effects.second_change != SecondChange::Allow
+        if self.rules.get::<side_effects::Params>().second_change != SecondChange::Allow
             && self.tools().any(|(_, spec)| spec.resource.is_some())
         {
             lines.push("- A second change of one thing by another call is held for a person.".to_owned());

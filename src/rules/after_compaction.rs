@@ -15,16 +15,16 @@ use crate::domain::{
     reason::Reason,
 };
 
-use super::{Context, levels::Levels};
+use super::{Context, Reach, Rule, levels::Levels};
 
-/// The rule's name.
-pub const ID: &str = "after_compaction";
-/// Critical only: there is nothing to warn of before.
-pub const LEVELS: Levels = Levels { warning: None, critical: Some(3), break_at: None };
+/// The rule.
+pub const RULE: Rule = Rule::detector("after_compaction", LEVELS, check, Levels::silent).reach(Reach::Calls(OUTCOMES));
+/// How many outcomes after a compaction it looks at.
+const OUTCOMES: u32 = 3;
+/// There is nothing to warn of before.
+const LEVELS: Levels = Levels { warning: None, critical: Some(OUTCOMES), break_at: None };
 
-/// See the module.
-#[must_use]
-pub fn check(levels: &Levels, cx: &Context<'_>) -> Option<Finding> {
+fn check(levels: &Levels, cx: &Context<'_>) -> Option<Finding> {
     let critical = levels.critical? as usize;
     let session = cx.session()?;
     if session.compacted == 0 || cx.proposal.effect.kind == EffectKind::Poll {
@@ -57,7 +57,7 @@ pub fn check(levels: &Levels, cx: &Context<'_>) -> Option<Finding> {
         "{tool} was not run: since the context was compacted, it has been called {count} times with these arguments \
          and gave the same result each time. Use that result, and read the session's state for what was done before."
     );
-    let finding = Finding::new(ID, Decision::Deny, Reason::NoProgress, message);
+    let finding = Finding::new(RULE.id, Decision::Deny, Reason::NoProgress, message);
     Some(finding.at_level(Level::Critical, count as u32))
 }
 

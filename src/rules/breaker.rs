@@ -8,25 +8,22 @@
 //! Known problems: none of its window is older than the run, so an agent that opens a run per call is never seen here.
 
 use crate::domain::{
-    finding::{Decision, Finding, Level},
+    finding::{Finding, Level},
     reason::Reason,
 };
 
 use super::{
-    Context,
+    Closes, Context, Rule,
     levels::{Levels, still_broken},
 };
 
-/// The rule's name.
-pub const ID: &str = "breaker";
-/// Warning and break.
-pub const LEVELS: Levels = Levels { warning: Some(15), critical: None, break_at: Some(30) };
+/// The rule.
+pub const RULE: Rule = Rule::detector("breaker", LEVELS, check, Levels::silent).closes(Closes::Run);
+const LEVELS: Levels = Levels { warning: Some(15), critical: None, break_at: Some(30) };
 
-/// See the module.
-#[must_use]
-pub fn check(levels: &Levels, cx: &Context<'_>) -> Option<Finding> {
-    if let Some(closed) = cx.closed(ID, None) {
-        return Some(still_broken(ID, Decision::Deny, Reason::CircuitBreak, closed.count));
+fn check(levels: &Levels, cx: &Context<'_>) -> Option<Finding> {
+    if let Some(broken) = still_broken(&RULE, Reason::CircuitBreak, cx) {
+        return Some(broken);
     }
     let streak: Vec<_> = cx
         .calls()
@@ -34,7 +31,7 @@ pub fn check(levels: &Levels, cx: &Context<'_>) -> Option<Finding> {
         .take_while(|call| call.outcome.as_ref().is_none_or(|outcome| !outcome.progress))
         .collect();
     let count = streak.len() as u32;
-    levels.finding(ID, Reason::CircuitBreak, count, streak.into_iter(), |level| match level {
+    levels.finding(&RULE, Reason::CircuitBreak, count, streak.into_iter(), |level| match level {
         Level::Warning => format!(
             "The last {count} tool calls brought nothing new. Say what you are missing, and change the approach or ask \
              the user instead of calling on."

@@ -14,38 +14,33 @@
 use crate::domain::{
     call::Call,
     effect::EffectKind,
-    finding::{Decision, Finding, Level},
+    finding::{Finding, Level},
     fingerprint::ResultDigest,
     outcome::OutcomeStatus,
     reason::Reason,
-    similarity::{Shape, is_sweep},
+    similarity::is_sweep,
 };
 
 use super::{
-    Context,
+    Asked, Closes, Context, Rule,
     levels::{Levels, still_broken},
-    same_error::ALIKE,
 };
 
-/// The rule's name.
-pub const ID: &str = "churn";
-/// Warning, critical, break.
-pub const LEVELS: Levels = Levels::new(3, 20, 30);
+/// The rule.
+pub const RULE: Rule = Rule::detector("churn", Levels::new(3, 20, 30), check, silent).closes(Closes::Tool).per_tool();
 /// From this likeness on results count as nearly the same.
 const ALIKE_RESULTS: f64 = 0.9;
 
 /// The ways in which tools say that there is nothing.
 const EMPTY: [&str; 5] = ["", "\"\"", "null", "[]", "{}"];
 
-/// See the module.
-#[must_use]
-pub fn check(levels: &Levels, cx: &Context<'_>) -> Option<Finding> {
+fn check(levels: &Levels, cx: &Context<'_>) -> Option<Finding> {
     // What is asked for again by design, or changes the world, has detectors of its own.
     if matches!(cx.proposal.effect.kind, EffectKind::Poll | EffectKind::Write) {
         return None;
     }
-    if let Some(closed) = cx.closed(ID, None).filter(|closed| closed.tool.as_str() == cx.tool()) {
-        return Some(still_broken(ID, Decision::Deny, Reason::NearDuplicate, closed.count));
+    if let Some(broken) = still_broken(&RULE, Reason::NearDuplicate, cx) {
+        return Some(broken);
     }
     let mut streak: Vec<&Call> = Vec::new();
     for call in cx.calls() {
@@ -53,8 +48,7 @@ pub fn check(levels: &Levels, cx: &Context<'_>) -> Option<Finding> {
         if call.effect.kind == EffectKind::Write {
             break;
         }
-        let alike = |shape: &Shape| shape.alike(&cx.proposal.shape) >= ALIKE;
-        if call.tool.as_str() != cx.tool() || !call.shape.as_deref().is_some_and(alike) {
+        if call.tool.as_str() != cx.tool() || !cx.is_like(call) {
             continue;
         }
         let same_result = streak.first().is_none_or(|newest| {
@@ -71,7 +65,7 @@ pub fn check(levels: &Levels, cx: &Context<'_>) -> Option<Finding> {
     if is_repetition(&streak, cx) || sweeps(&streak, cx) && !are_empty(&streak) {
         return None;
     }
-    levels.finding(ID, Reason::NearDuplicate, count, streak.into_iter(), |level| match level {
+    levels.finding(&RULE, Reason::NearDuplicate, count, streak.into_iter(), |level| match level {
         Level::Warning => format!(
             "{tool} was called {count} times with nearly these arguments, and the results were nearly the same. Small \
              changes do not bring anything new: use what you have, or change the approach."
@@ -81,6 +75,13 @@ pub fn check(levels: &Levels, cx: &Context<'_>) -> Option<Finding> {
              change the approach, or tell the user what is missing."
         ),
     })
+}
+
+fn silent(levels: &Levels, asked: &Asked<'_>) -> String {
+    match asked.kind() {
+        Some(EffectKind::Poll | EffectKind::Write) => "looks at neither writes nor polls".to_owned(),
+        _ => levels.silent(asked),
+    }
 }
 
 /// The very same call is the business of other rules.

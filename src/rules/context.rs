@@ -3,9 +3,11 @@
 use std::collections::BTreeMap;
 
 use crate::domain::{
+    books::Books,
     budget::{CounterKey, Usage},
     call::{Call, Proposal},
     fingerprint::Fingerprint,
+    grant::Grant,
     halt::Halt,
     health::Cooldown,
     ids::SessionId,
@@ -16,7 +18,10 @@ use crate::domain::{
 };
 use crate::retry::self_correction::SelfCorrections;
 
-use super::condition::Bindings;
+use super::{Closes, Rule, condition::Bindings};
+
+/// From this likeness on arguments count as nearly the same.
+const ALIKE: f64 = 0.8;
 
 /// What is known when a call is judged.
 #[derive(Debug, Clone, Copy)]
@@ -68,6 +73,13 @@ impl<'a> Context<'a> {
         self.tree.line(id).chain(above)
     }
 
+    /// The grant of the asking session, or of one above it, that covers the tool and is not used up.
+    #[must_use]
+    pub fn grant(&self) -> Option<&'a Grant> {
+        let is_mine = |grant: &&Grant| self.line().any(|session| *session == grant.session);
+        self.tree.grants.iter().filter(|grant| self.tree.covers(grant, self.tool(), self.now)).find(is_mine)
+    }
+
     /// What a condition may ask for. `last` gives the answer of an earlier call.
     #[must_use]
     pub fn known<'b>(&self, last: &'b dyn Fn(&str) -> Option<&'b Json>) -> Bindings<'b>
@@ -114,17 +126,37 @@ impl<'a> Context<'a> {
             })
     }
 
-    /// The break by `rule` that holds for this call for the rest of the run: any, or that of its own fingerprint.
+    /// The break by `rule` that holds for this call for the rest of the run.
     #[must_use]
-    pub fn closed(&self, rule: &str, fingerprint: Option<Fingerprint>) -> Option<&'a Closed> {
-        let closed = &self.run()?.closed;
-        closed.iter().find(|c| c.rule == rule && fingerprint.is_none_or(|f| f == c.fingerprint))
+    pub fn closed(&self, rule: &Rule) -> Option<&'a Closed> {
+        let concerns = |closed: &&Closed| match rule.closes {
+            Closes::Nothing => false,
+            Closes::Call => closed.fingerprint == self.fingerprint(),
+            Closes::Tool => closed.tool == self.proposal.request.tool,
+            Closes::Run | Closes::RunWhileRefused => true,
+        };
+        self.run()?.closed.iter().filter(|closed| closed.rule == rule.id).find(concerns)
+    }
+
+    /// Whether a call's arguments are nearly those of this one.
+    #[must_use]
+    pub fn is_like(&self, call: &Call) -> bool {
+        call.shape.as_deref().is_some_and(|shape| shape.alike(&self.proposal.shape) >= ALIKE)
     }
 
     /// The model usage that is booked with this judgement: none when the call_id was judged before.
     #[must_use]
     pub fn usage(&self) -> Usage {
         if self.is_new { self.proposal.request.usage } else { Usage::default() }
+    }
+
+    /// What has been spent.
+    #[must_use]
+    pub fn books(&self) -> Books<'a> {
+        let request = &self.proposal.request;
+        let books =
+            Books::of(self.tree, self.session(), request.agent.as_ref(), &request.tool, self.counters, self.now);
+        Books { run: self.run(), depth: self.depth, ..books }
     }
 
     /// The tool's name, for messages.

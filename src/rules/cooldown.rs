@@ -17,17 +17,23 @@ use crate::domain::{
     time::wait_in_words,
 };
 
-use super::Context;
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::Value;
 
-/// The rule's name.
-pub const ID: &str = "cooldown";
+use super::{Asked, Context, Judge, Part, Problem, Rule, take_in};
+
+/// The rule.
+pub const RULE: Rule = Rule::of::<Params>("cooldown");
 /// How soon whoever waits for another's call may ask again, in milliseconds.
 const RECHECK_MS: u64 = 1_000;
 
 /// How long a tool may be left alone.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+#[schemars(rename = "Cooldown")]
 pub struct Params {
-    /// The longest cooldown, in milliseconds.
+    /// The longest time that everybody leaves a tool alone.
     pub max_ms: u64,
 }
 
@@ -37,9 +43,25 @@ impl Default for Params {
     }
 }
 
-/// See the module.
-#[must_use]
-pub fn check(cx: &Context<'_>) -> Option<Finding> {
+impl Judge for Params {
+    fn check(&self, cx: &Context<'_>) -> Option<Finding> {
+        check(cx)
+    }
+
+    fn silent(&self, asked: &Asked<'_>) -> String {
+        format!("no cooldown of {} held", asked.tool)
+    }
+
+    fn parts(&self) -> Vec<Part> {
+        vec![Part::section::<Self>(RULE.section)]
+    }
+
+    fn read(&mut self, _at: &str, part: Value) -> Vec<Problem> {
+        take_in(self, part)
+    }
+}
+
+fn check(cx: &Context<'_>) -> Option<Finding> {
     let cooldown = cx.cooldown?;
     let (tool, failure) = (cx.tool(), cooldown.failure.as_str());
     if cx.now < cooldown.until {
@@ -49,7 +71,7 @@ pub fn check(cx: &Context<'_>) -> Option<Finding> {
              something else meanwhile, or wait.",
             wait_in_words(ms)
         );
-        return Some(Finding::new(ID, Decision::Wait, Reason::Cooldown, message).retry_after(ms));
+        return Some(Finding::new(RULE.id, Decision::Wait, Reason::Cooldown, message).retry_after(ms));
     }
     let ms = cooldown.probe_until.filter(|until| cx.now < *until)?.since_ms(cx.now).min(RECHECK_MS);
     let message = format!(
@@ -57,5 +79,5 @@ pub fn check(cx: &Context<'_>) -> Option<Finding> {
          again in {}.",
         wait_in_words(ms)
     );
-    Some(Finding::new(ID, Decision::Wait, Reason::Cooldown, message).retry_after(ms))
+    Some(Finding::new(RULE.id, Decision::Wait, Reason::Cooldown, message).retry_after(ms))
 }

@@ -14,31 +14,30 @@ use std::collections::BTreeSet;
 use crate::domain::{
     call::Call,
     effect::EffectKind,
-    finding::{Decision, Finding, Level},
+    finding::{Finding, Level},
     fingerprint::{Fingerprint, ResultDigest},
     reason::Reason,
 };
 
 use super::{
-    Context,
+    Closes, Context, Reach, Rule,
     levels::{Levels, still_broken},
 };
 
-/// The rule's name.
-pub const ID: &str = "cycle";
-/// Warning, critical, break.
-pub const LEVELS: Levels = Levels::new(10, 20, 30);
+/// The rule.
+pub const RULE: Rule = Rule::detector("cycle", Levels::new(10, 20, 30), check, Levels::silent)
+    .closes(Closes::Run)
+    .reach(Reach::WindowAndProposed)
+    .per_tool();
 /// Longest circle looked for, in calls.
 pub const PERIOD_MAX: usize = 5;
 
 /// A call, and what it gave, if that is known.
 type Step = (Fingerprint, Option<ResultDigest>);
 
-/// See the module.
-#[must_use]
-pub fn check(levels: &Levels, cx: &Context<'_>) -> Option<Finding> {
-    if let Some(closed) = cx.closed(ID, None) {
-        return Some(still_broken(ID, Decision::Deny, Reason::Cycle, closed.count));
+fn check(levels: &Levels, cx: &Context<'_>) -> Option<Finding> {
+    if let Some(broken) = still_broken(&RULE, Reason::Cycle, cx) {
+        return Some(broken);
     }
     // A call that is still running is no evidence either way.
     let calls: Vec<&Call> = cx.calls().filter(|call| !call.is_open()).collect();
@@ -55,11 +54,10 @@ pub fn check(levels: &Levels, cx: &Context<'_>) -> Option<Finding> {
     let tools = tools.into_iter().collect::<Vec<_>>().join(", ");
     let count = length as u32;
     let streak = calls[..length - 1].iter().copied();
-    levels.finding(ID, Reason::Cycle, count, streak, |level| match level {
+    levels.finding(&RULE, Reason::Cycle, count, streak, |level| match level {
         Level::Warning => format!(
             "The last {count} calls go round in a circle of {period} ({tools}) with the same results. Stop and use \
-            what \
-             they returned, or take a different approach."
+             what they returned, or take a different approach."
         ),
         _ => format!(
             "{} was not run: the last {count} calls go round in a circle of {period} ({tools}) with the same results. \

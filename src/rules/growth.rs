@@ -2,8 +2,7 @@
 //!
 //! Fires when a call tree asks faster than `calls_per_second`, or burns more than `tokens_per_minute`: first WAIT,
 //! until the rate has fallen; then STOP of the run, when it was told to wait `patience` times within ten seconds, or
-//! burns
-//! `tokens_per_minute_stop`. The calls of one batch count once.
+//! burns `tokens_per_minute_stop`. The calls of one batch count once.
 //!
 //! Why: a session that makes 436 requests at zero-second intervals, or burns 436 million tokens in a minute, has to be
 //! stopped within its first seconds; no loop detector needs to understand what it is doing.
@@ -11,16 +10,21 @@
 //! Known problems: many sub-agents share their tree's rate; a large fleet under one root needs a higher limit.
 
 use crate::domain::{
+    budget::Dimension,
     finding::{Decision, Finding, Level},
     reason::Reason,
     time::{Timestamp, wait_in_words},
     tree::{PACE_MAX, PACE_TOKENS_MS},
 };
 
-use super::Context;
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::Value;
 
-/// The rule's name.
-pub const ID: &str = "growth";
+use super::{Asked, Closes, Context, Judge, Part, Problem, Rule, take_in};
+
+/// The rule.
+pub const RULE: Rule = Rule::of::<Params>("growth").closes(Closes::Run);
 /// The highest number of calls a second that can be limited: what a tree remembers.
 pub const CALLS_PER_SECOND_MAX: u32 = PACE_MAX as u32;
 
@@ -28,15 +32,17 @@ const SECOND_MS: u64 = 1_000;
 const PATIENCE_WINDOW_MS: u64 = 10_000;
 
 /// The rates.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+#[schemars(rename = "Growth")]
 pub struct Params {
-    /// Judgements a second from which the tree must wait, at most [`CALLS_PER_SECOND_MAX`].
+    /// Calls a second of one call tree; more must wait.
     pub calls_per_second: Option<u32>,
-    /// How many waits within ten seconds may be told before the run is stopped.
+    /// So many waits within ten seconds, then the run is stopped.
     pub patience: u32,
-    /// Tokens within 60 seconds from which the tree must wait.
+    /// Tokens a minute of one call tree; more must wait.
     pub tokens_per_minute: Option<u64>,
-    /// Tokens within 60 seconds at which the run is stopped.
+    /// Tokens a minute at which the run is stopped.
     pub tokens_per_minute_stop: Option<u64>,
 }
 
@@ -51,14 +57,37 @@ impl Default for Params {
     }
 }
 
-/// See the module.
-#[must_use]
-pub fn check(params: &Params, cx: &Context<'_>) -> Option<Finding> {
-    if let Some(closed) = cx.closed(ID, None) {
-        return Some(stop(closed.count));
+impl Judge for Params {
+    fn check(&self, cx: &Context<'_>) -> Option<Finding> {
+        if let Some(closed) = cx.closed(&RULE) {
+            return Some(stop("it was stopped before for going too fast", closed.count));
+        }
+        let findings = calls(self, cx).into_iter().chain(tokens(self, cx));
+        findings.max_by_key(|finding| (finding.decision, finding.retry_after_ms))
     }
-    let findings = calls(params, cx).into_iter().chain(tokens(params, cx));
-    findings.max_by_key(|finding| (finding.decision, finding.retry_after_ms))
+
+    fn silent(&self, _asked: &Asked<'_>) -> String {
+        let calls = self.calls_per_second.map(|limit| format!("{limit} calls a second"));
+        let tokens = self.tokens_per_minute.or(self.tokens_per_minute_stop);
+        let tokens = tokens.map(|limit| format!("{} a minute", Dimension::Tokens.in_words(limit)));
+        let limits: Vec<String> = calls.into_iter().chain(tokens).collect();
+        if limits.is_empty() { "no limit in the policy".to_owned() } else { format!("below {}", limits.join(" and ")) }
+    }
+
+    fn parts(&self) -> Vec<Part> {
+        vec![Part::section::<Self>(RULE.section)]
+    }
+
+    fn read(&mut self, _at: &str, part: Value) -> Vec<Problem> {
+        let mut problems = take_in(self, part);
+        let max = CALLS_PER_SECOND_MAX;
+        for (key, count) in [("calls_per_second", self.calls_per_second.unwrap_or(1)), ("patience", self.patience)] {
+            if !(1..=max).contains(&count) {
+                problems.push(Problem::of(key, format!("is {count}; it must lie between 1 and {max}")));
+            }
+        }
+        problems
+    }
 }
 
 fn calls(params: &Params, cx: &Context<'_>) -> Option<Finding> {
@@ -75,7 +104,7 @@ fn calls(params: &Params, cx: &Context<'_>) -> Option<Finding> {
     let count = recent.len() as u32;
     let slowed = cx.tree.pace.slowed.iter().filter(|at| cx.now.since_ms(**at) < PATIENCE_WINDOW_MS).count() as u32;
     if slowed >= params.patience {
-        return Some(stop(slowed));
+        return Some(stop(&format!("it was told {slowed} times within seconds to slow down, and did not"), slowed));
     }
     let wait_ms = recent[over].plus_ms(SECOND_MS).since_ms(cx.now);
     let message = format!(
@@ -83,7 +112,7 @@ fn calls(params: &Params, cx: &Context<'_>) -> Option<Finding> {
          need it.",
         wait_in_words(wait_ms)
     );
-    let finding = Finding::new(ID, Decision::Wait, Reason::Runaway, message).retry_after(wait_ms);
+    let finding = Finding::new(RULE.id, Decision::Wait, Reason::Runaway, message).retry_after(wait_ms);
     Some(finding.at_level(Level::Critical, count))
 }
 
@@ -94,7 +123,7 @@ fn tokens(params: &Params, cx: &Context<'_>) -> Option<Finding> {
     let mut sum = recent.iter().fold(0_u64, |sum, (_, tokens)| sum.saturating_add(*tokens));
     let count = u32::try_from(sum).unwrap_or(u32::MAX);
     if params.tokens_per_minute_stop.is_some_and(|limit| sum >= limit) {
-        return Some(stop_tokens(count));
+        return Some(stop(&format!("{count} tokens were used within a minute"), count));
     }
     let limit = params.tokens_per_minute.filter(|limit| sum >= *limit)?;
     // Wait for as many of the oldest seconds to pass out of the minute as it takes.
@@ -111,25 +140,13 @@ fn tokens(params: &Params, cx: &Context<'_>) -> Option<Finding> {
          and work with less context.",
         wait_in_words(wait_ms)
     );
-    let finding = Finding::new(ID, Decision::Wait, Reason::Runaway, message).retry_after(wait_ms);
+    let finding = Finding::new(RULE.id, Decision::Wait, Reason::Runaway, message).retry_after(wait_ms);
     Some(finding.at_level(Level::Critical, count))
 }
 
-fn stop(count: u32) -> Finding {
-    let message = format!(
-        "Tools are disabled for this run: it was told {count} times within seconds to slow down, and did not. Give the \
-         final answer with what you have."
-    );
-    Finding::new(ID, Decision::Stop, Reason::Runaway, message).at_level(Level::Break, count)
-}
-
-fn stop_tokens(count: u32) -> Finding {
-    let message = format!(
-        "Tools are disabled for this run: {count} tokens were used within a minute. Give the final answer with what \
-        you \
-         have."
-    );
-    Finding::new(ID, Decision::Stop, Reason::Runaway, message).at_level(Level::Break, count)
+fn stop(why: &str, count: u32) -> Finding {
+    let message = format!("Tools are disabled for this run: {why}. Give the final answer with what you have.");
+    Finding::new(RULE.id, Decision::Stop, Reason::Runaway, message).at_level(Level::Break, count)
 }
 
 #[cfg(test)]

@@ -13,20 +13,32 @@ use crate::domain::{
     reason::Reason,
 };
 
-use super::Context;
+use super::{Asked, Context, Judge, Rule};
 
-/// The rule's name.
-pub const ID: &str = "halted";
+/// The rule. It has no parameters: its mode and text stand where those of all do.
+pub const RULE: Rule = Rule::of::<Params>("halted").section("rules");
 
-/// See the module.
-#[must_use]
-pub fn check(cx: &Context<'_>) -> Option<Finding> {
+/// Nothing to be set.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Params;
+
+impl Judge for Params {
+    fn check(&self, cx: &Context<'_>) -> Option<Finding> {
+        check(cx)
+    }
+
+    fn silent(&self, _asked: &Asked<'_>) -> String {
+        "nothing that it belongs to was halted".to_owned()
+    }
+}
+
+fn check(cx: &Context<'_>) -> Option<Finding> {
     let halt = cx.halts.iter().find(|halt| concerns(&halt.what, cx))?;
     let why = reason(halt);
     let finding = match &halt.what {
         Halted::Tool(tool) => {
             let message = format!("{tool} was halted by an operator{why} Use another tool, or tell the user.");
-            Finding::new(ID, Decision::Deny, Reason::SessionHalted, message)
+            Finding::new(RULE.id, Decision::Deny, Reason::SessionHalted, message)
         }
         what => {
             let whom = match what {
@@ -38,7 +50,7 @@ pub fn check(cx: &Context<'_>) -> Option<Finding> {
                 "{whom} was halted by an operator{why} Do not call tools any more: tell the user what was done and \
                  what is missing."
             );
-            Finding::new(ID, Decision::Stop, Reason::SessionHalted, message)
+            Finding::new(RULE.id, Decision::Stop, Reason::SessionHalted, message)
         }
     };
     Some(finding)

@@ -1,19 +1,27 @@
 //! The three levels of a loop, and telling the model once instead of every turn.
 
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use super::{Asked, Closes, Context, Part, Reach, Rule, asked::NOTHING};
 use crate::domain::{
     call::Call,
     finding::{Decision, Finding, Level},
+    fingerprint::ResultDigest,
     reason::Reason,
 };
 
 /// At what count a detector warns, refuses, and breaks the run; absent is never.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "LevelKeys")]
 pub struct Levels {
-    /// ALLOW, and the model is told, once per multiple of this count.
+    /// The call is let through, and the model is told, once per multiple of this count.
     pub warning: Option<u32>,
-    /// DENY.
+    /// The call is refused.
     pub critical: Option<u32>,
-    /// DENY for the rest of the run (for `refused`: STOP).
+    /// What the detector watches (a call, a tool or the whole run) is refused until the next run.
+    #[serde(rename = "break")]
     pub break_at: Option<u32>,
 }
 
@@ -22,6 +30,43 @@ impl Levels {
     #[must_use]
     pub const fn new(warning: u32, critical: u32, break_at: u32) -> Self {
         Self { warning: Some(warning), critical: Some(critical), break_at: Some(break_at) }
+    }
+
+    /// The part of the policy that sets the levels of a detector.
+    #[must_use]
+    pub fn part(id: &str) -> Part {
+        Part::section::<Self>(format!("loops.{id}"))
+    }
+
+    /// What makes no sense about them for `rule`, when its detectors look back over `window` calls.
+    #[must_use]
+    pub fn problems(&self, rule: &Rule, window: usize) -> Vec<String> {
+        let (holds, reach) = match rule.reach {
+            Reach::Window => ("the window holds", window),
+            Reach::WindowAndProposed => ("the window holds", window + 1),
+            Reach::Calls(calls) => ("it looks at", calls as usize),
+        };
+        let steps: Vec<u32> = [self.warning, self.critical, self.break_at].into_iter().flatten().collect();
+        let highest = steps.iter().copied().max().unwrap_or(0);
+        let mut problems = Vec::new();
+        if highest as usize > reach {
+            problems.push(format!("needs {highest} calls, and {holds} {reach}: it would never fire"));
+        }
+        if steps.contains(&0) || steps.windows(2).any(|pair| pair[0] >= pair[1]) {
+            problems.push("warning, critical and break must be 1 or more, each above the one before".to_owned());
+        }
+        problems
+    }
+
+    /// Why a detector had nothing to say: its count is below its levels.
+    #[must_use]
+    pub fn silent(&self, _asked: &Asked<'_>) -> String {
+        match (self.warning, self.critical, self.break_at) {
+            (Some(at), ..) => format!("{NOTHING}; it warns from {at} on"),
+            (None, Some(at), _) => format!("{NOTHING}; it refuses from {at} on"),
+            (None, None, Some(at)) => format!("{NOTHING}; it breaks the run at {at}"),
+            (None, None, None) => "no level in the policy".to_owned(),
+        }
     }
 
     /// The most severe level that `count` reaches.
@@ -36,12 +81,6 @@ impl Levels {
         }
     }
 
-    /// The highest count that any level needs.
-    #[must_use]
-    pub fn highest(&self) -> u32 {
-        [self.warning, self.critical, self.break_at].into_iter().flatten().max().unwrap_or(0)
-    }
-
     /// True when a warning of `rule` in the same bucket stands beside one of `streak`, the calls that were counted.
     fn was_told<'a>(&self, rule: &str, count: u32, mut streak: impl Iterator<Item = &'a Call>) -> bool {
         let bucket = |count: u32| self.warning.map(|warning| count / warning.max(1));
@@ -51,28 +90,56 @@ impl Levels {
     /// The finding for `count`, if it reaches a level that was not told yet.
     pub(super) fn finding<'a>(
         &self,
-        rule: &'static str,
+        rule: &Rule,
         reason: Reason,
         count: u32,
         streak: impl Iterator<Item = &'a Call>,
         message: impl FnOnce(Level) -> String,
     ) -> Option<Finding> {
         let level = self.reached(count)?;
-        if level == Level::Warning && self.was_told(rule, count, streak) {
+        if level == Level::Warning && self.was_told(rule.id, count, streak) {
             return None;
         }
         let decision = if level == Level::Warning { Decision::Allow } else { Decision::Deny };
-        Some(Finding::new(rule, decision, reason, message(level)).at_level(level, count))
+        Some(Finding::new(rule.id, decision, reason, message(level)).at_level(level, count))
     }
 }
 
-/// The finding of a detector that broke the run earlier.
-pub(super) fn still_broken(rule: &'static str, decision: Decision, reason: Reason, count: u32) -> Finding {
-    let message = format!(
-        "This run was stopped after {count} calls without anything new. Do not call tools again in this turn: tell the \
-         user what is known and what is missing."
-    );
-    Finding::new(rule, decision, reason, message).at_level(Level::Break, count)
+/// The finding of a detector whose break still holds for this call: it claims what was closed, and no more.
+pub(super) fn still_broken(rule: &Rule, reason: Reason, cx: &Context<'_>) -> Option<Finding> {
+    let (count, tool) = (cx.closed(rule)?.count, cx.tool());
+    let message = match rule.closes {
+        Closes::Call => format!(
+            "{tool} with these arguments was stopped for this turn after {count} calls without anything new. Do not \
+             repeat it: change the arguments, take a different approach, or tell the user what is missing."
+        ),
+        Closes::Tool => format!(
+            "{tool} was stopped for this turn after {count} calls without anything new. Do not call it again in this \
+             turn: use another tool, or tell the user what is known and what is missing."
+        ),
+        _ => format!(
+            "This run was stopped after {count} calls without anything new. Do not call tools again in this turn: tell \
+             the user what is known and what is missing."
+        ),
+    };
+    Some(Finding::new(rule.id, Decision::Deny, reason, message).at_level(Level::Break, count))
+}
+
+/// The newest of these calls of one fingerprint whose results are the same, refused ones included; what has no result
+/// yet is no evidence.
+pub(super) fn unchanged<'a>(calls: impl Iterator<Item = &'a Call>) -> Vec<&'a Call> {
+    let mut result: Option<ResultDigest> = None;
+    let mut streak = Vec::new();
+    for call in calls {
+        match call.outcome.as_ref().and_then(|outcome| outcome.digest) {
+            Some(digest) if result.is_some_and(|result| result != digest) => break,
+            Some(digest) => result = Some(digest),
+            None if call.was_refused() => {}
+            None => continue,
+        }
+        streak.push(call);
+    }
+    streak
 }
 
 #[cfg(test)]

@@ -15,10 +15,10 @@ use crate::domain::{
     reason::Reason,
 };
 
-use super::Context;
+use super::{Asked, Context, Judge, Rule};
 
-/// The rule's name.
-pub const ID: &str = "phase";
+/// The rule.
+pub const RULE: Rule = Rule::of::<Params>("phase").section("phases");
 
 /// One part of the work.
 #[derive(Debug, Clone, PartialEq)]
@@ -47,6 +47,12 @@ impl Params {
         self.phases.iter().find(|phase| phase.name == name)
     }
 
+    /// The names of the phases that allow a tool.
+    fn allowing<'a>(&'a self, tool: &'a str) -> impl Iterator<Item = &'a str> {
+        let allows = move |phase: &&Phase| phase.tools.as_ref().is_some_and(|tools| tools.matches(tool));
+        self.phases.iter().filter(allows).map(|phase| phase.name.as_str())
+    }
+
     /// What objects to a move from one phase to another; none when it may be made.
     #[must_use]
     pub fn forbids(&self, from: Option<&str>, to: &str) -> Option<String> {
@@ -66,13 +72,26 @@ impl Params {
     }
 }
 
-/// See the module.
-#[must_use]
-pub fn check(params: &Params, cx: &Context<'_>) -> Option<Finding> {
+impl Judge for Params {
+    fn check(&self, cx: &Context<'_>) -> Option<Finding> {
+        check(self, cx)
+    }
+
+    fn silent(&self, asked: &Asked<'_>) -> String {
+        let names: Vec<&str> = self.allowing(asked.tool).collect();
+        match (self.phases.is_empty(), names.as_slice()) {
+            (true, _) => "no phases in the policy".to_owned(),
+            (false, []) => "in no phase".to_owned(),
+            (false, names) => format!("{} is for {}", asked.tool, names.join(" and ")),
+        }
+    }
+}
+
+fn check(params: &Params, cx: &Context<'_>) -> Option<Finding> {
     let first = params.phases.first()?;
     let known = cx.session().and_then(|session| session.phase.as_deref());
     let asked = cx.proposal.request.phase.as_deref();
-    let deny = |reason, message: String| Some(Finding::new(ID, Decision::Deny, reason, message));
+    let deny = |reason, message: String| Some(Finding::new(RULE.id, Decision::Deny, reason, message));
     if let Some(objection) = asked.and_then(|asked| params.forbids(known, asked)) {
         return deny(Reason::PhaseForbids, format!("{} was not run: {objection}", cx.tool()));
     }
@@ -84,8 +103,7 @@ pub fn check(params: &Params, cx: &Context<'_>) -> Option<Finding> {
 }
 
 fn not_here(params: &Params, phase: &Phase, tool: &str) -> String {
-    let allows = |phase: &&Phase| phase.tools.as_ref().is_some_and(|tools| tools.matches(tool));
-    let where_it_is: Vec<&str> = params.phases.iter().filter(allows).map(|phase| phase.name.as_str()).collect();
+    let where_it_is: Vec<&str> = params.allowing(tool).collect();
     let name = &phase.name;
     match (where_it_is.as_slice(), &phase.tools) {
         ([], _) => format!("{tool} is not allowed in any phase. Do without it, or tell the user."),

@@ -10,43 +10,28 @@
 
 use crate::domain::{
     effect::EffectKind,
-    finding::{Decision, Finding, Level},
-    fingerprint::ResultDigest,
+    finding::{Finding, Level},
     reason::Reason,
 };
 
 use super::{
-    Context,
-    levels::{Levels, still_broken},
+    Asked, Closes, Context, Rule,
+    levels::{Levels, still_broken, unchanged},
 };
 
-/// The rule's name.
-pub const ID: &str = "poll";
-/// Warning, critical, break.
-pub const LEVELS: Levels = Levels::new(10, 20, 30);
+/// The rule.
+pub const RULE: Rule = Rule::detector("poll", Levels::new(10, 20, 30), check, silent).closes(Closes::Call).per_tool();
 
-/// See the module.
-#[must_use]
-pub fn check(levels: &Levels, cx: &Context<'_>) -> Option<Finding> {
+fn check(levels: &Levels, cx: &Context<'_>) -> Option<Finding> {
     if cx.proposal.effect.kind != EffectKind::Poll {
         return None;
     }
-    if let Some(closed) = cx.closed(ID, Some(cx.fingerprint())) {
-        return Some(still_broken(ID, Decision::Deny, Reason::NoProgress, closed.count));
+    if let Some(broken) = still_broken(&RULE, Reason::NoProgress, cx) {
+        return Some(broken);
     }
-    let mut result: Option<ResultDigest> = None;
-    let mut streak = Vec::new();
-    for call in cx.calls().filter(|call| call.fingerprint == cx.fingerprint()) {
-        match call.outcome.as_ref().and_then(|outcome| outcome.digest) {
-            Some(digest) if result.is_some_and(|result| result != digest) => break,
-            Some(digest) => result = Some(digest),
-            None if call.was_refused() => {}
-            None => continue,
-        }
-        streak.push(call);
-    }
+    let streak = unchanged(cx.calls().filter(|call| call.fingerprint == cx.fingerprint()));
     let (count, tool) = (streak.len() as u32, cx.tool());
-    levels.finding(ID, Reason::NoProgress, count, streak.into_iter(), |level| match level {
+    levels.finding(&RULE, Reason::NoProgress, count, streak.into_iter(), |level| match level {
         Level::Warning => format!(
             "{tool} has given the same status {count} times. Wait longer between checks, or do other work first; if \
              nothing changes, tell the user that it is still pending."
@@ -56,6 +41,13 @@ pub fn check(levels: &Levels, cx: &Context<'_>) -> Option<Finding> {
              pending, and how to check later."
         ),
     })
+}
+
+fn silent(levels: &Levels, asked: &Asked<'_>) -> String {
+    match asked.kind() {
+        None | Some(EffectKind::Poll) => levels.silent(asked),
+        Some(_) => "not declared as a poll".to_owned(),
+    }
 }
 
 #[cfg(test)]

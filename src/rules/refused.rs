@@ -14,27 +14,23 @@ use crate::domain::{
     reason::Reason,
 };
 
-use super::{Context, levels::Levels};
+use super::{Closes, Context, Rule, levels::Levels};
 
-/// The rule's name.
-pub const ID: &str = "refused";
-/// Warning and break.
-pub const LEVELS: Levels = Levels { warning: Some(3), critical: None, break_at: Some(10) };
+/// The rule.
+pub const RULE: Rule = Rule::detector("refused", LEVELS, check, Levels::silent).closes(Closes::RunWhileRefused);
+const LEVELS: Levels = Levels { warning: Some(3), critical: None, break_at: Some(10) };
 
-/// See the module.
-#[must_use]
-pub fn check(levels: &Levels, cx: &Context<'_>) -> Option<Finding> {
+fn check(levels: &Levels, cx: &Context<'_>) -> Option<Finding> {
     if !cx.is_new {
         return None;
     }
     let refused = |call: &&Call| call.was_refused() && call.approval.is_none();
     let streak: Vec<_> = cx.calls().take_while(refused).collect();
     let count = streak.len() as u32;
-    let finding = levels.finding(ID, Reason::InsistingOnRefused, count, streak.into_iter(), |level| match level {
+    let finding = levels.finding(&RULE, Reason::InsistingOnRefused, count, streak.into_iter(), |level| match level {
         Level::Warning => format!(
             "The last {count} tool calls were refused. Read why before you call again: repeating them with small \
-            changes \
-             will not help."
+             changes will not help."
         ),
         _ => format!(
             "Tools are disabled for this run: {count} calls in a row were refused. Give the final answer with what you \

@@ -8,72 +8,114 @@
 //!
 //! Known problems: a tool that polls without being declared is slowed by `same_call` long before it comes here.
 
+use std::sync::Arc;
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::{
+    Asked, Closes, Context, Judge, Part, Problem, Rule,
+    levels::{Levels, still_broken, unchanged},
+    take_in,
+};
 use crate::domain::{
+    call::Call,
     effect::EffectKind,
     finding::{Decision, Finding, Level},
-    fingerprint::ResultDigest,
     outcome::OutcomeStatus,
     reason::Reason,
 };
 
-use super::{
-    Context,
-    levels::{Levels, still_broken},
-};
+/// The rule.
+pub const RULE: Rule = Rule::of::<Params>("repeat").closes(Closes::Call).per_tool();
 
-/// The rule's name.
-pub const ID: &str = "repeat";
-/// Warning, critical, break.
-pub const LEVELS: Levels = Levels::new(10, 20, 30);
-
-/// The plain rules of other loop guards, for those who want them: what a call did is not asked.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Plain {
-    /// So many identical successes break, whatever their results.
-    pub loop_threshold: Option<u32>,
-    /// So many executions of one call are allowed in a run.
-    pub max_repeat: Option<u32>,
-    /// How many calls they look back; none is the window.
-    pub last_n: Option<usize>,
+/// When a call repeats too often.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Params {
+    /// By calls with an unchanged result.
+    pub levels: Levels,
+    /// By calls alone.
+    pub plain: Plain,
 }
 
-/// See the module.
-#[must_use]
-pub fn check(levels: &Levels, plain: &Plain, cx: &Context<'_>) -> Option<Finding> {
-    if cx.proposal.effect.kind == EffectKind::Poll {
-        return None;
+/// The plain rules of other loop guards, for those who want them: what a call did is not asked.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct Plain {
+    /// So many identical successes break, whatever their results. Off by default.
+    pub loop_threshold: Option<u32>,
+    /// So many executions of one call are allowed in a run. Off by default.
+    pub max_repeat: Option<u32>,
+    /// How many calls loop_threshold and max_repeat look back; the window of the loops by default.
+    pub last_n: Option<u32>,
+}
+
+impl Default for Params {
+    fn default() -> Self {
+        Self { levels: Levels::new(10, 20, 30), plain: Plain::default() }
     }
-    if let Some(closed) = cx.closed(ID, Some(cx.fingerprint())) {
-        return Some(still_broken(ID, Decision::Deny, Reason::NoProgress, closed.count));
+}
+
+impl Judge for Params {
+    fn check(&self, cx: &Context<'_>) -> Option<Finding> {
+        if cx.proposal.effect.kind == EffectKind::Poll {
+            return None;
+        }
+        still_broken(&RULE, Reason::NoProgress, cx)
+            .or_else(|| plainly(&self.plain, cx))
+            .or_else(|| without_progress(&self.levels, cx))
     }
-    let mut result: Option<ResultDigest> = None;
-    let mut streak = Vec::new();
-    for call in cx.calls() {
-        let outcome = call.outcome.as_ref();
-        if call.fingerprint != cx.fingerprint() {
-            if outcome.is_some_and(|outcome| outcome.progress) {
-                break;
+
+    fn silent(&self, asked: &Asked<'_>) -> String {
+        match asked.kind() {
+            Some(EffectKind::Poll) => "left to poll".to_owned(),
+            _ => self.levels.silent(asked),
+        }
+    }
+
+    fn parts(&self) -> Vec<Part> {
+        vec![Levels::part(RULE.id), Part::keys::<Plain>("deduplication")]
+    }
+
+    fn read(&mut self, at: &str, part: Value) -> Vec<Problem> {
+        if at != "deduplication" {
+            return take_in(&mut self.levels, part);
+        }
+        let mut problems = take_in(&mut self.plain, part);
+        let Plain { loop_threshold, max_repeat, last_n } = self.plain;
+        let counts = [("loop_threshold", loop_threshold), ("max_repeat", max_repeat), ("last_n", last_n)];
+        for (key, count) in counts.into_iter().filter_map(|(key, count)| Some((key, count?))) {
+            if count == 0 {
+                problems.push(Problem::of(key, "must be 1 or more"));
             }
-            continue;
+            if let Some(last_n) = last_n.filter(|last_n| count > *last_n) {
+                let what = format!("is {count}, and last_n looks back {last_n} calls: it would never fire");
+                problems.push(Problem::of(key, what));
+            }
         }
-        match outcome.and_then(|outcome| outcome.digest) {
-            Some(digest) if result.is_some_and(|result| result != digest) => break,
-            Some(digest) => result = Some(digest),
-            None if call.was_refused() => {}
-            None => continue,
-        }
-        streak.push(call);
+        problems
     }
+
+    fn levels(&self) -> Option<&Levels> {
+        Some(&self.levels)
+    }
+
+    fn with_levels(&self, levels: Levels) -> Option<Arc<dyn Judge>> {
+        Some(Arc::new(Self { levels, ..self.clone() }))
+    }
+}
+
+fn without_progress(levels: &Levels, cx: &Context<'_>) -> Option<Finding> {
+    let is_same = |call: &Call| call.fingerprint == cx.fingerprint();
+    let made_progress = |call: &Call| call.outcome.as_ref().is_some_and(|outcome| outcome.progress);
+    let since = cx.calls().take_while(|call| is_same(call) || !made_progress(call));
+    let streak = unchanged(since.filter(|call| is_same(call)));
     let (count, tool) = (streak.len() as u32, cx.tool());
-    let plainly = plainly(plain, cx);
-    if plainly.is_some() {
-        return plainly;
-    }
-    levels.finding(ID, Reason::NoProgress, count, streak.into_iter(), |level| match level {
+    levels.finding(&RULE, Reason::NoProgress, count, streak.into_iter(), |level| match level {
         Level::Warning => format!(
             "{tool} was called {count} times with these arguments and gave the same result each time. Another call \
-            will \
-             not change it: use the result you have, change the arguments, or answer the user."
+             will not change it: use the result you have, change the arguments, or answer the user."
         ),
         _ => format!(
             "{tool} was not run: {count} calls with these arguments gave the same result. Use that result, try a \
@@ -83,28 +125,30 @@ pub fn check(levels: &Levels, plain: &Plain, cx: &Context<'_>) -> Option<Finding
 }
 
 fn plainly(plain: &Plain, cx: &Context<'_>) -> Option<Finding> {
-    let last_n = plain.last_n.unwrap_or(cx.window);
+    let last_n = plain.last_n.map_or(cx.window, |last_n| last_n as usize);
     let same = || cx.calls().take(last_n).filter(|call| call.fingerprint == cx.fingerprint() && call.permit.is_some());
-    let is_success = |call: &&crate::domain::call::Call| {
-        call.outcome.as_ref().is_some_and(|outcome| outcome.status == OutcomeStatus::Success)
-    };
+    let is_success =
+        |call: &&Call| call.outcome.as_ref().is_some_and(|outcome| outcome.status == OutcomeStatus::Success);
     let (runs, successes) = (same().count() as u32, same().filter(is_success).count() as u32);
     let tool = cx.tool();
+    let deny = |message: String, level, count| {
+        Some(Finding::new(RULE.id, Decision::Deny, Reason::NoProgress, message).at_level(level, count))
+    };
     if plain.loop_threshold.is_some_and(|threshold| successes >= threshold) {
         let message = format!(
             "{tool} was not run: it succeeded {successes} times with these arguments. Use that result, or change the \
              arguments."
         );
-        let finding = Finding::new(ID, Decision::Deny, Reason::NoProgress, message);
-        return Some(finding.at_level(Level::Break, successes));
+        return deny(message, Level::Break, successes);
     }
-    plain.max_repeat.is_some_and(|most| runs >= most).then(|| {
+    if plain.max_repeat.is_some_and(|max| runs >= max) {
         let message = format!(
             "{tool} was not run: it has run {runs} times with these arguments, as often as it may. Change the \
              arguments, or tell the user what is missing."
         );
-        Finding::new(ID, Decision::Deny, Reason::NoProgress, message).at_level(Level::Critical, runs)
-    })
+        return deny(message, Level::Critical, runs);
+    }
+    None
 }
 
 #[cfg(test)]

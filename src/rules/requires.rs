@@ -22,12 +22,12 @@ use crate::domain::{
 };
 
 use super::{
-    Context,
+    Asked, Context, Judge, Rule,
     condition::{Condition, ConditionError},
 };
 
-/// The rule's name.
-pub const ID: &str = "requires";
+/// The rule.
+pub const RULE: Rule = Rule::of::<Params>("requires");
 /// When to look again while the earlier call runs, in milliseconds.
 const RECHECK_MS: u64 = 1_000;
 
@@ -66,10 +66,19 @@ impl Params {
     }
 }
 
-/// See the module.
-#[must_use]
-pub fn check(params: &Params, cx: &Context<'_>) -> Option<Finding> {
-    params.by_tool.get(cx.tool())?.iter().find_map(|requirement| unmet(requirement, cx))
+impl Judge for Params {
+    fn check(&self, cx: &Context<'_>) -> Option<Finding> {
+        self.by_tool.get(cx.tool())?.iter().find_map(|requirement| unmet(requirement, cx))
+    }
+
+    fn silent(&self, asked: &Asked<'_>) -> String {
+        let requirements = self.by_tool.get(asked.tool).into_iter().flatten();
+        let steps: Vec<&str> = requirements.map(|requirement| requirement.tools.as_str()).collect();
+        if steps.is_empty() {
+            return "requires nothing".to_owned();
+        }
+        format!("what it requires was there: {}", steps.join(", "))
+    }
 }
 
 fn unmet(requirement: &Requirement, cx: &Context<'_>) -> Option<Finding> {
@@ -88,7 +97,7 @@ fn unmet(requirement: &Requirement, cx: &Context<'_>) -> Option<Finding> {
         Err(ConditionError::Broken(problem)) => format!("{problem}."),
     };
     let message = format!("{} was not run: {problem}", cx.tool());
-    Some(Finding::new(ID, Decision::Deny, Reason::MissingPrerequisite, message))
+    Some(Finding::new(RULE.id, Decision::Deny, Reason::MissingPrerequisite, message))
 }
 
 fn missing(requirement: &Requirement, cx: &Context<'_>, was_called: bool) -> Finding {
@@ -97,7 +106,7 @@ fn missing(requirement: &Requirement, cx: &Context<'_>, was_called: bool) -> Fin
     let tool = cx.tool();
     if let Some(running) = running {
         let message = format!("{tool} builds on {}, which is still running. Wait for its result.", running.tool);
-        return Finding::new(ID, Decision::Wait, Reason::PrerequisiteRunning, message).retry_after(RECHECK_MS);
+        return Finding::new(RULE.id, Decision::Wait, Reason::PrerequisiteRunning, message).retry_after(RECHECK_MS);
     }
     let step = requirement.tools.as_str().replace('|', " or ");
     let arguments = &cx.proposal.request.arguments;
@@ -109,7 +118,7 @@ fn missing(requirement: &Requirement, cx: &Context<'_>, was_called: bool) -> Fin
         (false, _) => format!("{} not found", given.join(" with ")),
     };
     let message = format!("{what}. Call {step} first.");
-    Finding::new(ID, Decision::Deny, Reason::MissingPrerequisite, message).next(format!("Call {step} first."))
+    Finding::new(RULE.id, Decision::Deny, Reason::MissingPrerequisite, message).next(format!("Call {step} first."))
 }
 
 fn in_words(value: &Json) -> String {

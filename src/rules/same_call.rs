@@ -18,27 +18,35 @@ use crate::domain::{
     time::wait_in_words,
 };
 
-use super::Context;
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::Value;
 
-/// The rule's name.
-pub const ID: &str = "same_call";
+use super::{Asked, Context, Judge, Part, Problem, Rule, asked::NOTHING, take_in};
+
+/// The rule.
+pub const RULE: Rule = Rule::of::<Params>("same_call").section("deduplication");
 
 /// What the table's times and counts are.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(default)]
 pub struct Params {
-    /// How long a success of a declared read or write answers its repetition, in milliseconds.
+    /// How long a success of a declared read or write answers its repetition.
     pub window_ms: u64,
-    /// How long a success of a `once` tool does, in milliseconds.
+    /// How long a success of a `once` tool does, in milliseconds: `idempotency.ttl_ms`.
+    #[serde(skip)]
     pub once_ttl_ms: u64,
-    /// How many equal results an undeclared tool must have given before it is slowed.
+    /// Equal results after which an undeclared tool is slowed.
     pub same_results: u32,
-    /// How long an undeclared tool is slowed after that many, in milliseconds; doubles with each equal result.
+    /// For how long; doubles with each equal result.
     pub recheck_ms: u64,
-    /// The longest that it is slowed, in milliseconds.
+    /// The longest that it is slowed.
     pub recheck_ms_max: u64,
     /// First re-check of a running call, in milliseconds; grows with its age.
+    #[serde(skip)]
     pub in_flight_ms: u64,
     /// Latest re-check of a running call, in milliseconds.
+    #[serde(skip)]
     pub in_flight_ms_max: u64,
 }
 
@@ -56,9 +64,34 @@ impl Default for Params {
     }
 }
 
-/// See the module.
-#[must_use]
-pub fn check(params: &Params, cx: &Context<'_>) -> Option<Finding> {
+impl Judge for Params {
+    fn check(&self, cx: &Context<'_>) -> Option<Finding> {
+        check(self, cx)
+    }
+
+    fn silent(&self, asked: &Asked<'_>) -> String {
+        match asked.cx.map(|cx| cx.previous) {
+            None => NOTHING,
+            Some(None) => "not made before in this call tree",
+            Some(Some(_)) => "nothing stood against making it again",
+        }
+        .to_owned()
+    }
+
+    fn parts(&self) -> Vec<Part> {
+        vec![Part::keys::<Self>(RULE.section)]
+    }
+
+    fn read(&mut self, _at: &str, part: Value) -> Vec<Problem> {
+        let mut problems = take_in(self, part);
+        if self.same_results < 2 {
+            problems.push(Problem::of("same_results", "must be 2 or more: one result equals nothing"));
+        }
+        problems
+    }
+}
+
+fn check(params: &Params, cx: &Context<'_>) -> Option<Finding> {
     let previous = cx.previous?;
     let finding = match &previous.past {
         Past::Held(_) => held(cx, previous),
@@ -86,11 +119,10 @@ fn held(cx: &Context<'_>, previous: &Previous) -> Option<Finding> {
         ApprovalStatus::Pending if cx.now < approval.expires_at => {
             let message = format!(
                 "{tool} waits for a person's approval ({}). Do not ask for it again: go on with other work, or tell \
-                the \
-                 user that it is pending.",
+                 the user that it is pending.",
                 approval.id
             );
-            Some(Finding::new(ID, Decision::Ask, Reason::ApprovalRequired, message))
+            Some(Finding::new(RULE.id, Decision::Ask, Reason::ApprovalRequired, message))
         }
         answer => {
             let run = cx.run().map(|run| run.from);
@@ -107,7 +139,7 @@ fn held(cx: &Context<'_>, previous: &Previous) -> Option<Finding> {
             let message = format!(
                 "{what} {tool} with these arguments.{why} Do not try it again in this turn: ask the user how to go on."
             );
-            Some(Finding::new(ID, Decision::Deny, reason, message))
+            Some(Finding::new(RULE.id, Decision::Deny, reason, message))
         }
     }
 }
@@ -120,7 +152,7 @@ fn in_flight(params: &Params, cx: &Context<'_>, previous: &Previous) -> Finding 
         cx.tool(),
         wait_in_words(age_ms)
     );
-    Finding::new(ID, Decision::Wait, Reason::CallInFlight, message).retry_after(wait_ms)
+    Finding::new(RULE.id, Decision::Wait, Reason::CallInFlight, message).retry_after(wait_ms)
 }
 
 fn unknown(cx: &Context<'_>, previous: &Previous) -> Option<Finding> {
@@ -131,7 +163,7 @@ fn unknown(cx: &Context<'_>, previous: &Previous) -> Option<Finding> {
             "An earlier {tool} with these arguments got no answer and may have taken effect. Running it again could do \
              it twice. {check}"
         );
-        return Some(Finding::new(ID, Decision::Deny, Reason::OutcomeUnknown, message).next(check));
+        return Some(Finding::new(RULE.id, Decision::Deny, Reason::OutcomeUnknown, message).next(check));
     }
     if effect.kind != EffectKind::Unknown || previous.foreign {
         return None;
@@ -140,7 +172,7 @@ fn unknown(cx: &Context<'_>, previous: &Previous) -> Option<Finding> {
         "An earlier {tool} with these arguments got no answer and may have taken effect; check what it did before you \
          rely on this one."
     );
-    Some(Finding::new(ID, Decision::Allow, Reason::OutcomeUnknown, message))
+    Some(Finding::new(RULE.id, Decision::Allow, Reason::OutcomeUnknown, message))
 }
 
 fn check_first(cx: &Context<'_>) -> String {
@@ -187,7 +219,7 @@ fn reuse(cx: &Context<'_>, age_ms: u64, why: &str) -> Finding {
         cx.tool(),
         wait_in_words(age_ms)
     );
-    Finding::new(ID, Decision::Reuse, Reason::DuplicateCallBlocked, message)
+    Finding::new(RULE.id, Decision::Reuse, Reason::DuplicateCallBlocked, message)
         .next("Use the previous result. If you need something else, change the arguments.")
 }
 
@@ -196,7 +228,7 @@ fn ask_to_repeat(cx: &Context<'_>) -> Finding {
         "{} with these arguments was done before. Doing it a second time needs a person's approval.",
         cx.tool()
     );
-    Finding::new(ID, Decision::Ask, Reason::ApprovalRequired, message)
+    Finding::new(RULE.id, Decision::Ask, Reason::ApprovalRequired, message)
 }
 
 fn failed(cx: &Context<'_>, previous: &Previous, retry: Retry) -> Option<Finding> {
@@ -208,24 +240,23 @@ fn failed(cx: &Context<'_>, previous: &Previous, retry: Retry) -> Option<Finding
     if retry.exhausted {
         let message = format!(
             "{tool} with these arguments failed {} times, as often as it may be tried. Change the approach, or tell \
-            the \
-             user that it is not available now.",
+             the user that it is not available now.",
             previous.attempt
         );
-        return Some(Finding::new(ID, Decision::Deny, Reason::RetriesExhausted, message));
+        return Some(Finding::new(RULE.id, Decision::Deny, Reason::RetriesExhausted, message));
     }
     if !retry.retryable {
         let message = format!(
             "{tool} with these arguments failed before, and repeating it is not worth it. Change the \
              arguments by what the error says, use another tool, or tell the user."
         );
-        return Some(Finding::new(ID, Decision::Deny, Reason::NotRetryable, message));
+        return Some(Finding::new(RULE.id, Decision::Deny, Reason::NotRetryable, message));
     }
     let wait_ms = retry.not_before.since_ms(cx.now);
     (wait_ms > 0).then(|| {
         let message =
             format!("{tool} failed a moment ago; a retry is worth it after {}, not before.", wait_in_words(wait_ms));
-        Finding::new(ID, Decision::Wait, Reason::RetryTooEarly, message).retry_after(wait_ms)
+        Finding::new(RULE.id, Decision::Wait, Reason::RetryTooEarly, message).retry_after(wait_ms)
     })
 }
 

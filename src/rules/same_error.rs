@@ -11,37 +11,35 @@
 //!
 //! Known problems: the flag measures waste; it does not say that the task will fail.
 
-use crate::domain::{call::Call, finding::Level, outcome::OutcomeStatus, reason::Reason, similarity::Shape};
+use crate::domain::{
+    call::Call,
+    finding::{Finding, Level},
+    outcome::OutcomeStatus,
+    reason::Reason,
+};
 
 use super::{
-    Context,
+    Closes, Context, Rule,
     levels::{Levels, still_broken},
 };
 
-/// The rule's name.
-pub const ID: &str = "same_error";
-/// Warning, critical, break.
-pub const LEVELS: Levels = Levels::new(2, 3, 10);
-/// From this likeness on arguments count as nearly the same.
-pub const ALIKE: f64 = 0.8;
+/// The rule.
+pub const RULE: Rule =
+    Rule::detector("same_error", Levels::new(2, 3, 10), check, Levels::silent).closes(Closes::Tool).per_tool();
 
-/// See the module.
-#[must_use]
-pub fn check(levels: &Levels, cx: &Context<'_>) -> Option<crate::domain::finding::Finding> {
-    use crate::domain::finding::Decision;
-    if let Some(closed) = cx.closed(ID, None).filter(|closed| closed.tool.as_str() == cx.tool()) {
-        return Some(still_broken(ID, Decision::Deny, Reason::SameError, closed.count));
+fn check(levels: &Levels, cx: &Context<'_>) -> Option<Finding> {
+    if let Some(broken) = still_broken(&RULE, Reason::SameError, cx) {
+        return Some(broken);
     }
     let mut error = None;
     let mut streak: Vec<&Call> = Vec::new();
     for call in cx.calls().filter(|call| call.tool.as_str() == cx.tool()) {
         let Some(outcome) = &call.outcome else { continue };
-        let is_alike = |shape: &Shape| shape.alike(&cx.proposal.shape) >= ALIKE;
         match outcome.status {
-            OutcomeStatus::Success if call.shape.as_deref().is_some_and(is_alike) => break,
+            OutcomeStatus::Success if cx.is_like(call) => break,
             OutcomeStatus::Error if outcome.advice.is_none_or(|advice| !advice.retryable) => {
                 let same = error.is_none_or(|digest| outcome.digest == digest);
-                if same && call.shape.as_deref().is_some_and(is_alike) {
+                if same && cx.is_like(call) {
                     error = Some(outcome.digest);
                     let is_known = |other: &&Call| other.fingerprint == call.fingerprint;
                     if call.fingerprint != cx.fingerprint() && !streak.iter().any(is_known) {
@@ -53,7 +51,7 @@ pub fn check(levels: &Levels, cx: &Context<'_>) -> Option<crate::domain::finding
         }
     }
     let (count, tool) = (streak.len() as u32, cx.tool());
-    levels.finding(ID, Reason::SameError, count, streak.into_iter(), |level| match level {
+    levels.finding(&RULE, Reason::SameError, count, streak.into_iter(), |level| match level {
         Level::Warning => format!(
             "{tool} failed {count} times in the same way with nearly these arguments. If it fails like that again, \
              change the approach: read the error, use another tool, or ask the user."

@@ -20,12 +20,12 @@ use crate::domain::{
 };
 
 use super::{
-    Context,
+    Asked, Context, Judge, Rule,
     condition::{Condition, ConditionError},
 };
 
-/// The rule's name.
-pub const ID: &str = "schema";
+/// The rule.
+pub const RULE: Rule = Rule::of::<Params>("schema");
 
 /// A condition that arguments must meet.
 #[derive(Debug, Clone, PartialEq)]
@@ -49,9 +49,23 @@ pub struct Params {
     pub by_tool: BTreeMap<String, Vec<Check>>,
 }
 
-/// See the module.
-#[must_use]
-pub fn check(params: &Params, cx: &Context<'_>) -> Option<Finding> {
+impl Judge for Params {
+    fn check(&self, cx: &Context<'_>) -> Option<Finding> {
+        check(self, cx)
+    }
+
+    fn silent(&self, asked: &Asked<'_>) -> String {
+        match (asked.has_schema, self.by_tool.contains_key(asked.tool)) {
+            (false, false) => "no schema is declared for this tool",
+            (true, false) => "the arguments are valid",
+            (false, true) => "no schema is declared for this tool; its conditions hold",
+            (true, true) => "the arguments are valid, and the tool's conditions hold",
+        }
+        .to_owned()
+    }
+}
+
+fn check(params: &Params, cx: &Context<'_>) -> Option<Finding> {
     let mut violations = cx.proposal.violations.clone();
     let checks = params.by_tool.get(cx.tool()).map_or(&[][..], Vec::as_slice);
     // Arguments of another form than the tool's say nothing about its conditions.
@@ -80,7 +94,7 @@ pub fn check(params: &Params, cx: &Context<'_>) -> Option<Finding> {
     };
     let message = format!("{} was not run: {}. {next}", cx.tool(), what.join("; "));
     let next = next.to_owned();
-    Some(Finding::new(ID, Decision::Deny, Reason::ValidationError, message).next(next).violating(violations))
+    Some(Finding::new(RULE.id, Decision::Deny, Reason::ValidationError, message).next(next).violating(violations))
 }
 
 fn broken(check: &Check, cx: &Context<'_>) -> Option<Violation> {

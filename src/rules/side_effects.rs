@@ -19,13 +19,18 @@ use crate::domain::{
     tree::Changed,
 };
 
-use super::Context;
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::Value;
 
-/// The rule's name.
-pub const ID: &str = "side_effects";
+use super::{Asked, Context, Judge, Part, Problem, Rule, asked::NOTHING, take_in};
+
+/// The rule.
+pub const RULE: Rule = Rule::of::<Params>("side_effects");
 
 /// What becomes of a second change.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
 pub enum SecondChange {
     /// It passes.
     Allow,
@@ -37,22 +42,53 @@ pub enum SecondChange {
 }
 
 /// What becomes of second changes.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+#[schemars(rename = "SideEffects")]
 pub struct Params {
-    /// Of most tools.
+    /// What becomes of a second change of one thing: ask by default.
     pub second_change: SecondChange,
-    /// Of these.
+    /// What becomes of it for tools that say so themselves.
+    #[serde(skip)]
     pub by_tool: BTreeMap<String, SecondChange>,
 }
 
-/// See the module.
-#[must_use]
-pub fn check(params: &Params, cx: &Context<'_>) -> Option<Finding> {
+impl Judge for Params {
+    fn check(&self, cx: &Context<'_>) -> Option<Finding> {
+        check(self, cx)
+    }
+
+    fn silent(&self, asked: &Asked<'_>) -> String {
+        let Some(effect) = asked.cx.map(|cx| &cx.proposal.effect) else { return NOTHING.to_owned() };
+        let named = effect.resource.as_ref().filter(|it| it.is_named() && effect.kind == EffectKind::Write);
+        let Some(resource) = named else { return "no declared write of a named thing".to_owned() };
+        if self.of(asked.tool) == SecondChange::Allow {
+            return "a second change is allowed".to_owned();
+        }
+        let approved = asked.approved().map(|approved| format!(", or {approved}")).unwrap_or_default();
+        format!("no other call had changed {}{approved}", resource.as_str())
+    }
+
+    fn parts(&self) -> Vec<Part> {
+        vec![Part::section::<Self>(RULE.section)]
+    }
+
+    fn read(&mut self, _at: &str, part: Value) -> Vec<Problem> {
+        take_in(self, part)
+    }
+}
+
+impl Params {
+    fn of(&self, tool: &str) -> SecondChange {
+        self.by_tool.get(tool).copied().unwrap_or(self.second_change)
+    }
+}
+
+fn check(params: &Params, cx: &Context<'_>) -> Option<Finding> {
     let effect = &cx.proposal.effect;
     let resource =
         effect.resource.as_ref().filter(|resource| effect.kind == EffectKind::Write && resource.is_named())?;
-    let of = |tool: &str| params.by_tool.get(tool).copied().unwrap_or(params.second_change);
-    let decision = match of(cx.tool()) {
+    let decision = match params.of(cx.tool()) {
         SecondChange::Allow => return None,
         SecondChange::Ask => Decision::Ask,
         SecondChange::Deny => Decision::Deny,
@@ -60,7 +96,7 @@ pub fn check(params: &Params, cx: &Context<'_>) -> Option<Finding> {
     let is_other = |changed: &&Changed| {
         changed.fingerprint != cx.fingerprint()
             && changed.resource.overlaps(resource)
-            && of(changed.tool.as_str()) != SecondChange::Allow
+            && params.of(changed.tool.as_str()) != SecondChange::Allow
     };
     let earlier = cx.tree.changes.iter().rev().find(is_other)?;
     let how = if earlier.tool.as_str() == cx.tool() { " with other arguments" } else { "" };
@@ -70,7 +106,7 @@ pub fn check(params: &Params, cx: &Context<'_>) -> Option<Finding> {
     };
     let (tool, what) = (cx.tool(), resource.as_str());
     let message = format!("{tool} would change {what}, which {}{how} has changed already. {so}", earlier.tool);
-    Some(Finding::new(ID, decision, Reason::ResourceAlreadyChanged, message))
+    Some(Finding::new(RULE.id, decision, Reason::ResourceAlreadyChanged, message))
 }
 
 #[cfg(test)]

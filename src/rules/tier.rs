@@ -6,31 +6,51 @@
 //!
 //! Why: reading is free, changing is bounded, and what cannot be undone is a person's decision.
 //!
-//! Known problems: a rate per agent or tenant is counted in whole stretches of its time (per minute: from :00 to :00),
+//! Known problems: a rate per agent or tenant is counted in whole windows of its time (per minute: from :00 to :00),
 //! so that two of them may meet at the edge.
 
 mod params;
 
 use crate::domain::{
-    budget::CounterKey,
     finding::{Decision, Finding},
-    grant::{Grant, Use},
+    grant::{Per, RateLimit},
     reason::Reason,
     time::wait_in_words,
     tool::Risk,
 };
 
-use super::{Context, condition::ConditionError};
-pub use params::{
-    Action, CEILING_DEFAULT, Effects, GRANT_TTL_MS_DEFAULT, GrantTerms, Params, Per, RateLimit, Tier, When,
-};
+use super::{Asked, Context, Judge, Rule, condition::ConditionError};
+pub use params::{Action, CEILING_DEFAULT, Effects, GRANT_TTL_MS_DEFAULT, GrantTerms, Params, Tier, When};
 
-/// The rule's name.
-pub const ID: &str = "tier";
+/// The rule.
+pub const RULE: Rule = Rule::of::<Params>("tier").section("authorization");
 
-/// See the module.
-#[must_use]
-pub fn check(params: &Params, cx: &Context<'_>) -> Option<Finding> {
+impl Judge for Params {
+    fn check(&self, cx: &Context<'_>) -> Option<Finding> {
+        check(self, cx)
+    }
+
+    fn silent(&self, asked: &Asked<'_>) -> String {
+        let what = match (self.tier(asked.tool), asked.spec.risk) {
+            (Some(tier), _) => {
+                let action = match tier.action {
+                    Action::Allow => "allowlist",
+                    Action::Grant => "per_conversation_grant, and not used up",
+                    Action::Ask => "hitl",
+                    Action::Deny => "deny",
+                };
+                format!("tier {}: {action}", tier.name)
+            }
+            (None, None) if self.tiers.is_empty() => "no tiers in the policy".to_owned(),
+            (None, None) => "no tier and no risk level".to_owned(),
+            (None, Some(Risk::Medium)) => "no tier; risk level MEDIUM: a grant, and not used up".to_owned(),
+            (None, Some(risk)) => format!("no tier; risk level {}", risk.as_str()),
+        };
+        asked.approved().map_or_else(|| what.clone(), |approved| format!("{what}; {approved}"))
+    }
+}
+
+fn check(params: &Params, cx: &Context<'_>) -> Option<Finding> {
     let mut risk = cx.proposal.spec.risk;
     let mut asks = None;
     for when in params.conditions.get(cx.tool()).into_iter().flatten() {
@@ -57,7 +77,7 @@ pub fn check(params: &Params, cx: &Context<'_>) -> Option<Finding> {
         (None, None) if params.tiers.is_empty() => None,
         (None, None) => {
             let message = format!("{} has no tier and no risk level: a person must approve it.", cx.tool());
-            Some(Finding::new(ID, Decision::Ask, Reason::UnknownRiskLevel, message))
+            Some(Finding::new(RULE.id, Decision::Ask, Reason::UnknownRiskLevel, message))
         }
     };
     let found = found.map(|finding| Finding { enforced: tier.is_none_or(|tier| !tier.shadow), ..finding });
@@ -73,7 +93,8 @@ fn by_tier(tier: &Tier, cx: &Context<'_>) -> Option<Finding> {
     if tier.require_reason && cx.proposal.request.justification.as_ref().is_none_or(|text| text.trim().is_empty()) {
         let message = format!("{tool} needs a justification: say in one sentence why, and call it again.");
         return Some(
-            Finding::new(ID, Decision::Deny, Reason::ValidationError, message).violating(vec![params::no_reason()]),
+            Finding::new(RULE.id, Decision::Deny, Reason::ValidationError, message)
+                .violating(vec![params::no_reason()]),
         );
     }
     let by_action = match tier.action {
@@ -93,7 +114,7 @@ fn applies(when: &When, cx: &Context<'_>) -> Result<bool, String> {
 }
 
 fn ask(message: String) -> Finding {
-    Finding::new(ID, Decision::Ask, Reason::ApprovalRequired, message)
+    Finding::new(RULE.id, Decision::Ask, Reason::ApprovalRequired, message)
 }
 
 fn asks_for(cx: &Context<'_>, message: Option<&str>) -> String {
@@ -109,22 +130,11 @@ fn denied(cx: &Context<'_>, message: Option<&str>) -> Finding {
         || format!("The policy does not allow {}. Use another tool, or tell the user.", cx.tool()),
         str::to_owned,
     );
-    Finding::new(ID, Decision::Deny, Reason::ToolDenied, text)
-}
-
-/// The grant of the asking session, or of one above it, that covers the tool and is not used up.
-fn given<'a>(cx: &Context<'a>) -> Option<&'a Grant> {
-    let used = |grant: &Grant| cx.tree.uses.get(&grant.key()).map_or(0, |used| used.used);
-    cx.tree.grants.iter().find(|grant| {
-        grant.tools.matches(cx.tool())
-            && cx.now < grant.expires_at
-            && used(grant) < grant.ceiling
-            && cx.line().any(|session| *session == grant.session)
-    })
+    Finding::new(RULE.id, Decision::Deny, Reason::ToolDenied, text)
 }
 
 fn granted(terms: &GrantTerms, key: &str, cx: &Context<'_>) -> Option<Finding> {
-    if given(cx).is_some() {
+    if cx.grant().is_some() {
         return None;
     }
     let tool = cx.tool();
@@ -144,7 +154,7 @@ fn granted(terms: &GrantTerms, key: &str, cx: &Context<'_>) -> Option<Finding> {
     } else {
         (Decision::Deny, "Tell the user what was done and what is missing.")
     };
-    Some(Finding::new(ID, decision, Reason::GrantExceeded, format!("{message} {next}")))
+    Some(Finding::new(RULE.id, decision, Reason::GrantExceeded, format!("{message} {next}")))
 }
 
 fn too_fast(tier: &Tier, rate: &RateLimit, cx: &Context<'_>) -> Option<Finding> {
@@ -154,7 +164,7 @@ fn too_fast(tier: &Tier, rate: &RateLimit, cx: &Context<'_>) -> Option<Finding> 
             rate.rate.wait_ms(paced_until, cx.now)
         }
         Per::Agent | Per::Tenant => {
-            let key = counter(tier, rate, cx)?;
+            let key = rate.counter(&tier.name, cx.proposal.request.agent.as_ref(), cx.now)?;
             let used = cx.counters.get(&key).copied().unwrap_or(0);
             let into_it = cx.now.as_millis().rem_euclid(i64::try_from(rate.rate.per_ms).unwrap_or(i64::MAX));
             let left_ms = rate.rate.per_ms.saturating_sub(u64::try_from(into_it).unwrap_or(0));
@@ -169,43 +179,8 @@ fn too_fast(tier: &Tier, rate: &RateLimit, cx: &Context<'_>) -> Option<Finding> 
             wait_in_words(rate.rate.per_ms),
             wait_in_words(wait_ms)
         );
-        Finding::new(ID, Decision::Wait, Reason::RateLimitedByPolicy, message).retry_after(wait_ms)
+        Finding::new(RULE.id, Decision::Wait, Reason::RateLimitedByPolicy, message).retry_after(wait_ms)
     })
-}
-
-/// The shared counter of a rate limit per agent or tenant; none for another, and for a call without an agent.
-#[must_use]
-pub fn counter(tier: &Tier, rate: &RateLimit, cx: &Context<'_>) -> Option<CounterKey> {
-    params::counter(tier, rate, cx.proposal.request.agent.as_ref(), cx.now)
-}
-
-/// What a permit uses of tiers and grants.
-#[must_use]
-pub fn uses(params: &Params, cx: &Context<'_>) -> Vec<Use> {
-    let tier = params.tier(cx.tool());
-    let medium = tier.is_none() && cx.proposal.spec.risk == Some(Risk::Medium);
-    let grants = medium || tier.is_some_and(|tier| tier.action == Action::Grant);
-    let explicit = grants.then(|| given(cx)).flatten();
-    let mut uses = Vec::new();
-    let next = |key: String, rate: Option<&RateLimit>| {
-        let before = cx.tree.uses.get(&key);
-        let paced_until = before.map(|used| used.paced_until).unwrap_or_default();
-        Use {
-            opened_at: before.map_or(cx.now, |used| used.opened_at),
-            used: before.map_or(0, |used| used.used) + 1,
-            paced_until: rate.map_or(paced_until, |rate| rate.rate.after(paced_until, cx.now)),
-            key,
-        }
-    };
-    if let Some(grant) = explicit {
-        uses.push(next(grant.key(), None));
-    }
-    let rate = tier.and_then(|tier| tier.rate.as_ref()).filter(|rate| rate.per == Per::Session);
-    if rate.is_some() || grants && explicit.is_none() {
-        let key = tier.map_or_else(|| "risk:MEDIUM".to_owned(), Tier::key);
-        uses.push(next(key, rate));
-    }
-    uses
 }
 
 #[cfg(test)]

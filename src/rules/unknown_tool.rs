@@ -8,6 +8,11 @@
 //!
 //! Known problems: a fleet that adds a tool must declare it first; `callgate tools import` writes the declarations.
 
+use std::sync::Arc;
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::Value;
 use strsim::damerau_levenshtein;
 
 use crate::domain::{
@@ -16,17 +21,18 @@ use crate::domain::{
     reason::Reason,
 };
 
-use super::{Context, levels::Levels};
+use super::{Asked, Context, Judge, Part, Problem, Reach, Rule, asked::NOTHING, levels::Levels, take_in};
 
-/// The rule's name.
-pub const ID: &str = "unknown_tool";
-/// Warning, critical, break.
-pub const LEVELS: Levels = Levels::new(2, 5, 10);
+/// The rule.
+pub const RULE: Rule = Rule::of::<Params>("unknown_tool").reach(Reach::WindowAndProposed);
+/// The key that says what becomes of such tools.
+const KEY: &str = "unknown_tools";
 /// Edits by which a name may be off and still be meant.
 const EDITS_MAX: usize = 3;
 
 /// What becomes of a tool that nobody declared.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
 pub enum Unknown {
     /// It is let through.
     Allow,
@@ -39,8 +45,8 @@ pub enum Unknown {
 /// Which tools are known, and what becomes of the others.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Params {
-    /// What becomes of the others.
-    pub unknown: Unknown,
+    /// What becomes of the others; none is what the policy says of unknown tools by declaring any.
+    pub unknown: Option<Unknown>,
     /// Names of declared tools, in order.
     pub tools: Vec<String>,
     /// Patterns of tools that tiers and phases name.
@@ -51,20 +57,61 @@ pub struct Params {
 
 impl Default for Params {
     fn default() -> Self {
-        Self { unknown: Unknown::Allow, tools: Vec::new(), patterns: Vec::new(), levels: LEVELS }
+        Self { unknown: None, tools: Vec::new(), patterns: Vec::new(), levels: Levels::new(2, 5, 10) }
     }
 }
 
-/// See the module.
-#[must_use]
-pub fn check(params: &Params, cx: &Context<'_>) -> Option<Finding> {
+impl Judge for Params {
+    fn check(&self, cx: &Context<'_>) -> Option<Finding> {
+        check(self, cx)
+    }
+
+    fn silent(&self, asked: &Asked<'_>) -> String {
+        let tool = asked.tool;
+        if asked.declared {
+            format!("{tool} is declared")
+        } else if self.patterns.iter().any(|pattern| pattern.matches(tool)) {
+            format!("a tier or phase names {tool}")
+        } else if self.unknown() == Unknown::Allow {
+            format!("{tool} is not declared, and the policy lets such tools pass")
+        } else {
+            asked.approved().unwrap_or_else(|| NOTHING.to_owned())
+        }
+    }
+
+    fn parts(&self) -> Vec<Part> {
+        vec![Part::section::<Unknown>(KEY), Levels::part(RULE.id)]
+    }
+
+    fn read(&mut self, at: &str, part: Value) -> Vec<Problem> {
+        if at == KEY { take_in(&mut self.unknown, part) } else { take_in(&mut self.levels, part) }
+    }
+
+    fn levels(&self) -> Option<&Levels> {
+        Some(&self.levels)
+    }
+
+    fn with_levels(&self, levels: Levels) -> Option<Arc<dyn Judge>> {
+        Some(Arc::new(Self { levels, ..self.clone() }))
+    }
+}
+
+impl Params {
+    /// What becomes of a tool that nobody declared.
+    #[must_use]
+    pub fn unknown(&self) -> Unknown {
+        self.unknown.unwrap_or(Unknown::Allow)
+    }
+}
+
+fn check(params: &Params, cx: &Context<'_>) -> Option<Finding> {
     let tool = cx.tool();
-    if params.unknown == Unknown::Allow || cx.proposal.declared || params.patterns.iter().any(|p| p.matches(tool)) {
+    if params.unknown() == Unknown::Allow || cx.proposal.declared || params.patterns.iter().any(|p| p.matches(tool)) {
         return None;
     }
-    if params.unknown == Unknown::Ask {
+    if params.unknown() == Unknown::Ask {
         let message = format!("{tool} is not among the tools that the policy knows: a person must approve it.");
-        return Some(Finding::new(ID, Decision::Ask, Reason::UnknownTool, message));
+        return Some(Finding::new(RULE.id, Decision::Ask, Reason::UnknownTool, message));
     }
     let meant = meant(params, tool);
     let message = match &meant {
@@ -73,7 +120,7 @@ pub fn check(params: &Params, cx: &Context<'_>) -> Option<Finding> {
         }
         None => format!("There is no tool {tool}. Use only the tools that you were given, or tell the user."),
     };
-    let finding = Finding::new(ID, Decision::Deny, Reason::UnknownTool, message);
+    let finding = Finding::new(RULE.id, Decision::Deny, Reason::UnknownTool, message);
     let finding = meant.map_or_else(|| finding.clone(), |meant| finding.clone().next(format!("Call {meant}.")));
     let earlier = cx.calls().filter(|call| call.reason == Some(Reason::UnknownTool)).count() as u32;
     let count = earlier + 1;

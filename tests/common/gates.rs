@@ -16,7 +16,6 @@ use callgate::{
     },
     gate::{EvaluateAnswer, Gate, GateError, RecordAnswer, Report},
     policy::Policy,
-    rules::{Mode, RULES},
     store::{OpenError, Store, StoreSettings},
     telemetry::Metrics,
 };
@@ -55,8 +54,7 @@ pub(crate) async fn two_gates(postgres: &Postgres, policy: &Policy) -> [Arc<Gate
 /// `pay` (once), `save` (a write), `put` (an idempotent write), `look` (a read).
 pub(crate) fn policy(rules: &[&str]) -> Policy {
     let mut policy = Policy::default();
-    let off = RULES.iter().filter(|(id, _)| !rules.contains(id)).map(|(id, _)| (*id, Mode::Off));
-    policy.rules.modes = off.collect();
+    policy.rules.only(rules);
     policy.declare("pay", ToolSpec { once: true, ..ToolSpec::default() });
     policy.declare("save", tool(EffectKind::Write));
     policy.declare("put", ToolSpec { idempotent: true, ..tool(EffectKind::Write) });

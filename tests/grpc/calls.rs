@@ -1,7 +1,7 @@
 //! What the four methods answer.
 
 use callgate::{
-    domain::budget::{Dimension, Limits},
+    domain::budget::{Budgets, Dimension, Limits},
     grpc::v1::{self, BudgetDimension, BudgetScope, CallState, Decision, FailureKind, OutcomeStatus},
 };
 use serde_json::Value;
@@ -149,7 +149,7 @@ fn refusal(verdict: &v1::Verdict, decision: Decision, status: &str, rule: &str) 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_refusal_carries_a_text_for_the_model() {
     let mut policy = policy(&["same_call", "budget"]);
-    policy.rules.budget.run = Limits::new([(Dimension::Steps, 8)]);
+    policy.rules.get_mut::<Budgets>().run = Limits::new([(Dimension::Steps, 8)]);
     let plane = Plane::start(&policy).await;
     let mut client = plane.client().await;
     let mut ask = async |id: &str, tool: &str, arguments: &str| {

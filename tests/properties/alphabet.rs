@@ -3,14 +3,14 @@
 
 use callgate::{
     domain::{
-        budget::{Dimension, Limits},
+        budget::{Budgets, Dimension, Limits},
         effect::{EffectKind, ResourceTemplate},
         failure::FailureKind,
         outcome::OutcomeStatus,
         tool::ToolSpec,
     },
-    policy::{Policy, compile},
-    rules::{Mode, budget, growth, levels::Levels},
+    policy::{Policy, compile_with},
+    rules::{Mode, RULES, Rule, growth, levels::Levels},
 };
 use proptest::{collection::vec, option, prelude::*, sample::select};
 
@@ -261,31 +261,34 @@ pub(crate) fn limits() -> BoxedStrategy<Limits> {
     Dimension::ALL.map(limit).prop_map(|limits| Limits::new(limits.into_iter().flatten())).boxed()
 }
 
-fn budgets() -> BoxedStrategy<budget::Params> {
+fn budgets() -> BoxedStrategy<Budgets> {
     (limits(), limits(), limits(), limits())
-        .prop_map(|(run, call_tree, agent, tenant)| budget::Params { run, call_tree, agent, tenant })
+        .prop_map(|(run, call_tree, agent, tenant)| Budgets { run, call_tree, agent, tenant })
         .boxed()
 }
 
 /// A policy under which every rule has its say soon; with and without limits.
 pub(crate) fn policy() -> BoxedStrategy<Policy> {
-    let detectors = (levels(), levels(), levels(), levels(), levels(), levels(), levels());
+    policy_of(RULES)
+}
+
+/// The same, with these rules.
+pub(crate) fn policy_of(rules: &[Rule]) -> BoxedStrategy<Policy> {
+    let files = FILES.map(|file| compile_with(file, rules).expect("a good policy"));
+    let detectors: Vec<Rule> = rules.iter().filter(|rule| rule.defaults().levels().is_some()).copied().collect();
     let bounds = (rates(), prop::option::weighted(0.5, budgets()), 5..31_usize);
-    (vec(tool(), TOOLS), detectors, bounds, prop::bool::weighted(0.5), 0..FILES.len())
-        .prop_map(|(tools, detectors, bounds, brakes, file)| {
-            let mut policy = compile(FILES[file]).expect("a good policy");
-            let (repeat, poll, cycle, breaker, refused, same_error, churn) = detectors;
+    (vec(tool(), TOOLS), vec(levels(), detectors.len()), bounds, prop::bool::weighted(0.5), 0..FILES.len())
+        .prop_map(move |(tools, levels, bounds, brakes, file)| {
+            let mut policy = files[file].clone();
             let (growth, budget, window) = bounds;
-            let rules = &mut policy.rules;
-            (rules.repeat, rules.poll, rules.cycle, rules.breaker, rules.refused) =
-                (repeat, poll, cycle, breaker, refused);
-            (rules.same_error, rules.churn) = (same_error, churn);
-            rules.after_compaction.critical = Some(1);
-            rules.window = window;
-            rules.growth = growth;
-            rules.budget = budget.unwrap_or_default();
+            for (rule, levels) in detectors.iter().zip(levels) {
+                policy.rules.set_levels(rule.id, None, shaped(rule, levels));
+            }
+            policy.rules.window = window;
+            *policy.rules.get_mut() = growth;
+            *policy.rules.get_mut() = budget.unwrap_or_default();
             if !brakes {
-                rules.modes.insert(growth::ID, Mode::Off);
+                policy.rules.set_mode(growth::RULE.id, Mode::Off);
             }
             // A file says of its tools what it wants to.
             for (i, spec) in tools.into_iter().enumerate().filter(|_| file < 2) {
@@ -294,4 +297,14 @@ pub(crate) fn policy() -> BoxedStrategy<Policy> {
             policy
         })
         .boxed()
+}
+
+/// A detector that warns of nothing by itself refuses as soon as others warn.
+fn shaped(rule: &Rule, levels: Levels) -> Levels {
+    match rule.defaults().levels() {
+        Some(Levels { warning: None, .. }) => {
+            Levels { warning: None, critical: levels.warning.or(Some(1)), break_at: None }
+        }
+        _ => levels,
+    }
 }

@@ -2,13 +2,13 @@
 
 use callgate::{
     domain::{
-        budget::{CounterKey, Dimension, Limits},
+        budget::{Budgets, CounterKey, Dimension, Limits},
         event::Event,
         finding::Decision,
         outcome::OutcomeStatus,
     },
     policy::Policy,
-    rules::{Mode, RULES, budget},
+    rules::budget,
 };
 use proptest::prelude::*;
 
@@ -21,8 +21,7 @@ use crate::{
 /// Only the budget runs, with limits on everything that is shared.
 fn limited(policy: Policy, limits: [u64; 4]) -> Policy {
     let mut policy = policy;
-    let others = RULES.iter().map(|(id, _)| *id).filter(|id| *id != budget::ID);
-    policy.rules.modes = others.map(|id| (id, Mode::Off)).collect();
+    policy.rules.only(&[budget::RULE.id]);
     let [run, call_tree, agent, tenant] = limits.map(|cost| {
         Limits::new([
             (Dimension::Steps, 8 + cost / 1_000),
@@ -32,7 +31,7 @@ fn limited(policy: Policy, limits: [u64; 4]) -> Policy {
             (Dimension::Tokens, cost),
         ])
     });
-    policy.rules.budget = budget::Params { run, call_tree, agent, tenant };
+    *policy.rules.get_mut() = Budgets { run, call_tree, agent, tenant };
     policy
 }
 
@@ -47,7 +46,7 @@ fn check_limits(world: &World, asked: &Asked) -> Result<(), TestCaseError> {
     if asked.verdict.decision != Decision::Allow || asked.verdict.replayed || !asked.stored {
         return Ok(());
     }
-    let limits = &world.policy.rules.budget;
+    let limits = world.policy.rules.get::<Budgets>();
     let tree = world.tree(asked.who).expect("it asked");
     let session = &tree.sessions[&asked.proposal.request.session];
     let is_new = session.call(&asked.proposal.request.call_id).is_some_and(|call| call.round == 1);

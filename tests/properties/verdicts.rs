@@ -2,13 +2,13 @@
 
 use callgate::{
     domain::{
-        budget::{Dimension, Limits, Scope},
+        budget::{Budgets, Dimension, Limits, Scope},
         call::Proposal,
         finding::Decision,
     },
     engine::Judgement,
     policy::Policy,
-    rules::{Mode, RULES, budget, levels::Levels},
+    rules::{Mode, RULES, budget, growth, levels::Levels},
 };
 use proptest::{collection::vec, prelude::*};
 
@@ -26,16 +26,16 @@ fn decide(world: &World, policy: &Policy, who: usize, proposal: &Proposal) -> Op
     }
 }
 
-fn with_mode(policy: &Policy, rule: &'static str, mode: Mode) -> Policy {
+fn with_mode(policy: &Policy, rule: &str, mode: Mode) -> Policy {
     let mut policy = policy.clone();
-    policy.rules.modes.insert(rule, mode);
+    policy.rules.set_mode(rule, mode);
     policy
 }
 
 /// How much stricter a policy becomes.
 #[derive(Debug, Clone)]
 struct Screws {
-    levels: [u32; 5],
+    levels: Vec<u32>,
     calls_per_second: Option<u32>,
     patience: u32,
     tokens: Option<u64>,
@@ -44,7 +44,8 @@ struct Screws {
 
 fn screws() -> impl Strategy<Value = Screws> {
     let growth = (prop::option::of(1..4_u32), 1..4_u32, prop::option::of(200..2_000_u64));
-    ([0..3_u32, 0..3, 0..3, 0..3, 0..3], growth, [limits(), limits(), limits(), limits()]).prop_map(
+    let detectors = RULES.iter().filter(|rule| rule.defaults().levels().is_some()).count();
+    (vec(0..3_u32, detectors), growth, [limits(), limits(), limits(), limits()]).prop_map(
         |(levels, (calls_per_second, patience, tokens), limits)| Screws {
             levels,
             calls_per_second,
@@ -65,22 +66,23 @@ fn lower<T: Ord + Copy>(known: &mut Option<T>, asked: Option<T>) {
 fn tightened(policy: &Policy, screws: &Screws) -> Policy {
     let mut policy = policy.clone();
     let rules = &mut policy.rules;
-    let detectors = [&mut rules.repeat, &mut rules.poll, &mut rules.cycle, &mut rules.breaker, &mut rules.refused];
-    for (levels, by) in detectors.into_iter().zip(screws.levels) {
-        let Levels { warning, critical, break_at } = levels;
-        for level in [warning, critical, break_at] {
-            *level = level.map(|count| count.saturating_sub(by).max(1));
+    let detectors = rules.iter().filter_map(|slot| Some((slot.rule.id, *slot.levels()?))).collect::<Vec<_>>();
+    for ((id, mut levels), by) in detectors.into_iter().zip(&screws.levels) {
+        let Levels { warning, critical, break_at } = &mut levels;
+        for level in [warning, &mut *critical, &mut *break_at] {
+            *level = level.map(|count| count.saturating_sub(*by).max(1));
         }
-        lower(critical, (by == 2).then_some(3));
-        lower(break_at, (by == 2).then_some(5));
+        lower(critical, (*by == 2).then_some(3));
+        lower(break_at, (*by == 2).then_some(5));
+        rules.set_levels(id, None, levels);
     }
-    lower(&mut rules.growth.calls_per_second, screws.calls_per_second);
-    rules.growth.patience = rules.growth.patience.min(screws.patience);
-    lower(&mut rules.growth.tokens_per_minute, screws.tokens);
-    lower(&mut rules.growth.tokens_per_minute_stop, screws.tokens.map(|tokens| tokens * 2));
-    let budget = &mut rules.budget;
-    let scopes = [&mut budget.run, &mut budget.call_tree, &mut budget.agent, &mut budget.tenant];
-    for (limits, asked) in scopes.into_iter().zip(&screws.limits) {
+    let growth = rules.get_mut::<growth::Params>();
+    lower(&mut growth.calls_per_second, screws.calls_per_second);
+    growth.patience = growth.patience.min(screws.patience);
+    lower(&mut growth.tokens_per_minute, screws.tokens);
+    lower(&mut growth.tokens_per_minute_stop, screws.tokens.map(|tokens| tokens * 2));
+    for (scope, asked) in Scope::ALL.into_iter().zip(&screws.limits) {
+        let limits = rules.get_mut::<Budgets>().of_mut(scope);
         for dimension in Dimension::ALL {
             let mut limit = limits.of(dimension);
             lower(&mut limit, asked.of(dimension));
@@ -88,7 +90,7 @@ fn tightened(policy: &Policy, screws: &Screws) -> Policy {
         }
     }
     assert!(
-        Scope::ALL.iter().all(|scope| policy.rules.budget.of(*scope) != &Limits::default())
+        Scope::ALL.iter().all(|scope| policy.rules.get::<Budgets>().of(*scope) != &Limits::default())
             || !screws.limits.is_empty()
     );
     policy
@@ -107,7 +109,7 @@ proptest! {
         let mut world = World::after(&policy, &history);
         for probe in &probes {
             let (who, proposal) = world.propose(probe);
-            for (rule, _) in RULES {
+            for rule in policy.rules.iter().map(|slot| slot.rule.id) {
                 let judge = |mode| decide(&world, &with_mode(&policy, rule, mode), who, &proposal);
                 let (off, shadow, on) = (judge(Mode::Off), judge(Mode::Shadow), judge(Mode::Enforce));
                 prop_assert!(on.map(|v| v.0) >= off.map(|v| v.0), "{rule} turns {off:?} into {on:?}");
@@ -181,7 +183,7 @@ fn the_histories_make_every_rule_speak() {
             spoke.extend(asked.verdict.findings.iter().map(|finding| finding.rule.to_string()));
         }
     }
-    let silent: Vec<_> = RULES.iter().map(|(id, _)| *id).filter(|id| !spoke.contains(*id)).collect();
-    assert!(silent.is_empty(), "{silent:?} never spoke; {budget} did", budget = budget::ID);
+    let silent: Vec<_> = RULES.iter().map(|rule| rule.id).filter(|id| !spoke.contains(*id)).collect();
+    assert!(silent.is_empty(), "{silent:?} never spoke; {budget} did", budget = budget::RULE.id);
     assert_eq!(decided.len(), Decision::ALL.len(), "{decided:?}");
 }

@@ -12,7 +12,7 @@ use callgate::{
     },
     engine::Judgement,
     policy::Policy,
-    rules::{Mode, RULES, growth},
+    rules::{Mode, growth},
 };
 use proptest::{collection::vec, prelude::*};
 
@@ -25,7 +25,7 @@ use crate::{
 /// Only these rules run, and nothing else gets in the way of their waits.
 fn only(policy: Policy, rules: &[&str]) -> Policy {
     let mut policy = policy;
-    policy.rules.modes = RULES.iter().filter(|(id, _)| !rules.contains(id)).map(|(id, _)| (*id, Mode::Off)).collect();
+    policy.rules.only(rules);
     policy
 }
 
@@ -58,7 +58,7 @@ fn check(world: &World, asked: &Asked) -> Result<(), TestCaseError> {
     for (is_other, proposal) in [(false, asked.proposal.clone()), (true, world.policy.propose(request))] {
         let waits = asked.verdict.findings.iter().filter(|finding| finding.decision == Decision::Wait);
         // To ask under another call_id is to ask faster: that is what `growth` counts.
-        let waits = waits.filter(|finding| !is_other || finding.rule != growth::ID);
+        let waits = waits.filter(|finding| !is_other || finding.rule != growth::RULE.id);
         // A re-check: nobody knows when the call that this one builds on will have answered.
         for finding in waits.filter(|finding| finding.reason != Reason::PrerequisiteRunning) {
             let told = at.plus_ms(finding.retry_after_ms.unwrap_or(0));
@@ -121,17 +121,19 @@ proptest! {
 
     #[test]
     fn a_burst_of_calls_waits_as_long_as_told(policy in policy(), history in history(50)) {
-        let mut policy = only(policy, &[growth::ID]);
-        policy.rules.growth.calls_per_second.get_or_insert(2);
-        (policy.rules.growth.tokens_per_minute, policy.rules.growth.tokens_per_minute_stop) = (None, None);
+        let mut policy = only(policy, &[growth::RULE.id]);
+        let growth = policy.rules.get_mut::<growth::Params>();
+        growth.calls_per_second.get_or_insert(2);
+        (growth.tokens_per_minute, growth.tokens_per_minute_stop) = (None, None);
         check_all(policy, &history)?;
     }
 
     #[test]
     fn a_burst_of_tokens_waits_as_long_as_told(policy in policy(), history in history(50)) {
-        let mut policy = only(policy, &[growth::ID]);
-        policy.rules.growth.tokens_per_minute.get_or_insert(600);
-        policy.rules.growth.calls_per_second = None;
+        let mut policy = only(policy, &[growth::RULE.id]);
+        let growth = policy.rules.get_mut::<growth::Params>();
+        growth.tokens_per_minute.get_or_insert(600);
+        growth.calls_per_second = None;
         check_all(policy, &history)?;
     }
 
@@ -142,9 +144,10 @@ proptest! {
         pass in 58_000..60_000_u64,
         burst in vec((ask(), 0..300_u64), 1..8),
     ) {
-        let mut policy = only(policy, &[growth::ID]);
-        policy.rules.growth.calls_per_second.get_or_insert(2);
-        (policy.rules.growth.tokens_per_minute, policy.rules.growth.tokens_per_minute_stop) = (Some(500), None);
+        let mut policy = only(policy, &[growth::RULE.id]);
+        let growth = policy.rules.get_mut::<growth::Params>();
+        growth.calls_per_second.get_or_insert(2);
+        (growth.tokens_per_minute, growth.tokens_per_minute_stop) = (Some(500), None);
         let first = Step::Ask(Ask { who: 0, tokens: 500, ..first });
         let burst = burst.into_iter().map(|(ask, then_ms)| Step::Ask(Ask { who: 0, tokens: 0, outcome: None, then_ms, ..ask }));
         let history: Vec<Step> = [first, Step::Pass(pass)].into_iter().chain(burst).collect();
@@ -154,7 +157,7 @@ proptest! {
     #[test]
     fn with_all_rules_on_waits_are_as_long_as_told(policy in policy(), history in history(50)) {
         let mut policy = policy;
-        policy.rules.modes.clear();
+        policy.rules.iter_mut().for_each(|slot| slot.mode = Mode::Enforce);
         check_all(policy, &history)?;
     }
 }

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use callgate::{
     domain::{
-        budget::{Dimension, Limits, Usage},
+        budget::{Budgets, Dimension, Limits, Usage},
         call::Request,
         outcome::OutcomeStatus,
         tool::ToolSpec,
@@ -23,8 +23,8 @@ use crate::common::{
 /// A policy with these daily limits and no other rule.
 fn limited(per_agent: &[(Dimension, u64)], per_tenant: &[(Dimension, u64)]) -> Policy {
     let mut policy = policy(&["budget"]);
-    policy.rules.budget.agent = Limits::new(per_agent.iter().copied());
-    policy.rules.budget.tenant = Limits::new(per_tenant.iter().copied());
+    policy.rules.get_mut::<Budgets>().agent = Limits::new(per_agent.iter().copied());
+    policy.rules.get_mut::<Budgets>().tenant = Limits::new(per_tenant.iter().copied());
     policy.declare("costly", ToolSpec { cost_micros: 30_000, ..ToolSpec::default() });
     policy
 }

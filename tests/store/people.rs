@@ -35,7 +35,7 @@ async fn resolve(gate: &Gate, approval_id: Option<String>, approve: bool) {
 async fn a_new_gate_knows_questions_that_were_asked_long_ago() {
     let postgres = Postgres::start().await;
     let mut policy = callgate::policy::compile(POLICY).expect("a good policy");
-    policy.rules.modes.extend(["growth", "budget"].map(|rule| (rule, Mode::Off)));
+    ["growth", "budget"].into_iter().for_each(|rule| policy.rules.set_mode(rule, Mode::Off));
     let old = gate(&postgres, &policy).await;
     let (_, open) = reset(&old, "open", 1).await;
     let (_, approved) = reset(&old, "approved", 2).await;

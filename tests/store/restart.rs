@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use callgate::{
     domain::{
-        budget::{Dimension, Limits, Usage},
+        budget::{Budgets, Dimension, Limits, Usage},
         call::Request,
         finding::Decision,
         ids::DEFAULT_TENANT,
@@ -37,7 +37,8 @@ impl Dice {
 /// All rules but the one on speed, and daily limits that are counted.
 fn rules() -> Policy {
     let mut policy = policy(&["same_call", "repeat", "poll", "cycle", "breaker", "refused", "budget"]);
-    policy.rules.budget.agent = Limits::new([(Dimension::ToolCalls, 100_000), (Dimension::Cost, 1_000_000_000)]);
+    policy.rules.get_mut::<Budgets>().agent =
+        Limits::new([(Dimension::ToolCalls, 100_000), (Dimension::Cost, 1_000_000_000)]);
     policy
 }
 

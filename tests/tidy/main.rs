@@ -27,7 +27,7 @@ fn the_house_is_tidy() {
     assert!(files.len() > 30, "only {} files were found below src", files.len());
     let layout = Layout::of(&files);
     let mut violations: Vec<String> = files.iter().flat_map(|(path, text)| check_file(path, text, &layout)).collect();
-    let ids = callgate::rules::RULES.iter().map(|(id, _)| *id);
+    let ids = callgate::rules::RULES.iter().map(|rule| rule.id);
     let lints = callgate::tool_list::lint::LINTS.iter().map(|lint| lint.id);
     let manuals = ids.clone().map(|id| ("src/rules", id, "Fires"));
     violations.extend(manuals.chain(lints.clone().map(|id| (LINTS, id, "Reports"))).flat_map(|(folder, id, first)| {

@@ -162,7 +162,11 @@ fn imported_schemas_refuse_what_violates_them_and_name_the_field() {
         let verdict = judged(&policy, tool, &arguments);
         let winner = verdict.winner().unwrap_or_else(|| panic!("{tool} {arguments} is let through"));
         let decided = (verdict.decision, winner.rule.to_string(), winner.reason);
-        assert_eq!(decided, (Decision::Deny, schema::ID.to_owned(), Reason::ValidationError), "{tool} {arguments}");
+        assert_eq!(
+            decided,
+            (Decision::Deny, schema::RULE.id.to_owned(), Reason::ValidationError),
+            "{tool} {arguments}"
+        );
         let found: Vec<(&str, &str)> =
             winner.violations.iter().map(|found| (found.field.as_str(), found.keyword.as_str())).collect();
         assert_eq!(found, [(field, keyword)], "{tool} {arguments}");

@@ -13,7 +13,7 @@ use crate::{
     cli::read_policy,
     domain::effect::EffectKind,
     policy::{self, Policy, PolicyError},
-    rules::{Mode, RULES},
+    rules::{Mode, tier},
 };
 
 const STARTER: &str = include_str!("starter.yaml");
@@ -63,11 +63,11 @@ fn summary(policy: &Policy) -> String {
     if unknown > 0 {
         parts.push(format!("{unknown} tools without an effect"));
     }
-    let tiers = policy.rules.tier.tiers.len();
+    let tiers = policy.rules.get::<tier::Params>().tiers.len();
     if tiers > 0 {
         parts.push(format!("{tiers} tiers"));
     }
-    let soft = RULES.iter().map(|(id, _)| (*id, policy.rules.mode(id))).filter(|(_, mode)| *mode != Mode::Enforce);
+    let soft = policy.rules.iter().map(|slot| (slot.rule.id, slot.mode)).filter(|(_, mode)| *mode != Mode::Enforce);
     parts.extend(soft.map(|(id, mode)| format!("{id} {}", if mode == Mode::Off { "off" } else { "shadowed" })));
     if policy.mode != Mode::Enforce {
         parts.push("all shadowed".to_owned());

@@ -22,8 +22,7 @@ struct Play {
 impl Play {
     fn new() -> Self {
         let mut policy = Policy::default();
-        let off = crate::rules::RULES.iter().map(|(id, _)| (*id, crate::rules::Mode::Off));
-        policy.rules.modes = off.collect();
+        policy.rules.only(&[]);
         Self { policy, world: World::new(DEFAULT_TENANT), now: Timestamp::from_millis(1_700_000_000_000), calls: 0 }
     }
 

@@ -13,6 +13,7 @@ use crate::{
         tree::CallTree,
     },
     policy::Policy,
+    rules::budget,
 };
 
 pub(super) fn is_superseded(tree: &CallTree, shared: &Shared, call: &Call, permit: &Permit) -> bool {
@@ -99,7 +100,7 @@ fn ledger_row(tree: &CallTree, call: &Call, permit: &Permit, settled: &Settled) 
 
 /// The step and the call of one that was only reported.
 pub(super) fn observed_counts(policy: &Policy, agent: Option<&AgentId>, now: Timestamp) -> Vec<CounterAdd> {
-    let keys = policy.rules.budget.counters(agent, now.day());
+    let keys = policy.rules.get::<budget::Params>().counters(agent, now.day());
     let counted = keys.filter(|(key, _)| matches!(key.dimension, Dimension::Steps | Dimension::ToolCalls));
     counted.map(|(key, _)| CounterAdd { key, amount: 1, limit: None }).collect()
 }
@@ -109,7 +110,7 @@ fn counters(policy: &Policy, call: &Call, permit: &Permit, settled: &Settled) ->
     let keeps = matches!(settled.status, OutcomeStatus::Running | OutcomeStatus::Unknown);
     let reserved = if keeps { 0 } else { permit.reserved_micros };
     let signed = |amount: u64| i64::try_from(amount).unwrap_or(i64::MAX);
-    let keys = policy.rules.budget.counters(call.agent.as_ref(), permit.at.day());
+    let keys = policy.rules.get::<budget::Params>().counters(call.agent.as_ref(), permit.at.day());
     let adds = keys.map(|(key, _)| {
         let amount = match key.dimension {
             Dimension::Cost => signed(settled.usage.cost_micros).saturating_sub(signed(reserved)),

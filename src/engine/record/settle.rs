@@ -28,6 +28,7 @@ use crate::{
         classify,
         profiles::Profiles,
     },
+    rules::{cooldown, requires},
 };
 
 /// Corrections that must have been seen before their share is told.
@@ -79,7 +80,7 @@ pub(super) fn settle(
     });
     let is_success = status == OutcomeStatus::Success;
     let planned = session.and_then(|session| session.plan.as_ref()).is_some_and(|plan| plan.order.contains(&call.tool));
-    let kept = is_success && (planned || policy.rules.requires.builds_on(call.tool.as_str()));
+    let kept = is_success && (planned || policy.rules.get::<requires::Params>().builds_on(call.tool.as_str()));
     let (is_complete, total_matches) = completeness(spec, report);
     let settled = Settled {
         sketch: report.result.as_deref().filter(|_| is_success).map(Sketch::of),
@@ -171,7 +172,7 @@ fn told(policy: &Policy, health: &Health, sign: Sign, advised: Option<Advised>) 
     Sign {
         cooldown_ms: advised
             .filter(|_| is_everybodys)
-            .map(|advised| advised.leave_alone_ms.min(policy.rules.cooldown.max_ms)),
+            .map(|advised| advised.leave_alone_ms.min(policy.rules.get::<cooldown::Params>().max_ms)),
         retry_told: advised.is_some_and(|advised| advised.advice.retryable),
         probe_told: advised.is_some_and(|advised| advised.advice.probe),
         ..sign

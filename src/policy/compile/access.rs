@@ -2,11 +2,16 @@
 
 use super::{Compiler, nearest};
 use crate::{
-    domain::{grant::Rate, ids::Invalid, pattern::Pattern},
+    domain::{
+        grant::{Per, Rate, RateLimit},
+        ids::Invalid,
+        pattern::Pattern,
+    },
     policy::file::{ActionKey, ExceededKey, PerKey, PhaseKeys, PolicyMode, TierKeys},
     rules::{
-        phase::Phase,
-        tier::{Action, GrantTerms, Per, RateLimit, Tier},
+        phase::{self, Phase},
+        requires,
+        tier::{self, Action, GrantTerms, Tier},
     },
 };
 
@@ -40,7 +45,7 @@ impl Compiler {
         }
         for (i, keys) in keys.into_iter().enumerate() {
             let path = format!("authorization.tiers[{i}]");
-            let earlier = &self.policy.rules.tier.tiers;
+            let earlier = &self.policy.rules.get::<tier::Params>().tiers;
             let same_name = earlier.iter().any(|tier| tier.name == keys.name);
             let shadows = earlier.iter().find(|tier| covers(&tier.tools, &keys.pattern)).map(|tier| tier.name.clone());
             if keys.name.trim().is_empty() || same_name {
@@ -51,7 +56,7 @@ impl Compiler {
                 self.wrong(format!("{path}.pattern"), problem);
             }
             if let Some(tier) = self.tier(&path, &keys) {
-                self.policy.rules.tier.tiers.push(tier);
+                self.policy.rules.get_mut::<tier::Params>().tiers.push(tier);
             }
         }
     }
@@ -147,12 +152,13 @@ impl Compiler {
                 self.wrong(format!("phases[{i}]"), format!("{} is unreachable: no phase leads to it", phase.name));
             }
             let tools = phase.tools.and_then(|text| self.pattern(&format!("phases[{i}].tools"), &text));
-            self.policy.rules.phase.phases.push(Phase { name: phase.name, tools, next: phase.next });
+            let phases = &mut self.policy.rules.get_mut::<phase::Params>().phases;
+            phases.push(Phase { name: phase.name, tools, next: phase.next });
         }
         if let Some(name) = after_failed_write.as_ref().filter(|name| !names.contains(name)) {
             self.wrong("after_failed_write", format!("{name} {}", no_phase(name)));
         }
-        self.policy.rules.phase.after_failed_write = after_failed_write;
+        self.policy.rules.get_mut::<phase::Params>().after_failed_write = after_failed_write;
     }
 
     /// Patterns that match nothing known, once tools are declared.
@@ -164,17 +170,19 @@ impl Compiler {
         let matches_none = |pattern: &Pattern| !names.iter().any(|name| pattern.matches(name));
         let rules = &self.policy.rules;
         let mut wrong = Vec::new();
-        for (i, tier) in rules.tier.tiers.iter().enumerate().filter(|(_, tier)| matches_none(&tier.tools)) {
+        for (i, tier) in
+            rules.get::<tier::Params>().tiers.iter().enumerate().filter(|(_, tier)| matches_none(&tier.tools))
+        {
             let problem = format!("{} matches no declared tool", tier.tools.as_str());
             wrong.push((format!("authorization.tiers[{i}].pattern"), problem));
         }
-        for (i, phase) in rules.phase.phases.iter().enumerate() {
+        for (i, phase) in rules.get::<phase::Params>().phases.iter().enumerate() {
             if phase.tools.as_ref().is_some_and(matches_none) {
                 wrong.push((format!("phases[{i}].tools"), "matches no declared tool".to_owned()));
             }
         }
         let known: Vec<&str> = names.iter().map(String::as_str).collect();
-        for (tool, requirements) in &rules.requires.by_tool {
+        for (tool, requirements) in &rules.get::<requires::Params>().by_tool {
             for (i, requirement) in requirements.iter().enumerate() {
                 let pattern = requirement.tools.as_str();
                 if matches_none(&requirement.tools) {

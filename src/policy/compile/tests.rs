@@ -3,13 +3,13 @@
 use super::*;
 use crate::{
     domain::{
-        budget::Dimension,
+        budget::{Budgets, Dimension},
         call::Request,
         effect::EffectKind,
         ids::{CallId, DEFAULT_TENANT, SessionId, ToolName},
         json,
     },
-    rules::levels::Levels,
+    rules::{cooldown, levels::Levels, repeat},
 };
 
 /// The documents' own block, word for word.
@@ -48,8 +48,8 @@ fn fingerprint(policy: &Policy, tool: &str, arguments: &str) -> String {
 #[test]
 fn the_vocabulary_of_the_documents_loads_unchanged() {
     let policy = compile(DOCUMENTS).expect("a good file");
-    assert_eq!(policy.rules.plain.loop_threshold, Some(3));
-    assert_eq!(policy.rules.tier.tiers.len(), 3);
+    assert_eq!(policy.rules.get::<repeat::Params>().plain.loop_threshold, Some(3));
+    assert_eq!(policy.rules.get::<tier::Params>().tiers.len(), 3);
     let of = |tool: &str| ToolName::parse("tool", tool).expect("valid");
     assert_eq!(policy.tool(&of("create_invoice")).effect, EffectKind::Write);
     let email = |arguments| fingerprint(&policy, "send_email", arguments);
@@ -93,15 +93,16 @@ fn a_file_changes_what_it_names_and_nothing_else() {
     let tool = ToolName::parse("tool", "pay").expect("valid");
     assert!(policy.tool(&tool).once);
     assert_eq!(policy.tool(&tool).cost_micros, 250_000);
-    assert_eq!(policy.rules.same_call.window_ms, 60_000);
-    assert_eq!(policy.rules.repeat, Levels::new(2, 4, 6));
-    assert_eq!(policy.rules.budget.run.of(Dimension::Steps), Some(12));
-    assert_eq!(policy.rules.budget.run.of(Dimension::Cost), None);
-    assert_eq!(policy.rules.budget.call_tree, Policy::default().rules.budget.call_tree);
+    assert_eq!(policy.rules.get::<same_call::Params>().window_ms, 60_000);
+    assert_eq!(policy.rules.get::<repeat::Params>().levels, Levels::new(2, 4, 6));
+    let budgets = policy.rules.get::<Budgets>();
+    assert_eq!(budgets.run.of(Dimension::Steps), Some(12));
+    assert_eq!(budgets.run.of(Dimension::Cost), None);
+    assert_eq!(budgets.call_tree, Budgets::default().call_tree);
     let retry = &policy.retry;
     assert_eq!((retry.explore, retry.allowance.share, retry.unless_wait_honoured), (0.0, 0.5, true));
     assert_eq!(retry.allowance.max, Policy::default().retry.allowance.max);
-    assert_eq!(policy.rules.cooldown.max_ms, 60_000);
+    assert_eq!(policy.rules.get::<cooldown::Params>().max_ms, 60_000);
     assert_eq!(policy.tools().find_map(|(_, spec)| spec.retryable), Some(false));
     assert_eq!(policy.rules.mode("growth"), Mode::Shadow);
     assert_eq!(policy.version.len(), 16);
@@ -165,7 +166,7 @@ fn everything_that_makes_no_sense_is_said_at_once() {
         "line 2: policy_engine.loops.cycle: warning, critical and break",
         "line 2: policy_engine.loops.after_compaction: needs 4",
         "line 3: policy_engine.deduplication.loop_threshold: is 9, and last_n",
-        "line 4: policy_engine.rules.repeet: is no rule; did you mean repeat?",
+        "line 4: policy_engine.rules.repeet: unknown rule `repeet`; did you mean `repeat`?",
         "line 4: policy_engine.rules.budget.message: has {now}",
         "line 5: policy_engine.retry.explore: must be a share",
         "line 5: policy_engine.retry.per_minute: is -1",
@@ -186,7 +187,7 @@ fn everything_that_makes_no_sense_is_said_at_once() {
         "line 23: policy_engine.tool_schemas.get.conditions[1]: must have either",
         "line 24: policy_engine.tool_schemas.get.requires[0].match.id: is \"nowhere\"",
         "line 24: policy_engine.tool_schemas.get.requires[0].condition: asks for last('gett')",
-        "line 25: policy_engine.tool_schemas.get.loops.growth: is no detector",
+        "line 25: policy_engine.tool_schemas.get.loops.growth: is not a detector",
     ] {
         assert!(errors.iter().any(|error| error.starts_with(part)), "{part} in {errors:#?}");
     }
@@ -219,10 +220,10 @@ fn an_effect_may_depend_on_the_arguments() {
 fn a_preset_knows_tools_and_declares_none() {
     let policy = compile("policy_engine: {presets: [command_polls]}\n").expect("a good policy");
     assert_eq!(policy.tools().map(|(name, _)| name).collect::<Vec<_>>(), ["command_status", "process"]);
-    assert_eq!(policy.rules.unknown_tool.unknown, Unknown::Allow, "nothing was declared");
+    assert_eq!(policy.rules.get::<unknown_tool::Params>().unknown(), Unknown::Allow, "nothing was declared");
     let file = "policy_engine: {presets: [command_polls], tool_schemas: {process: {effect: read}}}\n";
     let policy = compile(file).expect("a good policy");
-    assert_eq!(policy.rules.unknown_tool.unknown, Unknown::Deny);
+    assert_eq!(policy.rules.get::<unknown_tool::Params>().unknown(), Unknown::Deny);
     let process = policy.tools().find(|(name, _)| *name == "process").expect("known");
     assert_eq!(process.1.effect, EffectKind::Read, "the owner's word counts");
 }

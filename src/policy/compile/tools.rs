@@ -24,9 +24,10 @@ use crate::{
     },
     rules::{
         condition::Condition,
-        requires::{Requirement, Source},
-        schema::Check,
-        tier::{Effects, When},
+        requires::{self, Requirement, Source},
+        schema::{self, Check},
+        side_effects,
+        tier::{self, Effects, When},
     },
 };
 
@@ -65,14 +66,17 @@ impl Compiler {
             return self.wrong(path, format!("has a list of more than {PARTS_MAX} entries"));
         }
         if let Some(second_change) = keys.second_change {
-            self.policy.rules.side_effects.by_tool.insert(name.to_owned(), second_change.into());
+            let by_tool = &mut self.policy.rules.get_mut::<side_effects::Params>().by_tool;
+            by_tool.insert(name.to_owned(), second_change);
         }
         let properties = keys.schema.as_ref().and_then(|schema| schema.get("properties")).cloned();
         let schema = self.schema(&path, common, &keys);
         let canonical = self.canonical(&path, common, &keys, properties.as_ref());
         let cases = self.cases(&path, &keys.effects);
         let spec = self.spec(&path, common, &keys);
-        self.loops_of_tool(&path, name, keys.loops.into_iter());
+        for (detector, levels) in &keys.loops {
+            self.levels_of_tool(&format!("{path}.loops.{detector}"), name, detector, *levels);
+        }
         self.conditions(&path, name, keys.conditions);
         self.requires(&path, name, keys.requires);
         let declared = Declared { spec: Arc::new(spec), canonical, schema, cases };
@@ -238,7 +242,13 @@ impl Compiler {
                         user_facing_hint: keys.user_facing_hint,
                         condition,
                     };
-                    self.policy.rules.schema.by_tool.entry(tool.to_owned()).or_default().push(check);
+                    self.policy
+                        .rules
+                        .get_mut::<schema::Params>()
+                        .by_tool
+                        .entry(tool.to_owned())
+                        .or_default()
+                        .push(check);
                 }
                 (None, Some(text), Some(then)) => {
                     for (key, given) in [("field", keys.field.is_some()), ("on_violation", keys.on_violation.is_some())]
@@ -256,7 +266,8 @@ impl Compiler {
                         Then::High => Effects::Risk(Risk::High),
                     };
                     let when = When { condition, then, message: keys.message };
-                    self.policy.rules.tier.conditions.entry(tool.to_owned()).or_default().push(when);
+                    let conditions = &mut self.policy.rules.get_mut::<tier::Params>().conditions;
+                    conditions.entry(tool.to_owned()).or_default().push(when);
                 }
                 _ => self.wrong(at, "must have either check (what must hold), or when and then"),
             }
@@ -284,14 +295,15 @@ impl Compiler {
                 self.wrong(format!("{at}.condition"), problem);
             }
             let requirement = Requirement { tools, matching, condition };
-            self.policy.rules.requires.by_tool.entry(tool.to_owned()).or_default().push(requirement);
+            let by_tool = &mut self.policy.rules.get_mut::<requires::Params>().by_tool;
+            by_tool.entry(tool.to_owned()).or_default().push(requirement);
         }
     }
 
     /// Answers that others build on must be stored in full, or they are gone with the replica that saw them.
     pub(super) fn answers_that_are_needed(&mut self) {
-        let rules = &self.policy.rules;
-        let needed = |name: &str| rules.requires.builds_on(name);
+        let requires = self.policy.rules.get::<requires::Params>();
+        let needed = |name: &str| requires.builds_on(name);
         let partly = self.policy.tools().filter(|(_, spec)| spec.stored.1 != Stored::Full);
         let names: Vec<String> = partly.filter(|(name, _)| needed(name)).map(|(name, _)| name.to_owned()).collect();
         for name in names {

@@ -1,5 +1,5 @@
-//! The YAML file's form: a mirror of its keys, and nothing decided yet. Its published JSON Schema is derived from these
-//! types, and their comments are what an editor shows.
+//! The YAML file's form: a mirror of its keys, and nothing decided yet; rules read the keys of their own. The published
+//! JSON Schema is derived from these types and the rules' own, and their comments are what an editor shows.
 
 mod tools;
 
@@ -8,9 +8,11 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
+use crate::rules::Mode;
+
 pub(super) use tools::{
-    CaseKeys, Coercion, ConditionKeys, EffectKey, EmptyKey, OnViolationKey, Requires, RiskKey, SecondChangeKey,
-    StoredKey, Then, Tool, UnavailableKey, UnknownFieldsKey,
+    CaseKeys, Coercion, ConditionKeys, EffectKey, EmptyKey, OnViolationKey, Requires, RiskKey, StoredKey, Then, Tool,
+    UnavailableKey, UnknownFieldsKey,
 };
 
 /// A policy of callgate: what the owner of a fleet has decided about its tools.
@@ -28,8 +30,6 @@ pub(super) struct File {
 pub(super) struct PolicyEngine {
     /// enforce: refusals hold. shadow: they are recorded, and every call is let through.
     pub(super) mode: Option<PolicyMode>,
-    /// Tools that nothing here names: deny once any tool is declared, else allow.
-    pub(super) unknown_tools: Option<UnknownKey>,
     /// The same call again.
     pub(super) deduplication: Deduplication,
     /// Idempotency keys.
@@ -42,16 +42,8 @@ pub(super) struct PolicyEngine {
     pub(super) phases: Vec<PhaseKeys>,
     /// The phase that a write which failed for good leads back to.
     pub(super) after_failed_write: Option<String>,
-    /// A second change of one thing in a call tree.
-    pub(super) side_effects: SideEffects,
     /// Loop detectors.
     pub(super) loops: Loops,
-    /// Tools that are limited or down for everybody.
-    pub(super) cooldown: Cooldown,
-    /// The runaway brake.
-    pub(super) growth: Growth,
-    /// Limits per run, call tree, and UTC day of an agent and of the tenant. 0 lifts a limit.
-    pub(super) budgets: BTreeMap<ScopeKey, BudgetKeys>,
     /// When a retry is worth it.
     pub(super) retry: Retry,
     /// How arguments are checked, unless a tool says otherwise.
@@ -74,15 +66,6 @@ pub(super) enum PolicyMode {
     Shadow,
 }
 
-/// Whether a rule's refusals hold; off: it does not run.
-#[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub(super) enum ModeKey {
-    Enforce,
-    Shadow,
-    Off,
-}
-
 /// A set of well-known tools.
 #[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
@@ -91,35 +74,13 @@ pub(super) enum PresetKey {
     CommandPolls,
 }
 
-#[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub(super) enum UnknownKey {
-    Allow,
-    Ask,
-    Deny,
-}
-
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Deduplication {
-    /// How long a success of a declared read or write answers its repetition.
-    pub(super) window_ms: Option<u64>,
     /// semantic_hash: canonical arguments after the tool's normalisers. byte_hash: all arguments as they are.
     pub(super) strategy: Option<Strategy>,
     /// Who shares what has been done; `once` tools always share it in the whole tenant.
     pub(super) scope: Option<ShareKey>,
-    /// So many identical successes break, whatever their results. Off by default.
-    pub(super) loop_threshold: Option<u32>,
-    /// So many executions of one call are allowed in a run. Off by default.
-    pub(super) max_repeat: Option<u32>,
-    /// How many calls loop_threshold and max_repeat look back; the window of the loops by default.
-    pub(super) last_n: Option<u32>,
-    /// Equal results after which an undeclared tool is slowed.
-    pub(super) same_results: Option<u32>,
-    /// For how long; doubles with each equal result.
-    pub(super) recheck_ms: Option<u64>,
-    /// The longest that it is slowed.
-    pub(super) recheck_ms_max: Option<u64>,
 }
 
 #[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
@@ -246,79 +207,9 @@ pub(super) struct PhaseKeys {
 
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub(super) struct SideEffects {
-    /// What becomes of a second change of one thing: ask by default.
-    pub(super) second_change: Option<SecondChangeKey>,
-}
-
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
 pub(super) struct Loops {
     /// Calls of the current run that detectors look back over.
     pub(super) window: Option<usize>,
-    pub(super) repeat: Option<LevelKeys>,
-    pub(super) poll: Option<LevelKeys>,
-    pub(super) cycle: Option<LevelKeys>,
-    pub(super) breaker: Option<LevelKeys>,
-    pub(super) same_error: Option<LevelKeys>,
-    pub(super) churn: Option<LevelKeys>,
-    pub(super) refused: Option<LevelKeys>,
-    pub(super) unknown_tool: Option<LevelKeys>,
-    pub(super) after_compaction: Option<LevelKeys>,
-}
-
-/// At what count a detector warns, refuses, and breaks the run; absent is never.
-#[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(super) struct LevelKeys {
-    pub(super) warning: Option<u32>,
-    pub(super) critical: Option<u32>,
-    #[serde(rename = "break")]
-    pub(super) break_at: Option<u32>,
-}
-
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub(super) struct Growth {
-    /// Calls a second of one call tree; more must wait.
-    pub(super) calls_per_second: Option<u32>,
-    /// So many waits within ten seconds, then the run is stopped.
-    pub(super) patience: Option<u32>,
-    /// Tokens a minute of one call tree; more must wait.
-    pub(super) tokens_per_minute: Option<u64>,
-    /// Tokens a minute at which the run is stopped.
-    pub(super) tokens_per_minute_stop: Option<u64>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub(super) enum ScopeKey {
-    Run,
-    CallTree,
-    Agent,
-    Tenant,
-}
-
-/// A limit of 0 lifts the default one.
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub(super) struct BudgetKeys {
-    /// New call ids, refused ones too.
-    pub(super) max_steps: Option<u64>,
-    /// Permitted calls.
-    pub(super) max_tool_calls: Option<u64>,
-    /// US dollars, of the model and of the tools.
-    pub(super) max_total_cost_usd: Option<f64>,
-    /// Tokens of the model.
-    pub(super) max_tokens: Option<u64>,
-    /// Milliseconds since the scope began.
-    pub(super) max_elapsed_ms: Option<u64>,
-    /// Permitted calls of any one tool.
-    pub(super) max_calls_per_tool: Option<u64>,
-    /// Calls of one tool in a row.
-    pub(super) max_consecutive_same_tool: Option<u64>,
-    /// How deep sub-agents are nested.
-    pub(super) max_session_depth: Option<u64>,
 }
 
 #[derive(Debug, Default, Deserialize, JsonSchema)]
@@ -338,13 +229,6 @@ pub(super) struct Retry {
     pub(super) per_minute: Option<f64>,
     /// And at most at once.
     pub(super) saved_up: Option<f64>,
-}
-
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub(super) struct Cooldown {
-    /// The longest time that everybody leaves a tool alone.
-    pub(super) max_ms: Option<u64>,
 }
 
 #[derive(Debug, Default, Deserialize, JsonSchema)]
@@ -373,7 +257,7 @@ pub(super) struct Storage {
 #[serde(deny_unknown_fields, default)]
 pub(super) struct RuleKeys {
     /// Whether its refusals hold.
-    pub(super) mode: Option<ModeKey>,
+    pub(super) mode: Option<Mode>,
     /// Its text for the model; {message}, {tool}, {reason}, {count} and {next_action} are filled in.
     pub(super) message: Option<String>,
 }

@@ -6,7 +6,8 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{LevelKeys, PolicyMode};
+use super::PolicyMode;
+use crate::rules::{levels::Levels, side_effects::SecondChange};
 
 /// What is known about one tool.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
@@ -27,7 +28,7 @@ pub(in crate::policy) struct Tool {
     /// A way out (`final_answer`), never blocked nor charged.
     pub(in crate::policy) terminal: bool,
     /// A second change of its resource in a call tree.
-    pub(in crate::policy) second_change: Option<SecondChangeKey>,
+    pub(in crate::policy) second_change: Option<SecondChange>,
     /// The fields by which the same call is known again; all of them by default. `customer.id` names a nested one.
     pub(in crate::policy) canonical_fields: Vec<String>,
     /// One form for values that mean the same, by field: to_int, to_number, to_bool, to_upper, to_lower, trim,
@@ -57,8 +58,8 @@ pub(in crate::policy) struct Tool {
     pub(in crate::policy) retryable: Option<bool>,
     /// What to call instead when it is refused.
     pub(in crate::policy) suggested_next: Vec<String>,
-    /// Levels of loop detectors for this tool: repeat, poll, cycle, same_error, churn.
-    pub(in crate::policy) loops: BTreeMap<String, LevelKeys>,
+    /// Levels of loop detectors for this tool, by detector.
+    pub(in crate::policy) loops: BTreeMap<String, Levels>,
     /// How much of its arguments and results is stored.
     pub(in crate::policy) storage: ToolStorage,
     /// What becomes of its calls while the database is away: deny by default; only a read may be allowed.
@@ -82,14 +83,6 @@ pub(in crate::policy) enum EffectKey {
     Read,
     Write,
     Poll,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub(in crate::policy) enum SecondChangeKey {
-    Allow,
-    Ask,
-    Deny,
 }
 
 /// Another effect for some arguments.

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     domain::{
-        budget::{Dimension, Limits, Scope, Usage},
+        budget::{Budgets, Dimension, Limits, Scope, Usage},
         call::{Proposal, Request},
         effect::{EffectKind, ResourceTemplate},
         failure::{ErrorReport, FailureKind},
@@ -23,7 +23,7 @@ use crate::{
     engine::{CallerError, Recorded, Report},
     offline::world::World,
     policy::Policy,
-    rules::{Mode, RULES, levels::Levels},
+    rules::{Mode, levels::Levels},
 };
 
 pub(super) struct Stage {
@@ -91,15 +91,12 @@ impl Stage {
         }
         match words.as_slice() {
             ["rules", names @ ..] => {
-                let off = RULES.iter().filter(|(id, _)| !names.contains(id)).map(|(id, _)| (*id, Mode::Off));
-                self.policy.rules.modes = off.collect();
-                names.iter().try_for_each(|n| known(RULES.iter().any(|(id, _)| id == n), "rule", n))
+                self.policy.rules.only(names);
+                names.iter().try_for_each(|name| known(self.policy.rules.find(name).is_some(), "rule", name))
             }
             ["mode", name, mode] => {
-                let rule = RULES.iter().find(|(id, _)| id == name).ok_or_else(|| format!("{name} is no rule"))?.0;
-                let mode = if *mode == "shadow" { Mode::Shadow } else { Mode::Off };
-                self.policy.rules.modes.insert(rule, mode);
-                Ok(())
+                self.policy.rules.set_mode(name, if *mode == "shadow" { Mode::Shadow } else { Mode::Off });
+                known(self.policy.rules.find(name).is_some(), "rule", name)
             }
             ["tool", name, facts @ ..] => self.declare(name, facts),
             ["limit", scope, dimension, limit] => self.limit(scope, dimension, limit),
@@ -155,23 +152,15 @@ impl Stage {
     }
 
     fn limit(&mut self, scope: &str, dimension: &str, limit: &str) -> Step {
-        let budget = &mut self.policy.rules.budget;
+        let budget = self.policy.rules.get_mut::<Budgets>();
         if !self.limits_cleared {
-            for limits in [&mut budget.run, &mut budget.call_tree, &mut budget.agent, &mut budget.tenant] {
-                *limits = Limits::default();
-            }
+            Scope::ALL.into_iter().for_each(|scope| *budget.of_mut(scope) = Limits::default());
             self.limits_cleared = true;
         }
         let scope = Scope::ALL.into_iter().find(|s| s.as_str() == scope).ok_or("unknown scope")?;
         let dimension = Dimension::ALL.into_iter().find(|d| d.as_str() == dimension).ok_or("unknown dimension")?;
-        let limits = match scope {
-            Scope::Run => &mut budget.run,
-            Scope::CallTree => &mut budget.call_tree,
-            Scope::Agent => &mut budget.agent,
-            Scope::Tenant => &mut budget.tenant,
-        };
         let limit = if dimension == Dimension::Cost { micros(limit)? } else { number(limit)? };
-        limits.set(dimension, Some(limit));
+        budget.of_mut(scope).set(dimension, Some(limit));
         Ok(())
     }
 
@@ -188,20 +177,9 @@ impl Stage {
     }
 
     fn levels(&mut self, rule: &str, levels: &[&str]) -> Step {
-        let rules = &mut self.policy.rules;
-        let target = match rule {
-            "repeat" => &mut rules.repeat,
-            "poll" => &mut rules.poll,
-            "cycle" => &mut rules.cycle,
-            "breaker" => &mut rules.breaker,
-            "refused" => &mut rules.refused,
-            "same_error" => &mut rules.same_error,
-            "churn" => &mut rules.churn,
-            _ => return Err(format!("no levels for {rule}")),
-        };
         let at = |i: usize| levels.get(i).and_then(|n| n.parse::<u32>().ok());
-        *target = Levels { warning: at(0), critical: at(1), break_at: at(2) };
-        Ok(())
+        let levels = Levels { warning: at(0), critical: at(1), break_at: at(2) };
+        known(self.policy.rules.set_levels(rule, None, levels), "detector", rule)
     }
 
     fn call_step(&mut self, text: &str) -> Step {
@@ -295,7 +273,7 @@ impl Stage {
     fn evaluate(&mut self, proposal: &Proposal, must_run: bool) -> Result<Verdict, CallerError> {
         let batch = self.batch.flatten();
         let mut policy = self.policy.clone();
-        policy.rules.modes.extend(self.off.map(|rule| (rule, Mode::Off)));
+        self.off.into_iter().for_each(|rule| policy.rules.set_mode(rule, Mode::Off));
         let verdict = self.world.preview(&policy, proposal, batch, self.now)?;
         if must_run && verdict.decision != Decision::Allow {
             policy.mode = Mode::Shadow;

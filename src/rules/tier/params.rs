@@ -1,11 +1,11 @@
 //! What tiers say.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::collections::BTreeMap;
 
 use crate::{
     domain::{
-        budget::{CounterKey, Dimension},
-        grant::Rate,
+        budget::CounterKey,
+        grant::RateLimit,
         ids::AgentId,
         pattern::Pattern,
         time::Timestamp,
@@ -50,26 +50,6 @@ impl Default for GrantTerms {
     fn default() -> Self {
         Self { ceiling: CEILING_DEFAULT, ttl_ms: GRANT_TTL_MS_DEFAULT, explicit: false, ask: false }
     }
-}
-
-/// Who shares a rate.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Per {
-    /// A session with its sub-agents.
-    Session,
-    /// All sessions of one agent.
-    Agent,
-    /// All sessions of the tenant.
-    Tenant,
-}
-
-/// How fast calls may come.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct RateLimit {
-    /// How many in what time.
-    pub rate: Rate,
-    /// Shared by whom.
-    pub per: Per,
 }
 
 /// Tools that are handled alike.
@@ -142,19 +122,8 @@ impl Params {
     pub fn counter(&self, tool: &str, agent: Option<&AgentId>, now: Timestamp) -> Option<(CounterKey, u64)> {
         let tier = self.tier(tool).filter(|tier| !tier.shadow)?;
         let rate = tier.rate.as_ref()?;
-        counter(tier, rate, agent, now).map(|key| (key, rate.rate.calls))
+        rate.counter(&tier.name, agent, now).map(|key| (key, rate.rate.calls))
     }
-}
-
-pub(super) fn counter(tier: &Tier, rate: &RateLimit, agent: Option<&AgentId>, now: Timestamp) -> Option<CounterKey> {
-    let agent = match rate.per {
-        Per::Session => return None,
-        Per::Agent => Some(agent?.clone()),
-        Per::Tenant => None,
-    };
-    let stretch = now.as_millis().div_euclid(i64::try_from(rate.rate.per_ms.max(1)).unwrap_or(i64::MAX));
-    let tier = Some((Arc::from(tier.name.as_str()), stretch));
-    Some(CounterKey { agent, day: now.day(), dimension: Dimension::ToolCalls, tier })
 }
 
 pub(super) fn no_reason() -> Violation {

@@ -57,9 +57,9 @@ async fn explain_names_the_rule_that_fired_and_those_that_did_not() {
     says(&said, &["before     c1, asked for ", " earlier: it had succeeded"]);
     let (_, rules) = said.split_once("rules, in their order\n").expect("the rules");
     assert_eq!(rules.lines().count(), RULES.len(), "{said}");
-    for ((rule, _), line) in RULES.iter().zip(rules.lines()) {
+    for (rule, line) in RULES.iter().map(|rule| rule.id).zip(rules.lines()) {
         let words = line.trim().strip_prefix(rule).unwrap_or_else(|| panic!("{rule} is not in {line}")).trim();
-        match *rule {
+        match rule {
             "halted" => assert_eq!(words, "nothing that it belongs to was halted"),
             "unknown_tool" => assert_eq!(words, "get_order is declared"),
             "schema" => assert_eq!(words, "no schema is declared for this tool"),

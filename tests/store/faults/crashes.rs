@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use callgate::domain::{
-    budget::{Dimension, Limits},
+    budget::{Budgets, Dimension, Limits},
     call::Request,
 };
 use sqlx::{AssertSqlSafe, ConnectOptions as _};
@@ -39,7 +39,7 @@ async fn crash_session(postgres: &Postgres) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_budget_is_spent_to_the_last_and_no_further_while_the_database_crashes() {
     let mut policy = policy(&["same_call", "budget"]);
-    policy.rules.budget.agent = Limits::new([(Dimension::ToolCalls, LIMIT as u64)]);
+    policy.rules.get_mut::<Budgets>().agent = Limits::new([(Dimension::ToolCalls, LIMIT as u64)]);
     let replicas = Replicas::start(&policy).await;
     let history = Arc::new(History::default());
     let calls = "select count(*) from call";

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use callgate::{
     domain::{
-        budget::{Dimension, Limits, Usage},
+        budget::{Budgets, Dimension, Limits, Usage},
         call::Request,
         ids::DEFAULT_TENANT,
         tool::ToolSpec,
@@ -30,7 +30,8 @@ const CALLS: usize = 160;
 /// Costs, with limits that are counted and not reached.
 fn costly() -> Policy {
     let mut policy = policy(&["same_call", "budget"]);
-    policy.rules.budget.agent = Limits::new([(Dimension::ToolCalls, 10_000), (Dimension::Cost, 1_000_000_000)]);
+    policy.rules.get_mut::<Budgets>().agent =
+        Limits::new([(Dimension::ToolCalls, 10_000), (Dimension::Cost, 1_000_000_000)]);
     policy.declare("pay", ToolSpec { once: true, cost_micros: 300, ..ToolSpec::default() });
     policy
 }

@@ -1,0 +1,105 @@
+//! What has been spent, read from everything that knows a part of it.
+
+use std::collections::BTreeMap;
+
+use super::{
+    budget::{Budgets, CounterKey, Dimension, Left, Scope, Spent},
+    ids::{AgentId, ToolName},
+    time::Timestamp,
+    tree::{CallTree, Run, Session},
+};
+
+/// Everything that spending is read from.
+#[derive(Debug, Clone, Copy)]
+pub struct Books<'a> {
+    /// The tree.
+    pub tree: &'a CallTree,
+    /// The current run; none before its first call.
+    pub run: Option<&'a Run>,
+    /// The session; none before its first call.
+    pub session: Option<&'a Session>,
+    /// How deep the session is nested.
+    pub depth: u32,
+    /// Whose day is counted beside the tenant's.
+    pub agent: Option<&'a AgentId>,
+    /// The tool whose own limits count.
+    pub tool: &'a ToolName,
+    /// Shared counters, as last seen.
+    pub counters: &'a BTreeMap<CounterKey, u64>,
+    /// Now.
+    pub now: Timestamp,
+}
+
+impl<'a> Books<'a> {
+    /// The books as a session has them: of its current run, at its depth.
+    #[must_use]
+    pub fn of(
+        tree: &'a CallTree,
+        session: Option<&'a Session>,
+        agent: Option<&'a AgentId>,
+        tool: &'a ToolName,
+        counters: &'a BTreeMap<CounterKey, u64>,
+        now: Timestamp,
+    ) -> Self {
+        let (run, depth) = (session.and_then(Session::current_run), session.map_or(0, |session| session.depth));
+        Self { tree, run, session, depth, agent, tool, counters, now }
+    }
+
+    /// What has been spent; none where the scope does not apply.
+    #[must_use]
+    pub fn used(&self, scope: Scope, dimension: Dimension) -> Option<u64> {
+        let fresh = Run::default();
+        let run = self.run.unwrap_or(&fresh);
+        let (spent, by_tool, since) = match scope {
+            Scope::Run => (&run.spent, &run.by_tool, self.run.map(|run| run.started_at)),
+            Scope::CallTree => (&self.tree.spent, &self.tree.by_tool, Some(self.tree.started_at)),
+            Scope::Agent | Scope::Tenant => return self.counted(scope, dimension),
+        };
+        Some(match dimension {
+            Dimension::Steps => spent.steps,
+            Dimension::ToolCalls => spent.calls,
+            Dimension::Cost => spent.cost_micros.saturating_add(spent.reserved_micros),
+            Dimension::Tokens => spent.tokens,
+            Dimension::Elapsed => since.map_or(0, |since| self.now.since_ms(since)),
+            Dimension::CallsPerTool => by_tool.get(self.tool).copied().unwrap_or(0),
+            Dimension::ConsecutiveSameTool => self.in_a_row(),
+            Dimension::SessionDepth => u64::from(self.depth),
+        })
+    }
+
+    fn counted(&self, scope: Scope, dimension: Dimension) -> Option<u64> {
+        let agent = match scope {
+            Scope::Agent => Some(self.agent?.clone()),
+            _ => None,
+        };
+        let key = CounterKey { agent, day: self.now.day(), dimension, tier: None };
+        dimension.is_shared().then(|| self.counters.get(&key).copied().unwrap_or(0))
+    }
+
+    fn in_a_row(&self) -> u64 {
+        let calls = self.run.and(self.session).into_iter().flat_map(Session::calls_in_run);
+        calls.filter(|call| call.permit.is_some()).take_while(|call| call.tool == *self.tool).count() as u64
+    }
+
+    /// What is left of every limit that applies, after `extra` was spent on top of the books.
+    #[must_use]
+    pub fn left(&self, budgets: &Budgets, extra: &Spent) -> Vec<Left> {
+        let mut left = Vec::new();
+        for scope in Scope::ALL {
+            for (dimension, limit) in budgets.of(scope).iter() {
+                let Some(used) = self.used(scope, dimension) else {
+                    continue;
+                };
+                let used = used.saturating_add(match dimension {
+                    Dimension::Steps => extra.steps,
+                    Dimension::ToolCalls | Dimension::CallsPerTool | Dimension::ConsecutiveSameTool => extra.calls,
+                    Dimension::Cost => extra.cost_micros.saturating_add(extra.reserved_micros),
+                    Dimension::Tokens => extra.tokens,
+                    Dimension::Elapsed | Dimension::SessionDepth => 0,
+                });
+                left.push(Left { scope, dimension, used, limit });
+            }
+        }
+        left
+    }
+}

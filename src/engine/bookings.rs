@@ -1,0 +1,101 @@
+//! What a judgement books: tiers and grants that a permit uses, and counters that trees share. The rules only judge by
+//! what is booked.
+
+use crate::{
+    domain::{
+        budget::{self as books, CounterAdd, CounterKey, Dimension, Left, Spent},
+        finding::Decision,
+        grant::{Per, RateLimit, Use},
+        ids::{AgentId, ToolName},
+        time::Timestamp,
+        tool::{Risk, ToolSpec},
+    },
+    policy::Policy,
+    rules::{
+        Context, Rule, budget,
+        tier::{self, Action},
+    },
+};
+
+/// The shared counters that a question of `agent` for `tool` depends on; without a tool, those of budgets.
+#[must_use]
+pub fn counter_keys(
+    policy: &Policy,
+    agent: Option<&AgentId>,
+    tool: Option<&ToolName>,
+    now: Timestamp,
+) -> Vec<CounterKey> {
+    let rate = tool.and_then(|tool| policy.rules.get::<tier::Params>().counter(tool.as_str(), agent, now));
+    policy.rules.get::<budget::Params>().counters(agent, now.day()).chain(rate).map(|(key, _)| key).collect()
+}
+
+/// What a permit uses of tiers and grants.
+pub(super) fn uses(params: &tier::Params, cx: &Context<'_>) -> Vec<Use> {
+    let tier = params.tier(cx.tool());
+    let medium = tier.is_none() && cx.proposal.spec.risk == Some(Risk::Medium);
+    let grants = medium || tier.is_some_and(|tier| tier.action == Action::Grant);
+    let explicit = grants.then(|| cx.grant()).flatten();
+    let mut uses = Vec::new();
+    let next = |key: String, rate: Option<&RateLimit>| {
+        let before = cx.tree.uses.get(&key);
+        let paced_until = before.map(|used| used.paced_until).unwrap_or_default();
+        Use {
+            opened_at: before.map_or(cx.now, |used| used.opened_at),
+            used: before.map_or(0, |used| used.used) + 1,
+            paced_until: rate.map_or(paced_until, |rate| rate.rate.after(paced_until, cx.now)),
+            key,
+        }
+    };
+    if let Some(grant) = explicit {
+        uses.push(next(grant.key(), None));
+    }
+    let rate = tier.and_then(|tier| tier.rate.as_ref()).filter(|rate| rate.per == Per::Session);
+    if rate.is_some() || grants && explicit.is_none() {
+        let key = tier.map_or_else(|| "risk:MEDIUM".to_owned(), tier::Tier::key);
+        uses.push(next(key, rate));
+    }
+    uses
+}
+
+/// Facts are added whatever they come to; a reservation only if it fits.
+pub(super) fn counters(policy: &Policy, cx: &Context<'_>, extra: &Spent) -> Vec<CounterAdd> {
+    let mut adds = Vec::new();
+    let holds = |rule: &Rule| policy.holds(rule.id, &cx.proposal.spec);
+    let enforced = holds(&budget::RULE);
+    let request = &cx.proposal.request;
+    for (key, limit) in policy.rules.get::<budget::Params>().counters(request.agent.as_ref(), cx.now.day()) {
+        let (fact, reservation) = match key.dimension {
+            // The step of a refused call is taken all the same; that of a permitted one must fit.
+            Dimension::Steps if extra.calls > 0 => (0, extra.steps),
+            Dimension::Steps => (extra.steps, 0),
+            Dimension::ToolCalls => (0, extra.calls),
+            Dimension::Cost => (extra.cost_micros, extra.reserved_micros),
+            Dimension::Tokens => (extra.tokens, 0),
+            _ => (0, 0),
+        };
+        for (amount, limit) in [(fact, None), (reservation, enforced.then_some(limit))] {
+            if let Some(amount) = i64::try_from(amount).ok().filter(|amount| *amount > 0) {
+                adds.push(CounterAdd { key: key.clone(), amount, limit });
+            }
+        }
+    }
+    // A rate that is shared by trees is taken with the permit, and refused by the store when others were faster.
+    if extra.calls > 0
+        && holds(&tier::RULE)
+        && let Some((key, limit)) =
+            policy.rules.get::<tier::Params>().counter(cx.tool(), request.agent.as_ref(), cx.now)
+    {
+        adds.push(CounterAdd { key, amount: 1, limit: Some(limit) });
+    }
+    adds
+}
+
+/// True when no further call of the tool will be let through: it was stopped, or a budget that holds is spent.
+pub(super) fn tools_disabled(policy: &Policy, spec: &ToolSpec, decision: Decision, left: &[Left]) -> bool {
+    decision == Decision::Stop || is_spent(policy, spec, left)
+}
+
+/// True when a budget that holds for the tool is spent.
+pub(super) fn is_spent(policy: &Policy, spec: &ToolSpec, left: &[Left]) -> bool {
+    policy.holds(budget::RULE.id, spec) && books::is_spent(left)
+}

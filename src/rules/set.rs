@@ -1,0 +1,196 @@
+//! The rules of one policy: each with its parameters, whether it holds, and the owner's words for it.
+
+use std::{any::Any, collections::BTreeMap, sync::Arc};
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use super::{Asked, Context, Judge, RULES, Rule, levels::Levels};
+use crate::domain::finding::Finding;
+
+/// What becomes of a rule's findings.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Mode {
+    /// They hold.
+    #[default]
+    Enforce,
+    /// They are recorded, and the call is let through.
+    Shadow,
+    /// The rule does not run.
+    Off,
+}
+
+/// Calls that loop detectors look back over, unless the policy says otherwise.
+pub const WINDOW_DEFAULT: usize = 30;
+
+/// What a text of the owner may have filled in.
+pub const PLACEHOLDERS: [&str; 5] = ["{message}", "{tool}", "{reason}", "{count}", "{next_action}"];
+
+/// A rule in a policy.
+#[derive(Debug, Clone)]
+pub struct Slot {
+    /// The rule.
+    pub rule: Rule,
+    /// What becomes of its findings.
+    pub mode: Mode,
+    /// The owner's own words for the model: a text in which [`PLACEHOLDERS`] are filled in.
+    pub message: Option<String>,
+    params: Arc<dyn Judge>,
+    /// Parameters of one tool that differ from those of all.
+    by_tool: BTreeMap<String, Arc<dyn Judge>>,
+}
+
+impl Slot {
+    fn new(rule: Rule) -> Self {
+        let (mode, params) = (Mode::default(), rule.defaults());
+        Self { rule, mode, message: None, params, by_tool: BTreeMap::new() }
+    }
+
+    /// The parameters for one tool.
+    fn params(&self, tool: &str) -> &dyn Judge {
+        let own = if self.by_tool.is_empty() { None } else { self.by_tool.get(tool) };
+        &**own.unwrap_or(&self.params)
+    }
+
+    /// The parameters, to be read anew; none while somebody shares them.
+    pub fn params_mut(&mut self) -> Option<&mut dyn Judge> {
+        Arc::get_mut(&mut self.params)
+    }
+
+    /// Its levels, if it is a detector.
+    #[must_use]
+    pub fn levels(&self) -> Option<&Levels> {
+        self.params.levels()
+    }
+
+    /// Why it had nothing to say about a stored call, in a line.
+    #[must_use]
+    pub fn silent(&self, asked: &Asked<'_>) -> String {
+        if asked.spec.terminal {
+            return format!("not asked: {} is a way out, which is never blocked", asked.tool);
+        }
+        self.params(asked.tool).silent(asked)
+    }
+
+    /// The finding's text, in the owner's words where there are any.
+    fn worded(&self, finding: Finding, cx: &Context<'_>) -> Finding {
+        let Some(template) = &self.message else { return finding };
+        let count = finding.count.map(|count| count.to_string()).unwrap_or_default();
+        let next = finding.next_action.as_deref().unwrap_or_default();
+        let parts = [finding.message.as_str(), cx.tool(), finding.reason.as_str(), &count, next];
+        let filled = PLACEHOLDERS.iter().zip(parts);
+        let message = filled.fold(template.clone(), |text, (name, part)| text.replace(name, part));
+        Finding { message, ..finding }
+    }
+}
+
+/// The rules of one policy, in the order in which ties are settled.
+#[derive(Debug, Clone)]
+pub struct RuleSet {
+    /// Calls that loop detectors look back over.
+    pub window: usize,
+    slots: Vec<Slot>,
+}
+
+impl Default for RuleSet {
+    fn default() -> Self {
+        Self::new(RULES)
+    }
+}
+
+impl RuleSet {
+    /// These rules with their built-in parameters.
+    #[must_use]
+    pub fn new(rules: &[Rule]) -> Self {
+        Self { window: WINDOW_DEFAULT, slots: rules.iter().copied().map(Slot::new).collect() }
+    }
+
+    /// Every rule, in order.
+    pub fn iter(&self) -> impl Iterator<Item = &Slot> {
+        self.slots.iter()
+    }
+
+    /// Every rule, in order, to be changed.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Slot> {
+        self.slots.iter_mut()
+    }
+
+    /// The rule of that name.
+    #[must_use]
+    pub fn find(&self, id: &str) -> Option<&Slot> {
+        self.slots.iter().find(|slot| slot.rule.id == id)
+    }
+
+    /// The rule of that name, to be changed.
+    pub fn find_mut(&mut self, id: &str) -> Option<&mut Slot> {
+        self.slots.iter_mut().find(|slot| slot.rule.id == id)
+    }
+
+    /// The mode of a rule; one that is not here does not run.
+    #[must_use]
+    pub fn mode(&self, id: &str) -> Mode {
+        self.find(id).map_or(Mode::Off, |slot| slot.mode)
+    }
+
+    /// Sets the mode of a rule.
+    pub fn set_mode(&mut self, id: &str, mode: Mode) {
+        self.find_mut(id).into_iter().for_each(|slot| slot.mode = mode);
+    }
+
+    /// Only these rules run.
+    pub fn only(&mut self, ids: &[&str]) {
+        for slot in &mut self.slots {
+            slot.mode = if ids.contains(&slot.rule.id) { Mode::Enforce } else { Mode::Off };
+        }
+    }
+
+    /// Sets the levels of a detector, for all tools or one; false when there is no such detector.
+    pub fn set_levels(&mut self, id: &str, tool: Option<&str>, levels: Levels) -> bool {
+        let Some(slot) = self.find_mut(id) else { return false };
+        let Some(params) = slot.params.with_levels(levels) else { return false };
+        match tool {
+            Some(tool) => drop(slot.by_tool.insert(tool.to_owned(), params)),
+            None => slot.params = params,
+        }
+        true
+    }
+
+    /// The parameters of that type, for those who must know more of a rule than what it says.
+    ///
+    /// # Panics
+    /// When no rule of this set has them: only for those of [`RULES`].
+    #[must_use]
+    pub fn get<P: Judge>(&self) -> &P {
+        let mut params = self.slots.iter().map(|slot| &*slot.params as &dyn Any);
+        params.find_map(<dyn Any>::downcast_ref).expect("parameters of a rule of this set")
+    }
+
+    /// The same, to be changed.
+    ///
+    /// # Panics
+    /// When no rule of this set has them: only for those of [`RULES`].
+    pub fn get_mut<P: Judge + Clone>(&mut self) -> &mut P {
+        let is_it = |slot: &&mut Slot| (&*slot.params as &dyn Any).is::<P>();
+        let slot = self.slots.iter_mut().find(is_it).expect("parameters of a rule of this set");
+        if Arc::get_mut(&mut slot.params).is_none() {
+            let shared = (&*slot.params as &dyn Any).downcast_ref::<P>().expect("looked for");
+            slot.params = Arc::new(shared.clone());
+        }
+        let params: &mut dyn Any = Arc::get_mut(&mut slot.params).expect("its own");
+        params.downcast_mut().expect("looked for")
+    }
+
+    /// What every rule has to say about the call, in the rules' order. A way out is never blocked.
+    #[must_use]
+    pub fn check(&self, cx: &Context<'_>) -> Vec<Finding> {
+        let mut findings = Vec::new();
+        if cx.proposal.spec.terminal {
+            return findings;
+        }
+        for slot in self.slots.iter().filter(|slot| slot.mode != Mode::Off) {
+            findings.extend(slot.params(cx.tool()).check(cx).map(|finding| slot.worded(finding, cx)));
+        }
+        findings
+    }
+}
