@@ -6,6 +6,7 @@ mod collector;
 
 use std::{
     env,
+    io::Read as _,
     net::TcpListener,
     process::{Command, Output},
     time::Duration,
@@ -130,6 +131,20 @@ fn neither_does_one_that_takes_the_connection_and_never_answers() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let endpoint = format!("http://{}", listener.local_addr().expect("an address"));
     assert_one_warning(&run(&endpoint), &endpoint);
+}
+
+#[test]
+fn a_collector_behind_https_is_greeted_with_tls() {
+    const HANDSHAKE: u8 = 0x16;
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let endpoint = format!("https://{}", listener.local_addr().expect("an address"));
+    let greeting = std::thread::spawn(move || {
+        let (mut connection, mut first) = (listener.accept().expect("a connection").0, [0]);
+        connection.read_exact(&mut first).expect("a greeting");
+        first[0]
+    });
+    assert_one_warning(&run(&endpoint), &endpoint);
+    assert_eq!(greeting.join().expect("a byte"), HANDSHAKE);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -4,6 +4,7 @@
 mod out;
 
 mod approvals;
+mod database;
 mod demo;
 mod explain;
 mod follow;

@@ -4,20 +4,23 @@ use std::{future::Future, net::SocketAddr, path::Path, sync::Arc, time::Duration
 
 use anyhow::Context as _;
 use tokio::{
+    net::TcpListener,
     sync::oneshot,
     task::JoinHandle,
     time::{MissedTickBehavior, interval},
 };
 
-use super::follow::{self, Follow};
+use super::{
+    database::Database,
+    follow::{self, Follow},
+};
 use crate::{
     clock::Clock,
     config::DatabaseConfig,
     domain::{ids::DEFAULT_TENANT, time::Timestamp},
     gate::{Gate, GateError},
-    grpc::{self, ServerSettings},
+    grpc::{self, Bound},
     policy::Policy,
-    private_postgres::{self, PrivatePostgres},
     store::{Store, StoreSettings},
     telemetry::Metrics,
 };
@@ -43,17 +46,16 @@ const PARTITIONS_EVERY: Duration = Duration::from_secs(3_600);
 pub(super) struct Plane {
     /// Where it listens.
     pub(super) address: SocketAddr,
-    /// What its database is, for people.
-    pub(super) database: String,
+    database: Database,
     gate: Arc<Gate>,
-    embedded: Option<PrivatePostgres>,
     server: JoinHandle<Result<(), grpc::ServeError>>,
     stop: oneshot::Sender<()>,
     chores: Vec<JoinHandle<()>>,
 }
 
 impl Plane {
-    /// Starts everything, or nothing.
+    /// Starts everything, or nothing. What can fail without a trace comes first: the address, then the database, and at
+    /// last the policy, which is active on every other replica from then on.
     pub(super) async fn start(
         listen: SocketAddr,
         database: &DatabaseConfig,
@@ -61,78 +63,30 @@ impl Plane {
         file: Option<(&Path, &str)>,
         metrics: Metrics,
     ) -> anyhow::Result<Self> {
-        let settings = ServerSettings { listen };
+        let bound = Bound::bind(listen)?;
+        let address = bound.address();
         let follow = file.map(|(path, text)| Follow::new(path, text)).transpose()?;
-        let mut embedded = None;
-        let (options, described) = match &database.database_url {
-            Some(url) => {
-                let options: sqlx::postgres::PgConnectOptions =
-                    url.parse().context("--database-url is not a PostgreSQL URL")?;
-                let described = format!("PostgreSQL at {}", options.get_host());
-                (options, described)
-            }
-            None => {
-                let data_dir = match &database.data_dir {
-                    Some(dir) => dir.clone(),
-                    None => private_postgres::default_data_dir()?,
-                };
-                let started =
-                    PrivatePostgres::start(&private_postgres::Settings { data_dir, pg_bin: database.pg_bin.clone() })
-                        .await?;
-                let version = started.server_version();
-                let described = format!("PostgreSQL {version}, private, in {}", started.data_dir().display());
-                let options = started.connect_options();
-                embedded = Some(started);
-                (options, described)
+        let database = Database::open(database).await?;
+        let (gate, listener) = match judging(bound, &database, policy, file, metrics).await {
+            Ok(judging) => judging,
+            Err(error) => {
+                database.stop().await;
+                return Err(error);
             }
         };
-        match Self::serve(settings, options, policy, file, metrics).await {
-            Ok((gate, server, stop, address)) => {
-                let mut chores = chores(&gate);
-                chores.extend(follow.map(|follow| tokio::spawn(follow.run(Arc::clone(&gate)))));
-                Ok(Self { address, database: described, gate, embedded, server, stop, chores })
-            }
-            Err(error) => {
-                if let Some(embedded) = embedded {
-                    let _ = embedded.stop().await;
-                }
-                Err(error)
-            }
-        }
+        let (stop, stopped) = oneshot::channel::<()>();
+        let stopped = async {
+            let _ = stopped.await;
+        };
+        let server = tokio::spawn(grpc::serve(listener, Arc::clone(&gate), stopped));
+        let mut chores = chores(&gate);
+        chores.extend(follow.map(|follow| tokio::spawn(follow.run(Arc::clone(&gate)))));
+        Ok(Self { address, database, gate, server, stop, chores })
     }
 
-    async fn serve(
-        settings: ServerSettings,
-        options: sqlx::postgres::PgConnectOptions,
-        policy: Arc<Policy>,
-        file: Option<(&Path, &str)>,
-        metrics: Metrics,
-    ) -> anyhow::Result<(Arc<Gate>, JoinHandle<Result<(), grpc::ServeError>>, oneshot::Sender<()>, SocketAddr)> {
-        let commits = metrics.clone();
-        let on_commit = Arc::new(move |changes, took| commits.committed(changes, took));
-        let store = Store::open(StoreSettings { options, on_commit }).await.context("cannot use the database")?;
-        let gate = Arc::new(Gate::new(policy, store, metrics, Clock::System));
-        match file {
-            Some((path, text)) => follow::apply(&gate, path, text).await?,
-            None => stored(&gate).await?,
-        }
-        gate.read_halts().await.context("what is halted cannot be read")?;
-        let (stop, stopped) = oneshot::channel::<()>();
-        let (ready, listening) = oneshot::channel();
-        let serving = Arc::clone(&gate);
-        let server = tokio::spawn(async move {
-            let stopped = async {
-                let _ = stopped.await;
-            };
-            grpc::serve(&settings, serving, stopped, ready).await
-        });
-        match listening.await {
-            Ok(address) => Ok((gate, server, stop, address)),
-            Err(_) => {
-                server.await.context("the server died")??;
-                anyhow::bail!("the server ended before it listened")
-            }
-        }
+    /// What the database is, for people.
+    pub(super) fn database(&self) -> &str {
+        &self.database.described
     }
 
     /// The policy that judges.
@@ -144,7 +98,7 @@ impl Plane {
     pub(super) async fn run_until(mut self, signal: impl Future<Output = ()>) -> anyhow::Result<()> {
         let failure = tokio::select! {
             () = signal => None,
-            error = gone(self.embedded.as_mut()) => {
+            error = self.database.gone() => {
                 Some(anyhow::Error::from(error).context("the private PostgreSQL failed"))
             }
             ended = &mut self.server => {
@@ -179,12 +133,32 @@ impl Plane {
         if let Some(gate) = Arc::into_inner(self.gate) {
             gate.close().await;
         }
-        if let Some(embedded) = self.embedded
-            && let Err(error) = embedded.stop().await
-        {
-            tracing::warn!(%error, "the private PostgreSQL did not stop cleanly");
-        }
+        self.database.stop().await;
     }
+}
+
+/// A gate that judges by its policy, and the listener through which it will be asked.
+async fn judging(
+    bound: Bound,
+    database: &Database,
+    policy: Arc<Policy>,
+    file: Option<(&Path, &str)>,
+    metrics: Metrics,
+) -> anyhow::Result<(Arc<Gate>, TcpListener)> {
+    let commits = metrics.clone();
+    let on_commit = Arc::new(move |changes, took| commits.committed(changes, took));
+    let settings = StoreSettings { options: database.options.clone(), on_commit };
+    let store = Store::open(settings).await.context("cannot use the database")?;
+    let gate = Arc::new(Gate::new(policy, store, metrics, Clock::System));
+    gate.read_halts().await.context("what is halted cannot be read")?;
+    if file.is_none() {
+        stored(&gate).await?;
+    }
+    let listener = bound.listen()?;
+    if let Some((path, text)) = file {
+        follow::apply(&gate, path, text).await?;
+    }
+    Ok((gate, listener))
 }
 
 /// Takes over the active policy. Without it everything would be let through that it forbids.
@@ -196,13 +170,6 @@ async fn stored(gate: &Gate) -> anyhow::Result<()> {
     let errors: Vec<String> = errors.iter().map(|error| format!("\n  {error}")).collect();
     let (count, errors) = (errors.len(), errors.concat());
     anyhow::bail!("the stored active policy cannot be used, {count} problem(s); --policy FILE replaces it:{errors}")
-}
-
-async fn gone(embedded: Option<&mut PrivatePostgres>) -> private_postgres::PrivatePostgresError {
-    match embedded {
-        Some(embedded) => embedded.exited().await,
-        None => std::future::pending().await,
-    }
 }
 
 fn chores(gate: &Arc<Gate>) -> Vec<JoinHandle<()>> {

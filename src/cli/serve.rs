@@ -26,7 +26,7 @@ pub(super) async fn run(config: ServeConfig) -> anyhow::Result<()> {
     let plane = Plane::start(config.listen, &config.database, policy, file, telemetry.metrics()).await?;
     let policy = plane.policy();
     for warning in &policy.warnings {
-        tracing::warn!("the policy is odd: {warning}");
+        tracing::warn!("the policy may not do what its owner meant: {warning}");
     }
     outln!("{}", greeting(&plane, &policy, &config));
     let served = plane.run_until(super::signal::stop()).await;
@@ -40,7 +40,7 @@ fn greeting(plane: &Plane, policy: &Policy, config: &ServeConfig) -> String {
         "{bold}callgate {}{bold:#} serves gRPC on {bold}{}{bold:#}\n  database  {}\n",
         env!("CARGO_PKG_VERSION"),
         plane.address,
-        plane.database
+        plane.database()
     );
     let declared = policy.tools().count();
     let from = match &config.policy {

@@ -7,6 +7,7 @@ mod encode;
 mod grants;
 mod health;
 mod limits;
+mod listen;
 mod malformed;
 mod mirrors;
 mod policies;
@@ -18,7 +19,8 @@ mod status;
 mod stop;
 mod watch;
 
-pub use server::{ServeError, ServerSettings, serve};
+pub use listen::{Bound, ListenError};
+pub use server::{ServeError, serve};
 
 /// What `proto/callgate/v1` compiles to.
 #[allow(

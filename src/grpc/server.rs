@@ -1,10 +1,9 @@
 //! The listener: limits, health, reflection, and an end that does not wait for ever.
 
-use std::{future::Future, net::SocketAddr, sync::Arc, time::Duration};
+use std::{future::Future, sync::Arc, time::Duration};
 
 use tokio::{
     net::TcpListener,
-    sync::oneshot,
     time::{sleep, timeout},
 };
 use tonic::{
@@ -40,59 +39,29 @@ const DRAIN: Duration = Duration::from_secs(10);
 /// After the last answer, how long clients have to take it and to close their connections.
 const LINGER: Duration = Duration::from_secs(1);
 
-/// Where to listen.
-#[derive(Debug, Clone)]
-pub struct ServerSettings {
-    /// The address; port 0 takes a free one.
-    pub listen: SocketAddr,
-}
-
-/// Why the server does not listen.
+/// Why the server ended.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
-    /// Not a loopback address.
-    #[error(
-        "--listen {0} is not a loopback address: callers carry no credentials yet, so callgate serves this machine \
-        only; \
-         use 127.0.0.1:PORT or [::1]:PORT"
-    )]
-    NotLoopback(SocketAddr),
-    /// The address is taken, or may not be used.
-    #[error("cannot listen on {address}: {source}")]
-    Bind {
-        /// The address.
-        address: SocketAddr,
-        /// Why.
-        source: std::io::Error,
-    },
     /// The transport failed.
-    #[error("the server failed: {0}")]
+    #[error("the server failed")]
     Transport(#[from] tonic::transport::Error),
     /// The contract's descriptors cannot be read.
-    #[error("reflection failed: {0}")]
+    #[error("reflection failed")]
     Reflection(#[from] tonic_reflection::server::Error),
 }
 
 /// Serves until `stop` is done. Then health says so, whoever only waits is told, calls in progress are answered (for
-/// ten seconds at most), and what is connected a second later is left. `ready` is told the address that is listened on.
+/// ten seconds at most), and what is connected a second later is left.
 ///
 /// # Errors
 /// [`ServeError`].
 pub async fn serve(
-    settings: &ServerSettings,
+    listener: TcpListener,
     gate: Arc<Gate>,
     stop: impl Future<Output = ()> + Send + 'static,
-    ready: oneshot::Sender<SocketAddr>,
 ) -> Result<(), ServeError> {
-    let address = settings.listen;
-    if !address.ip().is_loopback() {
-        return Err(ServeError::NotLoopback(address));
-    }
-    let bind = |source| ServeError::Bind { address, source };
-    let listener = TcpListener::bind(address).await.map_err(bind)?;
     let (reporter, health_service) = tonic_health::server::health_reporter();
     health::look(&gate, &reporter).await;
-    let _ = ready.send(listener.local_addr().map_err(bind)?);
     let watcher = tokio::spawn(health::watch(Arc::clone(&gate), reporter.clone()));
     let (ending, asked_to) = (Stop::default(), stop);
     // The builder's own setting does not reach a listener that it did not open, and without this every answer waits

@@ -22,6 +22,7 @@ use tokio::{
     sync::{oneshot, watch},
     time::timeout,
 };
+use tonic::transport::{Certificate, ClientTlsConfig};
 
 use super::{
     names,
@@ -38,6 +39,10 @@ const FLUSH_MAX: Duration = Duration::from_millis(1_500);
 /// After that, longest time for the exporters to notice that nobody waits.
 const HANG_UP_MAX: Duration = Duration::from_millis(500);
 
+/// The standard's own variable: a file with the authorities that a collector's certificate may be of, beside the public
+/// ones.
+const CERTIFICATE: &str = "OTEL_EXPORTER_OTLP_CERTIFICATE";
+
 /// The exporters at work.
 #[derive(Debug)]
 pub(super) struct Otlp {
@@ -51,27 +56,25 @@ pub(super) fn start(endpoint: &str) -> Result<Otlp, TelemetryError> {
     let wrong = |why: String| TelemetryError::Endpoint { endpoint: endpoint.to_owned(), why };
     let refused = |error: ExporterBuildError| wrong(error.to_string());
     let uri: http::Uri = endpoint.parse().map_err(|error| wrong(format!("{error}")))?;
-    if uri.scheme().is_none() {
-        return Err(wrong("it should read http://host:port".to_owned()));
+    if !matches!(uri.scheme_str(), Some("http" | "https")) {
+        return Err(wrong("it should read http://host:port or https://host:port".to_owned()));
     }
+    let is_https = uri.scheme_str() == Some("https");
+    let tls = is_https.then(tls).transpose().map_err(wrong)?;
     let runtime = Handle::try_current().map_err(|_| TelemetryError::NoRuntime)?;
     let (hang_up, hung_up) = watch::channel(false);
     let line = Line::new(endpoint, hung_up, runtime);
 
-    let spans = opentelemetry_otlp::SpanExporter::builder()
-        .with_tonic()
-        .with_endpoint(endpoint)
-        .with_timeout(EXPORT_MAX)
-        .with_retry_policy(RetryPolicy::disabled())
-        .build()
-        .map_err(refused)?;
-    let metrics = MetricExporter::builder()
-        .with_tonic()
-        .with_endpoint(endpoint)
-        .with_timeout(EXPORT_MAX)
-        .with_retry_policy(RetryPolicy::disabled())
-        .build()
-        .map_err(refused)?;
+    let (mut spans, mut metrics) =
+        (opentelemetry_otlp::SpanExporter::builder().with_tonic(), MetricExporter::builder().with_tonic());
+    if let Some(tls) = tls {
+        spans = spans.with_tls_config(tls.clone());
+        metrics = metrics.with_tls_config(tls);
+    }
+    let no_retries = RetryPolicy::disabled;
+    let spans = spans.with_endpoint(endpoint).with_timeout(EXPORT_MAX).with_retry_policy(no_retries());
+    let metrics = metrics.with_endpoint(endpoint).with_timeout(EXPORT_MAX).with_retry_policy(no_retries());
+    let (spans, metrics) = (spans.build().map_err(refused)?, metrics.build().map_err(refused)?);
 
     let batches = BatchConfigBuilder::default().with_max_queue_size(QUEUE_MAX).with_max_export_batch_size(BATCH_MAX);
     let processor = BatchSpanProcessor::new(Watched::new(spans, Signal::Traces, line.clone()), batches.build());
@@ -100,6 +103,15 @@ impl Otlp {
             let _ = timeout(HANG_UP_MAX, flushed).await;
         }
     }
+}
+
+/// How a collector behind `https` is known.
+fn tls() -> Result<ClientTlsConfig, String> {
+    let tls = ClientTlsConfig::new().with_enabled_roots();
+    let Some(path) = std::env::var_os(CERTIFICATE) else { return Ok(tls) };
+    let read = std::fs::read(&path);
+    let authorities = read.map_err(|error| format!("{CERTIFICATE} {} cannot be read: {error}", path.display()))?;
+    Ok(tls.ca_certificate(Certificate::from_pem(authorities)))
 }
 
 /// Runs `work` on a thread of its own. Not on one of the runtime's: the end of the process would wait for those.

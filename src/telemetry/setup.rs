@@ -241,7 +241,7 @@ mod tests {
     fn a_wrong_setting_is_named() {
         let error = |settings: Settings| build(&settings, std::io::sink, false).map(|_| ()).unwrap_err().to_string();
         assert!(error(json(Some("callgate=loud"))).starts_with(r#"the log filter "callgate=loud" cannot be read: "#));
-        for endpoint in ["collector:4317", "https://collector:4317", "http://", "http://a b"] {
+        for endpoint in ["collector:4317", "grpc://collector:4317", "http://", "http://a b"] {
             let settings = Settings { otlp_endpoint: Some(endpoint.to_owned()), ..Settings::default() };
             let said = tokio::runtime::Runtime::new().unwrap().block_on(async { error(settings) });
             assert!(said.starts_with(&format!("the OTLP endpoint {endpoint:?} cannot be used: ")), "{said}");

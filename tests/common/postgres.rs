@@ -57,6 +57,12 @@ impl Postgres {
         Self { options, phase, stop: Some(stop), keeper: Some(keeper), _dir: dir }
     }
 
+    /// How other processes reach it.
+    pub(crate) fn url(&self) -> String {
+        let socket = self.options.get_socket().expect("a private server has a socket");
+        format!("postgresql://callgate@localhost:5432/callgate?host={}", socket.display())
+    }
+
     /// The server's process, while it runs.
     pub(crate) fn pid(&self) -> Option<u32> {
         match *self.phase.borrow() {

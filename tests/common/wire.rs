@@ -5,7 +5,7 @@ use std::{net::SocketAddr, sync::Arc};
 use callgate::{
     gate::Gate,
     grpc::{
-        self, ServeError, ServerSettings,
+        self, Bound, ServeError,
         v1::{self, gate_service_client::GateServiceClient},
     },
     policy::Policy,
@@ -36,16 +36,14 @@ impl Plane {
         let postgres = Postgres::start().await;
         let gate = gates::gate(&postgres, policy).await;
         let (stop, stopped) = oneshot::channel::<()>();
-        let (ready, listening) = oneshot::channel();
-        let settings = ServerSettings { listen: SocketAddr::from(([127, 0, 0, 1], 0)) };
+        let (address, listener) = listener();
         let serving = Arc::clone(&gate);
         let server = tokio::spawn(async move {
             let stopped = async {
                 let _ = stopped.await;
             };
-            grpc::serve(&settings, serving, stopped, ready).await
+            grpc::serve(listener, serving, stopped).await
         });
-        let address = in_time("the server", listening).await.expect("it listens");
         Self { address, gate, stop: Some(stop), server: Some(server), postgres }
     }
 
@@ -57,10 +55,9 @@ impl Plane {
     #[allow(dead_code, reason = "not every test has two")]
     pub(crate) async fn postgres_gate(&self, policy: &Policy) -> Channel {
         let gate = gates::gate(&self.postgres, policy).await;
-        let (ready, listening) = oneshot::channel();
-        let settings = ServerSettings { listen: SocketAddr::from(([127, 0, 0, 1], 0)) };
-        tokio::spawn(async move { grpc::serve(&settings, gate, std::future::pending(), ready).await });
-        channel(in_time("the server", listening).await.expect("it listens")).await
+        let (address, listener) = listener();
+        tokio::spawn(async move { grpc::serve(listener, gate, std::future::pending()).await });
+        channel(address).await
     }
 
     pub(crate) async fn client(&self) -> Client {
@@ -80,6 +77,12 @@ impl Plane {
         let server = self.server.take().expect("stopped once");
         in_time("the end", server).await.expect("no panic")
     }
+}
+
+/// A free port, listened on.
+fn listener() -> (SocketAddr, tokio::net::TcpListener) {
+    let bound = Bound::bind(SocketAddr::from(([127, 0, 0, 1], 0))).expect("a free port");
+    (bound.address(), bound.listen().expect("nobody else has it"))
 }
 
 pub(crate) async fn channel(address: SocketAddr) -> Channel {

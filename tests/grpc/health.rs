@@ -1,10 +1,9 @@
 //! The server around the service: health, reflection, where it listens, and how it ends.
 
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::time::Duration;
 
-use callgate::grpc::{self, ServeError, ServerSettings};
 use http::uri::PathAndQuery;
-use tokio::{sync::oneshot, time::Instant};
+use tokio::time::Instant;
 use tonic::{Code, Request, transport::Channel};
 use tonic_health::pb::{HealthCheckRequest, health_check_response::ServingStatus, health_client::HealthClient};
 use tonic_prost::ProstCodec;
@@ -100,32 +99,6 @@ async fn reflection_shows_the_contract() {
     let symbol = MessageRequest::FileContainingSymbol(format!("{SERVICE}.Evaluate"));
     let MessageResponse::FileDescriptorResponse(files) = ask(symbol).await else { panic!("no file") };
     assert!(!files.file_descriptor_proto.is_empty());
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn only_this_machine_is_served() {
-    let plane = Plane::start(&policy(&["same_call"])).await;
-    for address in ["0.0.0.0:1", "[::]:1", "192.0.2.7:1"] {
-        let listen: SocketAddr = address.parse().expect("an address");
-        let (ready, listening) = oneshot::channel();
-        let gate = Arc::clone(&plane.gate);
-        let settings = ServerSettings { listen };
-        let served = grpc::serve(&settings, gate, std::future::pending(), ready);
-        let error = within(SOON, "a refusal", served).await.expect_err("refused");
-        assert!(matches!(error, ServeError::NotLoopback(_)), "{error}");
-        let expected = format!(
-            "--listen {address} is not a loopback address: callers carry no credentials yet, so callgate serves this \
-             machine only; use 127.0.0.1:PORT or [::1]:PORT"
-        );
-        assert_eq!(error.to_string(), expected);
-        assert!(listening.await.is_err());
-    }
-    let (ready, _listening) = oneshot::channel();
-    let gate = Arc::clone(&plane.gate);
-    let settings = ServerSettings { listen: plane.address };
-    let taken = grpc::serve(&settings, gate, std::future::pending(), ready);
-    let error = within(SOON, "a refusal", taken).await.expect_err("taken");
-    assert!(error.to_string().starts_with(&format!("cannot listen on {}: ", plane.address)), "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -44,8 +44,7 @@ struct Stage {
 impl Stage {
     async fn set() -> Self {
         let (home, postgres) = (Home::empty(), Postgres::start().await);
-        let socket = postgres.options.get_socket().expect("a private server has a socket");
-        let url = format!("postgresql://callgate@localhost:5432/callgate?host={}", path(socket));
+        let url = postgres.url();
         Self { home, postgres, url }
     }
 

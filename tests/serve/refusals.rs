@@ -4,6 +4,7 @@ use std::fs;
 
 use crate::{
     common::{
+        postgres::Postgres,
         process::is_alive,
         wire::{call, evaluate, question},
     },
@@ -28,12 +29,33 @@ async fn a_second_server_on_the_same_directory_is_refused() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_address_that_others_can_reach_is_refused() {
-    let home = Home::prepared().await;
+    let home = Home::empty();
     let (code, said) = refused(&["--listen", "0.0.0.0:1", "--data-dir", path(&home.data_dir())]).await;
     assert_eq!(code, Some(1));
     assert!(said.contains("--listen 0.0.0.0:1 is not a loopback address"), "{said}");
     assert!(said.contains("use 127.0.0.1:PORT or [::1]:PORT"), "{said}");
-    assert_eq!(home.postmaster(), None, "no database is left behind");
+    assert!(!home.data_dir().exists(), "no database is created");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_start_that_cannot_serve_changes_nothing() {
+    let (postgres, home) = (Postgres::start().await, Home::empty());
+    let url = postgres.url();
+    let one = home.file("one.yaml", "policy_engine: {tool_schemas: {look: {effect: read}}}");
+    let other = home.file("other.yaml", "policy_engine: {tool_schemas: {look: {effect: write}}}");
+    let server = Server::with(&["--database-url", &url, "--policy", path(&one)]);
+    let activations = "select count(*) from policy_activation";
+    assert_eq!(postgres.number(activations).await, 1);
+    let address = server.address.to_string();
+    for listen in [address.as_str(), "0.0.0.0:1"] {
+        let args = ["--listen", listen, "--database-url", &url, "--policy", path(&other)];
+        assert_eq!(refused(&args).await.0, Some(1));
+        assert_eq!(postgres.number(activations).await, 1, "{listen}");
+    }
+    let (_, said) = refused(&["--listen", &address, "--data-dir", path(&home.data_dir())]).await;
+    let problem = format!("cannot listen on {address}: another process listens there");
+    assert!(said.contains(&problem) && said.matches(&address).count() == 1, "{said}");
+    assert!(!home.data_dir().exists(), "no database is created");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -27,8 +27,7 @@ async fn pay(mut client: Client, session: String) -> Decision {
 async fn a_payment_permitted_by_a_replica_that_dies_is_known_to_the_other() {
     let (postgres, home) = (Postgres::start().await, Home::empty());
     let policy = home.file("policy.yaml", POLICY);
-    let socket = postgres.options.get_socket().expect("a private server has a socket");
-    let url = format!("postgresql://callgate@localhost:5432/callgate?host={}", path(socket));
+    let url = postgres.url();
     let args = ["--database-url", url.as_str(), "--policy", path(&policy)];
     let (first, second) = (Server::with(&args), Server::with(&args));
     let clients = [first.client().await, second.client().await];
@@ -60,8 +59,7 @@ async fn what_a_person_does_at_one_replica_holds_at_the_other() {
         "policy_engine:\n  authorization: {tiers: [{name: all, pattern: 'drop', action: hitl}, \
          {name: rest, pattern: '*', action: allowlist}]}\n",
     );
-    let socket = postgres.options.get_socket().expect("a private server has a socket");
-    let url = format!("postgresql://callgate@localhost:5432/callgate?host={}", path(socket));
+    let url = postgres.url();
     let args = ["--database-url", url.as_str(), "--policy", path(&policy)];
     let (first, second) = (Server::with(&args), Server::with(&args));
     let (mut here, mut there) = (first.client().await, second.client().await);
