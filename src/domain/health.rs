@@ -8,11 +8,11 @@ use super::{
     time::Timestamp,
 };
 
-/// Failures in a row that are still nothing but bad luck (learning.md section 1).
+/// Failures in a row that are still nothing but bad luck (docs/learning.md#what-is-counted).
 pub const FAILURES_FEW: u32 = 2;
-/// How long a tool fails before it counts as down, in milliseconds (learning.md section 1).
+/// How long a tool fails before it counts as down, in milliseconds (docs/learning.md#what-is-counted).
 pub const DOWN_AFTER_MS: u64 = 60_000;
-/// Half-life of the share of failed calls, in milliseconds (learning.md section 4).
+/// Half-life of the share of failed calls, in milliseconds (docs/learning.md#the-logistic-layer).
 const SHARE_HALF_LIFE_MS: f64 = 120_000.0;
 /// A cooldown that nobody has probed is forgotten after this time, in milliseconds.
 const COOLDOWN_FORGOTTEN_MS: u64 = 600_000;

@@ -80,7 +80,7 @@ impl Confidence {
     /// Trials from which on it is high.
     pub const HIGH_TRIALS: f64 = 30.0;
 
-    /// The confidence that so many (decayed) trials of one tool, kind and wait give (learning.md section 3).
+    /// The confidence that so many (decayed) trials of one tool, kind and wait give (docs/learning.md#the-estimate).
     #[must_use]
     pub fn of(trials: f64) -> Self {
         match trials {
@@ -166,7 +166,7 @@ pub struct Outcome {
     pub failure: Option<FailureKind>,
     /// What it answered.
     pub digest: Option<ResultDigest>,
-    /// True when it brought something new (semantics.md section 1).
+    /// True when it brought something new (docs/semantics.md#progress).
     pub progress: bool,
     /// When it was recorded.
     pub at: Timestamp,

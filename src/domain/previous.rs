@@ -12,7 +12,7 @@ use super::{
     tree::CallTree,
 };
 
-/// Idle time after which attempts start again, in milliseconds (semantics.md, "attempt").
+/// Idle time after which attempts start again, in milliseconds (docs/semantics.md#attempts-and-occurrences).
 pub const IDLE_MS: u64 = 600_000;
 
 /// What was advised after a failure.
@@ -153,7 +153,7 @@ impl CallTree {
         }
     }
 
-    /// Has the world changed since `previous` (semantics.md, "world changed since P")? What is no longer remembered
+    /// Has the world changed since `previous` (docs/semantics.md#world-changed)? What is no longer remembered
     /// counts as a change: a wrong refusal costs more than a needless call.
     #[must_use]
     pub fn world_changed_since(&self, previous: &Previous, fingerprint: Fingerprint, effect: &Effect) -> bool {

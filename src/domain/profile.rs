@@ -1,5 +1,5 @@
-//! What a retry was: the facts that are stored with it, and the cells that profiles count it in (learning.md sections 1
-//! and 5).
+//! What a retry was: the facts that are stored with it, and the cells that profiles count it in
+//! (docs/learning.md#what-is-counted).
 
 use super::{failure::FailureKind, ids::ToolName, time::Timestamp};
 
@@ -66,7 +66,7 @@ pub enum FollowUpKind {
     Changed,
 }
 
-/// From what similarity on arguments are near (learning.md section 6).
+/// From what similarity on arguments are near (docs/learning.md#near-duplicate-calls).
 pub const NEAR: f64 = 0.8;
 
 impl FollowUpKind {
@@ -129,7 +129,8 @@ impl RetryState {
     }
 }
 
-/// Features of a retry for the logistic layer (learning.md section 4), as they were when it was permitted.
+/// Features of a retry for the logistic layer (docs/learning.md#the-logistic-layer), as they were when it was
+/// permitted.
 pub const FEATURES: usize = 10;
 
 /// Weights of the layer for one kind: of the estimate's log odds, the constant, and the features.

@@ -1,6 +1,6 @@
-//! How alike two calls of one tool are (learning.md section 6). Arguments are compared field by field: numbers by
-//! relative difference, texts by the trigrams they share, longer values weighing more. Results are compared by a sketch
-//! of their trigrams. Both are made once a call and kept, since every later call is compared with them.
+//! How alike two calls of one tool are (docs/learning.md#near-duplicate-calls). Arguments are compared field by field:
+//! numbers by relative difference, texts by the trigrams they share, longer values weighing more. Results are compared
+//! by a sketch of their trigrams. Both are made once a call and kept, since every later call is compared with them.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,5 @@
-//! The texts for the model: one JSON object, ready to be handed over as the tool's result (semantics.md section 3).
+//! The texts for the model: one JSON object, ready to be handed over as the tool's result
+//! (docs/semantics.md#the-text-for-the-model).
 
 use serde_json::{Value, json};
 

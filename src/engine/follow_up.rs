@@ -1,4 +1,4 @@
-//! What a permitted call follows up on: the facts that profiles learn from (learning.md section 1).
+//! What a permitted call follows up on: the facts that profiles learn from (docs/learning.md#what-is-counted).
 
 use super::Shared;
 use crate::{

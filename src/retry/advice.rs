@@ -1,4 +1,4 @@
-//! Whether to retry, when, and how often: the smallest good wait, under guards (learning.md section 3).
+//! Whether to retry, when, and how often: the smallest good wait, under guards (docs/learning.md#the-decision).
 
 use super::{
     estimate::{Odds, View, hinted, prior},

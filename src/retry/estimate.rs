@@ -1,6 +1,6 @@
 //! How likely a retry is to succeed: decayed counts, shrunk from the cell of one tool, kind, wait and state towards an
-//! average tool's curve (learning.md section 2). Counts are dense arrays: every sum of the formulas is a sum over one
-//! or two of them, so that nothing can disagree.
+//! average tool's curve (docs/learning.md#the-estimate). Counts are dense arrays: every sum of the formulas is a sum
+//! over one or two of them, so that nothing can disagree.
 
 mod chance;
 mod counts;

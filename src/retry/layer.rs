@@ -1,6 +1,6 @@
-//! The optional layer (learning.md section 4): for each kind of failure a small logistic residual on the estimate, with
-//! what a table cannot hold. It learns in shadow, and speaks for a kind only once it has told that kind's outcomes
-//! better than the estimate.
+//! The optional layer (docs/learning.md#the-logistic-layer): for each kind of failure a small logistic residual on the
+//! estimate, with what a table cannot hold. It learns in shadow, and speaks for a kind only once it has told that
+//! kind's outcomes better than the estimate.
 
 use std::collections::{BTreeMap, VecDeque};
 

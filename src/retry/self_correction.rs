@@ -1,5 +1,5 @@
 //! How often a model corrects itself after a refusal for its arguments: counted per tool, field and what was violated
-//! (semantics.md section 8). What hardly ever gets corrected is a question to the user.
+//! (docs/learning.md#self-correction). What hardly ever gets corrected is a question to the user.
 
 use std::collections::BTreeMap;
 

@@ -5,8 +5,8 @@
 //! address or identifier are a sweep and never count, unless every result was empty; neither does anything before the
 //! last write that succeeded.
 //!
-//! Why: on 34,192 recorded calls, what three of them block was futile in 85.5 % of cases (learning.md section 6):
-//! enough to warn, not to refuse.
+//! Why: on 34,192 recorded calls, what three of them block was futile in 85.5 % of cases
+//! (docs/learning.md#near-duplicate-calls): enough to warn, not to refuse.
 //!
 //! Known problems: results are compared by a sketch (off by .04 at .9); a result that was reported only by its digest
 //! is alike or not. The flag measures waste; it does not say that the task will fail.

@@ -1,8 +1,8 @@
 //! same_call: this very call was asked for before.
 //!
-//! Fires by one table (semantics.md section 4) over the newest earlier execution of the same fingerprint in the call
-//! tree, and for `once` tools in the whole tenant: it is running (WAIT), it may have happened (DENY for a write), it
-//! succeeded and nothing has changed since (REUSE), it failed and a retry is not worth it, too early or used up.
+//! Fires by one table (docs/semantics.md#same_call) over the newest earlier execution of the same fingerprint in the
+//! call tree, and for `once` tools in the whole tenant: it is running (WAIT), it may have happened (DENY for a write),
+//! it succeeded and nothing has changed since (REUSE), it failed and a retry is not worth it, too early or used up.
 //!
 //! Why so careful: on 34,000 recorded calls, blocking every repeat inside a session would have been wrong in 27 % to
 //! 68 % of cases, because the agent had changed the world in between.

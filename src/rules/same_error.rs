@@ -6,8 +6,9 @@
 //! whose advice was to retry is no evidence.
 //!
 //! Why: on 34,192 recorded calls, what three such errors refuse was futile in 98.7 % of cases, and cost none of 111
-//! novel results in successful sessions (learning.md section 6). Counting variants instead of calls is the more careful
-//! of the two: on the airline traces three repetitions of one call would have refused the variant that then succeeded.
+//! novel results in successful sessions (docs/learning.md#near-duplicate-calls). Counting variants instead of calls is
+//! the more careful of the two: on the airline traces three repetitions of one call would have refused the variant that
+//! then succeeded.
 //!
 //! Known problems: the flag measures waste; it does not say that the task will fail.
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{Layout, check_file, check_manual, check_policy, check_registered, walls::PURE_ROOMS};
+use super::{Layout, check_file, check_manual, check_policy, check_registered, references::Sources, walls::PURE_ROOMS};
 
 /// What the checks say about one file.
 fn said(path: &str, text: &str) -> String {
@@ -127,4 +127,68 @@ fn files_made_of_tests_are_found() {
     assert_eq!(layout.tests, BTreeSet::from(expected.map(str::to_owned)));
     let stray = check_file("src/rules/testing/x.rs", "use crate::store::Slot;", &layout);
     assert!(stray.is_empty(), "{stray:?}");
+}
+
+#[test]
+fn a_reference_that_leads_nowhere_is_seen() {
+    // Put together, so that this file has no such reference.
+    let page = |name: &str| format!("{name}.{}", "md");
+    let (norm, other) = (page("docs/semantics"), page("docs/x"));
+    let found = |path: &str, text: &str| {
+        let files = [
+            (path, text),
+            (norm.as_str(), "# What is decided\n## The same call again\n```sh\n# no heading\n```\n### repeat\n"),
+            ("src/rules/repeat.rs", "#[test]\nfn it_warns() {}"),
+        ];
+        Sources::of(files).check().join("\n")
+    };
+    for (path, text, problem) in [
+        ("src/x.rs", format!("//! See {}.", page("semantics")), "is not there"),
+        ("src/x.rs", format!("\n/// See {}", page("docs/other")), "src/x.rs:2: docs/other"),
+        ("src/x.rs", format!("// {norm}, section 4"), "is named without its section"),
+        ("migrations/1.sql", format!("-- {norm}#nothing"), "has no section #nothing"),
+        ("src/x.rs", format!("// {norm}#no-heading"), "has no section #no-heading"),
+        ("src/lib.rs", "//! 1. `rules/nothing.rs`: nothing".to_owned(), "src/rules/nothing.rs is not there"),
+        ("README.md", format!("[a]({}) [b]({norm}#the-same-call)", page("docs/a")), "has no section #the-same-call"),
+        ("README.md", format!("[a]({}) [b]({norm}#the-same-call-again)", page("docs/a")), "README.md:1: docs/a"),
+        (&other, "[here](#x) [there](../src/nothing.rs)".to_owned(), "src/nothing.rs is not there"),
+        (&other, "[here](#x)".to_owned(), "has no section #x"),
+        (&other, "`src/rules/x_*.rs`".to_owned(), "src/rules/x_*.rs is not there"),
+        (&other, "`src/rules/repeat.rs::it_breaks`".to_owned(), "has no function it_breaks"),
+    ] {
+        let found = found(path, &text);
+        assert!(found.contains(problem), "{problem:?} was not reported about {path}: {text}\nonly: {found:?}");
+    }
+    let links = format!("# X\n[a](#x) [b](../{norm}#the-same-call-again) [c](https://example.com/a.md#b)\n");
+    let sound = format!("{links}`src/rules/*.rs` `src/rules/` `order/42` `src/rules/repeat.rs::it_warns`");
+    assert_eq!(found(&other, &sound), "");
+    assert_eq!(found("src/x.rs", &format!("/// See {norm}#repeat, and the README.md beside it.")), "");
+    let rules = Sources::of([(norm.as_str(), "### repeat\n")]);
+    assert_eq!(rules.check_rules(["repeat", "poll"].into_iter()), [format!("{norm} has no section #poll")]);
+}
+
+#[test]
+fn a_command_that_does_not_exist_is_seen() {
+    let files = [
+        ("README.md", "```sh\nmake run   # builds\n```\n```text\nmake nothing\n```\n"),
+        ("Makefile", "A ?= 1\nrun: b\n"),
+        ("tests/store/main.rs", ""),
+        ("benches/engine.rs", ""),
+    ];
+    let sources = Sources::of(files);
+    assert_eq!(sources.commands(), [("README.md", "make run".to_owned())]);
+    for (command, is_wrong) in [
+        ("make run", false),
+        ("make walk", true),
+        ("cargo nextest run --test store -E 'test(x)'", false),
+        ("cargo test --test stores", true),
+        ("cargo bench --bench engine", false),
+        ("cargo bench --bench engines", true),
+        ("callgate policy check callgate.yaml", false),
+        ("callgate policy chek callgate.yaml", true),
+        ("callgate explain CALL_ID --no-such-flag", true),
+        ("psql -f x.sql", false),
+    ] {
+        assert_eq!(sources.wrong(command).is_some(), is_wrong, "{command}: {:?}", sources.wrong(command));
+    }
 }

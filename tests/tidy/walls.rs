@@ -1,4 +1,4 @@
-//! The table of house.md section 3. A new exception is one line here, with its reason.
+//! The walls between rooms (docs/architecture.md#walls). A new exception is one line here, with its reason.
 
 /// What one room may see.
 #[derive(Debug)]

@@ -1,8 +1,8 @@
 //! A fleet's tools and how they break. Nothing here depends on who retries what: outages, windows, locks and hard
 //! failures come as they come, so that what would have become of a retry that nobody made is known as well.
 //!
-//! The processes and their figures are those of the study that the estimate was chosen by (learning.md). Times are in
-//! seconds since the start.
+//! The processes and their figures are those of the study that the estimate was chosen by
+//! (docs/learning.md#the-simulated-fleet). Times are in seconds since the start.
 
 use super::dice::Dice;
 use crate::domain::failure::FailureKind;

@@ -45,7 +45,8 @@ fn trial(estimate: &Estimate, line: &[Value]) -> Trial {
     Trial { tool, follow_up, ok: line[7] == 1, at }
 }
 
-/// The stream was made by a slow and exact reference of learning.md section 2: 7,881 outcomes and 1,313 queries.
+/// The stream was made by a slow and exact reference of docs/learning.md#the-estimate: 7,881 outcomes and 1,313
+/// queries.
 #[test]
 fn the_estimate_agrees_with_the_reference_on_the_golden_stream() {
     let file = std::fs::File::open("tests/learning/golden.jsonl.gz").expect("the golden stream");

@@ -1,4 +1,5 @@
-//! Retry profiles: trials into rollups, each exactly once, and rollups back into counts (learning.md section 5).
+//! Retry profiles: trials into rollups, each exactly once, and rollups back into counts
+//! (docs/learning.md#in-postgresql).
 
 use std::{collections::BTreeMap, sync::LazyLock};
 
