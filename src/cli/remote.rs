@@ -63,9 +63,8 @@ impl By {
 
 /// An instant for people, in UTC.
 pub(super) fn at(unix_ms: i64) -> String {
-    let seconds = time::OffsetDateTime::from_unix_timestamp(unix_ms.div_euclid(1_000));
-    let form = time::macros::format_description!("[year]-[month]-[day] [hour]:[minute]:[second]Z");
-    seconds.ok().and_then(|at| at.format(&form).ok()).unwrap_or_else(|| unix_ms.to_string())
+    let at = chrono::DateTime::from_timestamp_millis(unix_ms);
+    at.map_or_else(|| unix_ms.to_string(), |at| at.format("%Y-%m-%d %H:%M:%SZ").to_string())
 }
 
 #[cfg(test)]

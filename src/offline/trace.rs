@@ -6,10 +6,10 @@
 //! `is_error` · `error_type` a hint · `ts` RFC 3339, UTC unless it names a zone · `run` a stretch of the session ·
 //! `call_id`, else the `seq` is the id. All but the first four are optional; other fields are ignored.
 
+use chrono::DateTime;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use sha2::{Digest as _, Sha256};
-use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 
 use crate::domain::{
     ids::{AgentId, CallId, Invalid, RunId, SessionId, ToolName},
@@ -176,11 +176,10 @@ fn arguments(raw: Option<&RawValue>) -> Result<Json, String> {
 }
 
 fn timestamp(text: &str) -> Result<Timestamp, String> {
-    let parse = |text: &str| OffsetDateTime::parse(text, &Rfc3339).ok();
+    let parse = |text: &str| DateTime::parse_from_rfc3339(text).ok();
     let at = parse(text).or_else(|| parse(&format!("{text}Z")));
-    let millis = at.and_then(|at| i64::try_from(at.unix_timestamp_nanos().div_euclid(1_000_000)).ok());
     let problem = || format!("field ts: {text:?} is no RFC 3339 time such as 2026-05-30T21:23:12.179Z");
-    millis.map(Timestamp::from_millis).ok_or_else(problem)
+    at.map(|at| Timestamp::from_millis(at.timestamp_millis())).ok_or_else(problem)
 }
 
 fn optional<'a, T: Deserialize<'a>>(field: &str, raw: Option<&'a RawValue>) -> Result<Option<T>, String> {

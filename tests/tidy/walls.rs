@@ -66,7 +66,7 @@ pub(crate) const WALLS: &[Wall] = &[
         crates: Some(&[
             ("regex", "reads providers' messages"),
             ("serde_json", "reads providers' error bodies"),
-            ("time", "reads the dates of Retry-After"),
+            ("chrono", "reads the dates of Retry-After"),
         ]),
         never: PURE,
     },
@@ -137,7 +137,7 @@ pub(crate) const WALLS: &[Wall] = &[
             ("serde_json", "recorded rows"),
             ("sha2", "recorded results by their hash"),
             ("hex", "its text"),
-            ("time", "the times of rows"),
+            ("chrono", "the times of rows"),
             ("rand_chacha", "the same dice on every machine"),
         ]),
         never: PURE,

@@ -2,15 +2,12 @@
 
 use std::sync::LazyLock;
 
+use chrono::NaiveDateTime;
 use regex::Regex;
-use time::{PrimitiveDateTime, format_description::BorrowedFormatItem, macros::format_description};
 
 use super::reduce::both_ends;
 
-const IMF_FIXDATE: &[BorrowedFormatItem<'_>] = format_description!(
-    version = 2,
-    "[weekday repr:short], [day] [month repr:short] [year] [hour]:[minute]:[second] GMT"
-);
+const IMF_FIXDATE: &str = "%a, %d %b %Y %H:%M:%S GMT";
 
 /// A bare number above this is no number of seconds but a point in time or an id: seven days.
 const MOST_BARE_SECONDS: u64 = 7 * 24 * 60 * 60;
@@ -24,8 +21,7 @@ pub fn retry_after_ms(value: &str, now_unix_ms: i64) -> Option<u64> {
     if let Some((ms, "")) = number(value, 1000) {
         return Some(ms);
     }
-    let date = PrimitiveDateTime::parse(value, IMF_FIXDATE).ok()?.assume_utc();
-    let at = i64::try_from(date.unix_timestamp_nanos() / 1_000_000).ok()?;
+    let at = NaiveDateTime::parse_from_str(value, IMF_FIXDATE).ok()?.and_utc().timestamp_millis();
     Some(u64::try_from(at.saturating_sub(now_unix_ms)).unwrap_or(0))
 }
 

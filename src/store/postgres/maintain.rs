@@ -1,7 +1,12 @@
 //! What keeps the database in order: schema, partitions, safety settings, and leases that ran out.
 
-use ::time::{Date, Duration, Month, OffsetDateTime};
-use sqlx::{Connection, Executor as _, PgConnection, Row as _};
+use std::sync::LazyLock;
+
+use chrono::{Datelike as _, Months, NaiveDate};
+use sqlx::{
+    Connection, Executor as _, PgConnection, Row as _, SqlStr,
+    migrate::{Migration, MigrationType, Migrator},
+};
 
 use super::{
     SCHEMA,
@@ -17,11 +22,20 @@ use crate::{
 };
 
 /// Months whose partitions are made ahead of time.
-const MONTHS_AHEAD: i32 = 2;
+const MONTHS_AHEAD: u32 = 2;
 /// Expired leases handled in one go.
 const EXPIRED_MAX: i64 = 500;
 
-static MIGRATIONS: sqlx::migrate::Migrator = sqlx::migrate!("./migrations");
+// The files of `migrations/` as build.rs found them: `FILES`, each with its version, what it does, and its text. sqlx's
+// own macro for that would compile the whole driver a second time, for the compiler.
+include!(concat!(env!("OUT_DIR"), "/migrations.rs"));
+
+static MIGRATIONS: LazyLock<Migrator> = LazyLock::new(|| {
+    let migration = |(version, does, text): &(i64, &'static str, &'static str)| {
+        Migration::new(*version, (*does).into(), MigrationType::Simple, SqlStr::from_static(text), false)
+    };
+    Migrator::with_migrations(FILES.iter().map(migration).collect())
+});
 
 /// Brings the schema up to date, and refuses a server that would lose acknowledged rows.
 pub(super) async fn prepare(conn: &mut PgConnection) -> Result<(), OpenError> {
@@ -64,7 +78,7 @@ pub(super) async fn make_partitions(conn: &mut PgConnection) -> Result<(), Store
         let first = month(today, ahead);
         let next = month(today, ahead + 1);
         for table in ["call", "outcome"] {
-            let partition = format!("{table}_{:04}_{:02}", first.year(), u8::from(first.month()));
+            let partition = format!("{table}_{}", first.format("%Y_%m"));
             let sql = format!(
                 "create table if not exists {SCHEMA}.{partition} partition of {SCHEMA}.{table}
                  for values from ('{first}') to ('{next}')"
@@ -81,11 +95,9 @@ pub(super) async fn make_partitions(conn: &mut PgConnection) -> Result<(), Store
 }
 
 /// The first day of the month that lies `ahead` months after that of `day`.
-fn month(day: i32, ahead: i32) -> Date {
-    let date = OffsetDateTime::UNIX_EPOCH.date() + Duration::days(i64::from(day));
-    let months = date.year() * 12 + i32::from(u8::from(date.month())) - 1 + ahead;
-    let month = Month::try_from(months.rem_euclid(12) as u8 + 1).unwrap_or(Month::January);
-    Date::from_calendar_date(months.div_euclid(12), month, 1).unwrap_or(date)
+fn month(day: i32, ahead: u32) -> NaiveDate {
+    let date = NaiveDate::from_epoch_days(day).unwrap_or_default();
+    date.with_day(1).and_then(|first| first.checked_add_months(Months::new(ahead))).unwrap_or(date)
 }
 
 /// The database's time.
