@@ -42,7 +42,7 @@
 //!
 //! `Record` is the same loop around `engine/record.rs`. What a failure is worth retrying comes from
 //! `retry/advice.rs`, which weighs `retry/estimate.rs`; `engine/follow_up.rs` tells what a later call followed up on,
-//! `store/postgres/profiles.rs` counts what came of it, and `gate/fleet.rs` reads the counts back. Whether models mend
+//! `store/postgres/profiles.rs` counts what came of it, and `gate/learned.rs` reads the counts back. Whether models mend
 //! their arguments after a refusal is learned beside it (`engine/self_correction.rs`, `retry/self_correction.rs`).
 //!
 //! # The policy, and people

@@ -2,6 +2,7 @@
 //! in `walls.rs`; all violations are listed at once.
 
 mod canaries;
+mod dependencies;
 mod references;
 mod source;
 mod walls;

@@ -217,7 +217,7 @@ fn every_reference_leads_somewhere() {
     let sources = Sources::read();
     assert!(sources.texts.len() > 100, "only {} texts were found", sources.texts.len());
     let mut violations = sources.check();
-    violations.extend(sources.check_rules(callgate::rules::RULES.iter().map(|(id, _)| *id)));
+    violations.extend(sources.check_rules(callgate::rules::RULES.iter().map(|rule| rule.id)));
     assert!(violations.is_empty(), "{} references\n{}", violations.len(), violations.join("\n"));
 }
 
