@@ -18,10 +18,11 @@ use callgate::{
         json,
         outcome::OutcomeStatus,
         profile::{FEATURES, FollowUp, FollowUpKind, RetryState, ToolState, Trial, WAITS_MS},
+        report::Report,
         time::Timestamp,
         tree::{CALLS_MAX, CallTree},
     },
-    engine::{self, Judgement, Report, Shared},
+    engine::{self, Judgement, Shared},
     policy::{self, Policy},
     retry::{
         advice::{FailedAttempt, Params, advise},

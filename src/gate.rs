@@ -2,9 +2,11 @@
 //! together; it must not know SQL or gRPC. The decision is a closure over an old state, run again when the race is
 //! lost.
 
+mod approvals;
 mod batch;
 mod control;
 mod decide;
+mod error;
 mod evaluate;
 mod halts;
 mod health;
@@ -18,70 +20,36 @@ mod trees;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use self::{halts::Halts, health::ToolHealth, learned::Learned, policies::ActivePolicy};
+use self::{approvals::OpenQuestions, halts::Halts, health::ToolHealth, learned::Learned, policies::ActivePolicy};
 use crate::{
     clock::Clock,
     domain::{time::Timestamp, tool::InjectAs, verdict::Verdict},
     engine::envelope::ToolResult,
     policy::Policy,
-    store::{Slots, Store, StoreError},
+    retry::classify,
+    store::{Slots, Store},
     telemetry::Metrics,
 };
 
-pub use policies::{Activated, Applied, Apply, Author};
-pub use profiles::{NearPair, QualityReport};
+pub use approvals::{LOOK_EVERY, OPEN_MAX, Reply};
+pub use error::{CommandError, EvaluateError, GateError, NoAnswer, RecordError, SessionError};
+pub use policies::{Activated, Applied, Apply, Author, PolicyProblem};
+pub use profiles::{NearPair, QualityReport, RetryChance, RetryLayer, RetryProfile};
 pub use record::RecordAnswer;
-// What callers of the gate handle, so that the edges need no other room.
-pub use crate::{
-    engine::{CallState, CallerError, Command, LAST_CALLS_DEFAULT, Operation, Report, SessionState},
-    policy::PolicyError,
-    retry::{classify::retry_after_ms, profiles::Profile},
-    store::Wanted,
-};
-
 /// A new name for something: a prefix and a UUID, which sorts by time.
 #[must_use]
 pub fn new_id(prefix: &str) -> String {
     format!("{prefix}_{}", uuid::Uuid::now_v7().simple())
 }
 
+/// How long a provider asks to wait with the text of a `Retry-After`, in milliseconds from `now`.
+#[must_use]
+pub fn retry_after_ms(text: &str, now: i64) -> Option<u64> {
+    classify::retry_after_ms(text, now)
+}
+
 /// Calls of one batch.
 pub const BATCH_MAX: usize = 64;
-
-/// Why there is no answer.
-#[derive(Debug, thiserror::Error)]
-pub enum GateError {
-    /// The caller's own fault.
-    #[error("{0:?}")]
-    CallerError(CallerError),
-    /// No such session.
-    #[error("no such session")]
-    SessionUnknown,
-    /// More is asked than can be stored.
-    #[error("more is asked than can be stored")]
-    Overloaded,
-    /// Others kept changing the same call tree.
-    #[error("the call tree kept changing")]
-    Contention,
-    /// The database is out of reach.
-    #[error("the database is out of reach: {0}")]
-    StoreUnavailable(String),
-}
-
-impl From<CallerError> for GateError {
-    fn from(caller_error: CallerError) -> Self {
-        Self::CallerError(caller_error)
-    }
-}
-
-impl From<StoreError> for GateError {
-    fn from(error: StoreError) -> Self {
-        match error {
-            StoreError::Overloaded(_) => Self::Overloaded,
-            error => Self::StoreUnavailable(error.to_string()),
-        }
-    }
-}
 
 /// An answer to a question, stored before it is given.
 #[derive(Debug, Clone, PartialEq)]
@@ -105,6 +73,7 @@ pub struct Gate {
     learned: Learned,
     halts: Halts,
     policy: ActivePolicy,
+    open: OpenQuestions,
     metrics: Metrics,
     clock: Clock,
 }
@@ -120,6 +89,7 @@ impl Gate {
             learned: Learned::default(),
             halts: Halts::default(),
             policy: ActivePolicy::new(policy),
+            open: OpenQuestions::default(),
             metrics,
             clock,
         }
@@ -128,8 +98,8 @@ impl Gate {
     /// Does the database answer?
     ///
     /// # Errors
-    /// [`GateError::StoreUnavailable`] when it does not.
-    pub async fn ping(&self) -> Result<(), GateError> {
+    /// [`NoAnswer`] when it does not.
+    pub async fn ping(&self) -> Result<(), NoAnswer> {
         Ok(self.store.ping().await?)
     }
 
@@ -142,8 +112,8 @@ impl Gate {
     /// Makes the partitions that the next weeks need.
     ///
     /// # Errors
-    /// [`GateError::StoreUnavailable`] when the database refuses.
-    pub async fn make_partitions(&self) -> Result<(), GateError> {
+    /// [`NoAnswer`] when the database refuses.
+    pub async fn make_partitions(&self) -> Result<(), NoAnswer> {
         Ok(self.store.make_partitions().await?)
     }
 

@@ -33,17 +33,24 @@
 //! # One Evaluate, file by file
 //!
 //! 1. `grpc/service.rs`, `grpc/decode.rs`: message to `domain::call::Request`
-//! 2. `gate.rs`: finds the slot of the tree in `store/cache.rs`, or loads it by `store/postgres/load.rs`
-//! 3. `engine/evaluate.rs`: `rules/*.rs` each say what they have to say; the strictest finding decides
-//! 4. `domain/tree/apply.rs`: the event is folded in; the slot is ahead of its commit
-//! 5. `store/postgres/writer.rs`, `append.rs`: the event joins the open batch; the caller waits for the commit
-//! 6. a lost race drops the slot, and `gate.rs` judges again
-//! 7. `telemetry/verdict.rs` says it once; `grpc/encode.rs` answers
+//! 2. `gate/evaluate.rs`: the policy reads the call; from here on it is one closure that reads what crosses trees, and
+//!    one that judges
+//! 3. `gate/decide.rs`: the one loop. It finds the tree by `gate/trees.rs` (`store/cache.rs`, or
+//!    `store/postgres/load.rs`), has the first closure read, takes a queue slot, and runs the second under the tree's
+//!    lock
+//! 4. `engine/evaluate.rs`: `rules/*.rs` each say what they have to say; the strictest finding decides
+//! 5. `domain/tree/apply.rs`: the event is folded in; the tree is ahead of its commit
+//! 6. `store/postgres/writer.rs`, `append.rs`: the event joins the open batch; the loop waits for the commit. A lost
+//!    race drops the tree, and the loop runs again
+//! 7. `gate/evaluate.rs`, after the commit: `gate/health.rs` counts the permit, `telemetry/verdict.rs` says it once
+//! 8. `grpc/encode.rs` answers; an error is told by `grpc/status.rs`, one documented pair a variant
 //!
-//! `Record` is the same loop around `engine/record.rs`. What a failure is worth retrying comes from
-//! `retry/advice.rs`, which weighs `retry/estimate.rs`; `engine/follow_up.rs` tells what a later call followed up on,
-//! `store/postgres/profiles.rs` counts what came of it, and `gate/learned.rs` reads the counts back. Whether models mend
-//! their arguments after a refusal is learned beside it (`engine/self_correction.rs`, `retry/self_correction.rs`).
+//! `Record`, the commands of people (`gate/control.rs`) and what is only looked at (`gate/state.rs`) are closures of
+//! the same loop, around `engine/record.rs`, `engine/control.rs` and `engine/state.rs`. What a failure is worth
+//! retrying comes from `retry/advice.rs`, which weighs `retry/estimate.rs`; `engine/follow_up.rs` tells what a later
+//! call followed up on, `store/postgres/profiles.rs` counts what came of it, and `gate/learned.rs` reads the counts
+//! back. Whether models mend their arguments after a refusal is learned beside it (`engine/self_correction.rs`,
+//! `retry/self_correction.rs`).
 //!
 //! # The policy, and people
 //!

@@ -6,6 +6,7 @@
 //! meanwhile. A start applies its file whenever another policy is active.
 
 use std::{
+    fmt::Display,
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
@@ -21,7 +22,7 @@ use super::read_policy;
 use crate::{
     domain::ids::DEFAULT_TENANT,
     gate::{Applied, Apply, Author, Gate},
-    policy::{self, PolicyError},
+    policy,
 };
 
 /// How often the file is looked at.
@@ -44,7 +45,7 @@ pub(super) async fn apply(gate: &Gate, path: &Path, text: &str) -> anyhow::Resul
     }
 }
 
-fn listed(path: &Path, errors: &[PolicyError]) -> String {
+fn listed(path: &Path, errors: &[impl Display]) -> String {
     let errors: Vec<String> = errors.iter().map(|error| format!("{}: {error}", path.display())).collect();
     errors.join("; ")
 }

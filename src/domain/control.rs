@@ -5,6 +5,7 @@ use super::{
     call::ApprovalStatus,
     grant::Grant,
     ids::{CallId, SessionId, ToolName},
+    pattern::Pattern,
     time::Timestamp,
 };
 
@@ -68,4 +69,54 @@ pub struct Controlled {
     pub reason: Option<String>,
     /// What was done.
     pub control: Control,
+}
+
+/// Something to be done to a session.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Command {
+    /// Whose session.
+    pub session: SessionId,
+    /// Who wants it.
+    pub by: String,
+    /// Why, in words.
+    pub reason: Option<String>,
+    /// What.
+    pub operation: Operation,
+}
+
+/// What is to be done.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Operation {
+    /// Answer the question that a call waits for.
+    Answer {
+        /// The question.
+        approval_id: String,
+        /// Yes or no.
+        approve: bool,
+    },
+    /// Enter a phase, perhaps with the order of the writes to come.
+    SetPhase {
+        /// The phase.
+        phase: String,
+        /// The plan; none leaves the one there was.
+        plan: Option<Vec<ToolName>>,
+    },
+    /// The model's context was compacted.
+    MarkCompacted,
+    /// Give calls.
+    Grant {
+        /// Names the grant.
+        id: String,
+        /// For which tools.
+        tools: Pattern,
+        /// How many.
+        ceiling: u64,
+        /// For how long, in milliseconds.
+        ttl_ms: u64,
+    },
+    /// Take a grant back.
+    Revoke {
+        /// The grant.
+        id: String,
+    },
 }

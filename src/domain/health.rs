@@ -113,7 +113,7 @@ pub struct HealthRow {
 
 /// What a report says about its tool.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Sign {
+pub struct Observation {
     /// When it was reported.
     pub at: Timestamp,
     /// What went wrong; none for a success.
@@ -211,35 +211,35 @@ impl Health {
     }
 
     /// A call of it was reported on.
-    pub fn reported(&mut self, sign: &Sign, allowance: &RetryAllowance) {
-        let passing = sign.failure.is_some_and(FailureKind::may_pass);
-        let fade = self.share.fade(sign.at);
+    pub fn reported(&mut self, seen: &Observation, allowance: &RetryAllowance) {
+        let passing = seen.failure.is_some_and(FailureKind::may_pass);
+        let fade = self.share.fade(seen.at);
         self.share = Share {
             calls: self.share.calls * fade + 1.0,
             failures: self.share.failures * fade + f64::from(u8::from(passing)),
-            at: sign.at,
+            at: seen.at,
         };
-        if sign.failure.is_none() {
+        if seen.failure.is_none() {
             (self.failures, self.failing_since, self.cooldown) = (0, None, None);
         } else if passing {
             self.failures = self.failures.saturating_add(1);
-            self.failing_since = Some(self.failing_since.unwrap_or(sign.at));
+            self.failing_since = Some(self.failing_since.unwrap_or(seen.at));
         }
-        if let Some(kind) = sign.probe_of {
+        if let Some(kind) = seen.probe_of {
             self.probing.retain(|(probed, _)| *probed != kind);
         }
-        if let Some((failure, ms)) = sign.failure.zip(sign.cooldown_ms) {
+        if let Some((failure, ms)) = seen.failure.zip(seen.cooldown_ms) {
             let until = self.cooldown.map_or(Timestamp::default(), |cooldown| cooldown.until);
-            let until = until.max(sign.at.plus_ms(ms));
-            self.cooldown = Some(Cooldown { failure, since: sign.at, until, probe_until: None });
+            let until = until.max(seen.at.plus_ms(ms));
+            self.cooldown = Some(Cooldown { failure, since: seen.at, until, probe_until: None });
         }
-        if sign.retry_told {
-            self.retries_used = self.retries_used(allowance, sign.at) + 1.0;
-            self.used_at = self.used_at.max(sign.at);
+        if seen.retry_told {
+            self.retries_used = self.retries_used(allowance, seen.at) + 1.0;
+            self.used_at = self.used_at.max(seen.at);
         }
-        if let Some(kind) = sign.failure.filter(|_| sign.probe_told) {
+        if let Some(kind) = seen.failure.filter(|_| seen.probe_told) {
             self.probing.retain(|(probed, _)| *probed != kind);
-            self.probing.push((kind, sign.at.plus_ms(PROBE_MS)));
+            self.probing.push((kind, seen.at.plus_ms(PROBE_MS)));
         }
     }
 
@@ -263,23 +263,23 @@ mod tests {
         Timestamp::from_millis(seconds * 1_000)
     }
 
-    fn sign(seconds: i64, failure: Option<FailureKind>) -> Sign {
+    fn seen(seconds: i64, failure: Option<FailureKind>) -> Observation {
         let at = at(seconds);
-        Sign { at, failure, cooldown_ms: None, retry_told: false, probe_told: false, probe_of: None }
+        Observation { at, failure, cooldown_ms: None, retry_told: false, probe_told: false, probe_of: None }
     }
 
     #[test]
     fn three_failures_in_a_row_are_failing_and_a_minute_of_them_is_down() {
         let (mut health, allowance) = (Health::default(), RetryAllowance::default());
         let states = [0, 1, 2, 30, 61].map(|second| {
-            health.reported(&sign(second, Some(FailureKind::Timeout)), &allowance);
+            health.reported(&seen(second, Some(FailureKind::Timeout)), &allowance);
             health.state(at(second))
         });
         use ToolState::{Down, Failing, Working};
         assert_eq!(states, [Working, Working, Failing, Failing, Down]);
-        health.reported(&sign(62, Some(FailureKind::InvalidArgument)), &allowance);
+        health.reported(&seen(62, Some(FailureKind::InvalidArgument)), &allowance);
         assert_eq!(health.state(at(62)), Down, "what the caller did wrong says nothing about the tool");
-        health.reported(&sign(63, None), &allowance);
+        health.reported(&seen(63, None), &allowance);
         assert_eq!(health, Health { share: health.share, ..Health::default() });
     }
 
@@ -287,10 +287,10 @@ mod tests {
     fn retries_are_a_share_of_the_calls_and_some_a_minute() {
         let allowance = RetryAllowance { share: 0.5, per_minute: 6.0, max: 2.0 };
         let mut health = Health::default();
-        let told = Sign { retry_told: true, ..sign(0, Some(FailureKind::Timeout)) };
+        let told = Observation { retry_told: true, ..seen(0, Some(FailureKind::Timeout)) };
         let given = (0..5).filter(|_| {
             let may = health.may_retry(&allowance, at(0));
-            health.reported(&Sign { retry_told: may, ..told }, &allowance);
+            health.reported(&Observation { retry_told: may, ..told }, &allowance);
             may
         });
         assert_eq!(given.count(), 2);
@@ -303,10 +303,10 @@ mod tests {
     #[test]
     fn a_cooldown_ends_with_a_success_and_not_with_time_alone() {
         let (mut health, allowance) = (Health::default(), RetryAllowance::default());
-        let failed = Sign { cooldown_ms: Some(5_000), ..sign(10, Some(FailureKind::RateLimited)) };
+        let failed = Observation { cooldown_ms: Some(5_000), ..seen(10, Some(FailureKind::RateLimited)) };
         health.reported(&failed, &allowance);
         assert_eq!(health.cooldown(at(16)).map(|cooldown| cooldown.until), Some(at(15)));
-        health.reported(&sign(17, None), &allowance);
+        health.reported(&seen(17, None), &allowance);
         assert_eq!(health.cooldown(at(17)), None);
         health.reported(&failed, &allowance);
         assert_eq!(health.cooldown(at(700)), None, "nobody has asked for ten minutes");

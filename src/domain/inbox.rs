@@ -2,6 +2,7 @@
 
 use super::{
     finding::{Decision, Finding},
+    ids::SessionId,
     outcome::OutcomeStatus,
     time::Timestamp,
 };
@@ -96,4 +97,17 @@ pub struct SessionLine {
     pub open_calls: u32,
     /// What its call tree has cost, in micro-dollars.
     pub cost_micros: u64,
+}
+
+/// Which questions are asked for.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Wanted {
+    /// Only this one.
+    pub approval_id: Option<String>,
+    /// Only those of this session.
+    pub session: Option<SessionId>,
+    /// Only those that nobody has answered and that have not expired.
+    pub pending: bool,
+    /// The most that are given.
+    pub most: usize,
 }

@@ -1,13 +1,11 @@
 //! What people and systems do to a session from outside its calls: answer, set a phase, mark a compaction, grant.
 
-use super::CallerError;
 use crate::{
     domain::{
         call::{ApprovalStatus, Call},
-        control::{Control, Controlled, PLAN_MAX},
+        control::{Command, Control, Controlled, Operation, PLAN_MAX},
         grant::{GRANTS_MAX, Grant},
-        ids::{SessionId, ToolName},
-        pattern::Pattern,
+        rejection::CommandRejection,
         time::Timestamp,
         tree::CallTree,
     },
@@ -15,85 +13,40 @@ use crate::{
     rules::{phase, tier},
 };
 
-/// Something to be done to a session.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Command {
-    /// Whose session.
-    pub session: SessionId,
-    /// Who wants it.
-    pub by: String,
-    /// Why, in words.
-    pub reason: Option<String>,
-    /// What.
-    pub operation: Operation,
-}
-
-/// What is to be done.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Operation {
-    /// Answer the question that a call waits for.
-    Answer {
-        /// The question.
-        approval_id: String,
-        /// Yes or no.
-        approve: bool,
-    },
-    /// Enter a phase, perhaps with the order of the writes to come.
-    SetPhase {
-        /// The phase.
-        phase: String,
-        /// The plan; none leaves the one there was.
-        plan: Option<Vec<ToolName>>,
-    },
-    /// The model's context was compacted.
-    MarkCompacted,
-    /// Give calls.
-    Grant {
-        /// Names the grant.
-        id: String,
-        /// For which tools.
-        tools: Pattern,
-        /// How many.
-        ceiling: u64,
-        /// For how long, in milliseconds.
-        ttl_ms: u64,
-    },
-    /// Take a grant back.
-    Revoke {
-        /// The grant.
-        id: String,
-    },
-}
-
 /// Does something to a session; one that has not called anything yet is there from then on, as a root.
 ///
 /// # Errors
-/// [`CallerError`]: nothing was done.
-pub fn control(policy: &Policy, tree: &CallTree, command: &Command, now: Timestamp) -> Result<Controlled, CallerError> {
+/// [`CommandRejection`]: nothing was done.
+pub fn control(
+    policy: &Policy,
+    tree: &CallTree,
+    command: &Command,
+    now: Timestamp,
+) -> Result<Controlled, CommandRejection> {
     let now = now.max(tree.last_at);
     let phase = tree.sessions.get(&command.session).and_then(|session| session.phase.as_deref());
     let control = match &command.operation {
         Operation::Answer { approval_id, approve } => answer(policy, tree, command, approval_id, *approve, now)?,
         Operation::SetPhase { phase: wanted, plan } => {
             if let Some(objection) = policy.rules.get::<phase::Params>().forbids(phase, wanted) {
-                return Err(CallerError::PhaseForbidden(objection));
+                return Err(CommandRejection::PhaseForbidden(objection));
             }
             if plan.as_ref().is_some_and(|plan| plan.len() > PLAN_MAX) {
-                return Err(CallerError::PhaseForbidden(format!("A plan has at most {PLAN_MAX} writes.")));
+                return Err(CommandRejection::PhaseForbidden(format!("A plan has at most {PLAN_MAX} writes.")));
             }
             Control::PhaseSet { phase: wanted.clone(), plan: plan.clone() }
         }
         Operation::MarkCompacted => Control::Compacted,
         Operation::Grant { id, tools, ceiling, ttl_ms } => {
             if tree.grants.iter().filter(|grant| now < grant.expires_at).count() >= GRANTS_MAX {
-                return Err(CallerError::TooManyGrants);
+                return Err(CommandRejection::TooManyGrants);
             }
             let (session, expires_at) = (command.session.clone(), now.plus_ms(*ttl_ms));
             Control::Granted(Grant { id: id.clone(), session, tools: tools.clone(), ceiling: *ceiling, expires_at })
         }
         Operation::Revoke { id } => {
             if !tree.grants.iter().any(|grant| grant.id == *id) {
-                return Err(CallerError::UnknownGrant);
+                return Err(CommandRejection::UnknownGrant);
             }
             Control::Revoked { id: id.clone() }
         }
@@ -115,26 +68,29 @@ fn answer(
     id: &str,
     approve: bool,
     now: Timestamp,
-) -> Result<Control, CallerError> {
-    let session = tree.sessions.get(&command.session).ok_or(CallerError::UnknownApproval)?;
+) -> Result<Control, CommandRejection> {
+    let session = tree.sessions.get(&command.session).ok_or(CommandRejection::UnknownApproval)?;
     let asks = |call: &&Call| call.approval.as_ref().is_some_and(|approval| approval.id == id);
-    let call = session.calls.iter().rev().find(asks).ok_or(CallerError::UnknownApproval)?;
-    let approval = call.approval.as_ref().ok_or(CallerError::UnknownApproval)?;
+    let call = session.calls.iter().rev().find(asks).ok_or(CommandRejection::UnknownApproval)?;
+    let approval = call.approval.as_ref().ok_or(CommandRejection::UnknownApproval)?;
     if approval.answer != ApprovalStatus::Pending || call.permit.is_some() {
-        return Err(CallerError::AlreadyAnswered { approved: approval.answer == ApprovalStatus::Approved });
+        return Err(CommandRejection::AlreadyAnswered {
+            approved: approval.answer == ApprovalStatus::Approved,
+            by: None,
+        });
     }
     if now >= approval.expires_at {
-        return Err(CallerError::ApprovalExpired);
+        return Err(CommandRejection::ApprovalExpired);
     }
     // Whoever wants the call, or works for the same end, is not the one to allow it.
     let asked = tree.calls().filter_map(|call| call.agent.as_ref()).any(|agent| agent.as_str() == command.by);
     if asked || tree.sessions.keys().any(|session| session.as_str() == command.by) {
-        return Err(CallerError::SelfApproval);
+        return Err(CommandRejection::SelfApproval);
     }
     let tier = policy.rules.get::<tier::Params>().tier(call.tool.as_str());
     let says_why = command.reason.as_ref().is_some_and(|reason| !reason.trim().is_empty());
     if !approve && !says_why && tier.is_some_and(|tier| tier.require_reason) {
-        return Err(CallerError::ReasonMissing);
+        return Err(CommandRejection::ReasonMissing);
     }
     let answer = if approve { ApprovalStatus::Approved } else { ApprovalStatus::Denied };
     Ok(Control::Answered { approval_id: id.to_owned(), call_id: call.call_id.clone(), answer })

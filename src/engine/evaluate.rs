@@ -1,7 +1,7 @@
 //! May this call run?
 
 use super::{
-    CallerError, Judgement, Shared,
+    Judgement, Shared,
     bookings::{counters, tools_disabled, uses},
     follow_up::follow_up,
     ledger_key, reach,
@@ -20,6 +20,7 @@ use crate::{
         ids::SessionId,
         ledger::{LedgerChange, LedgerRow, LedgerState},
         previous::{Past, Previous},
+        rejection::{EvaluateRejection, SessionRejection},
         time::Timestamp,
         tree::{CallTree, OPEN_MAX, SESSIONS_MAX, Session},
         verdict::{Verdict, winner},
@@ -31,7 +32,7 @@ use crate::{
 /// Judges a call. `batch` is the place of the first call judged in the same batch, if this is not the first.
 ///
 /// # Errors
-/// [`CallerError`]: the caller's own fault, and nothing was decided.
+/// [`EvaluateRejection`]: the caller's own fault, and nothing was decided.
 pub fn evaluate(
     policy: &Policy,
     tree: &CallTree,
@@ -39,7 +40,7 @@ pub fn evaluate(
     proposal: &Proposal,
     batch: Option<u64>,
     now: Timestamp,
-) -> Result<Judgement, CallerError> {
+) -> Result<Judgement, EvaluateRejection> {
     let now = now.max(tree.last_at);
     let request = &proposal.request;
     let session = tree.sessions.get(&request.session);
@@ -47,7 +48,7 @@ pub fn evaluate(
     let known = session.and_then(|session| session.call(&request.call_id));
     if let Some(call) = known {
         if call.args_digest != proposal.args_digest {
-            return Err(CallerError::CallIdReused);
+            return Err(EvaluateRejection::CallIdReused);
         }
         if is_final(call, now) {
             return Ok(Judgement::Replay(replay(policy, tree, shared, proposal, call, now)));
@@ -77,7 +78,7 @@ pub fn evaluate(
     };
     let (decision, would) = (strictest(true), strictest(false));
     if decision == Decision::Allow && tree.open_calls >= OPEN_MAX {
-        return Err(CallerError::TooManyOpenCalls);
+        return Err(EvaluateRejection::TooManyOpenCalls);
     }
     let moved = phase_set(policy, &cx);
     let mut event = Judged::of(proposal, tree.version + 1, now);
@@ -158,13 +159,13 @@ pub(super) fn place(
     tree: &CallTree,
     session: Option<&Session>,
     parent: Option<&SessionId>,
-) -> Result<u32, CallerError> {
+) -> Result<u32, SessionRejection> {
     match session {
         Some(session) if parent.is_some() && parent != session.parent.as_ref() => {
-            Err(CallerError::ParentChanged { known: session.parent.clone() })
+            Err(SessionRejection::ParentChanged { known: session.parent.clone() })
         }
         Some(session) => Ok(session.depth),
-        None if tree.sessions.len() >= SESSIONS_MAX => Err(CallerError::TooManySessions),
+        None if tree.sessions.len() >= SESSIONS_MAX => Err(SessionRejection::TooManySessions),
         None => Ok(parent.map_or(0, |id| tree.sessions.get(id).map_or(1, |parent| parent.depth + 1))),
     }
 }

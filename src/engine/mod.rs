@@ -15,10 +15,10 @@ mod stories;
 use std::{collections::BTreeMap, sync::Arc};
 
 pub use bookings::counter_keys;
-pub use control::{Command, Operation, control};
+pub use control::control;
 pub use evaluate::evaluate;
-pub use record::{Report, record};
-pub use state::{CallState, LAST_CALLS_DEFAULT, SessionState, session_state};
+pub use record::record;
+pub use state::session_state;
 
 use crate::{
     domain::{
@@ -28,7 +28,7 @@ use crate::{
         event::{Append, Change, Event, Settled},
         fingerprint::{LedgerKey, Reach},
         halt::Halt,
-        health::{Health, Sign},
+        health::{Health, Observation},
         ids::{AgentId, SessionId, ToolName},
         ledger::LedgerRow,
         outcome::Advice,
@@ -52,49 +52,6 @@ pub struct Shared {
     pub halts: Arc<[Halt]>,
     /// What was learned of retries.
     pub profiles: Arc<Profiles>,
-}
-
-/// The caller's own fault: nothing was decided and nothing is stored.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum CallerError {
-    /// The call_id belongs to a call with other arguments.
-    CallIdReused,
-    /// The session has another parent; it is set once.
-    ParentChanged {
-        /// The parent it has.
-        known: Option<SessionId>,
-    },
-    /// The tree has as many open calls as it may.
-    TooManyOpenCalls,
-    /// The tree has as many sessions as it may.
-    TooManySessions,
-    /// Nobody asked for that call, and the report names no tool.
-    UnknownCall,
-    /// The call was refused: there is nothing to report on.
-    NotPermitted,
-    /// The call was reported on before, with another outcome.
-    AlreadySettled,
-    /// A newer attempt of the same execution was permitted meanwhile.
-    AttemptSuperseded,
-    /// The session's phase cannot become that one; says why.
-    PhaseForbidden(String),
-    /// The tree holds as many grants as it may.
-    TooManyGrants,
-    /// No such grant.
-    UnknownGrant,
-    /// No such question.
-    UnknownApproval,
-    /// The question was answered before.
-    AlreadyAnswered {
-        /// With yes.
-        approved: bool,
-    },
-    /// Nobody answered the question in time.
-    ApprovalExpired,
-    /// Who asked cannot answer.
-    SelfApproval,
-    /// The policy wants a reason with a refusal.
-    ReasonMissing,
 }
 
 /// What came of a question.
@@ -121,21 +78,12 @@ pub struct Recorded {
     pub context_hint: Option<String>,
     /// The share of follow-ups with other arguments that succeeded after such a failure, once enough were seen.
     pub corrected: Option<f64>,
-    /// What the report says about its tool, and what profiles learn from it; none when it was stored before.
-    pub lesson: Option<Lesson>,
-    /// What to store; none when the same report was stored before.
-    pub change: Option<Box<Change>>,
-}
-
-/// What one report teaches everybody.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Lesson {
-    /// The tool.
-    pub tool: ToolName,
-    /// How it fares.
-    pub sign: Sign,
+    /// The tool, and what the report says about it; none when it says nothing, or was stored before.
+    pub observation: Option<(ToolName, Observation)>,
     /// For a follow-up on a failure: what came of it.
     pub trial: Option<Trial>,
+    /// What to store; none when the same report was stored before.
+    pub change: Option<Box<Change>>,
 }
 
 /// The reach within which one execution excludes another. What an unnamed agent does is shared in its tree alone.

@@ -7,7 +7,7 @@ use self::{
     change::{change, is_superseded, observed_counts, observed_write},
     settle::{Settlement, settle},
 };
-use super::{CallerError, Recorded, Shared, bookings::is_spent, evaluate::place, reach};
+use super::{Recorded, Shared, bookings::is_spent, evaluate::place, reach};
 use crate::{
     domain::{
         books::Books,
@@ -16,10 +16,10 @@ use crate::{
         control::{Control, Controlled},
         effect::{EffectKind, Share},
         event::{Change, Event, Judged, Settled},
-        failure::ErrorReport,
         fingerprint::idempotency_key,
-        ids::{CallId, SessionId},
         outcome::OutcomeStatus,
+        rejection::RecordRejection,
+        report::Report,
         time::Timestamp,
         tree::{CallTree, Session},
     },
@@ -27,83 +27,27 @@ use crate::{
     rules::phase,
 };
 
-/// What a caller says about a call.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Report {
-    /// Whose call.
-    pub session: SessionId,
-    /// The call.
-    pub call_id: CallId,
-    /// What came of it.
-    pub status: OutcomeStatus,
-    /// What went wrong, for errors; may go with `unknown`.
-    pub error: Option<ErrorReport>,
-    /// The whole answer, as JSON text or plain text.
-    pub result: Option<String>,
-    /// A digest of the answer by the caller, when the answer itself stays with it.
-    pub result_digest: Option<String>,
-    /// Size of the whole answer, in bytes.
-    pub result_bytes: Option<u64>,
-    /// Does the answer hold everything there is?
-    pub is_complete: Option<bool>,
-    /// How many matches there are in all.
-    pub total_matches: Option<u64>,
-    /// How far a running call has come.
-    pub progress_note: Option<String>,
-    /// Model usage since the last call, and the actual cost of this one.
-    pub usage: Usage,
-    /// Nobody reports: the lease ran out.
-    pub by_lease: bool,
-    /// How long the call took, in milliseconds.
-    pub duration_ms: Option<u64>,
-    /// For a call that nobody asked about: what it was.
-    pub observed: Option<Box<Proposal>>,
-}
-
-impl Report {
-    /// A report that says no more than what came of the call.
-    #[must_use]
-    pub fn new(session: SessionId, call_id: CallId, status: OutcomeStatus) -> Self {
-        Self {
-            session,
-            call_id,
-            status,
-            error: None,
-            result: None,
-            result_digest: None,
-            result_bytes: None,
-            is_complete: None,
-            total_matches: None,
-            progress_note: None,
-            usage: Usage::default(),
-            by_lease: false,
-            duration_ms: None,
-            observed: None,
-        }
-    }
-}
-
 /// Takes in what came of a call.
 ///
 /// # Errors
-/// [`CallerError`]: the caller's own fault, and nothing is to be stored.
+/// [`RecordRejection`]: the caller's own fault, and nothing is to be stored.
 pub fn record(
     policy: &Policy,
     tree: &CallTree,
     shared: &Shared,
     report: &Report,
     now: Timestamp,
-) -> Result<Recorded, CallerError> {
+) -> Result<Recorded, RecordRejection> {
     let now = now.max(tree.last_at);
     let known = tree.sessions.get(&report.session).and_then(|session| session.reported(&report.call_id));
     let Some(call) = known else {
-        let proposal = report.observed.as_deref().ok_or(CallerError::UnknownCall)?;
+        let proposal = report.observed.as_deref().ok_or(RecordRejection::UnknownCall)?;
         return observe(policy, tree, shared, report, proposal, now);
     };
-    let permit = call.permit.as_ref().ok_or(CallerError::NotPermitted)?;
+    let permit = call.permit.as_ref().ok_or(RecordRejection::NotPermitted)?;
     // A heartbeat or a report came in between: there is no expired lease to settle any more.
     if report.by_lease && (call.outcome.is_some() || now < permit.lease_until) {
-        return Err(CallerError::AlreadySettled);
+        return Err(RecordRejection::AlreadySettled);
     }
     let settlement = settle(policy, tree, shared, call, permit, report, now);
     let settled = &settlement.settled;
@@ -111,15 +55,15 @@ pub fn record(
         let same = outcome.status == settled.status && outcome.digest == settled.digest;
         if same {
             let settled = Settled { advice: outcome.advice, seq: outcome.seq, at: outcome.at, ..settled.clone() };
-            let known = Settlement { settled, lesson: None, ..settlement };
+            let known = Settlement { settled, observation: None, trial: None, ..settlement };
             return Ok(answer(policy, tree, shared, call, known, None));
         }
         if outcome.status != OutcomeStatus::Unknown {
-            return Err(CallerError::AlreadySettled);
+            return Err(RecordRejection::AlreadySettled);
         }
     }
     if is_superseded(tree, shared, call, permit) {
-        return Err(CallerError::AttemptSuperseded);
+        return Err(RecordRejection::AttemptSuperseded);
     }
     let mut change = change(policy, tree, shared, call, permit, settled);
     change.events.extend(back_to_the_plan(policy, call, settled));
@@ -151,7 +95,7 @@ fn observe(
     report: &Report,
     proposal: &Proposal,
     now: Timestamp,
-) -> Result<Recorded, CallerError> {
+) -> Result<Recorded, RecordRejection> {
     let request = &proposal.request;
     let session = tree.sessions.get(&report.session);
     let mut event = Judged::of(proposal, tree.version + 1, now);
@@ -207,7 +151,7 @@ fn answer(
     settlement: Settlement,
     change: Option<Box<Change>>,
 ) -> Recorded {
-    let Settlement { settled, lesson, corrected } = settlement;
+    let Settlement { settled, observation, trial, corrected } = settlement;
     let session = tree.sessions.get(&settled.session);
     let books = Books::of(tree, session, call.agent.as_ref(), &call.tool, &shared.counters, settled.at);
     let booked = if change.is_some() { settled.usage } else { Usage::default() };
@@ -225,7 +169,8 @@ fn answer(
         tools_disabled,
         left,
         corrected,
-        lesson,
+        observation,
+        trial,
         settled,
         change,
     }

@@ -15,11 +15,12 @@ use crate::{
         health::Health,
         ledger::LedgerRow,
         reason::Reason,
+        rejection::EvaluateRejection,
         time::Timestamp,
         tree::CallTree,
         verdict::Verdict,
     },
-    engine::{self, CallerError, Judgement, Shared},
+    engine::{self, Judgement, Shared},
     policy::Policy,
     retry::profiles::Profiles,
 };
@@ -55,7 +56,7 @@ pub(super) fn judge_all(
     mut shared: SharedBatch,
     proposals: &[Proposal],
     now: Timestamp,
-) -> Result<(Vec<Verdict>, Vec<Change>), CallerError> {
+) -> Result<(Vec<Verdict>, Vec<Change>), EvaluateRejection> {
     let mut draft = Cow::Borrowed(tree);
     let (mut verdicts, mut changes) = (Vec::with_capacity(proposals.len()), Vec::new());
     let mut batch = None;

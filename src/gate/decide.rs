@@ -11,15 +11,16 @@ use std::{
 
 use tokio::time::sleep;
 
-use super::{Gate, GateError};
+use super::{Gate, GateError, NoAnswer, SessionError};
 use crate::{
     domain::{
         event::{Append, Change},
         ids::{CallId, SessionId, TenantId},
+        rejection::SessionUnknown,
         time::Timestamp,
         tree::CallTree,
     },
-    engine::{self, CallerError},
+    engine,
     store::{Lost, Pending, QueueSlot, Slot},
 };
 
@@ -30,33 +31,33 @@ const PAUSE_MAX: Duration = Duration::from_millis(25);
 
 /// The session that a decision is about.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Subject<'a> {
+pub(super) struct Subject<'a, R> {
     pub(super) tenant: TenantId,
     pub(super) session: &'a SessionId,
     /// What becomes of a session that nobody has heard of.
-    pub(super) unheard: Unheard<'a>,
+    pub(super) unheard: Unheard<'a, R>,
     /// Calls that the decision may create.
     pub(super) calls: &'a [&'a CallId],
 }
 
 /// What becomes of a session that nobody has heard of.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Unheard<'a> {
-    /// It is an error.
-    Refused,
+pub(super) enum Unheard<'a, R> {
+    /// It is the caller's error.
+    Rejected(R),
     /// It begins, below its parent, if it has one.
     Begins(Option<&'a SessionId>),
 }
 
 /// What was decided on a tree.
 #[derive(Debug)]
-pub(super) enum Decided<A> {
+pub(super) enum Decided<A, R> {
     /// The answer holds once the changes are stored, one after the other.
     Append(A, Vec<Change>),
     /// Nothing is to be stored: the answer holds if the tree is the stored one.
     Unchanged(A),
     /// The caller's own fault, if the tree is the stored one.
-    Rejected(CallerError),
+    Rejected(R),
 }
 
 /// An answer that holds.
@@ -70,10 +71,10 @@ pub(super) struct Held<A> {
 }
 
 /// What one attempt came to. What was decided without an append names the version that has to be the stored one.
-enum Attempt<A> {
+enum Attempt<A, R> {
     Sent(A, Pending),
     Unchanged(A, u64),
-    Rejected(CallerError, u64),
+    Rejected(R, u64),
 }
 
 /// Whether a decision may change its tree.
@@ -86,43 +87,45 @@ enum Access {
 impl Gate {
     /// Decides on the tree of a session, and stores what was decided. `read` gives what crosses trees; `decide` sees
     /// the tree while nobody else can change it.
-    pub(super) async fn decide<B, A, R>(
+    pub(super) async fn decide<B, A, R, F>(
         &self,
-        subject: Subject<'_>,
-        read: impl Fn(Arc<Slot>) -> R,
-        decide: impl Fn(&CallTree, B, Timestamp) -> Decided<A>,
-    ) -> Result<Held<A>, GateError>
+        subject: Subject<'_, R>,
+        read: impl Fn(Arc<Slot>) -> F,
+        decide: impl Fn(&CallTree, B, Timestamp) -> Decided<A, R>,
+    ) -> Result<Held<A>, GateError<R>>
     where
-        R: Future<Output = Result<B, GateError>>,
+        R: Clone,
+        F: Future<Output = Result<B, NoAnswer>>,
     {
         self.attempts(Access::Append, subject, read, decide).await
     }
 
     /// What the tree of a known session says, as it is stored. Nobody waits for the writer to look.
-    pub(super) async fn look<B, A, R>(
+    pub(super) async fn look<B, A, F>(
         &self,
         tenant: TenantId,
         session: &SessionId,
-        read: impl Fn(Arc<Slot>) -> R,
+        read: impl Fn(Arc<Slot>) -> F,
         says: impl Fn(&CallTree, B, Timestamp) -> A,
-    ) -> Result<A, GateError>
+    ) -> Result<A, SessionError>
     where
-        R: Future<Output = Result<B, GateError>>,
+        F: Future<Output = Result<B, NoAnswer>>,
     {
-        let subject = Subject { tenant, session, unheard: Unheard::Refused, calls: &[] };
+        let subject = Subject { tenant, session, unheard: Unheard::Rejected(SessionUnknown), calls: &[] };
         let says = |tree: &CallTree, basis, now| Decided::Unchanged(says(tree, basis, now));
         Ok(self.attempts(Access::Read, subject, read, says).await?.answer)
     }
 
-    async fn attempts<B, A, R>(
+    async fn attempts<B, A, R, F>(
         &self,
         access: Access,
-        subject: Subject<'_>,
-        read: impl Fn(Arc<Slot>) -> R,
-        decide: impl Fn(&CallTree, B, Timestamp) -> Decided<A>,
-    ) -> Result<Held<A>, GateError>
+        subject: Subject<'_, R>,
+        read: impl Fn(Arc<Slot>) -> F,
+        decide: impl Fn(&CallTree, B, Timestamp) -> Decided<A, R>,
+    ) -> Result<Held<A>, GateError<R>>
     where
-        R: Future<Output = Result<B, GateError>>,
+        R: Clone,
+        F: Future<Output = Result<B, NoAnswer>>,
     {
         for _ in 0..TRIES_MAX {
             let started = self.clock.tick();
@@ -140,16 +143,16 @@ impl Gate {
             }
             sleep(pause(self.clock.elapsed(started))).await;
         }
-        Err(GateError::Contention)
+        Err(NoAnswer::Contention.into())
     }
 
     /// The answer, if it holds; what it was decided on is read anew otherwise.
-    async fn settled<A>(
+    async fn settled<A, R>(
         &self,
-        subject: &Subject<'_>,
+        subject: &Subject<'_, R>,
         slot: Arc<Slot>,
-        attempt: Option<Attempt<A>>,
-    ) -> Result<Option<Held<A>>, GateError> {
+        attempt: Option<Attempt<A, R>>,
+    ) -> Result<Option<Held<A>>, GateError<R>> {
         let tenant = subject.tenant;
         match attempt {
             Some(Attempt::Sent(answer, pending)) => match pending.committed().await {
@@ -162,8 +165,8 @@ impl Gate {
             Some(Attempt::Unchanged(answer, version)) if self.is_current(tenant, &slot, version).await? => {
                 return Ok(Some(Held { answer, is_new: false, slot }));
             }
-            Some(Attempt::Rejected(caller_error, version)) if self.is_current(tenant, &slot, version).await? => {
-                return Err(caller_error.into());
+            Some(Attempt::Rejected(rejection, version)) if self.is_current(tenant, &slot, version).await? => {
+                return Err(GateError::Rejected(rejection));
             }
             Some(Attempt::Unchanged(..) | Attempt::Rejected(..)) | None => self.slots.invalidate(tenant, &slot),
         }
@@ -171,7 +174,7 @@ impl Gate {
     }
 
     /// True when nobody else has moved the tree past `version`: an answer that needs no append holds only then.
-    async fn is_current(&self, tenant: TenantId, slot: &Arc<Slot>, version: u64) -> Result<bool, GateError> {
+    async fn is_current(&self, tenant: TenantId, slot: &Arc<Slot>, version: u64) -> Result<bool, NoAnswer> {
         if !slot.wait_for(version).await {
             return Ok(false);
         }
@@ -180,7 +183,7 @@ impl Gate {
     }
 
     /// A change was not accepted: what it was decided on is read anew.
-    fn lost(&self, subject: &Subject<'_>, slot: &Arc<Slot>, lost: Lost) -> Result<(), GateError> {
+    fn lost<R>(&self, subject: &Subject<'_, R>, slot: &Arc<Slot>, lost: Lost) -> Result<(), NoAnswer> {
         let Subject { tenant, session, .. } = *subject;
         self.metrics.conflict(lost.as_str());
         // Somebody uses a call_id again that its tree has forgotten.
@@ -189,7 +192,8 @@ impl Gate {
         }
         self.slots.invalidate(tenant, slot);
         match lost {
-            Lost::Unreachable | Lost::Rejected => return Err(GateError::StoreUnavailable("no commit".to_owned())),
+            Lost::Unreachable => return Err(NoAnswer::OutOfReach("nobody knows whether it was committed".to_owned())),
+            Lost::Rejected => return Err(NoAnswer::Fault("the database does not take what was decided".to_owned())),
             Lost::Session => self.slots.forget_root(tenant, session),
             Lost::CallId | Lost::Version | Lost::Ledger | Lost::Counter => {}
         }
@@ -198,12 +202,17 @@ impl Gate {
 }
 
 /// For decisions on their tree alone.
-pub(super) async fn nothing(_: Arc<Slot>) -> Result<(), GateError> {
+pub(super) async fn nothing(_: Arc<Slot>) -> Result<(), NoAnswer> {
     Ok(())
 }
 
 /// Sends what is to be stored, while the tree is locked: its changes are folded in and queued in one order.
-fn attempt<A>(tree: &mut CallTree, decided: Decided<A>, queue: Option<QueueSlot>, slot: &Arc<Slot>) -> Attempt<A> {
+fn attempt<A, R>(
+    tree: &mut CallTree,
+    decided: Decided<A, R>,
+    queue: Option<QueueSlot>,
+    slot: &Arc<Slot>,
+) -> Attempt<A, R> {
     match (decided, queue) {
         (Decided::Append(answer, changes), Some(queue)) => {
             let appends = changes.into_iter().map(|change| engine::advance(tree, change));
@@ -213,7 +222,7 @@ fn attempt<A>(tree: &mut CallTree, decided: Decided<A>, queue: Option<QueueSlot>
             }
         }
         (Decided::Append(answer, _) | Decided::Unchanged(answer), _) => Attempt::Unchanged(answer, tree.version),
-        (Decided::Rejected(caller_error), _) => Attempt::Rejected(caller_error, tree.version),
+        (Decided::Rejected(rejection), _) => Attempt::Rejected(rejection, tree.version),
     }
 }
 

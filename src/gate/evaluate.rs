@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use super::{
-    EvaluateAnswer, Gate, GateError,
+    EvaluateAnswer, EvaluateError, Gate, GateError, NoAnswer,
     batch::{self, SharedBatch, evidence, judge_all},
     decide::{Decided, Subject, Unheard},
     health::Claim,
@@ -31,21 +31,17 @@ impl Gate {
     /// May these calls of one session run? They are judged together, each seeing the ones before it as running.
     ///
     /// # Errors
-    /// [`GateError`]: nothing was decided.
-    pub async fn evaluate(&self, requests: Vec<Request>) -> Result<Vec<EvaluateAnswer>, GateError> {
+    /// [`EvaluateError`]: nothing was decided.
+    pub async fn evaluate(&self, requests: Vec<Request>) -> Result<Vec<EvaluateAnswer>, EvaluateError> {
         let started = self.clock.tick();
         let policy = self.policy();
         let proposals: Vec<Proposal> = requests.into_iter().map(|request| policy.propose(request)).collect();
-        let judged = self.judge(&policy, &proposals).await;
+        let Some(Proposal { request: first, .. }) = proposals.first() else { return Ok(Vec::new()) };
+        let judged = self.judge(&policy, first, &proposals).await;
         self.give_back_claims().await;
         let (verdicts, slot) = match judged {
-            Err(error @ GateError::StoreUnavailable(_)) => {
-                let halts = self.halts(proposals.first().map_or(DEFAULT_TENANT, |proposal| proposal.request.tenant));
-                let answers = batch::unrecorded(&policy, &proposals, &halts, self.now()).ok_or(error)?;
-                tracing::warn!("reads are let through unrecorded while the database is out of reach");
-                return Ok(answers);
-            }
-            judged => judged?,
+            Err(error) => return self.unrecorded(&policy, &proposals, error).await,
+            Ok(judged) => judged,
         };
         let mut answers = Vec::with_capacity(verdicts.len());
         for (proposal, verdict) in proposals.iter().zip(verdicts) {
@@ -61,10 +57,12 @@ impl Gate {
         Ok(answers)
     }
 
-    async fn judge(&self, policy: &Policy, proposals: &[Proposal]) -> Result<(Vec<Verdict>, Arc<Slot>), GateError> {
-        let Some(Proposal { request: first, .. }) = proposals.first() else {
-            return Err(GateError::SessionUnknown);
-        };
+    async fn judge(
+        &self,
+        policy: &Policy,
+        first: &Request,
+        proposals: &[Proposal],
+    ) -> Result<(Vec<Verdict>, Arc<Slot>), EvaluateError> {
         let calls: Vec<_> = proposals.iter().map(|proposal| &proposal.request.call_id).collect();
         let unheard = Unheard::Begins(first.parent.as_ref());
         let subject = Subject { tenant: first.tenant, session: &first.session, unheard, calls: &calls };
@@ -74,7 +72,7 @@ impl Gate {
         };
         let judged = self.decide(subject, shared, |tree, (shared, claims), now| {
             match judge_all(policy, tree, shared, proposals, now) {
-                Err(caller_error) => Decided::Rejected(caller_error),
+                Err(rejection) => Decided::Rejected(rejection),
                 Ok((verdicts, changes)) if changes.is_empty() => Decided::Unchanged(Judged { verdicts, claims }),
                 Ok((verdicts, changes)) => Decided::Append(Judged { verdicts, claims }, changes),
             }
@@ -92,11 +90,29 @@ impl Gate {
         Ok((verdicts, judged.slot))
     }
 
+    /// Reads that the policy lets run without a record, while no database can be asked; `error` otherwise. A database
+    /// that is busy, or that answers others, opens no door.
+    async fn unrecorded(
+        &self,
+        policy: &Policy,
+        proposals: &[Proposal],
+        error: EvaluateError,
+    ) -> Result<Vec<EvaluateAnswer>, EvaluateError> {
+        let GateError::NoAnswer(NoAnswer::OutOfReach(_)) = &error else { return Err(error) };
+        let halts = self.halts(proposals.first().map_or(DEFAULT_TENANT, |proposal| proposal.request.tenant));
+        let Some(answers) = batch::unrecorded(policy, proposals, &halts, self.now()) else { return Err(error) };
+        if self.ping().await.is_ok() {
+            return Err(error);
+        }
+        tracing::warn!("reads are let through unrecorded while the database is out of reach");
+        Ok(answers)
+    }
+
     /// What would be answered now; nothing is stored or claimed, and no permit is given.
     ///
     /// # Errors
-    /// [`GateError`]: nothing could be decided.
-    pub async fn dry_run(&self, request: Request) -> Result<EvaluateAnswer, GateError> {
+    /// [`EvaluateError`]: nothing could be decided.
+    pub async fn dry_run(&self, request: Request) -> Result<EvaluateAnswer, EvaluateError> {
         let policy = self.policy();
         let proposal = policy.propose(request);
         let Request { tenant, session, parent, .. } = &proposal.request;
@@ -105,19 +121,14 @@ impl Gate {
         let shared = self.shared(&policy, slot.root(), std::slice::from_ref(&proposal)).await?;
         let now = self.store.now();
         let judged = slot.advance(|tree| engine::evaluate(&policy, tree, &shared.of(0), &proposal, None, now));
-        let verdict = match judged.ok_or(GateError::Contention)?? {
+        let verdict = match judged.ok_or(NoAnswer::Contention)?.map_err(GateError::Rejected)? {
             Judgement::Replay(verdict) | Judgement::New(verdict, _) => Verdict { permit: None, ..verdict },
         };
         Ok(self.answer(&proposal, verdict).await)
     }
 
     /// What crosses trees and the proposals depend on.
-    async fn shared(
-        &self,
-        policy: &Policy,
-        root: &SessionId,
-        proposals: &[Proposal],
-    ) -> Result<SharedBatch, GateError> {
+    async fn shared(&self, policy: &Policy, root: &SessionId, proposals: &[Proposal]) -> Result<SharedBatch, NoAnswer> {
         let tenant = proposals.first().map_or(DEFAULT_TENANT, |proposal| proposal.request.tenant);
         let mut counters = BTreeMap::new();
         let (mut ledger, mut health) = (Vec::with_capacity(proposals.len()), Vec::with_capacity(proposals.len()));
@@ -139,7 +150,7 @@ impl Gate {
         &self,
         mut shared: SharedBatch,
         proposals: &[Proposal],
-    ) -> Result<(SharedBatch, Vec<Option<Claim>>), GateError> {
+    ) -> Result<(SharedBatch, Vec<Option<Claim>>), NoAnswer> {
         let mut claims = Vec::with_capacity(proposals.len());
         for (proposal, health) in proposals.iter().zip(&mut shared.health) {
             claims.push(self.claim_probe(proposal.request.tenant, &proposal.request.tool, health).await?);

@@ -5,10 +5,10 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use super::{Gate, GateError, decide::nothing, lock};
+use super::{Gate, NoAnswer, lock};
 use crate::domain::{
     halt::{Halt, Halted},
-    ids::{SessionId, TenantId},
+    ids::TenantId,
 };
 
 /// What is halted, as it was read last.
@@ -30,8 +30,8 @@ impl Gate {
     /// halted changes nothing; gives the halt that holds.
     ///
     /// # Errors
-    /// [`GateError::StoreUnavailable`]: nothing was halted.
-    pub async fn halt(&self, tenant: TenantId, what: &Halted, by: &str, reason: &str) -> Result<Halt, GateError> {
+    /// [`NoAnswer`]: nothing was halted.
+    pub async fn halt(&self, tenant: TenantId, what: &Halted, by: &str, reason: &str) -> Result<Halt, NoAnswer> {
         let halt = self.store.halt(tenant, what, by, reason).await?;
         self.read_halts().await?;
         Ok(halt)
@@ -40,8 +40,8 @@ impl Gate {
     /// Lets go on what was halted; false when it was not.
     ///
     /// # Errors
-    /// [`GateError::StoreUnavailable`]: nothing was changed.
-    pub async fn resume(&self, tenant: TenantId, what: &Halted, by: &str) -> Result<bool, GateError> {
+    /// [`NoAnswer`]: nothing was changed.
+    pub async fn resume(&self, tenant: TenantId, what: &Halted, by: &str) -> Result<bool, NoAnswer> {
         let was_halted = self.store.resume(tenant, what, by).await?;
         self.read_halts().await?;
         Ok(was_halted)
@@ -56,28 +56,9 @@ impl Gate {
     /// Reads what is halted.
     ///
     /// # Errors
-    /// [`GateError::StoreUnavailable`]: what was known holds.
-    pub async fn read_halts(&self) -> Result<(), GateError> {
+    /// [`NoAnswer`]: what was known holds.
+    pub async fn read_halts(&self) -> Result<(), NoAnswer> {
         self.halts.set(self.store.halts().await?);
         Ok(())
-    }
-
-    /// The halt that stops a session, if one does: its own, that of one above it, or everything's.
-    ///
-    /// # Errors
-    /// [`GateError`] when the session is unknown or cannot be read.
-    pub async fn halt_of(&self, tenant: TenantId, session: &SessionId) -> Result<Option<Halt>, GateError> {
-        let halts: Arc<[Halt]> = self.halts(tenant);
-        if halts.is_empty() {
-            return Ok(None);
-        }
-        let line: Vec<SessionId> =
-            self.look(tenant, session, nothing, |tree, (), _| tree.line(session).cloned().collect()).await?;
-        let stops = |halt: &&Halt| match &halt.what {
-            Halted::Tenant => true,
-            Halted::Session(halted) => line.contains(halted),
-            Halted::Agent(_) | Halted::Tool(_) => false,
-        };
-        Ok(halts.iter().find(stops).cloned())
     }
 }

@@ -10,15 +10,14 @@ use std::{
 
 use lru::LruCache;
 
-use super::{Gate, GateError, lock};
+use super::{Gate, NoAnswer, lock};
 use crate::{
     domain::{
         call::{Permit, Request},
-        health::{Cooldown, Health, HealthRow, PROBE_CALL_MS, Seen},
+        health::{Cooldown, Health, HealthRow, Observation, PROBE_CALL_MS, Seen},
         ids::{TenantId, ToolName},
         time::Timestamp,
     },
-    engine::Lesson,
     policy::Policy,
 };
 
@@ -107,25 +106,25 @@ impl ToolHealth {
     }
 
     /// A report was stored.
-    pub(super) fn reported(&self, policy: &Policy, tenant: TenantId, lesson: &Lesson) {
-        let (allowance, sign) = (policy.retry.allowance, &lesson.sign);
-        self.update(tenant, &lesson.tool, |health, seen| {
-            health.reported(sign, &allowance);
-            match sign.failure {
+    pub(super) fn reported(&self, policy: &Policy, (tenant, tool): (TenantId, &ToolName), observation: &Observation) {
+        let allowance = policy.retry.allowance;
+        self.update(tenant, tool, |health, seen| {
+            health.reported(observation, &allowance);
+            match observation.failure {
                 None => {
-                    (seen.succeeded_at, seen.failures, seen.failing_since) = (Some(sign.at), 0, None);
+                    (seen.succeeded_at, seen.failures, seen.failing_since) = (Some(observation.at), 0, None);
                     seen.cooldown = None;
                 }
                 Some(kind) if kind.may_pass() => {
                     seen.failures += 1;
-                    seen.failing_since = seen.failing_since.or(Some(sign.at));
+                    seen.failing_since = seen.failing_since.or(Some(observation.at));
                 }
                 Some(_) => {}
             }
-            if sign.cooldown_ms.is_some() {
+            if observation.cooldown_ms.is_some() {
                 seen.cooldown = health.cooldown;
             }
-            seen.retries += f64::from(u8::from(sign.retry_told));
+            seen.retries += f64::from(u8::from(observation.retry_told));
         });
     }
 
@@ -189,7 +188,7 @@ impl Gate {
         tenant: TenantId,
         tool: &ToolName,
         health: &mut Health,
-    ) -> Result<Option<Claim>, GateError> {
+    ) -> Result<Option<Claim>, NoAnswer> {
         let now = self.store.now();
         if !health.is_to_be_probed(now) {
             return Ok(None);
@@ -219,8 +218,8 @@ impl Gate {
     /// Tells the other replicas how tools fare, and takes over what they have told.
     ///
     /// # Errors
-    /// [`GateError::StoreUnavailable`]: what was seen is told the next time.
-    pub async fn share_health(&self) -> Result<(), GateError> {
+    /// [`NoAnswer`]: what was seen is told the next time.
+    pub async fn share_health(&self) -> Result<(), NoAnswer> {
         self.give_back_claims().await;
         let untold = self.tools.take_untold();
         if !untold.is_empty() {

@@ -6,7 +6,7 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use super::{Gate, GateError, lock};
+use super::{Gate, NoAnswer, lock};
 use crate::{
     domain::{
         ids::TenantId,
@@ -47,8 +47,8 @@ impl Gate {
     /// Counts what follow-ups came to, if no other replica does, and takes over what was counted.
     ///
     /// # Errors
-    /// [`GateError::StoreUnavailable`]: nothing is lost; it is counted the next time.
-    pub async fn learn(&self) -> Result<(), GateError> {
+    /// [`NoAnswer`]: nothing is lost; it is counted the next time.
+    pub async fn learn(&self) -> Result<(), NoAnswer> {
         for _ in 0..ROUNDS_MAX {
             let counted: Counted = self.store.count_trials(&learn).await?;
             if !counted.is_behind() {
@@ -65,8 +65,8 @@ impl Gate {
     /// Takes over what refusals for arguments came to.
     ///
     /// # Errors
-    /// [`GateError::StoreUnavailable`]: what was known before stands.
-    pub async fn learn_self_corrections(&self) -> Result<(), GateError> {
+    /// [`NoAnswer`]: what was known before stands.
+    pub async fn learn_self_corrections(&self) -> Result<(), NoAnswer> {
         let tenants: Vec<TenantId> = lock(&self.learned.0).keys().copied().collect();
         for tenant in tenants {
             let read = self.store.self_corrections(tenant).await?;
@@ -80,14 +80,14 @@ impl Gate {
         self.read_profiles(tenant).await.unwrap_or_default()
     }
 
-    pub(super) async fn read_profiles(&self, tenant: TenantId) -> Result<Arc<Profiles>, GateError> {
+    pub(super) async fn read_profiles(&self, tenant: TenantId) -> Result<Arc<Profiles>, NoAnswer> {
         match self.learned.known(tenant) {
             Some(profiles) => Ok(profiles),
             None => self.load_profiles(tenant, 0).await,
         }
     }
 
-    async fn load_profiles(&self, tenant: TenantId, version: u64) -> Result<Arc<Profiles>, GateError> {
+    async fn load_profiles(&self, tenant: TenantId, version: u64) -> Result<Arc<Profiles>, NoAnswer> {
         let (counts, residuals) = self.store.profiles(tenant).await?;
         // They have a pace of their own, since they are counted over days each time.
         let self_corrections = match self.learned.known(tenant) {

@@ -1,11 +1,14 @@
 //! The active policy: read each second, swapped under running judgements. A judgement is made wholly by the policy that
 //! was active when it began.
 
-use std::sync::{Arc, Mutex};
+use std::{
+    fmt,
+    sync::{Arc, Mutex},
+};
 
 use arc_swap::ArcSwap;
 
-use super::{Gate, GateError, decide::TRIES_MAX, lock};
+use super::{Gate, NoAnswer, decide::TRIES_MAX, lock};
 use crate::{
     domain::{
         ids::TenantId,
@@ -14,6 +17,30 @@ use crate::{
     policy::{self, Policy, PolicyError},
     telemetry,
 };
+
+/// One thing that is wrong, or doubtful, in a policy.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PolicyProblem {
+    /// Line in the text, from 1, where it is known.
+    pub line: Option<u64>,
+    /// Path of the key: `tool_schemas.pay.effect`.
+    pub path: String,
+    /// All of it in one line: where, what is wrong, and what would be right.
+    pub text: String,
+}
+
+impl fmt::Display for PolicyProblem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+fn problems(errors: Vec<PolicyError>) -> Vec<PolicyProblem> {
+    errors
+        .into_iter()
+        .map(|error| PolicyProblem { line: error.line, text: error.to_string(), path: error.path })
+        .collect()
+}
 
 /// What came of applying a policy.
 #[derive(Debug, Clone, PartialEq)]
@@ -25,10 +52,10 @@ pub enum Applied {
         /// Its activation.
         revision: Option<Revision>,
         /// What is odd about it.
-        warnings: Vec<PolicyError>,
+        warnings: Vec<PolicyProblem>,
     },
     /// It is no policy: nothing was stored.
-    Invalid(Vec<PolicyError>),
+    Invalid(Vec<PolicyProblem>),
     /// Another revision is active than the one that was expected.
     Changed {
         /// The active one.
@@ -42,7 +69,7 @@ pub enum Activated {
     /// It is active.
     Active(Revision),
     /// This build cannot read it: another one has stored it. Nothing was activated.
-    Invalid(Vec<PolicyError>),
+    Invalid(Vec<PolicyProblem>),
     /// Another revision is active than the one that was expected.
     Changed {
         /// The active one; 0 when none is.
@@ -112,19 +139,19 @@ impl Gate {
     /// stays so.
     ///
     /// # Errors
-    /// [`GateError::StoreUnavailable`] when the database cannot be used.
+    /// [`NoAnswer`] when the database cannot be used.
     pub async fn apply_policy(
         &self,
         tenant: TenantId,
         text: &str,
         author: &Author<'_>,
         apply: Apply,
-    ) -> Result<Applied, GateError> {
+    ) -> Result<Applied, NoAnswer> {
         let compiled = match policy::compile(text) {
             Ok(compiled) => compiled,
-            Err(errors) => return Ok(Applied::Invalid(errors)),
+            Err(errors) => return Ok(Applied::Invalid(problems(errors))),
         };
-        let (hash, warnings) = (policy::hash(text), compiled.warnings);
+        let (hash, warnings) = (policy::hash(text), problems(compiled.warnings));
         if apply != Apply::Check {
             self.store.put_policy(tenant, &hash, text, author.by, author.note).await?;
         }
@@ -148,7 +175,7 @@ impl Gate {
                     return Ok(Applied::Stored { hash, revision: Some(revision), warnings });
                 }
                 Activation::Changed { .. } => {}
-                Activation::Unknown => return Err(GateError::StoreUnavailable("a stored policy is gone".to_owned())),
+                Activation::Unknown => return Err(NoAnswer::Fault("a policy that was just stored is gone".to_owned())),
             }
         }
         Ok(Applied::Changed { revision })
@@ -157,16 +184,16 @@ impl Gate {
     /// Activates a stored policy, if this build can read it.
     ///
     /// # Errors
-    /// [`GateError::StoreUnavailable`] when the database cannot be used.
+    /// [`NoAnswer`] when the database cannot be used.
     pub async fn activate_policy(
         &self,
         tenant: TenantId,
         hash: &str,
         author: &Author<'_>,
-    ) -> Result<Activated, GateError> {
+    ) -> Result<Activated, NoAnswer> {
         let Some((_, text)) = self.stored_policy(tenant, hash).await? else { return Ok(Activated::Unknown) };
         if let Err(errors) = policy::compile(&text) {
-            return Ok(Activated::Invalid(errors));
+            return Ok(Activated::Invalid(problems(errors)));
         }
         let mut revision = 0;
         for _ in 0..TRIES_MAX {
@@ -182,7 +209,7 @@ impl Gate {
         Ok(Activated::Changed { revision })
     }
 
-    async fn activate(&self, tenant: TenantId, hash: &str, author: &Author<'_>) -> Result<Activation, GateError> {
+    async fn activate(&self, tenant: TenantId, hash: &str, author: &Author<'_>) -> Result<Activation, NoAnswer> {
         let activated = self.store.activate_policy(tenant, hash, author.expected, author.by, author.note).await?;
         self.take_over(tenant).await;
         Ok(activated)
@@ -197,8 +224,8 @@ impl Gate {
     /// Activates again the newest policy that was active before the present one and is another.
     ///
     /// # Errors
-    /// [`GateError::StoreUnavailable`] when the database cannot be used.
-    pub async fn rollback_policy(&self, tenant: TenantId, author: &Author<'_>) -> Result<Activated, GateError> {
+    /// [`NoAnswer`] when the database cannot be used.
+    pub async fn rollback_policy(&self, tenant: TenantId, author: &Author<'_>) -> Result<Activated, NoAnswer> {
         const LOOK_BACK_MAX: usize = 500;
         let history = self.store.revisions(tenant, None, LOOK_BACK_MAX).await?;
         let Some(active) = history.first() else { return Ok(Activated::Unknown) };
@@ -213,21 +240,21 @@ impl Gate {
     /// Activations, the newest first.
     ///
     /// # Errors
-    /// [`GateError::StoreUnavailable`] when they cannot be read.
+    /// [`NoAnswer`] when they cannot be read.
     pub async fn policy_revisions(
         &self,
         tenant: TenantId,
         before: Option<u64>,
         most: usize,
-    ) -> Result<Vec<Revision>, GateError> {
+    ) -> Result<Vec<Revision>, NoAnswer> {
         Ok(self.store.revisions(tenant, before, most).await?)
     }
 
     /// The hash and text of the one stored policy whose hash begins so; none when there is none, or more than one.
     ///
     /// # Errors
-    /// [`GateError::StoreUnavailable`] when it cannot be read.
-    pub async fn stored_policy(&self, tenant: TenantId, prefix: &str) -> Result<Option<(String, String)>, GateError> {
+    /// [`NoAnswer`] when it cannot be read.
+    pub async fn stored_policy(&self, tenant: TenantId, prefix: &str) -> Result<Option<(String, String)>, NoAnswer> {
         let mut found = self.store.policy_texts(tenant, prefix).await?;
         Ok(if found.len() == 1 { found.pop() } else { None })
     }
@@ -236,8 +263,8 @@ impl Gate {
     /// once: what judged before goes on. Gives what is wrong with it then.
     ///
     /// # Errors
-    /// [`GateError::StoreUnavailable`] when it cannot be read.
-    pub async fn read_policy(&self, tenant: TenantId) -> Result<Vec<PolicyError>, GateError> {
+    /// [`NoAnswer`] when it cannot be read.
+    pub async fn read_policy(&self, tenant: TenantId) -> Result<Vec<PolicyProblem>, NoAnswer> {
         let Some(active) = self.store.active_revision(tenant).await? else { return Ok(Vec::new()) };
         if self.policy.has_read(active.number) {
             return Ok(Vec::new());
@@ -254,7 +281,7 @@ impl Gate {
             Err(errors) => {
                 let said: Vec<String> = errors.iter().map(ToString::to_string).collect();
                 self.policy.read(active.number, || telemetry::policy::unreadable(&active, &said.join("; ")));
-                Ok(errors)
+                Ok(problems(errors))
             }
         }
     }

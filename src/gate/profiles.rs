@@ -2,18 +2,98 @@
 
 use std::collections::BTreeMap;
 
-use super::{Gate, GateError};
+use super::{Gate, NoAnswer};
 use crate::{
     domain::{
         failure::FailureKind,
         finding::Level,
         ids::{TenantId, ToolName},
+        outcome::{Advice, Confidence},
         profile::{NEAR, RetryState},
         quality::{CallName, EqualResults, ToolQuality},
         similarity,
     },
     retry::profiles::Profile,
 };
+
+/// What retries of one tool after one kind of failure come to, in one state.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RetryProfile {
+    /// The tool.
+    pub tool: ToolName,
+    /// The kind of failure.
+    pub kind: FailureKind,
+    /// The state that the chances hold for.
+    pub state: RetryState,
+    /// The chances by wait, the shortest first.
+    pub chances: Vec<RetryChance>,
+    /// Trials (decayed) of this tool and kind.
+    pub trials: f64,
+    /// What would be advised now, without any guard.
+    pub advice: Advice,
+    /// Follow-ups with other arguments (decayed).
+    pub corrections: f64,
+    /// The share of them that succeeded, 0 to 1; 0 when there were none.
+    pub corrected: f64,
+    /// The logistic layer of that kind.
+    pub layer: Option<RetryLayer>,
+}
+
+/// The chance of a retry after one wait.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct RetryChance {
+    /// The wait, in milliseconds.
+    pub wait_ms: u64,
+    /// The chance, 0 to 1.
+    pub p: f64,
+    /// A 90 % interval around it.
+    pub interval: (f64, f64),
+    /// Trials (decayed) with that wait.
+    pub trials: f64,
+    /// How much they are worth.
+    pub confidence: Confidence,
+}
+
+/// How the logistic layer compares with the estimate that it stands on.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct RetryLayer {
+    /// Outcomes that both are compared on.
+    pub outcomes: usize,
+    /// Mean log loss of the estimate.
+    pub loss_estimate: f64,
+    /// Mean log loss of the layer.
+    pub loss_layer: f64,
+    /// True when advice rests on the layer.
+    pub is_promoted: bool,
+}
+
+impl From<Profile> for RetryProfile {
+    fn from(profile: Profile) -> Self {
+        let chance = |(wait, (wait_ms, p)): (usize, (u64, f64))| RetryChance {
+            wait_ms,
+            p,
+            interval: profile.interval(wait),
+            trials: profile.odds.trials[wait],
+            confidence: profile.confidence(wait),
+        };
+        let corrections = profile.corrections;
+        Self {
+            chances: profile.chances().enumerate().map(chance).collect(),
+            trials: profile.odds.of_tool,
+            corrections: corrections.n,
+            corrected: if corrections.n > 0.0 { corrections.k / corrections.n } else { 0.0 },
+            layer: profile.layer.as_ref().map(|layer| {
+                let (loss_estimate, loss_layer) = layer.mean_losses();
+                let (outcomes, is_promoted) = (layer.outcomes(), layer.is_promoted());
+                RetryLayer { outcomes, loss_estimate, loss_layer, is_promoted }
+            }),
+            tool: profile.tool,
+            kind: profile.kind,
+            state: profile.state,
+            advice: profile.advice,
+        }
+    }
+}
 
 /// Two calls that differ in writing and not in result.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,14 +123,14 @@ impl Gate {
     /// The retry profiles of a tenant, by tool and kind of failure, those after `after`; of one tool or kind, or all.
     ///
     /// # Errors
-    /// [`GateError::StoreUnavailable`] when they cannot be read.
+    /// [`NoAnswer`] when they cannot be read.
     pub async fn retry_profiles(
         &self,
         tenant: TenantId,
         tool: Option<&ToolName>,
         kind: Option<FailureKind>,
         after: Option<&(ToolName, FailureKind)>,
-    ) -> Result<Vec<Profile>, GateError> {
+    ) -> Result<Vec<RetryProfile>, NoAnswer> {
         let profiles = self.read_profiles(tenant).await?;
         let now = self.store.now();
         let wanted = |(known, of): &(&ToolName, FailureKind)| {
@@ -60,35 +140,37 @@ impl Gate {
         };
         let known = profiles.estimate.known().filter(wanted);
         let state = RetryState::default();
-        Ok(known.map(|(tool, kind)| profiles.profile(&self.policy().retry, tool, kind, state, now)).collect())
+        let policy = self.policy();
+        Ok(known.map(|(tool, kind)| profiles.profile(&policy.retry, tool, kind, state, now).into()).collect())
     }
 
     /// One retry profile, in one state; none when no follow-up was counted for it.
     ///
     /// # Errors
-    /// [`GateError::StoreUnavailable`] when it cannot be read.
+    /// [`NoAnswer`] when it cannot be read.
     pub async fn retry_profile(
         &self,
         tenant: TenantId,
         tool: &ToolName,
         kind: FailureKind,
         state: RetryState,
-    ) -> Result<Option<Profile>, GateError> {
+    ) -> Result<Option<RetryProfile>, NoAnswer> {
         let profiles = self.read_profiles(tenant).await?;
         let is_known = profiles.estimate.known().any(|known| known == (tool, kind));
-        Ok(is_known.then(|| profiles.profile(&self.policy().retry, tool, kind, state, self.store.now())))
+        let now = self.store.now();
+        Ok(is_known.then(|| profiles.profile(&self.policy().retry, tool, kind, state, now).into()))
     }
 
     /// How well tools suit agents, over the last days; one tool, or all.
     ///
     /// # Errors
-    /// [`GateError::StoreUnavailable`] when it cannot be read.
+    /// [`NoAnswer`] when it cannot be read.
     pub async fn quality(
         &self,
         tenant: TenantId,
         tool: Option<&ToolName>,
         days: i32,
-    ) -> Result<QualityReport, GateError> {
+    ) -> Result<QualityReport, NoAnswer> {
         let mut tools = self.store.tool_quality(tenant, tool, days).await?;
         let badness = |quality: &ToolQuality| {
             quality.worst().map_or((false, 0.0), |flaw| {
@@ -107,8 +189,8 @@ impl Gate {
     /// Makes the rollups anew from the calls of the last forty days; gives the number of trials.
     ///
     /// # Errors
-    /// [`GateError::StoreUnavailable`]: the rollups are as before.
-    pub async fn rebuild_profiles(&self) -> Result<u64, GateError> {
+    /// [`NoAnswer`]: the rollups are as before.
+    pub async fn rebuild_profiles(&self) -> Result<u64, NoAnswer> {
         // What waits goes to the logistic layer too, which a recount does not touch.
         self.learn().await?;
         Ok(self.store.recount_trials().await?)

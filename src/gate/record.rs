@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{
-    Gate, GateError,
+    Gate, GateError, NoAnswer, RecordError,
     decide::{Decided, Subject, Unheard},
 };
 use crate::{
@@ -11,12 +11,14 @@ use crate::{
         call::{Call, Proposal, Request},
         ids::TenantId,
         outcome::OutcomeStatus,
+        rejection::RecordRejection,
+        report::Report,
         time::Timestamp,
         tree::CallTree,
     },
-    engine::{self, CallerError, Recorded, Report, Shared, envelope::ToolResult},
+    engine::{self, Recorded, Shared, envelope::ToolResult},
     policy::Policy,
-    store::{ExpiredLease, LeaseLook, Slot},
+    store::Slot,
     telemetry,
 };
 
@@ -36,26 +38,26 @@ impl Gate {
     /// nobody asked about.
     ///
     /// # Errors
-    /// [`GateError`]: nothing was stored.
+    /// [`RecordError`]: nothing was stored.
     pub async fn record(
         &self,
         tenant: TenantId,
         report: Report,
         observed: Option<Request>,
-    ) -> Result<RecordAnswer, GateError> {
+    ) -> Result<RecordAnswer, RecordError> {
         let policy = self.policy();
         let observed = observed.map(|request| Box::new(policy.propose(request)));
         let report = Report { observed, ..report };
         let unheard = match report.observed.as_deref() {
             Some(proposal) => Unheard::Begins(proposal.request.parent.as_ref()),
-            None => Unheard::Refused,
+            None => Unheard::Rejected(RecordRejection::UnknownCall),
         };
         let subject = Subject { tenant, session: &report.session, unheard, calls: &[&report.call_id] };
         let shared = |slot| self.shared_of_report(&policy, tenant, slot, &report);
         let decided = self.decide(subject, shared, |tree, shared, now| {
             let mut recorded = match engine::record(&policy, tree, &shared, &report, now) {
                 Ok(recorded) => recorded,
-                Err(caller_error) => return Decided::Rejected(caller_error),
+                Err(rejection) => return Decided::Rejected(rejection),
             };
             let call = described(reported(tree, &report), &report);
             let text = engine::envelope::recorded(&call, policy.tool(&call.tool).empty_means, &recorded);
@@ -64,19 +66,15 @@ impl Gate {
                 Some(change) => Decided::Append(RecordAnswer { recorded, text, replayed: false }, vec![*change]),
             }
         });
-        let answer = match decided.await {
-            Ok(held) => held.answer,
-            Err(GateError::SessionUnknown) => return Err(CallerError::UnknownCall.into()),
-            Err(error) => return Err(error),
-        };
+        let answer = decided.await?.answer;
         if answer.replayed {
-            return self.with_arguments(tenant, &report, answer).await;
+            return Ok(self.with_arguments(tenant, &report, answer).await?);
         }
         let settled = &answer.recorded.settled;
         self.metrics.recorded(settled);
         telemetry::verdict::recorded(settled);
-        if let Some(lesson) = &answer.recorded.lesson {
-            self.tools.reported(&policy, tenant, lesson);
+        if let Some((tool, observation)) = &answer.recorded.observation {
+            self.tools.reported(&policy, (tenant, tool), observation);
         }
         Ok(answer)
     }
@@ -88,7 +86,7 @@ impl Gate {
         tenant: TenantId,
         slot: Arc<Slot>,
         report: &Report,
-    ) -> Result<Shared, GateError> {
+    ) -> Result<Shared, NoAnswer> {
         let known = || {
             slot.advance(|tree| {
                 let call = reported(tree, report)?;
@@ -126,7 +124,7 @@ impl Gate {
         tenant: TenantId,
         report: &Report,
         mut answer: RecordAnswer,
-    ) -> Result<RecordAnswer, GateError> {
+    ) -> Result<RecordAnswer, NoAnswer> {
         if report.status == OutcomeStatus::Success {
             let arguments = self.store.arguments(tenant, &report.session, &report.call_id).await?;
             answer.text = engine::envelope::success(arguments.as_deref(), None, &answer.recorded.settled);
@@ -134,36 +132,23 @@ impl Gate {
         Ok(answer)
     }
 
-    /// Settles as unknown the calls whose lease ran out before `until` and that nobody reported on.
+    /// Settles as unknown the calls whose lease ran out between `since` and `until` and that nobody reported on.
     ///
     /// # Errors
-    /// [`GateError::StoreUnavailable`] when they cannot be read.
-    pub async fn expire_leases(&self, mut look: LeaseLook, until: Timestamp) -> Result<usize, GateError> {
+    /// [`NoAnswer`] when they cannot be read.
+    pub async fn expire_leases(&self, since: Timestamp, until: Timestamp) -> Result<usize, NoAnswer> {
+        let expired = self.store.expired_leases(since, until).await?;
         let mut settled = 0;
-        loop {
-            let expired = self.store.expired_leases(look, until).await?;
-            let newest = expired.calls.last().map(|lease| lease.until);
-            let before = settled;
-            for lease in expired.calls {
-                settled += usize::from(self.expire(lease).await?);
+        for lease in expired {
+            let report = Report { by_lease: true, ..Report::new(lease.session, lease.call_id, OutcomeStatus::Unknown) };
+            // A late report that comes in between goes first; then there is nothing left to settle.
+            match self.record(lease.tenant, report, None).await {
+                Ok(answer) => settled += usize::from(!answer.replayed),
+                Err(GateError::Rejected(_)) => {}
+                Err(GateError::NoAnswer(error)) => return Err(error),
             }
-            // What cannot be settled does not keep the others from it, and is not asked for without end.
-            look = match newest.and_then(|newest| look.from(newest)) {
-                Some(next) if expired.is_full => next,
-                None if expired.is_full && settled > before => look,
-                _ => return Ok(settled),
-            };
         }
-    }
-
-    async fn expire(&self, lease: ExpiredLease) -> Result<bool, GateError> {
-        let report = Report { by_lease: true, ..Report::new(lease.session, lease.call_id, OutcomeStatus::Unknown) };
-        // A late report that comes in between goes first; then there is nothing left to settle.
-        match self.record(lease.tenant, report, None).await {
-            Ok(answer) => Ok(!answer.replayed),
-            Err(GateError::CallerError(_) | GateError::SessionUnknown | GateError::Contention) => Ok(false),
-            Err(error) => Err(error),
-        }
+        Ok(settled)
     }
 }
 

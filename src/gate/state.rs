@@ -2,23 +2,29 @@
 
 use std::sync::Arc;
 
-use super::{Gate, GateError};
+use super::{Gate, SessionError, decide::nothing};
 use crate::{
-    domain::ids::{SessionId, TenantId},
-    engine::{self, SessionState},
+    domain::{
+        grant::Grant,
+        halt::{Halt, Halted},
+        ids::{SessionId, TenantId},
+        rejection::SessionUnknown,
+        session_state::SessionState,
+    },
+    engine,
 };
 
 impl Gate {
     /// The state of a session.
     ///
     /// # Errors
-    /// [`GateError::SessionUnknown`] for a session without a call; others when it cannot be read.
+    /// [`SessionError`]: it has no call yet, or cannot be read.
     pub async fn session_state(
         &self,
         tenant: TenantId,
         session: &SessionId,
         last_calls: usize,
-    ) -> Result<SessionState, GateError> {
+    ) -> Result<SessionState, SessionError> {
         let policy = self.policy();
         let counters = |slot: Arc<_>| {
             let policy = Arc::clone(&policy);
@@ -27,8 +33,41 @@ impl Gate {
         let state = self.look(tenant, session, counters, |tree, counters, now| {
             engine::session_state(&policy, tree, session, &counters, last_calls, now)
         });
-        let state = state.await?.ok_or(GateError::SessionUnknown)?;
+        let state = state.await?.ok_or(SessionError::Rejected(SessionUnknown))?;
         let tools = state.calls.iter().map(|(call, _)| call.tool.clone());
         Ok(SessionState { cooldowns: self.tools.cooldowns(tenant, tools, state.at), ..state })
+    }
+
+    /// The grants of a session's call tree that are not over, oldest first, with how often each was used.
+    ///
+    /// # Errors
+    /// [`SessionError`] when the session is unknown or cannot be read.
+    pub async fn grants(&self, tenant: TenantId, session: &SessionId) -> Result<Vec<(Grant, u64)>, SessionError> {
+        let now = self.now();
+        self.look(tenant, session, nothing, |tree, (), _| {
+            let used = |grant: &Grant| tree.uses.get(&grant.key()).map_or(0, |used| used.used);
+            let open = tree.grants.iter().filter(|grant| now < grant.expires_at);
+            open.map(|grant| (grant.clone(), used(grant))).collect()
+        })
+        .await
+    }
+
+    /// The halt that stops a session, if one does: its own, that of one above it, or everything's.
+    ///
+    /// # Errors
+    /// [`SessionError`] when the session is unknown or cannot be read.
+    pub async fn halt_of(&self, tenant: TenantId, session: &SessionId) -> Result<Option<Halt>, SessionError> {
+        let halts: Arc<[Halt]> = self.halts(tenant);
+        if halts.is_empty() {
+            return Ok(None);
+        }
+        let line: Vec<SessionId> =
+            self.look(tenant, session, nothing, |tree, (), _| tree.line(session).cloned().collect()).await?;
+        let stops = |halt: &&Halt| match &halt.what {
+            Halted::Tenant => true,
+            Halted::Session(halted) => line.contains(halted),
+            Halted::Agent(_) | Halted::Tool(_) => false,
+        };
+        Ok(halts.iter().find(stops).cloned())
     }
 }

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use super::{
-    Gate, GateError,
+    Gate, GateError, NoAnswer,
     decide::{Subject, Unheard},
 };
 use crate::{
@@ -14,26 +14,26 @@ use crate::{
     },
     engine,
     policy::Policy,
-    store::{Slot, Turn},
+    store::{Slot, StoreError, Turn},
 };
 
 impl Gate {
     /// The slot of a session's tree, which may not exist yet.
-    pub(super) async fn slot(&self, subject: &Subject<'_>) -> Result<Arc<Slot>, GateError> {
+    pub(super) async fn slot<R: Clone>(&self, subject: &Subject<'_, R>) -> Result<Arc<Slot>, GateError<R>> {
         let root = self.root(subject).await?;
-        self.slot_of(subject.tenant, &root).await
+        Ok(self.slot_of(subject.tenant, &root).await?)
     }
 
-    async fn root(&self, subject: &Subject<'_>) -> Result<SessionId, GateError> {
+    async fn root<R: Clone>(&self, subject: &Subject<'_, R>) -> Result<SessionId, GateError<R>> {
         if let Some(root) = self.known_root(subject.tenant, subject.session).await? {
             return Ok(root);
         }
-        match subject.unheard {
-            Unheard::Refused => Err(GateError::SessionUnknown),
+        match &subject.unheard {
+            Unheard::Rejected(rejection) => Err(GateError::Rejected(rejection.clone())),
             Unheard::Begins(None) => Ok(subject.session.clone()),
             // A parent that nobody has heard of becomes a root.
             Unheard::Begins(Some(parent)) => {
-                Ok(self.known_root(subject.tenant, parent).await?.unwrap_or_else(|| parent.clone()))
+                Ok(self.known_root(subject.tenant, parent).await?.unwrap_or_else(|| SessionId::clone(parent)))
             }
         }
     }
@@ -42,7 +42,7 @@ impl Gate {
         &self,
         tenant: TenantId,
         session: &SessionId,
-    ) -> Result<Option<SessionId>, GateError> {
+    ) -> Result<Option<SessionId>, NoAnswer> {
         if let Some(root) = self.slots.root(tenant, session) {
             return Ok(Some(root));
         }
@@ -53,20 +53,22 @@ impl Gate {
         Ok(root)
     }
 
-    pub(super) async fn slot_of(&self, tenant: TenantId, root: &SessionId) -> Result<Arc<Slot>, GateError> {
+    pub(super) async fn slot_of(&self, tenant: TenantId, root: &SessionId) -> Result<Arc<Slot>, NoAnswer> {
         loop {
             if let Some(slot) = self.slots.get(tenant, root) {
                 return Ok(slot);
             }
             match self.slots.turn(tenant, root) {
                 Turn::Load(loading) => {
-                    let tree = self.load(tenant, root).await.inspect_err(|_| loading.fail())?;
+                    let tree = self.load(tenant, root).await.inspect_err(|error| loading.fail(error))?;
                     return Ok(self.slots.put(tree));
                 }
                 // Whoever loads may also be called off; then somebody else does.
                 Turn::Wait(mut other) => {
-                    if other.wait_for(|failed| *failed).await.is_ok() {
-                        return Err(GateError::StoreUnavailable("the call tree could not be loaded".to_owned()));
+                    if let Ok(failed) = other.wait_for(Option::is_some).await
+                        && let Some(error) = failed.clone()
+                    {
+                        return Err(error.into());
                     }
                 }
             }
@@ -74,7 +76,7 @@ impl Gate {
     }
 
     /// The tree as it was last committed, with the forgotten calls that were asked about.
-    async fn load(&self, tenant: TenantId, root: &SessionId) -> Result<CallTree, GateError> {
+    async fn load(&self, tenant: TenantId, root: &SessionId) -> Result<CallTree, StoreError> {
         let Some(mut tree) = self.store.tree(tenant, root).await? else {
             return Ok(CallTree::new(tenant, root.clone(), self.store.now()));
         };
@@ -92,7 +94,7 @@ impl Gate {
         tenant: TenantId,
         slot: &Arc<Slot>,
         session: &SessionId,
-    ) -> Result<BTreeMap<CounterKey, u64>, GateError> {
+    ) -> Result<BTreeMap<CounterKey, u64>, NoAnswer> {
         let agent = slot.advance(|tree| {
             let newest = tree.sessions.get(session).and_then(|session| session.calls.back());
             newest.and_then(|call| call.agent.clone())
@@ -106,7 +108,7 @@ impl Gate {
         tenant: TenantId,
         agent: Option<&AgentId>,
         tool: Option<&ToolName>,
-    ) -> Result<BTreeMap<CounterKey, u64>, GateError> {
+    ) -> Result<BTreeMap<CounterKey, u64>, NoAnswer> {
         let keys = engine::counter_keys(policy, agent, tool, self.store.now());
         Ok(self.store.counters(tenant, &keys).await?)
     }
@@ -119,7 +121,7 @@ impl Gate {
         slot: &Arc<Slot>,
         session: &SessionId,
         call_id: &CallId,
-    ) -> Result<(), GateError> {
+    ) -> Result<(), NoAnswer> {
         let Some(epoch) = slot.advance(|tree| tree.epoch) else { return Ok(()) };
         let events = self.store.call(tenant, epoch, session, call_id).await?;
         if !events.is_empty() {

@@ -15,14 +15,11 @@ use super::{
 use crate::{
     domain::{
         ids::{SessionId, TenantId},
-        inbox::Question,
+        inbox::{Question, Wanted},
         time::Timestamp,
     },
-    gate::{Command, Gate, GateError, Operation, Wanted},
+    gate::{Gate, Reply},
 };
-
-/// Open questions that one watch can tell apart; of more, the newest.
-const OPEN_MAX: usize = 10_000;
 
 /// The service over a gate.
 #[derive(Debug, Clone)]
@@ -37,8 +34,7 @@ impl ApprovalService {
     }
 
     async fn question(&self, approval_id: &str) -> Result<Question, Status> {
-        let wanted = Wanted { approval_id: Some(approval_id.to_owned()), most: 1, ..Wanted::default() };
-        let found = service::within(self.gate.questions(decode::tenant(), &wanted)).await?.pop();
+        let found = service::within(self.gate.question(decode::tenant(), approval_id)).await?;
         found.ok_or_else(status::approval_unknown)
     }
 }
@@ -83,26 +79,18 @@ struct Questions {
     open: BTreeSet<String>,
 }
 
-impl Questions {
-    async fn read(&self, wanted: Wanted) -> Result<Vec<Question>, Status> {
-        self.gate.questions(self.tenant, &wanted).await.map_err(status::gate)
-    }
-}
-
 impl Look for Questions {
     type Told = v1::WatchApprovalsResponse;
 
     async fn look(&mut self) -> Result<Vec<Self::Told>, Status> {
-        // The page grows with what is open, so that no question leaves it because others came up.
-        let most = (self.open.len() + PAGE_MAX as usize).min(OPEN_MAX);
-        let found =
-            self.read(Wanted { session: self.session.clone(), pending: true, most, ..Wanted::default() }).await?;
+        // One look serves all who watch, and all who wait for an answer.
+        let found = self.gate.open_questions(self.tenant).await.map_err(status::gate)?;
         let now = self.gate.now();
         let listed: BTreeSet<&String> = found.iter().map(|question| &question.approval_id).collect();
         let gone: Vec<String> = self.open.iter().filter(|id| !listed.contains(id)).cloned().collect();
         let mut told = Vec::new();
         for id in gone {
-            let closed = self.read(Wanted { approval_id: Some(id.clone()), most: 1, ..Wanted::default() }).await?.pop();
+            let closed = self.gate.question(self.tenant, &id).await.map_err(status::gate)?;
             // Beyond the longest page a question may be open and not listed.
             if closed.as_ref().is_some_and(|question| state(question, now) == v1::ApprovalState::Pending) {
                 continue;
@@ -110,7 +98,9 @@ impl Look for Questions {
             self.open.remove(&id);
             told.extend(closed);
         }
-        told.extend(found.into_iter().filter(|question| self.open.insert(question.approval_id.clone())));
+        let is_watched = |question: &&Question| self.session.as_ref().is_none_or(|id| id.as_str() == question.session);
+        let listed = found.iter().filter(is_watched);
+        told.extend(listed.filter(|question| self.open.insert(question.approval_id.clone())).cloned());
         Ok(told
             .into_iter()
             .map(|question| v1::WatchApprovalsResponse { approval: Some(encoded(question, now)) })
@@ -154,24 +144,8 @@ impl v1::approval_service_server::ApprovalService for ApprovalService {
         let message = request.into_inner();
         let approval_id = required_text("approval_id", &message.approval_id)?;
         let (by, reason) = (required_text("by", &message.by)?, note("reason", &message.reason)?);
-        let question = self.question(&approval_id).await?;
-        let session = decode::session(&question.session)?;
-        let operation = Operation::Answer { approval_id: approval_id.clone(), approve: message.approve };
-        let command = Command { session, by, reason, operation };
-        let caller_error = service::within(async {
-            match self.gate.control(decode::tenant(), &command).await {
-                Ok(_) => Ok(None),
-                Err(GateError::CallerError(caller_error)) => Ok(Some(caller_error)),
-                Err(error) => Err(error),
-            }
-        });
-        let caller_error = caller_error.await?;
-        let question = self.question(&approval_id).await?;
-        if let Some(caller_error) = caller_error {
-            // The call tree remembers a call only as it stands; who answered it is in its past.
-            let answered = question.resolution.as_ref().map(status::answered);
-            return Err(answered.unwrap_or_else(|| status::gate(caller_error.into())));
-        }
+        let reply = Reply { approval_id, approve: message.approve, by, reason };
+        let question = service::within(Box::pin(self.gate.resolve(decode::tenant(), &reply))).await?;
         let approval = Some(encoded(question, self.gate.now()));
         Ok(Response::new(v1::ResolveApprovalResponse { approval }))
     }

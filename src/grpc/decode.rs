@@ -5,7 +5,7 @@ use std::{ops::RangeInclusive, time::Duration};
 use super::{
     limits::{
         AMOUNT_MAX, DIGEST_BYTES_MAX, ERROR_BYTES_MAX, GRPC_STATUS, HTTP_STATUS, LAST_CALLS_MAX, NOTE_BYTES_MAX,
-        PAGE_MAX, TEXT_BYTES_MAX, WAIT_MS_MAX,
+        PAGE_MAX, TEXT_BYTES_MAX, UNIX_MS_MAX, WAIT_MS_MAX,
     },
     malformed::Malformed,
     v1,
@@ -14,12 +14,16 @@ use crate::{
     domain::{
         budget::Usage,
         call::Request,
+        control::{Command, Operation},
         failure::ErrorReport,
         ids::{AgentId, CallId, DEFAULT_TENANT, Invalid, RunId, SessionId, TenantId, ToolName},
         json::{self, BYTES_MAX, Json},
         outcome::OutcomeStatus,
+        report::Report,
+        session_state::LAST_CALLS_DEFAULT,
+        time::Timestamp,
     },
-    gate::{BATCH_MAX, Command, LAST_CALLS_DEFAULT, Operation, Report, retry_after_ms},
+    gate::{BATCH_MAX, retry_after_ms},
 };
 
 /// What is wrong with a page's token.
@@ -56,6 +60,14 @@ pub(super) fn between(field: &str, given: u64, allowed: RangeInclusive<u64>) -> 
         return Ok(given);
     }
     wrong(field, format!("is {given}; {} to {} are allowed", allowed.start(), allowed.end()))
+}
+
+/// A point in time, from 1970 to the end of 9999: what a calendar of four digits can name.
+pub(super) fn point_in_time(field: &str, unix_ms: i64) -> Decoded<Timestamp> {
+    match u64::try_from(unix_ms) {
+        Ok(millis) if millis <= UNIX_MS_MAX => Ok(Timestamp::from_millis(unix_ms)),
+        _ => wrong(field, format!("is {unix_ms}; 0 to {UNIX_MS_MAX} (the end of the year 9999) are allowed")),
+    }
 }
 
 /// How many; 0 is how proto3 says that a number is absent.

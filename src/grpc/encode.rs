@@ -10,10 +10,11 @@ use crate::{
         health::Cooldown,
         ids::ToolName,
         outcome::{Advice, OutcomeStatus},
+        session_state::{CallState, SessionState},
         time::Timestamp,
         tool::InjectAs,
     },
-    gate::{CallState, EvaluateAnswer, RecordAnswer, SessionState},
+    gate::{EvaluateAnswer, RecordAnswer},
 };
 
 fn decision(decision: Decision) -> i32 {

@@ -10,8 +10,12 @@ use super::{
     service, v1,
 };
 use crate::{
-    domain::{control::Control, grant::Grant, pattern::Pattern},
-    gate::{Command, Gate, Operation, new_id},
+    domain::{
+        control::{Command, Control, Operation},
+        grant::Grant,
+        pattern::Pattern,
+    },
+    gate::{Gate, new_id},
 };
 
 /// The service over a gate.
@@ -59,7 +63,7 @@ impl v1::grant_service_server::GrantService for GrantService {
         request: Request<v1::CreateGrantRequest>,
     ) -> Result<Response<v1::CreateGrantResponse>, Status> {
         let command = creation(&request.into_inner())?;
-        let grant = match service::within(self.gate.control(decode::tenant(), &command)).await? {
+        let grant = match service::within(self.gate.control(decode::tenant(), &command)).await?.control {
             Control::Granted(grant) => Some(encoded(&grant, 0)),
             _ => None,
         };

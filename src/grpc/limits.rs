@@ -56,3 +56,6 @@ pub(super) const MESSAGE_BYTES_MAX: usize = 4 << 20;
 /// Largest metadata of a request, in bytes: what the W3C asks to carry of `baggage` (8 KiB) and `tracestate`, a bearer
 /// token as long as proxies let through (16 KiB), and as much again for what proxies add.
 pub(super) const METADATA_BYTES_MAX: u32 = 64 << 10;
+
+/// The last millisecond of the year 9999.
+pub(super) const UNIX_MS_MAX: u64 = 253_402_300_799_999;

@@ -2,15 +2,13 @@
 //! noun by `try_into`, all but `UNSPECIFIED`.
 
 use super::v1;
-use crate::{
-    domain::{
-        budget::{Dimension, Scope},
-        failure::FailureKind,
-        finding::{Decision, Level},
-        outcome::{Confidence, OutcomeStatus},
-        profile::ToolState,
-    },
-    gate::CallState,
+use crate::domain::{
+    budget::{Dimension, Scope},
+    failure::FailureKind,
+    finding::{Decision, Level},
+    outcome::{Confidence, OutcomeStatus},
+    profile::ToolState,
+    session_state::CallState,
 };
 
 macro_rules! mirrors {

@@ -6,11 +6,13 @@ use tokio::time::timeout;
 use tonic::{Request, Response, Status};
 use tracing::Instrument as _;
 
-use super::{decode, encode, status, stop::Stop, v1};
-use crate::{
-    gate::{Gate, GateError},
-    telemetry,
+use super::{
+    decode, encode,
+    status::{self, Told},
+    stop::Stop,
+    v1,
 };
+use crate::{gate::Gate, telemetry};
 
 /// Longest time for one answer. tonic's own limit would surface as CANCELLED.
 const DEADLINE: Duration = Duration::from_secs(8);
@@ -29,12 +31,12 @@ impl GateService {
 }
 
 /// The answer, or why there is none in time.
-pub(super) async fn within<T>(answer: impl Future<Output = Result<T, GateError>>) -> Result<T, Status> {
+pub(super) async fn within<T>(answer: impl Future<Output = Result<T, impl Told>>) -> Result<T, Status> {
     within_more(Duration::ZERO, answer).await
 }
 
 /// As [`within`], with time to wait for a person on top.
-async fn within_more<T>(wait: Duration, answer: impl Future<Output = Result<T, GateError>>) -> Result<T, Status> {
+async fn within_more<T>(wait: Duration, answer: impl Future<Output = Result<T, impl Told>>) -> Result<T, Status> {
     match timeout(DEADLINE + wait, answer).await {
         Ok(answer) => answer.map_err(status::gate),
         Err(_) => Err(status::deadline()),

@@ -6,7 +6,9 @@ use tokio_stream::Stream;
 use tonic::{Request, Response, Status};
 
 use super::{
-    decode::{self, Decoded, command, maybe_session, note, optional, page_size, required_text, session, wrong},
+    decode::{
+        self, Decoded, command, maybe_session, note, optional, page_size, point_in_time, required_text, session, wrong,
+    },
     encode,
     limits::SHORT_PAGE_DEFAULT,
     service, status,
@@ -16,13 +18,14 @@ use super::{
 };
 use crate::{
     domain::{
+        control::{Command, Operation},
         halt::{Halt, Halted},
         ids::{AgentId, CallId, SessionId, ToolName},
         inbox::StoredCall,
-        time::Timestamp,
+        session_state::LAST_CALLS_DEFAULT,
         verdict::winner,
     },
-    gate::{Command, Gate, GateError, LAST_CALLS_DEFAULT, Operation},
+    gate::{Gate, SessionError},
 };
 
 /// The service over a gate.
@@ -69,7 +72,7 @@ fn halt_state(halt: &Halt) -> v1::HaltState {
     }
 }
 
-async fn now(gate: &Gate, session: &SessionId) -> Result<v1::WatchSessionResponse, GateError> {
+async fn now(gate: &Gate, session: &SessionId) -> Result<v1::WatchSessionResponse, SessionError> {
     let state = gate.session_state(decode::tenant(), session, LAST_CALLS_DEFAULT).await?;
     let halt = gate.halt_of(decode::tenant(), session).await?.as_ref().map(halt_state);
     let state = Some(encode::session_state(session.to_string(), state));
@@ -212,7 +215,7 @@ impl v1::session_service_server::SessionService for SessionService {
         let message = request.into_inner();
         let session = maybe_session(&message.session_id)?;
         let call_id = optional(&message.call_id, |id| CallId::parse("call_id", id))?;
-        let since = Timestamp::from_millis(message.since_unix_ms);
+        let since = point_in_time("since_unix_ms", message.since_unix_ms)?;
         // It may take longer than an answer to an agent may; the store bounds it.
         let calls = self.gate.stored_calls(decode::tenant(), since, session.as_ref(), call_id.as_ref());
         let calls = calls.await.map_err(status::gate)?;

@@ -7,8 +7,12 @@ use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt as _};
 
 use crate::{
-    domain::inbox::Resolution,
-    gate::{CallerError, GateError, PolicyError},
+    domain::{
+        grant::GRANTS_MAX,
+        rejection::{CommandRejection, EvaluateRejection, RecordRejection, SessionRejection, SessionUnknown},
+        tree::{OPEN_MAX, SESSIONS_MAX},
+    },
+    gate::{GateError, NoAnswer, PolicyProblem},
 };
 
 pub(super) const DOMAIN: &str = "callgate";
@@ -44,13 +48,6 @@ pub(super) fn approval_unknown() -> Status {
     status(Code::NotFound, "APPROVAL_UNKNOWN", "no such approval", None)
 }
 
-/// Somebody was first.
-pub(super) fn answered(first: &Resolution) -> Status {
-    let what = if first.approved { "approved" } else { "denied" };
-    let message = format!("{} {what} it before; the first answer holds", first.by);
-    status(Code::FailedPrecondition, "APPROVAL_ANSWERED", message, None)
-}
-
 /// No stored policy, or more than one, is named so.
 pub(super) fn policy_unknown(named: &str) -> Status {
     let message = format!("{named}: no stored policy is that, or more than one has a hash that begins so");
@@ -74,7 +71,7 @@ pub(super) fn revision_changed(active: u64) -> Status {
 const PROBLEM_BYTES_MAX: usize = 6 << 10;
 
 /// A text is no policy: what is wrong with it, by path, each with its line; the first ones when it is too much.
-pub(super) fn invalid_policy(errors: &[PolicyError]) -> Status {
+pub(super) fn invalid_policy(errors: &[PolicyProblem]) -> Status {
     let mut details = ErrorDetails::with_error_info("INVALID_POLICY", DOMAIN, HashMap::new());
     let (mut bytes, mut told) = (0, 0);
     for error in errors {
@@ -99,113 +96,163 @@ fn clipped(text: &str) -> String {
     text.chars().take(CHARS_MAX).collect()
 }
 
+/// What the gate says instead of an answer.
+pub(super) trait Told {
+    /// The documented code and reason, in words for whoever reads the status.
+    fn told(self) -> Status;
+}
+
 /// Everything that the gate says instead of an answer.
-pub(super) fn gate(error: GateError) -> Status {
-    match error {
-        GateError::CallerError(caller_error) => misused(&caller_error),
-        GateError::SessionUnknown => {
-            status(Code::NotFound, "SESSION_UNKNOWN", "no call of that session was ever asked for", None)
-        }
-        GateError::Overloaded => status(
-            Code::ResourceExhausted,
-            "OVERLOADED",
-            "more is asked than can be stored; try again in a moment",
-            Some(Duration::from_millis(500)),
-        ),
-        GateError::Contention => status(
-            Code::Aborted,
-            "CONTENTION",
-            "the call tree kept changing under this request; send it again",
-            Some(Duration::from_millis(100)),
-        ),
-        GateError::StoreUnavailable(why) => {
-            tracing::warn!(error = %why, "no answer without the database");
-            status(
-                Code::Unavailable,
-                "STORE_UNAVAILABLE",
-                "the database is out of reach, and nothing is let through unrecorded; send the same request again",
-                Some(Duration::from_secs(1)),
-            )
+pub(super) fn gate(error: impl Told) -> Status {
+    error.told()
+}
+
+impl<R: Told> Told for GateError<R> {
+    fn told(self) -> Status {
+        match self {
+            Self::Rejected(rejection) => rejection.told(),
+            Self::NoAnswer(no_answer) => no_answer.told(),
         }
     }
 }
 
-fn misused(caller_error: &CallerError) -> Status {
-    let (code, reason, message) = match caller_error {
-        CallerError::CallIdReused => (
-            Code::FailedPrecondition,
-            "CALL_ID_REUSED",
-            "this call_id belongs to a call with another tool or other arguments; choose a new one",
-        ),
-        CallerError::ParentChanged { known } => {
-            let known = known.as_ref().map_or_else(|| "none".to_owned(), |parent| format!("{:?}", parent.as_str()));
-            let message = format!("the session's parent is {known}; it is set once");
-            return status(Code::FailedPrecondition, "PARENT_CHANGED", message, None);
-        }
-        CallerError::TooManyOpenCalls => (
-            Code::ResourceExhausted,
-            "TOO_MANY_OPEN_CALLS",
-            "256 calls of this call tree have no outcome; record some first",
-        ),
-        CallerError::TooManySessions => {
-            (Code::ResourceExhausted, "TOO_MANY_SESSIONS", "this call tree has 1,000 sessions, as many as one may have")
-        }
-        CallerError::UnknownCall => (
-            Code::NotFound,
-            "CALL_UNKNOWN",
-            "nobody asked for this call; to report one all the same, give it as observed_call",
-        ),
-        CallerError::NotPermitted => {
-            (Code::FailedPrecondition, "CALL_NOT_PERMITTED", "this call was refused, so there is nothing to report on")
-        }
-        CallerError::AlreadySettled => (
-            Code::FailedPrecondition,
-            "CALL_ALREADY_SETTLED",
-            "this call was recorded before, with another outcome; the first one holds",
-        ),
-        CallerError::AttemptSuperseded => (
-            Code::FailedPrecondition,
-            "ATTEMPT_SUPERSEDED",
-            "a newer attempt of the same execution was permitted meanwhile; record that one",
-        ),
-        of_people => return refused(of_people),
-    };
-    status(code, reason, message, None)
+impl Told for NoAnswer {
+    fn told(self) -> Status {
+        let (code, reason, message, retry_ms) = match &self {
+            Self::Overloaded(what) => (
+                Code::ResourceExhausted,
+                "OVERLOADED",
+                format!("the server is overloaded: {what}; send the same request again in a moment"),
+                500,
+            ),
+            Self::Contention => (
+                Code::Aborted,
+                "CONTENTION",
+                "the call tree kept changing under this request; send it again".to_owned(),
+                100,
+            ),
+            Self::OutOfReach(_) => (
+                Code::Unavailable,
+                "STORE_UNAVAILABLE",
+                "the database is out of reach, and nothing is let through unrecorded; send the same request again"
+                    .to_owned(),
+                1_000,
+            ),
+            Self::ShuttingDown => return shutting_down(),
+            Self::Fault(_) => {
+                tracing::error!(error = %self, "no answer, by a fault of callgate or of its tables");
+                return status(Code::Internal, "INTERNAL", "this is a bug in callgate; its log has more", None);
+            }
+        };
+        tracing::warn!(error = %self, "no answer");
+        status(code, reason, message, Some(Duration::from_millis(retry_ms)))
+    }
 }
 
-/// What people and systems ask for in vain.
-fn refused(caller_error: &CallerError) -> Status {
-    let (code, reason, message) = match caller_error {
-        CallerError::UnknownApproval => (
-            Code::NotFound,
-            "APPROVAL_UNKNOWN",
-            "its call does not wait for this answer any more: it was judged again without a question, or is forgotten",
-        ),
-        CallerError::AlreadyAnswered { approved: true } => {
-            (Code::FailedPrecondition, "APPROVAL_ANSWERED", "somebody approved it before; the first answer holds")
+impl Told for SessionUnknown {
+    fn told(self) -> Status {
+        status(Code::NotFound, "SESSION_UNKNOWN", "no call of that session was ever asked for", None)
+    }
+}
+
+impl Told for SessionRejection {
+    fn told(self) -> Status {
+        match self {
+            Self::ParentChanged { known } => {
+                let known = known.map_or_else(|| "none".to_owned(), |parent| format!("{:?}", parent.as_str()));
+                let message = format!("the session's parent is {known}; it is set once");
+                status(Code::FailedPrecondition, "PARENT_CHANGED", message, None)
+            }
+            Self::TooManySessions => {
+                let message = format!("this call tree has {SESSIONS_MAX} sessions, as many as one may have");
+                status(Code::ResourceExhausted, "TOO_MANY_SESSIONS", message, None)
+            }
         }
-        CallerError::AlreadyAnswered { approved: false } => {
-            (Code::FailedPrecondition, "APPROVAL_ANSWERED", "somebody denied it before; the first answer holds")
+    }
+}
+
+impl Told for EvaluateRejection {
+    fn told(self) -> Status {
+        match self {
+            Self::CallIdReused => {
+                let message = "this call_id belongs to a call with another tool or other arguments; choose a new one";
+                status(Code::FailedPrecondition, "CALL_ID_REUSED", message, None)
+            }
+            Self::TooManyOpenCalls => {
+                let message = format!("{OPEN_MAX} calls of this call tree have no outcome; record some first");
+                status(Code::ResourceExhausted, "TOO_MANY_OPEN_CALLS", message, None)
+            }
+            Self::Session(rejection) => rejection.told(),
         }
-        CallerError::ApprovalExpired => {
-            (Code::FailedPrecondition, "APPROVAL_EXPIRED", "nobody answered in time, which counts as a denial")
-        }
-        CallerError::SelfApproval => (
-            Code::PermissionDenied,
-            "SELF_APPROVAL",
-            "whoever asks for a call, or works in the same call tree, cannot approve it",
-        ),
-        CallerError::ReasonMissing => {
-            (Code::InvalidArgument, "REASON_MISSING", "the policy wants a reason with a denial: give `reason`")
-        }
-        CallerError::TooManyGrants => {
-            (Code::ResourceExhausted, "TOO_MANY_GRANTS", "the call tree holds 64 grants already")
-        }
-        CallerError::UnknownGrant => (Code::NotFound, "GRANT_UNKNOWN", "no such grant in this session's call tree"),
-        CallerError::PhaseForbidden(objection) => {
-            return status(Code::FailedPrecondition, "PHASE_FORBIDDEN", objection.clone(), None);
-        }
-        _ => (Code::Internal, "INTERNAL", "this is a bug in callgate; its log has more"),
-    };
-    status(code, reason, message, None)
+    }
+}
+
+impl Told for RecordRejection {
+    fn told(self) -> Status {
+        let (code, reason, message) = match self {
+            Self::UnknownCall => (
+                Code::NotFound,
+                "CALL_UNKNOWN",
+                "nobody asked for this call; to report one all the same, give it as observed_call",
+            ),
+            Self::NotPermitted => (
+                Code::FailedPrecondition,
+                "CALL_NOT_PERMITTED",
+                "this call was refused, so there is nothing to report on",
+            ),
+            Self::AlreadySettled => (
+                Code::FailedPrecondition,
+                "CALL_ALREADY_SETTLED",
+                "this call was recorded before, with another outcome; the first one holds",
+            ),
+            Self::AttemptSuperseded => (
+                Code::FailedPrecondition,
+                "ATTEMPT_SUPERSEDED",
+                "a newer attempt of the same execution was permitted meanwhile; record that one",
+            ),
+            Self::Session(rejection) => return rejection.told(),
+        };
+        status(code, reason, message, None)
+    }
+}
+
+impl Told for CommandRejection {
+    fn told(self) -> Status {
+        let (code, reason, message) = match self {
+            Self::PhaseForbidden(objection) => (Code::FailedPrecondition, "PHASE_FORBIDDEN", objection),
+            Self::TooManyGrants => {
+                (Code::ResourceExhausted, "TOO_MANY_GRANTS", format!("the call tree holds {GRANTS_MAX} grants already"))
+            }
+            Self::UnknownGrant => {
+                (Code::NotFound, "GRANT_UNKNOWN", "no such grant in this session's call tree".to_owned())
+            }
+            Self::UnknownApproval => (
+                Code::NotFound,
+                "APPROVAL_UNKNOWN",
+                "no call waits for this answer: nobody was asked, or the call was judged again without a question"
+                    .to_owned(),
+            ),
+            Self::AlreadyAnswered { approved, by } => {
+                let (by, what) = (by.as_deref().unwrap_or("somebody"), if approved { "approved" } else { "denied" });
+                let message = format!("{by} {what} it before; the first answer holds");
+                (Code::FailedPrecondition, "APPROVAL_ANSWERED", message)
+            }
+            Self::ApprovalExpired => (
+                Code::FailedPrecondition,
+                "APPROVAL_EXPIRED",
+                "nobody answered in time, which counts as a denial".to_owned(),
+            ),
+            Self::SelfApproval => (
+                Code::PermissionDenied,
+                "SELF_APPROVAL",
+                "whoever asks for a call, or works in the same call tree, cannot approve it".to_owned(),
+            ),
+            Self::ReasonMissing => (
+                Code::InvalidArgument,
+                "REASON_MISSING",
+                "the policy wants a reason with a denial: give `reason`".to_owned(),
+            ),
+        };
+        status(code, reason, message, None)
+    }
 }

@@ -1,6 +1,6 @@
 //! Duplicates injected into recorded calls, and how many of them a policy lets through.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, fmt};
 
 use super::{
     judge::{BASE, STEP_MS, outcome, request},
@@ -46,17 +46,17 @@ pub fn doubles(rows: &[Row], mut policy: Policy) -> Result<BTreeMap<String, Doub
         let now = row.at.unwrap_or(clock.plus_ms(STEP_MS)).max(*clock);
         *clock = now;
         let proposal = policy.propose(request(row));
-        let misused = |caller_error| format!("{} {}: {caller_error:?}", row.trace, row.call_id);
-        let (verdict, _) = world.evaluate(&policy, &proposal, None, now).map_err(misused)?;
+        let named = |rejection: &dyn fmt::Debug| format!("{} {}: {rejection:?}", row.trace, row.call_id);
+        let (verdict, _) = world.evaluate(&policy, &proposal, None, now).map_err(|rejection| named(&rejection))?;
         let Some(report) = outcome(row).filter(|_| verdict.permit.is_some()) else { continue };
-        world.record(&policy, &report, now).map_err(misused)?;
+        world.record(&policy, &report, now).map_err(|rejection| named(&rejection))?;
         if report.status != OutcomeStatus::Success {
             continue;
         }
         let mut again = request(row);
         again.call_id = CallId::parse("call_id", &format!("{}-again", row.call_id)).map_err(|e| e.problem)?;
         let again = judging.propose(again);
-        let verdict = world.preview(&judging, &again, None, now.plus_ms(1)).map_err(misused)?;
+        let verdict = world.preview(&judging, &again, None, now.plus_ms(1)).map_err(|rejection| named(&rejection))?;
         let of_tool = doubles.entry(row.tool.to_string()).or_default();
         of_tool.asked += 1;
         of_tool.let_through += u64::from(verdict.decision == Decision::Allow);

@@ -12,11 +12,12 @@ use crate::{
         fingerprint::Fingerprint,
         ids::{DEFAULT_TENANT, SessionId},
         outcome::{Advice, OutcomeStatus},
+        rejection::{EvaluateRejection, SessionRejection},
+        report::Report,
         time::Timestamp,
-        tree::OPEN_MAX,
+        tree::{OPEN_MAX, SESSIONS_MAX},
         verdict::Verdict,
     },
-    engine::{CallerError, Report},
     offline::trace::{RecordedResult, Row},
     offline::world::World,
     policy::Policy,
@@ -113,11 +114,12 @@ impl Trace {
     fn judge(&mut self, policy: &Policy, row: &Row) -> Result<(Verdict, Compared, Option<Advice>), String> {
         let now = self.advance(row)?;
         let proposal = policy.propose(request(row));
-        let misused = |caller_error| misused(row, &caller_error);
-        let (verdict, _) = self.world.evaluate(policy, &proposal, None, now).map_err(misused)?;
+        let judged = self.world.evaluate(policy, &proposal, None, now);
+        let (verdict, _) = judged.map_err(|rejection| not_judged(row, &rejection))?;
         let compared = self.compare(verdict.fingerprint, row.result.as_ref());
         let report = outcome(row).filter(|_| verdict.permit.is_some());
-        let recorded = report.map(|report| self.world.record(policy, &report, now)).transpose().map_err(misused)?;
+        let recorded = report.map(|report| self.world.record(policy, &report, now)).transpose();
+        let recorded = recorded.map_err(|rejection| format!("field result: {rejection:?}"))?;
         Ok((verdict, compared, recorded.and_then(|recorded| recorded.advice)))
     }
 
@@ -180,16 +182,21 @@ pub fn outcome(row: &Row) -> Option<Report> {
     Some(Report { result: text, result_digest, ..report(OutcomeStatus::Success) })
 }
 
-fn misused(row: &Row, caller_error: &CallerError) -> String {
-    match caller_error {
-        CallerError::CallIdReused => {
+fn not_judged(row: &Row, rejection: &EvaluateRejection) -> String {
+    match rejection {
+        EvaluateRejection::CallIdReused => {
             format!("field call_id: {:?} belongs to an earlier call of this trace with other arguments", row.call_id)
         }
-        CallerError::TooManyOpenCalls => {
+        EvaluateRejection::TooManyOpenCalls => {
             format!(
                 "field result: {OPEN_MAX} calls of this trace have no recorded outcome; no more may be open at a time"
             )
         }
-        other => format!("this call cannot be judged: {other:?}"),
+        EvaluateRejection::Session(SessionRejection::TooManySessions) => {
+            format!("field session_id: a call tree has at most {SESSIONS_MAX} sessions")
+        }
+        EvaluateRejection::Session(SessionRejection::ParentChanged { known }) => {
+            format!("field session_id: the session has another parent already: {known:?}")
+        }
     }
 }

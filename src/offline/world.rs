@@ -7,20 +7,20 @@ use crate::{
     domain::{
         budget::CounterKey,
         call::{Permit, Proposal},
+        control::Command,
         event::{Change, Event},
         fingerprint::LedgerKey,
         halt::{Halt, Halted},
         health::{Health, PROBE_CALL_MS},
         ids::{SessionId, TenantId, ToolName},
         ledger::LedgerRow,
+        rejection::{CommandRejection, EvaluateRejection, RecordRejection},
+        report::Report,
         time::Timestamp,
         tree::CallTree,
         verdict::Verdict,
     },
-    engine::{
-        self, CallerError, Command, Judgement, Recorded, Report, Shared, control, evaluate, ledger_key, ledger_key_of,
-        record,
-    },
+    engine::{self, Judgement, Recorded, Shared, control, evaluate, ledger_key, ledger_key_of, record},
     policy::Policy,
     retry::profiles::Profiles,
 };
@@ -71,14 +71,14 @@ impl World {
     /// Judges a call, and takes the judgement in.
     ///
     /// # Errors
-    /// [`CallerError`]: nothing was decided.
+    /// [`EvaluateRejection`]: nothing was decided.
     pub fn evaluate(
         &mut self,
         policy: &Policy,
         proposal: &Proposal,
         batch: Option<u64>,
         now: Timestamp,
-    ) -> Result<Judged, CallerError> {
+    ) -> Result<Judged, EvaluateRejection> {
         let root = self.settle_in(proposal, now);
         match self.judge(policy, &root, proposal, batch, now)? {
             Judgement::Replay(verdict) => Ok((verdict, None)),
@@ -103,14 +103,14 @@ impl World {
     /// What would be judged, without taking it in.
     ///
     /// # Errors
-    /// [`CallerError`]: nothing could be decided.
+    /// [`EvaluateRejection`]: nothing could be decided.
     pub fn preview(
         &mut self,
         policy: &Policy,
         proposal: &Proposal,
         batch: Option<u64>,
         now: Timestamp,
-    ) -> Result<Verdict, CallerError> {
+    ) -> Result<Verdict, EvaluateRejection> {
         let root = self.settle_in(proposal, now);
         match self.judge(policy, &root, proposal, batch, now)? {
             Judgement::Replay(verdict) | Judgement::New(verdict, _) => Ok(verdict),
@@ -120,14 +120,14 @@ impl World {
     /// Takes in what came of a call.
     ///
     /// # Errors
-    /// [`CallerError`]: nothing was taken in.
-    pub fn record(&mut self, policy: &Policy, report: &Report, now: Timestamp) -> Result<Recorded, CallerError> {
+    /// [`RecordRejection`]: nothing was taken in.
+    pub fn record(&mut self, policy: &Policy, report: &Report, now: Timestamp) -> Result<Recorded, RecordRejection> {
         let root = match (self.roots.get(&report.session), &report.observed) {
             (Some(root), _) => root.clone(),
             (None, Some(proposal)) => self.settle_in(proposal, now),
-            (None, None) => return Err(CallerError::UnknownCall),
+            (None, None) => return Err(RecordRejection::UnknownCall),
         };
-        let tree = self.trees.get(&root).ok_or(CallerError::UnknownCall)?;
+        let tree = self.trees.get(&root).ok_or(RecordRejection::UnknownCall)?;
         let call = tree.sessions.get(&report.session).and_then(|session| session.reported(&report.call_id));
         let observed = report.observed.as_deref();
         let key = match call {
@@ -139,11 +139,11 @@ impl World {
         if let Some(change) = recorded.change.take() {
             self.commit(&root, *change);
         }
-        if let Some(lesson) = &recorded.lesson {
-            self.tools.entry(lesson.tool.clone()).or_default().reported(&lesson.sign, &policy.retry.allowance);
-            if let Some(trial) = &lesson.trial {
-                Arc::make_mut(&mut self.profiles).learn(trial);
-            }
+        if let Some((tool, observation)) = &recorded.observation {
+            self.tools.entry(tool.clone()).or_default().reported(observation, &policy.retry.allowance);
+        }
+        if let Some(trial) = &recorded.trial {
+            Arc::make_mut(&mut self.profiles).learn(trial);
         }
         Ok(recorded)
     }
@@ -156,8 +156,8 @@ impl World {
     /// Does something to a session; what, is known by its tree alone.
     ///
     /// # Errors
-    /// [`CallerError`]: nothing was done.
-    pub fn control(&mut self, policy: &Policy, command: &Command, now: Timestamp) -> Result<(), CallerError> {
+    /// [`CommandRejection`]: nothing was done.
+    pub fn control(&mut self, policy: &Policy, command: &Command, now: Timestamp) -> Result<(), CommandRejection> {
         let root = self.roots.entry(command.session.clone()).or_insert_with(|| command.session.clone()).clone();
         let tenant = self.tenant;
         let tree = self.trees.entry(root.clone()).or_insert_with(|| CallTree::new(tenant, root.clone(), now));
@@ -188,8 +188,8 @@ impl World {
         proposal: &Proposal,
         batch: Option<u64>,
         now: Timestamp,
-    ) -> Result<Judgement, CallerError> {
-        let tree = self.trees.get(root).ok_or(CallerError::UnknownCall)?;
+    ) -> Result<Judgement, EvaluateRejection> {
+        let Some(tree) = self.trees.get(root) else { unreachable!("its session has settled in") };
         let shared = self.shared(ledger_key(root, proposal), Some(&proposal.request.tool));
         evaluate(policy, tree, &shared, proposal, batch, now)
     }

@@ -11,6 +11,7 @@ use std::{
 use lru::LruCache;
 use tokio::sync::watch;
 
+use super::error::StoreError;
 use crate::domain::{
     ids::{CallId, SessionId, TenantId},
     tree::CallTree,
@@ -102,7 +103,7 @@ pub enum Turn {
     /// The caller's, until the value is dropped.
     Load(Loading),
     /// Somebody else's: wait for the end of it. An error that it has come to is everybody's.
-    Wait(watch::Receiver<bool>),
+    Wait(watch::Receiver<Option<StoreError>>),
 }
 
 /// A tree is being loaded.
@@ -110,15 +111,15 @@ pub enum Turn {
 pub struct Loading {
     loads: Arc<Loads>,
     key: Key,
-    failed: watch::Sender<bool>,
+    failed: watch::Sender<Option<StoreError>>,
 }
 
-type Loads = Mutex<BTreeMap<Key, watch::Receiver<bool>>>;
+type Loads = Mutex<BTreeMap<Key, watch::Receiver<Option<StoreError>>>>;
 
 impl Loading {
     /// The load came to an error.
-    pub fn fail(&self) {
-        self.failed.send_replace(true);
+    pub fn fail(&self, error: &StoreError) {
+        self.failed.send_replace(Some(error.clone()));
     }
 }
 
@@ -174,7 +175,7 @@ impl Slots {
         if let Some(other) = loads.get(&key) {
             return Turn::Wait(other.clone());
         }
-        let (failed, end) = watch::channel(false);
+        let (failed, end) = watch::channel(None);
         loads.insert(key.clone(), end);
         Turn::Load(Loading { loads: Arc::clone(&self.loads), key, failed })
     }

@@ -1,7 +1,7 @@
 //! What can go wrong between the gate and the database: on opening, on reading, and with a change. None of these texts
 //! reaches a client.
 
-use std::error::Error as _;
+use std::{error::Error as _, time::Duration};
 
 /// What is busy when the database itself is well.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -10,15 +10,20 @@ pub enum Busy {
     WriteQueue,
     /// The connections for reading.
     Readers,
+    /// The database itself: a statement took longer than it may.
+    Statement,
     /// Rows that others are changing.
     Rows,
 }
 
 impl Busy {
-    const fn as_str(self) -> &'static str {
+    /// In words, for operators.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
         match self {
             Self::WriteQueue => "the write queue is full",
             Self::Readers => "every connection for reading is in use",
+            Self::Statement => "the database answers too slowly",
             Self::Rows => "others are changing the same rows",
         }
     }
@@ -58,6 +63,10 @@ impl StoreError {
         matches!(self, Self::Timeout(_) | Self::Unreachable(_) | Self::Stopped)
     }
 
+    pub(super) fn timeout(limit: Duration) -> Self {
+        Self::Timeout(u64::try_from(limit.as_millis()).unwrap_or(u64::MAX))
+    }
+
     /// True when the connection that it came from is of no use any more.
     pub(super) const fn ends_connection(&self) -> bool {
         matches!(self, Self::Timeout(_) | Self::Unreachable(_))
@@ -77,10 +86,11 @@ pub(super) fn cause(error: &sqlx::Error) -> String {
     innermost.to_string()
 }
 
-/// What kind of failure a SQLSTATE is. 57014 is a statement's own time limit.
+/// What kind of failure a SQLSTATE is. 57014 is a statement's own time limit: the database is there to say so.
 fn of_sqlstate(code: &str, cause: String) -> StoreError {
     match (code.get(..2).unwrap_or_default(), code) {
         (_, "40001" | "40P01" | "55P03") => StoreError::Overloaded(Busy::Rows),
+        (_, "57014") => StoreError::Overloaded(Busy::Statement),
         // Failover, shutdown, no slot, no disk: a matter of time, or of another server.
         ("08" | "25" | "53" | "57" | "58", _) | (_, "55000" | "55006") => StoreError::Unreachable(cause),
         ("22" | "23", _) => StoreError::Rejected(cause),

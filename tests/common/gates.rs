@@ -1,6 +1,6 @@
 //! Gates on a test's database, and the questions and reports for them.
 
-use std::sync::Arc;
+use std::{fmt::Debug, sync::Arc};
 
 use callgate::{
     clock::Clock,
@@ -12,9 +12,10 @@ use callgate::{
         ids::{AgentId, CallId, DEFAULT_TENANT, RunId, SessionId, ToolName},
         json,
         outcome::OutcomeStatus,
+        report::Report,
         tool::ToolSpec,
     },
-    gate::{EvaluateAnswer, Gate, GateError, RecordAnswer, Report},
+    gate::{EvaluateAnswer, EvaluateError, Gate, GateError, NoAnswer, RecordAnswer},
     policy::Policy,
     store::{OpenError, Store, StoreSettings},
     telemetry::Metrics,
@@ -111,7 +112,7 @@ pub(crate) fn failure(in_session: &str, call: &str, kind: &str) -> Report {
     Report { error: Some(error), ..report(in_session, call, OutcomeStatus::Error) }
 }
 
-pub(crate) async fn try_evaluate(gate: &Gate, request: Request) -> Result<EvaluateAnswer, GateError> {
+pub(crate) async fn try_evaluate(gate: &Gate, request: Request) -> Result<EvaluateAnswer, EvaluateError> {
     let mut answers = Box::pin(gate.evaluate(vec![request])).await?;
     assert_eq!(answers.len(), 1, "one answer a question");
     Ok(answers.remove(0))
@@ -148,11 +149,11 @@ pub(crate) async fn insist_on(gate: &Gate, report: &Report) -> RecordAnswer {
     Box::pin(in_time("an answer", tries)).await
 }
 
-fn unless_passing<T>(outcome: Result<T, GateError>) -> Option<T> {
+fn unless_passing<T, R: Debug>(outcome: Result<T, GateError<R>>) -> Option<T> {
     match outcome {
         Ok(answer) => Some(answer),
-        Err(GateError::StoreUnavailable(_) | GateError::Overloaded | GateError::Contention) => None,
-        Err(error) => panic!("{error}"),
+        Err(GateError::NoAnswer(NoAnswer::OutOfReach(_) | NoAnswer::Overloaded(_) | NoAnswer::Contention)) => None,
+        Err(error) => panic!("{error:?}"),
     }
 }
 

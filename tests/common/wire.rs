@@ -139,7 +139,8 @@ pub(crate) async fn record(client: &mut Client, request: v1::RecordRequest) -> v
     Box::pin(patiently(report)).await
 }
 
-/// Sends the same request again while the store misses its deadlines, as a busy machine makes it.
+/// Sends the same request again while a busy machine makes the store miss its deadlines, or the plane say that it is
+/// overloaded.
 async fn patiently<T, F>(send: impl Fn() -> F) -> T
 where
     F: Future<Output = Result<Response<T>, Status>>,
@@ -147,12 +148,17 @@ where
     let answer = async {
         loop {
             match send().await {
-                Err(status) if status.code() == Code::Unavailable => tokio::time::sleep(STEP).await,
+                Err(status) if is_passing(&status) => tokio::time::sleep(STEP).await,
                 answer => return answer,
             }
         }
     };
     in_time("an answer", answer).await.expect("an answer").into_inner()
+}
+
+fn is_passing(status: &Status) -> bool {
+    let is_overloaded = || status.get_details_error_info().is_some_and(|info| info.reason == "OVERLOADED");
+    status.code() == Code::Unavailable || is_overloaded()
 }
 
 /// The documented pair of an error.

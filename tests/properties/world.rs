@@ -6,6 +6,8 @@ use callgate::{
     domain::{
         budget::{CounterKey, Usage},
         call::{ApprovalStatus, Proposal, Request},
+        control::Command,
+        control::Operation,
         event::{Change, Event},
         failure::ErrorReport,
         fingerprint::LedgerKey,
@@ -16,11 +18,14 @@ use callgate::{
         ledger::LedgerRow,
         outcome::OutcomeStatus,
         pattern::Pattern,
+        rejection::EvaluateRejection,
+        rejection::RecordRejection,
+        report::Report,
         time::Timestamp,
         tree::CallTree,
         verdict::Verdict,
     },
-    engine::{self, CallerError, Command, Judgement, Operation, Recorded, Report, Shared},
+    engine::{self, Judgement, Recorded, Shared},
     policy::Policy,
 };
 
@@ -271,7 +276,7 @@ impl World {
         proposal: &Proposal,
         batch: Option<u64>,
         now: Timestamp,
-    ) -> Result<Judgement, CallerError> {
+    ) -> Result<Judgement, EvaluateRejection> {
         let root = root_id(who);
         let ledger = engine::ledger_key(&root, proposal).and_then(|key| self.ledger.get(&key).cloned());
         let health = self.health(&proposal.request.tool);
@@ -288,9 +293,9 @@ impl World {
     }
 
     fn take_in(&mut self, recorded: &Recorded) {
-        if let Some(lesson) = &recorded.lesson {
+        if let Some((tool, observation)) = &recorded.observation {
             let allowance = self.policy.retry.allowance;
-            self.tools.entry(lesson.tool.clone()).or_default().reported(&lesson.sign, &allowance);
+            self.tools.entry(tool.clone()).or_default().reported(observation, &allowance);
         }
     }
 
@@ -303,10 +308,10 @@ impl World {
         engine::ledger_key(&root_id(who), proposal).and_then(|key| self.ledger.get(&key))
     }
 
-    fn report(&mut self, who: usize, call_id: &CallId, ending: &Ending) -> Result<Recorded, CallerError> {
+    fn report(&mut self, who: usize, call_id: &CallId, ending: &Ending) -> Result<Recorded, RecordRejection> {
         let session = session_id(who);
         let root = root_id(who);
-        let grown = self.trees.get(&root).ok_or(CallerError::UnknownCall)?;
+        let grown = self.trees.get(&root).ok_or(RecordRejection::UnknownCall)?;
         let call = grown.tree.sessions.get(&session).and_then(|session| session.call(call_id));
         let key = call.and_then(|call| engine::ledger_key_of(&root, call));
         let ledger = key.and_then(|key| self.ledger.get(&key).cloned());

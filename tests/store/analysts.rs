@@ -3,8 +3,7 @@
 use std::{collections::BTreeMap, fs, path::Path};
 
 use callgate::{
-    domain::{budget::Usage, call::Request, tool::ToolSpec},
-    gate::Report,
+    domain::{budget::Usage, call::Request, report::Report, tool::ToolSpec},
     rules::Mode,
 };
 use sqlx::AssertSqlSafe;

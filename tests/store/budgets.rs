@@ -7,9 +7,10 @@ use callgate::{
         budget::{Budgets, Dimension, Limits, Usage},
         call::Request,
         outcome::OutcomeStatus,
+        report::Report,
         tool::ToolSpec,
     },
-    gate::{EvaluateAnswer, Gate, Report},
+    gate::{EvaluateAnswer, Gate},
     policy::Policy,
 };
 

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use callgate::{
     domain::{call::Request, halt::Halted, ids::DEFAULT_TENANT},
-    gate::{EvaluateAnswer, Gate, GateError},
+    gate::{EvaluateAnswer, EvaluateError, Gate, GateError, NoAnswer},
 };
 use tokio::time::Instant;
 
@@ -19,7 +19,7 @@ use crate::common::{
 /// No caller waits longer for an answer or an error: two tries of the writer, one after the other, and a read.
 const ERROR_MAX: Duration = Duration::from_millis(8_500);
 
-type Asked = (Request, Result<EvaluateAnswer, GateError>, Duration);
+type Asked = (Request, Result<EvaluateAnswer, EvaluateError>, Duration);
 
 /// One call each of new and of known sessions, payments and others, in turn of one gate and the other.
 fn requests(round: usize) -> Vec<Request> {
@@ -47,7 +47,7 @@ async fn ask_again(postgres: &Postgres, gates: &[Arc<Gate>; 2], asked: Vec<Asked
     for (i, (request, answer, took)) in asked.into_iter().enumerate() {
         assert!(took < ERROR_MAX, "{request:?} took {took:?}");
         if let Err(error) = &answer {
-            assert!(matches!(error, GateError::StoreUnavailable(_)), "{error:?}");
+            assert!(matches!(error, GateError::NoAnswer(NoAnswer::OutOfReach(_))), "{error:?}");
         }
         let again = insist(&gates[(i + 1) % 2], &request).await;
         assert_eq!(said(&again), "ALLOW");
@@ -82,7 +82,7 @@ async fn a_database_that_does_not_answer_lets_nothing_through() {
     let frozen = postgres.freeze();
     let asked = ask_all(&gates, requests(0)).await;
     for (request, answer, _) in &asked {
-        assert!(matches!(answer, Err(GateError::StoreUnavailable(_))), "{request:?}: {answer:?}");
+        assert!(matches!(answer, Err(GateError::NoAnswer(NoAnswer::OutOfReach(_)))), "{request:?}: {answer:?}");
     }
     drop(frozen);
     ask_again(&postgres, &gates, asked).await;
@@ -130,7 +130,7 @@ async fn only_reads_that_the_policy_names_run_while_the_database_is_away() {
     assert_eq!(key(&answer).as_deref(), Some(""), "nobody knows which execution it is");
     assert!(answer.verdict.context_hint().is_some_and(|hint| hint.contains("without a record")), "it says so");
     for other in [peek.await, pay.await] {
-        assert!(matches!(other, Err(GateError::StoreUnavailable(_))), "{other:?}");
+        assert!(matches!(other, Err(GateError::NoAnswer(NoAnswer::OutOfReach(_)))), "{other:?}");
     }
     drop(frozen);
     assert_eq!(postgres.number("select count(*) from call").await, 0);
@@ -138,8 +138,44 @@ async fn only_reads_that_the_policy_names_run_while_the_database_is_away() {
     gates[0].halt(DEFAULT_TENANT, &Halted::Tenant, "eve", "a drill").await.expect("a halt");
     let frozen = postgres.freeze();
     let halted = try_evaluate(&gates[0], ask("s", "halted", "look", "{}")).await;
-    assert!(matches!(halted, Err(GateError::StoreUnavailable(_))), "{halted:?}");
+    assert!(matches!(halted, Err(GateError::NoAnswer(NoAnswer::OutOfReach(_)))), "{halted:?}");
     let invalid = try_evaluate(&gates[1], ask("s", "invalid", "look", r#"{"id":"x"}"#)).await;
-    assert!(matches!(invalid, Err(GateError::StoreUnavailable(_))), "{invalid:?}");
+    assert!(matches!(invalid, Err(GateError::NoAnswer(NoAnswer::OutOfReach(_)))), "{invalid:?}");
     drop(frozen);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_busy_replica_lets_nothing_through_unrecorded() {
+    const READERS: usize = 8;
+    let postgres = Postgres::start().await;
+    let file = "policy_engine:
+  tool_schemas:
+    look: {effect: read, on_store_unavailable: allow}
+";
+    let policy = callgate::policy::compile(file).expect("a good policy");
+    let [warm, cold] = two_gates(&postgres, &policy).await;
+    for n in 0..=READERS {
+        done(&warm, ask(&format!("s{n}"), "before", "look", "{}"), "row").await;
+    }
+    let look = |n: usize| ask(&format!("s{n}"), "c", "look", r#"{"n":1}"#);
+    let mut locked = postgres.connect().await;
+    let lock = "begin; lock table call in access exclusive mode";
+    sqlx::raw_sql(lock).execute(&mut locked).await.expect("a lock");
+    let stuck = (0..READERS).map(|n| {
+        let cold = Arc::clone(&cold);
+        tokio::spawn(async move { try_evaluate(&cold, look(n)).await })
+    });
+    let stuck: Vec<_> = stuck.collect();
+    let waiting = "select count(*) from pg_stat_activity where wait_event_type = 'Lock'";
+    until("every reader to be in use", async || postgres.number(waiting).await >= READERS as i64).await;
+    // Nobody is free to read, and PostgreSQL is well.
+    let crowded = try_evaluate(&cold, look(READERS)).await;
+    assert!(matches!(crowded, Err(GateError::NoAnswer(NoAnswer::Overloaded(_)))), "{crowded:?}");
+    for stuck in stuck {
+        let late = stuck.await.expect("no panic");
+        assert!(matches!(late, Err(GateError::NoAnswer(NoAnswer::Overloaded(_)))), "{late:?}");
+    }
+    sqlx::raw_sql("commit").execute(&mut locked).await.expect("unlocked");
+    assert_eq!(said(&insist(&cold, &look(READERS)).await), "ALLOW");
+    assert_eq!(postgres.number("select count(*) from call where call_id = 'c'").await, 1);
 }

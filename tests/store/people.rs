@@ -1,14 +1,20 @@
-//! What people were asked and said, known to a replica that starts long afterwards.
+//! What people were asked and said, known to a replica that starts long afterwards; and what they halt.
+
+use std::sync::Arc;
 
 use callgate::{
-    domain::ids::DEFAULT_TENANT,
-    engine::{Command, Operation},
+    domain::{
+        control::{Command, Operation},
+        halt::Halted,
+        ids::DEFAULT_TENANT,
+    },
     gate::{EvaluateAnswer, Gate},
     rules::Mode,
 };
 
 use crate::common::{
-    gates::{ask, evaluate, gate, record, session, success},
+    all,
+    gates::{ask, evaluate, gate, policy, record, session, success, two_gates},
     postgres::Postgres,
 };
 
@@ -56,4 +62,23 @@ async fn a_new_gate_knows_questions_that_were_asked_long_ago() {
     assert!(reset(&new, "runs", 2).await.0.verdict.permit.is_some(), "the approval was not used yet");
     let (asked_again, another) = reset(&new, "once more", 3).await;
     assert!(asked_again.verdict.permit.is_none() && another != used, "the approval was used up: {asked_again:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_halt_beside_a_resume_of_the_same_name_is_no_outage() {
+    let postgres = Postgres::start().await;
+    let gates = two_gates(&postgres, &policy(&["halted"])).await;
+    let hand = |n: usize| {
+        let gate = Arc::clone(&gates[n % 2]);
+        async move {
+            for _ in 0..100 {
+                if n < 2 {
+                    gate.halt(DEFAULT_TENANT, &Halted::Tenant, "eve", "a drill").await.expect("a halt");
+                } else {
+                    gate.resume(DEFAULT_TENANT, &Halted::Tenant, "eve").await.expect("a resume");
+                }
+            }
+        }
+    };
+    all((0..4).map(hand)).await;
 }

@@ -3,9 +3,11 @@
 use std::sync::Arc;
 
 use callgate::{
-    domain::{call::Request, finding::Decision, ids::DEFAULT_TENANT, outcome::OutcomeStatus},
-    engine::CallerError,
-    gate::{EvaluateAnswer, Gate, GateError, Report},
+    domain::{
+        call::Request, finding::Decision, ids::DEFAULT_TENANT, outcome::OutcomeStatus, rejection::EvaluateRejection,
+        rejection::RecordRejection, report::Report,
+    },
+    gate::{EvaluateAnswer, Gate, GateError},
 };
 
 use crate::common::{
@@ -18,9 +20,9 @@ use crate::common::{
     postgres::Postgres,
 };
 
-async fn caller_error(gate: &Gate, report: Report) -> CallerError {
+async fn rejected(gate: &Gate, report: Report) -> RecordRejection {
     match gate.record(DEFAULT_TENANT, report, None).await {
-        Err(GateError::CallerError(caller_error)) => caller_error,
+        Err(GateError::Rejected(rejection)) => rejection,
         other => panic!("{other:?}"),
     }
 }
@@ -36,13 +38,13 @@ async fn a_report_is_stored_once_and_the_first_holds() {
         assert!(again.replayed && !first.replayed);
         assert_eq!(again.text, first.text);
         assert_eq!(again.recorded.settled.seq, first.recorded.settled.seq);
-        assert_eq!(caller_error(gate, failure("s", "c1", "timeout")).await, CallerError::AlreadySettled);
-        assert_eq!(caller_error(gate, success("s", "c1", r#"{"id":2}"#)).await, CallerError::AlreadySettled);
-        assert_eq!(caller_error(gate, report("s", "nobody", OutcomeStatus::Success)).await, CallerError::UnknownCall);
-        assert_eq!(caller_error(gate, report("nowhere", "c1", OutcomeStatus::Success)).await, CallerError::UnknownCall);
+        assert_eq!(rejected(gate, failure("s", "c1", "timeout")).await, RecordRejection::AlreadySettled);
+        assert_eq!(rejected(gate, success("s", "c1", r#"{"id":2}"#)).await, RecordRejection::AlreadySettled);
+        assert_eq!(rejected(gate, report("s", "nobody", OutcomeStatus::Success)).await, RecordRejection::UnknownCall);
+        assert_eq!(rejected(gate, report("nowhere", "c1", OutcomeStatus::Success)).await, RecordRejection::UnknownCall);
     }
     evaluate(&one, ask("s", "c2", "pay", "{}")).await;
-    assert_eq!(caller_error(&other, success("s", "c2", "x")).await, CallerError::NotPermitted);
+    assert_eq!(rejected(&other, success("s", "c2", "x")).await, RecordRejection::NotPermitted);
     assert_eq!(postgres.number("select count(*) from outcome").await, 1);
     good([gapless(&postgres, "s").await, sums(&postgres, "s").await]);
 }
@@ -69,7 +71,7 @@ async fn a_report_is_safe_to_repeat_after_the_call_was_asked_for_again() {
     assert_eq!(said(&evaluate(&one, ask("s", "c1", "pay", "{}")).await), "REUSE duplicate_call_blocked");
     for gate in [&one, &other] {
         assert!(record(gate, success("s", "c1", "paid")).await.replayed);
-        assert_eq!(caller_error(gate, failure("s", "c1", "timeout")).await, CallerError::AlreadySettled);
+        assert_eq!(rejected(gate, failure("s", "c1", "timeout")).await, RecordRejection::AlreadySettled);
     }
 }
 
@@ -161,14 +163,14 @@ async fn a_long_forgotten_call_is_answered_from_the_store() {
     for gate in [&warm, &cold] {
         let replayed = record(gate, success("s", "first", r#"{"receipt":9007199254740993}"#)).await;
         assert!(replayed.replayed);
-        assert_eq!(caller_error(gate, failure("s", "first", "timeout")).await, CallerError::AlreadySettled);
+        assert_eq!(rejected(gate, failure("s", "first", "timeout")).await, RecordRejection::AlreadySettled);
         assert!(record(gate, failure("s", "second", "permission")).await.replayed);
-        assert_eq!(caller_error(gate, success("s", "second", "x")).await, CallerError::AlreadySettled);
+        assert_eq!(rejected(gate, success("s", "second", "x")).await, RecordRejection::AlreadySettled);
     }
     for gate in [&gate(&postgres, &policy).await, &warm, &cold] {
         is_the_receipt(&evaluate(gate, ask("s", "first", "pay", r#"{"order":1}"#)).await);
         let reused = try_evaluate(gate, ask("s", "first", "pay", r#"{"order":2}"#)).await;
-        assert!(matches!(reused, Err(GateError::CallerError(CallerError::CallIdReused))), "{reused:?}");
+        assert!(matches!(reused, Err(GateError::Rejected(EvaluateRejection::CallIdReused))), "{reused:?}");
         assert!(record(gate, success("s", "first", r#"{"receipt":9007199254740993}"#)).await.replayed);
     }
     assert_eq!(postgres.number("select count(*) from outcome where call_id in ('first', 'second')").await, 2);
@@ -221,7 +223,7 @@ async fn a_batch_with_a_misused_call_changes_nothing() {
     done(&gate, ask("s", "c1", "look", r#"{"n":1}"#), "row").await;
     let batch: Vec<Request> = vec![ask("s", "c2", "pay", "{}"), ask("s", "c1", "look", r#"{"n":2}"#)];
     let answers = gate.evaluate(batch).await;
-    assert!(matches!(answers, Err(GateError::CallerError(CallerError::CallIdReused))), "{answers:?}");
+    assert!(matches!(answers, Err(GateError::Rejected(EvaluateRejection::CallIdReused))), "{answers:?}");
     assert_eq!(postgres.number("select count(*) from call").await, 1);
     assert_eq!(said(&evaluate(&gate, ask("s", "c2", "pay", "{}")).await), "ALLOW");
     good([gapless(&postgres, "s").await, sums(&postgres, "s").await]);

@@ -9,8 +9,10 @@ use callgate::{
         finding::Decision,
         ids::DEFAULT_TENANT,
         outcome::OutcomeStatus,
+        report::Report,
+        session_state::SessionState,
     },
-    gate::{EvaluateAnswer, Gate, Report, SessionState},
+    gate::{EvaluateAnswer, Gate},
     policy::Policy,
 };
 

@@ -1,8 +1,7 @@
 //! The schema, for people: comments, the view that analysts read, and how it comes to be.
 
 use callgate::{
-    domain::{call::Request, ids::DEFAULT_TENANT, outcome::OutcomeStatus},
-    gate::Report,
+    domain::{call::Request, ids::DEFAULT_TENANT, outcome::OutcomeStatus, report::Report},
     store::OpenError,
 };
 

@@ -40,6 +40,16 @@ fn a_wall_is_seen_however_the_path_is_written() {
 }
 
 #[test]
+fn a_window_in_a_wall_is_seen() {
+    let window = "gate re-exports crate::engine::Report: who uses it would see through the wall";
+    catches("src/gate.rs", "//! x\npub use crate::engine::Report;", window);
+    catches("src/gate.rs", "//! x\npub use crate::{domain::call, engine::{Report as R}};", window);
+    catches("src/gate/x.rs", "pub use super::super::store::Slot;", "gate re-exports crate::store::Slot");
+    assert_eq!(said("src/gate/x.rs", "pub(super) use crate::store::Slot; pub use crate::domain::call::Call;"), "");
+    assert_eq!(said("src/gate.rs", "//! x\npub use record::Answer; pub use crate::gate::y;"), "");
+}
+
+#[test]
 fn foreign_crates_are_seen_and_not_confused_with_modules_of_that_name() {
     catches("src/rules/x.rs", "use url::Url;", "rules may not use the crate url");
     catches("src/domain/x.rs", "fn f() { log::LevelFilter::Off; }", "domain may not use the crate log");

@@ -14,7 +14,7 @@ use std::{
 };
 
 use source::{Path, Source};
-use walls::{LONG_LINES, SECTIONS, WALLS, Wall};
+use walls::{LONG_LINES, OPEN_ROOMS, SECTIONS, WALLS, Wall};
 
 const LINES_MAX: usize = 400;
 const COLUMNS_MAX: usize = 120;
@@ -137,6 +137,11 @@ fn check_walls(path: &str, source: &Source, paths: &[Path]) -> Found {
     let mut found = Vec::new();
     for path in paths {
         found.extend(other_room(wall, path).map(|room| (path.line, format!("{} may not use {room}", wall.room))));
+        let shown = reached(path).filter(|parts| path.exported && !OPEN_ROOMS.contains(&parts[0].as_str()));
+        found.extend(shown.filter(|parts| parts[0] != wall.room).map(|parts| {
+            let through = parts.join("::");
+            (path.line, format!("{} re-exports crate::{through}: who uses it would see through the wall", wall.room))
+        }));
         let root = path.parts[0].as_str();
         let is_crate =
             dependencies.contains(root) && (path.imported || (path.parts.len() > 1 && !local.contains(root)));
@@ -149,8 +154,8 @@ fn check_walls(path: &str, source: &Source, paths: &[Path]) -> Found {
     found
 }
 
-/// The part of another room that the path leads to, if the wall forbids it.
-fn other_room(wall: &Wall, path: &Path) -> Option<String> {
+/// Where the path leads to below the crate's root, if it goes there.
+fn reached(path: &Path) -> Option<&[String]> {
     let parts = &path.parts;
     let supers = parts.iter().take_while(|part| *part == "super").count();
     let rest = match parts[0].as_str() {
@@ -158,6 +163,12 @@ fn other_room(wall: &Wall, path: &Path) -> Option<String> {
         "super" if supers >= path.depth => &parts[supers..],
         _ => return None,
     };
+    (!rest.is_empty()).then_some(rest)
+}
+
+/// The part of another room that the path leads to, if the wall forbids it.
+fn other_room(wall: &Wall, path: &Path) -> Option<String> {
+    let rest = reached(path)?;
     let room = rest.first()?;
     let reached = rest.join("::");
     let is_within = |part: &str| {

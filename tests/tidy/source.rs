@@ -16,6 +16,8 @@ pub(crate) struct Path {
     pub(crate) parts: Vec<String>,
     /// True for a leaf of a `use`.
     pub(crate) imported: bool,
+    /// True for a leaf of a `pub use`.
+    pub(crate) exported: bool,
     /// How many modules stand around it; 0 is the crate's root.
     pub(crate) depth: usize,
 }
@@ -63,8 +65,10 @@ impl Source {
                 "mod" if self.text(at + 2) == "{" => modules.push(braces),
                 // `use<'a>` in a type captures lifetimes.
                 "use" if next != "<" => {
+                    let (first, is_public) = (paths.len(), at > 0 && self.text(at - 1) == "pub");
                     at += 1;
                     self.imports(&mut at, &[], depth + modules.len(), &mut paths);
+                    paths[first..].iter_mut().for_each(|path| path.exported = is_public);
                 }
                 word if is_word(word) => {
                     let mut parts = vec![word.to_owned()];
@@ -75,7 +79,13 @@ impl Source {
                     if self.text(at + 1) == "!" && self.text(at + 2) != "=" {
                         parts.last_mut().expect("a word").push('!');
                     }
-                    paths.push(Path { line: token.line, parts, imported: false, depth: depth + modules.len() });
+                    paths.push(Path {
+                        line: token.line,
+                        parts,
+                        imported: false,
+                        exported: false,
+                        depth: depth + modules.len(),
+                    });
                 }
                 _ => {}
             }
@@ -112,7 +122,7 @@ impl Source {
                 }
                 "as" => {
                     // The true name and the alias are both of interest.
-                    paths.push(Path { line, parts: parts.clone(), imported: true, depth });
+                    paths.push(Path { line, parts: parts.clone(), imported: true, exported: false, depth });
                     parts.pop();
                 }
                 "::" => {}
@@ -121,7 +131,7 @@ impl Source {
             *at += 1;
         }
         if parts.len() > prefix.len() {
-            paths.push(Path { line, parts, imported: true, depth });
+            paths.push(Path { line, parts, imported: true, exported: false, depth });
         }
     }
 }

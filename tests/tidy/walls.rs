@@ -191,6 +191,9 @@ pub(crate) const WALLS: &[Wall] = &[
     Wall { room: "main", rooms: &[("cli", "which it starts")], crates: None, never: &[NOW, SQL] },
 ];
 
+/// Rooms that everybody may see, so that others may show parts of them as their own.
+pub(crate) const OPEN_ROOMS: [&str; 1] = ["domain"];
+
 /// Rooms that only compute.
 pub(crate) const PURE_ROOMS: [&str; 7] = ["domain", "retry", "rules", "policy", "tool_list", "engine", "offline"];
 

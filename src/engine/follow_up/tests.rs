@@ -6,8 +6,8 @@ use crate::{
         ids::{CallId, DEFAULT_TENANT, SessionId},
         json,
         profile::ToolState,
+        report::Report,
     },
-    engine::Report,
     offline::world::World,
 };
 
@@ -55,7 +55,7 @@ impl Play {
         });
         let report = Report { error, ..Report::new(Self::session(), call_id, status) };
         let recorded = self.world.record(&self.policy, &report, self.now).expect("a good report");
-        recorded.lesson.and_then(|lesson| lesson.trial)
+        recorded.trial
     }
 
     fn fail(&mut self, tool: &str, arguments: &str) -> Option<Trial> {

@@ -1,6 +1,5 @@
 //! What a report comes to: status, failure kind, digest, progress and advice.
 
-use super::Report;
 use crate::{
     domain::{
         call::{Call, Permit},
@@ -9,17 +8,18 @@ use crate::{
         event::Settled,
         failure::FailureKind,
         fingerprint::ResultDigest,
-        health::{Health, Sign},
-        ids::SessionId,
+        health::{Health, Observation},
+        ids::{SessionId, ToolName},
         outcome::OutcomeStatus,
-        profile::{FollowUpKind, ToolState},
+        profile::{FollowUpKind, ToolState, Trial},
+        report::Report,
         similarity::Sketch,
         time::Timestamp,
         tool::ToolSpec,
         tree::{CallTree, Session},
     },
     engine::{
-        Lesson, Shared,
+        Shared,
         follow_up::{follow_up_ok, traits, trial},
     },
     policy::Policy,
@@ -34,10 +34,11 @@ use crate::{
 /// Corrections that must have been seen before their share is told.
 const CORRECTIONS_MIN: f64 = 8.0;
 
-/// What a report comes to, and what it teaches.
+/// What a report comes to, and what is learned from it.
 pub(super) struct Settlement {
     pub(super) settled: Settled,
-    pub(super) lesson: Option<Lesson>,
+    pub(super) observation: Option<(ToolName, Observation)>,
+    pub(super) trial: Option<Trial>,
     /// The share of follow-ups with other arguments that succeeded.
     pub(super) corrected: Option<f64>,
 }
@@ -68,10 +69,10 @@ pub(super) fn settle(
     let is_new = digest.zip(session).is_some_and(|(digest, session)| session.is_new(&call.fingerprint, &digest));
     let progress = status == OutcomeStatus::Success && (is_new || call.effect.kind == EffectKind::Write);
     let follow_up_ok = follow_up_ok(call, status, failure);
-    let sign = sign(call, status, failure, now);
+    let observed = observed(call, status, failure, now);
     let mut health = shared.health.clone();
-    if let Some(sign) = &sign {
-        health.reported(sign, &policy.retry.allowance);
+    if let Some(observation) = &observed {
+        health.reported(observation, &policy.retry.allowance);
     }
     let circumstances = failure.map(|_| health.circumstances(now));
     let advised = failure.map(|kind| {
@@ -110,14 +111,11 @@ pub(super) fn settle(
         result_bytes: report.result_bytes.or_else(|| report.result.as_ref().map(|result| result.len() as u64)),
         error_message: report.error.as_ref().map(|error| error.message.clone()),
     };
-    let lesson = sign.map(|sign| Lesson {
-        tool: call.tool.clone(),
-        sign: told(policy, &health, sign, advised),
-        trial: trial(call, follow_up_ok, now),
-    });
+    let trial = observed.as_ref().and_then(|_| trial(call, follow_up_ok, now));
+    let observation = observed.map(|seen| (call.tool.clone(), with_advice(policy, &health, seen, advised)));
     let corrections = failure.map(|kind| shared.profiles.estimate.corrections(&call.tool, kind, now));
     let corrected = corrections.filter(|seen| seen.n >= CORRECTIONS_MIN).map(|seen| seen.k / seen.n);
-    Settlement { settled, lesson, corrected }
+    Settlement { settled, observation, trial, corrected }
 }
 
 /// What the report says of its completeness, else what the result itself says where the policy knows to look.
@@ -149,7 +147,7 @@ fn came_to(call: &Call, report: &Report) -> (OutcomeStatus, Option<FailureKind>)
 }
 
 /// What the report says about the tool, before anything is advised; none when it says nothing.
-fn sign(call: &Call, status: OutcomeStatus, failure: Option<FailureKind>, at: Timestamp) -> Option<Sign> {
+fn observed(call: &Call, status: OutcomeStatus, failure: Option<FailureKind>, at: Timestamp) -> Option<Observation> {
     let failure = match status {
         OutcomeStatus::Success => None,
         OutcomeStatus::Error | OutcomeStatus::Unknown => Some(failure?),
@@ -157,25 +155,25 @@ fn sign(call: &Call, status: OutcomeStatus, failure: Option<FailureKind>, at: Ti
     };
     let retry = call.follow_up.as_ref().filter(|follow_up| follow_up.kind == FollowUpKind::Same);
     let probe_of = retry.filter(|retry| retry.probe).map(|retry| retry.failure);
-    Some(Sign { at, failure, cooldown_ms: None, retry_told: false, probe_told: false, probe_of })
+    Some(Observation { at, failure, cooldown_ms: None, retry_told: false, probe_told: false, probe_of })
 }
 
-/// The sign, with what was advised: a rate limit is everybody's, and so is an outage once it is one.
-fn told(policy: &Policy, health: &Health, sign: Sign, advised: Option<Advised>) -> Sign {
+/// The observation, with what was advised: a rate limit is everybody's, and so is an outage once it is one.
+fn with_advice(policy: &Policy, health: &Health, seen: Observation, advised: Option<Advised>) -> Observation {
     use FailureKind::{Network, RateLimited, Timeout, Unavailable};
-    let down = || health.state(sign.at) != ToolState::Working;
-    let is_everybodys = match sign.failure {
+    let down = || health.state(seen.at) != ToolState::Working;
+    let is_everybodys = match seen.failure {
         Some(RateLimited) => true,
         Some(Timeout | Unavailable | Network) => down(),
         _ => false,
     };
-    Sign {
+    Observation {
         cooldown_ms: advised
             .filter(|_| is_everybodys)
             .map(|advised| advised.leave_alone_ms.min(policy.rules.get::<cooldown::Params>().max_ms)),
         retry_told: advised.is_some_and(|advised| advised.advice.retryable),
         probe_told: advised.is_some_and(|advised| advised.advice.probe),
-        ..sign
+        ..seen
     }
 }
 

@@ -5,36 +5,35 @@ use crate::{
         quality::{CallName, ToolQuality},
         time::Timestamp,
     },
-    gate::{NearPair, Profile, QualityReport},
+    gate::{NearPair, QualityReport, RetryChance, RetryProfile},
     grpc::{
         encode::{failure, level},
         v1,
     },
 };
 
-pub(super) fn profile(profile: &Profile) -> v1::RetryProfile {
-    let chance = |(wait, (wait_ms, p)): (usize, (u64, f64))| {
-        let (p_low, p_high) = profile.interval(wait);
-        let (trials, confidence) = (profile.odds.trials[wait], v1::Confidence::from(profile.confidence(wait)).into());
-        v1::RetryChance { wait_ms, p, p_low, p_high, trials, confidence }
+pub(super) fn profile(profile: &RetryProfile) -> v1::RetryProfile {
+    let chance = |chance: &RetryChance| {
+        let RetryChance { wait_ms, p, interval: (p_low, p_high), trials, confidence } = *chance;
+        v1::RetryChance { wait_ms, p, p_low, p_high, trials, confidence: v1::Confidence::from(confidence).into() }
     };
-    let corrections = profile.corrections;
     v1::RetryProfile {
         tool: profile.tool.to_string(),
         failure: failure(Some(profile.kind)),
         attempt: profile.state.attempt,
         tool_state: v1::ToolState::from(profile.state.tool).into(),
-        chances: profile.chances().enumerate().map(chance).collect(),
-        trials: profile.odds.of_tool,
+        chances: profile.chances.iter().map(chance).collect(),
+        trials: profile.trials,
         retryable: profile.advice.retryable,
         retry_after_ms: profile.advice.retry_after_ms,
         basis: profile.advice.basis.as_str().to_owned(),
-        corrections: corrections.n,
-        corrected: if corrections.n > 0.0 { corrections.k / corrections.n } else { 0.0 },
-        layer: profile.layer.as_ref().map(|layer| {
-            let (loss_estimate, loss_layer) = layer.mean_losses();
-            let outcomes = u32::try_from(layer.outcomes()).unwrap_or(u32::MAX);
-            v1::RetryLayer { outcomes, loss_estimate, loss_layer, promoted: layer.is_promoted() }
+        corrections: profile.corrections,
+        corrected: profile.corrected,
+        layer: profile.layer.map(|layer| v1::RetryLayer {
+            outcomes: u32::try_from(layer.outcomes).unwrap_or(u32::MAX),
+            loss_estimate: layer.loss_estimate,
+            loss_layer: layer.loss_layer,
+            promoted: layer.is_promoted,
         }),
         as_of_unix_ms: profile.advice.as_of.map(Timestamp::as_millis).unwrap_or_default(),
     }

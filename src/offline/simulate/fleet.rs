@@ -14,7 +14,7 @@ use super::{
 use crate::{
     domain::{
         failure::FailureKind,
-        health::{Health, RetryAllowance, Sign},
+        health::{Health, Observation, RetryAllowance},
         ids::ToolName,
         profile::{FollowUp, Trial, WAITS_MS},
         time::Timestamp,
@@ -165,7 +165,7 @@ impl Fleet<'_> {
         session.last_tool = Some(tool);
         self.health[tool].called(&self.allowance, stamp(at));
         let Some(fault) = fault else {
-            self.health[tool].reported(&sign(at, None, None), &self.allowance);
+            self.health[tool].reported(&seen(at, None, None), &self.allowance);
             session.succeeded(tool);
             return self.think(next_at, session);
         };
@@ -185,9 +185,9 @@ impl Fleet<'_> {
         let Fault { kind, mends_at, chance } = chain.fault;
         let (tool, attempt) = (chain.tool, chain.attempt);
         chain.session.failed(tool, kind);
-        let sign = sign(at, Some(kind), probe_of);
+        let seen = seen(at, Some(kind), probe_of);
         let mut health = self.health[tool].clone();
-        health.reported(&sign, &self.allowance);
+        health.reported(&seen, &self.allowance);
         let session = &chain.session;
         let failed = Failed {
             kind,
@@ -209,8 +209,8 @@ impl Fleet<'_> {
         let decision = Decision { tool: &self.tools[tool], failed: &failed, health: &health, worth };
         let choice = self.policy.decide(&decision, &mut chain.dice);
         let told = choice.map(|choice| choice.told);
-        let sign = Sign { retry_told: told.is_some(), probe_told: told.is_some_and(|told| told.probe), ..sign };
-        self.health[tool].reported(&sign, &self.allowance);
+        let seen = Observation { retry_told: told.is_some(), probe_told: told.is_some_and(|told| told.probe), ..seen };
+        self.health[tool].reported(&seen, &self.allowance);
         self.account.decided(worth.into_iter().fold(f64::NEG_INFINITY, f64::max), told.map(|told| told.probe));
         let Some(choice) = choice else {
             let gives_up = chain.session.bad_credentials && attempt > BAD_ATTEMPTS;
@@ -239,7 +239,7 @@ impl Fleet<'_> {
         chain.session.same_tool_run += 1;
         let probe_of = probed(told, failed.kind);
         if ok {
-            self.health[tool].reported(&sign(at, None, probe_of), &self.allowance);
+            self.health[tool].reported(&seen(at, None, probe_of), &self.allowance);
             chain.session.succeeded(tool);
             let until = at + chain.dice.exponential(THINKS_S) + 1.0;
             self.think(until, chain.session);
@@ -265,8 +265,8 @@ fn probed(told: Told, kind: FailureKind) -> Option<FailureKind> {
 }
 
 /// What a report says about its tool, before anything is advised.
-pub(super) fn sign(at: f64, failure: Option<FailureKind>, probe_of: Option<FailureKind>) -> Sign {
-    Sign { at: stamp(at), failure, cooldown_ms: None, retry_told: false, probe_told: false, probe_of }
+pub(super) fn seen(at: f64, failure: Option<FailureKind>, probe_of: Option<FailureKind>) -> Observation {
+    Observation { at: stamp(at), failure, cooldown_ms: None, retry_told: false, probe_told: false, probe_of }
 }
 
 /// What a retry with that chance is worth after that wait.

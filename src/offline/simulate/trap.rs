@@ -6,14 +6,14 @@ use serde::Serialize;
 use super::{
     dice::Dice,
     environment::DAY_S,
-    fleet::{sign, stamp},
+    fleet::{seen, stamp},
     learner::{Failed, Learner, Told},
     queue::Queue,
 };
 use crate::{
     domain::{
         failure::FailureKind,
-        health::{Health, Sign},
+        health::{Health, Observation},
         ids::ToolName,
         profile::{FollowUp, Trial},
     },
@@ -117,9 +117,9 @@ impl Trap {
 
     fn decide(&mut self, at: f64, attempt: u32, probe_of: Option<FailureKind>) {
         let allowance = self.learner.params.allowance;
-        let sign = sign(at, Some(KIND), probe_of);
+        let seen = seen(at, Some(KIND), probe_of);
         let mut health = self.health.clone();
-        health.reported(&sign, &allowance);
+        health.reported(&seen, &allowance);
         let failed = Failed {
             kind: KIND,
             attempt,
@@ -133,8 +133,8 @@ impl Trap {
             seed: self.dice.bits(),
         };
         let advice = self.learner.advise(&self.tool, &failed, &health).advice;
-        let sign = Sign { retry_told: advice.retryable, probe_told: advice.probe, ..sign };
-        self.health.reported(&sign, &allowance);
+        let seen = Observation { retry_told: advice.retryable, probe_told: advice.probe, ..seen };
+        self.health.reported(&seen, &allowance);
         self.count(at, advice.retryable && !advice.probe);
         if advice.retryable {
             let retry = Retry { failed, told: Told::of(&advice) };
@@ -163,7 +163,7 @@ impl Trap {
         let probe_of = retry.told.probe.then_some(KIND);
         self.trapped.wasted += f64::from(u8::from(!ok));
         if ok {
-            self.health.reported(&sign(at, None, probe_of), &self.learner.params.allowance);
+            self.health.reported(&seen(at, None, probe_of), &self.learner.params.allowance);
         } else {
             self.decide(at, retry.failed.attempt + 1, probe_of);
         }

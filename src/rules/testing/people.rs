@@ -9,11 +9,11 @@ use super::{
 use crate::{
     domain::{
         call::{Approval, ApprovalStatus},
+        control::{Command, Operation},
         halt::{Halt, Halted},
         ids::{AgentId, SessionId, ToolName},
         pattern::Pattern,
     },
-    engine::{Command, Operation},
     policy,
 };
 

@@ -16,11 +16,13 @@ use crate::{
         ids::{AgentId, CallId, DEFAULT_TENANT, RunId, SessionId, ToolName},
         json,
         outcome::OutcomeStatus,
+        rejection::{EvaluateRejection, RecordRejection},
+        report::Report,
         time::Timestamp,
         tool::ToolSpec,
         verdict::Verdict,
     },
-    engine::{CallerError, Recorded, Report},
+    engine::Recorded,
     offline::world::World,
     policy::Policy,
     rules::{Mode, levels::Levels},
@@ -223,8 +225,8 @@ impl Stage {
         let (outcome, expected) = rest.split_once("=>").map_or((rest, ""), |(o, e)| (o.trim(), e.trim()));
         let recorded = self.record(call_id, outcome);
         let told = match &recorded {
-            Err(CallerError::AttemptSuperseded) => "superseded",
-            Err(CallerError::AlreadySettled) => "settled",
+            Err(RecordRejection::AttemptSuperseded) => "superseded",
+            Err(RecordRejection::AlreadySettled) => "settled",
             Err(caller_error) => return Err(format!("{caller_error:?}")),
             Ok(recorded) if recorded.advice.is_some_and(|advice| advice.retryable) => "retryable",
             Ok(_) => "final",
@@ -270,7 +272,7 @@ impl Stage {
         })
     }
 
-    fn evaluate(&mut self, proposal: &Proposal, must_run: bool) -> Result<Verdict, CallerError> {
+    fn evaluate(&mut self, proposal: &Proposal, must_run: bool) -> Result<Verdict, EvaluateRejection> {
         let batch = self.batch.flatten();
         let mut policy = self.policy.clone();
         self.off.into_iter().for_each(|rule| policy.rules.set_mode(rule, Mode::Off));
@@ -298,7 +300,7 @@ impl Stage {
         recorded.map(drop).map_err(|caller_error| format!("{caller_error:?}"))
     }
 
-    fn record(&mut self, call_id: &str, outcome: &str) -> Result<Recorded, CallerError> {
+    fn record(&mut self, call_id: &str, outcome: &str) -> Result<Recorded, RecordRejection> {
         let report = self.report(call_id, outcome);
         self.world.record(&self.policy, &report, self.now)
     }

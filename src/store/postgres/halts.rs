@@ -45,16 +45,25 @@ impl Store {
 }
 
 async fn halt(conn: &mut PgConnection, tenant: TenantId, what: &Halted, by: &str, reason: &str) -> Loaded<Halt> {
-    let insert = sqlx::query(
+    let insert = format!(
         "insert into halt (tenant_id, kind, name, halted_by, reason) values ($1, $2, $3, $4, $5)
-         on conflict (tenant_id, kind, name) where resumed_at is null do nothing",
+         on conflict (tenant_id, kind, name) where resumed_at is null do nothing returning {ROW}"
     );
-    let insert = insert.bind(tenant.0).bind(what.kind()).bind(what.name()).bind(by).bind(reason);
-    insert.execute(&mut *conn).await?;
-    let query =
+    let known =
         format!("select {ROW} from halt where tenant_id = $1 and kind = $2 and name = $3 and resumed_at is null");
-    let row = sqlx::query(sqlx::AssertSqlSafe(query)).bind(tenant.0).bind(what.kind()).bind(what.name());
-    row.fetch_optional(conn).await?.map_or_else(|| Err(corrupt("a halt was resumed as it was made")), |row| read(&row))
+    // An earlier halt may be resumed between the two: then there is room for this one.
+    loop {
+        let inserted = sqlx::query(sqlx::AssertSqlSafe(insert.as_str())).bind(tenant.0).bind(what.kind());
+        let inserted = inserted.bind(what.name()).bind(by).bind(reason).fetch_optional(&mut *conn).await?;
+        let known = sqlx::query(sqlx::AssertSqlSafe(known.as_str())).bind(tenant.0).bind(what.kind()).bind(what.name());
+        let holds = match inserted {
+            Some(row) => Some(row),
+            None => known.fetch_optional(&mut *conn).await?,
+        };
+        if let Some(row) = holds {
+            return read(&row);
+        }
+    }
 }
 
 async fn resume(conn: &mut PgConnection, tenant: TenantId, what: &Halted, by: &str) -> Loaded<bool> {

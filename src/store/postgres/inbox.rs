@@ -11,7 +11,7 @@ use crate::{
     domain::{
         finding::{Decision, Finding},
         ids::{CallId, SessionId, TenantId},
-        inbox::{Question, Resolution, SessionLine, StoredCall},
+        inbox::{Question, Resolution, SessionLine, StoredCall, Wanted},
         outcome::OutcomeStatus,
         time::Timestamp,
     },
@@ -20,19 +20,6 @@ use crate::{
 
 /// Calls that are given at once.
 const CALLS_MAX: i64 = 100_000;
-
-/// Which questions are asked for.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Wanted {
-    /// Only this one.
-    pub approval_id: Option<String>,
-    /// Only those of this session.
-    pub session: Option<SessionId>,
-    /// Only those that nobody has answered and that have not expired.
-    pub pending: bool,
-    /// The most that are given.
-    pub most: usize,
-}
 
 impl Store {
     /// Questions to people, the newest first.

@@ -15,6 +15,7 @@ mod load;
 mod maintain;
 mod policies;
 mod profiles;
+mod pulse;
 mod quality;
 mod read;
 mod row;
@@ -30,7 +31,7 @@ use tokio::{
     time::timeout,
 };
 
-use self::{connect::Connector, counters::Counters, read::Readers, time::DbTime, writer::Job};
+use self::{connect::Connector, counters::Counters, pulse::Pulse, read::Readers, time::DbTime, writer::Job};
 use super::{
     cache::Slot,
     error::{Busy, Lost, OpenError, StoreError},
@@ -46,8 +47,7 @@ use crate::domain::{
 };
 
 pub use connect::parse_url;
-pub use inbox::Wanted;
-pub use maintain::{ExpiredLease, ExpiredLeases, LeaseLook};
+pub use maintain::ExpiredLease;
 pub use profiles::{Counted, Learn};
 pub use writer::Committed;
 
@@ -59,6 +59,8 @@ const READ: Duration = Duration::from_millis(2_000);
 const SLOW_MAX: usize = 2;
 /// Longest time for that.
 const SLOW: Duration = Duration::from_secs(30);
+/// Longest time for the answer to whether the database answers.
+const PULSE: Duration = Duration::from_secs(1);
 /// Longest wait for a slot in the writer's queue.
 const QUEUE_WAIT: Duration = Duration::from_millis(200);
 /// Longest pause in a transaction, in milliseconds, after which the server ends it: a replica that vanishes in the
@@ -88,9 +90,7 @@ pub struct Store {
     readers: Readers,
     /// For what takes longer, so that it keeps nobody from reading.
     slow: Readers,
-    /// For the one question whether the database answers, so that a busy replica is not taken for a database that is
-    /// away.
-    health: Readers,
+    pulse: Arc<Pulse>,
     queue: mpsc::Sender<Job>,
     writer: Mutex<Option<JoinHandle<()>>>,
     time: Arc<DbTime>,
@@ -144,12 +144,13 @@ impl Store {
         let now = maintain::now(&mut conn).await?;
         let replica = sqlx::query_scalar("select gen_random_uuid()::text").fetch_one(&mut conn).await?;
         let connector = Arc::new(Connector::default());
-        let readers = |name: &str, max, work| {
+        let readers = |name: &str, limits, pulse| {
             // A connection whose user went away is rolled back, whether or not it was in a transaction.
             let options = options.clone().application_name(name).options([("client_min_messages", "error")]);
-            Readers::new(Arc::clone(&connector), options, max, work)
+            Readers::new(Arc::clone(&connector), options, limits, pulse)
         };
         let (time, counters) = (Arc::new(DbTime::new(now)), Arc::new(Counters::default()));
+        let pulse = Arc::new(Pulse::new(readers("callgate health", (1, PULSE), None), Arc::clone(&time)));
         let (queue, jobs) = mpsc::channel(writer::QUEUE_MAX);
         let writer = writer::Writer {
             options: writer::writer_options(options.clone()),
@@ -160,9 +161,9 @@ impl Store {
         };
         let writer = Mutex::new(Some(tokio::spawn(writer.run(jobs))));
         Ok(Self {
-            readers: readers("callgate reader", READERS_MAX, READ),
-            slow: readers("callgate slow reader", SLOW_MAX, SLOW),
-            health: readers("callgate health", 1, READ),
+            readers: readers("callgate reader", (READERS_MAX, READ), Some(Arc::clone(&pulse))),
+            slow: readers("callgate slow reader", (SLOW_MAX, SLOW), Some(Arc::clone(&pulse))),
+            pulse,
             queue,
             writer,
             time,
@@ -279,13 +280,12 @@ impl Store {
         Ok(keys.iter().cloned().zip(used.iter().map(|used| u64::try_from(*used).unwrap_or(0))).collect())
     }
 
-    /// Calls whose lease ran out before `until` and that nobody reported on, the oldest first: a page of
-    /// them.
+    /// Calls whose lease ran out in the given stretch of time and that nobody reported on, oldest first.
     ///
     /// # Errors
     /// [`StoreError`] when the database cannot be read.
-    pub async fn expired_leases(&self, look: LeaseLook, until: Timestamp) -> Result<ExpiredLeases, StoreError> {
-        self.slow.read(async |conn| maintain::expired_leases(conn, look, until).await).await
+    pub async fn expired_leases(&self, since: Timestamp, until: Timestamp) -> Result<Vec<ExpiredLease>, StoreError> {
+        self.readers.read(async |conn| maintain::expired_leases(conn, since, until).await).await
     }
 
     /// Makes the partitions of this month and the next two.
@@ -301,9 +301,7 @@ impl Store {
     /// # Errors
     /// [`StoreError`] when it does not.
     pub async fn ping(&self) -> Result<(), StoreError> {
-        let now = self.health.read(async |conn| maintain::now(conn).await).await?;
-        self.time.observe(now);
-        Ok(())
+        self.pulse.ask().await
     }
 
     /// Writes what is queued, then closes all connections. To be called when nobody asks any more.
@@ -312,8 +310,9 @@ impl Store {
         if let Some(writer) = self.writer.into_inner() {
             let _ = writer.await;
         }
-        for readers in [self.readers, self.slow, self.health] {
+        for readers in [self.readers, self.slow] {
             readers.close().await;
         }
+        self.pulse.close().await;
     }
 }

@@ -13,7 +13,7 @@ use tokio::{
     time::{Instant, timeout, timeout_at},
 };
 
-use super::{connect::Connector, decode::Loaded};
+use super::{connect::Connector, decode::Loaded, pulse::Pulse};
 use crate::store::error::{Busy, StoreError};
 
 /// Longest wait for a free connection.
@@ -33,9 +33,9 @@ struct Shared {
     options: PgConnectOptions,
     seats: Arc<Semaphore>,
     idle: Mutex<Vec<Idle>>,
-    /// When the database answered last.
-    answered: Mutex<Instant>,
     work: Duration,
+    /// Tells a database that is away from a replica that is busy; none for the one who asks that.
+    pulse: Option<Arc<Pulse>>,
 }
 
 #[derive(Debug)]
@@ -51,33 +51,42 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Readers {
     /// At most `max` connections, made when they are needed; each is used for at most `work` at a time.
-    pub(super) fn new(connector: Arc<Connector>, options: PgConnectOptions, max: usize, work: Duration) -> Self {
+    pub(super) fn new(
+        connector: Arc<Connector>,
+        options: PgConnectOptions,
+        (max, work): (usize, Duration),
+        pulse: Option<Arc<Pulse>>,
+    ) -> Self {
         let options = options.options([("statement_timeout", work.as_millis().to_string())]);
         Self(Arc::new(Shared {
             connector,
             options,
             seats: Arc::new(Semaphore::new(max)),
             idle: Mutex::default(),
-            answered: Mutex::new(Instant::now()),
             work,
+            pulse,
         }))
     }
 
     /// Does `work` on a connection.
     ///
     /// # Errors
-    /// [`StoreError::Overloaded`] when all connections stayed in use while the database answered others;
-    /// [`StoreError::Unreachable`] when there is none to be had; [`StoreError::Timeout`] when the work took too long.
+    /// [`StoreError::Overloaded`] when all connections stayed in use, or the work took too long, and the database
+    /// answers all the same; [`StoreError::Timeout`] and [`StoreError::Unreachable`] when it does not.
     pub(super) async fn read<T>(&self, work: impl AsyncFnOnce(&mut PgConnection) -> Loaded<T>) -> Loaded<T> {
-        let mut lent = self.acquire().await?;
+        let mut lent = match self.acquire().await {
+            Err(StoreError::Timeout(_)) => return Err(self.late(ACQUIRE, Busy::Readers).await),
+            lent => lent?,
+        };
         let done = timeout(self.0.work, work(&mut lent.idle_mut().connection)).await;
-        let done = done.unwrap_or_else(|_| Err(self.late()));
+        let done = done.unwrap_or_else(|_| Err(StoreError::timeout(self.0.work)));
         match &done {
             Err(error) if error.ends_connection() => lent.end = End::Closed,
-            _ => {
-                lent.end = End::GivenBack;
-                *lock(&self.0.answered) = Instant::now();
-            }
+            _ => lent.end = End::GivenBack,
+        }
+        if let Err(StoreError::Timeout(_)) = done {
+            drop(lent);
+            return Err(self.late(self.0.work, Busy::Statement).await);
         }
         done
     }
@@ -91,26 +100,25 @@ impl Readers {
         }
     }
 
-    fn late(&self) -> StoreError {
-        StoreError::Timeout(u64::try_from(self.0.work.as_millis()).unwrap_or(u64::MAX))
+    /// Nothing came of a read within its time: because of this replica's load, or of the database?
+    async fn late(&self, limit: Duration, busy: Busy) -> StoreError {
+        match &self.0.pulse {
+            // Boxed, since the question is a read itself: one that asks no further.
+            Some(pulse) if Box::pin(pulse.ask()).await.is_ok() => StoreError::Overloaded(busy),
+            _ => StoreError::timeout(limit),
+        }
     }
 
     async fn acquire(&self) -> Loaded<Lent> {
-        let asked = Instant::now();
-        let by = asked + ACQUIRE;
+        let by = Instant::now() + ACQUIRE;
         let seat = match timeout_at(by, Arc::clone(&self.0.seats).acquire_owned()).await {
             Ok(Ok(seat)) => seat,
             Ok(Err(_)) => return Err(StoreError::Stopped),
-            // While one waits, a database that is well answers those who have the connections.
-            Err(_) if *lock(&self.0.answered) >= asked => return Err(StoreError::Overloaded(Busy::Readers)),
-            Err(_) => return Err(self.late()),
+            Err(_) => return Err(StoreError::timeout(ACQUIRE)),
         };
         let idle = match self.0.trusted(by).await {
             Some(idle) => idle,
-            None => timeout_at(by, self.connect()).await.unwrap_or_else(|_| {
-                let late = format!("no connection within {} ms", ACQUIRE.as_millis());
-                Err(StoreError::Unreachable(late))
-            })?,
+            None => timeout_at(by, self.connect()).await.unwrap_or(Err(StoreError::timeout(ACQUIRE)))?,
         };
         Ok(Lent { idle: Some(idle), end: End::Abandoned, shared: Arc::clone(&self.0), seat: Some(seat) })
     }

@@ -3,7 +3,10 @@
 
 use std::{sync::Arc, time::Duration};
 
-use callgate::{domain::ids::DEFAULT_TENANT, gate::GateError};
+use callgate::{
+    domain::ids::DEFAULT_TENANT,
+    gate::{GateError, NoAnswer},
+};
 
 use super::{
     History, Replicas, check, client,
@@ -99,8 +102,8 @@ async fn a_caller_who_never_learns_of_a_commit_is_told_by_another_replica() {
     for proxy in &replicas.proxies[..2] {
         assert_eq!(proxy.sprung(1).await, ["COMMIT"]);
     }
-    assert!(matches!(asked, Err(GateError::StoreUnavailable(_))), "{asked:?}");
-    assert!(matches!(reported, Err(GateError::StoreUnavailable(_))), "{reported:?}");
+    assert!(matches!(asked, Err(GateError::NoAnswer(NoAnswer::OutOfReach(_)))), "{asked:?}");
+    assert!(matches!(reported, Err(GateError::NoAnswer(NoAnswer::OutOfReach(_)))), "{reported:?}");
     let told = evaluate(knows, request.clone()).await;
     assert_eq!((said(&told).as_str(), told.verdict.replayed), ("ALLOW", true), "it was committed");
     assert!(record(knows, report.clone()).await.replayed, "it was committed");

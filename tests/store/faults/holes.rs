@@ -8,7 +8,7 @@ use callgate::{
         call::Request,
         ids::DEFAULT_TENANT,
     },
-    gate::{Gate, GateError},
+    gate::{Gate, GateError, NoAnswer},
 };
 use tokio::time::Instant;
 
@@ -59,7 +59,7 @@ async fn a_replica_cut_off_from_the_database_says_so_in_time_and_the_others_go_o
     assert!(answers.iter().all(|answer| said(answer) == "ALLOW"));
     assert_eq!(history.told().errors, 0, "the others are not disturbed");
     for (answer, took) in in_the_dark.await.expect("no panic") {
-        assert!(matches!(answer, Err(GateError::StoreUnavailable(_))), "{answer:?}");
+        assert!(matches!(answer, Err(GateError::NoAnswer(NoAnswer::OutOfReach(_)))), "{answer:?}");
         assert!(took < ANSWER_MAX, "that took {took:?}");
     }
 
@@ -116,7 +116,7 @@ async fn a_replica_that_vanishes_before_its_commit_does_not_hold_up_the_others()
     let refused = within(ALIVE, "the same payment", insist(&other, &request("another", "c"))).await;
     assert_eq!(said(&refused), "WAIT call_in_flight");
     let lost = within(ANSWER_MAX, "an error", lost).await.expect("no panic");
-    assert!(matches!(lost, Err(GateError::StoreUnavailable(_))), "{lost:?}");
+    assert!(matches!(lost, Err(GateError::NoAnswer(NoAnswer::OutOfReach(_)))), "{lost:?}");
     // The commit may arrive now; it is too late.
     replicas.proxies[0].heal();
     alive(&replicas.gates[0], "c").await;
@@ -140,7 +140,7 @@ async fn a_change_that_arrives_late_counts_once_or_not_at_all() {
     let late = |tree: &str| ask(tree, "late", "work", "{}");
     let (one, other) = tokio::join!(try_evaluate(first, late("first")), try_evaluate(second, late("second")));
     for answer in [one, other] {
-        assert!(matches!(answer, Err(GateError::StoreUnavailable(_))), "{answer:?}");
+        assert!(matches!(answer, Err(GateError::NoAnswer(NoAnswer::OutOfReach(_)))), "{answer:?}");
     }
     // Meanwhile another replica moves one of the trees: what was decided before that counts no more.
     let meanwhile = ask("child", "meanwhile", "work", r#"{"n":1}"#);

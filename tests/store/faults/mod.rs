@@ -10,13 +10,14 @@ mod storms;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    fmt::Debug,
     sync::{Arc, Mutex},
     time::Duration,
 };
 
 use callgate::{
-    domain::{call::Request, ids::DEFAULT_TENANT},
-    gate::{EvaluateAnswer, Gate, GateError, RecordAnswer, Report},
+    domain::{call::Request, ids::DEFAULT_TENANT, report::Report},
+    gate::{EvaluateAnswer, Gate, GateError, NoAnswer, RecordAnswer},
     policy::Policy,
 };
 use sqlx::Row as _;
@@ -78,15 +79,15 @@ impl History {
     }
 
     /// Once the answer is here: an error has to be a documented one, that says to come back.
-    fn passing<T>(&self, outcome: Result<T, GateError>, since: Instant) -> Option<T> {
+    fn passing<T, R: Debug>(&self, outcome: Result<T, GateError<R>>, since: Instant) -> Option<T> {
         assert!(since.elapsed() < ANSWER_MAX, "that took {:?}", since.elapsed());
         match outcome {
             Ok(answer) => Some(answer),
-            Err(GateError::StoreUnavailable(_) | GateError::Overloaded | GateError::Contention) => {
+            Err(GateError::NoAnswer(NoAnswer::OutOfReach(_) | NoAnswer::Overloaded(_) | NoAnswer::Contention)) => {
                 self.note(|told| told.errors += 1);
                 None
             }
-            Err(error) => panic!("{error}"),
+            Err(error) => panic!("{error:?}"),
         }
     }
 }

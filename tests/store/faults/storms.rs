@@ -7,9 +7,10 @@ use callgate::{
         budget::{Budgets, Dimension, Limits, Usage},
         call::Request,
         ids::DEFAULT_TENANT,
+        report::Report,
         tool::ToolSpec,
     },
-    gate::{Gate, Report},
+    gate::Gate,
     policy::Policy,
 };
 use tokio::time::{sleep, timeout};

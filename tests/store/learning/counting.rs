@@ -6,7 +6,7 @@ use std::sync::{
 };
 
 use callgate::{
-    gate::{Gate, GateError},
+    gate::{Gate, NoAnswer},
     store::Counted,
 };
 
@@ -76,7 +76,7 @@ fn keeps_counting(gate: &Arc<Gate>, stop: &Arc<AtomicBool>) -> tokio::task::Join
     tokio::spawn(async move {
         while !stop.load(Ordering::Relaxed) {
             match gate.learn().await {
-                Ok(()) | Err(GateError::StoreUnavailable(_)) => {}
+                Ok(()) | Err(NoAnswer::OutOfReach(_)) => {}
                 Err(error) => panic!("{error}"),
             }
             tokio::task::yield_now().await;

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use callgate::{
-    domain::failure::ErrorReport,
-    gate::{Gate, Report},
+    domain::{failure::ErrorReport, report::Report},
+    gate::Gate,
 };
 
 use super::fails;

@@ -1,0 +1,84 @@
+//! Why something is not done that was asked for: the caller's own doing, and nothing was decided or stored. One type an
+//! operation, each variant with one code and reason of the contract.
+
+use super::ids::SessionId;
+
+/// A session cannot be part of its call tree.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SessionRejection {
+    /// The session has another parent; it is set once.
+    ParentChanged {
+        /// The parent it has.
+        known: Option<SessionId>,
+    },
+    /// The tree has as many sessions as it may.
+    TooManySessions,
+}
+
+/// A call cannot be judged.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum EvaluateRejection {
+    /// The call_id belongs to a call with other arguments.
+    CallIdReused,
+    /// The tree has as many open calls as it may.
+    TooManyOpenCalls,
+    /// Its session has no place in the tree.
+    Session(SessionRejection),
+}
+
+/// A report cannot be taken in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RecordRejection {
+    /// Nobody asked for that call, and the report does not say what it was.
+    UnknownCall,
+    /// The call was refused: there is nothing to report on.
+    NotPermitted,
+    /// The call was reported on before, with another outcome.
+    AlreadySettled,
+    /// A newer attempt of the same execution was permitted meanwhile.
+    AttemptSuperseded,
+    /// The session of an observed call has no place in the tree.
+    Session(SessionRejection),
+}
+
+/// A command of a person or a system cannot be carried out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CommandRejection {
+    /// The session's phase cannot become that one; says why.
+    PhaseForbidden(String),
+    /// The tree holds as many grants as it may.
+    TooManyGrants,
+    /// No such grant.
+    UnknownGrant,
+    /// No call waits for that answer.
+    UnknownApproval,
+    /// The question was answered before.
+    AlreadyAnswered {
+        /// With yes.
+        approved: bool,
+        /// By whom, where that is known: a call tree remembers what was answered and not who did.
+        by: Option<String>,
+    },
+    /// Nobody answered the question in time.
+    ApprovalExpired,
+    /// Who asked cannot answer.
+    SelfApproval,
+    /// The policy wants a reason with a refusal.
+    ReasonMissing,
+}
+
+/// Nobody has heard of that session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SessionUnknown;
+
+impl From<SessionRejection> for EvaluateRejection {
+    fn from(rejection: SessionRejection) -> Self {
+        Self::Session(rejection)
+    }
+}
+
+impl From<SessionRejection> for RecordRejection {
+    fn from(rejection: SessionRejection) -> Self {
+        Self::Session(rejection)
+    }
+}

@@ -1,0 +1,175 @@
+//! Questions to people: answering them, and waiting for the answer. However many wait, the database is looked at once
+//! each quarter of a second; and not at all while nobody waits.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use tokio::{sync::Mutex, time::sleep};
+
+use super::{CommandError, EvaluateAnswer, EvaluateError, Gate, GateError, NoAnswer};
+use crate::{
+    clock::Tick,
+    domain::{
+        call::{Approval, Request},
+        control::{Command, Operation},
+        finding::Decision,
+        ids::{SessionId, TenantId},
+        inbox::{Question, Resolution, Wanted},
+        rejection::CommandRejection,
+    },
+};
+
+/// How often open questions are looked at while somebody waits.
+pub const LOOK_EVERY: Duration = Duration::from_millis(250);
+/// Open questions that are looked at; of more, the newest.
+pub const OPEN_MAX: usize = 10_000;
+
+/// The open questions of a tenant, as they were read last: one look serves everybody who waits.
+#[derive(Debug, Default)]
+pub(super) struct OpenQuestions(Mutex<BTreeMap<TenantId, Looked>>);
+
+/// When the look was begun, and what it found.
+type Looked = (Tick, Arc<[Question]>);
+
+/// A person's answer to a question.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reply {
+    /// The question.
+    pub approval_id: String,
+    /// Yes or no.
+    pub approve: bool,
+    /// Who answers.
+    pub by: String,
+    /// Why, in words.
+    pub reason: Option<String>,
+}
+
+impl Reply {
+    /// True when that is what was answered, by the same person: sent again, it is the same answer.
+    fn is(&self, resolution: &Resolution) -> bool {
+        self.approve == resolution.approved && self.by == resolution.by
+    }
+}
+
+impl Gate {
+    /// May this call run? When a person must approve, waits for the answer, `most` at the longest, and judges again.
+    ///
+    /// # Errors
+    /// [`EvaluateError`]: nothing was decided, or not again.
+    pub async fn evaluate_and_wait(
+        &self,
+        request: Request,
+        most: Duration,
+    ) -> Result<Vec<EvaluateAnswer>, EvaluateError> {
+        let started = self.clock.tick();
+        let mut answers = self.evaluate(vec![request.clone()]).await?;
+        let Some(asked) = held(&answers).cloned() else { return Ok(answers) };
+        loop {
+            let left = most.saturating_sub(self.clock.elapsed(started));
+            if left.is_zero() {
+                return Ok(answers);
+            }
+            sleep(LOOK_EVERY.min(left)).await;
+            if self.is_open(&request, &asked, started).await? {
+                continue;
+            }
+            answers = self.evaluate(vec![request.clone()]).await?;
+            // Whoever asks anew, with another question, is told so.
+            if held(&answers).is_none_or(|held| held.id != asked.id) {
+                return Ok(answers);
+            }
+        }
+    }
+
+    async fn is_open(&self, request: &Request, asked: &Approval, since: Tick) -> Result<bool, NoAnswer> {
+        if self.now() >= asked.expires_at {
+            return Ok(false);
+        }
+        let open = self.looked_at(request.tenant, Some(since)).await?;
+        if open.len() < OPEN_MAX || open.iter().any(|question| question.approval_id == asked.id) {
+            return Ok(open.iter().any(|question| question.approval_id == asked.id));
+        }
+        let question = self.question(request.tenant, &asked.id).await?;
+        Ok(question.is_some_and(|question| question.resolution.is_none()))
+    }
+
+    /// The open questions, the newest first, read within the last quarter of a second.
+    ///
+    /// # Errors
+    /// [`NoAnswer`] when they cannot be read.
+    pub async fn open_questions(&self, tenant: TenantId) -> Result<Arc<[Question]>, NoAnswer> {
+        self.looked_at(tenant, None).await
+    }
+
+    /// The open questions by a look of the last quarter of a second, and not from before `since`.
+    async fn looked_at(&self, tenant: TenantId, since: Option<Tick>) -> Result<Arc<[Question]>, NoAnswer> {
+        let mut known = self.open.0.lock().await;
+        known.retain(|_, (looked, _)| self.clock.elapsed(*looked) < LOOK_EVERY);
+        if let Some((_, open)) = known.get(&tenant).filter(|(looked, _)| since.is_none_or(|since| since <= *looked)) {
+            return Ok(Arc::clone(open));
+        }
+        let looked = self.clock.tick();
+        let wanted = Wanted { pending: true, most: OPEN_MAX, ..Wanted::default() };
+        let open: Arc<[Question]> = self.store.questions(tenant, &wanted).await?.into();
+        known.insert(tenant, (looked, Arc::clone(&open)));
+        Ok(open)
+    }
+
+    /// One question; none when nobody was asked that.
+    ///
+    /// # Errors
+    /// [`NoAnswer`] when it cannot be read.
+    pub async fn question(&self, tenant: TenantId, approval_id: &str) -> Result<Option<Question>, NoAnswer> {
+        let wanted = Wanted { approval_id: Some(approval_id.to_owned()), most: 1, ..Wanted::default() };
+        Ok(self.store.questions(tenant, &wanted).await?.pop())
+    }
+
+    /// Answers a question; gives it with the answer that holds. The same answer by the same person may be sent again,
+    /// as after an error that leaves open whether it was stored.
+    ///
+    /// # Errors
+    /// [`CommandError`]: somebody else was first, or it cannot be answered.
+    pub async fn resolve(&self, tenant: TenantId, reply: &Reply) -> Result<Question, CommandError> {
+        let Some(question) = self.question(tenant, &reply.approval_id).await? else {
+            return Err(GateError::Rejected(CommandRejection::UnknownApproval));
+        };
+        if question.resolution.is_some() {
+            return as_answered(question, reply);
+        }
+        let unreadable = |_| NoAnswer::Fault("a stored session has a name that no session can have".to_owned());
+        let session = SessionId::parse("session_id", &question.session).map_err(unreadable)?;
+        let Reply { approval_id, approve, by, reason } = reply.clone();
+        let operation = Operation::Answer { approval_id, approve };
+        match self.control(tenant, &Command { session, by, reason, operation }).await {
+            Ok(done) => {
+                let (by, reason) = (reply.by.clone(), reply.reason.clone());
+                let resolution = Some(Resolution { approved: approve, by, reason, at: done.at });
+                Ok(Question { resolution, ..question })
+            }
+            Err(GateError::Rejected(rejection)) => {
+                // The call tree remembers a call only as it stands; who answered it is in its past.
+                match self.question(tenant, &reply.approval_id).await? {
+                    Some(question) if question.resolution.is_some() => as_answered(question, reply),
+                    _ => Err(GateError::Rejected(rejection)),
+                }
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// A question that was answered before.
+fn as_answered(question: Question, reply: &Reply) -> Result<Question, CommandError> {
+    match &question.resolution {
+        Some(first) if !reply.is(first) => {
+            let (approved, by) = (first.approved, Some(first.by.clone()));
+            Err(GateError::Rejected(CommandRejection::AlreadyAnswered { approved, by }))
+        }
+        _ => Ok(question),
+    }
+}
+
+/// The question that a call waits for.
+fn held(answers: &[EvaluateAnswer]) -> Option<&Approval> {
+    let verdict = &answers.first()?.verdict;
+    verdict.approval.as_ref().filter(|_| verdict.decision == Decision::Ask)
+}

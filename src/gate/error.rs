@@ -1,0 +1,64 @@
+//! Why there is no answer: the caller's own doing, one type an operation, or a cause that may pass.
+
+use crate::{
+    domain::rejection::{CommandRejection, EvaluateRejection, RecordRejection, SessionUnknown},
+    store::StoreError,
+};
+
+/// Why nothing was decided, whoever asked for what. The caller may send the same again.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NoAnswer {
+    /// The database is well, and more is asked than can be done at once.
+    #[error("the server is overloaded: {0}")]
+    Overloaded(String),
+    /// Others kept changing the same call tree.
+    #[error("the call tree kept changing under this request")]
+    Contention,
+    /// No database can be asked.
+    #[error("the database is out of reach: {0}")]
+    OutOfReach(String),
+    /// The server ends.
+    #[error("the server is shutting down")]
+    ShuttingDown,
+    /// What the database answered cannot be: a fault of callgate, or of who changed its tables.
+    #[error("{0}")]
+    Fault(String),
+}
+
+/// Why an operation gave no answer; `R` is what its callers can do wrong.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum GateError<R> {
+    /// The caller's own doing: nothing was decided or stored.
+    #[error("{0:?}")]
+    Rejected(R),
+    /// Nothing was decided, and the same may be sent again.
+    #[error(transparent)]
+    NoAnswer(#[from] NoAnswer),
+}
+
+/// Why a call was not judged.
+pub type EvaluateError = GateError<EvaluateRejection>;
+/// Why a report was not taken in.
+pub type RecordError = GateError<RecordRejection>;
+/// Why a command was not carried out.
+pub type CommandError = GateError<CommandRejection>;
+/// Why nothing is told of a session.
+pub type SessionError = GateError<SessionUnknown>;
+
+impl From<StoreError> for NoAnswer {
+    fn from(error: StoreError) -> Self {
+        match error {
+            StoreError::Overloaded(busy) => Self::Overloaded(busy.as_str().to_owned()),
+            StoreError::Timeout(_) => Self::OutOfReach(error.to_string()),
+            StoreError::Unreachable(why) => Self::OutOfReach(why),
+            StoreError::Stopped => Self::ShuttingDown,
+            StoreError::Rejected(_) | StoreError::Corrupt(_) | StoreError::Refused(_) => Self::Fault(error.to_string()),
+        }
+    }
+}
+
+impl<R> From<StoreError> for GateError<R> {
+    fn from(error: StoreError) -> Self {
+        Self::NoAnswer(error.into())
+    }
+}
