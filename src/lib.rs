@@ -63,8 +63,8 @@
 //! # Where to begin reading
 //!
 //! `domain/call.rs`, `domain/tree.rs`, `rules/repeat.rs`, `rules/same_call.rs` and its tests, `engine/evaluate.rs`,
-//! `gate.rs`. A new rule is one file and one line in `rules/mod.rs`; its doc comment is its manual; two
-//! stories in `tests/traces/rules/` show where it fires, and where it does not.
+//! `gate.rs`. A new rule is one file and one line in `rules/mod.rs`; its doc comment is its manual; stories
+//! in `tests/traces/rules/` show where it fires, and where it does not (docs/contributing.md#a-rule).
 
 pub mod cli;
 pub mod clock;

@@ -93,7 +93,7 @@ fn packages() -> Vec<Package> {
     let version = Command::new("rustc").arg("-vV").output().expect("rustc runs");
     let version = String::from_utf8_lossy(&version.stdout).into_owned();
     let host = version.lines().find_map(|line| line.strip_prefix("host: ")).expect("a host");
-    let arguments = ["metadata", "--locked", "--offline", "--format-version=1", "--filter-platform", host];
+    let arguments = ["metadata", "--locked", "--format-version=1", "--filter-platform", host];
     let metadata = cargo().args(arguments).current_dir(ROOT).output().expect("cargo runs");
     let metadata: Value = serde_json::from_slice(&metadata.stdout)
         .unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&metadata.stderr)));
