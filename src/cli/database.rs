@@ -8,6 +8,7 @@ use sqlx::postgres::PgConnectOptions;
 use crate::{
     config::DatabaseConfig,
     private_postgres::{self, PrivatePostgres, PrivatePostgresError},
+    store::parse_url,
 };
 
 /// A database that can be connected to.
@@ -23,7 +24,7 @@ impl Database {
     /// Reads the URL, or starts the private one.
     pub(super) async fn open(config: &DatabaseConfig) -> anyhow::Result<Self> {
         if let Some(url) = &config.database_url {
-            let options: PgConnectOptions = url.parse().context("--database-url is not a PostgreSQL URL")?;
+            let options = parse_url(url).context("--database-url")?;
             let described = format!("PostgreSQL at {}", options.get_host());
             return Ok(Self { options, described, private: None });
         }

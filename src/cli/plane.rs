@@ -21,17 +21,17 @@ use crate::{
     gate::{Gate, NoAnswer},
     grpc::{self, Bound},
     policy::Policy,
-    store::{Store, StoreSettings},
+    store::{LeaseLook, Store, StoreSettings},
     telemetry::Metrics,
 };
 
 /// How often expired leases are looked for.
 const LEASES_EVERY: Duration = Duration::from_secs(15);
-/// How far back a look goes, in milliseconds.
-const LEASES_BACK_MS: i64 = 120_000;
-/// How far back the first look and every so many rounds' look goes: what expired while nobody served.
-const LEASES_FAR_BACK_MS: i64 = 86_400_000;
-const LEASES_FAR_ROUNDS: u32 = 120;
+/// How far a look goes back behind the one before it, in milliseconds: a permit may be committed a little late.
+const LEASES_OVERLAP_MS: i64 = 10_000;
+/// The first look, and one of so many rounds, is for everything that is open: for what expired while nobody served, and
+/// for calls that were reported on as running, whose leases end later than the look for them was.
+const LEASES_ALL_ROUNDS: u32 = 120;
 /// How often replicas tell each other how tools fare.
 const HEALTH_EVERY: Duration = Duration::from_secs(1);
 /// How often follow-ups are counted, and counts are read.
@@ -186,12 +186,17 @@ fn chores(gate: &Arc<Gate>) -> Vec<JoinHandle<()>> {
 async fn expire_leases(gate: Arc<Gate>) {
     let mut tick = interval(LEASES_EVERY);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut swept = None;
     for round in 0_u32.. {
         tick.tick().await;
         let now = gate.now();
-        // Heartbeats extend a lease beyond its row's own end, so now and then the look goes further back.
-        let back = if round.is_multiple_of(LEASES_FAR_ROUNDS) { LEASES_FAR_BACK_MS } else { LEASES_BACK_MS };
-        match gate.expire_leases(Timestamp::from_millis(now.as_millis() - back), now).await {
+        let ended = swept.filter(|_| !round.is_multiple_of(LEASES_ALL_ROUNDS));
+        let look = ended.map_or(LeaseLook::Open(Timestamp::default()), LeaseLook::Ended);
+        let outcome = gate.expire_leases(look, now).await;
+        if outcome.is_ok() {
+            swept = Some(Timestamp::from_millis(now.as_millis() - LEASES_OVERLAP_MS));
+        }
+        match outcome {
             Ok(0) => {}
             Ok(settled) => tracing::info!(settled, "calls were never recorded and count as unknown"),
             Err(error) => tracing::warn!(%error, "expired leases could not be settled"),

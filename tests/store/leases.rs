@@ -4,6 +4,7 @@ use callgate::{
     domain::{effect::EffectKind, outcome::OutcomeStatus, time::Timestamp, tool::ToolSpec},
     gate::Gate,
     policy::Policy,
+    store::LeaseLook,
 };
 
 use crate::common::{
@@ -26,7 +27,7 @@ fn leased(lease_ms: u64) -> Policy {
 async fn sweep(gate: &Gate) -> usize {
     let now = gate.now();
     let since = Timestamp::from_millis(now.as_millis() - 3_600_000);
-    Box::pin(gate.expire_leases(since, now)).await.expect("readable")
+    Box::pin(gate.expire_leases(LeaseLook::Ended(since), now)).await.expect("readable")
 }
 
 /// Waits until one call was settled because its lease ran out.
@@ -155,4 +156,55 @@ async fn a_late_heartbeat_goes_before_the_sweep_that_did_not_see_it() {
     heartbeat.await.expect("no panic");
     assert_eq!(swept.await.expect("no panic"), 0);
     assert_eq!(postgres.rows("select status, by_lease from outcome").await, ["(0,f)"]);
+}
+
+/// Permits calls until there are `calls` more of them, sixty-four at a time.
+async fn permit(gate: &Gate, calls: usize) {
+    for n in (0..calls).step_by(64) {
+        let requests = (n..calls.min(n + 64))
+            .map(|n| ask(&format!("s{}", n / 64), &format!("c{n}"), "look", &format!(r#"{{"n":{n}}}"#)));
+        Box::pin(gate.evaluate(requests.collect())).await.expect("permitted");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_look_settles_all_that_ran_out() {
+    const CALLS: usize = 1_100;
+    let postgres = Postgres::start().await;
+    let [permitting, gate] = two_gates(&postgres, &leased(60_000)).await;
+    permit(&permitting, CALLS).await;
+    // Those of one batch have one lease.
+    postgres.tamper("update call set lease_until = now() - interval '1 minute' - seq * interval '1 ms'").await;
+    let settled = Box::pin(gate.expire_leases(LeaseLook::Open(Timestamp::default()), gate.now())).await;
+    assert_eq!(settled.expect("readable"), CALLS);
+    assert_eq!(sweep(&gate).await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn leases_that_all_ran_out_at_one_time_are_settled_too() {
+    const CALLS: usize = 1_100;
+    let postgres = Postgres::start().await;
+    let [permitting, gate] = two_gates(&postgres, &leased(60_000)).await;
+    permit(&permitting, CALLS).await;
+    postgres.tamper("update call set lease_until = now() - interval '1 minute'").await;
+    assert_eq!(sweep(&gate).await, CALLS);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_look_at_open_trees_finds_a_lease_that_a_heartbeat_had_extended() {
+    let postgres = Postgres::start().await;
+    let [permitting, gate] = two_gates(&postgres, &leased(60_000)).await;
+    evaluate(&permitting, ask("s", "c1", "work", ARGUMENTS)).await;
+    record(&permitting, report("s", "c1", OutcomeStatus::Running)).await;
+    evaluate(&permitting, ask("s", "settled", "look", "{}")).await;
+    record(&permitting, success("s", "settled", "row")).await;
+    postgres.tamper("update call set lease_until = now() - interval '3 days'").await;
+    let all = async || {
+        let look = gate.expire_leases(LeaseLook::Open(Timestamp::default()), gate.now());
+        Box::pin(look).await.expect("readable")
+    };
+    assert_eq!(all().await, 0, "the heartbeat's lease holds");
+    postgres.tamper("update outcome set lease_until = now() - interval '2 days' where status = 0").await;
+    assert_eq!(all().await, 1);
+    assert_eq!(postgres.rows("select open_calls from call_tree").await, ["(0)"]);
 }

@@ -47,7 +47,7 @@ use crate::domain::{
 };
 
 pub use connect::parse_url;
-pub use maintain::ExpiredLease;
+pub use maintain::{ExpiredLease, ExpiredLeases, LeaseLook};
 pub use profiles::{Counted, Learn};
 pub use writer::Committed;
 
@@ -280,12 +280,13 @@ impl Store {
         Ok(keys.iter().cloned().zip(used.iter().map(|used| u64::try_from(*used).unwrap_or(0))).collect())
     }
 
-    /// Calls whose lease ran out in the given stretch of time and that nobody reported on, oldest first.
+    /// Calls whose lease ran out before `until` and that nobody reported on, the oldest first: a page of
+    /// them.
     ///
     /// # Errors
     /// [`StoreError`] when the database cannot be read.
-    pub async fn expired_leases(&self, since: Timestamp, until: Timestamp) -> Result<Vec<ExpiredLease>, StoreError> {
-        self.readers.read(async |conn| maintain::expired_leases(conn, since, until).await).await
+    pub async fn expired_leases(&self, look: LeaseLook, until: Timestamp) -> Result<ExpiredLeases, StoreError> {
+        self.slow.read(async |conn| maintain::expired_leases(conn, look, until).await).await
     }
 
     /// Makes the partitions of this month and the next two.

@@ -16,7 +16,7 @@ use tokio::{
 
 use super::{
     append::{Appended, Batch},
-    connect::Connector,
+    connect::{Connector, jittered},
     time::DbTime,
 };
 use crate::{
@@ -25,7 +25,10 @@ use crate::{
         fingerprint::LedgerKey,
         ids::{SessionId, TenantId},
     },
-    store::{cache::Slot, error::Lost},
+    store::{
+        cache::Slot,
+        error::{Lost, cause},
+    },
 };
 
 /// Changes that may wait for the writer; past that callers are told to come back.
@@ -36,8 +39,9 @@ const BATCH_MAX: usize = 512;
 const STEP: Duration = Duration::from_millis(3_000);
 /// Longest time that a batch is tried before its changes are given back as unreachable.
 const PATIENCE: Duration = Duration::from_millis(4_000);
-/// First pause after a failure; doubles up to a second.
+/// First pause after a failure, or a race that another replica has won; doubles up to [`PAUSE_MAX`].
 const PAUSE: Duration = Duration::from_millis(25);
+const PAUSE_MAX: Duration = Duration::from_secs(1);
 
 /// A change that was accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -107,13 +111,14 @@ impl Writer {
                 waiting.push_back(job);
             }
             let chains = chains(&mut waiting);
-            self.write(&mut conn, chains).await;
+            self.write(&mut conn, chains, Instant::now() + PATIENCE).await;
         }
     }
 
-    async fn write(&self, conn: &mut Option<PgConnection>, chains: Vec<Vec<Job>>) {
+    /// Writes a batch, whatever it takes, by one deadline for all of it.
+    async fn write(&self, conn: &mut Option<PgConnection>, chains: Vec<Vec<Job>>, deadline: Instant) {
         let started = Instant::now();
-        match self.append(conn, &chains, started + PATIENCE).await {
+        match self.append(conn, &chains, deadline).await {
             Ok(appended) => {
                 (self.on_commit)(chains.iter().map(Vec::len).sum(), started.elapsed());
                 self.time.observe(appended.now);
@@ -124,16 +129,16 @@ impl Writer {
             // One of them cannot be stored at all: find it, and let the others through.
             Err(Failure::Permanent(_)) if chains.len() > 1 => {
                 for chain in chains {
-                    Box::pin(self.write(conn, vec![chain])).await;
+                    Box::pin(self.write(conn, vec![chain], deadline)).await;
                 }
             }
             Err(Failure::Permanent(error)) => {
                 tracing::error!(%error, "a change cannot be stored");
-                chains.into_iter().for_each(|chain| answer(chain, Some(Lost::Unreachable)));
+                chains.into_iter().for_each(|chain| answer(chain, Some(Lost::Rejected)));
             }
             Err(Failure::Passing(error)) => {
-                tracing::warn!(%error, changes = chains.iter().map(Vec::len).sum::<usize>(), "the database is out \
-                of reach");
+                let changes = chains.iter().map(Vec::len).sum::<usize>();
+                tracing::warn!(%error, changes, "changes could not be stored: the database is out of reach");
                 chains.into_iter().for_each(|chain| answer(chain, Some(Lost::Unreachable)));
             }
         }
@@ -151,30 +156,31 @@ impl Writer {
             chains.iter().map(|chain| chain.iter().map(|job| &job.append).collect()).collect();
         let batch = Batch::of(&appends);
         let (mut pause, mut probe) = (PAUSE, false);
-        loop {
+        let mut error = "no answer in time".to_owned();
+        while Instant::now() < deadline {
             match timeout_at(deadline, self.try_append(conn, &batch, probe)).await {
                 Ok(Ok(appended)) => {
                     self.counters.learn(&batch.counter_keys, &appended.used);
                     return Ok(appended);
                 }
-                Ok(Err(Problem::Duplicate)) if !probe => probe = true,
-                Ok(Err(Problem::Race)) => {}
-                Ok(Err(Problem::Duplicate)) => return Err(Failure::Permanent("a key stands there twice".into())),
+                Ok(Err(Problem::Duplicate)) if !probe => {
+                    probe = true;
+                    continue;
+                }
+                Ok(Err(Problem::Duplicate)) => return Err(Failure::Permanent("two rows with the same key".into())),
                 Ok(Err(Problem::Permanent(error))) => return Err(Failure::Permanent(error)),
-                Ok(Err(Problem::Connection(error))) => {
-                    *conn = None;
-                    if Instant::now() + pause >= deadline {
-                        return Err(Failure::Passing(error));
-                    }
-                    sleep(pause).await;
-                    pause = (pause * 2).min(Duration::from_secs(1));
-                }
-                Err(_) => {
-                    *conn = None;
-                    return Err(Failure::Passing("no answer in time".into()));
-                }
+                Ok(Err(Problem::Race(why) | Problem::Connection(why))) => error = why,
+                Err(_) => *conn = None,
             }
+            // What another try cannot reach in time is told now.
+            let wait = jittered(pause);
+            if Instant::now() + wait >= deadline {
+                break;
+            }
+            sleep(wait).await;
+            pause = (pause * 2).min(PAUSE_MAX);
         }
+        Err(Failure::Passing(error))
     }
 
     async fn try_append(
@@ -208,8 +214,8 @@ enum Problem {
     /// A new connection may help.
     Connection(String),
     /// Trying again may help.
-    Race,
-    /// A unique key stands there already.
+    Race(String),
+    /// There is a row with that unique key already.
     Duplicate,
     /// Nothing helps.
     Permanent(String),
@@ -223,12 +229,12 @@ impl Problem {
 
 impl From<sqlx::Error> for Problem {
     fn from(error: sqlx::Error) -> Self {
-        let text = error.to_string();
+        let text = cause(&error);
         let sqlx::Error::Database(database) = &error else {
             return Self::Connection(text);
         };
         match database.code().as_deref().unwrap_or_default() {
-            "40001" | "40P01" => Self::Race,
+            "40001" | "40P01" => Self::Race(text),
             "23505" => Self::Duplicate,
             // Failover, shutdown, no slot, no disk: a matter of time or of another server.
             code if ["08", "25", "53", "55", "57", "58"].contains(&code.get(..2).unwrap_or_default()) => {
@@ -236,6 +242,8 @@ impl From<sqlx::Error> for Problem {
             }
             // A partition that is not there yet: the server makes it ahead of time, and is asked again.
             "23514" => Self::Connection(text),
+            // How the statement says that it would have acknowledged what is not there.
+            "22012" => Self::Permanent("an append changed fewer rows than were decided, and was undone".to_owned()),
             _ => Self::Permanent(text),
         }
     }

@@ -1,0 +1,113 @@
+//! Connections: which server is taken, when it counts as away, and how it is asked again.
+
+use std::{sync::Arc, time::Duration};
+
+use callgate::{
+    domain::ids::DEFAULT_TENANT,
+    store::{OpenError, StoreError, parse_url},
+};
+use sqlx::postgres::PgSslMode;
+use tokio::time::sleep;
+
+use crate::{
+    common::{
+        all,
+        gates::{ask, evaluate, gate_on, open, policy, session, store, try_evaluate},
+        postgres::Postgres,
+        until,
+    },
+    door::Door,
+};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_replica_whose_readers_are_busy_is_overloaded_and_its_database_is_not_away() {
+    let postgres = Postgres::start().await;
+    let store = Arc::new(store(&postgres).await);
+    let mut locked = postgres.connect().await;
+    sqlx::raw_sql("begin; lock table halt in access exclusive mode").execute(&mut locked).await.expect("a lock");
+    // All but one of the connections are stuck.
+    let stuck: Vec<_> = (0..7)
+        .map(|_| {
+            tokio::spawn({
+                let store = Arc::clone(&store);
+                async move { store.halts().await.map(drop) }
+            })
+        })
+        .collect();
+    let waiting = "select count(*) from pg_stat_activity where wait_event_type = 'Lock'";
+    until("seven to wait", async || postgres.number(waiting).await == 7).await;
+    let asked = (0..4_000).map(|_| {
+        let store = Arc::clone(&store);
+        async move { store.version(DEFAULT_TENANT, &session("s")).await }
+    });
+    let (answers, health) = tokio::join!(all(asked), store.ping());
+    health.expect("the database is well");
+    let errors: Vec<StoreError> = answers.into_iter().filter_map(Result::err).collect();
+    assert!(!errors.is_empty(), "the machine is too fast for this test");
+    assert!(errors.iter().all(|error| matches!(error, StoreError::Overloaded(_))), "{:?}", errors.first());
+    sqlx::raw_sql("rollback").execute(&mut locked).await.expect("unlocked");
+    for stuck in stuck {
+        let _ = stuck.await.expect("no panic");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_database_that_turns_everybody_away_is_asked_now_and_then() {
+    let postgres = Postgres::start().await;
+    let door = Door::to(&postgres).await;
+    let gate = gate_on(open(door.options.clone()).await.expect("a store"), &policy(&[]));
+    evaluate(&gate, ask("s", "before", "look", "{}")).await;
+    door.shut();
+    postgres
+        .tamper("select pg_terminate_backend(pid) from pg_stat_activity where application_name like 'callgate %' and pid <> pg_backend_pid()")
+        .await;
+    let before = door.knocks();
+    let callers = (0..50).map(|n| {
+        let gate = Arc::clone(&gate);
+        async move {
+            for round in 0..40 {
+                let _ = try_evaluate(&gate, ask(&format!("s{n}"), &format!("c{round}"), "look", "{}")).await;
+                sleep(Duration::from_millis(50)).await;
+            }
+        }
+    });
+    all(callers).await;
+    let knocks = door.knocks() - before;
+    // Two seconds at least, and half a second between two, or at least half of that.
+    assert!((2..60).contains(&knocks), "asked {knocks} times");
+    door.open();
+    evaluate(&gate, ask("s", "after", "look", "{}")).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn encryption_that_fails_is_done_without_where_it_is_only_preferred() {
+    let postgres = Postgres::start().await;
+    let door = Door::to(&postgres).await;
+    let store = open(door.with_tls(PgSslMode::Prefer)).await.expect("in the clear");
+    store.ping().await.expect("for reading too");
+    store.close().await;
+    let error = open(door.with_tls(PgSslMode::Require)).await.expect_err("refused");
+    assert!(matches!(error, OpenError::Tls(_)), "{error}");
+    let text = error.to_string();
+    assert!(text.contains("sslmode=prefer") && text.contains("version 3"), "{text}");
+}
+
+#[test]
+fn only_urls_of_postgresql_are_taken() {
+    for url in ["postgres://me@there/callgate", "postgresql:///callgate?host=/run"] {
+        parse_url(url).expect(url);
+    }
+    let error = parse_url("mysql://root:secret@there/callgate").expect_err("refused").to_string();
+    assert!(error.contains("`mysql://`") && !error.contains("secret"), "{error}");
+    let error = parse_url("postgres://me:secret@there:port/callgate").expect_err("refused").to_string();
+    assert_eq!(error.matches("port").count() + error.matches("secret").count(), 1, "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cause_is_told_once() {
+    let postgres = Postgres::start().await;
+    let error = open(postgres.options.clone().username("nobody")).await.expect_err("refused");
+    let chain = format!("{:#}", anyhow::Error::from(error).context("cannot use the database"));
+    assert_eq!(chain.matches("nobody").count(), 1, "{chain}");
+    assert!(!chain.contains("at line"), "{chain}");
+}

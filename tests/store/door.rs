@@ -1,0 +1,95 @@
+//! A door between one replica and its PostgreSQL that counts who knocks, and stays shut on command.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, AtomicUsize, Ordering},
+};
+
+use sqlx::postgres::{PgConnectOptions, PgSslMode};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _, copy_bidirectional},
+    net::{TcpListener, TcpStream, UnixStream},
+    task::{JoinHandle, JoinSet},
+};
+
+use crate::common::postgres::Postgres;
+
+/// The first eight bytes of a client that asks for TLS.
+const TLS_REQUEST: [u8; 8] = [0, 0, 0, 8, 4, 210, 22, 47];
+/// A handshake that fails.
+const TLS_ALERT: [u8; 7] = [21, 3, 3, 0, 2, 2, 40];
+
+#[derive(Debug, Default)]
+struct State {
+    knocks: AtomicUsize,
+    is_shut: AtomicBool,
+}
+
+pub(crate) struct Door {
+    /// The way to the server through here.
+    pub(crate) options: PgConnectOptions,
+    state: Arc<State>,
+    lines: JoinHandle<()>,
+}
+
+impl Door {
+    pub(crate) async fn to(postgres: &Postgres) -> Self {
+        let name = format!(".s.PGSQL.{}", postgres.options.get_port());
+        let server = postgres.options.get_socket().expect("a private server has a socket").join(name);
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let port = listener.local_addr().expect("bound").port();
+        let state = Arc::new(State::default());
+        let shared = Arc::clone(&state);
+        let lines = tokio::spawn(async move {
+            let mut lines = JoinSet::new();
+            loop {
+                let (client, _) = listener.accept().await.expect("a client");
+                shared.knocks.fetch_add(1, Ordering::SeqCst);
+                if !shared.is_shut.load(Ordering::SeqCst) {
+                    lines.spawn(line(client, server.clone()));
+                }
+            }
+        });
+        let (user, database) = (postgres.options.get_username(), postgres.options.get_database().expect("one"));
+        let url = format!("postgres://{user}@127.0.0.1:{port}/{database}?sslmode=disable");
+        Self { options: url.parse().expect("a URL"), state, lines }
+    }
+
+    /// From now on who knocks is turned away; who is inside stays.
+    pub(crate) fn shut(&self) {
+        self.state.is_shut.store(true, Ordering::SeqCst);
+    }
+
+    pub(crate) fn open(&self) {
+        self.state.is_shut.store(false, Ordering::SeqCst);
+    }
+
+    pub(crate) fn knocks(&self) -> usize {
+        self.state.knocks.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn with_tls(&self, mode: PgSslMode) -> PgConnectOptions {
+        self.options.clone().ssl_mode(mode)
+    }
+}
+
+impl Drop for Door {
+    fn drop(&mut self) {
+        self.lines.abort();
+    }
+}
+
+/// A server that speaks TLS as some do: so that no handshake ever succeeds.
+async fn line(mut client: TcpStream, server: std::path::PathBuf) -> std::io::Result<()> {
+    let mut start = [0; 8];
+    client.read_exact(&mut start).await?;
+    if start == TLS_REQUEST {
+        client.write_all(b"S").await?;
+        client.read_exact(&mut [0; 5]).await?;
+        client.write_all(&TLS_ALERT).await?;
+        return client.shutdown().await;
+    }
+    let mut server = UnixStream::connect(server).await?;
+    server.write_all(&start).await?;
+    copy_bidirectional(&mut client, &mut server).await.map(drop)
+}
