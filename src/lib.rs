@@ -66,6 +66,9 @@
 //! `gate.rs`. A new rule is one file and one line in `rules/mod.rs`; its doc comment is its manual; stories
 //! in `tests/traces/rules/` show where it fires, and where it does not (docs/contributing.md#a-rule).
 
+#[cfg(test)]
+extern crate self as callgate;
+
 pub mod cli;
 pub mod clock;
 pub mod config;

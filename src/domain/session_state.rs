@@ -27,7 +27,7 @@ pub enum CallState {
     Succeeded,
     /// It failed.
     Failed,
-    /// It was called off.
+    /// It was cancelled.
     Cancelled,
 }
 
@@ -53,10 +53,10 @@ impl CallState {
             Self::Refused => "was refused",
             Self::Held => "waits for a person's approval",
             Self::InFlight => "is running",
-            Self::Unknown => "may have happened, nobody knows",
+            Self::Unknown => "has no known outcome and may have happened",
             Self::Succeeded => "succeeded",
             Self::Failed => "failed",
-            Self::Cancelled => "was called off",
+            Self::Cancelled => "was cancelled",
         }
     }
 }

@@ -17,7 +17,7 @@ use crate::{
     },
 };
 
-/// The shared counters that a question of `agent` for `tool` depends on; without a tool, those of budgets.
+/// The shared counters that a call of `tool` by `agent` depends on; without a tool, those of budgets.
 #[must_use]
 pub fn counter_keys(
     policy: &Policy,

@@ -205,7 +205,7 @@ fn after_error(advice: &Advice, corrected: Option<f64>) -> String {
 }
 
 fn cancelled(call: &Call) -> ToolResult {
-    let message = format!("{} was called off before it did anything.", call.tool);
+    let message = format!("{} was cancelled before it did anything.", call.tool);
     let members = vec![("status", "cancelled".into()), ("message", message.into())];
     ToolResult { json: object(members, Vec::new()), is_error: true }
 }

@@ -54,7 +54,7 @@ pub struct Shared {
     pub profiles: Arc<Profiles>,
 }
 
-/// What came of a question.
+/// What came of an Evaluate.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Judgement {
     /// The answer given before to the same call_id: nothing is to be stored.
@@ -95,7 +95,7 @@ fn reach<'a>(root: &'a SessionId, agent: Option<&'a AgentId>, share: Share) -> R
     }
 }
 
-/// The ledger row that a question depends on: declared writes have one, and what is shared by more than a tree.
+/// The ledger row that a judgement depends on: declared writes have one, and what is shared by more than a tree.
 #[must_use]
 pub fn ledger_key(root: &SessionId, proposal: &Proposal) -> Option<LedgerKey> {
     let (effect, agent) = (&proposal.effect, proposal.request.agent.as_ref());

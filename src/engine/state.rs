@@ -174,3 +174,7 @@ fn summary(session: &Session, left: &[Left], stops: &Stops, now: Timestamp) -> S
     }
     text
 }
+
+#[cfg(test)]
+#[path = "state/tests.rs"]
+mod tests;

@@ -94,12 +94,13 @@ impl Form {
                 ValidationErrorKind::AdditionalProperties { unexpected } => {
                     let known = self.keys_at(error.schema_path().as_str());
                     for key in unexpected {
-                        wrong(joined(&path, key), no_key(key, &known));
+                        let known: Vec<&str> = known.iter().map(String::as_str).collect();
+                        wrong(joined(&path, key), unknown("key", key, &known));
                     }
                 }
                 ValidationErrorKind::Required { property } => {
                     let name = property.as_str().unwrap_or_default();
-                    wrong(path, format!("lacks {name}"));
+                    wrong(path, format!("the key `{name}` is missing"));
                 }
                 ValidationErrorKind::Enum { options } => {
                     let options: Vec<&str> =
@@ -140,13 +141,14 @@ fn anywhere(problem: String) -> PolicyError {
     PolicyError { line: None, path: String::new(), problem }
 }
 
-fn no_key(key: &str, known: &[String]) -> String {
-    let known: Vec<&str> = known.iter().map(String::as_str).collect();
-    match nearest(key, &known) {
-        Some(meant) => format!("is no key here; did you mean {meant}?"),
-        None if known.is_empty() => "is no key here".to_owned(),
-        None => format!("is no key here; there are {}", known.join(", ")),
-    }
+/// What is said of a name that is not among those that are known.
+pub(super) fn unknown(what: &str, name: &str, known: &[&str]) -> String {
+    let hint = match nearest(name, known) {
+        Some(meant) => format!("; did you mean `{meant}`?"),
+        None if known.is_empty() => String::new(),
+        None => format!("; it must be one of {}", known.join(", ")),
+    };
+    format!("unknown {what} `{name}`{hint}")
 }
 
 fn no_member(value: &Value, options: &[&str]) -> String {

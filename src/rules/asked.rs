@@ -36,3 +36,62 @@ impl Asked<'_> {
         self.approved_by.map(|by| format!("{by} approved it"))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::ids::ToolName;
+
+    const POLICY: &str = "policy_engine:
+      authorization:
+        tiers:
+          - {name: reads, pattern: 'get_*', action: allowlist}
+          - {name: drops, pattern: 'delete_*', action: hitl}
+      phases: [{name: LOOK, tools: 'get_*', next: [ACT]}, {name: ACT, tools: '*'}]
+      tool_schemas:
+        get_order: {effect: read, schema: {type: object}}
+        delete_order: {effect: write, requires: [{tool: get_order}]}
+        move_order: {effect: write, risk_level: MEDIUM}
+        final_answer: {terminal: true}
+      loops: {repeat: {warning: 4, critical: 5, break: 6}}
+    ";
+
+    fn why(tool: &str, approved_by: Option<&str>, rule: &str) -> String {
+        let policy = crate::policy::compile(POLICY).expect("a good policy");
+        let name = ToolName::parse("tool", tool).expect("a good name");
+        let declared = policy.tools().any(|(known, _)| known == tool);
+        let (spec, has_schema) = (policy.tool(&name), policy.has_schema(&name));
+        policy.rules.find(rule).expect("a rule").silent(&Asked {
+            tool,
+            spec,
+            declared,
+            has_schema,
+            approved_by,
+            cx: None,
+        })
+    }
+
+    #[test]
+    fn a_silent_rule_says_what_its_policy_has_for_the_tool() {
+        for (tool, rule, expected) in [
+            ("get_order", "schema", "the arguments are valid"),
+            ("move_order", "schema", "no schema is declared for this tool"),
+            ("get_order", "phase", "get_order is for LOOK and ACT"),
+            ("delete_order", "requires", "what it requires was there: get_order"),
+            ("move_order", "requires", "requires nothing"),
+            ("get_list", "unknown_tool", "a tier or phase names get_list"),
+            ("get_order", "tier", "tier reads: allowlist"),
+            ("move_order", "tier", "no tier; risk level MEDIUM: a grant, and not used up"),
+            ("get_order", "repeat", "nothing to say; it warns from 4 on"),
+            ("final_answer", "tier", "not asked: final_answer is a way out, which is never blocked"),
+        ] {
+            assert_eq!(why(tool, None, rule), expected, "{rule}");
+        }
+    }
+
+    #[test]
+    fn an_approval_is_why_a_rule_that_asks_is_silent() {
+        assert_eq!(why("delete_order", Some("eve"), "tier"), "tier drops: hitl; eve approved it");
+        assert_eq!(why("move_order", Some("eve"), "tier"), why("move_order", None, "tier") + "; eve approved it");
+    }
+}

@@ -88,7 +88,7 @@ impl Levels {
     }
 
     /// The finding for `count`, if it reaches a level that was not told yet.
-    pub(super) fn finding<'a>(
+    pub fn finding<'a>(
         &self,
         rule: &Rule,
         reason: Reason,
@@ -145,11 +145,58 @@ pub(super) fn unchanged<'a>(calls: impl Iterator<Item = &'a Call>) -> Vec<&'a Ca
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{domain::verdict::Verdict, rules::testing::play};
 
     #[test]
     fn the_most_severe_level_wins() {
         let levels = Levels { warning: Some(2), critical: None, break_at: Some(5) };
         let reached: Vec<_> = [1, 2, 4, 5, 9].map(|count| levels.reached(count)).into();
         assert_eq!(reached, [None, Some(Level::Warning), Some(Level::Warning), Some(Level::Break), Some(Level::Break)]);
+    }
+
+    /// What is said of the last call of a story.
+    fn told(story: &str) -> String {
+        let said = play(story, None).unwrap_or_else(|problem| panic!("{problem}"));
+        said.last().and_then(Verdict::winner).expect("a finding").message.clone()
+    }
+
+    #[test]
+    fn a_break_claims_what_it_closed_and_no_more() {
+        let call = told(
+            "rules repeat
+             loops repeat 1 2 3
+             look {\"n\":1} -> ok same x3
+             look {\"n\":1} => deny no_progress, break repeat 3
+             look {\"n\":2} => allow
+             look {\"n\":1} => deny no_progress, break repeat 3",
+        );
+        assert!(call.starts_with("look with these arguments was stopped for this turn after 3 calls"), "{call}");
+        let tool = told(
+            "rules same_error
+             loops same_error 1 2 3
+             look {\"text\":\"the late orders of May in the north\",\"n\":new} -> error not_found x3
+             look {\"text\":\"the late orders of May in the north\",\"n\":new} => deny same_error, break same_error 3
+             edit {} => allow
+             look {} => deny same_error, break same_error 3",
+        );
+        assert!(tool.starts_with("look was stopped for this turn after 3 calls"), "{tool}");
+        let run = told(
+            "rules breaker
+             loops breaker 1 2 3
+             look {\"n\":new} -> error not_found x3
+             look {} => deny circuit_break, break breaker 3
+             edit {} => deny circuit_break, break breaker 3",
+        );
+        assert!(run.starts_with("This run was stopped after 3 calls"), "{run}");
+    }
+
+    #[test]
+    fn who_was_stopped_for_tokens_is_not_told_of_waits() {
+        let told = told(
+            "rules growth
+             call {\"n\":1} tokens 20000000 => stop runaway, break growth 20000000
+             call {\"n\":2} => stop runaway, break growth 20000000",
+        );
+        assert!(told.contains("stopped before for going too fast") && !told.contains("20000000"), "{told}");
     }
 }

@@ -1,5 +1,8 @@
 //! Rules only ever add strictness, and the same input gives the same answer.
 
+#[path = "../own_rule/same_tool.rs"]
+mod same_tool;
+
 use callgate::{
     domain::{
         budget::{Budgets, Dimension, Limits, Scope},
@@ -8,12 +11,12 @@ use callgate::{
     },
     engine::Judgement,
     policy::Policy,
-    rules::{Mode, RULES, budget, growth, levels::Levels},
+    rules::{Mode, RULES, Rule, budget, growth, levels::Levels},
 };
 use proptest::{collection::vec, prelude::*};
 
 use crate::{
-    alphabet::{Ask, ask, history, limits, policy},
+    alphabet::{Ask, Step, ask, history, limits, policy, policy_of},
     cases,
     world::World,
 };
@@ -101,24 +104,44 @@ fn probes() -> impl Strategy<Value = Vec<Ask>> {
     vec(ask(), 4)
 }
 
+/// Each rule, off, in shadow and on, over the same history.
+fn never_loosens(policy: &Policy, history: &[Step], probes: &[Ask]) -> Result<(), TestCaseError> {
+    let mut world = World::after(policy, history);
+    for probe in probes {
+        let (who, proposal) = world.propose(probe);
+        for rule in policy.rules.iter().map(|slot| slot.rule.id) {
+            let judge = |mode| decide(&world, &with_mode(policy, rule, mode), who, &proposal);
+            let (off, shadow, on) = (judge(Mode::Off), judge(Mode::Shadow), judge(Mode::Enforce));
+            prop_assert!(on.map(|v| v.0) >= off.map(|v| v.0), "{rule} turns {off:?} into {on:?}");
+            prop_assert_eq!(shadow.map(|v| v.0), off.map(|v| v.0), "{} is not enforced and yet holds", rule);
+            if let (Some((Decision::Wait, before)), Some((Decision::Wait, after))) = (off, on) {
+                prop_assert!(after >= before, "{rule} shortens a wait from {before:?} to {after:?}");
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The rules with one of somebody's own among them.
+fn own_rules() -> Vec<Rule> {
+    RULES.iter().copied().chain([same_tool::RULE]).collect()
+}
+
+fn own_policy() -> BoxedStrategy<Policy> {
+    policy_of(&own_rules())
+}
+
 proptest! {
     #![proptest_config(cases(64))]
 
     #[test]
     fn adding_a_rule_never_loosens_a_verdict(policy in policy(), history in history(60), probes in probes()) {
-        let mut world = World::after(&policy, &history);
-        for probe in &probes {
-            let (who, proposal) = world.propose(probe);
-            for rule in policy.rules.iter().map(|slot| slot.rule.id) {
-                let judge = |mode| decide(&world, &with_mode(&policy, rule, mode), who, &proposal);
-                let (off, shadow, on) = (judge(Mode::Off), judge(Mode::Shadow), judge(Mode::Enforce));
-                prop_assert!(on.map(|v| v.0) >= off.map(|v| v.0), "{rule} turns {off:?} into {on:?}");
-                prop_assert_eq!(shadow.map(|v| v.0), off.map(|v| v.0), "{} is not enforced and yet holds", rule);
-                if let (Some((Decision::Wait, before)), Some((Decision::Wait, after))) = (off, on) {
-                    prop_assert!(after >= before, "{rule} shortens a wait from {before:?} to {after:?}");
-                }
-            }
-        }
+        never_loosens(&policy, &history, &probes)?;
+    }
+
+    #[test]
+    fn nor_does_adding_one_of_somebodys_own(policy in own_policy(), history in history(60), probes in probes()) {
+        never_loosens(&policy, &history, &probes)?;
     }
 
     #[test]
@@ -175,7 +198,7 @@ fn the_histories_make_every_rule_speak() {
     let mut spoke = std::collections::BTreeSet::new();
     let mut decided = std::collections::BTreeSet::new();
     for _ in 0..500 {
-        let (policy, history) = (policy(), history(60)).new_tree(&mut runner).expect("a value").current();
+        let (policy, history) = (own_policy(), history(60)).new_tree(&mut runner).expect("a value").current();
         let mut world = World::new(policy);
         for step in &history {
             let Some(asked) = world.step(step) else { continue };
@@ -183,7 +206,7 @@ fn the_histories_make_every_rule_speak() {
             spoke.extend(asked.verdict.findings.iter().map(|finding| finding.rule.to_string()));
         }
     }
-    let silent: Vec<_> = RULES.iter().map(|rule| rule.id).filter(|id| !spoke.contains(*id)).collect();
+    let silent: Vec<_> = own_rules().iter().map(|rule| rule.id).filter(|id| !spoke.contains(*id)).collect();
     assert!(silent.is_empty(), "{silent:?} never spoke; {budget} did", budget = budget::RULE.id);
     assert_eq!(decided.len(), Decision::ALL.len(), "{decided:?}");
 }

@@ -2,7 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use super::{Layout, check_file, check_manual, check_policy, check_registered, references::Sources, walls::PURE_ROOMS};
+use super::{
+    Layout, check_file, check_manual, check_policy, check_registered, check_siblings, references::Sources,
+    walls::PURE_ROOMS,
+};
 
 /// What the checks say about one file.
 fn said(path: &str, text: &str) -> String {
@@ -109,21 +112,39 @@ fn a_rule_without_its_manual_or_section_is_seen() {
     let missing = check_manual("src/tool_list/lint/x.rs", "x", "Reports", manual);
     assert_eq!(missing, ["src/tool_list/lint/x.rs:1: the manual has no paragraph `Reports`"]);
     let policy = "policy_engine:\n  loops:\n    repeat: { warning: 10 }\n  budgets:\n  # growth:\n";
-    let missing = check_policy(policy, ["repeat", "budget", "growth", "same_call"].into_iter());
+    let missing = check_policy(
+        policy,
+        [("repeat", "repeat"), ("budget", "budgets"), ("growth", "growth"), ("same_call", "deduplication")].into_iter(),
+    );
     assert_eq!(missing.len(), 2, "{missing:?}");
     assert!(missing[0].contains("growth") && missing[1].contains("deduplication"), "{missing:?}");
 }
 
 #[test]
-fn a_lint_that_is_not_registered_is_seen() {
+fn a_lint_or_rule_that_is_not_registered_is_seen() {
     let paths = [
         "src/tool_list/lint/x.rs",
         "src/tool_list/lint/mod.rs",
         "src/tool_list/lint/y.rs",
         "src/tool_list/lint/x/tests.rs",
     ];
-    let found = check_registered(paths.into_iter(), &BTreeSet::from(["y"]));
-    assert_eq!(found, ["src/tool_list/lint/x.rs:1: is not in LINTS"]);
+    let folder = "src/tool_list/lint";
+    let found = check_registered(folder, &["mod"], paths.into_iter(), &BTreeSet::from(["y"]));
+    assert_eq!(found, ["src/tool_list/lint/x.rs:1: is not registered in src/tool_list/lint/mod.rs"]);
+}
+
+#[test]
+fn a_rule_that_names_a_sibling_is_seen() {
+    let check = |path: &str, text: &str| check_siblings(path, text, &BTreeSet::from(["x", "y"]));
+    let seen = ["src/rules/x.rs:1: a rule may not see the rule y"];
+    assert_eq!(check("src/rules/x.rs", "use super::{Context, y::ALIKE};"), seen);
+    assert_eq!(check("src/rules/x.rs", "fn f() { super::y::check() }"), seen);
+    assert_eq!(check("src/rules/x.rs", "use crate::{domain::z, rules::y};"), seen);
+    let below = check("src/rules/x/params.rs", "use super::super::y::Params;");
+    assert_eq!(below, ["src/rules/x/params.rs:1: a rule may not see the rule y"]);
+    let fine = "use super::{levels::Levels, x}; use crate::domain::y; mod y {} #[cfg(test)] mod tests { use super::super::y; }";
+    assert!(check("src/rules/x.rs", fine).is_empty());
+    assert!(check("src/rules/mod.rs", "pub mod y; use crate::rules::y;").is_empty());
 }
 
 #[test]

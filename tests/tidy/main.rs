@@ -14,11 +14,14 @@ use std::{
 };
 
 use source::{Path, Source};
-use walls::{LONG_LINES, OPEN_ROOMS, SECTIONS, WALLS, Wall};
+use walls::{LONG_LINES, OPEN_ROOMS, WALLS, Wall};
 
 const LINES_MAX: usize = 400;
 const COLUMNS_MAX: usize = 120;
 const LINTS: &str = "src/tool_list/lint";
+const RULES: &str = "src/rules";
+/// What rules share.
+const NO_RULES: [&str; 7] = ["mod", "asked", "condition", "context", "levels", "rule", "set"];
 /// What lints share.
 const NO_LINTS: [&str; 5] = ["mod", "facts", "prose", "testing", "tests"];
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
@@ -31,15 +34,19 @@ fn the_house_is_tidy() {
     let mut violations: Vec<String> = files.iter().flat_map(|(path, text)| check_file(path, text, &layout)).collect();
     let ids = callgate::rules::RULES.iter().map(|rule| rule.id);
     let lints = callgate::tool_list::lint::LINTS.iter().map(|lint| lint.id);
-    let manuals = ids.clone().map(|id| ("src/rules", id, "Fires"));
+    let manuals = ids.clone().map(|id| (RULES, id, "Fires"));
     violations.extend(manuals.chain(lints.clone().map(|id| (LINTS, id, "Reports"))).flat_map(|(folder, id, first)| {
         let path = format!("{folder}/{id}.rs");
         let text = files.iter().find(|(known, _)| *known == path).map_or("", |(_, text)| text.as_str());
         check_manual(&path, id, first, text)
     }));
-    violations.extend(check_registered(files.iter().map(|(path, _)| path.as_str()), &lints.collect()));
+    let paths = || files.iter().map(|(path, _)| path.as_str());
+    violations.extend(check_registered(LINTS, &NO_LINTS, paths(), &lints.collect()));
+    let rules: BTreeSet<&str> = ids.clone().collect();
+    violations.extend(check_registered(RULES, &NO_RULES, paths(), &rules));
+    violations.extend(files.iter().flat_map(|(path, text)| check_siblings(path, text, &rules)));
     if let Ok(policy) = fs::read_to_string(FilePath::new(ROOT).join("deploy/policy.example.yaml")) {
-        violations.extend(check_policy(&policy, ids));
+        violations.extend(check_policy(&policy, callgate::rules::RULES.iter().map(|rule| (rule.id, rule.section))));
     }
     assert!(violations.is_empty(), "{} violations\n{}", violations.len(), violations.join("\n"));
 }
@@ -235,17 +242,46 @@ fn check_manual(path: &str, id: &str, first: &str, text: &str) -> Vec<String> {
     found
 }
 
-/// Each file of the lints' folder is one, by its name, but for what they share.
-fn check_registered<'a>(paths: impl Iterator<Item = &'a str>, lints: &BTreeSet<&str>) -> Vec<String> {
-    let files = paths.filter_map(|path| path.strip_prefix(LINTS)?.strip_prefix('/')?.strip_suffix(".rs"));
-    let files = files.filter(|file| !file.contains('/') && !NO_LINTS.contains(file));
-    files.filter(|file| !lints.contains(file)).map(|file| format!("{LINTS}/{file}.rs:1: is not in LINTS")).collect()
+/// Each file of the folder is registered by its name, but for what they share.
+fn check_registered<'a>(
+    folder: &str,
+    shared: &[&str],
+    paths: impl Iterator<Item = &'a str>,
+    known: &BTreeSet<&str>,
+) -> Vec<String> {
+    let files = paths.filter_map(|path| path.strip_prefix(folder)?.strip_prefix('/')?.strip_suffix(".rs"));
+    let files = files.filter(|file| !file.contains('/') && !shared.contains(file) && !known.contains(file));
+    files.map(|file| format!("{folder}/{file}.rs:1: is not registered in {folder}/mod.rs")).collect()
 }
 
-/// Every rule has its section, not commented out.
-fn check_policy<'a>(policy: &str, ids: impl Iterator<Item = &'a str>) -> Vec<String> {
+/// A rule never sees another rule: its file, and those below it, name no sibling's module.
+fn check_siblings(path: &str, text: &str, rules: &BTreeSet<&str>) -> Vec<String> {
+    let below = path.strip_prefix(RULES).and_then(|path| path.strip_prefix('/')).unwrap_or_default();
+    let own = below.trim_end_matches(".rs").split('/').next().unwrap_or_default();
+    if !rules.contains(own) || path.ends_with("/tests.rs") {
+        return Vec::new();
+    }
+    let sibling = |path: &Path| {
+        let supers = path.parts.iter().take_while(|part| *part == "super").count();
+        let rest = match path.parts[0].as_str() {
+            "crate" | "callgate" if path.parts.get(1).is_some_and(|room| room == "rules") => &path.parts[2..],
+            "super" if supers + 1 == path.depth => &path.parts[supers..],
+            _ => return None,
+        };
+        let name = rest.first()?.clone();
+        (name != own && rules.contains(name.as_str())).then_some((path.line, name))
+    };
+    let paths = Source::read(text).paths(depth_of(path));
+    paths
+        .iter()
+        .filter_map(sibling)
+        .map(|(line, name)| format!("{path}:{line}: a rule may not see the rule {name}"))
+        .collect()
+}
+
+/// Every rule has its section in the example policy, not commented out.
+fn check_policy<'a>(policy: &str, rules: impl Iterator<Item = (&'a str, &'a str)>) -> Vec<String> {
     let keys: BTreeSet<&str> = policy.lines().filter_map(|line| Some(line.split_once(':')?.0.trim())).collect();
-    let section = |id: &'a str| SECTIONS.iter().find(|(rule, _)| *rule == id).map_or(id, |(_, section)| *section);
-    let missing = ids.filter(|id| !keys.contains(id) && !keys.contains(section(id)));
-    missing.map(|id| format!("deploy/policy.example.yaml:1: the rule {id} has no section `{}`", section(id))).collect()
+    let missing = rules.filter(|(id, section)| !keys.contains(id) && !keys.contains(section));
+    missing.map(|(id, at)| format!("deploy/policy.example.yaml:1: the rule {id} has no section `{at}`")).collect()
 }

@@ -203,13 +203,3 @@ pub(crate) const LONG_LINES: &[(&str, &str)] = &[
     ("src/retry/classify/lines.rs", "providers' answers, word for word"),
     ("src/retry/classify/text.rs", "one pattern a line"),
 ];
-
-/// The section of the example policy that sets a rule's parameters, where it is not the rule's own name.
-pub(crate) const SECTIONS: &[(&str, &str)] = &[
-    ("same_call", "deduplication"),
-    ("budget", "budgets"),
-    ("phase", "phases"),
-    ("tier", "authorization"),
-    // It has no parameters; its mode stands there.
-    ("halted", "rules"),
-];

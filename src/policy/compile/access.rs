@@ -1,6 +1,6 @@
 //! Tiers and phases.
 
-use super::{Compiler, nearest};
+use super::{Compiler, nearest, unknown};
 use crate::{
     domain::{
         grant::{Per, Rate, RateLimit},
@@ -41,7 +41,7 @@ impl Compiler {
 
     pub(super) fn tiers(&mut self, keys: Vec<TierKeys>) {
         if keys.len() > TIERS_MAX {
-            self.wrong("authorization.tiers", format!("are {}; at most {TIERS_MAX} are allowed", keys.len()));
+            self.wrong("authorization.tiers", format!("has {} tiers; at most {TIERS_MAX} are allowed", keys.len()));
         }
         for (i, keys) in keys.into_iter().enumerate() {
             let path = format!("authorization.tiers[{i}]");
@@ -70,13 +70,13 @@ impl Compiler {
             ("when_exceeded", keys.when_exceeded.is_some()),
         ];
         for (key, _) in given.iter().filter(|(_, given)| *given && !grants) {
-            self.wrong(format!("{path}.{key}"), "is for action: per_conversation_grant only");
+            self.wrong(format!("{path}.{key}"), "is only for action: per_conversation_grant");
         }
         if keys.ceiling == Some(0) {
             self.wrong(format!("{path}.ceiling"), "must be 1 or more; action: deny refuses every call");
         }
         if keys.per.is_some() && keys.rate_limit.is_none() {
-            self.wrong(format!("{path}.per"), "says who shares a rate; give rate_limit too");
+            self.wrong(format!("{path}.per"), "says who shares the rate, and no rate_limit is given");
         }
         let ttl_ms = self.millis(&format!("{path}.ttl_ms"), keys.ttl_ms);
         let default = GrantTerms::default();
@@ -123,21 +123,17 @@ impl Compiler {
 
     pub(super) fn phases(&mut self, keys: Vec<PhaseKeys>, after_failed_write: Option<String>) {
         if keys.len() > PHASES_MAX {
-            self.wrong("phases", format!("are {}; at most {PHASES_MAX} are allowed", keys.len()));
+            self.wrong("phases", format!("has {} phases; at most {PHASES_MAX} are allowed", keys.len()));
         }
         let names: Vec<String> = keys.iter().map(|phase| phase.name.clone()).collect();
         let known: Vec<&str> = names.iter().map(String::as_str).collect();
-        let no_phase = |name: &str| match nearest(name, &known) {
-            Some(meant) => format!("is no phase; did you mean {meant}?"),
-            None => format!("is no phase; there are {}", known.join(", ")),
-        };
         let mut reached: Vec<String> = names.first().cloned().into_iter().collect();
         for (i, phase) in keys.iter().enumerate() {
             if phase.name.trim().is_empty() || names[..i].contains(&phase.name) {
                 self.wrong(format!("phases[{i}].name"), "must be a name that no other phase has");
             }
             for (j, next) in phase.next.iter().enumerate().filter(|(_, next)| !names.contains(next)) {
-                self.wrong(format!("phases[{i}].next[{j}]"), format!("{next} {}", no_phase(next)));
+                self.wrong(format!("phases[{i}].next[{j}]"), unknown("phase", next, &known));
             }
         }
         for _ in 0..names.len() {
@@ -156,7 +152,7 @@ impl Compiler {
             phases.push(Phase { name: phase.name, tools, next: phase.next });
         }
         if let Some(name) = after_failed_write.as_ref().filter(|name| !names.contains(name)) {
-            self.wrong("after_failed_write", format!("{name} {}", no_phase(name)));
+            self.wrong("after_failed_write", unknown("phase", name, &known));
         }
         self.policy.rules.get_mut::<phase::Params>().after_failed_write = after_failed_write;
     }
@@ -186,7 +182,7 @@ impl Compiler {
             for (i, requirement) in requirements.iter().enumerate() {
                 let pattern = requirement.tools.as_str();
                 if matches_none(&requirement.tools) {
-                    let meant = nearest(pattern, &known).map(|meant| format!("; did you mean {meant}?"));
+                    let meant = nearest(pattern, &known).map(|meant| format!("; did you mean `{meant}`?"));
                     let problem = format!("{pattern} matches no declared tool{}", meant.unwrap_or_default());
                     wrong.push((format!("tool_schemas.{tool}.requires[{i}].tool"), problem));
                 }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use super::{
     Policy, PolicyError,
     file::{self, InjectKey, PolicyEngine, PolicyMode, ShareKey, Strategy},
-    form::{self, Lines, nearest},
+    form::{self, Lines, nearest, unknown},
 };
 use crate::{
     domain::{
@@ -166,11 +166,11 @@ impl Compiler {
         match (keys.inject_as, &keys.argument, &keys.header) {
             (Some(InjectKey::Argument), Some(argument), _) => Some(InjectAs::Argument(Arc::from(argument.as_str()))),
             (Some(InjectKey::Argument), None, _) => {
-                self.wrong("idempotency.inject_as", "is argument: name it with `argument`");
+                self.wrong("idempotency.inject_as", "is argument, so `argument` must name the argument");
                 None
             }
             (Some(InjectKey::Header), _, None) => {
-                self.wrong("idempotency.inject_as", "is header: name it with `header`");
+                self.wrong("idempotency.inject_as", "is header, so `header` must name the header");
                 None
             }
             (_, _, Some(header)) => Some(InjectAs::Header(Arc::from(header.as_str()))),

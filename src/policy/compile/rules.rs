@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{Compiler, nearest};
+use super::{Compiler, unknown};
 use crate::{
     domain::tree::CALLS_MAX,
     policy::{file::RuleKeys, schema::take},
@@ -45,8 +45,7 @@ impl Compiler {
         let rules = &mut self.policy.rules;
         let Some(rule) = rules.find(detector).map(|slot| slot.rule).filter(|rule| rule.per_tool) else {
             let known: Vec<&str> = rules.iter().map(|slot| slot.rule).filter(|r| r.per_tool).map(|r| r.id).collect();
-            let problem = format!("is not a detector that a tool may have levels for; there are {}", known.join(", "));
-            return self.wrong(path, problem);
+            return self.wrong(path, unknown("per-tool detector", detector, &known));
         };
         let problems = levels.problems(&rule, rules.window);
         rules.set_levels(rule.id, Some(tool), levels);
@@ -56,11 +55,7 @@ impl Compiler {
     pub(super) fn rule(&mut self, rule: &str, keys: RuleKeys) {
         let Some(slot) = self.policy.rules.find_mut(rule) else {
             let known: Vec<&str> = self.policy.rules.iter().map(|slot| slot.rule.id).collect();
-            let meant = nearest(rule, &known).map_or_else(
-                || format!("the rules are {}", known.join(", ")),
-                |meant| format!("did you mean `{meant}`?"),
-            );
-            return self.wrong(format!("rules.{rule}"), format!("unknown rule `{rule}`; {meant}"));
+            return self.wrong(format!("rules.{rule}"), unknown("rule", rule, &known));
         };
         super::set(&mut slot.mode, keys.mode);
         let Some(message) = keys.message else { return };

@@ -121,10 +121,10 @@ fn everything_that_is_wrong_with_the_form_is_said_at_once() {
 ",
     );
     for part in [
-        "line 3: policy_engine.loops.windw: is no key here; did you mean window?",
+        "line 3: policy_engine.loops.windw: unknown key `windw`; did you mean `window`?",
         "line 4: policy_engine.budgets.run.max_steps: is \"many\"; it must be a whole number",
         "line 5: policy_engine.rules.growth.mode: is \"shadw\"; did you mean shadow?",
-        "line 7: policy_engine.tool_schemas.pay.onse: is no key here; did you mean once?",
+        "line 7: policy_engine.tool_schemas.pay.onse: unknown key `onse`; did you mean `once`?",
         "line 7: policy_engine.tool_schemas.pay.effect: is \"wirte\"; did you mean write?",
     ] {
         assert!(errors.iter().any(|error| error.starts_with(part)), "{part} in {errors:#?}");
@@ -170,24 +170,24 @@ fn everything_that_makes_no_sense_is_said_at_once() {
         "line 4: policy_engine.rules.budget.message: has {now}",
         "line 5: policy_engine.retry.explore: must be a share",
         "line 5: policy_engine.retry.per_minute: is -1",
-        "line 6: policy_engine.after_failed_write: PLN is no phase; did you mean PLAN?",
-        "line 9: policy_engine.phases[1].next[0]: PLAM is no phase; did you mean PLAN?",
+        "line 6: policy_engine.after_failed_write: unknown phase `PLN`; did you mean `PLAN`?",
+        "line 9: policy_engine.phases[1].next[0]: unknown phase `PLAM`; did you mean `PLAN`?",
         "line 10: policy_engine.phases[2]: LOST is unreachable",
-        "line 13: policy_engine.authorization.tiers[0].ceiling: is for action",
+        "line 13: policy_engine.authorization.tiers[0].ceiling: is only for action",
         "line 14: policy_engine.authorization.tiers[1].pattern: is unreachable: tier all",
         "line 14: policy_engine.authorization.tiers[1].rate_limit: is \"fast\"",
         "line 16: policy_engine.tool_schemas.pay: is both once and idempotent",
         "line 16: policy_engine.tool_schemas.pay.side_effect_resource: has a '{'",
-        "line 16: policy_engine.tool_schemas.pay.volatile: \"at\" is no JSON pointer",
+        "line 16: policy_engine.tool_schemas.pay.volatile: \"at\" is not a JSON pointer",
         "line 17: policy_engine.tool_schemas.get: is once or idempotent",
         "line 21: policy_engine.tool_schemas.get.normalizers.id: does not fit",
-        "line 21: policy_engine.tool_schemas.get.normalizers.ide: fits no field",
-        "line 22: policy_engine.tool_schemas.get.canonical_fields[0]: idd is no field of the schema; did you mean id?",
+        "line 21: policy_engine.tool_schemas.get.normalizers.ide: has no effect",
+        "line 22: policy_engine.tool_schemas.get.canonical_fields[0]: unknown field of the schema `idd`; did you mean",
         "line 23: policy_engine.tool_schemas.get.conditions[0].check: has no variable arg",
         "line 23: policy_engine.tool_schemas.get.conditions[1]: must have either",
         "line 24: policy_engine.tool_schemas.get.requires[0].match.id: is \"nowhere\"",
         "line 24: policy_engine.tool_schemas.get.requires[0].condition: asks for last('gett')",
-        "line 25: policy_engine.tool_schemas.get.loops.growth: is not a detector",
+        "line 25: policy_engine.tool_schemas.get.loops.growth: unknown per-tool detector `growth`; it must be",
     ] {
         assert!(errors.iter().any(|error| error.starts_with(part)), "{part} in {errors:#?}");
     }

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use regex::Regex;
 use serde_json::Value;
 
-use super::{Common, Compiler, nearest, stored};
+use super::{Common, Compiler, stored, unknown};
 use crate::{
     domain::{
         effect::{EffectKind, ResourceTemplate},
@@ -106,7 +106,7 @@ impl Compiler {
         let pointers = pointers.into_iter().filter_map(|(key, at)| Some((format!("result_map.{key}"), at.as_ref()?)));
         let volatile = keys.volatile.iter().map(|pointer| ("volatile".to_owned(), pointer));
         for (key, pointer) in pointers.chain(volatile).filter(|(_, pointer)| !pointer.starts_with('/')) {
-            self.wrong(format!("{path}.{key}"), format!("{pointer:?} is no JSON pointer: it must begin with '/'"));
+            self.wrong(format!("{path}.{key}"), format!("{pointer:?} is not a JSON pointer: it must begin with '/'"));
         }
         let storage = (keys.storage.arguments, keys.storage.results);
         ToolSpec {
@@ -166,9 +166,9 @@ impl Compiler {
             let at = format!("{path}.normalizers.{field}");
             let of_field = properties.and_then(|properties| properties.get(field.split('.').next().unwrap_or(field)));
             if properties.is_some() && of_field.is_none() {
-                self.wrong(&at, format!("fits no field: the schema has no {field}"));
+                self.wrong(&at, format!("has no effect: the schema has no field {field}"));
             } else if !keys.canonical_fields.is_empty() && !keys.canonical_fields.contains(field) {
-                self.wrong(&at, format!("fits no field: canonical_fields lacks {field}"));
+                self.wrong(&at, format!("has no effect: {field} is not among canonical_fields"));
             }
             match Normalizer::parse(name, region) {
                 Ok(normalizer) => {
@@ -187,8 +187,7 @@ impl Compiler {
                 continue;
             };
             let names: Vec<&str> = known.keys().map(String::as_str).collect();
-            let meant = nearest(first, &names).map(|meant| format!("; did you mean {meant}?")).unwrap_or_default();
-            self.wrong(format!("{path}.canonical_fields[{i}]"), format!("{field} is no field of the schema{meant}"));
+            self.wrong(format!("{path}.canonical_fields[{i}]"), unknown("field of the schema", first, &names));
         }
         let says_something = !keys.canonical_fields.is_empty() || !normalizers.is_empty();
         (common.semantic && says_something).then(|| Canonical::new(&keys.canonical_fields, normalizers))
@@ -196,7 +195,7 @@ impl Compiler {
 
     fn cases(&mut self, path: &str, keys: &[CaseKeys]) -> Vec<EffectCase> {
         if keys.len() > CASES_MAX {
-            self.wrong(format!("{path}.effects"), format!("are {}; at most {CASES_MAX} are allowed", keys.len()));
+            self.wrong(format!("{path}.effects"), format!("has {} cases; at most {CASES_MAX} are allowed", keys.len()));
         }
         let mut cases = Vec::new();
         for (i, keys) in keys.iter().enumerate() {
@@ -207,7 +206,7 @@ impl Compiler {
                     Ok(regex) => Some(Applies::Matches { field: field.clone(), regex }),
                     Err(error) => {
                         let problem = error.to_string().replace('\n', " ");
-                        self.wrong(format!("{at}.matches"), format!("is no regular expression: {problem}"));
+                        self.wrong(format!("{at}.matches"), format!("is not a regular expression: {problem}"));
                         None
                     }
                 },
@@ -254,7 +253,7 @@ impl Compiler {
                     for (key, given) in [("field", keys.field.is_some()), ("on_violation", keys.on_violation.is_some())]
                     {
                         if given {
-                            self.wrong(format!("{at}.{key}"), "goes with check, not with when");
+                            self.wrong(format!("{at}.{key}"), "belongs to `check`, not to `when`");
                         }
                     }
                     let Some(condition) = self.condition(&format!("{at}.when"), text) else { continue };

@@ -123,9 +123,9 @@ pub(super) fn compile(text: &str) -> Result<(IdedExpr, Wants), String> {
     let mut expression = parsed.map_err(|errors| match errors.errors.first() {
         Some(error) => {
             let line = if text.contains('\n') { format!("line {} ", error.pos.0.max(1)) } else { String::new() };
-            format!("is no condition (CEL): {line}column {}: {}", error.pos.1.max(1), one_line(&error.msg))
+            format!("is not a condition (CEL): {line}column {}: {}", error.pos.1.max(1), one_line(&error.msg))
         }
-        None => "is no condition (CEL)".to_owned(),
+        None => "is not a condition (CEL)".to_owned(),
     })?;
     let mut check = Check { text, wants: Wants::default(), bound: Vec::new(), depth: 0 };
     check.expression(&mut expression, false)?;
@@ -204,7 +204,7 @@ impl Check<'_> {
             unknown => {
                 let problem = match meant(unknown, &VARIABLES) {
                     Some(meant) => format!("has no variable {unknown}; {meant}"),
-                    None => format!("has no variable {unknown}; there are {}", VARIABLES.join(", ")),
+                    None => format!("has no variable {unknown}; the variables are {}", VARIABLES.join(", ")),
                 };
                 return Err(self.at(unknown, &problem));
             }
@@ -319,7 +319,7 @@ impl Check<'_> {
         let pattern = Regex::new(text.inner()).map_err(|error| {
             let error = error.to_string();
             let error = error.lines().last().unwrap_or_default().trim_start_matches("error: ");
-            self.at("matches", &format!("matches {:?}, which is no pattern: {error}", text.inner()))
+            self.at("matches", &format!("matches {:?}, which is not a regular expression: {error}", text.inner()))
         })?;
         last.expr = Expr::Ident(pattern_name(self.wants.patterns.len()));
         self.wants.patterns.push(pattern);

@@ -111,7 +111,7 @@ fn date_of_string<'b, 'v>(values: Vec<CowVal<'b, 'v>>) -> FunctionResult<'b, 'v>
         DateTime::parse_from_rfc3339(text).ok().map(|at| at.with_timezone(&Utc).date_naive())
     };
     let shown: String = text.chars().take(40).collect();
-    let problem = || ExecutionError::function_error("date", format!("{shown:?} is no date like 2026-11-20"));
+    let problem = || ExecutionError::function_error("date", format!("{shown:?} is not a date like 2026-11-20"));
     midnight(day.ok_or_else(problem)?)
 }
 

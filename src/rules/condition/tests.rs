@@ -62,7 +62,7 @@ fn what_cannot_be_judged_says_why() {
         ("args.n", r#"{"n":1}"#, "it gives a int, not true or false"),
         ("args.n > 1", r#"{"n":"2"}"#, "> does not fit string and int"),
         ("args.n * 1.5 > 1.0", r#"{"n":2}"#, "* does not fit int and float; int(…), double(…) and string(…) convert"),
-        ("date(args.d) > now", r#"{"d":"soon"}"#, "date(): \"soon\" is no date like 2026-11-20"),
+        ("date(args.d) > now", r#"{"d":"soon"}"#, "date(): \"soon\" is not a date like 2026-11-20"),
         ("date(args.d) > now", r#"{"d":5}"#, "date does not fit int"),
         ("args.n.all(i, i > 1)", r#"{"n":5}"#, "a macro wants a list or an object, not a int"),
         ("args.l[3] > 1", r#"{"l":[1]}"#, "a list is shorter than the index"),
@@ -94,12 +94,12 @@ fn the_tools_that_are_named_are_known() {
 #[test]
 fn bad_conditions_are_refused_when_they_are_read() {
     for (text, problem) in [
-        ("args.n >", "is no condition (CEL): column 9: "),
+        ("args.n >", "is not a condition (CEL): column 9: "),
         ("", "is empty"),
         ("arg.n > 1", "has no variable arg; did you mean args? (column 1)"),
         ("args.n > 1 && nwo > 2", "has no variable nwo; did you mean now? (column 15)"),
-        ("args.n > 1 && result", "has no variable result; there are args, now, session (column 15)"),
-        ("args.a.all(x, x > 1) && x > 1", "has no variable x; there are args, now, session"),
+        ("args.n > 1 && result", "has no variable result; the variables are args, now, session (column 15)"),
+        ("args.a.all(x, x > 1) && x > 1", "has no variable x; the variables are args, now, session"),
         ("session.step > 1", "has no session.step; did you mean steps? (column 9)"),
         ("args.s.startWith('a')", "has no function startWith; did you mean startsWith?"),
         ("lst('get_order').x", "has no function lst; did you mean last?"),
@@ -109,7 +109,7 @@ fn bad_conditions_are_refused_when_they_are_read() {
         ("args.last('x') == 1", "has last() without the name of a tool"),
         ("args.a.all(x, args.b.all(y, x == y))", "has a macro inside another"),
         ("args.a.map(x, args.b.map(y, y)).size() > 1", "has a macro inside another"),
-        ("args.s.matches('[')", "matches \"[\", which is no pattern: unclosed character class"),
+        ("args.s.matches('[')", "matches \"[\", which is not a regular expression: unclosed character class"),
         ("Thing{n: 1}.n == 1", "makes a Thing, which no condition can"),
     ] {
         let found = Condition::parse(text).expect_err(text);

@@ -52,7 +52,7 @@ pub(super) fn problem(error: &ExecutionError) -> String {
             };
             format!("{name} does not fit {} and {}; int(…), double(…) and string(…) convert", a.type_of(), b.type_of())
         }
-        ExecutionError::UnexpectedType { got, want } => format!("a {got} stands where a {want} is wanted"),
+        ExecutionError::UnexpectedType { got, want } => format!("a {got} is given where a {want} is needed"),
         ExecutionError::FunctionError { function, message } if function == ITEMS => message.clone(),
         ExecutionError::FunctionError { function, message } => format!("{function}(): {}", cut(message)),
         ExecutionError::DivisionByZero(_) | ExecutionError::RemainderByZero(_) => "it divides by zero".to_owned(),

@@ -28,6 +28,7 @@
 //! ```
 
 mod expect;
+mod own;
 mod people;
 mod stage;
 mod words;
@@ -35,6 +36,7 @@ mod words;
 use std::{fs, panic::catch_unwind, path::PathBuf};
 
 use self::stage::Stage;
+use super::{RULES, Rule};
 use crate::domain::verdict::Verdict;
 
 /// Plays a story; panics with the line that came out otherwise.
@@ -50,7 +52,15 @@ pub(crate) fn check(story: &str) {
 /// # Errors
 /// The line that came out otherwise.
 pub(crate) fn play(story: &str, off: Option<&'static str>) -> Result<Vec<Verdict>, String> {
-    let mut stage = Stage::new(off);
+    play_with(RULES, story, off)
+}
+
+/// The same, with these rules.
+///
+/// # Errors
+/// The line that came out otherwise.
+pub(crate) fn play_with(rules: &[Rule], story: &str, off: Option<&'static str>) -> Result<Vec<Verdict>, String> {
+    let mut stage = Stage::new(rules, off);
     let mut policy: Option<String> = None;
     for (i, line) in story.lines().enumerate() {
         if let Some(yaml) = policy.as_mut() {

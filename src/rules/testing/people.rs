@@ -20,7 +20,7 @@ use crate::{
 impl Stage {
     /// Replaces the policy by a file's text.
     pub(super) fn policy(&mut self, yaml: &str) -> Step {
-        self.policy = policy::compile(yaml).map_err(|errors| {
+        self.policy = policy::compile_with(yaml, &self.rules).map_err(|errors| {
             let errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
             format!("the story's policy is wrong:\n{}\n{yaml}", errors.join("\n"))
         })?;

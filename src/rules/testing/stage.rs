@@ -25,11 +25,12 @@ use crate::{
     engine::Recorded,
     offline::world::World,
     policy::Policy,
-    rules::{Mode, levels::Levels},
+    rules::{Mode, Rule, RuleSet, levels::Levels},
 };
 
 pub(super) struct Stage {
     pub(super) policy: Policy,
+    pub(super) rules: Vec<Rule>,
     pub(super) world: World,
     pub(super) now: Timestamp,
     step_ms: u64,
@@ -49,9 +50,12 @@ pub(super) struct Stage {
 pub(super) type Step = Result<(), String>;
 
 impl Stage {
-    pub(super) fn new(off: Option<&'static str>) -> Self {
+    pub(super) fn new(rules: &[Rule], off: Option<&'static str>) -> Self {
+        let mut policy = Policy::default();
+        policy.rules = RuleSet::new(rules);
         Self {
-            policy: Policy::default(),
+            policy,
+            rules: rules.to_vec(),
             world: World::new(DEFAULT_TENANT),
             now: Timestamp::from_millis(1_700_000_000_000),
             step_ms: 1_000,

@@ -51,15 +51,15 @@ pub(super) fn matching_brace(text: &str) -> Option<usize> {
 }
 
 pub(super) fn known(is: bool, what: &str, name: &str) -> Step {
-    if is { Ok(()) } else { Err(format!("{name} is no {what}")) }
+    if is { Ok(()) } else { Err(format!("unknown {what} {name}")) }
 }
 
 pub(super) fn number(text: &str) -> Result<u64, String> {
-    text.parse().map_err(|_| format!("{text:?} is no number"))
+    text.parse().map_err(|_| format!("{text:?} is not a number"))
 }
 
 pub(super) fn micros(text: &str) -> Result<u64, String> {
-    let dollars: f64 = text.parse().map_err(|_| format!("{text:?} is no amount"))?;
+    let dollars: f64 = text.parse().map_err(|_| format!("{text:?} is not an amount"))?;
     Ok((dollars * 1_000_000.0).round() as u64)
 }
 
@@ -71,7 +71,7 @@ pub(super) fn duration(text: &str) -> Result<u64, String> {
         "s" => 1_000,
         "m" => 60_000,
         "h" => 3_600_000,
-        unit => return Err(format!("{unit:?} is no unit")),
+        unit => return Err(format!("{unit:?} is not a unit")),
     };
     Ok(amount * unit)
 }

@@ -1,0 +1,24 @@
+//! same_tool: one tool, and nothing but it.
+//!
+//! Fires when the last 5, 8 or 12 calls of the run were all of the proposed tool, whatever their arguments and results.
+//!
+//! Why: it is the rule that tests add to those that are built in, to show that a file and a line are all it takes.
+//!
+//! Known problems: whoever reads a list page by page is taken for somebody who loops.
+
+use callgate::{
+    domain::{finding::Finding, reason::Reason},
+    rules::{Closes, Context, Rule, levels::Levels},
+};
+
+/// The rule.
+pub(crate) const RULE: Rule =
+    Rule::detector("same_tool", Levels::new(5, 8, 12), check, Levels::silent).closes(Closes::Tool).per_tool();
+
+fn check(levels: &Levels, cx: &Context<'_>) -> Option<Finding> {
+    let streak: Vec<_> = cx.calls().take_while(|call| call.tool.as_str() == cx.tool()).collect();
+    let (count, tool) = (streak.len() as u32, cx.tool());
+    levels.finding(&RULE, Reason::NoProgress, count, streak.into_iter(), |_| {
+        format!("The last {count} calls were all of {tool}. Use another tool, or tell the user what is missing.")
+    })
+}
