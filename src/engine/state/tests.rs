@@ -7,8 +7,8 @@ use crate::{
         ids::{CallId, DEFAULT_TENANT},
         json,
         outcome::OutcomeStatus,
+        report::Report,
     },
-    engine::Report,
     offline::world::World,
     policy::compile,
 };
