@@ -14,6 +14,8 @@ pub enum Busy {
     Statement,
     /// Rows that others are changing.
     Rows,
+    /// The rebuilding of retry profiles, which one does at a time.
+    Rebuild,
 }
 
 impl Busy {
@@ -25,6 +27,7 @@ impl Busy {
             Self::Readers => "every connection for reading is in use",
             Self::Statement => "the database answers too slowly",
             Self::Rows => "others are changing the same rows",
+            Self::Rebuild => "the retry profiles are being rebuilt already",
         }
     }
 }

@@ -5,12 +5,14 @@ use callgate::{
     store::OpenError,
 };
 
+use std::time::Duration;
+
 use sqlx::Connection as _;
 
 use crate::common::{
     gates::{ask, done, evaluate, failure, gate, open, policy, record, report, said, store, success},
     postgres::Postgres,
-    until,
+    until, within,
 };
 
 /// What people read.
@@ -188,4 +190,47 @@ async fn a_server_that_would_lose_acknowledged_rows_is_refused() {
     let error = open(options).await.expect_err("refused");
     assert!(matches!(error, OpenError::Unsafe { .. }), "{error}");
     assert!(error.to_string().contains("synchronous_commit = off"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lock_that_a_vanished_replica_holds_keeps_nobody_from_starting() {
+    let postgres = Postgres::start().await;
+    store(&postgres).await.close().await;
+    let mut vanished = postgres.connect().await;
+    sqlx::raw_sql("select pg_advisory_lock(109270081994753)").execute(&mut vanished).await.expect("a lock");
+    within(Duration::from_secs(10), "a start on a schema that is up to date", store(&postgres)).await.close().await;
+    postgres.tamper("delete from _sqlx_migrations where version = 51").await;
+    postgres.tamper("drop index call_call_id").await;
+    let error = open(postgres.options.clone()).await.expect_err("refused in the end");
+    assert!(error.to_string().contains("another process"), "{error}");
+    vanished.close().await.expect("closed");
+    store(&postgres).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_index_reaches_the_partitions_that_were_there_before() {
+    let postgres = Postgres::start().await;
+    store(&postgres).await.close().await;
+    let lacking =
+        "select count(*) from pg_index where indexrelid = 'callgate.call_call_id'::regclass and not indisvalid";
+    assert_eq!(postgres.number(lacking).await, 0);
+    postgres.tamper("drop index call_call_id").await;
+    postgres.tamper("create index call_call_id on only call (tenant_id, call_id)").await;
+    // Somebody was interrupted.
+    let partition = "select c.relname from pg_inherits i join pg_class c on c.oid = i.inhrelid
+        where i.inhparent = 'callgate.call'::regclass order by 1 limit 1";
+    let name = postgres.rows(partition).await.concat();
+    let name = name.trim_matches(['(', ')']);
+    postgres.tamper(&format!("create index {name}_call_call_id on {name} (call_id)")).await;
+    assert_eq!(postgres.number(lacking).await, 1);
+    let store = store(&postgres).await;
+    until("the index to be whole", async || postgres.number(lacking).await == 0).await;
+    let mut conn = postgres.connect().await;
+    sqlx::raw_sql("set enable_seqscan = off").execute(&mut conn).await.expect("set");
+    let plan: Vec<String> = sqlx::query_scalar("explain select from call where tenant_id = 1 and call_id = 'x'")
+        .fetch_all(&mut conn)
+        .await
+        .expect("a plan");
+    assert!(plan.concat().contains(&format!("{name}_call_call_id")), "{plan:?}");
+    store.close().await;
 }

@@ -31,11 +31,20 @@ const EXPIRED_MAX: usize = 1_000;
 // own macro for that would compile the whole driver a second time, for the compiler.
 include!(concat!(env!("OUT_DIR"), "/migrations.rs"));
 
+/// The advisory lock of whoever migrates: `callgate` and a number, as a key.
+const LOCK: i64 = 0x6361_6c6c_0001;
+/// Longest wait for it, or for any lock of a migration.
+const LOCK_WAIT_MS: u64 = 15_000;
+/// Longest silence of whoever has it, after which the server ends its session.
+const SILENCE_MS: u64 = 5_000;
+
 static MIGRATIONS: LazyLock<Migrator> = LazyLock::new(|| {
     let migration = |(version, does, text): &(i64, &'static str, &'static str)| {
         Migration::new(*version, (*does).into(), MigrationType::Simple, SqlStr::from_static(text), false)
     };
-    Migrator::with_migrations(FILES.iter().map(migration).collect())
+    let mut migrator = Migrator::with_migrations(FILES.iter().map(migration).collect());
+    migrator.set_locking(false);
+    migrator
 });
 
 /// Brings the schema up to date, and refuses a server that would lose acknowledged rows.
@@ -61,9 +70,49 @@ pub(super) async fn prepare(conn: &mut PgConnection) -> Result<(), OpenError> {
     {
         return Err(error.into());
     }
+    migrate(conn).await?;
+    Ok(make_partitions(conn).await?)
+}
+
+/// One process at a time, by a lock that nobody can hold for ever: sqlx's own would be waited for without end, and a
+/// server notices only after hours that the replica which had it is gone.
+async fn migrate(conn: &mut PgConnection) -> Result<(), OpenError> {
+    let is_locked = !is_up_to_date(conn).await?;
+    if is_locked {
+        for setting in
+            [format!("set lock_timeout = {LOCK_WAIT_MS}"), format!("set idle_session_timeout = {SILENCE_MS}")]
+        {
+            conn.execute(sqlx::AssertSqlSafe(setting)).await?;
+        }
+        let locked = sqlx::query("select pg_advisory_lock($1)").bind(LOCK).execute(&mut *conn).await;
+        locked.map_err(|error| match StoreError::from(error) {
+            StoreError::Overloaded(_) => OpenError::Migrate(format!(
+                "another process has been doing that for {} s; start again when it is done",
+                LOCK_WAIT_MS / 1_000
+            )),
+            error => error.into(),
+        })?;
+    }
     // `run` would do the same, but its future cannot be sent to another thread.
     MIGRATIONS.run_direct(None, conn, false).await?;
-    Ok(make_partitions(conn).await?)
+    if is_locked {
+        sqlx::query("select pg_advisory_unlock($1)").bind(LOCK).execute(&mut *conn).await?;
+        conn.execute("set idle_session_timeout = 0").await?;
+    }
+    Ok(())
+}
+
+/// True when every migration was applied; whether they are the same ones is checked with them.
+async fn is_up_to_date(conn: &mut PgConnection) -> Result<bool, sqlx::Error> {
+    let exists = sqlx::query_scalar("select to_regclass('_sqlx_migrations') is not null");
+    if !exists.fetch_one(&mut *conn).await? {
+        return Ok(false);
+    }
+    let versions: Vec<i64> = MIGRATIONS.iter().map(|migration| migration.version).collect();
+    let applied = sqlx::query_scalar(
+        "select count(*) = cardinality($1) from _sqlx_migrations where version = any($1) and success",
+    );
+    applied.bind(versions).fetch_one(conn).await
 }
 
 fn is_already_there(error: &sqlx::Error) -> bool {

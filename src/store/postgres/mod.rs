@@ -11,6 +11,7 @@ mod follow_up;
 mod halts;
 mod health;
 mod inbox;
+mod indexes;
 mod load;
 mod maintain;
 mod policies;
@@ -18,6 +19,7 @@ mod profiles;
 mod pulse;
 mod quality;
 mod read;
+mod rebuild;
 mod row;
 mod time;
 mod writer;
@@ -160,9 +162,11 @@ impl Store {
             on_commit: settings.on_commit,
         };
         let writer = Mutex::new(Some(tokio::spawn(writer.run(jobs))));
+        let slow = readers("callgate slow reader", (SLOW_MAX, SLOW), Some(Arc::clone(&pulse)));
+        tokio::spawn(build_indexes(slow.clone()));
         Ok(Self {
             readers: readers("callgate reader", (READERS_MAX, READ), Some(Arc::clone(&pulse))),
-            slow: readers("callgate slow reader", (SLOW_MAX, SLOW), Some(Arc::clone(&pulse))),
+            slow,
             pulse,
             queue,
             writer,
@@ -315,5 +319,13 @@ impl Store {
             readers.close().await;
         }
         self.pulse.close().await;
+    }
+}
+
+/// Serving does not wait for it: whoever needs an index that is not there yet is slower.
+async fn build_indexes(slow: Readers) {
+    let built = async { indexes::build(&mut slow.separate().await?).await };
+    if let Err(error) = built.await {
+        tracing::warn!(%error, "the partitions' indexes could not be built; the next start tries again");
     }
 }

@@ -4,11 +4,12 @@
 use std::{collections::BTreeMap, sync::LazyLock};
 
 use sqlx::{Connection as _, PgConnection, Row as _, postgres::PgRow};
+use tokio::time::timeout;
 
 use super::{
     Store,
     decode::{Loaded, at, corrupt, count, member, name},
-    follow_up,
+    follow_up, rebuild,
     row::code,
 };
 use crate::domain::{
@@ -58,12 +59,20 @@ impl Store {
         self.readers.read(async |conn| count_trials(conn, &self.replica, learn).await).await
     }
 
-    /// Makes the rollups anew from the calls of the last forty days; older rollups stay. Gives the number of trials.
+    /// Makes the rollups anew from the calls of the last forty days; older rollups stay. Gives the number of trials. It
+    /// goes on to its end when its caller goes away.
     ///
     /// # Errors
-    /// [`StoreError`] when the database cannot be used; the rollups are as before then.
+    /// [`StoreError`] when the database cannot be used, or somebody else does it; the rollups are as before then.
     pub async fn recount_trials(&self) -> Result<u64, StoreError> {
-        self.slow.read(async |conn| recount(conn).await).await
+        let slow = self.slow.clone();
+        let rebuilding = tokio::spawn(async move {
+            // On a connection of its own, which takes with it what lies aside.
+            let mut conn = slow.separate().await?;
+            let rebuilt = timeout(rebuild::MAX, rebuild::rebuild(&mut conn)).await;
+            rebuilt.unwrap_or(Err(StoreError::Timeout(rebuild::MAX.as_secs() * 1_000)))
+        });
+        rebuilding.await.unwrap_or(Err(StoreError::Stopped))
     }
 
     /// Moves whenever the rollups change.
@@ -85,7 +94,7 @@ impl Store {
 
 /// The facts of the trials that `from` names by their key. `LATERAL … LIMIT 1` goes row by row through the primary
 /// keys, whatever the planner believes about the tables' sizes.
-fn facts(from: &str) -> String {
+pub(super) fn facts(from: &str) -> String {
     format!(
         "select c.tenant_id, c.tool, o.at, o.seq, o.follow_up_ok, (extract(epoch from o.at) * 1000)::bigint as at_ms,
            {columns}
@@ -99,9 +108,11 @@ fn facts(from: &str) -> String {
     )
 }
 
-/// Adds the facts of the CTE `facts` to both rollups.
-const ADD: &str = "hourly as (
-       insert into retry_hourly (tenant_id, tool, failure, kind, wait, attempt, tool_state, hour, trials, successes)
+/// Adds the facts of the CTE `facts` to both rollups, or to tables like them.
+pub(super) fn add_to(hourly: &str, recent: &str) -> String {
+    format!(
+        "hourly as (
+       insert into {hourly} as r (tenant_id, tool, failure, kind, wait, attempt, tool_state, hour, trials, successes)
        select tenant_id, tool, retry_failure, retry_kind,
          case when waited_ms < 2000 then 0 when waited_ms < 8000 then 1 when waited_ms < 30000 then 2
            when waited_ms < 120000 then 3 else 4 end,
@@ -109,43 +120,32 @@ const ADD: &str = "hourly as (
          count(*) filter (where follow_up_ok)
        from facts group by 1, 2, 3, 4, 5, 6, 7, 8
        on conflict (tenant_id, tool, failure, kind, wait, attempt, tool_state, hour) do update
-       set trials = retry_hourly.trials + excluded.trials, successes = retry_hourly.successes + excluded.successes
+       set trials = r.trials + excluded.trials, successes = r.successes + excluded.successes
        returning 1),
      recent as (
-       insert into retry_recent (tenant_id, tool, failure, bucket, trials, successes, expected)
+       insert into {recent} as r (tenant_id, tool, failure, bucket, trials, successes, expected)
        select tenant_id, tool, retry_failure, to_timestamp(floor(extract(epoch from at) / 600) * 600), count(*),
          count(*) filter (where follow_up_ok), sum(p_slow)
        from facts where retry_kind = 0 group by 1, 2, 3, 4
        on conflict (tenant_id, tool, failure, bucket) do update
-       set trials = retry_recent.trials + excluded.trials, successes = retry_recent.successes + excluded.successes,
-         expected = retry_recent.expected + excluded.expected
-       returning 1)";
+       set trials = r.trials + excluded.trials, successes = r.successes + excluded.successes,
+         expected = r.expected + excluded.expected
+       returning 1)"
+    )
+}
 
 static TAKE: LazyLock<String> = LazyLock::new(|| {
     format!(
         "with due as (
            delete from retry_trial where ctid = any (array(select ctid from retry_trial limit $1)) returning *),
          facts as ({facts}),
-         {ADD}
+         {add}
          select facts.*, (select count(*) from hourly) + (select count(*) from recent) as added from facts
          order by at, seq",
-        facts = facts("due")
+        facts = facts("due"),
+        add = add_to("retry_hourly", "retry_recent"),
     )
 });
-
-static RECOUNT: LazyLock<String> = LazyLock::new(|| {
-    format!(
-        "with due as (select tenant_id, epoch, session_id, permit_seq, seq from outcome
-           where follow_up_ok is not null and at >= {SINCE}),
-         facts as ({facts}),
-         {ADD}
-         select count(*) as trials, (select count(*) from hourly) + (select count(*) from recent) as added from facts",
-        facts = facts("due")
-    )
-});
-
-/// The first hour that still matters.
-const SINCE: &str = "to_timestamp(floor(extract(epoch from now() - interval '40 days') / 3600) * 3600)";
 
 async fn count_trials(conn: &mut PgConnection, holder: &str, learn: Learn<'_>) -> Loaded<Counted> {
     let mut tx = conn.begin().await?;
@@ -196,25 +196,6 @@ fn trial(row: &PgRow) -> Loaded<Trial> {
         ok: row.try_get("follow_up_ok")?,
         at: at(row, "at_ms")?,
     })
-}
-
-async fn recount(conn: &mut PgConnection) -> Loaded<u64> {
-    let mut tx = conn.begin_with("begin isolation level repeatable read").await?;
-    // Before the snapshot is taken: whoever counts meanwhile waits, and then counts what this one has not seen.
-    for sql in [
-        "set local statement_timeout = 0",
-        "lock table retry_job in exclusive mode",
-        "delete from retry_trial",
-        "delete from retry_recent",
-        "update retry_job set version = version + 1, counted_at = now() where id = 1",
-    ] {
-        sqlx::query(sql).execute(&mut *tx).await?;
-    }
-    let forget = format!("delete from retry_hourly where hour >= {SINCE}");
-    sqlx::query(sqlx::AssertSqlSafe(forget)).execute(&mut *tx).await?;
-    let row = sqlx::query(sqlx::AssertSqlSafe(RECOUNT.as_str())).fetch_one(&mut *tx).await?;
-    tx.commit().await?;
-    count(&row, "trials")
 }
 
 async fn version(conn: &mut PgConnection) -> Loaded<u64> {

@@ -91,6 +91,11 @@ impl Readers {
         done
     }
 
+    /// A new connection that is never given back.
+    pub(super) async fn separate(&self) -> Loaded<PgConnection> {
+        self.0.connector.connect(&self.0.options).await
+    }
+
     /// Closes the connections that nobody uses, and lets nobody have one any more.
     pub(super) async fn close(&self) {
         self.0.seats.close();

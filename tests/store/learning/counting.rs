@@ -7,7 +7,7 @@ use std::sync::{
 
 use callgate::{
     gate::{Gate, NoAnswer},
-    store::Counted,
+    store::{Busy, Counted, StoreError},
 };
 
 use super::{trial, waiting};
@@ -198,6 +198,45 @@ async fn counting_all_anew_comes_to_the_same_also_while_trials_keep_coming() {
     let counted_often = rollups(&postgres).await;
     assert_eq!(store.recount_trials().await.expect("recounted"), total(&postgres).await);
     assert_eq!(rollups(&postgres).await, counted_often);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_recount_goes_on_when_its_caller_goes_away_and_waits_for_no_reader() {
+    let postgres = Postgres::start().await;
+    let gates = [gate(&postgres, &policy(&[])).await];
+    make(&gates, "s", 4, 5).await;
+    gates[0].learn().await.expect("counted");
+    let (right, store) = (rollups(&postgres).await, Arc::new(store(&postgres).await));
+    postgres.tamper("update retry_hourly set trials = trials + 100").await;
+    // A look at the job, as a dump of the database takes one, stops nobody.
+    let mut looking = postgres.connect().await;
+    sqlx::raw_sql("begin; lock table retry_job in row share mode").execute(&mut looking).await.expect("a lock");
+    let caller = tokio::spawn({
+        let store = Arc::clone(&store);
+        async move { store.recount_trials().await }
+    });
+    until("it to begin", async || {
+        postgres.number("select count(*) from retry_job where holder like 'rebuild%' or version > 1").await > 0
+            || caller.is_finished()
+    })
+    .await;
+    caller.abort();
+    until("it to end", async || rollups(&postgres).await == right).await;
+    until("the job to be free", async || {
+        postgres.number("select count(*) from retry_job where holder is null").await == 1
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_recount_at_a_time() {
+    let postgres = Postgres::start().await;
+    let store = store(&postgres).await;
+    let held = "update retry_job set holder = 'rebuild x', held_until = now() + interval '1 hour'";
+    postgres.tamper(held).await;
+    assert_eq!(store.recount_trials().await, Err(StoreError::Overloaded(Busy::Rebuild)));
+    postgres.tamper("update retry_job set held_until = now() - interval '1 second'").await;
+    assert_eq!(store.recount_trials().await, Ok(0));
 }
 
 async fn total(postgres: &Postgres) -> u64 {

@@ -1,0 +1,100 @@
+//! Retry profiles made anew from the calls. Meanwhile nobody counts, by a lease that runs out by itself, and what there
+//! would be to count waits in its queue; nothing is locked but for the moment of the exchange. What was made of each
+//! day lies aside until then, and is gone if the server, the connection or this replica ends before.
+
+use std::{sync::LazyLock, time::Duration};
+
+use sqlx::{AssertSqlSafe, Connection as _, Executor as _, PgConnection};
+
+use super::{
+    decode::Loaded,
+    profiles::{add_to, facts},
+};
+use crate::store::error::{Busy, StoreError};
+
+/// How long counting stops at most after a replica that rebuilds is gone: longer than a day's step may take.
+const LEASE_S: i32 = 120;
+/// Longest time for all of it.
+pub(super) const MAX: Duration = Duration::from_secs(3_600);
+const ROLLUPS: [&str; 2] = ["retry_hourly", "retry_recent"];
+/// The first hour that still matters.
+const SINCE: &str = "to_timestamp(floor(extract(epoch from now() - interval '40 days') / 3600) * 3600)";
+
+/// Adds the trials of the trees that were born on a day, but those that wait to be counted: an outcome and its entry in
+/// the queue are committed together, and nobody takes any from it, so that each is seen in one place.
+static ADD_DAY: LazyLock<String> = LazyLock::new(|| {
+    let due = format!(
+        "(select o.tenant_id, o.epoch, o.session_id, o.permit_seq, o.seq from outcome o
+           where o.epoch = date '1970-01-01' + $1::int4 and o.follow_up_ok is not null and o.at >= {SINCE}
+             and not exists (select from retry_trial w where w.tenant_id = o.tenant_id and w.epoch = o.epoch
+               and w.session_id = o.session_id and w.permit_seq = o.permit_seq and w.seq = o.seq))"
+    );
+    format!(
+        "with facts as materialized ({facts}), {add}
+         select (select count(*) from facts) + 0 * (select count(*) from hourly) + 0 * (select count(*) from recent)",
+        facts = facts(&due),
+        add = add_to("new_retry_hourly", "new_retry_recent"),
+    )
+});
+
+/// Makes the rollups of the last forty days anew; older ones stay. Gives the number of trials.
+pub(super) async fn rebuild(conn: &mut PgConnection) -> Loaded<u64> {
+    let holder = format!("rebuild {}", uuid::Uuid::now_v7());
+    if !hold(conn, &holder).await? {
+        return Err(StoreError::Overloaded(Busy::Rebuild));
+    }
+    let rebuilt = aside(conn, &holder).await;
+    // Without it counting goes on when the lease has run out.
+    let free = "update retry_job set holder = null, held_until = null where id = 1 and holder = $1";
+    let _ = sqlx::query(free).bind(&holder).execute(conn).await;
+    rebuilt
+}
+
+/// Takes the lease from whoever counts, and extends it; false when somebody else rebuilds.
+async fn hold(conn: &mut PgConnection, holder: &str) -> Loaded<bool> {
+    let hold = sqlx::query(
+        "update retry_job set holder = $1, held_until = now() + make_interval(secs => $2)
+         where id = 1 and (holder is null or holder = $1 or held_until < now() or holder not like 'rebuild %')",
+    );
+    Ok(hold.bind(holder).bind(f64::from(LEASE_S)).execute(conn).await?.rows_affected() > 0)
+}
+
+async fn aside(conn: &mut PgConnection, holder: &str) -> Loaded<u64> {
+    for table in ROLLUPS {
+        let aside = format!("create temp table new_{table} (like {table} including all)");
+        conn.execute(AssertSqlSafe(aside)).await?;
+    }
+    let days =
+        sqlx::query_scalar("select distinct epoch - date '1970-01-01' from call_tree where version > 0 order by 1");
+    let days: Vec<i32> = days.fetch_all(&mut *conn).await?;
+    let mut trials = 0;
+    for day in days {
+        let added: i64 = sqlx::query_scalar(AssertSqlSafe(ADD_DAY.as_str())).bind(day).fetch_one(&mut *conn).await?;
+        trials += u64::try_from(added).unwrap_or(0);
+        if !hold(conn, holder).await? {
+            return Err(StoreError::Overloaded(Busy::Rebuild));
+        }
+    }
+    exchange(conn, holder).await?;
+    Ok(trials)
+}
+
+async fn exchange(conn: &mut PgConnection, holder: &str) -> Loaded<()> {
+    let mut tx = conn.begin().await?;
+    // Whoever counts begins with this row, so that the exchange is before it or after it.
+    if !hold(&mut tx, holder).await? {
+        return Err(StoreError::Overloaded(Busy::Rebuild));
+    }
+    let forget = format!("delete from retry_hourly where hour >= {SINCE}");
+    for sql in [
+        forget.as_str(),
+        "delete from retry_recent",
+        "insert into retry_hourly select * from new_retry_hourly where true
+           on conflict (tenant_id, tool, failure, kind, wait, attempt, tool_state, hour) do nothing",
+        "insert into retry_recent select * from new_retry_recent",
+        "update retry_job set version = version + 1, counted_at = now() where id = 1",
+    ] {
+        tx.execute(AssertSqlSafe(sql)).await?;
+    }
+    Ok(tx.commit().await?)
+}
