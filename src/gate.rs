@@ -95,7 +95,7 @@ impl Gate {
         }
     }
 
-    /// Does the database answer?
+    /// Does the database answer, and store what it is given?
     ///
     /// # Errors
     /// [`NoAnswer`] when it does not.

@@ -61,8 +61,8 @@ pub async fn serve(
     stop: impl Future<Output = ()> + Send + 'static,
 ) -> Result<(), ServeError> {
     let (reporter, health_service) = tonic_health::server::health_reporter();
-    health::look(&gate, &reporter).await;
-    let watcher = tokio::spawn(health::watch(Arc::clone(&gate), reporter.clone()));
+    let told = health::look(&gate, &reporter).await;
+    let watcher = tokio::spawn(health::watch(Arc::clone(&gate), reporter.clone(), told));
     let (ending, asked_to) = (Stop::default(), stop);
     // The builder's own setting does not reach a listener that it did not open, and without this every answer waits
     // 40 ms for the client's delayed acknowledgement.

@@ -69,6 +69,31 @@ async fn health_tells_the_truth_about_the_database() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn health_is_not_serving_while_no_commit_succeeds_and_finds_out_by_itself_when_one_would() {
+    let plane = Plane::start(&policy(&["same_call"])).await;
+    let mut client = plane.client().await;
+    let mut checks = HealthClient::new(plane.channel().await);
+    evaluate(&mut client, question("s", call("c1", "look", "{}"))).await;
+    // A database that answers, and stores nothing.
+    let only_reads = async |on: &str| {
+        plane.postgres.tamper(&format!("alter system set default_transaction_read_only = {on}")).await;
+        plane.postgres.tamper("select pg_reload_conf()").await;
+    };
+    only_reads("on").await;
+    let refused = client.evaluate(question("s", call("c2", "look", r#"{"n":2}"#))).await.expect_err("no permit");
+    assert_eq!(pair(&refused), (Code::Unavailable, "STORE_UNAVAILABLE".to_owned()));
+    let mut is = async |status| until("health", async || health(&mut checks, SERVICE).await == status).await;
+    within(SOON, "NOT_SERVING", Box::pin(is(ServingStatus::NotServing))).await;
+    // Idle, for longer than the failed commit alone counts.
+    let serves_again = tokio::time::timeout(Duration::from_secs(8), Box::pin(is(ServingStatus::Serving))).await;
+    assert!(serves_again.is_err(), "nothing can be stored");
+    only_reads("off").await;
+    within(SOON, "SERVING", Box::pin(is(ServingStatus::Serving))).await;
+    assert!(evaluate(&mut client, question("s", call("c2", "look", r#"{"n":2}"#))).await.permit.is_some());
+    assert_eq!(plane.postgres.number("select count(*) from pg_class where relname = 'callgate_trial'").await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn health_is_known_as_soon_as_the_server_listens() {
     let plane = Plane::start(&policy(&["same_call"])).await;
     let mut checks = HealthClient::new(plane.channel().await);

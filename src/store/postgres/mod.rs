@@ -2,6 +2,7 @@
 
 mod append;
 mod columns;
+mod commits;
 mod connect;
 mod controls;
 mod counters;
@@ -33,7 +34,9 @@ use tokio::{
     time::timeout,
 };
 
-use self::{connect::Connector, counters::Counters, pulse::Pulse, read::Readers, time::DbTime, writer::Job};
+use self::{
+    commits::Commits, connect::Connector, counters::Counters, pulse::Pulse, read::Readers, time::DbTime, writer::Job,
+};
 use super::{
     cache::Slot,
     error::{Busy, Lost, OpenError, StoreError},
@@ -97,6 +100,7 @@ pub struct Store {
     writer: Mutex<Option<JoinHandle<()>>>,
     time: Arc<DbTime>,
     counters: Arc<Counters>,
+    commits: Arc<Commits>,
     /// Names this replica where only one may do a job.
     replica: String,
 }
@@ -153,12 +157,14 @@ impl Store {
         };
         let (time, counters) = (Arc::new(DbTime::new(now)), Arc::new(Counters::default()));
         let pulse = Arc::new(Pulse::new(readers("callgate health", (1, PULSE), None), Arc::clone(&time)));
+        let commits = Arc::new(Commits::default());
         let (queue, jobs) = mpsc::channel(writer::QUEUE_MAX);
         let writer = writer::Writer {
             options: writer::writer_options(options.clone()),
             connector: Arc::clone(&connector),
             time: Arc::clone(&time),
             counters: Arc::clone(&counters),
+            commits: Arc::clone(&commits),
             on_commit: settings.on_commit,
         };
         let writer = Mutex::new(Some(tokio::spawn(writer.run(jobs))));
@@ -172,6 +178,7 @@ impl Store {
             writer,
             time,
             counters,
+            commits,
             replica,
         })
     }
@@ -301,12 +308,13 @@ impl Store {
         self.readers.read(async |conn| maintain::make_partitions(conn).await).await
     }
 
-    /// Asks the database for its time: proof that it answers.
+    /// Asks the database for its time: proof that it answers. While commits fail, that is no proof of anything.
     ///
     /// # Errors
-    /// [`StoreError`] when it does not.
+    /// [`StoreError`] when it does not answer, or stores nothing.
     pub async fn ping(&self) -> Result<(), StoreError> {
-        self.pulse.ask().await
+        self.pulse.ask().await?;
+        self.commits.check(self.pulse.connections()).await
     }
 
     /// Writes what is queued, then closes all connections. To be called when nobody asks any more.

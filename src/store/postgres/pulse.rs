@@ -37,6 +37,11 @@ impl Pulse {
         answered
     }
 
+    /// The connection that nothing else uses.
+    pub(super) const fn connections(&self) -> &Readers {
+        &self.readers
+    }
+
     pub(super) async fn close(&self) {
         self.readers.close().await;
     }

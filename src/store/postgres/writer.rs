@@ -16,6 +16,7 @@ use tokio::{
 
 use super::{
     append::{Appended, Batch},
+    commits::Commits,
     connect::{Connector, jittered},
     time::DbTime,
 };
@@ -75,6 +76,7 @@ pub(super) struct Writer {
     pub(super) connector: Arc<Connector>,
     pub(super) time: Arc<DbTime>,
     pub(super) counters: Arc<super::counters::Counters>,
+    pub(super) commits: Arc<Commits>,
     pub(super) on_commit: OnCommit,
 }
 
@@ -121,6 +123,7 @@ impl Writer {
         match self.append(conn, &chains, deadline).await {
             Ok(appended) => {
                 (self.on_commit)(chains.iter().map(Vec::len).sum(), started.elapsed());
+                self.commits.succeeded();
                 self.time.observe(appended.now);
                 for (chain, lost) in chains.into_iter().zip(appended.lost) {
                     answer(chain, lost);
@@ -133,10 +136,12 @@ impl Writer {
                 }
             }
             Err(Failure::Permanent(error)) => {
+                self.commits.failed();
                 tracing::error!(%error, "a change cannot be stored");
                 chains.into_iter().for_each(|chain| answer(chain, Some(Lost::Rejected)));
             }
             Err(Failure::Passing(error)) => {
+                self.commits.failed();
                 let changes = chains.iter().map(Vec::len).sum::<usize>();
                 tracing::warn!(%error, changes, "changes could not be stored: the database is out of reach");
                 chains.into_iter().for_each(|chain| answer(chain, Some(Lost::Unreachable)));
