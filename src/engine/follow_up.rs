@@ -14,10 +14,7 @@ use crate::{
         tree::Session,
     },
     policy::Policy,
-    retry::{
-        estimate::{hinted, prior},
-        layer::Traits,
-    },
+    retry::{estimate::prior_of, layer::Traits},
     rules::Context,
 };
 
@@ -32,7 +29,7 @@ pub(super) fn follow_up(policy: &Policy, cx: &Context<'_>, shared: &Shared) -> O
     let circumstances = outcome.circumstances.unwrap_or_default();
     let state = RetryState { attempt: permit.attempt, tool: circumstances.tool };
     let tool = &cx.proposal.request.tool;
-    let prior_p = policy.tool(tool).retryable.map_or(prior(failure), hinted);
+    let prior_p = prior_of(failure, policy.tool(tool).retryable);
     let odds = shared.profiles.estimate.view(tool, failure, prior_p, cx.now).odds(state);
     let advice = outcome.advice;
     let traits = traits(session, failed, failure, &circumstances, outcome.at);

@@ -139,9 +139,11 @@ impl Gate {
                 && after.is_none_or(|(tool, kind)| (*known, of) > (tool, kind))
         };
         let known = profiles.estimate.known().filter(wanted);
-        let state = RetryState::default();
-        let policy = self.policy();
-        Ok(known.map(|(tool, kind)| profiles.profile(&policy.retry, tool, kind, state, now).into()).collect())
+        let (policy, state) = (self.policy(), RetryState::default());
+        let profile = |(tool, kind): (&ToolName, FailureKind)| {
+            profiles.profile(&policy.retry, (tool, policy.tool(tool).retryable), kind, state, now).into()
+        };
+        Ok(known.map(profile).collect())
     }
 
     /// One retry profile, in one state; none when no follow-up was counted for it.
@@ -157,8 +159,9 @@ impl Gate {
     ) -> Result<Option<RetryProfile>, NoAnswer> {
         let profiles = self.read_profiles(tenant).await?;
         let is_known = profiles.estimate.known().any(|known| known == (tool, kind));
-        let now = self.store.now();
-        Ok(is_known.then(|| profiles.profile(&self.policy().retry, tool, kind, state, now).into()))
+        let (policy, now) = (self.policy(), self.store.now());
+        let hinted = (tool, policy.tool(tool).retryable);
+        Ok(is_known.then(|| profiles.profile(&policy.retry, hinted, kind, state, now).into()))
     }
 
     /// How well tools suit agents, over the last days; one tool, or all.

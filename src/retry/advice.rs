@@ -1,7 +1,7 @@
 //! Whether to retry, when, and how often: the smallest good wait, under guards (docs/learning.md#the-decision).
 
 use super::{
-    estimate::{Odds, View, hinted, prior},
+    estimate::{Odds, View, prior_of},
     layer::{FailureFeatures, Residual, Traits},
     profiles::Profiles,
 };
@@ -104,7 +104,7 @@ pub struct Advised {
 /// The advice on a failure.
 #[must_use]
 pub fn advise(params: &Params, profiles: &Profiles, case: &FailedAttempt<'_>) -> Advised {
-    let prior_p = case.hint.map_or(prior(case.kind), hinted);
+    let prior_p = prior_of(case.kind, case.hint);
     let view = profiles.estimate.view(case.tool, case.kind, prior_p, case.now);
     let state = |attempt| RetryState { attempt, tool: case.tool_state };
     let layer = profiles.layer.speaks_for(case.kind).map(|residual| (residual, case.traits.known()));

@@ -118,10 +118,14 @@ pub const fn prior(kind: FailureKind) -> f64 {
     }
 }
 
-/// The prior of a tool whose author says whether its failures are worth a retry; evidence overrules it.
+/// The prior of a tool; `hint` is what its owner says of its failures. Evidence overrules both.
 #[must_use]
-pub const fn hinted(retryable: bool) -> f64 {
-    if retryable { 0.8 } else { 0.1 }
+pub const fn prior_of(kind: FailureKind, hint: Option<bool>) -> f64 {
+    match hint {
+        Some(true) => 0.8,
+        Some(false) => 0.1,
+        None => prior(kind),
+    }
 }
 
 impl Estimate {

@@ -2,7 +2,7 @@
 
 use super::{
     advice::{self, FailedAttempt, Params, wilson},
-    estimate::{Corrections, Estimate, Odds, prior},
+    estimate::{Corrections, Estimate, Odds, prior_of},
     layer::{Layer, Residual, Traits},
     self_correction::SelfCorrections,
 };
@@ -69,12 +69,13 @@ impl Profiles {
         self.layer.learn(trial);
     }
 
-    /// What is known of one tool and kind of failure, whether a follow-up was counted for it or not.
+    /// What is known of one tool and kind of failure, whether a follow-up was counted for it or not; `hint` is what the
+    /// tool's owner says of its failures.
     #[must_use]
     pub fn profile(
         &self,
         params: &Params,
-        tool: &ToolName,
+        (tool, hint): (&ToolName, Option<bool>),
         kind: FailureKind,
         state: RetryState,
         now: Timestamp,
@@ -84,7 +85,7 @@ impl Profiles {
             kind,
             attempt: state.attempt,
             tool_state: state.tool,
-            hint: None,
+            hint,
             asked_ms: None,
             is_unsafe: false,
             rate_limit_run: 0,
@@ -98,7 +99,7 @@ impl Profiles {
             tool: tool.clone(),
             kind,
             state,
-            odds: self.estimate.view(tool, kind, prior(kind), now).odds(state),
+            odds: self.estimate.view(tool, kind, prior_of(kind, hint), now).odds(state),
             advice: advice::advise(params, self, &case).advice,
             corrections: self.estimate.corrections(tool, kind, now),
             layer: self.layer.of(kind).cloned(),

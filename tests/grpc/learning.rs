@@ -2,9 +2,12 @@
 
 use std::time::Duration;
 
-use callgate::grpc::v1::{
-    self, Confidence, Decision, FailureKind, GetRetryProfileRequest, GetToolQualityRequest, ListRetryProfilesRequest,
-    OutcomeStatus, profile_service_client::ProfileServiceClient,
+use callgate::{
+    domain::tool::ToolSpec,
+    grpc::v1::{
+        self, Confidence, Decision, FailureKind, GetRetryProfileRequest, GetToolQualityRequest,
+        ListRetryProfilesRequest, OutcomeStatus, profile_service_client::ProfileServiceClient,
+    },
 };
 use tonic::{Code, transport::Channel};
 
@@ -168,6 +171,33 @@ async fn profiles_and_quality_are_told_to_people() {
 
     let recounted = profiles.rebuild_retry_profiles(v1::RebuildRetryProfilesRequest {}).await.expect("rebuilt");
     assert_eq!(recounted.into_inner().trials, 4);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_profile_knows_the_owners_hint_as_advice_does() {
+    let hint = |retryable| ToolSpec { retryable: Some(retryable), ..ToolSpec::default() };
+    let mut policy = policy(&["same_call"]);
+    policy.declare("get_quote", hint(false));
+    let plane = Plane::start(&policy).await;
+    let mut client = plane.client().await;
+    let advised = fail(&mut client, "s", "c1", r#"{"item":1}"#).await;
+    evaluate(&mut client, question("s", call("c2", "get_quote", r#"{"item":2}"#))).await;
+    record(&mut client, success("s", "c2", "12")).await;
+    plane.gate.learn().await.expect("counted");
+
+    let mut profiles = service(&plane).await;
+    let listed = profiles.list_retry_profiles(ListRetryProfilesRequest::default()).await.expect("a list").into_inner();
+    let request = GetRetryProfileRequest {
+        tool: "get_quote".into(),
+        failure: FailureKind::Internal.into(),
+        ..GetRetryProfileRequest::default()
+    };
+    let got = profiles.get_retry_profile(request).await.expect("a profile").into_inner().profile.expect("a profile");
+    for profile in [&listed.profiles[0], &got] {
+        assert_eq!(profile.tool, "get_quote");
+        assert!(!profile.retryable && profile.chances[0].p < 0.2, "{profile:?}");
+        assert!((profile.chances[0].p - advised.p_success).abs() < 0.05, "{profile:?} {advised:?}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
