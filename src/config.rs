@@ -1,6 +1,9 @@
 //! Process settings: flags and environment, read once. How calls are judged is the policy's business, never set here.
 
-use std::{net::SocketAddr, path::PathBuf};
+use std::{
+    net::{SocketAddr, ToSocketAddrs as _},
+    path::PathBuf,
+};
 
 use clap::{Args, ValueEnum};
 
@@ -50,7 +53,7 @@ pub struct DatabaseConfig {
 #[derive(Debug, Clone, Args)]
 pub struct ServeConfig {
     /// The address to serve on: loopback only, since callers carry no credentials yet; port 0 takes a free one
-    #[arg(long, value_name = "ADDR:PORT", default_value = LISTEN_DEFAULT, env = "CALLGATE_LISTEN")]
+    #[arg(long, value_name = "HOST:PORT", default_value = LISTEN_DEFAULT, env = "CALLGATE_LISTEN", value_parser = address)]
     pub listen: SocketAddr,
     /// The policy file, applied at start and whenever it changes (SIGHUP: at once); without it the stored active policy
     /// holds, or else nothing is known about any tool, and every limit is wide
@@ -62,4 +65,41 @@ pub struct ServeConfig {
     /// What is logged.
     #[command(flatten)]
     pub log: LogConfig,
+}
+
+/// The address of `HOST:PORT`; of a name that has several, one of IPv4, since that is where clients look by default.
+fn address(text: &str) -> Result<SocketAddr, String> {
+    let known = text.to_socket_addrs().map_err(|error| match text.rsplit_once(':') {
+        Some((host, port)) if !host.is_empty() && port.parse::<u16>().is_ok() => {
+            format!("the host {host:?} cannot be resolved: {error}")
+        }
+        _ => "it has to be HOST:PORT, as in 127.0.0.1:7600, localhost:7600 or [::1]:7600".to_owned(),
+    })?;
+    let known: Vec<SocketAddr> = known.collect();
+    let of_v4 = known.iter().find(|address| address.is_ipv4());
+    of_v4.or(known.first()).copied().ok_or_else(|| format!("{text:?} has no address"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_may_name_its_host() {
+        for text in ["localhost:7600", "127.0.0.1:7600", "[::1]:7600"] {
+            let address = address(text).unwrap_or_else(|error| panic!("{text}: {error}"));
+            assert!(address.ip().is_loopback() && address.port() == 7600, "{text}: {address}");
+        }
+        assert!(address("localhost:0").is_ok_and(|address| address.is_ipv4()), "where clients look by default");
+    }
+
+    #[test]
+    fn what_names_no_address_is_told_in_words() {
+        for text in ["localhost", "7600", ":7600", "localhost:", "localhost:70000", ""] {
+            let error = address(text).expect_err(text);
+            assert!(error.starts_with("it has to be HOST:PORT"), "{text}: {error}");
+        }
+        let error = address("no-such-host.invalid:7600").expect_err("no host");
+        assert!(error.starts_with("the host \"no-such-host.invalid\" cannot be resolved: "), "{error}");
+    }
 }
