@@ -13,7 +13,7 @@ use crate::{
     rules::{phase, tier},
 };
 
-/// Does something to a session; one that has not called anything yet is there from then on, as a root.
+/// Does something to a session. Which operations may begin one is the gate's to know.
 ///
 /// # Errors
 /// [`CommandRejection`]: nothing was done.

@@ -6,20 +6,23 @@ use super::{
 };
 use crate::{
     domain::{
-        control::{Command, Controlled},
+        control::{Command, Controlled, Operation},
         ids::TenantId,
     },
     engine,
 };
 
 impl Gate {
-    /// Does something to a session; tells what was done once it is stored.
+    /// Does something to a session; tells what was done once it is stored. A phase may be set before the first call.
     ///
     /// # Errors
     /// [`CommandError`]: nothing was done.
     pub async fn control(&self, tenant: TenantId, command: &Command) -> Result<Controlled, CommandError> {
         let policy = self.policy();
-        let unheard = Unheard::Begins(None);
+        let unheard = match &command.operation {
+            Operation::MarkCompacted | Operation::Grant { .. } => Unheard::Refused,
+            Operation::SetPhase { .. } | Operation::Answer { .. } | Operation::Revoke { .. } => Unheard::Begins(None),
+        };
         let subject = Subject { tenant, session: &command.session, unheard, calls: &[] };
         let controlled =
             self.decide(subject, nothing, |tree, (), now| match engine::control(&policy, tree, command, now) {

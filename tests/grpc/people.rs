@@ -13,7 +13,7 @@ use tonic::{Code, transport::Channel};
 
 use crate::common::{
     all, in_time, until,
-    wire::{Client, Plane, call, caller, evaluate, pair, question, record, success},
+    wire::{Client, Plane, call, caller, evaluate, outcome, pair, question, record, success},
 };
 
 const POLICY: &str = "policy_engine:
@@ -323,4 +323,87 @@ async fn stored_calls_are_found_by_their_id_in_every_session_or_in_one_call_tree
     }
     let last = v1::ExportCallsRequest { since_unix_ms: 253_402_300_799_999, ..none };
     sessions.clone().export_calls(last).await.expect("nothing, for now");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn neither_a_grant_nor_a_compaction_begins_a_session() {
+    let plane = plane().await;
+    let rows = plane.row_count().await;
+    let compacted = v1::MarkCompactedRequest { session_id: "nowhere".into(), by: "agent".into() };
+    let mut sessions = SessionServiceClient::new(plane.channel().await);
+    let refused = sessions.mark_compacted(compacted).await.expect_err("nobody has heard of it");
+    assert_eq!(pair(&refused), (Code::NotFound, "SESSION_UNKNOWN".into()));
+    let request = v1::CreateGrantRequest {
+        session_id: "nowhere".into(),
+        tool_pattern: "create_*".into(),
+        ceiling: 2,
+        by: "eve".into(),
+        ..v1::CreateGrantRequest::default()
+    };
+    let mut grants = GrantServiceClient::new(plane.channel().await);
+    let refused = grants.create_grant(request).await.expect_err("nobody has heard of it");
+    assert_eq!(pair(&refused), (Code::NotFound, "SESSION_UNKNOWN".into()));
+    assert_eq!(plane.row_count().await, rows);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_watch_tells_each_open_question_once_however_many_there_are() {
+    let plane = plane().await;
+    let mut client = plane.client().await;
+    let first = held(&mut client, "s", "c1", r#"{"id":1}"#).await;
+    // As many as two pages hold, and one more; what they ask does not matter here.
+    let columns = plane.postgres.rows(
+        "select string_agg(quote_ident(attname), ', ' order by attnum) from pg_attribute
+         where attrelid = 'call'::regclass and attnum > 0 and not attisdropped
+           and attname not in ('seq', 'call_id', 'approval_id', 'at')",
+    );
+    let columns = columns.await.remove(0);
+    let columns = columns.trim_matches(['(', ')', '"']);
+    plane
+        .postgres
+        .tamper(&format!(
+            "insert into call (seq, call_id, approval_id, at, {columns})
+             select 1000 + n, 'n' || n, 'apr_n' || n, c.at + n * interval '1 millisecond', {columns}
+             from call c, generate_series(1, 1000) n"
+        ))
+        .await;
+    let mut approvals = ApprovalServiceClient::new(plane.channel().await);
+    let mut watched = approvals.watch_approvals(v1::WatchApprovalsRequest::default()).await.expect("a watch");
+    let mut told = std::collections::BTreeMap::new();
+    while told.len() < 1_001 {
+        let message = in_time("a question", watched.get_mut().message()).await.expect("a message").expect("a question");
+        *told.entry(message.approval.expect("a question").approval_id).or_insert(0) += 1;
+    }
+    assert!(told.contains_key(&first));
+    let again = tokio::time::timeout(Duration::from_secs(3), watched.get_mut().message()).await;
+    assert!(again.is_err(), "{again:?} was told before");
+    assert!(told.values().all(|times| *times == 1));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_write_that_was_called_off_may_have_happened() {
+    let plane = plane().await;
+    let mut client = plane.client().await;
+    for (call_id, tool, stored) in
+        [("c1", "get_order", v1::OutcomeStatus::Cancelled), ("c2", "create_order", v1::OutcomeStatus::Unknown)]
+    {
+        assert_eq!(evaluate(&mut client, question("s", call(call_id, tool, "{}"))).await.decision(), Decision::Allow);
+        let told = record(&mut client, outcome("s", call_id, v1::OutcomeStatus::Cancelled)).await;
+        assert_eq!(told.status(), stored, "{tool}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn metadata_has_room_for_what_callers_and_proxies_add() {
+    let plane = plane().await;
+    let mut client = plane.client().await;
+    let request = |call_id: &str, bytes: usize| {
+        let mut request = tonic::Request::new(question("s", call(call_id, "get_order", "{}")));
+        request.metadata_mut().insert("baggage", "b".repeat(bytes).parse().expect("ASCII"));
+        request
+    };
+    let (fits, too_large) = (request("c1", 48 << 10), request("c2", 80 << 10));
+    client.evaluate(fits).await.expect("a verdict");
+    let refused = client.evaluate(too_large).await.expect_err("too large");
+    assert_eq!(refused.code(), Code::Unknown, "{refused:?}");
 }

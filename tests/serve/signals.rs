@@ -95,7 +95,7 @@ async fn who_only_waits_is_told_the_truth_and_does_not_keep_the_server() {
     let session = v1::WatchSessionRequest { session_id: "s".into() };
     let mut states = SessionServiceClient::new(channel).watch_session(session).await.expect("a watch");
     in_time("a state", states.get_mut().message()).await.expect("a message").expect("a state");
-    let request = v1::EvaluateRequest { max_wait_ms: 60_000, ..question("s", call("c2", "drop_table", "{}")) };
+    let request = v1::EvaluateRequest { max_wait_ms: 60_000, ..question("s2", call("c2", "drop_table", "{}")) };
     let waiting = tokio::spawn(async move { client.evaluate(request).await });
     in_time("a question", questions.get_mut().message()).await.expect("a message").expect("a question");
 
