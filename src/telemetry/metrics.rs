@@ -46,7 +46,7 @@ impl Metrics {
             records: counter(names::METRIC_RECORDS, "{report}", "Reports on calls."),
             advice: counter(names::METRIC_ADVICE, "{advice}", "Answers to failures."),
             coercions: counter(names::METRIC_COERCIONS, "{call}", "Calls whose arguments had another type."),
-            evaluate_duration: seconds(names::METRIC_EVALUATE_DURATION, "From the question to the committed verdict."),
+            evaluate_duration: seconds(names::METRIC_EVALUATE_DURATION, "From the request to the committed verdict."),
             commit_duration: seconds(names::METRIC_COMMIT_DURATION, "One commit of a batch."),
             commit_batch_size: meter
                 .u64_histogram(names::METRIC_COMMIT_BATCH_SIZE)
@@ -68,7 +68,7 @@ impl Metrics {
         Self::new(&NoopMeterProvider::new())
     }
 
-    /// A question was answered with `verdict` after `took`, commit included. Counts what the policy would have said:
+    /// An Evaluate was answered with `verdict` after `took`, commit included. Counts what the policy would have said:
     /// the mode tells whether it was applied.
     pub fn evaluated(&self, verdict: &Verdict, took: Duration) {
         let rule = verdict.winner().map_or(Cow::Borrowed(names::NONE), |finding| finding.rule.clone());

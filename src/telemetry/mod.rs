@@ -6,12 +6,16 @@
 //! collector that is away costs one log line.
 //!
 //! - `names`: every name that is said, once.
+//! - `attributes`: what is said of a verdict and of a report, once for spans and log lines.
 //! - `setup`: [`Telemetry::start`] installs it all, [`Telemetry::shutdown`] flushes it.
 //! - `verdict`: the one log line of a decision or a report, and the span's attributes.
 //! - `policy`: the one log line of a policy that became active.
 //! - `spans`, `context`: the spans, hung below the caller's.
 //! - `metrics`: the counters and histograms.
 //! - `otlp`, `watch`: the exporters, and who looks after them.
+
+#[macro_use]
+mod attributes;
 
 pub mod context;
 pub mod metrics;

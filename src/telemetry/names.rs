@@ -26,9 +26,9 @@ pub const TARGET_RECORD: &str = "callgate::record";
 names! {
     /// Every span.
     SPANS:
-    /// One question: may this call run? From its decoding to its answer.
+    /// One Evaluate: may this call run? From its decoding to its answer.
     SPAN_EVALUATE = "callgate.evaluate",
-    /// Many questions of one model turn; each verdict is a [`SPAN_EVALUATE`] below it.
+    /// Many Evaluates of one model turn; each verdict is a [`SPAN_EVALUATE`] below it.
     SPAN_BATCH = "callgate.evaluate_batch",
     /// One report on a call.
     SPAN_RECORD = "callgate.record",
@@ -46,7 +46,7 @@ names! {
     /// Counter, `{call}`: calls with arguments of another type than the schema's that were read as the right one, by
     /// [`TOOL`]. Which fields: the log, and the view `coercions`.
     METRIC_COERCIONS = "callgate.coercions",
-    /// Histogram, seconds: from the question to the verdict, with its commit.
+    /// Histogram, seconds: from the request to the verdict, with its commit.
     METRIC_EVALUATE_DURATION = "callgate.evaluate.duration",
     /// Histogram, seconds: one commit of a batch.
     METRIC_COMMIT_DURATION = "callgate.commit.duration",
@@ -155,13 +155,49 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_name_is_ours_and_stands_once() {
+    fn every_name_is_ours_and_appears_once() {
         let names: Vec<&str> = [SPANS, METRICS, FIELDS].concat();
         let distinct: BTreeSet<&str> = names.iter().copied().collect();
         assert_eq!(distinct.len(), names.len());
         for name in names {
             assert!(name.starts_with("callgate."), "{name}");
             assert!(name.bytes().all(|b| b.is_ascii_lowercase() || b == b'.' || b == b'_'), "{name}");
+        }
+    }
+
+    /// Every string of a program's text that begins like a name of ours, and is not that of a file.
+    fn ours(text: &str) -> BTreeSet<&str> {
+        let is_no_file = |name: &&str| !name.ends_with(".yaml") && !name.ends_with(".lock");
+        let quoted = regex::Regex::new(r#""(callgate\.[a-z_.]+)""#).expect("a pattern");
+        quoted
+            .captures_iter(text)
+            .filter_map(|found| found.get(1))
+            .map(|name| name.as_str())
+            .filter(is_no_file)
+            .collect()
+    }
+
+    /// The programs below a folder.
+    fn programs(folder: &std::path::Path, found: &mut Vec<std::path::PathBuf>) {
+        for entry in std::fs::read_dir(folder).expect("a folder") {
+            let path = entry.expect("an entry").path();
+            if path.is_dir() {
+                programs(&path, found);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                found.push(path);
+            }
+        }
+    }
+
+    #[test]
+    fn every_name_that_is_used_is_listed() {
+        let listed: BTreeSet<&str> = [SPANS, METRICS, FIELDS].concat().into_iter().collect();
+        let mut found = Vec::new();
+        programs(&std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), &mut found);
+        for path in found {
+            let text = std::fs::read_to_string(&path).expect("text");
+            let unlisted: Vec<_> = ours(&text).into_iter().filter(|name| !listed.contains(name)).collect();
+            assert!(unlisted.is_empty(), "{}: {unlisted:?}", path.display());
         }
     }
 }

@@ -1,4 +1,4 @@
-//! spans: one for each question and report, below the caller's span. Without a collector nobody wants them, and they
+//! spans: one for each Evaluate and report, below the caller's span. Without a collector nobody wants them, and they
 //! cost a comparison.
 
 use http::HeaderMap;
@@ -8,14 +8,21 @@ use tracing_opentelemetry::OpenTelemetrySpanExt as _;
 
 use super::{context, names};
 
-/// The span of one question, below the caller's if `headers` name one. Instrument the gate's work with it, so that it
+/// A span whose attributes get their values later.
+macro_rules! declared {
+    ([$span:expr, $kind:expr] $($name:ident = $value:expr,)+) => {
+        info_span!($span, { names::OTEL_KIND } = $kind, $({ names::$name } = Empty,)+)
+    };
+}
+
+/// The span of one Evaluate, below the caller's if `headers` name one. Instrument the gate's work with it, so that it
 /// is the current span when [`evaluated`](super::verdict::evaluated) is told the verdict.
 #[must_use]
 pub fn evaluate_span(headers: &HeaderMap) -> Span {
     below_caller(open_evaluate("server"), headers)
 }
 
-/// The span of many questions in one request. Each verdict told inside it gets a span of its own below it.
+/// The span of many Evaluates in one request. Each verdict told inside it gets a span of its own below it.
 #[must_use]
 pub fn batch_span(headers: &HeaderMap) -> Span {
     below_caller(info_span!(names::SPAN_BATCH, { names::OTEL_KIND } = "server"), headers)
@@ -24,51 +31,18 @@ pub fn batch_span(headers: &HeaderMap) -> Span {
 /// The span of one report, below the caller's if `headers` name one.
 #[must_use]
 pub fn record_span(headers: &HeaderMap) -> Span {
-    let span = info_span!(
-        names::SPAN_RECORD,
-        { names::OTEL_KIND } = "server",
-        { names::SESSION } = Empty,
-        { names::CALL_ID } = Empty,
-        { names::OUTCOME } = Empty,
-        { names::FAILURE_KIND } = Empty,
-        { names::RETRYABLE } = Empty,
-        { names::BASIS } = Empty,
-        { names::P_SUCCESS } = Empty,
-        { names::PROBE } = Empty,
-        { names::RETRY_AFTER_MS } = Empty,
-        { names::BY_LEASE } = Empty,
-        { names::SEQ } = Empty,
-    );
+    let span = report_attributes!(declared [names::SPAN_RECORD, "server"] unsaid);
     below_caller(span, headers)
 }
 
-/// Where a verdict's attributes go: the current span if it is a question's, else a new one below it.
+/// Where a verdict's attributes go: the current span if it is an Evaluate's, else a new one below it.
 pub(super) fn of_verdict() -> Span {
     let current = Span::current();
     if current.is_disabled() || current.has_field(names::DECISION) { current } else { open_evaluate("internal") }
 }
 
 fn open_evaluate(kind: &'static str) -> Span {
-    info_span!(
-        names::SPAN_EVALUATE,
-        { names::OTEL_KIND } = kind,
-        { names::TENANT } = Empty,
-        { names::SESSION } = Empty,
-        { names::CALL_ID } = Empty,
-        { names::TOOL } = Empty,
-        { names::DECISION } = Empty,
-        { names::WOULD } = Empty,
-        { names::RULE } = Empty,
-        { names::REASON } = Empty,
-        { names::LEVEL } = Empty,
-        { names::COUNT } = Empty,
-        { names::ATTEMPT } = Empty,
-        { names::FINGERPRINT } = Empty,
-        { names::REPLAYED } = Empty,
-        { names::ENFORCED } = Empty,
-        { names::RETRY_AFTER_MS } = Empty,
-        { names::SEQ } = Empty,
-    )
+    verdict_attributes!(declared [names::SPAN_EVALUATE, kind] unsaid, unsaid)
 }
 
 fn below_caller(span: Span, headers: &HeaderMap) -> Span {
@@ -135,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn the_span_of_a_question_hangs_below_the_callers_and_carries_the_verdict() {
+    fn the_span_of_an_evaluate_hangs_below_the_callers_and_carries_the_verdict() {
         let verdict = loop_broken(Decision::Deny, Level::Critical, 20);
         let (spans, lines) = traced(|| {
             let span = evaluate_span(&headers());
@@ -148,7 +122,7 @@ mod tests {
         assert_eq!(lines[0].fields["callgate.trace_id"], "4bf92f3577b34da6a3ce929d0e0e4736");
 
         let found = attributes(span);
-        assert_eq!(found.len(), span.attributes.len(), "an attribute stands twice");
+        assert_eq!(found.len(), span.attributes.len(), "an attribute appears twice");
         for (name, value) in [
             ("callgate.session", "s1"),
             ("callgate.tool", "charge_card"),

@@ -38,59 +38,51 @@ macro_rules! at {
     };
 }
 
+/// One log line.
+macro_rules! line {
+    ([$target:expr, $level:expr, $text:expr, $($more:ident = $said:expr),+] $($name:ident = $value:expr,)+) => {
+        tracing::event!(
+            target: $target,
+            $level,
+            $({ names::$name } = $value,)+
+            $({ names::$more } = $said,)+
+            "{}",
+            $text
+        )
+    };
+}
+
+/// Values for a span that has declared them.
+macro_rules! noted {
+    ([$span:expr] $($name:ident = $value:expr,)+) => {
+        $($span.record(names::$name, $value);)+
+    };
+}
+
 macro_rules! decision_line {
     ($level:expr, $verdict:expr, $proposal:expr, $window:expr, $trace:expr) => {
-        tracing::event!(
-            target: names::TARGET_DECISION,
+        verdict_attributes!(line [
+            names::TARGET_DECISION,
             $level,
-            { names::TENANT } = $proposal.request.tenant.0,
-            { names::SESSION } = $proposal.request.session.as_str(),
-            { names::CALL_ID } = $proposal.request.call_id.as_str(),
-            { names::TOOL } = $proposal.request.tool.as_str(),
-            { names::DECISION } = $verdict.decision.as_str(),
-            { names::WOULD } = (!$verdict.is_enforced()).then(|| $verdict.would.as_str()),
-            { names::RULE } = $verdict.winner().map(|finding| &*finding.rule),
-            { names::REASON } = $verdict.winner().map(|finding| finding.reason.as_str()),
-            { names::LEVEL } = $verdict.winner().and_then(|finding| finding.level).map(Level::as_str),
-            { names::COUNT } = $verdict.winner().and_then(|finding| finding.count),
-            { names::ATTEMPT } = $verdict.permit.as_ref().map(|permit| permit.attempt),
-            { names::FINGERPRINT } = field::debug($verdict.fingerprint),
-            { names::REPLAYED } = $verdict.replayed,
-            { names::ENFORCED } = $verdict.is_enforced(),
-            { names::RETRY_AFTER_MS } = $verdict.retry_after_ms(),
-            { names::SEQ } = $verdict.seq,
-            { names::LOOP_WINDOW } = $window.as_ref().map(field::display),
-            { names::TRACE_ID } = $trace().map(field::display),
-            "{}",
-            Sentence { verdict: $verdict, tool: $proposal.request.tool.as_str() }
-        )
+            Sentence { verdict: $verdict, tool: $proposal.request.tool.as_str() },
+            LOOP_WINDOW = $window.as_ref().map(field::display),
+            TRACE_ID = $trace().map(field::display)
+        ] $verdict, $proposal)
     };
 }
 
 macro_rules! report_line {
     ($level:expr, $settled:expr, $trace:expr) => {
-        tracing::event!(
-            target: names::TARGET_RECORD,
+        report_attributes!(line [
+            names::TARGET_RECORD,
             $level,
-            { names::SESSION } = $settled.session.as_str(),
-            { names::CALL_ID } = $settled.call_id.as_str(),
-            { names::OUTCOME } = $settled.status.as_str(),
-            { names::FAILURE_KIND } = $settled.failure.map(|failure| failure.as_str()),
-            { names::RETRYABLE } = $settled.advice.map(|advice| advice.retryable),
-            { names::BASIS } = $settled.advice.map(|advice| advice.basis.as_str()),
-            { names::P_SUCCESS } = $settled.advice.map(|advice| advice.p_success),
-            { names::PROBE } = $settled.advice.map(|advice| advice.probe),
-            { names::RETRY_AFTER_MS } = retry_after_ms($settled),
-            { names::BY_LEASE } = $settled.by_lease,
-            { names::SEQ } = $settled.seq,
-            { names::TRACE_ID } = $trace().map(field::display),
-            "{}",
-            Told($settled)
-        )
+            Told($settled),
+            TRACE_ID = $trace().map(field::display)
+        ] $settled)
     };
 }
 
-/// Says a decision, once, and puts it on the current question's span. `window` is read for a broken loop only: the
+/// Says a decision, once, and puts it on the current Evaluate's span. `window` is read for a broken loop only: the
 /// session's last calls, newest first, as fingerprint and result digest; its first 30 are said.
 pub fn evaluated(
     verdict: &Verdict,
@@ -144,47 +136,15 @@ fn level(verdict: &Verdict) -> LogLevel {
 }
 
 fn note_verdict(span: &Span, verdict: &Verdict, proposal: &Proposal) {
-    if span.is_disabled() {
-        return;
+    if !span.is_disabled() {
+        verdict_attributes!(noted [span] verdict, proposal);
     }
-    let request = &proposal.request;
-    span.record(names::TENANT, request.tenant.0);
-    span.record(names::SESSION, request.session.as_str());
-    span.record(names::CALL_ID, request.call_id.as_str());
-    span.record(names::TOOL, request.tool.as_str());
-    span.record(names::DECISION, verdict.decision.as_str());
-    span.record(names::WOULD, (!verdict.is_enforced()).then(|| verdict.would.as_str()));
-    if let Some(winner) = verdict.winner() {
-        span.record(names::RULE, &*winner.rule);
-        span.record(names::REASON, winner.reason.as_str());
-        span.record(names::LEVEL, winner.level.map(Level::as_str));
-        span.record(names::COUNT, winner.count);
-    }
-    span.record(names::ATTEMPT, verdict.permit.as_ref().map(|permit| permit.attempt));
-    span.record(names::FINGERPRINT, field::debug(verdict.fingerprint));
-    span.record(names::REPLAYED, verdict.replayed);
-    span.record(names::ENFORCED, verdict.is_enforced());
-    span.record(names::RETRY_AFTER_MS, verdict.retry_after_ms());
-    span.record(names::SEQ, verdict.seq);
 }
 
 fn note_report(span: &Span, settled: &Settled) {
-    if span.is_disabled() {
-        return;
+    if !span.is_disabled() {
+        report_attributes!(noted [span] settled);
     }
-    span.record(names::SESSION, settled.session.as_str());
-    span.record(names::CALL_ID, settled.call_id.as_str());
-    span.record(names::OUTCOME, settled.status.as_str());
-    span.record(names::FAILURE_KIND, settled.failure.map(|failure| failure.as_str()));
-    if let Some(advice) = &settled.advice {
-        span.record(names::RETRYABLE, advice.retryable);
-        span.record(names::BASIS, advice.basis.as_str());
-        span.record(names::P_SUCCESS, advice.p_success);
-        span.record(names::PROBE, advice.probe);
-    }
-    span.record(names::RETRY_AFTER_MS, retry_after_ms(settled));
-    span.record(names::BY_LEASE, settled.by_lease);
-    span.record(names::SEQ, settled.seq);
 }
 
 fn retry_after_ms(settled: &Settled) -> Option<u64> {
