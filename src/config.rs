@@ -53,7 +53,13 @@ pub struct DatabaseConfig {
 #[derive(Debug, Clone, Args)]
 pub struct ServeConfig {
     /// The address to serve on: loopback only, since callers carry no credentials yet; port 0 takes a free one
-    #[arg(long, value_name = "HOST:PORT", default_value = LISTEN_DEFAULT, env = "CALLGATE_LISTEN", value_parser = address)]
+    #[arg(
+        long,
+        value_name = "HOST:PORT",
+        default_value = LISTEN_DEFAULT,
+        env = "CALLGATE_LISTEN",
+        value_parser = address
+    )]
     pub listen: SocketAddr,
     /// The policy file, applied at start and whenever it changes (SIGHUP: at once); without it the stored active policy
     /// holds, or else nothing is known about any tool, and every limit is wide

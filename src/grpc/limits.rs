@@ -59,3 +59,117 @@ pub(super) const METADATA_BYTES_MAX: u32 = 64 << 10;
 
 /// The last millisecond of the year 9999.
 pub(super) const UNIX_MS_MAX: u64 = 253_402_300_799_999;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        domain::{
+            control::PLAN_MAX,
+            grant::GRANTS_MAX,
+            json::{BYTES_MAX, DEPTH_MAX},
+            outcome::Confidence,
+            tree::{OPEN_MAX, SESSIONS_MAX},
+        },
+        gate::{BATCH_MAX, LAST_CALLS_DEFAULT},
+        grpc::status::PROBLEM_BYTES_MAX,
+    };
+
+    const PROTOS: [&str; 7] = [
+        include_str!("../../proto/callgate/v1/approval_service.proto"),
+        include_str!("../../proto/callgate/v1/gate_service.proto"),
+        include_str!("../../proto/callgate/v1/grant_service.proto"),
+        include_str!("../../proto/callgate/v1/policy_service.proto"),
+        include_str!("../../proto/callgate/v1/profile_service.proto"),
+        include_str!("../../proto/callgate/v1/session_service.proto"),
+        include_str!("../../proto/callgate/v1/types.proto"),
+    ];
+
+    /// Numbers that are no limits of ours.
+    const FACTS: [&str; 9] = [
+        "http status 431",
+        "utf-8",
+        "sha-256",
+        "64-bit",
+        "90 %",
+        "first 16 digits",
+        "first 16 hexadecimal digits",
+        "32 hexadecimal characters",
+        "sqlstate 40001",
+    ];
+
+    /// All comments in one line, in small letters.
+    fn comments() -> String {
+        let lines = PROTOS.iter().flat_map(|proto| proto.lines());
+        let comments: Vec<String> = lines
+            .filter_map(|line| line.trim().strip_prefix("//"))
+            .map(|comment| comment.split_whitespace().collect::<Vec<_>>().join(" ").to_lowercase())
+            .collect();
+        comments.join(" ")
+    }
+
+    /// 1000000 as 1,000,000.
+    fn grouped(n: u64) -> String {
+        let digits = n.to_string();
+        let parts: Vec<&str> =
+            digits.as_bytes().rchunks(3).rev().filter_map(|part| str::from_utf8(part).ok()).collect();
+        parts.join(",")
+    }
+
+    fn kib(bytes: usize) -> String {
+        assert_eq!(bytes % 1024, 0);
+        match bytes >> 10 {
+            kib if kib % 1024 == 0 => format!("{} mib", kib >> 10),
+            kib => format!("{kib} kib"),
+        }
+    }
+
+    /// What the comments say of each limit.
+    fn told() -> Vec<String> {
+        assert_eq!(TTL_MS_DEFAULT, 3_600_000, "the comment says one hour");
+        let (note, medium, high) = (grouped(NOTE_BYTES_MAX as u64), Confidence::MEDIUM_TRIALS, Confidence::HIGH_TRIALS);
+        vec![
+            format!("ids and names have 1 to {NAME_BYTES_MAX} bytes"),
+            format!("has {OPEN_MAX} calls without an outcome"),
+            format!("has {} sessions", grouped(SESSIONS_MAX as u64)),
+            format!("holds {GRANTS_MAX} grants"),
+            format!("message over {}", kib(MESSAGE_BYTES_MAX)),
+            format!("metadata over {}", kib(METADATA_BYTES_MAX as usize)),
+            format!("(up to {})", grouped(WAIT_MS_MAX)),
+            format!("1 to {BATCH_MAX} calls"),
+            format!("any digest of it, at most {DIGEST_BYTES_MAX} bytes"),
+            format!("at most {note} bytes"),
+            format!("1 to {LAST_CALLS_MAX}; 0 counts as {LAST_CALLS_DEFAULT}"),
+            format!("1 to {PAGE_MAX}; 0 is {PAGE_DEFAULT}"),
+            format!("1 to {PAGE_MAX}; 0 is {SHORT_PAGE_DEFAULT}"),
+            format!("attempt failed, 1 to {}", grouped(ATTEMPT_MAX.into())),
+            format!("1 to {DAYS_MAX}; 0 is {DAYS_DEFAULT}"),
+            format!("the first {} of it", kib(PROBLEM_BYTES_MAX)),
+            format!("yaml, at most {}", kib(POLICY_BYTES_MAX)),
+            format!("{HASH_DIGITS_MIN} digits at least"),
+            format!("in order, at most {PLAN_MAX}"),
+            format!("1 to {}. required", grouped(CEILING_MAX)),
+            format!("at most {TTL_DAYS_MAX} days"),
+            format!("fewer than {medium} trials"),
+            format!("{medium} to {} trials", high - 1.0),
+            format!("{high} trials or more"),
+            format!("a json object of at most {}, nested at most {DEPTH_MAX} deep", kib(BYTES_MAX)),
+            format!("plain text of at most {}", kib(BYTES_MAX)),
+            format!("one line of it. at most {}", kib(ERROR_BYTES_MAX)),
+            format!("http status of the tool's answer, {} to {}", HTTP_STATUS.start(), HTTP_STATUS.end()),
+            format!("grpc status code of the tool's answer, {} to {}", GRPC_STATUS.start(), GRPC_STATUS.end()),
+        ]
+    }
+
+    #[test]
+    fn every_number_in_the_contracts_comments_is_a_limit_that_holds() {
+        let mut text = comments();
+        for phrase in told().into_iter().chain(FACTS.map(str::to_owned)) {
+            assert!(text.contains(&phrase), "no comment in proto/ says {phrase:?}");
+            text = text.replace(&phrase, "");
+        }
+        let numbers = regex::Regex::new(r".{0,40}[0-9]{2,}.{0,40}").expect("a pattern");
+        let others: Vec<&str> = numbers.find_iter(&text).map(|found| found.as_str()).collect();
+        assert!(others.is_empty(), "numbers that are not held to a constant: {others:#?}");
+    }
+}

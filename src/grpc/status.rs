@@ -50,7 +50,7 @@ pub(super) fn approval_unknown() -> Status {
 
 /// No stored policy, or more than one, is named so.
 pub(super) fn policy_unknown(named: &str) -> Status {
-    let message = format!("{named}: no stored policy is that, or more than one has a hash that begins so");
+    let message = format!("no stored policy has a hash that begins with {named}, or more than one has");
     status(Code::NotFound, "POLICY_UNKNOWN", message, None)
 }
 
@@ -63,12 +63,12 @@ pub(super) fn no_policy_before() -> Status {
 pub(super) fn revision_changed(active: u64) -> Status {
     let info: HashMap<String, String> = [("revision".to_owned(), active.to_string())].into();
     let details = ErrorDetails::with_error_info("REVISION_CHANGED", DOMAIN, info);
-    let message = format!("revision {active} is active meanwhile; look at it, and try again");
+    let message = format!("revision {active} became active meanwhile; read it, and try again");
     Status::with_error_details(Code::Aborted, message, details)
 }
 
 /// Bytes of problems that one answer tells: a status travels in headers, and clients refuse 16 KiB of those.
-const PROBLEM_BYTES_MAX: usize = 6 << 10;
+pub(super) const PROBLEM_BYTES_MAX: usize = 6 << 10;
 
 /// A text is no policy: what is wrong with it, by path, each with its line; the first ones when it is too much.
 pub(super) fn invalid_policy(errors: &[PolicyProblem]) -> Status {
@@ -151,7 +151,7 @@ impl Told for NoAnswer {
 
 impl Told for SessionUnknown {
     fn told(self) -> Status {
-        status(Code::NotFound, "SESSION_UNKNOWN", "no call of that session was ever asked for", None)
+        status(Code::NotFound, "SESSION_UNKNOWN", "the session has not asked for any call yet", None)
     }
 }
 
@@ -179,7 +179,7 @@ impl Told for EvaluateRejection {
                 status(Code::FailedPrecondition, "CALL_ID_REUSED", message, None)
             }
             Self::TooManyOpenCalls => {
-                let message = format!("{OPEN_MAX} calls of this call tree have no outcome; record some first");
+                let message = format!("{OPEN_MAX} calls of this call tree have no outcome; record some of them first");
                 status(Code::ResourceExhausted, "TOO_MANY_OPEN_CALLS", message, None)
             }
             Self::Session(rejection) => rejection.told(),
