@@ -44,6 +44,8 @@ pub enum RecordRejection {
 /// A command of a person or a system cannot be carried out.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CommandRejection {
+    /// Nobody has heard of the session, and the command does not begin one.
+    UnknownSession,
     /// The session's phase cannot become that one; says why.
     PhaseForbidden(String),
     /// The tree holds as many grants as it may.

@@ -8,6 +8,7 @@ use crate::{
     domain::{
         control::{Command, Controlled, Operation},
         ids::TenantId,
+        rejection::CommandRejection,
     },
     engine,
 };
@@ -20,7 +21,7 @@ impl Gate {
     pub async fn control(&self, tenant: TenantId, command: &Command) -> Result<Controlled, CommandError> {
         let policy = self.policy();
         let unheard = match &command.operation {
-            Operation::MarkCompacted | Operation::Grant { .. } => Unheard::Refused,
+            Operation::MarkCompacted | Operation::Grant { .. } => Unheard::Rejected(CommandRejection::UnknownSession),
             Operation::SetPhase { .. } | Operation::Answer { .. } | Operation::Revoke { .. } => Unheard::Begins(None),
         };
         let subject = Subject { tenant, session: &command.session, unheard, calls: &[] };

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use tokio::time::{MissedTickBehavior, interval};
 use tonic_health::{ServingStatus, server::HealthReporter};
 
-use crate::gate::{Gate, GateError};
+use crate::gate::{Gate, NoAnswer};
 
 const EVERY: Duration = Duration::from_secs(1);
 const SERVICES: [&str; 2] = ["", "callgate.v1.GateService"];
@@ -37,7 +37,7 @@ pub(super) async fn look(gate: &Gate, reporter: &HealthReporter) -> ServingStatu
     status
 }
 
-fn status(found: &Result<(), GateError>) -> ServingStatus {
+fn status(found: &Result<(), NoAnswer>) -> ServingStatus {
     if found.is_ok() { ServingStatus::Serving } else { ServingStatus::NotServing }
 }
 

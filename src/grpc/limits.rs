@@ -69,9 +69,10 @@ mod tests {
             grant::GRANTS_MAX,
             json::{BYTES_MAX, DEPTH_MAX},
             outcome::Confidence,
+            session_state::LAST_CALLS_DEFAULT,
             tree::{OPEN_MAX, SESSIONS_MAX},
         },
-        gate::{BATCH_MAX, LAST_CALLS_DEFAULT},
+        gate::BATCH_MAX,
         grpc::status::PROBLEM_BYTES_MAX,
     };
 

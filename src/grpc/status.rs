@@ -219,6 +219,7 @@ impl Told for RecordRejection {
 impl Told for CommandRejection {
     fn told(self) -> Status {
         let (code, reason, message) = match self {
+            Self::UnknownSession => return SessionUnknown.told(),
             Self::PhaseForbidden(objection) => (Code::FailedPrecondition, "PHASE_FORBIDDEN", objection),
             Self::TooManyGrants => {
                 (Code::ResourceExhausted, "TOO_MANY_GRANTS", format!("the call tree holds {GRANTS_MAX} grants already"))
