@@ -121,8 +121,8 @@ fn record(bench: &Bench, criterion: &mut Criterion) {
         }),
         ..report(OutcomeStatus::Error)
     };
-    let throttled = "Rate limit reached for requests on tokens per min (TPM): Limit 30000, Used 29800. Please try again \
-                     in 1.2s. request_id: req_8f7a6b5c4d3e";
+    let throttled = "Rate limit reached for requests on tokens per min (TPM): Limit 30000, Used 29800. Please try \
+                     again                      in 1.2s. request_id: req_8f7a6b5c4d3e";
     let unclear = "Traceback (most recent call last):\n  File \"/app/tools/orders.py\", line 88, in search\n    raise \
                    OrderError(f\"cannot ship order A-1042 in state draft\")\nOrderError: cannot ship order A-1042 in \
                    state draft";
@@ -271,8 +271,8 @@ impl Bench {
 
     fn request(&self, i: usize, tool: usize) -> Request {
         let arguments = format!(
-            r#"{{"order_id":"A-{i}","query":"state:shipped AND customer:4711","limit":50,"fields":["id","total","items"],
-                 "since":"2026-03-01T00:00:00Z","include_archived":false,"note":"asked by the customer in chat {i}"}}"#
+            r#"{{"order_id":"A-{i}","query":"state:shipped AND customer:4711","limit":50,
+                 "fields":["id","total","items"],"since":"2026-03-01T00:00:00Z","include_archived":false,"note":"asked by the customer in chat {i}"}}"#
         );
         Request {
             run: RunId::parse("run", "turn-1").ok(),

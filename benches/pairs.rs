@@ -1,7 +1,7 @@
 //! Pairs (Evaluate + Record) a second over gRPC, against a server in a second process with its private database:
-//! `cargo bench --bench pairs`. Beside each figure stands the same load of health checks in the same run: what gRPC alone
-//! costs on this machine. `CALLGATE_BENCH_AGAINST=PATH` runs the same loads against another build's binary instead, in
-//! turns: what a change costs. `CALLGATE_BENCH_SECONDS` is the length of a round.
+//! `cargo bench --bench pairs`. Beside each figure stands the same load of health checks in the same run: what gRPC
+//! alone costs on this machine. `CALLGATE_BENCH_AGAINST=PATH` runs the same loads against another build's binary
+//! instead, in turns: what a change costs. `CALLGATE_BENCH_SECONDS` is the length of a round.
 
 #![allow(clippy::disallowed_methods, clippy::print_stdout, reason = "a benchmark reads the clock and prints figures")]
 

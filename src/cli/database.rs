@@ -1,15 +1,22 @@
 //! The database of a plane: somebody's own, or a private PostgreSQL that is started and stopped with the plane.
 
-use std::path::PathBuf;
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use anyhow::Context as _;
 use sqlx::postgres::PgConnectOptions;
+use tokio::time::timeout;
 
 use crate::{
     config::DatabaseConfig,
-    private_postgres::{self, PrivatePostgres, PrivatePostgresError},
+    private_postgres::{self, Phase, PrivatePostgres, PrivatePostgresError},
     store::parse_url,
 };
+
+/// How long the end of a server may go unnoticed after a connection to it broke.
+const NOTICED_MAX: Duration = Duration::from_secs(1);
 
 /// A database that can be connected to.
 #[derive(Debug)]
@@ -28,11 +35,38 @@ impl Database {
             let described = format!("PostgreSQL at {}", options.get_host());
             return Ok(Self { options, described, private: None });
         }
-        let settings = private_postgres::Settings { data_dir: data_dir(config)?, pg_bin: config.pg_bin.clone() };
+        let data_dir = data_dir(config.data_dir.as_deref())?;
+        let settings = private_postgres::Settings { data_dir, pg_bin: config.pg_bin.clone() };
         let private = PrivatePostgres::start(&settings).await?;
         let version = private.server_version();
         let described = format!("PostgreSQL {version}, private, in {}", private.data_dir().display());
-        Ok(Self { options: private.connect_options(), described, private: Some(private) })
+        let options = parse_url(&private.connection().url()).context("the private PostgreSQL's own URL")?;
+        Ok(Self { options, described, private: Some(private) })
+    }
+
+    /// What a private one is doing; none for somebody's own.
+    pub(super) fn phase(&self) -> Option<Phase> {
+        self.private.as_ref().map(|private| private.phase().borrow().clone())
+    }
+
+    /// After something failed: true once a private server that was lost since `before` runs again.
+    pub(super) async fn was_restarted(&self, before: Option<Phase>) -> bool {
+        let (Some(private), Some(before)) = (&self.private, before) else { return false };
+        let mut phase = private.phase();
+        let is_noticed = timeout(NOTICED_MAX, phase.wait_for(|phase| *phase != before)).await.is_ok();
+        if !is_noticed {
+            return false;
+        }
+        let settled = |phase: &Phase| !matches!(phase, Phase::Restarting { .. } | Phase::DiskFull);
+        phase.wait_for(settled).await.is_ok_and(|phase| matches!(*phase, Phase::Running { .. }))
+    }
+
+    /// The command that opens a shell on a private one.
+    pub(super) fn shell(&self) -> Option<String> {
+        let data_dir = self.private.as_ref()?.data_dir();
+        let is_usual = private_postgres::default_data_dir().is_ok_and(|usual| usual == data_dir);
+        let quoted = || format!(" --data-dir '{}'", data_dir.display());
+        Some(format!("callgate psql{}", if is_usual { String::new() } else { quoted() }))
     }
 
     /// Waits until a private one has failed for good.
@@ -53,7 +87,7 @@ impl Database {
     }
 }
 
-/// Where a private database keeps its data.
-pub(super) fn data_dir(config: &DatabaseConfig) -> Result<PathBuf, PrivatePostgresError> {
-    config.data_dir.clone().map_or_else(private_postgres::default_data_dir, Ok)
+/// Where a private database keeps its data: as given, or at the usual place.
+pub(super) fn data_dir(given: Option<&Path>) -> Result<PathBuf, PrivatePostgresError> {
+    given.map_or_else(private_postgres::default_data_dir, |dir| Ok(dir.to_owned()))
 }

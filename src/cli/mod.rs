@@ -11,6 +11,7 @@ mod follow;
 mod plane;
 mod policy;
 mod profiles;
+mod psql;
 mod recorded;
 mod remote;
 pub mod replay;
@@ -41,6 +42,8 @@ struct Cli {
 enum Command {
     /// Serve the gate over gRPC, with a private PostgreSQL unless --database-url names one
     Serve(ServeConfig),
+    /// Open psql on the private PostgreSQL of a server that runs
+    Psql(psql::PsqlArgs),
     /// Play a recorded session against a server and show what the gate says
     Demo(demo::DemoArgs),
     /// Write, check, compare and activate policies
@@ -78,6 +81,7 @@ pub fn main() -> ExitCode {
 fn run(command: Command) -> ExitCode {
     let outcome = match command {
         Command::Serve(config) => runtime().and_then(|runtime| runtime.block_on(serve::run(config))),
+        Command::Psql(args) => runtime().and_then(|runtime| runtime.block_on(psql::run(&args))),
         Command::Demo(args) => runtime().and_then(|runtime| runtime.block_on(demo::run(args))),
         Command::Policy(args) => match runtime().and_then(|runtime| runtime.block_on(policy::run(args))) {
             Ok(code) => return ExitCode::from(code),

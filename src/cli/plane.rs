@@ -89,6 +89,11 @@ impl Plane {
         &self.database.described
     }
 
+    /// The command that opens a shell on a private database.
+    pub(super) fn shell(&self) -> Option<String> {
+        self.database.shell()
+    }
+
     /// The policy that judges.
     pub(super) fn policy(&self) -> Arc<Policy> {
         self.gate.policy()
@@ -145,20 +150,40 @@ async fn judging(
     file: Option<(&Path, &str)>,
     metrics: Metrics,
 ) -> anyhow::Result<(Arc<Gate>, TcpListener)> {
-    let commits = metrics.clone();
-    let on_commit = Arc::new(move |changes, took| commits.committed(changes, took));
-    let settings = StoreSettings { options: database.options.clone(), on_commit };
-    let store = Store::open(settings).await.context("cannot use the database")?;
-    let gate = Arc::new(Gate::new(policy, store, metrics, Clock::System));
-    gate.read_halts().await.context("what is halted cannot be read")?;
-    if file.is_none() {
-        stored(&gate).await?;
-    }
+    let gate = loop {
+        let before = database.phase();
+        match opened(database, &policy, file.is_some(), &metrics).await {
+            Ok(gate) => break gate,
+            Err(error) if database.was_restarted(before).await => {
+                tracing::warn!(error = %format!("{error:#}"), "the private PostgreSQL was restarted amid the start");
+            }
+            Err(error) => return Err(error),
+        }
+    };
     let listener = bound.listen()?;
     if let Some((path, text)) = file {
         follow::apply(&gate, path, text).await?;
     }
     Ok((gate, listener))
+}
+
+/// A gate with what is stored: the schema is brought up to date, and nothing else is changed.
+async fn opened(
+    database: &Database,
+    policy: &Arc<Policy>,
+    has_file: bool,
+    metrics: &Metrics,
+) -> anyhow::Result<Arc<Gate>> {
+    let commits = metrics.clone();
+    let on_commit = Arc::new(move |changes, took| commits.committed(changes, took));
+    let settings = StoreSettings { options: database.options.clone(), on_commit };
+    let store = Store::open(settings).await.context("cannot use the database")?;
+    let gate = Arc::new(Gate::new(Arc::clone(policy), store, metrics.clone(), Clock::System));
+    gate.read_halts().await.context("what is halted cannot be read")?;
+    if !has_file {
+        stored(&gate).await?;
+    }
+    Ok(gate)
 }
 
 /// Takes over the active policy. Without it everything would be let through that it forbids.

@@ -42,6 +42,9 @@ fn greeting(plane: &Plane, policy: &Policy, config: &ServeConfig) -> String {
         plane.address,
         plane.database()
     );
+    if let Some(shell) = plane.shell() {
+        let _ = writeln!(text, "  shell     {shell}");
+    }
     let declared = policy.tools().count();
     let from = match &config.policy {
         Some(path) => format!("{} ({}), {declared} tools declared", path.display(), policy.version),

@@ -1,14 +1,38 @@
 //! Which account the database runs as: PostgreSQL refuses to run as root.
 
-use std::fs::{self, Metadata};
-use std::os::unix::fs::MetadataExt;
+use std::fs::{self, Metadata, OpenOptions};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use super::error::PrivatePostgresError;
 use super::process::{self, TOOL_MAX};
 
-/// Accounts tried, in this order, when callgate is root and the cluster is new.
-const CANDIDATES: [&str; 2] = ["postgres", "nobody"];
+/// The account of callgate's own.
+const OWN: &str = "callgate";
+
+/// Accounts tried, in this order, when there is none of its own: other programs run as them, too.
+const SHARED: [&str; 2] = ["postgres", "nobody"];
+
+/// Locked while the account is made. Root alone can open it.
+const MAKING: &str = "/run/callgate-account.lock";
+
+/// Ways to make the account: that of shadow-utils, that of busybox.
+const MAKERS: [(&str, &[&str]); 2] = [
+    (
+        "useradd",
+        &[
+            "--system",
+            "--user-group",
+            "--no-create-home",
+            "--home-dir",
+            "/nonexistent",
+            "--shell",
+            "/usr/sbin/nologin",
+            OWN,
+        ],
+    ),
+    ("adduser", &["-S", "-D", "-H", "-h", "/nonexistent", "-s", "/sbin/nologin", OWN]),
+];
 
 const EXECUTE_OWNER: u32 = 0o100;
 const EXECUTE_GROUP: u32 = 0o010;
@@ -27,7 +51,7 @@ pub(super) fn is_root() -> bool {
     effective_uid() == Some(0)
 }
 
-fn effective_uid() -> Option<u32> {
+pub(super) fn effective_uid() -> Option<u32> {
     if let Ok(status) = fs::read_to_string("/proc/self/status") {
         // "Uid:  real  effective  saved  filesystem"
         let line = status.lines().find(|line| line.starts_with("Uid:"))?;
@@ -37,28 +61,85 @@ fn effective_uid() -> Option<u32> {
     String::from_utf8_lossy(&output.stdout).trim().parse().ok()
 }
 
-/// The account to drop to; `None` when callgate is not root and everything runs as its own user.
-///
-/// A cluster that exists keeps its owner, whoever is installed since.
-pub(super) async fn choose(pgdata: &Path) -> Result<Option<Account>, PrivatePostgresError> {
+/// The account to drop to.
+#[derive(Debug)]
+pub(super) struct Choice {
+    /// `None` when callgate is not root and everything runs as its own user.
+    pub(super) account: Option<Account>,
+    /// Whose the cluster still is, when that is another.
+    pub(super) former: Option<Account>,
+}
+
+/// A new cluster gets an account of callgate's own, which is made where it can be. A cluster that exists keeps its
+/// owner, unless that is an account that other programs share.
+pub(super) async fn choose(pgdata: &Path) -> Result<Choice, PrivatePostgresError> {
     if !is_root() {
-        return Ok(None);
+        return Ok(Choice { account: None, former: None });
     }
-    if let Ok(meta) = fs::metadata(pgdata)
-        && meta.uid() != 0
+    let owner = match fs::metadata(pgdata) {
+        Ok(meta) if meta.uid() != 0 => Some(account_of(&meta).await),
+        _ => None,
+    };
+    if let Some(owner) = &owner
+        && !SHARED.contains(&owner.name.as_str())
     {
-        let (uid, gid) = (meta.uid(), meta.gid());
-        let name = passwd_entry(&uid.to_string()).await.map_or_else(|| uid.to_string(), |account| account.name);
-        return Ok(Some(Account { name, uid, gid }));
+        return Ok(Choice { account: Some(owner.clone()), former: None });
     }
-    for name in CANDIDATES {
-        if let Some(account) = passwd_entry(name).await
-            && account.uid != 0
-        {
-            return Ok(Some(account));
+    if let Some(own) = own().await {
+        return Ok(Choice { account: Some(own), former: owner });
+    }
+    let account = match owner {
+        Some(owner) => owner,
+        None => shared().await.ok_or(PrivatePostgresError::NoAccount)?,
+    };
+    tracing::warn!(
+        account = account.name,
+        "the private PostgreSQL runs as an account that other programs share: create a user `{OWN}` for it"
+    );
+    Ok(Choice { account: Some(account), former: None })
+}
+
+async fn account_of(meta: &Metadata) -> Account {
+    let (uid, gid) = (meta.uid(), meta.gid());
+    let name = passwd_entry(&uid.to_string()).await.map_or_else(|| uid.to_string(), |account| account.name);
+    Account { name, uid, gid }
+}
+
+async fn own() -> Option<Account> {
+    if let Some(account) = unprivileged(OWN).await {
+        return Some(account);
+    }
+    // One callgate at a time: accounts of one name that are made at once have been seen to replace each other.
+    let lock = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(MAKING).ok()?;
+    lock.lock().ok()?;
+    if let Some(account) = unprivileged(OWN).await {
+        return Some(account);
+    }
+    for (program, arguments) in MAKERS {
+        let mut command = process::command(program, None);
+        command.args(arguments);
+        let made = process::output(command, TOOL_MAX).await.is_ok_and(|output| output.status.success());
+        if let Some(account) = unprivileged(OWN).await {
+            if made {
+                tracing::info!(account = OWN, "created a system user for the private PostgreSQL");
+            }
+            return Some(account);
         }
     }
-    Err(PrivatePostgresError::NoAccount)
+    None
+}
+
+async fn shared() -> Option<Account> {
+    for name in SHARED {
+        if let Some(account) = unprivileged(name).await {
+            return Some(account);
+        }
+    }
+    None
+}
+
+async fn unprivileged(name: &str) -> Option<Account> {
+    passwd_entry(name).await.filter(|account| account.uid != 0)
 }
 
 /// The entry of a user, by name or number: from `getent` where it exists (it knows LDAP), else from /etc/passwd.

@@ -63,7 +63,7 @@ pub(super) async fn ensure(
         let what = "is not empty, and not a PostgreSQL cluster either";
         return Err(PrivatePostgresError::ForeignData { path: layout.pgdata.clone(), what });
     }
-    tracing::info!(data_dir = %layout.root.display(), version = %binaries.version, "creating the embedded database");
+    tracing::info!(data_dir = %layout.root.display(), version = %binaries.version, "creating the private PostgreSQL");
     let unfinished = layout::private_dir_in(&layout.root, UNFINISHED_PREFIX)
         .map_err(PrivatePostgresError::io("create a directory in", &layout.root))?;
     layout::hand_over(unfinished.path(), account)?;
@@ -85,8 +85,8 @@ async fn initdb(
     let mut command = process::command(&program, account);
     command.arg("--pgdata").arg(pgdata).args(["--username", NAME]);
     command.args(["--data-checksums", "--encoding=UTF8", "--locale=C"]);
-    // Only the account itself (and root) reaches the socket, in its private directory; nothing listens on a network.
-    command.args(["--auth-local=trust", "--auth-host=reject"]);
+    // Of no consequence: callgate's own rules hold, see access.rs.
+    command.args(["--auth-local=reject", "--auth-host=reject"]);
     let output = process::output(command, INITDB_MAX).await.map_err(PrivatePostgresError::io("run", &program))?;
     if output.status.success() {
         return Ok(());

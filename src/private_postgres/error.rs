@@ -1,11 +1,11 @@
-//! What can go wrong with the embedded database, said so that the reader can act on it.
+//! What can go wrong with the private PostgreSQL, said so that the reader can act on it.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
 use super::binaries::{MAJOR_MIN, ServerVersion};
 
-/// Why the embedded database could not be started, kept running or stopped.
+/// Why the private PostgreSQL could not be started, kept running or stopped.
 #[derive(Debug, thiserror::Error)]
 pub enum PrivatePostgresError {
     /// No PostgreSQL on this machine, as far as callgate can see.
@@ -96,10 +96,33 @@ pub enum PrivatePostgresError {
         flag: &'static str,
     },
 
+    /// A file or directory that callgate must own is another user's.
+    #[error(
+        "{path} belongs to another user (uid {owner}), who could keep callgate from starting: make it callgate's own \
+         (`chown`), or choose another --data-dir"
+    )]
+    OtherOwner {
+        /// What belongs to somebody else.
+        path: PathBuf,
+        /// To whom.
+        owner: u32,
+    },
+
+    /// No server runs on the data directory.
+    #[error(
+        "no private PostgreSQL runs in {data_dir}: start `callgate serve` without --database-url, or name the data \
+         directory of one that runs with --data-dir DIR"
+    )]
+    NotRunning {
+        /// The data directory.
+        data_dir: PathBuf,
+    },
+
     /// As root: there is no account to drop to.
     #[error(
-        "callgate runs as root, and PostgreSQL refuses to: neither a user `postgres` nor a user `nobody` exists to \
-         run it as. Create one (`useradd --system postgres`), or start callgate as an ordinary user"
+        "callgate runs as root, and PostgreSQL refuses to: there is no user `callgate`, `postgres` or `nobody` to run \
+         it as, and none could be created. Create one (`useradd --system callgate`), or start callgate as an ordinary \
+         user"
     )]
     NoAccount,
 
@@ -149,15 +172,6 @@ pub enum PrivatePostgresError {
         tail: String,
     },
 
-    /// The server answered the first connection with a refusal.
-    #[error("PostgreSQL in {data_dir} refused callgate's own connection: {source}")]
-    Connect {
-        /// The data directory.
-        data_dir: PathBuf,
-        /// What it answered.
-        source: Box<sqlx::Error>,
-    },
-
     /// A server left behind by an earlier callgate does not stop.
     #[error(
         "a PostgreSQL left behind by an earlier callgate still runs on {data_dir} (pid {pid}) and does not stop: \
@@ -195,21 +209,57 @@ pub enum PrivatePostgresError {
     Supervisor(String),
 
     /// A file or process could not be handled.
-    #[error("could not {action} {path}: {source}")]
+    #[error("could not {action} {path}: {error}")]
     Io {
         /// What was tried.
         action: &'static str,
         /// On what.
         path: PathBuf,
-        /// The system's answer.
-        source: io::Error,
+        /// The system's answer; not a source, since the text has it already.
+        error: io::Error,
     },
 }
 
 impl PrivatePostgresError {
+    /// True when this process's user may not look at what another user's callgate has made.
+    #[must_use]
+    pub fn is_permission_denied(&self) -> bool {
+        matches!(self, Self::Io { error, .. } if error.kind() == io::ErrorKind::PermissionDenied)
+    }
+
+    /// True when the server ended because the disk is full.
+    pub(super) fn is_disk_full(&self) -> bool {
+        matches!(self, Self::StartFailed { tail, .. } if says_disk_full(tail))
+    }
+
+    /// True when the server was killed, or crashed, instead of refusing to start.
+    pub(super) fn is_crash(&self) -> bool {
+        let Self::StartFailed { status, tail, .. } = self else { return false };
+        status.starts_with("signal") || tail.contains("was terminated by signal")
+    }
+
     /// For `map_err`: names the action and the path an I/O error is about.
     pub(super) fn io(action: &'static str, path: impl AsRef<Path>) -> impl FnOnce(io::Error) -> Self {
         let path = path.as_ref().to_owned();
-        move |source| Self::Io { action, path, source }
+        move |error| Self::Io { action, path, error }
+    }
+}
+
+/// True when the server's log says that it ended because the disk is full. A query alone may fail for that, too.
+pub(super) fn says_disk_full(log: &str) -> bool {
+    let is_last_word = |line: &&str| line.contains("PANIC:") || line.contains("FATAL:");
+    log.lines().filter(is_last_word).any(|line| line.contains("No space left on device"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_an_end_for_want_of_space_counts_as_a_full_disk() {
+        let wal = "PANIC:  could not write to file \"pg_wal/xlogtemp.29\": No space left on device";
+        assert!(says_disk_full(&format!("LOG:  starting\n2026-01-01 00:00:00.000 UTC [29] {wal}\n")));
+        assert!(!says_disk_full("ERROR:  could not extend file \"base/1/2\": No space left on device\n"));
+        assert!(!says_disk_full("FATAL:  could not open file \"global/pg_control\"\n"));
     }
 }

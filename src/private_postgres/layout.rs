@@ -5,7 +5,7 @@
 
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions, TryLockError};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, lchown};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt, lchown};
 use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
@@ -22,6 +22,9 @@ pub(super) const PORT: u16 = 5432;
 const PRIVATE: u32 = 0o700;
 const PASS_THROUGH: u32 = 0o711;
 const PASS_BITS: u32 = 0o011;
+/// What group and others must not have.
+const WRITE_BITS: u32 = 0o022;
+const OWNER_ONLY: u32 = 0o600;
 
 /// The parts of the data directory.
 #[derive(Debug, Clone)]
@@ -31,6 +34,9 @@ pub(super) struct Layout {
     /// The database cluster.
     pub(super) pgdata: PathBuf,
     pub(super) log_dir: PathBuf,
+    pub(super) password: PathBuf,
+    /// PostgreSQL's `hba_file`.
+    pub(super) rules: PathBuf,
     lock: PathBuf,
     socket_dir: PathBuf,
 }
@@ -50,22 +56,27 @@ impl Layout {
             let what = "is itself a PostgreSQL cluster, not a directory of callgate's";
             return Err(PrivatePostgresError::ForeignData { path: root, what });
         }
-        if as_root {
-            let meta = fs::metadata(&root).map_err(PrivatePostgresError::io("open the data directory", &root))?;
-            let mode = meta.mode() & 0o7777;
-            if meta.uid() == 0 && mode & PASS_BITS != PASS_BITS {
-                let permissions = Permissions::from_mode(mode | PASS_BITS);
-                fs::set_permissions(&root, permissions)
-                    .map_err(PrivatePostgresError::io("change the mode of", &root))?;
-            }
-        }
-        Ok(Self {
+        keep_private(&root, as_root)?;
+        Ok(Self::of(root))
+    }
+
+    /// The parts of a data directory that is there.
+    fn of(root: PathBuf) -> Self {
+        Self {
             pgdata: root.join("pg"),
             log_dir: root.join("log"),
+            password: root.join("password"),
+            rules: root.join("pg_hba.conf"),
             lock: root.join("callgate.lock"),
             socket_dir: root.join("run"),
             root,
-        })
+        }
+    }
+
+    /// A data directory that an earlier start has made.
+    pub(super) fn open(data_dir: &Path) -> Result<Self, PrivatePostgresError> {
+        let root = fs::canonicalize(data_dir).map_err(PrivatePostgresError::io("open the data directory", data_dir))?;
+        Ok(Self::of(root))
     }
 
     /// Creates the directories inside, and checks that the account gets as far as them.
@@ -169,7 +180,16 @@ impl DirLock {
         let path = &layout.lock;
         let io = |action| PrivatePostgresError::io(action, path);
         let mut options = OpenOptions::new();
-        let mut file = options.read(true).write(true).create(true).truncate(false).open(path).map_err(io("open"))?;
+        options.read(true).write(true).create(true).truncate(false).mode(OWNER_ONLY);
+        let mut file = options.open(path).map_err(io("open"))?;
+        let meta = file.metadata().map_err(io("open"))?;
+        if account::effective_uid().is_some_and(|own| own != meta.uid()) {
+            return Err(PrivatePostgresError::OtherOwner { path: path.clone(), owner: meta.uid() });
+        }
+        // Whoever may open the file may lock it.
+        if meta.mode() & 0o777 != OWNER_ONLY {
+            file.set_permissions(Permissions::from_mode(OWNER_ONLY)).map_err(io("change the mode of"))?;
+        }
         match file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::Error(error)) => return Err(io("lock")(error)),
@@ -192,6 +212,22 @@ pub(super) fn private_dir_in(base: &Path, prefix: &str) -> io::Result<TempDir> {
     tempfile::Builder::new().prefix(prefix).rand_bytes(6).permissions(private).tempdir_in(base)
 }
 
+/// Whoever else could write to the data directory could put another lock or password in place of ours.
+fn keep_private(root: &Path, as_root: bool) -> Result<(), PrivatePostgresError> {
+    let meta = fs::metadata(root).map_err(PrivatePostgresError::io("open the data directory", root))?;
+    let own = account::effective_uid();
+    if own.is_some_and(|own| own != meta.uid()) {
+        return Err(PrivatePostgresError::OtherOwner { path: root.to_owned(), owner: meta.uid() });
+    }
+    let mode = meta.mode() & 0o7777;
+    let wanted = (if as_root { mode | PASS_BITS } else { mode }) & !WRITE_BITS;
+    if wanted == mode {
+        return Ok(());
+    }
+    let set = fs::set_permissions(root, Permissions::from_mode(wanted));
+    set.map_err(PrivatePostgresError::io("change the mode of", root))
+}
+
 fn make_dir(path: &Path, mode: u32) -> Result<(), PrivatePostgresError> {
     DirBuilder::new().mode(mode).create(path).map_err(PrivatePostgresError::io("create", path))?;
     // The umask may have taken bits from the mode.
@@ -203,6 +239,21 @@ fn make_dir(path: &Path, mode: u32) -> Result<(), PrivatePostgresError> {
 pub(super) fn hand_over(path: &Path, account: Option<&Account>) -> Result<(), PrivatePostgresError> {
     let Some(account) = account else { return Ok(()) };
     lchown(path, Some(account.uid), Some(account.gid)).map_err(PrivatePostgresError::io("change the owner of", path))
+}
+
+/// Makes a directory and all in it the account's own. Links are not followed: what they point to stays as it is.
+pub(super) fn hand_over_all(dir: &Path, account: &Account) -> Result<(), PrivatePostgresError> {
+    for entry in fs::read_dir(dir).map_err(PrivatePostgresError::io("read", dir))? {
+        let entry = entry.map_err(PrivatePostgresError::io("read", dir))?;
+        let is_dir = entry.file_type().map_err(PrivatePostgresError::io("read", entry.path()))?.is_dir();
+        if is_dir {
+            hand_over_all(&entry.path(), account)?;
+        } else {
+            hand_over(&entry.path(), Some(account))?;
+        }
+    }
+    // Last: a directory that has the account is whole, and one that was interrupted is handed over again.
+    hand_over(dir, Some(account))
 }
 
 #[cfg(test)]
@@ -219,6 +270,27 @@ mod tests {
         assert!(error.contains(&format!("pid {}", std::process::id())), "{error}");
         drop(held);
         assert!(DirLock::take(&layout).is_ok());
+    }
+
+    #[test]
+    fn nobody_else_can_lock_or_write_the_directory() {
+        let dir = tempfile::tempdir().unwrap();
+        let lock = dir.path().join("callgate.lock");
+        fs::write(&lock, "").unwrap();
+        for (path, mode) in [(dir.path(), 0o777), (&*lock, 0o644)] {
+            fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+        }
+        let _held = DirLock::take(&Layout::prepare(dir.path()).unwrap()).unwrap();
+        let mode = |path: &Path| fs::metadata(path).unwrap().mode() & 0o777;
+        assert_eq!((mode(dir.path()), mode(&lock)), (0o755, OWNER_ONLY));
+        if account::is_root() {
+            lchown(&lock, Some(1), None).unwrap();
+            let error = DirLock::take(&Layout::prepare(dir.path()).unwrap()).unwrap_err().to_string();
+            assert!(error.contains("callgate.lock belongs to another user (uid 1)"), "{error}");
+            lchown(dir.path(), Some(1), None).unwrap();
+            let error = Layout::prepare(dir.path()).unwrap_err().to_string();
+            assert!(error.contains("belongs to another user (uid 1)"), "{error}");
+        }
     }
 
     #[test]

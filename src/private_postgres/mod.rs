@@ -1,11 +1,15 @@
-//! The embedded database: a private PostgreSQL of callgate's own, for when no `--database-url` is given.
+//! A private PostgreSQL of callgate's own, for when no `--database-url` is given.
 //!
-//! In its data directory lie the cluster (`pg`), the socket (`run`), the server's log (`log`) and the lock that keeps
-//! a second callgate out (`callgate.lock`). The server listens on no network: only the account it runs as, and root,
-//! reach its socket. Started as root, the database runs as user `postgres`, or `nobody` where there is none.
+//! This room knows programs, processes, files and accounts; it must not know what the database is used for, and
+//! connects to it no more than `pg_ctl` does.
+//!
+//! In its data directory lie the cluster (`pg`), the socket (`run`), the server's log (`log`), the lock that keeps a
+//! second callgate out (`callgate.lock`), and the password (`password`). The server listens on no network. Started as
+//! root, it runs as the system user `callgate`, which is created where it can be, else as `postgres` or `nobody`.
 //!
 //! When callgate dies without a word, the server shuts down by itself (Linux with util-linux), and the next start stops
 //! whatever still runs on the cluster. When the server dies, it is started again.
+mod access;
 mod account;
 mod binaries;
 mod cluster;
@@ -21,21 +25,22 @@ mod takeover;
 use std::path::{Path, PathBuf};
 
 use etcetera::BaseStrategy;
-use sqlx::postgres::PgConnectOptions;
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 
+pub use access::Connection;
 pub use binaries::ServerVersion;
 pub use error::PrivatePostgresError;
 pub use supervisor::Phase;
 
+use layout::Layout;
 use server::Server;
 use supervisor::Supervisor;
 
 /// Where the data lives when callgate runs as root: root's home is closed to the account the database runs as.
 const ROOT_DATA_DIR: &str = "/var/lib/callgate";
 
-/// What the embedded database is started with.
+/// What a private PostgreSQL is started with.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// The data directory; created where it does not exist. See [`default_data_dir`].
@@ -58,6 +63,30 @@ pub fn default_data_dir() -> Result<PathBuf, PrivatePostgresError> {
     Ok(strategy.data_dir().join("callgate"))
 }
 
+/// A server that some process runs.
+#[derive(Debug)]
+pub struct Running {
+    /// How to reach it.
+    pub connection: Connection,
+    /// The directory of its programs.
+    pub bin_dir: PathBuf,
+}
+
+/// Finds the server that runs on a data directory.
+///
+/// # Errors
+///
+/// [`PrivatePostgresError::NotRunning`], or what keeps this user from looking.
+pub async fn find_running(data_dir: &Path) -> Result<Running, PrivatePostgresError> {
+    let not_running = || PrivatePostgresError::NotRunning { data_dir: data_dir.to_owned() };
+    if !data_dir.is_dir() {
+        return Err(not_running());
+    }
+    let layout = Layout::open(data_dir)?;
+    let (socket_dir, bin_dir) = takeover::running(&layout.pgdata).await?.ok_or_else(not_running)?;
+    Ok(Running { connection: Connection::read(&layout, &socket_dir)?, bin_dir })
+}
+
 /// A running PostgreSQL, held by this process alone.
 ///
 /// End it with [`Self::stop`]. Dropped instead, it shuts down in the background, and the data directory stays locked
@@ -67,7 +96,7 @@ pub struct PrivatePostgres {
     data_dir: PathBuf,
     bin_dir: PathBuf,
     version: ServerVersion,
-    options: PgConnectOptions,
+    connection: Connection,
     phase: watch::Receiver<Phase>,
     stop: oneshot::Sender<()>,
     supervisor: JoinHandle<Result<(), PrivatePostgresError>>,
@@ -84,24 +113,24 @@ impl PrivatePostgres {
     /// Every [`PrivatePostgresError`] about finding, creating or starting; its text says what to do.
     pub async fn start(settings: &Settings) -> Result<Self, PrivatePostgresError> {
         let server = Server::prepare(settings).await?;
-        let postmaster = server.launch().await?;
+        let postmaster = supervisor::first_start(&server).await?;
         let pid = postmaster.pid();
         let (phase_sender, phase) = watch::channel(Phase::Running { pid });
         let (stop, stopped) = oneshot::channel();
         let data_dir = server.layout.root.clone();
         let bin_dir = server.binaries.dir.clone();
         let version = server.binaries.version.clone();
-        let options = server.connect_options();
-        tracing::info!(pid, %version, data_dir = %data_dir.display(), "the embedded database runs");
+        let connection = server.connection()?;
+        tracing::info!(pid, %version, data_dir = %data_dir.display(), "the private PostgreSQL runs");
         let supervisor = Supervisor { server, phase: phase_sender, stop: stopped };
         let supervisor = tokio::spawn(supervisor.run(postmaster));
-        Ok(Self { data_dir, bin_dir, version, options, phase, stop, supervisor })
+        Ok(Self { data_dir, bin_dir, version, connection, phase, stop, supervisor })
     }
 
     /// How to connect, as the owner of the database `callgate`. Stays valid when the server is restarted.
     #[must_use]
-    pub fn connect_options(&self) -> PgConnectOptions {
-        self.options.clone()
+    pub fn connection(&self) -> &Connection {
+        &self.connection
     }
 
     /// The data directory, absolute and free of links.

@@ -82,7 +82,7 @@ impl Postmaster {
                 let _ = ended.send(child.wait());
             }
         };
-        let io = |source| PrivatePostgresError::Io { action: "run", path: program.clone(), source };
+        let io = |error| PrivatePostgresError::Io { action: "run", path: program.clone(), error };
         thread::Builder::new().name("callgate-postgres".to_owned()).spawn(keeper).map_err(io)?;
         let pid = has_started.await.unwrap_or_else(|_| Err(io::ErrorKind::BrokenPipe.into())).map_err(io)?;
         let signals = Signals { pg_ctl: binaries.program("pg_ctl"), account: account.cloned() };

@@ -1,7 +1,7 @@
 //! How every database program is run: as the right account, in a clean environment, for a bounded time.
 
 use std::ffi::OsStr;
-use std::io;
+use std::io::{self, Write as _};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
@@ -58,6 +58,15 @@ pub(super) async fn output(mut command: Command, limit: Duration) -> io::Result<
             Err(io::Error::new(io::ErrorKind::TimedOut, text))
         }
     }
+}
+
+/// As [`output`], with `input` on the command's standard input. It must fit a pipe: nobody writes while it is read.
+pub(super) async fn output_of(mut command: Command, input: &[u8], limit: Duration) -> io::Result<Output> {
+    let (reader, mut writer) = io::pipe()?;
+    writer.write_all(input)?;
+    drop(writer);
+    command.stdin(reader);
+    output(command, limit).await
 }
 
 /// The last `lines` lines of what a program wrote.

@@ -6,47 +6,26 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sqlx::postgres::{PgConnectOptions, PgConnection, PgSslMode};
-use sqlx::{ConnectOptions, Connection};
-
-use super::account::{self, Account};
+use super::access::{self, Connection};
+use super::account::{self, Account, Choice};
 use super::binaries::{self, Binaries};
 use super::cluster;
 use super::error::PrivatePostgresError;
-use super::layout::{DirLock, Layout, PORT, SocketDir};
+use super::layout::{self, DirLock, Layout, PORT, SocketDir};
 use super::log::ServerLog;
 use super::postmaster::Postmaster;
 use super::process::{self, TOOL_MAX};
 use super::{Settings, takeover};
 
-/// How long the server may be silent before it accepts a connection, or says that it is starting up.
-const SILENT_MAX: Duration = Duration::from_secs(30);
-
-/// How long it may go on starting up: after a crash it first repeats what its log says.
+/// How long the server may take to accept connections: after a crash it first repeats what its log says.
 const RECOVERY_MAX: Duration = Duration::from_secs(300);
 
-const PROBE_EVERY: Duration = Duration::from_millis(10);
-
-/// One attempt to connect.
-const PROBE_MAX: Duration = Duration::from_secs(5);
+const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 /// Sessions of a killed server can outlive it for a moment, and keep the next one out.
 const LINGERING_WAIT: Duration = Duration::from_millis(500);
 const LINGERING_ATTEMPTS_MAX: u32 = 60;
 const LINGERING_TEXT: &str = "pre-existing shared memory block";
-
-/// SQLSTATEs that decide what a failed connection means.
-const CANNOT_CONNECT_NOW: &str = "57P03";
-const NO_SUCH_DATABASE: &str = "3D000";
-const DATABASE_EXISTS: &str = "42P04";
-const TOO_MANY_CONNECTIONS: &str = "53300";
-
-/// What one attempt to connect told.
-enum Probe {
-    Ready,
-    StartingUp,
-    Silent,
-}
 
 /// A prepared data directory, held by this process.
 #[derive(Debug)]
@@ -66,9 +45,11 @@ impl Server {
     pub(super) async fn prepare(settings: &Settings) -> Result<Self, PrivatePostgresError> {
         let layout = Layout::prepare(&settings.data_dir)?;
         let lock = DirLock::take(&layout)?;
-        let account = account::choose(&layout.pgdata).await?;
+        let Choice { account, former } = account::choose(&layout.pgdata).await?;
         let cluster = cluster::major_of(&layout.pgdata)?.map(|major| (layout.pgdata.as_path(), major));
         let binaries = binaries::find(settings.pg_bin.as_deref(), cluster, account.as_ref()).await?;
+        let account = take_over_account(&layout, &binaries, account, former).await?;
+        access::write_rules(&layout)?;
         let socket = layout.prepare_parts(account.as_ref())?;
         let log = Arc::new(ServerLog::open(&layout.log_dir)?);
         cluster::ensure(&layout, &binaries, account.as_ref()).await?;
@@ -79,27 +60,34 @@ impl Server {
     /// Starts the server and waits until it accepts connections to its database.
     pub(super) async fn launch(&self) -> Result<Postmaster, PrivatePostgresError> {
         for attempt in 1.. {
-            let stranger = self.stop_orphan().await?;
-            self.socket.clear()?;
-            self.log.forget_tail();
-            let command = self.command(stranger);
-            let account = self.account.as_ref();
-            let mut postmaster = Postmaster::spawn(command, Arc::clone(&self.log), &self.binaries, account).await?;
-            match self.wait_ready(&mut postmaster).await {
-                Ok(()) => return Ok(postmaster),
+            match self.launch_once().await {
                 Err(PrivatePostgresError::StartFailed { tail, .. })
                     if tail.contains(LINGERING_TEXT) && attempt < LINGERING_ATTEMPTS_MAX =>
                 {
                     tracing::warn!(attempt, "sessions of the former PostgreSQL still run; waiting for them to end");
                     tokio::time::sleep(LINGERING_WAIT).await;
                 }
-                Err(error) => {
-                    postmaster.stop().await;
-                    return Err(error);
-                }
+                outcome => return outcome,
             }
         }
         unreachable!("the last attempt returns")
+    }
+
+    async fn launch_once(&self) -> Result<Postmaster, PrivatePostgresError> {
+        let stranger = self.stop_orphan().await?;
+        let account = self.account.as_ref();
+        access::ensure(&self.layout, &self.binaries, account, stranger).await?;
+        self.socket.clear()?;
+        self.log.forget_tail();
+        let command = self.command(stranger);
+        let mut postmaster = Postmaster::spawn(command, Arc::clone(&self.log), &self.binaries, account).await?;
+        match self.wait_ready(&mut postmaster).await {
+            Ok(()) => Ok(postmaster),
+            Err(error) => {
+                postmaster.stop().await;
+                Err(error)
+            }
+        }
     }
 
     /// Ends a server of this cluster that is not our child. See [`takeover::stop_orphan`].
@@ -107,16 +95,14 @@ impl Server {
         takeover::stop_orphan(&self.layout, &self.binaries, self.account.as_ref()).await
     }
 
-    /// How to reach the database. The user's own `PG*` variables have no say in it, save `PGOPTIONS`: sqlx always
-    /// adds it.
-    pub(super) fn connect_options(&self) -> PgConnectOptions {
-        PgConnectOptions::new_without_pgpass()
-            .socket(self.socket.path())
-            .port(PORT)
-            .username(cluster::NAME)
-            .database(cluster::NAME)
-            .application_name(cluster::NAME)
-            .ssl_mode(PgSslMode::Disable)
+    /// How to reach the database.
+    pub(super) fn connection(&self) -> Result<Connection, PrivatePostgresError> {
+        Connection::read(&self.layout, self.socket.path())
+    }
+
+    /// The end of the server's log, as far as it is of the last start.
+    pub(super) fn log_tail(&self) -> String {
+        self.log.tail()
     }
 
     fn command(&self, stranger: Option<u32>) -> Command {
@@ -131,7 +117,7 @@ impl Server {
             process::command(postgres, self.account.as_ref())
         };
         command.arg("-D").arg(&self.layout.pgdata);
-        for setting in fixed_settings(self.socket.path()) {
+        for setting in fixed_settings(self.socket.path(), &self.layout.rules) {
             command.arg("-c").arg(setting);
         }
         if let Some(pid) = stranger {
@@ -143,7 +129,8 @@ impl Server {
     }
 
     async fn wait_ready(&self, postmaster: &mut Postmaster) -> Result<(), PrivatePostgresError> {
-        let ready = tokio::time::timeout(RECOVERY_MAX, self.poll_ready());
+        let pid = postmaster.pid();
+        let ready = tokio::time::timeout(RECOVERY_MAX, self.poll_ready(pid));
         tokio::select! {
             biased;
             status = postmaster.ended() => Err(PrivatePostgresError::StartFailed {
@@ -152,74 +139,49 @@ impl Server {
                 log: self.log.path().to_owned(),
                 tail: self.log.tail(),
             }),
-            outcome = ready => outcome.unwrap_or_else(|_| Err(self.timed_out(RECOVERY_MAX))),
+            outcome = ready => outcome.map_err(|_| PrivatePostgresError::StartTimedOut {
+                data_dir: self.layout.root.clone(),
+                seconds: RECOVERY_MAX.as_secs(),
+                log: self.log.path().to_owned(),
+                tail: self.log.tail(),
+            }),
         }
     }
 
-    async fn poll_ready(&self) -> Result<(), PrivatePostgresError> {
-        let mut silent = Duration::ZERO;
-        loop {
-            match self.probe().await {
-                Ok(Probe::Ready) => return Ok(()),
-                Ok(Probe::StartingUp) => silent = Duration::ZERO,
-                Ok(Probe::Silent) if silent >= SILENT_MAX => return Err(self.timed_out(SILENT_MAX)),
-                Ok(Probe::Silent) => silent += PROBE_EVERY,
-                Err(source) => {
-                    let source = Box::new(source);
-                    return Err(PrivatePostgresError::Connect { data_dir: self.layout.root.clone(), source });
-                }
-            }
-            tokio::time::sleep(PROBE_EVERY).await;
-        }
-    }
-
-    async fn probe(&self) -> Result<Probe, sqlx::Error> {
-        let options = self.connect_options();
-        let Ok(attempt) = tokio::time::timeout(PROBE_MAX, PgConnection::connect_with(&options)).await else {
-            return Ok(Probe::StartingUp);
-        };
-        match attempt {
-            Ok(connection) => connection.close().await.map(|()| Probe::Ready),
-            Err(sqlx::Error::Database(error)) => match error.code().as_deref() {
-                Some(CANNOT_CONNECT_NOW) => Ok(Probe::StartingUp),
-                Some(TOO_MANY_CONNECTIONS) => Ok(Probe::Ready),
-                Some(NO_SUCH_DATABASE) => self.create_database().await.map(|()| Probe::Ready),
-                _ => Err(sqlx::Error::Database(error)),
-            },
-            // No socket yet, or the connection broke under us: whether the server lives is watched elsewhere.
-            Err(sqlx::Error::Io(_) | sqlx::Error::Protocol(_)) => Ok(Probe::Silent),
-            Err(error) => Err(error),
-        }
-    }
-
-    /// Not part of initdb, so it is made when first missed.
-    async fn create_database(&self) -> Result<(), sqlx::Error> {
-        let mut connection = self.connect_options().database("postgres").connect().await?;
-        match sqlx::query("create database callgate").execute(&mut connection).await {
-            Err(sqlx::Error::Database(error)) if error.code().as_deref() == Some(DATABASE_EXISTS) => {}
-            outcome => {
-                outcome?;
-            }
-        }
-        connection.close().await
-    }
-
-    fn timed_out(&self, limit: Duration) -> PrivatePostgresError {
-        PrivatePostgresError::StartTimedOut {
-            data_dir: self.layout.root.clone(),
-            seconds: limit.as_secs(),
-            log: self.log.path().to_owned(),
-            tail: self.log.tail(),
+    /// Waits until the server's pid file says so, as pg_ctl does.
+    async fn poll_ready(&self, pid: u32) {
+        while !takeover::is_ready(&self.layout.pgdata, pid) {
+            tokio::time::sleep(LOOK_EVERY).await;
         }
     }
 }
 
+/// Gives the cluster of a shared account to callgate's own, as long as nothing runs on it and nothing has to be
+/// recovered: sessions that outlived their server could otherwise not be told from those of a stranger.
+async fn take_over_account(
+    layout: &Layout,
+    binaries: &Binaries,
+    account: Option<Account>,
+    former: Option<Account>,
+) -> Result<Option<Account>, PrivatePostgresError> {
+    let (Some(account), Some(former)) = (&account, former) else { return Ok(account) };
+    takeover::stop_orphan(layout, binaries, Some(&former)).await?;
+    if layout.pgdata.join("postmaster.pid").exists() {
+        return Ok(Some(former));
+    }
+    tracing::info!(from = former.name, to = account.name, "giving the private PostgreSQL an account of its own");
+    layout::hand_over_all(&layout.pgdata, account)?;
+    Ok(Some(account.clone()))
+}
+
 /// The settings that no configuration file overrides: what the data's safety and the server's privacy rest on.
-fn fixed_settings(socket_dir: &Path) -> Vec<OsString> {
+fn fixed_settings(socket_dir: &Path, rules: &Path) -> Vec<OsString> {
     // A list of directories: quoted, since a path may have a comma in it.
     let mut socket = OsString::from("unix_socket_directories=\"");
     socket.push(socket_dir.as_os_str());
     socket.push("\"");
+    let mut hba_file = OsString::from("hba_file=");
+    hba_file.push(rules.as_os_str());
     let port = format!("port={PORT}");
     let settings = [
         "listen_addresses=",
@@ -233,7 +195,7 @@ fn fixed_settings(socket_dir: &Path) -> Vec<OsString> {
         "log_destination=stderr",
         "cluster_name=callgate",
     ];
-    settings.iter().map(OsString::from).chain([socket]).collect()
+    settings.iter().map(OsString::from).chain([socket, hba_file]).collect()
 }
 
 /// True when util-linux' setpriv is here; busybox has one that cannot do this.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::sync::{oneshot, watch};
 
-use super::error::PrivatePostgresError;
+use super::error::{PrivatePostgresError, says_disk_full};
 use super::postmaster::Postmaster;
 use super::server::Server;
 
@@ -13,6 +13,9 @@ const FAILURES_MAX: u32 = 6;
 
 /// A server that ran this long has left its former failures behind.
 const CALM: Duration = Duration::from_secs(60);
+
+/// How often a server that ended because the disk is full is tried again.
+const SPACE_EVERY: Duration = Duration::from_secs(5);
 
 /// The wait before the first restart; it doubles with each further one.
 const BACKOFF_FIRST: Duration = Duration::from_millis(100);
@@ -30,6 +33,8 @@ pub enum Phase {
         /// Counts from 1; starts anew after a minute of calm.
         attempt: u32,
     },
+    /// It ended because the disk is full, and is started again when there is space.
+    DiskFull,
     /// It was stopped on request.
     Stopped,
     /// It died too often and is not started again.
@@ -39,6 +44,44 @@ pub enum Phase {
         /// The last failure.
         reason: String,
     },
+}
+
+/// Starts a server for the first time. One that is killed or crashes meanwhile is started again, and one that finds the
+/// disk full waits for space; what it refuses for any other reason is final.
+pub(super) async fn first_start(server: &Server) -> Result<Postmaster, PrivatePostgresError> {
+    let (mut failures, mut is_told) = (0, false);
+    loop {
+        let error = match server.launch().await {
+            Err(error) if error.is_disk_full() || error.is_crash() => error,
+            outcome => return outcome,
+        };
+        if error.is_disk_full() {
+            tell_disk_full(server, &mut is_told);
+            tokio::time::sleep(SPACE_EVERY).await;
+            continue;
+        }
+        failures += 1;
+        if failures >= FAILURES_MAX {
+            return Err(error);
+        }
+        tracing::error!(attempt = failures, %error, "PostgreSQL ended while it was started; starting it again");
+        tokio::time::sleep(backoff(failures)).await;
+    }
+}
+
+fn backoff(failures: u32) -> Duration {
+    BACKOFF_FIRST * 2_u32.pow(failures - 1)
+}
+
+/// Says it once, not at each attempt.
+fn tell_disk_full(server: &Server, is_told: &mut bool) {
+    if !std::mem::replace(is_told, true) {
+        tracing::error!(
+            data_dir = %server.layout.root.display(),
+            retry_s = SPACE_EVERY.as_secs(),
+            "the disk is full, so PostgreSQL cannot run: free some space; it is started again as soon as there is any"
+        );
+    }
 }
 
 /// Watches one server until it is stopped or given up.
@@ -73,17 +116,24 @@ impl Supervisor {
     /// `None` when there is nothing more to watch.
     async fn restart(&mut self, failures: &mut u32, cause: String) -> Result<Option<Postmaster>, PrivatePostgresError> {
         let mut reason = cause;
+        let (mut is_full, mut is_told) = (says_disk_full(&self.server.log_tail()), false);
         loop {
-            *failures += 1;
-            if *failures >= FAILURES_MAX {
-                tracing::error!(failures = *failures, %reason, "PostgreSQL is not started again");
-                self.phase.send_replace(Phase::GaveUp { failures: *failures, reason });
-                return Ok(None);
-            }
-            self.phase.send_replace(Phase::Restarting { attempt: *failures });
-            let backoff = BACKOFF_FIRST * 2_u32.pow(*failures - 1);
+            let pause = if is_full {
+                tell_disk_full(&self.server, &mut is_told);
+                self.phase.send_replace(Phase::DiskFull);
+                SPACE_EVERY
+            } else {
+                *failures += 1;
+                if *failures >= FAILURES_MAX {
+                    tracing::error!(failures = *failures, %reason, "PostgreSQL is not started again");
+                    self.phase.send_replace(Phase::GaveUp { failures: *failures, reason });
+                    return Ok(None);
+                }
+                self.phase.send_replace(Phase::Restarting { attempt: *failures });
+                backoff(*failures)
+            };
             let relaunch = async {
-                tokio::time::sleep(backoff).await;
+                tokio::time::sleep(pause).await;
                 self.server.launch().await
             };
             let outcome = tokio::select! {
@@ -98,7 +148,9 @@ impl Supervisor {
                     self.phase.send_replace(Phase::Running { pid });
                     return Ok(Some(postmaster));
                 }
+                Some(Err(error)) if error.is_disk_full() => is_full = true,
                 Some(Err(error)) => {
+                    is_full = false;
                     tracing::error!(attempt = *failures, %error, "PostgreSQL could not be started again");
                     reason = error.to_string();
                 }
@@ -118,7 +170,7 @@ impl Supervisor {
             // A start may just have been abandoned: it was told to stop, and this waits until it has.
             None => drop(self.server.stop_orphan().await?),
         }
-        tracing::info!(data_dir = %data_dir.display(), "the embedded database stopped");
+        tracing::info!(data_dir = %data_dir.display(), "the private PostgreSQL stopped");
         self.phase.send_replace(Phase::Stopped);
         Ok(())
     }

@@ -8,7 +8,7 @@
 use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::account::Account;
@@ -19,6 +19,12 @@ use super::process::{self, TOOL_MAX};
 
 /// How long an orphan may take to stop, per way of asking: the mode and seconds.
 const STOP_MODES: [(&str, u64); 2] = [("fast", 60), ("immediate", 15)];
+
+/// The line of `postmaster.pid` that names the socket's directory, counted from 0.
+const SOCKET_DIR_LINE: usize = 4;
+
+/// The one that says what the server does.
+const STATUS_LINE: usize = 7;
 
 /// A server that just starts creates its pid file empty and fills it at once.
 const EMPTY_FILE_GRACE: Duration = Duration::from_millis(200);
@@ -65,6 +71,26 @@ pub(super) async fn stop_orphan(
     }
 }
 
+/// The directory of the socket and that of the programs of a server that runs on the cluster; none when none does.
+pub(super) async fn running(pgdata: &Path) -> Result<Option<(PathBuf, PathBuf)>, PrivatePostgresError> {
+    let Occupant::Postmaster(_) = occupant_of(pgdata).await? else { return Ok(None) };
+    let read = |name: &str| {
+        let path = pgdata.join(name);
+        fs::read_to_string(&path).map_err(PrivatePostgresError::io("read", path))
+    };
+    let (pid_file, command_line) = (read("postmaster.pid")?, read("postmaster.opts")?);
+    let socket_dir = pid_file.lines().nth(SOCKET_DIR_LINE).map(PathBuf::from);
+    let program = command_line.split(" \"").next().map(Path::new);
+    Ok(socket_dir.zip(program.and_then(Path::parent).map(Path::to_owned)))
+}
+
+/// True when the server of that pid has written that it accepts connections.
+pub(super) fn is_ready(pgdata: &Path, pid: u32) -> bool {
+    let text = fs::read_to_string(pgdata.join("postmaster.pid")).unwrap_or_default();
+    let lines: Vec<&str> = text.lines().map(str::trim).collect();
+    lines.first().is_some_and(|first| *first == pid.to_string()) && lines.get(STATUS_LINE) == Some(&"ready")
+}
+
 async fn occupant_of(pgdata: &Path) -> Result<Occupant, PrivatePostgresError> {
     let path = pgdata.join("postmaster.pid");
     for last in [false, true] {
@@ -73,7 +99,9 @@ async fn occupant_of(pgdata: &Path) -> Result<Occupant, PrivatePostgresError> {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Occupant::Unclaimed),
             Err(error) => return Err(PrivatePostgresError::io("read", path)(error)),
         };
-        if let Some(pid) = text.lines().next().and_then(|line| line.trim().parse::<u32>().ok()) {
+        if let Some(pid) = text.lines().next().and_then(|line| line.trim().parse::<i32>().ok()) {
+            // A single-user server writes its pid with a minus sign.
+            let pid = pid.unsigned_abs();
             return Ok(identify(pid, pgdata).await);
         }
         if !last {

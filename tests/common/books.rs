@@ -61,7 +61,8 @@ pub(crate) async fn gapless(postgres: &Postgres, root: &str) -> Check {
 pub(crate) async fn sums(postgres: &Postgres, root: &str) -> Check {
     let totals = postgres
         .rows(&format!(
-            "select steps, calls, open_calls, cost_micros, reserved_micros, tokens from call_tree where root_id = '{root}'"
+            "select steps, calls, open_calls, cost_micros, reserved_micros, tokens from call_tree \
+             where root_id = '{root}'"
         ))
         .await;
     let tokens = |row: &str| {

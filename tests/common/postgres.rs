@@ -1,5 +1,5 @@
-//! A private PostgreSQL for one test, on a thread and a runtime of its own: it is stopped when the value is dropped, also
-//! when the test fails, and whatever kind of runtime the test has.
+//! A private PostgreSQL for one test, on a thread and a runtime of its own: it is stopped when the value is dropped,
+//! also when the test fails, and whatever kind of runtime the test has.
 
 use std::{
     fs::{self, File, Permissions},
@@ -21,6 +21,9 @@ use super::{
     until,
 };
 
+/// What a data directory consists of.
+const PARTS: [&str; 2] = ["pg", "password"];
+
 /// A folder that the database's account may pass through when the tests run as root.
 pub(crate) fn folder() -> TempDir {
     let dir = tempfile::tempdir().expect("a folder");
@@ -28,9 +31,15 @@ pub(crate) fn folder() -> TempDir {
     dir
 }
 
+/// How to connect to a private server.
+pub(crate) fn options(private: &PrivatePostgres) -> PgConnectOptions {
+    private.connection().url().parse().expect("a URL")
+}
+
 /// A running server with an empty database.
 pub(crate) struct Postgres {
     pub(crate) options: PgConnectOptions,
+    url: String,
     phase: watch::Receiver<Phase>,
     stop: Option<oneshot::Sender<()>>,
     keeper: Option<JoinHandle<()>>,
@@ -46,21 +55,20 @@ impl Postgres {
         let keep = move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
             runtime.block_on(async move {
-                let embedded = start(&data_dir).await;
-                let _ = started.send((embedded.connect_options(), embedded.phase()));
+                let private = start(&data_dir).await;
+                let _ = started.send((private.connection().url(), private.phase()));
                 let _ = stopped.await;
-                embedded.stop().await.expect("PostgreSQL stops");
+                private.stop().await.expect("PostgreSQL stops");
             });
         };
         let keeper = std::thread::spawn(keep);
-        let (options, phase) = in_time("PostgreSQL", running).await.expect("PostgreSQL starts");
-        Self { options, phase, stop: Some(stop), keeper: Some(keeper), _dir: dir }
+        let (url, phase) = in_time("PostgreSQL", running).await.expect("PostgreSQL starts");
+        Self { options: url.parse().expect("a URL"), url, phase, stop: Some(stop), keeper: Some(keeper), _dir: dir }
     }
 
     /// How other processes reach it.
     pub(crate) fn url(&self) -> String {
-        let socket = self.options.get_socket().expect("a private server has a socket");
-        format!("postgresql://callgate@localhost:5432/callgate?host={}", socket.display())
+        self.url.clone()
     }
 
     /// The server's process, while it runs.
@@ -158,6 +166,7 @@ async fn start(data_dir: &Path) -> PrivatePostgres {
         Err(PrivatePostgresError::MajorMismatch { .. }) => {
             fs::remove_dir_all(&template).expect("the template is ours");
             fs::remove_dir_all(data_dir.join("pg")).expect("the copy is ours");
+            fs::remove_file(data_dir.join("password")).expect("the copy is ours");
             PrivatePostgres::start(&settings).await
         }
         started => started,
@@ -168,13 +177,20 @@ async fn start(data_dir: &Path) -> PrivatePostgres {
 /// Puts a cluster that was never started into a data directory.
 pub(crate) fn seed(template: &Path, data_dir: &Path) {
     fs::create_dir_all(data_dir).expect("a folder");
-    copy(template, &data_dir.join("pg"));
+    for part in PARTS {
+        copy(&template.join(part), &data_dir.join(part));
+    }
 }
 
 /// The cluster that all tests of this build start from. Whoever comes first makes it; the others wait.
 pub(crate) async fn template() -> PathBuf {
     let mut key = DefaultHasher::new();
-    (include_str!("../../src/private_postgres/cluster.rs"), include_str!("postgres.rs")).hash(&mut key);
+    (
+        include_str!("../../src/private_postgres/cluster.rs"),
+        include_str!("../../src/private_postgres/access.rs"),
+        include_str!("postgres.rs"),
+    )
+        .hash(&mut key);
     let shelf = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let template = shelf.join(format!("cluster-{:016x}", key.finish()));
     let lock = File::create(shelf.join("cluster.lock")).expect("a file");
@@ -182,17 +198,20 @@ pub(crate) async fn template() -> PathBuf {
     if !template.is_dir() {
         let dir = folder();
         let settings = Settings { data_dir: dir.path().join("data"), pg_bin: None };
-        let embedded = PrivatePostgres::start(&settings).await.expect("PostgreSQL starts");
+        let private = PrivatePostgres::start(&settings).await.expect("PostgreSQL starts");
         // Databases that nobody connects to are half of what there is to copy.
-        let mut owner = embedded.connect_options().connect().await.expect("a connection");
+        let mut owner = options(&private).connect().await.expect("a connection");
         for sql in ["alter database template0 is_template false", "drop database template0", "drop database postgres"] {
             sqlx::raw_sql(sql).execute(&mut owner).await.expect(sql);
         }
         owner.close().await.expect("closed");
-        embedded.stop().await.expect("PostgreSQL stops");
+        private.stop().await.expect("PostgreSQL stops");
         let unfinished = shelf.join("cluster.unfinished");
         let _ = fs::remove_dir_all(&unfinished);
-        copy(&settings.data_dir.join("pg"), &unfinished);
+        fs::create_dir(&unfinished).expect("a folder");
+        for part in PARTS {
+            copy(&settings.data_dir.join(part), &unfinished.join(part));
+        }
         fs::rename(&unfinished, &template).expect("the same file system");
     }
     template

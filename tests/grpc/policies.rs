@@ -165,7 +165,8 @@ async fn faults_have_documented_pairs_and_activate_nothing() {
     let twins = format!("{}{}", "0".repeat(8), "a".repeat(56));
     for hash in [twins.clone(), twins.replace('a', "b")] {
         let sql = format!(
-            "insert into policy (tenant_id, hash, text, applied_by, note) values (1, '{hash}', 'policy_engine: {{}}', '', '')"
+            "insert into policy (tenant_id, hash, text, applied_by, note) \
+             values (1, '{hash}', 'policy_engine: {{}}', '', '')"
         );
         plane.postgres.tamper(&sql).await;
     }

@@ -49,8 +49,8 @@ fn last_events(grown: &Grown, rows: usize) -> Vec<Event> {
     grown.events.iter().filter(is_kept).cloned().collect()
 }
 
-/// The sums over all rows, as the store makes them. What the tree itself sums up is taken from it: that the store's sums
-/// agree is for a test with a database.
+/// The sums over all rows, as the store makes them. What the tree itself sums up is taken from it: that the store's
+/// sums agree is for a test with a database.
 fn totals(grown: &Grown, given: &[Event]) -> Totals {
     let tree = &grown.fold;
     let judged = grown.events.iter().filter_map(|event| match event {

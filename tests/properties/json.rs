@@ -276,7 +276,9 @@ proptest! {
     }
 
     #[test]
-    fn integers_keep_all_their_digits(negative in any::<bool>(), digits in "[1-9][0-9]{0,600}", at in any::<prop::sample::Index>()) {
+    fn integers_keep_all_their_digits(
+        negative in any::<bool>(), digits in "[1-9][0-9]{0,600}", at in any::<prop::sample::Index>()
+    ) {
         let sign = if negative { "-" } else { "" };
         let number = format!("{sign}{digits}");
         let canonical = read(&number).canonical();
@@ -291,7 +293,9 @@ proptest! {
     }
 
     #[test]
-    fn an_error_never_looks_like_a_success(kind in text(), signature in text(), result in text(), doc in doc(), pen in pen()) {
+    fn an_error_never_looks_like_a_success(
+        kind in text(), signature in text(), result in text(), doc in doc(), pen in pen()
+    ) {
         let error = ResultDigest::of_error(&kind, &signature);
         for success in [&result, &signature, &kind, &format!("{kind}{signature}"), &written(&doc, &pen)] {
             prop_assert_ne!(digest::of_success(success, &[]), error);

@@ -168,7 +168,8 @@ proptest! {
         for probe in &probes {
             let (who, proposal) = world.propose(probe);
             let shadow = world.judge(&shadowed, who, &proposal, None, world.now);
-            if let (Ok(Judgement::New(shadow, _)), Some((decision, _))) = (shadow, decide(&world, &policy, who, &proposal)) {
+            let decided = decide(&world, &policy, who, &proposal);
+            if let (Ok(Judgement::New(shadow, _)), Some((decision, _))) = (shadow, decided) {
                 prop_assert_eq!((shadow.decision, shadow.would), (Decision::Allow, decision));
                 prop_assert!(shadow.permit.is_some() && !shadow.tools_disabled);
             }

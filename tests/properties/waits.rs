@@ -111,7 +111,9 @@ proptest! {
 
     /// Longer than attempts live: they start again after ten idle minutes, and who waits as told is not idle.
     #[test]
-    fn a_long_wait_is_as_long_as_told(policy in policy(), first in ask(), ending in ending(), wait in 450_000..562_000_u64) {
+    fn a_long_wait_is_as_long_as_told(
+        policy in policy(), first in ask(), ending in ending(), wait in 450_000..562_000_u64
+    ) {
         let limited =
             Ending { status: OutcomeStatus::Error, kind: FailureKind::RateLimited, after_ms: Some(wait), ..ending };
         let first = Ask { outcome: Some(limited), ..first };
@@ -149,7 +151,8 @@ proptest! {
         growth.calls_per_second.get_or_insert(2);
         (growth.tokens_per_minute, growth.tokens_per_minute_stop) = (Some(500), None);
         let first = Step::Ask(Ask { who: 0, tokens: 500, ..first });
-        let burst = burst.into_iter().map(|(ask, then_ms)| Step::Ask(Ask { who: 0, tokens: 0, outcome: None, then_ms, ..ask }));
+        let step = |(ask, then_ms)| Step::Ask(Ask { who: 0, tokens: 0, outcome: None, then_ms, ..ask });
+        let burst = burst.into_iter().map(step);
         let history: Vec<Step> = [first, Step::Pass(pass)].into_iter().chain(burst).collect();
         check_all(policy, &history)?;
     }

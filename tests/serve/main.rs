@@ -8,6 +8,7 @@ mod operators;
 mod pipes;
 mod policies;
 mod policy_command;
+mod psql;
 mod refusals;
 mod replicas;
 mod server;

@@ -218,7 +218,8 @@ async fn a_stored_policy_of_a_newer_build_starts_no_server_but_a_file_does() {
     for sql in [
         format!("insert into policy (tenant_id, hash, text, applied_by, note) values (1, '{hash}', '{newer}', '', '')"),
         format!(
-            "insert into policy_activation (tenant_id, revision, hash, activated_by, note) values (1, 2, '{hash}', '', '')"
+            "insert into policy_activation (tenant_id, revision, hash, activated_by, note) \
+             values (1, 2, '{hash}', '', '')"
         ),
     ] {
         stage.postgres.tamper(&sql).await;

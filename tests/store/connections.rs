@@ -59,7 +59,10 @@ async fn a_database_that_turns_everybody_away_is_asked_now_and_then() {
     evaluate(&gate, ask("s", "before", "look", "{}")).await;
     door.shut();
     postgres
-        .tamper("select pg_terminate_backend(pid) from pg_stat_activity where application_name like 'callgate %' and pid <> pg_backend_pid()")
+        .tamper(
+            "select pg_terminate_backend(pid) from pg_stat_activity \
+             where application_name like 'callgate %' and pid <> pg_backend_pid()",
+        )
         .await;
     let before = door.knocks();
     let callers = (0..50).map(|n| {

@@ -41,7 +41,8 @@ async fn acknowledged_rows_survive_a_crash_whatever_becomes_the_configuration() 
             assert!(answer.await.verdict.permit.is_some());
             acknowledged += 1;
         }
-        let end = "select pg_terminate_backend(pid) from pg_stat_activity where application_name like 'callgate %' and pid <> pg_backend_pid()";
+        let end = "select pg_terminate_backend(pid) from pg_stat_activity \
+                   where application_name like 'callgate %' and pid <> pg_backend_pid()";
         if half == 0 {
             postgres.tamper(end).await;
         }

@@ -1,4 +1,5 @@
-//! The database goes away, in the middle of everything: nothing is let through meanwhile, nothing is lost or done twice.
+//! The database goes away, in the middle of everything: nothing is let through meanwhile, nothing is lost or done
+//! twice.
 
 use std::{sync::Arc, time::Duration};
 

@@ -169,7 +169,8 @@ async fn a_stored_policy_that_this_build_cannot_read_never_judges() {
 
     // A newer replica activates it.
     let activation = format!(
-        "insert into policy_activation (tenant_id, revision, hash, activated_by, note) values (1, 2, '{}', 'newer', '')",
+        "insert into policy_activation (tenant_id, revision, hash, activated_by, note) \
+             values (1, 2, '{}', 'newer', '')",
         policy::hash(newer)
     );
     postgres.tamper(&activation).await;

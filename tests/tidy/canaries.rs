@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use super::{
-    Layout, check_file, check_manual, check_policy, check_registered, check_siblings, references::Sources,
-    walls::PURE_ROOMS,
+    Layout, UNFINISHED, check_file, check_manual, check_policy, check_registered, check_siblings, check_test,
+    references::Sources, walls::PURE_ROOMS,
 };
 
 /// What the checks say about one file.
@@ -95,10 +95,20 @@ fn sizes_unfinished_work_and_missing_manuals_are_seen() {
     assert_eq!(said("src/store/x.rs", &format!("// {}", "é".repeat(117))), "");
     catches("src/store/x.rs", "fn f() { todo!() }", "todo! is left");
     catches("src/store/x.rs", "fn f() { unimplemented!(\"x\") }", "unimplemented! is left");
-    catches("src/store/x.rs", "\n// FIXME later", "x.rs:2: FIXME");
+    catches("src/store/x.rs", &format!("\n// {UNFINISHED} later"), "x.rs:2: FIX");
     catches("src/store/x/mod.rs", "mod y;", "begins with `//!`");
     catches("src/gate.rs", "mod y;", "begins with `//!`");
     catches("src/domain/json.rs", "mod y;", "begins with `//!`");
+}
+
+#[test]
+fn tests_are_held_to_the_same_sizes() {
+    let said = |path: &str, text: &str| check_test(path, text).join("\n");
+    assert!(said("tests/x.rs", &format!("//! x\n{}", "\n".repeat(400))).contains("has 401 lines"));
+    assert!(said("tests/x/y.rs", &format!("// {}", "é".repeat(118))).contains("x/y.rs:1: the line has 121"));
+    assert!(said("tests/x/y.rs", "fn f() { todo!() }").contains("todo! is left"));
+    assert!(said("benches/x.rs", "fn f() {}").contains("begins with `//!`"));
+    assert_eq!(said("tests/x/y.rs", "use callgate::store::Store;"), "");
 }
 
 #[test]
@@ -142,7 +152,8 @@ fn a_rule_that_names_a_sibling_is_seen() {
     assert_eq!(check("src/rules/x.rs", "use crate::{domain::z, rules::y};"), seen);
     let below = check("src/rules/x/params.rs", "use super::super::y::Params;");
     assert_eq!(below, ["src/rules/x/params.rs:1: a rule may not see the rule y"]);
-    let fine = "use super::{levels::Levels, x}; use crate::domain::y; mod y {} #[cfg(test)] mod tests { use super::super::y; }";
+    let fine = "use super::{levels::Levels, x}; use crate::domain::y; mod y {} \
+                #[cfg(test)] mod tests { use super::super::y; }";
     assert!(check("src/rules/x.rs", fine).is_empty());
     assert!(check("src/rules/mod.rs", "pub mod y; use crate::rules::y;").is_empty());
 }

@@ -233,7 +233,8 @@ fn raw_string(rest: &[char]) -> usize {
 fn nested_imports_inline_paths_and_macros_are_seen_and_text_is_not() {
     let source = Source::read(concat!(
         "// crate::comment\n/* crate::block /* deeper */ */\nuse crate::{a::{b, c as d}, e::*};\n",
-        "pub(super) fn f<'x>(s: &'x str) -> char { let _ = \"crate::text\"; r#\"crate::\"raw\" \"#; info!(1); '\\''; '\"'\n",
+        "pub(super) fn f<'x>(s: &'x str) -> char { let _ = \"crate::text\"; ",
+        "r#\"crate::\"raw\" \"#; info!(1); '\\''; '\"'\n",
         "}\nmod inner { fn g() -> impl Sized + use<'_> { super::super::h::i(k.j::<u8>()) } }\n",
         "#[cfg(test)]\nmod tests { use crate::tested; }\n#[cfg(test)]\npub(crate) mod testing;\n",
     ));

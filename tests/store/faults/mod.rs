@@ -1,6 +1,6 @@
 //! Three replicas on one database, each behind a line that can go wrong; clients that ask until they are told, always
-//! with the same call_id; a tool that notes what it does to the world; and a history of all that was acknowledged. After
-//! each fault nothing acknowledged is lost, nothing was done twice, and every error was a documented one.
+//! with the same call_id; a tool that notes what it does to the world; and a history of all that was acknowledged.
+//! After each fault nothing acknowledged is lost, nothing was done twice, and every error was a documented one.
 
 mod commits;
 mod crashes;

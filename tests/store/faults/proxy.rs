@@ -86,8 +86,8 @@ impl Proxy {
         *self.shared.trap.lock().expect("no panic") = Some((at, then));
     }
 
-    /// Waits until that many traps have sprung, and gives what each has hit: `COMMIT` of a transaction, or `SELECT 1` of
-    /// a statement on its own.
+    /// Waits until that many traps have sprung, and gives what each has hit: `COMMIT` of a transaction, or `SELECT 1`
+    /// of a statement on its own.
     pub(super) async fn sprung(&self, traps: usize) -> Vec<String> {
         let mut sprung = self.shared.sprung.subscribe();
         in_time("a commit", sprung.wait_for(|hit| hit.len() >= traps)).await.expect("the proxy").clone()

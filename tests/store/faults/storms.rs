@@ -150,8 +150,8 @@ async fn callers_who_go_away_leave_whole_calls_or_none() {
     assert_eq!(replicas.postgres.number("select sum(open_calls) from call_tree").await, 0);
 }
 
-/// One of many who want the same paid: asks until it is. Who has to wait asks anew; who is not told asks the same again,
-/// at another gate.
+/// One of many who want the same paid: asks until it is. Who has to wait asks anew; who is not told asks the same
+/// again, at another gate.
 async fn buy(gates: [Arc<Gate>; 3], n: usize, history: Arc<History>) {
     for tries in 0.. {
         let request = ask(&format!("s{}", n % 20), &format!("c{n}-{tries}"), "pay", r#"{"invoice":7}"#);

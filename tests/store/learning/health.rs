@@ -1,4 +1,5 @@
-//! What one replica sees of a tool, the others know within two seconds: a second until it tells, another until they look.
+//! What one replica sees of a tool, the others know within two seconds: a second until it tells, another until they
+//! look.
 
 use std::sync::Arc;
 

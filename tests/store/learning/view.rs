@@ -29,8 +29,8 @@ use crate::common::{books::Check, gates::store, postgres::Postgres};
 const CLOSE: f64 = 1e-3;
 const TENANTS: [i64; 2] = [1, 2];
 
-/// Five tools and two tenants, every kind of failure, every age from now to past the end; a tool that never recovers and
-/// one that always does, for the edges; a tool long forgotten, and one that was only ever corrected.
+/// Five tools and two tenants, every kind of failure, every age from now to past the end; a tool that never recovers
+/// and one that always does, for the edges; a tool long forgotten, and one that was only ever corrected.
 const ROLLUPS: [&str; 8] = [
     "insert into tenant (tenant_id, name) values (2, 'other')",
     "insert into retry_hourly
@@ -38,7 +38,8 @@ const ROLLUPS: [&str; 8] = [
        date_trunc('hour', now()) - n * 53 % 1300 * interval '1 hour', 1 + n % 9, (1 + n % 9) * (n * 17 % 6) / 5
      from generate_series(1, 3000) n on conflict do nothing",
     "insert into retry_hourly
-     select 1, tool, failure, 0, wait, 1, 0, date_trunc('hour', now()), 4000, case tool when 'always' then 4000 else 0 end
+     select 1, tool, failure, 0, wait, 1, 0, date_trunc('hour', now()), 4000,
+       case tool when 'always' then 4000 else 0 end
      from (values ('always', 0), ('never', 3)) t (tool, wait), generate_series(0, 11) failure",
     // Just past the end of what counts, and so many that they would show.
     "insert into retry_hourly

@@ -1,0 +1,51 @@
+//! `callgate psql`: PostgreSQL's own shell on the private database.
+
+use std::{
+    ffi::OsString,
+    io,
+    os::unix::process::CommandExt as _,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use anyhow::{anyhow, bail};
+use clap::Args;
+
+use super::database;
+use crate::private_postgres::find_running;
+
+/// What `callgate psql` takes.
+#[derive(Debug, Args)]
+pub(super) struct PsqlArgs {
+    /// The data directory of the server [default: as for serve]
+    #[arg(long, value_name = "DIR", env = "CALLGATE_DATA_DIR")]
+    data_dir: Option<PathBuf>,
+    /// Arguments of psql: `callgate psql -- -c 'select 1'`
+    #[arg(value_name = "ARGS", trailing_var_arg = true, allow_hyphen_values = true)]
+    arguments: Vec<OsString>,
+}
+
+/// Becomes psql; comes back only with what kept it from that.
+pub(super) async fn run(args: &PsqlArgs) -> anyhow::Result<()> {
+    let data_dir = database::data_dir(args.data_dir.as_deref())?;
+    let running = match find_running(&data_dir).await {
+        Ok(running) => running,
+        Err(error) if error.is_permission_denied() => {
+            bail!("{error}: run this as the user that runs `callgate serve`")
+        }
+        Err(error) => return Err(error.into()),
+    };
+    // psql of the server's own version, where it is; some systems package it apart.
+    let beside = running.bin_dir.join("psql");
+    let program = if beside.is_file() { beside.as_path() } else { Path::new("psql") };
+    // By the environment: a command line is seen by every user of the machine.
+    let error = Command::new(program).envs(running.connection.environment()).args(&args.arguments).exec();
+    Err(match error.kind() {
+        io::ErrorKind::NotFound => anyhow!(
+            "psql was found neither in {} nor on PATH: install PostgreSQL's client (`apt-get install \
+             postgresql-client`), then try again",
+            running.bin_dir.display()
+        ),
+        _ => anyhow!("{} cannot be run: {error}", program.display()),
+    })
+}
