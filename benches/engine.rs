@@ -272,7 +272,8 @@ impl Bench {
     fn request(&self, i: usize, tool: usize) -> Request {
         let arguments = format!(
             r#"{{"order_id":"A-{i}","query":"state:shipped AND customer:4711","limit":50,
-                 "fields":["id","total","items"],"since":"2026-03-01T00:00:00Z","include_archived":false,"note":"asked by the customer in chat {i}"}}"#
+                 "fields":["id","total","items"],"since":"2026-03-01T00:00:00Z","include_archived":false,
+                 "note":"asked by the customer in chat {i}"}}"#
         );
         Request {
             run: RunId::parse("run", "turn-1").ok(),
