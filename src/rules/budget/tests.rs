@@ -127,3 +127,17 @@ fn an_agent_and_a_tenant_share_their_day() {
          a {\"n\":6} => allow",
     );
 }
+
+#[test]
+fn a_spent_budget_disables_no_tool_that_is_in_shadow() {
+    check(
+        "policy
+           tool_schemas: {look: {effect: read, mode: shadow}, edit: {effect: write}}
+         end
+         rules budget
+         limit run max_steps 1
+         look {} => allow step_budget_exceeded, warning budget 100
+         edit {} => stop step_budget_exceeded
+         look {\"n\":1} => allow step_budget_exceeded",
+    );
+}
