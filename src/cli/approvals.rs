@@ -30,15 +30,15 @@ pub(super) struct ApprovalsArgs {
 enum Action {
     /// List the open questions
     List {
-        /// Answered and expired ones too
+        /// List answered and expired questions too
         #[arg(long)]
         all: bool,
         #[command(flatten)]
         remote: Remote,
     },
-    /// Show one question whole
+    /// Show one question with its arguments and reasons
     Show {
-        /// Its id
+        /// The question's id, as `approvals list` shows it
         approval_id: String,
         #[command(flatten)]
         remote: Remote,
@@ -53,9 +53,9 @@ enum Action {
 
 #[derive(Debug, Args)]
 struct ResolveArgs {
-    /// The question's id
+    /// The question's id, as `approvals list` shows it
     approval_id: String,
-    /// Why
+    /// Why: stored with the answer, and told to the model when the call is denied
     #[arg(long, default_value = "")]
     reason: String,
     #[command(flatten)]

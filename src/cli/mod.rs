@@ -50,11 +50,11 @@ enum Command {
     Policy(policy::PolicyArgs),
     /// Say why a stored call was judged as it was, rule by rule
     Explain(explain::ExplainArgs),
-    /// Answer the questions that calls wait for
+    /// List and answer the questions that calls wait for
     Approvals(approvals::ApprovalsArgs),
-    /// See what runs, and stop it
+    /// List and show sessions, halt and resume them, and set their phases
     Sessions(sessions::SessionsArgs),
-    /// Give calls of some tools to a session
+    /// Permit a session a number of calls of some tools
     Grants(sessions::GrantsArgs),
     /// Show what a running server has learned of retries, by tool and kind of failure
     Profiles(profiles::ProfilesArgs),

@@ -23,7 +23,7 @@ pub(super) struct ProfilesArgs {
     action: Option<Action>,
     /// Only this tool
     tool: Option<String>,
-    /// As JSON, one array
+    /// Print JSON: one array of profiles
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -32,7 +32,7 @@ pub(super) struct ProfilesArgs {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// Make the counts anew from the calls of the last forty days
+    /// Count again from the calls of the last forty days
     Rebuild(Remote),
 }
 

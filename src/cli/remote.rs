@@ -8,7 +8,7 @@ use tonic_types::StatusExt as _;
 /// Which server is asked.
 #[derive(Debug, Clone, Args)]
 pub(super) struct Remote {
-    /// The server to ask
+    /// The URL of the running server
     #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:7600", env = "CALLGATE_SERVER")]
     server: String,
 }
@@ -48,7 +48,7 @@ pub(super) fn reason(status: &Status) -> Option<String> {
 /// Who does it.
 #[derive(Debug, Clone, Args)]
 pub(super) struct By {
-    /// Who does it: stored with what is done
+    /// Who does it: stored with what is done [default: the user's name]
     #[arg(long, value_name = "NAME", env = "CALLGATE_BY")]
     by: Option<String>,
 }

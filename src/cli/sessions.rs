@@ -41,16 +41,16 @@ enum Action {
     List(Remote),
     /// Show what a session has done and may still do
     Show {
-        /// The session
+        /// The session's id
         session: String,
         #[command(flatten)]
         remote: Remote,
     },
     /// Stop a session, an agent, a tool, or everything, on every replica
     Halt {
-        /// What
+        /// What to stop
         scope: Scope,
-        /// Its name; none for `all`
+        /// Its id or name; left out for `all`
         #[arg(required_if_eq_any(NAMED))]
         name: Option<String>,
         /// Why; models and people are told
@@ -61,11 +61,11 @@ enum Action {
         #[command(flatten)]
         remote: Remote,
     },
-    /// Let it go on
+    /// End a halt
     Resume {
-        /// What
+        /// What was halted
         scope: Scope,
-        /// Its name; none for `all`
+        /// Its id or name; left out for `all`
         #[arg(required_if_eq_any(NAMED))]
         name: Option<String>,
         #[command(flatten)]
@@ -75,11 +75,11 @@ enum Action {
     },
     /// Move a session to a phase, perhaps with the order of the writes to come
     Phase {
-        /// The session
+        /// The session's id
         session: String,
-        /// The phase
+        /// A phase of the policy that the present one leads to
         phase: String,
-        /// The writes to come, by tool
+        /// The tools of the writes to come, in their order
         plan: Vec<String>,
         #[command(flatten)]
         by: By,
@@ -88,7 +88,7 @@ enum Action {
     },
     /// Tell that the model's context was compacted; prints the text to put back into it
     Compacted {
-        /// The session
+        /// The session's id
         session: String,
         #[command(flatten)]
         by: By,
@@ -106,18 +106,18 @@ pub(super) struct GrantsArgs {
 
 #[derive(Debug, Subcommand)]
 enum GrantAction {
-    /// Give calls of some tools to a session
+    /// Permit a session a number of calls of some tools
     Create {
-        /// The session
+        /// The session's id
         session: String,
-        /// The tools: `create_*|update_*`
+        /// Which tools, as a pattern: `create_*|update_*`
         tools: String,
-        /// How many calls
+        /// How many calls are permitted
         ceiling: u64,
-        /// For how many minutes
+        /// For how many minutes the permission holds
         #[arg(long, default_value_t = 60)]
         minutes: u64,
-        /// Why
+        /// Why: stored with the grant
         #[arg(long, default_value = "")]
         reason: String,
         #[command(flatten)]
@@ -127,16 +127,16 @@ enum GrantAction {
     },
     /// List the grants of a session's call tree
     List {
-        /// The session
+        /// The session's id
         session: String,
         #[command(flatten)]
         remote: Remote,
     },
     /// Take a grant back
     Revoke {
-        /// The session
+        /// The session's id
         session: String,
-        /// The grant
+        /// The grant's id, as `grants list` shows it
         grant_id: String,
         #[command(flatten)]
         by: By,
@@ -158,7 +158,7 @@ fn what(scope: Scope, name: Option<String>) -> anyhow::Result<(i32, String)> {
         Scope::All => HaltScope::Tenant,
     };
     match (scope, name) {
-        (Scope::All, Some(name)) => bail!("`all` has no name; {name} is too much"),
+        (Scope::All, Some(name)) => bail!("`all` takes no name; leave out {name}"),
         (_, name) => Ok((encoded.into(), name.unwrap_or_default())),
     }
 }

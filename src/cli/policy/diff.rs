@@ -37,12 +37,12 @@ async fn keys(named: &str, remote: &Remote) -> anyhow::Result<BTreeMap<String, S
     } else {
         let hash = if named == "active" { "" } else { named };
         let found = stored::text(hash, remote).await;
-        found.with_context(|| format!("{named} is no file, and no stored policy"))?
+        found.with_context(|| format!("there is no file {named}, and no stored policy has such a hash"))?
     };
     if let Err(errors) = policy::compile(&text) {
-        bail!("{named} is no policy, {} problem(s); see callgate policy check", errors.len());
+        bail!("{named} is not a valid policy, {} problem(s): see callgate policy check", errors.len());
     }
-    let value: Value = serde_saphyr::from_str(&text).with_context(|| format!("{named} is no YAML"))?;
+    let value: Value = serde_saphyr::from_str(&text).with_context(|| format!("{named} cannot be read as YAML"))?;
     let mut keys = BTreeMap::new();
     flatten(String::new(), &value, &mut keys);
     Ok(keys)

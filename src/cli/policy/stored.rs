@@ -22,10 +22,10 @@ use crate::{
 pub(super) struct Change {
     #[command(flatten)]
     by: By,
-    /// Why
+    /// Why: stored with the revision
     #[arg(long, default_value = "")]
     note: String,
-    /// Only when this revision is the active one
+    /// Fail unless this revision is the active one
     #[arg(long, value_name = "REVISION")]
     expect: Option<u64>,
     #[command(flatten)]
@@ -38,7 +38,7 @@ pub(super) struct ApplyArgs {
     /// The file
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// Store it only
+    /// Store it without activating it
     #[arg(long)]
     store_only: bool,
     #[command(flatten)]
