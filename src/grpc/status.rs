@@ -63,7 +63,7 @@ pub(super) fn no_policy_before() -> Status {
 pub(super) fn revision_changed(active: u64) -> Status {
     let info: HashMap<String, String> = [("revision".to_owned(), active.to_string())].into();
     let details = ErrorDetails::with_error_info("REVISION_CHANGED", DOMAIN, info);
-    let message = format!("revision {active} became active meanwhile; read it, and try again");
+    let message = format!("revision {active} is the active one; read it, and try again");
     Status::with_error_details(Code::Aborted, message, details)
 }
 

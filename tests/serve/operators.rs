@@ -179,7 +179,7 @@ async fn a_halted_session_is_refused_with_its_reason_until_it_is_resumed() {
     says(&said, &["<NAME>"]);
     let (code, said) = desk.types("sessions show s9").await;
     assert_eq!(code, Some(1), "{said}");
-    says(&said, &["no call of that session was ever asked for"]);
+    says(&said, &["the session has not asked for any call yet"]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -217,7 +217,7 @@ async fn an_activated_policy_judges_the_next_call_and_a_rollback_takes_it_back()
     says(&desk.does("policy list").await, &["No policy was ever applied: the built-in one is active"]);
     for (line, why) in [
         ("policy rollback", "no other policy was active before this one"),
-        ("policy activate 12345678", "12345678: no stored policy is that"),
+        ("policy activate 12345678", "no stored policy has a hash that begins with 12345678, or more than one has"),
         ("policy show", "the built-in one is active, which has no text"),
         ("sessions phase s1 ACT", "There is no phase ACT: the policy has no phases. [PHASE_FORBIDDEN]"),
     ] {

@@ -73,7 +73,7 @@ async fn a_running_server_is_told_by_commands() {
     let (code, said) = told(&["apply", path(&first), "--by", "olga", "--note", "the first"]).await;
     assert!(code == Some(0) && said.starts_with("revision 1 is active: ") && said.contains("by olga"), "{said}");
     let (code, said) = told(&["apply", path(&second), "--expect", "7"]).await;
-    assert!(code == Some(1) && said.contains("revision 1 is active meanwhile"), "{said}");
+    assert!(code == Some(1) && said.contains("revision 1 is the active one"), "{said}");
     assert_eq!(told(&["apply", path(&second), "--expect", "1"]).await.0, Some(0));
     assert_eq!(told(&["show"]).await, (Some(0), other.clone()));
     let hash = policy::hash(SMALL);
