@@ -77,7 +77,15 @@ impl Gate {
 
     /// The tree as it was last committed, with the forgotten calls that were asked about.
     async fn load(&self, tenant: TenantId, root: &SessionId) -> Result<CallTree, StoreError> {
-        let Some(mut tree) = self.store.tree(tenant, root).await? else {
+        let known = match self.slots.take_stored(tenant, root) {
+            Some(stored) => self.store.catch_up(stored).await?,
+            None => None,
+        };
+        let read = match known {
+            Some(tree) => Some(tree),
+            None => self.store.tree(tenant, root).await?,
+        };
+        let Some(mut tree) = read else {
             return Ok(CallTree::new(tenant, root.clone(), self.store.now()));
         };
         for (session, call_id) in self.slots.missed(tenant, root) {

@@ -13,6 +13,7 @@ use tokio::sync::watch;
 
 use super::error::StoreError;
 use crate::domain::{
+    event::Event,
     ids::{CallId, SessionId, TenantId},
     tree::CallTree,
 };
@@ -22,6 +23,8 @@ const TREES_MAX: NonZeroUsize = NonZeroUsize::new(10_000).unwrap();
 /// Sessions whose root is kept in memory.
 const SESSIONS_MAX: NonZeroUsize = NonZeroUsize::new(100_000).unwrap();
 
+/// Trees that other replicas change too, of which what is stored is kept in memory beside what is decided.
+const SHARED_MAX: NonZeroUsize = NonZeroUsize::new(256).unwrap();
 /// Trees whose forgotten calls are kept in mind.
 const FORGOTTEN_TREES_MAX: NonZeroUsize = NonZeroUsize::new(1_000).unwrap();
 /// Forgotten calls of one tree that are kept in mind.
@@ -38,13 +41,17 @@ pub struct Slot {
     root: SessionId,
     /// None once a change of it was refused: what was decided after that change stands on nothing.
     tree: Mutex<Option<CallTree>>,
+    /// The tree as it is stored, for one that other replicas change too: whoever loses against them reads only what
+    /// they have changed.
+    stored: Mutex<Option<CallTree>>,
     committed: watch::Sender<u64>,
 }
 
 impl Slot {
-    fn new(tree: CallTree) -> Self {
+    fn new(tree: CallTree, is_shared: bool) -> Self {
         let (committed, _) = watch::channel(tree.version);
-        Self { root: tree.root.clone(), tree: Mutex::new(Some(tree)), committed }
+        let stored = Mutex::new(is_shared.then(|| tree.clone()));
+        Self { root: tree.root.clone(), tree: Mutex::new(Some(tree)), stored, committed }
     }
 
     /// The tree's root session.
@@ -59,8 +66,11 @@ impl Slot {
         lock(&self.tree).as_mut().map(decide)
     }
 
-    /// A change up to `version` was committed.
-    pub(super) fn committed(&self, version: u64) {
+    /// Events were committed, the last of them with `version`.
+    pub(super) fn committed(&self, events: &[Event], version: u64) {
+        let mut stored = lock(&self.stored);
+        *stored = stored.take().and_then(|tree| tree.caught_up(events));
+        drop(stored);
         self.committed.send_if_modified(|known| {
             let newer = version > *known;
             *known = version.max(*known);
@@ -136,6 +146,8 @@ pub struct Slots {
     trees: Mutex<LruCache<Key, Arc<Slot>>>,
     roots: Mutex<LruCache<Key, SessionId>>,
     forgotten: Mutex<LruCache<Key, Vec<(SessionId, CallId)>>>,
+    /// Trees that were changed by other replicas, as they were last known to be stored.
+    shared: Mutex<LruCache<Key, Option<CallTree>>>,
 }
 
 impl Default for Slots {
@@ -145,6 +157,7 @@ impl Default for Slots {
             trees: Mutex::new(LruCache::new(TREES_MAX)),
             roots: Mutex::new(LruCache::new(SESSIONS_MAX)),
             forgotten: Mutex::new(LruCache::new(FORGOTTEN_TREES_MAX)),
+            shared: Mutex::new(LruCache::new(SHARED_MAX)),
         }
     }
 }
@@ -183,13 +196,27 @@ impl Slots {
     /// The slot of a tree that was just loaded, or the one that somebody else has put there meanwhile.
     pub fn put(&self, tree: CallTree) -> Arc<Slot> {
         let key = (tree.tenant, tree.root.clone());
-        lock(&self.trees).get_or_insert(key, || Arc::new(Slot::new(tree))).clone()
+        let is_shared = lock(&self.shared).contains(&key);
+        lock(&self.trees).get_or_insert(key, || Arc::new(Slot::new(tree, is_shared))).clone()
+    }
+
+    /// A tree that was in memory before, as it was stored once.
+    #[must_use]
+    pub fn take_stored(&self, tenant: TenantId, root: &SessionId) -> Option<CallTree> {
+        lock(&self.shared).get_mut(&(tenant, root.clone()))?.take()
     }
 
     /// Drops a slot whose change was refused, unless another has taken its place.
     pub fn invalidate(&self, tenant: TenantId, slot: &Arc<Slot>) {
         slot.invalidate();
         let key = (tenant, slot.root.clone());
+        let stored = lock(&slot.stored).take();
+        let mut shared = lock(&self.shared);
+        let known = shared.get_or_insert_mut(key.clone(), || None);
+        if stored.is_some() {
+            *known = stored;
+        }
+        drop(shared);
         let mut trees = lock(&self.trees);
         if trees.peek(&key).is_some_and(|known| Arc::ptr_eq(known, slot)) {
             trees.pop(&key);

@@ -13,7 +13,7 @@ use crate::common::{
     books::{fold, gapless, good, one_open_permit, one_permit, sums},
     gates::{
         allowed, ask, done, evaluate, gate, gate_on, insist, insist_on, open, policy, record, said, session, store,
-        success, two_gates,
+        success, try_evaluate, two_gates,
     },
     postgres::{Postgres, writers_waiting},
     until,
@@ -196,4 +196,26 @@ async fn many_callers_of_one_cold_tree_leave_the_readers_to_others() {
     for answer in asked {
         assert_eq!(said(&answer.await.expect("no panic")), "ALLOW");
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whoever_loses_again_reads_only_what_the_other_has_changed() {
+    let postgres = Postgres::start().await;
+    let gates = two_gates(&postgres, &policy(&["same_call"])).await;
+    let call = |n: usize| ask("s", &format!("c{n}"), "work", &format!(r#"{{"n":{n}}}"#));
+    // Each has lost once, and knows that the tree is not its own.
+    for n in 0..4 {
+        evaluate(&gates[n % 2], call(n)).await;
+    }
+    let store = store(&postgres).await;
+    postgres.tamper("update call set effect = 99 where call_id = 'c0'").await;
+    store.tree(DEFAULT_TENANT, &session("s")).await.expect_err("the tree as a whole cannot be read now");
+    for n in 4..10 {
+        let answer = try_evaluate(&gates[n % 2], call(n)).await.expect("an answer");
+        assert_eq!(said(&answer), "ALLOW");
+        let (before, other) = (n - 2, &gates[(n + 1) % 2]);
+        insist_on(other, &success("s", &format!("c{before}"), "done")).await;
+    }
+    postgres.tamper("update call set effect = 0 where call_id = 'c0'").await;
+    good([gapless(&postgres, "s").await, sums(&postgres, "s").await, fold(&postgres, &store, "s").await]);
 }

@@ -6,19 +6,21 @@ use callgate::{
     domain::{
         budget::{Budgets, Dimension, Limits, Usage},
         call::Request,
+        control::{Command, Operation},
         finding::Decision,
-        ids::DEFAULT_TENANT,
+        ids::{DEFAULT_TENANT, ToolName},
         outcome::OutcomeStatus,
         report::Report,
         session_state::SessionState,
     },
     gate::{EvaluateAnswer, Gate},
     policy::Policy,
+    rules::Mode,
 };
 
 use crate::common::{
     books::{gapless, good, sums},
-    gates::{agent, ask, evaluate, failure, gate, policy, record, report, run, session, success},
+    gates::{agent, ask, done, evaluate, failure, gate, policy, record, report, run, session, store, success},
     postgres::Postgres,
 };
 
@@ -185,4 +187,52 @@ async fn a_broken_run_stays_broken() {
     assert!(state(&cold, "root").await.is_stopped);
     assert_eq!(verdict(&evaluate(&cold, question(140, 1)).await), broken);
     assert_eq!(verdict(&evaluate(&cold, question(141, 2)).await), ["ALLOW"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_tree_that_catches_up_is_the_tree_that_is_stored() {
+    let postgres = Postgres::start().await;
+    let policy = "policy_engine:
+  phases: [{name: ACT, tools: '*', next: [REST]}, {name: REST, tools: '*', next: [ACT]}]
+  authorization: {tiers: [{name: reads, pattern: look, action: allowlist, rate_limit: 100/min}]}
+  tool_schemas:
+    pay: {once: true}
+    save: {effect: write}
+    look: {effect: read}
+";
+    let mut policy = callgate::policy::compile(policy).expect("a good policy");
+    policy.rules.set_mode("growth", Mode::Off);
+    let gate = gate(&postgres, &policy).await;
+    let store = store(&postgres).await;
+    let mut dice = Dice(9);
+    let tree = async || store.tree(DEFAULT_TENANT, &session("root")).await.expect("readable").expect("a tree");
+    let mut first = 0;
+    // Fewer calls than a session remembers: beyond that a cold tree may know more.
+    for (round, calls) in [6, 1, 9, 0, 14].into_iter().enumerate() {
+        live(&gate, &mut dice, first, calls.max(u64::from(first == 0))).await;
+        first += calls;
+        let known = tree().await;
+        // Answers to what is planned are kept, with the calls that they are on.
+        let plan = Some(
+            ["look", "work", "look", "save"].map(|tool| ToolName::parse("tool", tool).expect("a good name")).to_vec(),
+        );
+        for operation in
+            [Operation::SetPhase { phase: ["ACT", "REST"][round % 2].to_owned(), plan }, Operation::MarkCompacted]
+        {
+            let command = Command { session: session("root"), by: "eve".to_owned(), reason: None, operation };
+            gate.control(DEFAULT_TENANT, &command).await.expect("stored");
+        }
+        let kept = ask("root", &format!("kept {round}"), "look", &format!(r#"{{"round":{round}}}"#));
+        done(&gate, kept, r#"{"ok":true}"#).await;
+        live(&gate, &mut dice, first, 7).await;
+        first += 7;
+        let caught_up = store.catch_up(known.clone()).await.expect("readable").expect("few events");
+        assert_eq!(caught_up, tree().await);
+        assert!(caught_up.version > known.version);
+        assert!(caught_up.kept.iter().any(|kept| kept.result.is_some()), "answers were kept");
+        assert!(caught_up.uses != known.uses, "a tier was used");
+    }
+    let known = tree().await;
+    postgres.tamper("update call_tree set version = version + 1").await;
+    assert_eq!(store.catch_up(known).await.expect("readable"), None, "an event is missing");
 }

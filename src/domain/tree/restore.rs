@@ -116,6 +116,21 @@ impl CallTree {
         }
     }
 
+    /// This tree, as it was once stored, after everything that was stored since; none when one of the events is
+    /// missing. What it knew of the ledger's revisions goes: others may have moved them.
+    #[must_use]
+    pub fn caught_up(mut self, events: &[Event]) -> Option<Self> {
+        for event in events {
+            if event.seq() != self.version + 1 {
+                return None;
+            }
+            self.apply(event);
+        }
+        let calls = self.sessions.values_mut().flat_map(|session| &mut session.calls);
+        calls.filter_map(|call| call.permit.as_mut()).for_each(|permit| permit.ledger_revision = 0);
+        Some(self)
+    }
+
     /// Remembers a call again that was forgotten, from all its events. It changes no total: they hold it already.
     pub fn recall(&mut self, session: &SessionId, events: &[Event]) {
         let mut aside = Self::new(self.tenant, self.root.clone(), self.started_at);

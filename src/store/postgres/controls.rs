@@ -146,6 +146,17 @@ struct StoredUse {
     paced_ms: i64,
 }
 
+impl From<StoredUse> for Use {
+    fn from(stored: StoredUse) -> Self {
+        Self {
+            key: stored.key,
+            opened_at: Timestamp::from_millis(stored.opened_ms),
+            used: stored.used,
+            paced_until: Timestamp::from_millis(stored.paced_ms),
+        }
+    }
+}
+
 /// The `uses` column; none when nothing was used.
 pub(super) fn uses_json(uses: &[Use]) -> Option<String> {
     let stored: Vec<StoredUse> = uses
@@ -160,16 +171,17 @@ pub(super) fn uses_json(uses: &[Use]) -> Option<String> {
     (!stored.is_empty()).then(|| serde_json::to_string(&stored).unwrap_or_default())
 }
 
-/// What happened to the tree's sessions, oldest first.
-pub(super) async fn events(conn: &mut PgConnection, key: Key<'_>) -> Loaded<Vec<Controlled>> {
+/// What happened to the tree's sessions after the event `since`, oldest first.
+pub(super) async fn events(conn: &mut PgConnection, key: Key<'_>, since: u64) -> Loaded<Vec<Controlled>> {
     let rows = sqlx::query(
         "select * from (
            select seq, session_id, (extract(epoch from at) * 1000)::bigint as at_ms, kind, actor, reason,
              detail::text as detail
-           from session_event where tenant_id = $1 and root_id = $2 and epoch = date '1970-01-01' + $3::int4
+           from session_event
+           where tenant_id = $1 and root_id = $2 and epoch = date '1970-01-01' + $3::int4 and seq > $5
            order by seq desc limit $4) e order by seq",
     );
-    let rows = rows.bind(key.tenant.0).bind(key.root.as_str()).bind(key.epoch).bind(EVENTS_MAX);
+    let rows = rows.bind(key.tenant.0).bind(key.root.as_str()).bind(key.epoch).bind(EVENTS_MAX).bind(big(since));
     rows.fetch_all(conn).await?.iter().map(controlled).collect()
 }
 
@@ -198,16 +210,16 @@ pub(super) async fn uses(conn: &mut PgConnection, key: Key<'_>) -> Loaded<Vec<Us
     );
     let rows: Vec<String> = rows.bind(key.tenant.0).bind(key.root.as_str()).bind(key.epoch).fetch_all(conn).await?;
     let used = |text: &String| {
-        let stored: StoredUse = serde_json::from_str(text).map_err(|error| corrupt(&error.to_string()))?;
-        let (opened_at, paced_until) = (stored.opened_ms, stored.paced_ms);
-        Ok(Use {
-            key: stored.key,
-            opened_at: Timestamp::from_millis(opened_at),
-            used: stored.used,
-            paced_until: Timestamp::from_millis(paced_until),
-        })
+        Ok(serde_json::from_str::<StoredUse>(text).map_err(|error| corrupt(&error.to_string()))?.into())
     };
     rows.iter().map(used).collect()
+}
+
+/// The uses in a `uses` column.
+pub(super) fn uses_of(column: Option<String>) -> Loaded<Vec<Use>> {
+    let Some(text) = column else { return Ok(Vec::new()) };
+    let stored: Vec<StoredUse> = serde_json::from_str(&text).map_err(|error| corrupt(&error.to_string()))?;
+    Ok(stored.into_iter().map(Use::from).collect())
 }
 
 /// Things that writes have changed and that did not fail cleanly, oldest first.

@@ -160,7 +160,7 @@ pub(super) async fn tree(conn: &mut PgConnection, tenant: TenantId, root: &Sessi
         sessions: sessions(conn, key).await?,
         seen: seen(conn, key).await?,
         forgotten_change: forgotten_change(conn, key, &events).await?,
-        controls: controls::events(conn, key).await?,
+        controls: controls::events(conn, key, 0).await?,
         uses: controls::uses(conn, key).await?,
         changes: controls::changes(conn, key).await?,
         kept: controls::kept(conn, key).await?,

@@ -1,6 +1,7 @@
 //! The store on Postgres: one writer, a small pool of readers, and the database's time.
 
 mod append;
+mod catch_up;
 mod columns;
 mod commits;
 mod connect;
@@ -215,6 +216,15 @@ impl Store {
     /// [`StoreError`] when the database cannot be read.
     pub async fn tree(&self, tenant: TenantId, root: &SessionId) -> Result<Option<CallTree>, StoreError> {
         self.readers.read(async |conn| load::tree(conn, tenant, root).await).await
+    }
+
+    /// A tree that was read or stored before, as it was last committed: only what happened since is read. None when it
+    /// has to be read anew.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the database cannot be read.
+    pub async fn catch_up(&self, known: CallTree) -> Result<Option<CallTree>, StoreError> {
+        self.readers.read(async |conn| catch_up::catch_up(conn, known).await).await
     }
 
     /// The version of a tree as it was last committed; 0 when it has no event yet.

@@ -61,7 +61,7 @@ impl Job {
     /// change stands all the same, and others wait for it.
     fn answer(self, outcome: Result<Committed, Lost>) {
         match (&outcome, self.append.change.events.last()) {
-            (Ok(_), Some(last)) => self.slot.committed(last.seq()),
+            (Ok(_), Some(last)) => self.slot.committed(&self.append.change.events, last.seq()),
             _ => self.slot.invalidate(),
         }
         let _ = self.reply.send(outcome);
