@@ -14,6 +14,7 @@ use super::cluster::NAME;
 use super::error::PrivatePostgresError;
 use super::layout::{Layout, PORT};
 use super::process::{self, last_lines};
+use super::scram;
 
 /// What `hba_file` says, whatever the cluster's own file holds.
 const RULES: &str = "\
@@ -115,9 +116,11 @@ pub(super) async fn ensure(
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         Err(error) => return Err(PrivatePostgresError::io("read", path)(error)),
     }
-    let password = random().map_err(PrivatePostgresError::io("read", "/dev/urandom"))?;
-    // The database first: that it is there already is no failure. Hexadecimal needs no quoting.
-    let statements = format!("create database {NAME}\nalter role {NAME} with password '{password}'\n");
+    let random = || random().map_err(PrivatePostgresError::io("read", "/dev/urandom"));
+    let (password, salt) = (hex::encode(random()?), random()?);
+    let verifier = scram::verifier(&password, &salt);
+    // The database first: that it is there already is no failure.
+    let statements = format!("create database {NAME}\nalter role {NAME} with password '{verifier}'\n");
     single_user(&statements, layout, binaries, account, stranger).await?;
     // Last: a password that is written down is set.
     replace(path, &format!("{password}\n"), OWNER_ONLY)
@@ -134,9 +137,8 @@ async fn single_user(
     let program = binaries.program("postgres");
     let mut command = process::command(&program, account);
     command.arg("--single").arg("-D").arg(&layout.pgdata);
-    // The log must not show the password, whatever the configuration file asks for.
+    // The log must not show what is set, whatever the configuration file asks for.
     for setting in [
-        "password_encryption=scram-sha-256",
         "log_statement=none",
         "log_min_duration_statement=-1",
         "log_min_error_statement=panic",
@@ -167,10 +169,10 @@ async fn single_user(
     })
 }
 
-fn random() -> io::Result<String> {
+fn random() -> io::Result<[u8; PASSWORD_BYTES]> {
     let mut bytes = [0; PASSWORD_BYTES];
     File::open("/dev/urandom")?.read_exact(&mut bytes)?;
-    Ok(hex::encode(bytes))
+    Ok(bytes)
 }
 
 /// Writes a file whole or not at all.

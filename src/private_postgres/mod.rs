@@ -18,6 +18,7 @@ mod layout;
 mod log;
 mod postmaster;
 mod process;
+mod scram;
 mod server;
 mod supervisor;
 mod takeover;

@@ -35,7 +35,7 @@ async fn the_account_itself_needs_the_password_which_only_callgate_can_read() {
         .fetch_one(&mut connection)
         .await
         .unwrap();
-    assert!(stored.starts_with("SCRAM-SHA-256$"), "{stored}");
+    assert!(stored.starts_with("SCRAM-SHA-256$1:"), "{stored}");
     drop(connection);
 
     let found = find_running(&home.data_dir()).await.unwrap();
