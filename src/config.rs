@@ -7,7 +7,7 @@ use std::{
 
 use clap::{Args, ValueEnum};
 
-/// Where callgate serves when nothing else is said.
+/// Where callgate serves without --listen.
 pub const LISTEN_DEFAULT: &str = "127.0.0.1:7600";
 
 /// How log lines are written.
@@ -44,7 +44,7 @@ pub struct DatabaseConfig {
     /// root]
     #[arg(long, value_name = "DIR", env = "CALLGATE_DATA_DIR", conflicts_with = "database_url")]
     pub data_dir: Option<PathBuf>,
-    /// The folder of PostgreSQL's programs, when it is not found by itself
+    /// The folder of PostgreSQL's programs, if they are not on PATH or in a usual place
     #[arg(long, value_name = "DIR", env = "CALLGATE_PG_BIN", conflicts_with = "database_url")]
     pub pg_bin: Option<PathBuf>,
 }

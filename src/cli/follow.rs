@@ -40,7 +40,10 @@ pub(super) async fn apply(gate: &Gate, path: &Path, text: &str) -> anyhow::Resul
         Ok(Applied::Invalid(errors)) => {
             bail!("the policy cannot be used, {} problem(s): {}", errors.len(), listed(path, &errors))
         }
-        Ok(Applied::Changed { .. }) => bail!("other policies keep being activated at the same time"),
+        Ok(Applied::Changed { .. }) => bail!(
+            "the policy could not be activated, because other policies were activated at the same time \
+             again and again; start again"
+        ),
         Err(error) => Err(error).context("the policy cannot be stored"),
     }
 }
@@ -66,13 +69,13 @@ pub(super) struct Follow {
 impl Follow {
     /// Listens to SIGHUP from now on; `text` is what is applied first.
     pub(super) fn new(path: &Path, text: &str) -> anyhow::Result<Self> {
-        let hangup = signal(SignalKind::hangup()).context("SIGHUP cannot be listened to")?;
+        let hangup = signal(SignalKind::hangup()).context("no handler for SIGHUP can be installed")?;
         let applied = policy::hash(text);
         Ok(Self { path: path.to_owned(), hangup, seen: applied.clone(), applied, troubled: false })
     }
 
-    /// Applies the file whenever it changes, until it is dropped. One that is no policy is said once, with all that is
-    /// wrong with it, and what was active goes on.
+    /// Applies the file whenever it changes, until it is dropped. One that cannot be used is said once, with all that
+    /// is wrong with it, and what was active stays active.
     pub(super) async fn run(mut self, gate: Arc<Gate>) {
         let mut tick = interval(LOOK_EVERY);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -85,7 +88,7 @@ impl Follow {
             let hash = policy::hash(&text);
             if let Err(errors) = policy::compile(&text) {
                 let error = listed(&self.path, &errors);
-                tracing::error!(%error, "the changed policy file is no policy; what was active goes on");
+                tracing::error!(%error, "the changed policy file cannot be used; the active policy stays as it was");
                 (self.seen, self.troubled) = (hash, false);
                 continue;
             }
@@ -122,7 +125,7 @@ impl Follow {
         match read_policy(&self.path) {
             Ok(text) => Some(text),
             Err(error) => {
-                self.trouble(told, "the policy file cannot be read; what was active goes on", &error);
+                self.trouble(told, "the policy file cannot be read; the active policy stays as it was", &error);
                 None
             }
         }

@@ -179,7 +179,7 @@ async fn opened(
     let settings = StoreSettings { options: database.options.clone(), on_commit };
     let store = Store::open(settings).await.context("cannot use the database")?;
     let gate = Arc::new(Gate::new(Arc::clone(policy), store, metrics.clone(), Clock::System));
-    gate.read_halts().await.context("what is halted cannot be read")?;
+    gate.read_halts().await.context("the halts cannot be read")?;
     if !has_file {
         stored(&gate).await?;
     }

@@ -11,18 +11,18 @@ pub enum PrivatePostgresError {
     /// No PostgreSQL on this machine, as far as callgate can see.
     #[error(
         "no PostgreSQL {MAJOR_MIN} or newer was found on this machine (looked on PATH, through pg_config and in the \
-         usual places). Three ways out: install it with the system's package manager (`apt-get install postgresql`, \
-         `brew install postgresql@17`); or point --pg-bin DIR at the directory that holds `postgres` and `initdb`; \
-         or use a server of your own with --database-url"
+         usual places). Do one of three things: install it with the system's package manager \
+         (`apt-get install postgresql`, `brew install postgresql@17`); or point --pg-bin DIR at the \
+         directory that holds `postgres` and `initdb`; or use a server of your own with --database-url"
     )]
     NotFound,
 
     /// `--pg-bin` names a directory without the programs needed.
     #[error(
         "--pg-bin {dir} holds no {missing}: it must be the directory with PostgreSQL's `postgres`, `initdb` and \
-         `pg_ctl` (for instance /usr/lib/postgresql/17/bin). Or leave it away and install PostgreSQL with the system's \
-         package manager (`apt-get install postgresql`, `brew install postgresql@17`), or use a server of your own \
-         with --database-url"
+         `pg_ctl` (for instance /usr/lib/postgresql/17/bin). Or omit --pg-bin and install PostgreSQL with the \
+         system's package manager (`apt-get install postgresql`, `brew install postgresql@17`), or use a server of \
+         your own with --database-url"
     )]
     PgBinIncomplete {
         /// The directory given.
@@ -185,7 +185,9 @@ pub enum PrivatePostgresError {
     },
 
     /// Our own server does not stop.
-    #[error("PostgreSQL in {data_dir} (pid {pid}) did not stop, neither politely nor at once")]
+    #[error(
+        "PostgreSQL in {data_dir} (pid {pid}) did not stop: a fast shutdown, an immediate one and SIGKILL were tried"
+    )]
     StopTimedOut {
         /// The data directory.
         data_dir: PathBuf,
@@ -194,7 +196,7 @@ pub enum PrivatePostgresError {
     },
 
     /// The server keeps crashing; it was not started again.
-    #[error("PostgreSQL in {data_dir} stopped {failures} times in short order and was given up: {reason}")]
+    #[error("PostgreSQL in {data_dir} failed {failures} times within a short time and is not started again: {reason}")]
     GaveUp {
         /// The data directory.
         data_dir: PathBuf,
@@ -205,7 +207,7 @@ pub enum PrivatePostgresError {
     },
 
     /// The task that watches the server panicked.
-    #[error("the task that watches PostgreSQL broke: {0}")]
+    #[error("the task that watches PostgreSQL failed: {0}")]
     Supervisor(String),
 
     /// A file or process could not be handled.

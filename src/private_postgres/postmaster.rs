@@ -120,7 +120,7 @@ impl Postmaster {
             if tokio::time::timeout(limit, self.ended()).await.is_ok() {
                 return true;
             }
-            tracing::warn!(pid = self.pid, signal, waited_s = limit.as_secs(), "PostgreSQL does not stop");
+            tracing::warn!(pid = self.pid, signal, waited_s = limit.as_secs(), "PostgreSQL has not stopped in time");
         }
         false
     }

@@ -125,7 +125,7 @@ impl Supervisor {
             } else {
                 *failures += 1;
                 if *failures >= FAILURES_MAX {
-                    tracing::error!(failures = *failures, %reason, "PostgreSQL is not started again");
+                    tracing::error!(failures = *failures, %reason, "PostgreSQL keeps failing and is not started again");
                     self.phase.send_replace(Phase::GaveUp { failures: *failures, reason });
                     return Ok(None);
                 }
@@ -144,7 +144,7 @@ impl Supervisor {
                 None => return self.finish(None).await.map(|()| None),
                 Some(Ok(postmaster)) => {
                     let pid = postmaster.pid();
-                    tracing::warn!(pid, attempt = *failures, "PostgreSQL runs again");
+                    tracing::warn!(pid, "PostgreSQL runs again");
                     self.phase.send_replace(Phase::Running { pid });
                     return Ok(Some(postmaster));
                 }

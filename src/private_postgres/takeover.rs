@@ -64,7 +64,8 @@ pub(super) async fn stop_orphan(
     match occupant {
         Occupant::Unclaimed => Ok(None),
         Occupant::Stranger(pid) => {
-            tracing::warn!(pid, data_dir = %layout.root.display(), "postmaster.pid is stale, its pid is another's now");
+            let data_dir = layout.root.display();
+            tracing::warn!(pid, %data_dir, "postmaster.pid is stale: another process has its pid now");
             Ok(Some(pid))
         }
         Occupant::Postmaster(pid) => Err(PrivatePostgresError::OrphanStays { data_dir: layout.root.clone(), pid }),

@@ -130,14 +130,14 @@ async fn a_saved_file_judges_and_a_bad_one_does_not() {
     until_judged_by(&server, &version(&text(2))).await;
 
     fs::write(&file, "policy_engine:\n  mode: loud\n  loops: {windw: 3}\n").expect("writable");
-    until_said(&log, "what was active goes on").await;
+    until_said(&log, "the active policy stays as it was").await;
     let words = fs::read_to_string(&log).expect("readable");
-    let line = words.lines().find(|line| line.contains("what was active goes on")).expect("one line");
+    let line = words.lines().find(|line| line.contains("the active policy stays as it was")).expect("one line");
     for part in [path(&file), "line 2: policy_engine.mode: ", "line 3: policy_engine.loops.windw: "] {
         assert!(line.contains(part), "{part} is missing in {line}");
     }
     three_looks().await;
-    assert_eq!(said(&log, "what was active goes on"), 1, "it is said once");
+    assert_eq!(said(&log, "the active policy stays as it was"), 1, "it is said once");
     assert_eq!(judged_by(&server).await, version(&text(2)));
 
     // An editor that writes a new file and puts it in the place of the old one.
@@ -159,10 +159,10 @@ async fn sighup_looks_at_the_file_at_once_and_says_so() {
     assert!(signal(server.pid(), "HUP"));
     until_said(&log, "the policy file has not changed since it was applied; nothing was done").await;
     fs::write(&file, "policy_engine: 3\n").expect("writable");
-    until_said(&log, "what was active goes on").await;
+    until_said(&log, "the active policy stays as it was").await;
     three_looks().await;
     assert!(signal(server.pid(), "HUP"));
-    until("it is said again", async || said(&log, "what was active goes on") == 2).await;
+    until("it is said again", async || said(&log, "the active policy stays as it was") == 2).await;
     fs::write(&file, text(2)).expect("writable");
     assert!(signal(server.pid(), "HUP"));
     until_judged_by(&server, &version(&text(2))).await;
@@ -180,7 +180,7 @@ async fn an_unchanged_file_is_not_applied_over_a_newer_activation() {
     until_said(&log, "nothing was done").await;
     // Spoilt, and mended to what this process has applied before.
     fs::write(&file, "policy_engine: 3\n").expect("writable");
-    until_said(&log, "what was active goes on").await;
+    until_said(&log, "the active policy stays as it was").await;
     fs::write(&file, text(1)).expect("writable");
     three_looks().await;
     assert_eq!(judged_by(&server).await, version(&text(2)));
