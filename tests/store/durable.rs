@@ -106,8 +106,12 @@ async fn a_batch_with_one_bad_change_has_one_deadline_for_all() {
     };
     let (answers, ()) = tokio::join!(all(asked), unlock);
     first.await.expect("no panic").expect("an answer");
-    for (answer, took) in answers {
-        assert!(matches!(answer, Err(GateError::NoAnswer(NoAnswer::OutOfReach(_)))), "{answer:?}");
+    for (n, (answer, took)) in answers.into_iter().enumerate() {
+        match answer {
+            Err(GateError::NoAnswer(NoAnswer::Fault(_))) if n == 0 => {}
+            Err(GateError::NoAnswer(NoAnswer::OutOfReach(_))) if n > 0 => {}
+            answer => panic!("{n}: {answer:?}"),
+        }
         assert!(took < ERROR_MAX, "told after {took:?}");
     }
 }

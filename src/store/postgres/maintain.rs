@@ -222,8 +222,10 @@ pub(super) async fn expired_leases(
     // Row by row through the primary key, whatever the planner believes about the tables' sizes.
     let of_call = "from outcome o where o.tenant_id = c.tenant_id and o.epoch = c.epoch
         and o.session_id = c.session_id and o.permit_seq = c.seq";
+    // Rounded down: the next look begins there, and all calls of one batch have one lease.
     let sql = format!(
-        "select c.tenant_id, c.session_id, c.call_id, (extract(epoch from c.lease_until) * 1000)::bigint as lease_ms
+        "select c.tenant_id, c.session_id, c.call_id,
+           floor(extract(epoch from c.lease_until) * 1000)::bigint as lease_ms
          from {from}
          left join lateral (select true as is_settled {of_call} and o.status > 0 limit 1) settled on true
          left join lateral (select max(o.lease_until) as lease_until {of_call} and not coalesce(is_settled, false)) beat
