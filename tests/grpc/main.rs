@@ -3,6 +3,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod approvals;
 mod calls;
 mod errors;
 mod fields;

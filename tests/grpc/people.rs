@@ -12,7 +12,7 @@ use callgate::{
 use tonic::{Code, transport::Channel};
 
 use crate::common::{
-    all, in_time, until,
+    all, in_time,
     wire::{Client, Plane, call, caller, evaluate, outcome, pair, question, record, success},
 };
 
@@ -32,28 +32,28 @@ const POLICY: &str = "policy_engine:
   idempotency: {header: X-Key}
 ";
 
-async fn plane() -> Plane {
+pub(crate) async fn plane() -> Plane {
     Plane::start(&policy::compile(POLICY).expect("a good policy")).await
 }
 
-fn delete(session: &str, call_id: &str, arguments: &str) -> v1::EvaluateRequest {
+pub(crate) fn delete(session: &str, call_id: &str, arguments: &str) -> v1::EvaluateRequest {
     let call = v1::ToolCall { justification: "the user said so".into(), ..call(call_id, "delete_order", arguments) };
     let caller = v1::Caller { agent_id: "robot".into(), ..caller(session) };
     v1::EvaluateRequest { caller: Some(caller), ..question(session, call) }
 }
 
-async fn held(client: &mut Client, session: &str, call_id: &str, arguments: &str) -> String {
+pub(crate) async fn held(client: &mut Client, session: &str, call_id: &str, arguments: &str) -> String {
     let verdict = evaluate(client, delete(session, call_id, arguments)).await;
     assert_eq!(verdict.decision(), Decision::Ask, "{verdict:?}");
     assert!(verdict.approval_expires_unix_ms > 0);
     verdict.approval_id
 }
 
-fn answer(id: &str, by: &str, approve: bool, reason: &str) -> v1::ResolveApprovalRequest {
+pub(crate) fn answer(id: &str, by: &str, approve: bool, reason: &str) -> v1::ResolveApprovalRequest {
     v1::ResolveApprovalRequest { approval_id: id.into(), by: by.into(), approve, reason: reason.into() }
 }
 
-async fn resolve(
+pub(crate) async fn resolve(
     mut approvals: ApprovalServiceClient<Channel>,
     request: v1::ResolveApprovalRequest,
 ) -> Result<v1::Approval, (Code, String)> {
@@ -129,60 +129,6 @@ async fn who_waits_is_told_as_soon_as_somebody_answers() {
     let told = in_time("the answer", watched.get_mut().message()).await.expect("a message").expect("a question");
     let question = told.approval.expect("a question");
     assert_eq!((question.state(), question.resolved_by.as_str()), (ApprovalState::Approved, "eve"));
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_same_answer_by_the_same_person_may_be_sent_again() {
-    let plane = plane().await;
-    let (mut client, approvals) = (plane.client().await, ApprovalServiceClient::new(plane.channel().await));
-    let id = held(&mut client, "s", "c1", r#"{"id":1}"#).await;
-    let first = resolve(approvals.clone(), answer(&id, "eve", true, "seen")).await.expect("the first answer");
-    assert_eq!((first.state(), first.resolved_by.as_str()), (ApprovalState::Approved, "eve"));
-    // As a client does whose answer was stored and whose reply was lost.
-    let again = resolve(approvals.clone(), answer(&id, "eve", true, "seen")).await.expect("the same answer");
-    assert_eq!(again, first);
-    let answered = || Err((Code::FailedPrecondition, "APPROVAL_ANSWERED".to_owned()));
-    assert_eq!(resolve(approvals.clone(), answer(&id, "eve", false, "no")).await, answered());
-    assert_eq!(resolve(approvals.clone(), answer(&id, "adam", true, "seen")).await, answered());
-    assert_eq!(evaluate(&mut client, delete("s", "c1", r#"{"id":1}"#)).await.decision(), Decision::Allow);
-    // Also once the approval is used up.
-    assert_eq!(resolve(approvals, answer(&id, "eve", true, "seen")).await.expect("the same answer"), first);
-    assert_eq!(plane.postgres.number("select count(*) from session_event where kind = 'answered'").await, 1);
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn however_many_wait_the_database_is_looked_at_once() {
-    const WAITING: usize = 40;
-    let plane = plane().await;
-    let mut client = plane.client().await;
-    let waiting: Vec<_> = (0..WAITING)
-        .map(|n| {
-            let mut client = client.clone();
-            let arguments = format!(r#"{{"id":{n}}}"#);
-            let request = v1::EvaluateRequest { max_wait_ms: 60_000, ..delete(&format!("s{n}"), "c1", &arguments) };
-            tokio::spawn(async move { evaluate(&mut client, request).await })
-        })
-        .collect();
-    let asked = "select count(*) from call where approval_id is not null";
-    until("all to wait", async || plane.postgres.number(asked).await == WAITING as i64).await;
-    // Each backend says what it did a second later, and when it is idle ten seconds later.
-    let statements = "select xact_commit from pg_stat_database where datname = current_database()";
-    let before = plane.postgres.number(statements).await;
-    tokio::time::sleep(Duration::from_secs(6)).await;
-    let done = plane.postgres.number(statements).await - before;
-    // Some forty looks, the health service's, and what was done before and said late; one look for each that waits
-    // every quarter of a second would be a thousand.
-    assert!(done < 500, "{done} statements while {WAITING} wait");
-    let approvals = ApprovalServiceClient::new(plane.channel().await);
-    let page = v1::ListApprovalsRequest { page_size: 100, ..v1::ListApprovalsRequest::default() };
-    let list = approvals.clone().list_approvals(page).await.expect("questions");
-    for question in list.into_inner().approvals {
-        resolve(approvals.clone(), answer(&question.approval_id, "eve", true, "")).await.expect("an answer");
-    }
-    for told in waiting {
-        assert_eq!(in_time("a verdict", told).await.expect("no panic").decision(), Decision::Allow);
-    }
-    assert_eq!(evaluate(&mut client, delete("s0", "c1", r#"{"id":0}"#)).await.decision(), Decision::Allow);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

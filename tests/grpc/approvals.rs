@@ -1,0 +1,65 @@
+//! Waiting for people, and telling them the same twice, over gRPC on real Postgres.
+
+use std::time::Duration;
+
+use callgate::grpc::v1::{self, ApprovalState, Decision, approval_service_client::ApprovalServiceClient};
+use tonic::Code;
+
+use crate::{
+    common::{in_time, until, wire::evaluate},
+    people::{answer, delete, held, plane, resolve},
+};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_same_answer_by_the_same_person_may_be_sent_again() {
+    let plane = plane().await;
+    let (mut client, approvals) = (plane.client().await, ApprovalServiceClient::new(plane.channel().await));
+    let id = held(&mut client, "s", "c1", r#"{"id":1}"#).await;
+    let first = resolve(approvals.clone(), answer(&id, "eve", true, "seen")).await.expect("the first answer");
+    assert_eq!((first.state(), first.resolved_by.as_str()), (ApprovalState::Approved, "eve"));
+    // As a client does whose answer was stored and whose reply was lost.
+    let again = resolve(approvals.clone(), answer(&id, "eve", true, "seen")).await.expect("the same answer");
+    assert_eq!(again, first);
+    let answered = || Err((Code::FailedPrecondition, "APPROVAL_ANSWERED".to_owned()));
+    assert_eq!(resolve(approvals.clone(), answer(&id, "eve", false, "no")).await, answered());
+    assert_eq!(resolve(approvals.clone(), answer(&id, "adam", true, "seen")).await, answered());
+    assert_eq!(evaluate(&mut client, delete("s", "c1", r#"{"id":1}"#)).await.decision(), Decision::Allow);
+    // Also once the approval is used up.
+    assert_eq!(resolve(approvals, answer(&id, "eve", true, "seen")).await.expect("the same answer"), first);
+    assert_eq!(plane.postgres.number("select count(*) from session_event where kind = 'answered'").await, 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn however_many_wait_the_database_is_looked_at_once() {
+    const WAITING: usize = 40;
+    let plane = plane().await;
+    let mut client = plane.client().await;
+    let waiting: Vec<_> = (0..WAITING)
+        .map(|n| {
+            let mut client = client.clone();
+            let arguments = format!(r#"{{"id":{n}}}"#);
+            let request = v1::EvaluateRequest { max_wait_ms: 60_000, ..delete(&format!("s{n}"), "c1", &arguments) };
+            tokio::spawn(async move { evaluate(&mut client, request).await })
+        })
+        .collect();
+    let asked = "select count(*) from call where approval_id is not null";
+    until("all to wait", async || plane.postgres.number(asked).await == WAITING as i64).await;
+    // Each backend says what it did a second later, and when it is idle ten seconds later.
+    let statements = "select xact_commit from pg_stat_database where datname = current_database()";
+    let before = plane.postgres.number(statements).await;
+    tokio::time::sleep(Duration::from_secs(6)).await;
+    let done = plane.postgres.number(statements).await - before;
+    // Some forty looks, the health service's, and what was done before and said late; one look for each that waits
+    // every quarter of a second would be a thousand.
+    assert!(done < 500, "{done} statements while {WAITING} wait");
+    let approvals = ApprovalServiceClient::new(plane.channel().await);
+    let page = v1::ListApprovalsRequest { page_size: 100, ..v1::ListApprovalsRequest::default() };
+    let list = approvals.clone().list_approvals(page).await.expect("questions");
+    for question in list.into_inner().approvals {
+        resolve(approvals.clone(), answer(&question.approval_id, "eve", true, "")).await.expect("an answer");
+    }
+    for told in waiting {
+        assert_eq!(in_time("a verdict", told).await.expect("no panic").decision(), Decision::Allow);
+    }
+    assert_eq!(evaluate(&mut client, delete("s0", "c1", r#"{"id":0}"#)).await.decision(), Decision::Allow);
+}
