@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeMap, sync::LazyLock};
 
-use sqlx::{PgConnection, Row as _, postgres::PgRow};
+use sqlx::{Executor as _, PgConnection, Row as _, postgres::PgRow};
 
 use super::{
     columns, controls,
@@ -126,8 +126,20 @@ pub(super) async fn arguments(
     Ok(arguments.flatten())
 }
 
+/// A tree as it was at one moment: what its totals count is what it knows, so that later events can be put on top.
+const SNAPSHOT: &str = "begin isolation level repeatable read, read only";
+
 /// Reads a tree; none when it has no event yet.
 pub(super) async fn tree(conn: &mut PgConnection, tenant: TenantId, root: &SessionId) -> Loaded<Option<CallTree>> {
+    conn.execute(SNAPSHOT).await?;
+    let read = at_one_moment(conn, tenant, root).await;
+    let ended = conn.execute(if read.is_ok() { "commit" } else { "rollback" }).await;
+    let tree = read?;
+    ended?;
+    Ok(tree)
+}
+
+async fn at_one_moment(conn: &mut PgConnection, tenant: TenantId, root: &SessionId) -> Loaded<Option<CallTree>> {
     let head = sqlx::query(
         "select epoch - date '1970-01-01' as day, version, (extract(epoch from started_at) * 1000)::bigint as
         started_ms,
