@@ -7,7 +7,7 @@ use sqlx::{AssertSqlSafe, PgConnection, Row as _};
 use super::{
     columns, controls,
     decode::{Loaded, count, judged, settled},
-    load::Key,
+    load::{self, Key},
     row::{CallColumns, OutcomeColumns, big},
 };
 use crate::domain::{
@@ -46,7 +46,9 @@ pub(super) async fn catch_up(conn: &mut PgConnection, tree: CallTree) -> Loaded<
     let key = Key { tenant: tree.tenant, root: &tree.root.clone(), epoch: tree.epoch };
     // The version first: what is committed while the rest is read is left for the next time.
     let head = sqlx::query(
-        "select version, epoch - date '1970-01-01' as day from call_tree where tenant_id = $1 and root_id = $2",
+        "select version, epoch - date '1970-01-01' as day, steps, calls, open_calls, cost_micros, reserved_micros,
+           tokens
+         from call_tree where tenant_id = $1 and root_id = $2",
     );
     let head = head.bind(key.tenant.0).bind(key.root.as_str()).fetch_optional(&mut *conn).await?;
     let Some(head) = head else { return Ok(None) };
@@ -56,7 +58,9 @@ pub(super) async fn catch_up(conn: &mut PgConnection, tree: CallTree) -> Loaded<
     }
     let events = since(conn, key, tree.version, stored).await?;
     let tree = tree.caught_up(&events);
-    Ok(tree.filter(|tree| tree.version == stored))
+    // Another replica may have settled a call that this tree has forgotten, and so counts otherwise.
+    let (spent, open_calls) = (load::spent(&head)?, load::open_calls(&head)?);
+    Ok(tree.filter(|tree| tree.version == stored && tree.spent == spent && tree.open_calls == open_calls))
 }
 
 async fn since(conn: &mut PgConnection, key: Key<'_>, known: u64, stored: u64) -> Loaded<Vec<Event>> {

@@ -154,21 +154,15 @@ async fn at_one_moment(conn: &mut PgConnection, tenant: TenantId, root: &Session
     let Some(head) = head else { return Ok(None) };
     let mut tree = CallTree::new(tenant, root.clone(), at(&head, "started_ms")?);
     tree.epoch = head.try_get("day")?;
-    let open: i32 = head.try_get("open_calls")?;
+    let open_calls = open_calls(&head)?;
     let key = Key { tenant, root, epoch: tree.epoch };
-    let events = events(conn, key, open).await?;
+    let events = events(conn, key, i32::try_from(open_calls).unwrap_or(i32::MAX)).await?;
     let totals = Totals {
         version: count(&head, "version")?,
         last_at: at(&head, "last_ms")?,
-        spent: Spent {
-            steps: count(&head, "steps")?,
-            calls: count(&head, "calls")?,
-            cost_micros: count(&head, "cost_micros")?,
-            reserved_micros: count(&head, "reserved_micros")?,
-            tokens: count(&head, "tokens")?,
-        },
+        spent: spent(&head)?,
         by_tool: by_tool(conn, key).await?,
-        open_calls: u32::try_from(open).unwrap_or(0),
+        open_calls,
         sessions: sessions(conn, key).await?,
         seen: seen(conn, key).await?,
         forgotten_change: forgotten_change(conn, key, &events).await?,
@@ -178,6 +172,22 @@ async fn at_one_moment(conn: &mut PgConnection, tenant: TenantId, root: &Session
         kept: controls::kept(conn, key).await?,
     };
     Ok(Some(tree.restore(&events, totals)))
+}
+
+/// What a tree has spent, from its row.
+pub(super) fn spent(head: &PgRow) -> Loaded<Spent> {
+    Ok(Spent {
+        steps: count(head, "steps")?,
+        calls: count(head, "calls")?,
+        cost_micros: count(head, "cost_micros")?,
+        reserved_micros: count(head, "reserved_micros")?,
+        tokens: count(head, "tokens")?,
+    })
+}
+
+/// Calls of a tree that have a permit and no outcome, from its row.
+pub(super) fn open_calls(head: &PgRow) -> Loaded<u32> {
+    Ok(u32::try_from(head.try_get::<i32, _>("open_calls")?).unwrap_or(0))
 }
 
 #[derive(Clone, Copy)]
