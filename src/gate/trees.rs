@@ -60,9 +60,8 @@ impl Gate {
             }
             match self.slots.turn(tenant, root) {
                 Turn::Load(loading) => {
-                    let loaded = self.load(tenant, root).await.inspect_err(|error| loading.fail(error));
-                    let (tree, is_whole) = loaded?;
-                    return Ok(self.slots.put(tree, is_whole));
+                    let tree = self.load(tenant, root).await.inspect_err(|error| loading.fail(error))?;
+                    return Ok(self.slots.put(tree));
                 }
                 // Whoever loads may also be called off; then somebody else does.
                 Turn::Wait(mut other) => {
@@ -76,26 +75,24 @@ impl Gate {
         }
     }
 
-    /// The tree as it was last committed, with the forgotten calls that were asked about; and whether all of it is of
-    /// one moment.
-    async fn load(&self, tenant: TenantId, root: &SessionId) -> Result<(CallTree, bool), StoreError> {
+    /// The tree as it was last committed, with the forgotten calls that were asked about.
+    async fn load(&self, tenant: TenantId, root: &SessionId) -> Result<CallTree, StoreError> {
         let known = match self.slots.take_stored(tenant, root) {
             Some(stored) => self.store.catch_up(stored).await?,
             None => None,
         };
-        let is_whole = known.is_some();
         let read = match known {
             Some(tree) => Some(tree),
             None => self.store.tree(tenant, root).await?,
         };
         let Some(mut tree) = read else {
-            return Ok((CallTree::new(tenant, root.clone(), self.store.now()), false));
+            return Ok(CallTree::new(tenant, root.clone(), self.store.now()));
         };
         for (session, call_id) in self.slots.missed(tenant, root) {
             let events = self.store.call(tenant, tree.epoch, &session, &call_id).await?;
             tree.recall(&session, &events);
         }
-        Ok((tree, is_whole))
+        Ok(tree)
     }
 
     /// The counters of the agent that asked last in a session, and the tenant's.

@@ -43,23 +43,14 @@ pub struct Slot {
     tree: Mutex<Option<CallTree>>,
     /// The tree as it is stored, for one that other replicas change too: whoever loses against them reads only what
     /// they have changed.
-    stored: Mutex<Option<Stored>>,
+    stored: Mutex<Option<CallTree>>,
     committed: watch::Sender<u64>,
 }
 
-/// A tree as it is stored.
-#[derive(Debug)]
-struct Stored {
-    tree: CallTree,
-    /// True when all of it is of one moment. A tree is read in several statements, and what others commit between them
-    /// is in it by half: whoever folds that in again counts it twice.
-    is_whole: bool,
-}
-
 impl Slot {
-    fn new(tree: CallTree, is_whole: bool, is_shared: bool) -> Self {
+    fn new(tree: CallTree, is_shared: bool) -> Self {
         let (committed, _) = watch::channel(tree.version);
-        let stored = Mutex::new(is_shared.then(|| Stored { tree: tree.clone(), is_whole }));
+        let stored = Mutex::new(is_shared.then(|| tree.clone()));
         Self { root: tree.root.clone(), tree: Mutex::new(Some(tree)), stored, committed }
     }
 
@@ -78,9 +69,7 @@ impl Slot {
     /// Events were committed, the last of them with `version`.
     pub(super) fn committed(&self, events: &[Event], version: u64) {
         let mut stored = lock(&self.stored);
-        // Nobody else had moved the tree until this commit, nor while it was read.
-        let caught_up = stored.take().and_then(|stored| stored.tree.caught_up(events));
-        *stored = caught_up.map(|tree| Stored { tree, is_whole: true });
+        *stored = stored.take().and_then(|tree| tree.caught_up(events));
         drop(stored);
         self.committed.send_if_modified(|known| {
             let newer = version > *known;
@@ -204,12 +193,11 @@ impl Slots {
         Turn::Load(Loading { loads: Arc::clone(&self.loads), key, failed })
     }
 
-    /// The slot of a tree that was just loaded, or the one that somebody else has put there meanwhile. `is_whole` says
-    /// that all of the tree is of one moment.
-    pub fn put(&self, tree: CallTree, is_whole: bool) -> Arc<Slot> {
+    /// The slot of a tree that was just loaded, or the one that somebody else has put there meanwhile.
+    pub fn put(&self, tree: CallTree) -> Arc<Slot> {
         let key = (tree.tenant, tree.root.clone());
         let is_shared = lock(&self.shared).contains(&key);
-        lock(&self.trees).get_or_insert(key, || Arc::new(Slot::new(tree, is_whole, is_shared))).clone()
+        lock(&self.trees).get_or_insert(key, || Arc::new(Slot::new(tree, is_shared))).clone()
     }
 
     /// A tree that was in memory before, as it was stored once.
@@ -222,11 +210,11 @@ impl Slots {
     pub fn invalidate(&self, tenant: TenantId, slot: &Arc<Slot>) {
         slot.invalidate();
         let key = (tenant, slot.root.clone());
-        let stored = lock(&slot.stored).take().filter(|stored| stored.is_whole);
+        let stored = lock(&slot.stored).take();
         let mut shared = lock(&self.shared);
         let known = shared.get_or_insert_mut(key.clone(), || None);
-        if let Some(stored) = stored {
-            *known = Some(stored.tree);
+        if stored.is_some() {
+            *known = stored;
         }
         drop(shared);
         let mut trees = lock(&self.trees);
