@@ -108,6 +108,6 @@ pub struct Wanted {
     pub session: Option<SessionId>,
     /// Only those that nobody has answered and that have not expired.
     pub pending: bool,
-    /// The most that are given.
-    pub most: usize,
+    /// At most so many.
+    pub max: usize,
 }

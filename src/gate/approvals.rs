@@ -108,7 +108,7 @@ impl Gate {
             return Ok(Arc::clone(open));
         }
         let looked = self.clock.tick();
-        let wanted = Wanted { pending: true, most: OPEN_MAX, ..Wanted::default() };
+        let wanted = Wanted { pending: true, max: OPEN_MAX, ..Wanted::default() };
         let open: Arc<[Question]> = self.store.questions(tenant, &wanted).await?.into();
         known.insert(tenant, (looked, Arc::clone(&open)));
         Ok(open)
@@ -119,7 +119,7 @@ impl Gate {
     /// # Errors
     /// [`NoAnswer`] when it cannot be read.
     pub async fn question(&self, tenant: TenantId, approval_id: &str) -> Result<Option<Question>, NoAnswer> {
-        let wanted = Wanted { approval_id: Some(approval_id.to_owned()), most: 1, ..Wanted::default() };
+        let wanted = Wanted { approval_id: Some(approval_id.to_owned()), max: 1, ..Wanted::default() };
         Ok(self.store.questions(tenant, &wanted).await?.pop())
     }
 

@@ -119,8 +119,8 @@ impl v1::approval_service_server::ApprovalService for ApprovalService {
         let pending = message.state() == v1::ApprovalState::Pending;
         // Of the others the state is told by time and answer, so enough are read to choose from.
         let any = pending || message.state() == v1::ApprovalState::Unspecified;
-        let most = if any { size } else { PAGE_MAX as usize };
-        let wanted = Wanted { approval_id: None, session, pending, most };
+        let max = if any { size } else { PAGE_MAX as usize };
+        let wanted = Wanted { approval_id: None, session, pending, max };
         let found = service::within(self.gate.questions(decode::tenant(), &wanted)).await?;
         let now = self.gate.now();
         let approvals = found.into_iter().map(|question| encoded(question, now));

@@ -93,7 +93,7 @@ impl Slot {
 
     /// True when a change was refused: what was decided on it must not be stored, though another replica may have moved
     /// the tree to the very version that it names.
-    pub(super) fn is_spoilt(&self) -> bool {
+    pub(super) fn is_invalidated(&self) -> bool {
         lock(&self.tree).is_none()
     }
 

@@ -89,6 +89,9 @@ async fn encryption_that_fails_is_done_without_where_it_is_only_preferred() {
     let store = open(door.with_tls(PgSslMode::Prefer)).await.expect("in the clear");
     store.ping().await.expect("for reading too");
     store.close().await;
+    let stranger = door.with_tls(PgSslMode::Prefer).username("nobody");
+    let text = open(stranger).await.expect_err("refused").to_string();
+    assert!(text.contains("nobody") && text.contains("HandshakeFailure"), "{text}");
     let error = open(door.with_tls(PgSslMode::Require)).await.expect_err("refused");
     assert!(matches!(error, OpenError::Tls(_)), "{error}");
     let text = error.to_string();

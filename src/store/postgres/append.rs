@@ -45,7 +45,7 @@ pub(super) struct Batch {
 /// What became of a batch.
 #[derive(Debug)]
 pub(super) struct Appended {
-    /// Why a chain lost, by its place (from 0); none for a winner.
+    /// Why a chain lost, by its position (from 0); none for a winner.
     pub(super) lost: Vec<Option<Lost>>,
     /// What every counter of the batch holds now.
     pub(super) used: Vec<i64>,
@@ -73,10 +73,10 @@ impl Batch {
         ledger.sort_by(|a, b| (a.tenant_id, &a.ledger_key).cmp(&(b.tenant_id, &b.ledger_key)));
         batch.has_new_rows |= !ledger.is_empty() || !counters.is_empty();
         ledger.into_iter().for_each(|row| batch.ledger.push(row));
-        for (k, ((tenant, key), place)) in counters.iter_mut().enumerate() {
-            *place = k as i32 + 1;
+        for (k, ((tenant, key), k_of)) in counters.iter_mut().enumerate() {
+            *k_of = k as i32 + 1;
             batch.counters.push(CounterRow {
-                k: *place,
+                k: *k_of,
                 tenant_id: tenant.0,
                 agent_id: key.agent.as_ref().map(ToString::to_string).unwrap_or_default(),
                 day: key.day,

@@ -1,16 +1,16 @@
-//! Connections, made one at a time: while the server is away or recovers, a replica asks it again now and then, and not
-//! once for each caller. Each connection says for itself that its commits are durable.
+//! Connections. While the server is away or recovers, a replica asks it again now and then, one attempt at a time, and
+//! not once for each caller. Each connection says for itself that its commits are durable.
 
-use std::time::Duration;
+use std::{
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
 
 use sqlx::{
     ConnectOptions as _, PgConnection, Row as _,
     postgres::{PgConnectOptions, PgSslMode},
 };
-use tokio::{
-    sync::Mutex,
-    time::{Instant, timeout},
-};
+use tokio::time::{Instant, timeout};
 
 use crate::store::error::{OpenError, StoreError, cause};
 
@@ -23,10 +23,14 @@ const PAUSE_MAX: Duration = Duration::from_millis(500);
 /// What `synchronous_commit` may say; anything less loses acknowledged rows when the server crashes.
 pub(super) const DURABLE: [&str; 3] = ["on", "remote_apply", "remote_write"];
 
-/// Makes connections for one replica.
+/// Makes connections for one replica: as many at once as are wanted while that goes well, one at a time once it did not.
 #[derive(Debug, Default)]
-pub(super) struct Connector(Mutex<Attempts>);
+pub(super) struct Connector {
+    attempts: Mutex<Attempts>,
+    one: tokio::sync::Mutex<()>,
+}
 
+/// The attempts that failed since the last that did not.
 #[derive(Debug, Default)]
 struct Attempts {
     failed: u32,
@@ -41,30 +45,29 @@ impl Connector {
     /// [`StoreError::Unreachable`], at once while an attempt has just failed.
     pub(super) async fn connect(&self, options: &PgConnectOptions) -> Result<PgConnection, StoreError> {
         let asked = Instant::now();
-        let mut attempts = self.0.lock().await;
-        if let Some((at, error, not_before)) = &attempts.last
+        let is_well = self.attempts().last.is_none();
+        let _one = if is_well { None } else { Some(self.one.lock().await) };
+        if let Some((at, error, not_before)) = &self.attempts().last
             && (*at >= asked || *not_before > Instant::now())
         {
             return Err(error.clone());
         }
-        // An attempt that its caller gives up counts as failed too.
-        attempts.failed = attempts.failed.saturating_add(1);
-        let given_up = StoreError::Unreachable("no connection in time".to_owned());
-        attempts.last = Some((asked, given_up, Instant::now() + PAUSE));
-        let attempt = timeout(CONNECT, open(options)).await;
         let late = || StoreError::Unreachable(format!("no connection within {} ms", CONNECT.as_millis()));
-        match attempt.unwrap_or_else(|_| Err(late())) {
-            Ok(connection) => {
-                *attempts = Attempts::default();
-                Ok(connection)
-            }
+        let connected = timeout(CONNECT, open(options)).await.unwrap_or_else(|_| Err(late()));
+        let mut attempts = self.attempts();
+        match &connected {
+            Ok(_) => *attempts = Attempts::default(),
             Err(error) => {
-                let pause = PAUSE.saturating_mul(1 << attempts.failed.min(10)).min(PAUSE_MAX);
-                let now = Instant::now();
+                attempts.failed = attempts.failed.saturating_add(1);
+                let (pause, now) = (PAUSE.saturating_mul(1 << attempts.failed.min(10)).min(PAUSE_MAX), Instant::now());
                 attempts.last = Some((now, error.clone(), now + jittered(pause)));
-                Err(error)
             }
         }
+        connected
+    }
+
+    fn attempts(&self) -> MutexGuard<'_, Attempts> {
+        self.attempts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -140,8 +143,9 @@ pub(super) async fn first(options: PgConnectOptions) -> Result<(PgConnection, Pg
         return Err(OpenError::Tls(why));
     }
     let options = options.ssl_mode(PgSslMode::Disable);
-    let connection = options.connect().await.map_err(|_| OpenError::Tls(why))?;
     let error = cause(&error);
+    let both = |plain| StoreError::Unreachable(format!("{}; with TLS: {error}", cause(&plain)));
+    let connection = options.connect().await.map_err(both)?;
     tracing::warn!(%error, "the connection to the database is not encrypted: sslmode=prefer, and TLS failed");
     Ok((connection, options))
 }

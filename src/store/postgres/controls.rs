@@ -137,7 +137,7 @@ impl ControlRow {
     }
 }
 
-/// A use as it stands in the `uses` column.
+/// A use as the `uses` column holds it.
 #[derive(Debug, Serialize, Deserialize)]
 struct StoredUse {
     key: String,
@@ -235,8 +235,8 @@ pub(super) async fn changes(conn: &mut PgConnection, key: Key<'_>) -> Loaded<Vec
                and o.session_id = c.session_id and o.permit_seq = c.seq and o.status in (2, 3))
            order by c.seq desc limit $4) w order by seq",
     );
-    let most = i64::try_from(CHANGES_MAX).unwrap_or(i64::MAX);
-    let rows = rows.bind(key.tenant.0).bind(key.root.as_str()).bind(key.epoch).bind(most).fetch_all(conn).await?;
+    let max = i64::try_from(CHANGES_MAX).unwrap_or(i64::MAX);
+    let rows = rows.bind(key.tenant.0).bind(key.root.as_str()).bind(key.epoch).bind(max).fetch_all(conn).await?;
     let changed = |row: &PgRow| {
         Ok(Changed {
             resource: Resource::new(row.try_get::<String, _>("resource")?),
@@ -263,9 +263,9 @@ pub(super) async fn kept(conn: &mut PgConnection, key: Key<'_>) -> Loaded<Vec<Ke
              and c.seq = o.permit_seq
            where s.tenant_id = $1 and s.root_id = $2 order by o.seq desc limit $4) k order by seq",
     );
-    let most = i64::try_from(KEPT_MAX).unwrap_or(i64::MAX);
+    let max = i64::try_from(KEPT_MAX).unwrap_or(i64::MAX);
     let bytes = i32::try_from(KEPT_BYTES_MAX).unwrap_or(i32::MAX);
-    let rows = rows.bind(key.tenant.0).bind(key.root.as_str()).bind(key.epoch).bind(most).bind(bytes);
+    let rows = rows.bind(key.tenant.0).bind(key.root.as_str()).bind(key.epoch).bind(max).bind(bytes);
     let row = |row: &PgRow| {
         Ok((
             count(row, "seq")?,

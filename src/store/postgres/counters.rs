@@ -61,14 +61,14 @@ pub(super) async fn read(
     let dimensions: Vec<i16> = keys.iter().map(|key| super::append::dimension(key.dimension)).collect();
     let tiers: Vec<String> =
         keys.iter().map(|key| key.tier.as_ref().map(|(tier, _)| tier.to_string()).unwrap_or_default()).collect();
-    let stretches: Vec<i64> = keys.iter().map(|key| key.tier.as_ref().map_or(0, |(_, stretch)| *stretch)).collect();
+    let windows: Vec<i64> = keys.iter().map(|key| key.tier.as_ref().map_or(0, |(_, window)| *window)).collect();
     let used = sqlx::query_scalar(
         "select coalesce(c.used, 0) from unnest($2::text[], $3::int4[], $4::int2[], $5::text[], $6::int8[])
-           with ordinality as k(agent_id, day, dimension, tier, stretch, no)
+           with ordinality as k(agent_id, day, dimension, tier, tier_window, no)
          left join counter c on c.tenant_id = $1 and c.agent_id = k.agent_id
            and c.day = date '1970-01-01' + k.day and c.dimension = k.dimension and c.tier = k.tier
-           and c.stretch = k.stretch order by k.no",
+           and c.stretch = k.tier_window order by k.no",
     );
-    let used = used.bind(tenant.0).bind(agents).bind(days).bind(dimensions).bind(tiers).bind(stretches);
+    let used = used.bind(tenant.0).bind(agents).bind(days).bind(dimensions).bind(tiers).bind(windows);
     Ok(used.fetch_all(conn).await?)
 }

@@ -9,7 +9,7 @@ use crate::domain::{
     violation::{OnViolation, SelfCorrection, Violation},
 };
 
-/// A finding as it stands in the `findings` column.
+/// A finding as the `findings` column holds it.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct StoredFinding {
     rule: String,

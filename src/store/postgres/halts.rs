@@ -80,9 +80,9 @@ async fn halts(conn: &mut PgConnection) -> Loaded<BTreeMap<TenantId, Vec<Halt>>>
         "select {ROW} from (select *, row_number() over (partition by tenant_id order by halt_id desc) as n from halt
            where resumed_at is null) h where n <= $1 order by tenant_id, kind, name"
     );
-    let most = i64::try_from(HALTS_MAX).unwrap_or(i64::MAX);
+    let max = i64::try_from(HALTS_MAX).unwrap_or(i64::MAX);
     let mut halts: BTreeMap<TenantId, Vec<Halt>> = BTreeMap::new();
-    for row in sqlx::query(sqlx::AssertSqlSafe(query)).bind(most).fetch_all(conn).await? {
+    for row in sqlx::query(sqlx::AssertSqlSafe(query)).bind(max).fetch_all(conn).await? {
         halts.entry(TenantId(row.try_get("tenant_id")?)).or_default().push(read(&row)?);
     }
     Ok(halts)

@@ -49,8 +49,8 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`] when the database cannot be read.
-    pub async fn sessions(&self, tenant: TenantId, most: usize) -> Result<Vec<SessionLine>, StoreError> {
-        self.readers.read(async |conn| sessions(conn, tenant, most).await).await
+    pub async fn sessions(&self, tenant: TenantId, max: usize) -> Result<Vec<SessionLine>, StoreError> {
+        self.readers.read(async |conn| sessions(conn, tenant, max).await).await
     }
 }
 
@@ -138,7 +138,7 @@ async fn questions(conn: &mut PgConnection, tenant: TenantId, wanted: &Wanted) -
     );
     let rows = rows.bind(tenant.0).bind(wanted.approval_id.as_deref());
     let rows = rows.bind(wanted.session.as_ref().map(SessionId::as_str)).bind(wanted.pending);
-    let rows = rows.bind(i64::try_from(wanted.most).unwrap_or(i64::MAX));
+    let rows = rows.bind(i64::try_from(wanted.max).unwrap_or(i64::MAX));
     rows.fetch_all(conn).await?.iter().map(question).collect()
 }
 
@@ -170,7 +170,7 @@ fn question(row: &PgRow) -> Loaded<Question> {
     })
 }
 
-async fn sessions(conn: &mut PgConnection, tenant: TenantId, most: usize) -> Loaded<Vec<SessionLine>> {
+async fn sessions(conn: &mut PgConnection, tenant: TenantId, max: usize) -> Loaded<Vec<SessionLine>> {
     let rows = sqlx::query(
         "select s.session_id, s.root_id, (extract(epoch from s.created_at) * 1000)::bigint as created_ms,
            (extract(epoch from t.last_at) * 1000)::bigint as last_ms, t.steps, t.calls, t.open_calls, t.cost_micros
@@ -178,7 +178,7 @@ async fn sessions(conn: &mut PgConnection, tenant: TenantId, most: usize) -> Loa
          where t.tenant_id = $1 and t.version > 0
          order by t.last_at desc, s.root_id, s.depth, s.session_id limit $2",
     );
-    let rows = rows.bind(tenant.0).bind(i64::try_from(most).unwrap_or(i64::MAX));
+    let rows = rows.bind(tenant.0).bind(i64::try_from(max).unwrap_or(i64::MAX));
     let line = |row: &PgRow| {
         Ok(SessionLine {
             session: row.try_get("session_id")?,

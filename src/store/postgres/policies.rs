@@ -63,7 +63,7 @@ impl Store {
         Ok(self.revisions(tenant, None, 1).await?.pop())
     }
 
-    /// Activations, the newest first: those before a revision, at most `most`.
+    /// Activations, the newest first: those before a revision, at most `max`.
     ///
     /// # Errors
     /// [`StoreError`] when the database cannot be read.
@@ -71,14 +71,14 @@ impl Store {
         &self,
         tenant: TenantId,
         before: Option<u64>,
-        most: usize,
+        max: usize,
     ) -> Result<Vec<Revision>, StoreError> {
         let query = format!(
             "select {REVISION} from policy_activation where tenant_id = $1 and ($2::bigint is null or revision < $2)
              order by revision desc limit $3"
         );
         let query = sqlx::query(sqlx::AssertSqlSafe(query)).bind(tenant.0).bind(before.map(big));
-        let query = query.bind(i64::try_from(most).unwrap_or(i64::MAX));
+        let query = query.bind(i64::try_from(max).unwrap_or(i64::MAX));
         self.readers.read(async |conn| query.fetch_all(conn).await?.iter().map(revision).collect()).await
     }
 

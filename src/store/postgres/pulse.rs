@@ -10,12 +10,12 @@ use super::{decode::Loaded, maintain, read::Readers, time::DbTime};
 /// How long an answer holds for those who ask meanwhile.
 const HOLDS: Duration = Duration::from_millis(500);
 
-/// The one question, on a connection that nothing else uses.
+/// The one ping, on a connection that nothing else uses.
 #[derive(Debug)]
 pub(super) struct Pulse {
     readers: Readers,
     time: Arc<DbTime>,
-    /// What came of the last question, and when it was asked.
+    /// What came of the last ping, and when it was sent.
     last: Mutex<Option<(Instant, Loaded<()>)>>,
 }
 
@@ -24,7 +24,7 @@ impl Pulse {
         Self { readers, time, last: Mutex::default() }
     }
 
-    /// Does the database answer? One question goes out at a time: whoever asks meanwhile waits for its answer.
+    /// Does the database answer? One ping goes out at a time: whoever asks meanwhile waits for its answer.
     pub(super) async fn ask(&self) -> Loaded<()> {
         let mut last = self.last.lock().await;
         if let Some((_, known)) = last.as_ref().filter(|(asked, _)| asked.elapsed() < HOLDS) {

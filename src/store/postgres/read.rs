@@ -108,33 +108,36 @@ impl Readers {
     /// Nothing came of a read within its time: because of this replica's load, or of the database?
     async fn late(&self, limit: Duration, busy: Busy) -> StoreError {
         match &self.0.pulse {
-            // Boxed, since the question is a read itself: one that asks no further.
+            // Boxed, since the ping is a read itself: one that asks no further.
             Some(pulse) if Box::pin(pulse.ask()).await.is_ok() => StoreError::Overloaded(busy),
             _ => StoreError::timeout(limit),
         }
     }
 
     async fn acquire(&self) -> Loaded<Lent> {
-        let by = Instant::now() + ACQUIRE;
+        // Whoever asks whether the database answers has the time that an answer may take.
+        let limit = if self.0.pulse.is_some() { ACQUIRE } else { self.0.work };
+        let by = Instant::now() + limit;
         let seat = match timeout_at(by, Arc::clone(&self.0.seats).acquire_owned()).await {
             Ok(Ok(seat)) => seat,
             Ok(Err(_)) => return Err(StoreError::Stopped),
-            Err(_) => return Err(StoreError::timeout(ACQUIRE)),
+            Err(_) => return Err(StoreError::timeout(limit)),
         };
-        let idle = match self.0.trusted(by).await {
-            Some(idle) => idle,
-            None => timeout_at(by, self.connect()).await.unwrap_or(Err(StoreError::timeout(ACQUIRE)))?,
+        let (idle, seat) = match self.0.trusted(by).await {
+            Some(idle) => (idle, seat),
+            None => timeout_at(by, self.connect(seat)).await.unwrap_or(Err(StoreError::timeout(limit)))?,
         };
         Ok(Lent { idle: Some(idle), end: End::Abandoned, shared: Arc::clone(&self.0), seat: Some(seat) })
     }
 
-    /// A new connection. It is made whether or not its caller still waits: who comes next has it then.
-    async fn connect(&self) -> Loaded<Idle> {
+    /// A new connection. It is made whether or not its caller still waits: who comes next has it then. Until it is
+    /// made it has the seat, so that there are never more of them than seats.
+    async fn connect(&self, seat: OwnedSemaphorePermit) -> Loaded<(Idle, OwnedSemaphorePermit)> {
         let (give, connected) = oneshot::channel();
         let shared = Arc::clone(&self.0);
         tokio::spawn(async move {
-            let connected = shared.connector.connect(&shared.options).await.map(Idle::new);
-            if let Err(Ok(unwanted)) = give.send(connected) {
+            let connected = shared.connector.connect(&shared.options).await;
+            if let Err(Ok((unwanted, _seat))) = give.send(connected.map(|connection| (Idle::new(connection), seat))) {
                 shared.put_back(unwanted);
             }
         });

@@ -268,7 +268,7 @@ fn chains(waiting: &mut VecDeque<Job>) -> Vec<Vec<Job>> {
     let mut held: BTreeSet<(TenantId, SessionId)> = BTreeSet::new();
     let mut later = VecDeque::new();
     for job in waiting.drain(..) {
-        if job.slot.is_spoilt() {
+        if job.slot.is_invalidated() {
             job.answer(Err(Lost::Version));
             continue;
         }
