@@ -6,13 +6,14 @@ use std::sync::{
 };
 
 use sqlx::postgres::{PgConnectOptions, PgSslMode};
+use tempfile::TempDir;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _, copy_bidirectional},
-    net::{TcpListener, TcpStream, UnixStream},
+    net::{UnixListener, UnixStream},
     task::{JoinHandle, JoinSet},
 };
 
-use crate::common::postgres::Postgres;
+use crate::common::postgres::{Postgres, folder};
 
 /// The first eight bytes of a client that asks for TLS.
 const TLS_REQUEST: [u8; 8] = [0, 0, 0, 8, 4, 210, 22, 47];
@@ -30,14 +31,15 @@ pub(crate) struct Door {
     pub(crate) options: PgConnectOptions,
     state: Arc<State>,
     lines: JoinHandle<()>,
+    _dir: TempDir,
 }
 
 impl Door {
     pub(crate) async fn to(postgres: &Postgres) -> Self {
         let name = format!(".s.PGSQL.{}", postgres.options.get_port());
-        let server = postgres.options.get_socket().expect("a private server has a socket").join(name);
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-        let port = listener.local_addr().expect("bound").port();
+        let server = postgres.options.get_socket().expect("a private server has a socket").join(&name);
+        let dir = folder();
+        let listener = UnixListener::bind(dir.path().join(&name)).expect("nobody else is there");
         let state = Arc::new(State::default());
         let shared = Arc::clone(&state);
         let lines = tokio::spawn(async move {
@@ -50,9 +52,8 @@ impl Door {
                 }
             }
         });
-        let (user, database) = (postgres.options.get_username(), postgres.options.get_database().expect("one"));
-        let url = format!("postgres://{user}@127.0.0.1:{port}/{database}?sslmode=disable");
-        Self { options: url.parse().expect("a URL"), state, lines }
+        let options = postgres.options.clone().socket(dir.path()).ssl_mode(PgSslMode::Disable);
+        Self { options, state, lines, _dir: dir }
     }
 
     /// From now on who knocks is turned away; who is inside stays.
@@ -80,7 +81,7 @@ impl Drop for Door {
 }
 
 /// A server that speaks TLS as some do: so that no handshake ever succeeds.
-async fn line(mut client: TcpStream, server: std::path::PathBuf) -> std::io::Result<()> {
+async fn line(mut client: UnixStream, server: std::path::PathBuf) -> std::io::Result<()> {
     let mut start = [0; 8];
     client.read_exact(&mut start).await?;
     if start == TLS_REQUEST {
