@@ -102,9 +102,9 @@ async fn an_analyst_reads_every_view_and_no_table() {
 async fn an_owner_who_may_not_make_roles_migrates_without_analysts() {
     let postgres = Postgres::start().await;
     let database = postgres.options.get_database().expect("a database").to_owned();
-    postgres.tamper("create role owner login").await;
+    postgres.tamper("create role owner login password 'owner'").await;
     postgres.tamper(&format!("grant create on database {database} to owner")).await;
-    let owned = open(postgres.options.clone().username("owner")).await.expect("migrated");
+    let owned = open(postgres.options.clone().username("owner").password("owner")).await.expect("migrated");
     owned.close().await;
     assert_eq!(postgres.number("select count(*) from pg_roles where rolname = 'callgate_analyst'").await, 0);
     assert_eq!(postgres.number("select count(*) from callgate.tool_call").await, 0, "the views are there");
