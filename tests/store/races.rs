@@ -219,3 +219,35 @@ async fn whoever_loses_again_reads_only_what_the_other_has_changed() {
     postgres.tamper("update call set effect = 0 where call_id = 'c0'").await;
     good([gapless(&postgres, "s").await, sums(&postgres, "s").await, fold(&postgres, &store, "s").await]);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_tree_that_was_read_while_others_wrote_catches_up_too() {
+    let postgres = Postgres::start().await;
+    let gates = two_gates(&postgres, &policy(&["same_call"])).await;
+    evaluate(&gates[0], ask("s", "first", "look", "{}")).await;
+    let store = store(&postgres).await;
+    let tree = async || store.tree(DEFAULT_TENANT, &session("s")).await.expect("readable").expect("a tree");
+    let writing = (0..6).map(move |n| {
+        let gate = Arc::clone(&gates[n % 2]);
+        async move {
+            for k in 0..8 {
+                let call = format!("c{n}-{k}");
+                let request = ask("s", &call, "work", &format!(r#"{{"n":{n},"k":{k}}}"#));
+                insist(&gate, &request).await;
+                insist_on(&gate, &success("s", &call, "done")).await;
+            }
+        }
+    });
+    let writing = tokio::spawn(all(writing));
+    let mut read = Vec::new();
+    while !writing.is_finished() {
+        read.push(tree().await);
+    }
+    writing.await.expect("no panic");
+    let now = tree().await;
+    for known in read {
+        let version = known.version;
+        let caught_up = store.catch_up(known).await.expect("readable").expect("few events");
+        assert_eq!(caught_up, now, "from version {version} on");
+    }
+}

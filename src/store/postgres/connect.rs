@@ -10,20 +10,21 @@ use sqlx::{
     ConnectOptions as _, PgConnection, Row as _,
     postgres::{PgConnectOptions, PgSslMode},
 };
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::store::error::{OpenError, StoreError, cause};
 
 /// Longest time for making a connection.
 const CONNECT: Duration = Duration::from_millis(2_000);
-/// Pause after the first attempt that failed; doubles up to [`PAUSE_MAX`].
-const PAUSE: Duration = Duration::from_millis(20);
-const PAUSE_MAX: Duration = Duration::from_millis(500);
+/// Pause after the first attempt that failed; doubles up to [`PAUSE_MAX`], which is less than a reader waits.
+const PAUSE: Duration = Duration::from_millis(10);
+const PAUSE_MAX: Duration = Duration::from_millis(200);
 
 /// What `synchronous_commit` may say; anything less loses acknowledged rows when the server crashes.
 pub(super) const DURABLE: [&str; 3] = ["on", "remote_apply", "remote_write"];
 
-/// Makes connections for one replica: as many at once as are wanted while that goes well, one at a time once it did not.
+/// Makes connections for one replica: as many at once as are wanted while that goes well, one at a time once it did
+/// not.
 #[derive(Debug, Default)]
 pub(super) struct Connector {
     attempts: Mutex<Attempts>,
@@ -34,7 +35,7 @@ pub(super) struct Connector {
 #[derive(Debug, Default)]
 struct Attempts {
     failed: u32,
-    /// The last failure: when, what it was, and before when there is no use in trying again.
+    /// The last of them: when it began, what it came to, and before when there is no use in trying again.
     last: Option<(Instant, StoreError, Instant)>,
 }
 
@@ -42,16 +43,19 @@ impl Connector {
     /// A connection that is ready for use.
     ///
     /// # Errors
-    /// [`StoreError::Unreachable`], at once while an attempt has just failed.
+    /// [`StoreError::Unreachable`] when there is none to be had.
     pub(super) async fn connect(&self, options: &PgConnectOptions) -> Result<PgConnection, StoreError> {
         let asked = Instant::now();
         let is_well = self.attempts().last.is_none();
         let _one = if is_well { None } else { Some(self.one.lock().await) };
-        if let Some((at, error, not_before)) = &self.attempts().last
-            && (*at >= asked || *not_before > Instant::now())
-        {
-            return Err(error.clone());
+        let last = self.attempts().last.clone();
+        match last {
+            // What somebody else has found out meanwhile, for everybody who waits.
+            Some((began, error, _)) if began >= asked => return Err(error),
+            Some((_, _, not_before)) => sleep_until(not_before).await,
+            None => {}
         }
+        let began = Instant::now();
         let late = || StoreError::Unreachable(format!("no connection within {} ms", CONNECT.as_millis()));
         let connected = timeout(CONNECT, open(options)).await.unwrap_or_else(|_| Err(late()));
         let mut attempts = self.attempts();
@@ -59,8 +63,8 @@ impl Connector {
             Ok(_) => *attempts = Attempts::default(),
             Err(error) => {
                 attempts.failed = attempts.failed.saturating_add(1);
-                let (pause, now) = (PAUSE.saturating_mul(1 << attempts.failed.min(10)).min(PAUSE_MAX), Instant::now());
-                attempts.last = Some((now, error.clone(), now + jittered(pause)));
+                let pause = PAUSE.saturating_mul(1 << attempts.failed.min(10)).min(PAUSE_MAX);
+                attempts.last = Some((began, error.clone(), Instant::now() + jittered(pause)));
             }
         }
         connected

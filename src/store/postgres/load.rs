@@ -299,8 +299,8 @@ async fn sessions(conn: &mut PgConnection, key: Key<'_>) -> Loaded<Vec<SessionTo
              and c.seq >= l.run_from and c.attempt is not null) o on true
          where s.tenant_id = $1 and s.root_id = $2 limit $4",
     );
-    let max = i64::try_from(SESSIONS_MAX).unwrap_or(i64::MAX);
-    let rows = rows.bind(key.tenant.0).bind(key.root.as_str()).bind(key.epoch).bind(max).fetch_all(conn).await?;
+    let most = i64::try_from(SESSIONS_MAX).unwrap_or(i64::MAX);
+    let rows = rows.bind(key.tenant.0).bind(key.root.as_str()).bind(key.epoch).bind(most).fetch_all(conn).await?;
     rows.iter().map(session_totals).collect()
 }
 
@@ -341,8 +341,8 @@ async fn seen(conn: &mut PgConnection, key: Key<'_>) -> Loaded<Vec<(SessionId, F
            order by c.seq desc limit $4) x
          where s.tenant_id = $1 and s.root_id = $2 order by x.seq",
     );
-    let max = i64::try_from(SEEN_MAX).unwrap_or(i64::MAX);
-    let rows = rows.bind(key.tenant.0).bind(key.root.as_str()).bind(key.epoch).bind(max).fetch_all(conn).await?;
+    let most = i64::try_from(SEEN_MAX).unwrap_or(i64::MAX);
+    let rows = rows.bind(key.tenant.0).bind(key.root.as_str()).bind(key.epoch).bind(most).fetch_all(conn).await?;
     rows.iter()
         .map(|row| {
             let session = name(SessionId::parse, row.try_get("session_id")?)?;

@@ -15,7 +15,7 @@ const HOLDS: Duration = Duration::from_millis(500);
 pub(super) struct Pulse {
     readers: Readers,
     time: Arc<DbTime>,
-    /// What came of the last ping, and when it was sent.
+    /// What came of the last ping, and when.
     last: Mutex<Option<(Instant, Loaded<()>)>>,
 }
 
@@ -27,13 +27,13 @@ impl Pulse {
     /// Does the database answer? One ping goes out at a time: whoever asks meanwhile waits for its answer.
     pub(super) async fn ask(&self) -> Loaded<()> {
         let mut last = self.last.lock().await;
-        if let Some((_, known)) = last.as_ref().filter(|(asked, _)| asked.elapsed() < HOLDS) {
+        if let Some((_, known)) = last.as_ref().filter(|(at, _)| at.elapsed() < HOLDS) {
             return known.clone();
         }
-        let asked = Instant::now();
         let answered = self.readers.read(async |conn| maintain::now(conn).await).await;
         let answered = answered.map(|now| self.time.observe(now));
-        *last = Some((asked, answered.clone()));
+        // From now on: who has waited for a ping that took long does not send another after it.
+        *last = Some((Instant::now(), answered.clone()));
         answered
     }
 
