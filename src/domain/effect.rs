@@ -16,11 +16,14 @@ pub enum EffectKind {
     Write,
     /// Looks again and again at something that changes by itself.
     Poll,
+    /// Looks by running something (tests, a compiler): it changes nothing that others read, and its repetition is worth
+    /// little unless something changed.
+    Check,
 }
 
 impl EffectKind {
     /// Every kind, in the order of its stored code.
-    pub const ALL: [Self; 4] = [Self::Unknown, Self::Read, Self::Write, Self::Poll];
+    pub const ALL: [Self; 5] = [Self::Unknown, Self::Read, Self::Write, Self::Poll, Self::Check];
 
     /// The name used in the policy file and in SQL.
     #[must_use]
@@ -30,6 +33,7 @@ impl EffectKind {
             Self::Read => "read",
             Self::Write => "write",
             Self::Poll => "poll",
+            Self::Check => "check",
         }
     }
 }
@@ -172,21 +176,37 @@ pub struct Effect {
     pub once: bool,
     /// A write whose repetition is harmless.
     pub idempotent: bool,
+    /// A write whose provider honours the idempotency key.
+    pub key_honoured: bool,
+    /// A write whose identical repetition is meant: scroll, append, take from a queue.
+    pub repeatable: bool,
     /// Who shares it; the tenant, for `once`.
     pub share: Share,
 }
 
 impl Effect {
-    /// True for what has a row in the ledger.
+    /// True for what has a row in the ledger. What is meant to be repeated is never looked up there.
     #[must_use]
     pub fn is_in_ledger(&self) -> bool {
-        self.kind == EffectKind::Write || self.share != Share::Tree
+        !self.repeatable && (self.kind == EffectKind::Write || self.share != Share::Tree)
     }
 
-    /// True for a write whose double execution would be a second change.
+    /// True for a write that may have happened although it failed, and of which that matters.
+    #[must_use]
+    pub fn may_have_happened(&self) -> bool {
+        self.kind == EffectKind::Write && !self.idempotent
+    }
+
+    /// True for a write whose double execution would be a second change: nobody downstream knows it again.
     #[must_use]
     pub fn is_unsafe_to_repeat(&self) -> bool {
-        self.kind == EffectKind::Write && !self.idempotent
+        self.may_have_happened() && !self.key_honoured
+    }
+
+    /// True for a write of one named thing (`order/42`).
+    #[must_use]
+    pub fn writes_a_named_thing(&self) -> bool {
+        self.kind == EffectKind::Write && self.resource.as_ref().is_some_and(Resource::is_named)
     }
 
     /// True when the resources of the two may be one thing; an absent resource is any.

@@ -176,7 +176,7 @@ impl CallTree {
             match call.effect.kind {
                 EffectKind::Write => permit.seq > previous.seq && !failed_cleanly && call.effect.overlaps(effect),
                 EffectKind::Unknown => progress,
-                EffectKind::Read | EffectKind::Poll => false,
+                EffectKind::Read | EffectKind::Poll | EffectKind::Check => false,
             }
         })
     }

@@ -74,6 +74,10 @@ pub struct ToolSpec {
     pub once: bool,
     /// A write whose repetition is harmless.
     pub idempotent: bool,
+    /// A write whose provider honours the idempotency key.
+    pub key_honoured: bool,
+    /// A write whose identical repetition is meant: scroll, append, take from a queue.
+    pub repeatable: bool,
     /// Who shares what it has done.
     pub share: Share,
     /// How dangerous it is, where no tier names it.
@@ -111,6 +115,8 @@ impl Default for ToolSpec {
             resource: None,
             once: false,
             idempotent: false,
+            key_honoured: false,
+            repeatable: false,
             share: Share::Tree,
             risk: None,
             terminal: false,
@@ -130,14 +136,22 @@ impl Default for ToolSpec {
 }
 
 impl ToolSpec {
-    /// What a call with these arguments does to the world. `once` makes it a write.
+    /// What it does in general: `once` and `repeatable` make it a write.
+    #[must_use]
+    pub fn kind(&self) -> EffectKind {
+        if self.once || self.repeatable { EffectKind::Write } else { self.effect }
+    }
+
+    /// What a call with these arguments does to the world.
     #[must_use]
     pub fn effect_of(&self, arguments: &Json) -> Effect {
         Effect {
-            kind: if self.once { EffectKind::Write } else { self.effect },
+            kind: self.kind(),
             resource: self.resource.as_ref().map(|template| template.fill(arguments)),
             once: self.once,
             idempotent: self.idempotent,
+            key_honoured: self.key_honoured,
+            repeatable: self.repeatable,
             share: if self.once { Share::Tenant } else { self.share },
         }
     }

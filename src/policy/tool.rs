@@ -55,6 +55,8 @@ impl Declared {
             resource: case.resource.as_ref().map_or(general.resource, |template| Some(template.fill(arguments))),
             once: general.once && writes,
             idempotent: general.idempotent && writes,
+            key_honoured: general.key_honoured && writes,
+            repeatable: general.repeatable && writes,
             share: general.share,
         }
     }

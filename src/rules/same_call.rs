@@ -95,7 +95,7 @@ fn check(params: &Params, cx: &Context<'_>) -> Option<Finding> {
     let previous = cx.previous?;
     let finding = match &previous.past {
         Past::Held(_) => held(cx, previous),
-        Past::InFlight => Some(in_flight(params, cx, previous)),
+        Past::InFlight => (!cx.proposal.effect.repeatable).then(|| in_flight(params, cx, previous)),
         Past::Unknown => unknown(cx, previous),
         Past::Succeeded => succeeded(params, cx, previous),
         Past::Failed(retry) => failed(cx, previous, *retry),
@@ -157,7 +157,7 @@ fn in_flight(params: &Params, cx: &Context<'_>, previous: &Previous) -> Finding 
 
 fn unknown(cx: &Context<'_>, previous: &Previous) -> Option<Finding> {
     let (tool, effect) = (cx.tool(), &cx.proposal.effect);
-    if effect.is_unsafe_to_repeat() {
+    if effect.is_unsafe_to_repeat() && !effect.repeatable {
         let check = check_first(cx);
         let message = format!(
             "An earlier {tool} with these arguments got no answer and may have taken effect. Running it again could do \
@@ -165,7 +165,8 @@ fn unknown(cx: &Context<'_>, previous: &Previous) -> Option<Finding> {
         );
         return Some(Finding::new(RULE.id, Decision::Deny, Reason::OutcomeUnknown, message).next(check));
     }
-    if effect.kind != EffectKind::Unknown || previous.foreign {
+    let is_told = effect.kind == EffectKind::Unknown || (effect.repeatable && effect.is_unsafe_to_repeat());
+    if !is_told || previous.foreign {
         return None;
     }
     let message = format!(
@@ -190,7 +191,7 @@ fn succeeded(params: &Params, cx: &Context<'_>, previous: &Previous) -> Option<F
     if effect.once && age_ms < params.once_ttl_ms {
         return Some(if intended { ask_to_repeat(cx) } else { reuse(cx, age_ms, "It must not be done twice.") });
     }
-    if effect.kind == EffectKind::Poll || changed(cx, previous) {
+    if effect.repeatable || effect.kind == EffectKind::Poll || changed(cx, previous) {
         return None;
     }
     match effect.kind {
@@ -198,7 +199,7 @@ fn succeeded(params: &Params, cx: &Context<'_>, previous: &Previous) -> Option<F
         EffectKind::Read => (!intended).then(|| reuse(cx, age_ms, "Nothing has changed since.")),
         EffectKind::Write if intended => Some(ask_to_repeat(cx)),
         EffectKind::Write => Some(reuse(cx, age_ms, "Nothing has changed since.")),
-        EffectKind::Unknown | EffectKind::Poll => {
+        EffectKind::Unknown | EffectKind::Poll | EffectKind::Check => {
             let beyond = previous.equal_results.checked_sub(params.same_results)?;
             let wait_ms = params.recheck_ms.saturating_mul(1 << beyond.min(20)).min(params.recheck_ms_max);
             let left_ms = wait_ms.checked_sub(age_ms).filter(|left| *left > 0)?;

@@ -58,8 +58,17 @@ fn proposals(tool: &ToolDoc, words: &[String]) -> Vec<Proposal> {
     if words::is_way_out(words) {
         return vec![propose("terminal: true", "its name reads like a way out, which is never blocked nor charged")];
     }
-    let Some(told) = Told::of(tool, words) else {
-        let why = "declare read, write or poll; neither its name nor annotations tell";
+    let told = Told::of(tool, words);
+    if let (Some(word), None | Some(EffectKind::Write)) = (words::repeats(words), told.as_ref().map(|told| told.effect))
+    {
+        let why = || format!("a guess from `{word}` in its name");
+        return vec![
+            propose("effect: write", why()),
+            propose("repeatable: true", format!("{}: doing the same again is meant", why())),
+        ];
+    }
+    let Some(told) = told else {
+        let why = "declare read, write, check or poll; neither its name nor annotations tell";
         return vec![propose("effect: unknown", why)];
     };
     let (risk, why) = risk(words, tool.hints, &told);
@@ -70,7 +79,9 @@ fn proposals(tool: &ToolDoc, words: &[String]) -> Vec<Proposal> {
     if told.effect == EffectKind::Write {
         lines.extend(repetition(words, tool.hints));
     }
-    if let Some(resource) = proposed_resource(tool, words).filter(|resource| is_plain_template(resource)) {
+    let changes_nothing = told.effect == EffectKind::Check;
+    let resource = proposed_resource(tool, words).filter(|resource| !changes_nothing && is_plain_template(resource));
+    if let Some(resource) = resource {
         let why = if resource.contains('{') {
             "required, and its name reads like an identity"
         } else {
@@ -85,7 +96,7 @@ fn proposals(tool: &ToolDoc, words: &[String]) -> Vec<Proposal> {
 fn risk(words: &[String], hints: Hints, told: &Told) -> (&'static str, String) {
     let verb = words::verb(words).map_or("", |(verb, _)| verb);
     match told.effect {
-        EffectKind::Read | EffectKind::Poll => ("LOW", told.by.to_string()),
+        EffectKind::Read | EffectKind::Poll | EffectKind::Check => ("LOW", told.by.to_string()),
         _ if hints.destructive == Some(true) => ("HIGH", "its annotations say destructiveHint: true".to_owned()),
         _ if hints.destructive == Some(false) => ("MEDIUM", "its annotations say destructiveHint: false".to_owned()),
         _ if words::destroys(verb) => ("HIGH", format!("a guess from `{verb}` in its name: nothing may be left")),

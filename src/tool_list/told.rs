@@ -44,6 +44,9 @@ impl Told {
         if words::is_way_out(words) {
             return None;
         }
+        if let Some(word) = words::checks(words) {
+            return Some(Self { effect: EffectKind::Check, by: By::Name(word.to_owned()) });
+        }
         let (verb, hint) = words::verb(words)?;
         let effect = match hint {
             Hint::Reads if polls(words) => EffectKind::Poll,

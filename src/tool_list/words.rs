@@ -229,6 +229,25 @@ pub fn settles(verb: &str) -> bool {
     SETTLES.contains(&verb)
 }
 
+/// The word by which a name says that it looks at the world by running something: `run_tests`, `lint`.
+#[must_use]
+pub fn checks(words: &[String]) -> Option<&str> {
+    const RUNS: &[&str] = &["test", "tests", "lint", "linter", "typecheck", "compile"];
+    let word = match words {
+        [first, second, ..] if first == "run" => second,
+        [first, ..] => first,
+        [] => return None,
+    };
+    RUNS.contains(&word.as_str()).then_some(word)
+}
+
+/// The word by which a name says that doing it again is meant: `scroll_down`, `next_page`.
+#[must_use]
+pub fn repeats(words: &[String]) -> Option<&str> {
+    const AGAIN: &[&str] = &["scroll", "append", "dequeue", "pop", "press", "next", "previous"];
+    words.iter().map(String::as_str).find(|word| AGAIN.contains(word))
+}
+
 /// True for the words of a tool that is a way out: it asks or tells a person, or ends the work.
 #[must_use]
 pub fn is_way_out(words: &[String]) -> bool {

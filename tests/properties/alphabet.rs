@@ -211,13 +211,15 @@ pub(crate) fn history(longest: usize) -> BoxedStrategy<Vec<Step>> {
 fn tool() -> BoxedStrategy<ToolSpec> {
     let resource = prop_oneof![Just(None), select(vec!["order/{id}", "order", "file/{id}"]).prop_map(Some)];
     let lease_ms = select(vec![5_000, 60_000, 600_000_u64]);
-    let flags = (prop::bool::weighted(0.2), prop::bool::weighted(0.3));
+    let flags = [0.2, 0.3, 0.1, 0.1].map(prop::bool::weighted);
     (select(EffectKind::ALL.to_vec()), resource, flags, lease_ms, 0..2_000_u64)
-        .prop_map(|(effect, resource, (once, idempotent), lease_ms, cost_micros)| ToolSpec {
+        .prop_map(|(effect, resource, [once, idempotent, key_honoured, repeatable], lease_ms, cost_micros)| ToolSpec {
             effect,
             resource: resource.and_then(|template| ResourceTemplate::parse("resource", template).ok()),
             once,
             idempotent,
+            key_honoured,
+            repeatable: repeatable && !once,
             lease_ms,
             cost_micros,
             ..ToolSpec::default()

@@ -49,16 +49,13 @@ fn said(file: &Path, error: &PolicyError, kind: &str, colour: AnsiColor) {
 /// What a policy declares, in one line.
 fn summary(policy: &Policy) -> String {
     let mut parts = vec![format!("version {}", policy.version)];
-    let tools = |kind: EffectKind| {
-        policy.tools().filter(move |(_, spec)| spec.effect == kind || spec.once && kind == EffectKind::Write)
-    };
-    for kind in [EffectKind::Read, EffectKind::Write, EffectKind::Poll] {
-        let count = tools(kind).count();
+    for kind in [EffectKind::Read, EffectKind::Write, EffectKind::Poll, EffectKind::Check] {
+        let count = policy.tools().filter(|(_, spec)| spec.kind() == kind).count();
         if count > 0 {
             parts.push(format!("{count} {} tools", kind.as_str()));
         }
     }
-    let unknown = policy.tools().filter(|(_, spec)| spec.effect == EffectKind::Unknown && !spec.once && !spec.terminal);
+    let unknown = policy.tools().filter(|(_, spec)| spec.kind() == EffectKind::Unknown && !spec.terminal);
     let unknown = unknown.count();
     if unknown > 0 {
         parts.push(format!("{unknown} tools without an effect"));

@@ -133,7 +133,7 @@ fn completeness(spec: &ToolSpec, report: &Report) -> (Option<bool>, Option<u64>)
 fn came_to(call: &Call, report: &Report) -> (OutcomeStatus, Option<FailureKind>) {
     let failure = report.error.as_ref().map(classify::classify);
     let status = match report.status {
-        OutcomeStatus::Error | OutcomeStatus::Cancelled if call.effect.is_unsafe_to_repeat() => {
+        OutcomeStatus::Error | OutcomeStatus::Cancelled if call.effect.may_have_happened() => {
             let open =
                 report.status == OutcomeStatus::Cancelled || failure.is_some_and(FailureKind::leaves_effect_open);
             if open { OutcomeStatus::Unknown } else { report.status }

@@ -179,7 +179,7 @@ fn everything_that_makes_no_sense_is_said_at_once() {
         "line 16: policy_engine.tool_schemas.pay: is both once and idempotent",
         "line 16: policy_engine.tool_schemas.pay.side_effect_resource: has a '{'",
         "line 16: policy_engine.tool_schemas.pay.volatile: \"at\" is not a JSON pointer",
-        "line 17: policy_engine.tool_schemas.get: is once or idempotent",
+        "line 17: policy_engine.tool_schemas.get: is idempotent, which only a write can be",
         "line 21: policy_engine.tool_schemas.get.normalizers.id: does not fit",
         "line 21: policy_engine.tool_schemas.get.normalizers.ide: has no effect",
         "line 22: policy_engine.tool_schemas.get.canonical_fields[0]: unknown field of the schema `idd`; did you mean",

@@ -41,6 +41,7 @@ impl From<EffectKey> for EffectKind {
             EffectKey::Read => Self::Read,
             EffectKey::Write => Self::Write,
             EffectKey::Poll => Self::Poll,
+            EffectKey::Check => Self::Check,
         }
     }
 }
@@ -87,15 +88,26 @@ impl Compiler {
         let resource = self.template(&format!("{path}.side_effect_resource"), keys.side_effect_resource.as_deref());
         let effect = match keys.effect {
             Some(effect) => effect.into(),
-            None if resource.is_some() || keys.once => EffectKind::Write,
+            None if resource.is_some() || keys.once || keys.repeatable => EffectKind::Write,
             None => EffectKind::Unknown,
         };
         let writes = effect == EffectKind::Write || keys.effects.iter().any(|case| case.effect == EffectKey::Write);
-        if (keys.once || keys.idempotent) && !writes {
-            self.wrong(path, "is once or idempotent, which only a write can be: set effect: write");
+        let facts = [
+            ("once", keys.once),
+            ("idempotent", keys.idempotent),
+            ("key_honoured", keys.key_honoured),
+            ("repeatable", keys.repeatable),
+        ];
+        for (fact, _) in facts.into_iter().filter(|(_, is)| *is && !writes) {
+            self.wrong(path, format!("is {fact}, which only a write can be: set effect: write"));
         }
         if keys.once && keys.idempotent {
-            self.wrong(path, "is both once and idempotent: its repetition either harms or it does not");
+            let problem = "is both once and idempotent: its repetition either harms or it does not. If its provider \
+                           knows the idempotency key again, that is key_honoured";
+            self.wrong(path, problem);
+        }
+        if keys.once && keys.repeatable {
+            self.wrong(path, "is both once and repeatable: its repetition either harms or it is meant");
         }
         let runs_without_store = keys.on_store_unavailable == Some(UnavailableKey::Allow);
         if runs_without_store && effect != EffectKind::Read {
@@ -114,6 +126,8 @@ impl Compiler {
             resource,
             once: keys.once,
             idempotent: keys.idempotent,
+            key_honoured: keys.key_honoured,
+            repeatable: keys.repeatable,
             share: common.share,
             risk: keys.risk_level.map(Into::into),
             terminal: keys.terminal,

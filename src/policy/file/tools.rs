@@ -25,6 +25,10 @@ pub(in crate::policy) struct Tool {
     pub(in crate::policy) once: bool,
     /// A write whose repetition is harmless.
     pub(in crate::policy) idempotent: bool,
+    /// A write whose provider honours the idempotency key: after a timeout it may be sent again with the same key.
+    pub(in crate::policy) key_honoured: bool,
+    /// A write whose identical repetition is meant: scroll, next page, append, take from a queue.
+    pub(in crate::policy) repeatable: bool,
     /// A way out (`final_answer`), never blocked nor charged.
     pub(in crate::policy) terminal: bool,
     /// A second change of its resource in a call tree.
@@ -83,6 +87,7 @@ pub(in crate::policy) enum EffectKey {
     Read,
     Write,
     Poll,
+    Check,
 }
 
 /// Another effect for some arguments.

@@ -106,6 +106,31 @@ fn a_declared_poll_may_look_as_often_as_it_likes() {
 }
 
 #[test]
+fn what_is_meant_to_be_repeated_is_its_own_occurrence_each_time() {
+    check(
+        "rules same_call
+         tool scroll write repeatable
+         scroll {} -> ok same   key k1
+         scroll {} -> ok same   key k2
+         scroll {} => allow as c3
+         scroll {} => allow as c4
+         record c4 error timeout
+         scroll {} => allow outcome_unknown",
+    );
+}
+
+#[test]
+fn a_write_whose_provider_knows_the_key_again_may_be_sent_again_with_it() {
+    check(
+        "rules same_call
+         tool pay once key_honoured
+         pay {} -> error timeout   key k1
+         pay {} -> ok paid   key k1
+         pay {} => reuse duplicate_call_blocked",
+    );
+}
+
+#[test]
 fn a_declared_read_is_answered_from_memory_until_its_resource_is_written() {
     check(
         "rules same_call

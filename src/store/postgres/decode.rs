@@ -7,11 +7,12 @@ use sqlx::{Row as _, postgres::PgRow};
 use super::{
     findings::StoredFinding,
     follow_up,
-    row::{approval, effect, permit},
+    row::{approval, permit},
 };
 use crate::{
     domain::{
         budget::Usage,
+        effect::{Effect, EffectKind, Resource, Share},
         event::{Judged, Settled},
         failure::FailureKind,
         finding::{Decision, Finding},
@@ -76,13 +77,15 @@ pub(super) fn judged(row: &PgRow) -> Loaded<Judged> {
     };
     let findings: Vec<Finding> = stored.into_iter().filter_map(StoredFinding::restore).collect();
     let text = |column: &str| row.try_get::<Option<String>, _>(column);
-    let effect = effect(
-        row.try_get("effect")?,
-        text("resource")?,
-        row.try_get("once")?,
-        row.try_get("idempotent")?,
-        row.try_get("share")?,
-    );
+    let effect = Effect {
+        kind: member(&EffectKind::ALL, row.try_get("effect")?)?,
+        resource: text("resource")?.map(Resource::new),
+        once: row.try_get("once")?,
+        idempotent: row.try_get("idempotent")?,
+        key_honoured: row.try_get("key_honoured")?,
+        repeatable: row.try_get("repeatable")?,
+        share: member(&Share::ALL, row.try_get("share")?)?,
+    };
     Ok(Judged {
         seq,
         at,
@@ -98,7 +101,7 @@ pub(super) fn judged(row: &PgRow) -> Loaded<Judged> {
         tool: name(ToolName::parse, row.try_get("tool")?)?,
         fingerprint: Fingerprint(hash(row.try_get("fingerprint")?)?),
         args_digest: ArgsDigest(hash(row.try_get("args_digest")?)?),
-        effect: effect.ok_or_else(|| corrupt("an unknown effect"))?,
+        effect,
         decision: member(&Decision::ALL, row.try_get("decision")?)?,
         would: member(&Decision::ALL, row.try_get("would")?)?,
         reason: text("reason")?.and_then(|reason| Reason::from_name(&reason)),

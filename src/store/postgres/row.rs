@@ -8,7 +8,7 @@ use super::{
 };
 use crate::domain::{
     call::{Approval, ApprovalStatus, Permit},
-    effect::{Effect, EffectKind, Share},
+    effect::{EffectKind, Share},
     event::{Append, Judged, Settled},
     failure::FailureKind,
     finding::{Decision, Level},
@@ -57,6 +57,7 @@ columns! {
         arguments: Option<String> => TEXT, justification: Option<String> => TEXT,
         follow_up: Option<String> => FOLLOW_UP, uses: Option<String> => JSON, terminal: bool => BOOL,
         share: i16 => INT2, coerced: Option<String> => JSON, self_corrections: Option<String> => JSON,
+        key_honoured: bool => BOOL, repeatable: bool => BOOL,
     }
 }
 
@@ -186,6 +187,8 @@ impl CallRow {
             uses: controls::uses_json(&event.uses),
             terminal: event.terminal,
             share: code(&Share::ALL, &event.effect.share),
+            key_honoured: event.effect.key_honoured,
+            repeatable: event.effect.repeatable,
             self_corrections: findings::self_corrections_json(&event.self_corrections),
             coerced: (!event.coerced.is_empty()).then(|| serde_json::to_string(&event.coerced).unwrap_or_default()),
         }
@@ -275,13 +278,6 @@ impl LedgerRowOut {
             guard: row.guard.map(|guard| code(&Guard::ALL, &guard) + 1),
         }
     }
-}
-
-/// An effect from its columns.
-pub(super) fn effect(kind: i16, resource: Option<String>, once: bool, idempotent: bool, share: i16) -> Option<Effect> {
-    let share = *Share::ALL.get(usize::try_from(share).ok()?)?;
-    let kind = *EffectKind::ALL.get(usize::try_from(kind).ok()?)?;
-    Some(Effect { kind, resource: resource.map(crate::domain::effect::Resource::new), once, idempotent, share })
 }
 
 /// A permit from its columns; none for a call that was not let through.

@@ -13,6 +13,8 @@ const MIXED: &str = r#"[
   {"name": "get_job_status", "input_schema": {"properties": {"job_id": {"type": "string"}}, "required": ["job_id"]}},
   {"name": "put_file", "inputSchema": {}, "annotations": {"destructiveHint": true, "idempotentHint": true}},
   {"name": "run_workflow", "input_schema": {}},
+  {"name": "run_tests", "input_schema": {}},
+  {"name": "browser_scroll", "input_schema": {}},
   {"name": "ask_user", "input_schema": {}}
 ]"#;
 
@@ -64,7 +66,15 @@ fn what_is_proposed_is_a_comment_with_its_reason() {
       # side_effect_resource: "file"   # proposed: a type: no required argument names one of it
       suggested_next: []
     run_workflow:
-      # effect: unknown   # proposed: declare read, write or poll; neither its name nor annotations tell
+      # effect: unknown   # proposed: declare read, write, check or poll; neither its name nor annotations tell
+      suggested_next: []
+    run_tests:
+      # risk_level: LOW   # proposed: a guess from `tests` in its name
+      # effect: check   # proposed: a guess from `tests` in its name
+      suggested_next: []
+    browser_scroll:
+      # effect: write   # proposed: a guess from `scroll` in its name
+      # repeatable: true   # proposed: a guess from `scroll` in its name: doing the same again is meant
       suggested_next: []
     ask_user:
       # terminal: true   # proposed: its name reads like a way out, which is never blocked nor charged
@@ -78,8 +88,8 @@ fn the_file_compiles_and_nothing_proposed_is_in_force() {
     let text = import(&list(MIXED), false);
     let policy = compile(&text).expect("a good policy");
     let declared: Vec<_> = policy.tools().filter(|(_, spec)| **spec != Default::default()).collect();
-    assert_eq!((policy.tools().count(), declared), (7, Vec::new()));
-    let keys = ["effect", "once", "idempotent", "side_effect_resource"];
+    assert_eq!((policy.tools().count(), declared), (9, Vec::new()));
+    let keys = ["effect", "once", "idempotent", "repeatable", "side_effect_resource"];
     let policy = compile(&confirmed(&text, &keys)).expect("a good policy");
     let effects = policy.tools().map(|(name, spec)| {
         let resource = spec.resource.as_ref().map_or("-".to_owned(), ToString::to_string);
@@ -89,10 +99,12 @@ fn the_file_compiles_and_nothing_proposed_is_in_force() {
         effects.collect::<Vec<_>>(),
         [
             "ask_user unknown - false false",
+            "browser_scroll write - false false",
             "cancel_order write order/{order_id} false true",
             "get_job_status poll job/{job_id} false false",
             "get_order read order/{id} false false",
             "put_file write file false true",
+            "run_tests check - false false",
             "run_workflow unknown - false false",
             "send_message write message true false",
         ]

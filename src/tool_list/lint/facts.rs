@@ -22,14 +22,24 @@ pub struct Declared {
     pub once: bool,
     /// A write whose repetition is harmless.
     pub idempotent: bool,
+    /// A write whose provider honours the idempotency key.
+    pub key_honoured: bool,
+    /// A write whose identical repetition is meant.
+    pub repeatable: bool,
     /// What it touches.
     pub resource: Option<ResourceTemplate>,
 }
 
 impl From<&ToolSpec> for Declared {
     fn from(spec: &ToolSpec) -> Self {
-        let effect = if spec.once { EffectKind::Write } else { spec.effect };
-        Self { effect, once: spec.once, idempotent: spec.idempotent, resource: spec.resource.clone() }
+        Self {
+            effect: spec.kind(),
+            once: spec.once,
+            idempotent: spec.idempotent,
+            key_honoured: spec.key_honoured,
+            repeatable: spec.repeatable,
+            resource: spec.resource.clone(),
+        }
     }
 }
 
@@ -120,7 +130,9 @@ impl<'a> Tool<'a> {
 
     /// True when it is said, or guessed, to look only.
     pub(super) fn is_reader(&self) -> bool {
-        self.told.as_ref().is_some_and(|told| matches!(told.effect, EffectKind::Read | EffectKind::Poll))
+        self.told
+            .as_ref()
+            .is_some_and(|told| matches!(told.effect, EffectKind::Read | EffectKind::Poll | EffectKind::Check))
     }
 
     /// True for a way out, by its name.

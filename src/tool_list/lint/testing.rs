@@ -58,6 +58,8 @@ fn declaration(policy: &Value) -> Declared {
         effect: *EffectKind::ALL.iter().find(|kind| kind.as_str() == effect).expect("an effect"),
         once: policy["once"] == true,
         idempotent: policy["idempotent"] == true,
+        key_honoured: policy["key_honoured"] == true,
+        repeatable: policy["repeatable"] == true,
         resource: template.map(|template| ResourceTemplate::parse("resource", template).expect("a template")),
     }
 }

@@ -1,7 +1,8 @@
 //! write_idempotency: a write of which nobody says what its repetition does.
 //!
-//! Reports a write that the policy declares neither `once` nor `idempotent`, that has no `idempotentHint`, and whose
-//! description says nothing of repeating it. Where only its name says that it writes, it is only advice.
+//! Reports a write that the policy declares neither `once`, `idempotent`, `key_honoured` nor `repeatable`, that has no
+//! `idempotentHint`, and whose description says nothing of repeating it. Where only its name says that it writes, it is
+//! only advice.
 //!
 //! Why: every timeout asks whether the write may be sent again. Without an answer the gate must refuse (and the work
 //! stops) or a model decides (and the payment runs twice).
@@ -30,7 +31,9 @@ pub(super) fn check(facts: &Facts<'_>) -> Vec<Report> {
     let mut reports = Vec::new();
     for tool in &facts.tools {
         let Some(told) = tool.as_write() else { continue };
-        let is_declared = tool.declared.is_some_and(|declared| declared.once || declared.idempotent);
+        let is_declared = tool.declared.is_some_and(|declared| {
+            declared.once || declared.idempotent || declared.key_honoured || declared.repeatable
+        });
         if is_declared || tool.doc.hints.idempotent.is_some() || SAYS.is_match(&tool.doc.description) {
             continue;
         }
@@ -89,6 +92,8 @@ mod tests {
             - {name: set_status, annotations: {readOnlyHint: false, idempotentHint: false}}
             - {name: create_order, description: Calling it again makes a second order.}
             - {name: get_order}
+            - {name: add_line, policy: {effect: write, key_honoured: true}}
+            - {name: append_row, policy: {effect: write, repeatable: true}}
             - {name: transfer_to_human, policy: {effect: write}}
             - {name: run_report}
             ",
