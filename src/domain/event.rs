@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::{
+    answer::Marks,
     budget::{CounterAdd, Spent, Usage},
     call::{Approval, Permit, Proposal},
     control::Controlled,
@@ -112,7 +113,11 @@ pub struct Settled {
     pub sketch: Option<Sketch>,
     /// True when later calls may depend on the answer, and it is remembered.
     pub kept: bool,
+    /// What loop rules read of the result, for a success.
+    pub marks: Option<Arc<Marks>>,
     /// True when it brought something new.
+    pub news: bool,
+    /// True when that was more than another name or number for what the call gave before.
     pub progress: bool,
     /// What was advised.
     pub advice: Option<Advice>,

@@ -1,6 +1,7 @@
 //! The nouns. This room knows what a call, a verdict and a call tree are; it must not know that a network, a
 //! database, a policy file or a clock exist. No type here derives `FromRow` or `Message`: each edge owns its mirror.
 
+pub mod answer;
 pub mod books;
 pub mod budget;
 pub mod call;
@@ -18,6 +19,7 @@ pub mod ids;
 pub mod inbox;
 pub mod json;
 pub mod ledger;
+mod mask;
 pub mod outcome;
 pub mod pattern;
 pub mod previous;

@@ -1,6 +1,8 @@
 //! What came of a permitted call, and what is advised after it.
 
-use super::{failure::FailureKind, fingerprint::ResultDigest, profile::Circumstances, time::Timestamp};
+use std::sync::Arc;
+
+use super::{answer::Marks, failure::FailureKind, fingerprint::ResultDigest, profile::Circumstances, time::Timestamp};
 
 /// What came of a permitted call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -166,7 +168,11 @@ pub struct Outcome {
     pub failure: Option<FailureKind>,
     /// What it answered.
     pub digest: Option<ResultDigest>,
-    /// True when it brought something new (docs/semantics.md#progress).
+    /// What loop rules read of it, for a success.
+    pub marks: Option<Arc<Marks>>,
+    /// True when it brought something new (docs/semantics.md#news-and-progress).
+    pub news: bool,
+    /// True when that was more than another name or number for what the call gave before.
     pub progress: bool,
     /// When it was recorded.
     pub at: Timestamp,

@@ -165,7 +165,7 @@ impl CallTree {
         }
         self.calls().filter(|call| call.fingerprint != fingerprint).any(|call| {
             let Some(permit) = &call.permit else { return false };
-            let progress = call.outcome.as_ref().is_some_and(|o| o.progress && o.seq > previous.seq);
+            let progress = call.outcome.as_ref().is_some_and(|o| o.news && o.seq > previous.seq);
             if effect.kind == EffectKind::Unknown {
                 return progress;
             }

@@ -121,6 +121,8 @@ pub(super) fn settled(status: OutcomeStatus, failure: Option<FailureKind>, retry
         failure,
         error_signature: Some(SECRET.to_owned()),
         digest: None,
+        marks: None,
+        news: false,
         progress: false,
         circumstances: None,
         follow_up_ok: None,

@@ -6,6 +6,7 @@ mod alphabet;
 mod budgets;
 mod fold;
 mod json;
+mod masking;
 mod verdicts;
 mod waits;
 mod world;

@@ -115,6 +115,8 @@ impl CallTree {
             status: event.status,
             failure: event.failure,
             digest: event.digest,
+            marks: event.marks.clone(),
+            news: event.news,
             progress: event.progress,
             at: event.at,
             seq: event.seq,
@@ -241,7 +243,7 @@ impl Call {
     fn changed_the_world_at(&self) -> u64 {
         let Some(permit) = &self.permit else { return 0 };
         match &self.outcome {
-            Some(outcome) if outcome.progress => outcome.seq,
+            Some(outcome) if outcome.news => outcome.seq,
             Some(outcome) if matches!(outcome.status, OutcomeStatus::Error | OutcomeStatus::Cancelled) => 0,
             _ if self.effect.kind == EffectKind::Write => permit.seq,
             _ => 0,

@@ -1,9 +1,11 @@
 //! What a report comes to: status, failure kind, digest, progress and advice.
 
+use std::sync::Arc;
+
 use crate::{
     domain::{
+        answer::{Answer, Marks},
         call::{Call, Permit},
-        digest,
         effect::EffectKind,
         event::Settled,
         failure::FailureKind,
@@ -15,7 +17,7 @@ use crate::{
         report::Report,
         similarity::Sketch,
         time::Timestamp,
-        tool::ToolSpec,
+        tool::{Stored, ToolSpec},
         tree::{CallTree, Session},
     },
     engine::{
@@ -55,11 +57,9 @@ pub(super) fn settle(
     let spec = policy.tool(&call.tool);
     let (status, failure) = came_to(call, report);
     let signature = report.error.as_ref().map(|error| classify::error_signature(&error.message));
+    let marked = (status == OutcomeStatus::Success).then(|| answered(report, spec));
     let digest = match status {
-        OutcomeStatus::Success => Some(match (&report.result, &report.result_digest) {
-            (Some(result), _) => digest::of_success(result, &spec.volatile),
-            (None, digest) => ResultDigest::of_success(digest.as_deref().unwrap_or_default()),
-        }),
+        OutcomeStatus::Success => marked.as_ref().map(|(digest, _)| *digest),
         OutcomeStatus::Error => {
             failure.map(|kind| ResultDigest::of_error(kind.as_str(), signature.as_deref().unwrap_or_default()))
         }
@@ -67,7 +67,9 @@ pub(super) fn settle(
     };
     let session = tree.sessions.get(&report.session);
     let is_new = digest.zip(session).is_some_and(|(digest, session)| session.is_new(&call.fingerprint, &digest));
-    let progress = status == OutcomeStatus::Success && (is_new || call.effect.kind == EffectKind::Write);
+    let news = status == OutcomeStatus::Success && (is_new || call.effect.kind == EffectKind::Write);
+    let marks = marked.map(|(_, marks)| Arc::new(marks));
+    let progress = news && marks.as_deref().is_some_and(|marks| is_progress(marks, call, session));
     let follow_up_ok = follow_up_ok(call, status, failure);
     let observed = observed(call, status, failure, now);
     let mut health = shared.health.clone();
@@ -95,6 +97,8 @@ pub(super) fn settle(
         failure,
         error_signature: signature,
         digest,
+        marks,
+        news,
         progress,
         advice: advised.map(|advised| advised.advice),
         circumstances,
@@ -116,6 +120,29 @@ pub(super) fn settle(
     let corrections = failure.map(|kind| shared.profiles.estimate.corrections(&call.tool, kind, now));
     let corrected = corrections.filter(|seen| seen.n >= CORRECTIONS_MIN).map(|seen| seen.k / seen.n);
     Settlement { settled, observation, trial, corrected }
+}
+
+/// What a success is known again by, and what loop rules read of it. Names stay with a result that is not stored in
+/// full.
+fn answered(report: &Report, spec: &ToolSpec) -> (ResultDigest, Marks) {
+    let bytes = report.result_bytes;
+    let Answer { digest, mut marks } = match &report.result {
+        Some(result) => Answer::of(result, &spec.volatile),
+        None => Answer::of_digest(report.result_digest.as_deref().unwrap_or_default(), bytes),
+    };
+    if spec.stored.1 != Stored::Full {
+        marks.named.clear();
+    }
+    (digest, marks)
+}
+
+/// Something new was more than another name or number for what this call gave last, and no failure.
+fn is_progress(marks: &Marks, call: &Call, session: Option<&Session>) -> bool {
+    let calls = session.into_iter().flat_map(|session| session.calls.iter().rev());
+    let same = calls.filter(|other| other.fingerprint == call.fingerprint).filter_map(|other| other.outcome.as_ref());
+    let last = same.filter_map(|outcome| outcome.marks.as_deref().map(|marks| (outcome.seq, marks)));
+    let last = last.max_by_key(|(seq, _)| *seq).map(|(_, marks)| marks.shape);
+    !marks.failed && last != Some(marks.shape)
 }
 
 /// What the report says of its completeness, else what the result itself says where the policy knows to look.

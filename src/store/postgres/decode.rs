@@ -6,7 +6,7 @@ use sqlx::{Row as _, postgres::PgRow};
 
 use super::{
     findings::StoredFinding,
-    follow_up,
+    follow_up, marks,
     row::{approval, permit},
 };
 use crate::{
@@ -145,6 +145,8 @@ pub(super) fn settled(row: &PgRow) -> Loaded<Settled> {
         digest: digest.map(|digest| hash(&digest)).transpose()?.map(ResultDigest),
         sketch: sketch(row)?,
         kept: row.try_get("kept")?,
+        marks: row.try_get::<Option<String>, _>("marks")?.as_deref().map(marks::read).transpose()?.map(Arc::new),
+        news: row.try_get("news")?,
         progress: row.try_get("progress")?,
         advice: advice(row)?,
         circumstances: circumstances(row)?,

@@ -16,6 +16,7 @@ mod inbox;
 mod indexes;
 mod load;
 mod maintain;
+mod marks;
 mod policies;
 mod profiles;
 mod pulse;

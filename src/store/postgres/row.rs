@@ -4,7 +4,7 @@ use super::{
     columns::{BOOL, BYTEA, DAY, FLOAT4, FLOAT8, FOLLOW_UP, INT2, INT4, INT8, JSON, Kind, TEXT, columns},
     controls,
     findings::{self, StoredFinding},
-    follow_up,
+    follow_up, marks,
 };
 use crate::domain::{
     call::{Approval, ApprovalStatus, Permit},
@@ -81,7 +81,7 @@ columns! {
         as_of_ms: Option<i64> => Kind::time("as_of"),
         probe: Option<bool> => BOOL, tool_state: Option<i16> => INT2, failure_share: Option<f32> => FLOAT4,
         failures: Option<i32> => INT4, failing_ms: Option<i64> => INT8, sketch: Option<Vec<u8>> => BYTEA,
-        kept: bool => BOOL,
+        kept: bool => BOOL, marks: Option<String> => JSON, news: bool => BOOL,
     }
 }
 
@@ -247,6 +247,8 @@ impl OutcomeRow {
             failing_ms: circumstances.map(|then| big(then.failing_ms)),
             sketch: event.sketch.map(|sketch| sketch.0.to_vec()),
             kept: event.kept,
+            marks: event.marks.as_deref().map(marks::json),
+            news: event.news,
         }
     }
 }

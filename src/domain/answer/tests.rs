@@ -1,0 +1,114 @@
+use super::*;
+
+fn of(text: &str) -> Answer {
+    Answer::of(text, &[])
+}
+
+#[test]
+fn the_same_answer_at_another_time_has_the_same_digest() {
+    for (one, other) in [
+        ("done at 2026-11-21T10:00:00Z in 12ms", "done at 2026-11-21T10:00:07.5Z in 9 ms"),
+        (r#"{"a":1,"request_id":"req_8f7a6b5c4d3e"}"#, r#"{"request_id":"req_000aaabbbccc","a":1.0}"#),
+        (r#"{"a":1,"requestId":"x","pid":7,"elapsedMs":3}"#, r#"{"a":1,"requestId":"y","pid":8,"elapsedMs":4}"#),
+        (r#"{"a":1,"duration_ms":12}"#, r#"{"a":1,"duration_ms":13}"#),
+        ("id 550e8400-e29b-41d4-a716-446655440000", "id 650E8400-e29b-41d4-a716-446655440000"),
+        ("commit 3f786850e387550fdab8", "commit 89e6c98d92887913cadf"),
+    ] {
+        assert_eq!(of(one).digest, of(other).digest, "{one} / {other}");
+    }
+}
+
+#[test]
+fn another_answer_has_another_digest_and_shape() {
+    for (one, other) in [
+        ("flight on 2026-11-21", "flight on 2026-11-22"),
+        ("total 375", "total 376"),
+        ("order 123456789012345", "order 123456789012346"),
+        ("[]", "{}"),
+        ("departure 06:00:00", "departure 07:00:00"),
+        (r#"{"id":1,"price":3}"#, r#"{"id":1,"price":4}"#),
+        (r#"{"ids":[1,2]}"#, r#"{"ids":[1]}"#),
+        (r#"{"id":null}"#, r#"{"id":7}"#),
+    ] {
+        assert_ne!(of(one).digest, of(other).digest, "{one} / {other}");
+        assert_ne!(of(one).marks.shape, of(other).marks.shape, "{one} / {other}");
+    }
+}
+
+#[test]
+fn what_names_an_occurrence_has_one_shape_and_another_name() {
+    for (one, other) in [
+        (r#"{"id":"doc_1","title":"Q3"}"#, r#"{"id":"doc_2","title":"Q3"}"#),
+        (r#"{"documentId":17}"#, r#"{"documentId":18}"#),
+        (r#"{"number":4,"html_url":"https://x.org/i/4"}"#, r#"{"number":5,"html_url":"https://x.org/i/5"}"#),
+        ("created doc_17", "created doc_18"),
+        ("created 550e8400-e29b-41d4-a716-446655440000", "created 650e8400-e29b-41d4-a716-446655440000"),
+        (
+            r#"{"content":[{"type":"text","text":"{\"id\":17}"}]}"#,
+            r#"{"content":[{"type":"text","text":"{\"id\":18}"}]}"#,
+        ),
+    ] {
+        let (one, other) = (of(one).marks, of(other).marks);
+        assert_eq!(one.shape, other.shape, "{one:?}");
+        assert!(one.names.is_some() && one.names != other.names, "{one:?} {other:?}");
+    }
+    assert_eq!(of(r#"{"url":"https://x.org/d/a","id":"doc_1"}"#).marks.named, ["doc_1", "https://x.org/d/a"]);
+    let (one, other) = (of("made number 17").marks, of("made number 18").marks);
+    assert!(one.shape != other.shape && one.numberless == other.numberless && one.names.is_none());
+    assert_eq!(of(r#"{"request_id":"550e8400-e29b-41d4-a716-446655440000","at":1}"#).marks.names, None);
+}
+
+#[test]
+fn volatile_fields_do_not_count() {
+    let volatile = ["/elapsed_total".to_owned(), "/rows/*/rank".to_owned()];
+    let digest = |text| Answer::of(text, &volatile).digest;
+    assert_eq!(
+        digest(r#"{"elapsed_total":1,"rows":[{"id":7,"rank":1}]}"#),
+        digest(r#"{"elapsed_total":2,"rows":[{"id":7,"rank":2}]}"#)
+    );
+    assert_ne!(digest(r#"{"rows":[{"id":7}]}"#), digest(r#"{"rows":[{"id":8}]}"#));
+}
+
+#[test]
+fn what_a_result_says_is_told_from_an_acknowledgement() {
+    let long = "x".repeat(65);
+    for (text, says) in [
+        ("ok", Says::Little),
+        ("", Says::Little),
+        (r#"{"sent":true}"#, Says::Little),
+        ("[]", Says::NoMatches),
+        (r#"{"results":[],"total":0}"#, Says::NoMatches),
+        (&long, Says::Much),
+        (r#"{"rows":[1]}"#, Says::Lists),
+        (r#"{"a":[],"b":[0]}"#, Says::Lists),
+        (r#"{"content":[{"type":"text","text":"ok"}]}"#, Says::Little),
+        (r#"{"content":[{"type":"text","text":"{\"rows\":[1]}"}]}"#, Says::Lists),
+    ] {
+        assert_eq!(of(text).marks.says, says, "{text}");
+    }
+}
+
+#[test]
+fn an_unmistakable_failure_is_seen_and_a_test_that_fails_is_none() {
+    for text in [
+        r#"{"isError":true,"content":[{"type":"text","text":"no such file"}]}"#,
+        r#"{"status":"failed","reason":"no seats"}"#,
+        r#"{"ok":false,"error":"channel_not_found"}"#,
+        r#"{"exit_code":127,"stderr":"not found"}"#,
+        "sh: foo: not found\nexit code: 127",
+        "Command exited with code 2\nusage: foo",
+        r#"{"content":[{"type":"text","text":"boom\n[exit status 101]"}]}"#,
+    ] {
+        assert!(of(text).marks.failed, "{text}");
+    }
+    for text in [
+        r#"{"exit_code":1,"stdout":"3 tests failed"}"#,
+        r#"{"job":{"status":"failed"}}"#,
+        r#"{"ok":false}"#,
+        "exit code 1",
+        "the status: failed jobs are listed below",
+        "exit code 0",
+    ] {
+        assert!(!of(text).marks.failed, "{text}");
+    }
+}

@@ -1,0 +1,102 @@
+//! Masking takes away names, times and places of occurrences, and nothing that a result says.
+
+use callgate::domain::answer::Answer;
+use proptest::{collection::vec, prelude::*, sample::Index};
+
+use crate::cases;
+
+/// A piece of a result: in text, or as a member of an object.
+#[derive(Debug, Clone)]
+enum Piece {
+    /// Says something.
+    Says(String),
+    /// Tells one occurrence from another, in the n-th way in which results do.
+    Occurs(usize),
+}
+
+/// Ways in which a text tells one occurrence from another; the first three name it.
+fn occurrence(way: usize, n: u64) -> String {
+    match way % 9 {
+        0 => format!("doc_{n}"),
+        1 => format!("#{n}"),
+        2 => format!("550e8400-e29b-41d4-a716-{n:012}"),
+        3 => format!("{n}ms"),
+        4 => format!("pid {n}"),
+        5 => format!("/tmp/tmp{n}xk/out"),
+        6 => format!("2026-11-21T10:00:{:02}Z", n % 60),
+        7 => format!("req_{n:08}"),
+        _ => format!("{}.{:03} s", n % 90, n % 1_000),
+    }
+}
+
+/// Members whose names say that their values tell one occurrence from another.
+fn member(way: usize, n: u64) -> String {
+    let keys =
+        ["id", "docId", "order_id", "uuid", "number", "html_url", "sha", "created_at", "elapsed_ms", "requestId"];
+    let value = if way.is_multiple_of(3) { n.to_string() } else { format!("\"x{n}\"") };
+    format!("\"{}\":{value}", keys[way % keys.len()])
+}
+
+fn text(pieces: &[Piece], n: u64) -> String {
+    let written = pieces.iter().map(|piece| match piece {
+        Piece::Says(what) => what.clone(),
+        Piece::Occurs(way) => occurrence(*way, n),
+    });
+    written.collect::<Vec<_>>().join(" | ")
+}
+
+fn object(pieces: &[Piece], n: u64) -> String {
+    let written = pieces.iter().enumerate().map(|(at, piece)| match piece {
+        Piece::Says(what) if what.bytes().all(|b| b.is_ascii_digit()) => format!("{{\"total\":{what}}}"),
+        Piece::Says(what) => format!("{{\"title\":\"{what}\"}}"),
+        Piece::Occurs(way) => format!("{{{},\"at_place\":{at}}}", member(*way, n)),
+    });
+    format!("{{\"rows\":[{}]}}", written.collect::<Vec<_>>().join(","))
+}
+
+/// Words, numbers without a label, and dates without a time of day.
+fn says() -> impl Strategy<Value = String> {
+    prop_oneof![
+        "[b-h]{2,8}",
+        "[1-9][0-9]{0,10}",
+        "20[0-9]{2}-1[0-2]-0[1-9]",
+        "[1-9]{1,3}\\.[1-9]{2}",
+        "[b-h]{3} [1-9]{1,2}%"
+    ]
+}
+
+fn pieces() -> impl Strategy<Value = Vec<Piece>> {
+    vec(prop_oneof![says().prop_map(Piece::Says), any::<usize>().prop_map(Piece::Occurs)], 1..8)
+}
+
+proptest! {
+    #![proptest_config(cases(256))]
+
+    #[test]
+    fn what_a_result_says_is_never_masked(
+        before in pieces(), what in says(), other in says(), after in pieces(), at in any::<Index>()
+    ) {
+        prop_assume!(what != other);
+        let mut one: Vec<Piece> = before.into_iter().chain(after).collect();
+        let mut two = one.clone();
+        let at = at.index(one.len() + 1);
+        one.insert(at, Piece::Says(what));
+        two.insert(at, Piece::Says(other));
+        for (one, two) in [(text(&one, 7), text(&two, 8)), (object(&one, 7), object(&two, 8))] {
+            let [a, b] = [&one, &two].map(|result| Answer::of(result, &[]));
+            prop_assert_ne!(a.digest, b.digest, "{} / {}", one, two);
+            prop_assert_ne!(a.marks.shape, b.marks.shape, "{} / {}", one, two);
+        }
+    }
+
+    #[test]
+    fn what_tells_occurrences_apart_always_is(pieces in pieces(), n in 1..9_999_u64, m in 1..9_999_u64) {
+        for write in [text, object] {
+            let [a, b] = [n, m].map(|n| Answer::of(&write(&pieces, n), &[]).marks);
+            prop_assert_eq!(a.shape, b.shape, "{} / {}", write(&pieces, n), write(&pieces, m));
+        }
+        let is_named = pieces.iter().any(|piece| matches!(piece, Piece::Occurs(way) if way % 9 < 3));
+        let [a, b] = [n, m].map(|n| Answer::of(&text(&pieces, n), &[]).marks.names);
+        prop_assert_eq!(a != b, is_named && n != m);
+    }
+}
