@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::remote::{Remote, asked};
 use crate::grpc::v1::{
-    CallName, GetToolQualityRequest, GetToolQualityResponse, LoopLevel, NearPair, ToolQuality,
+    CallName, GetToolQualityRequest, GetToolQualityResponse, LoopLevel, NearPair, ToolQuality, UnknownTool,
     profile_service_client::ProfileServiceClient,
 };
 
@@ -38,13 +38,17 @@ pub(super) async fn run(args: ReportArgs) -> anyhow::Result<()> {
         outln!("{}", serde_json::to_string_pretty(&as_json(&report)).context("the report cannot be written")?);
         return Ok(());
     }
-    if report.tools.is_empty() {
+    if report.tools.is_empty() && report.unknown_tools.is_empty() {
         let of = args.tool.map(|tool| format!(" of {tool}")).unwrap_or_default();
         outln!("Nothing to report: no call{of} was judged in the {}.", last(args.days));
         return Ok(());
     }
     outln!("{BOLD}Tools, the worst first{BOLD:#} {DIM}({}){DIM:#}", last(args.days));
     report.tools.iter().for_each(show_tool);
+    if !report.unknown_tools.is_empty() {
+        outln!("\n{BOLD}Tools that do not exist, and are called{BOLD:#}");
+        report.unknown_tools.iter().for_each(show_unknown);
+    }
     if !report.near_pairs.is_empty() {
         outln!("\n{BOLD}Calls that differ in writing and not in result{BOLD:#}");
         report.near_pairs.iter().for_each(show_pair);
@@ -57,8 +61,9 @@ fn last(days: u32) -> String {
     if days == 1 { "last day".to_owned() } else { format!("last {days} days") }
 }
 
-fn rates(tool: &ToolQuality) -> [(&'static str, f64); 6] {
+fn rates(tool: &ToolQuality) -> [(&'static str, f64); 7] {
     [
+        ("failures", tool.failure_rate),
         ("retries", tool.retry_rate),
         ("loops", tool.loop_rate),
         ("duplicates", tool.duplicate_rate),
@@ -72,18 +77,29 @@ fn show_tool(tool: &ToolQuality) {
     let bad = Style::new().fg_color(Some(AnsiColor::Yellow.into()));
     outln!("\n  {BOLD}{}{BOLD:#}  {} calls, {} permits", tool.tool, tool.calls, tool.permitted);
     let shares = rates(tool).into_iter().filter(|(_, rate)| *rate > 0.0);
-    let shares: Vec<String> = shares.map(|(name, rate)| format!("{name} {}", percent(rate))).collect();
+    let of_budgets = Some(("refused by a budget", tool.budget_refusal_rate)).filter(|(_, rate)| *rate > 0.0);
+    let shares: Vec<String> =
+        shares.chain(of_budgets).map(|(name, rate)| format!("{name} {}", percent(rate))).collect();
     if shares.is_empty() {
         outln!("    nothing to complain of");
         return;
     }
     outln!("    {}", shares.join(", "));
-    outln!("    {bad}{}{bad:#}", tool.design_problem);
-    outln!("    → {}", tool.remedy);
+    if !tool.worst.is_empty() {
+        outln!("    {bad}{}{bad:#}", tool.design_problem);
+        outln!("    → {}", tool.remedy);
+    }
     let calls: Vec<String> = tool.evidence.iter().map(call).collect();
     if !calls.is_empty() {
         outln!("    {DIM}seen in {}{DIM:#}", calls.join(", "));
     }
+}
+
+fn show_unknown(unknown: &UnknownTool) {
+    let calls = if unknown.calls == 1 { "1 call".to_owned() } else { format!("{} calls", unknown.calls) };
+    let sessions =
+        if unknown.sessions == 1 { "1 session".to_owned() } else { format!("{} sessions", unknown.sessions) };
+    outln!("  {BOLD}{}{BOLD:#}  {calls} in {sessions}", unknown.tool);
 }
 
 fn percent(rate: f64) -> String {
@@ -130,7 +146,9 @@ fn as_json(report: &GetToolQualityResponse) -> Value {
             "loop_rate": tool.loop_rate, "duplicate_rate": tool.duplicate_rate,
             "validation_failure_rate": tool.validation_failure_rate, "coercion_rate": tool.coercion_rate,
             "unknown_outcome_rate": tool.unknown_outcome_rate,
-            "missing_is_complete_rate": tool.missing_is_complete_rate, "worst": tool.worst,
+            "missing_is_complete_rate": tool.missing_is_complete_rate, "failure_rate": tool.failure_rate,
+            "validation_refusal_rate": tool.validation_refusal_rate,
+            "budget_refusal_rate": tool.budget_refusal_rate, "worst": tool.worst,
             "design_problem": tool.design_problem, "remedy": tool.remedy,
             "evidence": tool.evidence.iter().map(name).collect::<Vec<_>>()})
     });
@@ -142,6 +160,8 @@ fn as_json(report: &GetToolQualityResponse) -> Value {
         let level = end.level().as_str_name().trim_start_matches("LOOP_LEVEL_").to_lowercase();
         json!({"level": level, "loops": end.loops})
     });
+    let unknown = report.unknown_tools.iter();
+    let unknown = unknown.map(|one| json!({"tool": one.tool, "calls": one.calls, "sessions": one.sessions}));
     json!({"tools": tools.collect::<Vec<_>>(), "near_pairs": pairs.collect::<Vec<_>>(),
-        "loop_ends": ends.collect::<Vec<_>>()})
+        "loop_ends": ends.collect::<Vec<_>>(), "unknown_tools": unknown.collect::<Vec<_>>()})
 }

@@ -17,19 +17,22 @@ pub enum Flaw {
     Coercions,
     /// Nobody knows what came of its calls.
     UnknownOutcomes,
+    /// It fails more often than it works.
+    Failures,
     /// Its answers do not say whether they are complete.
     MissingIsComplete,
 }
 
 impl Flaw {
     /// Every flaw, in the order in which ties are settled.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Retries,
         Self::Loops,
         Self::Duplicates,
         Self::Validation,
         Self::Coercions,
         Self::UnknownOutcomes,
+        Self::Failures,
         Self::MissingIsComplete,
     ];
 
@@ -43,7 +46,23 @@ impl Flaw {
             Self::Validation => "validation_failure_rate",
             Self::Coercions => "coercion_rate",
             Self::UnknownOutcomes => "unknown_outcome_rate",
+            Self::Failures => "failure_rate",
             Self::MissingIsComplete => "missing_is_complete_rate",
+        }
+    }
+
+    /// The columns of the view `tool_quality` whose quotient it is: what shows it, and what it is a share of.
+    #[must_use]
+    pub const fn share(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Retries => ("retries", "permitted"),
+            Self::Loops => ("loops", "calls"),
+            Self::Duplicates => ("duplicates", "calls"),
+            Self::Validation => ("bad_arguments", "settled + refused_arguments"),
+            Self::Coercions => ("coercions", "calls"),
+            Self::UnknownOutcomes => ("unknown_outcomes", "settled"),
+            Self::Failures => ("failed", "settled"),
+            Self::MissingIsComplete => ("silent", "successes"),
         }
     }
 
@@ -57,6 +76,7 @@ impl Flaw {
             Self::Validation => "its arguments are not constrained, or not said clearly",
             Self::Coercions => "its arguments have other types than models expect",
             Self::UnknownOutcomes => "it is a write without idempotency or without a way to look it up",
+            Self::Failures => "it fails more often than it works",
             Self::MissingIsComplete => "its answer leaves open whether there is more",
         }
     }
@@ -71,6 +91,9 @@ impl Flaw {
             Self::Validation => "use enums, formats, ranges and integers in its schema, and name the fix in its errors",
             Self::Coercions => "give each field the type that models write, or show an example in its description",
             Self::UnknownOutcomes => "accept an idempotency key, and offer a tool that looks the effect up",
+            Self::Failures => {
+                "mend it, or take it out of the tool list until it works; its errors are in callgate.attempts"
+            }
             Self::MissingIsComplete => "return is_complete with every answer, or map it from the result by policy",
         }
     }
@@ -86,15 +109,21 @@ pub struct ToolQuality {
     pub permitted: u64,
     /// The rates, in the order of [`Flaw::ALL`].
     pub rates: [f64; Flaw::ALL.len()],
+    /// The share of its calls that were refused for their arguments before they ran.
+    pub validation_refusal_rate: f64,
+    /// The share of its calls that were refused because a budget was spent, which says nothing of the tool.
+    pub budget_refusal_rate: f64,
     /// Calls that show the worst, the newest first.
     pub evidence: Vec<CallName>,
 }
 
 impl ToolQuality {
-    /// The worst flaw; that answers do not say whether they are complete counts only where nothing else does.
+    /// The worst flaw; failures count above one half (some are part of the work), and that answers do not say whether
+    /// they are complete counts only where nothing else does.
     #[must_use]
     pub fn worst(&self) -> Option<Flaw> {
-        let rated = || Flaw::ALL.into_iter().zip(self.rates).filter(|(_, rate)| *rate > 0.0);
+        let least = |flaw: Flaw| if flaw == Flaw::Failures { 0.5 } else { 0.0 };
+        let rated = || Flaw::ALL.into_iter().zip(self.rates).filter(|(flaw, rate)| *rate > least(*flaw));
         let others = rated().filter(|(flaw, _)| *flaw != Flaw::MissingIsComplete).rev();
         let worst = others.max_by(|(_, a), (_, b)| a.total_cmp(b)).or_else(|| rated().next());
         worst.map(|(flaw, _)| flaw)
@@ -105,6 +134,16 @@ impl ToolQuality {
     pub fn rate(&self, flaw: Flaw) -> f64 {
         self.rates[flaw as usize]
     }
+}
+
+/// A name that agents called, and that is no tool.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnknownTool {
+    pub tool: ToolName,
+    /// Calls to it.
+    pub calls: u64,
+    /// Sessions that called it.
+    pub sessions: u64,
 }
 
 /// Names a call.
@@ -135,11 +174,15 @@ mod tests {
             calls: 1,
             permitted: 1,
             rates,
+            validation_refusal_rate: 0.0,
+            budget_refusal_rate: 0.0,
             evidence: Vec::new(),
         };
-        assert_eq!(quality([0.0; 7]).worst(), None);
-        assert_eq!(quality([0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0]).worst(), Some(Flaw::MissingIsComplete));
-        assert_eq!(quality([0.1, 0.0, 0.3, 0.2, 0.0, 0.0, 1.0]).worst(), Some(Flaw::Duplicates));
-        assert_eq!(quality([0.1, 0.1, 0.0, 0.1, 0.0, 0.0, 1.0]).worst(), Some(Flaw::Retries), "ties go to the first");
+        assert_eq!(quality([0.0; 8]).worst(), None);
+        assert_eq!(quality([0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0]).worst(), Some(Flaw::MissingIsComplete));
+        assert_eq!(quality([0.1, 0.0, 0.3, 0.2, 0.0, 0.0, 0.4, 1.0]).worst(), Some(Flaw::Duplicates));
+        assert_eq!(quality([0.1, 0.1, 0.0, 0.1, 0.0, 0.0, 0.0, 1.0]).worst(), Some(Flaw::Retries), "ties: the first");
+        assert_eq!(quality([0.4, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0, 0.0]).worst(), Some(Flaw::Failures));
+        assert_eq!(quality([0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 1.0, 0.0]).worst(), Some(Flaw::Validation), "it says more");
     }
 }

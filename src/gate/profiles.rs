@@ -10,7 +10,7 @@ use crate::{
         ids::{TenantId, ToolName},
         outcome::{Advice, Confidence},
         profile::{NEAR, RetryState},
-        quality::{CallName, EqualResults, ToolQuality},
+        quality::{CallName, EqualResults, ToolQuality, UnknownTool},
         similarity,
     },
     retry::profiles::Profile,
@@ -117,6 +117,8 @@ pub struct QualityReport {
     pub near_pairs: Vec<NearPair>,
     /// Loops that ended at each level.
     pub loop_ends: Vec<(Level, u64)>,
+    /// Names that agents called and that are no tools, the most called first.
+    pub unknown_tools: Vec<UnknownTool>,
 }
 
 impl Gate {
@@ -186,7 +188,8 @@ impl Gate {
         });
         let near_pairs = near_pairs(self.store.equal_results(tenant, tool, days).await?);
         let loop_ends = self.store.loop_ends(tenant, days).await?;
-        Ok(QualityReport { tools, near_pairs, loop_ends })
+        let unknown_tools = self.store.unknown_tools(tenant, tool, days).await?;
+        Ok(QualityReport { tools, near_pairs, loop_ends, unknown_tools })
     }
 
     /// Makes the rollups anew from the calls of the last forty days; gives the number of trials.

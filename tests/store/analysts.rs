@@ -16,7 +16,12 @@ use crate::common::{
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/sql");
 
 /// What each question is answered, in these columns.
-const ANSWERS: [(&str, &str, &[&str]); 10] = [
+const ANSWERS: [(&str, &str, &[&str]); 13] = [
+    (
+        "agent.sql",
+        "session_id, tool, decision, outcome, why, said <> '', earlier_attempts, usd",
+        &["(saver,save,ALLOW,unknown,timeout,t,0,0.0000)", "(saver,save,DENY,,outcome_unknown,t,1,0.0000)"],
+    ),
     (
         "calibration.sql",
         "chance, decile, trials, predicted, observed, gap, error",
@@ -27,6 +32,15 @@ const ANSWERS: [(&str, &str, &[&str]); 10] = [
         "root_id, sessions, calls, tokens, cost_usd, own_usd, usd_per_call",
         &["(root,2,2,1050,2.2500,2.0000,1.1250)", "(cheap,1,1,5,0.0010,0.0010,0.0010)"],
     ),
+    (
+        "descriptions.sql",
+        "tool, field, violated, refused, corrected, coerced",
+        &[
+            r#"(reserv,,"no such tool; told: Call reserve.",1,,0)"#,
+            "(reserve,day,format,1,1.00,0)",
+            "(reserve,guests,,0,,2)",
+        ],
+    ),
     ("duplicates.sql", "tool, arguments, repeats, sessions", &[r#"(look,"{""order"":7}",4,2)"#]),
     ("loops.sql", "session_id, rule, tool, tools, warned, critical, broken", &["(circles,repeat,read_mail,1,1,1,0)"]),
     (
@@ -34,7 +48,11 @@ const ANSWERS: [(&str, &str, &[&str]); 10] = [
         "retries, trials, predicted, observed",
         &[r#"("advised or own",10,0.500,0.600)"#, "(probe,1,0.080,1.000)"],
     ),
-    ("refusals.sql", "rule, refused, would_refuse, warned, share > 0", &["(same_call,3,2,0,t)", "(repeat,1,0,1,t)"]),
+    (
+        "refusals.sql",
+        "rule, refused, would_refuse, warned, share > 0",
+        &["(same_call,3,2,0,t)", "(repeat,1,0,1,t)", "(schema,1,0,0,t)", "(unknown_tool,1,0,0,t)"],
+    ),
     (
         "retry_worth.sql",
         "tool, failure, best_wait_s, worth between 0.60 and 0.62, p_low < p and p < p_high, confidence, trials",
@@ -42,21 +60,31 @@ const ANSWERS: [(&str, &str, &[&str]); 10] = [
     ),
     (
         "tool_design.sql",
-        "tool, wasted_calls, worst, design_problem",
+        "tool, wasted_calls, problem, share",
         &[
-            r#"(search,10.0,retry_rate,"it fails in ways that pass: retry inside the tool")"#,
-            r#"(look,4.0,duplicate_rate,"its answer does not say that it is complete")"#,
-            r#"(book,3.0,validation_failure_rate,"its arguments are not constrained, or not said clearly")"#,
-            r#"(read_mail,2.0,loop_rate,"its answer does not say what to do next, or that nothing has changed")"#,
-            r#"(save,2.0,unknown_outcome_rate,"it is a write without idempotency or without a way to look it up")"#,
-            r#"(think,0.0,missing_is_complete_rate,"its answer leaves open whether there is more")"#,
+            "(look,16,fails,0.762)",
+            "(search,14,fails,0.700)",
+            "(book,3,bad_arguments,1.000)",
+            "(read_mail,2,loops,0.095)",
+            "(reserve,2,coercions,1.000)",
+            "(save,1,unknown_outcomes,1.000)",
+            "(think,0,missing_is_complete,1.000)",
         ],
     ),
     ("unknown_outcomes.sql", "session_id, call_id, tool, failure", &["(saver,c1,save,timeout)"]),
     (
         "wait_curve.sql",
-        "tool, failure, tool_state, after_1_s between 0.4 and 0.9 and after_300_s > 0.3, trials",
-        &["(search,timeout,working,t,7.0)", "(search,timeout,failing,t,3.0)", "(search,timeout,down,t,0.0)"],
+        "tool, failure, tool_state, after_1_s between 0.4 and 0.9 and after_300_s > 0.3, best_wait_s, gain, trials",
+        &[
+            "(search,timeout,working,t,1,0.0,7.0)",
+            "(search,timeout,failing,t,4,14.5,3.0)",
+            "(search,timeout,down,t,1,0.0,0.0)",
+        ],
+    ),
+    (
+        "wasted_retries.sql",
+        "tool, failure, retries, wasted, wasted_share, against_advice",
+        &["(search,timeout,10,4,0.40,0)"],
     ),
 ];
 
@@ -74,7 +102,8 @@ fn questions() -> BTreeMap<String, String> {
 /// What an analyst is answered: these columns of the question's rows, in its order.
 async fn answered(postgres: &Postgres, question: &str, columns: &str) -> Vec<String> {
     let mut analyst = postgres.connect().await;
-    sqlx::raw_sql("set role callgate_analyst").execute(&mut analyst).await.expect("the role is there");
+    let role = "set role callgate_analyst; set callgate.session = 'saver'";
+    sqlx::raw_sql(role).execute(&mut analyst).await.expect("the role is there");
     let question = question.trim_end().strip_suffix(';').expect("one statement");
     let sql = format!("select ({columns})::text from (\n{question}\n) q");
     let rows = sqlx::query_scalar(AssertSqlSafe(sql.as_str())).fetch_all(&mut analyst).await;
@@ -161,6 +190,21 @@ async fn costs_and_failures(postgres: &Postgres) {
     assert_eq!(said(&evaluate(&gate, ask("saver", "c2", "save", "{}")).await), "DENY outcome_unknown");
 }
 
+/// A field that is written wrongly and then mended, one of another type, and a tool that does not exist.
+async fn bad_descriptions(postgres: &Postgres) {
+    let policy = "policy_engine:
+  validation: {coercion: accept_and_log}
+  tool_schemas:
+    reserve: {schema: {properties: {day: {type: string, format: date}, guests: {type: integer}}}}
+";
+    let gate = gate(postgres, &callgate::policy::compile(policy).expect("a good policy")).await;
+    for (call, day) in [("c1", "may 1st"), ("c2", "2026-05-01")] {
+        evaluate(&gate, ask("guest", call, "reserve", &format!(r#"{{"day":"{day}","guests":"2"}}"#))).await;
+    }
+    record(&gate, success("guest", "c2", "reserved")).await;
+    assert_eq!(said(&evaluate(&gate, ask("guest", "c3", "reserv", "{}")).await), "DENY unknown_tool");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_question_of_the_folder_has_its_answer() {
     let postgres = Postgres::start().await;
@@ -169,13 +213,18 @@ async fn every_question_of_the_folder_has_its_answer() {
     loops(&postgres).await;
     repeats(&postgres).await;
     costs_and_failures(&postgres).await;
+    bad_descriptions(&postgres).await;
 
     let questions = questions();
     assert_eq!(questions.keys().map(String::as_str).collect::<Vec<_>>(), ANSWERS.map(|(name, ..)| name));
+    let mut wrong = Vec::new();
     for (name, columns, expected) in ANSWERS {
         let rows = answered(&postgres, &questions[name], columns).await;
-        assert_eq!(rows, expected, "{name}");
+        if rows != expected {
+            wrong.push(format!("{name} answers {rows:#?}"));
+        }
     }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
 #[test]

@@ -21,3 +21,4 @@ mod races;
 mod reports;
 mod restart;
 mod schema;
+mod views;

@@ -2,7 +2,7 @@
 
 use crate::{
     domain::{
-        quality::{CallName, ToolQuality},
+        quality::{CallName, ToolQuality, UnknownTool},
         time::Timestamp,
     },
     gate::{NearPair, QualityReport, RetryChance, RetryProfile},
@@ -45,11 +45,12 @@ pub(super) fn quality(report: &QualityReport) -> v1::GetToolQualityResponse {
         tools: report.tools.iter().map(tool).collect(),
         near_pairs: report.near_pairs.iter().map(near_pair).collect(),
         loop_ends: ends.map(|(reached, loops)| v1::LoopEnd { level: level(Some(*reached)), loops: *loops }).collect(),
+        unknown_tools: report.unknown_tools.iter().map(unknown_tool).collect(),
     }
 }
 
 fn tool(quality: &ToolQuality) -> v1::ToolQuality {
-    let [retry, loops, duplicate, validation, coercion, unknown, missing] = quality.rates;
+    let [retry, loops, duplicate, validation, coercion, unknown, failure, missing] = quality.rates;
     let worst = quality.worst();
     v1::ToolQuality {
         tool: quality.tool.to_string(),
@@ -62,11 +63,18 @@ fn tool(quality: &ToolQuality) -> v1::ToolQuality {
         coercion_rate: Some(coercion),
         unknown_outcome_rate: unknown,
         missing_is_complete_rate: missing,
+        failure_rate: failure,
+        validation_refusal_rate: quality.validation_refusal_rate,
+        budget_refusal_rate: quality.budget_refusal_rate,
         worst: worst.map(|flaw| flaw.rate().to_owned()).unwrap_or_default(),
         design_problem: worst.map(|flaw| flaw.problem().to_owned()).unwrap_or_default(),
         remedy: worst.map(|flaw| flaw.remedy().to_owned()).unwrap_or_default(),
         evidence: quality.evidence.iter().map(name).collect(),
     }
+}
+
+fn unknown_tool(unknown: &UnknownTool) -> v1::UnknownTool {
+    v1::UnknownTool { tool: unknown.tool.to_string(), calls: unknown.calls, sessions: unknown.sessions }
 }
 
 fn near_pair(pair: &NearPair) -> v1::NearPair {

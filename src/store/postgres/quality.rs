@@ -10,7 +10,7 @@ use crate::{
     domain::{
         finding::Level,
         ids::{CallId, SessionId, TenantId, ToolName},
-        quality::{CallName, EqualResults, Flaw, ToolQuality},
+        quality::{CallName, EqualResults, Flaw, ToolQuality, UnknownTool},
         violation::SelfCorrectionCount,
     },
     store::error::StoreError,
@@ -26,6 +26,10 @@ const FIELDS_MAX: i64 = 10_000;
 const PAIRS_MAX: i64 = 2_000;
 /// Longest arguments that are compared, in bytes.
 const ARGUMENTS_MAX: i32 = 4_096;
+/// Names of tools that do not exist of one report.
+const UNKNOWN_MAX: i64 = 100;
+/// The findings `f` of a judgement `c`.
+const OF_CALL: &str = "f.tenant_id = c.tenant_id and f.session_id = c.session_id and f.seq = c.seq";
 
 impl Store {
     /// How well tools suit agents, over the last days; one tool, or all.
@@ -62,6 +66,19 @@ impl Store {
         self.readers.read(async |conn| equal_results(conn, tenant, tool, days).await).await
     }
 
+    /// Names of tools that do not exist, the most called first.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the database cannot be read.
+    pub async fn unknown_tools(
+        &self,
+        tenant: TenantId,
+        tool: Option<&ToolName>,
+        days: i32,
+    ) -> Result<Vec<UnknownTool>, StoreError> {
+        self.readers.read(async |conn| unknown_tools(conn, tenant, tool, days).await).await
+    }
+
     /// Runs of sessions by the highest level that a loop in them reached.
     ///
     /// # Errors
@@ -95,22 +112,19 @@ async fn quality(
     tool: Option<&ToolName>,
     days: i32,
 ) -> Loaded<Vec<ToolQuality>> {
-    // Shares of calls add up by calls; shares of what was run, by permits.
-    let share = |rate: &str, of: &str| format!("coalesce(sum({rate} * {of}) / nullif(sum({of}), 0), 0)::float8");
-    let rates = Flaw::ALL.map(|flaw| {
-        let of = if matches!(flaw, Flaw::Loops | Flaw::Duplicates | Flaw::Validation | Flaw::Coercions) {
-            "calls"
-        } else {
-            "permitted"
-        };
-        format!("{} as {}", share(&format!("coalesce({}, 0)", flaw.rate()), of), flaw.rate())
-    });
+    let share = |(part, of): (&str, &str), name: &str| {
+        format!("coalesce(sum({part})::float8 / nullif(sum({of}), 0), 0)::float8 as {name}")
+    };
+    let rates = Flaw::ALL.map(|flaw| share(flaw.share(), flaw.rate()));
     let sql = format!(
-        "select tool, sum(calls)::bigint as calls, sum(permitted)::bigint as permitted, {rates} from tool_quality
+        "select tool, sum(calls)::bigint as calls, sum(permitted)::bigint as permitted, {rates}, {validation}, {budget}
+         from tool_quality
          where tenant_id = $1 and ($2::text is null or tool = $2)
            and day > (now() at time zone 'utc')::date - $3::int4
          group by tool order by sum(calls) desc, tool limit $4",
-        rates = rates.join(", ")
+        rates = rates.join(", "),
+        validation = share(("refused_arguments", "calls"), "validation_refusal_rate"),
+        budget = share(("over_budget", "calls"), "budget_refusal_rate"),
     );
     let query = sqlx::query(sqlx::AssertSqlSafe(sql)).bind(tenant.0).bind(tool.map(ToolName::as_str));
     let rows = query.bind(days).bind(TOOLS_MAX).fetch_all(&mut *conn).await?;
@@ -133,6 +147,8 @@ fn one(row: &PgRow) -> Loaded<ToolQuality> {
         calls: count(row, "calls")?,
         permitted: count(row, "permitted")?,
         rates,
+        validation_refusal_rate: row.try_get("validation_refusal_rate")?,
+        budget_refusal_rate: row.try_get("budget_refusal_rate")?,
         evidence: Vec::new(),
     })
 }
@@ -152,11 +168,12 @@ async fn evidence(
     };
     let shows = match flaw {
         Flaw::Retries => "c.retry_kind = 0".to_owned(),
-        Flaw::Loops => "c.level is not null".to_owned(),
+        Flaw::Loops => format!("exists (select from findings f where {OF_CALL} and f.is_loop)"),
         Flaw::Duplicates => "c.reason = 'duplicate_call_blocked'".to_owned(),
         Flaw::Validation => format!("(c.reason = 'validation_error' or {})", of_outcome("o.failure = 8")),
         Flaw::Coercions => "c.coerced is not null".to_owned(),
         Flaw::UnknownOutcomes => of_outcome("o.status = 4"),
+        Flaw::Failures => of_outcome("o.status = 2"),
         Flaw::MissingIsComplete => of_outcome("o.status = 1 and o.is_complete is null"),
     };
     let sql = format!(
@@ -204,12 +221,36 @@ async fn equal_results(
     rows.fetch_all(conn).await?.iter().map(pair).collect()
 }
 
+async fn unknown_tools(
+    conn: &mut PgConnection,
+    tenant: TenantId,
+    tool: Option<&ToolName>,
+    days: i32,
+) -> Loaded<Vec<UnknownTool>> {
+    let rows = sqlx::query(
+        "select tool, count(distinct (session_id, call_id)) as calls, count(distinct session_id) as sessions
+         from findings
+         where tenant_id = $1 and rule = 'unknown_tool' and ($2::text is null or tool = $2)
+           and judged_at > now() - make_interval(days => $3)
+         group by tool order by calls desc, tool limit $4",
+    );
+    let rows = rows.bind(tenant.0).bind(tool.map(ToolName::as_str)).bind(days).bind(UNKNOWN_MAX);
+    let one = |row: &PgRow| {
+        Ok(UnknownTool {
+            tool: name(ToolName::parse, row.try_get("tool")?)?,
+            calls: count(row, "calls")?,
+            sessions: count(row, "sessions")?,
+        })
+    };
+    rows.fetch_all(conn).await?.iter().map(one).collect()
+}
+
 async fn loop_ends(conn: &mut PgConnection, tenant: TenantId, days: i32) -> Loaded<Vec<(Level, u64)>> {
     let rows = sqlx::query(
         "select level, count(*) as loops from (
-           select max(level) as level from call where tenant_id = $1 and level is not null
-             and at > now() - make_interval(days => $2)
-           group by tenant_id, epoch, session_id, run_from, rule) x
+           select max(array_position(array['warning', 'critical', 'break'], level))::int2 as level from findings
+           where tenant_id = $1 and is_loop and judged_at > now() - make_interval(days => $2)
+           group by root_id, session_id, run_from, rule) x
          group by level order by level",
     );
     let rows = rows.bind(tenant.0).bind(days).fetch_all(conn).await?;
