@@ -15,7 +15,7 @@ use crate::{
         call::Proposal,
         effect::EffectKind,
         ids::{DEFAULT_TENANT, ToolName},
-        previous::{Past, Previous},
+        previous::{Held, Past, Previous},
         time::{Timestamp, wait_in_words},
         tree::CallTree,
     },
@@ -165,6 +165,7 @@ async fn question(remote: &Remote, call: &ExportCallsResponse) -> anyhow::Result
 struct Saw {
     tree: CallTree,
     proposal: Proposal,
+    held: Option<Held>,
     previous: Option<Previous>,
     /// What crosses call trees is not told of stored calls.
     shared: Shared,
@@ -192,13 +193,15 @@ impl Saw {
         let tree = tree.unwrap_or_else(|| CallTree::new(DEFAULT_TENANT, it.root().clone(), now));
         let proposal = policy.propose(request(&it));
         let previous = tree.previous(proposal.fingerprint, None, now);
-        Ok(Self { tree, proposal, previous, shared: Shared::default(), now })
+        let held = tree.held(&proposal, &policy.version, previous.as_ref(), now);
+        Ok(Self { tree, proposal, held, previous, shared: Shared::default(), now })
     }
 
     fn context(&self, policy: &Policy) -> Context<'_> {
         Context {
             tree: &self.tree,
             proposal: &self.proposal,
+            held: self.held.as_ref(),
             previous: self.previous.as_ref(),
             cooldown: None,
             halts: &self.shared.halts,
@@ -245,7 +248,6 @@ impl Saw {
 
 fn stood(past: &Past) -> &'static str {
     match past {
-        Past::Held(_) => "it waited for a person",
         Past::InFlight => "it was running",
         Past::Unknown => "it may have happened",
         Past::Succeeded => "it had succeeded",

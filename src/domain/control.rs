@@ -3,6 +3,7 @@
 
 use super::{
     call::ApprovalStatus,
+    fingerprint::Fingerprint,
     grant::Grant,
     ids::{CallId, SessionId, ToolName},
     pattern::Pattern,
@@ -22,6 +23,10 @@ pub enum Control {
         call_id: CallId,
         /// Yes or no.
         answer: ApprovalStatus,
+        /// What the call is known again by.
+        fingerprint: Fingerprint,
+        /// The run of the tree's root in which it was answered, by the place of that run's first event.
+        root_run: u64,
     },
     /// The session entered a phase, perhaps with the order of the writes to come.
     PhaseSet {

@@ -1,7 +1,8 @@
-//! The newest earlier execution of the same call: what `same_call` judges by, and what a new permit continues.
+//! The same call before: the question to a person that it waits for or was denied, and its newest earlier execution,
+//! which a new permit continues. `same_call` judges by both.
 
 use super::{
-    call::{Approval, Standing},
+    call::{Approval, ApprovalStatus, Call, Proposal, Standing},
     effect::{Effect, EffectKind},
     finding::CallRef,
     fingerprint::Fingerprint,
@@ -9,7 +10,7 @@ use super::{
     ledger::{LedgerRow, LedgerState},
     outcome::{Guard, OutcomeStatus},
     time::Timestamp,
-    tree::CallTree,
+    tree::{CallTree, Denial, Session},
 };
 
 /// Idle time after which attempts start again, in milliseconds (docs/semantics.md#attempts-and-occurrences).
@@ -26,11 +27,25 @@ pub struct Retry {
     pub exhausted: bool,
 }
 
+/// What people were asked about the same call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Held {
+    /// Nobody has answered yet.
+    Pending(Approval),
+    /// Yes, for this very call, and it was not used yet.
+    Approved(CallRef),
+    /// No; it holds for the whole call tree until the root's next run.
+    Denied {
+        /// Why.
+        reason: Option<String>,
+    },
+    /// Nobody answered in time.
+    Expired,
+}
+
 /// Where the previous execution stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Past {
-    /// It waits for a person.
-    Held(Approval),
     /// It may be running.
     InFlight,
     /// It may have happened.
@@ -43,14 +58,14 @@ pub enum Past {
     Cancelled,
 }
 
-/// The newest earlier call of one fingerprint that was permitted or is held.
+/// The newest earlier call of one fingerprint that was permitted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Previous {
     /// Where it stands.
     pub past: Past,
     /// Which call it is.
     pub call: CallRef,
-    /// The place of its permit (or of its question to a person) among its tree's events.
+    /// The place of its permit among its tree's events.
     pub seq: u64,
     /// True when it belongs to another call tree: the ledger knows of it.
     pub foreign: bool,
@@ -66,7 +81,7 @@ pub struct Previous {
 }
 
 impl CallTree {
-    /// The newest earlier call of `fingerprint` that was permitted or is held, in this tree or by the ledger.
+    /// The newest earlier call of `fingerprint` that was permitted, in this tree or by the ledger.
     #[must_use]
     pub fn previous(&self, fingerprint: Fingerprint, ledger: Option<&LedgerRow>, now: Timestamp) -> Option<Previous> {
         let mine = self.remembered(fingerprint, now);
@@ -79,15 +94,50 @@ impl CallTree {
         }
     }
 
+    /// What people were asked about the proposed call, as far as it still holds under this policy. A permit that was
+    /// given since, here or by the ledger, has overtaken the question, but never a denial.
+    #[must_use]
+    pub fn held(&self, proposal: &Proposal, policy: &str, previous: Option<&Previous>, now: Timestamp) -> Option<Held> {
+        let (request, fingerprint) = (&proposal.request, proposal.fingerprint);
+        let opens_root_run = request.session == self.root
+            && self.sessions.get(&self.root).and_then(Session::current_run).is_none_or(|run| run.id != request.run);
+        let is_denied = |denial: &&Denial| denial.fingerprint == fingerprint && denial.root_run == self.root_run();
+        if let Some(denial) = self.denials.iter().rev().filter(|_| !opens_root_run).find(is_denied) {
+            return Some(Held::Denied { reason: denial.reason.clone() });
+        }
+        let asked = self.calls_of(fingerprint).filter(|(_, _, call)| call.permit.is_none());
+        let asked = asked.filter_map(|(id, session, call)| Some((id, session, call, call.approval.as_ref()?)));
+        let is_own = |id: &SessionId, call: &Call| *id == request.session && call.call_id == request.call_id;
+        let (id, session, call, approval) = asked.max_by_key(|(id, _, call, _)| (is_own(id, call), call.seq))?;
+        let overtaken = |previous: &Previous| {
+            if previous.foreign { previous.call.at >= call.at } else { previous.seq > call.seq }
+        };
+        if previous.is_some_and(overtaken) {
+            return None;
+        }
+        let is_mine = *id == request.session;
+        match approval.answer {
+            ApprovalStatus::Approved => {
+                let is_this = is_mine && call.args_digest == proposal.args_digest && approval.policy == policy;
+                is_this.then(|| Held::Approved(call.reference(id)))
+            }
+            ApprovalStatus::Pending if now < approval.expires_at => Some(Held::Pending(approval.clone())),
+            ApprovalStatus::Pending => {
+                let same_run = call.run_from == session.run.from && (!is_mine || session.run.id == request.run);
+                let last_at = session.calls.iter().map(|call| call.at).max().unwrap_or_default();
+                // Who asked hears it; that it ends by itself is for those who ask anew.
+                let holds = is_own(id, call) || now.since_ms(last_at) < IDLE_MS;
+                (same_run && holds).then_some(Held::Expired)
+            }
+            ApprovalStatus::Denied => None,
+        }
+    }
+
     fn remembered(&self, fingerprint: Fingerprint, now: Timestamp) -> Option<Previous> {
-        let place = |call: &super::call::Call| call.permit.as_ref().map_or(call.seq, |permit| permit.seq);
-        let (id, _, call) = self
-            .calls_of(fingerprint)
-            .filter(|(_, _, call)| call.permit.is_some() || call.approval.is_some())
-            .max_by_key(|(_, _, call)| place(call))?;
+        let permitted = self.calls_of(fingerprint).filter_map(|(id, _, call)| Some((id, call, call.permit.as_ref()?)));
+        let (id, call, permit) = permitted.max_by_key(|(_, _, permit)| permit.seq)?;
         let past = match call.standing(now) {
-            Standing::Refused => return None,
-            Standing::Held(approval) => Past::Held(approval.clone()),
+            Standing::Refused | Standing::Held(_) => return None,
             Standing::InFlight => Past::InFlight,
             Standing::Unknown => Past::Unknown,
             Standing::Succeeded(_) => Past::Succeeded,
@@ -104,12 +154,12 @@ impl CallTree {
         Some(Previous {
             past,
             call: call.reference(id),
-            seq: place(call),
+            seq: permit.seq,
             foreign: false,
             run: Some((id.clone(), call.run_from)),
             last_at: call.outcome.as_ref().map_or(call.at, |outcome| outcome.at),
-            attempt: call.permit.as_ref().map_or(0, |permit| permit.attempt),
-            occurrence: call.permit.as_ref().map_or(0, |permit| permit.occurrence),
+            attempt: permit.attempt,
+            occurrence: permit.occurrence,
             equal_results: self.equal_results(fingerprint),
         })
     }

@@ -40,6 +40,8 @@ pub const KEPT_MAX: usize = 64;
 pub const KEPT_BYTES_MAX: usize = 65_536;
 /// Changed resources that a tree remembers.
 pub const CHANGES_MAX: usize = 256;
+/// Denials of people that a tree remembers.
+pub const DENIALS_MAX: usize = 256;
 /// Sessions of one tree.
 pub const SESSIONS_MAX: usize = 1_000;
 /// Open calls of one tree.
@@ -83,6 +85,19 @@ pub struct CallTree {
     pub changes: VecDeque<Changed>,
     /// Answers that later calls may depend on, oldest first.
     pub kept: VecDeque<Kept>,
+    /// Calls that people have denied, oldest first.
+    pub denials: VecDeque<Denial>,
+}
+
+/// A person said no to a call. It holds for the whole tree until the root's next run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Denial {
+    /// To which call.
+    pub fingerprint: Fingerprint,
+    /// The run of the tree's root, by the place of that run's first event.
+    pub root_run: u64,
+    /// Why, for the model.
+    pub reason: Option<String>,
 }
 
 /// A thing that a permitted write has changed, or may be changing.
@@ -207,7 +222,14 @@ impl CallTree {
             grants: Vec::new(),
             changes: VecDeque::new(),
             kept: VecDeque::new(),
+            denials: VecDeque::new(),
         }
+    }
+
+    /// The root's current run, by the place of its first event; 0 before it.
+    #[must_use]
+    pub fn root_run(&self) -> u64 {
+        self.sessions.get(&self.root).map_or(0, |root| root.run.from)
     }
 
     /// All remembered calls with that fingerprint, with their sessions; in no particular order of time.

@@ -93,5 +93,11 @@ fn answer(
         return Err(CommandRejection::ReasonMissing);
     }
     let answer = if approve { ApprovalStatus::Approved } else { ApprovalStatus::Denied };
-    Ok(Control::Answered { approval_id: id.to_owned(), call_id: call.call_id.clone(), answer })
+    Ok(Control::Answered {
+        approval_id: id.to_owned(),
+        call_id: call.call_id.clone(),
+        answer,
+        fingerprint: call.fingerprint,
+        root_run: tree.root_run(),
+    })
 }

@@ -19,7 +19,7 @@ use crate::{
         fingerprint::{LedgerKey, Reach, idempotency_key},
         ids::SessionId,
         ledger::{LedgerChange, LedgerRow, LedgerState},
-        previous::{Past, Previous},
+        previous::{Held, Past, Previous},
         rejection::{EvaluateRejection, SessionRejection},
         time::Timestamp,
         tree::{CallTree, OPEN_MAX, SESSIONS_MAX, Session},
@@ -57,9 +57,11 @@ pub fn evaluate(
     // A call that is asked for again belongs to the turn that it came with, and is not counted against itself.
     let batch = known.map(|call| call.batch).or(batch);
     let previous = tree.previous(proposal.fingerprint, shared.ledger.as_ref(), now);
+    let held = tree.held(proposal, &policy.version, previous.as_ref(), now);
     let cx = Context {
         tree,
         proposal,
+        held: held.as_ref(),
         previous: previous.as_ref(),
         cooldown: shared.health.cooldown(now),
         halts: &shared.halts,
@@ -96,7 +98,7 @@ pub fn evaluate(
     event.uses = event.permit.as_ref().map(|_| uses(policy.rules.get(), &cx)).unwrap_or_default();
     event.follow_up = event.permit.as_ref().and_then(|_| follow_up(policy, &cx, shared));
     event.self_corrections = self_corrections(&cx, &findings);
-    event.approval = (decision == Decision::Ask).then(|| approval(policy, &cx, event.seq));
+    event.approval = question(policy, &cx, known, &event);
     event.findings = findings.into();
     if let Some(arguments) = &event.arguments {
         event.arguments = policy.stored_arguments(&proposal.spec, arguments);
@@ -118,23 +120,28 @@ fn objections(policy: &Policy, cx: &Context<'_>) -> Vec<Finding> {
         finding.enforced &= policy.holds(&finding.rule, &cx.proposal.spec);
     }
     let asks = |finding: &Finding| finding.decision == Decision::Ask;
-    if let Some(asked) = approved(policy, cx) {
+    if let Some(asked) = approved(cx) {
         // The person saw what was asked then; when a rule asks since, all of it is another question.
         let was_asked = |rule: &str| asked.findings.iter().any(|finding| asks(finding) && finding.rule == rule);
-        if findings.iter().filter(|finding| asks(finding)).all(|finding| was_asked(&finding.rule)) {
+        let is_covered = findings.iter().filter(|finding| asks(finding)).all(|finding| was_asked(&finding.rule));
+        // Where something else refuses the call for now, what was asked stays on record with it.
+        let is_refused = findings.iter().any(|finding| finding.enforced && finding.decision > Decision::Ask);
+        if is_covered && !is_refused {
             findings.retain(|finding| !asks(finding));
         }
     }
     findings
 }
 
-/// The call as it was asked about, when a person has approved this very call, under this very policy, and the approval
-/// was not used yet.
-fn approved<'a>(policy: &Policy, cx: &Context<'a>) -> Option<&'a Call> {
-    let Some(Previous { past: Past::Held(held), call, .. }) = cx.previous else { return None };
-    let asked = cx.tree.sessions.get(&call.session)?.call(&call.call_id)?;
-    let is_this = call.session == *cx.session_id() && asked.args_digest == cx.proposal.args_digest;
-    (held.answer == ApprovalStatus::Approved && is_this && held.policy == policy.version).then_some(asked)
+/// The call as it was asked about, when a person has approved this very call and the approval was not used yet.
+fn approved<'a>(cx: &Context<'a>) -> Option<&'a Call> {
+    let Some(Held::Approved(call)) = cx.held else { return None };
+    cx.tree.sessions.get(&call.session)?.call(&call.call_id)
+}
+
+/// A question that may still be answered, or whose answer may still be used, under the policy that asked it.
+fn is_open(asked: &Approval, policy: &Policy) -> bool {
+    asked.answer != ApprovalStatus::Denied && asked.policy == policy.version
 }
 
 /// The caller keeps the phase, and has moved on where the present phase leads.
@@ -217,7 +224,8 @@ fn permit(cx: &Context<'_>, shared: &Shared, seq: u64) -> Permit {
     let (attempt, occurrence) = match cx.previous {
         None => (1, fresh(None)),
         Some(previous) => match previous.past {
-            Past::Succeeded | Past::Held(_) => (1, fresh(Some(previous))),
+            Past::Succeeded => (1, fresh(Some(previous))),
+            Past::InFlight if proposal.effect.repeatable => (1, fresh(Some(previous))),
             Past::InFlight | Past::Unknown | Past::Failed(_) | Past::Cancelled => {
                 let run_from = cx.run().map(|run| run.from);
                 let anew = previous.is_stale(cx.session_id(), run_from, cx.now)
@@ -246,10 +254,19 @@ fn revision(cx: &Context<'_>, shared: &Shared) -> u64 {
     moved.max(shared.ledger.as_ref().map_or(0, |row| row.revision))
 }
 
+/// The question to a person that the call waits for from now on. It stays asked, whatever else stands against the call.
+fn question(policy: &Policy, cx: &Context<'_>, known: Option<&Call>, event: &Judged) -> Option<Approval> {
+    match event.decision {
+        Decision::Ask => Some(approval(policy, cx, event.seq)),
+        Decision::Allow => None,
+        _ => known.and_then(|call| call.approval.clone()).filter(|asked| is_open(asked, policy)),
+    }
+}
+
 /// The question to a person: the one that is already open for this call, or a new one.
 fn approval(policy: &Policy, cx: &Context<'_>, seq: u64) -> Approval {
-    match cx.previous.map(|previous| &previous.past) {
-        Some(Past::Held(open)) if open.answer == ApprovalStatus::Pending && cx.now < open.expires_at => open.clone(),
+    match cx.held {
+        Some(Held::Pending(open)) if open.policy == policy.version => open.clone(),
         _ => {
             let key = idempotency_key(cx.tree.tenant, Reach::Tree(&cx.tree.root), &cx.fingerprint(), seq);
             let expires_at = cx.now.plus_ms(policy.approval_ttl_ms);
@@ -273,7 +290,7 @@ fn judgement(policy: &Policy, cx: &Context<'_>, shared: &Shared, event: Judged) 
         would: event.would,
         findings: event.findings.to_vec(),
         permit: event.permit.clone(),
-        approval: event.approval.clone(),
+        approval: event.approval.clone().filter(|_| event.decision == Decision::Ask),
         policy: event.policy.clone(),
         tools_disabled: tools_disabled(policy, &cx.proposal.spec, event.decision, &left),
         left,

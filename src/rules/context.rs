@@ -12,7 +12,7 @@ use crate::domain::{
     health::Cooldown,
     ids::SessionId,
     json::Json,
-    previous::Previous,
+    previous::{Held, Previous},
     time::Timestamp,
     tree::{CallTree, Closed, Run, Session},
 };
@@ -30,6 +30,8 @@ pub struct Context<'a> {
     pub tree: &'a CallTree,
     /// The call.
     pub proposal: &'a Proposal,
+    /// What people were asked about the same call.
+    pub held: Option<&'a Held>,
     /// The newest earlier execution of the same call.
     pub previous: Option<&'a Previous>,
     /// The tool is left alone for a while, or was and is being tried again.

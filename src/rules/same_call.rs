@@ -13,7 +13,7 @@
 use crate::domain::{
     effect::EffectKind,
     finding::{Decision, Finding},
-    previous::{Past, Previous, Retry},
+    previous::{Held, Past, Previous, Retry},
     reason::Reason,
     time::wait_in_words,
 };
@@ -92,9 +92,13 @@ impl Judge for Params {
 }
 
 fn check(params: &Params, cx: &Context<'_>) -> Option<Finding> {
+    match cx.held {
+        Some(Held::Approved(_)) => return None,
+        Some(held) => return Some(asked(cx, held)),
+        None => {}
+    }
     let previous = cx.previous?;
     let finding = match &previous.past {
-        Past::Held(_) => held(cx, previous),
         Past::InFlight => (!cx.proposal.effect.repeatable).then(|| in_flight(params, cx, previous)),
         Past::Unknown => unknown(cx, previous),
         Past::Succeeded => succeeded(params, cx, previous),
@@ -108,40 +112,28 @@ fn changed(cx: &Context<'_>, previous: &Previous) -> bool {
     cx.tree.world_changed_since(previous, cx.fingerprint(), &cx.proposal.effect)
 }
 
-fn held(cx: &Context<'_>, previous: &Previous) -> Option<Finding> {
-    use crate::domain::call::ApprovalStatus;
-    let Past::Held(approval) = &previous.past else {
-        return None;
-    };
+fn asked(cx: &Context<'_>, held: &Held) -> Finding {
     let tool = cx.tool();
-    match approval.answer {
-        ApprovalStatus::Approved => None,
-        ApprovalStatus::Pending if cx.now < approval.expires_at => {
+    let (reason, what, why) = match held {
+        Held::Pending(approval) => {
             let message = format!(
                 "{tool} waits for a person's approval ({}). Do not ask for it again: go on with other work, or tell \
                  the user that it is pending.",
                 approval.id
             );
-            Some(Finding::new(RULE.id, Decision::Ask, Reason::ApprovalRequired, message))
+            return Finding::new(RULE.id, Decision::Ask, Reason::ApprovalRequired, message);
         }
-        answer => {
-            let run = cx.run().map(|run| run.from);
-            let (id, from) = previous.run.as_ref()?;
-            if id != cx.session_id() || Some(*from) != run {
-                return None;
-            }
-            let (reason, what) = match answer {
-                ApprovalStatus::Denied => (Reason::ApprovalDenied, "A person refused"),
-                _ => (Reason::ApprovalExpired, "Nobody approved in time:"),
-            };
-            let why = approval.reason.as_deref().map(str::trim).filter(|reason| !reason.is_empty());
+        Held::Denied { reason } => {
+            let why = reason.as_deref().map(str::trim).filter(|reason| !reason.is_empty());
             let why = why.map(|reason| format!(" They say: {}.", reason.trim_end_matches('.'))).unwrap_or_default();
-            let message = format!(
-                "{what} {tool} with these arguments.{why} Do not try it again in this turn: ask the user how to go on."
-            );
-            Some(Finding::new(RULE.id, Decision::Deny, reason, message))
+            (Reason::ApprovalDenied, "A person refused", why)
         }
-    }
+        Held::Approved(_) | Held::Expired => (Reason::ApprovalExpired, "Nobody approved in time:", String::new()),
+    };
+    let message = format!(
+        "{what} {tool} with these arguments.{why} Do not try it again in this turn: ask the user how to go on."
+    );
+    Finding::new(RULE.id, Decision::Deny, reason, message)
 }
 
 fn in_flight(params: &Params, cx: &Context<'_>, previous: &Previous) -> Finding {

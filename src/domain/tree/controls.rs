@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use super::{CallTree, KEPT_BYTES_MAX, KEPT_MAX, Kept, Plan, Session};
+use super::{CallTree, DENIALS_MAX, Denial, KEPT_BYTES_MAX, KEPT_MAX, Kept, Plan, Session};
 use crate::domain::{
+    call::ApprovalStatus,
     control::{Control, Controlled},
     event::Settled,
     grant::GRANTS_MAX,
@@ -15,12 +16,20 @@ impl CallTree {
     pub(super) fn controlled(&mut self, event: &Controlled) {
         let session = self.sessions.entry(event.session.clone()).or_default();
         match &event.control {
-            Control::Answered { approval_id, call_id, answer } => {
-                let held = session.calls.iter_mut().rev().filter(|call| call.call_id == *call_id);
-                let approvals = held.filter_map(|call| call.approval.as_mut());
-                if let Some(approval) = approvals.into_iter().find(|approval| approval.id == *approval_id) {
+            Control::Answered { approval_id, call_id: _, answer, fingerprint, root_run } => {
+                // Several call_ids may wait for one answer.
+                let calls = self.sessions.values_mut().flat_map(|session| &mut session.calls);
+                let approvals = calls.filter_map(|call| call.approval.as_mut());
+                for approval in approvals.filter(|approval| approval.id == *approval_id) {
                     approval.answer = *answer;
                     approval.reason.clone_from(&event.reason);
+                }
+                if *answer == ApprovalStatus::Denied {
+                    let (fingerprint, root_run, reason) = (*fingerprint, *root_run, event.reason.clone());
+                    self.denials.push_back(Denial { fingerprint, root_run, reason });
+                    if self.denials.len() > DENIALS_MAX {
+                        self.denials.pop_front();
+                    }
                 }
             }
             Control::PhaseSet { phase, plan } => {

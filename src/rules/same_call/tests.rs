@@ -88,10 +88,12 @@ fn once_is_once_whatever_happened_since_and_a_person_may_say_again() {
          pay {} => reuse duplicate_call_blocked
          wait 5h
          pay {} -> ok paid   key k2
-         pay {} repeat => ask approval_required
+         pay {} repeat => ask approval_required as q
          pay {} => ask approval_required
          wait 2h
-         pay {} => deny approval_expired",
+         pay {} repeat => deny approval_expired as q
+         wait 20m
+         pay {} => reuse duplicate_call_blocked",
     );
 }
 

@@ -46,6 +46,10 @@ struct Detail {
     #[serde(skip_serializing_if = "Option::is_none")]
     approved: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    fingerprint: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    root_run: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     phase: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     plan: Option<Vec<String>>,
@@ -63,10 +67,12 @@ impl From<&Control> for Detail {
     fn from(control: &Control) -> Self {
         let nothing = Self::default();
         match control {
-            Control::Answered { approval_id, call_id, answer } => Self {
+            Control::Answered { approval_id, call_id, answer, fingerprint, root_run } => Self {
                 approval_id: Some(approval_id.clone()),
                 call_id: Some(call_id.to_string()),
                 approved: Some(*answer == ApprovalStatus::Approved),
+                fingerprint: Some(fingerprint.to_hex()),
+                root_run: Some(*root_run),
                 ..nothing
             },
             Control::PhaseSet { phase, plan } => {
@@ -99,6 +105,8 @@ impl Detail {
                 } else {
                     ApprovalStatus::Denied
                 },
+                fingerprint: Fingerprint(hash(&bytes(&self.fingerprint.ok_or_else(lacks)?)?)?),
+                root_run: self.root_run.ok_or_else(lacks)?,
             },
             "phase_set" => {
                 let step = |tool: String| name(ToolName::parse, &tool);
@@ -117,6 +125,10 @@ impl Detail {
             _ => return Err(corrupt("an unknown session event")),
         })
     }
+}
+
+fn bytes(hexadecimal: &str) -> Loaded<Vec<u8>> {
+    hex::decode(hexadecimal).map_err(|_| corrupt("a hash is not hexadecimal"))
 }
 
 impl ControlRow {
