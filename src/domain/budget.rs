@@ -119,15 +119,27 @@ impl Dimension {
     #[must_use]
     pub fn in_words(self, amount: u64) -> String {
         match self {
-            Self::Steps => format!("{amount} steps"),
-            Self::ToolCalls => format!("{amount} tool calls"),
-            Self::CallsPerTool => format!("{amount} calls of one tool"),
-            Self::ConsecutiveSameTool => format!("{amount} calls of one tool in a row"),
+            Self::Steps => count(amount, "step", ""),
+            Self::ToolCalls => count(amount, "tool call", ""),
+            Self::CallsPerTool => count(amount, "call", " of one tool"),
+            Self::ConsecutiveSameTool => count(amount, "call", " of one tool in a row"),
             Self::Cost => format!("${}.{:02}", amount / 1_000_000, amount % 1_000_000 / 10_000),
             Self::Tokens if amount >= 1_000_000 => format!("{:.1}M tokens", amount as f64 / 1e6),
-            Self::Tokens => format!("{amount} tokens"),
+            Self::Tokens => count(amount, "token", ""),
             Self::Elapsed => super::time::wait_in_words(amount),
-            Self::SessionDepth => format!("{amount} levels of sub-agents"),
+            Self::SessionDepth => count(amount, "level", " of sub-agents"),
+        }
+    }
+
+    /// What is left of a limit, in words: `4 of 12 steps`, `$1.20 of $5.00`.
+    #[must_use]
+    pub fn left_in_words(self, rest: u64, limit: u64) -> String {
+        match self {
+            Self::Cost | Self::Elapsed => format!("{} of {}", self.in_words(rest), self.in_words(limit)),
+            Self::Tokens if rest.max(limit) >= 1_000_000 => {
+                format!("{} of {}", self.in_words(rest), self.in_words(limit))
+            }
+            _ => format!("{rest} of {}", self.in_words(limit)),
         }
     }
 
@@ -142,6 +154,11 @@ impl Dimension {
     pub const fn is_shared(self) -> bool {
         matches!(self, Self::Steps | Self::ToolCalls | Self::Cost | Self::Tokens)
     }
+}
+
+fn count(amount: u64, one: &str, more: &str) -> String {
+    let s = if amount == 1 { "" } else { "s" };
+    format!("{amount} {one}{s}{more}")
 }
 
 /// The limits of one scope; absent is unlimited.

@@ -11,6 +11,7 @@ use super::{
     failure::FailureKind,
     finding::{Decision, Finding},
     fingerprint::{ArgsDigest, Fingerprint, ResultDigest},
+    gist::Gist,
     grant::Use,
     ids::{AgentId, CallId, RunId, SessionId, TenantId, ToolName},
     ledger::LedgerChange,
@@ -145,6 +146,8 @@ pub struct Settled {
     pub result: Option<String>,
     /// Size of the whole answer, in bytes.
     pub result_bytes: Option<u64>,
+    /// What the stored answer says, in a few words. Absent when read back.
+    pub gist: Option<Gist>,
     /// The raw error, for people. Absent when read back.
     pub error_message: Option<String>,
 }

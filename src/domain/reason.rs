@@ -22,6 +22,14 @@ macro_rules! reasons {
                 }
             }
 
+            /// What it means, in a sentence.
+            #[must_use]
+            pub fn meaning(self) -> &'static str {
+                match self {
+                    $(Self::$variant => concat!($($doc),+).trim_ascii(),)+
+                }
+            }
+
             /// The reason of that string.
             #[must_use]
             pub fn from_name(name: &str) -> Option<Self> {

@@ -5,12 +5,37 @@ use super::{
     call::{Call, Standing},
     finding::Level,
     health::Cooldown,
+    history::PAST_MAX,
     ids::{SessionId, ToolName},
     time::Timestamp,
 };
 
 /// Calls given to a caller that names no number.
 pub const LAST_CALLS_DEFAULT: usize = 20;
+
+/// Tokens of a summary for a caller that names no number.
+pub const SUMMARY_TOKENS_DEFAULT: usize = 1_500;
+/// The most tokens of a summary.
+pub const SUMMARY_TOKENS_MAX: usize = 8_000;
+/// The fewest: less would leave out what is open.
+pub const SUMMARY_TOKENS_MIN: usize = 300;
+
+/// How much of a session's state is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Extent {
+    /// How many of its last calls.
+    pub last_calls: usize,
+    /// About how many tokens its summary may have.
+    pub summary_tokens: usize,
+    /// How many judgements the summary looks back on.
+    pub past_calls: usize,
+}
+
+impl Default for Extent {
+    fn default() -> Self {
+        Self { last_calls: LAST_CALLS_DEFAULT, summary_tokens: SUMMARY_TOKENS_DEFAULT, past_calls: PAST_MAX }
+    }
+}
 
 /// Where a call stands, for a caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,20 +70,18 @@ impl CallState {
             Standing::Cancelled => Self::Cancelled,
         }
     }
+}
 
-    /// In words, after the tool's name.
-    #[must_use]
-    pub const fn in_words(self) -> &'static str {
-        match self {
-            Self::Refused => "was refused",
-            Self::Held => "waits for a person's approval",
-            Self::InFlight => "is running",
-            Self::Unknown => "has no known outcome and may have happened",
-            Self::Succeeded => "succeeded",
-            Self::Failed => "failed",
-            Self::Cancelled => "was cancelled",
-        }
-    }
+/// A call with what was asked for and what came of it, in short.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CallTold {
+    pub call: Call,
+    /// Where it stands.
+    pub state: CallState,
+    /// What it was asked with; empty when that is not known any more.
+    pub arguments: String,
+    /// What a success gave, or the error in a line; empty when there is nothing.
+    pub came_of: String,
 }
 
 /// A session at one point in time.
@@ -82,7 +105,7 @@ pub struct SessionState {
     /// The loops found in the current run: rule, level and count of the last warning, refusal or break of each.
     pub loops: Vec<(String, Level, u32)>,
     /// Its last calls, newest first; open and held ones are always among them.
-    pub calls: Vec<(Call, CallState)>,
+    pub calls: Vec<CallTold>,
     /// Which of their tools everybody leaves alone for a while; known to the fleet, not to the tree.
     pub cooldowns: Vec<(ToolName, Cooldown)>,
     /// What was done and what not to do again.

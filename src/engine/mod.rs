@@ -11,6 +11,7 @@ mod self_correction;
 mod state;
 #[cfg(test)]
 mod stories;
+mod summary;
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -19,6 +20,8 @@ pub use control::control;
 pub use evaluate::evaluate;
 pub use record::record;
 pub use state::session_state;
+#[cfg(test)]
+pub(crate) use summary::tokens as summary_tokens;
 
 use crate::{
     domain::{

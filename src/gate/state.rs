@@ -9,7 +9,7 @@ use crate::{
         halt::{Halt, Halted},
         ids::{SessionId, TenantId},
         rejection::SessionUnknown,
-        session_state::SessionState,
+        session_state::{Extent, SessionState},
     },
     engine,
 };
@@ -23,18 +23,21 @@ impl Gate {
         &self,
         tenant: TenantId,
         session: &SessionId,
-        last_calls: usize,
+        extent: Extent,
     ) -> Result<SessionState, SessionError> {
         let policy = self.policy();
-        let counters = |slot: Arc<_>| {
+        let read = |slot: Arc<_>| {
             let policy = Arc::clone(&policy);
-            async move { self.counters(&policy, tenant, &slot, session).await }
+            async move {
+                let past = self.store.past_calls(tenant, session, extent.past_calls).await?;
+                Ok((self.counters(&policy, tenant, &slot, session).await?, past))
+            }
         };
-        let state = self.look(tenant, session, counters, |tree, counters, now| {
-            engine::session_state(&policy, tree, session, &counters, last_calls, now)
+        let state = self.look(tenant, session, read, |tree, (counters, past), now| {
+            engine::session_state(&policy, tree, session, (&counters, &past), extent, now)
         });
         let state = state.await?.ok_or(SessionError::Rejected(SessionUnknown))?;
-        let tools = state.calls.iter().map(|(call, _)| call.tool.clone());
+        let tools = state.calls.iter().map(|told| told.call.tool.clone());
         Ok(SessionState { cooldowns: self.tools.cooldowns(tenant, tools, state.at), ..state })
     }
 

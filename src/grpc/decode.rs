@@ -20,7 +20,7 @@ use crate::{
         json::{self, BYTES_MAX, Json},
         outcome::OutcomeStatus,
         report::Report,
-        session_state::LAST_CALLS_DEFAULT,
+        session_state::{Extent, LAST_CALLS_DEFAULT},
         time::Timestamp,
     },
     gate::{BATCH_MAX, retry_after_ms},
@@ -256,8 +256,8 @@ fn tool_error(error: &v1::ToolError, now_unix_ms: i64) -> Decoded<ErrorReport> {
     })
 }
 
-/// The session that is asked about, and how many of its calls.
-pub(super) fn session_state(request: &v1::GetSessionStateRequest) -> Decoded<(SessionId, usize)> {
+/// The session that is asked about, and how much of it.
+pub(super) fn session_state(request: &v1::GetSessionStateRequest) -> Decoded<(SessionId, Extent)> {
     let last_calls = count("last_calls", request.last_calls, LAST_CALLS_DEFAULT as u32, LAST_CALLS_MAX)?;
-    Ok((session(&request.session_id)?, last_calls as usize))
+    Ok((session(&request.session_id)?, Extent { last_calls: last_calls as usize, ..Extent::default() }))
 }

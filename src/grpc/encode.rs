@@ -4,13 +4,12 @@ use super::v1;
 use crate::{
     domain::{
         budget::Left,
-        call::Call,
         failure::FailureKind,
         finding::{Decision, Finding, Level},
         health::Cooldown,
         ids::ToolName,
         outcome::{Advice, OutcomeStatus},
-        session_state::{CallState, SessionState},
+        session_state::{CallState, CallTold, SessionState},
         time::Timestamp,
         tool::InjectAs,
     },
@@ -128,7 +127,9 @@ pub(super) fn recorded(answer: RecordAnswer) -> v1::RecordResponse {
     }
 }
 
-fn call(call: &Call, state: CallState) -> v1::CallSummary {
+fn call(told: &CallTold) -> v1::CallSummary {
+    let CallTold { call, state, .. } = told;
+    let state = *state;
     let permit = call.permit.as_ref();
     let in_flight = state == CallState::InFlight;
     v1::CallSummary {
@@ -167,7 +168,7 @@ pub(super) fn session_state(session_id: String, state: SessionState) -> v1::GetS
             .into_iter()
             .map(|(rule, reached, count)| v1::LoopState { rule, level: level(Some(reached)), count })
             .collect(),
-        calls: state.calls.iter().map(|(known, stands)| call(known, *stands)).collect(),
+        calls: state.calls.iter().map(call).collect(),
         cooldowns: state.cooldowns.iter().map(|(tool, cooling)| cooldown(tool, cooling)).collect(),
         summary_for_model: state.summary_for_model,
         at_unix_ms: state.at.as_millis(),

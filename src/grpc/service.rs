@@ -87,8 +87,8 @@ impl v1::gate_service_server::GateService for GateService {
         request: Request<v1::GetSessionStateRequest>,
     ) -> Result<Response<v1::GetSessionStateResponse>, Status> {
         let message = request.into_inner();
-        let (session, last_calls) = decode::session_state(&message)?;
-        let state = within(self.gate.session_state(decode::tenant(), &session, last_calls)).await?;
+        let (session, extent) = decode::session_state(&message)?;
+        let state = within(self.gate.session_state(decode::tenant(), &session, extent)).await?;
         Ok(Response::new(encode::session_state(message.session_id, state)))
     }
 }

@@ -22,7 +22,8 @@ use crate::{
         halt::{Halt, Halted},
         ids::{AgentId, CallId, SessionId, ToolName},
         inbox::StoredCall,
-        session_state::LAST_CALLS_DEFAULT,
+        session_state::{Extent, LAST_CALLS_DEFAULT, SUMMARY_TOKENS_DEFAULT},
+        tree::CALLS_MAX,
         verdict::winner,
     },
     gate::{Gate, SessionError},
@@ -72,12 +73,16 @@ fn halt_state(halt: &Halt) -> v1::HaltState {
     }
 }
 
-async fn now(gate: &Gate, session: &SessionId) -> Result<v1::WatchSessionResponse, SessionError> {
-    let state = gate.session_state(decode::tenant(), session, LAST_CALLS_DEFAULT).await?;
+async fn now(gate: &Gate, session: &SessionId, extent: Extent) -> Result<v1::WatchSessionResponse, SessionError> {
+    let state = gate.session_state(decode::tenant(), session, extent).await?;
     let halt = gate.halt_of(decode::tenant(), session).await?.as_ref().map(halt_state);
     let state = Some(encode::session_state(session.to_string(), state));
     Ok(v1::WatchSessionResponse { state, halt })
 }
+
+/// Who watches looks twice a second, and not far back.
+const WATCHED: Extent =
+    Extent { last_calls: LAST_CALLS_DEFAULT, summary_tokens: SUMMARY_TOKENS_DEFAULT, past_calls: CALLS_MAX };
 
 /// A session, whenever it changes.
 struct States {
@@ -90,7 +95,7 @@ impl Look for States {
     type Told = v1::WatchSessionResponse;
 
     async fn look(&mut self) -> Result<Vec<Self::Told>, Status> {
-        let state = now(&self.gate, &self.session).await.map_err(status::gate)?;
+        let state = now(&self.gate, &self.session, WATCHED).await.map_err(status::gate)?;
         let told = Some(timeless(&state));
         if self.told == told {
             return Ok(Vec::new());
@@ -178,7 +183,7 @@ impl v1::session_service_server::SessionService for SessionService {
         let message = request.into_inner();
         let command = command(&message.session_id, &message.by, "", Operation::MarkCompacted)?;
         self.command(&command).await?;
-        let state = service::within(Box::pin(now(&self.gate, &command.session))).await?.state;
+        let state = service::within(Box::pin(now(&self.gate, &command.session, Extent::default()))).await?.state;
         Ok(Response::new(v1::MarkCompactedResponse { state }))
     }
 

@@ -12,10 +12,12 @@ use crate::{
         fingerprint::LedgerKey,
         halt::{Halt, Halted},
         health::{Health, PROBE_CALL_MS},
+        history::PastCall,
         ids::{SessionId, TenantId, ToolName},
         ledger::LedgerRow,
         rejection::{CommandRejection, EvaluateRejection, RecordRejection},
         report::Report,
+        session_state::{Extent, SessionState},
         time::Timestamp,
         tree::CallTree,
         verdict::Verdict,
@@ -36,6 +38,8 @@ pub struct World {
     tools: BTreeMap<ToolName, Health>,
     profiles: Arc<Profiles>,
     halts: Vec<Halt>,
+    /// The past calls of each session, in a world that keeps them.
+    past: Option<BTreeMap<SessionId, Vec<PastCall>>>,
 }
 
 /// A judgement, and the batch it counts with when it was a new one.
@@ -54,7 +58,21 @@ impl World {
             tools: BTreeMap::new(),
             profiles: Arc::default(),
             halts: Vec::new(),
+            past: None,
         }
+    }
+
+    /// This world, with a memory of what its sessions did.
+    #[must_use]
+    pub fn with_past(self) -> Self {
+        Self { past: Some(BTreeMap::new()), ..self }
+    }
+
+    /// Where a session stands; none for one that has no tree.
+    #[must_use]
+    pub fn state(&self, policy: &Policy, session: &SessionId, extent: Extent, now: Timestamp) -> Option<SessionState> {
+        let past = self.past.as_ref().and_then(|past| past.get(session)).map_or(&[][..], Vec::as_slice);
+        engine::session_state(policy, self.tree(session)?, session, (&self.counters, past), extent, now)
     }
 
     /// The tree of a session, once it has one.
@@ -232,8 +250,22 @@ impl World {
                 "a reservation passed its limit"
             );
         }
+        if let Some(past) = self.past.as_mut() {
+            change.events.iter().for_each(|event| remember(past, event));
+        }
         if let Some(tree) = self.trees.get_mut(root) {
             let _ = engine::advance(tree, change);
         }
+    }
+}
+
+fn remember(past: &mut BTreeMap<SessionId, Vec<PastCall>>, event: &Event) {
+    match event {
+        Event::Judged(judged) => past.entry(judged.session.clone()).or_default().push(PastCall::of(judged)),
+        Event::Settled(settled) => {
+            let calls = past.get_mut(&settled.session).into_iter().flatten();
+            calls.filter(|call| call.seq == settled.permit_seq).for_each(|call| call.settle(settled));
+        }
+        Event::Controlled(_) => {}
     }
 }

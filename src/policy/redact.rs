@@ -5,14 +5,12 @@ use std::sync::Arc;
 use crate::{
     domain::{
         digest,
+        gist::REDACTED,
         tool::{Stored, ToolSpec},
     },
     policy::Policy,
 };
 use serde_json::Value;
-
-/// What stands in place of a value that is left out.
-const REDACTED: &str = "[redacted]";
 
 impl Policy {
     /// The arguments of a call as they are stored, by what is known of its tool.

@@ -148,6 +148,7 @@ pub(super) fn settled(status: OutcomeStatus, failure: Option<FailureKind>, retry
         progress_note: Some(SECRET.to_owned()),
         result: Some(SECRET.to_owned()),
         result_bytes: None,
+        gist: None,
         error_message: Some(SECRET.to_owned()),
     }
 }

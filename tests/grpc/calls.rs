@@ -67,7 +67,13 @@ async fn a_call_is_asked_for_reported_on_and_read_back() {
     assert!(!state.is_stopped && state.loops.is_empty() && state.parent_session_id.is_empty());
     let [call] = &state.calls[..] else { panic!("{:?}", state.calls) };
     assert_eq!((call.call_id.as_str(), call.state(), call.decision()), ("c1", CallState::Succeeded, Decision::Allow));
-    assert!(state.summary_for_model.contains("- look [call c1] succeeded"), "{}", state.summary_for_model);
+    assert!(
+        state
+            .summary_for_model
+            .contains("  - {order: 9007199254740993}: {id: 9007199254740993} (2 matches in all, complete)"),
+        "{}",
+        state.summary_for_model
+    );
     let cost = state.budgets.iter().find(|left| left.dimension() == BudgetDimension::CostMicros).expect("a limit");
     assert_eq!(cost.used, 350);
 }

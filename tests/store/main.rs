@@ -21,4 +21,6 @@ mod races;
 mod reports;
 mod restart;
 mod schema;
+
+mod summary;
 mod views;

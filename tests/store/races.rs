@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use callgate::{
-    domain::{call::Request, ids::DEFAULT_TENANT},
+    domain::{call::Request, ids::DEFAULT_TENANT, session_state::Extent},
     gate::{EvaluateAnswer, Gate},
     policy::Policy,
 };
@@ -94,7 +94,10 @@ async fn a_root_that_speaks_after_its_sub_agents_has_all_its_time() {
     let gate = gate(&postgres, &Policy::default()).await;
     let child = Request { parent: Some(session("root")), ..ask("child", "c1", "work", r#"{"n":1}"#) };
     assert_eq!(said(&evaluate(&gate, child).await), "ALLOW");
-    let state = gate.session_state(DEFAULT_TENANT, &session("root"), 1).await.expect("known by its child");
+    let state = gate
+        .session_state(DEFAULT_TENANT, &session("root"), Extent { last_calls: 1, ..Extent::default() })
+        .await
+        .expect("known by its child");
     assert!(!state.is_stopped, "{:?}", state.left);
     assert_eq!(said(&evaluate(&gate, ask("root", "c2", "work", r#"{"n":2}"#)).await), "ALLOW");
 }
@@ -143,7 +146,7 @@ async fn what_was_decided_on_a_lost_change_is_lost_too() {
     let postgres = Postgres::start().await;
     let [one, other] = two_gates(&postgres, &policy(&["same_call"])).await;
     done(&one, ask("s", "before", "look", "{}"), "row").await;
-    let state = other.session_state(DEFAULT_TENANT, &session("s"), 1).await;
+    let state = other.session_state(DEFAULT_TENANT, &session("s"), Extent { last_calls: 1, ..Extent::default() }).await;
     assert_eq!(state.expect("known").calls.len(), 1, "both gates have the tree in memory now");
     let mut locked = postgres.connect().await;
     sqlx::raw_sql("begin; select from call_tree for update").execute(&mut locked).await.expect("a lock");

@@ -11,6 +11,7 @@ use callgate::{
         ids::{DEFAULT_TENANT, ToolName},
         outcome::OutcomeStatus,
         report::Report,
+        session_state::Extent,
         session_state::SessionState,
     },
     gate::{EvaluateAnswer, Gate},
@@ -95,12 +96,15 @@ async fn live(gate: &Gate, dice: &mut Dice, first: u64, calls: u64) {
 
 /// A state without what only tells when it was read, or what a gate that was not told needs not know.
 async fn state(gate: &Gate, in_session: &str) -> SessionState {
-    let mut state = gate.session_state(DEFAULT_TENANT, &session(in_session), 64).await.expect("a known session");
+    let mut state = gate
+        .session_state(DEFAULT_TENANT, &session(in_session), Extent { last_calls: 64, ..Extent::default() })
+        .await
+        .expect("a known session");
     state.at = Default::default();
     state.summary_for_model.clear();
     state.left.retain(|left| left.dimension != Dimension::Elapsed);
-    for (call, _) in &mut state.calls {
-        call.permit.iter_mut().for_each(|permit| permit.ledger_revision = 0);
+    for told in &mut state.calls {
+        told.call.permit.iter_mut().for_each(|permit| permit.ledger_revision = 0);
     }
     state
 }
@@ -150,7 +154,7 @@ async fn a_new_gate_knows_what_the_old_one_knew() {
         for in_session in SESSIONS {
             let (known, read) = (state(&warm, in_session).await, state(&cold, in_session).await);
             let ids =
-                |state: &SessionState| state.calls.iter().map(|(call, _)| call.call_id.clone()).collect::<Vec<_>>();
+                |state: &SessionState| state.calls.iter().map(|told| told.call.call_id.clone()).collect::<Vec<_>>();
             assert_eq!(ids(&known), ids(&read), "{in_session} after {lived} calls");
             for (known, read) in known.calls.iter().zip(&read.calls) {
                 assert_eq!(known, read, "{in_session} after {lived} calls");

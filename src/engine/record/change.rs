@@ -6,6 +6,7 @@ use crate::{
         budget::{CounterAdd, Dimension},
         call::{Call, Permit},
         event::{Change, Event, Settled},
+        gist::Gist,
         ids::AgentId,
         ledger::{LedgerChange, LedgerRow, LedgerState},
         outcome::OutcomeStatus,
@@ -36,6 +37,8 @@ pub(super) fn change(
 ) -> Change {
     let mut settled = settled.clone();
     settled.result = policy.stored_result(policy.tool(&call.tool), settled.result);
+    let stored = settled.result.as_deref().filter(|_| settled.status == OutcomeStatus::Success);
+    settled.gist = stored.map(|result| Gist::of(result, call.arguments.as_deref(), &policy.redact));
     let mut ledger = Vec::new();
     if let Some(expected) = ledger_revision(tree, shared, call, permit) {
         settled.ledger_revision = expected + 1;

@@ -113,6 +113,7 @@ pub(super) fn settle(
         progress_note: report.progress_note.clone(),
         result: report.result.clone(),
         result_bytes: report.result_bytes.or_else(|| report.result.as_ref().map(|result| result.len() as u64)),
+        gist: None,
         error_message: report.error.as_ref().map(|error| error.message.clone()),
     };
     let trial = observed.as_ref().and_then(|_| trial(call, follow_up_ok, now));

@@ -12,11 +12,15 @@
 //! wait 10m                           time passes
 //! run next | session a parent b | agent x | batch (the next calls are one model turn) | turn (it is over)
 //! pay {"n":new} cost 0.5 tokens 9 repeat because why in ACT as c1       `new` is a fresh value each time
-//!   -> ok text | error KIND [after 2s] | cancelled | unknown      the call runs whatever the verdict, and is recorded
+//!   -> ok text | error KIND [after 2s] [saying …] | cancelled | unknown   the call runs whatever the verdict, and is
+//!                                      recorded
 //!   => DECISION [reason] [after 2s] [attempt 2] [disabled] [user], level rule count     the verdict holds, and is so;
 //!                                      `user`: the model is told to ask the user
 //!   ... x10                          the line, ten times; (a; b) x4 repeats a group
 //! observe pay {} -> OUTCOME                        a call that nobody asked about is reported
+//! summary … end                      what a model that has forgotten everything is told, word for word
+//! summary says | lacks TEXT          what it holds, and what it does not
+//! summary at most 1500 tokens        how long it is
 //! policy … end                       a policy file's `policy_engine`, as YAML; `policy example` is the shipped one
 //! mode RULE shadow                   a rule's refusals are only recorded
 //! approve | deny [why]               a person answers the newest open question
@@ -31,6 +35,7 @@ mod expect;
 mod own;
 mod people;
 mod stage;
+mod summary;
 mod words;
 
 use std::{fs, panic::catch_unwind, path::PathBuf};
@@ -62,7 +67,22 @@ pub(crate) fn play(story: &str, off: Option<&'static str>) -> Result<Vec<Verdict
 pub(crate) fn play_with(rules: &[Rule], story: &str, off: Option<&'static str>) -> Result<Vec<Verdict>, String> {
     let mut stage = Stage::new(rules, off);
     let mut policy: Option<String> = None;
+    let mut summary: Option<String> = None;
     for (i, line) in story.lines().enumerate() {
+        if let Some(expected) = summary.as_mut() {
+            if line.trim() == "end" {
+                stage.expect_summary(expected)?;
+                summary = None;
+            } else {
+                expected.push_str(line);
+                expected.push('\n');
+            }
+            continue;
+        }
+        if line.trim() == "summary" {
+            summary = Some(String::new());
+            continue;
+        }
         if let Some(yaml) = policy.as_mut() {
             if line.trim() == "end" {
                 stage.policy(yaml)?;

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, fmt::Write as _};
 
 use super::{
     expect::{describe, expect_verdict},
-    words::{Options, duration, known, matching_brace, micros, number},
+    words::{Options, duration, known, matching_brace, micros, number, whole},
 };
 use crate::{
     domain::{
@@ -56,7 +56,7 @@ impl Stage {
         Self {
             policy,
             rules: rules.to_vec(),
-            world: World::new(DEFAULT_TENANT),
+            world: World::new(DEFAULT_TENANT).with_past(),
             now: Timestamp::from_millis(1_700_000_000_000),
             step_ms: 1_000,
             session: "s".to_owned(),
@@ -131,6 +131,7 @@ impl Stage {
                 self.batch = None;
                 Ok(())
             }
+            ["summary", ..] => self.summary_step(text.trim_start_matches("summary").trim()),
             ["record", call_id, ..] => self.record_step(call_id, text),
             ["observe", ..] => self.observe_step(text.trim_start_matches("observe ")),
             _ => self.call_step(text),
@@ -324,17 +325,21 @@ impl Stage {
             _ => OutcomeStatus::Unknown,
         };
         let first = text.split_whitespace().next().unwrap_or_default().to_owned();
+        let said = text.split_once("saying ").map(|(_, said)| said);
         let kind = FailureKind::from_name(&first);
         let error = kind.filter(|_| status == OutcomeStatus::Error).map(|kind| ErrorReport {
             error_type: Some(kind.as_str().to_owned()),
-            message: format!("{} from the provider", kind.as_str()),
+            message: said.map_or_else(|| format!("{} from the provider", kind.as_str()), str::to_owned),
             retry_after_ms: options.after_ms,
             ..ErrorReport::default()
         });
         let fresh = self.fresh;
         let result = (status == OutcomeStatus::Success).then(|| {
             self.fresh += 1;
-            if first == "new" { format!("result {fresh}") } else { first }
+            match first.as_str() {
+                "new" => format!("result {fresh}"),
+                _ => whole(text).unwrap_or(first),
+            }
         });
         let session = SessionId::parse("session", &self.session).expect("valid");
         Report {

@@ -75,3 +75,15 @@ pub(super) fn duration(text: &str) -> Result<u64, String> {
     };
     Ok(amount * unit)
 }
+
+/// A result of several words: JSON, or a text in quotes.
+pub(super) fn whole(text: &str) -> Option<String> {
+    let text = text.trim();
+    let end = match text.chars().next()? {
+        '{' => text.rfind('}')?,
+        '[' => text.rfind(']')?,
+        '"' => return Some(text.get(1..text.rfind('"')?)?.to_owned()),
+        _ => return None,
+    };
+    Some(text[..=end].to_owned())
+}

@@ -68,6 +68,18 @@ pub(super) fn usage(row: &PgRow) -> Loaded<Usage> {
     })
 }
 
+pub(super) fn effect(row: &PgRow) -> Loaded<Effect> {
+    Ok(Effect {
+        kind: member(&EffectKind::ALL, row.try_get("effect")?)?,
+        resource: row.try_get::<Option<String>, _>("resource")?.map(Resource::new),
+        once: row.try_get("once")?,
+        idempotent: row.try_get("idempotent")?,
+        key_honoured: row.try_get("key_honoured")?,
+        repeatable: row.try_get("repeatable")?,
+        share: member(&Share::ALL, row.try_get("share")?)?,
+    })
+}
+
 pub(super) fn judged(row: &PgRow) -> Loaded<Judged> {
     let (seq, at) = (count(row, "seq")?, at(row, "at_ms")?);
     let findings: Option<String> = row.try_get("findings")?;
@@ -77,15 +89,6 @@ pub(super) fn judged(row: &PgRow) -> Loaded<Judged> {
     };
     let findings: Vec<Finding> = stored.into_iter().filter_map(StoredFinding::restore).collect();
     let text = |column: &str| row.try_get::<Option<String>, _>(column);
-    let effect = Effect {
-        kind: member(&EffectKind::ALL, row.try_get("effect")?)?,
-        resource: text("resource")?.map(Resource::new),
-        once: row.try_get("once")?,
-        idempotent: row.try_get("idempotent")?,
-        key_honoured: row.try_get("key_honoured")?,
-        repeatable: row.try_get("repeatable")?,
-        share: member(&Share::ALL, row.try_get("share")?)?,
-    };
     Ok(Judged {
         seq,
         at,
@@ -101,7 +104,7 @@ pub(super) fn judged(row: &PgRow) -> Loaded<Judged> {
         tool: name(ToolName::parse, row.try_get("tool")?)?,
         fingerprint: Fingerprint(hash(row.try_get("fingerprint")?)?),
         args_digest: ArgsDigest(hash(row.try_get("args_digest")?)?),
-        effect,
+        effect: effect(row)?,
         decision: member(&Decision::ALL, row.try_get("decision")?)?,
         would: member(&Decision::ALL, row.try_get("would")?)?,
         reason: text("reason")?.and_then(|reason| Reason::from_name(&reason)),
@@ -161,6 +164,7 @@ pub(super) fn settled(row: &PgRow) -> Loaded<Settled> {
         progress_note: row.try_get("progress_note")?,
         result: None,
         result_bytes: row.try_get::<Option<i64>, _>("result_bytes")?.and_then(|n| u64::try_from(n).ok()),
+        gist: None,
         error_message: None,
     })
 }

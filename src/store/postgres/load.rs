@@ -49,7 +49,11 @@ static CALL: LazyLock<String> = LazyLock::new(|| {
 });
 
 static OUTCOME: LazyLock<String> = LazyLock::new(|| {
-    columns::read(OutcomeColumns::LIST, "o", &["tenant_id", "epoch", "root_id", "result", "error_message"])
+    columns::read(
+        OutcomeColumns::LIST,
+        "o",
+        &["tenant_id", "epoch", "root_id", "result", "error_message", "gist", "made"],
+    )
 });
 
 /// The last judgements of every session of the tree, all that are still open, and the last that a person is asked about

@@ -17,6 +17,7 @@ mod indexes;
 mod load;
 mod maintain;
 mod marks;
+mod past;
 mod policies;
 mod profiles;
 mod pulse;

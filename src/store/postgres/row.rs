@@ -81,7 +81,8 @@ columns! {
         as_of_ms: Option<i64> => Kind::time("as_of"),
         probe: Option<bool> => BOOL, tool_state: Option<i16> => INT2, failure_share: Option<f32> => FLOAT4,
         failures: Option<i32> => INT4, failing_ms: Option<i64> => INT8, sketch: Option<Vec<u8>> => BYTEA,
-        kept: bool => BOOL, marks: Option<String> => JSON, news: bool => BOOL,
+        kept: bool => BOOL, marks: Option<String> => JSON, news: bool => BOOL, gist: Option<String> => TEXT,
+        made: Option<String> => TEXT,
     }
 }
 
@@ -249,6 +250,8 @@ impl OutcomeRow {
             kept: event.kept,
             marks: event.marks.as_deref().map(marks::json),
             news: event.news,
+            gist: event.gist.as_ref().map(|gist| gist.says.clone()),
+            made: event.gist.as_ref().and_then(|gist| gist.made.clone()),
         }
     }
 }

@@ -7,6 +7,7 @@ use callgate::{
         budget::{Budgets, Dimension, Limits},
         call::Request,
         ids::DEFAULT_TENANT,
+        session_state::Extent,
     },
     gate::{Gate, GateError, NoAnswer},
 };
@@ -36,7 +37,9 @@ async fn a_replica_cut_off_from_the_database_says_so_in_time_and_the_others_go_o
     let [away, one, other] = replicas.gates.clone();
     for (n, gate) in replicas.gates.iter().enumerate() {
         done(gate, ask("known", &format!("before{n}"), "look", &format!(r#"{{"n":{n}}}"#)), "row").await;
-        gate.session_state(DEFAULT_TENANT, &session("known"), 1).await.expect("in memory now");
+        gate.session_state(DEFAULT_TENANT, &session("known"), Extent { last_calls: 1, ..Extent::default() })
+            .await
+            .expect("in memory now");
     }
     replicas.proxies[0].hole();
     let asked = (0..40).map(|n| {
@@ -69,7 +72,10 @@ async fn a_replica_cut_off_from_the_database_says_so_in_time_and_the_others_go_o
         let again = insist(&away, &ask("late", &format!("c{n}"), "pay", &format!(r#"{{"order":{n}}}"#))).await;
         assert_eq!(said(&again), "REUSE duplicate_call_blocked", "order {n} was done elsewhere");
     }
-    let state = away.session_state(DEFAULT_TENANT, &session("known"), 64).await.expect("known");
+    let state = away
+        .session_state(DEFAULT_TENANT, &session("known"), Extent { last_calls: 64, ..Extent::default() })
+        .await
+        .expect("known");
     assert_eq!(state.calls.len(), 33, "all that the others did meanwhile");
     check(&replicas.postgres, &history).await;
 }

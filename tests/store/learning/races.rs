@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use callgate::{
-    domain::{halt::Halted, ids::DEFAULT_TENANT},
+    domain::{halt::Halted, ids::DEFAULT_TENANT, session_state::Extent},
     gate::Gate,
     policy::Policy,
 };
@@ -28,7 +28,10 @@ async fn cooled_down(postgres: &Postgres, gates: &[Arc<Gate>; 2]) {
 /// Asks for `search` at the first gate, on a call tree that the other gate moves just then: the first decision is lost.
 async fn search_and_lose_once(postgres: &Postgres, [one, other]: &[Arc<Gate>; 2]) -> String {
     done(one, ask("s", "before", "look", "{}"), "row").await;
-    other.session_state(DEFAULT_TENANT, &session("s"), 1).await.expect("both gates have the tree in memory now");
+    other
+        .session_state(DEFAULT_TENANT, &session("s"), Extent { last_calls: 1, ..Extent::default() })
+        .await
+        .expect("both gates have the tree in memory now");
     let mut locked = postgres.connect().await;
     sqlx::raw_sql("begin; select from call_tree for update").execute(&mut locked).await.expect("a lock");
     let asked = |gate: &Arc<Gate>, call: &'static str, tool: &'static str| {

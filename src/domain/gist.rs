@@ -1,0 +1,275 @@
+//! Calls in a few words: what they were asked with and what they gave, so that they can be told from each other when
+//! their texts are gone. What the policy's redaction leaves out never stands in one.
+
+use super::json::{self, Json};
+
+/// What stands in place of a value that is left out.
+pub const REDACTED: &str = "[redacted]";
+/// Longest text of one value, in characters.
+const VALUE_MAX: usize = 60;
+/// Names that are given of a list.
+const NAMES_MAX: usize = 3;
+/// Longest plain text that is given in full, in characters.
+const TEXT_MAX: usize = 80;
+/// Keys that name the thing itself, the best first.
+const IDENTITIES: [&str; 7] = ["id", "uuid", "key", "number", "name", "url", "path"];
+/// Ids of an answer, not of what it is about.
+const OF_THE_ANSWER: [&str; 4] = ["request_id", "trace_id", "correlation_id", "span_id"];
+
+/// What came of a success, in a few words.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Gist {
+    /// The names of what it may have made: those of its result that its arguments do not hold.
+    pub made: Option<String>,
+    /// What the result says.
+    pub says: String,
+}
+
+impl Gist {
+    /// The gist of a result that was asked for with these canonical arguments.
+    #[must_use]
+    pub fn of(result: &str, arguments: Option<&str>, redacted: &[String]) -> Self {
+        let text = result.trim();
+        let parsed = json::parse(text).ok().map(|value| without(value, redacted));
+        let arguments = arguments.and_then(|arguments| json::parse(arguments).ok());
+        let made = parsed.as_ref().and_then(|value| made(value, arguments.as_ref()));
+        let says = match &parsed {
+            Some(Json::String(text)) => said(text),
+            Some(value) => of_value(value),
+            None => said(text),
+        };
+        Self { made, says }
+    }
+}
+
+/// Arguments, `{title: Q3, pages: 4}`, in at most about `max` characters.
+#[must_use]
+pub fn arguments(canonical: &str, redacted: &[String], max: usize) -> String {
+    let Ok(value) = json::parse(canonical) else { return cut(canonical, max) };
+    let value = without(value, redacted);
+    let Json::Object(members) = &value else { return cut(&value.canonical(), max) };
+    if matches!(members.as_slice(), [(key, _)] if key == "sha256") {
+        return "(arguments not stored)".to_owned();
+    }
+    let full = braces(members, VALUE_MAX);
+    if full.chars().count() <= max { full } else { cut(&braces(members, VALUE_MAX / 3), max) }
+}
+
+/// `text` in one line of at most `max` characters.
+#[must_use]
+pub fn cut(text: &str, max: usize) -> String {
+    let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    if line.chars().count() <= max {
+        return line;
+    }
+    line.chars().take(max.saturating_sub(1)).chain(['…']).collect()
+}
+
+fn without(value: Json, redacted: &[String]) -> Json {
+    let is_redacted = |key: &str| redacted.iter().any(|field| field.eq_ignore_ascii_case(key));
+    match value {
+        Json::Array(items) => Json::Array(items.into_iter().map(|item| without(item, redacted)).collect()),
+        Json::Object(members) => Json::Object(
+            members
+                .into_iter()
+                .map(|(key, value)| {
+                    let value =
+                        if is_redacted(&key) { Json::String(REDACTED.to_owned()) } else { without(value, redacted) };
+                    (key, value)
+                })
+                .collect(),
+        ),
+        other => other,
+    }
+}
+
+fn of_value(value: &Json) -> String {
+    match value {
+        Json::Null => "nothing".to_owned(),
+        Json::Array(items) => list(items),
+        Json::Object(members) if members.is_empty() => "nothing".to_owned(),
+        Json::Object(members) => match only_list(members) {
+            Some(items) => list(items),
+            None => braces(&best_first(members), VALUE_MAX / 2),
+        },
+        other => scalar(other, VALUE_MAX),
+    }
+}
+
+/// The one list that an answer is about: `{"results": […], "total": 2}`.
+fn only_list(members: &[(String, Json)]) -> Option<&[Json]> {
+    let mut lists = members.iter().filter_map(|(_, value)| match value {
+        Json::Array(items) => Some(items.as_slice()),
+        _ => None,
+    });
+    let has_identity = members.iter().any(|(key, _)| identity(key).is_some());
+    lists.next().filter(|_| lists.next().is_none() && !has_identity)
+}
+
+fn list(items: &[Json]) -> String {
+    let count = match items.len() {
+        0 => return "nothing found".to_owned(),
+        1 => "1 item".to_owned(),
+        n => format!("{n} items"),
+    };
+    let names: Vec<String> = items.iter().filter_map(name).take(NAMES_MAX).collect();
+    let more = if names.len() < items.len() { ", …" } else { "" };
+    if names.is_empty() { count } else { format!("{count}: {}{more}", names.join(", ")) }
+}
+
+/// The place of a key among those that name a thing.
+fn identity(key: &str) -> Option<usize> {
+    let lower = key.to_ascii_lowercase();
+    if OF_THE_ANSWER.contains(&lower.as_str()) {
+        return None;
+    }
+    let known = IDENTITIES.iter().position(|name| *name == lower);
+    known.or_else(|| lower.ends_with("_id").then_some(IDENTITIES.len()))
+}
+
+fn best_first(members: &[(String, Json)]) -> Vec<(String, Json)> {
+    let mut members = members.to_vec();
+    members.sort_by_key(|(key, _)| identity(key).unwrap_or(usize::MAX));
+    members
+}
+
+fn name(item: &Json) -> Option<String> {
+    match item {
+        Json::Object(members) => {
+            let named = members.iter().filter(|(_, value)| is_scalar(value));
+            let best = named.filter_map(|(key, value)| Some((identity(key)?, value))).min_by_key(|(place, _)| *place);
+            best.map(|(_, value)| scalar(value, VALUE_MAX / 2))
+        }
+        Json::Array(_) | Json::Null => None,
+        other => Some(scalar(other, VALUE_MAX / 2)),
+    }
+}
+
+fn is_scalar(value: &Json) -> bool {
+    matches!(value, Json::Bool(_) | Json::Number(_) | Json::String(_))
+}
+
+/// The names of what an answer is about, when the arguments did not hold them.
+fn made(value: &Json, arguments: Option<&Json>) -> Option<String> {
+    let Json::Object(members) = value else { return None };
+    let about = |members: &[(String, Json)]| {
+        let ids = members.iter().filter(|(_, value)| matches!(value, Json::Number(_) | Json::String(_)));
+        ids.filter_map(|(key, value)| Some((identity(key)?, value.clone()))).min_by_key(|(place, _)| *place)
+    };
+    let nested = || match members.as_slice() {
+        [(_, Json::Object(inner))] => about(inner),
+        _ => None,
+    };
+    let (_, id) = about(members).or_else(nested)?;
+    (!arguments.is_some_and(|arguments| holds(arguments, &id))).then(|| scalar(&id, VALUE_MAX / 2))
+}
+
+fn holds(value: &Json, sought: &Json) -> bool {
+    match value {
+        Json::Array(items) => items.iter().any(|item| holds(item, sought)),
+        Json::Object(members) => members.iter().any(|(_, value)| holds(value, sought)),
+        other => other == sought || scalar(other, usize::MAX) == scalar(sought, usize::MAX),
+    }
+}
+
+fn braces(members: &[(String, Json)], value_max: usize) -> String {
+    let members = members.iter().map(|(key, value)| format!("{key}: {}", short(value, value_max)));
+    format!("{{{}}}", members.collect::<Vec<_>>().join(", "))
+}
+
+fn short(value: &Json, max: usize) -> String {
+    match value {
+        Json::Array(items) if items.len() > NAMES_MAX => match items.first() {
+            Some(first) => format!("[{}, … {} in all]", short(first, max / 2), items.len()),
+            None => "[]".to_owned(),
+        },
+        Json::Array(items) => {
+            format!("[{}]", items.iter().map(|item| short(item, max / 2)).collect::<Vec<_>>().join(", "))
+        }
+        Json::Object(members) => cut(&braces(members, max / 2), max),
+        other => scalar(other, max),
+    }
+}
+
+/// Quotes only where a text could be taken for more than itself.
+fn scalar(value: &Json, max: usize) -> String {
+    match value {
+        Json::String(text) if text == REDACTED => text.clone(),
+        Json::String(text) if text.is_empty() => "\"\"".to_owned(),
+        Json::String(text) if text.contains([',', '{', '}', '[', ']', ':', '"']) => {
+            let is_link = !text.contains([',', '{', '}', '[', ']', '"', ' ']);
+            if is_link { cut(text, max) } else { format!("\"{}\"", cut(text, max)) }
+        }
+        Json::String(text) => cut(text, max),
+        other => cut(&other.canonical(), max),
+    }
+}
+
+fn said(text: &str) -> String {
+    match text.trim() {
+        "" => "nothing".to_owned(),
+        text if text.chars().count() <= TEXT_MAX => format!("\"{}\"", cut(text, TEXT_MAX)),
+        text => {
+            let lines = text.lines().count();
+            let lines = if lines > 1 { format!(", {lines} lines") } else { String::new() };
+            format!("text of {}{lines}: \"{}\"", size(text.len() as u64), cut(text, VALUE_MAX))
+        }
+    }
+}
+
+/// A size in words: `812 bytes`, `12 KB`.
+#[must_use]
+pub fn size(bytes: u64) -> String {
+    match bytes {
+        1 => "1 byte".to_owned(),
+        0..10_000 => format!("{bytes} bytes"),
+        10_000..10_000_000 => format!("{} KB", bytes / 1_000),
+        _ => format!("{} MB", bytes / 1_000_000),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arguments_are_told_in_short() {
+        for (given, told) in [
+            (r#"{"pages":4,"title":"Q3"}"#, "{pages: 4, title: Q3}"),
+            ("{}", "{}"),
+            (r#"{"to":"a, b","url":"https://x.io/a?b=1"}"#, r#"{to: "a, b", url: https://x.io/a?b=1}"#),
+            (r#"{"ids":[1,2,3,4,5]}"#, "{ids: [1, … 5 in all]}"),
+            (r#"{"iban":"DE02","n":1}"#, "{iban: [redacted], n: 1}"),
+            (r#"{"sha256":"00"}"#, "(arguments not stored)"),
+            ("not json", "not json"),
+        ] {
+            assert_eq!(arguments(given, &["IBAN".to_owned()], 120), told);
+        }
+        let long = format!(r#"{{"content":"{}","path":"a.txt"}}"#, "word ".repeat(400));
+        let told = arguments(&long, &[], 80);
+        assert!(told.chars().count() <= 80 && told.ends_with("path: a.txt}"), "{told}");
+    }
+
+    #[test]
+    fn results_are_told_by_what_they_are_about() {
+        let gist = |result: &str| Gist::of(result, Some(r#"{"order_id":17,"title":"Q3"}"#), &["pin".to_owned()]);
+        for (result, says, made) in [
+            (r#"{"id":"doc_1","status":"open"}"#, "{id: doc_1, status: open}", Some("doc_1")),
+            (r#"{"document":{"id":"doc_1"}}"#, "{document: {id: doc_1}}", Some("doc_1")),
+            (r#"{"order_id":"17","total":5,"pin":"0000"}"#, "{order_id: 17, pin: [redacted], total: 5}", None),
+            (r#"{"request_id":"r1","ok":true}"#, "{ok: true, request_id: r1}", None),
+            (r#"{"results":[{"id":1},{"id":2}],"total":2}"#, "2 items: 1, 2", None),
+            (r#"[{"name":"a"},{"name":"b"},{"name":"c"},{"name":"d"}]"#, "4 items: a, b, c, …", None),
+            ("[]", "nothing found", None),
+            ("null", "nothing", None),
+            ("", "nothing", None),
+            ("sent", "\"sent\"", None),
+            ("42", "42", None),
+        ] {
+            let expected = Gist { made: made.map(str::to_owned), says: says.to_owned() };
+            assert_eq!(gist(result), expected, "{result}");
+        }
+        let file = "fn main() {}\n".repeat(100);
+        assert!(gist(&file).says.starts_with("text of 1299 bytes, 100 lines: \"fn main() {}"), "{}", gist(&file).says);
+    }
+}

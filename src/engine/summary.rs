@@ -1,0 +1,55 @@
+//! A session in so many words, for a model that has forgotten everything: from it alone it can be told what was done,
+//! what is known, what is left to do and what must not be done again (docs/semantics.md#session-state).
+//!
+//! The order is by what a mistake costs: what is stopped; the plan; what is open; what was changed; what was read; what
+//! failed; what was refused. What does not fit is left out from the oldest read upwards, and that is said.
+
+mod fit;
+mod lines;
+mod past;
+
+#[cfg(test)]
+pub(crate) use self::fit::tokens;
+use self::fit::{Line, Part, fit};
+pub(super) use self::past::{ARGUMENTS_MAX, Past, came_of, error_line};
+use super::state::Stops;
+use crate::domain::{
+    budget::Left,
+    history::PastCall,
+    session_state::{SUMMARY_TOKENS_MAX, SUMMARY_TOKENS_MIN},
+    time::Timestamp,
+    tree::Session,
+};
+
+/// What a summary is made of.
+pub(super) struct Told<'a> {
+    pub(super) session: &'a Session,
+    /// Its past calls, oldest first.
+    pub(super) past: &'a [PastCall],
+    pub(super) stops: &'a Stops,
+    pub(super) left: &'a [Left],
+    /// Fields whose values never appear.
+    pub(super) redacted: &'a [String],
+    pub(super) now: Timestamp,
+}
+
+/// The summary, in about so many tokens.
+pub(super) fn summary(told: &Told<'_>, tokens: usize) -> String {
+    let past = Past::of(told.past, told.redacted, told.now);
+    let mut parts = vec![Part::fixed("", told.stops.lines(&past).into_iter().map(Line::fixed).collect())];
+    parts.push(Part::fixed("", lines::plan(told.session)));
+    parts.push(Part::fixed("Open:", lines::open(told.session, &past, told.now)));
+    parts.push(Part::of("Done. Do not do these again with the same arguments:", lines::done(&past)));
+    parts.push(Part::by_tool("Called, with what came of it. Use these answers:", lines::called(&past)));
+    parts.push(Part::of("Failed:", lines::failed(&past, told.now)));
+    parts.push(Part::fixed("Refused, not run:", lines::refused(told.session, &past, told.now)));
+    parts.push(Part::fixed("", lines::budget(told.left, told.stops)));
+    if past.is_empty() && told.session.calls.is_empty() {
+        parts.insert(0, Part::fixed("", vec![Line::fixed("No tool calls were made in this session.".to_owned())]));
+    }
+    fit(parts, tokens.clamp(SUMMARY_TOKENS_MIN, SUMMARY_TOKENS_MAX))
+}
+
+#[cfg(test)]
+#[path = "summary/tests.rs"]
+mod tests;

@@ -1,0 +1,188 @@
+//! Fitting lines into a number of tokens: what is left out, and in which order.
+
+use std::collections::BTreeMap;
+
+/// What lines are worth, the least first: what goes first when there is no room.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Class {
+    Read,
+    Failure,
+    /// A call of unknown effect that may have made something.
+    Made,
+    Write,
+    Once,
+}
+
+/// A line of the summary.
+pub(super) struct Line {
+    text: String,
+    /// Its worth and its age; none for what is always told.
+    cut: Option<(Class, u64)>,
+    /// What it is told together with.
+    of: Option<String>,
+}
+
+impl Line {
+    /// A line that is always told.
+    pub(super) fn fixed(text: String) -> Self {
+        Self { text, cut: None, of: None }
+    }
+
+    /// A line that may be left out.
+    pub(super) fn cut(class: Class, seq: u64, text: String) -> Self {
+        Self { text, cut: Some((class, seq)), of: None }
+    }
+
+    /// The line, told together with others of that name.
+    pub(super) fn of(self, name: String) -> Self {
+        Self { of: Some(name), ..self }
+    }
+}
+
+/// Lines under a heading.
+pub(super) struct Part {
+    heading: &'static str,
+    lines: Vec<Line>,
+    by_tool: bool,
+}
+
+impl Part {
+    pub(super) fn of(heading: &'static str, lines: Vec<Line>) -> Self {
+        Self { heading, lines, by_tool: false }
+    }
+
+    pub(super) fn fixed(heading: &'static str, lines: Vec<Line>) -> Self {
+        Self::of(heading, lines)
+    }
+
+    /// Its lines stand under their tools, in the order of each tool's newest line.
+    pub(super) fn by_tool(heading: &'static str, lines: Vec<Line>) -> Self {
+        Self { heading, lines, by_tool: true }
+    }
+
+    fn text(&self) -> Vec<&str> {
+        if self.lines.is_empty() {
+            return Vec::new();
+        }
+        let heading = (!self.heading.is_empty()).then_some(self.heading);
+        if !self.by_tool {
+            return heading.into_iter().chain(self.lines.iter().map(|line| line.text.as_str())).collect();
+        }
+        let mut tools: Vec<&str> = Vec::new();
+        for line in self.lines.iter().rev() {
+            let of = line.of.as_deref().unwrap_or_default();
+            if !tools.contains(&of) {
+                tools.push(of);
+            }
+        }
+        let of_tool = |tool: &'_ str| {
+            let lines = self.lines.iter().filter(move |line| line.of.as_deref() == Some(tool));
+            lines.map(|line| line.text.as_str()).collect::<Vec<_>>()
+        };
+        let by_tool = tools.iter().rev().flat_map(|tool| std::iter::once(*tool).chain(of_tool(tool)));
+        heading.into_iter().chain(by_tool).collect()
+    }
+}
+
+/// About how many tokens a text is: a little more than a tokenizer makes of English and of JSON, and one a character of
+/// other scripts.
+pub(crate) fn tokens(text: &str) -> usize {
+    let ascii = text.bytes().filter(u8::is_ascii).count();
+    (ascii * 2).div_ceil(7) + text.chars().filter(|c| !c.is_ascii()).count()
+}
+
+/// The parts as one text of at most about `budget` tokens.
+pub(super) fn fit(mut parts: Vec<Part>, budget: usize) -> String {
+    // What is said of what was left out needs room itself.
+    let budget = budget.saturating_sub(40);
+    if cost(&parts) > budget {
+        for class in [Class::Write, Class::Once] {
+            if cost_of_writes(&parts) > budget / 2 {
+                fold(&mut parts, class);
+            }
+        }
+    }
+    let left_out = leave_out(&mut parts, budget);
+    let mut lines: Vec<&str> = parts.iter().flat_map(Part::text).collect();
+    let note = said(&left_out);
+    lines.extend(note.as_deref());
+    lines.join("\n")
+}
+
+/// With one token for each line's end.
+fn cost(parts: &[Part]) -> usize {
+    parts.iter().flat_map(Part::text).map(|line| tokens(line) + 1).sum()
+}
+
+fn cost_of_writes(parts: &[Part]) -> usize {
+    let lines = parts.iter().flat_map(|part| &part.lines);
+    let writes = lines.filter(|line| line.cut.is_some_and(|(class, _)| class >= Class::Write));
+    writes.map(|line| tokens(&line.text) + 1).sum()
+}
+
+/// Writes of one tool and kind of thing become one line that counts them and gives the newest.
+fn fold(parts: &mut [Part], of: Class) {
+    for part in parts {
+        let mut counts: BTreeMap<String, usize> = BTreeMap::new();
+        let is_of = |line: &Line| line.cut.is_some_and(|(class, _)| class == of);
+        for line in part.lines.iter().filter(|line| is_of(line)) {
+            *counts.entry(line.of.clone().unwrap_or_default()).or_default() += 1;
+        }
+        let mut seen = counts.clone();
+        part.lines.retain_mut(|line| {
+            if !is_of(line) {
+                return true;
+            }
+            let kind = line.of.clone().unwrap_or_default();
+            let (Some(count), Some(left)) = (counts.get(&kind), seen.get_mut(&kind)) else { return true };
+            *left -= 1;
+            if *left == 0 && *count > 1 {
+                line.text = format!("- {kind}: {count} different calls succeeded, the newest {}", &line.text[2..]);
+            }
+            *left == 0
+        });
+    }
+}
+
+/// Leaves out the least worth first, and the oldest among equals; returns how many of each class.
+fn leave_out(parts: &mut [Part], budget: usize) -> BTreeMap<Class, usize> {
+    let mut left_out = BTreeMap::new();
+    let mut all = cost(parts);
+    if all <= budget {
+        return left_out;
+    }
+    let lines = parts.iter().flat_map(|part| &part.lines);
+    let mut order: Vec<((Class, u64), usize)> =
+        lines.filter_map(|line| Some((line.cut?, tokens(&line.text) + 1))).collect();
+    order.sort_unstable();
+    let mut last = None;
+    for (cut, tokens) in order {
+        if all <= budget {
+            break;
+        }
+        all = all.saturating_sub(tokens);
+        last = Some(cut);
+        let class = if cut.0 == Class::Made { Class::Read } else { cut.0 };
+        *left_out.entry(class).or_default() += 1;
+    }
+    for part in parts {
+        part.lines.retain(|line| line.cut.is_none_or(|cut| Some(cut) > last));
+    }
+    left_out
+}
+
+fn said(left_out: &BTreeMap<Class, usize>) -> Option<String> {
+    let one = |(class, count): (&Class, &usize)| {
+        let what = match (class, *count == 1) {
+            (Class::Read | Class::Made, true) => "earlier call that succeeded",
+            (Class::Read | Class::Made, false) => "earlier calls that succeeded",
+            (Class::Failure, true) => "earlier failure",
+            (Class::Failure, false) => "earlier failures",
+            (Class::Write | Class::Once, true) => "earlier write",
+            (Class::Write | Class::Once, false) => "earlier writes",
+        };
+        format!("{count} {what}")
+    };
+    let parts: Vec<String> = left_out.iter().map(one).collect();
+    (!parts.is_empty()).then(|| format!("Left out for want of room: {}.", parts.join(", ")))
+}

@@ -1,0 +1,186 @@
+//! The lines of a summary, part by part.
+
+use super::{
+    fit::{Class, Line},
+    past::{Entry, Past, came_of},
+};
+use crate::{
+    domain::{
+        budget::Left,
+        call::{ApprovalStatus, Call, Standing},
+        effect::EffectKind,
+        history::PastCall,
+        reason::Reason,
+        session_state::CallState,
+        time::{Timestamp, wait_in_words},
+        tree::Session,
+    },
+    engine::state::Stops,
+};
+
+/// Open calls and reasons of refusals that are told one by one.
+const LISTED_MAX: usize = 12;
+
+pub(super) fn plan(session: &Session) -> Vec<Line> {
+    let phase = session.phase.as_ref().map(|phase| format!("Phase: {phase}."));
+    let plan = session.plan.as_ref().filter(|plan| !plan.order.is_empty()).map(|plan| {
+        let step = |(i, tool): (usize, &crate::domain::ids::ToolName)| match i {
+            i if i < plan.done => format!("{tool} (done)"),
+            i if i == plan.done => format!("{tool} (next)"),
+            _ => tool.to_string(),
+        };
+        let steps: Vec<String> = plan.order.iter().enumerate().map(step).collect();
+        let rest = if plan.done >= plan.order.len() { " All of it is done." } else { "" };
+        format!("Plan: {}.{rest}", steps.join(", "))
+    });
+    phase.into_iter().chain(plan).map(Line::fixed).collect()
+}
+
+/// What waits for a person, runs, or may have happened.
+pub(super) fn open(session: &Session, past: &Past<'_>, now: Timestamp) -> Vec<Line> {
+    let held = session.calls.iter().filter_map(|call| {
+        let state = question(call, now)?;
+        let arguments = past.arguments_of(call.fingerprint).unwrap_or_default();
+        Some(format!("- {} {arguments} {state}.", call.tool))
+    });
+    let started = past.entries().filter_map(|entry| {
+        let named = past.named(entry.newest);
+        match entry.state {
+            CallState::InFlight => {
+                let since = wait_in_words(now.since_ms(entry.newest.at));
+                Some(format!("- {named} is running since {since}. Wait for its result."))
+            }
+            CallState::Unknown if entry.newest.effect.is_unsafe_to_repeat() => Some(format!(
+                "- {named} got no answer and may have happened. Do not repeat it: check first whether it did, or ask \
+                 the user."
+            )),
+            CallState::Unknown => Some(format!(
+                "- {named} got no answer and may have happened. It may be called again; check first what it did."
+            )),
+            _ => None,
+        }
+    });
+    let mut lines: Vec<String> = held.chain(started).collect();
+    let beyond = lines.len().saturating_sub(LISTED_MAX);
+    if beyond > 0 {
+        lines.drain(..beyond);
+        lines.insert(0, format!("- {beyond} more that began earlier"));
+    }
+    lines.into_iter().map(Line::fixed).collect()
+}
+
+/// Where a question to a person stands, as long as the call may still run.
+fn question(call: &Call, now: Timestamp) -> Option<String> {
+    let Standing::Held(approval) = call.standing(now) else { return None };
+    match approval.answer {
+        ApprovalStatus::Pending if now < approval.expires_at => {
+            let since = wait_in_words(now.since_ms(call.at));
+            Some(format!("waits for a person's approval since {since}. Do not ask for it again"))
+        }
+        ApprovalStatus::Approved => Some("was approved by a person and has not run yet. Call it now".to_owned()),
+        _ => None,
+    }
+}
+
+/// True for a write that is not to be done again: unless its repetition is meant.
+fn is_done(call: &PastCall) -> bool {
+    call.effect.kind == EffectKind::Write && !call.effect.repeatable
+}
+
+/// Every declared write that succeeded.
+pub(super) fn done(past: &Past<'_>) -> Vec<Line> {
+    let writes = past.entries().filter_map(|entry| {
+        let call = entry.success.filter(|call| is_done(call))?;
+        let class = if call.effect.once { Class::Once } else { Class::Write };
+        Some(Line::cut(class, call.seq, format!("- {}", succeeded(entry, call, past))).of(kind_of(call)))
+    });
+    writes.collect()
+}
+
+/// Every other call that succeeded, by tool.
+pub(super) fn called(past: &Past<'_>) -> Vec<Line> {
+    let others = past.entries().filter_map(|entry| {
+        let call = entry.success.filter(|call| !is_done(call))?;
+        // What may have made something is worth more than what was read.
+        let class =
+            if call.effect.kind == EffectKind::Unknown && !entry.made.is_empty() { Class::Made } else { Class::Read };
+        let text =
+            format!("  - {}", succeeded(entry, call, past).strip_prefix(call.tool.as_str()).unwrap_or_default().trim());
+        Some(Line::cut(class, call.seq, text).of(call.tool.to_string()))
+    });
+    others.collect()
+}
+
+/// The kind of thing that a write changes, for those that are told together.
+fn kind_of(call: &PastCall) -> String {
+    let resource = call.effect.resource.as_ref().map_or("", |resource| resource.as_str());
+    let kind = resource.split_once('/').map_or("", |(kind, _)| kind);
+    if kind.is_empty() { call.tool.to_string() } else { format!("{} of {kind}", call.tool) }
+}
+
+/// `create_document {title: Q3} made doc_1`; `search {q: a}: 2 items: #1, #2`.
+fn succeeded(entry: &Entry<'_>, call: &PastCall, past: &Past<'_>) -> String {
+    let times = if entry.successes > 1 { format!(" ×{}", entry.successes) } else { String::new() };
+    let named = format!("{}{times}", past.named(call));
+    let outcome = call.outcome.as_ref();
+    match (entry.names(), outcome) {
+        (Some(names), _) if call.effect.kind == EffectKind::Write => format!("{named} made {names}"),
+        (Some(names), _) if call.effect.kind == EffectKind::Unknown => format!("{named}: gave {names}"),
+        (_, Some(outcome)) => format!("{named}: {}", came_of(outcome)),
+        (_, None) => named,
+    }
+}
+
+pub(super) fn failed(past: &Past<'_>, now: Timestamp) -> Vec<Line> {
+    let failed = past.entries().filter_map(|entry| {
+        let call = entry.newest;
+        let outcome = call.outcome.as_ref().filter(|_| entry.state == CallState::Failed)?;
+        let times = if entry.failures > 1 { format!(" {} times", entry.failures) } else { String::new() };
+        let kind = outcome.failure.map(|kind| kind.as_str()).unwrap_or_default();
+        let error = past.error(outcome);
+        let error = if error.is_empty() { kind.to_owned() } else { format!("\"{error}\" ({kind})") };
+        let left_ms = outcome.at.plus_ms(outcome.retry_after_ms).since_ms(now);
+        let next = match outcome.retryable {
+            Some(true) if left_ms > 0 => format!("A retry is worth it in {}.", wait_in_words(left_ms)),
+            Some(true) => "A retry is worth it.".to_owned(),
+            _ => "The same call again is not worth it.".to_owned(),
+        };
+        let text = format!("- {} failed{times}: {error}. {next}", past.named(call));
+        Some(Line::cut(Class::Failure, call.seq, text))
+    });
+    failed.collect()
+}
+
+/// One line a reason, with the newest call that it stopped.
+pub(super) fn refused(session: &Session, past: &Past<'_>, now: Timestamp) -> Vec<Line> {
+    let held: Vec<_> = session.calls.iter().filter(|call| question(call, now).is_some()).collect();
+    let mut reasons: Vec<(Reason, u32, &PastCall)> = Vec::new();
+    for call in past.refused() {
+        let Some(reason) = call.reason.filter(|_| held.iter().all(|held| held.fingerprint != call.fingerprint)) else {
+            continue;
+        };
+        match reasons.iter_mut().find(|(known, _, _)| *known == reason) {
+            Some((_, times, newest)) => (*times, *newest) = (*times + 1, call),
+            None => reasons.push((reason, 1, call)),
+        }
+    }
+    let line = |(reason, times, newest): (Reason, u32, &PastCall)| {
+        let meaning = reason.meaning().trim_end_matches('.');
+        let named = past.named(newest);
+        Line::fixed(match times {
+            1 => format!("- {named}: {meaning}."),
+            n => format!("- {meaning}: {n} calls, the last {named}."),
+        })
+    };
+    reasons.into_iter().take(LISTED_MAX).map(line).collect()
+}
+
+/// What is left of the limit that is nearest.
+pub(super) fn budget(left: &[Left], stops: &Stops) -> Vec<Line> {
+    let tight = left.iter().filter(|left| left.limit > 0).min_by_key(|left| left.remaining() * 100 / left.limit);
+    let line = tight.filter(|_| !stops.is_run()).map(|tight| {
+        let left = tight.dimension.left_in_words(tight.remaining(), tight.limit);
+        Line::fixed(format!("Budget left: {left}."))
+    });
+    line.into_iter().collect()
+}

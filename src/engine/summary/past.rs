@@ -1,0 +1,152 @@
+//! Past calls, folded: one entry a fingerprint, with what its executions came to.
+
+use std::collections::BTreeMap;
+
+use crate::{
+    domain::{
+        fingerprint::Fingerprint,
+        gist::{self, size},
+        history::{PastCall, PastOutcome},
+        session_state::CallState,
+        time::Timestamp,
+    },
+    retry::classify,
+};
+
+/// Longest arguments of one call, in characters.
+pub(crate) const ARGUMENTS_MAX: usize = 120;
+/// Longest error line, in characters.
+const ERROR_MAX: usize = 160;
+/// Longest account of what came of a call, in characters.
+const GIST_MAX: usize = 140;
+/// Names that a repeated call gave.
+const NAMES_MAX: usize = 6;
+
+/// All executions of one call.
+pub(super) struct Entry<'a> {
+    /// The newest judgement that was let through.
+    pub(super) newest: &'a PastCall,
+    /// Where that one stands.
+    pub(super) state: CallState,
+    /// The newest success.
+    pub(super) success: Option<&'a PastCall>,
+    pub(super) successes: u32,
+    /// Failures since the last success.
+    pub(super) failures: u32,
+    /// The names that its successes gave, oldest first.
+    pub(super) made: Vec<&'a str>,
+}
+
+/// What is known of a session's calls.
+pub(crate) struct Past<'a> {
+    entries: Vec<Entry<'a>>,
+    refused: Vec<&'a PastCall>,
+    calls: &'a [PastCall],
+    redacted: &'a [String],
+}
+
+impl<'a> Past<'a> {
+    /// Folds calls, oldest first; the entries are in the order of their newest execution.
+    pub(super) fn of(calls: &'a [PastCall], redacted: &'a [String], now: Timestamp) -> Self {
+        let mut found: BTreeMap<Fingerprint, Entry<'a>> = BTreeMap::new();
+        for call in calls {
+            let state = call.state(now);
+            if state == CallState::Refused {
+                continue;
+            }
+            let fresh = Entry { newest: call, state, success: None, successes: 0, failures: 0, made: Vec::new() };
+            let entry = found.entry(call.fingerprint).or_insert(fresh);
+            (entry.newest, entry.state) = (call, state);
+            match state {
+                CallState::Succeeded => {
+                    entry.success = Some(call);
+                    entry.successes += 1;
+                    entry.failures = 0;
+                    entry.made.extend(call.outcome.as_ref().and_then(made));
+                }
+                CallState::Failed => entry.failures += 1,
+                _ => {}
+            }
+        }
+        // What came of an execution says more than that it was refused again.
+        let is_refused = |call: &&PastCall| call.lease_until.is_none() && !found.contains_key(&call.fingerprint);
+        let refused = calls.iter().filter(is_refused).collect();
+        let mut entries: Vec<Entry<'a>> = found.into_values().collect();
+        entries.sort_by_key(|entry| entry.newest.seq);
+        Self { entries, refused, calls, redacted }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.calls.is_empty()
+    }
+
+    pub(super) fn entries(&self) -> impl DoubleEndedIterator<Item = &Entry<'a>> {
+        self.entries.iter()
+    }
+
+    /// Calls that were never let through, oldest first.
+    pub(super) fn refused(&self) -> &[&'a PastCall] {
+        &self.refused
+    }
+
+    /// `read_file {path: a.rs}`.
+    pub(super) fn named(&self, call: &PastCall) -> String {
+        format!("{} {}", call.tool, self.arguments(call))
+    }
+
+    /// The arguments of a call, in short.
+    pub(super) fn arguments(&self, call: &PastCall) -> String {
+        let arguments = call.arguments.as_deref();
+        arguments
+            .map_or("(arguments not stored)".to_owned(), |text| gist::arguments(text, self.redacted, ARGUMENTS_MAX))
+    }
+
+    /// The arguments of a call by its fingerprint.
+    pub(crate) fn arguments_of(&self, fingerprint: Fingerprint) -> Option<String> {
+        let call = self.calls.iter().rev().find(|call| call.fingerprint == fingerprint)?;
+        Some(self.arguments(call))
+    }
+
+    /// The error of a failed call, in a line; empty when there is none.
+    pub(super) fn error(&self, outcome: &PastOutcome) -> String {
+        error_line(outcome, self.redacted)
+    }
+}
+
+fn made(outcome: &PastOutcome) -> Option<&str> {
+    outcome.gist.as_ref()?.made.as_deref()
+}
+
+impl Entry<'_> {
+    /// `doc_1, doc_2`.
+    pub(super) fn names(&self) -> Option<String> {
+        let mut names = self.made.clone();
+        names.dedup();
+        let beyond = names.len().saturating_sub(NAMES_MAX);
+        let left_out = if beyond > 0 { format!("{beyond} earlier, ") } else { String::new() };
+        (!names.is_empty()).then(|| format!("{left_out}{}", names[beyond..].join(", ")))
+    }
+}
+
+/// What came of a success, in short: `2 items: #1, #2 (2 matches in all, complete)`.
+pub(crate) fn came_of(outcome: &PastOutcome) -> String {
+    let says = match (&outcome.gist, outcome.result_bytes) {
+        (Some(gist), _) => gist.says.clone(),
+        (None, Some(bytes)) => format!("a result of {}, not stored", size(bytes)),
+        (None, None) => "done".to_owned(),
+    };
+    let matches =
+        outcome.total_matches.map(|n| if n == 1 { "1 match in all".to_owned() } else { format!("{n} matches in all") });
+    let complete = outcome.is_complete.map(|is| if is { "complete".to_owned() } else { "not complete".to_owned() });
+    let facts: Vec<String> = matches.into_iter().chain(complete).collect();
+    let facts = if facts.is_empty() { String::new() } else { format!(" ({})", facts.join(", ")) };
+    format!("{}{facts}", gist::cut(&says, GIST_MAX))
+}
+
+/// An error in a line, without what is redacted; empty when there is none.
+pub(crate) fn error_line(outcome: &PastOutcome, redacted: &[String]) -> String {
+    let raw = outcome.error.as_deref().unwrap_or_default().trim();
+    let line =
+        if raw.starts_with(['{', '[']) { gist::arguments(raw, redacted, ERROR_MAX) } else { classify::one_line(raw) };
+    gist::cut(&line, ERROR_MAX)
+}

@@ -1,0 +1,45 @@
+//! The same tokens, however long the session was; and what is stored decides every word.
+
+use super::{
+    fit::{Class, Line, Part, fit, tokens},
+    *,
+};
+use crate::domain::session_state::SUMMARY_TOKENS_DEFAULT;
+
+fn reads(count: u64) -> Vec<Part> {
+    let read = |n| {
+        Line::cut(Class::Read, n, format!("  - {{path: src/file_{n}.rs}}: text of 900 bytes"))
+            .of("read_file".to_owned())
+    };
+    let write = |n| {
+        Line::cut(Class::Write, n, format!("- create_document {{title: T{n}}} made doc_{n}"))
+            .of("create_document".to_owned())
+    };
+    let paid = Line::cut(Class::Once, 1, "- pay {order: o-1} made p_1".to_owned()).of("pay".to_owned());
+    let writes = (0..count).map(write).chain([paid]).collect();
+    vec![Part::of("Done:", writes), Part::by_tool("Called:", (0..count).map(read).collect())]
+}
+
+#[test]
+fn a_summary_is_never_longer_than_asked() {
+    for count in [0, 1, 10, 100, 1_000, 5_000] {
+        for budget in [SUMMARY_TOKENS_MIN, SUMMARY_TOKENS_DEFAULT, SUMMARY_TOKENS_MAX] {
+            let text = fit(reads(count), budget);
+            assert!(tokens(&text) <= budget, "{count} calls in {budget} tokens: {}", tokens(&text));
+            assert!(text.contains("pay {order: o-1} made p_1"), "{count} calls in {budget} tokens:\n{text}");
+        }
+    }
+}
+
+#[test]
+fn the_oldest_reads_go_first_and_that_is_said() {
+    let text = fit(reads(200), SUMMARY_TOKENS_DEFAULT);
+    assert!(text.contains("file_199.rs") && !text.contains("file_0.rs"), "{text}");
+    assert!(
+        text.contains(
+            "- create_document: 200 different calls succeeded, the newest create_document {title: T199} made doc_199"
+        ),
+        "{text}"
+    );
+    assert!(text.lines().last().is_some_and(|line| line.starts_with("Left out for want of room: ")), "{text}");
+}

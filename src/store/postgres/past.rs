@@ -1,0 +1,100 @@
+//! What a session has done, for whoever has forgotten it.
+
+use sqlx::{PgConnection, Row as _, postgres::PgRow};
+
+use super::{
+    Store,
+    decode::{Loaded, at, count, effect, hash, maybe_at, member, name},
+};
+use crate::{
+    domain::{
+        failure::FailureKind,
+        finding::Decision,
+        fingerprint::Fingerprint,
+        gist::Gist,
+        history::{PAST_TEXT_MAX, PastCall, PastOutcome},
+        ids::{CallId, SessionId, TenantId, ToolName},
+        outcome::OutcomeStatus,
+        reason::Reason,
+    },
+    store::error::StoreError,
+};
+
+impl Store {
+    /// The newest judgements of a session's calls, `most` of them, with what came of each; the oldest first.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the database cannot be read.
+    pub async fn past_calls(
+        &self,
+        tenant: TenantId,
+        session: &SessionId,
+        most: usize,
+    ) -> Result<Vec<PastCall>, StoreError> {
+        self.readers.read(async |conn| read(conn, tenant, session, most).await).await
+    }
+}
+
+async fn read(conn: &mut PgConnection, tenant: TenantId, session: &SessionId, most: usize) -> Loaded<Vec<PastCall>> {
+    let sql = format!(
+        "select c.seq, c.call_id, c.tool, c.fingerprint, c.effect, c.resource, c.once, c.idempotent,
+           c.key_honoured, c.repeatable, c.share,
+           left(c.arguments, {PAST_TEXT_MAX}) as arguments, (extract(epoch from c.at) * 1000)::bigint as at_ms,
+           c.decision, c.reason,
+           case when c.attempt is not null then (extract(epoch from coalesce(
+             (select max(r.lease_until) from outcome r where r.tenant_id = c.tenant_id and r.epoch = c.epoch
+               and r.session_id = c.session_id and r.permit_seq = c.seq and r.status = 0),
+             c.lease_until)) * 1000)::bigint end as lease_ms,
+           o.status, o.failure, (extract(epoch from o.at) * 1000)::bigint as settled_ms, o.gist, o.made,
+           o.result_bytes, o.is_complete, o.total_matches, left(o.error_message, {PAST_TEXT_MAX}) as error,
+           o.retryable, o.retry_after_ms
+         from session s join call_tree t on t.tenant_id = s.tenant_id and t.root_id = s.root_id
+         cross join lateral (
+           select c.* from call c where c.tenant_id = s.tenant_id and c.epoch = t.epoch
+             and c.session_id = s.session_id order by c.seq desc limit $3) c
+         left join lateral (
+           select o.* from outcome o where o.tenant_id = c.tenant_id and o.epoch = c.epoch
+             and o.session_id = c.session_id and o.permit_seq = c.seq and o.status > 0
+           order by o.seq desc limit 1) o on true
+         where s.tenant_id = $1 and s.session_id = $2 order by c.seq"
+    );
+    let rows = sqlx::query(sqlx::AssertSqlSafe(sql)).bind(tenant.0).bind(session.as_str());
+    let rows = rows.bind(i64::try_from(most).unwrap_or(i64::MAX));
+    rows.fetch_all(conn).await?.iter().map(past_call).collect()
+}
+
+fn past_call(row: &PgRow) -> Loaded<PastCall> {
+    let text = |column: &str| row.try_get::<Option<String>, _>(column);
+    Ok(PastCall {
+        seq: count(row, "seq")?,
+        call_id: name(CallId::parse, row.try_get("call_id")?)?,
+        tool: name(ToolName::parse, row.try_get("tool")?)?,
+        fingerprint: Fingerprint(hash(row.try_get("fingerprint")?)?),
+        effect: effect(row)?,
+        arguments: text("arguments")?,
+        at: at(row, "at_ms")?,
+        decision: member(&Decision::ALL, row.try_get("decision")?)?,
+        reason: text("reason")?.and_then(|reason| Reason::from_name(&reason)),
+        lease_until: maybe_at(row, "lease_ms")?,
+        outcome: past_outcome(row)?,
+    })
+}
+
+fn past_outcome(row: &PgRow) -> Loaded<Option<PastOutcome>> {
+    let Some(status) = row.try_get::<Option<i16>, _>("status")? else { return Ok(None) };
+    let failure: Option<i16> = row.try_get("failure")?;
+    let number = |column: &str| row.try_get::<Option<i64>, _>(column).map(|n| n.and_then(|n| u64::try_from(n).ok()));
+    let made = row.try_get::<Option<String>, _>("made")?;
+    Ok(Some(PastOutcome {
+        status: member(&OutcomeStatus::ALL, status)?,
+        failure: failure.map(|code| member(&FailureKind::ALL, code)).transpose()?,
+        at: at(row, "settled_ms")?,
+        gist: row.try_get::<Option<String>, _>("gist")?.map(|says| Gist { made, says }),
+        result_bytes: number("result_bytes")?,
+        is_complete: row.try_get("is_complete")?,
+        total_matches: number("total_matches")?,
+        error: row.try_get("error")?,
+        retryable: row.try_get("retryable")?,
+        retry_after_ms: count(row, "retry_after_ms")?,
+    }))
+}
