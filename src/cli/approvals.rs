@@ -87,12 +87,13 @@ async fn client(remote: &Remote) -> anyhow::Result<ApprovalServiceClient<Channel
 async fn list(all: bool, mut client: ApprovalServiceClient<Channel>) -> anyhow::Result<()> {
     let state = if all { ApprovalState::Unspecified } else { ApprovalState::Pending };
     let request = ListApprovalsRequest { state: state.into(), page_size: PAGE, ..ListApprovalsRequest::default() };
-    let approvals = asked(client.list_approvals(request).await)?.approvals;
+    let page = asked(client.list_approvals(request).await)?;
+    let approvals = page.approvals;
     if approvals.is_empty() {
         outln!("No question {}.", if all { "was ever asked" } else { "is open" });
     }
     approvals.iter().for_each(line);
-    if approvals.len() >= PAGE as usize {
+    if !page.next_page_token.is_empty() {
         errln!("note: only the newest {PAGE} are shown");
     }
     Ok(())
@@ -100,13 +101,8 @@ async fn list(all: bool, mut client: ApprovalServiceClient<Channel>) -> anyhow::
 
 async fn resolve(answer: ResolveArgs, approve: bool) -> anyhow::Result<()> {
     let mut client = client(&answer.remote).await?;
-    let request = ResolveApprovalRequest {
-        approval_id: answer.approval_id,
-        by: answer.by.name(),
-        approve,
-        reason: answer.reason,
-    };
-    let resolved = client.resolve_approval(request).await;
+    let request = ResolveApprovalRequest { approval_id: answer.approval_id, approve, reason: answer.reason };
+    let resolved = client.resolve_approval(answer.by.signed(request)?).await;
     if resolved.as_ref().is_err_and(|status| reason(status).as_deref() == Some("REASON_MISSING")) {
         bail!("the policy wants a reason with this answer: give it with --reason");
     }
@@ -151,7 +147,7 @@ fn line(approval: &Approval) {
     outln!(
         "{}  {style}{state:<8}{style:#}  {}  {} {arguments}  ({})",
         approval.approval_id,
-        at(approval.asked_unix_ms),
+        at(approval.create_time.as_ref()),
         approval.tool,
         approval.session_id
     );
@@ -167,9 +163,9 @@ fn whole(approval: &Approval) {
     outln!("  arguments  {}", approval.arguments_json);
     outln!("  because    {}", of(&approval.justification));
     approval.reasons.iter().for_each(|reason| outln!("  rules say  {reason}"));
-    outln!("  asked      {}, expires {}", at(approval.asked_unix_ms), at(approval.expires_unix_ms));
-    if approval.resolved_unix_ms > 0 {
-        outln!("  answered   {} by {}", at(approval.resolved_unix_ms), approval.resolved_by);
+    outln!("  asked      {}, expires {}", at(approval.create_time.as_ref()), at(approval.expire_time.as_ref()));
+    if approval.resolve_time.is_some() {
+        outln!("  answered   {} by {}", at(approval.resolve_time.as_ref()), approval.resolved_by);
         outln!("  reason     {}", of(&approval.resolution_reason));
     }
 }

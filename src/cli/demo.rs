@@ -22,7 +22,10 @@ use self::{
 use super::plane::Plane;
 use crate::{
     config::DatabaseConfig,
-    grpc::v1::{Decision, RecordResponse, Verdict},
+    grpc::{
+        time::millis,
+        v1::{Decision, RecordResponse, Verdict},
+    },
     policy::Policy,
     telemetry::Metrics,
 };
@@ -206,9 +209,9 @@ impl Stage {
         loop {
             tokio::time::sleep(self.pace).await;
             let verdict = self.ask(&call_id, tool, args, outcome.clone()).await?;
-            match verdict.retry_after_ms {
-                Some(wait_ms) if verdict.decision() == Decision::Wait => {
-                    tokio::time::sleep(Duration::from_millis(wait_ms)).await;
+            match &verdict.retry_after {
+                Some(wait) if verdict.decision() == Decision::Wait => {
+                    tokio::time::sleep(Duration::from_millis(millis(Some(wait)))).await;
                 }
                 _ => return Ok(verdict),
             }

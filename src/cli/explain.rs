@@ -21,7 +21,7 @@ use crate::{
     },
     engine::Shared,
     grpc::v1::{
-        self, ApprovalState, ExportCallsRequest, ExportCallsResponse, GetPolicyRequest, ListApprovalsRequest,
+        self, ApprovalState, Decision, ExportCallsRequest, ExportCallsResponse, GetPolicyRequest, ListApprovalsRequest,
         approval_service_client::ApprovalServiceClient, policy_service_client::PolicyServiceClient,
     },
     offline::{
@@ -95,7 +95,7 @@ pub(super) async fn run(args: ExplainArgs) -> anyhow::Result<()> {
 /// The one call that is meant.
 async fn found(args: &ExplainArgs) -> anyhow::Result<ExportCallsResponse> {
     let session_id = args.session.clone().unwrap_or_default();
-    let wanted = ExportCallsRequest { session_id, call_id: args.call_id.clone(), since_unix_ms: 0 };
+    let wanted = ExportCallsRequest { session_id, call_id: args.call_id.clone(), start_time: None };
     let mut found = stored(&args.remote, wanted).await?;
     // A session is looked for with its whole call tree.
     found.retain(|call| args.session.as_ref().is_none_or(|session| call.session_id == *session));
@@ -124,10 +124,14 @@ async fn judged_by(remote: &Remote, version: &str) -> anyhow::Result<Policy> {
     policy::compile(&found.text).ok().with_context(|| format!("policy {version} cannot be read by this build"))
 }
 
+fn decision(call: &ExportCallsResponse) -> &'static str {
+    call.decision().as_str_name().trim_start_matches("DECISION_")
+}
+
 fn told(call: &ExportCallsResponse) {
     let bold = Style::new().bold();
-    outln!("{bold}{}{bold:#} {} {} of session {}", call.decision, call.tool, call.call_id, call.session_id);
-    outln!("  judged     {} by policy {}", at(call.at_unix_ms), call.policy_version);
+    outln!("{bold}{}{bold:#} {} {} of session {}", decision(call), call.tool, call.call_id, call.session_id);
+    outln!("  judged     {} by policy {}", at(call.judge_time.as_ref()), call.policy_version);
     outln!("  arguments  {}", call.arguments_json);
     if !call.justification.is_empty() {
         outln!("  because    {}", call.justification);
@@ -148,12 +152,12 @@ async fn question(remote: &Remote, call: &ExportCallsResponse) -> anyhow::Result
     for approval in all.iter().filter(|approval| approval.call_id == call.call_id) {
         let (state, style) = approvals::state(approval);
         out!("  question   {} {style}{state}{style:#}", approval.approval_id);
-        if approval.resolved_unix_ms > 0 {
-            out!(" {} by {}", at(approval.resolved_unix_ms), approval.resolved_by);
+        if approval.resolve_time.is_some() {
+            out!(" {} by {}", at(approval.resolve_time.as_ref()), approval.resolved_by);
         }
         let why = &approval.resolution_reason;
         outln!("{}", if why.is_empty() { String::new() } else { format!(": {why}") });
-        if approval.state() == ApprovalState::Approved && call.decision == "ALLOW" {
+        if approval.state() == ApprovalState::Approved && call.decision() == Decision::Allow {
             approved_by = Some(approval.resolved_by.clone());
         }
     }
@@ -181,7 +185,7 @@ impl Saw {
             let Some(row) = row(earlier) else { continue };
             let Some(now) = row.at else { continue };
             // What was refused then did not run, and is seen as refused.
-            let by = if earlier.decision == "ALLOW" { &ran } else { policy };
+            let by = if earlier.decision() == Decision::Allow { &ran } else { policy };
             let Ok((verdict, _)) = world.evaluate(by, &by.propose(request(&row)), None, now) else { continue };
             if let Some(report) = outcome(&row).filter(|_| verdict.permit.is_some()) {
                 let _ = world.record(by, &report, now);

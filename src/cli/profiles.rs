@@ -6,12 +6,15 @@ use clap::{Args, Subcommand};
 use serde_json::json;
 use tonic::transport::Channel;
 
-use super::remote::{Remote, asked};
+use super::remote::{Remote, asked, named};
 use crate::{
     domain::{failure::FailureKind, profile::WAITS_MS, time::wait_in_words},
-    grpc::v1::{
-        ListRetryProfilesRequest, RebuildRetryProfilesRequest, RetryProfile,
-        profile_service_client::ProfileServiceClient,
+    grpc::{
+        time::{millis, unix_ms},
+        v1::{
+            ListRetryProfilesRequest, RebuildRetryProfilesRequest, RetryChance, RetryLayer, RetryProfile,
+            profile_service_client::ProfileServiceClient,
+        },
     },
 };
 
@@ -75,7 +78,7 @@ async fn all(client: &mut ProfileServiceClient<Channel>, tool: &str) -> anyhow::
 }
 
 fn kind(profile: &RetryProfile) -> String {
-    profile.failure().as_str_name().trim_start_matches("FAILURE_KIND_").to_lowercase()
+    named(profile.failure().as_str_name(), "FAILURE_KIND_")
 }
 
 fn show(profiles: &[RetryProfile]) {
@@ -95,7 +98,7 @@ fn show(profiles: &[RetryProfile]) {
     for profile in profiles {
         let best = profile.chances.iter().map(|chance| chance.p).fold(0.0, f64::max);
         let (colour, advice) = if profile.retryable {
-            (AnsiColor::Green, format!("after {}", wait_in_words(profile.retry_after_ms)))
+            (AnsiColor::Green, format!("after {}", wait_in_words(millis(profile.retry_after.as_ref()))))
         } else {
             (AnsiColor::Red, "do not retry".to_owned())
         };
@@ -137,20 +140,18 @@ fn curve(profile: &RetryProfile) -> String {
 }
 
 fn as_json(profile: &RetryProfile) -> serde_json::Value {
-    let chances: Vec<_> = profile
-        .chances
-        .iter()
-        .map(|chance| {
-            json!({"wait_ms": chance.wait_ms, "p": chance.p, "p_low": chance.p_low, "p_high": chance.p_high,
-                "trials": chance.trials})
-        })
-        .collect();
-    let layer = profile.layer.as_ref().map(|layer| {
+    let chance = |chance: &RetryChance| {
+        json!({"wait_ms": millis(chance.wait.as_ref()), "p": chance.p, "p_low": chance.p_low,
+            "p_high": chance.p_high, "trials": chance.trials})
+    };
+    let layer = |layer: &RetryLayer| {
         json!({"outcomes": layer.outcomes, "loss_estimate": layer.loss_estimate, "loss_layer": layer.loss_layer,
             "promoted": layer.promoted})
-    });
-    json!({"tool": profile.tool, "failure": kind(profile), "attempt": profile.attempt, "chances": chances,
-        "trials": profile.trials, "retryable": profile.retryable, "retry_after_ms": profile.retry_after_ms,
-        "basis": profile.basis, "corrections": profile.corrections, "corrected": profile.corrected, "layer": layer,
-        "as_of_unix_ms": profile.as_of_unix_ms})
+    };
+    json!({"tool": profile.tool, "failure": kind(profile), "attempt": profile.attempt,
+        "chances": profile.chances.iter().map(chance).collect::<Vec<_>>(), "trials": profile.trials,
+        "retryable": profile.retryable, "retry_after_ms": millis(profile.retry_after.as_ref()),
+        "basis": named(profile.basis().as_str_name(), "ESTIMATE_BASIS_"), "corrections": profile.corrections,
+        "corrected": profile.corrected, "layer": profile.layer.as_ref().map(layer),
+        "as_of_unix_ms": unix_ms(profile.as_of_time.as_ref())})
 }

@@ -16,7 +16,13 @@ use crate::{
         json, outcome,
         time::Timestamp,
     },
-    grpc::v1::{ExportCallsRequest, ExportCallsResponse, OutcomeStatus, session_service_client::SessionServiceClient},
+    grpc::{
+        time::{timestamp, unix_ms},
+        v1::{
+            Decision, ExportCallsRequest, ExportCallsResponse, OutcomeStatus,
+            session_service_client::SessionServiceClient,
+        },
+    },
     offline::trace::{RecordedResult, Row},
 };
 
@@ -45,7 +51,10 @@ impl RecordedArgs {
         if let Some(since) = &self.since {
             let back_ms = duration_ms(since)?;
             let now_ms = Clock::System.now().as_millis();
-            let since = ExportCallsRequest { since_unix_ms: now_ms - back_ms, ..ExportCallsRequest::default() };
+            let since = ExportCallsRequest {
+                start_time: Some(timestamp(Timestamp::from_millis(now_ms - back_ms))),
+                ..ExportCallsRequest::default()
+            };
             return Ok(stored(&self.remote, since).await?.iter().filter_map(row).collect());
         }
         let mut rows = Vec::new();
@@ -114,8 +123,8 @@ pub(super) fn row(call: &ExportCallsResponse) -> Option<Row> {
         tool: ToolName::parse("tool", &call.tool).ok()?,
         arguments: json::parse(&call.arguments_json).ok()?,
         justification: Some(call.justification.clone()).filter(|why| !why.is_empty()),
-        at: Some(Timestamp::from_millis(call.at_unix_ms)),
-        refused: call.decision != "ALLOW",
+        at: Some(Timestamp::from_millis(unix_ms(call.judge_time.as_ref()))),
+        refused: call.decision() != Decision::Allow,
         result,
         ended,
     })
@@ -135,7 +144,7 @@ mod tests {
             agent_id: "clerk".to_owned(),
             tool: "pay".to_owned(),
             arguments_json: "{}".to_owned(),
-            decision: "DENY".to_owned(),
+            decision: Decision::Deny.into(),
             justification: "the customer asked".to_owned(),
             ..ExportCallsResponse::default()
         };
@@ -144,7 +153,7 @@ mod tests {
         assert_eq!(refused.agent.as_ref().map(AgentId::as_str), Some("clerk"));
         assert_eq!(refused.justification.as_deref(), Some("the customer asked"));
         assert!(refused.refused);
-        let ran = row(&ExportCallsResponse { decision: "ALLOW".to_owned(), ..stored }).expect("a good row");
+        let ran = row(&ExportCallsResponse { decision: Decision::Allow.into(), ..stored }).expect("a good row");
         assert!(!ran.refused);
         assert_eq!(ran.ended, None, "it may still run");
     }

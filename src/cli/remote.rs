@@ -2,8 +2,11 @@
 
 use anyhow::{Context as _, Error, anyhow};
 use clap::Args;
-use tonic::{Response, Status, transport::Channel};
+use prost_types::Timestamp;
+use tonic::{Request, Response, Status, transport::Channel};
 use tonic_types::StatusExt as _;
+
+use crate::grpc::BY;
 
 /// Which server is asked.
 #[derive(Debug, Clone, Args)]
@@ -54,6 +57,14 @@ pub(super) struct By {
 }
 
 impl By {
+    /// A request that says who sends it.
+    pub(super) fn signed<T>(&self, message: T) -> anyhow::Result<Request<T>> {
+        let (name, mut request) = (self.name(), Request::new(message));
+        let value = name.parse().with_context(|| format!("--by {name:?} has other characters than those of ASCII"))?;
+        request.metadata_mut().insert(BY, value);
+        Ok(request)
+    }
+
     /// The name given, else that of the user.
     pub(super) fn name(&self) -> String {
         let user = || std::env::var("USER").ok().filter(|user| !user.is_empty());
@@ -62,9 +73,14 @@ impl By {
 }
 
 /// An instant for people, in UTC.
-pub(super) fn at(unix_ms: i64) -> String {
-    let at = chrono::DateTime::from_timestamp_millis(unix_ms);
-    at.map_or_else(|| unix_ms.to_string(), |at| at.format("%Y-%m-%d %H:%M:%SZ").to_string())
+pub(super) fn at(time: Option<&Timestamp>) -> String {
+    let known = time.and_then(|time| chrono::DateTime::from_timestamp(time.seconds, 0));
+    known.map_or_else(|| "-".to_owned(), |at| at.format("%Y-%m-%d %H:%M:%SZ").to_string())
+}
+
+/// A member of a closed set as people write it: `rate_limited` for FAILURE_KIND_RATE_LIMITED.
+pub(super) fn named(member: &str, set: &str) -> String {
+    member.trim_start_matches(set).to_lowercase()
 }
 
 #[cfg(test)]

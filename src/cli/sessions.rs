@@ -5,11 +5,14 @@ use clap::{Args, Subcommand, ValueEnum};
 use tonic::{Code, Response, transport::Channel};
 
 use super::remote::{By, Remote, asked, at};
-use crate::grpc::v1::{
-    CreateGrantRequest, GetSessionStateRequest, HaltRequest, HaltScope, HaltState, ListGrantsRequest, ListHaltsRequest,
-    ListSessionsRequest, MarkCompactedRequest, ResumeRequest, RevokeGrantRequest, SetPhaseRequest, WatchSessionRequest,
-    gate_service_client::GateServiceClient, grant_service_client::GrantServiceClient,
-    session_service_client::SessionServiceClient,
+use crate::grpc::{
+    time::duration,
+    v1::{
+        CreateGrantRequest, GetSessionStateRequest, HaltRequest, HaltScope, HaltState, ListGrantsRequest,
+        ListHaltsRequest, ListSessionsRequest, MarkCompactedRequest, ResumeRequest, RevokeGrantRequest,
+        SetPhaseRequest, WatchSessionRequest, gate_service_client::GateServiceClient,
+        grant_service_client::GrantServiceClient, session_service_client::SessionServiceClient,
+    },
 };
 
 /// What `callgate sessions` takes.
@@ -178,25 +181,25 @@ pub(super) async fn run(args: SessionsArgs) -> anyhow::Result<()> {
         }
         Action::Halt { scope, name, reason, by, remote } => {
             let (scope, name) = what(scope, name)?;
-            halt(HaltRequest { scope, name, by: by.name(), reason }, &remote).await
+            halt(HaltRequest { scope, name, reason }, &by, &remote).await
         }
         Action::Resume { scope, name, by, remote } => {
             let (scope, name) = what(scope, name)?;
-            let request = ResumeRequest { scope, name, by: by.name() };
+            let request = ResumeRequest { scope, name };
             let what = in_words(request.scope(), &request.name);
-            let was = asked(client(&remote).await?.resume(request).await)?.was_halted;
+            let was = asked(client(&remote).await?.resume(by.signed(request)?).await)?.was_halted;
             outln!("{what} {}", if was { "goes on" } else { "was not halted" });
             Ok(())
         }
         Action::Phase { session, phase, plan, by, remote } => {
-            let request = SetPhaseRequest { session_id: session, phase, plan, by: by.name(), reason: String::new() };
-            let phase = asked(client(&remote).await?.set_phase(request).await)?.phase;
+            let request = SetPhaseRequest { session_id: session, phase, plan, reason: String::new() };
+            let phase = asked(client(&remote).await?.set_phase(by.signed(request)?).await)?.phase;
             outln!("the session is in phase {phase}");
             Ok(())
         }
         Action::Compacted { session, by, remote } => {
-            let request = MarkCompactedRequest { session_id: session, by: by.name() };
-            let state = asked(client(&remote).await?.mark_compacted(request).await)?.state;
+            let request = MarkCompactedRequest { session_id: session };
+            let state = asked(client(&remote).await?.mark_compacted(by.signed(request)?).await)?.state;
             state.iter().for_each(|state| outln!("{}", state.summary_for_model));
             Ok(())
         }
@@ -204,7 +207,7 @@ pub(super) async fn run(args: SessionsArgs) -> anyhow::Result<()> {
 }
 
 async fn list(mut client: SessionServiceClient<Channel>) -> anyhow::Result<()> {
-    let halts = asked(client.list_halts(ListHaltsRequest {}).await)?.halts;
+    let halts = asked(client.list_halts(ListHaltsRequest::default()).await)?.halts;
     let sessions = asked(client.list_sessions(ListSessionsRequest::default()).await)?.sessions;
     halts.iter().for_each(|halt| outln!("halted: {}", of_halt(halt)));
     if sessions.is_empty() {
@@ -214,7 +217,7 @@ async fn list(mut client: SessionServiceClient<Channel>) -> anyhow::Result<()> {
     for session in &sessions {
         outln!(
             "{}  {:<widest$}  {:>6} calls  {:>3} open  ${}.{:02}{}",
-            at(session.last_unix_ms),
+            at(session.update_time.as_ref()),
             session.session_id,
             session.calls,
             session.open_calls,
@@ -226,11 +229,11 @@ async fn list(mut client: SessionServiceClient<Channel>) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn halt(request: HaltRequest, remote: &Remote) -> anyhow::Result<()> {
+async fn halt(request: HaltRequest, by: &By, remote: &Remote) -> anyhow::Result<()> {
     let (scope, name) = (request.scope(), request.name.clone());
-    let (by, reason) = (request.by.clone(), request.reason.clone());
-    if let Some(halt) = asked(client(remote).await?.halt(request).await)?.halt {
-        let is_earlier = (halt.by.as_str(), halt.reason.as_str()) != (by.as_str(), reason.as_str());
+    let reason = request.reason.clone();
+    if let Some(halt) = asked(client(remote).await?.halt(by.signed(request)?).await)?.halt {
+        let is_earlier = (&halt.by, &halt.reason) != (&by.name(), &reason);
         outln!("{}: {}", if is_earlier { "halted before" } else { "halted" }, of_halt(&halt));
     }
     // A name that is misspelt stops nothing, and whoever pulls the switch should know.
@@ -254,7 +257,7 @@ fn in_words(scope: HaltScope, name: &str) -> String {
 fn of_halt(halt: &HaltState) -> String {
     let why = if halt.reason.is_empty() { String::new() } else { format!(": {}", halt.reason) };
     let what = in_words(halt.scope(), &halt.name);
-    format!("{what}, since {} by {}{why}", at(halt.halted_unix_ms), halt.by)
+    format!("{what}, since {} by {}{why}", at(halt.create_time.as_ref()), halt.by)
 }
 
 /// Runs `callgate grants`.
@@ -262,19 +265,19 @@ pub(super) async fn grants(args: GrantsArgs) -> anyhow::Result<()> {
     match args.action {
         GrantAction::Create { session, tools, ceiling, minutes, reason, by, remote } => {
             let mut client = GrantServiceClient::new(remote.connect().await?);
-            let ttl_ms = minutes.saturating_mul(60_000);
-            let request =
-                CreateGrantRequest { session_id: session, tool_pattern: tools, ceiling, ttl_ms, by: by.name(), reason };
-            if let Some(grant) = asked(client.create_grant(request).await)?.grant {
+            let ttl = Some(duration(minutes.saturating_mul(60_000)));
+            let request = CreateGrantRequest { session_id: session, tool_pattern: tools, ceiling, ttl, reason };
+            if let Some(grant) = asked(client.create_grant(by.signed(request)?).await)?.grant {
                 let (id, tools, session) = (grant.grant_id, grant.tool_pattern, grant.session_id);
-                let until = at(grant.expires_unix_ms);
+                let until = at(grant.expire_time.as_ref());
                 outln!("{id}: {} calls of {tools} for session {session}, until {until}", grant.ceiling);
             }
             Ok(())
         }
         GrantAction::List { session, remote } => {
             let mut client = GrantServiceClient::new(remote.connect().await?);
-            let grants = asked(client.list_grants(ListGrantsRequest { session_id: session }).await)?.grants;
+            let request = ListGrantsRequest { session_id: session, ..ListGrantsRequest::default() };
+            let grants = asked(client.list_grants(request).await)?.grants;
             if grants.is_empty() {
                 outln!("No grant is open.");
             }
@@ -285,7 +288,7 @@ pub(super) async fn grants(args: GrantsArgs) -> anyhow::Result<()> {
                     grant.tool_pattern,
                     grant.used,
                     grant.ceiling,
-                    at(grant.expires_unix_ms)
+                    at(grant.expire_time.as_ref())
                 );
             }
             Ok(())
@@ -293,8 +296,8 @@ pub(super) async fn grants(args: GrantsArgs) -> anyhow::Result<()> {
         GrantAction::Revoke { session, grant_id, by, remote } => {
             let mut client = GrantServiceClient::new(remote.connect().await?);
             let done = format!("{grant_id} is taken back");
-            let request = RevokeGrantRequest { session_id: session, grant_id, by: by.name(), reason: String::new() };
-            asked(client.revoke_grant(request).await)?;
+            let request = RevokeGrantRequest { session_id: session, grant_id, reason: String::new() };
+            asked(client.revoke_grant(by.signed(request)?).await)?;
             outln!("{done}");
             Ok(())
         }

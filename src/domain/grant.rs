@@ -17,6 +17,8 @@ pub const GRANTS_MAX: usize = 64;
 pub struct Grant {
     /// Names it.
     pub id: String,
+    /// Who gave it.
+    pub by: String,
     /// To whom; sub-agents of that session may use it too.
     pub session: SessionId,
     /// For which tools.

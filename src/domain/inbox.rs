@@ -36,6 +36,45 @@ pub struct Question {
     pub resolution: Option<Resolution>,
 }
 
+/// Where a question stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum QuestionState {
+    /// Nobody has answered.
+    Pending,
+    /// Yes.
+    Approved,
+    /// No.
+    Denied,
+    /// Nobody answered in time.
+    Expired,
+}
+
+impl QuestionState {
+    /// The name used in SQL.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Pending => "pending",
+            Self::Approved => "approved",
+            Self::Denied => "denied",
+            Self::Expired => "expired",
+        }
+    }
+}
+
+impl Question {
+    /// Where it stands at `now`.
+    #[must_use]
+    pub fn state(&self, now: Timestamp) -> QuestionState {
+        match &self.resolution {
+            Some(resolution) if resolution.approved => QuestionState::Approved,
+            Some(_) => QuestionState::Denied,
+            None if now >= self.expires_at => QuestionState::Expired,
+            None => QuestionState::Pending,
+        }
+    }
+}
+
 /// An answer to a question.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Resolution {
@@ -82,13 +121,10 @@ pub struct StoredCall {
 /// A session in short.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SessionLine {
-    pub session: String,
-    /// Its call tree's root.
-    pub root: String,
+    /// Which it is, and where it stands among the others.
+    pub place: SessionPlace,
     /// When it was first heard of.
     pub created_at: Timestamp,
-    /// When its call tree was last heard of.
-    pub last_at: Timestamp,
     /// Steps of its call tree.
     pub steps: u64,
     /// Permitted calls of its call tree.
@@ -99,6 +135,26 @@ pub struct SessionLine {
     pub cost_micros: u64,
 }
 
+/// A session's place among all, of which the last heard of come first, and of one call tree its root.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SessionPlace {
+    /// When its call tree was last heard of, in microseconds since the Unix epoch.
+    pub last_us: i64,
+    /// Its call tree's root.
+    pub root: String,
+    /// How far below its root it is.
+    pub depth: i32,
+    pub session: String,
+}
+
+impl SessionPlace {
+    /// When its call tree was last heard of.
+    #[must_use]
+    pub const fn last_at(&self) -> Timestamp {
+        Timestamp::from_millis(self.last_us.div_euclid(1_000))
+    }
+}
+
 /// Which questions are asked for.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Wanted {
@@ -106,8 +162,10 @@ pub struct Wanted {
     pub approval_id: Option<String>,
     /// Only those of this session.
     pub session: Option<SessionId>,
-    /// Only those that nobody has answered and that have not expired.
-    pub pending: bool,
+    /// Only those in this state.
+    pub state: Option<QuestionState>,
+    /// Only those behind this one: when it was asked, and its id.
+    pub after: Option<(Timestamp, String)>,
     /// At most so many.
     pub max: usize,
 }

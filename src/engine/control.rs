@@ -42,7 +42,8 @@ pub fn control(
                 return Err(CommandRejection::TooManyGrants);
             }
             let (session, expires_at) = (command.session.clone(), now.plus_ms(*ttl_ms));
-            Control::Granted(Grant { id: id.clone(), session, tools: tools.clone(), ceiling: *ceiling, expires_at })
+            let (id, by, tools) = (id.clone(), command.by.clone(), tools.clone());
+            Control::Granted(Grant { id, by, session, tools, ceiling: *ceiling, expires_at })
         }
         Operation::Revoke { id } => {
             if !tree.grants.iter().any(|grant| grant.id == *id) {

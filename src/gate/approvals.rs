@@ -13,7 +13,7 @@ use crate::{
         control::{Command, Operation},
         finding::Decision,
         ids::{SessionId, TenantId},
-        inbox::{Question, Resolution, Wanted},
+        inbox::{Question, QuestionState, Resolution, Wanted},
         rejection::CommandRejection,
     },
 };
@@ -108,7 +108,7 @@ impl Gate {
             return Ok(Arc::clone(open));
         }
         let looked = self.clock.tick();
-        let wanted = Wanted { pending: true, max: OPEN_MAX, ..Wanted::default() };
+        let wanted = Wanted { state: Some(QuestionState::Pending), max: OPEN_MAX, ..Wanted::default() };
         let open: Arc<[Question]> = self.store.questions(tenant, &wanted).await?.into();
         known.insert(tenant, (looked, Arc::clone(&open)));
         Ok(open)

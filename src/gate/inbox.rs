@@ -3,7 +3,7 @@
 use super::{Gate, NoAnswer, SessionError};
 use crate::domain::{
     ids::{CallId, SessionId, TenantId},
-    inbox::{Question, SessionLine, StoredCall, Wanted},
+    inbox::{Question, SessionLine, SessionPlace, StoredCall, Wanted},
     rejection::SessionUnknown,
     time::Timestamp,
 };
@@ -37,11 +37,16 @@ impl Gate {
         Ok(self.store.stored_calls(tenant, since, root.as_ref(), call_id).await?)
     }
 
-    /// The sessions whose call trees were heard of last.
+    /// The sessions whose call trees were heard of last, behind `after`.
     ///
     /// # Errors
     /// [`NoAnswer`] when they cannot be read.
-    pub async fn sessions(&self, tenant: TenantId, most: usize) -> Result<Vec<SessionLine>, NoAnswer> {
-        Ok(self.store.sessions(tenant, most).await?)
+    pub async fn sessions(
+        &self,
+        tenant: TenantId,
+        after: Option<&SessionPlace>,
+        most: usize,
+    ) -> Result<Vec<SessionLine>, NoAnswer> {
+        Ok(self.store.sessions(tenant, after, most).await?)
     }
 }

@@ -5,17 +5,19 @@ use std::{collections::BTreeSet, sync::Arc};
 use tonic::{Request, Response, Status};
 
 use super::{
-    decode::{self, maybe_session, note, page_size, required_text},
-    limits::{PAGE_DEFAULT, PAGE_MAX},
-    service, status,
+    decode::{self, maybe_session, note, page_size, required_text, wrong},
+    identity,
+    limits::PAGE_DEFAULT,
+    page, service, status,
     stop::Stop,
+    time::timestamp,
     v1,
     watch::{Look, Watched, watch},
 };
 use crate::{
     domain::{
         ids::{SessionId, TenantId},
-        inbox::{Question, Wanted},
+        inbox::{Question, QuestionState, Wanted},
         time::Timestamp,
     },
     gate::{Gate, Reply},
@@ -39,22 +41,13 @@ impl ApprovalService {
     }
 }
 
-fn state(question: &Question, now: Timestamp) -> v1::ApprovalState {
-    match &question.resolution {
-        Some(resolution) if resolution.approved => v1::ApprovalState::Approved,
-        Some(_) => v1::ApprovalState::Denied,
-        None if now >= question.expires_at => v1::ApprovalState::Expired,
-        None => v1::ApprovalState::Pending,
-    }
-}
-
 fn encoded(question: Question, now: Timestamp) -> v1::Approval {
     let resolution = question.resolution.as_ref();
     v1::Approval {
-        state: state(&question, now).into(),
+        state: v1::ApprovalState::from(question.state(now)).into(),
         resolved_by: resolution.map(|resolution| resolution.by.clone()).unwrap_or_default(),
         resolution_reason: resolution.and_then(|resolution| resolution.reason.clone()).unwrap_or_default(),
-        resolved_unix_ms: resolution.map_or(0, |resolution| resolution.at.as_millis()),
+        resolve_time: resolution.map(|resolution| timestamp(resolution.at)),
         reasons: question.findings.iter().map(|finding| finding.message.clone()).collect(),
         approval_id: question.approval_id,
         session_id: question.session,
@@ -64,8 +57,8 @@ fn encoded(question: Question, now: Timestamp) -> v1::Approval {
         tool: question.tool,
         arguments_json: question.arguments,
         justification: question.justification.unwrap_or_default(),
-        asked_unix_ms: question.asked_at.as_millis(),
-        expires_unix_ms: question.expires_at.as_millis(),
+        create_time: Some(timestamp(question.asked_at)),
+        expire_time: Some(timestamp(question.expires_at)),
         policy_version: question.policy,
     }
 }
@@ -92,7 +85,7 @@ impl Look for Questions {
         for id in gone {
             let closed = self.gate.question(self.tenant, &id).await.map_err(status::gate)?;
             // Beyond the longest page a question may be open and not listed.
-            if closed.as_ref().is_some_and(|question| state(question, now) == v1::ApprovalState::Pending) {
+            if closed.as_ref().is_some_and(|question| question.state(now) == QuestionState::Pending) {
                 continue;
             }
             self.open.remove(&id);
@@ -116,16 +109,20 @@ impl v1::approval_service_server::ApprovalService for ApprovalService {
     ) -> Result<Response<v1::ListApprovalsResponse>, Status> {
         let message = request.into_inner();
         let (session, size) = (maybe_session(&message.session_id)?, page_size(message.page_size, PAGE_DEFAULT)?);
-        let pending = message.state() == v1::ApprovalState::Pending;
-        // Of the others the state is told by time and answer, so enough are read to choose from.
-        let any = pending || message.state() == v1::ApprovalState::Unspecified;
-        let max = if any { size } else { PAGE_MAX as usize };
-        let wanted = Wanted { approval_id: None, session, pending, max };
+        let Ok(state) = v1::ApprovalState::try_from(message.state) else {
+            return Ok(wrong("state", format!("is {}, which is no state of a question", message.state))?);
+        };
+        let after = page::after(&message.page_token, |[asked_ms, id]| {
+            Some((Timestamp::from_millis(asked_ms.parse().ok()?), id.to_owned()))
+        })?;
+        let wanted = Wanted { session, state: state.try_into().ok(), after, max: size + 1, approval_id: None };
         let found = service::within(self.gate.questions(decode::tenant(), &wanted)).await?;
+        let (found, next_page_token) = page::cut(found, size, |last: &Question| {
+            page::token([&last.asked_at.as_millis().to_string(), &last.approval_id])
+        });
         let now = self.gate.now();
-        let approvals = found.into_iter().map(|question| encoded(question, now));
-        let approvals = approvals.filter(|approval| any || approval.state() == message.state()).take(size).collect();
-        Ok(Response::new(v1::ListApprovalsResponse { approvals }))
+        let approvals = found.into_iter().map(|question| encoded(question, now)).collect();
+        Ok(Response::new(v1::ListApprovalsResponse { approvals, next_page_token }))
     }
 
     async fn get_approval(
@@ -141,9 +138,10 @@ impl v1::approval_service_server::ApprovalService for ApprovalService {
         &self,
         request: Request<v1::ResolveApprovalRequest>,
     ) -> Result<Response<v1::ResolveApprovalResponse>, Status> {
+        let by = identity::of(&request)?;
         let message = request.into_inner();
         let approval_id = required_text("approval_id", &message.approval_id)?;
-        let (by, reason) = (required_text("by", &message.by)?, note("reason", &message.reason)?);
+        let reason = note("reason", &message.reason)?;
         let reply = Reply { approval_id, approve: message.approve, by, reason };
         let question = service::within(Box::pin(self.gate.resolve(decode::tenant(), &reply))).await?;
         let approval = Some(encoded(question, self.gate.now()));

@@ -5,9 +5,10 @@ use std::{ops::RangeInclusive, time::Duration};
 use super::{
     limits::{
         AMOUNT_MAX, DIGEST_BYTES_MAX, ERROR_BYTES_MAX, GRPC_STATUS, HTTP_STATUS, LAST_CALLS_MAX, NOTE_BYTES_MAX,
-        PAGE_MAX, TEXT_BYTES_MAX, UNIX_MS_MAX, WAIT_MS_MAX,
+        PAGE_MAX, TEXT_BYTES_MAX, WAIT_MS_MAX,
     },
     malformed::Malformed,
+    time::span,
     v1,
 };
 use crate::{
@@ -21,13 +22,9 @@ use crate::{
         outcome::OutcomeStatus,
         report::Report,
         session_state::{Extent, LAST_CALLS_DEFAULT},
-        time::Timestamp,
     },
     gate::{BATCH_MAX, retry_after_ms},
 };
-
-/// What is wrong with a page's token.
-pub(super) const UNKNOWN_PAGE: &str = "is not a token that this method has given";
 
 pub(super) type Decoded<T> = Result<T, Malformed>;
 
@@ -62,14 +59,6 @@ pub(super) fn between(field: &str, given: u64, allowed: RangeInclusive<u64>) -> 
     wrong(field, format!("is {given}; {} to {} are allowed", allowed.start(), allowed.end()))
 }
 
-/// A point in time, from 1970 to the end of 9999: what a calendar of four digits can name.
-pub(super) fn point_in_time(field: &str, unix_ms: i64) -> Decoded<Timestamp> {
-    match u64::try_from(unix_ms) {
-        Ok(millis) if millis <= UNIX_MS_MAX => Ok(Timestamp::from_millis(unix_ms)),
-        _ => wrong(field, format!("is {unix_ms}; 0 to {UNIX_MS_MAX} (the end of the year 9999) are allowed")),
-    }
-}
-
 /// How many; 0 is how proto3 says that a number is absent.
 pub(super) fn count(field: &str, given: u32, default: u32, max: u32) -> Decoded<u32> {
     between(field, given.into(), 0..=max.into())?;
@@ -81,9 +70,8 @@ pub(super) fn page_size(given: u32, default: u32) -> Decoded<usize> {
 }
 
 /// What somebody does to a session.
-pub(super) fn command(session_id: &str, by: &str, reason: &str, operation: Operation) -> Decoded<Command> {
-    let reason = note("reason", reason)?;
-    Ok(Command { session: session(session_id)?, by: required_text("by", by)?, reason, operation })
+pub(super) fn command(session_id: &str, by: String, reason: &str, operation: Operation) -> Decoded<Command> {
+    Ok(Command { session: session(session_id)?, by, reason: note("reason", reason)?, operation })
 }
 
 fn is_stored_text(field: &str, text: &str, max: usize) -> Decoded<()> {
@@ -110,8 +98,8 @@ pub(super) fn note(field: &str, text: &str) -> Decoded<Option<String>> {
 }
 
 /// How long a caller waits for a person.
-pub(super) fn max_wait(millis: u64) -> Decoded<Duration> {
-    Ok(Duration::from_millis(between("max_wait_ms", millis, 0..=WAIT_MS_MAX)?))
+pub(super) fn max_wait(given: Option<&prost_types::Duration>) -> Decoded<Duration> {
+    Ok(Duration::from_millis(span("max_wait", given, 0..=WAIT_MS_MAX)?.unwrap_or(0)))
 }
 
 fn amount(field: &str, amount: u64) -> Decoded<u64> {
@@ -228,7 +216,7 @@ pub(super) fn record(request: &v1::RecordRequest, now_unix_ms: i64) -> Decoded<(
         total_matches: maybe_amount("total_matches", request.total_matches)?,
         progress_note: bounded("progress", &request.progress, NOTE_BYTES_MAX)?,
         usage: usage("usage", request.usage.as_ref())?,
-        duration_ms: maybe_amount("duration_ms", request.duration_ms)?,
+        duration_ms: span("duration", request.duration.as_ref(), 0..=AMOUNT_MAX)?,
         ..Report::new(session, call_id, status)
     };
     Ok((report, observed))
@@ -245,7 +233,7 @@ fn tool_error(error: &v1::ToolError, now_unix_ms: i64) -> Decoded<ErrorReport> {
     let http = error.http_status.map(|status| between("error.http_status", status.into(), HTTP_STATUS)).transpose()?;
     let grpc = error.grpc_status.map(|status| between("error.grpc_status", status.into(), GRPC_STATUS)).transpose()?;
     let header = bounded("error.retry_after_header", &error.retry_after_header, DIGEST_BYTES_MAX)?;
-    let asked = maybe_amount("error.retry_after_ms", error.retry_after_ms)?;
+    let asked = span("error.retry_after", error.retry_after.as_ref(), 0..=AMOUNT_MAX)?;
     Ok(ErrorReport {
         message: bounded("error.message", &error.message, ERROR_BYTES_MAX)?.unwrap_or_default(),
         error_type: bounded("error.type", &error.r#type, DIGEST_BYTES_MAX)?,

@@ -1,6 +1,9 @@
 //! From nouns to messages.
 
-use super::v1;
+use super::{
+    time::{duration, timestamp},
+    v1,
+};
 use crate::{
     domain::{
         budget::Left,
@@ -10,7 +13,6 @@ use crate::{
         ids::ToolName,
         outcome::{Advice, OutcomeStatus},
         session_state::{CallState, CallTold, SessionState},
-        time::Timestamp,
         tool::InjectAs,
     },
     gate::{EvaluateAnswer, RecordAnswer},
@@ -32,14 +34,22 @@ pub(super) fn failure(kind: Option<FailureKind>) -> i32 {
     kind.map_or(v1::FailureKind::Unspecified, Into::into).into()
 }
 
-fn budgets(left: &[Left]) -> Vec<v1::BudgetLeft> {
+/// The share of a limit that is used once it is told unasked.
+const TOLD_FROM_PERCENT: u64 = 80;
+
+fn is_tight(left: &Left) -> bool {
+    left.used.saturating_mul(100) >= left.limit.saturating_mul(TOLD_FROM_PERCENT)
+}
+
+/// What is left of `all` limits, or of those that are nearly used up.
+fn budgets(left: &[Left], all: bool) -> Vec<v1::BudgetLeft> {
     let one = |left: &Left| v1::BudgetLeft {
         scope: v1::BudgetScope::from(left.scope).into(),
         dimension: v1::BudgetDimension::from(left.dimension).into(),
         used: left.used,
         limit: left.limit,
     };
-    left.iter().map(one).collect()
+    left.iter().filter(|left| all || is_tight(left)).map(one).collect()
 }
 
 pub(super) fn finding(finding: &Finding) -> v1::Finding {
@@ -51,11 +61,11 @@ pub(super) fn finding(finding: &Finding) -> v1::Finding {
         count: finding.count,
         message: finding.message.clone(),
         enforced: finding.enforced,
-        retry_after_ms: finding.retry_after_ms,
+        retry_after: finding.retry_after_ms.map(duration),
     }
 }
 
-pub(super) fn verdict(answer: EvaluateAnswer, call_id: String) -> v1::Verdict {
+pub(super) fn verdict(answer: EvaluateAnswer, call_id: String, all_budgets: bool) -> v1::Verdict {
     let verdict = answer.verdict;
     let winner = verdict.winner();
     let text = answer.text;
@@ -71,23 +81,23 @@ pub(super) fn verdict(answer: EvaluateAnswer, call_id: String) -> v1::Verdict {
         reason: winner.map(|winner| winner.reason.as_str().to_owned()).unwrap_or_default(),
         level: level(winner.and_then(|winner| winner.level)),
         count: winner.and_then(|winner| winner.count),
-        retry_after_ms: verdict.retry_after_ms(),
+        retry_after: verdict.retry_after_ms().map(duration),
         permit: verdict.permit.as_ref().map(|permit| v1::Permit {
             idempotency_key: permit.idempotency_key.clone(),
             attempt: permit.attempt,
-            lease_until_unix_ms: permit.lease_until.as_millis(),
+            lease_expire_time: Some(timestamp(permit.lease_until)),
             idempotency_header: header.clone(),
             idempotency_argument: argument.clone(),
             arguments_json: answer.executes.clone().unwrap_or_default(),
         }),
         approval_id: approval.map(|approval| approval.id.clone()).unwrap_or_default(),
-        approval_expires_unix_ms: approval.map_or(0, |approval| approval.expires_at.as_millis()),
+        approval_expire_time: approval.map(|approval| timestamp(approval.expires_at)),
         is_error: text.as_ref().is_some_and(|text| text.is_error),
         tool_result_json: text.map(|text| text.json).unwrap_or_default(),
         next_context_hint: verdict.context_hint().unwrap_or_default(),
         tools_disabled: verdict.tools_disabled,
         findings: verdict.findings.iter().map(finding).collect(),
-        budgets: budgets(&verdict.left),
+        budgets: budgets(&verdict.left, all_budgets),
         replayed: verdict.replayed,
         enforced: verdict.is_enforced(),
         fingerprint: verdict.fingerprint.to_hex(),
@@ -98,21 +108,21 @@ pub(super) fn verdict(answer: EvaluateAnswer, call_id: String) -> v1::Verdict {
 fn advice(advice: &Advice) -> v1::Advice {
     v1::Advice {
         retryable: advice.retryable,
-        retry_after_ms: advice.retry_after_ms,
+        retry_after: advice.retryable.then(|| duration(advice.retry_after_ms)),
         max_retries_remaining: advice.max_retries_remaining,
         p_success: advice.p_success,
         p_low: advice.interval.0,
         p_high: advice.interval.1,
         confidence: v1::Confidence::from(advice.confidence).into(),
-        basis: advice.basis.as_str().to_owned(),
-        guard: advice.guard.map(|guard| guard.as_str().to_owned()).unwrap_or_default(),
+        basis: v1::EstimateBasis::from(advice.basis).into(),
+        guard: advice.guard.map_or(v1::AdviceGuard::Unspecified, Into::into).into(),
         trials: advice.trials,
-        as_of_unix_ms: advice.as_of.map(Timestamp::as_millis).unwrap_or_default(),
+        as_of_time: advice.as_of.map(timestamp),
         probe: advice.probe,
     }
 }
 
-pub(super) fn recorded(answer: RecordAnswer) -> v1::RecordResponse {
+pub(super) fn recorded(answer: RecordAnswer, all_budgets: bool) -> v1::RecordResponse {
     let recorded = answer.recorded;
     v1::RecordResponse {
         status: status(recorded.settled.status),
@@ -122,7 +132,7 @@ pub(super) fn recorded(answer: RecordAnswer) -> v1::RecordResponse {
         is_error: answer.text.is_error,
         next_context_hint: recorded.context_hint.unwrap_or_default(),
         tools_disabled: recorded.tools_disabled,
-        budgets: budgets(&recorded.left),
+        budgets: budgets(&recorded.left, all_budgets),
         replayed: answer.replayed,
     }
 }
@@ -139,8 +149,8 @@ fn call(told: &CallTold) -> v1::CallSummary {
         decision: decision(call.decision),
         reason: call.reason.map(|reason| reason.as_str().to_owned()).unwrap_or_default(),
         attempt: permit.map_or(0, |permit| permit.attempt),
-        judged_unix_ms: call.at.as_millis(),
-        lease_until_unix_ms: permit.filter(|_| in_flight).map_or(0, |permit| permit.lease_until.as_millis()),
+        judge_time: Some(timestamp(call.at)),
+        lease_expire_time: permit.filter(|_| in_flight).map(|permit| timestamp(permit.lease_until)),
         failure: failure(call.outcome.as_ref().and_then(|outcome| outcome.failure)),
         approval_id: call.approval.as_ref().map(|approval| approval.id.clone()).unwrap_or_default(),
         fingerprint: call.fingerprint.to_hex(),
@@ -151,18 +161,18 @@ fn cooldown(tool: &ToolName, cooldown: &Cooldown) -> v1::Cooldown {
     v1::Cooldown {
         tool: tool.to_string(),
         failure: failure(Some(cooldown.failure)),
-        until_unix_ms: cooldown.until.as_millis(),
+        expire_time: Some(timestamp(cooldown.until)),
     }
 }
 
-pub(super) fn session_state(session_id: String, state: SessionState) -> v1::GetSessionStateResponse {
-    v1::GetSessionStateResponse {
+pub(super) fn session_state(session_id: String, state: SessionState) -> v1::SessionState {
+    v1::SessionState {
         session_id,
         root_session_id: state.root.to_string(),
         parent_session_id: state.parent.map(|parent| parent.to_string()).unwrap_or_default(),
         run_id: state.run.unwrap_or_default(),
         is_stopped: state.is_stopped,
-        budgets: budgets(&state.left),
+        budgets: budgets(&state.left, true),
         loops: state
             .loops
             .into_iter()
@@ -171,6 +181,6 @@ pub(super) fn session_state(session_id: String, state: SessionState) -> v1::GetS
         calls: state.calls.iter().map(call).collect(),
         cooldowns: state.cooldowns.iter().map(|(tool, cooling)| cooldown(tool, cooling)).collect(),
         summary_for_model: state.summary_for_model,
-        at_unix_ms: state.at.as_millis(),
+        read_time: Some(timestamp(state.at)),
     }
 }

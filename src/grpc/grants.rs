@@ -5,9 +5,12 @@ use std::sync::Arc;
 use tonic::{Request, Response, Status};
 
 use super::{
-    decode::{self, Decoded, between, command, required_text, session, wrong},
-    limits::{CEILING_MAX, DAY_MS, TTL_DAYS_MAX, TTL_MS_DEFAULT},
-    service, v1,
+    decode::{self, Decoded, between, command, page_size, required_text, session},
+    identity,
+    limits::{CEILING_MAX, DAY_MS, PAGE_DEFAULT, TTL_DAYS_MAX, TTL_MS_DEFAULT},
+    page, service,
+    time::{span, timestamp},
+    v1,
 };
 use crate::{
     domain::{
@@ -37,23 +40,19 @@ fn encoded(grant: &Grant, used: u64) -> v1::Grant {
         tool_pattern: grant.tools.as_str().to_owned(),
         ceiling: grant.ceiling,
         used,
-        expires_unix_ms: grant.expires_at.as_millis(),
+        expire_time: Some(timestamp(grant.expires_at)),
+        by: grant.by.clone(),
     }
 }
 
-fn creation(message: &v1::CreateGrantRequest) -> Decoded<Command> {
-    let ttl_ms_max = TTL_DAYS_MAX * DAY_MS;
-    if message.ttl_ms > ttl_ms_max {
-        let problem = format!("is {}; at most {ttl_ms_max} ({TTL_DAYS_MAX} days) is allowed", message.ttl_ms);
-        return wrong("ttl_ms", problem);
-    }
+fn creation(message: &v1::CreateGrantRequest, by: String) -> Decoded<Command> {
     let operation = Operation::Grant {
         id: new_id("grn"),
         tools: Pattern::parse("tool_pattern", &message.tool_pattern)?,
         ceiling: between("ceiling", message.ceiling, 1..=CEILING_MAX)?,
-        ttl_ms: if message.ttl_ms == 0 { TTL_MS_DEFAULT } else { message.ttl_ms },
+        ttl_ms: span("ttl", message.ttl.as_ref(), 1..=TTL_DAYS_MAX * DAY_MS)?.unwrap_or(TTL_MS_DEFAULT),
     };
-    command(&message.session_id, &message.by, &message.reason, operation)
+    command(&message.session_id, by, &message.reason, operation)
 }
 
 #[tonic::async_trait]
@@ -62,7 +61,8 @@ impl v1::grant_service_server::GrantService for GrantService {
         &self,
         request: Request<v1::CreateGrantRequest>,
     ) -> Result<Response<v1::CreateGrantResponse>, Status> {
-        let command = creation(&request.into_inner())?;
+        let by = identity::of(&request)?;
+        let command = creation(&request.into_inner(), by)?;
         let grant = match service::within(self.gate.control(decode::tenant(), &command)).await?.control {
             Control::Granted(grant) => Some(encoded(&grant, 0)),
             _ => None,
@@ -74,9 +74,10 @@ impl v1::grant_service_server::GrantService for GrantService {
         &self,
         request: Request<v1::RevokeGrantRequest>,
     ) -> Result<Response<v1::RevokeGrantResponse>, Status> {
+        let by = identity::of(&request)?;
         let message = request.into_inner();
         let operation = Operation::Revoke { id: required_text("grant_id", &message.grant_id)? };
-        let command = command(&message.session_id, &message.by, &message.reason, operation)?;
+        let command = command(&message.session_id, by, &message.reason, operation)?;
         service::within(self.gate.control(decode::tenant(), &command)).await?;
         Ok(Response::new(v1::RevokeGrantResponse {}))
     }
@@ -85,9 +86,15 @@ impl v1::grant_service_server::GrantService for GrantService {
         &self,
         request: Request<v1::ListGrantsRequest>,
     ) -> Result<Response<v1::ListGrantsResponse>, Status> {
-        let session = session(&request.into_inner().session_id)?;
-        let grants = service::within(self.gate.grants(decode::tenant(), &session)).await?;
+        let message = request.into_inner();
+        let (session, size) = (session(&message.session_id)?, page_size(message.page_size, PAGE_DEFAULT)?);
+        let after = page::after(&message.page_token, |[id]| Some(id.to_owned()))?;
+        let mut grants = service::within(self.gate.grants(decode::tenant(), &session)).await?;
+        // By its id a grant is as old as it is.
+        grants.sort_by(|(one, _), (other, _)| one.id.cmp(&other.id));
+        grants.retain(|(grant, _)| after.as_ref().is_none_or(|after| *after < grant.id));
+        let (grants, next_page_token) = page::cut(grants, size, |(last, _)| page::token([&last.id]));
         let grants = grants.iter().map(|(grant, used)| encoded(grant, *used)).collect();
-        Ok(Response::new(v1::ListGrantsResponse { grants }))
+        Ok(Response::new(v1::ListGrantsResponse { grants, next_page_token }))
     }
 }

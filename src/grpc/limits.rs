@@ -76,22 +76,24 @@ mod tests {
         grpc::status::PROBLEM_BYTES_MAX,
     };
 
-    const PROTOS: [&str; 7] = [
+    const PROTOS: [&str; 8] = [
         include_str!("../../proto/callgate/v1/approval_service.proto"),
         include_str!("../../proto/callgate/v1/gate_service.proto"),
         include_str!("../../proto/callgate/v1/grant_service.proto"),
         include_str!("../../proto/callgate/v1/policy_service.proto"),
         include_str!("../../proto/callgate/v1/profile_service.proto"),
+        include_str!("../../proto/callgate/v1/server_service.proto"),
         include_str!("../../proto/callgate/v1/session_service.proto"),
         include_str!("../../proto/callgate/v1/types.proto"),
     ];
 
     /// Numbers that are no limits of ours.
-    const FACTS: [&str; 9] = [
+    const FACTS: [&str; 10] = [
         "http status 431",
         "utf-8",
         "sha-256",
         "64-bit",
+        "80 %",
         "90 %",
         "first 16 digits",
         "first 16 hexadecimal digits",
@@ -136,7 +138,7 @@ mod tests {
             format!("holds {GRANTS_MAX} grants"),
             format!("message over {}", kib(MESSAGE_BYTES_MAX)),
             format!("metadata over {}", kib(METADATA_BYTES_MAX as usize)),
-            format!("(up to {})", grouped(WAIT_MS_MAX)),
+            format!("{} seconds or less", WAIT_MS_MAX / 1_000),
             format!("1 to {BATCH_MAX} calls"),
             format!("any digest of it, at most {DIGEST_BYTES_MAX} bytes"),
             format!("at most {note} bytes"),

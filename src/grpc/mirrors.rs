@@ -6,7 +6,8 @@ use crate::domain::{
     budget::{Dimension, Scope},
     failure::FailureKind,
     finding::{Decision, Level},
-    outcome::{Confidence, OutcomeStatus},
+    inbox::QuestionState,
+    outcome::{Basis, Confidence, Guard, OutcomeStatus},
     profile::ToolState,
     session_state::CallState,
 };
@@ -90,6 +91,18 @@ mirrors! {
         Medium = Medium,
         High = High,
     }
+    Basis = EstimateBasis {
+        Prior = Prior,
+        Kind = Kind,
+        Tool = Tool,
+        Cell = Cell,
+    }
+    Guard = AdviceGuard {
+        Unsafe = Unsafe,
+        RateLimitEscalation = RateLimitEscalation,
+        Attempts = Attempts,
+        RetryBudget = RetryBudget,
+    }
     CallState = CallState {
         Refused = Refused,
         Held = Held,
@@ -98,6 +111,12 @@ mirrors! {
         Succeeded = Succeeded,
         Failed = Failed,
         Cancelled = Cancelled,
+    }
+    QuestionState = ApprovalState {
+        Pending = Pending,
+        Approved = Approved,
+        Denied = Denied,
+        Expired = Expired,
     }
     ToolState = ToolState {
         Working = Working,

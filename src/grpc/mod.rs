@@ -6,10 +6,13 @@ mod decode;
 mod encode;
 mod grants;
 mod health;
+mod identity;
+mod info;
 mod limits;
 mod listen;
 mod malformed;
 mod mirrors;
+mod page;
 mod policies;
 mod profiles;
 mod server;
@@ -17,8 +20,10 @@ mod service;
 mod sessions;
 mod status;
 mod stop;
+pub mod time;
 mod watch;
 
+pub use identity::BY;
 pub use listen::{Bound, ListenError};
 pub use server::{ServeError, serve};
 

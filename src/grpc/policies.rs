@@ -5,9 +5,12 @@ use std::sync::Arc;
 use tonic::{Request, Response, Status};
 
 use super::{
-    decode::{self, Decoded, note, page_size, required_text, wrong},
+    decode::{self, Decoded, note, page_size, wrong},
+    identity,
     limits::{HASH_DIGITS_MIN, PAGE_MAX, POLICY_BYTES_MAX, SHORT_PAGE_DEFAULT},
-    service, status, v1,
+    page, service, status,
+    time::timestamp,
+    v1,
 };
 use crate::{
     domain::revision::Revision,
@@ -40,7 +43,7 @@ fn encoded(revision: Revision) -> v1::PolicyRevision {
         hash: revision.hash,
         activated_by: revision.by,
         note: revision.note,
-        activated_unix_ms: revision.at.as_millis(),
+        activate_time: Some(timestamp(revision.at)),
     }
 }
 
@@ -62,9 +65,9 @@ fn activated(activated: Activated, unknown: impl FnOnce() -> Status) -> Result<v
     }
 }
 
-/// Who activates, and why.
-fn author(by: &str, reason: &str) -> Decoded<(String, String)> {
-    Ok((required_text("by", by)?, note("note", reason)?.unwrap_or_default()))
+/// Why somebody activates it.
+fn why(given: &str) -> Decoded<String> {
+    Ok(note("note", given)?.unwrap_or_default())
 }
 
 #[tonic::async_trait]
@@ -73,6 +76,9 @@ impl v1::policy_service_server::PolicyService for PolicyService {
         &self,
         request: Request<v1::ApplyPolicyRequest>,
     ) -> Result<Response<v1::ApplyPolicyResponse>, Status> {
+        // Nobody needs to say who only checks.
+        let only_checks = request.get_ref().mode() == v1::ApplyMode::Check;
+        let by = if only_checks { String::new() } else { identity::of(&request)? };
         let message = request.into_inner();
         if message.text.is_empty() || message.text.len() > POLICY_BYTES_MAX {
             wrong("text", format!("must be 1 to {POLICY_BYTES_MAX} bytes of YAML"))?;
@@ -82,9 +88,7 @@ impl v1::policy_service_server::PolicyService for PolicyService {
             v1::ApplyMode::Store => Apply::Store,
             v1::ApplyMode::Check => Apply::Check,
         };
-        // Nobody needs to say who only checks.
-        let by = if apply == Apply::Check { "nobody" } else { &message.by };
-        let (by, note) = author(by, &message.note)?;
+        let note = why(&message.note)?;
         let author = Author { by: &by, note: &note, expected: message.expected_revision };
         let applied = self.gate.apply_policy(decode::tenant(), &message.text, &author, apply);
         match service::within(Box::pin(applied)).await? {
@@ -123,15 +127,10 @@ impl v1::policy_service_server::PolicyService for PolicyService {
     ) -> Result<Response<v1::ListPoliciesResponse>, Status> {
         let message = request.into_inner();
         let size = page_size(message.page_size, SHORT_PAGE_DEFAULT)?;
-        let before = match message.page_token.as_str() {
-            "" => None,
-            token => Some(token.parse::<u64>().or_else(|_| wrong("page_token", decode::UNKNOWN_PAGE))?),
-        };
-        let mut revisions = service::within(self.gate.policy_revisions(decode::tenant(), before, size + 1)).await?;
-        let more = revisions.len() > size;
-        revisions.truncate(size);
-        let last = revisions.last().filter(|_| more);
-        let next_page_token = last.map(|last| last.number.to_string()).unwrap_or_default();
+        let before = page::after(&message.page_token, |[number]| number.parse().ok())?;
+        let revisions = service::within(self.gate.policy_revisions(decode::tenant(), before, size + 1)).await?;
+        let token = |last: &Revision| page::token([&last.number.to_string()]);
+        let (revisions, next_page_token) = page::cut(revisions, size, token);
         let revisions = revisions.into_iter().map(encoded).collect();
         Ok(Response::new(v1::ListPoliciesResponse { revisions, next_page_token }))
     }
@@ -140,9 +139,10 @@ impl v1::policy_service_server::PolicyService for PolicyService {
         &self,
         request: Request<v1::ActivatePolicyRequest>,
     ) -> Result<Response<v1::ActivatePolicyResponse>, Status> {
+        let by = identity::of(&request)?;
         let message = request.into_inner();
         prefix("hash", &message.hash)?;
-        let (by, note) = author(&message.by, &message.note)?;
+        let note = why(&message.note)?;
         let (hash, _) = self.stored(&message.hash.to_ascii_lowercase()).await?;
         let author = Author { by: &by, note: &note, expected: message.expected_revision };
         let activation = self.gate.activate_policy(decode::tenant(), &hash, &author);
@@ -155,8 +155,9 @@ impl v1::policy_service_server::PolicyService for PolicyService {
         &self,
         request: Request<v1::RollbackPolicyRequest>,
     ) -> Result<Response<v1::RollbackPolicyResponse>, Status> {
+        let by = identity::of(&request)?;
         let message = request.into_inner();
-        let (by, note) = author(&message.by, &message.note)?;
+        let note = why(&message.note)?;
         let author = Author { by: &by, note: &note, expected: message.expected_revision };
         let activation = service::within(Box::pin(self.gate.rollback_policy(decode::tenant(), &author))).await?;
         let revision = Some(activated(activation, status::no_policy_before)?);

@@ -9,7 +9,7 @@ use tonic::{Request, Response, Status};
 use super::{
     decode::{self, Decoded, between, count, optional, page_size, required, wrong},
     limits::{ATTEMPT_MAX, DAYS_DEFAULT, DAYS_MAX, PAGE_DEFAULT},
-    service, status, v1,
+    page, service, status, v1,
 };
 use crate::{
     domain::{
@@ -17,7 +17,7 @@ use crate::{
         ids::ToolName,
         profile::{RetryState, ToolState},
     },
-    gate::Gate,
+    gate::{Gate, RetryProfile},
 };
 
 /// The service over a gate.
@@ -51,15 +51,9 @@ fn state(request: &v1::GetRetryProfileRequest) -> Decoded<RetryState> {
     Ok(RetryState { attempt: request.attempt.max(1), tool: tool.try_into().unwrap_or(ToolState::Working) })
 }
 
-/// `kind tool`: where the page before ended.
-fn page(token: &str) -> Decoded<Option<(ToolName, FailureKind)>> {
-    if token.is_empty() {
-        return Ok(None);
-    }
-    let parts = token
-        .split_once(' ')
-        .and_then(|(kind, tool)| Some((ToolName::parse("page_token", tool).ok()?, FailureKind::from_name(kind)?)));
-    parts.map_or_else(|| wrong("page_token", decode::UNKNOWN_PAGE), |parts| Ok(Some(parts)))
+/// Where the page before ended.
+fn place(token: &str) -> Decoded<Option<(ToolName, FailureKind)>> {
+    page::after(token, |[tool, kind]| Some((ToolName::parse("page_token", tool).ok()?, FailureKind::from_name(kind)?)))
 }
 
 #[tonic::async_trait]
@@ -70,13 +64,10 @@ impl v1::profile_service_server::ProfileService for ProfileService {
     ) -> Result<Response<v1::ListRetryProfilesResponse>, Status> {
         let message = request.into_inner();
         let size = page_size(message.page_size, PAGE_DEFAULT)?;
-        let (tool, kind, after) = (tool(&message.tool)?, failure(message.failure)?, page(&message.page_token)?);
+        let (tool, kind, after) = (tool(&message.tool)?, failure(message.failure)?, place(&message.page_token)?);
         let all = self.gate.retry_profiles(decode::tenant(), tool.as_ref(), kind, after.as_ref());
-        let mut profiles = service::within(all).await?;
-        let more = profiles.len() > size;
-        profiles.truncate(size);
-        let last = profiles.last().filter(|_| more);
-        let next_page_token = last.map(|last| format!("{} {}", last.kind.as_str(), last.tool)).unwrap_or_default();
+        let token = |last: &RetryProfile| page::token([last.tool.as_str(), last.kind.as_str()]);
+        let (profiles, next_page_token) = page::cut(service::within(all).await?, size, token);
         let profiles = profiles.iter().map(encode::profile).collect();
         Ok(Response::new(v1::ListRetryProfilesResponse { profiles, next_page_token }))
     }

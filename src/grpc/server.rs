@@ -15,6 +15,7 @@ use super::{
     approvals::ApprovalService,
     grants::GrantService,
     health,
+    info::ServerService,
     limits::{MESSAGE_BYTES_MAX, METADATA_BYTES_MAX},
     policies::PolicyService,
     profiles::ProfileService,
@@ -24,7 +25,8 @@ use super::{
     v1::{
         self, approval_service_server::ApprovalServiceServer, gate_service_server::GateServiceServer,
         grant_service_server::GrantServiceServer, policy_service_server::PolicyServiceServer,
-        profile_service_server::ProfileServiceServer, session_service_server::SessionServiceServer,
+        profile_service_server::ProfileServiceServer, server_service_server::ServerServiceServer,
+        session_service_server::SessionServiceServer,
     },
 };
 use crate::gate::Gate;
@@ -80,6 +82,7 @@ pub async fn serve(
         .add_service(health_service)
         .add_service(reflection().build_v1()?)
         .add_service(reflection().build_v1alpha()?)
+        .add_service(ending.counts(ServerServiceServer::new(ServerService::new(Arc::clone(&gate)))))
         .add_service(ending.counts(profile_service(Arc::clone(&gate))))
         .add_service(ending.counts(PolicyServiceServer::new(PolicyService::new(Arc::clone(&gate)))))
         .add_service(ending.counts(approval_service(Arc::clone(&gate), ending.clone())))

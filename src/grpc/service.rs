@@ -48,7 +48,7 @@ impl v1::gate_service_server::GateService for GateService {
     async fn evaluate(&self, request: Request<v1::EvaluateRequest>) -> Result<Response<v1::EvaluateResponse>, Status> {
         let span = telemetry::evaluate_span(request.metadata().as_ref());
         let message = request.into_inner();
-        let (asked, wait) = (decode::evaluate(&message)?, decode::max_wait(message.max_wait_ms)?);
+        let (asked, wait) = (decode::evaluate(&message)?, decode::max_wait(message.max_wait.as_ref())?);
         let call_id = asked.call_id.to_string();
         let answer = Box::pin(within_more(wait, async {
             if message.dry_run {
@@ -58,7 +58,11 @@ impl v1::gate_service_server::GateService for GateService {
         }));
         // Whoever waits for a person can wait elsewhere; whoever does not is answered in a moment.
         let answer = async { if wait.is_zero() { answer.await } else { self.stop.or(answer).await } };
-        let verdict = answer.instrument(span).await?.pop().map(|answer| encode::verdict(answer, call_id));
+        let verdict = answer
+            .instrument(span)
+            .await?
+            .pop()
+            .map(|answer| encode::verdict(answer, call_id, message.include_budgets));
         Ok(Response::new(v1::EvaluateResponse { verdict }))
     }
 
@@ -67,19 +71,22 @@ impl v1::gate_service_server::GateService for GateService {
         request: Request<v1::BatchEvaluateRequest>,
     ) -> Result<Response<v1::BatchEvaluateResponse>, Status> {
         let span = telemetry::batch_span(request.metadata().as_ref());
-        let asked = decode::batch(&request.into_inner())?;
+        let message = request.into_inner();
+        let asked = decode::batch(&message)?;
         let call_ids: Vec<String> = asked.iter().map(|request| request.call_id.to_string()).collect();
         let answers = within(Box::pin(self.gate.evaluate(asked))).instrument(span).await?;
-        let verdicts = answers.into_iter().zip(call_ids).map(|(answer, call_id)| encode::verdict(answer, call_id));
+        let verdict = |(answer, call_id)| encode::verdict(answer, call_id, message.include_budgets);
+        let verdicts = answers.into_iter().zip(call_ids).map(verdict);
         Ok(Response::new(v1::BatchEvaluateResponse { verdicts: verdicts.collect() }))
     }
 
     async fn record(&self, request: Request<v1::RecordRequest>) -> Result<Response<v1::RecordResponse>, Status> {
         let span = telemetry::record_span(request.metadata().as_ref());
         let now = self.gate.now().as_millis();
-        let (report, observed) = decode::record(&request.into_inner(), now)?;
+        let message = request.into_inner();
+        let (report, observed) = decode::record(&message, now)?;
         let answer = within(Box::pin(self.gate.record(decode::tenant(), report, observed))).instrument(span).await?;
-        Ok(Response::new(encode::recorded(answer)))
+        Ok(Response::new(encode::recorded(answer, message.include_budgets)))
     }
 
     async fn get_session_state(
@@ -89,6 +96,7 @@ impl v1::gate_service_server::GateService for GateService {
         let message = request.into_inner();
         let (session, extent) = decode::session_state(&message)?;
         let state = within(self.gate.session_state(decode::tenant(), &session, extent)).await?;
-        Ok(Response::new(encode::session_state(message.session_id, state)))
+        let state = Some(encode::session_state(message.session_id, state));
+        Ok(Response::new(v1::GetSessionStateResponse { state }))
     }
 }

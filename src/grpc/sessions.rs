@@ -6,13 +6,12 @@ use tokio_stream::Stream;
 use tonic::{Request, Response, Status};
 
 use super::{
-    decode::{
-        self, Decoded, command, maybe_session, note, optional, page_size, point_in_time, required_text, session, wrong,
-    },
-    encode,
-    limits::SHORT_PAGE_DEFAULT,
-    service, status,
+    decode::{self, Decoded, command, maybe_session, note, optional, page_size, required_text, session, wrong},
+    encode, identity,
+    limits::{PAGE_DEFAULT, SHORT_PAGE_DEFAULT},
+    page, service, status,
     stop::Stop,
+    time::{point_in_time, timestamp},
     v1,
     watch::{Look, Watched, watch},
 };
@@ -21,7 +20,7 @@ use crate::{
         control::{Command, Operation},
         halt::{Halt, Halted},
         ids::{AgentId, CallId, SessionId, ToolName},
-        inbox::StoredCall,
+        inbox::{SessionLine, SessionPlace, StoredCall},
         session_state::{Extent, LAST_CALLS_DEFAULT, SUMMARY_TOKENS_DEFAULT},
         tree::CALLS_MAX,
         verdict::winner,
@@ -69,7 +68,7 @@ fn halt_state(halt: &Halt) -> v1::HaltState {
         name: halt.what.name().to_owned(),
         by: halt.by.clone(),
         reason: halt.reason.clone(),
-        halted_unix_ms: halt.at.as_millis(),
+        create_time: Some(timestamp(halt.at)),
     }
 }
 
@@ -109,7 +108,7 @@ impl Look for States {
 fn timeless(response: &v1::WatchSessionResponse) -> v1::WatchSessionResponse {
     let mut response = response.clone();
     if let Some(state) = response.state.as_mut() {
-        state.at_unix_ms = 0;
+        state.read_time = None;
         state.summary_for_model.clear();
         state.budgets.retain(|left| left.dimension() != v1::BudgetDimension::ElapsedMs);
     }
@@ -121,7 +120,7 @@ fn stored_call(call: StoredCall) -> v1::ExportCallsResponse {
     v1::ExportCallsResponse {
         reason: winner.map(|winner| winner.reason.as_str().to_owned()).unwrap_or_default(),
         message: winner.map(|winner| winner.message.clone()).unwrap_or_default(),
-        decision: call.decision.as_str().to_owned(),
+        decision: v1::Decision::from(call.decision).into(),
         status: call.status.map_or(0, encode::status),
         session_id: call.session,
         root_session_id: call.root,
@@ -131,7 +130,7 @@ fn stored_call(call: StoredCall) -> v1::ExportCallsResponse {
         agent_id: call.agent.unwrap_or_default(),
         tool: call.tool,
         arguments_json: call.arguments,
-        at_unix_ms: call.at.as_millis(),
+        judge_time: Some(timestamp(call.at)),
         policy_version: call.policy,
         result: call.result,
         findings: call.findings.iter().map(encode::finding).collect(),
@@ -142,36 +141,48 @@ fn stored_call(call: StoredCall) -> v1::ExportCallsResponse {
 #[tonic::async_trait]
 impl v1::session_service_server::SessionService for SessionService {
     async fn halt(&self, request: Request<v1::HaltRequest>) -> Result<Response<v1::HaltResponse>, Status> {
+        let by = identity::of(&request)?;
         let message = request.into_inner();
-        let (what, by) = (halted(message.scope(), &message.name)?, required_text("by", &message.by)?);
+        let what = halted(message.scope(), &message.name)?;
         let reason = note("reason", &message.reason)?.unwrap_or_default();
         let halt = service::within(self.gate.halt(decode::tenant(), &what, &by, &reason)).await?;
         Ok(Response::new(v1::HaltResponse { halt: Some(halt_state(&halt)) }))
     }
 
     async fn resume(&self, request: Request<v1::ResumeRequest>) -> Result<Response<v1::ResumeResponse>, Status> {
+        let by = identity::of(&request)?;
         let message = request.into_inner();
-        let (what, by) = (halted(message.scope(), &message.name)?, required_text("by", &message.by)?);
+        let what = halted(message.scope(), &message.name)?;
         let was_halted = service::within(self.gate.resume(decode::tenant(), &what, &by)).await?;
         Ok(Response::new(v1::ResumeResponse { was_halted }))
     }
 
     async fn list_halts(
         &self,
-        _request: Request<v1::ListHaltsRequest>,
+        request: Request<v1::ListHaltsRequest>,
     ) -> Result<Response<v1::ListHaltsResponse>, Status> {
+        let message = request.into_inner();
+        let size = page_size(message.page_size, PAGE_DEFAULT)?;
+        let after =
+            page::after(&message.page_token, |[scope, name]| Some((scope.parse::<i32>().ok()?, name.to_owned())))?;
         service::within(self.gate.read_halts()).await?;
-        let halts = self.gate.halts(decode::tenant()).iter().map(halt_state).collect();
-        Ok(Response::new(v1::ListHaltsResponse { halts }))
+        let mut halts: Vec<v1::HaltState> = self.gate.halts(decode::tenant()).iter().map(halt_state).collect();
+        let place = |halt: &v1::HaltState| (halt.scope, halt.name.clone());
+        halts.sort_by_key(place);
+        halts.retain(|halt| after.as_ref().is_none_or(|after| *after < place(halt)));
+        let token = |last: &v1::HaltState| page::token([&last.scope.to_string(), &last.name]);
+        let (halts, next_page_token) = page::cut(halts, size, token);
+        Ok(Response::new(v1::ListHaltsResponse { halts, next_page_token }))
     }
 
     async fn set_phase(&self, request: Request<v1::SetPhaseRequest>) -> Result<Response<v1::SetPhaseResponse>, Status> {
+        let by = identity::of(&request)?;
         let message = request.into_inner();
         let tool = |(i, tool): (usize, &String)| Ok(ToolName::parse(&format!("plan[{i}]"), tool)?);
         let plan: Vec<ToolName> = message.plan.iter().enumerate().map(tool).collect::<Decoded<_>>()?;
         let plan = (!plan.is_empty()).then_some(plan);
         let operation = Operation::SetPhase { phase: required_text("phase", &message.phase)?, plan };
-        let command = command(&message.session_id, &message.by, &message.reason, operation)?;
+        let command = command(&message.session_id, by, &message.reason, operation)?;
         self.command(&command).await?;
         Ok(Response::new(v1::SetPhaseResponse { phase: message.phase }))
     }
@@ -180,8 +191,9 @@ impl v1::session_service_server::SessionService for SessionService {
         &self,
         request: Request<v1::MarkCompactedRequest>,
     ) -> Result<Response<v1::MarkCompactedResponse>, Status> {
-        let message = request.into_inner();
-        let command = command(&message.session_id, &message.by, "", Operation::MarkCompacted)?;
+        // The session's own loop says so; nobody is answerable for it.
+        let by = identity::of_or(&request, &request.get_ref().session_id)?;
+        let command = command(&request.get_ref().session_id, by, "", Operation::MarkCompacted)?;
         self.command(&command).await?;
         let state = service::within(Box::pin(now(&self.gate, &command.session, Extent::default()))).await?.state;
         Ok(Response::new(v1::MarkCompactedResponse { state }))
@@ -191,24 +203,33 @@ impl v1::session_service_server::SessionService for SessionService {
         &self,
         request: Request<v1::ListSessionsRequest>,
     ) -> Result<Response<v1::ListSessionsResponse>, Status> {
-        let size = page_size(request.into_inner().page_size, SHORT_PAGE_DEFAULT)?;
-        let lines = service::within(self.gate.sessions(decode::tenant(), size)).await?;
+        let message = request.into_inner();
+        let size = page_size(message.page_size, SHORT_PAGE_DEFAULT)?;
+        let after = page::after(&message.page_token, |[last_us, root, depth, session]| {
+            let (root, session) = (root.to_owned(), session.to_owned());
+            Some(SessionPlace { last_us: last_us.parse().ok()?, root, depth: depth.parse().ok()?, session })
+        })?;
+        let lines = service::within(self.gate.sessions(decode::tenant(), after.as_ref(), size + 1)).await?;
+        let (lines, next_page_token) = page::cut(lines, size, |SessionLine { place, .. }| {
+            let (last_us, depth) = (place.last_us.to_string(), place.depth.to_string());
+            page::token([&last_us, &place.root, &depth, &place.session])
+        });
         let halts = self.gate.halts(decode::tenant());
         let is_halted = |id: &str| {
             halts.iter().any(|halt| matches!(&halt.what, Halted::Session(session) if session.as_str() == id))
         };
         let sessions = lines.into_iter().map(|line| v1::SessionSummary {
-            halted: is_halted(&line.session),
-            session_id: line.session,
-            root_session_id: line.root,
-            created_unix_ms: line.created_at.as_millis(),
-            last_unix_ms: line.last_at.as_millis(),
+            halted: is_halted(&line.place.session),
+            create_time: Some(timestamp(line.created_at)),
+            update_time: Some(timestamp(line.place.last_at())),
+            session_id: line.place.session,
+            root_session_id: line.place.root,
             steps: line.steps,
             calls: line.calls,
             open_calls: line.open_calls,
             cost_micros: line.cost_micros,
         });
-        Ok(Response::new(v1::ListSessionsResponse { sessions: sessions.collect() }))
+        Ok(Response::new(v1::ListSessionsResponse { sessions: sessions.collect(), next_page_token }))
     }
 
     type ExportCallsStream = Pin<Box<dyn Stream<Item = Result<v1::ExportCallsResponse, Status>> + Send>>;
@@ -220,7 +241,7 @@ impl v1::session_service_server::SessionService for SessionService {
         let message = request.into_inner();
         let session = maybe_session(&message.session_id)?;
         let call_id = optional(&message.call_id, |id| CallId::parse("call_id", id))?;
-        let since = point_in_time("since_unix_ms", message.since_unix_ms)?;
+        let since = point_in_time("start_time", message.start_time.as_ref())?;
         // It may take longer than an answer to an agent may; the store bounds it.
         let calls = self.gate.stored_calls(decode::tenant(), since, session.as_ref(), call_id.as_ref());
         let calls = calls.await.map_err(status::gate)?;

@@ -6,6 +6,7 @@ use std::{collections::HashMap, time::Duration};
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt as _};
 
+use super::identity::BY;
 use crate::{
     domain::{
         grant::GRANTS_MAX,
@@ -29,6 +30,12 @@ fn status(code: Code, reason: &str, message: impl Into<String>, retry: Option<Du
 pub(super) fn deadline() -> Status {
     let message = "no answer in time; the same request may be sent again";
     status(Code::DeadlineExceeded, "DEADLINE", message, Some(Duration::from_millis(200)))
+}
+
+/// Nobody is named as the one who does this.
+pub(super) fn caller_unknown(problem: &str) -> Status {
+    let message = format!("say who you are: the metadata {BY}, the name of a person or a system, {problem}");
+    status(Code::Unauthenticated, "CALLER_UNKNOWN", message, None)
 }
 
 /// The server ends while somebody waits.

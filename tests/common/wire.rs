@@ -121,6 +121,13 @@ pub(crate) fn success(session: &str, call_id: &str, result: &str) -> v1::RecordR
     v1::RecordRequest { result, ..outcome(session, call_id, v1::OutcomeStatus::Success) }
 }
 
+/// A request of somebody who says who it is.
+pub(crate) fn from<T>(by: &str, message: T) -> tonic::Request<T> {
+    let mut request = tonic::Request::new(message);
+    request.metadata_mut().insert(grpc::BY, by.parse().expect("ASCII"));
+    request
+}
+
 /// A verdict, asked for as a client does.
 pub(crate) async fn evaluate(client: &mut Client, request: v1::EvaluateRequest) -> v1::Verdict {
     let ask = || {

@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use callgate::grpc::v1::{self, ApprovalState, Decision, approval_service_client::ApprovalServiceClient};
+use callgate::grpc::{
+    time::duration,
+    v1::{self, ApprovalState, Decision, approval_service_client::ApprovalServiceClient},
+};
 use tonic::Code;
 
 use crate::{
@@ -38,7 +41,8 @@ async fn however_many_wait_the_database_is_looked_at_once() {
         .map(|n| {
             let mut client = client.clone();
             let arguments = format!(r#"{{"id":{n}}}"#);
-            let request = v1::EvaluateRequest { max_wait_ms: 60_000, ..delete(&format!("s{n}"), "c1", &arguments) };
+            let request =
+                v1::EvaluateRequest { max_wait: Some(duration(60_000)), ..delete(&format!("s{n}"), "c1", &arguments) };
             tokio::spawn(async move { evaluate(&mut client, request).await })
         })
         .collect();

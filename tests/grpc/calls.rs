@@ -2,7 +2,10 @@
 
 use callgate::{
     domain::budget::{Budgets, Dimension, Limits},
-    grpc::v1::{self, BudgetDimension, BudgetScope, CallState, Decision, FailureKind, OutcomeStatus},
+    grpc::{
+        time::duration,
+        v1::{self, BudgetDimension, BudgetScope, CallState, Decision, FailureKind, OutcomeStatus},
+    },
 };
 use serde_json::Value;
 use tonic::Request;
@@ -17,9 +20,10 @@ fn json(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_else(|error| panic!("{error} in {text}"))
 }
 
-async fn state(client: &mut Client, session: &str) -> v1::GetSessionStateResponse {
+async fn state(client: &mut Client, session: &str) -> v1::SessionState {
     let request = v1::GetSessionStateRequest { session_id: session.to_owned(), last_calls: 0 };
-    in_time("a state", client.get_session_state(request)).await.expect("a state").into_inner()
+    let answer = in_time("a state", client.get_session_state(request)).await.expect("a state");
+    answer.into_inner().state.expect("a state")
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -37,6 +41,9 @@ async fn a_call_is_asked_for_reported_on_and_read_back() {
     assert_eq!((verdict.fingerprint.len(), verdict.policy_version.as_str()), (64, "default"));
     let permit = verdict.permit.expect("a permit");
     assert_eq!((permit.attempt, permit.idempotency_key.len()), (1, 32));
+    assert!(verdict.budgets.is_empty(), "no limit is near: {:?}", verdict.budgets);
+    let with_budgets = v1::EvaluateRequest { include_budgets: true, ..asked.clone() };
+    let verdict = evaluate(&mut client, with_budgets).await;
     let tokens = verdict.budgets.iter().find(|left| left.dimension() == BudgetDimension::Tokens).expect("a limit");
     assert_eq!((tokens.scope(), tokens.used), (BudgetScope::CallTree, 1_000));
 
@@ -47,7 +54,7 @@ async fn a_call_is_asked_for_reported_on_and_read_back() {
         total_matches: Some(2),
         is_complete: Some(true),
         usage: Some(v1::Usage { cost_micros: 50, ..v1::Usage::default() }),
-        duration_ms: Some(12),
+        duration: Some(duration(12)),
         ..success("s", "c1", r#"{"id":9007199254740993}"#)
     };
     let recorded = record(&mut client, told.clone()).await;
@@ -85,7 +92,7 @@ async fn the_calls_of_one_turn_see_each_other() {
     let mut calls = vec![call("a", "work", "{}"), call("b", "work", " {} "), call("c", "pay", "{}")];
     calls.extend((0..61).map(|n| call(&format!("more{n}"), "look", &format!(r#"{{"n":{n}}}"#))));
     let usage = Some(v1::Usage { output_tokens: 7, ..v1::Usage::default() });
-    let request = v1::BatchEvaluateRequest { caller: Some(caller("s")), calls, usage };
+    let request = v1::BatchEvaluateRequest { caller: Some(caller("s")), calls, usage, ..Default::default() };
     let response = in_time("answers", client.batch_evaluate(request.clone())).await.expect("answers");
     let verdicts = response.into_inner().verdicts;
     let ids: Vec<&str> = verdicts.iter().map(|verdict| verdict.call_id.as_str()).collect();
@@ -183,7 +190,7 @@ async fn every_refusal_carries_a_text_for_the_model() {
     let repeat = v1::ToolCall { repeat_intended: true, ..call("c6", "pay", r#"{"sum":9007199254740993}"#) };
     let verdict = evaluate(&mut other, question("s", repeat)).await;
     let asks = refusal(&verdict, Decision::Ask, "approval_required", "same_call");
-    assert!(!verdict.approval_id.is_empty() && verdict.approval_expires_unix_ms > 0, "{verdict:?}");
+    assert!(!verdict.approval_id.is_empty() && verdict.approval_expire_time.is_some(), "{verdict:?}");
     assert_eq!(asks["approval_id"], verdict.approval_id.as_str());
 
     ask("c7", "look", r#"{"n":1}"#).await;

@@ -76,7 +76,8 @@ async fn a_tree_with_too_many_open_calls_is_told_so() {
     let mut client = plane.client().await;
     for turn in 0..4 {
         let calls = (0..64).map(|n| call(&format!("c{turn}-{n}"), "work", &format!(r#"{{"turn":{turn},"n":{n}}}"#)));
-        let request = v1::BatchEvaluateRequest { caller: Some(caller("s")), calls: calls.collect(), usage: None };
+        let request =
+            v1::BatchEvaluateRequest { caller: Some(caller("s")), calls: calls.collect(), ..Default::default() };
         in_time("answers", client.batch_evaluate(request)).await.expect("answers");
     }
     let status = evaluate_error(&mut client, question("s", call("one more", "work", "{}"))).await;

@@ -1,6 +1,9 @@
 //! Malformed fields: each is named, and nothing is stored.
 
-use callgate::grpc::v1::{self, OutcomeStatus};
+use callgate::grpc::{
+    time::duration,
+    v1::{self, OutcomeStatus},
+};
 use tonic::{Code, Status};
 use tonic_types::StatusExt as _;
 
@@ -41,7 +44,7 @@ fn with_arguments(text: &str) -> Bad {
 
 fn batch(ids: impl IntoIterator<Item = String>) -> Bad {
     let calls = ids.into_iter().map(|id| call(&id, "look", "{}")).collect();
-    Bad::Batch(v1::BatchEvaluateRequest { caller: Some(caller("s")), calls, usage: None })
+    Bad::Batch(v1::BatchEvaluateRequest { caller: Some(caller("s")), calls, ..Default::default() })
 }
 
 /// A report on the one call that is open, and so would be stored if it were sound.
@@ -121,7 +124,7 @@ fn bad_arguments() -> Vec<(&'static str, Bad)> {
     let calls = vec![call("new1", "look", "{}"), call("new2", "look", "[]")];
     all.push((
         "calls[1].arguments_json",
-        Bad::Batch(v1::BatchEvaluateRequest { caller: Some(caller("s")), calls, usage: None }),
+        Bad::Batch(v1::BatchEvaluateRequest { caller: Some(caller("s")), calls, ..Default::default() }),
     ));
     all
 }
@@ -142,7 +145,7 @@ fn bad_reports() -> Vec<(&'static str, Bad)> {
         ("result_bytes", told(Success, |request| request.result_bytes = Some(u64::MAX))),
         ("total_matches", told(Success, |request| request.total_matches = Some(u64::MAX))),
         ("progress", told(Running, |request| request.progress = "p".repeat(2_001))),
-        ("duration_ms", told(Success, |request| request.duration_ms = Some(u64::MAX))),
+        ("duration", told(Success, |request| request.duration = Some(duration(u64::MAX)))),
         (
             "usage.input_tokens",
             told(Success, |request| {
@@ -159,7 +162,17 @@ fn bad_reports() -> Vec<(&'static str, Bad)> {
         ("error.message", failed(|error| error.message = "a\0b".into())),
         ("error.type", failed(|error| error.r#type = "t".repeat(201))),
         ("error.provider_code", failed(|error| error.provider_code = "c".repeat(201))),
-        ("error.retry_after_ms", failed(|error| error.retry_after_ms = Some(u64::MAX))),
+        (
+            "error.retry_after",
+            failed(|error| error.retry_after = Some(prost_types::Duration { seconds: -1, nanos: 0 })),
+        ),
+        (
+            "max_wait",
+            Bad::Evaluate(v1::EvaluateRequest {
+                max_wait: Some(duration(60_001)),
+                ..question("s", call("new", "look", "{}"))
+            }),
+        ),
         ("observed_call.arguments_json", told(Success, |request| request.observed_call = Some(observed))),
     ]
 }

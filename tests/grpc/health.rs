@@ -103,27 +103,29 @@ async fn health_is_known_as_soon_as_the_server_listens() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn reflection_shows_the_contract() {
+async fn reflection_shows_the_contract_to_clients_of_both_versions() {
     let plane = Plane::start(&policy(&["same_call"])).await;
     let mut client = tonic::client::Grpc::new(plane.channel().await);
-    let mut ask = async |request: MessageRequest| {
+    let mut ask = async |version: &str, request: MessageRequest| {
         let request = ServerReflectionRequest { host: String::new(), message_request: Some(request) };
         client.ready().await.expect("a connection");
         // A stream of one message looks like a single one on the wire.
         let codec = ProstCodec::<ServerReflectionRequest, ServerReflectionResponse>::default();
-        let path = PathAndQuery::from_static("/grpc.reflection.v1.ServerReflection/ServerReflectionInfo");
+        let path = format!("/grpc.reflection.{version}.ServerReflection/ServerReflectionInfo");
+        let path = PathAndQuery::from_maybe_shared(path).expect("a path");
         let stream = in_time("reflection", client.server_streaming(Request::new(request), path, codec)).await;
         let first = in_time("reflection", stream.expect("a stream").into_inner().message()).await;
         first.expect("a message").expect("one").message_response.expect("an answer")
     };
-    let MessageResponse::ListServicesResponse(list) = ask(MessageRequest::ListServices(String::new())).await else {
-        panic!("no list");
-    };
-    let names: Vec<_> = list.service.iter().map(|service| service.name.as_str()).collect();
-    assert!(names.contains(&SERVICE) && names.contains(&"grpc.health.v1.Health"), "{names:?}");
-    let symbol = MessageRequest::FileContainingSymbol(format!("{SERVICE}.Evaluate"));
-    let MessageResponse::FileDescriptorResponse(files) = ask(symbol).await else { panic!("no file") };
-    assert!(!files.file_descriptor_proto.is_empty());
+    for version in ["v1", "v1alpha"] {
+        let services = ask(version, MessageRequest::ListServices(String::new())).await;
+        let MessageResponse::ListServicesResponse(list) = services else { panic!("no list") };
+        let names: Vec<_> = list.service.iter().map(|service| service.name.as_str()).collect();
+        assert!(names.contains(&SERVICE) && names.contains(&"grpc.health.v1.Health"), "{names:?}");
+        let symbol = MessageRequest::FileContainingSymbol(format!("{SERVICE}.Evaluate"));
+        let MessageResponse::FileDescriptorResponse(files) = ask(version, symbol).await else { panic!("no file") };
+        assert!(!files.file_descriptor_proto.is_empty());
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -4,9 +4,13 @@ use std::time::Duration;
 
 use callgate::{
     domain::tool::ToolSpec,
-    grpc::v1::{
-        self, Confidence, Decision, FailureKind, GetRetryProfileRequest, GetToolQualityRequest,
-        ListRetryProfilesRequest, OutcomeStatus, profile_service_client::ProfileServiceClient,
+    grpc::{
+        time::millis,
+        v1::{
+            self, AdviceGuard, Confidence, Decision, EstimateBasis, FailureKind, GetRetryProfileRequest,
+            GetToolQualityRequest, ListRetryProfilesRequest, OutcomeStatus,
+            profile_service_client::ProfileServiceClient,
+        },
     },
 };
 use tonic::{Code, transport::Channel};
@@ -48,7 +52,7 @@ async fn round(plane: &Plane, name: &str, heals: bool) -> usize {
                 return 0;
             }
             // Short waits only: who is told to wait for long has better things to do.
-            let wait_ms = advice.retry_after_ms;
+            let wait_ms = millis(advice.retry_after.as_ref());
             if wait_ms > 6_000 {
                 return 0;
             }
@@ -86,15 +90,15 @@ async fn newcomer(plane: &Plane, name: &str) -> v1::Advice {
 async fn a_fleet_learns_that_an_api_is_broken_and_that_it_is_mended() {
     let plane = Plane::start(&policy(&["same_call"])).await;
     let advice = newcomer(&plane, "fresh").await;
-    assert!(advice.retryable && advice.basis == "prior" && advice.trials < 1.0, "{advice:?}");
+    assert!(advice.retryable && advice.basis() == EstimateBasis::Prior && advice.trials < 1.0, "{advice:?}");
 
     let retried = round(&plane, "broken", false).await;
     assert!(retried >= 60, "{retried} retries");
     let advice = newcomer(&plane, "warned").await;
-    assert!(!advice.retryable && advice.retry_after_ms == 0, "{advice:?}");
-    assert_eq!((advice.confidence(), advice.guard.as_str()), (Confidence::High, ""), "{advice:?}");
-    assert!(advice.p_success < 0.15 && advice.trials >= 30.0 && advice.as_of_unix_ms > 0, "{advice:?}");
-    assert!(["cell", "tool"].contains(&advice.basis.as_str()), "{advice:?}");
+    assert!(!advice.retryable && advice.retry_after.is_none(), "{advice:?}");
+    assert_eq!((advice.confidence(), advice.guard()), (Confidence::High, AdviceGuard::Unspecified), "{advice:?}");
+    assert!(advice.p_success < 0.15 && advice.trials >= 30.0 && advice.as_of_time.is_some(), "{advice:?}");
+    assert!([EstimateBasis::Cell, EstimateBasis::Tool].contains(&advice.basis()), "{advice:?}");
 
     // A day later it is mended. Nobody is told so; only probes find out.
     for (table, column) in [("retry_hourly", "hour"), ("retry_recent", "bucket")] {

@@ -5,6 +5,7 @@ mod common;
 
 mod approvals;
 mod calls;
+mod contract;
 mod errors;
 mod fields;
 mod health;

@@ -3,17 +3,20 @@
 use std::time::Duration;
 
 use callgate::{
-    grpc::v1::{
-        self, ApprovalState, Decision, HaltScope, approval_service_client::ApprovalServiceClient,
-        grant_service_client::GrantServiceClient, session_service_client::SessionServiceClient,
+    grpc::{
+        time::duration,
+        v1::{
+            self, ApprovalState, Decision, HaltScope, approval_service_client::ApprovalServiceClient,
+            grant_service_client::GrantServiceClient, session_service_client::SessionServiceClient,
+        },
     },
     policy,
 };
-use tonic::{Code, transport::Channel};
+use tonic::{Code, Request, transport::Channel};
 
 use crate::common::{
     all, in_time,
-    wire::{Client, Plane, call, caller, evaluate, outcome, pair, question, record, success},
+    wire::{Client, Plane, call, caller, evaluate, from, outcome, pair, question, record, success},
 };
 
 const POLICY: &str = "policy_engine:
@@ -45,17 +48,17 @@ pub(crate) fn delete(session: &str, call_id: &str, arguments: &str) -> v1::Evalu
 pub(crate) async fn held(client: &mut Client, session: &str, call_id: &str, arguments: &str) -> String {
     let verdict = evaluate(client, delete(session, call_id, arguments)).await;
     assert_eq!(verdict.decision(), Decision::Ask, "{verdict:?}");
-    assert!(verdict.approval_expires_unix_ms > 0);
+    assert!(verdict.approval_expire_time.is_some());
     verdict.approval_id
 }
 
-pub(crate) fn answer(id: &str, by: &str, approve: bool, reason: &str) -> v1::ResolveApprovalRequest {
-    v1::ResolveApprovalRequest { approval_id: id.into(), by: by.into(), approve, reason: reason.into() }
+pub(crate) fn answer(id: &str, by: &str, approve: bool, reason: &str) -> Request<v1::ResolveApprovalRequest> {
+    from(by, v1::ResolveApprovalRequest { approval_id: id.into(), approve, reason: reason.into() })
 }
 
 pub(crate) async fn resolve(
     mut approvals: ApprovalServiceClient<Channel>,
-    request: v1::ResolveApprovalRequest,
+    request: Request<v1::ResolveApprovalRequest>,
 ) -> Result<v1::Approval, (Code, String)> {
     let resolved = in_time("an answer", approvals.resolve_approval(request)).await;
     resolved.map(|resolved| resolved.into_inner().approval.expect("a question")).map_err(|status| pair(&status))
@@ -117,7 +120,7 @@ async fn who_waits_is_told_as_soon_as_somebody_answers() {
     let approvals = ApprovalServiceClient::new(plane.channel().await);
     let mut watched = approvals.clone().watch_approvals(v1::WatchApprovalsRequest::default()).await.expect("a watch");
     let mut client = plane.client().await;
-    let request = v1::EvaluateRequest { max_wait_ms: 30_000, ..delete("s", "c1", r#"{"id":1}"#) };
+    let request = v1::EvaluateRequest { max_wait: Some(duration(30_000)), ..delete("s", "c1", r#"{"id":1}"#) };
     let asked = tokio::spawn(async move { evaluate(&mut client, request).await });
     let told = in_time("a question", watched.get_mut().message()).await.expect("a message").expect("a question");
     let question = told.approval.expect("a question");
@@ -143,24 +146,25 @@ async fn a_grant_gives_what_it_says_and_survives_a_cold_tree() {
         session_id: "s".into(),
         tool_pattern: "create_*".into(),
         ceiling: 2,
-        by: "eve".into(),
         ..v1::CreateGrantRequest::default()
     };
     let bad = v1::CreateGrantRequest { ceiling: 0, ..request.clone() };
     assert_eq!(
-        pair(&grants.create_grant(bad).await.expect_err("no calls")),
+        pair(&grants.create_grant(from("eve", bad)).await.expect_err("no calls")),
         (Code::InvalidArgument, "INVALID_FIELD".into())
     );
-    let granted = grants.create_grant(request).await.expect("a grant").into_inner().grant.expect("a grant");
+    let granted =
+        grants.create_grant(from("eve", request)).await.expect("a grant").into_inner().grant.expect("a grant");
     assert_eq!(evaluate(&mut client, create(3)).await.decision(), Decision::Allow);
     // Another replica knows nothing but the rows.
     let other = plane.postgres_gate(&policy::compile(POLICY).expect("a good policy")).await;
     let mut other = Client::new(other);
     assert_eq!(evaluate(&mut other, create(4)).await.decision(), Decision::Allow);
     assert_eq!(evaluate(&mut other, create(5)).await.reason, "grant_exceeded");
-    let list = grants.list_grants(v1::ListGrantsRequest { session_id: "s".into() }).await.expect("grants").into_inner();
+    let list = v1::ListGrantsRequest { session_id: "s".into(), ..v1::ListGrantsRequest::default() };
+    let list = grants.list_grants(list).await.expect("grants").into_inner();
     let used: Vec<(u64, u64)> = list.grants.iter().map(|grant| (grant.used, grant.ceiling)).collect();
-    assert_eq!((used, &list.grants[0].grant_id), (vec![(2, 2)], &granted.grant_id));
+    assert_eq!((used, &list.grants[0].grant_id, list.grants[0].by.as_str()), (vec![(2, 2)], &granted.grant_id, "eve"));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -174,14 +178,9 @@ async fn the_kill_switch_stops_a_session_and_tells_who_watches() {
         sessions.watch_session(v1::WatchSessionRequest { session_id: "s".into() }).await.expect("a watch");
     let first = in_time("a state", watched.get_mut().message()).await.expect("a message").expect("a state");
     assert_eq!(first.halt, None);
-    let halt = v1::HaltRequest {
-        name: "s".into(),
-        by: "eve".into(),
-        reason: "a drill".into(),
-        scope: HaltScope::Session.into(),
-    };
-    sessions.halt(halt.clone()).await.expect("a halt");
-    sessions.halt(halt).await.expect("the same halt");
+    let halt = v1::HaltRequest { name: "s".into(), reason: "a drill".into(), scope: HaltScope::Session.into() };
+    sessions.halt(from("eve", halt.clone())).await.expect("a halt");
+    sessions.halt(from("ada", halt)).await.expect("the same halt");
     let stopped = evaluate(&mut client, look(2)).await;
     assert_eq!((stopped.decision(), stopped.reason.as_str()), (Decision::Stop, "session_halted"));
     assert!(stopped.tools_disabled && stopped.tool_result_json.contains("a drill"));
@@ -194,9 +193,9 @@ async fn the_kill_switch_stops_a_session_and_tells_who_watches() {
         }
     });
     assert_eq!(told.await.reason, "a drill");
-    let resume = v1::ResumeRequest { name: "s".into(), by: "eve".into(), scope: HaltScope::Session.into() };
-    assert!(sessions.resume(resume.clone()).await.expect("a resume").into_inner().was_halted);
-    assert!(!sessions.resume(resume).await.expect("a resume").into_inner().was_halted);
+    let resume = v1::ResumeRequest { name: "s".into(), scope: HaltScope::Session.into() };
+    assert!(sessions.resume(from("eve", resume.clone())).await.expect("a resume").into_inner().was_halted);
+    assert!(!sessions.resume(from("eve", resume)).await.expect("a resume").into_inner().was_halted);
     assert_eq!(evaluate(&mut client, look(3)).await.decision(), Decision::Allow);
     assert_eq!(plane.postgres.number("select count(*) from halt where resumed_at is not null").await, 1);
 }
@@ -206,12 +205,11 @@ async fn phases_are_set_before_the_first_call_and_a_compaction_tells_what_was_do
     let plane = plane().await;
     let mut client = plane.client().await;
     let mut sessions = SessionServiceClient::new(plane.channel().await);
-    let phase = |phase: &str| v1::SetPhaseRequest {
-        session_id: "s".into(),
-        phase: phase.into(),
-        by: "eve".into(),
-        ..v1::SetPhaseRequest::default()
+    let of = |session: &str, phase: &str| {
+        let (session_id, phase) = (session.to_owned(), phase.to_owned());
+        from("eve", v1::SetPhaseRequest { session_id, phase, ..v1::SetPhaseRequest::default() })
     };
+    let phase = |phase: &str| of("s", phase);
     let moved = question("s", call("c1", "move_order", "{}"));
     assert_eq!(evaluate(&mut client, moved).await.reason, "phase_forbids");
     let unknown = sessions.set_phase(phase("ACTT")).await.expect_err("no such phase");
@@ -222,12 +220,11 @@ async fn phases_are_set_before_the_first_call_and_a_compaction_tells_what_was_do
     record(&mut client, success("s", "c2", "moved")).await;
     let back = sessions.set_phase(phase("LOOK")).await.expect_err("ACT leads nowhere");
     assert!(back.message().contains("nowhere"), "{back:?}");
-    let compacted = v1::MarkCompactedRequest { session_id: "s".into(), by: "agent".into() };
+    let compacted = v1::MarkCompactedRequest { session_id: "s".into() };
     let state = sessions.mark_compacted(compacted).await.expect("known").into_inner().state.expect("a state");
     assert!(state.summary_for_model.contains("move_order"), "{}", state.summary_for_model);
     // A session that has not called anything yet can be told its phase.
-    let early = v1::SetPhaseRequest { session_id: "early".into(), ..phase("ACT") };
-    sessions.set_phase(early).await.expect("a phase");
+    sessions.set_phase(of("early", "ACT")).await.expect("a phase");
     let moved = question("early", call("c1", "move_order", r#"{"n":2}"#));
     assert_eq!(evaluate(&mut client, moved).await.decision(), Decision::Allow);
     tokio::time::sleep(Duration::from_millis(1)).await;
@@ -261,21 +258,24 @@ async fn stored_calls_are_found_by_their_id_in_every_session_or_in_one_call_tree
     assert!(found("t", "c2").await.is_empty());
     let none = v1::ExportCallsRequest::default();
     let long = v1::ExportCallsRequest { call_id: "c".repeat(1_000), ..none.clone() };
-    let times = [i64::MIN, -1, 253_402_300_800_000, i64::MAX];
-    let times = times.map(|since_unix_ms| v1::ExportCallsRequest { since_unix_ms, ..none.clone() });
+    let since = |seconds, nanos| v1::ExportCallsRequest {
+        start_time: Some(prost_types::Timestamp { seconds, nanos }),
+        ..none.clone()
+    };
+    let times = [(i64::MIN, 0), (-1, 999_999_999), (253_402_300_800, 0), (i64::MAX, 0), (1, -1)];
+    let times = times.map(|(seconds, nanos)| since(seconds, nanos));
     for request in times.into_iter().chain([long]) {
         let refused = sessions.clone().export_calls(request).await.expect_err("no such id or time can be");
         assert_eq!(pair(&refused), (Code::InvalidArgument, "INVALID_FIELD".into()));
     }
-    let last = v1::ExportCallsRequest { since_unix_ms: 253_402_300_799_999, ..none };
-    sessions.clone().export_calls(last).await.expect("nothing, for now");
+    sessions.clone().export_calls(since(253_402_300_799, 999_999_999)).await.expect("nothing, for now");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn neither_a_grant_nor_a_compaction_begins_a_session() {
     let plane = plane().await;
     let rows = plane.row_count().await;
-    let compacted = v1::MarkCompactedRequest { session_id: "nowhere".into(), by: "agent".into() };
+    let compacted = v1::MarkCompactedRequest { session_id: "nowhere".into() };
     let mut sessions = SessionServiceClient::new(plane.channel().await);
     let refused = sessions.mark_compacted(compacted).await.expect_err("nobody has heard of it");
     assert_eq!(pair(&refused), (Code::NotFound, "SESSION_UNKNOWN".into()));
@@ -283,11 +283,10 @@ async fn neither_a_grant_nor_a_compaction_begins_a_session() {
         session_id: "nowhere".into(),
         tool_pattern: "create_*".into(),
         ceiling: 2,
-        by: "eve".into(),
         ..v1::CreateGrantRequest::default()
     };
     let mut grants = GrantServiceClient::new(plane.channel().await);
-    let refused = grants.create_grant(request).await.expect_err("nobody has heard of it");
+    let refused = grants.create_grant(from("eve", request)).await.expect_err("nobody has heard of it");
     assert_eq!(pair(&refused), (Code::NotFound, "SESSION_UNKNOWN".into()));
     assert_eq!(plane.row_count().await, rows);
 }

@@ -105,6 +105,7 @@ async fn states(client: &mut Client) -> Vec<(String, CallSummary)> {
         let session = format!("s{s}");
         let request = GetSessionStateRequest { session_id: session.clone(), last_calls: 64 };
         let state = in_time("a state", client.get_session_state(request)).await.expect("a state").into_inner();
+        let state = state.state.expect("a state");
         all.extend(state.calls.into_iter().map(|call| (session.clone(), call)));
     }
     all

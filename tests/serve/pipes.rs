@@ -5,7 +5,7 @@ use std::process::Stdio;
 use callgate::grpc::v1::{HaltRequest, HaltScope, session_service_client::SessionServiceClient};
 
 use crate::{
-    common::wire::{call, evaluate, question},
+    common::wire::{call, evaluate, from, question},
     server::{Home, Server, path, ran, unread},
 };
 
@@ -17,13 +17,8 @@ async fn every_command_that_prints_ends_quietly_when_its_reader_leaves() {
     let mut client = server.client().await;
     evaluate(&mut client, question("s1", call("c1", "get_order", "{}"))).await;
     let channel = crate::common::wire::channel(server.address).await;
-    let halt = HaltRequest {
-        scope: HaltScope::Tool.into(),
-        name: "drop_table".into(),
-        by: "eve".into(),
-        ..HaltRequest::default()
-    };
-    SessionServiceClient::new(channel).halt(halt).await.expect("halted");
+    let halt = HaltRequest { scope: HaltScope::Tool.into(), name: "drop_table".into(), ..HaltRequest::default() };
+    SessionServiceClient::new(channel).halt(from("eve", halt)).await.expect("halted");
 
     let url = format!("http://{}", server.address);
     let file = path(&policy);

@@ -85,8 +85,8 @@ async fn judged_by(server: &Server) -> String {
 
 async fn apply(server: &Server, text: &str) {
     let mut client = PolicyServiceClient::new(wire::channel(server.address).await);
-    let request = ApplyPolicyRequest { text: text.to_owned(), by: "olga".into(), ..ApplyPolicyRequest::default() };
-    in_time("an answer", client.apply_policy(request)).await.expect("applied");
+    let request = ApplyPolicyRequest { text: text.to_owned(), ..ApplyPolicyRequest::default() };
+    in_time("an answer", client.apply_policy(wire::from("olga", request))).await.expect("applied");
 }
 
 /// How often the log says it.

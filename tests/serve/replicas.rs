@@ -10,7 +10,7 @@ use crate::{
         all,
         postgres::Postgres,
         until,
-        wire::{Client, call, evaluate, outcome, question, record, success},
+        wire::{Client, call, evaluate, from, outcome, question, record, success},
     },
     server::{Home, Server, path},
 };
@@ -68,18 +68,13 @@ async fn what_a_person_does_at_one_replica_holds_at_the_other() {
     assert_eq!(asked.decision(), Decision::Ask);
     // The question is answered at the other replica, and known at once: the tree has moved.
     let mut approvals = ApprovalServiceClient::new(second.channel().await);
-    let yes = v1::ResolveApprovalRequest {
-        approval_id: asked.approval_id,
-        by: "eve".into(),
-        approve: true,
-        reason: String::new(),
-    };
-    approvals.resolve_approval(yes).await.expect("an answer");
+    let yes = v1::ResolveApprovalRequest { approval_id: asked.approval_id, approve: true, reason: String::new() };
+    approvals.resolve_approval(from("eve", yes)).await.expect("an answer");
     assert_eq!(evaluate(&mut here, drop(1)).await.decision(), Decision::Allow);
 
     let mut sessions = SessionServiceClient::new(first.channel().await);
-    let halt = v1::HaltRequest { scope: HaltScope::Tenant.into(), by: "eve".into(), ..v1::HaltRequest::default() };
-    sessions.halt(halt).await.expect("a halt");
+    let halt = v1::HaltRequest { scope: HaltScope::Tenant.into(), ..v1::HaltRequest::default() };
+    sessions.halt(from("eve", halt)).await.expect("a halt");
     let mut n = 0;
     until("the halt at the other replica", async || {
         n += 1;

@@ -2,9 +2,12 @@
 
 use std::time::Duration;
 
-use callgate::grpc::v1::{
-    self, CallState, Decision, GetSessionStateRequest, approval_service_client::ApprovalServiceClient,
-    session_service_client::SessionServiceClient,
+use callgate::grpc::{
+    time::duration,
+    v1::{
+        self, CallState, Decision, GetSessionStateRequest, approval_service_client::ApprovalServiceClient,
+        session_service_client::SessionServiceClient,
+    },
 };
 use tokio::net::TcpStream;
 use tonic::Code;
@@ -52,7 +55,8 @@ async fn a_server_starts_from_nothing_and_stops_at_a_signal() {
     let server = Server::start(&home, &[]);
     let request = GetSessionStateRequest { session_id: "s".into(), last_calls: 0 };
     let state = in_time("a state", server.client().await.get_session_state(request)).await.expect("a state");
-    let [call] = &state.get_ref().calls[..] else { panic!("{state:?}") };
+    let state = state.into_inner().state.expect("a state");
+    let [call] = &state.calls[..] else { panic!("{state:?}") };
     assert_eq!((call.call_id.as_str(), call.state()), ("c1", CallState::Succeeded));
 }
 
@@ -95,7 +99,8 @@ async fn who_only_waits_is_told_the_truth_and_does_not_keep_the_server() {
     let session = v1::WatchSessionRequest { session_id: "s".into() };
     let mut states = SessionServiceClient::new(channel).watch_session(session).await.expect("a watch");
     in_time("a state", states.get_mut().message()).await.expect("a message").expect("a state");
-    let request = v1::EvaluateRequest { max_wait_ms: 60_000, ..question("s2", call("c2", "drop_table", "{}")) };
+    let request =
+        v1::EvaluateRequest { max_wait: Some(duration(60_000)), ..question("s2", call("c2", "drop_table", "{}")) };
     let waiting = tokio::spawn(async move { client.evaluate(request).await });
     in_time("a question", questions.get_mut().message()).await.expect("a message").expect("a question");
 

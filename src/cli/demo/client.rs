@@ -10,8 +10,8 @@ use tonic::{Code, Status, transport::Channel};
 use crate::{
     cli::remote::refusal,
     grpc::v1::{
-        Caller, EvaluateRequest, GetSessionStateRequest, GetSessionStateResponse, OutcomeStatus, RecordRequest,
-        RecordResponse, ToolCall, ToolError, Usage, Verdict, gate_service_client::GateServiceClient,
+        Caller, EvaluateRequest, GetSessionStateRequest, OutcomeStatus, RecordRequest, RecordResponse, SessionState,
+        ToolCall, ToolError, Usage, Verdict, gate_service_client::GateServiceClient,
     },
 };
 
@@ -103,8 +103,7 @@ impl Client {
             caller: Some(self.caller.clone()),
             call: Some(call),
             usage: Some(usage),
-            dry_run: false,
-            max_wait_ms: 0,
+            ..EvaluateRequest::default()
         };
         let gate = &mut self.gate;
         let answer = again!(gate.evaluate(request.clone()))?;
@@ -124,10 +123,11 @@ impl Client {
         again!(gate.record(request.clone()))
     }
 
-    pub(super) async fn state(&mut self) -> anyhow::Result<GetSessionStateResponse> {
+    pub(super) async fn state(&mut self) -> anyhow::Result<SessionState> {
         let request = GetSessionStateRequest { session_id: self.caller.session_id.clone(), last_calls: 0 };
         let gate = &mut self.gate;
-        again!(gate.get_session_state(request.clone()))
+        let answer = again!(gate.get_session_state(request.clone()))?;
+        answer.state.context("the server gave no state")
     }
 }
 

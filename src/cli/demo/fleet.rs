@@ -7,7 +7,7 @@ use serde_json::json;
 use tokio::task::JoinSet;
 
 use super::client::{Client, Outcome};
-use crate::grpc::v1::Decision;
+use crate::grpc::{time::millis, v1::Decision};
 
 /// How many agents there are: enough for an estimate of high confidence.
 pub(super) const AGENTS: u32 = 36;
@@ -38,12 +38,12 @@ async fn retry(mut agent: Client, tool: String, n: u32, broken: Outcome) -> anyh
             match verdict.decision() {
                 Decision::Allow => {
                     let told = agent.record(attempt, broken.clone()).await?;
-                    let wait_ms = told.advice.map_or(0, |advice| advice.retry_after_ms);
+                    let wait_ms = told.advice.map_or(0, |advice| millis(advice.retry_after.as_ref()));
                     tokio::time::sleep(Duration::from_millis(wait_ms.min(2_000))).await;
                     break;
                 }
                 Decision::Wait => {
-                    tokio::time::sleep(Duration::from_millis(verdict.retry_after_ms.unwrap_or(1_000))).await;
+                    tokio::time::sleep(Duration::from_millis(millis(verdict.retry_after.as_ref()))).await;
                 }
                 _ => return Ok(()),
             }

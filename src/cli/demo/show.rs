@@ -3,7 +3,13 @@
 use anstyle::{AnsiColor, Style};
 use serde_json::Value;
 
-use crate::grpc::v1::{Decision, LoopLevel, OutcomeStatus, RecordResponse, Verdict};
+use crate::{
+    cli::remote::named,
+    grpc::{
+        time::millis,
+        v1::{AdviceGuard, Decision, LoopLevel, OutcomeStatus, RecordResponse, Verdict},
+    },
+};
 
 /// Longest arguments shown, in characters.
 const ARGUMENTS_MAX: usize = 64;
@@ -50,17 +56,19 @@ impl Show {
         let Some(advice) = &recorded.advice else { return };
         let style =
             Style::new().fg_color(Some(if advice.retryable { AnsiColor::Green } else { AnsiColor::Red }.into()));
-        let kind = recorded.failure().as_str_name().trim_start_matches("FAILURE_KIND_").to_lowercase();
-        let why = match advice.guard.as_str() {
-            "" if advice.probe => "a probe, against the estimate".to_owned(),
-            "" if advice.trials >= 1.0 => {
+        let kind = named(recorded.failure().as_str_name(), "FAILURE_KIND_");
+        let basis = named(advice.basis().as_str_name(), "ESTIMATE_BASIS_");
+        let why = match advice.guard() {
+            AdviceGuard::Unspecified if advice.probe => "a probe, against the estimate".to_owned(),
+            AdviceGuard::Unspecified if advice.trials >= 1.0 => {
                 let (p, trials) = (advice.p_success, advice.trials);
-                format!("a retry succeeds with p = {p:.2}, by {}, {trials:.0} trials", advice.basis)
+                format!("a retry succeeds with p = {p:.2}, by {basis}, {trials:.0} trials")
             }
-            "" => format!("a retry succeeds with p = {:.2}, by {}", advice.p_success, advice.basis),
-            guard => format!("guard {guard}"),
+            AdviceGuard::Unspecified => format!("a retry succeeds with p = {:.2}, by {basis}", advice.p_success),
+            guard => format!("guard {}", named(guard.as_str_name(), "ADVICE_GUARD_")),
         };
-        let wait = if advice.retryable { format!(" after {} ms", advice.retry_after_ms) } else { String::new() };
+        let wait = advice.retry_after.as_ref().map(|wait| format!(" after {} ms", millis(Some(wait))));
+        let wait = wait.unwrap_or_default();
         outln!("        failed: {kind} → {style}retryable: {}{style:#}{wait} {DIM}({why}){DIM:#}", advice.retryable);
     }
 

@@ -51,7 +51,7 @@ fn told(revision: &PolicyRevision) {
         revision.revision,
         short(&revision.hash),
         revision.activated_by,
-        at(revision.activated_unix_ms)
+        at(revision.activate_time.as_ref())
     );
 }
 
@@ -64,14 +64,9 @@ pub(super) async fn apply(args: &ApplyArgs) -> anyhow::Result<()> {
     let mode = if args.store_only { ApplyMode::Store } else { ApplyMode::Activate };
     let change = &args.change;
     let mut client = PolicyServiceClient::new(change.remote.connect().await?);
-    let request = ApplyPolicyRequest {
-        text,
-        by: change.by.name(),
-        note: change.note.clone(),
-        expected_revision: change.expect,
-        mode: mode.into(),
-    };
-    let answer = client.apply_policy(request).await;
+    let request =
+        ApplyPolicyRequest { text, note: change.note.clone(), expected_revision: change.expect, mode: mode.into() };
+    let answer = client.apply_policy(change.by.signed(request)?).await;
     if let Err(status) = &answer {
         let problems = status.get_details_bad_request().map(|bad| bad.field_violations).unwrap_or_default();
         problems.iter().for_each(|problem| errln!("{}: {}", args.file.display(), problem.description));
@@ -97,7 +92,7 @@ pub(super) async fn list(remote: &Remote) -> anyhow::Result<()> {
             "{:>5}  {}  {}  {:<6}  {}  {}",
             revision.revision,
             short(&revision.hash),
-            at(revision.activated_unix_ms),
+            at(revision.activate_time.as_ref()),
             active,
             revision.activated_by,
             revision.note
@@ -128,20 +123,15 @@ pub(super) async fn show(hash: Option<&str>, remote: &Remote) -> anyhow::Result<
 
 pub(super) async fn activate(hash: &str, change: &Change) -> anyhow::Result<()> {
     let mut client = PolicyServiceClient::new(change.remote.connect().await?);
-    let request = ActivatePolicyRequest {
-        hash: hash.to_owned(),
-        by: change.by.name(),
-        note: change.note.clone(),
-        expected_revision: change.expect,
-    };
-    asked(client.activate_policy(request).await)?.revision.iter().for_each(told);
+    let request =
+        ActivatePolicyRequest { hash: hash.to_owned(), note: change.note.clone(), expected_revision: change.expect };
+    asked(client.activate_policy(change.by.signed(request)?).await)?.revision.iter().for_each(told);
     Ok(())
 }
 
 pub(super) async fn rollback(change: &Change) -> anyhow::Result<()> {
     let mut client = PolicyServiceClient::new(change.remote.connect().await?);
-    let request =
-        RollbackPolicyRequest { by: change.by.name(), note: change.note.clone(), expected_revision: change.expect };
-    asked(client.rollback_policy(request).await)?.revision.iter().for_each(told);
+    let request = RollbackPolicyRequest { note: change.note.clone(), expected_revision: change.expect };
+    asked(client.rollback_policy(change.by.signed(request)?).await)?.revision.iter().for_each(told);
     Ok(())
 }

@@ -1,13 +1,11 @@
 //! What was learned, as messages.
 
 use crate::{
-    domain::{
-        quality::{CallName, ToolQuality, UnknownTool},
-        time::Timestamp,
-    },
+    domain::quality::{CallName, ToolQuality, UnknownTool},
     gate::{NearPair, QualityReport, RetryChance, RetryProfile},
     grpc::{
         encode::{failure, level},
+        time::{duration, timestamp},
         v1,
     },
 };
@@ -15,7 +13,14 @@ use crate::{
 pub(super) fn profile(profile: &RetryProfile) -> v1::RetryProfile {
     let chance = |chance: &RetryChance| {
         let RetryChance { wait_ms, p, interval: (p_low, p_high), trials, confidence } = *chance;
-        v1::RetryChance { wait_ms, p, p_low, p_high, trials, confidence: v1::Confidence::from(confidence).into() }
+        v1::RetryChance {
+            wait: Some(duration(wait_ms)),
+            p,
+            p_low,
+            p_high,
+            trials,
+            confidence: v1::Confidence::from(confidence).into(),
+        }
     };
     v1::RetryProfile {
         tool: profile.tool.to_string(),
@@ -25,8 +30,8 @@ pub(super) fn profile(profile: &RetryProfile) -> v1::RetryProfile {
         chances: profile.chances.iter().map(chance).collect(),
         trials: profile.trials,
         retryable: profile.advice.retryable,
-        retry_after_ms: profile.advice.retry_after_ms,
-        basis: profile.advice.basis.as_str().to_owned(),
+        retry_after: profile.advice.retryable.then(|| duration(profile.advice.retry_after_ms)),
+        basis: v1::EstimateBasis::from(profile.advice.basis).into(),
         corrections: profile.corrections,
         corrected: profile.corrected,
         layer: profile.layer.map(|layer| v1::RetryLayer {
@@ -35,7 +40,7 @@ pub(super) fn profile(profile: &RetryProfile) -> v1::RetryProfile {
             loss_layer: layer.loss_layer,
             promoted: layer.is_promoted,
         }),
-        as_of_unix_ms: profile.advice.as_of.map(Timestamp::as_millis).unwrap_or_default(),
+        as_of_time: profile.advice.as_of.map(timestamp),
     }
 }
 

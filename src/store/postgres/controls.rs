@@ -93,7 +93,7 @@ impl From<&Control> for Detail {
 }
 
 impl Detail {
-    fn control(self, kind: &str, session: &SessionId) -> Loaded<Control> {
+    fn control(self, kind: &str, by: Option<&str>, session: &SessionId) -> Loaded<Control> {
         let lacks = || corrupt("a session event lacks a part");
         let id = self.grant_id.ok_or_else(lacks);
         Ok(match kind {
@@ -116,6 +116,7 @@ impl Detail {
             "compacted" => Control::Compacted,
             "granted" => Control::Granted(Grant {
                 id: id?,
+                by: by.unwrap_or_default().to_owned(),
                 session: session.clone(),
                 tools: name(Pattern::parse, &self.tools.ok_or_else(lacks)?)?,
                 ceiling: self.ceiling.ok_or_else(lacks)?,
@@ -201,12 +202,13 @@ fn controlled(row: &PgRow) -> Loaded<Controlled> {
     let session = name(SessionId::parse, row.try_get("session_id")?)?;
     let detail: String = row.try_get("detail")?;
     let detail: Detail = serde_json::from_str(&detail).map_err(|error| corrupt(&error.to_string()))?;
+    let by: Option<String> = row.try_get("actor")?;
     Ok(Controlled {
         seq: count(row, "seq")?,
         at: at(row, "at_ms")?,
-        by: row.try_get("actor")?,
+        control: detail.control(row.try_get("kind")?, by.as_deref(), &session)?,
+        by,
         reason: row.try_get("reason")?,
-        control: detail.control(row.try_get("kind")?, &session)?,
         session,
     })
 }

@@ -11,7 +11,7 @@ use crate::{
     domain::{
         finding::{Decision, Finding},
         ids::{CallId, SessionId, TenantId},
-        inbox::{Question, Resolution, SessionLine, StoredCall, Wanted},
+        inbox::{Question, QuestionState, Resolution, SessionLine, SessionPlace, StoredCall, Wanted},
         outcome::OutcomeStatus,
         time::Timestamp,
     },
@@ -45,12 +45,17 @@ impl Store {
         self.slow.read(async |conn| calls(conn, tenant, since, root, call_id).await).await
     }
 
-    /// The sessions whose call trees were heard of last.
+    /// The sessions whose call trees were heard of last, behind `after`.
     ///
     /// # Errors
     /// [`StoreError`] when the database cannot be read.
-    pub async fn sessions(&self, tenant: TenantId, max: usize) -> Result<Vec<SessionLine>, StoreError> {
-        self.readers.read(async |conn| sessions(conn, tenant, max).await).await
+    pub async fn sessions(
+        &self,
+        tenant: TenantId,
+        after: Option<&SessionPlace>,
+        max: usize,
+    ) -> Result<Vec<SessionLine>, StoreError> {
+        self.readers.read(async |conn| sessions(conn, tenant, after, max).await).await
     }
 }
 
@@ -132,13 +137,18 @@ async fn questions(conn: &mut PgConnection, tenant: TenantId, wanted: &Wanted) -
              order by e.seq limit 1) e on true
            where c.tenant_id = $1 and c.approval_id is not null and ($2::text is null or c.approval_id = $2)
              and ($3::text is null or c.session_id = $3)
-             and (not $4 or (c.approval_expires_at > now() and e.seq is null))
+             and ($4::text is null or $4 = case
+               when (e.detail ->> 'approved')::boolean then 'approved' when e.seq is not null then 'denied'
+               when c.approval_expires_at > now() then 'pending' else 'expired' end)
            order by c.approval_id, c.seq) q
+         where $6::bigint is null or asked_ms < $6 or (asked_ms = $6 and approval_id > $7)
          order by asked_ms desc, approval_id limit $5",
     );
     let rows = rows.bind(tenant.0).bind(wanted.approval_id.as_deref());
-    let rows = rows.bind(wanted.session.as_ref().map(SessionId::as_str)).bind(wanted.pending);
+    let rows = rows.bind(wanted.session.as_ref().map(SessionId::as_str)).bind(wanted.state.map(QuestionState::as_str));
     let rows = rows.bind(i64::try_from(wanted.max).unwrap_or(i64::MAX));
+    let rows = rows.bind(wanted.after.as_ref().map(|(at, _)| at.as_millis()));
+    let rows = rows.bind(wanted.after.as_ref().map(|(_, id)| id.as_str()));
     rows.fetch_all(conn).await?.iter().map(question).collect()
 }
 
@@ -170,21 +180,34 @@ fn question(row: &PgRow) -> Loaded<Question> {
     })
 }
 
-async fn sessions(conn: &mut PgConnection, tenant: TenantId, max: usize) -> Loaded<Vec<SessionLine>> {
+async fn sessions(
+    conn: &mut PgConnection,
+    tenant: TenantId,
+    after: Option<&SessionPlace>,
+    max: usize,
+) -> Loaded<Vec<SessionLine>> {
     let rows = sqlx::query(
-        "select s.session_id, s.root_id, (extract(epoch from s.created_at) * 1000)::bigint as created_ms,
-           (extract(epoch from t.last_at) * 1000)::bigint as last_ms, t.steps, t.calls, t.open_calls, t.cost_micros
+        "select s.session_id, s.root_id, s.depth, (extract(epoch from s.created_at) * 1000)::bigint as created_ms,
+           (extract(epoch from t.last_at) * 1000000)::bigint as last_us, t.steps, t.calls, t.open_calls, t.cost_micros
          from call_tree t join session s on s.tenant_id = t.tenant_id and s.root_id = t.root_id
-         where t.tenant_id = $1 and t.version > 0
+         where t.tenant_id = $1 and t.version > 0 and ($3::bigint is null
+           or t.last_at < timestamptz 'epoch' + $3 * interval '1 microsecond'
+           or (t.last_at = timestamptz 'epoch' + $3 * interval '1 microsecond'
+             and (s.root_id, s.depth, s.session_id) > ($4, $5, $6)))
          order by t.last_at desc, s.root_id, s.depth, s.session_id limit $2",
     );
     let rows = rows.bind(tenant.0).bind(i64::try_from(max).unwrap_or(i64::MAX));
+    let rows = rows.bind(after.map(|after| after.last_us)).bind(after.map(|after| after.root.as_str()));
+    let rows = rows.bind(after.map(|after| after.depth)).bind(after.map(|after| after.session.as_str()));
     let line = |row: &PgRow| {
         Ok(SessionLine {
-            session: row.try_get("session_id")?,
-            root: row.try_get("root_id")?,
+            place: SessionPlace {
+                last_us: row.try_get("last_us")?,
+                root: row.try_get("root_id")?,
+                depth: row.try_get("depth")?,
+                session: row.try_get("session_id")?,
+            },
             created_at: at(row, "created_ms")?,
-            last_at: at(row, "last_ms")?,
             steps: count(row, "steps")?,
             calls: count(row, "calls")?,
             open_calls: u32::try_from(row.try_get::<i32, _>("open_calls")?).unwrap_or(0),

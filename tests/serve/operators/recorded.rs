@@ -158,7 +158,8 @@ async fn a_policy_is_tried_on_a_session_that_was_refused_hundreds_of_times() {
     let mut desk = Desk::open(Some(STRICT)).await;
     let calls = (0..320).map(|n| call(&n.to_string(), "drop", &format!(r#"{{"n":{n}}}"#)));
     for turn in calls.collect::<Vec<_>>().chunks(64) {
-        let request = v1::BatchEvaluateRequest { caller: Some(caller("s")), calls: turn.to_vec(), usage: None };
+        let request =
+            v1::BatchEvaluateRequest { caller: Some(caller("s")), calls: turn.to_vec(), ..Default::default() };
         let verdicts = in_time("answers", desk.agent.batch_evaluate(request)).await.expect("answers").into_inner();
         assert!(verdicts.verdicts.iter().all(|verdict| verdict.decision() != Decision::Allow));
     }

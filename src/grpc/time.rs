@@ -1,0 +1,95 @@
+//! Times on the wire: Protobuf's own types outside, milliseconds inside. A wait is never told shorter than it is.
+
+use std::ops::RangeInclusive;
+
+use super::{
+    decode::{Decoded, between, wrong},
+    limits::UNIX_MS_MAX,
+};
+use crate::domain::time::Timestamp;
+
+/// A point in time, as a message.
+#[must_use]
+pub fn timestamp(at: Timestamp) -> prost_types::Timestamp {
+    let millis = at.as_millis();
+    let nanos = i32::try_from(millis.rem_euclid(1_000)).unwrap_or(0) * 1_000_000;
+    prost_types::Timestamp { seconds: millis.div_euclid(1_000), nanos }
+}
+
+/// A time that has passed or is to pass, as a message.
+#[must_use]
+pub fn duration(millis: u64) -> prost_types::Duration {
+    let nanos = i32::try_from(millis % 1_000).unwrap_or(0) * 1_000_000;
+    prost_types::Duration { seconds: i64::try_from(millis / 1_000).unwrap_or(i64::MAX), nanos }
+}
+
+/// The point in time that a message names, in milliseconds since the Unix epoch; 0 for none.
+#[must_use]
+pub fn unix_ms(at: Option<&prost_types::Timestamp>) -> i64 {
+    at.map_or(0, |at| at.seconds.saturating_mul(1_000).saturating_add(i64::from(at.nanos / 1_000_000)))
+}
+
+/// The milliseconds of a duration, those that have begun counted as whole; 0 for none and for what is negative.
+#[must_use]
+pub fn millis(duration: Option<&prost_types::Duration>) -> u64 {
+    let whole = |duration: &prost_types::Duration| {
+        let nanos = i128::from(duration.seconds) * 1_000_000_000 + i128::from(duration.nanos);
+        u64::try_from(nanos.max(0).unsigned_abs().div_ceil(1_000_000)).unwrap_or(u64::MAX)
+    };
+    duration.map_or(0, whole)
+}
+
+/// A point in time of a request, from 1970 to the end of 9999: what a calendar of four digits can name.
+pub(super) fn point_in_time(field: &str, at: Option<&prost_types::Timestamp>) -> Decoded<Timestamp> {
+    let Some(at) = at else { return Ok(Timestamp::from_millis(0)) };
+    let is_normal = (0..1_000_000_000).contains(&at.nanos);
+    match u64::try_from(unix_ms(Some(at))) {
+        Ok(millis) if is_normal && millis <= UNIX_MS_MAX => Ok(Timestamp::from_millis(unix_ms(Some(at)))),
+        _ => wrong(field, "is no time between 1970-01-01T00:00:00Z and the end of the year 9999"),
+    }
+}
+
+/// A duration of a request, in milliseconds; none when there is none.
+pub(super) fn span(
+    field: &str,
+    given: Option<&prost_types::Duration>,
+    allowed: RangeInclusive<u64>,
+) -> Decoded<Option<u64>> {
+    let Some(given) = given else { return Ok(None) };
+    if given.seconds < 0 || !(0..1_000_000_000).contains(&given.nanos) {
+        return wrong(field, "is no duration: seconds must not be negative, and nanos be 0 to 999999999");
+    }
+    match between(field, millis(Some(given)), allowed) {
+        Ok(millis) => Ok(Some(millis)),
+        Err(mut malformed) => {
+            malformed.problem.push_str(" (in milliseconds)");
+            Err(malformed)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_begins_before_the_epoch_or_within_a_millisecond_keeps_its_place() {
+        let before = timestamp(Timestamp::from_millis(-1));
+        assert_eq!((before.seconds, before.nanos), (-1, 999_000_000));
+        assert_eq!(millis(Some(&prost_types::Duration { seconds: 1, nanos: 1 })), 1_001, "a wait is never cut short");
+        assert_eq!(millis(Some(&duration(u64::MAX))), u64::MAX);
+        assert_eq!(millis(Some(&prost_types::Duration { seconds: -1, nanos: 0 })), 0);
+    }
+
+    #[test]
+    fn what_no_clock_shows_is_refused_by_its_field() {
+        for (seconds, nanos) in [(-1, 0), (253_402_300_800, 0), (i64::MAX, 0), (1, -1), (1, 1_000_000_000)] {
+            let at = prost_types::Timestamp { seconds, nanos };
+            assert_eq!(point_in_time("start_time", Some(&at)).unwrap_err().field, "start_time");
+        }
+        for (seconds, nanos) in [(-1, 0), (0, -1), (0, 1_000_000_000), (61, 0), (i64::MAX, 999_999_999)] {
+            let given = prost_types::Duration { seconds, nanos };
+            assert_eq!(span("max_wait", Some(&given), 0..=60_000).unwrap_err().field, "max_wait");
+        }
+    }
+}
