@@ -46,15 +46,27 @@ fn decisions(lines: &[Value]) -> Vec<String> {
         .collect()
 }
 
+/// What is undeclared and answers nothing may have changed the world: the failed booking may be tried again after it.
+#[test]
+fn a_thought_that_nobody_declared_frees_what_failed() {
+    let (lines, summary) = replay(EXCERPT, "", false);
+    let refused: Vec<_> = lines.iter().filter(|line| line["decision"] != "ALLOW").collect();
+    assert_eq!(refused.iter().map(|line| line["seq"].as_u64()).collect::<Vec<_>>(), [Some(11)]);
+    assert_eq!(summary.refused, Refused { rightly: 1, wrongly: 0, unknown: 0 });
+}
+
 #[test]
 fn a_real_trace_is_judged_call_by_call() {
-    let (lines, summary) = replay(EXCERPT, "", false);
+    let declared = "policy_engine: {unknown_tools: allow, tool_schemas: {think: {effect: read}}}";
+    let (lines, summary) = replay(EXCERPT, declared, false);
     let refused: Vec<_> = lines.iter().filter(|line| line["decision"] != "ALLOW").collect();
     let told: Vec<_> =
         refused.iter().map(|l| (l["seq"].as_u64(), l["decision"].as_str(), l["reason"].as_str())).collect();
     assert_eq!(
         told,
         [
+            (Some(18), Some("DENY"), Some("not_retryable")),
+            (Some(19), Some("REUSE"), Some("duplicate_call_blocked")),
             (Some(20), Some("DENY"), Some("not_retryable")),
             (Some(21), Some("REUSE"), Some("duplicate_call_blocked")),
             (Some(22), Some("DENY"), Some("not_retryable")),
@@ -65,9 +77,9 @@ fn a_real_trace_is_judged_call_by_call() {
         refused[0]["findings"][0]["message"].as_str().is_some_and(|m| m.starts_with("book_reservation with these"))
     );
     assert_eq!((summary.calls, summary.sessions, summary.waits), (36, 2, 0));
-    assert_eq!(summary.refused, Refused { rightly: 4, wrongly: 0, unknown: 0 });
+    assert_eq!(summary.refused, Refused { rightly: 6, wrongly: 0, unknown: 0 });
     assert_eq!(summary.repeats, Repeats { same: 8, new: 0 });
-    assert_eq!((summary.decisions[NO_RULE]["ALLOW"], summary.decisions["same_call"]["DENY"]), (32, 3));
+    assert_eq!((summary.decisions[NO_RULE]["ALLOW"], summary.decisions["same_call"]["DENY"]), (30, 4));
 }
 
 #[test]

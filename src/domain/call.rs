@@ -277,6 +277,12 @@ impl Call {
         warnings.filter_map(|finding| finding.count)
     }
 
+    /// What came of it, when it did what it should.
+    #[must_use]
+    pub fn success(&self) -> Option<&Outcome> {
+        self.outcome.as_ref().filter(|outcome| outcome.status == OutcomeStatus::Success)
+    }
+
     /// True while the tree owes it an outcome.
     #[must_use]
     pub fn is_open(&self) -> bool {

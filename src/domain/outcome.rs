@@ -2,7 +2,13 @@
 
 use std::sync::Arc;
 
-use super::{answer::Marks, failure::FailureKind, fingerprint::ResultDigest, profile::Circumstances, time::Timestamp};
+use super::{
+    answer::{Marks, Says},
+    failure::FailureKind,
+    fingerprint::ResultDigest,
+    profile::Circumstances,
+    time::Timestamp,
+};
 
 /// What came of a permitted call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -159,6 +165,14 @@ pub struct Advice {
     pub probe: bool,
 }
 
+impl Outcome {
+    /// Nothing, or no more than an acknowledgement (`ok`, `sent`): it says as much whatever was done.
+    #[must_use]
+    pub fn says_little(&self) -> bool {
+        self.marks.as_deref().is_some_and(|marks| matches!(marks.says, Says::Little | Says::NoMatches))
+    }
+}
+
 /// What came of a call, as its tree remembers it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Outcome {
@@ -174,6 +188,8 @@ pub struct Outcome {
     pub news: bool,
     /// True when that was more than another name or number for what the call gave before.
     pub progress: bool,
+    /// True when it was said to be all there is.
+    pub is_complete: bool,
     /// When it was recorded.
     pub at: Timestamp,
     /// Its place among the tree's events.

@@ -1,12 +1,15 @@
 //! The same call before: the question to a person that it waits for or was denied, and its newest earlier execution,
 //! which a new permit continues. `same_call` judges by both.
 
+use std::sync::LazyLock;
+
 use super::{
+    answer::{Answer, Says},
     call::{Approval, ApprovalStatus, Call, Proposal, Standing},
     effect::{Effect, EffectKind},
     finding::CallRef,
-    fingerprint::Fingerprint,
-    ids::SessionId,
+    fingerprint::{Fingerprint, ResultDigest},
+    ids::{SessionId, ToolName},
     ledger::{LedgerRow, LedgerState},
     outcome::{Guard, OutcomeStatus},
     time::Timestamp,
@@ -76,9 +79,19 @@ pub struct Previous {
     pub last_at: Timestamp,
     pub attempt: u32,
     pub occurrence: u64,
-    /// How many of its last results were equal, the newest included.
+    /// How many of its last results were equal, what they name included, the newest counted.
     pub equal_results: u32,
+    /// Its answer was said to be all there is.
+    pub is_complete: bool,
+    /// How much its answer says; none when this tree does not know.
+    pub says: Option<Says>,
+    /// Its answer was empty, in one of the ways in which tools say so.
+    pub is_empty: bool,
 }
+
+/// The digests of bare empty results.
+static EMPTY: LazyLock<[ResultDigest; 5]> =
+    LazyLock::new(|| ["", "null", "[]", "{}", "\"\""].map(|nothing| Answer::of(nothing, &[]).digest));
 
 impl CallTree {
     /// The newest earlier call of `fingerprint` that was permitted, in this tree or by the ledger.
@@ -161,6 +174,13 @@ impl CallTree {
             attempt: permit.attempt,
             occurrence: permit.occurrence,
             equal_results: self.equal_results(fingerprint),
+            is_complete: call.outcome.as_ref().is_some_and(|outcome| outcome.is_complete),
+            says: call.outcome.as_ref().and_then(|outcome| outcome.marks.as_deref()).map(|marks| marks.says),
+            is_empty: call
+                .outcome
+                .as_ref()
+                .and_then(|outcome| outcome.digest)
+                .is_some_and(|digest| EMPTY.contains(&digest)),
         })
     }
 
@@ -168,13 +188,13 @@ impl CallTree {
     fn equal_results(&self, fingerprint: Fingerprint) -> u32 {
         let mut results: Vec<_> = self
             .calls_of(fingerprint)
-            .filter_map(|(_, _, call)| call.outcome.as_ref())
-            .filter(|outcome| outcome.status == OutcomeStatus::Success)
-            .map(|outcome| (outcome.seq, outcome.digest))
+            .filter_map(|(_, _, call)| call.success())
+            // A queue that hands out one UUID after the other never gives the same.
+            .map(|outcome| (outcome.seq, (outcome.digest, outcome.marks.as_deref().and_then(|marks| marks.names))))
             .collect();
         results.sort_unstable();
-        let newest = results.last().map(|(_, digest)| *digest);
-        results.iter().rev().take_while(|(_, digest)| Some(*digest) == newest).count() as u32
+        let newest = results.last().map(|(_, gave)| *gave);
+        results.iter().rev().take_while(|(_, gave)| Some(*gave) == newest).count() as u32
     }
 
     fn as_the_ledger_has_it(&self, row: &LedgerRow, now: Timestamp) -> Previous {
@@ -200,6 +220,9 @@ impl CallTree {
             attempt: row.attempt,
             occurrence: row.occurrence,
             equal_results: 1,
+            is_complete: false,
+            says: None,
+            is_empty: false,
         }
     }
 
@@ -214,21 +237,53 @@ impl CallTree {
             return true;
         }
         self.calls().filter(|call| call.fingerprint != fingerprint).any(|call| {
-            let Some(permit) = &call.permit else { return false };
-            let progress = call.outcome.as_ref().is_some_and(|o| o.news && o.seq > previous.seq);
-            if effect.kind == EffectKind::Unknown {
-                return progress;
-            }
-            let failed_cleanly = call
-                .outcome
-                .as_ref()
-                .is_some_and(|o| matches!(o.status, OutcomeStatus::Error | OutcomeStatus::Cancelled));
-            match call.effect.kind {
-                EffectKind::Write => permit.seq > previous.seq && !failed_cleanly && call.effect.overlaps(effect),
-                EffectKind::Unknown => progress,
-                EffectKind::Read | EffectKind::Poll | EffectKind::Check => false,
-            }
+            let since = call.success().filter(|outcome| outcome.seq > previous.seq);
+            let writes = effect.kind != EffectKind::Unknown
+                && call.effect.kind == EffectKind::Write
+                && (since.is_some() || call.may_have_happened_after(previous.seq))
+                && call.effect.overlaps(effect);
+            writes
+                || match (effect.kind, call.effect.kind) {
+                    (_, EffectKind::Read | EffectKind::Check) => false,
+                    (EffectKind::Unknown, _) => since.is_some_and(|outcome| outcome.news || outcome.says_little()),
+                    // News, nothing to say, or what it said before: a second `git checkout` prints what the first did.
+                    (_, EffectKind::Unknown) => since.is_some(),
+                    (_, EffectKind::Write | EffectKind::Poll) => false,
+                }
         })
+    }
+
+    /// Has anything but declared reads and checks succeeded in this tree since `previous`? An equal result does not
+    /// make a call harmless to skip: in `open A; open B; open A` skipping the last leaves the editor on B.
+    #[must_use]
+    pub fn acted_since(&self, previous: &Previous, fingerprint: Fingerprint) -> bool {
+        let looks = |call: &Call| matches!(call.effect.kind, EffectKind::Read | EffectKind::Check);
+        let after = |call: &Call| call.success().is_some_and(|outcome| outcome.seq > previous.seq);
+        !previous.foreign
+            && (self.forgotten_change > previous.seq
+                || self.calls().any(|call| call.fingerprint != fingerprint && !looks(call) && after(call)))
+    }
+
+    /// Has a write of another tool been permitted since `previous`, on a declared resource that overlaps with this?
+    #[must_use]
+    pub fn written_by_another_since(&self, previous: &Previous, tool: &ToolName, effect: &Effect) -> bool {
+        let writes = |call: &Call| {
+            call.tool != *tool
+                && call.effect.kind == EffectKind::Write
+                && call.effect.resource.is_some()
+                && call.effect.overlaps(effect)
+                && call.may_have_happened_after(previous.seq)
+        };
+        !previous.foreign && self.calls().any(writes)
+    }
+}
+
+impl Call {
+    /// True when it was permitted after that event and did not fail cleanly.
+    fn may_have_happened_after(&self, seq: u64) -> bool {
+        let status = self.outcome.as_ref().map(|outcome| outcome.status);
+        let failed_cleanly = matches!(status, Some(OutcomeStatus::Error | OutcomeStatus::Cancelled));
+        !failed_cleanly && self.permit.as_ref().is_some_and(|permit| permit.seq > seq)
     }
 }
 

@@ -11,11 +11,13 @@
 //! for a running call is a re-check: at that time the call may still run.
 
 use crate::domain::{
+    answer::Says,
     effect::EffectKind,
     finding::{Decision, Finding},
     previous::{Held, Past, Previous, Retry},
     reason::Reason,
     time::wait_in_words,
+    tool::EmptyMeans,
 };
 
 use schemars::JsonSchema;
@@ -26,6 +28,8 @@ use super::{Asked, Context, Judge, Part, Problem, Rule, asked::NOTHING, take_in}
 
 /// The rule.
 pub const RULE: Rule = Rule::of::<Params>("same_call").section("deduplication");
+
+const UNCHANGED: &str = "Nothing in this session has changed it since.";
 
 /// What the table's times and counts are.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
@@ -180,30 +184,58 @@ fn succeeded(params: &Params, cx: &Context<'_>, previous: &Previous) -> Option<F
     let effect = &cx.proposal.effect;
     let age_ms = cx.now.since_ms(previous.last_at);
     let intended = cx.proposal.request.repeat_intended;
-    if effect.once && age_ms < params.once_ttl_ms {
-        return Some(if intended { ask_to_repeat(cx) } else { reuse(cx, age_ms, "It must not be done twice.") });
+    if effect.repeatable {
+        return None;
     }
-    if effect.repeatable || effect.kind == EffectKind::Poll || changed(cx, previous) {
+    let again = |why: &str| if intended { ask_to_repeat(cx) } else { reuse(cx, age_ms, why) };
+    if effect.once && age_ms < params.once_ttl_ms {
+        return Some(again("It must not be done twice."));
+    }
+    let is_recent = age_ms < params.window_ms;
+    let guards_itself = effect.kind == EffectKind::Write && !effect.idempotent && !effect.writes_a_named_thing();
+    if guards_itself && is_recent && !cx.tree.written_by_another_since(previous, &cx.proposal.request.tool, effect) {
+        return Some(again("The same would be done a second time."));
+    }
+    if effect.kind == EffectKind::Poll || changed(cx, previous) {
         return None;
     }
     match effect.kind {
-        EffectKind::Read | EffectKind::Write if age_ms >= params.window_ms => None,
-        EffectKind::Read => (!intended).then(|| reuse(cx, age_ms, "Nothing has changed since.")),
-        EffectKind::Write if intended => Some(ask_to_repeat(cx)),
-        EffectKind::Write => Some(reuse(cx, age_ms, "Nothing has changed since.")),
-        EffectKind::Unknown | EffectKind::Poll | EffectKind::Check => {
-            let beyond = previous.equal_results.checked_sub(params.same_results)?;
-            let wait_ms = params.recheck_ms.saturating_mul(1 << beyond.min(20)).min(params.recheck_ms_max);
-            let left_ms = wait_ms.checked_sub(age_ms).filter(|left| *left > 0)?;
-            let times = previous.equal_results;
-            let why = format!(
-                "The last {times} results were the same, and nothing else has changed. It may be looked at again in \
-                {}.",
-                wait_in_words(left_ms)
-            );
-            Some(reuse(cx, age_ms, &why).retry_after(left_ms))
+        EffectKind::Write => is_recent.then(|| again(UNCHANGED)),
+        EffectKind::Read => (is_recent && !intended).then(|| reuse(cx, age_ms, UNCHANGED)),
+        EffectKind::Check => rechecked(params, cx, previous, age_ms),
+        EffectKind::Unknown if cx.tree.acted_since(previous, cx.fingerprint()) => None,
+        EffectKind::Unknown if previous.is_complete || says_something(cx, previous) => {
+            rechecked(params, cx, previous, age_ms)
         }
+        EffectKind::Unknown | EffectKind::Poll => None,
     }
+}
+
+/// An acknowledgement is alike whatever was done; that there are no matches is an answer where the owner says so.
+fn says_something(cx: &Context<'_>, previous: &Previous) -> bool {
+    let no_matches = previous.is_empty || previous.says == Some(Says::NoMatches);
+    matches!(previous.says, Some(Says::Much | Says::Lists))
+        || (no_matches && cx.proposal.spec.empty_means == Some(EmptyMeans::NoMatches))
+}
+
+/// What keeps giving the same is slowed, and never frozen.
+fn rechecked(params: &Params, cx: &Context<'_>, previous: &Previous, age_ms: u64) -> Option<Finding> {
+    let times = previous.equal_results;
+    let is_everything = previous.is_complete && cx.proposal.effect.kind == EffectKind::Unknown;
+    if times < params.same_results && !is_everything {
+        return None;
+    }
+    let beyond = times.saturating_sub(params.same_results);
+    let wait_ms = params.recheck_ms.saturating_mul(1 << beyond.min(20)).min(params.recheck_ms_max);
+    let left_ms = wait_ms.checked_sub(age_ms).filter(|left| *left > 0)?;
+    let why = if times < params.same_results {
+        "It was all there is".to_owned()
+    } else {
+        format!("Its last {times} results were the same")
+    };
+    let left = wait_in_words(left_ms);
+    let why = format!("{why}, and nothing in this session has changed it since. It may be looked at again in {left}.");
+    Some(reuse(cx, age_ms, &why).retry_after(left_ms))
 }
 
 fn reuse(cx: &Context<'_>, age_ms: u64, why: &str) -> Finding {

@@ -112,7 +112,8 @@ fn changed_at(grown: &Grown, call: &Judged) -> u64 {
     });
     let outcome = reports.into_iter().find(|event| event.status != OutcomeStatus::Running);
     match outcome.map(|outcome| outcome.status) {
-        Some(OutcomeStatus::Success) if outcome.is_some_and(|o| o.progress) => outcome.map_or(0, |o| o.seq),
+        Some(_) if matches!(call.effect.kind, EffectKind::Read | EffectKind::Check) => 0,
+        Some(OutcomeStatus::Success) => outcome.map_or(0, |o| o.seq),
         Some(OutcomeStatus::Error | OutcomeStatus::Cancelled) => 0,
         _ if call.permit.is_some() && call.effect.kind == EffectKind::Write => call.seq,
         _ => 0,

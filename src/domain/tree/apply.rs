@@ -118,6 +118,7 @@ impl CallTree {
             marks: event.marks.clone(),
             news: event.news,
             progress: event.progress,
+            is_complete: event.is_complete == Some(true),
             at: event.at,
             seq: event.seq,
             advice: event.advice,
@@ -243,7 +244,8 @@ impl Call {
     fn changed_the_world_at(&self) -> u64 {
         let Some(permit) = &self.permit else { return 0 };
         match &self.outcome {
-            Some(outcome) if outcome.news => outcome.seq,
+            Some(_) if matches!(self.effect.kind, EffectKind::Read | EffectKind::Check) => 0,
+            Some(outcome) if outcome.status == OutcomeStatus::Success => outcome.seq,
             Some(outcome) if matches!(outcome.status, OutcomeStatus::Error | OutcomeStatus::Cancelled) => 0,
             _ if self.effect.kind == EffectKind::Write => permit.seq,
             _ => 0,

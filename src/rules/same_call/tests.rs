@@ -6,11 +6,11 @@ use crate::rules::testing::check;
 fn an_undeclared_call_is_slowed_after_two_equal_results_and_may_look_again() {
     check(
         "rules same_call
-         list {} -> ok same   x2
+         list {} -> ok [\"same\"]   x2
          list {} => reuse duplicate_call_blocked after 14s
          wait 14s
          list {} => allow
-         list {} -> ok same
+         list {} -> ok [\"same\"]
          list {} => reuse duplicate_call_blocked after 29s",
     );
 }
@@ -19,7 +19,7 @@ fn an_undeclared_call_is_slowed_after_two_equal_results_and_may_look_again() {
 fn a_new_result_elsewhere_frees_an_undeclared_call() {
     check(
         "rules same_call
-         list {} -> ok same   x2
+         list {} -> ok [\"same\"]   x2
          edit {\"n\":1} -> ok done
          list {} => allow",
     );

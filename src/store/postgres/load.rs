@@ -375,7 +375,9 @@ async fn forgotten_change(conn: &mut PgConnection, key: Key<'_>, events: &[Event
                = c.seq
              where c.tenant_id = $1 and c.epoch = date '1970-01-01' + $2::int4 and c.session_id = $3 and c.seq < $4
                and c.seq <> all($5)
-               and c.attempt is not null and (o.news or (c.effect = 2 and coalesce(o.status, 0) not in (2, 3)))",
+               and c.attempt is not null
+               and ((o.status = 1 and c.effect not in (1, 4))
+                 or (c.effect = 2 and coalesce(o.status, 0) not in (2, 3)))",
         );
         let row =
             row.bind(key.tenant.0).bind(key.epoch).bind(session.as_str()).bind(seqs[window]).bind(&seqs[..window]);
