@@ -17,6 +17,7 @@ mod profiles;
 mod record;
 mod state;
 mod trees;
+mod waiting;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

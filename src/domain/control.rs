@@ -76,6 +76,12 @@ pub struct Controlled {
     pub control: Control,
 }
 
+/// True when both name one person or system: by another case nobody becomes somebody else.
+#[must_use]
+pub fn is_same_name(one: &str, other: &str) -> bool {
+    one.trim().to_lowercase() == other.trim().to_lowercase()
+}
+
 /// Something to be done to a session.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Command {

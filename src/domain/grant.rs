@@ -46,12 +46,22 @@ pub struct Use {
     pub opened_at: Timestamp,
     /// Permitted calls since.
     pub used: u64,
-    /// For a rate limit: the time to which the calls so far reach, were they spread evenly (GCRA's theoretical arrival
-    /// time).
-    pub paced_until: Timestamp,
+    /// For a rate limit: the calls of the last window, oldest first.
+    pub recent: Vec<Burst>,
 }
 
-/// So many calls in so long a time.
+/// Calls that came close together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Burst {
+    /// When the first of them was permitted.
+    pub first: Timestamp,
+    /// When the last of them was.
+    pub last: Timestamp,
+    /// How many.
+    pub calls: u64,
+}
+
+/// So many calls in so long a time: never more, whenever the time is begun.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rate {
     /// Calls.
@@ -60,23 +70,43 @@ pub struct Rate {
     pub per_ms: u64,
 }
 
+/// Parts that a rate's time is counted in: what came within one of them is one burst, and is counted until its last
+/// call is too old.
+const PARTS: u64 = 16;
+
 impl Rate {
-    /// How long a call must wait, in milliseconds, when those before it reach to `paced_until`; 0 when it may go. At
-    /// most `calls` go in any period that begins idle, and the pace holds from then on (the generic cell rate
-    /// algorithm).
+    /// How long a call must wait, in milliseconds, after those of `recent`; 0 when it may go.
     #[must_use]
-    pub fn wait_ms(self, paced_until: Timestamp, now: Timestamp) -> u64 {
-        paced_until.plus_ms(self.spacing_ms()).since_ms(now).saturating_sub(self.per_ms)
+    pub fn wait_ms(self, recent: &[Burst], now: Timestamp) -> u64 {
+        let mut left = self.calls;
+        for burst in recent.iter().rev().filter(|burst| self.counts(burst, now)) {
+            if left <= burst.calls {
+                return burst.last.plus_ms(self.per_ms).since_ms(now);
+            }
+            left -= burst.calls;
+        }
+        0
     }
 
-    /// To where the calls reach once one more goes.
+    /// The calls of the last window, once one more is permitted.
     #[must_use]
-    pub fn after(self, paced_until: Timestamp, now: Timestamp) -> Timestamp {
-        paced_until.max(now).plus_ms(self.spacing_ms())
+    pub fn after(self, recent: &[Burst], now: Timestamp) -> Vec<Burst> {
+        let mut recent: Vec<Burst> = recent.iter().filter(|burst| self.counts(burst, now)).copied().collect();
+        match recent.last_mut().filter(|burst| now.since_ms(burst.first) < self.per_ms / PARTS) {
+            Some(burst) => (burst.last, burst.calls) = (now.max(burst.last), burst.calls + 1),
+            None => recent.push(Burst { first: now, last: now, calls: 1 }),
+        }
+        recent
     }
 
-    fn spacing_ms(self) -> u64 {
-        (self.per_ms / self.calls.max(1)).max(1)
+    fn counts(self, burst: &Burst, now: Timestamp) -> bool {
+        now.since_ms(burst.last) < self.per_ms
+    }
+
+    /// The part of this time that `at` lies in, counted from the epoch, and the milliseconds that it has.
+    fn part(self, at: Timestamp) -> (i64, i64) {
+        let part_ms = i64::try_from(self.per_ms.div_ceil(PARTS).max(1)).unwrap_or(i64::MAX);
+        (at.as_millis().div_euclid(part_ms), part_ms)
     }
 }
 
@@ -101,35 +131,111 @@ pub struct RateLimit {
 }
 
 impl RateLimit {
-    /// The shared counter of a tier's rate; none for one per session, and for a call without an agent.
+    /// The shared counters of a tier's rate, the present part of its time first and then those before it that still
+    /// count; none for one per session, and for a call without an agent.
     #[must_use]
-    pub fn counter(&self, tier: &str, agent: Option<&AgentId>, now: Timestamp) -> Option<CounterKey> {
-        let agent = match self.per {
-            Per::Session => return None,
-            Per::Agent => Some(agent?.clone()),
-            Per::Tenant => None,
+    pub fn counters(&self, tier: &str, agent: Option<&AgentId>, now: Timestamp) -> Vec<CounterKey> {
+        let agent = match (self.per, agent) {
+            (Per::Session, _) | (Per::Agent, None) => return Vec::new(),
+            (Per::Agent, Some(agent)) => Some(agent.clone()),
+            (Per::Tenant, _) => None,
         };
-        let window = now.as_millis().div_euclid(i64::try_from(self.rate.per_ms.max(1)).unwrap_or(i64::MAX));
-        let tier = Some((Arc::from(tier), window));
-        Some(CounterKey { agent, day: now.day(), dimension: Dimension::ToolCalls, tier })
+        let (present, part_ms) = self.rate.part(now);
+        let tier: Arc<str> = Arc::from(tier);
+        let key = |part: i64| CounterKey {
+            agent: agent.clone(),
+            day: Timestamp::from_millis(part.saturating_mul(part_ms)).day(),
+            dimension: Dimension::ToolCalls,
+            tier: Some((Arc::clone(&tier), part)),
+        };
+        (0..=i64::try_from(PARTS).unwrap_or(0)).map(|back| key(present - back)).collect()
+    }
+
+    /// How long a call must wait, in milliseconds, when `used` says what each of the counters holds; 0 when it may go.
+    #[must_use]
+    pub fn shared_wait_ms(&self, used: &[u64], now: Timestamp) -> u64 {
+        let (present, part_ms) = self.rate.part(now);
+        let mut left = self.rate.calls;
+        for (back, used) in (0..).zip(used) {
+            if left <= *used {
+                // It may go once this part is as old as the rate's time is long.
+                let parts = i64::try_from(PARTS).unwrap_or(0) + 1;
+                let free_at = Timestamp::from_millis((present - back + parts).saturating_mul(part_ms));
+                return free_at.since_ms(now).max(1);
+            }
+            left -= used;
+        }
+        0
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
-    #[test]
-    fn a_burst_goes_and_then_the_pace_holds() {
-        let rate = Rate { calls: 3, per_ms: 60_000 };
-        let at = |ms: i64| Timestamp::from_millis(1_000_000 + ms);
-        let mut until = Timestamp::default();
-        for _ in 0..3 {
-            assert_eq!(rate.wait_ms(until, at(0)), 0);
-            until = rate.after(until, at(0));
+    fn at(ms: u64) -> Timestamp {
+        Timestamp::from_millis(1_700_000_000_000).plus_ms(ms)
+    }
+
+    /// When calls go that are tried at these times.
+    fn gone(rate: Rate, tried: impl IntoIterator<Item = u64>) -> Vec<u64> {
+        let (mut recent, mut gone) = (Vec::new(), Vec::new());
+        for ms in tried {
+            if rate.wait_ms(&recent, at(ms)) == 0 {
+                recent = rate.after(&recent, at(ms));
+                gone.push(ms);
+            }
         }
-        assert_eq!(rate.wait_ms(until, at(0)), 20_000);
-        assert_eq!(rate.wait_ms(until, at(19_999)), 1);
-        assert_eq!(rate.wait_ms(until, at(20_000)), 0);
+        gone
+    }
+
+    #[test]
+    fn a_hundred_a_minute_are_a_hundred_however_they_are_tried() {
+        let rate = Rate { calls: 100, per_ms: 60_000 };
+        assert_eq!(gone(rate, (0..8_000).step_by(10)).len(), 100, "the bucket refilled to 113 in eight seconds");
+        let all = gone(rate, (0..600_000).step_by(100));
+        assert!(all.len() > 900, "{} in ten minutes", all.len());
+    }
+
+    #[test]
+    fn a_wait_ends_when_there_is_room() {
+        let rate = Rate { calls: 3, per_ms: 60_000 };
+        let mut recent = Vec::new();
+        for ms in [0, 10_000, 20_000] {
+            assert_eq!(rate.wait_ms(&recent, at(ms)), 0);
+            recent = rate.after(&recent, at(ms));
+        }
+        assert_eq!(rate.wait_ms(&recent, at(20_000)), 40_000);
+        assert_eq!((rate.wait_ms(&recent, at(59_999)), rate.wait_ms(&recent, at(60_000))), (1, 0));
+    }
+
+    proptest! {
+        #[test]
+        fn no_window_has_more_than_the_rate(steps in prop::collection::vec(0u64..2_000, 1..400), calls in 1u64..20) {
+            let rate = Rate { calls, per_ms: 10_000 };
+            let times: Vec<u64> = steps.iter().scan(0, |t, step| { *t += step; Some(*t) }).collect();
+            let own = gone(rate, times.iter().copied());
+            for per in [Per::Session, Per::Tenant] {
+                let limit = RateLimit { rate, per };
+                let mut counters = std::collections::BTreeMap::<CounterKey, u64>::new();
+                let mut shared = Vec::new();
+                for ms in &times {
+                    let keys = limit.counters("t", None, at(*ms));
+                    let used: Vec<u64> = keys.iter().map(|key| counters.get(key).copied().unwrap_or(0)).collect();
+                    if !keys.is_empty() && limit.shared_wait_ms(&used, at(*ms)) == 0 {
+                        *counters.entry(keys[0].clone()).or_default() += 1;
+                        shared.push(*ms);
+                    }
+                }
+                for gone in [&own, &shared] {
+                    for (i, start) in gone.iter().enumerate() {
+                        let within = gone[i..].iter().take_while(|ms| **ms < start + rate.per_ms).count() as u64;
+                        prop_assert!(within <= calls, "{within} from {start} on: {gone:?}");
+                    }
+                }
+            }
+        }
     }
 }

@@ -44,6 +44,14 @@ impl Verdict {
         winner(&self.findings)
     }
 
+    /// The finding behind the decision that holds: for an ALLOW a warning that the model is told. What only would have
+    /// decided (shadow) is among the findings.
+    #[must_use]
+    pub fn decided_by(&self) -> Option<&Finding> {
+        let decides = |finding: &&Finding| finding.decision == self.decision && finding.enforced;
+        self.findings.iter().find(decides)
+    }
+
     /// True when the decision is the policy's, not softened by shadow mode.
     #[must_use]
     pub fn is_enforced(&self) -> bool {
@@ -71,8 +79,8 @@ impl Verdict {
     /// The longest wait over all WAIT findings, or that of the winning REUSE, in milliseconds.
     #[must_use]
     pub fn retry_after_ms(&self) -> Option<u64> {
-        let waits = self.findings.iter().filter(|finding| finding.decision == self.would);
-        match self.would {
+        let waits = self.findings.iter().filter(|finding| finding.decision == self.decision && finding.enforced);
+        match self.decision {
             Decision::Wait | Decision::Reuse => waits.filter_map(|finding| finding.retry_after_ms).max(),
             _ => None,
         }

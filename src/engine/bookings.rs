@@ -25,8 +25,9 @@ pub fn counter_keys(
     tool: Option<&ToolName>,
     now: Timestamp,
 ) -> Vec<CounterKey> {
-    let rate = tool.and_then(|tool| policy.rules.get::<tier::Params>().counter(tool.as_str(), agent, now));
-    policy.rules.get::<budget::Params>().counters(agent, now.day()).chain(rate).map(|(key, _)| key).collect()
+    let rate = tool.and_then(|tool| policy.rules.get::<tier::Params>().rate(tool.as_str()));
+    let rate = rate.map(|(tier, rate)| rate.counters(tier, agent, now)).unwrap_or_default();
+    policy.rules.get::<budget::Params>().counters(agent, now.day()).map(|(key, _)| key).chain(rate).collect()
 }
 
 /// What a permit uses of tiers and grants.
@@ -38,11 +39,11 @@ pub(super) fn uses(params: &tier::Params, cx: &Context<'_>) -> Vec<Use> {
     let mut uses = Vec::new();
     let next = |key: String, rate: Option<&RateLimit>| {
         let before = cx.tree.uses.get(&key);
-        let paced_until = before.map(|used| used.paced_until).unwrap_or_default();
+        let recent = before.map(|used| used.recent.as_slice()).unwrap_or_default();
         Use {
             opened_at: before.map_or(cx.now, |used| used.opened_at),
             used: before.map_or(0, |used| used.used) + 1,
-            paced_until: rate.map_or(paced_until, |rate| rate.rate.after(paced_until, cx.now)),
+            recent: rate.map(|rate| rate.rate.after(recent, cx.now)).unwrap_or_default(),
             key,
         }
     };
@@ -82,10 +83,14 @@ pub(super) fn counters(policy: &Policy, cx: &Context<'_>, extra: &Spent) -> Vec<
     // A rate that is shared by trees is taken with the permit, and refused by the store when others were faster.
     if extra.calls > 0
         && holds(&tier::RULE)
-        && let Some((key, limit)) =
-            policy.rules.get::<tier::Params>().counter(cx.tool(), request.agent.as_ref(), cx.now)
+        && let Some((tier, rate)) = policy.rules.get::<tier::Params>().rate(cx.tool())
     {
-        adds.push(CounterAdd { key, amount: 1, limit: Some(limit) });
+        let mut keys = rate.counters(tier, request.agent.as_ref(), cx.now).into_iter();
+        let present = keys.next();
+        // What the parts before have taken can no longer be had in the present one.
+        let taken: u64 = keys.filter_map(|key| cx.counters.get(&key)).sum();
+        let limit = Some(rate.rate.calls.saturating_sub(taken));
+        adds.extend(present.map(|key| CounterAdd { key, amount: 1, limit }));
     }
     adds
 }

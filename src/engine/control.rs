@@ -3,7 +3,7 @@
 use crate::{
     domain::{
         call::{ApprovalStatus, Call},
-        control::{Command, Control, Controlled, Operation, PLAN_MAX},
+        control::{Command, Control, Controlled, Operation, PLAN_MAX, is_same_name},
         grant::{GRANTS_MAX, Grant},
         rejection::CommandRejection,
         time::Timestamp,
@@ -84,8 +84,9 @@ fn answer(
         return Err(CommandRejection::ApprovalExpired);
     }
     // Whoever wants the call, or works for the same end, is not the one to allow it.
-    let asked = tree.calls().filter_map(|call| call.agent.as_ref()).any(|agent| agent.as_str() == command.by);
-    if asked || tree.sessions.keys().any(|session| session.as_str() == command.by) {
+    let is_by = |name: &str| is_same_name(name, &command.by);
+    let asked = tree.calls().filter_map(|call| call.agent.as_ref()).any(|agent| is_by(agent.as_str()));
+    if asked || tree.sessions.keys().any(|session| is_by(session.as_str())) {
         return Err(CommandRejection::SelfApproval);
     }
     let tier = policy.rules.get::<tier::Params>().tier(call.tool.as_str());

@@ -1,17 +1,15 @@
-//! Questions to people: answering them, and waiting for the answer. However many wait, the database is looked at once
-//! each quarter of a second; and not at all while nobody waits.
+//! Questions to people: looked at and answered. However many wait for answers (`waiting.rs`), the database is looked at
+//! once each quarter of a second; and not at all while nobody waits.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use tokio::{sync::Mutex, time::sleep};
+use tokio::sync::Mutex;
 
-use super::{CommandError, EvaluateAnswer, EvaluateError, Gate, GateError, NoAnswer};
+use super::{CommandError, Gate, GateError, NoAnswer};
 use crate::{
     clock::Tick,
     domain::{
-        call::{Approval, Request},
-        control::{Command, Operation},
-        finding::Decision,
+        control::{Command, Operation, is_same_name},
         ids::{SessionId, TenantId},
         inbox::{Question, QuestionState, Resolution, Wanted},
         rejection::CommandRejection,
@@ -46,52 +44,11 @@ pub struct Reply {
 impl Reply {
     /// True when that is what was answered, by the same person: sent again, it is the same answer.
     fn is(&self, resolution: &Resolution) -> bool {
-        self.approve == resolution.approved && self.by == resolution.by
+        self.approve == resolution.approved && is_same_name(&self.by, &resolution.by)
     }
 }
 
 impl Gate {
-    /// May this call run? When a person must approve, waits for the answer, `most` at the longest, and judges again.
-    ///
-    /// # Errors
-    /// [`EvaluateError`]: nothing was decided, or not again.
-    pub async fn evaluate_and_wait(
-        &self,
-        request: Request,
-        most: Duration,
-    ) -> Result<Vec<EvaluateAnswer>, EvaluateError> {
-        let started = self.clock.tick();
-        let mut answers = self.evaluate(vec![request.clone()]).await?;
-        let Some(asked) = held(&answers).cloned() else { return Ok(answers) };
-        loop {
-            let left = most.saturating_sub(self.clock.elapsed(started));
-            if left.is_zero() {
-                return Ok(answers);
-            }
-            sleep(LOOK_EVERY.min(left)).await;
-            if self.is_open(&request, &asked, started).await? {
-                continue;
-            }
-            answers = self.evaluate(vec![request.clone()]).await?;
-            // Whoever asks anew, with another question, is told so.
-            if held(&answers).is_none_or(|held| held.id != asked.id) {
-                return Ok(answers);
-            }
-        }
-    }
-
-    async fn is_open(&self, request: &Request, asked: &Approval, since: Tick) -> Result<bool, NoAnswer> {
-        if self.now() >= asked.expires_at {
-            return Ok(false);
-        }
-        let open = self.looked_at(request.tenant, Some(since)).await?;
-        if open.len() < OPEN_MAX || open.iter().any(|question| question.approval_id == asked.id) {
-            return Ok(open.iter().any(|question| question.approval_id == asked.id));
-        }
-        let question = self.question(request.tenant, &asked.id).await?;
-        Ok(question.is_some_and(|question| question.resolution.is_none()))
-    }
-
     /// The open questions, the newest first, read within the last quarter of a second.
     ///
     /// # Errors
@@ -101,7 +58,7 @@ impl Gate {
     }
 
     /// The open questions by a look of the last quarter of a second, and not from before `since`.
-    async fn looked_at(&self, tenant: TenantId, since: Option<Tick>) -> Result<Arc<[Question]>, NoAnswer> {
+    pub(super) async fn looked_at(&self, tenant: TenantId, since: Option<Tick>) -> Result<Arc<[Question]>, NoAnswer> {
         let mut known = self.open.0.lock().await;
         known.retain(|_, (looked, _)| self.clock.elapsed(*looked) < LOOK_EVERY);
         if let Some((_, open)) = known.get(&tenant).filter(|(looked, _)| since.is_none_or(|since| since <= *looked)) {
@@ -166,10 +123,4 @@ fn as_answered(question: Question, reply: &Reply) -> Result<Question, CommandErr
         }
         _ => Ok(question),
     }
-}
-
-/// The question that a call waits for.
-fn held(answers: &[EvaluateAnswer]) -> Option<&Approval> {
-    let verdict = &answers.first()?.verdict;
-    verdict.approval.as_ref().filter(|_| verdict.decision == Decision::Ask)
 }

@@ -97,7 +97,7 @@ pub(super) fn note(field: &str, text: &str) -> Decoded<Option<String>> {
     bounded(field, text, NOTE_BYTES_MAX)
 }
 
-/// How long a caller waits for a person.
+/// How long a caller waits.
 pub(super) fn max_wait(given: Option<&prost_types::Duration>) -> Decoded<Duration> {
     Ok(Duration::from_millis(span("max_wait", given, 0..=WAIT_MS_MAX)?.unwrap_or(0)))
 }

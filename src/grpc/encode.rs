@@ -67,7 +67,7 @@ pub(super) fn finding(finding: &Finding) -> v1::Finding {
 
 pub(super) fn verdict(answer: EvaluateAnswer, call_id: String, all_budgets: bool) -> v1::Verdict {
     let verdict = answer.verdict;
-    let winner = verdict.winner();
+    let winner = verdict.decided_by();
     let text = answer.text;
     let approval = verdict.approval.as_ref();
     let (header, argument) = match &answer.inject_as {

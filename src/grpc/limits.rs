@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 
 use crate::domain::ids::NAME_BYTES_MAX;
 
-/// Longest time that a caller may wait for a person, in milliseconds.
+/// Longest time that a caller may wait, in milliseconds.
 pub(super) const WAIT_MS_MAX: u64 = 60_000;
 /// Longest name of a phase, of a person, of a question, in bytes: as long as any other name.
 pub(super) const TEXT_BYTES_MAX: usize = NAME_BYTES_MAX;

@@ -30,12 +30,23 @@ impl GateService {
     }
 }
 
+impl GateService {
+    /// The answer. Who waits can wait elsewhere once the server ends; who does not is answered in a moment.
+    async fn or_elsewhere<T>(
+        &self,
+        wait: Duration,
+        answer: impl Future<Output = Result<T, Status>>,
+    ) -> Result<T, Status> {
+        if wait.is_zero() { answer.await } else { self.stop.or(answer).await }
+    }
+}
+
 /// The answer, or why there is none in time.
 pub(super) async fn within<T>(answer: impl Future<Output = Result<T, impl Told>>) -> Result<T, Status> {
     within_more(Duration::ZERO, answer).await
 }
 
-/// As [`within`], with time to wait for a person on top.
+/// As [`within`], with time to wait on top.
 async fn within_more<T>(wait: Duration, answer: impl Future<Output = Result<T, impl Told>>) -> Result<T, Status> {
     match timeout(DEADLINE + wait, answer).await {
         Ok(answer) => answer.map_err(status::gate),
@@ -54,15 +65,11 @@ impl v1::gate_service_server::GateService for GateService {
             if message.dry_run {
                 return self.gate.dry_run(asked).await.map(|answer| vec![answer]);
             }
-            self.gate.evaluate_and_wait(asked, wait).await
+            self.gate.evaluate_and_wait(vec![asked], wait).await
         }));
-        // Whoever waits for a person can wait elsewhere; whoever does not is answered in a moment.
-        let answer = async { if wait.is_zero() { answer.await } else { self.stop.or(answer).await } };
-        let verdict = answer
-            .instrument(span)
-            .await?
-            .pop()
-            .map(|answer| encode::verdict(answer, call_id, message.include_budgets));
+        let answers = self.or_elsewhere(wait, answer).instrument(span).await?;
+        let verdict = answers.into_iter().next();
+        let verdict = verdict.map(|answer| encode::verdict(answer, call_id, message.include_budgets));
         Ok(Response::new(v1::EvaluateResponse { verdict }))
     }
 
@@ -72,9 +79,10 @@ impl v1::gate_service_server::GateService for GateService {
     ) -> Result<Response<v1::BatchEvaluateResponse>, Status> {
         let span = telemetry::batch_span(request.metadata().as_ref());
         let message = request.into_inner();
-        let asked = decode::batch(&message)?;
+        let (asked, wait) = (decode::batch(&message)?, decode::max_wait(message.max_wait.as_ref())?);
         let call_ids: Vec<String> = asked.iter().map(|request| request.call_id.to_string()).collect();
-        let answers = within(Box::pin(self.gate.evaluate(asked))).instrument(span).await?;
+        let answer = Box::pin(within_more(wait, self.gate.evaluate_and_wait(asked, wait)));
+        let answers = self.or_elsewhere(wait, answer).instrument(span).await?;
         let verdict = |(answer, call_id)| encode::verdict(answer, call_id, message.include_budgets);
         let verdicts = answers.into_iter().zip(call_ids).map(verdict);
         Ok(Response::new(v1::BatchEvaluateResponse { verdicts: verdicts.collect() }))

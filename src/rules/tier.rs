@@ -6,8 +6,11 @@
 //!
 //! Why: reading is free, changing is bounded, and what cannot be undone is a person's decision.
 //!
-//! Known problems: a rate per agent or tenant is counted in whole windows of its time (per minute: from :00 to :00),
-//! so that two of them may meet at the edge.
+//! A rate holds for every stretch of its time, whenever that begins. It is counted in sixteenths of it: a call may have
+//! to wait by so much longer than it would have to by the millisecond.
+//!
+//! Known problems: a rate per agent or tenant may let through a call more than it says for each one that another
+//! replica has permitted in the half second before.
 
 mod params;
 
@@ -160,15 +163,13 @@ fn granted(terms: &GrantTerms, key: &str, cx: &Context<'_>) -> Option<Finding> {
 fn too_fast(tier: &Tier, rate: &RateLimit, cx: &Context<'_>) -> Option<Finding> {
     let wait_ms = match rate.per {
         Per::Session => {
-            let paced_until = cx.tree.uses.get(&tier.key()).map(|used| used.paced_until).unwrap_or_default();
-            rate.rate.wait_ms(paced_until, cx.now)
+            let recent = cx.tree.uses.get(&tier.key()).map(|used| used.recent.as_slice()).unwrap_or_default();
+            rate.rate.wait_ms(recent, cx.now)
         }
         Per::Agent | Per::Tenant => {
-            let key = rate.counter(&tier.name, cx.proposal.request.agent.as_ref(), cx.now)?;
-            let used = cx.counters.get(&key).copied().unwrap_or(0);
-            let into_it = cx.now.as_millis().rem_euclid(i64::try_from(rate.rate.per_ms).unwrap_or(i64::MAX));
-            let left_ms = rate.rate.per_ms.saturating_sub(u64::try_from(into_it).unwrap_or(0));
-            if used < rate.rate.calls { 0 } else { left_ms }
+            let keys = rate.counters(&tier.name, cx.proposal.request.agent.as_ref(), cx.now);
+            let used: Vec<u64> = keys.iter().map(|key| cx.counters.get(key).copied().unwrap_or(0)).collect();
+            rate.shared_wait_ms(&used, cx.now)
         }
     };
     (wait_ms > 0).then(|| {

@@ -155,6 +155,19 @@ async fn limits_are_told_from_eighty_percent_on_or_when_they_are_asked_for() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_allow_has_a_reason_only_where_the_model_is_told_one() {
+    let shadow = "policy_engine:
+  mode: shadow
+  authorization: {tiers: [{name: none, pattern: 'drop', action: deny}, {name: rest, pattern: '*', action: allowlist}]}
+";
+    let plane = Plane::start(&callgate::policy::compile(shadow).expect("a policy")).await;
+    let verdict = evaluate(&mut plane.client().await, question("s", call("c1", "drop", "{}"))).await;
+    assert_eq!((verdict.decision(), verdict.reason.as_str()), (v1::Decision::Allow, ""), "{verdict:?}");
+    assert!(!verdict.enforced, "another decision is on record");
+    assert_eq!(verdict.findings[0].reason, "tool_denied");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_says_what_it_is_and_what_it_takes() {
     let plane = Plane::start(&Policy::default()).await;
     let mut servers = ServerServiceClient::new(plane.channel().await);

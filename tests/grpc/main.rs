@@ -13,3 +13,4 @@ mod learning;
 mod people;
 mod policies;
 mod storm;
+mod waiting;

@@ -75,6 +75,11 @@ async fn an_approval_is_answered_once_and_good_for_one_call() {
         refused(Code::PermissionDenied, "SELF_APPROVAL")
     );
     assert_eq!(
+        resolve(approvals.clone(), answer(&id, "Robot", true, "")).await,
+        refused(Code::PermissionDenied, "SELF_APPROVAL"),
+        "in another case it is the same"
+    );
+    assert_eq!(
         resolve(approvals.clone(), answer(&id, "s", true, "")).await,
         refused(Code::PermissionDenied, "SELF_APPROVAL")
     );

@@ -4,11 +4,8 @@ use std::collections::BTreeMap;
 
 use crate::{
     domain::{
-        budget::CounterKey,
         grant::RateLimit,
-        ids::AgentId,
         pattern::Pattern,
-        time::Timestamp,
         tool::Risk,
         violation::{OnViolation, Violation},
     },
@@ -117,12 +114,11 @@ impl Params {
         self.tiers.iter().find(|tier| tier.tools.matches(tool))
     }
 
-    /// The shared counter of a tool's rate limit, with the limit; none when it has none per agent or tenant.
+    /// The tier and rate limit that hold for a tool.
     #[must_use]
-    pub fn counter(&self, tool: &str, agent: Option<&AgentId>, now: Timestamp) -> Option<(CounterKey, u64)> {
+    pub fn rate(&self, tool: &str) -> Option<(&str, &RateLimit)> {
         let tier = self.tier(tool).filter(|tier| !tier.shadow)?;
-        let rate = tier.rate.as_ref()?;
-        rate.counter(&tier.name, agent, now).map(|key| (key, rate.rate.calls))
+        Some((&tier.name, tier.rate.as_ref()?))
     }
 }
 

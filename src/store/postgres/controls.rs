@@ -16,7 +16,7 @@ use crate::domain::{
     effect::Resource,
     event::Append,
     fingerprint::Fingerprint,
-    grant::{Grant, Use},
+    grant::{Burst, Grant, Use},
     ids::{CallId, SessionId, ToolName},
     pattern::Pattern,
     time::Timestamp,
@@ -156,16 +156,20 @@ struct StoredUse {
     key: String,
     opened_ms: i64,
     used: u64,
-    paced_ms: i64,
+    /// Bursts: when the first and the last call of each was permitted, and how many there were.
+    #[serde(default)]
+    recent: Vec<(i64, i64, u64)>,
 }
 
 impl From<StoredUse> for Use {
     fn from(stored: StoredUse) -> Self {
+        let at = Timestamp::from_millis;
+        let burst = |(first, last, calls)| Burst { first: at(first), last: at(last), calls };
         Self {
             key: stored.key,
             opened_at: Timestamp::from_millis(stored.opened_ms),
             used: stored.used,
-            paced_until: Timestamp::from_millis(stored.paced_ms),
+            recent: stored.recent.into_iter().map(burst).collect(),
         }
     }
 }
@@ -178,7 +182,7 @@ pub(super) fn uses_json(uses: &[Use]) -> Option<String> {
             key: used.key.clone(),
             opened_ms: used.opened_at.as_millis(),
             used: used.used,
-            paced_ms: used.paced_until.as_millis(),
+            recent: used.recent.iter().map(|b| (b.first.as_millis(), b.last.as_millis(), b.calls)).collect(),
         })
         .collect();
     (!stored.is_empty()).then(|| serde_json::to_string(&stored).unwrap_or_default())

@@ -1,0 +1,146 @@
+//! Waiting for what a call waits for: a person's answer, its twin's result, the end of a pause. It costs its caller no
+//! polling, and a call that another one holds up for two milliseconds waits two milliseconds.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use tokio::time::sleep;
+
+use super::{EvaluateAnswer, EvaluateError, Gate, LOOK_EVERY, NoAnswer, OPEN_MAX};
+use crate::{
+    clock::Tick,
+    domain::{
+        call::{Approval, Request},
+        finding::Decision,
+        fingerprint::Fingerprint,
+        reason::Reason,
+    },
+};
+
+/// The first pause between two looks at what this replica knows by itself; it grows with the time that was waited.
+const LOOK_AFTER: Duration = Duration::from_millis(2);
+
+/// What one call waits for.
+enum Awaited {
+    /// A person's answer.
+    Answer(Approval),
+    /// The end of another execution of the same call, and a re-check at the latest then.
+    Twin(Fingerprint, Duration),
+    /// The end of a pause.
+    Pause(Duration),
+}
+
+impl Gate {
+    /// May these calls of one session run? Where none may yet, and some may later, waits until one of those is judged
+    /// otherwise, `most` at the longest. What may run is told at once: it need not wait for the others.
+    ///
+    /// # Errors
+    /// [`EvaluateError`]: nothing was decided, or not again.
+    pub async fn evaluate_and_wait(
+        &self,
+        requests: Vec<Request>,
+        most: Duration,
+    ) -> Result<Vec<EvaluateAnswer>, EvaluateError> {
+        let started = self.clock.tick();
+        let mut questions: Option<BTreeSet<String>> = None;
+        loop {
+            let judged = self.clock.tick();
+            let answers = self.evaluate(requests.clone()).await?;
+            let left = most.saturating_sub(self.clock.elapsed(started));
+            let mut awaited = awaited(&answers, left);
+            let asked = awaited.iter().filter_map(|awaited| match awaited {
+                Awaited::Answer(question) => Some(question.id.clone()),
+                _ => None,
+            });
+            let asked: BTreeSet<String> = asked.collect();
+            // A question that came up while it waited is told.
+            if questions.get_or_insert_with(|| asked.clone()).is_superset(&asked) {
+                self.until_moved(&requests, &mut awaited, judged, left).await?;
+            } else {
+                awaited.clear();
+            }
+            if awaited.is_empty() || self.clock.elapsed(started) >= most {
+                return Ok(answers);
+            }
+        }
+    }
+
+    /// Waits until one of these has come, or nothing is left of the time; empties them then.
+    async fn until_moved(
+        &self,
+        requests: &[Request],
+        awaited: &mut Vec<Awaited>,
+        judged: Tick,
+        left: Duration,
+    ) -> Result<(), NoAnswer> {
+        let Some(request) = requests.first() else { return Ok(()) };
+        let began = self.clock.tick();
+        while !awaited.is_empty() {
+            let waited = self.clock.elapsed(began);
+            if waited >= left {
+                awaited.clear();
+                return Ok(());
+            }
+            let people_only = awaited.iter().all(|one| matches!(one, Awaited::Answer(_)));
+            let pause = if people_only { LOOK_EVERY } else { (waited / 4).clamp(LOOK_AFTER, LOOK_EVERY) };
+            sleep(pause.min(left - waited)).await;
+            for one in awaited.iter() {
+                if self.has_come(request, one, judged).await? {
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn has_come(&self, request: &Request, awaited: &Awaited, judged: Tick) -> Result<bool, NoAnswer> {
+        Ok(match awaited {
+            // Nobody answers faster, and whoever waits shares one look.
+            Awaited::Answer(_) if self.clock.elapsed(judged) < LOOK_EVERY => false,
+            Awaited::Answer(question) => !self.is_open(request, question, judged).await?,
+            Awaited::Pause(pause) => self.clock.elapsed(judged) >= *pause,
+            Awaited::Twin(twin, recheck) => {
+                self.clock.elapsed(judged) >= *recheck || !self.is_running(request, *twin).await?
+            }
+        })
+    }
+
+    /// True while an execution of the call may be running, as far as this replica knows.
+    async fn is_running(&self, request: &Request, twin: Fingerprint) -> Result<bool, NoAnswer> {
+        let Some(root) = self.known_root(request.tenant, &request.session).await? else { return Ok(false) };
+        let Some(slot) = self.slots.get(request.tenant, &root) else { return Ok(true) };
+        let runs = slot.advance(|tree| tree.calls_of(twin).any(|(_, _, call)| call.is_open()));
+        Ok(runs.unwrap_or(true))
+    }
+
+    async fn is_open(&self, request: &Request, asked: &Approval, since: Tick) -> Result<bool, NoAnswer> {
+        if self.now() >= asked.expires_at {
+            return Ok(false);
+        }
+        let open = self.looked_at(request.tenant, Some(since)).await?;
+        if open.len() < OPEN_MAX || open.iter().any(|question| question.approval_id == asked.id) {
+            return Ok(open.iter().any(|question| question.approval_id == asked.id));
+        }
+        let question = self.question(request.tenant, &asked.id).await?;
+        Ok(question.is_some_and(|question| question.resolution.is_none()))
+    }
+}
+
+/// What the calls wait for; nothing when one may run. A pause that is over too late is not waited for.
+fn awaited(answers: &[EvaluateAnswer], left: Duration) -> Vec<Awaited> {
+    if left.is_zero() || answers.iter().any(|answer| answer.verdict.decision == Decision::Allow) {
+        return Vec::new();
+    }
+    let of = |answer: &EvaluateAnswer| {
+        let verdict = &answer.verdict;
+        let pause = Duration::from_millis(verdict.retry_after_ms().unwrap_or(0));
+        match verdict.decision {
+            Decision::Ask => verdict.approval.clone().map(Awaited::Answer),
+            Decision::Wait if verdict.decided_by().is_some_and(|by| by.reason == Reason::CallInFlight) => {
+                Some(Awaited::Twin(verdict.fingerprint, pause))
+            }
+            Decision::Wait if pause <= left => Some(Awaited::Pause(pause)),
+            _ => None,
+        }
+    };
+    answers.iter().filter_map(of).collect()
+}
