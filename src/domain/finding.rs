@@ -91,6 +91,8 @@ pub struct Finding {
     pub message: String,
     /// What to do next, alone.
     pub next_action: Option<String>,
+    /// What people are told instead of the message, where the model should not hear it: a fault of the policy.
+    pub for_people: Option<String>,
     /// For WAIT, and a REUSE that may be looked at again: how long from now, in milliseconds.
     pub retry_after_ms: Option<u64>,
     /// The call whose result is handed back.
@@ -113,6 +115,7 @@ impl Finding {
             count: None,
             message: message.into(),
             next_action: None,
+            for_people: None,
             retry_after_ms: None,
             reuse: None,
             violations: Vec::new(),
@@ -132,6 +135,13 @@ impl Finding {
     #[must_use]
     pub fn next(mut self, action: impl Into<String>) -> Self {
         self.next_action = Some(action.into());
+        self
+    }
+
+    /// With what people are told instead of the message.
+    #[must_use]
+    pub fn telling_people(mut self, text: impl Into<String>) -> Self {
+        self.for_people = Some(text.into());
         self
     }
 

@@ -74,6 +74,8 @@ reasons! {
     NearDuplicate = "near_duplicate",
     /// There is no such tool.
     UnknownTool = "unknown_tool",
+    /// A condition of the policy cannot be judged for these arguments: its owner's fault. A person decides.
+    PolicyFault = "policy_fault",
     /// The arguments are not what the tool takes.
     ValidationError = "validation_error",
     /// The session's phase does not allow the tool, or cannot change like that.

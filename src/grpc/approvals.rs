@@ -48,7 +48,7 @@ fn encoded(question: Question, now: Timestamp) -> v1::Approval {
         resolved_by: resolution.map(|resolution| resolution.by.clone()).unwrap_or_default(),
         resolution_reason: resolution.and_then(|resolution| resolution.reason.clone()).unwrap_or_default(),
         resolve_time: resolution.map(|resolution| timestamp(resolution.at)),
-        reasons: question.findings.iter().map(|finding| finding.message.clone()).collect(),
+        reasons: question.findings.iter().map(|one| one.for_people.as_ref().unwrap_or(&one.message).clone()).collect(),
         approval_id: question.approval_id,
         session_id: question.session,
         root_session_id: question.root,

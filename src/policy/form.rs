@@ -1,21 +1,25 @@
 //! The form of a policy file: YAML to values with the lines of their keys, held against the published JSON Schema, so
 //! that everything that is wrong is said at once and with its place.
 
-use std::{collections::BTreeMap, fmt, sync::LazyLock};
+mod durations;
+mod node;
+mod words;
+
+use std::{collections::BTreeMap, sync::LazyLock};
 
 use jsonschema::{Validator, error::ValidationErrorKind};
-use serde::{
-    Deserialize, Deserializer,
-    de::{MapAccess, SeqAccess, Visitor},
-};
 use serde_json::{Map, Value};
-use serde_saphyr::Spanned;
 
+use self::node::Node;
 use super::{
     PolicyError,
     file::{File, PolicyEngine},
     schema::schema_with,
 };
+pub(super) use words::{a_kind, unknown};
+
+/// The key that everything stands below.
+const ENGINE: &str = "policy_engine";
 use crate::rules::{RULES, Rule};
 
 /// Edits by which a key may be off and still be meant.
@@ -28,6 +32,23 @@ pub(super) static BUILT_IN: LazyLock<Form> = LazyLock::new(|| Form::of(RULES));
 pub(super) struct Form {
     schema: Value,
     validator: Option<Validator>,
+}
+
+/// What the published schema says of numbers: times may be texts, and none is larger than its type holds.
+pub(super) fn publish(schema: &mut Value) {
+    match schema {
+        Value::Object(members) => {
+            if members.get("format").is_some_and(|format| format == "uint32") {
+                members.entry("maximum").or_insert(u32::MAX.into());
+            }
+            if let Some(Value::Object(keys)) = members.get_mut("properties") {
+                durations::allow(keys);
+            }
+            members.values_mut().for_each(publish);
+        }
+        Value::Array(items) => items.iter_mut().for_each(publish),
+        _ => {}
+    }
 }
 
 /// The line of each key, by its path.
@@ -68,10 +89,15 @@ impl Form {
         let options = serde_saphyr::options! { strict_booleans: true };
         let node: Node = serde_saphyr::from_str_with_options(text, options).map_err(|error| {
             let line = error.location().map(|location| location.line());
-            vec![PolicyError { line, path: String::new(), problem: error.without_snippet().to_string() }]
+            vec![PolicyError {
+                line,
+                path: String::new(),
+                problem: words::of_yaml(&error.without_snippet().to_string()),
+            }]
         })?;
         let mut lines = Lines::default();
-        let value = node.value(String::new(), &mut lines);
+        let mut value = node.value(String::new(), &mut lines);
+        durations::resolve(&mut value);
         let mut errors = self.misfits(&value, &lines);
         if errors.is_empty() {
             return Ok((value, lines));
@@ -94,28 +120,51 @@ impl Form {
                 ValidationErrorKind::AdditionalProperties { unexpected } => {
                     let known = self.keys_at(error.schema_path().as_str());
                     for key in unexpected {
-                        let known: Vec<&str> = known.iter().map(String::as_str).collect();
-                        wrong(joined(&path, key), unknown("key", key, &known));
+                        let problem = self.misplaced(&path, key).unwrap_or_else(|| {
+                            unknown("key", key, &known.iter().map(String::as_str).collect::<Vec<_>>())
+                        });
+                        wrong(joined(&path, key), problem);
                     }
                 }
                 ValidationErrorKind::Required { property } => {
                     let name = property.as_str().unwrap_or_default();
-                    wrong(path, format!("the key `{name}` is missing"));
+                    // Keys that stand beside where they belong say it already.
+                    let is_said = path.is_empty() && error.instance().as_object().is_some_and(|keys| !keys.is_empty());
+                    if !is_said || self.engine_keys().iter().all(|key| error.instance().get(*key).is_none()) {
+                        wrong(path, format!("the key `{name}` is missing"));
+                    }
                 }
-                ValidationErrorKind::Enum { options } => {
-                    let options: Vec<&str> =
-                        options.as_array().into_iter().flatten().filter_map(Value::as_str).collect();
-                    wrong(path, no_member(error.instance(), &options));
+                _ => {
+                    let problem = words::of_value(&path, &error);
+                    wrong(path, problem);
                 }
-                ValidationErrorKind::Type { kind } => {
-                    let wanted = format!("{kind:?}").to_lowercase();
-                    let wanted = wanted.trim_start_matches("single(").trim_end_matches(')');
-                    wrong(path, format!("is {}; it must be {}", shown(error.instance()), a_kind(wanted)));
-                }
-                _ => wrong(path, error.to_string()),
             }
         }
         errors
+    }
+
+    /// Where a key belongs that stands at the wrong place: below `policy_engine`, or in one of its sections.
+    fn misplaced(&self, path: &str, key: &str) -> Option<String> {
+        let sections = self.engine_keys();
+        if path.is_empty() && sections.contains(&key) {
+            return Some(format!("`{key}` belongs below `{ENGINE}:`"));
+        }
+        let holds = |section: &&&str| self.keys_of(section).is_some_and(|keys| keys.contains_key(key));
+        let mut holding = sections.iter().filter(holds);
+        let section = holding.next().filter(|_| path == ENGINE && holding.next().is_none())?;
+        Some(format!("`{key}` belongs below `{section}:`"))
+    }
+
+    fn engine_keys(&self) -> Vec<&str> {
+        let keys = self.schema.pointer("/$defs/PolicyEngine/properties").and_then(Value::as_object);
+        keys.into_iter().flat_map(|keys| keys.keys().map(String::as_str)).collect()
+    }
+
+    /// The keys of one section.
+    fn keys_of(&self, section: &str) -> Option<&Map<String, Value>> {
+        let section = self.schema.pointer(&format!("/$defs/PolicyEngine/properties/{section}"))?;
+        let named = section.get("$ref").and_then(Value::as_str).map(|path| path.trim_start_matches('#'));
+        named.map_or(Some(section), |path| self.schema.pointer(path))?.get("properties")?.as_object()
     }
 
     /// The keys that an object's schema knows, by the place of its `additionalProperties`.
@@ -134,29 +183,11 @@ impl Form {
 /// A number that is too large for its type; its place is not known.
 pub(super) fn rest(file: Value) -> Result<PolicyEngine, Vec<PolicyError>> {
     let file: Result<File, _> = serde_json::from_value(file);
-    file.map(|file| file.policy_engine).map_err(|error| vec![anywhere(error.to_string())])
+    file.map(|file| file.policy_engine).map_err(|_| vec![anywhere("a number is too large for its key".to_owned())])
 }
 
 fn anywhere(problem: String) -> PolicyError {
     PolicyError { line: None, path: String::new(), problem }
-}
-
-/// What is said of a name that is not among those that are known.
-pub(super) fn unknown(what: &str, name: &str, known: &[&str]) -> String {
-    let hint = match nearest(name, known) {
-        Some(meant) => format!("; did you mean `{meant}`?"),
-        None if known.is_empty() => String::new(),
-        None => format!("; it must be one of {}", known.join(", ")),
-    };
-    format!("unknown {what} `{name}`{hint}")
-}
-
-fn no_member(value: &Value, options: &[&str]) -> String {
-    let all = options.join(", ");
-    match value.as_str().and_then(|text| nearest(text, options)) {
-        Some(meant) => format!("is {}; did you mean {meant}? It must be one of {all}", shown(value)),
-        None => format!("is {}; it must be one of {all}", shown(value)),
-    }
 }
 
 /// The option that is meant by a word that is not one of them.
@@ -165,23 +196,6 @@ pub(super) fn nearest<'a>(word: &str, options: &[&'a str]) -> Option<&'a str> {
     let edits = |option: &str| strsim::damerau_levenshtein(&option.to_lowercase(), &word);
     let near = options.iter().map(|option| (edits(option), *option));
     near.filter(|(edits, option)| *edits <= EDITS_MAX.min(option.len().max(2) / 2)).min().map(|(_, option)| option)
-}
-
-fn shown(value: &Value) -> String {
-    let text = value.to_string();
-    if text.chars().count() > 40 { format!("{}…", text.chars().take(40).collect::<String>()) } else { text }
-}
-
-fn a_kind(kind: &str) -> &str {
-    match kind {
-        "object" => "a map of keys",
-        "array" => "a list",
-        "integer" => "a whole number",
-        "number" => "a number",
-        "boolean" => "true or false",
-        "string" => "a text",
-        other => other,
-    }
 }
 
 fn joined(path: &str, key: &str) -> String {
@@ -200,105 +214,4 @@ fn dotted(pointer: &str) -> String {
         }
     }
     path
-}
-
-/// A YAML value with the lines of its keys.
-#[derive(Debug)]
-enum Node {
-    Scalar(Value),
-    List(Vec<Node>),
-    Map(Vec<(String, u64, Node)>),
-}
-
-impl Node {
-    fn value(self, path: String, lines: &mut Lines) -> Value {
-        match self {
-            Self::Scalar(value) => value,
-            Self::List(items) => {
-                let items = items.into_iter().enumerate();
-                let items = items.map(|(i, item)| {
-                    let path = format!("{path}[{i}]");
-                    if let Self::Map(members) = &item {
-                        // An entry stands where its first key does.
-                        lines.0.extend(members.first().map(|(_, line, _)| (path.clone(), *line)));
-                    }
-                    item.value(path, lines)
-                });
-                items.collect()
-            }
-            Self::Map(members) => {
-                let mut map = Map::new();
-                for (key, line, node) in members {
-                    let path = joined(&path, &key);
-                    lines.0.insert(path.clone(), line);
-                    map.insert(key, node.value(path, lines));
-                }
-                Value::Object(map)
-            }
-        }
-    }
-}
-
-impl<'de> Deserialize<'de> for Node {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(NodeVisitor)
-    }
-}
-
-struct NodeVisitor;
-
-impl<'de> Visitor<'de> for NodeVisitor {
-    type Value = Node;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a value")
-    }
-
-    fn visit_bool<E>(self, value: bool) -> Result<Node, E> {
-        Ok(Node::Scalar(value.into()))
-    }
-
-    fn visit_i64<E>(self, value: i64) -> Result<Node, E> {
-        Ok(Node::Scalar(value.into()))
-    }
-
-    fn visit_u64<E>(self, value: u64) -> Result<Node, E> {
-        Ok(Node::Scalar(value.into()))
-    }
-
-    fn visit_f64<E>(self, value: f64) -> Result<Node, E> {
-        Ok(Node::Scalar(value.into()))
-    }
-
-    fn visit_str<E>(self, value: &str) -> Result<Node, E> {
-        Ok(Node::Scalar(value.into()))
-    }
-
-    fn visit_unit<E>(self) -> Result<Node, E> {
-        Ok(Node::Scalar(Value::Null))
-    }
-
-    fn visit_none<E>(self) -> Result<Node, E> {
-        Ok(Node::Scalar(Value::Null))
-    }
-
-    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Node, D::Error> {
-        Node::deserialize(deserializer)
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Node, A::Error> {
-        let mut items = Vec::new();
-        while let Some(item) = seq.next_element()? {
-            items.push(item);
-        }
-        Ok(Node::List(items))
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Node, A::Error> {
-        let mut members = Vec::new();
-        while let Some(key) = map.next_key::<Spanned<String>>()? {
-            members.push((key.value, key.referenced.line(), map.next_value()?));
-        }
-        Ok(Node::Map(members))
-    }
 }

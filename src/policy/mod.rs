@@ -22,7 +22,7 @@ use self::tool::Declared;
 use crate::{
     domain::{
         call::{Proposal, Request},
-        effect::Share,
+        effect::{EffectKind, Share},
         fingerprint::{ArgsDigest, Fingerprint},
         ids::ToolName,
         similarity::Shape,
@@ -121,6 +121,13 @@ impl Policy {
     /// Every declared tool, by name.
     pub fn tools(&self) -> impl Iterator<Item = (&str, &ToolSpec)> {
         self.tools.iter().map(|(name, declared)| (name.as_str(), &*declared.spec))
+    }
+
+    /// Declared tools of which nothing says what they do, whatever their arguments.
+    fn silent_tools(&self) -> impl Iterator<Item = &str> {
+        let is_silent = |known: &Declared| known.spec.kind() == EffectKind::Unknown && known.cases.is_empty();
+        let silent = self.tools.iter().filter(move |(_, known)| is_silent(known) && !known.spec.terminal);
+        silent.map(|(name, _)| name.as_str())
     }
 
     /// The request with all that the policy knows of it. This is where arguments are read and hashed, outside of any

@@ -3,7 +3,10 @@
 use schemars::SchemaGenerator;
 use serde_json::{Map, Value};
 
-use super::{file::File, form::BUILT_IN};
+use super::{
+    file::File,
+    form::{BUILT_IN, publish},
+};
 use crate::rules::{Part, Rule};
 
 /// The JSON Schema of a policy file.
@@ -29,6 +32,7 @@ pub fn schema_with(rules: &[Rule]) -> Value {
     let mut schema = generator.into_root_schema_for::<File>().to_value();
     parts.into_iter().for_each(|(at, part)| graft(&mut schema, &at, part));
     simplify(&mut schema);
+    publish(&mut schema);
     schema
 }
 

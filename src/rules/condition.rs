@@ -12,6 +12,7 @@
 
 mod check;
 mod functions;
+mod kinds;
 mod values;
 mod words;
 
@@ -25,7 +26,8 @@ use cel::{
     },
 };
 use chrono::DateTime;
-pub use words::nearest;
+pub use kinds::{Kind, Misfit};
+pub use words::{nearest, no_regex};
 
 use self::{
     check::{Fields, Wants},
@@ -132,6 +134,18 @@ impl Condition {
     #[must_use]
     pub fn tools(&self) -> Vec<String> {
         self.compiled.wants.last.iter().map(|(tool, _)| tool.clone()).collect()
+    }
+
+    /// What does not fit the schema of the arguments, and what is known of earlier answers, by tool.
+    #[must_use]
+    pub fn misfits(
+        &self,
+        args: Option<&serde_json::Value>,
+        known: impl Fn(&str) -> Vec<(String, Kind)>,
+    ) -> Vec<Misfit> {
+        let answers: Vec<(String, Vec<(String, Kind)>)> =
+            self.tools().into_iter().map(|tool| (tool.clone(), known(&tool))).collect();
+        kinds::misfits(&self.compiled.expression, &kinds::Known { args, answers: &answers })
     }
 
     /// Does it hold? A tool that was not called is an error only if the answer depends on it: in

@@ -6,6 +6,7 @@ use crate::domain::{
     books::Books,
     budget::{CounterKey, Usage},
     call::{Call, Proposal},
+    finding::{Decision, Finding},
     fingerprint::Fingerprint,
     grant::Grant,
     halt::Halt,
@@ -13,12 +14,16 @@ use crate::domain::{
     ids::SessionId,
     json::Json,
     previous::{Held, Previous},
+    reason::Reason,
     time::Timestamp,
     tree::{CallTree, Closed, Run, Session},
 };
 use crate::retry::self_correction::SelfCorrections;
 
-use super::{Closes, Rule, condition::Bindings};
+use super::{
+    Closes, Rule,
+    condition::{Bindings, ConditionError},
+};
 
 /// From this likeness on arguments count as nearly the same.
 const ALIKE: f64 = 0.8;
@@ -55,6 +60,19 @@ pub struct Context<'a> {
 }
 
 impl<'a> Context<'a> {
+    /// The finding for a condition of the policy that cannot be judged: its owner's fault, so that a person decides, and
+    /// the model is told nothing of the condition.
+    #[must_use]
+    pub fn unjudged(&self, rule: &'static str, problem: &ConditionError) -> Finding {
+        let tool = self.tool();
+        let message = format!(
+            "{tool} with these arguments needs a person's decision: a rule for it could not be applied to them. Go on \
+             with other work, or tell the user."
+        );
+        let for_people = format!("A condition of the policy for {tool} could not be judged: {problem}.");
+        Finding::new(rule, Decision::Ask, Reason::PolicyFault, message).telling_people(for_people)
+    }
+
     /// The asking session, unless it is new.
     #[must_use]
     pub fn session(&self) -> Option<&'a Session> {

@@ -94,7 +94,7 @@ fn unmet(requirement: &Requirement, cx: &Context<'_>) -> Option<Finding> {
         Ok(true) => return None,
         Ok(false) => format!("the result of {} does not allow it: {} does not hold.", kept.tool, condition.text()),
         Err(ConditionError::NotCalled(tool)) => format!("{tool} must have answered first. Call {tool}."),
-        Err(ConditionError::Broken(problem)) => format!("{problem}."),
+        Err(broken @ ConditionError::Broken(_)) => return Some(cx.unjudged(RULE.id, &broken)),
     };
     let message = format!("{} was not run: {problem}", cx.tool());
     Some(Finding::new(RULE.id, Decision::Deny, Reason::MissingPrerequisite, message))

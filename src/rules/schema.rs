@@ -8,8 +8,9 @@
 //! from a sentence that names the field. A condition with `on_violation: ask_user` says that only the user can; where
 //! models were told to correct a field and hardly ever did, the user is asked as well.
 //!
-//! Known problems: a condition that reads a field which is not there counts as broken; write `!has(args.x) || …` for
-//! one that is optional.
+//! Known problems: a condition that cannot be judged (it reads a field that is not there) is a fault of the policy, and
+//! a person decides (`policy_fault`); write `!has(args.x) || …` for a field that is optional. `callgate policy check`
+//! says which.
 
 use std::collections::BTreeMap;
 
@@ -70,7 +71,11 @@ fn check(params: &Params, cx: &Context<'_>) -> Option<Finding> {
     let checks = params.by_tool.get(cx.tool()).map_or(&[][..], Vec::as_slice);
     // Arguments of another form than the tool's say nothing about its conditions.
     if violations.is_empty() {
-        violations.extend(checks.iter().filter_map(|check| broken(check, cx)));
+        let judged = checks.iter().map(|check| broken(check, cx)).collect::<Result<Vec<_>, _>>();
+        match judged {
+            Ok(broken) => violations.extend(broken.into_iter().flatten()),
+            Err(problem) => return Some(cx.unjudged(RULE.id, &problem)),
+        }
     }
     if violations.is_empty() {
         return None;
@@ -97,25 +102,27 @@ fn check(params: &Params, cx: &Context<'_>) -> Option<Finding> {
     Some(Finding::new(RULE.id, Decision::Deny, Reason::ValidationError, message).next(next).violating(violations))
 }
 
-fn broken(check: &Check, cx: &Context<'_>) -> Option<Violation> {
-    let problem = match check.condition.evaluate(&cx.known(&|_| None)) {
-        Ok(true) => return None,
-        Ok(false) => format!("{} does not hold", check.condition.text()),
-        Err(ConditionError::Broken(problem)) => problem,
-        Err(ConditionError::NotCalled(tool)) => format!("{tool} has not answered"),
-    };
-    Some(Violation {
+fn broken(check: &Check, cx: &Context<'_>) -> Result<Option<Violation>, ConditionError> {
+    if check.condition.evaluate(&cx.known(&|_| None))? {
+        return Ok(None);
+    }
+    let problem = || format!("{} does not hold", check.condition.text());
+    Ok(Some(Violation {
         field: check.field.clone(),
-        message: check.message.clone().unwrap_or(problem),
+        message: check.message.clone().unwrap_or_else(problem),
         keyword: CONDITION.to_owned(),
         on_violation: check.on_violation,
         user_facing_hint: check.user_facing_hint.clone(),
-    })
+    }))
 }
 
 #[cfg(test)]
 mod tests {
-    use crate::rules::testing::check;
+    use super::*;
+    use crate::{
+        domain::verdict::Verdict,
+        rules::testing::{check, play},
+    };
 
     const HOTEL: &str = "policy
         tool_schemas:
@@ -139,6 +146,31 @@ mod tests {
              book {{\"check_in\":\"2026-05-01\",\"check_out\":\"soon\"}} => deny validation_error
              book {{\"check_in\":\"2026-05-02\",\"check_out\":\"2026-05-01\"}} => deny validation_error"
         ));
+    }
+
+    #[test]
+    fn a_condition_that_cannot_be_judged_is_for_people_and_not_for_the_model() {
+        let story = "policy
+            tool_schemas:
+              pay: {once: true, conditions: [{check: 'args.net + args.tax <= 100'}]}
+              send: {once: true, conditions: [{when: 'args.size > 10', then: deny}]}
+              ship: {once: true, requires: [{tool: look, condition: \"last('look').free > 1\"}]}
+              look: {effect: read}
+          end
+          rules schema tier requires
+          pay {\"net\":1} => ask policy_fault
+          send {\"size\":\"large\"} => ask policy_fault
+          look {} -> ok {\"free\":\"many\"}
+          ship {} => ask policy_fault
+          pay {\"net\":1,\"tax\":2} => allow";
+        let said = play(story, None).unwrap_or_else(|problem| panic!("{problem}"));
+        let asked: Vec<&Finding> = said.iter().filter_map(Verdict::winner).collect();
+        assert_eq!(asked.len(), 3);
+        for finding in asked {
+            assert!(!finding.message.contains("args") && !finding.message.contains("has("), "{}", finding.message);
+            let people = finding.for_people.as_ref().expect("a text for people");
+            assert!(people.contains("could not be judged: "), "{people}");
+        }
     }
 
     #[test]

@@ -58,7 +58,7 @@ fn check(params: &Params, cx: &Context<'_>) -> Option<Finding> {
     let mut asks = None;
     for when in params.conditions.get(cx.tool()).into_iter().flatten() {
         match applies(when, cx) {
-            Err(problem) => return Some(ask(format!("{} could not be judged: {problem}.", cx.tool()))),
+            Err(problem) => return Some(cx.unjudged(RULE.id, &problem)),
             Ok(false) => {}
             Ok(true) => match &when.then {
                 Effects::Deny => return Some(denied(cx, when.message.as_deref())),
@@ -109,11 +109,8 @@ fn by_tier(tier: &Tier, cx: &Context<'_>) -> Option<Finding> {
     by_action.or_else(|| tier.rate.as_ref().and_then(|rate| too_fast(tier, rate, cx)))
 }
 
-fn applies(when: &When, cx: &Context<'_>) -> Result<bool, String> {
-    when.condition.evaluate(&cx.known(&|_| None)).map_err(|error| match error {
-        ConditionError::Broken(problem) => problem,
-        ConditionError::NotCalled(tool) => format!("{tool} has not answered"),
-    })
+fn applies(when: &When, cx: &Context<'_>) -> Result<bool, ConditionError> {
+    when.condition.evaluate(&cx.known(&|_| None))
 }
 
 fn ask(message: String) -> Finding {

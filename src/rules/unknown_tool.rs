@@ -1,6 +1,7 @@
 //! unknown_tool: there is no such tool.
 //!
-//! Fires for a tool that neither `tool_schemas` nor a tier nor a phase of the policy names. Refused by default once the
+//! Fires for a tool that neither `tool_schemas` nor a tier nor a phase of the policy names; a name that only a pattern
+//! (`get_*`) takes in, and that is nearly a declared one, is a slip and no tool. Refused by default once the
 //! policy declares any tool, allowed while it declares none; `unknown_tools: ask` leaves it to a person. The second,
 //! fifth and tenth such call of a run are a warning, critical and a break.
 //!
@@ -70,7 +71,7 @@ impl Judge for Params {
         let tool = asked.tool;
         if asked.declared {
             format!("{tool} is declared")
-        } else if self.patterns.iter().any(|pattern| pattern.matches(tool)) {
+        } else if self.is_named(tool) {
             format!("a tier or phase names {tool}")
         } else if self.unknown() == Unknown::Allow {
             format!("{tool} is not declared, and the policy lets such tools pass")
@@ -102,11 +103,20 @@ impl Params {
     pub fn unknown(&self) -> Unknown {
         self.unknown.unwrap_or(Unknown::Allow)
     }
+
+    /// True when a tier or a phase names the tool. A pattern for many names does not: what it takes in may be a slip
+    /// in the name of a tool that is declared.
+    fn is_named(&self, tool: &str) -> bool {
+        let mut naming = self.patterns.iter().filter(|pattern| pattern.matches(tool)).peekable();
+        naming.peek().is_some()
+            && (naming.any(|pattern| pattern.as_str().split('|').any(|name| name.trim() == tool))
+                || meant(self, tool).is_none_or(|meant| is_plural(meant, tool)))
+    }
 }
 
 fn check(params: &Params, cx: &Context<'_>) -> Option<Finding> {
     let tool = cx.tool();
-    if params.unknown() == Unknown::Allow || cx.proposal.declared || params.patterns.iter().any(|p| p.matches(tool)) {
+    if params.unknown() == Unknown::Allow || cx.proposal.declared || params.is_named(tool) {
         return None;
     }
     if params.unknown() == Unknown::Ask {
@@ -128,6 +138,11 @@ fn check(params: &Params, cx: &Context<'_>) -> Option<Finding> {
         Some(level) => finding.at_level(level, count),
         None => finding,
     })
+}
+
+/// True when one name is the other's plural: two tools, and no slip.
+fn is_plural(a: &str, b: &str) -> bool {
+    a.strip_suffix('s') == Some(b) || b.strip_suffix('s') == Some(a)
 }
 
 /// The known tool whose name is nearest.
@@ -171,6 +186,22 @@ mod tests {
              rules unknown_tool
              get_order {} => allow
              drop_table {} => deny unknown_tool",
+        );
+    }
+
+    #[test]
+    fn a_pattern_makes_no_tool_of_a_slip() {
+        check(
+            "policy
+               authorization: {tiers: [{name: reads, pattern: 'get_*|list_ordrs', action: allowlist}]}
+               tool_schemas: {get_order: {effect: read}, list_orders: {effect: read}}
+             end
+             rules unknown_tool
+             get_order {} => allow
+             get_ordr {} => deny unknown_tool
+             get_orders {} => allow
+             list_ordrs {} => allow
+             get_weather {} => allow",
         );
     }
 }

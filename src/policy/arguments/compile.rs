@@ -1,9 +1,13 @@
 //! From a schema to its compiled form, or to all that is wrong with it.
 
-use jsonschema::PatternOptions;
+use jsonschema::{
+    PatternOptions, ValidationError,
+    error::{TypeKind, ValidationErrorKind},
+};
 use serde_json::Value;
 
 use super::{Compiled, SCHEMA_BYTES_MAX, shape::Shape, words};
+use crate::{policy::form::a_kind, rules::condition::nearest};
 
 /// Deepest nesting of a schema: compiling one is recursive.
 const DEPTH_MAX: usize = 96;
@@ -40,10 +44,8 @@ pub(super) fn compile(schema: &Value) -> Result<Compiled, Vec<String>> {
         .should_validate_formats(true)
         .with_pattern_options(PatternOptions::fancy_regex().backtrack_limit(BACKTRACKS_MAX))
         .offline();
-    let validator = options.build(schema).map_err(|error| {
-        let problem = words::one_line(&error.to_string());
-        vec![placed(error.instance_path().as_str(), &format!("is no JSON Schema: {}", words::shown_text(&problem)))]
-    })?;
+    let validator =
+        options.build(schema).map_err(|error| vec![placed(error.instance_path().as_str(), &in_words(&error))])?;
     Ok(Compiled { validator, shape: Shape::of(schema), schema: schema.clone() })
 }
 
@@ -55,8 +57,50 @@ fn is_deeper(value: &Value, levels: usize) -> bool {
     }
 }
 
+const TYPES: [&str; 7] = ["array", "boolean", "integer", "null", "number", "object", "string"];
+
+/// Types as people write them, and those that are meant.
+const WRITTEN: [(&str, &str); 14] = [
+    ("int", "integer"),
+    ("int32", "integer"),
+    ("int64", "integer"),
+    ("long", "integer"),
+    ("float", "number"),
+    ("double", "number"),
+    ("decimal", "number"),
+    ("str", "string"),
+    ("text", "string"),
+    ("date", "string with format: date"),
+    ("bool", "boolean"),
+    ("list", "array"),
+    ("dict", "object"),
+    ("map", "object"),
+];
+
+/// What breaks the rules of JSON Schema; the library's own words are for programmers.
+fn in_words(error: &ValidationError<'_>) -> String {
+    let (path, value) = (error.instance_path().as_str(), error.instance());
+    let value = words::shown_text(&words::one_line(&value.to_string()));
+    match (path.rsplit('/').next().unwrap_or_default(), error.kind()) {
+        ("type", _) => {
+            let text = error.instance().as_str().unwrap_or_default().to_lowercase();
+            let written = WRITTEN.iter().find(|(written, _)| *written == text).map(|(_, meant)| *meant);
+            match written.or_else(|| nearest(&text, &TYPES)) {
+                Some(meant) => format!("is {value}; did you mean {meant}? It must be one of {}", TYPES.join(", ")),
+                None => format!("is {value}; it must be one of {}", TYPES.join(", ")),
+            }
+        }
+        ("required", _) => format!("is {value}; it must be a list of field names, beside `properties`"),
+        ("pattern", _) => format!("is {value}, which is not a regular expression"),
+        (_, ValidationErrorKind::Type { kind: TypeKind::Single(kind) }) => {
+            format!("is {value}; it must be {}", a_kind(&format!("{kind:?}").to_lowercase()))
+        }
+        ("", _) => "is no JSON Schema that can be used: look at what its $ref names".to_owned(),
+        _ => format!("is {value}, which JSON Schema does not allow here"),
+    }
+}
+
 fn is_type(kind: &Value) -> bool {
-    const TYPES: [&str; 7] = ["array", "boolean", "integer", "null", "number", "object", "string"];
     match kind {
         Value::String(kind) => TYPES.contains(&kind.as_str()),
         Value::Array(kinds) => kinds.iter().all(is_type),
@@ -71,9 +115,7 @@ fn dialect(schema: &Value, problems: &mut Vec<String>) {
         return;
     }
     for error in jsonschema::draft202012::meta::validator().iter_errors(schema).take(PROBLEMS_MAX) {
-        let problem = words::one_line(&error.to_string());
-        let problem = format!("is no JSON Schema: {}", words::shown_text(&problem));
-        problems.push(placed(error.instance_path().as_str(), &problem));
+        problems.push(placed(error.instance_path().as_str(), &in_words(&error)));
     }
     problems.sort();
     problems.dedup();

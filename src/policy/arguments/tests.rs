@@ -342,18 +342,24 @@ fn the_schemas_of_every_tool_list_load() {
 #[test]
 fn a_bad_schema_says_where() {
     for (schema, problem) in [
-        (json!({"type": "objekt"}), "at /type: is no JSON Schema: "),
+        (json!({"type": "objekt"}), "at /type: is \"objekt\"; did you mean object? It must be one of array, "),
         (json!({"type": "array"}), "must describe an object: arguments are one"),
         (json!("x"), "must describe an object: arguments are one"),
-        (json!({"properties": {"a": {"required": true}}}), "at /properties/a/required: is no JSON Schema: "),
-        (json!({"properties": {"a": {"pattern": "["}}}), "at /properties/a/pattern: is no JSON Schema: "),
+        (
+            json!({"properties": {"a": {"required": true}}}),
+            "at /properties/a/required: is true; it must be a list of field names, beside `properties`",
+        ),
+        (
+            json!({"properties": {"a": {"pattern": "["}}}),
+            "at /properties/a/pattern: is \"[\", which is not a regular expression",
+        ),
         (
             json!({"properties": {"a": {"$ref": "https://example.com/a.json"}}}),
             "at /properties/a: $ref https://example.com/a.json leads out of the schema; copy what it names under $defs",
         ),
         (json!({"properties": {"a": {"$ref": "file:///etc/passwd"}}}), "leads out of the schema"),
-        (json!({"properties": {"a": {"$ref": "#/$defs/b"}}}), "is no JSON Schema: "),
-        (json!({"$schema": "https://example.com/own"}), "is no JSON Schema: "),
+        (json!({"properties": {"a": {"$ref": "#/$defs/b"}}}), "look at what its $ref names"),
+        (json!({"$schema": "https://example.com/own"}), "is no JSON Schema that can be used"),
         (json!({"description": "x".repeat(SCHEMA_BYTES_MAX)}), "is too long: at most 262144 bytes"),
     ] {
         let problems = ArgumentSchema::compile(&schema, UnknownFields::BySchema, Coercion::Reject).expect_err("bad");

@@ -12,6 +12,7 @@ use crate::{
         phase::{self, Phase},
         requires,
         tier::{self, Action, GrantTerms, Tier},
+        unknown_tool::{self, Unknown},
     },
 };
 
@@ -165,7 +166,8 @@ impl Compiler {
         }
         let matches_none = |pattern: &Pattern| !names.iter().any(|name| pattern.matches(name));
         let rules = &self.policy.rules;
-        let mut wrong = Vec::new();
+        let (mut wrong, mut never) = (Vec::new(), Vec::new());
+        let are_refused = rules.get::<unknown_tool::Params>().unknown() == Unknown::Deny;
         for (i, tier) in
             rules.get::<tier::Params>().tiers.iter().enumerate().filter(|(_, tier)| matches_none(&tier.tools))
         {
@@ -183,12 +185,15 @@ impl Compiler {
                 let pattern = requirement.tools.as_str();
                 if matches_none(&requirement.tools) {
                     let meant = nearest(pattern, &known).map(|meant| format!("; did you mean `{meant}`?"));
-                    let problem = format!("{pattern} matches no declared tool{}", meant.unwrap_or_default());
-                    wrong.push((format!("tool_schemas.{tool}.requires[{i}].tool"), problem));
+                    let refused = if are_refused { ", and undeclared ones are refused" } else { "" };
+                    let problem = format!("{pattern} matches no declared tool{refused}{}", meant.unwrap_or_default());
+                    let found = if are_refused { &mut never } else { &mut wrong };
+                    found.push((format!("tool_schemas.{tool}.requires[{i}].tool"), problem));
                 }
             }
         }
         wrong.into_iter().for_each(|(path, problem)| self.warn(path, problem));
+        never.into_iter().for_each(|(path, problem)| self.wrong(path, problem));
     }
 }
 

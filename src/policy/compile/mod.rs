@@ -4,6 +4,7 @@ mod access;
 mod limits;
 mod presets;
 mod rules;
+mod sense;
 mod tools;
 
 use std::sync::Arc;
@@ -49,7 +50,7 @@ pub fn compile_with(text: &str, rules: &[Rule]) -> Result<Policy, Vec<PolicyErro
 fn compile_by(text: &str, rules: &[Rule], form: &form::Form) -> Result<Policy, Vec<PolicyError>> {
     let (mut file, lines) = form.read(text)?;
     let policy = Policy { rules: RuleSet::new(rules), ..Policy::default() };
-    let mut compiler = Compiler { policy, errors: Vec::new(), lines };
+    let mut compiler = Compiler { policy, errors: Vec::new(), lines, seen: Vec::new() };
     compiler.rule_parts(&mut file["policy_engine"]);
     compiler.engine(form::rest(file)?);
     let Compiler { mut policy, mut errors, .. } = compiler;
@@ -71,6 +72,8 @@ struct Compiler {
     policy: Policy,
     errors: Vec<PolicyError>,
     lines: Lines,
+    /// What the file says of each tool, as it is held against its other parts.
+    seen: Vec<sense::SeenTool>,
 }
 
 /// What tools have in common unless they say otherwise.
@@ -154,6 +157,7 @@ impl Compiler {
         self.policy.declare_others(&common.stored, common.inject_as.as_ref(), common.share);
         self.answers_that_are_needed();
         self.tools_that_are_named();
+        self.sense();
     }
 
     fn inject_as(&mut self, keys: &file::Idempotency) -> Option<InjectAs> {

@@ -1,5 +1,7 @@
 //! What files say, and what is said of bad ones.
 
+mod mistakes;
+
 use super::*;
 use crate::{
     domain::{

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use regex::Regex;
 use serde_json::Value;
 
-use super::{Common, Compiler, stored, unknown};
+use super::{Common, Compiler, sense::SeenTool, stored, unknown};
 use crate::{
     domain::{
         effect::{EffectKind, ResourceTemplate},
@@ -23,7 +23,7 @@ use crate::{
         tool::{Applies, CASES_MAX, Declared, EffectCase},
     },
     rules::{
-        condition::Condition,
+        condition::{Condition, no_regex},
         requires::{self, Requirement, Source},
         schema::{self, Check},
         side_effects,
@@ -70,6 +70,7 @@ impl Compiler {
             let by_tool = &mut self.policy.rules.get_mut::<side_effects::Params>().by_tool;
             by_tool.insert(name.to_owned(), second_change);
         }
+        self.seen.push(SeenTool::new(name, &path, &keys));
         let properties = keys.schema.as_ref().and_then(|schema| schema.get("properties")).cloned();
         let schema = self.schema(&path, common, &keys);
         let canonical = self.canonical(&path, common, &keys, properties.as_ref());
@@ -153,7 +154,9 @@ impl Compiler {
 
     fn template(&mut self, path: &str, text: Option<&str>) -> Option<ResourceTemplate> {
         let parsed = ResourceTemplate::parse(path, text?);
-        parsed.map_err(|invalid| self.wrong(invalid.field, invalid.problem)).ok()
+        let template = parsed.map_err(|invalid| self.wrong(invalid.field, invalid.problem)).ok()?;
+        self.seen.last_mut()?.templates.push((path.to_owned(), template.clone()));
+        Some(template)
     }
 
     fn schema(&mut self, path: &str, common: &Common, keys: &Tool) -> Option<ArgumentSchema> {
@@ -218,9 +221,9 @@ impl Compiler {
                 (Some(when), None, None) => self.condition(&format!("{at}.when"), when).map(Applies::Condition),
                 (None, Some(field), Some(regex)) => match Regex::new(regex) {
                     Ok(regex) => Some(Applies::Matches { field: field.clone(), regex }),
-                    Err(error) => {
-                        let problem = error.to_string().replace('\n', " ");
-                        self.wrong(format!("{at}.matches"), format!("is not a regular expression: {problem}"));
+                    Err(_) => {
+                        let problem = format!("{regex:?} is not a regular expression: {}", no_regex(regex));
+                        self.wrong(format!("{at}.matches"), problem);
                         None
                     }
                 },
@@ -236,7 +239,9 @@ impl Compiler {
     }
 
     fn condition(&mut self, path: &str, text: &str) -> Option<Condition> {
-        Condition::parse(text).map_err(|problem| self.wrong(path, problem)).ok()
+        let condition = Condition::parse(text).map_err(|problem| self.wrong(path, problem)).ok()?;
+        self.seen.last_mut()?.conditions.push((path.to_owned(), condition.clone()));
+        Some(condition)
     }
 
     fn conditions(&mut self, path: &str, tool: &str, keys: Vec<ConditionKeys>) {

@@ -12,7 +12,7 @@ use regex::Regex;
 use super::{
     CONDITION_BYTES_MAX,
     functions::{ITEMS, MATCHES},
-    words::{meant, one_line},
+    words::{self, meant},
 };
 
 /// Deepest nesting of an expression: its evaluation is recursive.
@@ -107,6 +107,11 @@ pub(super) fn answer_name(i: usize) -> String {
     format!("@last{i}")
 }
 
+/// Which answer stands under a name.
+pub(super) fn answer_place(name: &str) -> Option<usize> {
+    name.strip_prefix("@last")?.parse().ok()
+}
+
 /// The name under which a pattern stands.
 pub(super) fn pattern_name(i: usize) -> String {
     format!("@pattern{i}")
@@ -120,13 +125,8 @@ pub(super) fn compile(text: &str) -> Result<(IdedExpr, Wants), String> {
         return Err("is empty; write a condition like args.amount_cents > 100000".to_owned());
     }
     let parsed = PrattParser::new().enable_optional_syntax(true).parse(text);
-    let mut expression = parsed.map_err(|errors| match errors.errors.first() {
-        Some(error) => {
-            let line = if text.contains('\n') { format!("line {} ", error.pos.0.max(1)) } else { String::new() };
-            format!("is not a condition (CEL): {line}column {}: {}", error.pos.1.max(1), one_line(&error.msg))
-        }
-        None => "is not a condition (CEL)".to_owned(),
-    })?;
+    let mut expression =
+        parsed.map_err(|errors| words::unreadable(text, errors.errors.first().map(|error| error.pos)))?;
     let mut check = Check { text, wants: Wants::default(), bound: Vec::new(), depth: 0 };
     check.expression(&mut expression, false)?;
     Ok((expression, check.wants))
@@ -316,10 +316,9 @@ impl Check<'_> {
         }
         let Some(last) = call.args.last_mut() else { return Ok(()) };
         let Expr::Literal(LiteralValue::String(text)) = &last.expr else { return Ok(()) };
-        let pattern = Regex::new(text.inner()).map_err(|error| {
-            let error = error.to_string();
-            let error = error.lines().last().unwrap_or_default().trim_start_matches("error: ");
-            self.at("matches", &format!("matches {:?}, which is not a regular expression: {error}", text.inner()))
+        let pattern = Regex::new(text.inner()).map_err(|_| {
+            let problem = words::no_regex(text.inner());
+            self.at("matches", &format!("matches {:?}, which is not a regular expression: {problem}", text.inner()))
         })?;
         last.expr = Expr::Ident(pattern_name(self.wants.patterns.len()));
         self.wants.patterns.push(pattern);

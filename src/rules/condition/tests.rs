@@ -94,7 +94,7 @@ fn the_tools_that_are_named_are_known() {
 #[test]
 fn bad_conditions_are_refused_when_they_are_read() {
     for (text, problem) in [
-        ("args.n >", "is not a condition (CEL): column 9: "),
+        ("args.n >", "is not a condition (CEL): it ends too early (column 9)"),
         ("", "is empty"),
         ("arg.n > 1", "has no variable arg; did you mean args? (column 1)"),
         ("args.n > 1 && nwo > 2", "has no variable nwo; did you mean now? (column 15)"),
@@ -109,7 +109,7 @@ fn bad_conditions_are_refused_when_they_are_read() {
         ("args.last('x') == 1", "has last() without the name of a tool"),
         ("args.a.all(x, args.b.all(y, x == y))", "has a macro inside another"),
         ("args.a.map(x, args.b.map(y, y)).size() > 1", "has a macro inside another"),
-        ("args.s.matches('[')", "matches \"[\", which is not a regular expression: unclosed character class"),
+        ("args.s.matches('[')", "matches \"[\", which is not a regular expression: a [ is not closed"),
         ("Thing{n: 1}.n == 1", "makes a Thing, which no condition can"),
     ] {
         let found = Condition::parse(text).expect_err(text);

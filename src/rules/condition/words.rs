@@ -26,6 +26,52 @@ pub(super) fn one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
+/// What is wrong with a text that is no condition, and where; the library's own words are for its programmers.
+pub(super) fn unreadable(text: &str, place: Option<(isize, isize)>) -> String {
+    let has_word = |word: &str| {
+        let mut words = text.split(|c: char| !c.is_alphanumeric() && c != '_');
+        words.any(|found| found.eq_ignore_ascii_case(word))
+    };
+    let compares = ["==", "!=", "<=", ">="].into_iter().fold(text.to_owned(), |text, known| text.replace(known, " "));
+    let count = |c: char| text.matches(c).count();
+    let hint = match () {
+        () if count('\'') % 2 == 1 || count('"') % 2 == 1 => "a quote is not closed".to_owned(),
+        () if count('(') != count(')') => "the ( and ) do not match".to_owned(),
+        () if compares.contains('=') => "write == to compare".to_owned(),
+        () if ["and", "or", "not"].into_iter().any(has_word) => "write && for and, || for or, ! for not".to_owned(),
+        () => match place {
+            Some((line, column)) => {
+                let line = text.lines().nth(usize::try_from(line - 1).unwrap_or(0)).unwrap_or_default();
+                let rest: String = line.chars().skip(usize::try_from(column - 1).unwrap_or(0)).take(20).collect();
+                if rest.trim().is_empty() {
+                    "it ends too early".to_owned()
+                } else {
+                    format!("look at {:?}", rest.trim())
+                }
+            }
+            None => "look at its operators".to_owned(),
+        },
+    };
+    let at = place.map(|(line, column)| {
+        let line = if text.contains('\n') { format!("line {} ", line.max(1)) } else { String::new() };
+        format!(" ({line}column {})", column.max(1))
+    });
+    format!("is not a condition (CEL): {hint}{}", at.unwrap_or_default())
+}
+
+/// Why a text is no regular expression.
+#[must_use]
+pub fn no_regex(text: &str) -> &'static str {
+    let count = |c: char| text.matches(c).count() - text.matches(&format!("\\{c}")).count();
+    match () {
+        () if count('(') != count(')') => "its ( and ) do not match",
+        () if count('[') > count(']') => "a [ is not closed",
+        () if text.contains("(?=") || text.contains("(?!") || text.contains("(?<") => "it cannot look ahead or behind",
+        () if text.starts_with(['*', '+', '?']) => "nothing stands before its first * + or ?; any text is .*",
+        () => "look at its \\ and its { }",
+    }
+}
+
 /// What an error of the library means.
 pub(super) fn problem(error: &ExecutionError) -> String {
     match error {
@@ -54,11 +100,14 @@ pub(super) fn problem(error: &ExecutionError) -> String {
         }
         ExecutionError::UnexpectedType { got, want } => format!("a {got} is given where a {want} is needed"),
         ExecutionError::FunctionError { function, message } if function == ITEMS => message.clone(),
-        ExecutionError::FunctionError { function, message } => format!("{function}(): {}", cut(message)),
+        ExecutionError::FunctionError { function, message } if function == "date" => {
+            format!("date(): {}", cut(message))
+        }
+        ExecutionError::FunctionError { function, .. } => format!("{function}() cannot read its value"),
         ExecutionError::DivisionByZero(_) | ExecutionError::RemainderByZero(_) => "it divides by zero".to_owned(),
         ExecutionError::Overflow(..) => "a number becomes too large".to_owned(),
         ExecutionError::IndexOutOfBounds(_) => "a list is shorter than the index".to_owned(),
-        other => cut(&other.to_string()),
+        _ => "it cannot be computed".to_owned(),
     }
 }
 

@@ -23,6 +23,8 @@ pub(super) struct StoredFinding {
     #[serde(skip_serializing_if = "Option::is_none", default)]
     next_action: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none", default)]
+    for_people: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
     retry_after_ms: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     reuse: Option<(String, String, i64)>,
@@ -72,6 +74,7 @@ impl From<&Finding> for StoredFinding {
             count: finding.count,
             message: finding.message.clone(),
             next_action: finding.next_action.clone(),
+            for_people: finding.for_people.clone(),
             retry_after_ms: finding.retry_after_ms,
             reuse: finding
                 .reuse
@@ -100,6 +103,7 @@ impl StoredFinding {
             count: self.count,
             message: self.message,
             next_action: self.next_action,
+            for_people: self.for_people,
             retry_after_ms: self.retry_after_ms,
             reuse,
             violations: self.violations.into_iter().map(Violation::from).collect(),

@@ -1,0 +1,113 @@
+//! YAML read into values, with the lines of its keys.
+
+use std::fmt;
+
+use serde::{
+    Deserialize, Deserializer,
+    de::{MapAccess, SeqAccess, Visitor},
+};
+use serde_json::{Map, Value};
+use serde_saphyr::Spanned;
+
+use super::{Lines, joined};
+
+/// A YAML value with the lines of its keys.
+#[derive(Debug)]
+pub(super) enum Node {
+    Scalar(Value),
+    List(Vec<Node>),
+    Map(Vec<(String, u64, Node)>),
+}
+
+impl Node {
+    pub(super) fn value(self, path: String, lines: &mut Lines) -> Value {
+        match self {
+            Self::Scalar(value) => value,
+            Self::List(items) => {
+                let items = items.into_iter().enumerate();
+                let items = items.map(|(i, item)| {
+                    let path = format!("{path}[{i}]");
+                    if let Self::Map(members) = &item {
+                        // An entry stands where its first key does.
+                        lines.0.extend(members.first().map(|(_, line, _)| (path.clone(), *line)));
+                    }
+                    item.value(path, lines)
+                });
+                items.collect()
+            }
+            Self::Map(members) => {
+                let mut map = Map::new();
+                for (key, line, node) in members {
+                    let path = joined(&path, &key);
+                    lines.0.insert(path.clone(), line);
+                    map.insert(key, node.value(path, lines));
+                }
+                Value::Object(map)
+            }
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Node {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(NodeVisitor)
+    }
+}
+
+struct NodeVisitor;
+
+impl<'de> Visitor<'de> for NodeVisitor {
+    type Value = Node;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a value")
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Node, E> {
+        Ok(Node::Scalar(value.into()))
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Node, E> {
+        Ok(Node::Scalar(value.into()))
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<Node, E> {
+        Ok(Node::Scalar(value.into()))
+    }
+
+    fn visit_f64<E>(self, value: f64) -> Result<Node, E> {
+        Ok(Node::Scalar(value.into()))
+    }
+
+    fn visit_str<E>(self, value: &str) -> Result<Node, E> {
+        Ok(Node::Scalar(value.into()))
+    }
+
+    fn visit_unit<E>(self) -> Result<Node, E> {
+        Ok(Node::Scalar(Value::Null))
+    }
+
+    fn visit_none<E>(self) -> Result<Node, E> {
+        Ok(Node::Scalar(Value::Null))
+    }
+
+    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Node, D::Error> {
+        Node::deserialize(deserializer)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Node, A::Error> {
+        let mut items = Vec::new();
+        while let Some(item) = seq.next_element()? {
+            items.push(item);
+        }
+        Ok(Node::List(items))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Node, A::Error> {
+        let mut members = Vec::new();
+        while let Some(key) = map.next_key::<Spanned<String>>()? {
+            members.push((key.value, key.referenced.line(), map.next_value()?));
+        }
+        Ok(Node::Map(members))
+    }
+}

@@ -1,0 +1,308 @@
+//! Does a condition fit what is known of the values that it reads? Looked at once, when the policy is read: a field that
+//! the tool's schema has not, a text compared with a number, a value that no argument can have.
+
+use cel::common::ast::{CallExpr, Expr, IdedExpr, LiteralValue, SelectExpr};
+use serde_json::Value;
+
+use super::{check::answer_place, words::nearest};
+
+/// What a value is, as far as it is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// True or false.
+    Bool,
+    /// Any number.
+    Number,
+    /// A text.
+    Text,
+    /// A list.
+    List,
+    /// An object.
+    Map,
+    /// A point in time.
+    Time,
+    /// A length of time.
+    Span,
+    /// Nobody knows.
+    Any,
+}
+
+impl Kind {
+    fn in_words(self) -> &'static str {
+        match self {
+            Self::Bool => "true or false",
+            Self::Number => "a number",
+            Self::Text => "a text",
+            Self::List => "a list",
+            Self::Map => "an object",
+            Self::Time => "a time",
+            Self::Span => "a length of time",
+            Self::Any => "anything",
+        }
+    }
+
+    fn of(schema: &Value) -> Self {
+        let kind = match schema.get("type") {
+            Some(Value::String(kind)) => Some(kind.as_str()),
+            Some(Value::Array(kinds)) => {
+                let mut real = kinds.iter().filter_map(Value::as_str).filter(|kind| *kind != "null");
+                real.next().filter(|_| real.next().is_none())
+            }
+            _ => None,
+        };
+        match kind {
+            Some("boolean") => Self::Bool,
+            Some("integer" | "number") => Self::Number,
+            Some("string") => Self::Text,
+            Some("array") => Self::List,
+            Some("object") => Self::Map,
+            _ => Self::Any,
+        }
+    }
+}
+
+/// What does not fit, in one line that follows the condition's place.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Misfit {
+    /// What is wrong.
+    pub problem: String,
+    /// False when some call could still be right.
+    pub is_certain: bool,
+}
+
+/// What is known of the values that a condition reads.
+pub(super) struct Known<'a> {
+    /// The JSON Schema of the arguments.
+    pub(super) args: Option<&'a Value>,
+    /// The tools whose answers it reads, in their order, with the members of their answers that are known.
+    pub(super) answers: &'a [(String, Vec<(String, Kind)>)],
+}
+
+/// A value in an expression: its kind, and its schema where there is one.
+#[derive(Clone, Copy)]
+struct Seen<'a> {
+    kind: Kind,
+    schema: Option<&'a Value>,
+}
+
+const ANY: Seen<'static> = Seen { kind: Kind::Any, schema: None };
+
+pub(super) fn misfits(expression: &IdedExpr, known: &Known<'_>) -> Vec<Misfit> {
+    let mut check = Check { known, asked: Vec::new(), found: Vec::new() };
+    asked(expression, &mut check.asked);
+    let whole = check.seen(expression);
+    if !matches!(whole.kind, Kind::Bool | Kind::Any) {
+        check.wrong(format!("gives {}, not true or false", whole.kind.in_words()));
+    }
+    let mut found = check.found;
+    found.dedup();
+    found
+}
+
+/// The fields of `args` that the condition asks for before it reads them.
+fn asked(at: &IdedExpr, found: &mut Vec<String>) {
+    if let Some(path) = path_of(at).filter(|_| matches!(&at.expr, Expr::Select(select) if select.test)) {
+        found.push(path);
+    }
+    each(at, &mut |part| asked(part, found));
+}
+
+/// `args.a.b` as `a.b`.
+fn path_of(at: &IdedExpr) -> Option<String> {
+    let Expr::Select(SelectExpr { operand, field, .. }) = &at.expr else { return None };
+    match &operand.expr {
+        Expr::Ident(name) if name == "args" => Some(field.clone()),
+        _ => Some(format!("{}.{field}", path_of(operand)?)),
+    }
+}
+
+fn each(at: &IdedExpr, visit: &mut dyn FnMut(&IdedExpr)) {
+    match &at.expr {
+        Expr::Call(call) => call.target.as_deref().into_iter().chain(&call.args).for_each(visit),
+        Expr::Select(select) => visit(&select.operand),
+        Expr::List(list) => list.elements.iter().for_each(visit),
+        Expr::Comprehension(inner) => {
+            [&inner.iter_range, &inner.accu_init, &inner.loop_cond, &inner.loop_step, &inner.result]
+                .into_iter()
+                .for_each(visit);
+        }
+        _ => {}
+    }
+}
+
+struct Check<'a> {
+    known: &'a Known<'a>,
+    asked: Vec<String>,
+    found: Vec<Misfit>,
+}
+
+impl<'a> Check<'a> {
+    fn wrong(&mut self, problem: String) {
+        self.found.push(Misfit { problem, is_certain: true });
+    }
+
+    fn doubtful(&mut self, problem: String) {
+        self.found.push(Misfit { problem, is_certain: false });
+    }
+
+    fn seen(&mut self, at: &IdedExpr) -> Seen<'a> {
+        let of = |kind| Seen { kind, schema: None };
+        match &at.expr {
+            Expr::Literal(literal) => of(match literal {
+                LiteralValue::Boolean(_) => Kind::Bool,
+                LiteralValue::Double(_) | LiteralValue::Int(_) | LiteralValue::UInt(_) => Kind::Number,
+                LiteralValue::String(_) => Kind::Text,
+                LiteralValue::Bytes(_) | LiteralValue::Null => Kind::Any,
+            }),
+            Expr::Ident(name) if name == "args" => Seen { kind: Kind::Map, schema: self.known.args },
+            Expr::Ident(name) if name == "now" => of(Kind::Time),
+            Expr::Select(select) => self.select(at, select),
+            Expr::Call(call) => self.call(call),
+            Expr::List(list) => {
+                list.elements.iter().for_each(|item| {
+                    self.seen(item);
+                });
+                of(Kind::List)
+            }
+            Expr::Map(_) => of(Kind::Map),
+            Expr::Comprehension(_) => {
+                each(at, &mut |part| {
+                    self.seen(part);
+                });
+                ANY
+            }
+            _ => ANY,
+        }
+    }
+
+    fn select(&mut self, at: &IdedExpr, select: &SelectExpr) -> Seen<'a> {
+        let field = select.field.as_str();
+        let found = match &select.operand.expr {
+            Expr::Ident(name) if name == "session" => {
+                Seen { kind: if field == "phase" { Kind::Text } else { Kind::Number }, schema: None }
+            }
+            Expr::Ident(name) if answer_place(name).is_some() => self.answer(name, field),
+            _ => {
+                let around = self.seen(&select.operand);
+                self.member(around, at, field)
+            }
+        };
+        if select.test { Seen { kind: Kind::Bool, schema: None } } else { found }
+    }
+
+    /// A member of an earlier answer: only near misses of what is known of it can be told.
+    fn answer(&mut self, name: &str, field: &str) -> Seen<'a> {
+        let Some((tool, members)) = answer_place(name).and_then(|place| self.known.answers.get(place)) else {
+            return ANY;
+        };
+        if let Some((_, kind)) = members.iter().find(|(member, _)| member == field) {
+            return Seen { kind: *kind, schema: None };
+        }
+        let names: Vec<&str> = members.iter().map(|(member, _)| member.as_str()).collect();
+        if let Some(meant) = nearest(field, &names) {
+            self.doubtful(format!("reads {field} of {tool}'s answer; did you mean {meant}?"));
+        }
+        ANY
+    }
+
+    fn member(&mut self, around: Seen<'a>, at: &IdedExpr, field: &str) -> Seen<'a> {
+        let Some(schema) = around.schema else { return ANY };
+        let Some(known) = schema.get("properties").and_then(Value::as_object) else { return ANY };
+        let path = path_of(at).unwrap_or_else(|| field.to_owned());
+        if let Some(member) = known.get(field) {
+            let is_required = schema.get("required").and_then(Value::as_array);
+            let is_required = is_required.is_some_and(|names| names.iter().any(|name| name == field));
+            let is_test = matches!(&at.expr, Expr::Select(select) if select.test);
+            if !is_required && !is_test && !self.asked.contains(&path) && member.get("default").is_none() {
+                let problem = format!("reads args.{path}, which may be missing: write has(args.{path}) && … first");
+                self.doubtful(problem);
+            }
+            return Seen { kind: Kind::of(member), schema: Some(member) };
+        }
+        let names: Vec<&str> = known.keys().map(String::as_str).collect();
+        let is_closed = schema.get("additionalProperties").is_some_and(|more| *more == Value::Bool(false));
+        let meant = nearest(field, &names);
+        let hint = match meant {
+            Some(meant) => format!("did you mean {meant}?"),
+            None => format!("it has {}", names.join(", ")),
+        };
+        let problem = format!("reads args.{path}, which the schema has not; {hint}");
+        self.found.push(Misfit { problem, is_certain: is_closed || meant.is_some() });
+        ANY
+    }
+
+    fn call(&mut self, call: &CallExpr) -> Seen<'a> {
+        let parts: Vec<Seen<'a>> =
+            call.target.as_deref().into_iter().chain(&call.args).map(|part| self.seen(part)).collect();
+        let kinds: Vec<Kind> = parts.iter().map(|part| part.kind).collect();
+        let kind = match (call.func_name.as_str(), kinds.as_slice()) {
+            ("_&&_" | "_||_", sides) => {
+                for side in sides.iter().filter(|side| !matches!(side, Kind::Bool | Kind::Any)) {
+                    let operator = call.func_name.trim_matches('_');
+                    self.wrong(format!("gives {operator} {}, where it wants true or false", side.in_words()));
+                }
+                Kind::Bool
+            }
+            ("_==_" | "_!=_" | "_<_" | "_<=_" | "_>_" | "_>=_", [a, b]) => {
+                self.compared(call.func_name.trim_matches('_'), *a, *b);
+                self.options(&call.args, &parts);
+                Kind::Bool
+            }
+            ("_+_" | "_-_", [a, b]) => match (a, b) {
+                (Kind::Time, Kind::Time) => Kind::Span,
+                (Kind::Time, Kind::Span) | (Kind::Span, Kind::Time) => Kind::Time,
+                _ => self.computed(call.func_name.trim_matches('_'), *a, *b),
+            },
+            ("_*_" | "_/_" | "_%_", [a, b]) => self.computed(call.func_name.trim_matches('_'), *a, *b),
+            ("startsWith" | "endsWith" | "contains" | "@matches" | "matches", [of, ..]) => {
+                if !matches!(of, Kind::Text | Kind::Any) {
+                    let name = call.func_name.trim_start_matches('@');
+                    self.wrong(format!("asks {} for {name}(), which only a text has", of.in_words()));
+                }
+                Kind::Bool
+            }
+            ("size", [Kind::Number | Kind::Bool | Kind::Time]) => {
+                self.wrong("asks for the size() of what has none".to_owned());
+                Kind::Number
+            }
+            ("size" | "int" | "uint" | "double" | "-_", _) => Kind::Number,
+            ("string", _) => Kind::Text,
+            ("date" | "timestamp", _) => Kind::Time,
+            ("duration", _) => Kind::Span,
+            ("!_" | "@in" | "bool" | "hasValue", _) => Kind::Bool,
+            _ => Kind::Any,
+        };
+        Seen { kind, schema: None }
+    }
+
+    fn compared(&mut self, operator: &str, a: Kind, b: Kind) {
+        if a == b || [a, b].contains(&Kind::Any) {
+            return;
+        }
+        let is_time = [a, b].contains(&Kind::Time) && [a, b].contains(&Kind::Text);
+        let how = if is_time { "; date(…) and timestamp(…) read a text as a time" } else { "" };
+        self.wrong(format!("compares {} with {} ({operator}), which never works{how}", a.in_words(), b.in_words()));
+    }
+
+    fn computed(&mut self, operator: &str, a: Kind, b: Kind) -> Kind {
+        if a != b && ![a, b].contains(&Kind::Any) {
+            let how = "int(…), double(…) and string(…) convert";
+            self.wrong(format!("computes {} {operator} {}, which never works; {how}", a.in_words(), b.in_words()));
+        }
+        if a == Kind::Any { b } else { a }
+    }
+
+    /// A value that the schema's `enum` does not have is never the argument's.
+    fn options(&mut self, args: &[IdedExpr], parts: &[Seen<'a>]) {
+        for (literal, other) in args.iter().zip(parts.iter().rev()) {
+            let Expr::Literal(LiteralValue::String(text)) = &literal.expr else { continue };
+            let options = other.schema.and_then(|schema| schema.get("enum")).and_then(Value::as_array);
+            let options: Vec<&str> = options.into_iter().flatten().filter_map(Value::as_str).collect();
+            if !options.is_empty() && !options.contains(&text.inner()) {
+                let hint = nearest(text.inner(), &options).map(|meant| format!("; did you mean '{meant}'?"));
+                let hint = hint.unwrap_or_else(|| format!("; it is one of {}", options.join(", ")));
+                self.wrong(format!("compares with '{}', which the argument never is{hint}", text.inner()));
+            }
+        }
+    }
+}
