@@ -60,8 +60,8 @@ pub struct Context<'a> {
 }
 
 impl<'a> Context<'a> {
-    /// The finding for a condition of the policy that cannot be judged: its owner's fault, so that a person decides, and
-    /// the model is told nothing of the condition.
+    /// The finding for a condition of the policy that cannot be judged: its owner's fault, so that a person decides,
+    /// and the model is told nothing of the condition.
     #[must_use]
     pub fn unjudged(&self, rule: &'static str, problem: &ConditionError) -> Finding {
         let tool = self.tool();

@@ -11,7 +11,10 @@ const SMALL: &str = "policy_engine:\n  loops: {repeat: {warning: 5, critical: 10
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn check_says_everything_that_is_wrong_with_every_file() {
     let home = Home::empty();
-    let good = home.file("good.yaml", "policy_engine: {tool_schemas: {a: {effect: read}, b: {effect: write}}}\n");
+    let good = home.file(
+        "good.yaml",
+        "policy_engine: {tool_schemas: {a: {effect: read}, b: {effect: write, idempotent: true}}}\n",
+    );
     let bad = home.file("bad.yaml", "policy_engine:\n  mode: loud\n  loops: {windw: 3}\n");
     let (code, said, _) = ran(&["policy", "check", path(&bad), path(&good)]).await;
     assert_eq!(code, Some(1), "{said}");
@@ -19,9 +22,9 @@ async fn check_says_everything_that_is_wrong_with_every_file() {
         &format!("{}:2: ", path(&bad)),
         &format!("{}:3: ", path(&bad)),
         "policy_engine.loops.windw: ",
-        "2 problem(s)",
-        "1 read tools",
-        "1 write tools",
+        "2 problems",
+        "1 read tool",
+        "1 write tool",
     ] {
         assert!(said.contains(part), "{part} is missing in {said}");
     }

@@ -30,7 +30,7 @@ pub(super) fn check(files: &[PathBuf]) -> anyhow::Result<u8> {
             }
             Err(errors) => {
                 errors.iter().for_each(|error| said(file, error, "error", AnsiColor::Red));
-                outln!("{}: {} problem(s)", file.display(), errors.len());
+                outln!("{}: {}", file.display(), counted(errors.len(), "problem"));
                 code = 1;
             }
         }
@@ -52,17 +52,17 @@ fn summary(policy: &Policy) -> String {
     for kind in [EffectKind::Read, EffectKind::Write, EffectKind::Poll, EffectKind::Check] {
         let count = policy.tools().filter(|(_, spec)| spec.kind() == kind).count();
         if count > 0 {
-            parts.push(format!("{count} {} tools", kind.as_str()));
+            parts.push(counted(count, &format!("{} tool", kind.as_str())));
         }
     }
     let unknown = policy.tools().filter(|(_, spec)| spec.kind() == EffectKind::Unknown && !spec.terminal);
     let unknown = unknown.count();
     if unknown > 0 {
-        parts.push(format!("{unknown} tools without an effect"));
+        parts.push(format!("{} without an effect", counted(unknown, "tool")));
     }
     let tiers = policy.rules.get::<tier::Params>().tiers.len();
     if tiers > 0 {
-        parts.push(format!("{tiers} tiers"));
+        parts.push(counted(tiers, "tier"));
     }
     let soft = policy.rules.iter().map(|slot| (slot.rule.id, slot.mode)).filter(|(_, mode)| *mode != Mode::Enforce);
     parts.extend(soft.map(|(id, mode)| format!("{id} {}", if mode == Mode::Off { "off" } else { "shadowed" })));
@@ -70,6 +70,10 @@ fn summary(policy: &Policy) -> String {
         parts.push("all shadowed".to_owned());
     }
     parts.join(", ")
+}
+
+fn counted(count: usize, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
 pub(super) fn schema() -> anyhow::Result<()> {

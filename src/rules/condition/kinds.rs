@@ -1,5 +1,5 @@
-//! Does a condition fit what is known of the values that it reads? Looked at once, when the policy is read: a field that
-//! the tool's schema has not, a text compared with a number, a value that no argument can have.
+//! Does a condition fit what is known of the values that it reads? Looked at once, when the policy is read: a field
+//! that the tool's schema has not, a text compared with a number, a value that no argument can have.
 
 use cel::common::ast::{CallExpr, Expr, IdedExpr, LiteralValue, SelectExpr};
 use serde_json::Value;

@@ -187,7 +187,7 @@ async fn suggest_proposes_what_was_seen_and_a_proposal_that_is_agreed_with_holds
     let agreed = desk.home.file("agreed.yaml", &said.replace("# effect: write", "effect: write"));
     let (code, said, _) = ran(&["policy", "check", path(&agreed)]).await;
     assert_eq!(code, Some(0), "{said}");
-    says(&said, &["good, ", "1 write tools", "2 tools without an effect"]);
+    says(&said, &["good, ", "1 write tool,", "2 tools without an effect"]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

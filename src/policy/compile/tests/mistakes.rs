@@ -47,7 +47,8 @@ const MISTAKES: [(&str, &str, &str); 34] = [
     (
         "a time that is none",
         "policy_engine: {approvals: {ttl_ms: soon}}",
-        "policy_engine.approvals.ttl_ms: is \"soon\"; it must be a time: milliseconds, or with a unit like 500ms, 90s, 15m, 1h, 7d",
+        "policy_engine.approvals.ttl_ms: is \"soon\"; it must be a time: milliseconds, or with a unit like 500ms, \
+         90s, 15m, 1h, 7d",
     ),
     (
         "a time that is too long",
@@ -97,7 +98,8 @@ const MISTAKES: [(&str, &str, &str); 34] = [
     ),
     (
         "a tier behind one that takes all",
-        "policy_engine: {authorization: {tiers: [{name: a, pattern: '*', action: allowlist}, {name: b, pattern: pay, action: deny}]}}",
+        "policy_engine: {authorization: {tiers: [{name: a, pattern: '*', action: allowlist}, {name: b, pattern: \
+         pay, action: deny}]}}",
         "is unreachable: tier a takes every tool that it could match",
     ),
     (
@@ -143,7 +145,8 @@ const MISTAKES: [(&str, &str, &str); 34] = [
     (
         "an optional field without has()",
         "      conditions: [{when: 'args.note.size() > 10', then: ask}]",
-        "warning: line 16: policy_engine.tool_schemas.pay.conditions[0].when: reads args.note, which may be missing: write has(args.note) && … first",
+        "warning: line 16: policy_engine.tool_schemas.pay.conditions[0].when: reads args.note, which may be \
+         missing: write has(args.note) && … first",
     ),
     (
         "one = in a condition",
@@ -157,8 +160,10 @@ const MISTAKES: [(&str, &str, &str); 34] = [
     ),
     (
         "a member of an answer, misspelt",
-        "      requires: [{tool: get_order, match: {order_id: args.order_id}, condition: \"last('get_order').totl > 0\"}]",
-        "warning: line 16: policy_engine.tool_schemas.pay.requires[0].condition: reads totl of get_order's answer; did you mean total?",
+        "      requires: [{tool: get_order, match: {order_id: args.order_id}, condition: \"last('get_order').totl > \
+         0\"}]",
+        "warning: line 16: policy_engine.tool_schemas.pay.requires[0].condition: reads totl of get_order's answer; \
+         did you mean total?",
     ),
     (
         "a step that there is not",
@@ -167,18 +172,21 @@ const MISTAKES: [(&str, &str, &str); 34] = [
     ),
     (
         "steps that wait for each other",
-        "policy_engine: {tool_schemas: {a: {effect: read, requires: [{tool: b}]}, b: {effect: read, requires: [{tool: a}]}}}",
+        "policy_engine: {tool_schemas: {a: {effect: read, requires: [{tool: b}]}, b: {effect: read, requires: \
+         [{tool: a}]}}}",
         "policy_engine.tool_schemas.a.requires: can never be met: a → b → a (each requires the next)",
     ),
     (
         "a step that is denied",
-        "policy_engine: {authorization: {tiers: [{name: no, pattern: a, action: deny}, {name: rest, pattern: '*', action: allowlist}]}, tool_schemas: {a: {effect: read}, b: {effect: read, requires: [{tool: a}]}}}",
+        "policy_engine: {authorization: {tiers: [{name: no, pattern: a, action: deny}, {name: rest, pattern: '*', \
+         action: allowlist}]}, tool_schemas: {a: {effect: read}, b: {effect: read, requires: [{tool: a}]}}}",
         "can never be met: tier no denies a",
     ),
     (
         "a write that nothing guards",
         "policy_engine: {tool_schemas: {create_invoice: {side_effect_resource: invoice}}}",
-        "warning: line 1: policy_engine.tool_schemas.create_invoice: is an unguarded write: nothing says which thing it writes",
+        "warning: line 1: policy_engine.tool_schemas.create_invoice: is an unguarded write: nothing says which \
+         thing it writes",
     ),
 ];
 
@@ -233,7 +241,8 @@ fn effectless_tools_of_a_tier_and_tools_of_no_phase_are_named() {
   authorization: {tiers: [{name: all, pattern: '*', action: allowlist}]}
   tool_schemas: {look: {effect: read}, frob: {risk_level: LOW}, final_answer: {terminal: true}}
 ";
-    let expected = "warning: line 2: policy_engine.authorization.tiers[0]: has 1 tool that has no effect: frob. Until read, \
+    let expected = "warning: line 2: policy_engine.authorization.tiers[0]: has 1 tool that has no effect: frob. \
+     Until read, \
                     write, poll or check is declared, their repetitions are judged by their results alone";
     assert_eq!(said(tiers), [expected]);
     let phases = "policy_engine:
