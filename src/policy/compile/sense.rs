@@ -205,8 +205,8 @@ impl Compiler {
         let names: Vec<String> = unguarded.map(|(name, _)| name.to_owned()).collect();
         for name in names {
             let problem = "is an unguarded write: nothing says which thing it writes, or what its repetition does. \
-                           Give side_effect_resource a field (order/{order_id}), or set once (it harms), idempotent (it is \
-                           harmless) or repeatable (it is meant)";
+                           Give side_effect_resource a field (order/{order_id}), or set once (it harms), idempotent \
+                           (it is harmless) or repeatable (it is meant)";
             self.warn(format!("tool_schemas.{name}"), problem);
         }
     }
