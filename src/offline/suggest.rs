@@ -1,20 +1,15 @@
 //! Ceilings, thresholds and effects proposed from recorded calls, each with its evidence.
-//! Nothing of it is in force: every proposal is a comment, until its owner agrees.
+//! Nothing that is proposed is in force: every proposal is a comment, until its owner agrees.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    fmt::Write as _,
-};
+mod evidence;
 
+use std::{collections::BTreeMap, fmt::Write as _};
+
+use self::evidence::{Evidence, Shown};
 use crate::{domain::ids::ToolName, offline::trace::Row};
 
-/// Repetitions that must have been seen before an effect is proposed.
-const REPEATS_MIN: u64 = 3;
 /// Sessions that must have been seen before a limit is proposed.
 const SESSIONS_MIN: usize = 20;
-
-/// One in so many is chance: the world also changes by others' hands.
-const CHANCE: u64 = 20;
 
 /// How long a proposed ceiling holds.
 const DAY_MS: u64 = 86_400_000;
@@ -24,86 +19,28 @@ const DAY_MS: u64 = 86_400_000;
 struct Seen {
     calls: u64,
     errors: u64,
-    /// The same call again in one session, by whether its result was the same.
-    same: u64,
-    new: u64,
-    /// Those between which no other tool succeeded, and of them those with a new result.
-    alone: u64,
-    by_itself: u64,
-    /// Repetitions of other tools with a new result between which this tool succeeded, alone of its kind, as far as
-    /// they are evidence of a write.
-    changed: u64,
     /// Calls in each session that has any.
     a_session: Vec<u64>,
 }
 
-/// One session's calls so far: of each call the last result, and which tools succeeded since.
-#[derive(Debug, Default)]
-struct Session {
-    last: BTreeMap<(String, String), (String, BTreeSet<ToolName>)>,
-    calls: BTreeMap<ToolName, u64>,
-    steps: u64,
-}
-
-/// How often a tool's result was new when nothing but the first had succeeded in between.
-type Changes = BTreeMap<(ToolName, ToolName), u64>;
-
-/// Changes that speak for a write. What changes by itself was not changed by anybody, and two tools that change each
-/// other are two polls that take turns.
-fn evidence(tools: &BTreeMap<ToolName, Seen>, changes: &Changes) -> Vec<(ToolName, u64)> {
-    let is_steady = |tool: &ToolName| tools.get(tool).is_none_or(|seen| seen.by_itself * CHANCE <= seen.alone);
-    let is_one_way = |by: &ToolName, of: &ToolName, count: u64| {
-        changes.get(&(of.clone(), by.clone())).is_none_or(|back| back * CHANCE <= count)
-    };
-    let speak = changes.iter().filter(|((by, of), count)| is_steady(of) && is_one_way(by, of, **count));
-    speak.map(|((by, _), count)| (by.clone(), *count)).collect()
-}
-
 fn look(rows: &[Row]) -> (BTreeMap<ToolName, Seen>, Vec<u64>) {
     let mut tools: BTreeMap<ToolName, Seen> = BTreeMap::new();
-    let mut sessions: BTreeMap<String, Session> = BTreeMap::new();
-    let mut changes = Changes::new();
+    let mut sessions: BTreeMap<String, (u64, BTreeMap<ToolName, u64>)> = BTreeMap::new();
     for row in rows {
-        let session = sessions.entry(row.trace.to_string()).or_default();
-        session.steps += 1;
+        let (steps, calls) = sessions.entry(row.trace.to_string()).or_default();
+        *steps += 1;
         if row.refused {
             continue;
         }
-        *session.calls.entry(row.tool.clone()).or_default() += 1;
+        *calls.entry(row.tool.clone()).or_default() += 1;
         let seen = tools.entry(row.tool.clone()).or_default();
         seen.calls += 1;
-        let Some(result) = &row.result else { continue };
-        seen.errors += u64::from(result.is_error);
-        if result.is_error {
-            continue;
-        }
-        let key = (row.tool.to_string(), row.arguments.canonical());
-        let before = session.last.insert(key, (result.identity(), BTreeSet::new()));
-        for (_, since) in session.last.values_mut() {
-            since.insert(row.tool.clone());
-        }
-        if let Some((identity, since)) = before {
-            let is_same = identity == result.identity();
-            let seen = tools.entry(row.tool.clone()).or_default();
-            seen.same += u64::from(is_same);
-            seen.new += u64::from(!is_same);
-            let others: Vec<&ToolName> = since.iter().filter(|tool| **tool != row.tool).collect();
-            seen.alone += u64::from(others.is_empty());
-            seen.by_itself += u64::from(!is_same && others.is_empty());
-            if let ([only], false) = (others.as_slice(), is_same) {
-                *changes.entry(((*only).clone(), row.tool.clone())).or_default() += 1;
-            }
-        }
+        seen.errors += u64::from(row.result.as_ref().is_some_and(|result| result.is_error));
     }
-    for (by, changed) in evidence(&tools, &changes) {
-        tools.entry(by).or_default().changed += changed;
+    for (tool, calls) in sessions.values().flat_map(|(_, calls)| calls) {
+        tools.entry(tool.clone()).or_default().a_session.push(*calls);
     }
-    for session in sessions.values() {
-        for (tool, calls) in &session.calls {
-            tools.entry(tool.clone()).or_default().a_session.push(*calls);
-        }
-    }
-    (tools, sessions.values().map(|session| session.steps).collect())
+    (tools, sessions.values().map(|(steps, _)| *steps).collect())
 }
 
 /// The amount that this share of the sessions does not pass.
@@ -118,9 +55,12 @@ fn quantile(amounts: &[u64], share: f64) -> u64 {
 #[must_use]
 pub fn suggestion(rows: &[Row]) -> String {
     let (tools, steps) = look(rows);
+    let evidence = Evidence::of(rows);
+    let shown = evidence.shown(&tools.keys().cloned().collect());
     let mut text = format!(
-        "# Proposed from {} recorded calls of {} sessions. Nothing below is in force: take the `#` off what you agree \
-         with.\npolicy_engine:\n  mode: shadow\n",
+        "# Proposed from {} recorded calls of {} sessions. Every proposal is a comment: take the `#` off what you \
+         agree with.\n# In force as it stands: shadow mode, in which nothing is refused.\npolicy_engine:\n  \
+         mode: shadow\n",
         rows.len(),
         steps.len()
     );
@@ -141,21 +81,21 @@ pub fn suggestion(rows: &[Row]) -> String {
             (highest * 2).max(10)
         );
     }
-    text.push_str(&tiers(&tools));
+    text.push_str(&tiers(&tools, &shown));
     text.push_str("  unknown_tools: allow\n  tool_schemas:");
     text.push_str(if tools.is_empty() { " {}\n" } else { "\n" });
     for (tool, seen) in &tools {
+        let (repetitions, changed) = evidence.repetitions(tool);
         let _ = writeln!(
             text,
-            "    {}:\n      # {} calls, {} failed; asked again it gave the same {} times and something new {} times",
+            "    {}:\n      # {}, {} failed; {}, {changed} of them with another result",
             quoted(tool),
-            seen.calls,
+            counted(seen.calls, "call"),
             seen.errors,
-            seen.same,
-            seen.new
+            counted(repetitions as u64, "repetition"),
         );
-        if let Some((effect, why)) = effect(seen) {
-            let _ = writeln!(text, "      # effect: {effect}  # proposed: {why}");
+        if let Some(found) = shown.get(tool) {
+            let _ = writeln!(text, "      # effect: {}  # proposed: {}", effect(found), why(tool, found));
         }
         // A tool must have a key, and this one says nothing.
         text.push_str("      suggested_next: []\n");
@@ -168,11 +108,12 @@ fn quoted(tool: &ToolName) -> serde_json::Value {
 }
 
 /// Ceilings, one tier a tool. The last tier lets the others pass, as they would without tiers.
-fn tiers(tools: &BTreeMap<ToolName, Seen>) -> String {
+fn tiers(tools: &BTreeMap<ToolName, Seen>, shown: &BTreeMap<ToolName, Shown>) -> String {
     let mut text = String::new();
     // In a pattern these stand for something else.
     let bounded = tools.iter().filter(|(tool, _)| !tool.as_str().contains(['*', '?', '|']));
-    for (tool, seen, ceiling) in bounded.filter_map(|(tool, seen)| Some((tool, seen, ceiling(seen)?))) {
+    let writes = bounded.filter(|(tool, _)| matches!(shown.get(*tool), Some(Shown::Write(_))));
+    for (tool, seen, ceiling) in writes.filter_map(|(tool, seen)| Some((tool, seen, ceiling(seen)?))) {
         let (usual, most) = (quantile(&seen.a_session, 0.99), seen.a_session.iter().max().copied().unwrap_or(0));
         let name = quoted(tool);
         let _ = writeln!(
@@ -189,25 +130,51 @@ fn tiers(tools: &BTreeMap<ToolName, Seen>) -> String {
     )
 }
 
-fn effect(seen: &Seen) -> Option<(&'static str, String)> {
-    if seen.changed >= REPEATS_MIN {
-        let why =
-            format!("{} times another tool's result changed, and nothing but this was called between", seen.changed);
-        return Some(("write", why));
+fn effect(shown: &Shown) -> &'static str {
+    match shown {
+        Shown::Write(_) => "write",
+        Shown::Harmless { .. } => "read",
+        Shown::Poll { .. } => "poll",
     }
-    let repeats = seen.same + seen.new;
-    if seen.changed == 0 && repeats >= REPEATS_MIN && seen.by_itself * 2 > repeats {
-        let why =
-            format!("its result changed in {} of {repeats} repetitions with nothing called between", seen.by_itself);
-        return Some(("poll", why));
+}
+
+/// The evidence, in a sentence: `get_order: 412 repetitions, changed 3 times unless update_order ran between: then 36
+/// of 40`.
+fn why(tool: &ToolName, shown: &Shown) -> String {
+    match shown {
+        Shown::Write(seen) => format!(
+            "{}: {}, changed {} unless {tool} ran between: then {} of {}",
+            seen.of,
+            counted(seen.without as u64, "repetition"),
+            counted(seen.otherwise as u64, "time"),
+            seen.changed,
+            seen.chances
+        ),
+        Shown::Harmless { chances, changed } => {
+            format!(
+                "it ran between {}, and {changed} of them changed",
+                counted(*chances as u64, "repetition of other tools")
+            )
+        }
+        Shown::Poll { looks, changed } => {
+            format!(
+                "{} with nothing between, and {changed} of them showed something new",
+                counted(*looks as u64, "look")
+            )
+        }
     }
-    let is_read = seen.changed == 0 && seen.same >= REPEATS_MIN && seen.new == 0;
-    is_read.then(|| ("read", format!("all {} repetitions gave the same, and nothing changed after it", seen.same)))
+}
+
+fn counted(count: u64, what: &str) -> String {
+    match what.split_once(' ') {
+        Some((noun, rest)) if count != 1 => format!("{count} {noun}s {rest}"),
+        None if count != 1 => format!("{count} {what}s"),
+        _ => format!("{count} {what}"),
+    }
 }
 
 fn ceiling(seen: &Seen) -> Option<u64> {
-    let enough = seen.a_session.len() >= SESSIONS_MIN && seen.changed >= REPEATS_MIN;
-    enough.then(|| (quantile(&seen.a_session, 0.99) * 2).max(3))
+    (seen.a_session.len() >= SESSIONS_MIN).then(|| (quantile(&seen.a_session, 0.99) * 2).max(3))
 }
 
 #[cfg(test)]
@@ -232,10 +199,14 @@ mod tests {
             })
             .collect();
         let text = suggestion(&rows);
-        for part in ["# effect: write  # proposed: 25 times", "max_steps: 10", "ceiling: 3"] {
+        for part in [
+            "# effect: write  # proposed: look: 25 repetitions, changed 0 times unless edit ran between: then 25 of 25",
+            "max_steps: 10",
+            "ceiling: 3",
+        ] {
             assert!(text.contains(part), "{part} in:\n{text}");
         }
-        assert_eq!(text.matches("effect:").count(), 1, "{text}");
+        assert_eq!(text.matches("# effect:").count(), 1, "{text}");
         let policy = compiled(&text);
         assert!(policy.tools().all(|(_, spec)| *spec == ToolSpec::default()));
         assert_eq!(policy.rules.get::<Budgets>(), &Budgets::default());
@@ -273,10 +244,13 @@ mod tests {
     }
 
     #[test]
-    fn what_changes_by_itself_is_proposed_as_a_poll() {
-        let rows: Vec<Row> = (0..4).map(|seq| row(0, seq, "status", &seq.to_string())).collect();
+    fn what_changes_by_itself_now_and_then_is_proposed_as_a_poll_and_what_makes_things_is_not() {
+        let jobs = ["queued", "queued", "running", "done"];
+        let rows: Vec<Row> = jobs.iter().zip(0..).map(|(result, seq)| row(0, seq, "status", result)).collect();
         let text = suggestion(&rows);
-        assert!(text.contains("# effect: poll  # proposed: its result changed in 3 of 3 repetitions"), "{text}");
+        assert!(text.contains("# effect: poll  # proposed: 3 looks with nothing between, and 2 of them"), "{text}");
+        let made: Vec<Row> = (0..9).map(|seq| row(0, seq, "create", &format!("made {seq}"))).collect();
+        assert!(!suggestion(&made).contains("# effect:"), "{}", suggestion(&made));
     }
 
     #[test]
@@ -288,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn what_changes_by_itself_speaks_for_no_write() {
+    fn what_changes_by_itself_speaks_for_no_write_and_what_stands_between_equals_is_harmless() {
         let clock = |session: usize| {
             ["clock", "clock", "look", "clock", "look"].into_iter().enumerate().map(move |(seq, tool)| {
                 row(session, seq as u64, tool, &if tool == "clock" { seq.to_string() } else { "a".into() })
@@ -296,7 +270,29 @@ mod tests {
         };
         let text = suggestion(&(0..25).flat_map(clock).collect::<Vec<Row>>());
         assert!(!text.contains("effect: write"), "{text}");
-        assert!(text.contains("# effect: read  # proposed: all 25 repetitions"), "{text}");
+        let expected =
+            "# effect: read  # proposed: it ran between 25 repetitions of other tools, and 0 of them changed";
+        assert!(text.contains(expected), "{text}");
+    }
+
+    #[test]
+    fn two_sessions_are_the_least_that_speaks_for_a_write() {
+        let edited = |s| [row(s, 0, "look", "a"), row(s, 1, "edit", "done"), row(s, 2, "look", "b")];
+        let once: Vec<Row> = edited(0).into();
+        assert!(!suggestion(&once).contains("# effect:"), "{}", suggestion(&once));
+        let twice: Vec<Row> = (0..2).flat_map(edited).collect();
+        assert!(suggestion(&twice).contains("# effect: write"), "{}", suggestion(&twice));
+    }
+
+    #[test]
+    fn what_something_else_explains_speaks_for_nobody() {
+        // `look` changes whether or not `note` ran: somebody else's hand.
+        let mut rows: Vec<Row> = Vec::new();
+        for s in 0..10 {
+            rows.extend([row(s, 0, "look", "a"), row(s, 1, "note", "ok"), row(s, 2, "look", "b")]);
+            rows.extend([row(s, 3, "look", "c")]);
+        }
+        assert!(!suggestion(&rows).contains("effect: write"), "{}", suggestion(&rows));
     }
 
     #[test]
@@ -305,7 +301,9 @@ mod tests {
             |s| [row(s, 0, "look", "a"), row(s, 1, "edit", "done"), row(s, 2, "look", "b"), row(s, 3, "look", "b")];
         let mut rows: Vec<Row> = (0..25).flat_map(edited).collect();
         rows.extend([row(25, 0, "look", "a"), row(25, 1, "look", "z")]);
-        assert!(suggestion(&rows).contains("# effect: write  # proposed: 25 times"), "{}", suggestion(&rows));
+        let expected =
+            "# effect: write  # proposed: look: 26 repetitions, changed 1 time unless edit ran between: then 25";
+        assert!(suggestion(&rows).contains(expected), "{}", suggestion(&rows));
     }
 
     #[test]

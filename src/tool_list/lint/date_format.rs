@@ -6,7 +6,8 @@
 //! Why: `03/04/2025` is two days, and `10:00` is twenty-four moments. A format is checked before the call; RFC 3339's
 //! `date-time` has the zone in it.
 //!
-//! Known problems: a time that is local by intent (opening hours) needs a pattern such as `^[0-2][0-9]:[0-5][0-9]$`.
+//! Known problems: `expires` and `due` are taken for days even where a tool means a number of seconds in a string; a
+//! time that is local by intent (opening hours) needs a pattern such as `^[0-2][0-9]:[0-5][0-9]$`.
 
 use std::sync::LazyLock;
 
@@ -54,11 +55,32 @@ pub(super) fn check(facts: &Facts<'_>) -> Vec<Report> {
 
 /// What a string is by its name, or by its name and description together.
 fn kind(field: &str, said: &str) -> Option<&'static str> {
+    /// Names that are days wherever they stand.
+    const DAYS: &[&str] = &[
+        "check in",
+        "check out",
+        "checkin",
+        "checkout",
+        "valid from",
+        "valid until",
+        "valid to",
+        "due",
+        "due on",
+        "expires",
+        "expires on",
+        "effective from",
+        "pick up day",
+        "arrival day",
+        "departure day",
+    ];
     const MAYBE: &[&str] =
         &["start", "end", "since", "until", "from", "to", "deadline", "when", "time", "departure", "arrival"];
     let words = words::words(field);
     let last = words.last()?.as_str();
     let with_time = WITH_TIME.is_match(said);
+    if DAYS.contains(&words.join(" ").as_str()) {
+        return Some(if with_time { "date-time" } else { "date" });
+    }
     match last {
         "datetime" | "timestamp" => Some("date-time"),
         "at" if words.len() > 1 => Some("date-time"),
@@ -83,10 +105,13 @@ mod tests {
               input_schema:
                 properties:
                   date: {type: string}
+                  check_in: {type: string}
                   since: {type: string, description: Only after this ISO 8601 timestamp}
                   starts_at: {type: string, format: date-time, description: 'Like 2025-03-04T10:00:00.'}
             ",
-            "warning book /input_schema/properties/date: `date` is a date without a format
+            "warning book /input_schema/properties/check_in: `check_in` is a date without a format
+             better: `\"format\": \"date\"`, and in the description whose calendar day it is: 2025-03-04
+             warning book /input_schema/properties/date: `date` is a date without a format
              better: `\"format\": \"date\"`, and in the description whose calendar day it is: 2025-03-04
              warning book /input_schema/properties/since: `since` is a date-time without a format
              better: `\"format\": \"date-time\"`, which has the zone in it: 2025-03-04T10:00:00+02:00

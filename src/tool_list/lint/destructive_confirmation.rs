@@ -1,20 +1,33 @@
 //! destructive_confirmation: a destructive tool that one slip of the model sets off.
 //!
-//! Reports a tool whose annotations say `destructiveHint`, or whose name has a verb behind which nothing is left
-//! (`delete`, `cancel`, `purge`), and which requires no argument with a closed set of values. By its name alone, and
+//! Reports a tool whose name has a verb behind which nothing is left (`delete`, `cancel`, `purge`), or whose
+//! annotations say `destructiveHint` while its name or description tell of a loss, and which requires no argument with
+//! a closed set of values. By its name alone, and
 //! with no word of the policy that it writes, it is only advice.
 //!
 //! Why: a model that fills in an id by mistake still has to choose, from a closed list, to say what will be destroyed;
 //! a rule or a person can then judge by that choice.
 //!
 //! Known problems: any required enum counts, also one that was made for something else. `remove` is not taken for
-//! destructive: most removals (of a label, from a cart) are harmless.
+//! destructive: most removals (of a label, from a cart) are harmless. The annotation alone says little: it is true by
+//! default, and many servers give it to every write.
 
-use super::{Facts, Report, Tool};
+use std::sync::LazyLock;
+
+use regex::Regex;
+
+use super::{Facts, Report, Tool, prose};
 use crate::tool_list::{By, Told, is_bound, words};
 
 const REASON: &str =
     "one wrong id is enough to destroy something; a choice from a closed list has to be made on purpose";
+
+static LOSS: LazyLock<Regex> = LazyLock::new(|| {
+    prose::pattern(concat!(
+        r"(?i)\b(permanent(ly)?|irrevers\w+|irrevocabl\w+|cannot be (undone|recovered|restored)|can't be undone)\b",
+        r"|^\W*(delete|erase|destroy|wipe|purge)s?\b",
+    ))
+});
 
 /// One report a tool.
 pub(super) fn check(facts: &Facts<'_>) -> Vec<Report> {
@@ -40,9 +53,19 @@ pub(super) fn check(facts: &Facts<'_>) -> Vec<Report> {
     reports
 }
 
+/// Things whose loss costs little: they are made again, or were never meant to stay.
+const SHORT_LIVED: &[&str] = &["cache", "cookie", "draft", "localstorage", "sessionstorage", "storage"];
+/// What is dropped and gone; anything else may be dropped onto something.
+const DROPPED: &[&str] = &["collection", "column", "database", "index", "partition", "schema", "table", "view"];
+
 /// Who says that it destroys, if it does.
 fn destructive(tool: &Tool<'_>) -> Option<Told> {
-    if tool.doc.hints.destructive == Some(true) && tool.doc.hints.read_only != Some(true) {
+    let is_among = |things: &[&str]| tool.nouns.iter().any(|noun| things.contains(&noun.as_str()));
+    if is_among(SHORT_LIVED) || (tool.verb() == "drop" && !is_among(DROPPED)) {
+        return None;
+    }
+    let loses = words::destroys(tool.verb()) || tool.verb() == "clear" || LOSS.is_match(&tool.doc.description);
+    if tool.doc.hints.destructive == Some(true) && tool.doc.hints.read_only != Some(true) && loses {
         let told = tool.as_write()?;
         return Some(Told { effect: told.effect, by: By::Annotation("destructiveHint: true") });
     }
@@ -98,6 +121,9 @@ mod tests {
             - {name: remove_label}
             - {name: delete_preview, policy: {effect: read}}
             - {name: get_deleted}
+            - {name: delete_cookie, description: Delete a cookie, annotations: {destructiveHint: true}}
+            - {name: drop, description: Drop files onto an element, annotations: {destructiveHint: true}}
+            - {name: press_key, annotations: {destructiveHint: true}}
             ",
         );
     }

@@ -7,7 +7,8 @@
 //! Why: a list in prose is a suggestion. Models write `High`, `urgent` or `p1`, and each is another call to the eyes of
 //! everything that looks for repeats. A provider's strict mode can enforce an enum, and prose it cannot.
 //!
-//! Known problems: examples (`e.g. a, b`) are taken as open and left alone.
+//! Known problems: examples (`e.g. a, b`) are taken as open and left alone; so are values that belong to another
+//! argument (`required for 'add' and 'reply'`), or that are told for one case only (`for a checkbox, true or false`).
 
 use std::sync::LazyLock;
 
@@ -22,6 +23,10 @@ const REASON: &str = "a list in prose is a suggestion: models write variants of 
 
 static OPEN: LazyLock<Regex> = LazyLock::new(|| {
     prose::pattern(r"(?i)\be\.?g\.|\bsuch as\b|\bfor example\b|\bexamples?:|\blike ['`\x22]|\betc\b|\.\.\.|…")
+});
+/// What follows is said of another argument, or of one case.
+static ABOUT_OTHERS: LazyLock<Regex> = LazyLock::new(|| {
+    prose::pattern(r"(?i)\b(for|when|if|unless|by|with|returned|use either|see|via|supports?)\b[^'`\x22:]*$")
 });
 static QUOTED: LazyLock<Regex> = LazyLock::new(|| {
     prose::pattern(concat!(
@@ -38,6 +43,9 @@ static ONE_OF: LazyLock<Regex> = LazyLock::new(|| {
 });
 static PIPES: LazyLock<Regex> =
     LazyLock::new(|| prose::pattern(r"(?:^|[\s(:\[])((?:[a-z][\w-]{0,30}\|)+[a-z][\w-]{0,30})(?:$|[\s).\],;])"));
+/// A line of a list that begins with its value.
+static ITEM: LazyLock<Regex> =
+    LazyLock::new(|| prose::pattern(r#"(?m)^\s*[-*] ['"`]([\w.-]{1,40})['"`]\s*(?:[-:–—(]|$)"#));
 static VALUE: LazyLock<Regex> = LazyLock::new(|| prose::pattern(r#"['"`]([\w.-]+)['"`]"#));
 
 /// One report an argument.
@@ -50,7 +58,10 @@ pub(super) fn check(facts: &Facts<'_>) -> Vec<Report> {
             if !is_free {
                 continue;
             }
+            let others =
+                |value: &&str| tool.properties().any(|(_, name)| name == *value) || facts.names.contains(*value);
             let values = values(tool.said_of(node.schema));
+            let values = if values.iter().any(others) { Vec::new() } else { values };
             let (message, better) = match known_set(field) {
                 _ if values.len() > 1 => {
                     let listed: Vec<String> = values.iter().map(|value| format!("\"{value}\"")).collect();
@@ -70,11 +81,19 @@ pub(super) fn check(facts: &Facts<'_>) -> Vec<Report> {
 
 /// The values that a description lists as all there are; fewer than two when it lists none.
 fn values(said: &str) -> Vec<&str> {
+    let items: Vec<&str> = ITEM.captures_iter(said).filter_map(first).collect();
+    if items.len() > 1 {
+        return items.into_iter().take(VALUES_MAX).collect();
+    }
     for sentence in prose::sentences(said) {
         if OPEN.is_match(sentence) {
             continue;
         }
-        let quoted = QUOTED.find(sentence).map(|list| VALUE.captures_iter(list.as_str()).filter_map(first).collect());
+        let own = |list: &regex::Match<'_>| !ABOUT_OTHERS.is_match(&sentence[..list.start()]);
+        let quoted = QUOTED
+            .find(sentence)
+            .filter(own)
+            .map(|list| VALUE.captures_iter(list.as_str()).filter_map(first).collect());
         let bare = || {
             let list = ONE_OF.captures(sentence).or_else(|| PIPES.captures(sentence)).and_then(first)?;
             let words = list.split([',', '/', '|', ' ']).map(str::trim);
@@ -165,6 +184,12 @@ mod tests {
             ("Must be unique, and not empty", ""),
             ("Use `a`. Then `b`.", ""),
             ("Values such as 'a', 'b'", ""),
+            ("The body (required for 'add', 'reply', and 'update' methods)", ""),
+            ("For a checkbox, use \"true\" or \"false\".", ""),
+            ("An ID, as returned by 'list_items' or 'add_item'.", ""),
+            ("Words; supports `OR`, `NOT`.", ""),
+            ("The direction. Possible values include `ascending` and `descending`.", "ascending descending"),
+            ("Options are:\n- 'add' - adds it\n- 'move' - puts it elsewhere", "add move"),
         ] {
             assert_eq!(values(said).join(" "), expected, "{said}");
         }

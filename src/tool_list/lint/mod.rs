@@ -16,6 +16,7 @@ mod destructive_confirmation;
 mod endpoint_bloat;
 mod free_text_enum;
 mod id_pattern;
+mod instructions;
 mod money_minor_units;
 mod number_as_string;
 mod optional_parameters;
@@ -30,6 +31,11 @@ mod way_out;
 mod write_idempotency;
 mod write_without_reader;
 
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, BTreeSet},
+};
+
 pub use self::{
     facts::{Declared, Facts, Tool},
     token_waste::{Cost, cost},
@@ -37,6 +43,16 @@ pub use self::{
 
 /// Reports that are told; a list that earns more has one cause that stands among these.
 pub const REPORTS_MAX: usize = 10_000;
+
+/// Lints that hold for nearly every tool of nearly every list.
+const COMMON: [&str; 3] = ["additional_properties", "undo", "use_when"];
+/// From so many tools on they are told once for the list.
+const COMMON_MIN: usize = 4;
+/// From so many tools on, and where it is one in [`ONCE_SHARE`] of the list, any warning or note is.
+const ONCE_MIN: usize = 8;
+const ONCE_SHARE: usize = 4;
+/// Tools that such a report names.
+const NAMED_MAX: usize = 3;
 
 /// How bad it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -121,6 +137,7 @@ macro_rules! lint {
 
 /// All lints, in the order in which they are told.
 pub const LINTS: &[Lint] = &[
+    lint!(instructions, Error),
     lint!(visible_idempotency_key, Error),
     lint!(destructive_confirmation, Warning),
     lint!(money_minor_units, Error),
@@ -171,8 +188,8 @@ pub fn find(id: &str) -> Option<&'static Lint> {
     LINTS.iter().find(|lint| lint.id == id)
 }
 
-/// What every lint has to say, by tool in the order of the list, what is about the whole list last; at most
-/// [`REPORTS_MAX`] reports.
+/// What every lint has to say, by tool, those with the worst reports first, what is about the whole list last; at most
+/// [`REPORTS_MAX`] reports. What most of the list has is told once, unless the caller denies it.
 #[must_use]
 pub fn check(facts: &Facts<'_>, levels: &Levels) -> Vec<Found> {
     let names = |ids: &[String], lint: &Lint| ids.iter().any(|id| id == lint.id);
@@ -183,14 +200,44 @@ pub fn check(facts: &Facts<'_>, levels: &Levels) -> Vec<Found> {
             Severity::Warning if levels.deny_warnings => Severity::Error,
             severity => severity,
         };
-        found.extend((lint.check)(facts).into_iter().map(|report| {
+        let reports = (lint.check)(facts);
+        let is_told_once = !names(&levels.denied, lint) && lint.severity != Severity::Error;
+        let once = is_told_once.then(|| told_once(lint, &reports, facts)).flatten();
+        found.extend(once.map_or(reports, |once| vec![once]).into_iter().map(|report| {
             let severity = if report.guessed { Severity::Note } else { severity };
             Found { lint, severity, report }
         }));
     }
-    found.sort_by_key(|found| found.report.tool.unwrap_or(usize::MAX));
+    let worst = |tool: Option<usize>| found.iter().filter(|one| one.report.tool == tool).map(|one| one.severity).max();
+    let worst: BTreeMap<Option<usize>, Option<Severity>> = found
+        .iter()
+        .map(|one| one.report.tool)
+        .collect::<BTreeSet<_>>()
+        .into_iter()
+        .map(|at| (at, worst(at)))
+        .collect();
+    found.sort_by_key(|one| {
+        let tool = one.report.tool;
+        (tool.is_none(), Reverse(worst[&tool]), tool)
+    });
     found.truncate(REPORTS_MAX);
     found
+}
+
+/// What most of a list has is one thing about the list: a page of it hides what is worth reading.
+fn told_once(lint: &Lint, reports: &[Report], facts: &Facts<'_>) -> Option<Report> {
+    let tools: BTreeSet<usize> = reports.iter().filter_map(|report| report.tool).collect();
+    let all = facts.tools.len();
+    let is_common = COMMON.contains(&lint.id) && tools.len() >= COMMON_MIN;
+    if !is_common && (tools.len() < ONCE_MIN || tools.len() * ONCE_SHARE < all) {
+        return None;
+    }
+    let names: Vec<&str> = tools.iter().take(NAMED_MAX).map(|at| facts.tools[*at].name()).collect();
+    let more = if tools.len() > NAMED_MAX { ", …" } else { "" };
+    let message = format!("{} of {all} tools: {} ({}{more})", tools.len(), lint.summary(), names.join(", "));
+    let better = format!("`--deny {}` tells each with its better text", lint.id);
+    let guessed = reports.iter().all(|report| report.guessed);
+    Some(Report { guessed, ..facts.report(message, reports.first()?.reason, better) })
 }
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
 //! siblings: tools that are easily taken for each other and do not name each other.
 //!
 //! Reports a tool whose description does not name a sibling, for each sibling. Siblings have verbs of one kind
-//! (`search` and `find`) and the same nouns in their names, or names that differ in one word and descriptions that
-//! share most of their words.
+//! (`search` and `find`, `delete` and `archive`) and the same nouns in their names, or names that differ in one word
+//! and descriptions that share most of their words and do not say the word in which the names differ.
 //!
 //! Why: when two tools could both be meant, a model takes the one whose name is nearer to the user's words, and loops
 //! when it was the other one. The boundary has to stand in both descriptions, with the other one's name.
@@ -28,7 +28,7 @@ const KINDS: &[&[&str]] = &[
     &["get", "fetch", "retrieve", "read", "show", "view", "describe", "load"],
     &["create", "add", "insert", "make", "register"],
     &["update", "edit", "modify", "change", "patch", "set", "replace"],
-    &["delete", "remove", "destroy", "erase", "purge", "drop"],
+    &["delete", "remove", "destroy", "erase", "purge", "drop", "archive", "deactivate", "disable", "trash"],
     &["send", "post", "notify", "submit"],
 ];
 
@@ -68,6 +68,8 @@ struct Sibling {
     verb: Option<usize>,
     nouns: Vec<String>,
     words: Vec<String>,
+    /// The words, each in its singular.
+    singular: Vec<String>,
     said: BTreeSet<String>,
     is_left_alone: bool,
 }
@@ -81,6 +83,7 @@ impl Sibling {
             verb: KINDS.iter().position(|kind| kind.contains(&tool.verb())),
             nouns,
             words: tool.words.clone(),
+            singular: tool.words.iter().map(|word| words::singular(word)).collect(),
             said: said.map(|word| words::singular(&word)).collect(),
             is_left_alone: tool.is_way_out() || tool.is_deprecated(),
         }
@@ -90,7 +93,9 @@ impl Sibling {
         if self.is_left_alone || other.is_left_alone || self.nouns.is_empty() || other.nouns.is_empty() {
             return false;
         }
-        let same_kind = self.verb.is_some() && self.verb == other.verb;
+        // `get_user` and `get_users` say by their number which is which.
+        let by_number = self.words != other.words && self.singular == other.singular;
+        let same_kind = self.verb.is_some() && self.verb == other.verb && !by_number;
         (same_kind && self.nouns == other.nouns) || (self.differs_in_a_word(other) && self.alike(other) >= ALIKE_MIN)
     }
 
@@ -102,6 +107,12 @@ impl Sibling {
             && self.words.len() > 2
             && differing().count() == 1
             && differing().all(|(mine, theirs)| !words::is_verb(mine) && !words::is_verb(theirs))
+            // Where each description says its own word, the boundary is there.
+            && differing().any(|(mine, theirs)| !self.says(mine) || !other.says(theirs))
+    }
+
+    fn says(&self, word: &str) -> bool {
+        word.len() > 3 && self.said.contains(&words::singular(word))
     }
 
     /// The share of all words of the two descriptions that stand in both.
@@ -123,17 +134,21 @@ mod tests {
             "
             - {name: search_orders, description: Finds orders by text.}
             - {name: list_orders, description: 'Lists orders. For text use `search_orders`.'}
-            - {name: search_direct_flight, description: Search direct flights between two cities on a date.}
-            - {name: search_onestop_flight, description: Search onestop flights between two cities on a date.}
+            - {name: search_direct_flight, description: Search flights between two cities on a date.}
+            - {name: search_onestop_flight, description: Search flights between two cities on a given date.}
+            - {name: delete_user, description: Removes a user.}
+            - {name: archive_user, description: Puts a user away. To remove one for good use `delete_user`.}
             ",
             "warning search_orders /description: does not name its sibling `list_orders`
              better: add: \"DO NOT USE for what `list_orders` does (Lists orders): use that instead.\"
              warning search_direct_flight /description: does not name its sibling `search_onestop_flight`
              better: add: \"DO NOT USE for what `search_onestop_flight` does \
-             (Search onestop flights between two cities on a date): use that instead.\"
+             (Search flights between two cities on a given date): use that instead.\"
              warning search_onestop_flight /description: does not name its sibling `search_direct_flight`
              better: add: \"DO NOT USE for what `search_direct_flight` does \
-             (Search direct flights between two cities on a date): use that instead.\"",
+             (Search flights between two cities on a date): use that instead.\"
+             warning delete_user /description: does not name its sibling `archive_user`
+             better: add: \"DO NOT USE for what `archive_user` does (Puts a user away): use that instead.\"",
         );
     }
 
@@ -145,8 +160,11 @@ mod tests {
             - {name: get_order, description: Reads one order.}
             - {name: list_orders, description: Lists orders.}
             - {name: get_user, description: Reads one user.}
+            - {name: get_users, description: Reads all users.}
             - {name: read_user, description: 'Deprecated, use get_user.'}
             - {name: get_user_info, description: Reads who made a user and when.}
+            - {name: update_issue_title, description: Updates the title of an issue.}
+            - {name: update_issue_labels, description: Updates the labels of an issue.}
             - {name: cancel_order, description: Cancels an order.}
             - {name: update_order_address, description: Changes where an order is sent.}
             - {name: update_order_items, description: 'Swaps goods of a basket, paying the difference.'}

@@ -35,7 +35,6 @@ fn reports_come_by_tool_and_then_by_lint() {
             "warning use_when delete_user",
             "note write_idempotency delete_user",
             "note undo delete_user",
-            "note write_without_reader delete_user",
             "warning additional_properties delete_user",
             "warning unbounded_number delete_user",
             "error visible_idempotency_key pay",
@@ -48,15 +47,33 @@ fn reports_come_by_tool_and_then_by_lint() {
 }
 
 #[test]
+fn what_most_of_a_list_has_is_told_once_unless_it_is_denied() {
+    let tools = (0..9).map(|n| format!("- {{name: show_page_{n}, description: Shows page {n}.}}\n"));
+    let list = tools.collect::<String>();
+    let of = |levels: &Levels| -> Vec<String> {
+        let told = run(&list, levels).into_iter().filter(|(lint, _)| lint == "use_when");
+        told.map(|(_, text)| text).collect()
+    };
+    let once = of(&Levels::default());
+    assert_eq!(once.len(), 1, "{once:?}");
+    assert!(once[0].starts_with("warning -: 9 of 9 tools: a description that does not say when to use"), "{once:?}");
+    assert!(once[0].ends_with("better: `--deny use_when` tells each with its better text"), "{once:?}");
+    assert_eq!(of(&Levels { denied: vec!["use_when".to_owned()], ..Levels::default() }).len(), 9);
+}
+
+#[test]
 fn the_caller_allows_and_denies_and_guesses_stay_notes() {
     let all = told(&Levels::default());
     let levels =
         Levels { allowed: vec!["money_minor_units".to_owned()], denied: vec!["undo".to_owned()], deny_warnings: false };
-    let expected: Vec<String> = all
+    let mut expected: Vec<String> = all
         .iter()
         .filter(|line| !line.contains("money_minor_units"))
         .map(|line| line.replace("warning undo", "error undo"))
         .collect();
+    // The tool that has the only errors left is told of first.
+    let first = expected.iter().position(|line| line.ends_with(" pay")).expect("there");
+    expected.rotate_left(first);
     assert_eq!(told(&levels), expected);
     let strict = told(&Levels { deny_warnings: true, ..Levels::default() });
     let expected: Vec<String> = all.iter().map(|line| line.replace("warning", "error")).collect();

@@ -2,7 +2,8 @@
 //!
 //! Reports a write when no tool that looks shares its resource: the first part of the declared resource
 //! (`order/{order_id}`) where the policy declares both, else a noun of the name. Where only names tell, it is only
-//! advice.
+//! advice, and only for verbs whose effect can be looked at (`create`, `update`), when no tool that looks speaks of
+//! it in its description or takes it by an argument.
 //!
 //! Why: after a timeout the write may have happened. Without a reader neither the model nor the gate can find out, and
 //! all that is left is a person.
@@ -13,8 +14,12 @@
 use std::collections::BTreeSet;
 
 use super::{Facts, Report, Tool, prose};
-use crate::domain::effect::EffectKind;
+use crate::{domain::effect::EffectKind, tool_list::words};
 
+/// Verbs whose effect on a thing can be looked at.
+const LEAVES: &[&str] = &[
+    "create", "add", "insert", "make", "register", "update", "edit", "modify", "change", "set", "book", "place", "send",
+];
 const REASON: &str = "after a timeout it may have happened, and nothing here can find out whether it did";
 
 /// One report a tool.
@@ -29,6 +34,11 @@ pub(super) fn check(facts: &Facts<'_>) -> Vec<Report> {
             continue;
         }
         let declared = own_resource(tool);
+        let is_plain =
+            declared.is_none() && (!LEAVES.contains(&tool.verb()) || readers.iter().any(|r| speaks(r, &mine)));
+        if is_plain {
+            continue;
+        }
         let noun = declared.clone().unwrap_or_else(|| mine[0].clone());
         let message = format!("is a write ({}), and no tool that looks is about `{noun}`", told.by);
         let better = format!(
@@ -40,6 +50,14 @@ pub(super) fn check(facts: &Facts<'_>) -> Vec<Report> {
         reports.push(Report { guessed: is_guess, ..report });
     }
     reports
+}
+
+/// True when a reader's description or arguments speak of one of these things.
+fn speaks(reader: &Tool<'_>, things: &[String]) -> bool {
+    let said = words::words(&reader.doc.description)
+        .into_iter()
+        .chain(reader.properties().flat_map(|(_, name)| words::words(name)));
+    said.map(|word| words::singular(&word)).any(|word| things.contains(&word))
 }
 
 /// What it touches, by its declared resource and by its name.

@@ -1,0 +1,157 @@
+//! What recorded calls show of effects: a call that is repeated shows whether anything that ran in between changed its
+//! result. Nothing is read from names.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::{domain::ids::ToolName, offline::trace::Row};
+
+/// Changed repetitions, and sessions with one, that a write needs.
+const WITNESSED_MIN: usize = 2;
+/// A write changes at least one in so many of its chances.
+const CHANCES_A_CHANGE: usize = 4;
+/// What other causes explain of the changes is less than one in so many.
+const OTHER_CAUSES: f64 = 5.0;
+/// Chances to change something that a harmless tool must have had.
+const CHANCES_MIN: usize = 10;
+/// A harmless tool stands between at most one in so many changes: the world also changes by others' hands.
+const BY_CHANCE: usize = 20;
+/// Repetitions with nothing in between that a poll needs.
+const LOOKS_MIN: usize = 3;
+
+/// The same call again, in one session.
+#[derive(Debug)]
+struct Repetition {
+    session: usize,
+    changed: bool,
+    /// Other tools that succeeded since.
+    between: BTreeSet<ToolName>,
+}
+
+/// What repetitions of one tool showed of another: it ran in between.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Witness {
+    /// Whose result changed.
+    pub(super) of: ToolName,
+    /// So often it changed when the tool had run in between,
+    pub(super) changed: usize,
+    /// of so many chances,
+    pub(super) chances: usize,
+    /// and so often when it had not,
+    pub(super) otherwise: usize,
+    /// of so many repetitions.
+    pub(super) without: usize,
+}
+
+/// What the calls speak for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Shown {
+    Write(Witness),
+    /// Repetitions of other tools that it stood between, and how many of them changed.
+    Harmless {
+        chances: usize,
+        changed: usize,
+    },
+    /// Looks with nothing in between, and how many of them showed something new.
+    Poll {
+        looks: usize,
+        changed: usize,
+    },
+}
+
+/// All repetitions, by tool.
+#[derive(Debug, Default)]
+pub(super) struct Evidence(BTreeMap<ToolName, Vec<Repetition>>);
+
+impl Evidence {
+    pub(super) fn of(rows: &[Row]) -> Self {
+        type Last = BTreeMap<(ToolName, String), (String, BTreeSet<ToolName>)>;
+        let mut sessions: BTreeMap<String, (usize, Last)> = BTreeMap::new();
+        let mut found = Self::default();
+        for row in rows.iter().filter(|row| !row.refused) {
+            let Some(result) = row.result.as_ref().filter(|result| !result.is_error) else { continue };
+            let number = sessions.len();
+            let (session, last) = sessions.entry(row.trace.to_string()).or_insert_with(|| (number, Last::new()));
+            let key = (row.tool.clone(), row.arguments.canonical());
+            let before = last.insert(key, (result.identity(), BTreeSet::new()));
+            for ((tool, _), (_, since)) in last.iter_mut().filter(|((tool, _), _)| *tool != row.tool) {
+                debug_assert!(*tool != row.tool, "its own calls are no other cause");
+                since.insert(row.tool.clone());
+            }
+            if let Some((identity, between)) = before {
+                let changed = identity != result.identity();
+                let repetition = Repetition { session: *session, changed, between };
+                found.0.entry(row.tool.clone()).or_default().push(repetition);
+            }
+        }
+        found
+    }
+
+    /// The repetitions of a tool, and how many of them changed.
+    pub(super) fn repetitions(&self, tool: &ToolName) -> (usize, usize) {
+        let all = self.0.get(tool).map_or(&[][..], Vec::as_slice);
+        (all.len(), all.iter().filter(|one| one.changed).count())
+    }
+
+    /// What the calls speak for, by tool; nothing of a tool that they say too little of.
+    pub(super) fn shown(&self, tools: &BTreeSet<ToolName>) -> BTreeMap<ToolName, Shown> {
+        let mut shown: BTreeMap<ToolName, Shown> = BTreeMap::new();
+        for tool in tools {
+            shown.extend(self.witness(tool).map(|witness| (tool.clone(), Shown::Write(witness))));
+        }
+        let writes: BTreeSet<ToolName> = shown.keys().cloned().collect();
+        for tool in tools.difference(&writes) {
+            let found = self.poll(tool).or_else(|| self.harmless(tool, &writes));
+            shown.extend(found.map(|found| (tool.clone(), found)));
+        }
+        shown
+    }
+
+    /// The strongest case in which `tool` changed another's result.
+    fn witness(&self, tool: &ToolName) -> Option<Witness> {
+        let others = self.0.keys().filter(|of| *of != tool);
+        others.filter_map(|of| self.case(tool, of)).max_by_key(|witness| witness.changed)
+    }
+
+    fn case(&self, tool: &ToolName, of: &ToolName) -> Option<Witness> {
+        let (with, without): (Vec<&Repetition>, Vec<&Repetition>) =
+            self.0.get(of)?.iter().partition(|one| one.between.contains(tool));
+        let changes: Vec<&&Repetition> = with.iter().filter(|one| one.changed).collect();
+        let sessions: BTreeSet<usize> = changes.iter().map(|one| one.session).collect();
+        let otherwise = without.iter().filter(|one| one.changed).count();
+        let is_alone = changes.iter().all(|one| one.between.len() == 1);
+        // With nothing to compare it with, only what ran alone shows anything.
+        let by_others = match without.len() {
+            0 if is_alone => 0.0,
+            0 => return None,
+            all => otherwise as f64 / all as f64 * with.len() as f64,
+        };
+        let is_enough = changes.len() >= WITNESSED_MIN
+            && sessions.len() >= WITNESSED_MIN
+            && changes.len() * CHANCES_A_CHANGE >= with.len()
+            && by_others * OTHER_CAUSES < changes.len() as f64;
+        // Two tools that change each other are two polls that take turns.
+        let back = self.0.get(tool).into_iter().flatten();
+        let back = back.filter(|one| one.changed && one.between.contains(of)).count();
+        let witness =
+            Witness { of: of.clone(), changed: changes.len(), chances: with.len(), otherwise, without: without.len() };
+        (is_enough && back * BY_CHANCE <= witness.changed).then_some(witness)
+    }
+
+    /// What stood between many repetitions that no write can have changed, and that hardly ever did.
+    fn harmless(&self, tool: &ToolName, writes: &BTreeSet<ToolName>) -> Option<Shown> {
+        let steady = self.0.iter().filter(|(of, _)| *of != tool && self.poll(of).is_none());
+        let all = steady.flat_map(|(_, repetitions)| repetitions);
+        let stood = all.filter(|one| one.between.contains(tool) && one.between.is_disjoint(writes));
+        let stood: Vec<&Repetition> = stood.collect();
+        let (chances, changed) = (stood.len(), stood.iter().filter(|one| one.changed).count());
+        (chances >= CHANCES_MIN && changed * BY_CHANCE <= chances).then_some(Shown::Harmless { chances, changed })
+    }
+
+    /// What changes by itself, and not with every look: what answers each call with something new may be making it.
+    fn poll(&self, tool: &ToolName) -> Option<Shown> {
+        let alone: Vec<&Repetition> = self.0.get(tool)?.iter().filter(|one| one.between.is_empty()).collect();
+        let (looks, changed) = (alone.len(), alone.iter().filter(|one| one.changed).count());
+        let is_poll = looks >= LOOKS_MIN && changed > 0 && changed < looks && changed * 5 >= looks;
+        is_poll.then_some(Shown::Poll { looks, changed })
+    }
+}
