@@ -74,17 +74,29 @@ pub(super) fn command(session_id: &str, by: String, reason: &str, operation: Ope
     Ok(Command { session: session(session_id)?, by, reason: note("reason", reason)?, operation })
 }
 
-fn is_stored_text(field: &str, text: &str, max: usize) -> Decoded<()> {
-    match text {
-        text if text.len() > max => wrong(field, format!("is {} bytes long; at most {max} are allowed", text.len())),
-        text if text.contains('\0') => wrong(field, "contains NUL, which cannot be stored"),
-        _ => Ok(()),
+fn is_short(field: &str, text: &str, max: usize) -> Decoded<()> {
+    if text.len() > max {
+        return wrong(field, format!("is {} bytes long; at most {max} are allowed", text.len()));
     }
+    Ok(())
+}
+
+/// A text of a model or tool as it is stored: no row can hold NUL, which stands as its symbol then.
+fn storable(text: &str) -> String {
+    text.replace('\0', "\u{2400}")
 }
 
 fn bounded(field: &str, text: &str, max: usize) -> Decoded<Option<String>> {
-    is_stored_text(field, text, max)?;
+    is_short(field, text, max)?;
+    if text.contains('\0') {
+        return wrong(field, "contains NUL, which cannot be stored");
+    }
     Ok((!text.is_empty()).then(|| text.to_owned()))
+}
+
+/// A text that its caller did not write.
+fn told(field: &str, text: &str, max: usize) -> Decoded<Option<String>> {
+    bounded(field, &storable(text), max)
 }
 
 /// A text that must be there.
@@ -157,18 +169,19 @@ fn requested(caller: &v1::Caller, call: &v1::ToolCall, field: &str, usage: Usage
         arguments: arguments(&format!("{field}.arguments_json"), &call.arguments_json)?,
         usage,
         cost_estimate_micros: maybe_amount(&format!("{field}.cost_estimate_micros"), call.cost_estimate_micros)?,
-        justification: bounded(&format!("{field}.justification"), &call.justification, NOTE_BYTES_MAX)?,
+        justification: told(&format!("{field}.justification"), &call.justification, NOTE_BYTES_MAX)?,
         repeat_intended: call.repeat_intended,
         phase: bounded("caller.phase", &caller.phase, TEXT_BYTES_MAX)?,
     })
 }
 
+/// What the model wrote. Where nobody can read it, the text goes on, for a verdict that says so to the model.
 fn arguments(field: &str, text: &str) -> Decoded<Json> {
-    match json::parse(if text.is_empty() { "{}" } else { text }) {
-        Ok(arguments @ Json::Object(_)) => Ok(arguments),
-        Ok(_) => wrong(field, "must be a JSON object"),
-        Err(problem) => wrong(field, problem),
-    }
+    is_short(field, text, BYTES_MAX)?;
+    Ok(match json::parse(if text.is_empty() { "{}" } else { text }) {
+        Ok(arguments @ Json::Object(_)) => arguments,
+        _ => Json::String(storable(text)),
+    })
 }
 
 fn usage(field: &str, usage: Option<&v1::Usage>) -> Decoded<Usage> {
@@ -205,16 +218,16 @@ pub(super) fn record(request: &v1::RecordRequest, now_unix_ms: i64) -> Decoded<(
         return wrong("result", "goes with a success only");
     }
     if let Some(result) = &request.result {
-        is_stored_text("result", result, BYTES_MAX)?;
+        is_short("result", result, BYTES_MAX)?;
     }
     let report = Report {
         error: request.error.as_ref().map(|error| tool_error(error, now_unix_ms)).transpose()?,
-        result: request.result.clone(),
+        result: request.result.as_deref().map(storable),
         result_digest: bounded("result_digest", &request.result_digest, DIGEST_BYTES_MAX)?,
         result_bytes: maybe_amount("result_bytes", request.result_bytes)?,
         is_complete: request.is_complete,
         total_matches: maybe_amount("total_matches", request.total_matches)?,
-        progress_note: bounded("progress", &request.progress, NOTE_BYTES_MAX)?,
+        progress_note: told("progress", &request.progress, NOTE_BYTES_MAX)?,
         usage: usage("usage", request.usage.as_ref())?,
         duration_ms: span("duration", request.duration.as_ref(), 0..=AMOUNT_MAX)?,
         ..Report::new(session, call_id, status)
@@ -235,7 +248,7 @@ fn tool_error(error: &v1::ToolError, now_unix_ms: i64) -> Decoded<ErrorReport> {
     let header = bounded("error.retry_after_header", &error.retry_after_header, DIGEST_BYTES_MAX)?;
     let asked = span("error.retry_after", error.retry_after.as_ref(), 0..=AMOUNT_MAX)?;
     Ok(ErrorReport {
-        message: bounded("error.message", &error.message, ERROR_BYTES_MAX)?.unwrap_or_default(),
+        message: told("error.message", &error.message, ERROR_BYTES_MAX)?.unwrap_or_default(),
         error_type: bounded("error.type", &error.r#type, DIGEST_BYTES_MAX)?,
         http_status: http.and_then(|status| u16::try_from(status).ok()),
         grpc_status: grpc.and_then(|status| u8::try_from(status).ok()),

@@ -7,6 +7,7 @@
 mod coerce;
 mod compile;
 mod errors;
+mod malformed;
 mod shape;
 mod words;
 
@@ -15,6 +16,7 @@ use std::sync::Arc;
 use jsonschema::Validator;
 use serde_json::{Map, Number, Value};
 
+pub(in crate::policy) use self::malformed::malformed;
 use self::shape::{Shape, Unknown};
 use crate::domain::{
     json::Json,
@@ -78,6 +80,8 @@ pub struct Checked {
     pub unknown: Vec<String>,
     /// The arguments that are to execute instead; none when nothing was repaired, or when something is still wrong.
     pub repaired: Option<Json>,
+    /// The arguments as they were read where they execute as they are: the call is known again by these.
+    pub accepted: Option<Json>,
 }
 
 impl ArgumentSchema {
@@ -107,8 +111,9 @@ impl ArgumentSchema {
         let violations =
             if self.compiled.validator.is_valid(&value) { Vec::new() } else { self.violations(&repaired, &value) };
         let mut checked = Checked { coerced, ..self.told(unknown, violations) };
-        if self.coercion == Coercion::Repair && checked.violations.is_empty() {
-            checked.repaired = Some(repaired);
+        if checked.violations.is_empty() {
+            let kept = if self.coercion == Coercion::Repair { &mut checked.repaired } else { &mut checked.accepted };
+            *kept = Some(repaired);
         }
         checked
     }

@@ -12,21 +12,23 @@ mod redact;
 mod schema;
 mod tool;
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{borrow::Cow, collections::BTreeMap, sync::Arc};
 
 pub use compile::{compile, compile_with, hash};
 pub use error::PolicyError;
 pub use schema::{schema, schema_with};
 
-use self::tool::Declared;
+use self::{arguments::Checked, tool::Declared};
 use crate::{
     domain::{
         call::{Proposal, Request},
         effect::{EffectKind, Share},
         fingerprint::{ArgsDigest, Fingerprint},
         ids::ToolName,
+        json::Json,
         similarity::Shape,
         tool::{InjectAs, Stored, ToolSpec},
+        violation::CoercedField,
     },
     retry::advice,
     rules::{Mode, RuleSet},
@@ -135,18 +137,28 @@ impl Policy {
     #[must_use]
     pub fn propose(&self, mut request: Request) -> Proposal {
         let known = self.of(&request.tool);
-        let checked = known.schema.as_ref().map(|schema| schema.check(&request.arguments)).unwrap_or_default();
-        let repaired = checked.repaired.is_some();
+        let dropped = drop_key(&known.spec, &mut request.arguments);
+        let mut checked = match (arguments::malformed(&request.arguments), &known.schema) {
+            (Some(malformed), _) => Checked { violations: vec![malformed], ..Checked::default() },
+            (None, Some(schema)) => schema.check(&request.arguments),
+            (None, None) => Checked::default(),
+        };
+        let repaired = checked.repaired.is_some() || dropped.is_some();
+        checked.coerced.extend(dropped);
         if let Some(arguments) = checked.repaired {
             request.arguments = arguments;
         }
         let all = request.arguments.canonical();
-        let canonical = known.canonical.as_ref().map(|canonical| canonical.text(&request.arguments));
-        let recognised = canonical.as_deref().unwrap_or(&all);
+        // What was read as another value is known again by that value.
+        let recognised = match (&known.canonical, &checked.accepted) {
+            (Some(canonical), accepted) => canonical.text(accepted.as_ref().unwrap_or(&request.arguments)).into(),
+            (None, Some(accepted)) => accepted.canonical().into(),
+            (None, None) => Cow::Borrowed(all.as_str()),
+        };
         Proposal {
-            fingerprint: Fingerprint::of(&request.tool, recognised),
+            fingerprint: Fingerprint::of(&request.tool, &recognised),
             args_digest: ArgsDigest::of(&request.tool, &all),
-            shape: Arc::new(Shape::of(recognised)),
+            shape: Arc::new(Shape::of(&recognised)),
             effect: known.effect_of(&request.arguments),
             cost_micros: request.cost_estimate_micros.unwrap_or(known.spec.cost_micros),
             spec: Arc::clone(&known.spec),
@@ -159,4 +171,13 @@ impl Policy {
             request,
         }
     }
+}
+
+/// Takes away what a model put where the idempotency key goes: it neither sees nor makes it.
+fn drop_key(spec: &ToolSpec, arguments: &mut Json) -> Option<CoercedField> {
+    let Some(InjectAs::Argument(name)) = &spec.inject_as else { return None };
+    let Json::Object(members) = arguments else { return None };
+    let at = members.iter().position(|(field, _)| **field == **name)?;
+    let (field, value) = members.remove(at);
+    Some(CoercedField { field, from: value.canonical(), to: "left to the gate".to_owned() })
 }

@@ -70,6 +70,18 @@ async fn an_append_that_changes_fewer_rows_than_decided_is_undone() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_value_that_no_row_can_hold_says_nothing_of_the_database() {
+    let postgres = Postgres::start().await;
+    let gate = gate(&postgres, &policy(&[])).await;
+    let mut bad = ask("s", "bad", "look", "{}");
+    bad.justification = Some("a\0b".to_owned());
+    let answer = try_evaluate(&gate, bad).await;
+    assert!(answer.is_err(), "{answer:?}");
+    gate.ping().await.expect("the database is well");
+    evaluate(&gate, ask("s", "good", "look", "{}")).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_batch_with_one_bad_change_has_one_deadline_for_all() {
     let postgres = Postgres::start().await;
     let gate = gate(&postgres, &policy(&[])).await;

@@ -10,7 +10,7 @@ use crate::{
     domain::{
         effect::{EffectKind, ResourceTemplate},
         ids::ToolName,
-        tool::{EmptyMeans, LEASE_MS_DEFAULT, Risk, Stored, ToolSpec},
+        tool::{EmptyMeans, InjectAs, LEASE_MS_DEFAULT, Risk, Stored, ToolSpec},
         violation::OnViolation,
     },
     policy::{
@@ -53,6 +53,16 @@ impl From<RiskKey> for Risk {
             RiskKey::Medium => Self::Medium,
             RiskKey::High => Self::High,
         }
+    }
+}
+
+/// The idempotency key is no argument that a model gives: no schema asks it for one.
+fn without(schema: &mut Value, key: &str) {
+    if let Some(properties) = schema.get_mut("properties").and_then(Value::as_object_mut) {
+        properties.remove(key);
+    }
+    if let Some(required) = schema.get_mut("required").and_then(Value::as_array_mut) {
+        required.retain(|name| name != key);
     }
 }
 
@@ -170,7 +180,11 @@ impl Compiler {
             Some(UnknownFieldsKey::Refuse) => arguments::UnknownFields::Refuse,
             Some(UnknownFieldsKey::Log) => arguments::UnknownFields::Log,
         };
-        let compiled = ArgumentSchema::compile(keys.schema.as_ref()?, unknown, coercion);
+        let mut schema = keys.schema.clone()?;
+        if let Some(InjectAs::Argument(name)) = &common.inject_as {
+            without(&mut schema, name);
+        }
+        let compiled = ArgumentSchema::compile(&schema, unknown, coercion);
         compiled
             .map_err(|problems| problems.into_iter().for_each(|problem| self.wrong(format!("{path}.schema"), problem)))
             .ok()

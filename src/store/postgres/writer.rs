@@ -130,13 +130,17 @@ impl Writer {
                 }
             }
             // One of them cannot be stored at all: find it, and let the others through.
-            Err(Failure::Permanent(_)) if chains.len() > 1 => {
+            Err(Failure::Permanent(_) | Failure::Value(_)) if chains.len() > 1 => {
                 for chain in chains {
                     Box::pin(self.write(conn, vec![chain], deadline)).await;
                 }
             }
-            Err(Failure::Permanent(error)) => {
-                self.commits.failed();
+            Err(failure @ (Failure::Permanent(_) | Failure::Value(_))) => {
+                let (Failure::Permanent(error) | Failure::Value(error) | Failure::Passing(error)) = &failure;
+                // A value that no row can hold says nothing of the database.
+                if matches!(failure, Failure::Permanent(_)) {
+                    self.commits.failed();
+                }
                 tracing::error!(%error, "a change cannot be stored");
                 chains.into_iter().for_each(|chain| answer(chain, Some(Lost::Rejected)));
             }
@@ -172,8 +176,9 @@ impl Writer {
                     probe = true;
                     continue;
                 }
-                Ok(Err(Problem::Duplicate)) => return Err(Failure::Permanent("two rows with the same key".into())),
+                Ok(Err(Problem::Duplicate)) => return Err(Failure::Value("two rows with the same key".into())),
                 Ok(Err(Problem::Permanent(error))) => return Err(Failure::Permanent(error)),
+                Ok(Err(Problem::Value(error))) => return Err(Failure::Value(error)),
                 Ok(Err(Problem::Race(why) | Problem::Connection(why))) => error = why,
                 Err(_) => *conn = None,
             }
@@ -212,7 +217,10 @@ impl Writer {
 
 enum Failure {
     Passing(String),
+    /// The database takes no such statement.
     Permanent(String),
+    /// It is well, and takes no such value.
+    Value(String),
 }
 
 enum Problem {
@@ -224,6 +232,8 @@ enum Problem {
     Duplicate,
     /// Nothing helps.
     Permanent(String),
+    /// A value that no row can hold.
+    Value(String),
 }
 
 impl Problem {
@@ -249,6 +259,7 @@ impl From<sqlx::Error> for Problem {
             "23514" => Self::Connection(text),
             // How the statement says that it would have acknowledged what is not there.
             "22012" => Self::Permanent("an append changed fewer rows than were decided, and was undone".to_owned()),
+            code if ["22", "23"].contains(&code.get(..2).unwrap_or_default()) => Self::Value(text),
             _ => Self::Permanent(text),
         }
     }
