@@ -125,6 +125,7 @@ pub(super) fn row(call: &ExportCallsResponse) -> Option<Row> {
         justification: Some(call.justification.clone()).filter(|why| !why.is_empty()),
         at: Some(Timestamp::from_millis(unix_ms(call.judge_time.as_ref()))),
         refused: call.decision() != Decision::Allow,
+        approved: call.approved,
         result,
         ended,
     })

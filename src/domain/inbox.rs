@@ -116,6 +116,8 @@ pub struct StoredCall {
     pub status: Option<OutcomeStatus>,
     /// The answer of a success, or the error's text.
     pub result: Option<String>,
+    /// A person approved it.
+    pub approved: bool,
 }
 
 /// A session in short.

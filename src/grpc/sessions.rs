@@ -135,6 +135,7 @@ fn stored_call(call: StoredCall) -> v1::ExportCallsResponse {
         result: call.result,
         findings: call.findings.iter().map(encode::finding).collect(),
         justification: call.justification.unwrap_or_default(),
+        approved: call.approved,
     }
 }
 

@@ -16,6 +16,8 @@ pub struct Change {
     pub calls: u64,
     /// Newly refused although the call had succeeded with a new result.
     pub lost: u64,
+    /// Newly refused although a person had approved the call and it had succeeded.
+    pub approved: u64,
     /// The first of them, for people.
     pub examples: Vec<String>,
 }
@@ -42,12 +44,16 @@ pub fn backtest(rows: &[Row], old: Policy, new: Policy, examples_max: usize) -> 
     for row in rows {
         let judged = old.judge(row).and_then(|before| Ok((before, new.judge(row)?)));
         let (before, after) = judged.map_err(|problem| format!("{} {}: {problem}", row.trace, row.call_id))?;
-        let Some(what) = what(before.decision, after.decision) else { continue };
+        // What a person has approved is no question any more, by either policy.
+        let held = |decision| if row.approved && decision == Decision::Ask { Decision::Allow } else { decision };
+        let Some(what) = what(held(before.decision), held(after.decision)) else { continue };
         let decides = if after.decision == Decision::Allow { &before } else { &after };
         let rule = decides.winner().map_or_else(String::new, |winner| winner.rule.to_string());
         let change = changes.entry((what, rule, row.tool.to_string())).or_default();
         change.calls += 1;
-        change.lost += u64::from(what == "newly refused" && brought_something(row, &after));
+        let is_lost = what == "newly refused" && brought_something(row, &after);
+        change.lost += u64::from(is_lost);
+        change.approved += u64::from(is_lost && row.approved);
         if change.examples.len() < examples_max {
             let message = decides.winner().map_or("", |winner| winner.message.as_str());
             let decisions = format!("{} -> {}", before.decision.as_str(), after.decision.as_str());
@@ -89,6 +95,23 @@ mod tests {
         assert!(refused.examples[0].starts_with("s 1: ALLOW -> REUSE"), "{:?}", refused.examples);
         let asked = &changes[&("newly asked", "tier".to_owned(), "drop".to_owned())];
         assert_eq!((asked.calls, asked.lost), (1, 0));
+    }
+
+    #[test]
+    fn what_a_person_had_approved_is_counted_when_it_is_newly_refused() {
+        let policy = |text: &str| crate::policy::compile(text).expect("a good policy");
+        let asks = policy("policy_engine: {tool_schemas: {drop: {risk_level: HIGH}}}");
+        let denies = policy(
+            "policy_engine: {authorization: {tiers: [{name: no, pattern: drop, action: deny}]},
+               tool_schemas: {drop: {effect: write, idempotent: true}}}",
+        );
+        let mut rows = [Row::success("s", 0, "drop", "gone"), Row::success("t", 0, "drop", "gone")];
+        rows[0].approved = true;
+        let changes = backtest(&rows, asks.clone(), denies, 1).expect("good rows");
+        let refused = &changes[&("newly refused", "tier".to_owned(), "drop".to_owned())];
+        assert_eq!((refused.calls, refused.lost, refused.approved), (1, 1, 1));
+        assert_eq!(changes.len(), 2, "the other one is asked for now, and would be refused");
+        assert!(backtest(&rows[..1], Policy::default(), asks, 1).expect("good rows").is_empty(), "it was answered");
     }
 
     #[test]

@@ -119,7 +119,8 @@ fn tiers(tools: &BTreeMap<ToolName, Seen>, shown: &BTreeMap<ToolName, Shown>) ->
         let _ = writeln!(
             text,
             "      # - {{name: {name}, pattern: {name}, action: per_conversation_grant, ceiling: {ceiling}, \
-             ttl_ms: {DAY_MS}}}  # proposed: 99 % of sessions used it at most {usual} times, one {most}"
+             ttl_ms: {DAY_MS}}}  # proposed: 99 % of sessions used it at most {}, one {most}",
+            counted(usual, "time")
         );
     }
     if text.is_empty() {

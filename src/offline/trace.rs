@@ -43,6 +43,8 @@ pub struct Row {
     pub at: Option<Timestamp>,
     /// True when it was refused, and so did not run.
     pub refused: bool,
+    /// A person approved it.
+    pub approved: bool,
     /// What came of it, when that was recorded.
     pub result: Option<RecordedResult>,
     /// How it ended without a result, when that is known: unknown or cancelled.
@@ -147,6 +149,7 @@ fn row(fields: Fields<'_>) -> Result<Row, String> {
         justification: None,
         at: ts.map(|ts| timestamp(&ts)).transpose()?,
         refused: false,
+        approved: false,
         result: fields.result.map(|result| recorded_result(result, &fields)).transpose()?,
         ended: None,
     })

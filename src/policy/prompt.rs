@@ -6,9 +6,9 @@ use std::fmt::Write as _;
 
 use super::Policy;
 use crate::{
-    domain::{budget::Scope, tool::ToolSpec},
+    domain::{budget::Scope, time::wait_in_words, tool::ToolSpec},
     rules::{
-        Rule, budget, phase, same_call,
+        Rule, budget, phase, requires, same_call,
         side_effects::{self, SecondChange},
         tier,
     },
@@ -37,8 +37,12 @@ impl Policy {
                  tell the user.\n- When a call may have taken effect and nobody knows, check before you do it again.\n",
             );
         }
+        self.loops(&mut text);
         if holds(&phase::RULE) {
             self.phases(&mut text);
+        }
+        if holds(&requires::RULE) {
+            self.steps(&mut text);
         }
         if holds(&tier::RULE) {
             self.tiers(&mut text);
@@ -48,9 +52,15 @@ impl Policy {
 
     fn no_tool_needed(&self, text: &mut String) {
         text.push_str(
-            "\n## When no tool is needed\n\nAnswer at once when the conversation already holds the answer, when the \
-             user only wants an opinion or a rewording, or when no tool here can find it out. Ask the user when a \
-             required value is missing: never make one up.\n",
+            "\n## When no tool is needed\n\n\
+             - The conversation already holds the answer, or an earlier result does: give it.\n\
+             - The user wants an opinion, a rewording, a translation, a summary of what was said, or simple \
+             arithmetic: answer at once.\n\
+             - It is general knowledge that does not change, and no tool here holds something newer.\n\
+             - No tool here can find it out: say so.\n\
+             - A required value is missing: ask the user, and never make one up.\n\n\
+             A tool is needed for what is true now (states, prices, files, records), for what only this system knows, \
+             and for every change.\n",
         );
         let ways: Vec<&str> = self.tools().filter(|(_, spec)| spec.terminal).map(|(name, _)| name).collect();
         if !ways.is_empty() {
@@ -72,6 +82,46 @@ impl Policy {
         );
     }
 
+    /// The loop detectors that hold, with their levels.
+    fn loops(&self, text: &mut String) {
+        let mut lines = Vec::new();
+        for slot in self.rules.iter().filter(|slot| self.holds(slot.rule.id, &ToolSpec::default())) {
+            let Some((levels, what)) = slot.levels().zip(slot.rule.summary()) else { continue };
+            let steps = [("told", levels.warning), ("refused", levels.critical), ("stopped", levels.break_at)];
+            let steps: Vec<String> =
+                steps.into_iter().filter_map(|(what, at)| Some(format!("{what} at {}", at?))).collect();
+            if !steps.is_empty() {
+                lines.push(format!("- {}: {}.", what.trim_end_matches('.'), steps.join(", ")));
+            }
+        }
+        if !lines.is_empty() {
+            let _ = write!(
+                text,
+                "\n## Going in circles\n\nSo many times in one turn, and you are told, refused, or stopped for the \
+                 rest of it:\n\n{}\nWhen you are told, change something: other arguments, another tool, or an answer \
+                 from what you have.\n",
+                lines.join("\n")
+            );
+        }
+    }
+
+    /// What must have happened first.
+    fn steps(&self, text: &mut String) {
+        let by_tool = &self.rules.get::<requires::Params>().by_tool;
+        if by_tool.is_empty() {
+            return;
+        }
+        text.push_str("\n## What must come first\n\n");
+        for (tool, needs) in by_tool {
+            for need in needs {
+                let fields: Vec<&str> = need.matching.iter().map(|(field, _)| field.as_str()).collect();
+                let same =
+                    if fields.is_empty() { String::new() } else { format!(", for the same {}", fields.join(" and ")) };
+                let _ = writeln!(text, "- {tool}: call {} first{same}.", need.tools.as_str().replace('|', " or "));
+            }
+        }
+    }
+
     fn phases(&self, text: &mut String) {
         let phases = &self.rules.get::<phase::Params>().phases;
         if phases.is_empty() {
@@ -90,11 +140,17 @@ impl Policy {
     }
 
     fn tiers(&self, text: &mut String) {
-        let mut lines = Vec::new();
+        let (mut lines, mut justified) = (Vec::new(), false);
         for tier in &self.rules.get::<tier::Params>().tiers {
             let tools = tier.tools.as_str();
-            let reason = if tier.require_reason { ", and needs a justification from you" } else { "" };
+            let reason = if tier.require_reason { ", and needs a justification" } else { "" };
+            justified |= tier.require_reason;
+            if let Some(limit) = &tier.rate {
+                let time = wait_in_words(limit.rate.per_ms);
+                lines.push(format!("- {tools}: at most {} calls in {time}; more must wait.", limit.rate.calls));
+            }
             match tier.action {
+                tier::Action::Allow if tier.require_reason => lines.push(format!("- {tools}: needs a justification.")),
                 tier::Action::Allow => {}
                 tier::Action::Grant => {
                     lines.push(format!("- {tools}: {} calls in one conversation{reason}.", tier.grant.ceiling));
@@ -107,6 +163,13 @@ impl Policy {
             && self.tools().any(|(_, spec)| spec.resource.is_some())
         {
             lines.push("- A second change of one thing by another call is held for a person.".to_owned());
+        }
+        if justified {
+            lines.push(
+                "- A justification is no argument of the call: say in one sentence before the call why it is needed, \
+                 and the program that runs your calls hands it on."
+                    .to_owned(),
+            );
         }
         if !lines.is_empty() {
             let _ = write!(
@@ -130,12 +193,17 @@ mod tests {
             "One turn has 200 steps",
             "ACT: *.",
             "delete_*: a person must approve each call, and needs a",
+            "A justification is no argument of the call",
+            "at most 100 calls in 60 s",
+            "call compose_email first, for the same draft_id",
+            "- the same call, with the same result, again: told at 10, refused at 20, stopped at 30.",
+            "simple arithmetic: answer at once",
             "create_*|update_*|set_*: 10 calls",
             "clarify, final_answer",
         ] {
             assert!(text.contains(part), "{part} in:\n{text}");
         }
         let shadowed = compile("policy_engine: {mode: shadow}").expect("a good policy").prompt();
-        assert!(!shadowed.contains("## Budget") && !shadowed.contains("## Repeated"), "{shadowed}");
+        assert!(["## Budget", "## Repeated", "## Going"].iter().all(|part| !shadowed.contains(part)), "{shadowed}");
     }
 }

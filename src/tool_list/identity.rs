@@ -39,12 +39,15 @@ impl Identity {
     }
 }
 
-/// The resource that the tool's required arguments name: `order/{order_id}`, or a bare type (`order`) when none of them
-/// names one thing of it. None when neither its arguments nor its name tell.
+/// The resource that the tool's required arguments name: `order/{order_id}`, `path/{path}`. None when none of them
+/// names one thing: what is not known is not proposed, and a tool without a resource touches anything.
 #[must_use]
 pub fn proposed_resource(tool: &ToolDoc, words: &[String]) -> Option<String> {
     let nouns = words::nouns(words);
     let required = required(tool);
+    if let Some(path) = path(tool, &required) {
+        return path;
+    }
     let named = required.into_iter().filter_map(|field| {
         let identity = Identity::of(field)?;
         let noun = if identity.noun.is_empty() {
@@ -67,10 +70,38 @@ pub fn proposed_resource(tool: &ToolDoc, words: &[String]) -> Option<String> {
         (own, _) => own.to_vec(),
     };
     if chosen.is_empty() {
-        return nouns.first().cloned();
+        return None;
     }
     let parts = chosen.iter().take(PARTS_MAX).map(|(noun, field)| format!("{noun}/{{{field}}}"));
     Some(parts.collect::<Vec<_>>().join("/"))
+}
+
+/// The resource of a tool that is given a place by its path: one kind of name for all such tools, so that what one
+/// writes is what another reads. One that is given several places, or may be given one, touches anything.
+#[expect(clippy::option_option, reason = "no path at all, or one that names no single place")]
+fn path(tool: &ToolDoc, required: &[&str]) -> Option<Option<String>> {
+    let is_path = |field: &str| {
+        let words = words::words(field);
+        words
+            .last()
+            .is_some_and(|last| matches!(last.as_str(), "path" | "paths" | "filename" | "filepath" | "directory"))
+            || matches!(field, "source" | "destination" | "src" | "dest" | "dst")
+    };
+    let all: Vec<&str> = nodes(&tool.input_schema)
+        .iter()
+        .filter(|node| node.top)
+        .filter_map(|node| node.name)
+        .filter(|f| is_path(f))
+        .collect();
+    let is_file = |field: &str| Identity::of(field).is_none();
+    match all.as_slice() {
+        [] => None,
+        [only] if required.contains(only) && required.iter().all(|field| is_file(field)) => {
+            Some(Some(format!("path/{{{only}}}")))
+        }
+        _ if required.iter().any(|field| !is_file(field)) => None,
+        _ => Some(None),
+    }
 }
 
 /// The required arguments that are single values, in the order in which the schema lists them.
@@ -111,11 +142,14 @@ mod tests {
             ("cancel_order", "order_id reason", "order/{order_id}"),
             ("get_order_details", "id", "order/{id}"),
             ("update_order_line", "order_id line_id", "order/{order_id}/line/{line_id}"),
-            ("list_orders", "customer_id", "order"),
-            ("create_order", "customer_id", "order"),
+            ("list_orders", "customer_id", "-"),
+            ("create_order", "customer_id", "-"),
             ("add_order_line", "order_id", "order/{order_id}"),
-            ("transfer_funds", "from_account_id to_account_id", "fund"),
-            ("think", "thought", "think"),
+            ("transfer_funds", "from_account_id to_account_id", "-"),
+            ("think", "thought", "-"),
+            ("read_text_file", "path", "path/{path}"),
+            ("write_file", "path content", "path/{path}"),
+            ("move_file", "source destination", "-"),
         ] {
             let fields: Vec<&str> = required.split(' ').collect();
             let properties: serde_json::Map<_, _> =
@@ -123,7 +157,11 @@ mod tests {
             let list =
                 serde_json::json!([{"name": name, "input_schema": {"properties": properties, "required": fields}}]);
             let list = read("list", &list.to_string()).expect("a good list");
-            assert_eq!(proposed_resource(&list.tools[0], &list.words()[0]).as_deref(), Some(expected), "{name}");
+            assert_eq!(
+                proposed_resource(&list.tools[0], &list.words()[0]).as_deref().unwrap_or("-"),
+                expected,
+                "{name}"
+            );
         }
     }
 }

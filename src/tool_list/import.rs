@@ -82,11 +82,7 @@ fn proposals(tool: &ToolDoc, words: &[String]) -> Vec<Proposal> {
     let changes_nothing = told.effect == EffectKind::Check;
     let resource = proposed_resource(tool, words).filter(|resource| !changes_nothing && is_plain_template(resource));
     if let Some(resource) = resource {
-        let why = if resource.contains('{') {
-            "required, and its name reads like an identity"
-        } else {
-            "a type: no required argument names one of it"
-        };
+        let why = "required, and its name reads like an identity or a path";
         lines.push(propose(format!("side_effect_resource: \"{resource}\""), why));
     }
     lines.extend(canonical(tool).filter(|_| told.effect == EffectKind::Write));

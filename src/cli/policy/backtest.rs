@@ -78,10 +78,12 @@ fn show(changes: &Changes) {
         changes.iter().filter(|((what, ..), _)| *what == wanted).map(|(_, change)| change.calls).sum()
     };
     let lost: u64 = changes.values().map(|change| change.lost).sum();
+    let approved: u64 = changes.values().map(|change| change.approved).sum();
     let (refused, asked) = (of("newly refused"), of("newly asked"));
     let first = if lost > 0 { ": look at those first" } else { "" };
     outln!(
-        "\nOf {refused} newly refused calls, {lost} had succeeded with a new result{first}. \
+        "\nOf {refused} newly refused calls, {lost} had succeeded with a new result{first}; a person had approved \
+         {approved} of them. \
          A person would be asked {asked} times more, and {} calls would be allowed that are not allowed now.",
         of("newly allowed")
     );

@@ -7,6 +7,8 @@ pub(super) fn tools(preset: PresetKey) -> Vec<(String, Tool)> {
     match preset {
         PresetKey::CommandPolls => vec![
             ("command_status".to_owned(), Tool { effect: Some(EffectKey::Poll), ..Tool::default() }),
+            ("process.poll".to_owned(), Tool { effect: Some(EffectKey::Poll), ..Tool::default() }),
+            ("process.log".to_owned(), Tool { effect: Some(EffectKey::Poll), ..Tool::default() }),
             ("process".to_owned(), Tool { effects: vec![polls("action", "^(poll|log)$")], ..Tool::default() }),
         ],
     }

@@ -221,7 +221,8 @@ fn an_effect_may_depend_on_the_arguments() {
 #[test]
 fn a_preset_knows_tools_and_declares_none() {
     let policy = compile("policy_engine: {presets: [command_polls]}\n").expect("a good policy");
-    assert_eq!(policy.tools().map(|(name, _)| name).collect::<Vec<_>>(), ["command_status", "process"]);
+    let names: Vec<&str> = policy.tools().map(|(name, _)| name).collect();
+    assert_eq!(names, ["command_status", "process", "process.log", "process.poll"]);
     assert_eq!(policy.rules.get::<unknown_tool::Params>().unknown(), Unknown::Allow, "nothing was declared");
     let file = "policy_engine: {presets: [command_polls], tool_schemas: {process: {effect: read}}}\n";
     let policy = compile(file).expect("a good policy");

@@ -70,7 +70,8 @@ pub(super) enum PolicyMode {
 #[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum PresetKey {
-    /// Looks at commands that run in the background: `command_status`, and `process` with action poll or log.
+    /// Looks at commands that run in the background: `command_status`, `process.poll`, `process.log`, and `process`
+    /// with action poll or log.
     CommandPolls,
 }
 

@@ -74,7 +74,10 @@ async fn calls(
            select c.session_id, c.root_id, c.seq, c.call_id, c.run_id, c.agent_id, c.tool,
              coalesce(c.arguments, '{{}}') as arguments, c.justification,
              (extract(epoch from c.at) * 1000)::bigint as at_ms, c.decision,
-             c.findings::text as findings, c.policy_version, o.status, coalesce(o.result, o.error_message) as result
+             c.findings::text as findings, c.policy_version, o.status, coalesce(o.result, o.error_message) as result,
+             exists (select from session_event e where e.tenant_id = c.tenant_id and e.root_id = c.root_id
+               and e.epoch = c.epoch and e.kind = 'answered' and e.session_id = c.session_id
+               and e.detail ->> 'call_id' = c.call_id and (e.detail ->> 'approved')::boolean) as approved
            from call c left join lateral (
              select x.* from outcome x where x.tenant_id = c.tenant_id and x.epoch = c.epoch
                and x.session_id = c.session_id and x.permit_seq = c.seq and x.status > 0
@@ -118,6 +121,7 @@ fn call(row: &PgRow) -> Loaded<StoredCall> {
         policy: row.try_get("policy_version")?,
         status: status.map(|status| member(&OutcomeStatus::ALL, status)).transpose()?,
         result: row.try_get("result")?,
+        approved: row.try_get("approved")?,
     })
 }
 

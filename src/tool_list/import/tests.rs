@@ -3,6 +3,7 @@ use serde_json::{Value, json};
 use super::super::{ToolList, read};
 use super::import;
 use crate::policy::compile;
+use crate::rules::testing::check;
 
 const MIXED: &str = r#"[
   {"name": "cancel_order", "input_schema": {"type": "object", "properties": {
@@ -40,30 +41,28 @@ fn what_is_proposed_is_a_comment_with_its_reason() {
       # risk_level: HIGH   # proposed: a guess from `cancel` in its name: nothing may be left
       # effect: write   # proposed: a guess from `cancel` in its name
       # idempotent: true   # proposed: a guess from `cancel` in its name: twice is as once
-      # side_effect_resource: "order/{order_id}"   # proposed: required, and its name reads like an identity
+      # side_effect_resource: "order/{order_id}"   # proposed: required, and its name reads like an identity or a path
       # canonical_fields: [order_id]   # proposed: without reason, whose wording changes from call to call
       suggested_next: []
     get_order:
       # risk_level: LOW   # proposed: its annotations say readOnlyHint: true
       # effect: read   # proposed: its annotations say readOnlyHint: true
-      # side_effect_resource: "order/{id}"   # proposed: required, and its name reads like an identity
+      # side_effect_resource: "order/{id}"   # proposed: required, and its name reads like an identity or a path
       suggested_next: []
     send_message:
       # risk_level: HIGH   # proposed: a guess from `send` in its name: it may not be taken back
       # effect: write   # proposed: a guess from `send` in its name
       # once: true   # proposed: a guess from `send` in its name: doing it twice harms
-      # side_effect_resource: "message"   # proposed: a type: no required argument names one of it
       suggested_next: []
     get_job_status:
       # risk_level: LOW   # proposed: a guess from `get` in its name
       # effect: poll   # proposed: a guess from `get` in its name
-      # side_effect_resource: "job/{job_id}"   # proposed: required, and its name reads like an identity
+      # side_effect_resource: "job/{job_id}"   # proposed: required, and its name reads like an identity or a path
       suggested_next: []
     put_file:
       # risk_level: HIGH   # proposed: its annotations say destructiveHint: true
       # effect: write   # proposed: its annotations say destructiveHint: true
       # idempotent: true   # proposed: its annotations say idempotentHint: true
-      # side_effect_resource: "file"   # proposed: a type: no required argument names one of it
       suggested_next: []
     run_workflow:
       # effect: unknown   # proposed: declare read, write, check or poll; neither its name nor annotations tell
@@ -103,12 +102,66 @@ fn the_file_compiles_and_nothing_proposed_is_in_force() {
             "cancel_order write order/{order_id} false true",
             "get_job_status poll job/{job_id} false false",
             "get_order read order/{id} false false",
-            "put_file write file false true",
+            "put_file write - false true",
             "run_tests check - false false",
             "run_workflow unknown - false false",
-            "send_message write message true false",
+            "send_message write - true false",
         ]
     );
+}
+
+/// The tools of the MCP filesystem server, by their names, annotations and required arguments.
+fn filesystem() -> String {
+    let reads = ["read_text_file", "read_media_file", "list_directory", "directory_tree", "get_file_info"];
+    let of = |names: &[&str], required: &[&str], hints: Value| -> Vec<Value> {
+        let properties: serde_json::Map<_, _> =
+            required.iter().map(|field| ((*field).to_owned(), json!({"type": "string"}))).collect();
+        let tool = |name: &&str| {
+            json!({"name": name, "annotations": hints,
+                "inputSchema": {"type": "object", "properties": properties, "required": required}})
+        };
+        names.iter().map(tool).collect()
+    };
+    let (read, write) = (json!({"readOnlyHint": true}), json!({"readOnlyHint": false}));
+    let mut tools = of(&reads, &["path"], read.clone());
+    tools.extend(of(&["search_files"], &["path", "pattern"], read.clone()));
+    tools.extend(of(&["list_allowed_directories"], &[], read));
+    tools.extend(of(&["write_file"], &["path", "content"], write.clone()));
+    tools.extend(of(&["edit_file"], &["path"], write.clone()));
+    tools.extend(of(&["create_directory"], &["path"], write.clone()));
+    tools.extend(of(&["move_file"], &["source", "destination"], write));
+    tools.push(json!({"name": "read_multiple_files", "annotations": {"readOnlyHint": true},
+        "inputSchema": {"properties": {"paths": {"type": "array"}}, "required": ["paths"]}}));
+    Value::Array(tools).to_string()
+}
+
+#[test]
+fn with_every_proposal_accepted_a_read_after_an_own_write_is_fresh() {
+    let text = import(&list(&filesystem()), false);
+    let keys = ["risk_level", "effect", "once", "idempotent", "repeatable", "side_effect_resource"];
+    let accepted = confirmed(&text, &keys);
+    let (_, tools) = accepted.split_once("tool_schemas:").expect("the tools");
+    let story = format!(
+        r#"policy
+  tool_schemas:{tools}
+end
+rules same_call
+read_text_file {{"path":"/a/b"}} -> ok old
+read_text_file {{"path":"/a/b"}} => reuse duplicate_call_blocked
+list_directory {{"path":"/a"}} -> ok b
+read_multiple_files {{"paths":["/a/b"]}} -> ok old
+write_file {{"path":"/a/b","content":"new"}} -> ok written
+read_text_file {{"path":"/a/b"}} -> ok new
+list_directory {{"path":"/a"}} -> ok b again
+read_multiple_files {{"paths":["/a/b"]}} -> ok new
+move_file {{"source":"/a/b","destination":"/a/c"}} -> ok moved
+read_text_file {{"path":"/a/b"}} -> error not_found
+edit_file {{"path":"/a/c"}} -> ok edited
+get_file_info {{"path":"/a/c"}} -> ok size 1
+edit_file {{"path":"/x"}} -> ok edited
+get_file_info {{"path":"/a/c"}} => reuse duplicate_call_blocked"#
+    );
+    check(&story);
 }
 
 #[test]

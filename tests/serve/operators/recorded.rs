@@ -178,9 +178,10 @@ async fn suggest_proposes_what_was_seen_and_a_proposal_that_is_agreed_with_holds
     sees_edits(&mut desk).await;
     let said = desk.does("policy suggest --since 1h").await;
     says(&said, &["# Proposed from 81 recorded calls of 20 sessions."]);
-    let effect = "# effect: write  # proposed: 20 times another tool's result changed, and nothing but this was called";
+    let effect =
+        "# effect: write  # proposed: look: 20 repetitions, changed 0 times unless edit ran between: then 20 of 20";
     says(&said, &["    \"edit\":\n      # 20 calls, 0 failed", effect]);
-    says(&said, &["# 60 calls, 0 failed; asked again it gave the same 20 times and something new 20 times"]);
+    says(&said, &["# 60 calls, 0 failed; 40 repetitions, 20 of them with another result"]);
     let as_it_is = policy::compile(&said).unwrap_or_else(|errors| panic!("{errors:?}\n{said}"));
     assert!(as_it_is.tools().all(|(_, spec)| *spec == ToolSpec::default()), "{said}");
 
