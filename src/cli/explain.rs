@@ -211,6 +211,7 @@ impl Saw {
             halts: &self.shared.halts,
             self_corrections: &self.shared.profiles.self_corrections,
             counters: &self.shared.counters,
+            resumes: false,
             is_new: true,
             batch: None,
             depth: 0,

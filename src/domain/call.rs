@@ -267,6 +267,12 @@ impl Call {
         self.permit.is_none()
     }
 
+    /// True when the call was answered from memory.
+    #[must_use]
+    pub fn was_reused(&self) -> bool {
+        self.was_refused() && self.decision == Decision::Reuse
+    }
+
     /// The warning of `rule` that the model was given with this call, by its count.
     pub fn told(&self, rule: &str) -> impl Iterator<Item = u32> {
         let told = self.decision == Decision::Allow;
@@ -281,6 +287,12 @@ impl Call {
     #[must_use]
     pub fn success(&self) -> Option<&Outcome> {
         self.outcome.as_ref().filter(|outcome| outcome.status == OutcomeStatus::Success)
+    }
+
+    /// True when `rule` refused it.
+    #[must_use]
+    pub fn was_refused_by(&self, rule: &str) -> bool {
+        self.was_refused() && self.findings.iter().any(|f| f.enforced && f.rule == rule && f.decision > Decision::Allow)
     }
 
     /// True while the tree owes it an outcome.

@@ -40,6 +40,8 @@ pub struct Judged {
     pub run: Option<RunId>,
     /// The `seq` of the run's first event.
     pub run_from: u64,
+    /// True when the session was idle before, so that loops are weighed from here on.
+    pub resumes: bool,
     /// Who asked.
     pub agent: Option<AgentId>,
     pub call_id: CallId,
@@ -251,6 +253,7 @@ impl Judged {
             depth: 0,
             run: request.run.clone(),
             run_from: seq,
+            resumes: false,
             agent: request.agent.clone(),
             call_id: request.call_id.clone(),
             round: 1,

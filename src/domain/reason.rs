@@ -70,6 +70,10 @@ reasons! {
     BudgetExceeded = "budget_exceeded",
     /// Calls of one tool with nearly the same arguments failed in the same way again and again.
     SameError = "same_error",
+    /// The same call succeeded again and again, and made something else each time.
+    RepeatedSuccess = "repeated_success",
+    /// Calls of one tool with different arguments gave the identical result again and again.
+    SameResult = "same_result",
     /// Calls of one tool with nearly the same arguments gave nearly the same results again and again.
     NearDuplicate = "near_duplicate",
     /// There is no such tool.

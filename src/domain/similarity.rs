@@ -2,6 +2,8 @@
 //! numbers by relative difference, texts by the trigrams they share, longer values weighing more. Results are compared
 //! by a sketch of their trigrams. Both are made once a call and kept, since every later call is compared with them.
 
+mod nonce;
+
 use std::collections::BTreeSet;
 
 use serde_json::{Map, Value};
@@ -16,7 +18,11 @@ const IDENTIFIER_MARKS: [char; 6] = ['@', '/', '.', '_', ':', '-'];
 
 /// What the arguments of a call look like.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Shape(Vec<Field>);
+pub struct Shape {
+    fields: Vec<Field>,
+    /// A hash of the arguments without their nonces, when they have some and others beside them.
+    without_nonces: Option<u64>,
+}
 
 #[derive(Debug, Clone, PartialEq)]
 struct Field {
@@ -39,21 +45,44 @@ impl Shape {
     #[must_use]
     pub fn of(arguments: &str) -> Self {
         let fields: Map<String, Value> = serde_json::from_str(arguments).unwrap_or_default();
+        let without_nonces = nonce::without(&fields);
         let mut fields: Vec<Field> = fields.into_iter().take(FIELDS_MAX).map(field).collect();
         fields.sort_by(|a, b| a.name.cmp(&b.name));
-        Self(fields)
+        Self { fields, without_nonces }
     }
 
     /// How alike two arguments are, 0 to 1; 1 when both are empty.
     #[must_use]
     pub fn alike(&self, other: &Self) -> f64 {
         let (mut sum, mut weights) = (0.0, 0.0);
-        for (a, b) in pairs(&self.0, &other.0) {
+        for (a, b) in pairs(&self.fields, &other.fields) {
             let weight = a.map_or(0.0, |a| a.weight).max(b.map_or(0.0, |b| b.weight));
             let alike = a.zip(b).map_or(0.0, |(a, b)| a.value.alike(&b.value));
             (sum, weights) = (sum + weight * alike, weights + weight);
         }
         if weights > 0.0 { sum / weights } else { 1.0 }
+    }
+
+    /// A hash of the arguments without their nonces; none when they have none, or nothing else.
+    #[must_use]
+    pub fn without_nonces(&self) -> Option<u64> {
+        self.without_nonces
+    }
+
+    /// The only field in which two arguments of the same fields, two or more, differ.
+    #[must_use]
+    pub fn only_difference(&self, other: &Self) -> Option<&str> {
+        let (mine, theirs) = (&self.fields, &other.fields);
+        let same_fields = mine.len() == theirs.len() && mine.iter().zip(theirs).all(|(a, b)| a.name == b.name);
+        let mut differing = mine.iter().zip(theirs).filter(|(a, b)| a.value != b.value).map(|(a, _)| a.name.as_str());
+        let one = differing.next().filter(|_| same_fields && mine.len() >= 2)?;
+        differing.next().is_none().then_some(one)
+    }
+
+    /// True when the field's value is a path or an address.
+    #[must_use]
+    pub fn is_place(&self, name: &str) -> bool {
+        self.identifier(name).is_some_and(|value| value.contains(['/', '\\', '@']))
     }
 
     /// The field's value, when it is one word with a mark that words of a search have not: `src/lib.rs`, `a@b.com`.
@@ -65,7 +94,7 @@ impl Shape {
     }
 
     fn value(&self, name: &str) -> Option<&Field> {
-        self.0.binary_search_by(|field| field.name.as_str().cmp(name)).ok().map(|at| &self.0[at])
+        self.fields.binary_search_by(|field| field.name.as_str().cmp(name)).ok().map(|at| &self.fields[at])
     }
 
     /// The field's value as a place on a line: a number, a date, or the last number in a text (`page-3`).
@@ -83,7 +112,7 @@ impl Shape {
 #[must_use]
 pub fn is_sweep(shapes: &[&Shape]) -> bool {
     let Some(first) = shapes.first().filter(|_| shapes.len() > 1) else { return false };
-    first.0.iter().any(|field| {
+    first.fields.iter().any(|field| {
         let names: Option<BTreeSet<&str>> = shapes.iter().map(|shape| shape.identifier(&field.name)).collect();
         if names.is_some_and(|names| names.len() == shapes.len()) {
             return true;

@@ -13,8 +13,9 @@ use std::{
 
 use super::{
     budget::Spent,
-    call::Call,
+    call::{Call, Standing},
     effect::Resource,
+    finding::Decision,
     fingerprint::{Fingerprint, ResultDigest},
     grant::{Grant, Use},
     ids::{CallId, RunId, SessionId, TenantId, ToolName},
@@ -175,6 +176,9 @@ pub struct Run {
     pub by_tool: BTreeMap<ToolName, u64>,
     /// What a loop has broken, until the run ends.
     pub closed: Vec<Closed>,
+    /// The place of the first event after the session was idle, when the run has no name: loops are weighed from there
+    /// on.
+    pub resumed: u64,
 }
 
 /// A break that holds for the rest of a run.
@@ -182,6 +186,8 @@ pub struct Run {
 pub struct Closed {
     /// The rule that broke.
     pub rule: Cow<'static, str>,
+    /// By what decision.
+    pub decision: Decision,
     /// At what count.
     pub count: u32,
     /// The tool that broke.
@@ -280,6 +286,16 @@ impl Session {
     #[must_use]
     pub fn current_run(&self) -> Option<&Run> {
         (self.run.from > 0).then_some(&self.run)
+    }
+
+    /// True when a call at `now` is the first after `idle_ms` in which nothing was asked, ran or came back, in a session
+    /// whose caller names no runs.
+    #[must_use]
+    pub fn resumes(&self, run: Option<&RunId>, idle_ms: u64, now: Timestamp) -> bool {
+        let last = self.calls.iter().map(|call| call.outcome.as_ref().map_or(call.at, |o| o.at.max(call.at))).max();
+        let runs = self.calls.iter().any(|call| matches!(call.standing(now), Standing::InFlight));
+        let is_idle = last.is_some_and(|last| now.since_ms(last) >= idle_ms);
+        run.is_none() && self.run.id.is_none() && is_idle && !runs
     }
 
     /// The session's calls in its current run, newest first.

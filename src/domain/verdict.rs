@@ -76,12 +76,14 @@ impl Verdict {
         self.findings.iter().find(|f| f.enforced && f.level.is_some_and(|level| level >= Level::Critical))
     }
 
-    /// The longest wait over all WAIT findings, or that of the winning REUSE, in milliseconds.
+    /// The longest wait over all WAIT findings, or over all REUSE or DENY ones where each promises another look, in
+    /// milliseconds.
     #[must_use]
     pub fn retry_after_ms(&self) -> Option<u64> {
         let waits = self.findings.iter().filter(|finding| finding.decision == self.decision && finding.enforced);
         match self.decision {
             Decision::Wait | Decision::Reuse => waits.filter_map(|finding| finding.retry_after_ms).max(),
+            Decision::Deny => waits.map(|finding| finding.retry_after_ms).try_fold(0, |most, ms| Some(ms?.max(most))),
             _ => None,
         }
     }

@@ -70,7 +70,7 @@ pub fn refusal(verdict: &Verdict, suggested_next: &[String], previous: Option<&P
     if !winner.violations.is_empty() {
         return Some(invalid(winner));
     }
-    let wait = (verdict.decision == Decision::Wait).then(|| verdict.retry_after_ms()).flatten();
+    let wait = matches!(verdict.decision, Decision::Wait | Decision::Deny).then(|| verdict.retry_after_ms()).flatten();
     let approval = verdict.approval.as_ref();
     let done_at = winner.reuse.as_ref().filter(|_| previous.is_none_or(|p| p.text.is_none()));
     let members = vec![

@@ -67,6 +67,7 @@ pub fn evaluate(
         halts: &shared.halts,
         self_corrections: &shared.profiles.self_corrections,
         counters: &shared.counters,
+        resumes: session.is_some_and(|session| session.resumes(request.run.as_ref(), policy.rules.run_idle_ms, now)),
         is_new: known.is_none(),
         batch,
         depth,
@@ -87,6 +88,7 @@ pub fn evaluate(
     event.parent = session.map_or_else(|| request.parent.clone(), |session| session.parent.clone());
     event.depth = depth;
     event.run_from = cx.run().map_or(event.seq, |run| run.from);
+    event.resumes = cx.resumes;
     event.round = known.map_or(1, |call| call.round + 1);
     event.batch = batch.unwrap_or(event.seq);
     event.usage = cx.usage();

@@ -1,13 +1,16 @@
 //! breaker: many calls in a row, and nothing new.
 //!
-//! Fires when 15 (warning) or 30 (break) calls in a row, of whatever tools, made no progress: no success with a new
-//! result, no declared write that succeeded. Calls that still run do not count; refused ones do.
+//! Fires when 15 (warning) or 30 (break) calls in a row, of whatever tools, made no progress: nothing new but names and
+//! numbers of what was there before. Polls, `repeatable` calls and the first permitted repetition of a call in the run
+//! neither count nor end the row, nor do calls that still run; refused ones count.
 //!
 //! Why: the other detectors look for a shape; an agent can also flounder without one.
 //!
 //! Known problems: none of its window is older than the run, so an agent that opens a run per call is never seen here.
 
 use crate::domain::{
+    call::Call,
+    effect::EffectKind,
     finding::{Finding, Level},
     reason::Reason,
 };
@@ -27,7 +30,7 @@ fn check(levels: &Levels, cx: &Context<'_>) -> Option<Finding> {
     }
     let streak: Vec<_> = cx
         .calls()
-        .filter(|call| !call.is_open())
+        .filter(|call| !call.is_open() && !is_left_alone(cx, call))
         .take_while(|call| call.outcome.as_ref().is_none_or(|outcome| !outcome.progress))
         .collect();
     let count = streak.len() as u32;
@@ -42,6 +45,16 @@ fn check(levels: &Levels, cx: &Context<'_>) -> Option<Finding> {
             cx.tool()
         ),
     })
+}
+
+/// To look again, to repeat what is meant to be repeated, and to do a thing a second time is no floundering.
+fn is_left_alone(cx: &Context<'_>, call: &Call) -> bool {
+    if call.effect.kind == EffectKind::Poll || call.effect.repeatable {
+        return true;
+    }
+    let earlier =
+        |other: &&Call| other.seq < call.seq && other.permit.is_some() && other.fingerprint == call.fingerprint;
+    call.permit.is_some() && cx.run_calls().filter(earlier).count() == 1
 }
 
 #[cfg(test)]

@@ -15,6 +15,7 @@ use crate::domain::{
     json::Json,
     previous::{Held, Previous},
     reason::Reason,
+    similarity::Shape,
     time::Timestamp,
     tree::{CallTree, Closed, Run, Session},
 };
@@ -47,6 +48,8 @@ pub struct Context<'a> {
     pub self_corrections: &'a SelfCorrections,
     /// Shared counters, as last seen; the store has the last word on them.
     pub counters: &'a BTreeMap<CounterKey, u64>,
+    /// A session without runs asks again after it was idle: what a loop had stopped goes on.
+    pub resumes: bool,
     /// True unless the same call_id was judged before.
     pub is_new: bool,
     /// The batch it came in, when an earlier call of the same batch was judged.
@@ -132,18 +135,41 @@ impl<'a> Context<'a> {
     }
 
     /// The session's calls in this run, newest first, as far as detectors look back: calls that still run are no
-    /// evidence yet, and take no place in the window. A judgement made again does not see itself.
+    /// evidence yet, and take no place in the window.
     pub fn calls(&self) -> impl Iterator<Item = &'a Call> + use<'a> {
-        let (call_id, is_new, window) = (&self.proposal.request.call_id, self.is_new, self.window);
-        self.run()
-            .and(self.session())
-            .into_iter()
-            .flat_map(Session::calls_in_run)
-            .filter(move |call| is_new || !call.was_refused() || call.call_id != *call_id)
-            .scan(0, move |seen, call| {
-                *seen += usize::from(!call.is_open());
-                (*seen <= window).then_some(call)
-            })
+        let window = self.window;
+        self.run_calls().scan(0, move |seen, call| {
+            *seen += usize::from(!call.is_open());
+            (*seen <= window).then_some(call)
+        })
+    }
+
+    /// The same, as far as the session remembers. A judgement made again does not see itself; nor is it evidence that
+    /// a call had to wait, for its time or for a person, or was answered from memory for the first time in this run:
+    /// an agent that lost its context asks for everything again.
+    pub fn run_calls(&self) -> impl Iterator<Item = &'a Call> + use<'a> {
+        let (call_id, is_new) = (&self.proposal.request.call_id, self.is_new);
+        let session = self.run().filter(|_| !self.resumes).and(self.session());
+        let is_question = |call: &Call| matches!(call.decision, Decision::Ask | Decision::Wait);
+        let is_first_reuse = |session: &Session, call: &Call| {
+            let before = session.calls_in_run().filter(|other| other.seq < call.seq && other.was_reused());
+            call.was_reused() && !before.into_iter().any(|other| other.fingerprint == call.fingerprint)
+        };
+        session.into_iter().flat_map(move |session| {
+            let mine = session.calls_in_run().take_while(|call| call.seq >= session.run.resumed);
+            mine.filter(move |call| is_new || !call.was_refused() || call.call_id != *call_id)
+                .filter(move |call| !(call.was_refused() && is_question(call)) && !is_first_reuse(session, call))
+        })
+    }
+
+    /// Whether a call is this one again: the same fingerprint, or one that differs in nothing but nonces.
+    #[must_use]
+    pub fn is_same(&self, call: &Call) -> bool {
+        let steady = |shape: &Shape| shape.without_nonces();
+        call.fingerprint == self.fingerprint()
+            || call.tool == self.proposal.request.tool
+                && steady(&self.proposal.shape)
+                    .is_some_and(|mine| call.shape.as_deref().and_then(steady).is_some_and(|theirs| theirs == mine))
     }
 
     /// The break by `rule` that holds for this call for the rest of the run.
@@ -153,9 +179,10 @@ impl<'a> Context<'a> {
             Closes::Nothing => false,
             Closes::Call => closed.fingerprint == self.fingerprint(),
             Closes::Tool => closed.tool == self.proposal.request.tool,
-            Closes::Run | Closes::RunWhileRefused => true,
+            Closes::CallOrRun => closed.decision == Decision::Deny && closed.fingerprint == self.fingerprint(),
+            Closes::Run => true,
         };
-        self.run()?.closed.iter().filter(|closed| closed.rule == rule.id).find(concerns)
+        self.run().filter(|_| !self.resumes)?.closed.iter().filter(|closed| closed.rule == rule.id).find(concerns)
     }
 
     /// Whether a call's arguments are nearly those of this one.

@@ -7,7 +7,6 @@ use super::{Asked, Closes, Context, Part, Reach, Rule, asked::NOTHING};
 use crate::domain::{
     call::Call,
     finding::{Decision, Finding, Level},
-    fingerprint::ResultDigest,
     reason::Reason,
 };
 
@@ -109,7 +108,7 @@ impl Levels {
 pub(super) fn still_broken(rule: &Rule, reason: Reason, cx: &Context<'_>) -> Option<Finding> {
     let (count, tool) = (cx.closed(rule)?.count, cx.tool());
     let message = match rule.closes {
-        Closes::Call => format!(
+        Closes::Call | Closes::CallOrRun => format!(
             "{tool} with these arguments was stopped for this turn after {count} calls without anything new. Do not \
              repeat it: change the arguments, take a different approach, or tell the user what is missing."
         ),
@@ -123,23 +122,6 @@ pub(super) fn still_broken(rule: &Rule, reason: Reason, cx: &Context<'_>) -> Opt
         ),
     };
     Some(Finding::new(rule.id, Decision::Deny, reason, message).at_level(Level::Break, count))
-}
-
-/// The newest of these calls of one fingerprint whose results are the same, refused ones included; what has no result
-/// yet is no evidence.
-pub(super) fn unchanged<'a>(calls: impl Iterator<Item = &'a Call>) -> Vec<&'a Call> {
-    let mut result: Option<ResultDigest> = None;
-    let mut streak = Vec::new();
-    for call in calls {
-        match call.outcome.as_ref().and_then(|outcome| outcome.digest) {
-            Some(digest) if result.is_some_and(|result| result != digest) => break,
-            Some(digest) => result = Some(digest),
-            None if call.was_refused() => {}
-            None => continue,
-        }
-        streak.push(call);
-    }
-    streak
 }
 
 #[cfg(test)]

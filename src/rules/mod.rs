@@ -8,6 +8,7 @@
 mod asked;
 pub mod condition;
 mod context;
+mod evidence;
 pub mod levels;
 mod rule;
 mod set;
@@ -29,6 +30,8 @@ pub mod repeat;
 pub mod requires;
 pub mod same_call;
 pub mod same_error;
+pub mod same_result;
+pub mod same_success;
 pub mod schema;
 pub mod side_effects;
 pub mod tier;
@@ -54,10 +57,12 @@ pub const RULES: &[Rule] = &[
     rule!(requires),
     rule!(same_call),
     rule!(repeat),
+    rule!(same_success),
     rule!(poll),
     rule!(cycle),
     rule!(breaker),
     rule!(same_error),
+    rule!(same_result),
     rule!(churn),
     rule!(refused),
     rule!(after_compaction),

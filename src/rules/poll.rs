@@ -1,7 +1,8 @@
 //! poll: a declared poll tool that keeps giving the same result.
 //!
 //! Fires when the last 10, 20 or 30 results of this fingerprint in this run are unchanged, whatever else ran between
-//! them. A changed result starts the count again.
+//! them: ten are a warning; from 20 on it waits for the next look (15 s, doubling to 5 min), which is let through; 30
+//! close the call. A changed result starts the count again.
 //!
 //! Why: `same_call` lets a poll tool look as often as it likes, so something must notice that the thing polled is
 //! stuck.
@@ -10,13 +11,15 @@
 
 use crate::domain::{
     effect::EffectKind,
-    finding::{Finding, Level},
+    finding::{Decision, Finding, Level},
     reason::Reason,
+    time::wait_in_words,
 };
 
 use super::{
     Asked, Closes, Context, Rule,
-    levels::{Levels, still_broken, unchanged},
+    evidence::{recheck_ms, unchanged},
+    levels::{Levels, still_broken},
 };
 
 /// The rule.
@@ -31,16 +34,34 @@ fn check(levels: &Levels, cx: &Context<'_>) -> Option<Finding> {
     }
     let streak = unchanged(cx.calls().filter(|call| call.fingerprint == cx.fingerprint()));
     let (count, tool) = (streak.len() as u32, cx.tool());
-    levels.finding(&RULE, Reason::NoProgress, count, streak.into_iter(), |level| match level {
+    let last = streak.first().and_then(|call| call.outcome.as_ref()).map(|outcome| outcome.at);
+    let left_ms = levels
+        .critical
+        .and_then(|critical| count.checked_sub(critical))
+        .zip(last)
+        .map(|(beyond, last)| last.plus_ms(recheck_ms(beyond)).since_ms(cx.now));
+    let finding = levels.finding(&RULE, Reason::NoProgress, count, streak.into_iter(), |level| match level {
         Level::Warning => format!(
             "{tool} has given the same status {count} times. Wait longer between checks, or do other work first; if \
              nothing changes, tell the user that it is still pending."
         ),
-        _ => format!(
+        Level::Critical => format!(
+            "{tool} was not run: its status has not changed over {count} checks. It may look again in {}; do other \
+             work meanwhile, or tell the user that it is still pending.",
+            wait_in_words(left_ms.unwrap_or(0))
+        ),
+        Level::Break => format!(
             "{tool} was not run: its status has not changed over {count} checks. Tell the user that it is still \
              pending, and how to check later."
         ),
-    })
+    })?;
+    match (finding.level, left_ms) {
+        (Some(Level::Critical), Some(0)) => None,
+        (Some(Level::Critical), Some(left_ms)) => {
+            Some(Finding { decision: Decision::Wait, ..finding }.retry_after(left_ms))
+        }
+        _ => Some(finding),
+    }
 }
 
 fn silent(levels: &Levels, asked: &Asked<'_>) -> String {
@@ -62,7 +83,16 @@ mod tests {
              status {} -> ok pending   x10
              status {} => allow, warning poll 10
              status {} -> ok pending   x10
-             status {} => deny no_progress, critical poll 20",
+             status {} => wait no_progress after 14s, critical poll 20 as c
+             wait 13s
+             status {} => allow as c
+             record c ok pending
+             status {} => wait no_progress after 29s, critical poll 21 as d
+             wait 29s
+             status {} -> ok done => allow as d
+             status {} -> ok done x29
+             status {} => deny no_progress, break poll 30
+             other {} => allow",
         );
     }
 

@@ -2,7 +2,9 @@
 //!
 //! Fires when the session's last calls hold this fingerprint 10, 20 or 30 times with an unchanged result, walking back
 //! until the result differs or another call made progress. The proposed call is not counted: ten recorded, the
-//! eleventh warns. A refused call counts, with the last result of its fingerprint.
+//! eleventh warns. A refused call counts, with the last result of its fingerprint. Where its refusals promise another
+//! look, that look is let through, and nothing is closed. A call made ten times in the window whose results keep
+//! changing is warned of once. A `repeatable` call is warned of only.
 //!
 //! Why: an agent that cannot tell "done" from "failed" from "empty" calls the same tool again.
 //!
@@ -16,7 +18,8 @@ use serde_json::Value;
 
 use super::{
     Asked, Closes, Context, Judge, Part, Problem, Rule,
-    levels::{Levels, still_broken, unchanged},
+    evidence::{gave_the_same, is_rechecked, unchanged, until_look_ms},
+    levels::{Levels, still_broken},
     take_in,
 };
 use crate::domain::{
@@ -25,6 +28,7 @@ use crate::domain::{
     finding::{Decision, Finding, Level},
     outcome::OutcomeStatus,
     reason::Reason,
+    time::wait_in_words,
 };
 
 /// The rule.
@@ -65,6 +69,7 @@ impl Judge for Params {
         still_broken(&RULE, Reason::NoProgress, cx)
             .or_else(|| plainly(&self.plain, cx))
             .or_else(|| without_progress(&self.levels, cx))
+            .or_else(|| drifting(&self.levels, cx))
     }
 
     fn silent(&self, asked: &Asked<'_>) -> String {
@@ -107,20 +112,55 @@ impl Judge for Params {
 }
 
 fn without_progress(levels: &Levels, cx: &Context<'_>) -> Option<Finding> {
-    let is_same = |call: &Call| call.fingerprint == cx.fingerprint();
+    let is_same = |call: &Call| cx.is_same(call);
     let made_progress = |call: &Call| call.outcome.as_ref().is_some_and(|outcome| outcome.progress);
     let since = cx.calls().take_while(|call| is_same(call) || !made_progress(call));
     let streak = unchanged(since.filter(|call| is_same(call)));
     let (count, tool) = (streak.len() as u32, cx.tool());
-    levels.finding(&RULE, Reason::NoProgress, count, streak.into_iter(), |level| match level {
+    let is_rechecked = is_rechecked(&streak);
+    let left_ms = if is_rechecked { until_look_ms(cx, &streak) } else { None };
+    let levels = match (cx.proposal.effect.repeatable, is_rechecked) {
+        (true, _) => Levels { critical: None, break_at: None, ..*levels },
+        (_, true) => Levels { break_at: None, ..*levels },
+        _ => *levels,
+    };
+    let finding = levels.finding(&RULE, Reason::NoProgress, count, streak.into_iter(), |level| match level {
         Level::Warning => format!(
             "{tool} was called {count} times with these arguments and gave the same result each time. Another call \
              will not change it: use the result you have, change the arguments, or answer the user."
+        ),
+        _ if left_ms.is_some() => format!(
+            "{tool} was not run: {count} calls with these arguments gave the same result. It may look again in {}; do \
+             other work meanwhile, or tell the user what is missing.",
+            wait_in_words(left_ms.unwrap_or(0))
         ),
         _ => format!(
             "{tool} was not run: {count} calls with these arguments gave the same result. Use that result, try a \
              different approach, or tell the user what is missing."
         ),
+    })?;
+    match (finding.level, left_ms) {
+        (Some(Level::Critical), None) if is_rechecked => None,
+        (Some(Level::Critical), Some(left_ms)) => Some(finding.retry_after(left_ms)),
+        _ => Some(finding),
+    }
+}
+
+/// The same call, made again and again, whose results keep changing: told once, since it may be what is wanted.
+fn drifting(levels: &Levels, cx: &Context<'_>) -> Option<Finding> {
+    let same: Vec<&Call> = cx.calls().filter(|call| cx.is_same(call) && call.success().is_some()).collect();
+    let (count, tool) = (same.len() as u32, cx.tool());
+    let was_told = cx.run_calls().any(|call| cx.is_same(call) && call.told(RULE.id).next().is_some());
+    let changes = same.windows(2).any(|pair| !gave_the_same(pair[0], pair[1]));
+    if was_told || !changes || cx.proposal.effect.repeatable {
+        return None;
+    }
+    let once = Levels { critical: None, break_at: None, ..*levels };
+    once.finding(&RULE, Reason::NoProgress, count, std::iter::empty(), |_| {
+        format!(
+            "{tool} was called {count} times with these arguments, and the results keep changing. If you are waiting \
+             for something, say what for; if you look for something, change the arguments."
+        )
     })
 }
 

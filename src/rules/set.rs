@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::{Asked, Context, Judge, RULES, Rule, levels::Levels};
-use crate::domain::finding::Finding;
+use crate::domain::{finding::Finding, previous::IDLE_MS};
 
 /// What becomes of a rule's findings.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
@@ -90,6 +90,8 @@ impl Slot {
 pub struct RuleSet {
     /// Calls that loop detectors look back over.
     pub window: usize,
+    /// After so long without a call, in milliseconds, a session without runs is no longer held to what a loop broke.
+    pub run_idle_ms: u64,
     slots: Vec<Slot>,
 }
 
@@ -103,7 +105,7 @@ impl RuleSet {
     /// These rules with their built-in parameters.
     #[must_use]
     pub fn new(rules: &[Rule]) -> Self {
-        Self { window: WINDOW_DEFAULT, slots: rules.iter().copied().map(Slot::new).collect() }
+        Self { window: WINDOW_DEFAULT, run_idle_ms: IDLE_MS, slots: rules.iter().copied().map(Slot::new).collect() }
     }
 
     /// Every rule, in order.

@@ -38,6 +38,10 @@ impl CallTree {
             let (id, from) = (event.run.clone(), event.run_from);
             session.run = Run { id, from, started_at: event.at, ..Run::default() };
         }
+        if event.resumes {
+            session.run.resumed = event.seq;
+            session.run.closed.clear();
+        }
         self.pace.judged(event);
         for used in &event.uses {
             self.uses.insert(used.key.clone(), used.clone());
@@ -232,9 +236,13 @@ impl Run {
     /// Remembers a break; one of the same rule and call is kept with its first count.
     fn close(&mut self, finding: &Finding, event: &Judged) {
         let (fingerprint, tool) = (event.fingerprint, event.tool.clone());
-        if !self.closed.iter().any(|closed| closed.rule == finding.rule && closed.fingerprint == fingerprint) {
+        let is_known = |closed: &Closed| {
+            closed.rule == finding.rule && closed.fingerprint == fingerprint && closed.decision == finding.decision
+        };
+        if !self.closed.iter().any(is_known) {
             let count = finding.count.unwrap_or(0);
-            self.closed.push(Closed { rule: finding.rule.clone(), count, tool, fingerprint });
+            let (rule, decision) = (finding.rule.clone(), finding.decision);
+            self.closed.push(Closed { rule, decision, count, tool, fingerprint });
         }
     }
 }

@@ -142,6 +142,8 @@ impl Compiler {
         };
         self.policy.redact = keys.storage.redact;
         self.window(keys.loops.window);
+        let run_idle = self.millis("loops.run_idle_ms", keys.loops.run_idle_ms);
+        set(&mut self.policy.rules.run_idle_ms, run_idle);
         self.retry(&keys.retry);
         keys.rules.into_iter().for_each(|(rule, keys)| self.rule(&rule, keys));
         let is_declared = !keys.tool_schemas.is_empty();

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, fmt::Write as _};
 
 use super::{
     expect::{describe, expect_verdict},
-    words::{Options, duration, known, matching_brace, micros, number, whole},
+    words::{Options, duration, known, letters, matching_brace, micros, number, numbered, whole},
 };
 use crate::{
     domain::{
@@ -255,6 +255,10 @@ impl Stage {
 
     fn freshen(&mut self, text: &str) -> String {
         let mut text = text.to_owned();
+        if text.contains('$') {
+            self.fresh += 1;
+            text = numbered(&text, self.fresh);
+        }
         while let Some(at) = text.find(":new") {
             self.fresh += 1;
             text.replace_range(at..at + 4, &format!(":{}", 1_000_000 + self.fresh));
@@ -337,8 +341,8 @@ impl Stage {
         let result = (status == OutcomeStatus::Success).then(|| {
             self.fresh += 1;
             match first.as_str() {
-                "new" => format!("result {fresh}"),
-                _ => whole(text).unwrap_or(first),
+                "new" => format!("result {}", letters(fresh)),
+                _ => numbered(&whole(text).unwrap_or(first), self.fresh),
             }
         });
         let session = SessionId::parse("session", &self.session).expect("valid");

@@ -54,6 +54,23 @@ pub(super) fn known(is: bool, what: &str, name: &str) -> Step {
     if is { Ok(()) } else { Err(format!("unknown {what} {name}")) }
 }
 
+/// A number as a word: what differs in it differs in more than a number.
+pub(super) fn letters(mut n: u64) -> String {
+    let mut word = String::new();
+    loop {
+        word.push(char::from(b'a' + (n % 26) as u8));
+        n /= 26;
+        if n == 0 {
+            return word;
+        }
+    }
+}
+
+/// `$n` is a fresh number, and `$u` a fresh UUID.
+pub(super) fn numbered(text: &str, n: u64) -> String {
+    text.replace("$n", &n.to_string()).replace("$u", &format!("550e8400-e29b-41d4-a716-{n:012}"))
+}
+
 pub(super) fn number(text: &str) -> Result<u64, String> {
     text.parse().map_err(|_| format!("{text:?} is not a number"))
 }

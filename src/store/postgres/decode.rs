@@ -121,6 +121,7 @@ pub(super) fn judged(row: &PgRow) -> Loaded<Judged> {
         approval: approval(text("approval_id")?, row.try_get("approval_ms")?, row.try_get("policy_version")?),
         uses: Vec::new(),
         terminal: row.try_get("terminal")?,
+        resumes: row.try_get("resumes")?,
         coerced: Vec::new(),
         self_corrections: Vec::new(),
         follow_up: follow_up::read(row)?.map(Box::new),

@@ -57,6 +57,7 @@ columns! {
         arguments: Option<String> => TEXT, justification: Option<String> => TEXT,
         follow_up: Option<String> => FOLLOW_UP, uses: Option<String> => JSON, terminal: bool => BOOL,
         share: i16 => INT2, coerced: Option<String> => JSON, self_corrections: Option<String> => JSON,
+        resumes: bool => BOOL,
         key_honoured: bool => BOOL, repeatable: bool => BOOL,
     }
 }
@@ -187,6 +188,7 @@ impl CallRow {
             follow_up: event.follow_up.as_deref().map(follow_up::json),
             uses: controls::uses_json(&event.uses),
             terminal: event.terminal,
+            resumes: event.resumes,
             share: code(&Share::ALL, &event.effect.share),
             key_honoured: event.effect.key_honoured,
             repeatable: event.effect.repeatable,

@@ -1,0 +1,71 @@
+//! Arguments that are made up anew with each call: two calls that differ in nothing else are one for the loop rules.
+
+use serde_json::{Map, Value};
+use sha2::{Digest as _, Sha256};
+
+/// What a nonce is called. Another name is proposed to the owner, never guessed.
+const NAMES: [&str; 11] = [
+    "nonce",
+    "request_id",
+    "timestamp",
+    "idempotency_key",
+    "client_token",
+    "client_request_id",
+    "correlation_id",
+    "trace_id",
+    "cache_buster",
+    "requestid",
+    "idempotencykey",
+];
+/// Epoch times: from September 2001 to the year 2286, in seconds or milliseconds.
+const EPOCH_SECONDS: std::ops::Range<u64> = 1_000_000_000..10_000_000_000;
+
+/// A hash of the arguments without their nonces; none when they have none, or nothing else.
+pub(super) fn without(fields: &Map<String, Value>) -> Option<u64> {
+    let rest: Map<String, Value> =
+        fields.iter().filter(|(name, value)| !is_nonce(name, value)).map(|(k, v)| (k.clone(), v.clone())).collect();
+    if rest.is_empty() || rest.len() == fields.len() {
+        return None;
+    }
+    let text = Value::from(rest).to_string();
+    Some(Sha256::digest(text.as_bytes())[..8].iter().fold(0, |all, byte| all << 8 | u64::from(*byte)))
+}
+
+fn is_nonce(name: &str, value: &Value) -> bool {
+    let name = name.to_ascii_lowercase().replace('-', "_");
+    if !NAMES.contains(&name.as_str()) {
+        return false;
+    }
+    let is_epoch = |n: u64| EPOCH_SECONDS.contains(&n) || EPOCH_SECONDS.contains(&(n / 1_000));
+    match value {
+        Value::Number(number) => number.as_u64().is_some_and(is_epoch),
+        Value::String(text) => {
+            let hex: String = text.chars().filter(|c| *c != '-').collect();
+            (hex.len() >= 16 && hex.bytes().all(|b| b.is_ascii_hexdigit())) || text.parse().is_ok_and(is_epoch)
+        }
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::domain::similarity::Shape;
+
+    #[test]
+    fn only_what_is_named_and_looks_like_a_nonce_is_one() {
+        let without = |text: &str| Shape::of(text).without_nonces();
+        let one = without(r#"{"title":"Q3","nonce":"550e8400-e29b-41d4-a716-446655440000"}"#);
+        assert!(one.is_some());
+        assert_eq!(one, without(r#"{"title":"Q3","nonce":"650e8400-e29b-41d4-a716-446655440000"}"#));
+        assert_eq!(one, without(r#"{"title":"Q3","timestamp":1763760000000}"#));
+        assert_ne!(one, without(r#"{"title":"Q4","timestamp":1763760000000}"#));
+        for other in [
+            r#"{"title":"Q3"}"#,
+            r#"{"title":"Q3","order_id":"550e8400-e29b-41d4-a716-446655440000"}"#,
+            r#"{"title":"Q3","nonce":"tomorrow"}"#,
+            r#"{"request_id":"550e8400-e29b-41d4-a716-446655440000"}"#,
+        ] {
+            assert_eq!(without(other), None, "{other}");
+        }
+    }
+}

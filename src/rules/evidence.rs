@@ -1,0 +1,113 @@
+//! What detectors make of the calls that they count.
+
+use super::{Context, Rule, levels::Levels};
+use crate::domain::{
+    answer::Says,
+    call::Call,
+    effect::EffectKind,
+    finding::{Decision, Finding, Level},
+    fingerprint::ResultDigest,
+    reason::Reason,
+};
+
+/// How much a result counts for detectors that compare results of different calls.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Weight {
+    /// An acknowledgement, which is alike whatever was done.
+    Nothing,
+    /// Enough to warn, not to refuse.
+    Warns,
+    /// It says something: that it says the same again is no chance.
+    Full,
+}
+
+/// How much the result of a call counts.
+pub(super) fn weight(call: &Call) -> Weight {
+    let marks = call.success().and_then(|outcome| outcome.marks.as_deref());
+    match marks.map(|marks| marks.says) {
+        Some(Says::Lists) => Weight::Full,
+        Some(Says::Much) if call.effect.kind == EffectKind::Read => Weight::Full,
+        Some(Says::Much | Says::NoMatches) => Weight::Warns,
+        Some(Says::Little) | None => Weight::Nothing,
+    }
+}
+
+/// What two calls gave is the same, names included.
+pub(super) fn gave_the_same(a: &Call, b: &Call) -> bool {
+    let gave = |call: &Call| {
+        let outcome = call.success()?;
+        Some((outcome.digest?, outcome.marks.as_deref().and_then(|marks| marks.names)))
+    };
+    gave(a).is_some_and(|a| gave(b) == Some(a))
+}
+
+/// Time until what has not changed may be looked at again: 15 s, doubling with each look too many, at most 5 min.
+pub(super) fn recheck_ms(beyond: u32) -> u64 {
+    (15_000_u64 << beyond.min(10)).min(300_000)
+}
+
+/// When a refusal promised another look: its retry_after, counted from then.
+fn promise(call: &Call) -> Option<crate::domain::time::Timestamp> {
+    let refusals =
+        call.findings.iter().filter(|f| f.enforced && matches!(f.decision, Decision::Reuse | Decision::Deny));
+    let after = refusals.filter_map(|finding| finding.retry_after_ms).max().filter(|_| call.was_refused())?;
+    Some(call.at.plus_ms(after))
+}
+
+/// True where refusals of these calls promise another look.
+pub(super) fn is_rechecked(streak: &[&Call]) -> bool {
+    streak.iter().any(|call| promise(call).is_some())
+}
+
+/// What is left until the look that the refusals since the last one promise, in milliseconds; none when it is due.
+pub(super) fn until_look_ms(cx: &Context<'_>, streak: &[&Call]) -> Option<u64> {
+    let since = streak.iter().take_while(|call| call.was_refused());
+    let left = since.filter_map(|call| promise(call)).max()?.since_ms(cx.now);
+    (left > 0).then_some(left)
+}
+
+/// The newest of these calls of one fingerprint whose results are the same, refused ones included; what has no result
+/// yet is no evidence.
+pub(super) fn unchanged<'a>(calls: impl Iterator<Item = &'a Call>) -> Vec<&'a Call> {
+    let mut result: Option<ResultDigest> = None;
+    let mut streak = Vec::new();
+    for call in calls {
+        match call.outcome.as_ref().and_then(|outcome| outcome.digest) {
+            Some(digest) if result.is_some_and(|result| result != digest) => break,
+            Some(digest) => result = Some(digest),
+            None if call.was_refused() => {}
+            None => continue,
+        }
+        streak.push(call);
+    }
+    streak
+}
+
+/// A success that may have changed what the proposed call finds: a declared write of what it touches, or an undeclared
+/// call with news.
+pub(super) fn may_have_changed(cx: &Context<'_>, call: &Call) -> bool {
+    let Some(outcome) = call.success() else { return false };
+    match call.effect.kind {
+        EffectKind::Write => call.effect.overlaps(&cx.proposal.effect),
+        EffectKind::Unknown => outcome.news,
+        EffectKind::Read | EffectKind::Poll | EffectKind::Check => false,
+    }
+}
+
+impl Levels {
+    /// The finding for two counts: one that may refuse, and one that warns and no more.
+    pub(super) fn weighed<'a>(
+        &self,
+        rule: &Rule,
+        reason: Reason,
+        (full, all): (u32, u32),
+        streak: impl Iterator<Item = &'a Call>,
+        message: impl FnOnce(Level) -> String,
+    ) -> Option<Finding> {
+        if self.reached(full).is_some_and(|level| level > Level::Warning) {
+            return self.finding(rule, reason, full, streak, message);
+        }
+        let warns = Self { critical: None, break_at: None, ..*self };
+        warns.finding(rule, reason, all, streak, message)
+    }
+}

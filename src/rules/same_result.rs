@@ -1,0 +1,152 @@
+//! same_result: other arguments, and the identical result again.
+//!
+//! Fires when a tool's last calls in a row had other arguments than the proposed one and gave the identical result,
+//! names included: four are a warning, 12 are refused, 30 close the tool. Sweeps count too: eighty products, one
+//! answer. Another result or a failure of the tool ends the row; other tools do not. It counts fully only where the
+//! result lists something, or a declared read answers with more than 64 bytes; other answers of more than 64 bytes and
+//! empty lists warn and no more; shorter ones are not counted. Not for declared writes, polls and `repeatable` calls.
+//!
+//! Why: a tool that ignores its arguments answers every question alike, and each answer looks new because the question
+//! is. Tried on 32,000 recorded calls, this warns twice and refuses nobody; counting every long answer would refuse
+//! batches of writes whose provider answers each with the same sentence.
+//!
+//! Known problems: many things of which one and the same is true are asked for in vain from the thirteenth on; a tool
+//! whose answers are meant to be alike has levels of its own (`loops` of the tool).
+
+use crate::domain::{
+    call::Call,
+    effect::EffectKind,
+    finding::{Finding, Level},
+    outcome::OutcomeStatus,
+    reason::Reason,
+};
+
+use super::{
+    Asked, Closes, Context, Rule,
+    evidence::{Weight, gave_the_same, weight},
+    levels::{Levels, still_broken},
+};
+
+/// The rule.
+pub const RULE: Rule =
+    Rule::detector("same_result", Levels::new(4, 12, 30), check, silent).closes(Closes::Tool).per_tool();
+
+fn is_exempt(kind: EffectKind) -> bool {
+    matches!(kind, EffectKind::Write | EffectKind::Poll)
+}
+
+fn check(levels: &Levels, cx: &Context<'_>) -> Option<Finding> {
+    if is_exempt(cx.proposal.effect.kind) || cx.proposal.effect.repeatable {
+        return None;
+    }
+    if let Some(broken) = still_broken(&RULE, Reason::SameResult, cx) {
+        return Some(broken);
+    }
+    let (mut row, mut refused): (Vec<&Call>, u32) = (Vec::new(), 0);
+    for call in cx.calls().filter(|call| call.tool == cx.proposal.request.tool) {
+        refused += u32::from(call.was_refused_by(RULE.id));
+        match call.outcome.as_ref().map(|outcome| outcome.status) {
+            None | Some(OutcomeStatus::Cancelled | OutcomeStatus::Running) => continue,
+            Some(OutcomeStatus::Error | OutcomeStatus::Unknown) => break,
+            Some(OutcomeStatus::Success) => {}
+        }
+        if row.first().is_some_and(|newest| !gave_the_same(newest, call)) {
+            break;
+        }
+        if !cx.is_same(call) && !row.iter().any(|known| known.fingerprint == call.fingerprint) {
+            row.push(call);
+        }
+    }
+    let weight = weight(row.first()?);
+    let (all, tool) = (row.len() as u32, cx.tool());
+    let full = if weight == Weight::Full { all + refused } else { 0 };
+    if weight == Weight::Nothing {
+        return None;
+    }
+    let field = varied(&row, cx);
+    levels.weighed(&RULE, Reason::SameResult, (full, all), row.into_iter(), |level| match level {
+        Level::Warning => format!(
+            "{tool} gave the identical result for {all} different calls{field}. It does not seem to depend on what you \
+             change: use the result you have, or check the names of the arguments."
+        ),
+        _ => format!(
+            "{tool} was not run: it gave the identical result for {all} different calls{field}. Use that result, ask \
+             in another way, or tell the user what cannot be found out."
+        ),
+    })
+}
+
+/// The field that alone was changed, in words.
+fn varied(row: &[&Call], cx: &Context<'_>) -> String {
+    let fields = row.iter().map(|call| cx.proposal.shape.only_difference(call.shape.as_deref()?));
+    let fields: Option<Vec<&str>> = fields.collect();
+    let one = fields.and_then(|fields| fields.first().copied().filter(|first| fields.iter().all(|f| f == first)));
+    one.map(|field| format!(" that differ in {field}")).unwrap_or_default()
+}
+
+fn silent(levels: &Levels, asked: &Asked<'_>) -> String {
+    match asked.kind() {
+        Some(kind) if is_exempt(kind) => "looks at neither writes nor polls".to_owned(),
+        _ => levels.silent(asked),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::rules::testing::check;
+
+    const LONG: &str = "\"the price list of the shop is not available for this customer at the moment\"";
+
+    #[test]
+    fn eighty_prices_with_one_answer_are_told_refused_and_closed() {
+        check(
+            "rules same_result
+             get_limit {\"product\":new,\"unit\":\"EUR\"} -> ok {\"limits\":[100]} => allow x4
+             get_limit {\"product\":new,\"unit\":\"EUR\"} -> ok {\"limits\":[100]} => allow, warning same_result 4
+             other {} -> ok new
+             get_limit {\"product\":new,\"unit\":\"EUR\"} -> ok {\"limits\":[100]} x7
+             get_limit {\"product\":new,\"unit\":\"EUR\"} => deny same_result, critical same_result 12
+             get_limit {\"product\":new,\"unit\":\"EUR\"} => deny same_result x17
+             get_limit {\"product\":new,\"unit\":\"EUR\"} => deny same_result
+             run next
+             get_limit {\"product\":new,\"unit\":\"EUR\"} => allow",
+        );
+    }
+
+    #[test]
+    fn a_declared_read_counts_by_its_length_and_others_warn() {
+        check(&format!(
+            "rules same_result
+             tool get_price read
+             get_price {{\"of\":new}} -> ok {LONG} x12
+             get_price {{\"of\":new}} => deny same_result, critical same_result 12
+             session undeclared
+             ask_price {{\"of\":new}} -> ok {LONG} => allow x4
+             ask_price {{\"of\":new}} -> ok {LONG} => allow, warning same_result 4
+             ask_price {{\"of\":new}} -> ok {LONG} x14
+             ask_price {{\"of\":new}} => allow
+             session empty
+             find {{\"name\":new}} -> ok [] => allow x4
+             find {{\"name\":new}} -> ok [] => allow, warning same_result 4
+             find {{\"name\":new}} -> ok [] x14
+             find {{\"name\":new}} => allow"
+        ));
+    }
+
+    #[test]
+    fn acknowledgements_other_results_and_other_names_are_not_it() {
+        check(
+            "rules same_result
+             lint {\"path\":new} -> ok clean => allow x29
+             session batch
+             create {\"title\":new} -> ok {\"id\":\"$u\",\"labels\":[\"bug\"]} => allow x20
+             session mixed
+             get {\"n\":new} -> ok {\"rows\":[1]} => allow x3
+             get {\"n\":new} -> ok {\"rows\":[2]} => allow
+             get {\"n\":new} -> ok {\"rows\":[1]} => allow x3
+             get {\"n\":new} => allow
+             tool put write
+             put {\"n\":new} -> ok {\"rows\":[1]} => allow x20",
+        );
+    }
+}

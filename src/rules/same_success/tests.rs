@@ -1,0 +1,115 @@
+use crate::{
+    domain::verdict::Verdict,
+    rules::testing::{check, play},
+};
+
+#[test]
+fn the_third_of_one_shape_warns_the_fifth_is_refused_and_the_tenth_breaks() {
+    for made in [
+        "{\"id\":\"doc_$n\",\"title\":\"Q3\"}",
+        "{\"documentId\":$n,\"title\":\"Q3\"}",
+        "\"created doc_$n\"",
+        "\"created $u\"",
+        "{\"id\":\"$u\"}",
+        "{\"html_url\":\"https://example.com/d/q3-$n\"}",
+        "{\"content\":[{\"type\":\"text\",\"text\":\"{\\\"id\\\":$n}\"}]}",
+    ] {
+        check(&format!(
+            "rules same_success
+             create_document {{\"title\":\"Q3\"}} -> ok {made} => allow x2
+             create_document {{\"title\":\"Q3\"}} -> ok {made} => allow, warning same_success 3
+             create_document {{\"title\":\"Q3\"}} -> ok {made} => allow
+             create_document {{\"title\":\"Q3\"}} => deny repeated_success, critical same_success 5
+             create_document {{\"title\":\"Q3\"}} => deny repeated_success x4
+             create_document {{\"title\":\"Q3\"}} => deny repeated_success, break same_success 10
+             create_document {{\"title\":\"Q4\"}} -> ok {made} => allow
+             create_document {{\"title\":\"Q3\"}} => deny repeated_success, break same_success 10
+             run next
+             create_document {{\"title\":\"Q3\"}} => allow"
+        ));
+    }
+}
+
+#[test]
+fn bare_numbers_in_a_text_and_other_work_in_between_are_warned_of_only() {
+    check(
+        "rules same_success
+         make {} -> ok \"made number $n\" => allow x2
+         make {} -> ok \"made number $n\" => allow, warning same_success 3
+         make {} -> ok \"made number $n\" => allow x2
+         make {} -> ok \"made number $n\" => allow, warning same_success 6
+         make {} => allow
+         session between
+         (make {} -> ok {\"id\":$n}; edit {\"n\":new} -> ok edited) x6
+         make {} => allow",
+    );
+}
+
+#[test]
+fn what_is_meant_to_be_repeated_is_left_alone() {
+    for fact in ["read", "poll", "check", "write repeatable"] {
+        check(&format!(
+            "rules same_success
+             tool take {fact}
+             take {{}} -> ok {{\"id\":$n}} => allow x12
+             take {{}} -> ok ok => allow x12"
+        ));
+    }
+}
+
+#[test]
+fn another_shape_or_the_same_thing_again_is_not_it() {
+    check(
+        "rules same_success
+         look {} -> ok {\"id\":$n,\"left\":3} => allow x2
+         look {} -> ok {\"id\":$n,\"left\":2} => allow x2
+         look {} => allow
+         session same
+         upsert {} -> ok {\"id\":7,\"title\":\"the_same_document_in_more_than_sixty-four_bytes_of_text\"} => allow x9",
+    );
+}
+
+#[test]
+fn a_key_is_pressed_nine_times_and_a_mail_is_not_sent_a_tenth() {
+    check(
+        "rules same_success
+         press_key {\"key\":\"down\"} -> ok ok => allow x2
+         press_key {\"key\":\"down\"} -> ok ok => allow, warning same_success 3
+         press_key {\"key\":\"down\"} -> ok ok x6
+         press_key {\"key\":\"down\"} => deny repeated_success after 14s, critical same_success 10
+         wait 13s
+         press_key {\"key\":\"down\"} -> ok ok => allow
+         press_key {\"key\":\"down\"} => deny repeated_success after 29s
+         press_key {\"key\":\"left\"} -> ok ok => allow
+         press_key {\"key\":\"down\"} => allow",
+    );
+}
+
+#[test]
+fn a_repetition_that_is_meant_is_a_question_to_a_person() {
+    check(
+        "rules same_success
+         make {} -> ok {\"id\":$n} x4
+         make {} repeat => ask repeated_success, critical same_success 5",
+    );
+}
+
+#[test]
+fn a_nonce_makes_no_other_call_and_refuses_none() {
+    check(
+        "rules same_success
+         make {\"title\":\"Q3\",\"nonce\":\"$u\"} -> ok {\"id\":$n} => allow x2
+         make {\"title\":\"Q3\",\"nonce\":\"$u\"} -> ok {\"id\":$n} => allow, warning same_success 3
+         make {\"title\":\"Q3\",\"nonce\":\"$u\"} -> ok {\"id\":$n} => allow x2
+         make {\"title\":\"Q4\",\"nonce\":\"$u\"} => allow",
+    );
+}
+
+#[test]
+fn the_refusal_names_what_was_made() {
+    let story = "rules same_success\nmake {} -> ok {\"id\":\"doc_$n\",\"owner_id\":\"u_7\"} x4\nmake {} => deny repeated_success";
+    let said = play(story, None).unwrap_or_else(|problem| panic!("{problem}"));
+    let told = said.last().and_then(Verdict::winner).expect("a finding");
+    assert!(told.message.contains("4 times") && told.message.contains("doc_1, doc_2, doc_3 and doc_4"), "{told:?}");
+    assert_eq!(told.next_action.as_deref(), Some("Go on with doc_4."));
+}
