@@ -275,11 +275,8 @@ impl Call {
 
     /// The warning of `rule` that the model was given with this call, by its count.
     pub fn told(&self, rule: &str) -> impl Iterator<Item = u32> {
-        let told = self.decision == Decision::Allow;
-        let warnings = self
-            .findings
-            .iter()
-            .filter(move |f| told && f.enforced && f.rule == rule && f.level == Some(Level::Warning));
+        let warnings =
+            self.findings.iter().filter(move |f| f.enforced && f.rule == rule && f.level == Some(Level::Warning));
         warnings.filter_map(|finding| finding.count)
     }
 

@@ -90,6 +90,8 @@ pub struct ToolSpec {
     pub volatile: Vec<String>,
     /// JSON pointers to `is_complete` and `total_matches` in the result, for reports that do not tell.
     pub result_map: (Option<String>, Option<String>),
+    /// A JSON pointer to what tells a failure in the result; absent, only unmistakable ones are seen.
+    pub failure_at: Option<String>,
     /// What a bare empty result says; absent is not known.
     pub empty_means: Option<EmptyMeans>,
     /// What a call costs when the caller gives no estimate, in micro-dollars.
@@ -123,6 +125,7 @@ impl Default for ToolSpec {
             lease_ms: LEASE_MS_DEFAULT,
             volatile: Vec::new(),
             result_map: (None, None),
+            failure_at: None,
             empty_means: None,
             cost_micros: 0,
             retryable: None,

@@ -49,6 +49,8 @@ pub const SESSIONS_MAX: usize = 1_000;
 pub const OPEN_MAX: u32 = 256;
 /// Judgements whose time a tree remembers: the most that a rate limit can count.
 pub const PACE_MAX: usize = 64;
+/// Calls of one batch that count as one.
+pub const BATCH_CALLS: u32 = 8;
 /// How long tokens count towards the rate of a minute, in milliseconds.
 pub const PACE_TOKENS_MS: u64 = 60_000;
 
@@ -199,10 +201,13 @@ pub struct Closed {
 /// How fast a tree goes.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Pace {
-    /// New judgements, oldest first: the batch they came in, and when. A batch counts once.
+    /// New judgements, oldest first: the batch they came in, and when. A batch counts once, and each call beyond its
+    /// eighth once more.
     pub judged: VecDeque<(u64, Timestamp)>,
-    /// Judgements that were told to slow down.
-    pub slowed: VecDeque<Timestamp>,
+    /// How many calls the last batches had.
+    pub batches: VecDeque<(u64, u32)>,
+    /// Batches that were told to slow down, and when they first were.
+    pub slowed: VecDeque<(u64, Timestamp)>,
     /// Tokens reported: when (to the second), how many.
     pub tokens: VecDeque<(Timestamp, u64)>,
 }

@@ -58,16 +58,17 @@ impl Verdict {
         self.decision == self.would
     }
 
-    /// What the model should see next turn, for an ALLOW: the warnings, one sentence after the other.
+    /// What the model should see next turn: for an ALLOW all that was said, for a refusal the warnings of loops.
     #[must_use]
     pub fn context_hint(&self) -> Option<String> {
         let hints: Vec<&str> = self
             .findings
             .iter()
             .filter(|finding| finding.decision == Decision::Allow && finding.enforced)
+            .filter(|finding| self.decision == Decision::Allow || finding.level == Some(Level::Warning))
             .map(|finding| finding.message.as_str())
             .collect();
-        (!hints.is_empty() && self.decision == Decision::Allow).then(|| hints.join(" "))
+        (!hints.is_empty()).then(|| hints.join(" "))
     }
 
     /// The loop that got the call refused, if one did.

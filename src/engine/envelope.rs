@@ -68,7 +68,7 @@ pub fn refusal(verdict: &Verdict, suggested_next: &[String], previous: Option<&P
     }
     let winner = verdict.winner()?;
     if !winner.violations.is_empty() {
-        return Some(invalid(winner));
+        return Some(invalid(winner, verdict.context_hint()));
     }
     let wait = matches!(verdict.decision, Decision::Wait | Decision::Deny).then(|| verdict.retry_after_ms()).flatten();
     let approval = verdict.approval.as_ref();
@@ -86,6 +86,7 @@ pub fn refusal(verdict: &Verdict, suggested_next: &[String], previous: Option<&P
         ("tools_disabled", if verdict.tools_disabled { true.into() } else { Value::Null }),
         ("suggested_next", if suggested_next.is_empty() { Value::Null } else { json!(suggested_next) }),
         ("next_action_hint", winner.next_action.as_deref().map_or(Value::Null, Value::from)),
+        ("warning", verdict.context_hint().map_or(Value::Null, Value::from)),
     ];
     let raw =
         previous.and_then(|p| p.text.as_deref()).map(|text| ("previous_result", embedded(text))).into_iter().collect();
@@ -96,7 +97,7 @@ pub fn refusal(verdict: &Verdict, suggested_next: &[String], previous: Option<&P
 }
 
 /// The text for arguments that the tool does not take.
-fn invalid(winner: &Finding) -> ToolResult {
+fn invalid(winner: &Finding, warning: Option<String>) -> ToolResult {
     let errors = winner.violations.iter();
     let errors = errors.map(|violation| json!({"field": violation.field, "message": violation.message}));
     let asks = winner.violations.iter().find(|violation| violation.on_violation == OnViolation::AskUser);
@@ -113,6 +114,7 @@ fn invalid(winner: &Finding) -> ToolResult {
         ("retryable", false.into()),
         ("reason", winner.rule.as_ref().into()),
         ("next_action_hint", winner.next_action.as_deref().map_or(Value::Null, Value::from)),
+        ("warning", warning.map_or(Value::Null, Value::from)),
     ];
     ToolResult { json: object(members, Vec::new()), is_error: true }
 }

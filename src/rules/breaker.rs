@@ -1,8 +1,9 @@
 //! breaker: many calls in a row, and nothing new.
 //!
 //! Fires when 15 (warning) or 30 (break) calls in a row, of whatever tools, made no progress: nothing new but names and
-//! numbers of what was there before. Polls, `repeatable` calls and the first permitted repetition of a call in the run
-//! neither count nor end the row, nor do calls that still run; refused ones count.
+//! numbers of what was there before. Polls, `repeatable` calls, the first permitted repetition of a call in the run, and
+//! calls whose refusals promise another look neither count nor end the row, nor do calls that still run; other refused
+//! ones count.
 //!
 //! Why: the other detectors look for a shape; an agent can also flounder without one.
 //!
@@ -17,6 +18,7 @@ use crate::domain::{
 
 use super::{
     Closes, Context, Rule,
+    evidence::is_rechecked,
     levels::{Levels, still_broken},
 };
 
@@ -52,9 +54,9 @@ fn is_left_alone(cx: &Context<'_>, call: &Call) -> bool {
     if call.effect.kind == EffectKind::Poll || call.effect.repeatable {
         return true;
     }
-    let earlier =
-        |other: &&Call| other.seq < call.seq && other.permit.is_some() && other.fingerprint == call.fingerprint;
-    call.permit.is_some() && cx.run_calls().filter(earlier).count() == 1
+    let same = || cx.run_calls().filter(|other| other.fingerprint == call.fingerprint);
+    let is_first_repetition = || same().filter(|other| other.seq < call.seq && other.permit.is_some()).count() == 1;
+    call.permit.is_some() && is_first_repetition() || is_rechecked(&same().collect::<Vec<_>>())
 }
 
 #[cfg(test)]

@@ -2,7 +2,8 @@
 //!
 //! Fires when a call tree asks faster than `calls_per_second`, or burns more than `tokens_per_minute`: first WAIT,
 //! until the rate has fallen; then STOP of the run, when it was told to wait `patience` times within ten seconds, or
-//! burns `tokens_per_minute_stop`. The calls of one batch count once.
+//! burns `tokens_per_minute_stop`. A batch counts as one call, and each call beyond its eighth as one more; the waits of
+//! one batch are one.
 //!
 //! Why: a session that makes 436 requests at zero-second intervals, or burns 436 million tokens in a minute, has to be
 //! stopped within its first seconds; no loop detector needs to understand what it is doing.
@@ -92,17 +93,14 @@ impl Judge for Params {
 
 fn calls(params: &Params, cx: &Context<'_>) -> Option<Finding> {
     let limit = params.calls_per_second?.min(CALLS_PER_SECOND_MAX) as usize;
-    let recent: Vec<Timestamp> = cx
-        .tree
-        .pace
-        .judged
-        .iter()
-        .filter(|(batch, at)| Some(*batch) != cx.batch && cx.now.since_ms(*at) < SECOND_MS)
-        .map(|(_, at)| *at)
-        .collect();
+    let judged = cx.tree.pace.judged.iter();
+    // The first of its batch stands for this call too, unless the batch is large: then each call counts.
+    let of_batch = cx.batch.and_then(|batch| judged.clone().position(|(other, _)| *other == batch));
+    let others = judged.enumerate().filter(|(at, _)| Some(*at) != of_batch).map(|(_, (_, at))| *at);
+    let recent: Vec<Timestamp> = others.filter(|at| cx.now.since_ms(*at) < SECOND_MS).collect();
     let over = recent.len().checked_sub(limit)?;
     let count = recent.len() as u32;
-    let slowed = cx.tree.pace.slowed.iter().filter(|at| cx.now.since_ms(**at) < PATIENCE_WINDOW_MS).count() as u32;
+    let slowed = cx.tree.pace.slowed.iter().filter(|(_, at)| cx.now.since_ms(*at) < PATIENCE_WINDOW_MS).count() as u32;
     if slowed >= params.patience {
         return Some(stop(&format!("it was told {slowed} times within seconds to slow down, and did not"), slowed));
     }
@@ -175,9 +173,25 @@ mod tests {
              call {\"n\":new} => allow   x20
              call {\"n\":new} => wait runaway   x20
              call {\"n\":new} => stop runaway, break growth 20
-             wait 1h
+             wait 9m
+             call {\"n\":new} => stop runaway
+             wait 9m
              call {\"n\":new} => stop runaway
              run next
+             call {\"n\":new} => allow",
+        );
+    }
+
+    #[test]
+    fn a_batch_of_64_is_no_way_around() {
+        check(
+            "rules growth
+             step 0s
+             batch
+             call {\"n\":new} => allow   x28
+             call {\"n\":new} => wait runaway after 1s   x36
+             turn
+             wait 1s
              call {\"n\":new} => allow",
         );
     }

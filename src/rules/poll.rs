@@ -87,8 +87,8 @@ mod tests {
              wait 13s
              status {} => allow as c
              record c ok pending
-             status {} => wait no_progress after 29s, critical poll 21 as d
-             wait 29s
+             status {} => wait no_progress after 30s, critical poll 21 as d
+             wait 30s
              status {} -> ok done => allow as d
              status {} -> ok done x29
              status {} => deny no_progress, break poll 30

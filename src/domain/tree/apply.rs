@@ -1,8 +1,8 @@
 //! The fold: one event changes one tree.
 
 use super::{
-    CALLS_MAX, CHANGES_MAX, CallTree, Changed, Closed, FAILED_ARGUMENTS_MAX, HELD_MAX, PACE_MAX, PACE_TOKENS_MS, Pace,
-    Run, SHAPES_MAX, Session,
+    BATCH_CALLS, CALLS_MAX, CHANGES_MAX, CallTree, Changed, Closed, FAILED_ARGUMENTS_MAX, HELD_MAX, PACE_MAX,
+    PACE_TOKENS_MS, Pace, Run, SHAPES_MAX, Session,
 };
 use crate::domain::{
     budget::Spent,
@@ -283,11 +283,19 @@ impl Pace {
         if event.round > 1 || event.observed {
             return;
         }
-        if self.judged.back().is_none_or(|(batch, _)| *batch != event.batch) {
+        if !self.batches.iter().any(|(batch, _)| *batch == event.batch) {
+            push_bounded(&mut self.batches, (event.batch, 0));
+        }
+        let calls = self.batches.iter_mut().rev().find(|(batch, _)| *batch == event.batch).map(|(_, calls)| {
+            *calls += 1;
+            *calls
+        });
+        if calls.is_some_and(|calls| calls == 1 || calls > BATCH_CALLS) {
             push_bounded(&mut self.judged, (event.batch, event.at));
         }
-        if event.decision == Decision::Wait && event.reason == Some(Reason::Runaway) {
-            push_bounded(&mut self.slowed, event.at);
+        let is_slowed = event.decision == Decision::Wait && event.reason == Some(Reason::Runaway);
+        if is_slowed && !self.slowed.iter().any(|(batch, _)| *batch == event.batch) {
+            push_bounded(&mut self.slowed, (event.batch, event.at));
         }
     }
 

@@ -131,10 +131,27 @@ fn answered(report: &Report, spec: &ToolSpec) -> (ResultDigest, Marks) {
         Some(result) => Answer::of(result, &spec.volatile),
         None => Answer::of_digest(report.result_digest.as_deref().unwrap_or_default(), bytes),
     };
+    if let Some(pointer) = &spec.failure_at {
+        let result = report.result.as_deref().and_then(|text| serde_json::from_str::<serde_json::Value>(text).ok());
+        marks.failed = result.as_ref().and_then(|result| result.pointer(pointer)).is_some_and(tells_failure);
+    }
     if spec.stored.1 != Stored::Full {
         marks.named.clear();
     }
     (digest, marks)
+}
+
+/// What an owner points to as the sign of a failure is there, and is not nothing.
+fn tells_failure(value: &serde_json::Value) -> bool {
+    use serde_json::Value;
+    match value {
+        Value::Null => false,
+        Value::Bool(failed) => *failed,
+        Value::Number(code) => code.as_f64() != Some(0.0),
+        Value::String(text) => !text.is_empty(),
+        Value::Array(items) => !items.is_empty(),
+        Value::Object(members) => !members.is_empty(),
+    }
 }
 
 /// Something new was more than another name or number for what this call gave last, and no failure.

@@ -32,7 +32,7 @@ fn after(policy: &str, ran_by: &str, calls: &[(&str, &str)]) -> SessionState {
         let (verdict, _) = world.evaluate(&ran_by, &ran_by.propose(request), None, NOW).expect("a good question");
         if verdict.permit.is_some() {
             let report =
-                Report { result: Some("[]".to_owned()), ..Report::new(session(), call_id, OutcomeStatus::Success) };
+                Report { result: Some("[1]".to_owned()), ..Report::new(session(), call_id, OutcomeStatus::Success) };
             world.record(&ran_by, &report, NOW).expect("a good report");
         }
     }
@@ -81,7 +81,7 @@ fn a_break_of_one_call_or_tool_is_told_as_that_and_stops_no_run() {
     assert!(state.summary_for_model.contains(told), "{}", state.summary_for_model);
     assert!(!state.summary_for_model.contains("disabled"), "{}", state.summary_for_model);
 
-    let alike = [1, 2, 3].map(|n| format!(r#"{{"n":{n},"text":"all the late orders of May in the north"}}"#));
+    let alike = ["x", "y", "z"].map(|by| format!(r#"{{"text":"all the late orders of May in the north, by {by}"}}"#));
     let alike: Vec<(&str, &str)> = alike.iter().map(|arguments| ("look", arguments.as_str())).collect();
     let state = after(&LOW.replace("RULE", "churn"), &LOW.replace("RULE", "churn"), &alike);
     assert!(!state.is_stopped, "other tools are let through");
@@ -92,7 +92,7 @@ fn a_break_of_one_call_or_tool_is_told_as_that_and_stops_no_run() {
 #[test]
 fn a_break_of_the_run_is_told_as_long_as_its_rule_holds() {
     let breaker = LOW.replace("RULE", "breaker");
-    let calls = [("look", r#"{"n":1}"#), ("look", r#"{"n":1}"#), ("look", r#"{"n":1}"#), ("look", r#"{"n":1}"#)];
+    let calls = [("look", r#"{"n":1}"#); 5];
     let state = after(&breaker, &breaker, &calls);
     assert!(state.is_stopped && state.summary_for_model.starts_with(DISABLED), "{}", state.summary_for_model);
     // The same run under a policy that only watches.

@@ -124,8 +124,11 @@ impl Compiler {
         if runs_without_store && effect != EffectKind::Read {
             self.wrong(format!("{path}.on_store_unavailable"), "may be allow for a declared read only");
         }
-        let pointers =
-            [("is_complete", &keys.result_map.is_complete), ("total_matches", &keys.result_map.total_matches)];
+        let pointers = [
+            ("is_complete", &keys.result_map.is_complete),
+            ("total_matches", &keys.result_map.total_matches),
+            ("is_error", &keys.result_map.is_error),
+        ];
         let pointers = pointers.into_iter().filter_map(|(key, at)| Some((format!("result_map.{key}"), at.as_ref()?)));
         let volatile = keys.volatile.iter().map(|pointer| ("volatile".to_owned(), pointer));
         for (key, pointer) in pointers.chain(volatile).filter(|(_, pointer)| !pointer.starts_with('/')) {
@@ -145,6 +148,7 @@ impl Compiler {
             lease_ms: self.millis(&format!("{path}.lease_ms"), keys.lease_ms).unwrap_or(LEASE_MS_DEFAULT),
             volatile: keys.volatile.clone(),
             result_map: (keys.result_map.is_complete.clone(), keys.result_map.total_matches.clone()),
+            failure_at: keys.result_map.is_error.clone(),
             empty_means: keys.empty_means.map(|key| match key {
                 EmptyKey::NoMatches => EmptyMeans::NoMatches,
                 EmptyKey::Suspect => EmptyMeans::Suspect,

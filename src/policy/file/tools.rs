@@ -181,6 +181,8 @@ pub(in crate::policy) struct Requires {
 pub(in crate::policy) struct ResultMap {
     pub(in crate::policy) is_complete: Option<String>,
     pub(in crate::policy) total_matches: Option<String>,
+    /// Where the result says that it failed: there and not false, 0, null or empty. For the loop rules.
+    pub(in crate::policy) is_error: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]

@@ -24,7 +24,7 @@ fn refused_calls_are_steps_and_no_calls() {
          limit call_tree max_tool_calls 2
          call {} -> error auth
          call {} => deny not_retryable
-         call {\"n\":1} => allow disabled, warning budget 100
+         call {\"n\":1} => allow disabled
          call {\"n\":2} => stop budget_exceeded disabled
          call {\"n\":3} => stop step_budget_exceeded disabled",
     );

@@ -16,7 +16,8 @@
 //!   -> ok text | error KIND [after 2s] [saying …] | cancelled | unknown   the call runs whatever the verdict, and is
 //!                                      recorded
 //!   => DECISION [reason] [after 2s] [attempt 2] [disabled] [user], level rule count     the verdict holds, and is so;
-//!                                      `user`: the model is told to ask the user
+//!                                      `user`: the model is told to ask the user; `whatever`: nothing is expected, and
+//!                                      the outcome is recorded if it runs
 //!   ... x10                          the line, ten times; (a; b) x4 repeats a group
 //! observe pay {} -> OUTCOME                        a call that nobody asked about is reported
 //! summary … end                      what a model that has forgotten everything is told, word for word

@@ -208,10 +208,11 @@ impl Stage {
         let must_run = outcome.is_some() && expected.is_none();
         let verdict = self.evaluate(&proposal, must_run).map_err(|caller_error| format!("{caller_error:?}"))?;
         let _ = writeln!(self.log, "  {tool} {arguments}: {}", describe(&verdict));
-        if let Some(expected) = expected {
+        if let Some(expected) = expected.filter(|expected| *expected != "whatever") {
             expect_verdict(&verdict, expected)?;
         }
-        if let Some(outcome) = outcome {
+        if let Some(outcome) = outcome.filter(|_| must_run || verdict.permit.is_some() || expected != Some("whatever"))
+        {
             let key = verdict.permit.as_ref().map(|permit| permit.idempotency_key.clone()).unwrap_or_default();
             self.expect_key(&more, key)?;
             self.record(&call_id, outcome).map_err(|caller_error| format!("{caller_error:?}"))?;
