@@ -92,8 +92,7 @@ pub fn evaluate(
     event.round = known.map_or(1, |call| call.round + 1);
     event.batch = batch.unwrap_or(event.seq);
     event.usage = cx.usage();
-    event.decision = decision;
-    event.would = would;
+    (event.decision, event.would) = (decision, would);
     event.reason = winner(&findings).map(|finding| finding.reason);
     event.policy.clone_from(&policy.version);
     event.permit = (decision == Decision::Allow).then(|| permit(&cx, shared, event.seq));

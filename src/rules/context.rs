@@ -158,7 +158,7 @@ impl<'a> Context<'a> {
         session.into_iter().flat_map(move |session| {
             let mine = session.calls_in_run().take_while(|call| call.seq >= session.run.resumed);
             mine.filter(move |call| is_new || !call.was_refused() || call.call_id != *call_id)
-                .filter(move |call| !(call.was_refused() && is_question(call)) && !is_first_reuse(session, call))
+                .filter(move |call| !(is_first_reuse(session, call) || call.was_refused() && is_question(call)))
         })
     }
 
