@@ -293,8 +293,8 @@ impl Session {
         (self.run.from > 0).then_some(&self.run)
     }
 
-    /// True when a call at `now` is the first after `idle_ms` in which nothing was asked, ran or came back, in a session
-    /// whose caller names no runs.
+    /// True when a call at `now` is the first after `idle_ms` in which nothing was asked, ran or came back, in a
+    /// session whose caller names no runs.
     #[must_use]
     pub fn resumes(&self, run: Option<&RunId>, idle_ms: u64, now: Timestamp) -> bool {
         let last = self.calls.iter().map(|call| call.outcome.as_ref().map_or(call.at, |o| o.at.max(call.at))).max();

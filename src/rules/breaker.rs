@@ -1,9 +1,9 @@
 //! breaker: many calls in a row, and nothing new.
 //!
 //! Fires when 15 (warning) or 30 (break) calls in a row, of whatever tools, made no progress: nothing new but names and
-//! numbers of what was there before. Polls, `repeatable` calls, the first permitted repetition of a call in the run, and
-//! calls whose refusals promise another look neither count nor end the row, nor do calls that still run; other refused
-//! ones count.
+//! numbers of what was there before. Polls, `repeatable` calls, the first permitted repetition of a call in the run,
+//! and calls whose refusals promise another look neither count nor end the row, nor do calls that still run; other
+//! refused ones count.
 //!
 //! Why: the other detectors look for a shape; an agent can also flounder without one.
 //!

@@ -2,8 +2,8 @@
 //!
 //! Fires when a call tree asks faster than `calls_per_second`, or burns more than `tokens_per_minute`: first WAIT,
 //! until the rate has fallen; then STOP of the run, when it was told to wait `patience` times within ten seconds, or
-//! burns `tokens_per_minute_stop`. A batch counts as one call, and each call beyond its eighth as one more; the waits of
-//! one batch are one.
+//! burns `tokens_per_minute_stop`. A batch counts as one call, and each call beyond its eighth as one more; the waits
+//! of one batch are one.
 //!
 //! Why: a session that makes 436 requests at zero-second intervals, or burns 436 million tokens in a minute, has to be
 //! stopped within its first seconds; no loop detector needs to understand what it is doing.

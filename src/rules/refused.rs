@@ -1,10 +1,11 @@
 //! refused: call after call was refused, and the agent insists.
 //!
 //! Fires when the last 3 (warning) or 10 (break) new call_ids in a row were refused and taught the agent nothing: by
-//! DENY, or by a REUSE of a call that was answered by REUSE before in this run. The first REUSE of a call is an answered
-//! question; WAIT and ASK are none of its doing; and a refusal for other fields than the last one is work in progress:
-//! these neither count nor end the row. The break closes the call if all of the row are of it, else it is a STOP of the
-//! run. Where the refusals of the call promise another look, it is refused until then, and the look is let through.
+//! DENY, or by a REUSE of a call that was answered by REUSE before in this run. The first REUSE of a call is an
+//! answered question; WAIT and ASK are none of its doing; and a refusal for other fields than the last one is work in
+//! progress: these neither count nor end the row. The break closes the call if all of the row are of it, else it is a
+//! STOP of the run. Where the refusals of the call promise another look, it is refused until then, and the look is let
+//! through.
 //!
 //! Why: a refusal that is not understood is repeated with small changes; each one costs a model turn.
 //!

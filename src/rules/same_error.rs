@@ -2,10 +2,10 @@
 //!
 //! Fires when earlier variants of the call in this run ended in the same error: three are a warning, five are refused,
 //! ten close the tool. A variant has arguments at least .8 alike; or two fields or more of which one alone differs, is
-//! no path, query or command, and the error is no `not_found`. A variant counts once, however often it was repeated (the
-//! very same call is the business of `same_call`). The count starts again when such a call succeeds and when the world
-//! changes; a failure whose advice was to retry is no evidence. A result that reports an unmistakable failure is one:
-//! `isError`, `status: failed`, an exit code over 1, or what the tool's `result_map` says.
+//! no path, query or command, and the error is no `not_found`. A variant counts once, however often it was repeated
+//! (the very same call is the business of `same_call`). The count starts again when such a call succeeds and when the
+//! world changes; a failure whose advice was to retry is no evidence. A result that reports an unmistakable failure is
+//! one: `isError`, `status: failed`, an exit code over 1, or what the tool's `result_map` says.
 //!
 //! Why: on 34,192 recorded calls, what three such errors refuse was futile in 98.7 % of cases, and cost none of 111
 //! novel results in successful sessions (docs/learning.md#near-duplicate-calls). Counting variants instead of calls is

@@ -21,7 +21,7 @@ const COLUMNS_MAX: usize = 120;
 const LINTS: &str = "src/tool_list/lint";
 const RULES: &str = "src/rules";
 /// What rules share.
-const NO_RULES: [&str; 7] = ["mod", "asked", "condition", "context", "levels", "rule", "set"];
+const NO_RULES: [&str; 8] = ["mod", "asked", "condition", "context", "evidence", "levels", "rule", "set"];
 /// What lints share.
 const NO_LINTS: [&str; 5] = ["mod", "facts", "prose", "testing", "tests"];
 /// In two parts, so that this file is not reported itself.

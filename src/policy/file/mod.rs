@@ -211,8 +211,8 @@ pub(super) struct PhaseKeys {
 pub(super) struct Loops {
     /// Calls of the current run that detectors look back over.
     pub(super) window: Option<usize>,
-    /// After so long without a call, a session whose caller names no runs is no longer held to what a loop broke: 600000
-    /// by default. Budgets and denials stay.
+    /// After so long without a call, a session whose caller names no runs is no longer held to what a loop broke:
+    /// 600000 by default. Budgets and denials stay.
     pub(super) run_idle_ms: Option<u64>,
 }
 

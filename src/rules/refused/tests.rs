@@ -42,7 +42,9 @@ fn who_lost_its_context_gets_thirty_answers_and_the_third_asking_is_insisting() 
 fn a_refusal_for_other_fields_is_work_in_progress() {
     check(
         "policy
-           tool_schemas: {book: {schema: {type: object, required: [a, b, c], properties: {a: {}, b: {}, c: {}, n: {type: integer}}}}}
+           tool_schemas:
+             book:
+               schema: {type: object, required: [a, b, c], properties: {a: {}, b: {}, c: {}, n: {type: integer}}}
          end
          rules schema refused
          book {\"n\":1} => deny validation_error

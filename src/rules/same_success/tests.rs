@@ -109,7 +109,8 @@ fn a_nonce_makes_no_other_call_and_refuses_none() {
 
 #[test]
 fn the_refusal_names_what_was_made() {
-    let story = "rules same_success\nmake {} -> ok {\"id\":\"doc_$n\",\"owner_id\":\"u_7\"} x4\nmake {} => deny repeated_success";
+    let made = "make {} -> ok {\"id\":\"doc_$n\",\"owner_id\":\"u_7\"} x4";
+    let story = &format!("rules same_success\n{made}\nmake {{}} => deny repeated_success");
     let said = play(story, None).unwrap_or_else(|problem| panic!("{problem}"));
     let told = said.last().and_then(Verdict::winner).expect("a finding");
     assert!(told.message.contains("4 times") && told.message.contains("doc_2, doc_4, doc_6 and doc_8"), "{told:?}");
