@@ -256,10 +256,23 @@ mod tests {
 
     #[test]
     fn polls_that_take_turns_are_not_taken_for_writes() {
-        let turn = |seq: u64, tool: &'static str| row(0, seq, tool, &format!("{tool} {seq}"));
-        let rows: Vec<Row> = (0..20).map(|seq| turn(seq, if seq % 2 == 0 { "job" } else { "mail" })).collect();
+        let turn = |s: usize, seq: u64| {
+            let tool = if seq.is_multiple_of(2) { "job" } else { "mail" };
+            row(s, seq, tool, &format!("{tool} {seq}"))
+        };
+        let rows: Vec<Row> = (0..3).flat_map(|s| (0..20).map(move |seq| turn(s, seq))).collect();
         let text = suggestion(&rows);
         assert!(!text.contains("# effect:"), "{text}");
+    }
+
+    #[test]
+    fn what_stands_between_changes_more_than_now_and_then_is_not_harmless() {
+        let asked = |s: usize| {
+            let now = if s.is_multiple_of(10) { "b" } else { "a" };
+            [row(s, 0, "look", "a"), row(s, 1, "note", "ok"), row(s, 2, "look", now)]
+        };
+        let rows: Vec<Row> = (0..20).flat_map(asked).collect();
+        assert!(!suggestion(&rows).contains("# effect:"), "{}", suggestion(&rows));
     }
 
     #[test]

@@ -167,7 +167,7 @@ async fn a_halted_session_is_refused_with_its_reason_until_it_is_resumed() {
     let of = |session: &str| said.lines().find(|line| line.contains(&format!("Z  {session} "))).expect("listed");
     assert!(of("s1").ends_with("halted") && !of("s2").contains("halted"), "{said}");
     says(&said, &["halted: session s1, since "]);
-    says(&desk.does("sessions show s1").await, &["halted: session s1, since ", "[call c0] succeeded"]);
+    says(&desk.does("sessions show s1").await, &["halted: session s1, since ", "- {id: 0}: \"open\""]);
     says(&desk.does("sessions halt session s1 --by bob").await, &["halted before: session s1, ", "by eve: drill"]);
     says(&desk.does("sessions halt session s7 --by bob").await, &["note: session s7 has not asked for any call yet"]);
 

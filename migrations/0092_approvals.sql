@@ -1,0 +1,45 @@
+create or replace view approvals as
+select distinct on (c.tenant_id, c.approval_id)
+  c.tenant_id,
+  c.approval_id,
+  c.root_id,
+  c.session_id,
+  c.agent_id,
+  c.call_id,
+  c.tool,
+  c.arguments,
+  c.justification,
+  c.rule,
+  f.finding ->> 'message' as message,
+  c.policy_version,
+  c.at as asked_at,
+  c.approval_expires_at as expires_at,
+  case
+    when e.seq is not null then case when (e.detail ->> 'approved')::boolean then 'approved' else 'denied' end
+    when c.approval_expires_at > now() then 'pending'
+    else 'expired'
+  end as status,
+  e.actor as answered_by,
+  e.at as answered_at,
+  e.reason as answer,
+  (extract(epoch from e.at - c.at) * 1000)::bigint as waited_ms,
+  e.detail #>> '{clears,resource}' as cleared_resource,
+  to_timestamp((e.detail #>> '{clears,until_ms}')::bigint / 1000.0) as cleared_until
+from call c
+left join lateral (
+  select x.* from session_event x
+  where x.tenant_id = c.tenant_id and x.root_id = c.root_id and x.epoch = c.epoch and x.kind = 'answered'
+    and x.detail ->> 'approval_id' = c.approval_id
+  order by x.seq
+  limit 1
+) e on true
+left join lateral (
+  select x.finding from jsonb_array_elements(c.findings) with ordinality x (finding, place)
+  where x.finding ->> 'rule' = c.rule and x.finding ->> 'decision' = 'ASK'
+  order by x.place
+  limit 1
+) f on true
+where c.approval_id is not null
+order by c.tenant_id, c.approval_id, c.seq;
+comment on column approvals.cleared_resource is 'The thing that further calls of the tool may touch without a question; null for the one call alone, or for all of the tool''s calls.';
+comment on column approvals.cleared_until is 'Until when further calls are let through by this answer; null: it holds for the one call alone.';
