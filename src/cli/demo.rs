@@ -2,13 +2,13 @@
 //!
 //! The session (`demo/session.jsonl`) is task 13, trial 0 of sierra-research/tau-bench at 59a200c6,
 //! historical_trajectories/gpt-4o-airline.json (MIT): a real agent that repeats a call which cannot succeed. The scenes
-//! after it are staged, and say so.
+//! after it are staged, and say so. Every line is what this server answers, by whatever policy it has.
 
 mod client;
 mod fleet;
 mod show;
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use anyhow::Context as _;
 use clap::Args;
@@ -22,13 +22,13 @@ use self::{
 use super::plane::Plane;
 use crate::{
     config::DatabaseConfig,
-    grpc::{
-        time::millis,
-        v1::{Decision, RecordResponse, Verdict},
-    },
+    grpc::v1::{Decision, RecordResponse},
     policy::Policy,
     telemetry::Metrics,
 };
+
+/// How long the server is asked to wait where it says WAIT; it says so at once where that is not enough.
+const WAIT_MAX: Duration = Duration::from_secs(3);
 
 /// What `callgate demo` takes.
 #[derive(Debug, Clone, Args)]
@@ -37,7 +37,7 @@ pub(super) struct DemoArgs {
     #[arg(long, value_name = "URL")]
     server: Option<String>,
     /// Pause before each call, in milliseconds
-    #[arg(long, value_name = "MS", default_value_t = 150)]
+    #[arg(long, value_name = "MS", default_value_t = 20)]
     pace_ms: u64,
     /// The folder of PostgreSQL's programs, for a server of the demo's own
     #[arg(long, value_name = "DIR", env = "CALLGATE_PG_BIN", conflicts_with = "server")]
@@ -88,14 +88,24 @@ fn open_to_all(folder: &std::path::Path) -> anyhow::Result<()> {
 async fn play(url: &str, pace_ms: u64) -> anyhow::Result<()> {
     let session = format!("demo-{}", uuid::Uuid::now_v7());
     let client = Client::connect(url, &session).await?;
-    let mut stage = Stage { client, show: Show, pace: Duration::from_millis(pace_ms), said: 0 };
+    let mut stage = Stage { client, show: Show, pace: Duration::from_millis(pace_ms), said: 0, ends: BTreeMap::new() };
+    stage.show.server(url, &stage.client.server().await?);
+    // A tool that no earlier demo has taught the server about. Its fleet fails while the other scenes are played.
+    let tool = format!("get_quote_{}", &uuid::Uuid::now_v7().simple().to_string()[26..]);
+    let fleet = tokio::spawn(fleet::retry_in_vain(stage.client.clone(), tool.clone(), broken()));
     stage.recorded_session().await?;
     stage.the_same_search_again().await?;
     stage.a_timeout().await?;
     stage.rate_limits().await?;
-    stage.what_a_fleet_learns().await?;
+    fleet.await.context("the fleet died")??;
+    stage.what_a_fleet_learns(&tool).await?;
     stage.money().await?;
     stage.memory(&session).await
+}
+
+/// How the fleet's tool answers.
+fn broken() -> Outcome {
+    Outcome::failure(500, "500 Internal Server Error")
 }
 
 /// The client, and the screen.
@@ -105,60 +115,78 @@ struct Stage {
     show: Show,
     pace: Duration,
     said: u32,
+    /// How the calls of this scene ended.
+    ends: BTreeMap<Decision, u32>,
 }
 
 impl Stage {
+    /// A scene begins. It is named by what the agent does: what becomes of it is for the server's policy to say.
+    fn scene(&mut self, run: &str, title: &str) {
+        self.client.run(run);
+        self.show.title(title);
+        self.ends.clear();
+    }
+
+    fn end(&mut self) {
+        self.show.ends(&self.ends);
+    }
+
     async fn recorded_session(&mut self) -> anyhow::Result<()> {
-        self.show.title("A recorded session: gpt-4o changes a flight (tau-bench airline, task 13)");
-        self.client.run("recorded");
+        self.scene("recorded", "A recorded session: gpt-4o changes a flight (tau-bench airline, task 13)");
         for line in include_str!("demo/session.jsonl").lines() {
             let call: RecordedCall = serde_json::from_str(line).context("the recorded session cannot be read")?;
             let outcome = if call.is_error { Outcome::error(&call.result) } else { Outcome::success(&call.result) };
             self.call(&call.tool, &call.args, outcome).await?;
         }
+        self.end();
         Ok(())
     }
 
     async fn the_same_search_again(&mut self) -> anyhow::Result<()> {
-        self.show.title("Staged: the agent cannot believe an empty answer, and searches again and again");
-        self.client.run("insisting");
-        let query = json!({"origin": "LAX", "destination": "ORD", "date": "2024-05-13"});
+        self.scene(
+            "insisting",
+            "Staged: the agent cannot believe a complete, empty answer, and searches again and again",
+        );
+        let query = json!({"origin": "SFO", "destination": "ORD", "date": "2024-05-13"});
         for _ in 0..5 {
-            self.call("search_direct_flight", &query, Outcome::success("[]")).await?;
+            self.call("search_direct_flight", &query, Outcome::complete("[]")).await?;
         }
-        let other = json!({"origin": "LAX", "destination": "DFW", "date": "2024-05-13"});
-        self.call("search_direct_flight", &other, Outcome::success("[]")).await.map(drop)
+        let other = json!({"origin": "SFO", "destination": "DFW", "date": "2024-05-13"});
+        self.call("search_direct_flight", &other, Outcome::complete("[]")).await?;
+        self.end();
+        Ok(())
     }
 
     async fn a_timeout(&mut self) -> anyhow::Result<()> {
-        self.show.title("Staged: the provider times out, and is back a second later");
-        self.client.run("timeout");
+        self.scene("timeout", "Staged: the provider times out, and is back a second later");
         let query = json!({"reservation_id": "XEWRD9", "fields": ["flights", "payment"]});
         self.call("get_reservation_details", &query, Outcome::failure(504, "504 Gateway Timeout")).await?;
-        self.call_until_allowed("get_reservation_details", &query, Outcome::success("{\"flights\": 2}")).await.map(drop)
+        self.call("get_reservation_details", &query, Outcome::success("{\"flights\": 2}")).await?;
+        self.end();
+        Ok(())
     }
 
     async fn rate_limits(&mut self) -> anyhow::Result<()> {
-        self.show.title("Staged: four rate limits in a row; the fourth answer is final");
-        self.client.run("rate-limited");
+        self.scene("rate-limited", "Staged: the provider limits the rate, and the agent asks again at once");
         let query = json!({"airport": "ATL"});
-        for _ in 0..4 {
-            let limited = Outcome::failure(429, "429 Too Many Requests");
-            self.call_until_allowed("get_weather", &query, limited).await?;
+        for outcome in [Outcome::failure(429, "429 Too Many Requests"), Outcome::success("sunny")] {
+            self.call("get_weather", &query, outcome).await?;
         }
-        self.call("get_weather", &query, Outcome::success("sunny")).await.map(drop)
+        self.end();
+        Ok(())
     }
 
     async fn money(&mut self) -> anyhow::Result<()> {
-        self.show.title("Staged: a call that costs too much, and a model that has burnt its budget");
-        self.client.run("money");
+        self.scene("money", "Staged: a call that is expected to cost $12, and a model that has used $10");
         self.client.cost_estimate_micros = Some(12_000_000);
         self.call("generate_report", &json!({"pages": 4000}), Outcome::success("done")).await?;
         self.client.cost_estimate_micros = None;
         self.client.used_cost_micros = 10_000_000;
         self.call("list_all_airports", &json!({}), Outcome::success("[]")).await?;
         self.client.used_cost_micros = 0;
-        self.call("list_all_airports", &json!({"page": 2}), Outcome::success("[]")).await.map(drop)
+        self.call("list_all_airports", &json!({"page": 2}), Outcome::success("[]")).await?;
+        self.end();
+        Ok(())
     }
 
     async fn memory(&mut self, session: &str) -> anyhow::Result<()> {
@@ -169,22 +197,21 @@ impl Stage {
         Ok(())
     }
 
-    async fn what_a_fleet_learns(&mut self) -> anyhow::Result<()> {
-        self.show.title("Staged: a new API that never heals. A fleet retries as told; who comes next is told not to");
-        self.client.run("learned");
-        // A tool that no earlier demo has taught the server about.
-        let tool = format!("get_quote_{}", &uuid::Uuid::now_v7().simple().to_string()[26..]);
-        let broken = Outcome::failure(500, "500 Internal Server Error");
-        self.call(&tool, &json!({"item": 0}), broken.clone()).await?;
-        self.show.note(&format!("{} agents call it, fail, wait, retry, and fail again", fleet::AGENTS));
-        fleet::retry_in_vain(&self.client, &tool, &broken).await?;
+    async fn what_a_fleet_learns(&mut self, tool: &str) -> anyhow::Result<()> {
+        let (agents, did) =
+            (fleet::AGENTS, "have called a new API that never heals, retried as told, and failed again");
+        let title = format!("Staged: meanwhile {agents} agents {did}. The next agent calls it");
+        self.scene("learned", &title);
         for item in 1..4 {
             self.said += 1;
             let call_id = format!("call-{}", self.said);
             let args = json!({"item": item});
-            let verdict = self.client.evaluate(&call_id, &tool, &args).await?;
-            self.show.verdict(&tool, &args, &verdict);
-            let recorded = self.client.record(&call_id, broken.clone()).await?;
+            let verdict = self.client.evaluate(&call_id, tool, &args).await?;
+            self.show.verdict(tool, &args, &verdict);
+            if verdict.decision() != Decision::Allow {
+                break;
+            }
+            let recorded = self.client.record(&call_id, broken()).await?;
             self.show.recorded(&recorded);
             // One suppressed retry in twenty is made all the same, to learn.
             if recorded.advice.is_none_or(|advice| !advice.probe) {
@@ -194,37 +221,24 @@ impl Stage {
         Ok(())
     }
 
-    /// Asks, executes if it may, and records.
-    async fn call(&mut self, tool: &str, args: &Value, outcome: Outcome) -> anyhow::Result<Verdict> {
+    /// Asks, executes if it may, and records. The server waits where a pause is short; one that is shown is not.
+    async fn call(&mut self, tool: &str, args: &Value, outcome: Outcome) -> anyhow::Result<()> {
         tokio::time::sleep(self.pace).await;
         self.said += 1;
         let call_id = format!("call-{}", self.said);
-        self.ask(&call_id, tool, args, outcome).await
-    }
-
-    /// The same, and asks again with the same call_id after every WAIT.
-    async fn call_until_allowed(&mut self, tool: &str, args: &Value, outcome: Outcome) -> anyhow::Result<Verdict> {
-        self.said += 1;
-        let call_id = format!("call-{}", self.said);
-        loop {
-            tokio::time::sleep(self.pace).await;
-            let verdict = self.ask(&call_id, tool, args, outcome.clone()).await?;
-            match &verdict.retry_after {
-                Some(wait) if verdict.decision() == Decision::Wait => {
-                    tokio::time::sleep(Duration::from_millis(millis(Some(wait)))).await;
-                }
-                _ => return Ok(verdict),
+        let mut verdict = self.client.evaluate(&call_id, tool, args).await?;
+        self.show.verdict(tool, args, &verdict);
+        if verdict.decision() == Decision::Wait {
+            verdict = self.client.evaluate_and_wait(&call_id, tool, args, WAIT_MAX).await?;
+            if verdict.decision() != Decision::Wait {
+                self.show.verdict(tool, args, &verdict);
             }
         }
-    }
-
-    async fn ask(&mut self, call_id: &str, tool: &str, args: &Value, outcome: Outcome) -> anyhow::Result<Verdict> {
-        let verdict = self.client.evaluate(call_id, tool, args).await?;
-        self.show.verdict(tool, args, &verdict);
+        *self.ends.entry(verdict.decision()).or_default() += 1;
         if verdict.decision() == Decision::Allow {
-            let recorded: RecordResponse = self.client.record(call_id, outcome).await?;
+            let recorded: RecordResponse = self.client.record(&call_id, outcome).await?;
             self.show.recorded(&recorded);
         }
-        Ok(verdict)
+        Ok(())
     }
 }

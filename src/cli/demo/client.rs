@@ -9,9 +9,14 @@ use tonic::{Code, Status, transport::Channel};
 
 use crate::{
     cli::remote::refusal,
-    grpc::v1::{
-        Caller, EvaluateRequest, GetSessionStateRequest, OutcomeStatus, RecordRequest, RecordResponse, SessionState,
-        ToolCall, ToolError, Usage, Verdict, gate_service_client::GateServiceClient,
+    grpc::{
+        time::duration,
+        v1::{
+            Caller, EvaluateRequest, GetServerInfoRequest, GetSessionStateRequest, ListRetryProfilesRequest,
+            OutcomeStatus, RecordRequest, RecordResponse, ServerInfo, SessionState, ToolCall, ToolError, Usage,
+            Verdict, gate_service_client::GateServiceClient, profile_service_client::ProfileServiceClient,
+            server_service_client::ServerServiceClient,
+        },
     },
 };
 
@@ -36,17 +41,23 @@ macro_rules! again {
 pub(super) struct Outcome {
     status: OutcomeStatus,
     result: Option<String>,
+    is_complete: Option<bool>,
     error: Option<ToolError>,
 }
 
 impl Outcome {
     pub(super) fn success(result: &str) -> Self {
-        Self { status: OutcomeStatus::Success, result: Some(result.to_owned()), error: None }
+        Self { status: OutcomeStatus::Success, result: Some(result.to_owned()), is_complete: None, error: None }
+    }
+
+    /// A success that is all there is.
+    pub(super) fn complete(result: &str) -> Self {
+        Self { is_complete: Some(true), ..Self::success(result) }
     }
 
     pub(super) fn error(message: &str) -> Self {
         let error = ToolError { message: message.to_owned(), ..ToolError::default() };
-        Self { status: OutcomeStatus::Error, result: None, error: Some(error) }
+        Self { status: OutcomeStatus::Error, result: None, is_complete: None, error: Some(error) }
     }
 
     pub(super) fn failure(http_status: u32, message: &str) -> Self {
@@ -61,6 +72,7 @@ impl Outcome {
 #[derive(Debug, Clone)]
 pub(super) struct Client {
     gate: GateServiceClient<Channel>,
+    channel: Channel,
     caller: Caller,
     /// What the next calls are expected to cost.
     pub(super) cost_estimate_micros: Option<u64>,
@@ -75,7 +87,8 @@ impl Client {
             format!("no server answers at {url}; start one with `callgate serve`, or leave --server away")
         })?;
         let caller = Caller { session_id: session.to_owned(), agent_id: "demo".to_owned(), ..Caller::default() };
-        Ok(Self { gate: GateServiceClient::new(channel), caller, cost_estimate_micros: None, used_cost_micros: 0 })
+        let gate = GateServiceClient::new(channel.clone());
+        Ok(Self { gate, channel, caller, cost_estimate_micros: None, used_cost_micros: 0 })
     }
 
     pub(super) fn run(&mut self, run: &str) {
@@ -91,6 +104,17 @@ impl Client {
     }
 
     pub(super) async fn evaluate(&mut self, call_id: &str, tool: &str, args: &Value) -> anyhow::Result<Verdict> {
+        self.evaluate_and_wait(call_id, tool, args, Duration::ZERO).await
+    }
+
+    /// Asks, and has the server wait so long at most where it would say WAIT.
+    pub(super) async fn evaluate_and_wait(
+        &mut self,
+        call_id: &str,
+        tool: &str,
+        args: &Value,
+        most: Duration,
+    ) -> anyhow::Result<Verdict> {
         let call = ToolCall {
             call_id: call_id.to_owned(),
             tool: tool.to_owned(),
@@ -98,16 +122,31 @@ impl Client {
             cost_estimate_micros: self.cost_estimate_micros,
             ..ToolCall::default()
         };
-        let usage = Usage { cost_micros: self.used_cost_micros, ..Usage::default() };
         let request = EvaluateRequest {
             caller: Some(self.caller.clone()),
             call: Some(call),
-            usage: Some(usage),
+            usage: Some(Usage { cost_micros: self.used_cost_micros, ..Usage::default() }),
+            max_wait: Some(duration(u64::try_from(most.as_millis()).unwrap_or(u64::MAX))),
             ..EvaluateRequest::default()
         };
         let gate = &mut self.gate;
         let answer = again!(gate.evaluate(request.clone()))?;
         answer.verdict.context("the server gave no verdict")
+    }
+
+    /// What the server is.
+    pub(super) async fn server(&self) -> anyhow::Result<ServerInfo> {
+        let mut servers = ServerServiceClient::new(self.channel.clone());
+        let answer = again!(servers.get_server_info(GetServerInfoRequest {}))?;
+        answer.server.context("the server does not say what it is")
+    }
+
+    /// How many retries of a tool's failures the server has counted.
+    pub(super) async fn trials(&self, tool: &str) -> anyhow::Result<f64> {
+        let mut profiles = ProfileServiceClient::new(self.channel.clone());
+        let request = ListRetryProfilesRequest { tool: tool.to_owned(), ..ListRetryProfilesRequest::default() };
+        let answer = again!(profiles.list_retry_profiles(request.clone()))?;
+        Ok(answer.profiles.iter().map(|profile| profile.trials).sum())
     }
 
     pub(super) async fn record(&mut self, call_id: &str, outcome: Outcome) -> anyhow::Result<RecordResponse> {
@@ -116,6 +155,7 @@ impl Client {
             call_id: call_id.to_owned(),
             status: outcome.status.into(),
             result: outcome.result,
+            is_complete: outcome.is_complete,
             error: outcome.error,
             ..RecordRequest::default()
         };

@@ -12,42 +12,44 @@ use crate::grpc::{time::millis, v1::Decision};
 /// How many agents there are: enough for an estimate of high confidence.
 pub(super) const AGENTS: u32 = 36;
 /// How long a server takes at most to count what was reported.
-const COUNTED: Duration = Duration::from_millis(4_500);
-/// How often an agent asks again before it gives up.
-const ASKS_MAX: u32 = 10;
+const COUNTED: Duration = Duration::from_secs(6);
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+/// How long an agent waits at most before it may retry.
+const WAIT_MAX: Duration = Duration::from_secs(3);
 
-/// Each agent calls the tool, fails, waits as told, retries, and fails again; then the server has time to count.
-pub(super) async fn retry_in_vain(client: &Client, tool: &str, broken: &Outcome) -> anyhow::Result<()> {
+/// Each agent calls the tool, fails, waits as told, retries, and fails again; done once the server has counted that.
+pub(super) async fn retry_in_vain(client: Client, tool: String, broken: Outcome) -> anyhow::Result<()> {
     let mut agents = JoinSet::new();
     for n in 0..AGENTS {
         let agent = client.other(&format!("agent-{n}"));
-        agents.spawn(retry(agent, tool.to_owned(), n, broken.clone()));
+        agents.spawn(retry(agent, tool.clone(), n, broken.clone()));
     }
+    let mut retried = 0.0;
     while let Some(done) = agents.join_next().await {
-        done.context("an agent died")??;
+        retried += done.context("an agent died")??;
     }
-    tokio::time::sleep(COUNTED).await;
-    Ok(())
+    let counted = async {
+        // Counts grow old by the second, so that they are never quite as many as there were.
+        while client.trials(&tool).await? < retried * 0.99 {
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+        anyhow::Ok(())
+    };
+    tokio::time::timeout(COUNTED, counted).await.unwrap_or(Ok(()))
 }
 
-async fn retry(mut agent: Client, tool: String, n: u32, broken: Outcome) -> anyhow::Result<()> {
+/// Gives how often it retried.
+async fn retry(mut agent: Client, tool: String, n: u32, broken: Outcome) -> anyhow::Result<f64> {
     let args = json!({ "item": 1_000 + n });
-    for attempt in ["first", "retry"] {
-        for _ in 0..ASKS_MAX {
-            let verdict = agent.evaluate(attempt, &tool, &args).await?;
-            match verdict.decision() {
-                Decision::Allow => {
-                    let told = agent.record(attempt, broken.clone()).await?;
-                    let wait_ms = told.advice.map_or(0, |advice| millis(advice.retry_after.as_ref()));
-                    tokio::time::sleep(Duration::from_millis(wait_ms.min(2_000))).await;
-                    break;
-                }
-                Decision::Wait => {
-                    tokio::time::sleep(Duration::from_millis(millis(verdict.retry_after.as_ref()))).await;
-                }
-                _ => return Ok(()),
-            }
-        }
+    if agent.evaluate("first", &tool, &args).await?.decision() != Decision::Allow {
+        return Ok(0.0);
     }
-    Ok(())
+    let told = agent.record("first", broken.clone()).await?;
+    let Some(wait) = told.advice.and_then(|advice| advice.retry_after) else { return Ok(0.0) };
+    tokio::time::sleep(Duration::from_millis(millis(Some(&wait))).min(WAIT_MAX)).await;
+    if agent.evaluate_and_wait("retry", &tool, &args, WAIT_MAX).await?.decision() != Decision::Allow {
+        return Ok(0.0);
+    }
+    agent.record("retry", broken).await?;
+    Ok(1.0)
 }

@@ -1,13 +1,16 @@
 //! What the demo puts on the screen.
 
+use std::collections::BTreeMap;
+
 use anstyle::{AnsiColor, Style};
 use serde_json::Value;
 
 use crate::{
     cli::remote::named,
+    domain::time::wait_in_words,
     grpc::{
         time::millis,
-        v1::{AdviceGuard, Decision, LoopLevel, OutcomeStatus, RecordResponse, Verdict},
+        v1::{AdviceGuard, Decision, LoopLevel, OutcomeStatus, RecordResponse, ServerInfo, Verdict},
     },
 };
 
@@ -22,6 +25,30 @@ const BOLD: Style = Style::new().bold();
 pub(super) struct Show;
 
 impl Show {
+    /// Which server it is, and by which policy it judges.
+    pub(super) fn server(&self, url: &str, server: &ServerInfo) {
+        let policy = match server.policy_version.as_str() {
+            "default" => "the built-in policy, which knows no tool".to_owned(),
+            hash => format!("policy {hash}"),
+        };
+        let holds = if server.enforced { "" } else { " It only watches (shadow): every call runs." };
+        outln!("callgate {} at {url} judges by {policy}.{holds}", server.version);
+    }
+
+    /// How the calls of a scene ended.
+    pub(super) fn ends(&self, ends: &BTreeMap<Decision, u32>) {
+        let told = ends.iter().map(|(decision, n)| match decision {
+            Decision::Allow | Decision::Unspecified => format!("{n} ran"),
+            Decision::Ask => format!("{n} for a person to approve"),
+            Decision::Wait => format!("{n} told to wait for longer than the demo does"),
+            Decision::Reuse => format!("{n} answered with the earlier result"),
+            Decision::Deny => format!("{n} refused"),
+            Decision::Stop => format!("{n} stopped"),
+        });
+        let (calls, told) = (ends.values().sum::<u32>(), told.collect::<Vec<_>>().join(", "));
+        outln!("  {DIM}{calls} calls: {told}{DIM:#}");
+    }
+
     pub(super) fn title(&self, text: &str) {
         outln!("\n{BOLD}{text}{BOLD:#}");
     }
@@ -38,8 +65,11 @@ impl Show {
         let style = Style::new().bold().fg_color(Some(colour.into()));
         let attempt = verdict.permit.as_ref().filter(|permit| permit.attempt > 1);
         let attempt = attempt.map(|permit| format!(" attempt {}", permit.attempt)).unwrap_or_default();
-        let reason = if verdict.decision() == Decision::Allow { "" } else { verdict.reason.as_str() };
-        outln!("  {style}{word:<5}{style:#} {tool} {DIM}{}{DIM:#}{attempt} {reason}", short(&args.to_string()));
+        let reason = match verdict.decision() {
+            Decision::Allow => String::new(),
+            _ => format!(" {}", verdict.reason),
+        };
+        outln!("  {style}{word:<5}{style:#} {tool} {DIM}{}{DIM:#}{attempt}{reason}", short(&args.to_string()));
         for finding in &verdict.findings {
             let mark = match finding.level() {
                 LoopLevel::Warning => "loop warning: ",
@@ -67,13 +97,9 @@ impl Show {
             AdviceGuard::Unspecified => format!("a retry succeeds with p = {:.2}, by {basis}", advice.p_success),
             guard => format!("guard {}", named(guard.as_str_name(), "ADVICE_GUARD_")),
         };
-        let wait = advice.retry_after.as_ref().map(|wait| format!(" after {} ms", millis(Some(wait))));
+        let wait = advice.retry_after.as_ref().map(|wait| format!(" after {}", wait_in_words(millis(Some(wait)))));
         let wait = wait.unwrap_or_default();
         outln!("        failed: {kind} → {style}retryable: {}{style:#}{wait} {DIM}({why}){DIM:#}", advice.retryable);
-    }
-
-    pub(super) fn note(&self, text: &str) {
-        outln!("        {DIM}… {text}{DIM:#}");
     }
 
     pub(super) fn memory(&self, summary: &str) {
