@@ -2,16 +2,19 @@
 
 use anstyle::{AnsiColor, Style};
 use anyhow::bail;
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 use tonic::transport::Channel;
 
 use super::{
     out,
     remote::{By, Remote, asked, at, reason, refusal},
 };
-use crate::grpc::v1::{
-    Approval, ApprovalState, GetApprovalRequest, ListApprovalsRequest, ResolveApprovalRequest, WatchApprovalsRequest,
-    approval_service_client::ApprovalServiceClient,
+use crate::grpc::{
+    time::duration,
+    v1::{
+        Approval, ApprovalScope, ApprovalState, GetApprovalRequest, ListApprovalsRequest, ResolveApprovalRequest,
+        WatchApprovalsRequest, approval_service_client::ApprovalServiceClient,
+    },
 };
 
 /// Questions that are listed: as many as a server gives.
@@ -43,12 +46,30 @@ enum Action {
         #[command(flatten)]
         remote: Remote,
     },
-    /// Let the call run, once
-    Approve(ResolveArgs),
+    /// Let the call run: once, unless --for says more
+    Approve {
+        /// Let more calls of the tool through for a time: those on the thing that the call names, or all of the session
+        #[arg(long = "for", value_name = "WHAT")]
+        scope: Option<Scope>,
+        /// For how many minutes, with --for [default: 60]
+        #[arg(long, requires = "scope")]
+        minutes: Option<u64>,
+        #[command(flatten)]
+        answer: ResolveArgs,
+    },
     /// Refuse the call; the model is told why
     Deny(ResolveArgs),
     /// Show questions as they come up, until Ctrl-C
     Watch(Remote),
+}
+
+/// What a yes lets through beside the call.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Scope {
+    /// The session's calls of the tool on the same thing
+    Resource,
+    /// All of the session's calls of the tool
+    Tool,
 }
 
 #[derive(Debug, Args)]
@@ -74,8 +95,17 @@ pub(super) async fn run(args: ApprovalsArgs) -> anyhow::Result<()> {
             found.approval.iter().for_each(whole);
             Ok(())
         }
-        Action::Approve(answer) => resolve(answer, true).await,
-        Action::Deny(answer) => resolve(answer, false).await,
+        Action::Approve { scope, minutes, answer } => {
+            let scope = match scope {
+                None => ApprovalScope::Call,
+                Some(Scope::Resource) => ApprovalScope::Resource,
+                Some(Scope::Tool) => ApprovalScope::Tool,
+            };
+            let ttl = minutes.map(|minutes| duration(minutes.saturating_mul(60_000)));
+            let yes = ResolveApprovalRequest { approve: true, scope: scope.into(), ttl, ..Default::default() };
+            resolve(answer, yes).await
+        }
+        Action::Deny(answer) => resolve(answer, ResolveApprovalRequest::default()).await,
         Action::Watch(remote) => watch(client(&remote).await?).await,
     }
 }
@@ -99,9 +129,9 @@ async fn list(all: bool, mut client: ApprovalServiceClient<Channel>) -> anyhow::
     Ok(())
 }
 
-async fn resolve(answer: ResolveArgs, approve: bool) -> anyhow::Result<()> {
+async fn resolve(answer: ResolveArgs, what: ResolveApprovalRequest) -> anyhow::Result<()> {
     let mut client = client(&answer.remote).await?;
-    let request = ResolveApprovalRequest { approval_id: answer.approval_id, approve, reason: answer.reason };
+    let request = ResolveApprovalRequest { approval_id: answer.approval_id, reason: answer.reason, ..what };
     let resolved = client.resolve_approval(answer.by.signed(request)?).await;
     if resolved.as_ref().is_err_and(|status| reason(status).as_deref() == Some("REASON_MISSING")) {
         bail!("the policy wants a reason with this answer: give it with --reason");
@@ -167,5 +197,9 @@ fn whole(approval: &Approval) {
     if approval.resolve_time.is_some() {
         outln!("  answered   {} by {}", at(approval.resolve_time.as_ref()), approval.resolved_by);
         outln!("  reason     {}", of(&approval.resolution_reason));
+        if let Some(until) = &approval.scope_expire_time {
+            let on = if approval.resource.is_empty() { String::new() } else { format!(" on {}", approval.resource) };
+            outln!("  clears     {} of session {}{on}, until {}", approval.tool, approval.session_id, at(Some(until)));
+        }
     }
 }

@@ -3,6 +3,7 @@
 
 use super::{
     call::ApprovalStatus,
+    effect::Resource,
     fingerprint::Fingerprint,
     grant::Grant,
     ids::{CallId, SessionId, ToolName},
@@ -27,6 +28,8 @@ pub enum Control {
         fingerprint: Fingerprint,
         /// The run of the tree's root in which it was answered, by the place of that run's first event.
         root_run: u64,
+        /// What else a yes lets through.
+        clears: Option<Clearance>,
     },
     /// The session entered a phase, perhaps with the order of the writes to come.
     PhaseSet {
@@ -76,10 +79,53 @@ pub struct Controlled {
     pub control: Control,
 }
 
+/// What a person's yes lets through beyond the one call, and for how long.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Clears {
+    pub scope: ClearanceScope,
+    /// In milliseconds.
+    pub ttl_ms: u64,
+}
+
+/// Which calls of the tool are let through, all of the asking session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ClearanceScope {
+    /// Those on the thing that the call names.
+    Resource,
+    /// All.
+    Tool,
+}
+
+/// Calls that no person is asked about any more, since one has said yes to them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Clearance {
+    /// Whose calls.
+    pub session: SessionId,
+    /// Of which tool.
+    pub tool: ToolName,
+    /// On which thing; any, when absent.
+    pub resource: Option<Resource>,
+    /// Until when.
+    pub until: Timestamp,
+    /// Under the policy that asked, by its version.
+    pub policy: String,
+    /// The rules that asked: what another one asks is another question.
+    pub rules: Vec<String>,
+}
+
 /// True when both name one person or system: by another case nobody becomes somebody else.
 #[must_use]
 pub fn is_same_name(one: &str, other: &str) -> bool {
     one.trim().to_lowercase() == other.trim().to_lowercase()
+}
+
+impl Controlled {
+    /// What a yes cleared: the thing, or none for all of the tool's calls, and until when.
+    #[must_use]
+    pub fn clears(&self) -> Option<(Option<Resource>, Timestamp)> {
+        let Control::Answered { clears: Some(clear), .. } = &self.control else { return None };
+        Some((clear.resource.clone(), clear.until))
+    }
 }
 
 /// Something to be done to a session.
@@ -104,6 +150,8 @@ pub enum Operation {
         approval_id: String,
         /// Yes or no.
         approve: bool,
+        /// What else a yes is to let through.
+        clears: Option<Clears>,
     },
     /// Enter a phase, perhaps with the order of the writes to come.
     SetPhase {

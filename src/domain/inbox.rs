@@ -1,6 +1,7 @@
 //! Questions to people and sessions, as operators see them.
 
 use super::{
+    effect::Resource,
     finding::{Decision, Finding},
     ids::SessionId,
     outcome::OutcomeStatus,
@@ -86,6 +87,8 @@ pub struct Resolution {
     pub reason: Option<String>,
     /// When.
     pub at: Timestamp,
+    /// What else it lets through: calls on one thing, or all of the tool's, and until when.
+    pub clears: Option<(Option<Resource>, Timestamp)>,
 }
 
 /// A stored call, as it was judged last, with what came of it.

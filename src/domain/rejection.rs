@@ -54,6 +54,8 @@ pub enum CommandRejection {
     UnknownGrant,
     /// No call waits for that answer.
     UnknownApproval,
+    /// The call names no thing that an answer could hold for.
+    NothingNamed,
     /// The question was answered before.
     AlreadyAnswered {
         /// With yes.

@@ -13,7 +13,8 @@ use std::{
 
 use super::{
     budget::Spent,
-    call::{Call, Standing},
+    call::{Call, Proposal, Standing},
+    control::Clearance,
     effect::Resource,
     finding::Decision,
     fingerprint::{Fingerprint, ResultDigest},
@@ -43,6 +44,8 @@ pub const KEPT_BYTES_MAX: usize = 65_536;
 pub const CHANGES_MAX: usize = 256;
 /// Denials of people that a tree remembers.
 pub const DENIALS_MAX: usize = 256;
+/// Clearances by people that a tree remembers.
+pub const CLEARANCES_MAX: usize = 64;
 /// Sessions of one tree.
 pub const SESSIONS_MAX: usize = 1_000;
 /// Open calls of one tree.
@@ -90,6 +93,25 @@ pub struct CallTree {
     pub kept: VecDeque<Kept>,
     /// Calls that people have denied, oldest first.
     pub denials: VecDeque<Denial>,
+    /// Calls that nobody is asked about any more, oldest first.
+    pub clearances: VecDeque<Clearance>,
+}
+
+impl CallTree {
+    /// True when a person has cleared what `rule` asks of this call.
+    #[must_use]
+    pub fn is_cleared(&self, proposal: &Proposal, rule: &str, policy: &str, now: Timestamp) -> bool {
+        let request = &proposal.request;
+        self.clearances.iter().any(|clear| {
+            let is_on = |resource: &Resource| proposal.effect.resource.as_ref() == Some(resource);
+            clear.session == request.session
+                && clear.tool == request.tool
+                && now < clear.until
+                && clear.policy == policy
+                && clear.resource.as_ref().is_none_or(is_on)
+                && clear.rules.iter().any(|asked| asked == rule)
+        })
+    }
 }
 
 /// A person said no to a call. It holds for the whole tree until the root's next run.
@@ -234,6 +256,7 @@ impl CallTree {
             changes: VecDeque::new(),
             kept: VecDeque::new(),
             denials: VecDeque::new(),
+            clearances: VecDeque::new(),
         }
     }
 

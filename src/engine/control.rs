@@ -3,14 +3,16 @@
 use crate::{
     domain::{
         call::{ApprovalStatus, Call},
-        control::{Command, Control, Controlled, Operation, PLAN_MAX, is_same_name},
+        control::{Clearance, ClearanceScope, Clears, Command, Control, Controlled, Operation, PLAN_MAX, is_same_name},
+        finding::Decision,
         grant::{GRANTS_MAX, Grant},
+        ids::SessionId,
         rejection::CommandRejection,
         time::Timestamp,
         tree::CallTree,
     },
     policy::Policy,
-    rules::{phase, tier},
+    rules::{phase, same_call, tier},
 };
 
 /// Does something to a session. Which operations may begin one is the gate's to know.
@@ -26,7 +28,9 @@ pub fn control(
     let now = now.max(tree.last_at);
     let phase = tree.sessions.get(&command.session).and_then(|session| session.phase.as_deref());
     let control = match &command.operation {
-        Operation::Answer { approval_id, approve } => answer(policy, tree, command, approval_id, *approve, now)?,
+        Operation::Answer { approval_id, approve, clears } => {
+            answer(policy, tree, command, (approval_id, *approve, *clears), now)?
+        }
         Operation::SetPhase { phase: wanted, plan } => {
             if let Some(objection) = policy.rules.get::<phase::Params>().forbids(phase, wanted) {
                 return Err(CommandRejection::PhaseForbidden(objection));
@@ -66,8 +70,7 @@ fn answer(
     policy: &Policy,
     tree: &CallTree,
     command: &Command,
-    id: &str,
-    approve: bool,
+    (id, approve, clears): (&str, bool, Option<Clears>),
     now: Timestamp,
 ) -> Result<Control, CommandRejection> {
     let session = tree.sessions.get(&command.session).ok_or(CommandRejection::UnknownApproval)?;
@@ -101,5 +104,23 @@ fn answer(
         answer,
         fingerprint: call.fingerprint,
         root_run: tree.root_run(),
+        clears: clears.filter(|_| approve).map(|clears| clearance(&command.session, call, clears, now)).transpose()?,
+    })
+}
+
+/// What a yes to this call lets through beside it. That something is done a second time is asked each time.
+fn clearance(session: &SessionId, call: &Call, clears: Clears, now: Timestamp) -> Result<Clearance, CommandRejection> {
+    let named = call.effect.resource.as_ref().filter(|resource| resource.is_named());
+    let asks = call.findings.iter().filter(|finding| finding.decision == Decision::Ask);
+    Ok(Clearance {
+        session: session.clone(),
+        tool: call.tool.clone(),
+        resource: match clears.scope {
+            ClearanceScope::Tool => None,
+            ClearanceScope::Resource => Some(named.cloned().ok_or(CommandRejection::NothingNamed)?),
+        },
+        until: now.plus_ms(clears.ttl_ms),
+        policy: call.policy.clone(),
+        rules: asks.map(|finding| finding.rule.to_string()).filter(|rule| rule != same_call::RULE.id).collect(),
     })
 }

@@ -26,7 +26,7 @@ use crate::{
         verdict::{Verdict, winner},
     },
     policy::Policy,
-    rules::{Context, phase},
+    rules::{Context, phase, same_call},
 };
 
 /// Judges a call. `batch` is the place of the first call judged in the same batch, if this is not the first.
@@ -121,6 +121,15 @@ fn objections(policy: &Policy, cx: &Context<'_>) -> Vec<Finding> {
         finding.enforced &= policy.holds(&finding.rule, &cx.proposal.spec);
     }
     let asks = |finding: &Finding| finding.decision == Decision::Ask;
+    let cleared = |rule: &str| cx.tree.is_cleared(cx.proposal, rule, &policy.version, cx.now);
+    let open = findings.len();
+    findings.retain(|finding| !asks(finding) || !cleared(&finding.rule));
+    // Where nothing is asked any more, its own open question need not be answered.
+    if findings.len() < open && matches!(cx.held, Some(Held::Pending(_))) {
+        let only_waits =
+            findings.iter().filter(|finding| asks(finding)).all(|finding| finding.rule == same_call::RULE.id);
+        findings.retain(|finding| !(only_waits && asks(finding)));
+    }
     if let Some(asked) = approved(cx) {
         // The person saw what was asked then; when a rule asks since, all of it is another question.
         let was_asked = |rule: &str| asked.findings.iter().any(|finding| asks(finding) && finding.rule == rule);

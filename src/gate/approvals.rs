@@ -9,7 +9,7 @@ use super::{CommandError, Gate, GateError, NoAnswer};
 use crate::{
     clock::Tick,
     domain::{
-        control::{Command, Operation, is_same_name},
+        control::{Clears, Command, Operation, is_same_name},
         ids::{SessionId, TenantId},
         inbox::{Question, QuestionState, Resolution, Wanted},
         rejection::CommandRejection,
@@ -39,6 +39,8 @@ pub struct Reply {
     pub by: String,
     /// Why, in words.
     pub reason: Option<String>,
+    /// What else a yes lets through.
+    pub clears: Option<Clears>,
 }
 
 impl Reply {
@@ -94,12 +96,12 @@ impl Gate {
         }
         let unreadable = |_| NoAnswer::Fault("a stored session has a name that no session can have".to_owned());
         let session = SessionId::parse("session_id", &question.session).map_err(unreadable)?;
-        let Reply { approval_id, approve, by, reason } = reply.clone();
-        let operation = Operation::Answer { approval_id, approve };
+        let Reply { approval_id, approve, by, reason, clears } = reply.clone();
+        let operation = Operation::Answer { approval_id, approve, clears };
         match self.control(tenant, &Command { session, by, reason, operation }).await {
             Ok(done) => {
                 let (by, reason) = (reply.by.clone(), reply.reason.clone());
-                let resolution = Some(Resolution { approved: approve, by, reason, at: done.at });
+                let resolution = Some(Resolution { approved: approve, by, reason, at: done.at, clears: done.clears() });
                 Ok(Question { resolution, ..question })
             }
             Err(GateError::Rejected(rejection)) => {

@@ -5,17 +5,18 @@ use std::{collections::BTreeSet, sync::Arc};
 use tonic::{Request, Response, Status};
 
 use super::{
-    decode::{self, maybe_session, note, page_size, required_text, wrong},
+    decode::{self, Decoded, maybe_session, note, page_size, required_text, wrong},
     identity,
-    limits::PAGE_DEFAULT,
+    limits::{DAY_MS, PAGE_DEFAULT, TTL_DAYS_MAX, TTL_MS_DEFAULT},
     page, service, status,
     stop::Stop,
-    time::timestamp,
+    time::{span, timestamp},
     v1,
     watch::{Look, Watched, watch},
 };
 use crate::{
     domain::{
+        control::{ClearanceScope, Clears},
         ids::{SessionId, TenantId},
         inbox::{Question, QuestionState, Wanted},
         time::Timestamp,
@@ -43,7 +44,17 @@ impl ApprovalService {
 
 fn encoded(question: Question, now: Timestamp) -> v1::Approval {
     let resolution = question.resolution.as_ref();
+    let clears = resolution.and_then(|resolution| resolution.clears.as_ref());
+    let scope = match clears {
+        _ if resolution.is_none_or(|resolution| !resolution.approved) => v1::ApprovalScope::Unspecified,
+        None => v1::ApprovalScope::Call,
+        Some((Some(_), _)) => v1::ApprovalScope::Resource,
+        Some((None, _)) => v1::ApprovalScope::Tool,
+    };
     v1::Approval {
+        scope: scope.into(),
+        scope_expire_time: clears.map(|(_, until)| timestamp(*until)),
+        resource: clears.and_then(|(on, _)| on.as_ref()).map(|on| on.as_str().to_owned()).unwrap_or_default(),
         state: v1::ApprovalState::from(question.state(now)).into(),
         resolved_by: resolution.map(|resolution| resolution.by.clone()).unwrap_or_default(),
         resolution_reason: resolution.and_then(|resolution| resolution.reason.clone()).unwrap_or_default(),
@@ -61,6 +72,22 @@ fn encoded(question: Question, now: Timestamp) -> v1::Approval {
         expire_time: Some(timestamp(question.expires_at)),
         policy_version: question.policy,
     }
+}
+
+/// What else a yes lets through.
+fn clears(message: &v1::ResolveApprovalRequest) -> Decoded<Option<Clears>> {
+    let ttl_ms = span("ttl", message.ttl.as_ref(), 1..=TTL_DAYS_MAX * DAY_MS)?;
+    let scope = match v1::ApprovalScope::try_from(message.scope) {
+        Ok(v1::ApprovalScope::Unspecified | v1::ApprovalScope::Call) if ttl_ms.is_some() => {
+            return wrong("ttl", "goes with an answer for a resource or a tool only");
+        }
+        Ok(v1::ApprovalScope::Unspecified | v1::ApprovalScope::Call) => return Ok(None),
+        Ok(_) if !message.approve => return wrong("scope", "goes with a yes only: a no holds for the run"),
+        Ok(v1::ApprovalScope::Resource) => ClearanceScope::Resource,
+        Ok(v1::ApprovalScope::Tool) => ClearanceScope::Tool,
+        Err(_) => return wrong("scope", format!("is {}, which is no scope of an answer", message.scope)),
+    };
+    Ok(Some(Clears { scope, ttl_ms: ttl_ms.unwrap_or(TTL_MS_DEFAULT) }))
 }
 
 /// Questions as they come up, each again when it is answered or expires.
@@ -142,7 +169,8 @@ impl v1::approval_service_server::ApprovalService for ApprovalService {
         let message = request.into_inner();
         let approval_id = required_text("approval_id", &message.approval_id)?;
         let reason = note("reason", &message.reason)?;
-        let reply = Reply { approval_id, approve: message.approve, by, reason };
+        let clears = clears(&message)?;
+        let reply = Reply { approval_id, approve: message.approve, by, reason, clears };
         let question = service::within(Box::pin(self.gate.resolve(decode::tenant(), &reply))).await?;
         let approval = Some(encoded(question, self.gate.now()));
         Ok(Response::new(v1::ResolveApprovalResponse { approval }))

@@ -88,12 +88,13 @@ mod tests {
     ];
 
     /// Numbers that are no limits of ours.
-    const FACTS: [&str; 10] = [
+    const FACTS: [&str; 11] = [
         "http status 431",
         "utf-8",
         "sha-256",
         "64-bit",
         "80 %",
+        "the most called first; at most 100",
         "90 %",
         "first 16 digits",
         "first 16 hexadecimal digits",

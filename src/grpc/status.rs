@@ -250,6 +250,11 @@ impl Told for CommandRejection {
                 "APPROVAL_EXPIRED",
                 "nobody answered in time, which counts as a denial".to_owned(),
             ),
+            Self::NothingNamed => (
+                Code::FailedPrecondition,
+                "NOTHING_NAMED",
+                "the policy names no thing that this call touches: answer for the call, or for the tool".to_owned(),
+            ),
             Self::SelfApproval => (
                 Code::PermissionDenied,
                 "SELF_APPROVAL",

@@ -9,8 +9,11 @@ use callgate::grpc::{
 use tonic::Code;
 
 use crate::{
-    common::{in_time, until, wire::evaluate},
-    people::{answer, delete, held, plane, resolve},
+    common::{
+        in_time, until,
+        wire::{Client, evaluate, from, record, success},
+    },
+    people::{POLICY, answer, delete, held, plane, resolve},
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -66,4 +69,38 @@ async fn however_many_wait_the_database_is_looked_at_once() {
         assert_eq!(in_time("a verdict", told).await.expect("no panic").decision(), Decision::Allow);
     }
     assert_eq!(evaluate(&mut client, delete("s0", "c1", r#"{"id":0}"#)).await.decision(), Decision::Allow);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_yes_can_hold_for_one_thing_until_a_time_and_survives_a_cold_tree() {
+    let plane = plane().await;
+    let mut client = plane.client().await;
+    let approvals = ApprovalServiceClient::new(plane.channel().await);
+    let id = held(&mut client, "s", "c1", r#"{"id":1}"#).await;
+    let yes = |approve, scope: v1::ApprovalScope, ttl| {
+        let ttl = Some(duration(ttl));
+        let approval_id = id.clone();
+        let scope = scope.into();
+        from("eve", v1::ResolveApprovalRequest { approval_id, approve, scope, ttl, reason: "seen".into() })
+    };
+    for bad in [
+        yes(true, v1::ApprovalScope::Call, 60_000),
+        yes(false, v1::ApprovalScope::Resource, 60_000),
+        yes(true, v1::ApprovalScope::Resource, 32 * 86_400_000),
+    ] {
+        let refused = resolve(approvals.clone(), bad).await;
+        assert_eq!(refused, Err((Code::InvalidArgument, "INVALID_FIELD".to_owned())));
+    }
+    let told = resolve(approvals, yes(true, v1::ApprovalScope::Resource, 3_600_000)).await.expect("an answer");
+    assert_eq!((told.scope(), told.resource.as_str()), (v1::ApprovalScope::Resource, "order/1"));
+    assert!(told.scope_expire_time.is_some());
+    assert_eq!(evaluate(&mut client, delete("s", "c1", r#"{"id":1}"#)).await.decision(), Decision::Allow);
+    record(&mut client, success("s", "c1", "gone")).await;
+    // Another replica knows nothing but the rows.
+    let mut other = Client::new(plane.postgres_gate(&callgate::policy::compile(POLICY).expect("a good policy")).await);
+    let again = evaluate(&mut other, delete("s", "c2", r#"{"id":2}"#)).await;
+    assert_eq!(again.decision(), Decision::Ask, "another order: {again:?}");
+    let mut listed = ApprovalServiceClient::new(plane.channel().await);
+    let shown = listed.get_approval(v1::GetApprovalRequest { approval_id: id.clone() }).await.expect("a question");
+    assert_eq!(shown.into_inner().approval, Some(told));
 }

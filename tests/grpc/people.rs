@@ -19,7 +19,7 @@ use crate::common::{
     wire::{Client, Plane, call, caller, evaluate, from, outcome, pair, question, record, success},
 };
 
-const POLICY: &str = "policy_engine:
+pub(crate) const POLICY: &str = "policy_engine:
   authorization:
     tiers:
       - {name: looks, pattern: 'get_*', action: allowlist}
@@ -53,7 +53,10 @@ pub(crate) async fn held(client: &mut Client, session: &str, call_id: &str, argu
 }
 
 pub(crate) fn answer(id: &str, by: &str, approve: bool, reason: &str) -> Request<v1::ResolveApprovalRequest> {
-    from(by, v1::ResolveApprovalRequest { approval_id: id.into(), approve, reason: reason.into() })
+    from(
+        by,
+        v1::ResolveApprovalRequest { approval_id: id.into(), approve, reason: reason.into(), ..Default::default() },
+    )
 }
 
 pub(crate) async fn resolve(

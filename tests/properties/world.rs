@@ -154,7 +154,7 @@ impl World {
                 else {
                     return;
                 };
-                Operation::Answer { approval_id: open.id.clone(), approve: *approve }
+                Operation::Answer { approval_id: open.id.clone(), approve: *approve, clears: None }
             }
             Control::Phase { act, plan } => {
                 let plan = plan.then(|| vec![ToolName::parse("tool", "tool2").expect("valid")]);

@@ -68,7 +68,7 @@ async fn what_a_person_does_at_one_replica_holds_at_the_other() {
     assert_eq!(asked.decision(), Decision::Ask);
     // The question is answered at the other replica, and known at once: the tree has moved.
     let mut approvals = ApprovalServiceClient::new(second.channel().await);
-    let yes = v1::ResolveApprovalRequest { approval_id: asked.approval_id, approve: true, reason: String::new() };
+    let yes = v1::ResolveApprovalRequest { approval_id: asked.approval_id, approve: true, ..Default::default() };
     approvals.resolve_approval(from("eve", yes)).await.expect("an answer");
     assert_eq!(evaluate(&mut here, drop(1)).await.decision(), Decision::Allow);
 

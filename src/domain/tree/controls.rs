@@ -1,8 +1,8 @@
 //! The fold of what happens to sessions from outside their calls, and of the answers that later calls build on.
 
-use std::sync::Arc;
+use std::{collections::VecDeque, sync::Arc};
 
-use super::{CallTree, DENIALS_MAX, Denial, KEPT_BYTES_MAX, KEPT_MAX, Kept, Plan, Session};
+use super::{CLEARANCES_MAX, CallTree, DENIALS_MAX, Denial, KEPT_BYTES_MAX, KEPT_MAX, Kept, Plan, Session};
 use crate::domain::{
     call::ApprovalStatus,
     control::{Control, Controlled},
@@ -16,7 +16,8 @@ impl CallTree {
     pub(super) fn controlled(&mut self, event: &Controlled) {
         let session = self.sessions.entry(event.session.clone()).or_default();
         match &event.control {
-            Control::Answered { approval_id, call_id: _, answer, fingerprint, root_run } => {
+            Control::Answered { approval_id, call_id: _, answer, fingerprint, root_run, clears } => {
+                push_bounded(&mut self.clearances, clears.clone(), CLEARANCES_MAX);
                 // Several call_ids may wait for one answer.
                 let calls = self.sessions.values_mut().flat_map(|session| &mut session.calls);
                 let approvals = calls.filter_map(|call| call.approval.as_mut());
@@ -26,10 +27,7 @@ impl CallTree {
                 }
                 if *answer == ApprovalStatus::Denied {
                     let (fingerprint, root_run, reason) = (*fingerprint, *root_run, event.reason.clone());
-                    self.denials.push_back(Denial { fingerprint, root_run, reason });
-                    if self.denials.len() > DENIALS_MAX {
-                        self.denials.pop_front();
-                    }
+                    push_bounded(&mut self.denials, Some(Denial { fingerprint, root_run, reason }), DENIALS_MAX);
                 }
             }
             Control::PhaseSet { phase, plan } => {
@@ -62,6 +60,14 @@ impl CallTree {
         if self.kept.len() > KEPT_MAX {
             self.kept.pop_front();
         }
+    }
+}
+
+/// Remembers one more, and no more than `max`.
+fn push_bounded<T>(all: &mut VecDeque<T>, one: Option<T>, max: usize) {
+    all.extend(one);
+    if all.len() > max {
+        all.pop_front();
     }
 }
 

@@ -4,12 +4,12 @@ use std::fmt::Write as _;
 
 use super::{
     stage::{Stage, Step},
-    words::number,
+    words::{duration, number},
 };
 use crate::{
     domain::{
         call::{Approval, ApprovalStatus},
-        control::{Command, Operation},
+        control::{ClearanceScope, Clears, Command, Operation},
         halt::{Halt, Halted},
         ids::{AgentId, SessionId, ToolName},
         pattern::Pattern,
@@ -30,8 +30,12 @@ impl Stage {
     /// A step of people; none for what is another's.
     pub(super) fn people(&mut self, words: &[&str]) -> Option<Step> {
         Some(match words {
-            ["approve", why @ ..] => self.answer(true, why),
-            ["deny", why @ ..] => self.answer(false, why),
+            ["approve", why @ ..] => self.answer(true, None, why),
+            ["deny", why @ ..] => self.answer(false, None, why),
+            ["clear", scope @ ("resource" | "tool"), time] => duration(time).and_then(|ttl_ms| {
+                let scope = if *scope == "tool" { ClearanceScope::Tool } else { ClearanceScope::Resource };
+                self.answer(true, Some(Clears { scope, ttl_ms }), &[])
+            }),
             ["compacted"] => self.command(Operation::MarkCompacted, None),
             ["phase", phase, rest @ ..] => {
                 let plan = rest.strip_prefix(&["plan"]).map(|plan| plan.iter().map(|tool| named(tool)).collect());
@@ -55,13 +59,16 @@ impl Stage {
         self.world.halt(what, on.then_some(halt));
     }
 
-    fn answer(&mut self, approve: bool, why: &[&str]) -> Step {
+    fn answer(&mut self, approve: bool, clears: Option<Clears>, why: &[&str]) -> Step {
         let tree = self.world.tree(&self.session_id()).ok_or("nobody asked for anything yet")?;
         let session = tree.sessions.get(&self.session_id()).ok_or("this session asked for nothing yet")?;
         let approvals = session.calls.iter().rev().filter_map(|call| call.approval.as_ref());
         let pending = |approval: &&Approval| approval.answer == ApprovalStatus::Pending;
         let approval_id = approvals.into_iter().find(pending).ok_or("no question is open")?.id.clone();
-        self.command(Operation::Answer { approval_id, approve }, Some(why.join(" ")).filter(|why| !why.is_empty()))
+        self.command(
+            Operation::Answer { approval_id, approve, clears },
+            Some(why.join(" ")).filter(|why| !why.is_empty()),
+        )
     }
 
     fn command(&mut self, operation: Operation, reason: Option<String>) -> Step {

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::domain::{
     call::ApprovalStatus,
-    control::{Control, Controlled},
+    control::{Clearance, Control, Controlled},
     effect::Resource,
     event::Append,
     fingerprint::Fingerprint,
@@ -50,6 +50,8 @@ struct Detail {
     #[serde(skip_serializing_if = "Option::is_none")]
     root_run: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    clears: Option<StoredClearance>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     phase: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     plan: Option<Vec<String>>,
@@ -63,16 +65,53 @@ struct Detail {
     expires_ms: Option<i64>,
 }
 
+/// What a yes cleared, as the `detail` of an answer holds it.
+#[derive(Debug, Serialize, Deserialize)]
+struct StoredClearance {
+    tool: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    resource: Option<String>,
+    until_ms: i64,
+    policy: String,
+    rules: Vec<String>,
+}
+
+impl From<&Clearance> for StoredClearance {
+    fn from(clear: &Clearance) -> Self {
+        Self {
+            tool: clear.tool.to_string(),
+            resource: clear.resource.as_ref().map(|resource| resource.as_str().to_owned()),
+            until_ms: clear.until.as_millis(),
+            policy: clear.policy.clone(),
+            rules: clear.rules.clone(),
+        }
+    }
+}
+
+impl StoredClearance {
+    fn restore(self, session: &SessionId) -> Loaded<Clearance> {
+        Ok(Clearance {
+            session: session.clone(),
+            tool: name(ToolName::parse, &self.tool)?,
+            resource: self.resource.map(Resource::new),
+            until: Timestamp::from_millis(self.until_ms),
+            policy: self.policy,
+            rules: self.rules,
+        })
+    }
+}
+
 impl From<&Control> for Detail {
     fn from(control: &Control) -> Self {
         let nothing = Self::default();
         match control {
-            Control::Answered { approval_id, call_id, answer, fingerprint, root_run } => Self {
+            Control::Answered { approval_id, call_id, answer, fingerprint, root_run, clears } => Self {
                 approval_id: Some(approval_id.clone()),
                 call_id: Some(call_id.to_string()),
                 approved: Some(*answer == ApprovalStatus::Approved),
                 fingerprint: Some(fingerprint.to_hex()),
                 root_run: Some(*root_run),
+                clears: clears.as_ref().map(StoredClearance::from),
                 ..nothing
             },
             Control::PhaseSet { phase, plan } => {
@@ -107,6 +146,7 @@ impl Detail {
                 },
                 fingerprint: Fingerprint(hash(&bytes(&self.fingerprint.ok_or_else(lacks)?)?)?),
                 root_run: self.root_run.ok_or_else(lacks)?,
+                clears: self.clears.map(|clears| clears.restore(session)).transpose()?,
             },
             "phase_set" => {
                 let step = |tool: String| name(ToolName::parse, &tool);

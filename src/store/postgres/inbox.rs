@@ -9,6 +9,7 @@ use super::{
 };
 use crate::{
     domain::{
+        effect::Resource,
         finding::{Decision, Finding},
         ids::{CallId, SessionId, TenantId},
         inbox::{Question, QuestionState, Resolution, SessionLine, SessionPlace, StoredCall, Wanted},
@@ -133,7 +134,8 @@ async fn questions(conn: &mut PgConnection, tenant: TenantId, wanted: &Wanted) -
              coalesce(c.arguments, '{}') as arguments, c.justification, c.findings::text as findings,
              (extract(epoch from c.at) * 1000)::bigint as asked_ms,
              (extract(epoch from c.approval_expires_at) * 1000)::bigint as expires_ms, c.policy_version,
-             (e.detail ->> 'approved')::boolean as approved, e.actor, e.reason as why,
+             (e.detail ->> 'approved')::boolean as approved, e.detail #>> '{clears,resource}' as cleared,
+             (e.detail #>> '{clears,until_ms}')::bigint as cleared_until_ms, e.actor, e.reason as why,
              (extract(epoch from e.at) * 1000)::bigint as resolved_ms
            from call c left join lateral (
              select e.* from session_event e where e.tenant_id = c.tenant_id and e.root_id = c.root_id
@@ -164,6 +166,13 @@ fn question(row: &PgRow) -> Loaded<Question> {
             by: row.try_get::<Option<String>, _>("actor")?.unwrap_or_default(),
             reason: row.try_get("why")?,
             at: at(row, "resolved_ms")?,
+            clears: match row.try_get::<Option<i64>, _>("cleared_until_ms")? {
+                Some(until) => {
+                    let resource = row.try_get::<Option<String>, _>("cleared")?.map(Resource::new);
+                    Some((resource, Timestamp::from_millis(until)))
+                }
+                None => None,
+            },
         }),
         None => None,
     };
