@@ -9,8 +9,8 @@ use crate::grpc::{
     time::duration,
     v1::{
         CreateGrantRequest, GetSessionStateRequest, HaltRequest, HaltScope, HaltState, ListGrantsRequest,
-        ListHaltsRequest, ListSessionsRequest, MarkCompactedRequest, ResumeRequest, RevokeGrantRequest,
-        SetPhaseRequest, WatchSessionRequest, gate_service_client::GateServiceClient,
+        ListHaltsRequest, ListSessionsRequest, MarkCompactedRequest, OutcomeStatus, ResumeRequest, RevokeGrantRequest,
+        SetPhaseRequest, SettleOutcomeRequest, WatchSessionRequest, gate_service_client::GateServiceClient,
         grant_service_client::GrantServiceClient, session_service_client::SessionServiceClient,
     },
 };
@@ -33,6 +33,17 @@ enum Scope {
     Tool,
     /// Everything
     All,
+}
+
+/// What came of a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Came {
+    /// It did what it should
+    Happened,
+    /// It did nothing, and may be made
+    NotHappened,
+    /// It failed, and did nothing
+    Failed,
 }
 
 /// The scopes that a name belongs to.
@@ -84,6 +95,25 @@ enum Action {
         phase: String,
         /// The tools of the writes to come, in their order
         plan: Vec<String>,
+        #[command(flatten)]
+        by: By,
+        #[command(flatten)]
+        remote: Remote,
+    },
+    /// Say what came of a call of which nobody knows whether it happened, after having looked
+    Settle {
+        /// The session's id
+        session: String,
+        /// The call's id
+        call: String,
+        /// What came of it
+        outcome: Came,
+        /// What it answered, or what went wrong
+        #[arg(long, required_if_eq("outcome", "failed"))]
+        with: Option<String>,
+        /// How you know
+        #[arg(long, default_value = "")]
+        reason: String,
         #[command(flatten)]
         by: By,
         #[command(flatten)]
@@ -197,6 +227,20 @@ pub(super) async fn run(args: SessionsArgs) -> anyhow::Result<()> {
             outln!("the session is in phase {phase}");
             Ok(())
         }
+        Action::Settle { session, call, outcome, with, reason, by, remote } => {
+            let request = settlement((session, call), outcome, with, reason);
+            let call = request.call_id.clone();
+            asked(client(&remote).await?.settle_outcome(by.signed(request)?).await)?;
+            outln!(
+                "{call} {}",
+                match outcome {
+                    Came::Happened => "succeeded: asked for again, it is answered from memory",
+                    Came::NotHappened => "did not happen: it may be made",
+                    Came::Failed => "failed",
+                }
+            );
+            Ok(())
+        }
         Action::Compacted { session, by, remote } => {
             let request = MarkCompactedRequest { session_id: session };
             let state = asked(client(&remote).await?.mark_compacted(by.signed(request)?).await)?.state;
@@ -204,6 +248,21 @@ pub(super) async fn run(args: SessionsArgs) -> anyhow::Result<()> {
             Ok(())
         }
     }
+}
+
+fn settlement(
+    (session_id, call_id): (String, String),
+    outcome: Came,
+    with: Option<String>,
+    reason: String,
+) -> SettleOutcomeRequest {
+    let (status, result, error) = match outcome {
+        Came::Happened => (OutcomeStatus::Success, with, None),
+        Came::NotHappened => (OutcomeStatus::Cancelled, None, None),
+        Came::Failed => (OutcomeStatus::Error, None, with),
+    };
+    let error_message = error.unwrap_or_default();
+    SettleOutcomeRequest { session_id, call_id, status: status.into(), result, error_message, reason }
 }
 
 async fn list(mut client: SessionServiceClient<Channel>) -> anyhow::Result<()> {

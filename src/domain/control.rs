@@ -7,6 +7,7 @@ use super::{
     fingerprint::Fingerprint,
     grant::Grant,
     ids::{CallId, SessionId, ToolName},
+    outcome::OutcomeStatus,
     pattern::Pattern,
     time::Timestamp,
 };
@@ -39,6 +40,12 @@ pub enum Control {
     },
     /// The model's context was compacted.
     Compacted,
+    /// An operator said what came of a call.
+    OutcomeSettled {
+        call_id: CallId,
+        /// What came of it.
+        status: OutcomeStatus,
+    },
     /// Calls were granted.
     Granted(Grant),
     /// A grant was taken back.
@@ -56,6 +63,7 @@ impl Control {
             Self::Answered { .. } => "answered",
             Self::PhaseSet { .. } => "phase_set",
             Self::Compacted => "compacted",
+            Self::OutcomeSettled { .. } => "outcome_settled",
             Self::Granted(_) => "granted",
             Self::Revoked { .. } => "revoked",
         }

@@ -39,6 +39,17 @@ pub struct Report {
     pub duration_ms: Option<u64>,
     /// For a call that nobody asked about: what it was.
     pub observed: Option<Box<Proposal>>,
+    /// Who says so, when it is an operator and not the call's own caller.
+    pub by: Option<Operator>,
+}
+
+/// An operator who settles what nobody else can know.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Operator {
+    /// Who.
+    pub name: String,
+    /// How they know.
+    pub reason: Option<String>,
 }
 
 impl Report {
@@ -60,6 +71,7 @@ impl Report {
             by_lease: false,
             duration_ms: None,
             observed: None,
+            by: None,
         }
     }
 }

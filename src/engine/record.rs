@@ -67,7 +67,26 @@ pub fn record(
     }
     let mut change = change(policy, tree, shared, call, permit, settled);
     change.events.extend(back_to_the_plan(policy, call, settled));
+    change.events.extend(told_by(report, settled, change.events.len()));
+    // What an operator finds out later tells nothing of how the tool fares now.
+    let settlement = match report.by {
+        Some(_) => Settlement { observation: None, trial: None, ..settlement },
+        None => settlement,
+    };
     Ok(answer(policy, tree, shared, call, settlement, Some(Box::new(change))))
+}
+
+/// Which operator said so, beside what they said.
+fn told_by(report: &Report, settled: &Settled, events: usize) -> Option<Event> {
+    let by = report.by.as_ref()?;
+    Some(Event::Controlled(Box::new(Controlled {
+        seq: settled.seq + events as u64,
+        at: settled.at,
+        session: settled.session.clone(),
+        by: Some(by.name.clone()),
+        reason: by.reason.clone(),
+        control: Control::OutcomeSettled { call_id: settled.call_id.clone(), status: settled.status },
+    })))
 }
 
 /// A write that failed for good leads back to another phase, where the policy says so.

@@ -20,7 +20,7 @@ use crate::{
         ids::{AgentId, CallId, DEFAULT_TENANT, Invalid, RunId, SessionId, TenantId, ToolName},
         json::{self, BYTES_MAX, Json},
         outcome::OutcomeStatus,
-        report::Report,
+        report::{Operator, Report},
         session_state::{Extent, LAST_CALLS_DEFAULT},
     },
     gate::{BATCH_MAX, retry_after_ms},
@@ -233,6 +233,29 @@ pub(super) fn record(request: &v1::RecordRequest, now_unix_ms: i64) -> Decoded<(
         ..Report::new(session, call_id, status)
     };
     Ok((report, observed))
+}
+
+/// What an operator says of a call.
+pub(super) fn settled(request: &v1::SettleOutcomeRequest, by: String) -> Decoded<Report> {
+    let (session, call_id) = (session(&request.session_id)?, CallId::parse("call_id", &request.call_id)?);
+    let status = status(request.status)?;
+    if !matches!(status, OutcomeStatus::Success | OutcomeStatus::Cancelled | OutcomeStatus::Error) {
+        return wrong("status", "must be SUCCESS, CANCELLED or ERROR: somebody has looked");
+    }
+    let message = told("error_message", &request.error_message, ERROR_BYTES_MAX)?;
+    if message.is_some() != (status == OutcomeStatus::Error) {
+        return wrong("error_message", "goes with ERROR, and only with it");
+    }
+    if request.result.is_some() && status != OutcomeStatus::Success {
+        return wrong("result", "goes with a success only");
+    }
+    is_short("result", request.result.as_deref().unwrap_or_default(), BYTES_MAX)?;
+    Ok(Report {
+        error: message.map(|message| ErrorReport { message, ..ErrorReport::default() }),
+        result: request.result.as_deref().map(storable),
+        by: Some(Operator { name: by, reason: note("reason", &request.reason)? }),
+        ..Report::new(session, call_id, status)
+    })
 }
 
 fn status(code: i32) -> Decoded<OutcomeStatus> {

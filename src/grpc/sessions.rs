@@ -188,6 +188,17 @@ impl v1::session_service_server::SessionService for SessionService {
         Ok(Response::new(v1::SetPhaseResponse { phase: message.phase }))
     }
 
+    async fn settle_outcome(
+        &self,
+        request: Request<v1::SettleOutcomeRequest>,
+    ) -> Result<Response<v1::SettleOutcomeResponse>, Status> {
+        let by = identity::of(&request)?;
+        let report = decode::settled(request.get_ref(), by)?;
+        let answer = service::within(Box::pin(self.gate.record(decode::tenant(), report, None))).await?;
+        let status = encode::status(answer.recorded.settled.status);
+        Ok(Response::new(v1::SettleOutcomeResponse { status }))
+    }
+
     async fn mark_compacted(
         &self,
         request: Request<v1::MarkCompactedRequest>,

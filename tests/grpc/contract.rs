@@ -110,6 +110,7 @@ async fn whoever_answers_halts_grants_or_activates_says_who_it_is_in_the_metadat
         sessions.halt(halt.clone()).await.err(),
         sessions.resume(v1::ResumeRequest::default()).await.err(),
         sessions.set_phase(v1::SetPhaseRequest::default()).await.err(),
+        sessions.settle_outcome(v1::SettleOutcomeRequest::default()).await.err(),
         grants.create_grant(v1::CreateGrantRequest::default()).await.err(),
         grants.revoke_grant(v1::RevokeGrantRequest::default()).await.err(),
         policies.apply_policy(v1::ApplyPolicyRequest { text: "x".into(), ..Default::default() }).await.err(),

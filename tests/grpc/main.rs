@@ -12,5 +12,6 @@ mod health;
 mod learning;
 mod people;
 mod policies;
+mod settle;
 mod storm;
 mod waiting;

@@ -37,6 +37,8 @@ impl CallTree {
                 }
             }
             Control::Compacted => session.compacted = event.seq,
+            // What came of the call is an event of its own.
+            Control::OutcomeSettled { .. } => {}
             Control::Granted(grant) => {
                 self.grants.retain(|known| known.id != grant.id);
                 self.grants.push(grant.clone());

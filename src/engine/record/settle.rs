@@ -178,6 +178,8 @@ fn completeness(spec: &ToolSpec, report: &Report) -> (Option<bool>, Option<u64>)
 fn came_to(call: &Call, report: &Report) -> (OutcomeStatus, Option<FailureKind>) {
     let failure = report.error.as_ref().map(classify::classify);
     let status = match report.status {
+        // Somebody has looked.
+        status if report.by.is_some() => status,
         OutcomeStatus::Error | OutcomeStatus::Cancelled if call.effect.may_have_happened() => {
             let open =
                 report.status == OutcomeStatus::Cancelled || failure.is_some_and(FailureKind::leaves_effect_open);

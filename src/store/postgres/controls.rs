@@ -18,6 +18,7 @@ use crate::domain::{
     fingerprint::Fingerprint,
     grant::{Burst, Grant, Use},
     ids::{CallId, SessionId, ToolName},
+    outcome::OutcomeStatus,
     pattern::Pattern,
     time::Timestamp,
     tree::{CHANGES_MAX, Changed, KEPT_BYTES_MAX, KEPT_MAX, KeptText},
@@ -43,6 +44,8 @@ struct Detail {
     approval_id: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     call_id: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    status: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     approved: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -119,6 +122,9 @@ impl From<&Control> for Detail {
                 Self { phase: Some(phase.clone()), plan, ..nothing }
             }
             Control::Compacted => nothing,
+            Control::OutcomeSettled { call_id, status } => {
+                Self { call_id: Some(call_id.to_string()), status: Some(status.as_str().to_owned()), ..nothing }
+            }
             Control::Granted(grant) => Self {
                 grant_id: Some(grant.id.clone()),
                 tools: Some(grant.tools.as_str().to_owned()),
@@ -154,6 +160,11 @@ impl Detail {
                 Control::PhaseSet { phase: self.phase.ok_or_else(lacks)?, plan: plan.transpose()? }
             }
             "compacted" => Control::Compacted,
+            "outcome_settled" => {
+                let status = self.status.ok_or_else(lacks)?;
+                let status = OutcomeStatus::ALL.into_iter().find(|known| known.as_str() == status).ok_or_else(lacks)?;
+                Control::OutcomeSettled { call_id: name(CallId::parse, &self.call_id.ok_or_else(lacks)?)?, status }
+            }
             "granted" => Control::Granted(Grant {
                 id: id?,
                 by: by.unwrap_or_default().to_owned(),
