@@ -220,5 +220,6 @@ fn traces_are_worlds_of_their_own() {
     let spent: Vec<_> =
         lines.iter().filter(|line| line["decision"] == "STOP").map(|line| line["tool"].as_str()).collect();
     assert_eq!(spent, [Some("c")]);
-    assert_eq!(summary.refused, Refused { unknown: 1, ..Refused::default() });
+    // Whoever stops work by a budget stops what would have succeeded.
+    assert_eq!(summary.refused, Refused { wrongly: 1, ..Refused::default() });
 }

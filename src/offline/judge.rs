@@ -47,6 +47,8 @@ pub struct Assessed {
     pub verdict: Verdict,
     pub advice: Option<Advice>,
     pub compared: Compared,
+    /// It did what it should, as recorded.
+    pub succeeded: bool,
     is_enforced: bool,
 }
 
@@ -96,7 +98,8 @@ impl Judge {
         trace.world.swap_profiles(&mut self.profiles);
         let (verdict, compared, advice) = judged?;
         let decision = if self.is_enforced { verdict.decision } else { verdict.would };
-        let assessed = Assessed { decision, verdict, advice, compared, is_enforced: self.is_enforced };
+        let succeeded = row.result.as_ref().is_some_and(|result| !result.is_error);
+        let assessed = Assessed { decision, verdict, advice, compared, succeeded, is_enforced: self.is_enforced };
         self.summary.count(&assessed);
         Ok(assessed)
     }

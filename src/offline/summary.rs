@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fmt};
 use serde::Serialize;
 
 use super::judge::{Assessed, Compared};
-use crate::domain::finding::Decision;
+use crate::domain::finding::{Decision, Level};
 
 /// The key in [`Summary::decisions`] of calls that no rule had anything to say about.
 pub const NO_RULE: &str = "none";
@@ -28,6 +28,8 @@ pub struct Summary {
     pub refused: Refused,
     /// Calls that were to wait: neither right nor wrong, since they may be asked again.
     pub waits: u64,
+    /// How often each loop detector warned, of calls that were let through and of others.
+    pub warnings: BTreeMap<String, u64>,
     /// Calls whose fingerprint has an earlier recorded result in the same trace.
     pub repeats: Repeats,
 }
@@ -37,9 +39,9 @@ pub struct Summary {
 pub struct Refused {
     /// The recorded result equalled the previous one of the same call.
     pub rightly: u64,
-    /// The recorded result was new.
+    /// The recorded result was new, or the first of its call and a success.
     pub wrongly: u64,
-    /// There is no previous result, or no recorded outcome.
+    /// There is no previous result and it failed, or no recorded outcome.
     pub unknown: u64,
 }
 
@@ -62,6 +64,9 @@ impl Summary {
         let rule = assessed.winner().map_or(NO_RULE, |finding| &finding.rule);
         let decisions = self.decisions.entry(rule.to_owned()).or_default();
         *decisions.entry(assessed.decision.as_str()).or_default() += 1;
+        for warning in assessed.verdict.findings.iter().filter(|finding| finding.level == Some(Level::Warning)) {
+            *self.warnings.entry(warning.rule.to_string()).or_default() += 1;
+        }
         match assessed.compared {
             Compared::Same => self.repeats.same += 1,
             Compared::New => self.repeats.new += 1,
@@ -72,6 +77,7 @@ impl Summary {
             (Decision::Wait, _) => self.waits += 1,
             (_, Compared::Same) => self.refused.rightly += 1,
             (_, Compared::New) => self.refused.wrongly += 1,
+            (_, Compared::Unknown) if assessed.succeeded => self.refused.wrongly += 1,
             (_, Compared::Unknown) => self.refused.unknown += 1,
         }
     }
@@ -115,11 +121,18 @@ impl fmt::Display for Summary {
             ("repeated", repeats.same, "gave the same result as the same call before"),
             ("", repeats.new, "gave a new result"),
             ("refused", refused.rightly, "rightly: the recorded result was the same as before"),
-            ("", refused.wrongly, "wrongly: the recorded result was new"),
-            ("", refused.unknown, "unknown: no earlier result to compare with, or no recorded outcome"),
+            ("", refused.wrongly, "wrongly: the recorded result was new, or the first of its call and a success"),
+            ("", refused.unknown, "unknown: it failed, with no earlier result to compare with; or no recorded outcome"),
             ("told to wait", *waits, "may ask again later: neither rightly nor wrongly refused"),
         ];
         writeln!(f)?;
-        lines.iter().try_for_each(|(label, count, meaning)| writeln!(f, "{label:LABEL_WIDTH$} {count:>9}  {meaning}"))
+        lines
+            .iter()
+            .try_for_each(|(label, count, meaning)| writeln!(f, "{label:LABEL_WIDTH$} {count:>9}  {meaning}"))?;
+        self.warnings.iter().enumerate().try_for_each(|(at, (rule, count))| {
+            let label = if at == 0 { "warned" } else { "" };
+            let share = 1_000.0 * *count as f64 / (*calls).max(1) as f64;
+            writeln!(f, "{label:LABEL_WIDTH$} {count:>9}  by {rule}: {share:.1} in a thousand calls")
+        })
     }
 }

@@ -104,8 +104,7 @@ fn declared_tools_let_most_futile_repeats_be_refused_and_none_wrongly() {
     let policy = policy::compile(include_str!("../../deploy/policy.airline.yaml")).expect("a good policy");
     let file = fs::File::open(folder.join("taubench_airline_gpt4o.jsonl.gz")).expect("readable");
     let summary = run_on([Source::new("airline", file)], policy, false, &mut io::sink()).expect("good rows");
-    // The one that cannot be compared is a variant that same_error refuses; it failed in the record.
-    assert_eq!((summary.refused.wrongly, summary.refused.unknown), (0, 1), "{summary}");
+    assert_eq!((summary.refused.wrongly, summary.refused.unknown), (0, 0), "{summary}");
     assert!(summary.refused.rightly >= 25, "at least 80 % of 31: {summary}");
 }
 
@@ -113,7 +112,7 @@ fn declared_tools_let_most_futile_repeats_be_refused_and_none_wrongly() {
 fn no_call_of_the_shared_traces_is_wrongly_refused() {
     let Some(folder) = shared_traces() else { return };
     for (name, calls, sessions, rightly) in [
-        ("taubench_airline_gpt4o", 1_164, 182, 9),
+        ("taubench_airline_gpt4o", 1_164, 182, 6),
         ("whissle_tau2_medagent", 705, 338, 1),
         ("activegraph_tau2", 106, 29, 0),
     ] {
@@ -123,8 +122,7 @@ fn no_call_of_the_shared_traces_is_wrongly_refused() {
             let summary = run_on([source], Policy::default(), enforce, &mut io::sink()).expect("good rows");
             assert_eq!((summary.calls, summary.sessions), (calls, sessions), "{name}");
             assert_eq!((summary.refused.wrongly, summary.waits), (0, 0), "{name}");
-            // Variants that same_error refuses have no earlier result; all of them failed in the record.
-            assert!(summary.refused.unknown <= 1, "{name}: {summary}");
+            assert_eq!(summary.refused.unknown, 0, "{name}: {summary}");
             assert!(summary.refused.rightly >= rightly, "{name}: {summary}");
         }
     }
