@@ -65,6 +65,25 @@ pub fn cut(text: &str, max: usize) -> String {
     line.chars().take(max.saturating_sub(1)).chain(['…']).collect()
 }
 
+/// True for a result that says nothing: empty, or an object whose lists are all empty and that counts nothing.
+#[must_use]
+pub fn is_empty(result: &str) -> bool {
+    if matches!(result.trim(), "" | "null" | "[]" | "{}" | "\"\"") {
+        return true;
+    }
+    let Ok(Json::Object(members)) = json::parse(result) else { return false };
+    let lists = members.iter().filter(|(_, value)| matches!(value, Json::Array(_))).count();
+    let says = |(key, value): &(String, Json)| match value {
+        Json::Array(items) => !items.is_empty(),
+        Json::Object(members) => !members.is_empty(),
+        Json::Number(number) => {
+            number != "0" && ["count", "total"].iter().any(|word| key.to_ascii_lowercase().contains(word))
+        }
+        _ => false,
+    };
+    lists > 0 && !members.iter().any(says)
+}
+
 fn without(value: Json, redacted: &[String]) -> Json {
     let is_redacted = |key: &str| redacted.iter().any(|field| field.eq_ignore_ascii_case(key));
     match value {
@@ -248,6 +267,16 @@ mod tests {
         let long = format!(r#"{{"content":"{}","path":"a.txt"}}"#, "word ".repeat(400));
         let told = arguments(&long, &[], 80);
         assert!(told.chars().count() <= 80 && told.ends_with("path: a.txt}"), "{told}");
+    }
+
+    #[test]
+    fn nothing_is_said_in_many_ways() {
+        for nothing in ["", "null", "[]", "{}", r#"{"results":[]}"#, r#"{"items":[],"total":0,"query":"x","page":1}"#] {
+            assert!(is_empty(nothing), "{nothing}");
+        }
+        for something in [r#"{"results":[1]}"#, r#"{"results":[],"total":4}"#, r#"{"ok":true}"#, "no rows", "0"] {
+            assert!(!is_empty(something), "{something}");
+        }
     }
 
     #[test]

@@ -126,6 +126,12 @@ impl Guard {
     /// Every guard, in the order of its stored code less one (0 is none).
     pub const ALL: [Self; 4] = [Self::Unsafe, Self::RateLimitEscalation, Self::Attempts, Self::RetryBudget];
 
+    /// True for what ends the tries of one session or call tree alone.
+    #[must_use]
+    pub const fn is_own(self) -> bool {
+        matches!(self, Self::RateLimitEscalation | Self::Attempts)
+    }
+
     /// The name used in the contract and in SQL.
     #[must_use]
     pub const fn as_str(self) -> &'static str {

@@ -204,6 +204,8 @@ impl CallTree {
             LedgerState::Vacant | LedgerState::Permitted | LedgerState::Unknown => Past::Unknown,
             LedgerState::Succeeded => Past::Succeeded,
             LedgerState::Cancelled => Past::Cancelled,
+            // What made a failure final in another call tree does not bind this one.
+            LedgerState::Failed if row.root != self.root && row.guard.is_some_and(Guard::is_own) => Past::Cancelled,
             LedgerState::Failed => Past::Failed(Retry {
                 retryable: row.retryable,
                 not_before: settled_at.plus_ms(row.retry_after_ms),

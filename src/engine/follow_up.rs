@@ -29,8 +29,9 @@ pub(super) fn follow_up(policy: &Policy, cx: &Context<'_>, shared: &Shared) -> O
     let circumstances = outcome.circumstances.unwrap_or_default();
     let state = RetryState { attempt: permit.attempt, tool: circumstances.tool };
     let tool = &cx.proposal.request.tool;
-    let prior_p = prior_of(failure, policy.tool(tool).retryable);
-    let odds = shared.profiles.estimate.view(tool, failure, prior_p, cx.now).odds(state);
+    let hint = policy.tool(tool).retryable;
+    let prior_p = prior_of(failure, hint);
+    let odds = shared.profiles.estimate.view((tool, failure), prior_p, hint.is_some(), cx.now).odds(state);
     let advice = outcome.advice;
     let traits = traits(session, failed, failure, &circumstances, outcome.at);
     Some(Box::new(FollowUp {

@@ -17,14 +17,14 @@ use crate::{
         effect::{EffectKind, Share},
         event::{Change, Event, Judged, Settled},
         fingerprint::idempotency_key,
-        outcome::OutcomeStatus,
+        outcome::{Advice, OutcomeStatus},
         rejection::RecordRejection,
         report::Report,
         time::Timestamp,
         tree::{CallTree, Session},
     },
     policy::Policy,
-    rules::phase,
+    rules::{budget, phase},
 };
 
 /// Takes in what came of a call.
@@ -183,7 +183,10 @@ fn answer(
     }
     let tools_disabled = is_spent(policy, policy.tool(&call.tool), &left);
     Recorded {
-        advice: settled.advice,
+        advice: settled.advice.map(|advice| {
+            let holds = policy.holds(budget::RULE.id, policy.tool(&call.tool));
+            if holds { within(advice, &left) } else { advice }
+        }),
         context_hint: context_hint(tree, call, &settled, tools_disabled, &left),
         tools_disabled,
         left,
@@ -195,6 +198,15 @@ fn answer(
     }
 }
 
+/// Each retry is a step and a call: no more of them than the budgets allow.
+fn within(advice: Advice, left: &[Left]) -> Advice {
+    let counts =
+        |left: &&Left| matches!(left.dimension, Dimension::Steps | Dimension::ToolCalls | Dimension::CallsPerTool);
+    let least = left.iter().filter(counts).map(Left::remaining).min().unwrap_or(u64::MAX);
+    let least = u32::try_from(least).unwrap_or(u32::MAX);
+    Advice { max_retries_remaining: advice.max_retries_remaining.min(least), ..advice }
+}
+
 fn context_hint(tree: &CallTree, call: &Call, settled: &Settled, disabled: bool, left: &[Left]) -> Option<String> {
     if disabled {
         let spent = left.iter().find(|left| left.remaining() == 0)?;
@@ -204,9 +216,15 @@ fn context_hint(tree: &CallTree, call: &Call, settled: &Settled, disabled: bool,
     if settled.status != OutcomeStatus::Success || settled.progress {
         return None;
     }
-    let equal = |other: &&Call| other.outcome.as_ref().is_some_and(|o| o.digest == settled.digest);
+    // Whoever reports twice has called once.
+    let is_this = |other: &Call| other.call_id == call.call_id && other.seq == call.seq;
+    let equal = |other: &&Call| !is_this(other) && other.outcome.as_ref().is_some_and(|o| o.digest == settled.digest);
     let times = tree.calls_of(call.fingerprint).map(|(_, _, other)| other).filter(equal).count() + 1;
-    (times > 1).then(|| {
-        format!("{} gave the same result as before, {times} times now. Another call will not change it.", call.tool)
+    let tool = &call.tool;
+    (times > 1).then(|| match call.effect.kind {
+        EffectKind::Poll => {
+            format!("{tool} gave the same result {times} times: nothing has changed yet. Wait before you look again.")
+        }
+        _ => format!("{tool} gave the same result {times} times with these arguments. Go on with what it says."),
     })
 }

@@ -105,7 +105,7 @@ pub struct Advised {
 #[must_use]
 pub fn advise(params: &Params, profiles: &Profiles, case: &FailedAttempt<'_>) -> Advised {
     let prior_p = prior_of(case.kind, case.hint);
-    let view = profiles.estimate.view(case.tool, case.kind, prior_p, case.now);
+    let view = profiles.estimate.view((case.tool, case.kind), prior_p, case.hint.is_some(), case.now);
     let state = |attempt| RetryState { attempt, tool: case.tool_state };
     let layer = profiles.layer.speaks_for(case.kind).map(|residual| (residual, case.traits.known()));
     let weigh = |attempt| Weighed::of(params, layer.as_ref(), case, &view, state(attempt));
@@ -185,9 +185,13 @@ fn guard(params: &Params, case: &FailedAttempt<'_>, worth_it: bool) -> Option<Gu
     }
 }
 
-/// How many attempts after the next are worth it in a row, within the policy's number of attempts.
+/// How many attempts after the next are worth it in a row, within the policy's number of attempts and of rate limits in
+/// a row.
 fn further(params: &Params, case: &FailedAttempt<'_>, is_worth_it: impl Fn(u32) -> bool) -> u32 {
-    let most = params.attempts.saturating_sub(case.attempt + 1);
+    let attempts = params.attempts.saturating_sub(case.attempt + 1);
+    // A wait that is kept does not count where the policy says so.
+    let counts = case.kind == FailureKind::RateLimited && !params.unless_wait_honoured;
+    let most = if counts { attempts.min(params.rate_limit_run.saturating_sub(case.rate_limit_run)) } else { attempts };
     (1..=most).take_while(|more| is_worth_it(case.attempt + more)).count() as u32
 }
 
@@ -222,6 +226,10 @@ pub fn wilson(p: f64, n: f64) -> (f64, f64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{
+        domain::profile::{CellCount, Counts, FollowUpKind},
+        retry::estimate::Estimate,
+    };
 
     fn tool() -> ToolName {
         ToolName::parse("tool", "get_order").expect("a good name")
@@ -297,6 +305,41 @@ mod tests {
         let remaining =
             |attempt| told(&FailedAttempt { attempt, ..case(&tool, FailureKind::Timeout) }).max_retries_remaining;
         assert_eq!([1, 2, 3, 4, 5].map(remaining), [4, 3, 2, 1, 0]);
+    }
+
+    #[test]
+    fn what_remains_is_the_least_of_all_limits() {
+        let tool = tool();
+        let remaining = |run| {
+            let case = FailedAttempt { attempt: run, rate_limit_run: run, ..case(&tool, FailureKind::RateLimited) };
+            told(&case).max_retries_remaining
+        };
+        // The fourth rate limit in a row is final, whatever the number of attempts.
+        assert_eq!([1, 2, 3, 4].map(remaining), [3, 2, 1, 0]);
+    }
+
+    #[test]
+    fn an_owners_no_is_not_overruled_by_other_tools() {
+        let (mine, other) = (tool(), ToolName::parse("tool", "other").expect("a good name"));
+        let now = Timestamp::default();
+        let cell = |tool: &ToolName, wait| CellCount {
+            tool: tool.clone(),
+            failure: FailureKind::Timeout,
+            kind: FollowUpKind::Same,
+            wait,
+            state: RetryState { attempt: 1, tool: ToolState::Working },
+            n: 40.0,
+            k: 40.0,
+        };
+        let seen = |tools: &[&ToolName]| {
+            let cells = tools.iter().flat_map(|tool| (0..WAITS_MS.len()).map(|wait| cell(tool, wait))).collect();
+            let estimate = Estimate::restore(&Counts { as_of: now, cells, recent: Vec::new() });
+            Profiles { estimate, ..Profiles::default() }
+        };
+        let case = FailedAttempt { hint: Some(false), now, ..case(&mine, FailureKind::Timeout) };
+        let is_told = |profiles: &Profiles| advise(&Params::default(), profiles, &case).advice.retryable;
+        assert!(!is_told(&seen(&[&other])), "others know nothing of it");
+        assert!(is_told(&seen(&[&other, &mine])), "its own trials do");
     }
 
     #[test]

@@ -179,11 +179,17 @@ impl Estimate {
     }
 
     /// What is known now of retries of a tool after a kind of failure. `prior_p` is the chance that would be told
-    /// without any trial.
+    /// without any trial; where it is the word of the tool's owner, other tools have none.
     #[must_use]
-    pub fn view(&self, tool: &ToolName, kind: FailureKind, prior_p: f64, now: Timestamp) -> View<'_> {
+    pub fn view(
+        &self,
+        (tool, kind): (&ToolName, FailureKind),
+        prior_p: f64,
+        by_owner: bool,
+        now: Timestamp,
+    ) -> View<'_> {
         let fade = self.fade(now);
-        let of_kind = &self.kinds[kind as usize];
+        let of_kind = if by_owner { &NO_CELLS } else { &self.kinds[kind as usize] };
         let curve = of_kind.curve(prior_p, fade);
         let profile = self.tools.get(tool).and_then(|kinds| kinds.get(&kind));
         let cells = profile.map_or(&NO_CELLS, |profile| &profile.cells);

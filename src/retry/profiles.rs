@@ -99,7 +99,7 @@ impl Profiles {
             tool: tool.clone(),
             kind,
             state,
-            odds: self.estimate.view(tool, kind, prior_of(kind, hint), now).odds(state),
+            odds: self.estimate.view((tool, kind), prior_of(kind, hint), hint.is_some(), now).odds(state),
             advice: advice::advise(params, self, &case).advice,
             corrections: self.estimate.corrections(tool, kind, now),
             layer: self.layer.of(kind).cloned(),

@@ -88,7 +88,7 @@ impl Learner {
     /// The odds of a retry, as known at `now`.
     pub(super) fn odds(&self, tool: &ToolName, failed: &Failed, now: Timestamp) -> Odds {
         let state = RetryState { attempt: failed.attempt, tool: failed.circumstances.tool };
-        self.profiles.estimate.view(tool, failed.kind, prior(failed.kind), now).odds(state)
+        self.profiles.estimate.view((tool, failed.kind), prior(failed.kind), false, now).odds(state)
     }
 
     /// What a retry permitted now is, as the engine stores it.

@@ -85,9 +85,9 @@ const GOOGLE: &[Group] = &[
     (Permission, Sure, &["insufficientPermissions", "SERVICE_DISABLED", "IAM_PERMISSION_DENIED",
         "API_KEY_SERVICE_BLOCKED", "ACCESS_TOKEN_SCOPE_INSUFFICIENT", "CONSUMER_SUSPENDED", "USER_BLOCKED_BY_ADMIN"]),
     (NotFound, Sure, &["NOT_FOUND", "UNIMPLEMENTED"]),
-    (Conflict, Sure, &["ALREADY_EXISTS", "ABORTED", "conditionNotMet", "duplicate"]),
+    (Conflict, Sure, &["ABORTED", "conditionNotMet"]),
     (InvalidArgument, AskText, &["INVALID_ARGUMENT"]),
-    (InvalidArgument, Sure, &["OUT_OF_RANGE", "invalidParameter", "uploadTooLarge"]),
+    (InvalidArgument, Sure, &["ALREADY_EXISTS", "duplicate", "OUT_OF_RANGE", "invalidParameter", "uploadTooLarge"]),
     (Internal, AskText, &["INTERNAL"]),
     (Internal, Sure, &["DATA_LOSS"]),
 ];
@@ -114,21 +114,20 @@ const AWS: &[Group] = &[
     (NotFound, Sure, &["ResourceNotFoundException", "NoSuchKey", "NoSuchBucket", "NoSuchEntity", "NoSuchUpload"]),
     (Conflict, Sure, &["ConditionalCheckFailedException", "TransactionConflictException",
         "TransactionInProgressException", "PriorRequestNotComplete", "OperationAborted", "PreconditionFailed",
-        "ConditionalRequestConflict", "ResourceInUseException", "ResourceConflictException", "BucketAlreadyExists",
-        "ConflictException"]),
+        "ConditionalRequestConflict", "ResourceInUseException", "ResourceConflictException", "ConflictException"]),
     // Its reasons are listed in the message.
     (Conflict, AskText, &["TransactionCanceledException"]),
     (InvalidArgument, AskStatus, &["ValidationException"]),
     (InvalidArgument, Sure, &["InvalidParameterValue", "InvalidParameterCombination", "InvalidParameterException",
-        "MissingParameter", "MalformedQueryString", "EntityTooLarge", "SerializationException"]),
+        "BucketAlreadyExists", "MissingParameter", "MalformedQueryString", "EntityTooLarge", "SerializationException"]),
 ];
 
 // A declined card or an empty balance is the business's answer, and 402 must not turn it into a spent quota.
 #[rustfmt::skip]
 const STRIPE: &[Group] = &[
     (RateLimited, AskText, &["rate_limit", "StripeRateLimitError"]),
-    (Conflict, Sure, &["lock_timeout", "idempotency_key_in_use", "resource_already_exists"]),
-    (InvalidArgument, Sure, &["idempotency_error", "parameter_invalid_empty", "parameter_invalid_integer",
+    (Conflict, Sure, &["lock_timeout", "idempotency_key_in_use"]),
+    (InvalidArgument, Sure, &["idempotency_error", "resource_already_exists", "parameter_invalid_empty", "parameter_invalid_integer",
         "parameter_invalid_string_blank", "parameter_invalid_string_empty", "parameter_missing", "parameter_unknown",
         "parameters_exclusive", "amount_too_large", "amount_too_small", "incorrect_number", "invalid_number",
         "invalid_expiry_month", "invalid_expiry_year", "invalid_cvc", "incorrect_cvc", "expired_card",

@@ -93,6 +93,8 @@ const fn stands_for(kind: FailureKind) -> &'static [FailureKind] {
         Timeout => &[Other, Conflict, NotFound],
         // axios reports its own timeouts as ECONNABORTED.
         Network => &[Timeout],
-        Auth | Conflict | NotFound | Other => &[],
+        // 409: what exists already stays there.
+        Conflict => &[InvalidArgument],
+        Auth | NotFound | Other => &[],
     }
 }

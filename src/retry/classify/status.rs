@@ -28,10 +28,11 @@ pub(super) const fn of_http(status: u16) -> Option<FailureKind> {
 /// The kind that a gRPC status code stands for. CANCELLED, UNKNOWN and `FAILED_PRECONDITION` say too little.
 pub(super) const fn of_grpc(code: u8) -> Option<FailureKind> {
     Some(match code {
-        3 | 11 => InvalidArgument,
+        // 6 is ALREADY_EXISTS: what is there stays there.
+        3 | 6 | 11 => InvalidArgument,
         4 => Timeout,
         5 | 12 => NotFound,
-        6 | 10 => Conflict,
+        10 => Conflict,
         7 => Permission,
         8 => RateLimited,
         13 | 15 => Internal,

@@ -58,7 +58,9 @@ const ROWS: &[(FailureKind, &str)] = &[
     (Conflict, r"version (conflict|mismatch)|(has been|was) (modified|changed|updated) (by another|since|concurrently)"),
     (Conflict, r"etag (mismatch|does not match)|precondition failed|conditional request failed"),
     (Conflict, r"idempotency key.{0,40}in use"),
-    (Conflict, r"already exists|\bfile exists\b|duplicate key value|duplicate entry|unique constraint|violates exclusion constraint"),
+    (Conflict, r"\.lock'?: file exists"),
+    // What is there stays there: the same call fails again.
+    (InvalidArgument, r"already exists|\bfile exists\b|duplicate key value|duplicate entry|unique constraint|violates exclusion constraint"),
 
     (Network, r"reset reason: (connection termination|remote reset|local reset)|upstream prematurely closed"),
     (Unavailable, r"upstream connect error|no healthy upstream|no available server|bad gateway|service (is )?(temporarily |currently )?unavailable"),
@@ -66,7 +68,7 @@ const ROWS: &[(FailureKind, &str)] = &[
     (Unavailable, r"model( is)?( currently| temporarily)? (overloaded|at capacity)|^\W*overloaded\W*$|overloaded_error"),
     (Unavailable, r"too many connections|remaining connection slots|resource temporarily unavailable"),
 
-    (Timeout, r"\btimed[ -]?out\b|deadline[ _]exceeded"),
+    (Timeout, r"\btimed[ -]?out\b|deadline[ _]exceeded|aborted due to timeout"),
     (Timeout, r"(statement|request|read|connect(ion)?|gateway|operation|query|execution|response|socket|handshake|i/o|call|tool|command|upstream|client|server) time-?out"),
     (Timeout, r"timeout (of \S+ )?(exceeded|expired|reached|occurred|error|while|waiting|after)"),
     (Timeout, r"time limit exceeded|exceeded (the |its )?(time ?limit|timeout|maximum execution time|deadline)"),

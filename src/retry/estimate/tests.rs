@@ -28,7 +28,7 @@ fn trial(estimate: &Estimate, line: &[Value]) -> Trial {
     let (tool, failure, state, at) =
         (tool(line[2].as_str().expect("a tool")), kind(&line[3]), state(&line[5], &line[6]), at(&line[1]));
     let wait = line[4].as_u64().expect("a bucket") as usize;
-    let odds = estimate.view(&tool, failure, prior(failure), at).odds(state);
+    let odds = estimate.view((&tool, failure), prior(failure), false, at).odds(state);
     let follow_up = FollowUp {
         of: 1,
         kind: FollowUpKind::Same,
@@ -62,7 +62,7 @@ fn the_estimate_agrees_with_the_reference_on_the_golden_stream() {
         }
         queries += 1;
         let (tool, kind) = (tool(line[2].as_str().expect("a tool")), kind(&line[3]));
-        let odds = estimate.view(&tool, kind, prior(kind), at(&line[1])).odds(state(&line[4], &line[5]));
+        let odds = estimate.view((&tool, kind), prior(kind), false, at(&line[1])).odds(state(&line[4], &line[5]));
         let expected = |list: &Value| -> Vec<f64> {
             list.as_array().expect("a list").iter().map(|p| p.as_f64().expect("a chance")).collect()
         };
@@ -82,7 +82,8 @@ fn the_estimate_agrees_with_the_reference_on_the_golden_stream() {
 fn nothing_known_is_the_prior_and_says_so() {
     let estimate = Estimate::default();
     for kind in FailureKind::ALL {
-        let odds = estimate.view(&tool("t"), kind, prior(kind), Timestamp::default()).odds(RetryState::default());
+        let odds =
+            estimate.view((&tool("t"), kind), prior(kind), false, Timestamp::default()).odds(RetryState::default());
         for p in odds.p {
             assert!((p - prior(kind)).abs() < 1e-12, "{kind:?}");
         }
@@ -100,13 +101,13 @@ fn years_do_not_break_the_sums() {
         estimate.learn(&trial);
     }
     let now = Timestamp::from_millis(2_000 * day);
-    let odds = estimate.view(&tool("t"), FailureKind::Timeout, 0.5, now).odds(RetryState::default());
+    let odds = estimate.view((&tool("t"), FailureKind::Timeout), 0.5, false, now).odds(RetryState::default());
     // One trial a day with a half-life of four days: the geometric sum of 2^(-1/4).
     let expected = 0.25_f64.exp2().recip() / (1.0 - 0.25_f64.exp2().recip());
     assert!((odds.trials[1] - expected).abs() < 1e-6, "{odds:?}");
     assert_eq!(odds.basis(1), Basis::Cell);
     let forgotten = Timestamp::from_millis(2_100 * day);
-    let odds = estimate.view(&tool("t"), FailureKind::Timeout, 0.5, forgotten).odds(RetryState::default());
+    let odds = estimate.view((&tool("t"), FailureKind::Timeout), 0.5, false, forgotten).odds(RetryState::default());
     assert!((odds.p[1] - 0.5).abs() < 1e-3, "{odds:?}");
 }
 
@@ -126,7 +127,7 @@ fn what_was_read_back_is_what_was_learned() {
         for attempt in 1..=3 {
             let state = RetryState { attempt, tool: ToolState::Failing };
             let odds = |estimate: &Estimate| {
-                estimate.view(&tool(&format!("t{n}")), FailureKind::Timeout, 0.5, last).odds(state)
+                estimate.view((&tool(&format!("t{n}")), FailureKind::Timeout), 0.5, false, last).odds(state)
             };
             for (mine, theirs) in odds(&restored).p.iter().zip(odds(&learned).p) {
                 assert!((mine - theirs).abs() < 1e-9);

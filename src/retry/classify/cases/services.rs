@@ -8,7 +8,7 @@ use crate::domain::failure::{
     },
 };
 
-use super::{bare, code, http, of_type, text};
+use super::{bare, code, grpc, http, of_type, text};
 
 /// AWS.
 #[rustfmt::skip]
@@ -72,7 +72,11 @@ pub(super) fn databases() -> Vec<(ErrorReport, FailureKind)> {
     vec![
         (bare("08006", "connection failure"), Network),
         (bare("22P02", "invalid input syntax for type uuid: \"x\""), InvalidArgument),
-        (bare("23505", "duplicate key value violates unique constraint \"users_pkey\""), Conflict),
+        (bare("23505", "duplicate key value violates unique constraint \"users_pkey\""), InvalidArgument),
+        (http(409, "A repository with that name already exists"), InvalidArgument),
+        (text("mkdir: cannot create directory 'a': File exists"), InvalidArgument),
+        (grpc(6, "document doc_1 already exists"), InvalidArgument),
+        (text("AbortError: The operation was aborted due to timeout"), Timeout),
         (bare("23503", "violates foreign key constraint"), InvalidArgument),
         (bare("28P01", "password authentication failed for user \"x\""), Auth),
         (bare("40001", "could not serialize access due to concurrent update"), Conflict),

@@ -78,7 +78,7 @@ pub(super) fn statuses() -> Vec<(ErrorReport, FailureKind)> {
         (grpc(3, ""), InvalidArgument),
         (grpc(4, ""), Timeout),
         (grpc(5, ""), NotFound),
-        (grpc(6, ""), Conflict),
+        (grpc(6, ""), InvalidArgument),
         (grpc(7, ""), Permission),
         (grpc(8, ""), RateLimited),
         (grpc(8, "daily quota exceeded"), QuotaExhausted),
