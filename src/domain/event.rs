@@ -150,6 +150,8 @@ pub struct Settled {
     pub result_bytes: Option<u64>,
     /// What the stored answer says, in a few words. Absent when read back.
     pub gist: Option<Gist>,
+    /// The error in one line, without what is redacted.
+    pub error_line: Option<Arc<str>>,
     /// The raw error, for people. Absent when read back.
     pub error_message: Option<String>,
 }

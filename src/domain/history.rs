@@ -17,7 +17,7 @@ use super::{
 
 /// Calls that are looked back on.
 pub const PAST_MAX: usize = 5_000;
-/// Arguments and errors that are looked back on, in characters.
+/// Arguments that are looked back on, in characters.
 pub const PAST_TEXT_MAX: usize = 4_096;
 
 /// One judgement of a call, with what came of it.
@@ -62,7 +62,7 @@ pub struct PastOutcome {
     pub is_complete: Option<bool>,
     /// How many matches there are in all.
     pub total_matches: Option<u64>,
-    /// The raw error, cut off where it is long.
+    /// The error in one line.
     pub error: Option<String>,
     /// For a failure: is a retry worth it?
     pub retryable: Option<bool>,
@@ -104,7 +104,7 @@ impl PastCall {
             result_bytes: event.result_bytes,
             is_complete: event.is_complete,
             total_matches: event.total_matches,
-            error: event.error_message.as_deref().map(start),
+            error: event.error_line.as_deref().map(str::to_owned),
             retryable: advice.map(|advice| advice.retryable),
             retry_after_ms: advice.map_or(0, |advice| advice.retry_after_ms),
         });

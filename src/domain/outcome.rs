@@ -204,4 +204,6 @@ pub struct Outcome {
     pub advice: Option<Advice>,
     /// For a failure: how the tool fared.
     pub circumstances: Option<Circumstances>,
+    /// For a failure: its error in one line.
+    pub error_line: Option<Arc<str>>,
 }

@@ -1,12 +1,13 @@
 //! The same call before: the question to a person that it waits for or was denied, and its newest earlier execution,
 //! which a new permit continues. `same_call` judges by both.
 
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
 use super::{
     answer::{Answer, Says},
     call::{Approval, ApprovalStatus, Call, Proposal, Standing},
     effect::{Effect, EffectKind},
+    failure::FailureKind,
     finding::CallRef,
     fingerprint::{Fingerprint, ResultDigest},
     ids::{SessionId, ToolName},
@@ -18,6 +19,19 @@ use super::{
 
 /// Idle time after which attempts start again, in milliseconds (docs/semantics.md#attempts-and-occurrences).
 pub const IDLE_MS: u64 = 600_000;
+
+/// What an earlier success gave, as far as it is stored.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Given {
+    /// Its result; none when only its digest is stored.
+    pub text: Option<String>,
+    /// Size of the result, in bytes.
+    pub bytes: Option<u64>,
+    /// How many matches there were in all.
+    pub total_matches: Option<u64>,
+    /// Did it hold everything there was?
+    pub is_complete: Option<bool>,
+}
 
 /// What was advised after a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -87,6 +101,8 @@ pub struct Previous {
     pub says: Option<Says>,
     /// Its answer was empty, in one of the ways in which tools say so.
     pub is_empty: bool,
+    /// For a failure of this call tree: its kind, and its error in one line.
+    pub failure: Option<(FailureKind, Option<Arc<str>>)>,
 }
 
 /// The digests of bare empty results.
@@ -181,6 +197,7 @@ impl CallTree {
                 .as_ref()
                 .and_then(|outcome| outcome.digest)
                 .is_some_and(|digest| EMPTY.contains(&digest)),
+            failure: call.outcome.as_ref().and_then(|o| Some((o.failure?, o.error_line.clone()))),
         })
     }
 
@@ -225,6 +242,7 @@ impl CallTree {
             is_complete: false,
             says: None,
             is_empty: false,
+            failure: None,
         }
     }
 

@@ -28,6 +28,8 @@ pub struct Violation {
     pub on_violation: OnViolation,
     /// What the user should be asked or told.
     pub user_facing_hint: Option<String>,
+    /// True when models that were told hardly ever mended it.
+    pub is_hopeless: bool,
 }
 
 /// A value that had another type.

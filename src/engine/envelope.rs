@@ -7,18 +7,25 @@ use super::Recorded;
 use crate::{
     domain::{
         call::Call,
+        digest,
+        effect::EffectKind,
         event::Settled,
+        failure::FailureKind,
         finding::{Decision, Finding},
+        gist::{self, size},
         json as strict,
-        outcome::{Advice, OutcomeStatus},
+        outcome::{Advice, Confidence, OutcomeStatus},
+        previous::Given,
         time::wait_in_words,
         tool::EmptyMeans,
         verdict::Verdict,
         violation::OnViolation,
     },
-    retry::classify,
+    retry::next_step::next_step,
 };
 
+/// What is said where the call that was refused or failed spent the last of a budget.
+const DISABLED: &str = "With this call the budget is used up and tools are disabled: give the final answer now.";
 /// From this share on, a model is told that changed arguments help.
 const CORRECTED_OFTEN: f64 = 0.5;
 
@@ -29,13 +36,6 @@ pub struct ToolResult {
     pub json: String,
     /// Does it report an error?
     pub is_error: bool,
-}
-
-/// A result from memory: its text, or none when only its digest was stored.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct PreviousResult {
-    /// The result as it was recorded.
-    pub text: Option<String>,
 }
 
 /// A tool's result as it stands in an envelope: JSON as JSON, text as a string.
@@ -60,22 +60,43 @@ fn object(members: Vec<(&str, Value)>, raw: Vec<(&str, String)>) -> String {
     text
 }
 
+/// What goes with a refusal, beside its verdict.
+#[derive(Debug, Clone, Copy)]
+pub struct Beside<'a> {
+    /// Tools that may help.
+    pub suggested_next: &'a [String],
+    /// For a REUSE: what the earlier call gave; none when nobody knows.
+    pub previous: Option<&'a Given>,
+    /// How much of it is given again, in bytes.
+    pub previous_max: usize,
+}
+
 /// The text for a call that is not run; none for ALLOW.
 #[must_use]
-pub fn refusal(verdict: &Verdict, suggested_next: &[String], previous: Option<&PreviousResult>) -> Option<ToolResult> {
+pub fn refusal(verdict: &Verdict, beside: &Beside<'_>) -> Option<ToolResult> {
     if verdict.decision == Decision::Allow {
         return None;
     }
     let winner = verdict.winner()?;
+    let disabled = verdict.tools_disabled && verdict.decision != Decision::Stop;
     if !winner.violations.is_empty() {
-        return Some(invalid(winner, verdict.context_hint()));
+        return Some(invalid(winner, disabled, verdict.context_hint()));
     }
-    let wait = matches!(verdict.decision, Decision::Wait | Decision::Deny).then(|| verdict.retry_after_ms()).flatten();
+    let waits = !matches!(verdict.decision, Decision::Ask | Decision::Stop);
+    let wait = waits.then(|| verdict.retry_after_ms()).flatten();
     let approval = verdict.approval.as_ref();
-    let done_at = winner.reuse.as_ref().filter(|_| previous.is_none_or(|p| p.text.is_none()));
+    let previous = beside.previous.filter(|_| winner.reuse.is_some());
+    let text = previous.and_then(|given| given.text.as_deref());
+    let done_at = winner.reuse.as_ref().filter(|_| text.is_none());
+    let cut = text.filter(|text| text.len() > beside.previous_max);
+    let about = (verdict.decision == Decision::Reuse).then(|| about_previous(text, beside.previous_max));
+    let message = [Some(winner.message.as_str()), about.as_deref(), disabled.then_some(DISABLED)];
+    let message: Vec<&str> = message.into_iter().flatten().collect();
+    let suggested_next = if verdict.decision == Decision::Stop || disabled { &[] } else { beside.suggested_next };
+    let next = if disabled { Some(DISABLED) } else { winner.next_action.as_deref() };
     let members = vec![
         ("status", winner.reason.as_str().into()),
-        ("message", winner.message.as_str().into()),
+        ("message", message.join(" ").into()),
         ("retryable", (verdict.decision == Decision::Wait).into()),
         ("retry_after_ms", wait.map_or(Value::Null, Value::from)),
         ("reason", winner.rule.as_ref().into()),
@@ -83,37 +104,68 @@ pub fn refusal(verdict: &Verdict, suggested_next: &[String], previous: Option<&P
         ("count", winner.count.map_or(Value::Null, Value::from)),
         ("approval_id", approval.map_or(Value::Null, |approval| approval.id.as_str().into())),
         ("done_at_unix_ms", done_at.map_or(Value::Null, |call| call.at.as_millis().into())),
+        ("total_matches", previous.and_then(|given| given.total_matches).map_or(Value::Null, Value::from)),
+        ("is_complete", previous.and_then(|given| given.is_complete).map_or(Value::Null, Value::from)),
+        ("previous_result_bytes", cut.map_or(Value::Null, |text| text.len().into())),
+        ("previous_result_sha256", cut.map_or(Value::Null, |text| digest::of_text(text).into())),
         ("tools_disabled", if verdict.tools_disabled { true.into() } else { Value::Null }),
         ("suggested_next", if suggested_next.is_empty() { Value::Null } else { json!(suggested_next) }),
-        ("next_action_hint", winner.next_action.as_deref().map_or(Value::Null, Value::from)),
+        ("next_action_hint", next.map_or(Value::Null, Value::from)),
         ("warning", verdict.context_hint().map_or(Value::Null, Value::from)),
     ];
-    let raw =
-        previous.and_then(|p| p.text.as_deref()).map(|text| ("previous_result", embedded(text))).into_iter().collect();
+    let whole = text.map(|text| {
+        cut.map_or_else(|| embedded(text), |text| Value::from(start(text, beside.previous_max)).to_string())
+    });
+    let raw = whole.map(|text| ("previous_result", text)).into_iter().collect();
     Some(ToolResult {
         json: object(members, raw),
         is_error: matches!(verdict.decision, Decision::Wait | Decision::Deny | Decision::Stop),
     })
 }
 
+/// What is told of a previous result.
+fn about_previous(text: Option<&str>, max: usize) -> String {
+    match text {
+        None => "Its result is not stored and cannot be given here: use what you were told then.".to_owned(),
+        Some(text) if text.len() > max => format!(
+            "The first {} of its result of {} are in previous_result. To see the rest, ask for less at a time with \
+             other arguments.",
+            size(max as u64),
+            size(text.len() as u64)
+        ),
+        Some(_) => "Its result is in previous_result.".to_owned(),
+    }
+}
+
+/// At most so many bytes of a text, by whole characters.
+fn start(text: &str, max: usize) -> &str {
+    let end = (0..=max.min(text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+    &text[..end]
+}
+
 /// The text for arguments that the tool does not take.
-fn invalid(winner: &Finding, warning: Option<String>) -> ToolResult {
+fn invalid(winner: &Finding, disabled: bool, warning: Option<String>) -> ToolResult {
     let errors = winner.violations.iter();
     let errors = errors.map(|violation| json!({"field": violation.field, "message": violation.message}));
     let asks = winner.violations.iter().find(|violation| violation.on_violation == OnViolation::AskUser);
-    let hint = asks.map(|violation| {
-        let hint = violation.user_facing_hint.as_deref();
-        hint.unwrap_or("Ask the user for what is missing before you call it again.")
-    });
+    let told = winner.violations.iter().find_map(|violation| violation.user_facing_hint.as_deref());
+    let asked = asks.map(|_| "Ask the user for what is missing before you call it again.");
+    let hint = asks.and_then(|asks| asks.user_facing_hint.as_deref()).or(told).or(asked);
+    // Only where models were told and hardly ever mended it is a correction of theirs not worth a try.
+    let helps = winner.violations.iter().all(|violation| !violation.is_hopeless);
     let members = vec![
         ("status", "validation_error".into()),
         ("message", winner.message.as_str().into()),
         ("errors", errors.collect::<Vec<Value>>().into()),
         ("user_facing_hint", hint.map_or(Value::Null, Value::from)),
-        ("retryable_after_correction", asks.is_none().into()),
+        ("retryable_after_correction", (helps && !disabled).into()),
         ("retryable", false.into()),
         ("reason", winner.rule.as_ref().into()),
-        ("next_action_hint", winner.next_action.as_deref().map_or(Value::Null, Value::from)),
+        ("tools_disabled", if disabled { true.into() } else { Value::Null }),
+        (
+            "next_action_hint",
+            if disabled { Some(DISABLED) } else { winner.next_action.as_deref() }.map_or(Value::Null, Value::from),
+        ),
         ("warning", warning.map_or(Value::Null, Value::from)),
     ];
     ToolResult { json: object(members, Vec::new()), is_error: true }
@@ -123,35 +175,29 @@ fn invalid(winner: &Finding, warning: Option<String>) -> ToolResult {
 #[must_use]
 pub fn recorded(call: &Call, empty_means: Option<EmptyMeans>, recorded: &Recorded) -> ToolResult {
     match recorded.settled.status {
-        OutcomeStatus::Success => success(call.arguments.as_deref(), empty_means, &recorded.settled),
+        OutcomeStatus::Success => {
+            success(call.arguments.as_deref(), (empty_means, call.effect.kind == EffectKind::Poll), &recorded.settled)
+        }
         OutcomeStatus::Running => running(recorded),
-        OutcomeStatus::Error => error(recorded),
+        OutcomeStatus::Error => error(call, recorded),
         OutcomeStatus::Cancelled => cancelled(call),
         OutcomeStatus::Unknown => unknown(call, recorded),
     }
 }
 
-/// The text for a call that did what it should, by its canonical arguments.
+/// The text for a call that did what it should, by its canonical arguments. A poll may always look again.
 #[must_use]
-pub fn success(arguments: Option<&str>, empty_means: Option<EmptyMeans>, settled: &Settled) -> ToolResult {
-    let empty = empty_means.filter(|_| settled.result.as_deref().is_some_and(is_empty));
-    let hint = match (settled.total_matches, settled.is_complete) {
-        _ if empty == Some(EmptyMeans::Suspect) => Some(
-            "The result is empty, which this tool rarely means: check the arguments against what you know, or tell \
-             the user that nothing was found and what was asked for.",
-        ),
-        _ if empty == Some(EmptyMeans::NoMatches) => {
-            Some("There are no matches. The same query gives the same answer: change it, or say so.")
-        }
-        (Some(0), _) => Some("There are no matches. The same query gives the same answer: change it, or say so."),
-        (_, Some(false)) => Some("This is not all: ask for the next part, or narrow the query."),
-        (_, Some(true)) => Some("This is everything there is; no need to ask again."),
-        _ => None,
-    };
+pub fn success(
+    arguments: Option<&str>,
+    (empty_means, is_poll): (Option<EmptyMeans>, bool),
+    settled: &Settled,
+) -> ToolResult {
+    let hint = found(empty_means, is_poll, settled);
     let members = vec![
         ("status", "success".into()),
         ("total_matches", settled.total_matches.map_or(Value::Null, Value::from)),
         ("is_complete", settled.is_complete.map_or(Value::Null, Value::from)),
+        ("progress", settled.progress_note.as_deref().map_or(Value::Null, Value::from)),
         ("next_action_hint", hint.map_or(Value::Null, Value::from)),
     ];
     let summary = arguments.map(|arguments| ("query_summary", arguments.to_owned()));
@@ -160,9 +206,38 @@ pub fn success(arguments: Option<&str>, empty_means: Option<EmptyMeans>, settled
     ToolResult { json: object(members, raw), is_error: false }
 }
 
-/// Nothing, in any of the ways in which tools say so.
-fn is_empty(result: &str) -> bool {
-    matches!(result.trim(), "" | "null" | "[]" | "{}" | "\"\"")
+/// Where things stand after a success, with the numbers that are known.
+fn found(empty_means: Option<EmptyMeans>, is_poll: bool, settled: &Settled) -> Option<String> {
+    let is_empty = settled.result.as_deref().is_some_and(gist::is_empty);
+    let matches = |n: u64| if n == 1 { "1 match".to_owned() } else { format!("{n} matches") };
+    Some(match (settled.total_matches, settled.is_complete) {
+        _ if is_poll => return None,
+        _ if is_empty && empty_means == Some(EmptyMeans::Suspect) => {
+            "The result is empty, which this tool rarely means: check the arguments against what you know, or tell the \
+             user that nothing was found and what was asked for."
+                .to_owned()
+        }
+        (Some(0), _) => "There are 0 matches. Search again only with other parameters, or say so.".to_owned(),
+        _ if is_empty && empty_means == Some(EmptyMeans::NoMatches) => {
+            "There are no matches. Search again only with other parameters, or say so.".to_owned()
+        }
+        (Some(n), Some(true)) => {
+            let them = if n == 1 { "it" } else { "them" };
+            format!(
+                "Found {}, and that is all there is. Present {them}; search again only with other parameters.",
+                matches(n)
+            )
+        }
+        (Some(n), Some(false)) => {
+            format!(
+                "There are {} in all, and these are not all of them: ask for the next part, or narrow the query.",
+                matches(n)
+            )
+        }
+        (None, Some(false)) => "This is not all: ask for the next part, or narrow the query.".to_owned(),
+        (None, Some(true)) => "This is all there is. Use it; ask again only with other parameters.".to_owned(),
+        (Some(_), None) | (None, None) => return None,
+    })
 }
 
 fn running(recorded: &Recorded) -> ToolResult {
@@ -174,36 +249,59 @@ fn running(recorded: &Recorded) -> ToolResult {
     ToolResult { json: object(members, Vec::new()), is_error: false }
 }
 
-fn error(recorded: &Recorded) -> ToolResult {
+fn error(call: &Call, recorded: &Recorded) -> ToolResult {
     let settled = &recorded.settled;
+    let disabled = recorded.tools_disabled;
     let advice = recorded.advice.as_ref();
-    let retryable = advice.is_some_and(|advice| advice.retryable);
+    let retryable = !disabled && advice.is_some_and(|advice| advice.retryable);
+    let kind = settled.failure.unwrap_or(FailureKind::Other);
+    let line = settled.error_line.as_deref().unwrap_or_default();
+    let message = if line.is_empty() {
+        format!("{} failed and gave no error text ({}).", call.tool, kind.as_str())
+    } else {
+        line.to_owned()
+    };
+    let next = match advice {
+        _ if disabled => DISABLED.to_owned(),
+        Some(advice) if retryable => retry(advice),
+        _ => after_error(kind, line, recorded.corrected),
+    };
+    let remaining = advice.map(|advice| if retryable { advice.max_retries_remaining } else { 0 });
     let members = vec![
         ("status", "error".into()),
-        ("error_type", settled.failure.map_or(Value::Null, |kind| kind.as_str().into())),
-        ("error_message", classify::one_line(settled.error_message.as_deref().unwrap_or_default()).into()),
+        ("error_type", kind.as_str().into()),
+        ("error_message", message.into()),
         ("retryable", retryable.into()),
         ("retry_after_ms", advice.filter(|_| retryable).map_or(Value::Null, |a| a.retry_after_ms.into())),
-        ("max_retries_remaining", advice.map_or(Value::Null, |advice| advice.max_retries_remaining.into())),
-        ("next_action_hint", advice.map_or(Value::Null, |advice| after_error(advice, recorded.corrected).into())),
+        ("max_retries_remaining", remaining.map_or(Value::Null, Value::from)),
+        ("tools_disabled", if disabled { true.into() } else { Value::Null }),
+        ("next_action_hint", next.into()),
     ];
     ToolResult { json: object(members, Vec::new()), is_error: true }
 }
 
-fn after_error(advice: &Advice, corrected: Option<f64>) -> String {
-    if advice.retryable {
-        let wait = wait_in_words(advice.retry_after_ms);
-        return format!("Call again with the same arguments after {wait}; it may well work then.");
+/// How to try again, and with what chance where that is known.
+fn retry(advice: &Advice) -> String {
+    let wait = wait_in_words(advice.retry_after_ms);
+    let most = match advice.max_retries_remaining {
+        1 => "once more".to_owned(),
+        n => format!("at most {n} more times"),
+    };
+    let chance = match advice.confidence {
+        Confidence::Low => String::new(),
+        _ => format!(" That works in about {:.0} % of such cases.", advice.p_success * 100.0),
+    };
+    format!("Call it again with the same arguments after {wait}, {most}.{chance}")
+}
+
+fn after_error(kind: FailureKind, line: &str, corrected: Option<f64>) -> String {
+    let next = next_step(kind, line);
+    // Only where arguments can be the fault.
+    let is_of_arguments = matches!(kind, FailureKind::InvalidArgument | FailureKind::NotFound | FailureKind::Other);
+    match corrected.filter(|share| is_of_arguments && *share >= CORRECTED_OFTEN) {
+        Some(share) => format!("{next} With changed arguments it worked in {:.0} % of such cases.", share * 100.0),
+        None => next.to_owned(),
     }
-    if let Some(share) = corrected.filter(|share| *share >= CORRECTED_OFTEN) {
-        return format!(
-            "Do not repeat this call. With changed arguments it worked in {:.0} % of such cases: change what the error \
-             names, or tell the user.",
-            share * 100.0
-        );
-    }
-    "Do not repeat this call: change the arguments by what the error says, use another tool, or tell the user."
-        .to_owned()
 }
 
 fn cancelled(call: &Call) -> ToolResult {

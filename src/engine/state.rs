@@ -133,7 +133,7 @@ fn told(call: &Call, past: &[PastCall], redacted: &[String], now: Timestamp) -> 
     let state = CallState::of(call, now);
     let came_of = outcome.map(|outcome| match state {
         CallState::Succeeded => came_of(outcome),
-        _ => error_line(outcome, redacted),
+        _ => error_line(outcome),
     });
     CallTold {
         call: call.clone(),

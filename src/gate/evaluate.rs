@@ -15,8 +15,9 @@ use crate::{
         ids::{DEFAULT_TENANT, SessionId},
         verdict::Verdict,
     },
-    engine::{self, Judgement, envelope::PreviousResult},
+    engine::{self, Judgement, envelope::Beside},
     policy::Policy,
+    rules::same_call,
     store::Slot,
     telemetry,
 };
@@ -52,7 +53,7 @@ impl Gate {
                 telemetry::verdict::coerced(proposal);
             }
             telemetry::verdict::evaluated(&verdict, proposal, evidence.unwrap_or_default());
-            answers.push(self.answer(proposal, verdict).await);
+            answers.push(self.answer(&policy, proposal, verdict).await);
         }
         Ok(answers)
     }
@@ -124,7 +125,7 @@ impl Gate {
         let verdict = match judged.ok_or(NoAnswer::Contention)?.map_err(GateError::Rejected)? {
             Judgement::Replay(verdict) | Judgement::New(verdict, _) => Verdict { permit: None, ..verdict },
         };
-        Ok(self.answer(&proposal, verdict).await)
+        Ok(self.answer(&policy, &proposal, verdict).await)
     }
 
     /// What crosses trees and the proposals depend on.
@@ -158,18 +159,23 @@ impl Gate {
         Ok((shared, claims))
     }
 
-    async fn answer(&self, proposal: &Proposal, verdict: Verdict) -> EvaluateAnswer {
+    async fn answer(&self, policy: &Policy, proposal: &Proposal, verdict: Verdict) -> EvaluateAnswer {
         let reuse =
             verdict.winner().and_then(|winner| winner.reuse.as_ref()).filter(|_| verdict.decision == Decision::Reuse);
         let previous = match reuse {
             // Without the text the model is told when it was done: still an answer.
             Some(call) => {
-                let text = self.store.result(proposal.request.tenant, &call.session, &call.call_id).await;
-                Some(PreviousResult { text: text.unwrap_or_default() })
+                let given = self.store.result(proposal.request.tenant, &call.session, &call.call_id).await;
+                given.unwrap_or_default()
             }
             None => None,
         };
-        let text = engine::envelope::refusal(&verdict, &proposal.spec.suggested_next, previous.as_ref());
+        let beside = Beside {
+            suggested_next: &policy.suggested_next(proposal),
+            previous: previous.as_ref(),
+            previous_max: policy.rules.get::<same_call::Params>().previous_result_bytes,
+        };
+        let text = engine::envelope::refusal(&verdict, &beside);
         let executes = proposal.repaired.then(|| proposal.canonical.to_string());
         let inject_as = proposal.spec.inject_as.clone();
         EvaluateAnswer { verdict, text, inject_as, executes }

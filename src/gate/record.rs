@@ -127,7 +127,7 @@ impl Gate {
     ) -> Result<RecordAnswer, NoAnswer> {
         if report.status == OutcomeStatus::Success {
             let arguments = self.store.arguments(tenant, &report.session, &report.call_id).await?;
-            answer.text = engine::envelope::success(arguments.as_deref(), None, &answer.recorded.settled);
+            answer.text = engine::envelope::success(arguments.as_deref(), (None, false), &answer.recorded.settled);
         }
         Ok(answer)
     }

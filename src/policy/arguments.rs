@@ -182,6 +182,7 @@ fn violation(field: &str, keyword: &str, message: String) -> Violation {
         keyword: keyword.to_owned(),
         on_violation: OnViolation::SelfCorrect,
         user_facing_hint: None,
+        is_hopeless: false,
     }
 }
 

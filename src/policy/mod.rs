@@ -34,6 +34,8 @@ use crate::{
     rules::{Mode, RuleSet},
 };
 
+/// Tools that are suggested at once.
+const SUGGESTED_MAX: usize = 3;
 /// How long a question to a person stays open, in milliseconds: one hour.
 pub const APPROVAL_TTL_MS_DEFAULT: u64 = 3_600_000;
 
@@ -112,6 +114,26 @@ impl Policy {
     #[must_use]
     pub fn tool(&self, name: &ToolName) -> &ToolSpec {
         &self.of(name).spec
+    }
+
+    /// What may help when a call is refused: what the owner says, else the declared reads of the same thing that these
+    /// arguments name.
+    #[must_use]
+    pub fn suggested_next(&self, proposal: &Proposal) -> Vec<String> {
+        let own = &proposal.spec.suggested_next;
+        let Some(resource) = proposal.effect.resource.as_ref().filter(|_| own.is_empty()) else { return own.clone() };
+        let (tool, arguments) = (proposal.request.tool.as_str(), &proposal.request.arguments);
+        let reads = |spec: &ToolSpec| {
+            let looks = matches!(spec.effect, EffectKind::Read | EffectKind::Poll);
+            let template = spec.resource.as_ref().filter(|template| {
+                looks
+                    && template.fields().next().is_some()
+                    && template.fields().all(|field| arguments.get(field).is_some())
+            });
+            template.is_some_and(|template| template.fill(arguments).overlaps(resource))
+        };
+        let readers = self.tools().filter(|(name, spec)| *name != tool && reads(spec));
+        readers.map(|(name, _)| name.to_owned()).take(SUGGESTED_MAX).collect()
     }
 
     /// True when the arguments of a tool are checked against a schema.

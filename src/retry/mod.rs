@@ -5,5 +5,6 @@ pub mod advice;
 pub mod classify;
 pub mod estimate;
 pub mod layer;
+pub mod next_step;
 pub mod profiles;
 pub mod self_correction;

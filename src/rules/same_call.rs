@@ -13,12 +13,15 @@
 use crate::domain::{
     answer::Says,
     effect::EffectKind,
+    failure::FailureKind,
     finding::{Decision, Finding},
     previous::{Held, Past, Previous, Retry},
     reason::Reason,
     time::wait_in_words,
     tool::EmptyMeans,
 };
+
+use crate::retry::next_step::next_step;
 
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -46,6 +49,8 @@ pub struct Params {
     pub recheck_ms: u64,
     /// The longest that it is slowed.
     pub recheck_ms_max: u64,
+    /// How much of a previous result is given again, in bytes; of a longer one it is the beginning.
+    pub previous_result_bytes: usize,
     /// First re-check of a running call, in milliseconds; grows with its age.
     #[serde(skip)]
     pub in_flight_ms: u64,
@@ -62,6 +67,7 @@ impl Default for Params {
             same_results: 2,
             recheck_ms: 15_000,
             recheck_ms_max: 300_000,
+            previous_result_bytes: 16_384,
             in_flight_ms: 1_000,
             in_flight_ms_max: 30_000,
         }
@@ -144,7 +150,8 @@ fn in_flight(params: &Params, cx: &Context<'_>, previous: &Previous) -> Finding 
     let age_ms = cx.now.since_ms(previous.call.at);
     let wait_ms = (age_ms / 2).clamp(params.in_flight_ms, params.in_flight_ms_max);
     let message = format!(
-        "{} with these arguments is already running, since {}. Wait for its result instead of calling it again.",
+        "{} with these arguments has been running for {}. Its caller asks again under the same call_id, which costs nothing; you need \
+         not call it again.",
         cx.tool(),
         wait_in_words(age_ms)
     );
@@ -239,11 +246,7 @@ fn rechecked(params: &Params, cx: &Context<'_>, previous: &Previous, age_ms: u64
 }
 
 fn reuse(cx: &Context<'_>, age_ms: u64, why: &str) -> Finding {
-    let message = format!(
-        "{} was not run: this exact call succeeded {} ago, and its result is given here again. {why}",
-        cx.tool(),
-        wait_in_words(age_ms)
-    );
+    let message = format!("{} was not run: this exact call succeeded {} ago. {why}", cx.tool(), wait_in_words(age_ms));
     Finding::new(RULE.id, Decision::Reuse, Reason::DuplicateCallBlocked, message)
         .next("Use the previous result. If you need something else, change the arguments.")
 }
@@ -261,28 +264,44 @@ fn failed(cx: &Context<'_>, previous: &Previous, retry: Retry) -> Option<Finding
     if previous.is_stale(cx.session_id(), run_from, cx.now) || changed(cx, previous) {
         return None;
     }
-    let tool = cx.tool();
+    let (tool, error, next) = (cx.tool(), what_failed(cx, previous), next_step_after(previous));
     if retry.exhausted {
         let message = format!(
-            "{tool} with these arguments failed {} times, as often as it may be tried. Change the approach, or tell \
-             the user that it is not available now.",
+            "{tool} was not run: with these arguments it failed {} times, as often as it may be tried{error}. {next}",
             previous.attempt
         );
-        return Some(Finding::new(RULE.id, Decision::Deny, Reason::RetriesExhausted, message));
+        return Some(Finding::new(RULE.id, Decision::Deny, Reason::RetriesExhausted, message).next(next));
     }
     if !retry.retryable {
         let message = format!(
-            "{tool} with these arguments failed before, and repeating it is not worth it. Change the \
-             arguments by what the error says, use another tool, or tell the user."
+            "{tool} was not run: with these arguments it failed{error}, and the same call again is not worth it. {next}"
         );
-        return Some(Finding::new(RULE.id, Decision::Deny, Reason::NotRetryable, message));
+        return Some(Finding::new(RULE.id, Decision::Deny, Reason::NotRetryable, message).next(next));
     }
     let wait_ms = retry.not_before.since_ms(cx.now);
     (wait_ms > 0).then(|| {
-        let message =
-            format!("{tool} failed a moment ago; a retry is worth it after {}, not before.", wait_in_words(wait_ms));
+        let message = format!(
+            "{tool} with these arguments failed{error}. A retry is worth it in {}, not before.",
+            wait_in_words(wait_ms)
+        );
         Finding::new(RULE.id, Decision::Wait, Reason::RetryTooEarly, message).retry_after(wait_ms)
     })
+}
+
+/// ` 3 min ago: "no such order" (not_found)`.
+fn what_failed(cx: &Context<'_>, previous: &Previous) -> String {
+    let ago = wait_in_words(cx.now.since_ms(previous.last_at));
+    match &previous.failure {
+        Some((kind, Some(line))) if !line.is_empty() => format!(" {ago} ago: \"{line}\" ({})", kind.as_str()),
+        Some((kind, _)) => format!(" {ago} ago ({})", kind.as_str()),
+        None => format!(" {ago} ago"),
+    }
+}
+
+fn next_step_after(previous: &Previous) -> &'static str {
+    let (kind, line) =
+        previous.failure.as_ref().map_or((FailureKind::Other, None), |(kind, line)| (*kind, line.as_deref()));
+    next_step(kind, line.unwrap_or_default())
 }
 
 #[cfg(test)]

@@ -84,6 +84,7 @@ fn check(params: &Params, cx: &Context<'_>) -> Option<Finding> {
         let (tool, field) = (&cx.proposal.request.tool, any_item(&violation.field));
         if cx.self_corrections.is_for_the_user(tool, &field, &violation.keyword) {
             violation.on_violation = OnViolation::AskUser;
+            violation.is_hopeless = true;
             violation.user_facing_hint = Some(format!(
                 "Ask the user what {} should be before you call it again: corrections without them have not helped.",
                 violation.field
@@ -113,6 +114,7 @@ fn broken(check: &Check, cx: &Context<'_>) -> Result<Option<Violation>, Conditio
         keyword: CONDITION.to_owned(),
         on_violation: check.on_violation,
         user_facing_hint: check.user_facing_hint.clone(),
+        is_hopeless: false,
     }))
 }
 

@@ -149,6 +149,7 @@ pub(super) fn settled(status: OutcomeStatus, failure: Option<FailureKind>, retry
         result: Some(SECRET.to_owned()),
         result_bytes: None,
         gist: None,
+        error_line: None,
         error_message: Some(SECRET.to_owned()),
     }
 }

@@ -127,6 +127,7 @@ impl CallTree {
             seq: event.seq,
             advice: event.advice,
             circumstances: event.circumstances,
+            error_line: event.error_line.clone(),
         });
         if let (OutcomeStatus::Success, Some(digest)) = (event.status, &event.digest) {
             let fingerprint = call.fingerprint;

@@ -10,6 +10,7 @@ use crate::{
         event::Settled,
         failure::FailureKind,
         fingerprint::ResultDigest,
+        gist,
         health::{Health, Observation},
         ids::{SessionId, ToolName},
         outcome::OutcomeStatus,
@@ -33,6 +34,8 @@ use crate::{
     rules::{cooldown, requires},
 };
 
+/// Longest line of an error, in characters.
+const ERROR_LINE_MAX: usize = 300;
 /// Corrections that must have been seen before their share is told.
 const CORRECTIONS_MIN: f64 = 8.0;
 
@@ -114,6 +117,7 @@ pub(super) fn settle(
         result: report.result.clone(),
         result_bytes: report.result_bytes.or_else(|| report.result.as_ref().map(|result| result.len() as u64)),
         gist: None,
+        error_line: report.error.as_ref().map(|error| error_line(&error.message, &policy.redact)),
         error_message: report.error.as_ref().map(|error| error.message.clone()),
     };
     let trial = observed.as_ref().and_then(|_| trial(call, follow_up_ok, now));
@@ -161,6 +165,17 @@ fn is_progress(marks: &Marks, call: &Call, session: Option<&Session>) -> bool {
     let last = same.filter_map(|outcome| outcome.marks.as_deref().map(|marks| (outcome.seq, marks)));
     let last = last.max_by_key(|(seq, _)| *seq).map(|(_, marks)| marks.shape);
     !marks.failed && last != Some(marks.shape)
+}
+
+/// The error in one line, as a model is told it: without its traceback, and without what is redacted.
+fn error_line(message: &str, redacted: &[String]) -> Arc<str> {
+    let whole = message.trim();
+    let line = if whole.starts_with(['{', '[']) && !redacted.is_empty() {
+        gist::arguments(whole, redacted, ERROR_LINE_MAX)
+    } else {
+        gist::cut(&classify::one_line(whole), ERROR_LINE_MAX)
+    };
+    line.into()
 }
 
 /// What the report says of its completeness, else what the result itself says where the policy knows to look.

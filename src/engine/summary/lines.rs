@@ -2,7 +2,7 @@
 
 use super::{
     fit::{Class, Line},
-    past::{Entry, Past, came_of},
+    past::{Entry, Past, came_of, error_line},
 };
 use crate::{
     domain::{
@@ -137,7 +137,7 @@ pub(super) fn failed(past: &Past<'_>, now: Timestamp) -> Vec<Line> {
         let outcome = call.outcome.as_ref().filter(|_| entry.state == CallState::Failed)?;
         let times = if entry.failures > 1 { format!(" {} times", entry.failures) } else { String::new() };
         let kind = outcome.failure.map(|kind| kind.as_str()).unwrap_or_default();
-        let error = past.error(outcome);
+        let error = error_line(outcome);
         let error = if error.is_empty() { kind.to_owned() } else { format!("\"{error}\" ({kind})") };
         let left_ms = outcome.at.plus_ms(outcome.retry_after_ms).since_ms(now);
         let next = match outcome.retryable {

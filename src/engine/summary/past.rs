@@ -2,15 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use crate::{
-    domain::{
-        fingerprint::Fingerprint,
-        gist::{self, size},
-        history::{PastCall, PastOutcome},
-        session_state::CallState,
-        time::Timestamp,
-    },
-    retry::classify,
+use crate::domain::{
+    fingerprint::Fingerprint,
+    gist::{self, size},
+    history::{PastCall, PastOutcome},
+    session_state::CallState,
+    time::Timestamp,
 };
 
 /// Longest arguments of one call, in characters.
@@ -106,11 +103,6 @@ impl<'a> Past<'a> {
         let call = self.calls.iter().rev().find(|call| call.fingerprint == fingerprint)?;
         Some(self.arguments(call))
     }
-
-    /// The error of a failed call, in a line; empty when there is none.
-    pub(super) fn error(&self, outcome: &PastOutcome) -> String {
-        error_line(outcome, self.redacted)
-    }
 }
 
 fn made(outcome: &PastOutcome) -> Option<&str> {
@@ -143,10 +135,7 @@ pub(crate) fn came_of(outcome: &PastOutcome) -> String {
     format!("{}{facts}", gist::cut(&says, GIST_MAX))
 }
 
-/// An error in a line, without what is redacted; empty when there is none.
-pub(crate) fn error_line(outcome: &PastOutcome, redacted: &[String]) -> String {
-    let raw = outcome.error.as_deref().unwrap_or_default().trim();
-    let line =
-        if raw.starts_with(['{', '[']) { gist::arguments(raw, redacted, ERROR_MAX) } else { classify::one_line(raw) };
-    gist::cut(&line, ERROR_MAX)
+/// An error in a short line; empty when there is none.
+pub(crate) fn error_line(outcome: &PastOutcome) -> String {
+    gist::cut(outcome.error.as_deref().unwrap_or_default(), ERROR_MAX)
 }

@@ -129,5 +129,6 @@ pub(super) fn no_reason() -> Violation {
         keyword: "require_reason".to_owned(),
         on_violation: OnViolation::SelfCorrect,
         user_facing_hint: None,
+        is_hopeless: false,
     }
 }

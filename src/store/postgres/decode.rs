@@ -166,6 +166,7 @@ pub(super) fn settled(row: &PgRow) -> Loaded<Settled> {
         result: None,
         result_bytes: row.try_get::<Option<i64>, _>("result_bytes")?.and_then(|n| u64::try_from(n).ok()),
         gist: None,
+        error_line: row.try_get::<Option<String>, _>("error_line")?.map(Into::into),
         error_message: None,
     })
 }

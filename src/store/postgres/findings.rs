@@ -42,6 +42,8 @@ struct StoredViolation {
     ask_user: bool,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     user_facing_hint: Option<String>,
+    #[serde(skip_serializing_if = "std::ops::Not::not", default)]
+    hopeless: bool,
 }
 
 impl From<&Violation> for StoredViolation {
@@ -52,6 +54,7 @@ impl From<&Violation> for StoredViolation {
             keyword: violation.keyword.clone(),
             ask_user: violation.on_violation == OnViolation::AskUser,
             user_facing_hint: violation.user_facing_hint.clone(),
+            hopeless: violation.is_hopeless,
         }
     }
 }
@@ -60,7 +63,7 @@ impl From<StoredViolation> for Violation {
     fn from(stored: StoredViolation) -> Self {
         let on_violation = if stored.ask_user { OnViolation::AskUser } else { OnViolation::SelfCorrect };
         let StoredViolation { field, message, keyword, user_facing_hint, .. } = stored;
-        Self { field, message, keyword, on_violation, user_facing_hint }
+        Self { field, message, keyword, on_violation, user_facing_hint, is_hopeless: stored.hopeless }
     }
 }
 

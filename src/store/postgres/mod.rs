@@ -50,6 +50,7 @@ use crate::domain::{
     fingerprint::LedgerKey,
     ids::{CallId, SessionId, TenantId},
     ledger::LedgerRow,
+    previous::Given,
     time::Timestamp,
     tree::CallTree,
 };
@@ -259,7 +260,7 @@ impl Store {
         self.readers.read(async |conn| load::call(conn, tenant, epoch, session, call_id).await).await
     }
 
-    /// The result that was recorded with the last success of a call; none when it was not given.
+    /// What the last success of a call gave; none when there was none.
     ///
     /// # Errors
     /// [`StoreError`] when the database cannot be read.
@@ -268,7 +269,7 @@ impl Store {
         tenant: TenantId,
         session: &SessionId,
         call_id: &CallId,
-    ) -> Result<Option<String>, StoreError> {
+    ) -> Result<Option<Given>, StoreError> {
         self.readers.read(async |conn| load::result(conn, tenant, session, call_id).await).await
     }
 

@@ -46,7 +46,7 @@ async fn read(conn: &mut PgConnection, tenant: TenantId, session: &SessionId, mo
                and r.session_id = c.session_id and r.permit_seq = c.seq and r.status = 0),
              c.lease_until)) * 1000)::bigint end as lease_ms,
            o.status, o.failure, (extract(epoch from o.at) * 1000)::bigint as settled_ms, o.gist, o.made,
-           o.result_bytes, o.is_complete, o.total_matches, left(o.error_message, {PAST_TEXT_MAX}) as error,
+           o.result_bytes, o.is_complete, o.total_matches, o.error_line as error,
            o.retryable, o.retry_after_ms
          from session s join call_tree t on t.tenant_id = s.tenant_id and t.root_id = s.root_id
          cross join lateral (

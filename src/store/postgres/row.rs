@@ -83,7 +83,7 @@ columns! {
         probe: Option<bool> => BOOL, tool_state: Option<i16> => INT2, failure_share: Option<f32> => FLOAT4,
         failures: Option<i32> => INT4, failing_ms: Option<i64> => INT8, sketch: Option<Vec<u8>> => BYTEA,
         kept: bool => BOOL, marks: Option<String> => JSON, news: bool => BOOL, gist: Option<String> => TEXT,
-        made: Option<String> => TEXT,
+        made: Option<String> => TEXT, error_line: Option<String> => TEXT,
     }
 }
 
@@ -253,6 +253,7 @@ impl OutcomeRow {
             marks: event.marks.as_deref().map(marks::json),
             news: event.news,
             gist: event.gist.as_ref().map(|gist| gist.says.clone()),
+            error_line: event.error_line.as_deref().map(str::to_owned),
             made: event.gist.as_ref().and_then(|gist| gist.made.clone()),
         }
     }

@@ -124,7 +124,7 @@ fn agrees_in_row(row: &PgRow, engine: &Engine) -> Check {
     let state = ToolState::ALL.into_iter().find(|state| state.as_str() == row.get::<&str, _>("tool_state"));
     let attempt = u32::try_from(row.get::<i16, _>("attempt")).expect("an attempt");
     let state = RetryState { attempt, tool: state.ok_or("no such state")? };
-    let odds = engine.estimate.view(&tool, failure, prior(failure), engine.as_of).odds(state);
+    let odds = engine.estimate.view((&tool, failure), prior(failure), false, engine.as_of).odds(state);
     let (p, trials) = (odds.p[wait], odds.trials[wait]);
     let (low, high) = wilson(p, trials);
     for (column, expected) in [

@@ -1,0 +1,32 @@
+//! What to do after a failure that is not worth a retry, by its kind: one text for the answer to the report and for the
+//! refusal of the same call later.
+
+use crate::domain::failure::FailureKind;
+
+/// What a model should do next. `error` is the error's line.
+#[must_use]
+pub fn next_step(kind: FailureKind, error: &str) -> &'static str {
+    use FailureKind::{
+        Auth, Conflict, Internal, InvalidArgument, Network, NotFound, Other, Permission, QuotaExhausted, RateLimited,
+        Timeout, Unavailable,
+    };
+    let says = |words: &[&str]| words.iter().any(|word| error.to_ascii_lowercase().contains(word));
+    match kind {
+        Auth => {
+            "Its credentials are not accepted, which no argument changes. Tell the user that access must be renewed."
+        }
+        Permission => "It is not permitted, which a repetition does not change. Tell the user, or do without it.",
+        RateLimited => "It is limited and has refused too often. Go on with other work, or tell the user.",
+        QuotaExhausted => "Its quota is used up, which waiting for a moment does not change. Tell the user.",
+        Conflict => "Something else holds or has changed it. Read its present state first, then decide again.",
+        NotFound => "What was asked for is not there. Look up the right name or id first, or ask the user for it.",
+        InvalidArgument if says(&["already exists", "file exists", "duplicate"]) => {
+            "It exists already. Use what is there, or choose another name."
+        }
+        InvalidArgument => "Correct the arguments by what the error says, then call it again.",
+        Timeout | Unavailable | Network | Internal => {
+            "It does not work at the moment. Use another tool, or tell the user that it is not available."
+        }
+        Other => "The same call fails again. Change what the error names, use another tool, or tell the user.",
+    }
+}
