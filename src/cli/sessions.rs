@@ -242,7 +242,7 @@ pub(super) async fn run(args: SessionsArgs) -> anyhow::Result<()> {
             Ok(())
         }
         Action::Compacted { session, by, remote } => {
-            let request = MarkCompactedRequest { session_id: session };
+            let request = MarkCompactedRequest { session_id: session, summary_tokens: 0 };
             let state = asked(client(&remote).await?.mark_compacted(by.signed(request)?).await)?.state;
             state.iter().for_each(|state| outln!("{}", state.summary_for_model));
             Ok(())
@@ -297,7 +297,7 @@ async fn halt(request: HaltRequest, by: &By, remote: &Remote) -> anyhow::Result<
     }
     // A name that is misspelt stops nothing, and whoever pulls the switch should know.
     if scope == HaltScope::Session {
-        let request = GetSessionStateRequest { session_id: name.clone(), last_calls: 1 };
+        let request = GetSessionStateRequest { session_id: name.clone(), last_calls: 1, summary_tokens: 0 };
         let known = GateServiceClient::new(remote.connect().await?).get_session_state(request).await;
         if known.is_err_and(|status| status.code() == Code::NotFound) {
             errln!("note: session {name} has not asked for any call yet; is that its name?");

@@ -80,8 +80,10 @@ pub struct CallTold {
     pub state: CallState,
     /// What it was asked with; empty when that is not known any more.
     pub arguments: String,
-    /// What a success gave, or the error in a line; empty when there is nothing.
-    pub came_of: String,
+    /// What a success gave; empty when it did not succeed.
+    pub gist: String,
+    /// The error in a line; empty when there was none.
+    pub error: String,
 }
 
 /// A session at one point in time.

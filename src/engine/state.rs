@@ -19,7 +19,7 @@ use crate::{
     },
     engine::{
         bookings::is_spent,
-        summary::{ARGUMENTS_MAX, Past, Told, came_of, error_line, summary},
+        summary::{ARGUMENTS_MAX, Past, Told, came_of, summary},
     },
     policy::Policy,
     rules::{Closes, budget},
@@ -131,15 +131,14 @@ fn told(call: &Call, past: &[PastCall], redacted: &[String], now: Timestamp) -> 
     let arguments = found.and_then(|past| past.arguments.as_deref()).or(call.arguments.as_deref());
     let outcome = found.and_then(|past| past.outcome.as_ref());
     let state = CallState::of(call, now);
-    let came_of = outcome.map(|outcome| match state {
-        CallState::Succeeded => came_of(outcome),
-        _ => error_line(outcome),
-    });
+    let success = outcome.filter(|_| state == CallState::Succeeded);
+    let error = call.outcome.as_ref().and_then(|outcome| outcome.error_line.as_deref());
     CallTold {
         call: call.clone(),
         state,
         arguments: arguments.map(|text| gist::arguments(text, redacted, ARGUMENTS_MAX)).unwrap_or_default(),
-        came_of: came_of.unwrap_or_default(),
+        gist: success.map(came_of).unwrap_or_default(),
+        error: error.unwrap_or_default().to_owned(),
     }
 }
 

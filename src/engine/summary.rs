@@ -11,7 +11,7 @@ mod past;
 #[cfg(test)]
 pub(crate) use self::fit::tokens;
 use self::fit::{Line, Part, fit};
-pub(super) use self::past::{ARGUMENTS_MAX, Past, came_of, error_line};
+pub(super) use self::past::{ARGUMENTS_MAX, Past, came_of};
 use super::state::Stops;
 use crate::domain::{
     budget::Left,

@@ -21,7 +21,7 @@ use crate::{
         json::{self, BYTES_MAX, Json},
         outcome::OutcomeStatus,
         report::{Operator, Report},
-        session_state::{Extent, LAST_CALLS_DEFAULT},
+        session_state::{Extent, LAST_CALLS_DEFAULT, SUMMARY_TOKENS_DEFAULT, SUMMARY_TOKENS_MAX, SUMMARY_TOKENS_MIN},
     },
     gate::{BATCH_MAX, retry_after_ms},
 };
@@ -283,5 +283,15 @@ fn tool_error(error: &v1::ToolError, now_unix_ms: i64) -> Decoded<ErrorReport> {
 /// The session that is asked about, and how much of it.
 pub(super) fn session_state(request: &v1::GetSessionStateRequest) -> Decoded<(SessionId, Extent)> {
     let last_calls = count("last_calls", request.last_calls, LAST_CALLS_DEFAULT as u32, LAST_CALLS_MAX)?;
-    Ok((session(&request.session_id)?, Extent { last_calls: last_calls as usize, ..Extent::default() }))
+    let summary_tokens = summary_tokens(request.summary_tokens)?;
+    Ok((session(&request.session_id)?, Extent { last_calls: last_calls as usize, summary_tokens, ..Extent::default() }))
+}
+
+/// How long a summary may be.
+pub(super) fn summary_tokens(tokens: u32) -> Decoded<usize> {
+    let tokens = count("summary_tokens", tokens, SUMMARY_TOKENS_DEFAULT as u32, SUMMARY_TOKENS_MAX as u32)?;
+    if (tokens as usize) < SUMMARY_TOKENS_MIN {
+        return wrong("summary_tokens", format!("must be {SUMMARY_TOKENS_MIN} or more, or 0 for the default"));
+    }
+    Ok(tokens as usize)
 }

@@ -154,6 +154,10 @@ fn call(told: &CallTold) -> v1::CallSummary {
         failure: failure(call.outcome.as_ref().and_then(|outcome| outcome.failure)),
         approval_id: call.approval.as_ref().map(|approval| approval.id.clone()).unwrap_or_default(),
         fingerprint: call.fingerprint.to_hex(),
+        arguments: told.arguments.clone(),
+        gist: told.gist.clone(),
+        error_message: told.error.clone(),
+        advice: call.outcome.as_ref().and_then(|outcome| outcome.advice.as_ref()).map(advice),
     }
 }
 

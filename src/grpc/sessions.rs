@@ -205,9 +205,11 @@ impl v1::session_service_server::SessionService for SessionService {
     ) -> Result<Response<v1::MarkCompactedResponse>, Status> {
         // The session's own loop says so; nobody is answerable for it.
         let by = identity::of_or(&request, &request.get_ref().session_id)?;
+        let summary_tokens = decode::summary_tokens(request.get_ref().summary_tokens)?;
         let command = command(&request.get_ref().session_id, by, "", Operation::MarkCompacted)?;
         self.command(&command).await?;
-        let state = service::within(Box::pin(now(&self.gate, &command.session, Extent::default()))).await?.state;
+        let extent = Extent { summary_tokens, ..Extent::default() };
+        let state = service::within(Box::pin(now(&self.gate, &command.session, extent))).await?.state;
         Ok(Response::new(v1::MarkCompactedResponse { state }))
     }
 

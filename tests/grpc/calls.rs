@@ -21,7 +21,7 @@ fn json(text: &str) -> Value {
 }
 
 async fn state(client: &mut Client, session: &str) -> v1::SessionState {
-    let request = v1::GetSessionStateRequest { session_id: session.to_owned(), last_calls: 0 };
+    let request = v1::GetSessionStateRequest { session_id: session.to_owned(), last_calls: 0, summary_tokens: 0 };
     let answer = in_time("a state", client.get_session_state(request)).await.expect("a state");
     answer.into_inner().state.expect("a state")
 }

@@ -132,7 +132,10 @@ async fn whoever_answers_halts_grants_or_activates_says_who_it_is_in_the_metadat
     let halted = sessions.halt(from(" eve ", halt)).await.expect("a halt").into_inner().halt.expect("a halt");
     assert_eq!(halted.by, "eve");
     // An agent's own loop says that its context was compacted, and needs no name for that.
-    sessions.mark_compacted(v1::MarkCompactedRequest { session_id: "s".into() }).await.expect("it is known");
+    sessions
+        .mark_compacted(v1::MarkCompactedRequest { session_id: "s".into(), summary_tokens: 0 })
+        .await
+        .expect("it is known");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

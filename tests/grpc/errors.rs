@@ -47,7 +47,7 @@ async fn a_callers_own_faults_have_documented_pairs_and_store_nothing() {
     for unknown in [success("s", "nobody", "x"), success("nowhere", "c1", "x")] {
         is(&record_error(&mut client, unknown).await, Code::NotFound, "CALL_UNKNOWN");
     }
-    let request = v1::GetSessionStateRequest { session_id: "nowhere".into(), last_calls: 1 };
+    let request = v1::GetSessionStateRequest { session_id: "nowhere".into(), last_calls: 1, summary_tokens: 0 };
     let status = in_time("an answer", client.get_session_state(request)).await.expect_err("refused");
     is(&status, Code::NotFound, "SESSION_UNKNOWN");
     assert_eq!(plane.row_count().await, rows);

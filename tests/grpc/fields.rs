@@ -93,8 +93,22 @@ fn bad_names() -> Vec<(&'static str, Bad)> {
         ("calls", batch((0..65).map(|n| format!("new{n}")))),
         ("calls[1].call_id", batch(["new".to_owned(), "new".to_owned()])),
         ("calls[2].call_id", batch(["new1".to_owned(), "new2".to_owned(), String::new()])),
-        ("session_id", Bad::State(v1::GetSessionStateRequest { session_id: String::new(), last_calls: 0 })),
-        ("last_calls", Bad::State(v1::GetSessionStateRequest { session_id: "s".into(), last_calls: 65 })),
+        (
+            "session_id",
+            Bad::State(v1::GetSessionStateRequest { session_id: String::new(), last_calls: 0, summary_tokens: 0 }),
+        ),
+        (
+            "last_calls",
+            Bad::State(v1::GetSessionStateRequest { session_id: "s".into(), last_calls: 65, summary_tokens: 0 }),
+        ),
+        (
+            "summary_tokens",
+            Bad::State(v1::GetSessionStateRequest { session_id: "s".into(), last_calls: 0, summary_tokens: 299 }),
+        ),
+        (
+            "summary_tokens",
+            Bad::State(v1::GetSessionStateRequest { session_id: "s".into(), last_calls: 0, summary_tokens: 8001 }),
+        ),
     ]
 }
 

@@ -228,7 +228,7 @@ async fn phases_are_set_before_the_first_call_and_a_compaction_tells_what_was_do
     record(&mut client, success("s", "c2", "moved")).await;
     let back = sessions.set_phase(phase("LOOK")).await.expect_err("ACT leads nowhere");
     assert!(back.message().contains("nowhere"), "{back:?}");
-    let compacted = v1::MarkCompactedRequest { session_id: "s".into() };
+    let compacted = v1::MarkCompactedRequest { session_id: "s".into(), summary_tokens: 0 };
     let state = sessions.mark_compacted(compacted).await.expect("known").into_inner().state.expect("a state");
     assert!(state.summary_for_model.contains("move_order"), "{}", state.summary_for_model);
     // A session that has not called anything yet can be told its phase.
@@ -283,7 +283,7 @@ async fn stored_calls_are_found_by_their_id_in_every_session_or_in_one_call_tree
 async fn neither_a_grant_nor_a_compaction_begins_a_session() {
     let plane = plane().await;
     let rows = plane.row_count().await;
-    let compacted = v1::MarkCompactedRequest { session_id: "nowhere".into() };
+    let compacted = v1::MarkCompactedRequest { session_id: "nowhere".into(), summary_tokens: 0 };
     let mut sessions = SessionServiceClient::new(plane.channel().await);
     let refused = sessions.mark_compacted(compacted).await.expect_err("nobody has heard of it");
     assert_eq!(pair(&refused), (Code::NotFound, "SESSION_UNKNOWN".into()));

@@ -103,7 +103,7 @@ async fn states(client: &mut Client) -> Vec<(String, CallSummary)> {
     let mut all = Vec::new();
     for s in 0..SESSIONS {
         let session = format!("s{s}");
-        let request = GetSessionStateRequest { session_id: session.clone(), last_calls: 64 };
+        let request = GetSessionStateRequest { session_id: session.clone(), last_calls: 64, summary_tokens: 0 };
         let state = in_time("a state", client.get_session_state(request)).await.expect("a state").into_inner();
         let state = state.state.expect("a state");
         all.extend(state.calls.into_iter().map(|call| (session.clone(), call)));

@@ -53,7 +53,7 @@ async fn a_server_starts_from_nothing_and_stops_at_a_signal() {
         assert_eq!(home.postmaster(), None, "and in order");
     }
     let server = Server::start(&home, &[]);
-    let request = GetSessionStateRequest { session_id: "s".into(), last_calls: 0 };
+    let request = GetSessionStateRequest { session_id: "s".into(), last_calls: 0, summary_tokens: 0 };
     let state = in_time("a state", server.client().await.get_session_state(request)).await.expect("a state");
     let state = state.into_inner().state.expect("a state");
     let [call] = &state.calls[..] else { panic!("{state:?}") };

@@ -41,8 +41,8 @@ async fn a_summary_is_made_from_what_is_stored() {
         }
         assert!(!summary.contains("DE99"), "{summary}");
         let newest = state.calls.first().expect("a call");
-        assert_eq!((&*newest.arguments, &*newest.came_of), ("{n: 1}", ""));
+        assert_eq!((&*newest.arguments, &*newest.gist), ("{n: 1}", ""));
         let read = state.calls.iter().find(|told| told.call.call_id.as_str() == "r69").expect("one of the last");
-        assert_eq!((&*read.arguments, &*read.came_of), ("{at: 69}", "2 items: one, two"));
+        assert_eq!((&*read.arguments, &*read.gist), ("{at: 69}", "2 items: one, two"));
     }
 }

@@ -164,7 +164,8 @@ impl Client {
     }
 
     pub(super) async fn state(&mut self) -> anyhow::Result<SessionState> {
-        let request = GetSessionStateRequest { session_id: self.caller.session_id.clone(), last_calls: 0 };
+        let request =
+            GetSessionStateRequest { session_id: self.caller.session_id.clone(), last_calls: 0, summary_tokens: 0 };
         let gate = &mut self.gate;
         let answer = again!(gate.get_session_state(request.clone()))?;
         answer.state.context("the server gave no state")
