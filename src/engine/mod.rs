@@ -2,6 +2,8 @@
 //! This room knows nouns, rules and policy; it must not know the store, the network or a clock.
 
 mod bookings;
+#[cfg(test)]
+mod catalogue;
 mod control;
 pub mod envelope;
 mod evaluate;

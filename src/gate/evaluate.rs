@@ -17,7 +17,6 @@ use crate::{
     },
     engine::{self, Judgement, envelope::Beside},
     policy::Policy,
-    rules::same_call,
     store::Slot,
     telemetry,
 };
@@ -173,7 +172,7 @@ impl Gate {
         let beside = Beside {
             suggested_next: &policy.suggested_next(proposal),
             previous: previous.as_ref(),
-            previous_max: policy.rules.get::<same_call::Params>().previous_result_bytes,
+            previous_max: policy.previous_result_bytes(),
         };
         let text = engine::envelope::refusal(&verdict, &beside);
         let executes = proposal.repaired.then(|| proposal.canonical.to_string());

@@ -31,7 +31,7 @@ use crate::{
         violation::CoercedField,
     },
     retry::advice,
-    rules::{Mode, RuleSet},
+    rules::{Mode, RuleSet, same_call},
 };
 
 /// Tools that are suggested at once.
@@ -114,6 +114,12 @@ impl Policy {
     #[must_use]
     pub fn tool(&self, name: &ToolName) -> &ToolSpec {
         &self.of(name).spec
+    }
+
+    /// How much of a previous result is given again, in bytes.
+    #[must_use]
+    pub fn previous_result_bytes(&self) -> usize {
+        self.rules.get::<same_call::Params>().previous_result_bytes
     }
 
     /// What may help when a call is refused: what the owner says, else the declared reads of the same thing that these

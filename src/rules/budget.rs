@@ -229,10 +229,9 @@ fn hint(params: &Params, cx: &Context<'_>, usage: Usage) -> Option<Finding> {
             scope_in_words(scope)
         ),
         _ => format!(
-            "{} of {} are left {} after this call; finish with what matters most.",
-            dimension.in_words(fullest.remaining()),
-            dimension.in_words(fullest.limit),
-            scope_in_words(scope)
+            "Left {} after this call: {}. Finish with what matters most.",
+            scope_in_words(scope),
+            dimension.left_in_words(fullest.remaining(), fullest.limit)
         ),
     };
     let reason = if dimension == Dimension::Steps { Reason::StepBudgetExceeded } else { Reason::BudgetExceeded };

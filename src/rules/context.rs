@@ -26,6 +26,10 @@ use super::{
     condition::{Bindings, ConditionError},
 };
 
+/// What a model is told with every WAIT: it is its caller that waits.
+pub const CALLER_WAITS: &str =
+    "The application waits and asks again by itself, which costs nothing; you need not repeat the call.";
+
 /// From this likeness on arguments count as nearly the same.
 const ALIKE: f64 = 0.8;
 

@@ -21,7 +21,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{Asked, Context, Judge, Part, Problem, Rule, take_in};
+use super::{Asked, CALLER_WAITS, Context, Judge, Part, Problem, Rule, take_in};
 
 /// The rule.
 pub const RULE: Rule = Rule::of::<Params>("cooldown");
@@ -67,16 +67,16 @@ fn check(cx: &Context<'_>) -> Option<Finding> {
     if cx.now < cooldown.until {
         let ms = cooldown.until.since_ms(cx.now);
         let message = format!(
-            "{tool} was not run: it answered {failure}, and every agent of this fleet leaves it alone for {}. Do \
-             something else meanwhile, or wait.",
+            "{tool} was not run: it answered {failure}, and every agent of this fleet leaves it alone for {}. \
+             {CALLER_WAITS} Do something else meanwhile.",
             wait_in_words(ms)
         );
         return Some(Finding::new(RULE.id, Decision::Wait, Reason::Cooldown, message).retry_after(ms));
     }
     let ms = cooldown.probe_until.filter(|until| cx.now < *until)?.since_ms(cx.now).min(RECHECK_MS);
     let message = format!(
-        "{tool} was not run: it answered {failure}, and another call is finding out whether it works again. Ask \
-         again in {}.",
+        "{tool} was not run: it answered {failure}, and another call is finding out whether it works again, \
+         which takes up to {}. {CALLER_WAITS}",
         wait_in_words(ms)
     );
     Some(Finding::new(RULE.id, Decision::Wait, Reason::Cooldown, message).retry_after(ms))

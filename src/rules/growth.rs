@@ -22,7 +22,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{Asked, Closes, Context, Judge, Part, Problem, Rule, take_in};
+use super::{Asked, CALLER_WAITS, Closes, Context, Judge, Part, Problem, Rule, take_in};
 
 /// The rule.
 pub const RULE: Rule = Rule::of::<Params>("growth").closes(Closes::Run);
@@ -106,8 +106,8 @@ fn calls(params: &Params, cx: &Context<'_>) -> Option<Finding> {
     }
     let wait_ms = recent[over].plus_ms(SECOND_MS).since_ms(cx.now);
     let message = format!(
-        "Tool calls come too fast: {count} within a second. Wait {} before the next one, and ask yourself whether you \
-         need it.",
+        "Tool calls come too fast: {count} within a second. The next one may run in {}. {CALLER_WAITS} \
+         Ask yourself whether you need so many.",
         wait_in_words(wait_ms)
     );
     let finding = Finding::new(RULE.id, Decision::Wait, Reason::Runaway, message).retry_after(wait_ms);
@@ -134,8 +134,8 @@ fn tokens(params: &Params, cx: &Context<'_>) -> Option<Finding> {
         }
     }
     let message = format!(
-        "{count} tokens were used within a minute, more than the {limit} allowed. Wait {} before the next tool call, \
-         and work with less context.",
+        "{count} tokens were used within a minute, more than the {limit} allowed. The next tool call may run in {}. \
+         {CALLER_WAITS} Work with less context.",
         wait_in_words(wait_ms)
     );
     let finding = Finding::new(RULE.id, Decision::Wait, Reason::Runaway, message).retry_after(wait_ms);

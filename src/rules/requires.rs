@@ -10,6 +10,8 @@
 //! Known problems: the last 64 answers of such tools in the call tree are remembered, up to 64 KiB each; one that is
 //! longer, no JSON, or not stored in full matches nothing but its own arguments.
 
+mod values;
+
 use std::collections::BTreeMap;
 
 use crate::domain::{
@@ -18,11 +20,11 @@ use crate::domain::{
     json::Json,
     pattern::Pattern,
     reason::Reason,
-    tree::Kept,
+    tree::{Changed, Kept},
 };
 
 use super::{
-    Asked, Context, Judge, Rule,
+    Asked, CALLER_WAITS, Context, Judge, Rule,
     condition::{Condition, ConditionError},
 };
 
@@ -49,6 +51,10 @@ pub struct Requirement {
     pub matching: Vec<(String, Source)>,
     /// What must hold then.
     pub condition: Option<Condition>,
+    /// What is said when it is not met; `{values}` stands for what was compared or looked for.
+    pub message: Option<String>,
+    /// What the user should be asked or told then.
+    pub user_facing_hint: Option<String>,
 }
 
 /// What each tool builds on.
@@ -89,15 +95,46 @@ fn unmet(requirement: &Requirement, cx: &Context<'_>) -> Option<Finding> {
         return Some(missing(requirement, cx, of_tools().next().is_some()));
     };
     let condition = requirement.condition.as_ref()?;
+    let tool = &kept.tool;
+    if let Some(changed) = changed_since(cx, kept) {
+        let (problem, next) = (
+            format!("{} has been changed by {} since {tool} read it.", changed.resource.as_str(), changed.tool),
+            format!("Call {tool} again, then decide."),
+        );
+        return Some(refused(requirement, cx, &problem, changed.resource.as_str(), &next));
+    }
     let last = |tool: &str| kept.result.as_deref().filter(|_| kept.tool.as_str() == tool);
-    let problem = match condition.evaluate(&cx.known(&last)) {
+    let (problem, values) = match condition.evaluate(&cx.known(&last)) {
         Ok(true) => return None,
-        Ok(false) => format!("the result of {} does not allow it: {} does not hold.", kept.tool, condition.text()),
-        Err(ConditionError::NotCalled(tool)) => format!("{tool} must have answered first. Call {tool}."),
+        Ok(false) => {
+            let values = values::compared(condition.text(), arguments, &last).join(", ");
+            (format!("{values}, and {} does not hold.", condition.text()), values)
+        }
+        Err(ConditionError::NotCalled(tool)) => {
+            let problem = format!("{tool} has not answered.");
+            return Some(refused(requirement, cx, &problem, &tool, &format!("Call {tool} first.")));
+        }
         Err(broken @ ConditionError::Broken(_)) => return Some(cx.unjudged(RULE.id, &broken)),
     };
-    let message = format!("{} was not run: {problem}", cx.tool());
-    Some(Finding::new(RULE.id, Decision::Deny, Reason::MissingPrerequisite, message))
+    let next = "Change the arguments so that it holds, or tell the user what stands against it.";
+    Some(refused(requirement, cx, &problem, &values, next))
+}
+
+/// The write of the same thing that was permitted after `kept` was read.
+fn changed_since<'a>(cx: &Context<'a>, kept: &Kept) -> Option<&'a Changed> {
+    let resource = cx.proposal.effect.resource.as_ref()?;
+    let later = |changed: &&Changed| changed.seq > kept.seq && changed.fingerprint != cx.fingerprint();
+    cx.tree.changes.iter().rev().filter(later).find(|changed| changed.resource.overlaps(resource))
+}
+
+/// The owner's words, where there are any.
+fn refused(requirement: &Requirement, cx: &Context<'_>, problem: &str, values: &str, next: &str) -> Finding {
+    let next = requirement.user_facing_hint.as_deref().unwrap_or(next);
+    let message = match &requirement.message {
+        Some(message) => format!("{} was not run: {}", cx.tool(), message.replace("{values}", values)),
+        None => format!("{} was not run: {problem} {next}", cx.tool()),
+    };
+    Finding::new(RULE.id, Decision::Deny, Reason::MissingPrerequisite, message).next(next)
 }
 
 fn missing(requirement: &Requirement, cx: &Context<'_>, was_called: bool) -> Finding {
@@ -105,20 +142,28 @@ fn missing(requirement: &Requirement, cx: &Context<'_>, was_called: bool) -> Fin
     let running = cx.tree.calls().filter(is_running).find(|call| requirement.tools.matches(call.tool.as_str()));
     let tool = cx.tool();
     if let Some(running) = running {
-        let message = format!("{tool} builds on {}, which is still running. Wait for its result.", running.tool);
+        let message =
+            format!("{tool} was not run yet: it builds on {}, which is still running. {CALLER_WAITS}", running.tool);
         return Finding::new(RULE.id, Decision::Wait, Reason::PrerequisiteRunning, message).retry_after(RECHECK_MS);
     }
     let step = requirement.tools.as_str().replace('|', " or ");
     let arguments = &cx.proposal.request.arguments;
-    let given = requirement.matching.iter().filter_map(|(field, _)| Some((field, arguments.get(field)?)));
-    let given: Vec<String> = given.map(|(field, value)| format!("{field} {}", in_words(value))).collect();
-    let what = match (given.is_empty(), was_called) {
-        (true, true) => "No earlier result fits".to_owned(),
-        (true, false) => format!("{tool} needs {step} first"),
-        (false, _) => format!("{} not found", given.join(" with ")),
+    let (mut named, mut looked_for) = (Vec::new(), Vec::new());
+    for (field, source) in &requirement.matching {
+        let Some(value) = arguments.get(field) else { continue };
+        match source {
+            Source::Argument(_) => named.push(format!("{field} {}", in_words(value))),
+            Source::Result(_) => looked_for.push(format!("{field} {}", in_words(value))),
+        }
+    }
+    let values = [named.clone(), looked_for.clone()].concat().join(", ");
+    // Only what was looked for can be missing.
+    let problem = match (was_called, looked_for.is_empty()) {
+        (true, false) => format!("{} was not found in what {step} has returned.", looked_for.join(" with ")),
+        _ if named.is_empty() => format!("there was no earlier {step} in this session."),
+        _ => format!("there was no earlier {step} for {} in this session.", named.join(" with ")),
     };
-    let message = format!("{what}. Call {step} first.");
-    Finding::new(RULE.id, Decision::Deny, Reason::MissingPrerequisite, message).next(format!("Call {step} first."))
+    refused(requirement, cx, &problem, &values, &format!("Call {step} first."))
 }
 
 fn in_words(value: &Json) -> String {
@@ -192,6 +237,30 @@ mod tests {
              record c1 ok {{\"draft\":{{\"id\":\"d1\"}}}}
              send_email {{\"draft_id\":\"d1\"}} => allow"
         ));
+    }
+
+    #[test]
+    fn a_result_from_before_the_last_write_must_be_read_again() {
+        check(
+            "policy
+               tool_schemas:
+                 get_order: {effect: read, side_effect_resource: 'order/{order_id}'}
+                 refund:
+                   effect: write
+                   side_effect_resource: 'order/{order_id}'
+                   requires:
+                     - tool: get_order
+                       match: {order_id: args.order_id}
+                       condition: args.amount <= last('get_order').refundable
+             end
+             rules requires
+             get_order {\"order_id\":1} -> ok {\"refundable\":50}
+             refund {\"order_id\":1,\"amount\":40} -> ok done
+             refund {\"order_id\":1,\"amount\":30} => deny missing_prerequisite
+             get_order {\"order_id\":1} -> ok {\"refundable\":10}
+             refund {\"order_id\":1,\"amount\":30} => deny missing_prerequisite
+             refund {\"order_id\":1,\"amount\":10} => allow",
+        );
     }
 
     #[test]

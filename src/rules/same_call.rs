@@ -27,7 +27,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{Asked, Context, Judge, Part, Problem, Rule, asked::NOTHING, take_in};
+use super::{Asked, CALLER_WAITS, Context, Judge, Part, Problem, Rule, asked::NOTHING, take_in};
 
 /// The rule.
 pub const RULE: Rule = Rule::of::<Params>("same_call").section("deduplication");
@@ -150,8 +150,7 @@ fn in_flight(params: &Params, cx: &Context<'_>, previous: &Previous) -> Finding 
     let age_ms = cx.now.since_ms(previous.call.at);
     let wait_ms = (age_ms / 2).clamp(params.in_flight_ms, params.in_flight_ms_max);
     let message = format!(
-        "{} with these arguments has been running for {}. Its caller asks again under the same call_id, which costs nothing; you need \
-         not call it again.",
+        "{} with these arguments has been running for {} and was not started a second time. {CALLER_WAITS}",
         cx.tool(),
         wait_in_words(age_ms)
     );
@@ -267,7 +266,8 @@ fn failed(cx: &Context<'_>, previous: &Previous, retry: Retry) -> Option<Finding
     let (tool, error, next) = (cx.tool(), what_failed(cx, previous), next_step_after(previous));
     if retry.exhausted {
         let message = format!(
-            "{tool} was not run: with these arguments it failed {} times, as often as it may be tried{error}. {next}",
+            "{tool} was not run: with these arguments it failed {} times, as often as it may be tried, the last \
+             time{error}. {next}",
             previous.attempt
         );
         return Some(Finding::new(RULE.id, Decision::Deny, Reason::RetriesExhausted, message).next(next));
@@ -281,7 +281,7 @@ fn failed(cx: &Context<'_>, previous: &Previous, retry: Retry) -> Option<Finding
     let wait_ms = retry.not_before.since_ms(cx.now);
     (wait_ms > 0).then(|| {
         let message = format!(
-            "{tool} with these arguments failed{error}. A retry is worth it in {}, not before.",
+            "{tool} with these arguments failed{error}. A retry is worth it in {}, not before. {CALLER_WAITS}",
             wait_in_words(wait_ms)
         );
         Finding::new(RULE.id, Decision::Wait, Reason::RetryTooEarly, message).retry_after(wait_ms)

@@ -22,7 +22,7 @@ use crate::domain::{
     tool::Risk,
 };
 
-use super::{Asked, Context, Judge, Rule, condition::ConditionError};
+use super::{Asked, CALLER_WAITS, Context, Judge, Rule, condition::ConditionError};
 pub use params::{Action, CEILING_DEFAULT, Effects, GRANT_TTL_MS_DEFAULT, GrantTerms, Params, Tier, When};
 
 /// The rule.
@@ -94,7 +94,11 @@ fn check(params: &Params, cx: &Context<'_>) -> Option<Finding> {
 fn by_tier(tier: &Tier, cx: &Context<'_>) -> Option<Finding> {
     let tool = cx.tool();
     if tier.require_reason && cx.proposal.request.justification.as_ref().is_none_or(|text| text.trim().is_empty()) {
-        let message = format!("{tool} needs a justification: say in one sentence why, and call it again.");
+        let message = format!(
+            "{tool} was not run: the application must send a justification with it. You cannot give one \
+             in the arguments: say in one sentence why the call is needed, so that the application can pass that on, \
+             or tell the user."
+        );
         return Some(
             Finding::new(RULE.id, Decision::Deny, Reason::ValidationError, message)
                 .violating(vec![params::no_reason()]),
@@ -122,7 +126,11 @@ fn asks_for(cx: &Context<'_>, message: Option<&str>) -> String {
 }
 
 fn hitl(cx: &Context<'_>, why: &str) -> Finding {
-    ask(format!("{} needs a person's approval. {why}. Go on with other work, or tell the user.", cx.tool()))
+    ask(format!(
+        "{} needs a person's approval. {why}. It has been asked for: go on with other work, or tell the user that \
+         it is pending.",
+        cx.tool()
+    ))
 }
 
 fn denied(cx: &Context<'_>, message: Option<&str>) -> Finding {
@@ -143,6 +151,9 @@ fn granted(terms: &GrantTerms, key: &str, cx: &Context<'_>) -> Option<Finding> {
         _ if terms.explicit => format!("{tool} needs a grant, and this session has none that is left."),
         Some(open) if cx.now.since_ms(open.opened_at) >= terms.ttl_ms => {
             format!("{tool} was granted to this session for {}, which are over.", wait_in_words(terms.ttl_ms))
+        }
+        Some(open) if open.used >= terms.ceiling && terms.ceiling == 1 => {
+            format!("This session was granted 1 call of {tool} and its like, and it is used up.")
         }
         Some(open) if open.used >= terms.ceiling => {
             format!("This session was granted {} calls of {tool} and its like, and they are used up.", terms.ceiling)
@@ -171,9 +182,11 @@ fn too_fast(tier: &Tier, rate: &RateLimit, cx: &Context<'_>) -> Option<Finding> 
     };
     (wait_ms > 0).then(|| {
         let message = format!(
-            "{} was not run: the policy allows {} calls of it and its like in {}. Wait {}, or go on with other work.",
+            "{} was not run yet: the policy allows {} call{} of it and its like in {}. It may run in {}. \
+             {CALLER_WAITS} Go on with other work meanwhile.",
             cx.tool(),
             rate.rate.calls,
+            if rate.rate.calls == 1 { "" } else { "s" },
             wait_in_words(rate.rate.per_ms),
             wait_in_words(wait_ms)
         );

@@ -330,7 +330,8 @@ impl Compiler {
                 let problem = format!("asks for last('{named}'), which is not the required {}", tools.as_str());
                 self.wrong(format!("{at}.condition"), problem);
             }
-            let requirement = Requirement { tools, matching, condition };
+            let Requires { message, user_facing_hint, .. } = keys;
+            let requirement = Requirement { tools, matching, condition, message, user_facing_hint };
             let by_tool = &mut self.policy.rules.get_mut::<requires::Params>().by_tool;
             by_tool.entry(tool.to_owned()).or_default().push(requirement);
         }

@@ -172,8 +172,13 @@ pub(in crate::policy) struct Requires {
     /// `/items/*/id`), or one of its arguments (`args.order_id`).
     #[serde(default, rename = "match")]
     pub(in crate::policy) matching: BTreeMap<String, String>,
-    /// What must hold then (CEL): `args.amount <= last('get_order').refundable`.
+    /// What must hold then (CEL): `args.amount <= last('get_order').refundable`. A result from before the last write of
+    /// the thing that the call names does not count: it has to be read again.
     pub(in crate::policy) condition: Option<String>,
+    /// What the model is told when it is not met; `{values}` stands for the values that were compared or looked for.
+    pub(in crate::policy) message: Option<String>,
+    /// What the user should be asked or told then.
+    pub(in crate::policy) user_facing_hint: Option<String>,
 }
 
 #[derive(Debug, Default, Deserialize, JsonSchema)]

@@ -127,7 +127,8 @@ const AWS: &[Group] = &[
 const STRIPE: &[Group] = &[
     (RateLimited, AskText, &["rate_limit", "StripeRateLimitError"]),
     (Conflict, Sure, &["lock_timeout", "idempotency_key_in_use"]),
-    (InvalidArgument, Sure, &["idempotency_error", "resource_already_exists", "parameter_invalid_empty", "parameter_invalid_integer",
+    (InvalidArgument, Sure, &["idempotency_error", "resource_already_exists"]),
+    (InvalidArgument, Sure, &["parameter_invalid_empty", "parameter_invalid_integer",
         "parameter_invalid_string_blank", "parameter_invalid_string_empty", "parameter_missing", "parameter_unknown",
         "parameters_exclusive", "amount_too_large", "amount_too_small", "incorrect_number", "invalid_number",
         "invalid_expiry_month", "invalid_expiry_year", "invalid_cvc", "incorrect_cvc", "expired_card",

@@ -38,6 +38,7 @@ mod own;
 mod people;
 mod stage;
 mod summary;
+mod told;
 mod words;
 
 use std::{fs, panic::catch_unwind, path::PathBuf};
@@ -62,11 +63,23 @@ pub(crate) fn play(story: &str, off: Option<&'static str>) -> Result<Vec<Verdict
     play_with(RULES, story, off)
 }
 
+/// Plays a story, and returns what the model was told last.
+///
+/// # Errors
+/// The line that came out otherwise.
+pub(crate) fn told_last(story: &str) -> Result<String, String> {
+    staged(RULES, story, None).map(|stage| stage.told)
+}
+
 /// The same, with these rules.
 ///
 /// # Errors
 /// The line that came out otherwise.
 pub(crate) fn play_with(rules: &[Rule], story: &str, off: Option<&'static str>) -> Result<Vec<Verdict>, String> {
+    staged(rules, story, off).map(|stage| stage.said)
+}
+
+fn staged(rules: &[Rule], story: &str, off: Option<&'static str>) -> Result<Stage, String> {
     let mut stage = Stage::new(rules, off);
     let mut policy: Option<String> = None;
     let mut summary: Option<String> = None;
@@ -109,7 +122,7 @@ pub(crate) fn play_with(rules: &[Rule], story: &str, off: Option<&'static str>) 
         }
         stage.line(text).map_err(|problem| format!("line {}: {text}\n{problem}\nso far:\n{}", i + 1, stage.log))?;
     }
-    Ok(stage.said)
+    Ok(stage)
 }
 
 /// Plays every story of a folder; panics with the files and lines that came out otherwise.

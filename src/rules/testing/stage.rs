@@ -16,6 +16,7 @@ use crate::{
         ids::{AgentId, CallId, DEFAULT_TENANT, RunId, SessionId, ToolName},
         json,
         outcome::OutcomeStatus,
+        previous::Given,
         rejection::{EvaluateRejection, RecordRejection},
         report::Report,
         time::Timestamp,
@@ -44,6 +45,9 @@ pub(super) struct Stage {
     limits_cleared: bool,
     off: Option<&'static str>,
     pub(super) said: Vec<Verdict>,
+    /// What the model was told last: of a call or of a report.
+    pub(super) told: String,
+    pub(super) results: BTreeMap<String, Given>,
     pub(super) log: String,
 }
 
@@ -69,6 +73,8 @@ impl Stage {
             limits_cleared: false,
             off,
             said: Vec::new(),
+            told: String::new(),
+            results: BTreeMap::new(),
             log: String::new(),
         }
     }
@@ -298,6 +304,7 @@ impl Stage {
         if let (Some(batch), Some(judged_in)) = (self.batch.as_mut(), judged_in) {
             batch.get_or_insert(judged_in);
         }
+        self.told = self.text_of(&policy, proposal, &verdict);
         self.said.push(verdict.clone());
         Ok(verdict)
     }
@@ -316,7 +323,12 @@ impl Stage {
 
     fn record(&mut self, call_id: &str, outcome: &str) -> Result<Recorded, RecordRejection> {
         let report = self.report(call_id, outcome);
-        self.world.record(&self.policy, &report, self.now)
+        let recorded = self.world.record(&self.policy, &report, self.now)?;
+        if let Some(text) = &report.result {
+            self.results.insert(call_id.to_owned(), Given { text: Some(text.clone()), ..Given::default() });
+        }
+        self.told = self.text_of_report(&report, &recorded);
+        Ok(recorded)
     }
 
     fn report(&mut self, call_id: &str, outcome: &str) -> Report {
@@ -330,7 +342,7 @@ impl Stage {
             _ => OutcomeStatus::Unknown,
         };
         let first = text.split_whitespace().next().unwrap_or_default().to_owned();
-        let said = text.split_once("saying ").map(|(_, said)| said);
+        let said = text.split_once("saying ").map(|(_, said)| if said == "nothing" { "" } else { said });
         let kind = FailureKind::from_name(&first);
         let error = kind.filter(|_| status == OutcomeStatus::Error).map(|kind| ErrorReport {
             error_type: Some(kind.as_str().to_owned()),

@@ -125,7 +125,7 @@ impl Params {
 pub(super) fn no_reason() -> Violation {
     Violation {
         field: "justification".to_owned(),
-        message: "justification is missing: say in one sentence why the call is needed".to_owned(),
+        message: "justification is missing: the application sends it with the call, it is no argument".to_owned(),
         keyword: "require_reason".to_owned(),
         on_violation: OnViolation::SelfCorrect,
         user_facing_hint: None,

@@ -16,7 +16,6 @@ use crate::domain::{
     fingerprint::{Fingerprint, LedgerKey, ResultDigest},
     ids::{CallId, SessionId, TenantId, ToolName},
     ledger::LedgerRow,
-    previous::Given,
     tree::{CallTree, FAILED_ARGUMENTS_MAX, HELD_MAX, RunTotals, SEEN_MAX, SESSIONS_MAX, Totals},
 };
 
@@ -93,31 +92,6 @@ pub(super) async fn version(conn: &mut PgConnection, tenant: TenantId, root: &Se
     let version = sqlx::query_scalar("select version from call_tree where tenant_id = $1 and root_id = $2");
     let version: Option<i64> = version.bind(tenant.0).bind(root.as_str()).fetch_optional(conn).await?;
     Ok(u64::try_from(version.unwrap_or(0)).unwrap_or(0))
-}
-
-/// What a call's last success gave, as far as it is stored.
-pub(super) async fn result(
-    conn: &mut PgConnection,
-    tenant: TenantId,
-    session: &SessionId,
-    call_id: &CallId,
-) -> Loaded<Option<Given>> {
-    let result = sqlx::query(
-        "select o.result, o.result_bytes, o.total_matches, o.is_complete from session s join call_tree t on t.tenant_id = s.tenant_id and t.root_id = s.root_id
-         join call c on c.tenant_id = s.tenant_id and c.epoch = t.epoch and c.session_id = s.session_id
-         join outcome o on o.tenant_id = c.tenant_id and o.epoch = c.epoch and o.session_id = c.session_id
-           and o.permit_seq = c.seq and o.status = 1
-         where s.tenant_id = $1 and s.session_id = $2 and c.call_id = $3 order by o.seq desc limit 1",
-    );
-    let result = result.bind(tenant.0).bind(session.as_str()).bind(call_id.as_str());
-    let Some(row) = result.fetch_optional(conn).await? else { return Ok(None) };
-    let number = |column: &str| row.try_get::<Option<i64>, _>(column).map(|n| n.and_then(|n| u64::try_from(n).ok()));
-    Ok(Some(Given {
-        text: row.try_get("result")?,
-        bytes: number("result_bytes")?,
-        total_matches: number("total_matches")?,
-        is_complete: row.try_get("is_complete")?,
-    }))
 }
 
 /// The canonical arguments of a call, as it was judged last.

@@ -270,7 +270,7 @@ impl Store {
         session: &SessionId,
         call_id: &CallId,
     ) -> Result<Option<Given>, StoreError> {
-        self.readers.read(async |conn| load::result(conn, tenant, session, call_id).await).await
+        self.readers.read(async |conn| past::result(conn, tenant, session, call_id).await).await
     }
 
     /// The canonical arguments of a call, as it was judged last; none for one that nobody has heard of.

@@ -15,6 +15,7 @@ use crate::{
         history::{PAST_TEXT_MAX, PastCall, PastOutcome},
         ids::{CallId, SessionId, TenantId, ToolName},
         outcome::OutcomeStatus,
+        previous::Given,
         reason::Reason,
     },
     store::error::StoreError,
@@ -33,6 +34,32 @@ impl Store {
     ) -> Result<Vec<PastCall>, StoreError> {
         self.readers.read(async |conn| read(conn, tenant, session, most).await).await
     }
+}
+
+/// What a call's last success gave, as far as it is stored.
+pub(super) async fn result(
+    conn: &mut PgConnection,
+    tenant: TenantId,
+    session: &SessionId,
+    call_id: &CallId,
+) -> Loaded<Option<Given>> {
+    let result = sqlx::query(
+        "select o.result, o.result_bytes, o.total_matches, o.is_complete
+         from session s join call_tree t on t.tenant_id = s.tenant_id and t.root_id = s.root_id
+         join call c on c.tenant_id = s.tenant_id and c.epoch = t.epoch and c.session_id = s.session_id
+         join outcome o on o.tenant_id = c.tenant_id and o.epoch = c.epoch and o.session_id = c.session_id
+           and o.permit_seq = c.seq and o.status = 1
+         where s.tenant_id = $1 and s.session_id = $2 and c.call_id = $3 order by o.seq desc limit 1",
+    );
+    let result = result.bind(tenant.0).bind(session.as_str()).bind(call_id.as_str());
+    let Some(row) = result.fetch_optional(conn).await? else { return Ok(None) };
+    let number = |column: &str| row.try_get::<Option<i64>, _>(column).map(|n| n.and_then(|n| u64::try_from(n).ok()));
+    Ok(Some(Given {
+        text: row.try_get("result")?,
+        bytes: number("result_bytes")?,
+        total_matches: number("total_matches")?,
+        is_complete: row.try_get("is_complete")?,
+    }))
 }
 
 async fn read(conn: &mut PgConnection, tenant: TenantId, session: &SessionId, most: usize) -> Loaded<Vec<PastCall>> {

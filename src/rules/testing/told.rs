@@ -1,0 +1,42 @@
+//! What the model is told in a story, word for word: what the gate would answer.
+
+use super::stage::Stage;
+use crate::{
+    domain::{call::Proposal, report::Report, verdict::Verdict},
+    engine::{
+        Recorded,
+        envelope::{self, Beside, ToolResult},
+    },
+    policy::Policy,
+};
+
+impl Stage {
+    pub(super) fn text_of(&self, policy: &Policy, proposal: &Proposal, verdict: &Verdict) -> String {
+        let reused = verdict.winner().and_then(|winner| winner.reuse.as_ref());
+        let beside = Beside {
+            suggested_next: &policy.suggested_next(proposal),
+            previous: reused.and_then(|call| self.results.get(call.call_id.as_str())),
+            previous_max: policy.previous_result_bytes(),
+        };
+        let text = envelope::refusal(verdict, &beside).map(|text| lines(&text));
+        let hint = verdict.context_hint().map(|hint| format!("next_context_hint: {hint}"));
+        let said: Vec<String> = text.into_iter().chain(hint).collect();
+        format!("{}\n{}", verdict.decision.as_str(), said.join("\n"))
+    }
+
+    pub(super) fn text_of_report(&self, report: &Report, recorded: &Recorded) -> String {
+        let tree = self.world.tree(&report.session);
+        let call = tree.and_then(|tree| tree.sessions.get(&report.session)?.reported(&report.call_id));
+        let Some(call) = call else { return String::new() };
+        let text = envelope::recorded(call, self.policy.tool(&call.tool).empty_means, recorded);
+        let hint = recorded.context_hint.as_ref().map(|hint| format!("\nnext_context_hint: {hint}"));
+        format!("RECORDED\n{}{}", lines(&text), hint.unwrap_or_default())
+    }
+}
+
+/// A member a line, so that a person can review it.
+fn lines(text: &ToolResult) -> String {
+    let value: serde_json::Value = serde_json::from_str(&text.json).expect("an object");
+    let members = value.as_object().expect("an object").iter();
+    members.map(|(key, value)| format!("{key}: {value}")).collect::<Vec<_>>().join("\n")
+}
