@@ -13,7 +13,7 @@ use crate::grpc::{
     time::duration,
     v1::{
         Approval, ApprovalScope, ApprovalState, GetApprovalRequest, ListApprovalsRequest, ResolveApprovalRequest,
-        WatchApprovalsRequest, approval_service_client::ApprovalServiceClient,
+        WatchApprovalsRequest, WithdrawApprovalRequest, approval_service_client::ApprovalServiceClient,
     },
 };
 
@@ -59,6 +59,8 @@ enum Action {
     },
     /// Refuse the call; the model is told why
     Deny(ResolveArgs),
+    /// Take a question back, as the agent or session that asked it: --by names that
+    Withdraw(ResolveArgs),
     /// Show questions as they come up, until Ctrl-C
     Watch(Remote),
 }
@@ -76,7 +78,7 @@ enum Scope {
 struct ResolveArgs {
     /// The question's id, as `approvals list` shows it
     approval_id: String,
-    /// Why: stored with the answer, and told to the model when the call is denied
+    /// Why: stored with what is done, and told to the model when the call is denied
     #[arg(long, default_value = "")]
     reason: String,
     #[command(flatten)]
@@ -106,6 +108,12 @@ pub(super) async fn run(args: ApprovalsArgs) -> anyhow::Result<()> {
             resolve(answer, yes).await
         }
         Action::Deny(answer) => resolve(answer, ResolveApprovalRequest::default()).await,
+        Action::Withdraw(ResolveArgs { approval_id, reason, by, remote }) => {
+            let mut client = client(&remote).await?;
+            let request = by.signed(WithdrawApprovalRequest { approval_id, reason })?;
+            asked(client.withdraw_approval(request).await)?.approval.iter().for_each(line);
+            Ok(())
+        }
         Action::Watch(remote) => watch(client(&remote).await?).await,
     }
 }
@@ -163,6 +171,7 @@ pub(super) fn state(approval: &Approval) -> (&'static str, Style) {
         ApprovalState::Approved => ("approved", AnsiColor::Green),
         ApprovalState::Denied => ("denied", AnsiColor::Red),
         ApprovalState::Expired => ("expired", AnsiColor::BrightBlack),
+        ApprovalState::Withdrawn => ("withdrawn", AnsiColor::BrightBlack),
         ApprovalState::Unspecified => ("?", AnsiColor::BrightBlack),
     };
     (name, Style::new().fg_color(Some(colour.into())))
@@ -175,7 +184,7 @@ fn line(approval: &Approval) {
         arguments.push('…');
     }
     outln!(
-        "{}  {style}{state:<8}{style:#}  {}  {} {arguments}  ({})",
+        "{}  {style}{state:<9}{style:#}  {}  {} {arguments}  ({})",
         approval.approval_id,
         at(approval.create_time.as_ref()),
         approval.tool,
@@ -195,7 +204,8 @@ fn whole(approval: &Approval) {
     approval.reasons.iter().for_each(|reason| outln!("  rules say  {reason}"));
     outln!("  asked      {}, expires {}", at(approval.create_time.as_ref()), at(approval.expire_time.as_ref()));
     if approval.resolve_time.is_some() {
-        outln!("  answered   {} by {}", at(approval.resolve_time.as_ref()), approval.resolved_by);
+        let done = if approval.state() == ApprovalState::Withdrawn { "withdrawn " } else { "answered  " };
+        outln!("  {done} {} by {}", at(approval.resolve_time.as_ref()), approval.resolved_by);
         outln!("  reason     {}", of(&approval.resolution_reason));
         if let Some(until) = &approval.scope_expire_time {
             let on = if approval.resource.is_empty() { String::new() } else { format!(" on {}", approval.resource) };

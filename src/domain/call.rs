@@ -130,6 +130,16 @@ pub enum ApprovalStatus {
     Approved,
     /// No.
     Denied,
+    /// Who asked took the question back.
+    Withdrawn,
+}
+
+impl ApprovalStatus {
+    /// True while it may be answered, or its answer may still be used.
+    #[must_use]
+    pub const fn is_open(self) -> bool {
+        matches!(self, Self::Pending | Self::Approved)
+    }
 }
 
 /// A call that waits for a person.

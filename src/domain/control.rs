@@ -32,6 +32,12 @@ pub enum Control {
         /// What else a yes lets through.
         clears: Option<Clearance>,
     },
+    /// Who asked took the question back that a call waited for.
+    Withdrawn {
+        /// The question.
+        approval_id: String,
+        call_id: CallId,
+    },
     /// The session entered a phase, perhaps with the order of the writes to come.
     PhaseSet {
         phase: String,
@@ -61,6 +67,7 @@ impl Control {
     pub const fn as_str(&self) -> &'static str {
         match self {
             Self::Answered { .. } => "answered",
+            Self::Withdrawn { .. } => "withdrawn",
             Self::PhaseSet { .. } => "phase_set",
             Self::Compacted => "compacted",
             Self::OutcomeSettled { .. } => "outcome_settled",
@@ -160,6 +167,11 @@ pub enum Operation {
         approve: bool,
         /// What else a yes is to let through.
         clears: Option<Clears>,
+    },
+    /// Take back the question that a call waits for.
+    Withdraw {
+        /// The question.
+        approval_id: String,
     },
     /// Enter a phase, perhaps with the order of the writes to come.
     SetPhase {

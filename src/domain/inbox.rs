@@ -33,7 +33,7 @@ pub struct Question {
     pub expires_at: Timestamp,
     /// The policy that asked.
     pub policy: String,
-    /// What was answered.
+    /// What was answered, or that it was taken back.
     pub resolution: Option<Resolution>,
 }
 
@@ -48,6 +48,8 @@ pub enum QuestionState {
     Denied,
     /// Nobody answered in time.
     Expired,
+    /// Who asked took it back.
+    Withdrawn,
 }
 
 impl QuestionState {
@@ -59,6 +61,7 @@ impl QuestionState {
             Self::Approved => "approved",
             Self::Denied => "denied",
             Self::Expired => "expired",
+            Self::Withdrawn => "withdrawn",
         }
     }
 }
@@ -68,20 +71,19 @@ impl Question {
     #[must_use]
     pub fn state(&self, now: Timestamp) -> QuestionState {
         match &self.resolution {
-            Some(resolution) if resolution.approved => QuestionState::Approved,
-            Some(_) => QuestionState::Denied,
+            Some(resolution) => resolution.state,
             None if now >= self.expires_at => QuestionState::Expired,
             None => QuestionState::Pending,
         }
     }
 }
 
-/// An answer to a question.
+/// How a question was closed: by an answer, or by who asked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Resolution {
-    /// Yes.
-    pub approved: bool,
-    /// Who answered.
+    /// Approved, denied or withdrawn.
+    pub state: QuestionState,
+    /// Who answered, or took it back.
     pub by: String,
     /// Why.
     pub reason: Option<String>,

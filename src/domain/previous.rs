@@ -58,6 +58,8 @@ pub enum Held {
     },
     /// Nobody answered in time.
     Expired,
+    /// This very `call_id` asked, and the question was taken back.
+    Withdrawn,
 }
 
 /// Where the previous execution stands.
@@ -137,11 +139,13 @@ impl CallTree {
         let asked = self.calls_of(fingerprint).filter(|(_, _, call)| call.permit.is_none());
         let asked = asked.filter_map(|(id, session, call)| Some((id, session, call, call.approval.as_ref()?)));
         let is_own = |id: &SessionId, call: &Call| *id == request.session && call.call_id == request.call_id;
+        // Who polls a question that was taken back hears so, and does not ask it once more; another call is a new one.
+        let asked = asked.filter(|(id, _, call, asked)| asked.answer != ApprovalStatus::Withdrawn || is_own(id, call));
         let (id, session, call, approval) = asked.max_by_key(|(id, _, call, _)| (is_own(id, call), call.seq))?;
         let overtaken = |previous: &Previous| {
             if previous.foreign { previous.call.at >= call.at } else { previous.seq > call.seq }
         };
-        if previous.is_some_and(overtaken) {
+        if approval.answer != ApprovalStatus::Withdrawn && previous.is_some_and(overtaken) {
             return None;
         }
         let is_mine = *id == request.session;
@@ -158,6 +162,7 @@ impl CallTree {
                 let holds = is_own(id, call) || now.since_ms(last_at) < IDLE_MS;
                 (same_run && holds).then_some(Held::Expired)
             }
+            ApprovalStatus::Withdrawn => Some(Held::Withdrawn),
             ApprovalStatus::Denied => None,
         }
     }

@@ -110,6 +110,8 @@ reasons! {
     ApprovalDenied = "approval_denied",
     /// Nobody answered in time.
     ApprovalExpired = "approval_expired",
+    /// Who asked has taken the question back.
+    ApprovalWithdrawn = "approval_withdrawn",
 }
 
 #[cfg(test)]

@@ -63,10 +63,17 @@ pub enum CommandRejection {
         /// By whom, where that is known: a call tree remembers what was answered and not who did.
         by: Option<String>,
     },
+    /// Who asked took the question back.
+    Withdrawn {
+        /// Who, where that is known.
+        by: Option<String>,
+    },
     /// Nobody answered the question in time.
     ApprovalExpired,
     /// Who asked cannot answer.
     SelfApproval,
+    /// Only who asked can take the question back.
+    NotTheAsker,
     /// The policy wants a reason with a refusal.
     ReasonMissing,
 }

@@ -6,7 +6,7 @@ use crate::{
         control::{Clearance, ClearanceScope, Clears, Command, Control, Controlled, Operation, PLAN_MAX, is_same_name},
         finding::Decision,
         grant::{GRANTS_MAX, Grant},
-        ids::SessionId,
+        ids::{AgentId, SessionId},
         rejection::CommandRejection,
         time::Timestamp,
         tree::CallTree,
@@ -31,6 +31,7 @@ pub fn control(
         Operation::Answer { approval_id, approve, clears } => {
             answer(policy, tree, command, (approval_id, *approve, *clears), now)?
         }
+        Operation::Withdraw { approval_id } => withdraw(tree, command, approval_id, now)?,
         Operation::SetPhase { phase: wanted, plan } => {
             if let Some(objection) = policy.rules.get::<phase::Params>().forbids(phase, wanted) {
                 return Err(CommandRejection::PhaseForbidden(objection));
@@ -73,23 +74,9 @@ fn answer(
     (id, approve, clears): (&str, bool, Option<Clears>),
     now: Timestamp,
 ) -> Result<Control, CommandRejection> {
-    let session = tree.sessions.get(&command.session).ok_or(CommandRejection::UnknownApproval)?;
-    let asks = |call: &&Call| call.approval.as_ref().is_some_and(|approval| approval.id == id);
-    let call = session.calls.iter().rev().find(asks).ok_or(CommandRejection::UnknownApproval)?;
-    let approval = call.approval.as_ref().ok_or(CommandRejection::UnknownApproval)?;
-    if approval.answer != ApprovalStatus::Pending || call.permit.is_some() {
-        return Err(CommandRejection::AlreadyAnswered {
-            approved: approval.answer == ApprovalStatus::Approved,
-            by: None,
-        });
-    }
-    if now >= approval.expires_at {
-        return Err(CommandRejection::ApprovalExpired);
-    }
+    let call = waiting(tree, command, id, now)?;
     // Whoever wants the call, or works for the same end, is not the one to allow it.
-    let is_by = |name: &str| is_same_name(name, &command.by);
-    let asked = tree.calls().filter_map(|call| call.agent.as_ref()).any(|agent| is_by(agent.as_str()));
-    if asked || tree.sessions.keys().any(|session| is_by(session.as_str())) {
+    if is_asker(tree, &command.by) {
         return Err(CommandRejection::SelfApproval);
     }
     let tier = policy.rules.get::<tier::Params>().tier(call.tool.as_str());
@@ -106,6 +93,40 @@ fn answer(
         root_run: tree.root_run(),
         clears: clears.filter(|_| approve).map(|clears| clearance(&command.session, call, clears, now)).transpose()?,
     })
+}
+
+/// Who may not answer may take the question back, and nobody else: a person who wants the call not to run denies it.
+fn withdraw(tree: &CallTree, command: &Command, id: &str, now: Timestamp) -> Result<Control, CommandRejection> {
+    let call = waiting(tree, command, id, now)?;
+    if !is_asker(tree, &command.by) {
+        return Err(CommandRejection::NotTheAsker);
+    }
+    Ok(Control::Withdrawn { approval_id: id.to_owned(), call_id: call.call_id.clone() })
+}
+
+/// The call that waits for an answer to this question.
+fn waiting<'a>(tree: &'a CallTree, command: &Command, id: &str, now: Timestamp) -> Result<&'a Call, CommandRejection> {
+    let session = tree.sessions.get(&command.session).ok_or(CommandRejection::UnknownApproval)?;
+    let asks = |call: &&Call| call.approval.as_ref().is_some_and(|approval| approval.id == id);
+    let call = session.calls.iter().rev().find(asks).ok_or(CommandRejection::UnknownApproval)?;
+    let approval = call.approval.as_ref().ok_or(CommandRejection::UnknownApproval)?;
+    match approval.answer {
+        ApprovalStatus::Withdrawn => Err(CommandRejection::Withdrawn { by: None }),
+        ApprovalStatus::Pending if call.permit.is_none() && now >= approval.expires_at => {
+            Err(CommandRejection::ApprovalExpired)
+        }
+        ApprovalStatus::Pending if call.permit.is_none() => Ok(call),
+        answer => {
+            let approved = answer == ApprovalStatus::Approved;
+            Err(CommandRejection::AlreadyAnswered { approved, by: None })
+        }
+    }
+}
+
+/// True for the agents and sessions of the call tree, in whatever case the name is written.
+fn is_asker(tree: &CallTree, name: &str) -> bool {
+    let agents = tree.calls().filter_map(|call| call.agent.as_ref()).map(AgentId::as_str);
+    agents.chain(tree.sessions.keys().map(SessionId::as_str)).any(|known| is_same_name(known, name))
 }
 
 /// What a yes to this call lets through beside it. That something is done a second time is asked each time.

@@ -43,13 +43,6 @@ pub struct Reply {
     pub clears: Option<Clears>,
 }
 
-impl Reply {
-    /// True when that is what was answered, by the same person: sent again, it is the same answer.
-    fn is(&self, resolution: &Resolution) -> bool {
-        self.approve == resolution.approved && is_same_name(&self.by, &resolution.by)
-    }
-}
-
 impl Gate {
     /// The open questions, the newest first, read within the last quarter of a second.
     ///
@@ -88,26 +81,53 @@ impl Gate {
     /// # Errors
     /// [`CommandError`]: somebody else was first, or it cannot be answered.
     pub async fn resolve(&self, tenant: TenantId, reply: &Reply) -> Result<Question, CommandError> {
-        let Some(question) = self.question(tenant, &reply.approval_id).await? else {
+        let Reply { approval_id, approve, by, reason, clears } = reply.clone();
+        let state = if approve { QuestionState::Approved } else { QuestionState::Denied };
+        let operation = Operation::Answer { approval_id, approve, clears };
+        self.conclude(tenant, &reply.approval_id, (state, by, reason), operation).await
+    }
+
+    /// Takes a question back, in the name of `by`, who asked it; gives it as it then stands. It may be sent again.
+    ///
+    /// # Errors
+    /// [`CommandError`]: it was answered before, or is not theirs.
+    pub async fn withdraw(
+        &self,
+        tenant: TenantId,
+        approval_id: &str,
+        by: String,
+        reason: Option<String>,
+    ) -> Result<Question, CommandError> {
+        let operation = Operation::Withdraw { approval_id: approval_id.to_owned() };
+        self.conclude(tenant, approval_id, (QuestionState::Withdrawn, by, reason), operation).await
+    }
+
+    /// Closes a question: what comes of it, by whom and why.
+    async fn conclude(
+        &self,
+        tenant: TenantId,
+        approval_id: &str,
+        (state, by, reason): (QuestionState, String, Option<String>),
+        operation: Operation,
+    ) -> Result<Question, CommandError> {
+        let Some(question) = self.question(tenant, approval_id).await? else {
             return Err(GateError::Rejected(CommandRejection::UnknownApproval));
         };
         if question.resolution.is_some() {
-            return as_answered(question, reply);
+            return as_closed(question, state, &by);
         }
         let unreadable = |_| NoAnswer::Fault("a stored session has a name that no session can have".to_owned());
         let session = SessionId::parse("session_id", &question.session).map_err(unreadable)?;
-        let Reply { approval_id, approve, by, reason, clears } = reply.clone();
-        let operation = Operation::Answer { approval_id, approve, clears };
-        match self.control(tenant, &Command { session, by, reason, operation }).await {
+        let command = Command { session, by: by.clone(), reason: reason.clone(), operation };
+        match self.control(tenant, &command).await {
             Ok(done) => {
-                let (by, reason) = (reply.by.clone(), reply.reason.clone());
-                let resolution = Some(Resolution { approved: approve, by, reason, at: done.at, clears: done.clears() });
+                let resolution = Some(Resolution { state, by, reason, at: done.at, clears: done.clears() });
                 Ok(Question { resolution, ..question })
             }
             Err(GateError::Rejected(rejection)) => {
                 // The call tree remembers a call only as it stands; who answered it is in its past.
-                match self.question(tenant, &reply.approval_id).await? {
-                    Some(question) if question.resolution.is_some() => as_answered(question, reply),
+                match self.question(tenant, approval_id).await? {
+                    Some(question) if question.resolution.is_some() => as_closed(question, state, &by),
                     _ => Err(GateError::Rejected(rejection)),
                 }
             }
@@ -116,13 +136,16 @@ impl Gate {
     }
 }
 
-/// A question that was answered before.
-fn as_answered(question: Question, reply: &Reply) -> Result<Question, CommandError> {
-    match &question.resolution {
-        Some(first) if !reply.is(first) => {
-            let (approved, by) = (first.approved, Some(first.by.clone()));
-            Err(GateError::Rejected(CommandRejection::AlreadyAnswered { approved, by }))
-        }
-        _ => Ok(question),
+/// A question that was closed before. Closed the same way by the same person, it is the same once more; and withdrawn is
+/// withdrawn, by whomever.
+fn as_closed(question: Question, state: QuestionState, by: &str) -> Result<Question, CommandError> {
+    let Some(first) = &question.resolution else { return Ok(question) };
+    if first.state == state && (state == QuestionState::Withdrawn || is_same_name(by, &first.by)) {
+        return Ok(question);
     }
+    let by = Some(first.by.clone());
+    Err(GateError::Rejected(match first.state {
+        QuestionState::Withdrawn => CommandRejection::Withdrawn { by },
+        first => CommandRejection::AlreadyAnswered { approved: first == QuestionState::Approved, by },
+    }))
 }

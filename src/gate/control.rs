@@ -22,7 +22,10 @@ impl Gate {
         let policy = self.policy();
         let unheard = match &command.operation {
             Operation::MarkCompacted | Operation::Grant { .. } => Unheard::Rejected(CommandRejection::UnknownSession),
-            Operation::SetPhase { .. } | Operation::Answer { .. } | Operation::Revoke { .. } => Unheard::Begins(None),
+            Operation::SetPhase { .. }
+            | Operation::Answer { .. }
+            | Operation::Withdraw { .. }
+            | Operation::Revoke { .. } => Unheard::Begins(None),
         };
         let subject = Subject { tenant, session: &command.session, unheard, calls: &[] };
         let controlled =

@@ -46,7 +46,7 @@ fn encoded(question: Question, now: Timestamp) -> v1::Approval {
     let resolution = question.resolution.as_ref();
     let clears = resolution.and_then(|resolution| resolution.clears.as_ref());
     let scope = match clears {
-        _ if resolution.is_none_or(|resolution| !resolution.approved) => v1::ApprovalScope::Unspecified,
+        _ if question.state(now) != QuestionState::Approved => v1::ApprovalScope::Unspecified,
         None => v1::ApprovalScope::Call,
         Some((Some(_), _)) => v1::ApprovalScope::Resource,
         Some((None, _)) => v1::ApprovalScope::Tool,
@@ -90,7 +90,7 @@ fn clears(message: &v1::ResolveApprovalRequest) -> Decoded<Option<Clears>> {
     Ok(Some(Clears { scope, ttl_ms: ttl_ms.unwrap_or(TTL_MS_DEFAULT) }))
 }
 
-/// Questions as they come up, each again when it is answered or expires.
+/// Questions as they come up, each again when it is answered, is withdrawn or expires.
 struct Questions {
     gate: Arc<Gate>,
     tenant: TenantId,
@@ -174,6 +174,20 @@ impl v1::approval_service_server::ApprovalService for ApprovalService {
         let question = service::within(Box::pin(self.gate.resolve(decode::tenant(), &reply))).await?;
         let approval = Some(encoded(question, self.gate.now()));
         Ok(Response::new(v1::ResolveApprovalResponse { approval }))
+    }
+
+    async fn withdraw_approval(
+        &self,
+        request: Request<v1::WithdrawApprovalRequest>,
+    ) -> Result<Response<v1::WithdrawApprovalResponse>, Status> {
+        let by = identity::of(&request)?;
+        let message = request.into_inner();
+        let approval_id = required_text("approval_id", &message.approval_id)?;
+        let reason = note("reason", &message.reason)?;
+        let question =
+            service::within(Box::pin(self.gate.withdraw(decode::tenant(), &approval_id, by, reason))).await?;
+        let approval = Some(encoded(question, self.gate.now()));
+        Ok(Response::new(v1::WithdrawApprovalResponse { approval }))
     }
 
     type WatchApprovalsStream = Watched<v1::WatchApprovalsResponse>;

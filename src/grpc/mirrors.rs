@@ -117,6 +117,7 @@ mirrors! {
         Approved = Approved,
         Denied = Denied,
         Expired = Expired,
+        Withdrawn = Withdrawn,
     }
     ToolState = ToolState {
         Working = Working,

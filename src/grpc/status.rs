@@ -245,6 +245,18 @@ impl Told for CommandRejection {
                 let message = format!("{by} {what} it before; the first answer holds");
                 (Code::FailedPrecondition, "APPROVAL_ANSWERED", message)
             }
+            Self::Withdrawn { by } => (
+                Code::FailedPrecondition,
+                "APPROVAL_WITHDRAWN",
+                format!("{} withdrew the question: its call does not run", by.as_deref().unwrap_or("who asked")),
+            ),
+            Self::NotTheAsker => (
+                Code::PermissionDenied,
+                "NOT_THE_ASKER",
+                "only an agent or session of the call tree that asks withdraws the question; who decides about it \
+                 denies it"
+                    .to_owned(),
+            ),
             Self::ApprovalExpired => (
                 Code::FailedPrecondition,
                 "APPROVAL_EXPIRED",

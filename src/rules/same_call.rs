@@ -133,6 +133,13 @@ fn asked(cx: &Context<'_>, held: &Held) -> Finding {
             );
             return Finding::new(RULE.id, Decision::Ask, Reason::ApprovalRequired, message);
         }
+        Held::Withdrawn => {
+            let message = format!(
+                "The request for a person's approval of {tool} was withdrawn before anybody answered, so {tool} did \
+                 not run. If it is still needed, call {tool} again: a person is asked anew."
+            );
+            return Finding::new(RULE.id, Decision::Deny, Reason::ApprovalWithdrawn, message);
+        }
         Held::Denied { reason } => {
             let why = reason.as_deref().map(str::trim).filter(|reason| !reason.is_empty());
             let why = why.map(|reason| format!(" They say: {}.", reason.trim_end_matches('.'))).unwrap_or_default();

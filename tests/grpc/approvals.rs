@@ -11,7 +11,7 @@ use tonic::Code;
 use crate::{
     common::{
         in_time, until,
-        wire::{Client, evaluate, from, record, success},
+        wire::{Client, evaluate, from, pair, record, success},
     },
     people::{POLICY, answer, delete, held, plane, resolve},
 };
@@ -103,4 +103,94 @@ async fn a_yes_can_hold_for_one_thing_until_a_time_and_survives_a_cold_tree() {
     let mut listed = ApprovalServiceClient::new(plane.channel().await);
     let shown = listed.get_approval(v1::GetApprovalRequest { approval_id: id.clone() }).await.expect("a question");
     assert_eq!(shown.into_inner().approval, Some(told));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_asks_takes_a_question_back_until_it_is_answered() {
+    let plane = plane().await;
+    let mut client = plane.client().await;
+    let approvals = ApprovalServiceClient::new(plane.channel().await);
+    let refused = |code, reason: &str| Err((code, reason.to_owned()));
+    let delete_1 = |call_id: &str| delete("s", call_id, r#"{"id":1}"#);
+    let id = held(&mut client, "s", "c1", r#"{"id":1}"#).await;
+    let mut watched = approvals.clone().watch_approvals(v1::WatchApprovalsRequest::default()).await.expect("a watch");
+    let state = async |watched: &mut tonic::Streaming<v1::WatchApprovalsResponse>| {
+        let told = in_time("a question", watched.message()).await.expect("a message").expect("a question");
+        told.approval.expect("a question").state()
+    };
+    assert_eq!(state(watched.get_mut()).await, ApprovalState::Pending);
+    // A person who wants it not to run says no.
+    assert_eq!(withdraw(approvals.clone(), "eve", &id).await, refused(Code::PermissionDenied, "NOT_THE_ASKER"));
+    assert_eq!(withdraw(approvals.clone(), "s", "apr_0").await, refused(Code::NotFound, "APPROVAL_UNKNOWN"));
+    let request = v1::EvaluateRequest { max_wait: Some(duration(30_000)), ..delete_1("c1") };
+    let mut waiter = client.clone();
+    let waiting = tokio::spawn(async move { evaluate(&mut waiter, request).await });
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    let gone = withdraw(approvals.clone(), "Robot", &id).await.expect("a withdrawal");
+    assert_eq!((gone.state(), gone.resolved_by.as_str()), (ApprovalState::Withdrawn, "Robot"));
+    assert_eq!(gone.scope(), v1::ApprovalScope::Unspecified);
+    assert!(gone.resolve_time.is_some());
+    assert_eq!(state(watched.get_mut()).await, ApprovalState::Withdrawn);
+    // Whoever waits for the answer is told, and asks nobody anew.
+    let told = in_time("a verdict", waiting).await.expect("no panic");
+    assert_eq!((told.decision(), told.reason.as_str()), (Decision::Deny, "approval_withdrawn"), "{told:?}");
+    assert_eq!(withdraw(approvals.clone(), "s", &id).await.as_ref(), Ok(&gone), "it may be sent again");
+    let late = answer(&id, "eve", true, "seen");
+    assert_eq!(resolve(approvals.clone(), late).await, refused(Code::FailedPrecondition, "APPROVAL_WITHDRAWN"));
+    let page = |state: ApprovalState| v1::ListApprovalsRequest { state: state.into(), ..Default::default() };
+    let listed =
+        async |state| approvals.clone().list_approvals(page(state)).await.expect("a list").into_inner().approvals;
+    assert_eq!(listed(ApprovalState::Withdrawn).await, std::slice::from_ref(&gone));
+    assert_eq!(listed(ApprovalState::Pending).await, []);
+    assert_eq!(listed(ApprovalState::Denied).await, []);
+
+    // Another replica, which knows nothing but the rows, tells the same; the same call under another id is a new one.
+    let mut other = Client::new(plane.postgres_gate(&callgate::policy::compile(POLICY).expect("a good policy")).await);
+    assert_eq!(evaluate(&mut other, delete_1("c1")).await.reason, "approval_withdrawn");
+    let next = held(&mut other, "s", "c2", r#"{"id":1}"#).await;
+    assert_ne!(next, id);
+    resolve(approvals.clone(), answer(&next, "eve", true, "seen")).await.expect("an answer");
+    assert_eq!(withdraw(approvals, "s", &next).await, refused(Code::FailedPrecondition, "APPROVAL_ANSWERED"));
+    assert_eq!(evaluate(&mut client, delete_1("c2")).await.decision(), Decision::Allow);
+    let kinds = "select count(*) from session_event where kind = 'withdrawn' and actor = 'Robot'";
+    assert_eq!(plane.postgres.number(kinds).await, 1);
+    let told = "select count(*) from approvals where status = 'withdrawn' and answered_by = 'Robot'";
+    assert_eq!(plane.postgres.number(told).await, 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_a_withdrawal_and_an_answer_one_is_first() {
+    let plane = plane().await;
+    let mut client = plane.client().await;
+    let approvals = ApprovalServiceClient::new(plane.channel().await);
+    for n in 0..10 {
+        let (session, arguments) = (format!("s{n}"), format!(r#"{{"id":{n}}}"#));
+        let id = held(&mut client, &session, "c1", &arguments).await;
+        let (answered, withdrawn) = tokio::join!(
+            resolve(approvals.clone(), answer(&id, "eve", true, "seen")),
+            withdraw(approvals.clone(), &session, &id)
+        );
+        let verdict = evaluate(&mut client, delete(&session, "c1", &arguments)).await;
+        let lost = |lost: Result<v1::Approval, (Code, String)>| lost.expect_err("one is first").1;
+        if answered.is_ok() {
+            assert_eq!((lost(withdrawn).as_str(), verdict.decision()), ("APPROVAL_ANSWERED", Decision::Allow));
+        } else {
+            assert!(withdrawn.is_ok(), "one is first");
+            assert_eq!(
+                (lost(answered).as_str(), verdict.reason.as_str()),
+                ("APPROVAL_WITHDRAWN", "approval_withdrawn")
+            );
+        }
+    }
+    assert_eq!(plane.postgres.number("select count(*) from session_event").await, 10);
+}
+
+async fn withdraw(
+    mut approvals: ApprovalServiceClient<tonic::transport::Channel>,
+    by: &str,
+    id: &str,
+) -> Result<v1::Approval, (Code, String)> {
+    let request = v1::WithdrawApprovalRequest { approval_id: id.into(), reason: "not needed".into() };
+    let withdrawn = in_time("a withdrawal", approvals.withdraw_approval(from(by, request))).await;
+    withdrawn.map(|withdrawn| withdrawn.into_inner().approval.expect("a question")).map_err(|status| pair(&status))
 }

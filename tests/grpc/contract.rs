@@ -107,6 +107,7 @@ async fn whoever_answers_halts_grants_or_activates_says_who_it_is_in_the_metadat
     let halt = v1::HaltRequest { scope: HaltScope::Tenant.into(), ..Default::default() };
     let refused = [
         approvals.resolve_approval(answer).await.err(),
+        approvals.withdraw_approval(v1::WithdrawApprovalRequest::default()).await.err(),
         sessions.halt(halt.clone()).await.err(),
         sessions.resume(v1::ResumeRequest::default()).await.err(),
         sessions.set_phase(v1::SetPhaseRequest::default()).await.err(),

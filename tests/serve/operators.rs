@@ -131,6 +131,22 @@ async fn a_question_is_listed_and_approved_once_and_the_call_runs() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_question_is_withdrawn_by_who_asked_it() {
+    let mut desk = Desk::open(Some(POLICY)).await;
+    let id = desk.asks("s1", "c1", "delete_order", r#"{"id":3}"#).await.approval_id;
+    let (code, said) = desk.types(&format!("approvals withdraw {id} --by eve")).await;
+    assert_eq!(code, Some(1), "{said}");
+    says(&said, &["only an agent or session of the call tree that asks", "[NOT_THE_ASKER]"]);
+    says(&desk.does(&format!("approvals withdraw {id} --by s1")).await, &[&format!("{id}  withdrawn")]);
+    says(&desk.does(&format!("approvals show {id}")).await, &["withdrawn  20", "by s1"]);
+    let (code, said) = desk.types(&format!("approvals approve {id} --by eve")).await;
+    assert_eq!(code, Some(1), "{said}");
+    assert_eq!(said, "callgate: s1 withdrew the question: its call does not run [APPROVAL_WITHDRAWN]\n");
+    let told = desk.asks("s1", "c1", "delete_order", r#"{"id":3}"#).await;
+    assert_eq!((told.decision(), told.reason.as_str()), (Decision::Deny, "approval_withdrawn"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_denial_needs_a_reason_and_the_model_is_told_it() {
     let mut desk = Desk::open(Some(POLICY)).await;
     let id = desk.asks("s1", "c1", "delete_order", r#"{"id":4}"#).await.approval_id;

@@ -50,6 +50,10 @@ async fn a_new_gate_knows_questions_that_were_asked_long_ago() {
     resolve(&old, used.clone(), true).await;
     assert!(reset(&old, "uses", 3).await.0.verdict.permit.is_some(), "it was approved");
     record(&old, success("s", "uses", "done")).await;
+    // Judged again while something else stands against it: the row tells the question as it was asked.
+    old.halt(DEFAULT_TENANT, &Halted::Session(session("s")), "eve", "a drill").await.expect("a halt");
+    assert!(reset(&old, "approved", 2).await.0.verdict.permit.is_none(), "it is halted");
+    old.resume(DEFAULT_TENANT, &Halted::Session(session("s")), "eve").await.expect("a resume");
     for n in 0..200 {
         let call = format!("look-{n}");
         let looked = evaluate(&old, ask("s", &call, "look", &format!(r#"{{"n":{n}}}"#))).await;

@@ -6,7 +6,7 @@ use super::{
 };
 use crate::domain::{
     budget::Spent,
-    call::{ApprovalStatus, Call},
+    call::Call,
     effect::{EffectKind, Resource},
     event::{Event, Judged, Settled},
     finding::{Decision, Finding, Level},
@@ -154,7 +154,12 @@ impl Session {
             call.permit.clone_from(&event.permit);
             call.arguments = event.permit.is_some().then(|| event.arguments.clone()).flatten();
             call.shape.clone_from(&event.shape);
-            call.approval.clone_from(&event.approval);
+            // A row that another replica stored tells the question as it was asked, and not what was answered.
+            let is_known =
+                call.approval.as_ref().map(|known| &known.id) == event.approval.as_ref().map(|asked| &asked.id);
+            if !is_known {
+                call.approval.clone_from(&event.approval);
+            }
             call.policy.clone_from(&event.policy);
             call.follow_up.clone_from(&event.follow_up);
             return;
@@ -213,7 +218,7 @@ impl Session {
         if call.is_open() {
             return Owed::Outcome;
         }
-        let is_asked = call.was_refused() && call.approval.as_ref().is_some_and(|a| a.answer != ApprovalStatus::Denied);
+        let is_asked = call.was_refused() && call.approval.as_ref().is_some_and(|asked| asked.answer.is_open());
         // The call that ran has used the approval up, and is forgotten later than the question: never before it.
         let used_up = |call: &Call| {
             self.calls.range(at + 1..).any(|later| later.permit.is_some() && later.fingerprint == call.fingerprint)

@@ -16,20 +16,15 @@ impl CallTree {
     pub(super) fn controlled(&mut self, event: &Controlled) {
         let session = self.sessions.entry(event.session.clone()).or_default();
         match &event.control {
-            Control::Answered { approval_id, call_id: _, answer, fingerprint, root_run, clears } => {
+            Control::Answered { approval_id: _, call_id: _, answer, fingerprint, root_run, clears } => {
                 push_bounded(&mut self.clearances, clears.clone(), CLEARANCES_MAX);
-                // Several call_ids may wait for one answer.
-                let calls = self.sessions.values_mut().flat_map(|session| &mut session.calls);
-                let approvals = calls.filter_map(|call| call.approval.as_mut());
-                for approval in approvals.filter(|approval| approval.id == *approval_id) {
-                    approval.answer = *answer;
-                    approval.reason.clone_from(&event.reason);
-                }
+                self.closed(event);
                 if *answer == ApprovalStatus::Denied {
                     let (fingerprint, root_run, reason) = (*fingerprint, *root_run, event.reason.clone());
                     push_bounded(&mut self.denials, Some(Denial { fingerprint, root_run, reason }), DENIALS_MAX);
                 }
             }
+            Control::Withdrawn { .. } => self.closed(event),
             Control::PhaseSet { phase, plan } => {
                 session.phase = Some(phase.clone());
                 if let Some(order) = plan {
@@ -47,6 +42,21 @@ impl CallTree {
                 }
             }
             Control::Revoked { id } => self.grants.retain(|grant| grant.id != *id),
+        }
+    }
+
+    /// A question was answered or taken back: several call_ids may wait for it.
+    pub(super) fn closed(&mut self, event: &Controlled) {
+        let (id, answer) = match &event.control {
+            Control::Answered { approval_id, answer, .. } => (approval_id, *answer),
+            Control::Withdrawn { approval_id, .. } => (approval_id, ApprovalStatus::Withdrawn),
+            _ => return,
+        };
+        let calls = self.sessions.values_mut().flat_map(|session| &mut session.calls);
+        let approvals = calls.filter_map(|call| call.approval.as_mut());
+        for approval in approvals.filter(|approval| approval.id == *id) {
+            approval.answer = answer;
+            approval.reason.clone_from(&event.reason);
         }
     }
 

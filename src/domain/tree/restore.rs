@@ -90,8 +90,8 @@ impl CallTree {
     }
 
     /// Folds the last events and all controls in, by their place.
-    fn replay(&mut self, last_events: &[Event], controls: &[Controlled]) {
-        let mut controls = controls.iter().peekable();
+    fn replay(&mut self, last_events: &[Event], all: &[Controlled]) {
+        let mut controls = all.iter().peekable();
         for event in last_events {
             while let Some(control) = controls.next_if(|control| control.seq < event.seq()) {
                 self.controlled(control);
@@ -99,6 +99,8 @@ impl CallTree {
             self.apply(event);
         }
         controls.for_each(|control| self.controlled(control));
+        // A row of a call tells its question as it was asked, also where that had been answered by then.
+        all.iter().for_each(|control| self.closed(control));
     }
 
     /// Plans are advanced by what is kept, which reaches further back than the last events.

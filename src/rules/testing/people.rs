@@ -32,6 +32,10 @@ impl Stage {
         Some(match words {
             ["approve", why @ ..] => self.answer(true, None, why),
             ["deny", why @ ..] => self.answer(false, None, why),
+            ["withdraw"] => self.pending().and_then(|approval_id| {
+                let (session, operation) = (self.session_id(), Operation::Withdraw { approval_id });
+                self.done_by(session.as_str(), operation, None)
+            }),
             ["clear", scope @ ("resource" | "tool"), time] => duration(time).and_then(|ttl_ms| {
                 let scope = if *scope == "tool" { ClearanceScope::Tool } else { ClearanceScope::Resource };
                 self.answer(true, Some(Clears { scope, ttl_ms }), &[])
@@ -60,19 +64,28 @@ impl Stage {
     }
 
     fn answer(&mut self, approve: bool, clears: Option<Clears>, why: &[&str]) -> Step {
-        let tree = self.world.tree(&self.session_id()).ok_or("nobody asked for anything yet")?;
-        let session = tree.sessions.get(&self.session_id()).ok_or("this session asked for nothing yet")?;
-        let approvals = session.calls.iter().rev().filter_map(|call| call.approval.as_ref());
-        let pending = |approval: &&Approval| approval.answer == ApprovalStatus::Pending;
-        let approval_id = approvals.into_iter().find(pending).ok_or("no question is open")?.id.clone();
+        let approval_id = self.pending()?;
         self.command(
             Operation::Answer { approval_id, approve, clears },
             Some(why.join(" ")).filter(|why| !why.is_empty()),
         )
     }
 
+    /// The newest open question of the session.
+    fn pending(&self) -> Result<String, String> {
+        let tree = self.world.tree(&self.session_id()).ok_or("nobody asked for anything yet")?;
+        let session = tree.sessions.get(&self.session_id()).ok_or("this session asked for nothing yet")?;
+        let approvals = session.calls.iter().rev().filter_map(|call| call.approval.as_ref());
+        let pending = |approval: &&Approval| approval.answer == ApprovalStatus::Pending;
+        Ok(approvals.into_iter().find(pending).ok_or("no question is open")?.id.clone())
+    }
+
     fn command(&mut self, operation: Operation, reason: Option<String>) -> Step {
-        let command = Command { session: self.session_id(), by: "operator".to_owned(), reason, operation };
+        self.done_by("operator", operation, reason)
+    }
+
+    fn done_by(&mut self, by: &str, operation: Operation, reason: Option<String>) -> Step {
+        let command = Command { session: self.session_id(), by: by.to_owned(), reason, operation };
         let _ = writeln!(self.log, "  {:?}", command.operation);
         self.world.control(&self.policy, &command, self.now).map_err(|caller_error| format!("{caller_error:?}"))
     }

@@ -117,6 +117,9 @@ impl From<&Control> for Detail {
                 clears: clears.as_ref().map(StoredClearance::from),
                 ..nothing
             },
+            Control::Withdrawn { approval_id, call_id } => {
+                Self { approval_id: Some(approval_id.clone()), call_id: Some(call_id.to_string()), ..nothing }
+            }
             Control::PhaseSet { phase, plan } => {
                 let plan = plan.as_ref().map(|plan| plan.iter().map(ToString::to_string).collect());
                 Self { phase: Some(phase.clone()), plan, ..nothing }
@@ -153,6 +156,10 @@ impl Detail {
                 fingerprint: Fingerprint(hash(&bytes(&self.fingerprint.ok_or_else(lacks)?)?)?),
                 root_run: self.root_run.ok_or_else(lacks)?,
                 clears: self.clears.map(|clears| clears.restore(session)).transpose()?,
+            },
+            "withdrawn" => Control::Withdrawn {
+                approval_id: self.approval_id.ok_or_else(lacks)?,
+                call_id: name(CallId::parse, &self.call_id.ok_or_else(lacks)?)?,
             },
             "phase_set" => {
                 let step = |tool: String| name(ToolName::parse, &tool);

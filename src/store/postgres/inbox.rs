@@ -126,31 +126,34 @@ fn call(row: &PgRow) -> Loaded<StoredCall> {
     })
 }
 
+/// Where a question stands.
+const STATE: &str = "case when e.kind = 'withdrawn' then 'withdrawn'
+  when (e.detail ->> 'approved')::boolean then 'approved' when e.seq is not null then 'denied'
+  when c.approval_expires_at > now() then 'pending' else 'expired' end";
+
 /// A question is asked with the first judgement that names it; later rounds of the call repeat it.
 async fn questions(conn: &mut PgConnection, tenant: TenantId, wanted: &Wanted) -> Loaded<Vec<Question>> {
-    let rows = sqlx::query(
+    let sql = format!(
         "select * from (
            select distinct on (c.approval_id) c.approval_id, c.session_id, c.root_id, c.agent_id, c.call_id, c.tool,
-             coalesce(c.arguments, '{}') as arguments, c.justification, c.findings::text as findings,
+             coalesce(c.arguments, '{{}}') as arguments, c.justification, c.findings::text as findings,
              (extract(epoch from c.at) * 1000)::bigint as asked_ms,
              (extract(epoch from c.approval_expires_at) * 1000)::bigint as expires_ms, c.policy_version,
-             (e.detail ->> 'approved')::boolean as approved, e.detail #>> '{clears,resource}' as cleared,
-             (e.detail #>> '{clears,until_ms}')::bigint as cleared_until_ms, e.actor, e.reason as why,
+             {STATE} as state, e.seq is not null as closed, e.detail #>> '{{clears,resource}}' as cleared,
+             (e.detail #>> '{{clears,until_ms}}')::bigint as cleared_until_ms, e.actor, e.reason as why,
              (extract(epoch from e.at) * 1000)::bigint as resolved_ms
            from call c left join lateral (
              select e.* from session_event e where e.tenant_id = c.tenant_id and e.root_id = c.root_id
-               and e.epoch = c.epoch and e.kind = 'answered' and e.detail ->> 'approval_id' = c.approval_id
+               and e.epoch = c.epoch and e.kind in ('answered', 'withdrawn') and e.detail ->> 'approval_id' = c.approval_id
              order by e.seq limit 1) e on true
            where c.tenant_id = $1 and c.approval_id is not null and ($2::text is null or c.approval_id = $2)
              and ($3::text is null or c.session_id = $3)
-             and ($4::text is null or $4 = case
-               when (e.detail ->> 'approved')::boolean then 'approved' when e.seq is not null then 'denied'
-               when c.approval_expires_at > now() then 'pending' else 'expired' end)
+             and ($4::text is null or $4 = {STATE})
            order by c.approval_id, c.seq) q
          where $6::bigint is null or asked_ms < $6 or (asked_ms = $6 and approval_id > $7)
          order by asked_ms desc, approval_id limit $5",
     );
-    let rows = rows.bind(tenant.0).bind(wanted.approval_id.as_deref());
+    let rows = sqlx::query(sqlx::AssertSqlSafe(sql)).bind(tenant.0).bind(wanted.approval_id.as_deref());
     let rows = rows.bind(wanted.session.as_ref().map(SessionId::as_str)).bind(wanted.state.map(QuestionState::as_str));
     let rows = rows.bind(i64::try_from(wanted.max).unwrap_or(i64::MAX));
     let rows = rows.bind(wanted.after.as_ref().map(|(at, _)| at.as_millis()));
@@ -159,10 +162,13 @@ async fn questions(conn: &mut PgConnection, tenant: TenantId, wanted: &Wanted) -
 }
 
 fn question(row: &PgRow) -> Loaded<Question> {
-    let approved: Option<bool> = row.try_get("approved")?;
-    let resolution = match approved {
-        Some(approved) => Some(Resolution {
-            approved,
+    let resolution = match row.try_get("closed")? {
+        true => Some(Resolution {
+            state: match row.try_get("state")? {
+                "approved" => QuestionState::Approved,
+                "withdrawn" => QuestionState::Withdrawn,
+                _ => QuestionState::Denied,
+            },
             by: row.try_get::<Option<String>, _>("actor")?.unwrap_or_default(),
             reason: row.try_get("why")?,
             at: at(row, "resolved_ms")?,
@@ -174,7 +180,7 @@ fn question(row: &PgRow) -> Loaded<Question> {
                 None => None,
             },
         }),
-        None => None,
+        false => None,
     };
     Ok(Question {
         approval_id: row.try_get("approval_id")?,

@@ -75,8 +75,8 @@ const RECENT: &str = "select c.* from session s cross join lateral (
           and n.session_id = h.session_id and n.seq > h.seq
           and (n.call_id = h.call_id or (n.fingerprint = h.fingerprint and n.attempt is not null)))
         and not exists (select from session_event e where e.tenant_id = h.tenant_id and e.root_id = $2
-          and e.epoch = h.epoch and e.kind = 'answered' and e.detail ->> 'approval_id' = h.approval_id
-          and e.detail ->> 'approved' = 'false')
+          and e.epoch = h.epoch and e.kind in ('answered', 'withdrawn')
+          and e.detail ->> 'approval_id' = h.approval_id and e.detail ->> 'approved' is distinct from 'true')
       order by h.seq desc limit $6) c
     where s.tenant_id = $1 and s.root_id = $2";
 
