@@ -136,8 +136,8 @@ impl Gate {
     }
 }
 
-/// A question that was closed before. Closed the same way by the same person, it is the same once more; and withdrawn is
-/// withdrawn, by whomever.
+/// A question that was closed before. Closed the same way by the same person, it is the same once more; and withdrawn
+/// is withdrawn, by whomever.
 fn as_closed(question: Question, state: QuestionState, by: &str) -> Result<Question, CommandError> {
     let Some(first) = &question.resolution else { return Ok(question) };
     if first.state == state && (state == QuestionState::Withdrawn || is_same_name(by, &first.by)) {

@@ -144,7 +144,8 @@ async fn questions(conn: &mut PgConnection, tenant: TenantId, wanted: &Wanted) -
              (extract(epoch from e.at) * 1000)::bigint as resolved_ms
            from call c left join lateral (
              select e.* from session_event e where e.tenant_id = c.tenant_id and e.root_id = c.root_id
-               and e.epoch = c.epoch and e.kind in ('answered', 'withdrawn') and e.detail ->> 'approval_id' = c.approval_id
+               and e.epoch = c.epoch and e.kind in ('answered', 'withdrawn')
+               and e.detail ->> 'approval_id' = c.approval_id
              order by e.seq limit 1) e on true
            where c.tenant_id = $1 and c.approval_id is not null and ($2::text is null or c.approval_id = $2)
              and ($3::text is null or c.session_id = $3)
