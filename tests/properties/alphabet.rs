@@ -48,8 +48,8 @@ pub(crate) enum Step {
 /// What is done to a session.
 #[derive(Debug, Clone)]
 pub(crate) enum Control {
-    /// The newest open question is answered.
-    Answer { approve: bool },
+    /// The newest open question is answered, or taken back.
+    Answer { approve: Option<bool> },
     /// It moves to another phase, perhaps with a plan.
     Phase { act: bool, plan: bool },
     /// Its context was compacted.
@@ -162,7 +162,7 @@ pub(crate) fn step() -> BoxedStrategy<Step> {
 fn control() -> BoxedStrategy<Control> {
     let halt = (option::of(0..TOOLS), prop::bool::weighted(0.3));
     prop_oneof![
-        4 => any::<bool>().prop_map(|approve| Control::Answer { approve }),
+        4 => option::weighted(0.8, any::<bool>()).prop_map(|approve| Control::Answer { approve }),
         3 => (any::<bool>(), any::<bool>()).prop_map(|(act, plan)| Control::Phase { act, plan }),
         2 => Just(Control::Compacted),
         2 => Just(Control::Grant),

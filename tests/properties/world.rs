@@ -154,7 +154,11 @@ impl World {
                 else {
                     return;
                 };
-                Operation::Answer { approval_id: open.id.clone(), approve: *approve, clears: None }
+                let approval_id = open.id.clone();
+                match *approve {
+                    Some(approve) => Operation::Answer { approval_id, approve, clears: None },
+                    None => Operation::Withdraw { approval_id },
+                }
             }
             Control::Phase { act, plan } => {
                 let plan = plan.then(|| vec![ToolName::parse("tool", "tool2").expect("valid")]);
@@ -174,7 +178,9 @@ impl World {
         else {
             return;
         };
-        let command = Command { session: session_id(who), by: "eve".to_owned(), reason: None, operation };
+        let takes_back = matches!(operation, Operation::Withdraw { .. });
+        let by = if takes_back { session_id(who).to_string() } else { "eve".to_owned() };
+        let command = Command { session: session_id(who), by, reason: None, operation };
         if let Ok(change) = engine::control(&self.policy, &grown.tree, &command, self.now) {
             assert!(self.commit(&root, change.into()), "a command takes no counter");
         }

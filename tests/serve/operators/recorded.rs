@@ -68,6 +68,7 @@ async fn explain_names_the_rule_that_fired_and_those_that_did_not() {
             "same_call" => says(words, &["REUSE duplicate_call_blocked: get_order was not run: this exact call"]),
             "poll" => assert_eq!(words, "not declared as a poll"),
             "churn" => assert_eq!(words, "off"),
+            "same_success" => assert_eq!(words, "left alone, as a declared read"),
             "cycle" => says(words, &["nothing to say; it warns from ", " on (shadowed)"]),
             "after_compaction" => assert_eq!(words, "nothing to say; it refuses from 3 on"),
             "side_effects" => assert_eq!(words, "no declared write of a named thing"),
