@@ -58,14 +58,17 @@ impl Verdict {
         self.decision == self.would
     }
 
-    /// What the model should see next turn: for an ALLOW all that was said, for a refusal the warnings of loops.
+    /// What the model should see next turn: for an ALLOW all that was said, for a refusal the warnings of loops that it does not
+    /// speak of itself.
     #[must_use]
     pub fn context_hint(&self) -> Option<String> {
+        let refused_for = self.winner().filter(|_| self.decision != Decision::Allow).map(|winner| winner.reason);
         let hints: Vec<&str> = self
             .findings
             .iter()
             .filter(|finding| finding.decision == Decision::Allow && finding.enforced)
             .filter(|finding| self.decision == Decision::Allow || finding.level == Some(Level::Warning))
+            .filter(|finding| refused_for != Some(finding.reason))
             .map(|finding| finding.message.as_str())
             .collect();
         (!hints.is_empty()).then(|| hints.join(" "))

@@ -30,7 +30,12 @@ fn the_catalogue_of_texts_is_as_reviewed() {
     if std::env::var_os("UPDATE").is_some() {
         fs::write(&path, &text).expect("written");
     }
-    assert_eq!(fs::read_to_string(&path).unwrap_or_default(), text, "UPDATE=1 writes it anew; then review it");
+    let reviewed = fs::read_to_string(&path).unwrap_or_default();
+    let first = text.lines().zip(reviewed.lines()).find(|(now, then)| now != then);
+    assert!(
+        reviewed == text,
+        "UPDATE=1 writes it anew; then review it. The first new line and its old one: {first:#?}"
+    );
 }
 
 #[test]

@@ -65,7 +65,7 @@ fn object(members: Vec<(&str, Value)>, raw: Vec<(&str, String)>) -> String {
 pub struct Beside<'a> {
     /// Tools that may help.
     pub suggested_next: &'a [String],
-    /// For a REUSE: what the earlier call gave; none when nobody knows.
+    /// What the earlier call gave whose result the refusal hands back; none when nobody knows.
     pub previous: Option<&'a Given>,
     /// How much of it is given again, in bytes.
     pub previous_max: usize,
@@ -89,7 +89,8 @@ pub fn refusal(verdict: &Verdict, beside: &Beside<'_>) -> Option<ToolResult> {
     let text = previous.and_then(|given| given.text.as_deref());
     let done_at = winner.reuse.as_ref().filter(|_| text.is_none());
     let cut = text.filter(|text| text.len() > beside.previous_max);
-    let about = (verdict.decision == Decision::Reuse).then(|| about_previous(text, beside.previous_max));
+    let whose = if verdict.decision == Decision::Reuse { "Its result" } else { "The last result" };
+    let about = winner.reuse.is_some().then(|| about_previous(whose, text, beside.previous_max));
     let message = [Some(winner.message.as_str()), about.as_deref(), disabled.then_some(DISABLED)];
     let message: Vec<&str> = message.into_iter().flatten().collect();
     let suggested_next = if verdict.decision == Decision::Stop || disabled { &[] } else { beside.suggested_next };
@@ -124,16 +125,16 @@ pub fn refusal(verdict: &Verdict, beside: &Beside<'_>) -> Option<ToolResult> {
 }
 
 /// What is told of a previous result.
-fn about_previous(text: Option<&str>, max: usize) -> String {
+fn about_previous(whose: &str, text: Option<&str>, max: usize) -> String {
     match text {
-        None => "Its result is not stored and cannot be given here: use what you were told then.".to_owned(),
+        None => format!("{whose} is not stored and cannot be given here: use what you were told then."),
         Some(text) if text.len() > max => format!(
-            "The first {} of its result of {} are in previous_result. To see the rest, ask for less at a time with \
+            "{whose} is {} long; its first {} are in previous_result. To see the rest, ask for less at a time with \
              other arguments.",
-            size(max as u64),
-            size(text.len() as u64)
+            size(text.len() as u64),
+            size(max as u64)
         ),
-        Some(_) => "Its result is in previous_result.".to_owned(),
+        Some(_) => format!("{whose} is in previous_result."),
     }
 }
 

@@ -160,7 +160,7 @@ impl Gate {
 
     async fn answer(&self, policy: &Policy, proposal: &Proposal, verdict: Verdict) -> EvaluateAnswer {
         let reuse =
-            verdict.winner().and_then(|winner| winner.reuse.as_ref()).filter(|_| verdict.decision == Decision::Reuse);
+            verdict.winner().and_then(|winner| winner.reuse.as_ref()).filter(|_| verdict.decision != Decision::Allow);
         let previous = match reuse {
             // Without the text the model is told when it was done: still an answer.
             Some(call) => {

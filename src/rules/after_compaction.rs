@@ -15,7 +15,7 @@ use crate::domain::{
     reason::Reason,
 };
 
-use super::{Context, Reach, Rule, levels::Levels};
+use super::{Context, Reach, Rule, evidence::handing_back, levels::Levels};
 
 /// The rule.
 pub const RULE: Rule = Rule::detector("after_compaction", LEVELS, check, Levels::silent).reach(Reach::Calls(OUTCOMES));
@@ -58,7 +58,8 @@ fn check(levels: &Levels, cx: &Context<'_>) -> Option<Finding> {
          and gave the same result each time. Use that result, and read the session's state for what was done before."
     );
     let finding = Finding::new(RULE.id, Decision::Deny, Reason::NoProgress, message);
-    Some(finding.at_level(Level::Critical, count as u32))
+    let outcomes = since.iter().rev().map(|(call, _)| *call).filter(|call| call.fingerprint == cx.fingerprint());
+    Some(handing_back(finding.at_level(Level::Critical, count as u32), cx, outcomes))
 }
 
 #[cfg(test)]

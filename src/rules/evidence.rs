@@ -66,6 +66,36 @@ pub(super) fn until_look_ms(cx: &Context<'_>, streak: &[&Call]) -> Option<u64> {
     (left > 0).then_some(left)
 }
 
+/// What each call made, oldest first: the first of its names that not all share.
+pub(super) fn named(calls: &[&Call]) -> Vec<String> {
+    let of = |call: &Call| call.success().and_then(|o| o.marks.as_deref()).map(|m| m.named.clone()).unwrap_or_default();
+    let all: Vec<Vec<String>> = calls.iter().rev().map(|call| of(call)).collect();
+    let is_shared = |name: &String| all.iter().all(|names| names.contains(name));
+    all.iter().filter_map(|names| names.iter().find(|name| !is_shared(name))).cloned().collect()
+}
+
+/// `: a, b and c`; of many the first and the last; nothing for none.
+pub(super) fn in_words(names: &[String]) -> String {
+    match names {
+        [] => String::new(),
+        [one] => format!(": {one}"),
+        [most @ .., last] if most.len() < 6 => format!(": {} and {last}", most.join(", ")),
+        [first, .., last] => format!(": {first}, …, {last}"),
+    }
+}
+
+/// The finding with the last result of these calls, newest first, to hand back where it refuses.
+pub(super) fn handing_back<'a>(
+    finding: Finding,
+    cx: &Context<'_>,
+    mut calls: impl Iterator<Item = &'a Call>,
+) -> Finding {
+    match calls.find(|call| call.success().is_some()) {
+        Some(call) if finding.decision > Decision::Allow => finding.reusing(call.reference(cx.session_id())),
+        _ => finding,
+    }
+}
+
 /// The newest of these calls of one fingerprint whose results are the same, refused ones included; what has no result
 /// yet is no evidence.
 pub(super) fn unchanged<'a>(calls: impl Iterator<Item = &'a Call>) -> Vec<&'a Call> {

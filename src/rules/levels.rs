@@ -109,8 +109,8 @@ pub(super) fn still_broken(rule: &Rule, reason: Reason, cx: &Context<'_>) -> Opt
     let (count, tool) = (cx.closed(rule)?.count, cx.tool());
     let message = match rule.closes {
         Closes::Call | Closes::CallOrRun => format!(
-            "{tool} with these arguments was stopped for this turn after {count} calls without anything new. Do not \
-             repeat it: change the arguments, take a different approach, or tell the user what is missing."
+            "{tool} with these arguments was stopped for this turn after {count} calls. Do not repeat it: use what you \
+             have, change the arguments, take a different approach, or tell the user what is missing."
         ),
         Closes::Tool => format!(
             "{tool} was stopped for this turn after {count} calls without anything new. Do not call it again in this \

@@ -18,7 +18,7 @@ use crate::domain::{
 
 use super::{
     Asked, Closes, Context, Rule,
-    evidence::{recheck_ms, unchanged},
+    evidence::{handing_back, recheck_ms, unchanged},
     levels::{Levels, still_broken},
 };
 
@@ -40,7 +40,7 @@ fn check(levels: &Levels, cx: &Context<'_>) -> Option<Finding> {
         .and_then(|critical| count.checked_sub(critical))
         .zip(last)
         .map(|(beyond, last)| last.plus_ms(recheck_ms(beyond)).since_ms(cx.now));
-    let finding = levels.finding(&RULE, Reason::NoProgress, count, streak.into_iter(), |level| match level {
+    let finding = levels.finding(&RULE, Reason::NoProgress, count, streak.iter().copied(), |level| match level {
         Level::Warning => format!(
             "{tool} has given the same status {count} times. Wait longer between checks, or do other work first; if \
              nothing changes, tell the user that it is still pending."
@@ -55,6 +55,7 @@ fn check(levels: &Levels, cx: &Context<'_>) -> Option<Finding> {
              pending, and how to check later."
         ),
     })?;
+    let finding = handing_back(finding, cx, streak.into_iter());
     match (finding.level, left_ms) {
         (Some(Level::Critical), Some(0)) => None,
         (Some(Level::Critical), Some(left_ms)) => {

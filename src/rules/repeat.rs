@@ -18,7 +18,7 @@ use serde_json::Value;
 
 use super::{
     Asked, Closes, Context, Judge, Part, Problem, Rule,
-    evidence::{gave_the_same, is_rechecked, unchanged, until_look_ms},
+    evidence::{gave_the_same, handing_back, in_words, is_rechecked, named, unchanged, until_look_ms},
     levels::{Levels, still_broken},
     take_in,
 };
@@ -66,8 +66,9 @@ impl Judge for Params {
         if cx.proposal.effect.kind == EffectKind::Poll {
             return None;
         }
-        still_broken(&RULE, Reason::NoProgress, cx)
-            .or_else(|| plainly(&self.plain, cx))
+        let broken = if self.plain.loop_threshold.is_some() { Reason::RepeatedSuccess } else { Reason::NoProgress };
+        plainly(&self.plain, cx)
+            .or_else(|| still_broken(&RULE, broken, cx))
             .or_else(|| without_progress(&self.levels, cx))
             .or_else(|| drifting(&self.levels, cx))
     }
@@ -124,7 +125,7 @@ fn without_progress(levels: &Levels, cx: &Context<'_>) -> Option<Finding> {
         (_, true) => Levels { break_at: None, ..*levels },
         _ => *levels,
     };
-    let finding = levels.finding(&RULE, Reason::NoProgress, count, streak.into_iter(), |level| match level {
+    let finding = levels.finding(&RULE, Reason::NoProgress, count, streak.iter().copied(), |level| match level {
         Level::Warning => format!(
             "{tool} was called {count} times with these arguments and gave the same result each time. Another call \
              will not change it: use the result you have, change the arguments, or answer the user."
@@ -139,6 +140,7 @@ fn without_progress(levels: &Levels, cx: &Context<'_>) -> Option<Finding> {
              different approach, or tell the user what is missing."
         ),
     })?;
+    let finding = handing_back(finding, cx, streak.into_iter());
     match (finding.level, left_ms) {
         (Some(Level::Critical), None) if is_rechecked => None,
         (Some(Level::Critical), Some(left_ms)) => Some(finding.retry_after(left_ms)),
@@ -166,29 +168,37 @@ fn drifting(levels: &Levels, cx: &Context<'_>) -> Option<Finding> {
 
 fn plainly(plain: &Plain, cx: &Context<'_>) -> Option<Finding> {
     let last_n = plain.last_n.map_or(cx.window, |last_n| last_n as usize);
-    let same = || cx.calls().take(last_n).filter(|call| call.fingerprint == cx.fingerprint() && call.permit.is_some());
-    let is_success =
-        |call: &&Call| call.outcome.as_ref().is_some_and(|outcome| outcome.status == OutcomeStatus::Success);
-    let (runs, successes) = (same().count() as u32, same().filter(is_success).count() as u32);
+    let same: Vec<&Call> =
+        cx.calls().take(last_n).filter(|call| call.fingerprint == cx.fingerprint() && call.permit.is_some()).collect();
+    let succeeded =
+        |call: &&&Call| call.outcome.as_ref().is_some_and(|outcome| outcome.status == OutcomeStatus::Success);
+    let (runs, successes) = (same.len() as u32, same.iter().filter(succeeded).count() as u32);
     let tool = cx.tool();
-    let deny = |message: String, level, count| {
-        Some(Finding::new(RULE.id, Decision::Deny, Reason::NoProgress, message).at_level(level, count))
+    let times = |count: u32| if count == 1 { "once".to_owned() } else { format!("{count} times") };
+    let made = in_words(&named(&same));
+    let (reason, level, count, message) = match () {
+        () if plain.loop_threshold.is_some_and(|threshold| successes >= threshold) => {
+            let message = format!(
+                "{tool} was not run: it has succeeded {} with these arguments{made}. It is done: go on with what it \
+                 gave. For something different, change the arguments.",
+                times(successes)
+            );
+            (Reason::RepeatedSuccess, Level::Break, successes, message)
+        }
+        () if plain.max_repeat.is_some_and(|max| runs >= max) => {
+            let done = if successes > 0 { format!(" and succeeded {}{made}", times(successes)) } else { String::new() };
+            let message = format!(
+                "{tool} was not run: it has run {} with these arguments{done}, and may not run more often. Change the \
+                 arguments, or tell the user what is missing.",
+                times(runs)
+            );
+            let reason = if successes == runs { Reason::RepeatedSuccess } else { Reason::NoProgress };
+            (reason, Level::Critical, runs, message)
+        }
+        () => return None,
     };
-    if plain.loop_threshold.is_some_and(|threshold| successes >= threshold) {
-        let message = format!(
-            "{tool} was not run: it succeeded {successes} times with these arguments. Use that result, or change the \
-             arguments."
-        );
-        return deny(message, Level::Break, successes);
-    }
-    if plain.max_repeat.is_some_and(|max| runs >= max) {
-        let message = format!(
-            "{tool} was not run: it has run {runs} times with these arguments, as often as it may. Change the \
-             arguments, or tell the user what is missing."
-        );
-        return deny(message, Level::Critical, runs);
-    }
-    None
+    let finding = Finding::new(RULE.id, Decision::Deny, reason, message).at_level(level, count);
+    Some(handing_back(finding, cx, same.into_iter()))
 }
 
 #[cfg(test)]

@@ -23,7 +23,7 @@ use crate::domain::{
 
 use super::{
     Asked, Closes, Context, Rule,
-    evidence::{Weight, gave_the_same, weight},
+    evidence::{Weight, gave_the_same, handing_back, weight},
     levels::{Levels, still_broken},
 };
 
@@ -64,7 +64,7 @@ fn check(levels: &Levels, cx: &Context<'_>) -> Option<Finding> {
         return None;
     }
     let field = varied(&row, cx);
-    levels.weighed(&RULE, Reason::SameResult, (full, all), row.into_iter(), |level| match level {
+    let finding = levels.weighed(&RULE, Reason::SameResult, (full, all), row.iter().copied(), |level| match level {
         Level::Warning => format!(
             "{tool} gave the identical result for {all} different calls{field}. It does not seem to depend on what you \
              change: use the result you have, or check the names of the arguments."
@@ -73,7 +73,8 @@ fn check(levels: &Levels, cx: &Context<'_>) -> Option<Finding> {
             "{tool} was not run: it gave the identical result for {all} different calls{field}. Use that result, ask \
              in another way, or tell the user what cannot be found out."
         ),
-    })
+    })?;
+    Some(handing_back(finding, cx, row.into_iter()))
 }
 
 /// The field that alone was changed, in words.

@@ -26,7 +26,7 @@ use crate::domain::{
 
 use super::{
     Asked, Closes, Context, Reach, Rule,
-    evidence::{gave_the_same, recheck_ms},
+    evidence::{gave_the_same, handing_back, in_words, named, recheck_ms},
     levels::{Levels, still_broken},
 };
 
@@ -116,10 +116,10 @@ fn made_again(levels: &Levels, cx: &Context<'_>) -> Option<Finding> {
         return None;
     }
     let (full, all, tool) = (full + refused + 1, successes + refused + 1, cx.tool());
-    let names = names(&calls);
-    let made = if names.is_empty() { String::new() } else { format!(": {}", in_words(&names)) };
+    let names = named(&calls);
+    let made = in_words(&names);
     let finding =
-        levels.weighed(&RULE, Reason::RepeatedSuccess, (full, all), calls.into_iter(), |level| match level {
+        levels.weighed(&RULE, Reason::RepeatedSuccess, (full, all), calls.iter().copied(), |level| match level {
             Level::Warning => format!(
                 "{tool} has succeeded {successes} times with these arguments, and each time the result named something \
              else{made}. If one is enough, go on with it and do not make another."
@@ -130,27 +130,9 @@ fn made_again(levels: &Levels, cx: &Context<'_>) -> Option<Finding> {
              arguments."
             ),
         })?;
+    let finding = handing_back(finding, cx, calls.into_iter());
     let next = names.last().map(|last| format!("Go on with {last}."));
     Some(next.map_or_else(|| finding.clone(), |next| finding.clone().next(next)))
-}
-
-/// What each call made, oldest first: the first of its names that not all share.
-fn names(calls: &[&Call]) -> Vec<String> {
-    let named =
-        |call: &Call| call.success().and_then(|o| o.marks.as_deref()).map(|m| m.named.clone()).unwrap_or_default();
-    let all: Vec<Vec<String>> = calls.iter().rev().map(|call| named(call)).collect();
-    let is_shared = |name: &String| all.iter().all(|names| names.contains(name));
-    all.iter().filter_map(|names| names.iter().find(|name| !is_shared(name))).cloned().collect()
-}
-
-/// `a, b and c`; of many the first and the last.
-fn in_words(names: &[String]) -> String {
-    match names {
-        [] => String::new(),
-        [one] => one.clone(),
-        [most @ .., last] if most.len() < 6 => format!("{} and {last}", most.join(", ")),
-        [first, .., last] => format!("{first}, …, {last}"),
-    }
 }
 
 fn acknowledged(levels: &Levels, cx: &Context<'_>) -> Option<Finding> {
