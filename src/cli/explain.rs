@@ -29,7 +29,7 @@ use crate::{
         world::World,
     },
     policy::{self, Policy},
-    rules::{Asked, Context, Mode, budget},
+    rules::{Asked, Context, Mode, budget, same_call},
 };
 
 /// Questions of one session that are looked through, the newest first.
@@ -63,7 +63,7 @@ pub(super) async fn run(args: ExplainArgs) -> anyhow::Result<()> {
     let approved_by = question(&args.remote, &call).await?;
     let saw = Saw::again(&policy, &before, &call);
     match &saw {
-        Ok(saw) => saw.show(&policy),
+        Ok(saw) => saw.show(&policy, &call),
         Err(why) => outln!("\nWhat the rules saw cannot be shown: {why:#}."),
     }
     let bold = Style::new().bold();
@@ -220,7 +220,7 @@ impl Saw {
         }
     }
 
-    fn show(&self, policy: &Policy) {
+    fn show(&self, policy: &Policy, call: &ExportCallsResponse) {
         let bold = Style::new().bold();
         outln!("\n{bold}what they saw{bold:#}");
         let effect = &self.proposal.effect;
@@ -233,6 +233,9 @@ impl Saw {
         outln!("  tool       {declared}, {does}");
         outln!("  known by   {}", self.proposal.fingerprint.to_hex());
         match &self.previous {
+            None if call.findings.iter().any(|finding| finding.rule == same_call::RULE.id) => {
+                outln!("  before     not in this call tree under another call_id; same_call says below what it found");
+            }
             None => outln!("  before     the same call was not made in this call tree"),
             Some(previous) => outln!(
                 "  before     {}, asked for {} earlier: {}",

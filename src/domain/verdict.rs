@@ -58,8 +58,8 @@ impl Verdict {
         self.decision == self.would
     }
 
-    /// What the model should see next turn: for an ALLOW all that was said, for a refusal the warnings of loops that it does not
-    /// speak of itself.
+    /// What the model should see next turn: for an ALLOW all that was said, for a refusal the warnings of loops that it
+    /// does not speak of itself.
     #[must_use]
     pub fn context_hint(&self) -> Option<String> {
         let refused_for = self.winner().filter(|_| self.decision != Decision::Allow).map(|winner| winner.reason);

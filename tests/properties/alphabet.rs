@@ -25,7 +25,16 @@ pub(crate) const ARGUMENTS: [&str; 8] = [
     r#"{"id":1,"text":"all the late orders of May in the west of the country"}"#,
     r#"{"id":1,"text":"all the late orders of May in the east of the country"}"#,
 ];
-pub(crate) const RESULTS: [&str; 3] = ["done", r#"{"rows":[]}"#, "other"];
+pub(crate) const RESULTS: [&str; 7] = [
+    "done",
+    r#"{"rows":[]}"#,
+    "other",
+    // Occurrences of one thing.
+    r#"{"id":"doc_1"}"#,
+    r#"{"id":"doc_2"}"#,
+    r#"{"id":"doc_3"}"#,
+    r#"{"id":"doc_4"}"#,
+];
 pub(crate) const TOOLS: usize = 4;
 
 /// Something that happens.

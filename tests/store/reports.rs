@@ -112,7 +112,7 @@ async fn a_payment_that_nobody_asked_about_is_not_made_again() {
 async fn a_previous_result_comes_back_byte_for_byte() {
     let postgres = Postgres::start().await;
     let [one, other] = two_gates(&postgres, &policy(&["same_call"])).await;
-    let large = format!(r#"{{"rows":["{}"]}}"#, "x".repeat(900_000));
+    let large = format!(r#"{{"rows":["{}"]}}"#, "x".repeat(16_000));
     let results = [
         r#"{"id":9007199254740993,"sum":1.10,"e":1E400,"z":-0.0,"b":{"y":1,"a":[]},"u":"\u00e9 é"}"#,
         r#"[ 123456789012345678901234567890 , true ]"#,
@@ -128,6 +128,12 @@ async fn a_previous_result_comes_back_byte_for_byte() {
             assert!(json.ends_with(&format!(r#","previous_result":{result}}}"#)), "{:.300}", json);
         }
     }
+    let endless = format!(r#"{{"rows":["{}"]}}"#, "x".repeat(900_000));
+    done(&one, ask("s", "endless", "pay", r#"{"n":"endless"}"#), &endless).await;
+    let answer = evaluate(&other, ask("s", "again endless", "pay", r#"{"n":"endless"}"#)).await;
+    let json: serde_json::Value = serde_json::from_str(&answer.text.expect("a text").json).expect("JSON");
+    assert_eq!(json["previous_result_bytes"], endless.len());
+    assert_eq!(json["previous_result"], endless[..16_384]);
     for (n, text) in ["plain \"text\"\nof two lines", "", r#"{"twice":1,"twice":2}"#].into_iter().enumerate() {
         let arguments = format!(r#"{{"text":{n}}}"#);
         done(&one, ask("s", &format!("t{n}"), "pay", &arguments), text).await;
@@ -242,14 +248,15 @@ async fn a_long_forgotten_call_that_many_ask_for_at_once_is_answered_to_each() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_ledger_knows_that_a_write_has_had_its_attempts() {
+async fn the_attempts_that_a_write_has_had_in_one_tree_do_not_bind_another() {
     let postgres = Postgres::start().await;
     let mut policy = policy(&["same_call"]);
     policy.retry.attempts = 1;
     let gate = gate(&postgres, &policy).await;
     evaluate(&gate, ask("s", "c1", "pay", "{}")).await;
     record(&gate, failure("s", "c1", "unavailable")).await;
-    // Another tree knows of it by the ledger alone.
-    let answer = evaluate(&gate, ask("t", "c2", "pay", "{}")).await;
-    assert_eq!(said(&answer), "DENY retries_exhausted");
+    assert_eq!(said(&evaluate(&gate, ask("s", "c2", "pay", "{}")).await), "DENY retries_exhausted");
+    let answer = evaluate(&gate, ask("t", "c3", "pay", "{}")).await;
+    assert_eq!(said(&answer), "ALLOW");
+    assert_eq!(answer.verdict.permit.map(|permit| permit.attempt), Some(1));
 }
