@@ -37,7 +37,7 @@ pub(super) struct DemoArgs {
     #[arg(long, value_name = "URL")]
     server: Option<String>,
     /// Pause before each call, in milliseconds
-    #[arg(long, value_name = "MS", default_value_t = 20)]
+    #[arg(long, value_name = "MS", default_value_t = 60)]
     pace_ms: u64,
     /// The folder of PostgreSQL's programs, for a server of the demo's own
     #[arg(long, value_name = "DIR", env = "CALLGATE_PG_BIN", conflicts_with = "server")]

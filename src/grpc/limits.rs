@@ -69,7 +69,7 @@ mod tests {
             grant::GRANTS_MAX,
             json::{BYTES_MAX, DEPTH_MAX},
             outcome::Confidence,
-            session_state::LAST_CALLS_DEFAULT,
+            session_state::{LAST_CALLS_DEFAULT, SUMMARY_TOKENS_DEFAULT, SUMMARY_TOKENS_MAX, SUMMARY_TOKENS_MIN},
             tree::{OPEN_MAX, SESSIONS_MAX},
         },
         gate::BATCH_MAX,
@@ -88,7 +88,7 @@ mod tests {
     ];
 
     /// Numbers that are no limits of ours.
-    const FACTS: [&str; 11] = [
+    const FACTS: [&str; 13] = [
         "http status 431",
         "utf-8",
         "sha-256",
@@ -96,6 +96,8 @@ mod tests {
         "80 %",
         "the most called first; at most 100",
         "90 %",
+        "at most about 120 characters",
+        "at most about 160 characters",
         "first 16 digits",
         "first 16 hexadecimal digits",
         "32 hexadecimal characters",
@@ -157,9 +159,13 @@ mod tests {
             format!("fewer than {medium} trials"),
             format!("{medium} to {} trials", high - 1.0),
             format!("{high} trials or more"),
-            format!("a json object of at most {}, nested at most {DEPTH_MAX} deep", kib(BYTES_MAX)),
+            format!("as the model wrote them, at most {}", kib(BYTES_MAX)),
+            format!("nested deeper than {DEPTH_MAX} levels"),
+            format!("may have, {SUMMARY_TOKENS_MIN} to {SUMMARY_TOKENS_MAX}; 0 counts as {SUMMARY_TOKENS_DEFAULT}"),
+            format!("asks for the call again. at most {}", kib(BYTES_MAX)),
             format!("plain text of at most {}", kib(BYTES_MAX)),
             format!("one line of it. at most {}", kib(ERROR_BYTES_MAX)),
+            format!("required then. at most {}", kib(ERROR_BYTES_MAX)),
             format!("http status of the tool's answer, {} to {}", HTTP_STATUS.start(), HTTP_STATUS.end()),
             format!("grpc status code of the tool's answer, {} to {}", GRPC_STATUS.start(), GRPC_STATUS.end()),
         ]

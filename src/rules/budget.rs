@@ -190,7 +190,11 @@ fn refusal(cx: &Context<'_>, left: &Left) -> Option<Finding> {
         }
         _ => None,
     }
-    .map(|finding| Finding { count: u32::try_from(used).ok(), ..finding })
+    // Money and time are in the message, with their units.
+    .map(|finding| match dimension {
+        Dimension::Cost | Dimension::Elapsed => finding,
+        _ => Finding { count: u32::try_from(used).ok(), ..finding },
+    })
 }
 
 fn scope_in_words(scope: Scope) -> &'static str {

@@ -90,7 +90,7 @@ async fn the_calls_of_one_turn_see_each_other() {
     let plane = Plane::start(&policy(&["same_call", "growth"])).await;
     let mut client = plane.client().await;
     let mut calls = vec![call("a", "work", "{}"), call("b", "work", " {} "), call("c", "pay", "{}")];
-    calls.extend((0..61).map(|n| call(&format!("more{n}"), "look", &format!(r#"{{"n":{n}}}"#))));
+    calls.extend((0..21).map(|n| call(&format!("more{n}"), "look", &format!(r#"{{"n":{n}}}"#))));
     let usage = Some(v1::Usage { output_tokens: 7, ..v1::Usage::default() });
     let request = v1::BatchEvaluateRequest { caller: Some(caller("s")), calls, usage, ..Default::default() };
     let response = in_time("answers", client.batch_evaluate(request.clone())).await.expect("answers");
@@ -100,7 +100,7 @@ async fn the_calls_of_one_turn_see_each_other() {
     assert_eq!((verdicts[0].decision(), verdicts[1].decision()), (Decision::Allow, Decision::Wait));
     assert_eq!(verdicts[1].reason, "call_in_flight");
     assert!(verdicts[2..].iter().all(|verdict| verdict.decision() == Decision::Allow), "one turn is no runaway");
-    assert_eq!(plane.postgres.rows("select count(distinct batch), count(*) from call").await, ["(1,64)"]);
+    assert_eq!(plane.postgres.rows("select count(distinct batch), count(*) from call").await, ["(1,24)"]);
     assert_eq!(plane.postgres.number("select tokens from call_tree").await, 7);
 
     let again = in_time("answers", client.batch_evaluate(request)).await.expect("answers").into_inner().verdicts;
