@@ -27,6 +27,6 @@ pub fn next_step(kind: FailureKind, error: &str) -> &'static str {
         Timeout | Unavailable | Network | Internal => {
             "It does not work at the moment. Use another tool, or tell the user that it is not available."
         }
-        Other => "The same call fails again. Change what the error names, use another tool, or tell the user.",
+        Other => "Change what the error names, use another tool, or tell the user.",
     }
 }
