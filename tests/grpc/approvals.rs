@@ -72,7 +72,7 @@ async fn however_many_wait_the_database_is_looked_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_yes_can_hold_for_one_thing_until_a_time_and_survives_a_cold_tree() {
+async fn a_yes_can_hold_for_one_thing_until_a_time() {
     let plane = plane().await;
     let mut client = plane.client().await;
     let approvals = ApprovalServiceClient::new(plane.channel().await);
