@@ -1,4 +1,5 @@
 create table call (
+  shard smallint not null,
   tenant_id bigint not null,
   epoch date not null,
   session_id text collate "C" not null,
@@ -40,11 +41,32 @@ create table call (
   policy_version text not null,
   arguments text,
   justification text,
-  primary key (tenant_id, epoch, session_id, seq),
-  unique (tenant_id, epoch, session_id, call_id, round)
+  retry_of bigint,
+  retry_kind smallint,
+  retry_failure smallint,
+  retry_attempt integer,
+  waited_ms bigint,
+  tool_state smallint,
+  p_predicted double precision,
+  retryable_said boolean,
+  probe boolean,
+  p_slow double precision,
+  p_at_wait double precision,
+  features real[],
+  uses jsonb,
+  terminal boolean not null default false,
+  share smallint not null default 0,
+  coerced jsonb,
+  self_corrections jsonb,
+  key_honoured boolean not null default false,
+  repeatable boolean not null default false,
+  resumes boolean not null default false,
+  primary key (shard, tenant_id, epoch, session_id, seq),
+  unique (shard, tenant_id, epoch, session_id, call_id, round)
 ) partition by range (epoch);
 create index call_lease on call using brin (lease_until);
 comment on table call is 'Append-only: one row a judgement. A call_id that is judged again has another row with the next round.';
+comment on column call.shard is 'The shard of its call tree: a hash of tenant and root, 0 to 1,023.';
 comment on column call.tenant_id is 'The tenant.';
 comment on column call.epoch is 'The epoch of its call tree; the partition.';
 comment on column call.session_id is 'The session that asked.';
@@ -60,7 +82,7 @@ comment on column call.agent_id is 'The agent that asked.';
 comment on column call.tool is 'The tool.';
 comment on column call.fingerprint is 'SHA-256 of tool and canonical arguments, by which repetitions are known.';
 comment on column call.args_digest is 'SHA-256 of tool and all arguments as they execute.';
-comment on column call.effect is 'What it does to the world: 0 unknown, 1 read, 2 write, 3 poll.';
+comment on column call.effect is 'What it does to the world: 0 unknown, 1 read, 2 write, 3 poll, 4 check.';
 comment on column call.resource is 'What it touches; null is anything.';
 comment on column call.once is 'A write whose repetition harms.';
 comment on column call.idempotent is 'A write whose repetition is harmless.';
@@ -86,3 +108,23 @@ comment on column call.observed is 'The call was only reported, never asked for.
 comment on column call.policy_version is 'The policy that judged, by hash.';
 comment on column call.arguments is 'The arguments in canonical JSON.';
 comment on column call.justification is 'Why the agent wanted it.';
+comment on column call.retry_of is 'The failed call of its session that this one follows up on, by the seq of its permit; null when it follows up on none.';
+comment on column call.retry_kind is 'How: 0 same arguments (a retry), 1 near, 2 changed (corrections).';
+comment on column call.retry_failure is 'What had gone wrong; codes as in outcome.failure.';
+comment on column call.retry_attempt is 'Which attempt had failed.';
+comment on column call.waited_ms is 'From the failure''s report to this permit, in milliseconds: measured, not advised.';
+comment on column call.tool_state is 'How the tool fared when the failure was reported, over all sessions: 0 working, 1 failing for less than a minute, 2 for longer.';
+comment on column call.p_predicted is 'The chance that was told with the failure.';
+comment on column call.retryable_said is 'Whether a retry was advised with the failure.';
+comment on column call.probe is 'It was advised against the estimate, to learn.';
+comment on column call.p_slow is 'The chance for the wait that really was, before the recent level.';
+comment on column call.p_at_wait is 'The chance for the wait that really was.';
+comment on column call.features is 'What the logistic layer looks at: ln(1+wait s), attempt, ln(1+same errors in the session), ln(1+calls of the tool in a row), ln(1+age of the session s), previous call did not fail, share of the tool''s calls that failed lately, ln(1+failures in a row), ln(1+failing for s), ln((wait+1)/(failing for+1)).';
+comment on column call.uses is 'The tiers and grants that its permit used, as it left them: key, opened_ms, used, paced_ms.';
+comment on column call.terminal is 'A way out, never blocked nor charged.';
+comment on column call.share is 'Who shares what it has done: 0 its call tree, 1 all sessions of its agent, 2 the tenant.';
+comment on column call.coerced is 'Fields whose values had another type than the tool takes and were read as the right one.';
+comment on column call.self_corrections is 'What this call shows of the tool''s last refusal for its arguments: field, rule, and whether it is right now. Only what the model was told to correct by itself.';
+comment on column call.key_honoured is 'A write whose provider honours the idempotency key.';
+comment on column call.repeatable is 'A write whose identical repetition is meant.';
+comment on column call.resumes is 'The session has no runs and was idle before: loops are weighed from here on.';

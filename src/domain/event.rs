@@ -18,6 +18,7 @@ use super::{
     outcome::{Advice, OutcomeStatus},
     profile::{Circumstances, FollowUp},
     reason::Reason,
+    shard::Shard,
     similarity::{Shape, Sketch},
     time::Timestamp,
     violation::SelfCorrection,
@@ -229,6 +230,12 @@ impl From<Controlled> for Change {
 }
 
 impl Append {
+    /// The tree's shard.
+    #[must_use]
+    pub fn shard(&self) -> Shard {
+        Shard::of(self.tenant, &self.root)
+    }
+
     /// This change and the `next` one of the same tree as one, accepted together or not at all.
     #[must_use]
     pub fn then(mut self, next: Self) -> Self {

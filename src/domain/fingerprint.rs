@@ -108,11 +108,22 @@ impl Reach<'_> {
     }
 }
 
+/// The bit of a ledger key's first byte that says whether it reaches beyond a tree.
+const SHARED: u8 = 0x80;
+
 impl LedgerKey {
     /// The ledger row of a fingerprint within `reach`.
     #[must_use]
     pub fn of(reach: Reach<'_>, fingerprint: &Fingerprint) -> Self {
-        Self(sha256("callgate/ledger/1", &[&reach.bytes(), &fingerprint.0]))
+        let mut key = sha256("callgate/ledger/1", &[&reach.bytes(), &fingerprint.0]);
+        key[0] = if matches!(reach, Reach::Tree(_)) { key[0] & !SHARED } else { key[0] | SHARED };
+        Self(key)
+    }
+
+    /// True when more than one call tree may ask for this row.
+    #[must_use]
+    pub const fn is_shared(&self) -> bool {
+        self.0[0] & SHARED != 0
     }
 }
 

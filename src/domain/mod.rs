@@ -32,6 +32,7 @@ pub mod rejection;
 pub mod report;
 pub mod revision;
 pub mod session_state;
+pub mod shard;
 pub mod similarity;
 pub mod time;
 pub mod tool;

@@ -136,7 +136,7 @@ impl Gate {
             let Request { agent, tool, .. } = &proposal.request;
             counters.extend(self.counters_of(policy, tenant, agent.as_ref(), Some(tool)).await?);
             ledger.push(match engine::ledger_key(root, proposal) {
-                Some(key) => self.store.ledger(tenant, key).await?,
+                Some(key) => self.store.ledger(tenant, root, key).await?,
                 None => None,
             });
             health.push(self.tools.health(tenant, tool));

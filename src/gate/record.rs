@@ -109,7 +109,7 @@ impl Gate {
         Ok(Shared {
             counters: self.counters_of(policy, tenant, agent.as_ref(), None).await?,
             ledger: match key {
-                Some(key) => self.store.ledger(tenant, key).await?,
+                Some(key) => self.store.ledger(tenant, slot.root(), key).await?,
                 None => None,
             },
             health: self.tools.health(tenant, &tool),

@@ -1,7 +1,7 @@
 //! The schema, for people: comments, the view that analysts read, and how it comes to be.
 
 use callgate::{
-    domain::{call::Request, ids::DEFAULT_TENANT, outcome::OutcomeStatus, report::Report},
+    domain::{call::Request, ids::DEFAULT_TENANT, outcome::OutcomeStatus, report::Report, shard::Shard},
     store::OpenError,
 };
 
@@ -10,7 +10,7 @@ use std::time::Duration;
 use sqlx::Connection as _;
 
 use crate::common::{
-    gates::{ask, done, evaluate, failure, gate, open, policy, record, report, said, store, success},
+    gates::{ask, done, evaluate, failure, gate, open, policy, record, report, said, session, store, success},
     postgres::Postgres,
     until, within,
 };
@@ -218,8 +218,8 @@ async fn a_lock_that_a_vanished_replica_holds_keeps_nobody_from_starting() {
     let mut vanished = postgres.connect().await;
     sqlx::raw_sql("select pg_advisory_lock(109270081994753)").execute(&mut vanished).await.expect("a lock");
     within(Duration::from_secs(10), "a start on a schema that is up to date", store(&postgres)).await.close().await;
-    postgres.tamper("delete from _sqlx_migrations where version = 51").await;
-    postgres.tamper("drop index call_call_id").await;
+    postgres.tamper("delete from _sqlx_migrations where version = 22").await;
+    postgres.tamper("drop index call_pending").await;
     let error = open(postgres.options.clone()).await.expect_err("refused in the end");
     assert!(error.to_string().contains("another process"), "{error}");
     vanished.close().await.expect("closed");
@@ -227,29 +227,62 @@ async fn a_lock_that_a_vanished_replica_holds_keeps_nobody_from_starting() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_schema_that_does_not_lead_here_is_refused_with_what_to_do() {
+    let postgres = Postgres::start().await;
+    store(&postgres).await.close().await;
+    let refused = async |sql: &str| {
+        assert_eq!(postgres.tamper(sql).await, 1);
+        open(postgres.options.clone()).await.expect_err("refused").to_string()
+    };
+    let newer = refused("insert into _sqlx_migrations values (9999, 'later', now(), true, '', 1)").await;
+    assert!(newer.contains("migration 9999") && newer.contains("a newer one has been here"), "{newer}");
+    let older = refused("update _sqlx_migrations set checksum = '\\x00' where version = 2").await;
+    assert!(
+        older.contains("from before its first release") && older.contains("drop schema callgate cascade"),
+        "{older}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_belongs_to_a_tree_is_found_by_its_shard_through_the_key() {
+    let postgres = Postgres::start().await;
+    let gate = gate(&postgres, &policy(&["same_call"])).await;
+    let sub = Request { parent: Some(session("s")), ..ask("sub", "c1", "save", "{}") };
+    done(&gate, ask("s", "c1", "work", "{}"), "ok").await;
+    done(&gate, sub, "ok").await;
+    let of_tree = Shard::of(DEFAULT_TENANT, &session("s")).0;
+    for table in ["call_tree", "call", "outcome", "ledger"] {
+        let rows = postgres.rows(&format!("select distinct shard from {table}")).await;
+        assert_eq!(rows, [format!("({of_tree})")], "{table}");
+    }
+    let of_sub = Shard::of(DEFAULT_TENANT, &session("sub")).0;
+    let sessions = postgres.rows("select session_id, shard, tree_shard from session order by depth").await;
+    assert_eq!(sessions, [format!("(s,{of_tree},{of_tree})"), format!("(sub,{of_sub},{of_tree})")]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_index_reaches_the_partitions_that_were_there_before() {
     let postgres = Postgres::start().await;
     store(&postgres).await.close().await;
     let lacking =
-        "select count(*) from pg_index where indexrelid = 'callgate.call_call_id'::regclass and not indisvalid";
+        "select count(*) from pg_index where indexrelid = to_regclass('callgate.call_tool') and not indisvalid";
     assert_eq!(postgres.number(lacking).await, 0);
-    postgres.tamper("drop index call_call_id").await;
-    postgres.tamper("create index call_call_id on only call (tenant_id, call_id)").await;
+    postgres.tamper("create index call_tool on only call (tenant_id, tool)").await;
     // Somebody was interrupted.
     let partition = "select c.relname from pg_inherits i join pg_class c on c.oid = i.inhrelid
         where i.inhparent = 'callgate.call'::regclass order by 1 limit 1";
     let name = postgres.rows(partition).await.concat();
     let name = name.trim_matches(['(', ')']);
-    postgres.tamper(&format!("create index {name}_call_call_id on {name} (call_id)")).await;
+    postgres.tamper(&format!("create index {name}_call_tool on {name} (tool)")).await;
     assert_eq!(postgres.number(lacking).await, 1);
     let store = store(&postgres).await;
     until("the index to be whole", async || postgres.number(lacking).await == 0).await;
     let mut conn = postgres.connect().await;
     sqlx::raw_sql("set enable_seqscan = off").execute(&mut conn).await.expect("set");
-    let plan: Vec<String> = sqlx::query_scalar("explain select from call where tenant_id = 1 and call_id = 'x'")
+    let plan: Vec<String> = sqlx::query_scalar("explain select from call where tenant_id = 1 and tool = 'x'")
         .fetch_all(&mut conn)
         .await
         .expect("a plan");
-    assert!(plan.concat().contains(&format!("{name}_call_call_id")), "{plan:?}");
+    assert!(plan.concat().contains(&format!("{name}_call_tool")), "{plan:?}");
     store.close().await;
 }

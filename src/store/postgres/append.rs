@@ -20,6 +20,7 @@ use crate::{
         budget::{CounterKey, Dimension},
         event::{Append, Event},
         ids::TenantId,
+        shard::Shard,
         time::Timestamp,
     },
     store::error::Lost,
@@ -70,13 +71,14 @@ impl Batch {
                 }
             }
         }
-        ledger.sort_by(|a, b| (a.tenant_id, &a.ledger_key).cmp(&(b.tenant_id, &b.ledger_key)));
+        ledger.sort_by(|a, b| (a.shard, a.tenant_id, &a.ledger_key).cmp(&(b.shard, b.tenant_id, &b.ledger_key)));
         batch.has_new_rows |= !ledger.is_empty() || !counters.is_empty();
         ledger.into_iter().for_each(|row| batch.ledger.push(row));
         for (k, ((tenant, key), k_of)) in counters.iter_mut().enumerate() {
             *k_of = k as i32 + 1;
             batch.counters.push(CounterRow {
                 k: *k_of,
+                shard: Shard::of_counters(*tenant, key.agent.as_ref()).0,
                 tenant_id: tenant.0,
                 agent_id: key.agent.as_ref().map(ToString::to_string).unwrap_or_default(),
                 day: key.day,
@@ -104,6 +106,7 @@ impl Batch {
         self.has_new_rows |= first.expected == 0;
         self.trees.push(TreeRow {
             no,
+            shard: last.shard().0,
             tenant_id: last.tenant.0,
             root_id: last.root.to_string(),
             epoch: last.epoch,
@@ -125,9 +128,11 @@ impl Batch {
             self.has_new_rows = true;
             self.sessions.push(SessionRow {
                 no,
+                shard: Shard::of(append.tenant, session).0,
                 tenant_id: append.tenant.0,
                 session_id: session.to_string(),
                 root_id: append.root.to_string(),
+                tree_shard: append.shard().0,
                 parent_id: parent.as_ref().map(ToString::to_string),
                 depth: i32::try_from(*depth).unwrap_or(i32::MAX),
             });

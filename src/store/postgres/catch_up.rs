@@ -20,12 +20,14 @@ const EVENTS_MAX: u64 = 256;
 
 /// Judgements after `$4` up to `$5`, of the tree's sessions; `$3` is a day since 1970.
 static CALLS: LazyLock<String> = LazyLock::new(|| {
-    let left_out = ["tenant_id", "epoch", "root_id", "rule", "level", "justification", "coerced", "self_corrections"];
+    let left_out =
+        ["shard", "tenant_id", "epoch", "root_id", "rule", "level", "justification", "coerced", "self_corrections"];
     format!(
         "select {}, c.arguments as looks, s.parent_id, s.depth from session s cross join lateral (
-           select * from call c where c.tenant_id = s.tenant_id and c.epoch = date '1970-01-01' + $3::int4
+           select * from call c where c.shard = s.tree_shard and c.tenant_id = s.tenant_id
+             and c.epoch = date '1970-01-01' + $3::int4
              and c.session_id = s.session_id and c.seq > $4 and c.seq <= $5) c
-         where s.tenant_id = $1 and s.root_id = $2",
+         where s.tree_shard = $6 and s.tenant_id = $1 and s.root_id = $2",
         columns::read(CallColumns::LIST, "c", &left_out)
     )
 });
@@ -34,10 +36,15 @@ static CALLS: LazyLock<String> = LazyLock::new(|| {
 static OUTCOMES: LazyLock<String> = LazyLock::new(|| {
     format!(
         "select {}, case when o.kept then o.result end as result from session s cross join lateral (
-           select * from outcome o where o.tenant_id = s.tenant_id and o.epoch = date '1970-01-01' + $3::int4
+           select * from outcome o where o.shard = s.tree_shard and o.tenant_id = s.tenant_id
+             and o.epoch = date '1970-01-01' + $3::int4
              and o.session_id = s.session_id and o.seq > $4 and o.seq <= $5) o
-         where s.tenant_id = $1 and s.root_id = $2",
-        columns::read(OutcomeColumns::LIST, "o", &["tenant_id", "epoch", "root_id", "result", "error_message"])
+         where s.tree_shard = $6 and s.tenant_id = $1 and s.root_id = $2",
+        columns::read(
+            OutcomeColumns::LIST,
+            "o",
+            &["shard", "tenant_id", "epoch", "root_id", "result", "error_message"]
+        )
     )
 });
 
@@ -48,9 +55,9 @@ pub(super) async fn catch_up(conn: &mut PgConnection, tree: CallTree) -> Loaded<
     let head = sqlx::query(
         "select version, epoch - date '1970-01-01' as day, steps, calls, open_calls, cost_micros, reserved_micros,
            tokens
-         from call_tree where tenant_id = $1 and root_id = $2",
+         from call_tree where shard = $3 and tenant_id = $1 and root_id = $2",
     );
-    let head = head.bind(key.tenant.0).bind(key.root.as_str()).fetch_optional(&mut *conn).await?;
+    let head = head.bind(key.tenant.0).bind(key.root.as_str()).bind(key.shard()).fetch_optional(&mut *conn).await?;
     let Some(head) = head else { return Ok(None) };
     let (stored, day) = (count(&head, "version")?, head.try_get::<i32, _>("day")?);
     if day != key.epoch || !(tree.version..=tree.version + EVENTS_MAX).contains(&stored) {
@@ -69,7 +76,7 @@ async fn since(conn: &mut PgConnection, key: Key<'_>, known: u64, stored: u64) -
     }
     let bound = |sql: &'static str| {
         let query = sqlx::query(AssertSqlSafe(sql)).bind(key.tenant.0).bind(key.root.as_str()).bind(key.epoch);
-        query.bind(big(known)).bind(big(stored))
+        query.bind(big(known)).bind(big(stored)).bind(key.shard())
     };
     let mut calls = Vec::new();
     for row in bound(&CALLS).fetch_all(&mut *conn).await? {

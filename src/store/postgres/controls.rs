@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use sqlx::{PgConnection, Row as _, postgres::PgRow};
 
 use super::{
-    columns::{DAY, INT4, INT8, JSON, Kind, TEXT, columns},
+    columns::{DAY, INT2, INT4, INT8, JSON, Kind, TEXT, columns},
     decode::{Loaded, at, corrupt, count, hash, name},
     load::Key,
     row::big,
@@ -30,7 +30,8 @@ const EVENTS_MAX: i64 = 2_000;
 columns! {
     /// One row an event from outside the calls.
     ControlColumns / ControlRow {
-        no: i32 => INT4.only_sent(), tenant_id: i64 => INT8, root_id: String => TEXT, epoch: i32 => DAY,
+        no: i32 => INT4.only_sent(), shard: i16 => INT2, tenant_id: i64 => INT8,
+        root_id: String => TEXT, epoch: i32 => DAY,
         seq: i64 => INT8, session_id: String => TEXT, at_ms: i64 => Kind::time("at"), kind: String => TEXT,
         actor: Option<String> => TEXT, reason: Option<String> => TEXT, detail: String => JSON,
     }
@@ -194,6 +195,7 @@ impl ControlRow {
     pub(super) fn of(no: i32, append: &Append, event: &Controlled) -> Self {
         Self {
             no,
+            shard: append.shard().0,
             tenant_id: append.tenant.0,
             root_id: append.root.to_string(),
             epoch: append.epoch,
@@ -253,10 +255,16 @@ pub(super) async fn events(conn: &mut PgConnection, key: Key<'_>, since: u64) ->
            select seq, session_id, (extract(epoch from at) * 1000)::bigint as at_ms, kind, actor, reason,
              detail::text as detail
            from session_event
-           where tenant_id = $1 and root_id = $2 and epoch = date '1970-01-01' + $3::int4 and seq > $5
+           where shard = $6 and tenant_id = $1 and root_id = $2 and epoch = date '1970-01-01' + $3::int4 and seq > $5
            order by seq desc limit $4) e order by seq",
     );
-    let rows = rows.bind(key.tenant.0).bind(key.root.as_str()).bind(key.epoch).bind(EVENTS_MAX).bind(big(since));
+    let rows = rows
+        .bind(key.tenant.0)
+        .bind(key.root.as_str())
+        .bind(key.epoch)
+        .bind(EVENTS_MAX)
+        .bind(big(since))
+        .bind(key.shard());
     rows.fetch_all(conn).await?.iter().map(controlled).collect()
 }
 
@@ -279,12 +287,13 @@ fn controlled(row: &PgRow) -> Loaded<Controlled> {
 pub(super) async fn uses(conn: &mut PgConnection, key: Key<'_>) -> Loaded<Vec<Use>> {
     let rows = sqlx::query_scalar(
         "select distinct on (u ->> 'key') u::text from session s
-         join call c on c.tenant_id = s.tenant_id and c.session_id = s.session_id
+         join call c on c.shard = s.tree_shard and c.tenant_id = s.tenant_id and c.session_id = s.session_id
            and c.epoch = date '1970-01-01' + $3::int4 and c.uses is not null
          cross join lateral jsonb_array_elements(c.uses) u
-         where s.tenant_id = $1 and s.root_id = $2 order by u ->> 'key', c.seq desc",
+         where s.tree_shard = $4 and s.tenant_id = $1 and s.root_id = $2 order by u ->> 'key', c.seq desc",
     );
-    let rows: Vec<String> = rows.bind(key.tenant.0).bind(key.root.as_str()).bind(key.epoch).fetch_all(conn).await?;
+    let rows = rows.bind(key.tenant.0).bind(key.root.as_str()).bind(key.epoch).bind(key.shard());
+    let rows: Vec<String> = rows.fetch_all(conn).await?;
     let used = |text: &String| {
         Ok(serde_json::from_str::<StoredUse>(text).map_err(|error| corrupt(&error.to_string()))?.into())
     };
@@ -303,16 +312,23 @@ pub(super) async fn changes(conn: &mut PgConnection, key: Key<'_>) -> Loaded<Vec
     let rows = sqlx::query(
         "select * from (
            select c.seq, c.tool, c.fingerprint, c.resource from session s
-           join call c on c.tenant_id = s.tenant_id and c.session_id = s.session_id
+           join call c on c.shard = s.tree_shard and c.tenant_id = s.tenant_id and c.session_id = s.session_id
              and c.epoch = date '1970-01-01' + $3::int4 and c.effect = 2 and c.resource is not null
              and c.attempt is not null
-           where s.tenant_id = $1 and s.root_id = $2 and not exists (
-             select from outcome o where o.tenant_id = c.tenant_id and o.epoch = c.epoch
+           where s.tree_shard = $5 and s.tenant_id = $1 and s.root_id = $2 and not exists (
+             select from outcome o where o.shard = c.shard and o.tenant_id = c.tenant_id and o.epoch = c.epoch
                and o.session_id = c.session_id and o.permit_seq = c.seq and o.status in (2, 3))
            order by c.seq desc limit $4) w order by seq",
     );
     let max = i64::try_from(CHANGES_MAX).unwrap_or(i64::MAX);
-    let rows = rows.bind(key.tenant.0).bind(key.root.as_str()).bind(key.epoch).bind(max).fetch_all(conn).await?;
+    let rows = rows
+        .bind(key.tenant.0)
+        .bind(key.root.as_str())
+        .bind(key.epoch)
+        .bind(max)
+        .bind(key.shard())
+        .fetch_all(conn)
+        .await?;
     let changed = |row: &PgRow| {
         Ok(Changed {
             resource: Resource::new(row.try_get::<String, _>("resource")?),
@@ -333,15 +349,17 @@ pub(super) async fn kept(conn: &mut PgConnection, key: Key<'_>) -> Loaded<Vec<Ke
              case when octet_length(c.arguments) <= $5 then c.arguments end as arguments,
              case when octet_length(o.result) <= $5 then o.result end as result
            from session s
-           join outcome o on o.tenant_id = s.tenant_id and o.session_id = s.session_id
+           join outcome o on o.shard = s.tree_shard and o.tenant_id = s.tenant_id and o.session_id = s.session_id
              and o.epoch = date '1970-01-01' + $3::int4 and o.kept
-           join call c on c.tenant_id = o.tenant_id and c.epoch = o.epoch and c.session_id = o.session_id
+           join call c on c.shard = o.shard and c.tenant_id = o.tenant_id and c.epoch = o.epoch
+             and c.session_id = o.session_id
              and c.seq = o.permit_seq
-           where s.tenant_id = $1 and s.root_id = $2 order by o.seq desc limit $4) k order by seq",
+           where s.tree_shard = $6 and s.tenant_id = $1
+             and s.root_id = $2 order by o.seq desc limit $4) k order by seq",
     );
     let max = i64::try_from(KEPT_MAX).unwrap_or(i64::MAX);
     let bytes = i32::try_from(KEPT_BYTES_MAX).unwrap_or(i32::MAX);
-    let rows = rows.bind(key.tenant.0).bind(key.root.as_str()).bind(key.epoch).bind(max).bind(bytes);
+    let rows = rows.bind(key.tenant.0).bind(key.root.as_str()).bind(key.epoch).bind(max).bind(bytes).bind(key.shard());
     let row = |row: &PgRow| {
         Ok((
             count(row, "seq")?,

@@ -8,7 +8,7 @@ use std::{
 
 use tokio::time::Instant;
 
-use crate::domain::{budget::CounterKey, ids::TenantId};
+use crate::domain::{budget::CounterKey, ids::TenantId, shard::Shard};
 
 /// Counters kept in memory; past that all are read again.
 const COUNTERS_MAX: usize = 50_000;
@@ -62,13 +62,14 @@ pub(super) async fn read(
     let tiers: Vec<String> =
         keys.iter().map(|key| key.tier.as_ref().map(|(tier, _)| tier.to_string()).unwrap_or_default()).collect();
     let windows: Vec<i64> = keys.iter().map(|key| key.tier.as_ref().map_or(0, |(_, window)| *window)).collect();
+    let shards: Vec<i16> = keys.iter().map(|key| Shard::of_counters(tenant, key.agent.as_ref()).0).collect();
     let used = sqlx::query_scalar(
-        "select coalesce(c.used, 0) from unnest($2::text[], $3::int4[], $4::int2[], $5::text[], $6::int8[])
-           with ordinality as k(agent_id, day, dimension, tier, tier_window, no)
-         left join counter c on c.tenant_id = $1 and c.agent_id = k.agent_id
+        "select coalesce(c.used, 0) from unnest($2::text[], $3::int4[], $4::int2[], $5::text[], $6::int8[], $7::int2[])
+           with ordinality as k(agent_id, day, dimension, tier, tier_window, shard, no)
+         left join counter c on c.shard = k.shard and c.tenant_id = $1 and c.agent_id = k.agent_id
            and c.day = date '1970-01-01' + k.day and c.dimension = k.dimension and c.tier = k.tier
-           and c.stretch = k.tier_window order by k.no",
+           and c.tier_window = k.tier_window order by k.no",
     );
-    let used = used.bind(tenant.0).bind(agents).bind(days).bind(dimensions).bind(tiers).bind(windows);
+    let used = used.bind(tenant.0).bind(agents).bind(days).bind(dimensions).bind(tiers).bind(windows).bind(shards);
     Ok(used.fetch_all(conn).await?)
 }

@@ -76,15 +76,17 @@ async fn calls(
              coalesce(c.arguments, '{{}}') as arguments, c.justification,
              (extract(epoch from c.at) * 1000)::bigint as at_ms, c.decision,
              c.findings::text as findings, c.policy_version, o.status, coalesce(o.result, o.error_message) as result,
-             exists (select from session_event e where e.tenant_id = c.tenant_id and e.root_id = c.root_id
+             exists (select from session_event e where e.shard = c.shard and e.tenant_id = c.tenant_id
+               and e.root_id = c.root_id
                and e.epoch = c.epoch and e.kind = 'answered' and e.session_id = c.session_id
                and e.detail ->> 'call_id' = c.call_id and (e.detail ->> 'approved')::boolean) as approved
            from call c left join lateral (
-             select x.* from outcome x where x.tenant_id = c.tenant_id and x.epoch = c.epoch
+             select x.* from outcome x where x.shard = c.shard and x.tenant_id = c.tenant_id and x.epoch = c.epoch
                and x.session_id = c.session_id and x.permit_seq = c.seq and x.status > 0
              order by x.seq desc limit 1) o on true
            where c.tenant_id = $1 and c.at >= to_timestamp($2 / 1000.0) and {of_root} and {of_call}
-             and not exists (select from call l where l.tenant_id = c.tenant_id and l.epoch = c.epoch
+             and not exists (select from call l where l.shard = c.shard and l.tenant_id = c.tenant_id
+             and l.epoch = c.epoch
                and l.session_id = c.session_id and l.call_id = c.call_id and l.round > c.round)
            order by c.at desc limit $5) k
          order by root_id, seq",
@@ -143,7 +145,8 @@ async fn questions(conn: &mut PgConnection, tenant: TenantId, wanted: &Wanted) -
              (e.detail #>> '{{clears,until_ms}}')::bigint as cleared_until_ms, e.actor, e.reason as why,
              (extract(epoch from e.at) * 1000)::bigint as resolved_ms
            from call c left join lateral (
-             select e.* from session_event e where e.tenant_id = c.tenant_id and e.root_id = c.root_id
+             select e.* from session_event e where e.shard = c.shard and e.tenant_id = c.tenant_id
+               and e.root_id = c.root_id
                and e.epoch = c.epoch and e.kind in ('answered', 'withdrawn')
                and e.detail ->> 'approval_id' = c.approval_id
              order by e.seq limit 1) e on true
@@ -209,7 +212,8 @@ async fn sessions(
     let rows = sqlx::query(
         "select s.session_id, s.root_id, s.depth, (extract(epoch from s.created_at) * 1000)::bigint as created_ms,
            (extract(epoch from t.last_at) * 1000000)::bigint as last_us, t.steps, t.calls, t.open_calls, t.cost_micros
-         from call_tree t join session s on s.tenant_id = t.tenant_id and s.root_id = t.root_id
+         from call_tree t join session s on s.tree_shard = t.shard and s.tenant_id = t.tenant_id
+           and s.root_id = t.root_id
          where t.tenant_id = $1 and t.version > 0 and ($3::bigint is null
            or t.last_at < timestamptz 'epoch' + $3 * interval '1 microsecond'
            or (t.last_at = timestamptz 'epoch' + $3 * interval '1 microsecond'

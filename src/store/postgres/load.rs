@@ -7,15 +7,15 @@ use sqlx::{Executor as _, PgConnection, Row as _, postgres::PgRow};
 
 use super::{
     columns, controls,
-    decode::{self, Loaded, at, corrupt, count, hash, judged, name, settled},
-    row::{CallColumns, LedgerColumns, OutcomeColumns},
+    decode::{Loaded, at, corrupt, count, hash, judged, name, settled},
+    row::{CallColumns, OutcomeColumns},
 };
 use crate::domain::{
     budget::Spent,
     event::Event,
-    fingerprint::{Fingerprint, LedgerKey, ResultDigest},
+    fingerprint::{Fingerprint, ResultDigest},
     ids::{CallId, SessionId, TenantId, ToolName},
-    ledger::LedgerRow,
+    shard::Shard,
     tree::{CallTree, FAILED_ARGUMENTS_MAX, HELD_MAX, RunTotals, SEEN_MAX, SESSIONS_MAX, Totals},
 };
 
@@ -25,6 +25,7 @@ const ROWS_MAX: i64 = 160;
 /// The columns of a judgement that a tree is made from; the arguments only as long as a tree remembers them.
 static CALL: LazyLock<String> = LazyLock::new(|| {
     let left_out = [
+        "shard",
         "tenant_id",
         "epoch",
         "root_id",
@@ -38,7 +39,8 @@ static CALL: LazyLock<String> = LazyLock::new(|| {
     ];
     format!(
         "{},
-         case when c.attempt is not null and not exists (select from outcome o where o.tenant_id = c.tenant_id
+         case when c.attempt is not null and not exists (select from outcome o where o.shard = c.shard
+           and o.tenant_id = c.tenant_id
            and o.epoch = c.epoch and o.session_id = c.session_id and o.permit_seq = c.seq and o.status > 0
            and (o.failure is null or octet_length(c.arguments) > {FAILED_ARGUMENTS_MAX}))
            then c.arguments end as arguments,
@@ -52,64 +54,39 @@ static OUTCOME: LazyLock<String> = LazyLock::new(|| {
     columns::read(
         OutcomeColumns::LIST,
         "o",
-        &["tenant_id", "epoch", "root_id", "result", "error_message", "gist", "made"],
+        &["shard", "tenant_id", "epoch", "root_id", "result", "error_message", "gist", "made"],
     )
 });
 
 /// The last judgements of every session of the tree, all that are still open, and the last that a person is asked about
 /// or has approved; `$3` is a day since 1970.
 const RECENT: &str = "select c.* from session s cross join lateral (
-      select c.* from call c where c.tenant_id = s.tenant_id and c.epoch = date '1970-01-01' + $3::int4
+      select c.* from call c where c.shard = s.tree_shard and c.tenant_id = s.tenant_id
+        and c.epoch = date '1970-01-01' + $3::int4
         and c.session_id = s.session_id order by c.seq desc limit $4) c
-    where s.tenant_id = $1 and s.root_id = $2
+    where s.tree_shard = $7 and s.tenant_id = $1 and s.root_id = $2
     union
-    select c.* from session s join call c on c.tenant_id = s.tenant_id and c.session_id = s.session_id
-    where s.tenant_id = $1 and s.root_id = $2 and c.epoch = date '1970-01-01' + $3::int4 and c.attempt is not null
-      and $5 > 0 and not exists (select from outcome o where o.tenant_id = c.tenant_id and o.epoch = c.epoch
+    select c.* from session s join call c on c.shard = s.tree_shard and c.tenant_id = s.tenant_id
+      and c.session_id = s.session_id
+    where s.tree_shard = $7 and s.tenant_id = $1 and s.root_id = $2 and c.epoch = date '1970-01-01' + $3::int4
+      and c.attempt is not null
+      and $5 > 0 and not exists (select from outcome o where o.shard = c.shard and o.tenant_id = c.tenant_id
+      and o.epoch = c.epoch
         and o.session_id = c.session_id and o.permit_seq = c.seq and o.status > 0)
     union
     select c.* from session s cross join lateral (
-      select h.* from call h where h.tenant_id = s.tenant_id and h.epoch = date '1970-01-01' + $3::int4
+      select h.* from call h where h.shard = s.tree_shard and h.tenant_id = s.tenant_id
+        and h.epoch = date '1970-01-01' + $3::int4
         and h.session_id = s.session_id and h.approval_id is not null
-        and not exists (select from call n where n.tenant_id = h.tenant_id and n.epoch = h.epoch
+        and not exists (select from call n where n.shard = h.shard and n.tenant_id = h.tenant_id and n.epoch = h.epoch
           and n.session_id = h.session_id and n.seq > h.seq
           and (n.call_id = h.call_id or (n.fingerprint = h.fingerprint and n.attempt is not null)))
-        and not exists (select from session_event e where e.tenant_id = h.tenant_id and e.root_id = $2
+        and not exists (select from session_event e where e.shard = h.shard and e.tenant_id = h.tenant_id
+        and e.root_id = $2
           and e.epoch = h.epoch and e.kind in ('answered', 'withdrawn')
           and e.detail ->> 'approval_id' = h.approval_id and e.detail ->> 'approved' is distinct from 'true')
       order by h.seq desc limit $6) c
-    where s.tenant_id = $1 and s.root_id = $2";
-
-/// The root of a session; none for a session that nobody has heard of.
-pub(super) async fn root(conn: &mut PgConnection, tenant: TenantId, session: &SessionId) -> Loaded<Option<SessionId>> {
-    let root = sqlx::query_scalar("select root_id from session where tenant_id = $1 and session_id = $2");
-    let root: Option<String> = root.bind(tenant.0).bind(session.as_str()).fetch_optional(conn).await?;
-    root.map(|root| name(SessionId::parse, &root)).transpose()
-}
-
-/// The version of a tree; 0 when it has no event yet.
-pub(super) async fn version(conn: &mut PgConnection, tenant: TenantId, root: &SessionId) -> Loaded<u64> {
-    let version = sqlx::query_scalar("select version from call_tree where tenant_id = $1 and root_id = $2");
-    let version: Option<i64> = version.bind(tenant.0).bind(root.as_str()).fetch_optional(conn).await?;
-    Ok(u64::try_from(version.unwrap_or(0)).unwrap_or(0))
-}
-
-/// The canonical arguments of a call, as it was judged last.
-pub(super) async fn arguments(
-    conn: &mut PgConnection,
-    tenant: TenantId,
-    session: &SessionId,
-    call_id: &CallId,
-) -> Loaded<Option<String>> {
-    let arguments = sqlx::query_scalar(
-        "select c.arguments from session s join call_tree t on t.tenant_id = s.tenant_id and t.root_id = s.root_id
-         join call c on c.tenant_id = s.tenant_id and c.epoch = t.epoch and c.session_id = s.session_id
-         where s.tenant_id = $1 and s.session_id = $2 and c.call_id = $3 order by c.round desc limit 1",
-    );
-    let arguments = arguments.bind(tenant.0).bind(session.as_str()).bind(call_id.as_str());
-    let arguments: Option<Option<String>> = arguments.fetch_optional(conn).await?;
-    Ok(arguments.flatten())
-}
+    where s.tree_shard = $7 and s.tenant_id = $1 and s.root_id = $2";
 
 /// A tree as it was at one moment: what its totals count is what it knows, so that later events can be put on top.
 const SNAPSHOT: &str = "begin isolation level repeatable read, read only";
@@ -130,10 +107,11 @@ async fn at_one_moment(conn: &mut PgConnection, tenant: TenantId, root: &Session
         started_ms,
            (extract(epoch from last_at) * 1000)::bigint as last_ms, steps, calls, open_calls, cost_micros,
            reserved_micros, tokens
-         from call_tree where tenant_id = $1 and root_id = $2 and version > 0",
+         from call_tree where shard = $3 and tenant_id = $1 and root_id = $2 and version > 0",
     )
     .bind(tenant.0)
     .bind(root.as_str())
+    .bind(Shard::of(tenant, root).0)
     .fetch_optional(&mut *conn)
     .await?;
     let Some(head) = head else { return Ok(None) };
@@ -182,21 +160,30 @@ pub(super) struct Key<'a> {
     pub(super) epoch: i32,
 }
 
+impl Key<'_> {
+    /// The tree's shard.
+    pub(super) fn shard(self) -> i16 {
+        Shard::of(self.tenant, self.root).0
+    }
+}
+
 async fn events(conn: &mut PgConnection, key: Key<'_>, open: i32) -> Loaded<Vec<Event>> {
     let calls = format!(
-        "select {} from ({RECENT}) c join session s on s.tenant_id = c.tenant_id and s.session_id = c.session_id",
+        "select {} from ({RECENT}) c join session s on s.tree_shard = c.shard and s.tenant_id = c.tenant_id
+          and s.root_id = c.root_id
+           and s.session_id = c.session_id",
         *CALL
     );
     let outcomes = format!(
         "select {} from ({RECENT}) c cross join lateral (
-           select o.* from outcome o where o.tenant_id = c.tenant_id and o.epoch = c.epoch
+           select o.* from outcome o where o.shard = c.shard and o.tenant_id = c.tenant_id and o.epoch = c.epoch
              and o.session_id = c.session_id and o.permit_seq = c.seq order by o.seq desc limit 4) o
          where c.attempt is not null",
         *OUTCOME
     );
     let bound = |sql: String| {
         let query = sqlx::query(sqlx::AssertSqlSafe(sql)).bind(key.tenant.0).bind(key.root.as_str());
-        query.bind(key.epoch).bind(ROWS_MAX).bind(open).bind(HELD_MAX as i64)
+        query.bind(key.epoch).bind(ROWS_MAX).bind(open).bind(HELD_MAX as i64).bind(key.shard())
     };
     let calls = bound(calls).fetch_all(&mut *conn).await?;
     in_order(&calls, &bound(outcomes).fetch_all(&mut *conn).await?)
@@ -211,19 +198,24 @@ pub(super) async fn call(
     call_id: &CallId,
 ) -> Loaded<Vec<Event>> {
     let calls = format!(
-        "select {} from call c join session s on s.tenant_id = c.tenant_id and s.session_id = c.session_id
-         where c.tenant_id = $1 and c.epoch = date '1970-01-01' + $2::int4 and c.session_id = $3 and c.call_id = $4",
+        "select {} from session s join call c on c.shard = s.tree_shard and c.tenant_id = s.tenant_id
+          and c.session_id = s.session_id
+         where s.shard = $5 and s.tenant_id = $1 and c.epoch = date '1970-01-01' + $2::int4
+           and c.session_id = $3 and c.call_id = $4",
         *CALL
     );
     let outcomes = format!(
-        "select {} from call c join outcome o on o.tenant_id = c.tenant_id and o.epoch = c.epoch
+        "select {} from session s join call c on c.shard = s.tree_shard and c.tenant_id = s.tenant_id
+          and c.session_id = s.session_id
+         join outcome o on o.shard = c.shard and o.tenant_id = c.tenant_id and o.epoch = c.epoch
            and o.session_id = c.session_id and o.permit_seq = c.seq
-         where c.tenant_id = $1 and c.epoch = date '1970-01-01' + $2::int4 and c.session_id = $3 and c.call_id = $4",
+         where s.shard = $5 and s.tenant_id = $1 and c.epoch = date '1970-01-01' + $2::int4
+           and c.session_id = $3 and c.call_id = $4",
         *OUTCOME
     );
     let bound = |sql: String| {
         let query = sqlx::query(sqlx::AssertSqlSafe(sql)).bind(tenant.0).bind(epoch);
-        query.bind(session.as_str()).bind(call_id.as_str())
+        query.bind(session.as_str()).bind(call_id.as_str()).bind(Shard::of(tenant, session).0)
     };
     let calls = bound(calls).fetch_all(&mut *conn).await?;
     in_order(&calls, &bound(outcomes).fetch_all(&mut *conn).await?)
@@ -239,11 +231,13 @@ fn in_order(calls: &[PgRow], outcomes: &[PgRow]) -> Loaded<Vec<Event>> {
 
 async fn by_tool(conn: &mut PgConnection, key: Key<'_>) -> Loaded<BTreeMap<ToolName, u64>> {
     let rows = sqlx::query(
-        "select c.tool, count(*) as calls from session s join call c on c.tenant_id = s.tenant_id
+        "select c.tool, count(*) as calls from session s join call c on c.shard = s.tree_shard
+          and c.tenant_id = s.tenant_id
            and c.session_id = s.session_id and c.epoch = date '1970-01-01' + $3::int4
-         where s.tenant_id = $1 and s.root_id = $2 and c.attempt is not null group by 1",
+         where s.tree_shard = $4 and s.tenant_id = $1 and s.root_id = $2 and c.attempt is not null group by 1",
     );
-    let rows = rows.bind(key.tenant.0).bind(key.root.as_str()).bind(key.epoch).fetch_all(conn).await?;
+    let rows =
+        rows.bind(key.tenant.0).bind(key.root.as_str()).bind(key.epoch).bind(key.shard()).fetch_all(conn).await?;
     rows.iter().map(|row| Ok((name(ToolName::parse, row.try_get("tool")?)?, count(row, "calls")?))).collect()
 }
 
@@ -254,11 +248,11 @@ async fn sessions(conn: &mut PgConnection, key: Key<'_>) -> Loaded<Vec<SessionTo
     let rows = sqlx::query(
         "select s.session_id, s.parent_id, s.depth, r.*, o.cost_micros as outcome_cost, o.tokens as outcome_tokens,
            o.unsettled, (select jsonb_object_agg(x.tool, x.calls)::text from (
-             select tool, count(*) as calls from call c where c.tenant_id = s.tenant_id
+             select tool, count(*) as calls from call c where c.shard = s.tree_shard and c.tenant_id = s.tenant_id
                and c.epoch = date '1970-01-01' + $3::int4 and c.session_id = s.session_id and c.seq >= r.run_from
                and c.attempt is not null group by 1) x) as by_tool
          from session s
-         left join lateral (select run_from from call c where c.tenant_id = s.tenant_id
+         left join lateral (select run_from from call c where c.shard = s.tree_shard and c.tenant_id = s.tenant_id
            and c.epoch = date '1970-01-01' + $3::int4 and c.session_id = s.session_id order by seq desc limit 1) l
            on true
          left join lateral (
@@ -269,7 +263,8 @@ async fn sessions(conn: &mut PgConnection, key: Key<'_>) -> Loaded<Vec<SessionTo
              (coalesce(sum(c.input_tokens), 0) + coalesce(sum(c.output_tokens), 0) +
              coalesce(sum(c.cache_read_tokens), 0)
                + coalesce(sum(c.cache_write_tokens), 0))::bigint as tokens
-           from call c where c.tenant_id = s.tenant_id and c.epoch = date '1970-01-01' + $3::int4
+           from call c where c.shard = s.tree_shard and c.tenant_id = s.tenant_id
+             and c.epoch = date '1970-01-01' + $3::int4
              and c.session_id = s.session_id and c.seq >= l.run_from) r on true
          left join lateral (
            select coalesce(sum(x.cost), 0)::bigint as cost_micros, coalesce(sum(x.tokens), 0)::bigint as tokens,
@@ -278,14 +273,23 @@ async fn sessions(conn: &mut PgConnection, key: Key<'_>) -> Loaded<Vec<SessionTo
              select sum(o.cost_micros) as cost, bool_or(o.status in (1, 2, 3)) as is_settled,
                sum(coalesce(o.input_tokens, 0) + coalesce(o.output_tokens, 0) + coalesce(o.cache_read_tokens, 0)
                  + coalesce(o.cache_write_tokens, 0)) as tokens
-             from outcome o where o.tenant_id = c.tenant_id and o.epoch = c.epoch and o.session_id = c.session_id
+             from outcome o where o.shard = c.shard and o.tenant_id = c.tenant_id and o.epoch = c.epoch
+               and o.session_id = c.session_id
                and o.permit_seq = c.seq) x on true
-           where c.tenant_id = s.tenant_id and c.epoch = date '1970-01-01' + $3::int4 and c.session_id = s.session_id
+           where c.shard = s.tree_shard and c.tenant_id = s.tenant_id
+             and c.epoch = date '1970-01-01' + $3::int4 and c.session_id = s.session_id
              and c.seq >= l.run_from and c.attempt is not null) o on true
-         where s.tenant_id = $1 and s.root_id = $2 limit $4",
+         where s.tree_shard = $5 and s.tenant_id = $1 and s.root_id = $2 limit $4",
     );
     let most = i64::try_from(SESSIONS_MAX).unwrap_or(i64::MAX);
-    let rows = rows.bind(key.tenant.0).bind(key.root.as_str()).bind(key.epoch).bind(most).fetch_all(conn).await?;
+    let rows = rows
+        .bind(key.tenant.0)
+        .bind(key.root.as_str())
+        .bind(key.epoch)
+        .bind(most)
+        .bind(key.shard())
+        .fetch_all(conn)
+        .await?;
     rows.iter().map(session_totals).collect()
 }
 
@@ -319,15 +323,24 @@ fn session_totals(row: &PgRow) -> Loaded<SessionTotals> {
 async fn seen(conn: &mut PgConnection, key: Key<'_>) -> Loaded<Vec<(SessionId, Fingerprint, ResultDigest)>> {
     let rows = sqlx::query(
         "select s.session_id, x.fingerprint, x.digest from session s cross join lateral (
-           select o.seq, c.fingerprint, o.digest from call c join outcome o on o.tenant_id = c.tenant_id
+           select o.seq, c.fingerprint, o.digest from call c join outcome o on o.shard = c.shard
+             and o.tenant_id = c.tenant_id
              and o.epoch = c.epoch and o.session_id = c.session_id and o.permit_seq = c.seq
-           where c.tenant_id = s.tenant_id and c.epoch = date '1970-01-01' + $3::int4 and c.session_id = s.session_id
+           where c.shard = s.tree_shard and c.tenant_id = s.tenant_id
+             and c.epoch = date '1970-01-01' + $3::int4 and c.session_id = s.session_id
              and o.status = 1 and o.digest is not null
            order by c.seq desc limit $4) x
-         where s.tenant_id = $1 and s.root_id = $2 order by x.seq",
+         where s.tree_shard = $5 and s.tenant_id = $1 and s.root_id = $2 order by x.seq",
     );
     let most = i64::try_from(SEEN_MAX).unwrap_or(i64::MAX);
-    let rows = rows.bind(key.tenant.0).bind(key.root.as_str()).bind(key.epoch).bind(most).fetch_all(conn).await?;
+    let rows = rows
+        .bind(key.tenant.0)
+        .bind(key.root.as_str())
+        .bind(key.epoch)
+        .bind(most)
+        .bind(key.shard())
+        .fetch_all(conn)
+        .await?;
     rows.iter()
         .map(|row| {
             let session = name(SessionId::parse, row.try_get("session_id")?)?;
@@ -352,9 +365,11 @@ async fn forgotten_change(conn: &mut PgConnection, key: Key<'_>, events: &[Event
         let Some(window) = seqs.len().checked_sub(ROWS_MAX as usize) else { continue };
         let row = sqlx::query(
             "select coalesce(max(greatest(o.seq, c.seq)), 0)::bigint as seq from call c left join outcome o
-               on o.tenant_id = c.tenant_id and o.epoch = c.epoch and o.session_id = c.session_id and o.permit_seq
+               on o.shard = c.shard and o.tenant_id = c.tenant_id and o.epoch = c.epoch
+                 and o.session_id = c.session_id and o.permit_seq
                = c.seq
-             where c.tenant_id = $1 and c.epoch = date '1970-01-01' + $2::int4 and c.session_id = $3 and c.seq < $4
+             where c.shard = $6 and c.tenant_id = $1 and c.epoch = date '1970-01-01' + $2::int4 and c.session_id = $3
+               and c.seq < $4
                and c.seq <> all($5)
                and c.attempt is not null
                and ((o.status = 1 and c.effect not in (1, 4))
@@ -362,20 +377,8 @@ async fn forgotten_change(conn: &mut PgConnection, key: Key<'_>, events: &[Event
         );
         let row =
             row.bind(key.tenant.0).bind(key.epoch).bind(session.as_str()).bind(seqs[window]).bind(&seqs[..window]);
+        let row = row.bind(key.shard());
         latest = latest.max(count(&row.fetch_one(&mut *conn).await?, "seq")?);
     }
     Ok(latest)
-}
-
-/// The ledger's row of `key`; none when there was no permit yet.
-pub(super) async fn ledger(conn: &mut PgConnection, tenant: TenantId, key: &LedgerKey) -> Loaded<Option<LedgerRow>> {
-    let columns = columns::read(LedgerColumns::LIST, "l", &["tenant_id", "ledger_key", "epoch"]);
-    let row = format!(
-        "select l.revision, {columns} from ledger l where l.tenant_id = $1 and l.ledger_key = $2 and l.revision > 0"
-    );
-    let row = sqlx::query(sqlx::AssertSqlSafe(row));
-    let Some(row) = row.bind(tenant.0).bind(&key.0[..]).fetch_optional(conn).await? else {
-        return Ok(None);
-    };
-    decode::ledger(&row).map(Some)
 }

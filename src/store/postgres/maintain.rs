@@ -93,6 +93,7 @@ async fn migrate(conn: &mut PgConnection) -> Result<(), OpenError> {
             error => error.into(),
         })?;
     }
+    is_of_this_schema(conn).await?;
     // `run` would do the same, but its future cannot be sent to another thread.
     MIGRATIONS.run_direct(None, conn, false).await?;
     if is_locked {
@@ -102,10 +103,39 @@ async fn migrate(conn: &mut PgConnection) -> Result<(), OpenError> {
     Ok(())
 }
 
+/// Refuses a schema that these migrations do not lead on from, and says what to do. The first release's are one new
+/// baseline: what was stored by a build before it has other tables under the same numbers.
+async fn is_of_this_schema(conn: &mut PgConnection) -> Result<(), OpenError> {
+    if !is_there(conn).await? {
+        return Ok(());
+    }
+    let applied = sqlx::query_as("select version, checksum from _sqlx_migrations order by version");
+    let applied: Vec<(i64, Vec<u8>)> = applied.fetch_all(conn).await?;
+    let text_of = |version: i64| MIGRATIONS.iter().find(|migration| migration.version == version);
+    let other = applied.iter().any(|(version, sum)| text_of(*version).is_some_and(|known| *known.checksum != **sum));
+    let newer = applied.iter().find(|(version, _)| text_of(*version).is_none());
+    if other {
+        return Err(OpenError::Migrate(format!(
+            "the schema `{SCHEMA}` of this database was made by a build of callgate from before its first release, and \
+             its tables cannot be brought up to date. Give callgate an empty database (createdb callgate, and name it \
+             in the database URL), or, if nothing in this one is needed any more: drop schema {SCHEMA} cascade"
+        )));
+    }
+    newer.map_or(Ok(()), |(version, _)| {
+        Err(OpenError::Migrate(format!(
+            "migration {version} was applied to this database, and this build of callgate does not have it: a newer \
+             one has been here. Start that one, or one that is newer still"
+        )))
+    })
+}
+
+async fn is_there(conn: &mut PgConnection) -> Result<bool, sqlx::Error> {
+    sqlx::query_scalar("select to_regclass('_sqlx_migrations') is not null").fetch_one(conn).await
+}
+
 /// True when every migration was applied; whether they are the same ones is checked with them.
 async fn is_up_to_date(conn: &mut PgConnection) -> Result<bool, sqlx::Error> {
-    let exists = sqlx::query_scalar("select to_regclass('_sqlx_migrations') is not null");
-    if !exists.fetch_one(&mut *conn).await? {
+    if !is_there(conn).await? {
         return Ok(false);
     }
     let versions: Vec<i64> = MIGRATIONS.iter().map(|migration| migration.version).collect();
@@ -214,13 +244,15 @@ pub(super) async fn expired_leases(
     let from = match look {
         LeaseLook::Ended(_) => "call c",
         LeaseLook::Open(_) => {
-            "call_tree t join session s on s.tenant_id = t.tenant_id and s.root_id = t.root_id and t.open_calls > 0
-             cross join lateral (select * from call c where c.tenant_id = t.tenant_id and c.epoch = t.epoch
+            "call_tree t join session s on s.tree_shard = t.shard and s.tenant_id = t.tenant_id
+              and s.root_id = t.root_id and t.open_calls > 0
+             cross join lateral (select * from call c where c.shard = t.shard and c.tenant_id = t.tenant_id
+               and c.epoch = t.epoch
                and c.session_id = s.session_id) c"
         }
     };
     // Row by row through the primary key, whatever the planner believes about the tables' sizes.
-    let of_call = "from outcome o where o.tenant_id = c.tenant_id and o.epoch = c.epoch
+    let of_call = "from outcome o where o.shard = c.shard and o.tenant_id = c.tenant_id and o.epoch = c.epoch
         and o.session_id = c.session_id and o.permit_seq = c.seq";
     // Rounded down: the next look begins there, and all calls of one batch have one lease.
     let sql = format!(

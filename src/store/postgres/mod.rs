@@ -15,6 +15,7 @@ mod health;
 mod inbox;
 mod indexes;
 mod load;
+mod look_up;
 mod maintain;
 mod marks;
 mod past;
@@ -210,7 +211,7 @@ impl Store {
     /// # Errors
     /// [`StoreError`] when the database cannot be read.
     pub async fn root(&self, tenant: TenantId, session: &SessionId) -> Result<Option<SessionId>, StoreError> {
-        self.readers.read(async |conn| load::root(conn, tenant, session).await).await
+        self.readers.read(async |conn| look_up::root(conn, tenant, session).await).await
     }
 
     /// A tree as it was last committed; none when it has no event yet.
@@ -235,15 +236,20 @@ impl Store {
     /// # Errors
     /// [`StoreError`] when the database cannot be read.
     pub async fn version(&self, tenant: TenantId, root: &SessionId) -> Result<u64, StoreError> {
-        self.readers.read(async |conn| load::version(conn, tenant, root).await).await
+        self.readers.read(async |conn| look_up::version(conn, tenant, root).await).await
     }
 
-    /// The ledger's row of a write; none when there was no permit yet.
+    /// The ledger's row of a write that a tree asks for; none when there was no permit yet.
     ///
     /// # Errors
     /// [`StoreError`] when the database cannot be read.
-    pub async fn ledger(&self, tenant: TenantId, key: LedgerKey) -> Result<Option<LedgerRow>, StoreError> {
-        self.readers.read(async |conn| load::ledger(conn, tenant, &key).await).await
+    pub async fn ledger(
+        &self,
+        tenant: TenantId,
+        root: &SessionId,
+        key: LedgerKey,
+    ) -> Result<Option<LedgerRow>, StoreError> {
+        self.readers.read(async |conn| look_up::ledger(conn, tenant, root, &key).await).await
     }
 
     /// All events of one call_id, oldest first; empty for one that nobody has heard of.
@@ -283,7 +289,7 @@ impl Store {
         session: &SessionId,
         call_id: &CallId,
     ) -> Result<Option<String>, StoreError> {
-        self.readers.read(async |conn| load::arguments(conn, tenant, session, call_id).await).await
+        self.readers.read(async |conn| past::arguments(conn, tenant, session, call_id).await).await
     }
 
     /// Shared counters as last seen, read where none was seen.

@@ -17,6 +17,7 @@ use crate::{
         outcome::OutcomeStatus,
         previous::Given,
         reason::Reason,
+        shard::Shard,
     },
     store::error::StoreError,
 };
@@ -36,6 +37,27 @@ impl Store {
     }
 }
 
+/// The canonical arguments of a call, as it was judged last.
+pub(super) async fn arguments(
+    conn: &mut PgConnection,
+    tenant: TenantId,
+    session: &SessionId,
+    call_id: &CallId,
+) -> Loaded<Option<String>> {
+    let arguments = sqlx::query_scalar(
+        "select c.arguments from session s join call_tree t on t.shard = s.tree_shard
+          and t.tenant_id = s.tenant_id and t.root_id = s.root_id
+         join call c on c.shard = s.tree_shard and c.tenant_id = s.tenant_id and c.epoch = t.epoch
+           and c.session_id = s.session_id
+         where s.shard = $4 and s.tenant_id = $1 and s.session_id = $2
+           and c.call_id = $3 order by c.round desc limit 1",
+    );
+    let arguments =
+        arguments.bind(tenant.0).bind(session.as_str()).bind(call_id.as_str()).bind(Shard::of(tenant, session).0);
+    let arguments: Option<Option<String>> = arguments.fetch_optional(conn).await?;
+    Ok(arguments.flatten())
+}
+
 /// What a call's last success gave, as far as it is stored.
 pub(super) async fn result(
     conn: &mut PgConnection,
@@ -45,13 +67,17 @@ pub(super) async fn result(
 ) -> Loaded<Option<Given>> {
     let result = sqlx::query(
         "select o.result, o.result_bytes, o.total_matches, o.is_complete
-         from session s join call_tree t on t.tenant_id = s.tenant_id and t.root_id = s.root_id
-         join call c on c.tenant_id = s.tenant_id and c.epoch = t.epoch and c.session_id = s.session_id
-         join outcome o on o.tenant_id = c.tenant_id and o.epoch = c.epoch and o.session_id = c.session_id
+         from session s join call_tree t on t.shard = s.tree_shard and t.tenant_id = s.tenant_id
+           and t.root_id = s.root_id
+         join call c on c.shard = s.tree_shard and c.tenant_id = s.tenant_id and c.epoch = t.epoch
+           and c.session_id = s.session_id
+         join outcome o on o.shard = c.shard and o.tenant_id = c.tenant_id and o.epoch = c.epoch
+           and o.session_id = c.session_id
            and o.permit_seq = c.seq and o.status = 1
-         where s.tenant_id = $1 and s.session_id = $2 and c.call_id = $3 order by o.seq desc limit 1",
+         where s.shard = $4 and s.tenant_id = $1 and s.session_id = $2
+           and c.call_id = $3 order by o.seq desc limit 1",
     );
-    let result = result.bind(tenant.0).bind(session.as_str()).bind(call_id.as_str());
+    let result = result.bind(tenant.0).bind(session.as_str()).bind(call_id.as_str()).bind(Shard::of(tenant, session).0);
     let Some(row) = result.fetch_optional(conn).await? else { return Ok(None) };
     let number = |column: &str| row.try_get::<Option<i64>, _>(column).map(|n| n.and_then(|n| u64::try_from(n).ok()));
     Ok(Some(Given {
@@ -69,24 +95,26 @@ async fn read(conn: &mut PgConnection, tenant: TenantId, session: &SessionId, mo
            left(c.arguments, {PAST_TEXT_MAX}) as arguments, (extract(epoch from c.at) * 1000)::bigint as at_ms,
            c.decision, c.reason,
            case when c.attempt is not null then (extract(epoch from coalesce(
-             (select max(r.lease_until) from outcome r where r.tenant_id = c.tenant_id and r.epoch = c.epoch
+             (select max(r.lease_until) from outcome r where r.shard = c.shard and r.tenant_id = c.tenant_id
+               and r.epoch = c.epoch
                and r.session_id = c.session_id and r.permit_seq = c.seq and r.status = 0),
              c.lease_until)) * 1000)::bigint end as lease_ms,
            o.status, o.failure, (extract(epoch from o.at) * 1000)::bigint as settled_ms, o.gist, o.made,
            o.result_bytes, o.is_complete, o.total_matches, o.error_line as error,
            o.retryable, o.retry_after_ms
-         from session s join call_tree t on t.tenant_id = s.tenant_id and t.root_id = s.root_id
+         from session s join call_tree t on t.shard = s.tree_shard and t.tenant_id = s.tenant_id
+           and t.root_id = s.root_id
          cross join lateral (
-           select c.* from call c where c.tenant_id = s.tenant_id and c.epoch = t.epoch
+           select c.* from call c where c.shard = s.tree_shard and c.tenant_id = s.tenant_id and c.epoch = t.epoch
              and c.session_id = s.session_id order by c.seq desc limit $3) c
          left join lateral (
-           select o.* from outcome o where o.tenant_id = c.tenant_id and o.epoch = c.epoch
+           select o.* from outcome o where o.shard = c.shard and o.tenant_id = c.tenant_id and o.epoch = c.epoch
              and o.session_id = c.session_id and o.permit_seq = c.seq and o.status > 0
            order by o.seq desc limit 1) o on true
-         where s.tenant_id = $1 and s.session_id = $2 order by c.seq"
+         where s.shard = $4 and s.tenant_id = $1 and s.session_id = $2 order by c.seq"
     );
     let rows = sqlx::query(sqlx::AssertSqlSafe(sql)).bind(tenant.0).bind(session.as_str());
-    let rows = rows.bind(i64::try_from(most).unwrap_or(i64::MAX));
+    let rows = rows.bind(i64::try_from(most).unwrap_or(i64::MAX)).bind(Shard::of(tenant, session).0);
     rows.fetch_all(conn).await?.iter().map(past_call).collect()
 }
 

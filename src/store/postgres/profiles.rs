@@ -99,10 +99,12 @@ pub(super) fn facts(from: &str) -> String {
         "select c.tenant_id, c.tool, o.at, o.seq, o.follow_up_ok, (extract(epoch from o.at) * 1000)::bigint as at_ms,
            {columns}
          from {from} t
-         cross join lateral (select o.at, o.seq, o.follow_up_ok from outcome o where o.tenant_id = t.tenant_id
+         cross join lateral (select o.at, o.seq, o.follow_up_ok from outcome o where o.shard = t.shard
+           and o.tenant_id = t.tenant_id
            and o.epoch = t.epoch and o.session_id = t.session_id and o.permit_seq = t.permit_seq and o.seq = t.seq
            limit 1) o
-         cross join lateral (select c.tenant_id, c.tool, {columns} from call c where c.tenant_id = t.tenant_id
+         cross join lateral (select c.tenant_id, c.tool, {columns} from call c where c.shard = t.shard
+           and c.tenant_id = t.tenant_id
            and c.epoch = t.epoch and c.session_id = t.session_id and c.seq = t.permit_seq limit 1) c",
         columns = follow_up::columns("c.")
     )

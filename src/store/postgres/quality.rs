@@ -28,8 +28,9 @@ const PAIRS_MAX: i64 = 2_000;
 const ARGUMENTS_MAX: i32 = 4_096;
 /// Names of tools that do not exist of one report.
 const UNKNOWN_MAX: i64 = 100;
-/// The findings `f` of a judgement `c`.
-const OF_CALL: &str = "f.tenant_id = c.tenant_id and f.session_id = c.session_id and f.seq = c.seq";
+/// A judgement `c` has a finding of a loop, as the view `findings` tells them.
+const IN_LOOP: &str = "exists (select from jsonb_array_elements(c.findings) f (finding)
+  where f.finding ->> 'level' is not null and f.finding ->> 'rule' not in ('budget', 'growth', 'unknown_tool'))";
 
 impl Store {
     /// How well tools suit agents, over the last days; one tool, or all.
@@ -162,13 +163,13 @@ async fn evidence(
 ) -> Loaded<Vec<CallName>> {
     let of_outcome = |condition: &str| {
         format!(
-            "exists (select from outcome o where o.tenant_id = c.tenant_id and o.epoch = c.epoch
+            "exists (select from outcome o where o.shard = c.shard and o.tenant_id = c.tenant_id and o.epoch = c.epoch
                and o.session_id = c.session_id and o.permit_seq = c.seq and {condition})"
         )
     };
     let shows = match flaw {
         Flaw::Retries => "c.retry_kind = 0".to_owned(),
-        Flaw::Loops => format!("exists (select from findings f where {OF_CALL} and f.is_loop)"),
+        Flaw::Loops => IN_LOOP.to_owned(),
         Flaw::Duplicates => "c.reason = 'duplicate_call_blocked'".to_owned(),
         Flaw::Validation => format!("(c.reason = 'validation_error' or {})", of_outcome("o.failure = 8")),
         Flaw::Coercions => "c.coerced is not null".to_owned(),
@@ -200,7 +201,7 @@ async fn equal_results(
     let rows = sqlx::query(
         "with done as (
            select c.session_id, c.epoch, c.seq, c.call_id, c.tool, c.fingerprint, c.arguments, o.digest
-           from call c join outcome o on o.tenant_id = c.tenant_id and o.epoch = c.epoch
+           from call c join outcome o on o.shard = c.shard and o.tenant_id = c.tenant_id and o.epoch = c.epoch
              and o.session_id = c.session_id and o.permit_seq = c.seq and o.status = 1
            where c.tenant_id = $1 and ($2::text is null or c.tool = $2) and c.at > now() - make_interval(days => $3)
              and octet_length(c.arguments) <= $5 and o.digest is not null)

@@ -24,9 +24,10 @@ const SINCE: &str = "to_timestamp(floor(extract(epoch from now() - interval '40 
 /// the queue are committed together, and nobody takes any from it, so that each is seen in one place.
 static ADD_DAY: LazyLock<String> = LazyLock::new(|| {
     let due = format!(
-        "(select o.tenant_id, o.epoch, o.session_id, o.permit_seq, o.seq from outcome o
+        "(select o.shard, o.tenant_id, o.epoch, o.session_id, o.permit_seq, o.seq from outcome o
            where o.epoch = date '1970-01-01' + $1::int4 and o.follow_up_ok is not null and o.at >= {SINCE}
-             and not exists (select from retry_trial w where w.tenant_id = o.tenant_id and w.epoch = o.epoch
+             and not exists (select from retry_trial w where w.shard = o.shard and w.tenant_id = o.tenant_id
+             and w.epoch = o.epoch
                and w.session_id = o.session_id and w.permit_seq = o.permit_seq and w.seq = o.seq))"
     );
     format!(

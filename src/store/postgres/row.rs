@@ -15,13 +15,15 @@ use crate::domain::{
     ledger::{LedgerChange, LedgerRow, LedgerState},
     outcome::{Advice, Basis, Guard, OutcomeStatus},
     profile::ToolState,
+    shard::Shard,
     time::Timestamp,
 };
 
 columns! {
     /// One row a tree of the batch.
     TreeColumns / TreeRow {
-        no: i32 => INT4.only_sent(), tenant_id: i64 => INT8, root_id: String => TEXT, epoch: i32 => DAY,
+        no: i32 => INT4.only_sent(), shard: i16 => INT2, tenant_id: i64 => INT8,
+        root_id: String => TEXT, epoch: i32 => DAY,
         expected: i64 => INT8.only_sent(), next: i64 => INT8.column("version"),
         started_ms: i64 => Kind::time("started_at"), last_ms: i64 => Kind::time("last_at"),
         steps: i64 => INT8, calls: i64 => INT8, open_calls: i32 => INT4, cost_micros: i64 => INT8,
@@ -32,15 +34,17 @@ columns! {
 columns! {
     /// One row a session that the batch adds.
     SessionColumns / SessionRow {
-        no: i32 => INT4.only_sent(), tenant_id: i64 => INT8, session_id: String => TEXT, root_id: String => TEXT,
-        parent_id: Option<String> => TEXT, depth: i32 => INT4,
+        no: i32 => INT4.only_sent(), shard: i16 => INT2, tenant_id: i64 => INT8,
+        session_id: String => TEXT, root_id: String => TEXT,
+        tree_shard: i16 => INT2, parent_id: Option<String> => TEXT, depth: i32 => INT4,
     }
 }
 
 columns! {
     /// One row a judgement.
     CallColumns / CallRow {
-        no: i32 => INT4.only_sent(), tenant_id: i64 => INT8, epoch: i32 => DAY, session_id: String => TEXT,
+        no: i32 => INT4.only_sent(), shard: i16 => INT2, tenant_id: i64 => INT8,
+        epoch: i32 => DAY, session_id: String => TEXT,
         seq: i64 => INT8, root_id: String => TEXT, call_id: String => TEXT, round: i32 => INT4,
         at_ms: i64 => Kind::time("at"), run_id: Option<String> => TEXT, run_from: i64 => INT8, batch: i64 => INT8,
         agent_id: Option<String> => TEXT, tool: String => TEXT, fingerprint: Vec<u8> => BYTEA,
@@ -65,7 +69,8 @@ columns! {
 columns! {
     /// One row a report.
     OutcomeColumns / OutcomeRow {
-        no: i32 => INT4.only_sent(), tenant_id: i64 => INT8, epoch: i32 => DAY, session_id: String => TEXT,
+        no: i32 => INT4.only_sent(), shard: i16 => INT2, tenant_id: i64 => INT8,
+        epoch: i32 => DAY, session_id: String => TEXT,
         permit_seq: i64 => INT8, seq: i64 => INT8, root_id: String => TEXT, call_id: String => TEXT,
         at_ms: i64 => Kind::time("at"), status: i16 => INT2, failure: Option<i16> => INT2,
         error_signature: Option<String> => TEXT, digest: Option<Vec<u8>> => BYTEA, progress: bool => BOOL,
@@ -90,7 +95,8 @@ columns! {
 columns! {
     /// One row a change of the ledger; sorted by tenant and key, no key twice.
     LedgerColumns / LedgerRowOut {
-        no: i32 => INT4.only_sent(), tenant_id: i64 => INT8, ledger_key: Vec<u8> => BYTEA,
+        no: i32 => INT4.only_sent(), shard: i16 => INT2, tenant_id: i64 => INT8,
+        ledger_key: Vec<u8> => BYTEA,
         expected: i64 => INT8.only_sent(),
         state: i16 => INT2, root_id: String => TEXT, session_id: String => TEXT, call_id: String => TEXT,
         epoch: i32 => DAY, fingerprint: Vec<u8> => BYTEA, seq: i64 => INT8, occurrence: i64 => INT8,
@@ -105,8 +111,9 @@ columns! {
 columns! {
     /// One row a shared counter that the batch touches; sorted by its key.
     CounterColumns / CounterRow {
-        k: i32 => INT4.only_sent(), tenant_id: i64 => INT8, agent_id: String => TEXT, day: i32 => DAY,
-        dimension: i16 => INT2, tier: String => TEXT, tier_window: i64 => INT8.column("stretch"),
+        k: i32 => INT4.only_sent(), shard: i16 => INT2, tenant_id: i64 => INT8,
+        agent_id: String => TEXT, day: i32 => DAY,
+        dimension: i16 => INT2, tier: String => TEXT, tier_window: i64 => INT8,
     }
 }
 
@@ -144,6 +151,7 @@ impl CallRow {
         let level = event.findings.iter().filter_map(|finding| finding.level).max();
         Self {
             no,
+            shard: append.shard().0,
             tenant_id: append.tenant.0,
             epoch: append.epoch,
             session_id: event.session.to_string(),
@@ -204,6 +212,7 @@ impl OutcomeRow {
         let circumstances = event.circumstances.as_ref();
         Self {
             no,
+            shard: append.shard().0,
             tenant_id: append.tenant.0,
             epoch: append.epoch,
             session_id: event.session.to_string(),
@@ -264,6 +273,7 @@ impl LedgerRowOut {
         let row: &LedgerRow = &change.row;
         Self {
             no,
+            shard: Shard::of_ledger(append.tenant, &append.root, &change.key).0,
             tenant_id: append.tenant.0,
             ledger_key: change.key.0.to_vec(),
             expected: big(change.expected),

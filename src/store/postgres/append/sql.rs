@@ -13,8 +13,8 @@ const NOW: &str = "(extract(epoch from clock_timestamp()) * 1000)::bigint as now
 
 pub(super) static NEW_TREES: LazyLock<String> = LazyLock::new(|| {
     format!(
-        "insert into call_tree (tenant_id, root_id, epoch, started_at, last_at)
-         select tenant_id, root_id, date '1970-01-01' + epoch, to_timestamp(started_ms / 1000.0),
+        "insert into call_tree (shard, tenant_id, root_id, epoch, version, started_at, last_at)
+         select shard, tenant_id, root_id, date '1970-01-01' + epoch, 0, to_timestamp(started_ms / 1000.0),
            to_timestamp(last_ms / 1000.0) from {} where expected = 0 on conflict do nothing",
         unnest(TreeColumns::LIST, 1)
     )
@@ -25,14 +25,15 @@ pub(super) static NEW_SESSIONS: LazyLock<String> = LazyLock::new(|| {
 });
 pub(super) static NEW_LEDGER: LazyLock<String> = LazyLock::new(|| {
     format!(
-        "insert into ledger (tenant_id, ledger_key) select tenant_id, ledger_key from {} where expected = 0
-         on conflict do nothing",
+        "insert into ledger (shard, tenant_id, ledger_key, revision, state)
+         select shard, tenant_id, ledger_key, 0, 0 from {} where expected = 0 on conflict do nothing",
         unnest(LedgerColumns::LIST, 1)
     )
 });
 pub(super) static NEW_COUNTERS: LazyLock<String> = LazyLock::new(|| {
     let (insert, from) = (insert(CounterColumns::LIST, "counter"), unnest(CounterColumns::LIST, 1));
-    format!("{insert} from {from} on conflict do nothing")
+    let insert = insert.replacen(") select ", ", used) select ", 1);
+    format!("{insert}, 0 from {from} on conflict do nothing")
 });
 
 fn insert_calls(first: usize, winners: &str) -> String {
@@ -43,7 +44,8 @@ fn insert_calls(first: usize, winners: &str) -> String {
 fn insert_outcomes(first: usize, winners: &str) -> String {
     let (insert, from) = (insert(OutcomeColumns::LIST, "outcome"), unnest(OutcomeColumns::LIST, first));
     format!(
-        "{insert} from {from} where {winners} returning tenant_id, epoch, session_id, permit_seq, seq, follow_up_ok"
+        "{insert} from {from} where {winners} returning shard, tenant_id, epoch, session_id, permit_seq, seq,
+         follow_up_ok"
     )
 }
 
@@ -53,7 +55,7 @@ fn insert_controls(first: usize, winners: &str) -> String {
 }
 
 fn set_tree() -> String {
-    set(TreeColumns::LIST, &["tenant_id", "root_id"])
+    set(TreeColumns::LIST, &["shard", "tenant_id", "root_id"])
 }
 
 /// A division by zero, which undoes the whole append, unless as many rows were changed as it was decided: anything else
@@ -67,8 +69,8 @@ fn all_applied(pairs: &[(&str, &str)]) -> String {
 }
 
 /// What the rollups are to count.
-const TRIALS: &str = "insert into retry_trial (tenant_id, epoch, session_id, permit_seq, seq) \
-    select tenant_id, epoch, session_id, permit_seq, seq from io where follow_up_ok is not null returning 1";
+const TRIALS: &str = "insert into retry_trial (shard, tenant_id, epoch, session_id, permit_seq, seq) \
+    select shard, tenant_id, epoch, session_id, permit_seq, seq from io where follow_up_ok is not null returning 1";
 
 /// Finds, checks and locks the trees of the batch in array order, and keeps where their rows are. `LATERAL … FOR
 /// UPDATE` goes row by row through the primary key, whatever the planner believed about the table's size when it made
@@ -77,7 +79,8 @@ const TRIALS: &str = "insert into retry_trial (tenant_id, epoch, session_id, per
 fn locked_trees(first: usize) -> String {
     format!(
         "ch as materialized (select x.*, l.ok, l.tid from {} left join lateral (
-           select true as ok, t.ctid as tid from call_tree t where t.tenant_id = x.tenant_id and t.root_id = x.root_id
+           select true as ok, t.ctid as tid from call_tree t where t.shard = x.shard
+             and t.tenant_id = x.tenant_id and t.root_id = x.root_id
              and t.version = x.expected for update) l on true),
          s as materialized (select array_agg(coalesce(ok, false)) as m from ch)",
         unnest(TreeColumns::LIST, first)
@@ -118,24 +121,26 @@ pub(super) static FULL: LazyLock<String> = LazyLock::new(|| {
         "with {trees},
          co as materialized (select * from {counters}),
          c as materialized (select array_agg(l.used) as used from co left join lateral (
-           select used from counter k where k.tenant_id = co.tenant_id and k.agent_id = co.agent_id
+           select used from counter k where k.shard = co.shard and k.tenant_id = co.tenant_id
+             and k.agent_id = co.agent_id
              and k.day = date '1970-01-01' + co.day and k.dimension = co.dimension and k.tier = co.tier
-             and k.stretch = co.tier_window and (select m from s) is not null
+             and k.tier_window = co.tier_window and (select m from s) is not null
            for update) l on true),
          li as materialized (select x.*, l.ok, l.tid from {ledger} left join lateral (
-           select true as ok, l.ctid as tid from ledger l where l.tenant_id = x.tenant_id
+           select true as ok, l.ctid as tid from ledger l where l.shard = x.shard and l.tenant_id = x.tenant_id
              and l.ledger_key = x.ledger_key and l.revision = x.expected
              and (select used from c) is distinct from '{{}}' for update) l on true),
          bad as materialized (
            select ch.no, {version} as why from ch where ok is null
            union all
            select x.no, {session} from {sessions} cross join lateral (select 1 from session q
-             where q.tenant_id = x.tenant_id and q.session_id = x.session_id and q.root_id <> x.root_id limit 1) d
+             where q.shard = x.shard and q.tenant_id = x.tenant_id and q.session_id = x.session_id
+               and q.root_id <> x.root_id limit 1) d
            union all
            select no, {ledger_moved} from li where ok is null
            union all
-           select e.no, {call_id} from (select no, tenant_id, epoch, session_id, call_id, round from {calls}) e
-             cross join lateral (select 1 from call k where k.tenant_id = e.tenant_id
+           select e.no, {call_id} from (select no, shard, tenant_id, epoch, session_id, call_id, round from {calls}) e
+             cross join lateral (select 1 from call k where k.shard = e.shard and k.tenant_id = e.tenant_id
                and k.epoch = date '1970-01-01' + e.epoch and k.session_id = e.session_id and k.call_id = e.call_id
                and k.round = e.round limit 1) d),
          ci as materialized (select no, k, amount, max, (select used from c)[k] as used from {adds}
@@ -149,8 +154,9 @@ pub(super) static FULL: LazyLock<String> = LazyLock::new(|| {
            where (select m from ok)[x.no] and t.ctid = x.tid returning 1),
          uc as (update counter k set used = k.used + d.amount
            from (select k, sum(amount)::bigint as amount from ci where {winners} group by k) d join co on co.k = d.k
-           where k.tenant_id = co.tenant_id and k.agent_id = co.agent_id and k.day = date '1970-01-01' + co.day
-             and k.dimension = co.dimension and k.tier = co.tier and k.stretch = co.tier_window
+           where k.shard = co.shard and k.tenant_id = co.tenant_id and k.agent_id = co.agent_id
+             and k.day = date '1970-01-01' + co.day
+             and k.dimension = co.dimension and k.tier = co.tier and k.tier_window = co.tier_window
            returning co.k as k, k.used as used),
          ul as (update ledger l set revision = x.expected + 1, {set_ledger}
            from li x where (select m from ok)[x.no] and l.ctid = x.tid returning 1),
@@ -166,7 +172,7 @@ pub(super) static FULL: LazyLock<String> = LazyLock::new(|| {
            {applied}, {NOW}",
         trees = locked_trees(1),
         set_tree = set_tree(),
-        set_ledger = set(LedgerColumns::LIST, &["tenant_id", "ledger_key"]),
+        set_ledger = set(LedgerColumns::LIST, &["shard", "tenant_id", "ledger_key"]),
         version = Lost::Version.code(),
         session = Lost::Session.code(),
         ledger_moved = Lost::Ledger.code(),

@@ -1,1 +1,0 @@
-create index call_pending on call (tenant_id, approval_expires_at) where approval_id is not null;

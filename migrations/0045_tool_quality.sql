@@ -1,0 +1,184 @@
+create view tool_quality as
+with
+  -- What came of a permit: its last report that is no heartbeat.
+  settled as (
+    select distinct on (shard, tenant_id, epoch, session_id, permit_seq) shard, tenant_id, epoch, session_id,
+      permit_seq, status, failure, is_complete, error_message
+    from outcome
+    where status > 0
+    order by shard, tenant_id, epoch, session_id, permit_seq, seq desc
+  ),
+  followed as (
+    select distinct shard, tenant_id, epoch, session_id, retry_of from call where retry_of is not null
+  ),
+  -- What each judgement says of the tool. What the policy demands of its own (a condition, a justification) does not.
+  judged as (
+    select
+      c.*,
+      exists (
+        select from jsonb_array_elements(c.findings) f (finding)
+        where f.finding ->> 'level' is not null and f.finding ->> 'rule' not in ('budget', 'growth', 'unknown_tool')
+      ) as in_loop,
+      c.reason = 'validation_error' and exists (
+        select from jsonb_array_elements(c.findings) f (finding),
+          jsonb_array_elements(f.finding -> 'violations') v (violation)
+        where f.finding ->> 'rule' = c.rule and v.violation ->> 'keyword' not in ('condition', 'require_reason')
+      ) as is_refused
+    from call c
+  ),
+  -- One row a call, whatever the number of its judgements. Names of tools that do not exist are in unknown_tools.
+  asked as (
+    select
+      min(c.tool) as tool,
+      (min(c.at) at time zone 'utc')::date as day,
+      c.tenant_id,
+      count(c.attempt) as permitted,
+      count(*) filter (where c.retry_kind = 0) as retries,
+      coalesce(bool_or(c.in_loop), false)::integer as in_loop,
+      coalesce(bool_or(c.reason = 'duplicate_call_blocked'), false)::integer as is_duplicate,
+      bool_or(c.coerced is not null)::integer as is_coerced,
+      coalesce(bool_or(c.is_refused), false)::integer as is_refused,
+      coalesce(bool_or(c.decision > 0 and c.rule = 'budget'), false)::integer as is_over_budget,
+      count(s.status) as settled,
+      count(*) filter (where s.status = 1) as successes,
+      count(*) filter (where s.status = 1 and s.is_complete is null) as silent,
+      count(*) filter (where s.status = 4) as unknown,
+      count(*) filter (where s.failure = 8) as invalid,
+      count(*) filter (where s.status = 2) as errors,
+      count(s.failure) as failures,
+      count(*) filter (where s.failure is not null and strpos(s.error_message, e'\n') > 0) as raw,
+      count(*) filter (where s.failure is not null and f.retry_of is null) as censored
+    from judged c
+    left join settled s on s.shard = c.shard and s.tenant_id = c.tenant_id and s.epoch = c.epoch
+      and s.session_id = c.session_id
+      and s.permit_seq = c.seq
+    left join followed f on f.shard = c.shard and f.tenant_id = c.tenant_id and f.epoch = c.epoch
+      and f.session_id = c.session_id
+      and f.retry_of = c.seq
+    group by c.shard, c.tenant_id, c.epoch, c.session_id, c.call_id
+    having not coalesce(bool_or(c.decision > 0 and c.rule = 'unknown_tool'), false)
+  ),
+  counted as (
+    select
+      tenant_id,
+      tool,
+      day,
+      count(*) as calls,
+      sum(permitted)::bigint as permitted,
+      sum(settled)::bigint as settled,
+      sum(successes)::bigint as successes,
+      sum(errors)::bigint as failed,
+      sum(retries)::bigint as retries,
+      sum(in_loop)::bigint as loops,
+      sum(is_duplicate)::bigint as duplicates,
+      sum(is_refused)::bigint as refused_arguments,
+      (sum(invalid) + sum(is_refused))::bigint as bad_arguments,
+      sum(is_coerced)::bigint as coercions,
+      sum(is_over_budget)::bigint as over_budget,
+      sum(unknown)::bigint as unknown_outcomes,
+      sum(silent)::bigint as silent,
+      sum(failures)::bigint as failures,
+      sum(raw)::bigint as raw,
+      sum(censored)::bigint as censored
+    from asked
+    group by tenant_id, tool, day
+  ),
+  rated as (
+    select
+      *,
+      retries::float8 / nullif(permitted, 0) as retry_rate,
+      loops::float8 / calls as loop_rate,
+      duplicates::float8 / calls as duplicate_rate,
+      bad_arguments::float8 / nullif(settled + refused_arguments, 0) as validation_failure_rate,
+      coercions::float8 / calls as coercion_rate,
+      unknown_outcomes::float8 / nullif(settled, 0) as unknown_outcome_rate,
+      silent::float8 / nullif(successes, 0) as missing_is_complete_rate,
+      raw::float8 / nullif(failures, 0) as raw_error_rate,
+      censored::float8 / nullif(failures, 0) as censored_rate,
+      failed::float8 / nullif(settled, 0) as failure_rate
+    from counted
+  )
+select
+  r.tenant_id,
+  r.tool,
+  r.day,
+  r.calls,
+  r.permitted,
+  r.retry_rate,
+  r.loop_rate,
+  r.duplicate_rate,
+  r.validation_failure_rate,
+  r.coercion_rate,
+  r.unknown_outcome_rate,
+  r.missing_is_complete_rate,
+  r.raw_error_rate,
+  r.censored_rate,
+  w.rate as worst,
+  w.problem as design_problem,
+  r.failure_rate,
+  r.refused_arguments::float8 / r.calls as validation_refusal_rate,
+  r.over_budget::float8 / r.calls as budget_refusal_rate,
+  r.settled,
+  r.successes,
+  r.failed,
+  r.retries,
+  r.loops,
+  r.duplicates,
+  r.refused_arguments,
+  r.bad_arguments,
+  r.coercions,
+  r.over_budget,
+  r.unknown_outcomes,
+  r.silent
+from rated r
+left join lateral (
+  select x.rate, x.problem
+  from (values
+    (1, 'retry_rate', r.retry_rate, 'it fails in ways that pass: retry inside the tool'),
+    (2, 'loop_rate', r.loop_rate, 'its answer does not say what to do next, or that nothing has changed'),
+    (3, 'duplicate_rate', r.duplicate_rate, 'its answer does not say that it is complete'),
+    (4, 'validation_failure_rate', r.validation_failure_rate, 'its arguments are not constrained, or not said clearly'),
+    (5, 'coercion_rate', r.coercion_rate, 'its arguments have other types than models expect'),
+    (6, 'unknown_outcome_rate', r.unknown_outcome_rate,
+      'it is a write without idempotency or without a way to look it up'),
+    -- Some failures are part of the work; a tool that mostly fails is broken.
+    (7, 'failure_rate', case when 2 * r.failed > r.settled then r.failure_rate end,
+      'it fails more often than it works'),
+    (8, 'missing_is_complete_rate', r.missing_is_complete_rate, 'its answer leaves open whether there is more')
+  ) x (place, rate, value, problem)
+  where x.value > 0
+  order by x.rate = 'missing_is_complete_rate', x.value desc, x.place
+  limit 1
+) w on true;
+comment on view tool_quality is 'How well a tool suits agents: one row a tenant, tool and UTC day. A call belongs to the day on which it was first judged.';
+comment on column tool_quality.tenant_id is 'The tenant.';
+comment on column tool_quality.tool is 'The tool.';
+comment on column tool_quality.day is 'The UTC day.';
+comment on column tool_quality.calls is 'Calls judged or reported, each counted once; those to tools that do not exist are in unknown_tools.';
+comment on column tool_quality.permitted is 'Permits given to them: a call that is asked for again may have several.';
+comment on column tool_quality.retry_rate is 'Share of the permits that were retries of a failure with the same arguments.';
+comment on column tool_quality.loop_rate is 'Share of the calls that a loop detector warned of or stopped; budgets are none.';
+comment on column tool_quality.duplicate_rate is 'Share of the calls that were answered with an earlier result instead of being run, or would have been but for shadow mode.';
+comment on column tool_quality.validation_failure_rate is 'Share of the refusals for arguments and settled permits that were refused or failed for their arguments. What only the policy demands (conditions, justifications) does not count.';
+comment on column tool_quality.coercion_rate is 'Share of the calls that had an argument of another type, which was read as the right one.';
+comment on column tool_quality.unknown_outcome_rate is 'Share of the settled permits of which nobody knows whether they took effect.';
+comment on column tool_quality.missing_is_complete_rate is 'Share of the successes whose answer did not say whether it is complete.';
+comment on column tool_quality.raw_error_rate is 'Share of the failures whose error has more than one line: a stack trace more often than a message.';
+comment on column tool_quality.censored_rate is 'Share of the failures that no call followed up on: nothing is learned from them. Failures of the last ten minutes may still be.';
+comment on column tool_quality.worst is 'The name of the highest rate among those that point to a problem of design; failure_rate counts only above one half, missing_is_complete_rate only where all others are 0. Null: all are.';
+comment on column tool_quality.design_problem is 'What that rate says of the tool.';
+comment on column tool_quality.failure_rate is 'Share of the settled permits that failed, for whatever reason.';
+comment on column tool_quality.validation_refusal_rate is 'Share of the calls that were refused for their arguments before they ran.';
+comment on column tool_quality.budget_refusal_rate is 'Share of the calls that were refused because a budget was spent; it says nothing of the tool.';
+comment on column tool_quality.settled is 'Permits with an outcome: what failure_rate and unknown_outcome_rate are shares of.';
+comment on column tool_quality.successes is 'Permits that succeeded: what missing_is_complete_rate is a share of.';
+comment on column tool_quality.failed is 'Permits that failed.';
+comment on column tool_quality.retries is 'Permits that were retries of a failure with the same arguments.';
+comment on column tool_quality.loops is 'Calls that a loop detector warned of or stopped.';
+comment on column tool_quality.duplicates is 'Calls that were answered with an earlier result, or would have been but for shadow mode.';
+comment on column tool_quality.refused_arguments is 'Calls that were refused for their arguments.';
+comment on column tool_quality.bad_arguments is 'Those, and permits that failed for their arguments.';
+comment on column tool_quality.coercions is 'Calls that had an argument of another type, which was read as the right one.';
+comment on column tool_quality.over_budget is 'Calls that were refused because a budget was spent.';
+comment on column tool_quality.unknown_outcomes is 'Permits of which nobody knows whether they took effect.';
+comment on column tool_quality.silent is 'Successes whose answer did not say whether it is complete.';
