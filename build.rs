@@ -17,7 +17,11 @@ fn main() -> Result<(), Box<dyn Error>> {
         protox::compile(services.map(|service| format!("callgate/v1/{service}_service.proto")), ["proto"])?;
     let out = PathBuf::from(env::var("OUT_DIR")?);
     fs::write(out.join("callgate.bin"), descriptors.encode_to_vec())?;
-    tonic_prost_build::configure().compile_fds(descriptors)?;
+    tonic_prost_build::configure()
+        .extern_path(".google.rpc.Status", "::tonic_types::Status")
+        // The method Connect would have the name of the constructor that this leaves out.
+        .build_transport(false)
+        .compile_fds(descriptors)?;
     println!("cargo:rerun-if-changed=migrations");
     fs::write(out.join("migrations.rs"), migrations(&Path::new(&env::var("CARGO_MANIFEST_DIR")?).join("migrations"))?)?;
     Ok(())

@@ -17,8 +17,8 @@ use crate::{
     gate::{BATCH_MAX, Gate},
 };
 
-/// What came after the first published contract; nothing yet.
-const FEATURES: [&str; 0] = [];
+/// What came after the first contract.
+const FEATURES: [&str; 1] = ["connect"];
 
 /// The service over a gate.
 #[derive(Debug, Clone)]

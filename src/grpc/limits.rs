@@ -57,6 +57,12 @@ pub(super) const MESSAGE_BYTES_MAX: usize = 4 << 20;
 /// token as long as proxies let through (16 KiB), and as much again for what proxies add.
 pub(super) const METADATA_BYTES_MAX: u32 = 64 << 10;
 
+/// Requests of one stream that may be in flight: two of the writer's batches, the one that is being written and the one
+/// that gathers. More of them could not make it faster.
+pub(super) const STREAM_REQUESTS_MAX: usize = 1_024;
+/// Bytes of them, past which nothing more is read. One frame comes on top.
+pub(super) const STREAM_BYTES_MAX: usize = 16 << 20;
+
 /// The last millisecond of the year 9999.
 pub(super) const UNIX_MS_MAX: u64 = 253_402_300_799_999;
 

@@ -2,6 +2,7 @@
 //! the store or the rules.
 
 mod approvals;
+mod connect;
 mod decode;
 mod encode;
 mod grants;

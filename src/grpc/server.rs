@@ -34,6 +34,9 @@ use crate::gate::Gate;
 /// tonic switches hyper's HTTP/2 protections off unless these are set. Resets: agents cancel calls in bursts.
 const STREAMS_MAX: u32 = 200;
 const RESET_STREAMS_MAX: usize = 1_024;
+/// What one connection may send before any of it is read: four times what one stream may (hyper's 1 MiB), so that a
+/// stream that is held back leaves room to the others.
+const CONNECTION_WINDOW: u32 = 4 << 20;
 const KEEPALIVE: Duration = Duration::from_secs(30);
 const KEEPALIVE_ANSWER: Duration = Duration::from_secs(10);
 /// Longest time that calls in progress are waited for at the end.
@@ -118,6 +121,7 @@ fn builder() -> Server {
         .http2_max_local_error_reset_streams(Some(RESET_STREAMS_MAX))
         .http2_max_pending_accept_reset_streams(Some(RESET_STREAMS_MAX))
         .http2_max_header_list_size(METADATA_BYTES_MAX)
+        .initial_connection_window_size(CONNECTION_WINDOW)
         .http2_keepalive_interval(Some(KEEPALIVE))
         .http2_keepalive_timeout(Some(KEEPALIVE_ANSWER))
 }

@@ -1,13 +1,14 @@
-//! The four methods: decode, ask the gate, encode.
+//! The methods: decode, ask the gate, encode.
 
 use std::{future::Future, sync::Arc, time::Duration};
 
+use http::HeaderMap;
 use tokio::time::timeout;
-use tonic::{Request, Response, Status};
+use tonic::{Request, Response, Status, Streaming};
 use tracing::Instrument as _;
 
 use super::{
-    decode, encode,
+    connect, decode, encode,
     status::{self, Told},
     stop::Stop,
     v1,
@@ -54,11 +55,14 @@ async fn within_more<T>(wait: Duration, answer: impl Future<Output = Result<T, i
     }
 }
 
-#[tonic::async_trait]
-impl v1::gate_service_server::GateService for GateService {
-    async fn evaluate(&self, request: Request<v1::EvaluateRequest>) -> Result<Response<v1::EvaluateResponse>, Status> {
-        let span = telemetry::evaluate_span(request.metadata().as_ref());
-        let message = request.into_inner();
+/// What a method answers, whether a call or a request on a stream asks for it.
+impl GateService {
+    pub(super) async fn evaluated(
+        &self,
+        message: v1::EvaluateRequest,
+        headers: &HeaderMap,
+    ) -> Result<v1::EvaluateResponse, Status> {
+        let span = telemetry::evaluate_span(headers);
         let (asked, wait) = (decode::evaluate(&message)?, decode::max_wait(message.max_wait.as_ref())?);
         let call_id = asked.call_id.to_string();
         let answer = Box::pin(within_more(wait, async {
@@ -70,41 +74,80 @@ impl v1::gate_service_server::GateService for GateService {
         let answers = self.or_elsewhere(wait, answer).instrument(span).await?;
         let verdict = answers.into_iter().next();
         let verdict = verdict.map(|answer| encode::verdict(answer, call_id, message.include_budgets));
-        Ok(Response::new(v1::EvaluateResponse { verdict }))
+        Ok(v1::EvaluateResponse { verdict })
     }
 
-    async fn batch_evaluate(
+    pub(super) async fn batch_evaluated(
         &self,
-        request: Request<v1::BatchEvaluateRequest>,
-    ) -> Result<Response<v1::BatchEvaluateResponse>, Status> {
-        let span = telemetry::batch_span(request.metadata().as_ref());
-        let message = request.into_inner();
+        message: v1::BatchEvaluateRequest,
+        headers: &HeaderMap,
+    ) -> Result<v1::BatchEvaluateResponse, Status> {
+        let span = telemetry::batch_span(headers);
         let (asked, wait) = (decode::batch(&message)?, decode::max_wait(message.max_wait.as_ref())?);
         let call_ids: Vec<String> = asked.iter().map(|request| request.call_id.to_string()).collect();
         let answer = Box::pin(within_more(wait, self.gate.evaluate_and_wait(asked, wait)));
         let answers = self.or_elsewhere(wait, answer).instrument(span).await?;
         let verdict = |(answer, call_id)| encode::verdict(answer, call_id, message.include_budgets);
         let verdicts = answers.into_iter().zip(call_ids).map(verdict);
-        Ok(Response::new(v1::BatchEvaluateResponse { verdicts: verdicts.collect() }))
+        Ok(v1::BatchEvaluateResponse { verdicts: verdicts.collect() })
+    }
+
+    pub(super) async fn recorded(
+        &self,
+        message: v1::RecordRequest,
+        headers: &HeaderMap,
+    ) -> Result<v1::RecordResponse, Status> {
+        let span = telemetry::record_span(headers);
+        let now = self.gate.now().as_millis();
+        let (report, observed) = decode::record(&message, now)?;
+        let answer = within(Box::pin(self.gate.record(decode::tenant(), report, observed))).instrument(span).await?;
+        Ok(encode::recorded(answer, message.include_budgets))
+    }
+
+    pub(super) async fn session_state(
+        &self,
+        message: v1::GetSessionStateRequest,
+    ) -> Result<v1::GetSessionStateResponse, Status> {
+        let (session, extent) = decode::session_state(&message)?;
+        let state = within(Box::pin(self.gate.session_state(decode::tenant(), &session, extent))).await?;
+        let state = Some(encode::session_state(message.session_id, state));
+        Ok(v1::GetSessionStateResponse { state })
+    }
+}
+
+#[tonic::async_trait]
+impl v1::gate_service_server::GateService for GateService {
+    async fn evaluate(&self, request: Request<v1::EvaluateRequest>) -> Result<Response<v1::EvaluateResponse>, Status> {
+        let (metadata, _, message) = request.into_parts();
+        self.evaluated(message, metadata.as_ref()).await.map(Response::new)
+    }
+
+    async fn batch_evaluate(
+        &self,
+        request: Request<v1::BatchEvaluateRequest>,
+    ) -> Result<Response<v1::BatchEvaluateResponse>, Status> {
+        let (metadata, _, message) = request.into_parts();
+        self.batch_evaluated(message, metadata.as_ref()).await.map(Response::new)
     }
 
     async fn record(&self, request: Request<v1::RecordRequest>) -> Result<Response<v1::RecordResponse>, Status> {
-        let span = telemetry::record_span(request.metadata().as_ref());
-        let now = self.gate.now().as_millis();
-        let message = request.into_inner();
-        let (report, observed) = decode::record(&message, now)?;
-        let answer = within(Box::pin(self.gate.record(decode::tenant(), report, observed))).instrument(span).await?;
-        Ok(Response::new(encode::recorded(answer, message.include_budgets)))
+        let (metadata, _, message) = request.into_parts();
+        self.recorded(message, metadata.as_ref()).await.map(Response::new)
     }
 
     async fn get_session_state(
         &self,
         request: Request<v1::GetSessionStateRequest>,
     ) -> Result<Response<v1::GetSessionStateResponse>, Status> {
-        let message = request.into_inner();
-        let (session, extent) = decode::session_state(&message)?;
-        let state = within(self.gate.session_state(decode::tenant(), &session, extent)).await?;
-        let state = Some(encode::session_state(message.session_id, state));
-        Ok(Response::new(v1::GetSessionStateResponse { state }))
+        self.session_state(request.into_inner()).await.map(Response::new)
+    }
+
+    type ConnectStream = connect::Frames;
+
+    async fn connect(
+        &self,
+        request: Request<Streaming<v1::ConnectRequest>>,
+    ) -> Result<Response<Self::ConnectStream>, Status> {
+        Ok(Response::new(connect::connect(self.clone(), request.into_inner(), self.stop.clone())))
     }
 }

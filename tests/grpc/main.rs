@@ -5,6 +5,7 @@ mod common;
 
 mod approvals;
 mod calls;
+mod connect;
 mod contract;
 mod errors;
 mod fields;

@@ -1,0 +1,235 @@
+//! Connect: the requests of many sessions on one stream. One task reads frames, works on everything that is in flight,
+//! and sends what is ready; HTTP/2 holds back whoever asks for more than it takes.
+//!
+//! The work is not left to the task that sends the answers, as a stream of them would be: that one stands still while a
+//! client reads nothing, and what stood still in it would keep a connection to the database from everybody else.
+
+use std::{collections::VecDeque, time::Duration};
+
+use futures_util::stream::{FuturesUnordered, StreamExt as _};
+use http::{HeaderMap, HeaderValue};
+use prost::Message as _;
+use tokio::{
+    sync::mpsc::{self, Sender},
+    time::timeout,
+};
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Status, Streaming};
+
+use super::{
+    decode::Decoded,
+    limits::{MESSAGE_BYTES_MAX, STREAM_BYTES_MAX, STREAM_REQUESTS_MAX},
+    malformed::Malformed,
+    service::GateService,
+    status,
+    stop::Stop,
+    time::span,
+    v1::{self, tagged_answer::Answer, tagged_request::Request},
+};
+
+/// What the client gets.
+pub(super) type Frames = ReceiverStream<Result<v1::ConnectResponse, Status>>;
+
+/// Longest time that a client may give a request, in milliseconds: a day. The server's own limit is shorter.
+const TIMEOUT_MS_MAX: u64 = 86_400_000;
+
+/// Serves a stream until its client has asked for nothing more, or has gone, or the server ends.
+pub(super) fn connect(service: GateService, requests: Streaming<v1::ConnectRequest>, stop: Stop) -> Frames {
+    // One: while the transport still has a frame to send, answers gather for the next one.
+    let (to, answers) = mpsc::channel(1);
+    tokio::spawn(async move {
+        // What was read is answered before the server ends.
+        let _owed = stop.owe();
+        let limits = v1::StreamLimits { requests: STREAM_REQUESTS_MAX as u32, bytes: STREAM_BYTES_MAX as u64 };
+        let first = v1::ConnectResponse { limits: Some(limits), ..Default::default() };
+        tokio::select! {
+            sent = to.send(Ok(first)) => if sent.is_err() { return },
+            () = to.closed() => return,
+        }
+        if let Err(end) = Box::pin(exchange(&service, requests, &to, &stop)).await {
+            let _ = to.send(Err(end)).await;
+        }
+    });
+    ReceiverStream::new(answers)
+}
+
+/// A request's place in flight: its bytes, until its answer is on its way.
+type Place = usize;
+
+/// What is ready to be sent, and the places that it still has.
+#[derive(Default)]
+struct Ready {
+    answers: VecDeque<(Place, v1::TaggedAnswer)>,
+    held: Place,
+}
+
+impl Ready {
+    fn push(&mut self, place: Place, answer: v1::TaggedAnswer) {
+        self.answers.push_back((place, answer));
+    }
+
+    /// As many as go into one frame, and the places that they leave.
+    fn frame(&mut self) -> (v1::ConnectResponse, Place) {
+        let (mut answers, mut bytes, mut left) = (Vec::with_capacity(self.answers.len()), 0, 0);
+        while let Some((place, answer)) = self.answers.pop_front() {
+            // The tag and the length of each beside it.
+            bytes += answer.encoded_len() + 8;
+            if bytes > MESSAGE_BYTES_MAX && !answers.is_empty() {
+                self.answers.push_front((place, answer));
+                break;
+            }
+            left += place;
+            answers.push(within_a_message(answer));
+        }
+        (v1::ConnectResponse { answers, limits: None }, left)
+    }
+}
+
+/// The answer, or the error that a call of its own would have got from the transport.
+fn within_a_message(answer: v1::TaggedAnswer) -> v1::TaggedAnswer {
+    let bytes = answer.encoded_len() + 8;
+    if bytes <= MESSAGE_BYTES_MAX {
+        return answer;
+    }
+    refused(
+        answer.tag,
+        &Status::out_of_range(format!("the answer has {bytes} bytes; at most {MESSAGE_BYTES_MAX} are sent")),
+    )
+}
+
+/// Reads, works and sends until there is nothing more to do; gives why the stream ends otherwise.
+async fn exchange(
+    service: &GateService,
+    mut requests: Streaming<v1::ConnectRequest>,
+    to: &Sender<Result<v1::ConnectResponse, Status>>,
+    stop: &Stop,
+) -> Result<(), Status> {
+    let (mut in_flight, mut ready) = (FuturesUnordered::new(), Ready::default());
+    let mut unread: VecDeque<v1::TaggedRequest> = VecDeque::new();
+    // Some once nothing more is read, with how the stream ends.
+    let mut end: Option<Result<(), Status>> = None;
+    let (gone, ending) = (to.closed(), stop.begun());
+    tokio::pin!(gone, ending);
+    loop {
+        let has_place = |requests: usize, held| requests < STREAM_REQUESTS_MAX && held < STREAM_BYTES_MAX;
+        while has_place(in_flight.len() + ready.answers.len(), ready.held)
+            && let Some(request) = unread.pop_front()
+        {
+            let place = request.encoded_len();
+            ready.held += place;
+            in_flight.push(answered(service.clone(), request, place));
+        }
+        if let Some(end) = &end
+            && in_flight.is_empty()
+            && ready.answers.is_empty()
+        {
+            return end.clone();
+        }
+        let reads = end.is_none() && unread.is_empty() && has_place(in_flight.len() + ready.answers.len(), ready.held);
+        tokio::select! {
+            biased;
+            () = &mut gone => return Ok(()),
+            () = &mut ending, if end.is_none() => {
+                end = Some(Err(status::shutting_down()));
+                for request in unread.drain(..) {
+                    ready.push(0, refused(request.tag, &status::shutting_down()));
+                }
+            }
+            Some((place, answer)) = in_flight.next() => ready.push(place, answer),
+            Ok(room) = to.reserve(), if !ready.answers.is_empty() => {
+                let (frame, left) = ready.frame();
+                ready.held -= left;
+                room.send(Ok(frame));
+            }
+            frame = requests.message(), if reads => match frame {
+                Ok(Some(frame)) => unread.extend(frame.requests),
+                Ok(None) => end = Some(Ok(())),
+                Err(status) => end = Some(Err(status)),
+            },
+        }
+    }
+}
+
+/// The answer to a request, in the time that its caller gives it.
+async fn answered(service: GateService, request: v1::TaggedRequest, place: Place) -> (Place, v1::TaggedAnswer) {
+    let tag = request.tag;
+    let answer = match limit(&request) {
+        Ok(None) => asked(&service, request).await,
+        Ok(Some(limit)) => timeout(limit, asked(&service, request)).await.unwrap_or_else(|_| Err(status::deadline())),
+        Err(malformed) => Err(malformed.into()),
+    };
+    let answer = match answer {
+        Ok(answer) => v1::TaggedAnswer { tag, answer: Some(answer) },
+        Err(status) => refused(tag, &status),
+    };
+    (place, answer)
+}
+
+fn limit(request: &v1::TaggedRequest) -> Decoded<Option<Duration>> {
+    let limit = span("timeout", request.timeout.as_ref(), 0..=TIMEOUT_MS_MAX)?;
+    Ok(limit.map(Duration::from_millis))
+}
+
+/// What the method of that name answers.
+async fn asked(service: &GateService, request: v1::TaggedRequest) -> Result<Answer, Status> {
+    let headers = headers(&request);
+    let Some(request) = request.request else {
+        return Err(Malformed::new("request", "is required, and of a kind that this server knows").into());
+    };
+    Ok(match request {
+        Request::Evaluate(message) => Answer::Evaluate(service.evaluated(message, &headers).await?),
+        Request::BatchEvaluate(message) => Answer::BatchEvaluate(service.batch_evaluated(message, &headers).await?),
+        Request::Record(message) => Answer::Record(service.recorded(message, &headers).await?),
+        Request::GetSessionState(message) => Answer::GetSessionState(service.session_state(message).await?),
+    })
+}
+
+/// What a call of its own would have carried of the caller's trace.
+fn headers(request: &v1::TaggedRequest) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    for (name, text) in [("traceparent", &request.traceparent), ("tracestate", &request.tracestate)] {
+        if !text.is_empty()
+            && let Ok(value) = HeaderValue::from_str(text)
+        {
+            headers.insert(name, value);
+        }
+    }
+    headers
+}
+
+/// The status of a call of its own, as a message.
+fn refused(tag: u64, status: &Status) -> v1::TaggedAnswer {
+    // The details of ours are this very message already; what has none comes from a layer below.
+    let told = tonic_types::Status::decode(status.details()).unwrap_or_default();
+    let error = tonic_types::Status { code: status.code().into(), message: status.message().to_owned(), ..told };
+    v1::TaggedAnswer { tag, answer: Some(Answer::Error(error)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn recorded(tag: u64, bytes: usize) -> v1::TaggedAnswer {
+        let answer = v1::RecordResponse { tool_result_json: "x".repeat(bytes), ..Default::default() };
+        v1::TaggedAnswer { tag, answer: Some(Answer::Record(answer)) }
+    }
+
+    #[test]
+    fn a_frame_is_a_message_that_clients_take_and_every_answer_is_in_one() {
+        let mut ready = Ready::default();
+        for tag in 0..5 {
+            ready.push(10, recorded(tag, 1 << 20));
+        }
+        ready.push(10, recorded(5, MESSAGE_BYTES_MAX));
+        let mut tags = Vec::new();
+        while !ready.answers.is_empty() {
+            let (frame, left) = ready.frame();
+            assert!(frame.encoded_len() <= MESSAGE_BYTES_MAX && left == 10 * frame.answers.len());
+            tags.extend(frame.answers.iter().map(|answer| answer.tag));
+            if let Some(Answer::Error(status)) = frame.answers.last().and_then(|last| last.answer.as_ref()) {
+                assert_eq!((status.code, frame.answers.len()), (tonic::Code::OutOfRange.into(), 1));
+            }
+        }
+        assert_eq!(tags, [0, 1, 2, 3, 4, 5]);
+    }
+}
