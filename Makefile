@@ -14,9 +14,10 @@ test: prerequisites ## The whole test suite
 		echo cargo test; cargo test; \
 	fi
 
-bench: prerequisites ## Figures: the engine alone, and pairs per second against a server in a second process
+bench: prerequisites ## Figures: the engine alone, and pairs beside yardsticks (ARGS='--preset show': all cases)
 	cargo bench --bench engine
-	cargo bench --bench pairs
+	cargo build --release
+	./target/release/callgate bench $(ARGS)
 
 prerequisites:
 	@deploy/install-postgres.sh

@@ -79,7 +79,7 @@ async fn on_own_server(args: &DemoArgs) -> anyhow::Result<()> {
 }
 
 /// As root the database runs as another user, who has to be able to pass.
-fn open_to_all(folder: &std::path::Path) -> anyhow::Result<()> {
+pub(super) fn open_to_all(folder: &std::path::Path) -> anyhow::Result<()> {
     use std::os::unix::fs::PermissionsExt as _;
     std::fs::set_permissions(folder, std::fs::Permissions::from_mode(0o755))
         .context("cannot open the temporary directory")

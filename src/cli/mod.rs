@@ -4,6 +4,7 @@
 mod out;
 
 mod approvals;
+mod bench;
 mod database;
 mod demo;
 mod explain;
@@ -66,6 +67,11 @@ enum Command {
     Simulate(simulate::SimulateArgs),
     /// Import a list of tools into a policy file, or lint it
     Tools(tools::ToolsArgs),
+    /// Measure what a pair of Evaluate and Record costs, beside yardsticks
+    Bench(bench::BenchArgs),
+    /// Serve what a bench is held against
+    #[command(hide = true)]
+    BenchYardstick(bench::yardstick::YardstickArgs),
 }
 
 /// Runs the command line; the exit code is 0 for success, 1 for a failure, 2 for a wrong command line.
@@ -96,6 +102,8 @@ fn run(command: Command) -> ExitCode {
         Command::Replay(args) => replay::run(&args),
         Command::Simulate(args) => simulate::run(&args),
         Command::Tools(args) => return tools::run(&args),
+        Command::Bench(args) => runtime().and_then(|runtime| runtime.block_on(bench::run(args))),
+        Command::BenchYardstick(args) => runtime().and_then(|runtime| runtime.block_on(bench::yardstick::run(args))),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -26,7 +26,7 @@ mod watch;
 
 pub use identity::BY;
 pub use listen::{Bound, ListenError};
-pub use server::{ServeError, serve};
+pub use server::{ServeError, builder, serve};
 
 /// What `proto/callgate/v1` compiles to.
 #[allow(

@@ -115,7 +115,9 @@ fn reflection() -> tonic_reflection::server::Builder<'static> {
         .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
 }
 
-fn builder() -> Server {
+/// A server with the limits that callgate serves with.
+#[must_use]
+pub fn builder() -> Server {
     Server::builder()
         .max_concurrent_streams(STREAMS_MAX)
         .http2_max_local_error_reset_streams(Some(RESET_STREAMS_MAX))

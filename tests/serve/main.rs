@@ -3,6 +3,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod bench;
 mod crash;
 mod operators;
 mod pipes;

@@ -91,7 +91,7 @@ impl Drop for Home {
 }
 
 /// The program, with nothing from the environment.
-fn program() -> Command {
+pub(crate) fn program() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_callgate"));
     for name in SETTINGS {
         command.env_remove(name);

@@ -1,0 +1,55 @@
+//! Processor time of processes, from /proc.
+
+use std::{collections::BTreeMap, fs, path::Path};
+
+/// Ticks a second in which Linux tells times, on every machine it runs on (`USER_HZ`).
+const TICKS: u64 = 100;
+
+/// Microseconds by kind of process.
+pub(super) type Micros = BTreeMap<&'static str, u64>;
+
+/// What one process has used.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Used {
+    /// By itself.
+    pub(super) own: u64,
+    /// By its children that have ended.
+    pub(super) ended: u64,
+    pub(super) parent: u32,
+}
+
+/// True where processes can be looked at.
+pub(super) fn is_known() -> bool {
+    Path::new("/proc/self/stat").exists()
+}
+
+/// Of the process `pid`, while there is one.
+pub(super) fn used(pid: u32) -> Option<Used> {
+    read(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+}
+
+/// The name of a process may hold anything, so that fields are counted from behind it.
+fn read(stat: &str) -> Option<Used> {
+    let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
+    let micros = |n: usize| Some(fields.get(n)?.parse::<u64>().ok()? * (1_000_000 / TICKS));
+    let parent = fields.get(1)?.parse().ok()?;
+    Some(Used { own: micros(11)? + micros(12)?, ended: micros(13)? + micros(14)?, parent })
+}
+
+/// True for a process that PostgreSQL has named itself after.
+pub(super) fn is_postgres(pid: u32) -> bool {
+    fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| line.starts_with(b"postgres:"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_stand_behind_the_name() {
+        let stat = "17 (a) b (c) S 4 17 17 0 -1 4194304 9 0 0 0 250 50 7 3 20 0 1 0 99 1 2 3";
+        let used = read(stat).expect("a process");
+        assert_eq!((used.own, used.ended, used.parent), (3_000_000, 100_000, 4));
+        assert!(read("17 (a").is_none());
+    }
+}

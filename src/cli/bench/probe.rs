@@ -1,0 +1,118 @@
+//! What a server costs: processor time by kind of process, and write-ahead log, between two looks.
+
+use anyhow::Context as _;
+use sqlx::{ConnectOptions as _, PgConnection, Row as _, postgres::PgConnectOptions};
+
+use super::cpu::{self, Micros};
+
+/// By which its own connections are known, and left out.
+const NAME: &str = "callgate bench";
+const LSN: &str = "select (pg_current_wal_insert_lsn() - '0/0'::pg_lsn)::bigint";
+const PROCESSES: &str = "select pid, coalesce(backend_type, ''), coalesce(application_name, '') from pg_stat_activity";
+
+/// Looks at one server and its database.
+#[derive(Debug)]
+pub(super) struct Probe {
+    server: Option<u32>,
+    database: Option<Database>,
+}
+
+#[derive(Debug)]
+struct Database {
+    conn: PgConnection,
+    /// False when its processes are on another machine.
+    is_local: bool,
+}
+
+/// The sums so far.
+#[derive(Debug, Default)]
+pub(super) struct Look {
+    /// None where nothing can be known of processes.
+    pub(super) cpu: Option<Micros>,
+    pub(super) wal: Option<u64>,
+}
+
+impl Probe {
+    pub(super) async fn new(server: Option<u32>, database: Option<&PgConnectOptions>) -> anyhow::Result<Self> {
+        let database = match database {
+            Some(options) => Some(Database::connect(options).await?),
+            None => None,
+        };
+        Ok(Self { server, database })
+    }
+
+    pub(super) async fn look(&mut self) -> anyhow::Result<Look> {
+        let mut look = Look::default();
+        if let Some(database) = &mut self.database {
+            let wal: i64 = sqlx::query_scalar(LSN).fetch_one(&mut database.conn).await.context("the WAL's position")?;
+            look.wal = u64::try_from(wal).ok();
+        }
+        if !cpu::is_known() {
+            return Ok(look);
+        }
+        let mut cpu = Micros::from([("client", cpu::used(std::process::id()).map_or(0, |used| used.own))]);
+        if let Some(used) = self.server.and_then(cpu::used) {
+            cpu.insert("server", used.own);
+        }
+        if let Some(database) = self.database.as_mut().filter(|database| database.is_local) {
+            database.add(&mut cpu).await?;
+        }
+        look.cpu = Some(cpu);
+        Ok(look)
+    }
+}
+
+impl Database {
+    async fn connect(options: &PgConnectOptions) -> anyhow::Result<Self> {
+        let mut conn = options.clone().application_name(NAME).connect().await.context("the database")?;
+        let pid: i32 = sqlx::query_scalar("select pg_backend_pid()").fetch_one(&mut conn).await?;
+        let is_local = u32::try_from(pid).is_ok_and(cpu::is_postgres);
+        Ok(Self { conn, is_local })
+    }
+
+    /// Adds what PostgreSQL's processes have used. What ended meanwhile (autovacuum's workers, mostly) is found in what
+    /// the postmaster's children have used.
+    async fn add(&mut self, cpu: &mut Micros) -> anyhow::Result<()> {
+        let processes = sqlx::query(PROCESSES).fetch_all(&mut self.conn).await.context("PostgreSQL's processes")?;
+        let mut postmaster = None;
+        for row in processes {
+            let (pid, backend, name): (i32, String, String) = (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
+            let Some(used) = u32::try_from(pid).ok().and_then(cpu::used) else { continue };
+            postmaster = Some(used.parent);
+            if name != NAME {
+                *cpu.entry(kind(&backend, &name)).or_default() += used.own;
+            }
+        }
+        if let Some(used) = postmaster.and_then(cpu::used) {
+            cpu.insert("postmaster", used.own);
+            cpu.insert("ended", used.ended);
+        }
+        Ok(())
+    }
+}
+
+fn kind(backend: &str, name: &str) -> &'static str {
+    match (backend, name) {
+        ("client backend", "callgate writer") => "writer",
+        ("client backend", name) if name.starts_with("callgate ") => "readers",
+        ("client backend", _) => "backends",
+        ("walwriter", _) => "walwriter",
+        ("checkpointer", _) => "checkpointer",
+        ("background writer", _) => "background writer",
+        ("autovacuum launcher" | "autovacuum worker", _) => "autovacuum",
+        _ => "other",
+    }
+}
+
+impl Look {
+    /// What was used between two looks, by kind; and bytes of write-ahead log.
+    pub(super) fn since(&self, before: &Self) -> (Option<Micros>, Option<u64>) {
+        let cpu = self.cpu.as_ref().zip(before.cpu.as_ref()).map(|(now, before)| {
+            let used = |(kind, sum): (&&'static str, &u64)| {
+                (*kind, sum.saturating_sub(before.get(kind).copied().unwrap_or_default()))
+            };
+            now.iter().map(used).collect()
+        });
+        (cpu, self.wal.zip(before.wal).map(|(now, before)| now.saturating_sub(before)))
+    }
+}

@@ -1,0 +1,195 @@
+//! The servers of a run: started when they are first needed, each with a database of its own, stopped at the end.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use sqlx::postgres::PgConnectOptions;
+use tempfile::TempDir;
+
+use super::{
+    child::Process,
+    probe::Probe,
+    stored,
+    yardstick::{Answers, DATABASE, Yardstick},
+};
+use crate::{
+    private_postgres::{PrivatePostgres, Settings},
+    store::parse_url,
+};
+
+/// Which server.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Which {
+    /// One that runs, with its database where it is known.
+    Running { url: String, database_url: Option<String> },
+    /// One of ours: this program or another build of it.
+    Own { program: PathBuf, policy: Policy, stored: u64, database_url: Option<String> },
+    /// What callgate is held against, with answers to calls of these sizes.
+    Yardstick(Yardstick, (usize, usize)),
+}
+
+/// By which one of ours judges.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Policy {
+    /// The built-in one.
+    Default,
+    /// The default one, and one tool is declared a write.
+    Writes,
+    /// The default one without the limits that a session of thousands of calls runs into.
+    Long,
+    /// Somebody's own.
+    File(PathBuf),
+}
+
+impl Which {
+    /// In words.
+    pub(super) fn described(&self) -> String {
+        match self {
+            Self::Running { url, .. } => url.clone(),
+            Self::Own { program, policy, stored, .. } => match (policy, stored) {
+                (Policy::Default, 0) => program.display().to_string(),
+                (_, 0) => format!("{} with another policy", program.display()),
+                (_, stored) => format!("{} with {stored} calls stored", program.display()),
+            },
+            Self::Yardstick(kind, _) => kind.name().to_owned(),
+        }
+    }
+}
+
+/// A server that runs.
+#[derive(Debug)]
+pub(super) struct Server {
+    pub(super) which: Which,
+    pub(super) url: String,
+    pub(super) probe: Probe,
+    process: Option<Process>,
+    database: Option<PrivatePostgres>,
+}
+
+/// All of a run, in a folder that goes with them.
+#[derive(Debug)]
+pub(super) struct Servers {
+    folder: TempDir,
+    pg_bin: Option<PathBuf>,
+    running: Vec<Server>,
+    /// How many were started.
+    started: usize,
+}
+
+impl Servers {
+    pub(super) fn new(pg_bin: Option<PathBuf>) -> anyhow::Result<Self> {
+        let folder = tempfile::Builder::new().prefix("callgate-bench-").tempdir().context("no temporary directory")?;
+        crate::cli::demo::open_to_all(folder.path())?;
+        Ok(Self { folder, pg_bin, running: Vec::new(), started: 0 })
+    }
+
+    /// The number of the server; it is started where it does not run yet.
+    pub(super) async fn of(&mut self, which: &Which, answers: Option<&Answers>) -> anyhow::Result<usize> {
+        if let Some(n) = self.running.iter().position(|server| server.which == *which) {
+            return Ok(n);
+        }
+        let server = self.start(which.clone(), answers).await?;
+        self.running.push(server);
+        Ok(self.running.len() - 1)
+    }
+
+    pub(super) fn get(&mut self, n: usize) -> &mut Server {
+        &mut self.running[n]
+    }
+
+    pub(super) fn all(&self) -> &[Server] {
+        &self.running
+    }
+
+    async fn start(&mut self, which: Which, answers: Option<&Answers>) -> anyhow::Result<Server> {
+        self.started += 1;
+        let folder = self.folder.path().join(format!("server-{}", self.started));
+        std::fs::create_dir(&folder).with_context(|| format!("{} cannot be made", folder.display()))?;
+        crate::cli::demo::open_to_all(&folder)?;
+        let given = match &which {
+            Which::Running { url, database_url } => {
+                let options = database_url.as_deref().map(parse_url).transpose().context("--database-url")?;
+                let probe = Probe::new(None, options.as_ref()).await?;
+                return Ok(Server { url: url.clone(), probe, process: None, database: None, which });
+            }
+            Which::Own { database_url, .. } => database_url.clone(),
+            Which::Yardstick(..) => None,
+        };
+        let database = match (&given, &which) {
+            (Some(_), _) | (_, Which::Yardstick(Yardstick::Echo, _)) => None,
+            _ => {
+                let settings = Settings { data_dir: folder.join("data"), pg_bin: self.pg_bin.clone() };
+                Some(PrivatePostgres::start(&settings).await?)
+            }
+        };
+        let url = given.or_else(|| database.as_ref().map(|database| database.connection().url()));
+        let process = match serving(&which, &folder, url.as_deref(), answers).await {
+            Ok(process) => process,
+            Err(error) => {
+                if let Some(database) = database {
+                    database.stop().await?;
+                }
+                return Err(error);
+            }
+        };
+        let options = url.as_deref().map(parse_url).transpose().context("the database")?;
+        let options: Option<PgConnectOptions> = options.map(|options| options.options([("search_path", "callgate")]));
+        if let (Which::Own { stored, .. }, Some(options)) = (&which, &options)
+            && *stored > 0
+        {
+            stored::fill(&process.url, options, *stored).await.context("calls to begin with")?;
+        }
+        let probe = Probe::new(Some(process.pid), options.as_ref()).await?;
+        Ok(Server { url: process.url.clone(), probe, process: Some(process), database, which })
+    }
+
+    /// Stops all that was started; gives the first trouble with it.
+    pub(super) async fn stop(self) -> anyhow::Result<()> {
+        let mut outcome = Ok(());
+        for server in self.running {
+            if let Some(process) = server.process {
+                outcome = outcome.and(process.stop().await);
+            }
+            if let Some(database) = server.database {
+                outcome = outcome.and(database.stop().await.map_err(Into::into));
+            }
+        }
+        outcome
+    }
+}
+
+impl Server {
+    /// Warnings and errors of its log; none is known of a server that was not started here.
+    pub(super) fn trouble(&self) -> Option<(usize, Vec<String>)> {
+        self.process.as_ref().map(Process::trouble)
+    }
+}
+
+async fn serving(
+    which: &Which,
+    folder: &Path,
+    url: Option<&str>,
+    answers: Option<&Answers>,
+) -> anyhow::Result<Process> {
+    let secrets: Vec<(&str, String)> = url.iter().map(|url| (DATABASE, (*url).to_owned())).collect();
+    let log = folder.join("log");
+    match which {
+        Which::Own { program, policy, .. } => {
+            let mut args = vec!["serve", "--listen", "127.0.0.1:0"];
+            let path = folder.join("policy.yaml");
+            if let Some(text) = policy.text()? {
+                std::fs::write(&path, text).context("the policy cannot be written")?;
+                args.extend(["--policy", path.to_str().context("a path that is no text")?]);
+            }
+            Process::start(program, &args, &secrets, log).await
+        }
+        Which::Yardstick(kind, _) => {
+            answers.context("no answers are known yet")?.write(folder)?;
+            let program = std::env::current_exe().context("this program cannot be found")?;
+            let answers = folder.to_str().context("a path that is no text")?;
+            let args = ["bench-yardstick", kind.name(), "--answers", answers];
+            Process::start(&program, &args, &secrets, log).await
+        }
+        Which::Running { .. } => anyhow::bail!("it runs already"),
+    }
+}

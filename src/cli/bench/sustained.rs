@@ -1,0 +1,89 @@
+//! One long run, told minute by minute: what a short one does not see.
+
+use std::time::Duration;
+
+use anyhow::Context as _;
+use serde::Serialize;
+
+use super::{
+    run::{Case, Figures, Plan, window},
+    server::Servers,
+};
+
+/// How much is told at a time.
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// What came of it.
+#[derive(Debug, Serialize)]
+pub(super) struct Sustained {
+    title: String,
+    entrant: String,
+    load: super::load::Load,
+    /// One after the other.
+    minutes: Vec<Figures>,
+    /// The p99 of pairs, of the last minute to the first.
+    p99_last_to_first: f64,
+}
+
+/// Runs the first entrant alone.
+pub(super) async fn run(
+    case: &Case,
+    servers: &mut Servers,
+    plan: Plan,
+    duration: Duration,
+) -> anyhow::Result<Sustained> {
+    let first = case.entrants.first().context("nobody to run")?.clone();
+    let alone = Case { entrants: vec![first.clone()], ..case.clone() };
+    let mut seats = alone.start(servers).await?;
+    let rate = match case.rate {
+        Some(rate) => Some(Case::intended(rate, servers, &mut seats[0], plan).await?),
+        None => None,
+    };
+    let (n, crew) = seats.pop().context("nobody to run")?;
+    let mut crew = crew.context("the agents are away")?;
+    if let Some(rate) = rate {
+        crew.keep_to(rate);
+    }
+    let load = crew.load();
+    outln!("\n{}, {}\n{}", case.title, first.name, load.described());
+    outln!("minute  pairs/s  Evaluate p50  p99 ms   pair p50    p99 ms   server  Postgres us a pair   WAL B a pair");
+    let running = crew.begin(plan.warm_up).await?;
+    let (mut minutes, mut left) = (Vec::new(), duration);
+    while !left.is_zero() {
+        let length = left.min(MINUTE);
+        let minute = window(servers.get(n), &running, length).await?;
+        outln!("{}", line(minutes.len() + 1, &minute));
+        minutes.push(minute);
+        left -= length;
+    }
+    let (_, not_begun) = running.end().await?;
+    if let Some(last) = minutes.last_mut() {
+        last.not_begun = not_begun;
+    }
+    let p99 = |minute: Option<&Figures>| minute.map_or(0.0, |minute| minute.pair_us.p99 as f64);
+    let p99_last_to_first = p99(minutes.last()) / p99(minutes.first()).max(1.0);
+    outln!(
+        "p99 of pairs, the last minute to the first: {p99_last_to_first:.2}; {not_begun} pairs are overdue at the end"
+    );
+    Ok(Sustained { title: case.title.clone(), entrant: first.name, load, minutes, p99_last_to_first })
+}
+
+fn line(n: usize, minute: &Figures) -> String {
+    let ms = |micros: u64| micros as f64 / 1_000.0;
+    let known = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |value| format!("{value:.0}"));
+    let mut text = format!(
+        "{n:>6}  {:>7.0}  {:>12.2} {:>7.2}  {:>9.2} {:>9.2}  {:>7} {:>19}  {:>13}",
+        minute.pairs_per_s,
+        ms(minute.evaluate_us.p50),
+        ms(minute.evaluate_us.p99),
+        ms(minute.pair_us.p50),
+        ms(minute.pair_us.p99),
+        known(minute.server()),
+        known(minute.postgres()),
+        known(minute.wal_bytes_per_pair),
+    );
+    for (what, count) in &minute.refused {
+        text += &format!("  {what} {count}");
+    }
+    text
+}
