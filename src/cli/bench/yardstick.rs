@@ -14,14 +14,14 @@ use anyhow::Context as _;
 use clap::{Args, ValueEnum};
 use prost::Message as _;
 use tokio::net::TcpListener;
-use tonic::{Request, Response, Status, transport::server::TcpIncoming};
+use tonic::{Request, Response, Status, Streaming, transport::server::TcpIncoming};
 
 use self::calls::Calls;
 use crate::grpc::{
     self,
     v1::{
-        BatchEvaluateRequest, BatchEvaluateResponse, EvaluateRequest, EvaluateResponse, GetSessionStateRequest,
-        GetSessionStateResponse, RecordRequest, RecordResponse,
+        BatchEvaluateRequest, BatchEvaluateResponse, ConnectRequest, ConnectResponse, EvaluateRequest,
+        EvaluateResponse, GetSessionStateRequest, GetSessionStateResponse, RecordRequest, RecordResponse,
         gate_service_server::{GateService, GateServiceServer},
     },
 };
@@ -141,6 +141,12 @@ impl GateService for Service {
         _: Request<GetSessionStateRequest>,
     ) -> Result<Response<GetSessionStateResponse>, Status> {
         Err(Status::unimplemented("a yardstick keeps no sessions"))
+    }
+
+    type ConnectStream = tokio_stream::Empty<Result<ConnectResponse, Status>>;
+
+    async fn connect(&self, _: Request<Streaming<ConnectRequest>>) -> Result<Response<Self::ConnectStream>, Status> {
+        Err(Status::unimplemented("a yardstick answers call by call"))
     }
 }
 
