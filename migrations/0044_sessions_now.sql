@@ -25,10 +25,10 @@ select
   t.tokens as tree_tokens,
   s.created_at as started_at
 from call_tree t
-join session s on s.tree_shard = t.shard and s.tenant_id = t.tenant_id and s.root_id = t.root_id
+join session s on s.shard = t.shard and s.tenant_id = t.tenant_id and s.root_id = t.root_id
 left join lateral (
   select c.agent_id, c.tool, c.decision, c.reason, c.at from call c
-  where c.shard = s.tree_shard and c.tenant_id = s.tenant_id and c.epoch = t.epoch and c.session_id = s.session_id
+  where c.shard = s.shard and c.tenant_id = s.tenant_id and c.epoch = t.epoch and c.session_id = s.session_id
   order by c.seq desc
   limit 1
 ) l on true
@@ -48,7 +48,7 @@ left join lateral (
         and e.kind in ('answered', 'withdrawn') and e.detail ->> 'approval_id' = c.approval_id
     )) as pending
   from call c
-  where c.shard = s.tree_shard and c.tenant_id = s.tenant_id and c.epoch = t.epoch and c.session_id = s.session_id
+  where c.shard = s.shard and c.tenant_id = s.tenant_id and c.epoch = t.epoch and c.session_id = s.session_id
 ) n on true
 left join lateral (
   select h.kind from halt h

@@ -5,7 +5,7 @@
 
 mod sql;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _, PgConnection, Row as _};
 
@@ -126,16 +126,19 @@ impl Batch {
     fn events(&mut self, no: i32, append: &Append) {
         for (session, parent, depth) in &append.new_sessions {
             self.has_new_rows = true;
-            self.sessions.push(SessionRow {
-                no,
-                shard: Shard::of(append.tenant, session).0,
-                tenant_id: append.tenant.0,
-                session_id: session.to_string(),
-                root_id: append.root.to_string(),
-                tree_shard: append.shard().0,
-                parent_id: parent.as_ref().map(ToString::to_string),
-                depth: i32::try_from(*depth).unwrap_or(i32::MAX),
-            });
+            // One where it is looked for by its name, and one with its tree.
+            let shards = BTreeSet::from([Shard::of(append.tenant, session), append.shard()]);
+            for shard in shards {
+                self.sessions.push(SessionRow {
+                    no,
+                    shard: shard.0,
+                    tenant_id: append.tenant.0,
+                    session_id: session.to_string(),
+                    root_id: append.root.to_string(),
+                    parent_id: parent.as_ref().map(ToString::to_string),
+                    depth: i32::try_from(*depth).unwrap_or(i32::MAX),
+                });
+            }
         }
         for event in &append.change.events {
             match event {

@@ -24,10 +24,10 @@ static CALLS: LazyLock<String> = LazyLock::new(|| {
         ["shard", "tenant_id", "epoch", "root_id", "rule", "level", "justification", "coerced", "self_corrections"];
     format!(
         "select {}, c.arguments as looks, s.parent_id, s.depth from session s cross join lateral (
-           select * from call c where c.shard = s.tree_shard and c.tenant_id = s.tenant_id
+           select * from call c where c.shard = s.shard and c.tenant_id = s.tenant_id
              and c.epoch = date '1970-01-01' + $3::int4
              and c.session_id = s.session_id and c.seq > $4 and c.seq <= $5) c
-         where s.tree_shard = $6 and s.tenant_id = $1 and s.root_id = $2",
+         where s.shard = $6 and s.tenant_id = $1 and s.root_id = $2",
         columns::read(CallColumns::LIST, "c", &left_out)
     )
 });
@@ -36,10 +36,10 @@ static CALLS: LazyLock<String> = LazyLock::new(|| {
 static OUTCOMES: LazyLock<String> = LazyLock::new(|| {
     format!(
         "select {}, case when o.kept then o.result end as result from session s cross join lateral (
-           select * from outcome o where o.shard = s.tree_shard and o.tenant_id = s.tenant_id
+           select * from outcome o where o.shard = s.shard and o.tenant_id = s.tenant_id
              and o.epoch = date '1970-01-01' + $3::int4
              and o.session_id = s.session_id and o.seq > $4 and o.seq <= $5) o
-         where s.tree_shard = $6 and s.tenant_id = $1 and s.root_id = $2",
+         where s.shard = $6 and s.tenant_id = $1 and s.root_id = $2",
         columns::read(
             OutcomeColumns::LIST,
             "o",

@@ -287,10 +287,10 @@ fn controlled(row: &PgRow) -> Loaded<Controlled> {
 pub(super) async fn uses(conn: &mut PgConnection, key: Key<'_>) -> Loaded<Vec<Use>> {
     let rows = sqlx::query_scalar(
         "select distinct on (u ->> 'key') u::text from session s
-         join call c on c.shard = s.tree_shard and c.tenant_id = s.tenant_id and c.session_id = s.session_id
+         join call c on c.shard = s.shard and c.tenant_id = s.tenant_id and c.session_id = s.session_id
            and c.epoch = date '1970-01-01' + $3::int4 and c.uses is not null
          cross join lateral jsonb_array_elements(c.uses) u
-         where s.tree_shard = $4 and s.tenant_id = $1 and s.root_id = $2 order by u ->> 'key', c.seq desc",
+         where s.shard = $4 and s.tenant_id = $1 and s.root_id = $2 order by u ->> 'key', c.seq desc",
     );
     let rows = rows.bind(key.tenant.0).bind(key.root.as_str()).bind(key.epoch).bind(key.shard());
     let rows: Vec<String> = rows.fetch_all(conn).await?;
@@ -312,10 +312,10 @@ pub(super) async fn changes(conn: &mut PgConnection, key: Key<'_>) -> Loaded<Vec
     let rows = sqlx::query(
         "select * from (
            select c.seq, c.tool, c.fingerprint, c.resource from session s
-           join call c on c.shard = s.tree_shard and c.tenant_id = s.tenant_id and c.session_id = s.session_id
+           join call c on c.shard = s.shard and c.tenant_id = s.tenant_id and c.session_id = s.session_id
              and c.epoch = date '1970-01-01' + $3::int4 and c.effect = 2 and c.resource is not null
              and c.attempt is not null
-           where s.tree_shard = $5 and s.tenant_id = $1 and s.root_id = $2 and not exists (
+           where s.shard = $5 and s.tenant_id = $1 and s.root_id = $2 and not exists (
              select from outcome o where o.shard = c.shard and o.tenant_id = c.tenant_id and o.epoch = c.epoch
                and o.session_id = c.session_id and o.permit_seq = c.seq and o.status in (2, 3))
            order by c.seq desc limit $4) w order by seq",
@@ -349,12 +349,12 @@ pub(super) async fn kept(conn: &mut PgConnection, key: Key<'_>) -> Loaded<Vec<Ke
              case when octet_length(c.arguments) <= $5 then c.arguments end as arguments,
              case when octet_length(o.result) <= $5 then o.result end as result
            from session s
-           join outcome o on o.shard = s.tree_shard and o.tenant_id = s.tenant_id and o.session_id = s.session_id
+           join outcome o on o.shard = s.shard and o.tenant_id = s.tenant_id and o.session_id = s.session_id
              and o.epoch = date '1970-01-01' + $3::int4 and o.kept
            join call c on c.shard = o.shard and c.tenant_id = o.tenant_id and c.epoch = o.epoch
              and c.session_id = o.session_id
              and c.seq = o.permit_seq
-           where s.tree_shard = $6 and s.tenant_id = $1
+           where s.shard = $6 and s.tenant_id = $1
              and s.root_id = $2 order by o.seq desc limit $4) k order by seq",
     );
     let max = i64::try_from(KEPT_MAX).unwrap_or(i64::MAX);

@@ -212,7 +212,7 @@ async fn sessions(
     let rows = sqlx::query(
         "select s.session_id, s.root_id, s.depth, (extract(epoch from s.created_at) * 1000)::bigint as created_ms,
            (extract(epoch from t.last_at) * 1000000)::bigint as last_us, t.steps, t.calls, t.open_calls, t.cost_micros
-         from call_tree t join session s on s.tree_shard = t.shard and s.tenant_id = t.tenant_id
+         from call_tree t join session s on s.shard = t.shard and s.tenant_id = t.tenant_id
            and s.root_id = t.root_id
          where t.tenant_id = $1 and t.version > 0 and ($3::bigint is null
            or t.last_at < timestamptz 'epoch' + $3 * interval '1 microsecond'

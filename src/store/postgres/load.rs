@@ -8,6 +8,7 @@ use sqlx::{Executor as _, PgConnection, Row as _, postgres::PgRow};
 use super::{
     columns, controls,
     decode::{Loaded, at, corrupt, count, hash, judged, name, settled},
+    look_up,
     row::{CallColumns, OutcomeColumns},
 };
 use crate::domain::{
@@ -61,21 +62,21 @@ static OUTCOME: LazyLock<String> = LazyLock::new(|| {
 /// The last judgements of every session of the tree, all that are still open, and the last that a person is asked about
 /// or has approved; `$3` is a day since 1970.
 const RECENT: &str = "select c.* from session s cross join lateral (
-      select c.* from call c where c.shard = s.tree_shard and c.tenant_id = s.tenant_id
+      select c.* from call c where c.shard = s.shard and c.tenant_id = s.tenant_id
         and c.epoch = date '1970-01-01' + $3::int4
         and c.session_id = s.session_id order by c.seq desc limit $4) c
-    where s.tree_shard = $7 and s.tenant_id = $1 and s.root_id = $2
+    where s.shard = $7 and s.tenant_id = $1 and s.root_id = $2
     union
-    select c.* from session s join call c on c.shard = s.tree_shard and c.tenant_id = s.tenant_id
+    select c.* from session s join call c on c.shard = s.shard and c.tenant_id = s.tenant_id
       and c.session_id = s.session_id
-    where s.tree_shard = $7 and s.tenant_id = $1 and s.root_id = $2 and c.epoch = date '1970-01-01' + $3::int4
+    where s.shard = $7 and s.tenant_id = $1 and s.root_id = $2 and c.epoch = date '1970-01-01' + $3::int4
       and c.attempt is not null
       and $5 > 0 and not exists (select from outcome o where o.shard = c.shard and o.tenant_id = c.tenant_id
       and o.epoch = c.epoch
         and o.session_id = c.session_id and o.permit_seq = c.seq and o.status > 0)
     union
     select c.* from session s cross join lateral (
-      select h.* from call h where h.shard = s.tree_shard and h.tenant_id = s.tenant_id
+      select h.* from call h where h.shard = s.shard and h.tenant_id = s.tenant_id
         and h.epoch = date '1970-01-01' + $3::int4
         and h.session_id = s.session_id and h.approval_id is not null
         and not exists (select from call n where n.shard = h.shard and n.tenant_id = h.tenant_id and n.epoch = h.epoch
@@ -86,7 +87,7 @@ const RECENT: &str = "select c.* from session s cross join lateral (
           and e.epoch = h.epoch and e.kind in ('answered', 'withdrawn')
           and e.detail ->> 'approval_id' = h.approval_id and e.detail ->> 'approved' is distinct from 'true')
       order by h.seq desc limit $6) c
-    where s.tree_shard = $7 and s.tenant_id = $1 and s.root_id = $2";
+    where s.shard = $7 and s.tenant_id = $1 and s.root_id = $2";
 
 /// A tree as it was at one moment: what its totals count is what it knows, so that later events can be put on top.
 const SNAPSHOT: &str = "begin isolation level repeatable read, read only";
@@ -169,7 +170,7 @@ impl Key<'_> {
 
 async fn events(conn: &mut PgConnection, key: Key<'_>, open: i32) -> Loaded<Vec<Event>> {
     let calls = format!(
-        "select {} from ({RECENT}) c join session s on s.tree_shard = c.shard and s.tenant_id = c.tenant_id
+        "select {} from ({RECENT}) c join session s on s.shard = c.shard and s.tenant_id = c.tenant_id
           and s.root_id = c.root_id
            and s.session_id = c.session_id",
         *CALL
@@ -197,15 +198,16 @@ pub(super) async fn call(
     session: &SessionId,
     call_id: &CallId,
 ) -> Loaded<Vec<Event>> {
+    let Some(root) = look_up::root(&mut *conn, tenant, session).await? else { return Ok(Vec::new()) };
     let calls = format!(
-        "select {} from session s join call c on c.shard = s.tree_shard and c.tenant_id = s.tenant_id
+        "select {} from session s join call c on c.shard = s.shard and c.tenant_id = s.tenant_id
           and c.session_id = s.session_id
          where s.shard = $5 and s.tenant_id = $1 and c.epoch = date '1970-01-01' + $2::int4
            and c.session_id = $3 and c.call_id = $4",
         *CALL
     );
     let outcomes = format!(
-        "select {} from session s join call c on c.shard = s.tree_shard and c.tenant_id = s.tenant_id
+        "select {} from session s join call c on c.shard = s.shard and c.tenant_id = s.tenant_id
           and c.session_id = s.session_id
          join outcome o on o.shard = c.shard and o.tenant_id = c.tenant_id and o.epoch = c.epoch
            and o.session_id = c.session_id and o.permit_seq = c.seq
@@ -215,7 +217,7 @@ pub(super) async fn call(
     );
     let bound = |sql: String| {
         let query = sqlx::query(sqlx::AssertSqlSafe(sql)).bind(tenant.0).bind(epoch);
-        query.bind(session.as_str()).bind(call_id.as_str()).bind(Shard::of(tenant, session).0)
+        query.bind(session.as_str()).bind(call_id.as_str()).bind(Shard::of(tenant, &root).0)
     };
     let calls = bound(calls).fetch_all(&mut *conn).await?;
     in_order(&calls, &bound(outcomes).fetch_all(&mut *conn).await?)
@@ -231,10 +233,10 @@ fn in_order(calls: &[PgRow], outcomes: &[PgRow]) -> Loaded<Vec<Event>> {
 
 async fn by_tool(conn: &mut PgConnection, key: Key<'_>) -> Loaded<BTreeMap<ToolName, u64>> {
     let rows = sqlx::query(
-        "select c.tool, count(*) as calls from session s join call c on c.shard = s.tree_shard
+        "select c.tool, count(*) as calls from session s join call c on c.shard = s.shard
           and c.tenant_id = s.tenant_id
            and c.session_id = s.session_id and c.epoch = date '1970-01-01' + $3::int4
-         where s.tree_shard = $4 and s.tenant_id = $1 and s.root_id = $2 and c.attempt is not null group by 1",
+         where s.shard = $4 and s.tenant_id = $1 and s.root_id = $2 and c.attempt is not null group by 1",
     );
     let rows =
         rows.bind(key.tenant.0).bind(key.root.as_str()).bind(key.epoch).bind(key.shard()).fetch_all(conn).await?;
@@ -248,11 +250,11 @@ async fn sessions(conn: &mut PgConnection, key: Key<'_>) -> Loaded<Vec<SessionTo
     let rows = sqlx::query(
         "select s.session_id, s.parent_id, s.depth, r.*, o.cost_micros as outcome_cost, o.tokens as outcome_tokens,
            o.unsettled, (select jsonb_object_agg(x.tool, x.calls)::text from (
-             select tool, count(*) as calls from call c where c.shard = s.tree_shard and c.tenant_id = s.tenant_id
+             select tool, count(*) as calls from call c where c.shard = s.shard and c.tenant_id = s.tenant_id
                and c.epoch = date '1970-01-01' + $3::int4 and c.session_id = s.session_id and c.seq >= r.run_from
                and c.attempt is not null group by 1) x) as by_tool
          from session s
-         left join lateral (select run_from from call c where c.shard = s.tree_shard and c.tenant_id = s.tenant_id
+         left join lateral (select run_from from call c where c.shard = s.shard and c.tenant_id = s.tenant_id
            and c.epoch = date '1970-01-01' + $3::int4 and c.session_id = s.session_id order by seq desc limit 1) l
            on true
          left join lateral (
@@ -263,7 +265,7 @@ async fn sessions(conn: &mut PgConnection, key: Key<'_>) -> Loaded<Vec<SessionTo
              (coalesce(sum(c.input_tokens), 0) + coalesce(sum(c.output_tokens), 0) +
              coalesce(sum(c.cache_read_tokens), 0)
                + coalesce(sum(c.cache_write_tokens), 0))::bigint as tokens
-           from call c where c.shard = s.tree_shard and c.tenant_id = s.tenant_id
+           from call c where c.shard = s.shard and c.tenant_id = s.tenant_id
              and c.epoch = date '1970-01-01' + $3::int4
              and c.session_id = s.session_id and c.seq >= l.run_from) r on true
          left join lateral (
@@ -276,10 +278,10 @@ async fn sessions(conn: &mut PgConnection, key: Key<'_>) -> Loaded<Vec<SessionTo
              from outcome o where o.shard = c.shard and o.tenant_id = c.tenant_id and o.epoch = c.epoch
                and o.session_id = c.session_id
                and o.permit_seq = c.seq) x on true
-           where c.shard = s.tree_shard and c.tenant_id = s.tenant_id
+           where c.shard = s.shard and c.tenant_id = s.tenant_id
              and c.epoch = date '1970-01-01' + $3::int4 and c.session_id = s.session_id
              and c.seq >= l.run_from and c.attempt is not null) o on true
-         where s.tree_shard = $5 and s.tenant_id = $1 and s.root_id = $2 limit $4",
+         where s.shard = $5 and s.tenant_id = $1 and s.root_id = $2 limit $4",
     );
     let most = i64::try_from(SESSIONS_MAX).unwrap_or(i64::MAX);
     let rows = rows
@@ -326,11 +328,11 @@ async fn seen(conn: &mut PgConnection, key: Key<'_>) -> Loaded<Vec<(SessionId, F
            select o.seq, c.fingerprint, o.digest from call c join outcome o on o.shard = c.shard
              and o.tenant_id = c.tenant_id
              and o.epoch = c.epoch and o.session_id = c.session_id and o.permit_seq = c.seq
-           where c.shard = s.tree_shard and c.tenant_id = s.tenant_id
+           where c.shard = s.shard and c.tenant_id = s.tenant_id
              and c.epoch = date '1970-01-01' + $3::int4 and c.session_id = s.session_id
              and o.status = 1 and o.digest is not null
            order by c.seq desc limit $4) x
-         where s.tree_shard = $5 and s.tenant_id = $1 and s.root_id = $2 order by x.seq",
+         where s.shard = $5 and s.tenant_id = $1 and s.root_id = $2 order by x.seq",
     );
     let most = i64::try_from(SEEN_MAX).unwrap_or(i64::MAX);
     let rows = rows

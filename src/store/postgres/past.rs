@@ -5,6 +5,7 @@ use sqlx::{PgConnection, Row as _, postgres::PgRow};
 use super::{
     Store,
     decode::{Loaded, at, count, effect, hash, maybe_at, member, name},
+    look_up,
 };
 use crate::{
     domain::{
@@ -44,16 +45,15 @@ pub(super) async fn arguments(
     session: &SessionId,
     call_id: &CallId,
 ) -> Loaded<Option<String>> {
+    let Some(root) = look_up::root(&mut *conn, tenant, session).await? else { return Ok(None) };
     let arguments = sqlx::query_scalar(
-        "select c.arguments from session s join call_tree t on t.shard = s.tree_shard
-          and t.tenant_id = s.tenant_id and t.root_id = s.root_id
-         join call c on c.shard = s.tree_shard and c.tenant_id = s.tenant_id and c.epoch = t.epoch
-           and c.session_id = s.session_id
-         where s.shard = $4 and s.tenant_id = $1 and s.session_id = $2
+        "select c.arguments from call_tree t join call c on c.shard = t.shard and c.tenant_id = t.tenant_id
+           and c.epoch = t.epoch
+         where t.shard = $4 and t.tenant_id = $1 and t.root_id = $5 and c.session_id = $2
            and c.call_id = $3 order by c.round desc limit 1",
     );
-    let arguments =
-        arguments.bind(tenant.0).bind(session.as_str()).bind(call_id.as_str()).bind(Shard::of(tenant, session).0);
+    let arguments = arguments.bind(tenant.0).bind(session.as_str()).bind(call_id.as_str());
+    let arguments = arguments.bind(Shard::of(tenant, &root).0).bind(root.as_str());
     let arguments: Option<Option<String>> = arguments.fetch_optional(conn).await?;
     Ok(arguments.flatten())
 }
@@ -65,19 +65,18 @@ pub(super) async fn result(
     session: &SessionId,
     call_id: &CallId,
 ) -> Loaded<Option<Given>> {
+    let Some(root) = look_up::root(&mut *conn, tenant, session).await? else { return Ok(None) };
     let result = sqlx::query(
         "select o.result, o.result_bytes, o.total_matches, o.is_complete
-         from session s join call_tree t on t.shard = s.tree_shard and t.tenant_id = s.tenant_id
-           and t.root_id = s.root_id
-         join call c on c.shard = s.tree_shard and c.tenant_id = s.tenant_id and c.epoch = t.epoch
-           and c.session_id = s.session_id
+         from call_tree t join call c on c.shard = t.shard and c.tenant_id = t.tenant_id and c.epoch = t.epoch
          join outcome o on o.shard = c.shard and o.tenant_id = c.tenant_id and o.epoch = c.epoch
            and o.session_id = c.session_id
            and o.permit_seq = c.seq and o.status = 1
-         where s.shard = $4 and s.tenant_id = $1 and s.session_id = $2
+         where t.shard = $4 and t.tenant_id = $1 and t.root_id = $5 and c.session_id = $2
            and c.call_id = $3 order by o.seq desc limit 1",
     );
-    let result = result.bind(tenant.0).bind(session.as_str()).bind(call_id.as_str()).bind(Shard::of(tenant, session).0);
+    let result = result.bind(tenant.0).bind(session.as_str()).bind(call_id.as_str());
+    let result = result.bind(Shard::of(tenant, &root).0).bind(root.as_str());
     let Some(row) = result.fetch_optional(conn).await? else { return Ok(None) };
     let number = |column: &str| row.try_get::<Option<i64>, _>(column).map(|n| n.and_then(|n| u64::try_from(n).ok()));
     Ok(Some(Given {
@@ -89,6 +88,7 @@ pub(super) async fn result(
 }
 
 async fn read(conn: &mut PgConnection, tenant: TenantId, session: &SessionId, most: usize) -> Loaded<Vec<PastCall>> {
+    let Some(root) = look_up::root(&mut *conn, tenant, session).await? else { return Ok(Vec::new()) };
     let sql = format!(
         "select c.seq, c.call_id, c.tool, c.fingerprint, c.effect, c.resource, c.once, c.idempotent,
            c.key_honoured, c.repeatable, c.share,
@@ -102,19 +102,19 @@ async fn read(conn: &mut PgConnection, tenant: TenantId, session: &SessionId, mo
            o.status, o.failure, (extract(epoch from o.at) * 1000)::bigint as settled_ms, o.gist, o.made,
            o.result_bytes, o.is_complete, o.total_matches, o.error_line as error,
            o.retryable, o.retry_after_ms
-         from session s join call_tree t on t.shard = s.tree_shard and t.tenant_id = s.tenant_id
-           and t.root_id = s.root_id
+         from call_tree t
          cross join lateral (
-           select c.* from call c where c.shard = s.tree_shard and c.tenant_id = s.tenant_id and c.epoch = t.epoch
-             and c.session_id = s.session_id order by c.seq desc limit $3) c
+           select c.* from call c where c.shard = t.shard and c.tenant_id = t.tenant_id and c.epoch = t.epoch
+             and c.session_id = $2 order by c.seq desc limit $3) c
          left join lateral (
            select o.* from outcome o where o.shard = c.shard and o.tenant_id = c.tenant_id and o.epoch = c.epoch
              and o.session_id = c.session_id and o.permit_seq = c.seq and o.status > 0
            order by o.seq desc limit 1) o on true
-         where s.shard = $4 and s.tenant_id = $1 and s.session_id = $2 order by c.seq"
+         where t.shard = $4 and t.tenant_id = $1 and t.root_id = $5 order by c.seq"
     );
     let rows = sqlx::query(sqlx::AssertSqlSafe(sql)).bind(tenant.0).bind(session.as_str());
-    let rows = rows.bind(i64::try_from(most).unwrap_or(i64::MAX)).bind(Shard::of(tenant, session).0);
+    let rows = rows.bind(i64::try_from(most).unwrap_or(i64::MAX));
+    let rows = rows.bind(Shard::of(tenant, &root).0).bind(root.as_str());
     rows.fetch_all(conn).await?.iter().map(past_call).collect()
 }
 

@@ -36,7 +36,7 @@ columns! {
     SessionColumns / SessionRow {
         no: i32 => INT4.only_sent(), shard: i16 => INT2, tenant_id: i64 => INT8,
         session_id: String => TEXT, root_id: String => TEXT,
-        tree_shard: i16 => INT2, parent_id: Option<String> => TEXT, depth: i32 => INT4,
+        parent_id: Option<String> => TEXT, depth: i32 => INT4,
     }
 }
 
