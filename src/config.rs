@@ -20,6 +20,24 @@ pub enum LogFormat {
     Json,
 }
 
+/// Where to serve.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Listen {
+    /// A port of this machine.
+    Tcp(SocketAddr),
+    /// A Unix socket.
+    Unix(PathBuf),
+}
+
+/// Whose a Unix socket becomes: `user`, `user:group` or `:group`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Owner {
+    /// By name or number.
+    pub user: Option<String>,
+    /// By name or number.
+    pub group: Option<String>,
+}
+
 /// What every command that logs takes.
 #[derive(Debug, Clone, Args)]
 pub struct LogConfig {
@@ -52,15 +70,23 @@ pub struct DatabaseConfig {
 /// What `callgate serve` takes.
 #[derive(Debug, Clone, Args)]
 pub struct ServeConfig {
-    /// The address to serve on: loopback only, since callers carry no credentials yet; port 0 takes a free one
+    /// Where to serve, more than once or with commas for several: HOST:PORT, loopback only, since callers carry no
+    /// credentials yet (port 0 takes a free one), or unix:PATH
     #[arg(
         long,
-        value_name = "HOST:PORT",
+        value_name = "HOST:PORT|unix:PATH",
         default_value = LISTEN_DEFAULT,
         env = "CALLGATE_LISTEN",
-        value_parser = address
+        value_delimiter = ',',
+        value_parser = listen
     )]
-    pub listen: SocketAddr,
+    pub listen: Vec<Listen>,
+    /// Who may use a Unix socket: its permissions, in octal
+    #[arg(long, value_name = "MODE", default_value = "0660", env = "CALLGATE_SOCKET_MODE", value_parser = mode)]
+    pub socket_mode: u32,
+    /// Whose a Unix socket becomes: USER, USER:GROUP or :GROUP, by name or number [default: the process's own]
+    #[arg(long, value_name = "USER:GROUP", env = "CALLGATE_SOCKET_OWNER", value_parser = owner)]
+    pub socket_owner: Option<Owner>,
     /// The policy file, applied at start and whenever it changes (SIGHUP: at once); without it the stored active policy
     /// holds, or else nothing is known about any tool, and every limit is wide
     #[arg(long, value_name = "FILE", env = "CALLGATE_POLICY")]
@@ -73,13 +99,35 @@ pub struct ServeConfig {
     pub log: LogConfig,
 }
 
+fn listen(text: &str) -> Result<Listen, String> {
+    match text.strip_prefix("unix:") {
+        // Both forms of gRPC's names: unix:PATH, and unix:///PATH.
+        Some(path) => Ok(Listen::Unix(path.strip_prefix("//").unwrap_or(path).into())),
+        None => address(text).map(Listen::Tcp),
+    }
+}
+
+fn mode(text: &str) -> Result<u32, String> {
+    let mode = u32::from_str_radix(text, 8).ok().filter(|mode| *mode <= 0o777);
+    mode.ok_or_else(|| format!("{text:?} is no permissions in octal, such as 0660"))
+}
+
+fn owner(text: &str) -> Result<Owner, String> {
+    let (user, group) = text.split_once(':').unwrap_or((text, ""));
+    let named = |name: &str| (!name.is_empty()).then(|| name.to_owned());
+    match (named(user), named(group)) {
+        (None, None) => Err("it has to be USER, USER:GROUP or :GROUP".to_owned()),
+        (user, group) => Ok(Owner { user, group }),
+    }
+}
+
 /// The address of `HOST:PORT`; of a name that has several, one of IPv4, since that is where clients look by default.
 fn address(text: &str) -> Result<SocketAddr, String> {
     let known = text.to_socket_addrs().map_err(|error| match text.rsplit_once(':') {
         Some((host, port)) if !host.is_empty() && port.parse::<u16>().is_ok() => {
             format!("the host {host:?} cannot be resolved: {error}")
         }
-        _ => "it has to be HOST:PORT, as in 127.0.0.1:7600, localhost:7600 or [::1]:7600".to_owned(),
+        _ => "it has to be HOST:PORT, as in 127.0.0.1:7600, localhost:7600 or [::1]:7600, or unix:PATH".to_owned(),
     })?;
     let known: Vec<SocketAddr> = known.collect();
     let of_v4 = known.iter().find(|address| address.is_ipv4());
@@ -97,6 +145,25 @@ mod tests {
             assert!(address.ip().is_loopback() && address.port() == 7600, "{text}: {address}");
         }
         assert!(address("localhost:0").is_ok_and(|address| address.is_ipv4()), "where clients look by default");
+    }
+
+    #[test]
+    fn a_socket_is_named_by_its_path_and_its_users_by_mode_and_owner() {
+        for (text, path) in [("unix:/run/s", "/run/s"), ("unix:///run/s", "/run/s"), ("unix:s", "s")] {
+            assert_eq!(listen(text), Ok(Listen::Unix(path.into())));
+        }
+        assert_eq!((mode("0660"), mode("600")), (Ok(0o660), Ok(0o600)));
+        for text in ["", "rw", "0o660", "0680", "1777"] {
+            assert!(mode(text).is_err(), "{text}");
+        }
+        let own = |user: &str, group: &str| {
+            let named = |name: &str| (!name.is_empty()).then(|| name.to_owned());
+            Ok(Owner { user: named(user), group: named(group) })
+        };
+        for (text, owned) in [("a", own("a", "")), ("a:b", own("a", "b")), (":b", own("", "b")), ("a:", own("a", ""))] {
+            assert_eq!(owner(text), owned, "{text}");
+        }
+        assert!(owner("").is_err() && owner(":").is_err());
     }
 
     #[test]

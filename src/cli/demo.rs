@@ -22,7 +22,10 @@ use self::{
 use super::plane::Plane;
 use crate::{
     config::DatabaseConfig,
-    grpc::v1::{Decision, RecordResponse},
+    grpc::{
+        Address, Bound,
+        v1::{Decision, RecordResponse},
+    },
     policy::Policy,
     telemetry::Metrics,
 };
@@ -67,8 +70,9 @@ async fn on_own_server(args: &DemoArgs) -> anyhow::Result<()> {
     let database =
         DatabaseConfig { database_url: None, data_dir: Some(folder.path().join("data")), pg_bin: args.pg_bin.clone() };
     let listen = std::net::SocketAddr::from(([127, 0, 0, 1], 0));
-    let plane = Plane::start(listen, &database, Arc::new(Policy::default()), None, Metrics::none()).await?;
-    let url = format!("http://{}", plane.address);
+    let bound = vec![Bound::bind(listen)?];
+    let plane = Plane::start(bound, &database, Arc::new(Policy::default()), None, Metrics::none()).await?;
+    let url = plane.addresses.first().map(Address::url).unwrap_or_default();
     // Ctrl-C must not leave a server behind: the demo ends, and what it started is stopped.
     let played = tokio::select! {
         played = play(&url, args.pace_ms) => played,

@@ -1,10 +1,9 @@
 //! A whole plane in this process: database, gate, listener and what runs beside them. `serve` and `demo` share it.
 
-use std::{future::Future, net::SocketAddr, path::Path, sync::Arc, time::Duration};
+use std::{future::Future, path::Path, sync::Arc, time::Duration};
 
 use anyhow::Context as _;
 use tokio::{
-    net::TcpListener,
     sync::oneshot,
     task::JoinHandle,
     time::{MissedTickBehavior, interval},
@@ -19,7 +18,7 @@ use crate::{
     config::DatabaseConfig,
     domain::{ids::DEFAULT_TENANT, time::Timestamp},
     gate::{Gate, NoAnswer},
-    grpc::{self, Bound},
+    grpc::{self, Address, Bound, Listener},
     policy::Policy,
     store::{LeaseLook, Store, StoreSettings},
     telemetry::Metrics,
@@ -45,7 +44,7 @@ const PARTITIONS_EVERY: Duration = Duration::from_secs(3_600);
 #[derive(Debug)]
 pub(super) struct Plane {
     /// Where it listens.
-    pub(super) address: SocketAddr,
+    pub(super) addresses: Vec<Address>,
     database: Database,
     gate: Arc<Gate>,
     server: JoinHandle<Result<(), grpc::ServeError>>,
@@ -54,20 +53,19 @@ pub(super) struct Plane {
 }
 
 impl Plane {
-    /// Starts everything, or nothing. What can fail without a trace comes first: the address, then the database, and at
-    /// last the policy, which is active on every other replica from then on.
+    /// Starts everything, or nothing. What can fail without a trace comes first: the addresses, which are taken already,
+    /// then the database, and at last the policy, which is active on every other replica from then on.
     pub(super) async fn start(
-        listen: SocketAddr,
+        bound: Vec<Bound>,
         database: &DatabaseConfig,
         policy: Arc<Policy>,
         file: Option<(&Path, &str)>,
         metrics: Metrics,
     ) -> anyhow::Result<Self> {
-        let bound = Bound::bind(listen)?;
-        let address = bound.address();
+        let addresses = bound.iter().map(Bound::address).collect();
         let follow = file.map(|(path, text)| Follow::new(path, text)).transpose()?;
         let database = Database::open(database).await?;
-        let (gate, listener) = match judging(bound, &database, policy, file, metrics).await {
+        let (gate, listeners) = match judging(bound, &database, policy, file, metrics).await {
             Ok(judging) => judging,
             Err(error) => {
                 database.stop().await;
@@ -78,10 +76,10 @@ impl Plane {
         let stopped = async {
             let _ = stopped.await;
         };
-        let server = tokio::spawn(grpc::serve(listener, Arc::clone(&gate), stopped));
+        let server = tokio::spawn(grpc::serve(listeners, Arc::clone(&gate), stopped));
         let mut chores = chores(&gate);
         chores.extend(follow.map(|follow| tokio::spawn(follow.run(Arc::clone(&gate)))));
-        Ok(Self { address, database, gate, server, stop, chores })
+        Ok(Self { addresses, database, gate, server, stop, chores })
     }
 
     /// What the database is, for people.
@@ -142,14 +140,14 @@ impl Plane {
     }
 }
 
-/// A gate that judges by its policy, and the listener through which it will be asked.
+/// A gate that judges by its policy, and the listeners through which it will be asked.
 async fn judging(
-    bound: Bound,
+    bound: Vec<Bound>,
     database: &Database,
     policy: Arc<Policy>,
     file: Option<(&Path, &str)>,
     metrics: Metrics,
-) -> anyhow::Result<(Arc<Gate>, TcpListener)> {
+) -> anyhow::Result<(Arc<Gate>, Vec<Listener>)> {
     let gate = loop {
         let before = database.phase();
         match opened(database, &policy, file.is_some(), &metrics).await {
@@ -160,11 +158,11 @@ async fn judging(
             Err(error) => return Err(error),
         }
     };
-    let listener = bound.listen()?;
+    let listeners = bound.into_iter().map(Bound::listen).collect::<Result<_, _>>()?;
     if let Some((path, text)) = file {
         follow::apply(&gate, path, text).await?;
     }
-    Ok((gate, listener))
+    Ok((gate, listeners))
 }
 
 /// A gate with what is stored: the schema is brought up to date, and nothing else is changed.

@@ -3,7 +3,10 @@
 use anyhow::{Context as _, Error, anyhow};
 use clap::Args;
 use prost_types::Timestamp;
-use tonic::{Request, Response, Status, transport::Channel};
+use tonic::{
+    Request, Response, Status,
+    transport::{Channel, Endpoint},
+};
 use tonic_types::StatusExt as _;
 
 use crate::grpc::BY;
@@ -11,7 +14,7 @@ use crate::grpc::BY;
 /// Which server is asked.
 #[derive(Debug, Clone, Args)]
 pub(super) struct Remote {
-    /// The URL of the running server
+    /// The URL of the running server: http://HOST:PORT or unix:PATH
     #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:7600", env = "CALLGATE_SERVER")]
     server: String,
 }
@@ -19,7 +22,7 @@ pub(super) struct Remote {
 impl Remote {
     pub(super) async fn connect(&self) -> anyhow::Result<Channel> {
         let url = &self.server;
-        let endpoint = Channel::from_shared(url.clone()).with_context(|| format!("--server {url} is not a URL"))?;
+        let endpoint = Endpoint::from_shared(url.clone()).with_context(|| format!("--server {url} is not a URL"))?;
         let connected = endpoint.connect().await;
         connected.map_err(|_| anyhow!("no server answers at {url}; start one with `callgate serve`"))
     }

@@ -4,8 +4,9 @@ use std::fmt::Write as _;
 
 use super::{load_policy, plane::Plane, read_policy};
 use crate::{
-    config::{LogFormat, ServeConfig},
+    config::{Listen, LogFormat, Owner, ServeConfig},
     domain::budget::{Budgets, Scope},
+    grpc::{Access, Address, Bound},
     policy::Policy,
     telemetry::{self, Telemetry},
 };
@@ -23,7 +24,7 @@ pub(super) async fn run(config: ServeConfig) -> anyhow::Result<()> {
     })?;
     let file = config.policy.as_deref().map(|path| Ok::<_, anyhow::Error>((path, read_policy(path)?))).transpose()?;
     let file = file.as_ref().map(|(path, text)| (*path, text.as_str()));
-    let plane = Plane::start(config.listen, &config.database, policy, file, telemetry.metrics()).await?;
+    let plane = Plane::start(bound(&config)?, &config.database, policy, file, telemetry.metrics()).await?;
     let policy = plane.policy();
     for warning in &policy.warnings {
         tracing::warn!("the policy may not do what its owner meant: {warning}");
@@ -34,12 +35,24 @@ pub(super) async fn run(config: ServeConfig) -> anyhow::Result<()> {
     served
 }
 
+/// Takes every address, or none.
+fn bound(config: &ServeConfig) -> anyhow::Result<Vec<Bound>> {
+    let Owner { user, group } = config.socket_owner.clone().unwrap_or_default();
+    let access = Access { mode: config.socket_mode, user, group };
+    let bind = |listen: &Listen| match listen {
+        Listen::Tcp(address) => Bound::bind(*address),
+        Listen::Unix(path) => Bound::socket(path, &access),
+    };
+    Ok(config.listen.iter().map(bind).collect::<Result<_, _>>()?)
+}
+
 fn greeting(plane: &Plane, policy: &Policy, config: &ServeConfig) -> String {
+    let addresses: Vec<String> = plane.addresses.iter().map(ToString::to_string).collect();
     let bold = anstyle::Style::new().bold();
     let mut text = format!(
         "{bold}callgate {}{bold:#} serves gRPC on {bold}{}{bold:#}\n  database  {}\n",
         env!("CARGO_PKG_VERSION"),
-        plane.address,
+        addresses.join(" and "),
         plane.database()
     );
     if let Some(shell) = plane.shell() {
@@ -60,6 +73,7 @@ fn greeting(plane: &Plane, policy: &Policy, config: &ServeConfig) -> String {
             let _ = writeln!(text, "  budget    {}{day}: {}", scope.as_str().replace('_', " "), limits.join(", "));
         }
     }
-    let _ = write!(text, "  try       callgate demo --server http://{}\n  stop      Ctrl-C", plane.address);
+    let url = plane.addresses.first().map(Address::url).unwrap_or_default();
+    let _ = write!(text, "  try       callgate demo --server {url}\n  stop      Ctrl-C");
     text
 }

@@ -19,14 +19,16 @@ mod profiles;
 mod server;
 mod service;
 mod sessions;
+mod socket;
 mod status;
 mod stop;
 pub mod time;
 mod watch;
 
 pub use identity::BY;
-pub use listen::{Bound, ListenError};
+pub use listen::{Address, Bound, ListenError, Listener};
 pub use server::{ServeError, builder, serve};
+pub use socket::Access;
 
 /// What `proto/callgate/v1` compiles to.
 #[allow(

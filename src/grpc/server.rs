@@ -1,14 +1,18 @@
-//! The listener: limits, health, reflection, and an end that does not wait for ever.
+//! The listeners: limits, health, reflection, and an end that does not wait for ever.
 
 use std::{future::Future, sync::Arc, time::Duration};
 
 use tokio::{
-    net::TcpListener,
+    task::{JoinError, JoinSet},
     time::{sleep, timeout},
 };
+use tokio_stream::wrappers::UnixListenerStream;
 use tonic::{
     codec::CompressionEncoding,
-    transport::{Server, server::TcpIncoming},
+    transport::{
+        Server,
+        server::{Router, TcpIncoming},
+    },
 };
 
 use super::{
@@ -17,6 +21,7 @@ use super::{
     health,
     info::ServerService,
     limits::{MESSAGE_BYTES_MAX, METADATA_BYTES_MAX},
+    listen::{Listener, Listening},
     policies::PolicyService,
     profiles::ProfileService,
     service::GateService,
@@ -55,58 +60,91 @@ pub enum ServeError {
     Reflection(#[from] tonic_reflection::server::Error),
 }
 
-/// Serves until `stop` is done. Then health says so, whoever only waits is told, calls in progress are answered (for
-/// ten seconds at most), and what is connected a second later is left.
+/// Serves on all of these until `stop` is done. Then health says so, whoever only waits is told, calls in progress are
+/// answered (for ten seconds at most), and what is connected a second later is left.
 ///
 /// # Errors
 /// [`ServeError`].
 pub async fn serve(
-    listener: TcpListener,
+    listeners: Vec<Listener>,
     gate: Arc<Gate>,
     stop: impl Future<Output = ()> + Send + 'static,
 ) -> Result<(), ServeError> {
     let (reporter, health_service) = tonic_health::server::health_reporter();
     let told = health::look(&gate, &reporter).await;
     let watcher = tokio::spawn(health::watch(Arc::clone(&gate), reporter.clone(), told));
-    let (ending, asked_to) = (Stop::default(), stop);
-    // The builder's own setting does not reach a listener that it did not open, and without this every answer waits
-    // 40 ms for the client's delayed acknowledgement.
-    let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
-    let signal = {
+    let ending = Stop::default();
+    let mut servers = JoinSet::new();
+    for listener in listeners {
+        let router = builder()
+            .add_service(health_service.clone())
+            .add_service(reflection().build_v1()?)
+            .add_service(reflection().build_v1alpha()?);
+        servers.spawn(listen(with_services(router, &gate, &ending), listener, ending.clone()));
+    }
+    drop(gate);
+    let end = {
         let ending = ending.clone();
         async move {
-            asked_to.await;
+            stop.await;
             watcher.abort();
             health::set(&reporter, tonic_health::ServingStatus::NotServing).await;
             ending.begin();
         }
     };
-    let server = builder()
-        .add_service(health_service)
-        .add_service(reflection().build_v1()?)
-        .add_service(reflection().build_v1alpha()?)
-        .add_service(ending.counts(ServerServiceServer::new(ServerService::new(Arc::clone(&gate)))))
-        .add_service(ending.counts(profile_service(Arc::clone(&gate))))
-        .add_service(ending.counts(PolicyServiceServer::new(PolicyService::new(Arc::clone(&gate)))))
-        .add_service(ending.counts(approval_service(Arc::clone(&gate), ending.clone())))
-        .add_service(ending.counts(GrantServiceServer::new(GrantService::new(Arc::clone(&gate)))))
-        .add_service(ending.counts(session_service(Arc::clone(&gate), ending.clone())))
-        .add_service(ending.counts(gate_service(gate, ending.clone())))
-        .serve_with_incoming_shutdown(incoming, signal);
-    tokio::pin!(server);
     tokio::select! {
-        ended = &mut server => return Ok(ended?),
-        () = ending.begun() => {}
+        // One that fails takes the others with it.
+        Some(ended) = servers.join_next() => return outcome(ended),
+        () = end => {}
     }
     let answered = async {
         ending.answered().await;
         sleep(LINGER).await;
     };
+    let ended = async {
+        while let Some(ended) = servers.join_next().await {
+            outcome(ended)?;
+        }
+        Ok(())
+    };
     tokio::select! {
-        ended = &mut server => Ok(ended?),
+        ended = ended => ended,
         // A client that keeps its connection open must not keep the server from ending.
         _ = timeout(DRAIN, answered) => Ok(()),
     }
+}
+
+fn outcome(ended: Result<Result<(), ServeError>, JoinError>) -> Result<(), ServeError> {
+    ended.unwrap_or_else(|died| std::panic::resume_unwind(died.into_panic()))
+}
+
+/// Serves on one listener. The files of a socket go when that is over.
+async fn listen(router: Router, listener: Listener, ending: Stop) -> Result<(), ServeError> {
+    let begun = async move { ending.begun().await };
+    match listener.0 {
+        // The builder's own setting does not reach a listener that it did not open, and without this every answer
+        // waits 40 ms for the client's delayed acknowledgement.
+        Listening::Tcp(listener) => {
+            let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
+            router.serve_with_incoming_shutdown(incoming, begun).await?;
+        }
+        Listening::Unix(listener, _files) => {
+            router.serve_with_incoming_shutdown(UnixListenerStream::new(listener), begun).await?;
+        }
+    }
+    Ok(())
+}
+
+fn with_services(router: Router, gate: &Arc<Gate>, ending: &Stop) -> Router {
+    let gate = || Arc::clone(gate);
+    router
+        .add_service(ending.counts(ServerServiceServer::new(ServerService::new(gate()))))
+        .add_service(ending.counts(profile_service(gate())))
+        .add_service(ending.counts(PolicyServiceServer::new(PolicyService::new(gate()))))
+        .add_service(ending.counts(approval_service(gate(), ending.clone())))
+        .add_service(ending.counts(GrantServiceServer::new(GrantService::new(gate()))))
+        .add_service(ending.counts(session_service(gate(), ending.clone())))
+        .add_service(ending.counts(gate_service(gate(), ending.clone())))
 }
 
 fn reflection() -> tonic_reflection::server::Builder<'static> {

@@ -5,7 +5,7 @@ use std::{net::SocketAddr, sync::Arc};
 use callgate::{
     gate::Gate,
     grpc::{
-        self, Bound, ServeError,
+        self, Address, Bound, Listener, ServeError,
         v1::{self, gate_service_client::GateServiceClient},
     },
     policy::Policy,
@@ -42,7 +42,7 @@ impl Plane {
             let stopped = async {
                 let _ = stopped.await;
             };
-            grpc::serve(listener, serving, stopped).await
+            grpc::serve(vec![listener], serving, stopped).await
         });
         Self { address, gate, stop: Some(stop), server: Some(server), postgres }
     }
@@ -56,7 +56,7 @@ impl Plane {
     pub(crate) async fn postgres_gate(&self, policy: &Policy) -> Channel {
         let gate = gates::gate(&self.postgres, policy).await;
         let (address, listener) = listener();
-        tokio::spawn(async move { grpc::serve(listener, gate, std::future::pending()).await });
+        tokio::spawn(async move { grpc::serve(vec![listener], gate, std::future::pending()).await });
         channel(address).await
     }
 
@@ -80,9 +80,10 @@ impl Plane {
 }
 
 /// A free port, listened on.
-fn listener() -> (SocketAddr, tokio::net::TcpListener) {
+fn listener() -> (SocketAddr, Listener) {
     let bound = Bound::bind(SocketAddr::from(([127, 0, 0, 1], 0))).expect("a free port");
-    (bound.address(), bound.listen().expect("nobody else has it"))
+    let Address::Tcp(address) = bound.address() else { unreachable!("it is a port") };
+    (address, bound.listen().expect("nobody else has it"))
 }
 
 pub(crate) async fn channel(address: SocketAddr) -> Channel {

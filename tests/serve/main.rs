@@ -14,3 +14,4 @@ mod refusals;
 mod replicas;
 mod server;
 mod signals;
+mod sockets;

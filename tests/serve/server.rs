@@ -23,10 +23,12 @@ use crate::common::{
 };
 
 /// What the environment could change about the server.
-const SETTINGS: [&str; 11] = [
+const SETTINGS: [&str; 13] = [
     "CALLGATE_SERVER",
     "CALLGATE_BY",
     "CALLGATE_LISTEN",
+    "CALLGATE_SOCKET_MODE",
+    "CALLGATE_SOCKET_OWNER",
     "CALLGATE_POLICY",
     "CALLGATE_DATABASE_URL",
     "CALLGATE_DATA_DIR",

@@ -5,7 +5,10 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use serde_json::Value;
-use tonic::{Code, Status, transport::Channel};
+use tonic::{
+    Code, Status,
+    transport::{Channel, Endpoint},
+};
 
 use crate::{
     cli::remote::refusal,
@@ -82,7 +85,7 @@ pub(super) struct Client {
 
 impl Client {
     pub(super) async fn connect(url: &str, session: &str) -> anyhow::Result<Self> {
-        let endpoint = Channel::from_shared(url.to_owned()).with_context(|| format!("--server {url} is not a URL"))?;
+        let endpoint = Endpoint::from_shared(url.to_owned()).with_context(|| format!("--server {url} is not a URL"))?;
         let channel = endpoint.connect().await.with_context(|| {
             format!("no server answers at {url}; start one with `callgate serve`, or leave --server away")
         })?;
