@@ -110,12 +110,17 @@ async fn an_open_loop_keeps_to_its_rate_and_a_long_run_tells_its_minutes() {
     let home = Home::prepared().await;
     let server = Server::start(&home, &[]);
     let url = format!("http://{}", server.address);
-    let more = ["--server", &url, "--yardsticks", "none", "--rate", "40", "--duration", "2s"];
+    let more = ["--server", &url, "--yardsticks", "none", "--rate", "40", "--duration", "2s", "--transport", "stream"];
     let (json, said) = figures(&home, &more).await;
     let [minute] = &json["cases"][0]["minutes"].as_array().expect("minutes")[..] else { panic!("{json}") };
     let count = minute["pair_us"]["count"].as_f64().expect("a count");
     assert!((1.0..=100.0).contains(&count), "40 pairs a second were intended, not as many as it can: {count}");
-    assert!(said.contains("40 pairs/s intended") && said.contains("the last minute to the first"), "{said}");
+    assert!(
+        said.contains("40 pairs/s intended")
+            && said.contains("one stream a connection")
+            && said.contains("the last minute to the first"),
+        "{said}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -151,6 +151,7 @@ fn filled(mut text: String, end: &str, before: &str, after: &str, bytes: usize) 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::bench::link::Transport;
 
     fn load() -> Load {
         let mix = Mix { argument_bytes: 300, result_bytes: 500, ..Mix::default() };
@@ -161,6 +162,7 @@ mod tests {
             calls_per_session: Some(4),
             grown: 0,
             agents: 3,
+            transport: Transport::Unary,
             rate: None,
             mix,
         }

@@ -7,6 +7,7 @@ use anyhow::Context as _;
 use super::{
     BenchArgs, Preset,
     agent::WRITE,
+    link::Transport,
     load::{Load, Mix},
     run::{Case, Entrant},
     server::{Policy, Which},
@@ -76,6 +77,7 @@ impl<'a> Bench<'a> {
             calls_per_session: Some(self.args.calls_per_session),
             grown: 0,
             agents: self.args.agents as usize,
+            transport: self.args.transport,
             rate: None,
             mix: self.mix(),
         }
@@ -96,7 +98,8 @@ impl<'a> Bench<'a> {
 
     fn own(&self, program: &Path, policy: Policy, stored: u64) -> Which {
         let database_url = self.args.database_url.clone();
-        Which::Own { program: program.to_owned(), policy, stored, database_url }
+        let unix = self.args.transport == Transport::Unix;
+        Which::Own { program: program.to_owned(), policy, stored, database_url, unix }
     }
 
     fn entrant(&self, name: &str, which: Which, load: Load) -> Entrant {
@@ -119,6 +122,7 @@ impl<'a> Bench<'a> {
             entrants.push(self.entrant("against", self.own(program, policy, 0), load.clone()));
         }
         let sizes = (load.mix.argument_bytes, load.mix.result_bytes);
+        let load = Load { transport: Transport::Unary, ..load };
         let held = self.args.yardsticks.iter().filter_map(|held| held.yardstick());
         entrants.extend(held.map(|kind| self.entrant(kind.name(), Which::Yardstick(kind, sizes), load.clone())));
         Case { title, entrants, rate: self.args.rate }

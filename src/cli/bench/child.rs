@@ -68,7 +68,8 @@ impl Process {
         let address = address.map_err(|_| anyhow!("{} has not started in time", program.display()))??;
         // What else it says is not waited for, and must not fill the pipe.
         tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
-        Ok(Self { child, pid, url: format!("http://{address}"), log })
+        let url = if address.starts_with("unix:") { address } else { format!("http://{address}") };
+        Ok(Self { child, pid, url, log })
     }
 
     /// Warnings and errors of its log: how many, and the first of them.

@@ -57,7 +57,7 @@ impl Crew {
     pub(super) async fn new(load: &Load, url: &str) -> anyhow::Result<Self> {
         let mut seats = Vec::with_capacity(load.workers());
         for connection in 0..load.connections {
-            let link = Link::connect(url).await?;
+            let link = Link::connect(url, load.transport).await?;
             seats.extend((0..load.in_flight).map(|place| {
                 let agent = Agent::new(load, connection * load.in_flight + place);
                 (connection, link.clone(), agent)

@@ -3,35 +3,74 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
+use clap::ValueEnum;
+use serde::Serialize;
 use tonic::{Status, transport::Channel};
 use tonic_types::StatusExt as _;
 
+use super::stream::Stream;
 use crate::{
     cli::remote::reason,
-    grpc::v1::{EvaluateRequest, RecordRequest, RecordResponse, Verdict, gate_service_client::GateServiceClient},
+    grpc::v1::{
+        EvaluateRequest, RecordRequest, RecordResponse, Verdict, gate_service_client::GateServiceClient,
+        tagged_answer::Answer, tagged_request::Request,
+    },
 };
 
 /// How long a caller that is turned away waits before it goes on, unless it is told.
 const PAUSE: Duration = Duration::from_millis(10);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 
+/// How calls travel.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Transport {
+    /// A call of its own each
+    #[default]
+    Unary,
+    /// All of a connection on one stream
+    Stream,
+    /// As unary, over a unix socket
+    Unix,
+}
+
 /// A connection, shared by the agents on it.
 #[derive(Debug, Clone)]
-pub(super) struct Link(GateServiceClient<Channel>);
+pub(super) enum Link {
+    Calls(GateServiceClient<Channel>),
+    Stream(Stream),
+}
 
 impl Link {
-    pub(super) async fn connect(url: &str) -> anyhow::Result<Self> {
+    pub(super) async fn connect(url: &str, transport: Transport) -> anyhow::Result<Self> {
         let endpoint = Channel::from_shared(url.to_owned()).with_context(|| format!("{url} is not a URL"))?;
         let channel = endpoint.connect().await.map_err(|_| anyhow!("no server answers at {url}"))?;
-        Ok(Self(GateServiceClient::new(channel)))
+        let gate = GateServiceClient::new(channel);
+        Ok(match transport {
+            Transport::Unary | Transport::Unix => Self::Calls(gate),
+            Transport::Stream => Self::Stream(Stream::open(gate).await?),
+        })
     }
 
     pub(super) async fn evaluate(&mut self, question: EvaluateRequest) -> Result<Verdict, Status> {
-        Ok(self.0.evaluate(question).await?.into_inner().verdict.unwrap_or_default())
+        let answer = match self {
+            Self::Calls(gate) => gate.evaluate(question).await?.into_inner(),
+            Self::Stream(stream) => match stream.ask(Request::Evaluate(question)).await? {
+                Answer::Evaluate(answer) => answer,
+                _ => return Err(Status::internal("another answer than to an Evaluate")),
+            },
+        };
+        Ok(answer.verdict.unwrap_or_default())
     }
 
     pub(super) async fn record(&mut self, report: RecordRequest) -> Result<RecordResponse, Status> {
-        Ok(self.0.record(report).await?.into_inner())
+        match self {
+            Self::Calls(gate) => Ok(gate.record(report).await?.into_inner()),
+            Self::Stream(stream) => match stream.ask(Request::Record(report)).await? {
+                Answer::Record(answer) => Ok(answer),
+                _ => Err(Status::internal("another answer than to a Record")),
+            },
+        }
     }
 }
 

@@ -2,6 +2,8 @@
 
 use serde::Serialize;
 
+use super::link::Transport;
+
 /// One load.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct Load {
@@ -17,6 +19,8 @@ pub(super) struct Load {
     pub(super) grown: u32,
     /// Different agents, by name.
     pub(super) agents: usize,
+    /// How its calls travel.
+    pub(super) transport: Transport,
     /// Pairs a second that are intended; none: each agent goes on as soon as it can (closed loop).
     pub(super) rate: Option<f64>,
     /// What the calls are like.
@@ -51,6 +55,11 @@ impl Load {
         let mut text = format!("{} x {} in flight", self.connections, self.in_flight);
         if let Some(rate) = self.rate {
             text = format!("{rate:.0} pairs/s intended, by at most {text}");
+        }
+        match self.transport {
+            Transport::Unary => {}
+            Transport::Stream => text += ", one stream a connection",
+            Transport::Unix => text += ", over a unix socket",
         }
         let sessions = self.sessions.max(self.workers());
         let life = self.calls_per_session.map(|calls| format!(" of {calls} calls"));

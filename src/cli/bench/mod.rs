@@ -15,6 +15,7 @@ mod report;
 mod run;
 mod server;
 mod stored;
+mod stream;
 mod sustained;
 mod tally;
 pub(super) mod yardstick;
@@ -26,6 +27,7 @@ use clap::{Args, ValueEnum};
 use serde_json::json;
 
 use self::{
+    link::Transport,
     read::{Rate, count, crowd, rate, share, time},
     run::Plan,
     server::Servers,
@@ -48,6 +50,9 @@ pub(super) struct BenchArgs {
     /// A set of cases instead of one
     #[arg(long, value_enum, conflicts_with_all = ["load", "rate", "duration", "stored", "grown", "against"])]
     preset: Option<Preset>,
+    /// How calls travel to callgate; yardsticks always take a call of its own each, over TCP
+    #[arg(long, value_enum, default_value_t)]
+    transport: Transport,
     /// Connections, and agents on each that ask at the same time; several: 1x1,8x8,8x64
     #[arg(long, value_name = "CxN", value_delimiter = ',', default_value = "8x8", value_parser = crowd)]
     load: Vec<(usize, usize)>,

@@ -10,7 +10,7 @@ use super::{
     agent::Agent,
     cpu::Micros,
     drive::{Crew, Running},
-    link::Link,
+    link::{Link, Transport},
     load::{Load, Mix},
     read::Rate,
     report::median,
@@ -144,7 +144,7 @@ impl Case {
 async fn sample(url: &str, load: &Load) -> anyhow::Result<Answers> {
     let sizes = Mix { argument_bytes: load.mix.argument_bytes, result_bytes: load.mix.result_bytes, ..Mix::default() };
     let load = Load { connections: 1, in_flight: 1, sessions: 1, calls_per_session: None, mix: sizes, ..load.clone() };
-    let (mut link, mut agent) = (Link::connect(url).await?, Agent::new(&load, 0));
+    let (mut link, mut agent) = (Link::connect(url, Transport::Unary).await?, Agent::new(&load, 0));
     let (mut verdict, mut told) = (Verdict::default(), None);
     for _ in 0..3 {
         let call = agent.call(&load);

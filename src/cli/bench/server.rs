@@ -23,7 +23,7 @@ pub(super) enum Which {
     /// One that runs, with its database where it is known.
     Running { url: String, database_url: Option<String> },
     /// One of ours: this program or another build of it.
-    Own { program: PathBuf, policy: Policy, stored: u64, database_url: Option<String> },
+    Own { program: PathBuf, policy: Policy, stored: u64, database_url: Option<String>, unix: bool },
     /// What callgate is held against, with answers to calls of these sizes.
     Yardstick(Yardstick, (usize, usize)),
 }
@@ -174,8 +174,9 @@ async fn serving(
     let secrets: Vec<(&str, String)> = url.iter().map(|url| (DATABASE, (*url).to_owned())).collect();
     let log = folder.join("log");
     match which {
-        Which::Own { program, policy, .. } => {
-            let mut args = vec!["serve", "--listen", "127.0.0.1:0"];
+        Which::Own { program, policy, unix, .. } => {
+            let socket = format!("unix:{}", folder.join("socket").display());
+            let mut args = vec!["serve", "--listen", if *unix { &socket } else { "127.0.0.1:0" }];
             let path = folder.join("policy.yaml");
             if let Some(text) = policy.text()? {
                 std::fs::write(&path, text).context("the policy cannot be written")?;

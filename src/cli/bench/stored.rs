@@ -8,6 +8,7 @@ use sqlx::{AssertSqlSafe, ConnectOptions as _, Executor as _, PgConnection, post
 
 use super::{
     drive::Crew,
+    link::Transport,
     load::{Load, Mix},
 };
 
@@ -68,6 +69,7 @@ async fn make(url: &str) -> anyhow::Result<()> {
         calls_per_session: None,
         grown: CALLS,
         agents: 100,
+        transport: Transport::Unary,
         rate: None,
         mix: Mix::default(),
     };
