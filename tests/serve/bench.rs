@@ -88,7 +88,9 @@ async fn a_bench_measures_callgate_and_what_it_is_held_against() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn pairs_are_what_the_server_has_stored_and_what_was_not_let_through_is_none() {
     let home = Home::prepared().await;
-    let server = Server::start(&home, &[]);
+    let tool = "search_direct_flight: {effect: read, side_effect_resource: flights}";
+    let policy = home.file("policy.yaml", &format!("policy_engine: {{tool_schemas: {{{tool}}}}}"));
+    let server = Server::start(&home, &["--policy", path(&policy)]);
     let url = format!("http://{}", server.address);
     let more = ["--server", &url, "--yardsticks", "none", "--duplicates", "50%", "--calls-per-session", "10"];
     let (json, said) = figures(&home, &more).await;

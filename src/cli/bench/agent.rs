@@ -8,7 +8,7 @@ use super::load::{Load, Mix, falls_on};
 use crate::grpc::v1::{Caller, EvaluateRequest, OutcomeStatus, RecordRequest, ToolCall, ToolError, Usage};
 
 /// The tool of all calls but declared writes.
-const TOOL: &str = "search_direct_flight";
+pub(super) const TOOL: &str = "search_direct_flight";
 /// The declared write.
 pub(super) const WRITE: &str = "book_flight";
 
@@ -29,8 +29,8 @@ struct Session {
     made: u32,
     ends_at: Option<u32>,
     is_young: bool,
-    /// The arguments of its last call.
-    last: String,
+    /// The arguments of its last call, and their number: what is repeated gives the same result.
+    last: (String, u64),
 }
 
 /// One call: what is asked, and what is reported if it may run.
@@ -82,18 +82,18 @@ impl Session {
         let session_id = Uuid::now_v7().to_string();
         let agent_id = format!("agent-{}", place % load.agents);
         let caller = Caller { session_id, agent_id, ..Caller::default() };
-        Self { caller, made: 0, ends_at, is_young: true, last: String::new() }
+        Self { caller, made: 0, ends_at, is_young: true, last: (String::new(), 0) }
     }
 
     fn call(&mut self, mix: &Mix, call_id: String, place: usize, n: u64) -> Call {
         let (writes, fails, costs) = (falls_on(mix.writes, n), falls_on(mix.failures, n), falls_on(mix.costs, n));
-        if self.last.is_empty() || !falls_on(mix.duplicates, n) {
-            self.last = arguments(writes, place, n, mix.argument_bytes);
+        if self.last.0.is_empty() || !falls_on(mix.duplicates, n) {
+            self.last = (arguments(writes, place, n, mix.argument_bytes), n);
         }
         let call = ToolCall {
             call_id: call_id.clone(),
             tool: if writes { WRITE } else { TOOL }.to_owned(),
-            arguments_json: self.last.clone(),
+            arguments_json: self.last.0.clone(),
             ..ToolCall::default()
         };
         let used = Usage { input_tokens: 900, output_tokens: 60, cost_micros: 120, ..Usage::default() };
@@ -114,7 +114,7 @@ impl Session {
             let error = Some(ToolError { http_status: Some(404), message, ..ToolError::default() });
             RecordRequest { status: OutcomeStatus::Error.into(), error, ..told }
         } else {
-            let result = Some(result(place, n, mix.result_bytes));
+            let result = Some(result(place, self.last.1, mix.result_bytes));
             RecordRequest { status: OutcomeStatus::Success.into(), result, ..told }
         };
         Call { question, report }

@@ -6,7 +6,7 @@ use anyhow::Context as _;
 
 use super::{
     BenchArgs, Preset,
-    agent::WRITE,
+    agent::{TOOL, WRITE},
     link::Transport,
     load::{Load, Mix},
     run::{Case, Entrant},
@@ -83,14 +83,14 @@ impl<'a> Bench<'a> {
         }
     }
 
-    /// The server that is measured; its policy declares what `writes` needs.
-    fn server(&self, writes: bool) -> Which {
+    /// The server that is measured; its policy declares what the calls need.
+    fn server(&self, mix: &Mix) -> Which {
         if let Some(url) = &self.args.server {
             return Which::Running { url: url.clone(), database_url: self.args.database_url.clone() };
         }
         let policy = match &self.args.policy {
             Some(path) => Policy::File(path.clone()),
-            None if writes => Policy::Writes,
+            None if mix.writes + mix.duplicates > 0.0 => Policy::Declared { read: mix.duplicates > 0.0 },
             None => Policy::Default,
         };
         self.own(&self.program, policy, 0)
@@ -116,7 +116,7 @@ impl<'a> Bench<'a> {
         if let Some(stored) = self.args.stored {
             return self.stored(title, &load, stored);
         }
-        let which = self.server(load.mix.writes > 0.0);
+        let which = self.server(&load.mix);
         let mut entrants = vec![self.entrant("callgate", which.clone(), load.clone())];
         if let (Some(program), Which::Own { policy, .. }) = (&self.args.against, which) {
             entrants.push(self.entrant("against", self.own(program, policy, 0), load.clone()));
@@ -157,7 +157,7 @@ impl<'a> Bench<'a> {
             ("failures", of(Mix { failures: 0.2, ..plain.mix })),
         ];
         cases.extend(mixes.map(|(name, load)| {
-            let which = self.server(load.mix.writes > 0.0);
+            let which = self.server(&load.mix);
             let entrants =
                 vec![self.entrant(name, which.clone(), load), self.entrant("plain pairs", which, plain.clone())];
             Case { title: format!("8 x 8, {name} against plain pairs"), entrants, rate: None }
@@ -171,10 +171,16 @@ impl Policy {
     pub(super) fn text(&self) -> anyhow::Result<Option<String>> {
         Ok(match self {
             Self::Default => None,
-            Self::Writes => Some(format!(
-                "policy_engine:\n  unknown_tools: allow\n  tool_schemas:\n    {WRITE}: {{effect: write, \
-                 side_effect_resource: \"booking/{{booking_id}}\"}}\n"
-            )),
+            Self::Declared { read } => {
+                let mut text = format!(
+                    "policy_engine:\n  unknown_tools: allow\n  tool_schemas:\n    {WRITE}: {{effect: write, \
+                     side_effect_resource: \"booking/{{booking_id}}\"}}\n"
+                );
+                if *read {
+                    text += &format!("    {TOOL}: {{effect: read, side_effect_resource: flights}}\n");
+                }
+                Some(text)
+            }
             Self::Long => Some(
                 "policy_engine:\n  rules: {growth: {mode: off}}\n  budgets:\n    run: {max_steps: 0}\n    call_tree: \
                  {max_steps: 0, max_tool_calls: 0, max_calls_per_tool: 0}\n"
@@ -187,7 +193,10 @@ impl Policy {
     fn described(&self) -> String {
         match self {
             Self::Default => "the default policy".to_owned(),
-            Self::Writes => format!("the default policy, which declares {WRITE} a write"),
+            Self::Declared { read: false } => format!("the default policy, which declares {WRITE} a write"),
+            Self::Declared { read: true } => {
+                format!("the default policy, which declares {WRITE} a write and {TOOL} a read")
+            }
             Self::Long => {
                 "the default policy with limits lifted that long sessions would run into: steps and calls of \
                            a session, and calls a second"

@@ -33,8 +33,8 @@ pub(super) enum Which {
 pub(super) enum Policy {
     /// The built-in one.
     Default,
-    /// The default one, and one tool is declared a write.
-    Writes,
+    /// The default one, and one tool is declared a write; the other a read, so that it is answered from memory.
+    Declared { read: bool },
     /// The default one without the limits that a session of thousands of calls runs into.
     Long,
     /// Somebody's own.
