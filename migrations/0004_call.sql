@@ -64,7 +64,6 @@ create table call (
   primary key (shard, tenant_id, epoch, session_id, seq),
   unique (shard, tenant_id, epoch, session_id, call_id, round)
 ) partition by range (epoch);
-create index call_lease on call using brin (lease_until);
 comment on table call is 'Append-only: one row a judgement. A call_id that is judged again has another row with the next round.';
 comment on column call.shard is 'The shard of its call tree: a hash of tenant and root, 0 to 1,023.';
 comment on column call.tenant_id is 'The tenant.';

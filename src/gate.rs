@@ -12,6 +12,7 @@ mod halts;
 mod health;
 mod inbox;
 mod learned;
+mod leases;
 mod policies;
 mod profiles;
 mod record;

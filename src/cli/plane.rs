@@ -16,21 +16,16 @@ use super::{
 use crate::{
     clock::Clock,
     config::DatabaseConfig,
-    domain::{ids::DEFAULT_TENANT, time::Timestamp},
+    domain::ids::DEFAULT_TENANT,
     gate::{Gate, NoAnswer},
     grpc::{self, Address, Bound, Listener},
     policy::Policy,
-    store::{LeaseLook, Store, StoreSettings},
+    store::{Store, StoreSettings},
     telemetry::Metrics,
 };
 
-/// How often expired leases are looked for.
-const LEASES_EVERY: Duration = Duration::from_secs(15);
-/// How far a look goes back behind the one before it, in milliseconds: a permit may be committed a little late.
-const LEASES_OVERLAP_MS: i64 = 10_000;
-/// The first look, and one of so many rounds, is for everything that is open: for what expired while nobody served, and
-/// for calls that were reported on as running, whose leases end later than the look for them was.
-const LEASES_ALL_ROUNDS: u32 = 120;
+/// How often it is looked for calls that nobody reported on.
+const LEASES_EVERY: Duration = Duration::from_secs(5);
 /// How often replicas tell each other how tools fare.
 const HEALTH_EVERY: Duration = Duration::from_secs(1);
 /// How often follow-ups are counted, and counts are read.
@@ -205,26 +200,19 @@ fn chores(gate: &Arc<Gate>) -> Vec<JoinHandle<()>> {
     ]
 }
 
-/// Settles what nobody reported on, again and again. Every replica does; whoever comes second finds nothing to do.
+/// Settles what nobody reported on, again and again. Every replica does, each on other trees.
 async fn expire_leases(gate: Arc<Gate>) {
-    let mut tick = interval(LEASES_EVERY);
-    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut swept = None;
-    for round in 0_u32.. {
-        tick.tick().await;
-        let now = gate.now();
-        let ended = swept.filter(|_| !round.is_multiple_of(LEASES_ALL_ROUNDS));
-        let look = ended.map_or(LeaseLook::Open(Timestamp::default()), LeaseLook::Ended);
-        let outcome = gate.expire_leases(look, now).await;
-        if outcome.is_ok() {
-            swept = Some(Timestamp::from_millis(now.as_millis() - LEASES_OVERLAP_MS));
+    every(LEASES_EVERY, "calls that were never recorded could not be settled", || {
+        let gate = Arc::clone(&gate);
+        async move {
+            let settled = gate.expire_leases(gate.now()).await?;
+            if settled > 0 {
+                tracing::info!(settled, "calls were never recorded and count as unknown");
+            }
+            Ok(())
         }
-        match outcome {
-            Ok(0) => {}
-            Ok(settled) => tracing::info!(settled, "calls were never recorded and count as unknown"),
-            Err(error) => tracing::warn!(%error, "expired leases could not be settled"),
-        }
-    }
+    })
+    .await;
 }
 
 /// Replicas tell each other how tools fare, what is halted, and which policy is active: what one knows is known to all

@@ -218,6 +218,8 @@ pub struct Append {
     pub totals: Spent,
     /// Calls that are open after the change.
     pub open_calls: u32,
+    /// When somebody has to look after those.
+    pub due: Option<Timestamp>,
     /// Sessions that the change adds to the tree, outermost first: name, parent, depth.
     pub new_sessions: Vec<(SessionId, Option<SessionId>, u32)>,
     pub change: Change,
@@ -241,6 +243,7 @@ impl Append {
     pub fn then(mut self, next: Self) -> Self {
         self.totals = next.totals;
         self.open_calls = next.open_calls;
+        self.due = next.due;
         self.new_sessions.extend(next.new_sessions);
         self.change.events.extend(next.change.events);
         self.change.ledger.extend(next.change.ledger);

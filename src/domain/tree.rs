@@ -3,6 +3,7 @@
 
 mod apply;
 mod controls;
+mod due;
 mod restore;
 
 use std::{
@@ -78,6 +79,8 @@ pub struct CallTree {
     pub by_tool: BTreeMap<ToolName, u64>,
     /// Calls that are owed an outcome.
     pub open_calls: u32,
+    /// When somebody has to look after them: no later than the first end of their leases.
+    pub due: Option<Timestamp>,
     pub sessions: BTreeMap<SessionId, Session>,
     /// How fast it goes.
     pub pace: Pace,
@@ -248,6 +251,7 @@ impl CallTree {
             spent: Spent::default(),
             by_tool: BTreeMap::new(),
             open_calls: 0,
+            due: None,
             sessions: BTreeMap::new(),
             pace: Pace::default(),
             forgotten_change: 0,

@@ -141,6 +141,7 @@ pub fn advance(tree: &mut CallTree, change: Change) -> Append {
         started_at: tree.started_at,
         totals: tree.spent,
         open_calls: tree.open_calls,
+        due: tree.due,
         new_sessions,
         change,
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{
-    Gate, GateError, NoAnswer, RecordError,
+    Gate, NoAnswer, RecordError,
     decide::{Decided, Subject, Unheard},
 };
 use crate::{
@@ -13,12 +13,11 @@ use crate::{
         outcome::OutcomeStatus,
         rejection::RecordRejection,
         report::Report,
-        time::Timestamp,
         tree::CallTree,
     },
     engine::{self, Recorded, Shared, envelope::ToolResult},
     policy::Policy,
-    store::{ExpiredLease, LeaseLook, Slot},
+    store::Slot,
     telemetry,
 };
 
@@ -130,38 +129,6 @@ impl Gate {
             answer.text = engine::envelope::success(arguments.as_deref(), (None, false), &answer.recorded.settled);
         }
         Ok(answer)
-    }
-
-    /// Settles as unknown the calls whose lease ran out before `until` and that nobody reported on.
-    ///
-    /// # Errors
-    /// [`NoAnswer`] when they cannot be read.
-    pub async fn expire_leases(&self, mut look: LeaseLook, until: Timestamp) -> Result<usize, NoAnswer> {
-        let mut settled = 0;
-        loop {
-            let expired = self.store.expired_leases(look, until).await?;
-            let newest = expired.calls.last().map(|lease| lease.until);
-            let before = settled;
-            for lease in expired.calls {
-                settled += usize::from(self.expire(lease).await?);
-            }
-            // What cannot be settled does not keep the others from it, and is not asked for without end.
-            look = match newest.and_then(|newest| look.from(newest)) {
-                Some(next) if expired.is_full => next,
-                None if expired.is_full && settled > before => look,
-                _ => return Ok(settled),
-            };
-        }
-    }
-
-    async fn expire(&self, lease: ExpiredLease) -> Result<bool, NoAnswer> {
-        let report = Report { by_lease: true, ..Report::new(lease.session, lease.call_id, OutcomeStatus::Unknown) };
-        // A late report that comes in between goes first; then there is nothing left to settle.
-        match self.record(lease.tenant, report, None).await {
-            Ok(answer) => Ok(!answer.replayed),
-            Err(GateError::Rejected(_) | GateError::NoAnswer(NoAnswer::Contention)) => Ok(false),
-            Err(GateError::NoAnswer(error)) => Err(error),
-        }
     }
 }
 

@@ -11,7 +11,4 @@ mod postgres;
 
 pub use cache::{Slot, Slots, Turn};
 pub use error::{Busy, Lost, OpenError, StoreError};
-pub use postgres::{
-    Committed, Counted, ExpiredLease, ExpiredLeases, Learn, LeaseLook, Pending, QueueSlot, Store, StoreSettings,
-    parse_url,
-};
+pub use postgres::{Committed, Counted, DueTree, DueTrees, Learn, Pending, QueueSlot, Store, StoreSettings, parse_url};

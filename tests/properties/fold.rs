@@ -87,6 +87,7 @@ fn totals(grown: &Grown, given: &[Event]) -> Totals {
         spent: tree.spent,
         by_tool: tree.by_tool.clone(),
         open_calls: tree.open_calls,
+        due: tree.due,
         sessions: sessions.collect(),
         seen: seen.collect(),
         forgotten_change: forgotten.max().unwrap_or(0),
@@ -146,6 +147,8 @@ proptest! {
         for grown in world.trees.values() {
             prop_assert_eq!(&grown.tree, &grown.fold);
             prop_assert_eq!(&restored(grown, ROWS_MAX), &grown.fold);
+            let (due, end) = (grown.tree.due, grown.tree.first_lease_end());
+            prop_assert!(end.is_none_or(|end| due.is_some_and(|due| due <= end)), "{:?} after {:?}", due, end);
         }
     }
 }

@@ -1,15 +1,23 @@
 //! Leases: a call that nobody reports on counts as unknown, and is settled as soon as somebody does.
 
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
+
 use callgate::{
-    domain::{effect::EffectKind, outcome::OutcomeStatus, time::Timestamp, tool::ToolSpec},
-    gate::Gate,
+    domain::{
+        effect::EffectKind, ids::DEFAULT_TENANT, outcome::OutcomeStatus, report::Report, time::Timestamp,
+        tool::ToolSpec,
+    },
+    gate::{Gate, GateError},
     policy::Policy,
-    store::LeaseLook,
+    store::Store,
 };
 
 use crate::common::{
     books::{gapless, good, sums},
-    gates::{ask, evaluate, gate, policy, record, report, said, success, tool, two_gates},
+    gates::{ask, done, evaluate, gate, policy, record, report, said, store, success, tool, two_gates},
     postgres::{Postgres, writers_waiting},
     until,
 };
@@ -23,15 +31,13 @@ fn leased(lease_ms: u64) -> Policy {
     policy
 }
 
-/// Settles what ran out within the last hour; gives how many.
-async fn sweep(gate: &Gate) -> usize {
-    let now = gate.now();
-    let since = Timestamp::from_millis(now.as_millis() - 3_600_000);
-    Box::pin(gate.expire_leases(LeaseLook::Ended(since), now)).await.expect("readable")
+/// Settles what ran out; gives how many.
+async fn sweep(gate: &Arc<Gate>) -> usize {
+    Box::pin(gate.expire_leases(gate.now())).await.expect("readable")
 }
 
 /// Waits until one call was settled because its lease ran out.
-async fn run_out(gate: &Gate) {
+async fn run_out(gate: &Arc<Gate>) {
     let mut settled = 0;
     until("the lease to run out", async || {
         settled += sweep(gate).await;
@@ -145,66 +151,177 @@ async fn a_late_heartbeat_goes_before_the_sweep_that_did_not_see_it() {
     let [one, other] = two_gates(&postgres, &leased(2_000)).await;
     let first = evaluate(&one, ask("s", "c1", "save", ARGUMENTS)).await;
     let lease_until = first.verdict.permit.expect("a permit").lease_until;
-    until("the lease to be over", async || one.now() > lease_until).await;
+    assert_eq!(said(&evaluate(&other, ask("s", "c2", "save", ARGUMENTS)).await), "WAIT call_in_flight");
+    until("the lease to be over", async || one.now() > lease_until && other.now() > lease_until).await;
     let mut locked = postgres.connect().await;
     sqlx::raw_sql("begin; select from call_tree for update").execute(&mut locked).await.expect("a lock");
     let heartbeat = tokio::spawn(async move { record(&one, report("s", "c1", OutcomeStatus::Running)).await });
     writers_waiting(&postgres, 1).await;
-    let swept = tokio::spawn(async move { sweep(&other).await });
+    let unknown = Report { by_lease: true, ..report("s", "c1", OutcomeStatus::Unknown) };
+    let swept = tokio::spawn(async move { other.record(DEFAULT_TENANT, unknown, None).await });
     writers_waiting(&postgres, 2).await;
     sqlx::raw_sql("commit").execute(&mut locked).await.expect("unlocked");
     heartbeat.await.expect("no panic");
-    assert_eq!(swept.await.expect("no panic"), 0);
+    let swept = swept.await.expect("no panic");
+    assert!(matches!(swept, Err(GateError::Rejected(_))), "{swept:?}");
     assert_eq!(postgres.rows("select status, by_lease from outcome").await, ["(0,f)"]);
 }
 
-/// Permits calls until there are `calls` more of them, sixty-four at a time.
+fn numbered(n: usize) -> String {
+    format!(r#"{{"n":{n}}}"#)
+}
+
+/// Permits calls until there are `calls` of them, sixty-four a session and turn.
 async fn permit(gate: &Gate, calls: usize) {
     for n in (0..calls).step_by(64) {
-        let requests = (n..calls.min(n + 64))
-            .map(|n| ask(&format!("s{}", n / 64), &format!("c{n}"), "look", &format!(r#"{{"n":{n}}}"#)));
+        let requests =
+            (n..calls.min(n + 64)).map(|n| ask(&format!("s{}", n / 64), &format!("c{n}"), "work", &numbered(n)));
         Box::pin(gate.evaluate(requests.collect())).await.expect("permitted");
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_look_settles_all_that_ran_out() {
-    const CALLS: usize = 1_100;
-    let postgres = Postgres::start().await;
-    let [permitting, gate] = two_gates(&postgres, &leased(60_000)).await;
-    permit(&permitting, CALLS).await;
-    // Those of one batch have one lease.
-    postgres.tamper("update call set lease_until = now() - interval '1 minute' - seq * interval '1 ms'").await;
-    let settled = Box::pin(gate.expire_leases(LeaseLook::Open(Timestamp::default()), gate.now())).await;
-    assert_eq!(settled.expect("readable"), CALLS);
-    assert_eq!(sweep(&gate).await, 0);
-}
+const UNSETTLED: &str = "select coalesce(sum(open_calls), 0) from call_tree";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn leases_that_all_ran_out_at_one_time_are_settled_too() {
+async fn replicas_that_sweep_at_once_settle_each_call_once() {
     const CALLS: usize = 1_100;
     let postgres = Postgres::start().await;
-    let [permitting, gate] = two_gates(&postgres, &leased(60_000)).await;
-    permit(&permitting, CALLS).await;
+    let [one, other] = two_gates(&postgres, &leased(60_000)).await;
+    permit(&one, CALLS).await;
     postgres.tamper("update call set lease_until = now() - interval '1 minute'").await;
-    assert_eq!(sweep(&gate).await, CALLS);
+    postgres.tamper("update call_tree set due = now() - interval '1 minute'").await;
+    // What `one` has in memory still says otherwise.
+    let third = gate(&postgres, &leased(60_000)).await;
+    let mut settled = 0;
+    until("all to be settled", async || {
+        let (by_third, by_other) = tokio::join!(sweep(&third), sweep(&other));
+        settled += by_third + by_other;
+        // A busy machine puts off what it has taken on.
+        postgres.tamper("update call_tree set due = now() where due is not null").await == 0
+    })
+    .await;
+    assert_eq!((settled, postgres.number(UNSETTLED).await), (CALLS, 0));
+    assert_eq!(postgres.number("select count(*) from outcome where by_lease").await, CALLS as i64);
+    assert_eq!(postgres.number("select count(due) from call_tree").await, 0, "nothing is left to look after");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_look_at_open_trees_finds_a_lease_that_a_heartbeat_had_extended() {
+async fn a_burst_is_settled_within_a_minute_beside_a_stream_of_calls_that_are_reported_on() {
+    const CALLS: usize = 3_200;
+    let postgres = Postgres::start().await;
+    let [busy, sweeping] = two_gates(&postgres, &leased(3_000)).await;
+    let is_over = Arc::new(AtomicBool::default());
+    let stream = tokio::spawn({
+        let (busy, is_over) = (Arc::clone(&busy), Arc::clone(&is_over));
+        async move {
+            let mut n = 0;
+            while !is_over.load(Ordering::Relaxed) {
+                n += 1;
+                done(&busy, ask(&format!("stream-{}", n % 8), &format!("c{n}"), "look", &numbered(n)), "row").await;
+            }
+            n
+        }
+    });
+    permit(&busy, CALLS).await;
+    until("the burst to be settled", async || {
+        sweep(&sweeping).await;
+        postgres.number("select count(*) from outcome where by_lease").await == CALLS as i64
+    })
+    .await;
+    is_over.store(true, Ordering::Relaxed);
+    assert!(stream.await.expect("no panic") > 0);
+    let late = "select count(*) from call c join outcome o using (shard, tenant_id, epoch, session_id)
+        where o.permit_seq = c.seq and o.by_lease and o.at > c.lease_until + interval '1 minute'";
+    assert_eq!((postgres.number(late).await, postgres.number(UNSETTLED).await), (0, 0));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_call_that_is_reported_on_in_time_does_not_move_when_its_tree_is_due() {
+    let postgres = Postgres::start().await;
+    let gate = gate(&postgres, &leased(2_000)).await;
+    let due = async || postgres.rows("select due from call_tree").await;
+    done(&gate, ask("s", "c0", "work", ARGUMENTS), "row").await;
+    let first = due().await;
+    assert_ne!(first, ["()"]);
+    for n in 1..8 {
+        done(&gate, ask("s", &format!("c{n}"), "look", &numbered(n)), "row").await;
+    }
+    assert_eq!(due().await, first);
+    until("nobody to be needed any more", async || {
+        assert_eq!(sweep(&gate).await, 0);
+        due().await == ["()"]
+    })
+    .await;
+    done(&gate, ask("s", "c8", "work", &numbered(8)), "row").await;
+    assert_ne!(due().await, first);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_replica_that_dies_over_a_tree_leaves_it_to_the_next_look() {
+    let postgres = Postgres::start().await;
+    let gate = gate(&postgres, &leased(1_000)).await;
+    let lease_until = evaluate(&gate, ask("s", "c1", "work", ARGUMENTS)).await.verdict.permit.expect("one").lease_until;
+    let (dies, other) = (store(&postgres).await, store(&postgres).await);
+    let taken = async |store: &Store, at| store.take_due(at).await.expect("readable").trees.len();
+    assert_eq!(taken(&dies, lease_until.plus_ms(10)).await, 1);
+    assert_eq!(taken(&other, lease_until.plus_ms(20)).await, 0, "somebody is at it");
+    assert_eq!(taken(&other, lease_until.plus_ms(21_000)).await, 1);
+    until("it to be settled", async || {
+        postgres.tamper("update call_tree set due = now()").await;
+        sweep(&gate).await == 1
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_look_finds_a_lease_that_a_heartbeat_had_extended() {
     let postgres = Postgres::start().await;
     let [permitting, gate] = two_gates(&postgres, &leased(60_000)).await;
     evaluate(&permitting, ask("s", "c1", "work", ARGUMENTS)).await;
     record(&permitting, report("s", "c1", OutcomeStatus::Running)).await;
-    evaluate(&permitting, ask("s", "settled", "look", "{}")).await;
-    record(&permitting, success("s", "settled", "row")).await;
     postgres.tamper("update call set lease_until = now() - interval '3 days'").await;
-    let all = async || {
-        let look = gate.expire_leases(LeaseLook::Open(Timestamp::default()), gate.now());
-        Box::pin(look).await.expect("readable")
-    };
-    assert_eq!(all().await, 0, "the heartbeat's lease holds");
+    postgres.tamper("update call_tree set due = now() - interval '3 days'").await;
+    assert_eq!(sweep(&gate).await, 0, "the heartbeat's lease holds");
+    let same = "select t.due = o.lease_until from call_tree t, outcome o";
+    assert_eq!(postgres.rows(same).await, ["(t)"], "nobody looks before it ends");
     postgres.tamper("update outcome set lease_until = now() - interval '2 days' where status = 0").await;
-    assert_eq!(all().await, 1);
-    assert_eq!(postgres.rows("select open_calls from call_tree").await, ["(0)"]);
+    postgres.tamper("update call_tree set due = now() - interval '2 days'").await;
+    let cold = self::gate(&postgres, &leased(60_000)).await;
+    assert_eq!(sweep(&cold).await, 1);
+    assert_eq!(postgres.rows("select open_calls, due from call_tree").await, ["(0,)"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_look_reads_what_is_due_and_nothing_else() {
+    const DUE: i64 = 3;
+    let postgres = Postgres::start().await;
+    let [busy, sweeping] = two_gates(&postgres, &leased(600_000)).await;
+    for n in 0..400 {
+        done(&busy, ask(&format!("done-{n}"), "c", "look", "{}"), "row").await;
+    }
+    for n in 0..DUE {
+        evaluate(&busy, ask(&format!("due-{n}"), "c", "work", "{}")).await;
+    }
+    postgres.tamper("update call set lease_until = now() where session_id like 'due-%'").await;
+    postgres.tamper("update call_tree set due = now() where root_id like 'due-%'").await;
+    postgres.tamper("vacuum analyze call_tree").await;
+    assert_eq!(Box::pin(busy.expire_leases(Timestamp::default())).await.expect("readable"), 0);
+    let read = async |what: &str| postgres.number(what).await;
+    let (by_index, by_table) = (
+        "select idx_tup_read from pg_stat_user_indexes where indexrelname = 'call_tree_due'",
+        "select sum(seq_tup_read) from pg_stat_user_tables where relname = 'call_tree'",
+    );
+    until("the counts to be still", async || {
+        let before = read(by_table).await;
+        tokio::time::sleep(std::time::Duration::from_millis(1_200)).await;
+        before == read(by_table).await
+    })
+    .await;
+    let (entries, rows) = (read(by_index).await, read(by_table).await);
+    assert_eq!(sweep(&sweeping).await as i64, DUE);
+    // A session tells its counts when it has been idle.
+    until("the counts", async || read(by_index).await > entries).await;
+    let (entries, rows) = (read(by_index).await - entries, read(by_table).await - rows);
+    assert!((DUE..=3 * DUE).contains(&entries), "{entries} entries");
+    assert_eq!(rows, 0, "no table is read from end to end");
 }

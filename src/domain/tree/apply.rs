@@ -25,6 +25,7 @@ impl CallTree {
             Event::Settled(settled) => self.settled(settled),
             Event::Controlled(controlled) => self.controlled(controlled),
         }
+        self.keep_due(event);
     }
 
     fn judged(&mut self, event: &Judged) {

@@ -40,6 +40,8 @@ pub struct Totals {
     pub by_tool: BTreeMap<ToolName, u64>,
     /// Calls that are owed an outcome.
     pub open_calls: u32,
+    /// When somebody has to look after them.
+    pub due: Option<Timestamp>,
     /// Every session: who started it, how deep, and its current run.
     pub sessions: Vec<(SessionId, Option<SessionId>, u32, RunTotals)>,
     /// What each session has seen, oldest first.
@@ -82,6 +84,7 @@ impl CallTree {
         self.spent = totals.spent;
         self.by_tool = totals.by_tool;
         self.open_calls = totals.open_calls;
+        self.due = totals.due;
         self.forgotten_change = self.forgotten_change.max(totals.forgotten_change);
         self.uses = totals.uses.into_iter().map(|used| (used.key.clone(), used)).collect();
         self.changes = totals.changes.into();

@@ -120,6 +120,7 @@ impl Batch {
             cost_micros: big(last.totals.cost_micros),
             reserved_micros: big(last.totals.reserved_micros),
             tokens: big(last.totals.tokens),
+            due_ms: last.due.map(Timestamp::as_millis),
         });
     }
 

@@ -6,7 +6,7 @@ use sqlx::{AssertSqlSafe, PgConnection, Row as _};
 
 use super::{
     columns, controls,
-    decode::{Loaded, count, judged, settled},
+    decode::{Loaded, count, judged, maybe_at, settled},
     load::{self, Key},
     row::{CallColumns, OutcomeColumns, big},
 };
@@ -54,7 +54,7 @@ pub(super) async fn catch_up(conn: &mut PgConnection, tree: CallTree) -> Loaded<
     // The version first: what is committed while the rest is read is left for the next time.
     let head = sqlx::query(
         "select version, epoch - date '1970-01-01' as day, steps, calls, open_calls, cost_micros, reserved_micros,
-           tokens
+           tokens, (extract(epoch from due) * 1000)::bigint as due_ms
          from call_tree where shard = $3 and tenant_id = $1 and root_id = $2",
     );
     let head = head.bind(key.tenant.0).bind(key.root.as_str()).bind(key.shard()).fetch_optional(&mut *conn).await?;
@@ -64,7 +64,9 @@ pub(super) async fn catch_up(conn: &mut PgConnection, tree: CallTree) -> Loaded<
         return Ok(None);
     }
     let events = since(conn, key, tree.version, stored).await?;
-    let tree = tree.caught_up(&events);
+    // Whoever looks after a tree moves that time without an event.
+    let due = maybe_at(&head, "due_ms")?;
+    let tree = tree.caught_up(&events).map(|tree| CallTree { due, ..tree });
     // Another replica may have settled a call that this tree has forgotten, and so counts otherwise.
     let (spent, open_calls) = (load::spent(&head)?, load::open_calls(&head)?);
     Ok(tree.filter(|tree| tree.version == stored && tree.spent == spent && tree.open_calls == open_calls))

@@ -7,7 +7,7 @@ use sqlx::{Executor as _, PgConnection, Row as _, postgres::PgRow};
 
 use super::{
     columns, controls,
-    decode::{Loaded, at, corrupt, count, hash, judged, name, settled},
+    decode::{Loaded, at, corrupt, count, hash, judged, maybe_at, name, settled},
     look_up,
     row::{CallColumns, OutcomeColumns},
 };
@@ -106,7 +106,8 @@ async fn at_one_moment(conn: &mut PgConnection, tenant: TenantId, root: &Session
     let head = sqlx::query(
         "select epoch - date '1970-01-01' as day, version, (extract(epoch from started_at) * 1000)::bigint as
         started_ms,
-           (extract(epoch from last_at) * 1000)::bigint as last_ms, steps, calls, open_calls, cost_micros,
+           (extract(epoch from last_at) * 1000)::bigint as last_ms,
+           (extract(epoch from due) * 1000)::bigint as due_ms, steps, calls, open_calls, cost_micros,
            reserved_micros, tokens
          from call_tree where shard = $3 and tenant_id = $1 and root_id = $2 and version > 0",
     )
@@ -127,6 +128,7 @@ async fn at_one_moment(conn: &mut PgConnection, tenant: TenantId, root: &Session
         spent: spent(&head)?,
         by_tool: by_tool(conn, key).await?,
         open_calls,
+        due: maybe_at(&head, "due_ms")?,
         sessions: sessions(conn, key).await?,
         seen: seen(conn, key).await?,
         forgotten_change: forgotten_change(conn, key, &events).await?,

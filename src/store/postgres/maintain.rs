@@ -1,31 +1,24 @@
-//! What keeps the database in order: schema, partitions, safety settings, and leases that ran out.
+//! What keeps the database in order: schema, partitions and safety settings.
 
 use std::sync::LazyLock;
 
 use chrono::{Datelike as _, Months, NaiveDate};
 use sqlx::{
-    Connection, Executor as _, PgConnection, Row as _, SqlStr,
+    Connection, Executor as _, PgConnection, SqlStr,
     migrate::{Migration, MigrationType, Migrator},
-    postgres::PgRow,
 };
 
 use super::{
     SCHEMA,
     connect::{DURABLE, be_durable},
-    decode,
 };
 use crate::{
-    domain::{
-        ids::{CallId, SessionId, TenantId},
-        time::Timestamp,
-    },
+    domain::time::Timestamp,
     store::error::{OpenError, StoreError},
 };
 
 /// Months whose partitions are made ahead of time.
 const MONTHS_AHEAD: u32 = 2;
-/// Expired leases that are read at once.
-const EXPIRED_MAX: usize = 1_000;
 
 // The files of `migrations/` as build.rs found them: `FILES`, each with its version, what it does, and its text. sqlx's
 // own macro for that would compile the whole driver a second time, for the compiler.
@@ -185,101 +178,6 @@ pub(super) async fn now(conn: &mut PgConnection) -> Result<Timestamp, StoreError
     let millis: i64 =
         sqlx::query_scalar("select (extract(epoch from clock_timestamp()) * 1000)::bigint").fetch_one(conn).await?;
     Ok(Timestamp::from_millis(millis))
-}
-
-/// A call whose lease ran out.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ExpiredLease {
-    /// Its tenant.
-    pub tenant: TenantId,
-    /// Its session.
-    pub session: SessionId,
-    /// The call.
-    pub call_id: CallId,
-    /// When the lease ran out that came with the permit.
-    pub until: Timestamp,
-}
-
-/// Where expired leases are looked for. Neither looks at a settled call again and again.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LeaseLook {
-    /// Among all calls whose permit's lease ended at that time or later.
-    Ended(Timestamp),
-    /// The same, among the calls of the trees that still have open ones.
-    Open(Timestamp),
-}
-
-impl LeaseLook {
-    const fn since(self) -> Timestamp {
-        match self {
-            Self::Ended(since) | Self::Open(since) => since,
-        }
-    }
-
-    /// The look for those that ended later; none when `newest` is no later.
-    #[must_use]
-    pub fn from(self, newest: Timestamp) -> Option<Self> {
-        (newest > self.since()).then_some(match self {
-            Self::Ended(_) => Self::Ended(newest),
-            Self::Open(_) => Self::Open(newest),
-        })
-    }
-}
-
-/// Some of the calls whose lease ran out, the oldest first.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct ExpiredLeases {
-    /// The calls.
-    pub calls: Vec<ExpiredLease>,
-    /// There may be more, none of them older.
-    pub is_full: bool,
-}
-
-/// Calls whose lease ran out before `until` and that nobody reported on. Heartbeats extend a lease.
-pub(super) async fn expired_leases(
-    conn: &mut PgConnection,
-    look: LeaseLook,
-    until: Timestamp,
-) -> Result<ExpiredLeases, StoreError> {
-    let from = match look {
-        LeaseLook::Ended(_) => "call c",
-        LeaseLook::Open(_) => {
-            "call_tree t join session s on s.tree_shard = t.shard and s.tenant_id = t.tenant_id
-              and s.root_id = t.root_id and t.open_calls > 0
-             cross join lateral (select * from call c where c.shard = t.shard and c.tenant_id = t.tenant_id
-               and c.epoch = t.epoch
-               and c.session_id = s.session_id) c"
-        }
-    };
-    // Row by row through the primary key, whatever the planner believes about the tables' sizes.
-    let of_call = "from outcome o where o.shard = c.shard and o.tenant_id = c.tenant_id and o.epoch = c.epoch
-        and o.session_id = c.session_id and o.permit_seq = c.seq";
-    // Rounded down: the next look begins there, and all calls of one batch have one lease.
-    let sql = format!(
-        "select c.tenant_id, c.session_id, c.call_id,
-           floor(extract(epoch from c.lease_until) * 1000)::bigint as lease_ms
-         from {from}
-         left join lateral (select true as is_settled {of_call} and o.status > 0 limit 1) settled on true
-         left join lateral (select max(o.lease_until) as lease_until {of_call} and not coalesce(is_settled, false)) beat
-           on true
-         where c.lease_until >= to_timestamp($1 / 1000.0) and c.lease_until < to_timestamp($2 / 1000.0)
-           and is_settled is null and greatest(c.lease_until, beat.lease_until) < to_timestamp($2 / 1000.0)
-         order by c.lease_until limit $3"
-    );
-    let rows = sqlx::query(sqlx::AssertSqlSafe(sql)).bind(look.since().as_millis());
-    let rows = rows.bind(until.as_millis()).bind(EXPIRED_MAX as i64).fetch_all(conn).await?;
-    let expired = |row: &PgRow| {
-        Ok(ExpiredLease {
-            tenant: TenantId(row.try_get("tenant_id")?),
-            session: decode::name(SessionId::parse, row.try_get("session_id")?)?,
-            call_id: decode::name(CallId::parse, row.try_get("call_id")?)?,
-            until: decode::at(row, "lease_ms")?,
-        })
-    };
-    Ok(ExpiredLeases {
-        calls: rows.iter().map(expired).collect::<decode::Loaded<_>>()?,
-        is_full: rows.len() >= EXPIRED_MAX,
-    })
 }
 
 #[cfg(test)]

@@ -14,6 +14,7 @@ mod halts;
 mod health;
 mod inbox;
 mod indexes;
+mod leases;
 mod load;
 mod look_up;
 mod maintain;
@@ -57,7 +58,7 @@ use crate::domain::{
 };
 
 pub use connect::parse_url;
-pub use maintain::{ExpiredLease, ExpiredLeases, LeaseLook};
+pub use leases::{DueTree, DueTrees};
 pub use profiles::{Counted, Learn};
 pub use writer::Committed;
 
@@ -308,15 +309,6 @@ impl Store {
         let all: Vec<_> = keys.iter().map(|key| (tenant, key.clone())).collect();
         self.counters.learn(&all, &used);
         Ok(keys.iter().cloned().zip(used.iter().map(|used| u64::try_from(*used).unwrap_or(0))).collect())
-    }
-
-    /// Calls whose lease ran out before `until` and that nobody reported on, the oldest first: a page of
-    /// them.
-    ///
-    /// # Errors
-    /// [`StoreError`] when the database cannot be read.
-    pub async fn expired_leases(&self, look: LeaseLook, until: Timestamp) -> Result<ExpiredLeases, StoreError> {
-        self.slow.read(async |conn| maintain::expired_leases(conn, look, until).await).await
     }
 
     /// Makes the partitions of this month and the next two.

@@ -28,6 +28,7 @@ columns! {
         started_ms: i64 => Kind::time("started_at"), last_ms: i64 => Kind::time("last_at"),
         steps: i64 => INT8, calls: i64 => INT8, open_calls: i32 => INT4, cost_micros: i64 => INT8,
         reserved_micros: i64 => INT8, tokens: i64 => INT8,
+        due_ms: Option<i64> => Kind::time("due"),
     }
 }
 

@@ -1,9 +1,6 @@
 //! The facts of a follow-up, as they are stored with it and with what came of it.
 
-use callgate::{
-    domain::{outcome::OutcomeStatus, time::Timestamp, tool::ToolSpec},
-    store::LeaseLook,
-};
+use callgate::domain::{outcome::OutcomeStatus, tool::ToolSpec};
 
 use super::{fails, waiting};
 use crate::common::{
@@ -66,11 +63,7 @@ async fn a_follow_up_of_which_nobody_can_tell_is_censored_until_somebody_can() {
     record(&gate, report("cancelled", "second", OutcomeStatus::Cancelled)).await;
     fails(&gate, "expired", "one", "search", ASKED).await;
     evaluate(&gate, ask("expired", "two", "search", ASKED)).await;
-    until("the lease to run out", async || {
-        let since = Timestamp::from_millis(gate.now().as_millis() - 60_000);
-        Box::pin(gate.expire_leases(LeaseLook::Ended(since), gate.now())).await.expect("readable") > 0
-    })
-    .await;
+    until("the lease to run out", async || Box::pin(gate.expire_leases(gate.now())).await.expect("readable") > 0).await;
     let mut rows = follow_ups(&postgres).await;
     rows.sort();
     assert_eq!(rows, ["(second,first,0,)", "(two,one,0,)"]);

@@ -1,0 +1,94 @@
+//! Trees that somebody has to look after, because leases of their open calls ran out or may have. What is read and
+//! changed here is what is due, and nothing of what was settled in time but one row a tree and lease.
+
+use sqlx::{PgConnection, Row as _, postgres::PgRow};
+
+use super::{
+    Store,
+    decode::{Loaded, count, name},
+    row::big,
+};
+use crate::{
+    domain::{
+        ids::{SessionId, TenantId},
+        shard::Shard,
+        time::Timestamp,
+    },
+    store::error::StoreError,
+};
+
+/// Trees that are taken on at once.
+const TAKEN_MAX: usize = 128;
+/// How long nobody else looks after a tree that was taken on, in milliseconds. Whoever has taken it on may die.
+const TAKEN_MS: u64 = 20_000;
+
+/// A tree with open calls that somebody has to look after.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DueTree {
+    /// Whose tree.
+    pub tenant: TenantId,
+    /// The tree, by its root session.
+    pub root: SessionId,
+    /// Its version then.
+    pub version: u64,
+}
+
+/// Some of the trees that are due.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct DueTrees {
+    /// Those with open calls; the others need nobody any more.
+    pub trees: Vec<DueTree>,
+    /// There may be more.
+    pub is_full: bool,
+}
+
+impl Store {
+    /// Takes on trees that are due at `now`, the longest due first: no replica is given them again for the next 20 s.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the database cannot be used.
+    pub async fn take_due(&self, now: Timestamp) -> Result<DueTrees, StoreError> {
+        self.slow.read(async |conn| take(conn, now).await).await
+    }
+
+    /// Nobody has to look after the tree before `due`; not at all, without one. Does nothing for a tree that has moved:
+    /// what moved it has said when it is due.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the database cannot be used.
+    pub async fn put_off(&self, tree: &DueTree, due: Option<Timestamp>) -> Result<(), StoreError> {
+        self.slow.read(async |conn| put_off(conn, tree, due).await).await
+    }
+}
+
+/// Never waits for a row that somebody else has locked: whoever has it locked moves the tree, or takes it on.
+async fn take(conn: &mut PgConnection, now: Timestamp) -> Loaded<DueTrees> {
+    let taken = sqlx::query(
+        "update call_tree set due = case when open_calls > 0 then to_timestamp($2 / 1000.0) end
+         where ctid = any(array(select ctid from call_tree where due <= to_timestamp($1 / 1000.0)
+           order by due limit $3 for update skip locked))
+         returning tenant_id, root_id, version, open_calls > 0 as is_open",
+    );
+    let taken = taken.bind(now.as_millis()).bind(now.plus_ms(TAKEN_MS).as_millis()).bind(TAKEN_MAX as i64);
+    let rows = taken.fetch_all(conn).await?;
+    let tree = |row: &PgRow| {
+        Ok(DueTree {
+            tenant: TenantId(row.try_get("tenant_id")?),
+            root: name(SessionId::parse, row.try_get("root_id")?)?,
+            version: count(row, "version")?,
+        })
+    };
+    let open = rows.iter().filter(|row| row.try_get("is_open").unwrap_or(true));
+    Ok(DueTrees { trees: open.map(tree).collect::<Loaded<_>>()?, is_full: rows.len() >= TAKEN_MAX })
+}
+
+async fn put_off(conn: &mut PgConnection, tree: &DueTree, due: Option<Timestamp>) -> Loaded<()> {
+    let put_off = sqlx::query(
+        "update call_tree set due = to_timestamp($4 / 1000.0)
+         where shard = $5 and tenant_id = $1 and root_id = $2 and version = $3",
+    );
+    let put_off = put_off.bind(tree.tenant.0).bind(tree.root.as_str()).bind(big(tree.version));
+    let put_off = put_off.bind(due.map(Timestamp::as_millis)).bind(Shard::of(tree.tenant, &tree.root).0);
+    put_off.execute(conn).await?;
+    Ok(())
+}
