@@ -1,6 +1,6 @@
 //! May these calls run? Judged together, stored, and only then told.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeSet, sync::Arc};
 
 use super::{
     EvaluateAnswer, EvaluateError, Gate, GateError, NoAnswer,
@@ -10,6 +10,7 @@ use super::{
 };
 use crate::{
     domain::{
+        budget::CounterKey,
         call::{Proposal, Request},
         finding::Decision,
         ids::{DEFAULT_TENANT, SessionId},
@@ -130,17 +131,15 @@ impl Gate {
     /// What crosses trees and the proposals depend on.
     async fn shared(&self, policy: &Policy, root: &SessionId, proposals: &[Proposal]) -> Result<SharedBatch, NoAnswer> {
         let tenant = proposals.first().map_or(DEFAULT_TENANT, |proposal| proposal.request.tenant);
-        let mut counters = BTreeMap::new();
-        let (mut ledger, mut health) = (Vec::with_capacity(proposals.len()), Vec::with_capacity(proposals.len()));
-        for proposal in proposals {
-            let Request { agent, tool, .. } = &proposal.request;
-            counters.extend(self.counters_of(policy, tenant, agent.as_ref(), Some(tool)).await?);
-            ledger.push(match engine::ledger_key(root, proposal) {
-                Some(key) => self.store.ledger(tenant, root, key).await?,
-                None => None,
-            });
-            health.push(self.tools.health(tenant, tool));
-        }
+        let now = self.store.now();
+        let keys_of =
+            |request: &Request| engine::counter_keys(policy, request.agent.as_ref(), Some(&request.tool), now);
+        let keys: BTreeSet<CounterKey> = proposals.iter().flat_map(|proposal| keys_of(&proposal.request)).collect();
+        let keys: Vec<CounterKey> = keys.into_iter().collect();
+        let writes = proposals.iter().map(|proposal| engine::ledger_key(root, proposal));
+        let (counters, ledger) =
+            tokio::try_join!(self.store.counters(tenant, &keys), self.store.ledger_rows(tenant, root, writes))?;
+        let health = proposals.iter().map(|proposal| self.tools.health(tenant, &proposal.request.tool)).collect();
         Ok(SharedBatch { counters, ledger, health, halts: self.halts(tenant), profiles: self.profiles(tenant).await })
     }
 

@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// Trees that are looked into, or calls that are settled, at once.
-const AT_ONCE: usize = 16;
+const AT_ONCE: usize = 64;
 
 /// A call whose lease ran out.
 struct RunOut {

@@ -14,28 +14,46 @@ use crate::{
     },
     engine,
     policy::Policy,
-    store::{Slot, StoreError, Turn},
+    store::{Found, Slot, StoreError, Turn},
 };
 
 impl Gate {
-    /// The slot of a session's tree, which may not exist yet.
+    /// The slot of a session's tree, which may not exist yet. For a new session the database is asked once.
     pub(super) async fn slot<R: Clone>(&self, subject: &Subject<'_, R>) -> Result<Arc<Slot>, GateError<R>> {
-        let root = self.root(subject).await?;
-        Ok(self.slot_of(subject.tenant, &root).await?)
+        let Subject { tenant, session, ref unheard, .. } = *subject;
+        if let Some(root) = self.slots.root(tenant, session) {
+            return Ok(self.slot_of(tenant, &root).await?);
+        }
+        let parent = match unheard {
+            Unheard::Rejected(_) => None,
+            Unheard::Begins(parent) => *parent,
+        };
+        match (self.find(tenant, session, parent).await?, unheard) {
+            (Some(Found { root, epoch, .. }), _) => Ok(self.slot_born(tenant, &root, epoch).await?),
+            (None, Unheard::Rejected(rejection)) => Err(GateError::Rejected(rejection.clone())),
+            // A parent that nobody has heard of becomes a root.
+            (None, Unheard::Begins(parent)) => Ok(self.new_slot(tenant, parent.unwrap_or(session))),
+        }
     }
 
-    async fn root<R: Clone>(&self, subject: &Subject<'_, R>) -> Result<SessionId, GateError<R>> {
-        if let Some(root) = self.known_root(subject.tenant, subject.session).await? {
-            return Ok(root);
+    /// Where a session, or its parent, belongs.
+    async fn find(
+        &self,
+        tenant: TenantId,
+        session: &SessionId,
+        parent: Option<&SessionId>,
+    ) -> Result<Option<Found>, NoAnswer> {
+        let found = self.store.find(tenant, session, parent).await?;
+        if let Some(Found { root, by_parent: false, .. }) = &found {
+            self.slots.set_root(tenant, session, root);
         }
-        match &subject.unheard {
-            Unheard::Rejected(rejection) => Err(GateError::Rejected(rejection.clone())),
-            Unheard::Begins(None) => Ok(subject.session.clone()),
-            // A parent that nobody has heard of becomes a root.
-            Unheard::Begins(Some(parent)) => {
-                Ok(self.known_root(subject.tenant, parent).await?.unwrap_or_else(|| SessionId::clone(parent)))
-            }
-        }
+        Ok(found)
+    }
+
+    /// A tree that has no event yet, as far as the database says; if somebody is faster, its first change is refused.
+    fn new_slot(&self, tenant: TenantId, root: &SessionId) -> Arc<Slot> {
+        let known = self.slots.get(tenant, root);
+        known.unwrap_or_else(|| self.slots.put(CallTree::new(tenant, root.clone(), self.store.now())))
     }
 
     pub(super) async fn known_root(
@@ -46,21 +64,23 @@ impl Gate {
         if let Some(root) = self.slots.root(tenant, session) {
             return Ok(Some(root));
         }
-        let root = self.store.root(tenant, session).await?;
-        if let Some(root) = &root {
-            self.slots.set_root(tenant, session, root);
-        }
-        Ok(root)
+        Ok(self.find(tenant, session, None).await?.map(|found| found.root))
     }
 
     pub(super) async fn slot_of(&self, tenant: TenantId, root: &SessionId) -> Result<Arc<Slot>, NoAnswer> {
+        self.slot_born(tenant, root, None).await
+    }
+
+    /// The slot of a tree whose day of birth may be known.
+    async fn slot_born(&self, tenant: TenantId, root: &SessionId, epoch: Option<i32>) -> Result<Arc<Slot>, NoAnswer> {
         loop {
             if let Some(slot) = self.slots.get(tenant, root) {
                 return Ok(slot);
             }
             match self.slots.turn(tenant, root) {
                 Turn::Load(loading) => {
-                    let tree = self.load(tenant, root).await.inspect_err(|error| loading.fail(error))?;
+                    let tree = self.load(tenant, root, epoch).await.inspect_err(|error| loading.fail(error))?;
+                    tree.sessions.keys().for_each(|session| self.slots.set_root(tenant, session, root));
                     return Ok(self.slots.put(tree));
                 }
                 // Whoever loads may also be called off; then somebody else does.
@@ -76,14 +96,14 @@ impl Gate {
     }
 
     /// The tree as it was last committed, with the forgotten calls that were asked about.
-    async fn load(&self, tenant: TenantId, root: &SessionId) -> Result<CallTree, StoreError> {
+    async fn load(&self, tenant: TenantId, root: &SessionId, epoch: Option<i32>) -> Result<CallTree, StoreError> {
         let known = match self.slots.take_stored(tenant, root) {
             Some(stored) => self.store.catch_up(stored).await?,
             None => None,
         };
         let read = match known {
             Some(tree) => Some(tree),
-            None => self.store.tree(tenant, root).await?,
+            None => self.store.tree(tenant, root, epoch).await?,
         };
         let Some(mut tree) = read else {
             return Ok(CallTree::new(tenant, root.clone(), self.store.now()));

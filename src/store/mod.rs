@@ -11,4 +11,6 @@ mod postgres;
 
 pub use cache::{Slot, Slots, Turn};
 pub use error::{Busy, Lost, OpenError, StoreError};
-pub use postgres::{Committed, Counted, DueTree, DueTrees, Learn, Pending, QueueSlot, Store, StoreSettings, parse_url};
+pub use postgres::{
+    Committed, Counted, DueTree, DueTrees, Found, Learn, Pending, QueueSlot, Store, StoreSettings, parse_url,
+};

@@ -96,7 +96,7 @@ pub(crate) async fn sums(postgres: &Postgres, root: &str) -> Check {
 
 /// The fold of all stored events is the tree as the store loads it.
 pub(crate) async fn fold(postgres: &Postgres, store: &Store, root: &str) -> Check {
-    let loaded = store.tree(DEFAULT_TENANT, &session(root)).await.expect("readable").ok_or("no such tree")?;
+    let loaded = store.tree(DEFAULT_TENANT, &session(root), None).await.expect("readable").ok_or("no such tree")?;
     let sql = "select distinct session_id, call_id from call where root_id = $1";
     let calls = sqlx::query(sql).bind(root).fetch_all(&mut postgres.connect().await).await.expect("rows");
     let mut events = Vec::new();

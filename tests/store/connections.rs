@@ -2,17 +2,14 @@
 
 use std::{sync::Arc, time::Duration};
 
-use callgate::{
-    domain::ids::DEFAULT_TENANT,
-    store::{OpenError, StoreError, parse_url},
-};
+use callgate::store::{OpenError, StoreError, parse_url};
 use sqlx::postgres::PgSslMode;
 use tokio::time::{Instant, sleep};
 
 use crate::{
     common::{
         all,
-        gates::{ask, evaluate, gate_on, open, policy, session, store, try_evaluate},
+        gates::{ask, evaluate, gate_on, open, policy, store, try_evaluate},
         postgres::Postgres,
         until,
     },
@@ -37,7 +34,7 @@ async fn a_replica_whose_readers_are_busy_is_overloaded_and_its_database_is_not_
     until("all readers to wait", async || postgres.number(waiting).await == 8).await;
     let asked = (0..100).map(|_| {
         let store = Arc::clone(&store);
-        async move { store.version(DEFAULT_TENANT, &session("s")).await }
+        async move { store.halts().await.map(drop) }
     });
     let (answers, health) = tokio::join!(all(asked), store.ping());
     health.expect("the database is well");

@@ -168,8 +168,8 @@ async fn a_busy_replica_lets_nothing_through_unrecorded() {
     });
     let stuck: Vec<_> = stuck.collect();
     let waiting = "select count(*) from pg_stat_activity where wait_event_type = 'Lock'";
-    until("every reader to be in use", async || postgres.number(waiting).await >= READERS as i64).await;
-    // Nobody is free to read, and PostgreSQL is well.
+    until("all who load trees to wait", async || postgres.number(waiting).await == 2).await;
+    // Nobody is free to load another, and PostgreSQL is well.
     let crowded = try_evaluate(&cold, look(READERS)).await;
     assert!(matches!(crowded, Err(GateError::NoAnswer(NoAnswer::Overloaded(_)))), "{crowded:?}");
     for stuck in stuck {

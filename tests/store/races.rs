@@ -189,7 +189,7 @@ async fn many_callers_of_one_cold_tree_leave_the_readers_to_others() {
     });
     let asked: Vec<_> = asked.collect();
     let loading = "select count(*) from pg_stat_activity
-        where application_name = 'callgate reader' and wait_event_type = 'Lock'";
+        where application_name = 'callgate gatherer' and wait_event_type = 'Lock'";
     until("the tree to be loaded", async || postgres.number(loading).await > 0).await;
     for _ in 0..5 {
         cold.ping().await.expect("a reader is left");
@@ -212,7 +212,7 @@ async fn whoever_loses_again_reads_only_what_the_other_has_changed() {
     }
     let store = store(&postgres).await;
     postgres.tamper("update call set effect = 99 where call_id = 'c0'").await;
-    store.tree(DEFAULT_TENANT, &session("s")).await.expect_err("the tree as a whole cannot be read now");
+    store.tree(DEFAULT_TENANT, &session("s"), None).await.expect_err("the tree as a whole cannot be read now");
     for n in 4..10 {
         let answer = try_evaluate(&gates[n % 2], call(n)).await.expect("an answer");
         assert_eq!(said(&answer), "ALLOW");
@@ -229,7 +229,7 @@ async fn a_tree_that_was_read_while_others_wrote_catches_up_too() {
     let gates = two_gates(&postgres, &policy(&["same_call"])).await;
     evaluate(&gates[0], ask("s", "first", "look", "{}")).await;
     let store = store(&postgres).await;
-    let tree = async || store.tree(DEFAULT_TENANT, &session("s")).await.expect("readable").expect("a tree");
+    let tree = async || store.tree(DEFAULT_TENANT, &session("s"), None).await.expect("readable").expect("a tree");
     let writing = (0..6).map(move |n| {
         let gate = Arc::clone(&gates[n % 2]);
         async move {

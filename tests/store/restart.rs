@@ -209,7 +209,7 @@ async fn a_tree_that_catches_up_is_the_tree_that_is_stored() {
     let gate = gate(&postgres, &policy).await;
     let store = store(&postgres).await;
     let mut dice = Dice(9);
-    let tree = async || store.tree(DEFAULT_TENANT, &session("root")).await.expect("readable").expect("a tree");
+    let tree = async || store.tree(DEFAULT_TENANT, &session("root"), None).await.expect("readable").expect("a tree");
     let mut first = 0;
     // Fewer calls than a session remembers: beyond that a cold tree may know more.
     for (round, calls) in [6, 1, 9, 0, 14].into_iter().enumerate() {

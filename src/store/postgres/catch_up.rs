@@ -1,100 +1,113 @@
-//! What happened to a tree since it was last known: for a replica that has lost a race, and knows all the rest.
+//! What happened to trees since they were last known: for a replica that has lost a race, and knows all the rest.
 
 use std::sync::LazyLock;
 
-use sqlx::{AssertSqlSafe, PgConnection, Row as _};
+use sqlx::{PgConnection, Row as _, postgres::PgRow};
 
 use super::{
-    columns, controls,
-    decode::{Loaded, count, judged, maybe_at, settled},
-    load::{self, Key},
-    row::{CallColumns, OutcomeColumns, big},
+    columns::{self, Column},
+    controls,
+    decode::{Loaded, count, maybe_at},
+    load::{self, HEAD, OUTCOMES, Rows, TREES, numbered, same},
+    row::{CallColumns, OutcomeColumns},
+    wide::{self, Part},
 };
 use crate::domain::{
-    event::{Event, Judged, Settled},
+    budget::Spent,
+    event::Event,
+    ids::{SessionId, TenantId},
+    time::Timestamp,
     tree::CallTree,
 };
 
-/// Events that are read one by one; after more of them the tree is read anew.
-const EVENTS_MAX: u64 = 256;
+/// The part after those that all statements over trees have.
+const CONTROLS: i32 = OUTCOMES + 1;
 
-/// Judgements after `$4` up to `$5`, of the tree's sessions; `$3` is a day since 1970.
-static CALLS: LazyLock<String> = LazyLock::new(|| {
-    let left_out =
-        ["shard", "tenant_id", "epoch", "root_id", "rule", "level", "justification", "coerced", "self_corrections"];
-    format!(
-        "select {}, c.arguments as looks, s.parent_id, s.depth from session s cross join lateral (
-           select * from call c where c.shard = s.shard and c.tenant_id = s.tenant_id
-             and c.epoch = date '1970-01-01' + $3::int4
-             and c.session_id = s.session_id and c.seq > $4 and c.seq <= $5) c
-         where s.shard = $6 and s.tenant_id = $1 and s.root_id = $2",
-        columns::read(CallColumns::LIST, "c", &left_out)
-    )
-});
+/// A tree as it is known: whose, its root, epoch and version.
+pub(super) type Known = (TenantId, SessionId, i32, u64);
 
-/// Reports likewise. The results only of what a tree keeps.
-static OUTCOMES: LazyLock<String> = LazyLock::new(|| {
-    format!(
-        "select {}, case when o.kept then o.result end as result from session s cross join lateral (
-           select * from outcome o where o.shard = s.shard and o.tenant_id = s.tenant_id
-             and o.epoch = date '1970-01-01' + $3::int4
-             and o.session_id = s.session_id and o.seq > $4 and o.seq <= $5) o
-         where s.shard = $6 and s.tenant_id = $1 and s.root_id = $2",
-        columns::read(
-            OutcomeColumns::LIST,
-            "o",
-            &["shard", "tenant_id", "epoch", "root_id", "result", "error_message"]
-        )
-    )
-});
-
-/// The tree as it is stored now; none when it has to be read anew.
-pub(super) async fn catch_up(conn: &mut PgConnection, tree: CallTree) -> Loaded<Option<CallTree>> {
-    let key = Key { tenant: tree.tenant, root: &tree.root.clone(), epoch: tree.epoch };
-    // The version first: what is committed while the rest is read is left for the next time.
-    let head = sqlx::query(
-        "select version, epoch - date '1970-01-01' as day, steps, calls, open_calls, cost_micros, reserved_micros,
-           tokens, (extract(epoch from due) * 1000)::bigint as due_ms
-         from call_tree where shard = $3 and tenant_id = $1 and root_id = $2",
-    );
-    let head = head.bind(key.tenant.0).bind(key.root.as_str()).bind(key.shard()).fetch_optional(&mut *conn).await?;
-    let Some(head) = head else { return Ok(None) };
-    let (stored, day) = (count(&head, "version")?, head.try_get::<i32, _>("day")?);
-    if day != key.epoch || !(tree.version..=tree.version + EVENTS_MAX).contains(&stored) {
-        return Ok(None);
-    }
-    let events = since(conn, key, tree.version, stored).await?;
-    // Whoever looks after a tree moves that time without an event.
-    let due = maybe_at(&head, "due_ms")?;
-    let tree = tree.caught_up(&events).map(|tree| CallTree { due, ..tree });
-    // Another replica may have settled a call that this tree has forgotten, and so counts otherwise.
-    let (spent, open_calls) = (load::spent(&head)?, load::open_calls(&head)?);
-    Ok(tree.filter(|tree| tree.version == stored && tree.spent == spent && tree.open_calls == open_calls))
+/// What happened since, and what the tree's row says now.
+#[derive(Debug)]
+pub(super) struct Since {
+    version: u64,
+    spent: Spent,
+    open_calls: u32,
+    due: Option<Timestamp>,
+    events: Vec<Event>,
 }
 
-async fn since(conn: &mut PgConnection, key: Key<'_>, known: u64, stored: u64) -> Loaded<Vec<Event>> {
-    if known == stored {
-        return Ok(Vec::new());
+static SINCE: LazyLock<String> = LazyLock::new(|| {
+    let between = |table: &str| format!("{} and {table}.seq > s.known and {table}.seq <= s.version", same(table, "s"));
+    let left_out =
+        ["shard", "tenant_id", "epoch", "root_id", "rule", "level", "justification", "coerced", "self_corrections"];
+    let mut calls = columns::read(CallColumns::LIST, "c", &left_out);
+    calls.extend([
+        Column::new("looks", "text", "c.arguments"),
+        Column::new("parent_id", "text", "s.parent_id"),
+        Column::new("depth", "int4", "s.depth"),
+    ]);
+    let left_out = ["shard", "tenant_id", "epoch", "root_id", "result", "error_message"];
+    let mut outcomes = columns::read(OutcomeColumns::LIST, "o", &left_out);
+    // The results only of what a tree keeps.
+    outcomes.push(Column::new("result", "text", "case when o.kept then o.result end"));
+    let parts = [
+        load::head(),
+        Part::new(numbered(calls, "s"), format!("s join #call c on {}", between("c"))),
+        Part::new(numbered(outcomes, "s"), format!("s join #outcome o on {}", between("o"))),
+        load::controlled(),
+    ];
+    format!("with {TREES} {}", wide::union(&parts))
+});
+
+/// What happened to trees since they were known; none for one that has to be read anew.
+pub(super) async fn since(conn: &mut PgConnection, known: &[Known]) -> Loaded<Vec<Loaded<Option<Since>>>> {
+    let mut all: Vec<Loaded<Option<Since>>> = known.iter().map(|_| Ok(None)).collect();
+    for (day, born) in load::by_month(known.iter().map(|(_, _, day, _)| Some(*day))) {
+        let keys: Vec<_> = born.iter().map(|at| (known[*at].0, &known[*at].1, known[*at].3)).collect();
+        let rows = load::read(conn, &load::born_in(&SINCE, day), &keys).await?;
+        for (at, rows) in born.into_iter().zip(rows) {
+            all[at] = of_tree(&known[at], &rows);
+        }
     }
-    let bound = |sql: &'static str| {
-        let query = sqlx::query(AssertSqlSafe(sql)).bind(key.tenant.0).bind(key.root.as_str()).bind(key.epoch);
-        query.bind(big(known)).bind(big(stored)).bind(key.shard())
-    };
-    let mut calls = Vec::new();
-    for row in bound(&CALLS).fetch_all(&mut *conn).await? {
-        let uses = controls::uses_of(row.try_get("uses")?)?;
-        calls.push(Event::Judged(Box::new(Judged { uses, ..judged(&row)? })));
+    Ok(all)
+}
+
+fn of_tree((_, _, epoch, _): &Known, rows: &Rows) -> Loaded<Option<Since>> {
+    let Some(head) = rows.get(&HEAD).and_then(|head| head.first()) else { return Ok(None) };
+    if head.try_get::<i32, _>("day")? != *epoch {
+        return Ok(None);
     }
-    let mut outcomes = Vec::new();
-    for row in bound(&OUTCOMES).fetch_all(&mut *conn).await? {
-        outcomes.push(Event::Settled(Box::new(Settled { result: row.try_get("result")?, ..settled(&row)? })));
-    }
-    let controls = controls::events(conn, key, known).await?.into_iter();
-    let mut events: Vec<Event> = calls
-        .into_iter()
-        .chain(outcomes)
-        .chain(controls.filter(|event| event.seq <= stored).map(|event| Event::Controlled(Box::new(event))))
-        .collect();
+    let mut events = load::events(rows, whole)?;
+    let controls = controls::read(rows.get(&CONTROLS).map(Vec::as_slice).unwrap_or_default())?;
+    events.extend(controls.into_iter().map(|event| Event::Controlled(Box::new(event))));
     events.sort_by_key(Event::seq);
-    Ok(events)
+    Ok(Some(Since {
+        version: count(head, "version")?,
+        spent: load::spent(head)?,
+        open_calls: load::open_calls(head)?,
+        due: maybe_at(head, "due_ms")?,
+        events,
+    }))
+}
+
+/// With what a tree that was read back as a whole has from elsewhere.
+fn whole(event: &mut Event, row: &PgRow) -> Loaded<()> {
+    match event {
+        Event::Judged(judged) => judged.uses = controls::uses_of(row.try_get("uses")?)?,
+        Event::Settled(settled) => settled.result = row.try_get("result")?,
+        Event::Controlled(_) => {}
+    }
+    Ok(())
+}
+
+impl Since {
+    /// The tree as it is stored now; none when it has to be read anew.
+    pub(super) fn fold(self, tree: CallTree) -> Option<CallTree> {
+        // Whoever looks after a tree moves that time without an event.
+        let tree = tree.caught_up(&self.events).map(|tree| CallTree { due: self.due, ..tree });
+        // Another replica may have settled a call that this tree has forgotten, and so counts otherwise.
+        tree.filter(|tree| {
+            tree.version == self.version && tree.spent == self.spent && tree.open_calls == self.open_calls
+        })
+    }
 }

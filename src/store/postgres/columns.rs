@@ -85,15 +85,30 @@ impl Kind {
     }
 
     /// What was sent, made from what is stored.
-    fn read(self, table: &str, name: &str) -> Option<String> {
-        let column = self.stored(name)?;
-        Some(match self.stored {
-            Stored::FollowUp => follow_up::columns(&format!("{table}.")),
-            Stored::Time(_) => format!("(extract(epoch from {table}.{column}) * 1000)::bigint as {name}"),
-            Stored::Day => format!("{table}.{column} - date '1970-01-01' as {name}"),
-            Stored::Json => format!("{table}.{column}::text as {name}"),
-            _ => format!("{table}.{column} as {name}"),
-        })
+    fn read(self, table: &str, name: &'static str) -> Vec<Column> {
+        let Some(column) = self.stored(name) else { return Vec::new() };
+        let value = match self.stored {
+            Stored::FollowUp => return follow_up::read_columns(table),
+            Stored::Time(_) => format!("(extract(epoch from {table}.{column}) * 1000)::bigint"),
+            Stored::Day => format!("{table}.{column} - date '1970-01-01'"),
+            Stored::Json => format!("{table}.{column}::text"),
+            _ => format!("{table}.{column}"),
+        };
+        vec![Column::new(name, self.sql, value)]
+    }
+}
+
+/// A column of what is read: its name, its type, and what gives it.
+#[derive(Debug, Clone)]
+pub(super) struct Column {
+    pub(super) name: &'static str,
+    pub(super) sql: &'static str,
+    pub(super) value: String,
+}
+
+impl Column {
+    pub(super) fn new(name: &'static str, sql: &'static str, value: impl Into<String>) -> Self {
+        Self { name, sql, value: value.into() }
     }
 }
 
@@ -113,19 +128,27 @@ pub(super) fn insert(list: &[(&str, Kind)], table: &str) -> String {
 }
 
 /// `a = x.a, …`: everything that is stored but `key`.
-pub(super) fn set(list: &[(&str, Kind)], key: &[&str]) -> String {
+pub(super) fn set(list: &[(&'static str, Kind)], key: &[&str]) -> String {
     let set = but(list, key)
         .filter_map(|(name, kind)| Some(format!("{} = {}", kind.stored(name)?, kind.value(&format!("x.{name}")))));
     set.collect::<Vec<_>>().join(", ")
 }
 
 /// What is read of `table`, under the names by which it was sent: everything that is stored but `left_out`.
-pub(super) fn read(list: &[(&str, Kind)], table: &str, left_out: &[&str]) -> String {
-    let read = but(list, left_out).filter_map(|(name, kind)| kind.read(table, name));
-    read.collect::<Vec<_>>().join(", ")
+pub(super) fn read(list: &[(&'static str, Kind)], table: &str, left_out: &[&str]) -> Vec<Column> {
+    but(list, left_out).flat_map(|(name, kind)| kind.read(table, name)).collect()
 }
 
-fn but<'a>(list: &'a [(&str, Kind)], left_out: &'a [&str]) -> impl Iterator<Item = (&'a str, Kind)> {
+/// `a as b, …`.
+pub(super) fn select(columns: &[Column]) -> String {
+    let columns: Vec<String> = columns.iter().map(|column| format!("{} as {}", column.value, column.name)).collect();
+    columns.join(", ")
+}
+
+fn but<'a>(
+    list: &'a [(&'static str, Kind)],
+    left_out: &'a [&str],
+) -> impl Iterator<Item = (&'static str, Kind)> + use<'a> {
     let unknown = left_out.iter().find(|left_out| !list.iter().any(|(name, _)| name == *left_out));
     assert!(unknown.is_none(), "there is no column {unknown:?} to leave out");
     list.iter().copied().filter(|(name, _)| !left_out.contains(name))
@@ -148,7 +171,7 @@ macro_rules! columns {
 
         #[allow(dead_code, reason = "not every table needs all of it")]
         impl $columns {
-            pub(super) const LIST: &[(&str, $crate::store::postgres::columns::Kind)] =
+            pub(super) const LIST: &[(&'static str, $crate::store::postgres::columns::Kind)] =
                 &[$((stringify!($name), $kind)),+];
 
             pub(super) fn push(&mut self, row: $row) {

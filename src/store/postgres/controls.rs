@@ -1,13 +1,11 @@
-//! What happens to sessions from outside their calls: as rows, and read back. With it, what else a cold tree needs
-//! beyond its last events: uses of tiers and grants, changed resources, and answers that later calls build on.
+//! What happens to sessions from outside their calls, and how far tiers and grants are used: as rows, and read back.
 
 use serde::{Deserialize, Serialize};
-use sqlx::{PgConnection, Row as _, postgres::PgRow};
+use sqlx::{Row as _, postgres::PgRow};
 
 use super::{
     columns::{DAY, INT2, INT4, INT8, JSON, Kind, TEXT, columns},
     decode::{Loaded, at, corrupt, count, hash, name},
-    load::Key,
     row::big,
 };
 use crate::domain::{
@@ -21,11 +19,10 @@ use crate::domain::{
     outcome::OutcomeStatus,
     pattern::Pattern,
     time::Timestamp,
-    tree::{CHANGES_MAX, Changed, KEPT_BYTES_MAX, KEPT_MAX, KeptText},
 };
 
 /// Events of one tree that are read back: the newest.
-const EVENTS_MAX: i64 = 2_000;
+pub(super) const EVENTS_MAX: i64 = 2_000;
 
 columns! {
     /// One row an event from outside the calls.
@@ -248,24 +245,11 @@ pub(super) fn uses_json(uses: &[Use]) -> Option<String> {
     (!stored.is_empty()).then(|| serde_json::to_string(&stored).unwrap_or_default())
 }
 
-/// What happened to the tree's sessions after the event `since`, oldest first.
-pub(super) async fn events(conn: &mut PgConnection, key: Key<'_>, since: u64) -> Loaded<Vec<Controlled>> {
-    let rows = sqlx::query(
-        "select * from (
-           select seq, session_id, (extract(epoch from at) * 1000)::bigint as at_ms, kind, actor, reason,
-             detail::text as detail
-           from session_event
-           where shard = $6 and tenant_id = $1 and root_id = $2 and epoch = date '1970-01-01' + $3::int4 and seq > $5
-           order by seq desc limit $4) e order by seq",
-    );
-    let rows = rows
-        .bind(key.tenant.0)
-        .bind(key.root.as_str())
-        .bind(key.epoch)
-        .bind(EVENTS_MAX)
-        .bind(big(since))
-        .bind(key.shard());
-    rows.fetch_all(conn).await?.iter().map(controlled).collect()
+/// What happened to a tree's sessions, oldest first.
+pub(super) fn read(rows: &[PgRow]) -> Loaded<Vec<Controlled>> {
+    let mut events: Vec<Controlled> = rows.iter().map(controlled).collect::<Loaded<_>>()?;
+    events.sort_by_key(|event| event.seq);
+    Ok(events)
 }
 
 fn controlled(row: &PgRow) -> Loaded<Controlled> {
@@ -283,21 +267,10 @@ fn controlled(row: &PgRow) -> Loaded<Controlled> {
     })
 }
 
-/// How far each tier and grant has been used: the newest word on each.
-pub(super) async fn uses(conn: &mut PgConnection, key: Key<'_>) -> Loaded<Vec<Use>> {
-    let rows = sqlx::query_scalar(
-        "select distinct on (u ->> 'key') u::text from session s
-         join call c on c.shard = s.shard and c.tenant_id = s.tenant_id and c.session_id = s.session_id
-           and c.epoch = date '1970-01-01' + $3::int4 and c.uses is not null
-         cross join lateral jsonb_array_elements(c.uses) u
-         where s.shard = $4 and s.tenant_id = $1 and s.root_id = $2 order by u ->> 'key', c.seq desc",
-    );
-    let rows = rows.bind(key.tenant.0).bind(key.root.as_str()).bind(key.epoch).bind(key.shard());
-    let rows: Vec<String> = rows.fetch_all(conn).await?;
-    let used = |text: &String| {
-        Ok(serde_json::from_str::<StoredUse>(text).map_err(|error| corrupt(&error.to_string()))?.into())
-    };
-    rows.iter().map(used).collect()
+/// How far a tier or grant has been used.
+pub(super) fn used(row: &PgRow) -> Loaded<Use> {
+    let text: String = row.try_get("used")?;
+    Ok(serde_json::from_str::<StoredUse>(&text).map_err(|error| corrupt(&error.to_string()))?.into())
 }
 
 /// The uses in a `uses` column.
@@ -305,69 +278,4 @@ pub(super) fn uses_of(column: Option<String>) -> Loaded<Vec<Use>> {
     let Some(text) = column else { return Ok(Vec::new()) };
     let stored: Vec<StoredUse> = serde_json::from_str(&text).map_err(|error| corrupt(&error.to_string()))?;
     Ok(stored.into_iter().map(Use::from).collect())
-}
-
-/// Things that writes have changed and that did not fail cleanly, oldest first.
-pub(super) async fn changes(conn: &mut PgConnection, key: Key<'_>) -> Loaded<Vec<Changed>> {
-    let rows = sqlx::query(
-        "select * from (
-           select c.seq, c.tool, c.fingerprint, c.resource from session s
-           join call c on c.shard = s.shard and c.tenant_id = s.tenant_id and c.session_id = s.session_id
-             and c.epoch = date '1970-01-01' + $3::int4 and c.effect = 2 and c.resource is not null
-             and c.attempt is not null
-           where s.shard = $5 and s.tenant_id = $1 and s.root_id = $2 and not exists (
-             select from outcome o where o.shard = c.shard and o.tenant_id = c.tenant_id and o.epoch = c.epoch
-               and o.session_id = c.session_id and o.permit_seq = c.seq and o.status in (2, 3))
-           order by c.seq desc limit $4) w order by seq",
-    );
-    let max = i64::try_from(CHANGES_MAX).unwrap_or(i64::MAX);
-    let rows = rows
-        .bind(key.tenant.0)
-        .bind(key.root.as_str())
-        .bind(key.epoch)
-        .bind(max)
-        .bind(key.shard())
-        .fetch_all(conn)
-        .await?;
-    let changed = |row: &PgRow| {
-        Ok(Changed {
-            resource: Resource::new(row.try_get::<String, _>("resource")?),
-            tool: name(ToolName::parse, row.try_get("tool")?)?,
-            fingerprint: Fingerprint(hash(row.try_get("fingerprint")?)?),
-            seq: count(row, "seq")?,
-        })
-    };
-    let changed: Vec<Changed> = rows.iter().map(changed).collect::<Loaded<_>>()?;
-    Ok(changed.into_iter().filter(|changed| changed.resource.is_named()).collect())
-}
-
-/// Answers that later calls may depend on, oldest first.
-pub(super) async fn kept(conn: &mut PgConnection, key: Key<'_>) -> Loaded<Vec<KeptText>> {
-    let rows = sqlx::query(
-        "select * from (
-           select o.seq, c.session_id, c.tool,
-             case when octet_length(c.arguments) <= $5 then c.arguments end as arguments,
-             case when octet_length(o.result) <= $5 then o.result end as result
-           from session s
-           join outcome o on o.shard = s.shard and o.tenant_id = s.tenant_id and o.session_id = s.session_id
-             and o.epoch = date '1970-01-01' + $3::int4 and o.kept
-           join call c on c.shard = o.shard and c.tenant_id = o.tenant_id and c.epoch = o.epoch
-             and c.session_id = o.session_id
-             and c.seq = o.permit_seq
-           where s.shard = $6 and s.tenant_id = $1
-             and s.root_id = $2 order by o.seq desc limit $4) k order by seq",
-    );
-    let max = i64::try_from(KEPT_MAX).unwrap_or(i64::MAX);
-    let bytes = i32::try_from(KEPT_BYTES_MAX).unwrap_or(i32::MAX);
-    let rows = rows.bind(key.tenant.0).bind(key.root.as_str()).bind(key.epoch).bind(max).bind(bytes).bind(key.shard());
-    let row = |row: &PgRow| {
-        Ok((
-            count(row, "seq")?,
-            name(SessionId::parse, row.try_get("session_id")?)?,
-            name(ToolName::parse, row.try_get("tool")?)?,
-            row.try_get("arguments")?,
-            row.try_get("result")?,
-        ))
-    };
-    rows.fetch_all(conn).await?.iter().map(row).collect()
 }

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 use sqlx::{Row as _, postgres::PgRow};
 
 use super::{
+    columns::Column,
     decode::{Loaded, corrupt, count, member},
     row::code,
 };
@@ -31,6 +32,15 @@ const COLUMNS: [(&str, &str); 12] = [
 /// The list of columns, each after `prefix`.
 pub(super) fn columns(prefix: &str) -> String {
     COLUMNS.map(|(column, _)| format!("{prefix}{column}")).join(", ")
+}
+
+/// The same, as they are read of `table`.
+pub(super) fn read_columns(table: &str) -> Vec<Column> {
+    let column = |(column, value): (&'static str, &'static str)| {
+        let sql = value.rsplit("::").next().unwrap_or_default();
+        Column::new(column, sql, format!("{table}.{column}"))
+    };
+    COLUMNS.map(column).into()
 }
 
 /// What fills them, from the JSON column `follow_up`.

@@ -1,10 +1,12 @@
-//! One row, by its key.
+//! Rows by their keys, those of many callers at once.
 
-use sqlx::PgConnection;
+use std::sync::LazyLock;
+
+use sqlx::{AssertSqlSafe, PgConnection, Row as _, postgres::PgRow};
 
 use super::{
     columns,
-    decode::{self, Loaded, name},
+    decode::{self, Loaded, count, name},
     row::LedgerColumns,
 };
 use crate::domain::{
@@ -14,41 +16,108 @@ use crate::domain::{
     shard::Shard,
 };
 
+/// A session that is looked for, and its parent, should nobody have heard of the session.
+pub(super) type Sought = (TenantId, SessionId, Option<SessionId>);
+
+/// The call tree of a session.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Found {
+    /// Its root.
+    pub root: SessionId,
+    /// True when the session is new and its parent is in that tree.
+    pub by_parent: bool,
+    /// Its day of birth, in days since the Unix epoch, for a root: a sub-session may be in another shard than its tree.
+    pub epoch: Option<i32>,
+}
+
 /// The root of a session; none for a session that nobody has heard of.
 pub(super) async fn root(conn: &mut PgConnection, tenant: TenantId, session: &SessionId) -> Loaded<Option<SessionId>> {
-    let root =
-        sqlx::query_scalar("select root_id from session where shard = $3 and tenant_id = $1 and session_id = $2");
-    let root: Option<String> =
-        root.bind(tenant.0).bind(session.as_str()).bind(Shard::of(tenant, session).0).fetch_optional(conn).await?;
-    root.map(|root| name(SessionId::parse, &root)).transpose()
+    let found = find(conn, &[(tenant, session.clone(), None)]).await?;
+    Ok(found.into_iter().next().transpose()?.flatten().map(|found| found.root))
 }
 
-/// The version of a tree; 0 when it has no event yet.
-pub(super) async fn version(conn: &mut PgConnection, tenant: TenantId, root: &SessionId) -> Loaded<u64> {
-    let version =
-        sqlx::query_scalar("select version from call_tree where shard = $3 and tenant_id = $1 and root_id = $2");
-    let version: Option<i64> =
-        version.bind(tenant.0).bind(root.as_str()).bind(Shard::of(tenant, root).0).fetch_optional(conn).await?;
-    Ok(u64::try_from(version.unwrap_or(0)).unwrap_or(0))
+/// Which rows stand for which question: `no`, from 1, and nothing for one that is not there.
+fn place(row: &PgRow) -> Loaded<usize> {
+    let no = usize::try_from(row.try_get::<i64, _>("no")?).unwrap_or(0);
+    no.checked_sub(1).ok_or_else(|| decode::corrupt("an answer that nobody asked for"))
 }
 
-/// The ledger's row of `key`; none when there was no permit yet.
+/// Where sessions belong, with what is needed to read their trees; none where nobody has heard of session and parent.
+pub(super) async fn find(conn: &mut PgConnection, sought: &[Sought]) -> Loaded<Vec<Loaded<Option<Found>>>> {
+    let names: Vec<(usize, TenantId, &SessionId)> = sought
+        .iter()
+        .enumerate()
+        .flat_map(|(at, (tenant, session, parent))| {
+            std::iter::once(session).chain(parent).map(move |name| (at, *tenant, name))
+        })
+        .collect();
+    let shards: Vec<i16> = names.iter().map(|(_, tenant, session)| Shard::of(*tenant, session).0).collect();
+    let tenants: Vec<i64> = names.iter().map(|(_, tenant, _)| tenant.0).collect();
+    let sessions: Vec<&str> = names.iter().map(|(_, _, session)| session.as_str()).collect();
+    let rows = sqlx::query(
+        "select x.no, s.root_id, t.epoch - date '1970-01-01' as day
+         from unnest($1::int2[], $2::int8[], $3::text[]) with ordinality as x(shard, tenant_id, session_id, no)
+         join session s on s.shard = x.shard and s.tenant_id = x.tenant_id and s.session_id = x.session_id
+         left join call_tree t on t.shard = s.shard and t.tenant_id = s.tenant_id and t.root_id = s.root_id
+           and t.version > 0
+         order by x.no desc",
+    );
+    let rows = rows.bind(shards).bind(tenants).bind(sessions).fetch_all(conn).await?;
+    let mut found: Vec<Loaded<Option<Found>>> = sought.iter().map(|_| Ok(None)).collect();
+    // The session's own row comes after its parent's.
+    for row in &rows {
+        let (at, _, session) = names[place(row)?];
+        let by_parent = *session != sought[at].1;
+        found[at] = name(SessionId::parse, row.try_get("root_id")?)
+            .and_then(|root| Ok(Some(Found { root, by_parent, epoch: row.try_get("day")? })));
+    }
+    Ok(found)
+}
+
+/// The version of trees and their day of birth; none for one that has no event yet.
+pub(super) async fn heads(
+    conn: &mut PgConnection,
+    trees: &[(TenantId, SessionId)],
+) -> Loaded<Vec<Loaded<Option<(u64, i32)>>>> {
+    let shards: Vec<i16> = trees.iter().map(|(tenant, root)| Shard::of(*tenant, root).0).collect();
+    let tenants: Vec<i64> = trees.iter().map(|(tenant, _)| tenant.0).collect();
+    let roots: Vec<&str> = trees.iter().map(|(_, root)| root.as_str()).collect();
+    let rows = sqlx::query(
+        "select x.no, t.version, t.epoch - date '1970-01-01' as day
+         from unnest($1::int2[], $2::int8[], $3::text[]) with ordinality as x(shard, tenant_id, root_id, no)
+         join call_tree t on t.shard = x.shard and t.tenant_id = x.tenant_id and t.root_id = x.root_id
+         where t.version > 0",
+    );
+    let mut heads: Vec<Loaded<Option<(u64, i32)>>> = trees.iter().map(|_| Ok(None)).collect();
+    for row in rows.bind(shards).bind(tenants).bind(roots).fetch_all(conn).await? {
+        heads[place(&row)?] = Ok(Some((count(&row, "version")?, row.try_get("day")?)));
+    }
+    Ok(heads)
+}
+
+static LEDGER: LazyLock<String> = LazyLock::new(|| {
+    let columns = columns::read(LedgerColumns::LIST, "l", &["shard", "tenant_id", "ledger_key", "epoch"]);
+    format!(
+        "select x.no, l.revision, {}
+         from unnest($1::int2[], $2::int8[], $3::bytea[]) with ordinality as x(shard, tenant_id, ledger_key, no)
+         join ledger l on l.shard = x.shard and l.tenant_id = x.tenant_id and l.ledger_key = x.ledger_key
+         where l.revision > 0",
+        columns::select(&columns)
+    )
+});
+
+/// The ledger's rows of writes that trees ask for; none where there was no permit yet.
 pub(super) async fn ledger(
     conn: &mut PgConnection,
-    tenant: TenantId,
-    root: &SessionId,
-    key: &LedgerKey,
-) -> Loaded<Option<LedgerRow>> {
-    let columns = columns::read(LedgerColumns::LIST, "l", &["shard", "tenant_id", "ledger_key", "epoch"]);
-    let row = format!(
-        "select l.revision, {columns} from ledger l where l.shard = $3 and l.tenant_id = $1 and l.ledger_key = $2
-           and l.revision > 0"
-    );
-    let row = sqlx::query(sqlx::AssertSqlSafe(row));
-    let Some(row) =
-        row.bind(tenant.0).bind(&key.0[..]).bind(Shard::of_ledger(tenant, root, key).0).fetch_optional(conn).await?
-    else {
-        return Ok(None);
-    };
-    decode::ledger(&row).map(Some)
+    keys: &[(TenantId, SessionId, LedgerKey)],
+) -> Loaded<Vec<Loaded<Option<LedgerRow>>>> {
+    let shards: Vec<i16> = keys.iter().map(|(tenant, root, key)| Shard::of_ledger(*tenant, root, key).0).collect();
+    let tenants: Vec<i64> = keys.iter().map(|(tenant, _, _)| tenant.0).collect();
+    let wanted: Vec<&[u8]> = keys.iter().map(|(_, _, key)| &key.0[..]).collect();
+    let rows = sqlx::query(AssertSqlSafe(LEDGER.as_str())).bind(shards).bind(tenants).bind(wanted);
+    let mut ledger: Vec<Loaded<Option<LedgerRow>>> = keys.iter().map(|_| Ok(None)).collect();
+    for row in rows.fetch_all(conn).await? {
+        ledger[place(&row)?] = decode::ledger(&row).map(Some);
+    }
+    Ok(ledger)
 }

@@ -151,7 +151,7 @@ pub(super) async fn make_partitions(conn: &mut PgConnection) -> Result<(), Store
         let first = month(today, ahead);
         let next = month(today, ahead + 1);
         for table in ["call", "outcome"] {
-            let partition = format!("{table}_{}", first.format("%Y_%m"));
+            let partition = partition(table, first);
             let sql = format!(
                 "create table if not exists {SCHEMA}.{partition} partition of {SCHEMA}.{table}
                  for values from ('{first}') to ('{next}')"
@@ -167,8 +167,13 @@ pub(super) async fn make_partitions(conn: &mut PgConnection) -> Result<(), Store
     Ok(())
 }
 
+/// The partition of a table for the trees that were born in the month that begins so.
+pub(super) fn partition(table: &str, first: NaiveDate) -> String {
+    format!("{table}_{}", first.format("%Y_%m"))
+}
+
 /// The first day of the month that lies `ahead` months after that of `day`.
-fn month(day: i32, ahead: u32) -> NaiveDate {
+pub(super) fn month(day: i32, ahead: u32) -> NaiveDate {
     let date = NaiveDate::from_epoch_days(day).unwrap_or_default();
     date.with_day(1).and_then(|first| first.checked_add_months(Months::new(ahead))).unwrap_or(date)
 }

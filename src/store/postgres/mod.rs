@@ -10,6 +10,7 @@ mod counters;
 mod decode;
 mod findings;
 mod follow_up;
+mod gathered;
 mod halts;
 mod health;
 mod inbox;
@@ -25,9 +26,12 @@ mod profiles;
 mod pulse;
 mod quality;
 mod read;
+mod reads;
 mod rebuild;
+mod recalled;
 mod row;
 mod time;
+mod wide;
 mod writer;
 
 use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
@@ -40,7 +44,8 @@ use tokio::{
 };
 
 use self::{
-    commits::Commits, connect::Connector, counters::Counters, pulse::Pulse, read::Readers, time::DbTime, writer::Job,
+    commits::Commits, connect::Connector, counters::Counters, pulse::Pulse, read::Readers, reads::Gathers,
+    time::DbTime, writer::Job,
 };
 use super::{
     cache::Slot,
@@ -49,16 +54,14 @@ use super::{
 use crate::domain::{
     budget::CounterKey,
     event::{Append, Event},
-    fingerprint::LedgerKey,
     ids::{CallId, SessionId, TenantId},
-    ledger::LedgerRow,
     previous::Given,
     time::Timestamp,
-    tree::CallTree,
 };
 
 pub use connect::parse_url;
 pub use leases::{DueTree, DueTrees};
+pub use look_up::Found;
 pub use profiles::{Counted, Learn};
 pub use writer::Committed;
 
@@ -99,6 +102,9 @@ impl fmt::Debug for StoreSettings {
 #[derive(Debug)]
 pub struct Store {
     readers: Readers,
+    /// For what is read for many at once.
+    gatherers: Readers,
+    gathers: Gathers,
     /// For what takes longer, so that it keeps nobody from reading.
     slow: Readers,
     pulse: Arc<Pulse>,
@@ -156,11 +162,12 @@ impl Store {
         let now = maintain::now(&mut conn).await?;
         let replica = sqlx::query_scalar("select gen_random_uuid()::text").fetch_one(&mut conn).await?;
         let connector = Arc::new(Connector::default());
-        let readers = |name: &str, limits, pulse| {
+        let of = |options: &PgConnectOptions, name: &str, limits, pulse| {
             // A connection whose user went away is rolled back, whether or not it was in a transaction.
             let options = options.clone().application_name(name).options([("client_min_messages", "error")]);
             Readers::new(Arc::clone(&connector), options, limits, pulse)
         };
+        let readers = |name: &str, limits, pulse| of(&options, name, limits, pulse);
         let (time, counters) = (Arc::new(DbTime::new(now)), Arc::new(Counters::default()));
         let pulse = Arc::new(Pulse::new(readers("callgate health", (1, PULSE), None), Arc::clone(&time)));
         let commits = Arc::new(Commits::default());
@@ -176,7 +183,11 @@ impl Store {
         let writer = Mutex::new(Some(tokio::spawn(writer.run(jobs))));
         let slow = readers("callgate slow reader", (SLOW_MAX, SLOW), Some(Arc::clone(&pulse)));
         tokio::spawn(build_indexes(slow.clone()));
+        let gatherers = reads::gatherer_options(options.clone());
+        let gatherers = of(&gatherers, "callgate gatherer", (reads::GATHERERS_MAX, READ), Some(Arc::clone(&pulse)));
         Ok(Self {
+            gathers: Gathers::new(&gatherers),
+            gatherers,
             readers: readers("callgate reader", (READERS_MAX, READ), Some(Arc::clone(&pulse))),
             slow,
             pulse,
@@ -207,52 +218,6 @@ impl Store {
         }
     }
 
-    /// The root of a session; none for a session that nobody has heard of.
-    ///
-    /// # Errors
-    /// [`StoreError`] when the database cannot be read.
-    pub async fn root(&self, tenant: TenantId, session: &SessionId) -> Result<Option<SessionId>, StoreError> {
-        self.readers.read(async |conn| look_up::root(conn, tenant, session).await).await
-    }
-
-    /// A tree as it was last committed; none when it has no event yet.
-    ///
-    /// # Errors
-    /// [`StoreError`] when the database cannot be read.
-    pub async fn tree(&self, tenant: TenantId, root: &SessionId) -> Result<Option<CallTree>, StoreError> {
-        self.readers.read(async |conn| load::tree(conn, tenant, root).await).await
-    }
-
-    /// A tree that was read or stored before, as it was last committed: only what happened since is read. None when it
-    /// has to be read anew.
-    ///
-    /// # Errors
-    /// [`StoreError`] when the database cannot be read.
-    pub async fn catch_up(&self, known: CallTree) -> Result<Option<CallTree>, StoreError> {
-        self.readers.read(async |conn| catch_up::catch_up(conn, known).await).await
-    }
-
-    /// The version of a tree as it was last committed; 0 when it has no event yet.
-    ///
-    /// # Errors
-    /// [`StoreError`] when the database cannot be read.
-    pub async fn version(&self, tenant: TenantId, root: &SessionId) -> Result<u64, StoreError> {
-        self.readers.read(async |conn| look_up::version(conn, tenant, root).await).await
-    }
-
-    /// The ledger's row of a write that a tree asks for; none when there was no permit yet.
-    ///
-    /// # Errors
-    /// [`StoreError`] when the database cannot be read.
-    pub async fn ledger(
-        &self,
-        tenant: TenantId,
-        root: &SessionId,
-        key: LedgerKey,
-    ) -> Result<Option<LedgerRow>, StoreError> {
-        self.readers.read(async |conn| look_up::ledger(conn, tenant, root, &key).await).await
-    }
-
     /// All events of one call_id, oldest first; empty for one that nobody has heard of.
     ///
     /// # Errors
@@ -264,7 +229,7 @@ impl Store {
         session: &SessionId,
         call_id: &CallId,
     ) -> Result<Vec<Event>, StoreError> {
-        self.readers.read(async |conn| load::call(conn, tenant, epoch, session, call_id).await).await
+        self.readers.read(async |conn| recalled::call(conn, tenant, epoch, session, call_id).await).await
     }
 
     /// What the last success of a call gave; none when there was none.
@@ -334,7 +299,7 @@ impl Store {
         if let Some(writer) = self.writer.into_inner() {
             let _ = writer.await;
         }
-        for readers in [self.readers, self.slow] {
+        for readers in [self.readers, self.gatherers, self.slow] {
             readers.close().await;
         }
         self.pulse.close().await;

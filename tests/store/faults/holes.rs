@@ -83,18 +83,27 @@ async fn a_replica_cut_off_from_the_database_says_so_in_time_and_the_others_go_o
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn callers_who_give_up_on_a_replica_in_a_black_hole_do_not_keep_it_there() {
     const READERS: usize = 8;
+    const GATHERERS: usize = 2;
     let replicas = Replicas::start(&policy(&["same_call"])).await;
     let away = &replicas.gates[0];
     let mut locked = replicas.postgres.connect().await;
-    sqlx::raw_sql("begin; lock table session in access exclusive mode").execute(&mut locked).await.expect("a lock");
-    let asked = (0..READERS).map(|n| {
+    sqlx::raw_sql("begin; lock table session, halt in access exclusive mode")
+        .execute(&mut locked)
+        .await
+        .expect("a lock");
+    let asked = (0..READERS + GATHERERS).map(|n| {
         let away = Arc::clone(away);
-        tokio::spawn(async move { try_evaluate(&away, ask(&format!("s{n}"), "c", "look", "{}")).await })
+        tokio::spawn(async move {
+            if n < READERS {
+                drop(away.read_halts().await);
+            } else {
+                drop(try_evaluate(&away, ask(&format!("s{n}"), "c", "look", "{}")).await);
+            }
+        })
     });
     let asked: Vec<_> = asked.collect();
-    let reading = "select count(*) from pg_stat_activity
-        where application_name = 'callgate reader' and wait_event_type = 'Lock'";
-    until("all to read", async || replicas.postgres.number(reading).await == READERS as i64).await;
+    let reading = "select count(*) from pg_stat_activity where wait_event_type = 'Lock'";
+    until("all to read", async || replicas.postgres.number(reading).await == (READERS + GATHERERS) as i64).await;
     replicas.proxies[0].hole();
     asked.iter().for_each(tokio::task::JoinHandle::abort);
     for gone in asked {

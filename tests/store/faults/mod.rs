@@ -2,6 +2,7 @@
 //! with the same call_id; a tool that notes what it does to the world; and a history of all that was acknowledged.
 //! After each fault nothing acknowledged is lost, nothing was done twice, and every error was a documented one.
 
+mod cold;
 mod commits;
 mod crashes;
 mod holes;

@@ -55,6 +55,8 @@ struct Way {
 struct Shared {
     server: PathBuf,
     accepted: AtomicUsize,
+    /// Statements on all lines but the writer's.
+    reads: AtomicUsize,
     way: watch::Sender<Way>,
     trap: Mutex<Option<(At, Then)>>,
     sprung: watch::Sender<Vec<String>>,
@@ -75,10 +77,22 @@ impl Proxy {
         let server = postgres.options.get_socket().expect("a private server has a socket").join(&name);
         let listener = UnixListener::bind(dir.path().join(name)).expect("nobody else is there");
         let (way, sprung) = (watch::Sender::default(), watch::Sender::default());
-        let shared = Arc::new(Shared { server, accepted: AtomicUsize::default(), way, trap: Mutex::default(), sprung });
+        let shared = Arc::new(Shared {
+            server,
+            accepted: AtomicUsize::default(),
+            reads: AtomicUsize::default(),
+            way,
+            trap: Mutex::default(),
+            sprung,
+        });
         let lines = tokio::spawn(accept(listener, Arc::clone(&shared)));
         let options = postgres.options.clone().socket(dir.path()).ssl_mode(PgSslMode::Disable);
         Self { options, shared, lines, _dir: dir }
+    }
+
+    /// Statements so far, without the writer's.
+    pub(super) fn reads(&self) -> usize {
+        self.shared.reads.load(Ordering::SeqCst)
     }
 
     /// Hits the next commit, and no other.
@@ -158,6 +172,9 @@ impl Line {
     /// From the client to the server.
     async fn up(&self, mut from: From, mut to: To) -> io::Result<()> {
         while let Some(message) = self.next(&mut from, &mut to).await? {
+            if !self.is_writer && matches!(message[0], b'E' | b'Q') {
+                self.shared.reads.fetch_add(1, Ordering::SeqCst);
+            }
             let is_commit = self.is_writer && message.starts_with(b"Q") && message.ends_with(b"COMMIT\0");
             if is_commit && self.springs(At::Request, "COMMIT") == Some(Then::Cut) {
                 return Ok(());

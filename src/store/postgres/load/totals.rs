@@ -1,0 +1,310 @@
+//! What a cold tree's last events alone cannot give.
+
+use std::collections::BTreeMap;
+
+use sqlx::{Row as _, postgres::PgRow};
+
+use super::{OUTCOMES, Rows, same};
+use crate::{
+    domain::{
+        budget::Spent,
+        effect::Resource,
+        fingerprint::{Fingerprint, ResultDigest},
+        ids::{SessionId, ToolName},
+        tree::{CHANGES_MAX, Changed, KEPT_BYTES_MAX, KEPT_MAX, KeptText, RunTotals, SEEN_MAX, Totals},
+    },
+    store::postgres::{
+        columns::Column,
+        controls::{self, EVENTS_MAX},
+        decode::{Loaded, at, corrupt, count, hash, maybe_at, name},
+        wide::Part,
+    },
+};
+
+/// The parts, by their place.
+const SESSIONS: i32 = OUTCOMES + 1;
+const BY_TOOL: i32 = SESSIONS + 1;
+const SEEN: i32 = BY_TOOL + 1;
+const FORGOTTEN: i32 = SEEN + 1;
+const CONTROLS: i32 = FORGOTTEN + 1;
+const USES: i32 = CONTROLS + 1;
+const CHANGES: i32 = USES + 1;
+const KEPT: i32 = CHANGES + 1;
+
+fn columns<const N: usize>(columns: [(&'static str, &'static str, &'static str); N]) -> Vec<Column> {
+    columns.map(|(name, sql, value)| Column::new(name, sql, value)).into()
+}
+
+pub(super) fn parts(rows_max: usize) -> [Part; 8] {
+    [sessions(), by_tool(), seen(), forgotten(rows_max), controlled(), uses(), changes(), kept()]
+}
+
+/// Every session, with what its current run has spent: the rows since the run's first event.
+fn sessions() -> Part {
+    let (c, o) = (same("c", "s"), same("o", "c"));
+    let listed = columns([
+        ("no", "int8", "s.no"),
+        ("session_id", "text", "s.session_id"),
+        ("parent_id", "text", "s.parent_id"),
+        ("depth", "int4", "s.depth"),
+        ("started_ms", "int8", "r.started_ms"),
+        ("steps", "int8", "r.steps"),
+        ("calls", "int8", "r.calls"),
+        ("cost_micros", "int8", "r.cost_micros"),
+        ("tokens", "int8", "r.tokens"),
+        ("outcome_cost", "int8", "o.cost_micros"),
+        ("outcome_tokens", "int8", "o.tokens"),
+        ("unsettled", "int8", "o.unsettled"),
+        ("by_tool", "text", "b.by_tool"),
+    ]);
+    let from = format!(
+        "s left join lateral (select run_from from #call c where {c} order by seq desc limit 1) l on true
+         left join lateral (
+           select (extract(epoch from min(c.at)) * 1000)::bigint as started_ms,
+             count(*) filter (where c.round = 1 and not c.terminal) as steps,
+             count(c.attempt) filter (where not c.terminal) as calls,
+             coalesce(sum(c.cost_micros), 0)::bigint as cost_micros,
+             (coalesce(sum(c.input_tokens), 0) + coalesce(sum(c.output_tokens), 0)
+               + coalesce(sum(c.cache_read_tokens), 0) + coalesce(sum(c.cache_write_tokens), 0))::bigint as tokens
+           from #call c where {c} and c.seq >= l.run_from) r on true
+         left join lateral (
+           select coalesce(sum(x.cost), 0)::bigint as cost_micros, coalesce(sum(x.tokens), 0)::bigint as tokens,
+             coalesce(sum(c.reserved_micros) filter (where not coalesce(x.is_settled, false)), 0)::bigint as unsettled
+           from #call c left join lateral (
+             select sum(o.cost_micros) as cost, bool_or(o.status in (1, 2, 3)) as is_settled,
+               sum(coalesce(o.input_tokens, 0) + coalesce(o.output_tokens, 0) + coalesce(o.cache_read_tokens, 0)
+                 + coalesce(o.cache_write_tokens, 0)) as tokens
+             from #outcome o where {o} and o.permit_seq = c.seq) x on true
+           where {c} and c.seq >= l.run_from and c.attempt is not null) o on true
+         left join lateral (select jsonb_object_agg(x.tool, x.calls)::text as by_tool from (
+           select c.tool, count(*) as calls from #call c where {c} and c.seq >= l.run_from and c.attempt is not null
+           group by 1) x) b on true"
+    );
+    Part::new(listed, from)
+}
+
+fn by_tool() -> Part {
+    let from = format!(
+        "(select s.no, c.tool, count(*) as calls from s join #call c on {} where c.attempt is not null
+          group by 1, 2) b",
+        same("c", "s")
+    );
+    Part::new(columns([("no", "int8", "b.no"), ("tool", "text", "b.tool"), ("calls", "int8", "b.calls")]), from)
+}
+
+/// What each session has seen.
+fn seen() -> Part {
+    let from = format!(
+        "s cross join lateral (
+           select o.seq, c.fingerprint, o.digest from #call c join #outcome o on {} and o.permit_seq = c.seq
+           where {} and o.status = 1 and o.digest is not null order by c.seq desc limit {SEEN_MAX}) x",
+        same("o", "c"),
+        same("c", "s")
+    );
+    let listed = columns([
+        ("no", "int8", "s.no"),
+        ("session_id", "text", "s.session_id"),
+        ("seq", "int8", "x.seq"),
+        ("fingerprint", "bytea", "x.fingerprint"),
+        ("digest", "bytea", "x.digest"),
+    ]);
+    Part::new(listed, from)
+}
+
+/// The latest event, among the rows that are not read, that may have changed the world. It is read too wide rather
+/// than too narrow: a change that is no longer remembered only lets a call run again. What is open is read.
+fn forgotten(rows_max: usize) -> Part {
+    let (c, o) = (same("c", "s"), same("o", "c"));
+    let from = format!(
+        "s cross join lateral (select c.seq from #call c where {c} order by c.seq desc offset {} limit 1) w
+         cross join lateral (
+           select max(greatest(o.seq, c.seq)) as seq from #call c left join #outcome o on {o} and o.permit_seq = c.seq
+           where {c} and c.seq < w.seq and c.attempt is not null
+             and exists (select from #outcome f where {} and f.permit_seq = c.seq and f.status > 0)
+             and ((o.status = 1 and c.effect not in (1, 4))
+               or (c.effect = 2 and coalesce(o.status, 0) not in (2, 3)))) f",
+        rows_max - 1,
+        same("f", "c")
+    );
+    Part::new(columns([("no", "int8", "s.no"), ("seq", "int8", "f.seq")]), from)
+}
+
+/// What happened to the tree's sessions after the last event that is known.
+pub(in crate::store::postgres) fn controlled() -> Part {
+    let from = format!(
+        "t cross join lateral (
+           select e.* from session_event e where e.shard = t.shard and e.tenant_id = t.tenant_id
+             and e.root_id = t.root_id and e.epoch = t.epoch and e.seq > t.known order by e.seq desc
+           limit {EVENTS_MAX}) e"
+    );
+    let listed = columns([
+        ("no", "int8", "t.no"),
+        ("seq", "int8", "e.seq"),
+        ("session_id", "text", "e.session_id"),
+        ("at_ms", "int8", "(extract(epoch from e.at) * 1000)::bigint"),
+        ("kind", "text", "e.kind"),
+        ("actor", "text", "e.actor"),
+        ("reason", "text", "e.reason"),
+        ("detail", "text", "e.detail::text"),
+    ]);
+    Part::new(listed, from)
+}
+
+/// How far each tier and grant has been used: the newest word on each.
+fn uses() -> Part {
+    let from = format!(
+        "(select distinct on (s.no, u ->> 'key') s.no, u::text as used from s join #call c on {} and c.uses is not null
+          cross join lateral jsonb_array_elements(c.uses) u order by s.no, u ->> 'key', c.seq desc) u",
+        same("c", "s")
+    );
+    Part::new(columns([("no", "int8", "u.no"), ("used", "text", "u.used")]), from)
+}
+
+/// Things that writes have changed and that did not fail cleanly.
+fn changes() -> Part {
+    let from = format!(
+        "s cross join lateral (
+           select c.seq, c.tool, c.fingerprint, c.resource from #call c
+           where {} and c.effect = 2 and c.resource is not null and c.attempt is not null and not exists (
+             select from #outcome o where {} and o.permit_seq = c.seq and o.status in (2, 3))
+           order by c.seq desc limit {CHANGES_MAX}) w",
+        same("c", "s"),
+        same("o", "c")
+    );
+    let listed = columns([
+        ("no", "int8", "s.no"),
+        ("seq", "int8", "w.seq"),
+        ("tool", "text", "w.tool"),
+        ("fingerprint", "bytea", "w.fingerprint"),
+        ("resource", "text", "w.resource"),
+    ]);
+    Part::new(listed, from)
+}
+
+/// Answers that later calls may depend on.
+fn kept() -> Part {
+    let from = format!(
+        "s cross join lateral (
+           select o.seq, o.permit_seq, case when octet_length(o.result) <= {KEPT_BYTES_MAX} then o.result end as result
+           from #outcome o where {} and o.kept order by o.seq desc limit {KEPT_MAX}) o
+         join #call c on {} and c.seq = o.permit_seq",
+        same("o", "s"),
+        same("c", "s")
+    );
+    let listed = columns([
+        ("no", "int8", "s.no"),
+        ("seq", "int8", "o.seq"),
+        ("session_id", "text", "s.session_id"),
+        ("tool", "text", "c.tool"),
+        ("result", "text", "o.result"),
+    ]);
+    let mut listed = listed;
+    listed.push(Column::new(
+        "arguments",
+        "text",
+        format!("case when octet_length(c.arguments) <= {KEPT_BYTES_MAX} then c.arguments end"),
+    ));
+    Part::new(listed, from)
+}
+
+/// What the rows of one tree add up to.
+pub(super) fn read(head: &PgRow, rows: &Rows) -> Loaded<Totals> {
+    let of = |part: i32| rows.get(&part).map(Vec::as_slice).unwrap_or_default();
+    let forgotten: Vec<u64> = of(FORGOTTEN).iter().map(|row| count(row, "seq")).collect::<Loaded<_>>()?;
+    Ok(Totals {
+        version: count(head, "version")?,
+        last_at: at(head, "last_ms")?,
+        spent: spent(head)?,
+        by_tool: of(BY_TOOL).iter().map(by_tool_of).collect::<Loaded<_>>()?,
+        open_calls: open_calls(head)?,
+        due: maybe_at(head, "due_ms")?,
+        sessions: of(SESSIONS).iter().map(session_totals).collect::<Loaded<_>>()?,
+        seen: in_order(of(SEEN), usize::MAX, seen_of)?,
+        forgotten_change: forgotten.into_iter().max().unwrap_or(0),
+        controls: controls::read(of(CONTROLS))?,
+        uses: of(USES).iter().map(controls::used).collect::<Loaded<_>>()?,
+        changes: in_order(of(CHANGES), CHANGES_MAX, changed)?
+            .into_iter()
+            .filter(|changed| changed.resource.is_named())
+            .collect(),
+        kept: in_order(of(KEPT), KEPT_MAX, kept_of)?,
+    })
+}
+
+/// The newest rows by their `seq`, oldest first.
+fn in_order<T>(rows: &[PgRow], max: usize, read: fn(&PgRow) -> Loaded<T>) -> Loaded<Vec<T>> {
+    let numbered = rows.iter().map(|row| Ok((count(row, "seq")?, row)));
+    let mut numbered: Vec<(u64, &PgRow)> = numbered.collect::<Loaded<_>>()?;
+    numbered.sort_by_key(|(seq, _)| *seq);
+    let older = numbered.len().saturating_sub(max);
+    numbered.into_iter().skip(older).map(|(_, row)| read(row)).collect()
+}
+
+/// What a tree has spent, from its row.
+pub(in crate::store::postgres) fn spent(head: &PgRow) -> Loaded<Spent> {
+    Ok(Spent {
+        steps: count(head, "steps")?,
+        calls: count(head, "calls")?,
+        cost_micros: count(head, "cost_micros")?,
+        reserved_micros: count(head, "reserved_micros")?,
+        tokens: count(head, "tokens")?,
+    })
+}
+
+/// Calls of a tree that have a permit and no outcome, from its row.
+pub(in crate::store::postgres) fn open_calls(head: &PgRow) -> Loaded<u32> {
+    Ok(u32::try_from(head.try_get::<i32, _>("open_calls")?).unwrap_or(0))
+}
+
+fn session(row: &PgRow) -> Loaded<SessionId> {
+    name(SessionId::parse, row.try_get("session_id")?)
+}
+
+fn tool(row: &PgRow) -> Loaded<ToolName> {
+    name(ToolName::parse, row.try_get("tool")?)
+}
+
+fn by_tool_of(row: &PgRow) -> Loaded<(ToolName, u64)> {
+    Ok((tool(row)?, count(row, "calls")?))
+}
+
+fn seen_of(row: &PgRow) -> Loaded<(SessionId, Fingerprint, ResultDigest)> {
+    let fingerprint = Fingerprint(hash(row.try_get("fingerprint")?)?);
+    Ok((session(row)?, fingerprint, ResultDigest(hash(row.try_get("digest")?)?)))
+}
+
+fn changed(row: &PgRow) -> Loaded<Changed> {
+    Ok(Changed {
+        resource: Resource::new(row.try_get::<String, _>("resource")?),
+        tool: tool(row)?,
+        fingerprint: Fingerprint(hash(row.try_get("fingerprint")?)?),
+        seq: count(row, "seq")?,
+    })
+}
+
+fn kept_of(row: &PgRow) -> Loaded<KeptText> {
+    Ok((count(row, "seq")?, session(row)?, tool(row)?, row.try_get("arguments")?, row.try_get("result")?))
+}
+
+fn session_totals(row: &PgRow) -> Loaded<(SessionId, Option<SessionId>, u32, RunTotals)> {
+    let by_tool: Option<String> = row.try_get("by_tool")?;
+    let by_tool: BTreeMap<String, u64> = by_tool
+        .map(|text| serde_json::from_str(&text))
+        .transpose()
+        .map_err(|e| corrupt(&e.to_string()))?
+        .unwrap_or_default();
+    let parent: Option<String> = row.try_get("parent_id")?;
+    let run = RunTotals {
+        started_at: at(row, "started_ms")?,
+        spent: Spent {
+            steps: count(row, "steps")?,
+            calls: count(row, "calls")?,
+            cost_micros: count(row, "cost_micros")? + count(row, "outcome_cost")?,
+            reserved_micros: count(row, "unsettled")?,
+            tokens: count(row, "tokens")? + count(row, "outcome_tokens")?,
+        },
+        by_tool: by_tool.into_iter().map(|(tool, n)| Ok((name(ToolName::parse, &tool)?, n))).collect::<Loaded<_>>()?,
+    };
+    let parent = parent.map(|parent| name(SessionId::parse, &parent)).transpose()?;
+    Ok((session(row)?, parent, u32::try_from(row.try_get::<i32, _>("depth")?).unwrap_or(0), run))
+}

@@ -1,0 +1,133 @@
+//! What decisions read, for many callers at once.
+
+use sqlx::postgres::PgConnectOptions;
+
+use super::{
+    Store,
+    catch_up::{self, Known, Since},
+    gathered::Gathered,
+    load::{self, Wanted},
+    look_up::{self, Found, Sought},
+    read::Readers,
+};
+use crate::{
+    domain::{
+        fingerprint::LedgerKey,
+        ids::{SessionId, TenantId},
+        ledger::LedgerRow,
+        tree::CallTree,
+    },
+    store::error::StoreError,
+};
+
+/// Connections for what is gathered: few, since each statement answers many.
+pub(super) const GATHERERS_MAX: usize = 6;
+
+/// The planner's settings there: as on the writer's connection, and a statement over many parts is planned once.
+pub(super) fn gatherer_options(options: PgConnectOptions) -> PgConnectOptions {
+    options.options([
+        ("plan_cache_mode", "force_generic_plan"),
+        ("enable_seqscan", "off"),
+        ("enable_hashjoin", "off"),
+        ("enable_mergejoin", "off"),
+    ])
+}
+
+/// The questions of each kind.
+#[derive(Debug)]
+pub(super) struct Gathers {
+    sessions: Gathered<Sought, Option<Found>>,
+    trees: Gathered<Wanted, Option<CallTree>>,
+    since: Gathered<Known, Option<Since>>,
+    heads: Gathered<(TenantId, SessionId), Option<(u64, i32)>>,
+    ledger: Gathered<(TenantId, SessionId, LedgerKey), Option<LedgerRow>>,
+}
+
+impl Gathers {
+    pub(super) fn new(readers: &Readers) -> Self {
+        Self {
+            sessions: Gathered::new(readers, |conn, sought| Box::pin(look_up::find(conn, sought))),
+            trees: Gathered::new(readers, |conn, wanted| Box::pin(load::trees(conn, wanted))),
+            since: Gathered::new(readers, |conn, known| Box::pin(catch_up::since(conn, known))),
+            heads: Gathered::new(readers, |conn, trees| Box::pin(look_up::heads(conn, trees))),
+            ledger: Gathered::new(readers, |conn, keys| Box::pin(look_up::ledger(conn, keys))),
+        }
+    }
+}
+
+impl Store {
+    /// The tree that a session belongs to, or, when nobody has heard of the session, its parent's; none when nobody has
+    /// heard of that one either.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the database cannot be read.
+    pub async fn find(
+        &self,
+        tenant: TenantId,
+        session: &SessionId,
+        parent: Option<&SessionId>,
+    ) -> Result<Option<Found>, StoreError> {
+        self.gathers.sessions.ask((tenant, session.clone(), parent.cloned())).await
+    }
+
+    /// A tree as it was last committed; none when it has no event yet. With its day of birth, where that is known, it
+    /// is read at once.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the database cannot be read.
+    pub async fn tree(
+        &self,
+        tenant: TenantId,
+        root: &SessionId,
+        epoch: Option<i32>,
+    ) -> Result<Option<CallTree>, StoreError> {
+        self.gathers.trees.ask((tenant, root.clone(), epoch)).await
+    }
+
+    /// A tree that was read or stored before, as it was last committed: only what happened since is read. None when it
+    /// has to be read anew.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the database cannot be read.
+    pub async fn catch_up(&self, known: CallTree) -> Result<Option<CallTree>, StoreError> {
+        let since = self.gathers.since.ask((known.tenant, known.root.clone(), known.epoch, known.version)).await?;
+        Ok(since.and_then(|since| since.fold(known)))
+    }
+
+    /// The version of a tree as it was last committed; 0 when it has no event yet.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the database cannot be read.
+    pub async fn version(&self, tenant: TenantId, root: &SessionId) -> Result<u64, StoreError> {
+        Ok(self.gathers.heads.ask((tenant, root.clone())).await?.map_or(0, |(version, _)| version))
+    }
+
+    /// The ledger's row of a write that a tree asks for; none when there was no permit yet.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the database cannot be read.
+    pub async fn ledger(
+        &self,
+        tenant: TenantId,
+        root: &SessionId,
+        key: LedgerKey,
+    ) -> Result<Option<LedgerRow>, StoreError> {
+        self.gathers.ledger.ask((tenant, root.clone(), key)).await
+    }
+
+    /// The same for several writes, at once; none where there is no key.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the database cannot be read.
+    pub async fn ledger_rows(
+        &self,
+        tenant: TenantId,
+        root: &SessionId,
+        keys: impl IntoIterator<Item = Option<LedgerKey>>,
+    ) -> Result<Vec<Option<LedgerRow>>, StoreError> {
+        let keys: Vec<Option<LedgerKey>> = keys.into_iter().collect();
+        let wanted = keys.iter().flatten().map(|key| (tenant, root.clone(), *key));
+        let mut rows = self.gathers.ledger.ask_all(wanted).await?.into_iter();
+        Ok(keys.into_iter().map(|key| key.and_then(|_| rows.next().flatten())).collect())
+    }
+}

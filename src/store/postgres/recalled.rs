@@ -1,0 +1,49 @@
+//! A call that its tree no longer remembers.
+
+use sqlx::{AssertSqlSafe, PgConnection};
+
+use super::{
+    columns,
+    decode::{Loaded, judged, settled},
+    load::{call_columns, outcome_columns, same},
+    look_up,
+};
+use crate::domain::{
+    event::Event,
+    ids::{CallId, SessionId, TenantId},
+    shard::Shard,
+};
+
+/// All events of one call_id, oldest first; empty for one that nobody has heard of.
+pub(super) async fn call(
+    conn: &mut PgConnection,
+    tenant: TenantId,
+    epoch: i32,
+    session: &SessionId,
+    call_id: &CallId,
+) -> Loaded<Vec<Event>> {
+    let Some(root) = look_up::root(&mut *conn, tenant, session).await? else { return Ok(Vec::new()) };
+    let of_call = "session s join call c on c.shard = s.shard and c.tenant_id = s.tenant_id
+          and c.session_id = s.session_id and c.epoch = date '1970-01-01' + $2::int4 and c.call_id = $4";
+    let of_session = "s.shard = $5 and s.tenant_id = $1 and s.session_id = $3";
+    let calls = format!(
+        "select {} from {of_call} where {of_session}",
+        columns::select(&call_columns()).replace("#outcome", "outcome")
+    );
+    let outcomes = format!(
+        "select {} from {of_call} join outcome o on {} and o.permit_seq = c.seq where {of_session}",
+        columns::select(&outcome_columns()),
+        same("o", "c")
+    );
+    let bound = |sql: String| {
+        let query = sqlx::query(AssertSqlSafe(sql)).bind(tenant.0).bind(epoch);
+        query.bind(session.as_str()).bind(call_id.as_str()).bind(Shard::of(tenant, &root).0)
+    };
+    let calls = bound(calls).fetch_all(&mut *conn).await?;
+    let outcomes = bound(outcomes).fetch_all(&mut *conn).await?;
+    let calls = calls.iter().map(|row| Ok(Event::Judged(Box::new(judged(row)?))));
+    let outcomes = outcomes.iter().map(|row| Ok(Event::Settled(Box::new(settled(row)?))));
+    let mut events: Vec<Event> = calls.chain(outcomes).collect::<Loaded<_>>()?;
+    events.sort_by_key(Event::seq);
+    Ok(events)
+}

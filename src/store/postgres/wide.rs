@@ -1,0 +1,36 @@
+//! Rows of several kinds from one statement: one snapshot and one round trip for what would be several of each.
+
+use std::collections::BTreeMap;
+
+use super::columns::Column;
+
+/// Rows of one kind.
+#[derive(Debug)]
+pub(super) struct Part {
+    pub(super) columns: Vec<Column>,
+    /// What follows `from`.
+    pub(super) from: String,
+}
+
+impl Part {
+    pub(super) fn new(columns: Vec<Column>, from: impl Into<String>) -> Self {
+        Self { columns, from: from.into() }
+    }
+}
+
+/// All parts under each other, with the place of each in `part`: the columns of others are null in it.
+pub(super) fn union(parts: &[Part]) -> String {
+    let mut all: BTreeMap<&str, &str> = BTreeMap::new();
+    for column in parts.iter().flat_map(|part| &part.columns) {
+        let known = all.insert(column.name, column.sql);
+        assert!(known.is_none_or(|known| known == column.sql), "{} has two types", column.name);
+    }
+    let selects = parts.iter().enumerate().map(|(no, part)| {
+        let values = all.iter().map(|(name, sql)| {
+            let own = part.columns.iter().find(|column| column.name == *name);
+            own.map_or_else(|| format!("null::{sql} as {name}"), |column| format!("{} as {name}", column.value))
+        });
+        format!("(select {no} as part, {} from {})", values.collect::<Vec<_>>().join(", "), part.from)
+    });
+    selects.collect::<Vec<_>>().join(" union all ")
+}

@@ -1,0 +1,135 @@
+//! Replicas that know nothing yet: how much they ask of the database, and what they tell when all come at once.
+
+use std::{sync::Arc, time::Duration};
+
+use callgate::{
+    domain::call::Request,
+    gate::{Gate, GateError, NoAnswer},
+};
+
+use tokio::time::sleep;
+
+use super::proxy::Proxy;
+use crate::common::{
+    all,
+    gates::{ask, done, evaluate, gate, gate_on, open, policy, try_evaluate},
+    postgres::Postgres,
+    until,
+};
+
+/// A replica whose statements are counted, with its connections open.
+async fn counted(postgres: &Postgres) -> (Arc<Gate>, Proxy) {
+    let proxy = Proxy::to(postgres);
+    let gate = gate_on(open(proxy.options.clone()).await.expect("a store"), &policy(&["same_call"]));
+    done(&gate, ask("warm", "c", "save", "{}"), "row").await;
+    (gate, proxy)
+}
+
+fn numbered(n: usize) -> String {
+    format!(r#"{{"n":{n}}}"#)
+}
+
+/// The least that one of several does: counters are read anew now and then.
+async fn least(proxy: &Proxy, times: usize, mut work: impl AsyncFnMut(usize)) -> usize {
+    let mut least = usize::MAX;
+    for n in 0..times {
+        let before = proxy.reads();
+        work(n).await;
+        least = least.min(proxy.reads() - before);
+    }
+    least
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_new_session_costs_one_read_and_a_cold_one_two() {
+    let postgres = Postgres::start().await;
+    let other = gate(&postgres, &policy(&["same_call"])).await;
+    for n in 0..5 {
+        done(&other, ask(&format!("cold-{n}"), "c", "look", "{}"), "row").await;
+    }
+    let (gate, proxy) = counted(&postgres).await;
+    let new = least(&proxy, 5, async |n| drop(evaluate(&gate, ask(&format!("new-{n}"), "c", "look", "{}")).await));
+    assert_eq!(new.await, 1);
+    let again =
+        least(&proxy, 5, async |n| drop(evaluate(&gate, ask(&format!("new-{n}"), "d", "look", &numbered(0))).await));
+    assert_eq!(again.await, 0);
+    let cold = least(&proxy, 5, async |n| {
+        drop(evaluate(&gate, ask(&format!("cold-{n}"), "d", "look", &numbered(1))).await);
+    });
+    assert_eq!(cold.await, 2);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_batch_reads_its_ledger_rows_at_once() {
+    let postgres = Postgres::start().await;
+    let (gate, proxy) = counted(&postgres).await;
+    let batch = |turn: usize| -> Vec<Request> {
+        (0..64).map(|n| ask("s", &format!("c{turn}-{n}"), "save", &numbered(64 * turn + n))).collect()
+    };
+    drop(Box::pin(gate.evaluate(batch(0))).await.expect("judged"));
+    let reads = least(&proxy, 3, async |turn| drop(Box::pin(gate.evaluate(batch(turn + 1))).await.expect("judged")));
+    // The first question is on its way before the others come.
+    assert!((1..=2).contains(&reads.await));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_tree_that_others_move_is_brought_up_to_date_by_one_read() {
+    let postgres = Postgres::start().await;
+    let other = gate(&postgres, &policy(&["same_call"])).await;
+    let (gate, proxy) = counted(&postgres).await;
+    let mut n = 0;
+    let mut turn = async |gate: &Gate| {
+        n += 1;
+        drop(evaluate(gate, ask("s", &format!("c{n}"), "look", &numbered(n))).await);
+    };
+    for _ in 0..2 {
+        turn(&other).await;
+        turn(&gate).await;
+    }
+    let reads = least(&proxy, 4, async |_| {
+        turn(&other).await;
+        turn(&gate).await;
+    });
+    assert_eq!(reads.await, 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sessions_that_all_come_at_once_are_loaded_together_and_never_told_an_outage() {
+    const SESSIONS: usize = 512;
+    let postgres = Postgres::start().await;
+    let other = gate(&postgres, &policy(&["same_call"])).await;
+    let name = |n: usize| format!("s{n}");
+    let first = (0..SESSIONS).map(|n| {
+        let other = Arc::clone(&other);
+        async move { drop(evaluate(&other, ask(&name(n), "c", "look", "{}")).await) }
+    });
+    all(first).await;
+    let proxy = Proxy::to(&postgres);
+    let cold = gate_on(open(proxy.options.clone()).await.expect("a store"), &policy(&["same_call"]));
+    let before = proxy.reads();
+    let asked = (0..SESSIONS).map(|n| {
+        let cold = Arc::clone(&cold);
+        async move { try_evaluate(&cold, ask(&name(n), "d", "look", &numbered(n))).await }
+    });
+    // The database is slower than they come.
+    let mut locked = postgres.connect().await;
+    sqlx::raw_sql("begin; lock table session in access exclusive mode").execute(&mut locked).await.expect("a lock");
+    let unlocked = async {
+        let waiting = "select count(*) from pg_stat_activity where wait_event_type = 'Lock'";
+        until("those who look for sessions", async || postgres.number(waiting).await == 2).await;
+        sleep(Duration::from_millis(300)).await;
+        sqlx::raw_sql("commit").execute(&mut locked).await.expect("unlocked");
+    };
+    let (answers, ()) = tokio::join!(all(asked), unlocked);
+    let reads = proxy.reads() - before;
+    let is_told = |error: &GateError<_>| matches!(error, GateError::NoAnswer(NoAnswer::Overloaded(_)));
+    for error in answers.iter().filter_map(|answer| answer.as_ref().err()) {
+        assert!(is_told(error), "{error:?}");
+    }
+    assert!(answers.iter().any(Result::is_ok));
+    assert!(reads < SESSIONS / 4, "{reads} statements");
+    for n in 0..SESSIONS {
+        drop(evaluate(&cold, ask(&name(n), "d", "look", &numbered(n))).await);
+    }
+    assert_eq!(postgres.number("select count(*) from call where call_id = 'd'").await, SESSIONS as i64);
+}
