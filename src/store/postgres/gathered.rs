@@ -7,14 +7,17 @@ use std::{pin::Pin, sync::Arc};
 use sqlx::PgConnection;
 use tokio::sync::{Mutex, mpsc, oneshot};
 
-use super::{decode::Loaded, read::Readers};
+use super::{
+    decode::{Loaded, corrupt},
+    read::Readers,
+};
 use crate::store::error::{Busy, StoreError};
 
 /// Statements of one kind at a time.
 const AT_ONCE: usize = 2;
-/// Questions that one statement answers.
+/// Callers whose questions one statement answers.
 const GATHERED_MAX: usize = 64;
-/// Questions that may wait; past that callers are told to come back.
+/// Callers that may wait; past that callers are told to come back.
 const WAITING_MAX: usize = 4_096;
 
 /// Answers to questions, in their order: what is wrong with one row is that one's error.
@@ -22,11 +25,11 @@ pub(super) type Answers<'a, A> = Pin<Box<dyn Future<Output = Loaded<Vec<Loaded<A
 /// What answers questions over one connection.
 pub(super) type Work<Q, A> = for<'a> fn(&'a mut PgConnection, &'a [Q]) -> Answers<'a, A>;
 
-/// Questions of one kind, each with who waits for its answer.
+/// Questions of one kind, those of one caller together, each with who waits for the answers.
 #[derive(Debug)]
 pub(super) struct Gathered<Q, A>(mpsc::Sender<Waiting<Q, A>>);
 
-type Waiting<Q, A> = (Q, oneshot::Sender<Loaded<A>>);
+type Waiting<Q, A> = (Vec<Q>, oneshot::Sender<Loaded<Vec<A>>>);
 type Queue<Q, A> = Arc<Mutex<mpsc::Receiver<Waiting<Q, A>>>>;
 
 impl<Q: Send + Sync + 'static, A: Send + 'static> Gathered<Q, A> {
@@ -44,29 +47,24 @@ impl<Q: Send + Sync + 'static, A: Send + 'static> Gathered<Q, A> {
     /// # Errors
     /// What answering came to; [`StoreError::Overloaded`] when too many wait.
     pub(super) async fn ask(&self, question: Q) -> Loaded<A> {
-        self.put(question)?.await.unwrap_or(Err(StoreError::Stopped))
+        let answer = self.ask_all(vec![question]).await?.pop();
+        answer.ok_or_else(|| corrupt("a question without an answer"))
     }
 
-    /// The answers to several questions, in their order.
+    /// The answers to several questions, in their order, from one statement.
     ///
     /// # Errors
     /// The first of what answering came to; [`StoreError::Overloaded`] when too many wait.
-    pub(super) async fn ask_all(&self, questions: impl IntoIterator<Item = Q>) -> Loaded<Vec<A>> {
-        let waiting: Vec<_> = questions.into_iter().map(|question| self.put(question)).collect::<Loaded<_>>()?;
-        let mut answers = Vec::with_capacity(waiting.len());
-        for answer in waiting {
-            answers.push(answer.await.unwrap_or(Err(StoreError::Stopped))?);
+    pub(super) async fn ask_all(&self, questions: Vec<Q>) -> Loaded<Vec<A>> {
+        if questions.is_empty() {
+            return Ok(Vec::new());
         }
-        Ok(answers)
-    }
-
-    fn put(&self, question: Q) -> Loaded<oneshot::Receiver<Loaded<A>>> {
-        let (reply, answer) = oneshot::channel();
-        self.0.try_send((question, reply)).map_err(|refused| match refused {
+        let (reply, answers) = oneshot::channel();
+        self.0.try_send((questions, reply)).map_err(|refused| match refused {
             mpsc::error::TrySendError::Full(_) => StoreError::Overloaded(Busy::Readers),
             mpsc::error::TrySendError::Closed(_) => StoreError::Stopped,
         })?;
-        Ok(answer)
+        answers.await.unwrap_or(Err(StoreError::Stopped))
     }
 }
 
@@ -74,16 +72,25 @@ impl<Q: Send + Sync + 'static, A: Send + 'static> Gathered<Q, A> {
 async fn answer<Q: Send + Sync + 'static, A: Send + 'static>(readers: Readers, queue: Queue<Q, A>, work: Work<Q, A>) {
     let mut waiting = Vec::with_capacity(GATHERED_MAX);
     while queue.lock().await.recv_many(&mut waiting, GATHERED_MAX).await > 0 {
+        let (mut questions, mut replies) = (Vec::with_capacity(waiting.len()), Vec::with_capacity(waiting.len()));
         // Who has gone away is asked for by nobody.
-        let (questions, replies): (Vec<Q>, Vec<_>) = waiting.drain(..).filter(|(_, reply)| !reply.is_closed()).unzip();
+        for (asked, reply) in waiting.drain(..).filter(|(_, reply)| !reply.is_closed()) {
+            replies.push((asked.len(), reply));
+            questions.extend(asked);
+        }
         if questions.is_empty() {
             continue;
         }
         match readers.read(async |conn| work(conn, &questions).await).await {
-            Ok(answers) => replies.into_iter().zip(answers).for_each(|(reply, answer)| drop(reply.send(answer))),
+            Ok(answers) => {
+                let mut answers = answers.into_iter();
+                for (asked, reply) in replies {
+                    drop(reply.send(answers.by_ref().take(asked).collect()));
+                }
+            }
             Err(error) => {
+                let mut told: Vec<_> = replies.into_iter().map(|(_, reply)| reply).collect();
                 // Nothing else can be told to those who came meanwhile, and they need not wait for it as long.
-                let mut told = replies;
                 if error.is_out_of_reach()
                     && let Ok(mut queue) = queue.try_lock()
                 {

@@ -126,7 +126,7 @@ impl Store {
         keys: impl IntoIterator<Item = Option<LedgerKey>>,
     ) -> Result<Vec<Option<LedgerRow>>, StoreError> {
         let keys: Vec<Option<LedgerKey>> = keys.into_iter().collect();
-        let wanted = keys.iter().flatten().map(|key| (tenant, root.clone(), *key));
+        let wanted = keys.iter().flatten().map(|key| (tenant, root.clone(), *key)).collect();
         let mut rows = self.gathers.ledger.ask_all(wanted).await?.into_iter();
         Ok(keys.into_iter().map(|key| key.and_then(|_| rows.next().flatten())).collect())
     }
