@@ -14,7 +14,7 @@ use super::{
     ledger::{LedgerRow, LedgerState},
     outcome::{Guard, OutcomeStatus},
     time::Timestamp,
-    tree::{CallTree, Denial, Session},
+    tree::{CallTree, Denial},
 };
 
 /// Idle time after which attempts start again, in milliseconds (docs/semantics.md#attempts-and-occurrences).
@@ -131,7 +131,11 @@ impl CallTree {
     pub fn held(&self, proposal: &Proposal, policy: &str, previous: Option<&Previous>, now: Timestamp) -> Option<Held> {
         let (request, fingerprint) = (&proposal.request, proposal.fingerprint);
         let opens_root_run = request.session == self.root
-            && self.sessions.get(&self.root).and_then(Session::current_run).is_none_or(|run| run.id != request.run);
+            && self
+                .sessions
+                .get(&self.root)
+                .and_then(|root| root.current_run())
+                .is_none_or(|run| run.id != request.run);
         let is_denied = |denial: &&Denial| denial.fingerprint == fingerprint && denial.root_run == self.root_run();
         if let Some(denial) = self.denials.iter().rev().filter(|_| !opens_root_run).find(is_denied) {
             return Some(Held::Denied { reason: denial.reason.clone() });

@@ -51,6 +51,17 @@ impl Shape {
         Self { fields, without_nonces }
     }
 
+    /// About how many bytes it takes.
+    pub(super) fn bytes(&self) -> usize {
+        let look = |look: &Look| match look {
+            Look::Number(_) => 0,
+            Look::Text(text, trigrams) => text.capacity() + trigrams.capacity() * size_of::<u64>() + 32,
+            Look::Other(text) => text.capacity() + 16,
+        };
+        let fields = self.fields.iter().map(|field| field.name.capacity() + 16 + look(&field.value));
+        size_of::<Self>() + self.fields.capacity() * size_of::<Field>() + fields.sum::<usize>()
+    }
+
     /// How alike two arguments are, 0 to 1; 1 when both are empty.
     #[must_use]
     pub fn alike(&self, other: &Self) -> f64 {

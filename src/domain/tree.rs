@@ -2,6 +2,7 @@
 //! past a budget or repeat each other, because whoever decides on an old version is told to judge again.
 
 mod apply;
+mod bytes;
 mod controls;
 mod due;
 mod restore;
@@ -81,7 +82,8 @@ pub struct CallTree {
     pub open_calls: u32,
     /// When somebody has to look after them: no later than the first end of their leases.
     pub due: Option<Timestamp>,
-    pub sessions: BTreeMap<SessionId, Session>,
+    /// In boxes: a node of the map has room for eleven.
+    pub sessions: BTreeMap<SessionId, Box<Session>>,
     /// How fast it goes.
     pub pace: Pace,
     /// The latest event, among those no longer remembered, that may have changed the world.
@@ -277,7 +279,7 @@ impl CallTree {
                 .calls
                 .iter()
                 .filter(move |call| call.fingerprint == fingerprint)
-                .map(move |call| (id, session, call))
+                .map(move |call| (id, &**session, call))
         })
     }
 

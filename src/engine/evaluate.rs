@@ -43,7 +43,7 @@ pub fn evaluate(
 ) -> Result<Judgement, EvaluateRejection> {
     let now = now.max(tree.last_at);
     let request = &proposal.request;
-    let session = tree.sessions.get(&request.session);
+    let session = tree.sessions.get(&request.session).map(Box::as_ref);
     let depth = place(tree, session, request.parent.as_ref())?;
     let known = session.and_then(|session| session.call(&request.call_id));
     if let Some(call) = known {
@@ -204,7 +204,7 @@ fn replay(
     call: &Call,
     now: Timestamp,
 ) -> Verdict {
-    let session = tree.sessions.get(&proposal.request.session);
+    let session = tree.sessions.get(&proposal.request.session).map(Box::as_ref);
     let agent = proposal.request.agent.as_ref();
     let books = Books::of(tree, session, agent, &call.tool, &shared.counters, now);
     let left = books.left(policy.rules.get(), &Spent::default());

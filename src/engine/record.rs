@@ -116,7 +116,7 @@ fn observe(
     now: Timestamp,
 ) -> Result<Recorded, RecordRejection> {
     let request = &proposal.request;
-    let session = tree.sessions.get(&report.session);
+    let session = tree.sessions.get(&report.session).map(Box::as_ref);
     let mut event = Judged::of(proposal, tree.version + 1, now);
     let same_run = session.and_then(Session::current_run).filter(|run| run.id == request.run);
     event.parent = session.map_or_else(|| request.parent.clone(), |session| session.parent.clone());
@@ -171,7 +171,7 @@ fn answer(
     change: Option<Box<Change>>,
 ) -> Recorded {
     let Settlement { settled, observation, trial, corrected } = settlement;
-    let session = tree.sessions.get(&settled.session);
+    let session = tree.sessions.get(&settled.session).map(Box::as_ref);
     let books = Books::of(tree, session, call.agent.as_ref(), &call.tool, &shared.counters, settled.at);
     let booked = if change.is_some() { settled.usage } else { Usage::default() };
     let extra = Spent { cost_micros: booked.cost_micros, tokens: booked.tokens(), ..Spent::default() };

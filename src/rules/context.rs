@@ -83,7 +83,7 @@ impl<'a> Context<'a> {
     /// The asking session, unless it is new.
     #[must_use]
     pub fn session(&self) -> Option<&'a Session> {
-        self.tree.sessions.get(self.session_id())
+        self.tree.sessions.get(self.session_id()).map(Box::as_ref)
     }
 
     /// The asking session's id.

@@ -5,7 +5,10 @@
 use std::{
     collections::BTreeMap,
     num::NonZeroUsize,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, AtomicUsize, Ordering},
+    },
 };
 
 use lru::LruCache;
@@ -18,10 +21,16 @@ use crate::domain::{
     tree::CallTree,
 };
 
-/// Trees kept in memory.
-const TREES_MAX: NonZeroUsize = NonZeroUsize::new(10_000).unwrap();
+/// Bytes of the trees kept in memory: some 100,000 sessions of a few calls, or some 6,000 with all that a tree remembers.
+const BYTES_MAX: usize = 512 << 20;
 /// Sessions whose root is kept in memory.
-const SESSIONS_MAX: NonZeroUsize = NonZeroUsize::new(100_000).unwrap();
+const SESSIONS_MAX: NonZeroUsize = NonZeroUsize::new(200_000).unwrap();
+/// What a slot costs beside its tree.
+const SLOT_BYTES: usize = 512;
+/// A tree is weighed again after so many events, and later the more there is to weigh.
+const WEIGHED_EVERY: u64 = 8;
+/// Bytes of a tree for which it is weighed one event later.
+const WEIGHED_BYTES: usize = 4_096;
 
 /// Trees that other replicas change too, of which what is stored is kept in memory beside what is decided.
 const SHARED_MAX: NonZeroUsize = NonZeroUsize::new(256).unwrap();
@@ -45,13 +54,35 @@ pub struct Slot {
     /// they have changed.
     stored: Mutex<Option<CallTree>>,
     committed: watch::Sender<u64>,
+    /// About how many bytes it takes, and the version from which on it is weighed again.
+    bytes: AtomicUsize,
+    weigh_at: AtomicU64,
 }
 
 impl Slot {
     fn new(tree: CallTree, is_shared: bool) -> Self {
         let (committed, _) = watch::channel(tree.version);
         let stored = Mutex::new(is_shared.then(|| tree.clone()));
-        Self { root: tree.root.clone(), tree: Mutex::new(Some(tree)), stored, committed }
+        let (bytes, weigh_at) = weighed(&tree);
+        Self {
+            root: tree.root.clone(),
+            tree: Mutex::new(Some(tree)),
+            stored,
+            committed,
+            bytes: AtomicUsize::new(bytes),
+            weigh_at: AtomicU64::new(weigh_at),
+        }
+    }
+
+    /// Weighs the tree again when it may have grown.
+    fn weigh(&self) {
+        if *self.committed.borrow() < self.weigh_at.load(Ordering::Relaxed) {
+            return;
+        }
+        if let Some((bytes, weigh_at)) = self.advance(|tree| weighed(tree)) {
+            self.bytes.store(bytes, Ordering::Relaxed);
+            self.weigh_at.store(weigh_at, Ordering::Relaxed);
+        }
     }
 
     /// The tree's root session.
@@ -105,7 +136,65 @@ impl Slot {
     }
 }
 
+/// The bytes of a tree, and the version from which on it is weighed again.
+fn weighed(tree: &CallTree) -> (usize, u64) {
+    let bytes = tree.bytes();
+    (bytes + SLOT_BYTES, tree.version + WEIGHED_EVERY + (bytes / WEIGHED_BYTES) as u64)
+}
+
 type Key = (TenantId, SessionId);
+
+/// Trees by when they were last asked for, as many as go into `max` bytes.
+#[derive(Debug)]
+struct Trees {
+    by_use: LruCache<Key, (Arc<Slot>, usize)>,
+    bytes: usize,
+    max: usize,
+}
+
+impl Trees {
+    fn new(max: usize) -> Self {
+        Self { by_use: LruCache::unbounded(), bytes: 0, max }
+    }
+
+    fn get(&mut self, key: &Key) -> Option<Arc<Slot>> {
+        let (slot, counted) = self.by_use.get_mut(key)?;
+        let bytes = slot.bytes.load(Ordering::Relaxed);
+        self.bytes = self.bytes - *counted + bytes;
+        *counted = bytes;
+        let slot = Arc::clone(slot);
+        self.forget();
+        Some(slot)
+    }
+
+    fn put(&mut self, key: Key, slot: Slot) -> Arc<Slot> {
+        if let Some(known) = self.get(&key) {
+            return known;
+        }
+        let bytes = slot.bytes.load(Ordering::Relaxed);
+        let slot = Arc::new(slot);
+        self.by_use.put(key, (Arc::clone(&slot), bytes));
+        self.bytes += bytes;
+        self.forget();
+        slot
+    }
+
+    fn remove(&mut self, key: &Key, slot: &Arc<Slot>) {
+        if self.by_use.peek(key).is_some_and(|(known, _)| Arc::ptr_eq(known, slot))
+            && let Some((_, bytes)) = self.by_use.pop(key)
+        {
+            self.bytes -= bytes;
+        }
+    }
+
+    /// Forgets the trees that nobody has asked for the longest; never the last one asked for.
+    fn forget(&mut self) {
+        while self.bytes > self.max && self.by_use.len() > 1 {
+            let Some((_, (_, bytes))) = self.by_use.pop_lru() else { return };
+            self.bytes -= bytes;
+        }
+    }
+}
 
 /// Whose turn it is to load a tree.
 #[derive(Debug)]
@@ -143,7 +232,7 @@ impl Drop for Loading {
 #[derive(Debug)]
 pub struct Slots {
     loads: Arc<Loads>,
-    trees: Mutex<LruCache<Key, Arc<Slot>>>,
+    trees: Mutex<Trees>,
     roots: Mutex<LruCache<Key, SessionId>>,
     forgotten: Mutex<LruCache<Key, Vec<(SessionId, CallId)>>>,
     /// Trees that were changed by other replicas, as they were last known to be stored.
@@ -152,17 +241,30 @@ pub struct Slots {
 
 impl Default for Slots {
     fn default() -> Self {
+        Self::within(BYTES_MAX)
+    }
+}
+
+impl Slots {
+    /// As many trees as go into so many bytes.
+    #[must_use]
+    pub fn within(bytes: usize) -> Self {
         Self {
             loads: Arc::default(),
-            trees: Mutex::new(LruCache::new(TREES_MAX)),
+            trees: Mutex::new(Trees::new(bytes)),
             roots: Mutex::new(LruCache::new(SESSIONS_MAX)),
             forgotten: Mutex::new(LruCache::new(FORGOTTEN_TREES_MAX)),
             shared: Mutex::new(LruCache::new(SHARED_MAX)),
         }
     }
-}
 
-impl Slots {
+    /// Trees in memory, and about how many bytes they take.
+    #[must_use]
+    pub fn size(&self) -> (usize, usize) {
+        let trees = lock(&self.trees);
+        (trees.by_use.len(), trees.bytes)
+    }
+
     /// The root of a session, if it is known here.
     #[must_use]
     pub fn root(&self, tenant: TenantId, session: &SessionId) -> Option<SessionId> {
@@ -177,7 +279,9 @@ impl Slots {
     /// The slot of a tree, if it is in memory.
     #[must_use]
     pub fn get(&self, tenant: TenantId, root: &SessionId) -> Option<Arc<Slot>> {
-        lock(&self.trees).get(&(tenant, root.clone())).cloned()
+        let slot = lock(&self.trees).get(&(tenant, root.clone()))?;
+        slot.weigh();
+        Some(slot)
     }
 
     /// Whose turn it is to load a tree: a hundred callers that miss it are one load, not a hundred.
@@ -197,7 +301,8 @@ impl Slots {
     pub fn put(&self, tree: CallTree) -> Arc<Slot> {
         let key = (tree.tenant, tree.root.clone());
         let is_shared = lock(&self.shared).contains(&key);
-        lock(&self.trees).get_or_insert(key, || Arc::new(Slot::new(tree, is_shared))).clone()
+        let slot = Slot::new(tree, is_shared);
+        lock(&self.trees).put(key, slot)
     }
 
     /// A tree that was in memory before, as it was stored once.
@@ -217,10 +322,7 @@ impl Slots {
             *known = stored;
         }
         drop(shared);
-        let mut trees = lock(&self.trees);
-        if trees.peek(&key).is_some_and(|known| Arc::ptr_eq(known, slot)) {
-            trees.pop(&key);
-        }
+        lock(&self.trees).remove(&key, slot);
     }
 
     /// A call that its tree no longer remembers is asked about again: whoever loads the tree from now on recalls it.
@@ -244,5 +346,37 @@ impl Slots {
     /// Forgets where a session belongs; it is looked up again.
     pub fn forget_root(&self, tenant: TenantId, session: &SessionId) {
         lock(&self.roots).pop(&(tenant, session.clone()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::{ids::DEFAULT_TENANT, time::Timestamp};
+
+    fn root(n: usize) -> SessionId {
+        SessionId::parse("session", &format!("s{n}")).expect("valid")
+    }
+
+    #[test]
+    fn trees_are_kept_by_their_bytes_and_the_longest_unused_go_first() {
+        let new = |n: usize| CallTree::new(DEFAULT_TENANT, root(n), Timestamp::default());
+        let one = weighed(&new(0)).0;
+        let slots = Slots::within(10 * one + one / 2);
+        for n in 0..10 {
+            slots.put(new(n));
+        }
+        assert_eq!(slots.size(), (10, 10 * one));
+        slots.get(DEFAULT_TENANT, &root(0)).expect("kept");
+        slots.put(new(10));
+        let kept: Vec<usize> = (0..11).filter(|n| slots.get(DEFAULT_TENANT, &root(*n)).is_some()).collect();
+        assert_eq!(kept, [0, 2, 3, 4, 5, 6, 7, 8, 9, 10]);
+
+        let slot = slots.get(DEFAULT_TENANT, &root(5)).expect("kept");
+        slot.bytes.store(8 * one, Ordering::Relaxed);
+        slots.get(DEFAULT_TENANT, &root(5)).expect("kept, however much it has grown");
+        assert_eq!(slots.size(), (3, 10 * one));
+        slots.invalidate(DEFAULT_TENANT, &slot);
+        assert_eq!(slots.size(), (2, 2 * one));
     }
 }

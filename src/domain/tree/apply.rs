@@ -30,10 +30,8 @@ impl CallTree {
 
     fn judged(&mut self, event: &Judged) {
         self.sessions.entry(self.root.clone()).or_default();
-        let session = self.sessions.entry(event.session.clone()).or_insert_with(|| Session {
-            parent: event.parent.clone(),
-            depth: event.depth,
-            ..Session::default()
+        let session = self.sessions.entry(event.session.clone()).or_insert_with(|| {
+            Box::new(Session { parent: event.parent.clone(), depth: event.depth, ..Session::default() })
         });
         if session.run.from != event.run_from {
             let (id, from) = (event.run.clone(), event.run_from);
@@ -164,6 +162,10 @@ impl Session {
             call.policy.clone_from(&event.policy);
             call.follow_up.clone_from(&event.follow_up);
             return;
+        }
+        // A ring that doubles is half empty in most sessions, and a call is large.
+        if self.calls.len() == self.calls.capacity() {
+            self.calls.reserve_exact(2 + self.calls.len() / 8);
         }
         self.calls.push_back(Call {
             call_id: event.call_id.clone(),

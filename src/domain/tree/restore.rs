@@ -64,7 +64,7 @@ impl CallTree {
     pub fn restore(mut self, last_events: &[Event], totals: Totals) -> Self {
         for (id, parent, depth, _) in &totals.sessions {
             let session = Session { parent: parent.clone(), depth: *depth, ..Session::default() };
-            self.sessions.insert(id.clone(), session);
+            self.sessions.insert(id.clone(), Box::new(session));
         }
         for (id, fingerprint, digest) in &totals.seen {
             if let Some(session) = self.sessions.get_mut(id) {

@@ -68,7 +68,7 @@ pub(super) fn settle(
         }
         _ => None,
     };
-    let session = tree.sessions.get(&report.session);
+    let session = tree.sessions.get(&report.session).map(Box::as_ref);
     let is_new = digest.zip(session).is_some_and(|(digest, session)| session.is_new(&call.fingerprint, &digest));
     let news = status == OutcomeStatus::Success && (is_new || call.effect.kind == EffectKind::Write);
     let marks = marked.map(|(_, marks)| Arc::new(marks));

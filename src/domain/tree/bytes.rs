@@ -1,0 +1,134 @@
+//! How much memory a tree takes: what bounds a cache of them. An estimate, within a half of what is really allocated
+//! (`tests/memory.rs`); what two calls share counts twice.
+
+use std::collections::BTreeMap;
+
+use super::{CallTree, Changed, Closed, Denial, Kept, Session};
+use crate::domain::{
+    call::Call,
+    control::Clearance,
+    finding::Finding,
+    grant::{Burst, Grant},
+    ids::ToolName,
+    json::Json,
+};
+
+/// What an allocation costs beside its contents: its header, and what its size is rounded up by.
+const ALLOCATION: usize = 16;
+/// What an `Arc` holds before its contents.
+const COUNTS: usize = 16;
+/// Places of a node of a B-tree map: what the smallest one takes.
+const NODE: usize = 11;
+
+fn text(text: &str) -> usize {
+    if text.is_empty() { 0 } else { text.len() + ALLOCATION }
+}
+
+fn shared(of: &str) -> usize {
+    of.len() + COUNTS + ALLOCATION
+}
+
+/// A map's nodes, two thirds full.
+fn nodes<K, V>(map: &BTreeMap<K, V>) -> usize {
+    if map.is_empty() { 0 } else { ALLOCATION + NODE.max(map.len() * 3 / 2) * size_of::<(K, V)>() }
+}
+
+fn tools(counted: &BTreeMap<ToolName, u64>) -> usize {
+    nodes(counted) + counted.keys().map(|tool| shared(tool.as_str())).sum::<usize>()
+}
+
+impl CallTree {
+    /// About how many bytes it takes.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        let sessions = self.sessions.iter().map(|(id, session)| shared(id.as_str()) + session.bytes());
+        let uses = self.uses.iter().map(|(key, used)| 2 * text(key) + used.recent.capacity() * size_of::<Burst>());
+        let changes =
+            self.changes.iter().map(|changed| shared(changed.tool.as_str()) + text(changed.resource.as_str()));
+        let pace = &self.pace;
+        let paces = [pace.judged.capacity(), pace.batches.capacity(), pace.slowed.capacity(), pace.tokens.capacity()];
+        let rings = paces.into_iter().sum::<usize>() * size_of::<(u64, u64)>()
+            + self.changes.capacity() * size_of::<Changed>()
+            + self.kept.capacity() * size_of::<Kept>()
+            + self.grants.capacity() * size_of::<Grant>()
+            + self.denials.capacity() * size_of::<Denial>()
+            + self.clearances.capacity() * 2 * size_of::<Clearance>();
+        size_of::<Self>()
+            + shared(self.root.as_str())
+            + nodes(&self.sessions)
+            + sessions.sum::<usize>()
+            + tools(&self.by_tool)
+            + nodes(&self.uses)
+            + uses.sum::<usize>()
+            + changes.sum::<usize>()
+            + self.kept.iter().map(kept).sum::<usize>()
+            + rings
+    }
+}
+
+fn kept(kept: &Kept) -> usize {
+    let values = [&kept.arguments, &kept.result].into_iter().flatten();
+    shared(kept.session.as_str()) + values.map(|value| COUNTS + json(value)).sum::<usize>()
+}
+
+fn json(value: &Json) -> usize {
+    let inner = match value {
+        Json::Null | Json::Bool(_) => 0,
+        Json::Number(value) | Json::String(value) => text(value),
+        Json::Array(items) => ALLOCATION + items.iter().map(json).sum::<usize>(),
+        Json::Object(members) => {
+            ALLOCATION + members.iter().map(|(key, value)| size_of::<String>() + text(key) + json(value)).sum::<usize>()
+        }
+    };
+    size_of::<Json>() + inner
+}
+
+impl Session {
+    fn bytes(&self) -> usize {
+        let calls = self.calls.iter().map(call).sum::<usize>();
+        let plan = self.plan.iter().flat_map(|plan| &plan.order).map(|tool| 16 + shared(tool.as_str())).sum::<usize>();
+        size_of::<Self>()
+            + ALLOCATION
+            + self.calls.capacity() * size_of::<Call>()
+            + self.seen.capacity() * size_of::<u64>()
+            + self.run.closed.capacity() * size_of::<Closed>()
+            + self.phase.as_deref().map_or(0, text)
+            + calls
+            + tools(&self.run.by_tool)
+            + plan
+    }
+}
+
+/// What a call has outside its place in the ring.
+fn call(call: &Call) -> usize {
+    let outcome = call.outcome.as_ref().map_or(0, |outcome| {
+        let marks = outcome.marks.as_deref().map_or(0, |marks| {
+            COUNTS + ALLOCATION + size_of_val(marks) + marks.named.iter().map(|name| 24 + text(name)).sum::<usize>()
+        });
+        marks + outcome.error_line.as_deref().map_or(0, shared)
+    });
+    let approval = call
+        .approval
+        .as_ref()
+        .map_or(0, |asked| text(&asked.id) + text(&asked.policy) + asked.reason.as_deref().map_or(0, text));
+    shared(call.call_id.as_str())
+        + call.agent.as_ref().map_or(0, |agent| shared(agent.as_str()))
+        + shared(call.tool.as_str())
+        + call.arguments.as_deref().map_or(0, shared)
+        + call.shape.as_deref().map_or(0, |shape| COUNTS + ALLOCATION + shape.bytes())
+        + call.effect.resource.as_ref().map_or(0, |resource| text(resource.as_str()))
+        + call.findings.iter().map(finding).sum::<usize>()
+        + call.permit.as_ref().map_or(0, |permit| text(&permit.idempotency_key))
+        + call.follow_up.as_deref().map_or(0, |follow_up| ALLOCATION + size_of_val(follow_up))
+        + text(&call.policy)
+        + approval
+        + outcome
+}
+
+fn finding(finding: &Finding) -> usize {
+    let texts = [&finding.next_action, &finding.for_people].into_iter().flatten();
+    let violations = finding.violations.iter().map(|violation| {
+        size_of_val(violation) + text(&violation.field) + text(&violation.message) + text(&violation.keyword)
+    });
+    size_of::<Finding>() + text(&finding.message) + texts.map(|of| text(of)).sum::<usize>() + violations.sum::<usize>()
+}

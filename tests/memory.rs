@@ -1,0 +1,85 @@
+//! How much memory trees take, against what the allocator says.
+
+use std::alloc::System;
+
+use callgate::{
+    domain::{
+        call::Request,
+        ids::{CallId, DEFAULT_TENANT, SessionId, ToolName},
+        json,
+        outcome::OutcomeStatus,
+        report::Report,
+        time::Timestamp,
+        tree::CallTree,
+    },
+    engine::{self, Judgement, Shared},
+    policy::Policy,
+    store::Slots,
+};
+use cap::Cap;
+
+#[global_allocator]
+static ALLOCATOR: Cap<System> = Cap::new(System, usize::MAX);
+
+const TOOLS: [&str; 4] = ["search_orders", "get_invoice_status", "read_file", "run_tests"];
+
+/// One call of a session with its report, as an agent makes them: each with arguments and a result of its own.
+fn pair(policy: &Policy, tree: &mut CallTree, n: usize) {
+    let now = tree.last_at.plus_ms(2_000);
+    let tool = ToolName::parse("tool", TOOLS[n % TOOLS.len()]).expect("valid");
+    let call_id = CallId::parse("call_id", &format!("call_{n:024}")).expect("valid");
+    let arguments = format!(r#"{{"order_id":"A-{n}","query":"everything about parcel {n} since May","limit":{n}}}"#);
+    let arguments = json::parse(&arguments).expect("valid");
+    let request = Request::new(DEFAULT_TENANT, tree.root.clone(), call_id.clone(), tool, arguments);
+    let proposal = policy.propose(request);
+    let judged = engine::evaluate(policy, tree, &Shared::default(), &proposal, None, now).expect("judged");
+    let Judgement::New(verdict, change) = judged else { panic!("a new call") };
+    assert!(verdict.permit.is_some(), "{:?}", verdict.findings);
+    drop(engine::advance(tree, *change));
+    let result = Some(format!(r#"{{"id":"P-{n}","state":"on its way","stops":[{n},{}]}}"#, 3 * n));
+    let report = Report { result, ..Report::new(tree.root.clone(), call_id, OutcomeStatus::Success) };
+    let recorded = engine::record(policy, tree, &Shared::default(), &report, now.plus_ms(500)).expect("recorded");
+    drop(engine::advance(tree, *recorded.change.expect("news")));
+}
+
+fn tree(policy: &Policy, name: usize, calls: usize) -> CallTree {
+    let root = SessionId::parse("session", &format!("session-{name:028}")).expect("valid");
+    let mut tree = CallTree::new(DEFAULT_TENANT, root, Timestamp::from_millis(1_795_219_200_000));
+    (0..calls).for_each(|n| pair(policy, &mut tree, n));
+    tree
+}
+
+#[test]
+fn the_estimate_of_a_trees_bytes_is_within_a_half_of_what_is_allocated() {
+    let policy = Policy::default();
+    drop(tree(&policy, 0, 4));
+    for calls in [0, 1, 4, 20, 64, 100] {
+        let before = ALLOCATOR.allocated();
+        let trees: Vec<CallTree> = (0..20).map(|name| tree(&policy, name, calls)).collect();
+        let allocated = ALLOCATOR.allocated() - before;
+        let estimated: usize = trees.iter().map(CallTree::bytes).sum();
+        let ratio = estimated as f64 / allocated as f64;
+        assert!((0.67..1.5).contains(&ratio), "{calls} calls: {estimated} estimated, {allocated} allocated");
+    }
+}
+
+/// `cargo test --test memory -- --ignored --nocapture`: what 100,000 sessions in memory take.
+#[test]
+#[ignore = "takes a minute; prints a figure"]
+#[allow(clippy::print_stdout, reason = "a figure")]
+fn a_hundred_thousand_sessions() {
+    const SESSIONS: usize = 100_000;
+    let policy = Policy::default();
+    for calls in [1, 3, 5] {
+        let (slots, before) = (Slots::default(), ALLOCATOR.allocated());
+        for name in 0..SESSIONS {
+            let tree = tree(&policy, name, calls);
+            slots.set_root(DEFAULT_TENANT, &tree.root, &tree.root);
+            drop(slots.put(tree));
+        }
+        let (kept, estimated) = slots.size();
+        let allocated = ALLOCATOR.allocated() - before;
+        let mb = |bytes: usize| bytes / 1_000_000;
+        println!("{calls} calls: {kept} sessions kept, {} MB allocated, {} MB estimated", mb(allocated), mb(estimated));
+    }
+}
