@@ -15,15 +15,11 @@ with
   judged as (
     select
       c.*,
-      exists (
-        select from jsonb_array_elements(c.findings) f (finding)
-        where f.finding ->> 'level' is not null and f.finding ->> 'rule' not in ('budget', 'growth', 'unknown_tool')
-      ) as in_loop,
-      c.reason = 'validation_error' and exists (
-        select from jsonb_array_elements(c.findings) f (finding),
-          jsonb_array_elements(f.finding -> 'violations') v (violation)
-        where f.finding ->> 'rule' = c.rule and v.violation ->> 'keyword' not in ('condition', 'require_reason')
-      ) as is_refused
+      jsonb_path_exists(c.findings,
+        '$[*] ? (@.level != null && @.rule != "budget" && @.rule != "growth" && @.rule != "unknown_tool")') as in_loop,
+      c.reason = 'validation_error' and jsonb_path_exists(c.findings,
+        '$[*] ? (@.rule == $rule).violations[*] ? (@.keyword != "condition" && @.keyword != "require_reason")',
+        jsonb_build_object('rule', c.rule)) as is_refused
     from call c
   ),
   -- One row a call, whatever the number of its judgements. Names of tools that do not exist are in unknown_tools.
