@@ -1,7 +1,7 @@
 # Two commands do all the set-up on a machine that has Rust: `make run` and `make test`.
 LISTEN ?= 127.0.0.1:7600
 
-.PHONY: run test bench prerequisites
+.PHONY: run test test-citus bench prerequisites
 
 run: prerequisites ## Build, and serve on LISTEN with a private database
 	cargo build --release
@@ -13,6 +13,9 @@ test: prerequisites ## The whole test suite
 	else \
 		echo cargo test; cargo test; \
 	fi
+
+test-citus: prerequisites ## The tests of the store, the service and faults on a Citus cluster, where Citus is installed
+	@deploy/citus/test
 
 bench: prerequisites ## Figures: the engine alone, and pairs beside yardsticks (ARGS='--preset show': all cases)
 	cargo bench --bench engine

@@ -7,6 +7,7 @@ mod approvals;
 mod bench;
 mod database;
 mod demo;
+mod distribute;
 mod explain;
 mod follow;
 mod plane;
@@ -43,6 +44,8 @@ struct Cli {
 enum Command {
     /// Serve the gate over gRPC, with a private PostgreSQL unless --database-url names one
     Serve(ServeConfig),
+    /// Spread the database of a fleet over many machines
+    Database(distribute::DatabaseArgs),
     /// Open psql on the private PostgreSQL of a server that runs
     Psql(psql::PsqlArgs),
     /// Play a recorded session against a server and show what the gate says
@@ -87,6 +90,7 @@ pub fn main() -> ExitCode {
 fn run(command: Command) -> ExitCode {
     let outcome = match command {
         Command::Serve(config) => runtime().and_then(|runtime| runtime.block_on(serve::run(config))),
+        Command::Database(args) => runtime().and_then(|runtime| runtime.block_on(distribute::run(args))),
         Command::Psql(args) => runtime().and_then(|runtime| runtime.block_on(psql::run(&args))),
         Command::Demo(args) => runtime().and_then(|runtime| runtime.block_on(demo::run(args))),
         Command::Policy(args) => match runtime().and_then(|runtime| runtime.block_on(policy::run(args))) {

@@ -138,6 +138,9 @@ pub enum OpenError {
         /// Its value.
         value: String,
     },
+    /// The database cannot be distributed as it is.
+    #[error("the database cannot be distributed: {0}")]
+    Citus(&'static str),
     /// A migration failed.
     #[error("the schema could not be brought up to date: {0}")]
     Migrate(String),

@@ -4,6 +4,7 @@
 use std::{
     fs::{self, File, Permissions},
     hash::{DefaultHasher, Hash as _, Hasher as _},
+    io::Write as _,
     os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
     process::Command,
@@ -16,6 +17,7 @@ use tempfile::TempDir;
 use tokio::sync::{oneshot, watch};
 
 use super::{
+    citus::{self, Workers},
     in_time,
     process::{children, signal},
     until,
@@ -56,9 +58,16 @@ impl Postgres {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
             runtime.block_on(async move {
                 let private = start(&data_dir).await;
+                let workers = match citus::is_wanted() {
+                    true => Some(Workers::of(&private, &template().await).await),
+                    false => None,
+                };
                 let _ = started.send((private.connection().url(), private.phase()));
                 let _ = stopped.await;
                 private.stop().await.expect("PostgreSQL stops");
+                if let Some(workers) = workers {
+                    workers.stop().await;
+                }
             });
         };
         let keeper = std::thread::spawn(keep);
@@ -160,7 +169,7 @@ pub(crate) async fn writers_waiting(postgres: &Postgres, writers: i64) {
 async fn start(data_dir: &Path) -> PrivatePostgres {
     let template = template().await;
     seed(&template, data_dir);
-    let settings = Settings { data_dir: data_dir.to_owned(), pg_bin: None };
+    let settings = Settings { data_dir: data_dir.to_owned(), pg_bin: citus::bin() };
     match PrivatePostgres::start(&settings).await {
         // Another version is installed than the one that made the template.
         Err(PrivatePostgresError::MajorMismatch { .. }) => {
@@ -189,6 +198,8 @@ pub(crate) async fn template() -> PathBuf {
         include_str!("../../src/private_postgres/cluster.rs"),
         include_str!("../../src/private_postgres/access.rs"),
         include_str!("postgres.rs"),
+        include_str!("citus.rs"),
+        citus::bin(),
     )
         .hash(&mut key);
     let shelf = Path::new(env!("CARGO_TARGET_TMPDIR"));
@@ -197,7 +208,7 @@ pub(crate) async fn template() -> PathBuf {
     lock.lock().expect("a lock");
     if !template.is_dir() {
         let dir = folder();
-        let settings = Settings { data_dir: dir.path().join("data"), pg_bin: None };
+        let settings = Settings { data_dir: dir.path().join("data"), pg_bin: citus::bin() };
         let private = PrivatePostgres::start(&settings).await.expect("PostgreSQL starts");
         // Databases that nobody connects to are half of what there is to copy.
         let mut owner = options(&private).connect().await.expect("a connection");
@@ -206,6 +217,11 @@ pub(crate) async fn template() -> PathBuf {
         }
         owner.close().await.expect("closed");
         private.stop().await.expect("PostgreSQL stops");
+        if citus::is_wanted() {
+            let settings = settings.data_dir.join("pg/postgresql.conf");
+            let mut file = File::options().append(true).open(settings).expect("a configuration file");
+            file.write_all(citus::SETTINGS.as_bytes()).expect("writable");
+        }
         let unfinished = shelf.join("cluster.unfinished");
         let _ = fs::remove_dir_all(&unfinished);
         fs::create_dir(&unfinished).expect("a folder");

@@ -9,6 +9,7 @@ mod budgets;
 mod canaries;
 mod connections;
 mod corrections;
+mod distributed;
 mod door;
 mod durable;
 mod faults;

@@ -11,6 +11,7 @@ use sqlx::{
 use super::{
     SCHEMA,
     connect::{DURABLE, be_durable},
+    distribute,
 };
 use crate::{
     domain::time::Timestamp,
@@ -31,7 +32,7 @@ const LOCK_WAIT_MS: u64 = 15_000;
 /// Longest silence of whoever has it, after which the server ends its session.
 const SILENCE_MS: u64 = 5_000;
 
-static MIGRATIONS: LazyLock<Migrator> = LazyLock::new(|| {
+pub(super) static MIGRATIONS: LazyLock<Migrator> = LazyLock::new(|| {
     let migration = |(version, does, text): &(i64, &'static str, &'static str)| {
         Migration::new(*version, (*does).into(), MigrationType::Simple, SqlStr::from_static(text), false)
     };
@@ -90,6 +91,9 @@ async fn migrate(conn: &mut PgConnection) -> Result<(), OpenError> {
     // `run` would do the same, but its future cannot be sent to another thread.
     MIGRATIONS.run_direct(None, conn, false).await?;
     if is_locked {
+        if distribute::is_distributed(conn).await? {
+            distribute::all(conn).await?;
+        }
         sqlx::query("select pg_advisory_unlock($1)").bind(LOCK).execute(&mut *conn).await?;
         conn.execute("set idle_session_timeout = 0").await?;
     }

@@ -8,6 +8,7 @@ mod connect;
 mod controls;
 mod counters;
 mod decode;
+mod distribute;
 mod findings;
 mod follow_up;
 mod gathered;
@@ -60,6 +61,7 @@ use crate::domain::{
 };
 
 pub use connect::parse_url;
+pub use distribute::{Distributed, distribute};
 pub use leases::{DueTree, DueTrees};
 pub use look_up::Found;
 pub use profiles::{Counted, Learn};
@@ -151,13 +153,7 @@ impl Store {
     /// # Errors
     /// [`OpenError`] when the server cannot be reached, is set up unsafely, or a migration fails.
     pub async fn open(settings: StoreSettings) -> Result<Self, OpenError> {
-        let options = settings
-            .options
-            .options([("search_path", SCHEMA), ("client_min_messages", "warning"), ("jit", "off")])
-            .options([("idle_in_transaction_session_timeout", IDLE_MS)])
-            .log_statements(log::LevelFilter::Off)
-            .log_slow_statements(log::LevelFilter::Off, Duration::ZERO);
-        let (mut conn, options) = connect::first(options).await?;
+        let (mut conn, options) = connect::first(usual(settings.options)).await?;
         maintain::prepare(&mut conn).await?;
         let now = maintain::now(&mut conn).await?;
         let replica = sqlx::query_scalar("select gen_random_uuid()::text").fetch_one(&mut conn).await?;
@@ -304,6 +300,15 @@ impl Store {
         }
         self.pulse.close().await;
     }
+}
+
+/// What every connection has.
+fn usual(options: PgConnectOptions) -> PgConnectOptions {
+    options
+        .options([("search_path", SCHEMA), ("client_min_messages", "warning"), ("jit", "off")])
+        .options([("idle_in_transaction_session_timeout", IDLE_MS)])
+        .log_statements(log::LevelFilter::Off)
+        .log_slow_statements(log::LevelFilter::Off, Duration::ZERO)
 }
 
 /// Serving does not wait for it: whoever needs an index that is not there yet is slower.

@@ -1,0 +1,42 @@
+//! `callgate database`: what is done to a database as a whole.
+
+use anyhow::Context as _;
+use clap::{Args, Subcommand};
+
+use crate::store::{distribute, parse_url};
+
+/// What `callgate database` takes.
+#[derive(Debug, Args)]
+pub(super) struct DatabaseArgs {
+    #[command(subcommand)]
+    command: DatabaseCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum DatabaseCommand {
+    /// Spread the tables over the workers of a Citus cluster; repeating it is harmless
+    Distribute(DistributeArgs),
+}
+
+/// What `callgate database distribute` takes.
+#[derive(Debug, Args)]
+struct DistributeArgs {
+    /// The coordinator of the cluster, which servers are given too
+    #[arg(long, value_name = "URL", env = "CALLGATE_DATABASE_URL", hide_env_values = true)]
+    database_url: String,
+}
+
+pub(super) async fn run(args: DatabaseArgs) -> anyhow::Result<()> {
+    let DatabaseCommand::Distribute(args) = args.command;
+    let options = parse_url(&args.database_url).context("--database-url")?;
+    let distributed = distribute(options).await?;
+    let workers = match distributed.workers {
+        1 => "1 worker".to_owned(),
+        workers => format!("{workers} workers"),
+    };
+    match distributed.tables.as_slice() {
+        [] => outln!("Nothing to do: every table is distributed already, over {workers}."),
+        tables => outln!("Distributed over {workers}: {}.", tables.join(", ")),
+    }
+    Ok(())
+}

@@ -1,0 +1,109 @@
+//! The schema over many machines, by Citus: the rows of a call tree lie together on the node of their shard, what is
+//! small and read everywhere lies whole on every node. Repeating it is harmless, and takes in what a later version has
+//! added.
+
+use sqlx::{AssertSqlSafe, PgConnection, postgres::PgConnectOptions};
+
+use super::{SCHEMA, maintain};
+use crate::store::error::{OpenError, StoreError};
+
+/// Cut by `shard`. Equal shards lie together.
+pub(super) const BY_SHARD: [&str; 8] =
+    ["call_tree", "session", "call", "outcome", "session_event", "ledger", "counter", "retry_trial"];
+/// Whole on every node.
+pub(super) const EVERYWHERE: [&str; 10] = [
+    "tenant",
+    "policy",
+    "policy_activation",
+    "halt",
+    "tool_health",
+    "retry_hourly",
+    "retry_recent",
+    "retry_layer",
+    "retry_job",
+    "retry_param",
+];
+
+/// What `callgate database distribute` has come to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Distributed {
+    /// Nodes that hold shards.
+    pub workers: u32,
+    /// Tables that were distributed now; those that were already are not among them.
+    pub tables: Vec<&'static str>,
+}
+
+/// Brings the schema up to date on the coordinator, and distributes what is not yet.
+///
+/// # Errors
+/// [`OpenError::Citus`] where the extension or a worker is missing; the rest as for opening a store.
+pub async fn distribute(options: PgConnectOptions) -> Result<Distributed, OpenError> {
+    let (mut conn, _) = super::connect::first(super::usual(options)).await?;
+    maintain::prepare(&mut conn).await?;
+    let workers = workers(&mut conn).await?;
+    let tables = all(&mut conn).await?;
+    Ok(Distributed { workers, tables })
+}
+
+async fn workers(conn: &mut PgConnection) -> Result<u32, OpenError> {
+    let has_extension = sqlx::query_scalar("select exists (select from pg_extension where extname = 'citus')");
+    if !has_extension.fetch_one(&mut *conn).await? {
+        return Err(OpenError::Citus("it has no extension `citus`; create it there and on every worker"));
+    }
+    let workers = sqlx::query_scalar("select count(*) from citus_get_active_worker_nodes()");
+    let workers: i64 = workers.fetch_one(conn).await?;
+    match u32::try_from(workers) {
+        Ok(workers) if workers > 0 => Ok(workers),
+        _ => Err(OpenError::Citus("its coordinator knows no worker; add each with citus_add_node")),
+    }
+}
+
+/// True when the trees are cut by shard.
+pub(super) async fn is_distributed(conn: &mut PgConnection) -> Result<bool, StoreError> {
+    let known = "select to_regclass('pg_dist_partition') is not null";
+    if !sqlx::query_scalar(known).fetch_one(&mut *conn).await? {
+        return Ok(false);
+    }
+    let cut = "select exists (select from pg_dist_partition where logicalrelid = 'call_tree'::regclass)";
+    Ok(sqlx::query_scalar(cut).fetch_one(conn).await?)
+}
+
+/// Distributes every table that is not yet; gives their names.
+pub(super) async fn all(conn: &mut PgConnection) -> Result<Vec<&'static str>, StoreError> {
+    let everywhere = EVERYWHERE.map(|table| (table, format!("create_reference_table('{SCHEMA}.{table}')")));
+    let by_shard = BY_SHARD.map(|table| {
+        let beside = if table == BY_SHARD[0] { "none" } else { BY_SHARD[0] };
+        let beside = if beside == "none" { beside.to_owned() } else { format!("{SCHEMA}.{beside}") };
+        (table, format!("create_distributed_table('{SCHEMA}.{table}', 'shard', colocate_with => '{beside}')"))
+    });
+    let mut done = Vec::new();
+    for (table, call) in everywhere.into_iter().chain(by_shard) {
+        let known = "select exists (select from pg_dist_partition where logicalrelid = $1::regclass)";
+        if sqlx::query_scalar(known).bind(format!("{SCHEMA}.{table}")).fetch_one(&mut *conn).await? {
+            continue;
+        }
+        sqlx::query(AssertSqlSafe(format!("select {call}"))).execute(&mut *conn).await?;
+        // What was there before stays on the coordinator otherwise, unseen.
+        let emptied = format!("select truncate_local_data_after_distributing_table('{SCHEMA}.{table}')");
+        sqlx::query(AssertSqlSafe(emptied)).execute(&mut *conn).await?;
+        done.push(table);
+    }
+    Ok(done)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    /// A table in neither list would stay on the coordinator, and keep every query that joins it from running.
+    #[test]
+    fn every_table_has_its_place() {
+        let texts = maintain::MIGRATIONS.iter().map(|migration| migration.sql.as_str());
+        let made = texts.flat_map(str::lines).filter_map(|line| line.strip_prefix("create table "));
+        let made: BTreeSet<&str> = made.filter_map(|line| line.split_whitespace().next()).collect();
+        let placed: BTreeSet<&str> = BY_SHARD.into_iter().chain(EVERYWHERE).collect();
+        assert_eq!(made, placed);
+    }
+}
