@@ -43,7 +43,8 @@ static VARIABLE: LazyLock<Regex> = LazyLock::new(|| {
         r"(?P<apostrophe>(?P<lead>^|[\s(\[{=:,])'(?:[^'\\]|\\.)*')",
         r"(?P<hex>\b0[xX][0-9A-Fa-f]+\b|\b(?:[0-9A-Fa-f]{2,}:){2,}[0-9A-Fa-f]{2,}\b)",
         r"(?P<span>\b(?:\d+(?:\.\d+)?(?:ms|us|µs|ns|s|m|h|d))+\b)",
-        r"(?P<token>[0-9A-Za-z]+)",
+        // A word without a digit stays as it is, and need not be found.
+        r"(?P<token>[A-Za-z]*[0-9][0-9A-Za-z]*)",
     ];
     fixed(&shapes.join("|"))
 });

@@ -1,11 +1,8 @@
 //! What the words of an error message say.
 
-use std::sync::LazyLock;
+use std::{ops::Range, sync::LazyLock};
 
-use regex::{
-    Regex,
-    bytes::{RegexSet, RegexSetBuilder},
-};
+use regex::{Regex, RegexSet, RegexSetBuilder, bytes};
 
 use crate::domain::failure::FailureKind::{
     self, Auth, Conflict, Internal, InvalidArgument, Network, NotFound, Other, Permission, QuotaExhausted, RateLimited,
@@ -138,8 +135,8 @@ const ROWS: &[(FailureKind, &str)] = &[
 /// fit it is thrown away and built anew again and again, and a text takes 200 µs instead of one.
 const AUTOMATON_BYTES_MAX: usize = 16 << 20;
 
-static SET: LazyLock<RegexSet> = LazyLock::new(|| {
-    let mut rows = RegexSetBuilder::new(ROWS.iter().map(|(_, pattern)| pattern));
+static SET: LazyLock<bytes::RegexSet> = LazyLock::new(|| {
+    let mut rows = bytes::RegexSetBuilder::new(ROWS.iter().map(|(_, pattern)| pattern));
     // Without Unicode, whose word boundaries cost a thousandfold as soon as a text holds one letter beyond ASCII.
     rows.case_insensitive(true).unicode(false).dfa_size_limit(AUTOMATON_BYTES_MAX);
     rows.build().expect("the rows are fixed and tested")
@@ -151,42 +148,53 @@ pub(super) fn first(message: &str, wanted: impl Fn(FailureKind) -> bool) -> Opti
     matches.iter().filter_map(|row| ROWS.get(row)).map(|(kind, _)| *kind).find(|kind| wanted(*kind))
 }
 
-/// Where a message spells a code out; the only group holds it.
+/// Where a message spells a code out, the surest first; the only group holds it.
 #[rustfmt::skip]
-static SPELT: LazyLock<[Regex; 12]> = LazyLock::new(|| {
-    [
-        // Bodies of APIs, as JSON, as a Python dict, as XML.
-        r#"["'](?:code|type|error|error_code|errorCode|error_type|__type)\\*["']\s*:\s*\\*["']([A-Za-z0-9_.#]{4,80})\\*["']"#,
-        r#"["']code\\*["']\s*:\s*(-\d{5})\b"#,
-        // Google's; a business has statuses and reasons of its own, in small letters.
-        r#"["']status\\*["']\s*:\s*\\*["']([A-Z_]{5,80})\\*["']"#,
-        r#"["']reason\\*["']\s*:\s*\\*["']([A-Za-z_]*[A-Z][A-Za-z_]*)\\*["']"#,
-        r"<Code>([A-Za-z0-9]{3,80})</Code>",
-        r"(?i)\ban error occurred \((\w+)\)",
-        r"(?i)\b(?:mcp|json-?rpc) error (-\d{5})\b",
-        r"(?i)\bsqlstate\b[\s:=\[(]*([0-9A-Z]{5})\b",
-        r"\b(?:rpc error: code = |StatusCode\.)(\w+)",
-        r"^status: '?([A-Z]\w+)'?, message: ",
-        // The class that leads the last line of a traceback, and classes within a text.
-        r"^\s*(?:(?i:error|exception):\s+)?((?:\w+(?:\.|::))+[A-Z]\w+)",
-        r"\b((?:[A-Z]\w*)?[A-Z][a-z]\w*(?:Error|Exception|Timeout))\b",
-    ]
-    .map(fixed)
+const SPELT: &[&str] = &[
+    // Bodies of APIs, as JSON, as a Python dict, as XML.
+    r#"["'](?:code|type|error|error_code|errorCode|error_type|__type)\\*["']\s*:\s*\\*["']([A-Za-z0-9_.#]{4,80})\\*["']"#,
+    r#"["']code\\*["']\s*:\s*(-\d{5})\b"#,
+    // Google's; a business has statuses and reasons of its own, in small letters.
+    r#"["']status\\*["']\s*:\s*\\*["']([A-Z_]{5,80})\\*["']"#,
+    r#"["']reason\\*["']\s*:\s*\\*["']([A-Za-z_]*[A-Z][A-Za-z_]*)\\*["']"#,
+    r"<Code>([A-Za-z0-9]{3,80})</Code>",
+    r"(?i)\ban error occurred \((\w+)\)",
+    r"(?i)\b(?:mcp|json-?rpc) error (-\d{5})\b",
+    r"(?i)\bsqlstate\b[\s:=\[(]*([0-9A-Z]{5})\b",
+    r"\b(?:rpc error: code = |StatusCode\.)(\w+)",
+    r"^status: '?([A-Z]\w+)'?, message: ",
+    // The class that leads the last line of a traceback, and classes within a text.
+    r"^\s*(?:(?i:error|exception):\s+)?((?:\w+(?:\.|::))+[A-Z]\w+)",
+    r"\b((?:[A-Z]\w*)?[A-Z][a-z]\w*(?:Error|Exception|Timeout))\b",
+    // The names of errno.
+    r"\b(E[A-Z][A-Z_]{3,})\b",
+];
+
+/// Where a message spells an HTTP status out; the only group holds it.
+#[rustfmt::skip]
+const STATUS: &[&str] = &[
+    r#"(?i)\b(?:error[ _]code|status(?:[ _]?code)?|http(?:[ /]\d(?:\.\d)?)?(?: error| status)?)["']?\s*[:=]?\s*\(?([45]\d\d)\b"#,
+    r#"["']code\\*["']\s*:\s*["']?([45]\d\d)\b"#,
+    r"(?i)\b([45]\d\d) (?:client|server) error\b",
+    r"(?i)\b(4\d\d)[ :,-]+(?:\{|bad request|unauthorized|payment required|forbidden|not found|method not allowed|conflict|gone\b|request time-?out|precondition failed|payload too large|unprocessable|locked|too many requests|resource_exhausted)",
+    r"(?i)\b(5\d\d)[ :,-]+(?:\{|internal server error|not implemented|bad gateway|service (?:temporarily )?unavailable|gateway time-?out)",
+];
+
+/// All of them, `SPELT` first.
+static SHAPES: LazyLock<Vec<Regex>> = LazyLock::new(|| SPELT.iter().chain(STATUS).copied().map(fixed).collect());
+
+/// The same at once: most messages hold none, and are read once to know it.
+static ANY_SHAPE: LazyLock<RegexSet> = LazyLock::new(|| {
+    let mut shapes = RegexSetBuilder::new(SPELT.iter().chain(STATUS));
+    shapes.dfa_size_limit(AUTOMATON_BYTES_MAX).build().expect("the patterns are fixed and tested")
 });
 
-static ERRNO: LazyLock<Regex> = LazyLock::new(|| fixed(r"\b(E[A-Z][A-Z_]{3,})\b"));
-
-#[rustfmt::skip]
-static STATUS: LazyLock<[Regex; 5]> = LazyLock::new(|| {
-    [
-        r#"(?i)\b(?:error[ _]code|status(?:[ _]?code)?|http(?:[ /]\d(?:\.\d)?)?(?: error| status)?)["']?\s*[:=]?\s*\(?([45]\d\d)\b"#,
-        r#"["']code\\*["']\s*:\s*["']?([45]\d\d)\b"#,
-        r"(?i)\b([45]\d\d) (?:client|server) error\b",
-        r"(?i)\b(4\d\d)[ :,-]+(?:\{|bad request|unauthorized|payment required|forbidden|not found|method not allowed|conflict|gone\b|request time-?out|precondition failed|payload too large|unprocessable|locked|too many requests|resource_exhausted)",
-        r"(?i)\b(5\d\d)[ :,-]+(?:\{|internal server error|not implemented|bad gateway|service (?:temporarily )?unavailable|gateway time-?out)",
-    ]
-    .map(fixed)
-});
+/// The shapes of `range` that `message` holds, in order. What is not ASCII is told by each for itself: its word
+/// boundaries are beyond the automaton of all.
+fn held(message: &str, range: Range<usize>) -> impl Iterator<Item = &'static Regex> {
+    let found = message.is_ascii().then(|| ANY_SHAPE.matches(message));
+    range.filter(move |n| found.as_ref().is_none_or(|found| found.matched(*n))).filter_map(|n| SHAPES.get(n))
+}
 
 fn fixed(pattern: &str) -> Regex {
     Regex::new(pattern).expect("the pattern is fixed and tested")
@@ -194,10 +202,9 @@ fn fixed(pattern: &str) -> Regex {
 
 /// The code that `message` spells out; a sure one before one that needs more evidence.
 pub(super) fn named_in(message: &str) -> Option<Meaning> {
-    let spelt = SPELT.iter().flat_map(|shape| shape.captures_iter(message));
-    let errno = ERRNO.captures_iter(message);
+    let spelt = held(message, 0..SPELT.len()).flat_map(|shape| shape.captures_iter(message));
     let mut unsure = None;
-    for name in spelt.chain(errno).filter_map(|found| found.get(1)) {
+    for name in spelt.filter_map(|found| found.get(1)) {
         // A seat is "unavailable" as well; only a server spells it in capitals.
         let known = codes::known(name.as_str()).filter(|_| name.as_str() != "unavailable");
         match known {
@@ -211,8 +218,7 @@ pub(super) fn named_in(message: &str) -> Option<Meaning> {
 
 /// The first HTTP status that `message` spells out.
 pub(super) fn status_in(message: &str) -> Option<u16> {
-    let found = STATUS
-        .iter()
+    let found = held(message, SPELT.len()..SPELT.len() + STATUS.len())
         .filter_map(|shape| shape.captures(message))
         .min_by_key(|found| found.get(1).map(|m| m.start()))?;
     found.get(1)?.as_str().parse().ok()
