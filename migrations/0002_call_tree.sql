@@ -19,7 +19,7 @@ create table call_tree (
   primary key (shard, tenant_id, root_id)
 ) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.02);
 create index call_tree_due on call_tree (due) where due is not null;
-comment on table call_tree is 'A root session with all its sub-agents: one row with version and totals. Version 0 is a tree whose first event never came.';
+comment on table call_tree is 'A root session with all its sub-agents: one row with version and totals.';
 comment on column call_tree.shard is 'Where the tree and all that belongs to it is kept: a hash of tenant and root, 0 to 1,023.';
 comment on column call_tree.tenant_id is 'The tenant.';
 comment on column call_tree.root_id is 'The root session.';

@@ -26,7 +26,7 @@ comment on table ledger is 'The last execution of every declared write: within i
 comment on column ledger.shard is 'The shard of its call tree; of a row that trees share, a hash of tenant and key.';
 comment on column ledger.tenant_id is 'The tenant.';
 comment on column ledger.ledger_key is 'SHA-256 of the fingerprint and its reach; the first bit is set where more than one call tree may ask for the row.';
-comment on column ledger.revision is 'Counts changes; 0 is a row whose first permit never came.';
+comment on column ledger.revision is 'Counts changes, from 1.';
 comment on column ledger.state is 'Where it stands: 0 vacant, 1 permitted, 2 succeeded, 3 failed, 4 unknown, 5 cancelled.';
 comment on column ledger.root_id is 'The call tree that has it.';
 comment on column ledger.session_id is 'The session that has it.';

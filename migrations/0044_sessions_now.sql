@@ -56,7 +56,7 @@ left join lateral (
     or h.kind = 'session' and h.name in (s.session_id, s.root_id) or h.kind = 'agent' and h.name = l.agent_id)
   limit 1
 ) h on true
-where t.version > 0 and (t.last_at > now() - interval '1 hour' or t.open_calls > 0);
+where t.last_at > now() - interval '1 hour' or t.open_calls > 0;
 comment on view sessions_now is 'What is going on: the sessions of every call tree with an event in the last hour, or with a call that is still open.';
 comment on column sessions_now.tenant_id is 'The tenant.';
 comment on column sessions_now.root_id is 'The root of the call tree.';

@@ -199,17 +199,4 @@ impl Lost {
             Self::Rejected => "rejected",
         }
     }
-
-    /// The reasons that the append's statement gives, the one that goes before others first.
-    const DECIDED: [Self; 5] = [Self::Version, Self::Session, Self::Ledger, Self::CallId, Self::Counter];
-
-    /// How the append's statement names a reason: by its place in [`Self::DECIDED`], from 1.
-    pub(super) fn code(self) -> usize {
-        Self::DECIDED.iter().position(|known| *known == self).map_or(0, |at| at + 1)
-    }
-
-    /// The reason that the append's statement gave.
-    pub(super) fn decided(code: usize) -> Option<Self> {
-        Self::DECIDED.get(code.checked_sub(1)?).copied()
-    }
 }

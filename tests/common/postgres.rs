@@ -161,7 +161,7 @@ impl Drop for Frozen {
 /// Waits until that many writers wait for a row that somebody else has locked.
 pub(crate) async fn writers_waiting(postgres: &Postgres, writers: i64) {
     let waiting = "select count(*) from pg_stat_activity
-        where application_name = 'callgate writer' and wait_event_type = 'Lock'";
+        where application_name like 'callgate writer%' and wait_event_type = 'Lock'";
     until("the writers to wait", async || postgres.number(waiting).await == writers).await;
 }
 

@@ -1,114 +1,162 @@
-//! One batch of changes, in one short transaction: missing rows first, as vacant ones that harm nobody if their change
-//! loses; then one statement that locks trees, counters and ledger rows in sorted order, decides, and applies the
-//! winners. Most batches touch neither ledger nor counters nor new sessions: they take the light form, which is one
-//! statement on its own.
+//! One batch of changes, in one round trip: a stored function that carries out only the parts that the batch has, and
+//! undoes all of it when one of them moves fewer rows than it should have. A second function says then who is to blame,
+//! and the writer sends the others again.
 
-mod sql;
+pub(super) mod encode;
+mod functions;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use sqlx::{AssertSqlSafe, Connection as _, Executor as _, PgConnection, Row as _};
+use sqlx::{AssertSqlSafe, PgConnection, Row as _, postgres::PgRow, postgres::types::Oid};
 
-use self::sql::{FULL, LIGHT, NEW_COUNTERS, NEW_LEDGER, NEW_SESSIONS, NEW_TREES};
-use super::controls::{ControlColumns, ControlRow};
-use super::row::{
-    AddColumns, AddRow, CallColumns, CallRow, CounterColumns, CounterRow, LedgerColumns, LedgerRowOut, OutcomeColumns,
-    OutcomeRow, SessionColumns, SessionRow, TreeColumns, TreeRow, big, code,
+pub(super) use self::functions::tidy;
+use self::{
+    encode::Rows,
+    functions::{ARGUMENTS, FUNCTIONS},
+};
+use super::{
+    controls::ControlRow,
+    row::{CallRow, CounterRow, LedgerRowOut, OutcomeRow, SessionRow, TreeRow, big, code},
 };
 use crate::{
     domain::{
         budget::{CounterKey, Dimension},
         event::{Append, Event},
-        ids::TenantId,
+        ids::{AgentId, SessionId, TenantId},
         shard::Shard,
         time::Timestamp,
     },
     store::error::Lost,
 };
 
-/// A batch, as arrays. Chain `no` (from 1) is all changes of one tree, in order: they win or lose together.
+// The places of the arguments, as `functions::ARGUMENTS` has them.
+const TREES: usize = 0;
+const NEW_TREES: usize = 1;
+const SESSIONS: usize = 2;
+const COUNTERS: usize = 3;
+const LEDGER: usize = 4;
+const NEW_LEDGER: usize = 5;
+const CALLS: usize = 6;
+const FULL_CALLS: usize = 7;
+const OUTCOMES: usize = 8;
+const FULL_OUTCOMES: usize = 9;
+const CONTROLS: usize = 10;
+
+/// The connection of a writer, with the types of its functions' arguments.
+#[derive(Debug)]
+pub(super) struct Connection {
+    conn: PgConnection,
+    types: Vec<Oid>,
+}
+
+impl Connection {
+    /// Makes sure that the functions are there.
+    pub(super) async fn of(mut conn: PgConnection) -> Result<Self, sqlx::Error> {
+        let types = functions::types(&mut conn).await?;
+        Ok(Self { conn, types })
+    }
+
+    /// What a writer's connection is called, by which others know that its functions are in use.
+    pub(super) fn name() -> String {
+        format!("callgate writer {}", FUNCTIONS.hash)
+    }
+}
+
+/// An addition to a shared counter.
+#[derive(Debug)]
+struct Add {
+    chain: usize,
+    /// The counter's place among the batch's.
+    counter: usize,
+    amount: i64,
+    max: Option<i64>,
+}
+
+/// A batch. A chain is all changes of one tree, in order: they win or lose together. Its buffers are used again.
 #[derive(Debug, Default)]
 pub(super) struct Batch {
-    trees: TreeColumns,
-    sessions: SessionColumns,
-    calls: CallColumns,
-    outcomes: OutcomeColumns,
-    controls: ControlColumns,
-    ledger: LedgerColumns,
-    counters: CounterColumns,
-    adds: AddColumns,
+    rows: [Rows; ARGUMENTS.len()],
+    adds: Vec<Add>,
     chains: usize,
-    has_new_rows: bool,
     /// The shared counters it touches, in the order of their rows.
     pub(super) counter_keys: Vec<(TenantId, CounterKey)>,
 }
 
 /// What became of a batch.
 #[derive(Debug)]
-pub(super) struct Appended {
-    /// Why a chain lost, by its position (from 0); none for a winner.
-    pub(super) lost: Vec<Option<Lost>>,
-    /// What every counter of the batch holds now.
-    pub(super) used: Vec<i64>,
-    /// The database's time.
-    pub(super) now: Timestamp,
+pub(super) enum Appended {
+    /// All of it is stored.
+    Stored {
+        /// The database's time.
+        now: Timestamp,
+        /// What every counter of the batch holds now.
+        used: Vec<i64>,
+    },
+    /// Nothing is: why a chain lost, by its position; none for those that nothing stands in the way of.
+    Undone(Vec<Option<Lost>>),
 }
 
 impl Batch {
-    /// The batch of these chains, which are sorted by tenant and root and not empty.
-    pub(super) fn of(chains: &[Vec<&Append>]) -> Self {
-        let mut batch = Self { chains: chains.len(), ..Self::default() };
+    /// Makes this the batch of these chains, which are sorted by shard, tenant and root and not empty.
+    pub(super) fn fill(&mut self, chains: &[Vec<&Append>]) {
+        self.rows.iter_mut().for_each(Rows::clear);
+        self.adds.clear();
+        self.chains = chains.len();
         let mut ledger = Vec::new();
-        let mut counters: BTreeMap<(TenantId, CounterKey), i32> = BTreeMap::new();
-        for (i, chain) in chains.iter().enumerate() {
-            let no = i as i32 + 1;
-            batch.tree(no, chain);
-            for append in chain {
-                batch.events(no, append);
-                ledger.extend(append.change.ledger.iter().map(|change| LedgerRowOut::of(no, append, change)));
+        let mut counters: BTreeMap<(Shard, TenantId, &CounterKey), usize> = BTreeMap::new();
+        for (chain, appends) in chains.iter().enumerate() {
+            self.tree(chain, appends);
+            for append in appends {
+                self.events(chain, append);
+                ledger.extend(append.change.ledger.iter().map(|change| (chain, LedgerRowOut::of(append, change))));
                 for add in &append.change.counters {
-                    counters.insert((append.tenant, add.key.clone()), 0);
+                    counters.insert(counter_of(append, &add.key), 0);
                 }
             }
         }
-        ledger.sort_by(|a, b| (a.shard, a.tenant_id, &a.ledger_key).cmp(&(b.shard, b.tenant_id, &b.ledger_key)));
-        batch.has_new_rows |= !ledger.is_empty() || !counters.is_empty();
-        ledger.into_iter().for_each(|row| batch.ledger.push(row));
-        for (k, ((tenant, key), k_of)) in counters.iter_mut().enumerate() {
-            *k_of = k as i32 + 1;
-            batch.counters.push(CounterRow {
-                k: *k_of,
-                shard: Shard::of_counters(*tenant, key.agent.as_ref()).0,
-                tenant_id: tenant.0,
-                agent_id: key.agent.as_ref().map(ToString::to_string).unwrap_or_default(),
-                day: key.day,
-                dimension: dimension(key.dimension),
-                tier: key.tier.as_ref().map(|(tier, _)| tier.to_string()).unwrap_or_default(),
-                tier_window: key.tier.as_ref().map_or(0, |(_, window)| *window),
-            });
+        ledger
+            .sort_by(|(_, a), (_, b)| (a.shard, a.tenant_id, a.ledger_key).cmp(&(b.shard, b.tenant_id, b.ledger_key)));
+        for (chain, row) in ledger {
+            row.write(&mut self.rows[if row.expected == 0 { NEW_LEDGER } else { LEDGER }], chain, true);
         }
-        for (i, append) in chains.iter().enumerate().flat_map(|(i, chain)| chain.iter().map(move |append| (i, append)))
-        {
-            for add in &append.change.counters {
-                let k = counters.get(&(append.tenant, add.key.clone())).copied().unwrap_or(0);
-                batch.adds.push(AddRow { no: i as i32 + 1, k, amount: add.amount, max: add.limit.map(big) });
-            }
-        }
-        batch.counter_keys = counters.into_keys().collect();
-        batch
+        counters.values_mut().enumerate().for_each(|(place, of)| *of = place);
+        self.counters(chains, &counters);
+        self.counter_keys = counters.into_keys().map(|(_, tenant, key)| (tenant, key.clone())).collect();
     }
 
-    fn tree(&mut self, no: i32, chain: &[&Append]) {
+    fn counters(&mut self, chains: &[Vec<&Append>], counters: &BTreeMap<(Shard, TenantId, &CounterKey), usize>) {
+        for (chain, append) in chains.iter().enumerate().flat_map(|(i, of)| of.iter().map(move |append| (i, append))) {
+            for add in &append.change.counters {
+                let counter = counters.get(&counter_of(append, &add.key)).copied().unwrap_or(0);
+                self.adds.push(Add { chain, counter, amount: add.amount, max: add.limit.map(big) });
+            }
+        }
+        for (&(shard, tenant, key), counter) in counters {
+            let of_it = || self.adds.iter().filter(|add| add.counter == *counter);
+            let row = CounterRow {
+                shard: shard.0,
+                tenant_id: tenant.0,
+                agent_id: key.agent.as_ref().map_or("", AgentId::as_str),
+                day: key.day,
+                dimension: dimension(key.dimension),
+                tier: key.tier.as_ref().map_or("", |(tier, _)| &**tier),
+                tier_window: key.tier.as_ref().map_or(0, |(_, window)| *window),
+                amount: of_it().map(|add| add.amount).sum(),
+                room: room(of_it()),
+            };
+            row.write(&mut self.rows[COUNTERS], 0, true);
+        }
+    }
+
+    fn tree(&mut self, no: usize, chain: &[&Append]) {
         let (Some(first), Some(last)) = (chain.first(), chain.last()) else {
             return;
         };
         let Some(event) = last.change.events.last() else { return };
-        self.has_new_rows |= first.expected == 0;
-        self.trees.push(TreeRow {
-            no,
+        let row = TreeRow {
             shard: last.shard().0,
             tenant_id: last.tenant.0,
-            root_id: last.root.to_string(),
+            root_id: last.root.as_str(),
             epoch: last.epoch,
             expected: big(first.expected),
             next: big(event.seq()),
@@ -121,81 +169,110 @@ impl Batch {
             reserved_micros: big(last.totals.reserved_micros),
             tokens: big(last.totals.tokens),
             due_ms: last.due.map(Timestamp::as_millis),
-        });
+        };
+        row.write(&mut self.rows[if first.expected == 0 { NEW_TREES } else { TREES }], no, true);
     }
 
-    fn events(&mut self, no: i32, append: &Append) {
+    fn events(&mut self, chain: usize, append: &Append) {
         for (session, parent, depth) in &append.new_sessions {
-            self.has_new_rows = true;
             // One where it is looked for by its name, and one with its tree.
-            let shards = BTreeSet::from([Shard::of(append.tenant, session), append.shard()]);
-            for shard in shards {
-                self.sessions.push(SessionRow {
-                    no,
+            for shard in BTreeSet::from([Shard::of(append.tenant, session), append.shard()]) {
+                let row = SessionRow {
                     shard: shard.0,
                     tenant_id: append.tenant.0,
-                    session_id: session.to_string(),
-                    root_id: append.root.to_string(),
-                    parent_id: parent.as_ref().map(ToString::to_string),
+                    session_id: session.as_str(),
+                    root_id: append.root.as_str(),
+                    parent_id: parent.as_ref().map(SessionId::as_str),
                     depth: i32::try_from(*depth).unwrap_or(i32::MAX),
-                });
+                };
+                row.write(&mut self.rows[SESSIONS], chain, true);
             }
         }
         for event in &append.change.events {
             match event {
-                Event::Judged(event) => self.calls.push(CallRow::of(no, append, event)),
-                Event::Settled(event) => self.outcomes.push(OutcomeRow::of(no, append, event)),
+                Event::Judged(event) => {
+                    let row = CallRow::of(append, event);
+                    let is_ordinary = row.is_ordinary();
+                    row.write(&mut self.rows[if is_ordinary { CALLS } else { FULL_CALLS }], chain, !is_ordinary);
+                }
+                Event::Settled(event) => {
+                    let row = OutcomeRow::of(append, event);
+                    let is_ordinary = row.is_ordinary();
+                    row.write(&mut self.rows[if is_ordinary { OUTCOMES } else { FULL_OUTCOMES }], chain, !is_ordinary);
+                }
                 Event::Controlled(event) => {
-                    self.has_new_rows = true;
-                    self.controls.push(ControlRow::of(no, append, event));
+                    ControlRow::of(append, event).write(&mut self.rows[CONTROLS], chain, true);
                 }
             }
         }
     }
 
-    /// Appends the batch. `probe` asks for the full form, which survives a long-forgotten call_id.
-    pub(super) async fn append(&self, conn: &mut PgConnection, probe: bool) -> Result<Appended, sqlx::Error> {
-        if !self.has_new_rows && !probe {
-            let query =
-                self.outcomes.bind(self.calls.bind(self.trees.bind(sqlx::query(AssertSqlSafe(LIGHT.as_str())))));
-            let row = query.fetch_one(conn).await?;
-            return self.appended(&row);
+    /// Appends the batch, all of it or nothing.
+    pub(super) async fn append(&self, conn: &mut Connection) -> Result<Appended, sqlx::Error> {
+        let row = self.bind(FUNCTIONS.append.as_str(), &conn.types).fetch_one(&mut conn.conn).await?;
+        if let Some(mut used) = row.try_get::<Option<Vec<i64>>, _>(0)? {
+            let now = if used.is_empty() { 0 } else { used.remove(0) };
+            return Ok(Appended::Stored { now: Timestamp::from_millis(now), used });
         }
-        // Only the writer's own task runs this: a transaction that nobody can cancel half-way.
-        let mut tx = conn.begin().await?;
-        if !self.sessions.is_empty() {
-            tx.execute(self.trees.bind(sqlx::query(AssertSqlSafe(NEW_TREES.as_str())))).await?;
-            tx.execute(self.sessions.bind(sqlx::query(AssertSqlSafe(NEW_SESSIONS.as_str())))).await?;
-        }
-        if !self.ledger.is_empty() {
-            tx.execute(self.ledger.bind(sqlx::query(AssertSqlSafe(NEW_LEDGER.as_str())))).await?;
-        }
-        if !self.counters.is_empty() {
-            tx.execute(self.counters.bind(sqlx::query(AssertSqlSafe(NEW_COUNTERS.as_str())))).await?;
-        }
-        let query = sqlx::query(AssertSqlSafe(FULL.as_str()));
-        let query = self.outcomes.bind(self.calls.bind(self.sessions.bind(self.trees.bind(query))));
-        let query = self.controls.bind(self.adds.bind(self.counters.bind(self.ledger.bind(query))));
-        let row = query.fetch_one(&mut *tx).await?;
-        tx.commit().await?;
-        self.appended(&row)
+        let row = self.bind(FUNCTIONS.lost.as_str(), &conn.types).fetch_one(&mut conn.conn).await?;
+        self.blame(&row).map(Appended::Undone)
     }
 
-    fn appended(&self, row: &sqlx::postgres::PgRow) -> Result<Appended, sqlx::Error> {
-        let won: Vec<i32> = row.try_get::<Option<_>, _>("won")?.unwrap_or_default();
-        let losers: Vec<i32> = row.try_get::<Option<_>, _>("losers")?.unwrap_or_default();
-        let reasons: Vec<i32> = row.try_get::<Option<_>, _>("reasons")?.unwrap_or_default();
-        let lost = (1..=self.chains as i32).map(|no| {
-            let reasons = losers.iter().zip(&reasons).filter(|(loser, _)| **loser == no).map(|(_, reason)| *reason);
-            let reason = reasons.min().and_then(|reason| Lost::decided(reason as usize));
-            (!won.contains(&no)).then(|| reason.unwrap_or(Lost::Version))
-        });
-        Ok(Appended {
-            lost: lost.collect(),
-            used: row.try_get::<Option<_>, _>("used")?.unwrap_or_default(),
-            now: Timestamp::from_millis(row.try_get("now_ms")?),
-        })
+    fn bind<'q>(
+        &'q self,
+        sql: &'q str,
+        types: &[Oid],
+    ) -> sqlx::query::Query<'q, sqlx::Postgres, sqlx::postgres::PgArguments> {
+        let arguments = self.rows.iter().zip(types);
+        arguments.fold(sqlx::query(AssertSqlSafe(sql)), |query, (rows, element)| query.bind(rows.of_type(*element)))
     }
+
+    /// Why each chain lost, the reason that goes before others.
+    fn blame(&self, row: &PgRow) -> Result<Vec<Option<Lost>>, sqlx::Error> {
+        let mut lost: Vec<Option<Lost>> = vec![None; self.chains];
+        let reasons = [
+            (TREES, Lost::Version),
+            (NEW_TREES, Lost::Version),
+            (SESSIONS, Lost::Session),
+            (LEDGER, Lost::Ledger),
+            (NEW_LEDGER, Lost::Ledger),
+            (CALLS, Lost::CallId),
+            (FULL_CALLS, Lost::CallId),
+        ];
+        for (argument, reason) in reasons {
+            let places: Vec<i32> = row.try_get(format!("lost_{}", ARGUMENTS[argument].0).as_str())?;
+            let places = places.iter().filter_map(|place| usize::try_from(place - 1).ok());
+            for chain in places.filter_map(|place| self.rows[argument].chains.get(place)) {
+                lost[*chain].get_or_insert(reason);
+            }
+        }
+        // What one counter has left is given out in the order of the chains: too little rather than too much.
+        let mut used: Vec<i64> = row.try_get("used")?;
+        let loses: Vec<bool> = lost.iter().map(Option::is_some).collect();
+        for add in self.adds.iter().filter(|add| !loses[add.chain]) {
+            let Some(used) = used.get_mut(add.counter) else { continue };
+            *used = used.saturating_add(add.amount.max(0));
+            if add.max.is_some_and(|max| *used > max) {
+                lost[add.chain].get_or_insert(Lost::Counter);
+            }
+        }
+        Ok(lost)
+    }
+}
+
+fn counter_of<'a>(append: &Append, key: &'a CounterKey) -> (Shard, TenantId, &'a CounterKey) {
+    (Shard::of_counters(append.tenant, key.agent.as_ref()), append.tenant, key)
+}
+
+/// What a counter may hold at most for these additions, in their order, to stay within their limits; none when nothing
+/// limits it.
+fn room<'a>(adds: impl Iterator<Item = &'a Add>) -> Option<i64> {
+    let mut added = 0_i64;
+    let left = adds.filter_map(|add| {
+        added = added.saturating_add(add.amount.max(0));
+        Some(add.max?.saturating_sub(added))
+    });
+    left.min()
 }
 
 /// The stored code of a counter's dimension; only the shared ones have counters.

@@ -9,7 +9,7 @@ use super::{
     controls,
     decode::{Loaded, count, maybe_at},
     load::{self, HEAD, OUTCOMES, Rows, TREES, numbered, same},
-    row::{CallColumns, OutcomeColumns},
+    row::{CallRow, OutcomeRow},
     wide::{self, Part},
 };
 use crate::domain::{
@@ -40,14 +40,14 @@ static SINCE: LazyLock<String> = LazyLock::new(|| {
     let between = |table: &str| format!("{} and {table}.seq > s.known and {table}.seq <= s.version", same(table, "s"));
     let left_out =
         ["shard", "tenant_id", "epoch", "root_id", "rule", "level", "justification", "coerced", "self_corrections"];
-    let mut calls = columns::read(CallColumns::LIST, "c", &left_out);
+    let mut calls = columns::read(CallRow::LIST, "c", &left_out);
     calls.extend([
         Column::new("looks", "text", "c.arguments"),
         Column::new("parent_id", "text", "s.parent_id"),
         Column::new("depth", "int4", "s.depth"),
     ]);
     let left_out = ["shard", "tenant_id", "epoch", "root_id", "result", "error_message"];
-    let mut outcomes = columns::read(OutcomeColumns::LIST, "o", &left_out);
+    let mut outcomes = columns::read(OutcomeRow::LIST, "o", &left_out);
     // The results only of what a tree keeps.
     outcomes.push(Column::new("result", "text", "case when o.kept then o.result end"));
     let parts = [

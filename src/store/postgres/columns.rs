@@ -1,6 +1,4 @@
-//! Rows as columns: the append sends each table's new rows as one array a column. The list of a table's columns is here
-//! once, and all that names them is made from it: the arrays, the SQL that unfolds them, what is inserted or set, and
-//! what is read back.
+//! Columns: how each travels, where it is stored and how it is read back; and what is made from a table's list of them.
 
 use super::follow_up;
 
@@ -8,7 +6,9 @@ use super::follow_up;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Kind {
     sql: &'static str,
+    oid: u32,
     stored: Stored,
+    is_rare: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -23,30 +23,40 @@ enum Stored {
     /// Days since 1970, as a date.
     Day,
     Json,
-    /// JSON text, as the columns of a follow-up.
+    /// JSON, as the columns of a follow-up.
     FollowUp,
 }
 
-const fn as_is(sql: &'static str) -> Kind {
-    Kind { sql, stored: Stored::AsIs }
+/// What has to be done to a value before it is sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Wire {
+    AsIs,
+    Time,
+    Day,
+    Json,
 }
 
-pub(super) const INT2: Kind = as_is("int2");
-pub(super) const INT4: Kind = as_is("int4");
-pub(super) const INT8: Kind = as_is("int8");
-pub(super) const FLOAT4: Kind = as_is("float4");
-pub(super) const FLOAT8: Kind = as_is("float8");
-pub(super) const BOOL: Kind = as_is("bool");
-pub(super) const TEXT: Kind = as_is("text");
-pub(super) const BYTEA: Kind = as_is("bytea");
-pub(super) const DAY: Kind = Kind { sql: "int4", stored: Stored::Day };
-pub(super) const JSON: Kind = Kind { sql: "text", stored: Stored::Json };
-pub(super) const FOLLOW_UP: Kind = Kind { sql: "jsonb", stored: Stored::FollowUp };
+const fn kind(sql: &'static str, oid: u32, stored: Stored) -> Kind {
+    Kind { sql, oid, stored, is_rare: false }
+}
+
+// With the numbers by which Postgres has always known its own types.
+pub(super) const INT2: Kind = kind("int2", 21, Stored::AsIs);
+pub(super) const INT4: Kind = kind("int4", 23, Stored::AsIs);
+pub(super) const INT8: Kind = kind("int8", 20, Stored::AsIs);
+pub(super) const FLOAT4: Kind = kind("float4", 700, Stored::AsIs);
+pub(super) const FLOAT8: Kind = kind("float8", 701, Stored::AsIs);
+pub(super) const BOOL: Kind = kind("bool", 16, Stored::AsIs);
+pub(super) const TEXT: Kind = kind("text", 25, Stored::AsIs);
+pub(super) const BYTEA: Kind = kind("bytea", 17, Stored::AsIs);
+pub(super) const DAY: Kind = kind("date", 1_082, Stored::Day);
+pub(super) const JSON: Kind = kind("jsonb", 3_802, Stored::Json);
+pub(super) const FOLLOW_UP: Kind = kind("jsonb", 3_802, Stored::FollowUp);
 
 impl Kind {
     /// Stored as a time in `column`.
     pub(super) const fn time(column: &'static str) -> Self {
-        Self { sql: "int8", stored: Stored::Time(column) }
+        kind("timestamptz", 1_184, Stored::Time(column))
     }
 
     /// Stored in `column`.
@@ -59,8 +69,30 @@ impl Kind {
         Self { stored: Stored::Not, ..self }
     }
 
+    /// Empty in most rows, which are sent without it.
+    pub(super) const fn rare(self) -> Self {
+        Self { is_rare: true, ..self }
+    }
+
+    pub(super) const fn is_rare(self) -> bool {
+        self.is_rare
+    }
+
     pub(super) const fn sql(self) -> &'static str {
         self.sql
+    }
+
+    pub(super) const fn oid(self) -> u32 {
+        self.oid
+    }
+
+    pub(super) const fn wire(self) -> Wire {
+        match self.stored {
+            Stored::Time(_) => Wire::Time,
+            Stored::Day => Wire::Day,
+            Stored::Json | Stored::FollowUp => Wire::Json,
+            Stored::Not | Stored::AsIs | Stored::As(_) => Wire::AsIs,
+        }
     }
 
     /// The name in the table.
@@ -73,14 +105,11 @@ impl Kind {
         }
     }
 
-    /// What is stored, made from the array's element.
-    fn value(self, sent: &str) -> String {
+    /// What is stored, made from the row `x` that was sent.
+    fn value(self, name: &str) -> String {
         match self.stored {
-            Stored::Not | Stored::AsIs | Stored::As(_) => sent.to_owned(),
-            Stored::Time(_) => format!("to_timestamp({sent} / 1000.0)"),
-            Stored::Day => format!("date '1970-01-01' + {sent}"),
-            Stored::Json => format!("{sent}::jsonb"),
             Stored::FollowUp => follow_up::values(),
+            _ => format!("x.{name}"),
         }
     }
 
@@ -120,17 +149,23 @@ pub(super) fn unnest(list: &[(&str, Kind)], first: usize) -> String {
     format!("unnest({}) as x({})", arrays.join(", "), names.join(", "))
 }
 
-/// `insert into table (…) select … `: everything that is stored.
-pub(super) fn insert(list: &[(&str, Kind)], table: &str) -> String {
-    let stored = list.iter().filter_map(|(name, kind)| Some((kind.stored(name)?, kind.value(name))));
+/// `insert into table (…) select …` of rows `x`: everything that is stored, `with_rare` columns or without.
+pub(super) fn insert(list: &[(&str, Kind)], table: &str, with_rare: bool) -> String {
+    let sent = list.iter().filter(|(_, kind)| with_rare || !kind.is_rare());
+    let stored = sent.filter_map(|(name, kind)| Some((kind.stored(name)?, kind.value(name))));
     let (columns, values): (Vec<String>, Vec<String>) = stored.unzip();
     format!("insert into {table} ({}) select {}", columns.join(", "), values.join(", "))
 }
 
+/// `a text, …`: the attributes of what is sent, `with_rare` columns or without.
+pub(super) fn attributes(list: &[(&str, Kind)], with_rare: bool) -> String {
+    let sent = list.iter().filter(|(_, kind)| with_rare || !kind.is_rare());
+    sent.map(|(name, kind)| format!("{name} {}", kind.sql())).collect::<Vec<_>>().join(", ")
+}
+
 /// `a = x.a, …`: everything that is stored but `key`.
 pub(super) fn set(list: &[(&'static str, Kind)], key: &[&str]) -> String {
-    let set = but(list, key)
-        .filter_map(|(name, kind)| Some(format!("{} = {}", kind.stored(name)?, kind.value(&format!("x.{name}")))));
+    let set = but(list, key).filter_map(|(name, kind)| Some(format!("{} = {}", kind.stored(name)?, kind.value(name))));
     set.collect::<Vec<_>>().join(", ")
 }
 

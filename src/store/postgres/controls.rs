@@ -4,7 +4,8 @@ use serde::{Deserialize, Serialize};
 use sqlx::{Row as _, postgres::PgRow};
 
 use super::{
-    columns::{DAY, INT2, INT4, INT8, JSON, Kind, TEXT, columns},
+    append::encode::rows,
+    columns::{DAY, INT2, INT8, JSON, Kind, TEXT},
     decode::{Loaded, at, corrupt, count, hash, name},
     row::big,
 };
@@ -24,13 +25,12 @@ use crate::domain::{
 /// Events of one tree that are read back: the newest.
 pub(super) const EVENTS_MAX: i64 = 2_000;
 
-columns! {
+rows! {
     /// One row an event from outside the calls.
-    ControlColumns / ControlRow {
-        no: i32 => INT4.only_sent(), shard: i16 => INT2, tenant_id: i64 => INT8,
-        root_id: String => TEXT, epoch: i32 => DAY,
-        seq: i64 => INT8, session_id: String => TEXT, at_ms: i64 => Kind::time("at"), kind: String => TEXT,
-        actor: Option<String> => TEXT, reason: Option<String> => TEXT, detail: String => JSON,
+    ControlRow<'a> {
+        shard: i16 => INT2, tenant_id: i64 => INT8, root_id: &'a str => TEXT, epoch: i32 => DAY, seq: i64 => INT8,
+        session_id: &'a str => TEXT, at_ms: i64 => Kind::time("at"), kind: &'a str => TEXT,
+        actor: Option<&'a str> => TEXT, reason: Option<&'a str> => TEXT, detail: String => JSON,
     }
 }
 
@@ -188,20 +188,19 @@ fn bytes(hexadecimal: &str) -> Loaded<Vec<u8>> {
     hex::decode(hexadecimal).map_err(|_| corrupt("a hash is not hexadecimal"))
 }
 
-impl ControlRow {
-    pub(super) fn of(no: i32, append: &Append, event: &Controlled) -> Self {
+impl<'a> ControlRow<'a> {
+    pub(super) fn of(append: &'a Append, event: &'a Controlled) -> Self {
         Self {
-            no,
             shard: append.shard().0,
             tenant_id: append.tenant.0,
-            root_id: append.root.to_string(),
+            root_id: append.root.as_str(),
             epoch: append.epoch,
             seq: big(event.seq),
-            session_id: event.session.to_string(),
+            session_id: event.session.as_str(),
             at_ms: event.at.as_millis(),
-            kind: event.control.as_str().to_owned(),
-            actor: event.by.clone(),
-            reason: event.reason.clone(),
+            kind: event.control.as_str(),
+            actor: event.by.as_deref(),
+            reason: event.reason.as_deref(),
             detail: serde_json::to_string(&Detail::from(&event.control)).unwrap_or_default(),
         }
     }

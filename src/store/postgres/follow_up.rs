@@ -15,18 +15,18 @@ use crate::domain::{
 
 /// The columns of `call` that hold a follow-up, and how each comes out of the JSON.
 const COLUMNS: [(&str, &str); 12] = [
-    ("retry_of", "(follow_up ->> 'of')::int8"),
-    ("retry_kind", "(follow_up ->> 'kind')::int2"),
-    ("retry_failure", "(follow_up ->> 'failure')::int2"),
-    ("retry_attempt", "(follow_up ->> 'attempt')::int4"),
-    ("waited_ms", "(follow_up ->> 'waited_ms')::int8"),
-    ("tool_state", "(follow_up ->> 'tool_state')::int2"),
-    ("p_predicted", "(follow_up ->> 'p_predicted')::float8"),
-    ("retryable_said", "(follow_up ->> 'retryable_said')::bool"),
-    ("probe", "(follow_up ->> 'probe')::bool"),
-    ("p_slow", "(follow_up ->> 'p_slow')::float8"),
-    ("p_at_wait", "(follow_up ->> 'p_at_wait')::float8"),
-    ("features", "(follow_up ->> 'features')::real[]"),
+    ("retry_of", "(x.follow_up ->> 'of')::int8"),
+    ("retry_kind", "(x.follow_up ->> 'kind')::int2"),
+    ("retry_failure", "(x.follow_up ->> 'failure')::int2"),
+    ("retry_attempt", "(x.follow_up ->> 'attempt')::int4"),
+    ("waited_ms", "(x.follow_up ->> 'waited_ms')::int8"),
+    ("tool_state", "(x.follow_up ->> 'tool_state')::int2"),
+    ("p_predicted", "(x.follow_up ->> 'p_predicted')::float8"),
+    ("retryable_said", "(x.follow_up ->> 'retryable_said')::bool"),
+    ("probe", "(x.follow_up ->> 'probe')::bool"),
+    ("p_slow", "(x.follow_up ->> 'p_slow')::float8"),
+    ("p_at_wait", "(x.follow_up ->> 'p_at_wait')::float8"),
+    ("features", "(x.follow_up ->> 'features')::real[]"),
 ];
 
 /// The list of columns, each after `prefix`.

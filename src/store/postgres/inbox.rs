@@ -214,7 +214,7 @@ async fn sessions(
            (extract(epoch from t.last_at) * 1000000)::bigint as last_us, t.steps, t.calls, t.open_calls, t.cost_micros
          from call_tree t join session s on s.shard = t.shard and s.tenant_id = t.tenant_id
            and s.root_id = t.root_id
-         where t.tenant_id = $1 and t.version > 0 and ($3::bigint is null
+         where t.tenant_id = $1 and ($3::bigint is null
            or t.last_at < timestamptz 'epoch' + $3 * interval '1 microsecond'
            or (t.last_at = timestamptz 'epoch' + $3 * interval '1 microsecond'
              and (s.root_id, s.depth, s.session_id) > ($4, $5, $6)))

@@ -13,7 +13,7 @@ use super::{
     decode::{Loaded, at, corrupt, judged, settled},
     look_up,
     maintain::{month, partition},
-    row::{CallColumns, OutcomeColumns, big},
+    row::{CallRow, OutcomeRow, big},
     wide::{self, Part},
 };
 use crate::domain::{
@@ -35,7 +35,7 @@ pub(super) const TREES: &str = "t as materialized (
    select x.no, x.known, t.* from unnest($1::int2[], $2::int8[], $3::text[], $4::int8[])
      with ordinality as x(shard, tenant_id, root_id, known, no)
    join call_tree t on t.shard = x.shard and t.tenant_id = x.tenant_id and t.root_id = x.root_id
-   where t.version > 0 and t.epoch >= date '#born' and t.epoch < date '#born' + interval '1 month'
+   where t.epoch >= date '#born' and t.epoch < date '#born' + interval '1 month'
      and (x.known = 0 or t.version between x.known and x.known + 256)),
  s as materialized (
    select t.no, t.shard, t.tenant_id, t.epoch, t.known, t.version, t.open_calls, s.session_id, s.parent_id, s.depth
@@ -94,7 +94,7 @@ pub(super) fn call_columns() -> Vec<Column> {
         same("o", "c")
     );
     let looks = format!("case when octet_length(c.arguments) <= {FAILED_ARGUMENTS_MAX} then c.arguments end");
-    let mut columns = columns::read(CallColumns::LIST, "c", &left_out);
+    let mut columns = columns::read(CallRow::LIST, "c", &left_out);
     columns.extend([
         Column::new("arguments", "text", arguments),
         Column::new("looks", "text", looks),
@@ -107,7 +107,7 @@ pub(super) fn call_columns() -> Vec<Column> {
 /// What is read of a report that `o` is.
 pub(super) fn outcome_columns() -> Vec<Column> {
     let left_out = ["shard", "tenant_id", "epoch", "root_id", "result", "error_message", "gist", "made"];
-    columns::read(OutcomeColumns::LIST, "o", &left_out)
+    columns::read(OutcomeRow::LIST, "o", &left_out)
 }
 
 /// With the place of its tree.

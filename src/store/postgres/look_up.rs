@@ -7,7 +7,7 @@ use sqlx::{AssertSqlSafe, PgConnection, Row as _, postgres::PgRow};
 use super::{
     columns,
     decode::{self, Loaded, count, name},
-    row::LedgerColumns,
+    row::LedgerRowOut,
 };
 use crate::domain::{
     fingerprint::LedgerKey,
@@ -59,7 +59,6 @@ pub(super) async fn find(conn: &mut PgConnection, sought: &[Sought]) -> Loaded<V
          from unnest($1::int2[], $2::int8[], $3::text[]) with ordinality as x(shard, tenant_id, session_id, no)
          join session s on s.shard = x.shard and s.tenant_id = x.tenant_id and s.session_id = x.session_id
          left join call_tree t on t.shard = s.shard and t.tenant_id = s.tenant_id and t.root_id = s.root_id
-           and t.version > 0
          order by x.no desc",
     );
     let rows = rows.bind(shards).bind(tenants).bind(sessions).fetch_all(conn).await?;
@@ -85,8 +84,7 @@ pub(super) async fn heads(
     let rows = sqlx::query(
         "select x.no, t.version, t.epoch - date '1970-01-01' as day
          from unnest($1::int2[], $2::int8[], $3::text[]) with ordinality as x(shard, tenant_id, root_id, no)
-         join call_tree t on t.shard = x.shard and t.tenant_id = x.tenant_id and t.root_id = x.root_id
-         where t.version > 0",
+         join call_tree t on t.shard = x.shard and t.tenant_id = x.tenant_id and t.root_id = x.root_id",
     );
     let mut heads: Vec<Loaded<Option<(u64, i32)>>> = trees.iter().map(|_| Ok(None)).collect();
     for row in rows.bind(shards).bind(tenants).bind(roots).fetch_all(conn).await? {
@@ -96,12 +94,11 @@ pub(super) async fn heads(
 }
 
 static LEDGER: LazyLock<String> = LazyLock::new(|| {
-    let columns = columns::read(LedgerColumns::LIST, "l", &["shard", "tenant_id", "ledger_key", "epoch"]);
+    let columns = columns::read(LedgerRowOut::LIST, "l", &["shard", "tenant_id", "ledger_key", "epoch"]);
     format!(
         "select x.no, l.revision, {}
          from unnest($1::int2[], $2::int8[], $3::bytea[]) with ordinality as x(shard, tenant_id, ledger_key, no)
-         join ledger l on l.shard = x.shard and l.tenant_id = x.tenant_id and l.ledger_key = x.ledger_key
-         where l.revision > 0",
+         join ledger l on l.shard = x.shard and l.tenant_id = x.tenant_id and l.ledger_key = x.ledger_key",
         columns::select(&columns)
     )
 });

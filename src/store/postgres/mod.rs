@@ -313,8 +313,13 @@ fn usual(options: PgConnectOptions) -> PgConnectOptions {
 
 /// Serving does not wait for it: whoever needs an index that is not there yet is slower.
 async fn build_indexes(slow: Readers) {
-    let built = async { indexes::build(&mut slow.separate().await?).await };
+    let built = async {
+        let mut conn = slow.separate().await?;
+        let built = indexes::build(&mut conn).await;
+        append::tidy(&mut conn).await?;
+        built
+    };
     if let Err(error) = built.await {
-        tracing::warn!(%error, "the partitions' indexes could not be built; the next start tries again");
+        tracing::warn!(%error, "what a start does on the side was not done (indexes of partitions, old functions); the next one tries again");
     }
 }

@@ -65,8 +65,7 @@ async fn aside(conn: &mut PgConnection, holder: &str) -> Loaded<u64> {
         let aside = format!("create temp table new_{table} (like {table} including all)");
         conn.execute(AssertSqlSafe(aside)).await?;
     }
-    let days =
-        sqlx::query_scalar("select distinct epoch - date '1970-01-01' from call_tree where version > 0 order by 1");
+    let days = sqlx::query_scalar("select distinct epoch - date '1970-01-01' from call_tree order by 1");
     let days: Vec<i32> = days.fetch_all(&mut *conn).await?;
     let mut trials = 0;
     for day in days {

@@ -1,127 +1,118 @@
 //! The rows of an append, and how events become them.
 
 use super::{
-    columns::{BOOL, BYTEA, DAY, FLOAT4, FLOAT8, FOLLOW_UP, INT2, INT4, INT8, JSON, Kind, TEXT, columns},
+    append::encode::rows,
+    columns::{BOOL, BYTEA, DAY, FLOAT4, FLOAT8, FOLLOW_UP, INT2, INT4, INT8, JSON, Kind, TEXT},
     controls,
     findings::{self, StoredFinding},
     follow_up, marks,
 };
 use crate::domain::{
     call::{Approval, ApprovalStatus, Permit},
-    effect::{EffectKind, Share},
+    effect::{EffectKind, Resource, Share},
     event::{Append, Judged, Settled},
     failure::FailureKind,
     finding::{Decision, Level},
+    ids::{AgentId, RunId},
     ledger::{LedgerChange, LedgerRow, LedgerState},
     outcome::{Advice, Basis, Guard, OutcomeStatus},
     profile::ToolState,
+    reason::Reason,
     shard::Shard,
     time::Timestamp,
 };
 
-columns! {
+rows! {
     /// One row a tree of the batch.
-    TreeColumns / TreeRow {
-        no: i32 => INT4.only_sent(), shard: i16 => INT2, tenant_id: i64 => INT8,
-        root_id: String => TEXT, epoch: i32 => DAY,
+    TreeRow<'a> {
+        shard: i16 => INT2, tenant_id: i64 => INT8, root_id: &'a str => TEXT, epoch: i32 => DAY,
         expected: i64 => INT8.only_sent(), next: i64 => INT8.column("version"),
-        started_ms: i64 => Kind::time("started_at"), last_ms: i64 => Kind::time("last_at"),
-        steps: i64 => INT8, calls: i64 => INT8, open_calls: i32 => INT4, cost_micros: i64 => INT8,
-        reserved_micros: i64 => INT8, tokens: i64 => INT8,
-        due_ms: Option<i64> => Kind::time("due"),
+        started_ms: i64 => Kind::time("started_at"), last_ms: i64 => Kind::time("last_at"), steps: i64 => INT8,
+        calls: i64 => INT8, open_calls: i32 => INT4, cost_micros: i64 => INT8, reserved_micros: i64 => INT8,
+        tokens: i64 => INT8, due_ms: Option<i64> => Kind::time("due"),
     }
 }
 
-columns! {
+rows! {
     /// One row a session that the batch adds.
-    SessionColumns / SessionRow {
-        no: i32 => INT4.only_sent(), shard: i16 => INT2, tenant_id: i64 => INT8,
-        session_id: String => TEXT, root_id: String => TEXT,
-        parent_id: Option<String> => TEXT, depth: i32 => INT4,
+    SessionRow<'a> {
+        shard: i16 => INT2, tenant_id: i64 => INT8, session_id: &'a str => TEXT, root_id: &'a str => TEXT,
+        parent_id: Option<&'a str> => TEXT, depth: i32 => INT4,
     }
 }
 
-columns! {
+rows! {
     /// One row a judgement.
-    CallColumns / CallRow {
-        no: i32 => INT4.only_sent(), shard: i16 => INT2, tenant_id: i64 => INT8,
-        epoch: i32 => DAY, session_id: String => TEXT,
-        seq: i64 => INT8, root_id: String => TEXT, call_id: String => TEXT, round: i32 => INT4,
-        at_ms: i64 => Kind::time("at"), run_id: Option<String> => TEXT, run_from: i64 => INT8, batch: i64 => INT8,
-        agent_id: Option<String> => TEXT, tool: String => TEXT, fingerprint: Vec<u8> => BYTEA,
-        args_digest: Vec<u8> => BYTEA, effect: i16 => INT2, resource: Option<String> => TEXT,
+    CallRow<'a> {
+        shard: i16 => INT2, tenant_id: i64 => INT8, epoch: i32 => DAY, session_id: &'a str => TEXT, seq: i64 => INT8,
+        root_id: &'a str => TEXT, call_id: &'a str => TEXT, round: i32 => INT4, at_ms: i64 => Kind::time("at"),
+        run_id: Option<&'a str> => TEXT, run_from: i64 => INT8, batch: i64 => INT8,
+        agent_id: Option<&'a str> => TEXT, tool: &'a str => TEXT, fingerprint: &'a [u8] => BYTEA,
+        args_digest: &'a [u8] => BYTEA, effect: i16 => INT2, resource: Option<&'a str> => TEXT,
         once: bool => BOOL, idempotent: bool => BOOL, decision: i16 => INT2, would: i16 => INT2,
-        rule: Option<String> => TEXT, reason: Option<String> => TEXT, level: Option<i16> => INT2,
-        findings: Option<String> => JSON, attempt: Option<i32> => INT4, occurrence: Option<i64> => INT8,
-        idempotency_key: Option<String> => TEXT, lease_ms: Option<i64> => Kind::time("lease_until"),
-        reserved_micros: Option<i64> => INT8, approval_id: Option<String> => TEXT,
-        approval_ms: Option<i64> => Kind::time("approval_expires_at"), input_tokens: Option<i64> => INT8,
-        output_tokens: Option<i64> => INT8,
-        cache_read_tokens: Option<i64> => INT8, cache_write_tokens: Option<i64> => INT8,
-        cost_micros: Option<i64> => INT8, observed: bool => BOOL, policy_version: String => TEXT,
-        arguments: Option<String> => TEXT, justification: Option<String> => TEXT,
-        follow_up: Option<String> => FOLLOW_UP, uses: Option<String> => JSON, terminal: bool => BOOL,
-        share: i16 => INT2, coerced: Option<String> => JSON, self_corrections: Option<String> => JSON,
-        resumes: bool => BOOL,
-        key_honoured: bool => BOOL, repeatable: bool => BOOL,
+        rule: Option<&'a str> => TEXT.rare(), reason: Option<&'a str> => TEXT.rare(),
+        level: Option<i16> => INT2.rare(), findings: Option<String> => JSON.rare(), attempt: Option<i32> => INT4,
+        occurrence: Option<i64> => INT8, idempotency_key: Option<&'a str> => TEXT,
+        lease_ms: Option<i64> => Kind::time("lease_until"), reserved_micros: Option<i64> => INT8,
+        approval_id: Option<&'a str> => TEXT.rare(),
+        approval_ms: Option<i64> => Kind::time("approval_expires_at").rare(), input_tokens: Option<i64> => INT8,
+        output_tokens: Option<i64> => INT8, cache_read_tokens: Option<i64> => INT8.rare(),
+        cache_write_tokens: Option<i64> => INT8.rare(), cost_micros: Option<i64> => INT8, observed: bool => BOOL,
+        policy_version: &'a str => TEXT, arguments: Option<&'a str> => TEXT,
+        justification: Option<&'a str> => TEXT.rare(), follow_up: Option<String> => FOLLOW_UP.rare(),
+        uses: Option<String> => JSON.rare(), terminal: bool => BOOL, share: i16 => INT2,
+        coerced: Option<String> => JSON.rare(), self_corrections: Option<String> => JSON.rare(),
+        resumes: bool => BOOL, key_honoured: bool => BOOL, repeatable: bool => BOOL,
     }
 }
 
-columns! {
+rows! {
     /// One row a report.
-    OutcomeColumns / OutcomeRow {
-        no: i32 => INT4.only_sent(), shard: i16 => INT2, tenant_id: i64 => INT8,
-        epoch: i32 => DAY, session_id: String => TEXT,
-        permit_seq: i64 => INT8, seq: i64 => INT8, root_id: String => TEXT, call_id: String => TEXT,
-        at_ms: i64 => Kind::time("at"), status: i16 => INT2, failure: Option<i16> => INT2,
-        error_signature: Option<String> => TEXT, digest: Option<Vec<u8>> => BYTEA, progress: bool => BOOL,
-        retryable: Option<bool> => BOOL, retry_after_ms: Option<i64> => INT8,
-        retries_remaining: Option<i32> => INT4, p_success: Option<f64> => FLOAT8, p_low: Option<f64> => FLOAT8,
-        p_high: Option<f64> => FLOAT8, confidence: Option<i16> => INT2, basis: Option<i16> => INT2,
-        guard: Option<i16> => INT2, lease_ms: Option<i64> => Kind::time("lease_until"), by_lease: bool => BOOL,
+    OutcomeRow<'a> {
+        shard: i16 => INT2, tenant_id: i64 => INT8, epoch: i32 => DAY, session_id: &'a str => TEXT,
+        permit_seq: i64 => INT8, seq: i64 => INT8, root_id: &'a str => TEXT, call_id: &'a str => TEXT,
+        at_ms: i64 => Kind::time("at"), status: i16 => INT2, failure: Option<i16> => INT2.rare(),
+        error_signature: Option<&'a str> => TEXT.rare(), digest: Option<&'a [u8]> => BYTEA, progress: bool => BOOL,
+        retryable: Option<bool> => BOOL.rare(), retry_after_ms: Option<i64> => INT8.rare(),
+        retries_remaining: Option<i32> => INT4.rare(), p_success: Option<f64> => FLOAT8.rare(),
+        p_low: Option<f64> => FLOAT8.rare(), p_high: Option<f64> => FLOAT8.rare(),
+        confidence: Option<i16> => INT2.rare(), basis: Option<i16> => INT2.rare(), guard: Option<i16> => INT2.rare(),
+        lease_ms: Option<i64> => Kind::time("lease_until").rare(), by_lease: bool => BOOL,
         input_tokens: Option<i64> => INT8, output_tokens: Option<i64> => INT8,
-        cache_read_tokens: Option<i64> => INT8, cache_write_tokens: Option<i64> => INT8,
+        cache_read_tokens: Option<i64> => INT8.rare(), cache_write_tokens: Option<i64> => INT8.rare(),
         cost_micros: Option<i64> => INT8, duration_ms: Option<i64> => INT8, is_complete: Option<bool> => BOOL,
-        total_matches: Option<i64> => INT8, progress_note: Option<String> => TEXT,
-        result: Option<String> => TEXT, result_bytes: Option<i64> => INT8, error_message: Option<String> => TEXT,
-        follow_up_ok: Option<bool> => BOOL, trials: Option<f64> => FLOAT8,
-        as_of_ms: Option<i64> => Kind::time("as_of"),
-        probe: Option<bool> => BOOL, tool_state: Option<i16> => INT2, failure_share: Option<f32> => FLOAT4,
-        failures: Option<i32> => INT4, failing_ms: Option<i64> => INT8, sketch: Option<Vec<u8>> => BYTEA,
-        kept: bool => BOOL, marks: Option<String> => JSON, news: bool => BOOL, gist: Option<String> => TEXT,
-        made: Option<String> => TEXT, error_line: Option<String> => TEXT,
+        total_matches: Option<i64> => INT8, progress_note: Option<&'a str> => TEXT.rare(),
+        result: Option<&'a str> => TEXT, result_bytes: Option<i64> => INT8,
+        error_message: Option<&'a str> => TEXT.rare(), follow_up_ok: Option<bool> => BOOL.rare(),
+        trials: Option<f64> => FLOAT8.rare(), as_of_ms: Option<i64> => Kind::time("as_of").rare(),
+        probe: Option<bool> => BOOL.rare(), tool_state: Option<i16> => INT2.rare(),
+        failure_share: Option<f32> => FLOAT4.rare(), failures: Option<i32> => INT4.rare(),
+        failing_ms: Option<i64> => INT8.rare(), sketch: Option<&'a [u8]> => BYTEA, kept: bool => BOOL,
+        marks: Option<String> => JSON, news: bool => BOOL, gist: Option<&'a str> => TEXT,
+        made: Option<&'a str> => TEXT.rare(), error_line: Option<&'a str> => TEXT.rare(),
     }
 }
 
-columns! {
+rows! {
     /// One row a change of the ledger; sorted by tenant and key, no key twice.
-    LedgerColumns / LedgerRowOut {
-        no: i32 => INT4.only_sent(), shard: i16 => INT2, tenant_id: i64 => INT8,
-        ledger_key: Vec<u8> => BYTEA,
-        expected: i64 => INT8.only_sent(),
-        state: i16 => INT2, root_id: String => TEXT, session_id: String => TEXT, call_id: String => TEXT,
-        epoch: i32 => DAY, fingerprint: Vec<u8> => BYTEA, seq: i64 => INT8, occurrence: i64 => INT8,
+    LedgerRowOut<'a> {
+        shard: i16 => INT2, tenant_id: i64 => INT8, ledger_key: &'a [u8] => BYTEA, expected: i64 => INT8.only_sent(),
+        state: i16 => INT2, root_id: &'a str => TEXT, session_id: &'a str => TEXT, call_id: &'a str => TEXT,
+        epoch: i32 => DAY, fingerprint: &'a [u8] => BYTEA, seq: i64 => INT8, occurrence: i64 => INT8,
         attempt: i32 => INT4, permitted_ms: i64 => Kind::time("permitted_at"),
-        lease_ms: i64 => Kind::time("lease_until"),
-        settled_ms: Option<i64> => Kind::time("settled_at"), digest: Option<Vec<u8>> => BYTEA,
-        retryable: bool => BOOL,
-        retry_after_ms: i64 => INT8, retries_remaining: i32 => INT4, guard: Option<i16> => INT2,
+        lease_ms: i64 => Kind::time("lease_until"), settled_ms: Option<i64> => Kind::time("settled_at"),
+        digest: Option<&'a [u8]> => BYTEA, retryable: bool => BOOL, retry_after_ms: i64 => INT8,
+        retries_remaining: i32 => INT4, guard: Option<i16> => INT2,
     }
 }
 
-columns! {
-    /// One row a shared counter that the batch touches; sorted by its key.
-    CounterColumns / CounterRow {
-        k: i32 => INT4.only_sent(), shard: i16 => INT2, tenant_id: i64 => INT8,
-        agent_id: String => TEXT, day: i32 => DAY,
-        dimension: i16 => INT2, tier: String => TEXT, tier_window: i64 => INT8,
-    }
-}
-
-columns! {
-    /// One row an addition to a counter, in the order of the trees.
-    AddColumns / AddRow {
-        no: i32 => INT4.only_sent(), k: i32 => INT4, amount: i64 => INT8, max: Option<i64> => INT8,
+rows! {
+    /// One row a shared counter that the batch touches; sorted by its key. `room` is what it may hold at most for all
+    /// additions to stay within their limits.
+    CounterRow<'a> {
+        shard: i16 => INT2, tenant_id: i64 => INT8, agent_id: &'a str => TEXT, day: i32 => DAY,
+        dimension: i16 => INT2, tier: &'a str => TEXT, tier_window: i64 => INT8,
+        amount: i64 => INT8.column("used"), room: Option<i64> => INT8.only_sent(),
     }
 }
 
@@ -143,47 +134,46 @@ pub(super) fn code<T: PartialEq>(all: &[T], member: &T) -> i16 {
     all.iter().position(|known| known == member).map_or(-1, |at| at as i16)
 }
 
-impl CallRow {
-    pub(super) fn of(no: i32, append: &Append, event: &Judged) -> Self {
+impl<'a> CallRow<'a> {
+    pub(super) fn of(append: &'a Append, event: &'a Judged) -> Self {
         let permit = event.permit.as_ref();
         let approval = event.approval.as_ref();
         let winner = crate::domain::verdict::winner(&event.findings);
         let findings: Vec<StoredFinding> = event.findings.iter().map(StoredFinding::from).collect();
         let level = event.findings.iter().filter_map(|finding| finding.level).max();
         Self {
-            no,
             shard: append.shard().0,
             tenant_id: append.tenant.0,
             epoch: append.epoch,
-            session_id: event.session.to_string(),
+            session_id: event.session.as_str(),
             seq: big(event.seq),
-            root_id: append.root.to_string(),
-            call_id: event.call_id.to_string(),
+            root_id: append.root.as_str(),
+            call_id: event.call_id.as_str(),
             round: int(event.round),
             at_ms: event.at.as_millis(),
-            run_id: event.run.as_ref().map(ToString::to_string),
+            run_id: event.run.as_ref().map(RunId::as_str),
             run_from: big(event.run_from),
             batch: big(event.batch),
-            agent_id: event.agent.as_ref().map(ToString::to_string),
-            tool: event.tool.to_string(),
-            fingerprint: event.fingerprint.0.to_vec(),
-            args_digest: event.args_digest.0.to_vec(),
+            agent_id: event.agent.as_ref().map(AgentId::as_str),
+            tool: event.tool.as_str(),
+            fingerprint: &event.fingerprint.0,
+            args_digest: &event.args_digest.0,
             effect: code(&EffectKind::ALL, &event.effect.kind),
-            resource: event.effect.resource.as_ref().map(|resource| resource.as_str().to_owned()),
+            resource: event.effect.resource.as_ref().map(Resource::as_str),
             once: event.effect.once,
             idempotent: event.effect.idempotent,
             decision: code(&Decision::ALL, &event.decision),
             would: code(&Decision::ALL, &event.would),
-            rule: winner.map(|finding| finding.rule.to_string()),
-            reason: event.reason.map(|reason| reason.as_str().to_owned()),
+            rule: winner.map(|finding| &*finding.rule),
+            reason: event.reason.map(Reason::as_str),
             level: level.map(|level| code(&Level::ALL, &level) + 1),
             findings: (!findings.is_empty()).then(|| serde_json::to_string(&findings).unwrap_or_default()),
             attempt: permit.map(|permit| int(permit.attempt)),
             occurrence: permit.map(|permit| big(permit.occurrence)),
-            idempotency_key: permit.map(|permit| permit.idempotency_key.clone()),
+            idempotency_key: permit.map(|permit| permit.idempotency_key.as_str()),
             lease_ms: permit.map(|permit| permit.lease_until.as_millis()),
             reserved_micros: permit.map(|permit| big(permit.reserved_micros)),
-            approval_id: approval.map(|approval| approval.id.clone()),
+            approval_id: approval.map(|approval| approval.id.as_str()),
             approval_ms: approval.map(|approval| approval.expires_at.as_millis()),
             input_tokens: unless_zero(event.usage.input_tokens),
             output_tokens: unless_zero(event.usage.output_tokens),
@@ -191,9 +181,9 @@ impl CallRow {
             cache_write_tokens: unless_zero(event.usage.cache_write_tokens),
             cost_micros: unless_zero(event.usage.cost_micros),
             observed: event.observed,
-            policy_version: event.policy.clone(),
-            arguments: event.arguments.as_deref().map(str::to_owned),
-            justification: event.justification.clone(),
+            policy_version: &event.policy,
+            arguments: event.arguments.as_deref(),
+            justification: event.justification.as_deref(),
             follow_up: event.follow_up.as_deref().map(follow_up::json),
             uses: controls::uses_json(&event.uses),
             terminal: event.terminal,
@@ -207,25 +197,24 @@ impl CallRow {
     }
 }
 
-impl OutcomeRow {
-    pub(super) fn of(no: i32, append: &Append, event: &Settled) -> Self {
+impl<'a> OutcomeRow<'a> {
+    pub(super) fn of(append: &'a Append, event: &'a Settled) -> Self {
         let advice: Option<&Advice> = event.advice.as_ref();
         let circumstances = event.circumstances.as_ref();
         Self {
-            no,
             shard: append.shard().0,
             tenant_id: append.tenant.0,
             epoch: append.epoch,
-            session_id: event.session.to_string(),
+            session_id: event.session.as_str(),
             permit_seq: big(event.permit_seq),
             seq: big(event.seq),
-            root_id: append.root.to_string(),
-            call_id: event.call_id.to_string(),
+            root_id: append.root.as_str(),
+            call_id: event.call_id.as_str(),
             at_ms: event.at.as_millis(),
             status: code(&OutcomeStatus::ALL, &event.status),
             failure: event.failure.map(|kind| code(&FailureKind::ALL, &kind)),
-            error_signature: event.error_signature.clone(),
-            digest: event.digest.map(|digest| digest.0.to_vec()),
+            error_signature: event.error_signature.as_deref(),
+            digest: event.digest.as_ref().map(|digest| &digest.0[..]),
             progress: event.progress,
             retryable: advice.map(|advice| advice.retryable),
             retry_after_ms: advice.map(|advice| big(advice.retry_after_ms)),
@@ -246,10 +235,10 @@ impl OutcomeRow {
             duration_ms: event.duration_ms.map(big),
             is_complete: event.is_complete,
             total_matches: event.total_matches.map(big),
-            progress_note: event.progress_note.clone(),
-            result: event.result.clone(),
+            progress_note: event.progress_note.as_deref(),
+            result: event.result.as_deref(),
             result_bytes: event.result_bytes.map(big),
-            error_message: event.error_message.clone(),
+            error_message: event.error_message.as_deref(),
             follow_up_ok: event.follow_up_ok,
             trials: advice.map(|advice| advice.trials),
             as_of_ms: advice.and_then(|advice| advice.as_of).map(Timestamp::as_millis),
@@ -258,39 +247,38 @@ impl OutcomeRow {
             failure_share: circumstances.map(|then| then.failure_share),
             failures: circumstances.map(|then| int(then.failures)),
             failing_ms: circumstances.map(|then| big(then.failing_ms)),
-            sketch: event.sketch.map(|sketch| sketch.0.to_vec()),
+            sketch: event.sketch.as_ref().map(|sketch| &sketch.0[..]),
             kept: event.kept,
             marks: event.marks.as_deref().map(marks::json),
             news: event.news,
-            gist: event.gist.as_ref().map(|gist| gist.says.clone()),
-            error_line: event.error_line.as_deref().map(str::to_owned),
-            made: event.gist.as_ref().and_then(|gist| gist.made.clone()),
+            gist: event.gist.as_ref().map(|gist| gist.says.as_str()),
+            error_line: event.error_line.as_deref(),
+            made: event.gist.as_ref().and_then(|gist| gist.made.as_deref()),
         }
     }
 }
 
-impl LedgerRowOut {
-    pub(super) fn of(no: i32, append: &Append, change: &LedgerChange) -> Self {
+impl<'a> LedgerRowOut<'a> {
+    pub(super) fn of(append: &'a Append, change: &'a LedgerChange) -> Self {
         let row: &LedgerRow = &change.row;
         Self {
-            no,
             shard: Shard::of_ledger(append.tenant, &append.root, &change.key).0,
             tenant_id: append.tenant.0,
-            ledger_key: change.key.0.to_vec(),
+            ledger_key: &change.key.0,
             expected: big(change.expected),
             state: code(&LedgerState::ALL, &row.state),
-            root_id: row.root.to_string(),
-            session_id: row.session.to_string(),
-            call_id: row.call_id.to_string(),
+            root_id: row.root.as_str(),
+            session_id: row.session.as_str(),
+            call_id: row.call_id.as_str(),
             epoch: append.epoch,
-            fingerprint: row.fingerprint.0.to_vec(),
+            fingerprint: &row.fingerprint.0,
             seq: big(row.seq),
             occurrence: big(row.occurrence),
             attempt: int(row.attempt),
             permitted_ms: row.permitted_at.as_millis(),
             lease_ms: row.lease_until.as_millis(),
             settled_ms: row.settled_at.map(Timestamp::as_millis),
-            digest: row.digest.map(|digest| digest.0.to_vec()),
+            digest: row.digest.as_ref().map(|digest| &digest.0[..]),
             retryable: row.retryable,
             retry_after_ms: big(row.retry_after_ms),
             retries_remaining: int(row.retries_remaining),

@@ -25,7 +25,7 @@ const LIMIT: usize = CRASHES * CALLS - 20;
 /// Kills a writer's session without a word, upon which the server throws out all sessions and recovers from its log;
 /// returns once it serves again.
 async fn crash_session(postgres: &Postgres) {
-    let writers = "select min(pid) from pg_stat_activity where application_name = 'callgate writer'";
+    let writers = "select min(pid) from pg_stat_activity where application_name like 'callgate writer%'";
     let killed = postgres.number(writers).await;
     assert!(signal(killed.try_into().expect("a process"), "KILL"));
     let sql = format!("select count(*) from pg_stat_activity where pid = {killed}");

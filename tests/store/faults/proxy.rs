@@ -5,7 +5,7 @@ use std::{
     path::PathBuf,
     sync::{
         Arc, Mutex,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
 };
 
@@ -29,7 +29,7 @@ use crate::common::{
 /// Where a writer's commit is hit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum At {
-    /// On its way to the server, which has done all the rest of the transaction and never hears of this.
+    /// On its way to the server, which never hears of it.
     Request,
     /// On its way back: it stands, and nobody is told.
     Reply,
@@ -59,7 +59,7 @@ struct Shared {
     reads: AtomicUsize,
     way: watch::Sender<Way>,
     trap: Mutex<Option<(At, Then)>>,
-    sprung: watch::Sender<Vec<String>>,
+    sprung: watch::Sender<usize>,
 }
 
 pub(super) struct Proxy {
@@ -100,11 +100,10 @@ impl Proxy {
         *self.shared.trap.lock().expect("no panic") = Some((at, then));
     }
 
-    /// Waits until that many traps have sprung, and gives what each has hit: `COMMIT` of a transaction, or `SELECT 1`
-    /// of a statement on its own.
-    pub(super) async fn sprung(&self, traps: usize) -> Vec<String> {
+    /// Waits until that many traps have sprung.
+    pub(super) async fn sprung(&self, traps: usize) {
         let mut sprung = self.shared.sprung.subscribe();
-        in_time("a commit", sprung.wait_for(|hit| hit.len() >= traps)).await.expect("the proxy").clone()
+        in_time("a commit", sprung.wait_for(|hit| *hit >= traps)).await.expect("the proxy");
     }
 
     /// From now on nothing comes through, and nothing is closed.
@@ -138,7 +137,9 @@ async fn accept(listener: UnixListener, shared: Arc<Shared>) {
         let shared = Arc::clone(&shared);
         lines.spawn(async move {
             // Whatever went wrong with one end, the other sees it closed.
-            let _ = Line { shared, number, is_writer: false }.run(client).await;
+            let line =
+                Line { shared, number, is_writer: false, statement: Mutex::default(), appends: AtomicBool::default() };
+            let _ = line.run(client).await;
         });
     }
 }
@@ -147,6 +148,10 @@ struct Line {
     shared: Arc<Shared>,
     number: usize,
     is_writer: bool,
+    /// What the append is called where it was prepared.
+    statement: Mutex<Option<Vec<u8>>>,
+    /// One is on its way.
+    appends: AtomicBool,
 }
 
 type From = BufReader<OwnedReadHalf>;
@@ -159,7 +164,7 @@ impl Line {
         let mut from_client = BufReader::new(from_client);
         let mut startup = Vec::new();
         body(&mut from_client, &mut startup).await?;
-        let name = b"callgate writer\0";
+        let name = b"callgate writer ";
         self.is_writer = startup.windows(name.len()).any(|part| part == name);
         let (from_server, mut to_server) = UnixStream::connect(&self.shared.server).await?.into_split();
         to_server.write_all(&startup).await?;
@@ -175,9 +180,11 @@ impl Line {
             if !self.is_writer && matches!(message[0], b'E' | b'Q') {
                 self.shared.reads.fetch_add(1, Ordering::SeqCst);
             }
-            let is_commit = self.is_writer && message.starts_with(b"Q") && message.ends_with(b"COMMIT\0");
-            if is_commit && self.springs(At::Request, "COMMIT") == Some(Then::Cut) {
-                return Ok(());
+            if self.is_writer && self.is_append(&message) {
+                if self.springs(At::Request) == Some(Then::Cut) {
+                    return Ok(());
+                }
+                self.appends.store(true, Ordering::Release);
             }
             self.open().await;
             to.write_all(&message).await?;
@@ -188,23 +195,18 @@ impl Line {
     /// From the server to the client. The end of a commit is held back until the server says that it is ready again:
     /// not before that is a statement on its own committed.
     async fn down(&self, mut from: From, mut to: To) -> io::Result<()> {
-        let (mut in_transaction, mut held, mut committed) = (false, Vec::new(), None);
+        let (mut held, mut committed) = (Vec::new(), false);
         while let Some(message) = self.next(&mut from, &mut to).await? {
             match message[..] {
-                [b'C', _, _, _, _, ref tag @ .., 0] if self.is_writer && commits(tag, in_transaction) => {
-                    committed = Some(String::from_utf8_lossy(tag).into_owned());
-                }
-                [b'E', ..] => committed = None,
-                [b'Z', _, _, _, _, status] => {
-                    in_transaction = status != b'I';
-                    if committed.take().is_some_and(|tag| self.springs(At::Reply, &tag) == Some(Then::Cut)) {
-                        return Ok(());
-                    }
+                [b'C', ..] if self.appends.swap(false, Ordering::AcqRel) => committed = true,
+                [b'E', ..] => committed = false,
+                [b'Z', ..] if std::mem::take(&mut committed) && self.springs(At::Reply) == Some(Then::Cut) => {
+                    return Ok(());
                 }
                 _ => {}
             }
             held.extend(message);
-            if committed.is_none() {
+            if !committed {
                 self.open().await;
                 to.write_all(&held).await?;
                 held.clear();
@@ -236,19 +238,32 @@ impl Line {
         let _ = open.await.expect("this line holds the other end");
     }
 
-    fn springs(&self, at: At, tag: &str) -> Option<Then> {
+    /// True for the arguments of an append: the statement that they name was prepared as one. It is a transaction of
+    /// its own.
+    fn is_append(&self, message: &[u8]) -> bool {
+        let mut parts = message.get(5..).unwrap_or_default().split(|byte| *byte == 0);
+        let mut known = self.statement.lock().expect("no panic");
+        match message.first() {
+            Some(b'P') => {
+                let name = parts.next().unwrap_or_default().to_vec();
+                if parts.next().is_some_and(|sql| sql.starts_with(b"select append_")) {
+                    *known = Some(name);
+                }
+                false
+            }
+            Some(b'B') => known.as_deref().is_some_and(|name| parts.nth(1) == Some(name)),
+            _ => false,
+        }
+    }
+
+    fn springs(&self, at: At) -> Option<Then> {
         let (_, then) = self.shared.trap.lock().expect("no panic").take_if(|(trapped, _)| *trapped == at)?;
         if then == Then::Hole {
             self.shared.way.send_modify(|way| way.is_holed = true);
         }
-        self.shared.sprung.send_modify(|sprung| sprung.push(tag.to_owned()));
+        self.shared.sprung.send_modify(|sprung| *sprung += 1);
         Some(then)
     }
-}
-
-/// True when that is the end of a transaction, or of a statement that is one of its own.
-fn commits(tag: &[u8], in_transaction: bool) -> bool {
-    tag == b"COMMIT" || (tag.starts_with(b"SELECT") && !in_transaction)
 }
 
 /// The rest of a message: its length, and as much.

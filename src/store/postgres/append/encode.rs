@@ -1,0 +1,225 @@
+//! Rows as the append sends them: each table's as one array of a composite type, in Postgres' binary form, written as
+//! they are made. The list of a table's columns is here once, and all that names them is made from it: the bytes, the
+//! type, what is inserted or set, and what is read back.
+
+use sqlx::{
+    Encode, Postgres, Type,
+    encode::IsNull,
+    error::BoxDynError,
+    postgres::{PgArgumentBuffer, PgTypeInfo, types::Oid},
+};
+
+use super::super::columns::{Kind, Wire};
+
+/// Milliseconds from 1970 to 2000, where Postgres begins to count.
+const MILLIS_TO_2000: i64 = 946_684_800_000;
+/// Days likewise.
+const DAYS_TO_2000: i32 = 10_957;
+
+/// The rows for one argument of the append. The buffer is used again and again.
+#[derive(Debug, Default)]
+pub(in crate::store::postgres) struct Rows {
+    bytes: Vec<u8>,
+    rows: i32,
+    /// Which chain each row belongs to, by its position.
+    pub(super) chains: Vec<usize>,
+}
+
+impl Rows {
+    pub(super) fn clear(&mut self) {
+        self.bytes.clear();
+        self.chains.clear();
+        self.rows = 0;
+    }
+
+    pub(super) const fn is_empty(&self) -> bool {
+        self.rows == 0
+    }
+
+    /// Adds a row of `columns` columns for a chain.
+    pub(in crate::store::postgres) fn row(&mut self, chain: usize, columns: i32, write: impl FnOnce(&mut Vec<u8>)) {
+        self.rows += 1;
+        self.chains.push(chain);
+        let begin = self.bytes.len();
+        self.bytes.extend([0; 4]);
+        self.bytes.extend(columns.to_be_bytes());
+        write(&mut self.bytes);
+        length(&mut self.bytes, begin);
+    }
+
+    /// As an argument; null when there are none, so that the append skips the part.
+    pub(super) const fn of_type(&self, element: Oid) -> Sent<'_> {
+        Sent { rows: self, element }
+    }
+}
+
+/// Puts how many bytes follow where four were left for it.
+fn length(bytes: &mut [u8], begin: usize) {
+    let length = i32::try_from(bytes.len() - begin - 4).unwrap_or(i32::MAX);
+    bytes[begin..begin + 4].copy_from_slice(&length.to_be_bytes());
+}
+
+/// Rows as an array of their type.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Sent<'a> {
+    rows: &'a Rows,
+    element: Oid,
+}
+
+impl Type<Postgres> for Sent<'_> {
+    /// Not said: the function's parameters say it.
+    fn type_info() -> PgTypeInfo {
+        PgTypeInfo::with_oid(Oid(0))
+    }
+}
+
+impl<'q> Encode<'q, Postgres> for Sent<'_> {
+    fn encode_by_ref(&self, buffer: &mut PgArgumentBuffer) -> Result<IsNull, BoxDynError> {
+        if self.rows.is_empty() {
+            return Ok(IsNull::Yes);
+        }
+        // One dimension, no null among the elements, their type, how many, counted from 1.
+        for word in [1, 0, self.element.0 as i32, self.rows.rows, 1] {
+            buffer.extend(&word.to_be_bytes());
+        }
+        buffer.extend(&self.rows.bytes);
+        Ok(IsNull::No)
+    }
+}
+
+/// A value of a column.
+pub(in crate::store::postgres) trait Value {
+    /// Writes it with its length.
+    fn write(&self, wire: Wire, bytes: &mut Vec<u8>);
+
+    /// True when the column can be left out of a row.
+    fn is_nothing(&self) -> bool {
+        false
+    }
+}
+
+/// Writes a column: its type, then the value.
+pub(in crate::store::postgres) fn column(kind: Kind, value: &impl Value, bytes: &mut Vec<u8>) {
+    bytes.extend(kind.oid().to_be_bytes());
+    value.write(kind.wire(), bytes);
+}
+
+fn sized(bytes: &mut Vec<u8>, value: &[u8]) {
+    let begin = bytes.len();
+    bytes.extend([0; 4]);
+    bytes.extend_from_slice(value);
+    length(bytes, begin);
+}
+
+impl Value for bool {
+    fn write(&self, _: Wire, bytes: &mut Vec<u8>) {
+        sized(bytes, &[u8::from(*self)]);
+    }
+}
+
+impl Value for i16 {
+    fn write(&self, _: Wire, bytes: &mut Vec<u8>) {
+        sized(bytes, &self.to_be_bytes());
+    }
+}
+
+impl Value for i32 {
+    fn write(&self, wire: Wire, bytes: &mut Vec<u8>) {
+        let value = if wire == Wire::Day { self.saturating_sub(DAYS_TO_2000) } else { *self };
+        sized(bytes, &value.to_be_bytes());
+    }
+}
+
+impl Value for i64 {
+    fn write(&self, wire: Wire, bytes: &mut Vec<u8>) {
+        let value = if wire == Wire::Time { self.saturating_sub(MILLIS_TO_2000).saturating_mul(1_000) } else { *self };
+        sized(bytes, &value.to_be_bytes());
+    }
+}
+
+impl Value for f32 {
+    fn write(&self, _: Wire, bytes: &mut Vec<u8>) {
+        sized(bytes, &self.to_be_bytes());
+    }
+}
+
+impl Value for f64 {
+    fn write(&self, _: Wire, bytes: &mut Vec<u8>) {
+        sized(bytes, &self.to_be_bytes());
+    }
+}
+
+impl Value for &[u8] {
+    fn write(&self, _: Wire, bytes: &mut Vec<u8>) {
+        sized(bytes, self);
+    }
+}
+
+impl Value for &str {
+    fn write(&self, wire: Wire, bytes: &mut Vec<u8>) {
+        let begin = bytes.len();
+        bytes.extend([0; 4]);
+        // The version of jsonb's binary form.
+        bytes.extend((wire == Wire::Json).then_some(1));
+        bytes.extend_from_slice(self.as_bytes());
+        length(bytes, begin);
+    }
+}
+
+impl Value for String {
+    fn write(&self, wire: Wire, bytes: &mut Vec<u8>) {
+        self.as_str().write(wire, bytes);
+    }
+}
+
+impl<T: Value> Value for Option<T> {
+    fn write(&self, wire: Wire, bytes: &mut Vec<u8>) {
+        match self {
+            Some(value) => value.write(wire, bytes),
+            None => bytes.extend((-1_i32).to_be_bytes()),
+        }
+    }
+
+    fn is_nothing(&self) -> bool {
+        self.is_none()
+    }
+}
+
+/// Defines a row with the `LIST` of its columns. One whose rare columns are all empty is written without them.
+macro_rules! rows {
+    ($(#[$doc:meta])* $row:ident<$life:lifetime> { $($name:ident: $type:ty => $kind:expr),+ $(,)? }) => {
+        $(#[$doc])*
+        #[derive(Debug)]
+        pub(super) struct $row<$life> {
+            $(pub(super) $name: $type,)+
+        }
+
+        #[allow(dead_code, reason = "not every table has rare columns")]
+        impl $row<'_> {
+            pub(super) const LIST: &'static [(&'static str, $crate::store::postgres::columns::Kind)] =
+                &[$((stringify!($name), $kind)),+];
+
+            /// True when nothing is in a column that most rows leave empty.
+            pub(super) fn is_ordinary(&self) -> bool {
+                use $crate::store::postgres::append::encode::Value as _;
+                true $(&& (!$kind.is_rare() || self.$name.is_nothing()))+
+            }
+
+            /// Adds the row, with its rare columns or without.
+            pub(super) fn write(
+                &self,
+                rows: &mut $crate::store::postgres::append::encode::Rows,
+                chain: usize,
+                with_rare: bool,
+            ) {
+                let columns = Self::LIST.iter().filter(|(_, kind)| with_rare || !kind.is_rare()).count();
+                rows.row(chain, columns as i32, |bytes| {
+                    $(if with_rare || !$kind.is_rare() {
+                        $crate::store::postgres::append::encode::column($kind, &self.$name, bytes);
+                    })+
+                });
+            }
+        }
+    };
+}
+pub(in crate::store::postgres) use rows;
