@@ -3,6 +3,7 @@
 use anyhow::Context as _;
 use clap::{Args, Subcommand};
 
+use super::retain;
 use crate::store::{distribute, parse_url};
 
 /// What `callgate database` takes.
@@ -16,6 +17,8 @@ pub(super) struct DatabaseArgs {
 enum DatabaseCommand {
     /// Spread the tables over the workers of a Citus cluster; repeating it is harmless
     Distribute(DistributeArgs),
+    /// Drop call trees that have been silent for long, and the months that nobody lives in any more
+    Retain(retain::RetainArgs),
 }
 
 /// What `callgate database distribute` takes.
@@ -27,7 +30,10 @@ struct DistributeArgs {
 }
 
 pub(super) async fn run(args: DatabaseArgs) -> anyhow::Result<()> {
-    let DatabaseCommand::Distribute(args) = args.command;
+    let args = match args.command {
+        DatabaseCommand::Distribute(args) => args,
+        DatabaseCommand::Retain(args) => return retain::run(args).await,
+    };
     let options = parse_url(&args.database_url).context("--database-url")?;
     let distributed = distribute(options).await?;
     let workers = match distributed.workers {

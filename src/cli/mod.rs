@@ -18,6 +18,7 @@ mod recorded;
 mod remote;
 pub mod replay;
 mod report;
+mod retain;
 mod serve;
 mod sessions;
 mod signal;

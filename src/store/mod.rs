@@ -12,6 +12,6 @@ mod postgres;
 pub use cache::{Slot, Slots, Turn};
 pub use error::{Busy, Lost, OpenError, StoreError};
 pub use postgres::{
-    Committed, Counted, Distributed, DueTree, DueTrees, Found, Learn, Pending, QueueSlot, Store, StoreSettings,
-    distribute, parse_url,
+    Committed, Counted, Distributed, DueTree, DueTrees, Found, Learn, Pending, QueueSlot, RETAIN_DAYS_MIN, Retained,
+    Store, StoreSettings, distribute, parse_url, retain,
 };

@@ -309,7 +309,7 @@ async fn a_look_reads_what_is_due_and_nothing_else() {
     let read = async |what: &str| postgres.number(what).await;
     let (by_index, by_table) = (
         "select idx_tup_read from pg_stat_user_indexes where indexrelname = 'call_tree_due'",
-        "select sum(seq_tup_read) from pg_stat_user_tables where relname = 'call_tree'",
+        "select sum(seq_tup_read) from pg_stat_user_tables where relname ~ '^(call|outcome|session|call_tree)'",
     );
     until("the counts to be still", async || {
         let before = read(by_table).await;

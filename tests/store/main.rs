@@ -21,6 +21,7 @@ mod policies;
 mod races;
 mod reports;
 mod restart;
+mod retention;
 mod schema;
 
 mod summary;

@@ -16,7 +16,9 @@ use crate::store::error::{Busy, StoreError};
 /// Statements of one kind at a time.
 const AT_ONCE: usize = 2;
 /// Callers whose questions one statement answers.
-const GATHERED_MAX: usize = 64;
+pub(super) const GATHERED_MAX: usize = 64;
+/// The same, where an answer may take long: all of them have to be in time.
+pub(super) const TREES_MAX: usize = 16;
 /// Callers that may wait; past that callers are told to come back.
 const WAITING_MAX: usize = 4_096;
 
@@ -33,11 +35,11 @@ type Waiting<Q, A> = (Vec<Q>, oneshot::Sender<Loaded<Vec<A>>>);
 type Queue<Q, A> = Arc<Mutex<mpsc::Receiver<Waiting<Q, A>>>>;
 
 impl<Q: Send + Sync + 'static, A: Send + 'static> Gathered<Q, A> {
-    pub(super) fn new(readers: &Readers, work: Work<Q, A>) -> Self {
+    pub(super) fn new(readers: &Readers, most: usize, work: Work<Q, A>) -> Self {
         let (asked, queue) = mpsc::channel(WAITING_MAX);
         let queue = Arc::new(Mutex::new(queue));
         for _ in 0..AT_ONCE {
-            tokio::spawn(answer(readers.clone(), Arc::clone(&queue), work));
+            tokio::spawn(answer(readers.clone(), Arc::clone(&queue), most, work));
         }
         Self(asked)
     }
@@ -69,9 +71,14 @@ impl<Q: Send + Sync + 'static, A: Send + 'static> Gathered<Q, A> {
 }
 
 /// Answers what is asked until nobody is left who could ask.
-async fn answer<Q: Send + Sync + 'static, A: Send + 'static>(readers: Readers, queue: Queue<Q, A>, work: Work<Q, A>) {
-    let mut waiting = Vec::with_capacity(GATHERED_MAX);
-    while queue.lock().await.recv_many(&mut waiting, GATHERED_MAX).await > 0 {
+async fn answer<Q: Send + Sync + 'static, A: Send + 'static>(
+    readers: Readers,
+    queue: Queue<Q, A>,
+    most: usize,
+    work: Work<Q, A>,
+) {
+    let mut waiting = Vec::with_capacity(most);
+    while queue.lock().await.recv_many(&mut waiting, most).await > 0 {
         let (mut questions, mut replies) = (Vec::with_capacity(waiting.len()), Vec::with_capacity(waiting.len()));
         // Who has gone away is asked for by nobody.
         for (asked, reply) in waiting.drain(..).filter(|(_, reply)| !reply.is_closed()) {

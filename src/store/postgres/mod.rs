@@ -30,6 +30,7 @@ mod read;
 mod reads;
 mod rebuild;
 mod recalled;
+mod retention;
 mod row;
 mod time;
 mod wide;
@@ -65,6 +66,7 @@ pub use distribute::{Distributed, distribute};
 pub use leases::{DueTree, DueTrees};
 pub use look_up::Found;
 pub use profiles::{Counted, Learn};
+pub use retention::{RETAIN_DAYS_MIN, Retained, retain};
 pub use writer::Committed;
 
 /// Connections for reading.

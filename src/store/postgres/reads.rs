@@ -5,7 +5,7 @@ use sqlx::postgres::PgConnectOptions;
 use super::{
     Store,
     catch_up::{self, Known, Since},
-    gathered::Gathered,
+    gathered::{GATHERED_MAX, Gathered, TREES_MAX},
     load::{self, Wanted},
     look_up::{self, Found, Sought},
     read::Readers,
@@ -46,11 +46,11 @@ pub(super) struct Gathers {
 impl Gathers {
     pub(super) fn new(readers: &Readers) -> Self {
         Self {
-            sessions: Gathered::new(readers, |conn, sought| Box::pin(look_up::find(conn, sought))),
-            trees: Gathered::new(readers, |conn, wanted| Box::pin(load::trees(conn, wanted))),
-            since: Gathered::new(readers, |conn, known| Box::pin(catch_up::since(conn, known))),
-            heads: Gathered::new(readers, |conn, trees| Box::pin(look_up::heads(conn, trees))),
-            ledger: Gathered::new(readers, |conn, keys| Box::pin(look_up::ledger(conn, keys))),
+            sessions: Gathered::new(readers, GATHERED_MAX, |conn, sought| Box::pin(look_up::find(conn, sought))),
+            trees: Gathered::new(readers, TREES_MAX, |conn, wanted| Box::pin(load::trees(conn, wanted))),
+            since: Gathered::new(readers, TREES_MAX, |conn, known| Box::pin(catch_up::since(conn, known))),
+            heads: Gathered::new(readers, GATHERED_MAX, |conn, trees| Box::pin(look_up::heads(conn, trees))),
+            ledger: Gathered::new(readers, GATHERED_MAX, |conn, keys| Box::pin(look_up::ledger(conn, keys))),
         }
     }
 }

@@ -155,3 +155,38 @@ async fn sessions_that_all_come_at_once_are_never_told_an_outage() {
     }
     assert_eq!(postgres.number("select count(*) from call where call_id = 'd'").await, SESSIONS as i64);
 }
+
+/// `cargo test --test store -- --ignored --nocapture a_cold_tree`: how long trees take to read, by their calls.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "prints figures"]
+#[allow(clippy::print_stdout, clippy::disallowed_methods, reason = "a figure")]
+async fn a_cold_tree_takes_as_long_as_it_has_calls() {
+    let postgres = Postgres::start().await;
+    let gate = gate(&postgres, &policy(&["same_call"])).await;
+    for calls in [10, 1_000, 10_000] {
+        let root = format!("s{calls}");
+        for n in 0..10 {
+            done(&gate, ask(&root, &format!("c{n}"), "look", &numbered(n)), "row").await;
+        }
+        let copies = calls / 10 - 1;
+        for (table, changed) in [
+            ("call", "'seq', r.seq + 20 * g, 'run_from', 1, 'call_id', r.call_id || '-' || g"),
+            ("outcome", "'seq', r.seq + 20 * g, 'permit_seq', r.permit_seq + 20 * g, 'call_id', r.call_id || '-' || g"),
+        ] {
+            let copy = format!(
+                "insert into {table} select (jsonb_populate_record(r, jsonb_build_object({changed}))).*
+                 from {table} r, generate_series(1, {copies}) g where root_id = '{root}'"
+            );
+            postgres.tamper(&copy).await;
+        }
+        let moved = format!("steps = {calls}, calls = {calls}, version = {}", 2 * calls);
+        postgres.tamper(&format!("update call_tree set {moved} where root_id = '{root}'")).await;
+        postgres.tamper("vacuum analyze").await;
+        let store = open(postgres.options.clone()).await.expect("a store");
+        for _ in 0..5 {
+            let started = std::time::Instant::now();
+            let tree = store.tree(DEFAULT_TENANT, &session(&root), None).await.expect("readable").expect("a tree");
+            println!("{calls} calls: {:?} ({} remembered)", started.elapsed(), tree.calls().count());
+        }
+    }
+}
