@@ -60,8 +60,8 @@ pub(super) fn table(outcome: &Outcome) -> String {
 fn row(entrant: &Measured, width: usize) -> String {
     let of = |what: fn(&Figures) -> f64| median(entrant.rounds.iter().map(what).collect());
     let known = |what: fn(&Figures) -> Option<f64>| {
-        let known: Option<Vec<f64>> = entrant.rounds.iter().map(what).collect();
-        known.map_or_else(|| "-".to_owned(), |values| format!("{:.0}", median(values)))
+        let known: Vec<f64> = entrant.rounds.iter().filter_map(what).collect();
+        if known.is_empty() { "-".to_owned() } else { format!("{:.0}", median(known)) }
     };
     let rates = entrant.rounds.iter().map(|round| round.pairs_per_s);
     let (least, most) = rates.fold((f64::MAX, 0.0_f64), |(least, most), rate| (least.min(rate), most.max(rate)));
@@ -88,10 +88,11 @@ fn ratios(outcome: &Outcome) -> String {
     for other in others {
         let ratio = |what: fn(&Figures) -> Option<f64>| {
             let rounds = first.rounds.iter().zip(&other.rounds);
-            let ratios: Option<Vec<f64>> = rounds.map(|(a, b)| Some(what(a)? / what(b)?)).collect();
-            let ratios = ratios.filter(|ratios| ratios.iter().all(|ratio| ratio.is_finite()))?;
-            let least = ratios.iter().copied().fold(f64::MAX, f64::min);
-            let most = ratios.iter().copied().fold(0.0, f64::max);
+            let ratios = rounds.filter_map(|(a, b)| Some(what(a)? / what(b)?));
+            // A round in which the machine stood still has no ratio.
+            let ratios: Vec<f64> = ratios.filter(|ratio| ratio.is_finite()).collect();
+            let least = ratios.iter().copied().reduce(f64::min)?;
+            let most = ratios.iter().copied().reduce(f64::max)?;
             Some(format!("{:.2} ({least:.2} - {most:.2})", median(ratios)))
         };
         let told = [
