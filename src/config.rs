@@ -10,6 +10,9 @@ use clap::{Args, ValueEnum};
 /// Where callgate serves without --listen.
 pub const LISTEN_DEFAULT: &str = "127.0.0.1:7600";
 
+/// Most threads that may be asked for.
+const THREADS_MAX: u16 = 1_024;
+
 /// How log lines are written.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub enum LogFormat {
@@ -91,6 +94,14 @@ pub struct ServeConfig {
     /// holds, or else nothing is known about any tool, and every limit is wide
     #[arg(long, value_name = "FILE", env = "CALLGATE_POLICY")]
     pub policy: Option<PathBuf>,
+    /// How many threads answer calls, 1 to 1024 [default: one less than there are cores; the database works beside them]
+    #[arg(
+        long,
+        value_name = "N",
+        env = "CALLGATE_THREADS",
+        value_parser = clap::value_parser!(u16).range(1..=i64::from(THREADS_MAX))
+    )]
+    pub threads: Option<u16>,
     /// Where the database is.
     #[command(flatten)]
     pub database: DatabaseConfig,

@@ -35,7 +35,7 @@ use crate::{
 
 pub use approvals::{LOOK_EVERY, OPEN_MAX, Reply};
 pub use error::{CommandError, EvaluateError, GateError, NoAnswer, RecordError, SessionError};
-pub use policies::{Activated, Applied, Apply, Author, PolicyProblem};
+pub use policies::{Activated, Applied, Apply, Author, PolicyProblem, compiled};
 pub use profiles::{NearPair, QualityReport, RetryChance, RetryLayer, RetryProfile};
 pub use record::RecordAnswer;
 /// A new name for something: a prefix and a UUID, which sorts by time.

@@ -21,7 +21,7 @@ use tokio::{
 use super::read_policy;
 use crate::{
     domain::ids::DEFAULT_TENANT,
-    gate::{Applied, Apply, Author, Gate},
+    gate::{Applied, Apply, Author, Gate, compiled},
     policy,
 };
 
@@ -86,7 +86,7 @@ impl Follow {
             };
             let Some(text) = self.changed(told).await else { continue };
             let hash = policy::hash(&text);
-            if let Err(errors) = policy::compile(&text) {
+            if let Err(errors) = compiled(&text).await {
                 let error = listed(&self.path, &errors);
                 tracing::error!(%error, "the changed policy file cannot be used; the active policy stays as it was");
                 (self.seen, self.troubled) = (hash, false);

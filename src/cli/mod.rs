@@ -90,7 +90,10 @@ pub fn main() -> ExitCode {
 
 fn run(command: Command) -> ExitCode {
     let outcome = match command {
-        Command::Serve(config) => runtime().and_then(|runtime| runtime.block_on(serve::run(config))),
+        Command::Serve(config) => {
+            let threads = config.threads.map_or_else(serve::threads, usize::from);
+            runtime_of(Some(threads)).and_then(|runtime| runtime.block_on(serve::run(config)))
+        }
         Command::Database(args) => runtime().and_then(|runtime| runtime.block_on(distribute::run(args))),
         Command::Psql(args) => runtime().and_then(|runtime| runtime.block_on(psql::run(&args))),
         Command::Demo(args) => runtime().and_then(|runtime| runtime.block_on(demo::run(args))),
@@ -122,7 +125,16 @@ fn failed(error: &anyhow::Error) -> ExitCode {
 }
 
 fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
-    tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start the async runtime")
+    runtime_of(None)
+}
+
+/// A runtime with so many threads; without a number, as many as there are cores.
+fn runtime_of(threads: Option<usize>) -> anyhow::Result<tokio::runtime::Runtime> {
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    if let Some(threads) = threads {
+        builder.worker_threads(threads);
+    }
+    builder.enable_all().build().context("cannot start the async runtime")
 }
 
 /// The text of a policy file.

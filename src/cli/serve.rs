@@ -11,6 +11,13 @@ use crate::{
     telemetry::{self, Telemetry},
 };
 
+/// How many threads answer calls, unless somebody says: one less than there are cores, since the database's work is on
+/// the way of every answer. Two threads on two cores wake each other for every answer, and take half as much again of
+/// the machine for the same calls as one.
+pub(super) fn threads() -> usize {
+    std::thread::available_parallelism().map_or(1, |cores| cores.get().saturating_sub(1).max(1))
+}
+
 /// Serves until it is told to stop: Ctrl-C, SIGTERM. A second signal ends at once.
 pub(super) async fn run(config: ServeConfig) -> anyhow::Result<()> {
     let policy = load_policy(config.policy.as_deref())?;

@@ -42,6 +42,17 @@ fn problems(errors: Vec<PolicyError>) -> Vec<PolicyProblem> {
         .collect()
 }
 
+/// The policy of a text. It is compiled beside the threads that answer calls: a large one takes as long as thousands of
+/// them.
+///
+/// # Errors
+/// Everything that is wrong with it.
+pub async fn compiled(text: &str) -> Result<Policy, Vec<PolicyError>> {
+    let own = text.to_owned();
+    let compiled = tokio::task::spawn_blocking(move || policy::compile(&own)).await;
+    compiled.unwrap_or_else(|_| policy::compile(text))
+}
+
 /// What came of applying a policy.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Applied {
@@ -147,7 +158,7 @@ impl Gate {
         author: &Author<'_>,
         apply: Apply,
     ) -> Result<Applied, NoAnswer> {
-        let compiled = match policy::compile(text) {
+        let compiled = match compiled(text).await {
             Ok(compiled) => compiled,
             Err(errors) => return Ok(Applied::Invalid(problems(errors))),
         };
@@ -192,7 +203,7 @@ impl Gate {
         author: &Author<'_>,
     ) -> Result<Activated, NoAnswer> {
         let Some((_, text)) = self.stored_policy(tenant, hash).await? else { return Ok(Activated::Unknown) };
-        if let Err(errors) = policy::compile(&text) {
+        if let Err(errors) = compiled(&text).await {
             return Ok(Activated::Invalid(problems(errors)));
         }
         let mut revision = 0;
@@ -270,7 +281,7 @@ impl Gate {
             return Ok(Vec::new());
         }
         let Some((_, text)) = self.stored_policy(tenant, &active.hash).await? else { return Ok(Vec::new()) };
-        match policy::compile(&text) {
+        match compiled(&text).await {
             Ok(compiled) => {
                 self.policy.read(active.number, || {
                     self.policy.judges.store(Arc::new(compiled));

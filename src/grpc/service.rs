@@ -18,6 +18,10 @@ use crate::{gate::Gate, telemetry};
 /// Longest time for one answer. tonic's own limit would surface as CANCELLED.
 const DEADLINE: Duration = Duration::from_secs(8);
 
+/// Answers from this size on, in bytes, are compressed for who takes that. Below it the work costs more than the whole
+/// call, and saves no packet.
+const COMPRESSED_FROM_BYTES: usize = 4 << 10;
+
 /// The service over a gate.
 #[derive(Debug, Clone)]
 pub(super) struct GateService {
@@ -115,11 +119,21 @@ impl GateService {
     }
 }
 
+/// The answer, short ones without compression.
+fn response<M: prost::Message>(message: M) -> Response<M> {
+    let is_short = message.encoded_len() < COMPRESSED_FROM_BYTES;
+    let mut response = Response::new(message);
+    if is_short {
+        response.disable_compression();
+    }
+    response
+}
+
 #[tonic::async_trait]
 impl v1::gate_service_server::GateService for GateService {
     async fn evaluate(&self, request: Request<v1::EvaluateRequest>) -> Result<Response<v1::EvaluateResponse>, Status> {
         let (metadata, _, message) = request.into_parts();
-        self.evaluated(message, metadata.as_ref()).await.map(Response::new)
+        self.evaluated(message, metadata.as_ref()).await.map(response)
     }
 
     async fn batch_evaluate(
@@ -127,19 +141,19 @@ impl v1::gate_service_server::GateService for GateService {
         request: Request<v1::BatchEvaluateRequest>,
     ) -> Result<Response<v1::BatchEvaluateResponse>, Status> {
         let (metadata, _, message) = request.into_parts();
-        self.batch_evaluated(message, metadata.as_ref()).await.map(Response::new)
+        self.batch_evaluated(message, metadata.as_ref()).await.map(response)
     }
 
     async fn record(&self, request: Request<v1::RecordRequest>) -> Result<Response<v1::RecordResponse>, Status> {
         let (metadata, _, message) = request.into_parts();
-        self.recorded(message, metadata.as_ref()).await.map(Response::new)
+        self.recorded(message, metadata.as_ref()).await.map(response)
     }
 
     async fn get_session_state(
         &self,
         request: Request<v1::GetSessionStateRequest>,
     ) -> Result<Response<v1::GetSessionStateResponse>, Status> {
-        self.session_state(request.into_inner()).await.map(Response::new)
+        self.session_state(request.into_inner()).await.map(response)
     }
 
     type ConnectStream = connect::Frames;

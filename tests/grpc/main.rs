@@ -5,7 +5,11 @@ mod common;
 
 mod approvals;
 mod calls;
+<<<<<<< HEAD
 mod connect;
+=======
+mod compression;
+>>>>>>> 2f473d2 (Let the binary allocate with mimalloc, take one thread less than there are cores, compile policies aside, and leave short answers uncompressed)
 mod contract;
 mod errors;
 mod fields;

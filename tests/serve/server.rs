@@ -23,13 +23,14 @@ use crate::common::{
 };
 
 /// What the environment could change about the server.
-const SETTINGS: [&str; 13] = [
+const SETTINGS: [&str; 14] = [
     "CALLGATE_SERVER",
     "CALLGATE_BY",
     "CALLGATE_LISTEN",
     "CALLGATE_SOCKET_MODE",
     "CALLGATE_SOCKET_OWNER",
     "CALLGATE_POLICY",
+    "CALLGATE_THREADS",
     "CALLGATE_DATABASE_URL",
     "CALLGATE_DATA_DIR",
     "CALLGATE_PG_BIN",
