@@ -1,6 +1,8 @@
 //! Calls in a few words: what they were asked with and what they gave, so that they can be told from each other when
 //! their texts are gone. What the policy's redaction leaves out never stands in one.
 
+use std::borrow::Cow;
+
 use super::json::{self, Json};
 
 /// What stands in place of a value that is left out.
@@ -26,17 +28,19 @@ pub struct Gist {
 }
 
 impl Gist {
-    /// The gist of a result that was asked for with these canonical arguments.
+    /// The gist of a result that was asked for with these canonical arguments. `read` is the result as JSON, if it is
+    /// that.
     #[must_use]
-    pub fn of(result: &str, arguments: Option<&str>, redacted: &[String]) -> Self {
-        let text = result.trim();
-        let parsed = json::parse(text).ok().map(|value| without(value, redacted));
-        let arguments = arguments.and_then(|arguments| json::parse(arguments).ok());
-        let made = parsed.as_ref().and_then(|value| made(value, arguments.as_ref()));
-        let says = match &parsed {
+    pub fn of(result: &str, read: Option<&Json>, arguments: Option<&str>, redacted: &[String]) -> Self {
+        let read = read.map(|value| match redacted {
+            [] => Cow::Borrowed(value),
+            redacted => Cow::Owned(without(value.clone(), redacted)),
+        });
+        let made = read.as_deref().and_then(|value| made(value, arguments));
+        let says = match read.as_deref() {
             Some(Json::String(text)) => said(text),
             Some(value) => of_value(value),
-            None => said(text),
+            None => said(result.trim()),
         };
         Self { made, says }
     }
@@ -58,20 +62,30 @@ pub fn arguments(canonical: &str, redacted: &[String], max: usize) -> String {
 /// `text` in one line of at most `max` characters.
 #[must_use]
 pub fn cut(text: &str, max: usize) -> String {
-    let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let line = in_one_line(text);
     if line.chars().count() <= max {
-        return line;
+        return line.into_owned();
     }
     line.chars().take(max.saturating_sub(1)).chain(['…']).collect()
 }
 
-/// True for a result that says nothing: empty, or an object whose lists are all empty and that counts nothing.
+/// `text` with single spaces between its words.
+fn in_one_line(text: &str) -> Cow<'_, str> {
+    let is_one = !text.starts_with(' ') && !text.ends_with(' ') && !text.contains("  ");
+    if is_one && text.bytes().all(|byte| (b' '..=b'~').contains(&byte)) {
+        return Cow::Borrowed(text);
+    }
+    text.split_whitespace().collect::<Vec<_>>().join(" ").into()
+}
+
+/// True for a result that says nothing: empty, or an object whose lists are all empty and that counts nothing. `read` is
+/// the result as JSON, if it is that.
 #[must_use]
-pub fn is_empty(result: &str) -> bool {
+pub fn is_empty(result: &str, read: Option<&Json>) -> bool {
     if matches!(result.trim(), "" | "null" | "[]" | "{}" | "\"\"") {
         return true;
     }
-    let Ok(Json::Object(members)) = json::parse(result) else { return false };
+    let Some(Json::Object(members)) = read else { return false };
     let lists = members.iter().filter(|(_, value)| matches!(value, Json::Array(_))).count();
     let says = |(key, value): &(String, Json)| match value {
         Json::Array(items) => !items.is_empty(),
@@ -109,7 +123,7 @@ fn of_value(value: &Json) -> String {
         Json::Object(members) if members.is_empty() => "nothing".to_owned(),
         Json::Object(members) => match only_list(members) {
             Some(items) => list(items),
-            None => braces(&best_first(members), VALUE_MAX / 2),
+            None => braces(best_first(members), VALUE_MAX / 2),
         },
         other => scalar(other, VALUE_MAX),
     }
@@ -138,16 +152,16 @@ fn list(items: &[Json]) -> String {
 
 /// The place of a key among those that name a thing.
 fn identity(key: &str) -> Option<usize> {
-    let lower = key.to_ascii_lowercase();
-    if OF_THE_ANSWER.contains(&lower.as_str()) {
+    if OF_THE_ANSWER.iter().any(|name| name.eq_ignore_ascii_case(key)) {
         return None;
     }
-    let known = IDENTITIES.iter().position(|name| *name == lower);
-    known.or_else(|| lower.ends_with("_id").then_some(IDENTITIES.len()))
+    let known = IDENTITIES.iter().position(|name| name.eq_ignore_ascii_case(key));
+    let end = key.len().checked_sub(3).and_then(|at| key.get(at..));
+    known.or_else(|| end.is_some_and(|end| end.eq_ignore_ascii_case("_id")).then_some(IDENTITIES.len()))
 }
 
-fn best_first(members: &[(String, Json)]) -> Vec<(String, Json)> {
-    let mut members = members.to_vec();
+fn best_first(members: &[(String, Json)]) -> Vec<&(String, Json)> {
+    let mut members: Vec<&(String, Json)> = members.iter().collect();
     members.sort_by_key(|(key, _)| identity(key).unwrap_or(usize::MAX));
     members
 }
@@ -169,7 +183,7 @@ fn is_scalar(value: &Json) -> bool {
 }
 
 /// The names of what an answer is about, when the arguments did not hold them.
-fn made(value: &Json, arguments: Option<&Json>) -> Option<String> {
+fn made(value: &Json, arguments: Option<&str>) -> Option<String> {
     let Json::Object(members) = value else { return None };
     let about = |members: &[(String, Json)]| {
         let ids = members.iter().filter(|(_, value)| matches!(value, Json::Number(_) | Json::String(_)));
@@ -180,7 +194,8 @@ fn made(value: &Json, arguments: Option<&Json>) -> Option<String> {
         _ => None,
     };
     let (_, id) = about(members).or_else(nested)?;
-    (!arguments.is_some_and(|arguments| holds(arguments, &id))).then(|| scalar(&id, VALUE_MAX / 2))
+    let asked = arguments.and_then(|arguments| json::parse(arguments).ok());
+    (!asked.is_some_and(|asked| holds(&asked, &id))).then(|| scalar(&id, VALUE_MAX / 2))
 }
 
 fn holds(value: &Json, sought: &Json) -> bool {
@@ -191,9 +206,16 @@ fn holds(value: &Json, sought: &Json) -> bool {
     }
 }
 
-fn braces(members: &[(String, Json)], value_max: usize) -> String {
-    let members = members.iter().map(|(key, value)| format!("{key}: {}", short(value, value_max)));
-    format!("{{{}}}", members.collect::<Vec<_>>().join(", "))
+fn braces<'j>(members: impl IntoIterator<Item = &'j (String, Json)>, value_max: usize) -> String {
+    let mut text = String::from("{");
+    for (key, value) in members {
+        text.push_str(if text.len() > 1 { ", " } else { "" });
+        text.push_str(key);
+        text.push_str(": ");
+        text.push_str(&short(value, value_max));
+    }
+    text.push('}');
+    text
 }
 
 fn short(value: &Json, max: usize) -> String {
@@ -272,16 +294,17 @@ mod tests {
     #[test]
     fn nothing_is_said_in_many_ways() {
         for nothing in ["", "null", "[]", "{}", r#"{"results":[]}"#, r#"{"items":[],"total":0,"query":"x","page":1}"#] {
-            assert!(is_empty(nothing), "{nothing}");
+            assert!(is_empty(nothing, json::parse(nothing).ok().as_ref()), "{nothing}");
         }
         for something in [r#"{"results":[1]}"#, r#"{"results":[],"total":4}"#, r#"{"ok":true}"#, "no rows", "0"] {
-            assert!(!is_empty(something), "{something}");
+            assert!(!is_empty(something, json::parse(something).ok().as_ref()), "{something}");
         }
     }
 
     #[test]
     fn results_are_told_by_what_they_are_about() {
-        let gist = |result: &str| Gist::of(result, Some(r#"{"order_id":17,"title":"Q3"}"#), &["pin".to_owned()]);
+        let asked = Some(r#"{"order_id":17,"title":"Q3"}"#);
+        let gist = |result: &str| Gist::of(result, json::parse(result).ok().as_ref(), asked, &["pin".to_owned()]);
         for (result, says, made) in [
             (r#"{"id":"doc_1","status":"open"}"#, "{id: doc_1, status: open}", Some("doc_1")),
             (r#"{"document":{"id":"doc_1"}}"#, "{document: {id: doc_1}}", Some("doc_1")),

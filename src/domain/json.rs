@@ -33,7 +33,7 @@ impl Json {
     /// The canonical text: RFC 8785, but for integers, which keep all their digits.
     #[must_use]
     pub fn canonical(&self) -> String {
-        let mut text = String::new();
+        let mut text = String::with_capacity(128);
         self.write(&mut text);
         text
     }
@@ -82,7 +82,7 @@ impl Json {
             Self::Bool(true) => out.push_str("true"),
             Self::Bool(false) => out.push_str("false"),
             Self::Number(text) => out.push_str(text),
-            Self::String(text) => write_string(text, out),
+            Self::String(text) => quote(text, out),
             Self::Array(items) => {
                 out.push('[');
                 for (i, item) in items.iter().enumerate() {
@@ -99,7 +99,7 @@ impl Json {
                     if i > 0 {
                         out.push(',');
                     }
-                    write_string(key, out);
+                    quote(key, out);
                     out.push(':');
                     value.write(out);
                 }
@@ -109,22 +109,26 @@ impl Json {
     }
 }
 
-/// RFC 8785 section 3.2.2.2: the short escapes, `\u00xx` for other control characters, all else as it is.
-fn write_string(text: &str, out: &mut String) {
+/// Writes a string literal, as RFC 8785 (section 3.2.2.2) has it: the short escapes, `\u00xx` for other control
+/// characters, all else as it is.
+pub(super) fn quote(text: &str, out: &mut String) {
     out.push('"');
-    for c in text.chars() {
-        match c {
-            '"' => out.push_str("\\\""),
-            '\\' => out.push_str("\\\\"),
-            '\u{8}' => out.push_str("\\b"),
-            '\t' => out.push_str("\\t"),
-            '\n' => out.push_str("\\n"),
-            '\u{c}' => out.push_str("\\f"),
-            '\r' => out.push_str("\\r"),
-            c if c < ' ' => out.push_str(&format!("\\u{:04x}", u32::from(c))),
-            c => out.push(c),
+    let mut written = 0;
+    for (at, byte) in text.bytes().enumerate().filter(|(_, byte)| *byte < b' ' || matches!(byte, b'"' | b'\\')) {
+        out.push_str(&text[written..at]);
+        written = at + 1;
+        match byte {
+            b'"' => out.push_str("\\\""),
+            b'\\' => out.push_str("\\\\"),
+            0x8 => out.push_str("\\b"),
+            b'\t' => out.push_str("\\t"),
+            b'\n' => out.push_str("\\n"),
+            0xc => out.push_str("\\f"),
+            b'\r' => out.push_str("\\r"),
+            control => out.push_str(&format!("\\u{control:04x}")),
         }
     }
+    out.push_str(&text[written..]);
     out.push('"');
 }
 

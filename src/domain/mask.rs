@@ -45,16 +45,37 @@ static VOLATILE: LazyLock<Regex> = LazyLock::new(|| {
     ])
 });
 
-/// What may name an occurrence: URLs, `#17`, and words with digits in them.
-static TOKEN: LazyLock<Regex> = LazyLock::new(|| {
-    fixed(&[r#"(?-u:\b)https?://[^\s"'<>)\]}|\\]+"#, r"(?-u:#\d+\b)", r"(?-u:\b[0-9A-Za-z]+(?:[-_][0-9A-Za-z]+)*\b%?)"])
-});
-
-/// A number by itself.
-static NUMBER: LazyLock<Regex> = LazyLock::new(|| fixed(&[r"(?-u:\b\d+(?:[.,]\d+)*\b)"]));
+/// False when nothing in `text` can be volatile, which is so for most: each pattern of [`VOLATILE`] has one of these
+/// marks, and what it takes must hold a digit, but for a path of temporary files.
+fn may_be_volatile(text: &str) -> bool {
+    const LABELS: [&str; 6] = ["req", "request", "trace", "corr", "correlation", "span"];
+    let bytes = text.as_bytes();
+    let (mut digits, mut marks, mut hex) = (false, false, 0);
+    for (i, byte) in bytes.iter().enumerate() {
+        hex = if byte.is_ascii_hexdigit() { hex + 1 } else { 0 };
+        let next = |n: usize| bytes.get(i + n).copied().unwrap_or_default();
+        marks |= hex >= 8;
+        match byte {
+            b'0'..=b'9' => {
+                digits = true;
+                let unit = if next(1).is_ascii_whitespace() || next(1) == b'\x0b' { next(2) } else { next(1) };
+                marks |= matches!(unit, b'n' | b'u' | b'm' | b's');
+            }
+            b':' => marks = true,
+            b'i' | b'I' => marks |= next(1).eq_ignore_ascii_case(&b'd'),
+            b'-' | b'_' => marks |= LABELS.iter().any(|label| bytes[..i].ends_with(label.as_bytes())),
+            b'/' if bytes[i..].starts_with(b"/tmp/") || bytes[i..].starts_with(b"/T/") => return true,
+            _ => {}
+        }
+    }
+    digits && marks
+}
 
 /// `text` with its volatile parts masked. UUIDs and long hexadecimal ids are masked too, and told to `named`.
 pub(super) fn volatile<'t>(text: &'t str, named: &mut dyn FnMut(&str)) -> Cow<'t, str> {
+    if !may_be_volatile(text) {
+        return Cow::Borrowed(text);
+    }
     VOLATILE.replace_all(text, |found: &regex::Captures<'_>| {
         let part = &found[0];
         let has = |kind: fn(&u8) -> bool| part.as_bytes().iter().any(kind);
@@ -77,25 +98,134 @@ pub(super) fn volatile<'t>(text: &'t str, named: &mut dyn FnMut(&str)) -> Cow<'t
     })
 }
 
-/// `text`, whose volatile parts are masked, with its names masked too and told to `named`.
+/// `text`, whose volatile parts are masked, with its names masked too and told to `named`. What may be a name: URLs,
+/// `#17`, and words with digits in them.
 pub(super) fn names<'t>(text: &'t str, named: &mut dyn FnMut(&str)) -> Cow<'t, str> {
-    TOKEN.replace_all(text, |found: &regex::Captures<'_>| {
-        let token = &found[0];
+    let mut out = Masked::of(text);
+    let mut at = 0;
+    while let Some(length) = next_token(text, &mut at) {
+        let token = &text[at..at + length];
         if let Some((place, last, query)) = url_parts(token) {
             named(last);
-            return format!("{place}{MARK}{query}");
-        }
-        if token.starts_with('#') || is_id_like(token) {
+            out.mask(at + place.len(), at + length - query.len());
+        } else if token.starts_with('#') || is_id_like(token) {
             named(token);
-            return MARK.to_owned();
+            out.mask(at, at + length);
         }
-        token.to_owned()
-    })
+        at += length;
+    }
+    out.close()
 }
 
-/// `text` with its bare numbers masked: it decides nothing but whether two texts differ in them alone.
+/// `text` with its bare numbers masked (`17`, `1,299.50`; not `v2`): it decides nothing but whether two texts differ in
+/// them alone.
 pub(super) fn numbers(text: &str) -> Cow<'_, str> {
-    NUMBER.replace_all(text, MARK)
+    let bytes = text.as_bytes();
+    let mut out = Masked::of(text);
+    let mut at = 0;
+    while at < bytes.len() {
+        let is_start = bytes[at].is_ascii_digit() && !ends_in_word(bytes, at);
+        let length = if is_start { parts(&bytes[at..], u8::is_ascii_digit, [b'.', b',']) } else { 0 };
+        if length > 0 {
+            out.mask(at, at + length);
+        }
+        at += length.max(1);
+    }
+    out.close()
+}
+
+/// A text of which parts are masked; it is copied only if there are any.
+struct Masked<'t> {
+    text: &'t str,
+    out: String,
+    copied: usize,
+}
+
+impl<'t> Masked<'t> {
+    fn of(text: &'t str) -> Self {
+        Self { text, out: String::new(), copied: 0 }
+    }
+
+    fn mask(&mut self, from: usize, to: usize) {
+        self.out.push_str(&self.text[self.copied..from]);
+        self.out.push_str(MARK);
+        self.copied = to;
+    }
+
+    fn close(mut self) -> Cow<'t, str> {
+        if self.copied == 0 {
+            return Cow::Borrowed(self.text);
+        }
+        self.out.push_str(&self.text[self.copied..]);
+        Cow::Owned(self.out)
+    }
+}
+
+fn is_word(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || byte == b'_'
+}
+
+/// What stands before `at` is part of a word.
+fn ends_in_word(bytes: &[u8], at: usize) -> bool {
+    at.checked_sub(1).is_some_and(|before| is_word(bytes[before]))
+}
+
+/// The length of the longest run of parts of a `kind` with one of `joints` between them that ends with a word; 0 when
+/// there is none.
+fn parts(bytes: &[u8], kind: fn(&u8) -> bool, joints: [u8; 2]) -> usize {
+    let (mut at, mut longest) = (0, 0);
+    loop {
+        let part = bytes[at..].iter().take_while(|byte| kind(byte)).count();
+        if part == 0 {
+            return longest;
+        }
+        at += part;
+        match bytes.get(at) {
+            Some(joint) if joints.contains(joint) => {
+                // Not every joint ends a word.
+                longest = if is_word(*joint) { longest } else { at };
+                at += 1;
+            }
+            Some(byte) if is_word(*byte) => return longest,
+            _ => return at,
+        }
+    }
+}
+
+/// The length of the next token from `at` on, which is moved to its start.
+fn next_token(text: &str, at: &mut usize) -> Option<usize> {
+    let bytes = text.as_bytes();
+    while let Some(byte) = bytes.get(*at) {
+        let rest = &bytes[*at..];
+        let length = match byte {
+            b'#' => {
+                let digits = rest[1..].iter().take_while(|byte| byte.is_ascii_digit()).count();
+                let is_whole = digits > 0 && !rest.get(digits + 1).copied().is_some_and(is_word);
+                if is_whole { digits + 1 } else { 0 }
+            }
+            byte if byte.is_ascii_alphanumeric() && !ends_in_word(bytes, *at) => match url(&text[*at..]) {
+                0 => {
+                    let word = parts(rest, u8::is_ascii_alphanumeric, [b'-', b'_']);
+                    word + usize::from(word > 0 && rest.get(word) == Some(&b'%'))
+                }
+                url => url,
+            },
+            _ => 0,
+        };
+        if length > 0 {
+            return Some(length);
+        }
+        *at += 1;
+    }
+    None
+}
+
+/// The length of the URL that `text` begins with; 0 when it begins with none.
+fn url(text: &str) -> usize {
+    let Some(rest) = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://")) else { return 0 };
+    let ends = |c: char| c.is_whitespace() || matches!(c, '"' | '\'' | '<' | '>' | ')' | ']' | '}' | '|' | '\\');
+    let length = rest.find(ends).unwrap_or(rest.len());
+    if length == 0 { 0 } else { text.len() - rest.len() + length }
 }
 
 /// A URL up to its last part, the last part (a path's, never the host), and what follows.
@@ -125,13 +255,11 @@ fn is_id_like(token: &str) -> bool {
     if digits == 0 || letters == 0 || token.ends_with('%') {
         return false;
     }
-    let mut parts = token.split(['-', '_']);
-    let first = parts.next().unwrap_or_default();
-    let rest: Vec<&str> = parts.collect();
-    if let Some(last) = rest.last() {
+    if let Some((first, rest)) = token.split_once(['-', '_']) {
+        let last = rest.rsplit(['-', '_']).next().unwrap_or_default();
         let is_word = first.bytes().all(|b| b.is_ascii_alphabetic());
         let lot = |part: &str| part.len() >= 6 && is_mixed(part);
-        return is_word && (is_digits(last) || lot(last)) && rest.iter().all(|part| !part.is_empty());
+        return is_word && (is_digits(last) || lot(last)) && rest.split(['-', '_']).all(|part| !part.is_empty());
     }
     let is_code =
         token.bytes().all(|b| b.is_ascii_uppercase() || b.is_ascii_digit()) && token.len() >= 5 && digits >= 2;
@@ -141,8 +269,9 @@ fn is_id_like(token: &str) -> bool {
 
 /// Letters and digits change places three times or more: nobody's word.
 fn is_mixed(part: &str) -> bool {
-    let kinds: Vec<bool> = part.bytes().map(|b| b.is_ascii_digit()).collect();
-    kinds.windows(2).filter(|pair| pair[0] != pair[1]).count() >= 2 && kinds.iter().filter(|digit| **digit).count() >= 2
+    let is_digit = |b: &u8| b.is_ascii_digit();
+    let changes = part.as_bytes().windows(2).filter(|pair| is_digit(&pair[0]) != is_digit(&pair[1])).count();
+    changes >= 2 && part.as_bytes().iter().filter(|b| is_digit(b)).count() >= 2
 }
 
 #[cfg(test)]

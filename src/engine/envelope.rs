@@ -9,7 +9,6 @@ use crate::{
         call::Call,
         digest,
         effect::EffectKind,
-        event::Settled,
         failure::FailureKind,
         finding::{Decision, Finding},
         gist::{self, size},
@@ -39,8 +38,8 @@ pub struct ToolResult {
 }
 
 /// A tool's result as it stands in an envelope: JSON as JSON, text as a string.
-fn embedded(text: &str) -> String {
-    if strict::parse(text).is_ok() { text.trim().to_owned() } else { Value::from(text).to_string() }
+fn embedded(text: &str, is_json: bool) -> String {
+    if is_json { text.trim().to_owned() } else { Value::from(text).to_string() }
 }
 
 /// Writes the members in their order; a result goes in byte for byte, so that its numbers keep all their digits.
@@ -115,7 +114,10 @@ pub fn refusal(verdict: &Verdict, beside: &Beside<'_>) -> Option<ToolResult> {
         ("warning", verdict.context_hint().map_or(Value::Null, Value::from)),
     ];
     let whole = text.map(|text| {
-        cut.map_or_else(|| embedded(text), |text| Value::from(start(text, beside.previous_max)).to_string())
+        cut.map_or_else(
+            || embedded(text, strict::parse(text).is_ok()),
+            |text| Value::from(start(text, beside.previous_max)).to_string(),
+        )
     });
     let raw = whole.map(|text| ("previous_result", text)).into_iter().collect();
     Some(ToolResult {
@@ -177,7 +179,7 @@ fn invalid(winner: &Finding, disabled: bool, warning: Option<String>) -> ToolRes
 pub fn recorded(call: &Call, empty_means: Option<EmptyMeans>, recorded: &Recorded) -> ToolResult {
     match recorded.settled.status {
         OutcomeStatus::Success => {
-            success(call.arguments.as_deref(), (empty_means, call.effect.kind == EffectKind::Poll), &recorded.settled)
+            success(call.arguments.as_deref(), (empty_means, call.effect.kind == EffectKind::Poll), recorded)
         }
         OutcomeStatus::Running => running(recorded),
         OutcomeStatus::Error => error(call, recorded),
@@ -191,9 +193,10 @@ pub fn recorded(call: &Call, empty_means: Option<EmptyMeans>, recorded: &Recorde
 pub fn success(
     arguments: Option<&str>,
     (empty_means, is_poll): (Option<EmptyMeans>, bool),
-    settled: &Settled,
+    recorded: &Recorded,
 ) -> ToolResult {
-    let hint = found(empty_means, is_poll, settled);
+    let settled = &recorded.settled;
+    let hint = found(empty_means, is_poll, recorded);
     let members = vec![
         ("status", "success".into()),
         ("total_matches", settled.total_matches.map_or(Value::Null, Value::from)),
@@ -202,14 +205,15 @@ pub fn success(
         ("next_action_hint", hint.map_or(Value::Null, Value::from)),
     ];
     let summary = arguments.map(|arguments| ("query_summary", arguments.to_owned()));
-    let results = settled.result.as_deref().map(|text| ("results", embedded(text)));
+    let results = settled.result.as_deref().map(|text| ("results", embedded(text, recorded.read.is_some())));
     let raw = summary.into_iter().chain(results).collect();
     ToolResult { json: object(members, raw), is_error: false }
 }
 
 /// Where things stand after a success, with the numbers that are known.
-fn found(empty_means: Option<EmptyMeans>, is_poll: bool, settled: &Settled) -> Option<String> {
-    let is_empty = settled.result.as_deref().is_some_and(gist::is_empty);
+fn found(empty_means: Option<EmptyMeans>, is_poll: bool, recorded: &Recorded) -> Option<String> {
+    let settled = &recorded.settled;
+    let is_empty = settled.result.as_deref().is_some_and(|text| gist::is_empty(text, recorded.read.as_ref()));
     let matches = |n: u64| if n == 1 { "1 match".to_owned() } else { format!("{n} matches") };
     Some(match (settled.total_matches, settled.is_complete) {
         _ if is_poll => return None,

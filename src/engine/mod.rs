@@ -35,6 +35,7 @@ use crate::{
         halt::Halt,
         health::{Health, Observation},
         ids::{AgentId, SessionId, ToolName},
+        json::Json,
         ledger::LedgerRow,
         outcome::Advice,
         profile::Trial,
@@ -87,6 +88,8 @@ pub struct Recorded {
     pub observation: Option<(ToolName, Observation)>,
     /// For a follow-up on a failure: what came of it.
     pub trial: Option<Trial>,
+    /// The result as JSON, if it is that.
+    pub read: Option<Json>,
     /// What to store; none when the same report was stored before.
     pub change: Option<Box<Change>>,
 }

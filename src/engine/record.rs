@@ -65,7 +65,7 @@ pub fn record(
     if is_superseded(tree, shared, call, permit) {
         return Err(RecordRejection::AttemptSuperseded);
     }
-    let mut change = change(policy, tree, shared, call, permit, settled);
+    let mut change = change(policy, tree, shared, (call, permit), &settlement);
     change.events.extend(back_to_the_plan(policy, call, settled));
     change.events.extend(told_by(report, settled, change.events.len()));
     // What an operator finds out later tells nothing of how the tool fares now.
@@ -170,7 +170,7 @@ fn answer(
     settlement: Settlement,
     change: Option<Box<Change>>,
 ) -> Recorded {
-    let Settlement { settled, observation, trial, corrected } = settlement;
+    let Settlement { settled, read, observation, trial, corrected } = settlement;
     let session = tree.sessions.get(&settled.session).map(Box::as_ref);
     let books = Books::of(tree, session, call.agent.as_ref(), &call.tool, &shared.counters, settled.at);
     let booked = if change.is_some() { settled.usage } else { Usage::default() };
@@ -193,6 +193,7 @@ fn answer(
         corrected,
         observation,
         trial,
+        read,
         settled,
         change,
     }

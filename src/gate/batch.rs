@@ -38,11 +38,12 @@ pub(super) struct SharedBatch {
 }
 
 impl SharedBatch {
-    pub(super) fn of(&self, i: usize) -> Shared {
+    /// What the first proposal depends on. What is said of the others one by one stays.
+    pub(super) fn first(&mut self) -> Shared {
         Shared {
-            counters: self.counters.clone(),
-            ledger: self.ledger.get(i).cloned().flatten(),
-            health: self.health.get(i).cloned().unwrap_or_default(),
+            counters: std::mem::take(&mut self.counters),
+            ledger: self.ledger.first_mut().and_then(Option::take),
+            health: self.health.first_mut().map(std::mem::take).unwrap_or_default(),
             halts: Arc::clone(&self.halts),
             profiles: Arc::clone(&self.profiles),
         }
@@ -58,14 +59,19 @@ pub(super) fn judge_all(
     now: Timestamp,
 ) -> Result<(Vec<Verdict>, Vec<Change>), EvaluateRejection> {
     let mut draft = Cow::Borrowed(tree);
+    let mut known = shared.first();
     let (mut verdicts, mut changes) = (Vec::with_capacity(proposals.len()), Vec::new());
     let mut batch = None;
     for (i, proposal) in proposals.iter().enumerate() {
-        match engine::evaluate(policy, &draft, &shared.of(i), proposal, batch, now)? {
+        if i > 0 {
+            known.ledger = shared.ledger.get_mut(i).and_then(Option::take);
+            known.health = shared.health.get_mut(i).map(std::mem::take).unwrap_or_default();
+        }
+        match engine::evaluate(policy, &draft, &known, proposal, batch, now)? {
             Judgement::Replay(verdict) => verdicts.push(verdict),
             Judgement::New(verdict, change) => {
                 for add in &change.counters {
-                    let used = shared.counters.entry(add.key.clone()).or_default();
+                    let used = known.counters.entry(add.key.clone()).or_default();
                     *used = used.saturating_add_signed(add.amount);
                 }
                 if let Some(Event::Judged(judged)) = change.events.first() {

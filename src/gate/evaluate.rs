@@ -119,9 +119,9 @@ impl Gate {
         let Request { tenant, session, parent, .. } = &proposal.request;
         let unheard = Unheard::Begins(parent.as_ref());
         let slot = self.slot(&Subject { tenant: *tenant, session, unheard, calls: &[] }).await?;
-        let shared = self.shared(&policy, slot.root(), std::slice::from_ref(&proposal)).await?;
+        let shared = self.shared(&policy, slot.root(), std::slice::from_ref(&proposal)).await?.first();
         let now = self.store.now();
-        let judged = slot.advance(|tree| engine::evaluate(&policy, tree, &shared.of(0), &proposal, None, now));
+        let judged = slot.advance(|tree| engine::evaluate(&policy, tree, &shared, &proposal, None, now));
         let verdict = match judged.ok_or(NoAnswer::Contention)?.map_err(GateError::Rejected)? {
             Judgement::Replay(verdict) | Judgement::New(verdict, _) => Verdict { permit: None, ..verdict },
         };

@@ -58,8 +58,15 @@ impl Gate {
                 Ok(recorded) => recorded,
                 Err(rejection) => return Decided::Rejected(rejection),
             };
-            let call = described(reported(tree, &report), &report);
-            let text = engine::envelope::recorded(&call, policy.tool(&call.tool).empty_means, &recorded);
+            let observed;
+            let call = match reported(tree, &report) {
+                Some(known) => known,
+                None => {
+                    observed = described(&report);
+                    &observed
+                }
+            };
+            let text = engine::envelope::recorded(call, policy.tool(&call.tool).empty_means, &recorded);
             match recorded.change.take() {
                 None => Decided::Unchanged(RecordAnswer { recorded, text, replayed: true }),
                 Some(change) => Decided::Append(RecordAnswer { recorded, text, replayed: false }, vec![*change]),
@@ -126,7 +133,7 @@ impl Gate {
     ) -> Result<RecordAnswer, NoAnswer> {
         if report.status == OutcomeStatus::Success {
             let arguments = self.store.arguments(tenant, &report.session, &report.call_id).await?;
-            answer.text = engine::envelope::success(arguments.as_deref(), (None, false), &answer.recorded.settled);
+            answer.text = engine::envelope::success(arguments.as_deref(), (None, false), &answer.recorded);
         }
         Ok(answer)
     }
@@ -137,11 +144,8 @@ fn reported<'a>(tree: &'a CallTree, report: &Report) -> Option<&'a Call> {
     tree.sessions.get(&report.session).and_then(|session| session.reported(&report.call_id))
 }
 
-/// The call as its text needs it: as remembered, or as reported.
-fn described(known: Option<&Call>, report: &Report) -> Call {
-    if let Some(call) = known {
-        return call.clone();
-    }
+/// A call that was only reported, as its text needs it.
+fn described(report: &Report) -> Call {
     let observed: Option<&Proposal> = report.observed.as_deref();
     observed.map_or_else(|| unreachable!("a report is on a known call, or says what it was"), Call::observed)
 }

@@ -19,6 +19,7 @@ mod profiles;
 mod server;
 mod service;
 mod sessions;
+mod shortcut;
 mod socket;
 mod status;
 mod stop;

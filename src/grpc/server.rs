@@ -9,10 +9,8 @@ use tokio::{
 use tokio_stream::wrappers::UnixListenerStream;
 use tonic::{
     codec::CompressionEncoding,
-    transport::{
-        Server,
-        server::{Router, TcpIncoming},
-    },
+    service::Routes,
+    transport::{Server, server::TcpIncoming},
 };
 
 use super::{
@@ -26,7 +24,8 @@ use super::{
     profiles::ProfileService,
     service::GateService,
     sessions::SessionService,
-    stop::Stop,
+    shortcut::Shortcut,
+    stop::{Counted, Stop},
     v1::{
         self, approval_service_server::ApprovalServiceServer, gate_service_server::GateServiceServer,
         grant_service_server::GrantServiceServer, policy_service_server::PolicyServiceServer,
@@ -76,11 +75,10 @@ pub async fn serve(
     let ending = Stop::default();
     let mut servers = JoinSet::new();
     for listener in listeners {
-        let router = builder()
-            .add_service(health_service.clone())
+        let others = Routes::new(health_service.clone())
             .add_service(reflection().build_v1()?)
             .add_service(reflection().build_v1alpha()?);
-        servers.spawn(listen(with_services(router, &gate, &ending), listener, ending.clone()));
+        servers.spawn(listen(services(others, &gate, &ending), listener, ending.clone()));
     }
     drop(gate);
     let end = {
@@ -119,32 +117,34 @@ fn outcome(ended: Result<Result<(), ServeError>, JoinError>) -> Result<(), Serve
 }
 
 /// Serves on one listener. The files of a socket go when that is over.
-async fn listen(router: Router, listener: Listener, ending: Stop) -> Result<(), ServeError> {
+async fn listen(services: Services, listener: Listener, ending: Stop) -> Result<(), ServeError> {
     let begun = async move { ending.begun().await };
     match listener.0 {
         // The builder's own setting does not reach a listener that it did not open, and without this every answer
         // waits 40 ms for the client's delayed acknowledgement.
         Listening::Tcp(listener) => {
             let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
-            router.serve_with_incoming_shutdown(incoming, begun).await?;
+            builder().serve_with_incoming_shutdown(services, incoming, begun).await?;
         }
         Listening::Unix(listener, _files) => {
-            router.serve_with_incoming_shutdown(UnixListenerStream::new(listener), begun).await?;
+            builder().serve_with_incoming_shutdown(services, UnixListenerStream::new(listener), begun).await?;
         }
     }
     Ok(())
 }
 
-fn with_services(router: Router, gate: &Arc<Gate>, ending: &Stop) -> Router {
+type Services = Shortcut<Counted<GateServiceServer<GateService>>>;
+
+fn services(others: Routes, gate: &Arc<Gate>, ending: &Stop) -> Services {
     let gate = || Arc::clone(gate);
-    router
+    let others = others
         .add_service(ending.counts(ServerServiceServer::new(ServerService::new(gate()))))
         .add_service(ending.counts(profile_service(gate())))
         .add_service(ending.counts(PolicyServiceServer::new(PolicyService::new(gate()))))
         .add_service(ending.counts(approval_service(gate(), ending.clone())))
         .add_service(ending.counts(GrantServiceServer::new(GrantService::new(gate()))))
-        .add_service(ending.counts(session_service(gate(), ending.clone())))
-        .add_service(ending.counts(gate_service(gate(), ending.clone())))
+        .add_service(ending.counts(session_service(gate(), ending.clone())));
+    Shortcut { front: ending.counts(gate_service(gate(), ending.clone())), others: others.prepare() }
 }
 
 fn reflection() -> tonic_reflection::server::Builder<'static> {

@@ -95,23 +95,36 @@ impl<S: NamedService> NamedService for Counted<S> {
 impl<S> Service<http::Request<Body>> for Counted<S>
 where
     S: Service<http::Request<Body>, Response = http::Response<Body>, Error = Infallible>,
-    S::Future: Send + 'static,
+    S::Future: Unpin,
 {
     type Response = S::Response;
     type Error = Infallible;
-    type Future = Pin<Box<dyn Future<Output = Result<S::Response, Infallible>> + Send>>;
+    type Future = Owing<S::Future>;
 
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
         self.service.poll_ready(context)
     }
 
     fn call(&mut self, request: http::Request<Body>) -> Self::Future {
-        let owed = self.stop.owe();
-        let answer = self.service.call(request);
-        Box::pin(async move {
-            let answer = answer.await;
-            drop(owed);
-            answer
-        })
+        Owing { owed: Some(self.stop.owe()), answer: self.service.call(request) }
+    }
+}
+
+/// An answer on its way. It is owed until it is there.
+#[derive(Debug)]
+pub(super) struct Owing<F> {
+    owed: Option<Owed>,
+    answer: F,
+}
+
+impl<F: Future + Unpin> Future for Owing<F> {
+    type Output = F::Output;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
+        let answer = Pin::new(&mut self.answer).poll(context);
+        if answer.is_ready() {
+            self.owed = None;
+        }
+        answer
     }
 }

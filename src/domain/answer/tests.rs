@@ -1,7 +1,12 @@
 use super::*;
+use crate::domain::json;
+
+fn read(text: &str, volatile: &[String]) -> Answer {
+    Answer::of(text, json::parse(text.trim()).ok().as_ref(), volatile)
+}
 
 fn of(text: &str) -> Answer {
-    Answer::of(text, &[])
+    read(text, &[])
 }
 
 #[test]
@@ -61,7 +66,7 @@ fn what_names_an_occurrence_has_one_shape_and_another_name() {
 #[test]
 fn volatile_fields_do_not_count() {
     let volatile = ["/elapsed_total".to_owned(), "/rows/*/rank".to_owned()];
-    let digest = |text| Answer::of(text, &volatile).digest;
+    let digest = |text| read(text, &volatile).digest;
     assert_eq!(
         digest(r#"{"elapsed_total":1,"rows":[{"id":7,"rank":1}]}"#),
         digest(r#"{"elapsed_total":2,"rows":[{"id":7,"rank":2}]}"#)
@@ -111,4 +116,14 @@ fn an_unmistakable_failure_is_seen_and_a_test_that_fails_is_none() {
     ] {
         assert!(!of(text).marks.failed, "{text}");
     }
+}
+
+/// They are stored: a build that makes others takes every result for a new one.
+#[test]
+fn digests_and_shapes_are_those_of_earlier_builds() {
+    let Answer { digest, marks } = of(r#"{"took_ms": 12, "id": "doc_17", "url": "https://x.org/d/a",
+            "rows": [{"n": 1.50, "text": "row 2 of 3 at 2026-11-21T10:00:00Z"}, null]}"#);
+    assert_eq!(digest.to_hex()[..16], *"23026f525fa7b79d");
+    assert_eq!((marks.shape, marks.numberless), (0xe8c2_4423_fbd7_967a, 0x9935_ebaf_3d14_3cf5));
+    assert_eq!(marks.named, ["doc_17", "https://x.org/d/a"]);
 }

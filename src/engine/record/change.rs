@@ -1,6 +1,9 @@
 //! What a report changes beside its tree: the ledger and shared counters.
 
-use super::super::{Shared, ledger_key_of};
+use super::{
+    super::{Shared, ledger_key_of},
+    settle::Settlement,
+};
 use crate::{
     domain::{
         budget::{CounterAdd, Dimension},
@@ -8,9 +11,11 @@ use crate::{
         event::{Change, Event, Settled},
         gist::Gist,
         ids::AgentId,
+        json,
         ledger::{LedgerChange, LedgerRow, LedgerState},
         outcome::OutcomeStatus,
         time::Timestamp,
+        tool::Stored,
         tree::CallTree,
     },
     policy::Policy,
@@ -31,14 +36,17 @@ pub(super) fn change(
     policy: &Policy,
     tree: &CallTree,
     shared: &Shared,
-    call: &Call,
-    permit: &Permit,
-    settled: &Settled,
+    (call, permit): (&Call, &Permit),
+    settlement: &Settlement,
 ) -> Change {
-    let mut settled = settled.clone();
-    settled.result = policy.stored_result(policy.tool(&call.tool), settled.result);
+    let (spec, mut settled) = (policy.tool(&call.tool), settlement.settled.clone());
+    settled.result = policy.stored_result(spec, settled.result);
     let stored = settled.result.as_deref().filter(|_| settled.status == OutcomeStatus::Success);
-    settled.gist = stored.map(|result| Gist::of(result, call.arguments.as_deref(), &policy.redact));
+    settled.gist = stored.map(|result| {
+        let anew = if spec.stored.1 == Stored::Full { None } else { json::parse(result.trim()).ok() };
+        let read = anew.as_ref().or(settlement.read.as_ref().filter(|_| spec.stored.1 == Stored::Full));
+        Gist::of(result, read, call.arguments.as_deref(), &policy.redact)
+    });
     let mut ledger = Vec::new();
     if let Some(expected) = ledger_revision(tree, shared, call, permit) {
         settled.ledger_revision = expected + 1;

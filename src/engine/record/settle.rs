@@ -13,6 +13,7 @@ use crate::{
         gist,
         health::{Health, Observation},
         ids::{SessionId, ToolName},
+        json::{self, Json},
         outcome::OutcomeStatus,
         profile::{FollowUpKind, ToolState, Trial},
         report::Report,
@@ -42,6 +43,8 @@ const CORRECTIONS_MIN: f64 = 8.0;
 /// What a report comes to, and what is learned from it.
 pub(super) struct Settlement {
     pub(super) settled: Settled,
+    /// The result of a success as JSON, if it is that.
+    pub(super) read: Option<Json>,
     pub(super) observation: Option<(ToolName, Observation)>,
     pub(super) trial: Option<Trial>,
     /// The share of follow-ups with other arguments that succeeded.
@@ -60,7 +63,9 @@ pub(super) fn settle(
     let spec = policy.tool(&call.tool);
     let (status, failure) = came_to(call, report);
     let signature = report.error.as_ref().map(|error| classify::error_signature(&error.message));
-    let marked = (status == OutcomeStatus::Success).then(|| answered(report, spec));
+    let result = report.result.as_deref().filter(|_| status == OutcomeStatus::Success);
+    let read = result.and_then(|result| json::parse(result.trim()).ok());
+    let marked = (status == OutcomeStatus::Success).then(|| answered(report, read.as_ref(), spec));
     let digest = match status {
         OutcomeStatus::Success => marked.as_ref().map(|(digest, _)| *digest),
         OutcomeStatus::Error => {
@@ -89,7 +94,7 @@ pub(super) fn settle(
     let kept = is_success && (planned || policy.rules.get::<requires::Params>().builds_on(call.tool.as_str()));
     let (is_complete, total_matches) = completeness(spec, report);
     let settled = Settled {
-        sketch: report.result.as_deref().filter(|_| is_success).map(Sketch::of),
+        sketch: result.map(Sketch::of),
         kept,
         seq: tree.version + 1,
         at: now,
@@ -124,15 +129,15 @@ pub(super) fn settle(
     let observation = observed.map(|seen| (call.tool.clone(), with_advice(policy, &health, seen, advised)));
     let corrections = failure.map(|kind| shared.profiles.estimate.corrections(&call.tool, kind, now));
     let corrected = corrections.filter(|seen| seen.n >= CORRECTIONS_MIN).map(|seen| seen.k / seen.n);
-    Settlement { settled, observation, trial, corrected }
+    Settlement { settled, read, observation, trial, corrected }
 }
 
 /// What a success is known again by, and what loop rules read of it. Names stay with a result that is not stored in
 /// full.
-fn answered(report: &Report, spec: &ToolSpec) -> (ResultDigest, Marks) {
+fn answered(report: &Report, read: Option<&Json>, spec: &ToolSpec) -> (ResultDigest, Marks) {
     let bytes = report.result_bytes;
     let Answer { digest, mut marks } = match &report.result {
-        Some(result) => Answer::of(result, &spec.volatile),
+        Some(result) => Answer::of(result, read, &spec.volatile),
         None => Answer::of_digest(report.result_digest.as_deref().unwrap_or_default(), bytes),
     };
     if let Some(pointer) = &spec.failure_at {
