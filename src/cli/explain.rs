@@ -12,12 +12,12 @@ use super::{
 };
 use crate::{
     domain::{
-        call::Proposal,
+        call::{Call, Proposal},
         effect::EffectKind,
         ids::{DEFAULT_TENANT, ToolName},
         previous::{Held, Past, Previous},
         time::{Timestamp, wait_in_words},
-        tree::CallTree,
+        tree::{CallTree, Session},
     },
     engine::Shared,
     grpc::v1::{
@@ -29,7 +29,7 @@ use crate::{
         world::World,
     },
     policy::{self, Policy},
-    rules::{Asked, Context, Mode, budget, same_call},
+    rules::{self, Asked, Context, Mode, budget, same_call},
 };
 
 /// Questions of one session that are looked through, the newest first.
@@ -70,13 +70,14 @@ pub(super) async fn run(args: ExplainArgs) -> anyhow::Result<()> {
     outln!("\n{bold}rules, in their order{bold:#}");
     let name = ToolName::parse("tool", &call.tool)
         .map_err(|invalid| anyhow::anyhow!("the name of its tool {}", invalid.problem))?;
+    let past = saw.as_ref().ok().map(Saw::past);
     let asked = Asked {
         tool: &call.tool,
         spec: policy.tool(&name),
         declared: policy.tools().any(|(declared, _)| declared == call.tool),
         has_schema: policy.has_schema(&name),
         approved_by: approved_by.as_deref(),
-        cx: saw.as_ref().ok().map(|saw| saw.context(&policy)),
+        cx: saw.as_ref().ok().zip(past.as_ref()).map(|(saw, past)| saw.context(&policy, past)),
     };
     for slot in policy.rules.iter() {
         let rule = slot.rule.id;
@@ -201,9 +202,19 @@ impl Saw {
         Ok(Self { tree, proposal, held, previous, shared: Shared::default(), now })
     }
 
-    fn context(&self, policy: &Policy) -> Context<'_> {
+    fn session(&self) -> Option<&Session> {
+        self.tree.sessions.get(&self.proposal.request.session)
+    }
+
+    fn past(&self) -> Vec<&Call> {
+        rules::past(self.session(), &self.proposal.request, true, false)
+    }
+
+    fn context<'a>(&'a self, policy: &Policy, past: &'a [&'a Call]) -> Context<'a> {
         Context {
             tree: &self.tree,
+            session: self.session(),
+            past,
             proposal: &self.proposal,
             held: self.held.as_ref(),
             previous: self.previous.as_ref(),
@@ -244,7 +255,7 @@ impl Saw {
                 stood(&previous.past)
             ),
         }
-        match self.context(policy).run() {
+        match self.context(policy, &[]).run() {
             None => outln!("  run        it is the first of its run"),
             Some(run) => {
                 let (judged, ran) = (run.spent.steps, run.spent.calls);

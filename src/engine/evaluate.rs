@@ -26,7 +26,7 @@ use crate::{
         verdict::{Verdict, winner},
     },
     policy::Policy,
-    rules::{Context, phase, same_call},
+    rules::{self, Context, phase, same_call},
 };
 
 /// Judges a call. `batch` is the place of the first call judged in the same batch, if this is not the first.
@@ -58,8 +58,12 @@ pub fn evaluate(
     let batch = known.map(|call| call.batch).or(batch);
     let previous = tree.previous(proposal.fingerprint, shared.ledger.as_ref(), now);
     let held = tree.held(proposal, &policy.version, previous.as_ref(), now);
+    let resumes = session.is_some_and(|session| session.resumes(request.run.as_ref(), policy.rules.run_idle_ms, now));
+    let past = rules::past(session, request, known.is_none(), resumes);
     let cx = Context {
         tree,
+        session,
+        past: &past,
         proposal,
         held: held.as_ref(),
         previous: previous.as_ref(),
@@ -67,7 +71,7 @@ pub fn evaluate(
         halts: &shared.halts,
         self_corrections: &shared.profiles.self_corrections,
         counters: &shared.counters,
-        resumes: session.is_some_and(|session| session.resumes(request.run.as_ref(), policy.rules.run_idle_ms, now)),
+        resumes,
         is_new: known.is_none(),
         batch,
         depth,

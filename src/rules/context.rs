@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::domain::{
     books::Books,
     budget::{CounterKey, Usage},
-    call::{Call, Proposal},
+    call::{Call, Proposal, Request},
     finding::{Decision, Finding},
     fingerprint::Fingerprint,
     grant::Grant,
@@ -38,6 +38,10 @@ const ALIKE: f64 = 0.8;
 pub struct Context<'a> {
     /// The call tree, as it stands before this call.
     pub tree: &'a CallTree,
+    /// The asking session, unless it is new.
+    pub session: Option<&'a Session>,
+    /// The session's calls in this run, newest first, as far as it remembers them and as rules may look at: [`past`].
+    pub past: &'a [&'a Call],
     /// The call.
     pub proposal: &'a Proposal,
     /// What people were asked about the same call.
@@ -66,6 +70,27 @@ pub struct Context<'a> {
     pub now: Timestamp,
 }
 
+/// The calls of a session in the run that `request` belongs to, newest first; none when it `resumes`. A judgement made
+/// again does not see itself (unless the call_id `is_new`); nor is it evidence that a call had to wait, for its time or
+/// for a person, or was answered from memory for the first time in this run: an agent that lost its context asks for
+/// everything again.
+#[must_use]
+pub fn past<'a>(session: Option<&'a Session>, request: &Request, is_new: bool, resumes: bool) -> Vec<&'a Call> {
+    let Some(session) = session.filter(|_| !resumes) else { return Vec::new() };
+    if session.current_run().is_none_or(|run| run.id != request.run) {
+        return Vec::new();
+    }
+    let is_question = |call: &Call| matches!(call.decision, Decision::Ask | Decision::Wait);
+    let is_first_reuse = |call: &Call| {
+        let mut before = session.calls_in_run().filter(|other| other.seq < call.seq && other.was_reused());
+        call.was_reused() && !before.any(|other| other.fingerprint == call.fingerprint)
+    };
+    let mine = session.calls_in_run().take_while(|call| call.seq >= session.run.resumed);
+    mine.filter(|call| is_new || !call.was_refused() || call.call_id != request.call_id)
+        .filter(|call| !(is_first_reuse(call) || call.was_refused() && is_question(call)))
+        .collect()
+}
+
 impl<'a> Context<'a> {
     /// The finding for a condition of the policy that cannot be judged: its owner's fault, so that a person decides,
     /// and the model is told nothing of the condition.
@@ -83,7 +108,7 @@ impl<'a> Context<'a> {
     /// The asking session, unless it is new.
     #[must_use]
     pub fn session(&self) -> Option<&'a Session> {
-        self.tree.sessions.get(self.session_id()).map(Box::as_ref)
+        self.session
     }
 
     /// The asking session's id.
@@ -148,22 +173,9 @@ impl<'a> Context<'a> {
         })
     }
 
-    /// The same, as far as the session remembers. A judgement made again does not see itself; nor is it evidence that
-    /// a call had to wait, for its time or for a person, or was answered from memory for the first time in this run:
-    /// an agent that lost its context asks for everything again.
+    /// The same, as far as the session remembers.
     pub fn run_calls(&self) -> impl Iterator<Item = &'a Call> + use<'a> {
-        let (call_id, is_new) = (&self.proposal.request.call_id, self.is_new);
-        let session = self.run().filter(|_| !self.resumes).and(self.session());
-        let is_question = |call: &Call| matches!(call.decision, Decision::Ask | Decision::Wait);
-        let is_first_reuse = |session: &Session, call: &Call| {
-            let before = session.calls_in_run().filter(|other| other.seq < call.seq && other.was_reused());
-            call.was_reused() && !before.into_iter().any(|other| other.fingerprint == call.fingerprint)
-        };
-        session.into_iter().flat_map(move |session| {
-            let mine = session.calls_in_run().take_while(|call| call.seq >= session.run.resumed);
-            mine.filter(move |call| is_new || !call.was_refused() || call.call_id != *call_id)
-                .filter(move |call| !(is_first_reuse(session, call) || call.was_refused() && is_question(call)))
-        })
+        self.past.iter().copied()
     }
 
     /// Whether a call is this one again: the same fingerprint, or one that differs in nothing but nonces.
