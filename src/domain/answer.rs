@@ -9,7 +9,10 @@ use std::borrow::Cow;
 use sha2::{Digest as _, Sha256};
 
 use self::texts::{Names, Texts, snake, unwrapped};
-use super::{fingerprint::ResultDigest, json::Json};
+use super::{
+    fingerprint::ResultDigest,
+    json::{self, Json},
+};
 
 /// Results up to this size are read as JSON and have a shape; of larger ones the text with its volatile parts masked is
 /// all that is known.
@@ -61,10 +64,15 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// What a result says, after the `volatile` fields (JSON pointers, `*` for any) are gone. `read` is the result as
-    /// JSON, if it is that.
+    /// What a result says, after the `volatile` fields (JSON pointers, `*` for any) are gone.
     #[must_use]
-    pub fn of(result: &str, read: Option<&Json>, volatile: &[String]) -> Self {
+    pub fn of(result: &str, volatile: &[String]) -> Self {
+        Self::of_read(result, json::parse(result.trim()).ok().as_ref(), volatile)
+    }
+
+    /// The same of a result that was read as JSON before, if it is that.
+    #[must_use]
+    pub fn of_read(result: &str, read: Option<&Json>, volatile: &[String]) -> Self {
         let text = result.trim();
         let read = read.filter(|_| text.len() <= READ_BYTES_MAX);
         let mut names = Names::default();

@@ -11,7 +11,6 @@ use super::{
     finding::CallRef,
     fingerprint::{Fingerprint, ResultDigest},
     ids::{SessionId, ToolName},
-    json,
     ledger::{LedgerRow, LedgerState},
     outcome::{Guard, OutcomeStatus},
     time::Timestamp,
@@ -109,10 +108,8 @@ pub struct Previous {
 }
 
 /// The digests of bare empty results.
-static EMPTY: LazyLock<[ResultDigest; 5]> = LazyLock::new(|| {
-    let digest = |nothing| Answer::of(nothing, json::parse(nothing).ok().as_ref(), &[]).digest;
-    ["", "null", "[]", "{}", "\"\""].map(digest)
-});
+static EMPTY: LazyLock<[ResultDigest; 5]> =
+    LazyLock::new(|| ["", "null", "[]", "{}", "\"\""].map(|nothing| Answer::of(nothing, &[]).digest));
 
 impl CallTree {
     /// The newest earlier call of `fingerprint` that was permitted, in this tree or by the ledger.

@@ -38,9 +38,13 @@ where
         if others.is_pending() { others } else { self.front.poll_ready(context) }
     }
 
-    fn call(&mut self, request: http::Request<Body>) -> Answer {
+    fn call(&mut self, mut request: http::Request<Body>) -> Answer {
         let path = request.uri().path().strip_prefix('/').and_then(|path| path.strip_prefix(S::NAME));
-        if path.is_some_and(|method| method.starts_with('/')) {
+        if let Some(method) = path.and_then(|method| method.strip_prefix('/')) {
+            // tonic compresses every message of a stream or none, and most are short.
+            if method == "Connect" {
+                request.headers_mut().remove("grpc-accept-encoding");
+            }
             Box::pin(self.front.call(request))
         } else {
             Box::pin(self.others.call(request))

@@ -5,11 +5,8 @@ mod common;
 
 mod approvals;
 mod calls;
-<<<<<<< HEAD
-mod connect;
-=======
 mod compression;
->>>>>>> 2f473d2 (Let the binary allocate with mimalloc, take one thread less than there are cores, compile policies aside, and leave short answers uncompressed)
+mod connect;
 mod contract;
 mod errors;
 mod fields;

@@ -137,7 +137,7 @@ pub(super) fn settle(
 fn answered(report: &Report, read: Option<&Json>, spec: &ToolSpec) -> (ResultDigest, Marks) {
     let bytes = report.result_bytes;
     let Answer { digest, mut marks } = match &report.result {
-        Some(result) => Answer::of(result, read, &spec.volatile),
+        Some(result) => Answer::of_read(result, read, &spec.volatile),
         None => Answer::of_digest(report.result_digest.as_deref().unwrap_or_default(), bytes),
     };
     if let Some(pointer) = &spec.failure_at {
