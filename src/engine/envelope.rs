@@ -1,6 +1,8 @@
 //! The texts for the model: one JSON object, ready to be handed over as the tool's result
 //! (docs/semantics.md#the-text-for-the-model).
 
+use std::fmt::Write as _;
+
 use serde_json::{Value, json};
 
 use super::Recorded;
@@ -43,19 +45,22 @@ fn embedded(text: &str, is_json: bool) -> String {
 }
 
 /// Writes the members in their order; a result goes in byte for byte, so that its numbers keep all their digits.
-fn object(members: Vec<(&str, Value)>, raw: Vec<(&str, String)>) -> String {
-    let mut text = String::from("{");
-    let members =
-        members.into_iter().filter(|(_, value)| !value.is_null()).map(|(key, value)| (key, value.to_string()));
-    for (i, (key, value)) in members.chain(raw).enumerate() {
-        if i > 0 {
-            text.push(',');
-        }
-        text.push_str(&Value::from(key).to_string());
-        text.push(':');
+fn object(members: Vec<(&'static str, Value)>, raw: Vec<(&'static str, String)>) -> String {
+    let mut text = String::with_capacity(256 + raw.iter().map(|(_, value)| value.len()).sum::<usize>());
+    let key = |text: &mut String, key: &str| {
+        text.push_str(if text.is_empty() { "{\"" } else { ",\"" });
+        text.push_str(key);
+        text.push_str("\":");
+    };
+    for (name, value) in members.into_iter().filter(|(_, value)| !value.is_null()) {
+        key(&mut text, name);
+        let _ = write!(text, "{value}");
+    }
+    for (name, value) in raw {
+        key(&mut text, name);
         text.push_str(&value);
     }
-    text.push('}');
+    text.push_str(if text.is_empty() { "{}" } else { "}" });
     text
 }
 

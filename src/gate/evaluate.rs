@@ -16,7 +16,10 @@ use crate::{
         ids::{DEFAULT_TENANT, SessionId},
         verdict::Verdict,
     },
-    engine::{self, Judgement, envelope::Beside},
+    engine::{
+        self, Judgement,
+        envelope::{Beside, ToolResult},
+    },
     policy::Policy,
     store::Slot,
     telemetry,
@@ -158,8 +161,17 @@ impl Gate {
     }
 
     async fn answer(&self, policy: &Policy, proposal: &Proposal, verdict: Verdict) -> EvaluateAnswer {
-        let reuse =
-            verdict.winner().and_then(|winner| winner.reuse.as_ref()).filter(|_| verdict.decision != Decision::Allow);
+        let executes = proposal.repaired.then(|| proposal.canonical.to_string());
+        let inject_as = proposal.spec.inject_as.clone();
+        let text = match verdict.decision {
+            Decision::Allow => None,
+            _ => self.refusal(policy, proposal, &verdict).await,
+        };
+        EvaluateAnswer { verdict, text, inject_as, executes }
+    }
+
+    async fn refusal(&self, policy: &Policy, proposal: &Proposal, verdict: &Verdict) -> Option<ToolResult> {
+        let reuse = verdict.winner().and_then(|winner| winner.reuse.as_ref());
         let previous = match reuse {
             // Without the text the model is told when it was done: still an answer.
             Some(call) => {
@@ -173,9 +185,6 @@ impl Gate {
             previous: previous.as_ref(),
             previous_max: policy.previous_result_bytes(),
         };
-        let text = engine::envelope::refusal(&verdict, &beside);
-        let executes = proposal.repaired.then(|| proposal.canonical.to_string());
-        let inject_as = proposal.spec.inject_as.clone();
-        EvaluateAnswer { verdict, text, inject_as, executes }
+        engine::envelope::refusal(verdict, &beside)
     }
 }

@@ -68,11 +68,13 @@ impl Gate {
             };
             let text = engine::envelope::recorded(call, policy.tool(&call.tool).empty_means, &recorded);
             match recorded.change.take() {
-                None => Decided::Unchanged(RecordAnswer { recorded, text, replayed: true }),
-                Some(change) => Decided::Append(RecordAnswer { recorded, text, replayed: false }, vec![*change]),
+                None => Decided::Unchanged(Box::new(RecordAnswer { recorded, text, replayed: true })),
+                Some(change) => {
+                    Decided::Append(Box::new(RecordAnswer { recorded, text, replayed: false }), vec![*change])
+                }
             }
         });
-        let answer = decided.await?.answer;
+        let answer = *decided.await?.answer;
         if answer.replayed {
             return Ok(self.with_arguments(tenant, &report, answer).await?);
         }

@@ -40,6 +40,9 @@ impl Gate {
         requests: Vec<Request>,
         most: Duration,
     ) -> Result<Vec<EvaluateAnswer>, EvaluateError> {
+        if most.is_zero() {
+            return self.evaluate(requests).await;
+        }
         let started = self.clock.tick();
         let mut questions: Option<BTreeSet<String>> = None;
         loop {

@@ -158,20 +158,22 @@ fn requested(caller: &v1::Caller, call: &v1::ToolCall, field: &str, usage: Usage
     if parent.as_ref() == Some(&session) {
         return wrong("caller.parent_session_id", "is the session itself");
     }
+    let run = optional(&caller.run_id, |id| RunId::parse("caller.run_id", id))?;
+    let agent = optional(&caller.agent_id, |id| AgentId::parse("caller.agent_id", id))?;
+    let request = called(call, session).map_err(|wrong| wrong.within(field))?;
+    Ok(Request { parent, run, agent, usage, phase: bounded("caller.phase", &caller.phase, TEXT_BYTES_MAX)?, ..request })
+}
+
+/// What a call says of itself.
+fn called(call: &v1::ToolCall, session: SessionId) -> Decoded<Request> {
+    let call_id = CallId::parse("call_id", &call.call_id)?;
+    let tool = ToolName::parse("tool", &call.tool)?;
+    let arguments = arguments("arguments_json", &call.arguments_json)?;
     Ok(Request {
-        tenant: tenant(),
-        session,
-        parent,
-        run: optional(&caller.run_id, |id| RunId::parse("caller.run_id", id))?,
-        agent: optional(&caller.agent_id, |id| AgentId::parse("caller.agent_id", id))?,
-        call_id: CallId::parse(&format!("{field}.call_id"), &call.call_id)?,
-        tool: ToolName::parse(&format!("{field}.tool"), &call.tool)?,
-        arguments: arguments(&format!("{field}.arguments_json"), &call.arguments_json)?,
-        usage,
-        cost_estimate_micros: maybe_amount(&format!("{field}.cost_estimate_micros"), call.cost_estimate_micros)?,
-        justification: told(&format!("{field}.justification"), &call.justification, NOTE_BYTES_MAX)?,
+        cost_estimate_micros: maybe_amount("cost_estimate_micros", call.cost_estimate_micros)?,
+        justification: told("justification", &call.justification, NOTE_BYTES_MAX)?,
         repeat_intended: call.repeat_intended,
-        phase: bounded("caller.phase", &caller.phase, TEXT_BYTES_MAX)?,
+        ..Request::new(tenant(), session, call_id, tool, arguments)
     })
 }
 
@@ -188,12 +190,13 @@ fn usage(field: &str, usage: Option<&v1::Usage>) -> Decoded<Usage> {
     let Some(usage) = usage else {
         return Ok(Usage::default());
     };
+    let amount = |name, given| amount(name, given).map_err(|wrong| wrong.within(field));
     Ok(Usage {
-        input_tokens: amount(&format!("{field}.input_tokens"), usage.input_tokens)?,
-        output_tokens: amount(&format!("{field}.output_tokens"), usage.output_tokens)?,
-        cache_read_tokens: amount(&format!("{field}.cache_read_tokens"), usage.cache_read_tokens)?,
-        cache_write_tokens: amount(&format!("{field}.cache_write_tokens"), usage.cache_write_tokens)?,
-        cost_micros: amount(&format!("{field}.cost_micros"), usage.cost_micros)?,
+        input_tokens: amount("input_tokens", usage.input_tokens)?,
+        output_tokens: amount("output_tokens", usage.output_tokens)?,
+        cache_read_tokens: amount("cache_read_tokens", usage.cache_read_tokens)?,
+        cache_write_tokens: amount("cache_write_tokens", usage.cache_write_tokens)?,
+        cost_micros: amount("cost_micros", usage.cost_micros)?,
     })
 }
 

@@ -21,6 +21,11 @@ impl Malformed {
     pub(super) fn new(field: impl Into<String>, problem: impl Into<String>) -> Self {
         Self { field: field.into(), problem: problem.into() }
     }
+
+    /// The same of a field within `outer`.
+    pub(super) fn within(self, outer: &str) -> Self {
+        Self { field: format!("{outer}.{}", self.field), ..self }
+    }
 }
 
 impl From<Invalid> for Malformed {

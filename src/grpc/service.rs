@@ -4,7 +4,7 @@ use std::{future::Future, sync::Arc, time::Duration};
 
 use http::HeaderMap;
 use tokio::time::timeout;
-use tonic::{Request, Response, Status, Streaming};
+use tonic::{Request, Response, Status, Streaming, metadata::MetadataMap};
 use tracing::Instrument as _;
 
 use super::{
@@ -120,8 +120,8 @@ impl GateService {
 }
 
 /// The answer, short ones without compression.
-fn response<M: prost::Message>(message: M) -> Response<M> {
-    let is_short = message.encoded_len() < COMPRESSED_FROM_BYTES;
+fn response<M: prost::Message>(message: M, asked: &MetadataMap) -> Response<M> {
+    let is_short = asked.contains_key("grpc-accept-encoding") && message.encoded_len() < COMPRESSED_FROM_BYTES;
     let mut response = Response::new(message);
     if is_short {
         response.disable_compression();
@@ -133,7 +133,7 @@ fn response<M: prost::Message>(message: M) -> Response<M> {
 impl v1::gate_service_server::GateService for GateService {
     async fn evaluate(&self, request: Request<v1::EvaluateRequest>) -> Result<Response<v1::EvaluateResponse>, Status> {
         let (metadata, _, message) = request.into_parts();
-        self.evaluated(message, metadata.as_ref()).await.map(response)
+        self.evaluated(message, metadata.as_ref()).await.map(|answer| response(answer, &metadata))
     }
 
     async fn batch_evaluate(
@@ -141,19 +141,20 @@ impl v1::gate_service_server::GateService for GateService {
         request: Request<v1::BatchEvaluateRequest>,
     ) -> Result<Response<v1::BatchEvaluateResponse>, Status> {
         let (metadata, _, message) = request.into_parts();
-        self.batch_evaluated(message, metadata.as_ref()).await.map(response)
+        self.batch_evaluated(message, metadata.as_ref()).await.map(|answer| response(answer, &metadata))
     }
 
     async fn record(&self, request: Request<v1::RecordRequest>) -> Result<Response<v1::RecordResponse>, Status> {
         let (metadata, _, message) = request.into_parts();
-        self.recorded(message, metadata.as_ref()).await.map(response)
+        self.recorded(message, metadata.as_ref()).await.map(|answer| response(answer, &metadata))
     }
 
     async fn get_session_state(
         &self,
         request: Request<v1::GetSessionStateRequest>,
     ) -> Result<Response<v1::GetSessionStateResponse>, Status> {
-        self.session_state(request.into_inner()).await.map(response)
+        let (metadata, _, message) = request.into_parts();
+        self.session_state(message).await.map(|answer| response(answer, &metadata))
     }
 
     type ConnectStream = connect::Frames;

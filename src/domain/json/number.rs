@@ -7,6 +7,11 @@ const DIGITS_MAX: i64 = 400;
 
 /// The canonical form of a number that follows the JSON grammar.
 pub(super) fn canonical(text: &str) -> String {
+    // Most are plain integers, which have no other form but for a zero's sign and, past this length, an exponent.
+    let is_plain = text.bytes().all(|byte| byte.is_ascii_digit()) && text.len() <= DIGITS_MAX as usize;
+    if is_plain {
+        return text.to_owned();
+    }
     let (sign, unsigned) = text.strip_prefix('-').map_or(("", text), |rest| ("-", rest));
     let (mantissa, exponent) = match unsigned.split_once(['e', 'E']) {
         Some((mantissa, exponent)) => (
