@@ -94,7 +94,7 @@ pub struct ServeConfig {
     /// holds, or else nothing is known about any tool, and every limit is wide
     #[arg(long, value_name = "FILE", env = "CALLGATE_POLICY")]
     pub policy: Option<PathBuf>,
-    /// How many threads answer calls, 1 to 1024 [default: one less than there are cores; the database works beside them]
+    /// How many threads answer calls, 1 to 1024 [default: one less than there are cores, for the database's sake]
     #[arg(
         long,
         value_name = "N",

@@ -203,7 +203,7 @@ impl Saw {
     }
 
     fn session(&self) -> Option<&Session> {
-        self.tree.sessions.get(&self.proposal.request.session)
+        self.tree.sessions.get(&self.proposal.request.session).map(Box::as_ref)
     }
 
     fn past(&self) -> Vec<&Call> {

@@ -78,8 +78,8 @@ fn in_one_line(text: &str) -> Cow<'_, str> {
     text.split_whitespace().collect::<Vec<_>>().join(" ").into()
 }
 
-/// True for a result that says nothing: empty, or an object whose lists are all empty and that counts nothing. `read` is
-/// the result as JSON, if it is that.
+/// True for a result that says nothing: empty, or an object whose lists are all empty and that counts nothing. `read`
+/// is the result as JSON, if it is that.
 #[must_use]
 pub fn is_empty(result: &str, read: Option<&Json>) -> bool {
     if matches!(result.trim(), "" | "null" | "[]" | "{}" | "\"\"") {
