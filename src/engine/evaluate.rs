@@ -88,26 +88,7 @@ pub fn evaluate(
         return Err(EvaluateRejection::TooManyOpenCalls);
     }
     let moved = phase_set(policy, &cx);
-    let mut event = Judged::of(proposal, tree.version + 1, now);
-    event.parent = session.map_or_else(|| request.parent.clone(), |session| session.parent.clone());
-    event.depth = depth;
-    event.run_from = cx.run().map_or(event.seq, |run| run.from);
-    event.resumes = cx.resumes;
-    event.round = known.map_or(1, |call| call.round + 1);
-    event.batch = batch.unwrap_or(event.seq);
-    event.usage = cx.usage();
-    (event.decision, event.would) = (decision, would);
-    event.reason = winner(&findings).map(|finding| finding.reason);
-    event.policy.clone_from(&policy.version);
-    event.permit = (decision == Decision::Allow).then(|| permit(&cx, shared, event.seq));
-    event.uses = event.permit.as_ref().map(|_| uses(policy.rules.get(), &cx)).unwrap_or_default();
-    event.follow_up = event.permit.as_ref().and_then(|_| follow_up(policy, &cx, shared));
-    event.self_corrections = self_corrections(&cx, &findings);
-    event.approval = question(policy, &cx, known, &event);
-    event.findings = findings.into();
-    if let Some(arguments) = &event.arguments {
-        event.arguments = policy.stored_arguments(&proposal.spec, arguments);
-    }
+    let event = judged(policy, &cx, shared, known, (decision, would), findings);
     let judgement = judgement(policy, &cx, shared, event);
     Ok(match (judgement, moved) {
         (Judgement::New(verdict, mut change), Some(moved)) => {
@@ -116,6 +97,39 @@ pub fn evaluate(
         }
         (judgement, _) => judgement,
     })
+}
+
+/// The event of a judgement.
+fn judged(
+    policy: &Policy,
+    cx: &Context<'_>,
+    shared: &Shared,
+    known: Option<&Call>,
+    (decision, would): (Decision, Decision),
+    findings: Vec<Finding>,
+) -> Judged {
+    let request = &cx.proposal.request;
+    let mut event = Judged::of(cx.proposal, cx.tree.version + 1, cx.now);
+    event.parent = cx.session.map_or_else(|| request.parent.clone(), |session| session.parent.clone());
+    event.depth = cx.depth;
+    event.run_from = cx.run().map_or(event.seq, |run| run.from);
+    event.resumes = cx.resumes;
+    event.round = known.map_or(1, |call| call.round + 1);
+    event.batch = cx.batch.unwrap_or(event.seq);
+    event.usage = cx.usage();
+    (event.decision, event.would) = (decision, would);
+    event.reason = winner(&findings).map(|finding| finding.reason);
+    event.policy.clone_from(&policy.version);
+    event.permit = (decision == Decision::Allow).then(|| permit(cx, shared, event.seq));
+    event.uses = event.permit.as_ref().map(|_| uses(policy.rules.get(), cx)).unwrap_or_default();
+    event.follow_up = event.permit.as_ref().and_then(|_| follow_up(policy, cx, shared));
+    event.self_corrections = self_corrections(cx, &findings);
+    event.approval = question(policy, cx, known, &event);
+    event.findings = findings.into();
+    if let Some(arguments) = &event.arguments {
+        event.arguments = policy.stored_arguments(&cx.proposal.spec, arguments);
+    }
+    event
 }
 
 /// Everything the rules have to say that a person has not settled.
