@@ -54,7 +54,7 @@ impl HttpBody for Seen {
             && let Some(first) = frame.data_ref().and_then(|data| data.first())
             && !std::mem::replace(&mut self.2, true)
         {
-            self.1.lock().unwrap().push(*first);
+            self.1.lock().expect("no panic").push(*first);
         }
         frame
     }
@@ -69,12 +69,12 @@ async fn a_short_answer_is_not_compressed_and_a_long_one_is() {
 
     in_time("a verdict", client.evaluate(question("s", call("c1", "look", "{}")))).await.expect("a verdict");
     in_time("an answer", client.record(success("s", "c1", r#"{"id":1}"#))).await.expect("stored");
-    assert_eq!(*seen.lock().unwrap(), [0, 0], "short ones are sent as they are");
+    assert_eq!(*seen.lock().expect("no panic"), [0, 0], "short ones are sent as they are");
 
     in_time("a verdict", client.evaluate(question("s", call("c2", "look", r#"{"n":2}"#)))).await.expect("a verdict");
     let long = format!(r#"{{"text":"{}"}}"#, "word ".repeat(2_000));
     let answer: v1::RecordResponse =
         in_time("an answer", client.record(success("s", "c2", &long))).await.expect("stored").into_inner();
     assert!(answer.tool_result_json.contains("word word"), "it arrives whole");
-    assert_eq!(*seen.lock().unwrap(), [0, 0, 0, 1]);
+    assert_eq!(*seen.lock().expect("no panic"), [0, 0, 0, 1]);
 }
