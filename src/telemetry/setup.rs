@@ -113,14 +113,27 @@ fn build<W>(
     settings: &Settings,
     writer: W,
     ansi: bool,
-) -> Result<(impl Subscriber + Send + Sync + 'static, Telemetry), TelemetryError>
+) -> Result<(Box<dyn Subscriber + Send + Sync>, Telemetry), TelemetryError>
 where
     W: for<'w> MakeWriter<'w> + Send + Sync + 'static,
 {
     let filter = filter(settings.log_filter.as_deref())?;
     let otlp = settings.otlp_endpoint.as_deref().map(otlp::start).transpose()?;
-    let spans = otlp.as_ref().map(|otlp| spans_to(otlp.traces.tracer(names::SERVICE)));
-    let subscriber = Registry::default().with(spans).with(lines_to(writer, settings.log_format, ansi, filter));
+    let format = settings.log_format;
+    // A line says everything itself: without spans none is formatted for nothing.
+    let events = filter_fn(|meta| meta.is_event());
+    let subscriber: Box<dyn Subscriber + Send + Sync> = match &otlp {
+        // The hint keeps the filter's own level in force for all: without it every trace span of the HTTP/2 stack is
+        // made and thrown away, a third of the server's time.
+        Some(otlp) => {
+            let lines = lines_to(writer, format, ansi);
+            let lines = lines.with_filter(filter.and(events.with_max_level_hint(LevelFilter::TRACE)));
+            Box::new(Registry::default().with(spans_to(otlp.traces.tracer(names::SERVICE))).with(lines))
+        }
+        // Here the filters stand over everything: where they stand over the lines alone, spans that nobody wants are
+        // made all the same.
+        None => Box::new(Registry::default().with(lines_to(writer, format, ansi)).with(events).with(filter)),
+    };
     let metrics = otlp.as_ref().map_or_else(Metrics::none, |otlp| Metrics::new(&otlp.meters));
     Ok((subscriber, Telemetry { metrics, otlp }))
 }
@@ -134,21 +147,16 @@ fn filter(directives: Option<&str>) -> Result<EnvFilter, TelemetryError> {
     Ok(filter.add_directive(quiet))
 }
 
-fn lines_to<S, W>(writer: W, format: LogFormat, ansi: bool, filter: EnvFilter) -> impl Layer<S> + Send + Sync
+fn lines_to<S, W>(writer: W, format: LogFormat, ansi: bool) -> Box<dyn Layer<S> + Send + Sync>
 where
     S: Subscriber + for<'a> LookupSpan<'a> + Send + Sync,
     W: for<'w> MakeWriter<'w> + Send + Sync + 'static,
 {
     let lines = fmt::layer().with_writer(writer).with_ansi(ansi);
-    let lines = match format {
+    match format {
         LogFormat::Text => lines.boxed(),
         LogFormat::Json => lines.json().flatten_event(true).with_current_span(false).with_span_list(false).boxed(),
-    };
-    // A line says everything itself: without spans none is formatted for nothing. The hint keeps the filter's own level
-    // in force for all: without it every trace span of the HTTP/2 stack is made and thrown away, a third of the
-    // server's time.
-    let events = filter_fn(|meta| meta.is_event()).with_max_level_hint(LevelFilter::TRACE);
-    lines.with_filter(filter.and(events))
+    }
 }
 
 /// Our spans, with our warnings as their events. Spans of other crates are left out, those of the exporter's own
@@ -235,6 +243,16 @@ mod tests {
         assert_eq!(lines("off"), 0);
         assert_eq!(lines(" "), 1, "an empty filter is none");
         assert_eq!(lines("trace"), 3, "whatever is asked for, the SDK's own lines stay out");
+    }
+
+    #[test]
+    fn without_a_collector_no_span_is_made() {
+        let (subscriber, _telemetry) = build(&Settings::default(), std::io::sink, false).expect("built");
+        tracing::subscriber::with_default(subscriber, || {
+            let headers = http::HeaderMap::new();
+            assert!(crate::telemetry::evaluate_span(&headers).is_disabled());
+            assert!(crate::telemetry::record_span(&headers).is_disabled());
+        });
     }
 
     #[test]
