@@ -178,7 +178,7 @@ impl Gate {
         if !slot.wait_for(version).await {
             return Ok(false);
         }
-        let stored = self.store.version(tenant, slot.root()).await?;
+        let stored = Box::pin(self.store.version(tenant, slot.root())).await?;
         Ok(stored == version || slot.has_committed(stored))
     }
 

@@ -44,7 +44,7 @@ impl Gate {
         let judged = self.judge(&policy, first, &proposals).await;
         self.give_back_claims().await;
         let (verdicts, slot) = match judged {
-            Err(error) => return self.unrecorded(&policy, &proposals, error).await,
+            Err(error) => return Box::pin(self.unrecorded(&policy, &proposals, error)).await,
             Ok(judged) => judged,
         };
         let mut answers = Vec::with_capacity(verdicts.len());
@@ -165,7 +165,7 @@ impl Gate {
         let inject_as = proposal.spec.inject_as.clone();
         let text = match verdict.decision {
             Decision::Allow => None,
-            _ => self.refusal(policy, proposal, &verdict).await,
+            _ => Box::pin(self.refusal(policy, proposal, &verdict)).await,
         };
         EvaluateAnswer { verdict, text, inject_as, executes }
     }

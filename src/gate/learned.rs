@@ -83,7 +83,7 @@ impl Gate {
     pub(super) async fn read_profiles(&self, tenant: TenantId) -> Result<Arc<Profiles>, NoAnswer> {
         match self.learned.known(tenant) {
             Some(profiles) => Ok(profiles),
-            None => self.load_profiles(tenant, 0).await,
+            None => Box::pin(self.load_profiles(tenant, 0)).await,
         }
     }
 

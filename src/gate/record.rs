@@ -76,7 +76,7 @@ impl Gate {
         });
         let answer = *decided.await?.answer;
         if answer.replayed {
-            return Ok(self.with_arguments(tenant, &report, answer).await?);
+            return Ok(Box::pin(self.with_arguments(tenant, &report, answer)).await?);
         }
         let settled = &answer.recorded.settled;
         self.metrics.recorded(settled);
@@ -105,7 +105,7 @@ impl Gate {
         let mut call = known().flatten();
         // A call, or its permit, that its tree has forgotten is looked for.
         if call.as_ref().map_or(report.observed.is_none(), |(_, is_permitted)| !is_permitted) {
-            self.recall(tenant, &slot, &report.session, &report.call_id).await?;
+            Box::pin(self.recall(tenant, &slot, &report.session, &report.call_id)).await?;
             call = known().flatten();
         }
         let observed = report.observed.as_deref().map(|proposal| {

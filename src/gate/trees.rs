@@ -79,7 +79,8 @@ impl Gate {
             }
             match self.slots.turn(tenant, root) {
                 Turn::Load(loading) => {
-                    let tree = self.load(tenant, root, epoch).await.inspect_err(|error| loading.fail(error))?;
+                    let loaded = Box::pin(self.load(tenant, root, epoch)).await;
+                    let tree = loaded.inspect_err(|error| loading.fail(error))?;
                     tree.sessions.keys().for_each(|session| self.slots.set_root(tenant, session, root));
                     return Ok(self.slots.put(tree));
                 }

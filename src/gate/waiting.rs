@@ -57,7 +57,7 @@ impl Gate {
             let asked: BTreeSet<String> = asked.collect();
             // A question that came up while it waited is told.
             if questions.get_or_insert_with(|| asked.clone()).is_superset(&asked) {
-                self.until_moved(&requests, &mut awaited, judged, left).await?;
+                Box::pin(self.until_moved(&requests, &mut awaited, judged, left)).await?;
             } else {
                 awaited.clear();
             }

@@ -71,7 +71,7 @@ impl GateService {
         let call_id = asked.call_id.to_string();
         let answer = Box::pin(within_more(wait, async {
             if message.dry_run {
-                return self.gate.dry_run(asked).await.map(|answer| vec![answer]);
+                return Box::pin(self.gate.dry_run(asked)).await.map(|answer| vec![answer]);
             }
             self.gate.evaluate_and_wait(vec![asked], wait).await
         }));
