@@ -113,6 +113,16 @@ impl Kind {
         }
     }
 
+    /// The type of what is read back.
+    const fn read_sql(self) -> &'static str {
+        match self.stored {
+            Stored::Time(_) => "int8",
+            Stored::Day => "int4",
+            Stored::Json => "text",
+            _ => self.sql,
+        }
+    }
+
     /// What was sent, made from what is stored.
     fn read(self, table: &str, name: &'static str) -> Vec<Column> {
         let Some(column) = self.stored(name) else { return Vec::new() };
@@ -123,7 +133,7 @@ impl Kind {
             Stored::Json => format!("{table}.{column}::text"),
             _ => format!("{table}.{column}"),
         };
-        vec![Column::new(name, self.sql, value)]
+        vec![Column::new(name, self.read_sql(), value)]
     }
 }
 
