@@ -2,6 +2,7 @@
 //! together; it must not know SQL or gRPC. The decision is a closure over an old state, run again when the race is
 //! lost.
 
+mod admission;
 mod approvals;
 mod batch;
 mod control;
@@ -22,7 +23,10 @@ mod waiting;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use self::{approvals::OpenQuestions, halts::Halts, health::ToolHealth, learned::Learned, policies::ActivePolicy};
+use self::{
+    admission::Door, approvals::OpenQuestions, halts::Halts, health::ToolHealth, learned::Learned,
+    policies::ActivePolicy,
+};
 use crate::{
     clock::Clock,
     domain::{time::Timestamp, tool::InjectAs, verdict::Verdict},
@@ -38,6 +42,9 @@ pub use error::{CommandError, EvaluateError, GateError, NoAnswer, RecordError, S
 pub use policies::{Activated, Applied, Apply, Author, PolicyProblem, compiled};
 pub use profiles::{NearPair, QualityReport, RetryChance, RetryLayer, RetryProfile};
 pub use record::RecordAnswer;
+
+pub use crate::store::for_people;
+
 /// A new name for something: a prefix and a UUID, which sorts by time.
 #[must_use]
 pub fn new_id(prefix: &str) -> String {
@@ -71,6 +78,7 @@ pub struct EvaluateAnswer {
 pub struct Gate {
     store: Store,
     slots: Slots,
+    door: Arc<Door>,
     tools: Arc<ToolHealth>,
     learned: Learned,
     halts: Halts,
@@ -87,6 +95,7 @@ impl Gate {
         Self {
             store,
             slots: Slots::default(),
+            door: Door::new(clock.clone(), metrics.clone()),
             tools: Arc::default(),
             learned: Learned::default(),
             halts: Halts::default(),

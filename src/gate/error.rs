@@ -1,5 +1,7 @@
 //! Why there is no answer: the caller's own doing, one type an operation, or a cause that may pass.
 
+use std::time::Duration;
+
 use crate::{
     domain::rejection::{CommandRejection, EvaluateRejection, RecordRejection, SessionUnknown},
     store::StoreError,
@@ -11,6 +13,9 @@ pub enum NoAnswer {
     /// The database is well, and more is asked than can be done at once.
     #[error("the server is overloaded: {0}")]
     Overloaded(String),
+    /// More calls wait to be judged than can be in time: so long it would take, as far as that is known.
+    #[error("more is asked than can be answered in time")]
+    Crowded(Duration),
     /// Others kept changing the same call tree.
     #[error("the call tree kept changing under this request")]
     Contention,

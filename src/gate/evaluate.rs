@@ -1,9 +1,10 @@
 //! May these calls run? Judged together, stored, and only then told.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use super::{
     EvaluateAnswer, EvaluateError, Gate, GateError, NoAnswer,
+    admission::Tree,
     batch::{self, SharedBatch, evidence, judge_all},
     decide::{Decided, Subject, Unheard},
     health::Claim,
@@ -37,7 +38,18 @@ impl Gate {
     /// # Errors
     /// [`EvaluateError`]: nothing was decided.
     pub async fn evaluate(&self, requests: Vec<Request>) -> Result<Vec<EvaluateAnswer>, EvaluateError> {
+        self.evaluate_in(requests, None).await
+    }
+
+    /// As [`Gate::evaluate`], for a caller who has `left` for an answer.
+    pub(super) async fn evaluate_in(
+        &self,
+        requests: Vec<Request>,
+        left: Option<Duration>,
+    ) -> Result<Vec<EvaluateAnswer>, EvaluateError> {
         let started = self.clock.tick();
+        let Some(first) = requests.first() else { return Ok(Vec::new()) };
+        let _seat = self.door.enter(|| self.tree_of(first), requests.len(), left).await?;
         let policy = self.policy();
         let proposals: Vec<Proposal> = requests.into_iter().map(|request| policy.propose(request)).collect();
         let Some(Proposal { request: first, .. }) = proposals.first() else { return Ok(Vec::new()) };
@@ -59,6 +71,14 @@ impl Gate {
             answers.push(self.answer(&policy, proposal, verdict).await);
         }
         Ok(answers)
+    }
+
+    /// The call tree that a call belongs to, as far as this replica knows by itself.
+    fn tree_of(&self, request: &Request) -> Tree {
+        let Request { tenant, session, parent, .. } = request;
+        let root = |session| self.slots.root(*tenant, session);
+        let known = root(session).or_else(|| parent.as_ref().and_then(root));
+        (*tenant, known.or_else(|| parent.clone()).unwrap_or_else(|| session.clone()))
     }
 
     async fn judge(
@@ -117,6 +137,7 @@ impl Gate {
     /// # Errors
     /// [`EvaluateError`]: nothing could be decided.
     pub async fn dry_run(&self, request: Request) -> Result<EvaluateAnswer, EvaluateError> {
+        let _seat = self.door.enter(|| self.tree_of(&request), 1, None).await?;
         let policy = self.policy();
         let proposal = policy.propose(request);
         let Request { tenant, session, parent, .. } = &proposal.request;

@@ -14,7 +14,7 @@ use crate::{
     },
     engine,
     policy::Policy,
-    store::{Found, Slot, StoreError, Turn},
+    store::{Found, Slot, StoreError, Turn, for_all},
 };
 
 impl Gate {
@@ -79,7 +79,7 @@ impl Gate {
             }
             match self.slots.turn(tenant, root) {
                 Turn::Load(loading) => {
-                    let loaded = Box::pin(self.load(tenant, root, epoch)).await;
+                    let loaded = for_all(Box::pin(self.load(tenant, root, epoch))).await;
                     let tree = loaded.inspect_err(|error| loading.fail(error))?;
                     tree.sessions.keys().for_each(|session| self.slots.set_root(tenant, session, root));
                     return Ok(self.slots.put(tree));

@@ -31,7 +31,8 @@ enum Awaited {
 
 impl Gate {
     /// May these calls of one session run? Where none may yet, and some may later, waits until one of those is judged
-    /// otherwise, `most` at the longest. What may run is told at once: it need not wait for the others.
+    /// otherwise, `most` at the longest. What may run is told at once: it need not wait for the others. A caller who has
+    /// less time `left` than a judgement would take is told so.
     ///
     /// # Errors
     /// [`EvaluateError`]: nothing was decided, or not again.
@@ -39,15 +40,17 @@ impl Gate {
         &self,
         requests: Vec<Request>,
         most: Duration,
+        left: Option<Duration>,
     ) -> Result<Vec<EvaluateAnswer>, EvaluateError> {
         if most.is_zero() {
-            return self.evaluate(requests).await;
+            return self.evaluate_in(requests, left).await;
         }
         let started = self.clock.tick();
         let mut questions: Option<BTreeSet<String>> = None;
         loop {
             let judged = self.clock.tick();
-            let answers = self.evaluate(requests.clone()).await?;
+            let in_time = left.map(|left| left.saturating_sub(self.clock.elapsed(started)));
+            let answers = self.evaluate_in(requests.clone(), in_time).await?;
             let left = most.saturating_sub(self.clock.elapsed(started));
             let mut awaited = awaited(&answers, left);
             let asked = awaited.iter().filter_map(|awaited| match awaited {

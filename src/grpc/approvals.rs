@@ -37,7 +37,7 @@ impl ApprovalService {
     }
 
     async fn question(&self, approval_id: &str) -> Result<Question, Status> {
-        let found = service::within(self.gate.question(decode::tenant(), approval_id)).await?;
+        let found = service::for_people(self.gate.question(decode::tenant(), approval_id)).await?;
         found.ok_or_else(status::approval_unknown)
     }
 }
@@ -110,7 +110,7 @@ impl Look for Questions {
         let gone: Vec<String> = self.open.iter().filter(|id| !listed.contains(id)).cloned().collect();
         let mut told = Vec::new();
         for id in gone {
-            let closed = self.gate.question(self.tenant, &id).await.map_err(status::gate)?;
+            let closed = service::for_people(self.gate.question(self.tenant, &id)).await?;
             // Beyond the longest page a question may be open and not listed.
             if closed.as_ref().is_some_and(|question| question.state(now) == QuestionState::Pending) {
                 continue;
@@ -143,7 +143,7 @@ impl v1::approval_service_server::ApprovalService for ApprovalService {
             Some((Timestamp::from_millis(asked_ms.parse().ok()?), id.to_owned()))
         })?;
         let wanted = Wanted { session, state: state.try_into().ok(), after, max: size + 1, approval_id: None };
-        let found = service::within(self.gate.questions(decode::tenant(), &wanted)).await?;
+        let found = service::for_people(self.gate.questions(decode::tenant(), &wanted)).await?;
         let (found, next_page_token) = page::cut(found, size, |last: &Question| {
             page::token([&last.asked_at.as_millis().to_string(), &last.approval_id])
         });

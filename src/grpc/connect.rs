@@ -154,8 +154,11 @@ async fn exchange(
 async fn answered(service: GateService, request: v1::TaggedRequest, place: Place) -> (Place, v1::TaggedAnswer) {
     let tag = request.tag;
     let answer = match limit(&request) {
-        Ok(None) => asked(&service, request).await,
-        Ok(Some(limit)) => timeout(limit, asked(&service, request)).await.unwrap_or_else(|_| Err(status::deadline())),
+        Ok(None) => asked(&service, request, None).await,
+        Ok(Some(limit)) => {
+            let asked = timeout(limit, asked(&service, request, Some(limit)));
+            asked.await.unwrap_or_else(|_| Err(status::deadline()))
+        }
         Err(malformed) => Err(malformed.into()),
     };
     let answer = match answer {
@@ -171,14 +174,16 @@ fn limit(request: &v1::TaggedRequest) -> Decoded<Option<Duration>> {
 }
 
 /// What the method of that name answers.
-async fn asked(service: &GateService, request: v1::TaggedRequest) -> Result<Answer, Status> {
+async fn asked(service: &GateService, request: v1::TaggedRequest, left: Option<Duration>) -> Result<Answer, Status> {
     let headers = headers(&request);
     let Some(request) = request.request else {
         return Err(Malformed::new("request", "is required, and of a kind that this server knows").into());
     };
     Ok(match request {
-        Request::Evaluate(message) => Answer::Evaluate(service.evaluated(message, &headers).await?),
-        Request::BatchEvaluate(message) => Answer::BatchEvaluate(service.batch_evaluated(message, &headers).await?),
+        Request::Evaluate(message) => Answer::Evaluate(service.evaluated(message, &headers, left).await?),
+        Request::BatchEvaluate(message) => {
+            Answer::BatchEvaluate(service.batch_evaluated(message, &headers, left).await?)
+        }
         Request::Record(message) => Answer::Record(service.recorded(message, &headers).await?),
         Request::GetSessionState(message) => Answer::GetSessionState(service.session_state(message).await?),
     })

@@ -63,7 +63,7 @@ impl v1::grant_service_server::GrantService for GrantService {
     ) -> Result<Response<v1::CreateGrantResponse>, Status> {
         let by = identity::of(&request)?;
         let command = creation(&request.into_inner(), by)?;
-        let grant = match service::within(self.gate.control(decode::tenant(), &command)).await?.control {
+        let grant = match service::within(Box::pin(self.gate.control(decode::tenant(), &command))).await?.control {
             Control::Granted(grant) => Some(encoded(&grant, 0)),
             _ => None,
         };
@@ -78,7 +78,7 @@ impl v1::grant_service_server::GrantService for GrantService {
         let message = request.into_inner();
         let operation = Operation::Revoke { id: required_text("grant_id", &message.grant_id)? };
         let command = command(&message.session_id, by, &message.reason, operation)?;
-        service::within(self.gate.control(decode::tenant(), &command)).await?;
+        service::within(Box::pin(self.gate.control(decode::tenant(), &command))).await?;
         Ok(Response::new(v1::RevokeGrantResponse {}))
     }
 
@@ -89,7 +89,7 @@ impl v1::grant_service_server::GrantService for GrantService {
         let message = request.into_inner();
         let (session, size) = (session(&message.session_id)?, page_size(message.page_size, PAGE_DEFAULT)?);
         let after = page::after(&message.page_token, |[id]| Some(id.to_owned()))?;
-        let mut grants = service::within(self.gate.grants(decode::tenant(), &session)).await?;
+        let mut grants = service::for_people(Box::pin(self.gate.grants(decode::tenant(), &session))).await?;
         // By its id a grant is as old as it is.
         grants.sort_by(|(one, _), (other, _)| one.id.cmp(&other.id));
         grants.retain(|(grant, _)| after.as_ref().is_none_or(|after| *after < grant.id));

@@ -32,7 +32,7 @@ impl PolicyService {
     }
 
     async fn stored(&self, prefix: &str) -> Result<(String, String), Status> {
-        let found = service::within(self.gate.stored_policy(decode::tenant(), prefix)).await?;
+        let found = service::for_people(self.gate.stored_policy(decode::tenant(), prefix)).await?;
         found.ok_or_else(|| status::policy_unknown(prefix))
     }
 }
@@ -107,7 +107,7 @@ impl v1::policy_service_server::PolicyService for PolicyService {
         request: Request<v1::GetPolicyRequest>,
     ) -> Result<Response<v1::GetPolicyResponse>, Status> {
         let hash = request.into_inner().hash;
-        let all = service::within(self.gate.policy_revisions(decode::tenant(), None, PAGE_MAX as usize)).await?;
+        let all = service::for_people(self.gate.policy_revisions(decode::tenant(), None, PAGE_MAX as usize)).await?;
         if hash.is_empty() {
             let Some(active) = all.into_iter().next() else {
                 return Ok(Response::new(v1::GetPolicyResponse::default()));
@@ -128,7 +128,7 @@ impl v1::policy_service_server::PolicyService for PolicyService {
         let message = request.into_inner();
         let size = page_size(message.page_size, SHORT_PAGE_DEFAULT)?;
         let before = page::after(&message.page_token, |[number]| number.parse().ok())?;
-        let revisions = service::within(self.gate.policy_revisions(decode::tenant(), before, size + 1)).await?;
+        let revisions = service::for_people(self.gate.policy_revisions(decode::tenant(), before, size + 1)).await?;
         let token = |last: &Revision| page::token([&last.number.to_string()]);
         let (revisions, next_page_token) = page::cut(revisions, size, token);
         let revisions = revisions.into_iter().map(encoded).collect();

@@ -67,7 +67,7 @@ impl v1::profile_service_server::ProfileService for ProfileService {
         let (tool, kind, after) = (tool(&message.tool)?, failure(message.failure)?, place(&message.page_token)?);
         let all = self.gate.retry_profiles(decode::tenant(), tool.as_ref(), kind, after.as_ref());
         let token = |last: &RetryProfile| page::token([last.tool.as_str(), last.kind.as_str()]);
-        let (profiles, next_page_token) = page::cut(service::within(all).await?, size, token);
+        let (profiles, next_page_token) = page::cut(service::for_people(all).await?, size, token);
         let profiles = profiles.iter().map(encode::profile).collect();
         Ok(Response::new(v1::ListRetryProfilesResponse { profiles, next_page_token }))
     }
@@ -79,7 +79,7 @@ impl v1::profile_service_server::ProfileService for ProfileService {
         let message = request.into_inner();
         let tool = required("tool", tool(&message.tool)?)?;
         let (kind, state) = (required("failure", failure(message.failure)?)?, state(&message)?);
-        let profile = service::within(self.gate.retry_profile(decode::tenant(), &tool, kind, state)).await?;
+        let profile = service::for_people(self.gate.retry_profile(decode::tenant(), &tool, kind, state)).await?;
         let profile = profile.ok_or_else(|| status::profile_unknown(tool.as_str(), kind.as_str()))?;
         Ok(Response::new(v1::GetRetryProfileResponse { profile: Some(encode::profile(&profile)) }))
     }
@@ -91,7 +91,7 @@ impl v1::profile_service_server::ProfileService for ProfileService {
         let message = request.into_inner();
         let (tool, days) = (tool(&message.tool)?, count("days", message.days, DAYS_DEFAULT, DAYS_MAX)?);
         let days = i32::try_from(days).unwrap_or(i32::MAX);
-        let report = service::within(self.gate.quality(decode::tenant(), tool.as_ref(), days)).await?;
+        let report = service::for_people(self.gate.quality(decode::tenant(), tool.as_ref(), days)).await?;
         Ok(Response::new(encode::quality(&report)))
     }
 

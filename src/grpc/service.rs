@@ -13,7 +13,10 @@ use super::{
     stop::Stop,
     v1,
 };
-use crate::{gate::Gate, telemetry};
+use crate::{
+    gate::{self, Gate},
+    telemetry,
+};
 
 /// Longest time for one answer. tonic's own limit would surface as CANCELLED.
 const DEADLINE: Duration = Duration::from_secs(8);
@@ -51,6 +54,11 @@ pub(super) async fn within<T>(answer: impl Future<Output = Result<T, impl Told>>
     within_more(Duration::ZERO, answer).await
 }
 
+/// As [`within`], for what a person reads: agents do not wait for it.
+pub(super) async fn for_people<T>(answer: impl Future<Output = Result<T, impl Told>>) -> Result<T, Status> {
+    gate::for_people(within(answer)).await
+}
+
 /// As [`within`], with time to wait on top.
 async fn within_more<T>(wait: Duration, answer: impl Future<Output = Result<T, impl Told>>) -> Result<T, Status> {
     match timeout(DEADLINE + wait, answer).await {
@@ -59,12 +67,29 @@ async fn within_more<T>(wait: Duration, answer: impl Future<Output = Result<T, i
     }
 }
 
+/// The time that a caller gives an answer, by its `grpc-timeout`: some digits and a unit. What cannot be read is none.
+fn left(headers: &HeaderMap) -> Option<Duration> {
+    let text = headers.get("grpc-timeout")?.to_str().ok()?;
+    let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
+    let count: u64 = digits.parse().ok()?;
+    Some(match unit {
+        "H" => Duration::from_secs(count.saturating_mul(3_600)),
+        "M" => Duration::from_secs(count.saturating_mul(60)),
+        "S" => Duration::from_secs(count),
+        "m" => Duration::from_millis(count),
+        "u" => Duration::from_micros(count),
+        "n" => Duration::from_nanos(count),
+        _ => return None,
+    })
+}
+
 /// What a method answers, whether a call or a request on a stream asks for it.
 impl GateService {
     pub(super) async fn evaluated(
         &self,
         message: v1::EvaluateRequest,
         headers: &HeaderMap,
+        left: Option<Duration>,
     ) -> Result<v1::EvaluateResponse, Status> {
         let span = telemetry::evaluate_span(headers);
         let (asked, wait) = (decode::evaluate(&message)?, decode::max_wait(message.max_wait.as_ref())?);
@@ -73,7 +98,7 @@ impl GateService {
             if message.dry_run {
                 return Box::pin(self.gate.dry_run(asked)).await.map(|answer| vec![answer]);
             }
-            self.gate.evaluate_and_wait(vec![asked], wait).await
+            self.gate.evaluate_and_wait(vec![asked], wait, left).await
         }));
         let answers = self.or_elsewhere(wait, answer).instrument(span).await?;
         let verdict = answers.into_iter().next();
@@ -85,11 +110,12 @@ impl GateService {
         &self,
         message: v1::BatchEvaluateRequest,
         headers: &HeaderMap,
+        left: Option<Duration>,
     ) -> Result<v1::BatchEvaluateResponse, Status> {
         let span = telemetry::batch_span(headers);
         let (asked, wait) = (decode::batch(&message)?, decode::max_wait(message.max_wait.as_ref())?);
         let call_ids: Vec<String> = asked.iter().map(|request| request.call_id.to_string()).collect();
-        let answer = Box::pin(within_more(wait, self.gate.evaluate_and_wait(asked, wait)));
+        let answer = Box::pin(within_more(wait, self.gate.evaluate_and_wait(asked, wait, left)));
         let answers = self.or_elsewhere(wait, answer).instrument(span).await?;
         let verdict = |(answer, call_id)| encode::verdict(answer, call_id, message.include_budgets);
         let verdicts = answers.into_iter().zip(call_ids).map(verdict);
@@ -133,7 +159,8 @@ fn response<M: prost::Message>(message: M, asked: &MetadataMap) -> Response<M> {
 impl v1::gate_service_server::GateService for GateService {
     async fn evaluate(&self, request: Request<v1::EvaluateRequest>) -> Result<Response<v1::EvaluateResponse>, Status> {
         let (metadata, _, message) = request.into_parts();
-        self.evaluated(message, metadata.as_ref()).await.map(|answer| response(answer, &metadata))
+        let left = left(metadata.as_ref());
+        self.evaluated(message, metadata.as_ref(), left).await.map(|answer| response(answer, &metadata))
     }
 
     async fn batch_evaluate(
@@ -141,7 +168,8 @@ impl v1::gate_service_server::GateService for GateService {
         request: Request<v1::BatchEvaluateRequest>,
     ) -> Result<Response<v1::BatchEvaluateResponse>, Status> {
         let (metadata, _, message) = request.into_parts();
-        self.batch_evaluated(message, metadata.as_ref()).await.map(|answer| response(answer, &metadata))
+        let left = left(metadata.as_ref());
+        self.batch_evaluated(message, metadata.as_ref(), left).await.map(|answer| response(answer, &metadata))
     }
 
     async fn record(&self, request: Request<v1::RecordRequest>) -> Result<Response<v1::RecordResponse>, Status> {

@@ -13,7 +13,7 @@ use super::{
     stop::Stop,
     time::{point_in_time, timestamp},
     v1,
-    watch::{Look, Watched, watch},
+    watch::{Shared, Watched},
 };
 use crate::{
     domain::{
@@ -25,7 +25,7 @@ use crate::{
         tree::CALLS_MAX,
         verdict::winner,
     },
-    gate::{Gate, SessionError},
+    gate::{self, Gate, SessionError},
 };
 
 /// The service over a gate.
@@ -33,15 +33,16 @@ use crate::{
 pub(super) struct SessionService {
     gate: Arc<Gate>,
     stop: Stop,
+    states: Shared<v1::WatchSessionResponse>,
 }
 
 impl SessionService {
     pub(super) fn new(gate: Arc<Gate>, stop: Stop) -> Self {
-        Self { gate, stop }
+        Self { gate, stop, states: Shared::default() }
     }
 
     async fn command(&self, command: &Command) -> Result<(), Status> {
-        service::within(self.gate.control(decode::tenant(), command)).await.map(drop)
+        service::within(Box::pin(self.gate.control(decode::tenant(), command))).await.map(drop)
     }
 }
 
@@ -83,27 +84,6 @@ async fn now(gate: &Gate, session: &SessionId, extent: Extent) -> Result<v1::Wat
 const WATCHED: Extent =
     Extent { last_calls: LAST_CALLS_DEFAULT, summary_tokens: SUMMARY_TOKENS_DEFAULT, past_calls: CALLS_MAX };
 
-/// A session, whenever it changes.
-struct States {
-    gate: Arc<Gate>,
-    session: SessionId,
-    told: Option<v1::WatchSessionResponse>,
-}
-
-impl Look for States {
-    type Told = v1::WatchSessionResponse;
-
-    async fn look(&mut self) -> Result<Vec<Self::Told>, Status> {
-        let state = now(&self.gate, &self.session, WATCHED).await.map_err(status::gate)?;
-        let told = Some(timeless(&state));
-        if self.told == told {
-            return Ok(Vec::new());
-        }
-        self.told = told;
-        Ok(vec![state])
-    }
-}
-
 /// A state without what time alone changes.
 fn timeless(response: &v1::WatchSessionResponse) -> v1::WatchSessionResponse {
     let mut response = response.clone();
@@ -113,6 +93,10 @@ fn timeless(response: &v1::WatchSessionResponse) -> v1::WatchSessionResponse {
         state.budgets.retain(|left| left.dimension() != v1::BudgetDimension::ElapsedMs);
     }
     response
+}
+
+fn differs(old: &v1::WatchSessionResponse, new: &v1::WatchSessionResponse) -> bool {
+    timeless(old) != timeless(new)
 }
 
 fn stored_call(call: StoredCall) -> v1::ExportCallsResponse {
@@ -166,7 +150,7 @@ impl v1::session_service_server::SessionService for SessionService {
         let size = page_size(message.page_size, PAGE_DEFAULT)?;
         let after =
             page::after(&message.page_token, |[scope, name]| Some((scope.parse::<i32>().ok()?, name.to_owned())))?;
-        service::within(self.gate.read_halts()).await?;
+        service::for_people(self.gate.read_halts()).await?;
         let mut halts: Vec<v1::HaltState> = self.gate.halts(decode::tenant()).iter().map(halt_state).collect();
         let place = |halt: &v1::HaltState| (halt.scope, halt.name.clone());
         halts.sort_by_key(place);
@@ -223,7 +207,7 @@ impl v1::session_service_server::SessionService for SessionService {
             let (root, session) = (root.to_owned(), session.to_owned());
             Some(SessionPlace { last_us: last_us.parse().ok()?, root, depth: depth.parse().ok()?, session })
         })?;
-        let lines = service::within(self.gate.sessions(decode::tenant(), after.as_ref(), size + 1)).await?;
+        let lines = service::for_people(self.gate.sessions(decode::tenant(), after.as_ref(), size + 1)).await?;
         let (lines, next_page_token) = page::cut(lines, size, |SessionLine { place, .. }| {
             let (last_us, depth) = (place.last_us.to_string(), place.depth.to_string());
             page::token([&last_us, &place.root, &depth, &place.session])
@@ -258,7 +242,7 @@ impl v1::session_service_server::SessionService for SessionService {
         let since = point_in_time("start_time", message.start_time.as_ref())?;
         // It may take longer than an answer to an agent may; the store bounds it.
         let calls = self.gate.stored_calls(decode::tenant(), since, session.as_ref(), call_id.as_ref());
-        let calls = calls.await.map_err(status::gate)?;
+        let calls = gate::for_people(calls).await.map_err(status::gate)?;
         // They are owed until the last one is sent.
         let owed = self.stop.owe();
         let calls = calls.into_iter().map(move |call| {
@@ -275,7 +259,11 @@ impl v1::session_service_server::SessionService for SessionService {
         request: Request<v1::WatchSessionRequest>,
     ) -> Result<Response<Self::WatchSessionStream>, Status> {
         let session = session(&request.into_inner().session_id)?;
-        let states = States { gate: Arc::clone(&self.gate), session, told: None };
-        Ok(Response::new(watch(states, self.stop.clone())))
+        let (gate, watched) = (Arc::clone(&self.gate), session.clone());
+        let look = move || {
+            let (gate, session) = (Arc::clone(&gate), watched.clone());
+            async move { service::for_people(Box::pin(now(&gate, &session, WATCHED))).await }
+        };
+        Ok(Response::new(self.states.watch(session, look, differs, self.stop.clone())))
     }
 }

@@ -18,6 +18,11 @@ use crate::{
 
 pub(super) const DOMAIN: &str = "callgate";
 
+/// When to come back where more is asked than can be answered: after as long as the wait would have been, and soon
+/// enough for what was a burst.
+const CROWDED_RETRY_MIN: Duration = Duration::from_millis(500);
+const CROWDED_RETRY_MAX: Duration = Duration::from_secs(5);
+
 fn status(code: Code, reason: &str, message: impl Into<String>, retry: Option<Duration>) -> Status {
     let mut details = ErrorDetails::with_error_info(reason, DOMAIN, HashMap::new());
     if let Some(retry) = retry {
@@ -145,6 +150,13 @@ impl Told for NoAnswer {
                     .to_owned(),
                 1_000,
             ),
+            // The door says it in the log, once for many.
+            Self::Crowded(wait) => {
+                let message = "the server is overloaded: more is asked than can be answered in time; send the same \
+                               request again in a moment";
+                let retry = (*wait).clamp(CROWDED_RETRY_MIN, CROWDED_RETRY_MAX);
+                return status(Code::ResourceExhausted, "OVERLOADED", message, Some(retry));
+            }
             Self::ShuttingDown => return shutting_down(),
             Self::Fault(_) => {
                 tracing::error!(error = %self, "no answer, by a fault of callgate or of its tables");

@@ -1,12 +1,22 @@
 //! Watches: a look at the store again and again, and a message for whatever is new.
 
-use std::{future::Future, pin::Pin, time::Duration};
+use std::{
+    collections::BTreeMap,
+    future::Future,
+    pin::Pin,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
-use tokio::{sync::mpsc, time::sleep};
+use tokio::{
+    sync::{mpsc, watch},
+    time::sleep,
+};
 use tokio_stream::{Stream, wrappers::ReceiverStream};
-use tonic::Status;
+use tonic::{Code, Status};
 
 use super::stop::Stop;
+use crate::domain::ids::SessionId;
 
 /// How often a watch looks.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
@@ -45,6 +55,122 @@ async fn tell<L: Look>(mut watched: L, to: &mpsc::Sender<Result<L::Told, Status>
         }
         tokio::select! {
             () = sleep(LOOK_EVERY) => {}
+            () = to.closed() => return Ok(()),
+        }
+    }
+}
+
+/// What is watched of sessions, looked at once for all who watch the same one. Clones are one.
+#[derive(Debug)]
+pub(super) struct Shared<T>(Arc<Mutex<BTreeMap<SessionId, Seen<T>>>>);
+
+/// What the last look found; none before the first.
+type Seen<T> = watch::Sender<Option<Result<T, Status>>>;
+
+impl<T> Clone for Shared<T> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<T> Default for Shared<T> {
+    fn default() -> Self {
+        Self(Arc::default())
+    }
+}
+
+impl<T: Clone + Send + Sync + 'static> Shared<T> {
+    /// Tells what `look` finds whenever that `differs`, until nobody listens, a look fails, or the server ends. Whoever
+    /// comes while others watch the same session joins them.
+    pub(super) fn watch<F>(
+        &self,
+        session: SessionId,
+        look: impl Fn() -> F + Send + 'static,
+        differs: fn(&T, &T) -> bool,
+        stop: Stop,
+    ) -> Watched<T>
+    where
+        F: Future<Output = Result<T, Status>> + Send + 'static,
+    {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let seen = match all.get(&session) {
+            Some(seen) => seen.subscribe(),
+            None => {
+                let (found, seen) = watch::channel(None);
+                all.insert(session.clone(), found.clone());
+                tokio::spawn(self.clone().looks(session, found, look, differs));
+                seen
+            }
+        };
+        drop(all);
+        let (to, from) = mpsc::channel(UNTAKEN_MAX);
+        tokio::spawn(async move {
+            if let Err(status) = stop.or(pass_on(seen, &to)).await {
+                let _ = to.send(Err(status)).await;
+            }
+        });
+        Box::pin(ReceiverStream::new(from))
+    }
+
+    /// Looks while anybody watches.
+    async fn looks<F>(
+        self,
+        session: SessionId,
+        found: Seen<T>,
+        look: impl Fn() -> F + Send,
+        differs: fn(&T, &T) -> bool,
+    ) where
+        F: Future<Output = Result<T, Status>> + Send,
+    {
+        loop {
+            let pace = sleep(LOOK_EVERY);
+            tokio::pin!(pace);
+            match look().await {
+                Ok(new) => {
+                    found.send_if_modified(|seen| {
+                        let is_news = !matches!(seen, Some(Ok(old)) if !differs(old, &new));
+                        if is_news {
+                            *seen = Some(Ok(new));
+                        }
+                        is_news
+                    });
+                }
+                // While others read, whoever knows something already waits for news.
+                Err(status) if status.code() == Code::ResourceExhausted && found.borrow().is_some() => {}
+                Err(status) => {
+                    self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&session);
+                    found.send_replace(Some(Err(status)));
+                    return;
+                }
+            }
+            // A look that takes long is made less often: half of the time is the others'.
+            let pause = if pace.is_elapsed() { LOOK_EVERY } else { Duration::ZERO };
+            tokio::select! {
+                () = async { pace.await; sleep(pause).await } => {}
+                () = found.closed() => {}
+            }
+            let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            if found.receiver_count() == 0 {
+                all.remove(&session);
+                return;
+            }
+        }
+    }
+}
+
+async fn pass_on<T: Clone>(
+    mut seen: watch::Receiver<Option<Result<T, Status>>>,
+    to: &mpsc::Sender<Result<T, Status>>,
+) -> Result<(), Status> {
+    loop {
+        let told = seen.borrow_and_update().clone();
+        if let Some(told) = told
+            && to.send(Ok(told?)).await.is_err()
+        {
+            return Ok(());
+        }
+        tokio::select! {
+            changed = seen.changed() => if changed.is_err() { return Ok(()) },
             () = to.closed() => return Ok(()),
         }
     }

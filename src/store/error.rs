@@ -10,6 +10,8 @@ pub enum Busy {
     WriteQueue,
     /// The connections for reading.
     Readers,
+    /// The connections for what people read.
+    People,
     /// The database itself: a statement took longer than it may.
     Statement,
     /// Rows that others are changing.
@@ -25,6 +27,7 @@ impl Busy {
         match self {
             Self::WriteQueue => "the write queue is full",
             Self::Readers => "every connection for reading is in use",
+            Self::People => "as much is being read for people as may be at once; agents come first",
             Self::Statement => "the database answers too slowly",
             Self::Rows => "others are changing the same rows",
             Self::Rebuild => "the retry profiles are being rebuilt already",

@@ -28,6 +28,7 @@ pub struct Metrics {
     commit_duration: Histogram<f64>,
     commit_batch_size: Histogram<u64>,
     commit_conflicts: Counter<u64>,
+    turned_away: Counter<u64>,
 }
 
 impl Metrics {
@@ -59,6 +60,7 @@ impl Metrics {
                 "{conflict}",
                 "Changes that lost a race and were judged again.",
             ),
+            turned_away: counter(names::METRIC_TURNED_AWAY, "{request}", "Evaluates told at once of an overload."),
         }
     }
 
@@ -111,6 +113,11 @@ impl Metrics {
     /// A change lost a race, for a `reason` of a closed set.
     pub fn conflict(&self, reason: &'static str) {
         self.commit_conflicts.add(1, &[KeyValue::new(names::CONFLICT_REASON, reason)]);
+    }
+
+    /// An Evaluate was told at once that the server is overloaded.
+    pub fn turned_away(&self) {
+        self.turned_away.add(1, &[]);
     }
 }
 
@@ -203,6 +210,7 @@ mod tests {
         metrics.recorded(&testing::settled(OutcomeStatus::Error, limited, Some((true, 1_000))));
         metrics.committed(3, took);
         metrics.conflict("version");
+        metrics.turned_away();
         metrics.coerced(&testing::proposal("charge_card").request.tool);
         provider.force_flush().expect("flushed");
 
@@ -232,6 +240,7 @@ mod tests {
             ),
             ("callgate.records [{report}] callgate.failure_kind=none callgate.outcome=success", 1.0),
             ("callgate.records [{report}] callgate.failure_kind=rate_limited callgate.outcome=error", 1.0),
+            ("callgate.turned_away [{request}]", 1.0),
         ];
         assert_eq!(found, expected.map(|(name, sum)| (name.to_owned(), sum)).into());
         for name in found.keys().map(|line| line.split(' ').next().unwrap()) {

@@ -54,6 +54,8 @@ names! {
     METRIC_COMMIT_BATCH_SIZE = "callgate.commit.batch_size",
     /// Counter, `{conflict}`: changes that lost a race and were judged again, by [`CONFLICT_REASON`].
     METRIC_COMMIT_CONFLICTS = "callgate.commit.conflicts",
+    /// Counter, `{request}`: Evaluates that were told at once that the server is overloaded.
+    METRIC_TURNED_AWAY = "callgate.turned_away",
 }
 
 names! {

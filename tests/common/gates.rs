@@ -152,7 +152,9 @@ pub(crate) async fn insist_on(gate: &Gate, report: &Report) -> RecordAnswer {
 fn unless_passing<T, R: Debug>(outcome: Result<T, GateError<R>>) -> Option<T> {
     match outcome {
         Ok(answer) => Some(answer),
-        Err(GateError::NoAnswer(NoAnswer::OutOfReach(_) | NoAnswer::Overloaded(_) | NoAnswer::Contention)) => None,
+        Err(GateError::NoAnswer(
+            NoAnswer::OutOfReach(_) | NoAnswer::Overloaded(_) | NoAnswer::Crowded(_) | NoAnswer::Contention,
+        )) => None,
         Err(error) => panic!("{error:?}"),
     }
 }

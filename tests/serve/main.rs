@@ -6,6 +6,7 @@ mod common;
 mod bench;
 mod crash;
 mod operators;
+mod overload;
 mod pipes;
 mod policies;
 mod policy_command;

@@ -66,6 +66,7 @@ pub use distribute::{Distributed, distribute};
 pub use leases::{DueTree, DueTrees};
 pub use look_up::Found;
 pub use profiles::{Counted, Learn};
+pub use read::{for_all, for_people};
 pub use retention::{RETAIN_DAYS_MIN, Retained, retain};
 pub use writer::Committed;
 
@@ -77,6 +78,12 @@ const READ: Duration = Duration::from_millis(2_000);
 const SLOW_MAX: usize = 2;
 /// Longest time for that.
 const SLOW: Duration = Duration::from_secs(30);
+/// Connections for what people read, and for what they read much of at once: as many statements as people have running
+/// at any time, on two cores a share of the database that agents hardly notice.
+const PEOPLE_MAX: usize = 2;
+const EXPORTS_MAX: usize = 1;
+/// How long a person waits for one.
+const PEOPLE_WAIT: Duration = Duration::from_secs(2);
 /// Longest time for the answer to whether the database answers.
 const PULSE: Duration = Duration::from_secs(1);
 /// Longest wait for a slot in the writer's queue.
@@ -179,14 +186,18 @@ impl Store {
             on_commit: settings.on_commit,
         };
         let writer = Mutex::new(Some(tokio::spawn(writer.run(jobs))));
+        let people =
+            |max, work| readers("callgate people", (max, work), Some(Arc::clone(&pulse))).of_people(PEOPLE_WAIT);
         let slow = readers("callgate slow reader", (SLOW_MAX, SLOW), Some(Arc::clone(&pulse)));
+        let slow = slow.beside(people(EXPORTS_MAX, SLOW));
         tokio::spawn(build_indexes(slow.clone()));
         let gatherers = reads::gatherer_options(options.clone());
         let gatherers = of(&gatherers, "callgate gatherer", (reads::GATHERERS_MAX, READ), Some(Arc::clone(&pulse)));
         Ok(Self {
             gathers: Gathers::new(&gatherers),
             gatherers,
-            readers: readers("callgate reader", (READERS_MAX, READ), Some(Arc::clone(&pulse))),
+            readers: readers("callgate reader", (READERS_MAX, READ), Some(Arc::clone(&pulse)))
+                .beside(people(PEOPLE_MAX, READ)),
             slow,
             pulse,
             queue,

@@ -23,6 +23,22 @@ const TRUSTED: Duration = Duration::from_millis(100);
 /// Longest life of a connection: a server that took over gets its share.
 const LIFE: Duration = Duration::from_secs(1_800);
 
+tokio::task_local! {
+    /// True while work for a person is done.
+    static OF_PEOPLE: bool;
+}
+
+/// Does `work` for a person: what it reads by itself, it reads over connections that are there for people, however
+/// many of them and however long.
+pub async fn for_people<T>(work: impl Future<Output = T>) -> T {
+    OF_PEOPLE.scope(true, work).await
+}
+
+/// Does `work` that others wait for too, though it may be a person who asked first: it reads as for agents.
+pub async fn for_all<T>(work: impl Future<Output = T>) -> T {
+    OF_PEOPLE.scope(false, work).await
+}
+
 /// A few connections.
 #[derive(Debug, Clone)]
 pub(super) struct Readers(Arc<Shared>);
@@ -36,6 +52,11 @@ struct Shared {
     work: Duration,
     /// Tells a database that is away from a replica that is busy; none for the one who asks that.
     pulse: Option<Arc<Pulse>>,
+    /// Longest wait for a free connection, and what is told then.
+    wait: Duration,
+    busy: Busy,
+    /// What people read over instead.
+    people: Option<Readers>,
 }
 
 #[derive(Debug)]
@@ -58,6 +79,8 @@ impl Readers {
         pulse: Option<Arc<Pulse>>,
     ) -> Self {
         let options = options.options([("statement_timeout", work.as_millis().to_string())]);
+        // Whoever asks whether the database answers has the time that an answer may take.
+        let wait = if pulse.is_some() { ACQUIRE } else { work };
         Self(Arc::new(Shared {
             connector,
             options,
@@ -65,7 +88,32 @@ impl Readers {
             idle: Mutex::default(),
             work,
             pulse,
+            wait,
+            busy: Busy::Readers,
+            people: None,
         }))
+    }
+
+    /// These, but for people, who wait longer than agents do. To be called before they are used.
+    pub(super) fn of_people(mut self, wait: Duration) -> Self {
+        if let Some(own) = Arc::get_mut(&mut self.0) {
+            (own.wait, own.busy) = (wait, Busy::People);
+        }
+        self
+    }
+
+    /// These, and others for people. To be called before they are used.
+    pub(super) fn beside(mut self, people: Self) -> Self {
+        if let Some(own) = Arc::get_mut(&mut self.0) {
+            own.people = Some(people);
+        }
+        self
+    }
+
+    /// The connections of whoever asks.
+    fn of_caller(&self) -> &Self {
+        let people = self.0.people.as_ref().filter(|_| OF_PEOPLE.try_with(|of| *of).unwrap_or(false));
+        people.unwrap_or(self)
     }
 
     /// Does `work` on a connection.
@@ -74,19 +122,20 @@ impl Readers {
     /// [`StoreError::Overloaded`] when all connections stayed in use, or the work took too long, and the database
     /// answers all the same; [`StoreError::Timeout`] and [`StoreError::Unreachable`] when it does not.
     pub(super) async fn read<T>(&self, work: impl AsyncFnOnce(&mut PgConnection) -> Loaded<T>) -> Loaded<T> {
-        let mut lent = match self.acquire().await {
-            Err(StoreError::Timeout(_)) => return Err(self.late(ACQUIRE, Busy::Readers).await),
+        let from = self.of_caller();
+        let mut lent = match from.acquire().await {
+            Err(StoreError::Timeout(_)) => return Err(from.late(from.0.wait, from.0.busy).await),
             lent => lent?,
         };
-        let done = timeout(self.0.work, work(&mut lent.idle_mut().connection)).await;
-        let done = done.unwrap_or_else(|_| Err(StoreError::timeout(self.0.work)));
+        let done = timeout(from.0.work, work(&mut lent.idle_mut().connection)).await;
+        let done = done.unwrap_or_else(|_| Err(StoreError::timeout(from.0.work)));
         match &done {
             Err(error) if error.ends_connection() => lent.end = End::Closed,
             _ => lent.end = End::GivenBack,
         }
         if let Err(StoreError::Timeout(_)) = done {
             drop(lent);
-            return Err(self.late(self.0.work, Busy::Statement).await);
+            return Err(from.late(from.0.work, Busy::Statement).await);
         }
         done
     }
@@ -98,6 +147,9 @@ impl Readers {
 
     /// Closes the connections that nobody uses, and lets nobody have one any more.
     pub(super) async fn close(&self) {
+        if let Some(people) = &self.0.people {
+            Box::pin(people.close()).await;
+        }
         self.0.seats.close();
         let idle = std::mem::take(&mut *lock(&self.0.idle));
         for Idle { connection, .. } in idle {
@@ -115,8 +167,7 @@ impl Readers {
     }
 
     async fn acquire(&self) -> Loaded<Lent> {
-        // Whoever asks whether the database answers has the time that an answer may take.
-        let limit = if self.0.pulse.is_some() { ACQUIRE } else { self.0.work };
+        let limit = self.0.wait;
         let by = Instant::now() + limit;
         let seat = match timeout_at(by, Arc::clone(&self.0.seats).acquire_owned()).await {
             Ok(Ok(seat)) => seat,

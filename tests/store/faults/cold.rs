@@ -145,7 +145,8 @@ async fn sessions_that_all_come_at_once_are_never_told_an_outage() {
         async move { try_evaluate(&cold, ask(&name(n), "d", "look", &numbered(n))).await }
     });
     let answers = all(asked).await;
-    let is_told = |error: &GateError<_>| matches!(error, GateError::NoAnswer(NoAnswer::Overloaded(_)));
+    let is_told =
+        |error: &GateError<_>| matches!(error, GateError::NoAnswer(NoAnswer::Overloaded(_) | NoAnswer::Crowded(_)));
     for error in answers.iter().filter_map(|answer| answer.as_ref().err()) {
         assert!(is_told(error), "{error:?}");
     }

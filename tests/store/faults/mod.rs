@@ -84,7 +84,9 @@ impl History {
         assert!(since.elapsed() < ANSWER_MAX, "that took {:?}", since.elapsed());
         match outcome {
             Ok(answer) => Some(answer),
-            Err(GateError::NoAnswer(NoAnswer::OutOfReach(_) | NoAnswer::Overloaded(_) | NoAnswer::Contention)) => {
+            Err(GateError::NoAnswer(
+                NoAnswer::OutOfReach(_) | NoAnswer::Overloaded(_) | NoAnswer::Crowded(_) | NoAnswer::Contention,
+            )) => {
                 self.note(|told| told.errors += 1);
                 None
             }

@@ -1,0 +1,288 @@
+//! The door to the gate: how many Evaluates are at work at once, who is next, and who is told at once that it would take
+//! too long.
+//!
+//! A report has no door. It ends what was let in here, so there are never more than that asks for; and since no more
+//! Evaluates are at work than one batch of the writer takes, none stands in front of a report for longer than a commit.
+//!
+//! Little's law, at work = rate × time, gives both limits from one figure that is measured while the door is full, the
+//! rate at which Evaluates are answered. At work are as many as are answered within [`WORK`]. Waiting are only those
+//! whose turn comes within [`WAIT`], or within the time that their callers still have: who would wait longer is told
+//! now, and not after the wait. Turns go round the call trees, one each: a tree that asks for more than its share waits
+//! for itself.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use tokio::{sync::oneshot, time::timeout};
+
+use super::{NoAnswer, lock};
+use crate::{
+    clock::{Clock, Tick},
+    domain::ids::{SessionId, TenantId},
+    telemetry::Metrics,
+};
+
+/// Most at work: what one batch of the writer takes. More would not be written sooner.
+const WORKING_MAX: usize = 512;
+/// Fewest at work, however slow the database is: below it, commits are shared by too few to be worth their cost.
+const WORKING_MIN: usize = 64;
+/// How long an Evaluate may be at work, on average, before fewer are let in: an agent notices more.
+const WORK: Duration = Duration::from_millis(100);
+/// Longest wait at the door: the pause that whoever is turned away is told. Coming back would be no faster.
+const WAIT: Duration = Duration::from_millis(500);
+/// Most that wait, whatever the rate, which is not known at first: what is answered meanwhile at the highest. The tree
+/// with the most makes room.
+const WAITING_MAX: usize = (WORKING_MAX as u128 * WAIT.as_millis() / WORK.as_millis()) as usize;
+/// How long the rate is measured.
+const WINDOW: Duration = Duration::from_millis(100);
+/// How often the log says that callers are turned away.
+const TOLD_EVERY: Duration = Duration::from_secs(10);
+
+/// A call tree, by its root as far as that is known.
+pub(super) type Tree = (TenantId, SessionId);
+
+/// The door.
+#[derive(Debug)]
+pub(super) struct Door {
+    clock: Clock,
+    metrics: Metrics,
+    line: Mutex<Line>,
+}
+
+/// Leave to be at work, until it is dropped.
+#[derive(Debug)]
+pub(super) struct Seat {
+    door: Arc<Door>,
+    weight: usize,
+}
+
+#[derive(Debug)]
+struct Waiter {
+    number: u64,
+    weight: usize,
+    seat: oneshot::Sender<Seat>,
+}
+
+/// Who is at work and who waits.
+#[derive(Debug)]
+struct Line {
+    most: usize,
+    working: usize,
+    /// The trees that wait, in the order of their turns.
+    turns: VecDeque<Tree>,
+    waiters: BTreeMap<Tree, VecDeque<Waiter>>,
+    waiting: usize,
+    next: u64,
+    /// Answered in a second, while the door is full.
+    rate: Option<f64>,
+    /// Since when it is measured, and how many were answered since.
+    since: Tick,
+    answered: usize,
+    /// Turned away since the log said so, and when it did.
+    turned_away: u64,
+    told: Option<Tick>,
+}
+
+impl Line {
+    const fn is_open(&self) -> bool {
+        self.working < self.most && self.waiting == 0
+    }
+
+    /// How long the next one of `tree` would wait: for a turn of every tree, for each that it has waiting.
+    fn wait(&self, tree: &Tree) -> Duration {
+        let own = self.waiters.get(tree).map_or(0, VecDeque::len);
+        let trees = self.turns.len() + usize::from(own == 0);
+        let turns = ((own + 1) * trees).min(self.waiting + 1);
+        self.rate
+            .map_or(Duration::ZERO, |rate| Duration::try_from_secs_f64(turns as f64 / rate).unwrap_or(Duration::MAX))
+    }
+
+    /// Room for one more of `tree`, if need be that of the newest of the tree that has the most.
+    fn makes_room(&mut self, tree: &Tree) -> bool {
+        if self.waiting < WAITING_MAX {
+            return true;
+        }
+        let own = self.waiters.get(tree).map_or(0, VecDeque::len);
+        let Some(largest) = self.waiters.values_mut().max_by_key(|waiters| waiters.len()) else { return true };
+        if largest.len() <= own + 1 {
+            return false;
+        }
+        self.waiting -= 1;
+        // Its sender goes, and so it is told.
+        largest.pop_back().is_some()
+    }
+
+    fn queue(&mut self, tree: &Tree, weight: usize) -> (u64, oneshot::Receiver<Seat>) {
+        let (seat, turn) = oneshot::channel();
+        let number = self.next;
+        self.next += 1;
+        self.waiting += 1;
+        let waiters = self.waiters.entry(tree.clone()).or_default();
+        if waiters.is_empty() {
+            self.turns.push_back(tree.clone());
+        }
+        waiters.push_back(Waiter { number, weight, seat });
+        (number, turn)
+    }
+
+    /// Whose turn it is, while there is room.
+    fn next(&mut self) -> Option<Waiter> {
+        while self.working < self.most {
+            let tree = self.turns.pop_front()?;
+            let Some(waiters) = self.waiters.get_mut(&tree) else { continue };
+            let waiter = waiters.pop_front();
+            if waiters.is_empty() {
+                self.waiters.remove(&tree);
+            } else {
+                self.turns.push_back(tree);
+            }
+            if let Some(waiter) = waiter {
+                self.waiting -= 1;
+                self.working += waiter.weight;
+                return Some(waiter);
+            }
+        }
+        None
+    }
+
+    /// One that waits no longer.
+    fn leave(&mut self, tree: &Tree, number: u64) {
+        let Some(waiters) = self.waiters.get_mut(tree) else { return };
+        let before = waiters.len();
+        waiters.retain(|waiter| waiter.number != number);
+        self.waiting -= before - waiters.len();
+        if waiters.is_empty() {
+            self.waiters.remove(tree);
+            self.turns.retain(|turn| turn != tree);
+        }
+    }
+
+    /// From here on the rate is measured.
+    fn measure(&mut self, clock: &Clock) {
+        (self.since, self.answered) = (clock.tick(), 0);
+    }
+
+    /// So many were answered. The limit goes halfway to what the rate asks for, so that one odd window moves it little.
+    fn answered(&mut self, count: usize, clock: &Clock) {
+        self.working -= count;
+        self.answered += count;
+        let took = clock.elapsed(self.since);
+        if took < WINDOW {
+            return;
+        }
+        self.rate = (self.waiting > 0).then(|| self.answered as f64 / took.as_secs_f64());
+        if let Some(rate) = self.rate {
+            let wanted = (rate * WORK.as_secs_f64()) as usize;
+            self.most = usize::midpoint(self.most, wanted).clamp(WORKING_MIN, WORKING_MAX);
+        }
+        self.measure(clock);
+    }
+}
+
+impl Door {
+    pub(super) fn new(clock: Clock, metrics: Metrics) -> Arc<Self> {
+        let line = Line {
+            most: WORKING_MAX,
+            working: 0,
+            turns: VecDeque::new(),
+            waiters: BTreeMap::new(),
+            waiting: 0,
+            next: 0,
+            rate: None,
+            since: clock.tick(),
+            answered: 0,
+            turned_away: 0,
+            told: None,
+        };
+        Arc::new(Self { clock, metrics, line: Mutex::new(line) })
+    }
+
+    /// Leave to be at work on `weight` calls of a tree; `left` is the time that the caller has for an answer.
+    ///
+    /// # Errors
+    /// [`NoAnswer::Crowded`] when that would take too long.
+    pub(super) async fn enter(
+        self: &Arc<Self>,
+        tree: impl FnOnce() -> Tree,
+        weight: usize,
+        left: Option<Duration>,
+    ) -> Result<Seat, NoAnswer> {
+        let patience = left.map_or(WAIT, |left| left.min(WAIT));
+        let (tree, number, turn) = {
+            let mut line = lock(&self.line);
+            if line.is_open() {
+                line.working += weight;
+                return Ok(Seat { door: Arc::clone(self), weight });
+            }
+            let tree = tree();
+            let wait = line.wait(&tree);
+            if wait > patience || !line.makes_room(&tree) {
+                return Err(self.turned_away(&mut line, wait));
+            }
+            if line.waiting == 0 {
+                line.measure(&self.clock);
+            }
+            let (number, turn) = line.queue(&tree, weight);
+            (tree, number, turn)
+        };
+        // Whoever goes away leaves the line.
+        let waiting = Waiting { door: self, tree, number };
+        match timeout(patience, turn).await {
+            Ok(Ok(seat)) => Ok(seat),
+            _ => {
+                let mut line = lock(&self.line);
+                let wait = line.wait(&waiting.tree);
+                let crowded = self.turned_away(&mut line, wait);
+                // Its end locks the line, too.
+                drop(line);
+                drop(waiting);
+                Err(crowded)
+            }
+        }
+    }
+
+    /// Counts, and says so now and then: a line for each would be one more thing to do while there is too much to do.
+    fn turned_away(&self, line: &mut Line, wait: Duration) -> NoAnswer {
+        self.metrics.turned_away();
+        line.turned_away += 1;
+        if line.told.is_none_or(|told| self.clock.elapsed(told) > TOLD_EVERY) {
+            let (turned_away, at_work, waiting) = (line.turned_away, line.most, line.waiting);
+            tracing::warn!(turned_away, at_work, waiting, "more is asked than can be answered in time");
+            (line.told, line.turned_away) = (Some(self.clock.tick()), 0);
+        }
+        NoAnswer::Crowded(wait)
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        let mut line = lock(&self.door.line);
+        line.answered(self.weight, &self.door.clock);
+        let next: Vec<Waiter> = std::iter::from_fn(|| line.next()).collect();
+        drop(line);
+        for Waiter { weight, seat, .. } in next {
+            // Whoever has gone gives it back by this.
+            let _ = seat.send(Self { door: Arc::clone(&self.door), weight });
+        }
+    }
+}
+
+/// A place in the line.
+struct Waiting<'a> {
+    door: &'a Door,
+    tree: Tree,
+    number: u64,
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        lock(&self.door.line).leave(&self.tree, self.number);
+    }
+}
+
+#[cfg(test)]
+#[path = "admission/tests.rs"]
+mod tests;

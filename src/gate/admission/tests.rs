@@ -1,0 +1,124 @@
+//! Who is let in, who waits, and who is told at once.
+
+use tokio::task::JoinHandle;
+
+use super::*;
+use crate::domain::{ids::DEFAULT_TENANT, time::Timestamp};
+
+fn door() -> (Arc<Door>, Clock) {
+    let clock = Clock::fake(Timestamp::from_millis(1_000));
+    (Door::new(clock.clone(), Metrics::none()), clock)
+}
+
+fn tree(name: &str) -> Tree {
+    (DEFAULT_TENANT, SessionId::parse("session", name).unwrap())
+}
+
+async fn enter(door: &Arc<Door>, name: &str, left: Option<Duration>) -> Result<Seat, NoAnswer> {
+    door.enter(|| tree(name), 1, left).await
+}
+
+async fn full(door: &Arc<Door>) -> Vec<Seat> {
+    let (mut seats, most) = (Vec::new(), lock(&door.line).most);
+    for _ in 0..most {
+        seats.push(enter(door, "busy", None).await.unwrap());
+    }
+    seats
+}
+
+/// One that waits; it is in the line when this returns.
+async fn waits(door: &Arc<Door>, name: &'static str) -> JoinHandle<Result<Seat, NoAnswer>> {
+    let before = lock(&door.line).waiting;
+    let waiting = tokio::spawn({
+        let door = Arc::clone(door);
+        async move { enter(&door, name, None).await }
+    });
+    while lock(&door.line).waiting == before {
+        tokio::task::yield_now().await;
+    }
+    waiting
+}
+
+#[test]
+fn turns_go_round_the_trees() {
+    let (door, _) = door();
+    let mut line = lock(&door.line);
+    line.working = line.most;
+    let _heavy: Vec<_> = (0..50).map(|_| line.queue(&tree("heavy"), 1)).collect();
+    let (light, _turn) = line.queue(&tree("light"), 1);
+    line.working -= 3;
+    let next: Vec<u64> = std::iter::from_fn(|| line.next()).map(|waiter| waiter.number).collect();
+    assert_eq!(next, [0, light, 1], "one of each, though the heavy one was there fifty times before");
+    line.working = 0;
+    assert_eq!(std::iter::from_fn(|| line.next()).count(), 48);
+    assert_eq!((line.waiting, line.turns.len(), line.waiters.len()), (0, 0, 0));
+}
+
+#[tokio::test]
+async fn who_would_wait_too_long_is_told_at_once_and_others_are_not() {
+    let (door, clock) = door();
+    let _seats = full(&door).await;
+    let _turns: Vec<_> = (0..50).map(|_| lock(&door.line).queue(&tree("heavy"), 1)).collect();
+    // Ten answers in a tenth of a second, so a hundred in a second.
+    clock.advance(100);
+    lock(&door.line).answered = 10;
+    lock(&door.line).answered(0, &clock);
+    assert_eq!(lock(&door.line).rate, Some(100.0));
+    let crowded = enter(&door, "heavy", None).await.unwrap_err();
+    assert_eq!(crowded, NoAnswer::Crowded(Duration::from_millis(510)), "fifty wait in front of it");
+    let hasty = enter(&door, "light", Some(Duration::from_millis(10))).await.unwrap_err();
+    assert_eq!(hasty, NoAnswer::Crowded(Duration::from_millis(20)), "it has less than one turn of two takes");
+    assert_eq!(lock(&door.line).waiting, 50, "neither waits");
+    drop(waits(&door, "light").await);
+}
+
+#[tokio::test]
+async fn nobody_waits_for_long_and_who_has_gone_is_not_let_in() {
+    let (door, _) = door();
+    let seats = full(&door).await;
+    let (late, gone) = (waits(&door, "s").await, waits(&door, "s").await);
+    gone.abort();
+    assert!(matches!(late.await.unwrap(), Err(NoAnswer::Crowded(_))));
+    assert!(gone.await.unwrap_err().is_cancelled());
+    let line = || {
+        let line = lock(&door.line);
+        (line.working, line.waiting, line.waiters.len(), line.turns.len())
+    };
+    assert_eq!(line(), (WORKING_MAX, 0, 0, 0));
+    drop(seats);
+    assert_eq!(line(), (0, 0, 0, 0));
+}
+
+#[tokio::test]
+async fn the_line_is_bounded_and_the_longest_makes_room() {
+    let (door, _) = door();
+    let _seats = full(&door).await;
+    let mut line = lock(&door.line);
+    let mut heavy: Vec<_> = (0..WAITING_MAX).map(|_| line.queue(&tree("heavy"), 1).1).collect();
+    assert!(!line.makes_room(&tree("heavy")));
+    assert!(line.makes_room(&tree("light")) && line.waiting == WAITING_MAX - 1);
+    let newest = heavy.pop().unwrap().try_recv();
+    assert_eq!(newest.unwrap_err(), oneshot::error::TryRecvError::Closed, "it is told");
+}
+
+#[test]
+fn as_many_are_at_work_as_are_answered_in_time() {
+    let (door, clock) = door();
+    let mut line = lock(&door.line);
+    let mut round = |answered: usize| {
+        line.waiting = 1;
+        line.working = answered;
+        clock.advance(100);
+        line.answered(answered, &clock);
+        line.most
+    };
+    // 2,000 a second are 200 in a tenth of one.
+    let slow: Vec<usize> = (0..10).map(|_| round(200)).collect();
+    assert!(slow[0] == 356 && slow.is_sorted_by(|before, after| before >= after) && slow[9] == 200, "{slow:?}");
+    assert_eq!((0..10).map(|_| round(1)).last(), Some(WORKING_MIN));
+    assert_eq!((0..10).map(|_| round(5_000)).last(), Some(WORKING_MAX));
+    line.waiting = 0;
+    clock.advance(100);
+    line.answered(0, &clock);
+    assert_eq!((line.most, line.rate), (WORKING_MAX, None), "a door that nobody waits at says nothing of the rate");
+}

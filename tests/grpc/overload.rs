@@ -1,0 +1,125 @@
+//! More is asked than can be answered: who is told so, and what holds all the same.
+
+use std::time::Duration;
+
+use callgate::grpc::v1::{Decision, tagged_answer::Answer, tagged_request::Request as Asked};
+use sqlx::PgConnection;
+use tonic::Code;
+use tonic_types::StatusExt as _;
+
+use crate::{
+    common::{
+        all,
+        books::{gapless, good},
+        gates::policy,
+        in_time, until,
+        wire::{Plane, call, evaluate, pair, question, record, success},
+    },
+    connect::{Line, asked, error, verdict},
+};
+
+const SESSIONS: u64 = 16;
+
+/// A plane whose sessions are all in memory.
+async fn warm() -> Plane {
+    let plane = Plane::start(&policy(&["same_call"])).await;
+    let mut client = plane.client().await;
+    for n in 0..SESSIONS {
+        evaluate(&mut client, question(&format!("s{n}"), call("first", "look", "{}"))).await;
+    }
+    plane
+}
+
+fn ask(n: u64) -> Asked {
+    let session = format!("s{}", n % SESSIONS);
+    Asked::Evaluate(question(&session, call(&format!("c{n}"), "look", &format!(r#"{{"n":{n}}}"#))))
+}
+
+/// Until it is rolled back, nothing is written.
+async fn stop_writing(plane: &Plane) -> PgConnection {
+    let mut locked = plane.postgres.connect().await;
+    let lock = "begin; lock table call in exclusive mode; lock table outcome in exclusive mode";
+    sqlx::raw_sql(lock).execute(&mut locked).await.expect("a lock");
+    locked
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_cannot_be_answered_in_time_is_told_at_once_and_reports_go_first() {
+    const ASKED: u64 = 2_000;
+    let plane = warm().await;
+    let client = plane.client().await;
+    let mut lines = [Line::open(client.clone()).await, Line::open(client.clone()).await];
+    let mut locked = stop_writing(&plane).await;
+    for (line, half) in lines.iter().zip([0..ASKED / 2, ASKED / 2..ASKED]) {
+        line.send(half.map(|n| asked(n, ask(n)))).await;
+    }
+    // Nothing is written, and so no more is judged than one batch takes: all others are told, long before it goes on.
+    let mut told = Vec::new();
+    let mut answers = std::collections::BTreeMap::new();
+    let turned_away = async {
+        while answers.len() < ASKED as usize - 512 {
+            let [one, other] = &mut lines;
+            let more = tokio::select! {
+                more = one.frame() => more,
+                more = other.frame() => more,
+            };
+            answers.extend(more.expect("answers").expect("open").into_iter().map(|one| (one.tag, one.answer.unwrap())));
+        }
+    };
+    in_time("those that are turned away", turned_away).await;
+    for answer in answers.values() {
+        let status = error(answer);
+        assert_eq!(pair(&status), (Code::ResourceExhausted, "OVERLOADED".into()), "{status:?}");
+        let again = status.get_details_retry_info().and_then(|info| info.retry_delay).expect("when to come back");
+        assert!(again >= Duration::from_millis(500), "{status:?}");
+        told.push(status);
+    }
+    assert!(told.len() >= 1_488, "{}", told.len());
+    let mut reporter = client.clone();
+    let report = tokio::spawn(async move { record(&mut reporter, success("s0", "first", "row")).await });
+    sqlx::raw_sql("rollback").execute(&mut locked).await.expect("unlocked");
+    in_time("the report", report).await.expect("no panic");
+    let [one, other] = &mut lines;
+    while answers.len() < ASKED as usize {
+        let more = tokio::select! {
+            more = one.frame() => more,
+            more = other.frame() => more,
+        };
+        answers.extend(more.expect("answers").expect("open").into_iter().map(|one| (one.tag, one.answer.unwrap())));
+    }
+    let allowed = answers.values().filter(|answer| matches!(answer, Answer::Evaluate(_)));
+    assert!(allowed.clone().all(|answer| verdict(answer).decision() == Decision::Allow));
+    assert_eq!(allowed.count() as i64, plane.postgres.number("select count(*) - 16 from call").await);
+    for n in 0..SESSIONS {
+        good([gapless(&plane.postgres, &format!("s{n}")).await]);
+    }
+    // Whoever comes back is served.
+    let mut client = client;
+    let again = question("s1", call("again", "pay", r#"{"n":"again"}"#));
+    assert_eq!(evaluate(&mut client, again).await.decision(), Decision::Allow);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_call_whose_caller_went_away_before_it_was_judged_is_not_judged() {
+    let plane = warm().await;
+    let line = Line::open(plane.client().await).await;
+    let mut locked = stop_writing(&plane).await;
+    line.send((0..512).map(|n| asked(n, ask(n)))).await;
+    let stuck = "select count(*) from pg_stat_activity where wait_event_type = 'Lock'";
+    until("the writer to wait", async || plane.postgres.number(stuck).await > 0).await;
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    let client = plane.client().await;
+    let hasty = all((1_000..1_050).map(|n| {
+        let mut client = client.clone();
+        async move {
+            let Asked::Evaluate(request) = ask(n) else { unreachable!("it is one") };
+            tokio::time::timeout(Duration::from_millis(50), client.evaluate(request)).await.is_err()
+        }
+    }));
+    assert!(hasty.await.into_iter().all(|gave_up| gave_up), "there is no place for them");
+    sqlx::raw_sql("rollback").execute(&mut locked).await.expect("unlocked");
+    let next = question("s0", call("next", "look", r#"{"n":"next"}"#));
+    assert_eq!(evaluate(&mut client.clone(), next).await.decision(), Decision::Allow);
+    let theirs = "select count(*) from call where call_id ~ '^c[0-9]{4}$'";
+    assert_eq!(plane.postgres.number(theirs).await, 0, "judged for nobody");
+}
