@@ -12,7 +12,7 @@ use sqlx::{AssertSqlSafe, PgConnection, Row as _, postgres::PgRow, postgres::typ
 pub(super) use self::functions::tidy;
 use self::{
     encode::Rows,
-    functions::{ARGUMENTS, FUNCTIONS},
+    functions::{ARGUMENTS, Functions},
 };
 use super::{
     controls::ControlRow,
@@ -46,19 +46,21 @@ const CONTROLS: usize = 10;
 #[derive(Debug)]
 pub(super) struct Connection {
     conn: PgConnection,
+    functions: &'static Functions,
     types: Vec<Oid>,
 }
 
 impl Connection {
     /// Makes sure that the functions are there.
-    pub(super) async fn of(mut conn: PgConnection) -> Result<Self, sqlx::Error> {
-        let types = functions::types(&mut conn).await?;
-        Ok(Self { conn, types })
+    pub(super) async fn of(mut conn: PgConnection, is_distributed: bool) -> Result<Self, sqlx::Error> {
+        let functions = Functions::needed(is_distributed);
+        let types = functions.types(&mut conn).await?;
+        Ok(Self { conn, functions, types })
     }
 
     /// What a writer's connection is called, by which others know that its functions are in use.
-    pub(super) fn name() -> String {
-        format!("callgate writer {}", FUNCTIONS.hash)
+    pub(super) fn name(is_distributed: bool) -> String {
+        format!("callgate writer {}", Functions::needed(is_distributed).hash)
     }
 }
 
@@ -78,6 +80,8 @@ pub(super) struct Batch {
     rows: [Rows; ARGUMENTS.len()],
     adds: Vec<Add>,
     chains: usize,
+    /// The shard of all its trees, on a distributed database.
+    shard: Option<Shard>,
     /// The shared counters it touches, in the order of their rows.
     pub(super) counter_keys: Vec<(TenantId, CounterKey)>,
 }
@@ -98,7 +102,9 @@ pub(super) enum Appended {
 
 impl Batch {
     /// Makes this the batch of these chains, which are sorted by shard, tenant and root and not empty.
-    pub(super) fn fill(&mut self, chains: &[Vec<&Append>]) {
+    /// On a distributed database they are all of one `shard`.
+    pub(super) fn fill(&mut self, shard: Option<Shard>, chains: &[Vec<&Append>]) {
+        self.shard = shard;
         self.rows.iter_mut().for_each(Rows::clear);
         self.adds.clear();
         self.chains = chains.len();
@@ -209,12 +215,12 @@ impl Batch {
 
     /// Appends the batch, all of it or nothing.
     pub(super) async fn append(&self, conn: &mut Connection) -> Result<Appended, sqlx::Error> {
-        let row = self.bind(FUNCTIONS.append.as_str(), &conn.types).fetch_one(&mut conn.conn).await?;
+        let row = self.bind(conn.functions.append.as_str(), &conn.types).fetch_one(&mut conn.conn).await?;
         if let Some(mut used) = row.try_get::<Option<Vec<i64>>, _>(0)? {
             let now = if used.is_empty() { 0 } else { used.remove(0) };
             return Ok(Appended::Stored { now: Timestamp::from_millis(now), used });
         }
-        let row = self.bind(FUNCTIONS.lost.as_str(), &conn.types).fetch_one(&mut conn.conn).await?;
+        let row = self.bind(conn.functions.lost.as_str(), &conn.types).fetch_one(&mut conn.conn).await?;
         self.blame(&row).map(Appended::Undone)
     }
 
@@ -224,7 +230,9 @@ impl Batch {
         types: &[Oid],
     ) -> sqlx::query::Query<'q, sqlx::Postgres, sqlx::postgres::PgArguments> {
         let arguments = self.rows.iter().zip(types);
-        arguments.fold(sqlx::query(AssertSqlSafe(sql)), |query, (rows, element)| query.bind(rows.of_type(*element)))
+        let query = sqlx::query(AssertSqlSafe(sql));
+        let query = self.shard.iter().fold(query, |query, shard| query.bind(shard.0));
+        arguments.fold(query, |query, (rows, element)| query.bind(rows.of_type(*element)))
     }
 
     /// Why each chain lost, the reason that goes before others.

@@ -41,6 +41,12 @@ pub async fn distribute(options: PgConnectOptions) -> Result<Distributed, OpenEr
     let (mut conn, _) = super::connect::first(super::usual(options)).await?;
     maintain::prepare(&mut conn).await?;
     let workers = workers(&mut conn).await?;
+    // A server that wrote to one database would go on doing so.
+    let writers = "select count(*) from pg_stat_activity where application_name like 'callgate writer%'";
+    let writers: i64 = sqlx::query_scalar(writers).fetch_one(&mut conn).await?;
+    if writers > 0 && !is_distributed(&mut conn).await? {
+        return Err(OpenError::Citus("servers are connected to it; stop them first"));
+    }
     let tables = all(&mut conn).await?;
     Ok(Distributed { workers, tables })
 }

@@ -164,6 +164,7 @@ impl Store {
     pub async fn open(settings: StoreSettings) -> Result<Self, OpenError> {
         let (mut conn, options) = connect::first(usual(settings.options)).await?;
         maintain::prepare(&mut conn).await?;
+        let is_distributed = distribute::is_distributed(&mut conn).await?;
         let now = maintain::now(&mut conn).await?;
         let replica = sqlx::query_scalar("select gen_random_uuid()::text").fetch_one(&mut conn).await?;
         let connector = Arc::new(Connector::default());
@@ -178,12 +179,13 @@ impl Store {
         let commits = Arc::new(Commits::default());
         let (queue, jobs) = mpsc::channel(writer::QUEUE_MAX);
         let writer = writer::Writer {
-            options: writer::writer_options(options.clone()),
+            options: writer::writer_options(options.clone(), is_distributed),
             connector: Arc::clone(&connector),
             time: Arc::clone(&time),
             counters: Arc::clone(&counters),
             commits: Arc::clone(&commits),
             on_commit: settings.on_commit,
+            is_distributed,
         };
         let writer = Mutex::new(Some(tokio::spawn(writer.run(jobs))));
         let people =

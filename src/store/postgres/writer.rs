@@ -44,6 +44,9 @@ const PATIENCE: Duration = Duration::from_millis(4_000);
 /// First pause after a failure, or a race that another replica has won; doubles up to [`PAUSE_MAX`].
 const PAUSE: Duration = Duration::from_millis(25);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
+/// Connections over which the shards of a batch go at once on a distributed database, where each is the business of
+/// another node.
+const SEATS_DISTRIBUTED: usize = 8;
 /// Times that a batch may be undone without anybody to blame.
 const BLAMELESS_MAX: u32 = 5;
 
@@ -81,6 +84,8 @@ pub(super) struct Writer {
     pub(super) counters: Arc<super::counters::Counters>,
     pub(super) commits: Arc<Commits>,
     pub(super) on_commit: OnCommit,
+    /// True when the trees are spread over many nodes, by their shards.
+    pub(super) is_distributed: bool,
 }
 
 impl std::fmt::Debug for Writer {
@@ -90,9 +95,10 @@ impl std::fmt::Debug for Writer {
 }
 
 /// The planner's settings on this connection only: a generic plan made on a small table would later scan everything.
-pub(super) fn writer_options(options: PgConnectOptions) -> PgConnectOptions {
-    options.application_name(&Connection::name()).options([
-        ("plan_cache_mode", "force_generic_plan"),
+/// On a distributed database only a plan for the very shard is sent to its node.
+pub(super) fn writer_options(options: PgConnectOptions, is_distributed: bool) -> PgConnectOptions {
+    options.application_name(&Connection::name(is_distributed)).options([
+        ("plan_cache_mode", if is_distributed { "force_custom_plan" } else { "force_generic_plan" }),
         ("enable_seqscan", "off"),
         ("enable_hashjoin", "off"),
         ("enable_mergejoin", "off"),
@@ -104,7 +110,8 @@ pub(super) fn writer_options(options: PgConnectOptions) -> PgConnectOptions {
 impl Writer {
     /// Writes until every sender is gone and the queue is empty.
     pub(super) async fn run(self, mut queue: mpsc::Receiver<Job>) {
-        let mut seat = Seat::default();
+        let mut seats: Vec<Seat> = Vec::new();
+        seats.resize_with(if self.is_distributed { SEATS_DISTRIBUTED } else { 1 }, Seat::default);
         let mut waiting = VecDeque::new();
         loop {
             if waiting.is_empty() {
@@ -116,8 +123,29 @@ impl Writer {
                 waiting.push_back(job);
             }
             let chains = chains(&mut waiting);
-            self.write(&mut seat, chains, Instant::now() + PATIENCE).await;
+            self.write_all(&mut seats, chains, Instant::now() + PATIENCE).await;
         }
+    }
+
+    /// Writes a batch, cut by shard over the seats if there are several of them.
+    async fn write_all(&self, seats: &mut [Seat], chains: Vec<Vec<Job>>, deadline: Instant) {
+        if let [seat] = seats {
+            return self.write(seat, chains, deadline).await;
+        }
+        let mut shards: BTreeMap<Option<Shard>, Vec<Vec<Job>>> = BTreeMap::new();
+        for chain in chains {
+            shards.entry(chain.first().map(|job| job.append.shard())).or_default().push(chain);
+        }
+        let mut shares: Vec<Vec<_>> = seats.iter().map(|_| Vec::new()).collect();
+        for (i, chains) in shards.into_values().enumerate() {
+            shares[i % seats.len()].push(chains);
+        }
+        let written = seats.iter_mut().zip(shares).map(async |(seat, share)| {
+            for chains in share {
+                self.write(seat, chains, deadline).await;
+            }
+        });
+        futures_util::future::join_all(written).await;
     }
 
     /// Writes a batch, whatever it takes, by one deadline for all of it.
@@ -166,7 +194,7 @@ impl Writer {
     ) -> Result<Vec<Option<Lost>>, Failure> {
         let mut lost: Vec<Option<Lost>> = vec![None; chains.len()];
         let mut racing: Vec<usize> = (0..chains.len()).collect();
-        seat.fill(chains, &racing);
+        seat.fill(self.is_distributed, chains, &racing);
         let (mut pause, mut blameless) = (PAUSE, 0);
         let mut error = "no answer in time".to_owned();
         while Instant::now() < deadline {
@@ -186,7 +214,7 @@ impl Writer {
                         return Ok(lost);
                     }
                     if found {
-                        seat.fill(chains, &racing);
+                        seat.fill(self.is_distributed, chains, &racing);
                         continue;
                     }
                     // Whoever was in the way has gone again; or one of them can never be stored.
@@ -219,7 +247,7 @@ impl Writer {
             None => {
                 let conn = self.connector.connect(&self.options).await;
                 let conn = conn.map_err(|error| Problem::Connection(error.to_string()))?;
-                timeout(STEP, Connection::of(conn)).await.map_err(|_| Problem::late())??
+                timeout(STEP, Connection::of(conn, self.is_distributed)).await.map_err(|_| Problem::late())??
             }
         };
         let appended = timeout(STEP, seat.batch.append(&mut open)).await.map_err(|_| Problem::late())?;
@@ -240,9 +268,10 @@ struct Seat {
 
 impl Seat {
     /// Makes the batch of those chains.
-    fn fill(&mut self, chains: &[Vec<Job>], racing: &[usize]) {
+    fn fill(&mut self, is_distributed: bool, chains: &[Vec<Job>], racing: &[usize]) {
+        let shard = racing.first().and_then(|chain| chains[*chain].first()).map(|job| job.append.shard());
         let appends = |chain: &usize| chains[*chain].iter().map(|job| &job.append).collect();
-        self.batch.fill(&racing.iter().map(appends).collect::<Vec<Vec<&Append>>>());
+        self.batch.fill(shard.filter(|_| is_distributed), &racing.iter().map(appends).collect::<Vec<Vec<&Append>>>());
     }
 }
 

@@ -8,6 +8,7 @@ use sha2::{Digest as _, Sha256};
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _, PgConnection, Row as _, postgres::types::Oid};
 
 use super::super::{
+    SCHEMA,
     columns::{Kind, attributes, insert, set},
     controls::ControlRow,
     row::{CallRow, CounterRow, LedgerRowOut, OutcomeRow, SessionRow, TreeRow},
@@ -56,46 +57,97 @@ fn part(argument: &str, statement: &str, counted: bool) -> String {
     )
 }
 
+/// Whose functions they are. On a distributed database a call is the business of the one node that has the shard it
+/// names, and every statement names one shard: the call's, or, where a row has a place of its own, that row's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Form {
+    OneServer,
+    Distributed,
+}
+
+impl Form {
+    /// The condition on the table `alias` by which its shard is known before the statement runs.
+    fn at(self, alias: &str) -> String {
+        match self {
+            Self::OneServer => String::new(),
+            Self::Distributed => format!(" and {alias}.shard = at_shard"),
+        }
+    }
+
+    /// What `body` does with `argument`, whose rows may be of other shards than their tree: with all at once, or one by
+    /// one.
+    fn across(self, argument: &str, body: impl Fn(&str) -> String) -> String {
+        match self {
+            Self::OneServer => body(argument),
+            Self::Distributed => format!(
+                "  for i in 1 .. coalesce(cardinality({argument}), 0) loop
+    at_shard := ({argument}[i]).shard;
+    one_{argument} := {argument}[i:i];
+{}  end loop;
+  at_shard := of_shard;\n",
+                body(&format!("one_{argument}"))
+            ),
+        }
+    }
+}
+
+/// Arguments whose rows may be of other shards than their tree.
+const ACROSS: [&str; 4] = ["sessions", "counters", "ledger", "new_ledger"];
+
 fn from(argument: &str, list: List, table: &str, with_rare: bool) -> String {
     format!("{} from unnest({argument}) x", insert(list, table, with_rare))
 }
 
 /// An update goes through the array in its order: the settings of the writer's connection leave the planner no other
 /// way than a nested loop from the array to the primary key.
-fn write() -> String {
-    let new = |argument, list, table, with_rare| from(argument, list, table, with_rare) + " on conflict do nothing";
+fn write(form: Form) -> String {
+    let new = |argument: &str, list: List, table: &str, with_rare: bool| {
+        from(argument, list, table, with_rare) + " on conflict do nothing"
+    };
     let moved_trees = format!(
-        "update call_tree t set {} from unnest(trees) x where {OF_TREE} and t.version = x.expected",
-        set(TreeRow::LIST, &["shard", "tenant_id", "root_id"])
+        "update call_tree t set {} from unnest(trees) x where {OF_TREE} and t.version = x.expected{}",
+        set(TreeRow::LIST, &["shard", "tenant_id", "root_id"]),
+        form.at("t")
     );
-    let ledger = format!(
-        "update ledger l set revision = x.expected + 1, {} from unnest(ledger) x
-      where {OF_LEDGER} and l.revision = x.expected",
-        set(LedgerRowOut::LIST, &["shard", "tenant_id", "ledger_key"])
-    );
-    let new_ledger = new("new_ledger", LedgerRowOut::LIST, "ledger", true)
-        .replacen("insert into ledger (", "insert into ledger (revision, ", 1)
-        .replacen(" select ", " select 1, ", 1);
+    let ledger = |argument: &str| {
+        format!(
+            "update ledger l set revision = x.expected + 1, {} from unnest({argument}) x
+      where {OF_LEDGER} and l.revision = x.expected{}",
+            set(LedgerRowOut::LIST, &["shard", "tenant_id", "ledger_key"]),
+            form.at("l")
+        )
+    };
+    let new_ledger = |argument: &str| {
+        new(argument, LedgerRowOut::LIST, "ledger", true)
+            .replacen("insert into ledger (", "insert into ledger (revision, ", 1)
+            .replacen(" select ", " select 1, ", 1)
+    };
     // Who races with another for a new session of the same tree may find it there.
-    let sessions = format!(
-        "{};
+    let sessions = |argument: &str| {
+        format!(
+            "{};
     get diagnostics n = row_count;
-    if n < cardinality(sessions) then
-      select count(*) into n from unnest(sessions) x join session s on {OF_SESSION} and s.root_id = x.root_id;
+    if n < cardinality({argument}) then
+      select count(*) into n from unnest({argument}) x join session s on {OF_SESSION} and s.root_id = x.root_id{};
     end if;
-    if n <> cardinality(sessions) then raise sqlstate '{SHORT}'; end if",
-        new("sessions", SessionRow::LIST, "session", true)
-    );
+    if n <> cardinality({argument}) then raise sqlstate '{SHORT}'; end if",
+            new(argument, SessionRow::LIST, "session", true),
+            form.at("s")
+        )
+    };
     let trials = "insert into retry_trial (shard, tenant_id, epoch, session_id, permit_seq, seq)
       select x.shard, x.tenant_id, x.epoch, x.session_id, x.permit_seq, x.seq from unnest(full_outcomes) x
       where x.follow_up_ok is not null";
     [
         part("trees", &moved_trees, true),
         part("new_trees", &new("new_trees", TreeRow::LIST, "call_tree", true), true),
-        part("sessions", &sessions, false),
-        part("counters", &counters(), false),
-        part("ledger", &ledger, true),
-        part("new_ledger", &new_ledger, true),
+        form.across("sessions", |argument| part(argument, &sessions(argument), false)),
+        match form {
+            Form::OneServer => part("counters", &counters(), false),
+            Form::Distributed => form.across("counters", counter),
+        },
+        form.across("ledger", |argument| part(argument, &ledger(argument), true)),
+        form.across("new_ledger", |argument| part(argument, &new_ledger(argument), true)),
         part("calls", &from("calls", CallRow::LIST, "call", false), true),
         part("full_calls", &from("full_calls", CallRow::LIST, "call", true), true),
         part("outcomes", &from("outcomes", OutcomeRow::LIST, "outcome", false), true),
@@ -127,6 +179,23 @@ fn counters() -> String {
     )
 }
 
+/// The same with the one row of `argument`, by plain statements, which is all that can be planned for a shard.
+fn counter(argument: &str) -> String {
+    format!(
+        "    update counter k set used = k.used + x.amount from unnest({argument}) x
+      where {OF_COUNTER} and k.shard = at_shard and (x.room is null or k.used <= x.room) returning k.used into m;
+    get diagnostics n = row_count;
+    if n = 0 then
+      {insert} from unnest({argument}) x where x.room is null or x.room >= 0 on conflict do nothing;
+      get diagnostics n = row_count;
+      if n = 0 then raise sqlstate '{SHORT}'; end if;
+      m := ({argument}[1]).amount;
+    end if;
+    used := used || m;\n",
+        insert = insert(CounterRow::LIST, "counter", true),
+    )
+}
+
 fn names(list: List, with_rare: bool) -> String {
     let sent = list.iter().filter(|(_, kind)| with_rare || !kind.is_rare());
     sent.map(|(name, _)| *name).collect::<Vec<_>>().join(", ")
@@ -144,27 +213,50 @@ fn places(argument: &str, condition: &str) -> String {
 /// The arguments that somebody else's rows can stand in the way of, as [`lost`] tells them.
 const LOST: [&str; 7] = ["trees", "new_trees", "sessions", "ledger", "new_ledger", "calls", "full_calls"];
 
-fn lost() -> String {
+fn lost(form: Form) -> String {
+    let (t, s, l, c) = (form.at("t"), form.at("s"), form.at("l"), form.at("c"));
     let lost = [
-        ("trees", format!("not exists (select from call_tree t where {OF_TREE} and t.version = x.expected)")),
-        ("new_trees", format!("exists (select from call_tree t where {OF_TREE})")),
-        ("sessions", format!("exists (select from session s where {OF_SESSION} and s.root_id <> x.root_id)")),
-        ("ledger", format!("not exists (select from ledger l where {OF_LEDGER} and l.revision = x.expected)")),
-        ("new_ledger", format!("exists (select from ledger l where {OF_LEDGER})")),
-        ("calls", format!("exists (select from call c where {OF_CALL})")),
-        ("full_calls", format!("exists (select from call c where {OF_CALL})")),
+        ("trees", format!("not exists (select from call_tree t where {OF_TREE} and t.version = x.expected{t})")),
+        ("new_trees", format!("exists (select from call_tree t where {OF_TREE}{t})")),
+        ("sessions", format!("exists (select from session s where {OF_SESSION} and s.root_id <> x.root_id{s})")),
+        ("ledger", format!("not exists (select from ledger l where {OF_LEDGER} and l.revision = x.expected{l})")),
+        ("new_ledger", format!("exists (select from ledger l where {OF_LEDGER}{l})")),
+        ("calls", format!("exists (select from call c where {OF_CALL}{c})")),
+        ("full_calls", format!("exists (select from call c where {OF_CALL}{c})")),
     ];
     let mut body = String::new();
     for (argument, condition) in lost {
-        let _ = writeln!(body, "  lost_{argument} := {};", places(argument, &condition));
+        if form == Form::Distributed && ACROSS.contains(&argument) {
+            let one = |one: &str| {
+                format!(
+                    "    if exists (select from unnest({one}) x where {condition}) then
+      lost_{argument} := lost_{argument} || i;
+    end if;\n"
+                )
+            };
+            let _ = write!(body, "  lost_{argument} := '{{}}';\n{}", form.across(argument, one));
+        } else {
+            let _ = writeln!(body, "  lost_{argument} := {};", places(argument, &condition));
+        }
     }
-    let _ = write!(
-        body,
-        "  used := array(select coalesce(k.used, 0) from unnest(counters) with ordinality as x({}, place)
-    left join counter k on {OF_COUNTER} order by x.place);
-  now_ms := {NOW};\n",
-        names(CounterRow::LIST, true)
-    );
+    let _ = match form {
+        Form::OneServer => write!(
+            body,
+            "  used := array(select coalesce(k.used, 0) from unnest(counters) with ordinality as x({}, place)
+    left join counter k on {OF_COUNTER} order by x.place);\n",
+            names(CounterRow::LIST, true)
+        ),
+        Form::Distributed => {
+            let one = |one: &str| {
+                format!(
+                    "    used := used || coalesce((select k.used from unnest({one}) x join counter k on {OF_COUNTER}
+      and k.shard = at_shard), 0);\n"
+                )
+            };
+            write!(body, "  used := '{{}}';\n{}", form.across("counters", one))
+        }
+    };
+    let _ = writeln!(body, "  now_ms := {NOW};");
     body
 }
 
@@ -181,87 +273,120 @@ pub(super) struct Functions {
     types: String,
 }
 
-pub(super) static FUNCTIONS: LazyLock<Functions> = LazyLock::new(|| {
-    let (write, lost) = (write(), lost());
-    let columns = ARGUMENTS.map(|(_, list, with_rare)| attributes(list, with_rare)).concat();
-    let hash = hex::encode(&Sha256::digest(format!("{write}{lost}{columns}"))[..6]);
-    let name = |argument: &str| format!("append_{hash}_{argument}");
-    let mut create: Vec<String> = ARGUMENTS
-        .iter()
-        .map(|(argument, list, rare)| format!("create type {} as ({})", name(argument), attributes(list, *rare)))
-        .collect();
-    let arguments = ARGUMENTS.map(|(argument, ..)| format!("{argument} {}[]", name(argument))).join(", ");
-    // What is caught is undone, and leaves no line in the server's log: losing a race is nothing to tell.
-    create.push(format!(
-        "create function append_{hash}({arguments}) returns bigint[] language plpgsql as $append$
+/// Of one server.
+pub(super) static FUNCTIONS: LazyLock<Functions> = LazyLock::new(|| Functions::of(Form::OneServer));
+/// Of a distributed database: their first argument is the shard.
+pub(super) static DISTRIBUTED: LazyLock<Functions> = LazyLock::new(|| Functions::of(Form::Distributed));
+
+impl Functions {
+    fn of(form: Form) -> Self {
+        let (write, lost) = (write(form), lost(form));
+        let columns = ARGUMENTS.map(|(_, list, with_rare)| attributes(list, with_rare)).concat();
+        let hash = hex::encode(&Sha256::digest(format!("{write}{lost}{columns}"))[..6]);
+        let name = |argument: &str| format!("append_{hash}_{argument}");
+        let mut create: Vec<String> = ARGUMENTS
+            .iter()
+            .map(|(argument, list, rare)| format!("create type {} as ({})", name(argument), attributes(list, *rare)))
+            .collect();
+        let (of_shard, declared) = match form {
+            Form::OneServer => (String::new(), String::new()),
+            Form::Distributed => {
+                let one = |argument| format!("  one_{argument} {}[];\n", name(argument));
+                (
+                    "of_shard smallint, ".to_owned(),
+                    format!("  at_shard smallint := of_shard;\n{}", ACROSS.map(one).concat()),
+                )
+            }
+        };
+        let arguments = ARGUMENTS.map(|(argument, ..)| format!("{argument} {}[]", name(argument))).join(", ");
+        // What is caught is undone, and leaves no line in the server's log: losing a race is nothing to tell.
+        create.push(format!(
+            "create function append_{hash}({of_shard}{arguments}) returns bigint[] language plpgsql as $append$
 declare
   n bigint;
   m bigint;
   used bigint[];
-begin
+{declared}begin
 {write}  return array_prepend({NOW}, used);
 exception
   when sqlstate '{SHORT}' or unique_violation then return null;
 end
 $append$"
-    ));
-    let outs = LOST.map(|argument| format!("out lost_{argument} int4[]")).join(", ");
-    create.push(format!(
-        "create function lost_{hash}({arguments}, {outs}, out used bigint[], out now_ms bigint)
+        ));
+        let outs = LOST.map(|argument| format!("out lost_{argument} int4[]")).join(", ");
+        create.push(format!(
+            "create function lost_{hash}({of_shard}{arguments}, {outs}, out used bigint[], out now_ms bigint)
 language plpgsql as $lost$
-begin
+declare
+{declared}begin
 {lost}end
 $lost$"
-    ));
-    let sent = (1..=ARGUMENTS.len()).map(|n| format!("${n}")).collect::<Vec<_>>().join(", ");
-    let types = ARGUMENTS.map(|(argument, ..)| format!("to_regtype('{}')::oid", name(argument))).join(", ");
-    Functions {
-        append: format!("select append_{hash}({sent})"),
-        lost: format!("select * from lost_{hash}({sent})"),
-        types: format!("select array[{types}], to_regproc('lost_{hash}') is not null"),
-        create,
-        hash,
-    }
-});
-
-/// The types of the arguments on a new connection, whose functions are made if they are not there: by the first
-/// replica of this build, or because another one has tidied them away meanwhile.
-pub(super) async fn types(conn: &mut PgConnection) -> Result<Vec<Oid>, sqlx::Error> {
-    if let Some(types) = known(conn).await? {
-        return Ok(types);
-    }
-    if let Err(error) = create(conn).await {
-        // Somebody else was faster.
-        let code = error.as_database_error().and_then(|error| error.code()).unwrap_or_default().into_owned();
-        if !["42710", "42723", "23505"].contains(&code.as_str()) {
-            return Err(error);
+        ));
+        if form == Form::Distributed {
+            let of = ARGUMENTS.map(|(argument, ..)| format!("{SCHEMA}.{}[]", name(argument))).join(", ");
+            create.extend(["append", "lost"].map(|function| {
+                format!(
+                    "select create_distributed_function('{SCHEMA}.{function}_{hash}(smallint, {of})', 'of_shard',
+                   colocate_with := '{SCHEMA}.call_tree')"
+                )
+            }));
+        }
+        let sent = ARGUMENTS.len() + usize::from(form == Form::Distributed);
+        let sent = (1..=sent).map(|n| format!("${n}")).collect::<Vec<_>>().join(", ");
+        let types = ARGUMENTS.map(|(argument, ..)| format!("to_regtype('{}')::oid", name(argument))).join(", ");
+        Self {
+            append: format!("select append_{hash}({sent})"),
+            lost: format!("select * from lost_{hash}({sent})"),
+            types: format!("select array[{types}], to_regproc('lost_{hash}') is not null"),
+            create,
+            hash,
         }
     }
-    known(conn).await?.ok_or(sqlx::Error::RowNotFound)
-}
 
-async fn known(conn: &mut PgConnection) -> Result<Option<Vec<Oid>>, sqlx::Error> {
-    let row = conn.fetch_one(AssertSqlSafe(FUNCTIONS.types.as_str())).await?;
-    let types: Vec<Option<Oid>> = row.try_get(0)?;
-    Ok(if row.try_get(1)? { types.into_iter().collect() } else { None })
-}
-
-async fn create(conn: &mut PgConnection) -> Result<(), sqlx::Error> {
-    let mut tx = conn.begin().await?;
-    for statement in &FUNCTIONS.create {
-        tx.execute(AssertSqlSafe(statement.as_str())).await?;
+    /// Those that the database needs.
+    pub(super) fn needed(is_distributed: bool) -> &'static Self {
+        if is_distributed { &DISTRIBUTED } else { &FUNCTIONS }
     }
-    tx.commit().await
+
+    /// The types of the arguments on a new connection, whose functions are made if they are not there: by the first
+    /// replica of this build, or because another one has tidied them away meanwhile.
+    pub(super) async fn types(&self, conn: &mut PgConnection) -> Result<Vec<Oid>, sqlx::Error> {
+        if let Some(types) = self.known(conn).await? {
+            return Ok(types);
+        }
+        if let Err(error) = self.create(conn).await {
+            // Somebody else was faster.
+            let code = error.as_database_error().and_then(|error| error.code()).unwrap_or_default().into_owned();
+            if !["42710", "42723", "23505"].contains(&code.as_str()) {
+                return Err(error);
+            }
+        }
+        self.known(conn).await?.ok_or(sqlx::Error::RowNotFound)
+    }
+
+    async fn known(&self, conn: &mut PgConnection) -> Result<Option<Vec<Oid>>, sqlx::Error> {
+        let row = conn.fetch_one(AssertSqlSafe(self.types.as_str())).await?;
+        let types: Vec<Option<Oid>> = row.try_get(0)?;
+        Ok(if row.try_get(1)? { types.into_iter().collect() } else { None })
+    }
+
+    async fn create(&self, conn: &mut PgConnection) -> Result<(), sqlx::Error> {
+        let mut tx = conn.begin().await?;
+        for statement in &self.create {
+            tx.execute(AssertSqlSafe(statement.as_str())).await?;
+        }
+        tx.commit().await
+    }
 }
 
 /// Functions of other builds whose writers are not connected. One that comes back makes its own again.
 const UNUSED: &str = "select p.proname::text from pg_proc p where p.pronamespace = 'callgate'::regnamespace
-  and p.proname ~ '^append_[0-9a-f]{12}$' and p.proname <> $1 and not exists (
+  and p.proname ~ '^append_[0-9a-f]{12}$' and p.proname <> all($1) and not exists (
     select from pg_stat_activity a where a.application_name = 'callgate writer ' || substr(p.proname, 8))";
 
 /// Drops the functions that nobody uses any more.
 pub(in crate::store::postgres) async fn tidy(conn: &mut PgConnection) -> Result<(), sqlx::Error> {
-    let own = format!("append_{}", FUNCTIONS.hash);
+    let own = [&FUNCTIONS, &DISTRIBUTED].map(|functions| format!("append_{}", functions.hash)).to_vec();
     let unused: Vec<String> = sqlx::query_scalar(UNUSED).bind(own).fetch_all(&mut *conn).await?;
     for name in unused {
         let lost = name.replacen("append", "lost", 1);
