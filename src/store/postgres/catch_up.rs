@@ -8,7 +8,7 @@ use super::{
     columns::{self, Column},
     controls,
     decode::{Loaded, count, maybe_at},
-    load::{self, HEAD, OUTCOMES, Rows, TREES, numbered, same},
+    load::{self, Cut, HEAD, OUTCOMES, Rows, TREES, numbered, same},
     row::{CallRow, OutcomeRow},
     wide::{self, Part},
 };
@@ -60,11 +60,11 @@ static SINCE: LazyLock<String> = LazyLock::new(|| {
 });
 
 /// What happened to trees since they were known; none for one that has to be read anew.
-pub(super) async fn since(conn: &mut PgConnection, known: &[Known]) -> Loaded<Vec<Loaded<Option<Since>>>> {
+pub(super) async fn since(conn: &mut PgConnection, known: &[Known], cut: Cut) -> Loaded<Vec<Loaded<Option<Since>>>> {
     let mut all: Vec<Loaded<Option<Since>>> = known.iter().map(|_| Ok(None)).collect();
     for (day, born) in load::by_month(known.iter().map(|(_, _, day, _)| Some(*day))) {
         let keys: Vec<_> = born.iter().map(|at| (known[*at].0, &known[*at].1, known[*at].3)).collect();
-        let rows = load::read(conn, &load::born_in(&SINCE, day), &keys).await?;
+        let rows = load::read(conn, &load::born_in(&SINCE, day), &keys, cut).await?;
         for (at, rows) in born.into_iter().zip(rows) {
             all[at] = of_tree(&known[at], &rows);
         }

@@ -5,6 +5,7 @@ mod totals;
 
 use std::{collections::BTreeMap, sync::LazyLock};
 
+use regex::Regex;
 use sqlx::{AssertSqlSafe, PgConnection, Row as _, postgres::PgRow};
 
 pub(super) use self::totals::{controlled, open_calls, spent};
@@ -53,6 +54,35 @@ pub(super) fn born_in(sql: &str, day: i32) -> String {
     let first = month(day, 0);
     let sql = sql.replace("#call", &partition("call", first)).replace("#outcome", &partition("outcome", first));
     sql.replace("#born", &first.to_string())
+}
+
+/// A condition that two rows are of one shard.
+static ONE_SHARD: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"\b(\w+)\.shard = \w+\.shard\b").ok());
+
+/// Whether the trees of one shard are asked for apart: a distributed database sends a statement to the node of a shard
+/// that it names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Cut {
+    Not,
+    ByShard,
+}
+
+impl Cut {
+    /// The place of each tree, with those it is asked for together with, and the statement for them.
+    fn apart(self, sql: &str, trees: &[(TenantId, &SessionId, u64)]) -> Vec<(String, Vec<usize>)> {
+        if self == Self::Not {
+            return vec![(sql.to_owned(), (0..trees.len()).collect())];
+        }
+        let mut shards: BTreeMap<Shard, Vec<usize>> = BTreeMap::new();
+        for (at, (tenant, root, _)) in trees.iter().enumerate() {
+            shards.entry(Shard::of(*tenant, root)).or_default().push(at);
+        }
+        let named = |Shard(shard)| match &*ONE_SHARD {
+            Some(equal) => equal.replace_all(sql, format!("$1.shard = {shard}")).into_owned(),
+            None => sql.to_owned(),
+        };
+        shards.into_iter().map(|(shard, places)| (named(shard), places)).collect()
+    }
 }
 
 /// The place of a tree among those that were asked for, and what its row says.
@@ -163,7 +193,11 @@ static LOAD: LazyLock<String> = LazyLock::new(|| {
 });
 
 /// Reads trees, each as it was at one moment; none for one that has no event yet.
-pub(super) async fn trees(conn: &mut PgConnection, wanted: &[Wanted]) -> Loaded<Vec<Loaded<Option<CallTree>>>> {
+pub(super) async fn trees(
+    conn: &mut PgConnection,
+    wanted: &[Wanted],
+    cut: Cut,
+) -> Loaded<Vec<Loaded<Option<CallTree>>>> {
     let mut trees: Vec<Loaded<Option<CallTree>>> = wanted.iter().map(|_| Ok(None)).collect();
     let mut days: Vec<Option<i32>> = wanted.iter().map(|(_, _, day)| *day).collect();
     if days.contains(&None) {
@@ -173,7 +207,7 @@ pub(super) async fn trees(conn: &mut PgConnection, wanted: &[Wanted]) -> Loaded<
     }
     for (day, born) in by_month(days) {
         let keys: Vec<_> = born.iter().map(|at| (wanted[*at].0, &wanted[*at].1, 0)).collect();
-        let rows = read(conn, &born_in(&LOAD, day), &keys).await?;
+        let rows = read(conn, &born_in(&LOAD, day), &keys, cut).await?;
         for (at, rows) in born.into_iter().zip(rows) {
             trees[at] = tree(&wanted[at], &rows).transpose();
         }
@@ -200,7 +234,19 @@ pub(super) async fn read(
     conn: &mut PgConnection,
     sql: &str,
     trees: &[(TenantId, &SessionId, u64)],
+    cut: Cut,
 ) -> Loaded<Vec<Rows>> {
+    let mut parts: Vec<Rows> = trees.iter().map(|_| Rows::new()).collect();
+    for (sql, places) in cut.apart(sql, trees) {
+        let together: Vec<_> = places.iter().map(|at| trees[*at]).collect();
+        for (at, rows) in places.into_iter().zip(read_together(conn, &sql, &together).await?) {
+            parts[at] = rows;
+        }
+    }
+    Ok(parts)
+}
+
+async fn read_together(conn: &mut PgConnection, sql: &str, trees: &[(TenantId, &SessionId, u64)]) -> Loaded<Vec<Rows>> {
     let shards: Vec<i16> = trees.iter().map(|(tenant, root, _)| Shard::of(*tenant, root).0).collect();
     let tenants: Vec<i64> = trees.iter().map(|(tenant, _, _)| tenant.0).collect();
     let roots: Vec<&str> = trees.iter().map(|(_, root, _)| root.as_str()).collect();

@@ -196,7 +196,7 @@ impl Store {
         let gatherers = reads::gatherer_options(options.clone());
         let gatherers = of(&gatherers, "callgate gatherer", (reads::GATHERERS_MAX, READ), Some(Arc::clone(&pulse)));
         Ok(Self {
-            gathers: Gathers::new(&gatherers),
+            gathers: Gathers::new(&gatherers, is_distributed),
             gatherers,
             readers: readers("callgate reader", (READERS_MAX, READ), Some(Arc::clone(&pulse)))
                 .beside(people(PEOPLE_MAX, READ)),

@@ -5,8 +5,8 @@ use sqlx::postgres::PgConnectOptions;
 use super::{
     Store,
     catch_up::{self, Known, Since},
-    gathered::{GATHERED_MAX, Gathered, TREES_MAX},
-    load::{self, Wanted},
+    gathered::{GATHERED_MAX, Gathered, TREES_MAX, Work},
+    load::{self, Cut, Wanted},
     look_up::{self, Found, Sought},
     read::Readers,
 };
@@ -44,11 +44,19 @@ pub(super) struct Gathers {
 }
 
 impl Gathers {
-    pub(super) fn new(readers: &Readers) -> Self {
+    pub(super) fn new(readers: &Readers, is_distributed: bool) -> Self {
+        let trees: Work<Wanted, Option<CallTree>> = match is_distributed {
+            true => |conn, wanted| Box::pin(load::trees(conn, wanted, Cut::ByShard)),
+            false => |conn, wanted| Box::pin(load::trees(conn, wanted, Cut::Not)),
+        };
+        let since: Work<Known, Option<Since>> = match is_distributed {
+            true => |conn, known| Box::pin(catch_up::since(conn, known, Cut::ByShard)),
+            false => |conn, known| Box::pin(catch_up::since(conn, known, Cut::Not)),
+        };
         Self {
             sessions: Gathered::new(readers, GATHERED_MAX, |conn, sought| Box::pin(look_up::find(conn, sought))),
-            trees: Gathered::new(readers, TREES_MAX, |conn, wanted| Box::pin(load::trees(conn, wanted))),
-            since: Gathered::new(readers, TREES_MAX, |conn, known| Box::pin(catch_up::since(conn, known))),
+            trees: Gathered::new(readers, TREES_MAX, trees),
+            since: Gathered::new(readers, TREES_MAX, since),
             heads: Gathered::new(readers, GATHERED_MAX, |conn, trees| Box::pin(look_up::heads(conn, trees))),
             ledger: Gathered::new(readers, GATHERED_MAX, |conn, keys| Box::pin(look_up::ledger(conn, keys))),
         }
