@@ -1,7 +1,7 @@
 //! Trees that somebody has to look after, because leases of their open calls ran out or may have. What is read and
 //! changed here is what is due, and nothing of what was settled in time but one row a tree and lease.
 
-use sqlx::{PgConnection, Row as _, postgres::PgRow};
+use sqlx::{AssertSqlSafe, PgConnection, Row as _, postgres::PgRow};
 
 use super::{
     Store,
@@ -48,7 +48,7 @@ impl Store {
     /// # Errors
     /// [`StoreError`] when the database cannot be used.
     pub async fn take_due(&self, now: Timestamp) -> Result<DueTrees, StoreError> {
-        self.slow.read(async |conn| take(conn, now).await).await
+        self.slow.read(async |conn| take(conn, now, self.is_distributed).await).await
     }
 
     /// Nobody has to look after the tree before `due`; not at all, without one. Does nothing for a tree that has moved:
@@ -62,13 +62,19 @@ impl Store {
 }
 
 /// Never waits for a row that somebody else has locked: whoever has it locked moves the tree, or takes it on.
-async fn take(conn: &mut PgConnection, now: Timestamp) -> Loaded<DueTrees> {
-    let taken = sqlx::query(
+async fn take(conn: &mut PgConnection, now: Timestamp, is_distributed: bool) -> Loaded<DueTrees> {
+    // Over many nodes rows can neither be limited nor skipped: all that are due are taken at once.
+    let due = match is_distributed {
+        true => "due <= to_timestamp($1 / 1000.0) and $3 > 0",
+        false => {
+            "ctid = any(array(select ctid from call_tree where due <= to_timestamp($1 / 1000.0)
+               order by due limit $3 for update skip locked))"
+        }
+    };
+    let taken = sqlx::query(AssertSqlSafe(format!(
         "update call_tree set due = case when open_calls > 0 then to_timestamp($2 / 1000.0) end
-         where ctid = any(array(select ctid from call_tree where due <= to_timestamp($1 / 1000.0)
-           order by due limit $3 for update skip locked))
-         returning tenant_id, root_id, version, open_calls > 0 as is_open",
-    );
+         where {due} returning tenant_id, root_id, version, open_calls > 0 as is_open"
+    )));
     let taken = taken.bind(now.as_millis()).bind(now.plus_ms(TAKEN_MS).as_millis()).bind(TAKEN_MAX as i64);
     let rows = taken.fetch_all(conn).await?;
     let tree = |row: &PgRow| {
@@ -79,7 +85,7 @@ async fn take(conn: &mut PgConnection, now: Timestamp) -> Loaded<DueTrees> {
         })
     };
     let open = rows.iter().filter(|row| row.try_get("is_open").unwrap_or(true));
-    Ok(DueTrees { trees: open.map(tree).collect::<Loaded<_>>()?, is_full: rows.len() >= TAKEN_MAX })
+    Ok(DueTrees { trees: open.map(tree).collect::<Loaded<_>>()?, is_full: !is_distributed && rows.len() >= TAKEN_MAX })
 }
 
 async fn put_off(conn: &mut PgConnection, tree: &DueTree, due: Option<Timestamp>) -> Loaded<()> {

@@ -116,6 +116,8 @@ pub struct Store {
     /// For what is read for many at once.
     gatherers: Readers,
     gathers: Gathers,
+    /// True when the trees are spread over many nodes, by their shards.
+    is_distributed: bool,
     /// For what takes longer, so that it keeps nobody from reading.
     slow: Readers,
     pulse: Arc<Pulse>,
@@ -197,6 +199,7 @@ impl Store {
         let gatherers = of(&gatherers, "callgate gatherer", (reads::GATHERERS_MAX, READ), Some(Arc::clone(&pulse)));
         Ok(Self {
             gathers: Gathers::new(&gatherers, is_distributed),
+            is_distributed,
             gatherers,
             readers: readers("callgate reader", (READERS_MAX, READ), Some(Arc::clone(&pulse)))
                 .beside(people(PEOPLE_MAX, READ)),
