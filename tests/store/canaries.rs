@@ -1,14 +1,23 @@
 //! Each check is shown a store whose safety was taken away behind its back, and must complain.
 
+use std::sync::Arc;
+
 use callgate::{
-    domain::{ids::DEFAULT_TENANT, outcome::OutcomeStatus, session_state::Extent},
+    domain::{
+        budget::{Budgets, Dimension, Limits},
+        call::Request,
+        ids::DEFAULT_TENANT,
+        outcome::OutcomeStatus,
+        session_state::Extent,
+    },
     gate::{EvaluateAnswer, Gate},
 };
+use sqlx::AssertSqlSafe;
 
 use crate::common::{
     books::{fold, gapless, one_open_permit, one_permit, sums},
-    gates::{ask, done, evaluate, policy, record, report, said, session, store, success, two_gates},
-    postgres::Postgres,
+    gates::{agent, ask, done, evaluate, policy, record, report, said, session, store, success, two_gates},
+    postgres::{Postgres, writers_waiting},
 };
 
 const ARGUMENTS: &str = r#"{"invoice":1}"#;
@@ -80,4 +89,99 @@ async fn lost_and_changed_rows_are_seen() {
     assert!(gapless(&postgres, "s").await.is_err());
     postgres.tamper("delete from outcome where call_id = 'c2'").await;
     assert!(sums(&postgres, "s").await.is_err() && fold(&postgres, &store, "s").await.is_err());
+}
+
+/// Takes a check out of the stored function that appends.
+async fn without(postgres: &Postgres, check: &str, instead: &str) {
+    let mut conn = postgres.connect().await;
+    let text = "select pg_get_functiondef(oid) from pg_proc where proname ~ '^append_[0-9a-f]+$'";
+    let text: String = sqlx::query_scalar(text).fetch_one(&mut conn).await.expect("the function");
+    assert!(text.contains(check), "{check} is not in {text}");
+    sqlx::raw_sql(AssertSqlSafe(text.replace(check, instead))).execute(&mut conn).await.expect("replaced");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_append_without_its_version_check_permits_twice_and_that_is_seen() {
+    let postgres = Postgres::start().await;
+    let [one, other] = two_gates(&postgres, &policy(&["same_call"])).await;
+    // The key of a call's place would hold such an append up too.
+    postgres.tamper("alter table call drop constraint call_pkey").await;
+    let first = permit_unseen_by(&other, &one, "checked").await;
+    let second = evaluate(&other, ask("checked", "c2", "work", ARGUMENTS)).await;
+    assert_eq!(one_permit(&[first, second]), Ok(()));
+
+    let first = permit_unseen_by(&other, &one, "unchecked").await;
+    without(&postgres, " and t.version = x.expected", "").await;
+    let second = evaluate(&other, ask("unchecked", "c2", "work", ARGUMENTS)).await;
+    assert_eq!(said(&second), "ALLOW");
+    assert!(one_permit(&[first, second]).is_err());
+    assert!(gapless(&postgres, "unchecked").await.is_err());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_append_that_does_not_count_its_rows_acknowledges_what_is_not_there_and_that_is_seen() {
+    let postgres = Postgres::start().await;
+    let [gate, _] = two_gates(&postgres, &policy(&["same_call"])).await;
+    done(&gate, ask("s", "c1", "look", "{}"), "row").await;
+    let lose = "create function lose() returns trigger language plpgsql as 'begin return null; end';
+        create trigger lose before update on call_tree for each row execute function lose()";
+    sqlx::raw_sql(lose).execute(&mut postgres.connect().await).await.expect("a trigger");
+    without(&postgres, "raise sqlstate 'CG001'", "null").await;
+    assert_eq!(said(&evaluate(&gate, ask("s", "c2", "look", r#"{"n":2}"#)).await), "ALLOW");
+    assert!(gapless(&postgres, "s").await.is_err());
+}
+
+/// Permits that ten agents get who have used up their budget behind the gate's back.
+async fn past_the_budget(postgres: &Postgres, gate: &Gate, name: &str) -> usize {
+    let mut permits = 0;
+    for n in 0..10 {
+        let asked = |call: &str| Request {
+            agent: agent(&format!("{name}{n}")),
+            ..ask(&format!("{name}{n}"), call, "look", &format!(r#"{{"call":"{call}"}}"#))
+        };
+        evaluate(gate, asked("c1")).await;
+        postgres.tamper(&format!("update counter set used = 4 where agent_id = '{name}{n}'")).await;
+        permits += usize::from(evaluate(gate, asked("c2")).await.verdict.permit.is_some());
+    }
+    permits
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_counter_without_its_limit_is_overspent_and_that_is_seen() {
+    let postgres = Postgres::start().await;
+    let mut policy = policy(&["budget"]);
+    policy.rules.get_mut::<Budgets>().agent = Limits::new([(Dimension::ToolCalls, 4)]);
+    let [gate, _] = two_gates(&postgres, &policy).await;
+    assert_eq!(past_the_budget(&postgres, &gate, "checked").await, 0);
+    without(&postgres, "x.room is null or k.used <= x.room", "true").await;
+    assert!(past_the_budget(&postgres, &gate, "unchecked").await > 0);
+}
+
+/// What two gates say that have both read a payment as it was before, and whose changes are let through one by one.
+async fn two_that_pay(postgres: &Postgres, gates: &[Arc<Gate>; 2], name: &str) -> [EvaluateAnswer; 2] {
+    let arguments = format!(r#"{{"invoice":"{name}"}}"#);
+    evaluate(&gates[0], ask(&format!("{name}0"), "before", "pay", &arguments)).await;
+    record(&gates[0], report(&format!("{name}0"), "before", OutcomeStatus::Cancelled)).await;
+    done(&gates[1], ask(&format!("{name}1"), "before", "look", "{}"), "row").await;
+    let mut locked = postgres.connect().await;
+    sqlx::raw_sql("begin; lock table call in access exclusive mode").execute(&mut locked).await.expect("a lock");
+    let pay = |n: usize| {
+        let (gate, request) = (Arc::clone(&gates[n]), ask(&format!("{name}{n}"), "again", "pay", &arguments));
+        tokio::spawn(async move { evaluate(&gate, request).await })
+    };
+    let first = pay(0);
+    writers_waiting(postgres, 1).await;
+    let second = pay(1);
+    writers_waiting(postgres, 2).await;
+    sqlx::raw_sql("commit").execute(&mut locked).await.expect("unlocked");
+    [first.await.expect("no panic"), second.await.expect("no panic")]
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_ledger_without_its_revision_permits_a_payment_twice_and_that_is_seen() {
+    let postgres = Postgres::start().await;
+    let gates = two_gates(&postgres, &policy(&["same_call"])).await;
+    assert_eq!(one_permit(&two_that_pay(&postgres, &gates, "checked").await), Ok(()));
+    without(&postgres, " and l.revision = x.expected", "").await;
+    assert!(one_permit(&two_that_pay(&postgres, &gates, "unchecked").await).is_err());
 }

@@ -262,6 +262,26 @@ async fn what_belongs_to_a_tree_is_found_by_its_shard_through_the_key() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_tree_is_updated_where_it_lies_and_touches_no_index() {
+    const PAIRS: usize = 100;
+    let postgres = Postgres::start().await;
+    let gate = gate(&postgres, &policy(&[])).await;
+    for n in 0..PAIRS {
+        done(&gate, ask("s", &format!("c{n}"), "look", &format!(r#"{{"n":{n}}}"#)), "ok").await;
+    }
+    let updates = "select n_tup_upd from pg_stat_user_tables where relname = 'call_tree'";
+    until("the statistics", async || postgres.number(updates).await >= 2 * PAIRS as i64 - 1).await;
+    let hot =
+        "select (n_tup_hot_upd >= 0.9 * n_tup_upd)::int::int8 from pg_stat_user_tables where relname = 'call_tree'";
+    assert_eq!(
+        postgres.number(hot).await,
+        1,
+        "{:?}",
+        postgres.rows("select n_tup_upd, n_tup_hot_upd from pg_stat_user_tables where relname = 'call_tree'").await
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_index_reaches_the_partitions_that_were_there_before() {
     let postgres = Postgres::start().await;
     store(&postgres).await.close().await;

@@ -35,6 +35,8 @@ use crate::{
 
 /// Changes that may wait for the writer; past that callers are told to come back.
 pub(super) const QUEUE_MAX: usize = 4_096;
+/// Times that others are let run before a batch closes.
+const GATHER_TURNS: usize = 3;
 /// Changes in one batch.
 const BATCH_MAX: usize = 512;
 /// Longest time for one statement, or for connecting.
@@ -118,10 +120,7 @@ impl Writer {
                 let Some(job) = queue.recv().await else { return };
                 waiting.push_back(job);
             }
-            while waiting.len() < BATCH_MAX {
-                let Ok(job) = queue.try_recv() else { break };
-                waiting.push_back(job);
-            }
+            gather(&mut queue, &mut waiting).await;
             let chains = chains(&mut waiting);
             self.write_all(&mut seats, chains, Instant::now() + PATIENCE).await;
         }
@@ -318,6 +317,20 @@ impl From<sqlx::Error> for Problem {
             "42883" | "42704" | "XX000" => Self::Connection(text),
             code if ["22", "23"].contains(&code.get(..2).unwrap_or_default()) => Self::Value(text),
             _ => Self::Permanent(text),
+        }
+    }
+}
+
+/// Takes what is queued. Those who were woken by the last commit have something to say in a moment: they are let run
+/// before the batch closes. Nobody is waited for, so that a change alone is not held up.
+async fn gather(queue: &mut mpsc::Receiver<Job>, waiting: &mut VecDeque<Job>) {
+    for turn in 0..=GATHER_TURNS {
+        if turn > 0 {
+            tokio::task::yield_now().await;
+        }
+        while waiting.len() < BATCH_MAX {
+            let Ok(job) = queue.try_recv() else { break };
+            waiting.push_back(job);
         }
     }
 }

@@ -60,6 +60,18 @@ async fn a_new_session_costs_one_read_and_a_cold_one_two() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_change_is_written_in_one_round_trip() {
+    let postgres = Postgres::start().await;
+    let (gate, proxy) = counted(&postgres).await;
+    for (in_session, tool) in [("warm", "look"), ("warm", "pay"), ("new", "look"), ("another", "pay")] {
+        let before = proxy.writes();
+        let request = ask(in_session, &format!("{tool}-1"), tool, &format!(r#"{{"of":"{in_session}"}}"#));
+        done(&gate, request, "row").await;
+        assert_eq!(proxy.writes() - before, 2, "a permit and a report: {tool} of {in_session}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_batch_reads_its_ledger_rows_at_once() {
     let postgres = Postgres::start().await;
     let (gate, proxy) = counted(&postgres).await;

@@ -57,6 +57,8 @@ struct Shared {
     accepted: AtomicUsize,
     /// Statements on all lines but the writer's.
     reads: AtomicUsize,
+    /// Statements on the writer's.
+    writes: AtomicUsize,
     way: watch::Sender<Way>,
     trap: Mutex<Option<(At, Then)>>,
     sprung: watch::Sender<usize>,
@@ -81,6 +83,7 @@ impl Proxy {
             server,
             accepted: AtomicUsize::default(),
             reads: AtomicUsize::default(),
+            writes: AtomicUsize::default(),
             way,
             trap: Mutex::default(),
             sprung,
@@ -93,6 +96,11 @@ impl Proxy {
     /// Statements so far, without the writer's.
     pub(super) fn reads(&self) -> usize {
         self.shared.reads.load(Ordering::SeqCst)
+    }
+
+    /// Statements of the writer so far.
+    pub(super) fn writes(&self) -> usize {
+        self.shared.writes.load(Ordering::SeqCst)
     }
 
     /// Hits the next commit, and no other.
@@ -177,8 +185,9 @@ impl Line {
     /// From the client to the server.
     async fn up(&self, mut from: From, mut to: To) -> io::Result<()> {
         while let Some(message) = self.next(&mut from, &mut to).await? {
-            if !self.is_writer && matches!(message[0], b'E' | b'Q') {
-                self.shared.reads.fetch_add(1, Ordering::SeqCst);
+            if matches!(message[0], b'E' | b'Q') {
+                let statements = if self.is_writer { &self.shared.writes } else { &self.shared.reads };
+                statements.fetch_add(1, Ordering::SeqCst);
             }
             if self.is_writer && self.is_append(&message) {
                 if self.springs(At::Request) == Some(Then::Cut) {
