@@ -302,9 +302,17 @@ async fn a_look_reads_what_is_due_and_nothing_else() {
     for n in 0..DUE {
         evaluate(&busy, ask(&format!("due-{n}"), "c", "work", "{}")).await;
     }
-    postgres.tamper("update call set lease_until = now() where session_id like 'due-%'").await;
-    postgres.tamper("update call_tree set due = now() where root_id like 'due-%'").await;
-    postgres.tamper("vacuum analyze call_tree").await;
+    let mut tampering = postgres.connect().await;
+    for sql in [
+        "update call set lease_until = now() where session_id like 'due-%'",
+        "update call_tree set due = now() where root_id like 'due-%'",
+        "vacuum analyze call_tree",
+        // What this session has read is told now, and not when it ends.
+        "select pg_stat_force_next_flush()",
+        "select 1",
+    ] {
+        sqlx::raw_sql(sql).execute(&mut tampering).await.expect(sql);
+    }
     assert_eq!(Box::pin(busy.expire_leases(Timestamp::default())).await.expect("readable"), 0);
     let read = async |what: &str| postgres.number(what).await;
     let (by_index, by_table) = (
