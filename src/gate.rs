@@ -33,7 +33,7 @@ use crate::{
     engine::envelope::ToolResult,
     policy::Policy,
     retry::classify,
-    store::{Slots, Store},
+    store::{self, Slots, Store},
     telemetry::Metrics,
 };
 
@@ -43,7 +43,10 @@ pub use policies::{Activated, Applied, Apply, Author, PolicyProblem, compiled};
 pub use profiles::{NearPair, QualityReport, RetryChance, RetryLayer, RetryProfile};
 pub use record::RecordAnswer;
 
-pub use crate::store::for_people;
+/// Does `work` for a person: what it reads by itself, it reads over connections that are there for people.
+pub async fn for_people<T>(work: impl Future<Output = T>) -> T {
+    store::for_people(work).await
+}
 
 /// A new name for something: a prefix and a UUID, which sorts by time.
 #[must_use]

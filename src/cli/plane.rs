@@ -48,7 +48,7 @@ pub(super) struct Plane {
 }
 
 impl Plane {
-    /// Starts everything, or nothing. What can fail without a trace comes first: the addresses, which are taken already,
+    /// Starts everything, or nothing. What can fail without a trace comes first: addresses, which are taken already,
     /// then the database, and at last the policy, which is active on every other replica from then on.
     pub(super) async fn start(
         bound: Vec<Bound>,

@@ -1,5 +1,5 @@
-//! The door to the gate: how many Evaluates are at work at once, who is next, and who is told at once that it would take
-//! too long.
+//! The door to the gate: how many Evaluates are at work at once, who is next, and who is told at once that it would
+//! take too long.
 //!
 //! A report has no door. It ends what was let in here, so there are never more than that asks for; and since no more
 //! Evaluates are at work than one batch of the writer takes, none stands in front of a report for longer than a commit.

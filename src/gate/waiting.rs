@@ -31,7 +31,7 @@ enum Awaited {
 
 impl Gate {
     /// May these calls of one session run? Where none may yet, and some may later, waits until one of those is judged
-    /// otherwise, `most` at the longest. What may run is told at once: it need not wait for the others. A caller who has
+    /// otherwise, `most` at the longest. What may run is told at once: it need not wait for the others. Who has
     /// less time `left` than a judgement would take is told so.
     ///
     /// # Errors

@@ -21,7 +21,8 @@ use crate::domain::{
     tree::CallTree,
 };
 
-/// Bytes of the trees kept in memory: some 100,000 sessions of a few calls, or some 6,000 with all that a tree remembers.
+/// Bytes of the trees kept in memory: some 100,000 sessions of a call each, or some 6,000 with all that a tree
+/// remembers.
 const BYTES_MAX: usize = 512 << 20;
 /// Sessions whose root is kept in memory.
 const SESSIONS_MAX: NonZeroUsize = NonZeroUsize::new(200_000).unwrap();
@@ -355,7 +356,7 @@ mod tests {
     use crate::domain::{ids::DEFAULT_TENANT, time::Timestamp};
 
     fn root(n: usize) -> SessionId {
-        SessionId::parse("session", &format!("s{n}")).expect("valid")
+        SessionId::parse("session", &format!("s{n:02}")).expect("valid")
     }
 
     #[test]

@@ -157,7 +157,7 @@ async fn an_interrupted_bench_leaves_no_process_behind() {
 #[test]
 fn the_page_on_machines_shows_what_its_script_says() {
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
-    let page = fs::read_to_string(root.join("docs/scale.md")).expect("a page");
+    let page = fs::read_to_string(root.join("docs").join(concat!("scale", ".md"))).expect("a page");
     let fenced = |kind: &str| {
         let from = page.split_once(&format!("```{kind}\n")).expect(kind).1;
         from.split_once("\n```").expect("an end").0

@@ -285,6 +285,9 @@ async fn a_tree_is_updated_where_it_lies_and_touches_no_index() {
 async fn an_index_reaches_the_partitions_that_were_there_before() {
     let postgres = Postgres::start().await;
     store(&postgres).await.close().await;
+    // What the start does on the side would be faster than the tampering.
+    let beside = "select count(*) from pg_stat_activity where application_name = 'callgate slow reader'";
+    until("the start to be over", async || postgres.number(beside).await == 0).await;
     let lacking =
         "select count(*) from pg_index where indexrelid = to_regclass('callgate.call_tool') and not indisvalid";
     assert_eq!(postgres.number(lacking).await, 0);

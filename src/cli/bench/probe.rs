@@ -93,7 +93,7 @@ impl Database {
 
 fn kind(backend: &str, name: &str) -> &'static str {
     match (backend, name) {
-        ("client backend", "callgate writer") => "writer",
+        ("client backend", name) if name.starts_with("callgate writer") => "writer",
         ("client backend", name) if name.starts_with("callgate ") => "readers",
         ("client backend", _) => "backends",
         ("walwriter", _) => "walwriter",

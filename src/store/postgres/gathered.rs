@@ -1,6 +1,6 @@
 //! Reads that are gathered, as the writer gathers changes: what is asked for while others read is one statement. Alone
-//! nobody waits for anybody; when a thousand come at once they are some dozen statements, and keep some connections busy
-//! instead of all.
+//! nobody waits for anybody; when a thousand come at once they are some dozen statements, and keep some connections
+//! busy instead of all.
 
 use std::{pin::Pin, sync::Arc};
 

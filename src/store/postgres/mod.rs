@@ -338,6 +338,9 @@ async fn build_indexes(slow: Readers) {
         built
     };
     if let Err(error) = built.await {
-        tracing::warn!(%error, "what a start does on the side was not done (indexes of partitions, old functions); the next one tries again");
+        tracing::warn!(
+            %error,
+            "what a start does beside was not done (indexes of partitions, old functions); the next one tries again"
+        );
     }
 }
