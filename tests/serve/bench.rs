@@ -125,6 +125,13 @@ async fn an_open_loop_keeps_to_its_rate_and_a_long_run_tells_its_minutes() {
     );
 }
 
+#[tokio::test]
+async fn a_bench_goes_over_a_unix_socket() {
+    let (json, said) = figures(&Home::empty(), &["--yardsticks", "none", "--transport", "unix"]).await;
+    let count = json["cases"][0]["entrants"][0]["rounds"][0]["pair_us"]["count"].as_f64().expect("a count");
+    assert!(count > 0.0 && said.contains("over a unix socket"), "{said}");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_interrupted_bench_leaves_no_process_behind() {
     let mut command = tokio::process::Command::from(program());

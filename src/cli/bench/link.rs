@@ -5,7 +5,10 @@ use std::time::Duration;
 use anyhow::{Context as _, anyhow};
 use clap::ValueEnum;
 use serde::Serialize;
-use tonic::{Status, transport::Channel};
+use tonic::{
+    Status,
+    transport::{Channel, Endpoint},
+};
 use tonic_types::StatusExt as _;
 
 use super::stream::Stream;
@@ -43,7 +46,7 @@ pub(super) enum Link {
 
 impl Link {
     pub(super) async fn connect(url: &str, transport: Transport) -> anyhow::Result<Self> {
-        let endpoint = Channel::from_shared(url.to_owned()).with_context(|| format!("{url} is not a URL"))?;
+        let endpoint = Endpoint::from_shared(url.to_owned()).with_context(|| format!("{url} is not a URL"))?;
         let channel = endpoint.connect().await.map_err(|_| anyhow!("no server answers at {url}"))?;
         let gate = GateServiceClient::new(channel);
         Ok(match transport {
