@@ -195,7 +195,7 @@ impl Store {
         let slow = readers("callgate slow reader", (SLOW_MAX, SLOW), Some(Arc::clone(&pulse)));
         let slow = slow.beside(people(EXPORTS_MAX, SLOW));
         tokio::spawn(build_indexes(slow.clone()));
-        let gatherers = reads::gatherer_options(options.clone());
+        let gatherers = reads::gatherer_options(options.clone(), is_distributed);
         let gatherers = of(&gatherers, "callgate gatherer", (reads::GATHERERS_MAX, READ), Some(Arc::clone(&pulse)));
         Ok(Self {
             gathers: Gathers::new(&gatherers, is_distributed),

@@ -23,8 +23,12 @@ use crate::{
 /// Connections for what is gathered: few, since each statement answers many.
 pub(super) const GATHERERS_MAX: usize = 6;
 
-/// The planner's settings there: as on the writer's connection, and a statement over many parts is planned once.
-pub(super) fn gatherer_options(options: PgConnectOptions) -> PgConnectOptions {
+/// The planner's settings there: as on the writer's connection, and a statement over many parts is planned once. On a
+/// distributed database each plan is for the very shards that are asked for.
+pub(super) fn gatherer_options(options: PgConnectOptions, is_distributed: bool) -> PgConnectOptions {
+    if is_distributed {
+        return options.options([("plan_cache_mode", "force_custom_plan")]);
+    }
     options.options([
         ("plan_cache_mode", "force_generic_plan"),
         ("enable_seqscan", "off"),
