@@ -7,7 +7,6 @@ mod approvals;
 mod bench;
 mod database;
 mod demo;
-mod distribute;
 mod explain;
 mod follow;
 mod plane;
@@ -25,6 +24,7 @@ mod signal;
 mod simulate;
 pub mod source;
 mod tools;
+mod upkeep;
 
 use std::{path::Path, process::ExitCode, sync::Arc};
 
@@ -45,8 +45,8 @@ struct Cli {
 enum Command {
     /// Serve the gate over gRPC, with a private PostgreSQL unless --database-url names one
     Serve(ServeConfig),
-    /// Spread the database of a fleet over many machines
-    Database(distribute::DatabaseArgs),
+    /// Spread the database of a fleet over many machines, or drop what is old in it
+    Database(upkeep::DatabaseArgs),
     /// Open psql on the private PostgreSQL of a server that runs
     Psql(psql::PsqlArgs),
     /// Play a recorded session against a server and show what the gate says
@@ -94,7 +94,7 @@ fn run(command: Command) -> ExitCode {
             let threads = config.threads.map_or_else(serve::threads, usize::from);
             runtime_of(Some(threads)).and_then(|runtime| runtime.block_on(serve::run(config)))
         }
-        Command::Database(args) => runtime().and_then(|runtime| runtime.block_on(distribute::run(args))),
+        Command::Database(args) => runtime().and_then(|runtime| runtime.block_on(upkeep::run(args))),
         Command::Psql(args) => runtime().and_then(|runtime| runtime.block_on(psql::run(&args))),
         Command::Demo(args) => runtime().and_then(|runtime| runtime.block_on(demo::run(args))),
         Command::Policy(args) => match runtime().and_then(|runtime| runtime.block_on(policy::run(args))) {

@@ -17,6 +17,8 @@ async fn one_server_alone_is_told_what_it_lacks() {
         error.to_string(),
         "the database cannot be distributed: it has no extension `citus`; create it there and on every worker"
     );
+    let made = "select count(*) from pg_namespace where nspname = 'callgate'";
+    assert_eq!(postgres.number(made).await, 0, "what is refused changes nothing");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -36,17 +36,19 @@ pub struct Distributed {
 /// Brings the schema up to date on the coordinator, and distributes what is not yet.
 ///
 /// # Errors
-/// [`OpenError::Citus`] where the extension or a worker is missing; the rest as for opening a store.
+/// [`OpenError::Citus`] where the extension or a worker is missing, or servers are connected: nothing was changed then.
+/// The rest as for opening a store.
 pub async fn distribute(options: PgConnectOptions) -> Result<Distributed, OpenError> {
     let (mut conn, _) = super::connect::first(super::usual(options)).await?;
-    maintain::prepare(&mut conn).await?;
     let workers = workers(&mut conn).await?;
     // A server that wrote to one database would go on doing so.
-    let writers = "select count(*) from pg_stat_activity where application_name like 'callgate writer%'";
+    let writers = "select count(*) from pg_stat_activity
+        where datname = current_database() and application_name like 'callgate writer%'";
     let writers: i64 = sqlx::query_scalar(writers).fetch_one(&mut conn).await?;
     if writers > 0 && !is_distributed(&mut conn).await? {
         return Err(OpenError::Citus("servers are connected to it; stop them first"));
     }
+    maintain::prepare(&mut conn).await?;
     let tables = all(&mut conn).await?;
     Ok(Distributed { workers, tables })
 }
@@ -70,7 +72,7 @@ pub(super) async fn is_distributed(conn: &mut PgConnection) -> Result<bool, Stor
     if !sqlx::query_scalar(known).fetch_one(&mut *conn).await? {
         return Ok(false);
     }
-    let cut = "select exists (select from pg_dist_partition where logicalrelid = 'call_tree'::regclass)";
+    let cut = "select exists (select from pg_dist_partition where logicalrelid = to_regclass('call_tree'))";
     Ok(sqlx::query_scalar(cut).fetch_one(conn).await?)
 }
 
@@ -78,8 +80,8 @@ pub(super) async fn is_distributed(conn: &mut PgConnection) -> Result<bool, Stor
 pub(super) async fn all(conn: &mut PgConnection) -> Result<Vec<&'static str>, StoreError> {
     let everywhere = EVERYWHERE.map(|table| (table, format!("create_reference_table('{SCHEMA}.{table}')")));
     let by_shard = BY_SHARD.map(|table| {
-        let beside = if table == BY_SHARD[0] { "none" } else { BY_SHARD[0] };
-        let beside = if beside == "none" { beside.to_owned() } else { format!("{SCHEMA}.{beside}") };
+        let first = BY_SHARD[0];
+        let beside = if table == first { "none".to_owned() } else { format!("{SCHEMA}.{first}") };
         (table, format!("create_distributed_table('{SCHEMA}.{table}', 'shard', colocate_with => '{beside}')"))
     });
     let mut done = Vec::new();

@@ -15,7 +15,8 @@ pub(super) struct DatabaseArgs {
 
 #[derive(Debug, Subcommand)]
 enum DatabaseCommand {
-    /// Spread the tables over the workers of a Citus cluster; repeating it is harmless
+    /// Spread the tables over the workers of a Citus cluster, to try it: deploy/citus/README.md says what does not run
+    /// there yet
     Distribute(DistributeArgs),
     /// Drop call trees that have been silent for long, and the months that nobody lives in any more
     Retain(retain::RetainArgs),
