@@ -17,6 +17,29 @@ pub enum Clock {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Tick(Duration);
 
+/// What happens often and is said now and then: a line for each time would be one more thing to do while there is too
+/// much to do.
+#[derive(Debug, Default)]
+pub struct Seldom {
+    said: Option<Tick>,
+    kept: u64,
+}
+
+impl Seldom {
+    /// Between two times that it is said.
+    pub const EVERY: Duration = Duration::from_secs(10);
+
+    /// It happened: how often since it was said last, this time included, if it is to be said now.
+    pub fn happened(&mut self, clock: &Clock) -> Option<u64> {
+        self.kept += 1;
+        if self.said.is_some_and(|said| clock.elapsed(said) < Self::EVERY) {
+            return None;
+        }
+        self.said = Some(clock.tick());
+        Some(std::mem::take(&mut self.kept))
+    }
+}
+
 impl Clock {
     /// A fake clock that stands at `now`.
     #[must_use]
@@ -60,5 +83,22 @@ impl Clock {
     #[must_use]
     pub fn elapsed(&self, tick: Tick) -> Duration {
         self.tick().0.saturating_sub(tick.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_happens_often_is_said_at_once_and_then_seldom() {
+        let (clock, mut seldom) = (Clock::fake(Timestamp::from_millis(0)), Seldom::default());
+        let said: Vec<Option<u64>> = (0..5)
+            .map(|_| {
+                clock.advance(4_000);
+                seldom.happened(&clock)
+            })
+            .collect();
+        assert_eq!(said, [Some(1), None, None, Some(3), None], "nothing of it is lost");
     }
 }

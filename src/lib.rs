@@ -24,7 +24,7 @@
 //! | [`store`] | Postgres, a cache in front of it | domain |
 //! | [`telemetry`] | logs, spans, metrics | domain |
 //! | [`gate`] | the seam: load, decide, append, try again | domain, retry, engine, policy, store, telemetry, clock |
-//! | [`grpc`] | the contract of `proto/` | domain, gate, telemetry |
+//! | [`grpc`] | the contract of `proto/` | domain, gate, telemetry, clock |
 //! | [`cli`] | the commands | all |
 //!
 //! The first seven rooms are pure: no `async`, no clock, no lock, no log; time is an argument. `tests/tidy` reads every

@@ -20,7 +20,7 @@ use tokio::{sync::oneshot, time::timeout};
 
 use super::{NoAnswer, lock};
 use crate::{
-    clock::{Clock, Tick},
+    clock::{Clock, Seldom, Tick},
     domain::ids::{SessionId, TenantId},
     telemetry::Metrics,
 };
@@ -38,8 +38,6 @@ const WAIT: Duration = Duration::from_millis(500);
 const WAITING_MAX: usize = (WORKING_MAX as u128 * WAIT.as_millis() / WORK.as_millis()) as usize;
 /// How long the rate is measured.
 const WINDOW: Duration = Duration::from_millis(100);
-/// How often the log says that callers are turned away.
-const TOLD_EVERY: Duration = Duration::from_secs(10);
 
 /// A call tree, by its root as far as that is known.
 pub(super) type Tree = (TenantId, SessionId);
@@ -81,9 +79,7 @@ struct Line {
     /// Since when it is measured, and how many were answered since.
     since: Tick,
     answered: usize,
-    /// Turned away since the log said so, and when it did.
-    turned_away: u64,
-    told: Option<Tick>,
+    turned_away: Seldom,
 }
 
 impl Line {
@@ -194,8 +190,7 @@ impl Door {
             rate: None,
             since: clock.tick(),
             answered: 0,
-            turned_away: 0,
-            told: None,
+            turned_away: Seldom::default(),
         };
         Arc::new(Self { clock, metrics, line: Mutex::new(line) })
     }
@@ -244,14 +239,12 @@ impl Door {
         }
     }
 
-    /// Counts, and says so now and then: a line for each would be one more thing to do while there is too much to do.
+    /// Counts, and says so now and then.
     fn turned_away(&self, line: &mut Line, wait: Duration) -> NoAnswer {
         self.metrics.turned_away();
-        line.turned_away += 1;
-        if line.told.is_none_or(|told| self.clock.elapsed(told) > TOLD_EVERY) {
-            let (turned_away, at_work, waiting) = (line.turned_away, line.most, line.waiting);
+        if let Some(turned_away) = line.turned_away.happened(&self.clock) {
+            let (at_work, waiting) = (line.most, line.waiting);
             tracing::warn!(turned_away, at_work, waiting, "more is asked than can be answered in time");
-            (line.told, line.turned_away) = (Some(self.clock.tick()), 0);
         }
         NoAnswer::Crowded(wait)
     }

@@ -1,13 +1,18 @@
 //! Errors on the wire: one place, documented pairs of code and reason (proto/callgate/v1/gate_service.proto), and no
 //! word of the database's.
 
-use std::{collections::HashMap, time::Duration};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
 
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt as _};
 
 use super::identity::BY;
 use crate::{
+    clock::{Clock, Seldom},
     domain::{
         grant::GRANTS_MAX,
         rejection::{CommandRejection, EvaluateRejection, RecordRejection, SessionRejection, SessionUnknown},
@@ -163,9 +168,17 @@ impl Told for NoAnswer {
                 return status(Code::Internal, "INTERNAL", "this is a bug in callgate; its log has more", None);
             }
         };
-        tracing::warn!(error = %self, "no answer");
+        if let Some(callers) = seldom(reason) {
+            tracing::warn!(error = %self, callers, "no answer");
+        }
         status(code, reason, message, Some(Duration::from_millis(retry_ms)))
     }
+}
+
+/// Callers who were told this since the log last said so, if it is to say so now: when the database is away, all are.
+fn seldom(reason: &'static str) -> Option<u64> {
+    static TOLD: Mutex<BTreeMap<&str, Seldom>> = Mutex::new(BTreeMap::new());
+    TOLD.lock().unwrap_or_else(PoisonError::into_inner).entry(reason).or_default().happened(&Clock::System)
 }
 
 impl Told for SessionUnknown {

@@ -175,6 +175,7 @@ pub(crate) const WALLS: &[Wall] = &[
             ("domain", "what is translated"),
             ("gate", "who is asked"),
             ("telemetry", "the caller's trace context"),
+            ("clock", "how long the log has been silent"),
         ],
         crates: None,
         never: &[NOW, SQL, &["anyhow", "clap"]],

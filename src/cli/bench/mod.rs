@@ -6,6 +6,7 @@ mod agent;
 mod cases;
 mod child;
 mod cpu;
+mod disk;
 mod drive;
 mod link;
 mod load;

@@ -2,7 +2,10 @@
 
 use std::fmt::Write as _;
 
-use super::run::{Figures, Measured, Outcome};
+use super::{
+    run::{Figures, Measured, Outcome},
+    tally::Percentiles,
+};
 
 /// The median; of an even number the upper one.
 pub(super) fn median(mut values: Vec<f64>) -> f64 {
@@ -50,6 +53,7 @@ pub(super) fn table(outcome: &Outcome) -> String {
     for entrant in &outcome.entrants {
         let _ = writeln!(text, "{}", row(entrant, width));
     }
+    text += &disk(outcome);
     text += &ratios(outcome);
     for entrant in &outcome.entrants {
         text += &more(entrant);
@@ -79,6 +83,15 @@ fn row(entrant: &Measured, width: usize) -> String {
         known(Figures::postgres),
         known(|round| round.wal_bytes_per_pair),
     )
+}
+
+/// What the disk took meanwhile, whoever was measured.
+fn disk(outcome: &Outcome) -> String {
+    let rounds = || outcome.entrants.iter().flat_map(|entrant| &entrant.rounds).map(|round| round.disk_sync_us);
+    let of = |what: fn(Percentiles) -> u64| median(rounds().map(|sync| what(sync) as f64 / 1_000.0).collect());
+    let longest = rounds().map(|sync| sync.max).max().unwrap_or_default() as f64 / 1_000.0;
+    let (p50, p99) = (of(|sync| sync.p50), of(|sync| sync.p99));
+    format!("the disk makes one page durable in {p50:.2} ms, p99 {p99:.2}, longest {longest:.0}\n")
 }
 
 /// The first entrant against each other one: the median of what the rounds say, and their spread.

@@ -14,7 +14,7 @@ use super::{
     load::{Load, Mix},
     read::Rate,
     report::median,
-    server::{Server, Servers, Which},
+    server::{Servers, Which},
     tally::{Percentiles, Tally},
     yardstick::Answers,
 };
@@ -77,6 +77,8 @@ pub(super) struct Figures {
     /// Processor time by kind of process; null where it cannot be known.
     pub(super) cpu_us_per_pair: Option<BTreeMap<&'static str, f64>>,
     pub(super) wal_bytes_per_pair: Option<f64>,
+    /// What the disk of the bench's folder takes to make one page durable.
+    pub(super) disk_sync_us: Percentiles,
     /// What was not let through, and errors; none of them counts as a pair.
     pub(super) refused: BTreeMap<String, u64>,
     /// Of an open loop: pairs that should have begun by the end, and had not.
@@ -155,10 +157,9 @@ async fn sample(url: &str, load: &Load) -> anyhow::Result<Answers> {
 }
 
 async fn measure(servers: &mut Servers, seat: &mut Seat, plan: Plan) -> anyhow::Result<Figures> {
-    let server = servers.get(seat.0);
     let crew = seat.1.take().context("the agents are still away")?;
     let running = crew.begin(plan.warm_up).await?;
-    let mut figures = window(server, &running, plan.round).await?;
+    let mut figures = window(servers, seat.0, &running, plan.round).await?;
     let (crew, not_begun) = running.end().await?;
     figures.not_begun = not_begun;
     seat.1 = Some(crew);
@@ -166,18 +167,25 @@ async fn measure(servers: &mut Servers, seat: &mut Seat, plan: Plan) -> anyhow::
 }
 
 /// What happens in a stretch of time.
-pub(super) async fn window(server: &mut Server, running: &Running, length: Duration) -> anyhow::Result<Figures> {
-    let before = server.probe.look().await?;
+pub(super) async fn window(
+    servers: &mut Servers,
+    n: usize,
+    running: &Running,
+    length: Duration,
+) -> anyhow::Result<Figures> {
+    let before = servers.get(n).probe.look().await?;
     running.take();
+    servers.disk().take();
     let began = Instant::now();
     sleep(length).await;
     let (tally, seconds) = (running.take(), began.elapsed().as_secs_f64());
-    let (cpu, wal) = server.probe.look().await?.since(&before);
-    Ok(Figures::of(tally, seconds, cpu, wal))
+    let disk = servers.disk().take();
+    let (cpu, wal) = servers.get(n).probe.look().await?.since(&before);
+    Ok(Figures::of(tally, seconds, cpu, wal, disk))
 }
 
 impl Figures {
-    fn of(tally: Tally, seconds: f64, cpu: Option<Micros>, wal: Option<u64>) -> Self {
+    fn of(tally: Tally, seconds: f64, cpu: Option<Micros>, wal: Option<u64>, disk: Percentiles) -> Self {
         let pair_us = tally.pair.percentiles();
         let pairs = pair_us.count as f64;
         let each = |sum: u64| if pairs > 0.0 { sum as f64 / pairs } else { 0.0 };
@@ -189,6 +197,7 @@ impl Figures {
             pair_us,
             cpu_us_per_pair: cpu.map(|cpu| cpu.into_iter().map(|(kind, sum)| (kind, each(sum))).collect()),
             wal_bytes_per_pair: wal.map(each),
+            disk_sync_us: disk,
             refused: tally.refused,
             not_begun: 0,
         }

@@ -8,6 +8,7 @@ use tempfile::TempDir;
 
 use super::{
     child::Process,
+    disk::Disk,
     probe::Probe,
     stored,
     yardstick::{Answers, DATABASE, Yardstick},
@@ -71,6 +72,7 @@ pub(super) struct Server {
 pub(super) struct Servers {
     folder: TempDir,
     pg_bin: Option<PathBuf>,
+    disk: Disk,
     running: Vec<Server>,
     /// How many were started.
     started: usize,
@@ -80,7 +82,8 @@ impl Servers {
     pub(super) fn new(pg_bin: Option<PathBuf>) -> anyhow::Result<Self> {
         let folder = tempfile::Builder::new().prefix("callgate-bench-").tempdir().context("no temporary directory")?;
         crate::cli::demo::open_to_all(folder.path())?;
-        Ok(Self { folder, pg_bin, running: Vec::new(), started: 0 })
+        let disk = Disk::of(folder.path())?;
+        Ok(Self { folder, pg_bin, disk, running: Vec::new(), started: 0 })
     }
 
     /// The number of the server; it is started where it does not run yet.
@@ -95,6 +98,10 @@ impl Servers {
 
     pub(super) fn get(&mut self, n: usize) -> &mut Server {
         &mut self.running[n]
+    }
+
+    pub(super) fn disk(&self) -> &Disk {
+        &self.disk
     }
 
     pub(super) fn all(&self) -> &[Server] {

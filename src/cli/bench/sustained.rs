@@ -46,12 +46,15 @@ pub(super) async fn run(
     }
     let load = crew.load();
     outln!("\n{}, {}\n{}", case.title, first.name, load.described());
-    outln!("minute  pairs/s  Evaluate p50  p99 ms   pair p50    p99 ms   server  Postgres us a pair   WAL B a pair");
+    outln!(
+        "minute  pairs/s  Evaluate p50  p99 ms   pair p50    p99 ms   server  Postgres us a pair   WAL B a pair  \
+         disk sync p99 ms, max"
+    );
     let running = crew.begin(plan.warm_up).await?;
     let (mut minutes, mut left) = (Vec::new(), duration);
     while !left.is_zero() {
         let length = left.min(MINUTE);
-        let minute = window(servers.get(n), &running, length).await?;
+        let minute = window(servers, n, &running, length).await?;
         outln!("{}", line(minutes.len() + 1, &minute));
         minutes.push(minute);
         left -= length;
@@ -72,7 +75,7 @@ fn line(n: usize, minute: &Figures) -> String {
     let ms = |micros: u64| micros as f64 / 1_000.0;
     let known = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |value| format!("{value:.0}"));
     let mut text = format!(
-        "{n:>6}  {:>7.0}  {:>12.2} {:>7.2}  {:>9.2} {:>9.2}  {:>7} {:>19}  {:>13}",
+        "{n:>6}  {:>7.0}  {:>12.2} {:>7.2}  {:>9.2} {:>9.2}  {:>7} {:>19}  {:>13}  {:>16.2} {:>4.0}",
         minute.pairs_per_s,
         ms(minute.evaluate_us.p50),
         ms(minute.evaluate_us.p99),
@@ -81,6 +84,8 @@ fn line(n: usize, minute: &Figures) -> String {
         known(minute.server()),
         known(minute.postgres()),
         known(minute.wal_bytes_per_pair),
+        ms(minute.disk_sync_us.p99),
+        ms(minute.disk_sync_us.max),
     );
     for (what, count) in &minute.refused {
         text += &format!("  {what} {count}");

@@ -56,7 +56,7 @@ impl Tally {
 
 impl Times {
     #[expect(clippy::expect_used, reason = "the bounds are constants that the test below tries")]
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let longest = u64::try_from(LONGEST.as_micros()).unwrap_or(u64::MAX);
         Self(Histogram::new_with_max(longest, 3).expect("bounds that a histogram can have"))
     }

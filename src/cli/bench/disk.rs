@@ -1,0 +1,76 @@
+//! What the disk itself takes to make a page durable, beside a load: who waits for commits waits at least so long, and
+//! a disk that stands still for a while is not the plane's doing.
+
+use std::{
+    fs::File,
+    os::unix::fs::FileExt as _,
+    path::Path,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+    time::Duration,
+};
+
+use anyhow::Context as _;
+use tokio::time::Instant;
+
+use super::tally::{Percentiles, Times};
+
+/// Between two looks: seldom enough to cost the load nothing.
+const PAUSE: Duration = Duration::from_millis(20);
+const PAGE: [u8; 8_192] = [1; 8_192];
+
+/// Writes one page of a file again and again and waits until it is durable, until it is dropped.
+#[derive(Debug)]
+pub(super) struct Disk {
+    times: Arc<Mutex<Times>>,
+    is_over: Arc<AtomicBool>,
+}
+
+impl Disk {
+    /// Of the disk that this folder is on.
+    pub(super) fn of(folder: &Path) -> anyhow::Result<Self> {
+        let file = File::create(folder.join("page")).context("a page to try the disk with")?;
+        let disk = Self { times: Arc::new(Mutex::new(Times::new())), is_over: Arc::default() };
+        let (times, is_over) = (Arc::clone(&disk.times), Arc::clone(&disk.is_over));
+        thread::Builder::new().name("bench disk".to_owned()).spawn(move || {
+            while !is_over.load(Ordering::Relaxed) {
+                let began = Instant::now();
+                if file.write_all_at(&PAGE, 0).and_then(|()| file.sync_data()).is_err() {
+                    return;
+                }
+                times.lock().unwrap_or_else(PoisonError::into_inner).note(began.elapsed());
+                thread::sleep(PAUSE);
+            }
+        })?;
+        Ok(disk)
+    }
+
+    /// What it took since this was asked last.
+    pub(super) fn take(&self) -> Percentiles {
+        let mut times = self.times.lock().unwrap_or_else(PoisonError::into_inner);
+        std::mem::replace(&mut *times, Times::new()).percentiles()
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        self.is_over.store(true, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_becomes_durable_in_some_time() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let disk = Disk::of(folder.path()).expect("a disk");
+        thread::sleep(PAUSE * 10);
+        let took = disk.take();
+        assert!(took.count > 0 && took.max > 0, "{took:?}");
+    }
+}
