@@ -4,7 +4,6 @@
 use std::{
     fs::{self, File, Permissions},
     hash::{DefaultHasher, Hash as _, Hasher as _},
-    io::Write as _,
     os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
     process::Command,
@@ -24,7 +23,7 @@ use super::{
 };
 
 /// What a data directory consists of.
-const PARTS: [&str; 2] = ["pg", "password"];
+pub(crate) const PARTS: [&str; 2] = ["pg", "password"];
 
 /// A folder that the database's account may pass through when the tests run as root.
 pub(crate) fn folder() -> TempDir {
@@ -115,17 +114,26 @@ impl Postgres {
         options.connect().await.expect("a connection")
     }
 
+    /// A connection for a question that may join any tables in any way.
+    pub(crate) async fn looking(&self, sql: &str) -> PgConnection {
+        let mut conn = self.connect().await;
+        if citus::is_wanted() {
+            citus::gather(&mut conn, sql).await;
+        }
+        conn
+    }
+
     /// What a query gives, one line a row, as PostgreSQL writes a row: `(a,1,,t)`.
     pub(crate) async fn rows(&self, sql: &str) -> Vec<String> {
         let sql = format!("select q::text from ({sql}) q");
-        let rows = sqlx::query_scalar(AssertSqlSafe(sql.as_str())).fetch_all(&mut self.connect().await).await;
+        let rows = sqlx::query_scalar(AssertSqlSafe(sql.as_str())).fetch_all(&mut self.looking(&sql).await).await;
         rows.unwrap_or_else(|error| panic!("{sql}: {error}"))
     }
 
     /// The one number that a query gives.
     pub(crate) async fn number(&self, sql: &str) -> i64 {
         let sql = format!("select ({sql})::bigint");
-        let number = sqlx::query_scalar(AssertSqlSafe(sql.as_str())).fetch_one(&mut self.connect().await).await;
+        let number = sqlx::query_scalar(AssertSqlSafe(sql.as_str())).fetch_one(&mut self.looking(&sql).await).await;
         number.unwrap_or_else(|error| panic!("{sql}: {error}"))
     }
 
@@ -160,8 +168,14 @@ impl Drop for Frozen {
 
 /// Waits until that many writers wait for a row that somebody else has locked.
 pub(crate) async fn writers_waiting(postgres: &Postgres, writers: i64) {
-    let waiting = "select count(*) from pg_stat_activity
-        where application_name like 'callgate writer%' and wait_event_type = 'Lock'";
+    let waiting = match citus::is_wanted() {
+        // There they wait on the nodes of their shards.
+        true => "select count(*) from citus_stat_activity where is_worker_query and wait_event_type = 'Lock'",
+        false => {
+            "select count(*) from pg_stat_activity
+               where application_name like 'callgate writer%' and wait_event_type = 'Lock'"
+        }
+    };
     until("the writers to wait", async || postgres.number(waiting).await == writers).await;
 }
 
@@ -207,6 +221,9 @@ pub(crate) async fn template() -> PathBuf {
     let lock = File::create(shelf.join("cluster.lock")).expect("a file");
     lock.lock().expect("a lock");
     if !template.is_dir() {
+        let unfinished = shelf.join("cluster.unfinished");
+        let _ = fs::remove_dir_all(&unfinished);
+        fs::create_dir(&unfinished).expect("a folder");
         let dir = folder();
         let settings = Settings { data_dir: dir.path().join("data"), pg_bin: citus::bin() };
         let private = PrivatePostgres::start(&settings).await.expect("PostgreSQL starts");
@@ -217,16 +234,9 @@ pub(crate) async fn template() -> PathBuf {
         }
         owner.close().await.expect("closed");
         private.stop().await.expect("PostgreSQL stops");
+        seed(&settings.data_dir, &unfinished);
         if citus::is_wanted() {
-            let settings = settings.data_dir.join("pg/postgresql.conf");
-            let mut file = File::options().append(true).open(settings).expect("a configuration file");
-            file.write_all(citus::SETTINGS.as_bytes()).expect("writable");
-        }
-        let unfinished = shelf.join("cluster.unfinished");
-        let _ = fs::remove_dir_all(&unfinished);
-        fs::create_dir(&unfinished).expect("a folder");
-        for part in PARTS {
-            copy(&settings.data_dir.join(part), &unfinished.join(part));
+            citus::distribute(&unfinished).await;
         }
         fs::rename(&unfinished, &template).expect("the same file system");
     }
@@ -234,7 +244,7 @@ pub(crate) async fn template() -> PathBuf {
 }
 
 /// Copies a folder with its owners and modes, which PostgreSQL insists on.
-fn copy(from: &Path, to: &Path) {
+pub(crate) fn copy(from: &Path, to: &Path) {
     let copied = Command::new("cp").arg("-a").arg(from).arg(to).status();
     assert!(copied.expect("cp").success(), "{} could not be copied", from.display());
 }

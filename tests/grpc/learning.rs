@@ -102,7 +102,8 @@ async fn a_fleet_learns_that_an_api_is_broken_and_that_it_is_mended() {
 
     // A day later it is mended. Nobody is told so; only probes find out.
     for (table, column) in [("retry_hourly", "hour"), ("retry_recent", "bucket")] {
-        plane.postgres.tamper(&format!("update {table} set {column} = {column} - interval '1 day'")).await;
+        let earlier = format!("({column} at time zone 'utc' - interval '1 day') at time zone 'utc'");
+        plane.postgres.tamper(&format!("update {table} set {column} = {earlier}")).await;
     }
     plane.postgres.tamper("update retry_job set version = version + 1").await;
     plane.gate.learn().await.expect("read again");

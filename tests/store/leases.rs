@@ -17,6 +17,7 @@ use callgate::{
 
 use crate::common::{
     books::{gapless, good, sums},
+    citus,
     gates::{ask, done, evaluate, gate, policy, record, report, said, store, success, tool, two_gates},
     postgres::{Postgres, writers_waiting},
     until,
@@ -154,7 +155,7 @@ async fn a_late_heartbeat_goes_before_the_sweep_that_did_not_see_it() {
     assert_eq!(said(&evaluate(&other, ask("s", "c2", "save", ARGUMENTS)).await), "WAIT call_in_flight");
     until("the lease to be over", async || one.now() > lease_until && other.now() > lease_until).await;
     let mut locked = postgres.connect().await;
-    sqlx::raw_sql("begin; select from call_tree for update").execute(&mut locked).await.expect("a lock");
+    sqlx::raw_sql("begin; update call_tree set version = version").execute(&mut locked).await.expect("a lock");
     let heartbeat = tokio::spawn(async move { record(&one, report("s", "c1", OutcomeStatus::Running)).await });
     writers_waiting(&postgres, 1).await;
     let unknown = Report { by_lease: true, ..report("s", "c1", OutcomeStatus::Unknown) };
@@ -294,6 +295,9 @@ async fn a_look_finds_a_lease_that_a_heartbeat_had_extended() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_look_reads_what_is_due_and_nothing_else() {
     const DUE: i64 = 3;
+    if citus::lacks("it reads the statistics of rows, which are each worker's own") {
+        return;
+    }
     let postgres = Postgres::start().await;
     let [busy, sweeping] = two_gates(&postgres, &leased(600_000)).await;
     for n in 0..400 {

@@ -3,6 +3,7 @@
 //! and the writer sends the others again.
 
 pub(super) mod encode;
+mod form;
 mod functions;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -16,7 +16,8 @@ use crate::{
     store::error::StoreError,
 };
 
-const ROW: &str = "tenant_id, kind, name, (extract(epoch from halted_at) * 1000)::bigint as at_ms, halted_by, reason";
+const ROW: &str = "tenant_id, kind, name, halted_by, reason,
+    (extract(epoch from halted_at at time zone 'utc') * 1000)::bigint as at_ms";
 
 impl Store {
     /// Halts something; gives the halt that holds, an earlier one where there was one.

@@ -1,5 +1,7 @@
 //! How tools fare, shared: each replica adds what it has seen, and reads what the others have.
 
+use std::sync::LazyLock;
+
 use sqlx::{PgConnection, Row as _, postgres::PgRow};
 
 use super::{
@@ -62,13 +64,13 @@ impl Store {
     }
 }
 
-const ROW: &str = "h.tenant_id, h.tool, h.failures,
-    (extract(epoch from h.failing_since) * 1000)::bigint as failing_ms,
-    h.cooldown_failure, (extract(epoch from h.cooldown_since) * 1000)::bigint as since_ms,
-    (extract(epoch from h.cooldown_until) * 1000)::bigint as until_ms,
-    (extract(epoch from h.probe_until) * 1000)::bigint as probe_ms, h.retries_used,
-    (extract(epoch from h.used_at) * 1000)::bigint as used_ms,
-    (extract(epoch from h.changed_at) * 1000)::bigint as changed_ms";
+/// Also what a statement that writes gives back, where Citus wants what depends on no setting: `extract` of a time with a
+/// zone does, by its type.
+static ROW: LazyLock<String> = LazyLock::new(|| {
+    let times = ["failing_since", "cooldown_since", "cooldown_until", "probe_until", "used_at", "changed_at"];
+    let times = times.map(|at| format!("(extract(epoch from h.{at} at time zone 'utc') * 1000)::bigint as {at}"));
+    format!("h.tenant_id, h.tool, h.failures, h.cooldown_failure, h.retries_used, {}", times.join(", "))
+});
 
 async fn add(conn: &mut PgConnection, seen: &[Seen], per_minute: f64) -> Loaded<Vec<HealthRow>> {
     let mut rows = SeenColumns::default();
@@ -94,7 +96,7 @@ async fn add(conn: &mut PgConnection, seen: &[Seen], per_minute: f64) -> Loaded<
            cooldown_since, cooldown_until, retries_used, used_at, changed_at)
          select tenant_id, tool, to_timestamp(succeeded_ms / 1000.0), failures, to_timestamp(failing_ms / 1000.0),
            cooldown_failure, to_timestamp(cooldown_since_ms / 1000.0), to_timestamp(cooldown_until_ms / 1000.0),
-           retries, clock_timestamp(), clock_timestamp()
+           retries, now(), now()
          from {from}
          on conflict (tenant_id, tool) do update set
            succeeded_at = greatest(h.succeeded_at, excluded.succeeded_at),
@@ -106,37 +108,41 @@ async fn add(conn: &mut PgConnection, seen: &[Seen], per_minute: f64) -> Loaded<
            cooldown_until = case {pick} then excluded.cooldown_until {over} then null else h.cooldown_until end,
            probe_until = case {pick} then null {over} then null else h.probe_until end,
            retries_used = greatest(0, greatest(0, h.retries_used
-             - extract(epoch from clock_timestamp() - h.used_at)::float8 / 60 * ${minute}) + excluded.retries_used),
-           used_at = excluded.used_at, changed_at = excluded.changed_at
-         returning {ROW}",
+             - extract(epoch from {used_at} - h.used_at)::float8 / 60 * {per_minute}) + excluded.retries_used),
+           used_at = {used_at}, changed_at = excluded.changed_at
+         returning {row}",
         from = unnest(SeenColumns::LIST, 1),
-        minute = SeenColumns::LIST.len() + 1,
+        row = *ROW,
+        // Who waited for the row may come with an earlier time.
+        used_at = "greatest(h.used_at, excluded.used_at)",
+        // As a number in the text: Citus sends a parameter that only stands here on without its type.
+        per_minute = format_args!("{:?}::float8", if per_minute.is_finite() { per_minute } else { 0.0 }),
         ended = "excluded.succeeded_at > coalesce(h.succeeded_at, '-infinity')",
         pick = "when excluded.cooldown_until >= coalesce(h.cooldown_until, '-infinity')",
         over = "when excluded.succeeded_at > h.cooldown_since",
     );
-    let query = rows.bind(sqlx::query(sqlx::AssertSqlSafe(sql))).bind(per_minute);
+    let query = rows.bind(sqlx::query(sqlx::AssertSqlSafe(sql)));
     query.fetch_all(conn).await?.iter().map(row).collect()
 }
 
 async fn changed(conn: &mut PgConnection, since: Timestamp) -> Loaded<Vec<HealthRow>> {
-    let sql = format!("select {ROW} from tool_health h where h.changed_at > to_timestamp($1 / 1000.0)");
+    let sql = format!("select {} from tool_health h where h.changed_at > to_timestamp($1 / 1000.0)", *ROW);
     sqlx::query(sqlx::AssertSqlSafe(sql)).bind(since.as_millis()).fetch_all(conn).await?.iter().map(row).collect()
 }
 
 async fn claim(conn: &mut PgConnection, tenant: TenantId, tool: &ToolName, until: Timestamp) -> Loaded<bool> {
     let claimed = sqlx::query_scalar(
         "with claimed as (
-           update tool_health set probe_until = to_timestamp($3 / 1000.0), changed_at = clock_timestamp()
-           where tenant_id = $1 and tool = $2 and coalesce(probe_until, '-infinity') <= clock_timestamp() returning 1)
-         select exists (select from claimed)
-           or not exists (select from tool_health where tenant_id = $1 and tool = $2)",
+           update tool_health set probe_until = to_timestamp($3 / 1000.0), changed_at = now()
+           where tenant_id = $1 and tool = $2 and coalesce(probe_until, '-infinity') <= now() returning 1)
+         select exists (select 1 from claimed)
+           or not exists (select 1 from tool_health where tenant_id = $1 and tool = $2)",
     );
     Ok(claimed.bind(tenant.0).bind(tool.as_str()).bind(until.as_millis()).fetch_one(conn).await?)
 }
 
 async fn release(conn: &mut PgConnection, tenant: TenantId, tool: &ToolName, until: Timestamp) -> Loaded<()> {
-    let release = "update tool_health set probe_until = null, changed_at = clock_timestamp()
+    let release = "update tool_health set probe_until = null, changed_at = now()
         where tenant_id = $1 and tool = $2 and probe_until = to_timestamp($3 / 1000.0)";
     sqlx::query(release).bind(tenant.0).bind(tool.as_str()).bind(until.as_millis()).execute(conn).await?;
     Ok(())
@@ -147,19 +153,19 @@ fn row(row: &PgRow) -> Loaded<HealthRow> {
     let cooldown = cooldown.map(|failure| -> Loaded<Cooldown> {
         Ok(Cooldown {
             failure: member(&FailureKind::ALL, failure)?,
-            since: at(row, "since_ms")?,
-            until: at(row, "until_ms")?,
-            probe_until: maybe_at(row, "probe_ms")?,
+            since: at(row, "cooldown_since")?,
+            until: at(row, "cooldown_until")?,
+            probe_until: maybe_at(row, "probe_until")?,
         })
     });
     Ok(HealthRow {
         tenant: TenantId(row.try_get("tenant_id")?),
         tool: name(ToolName::parse, row.try_get("tool")?)?,
         failures: u32::try_from(row.try_get::<i32, _>("failures")?).unwrap_or(0),
-        failing_since: maybe_at(row, "failing_ms")?,
+        failing_since: maybe_at(row, "failing_since")?,
         cooldown: cooldown.transpose()?,
         retries_used: row.try_get("retries_used")?,
-        used_at: at(row, "used_ms")?,
-        changed_at: at(row, "changed_ms")?,
+        used_at: at(row, "used_at")?,
+        changed_at: at(row, "changed_at")?,
     })
 }

@@ -15,7 +15,8 @@ use crate::{
     store::error::StoreError,
 };
 
-const REVISION: &str = "revision, hash, (extract(epoch from activated_at) * 1000)::bigint as at_ms, activated_by, note";
+const REVISION: &str = "v.revision, v.hash, v.activated_by, v.note,
+    (extract(epoch from v.activated_at at time zone 'utc') * 1000)::bigint as at_ms";
 /// SQLSTATE of a row that is there already.
 const UNIQUE_VIOLATION: &str = "23505";
 
@@ -74,7 +75,7 @@ impl Store {
         max: usize,
     ) -> Result<Vec<Revision>, StoreError> {
         let query = format!(
-            "select {REVISION} from policy_activation where tenant_id = $1 and ($2::bigint is null or revision < $2)
+            "select {REVISION} from policy_activation v where tenant_id = $1 and ($2::bigint is null or revision < $2)
              order by revision desc limit $3"
         );
         let query = sqlx::query(sqlx::AssertSqlSafe(query)).bind(tenant.0).bind(before.map(big));
@@ -106,7 +107,7 @@ async fn activate(
     note: &str,
 ) -> Loaded<Activation> {
     let query = format!(
-        "insert into policy_activation (tenant_id, revision, hash, activated_by, note)
+        "insert into policy_activation as v (tenant_id, revision, hash, activated_by, note)
          select $1, a.revision + 1, p.hash, $4, $5 from policy p, (
            select coalesce(max(revision), 0) as revision from policy_activation where tenant_id = $1) a
          where p.tenant_id = $1 and p.hash = $2 and ($3::bigint is null or a.revision = $3)
@@ -120,7 +121,7 @@ async fn activate(
         Err(error) => return Err(error.into()),
     };
     let query = sqlx::query(
-        "select exists (select from policy where tenant_id = $1 and hash = $2) as known,
+        "select exists (select 1 from policy where tenant_id = $1 and hash = $2) as known,
            (select coalesce(max(revision), 0) from policy_activation where tenant_id = $1) as revision",
     );
     let row = query.bind(tenant.0).bind(hash).fetch_one(conn).await?;

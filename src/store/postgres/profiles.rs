@@ -9,7 +9,7 @@ use tokio::time::timeout;
 use super::{
     Store,
     decode::{Loaded, at, corrupt, count, member, name},
-    follow_up, rebuild,
+    follow_up, load, rebuild,
     row::code,
 };
 use crate::domain::{
@@ -56,7 +56,8 @@ impl Store {
     /// # Errors
     /// [`StoreError`] when the database cannot be used; nothing was counted then.
     pub async fn count_trials(&self, learn: Learn<'_>) -> Result<Counted, StoreError> {
-        self.readers.read(async |conn| count_trials(conn, &self.replica, learn).await).await
+        let take = &TAKE[usize::from(self.is_distributed)];
+        self.readers.read(async |conn| count_trials(conn, &self.replica, take, learn).await).await
     }
 
     /// Makes the rollups anew from the calls of the last forty days; older rollups stay. Gives the number of trials. It
@@ -65,11 +66,11 @@ impl Store {
     /// # Errors
     /// [`StoreError`] when the database cannot be used, or somebody else does it; the rollups are as before then.
     pub async fn recount_trials(&self) -> Result<u64, StoreError> {
-        let slow = self.slow.clone();
+        let (slow, is_distributed) = (self.slow.clone(), self.is_distributed);
         let rebuilding = tokio::spawn(async move {
             // On a connection of its own, which takes with it what lies aside.
             let mut conn = slow.separate().await?;
-            let rebuilt = timeout(rebuild::MAX, rebuild::rebuild(&mut conn)).await;
+            let rebuilt = timeout(rebuild::MAX, rebuild::rebuild(&mut conn, is_distributed)).await;
             rebuilt.unwrap_or(Err(StoreError::Timeout(rebuild::MAX.as_secs() * 1_000)))
         });
         rebuilding.await.unwrap_or(Err(StoreError::Stopped))
@@ -93,20 +94,22 @@ impl Store {
 }
 
 /// The facts of the trials that `from` names by their key. `LATERAL … LIMIT 1` goes row by row through the primary
-/// keys, whatever the planner believes about the tables' sizes.
-pub(super) fn facts(from: &str) -> String {
+/// keys, whatever the planner believes about the tables' sizes; over many nodes only plain joins can be planned.
+pub(super) fn facts(from: &str, is_distributed: bool) -> String {
+    let join = |table: &str, alias: &str, seq: &str| {
+        let of = format!("{table} {alias} where {} and {seq}", load::same(alias, "t"));
+        match is_distributed {
+            true => format!("join {}", of.replacen(" where ", " on ", 1)),
+            false => format!("cross join lateral (select {alias}.* from {of} limit 1) {alias}"),
+        }
+    };
     format!(
         "select c.tenant_id, c.tool, o.at, o.seq, o.follow_up_ok, (extract(epoch from o.at) * 1000)::bigint as at_ms,
            {columns}
-         from {from} t
-         cross join lateral (select o.at, o.seq, o.follow_up_ok from outcome o where o.shard = t.shard
-           and o.tenant_id = t.tenant_id
-           and o.epoch = t.epoch and o.session_id = t.session_id and o.permit_seq = t.permit_seq and o.seq = t.seq
-           limit 1) o
-         cross join lateral (select c.tenant_id, c.tool, {columns} from call c where c.shard = t.shard
-           and c.tenant_id = t.tenant_id
-           and c.epoch = t.epoch and c.session_id = t.session_id and c.seq = t.permit_seq limit 1) c",
-        columns = follow_up::columns("c.")
+         from {from} t {outcome} {call}",
+        columns = follow_up::columns("c."),
+        outcome = join("outcome", "o", "o.permit_seq = t.permit_seq and o.seq = t.seq"),
+        call = join("call", "c", "c.seq = t.permit_seq"),
     )
 }
 
@@ -136,20 +139,31 @@ pub(super) fn add_to(hourly: &str, recent: &str) -> String {
     )
 }
 
-static TAKE: LazyLock<String> = LazyLock::new(|| {
+/// Takes trials from their queue and counts them: on one server, and over many nodes, where a row's place says nothing.
+static TAKE: LazyLock<[String; 2]> = LazyLock::new(|| [take(false), take(true)]);
+
+fn take(is_distributed: bool) -> String {
+    let due = match is_distributed {
+        false => "delete from retry_trial where ctid = any (array(select ctid from retry_trial limit $1)) returning *",
+        true => {
+            "delete from retry_trial d using first f where d.shard = f.shard and d.tenant_id = f.tenant_id
+               and d.epoch = f.epoch and d.session_id = f.session_id and d.permit_seq = f.permit_seq
+               and d.seq = f.seq returning d.*"
+        }
+    };
+    let first = if is_distributed { "first as materialized (select * from retry_trial limit $1)," } else { "" };
     format!(
-        "with due as (
-           delete from retry_trial where ctid = any (array(select ctid from retry_trial limit $1)) returning *),
+        "with {first} due as ({due}),
          facts as ({facts}),
          {add}
          select facts.*, (select count(*) from hourly) + (select count(*) from recent) as added from facts
          order by at, seq",
-        facts = facts("due"),
+        facts = facts("due", is_distributed),
         add = add_to("retry_hourly", "retry_recent"),
     )
-});
+}
 
-async fn count_trials(conn: &mut PgConnection, holder: &str, learn: Learn<'_>) -> Loaded<Counted> {
+async fn count_trials(conn: &mut PgConnection, holder: &str, take: &str, learn: Learn<'_>) -> Loaded<Counted> {
     let mut tx = conn.begin().await?;
     let held = sqlx::query(
         "update retry_job set holder = $1, held_until = now() + interval '15 seconds'
@@ -158,7 +172,7 @@ async fn count_trials(conn: &mut PgConnection, holder: &str, learn: Learn<'_>) -
     if held.bind(holder).execute(&mut *tx).await?.rows_affected() == 0 {
         return Ok(Counted::Elsewhere);
     }
-    let rows = sqlx::query(sqlx::AssertSqlSafe(TAKE.as_str())).bind(TRIALS_MAX).fetch_all(&mut *tx).await?;
+    let rows = sqlx::query(sqlx::AssertSqlSafe(take)).bind(TRIALS_MAX).fetch_all(&mut *tx).await?;
     if !rows.is_empty() {
         learn_from(&mut tx, &rows, learn).await?;
         let moved = "update retry_job set version = version + 1, counted_at = now() where id = 1";

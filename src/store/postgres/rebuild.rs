@@ -22,29 +22,31 @@ const SINCE: &str = "to_timestamp(floor(extract(epoch from now() - interval '40 
 
 /// Adds the trials of the trees that were born on a day, but those that wait to be counted: an outcome and its entry in
 /// the queue are committed together, and nobody takes any from it, so that each is seen in one place.
-static ADD_DAY: LazyLock<String> = LazyLock::new(|| {
+static ADD_DAY: LazyLock<[String; 2]> = LazyLock::new(|| [add_day(false), add_day(true)]);
+
+fn add_day(is_distributed: bool) -> String {
     let due = format!(
         "(select o.shard, o.tenant_id, o.epoch, o.session_id, o.permit_seq, o.seq from outcome o
            where o.epoch = date '1970-01-01' + $1::int4 and o.follow_up_ok is not null and o.at >= {SINCE}
-             and not exists (select from retry_trial w where w.shard = o.shard and w.tenant_id = o.tenant_id
+             and not exists (select 1 from retry_trial w where w.shard = o.shard and w.tenant_id = o.tenant_id
              and w.epoch = o.epoch
                and w.session_id = o.session_id and w.permit_seq = o.permit_seq and w.seq = o.seq))"
     );
     format!(
         "with facts as materialized ({facts}), {add}
          select (select count(*) from facts) + 0 * (select count(*) from hourly) + 0 * (select count(*) from recent)",
-        facts = facts(&due),
+        facts = facts(&due, is_distributed),
         add = add_to("new_retry_hourly", "new_retry_recent"),
     )
-});
+}
 
 /// Makes the rollups of the last forty days anew; older ones stay. Gives the number of trials.
-pub(super) async fn rebuild(conn: &mut PgConnection) -> Loaded<u64> {
+pub(super) async fn rebuild(conn: &mut PgConnection, is_distributed: bool) -> Loaded<u64> {
     let holder = format!("rebuild {}", uuid::Uuid::now_v7());
     if !hold(conn, &holder).await? {
         return Err(StoreError::Overloaded(Busy::Rebuild));
     }
-    let rebuilt = aside(conn, &holder).await;
+    let rebuilt = aside(conn, &holder, &ADD_DAY[usize::from(is_distributed)]).await;
     // Without it counting goes on when the lease has run out.
     let free = "update retry_job set holder = null, held_until = null where id = 1 and holder = $1";
     let _ = sqlx::query(free).bind(&holder).execute(conn).await;
@@ -60,7 +62,7 @@ async fn hold(conn: &mut PgConnection, holder: &str) -> Loaded<bool> {
     Ok(hold.bind(holder).bind(f64::from(LEASE_S)).execute(conn).await?.rows_affected() > 0)
 }
 
-async fn aside(conn: &mut PgConnection, holder: &str) -> Loaded<u64> {
+async fn aside(conn: &mut PgConnection, holder: &str, add_day: &str) -> Loaded<u64> {
     for table in ROLLUPS {
         let aside = format!("create temp table new_{table} (like {table} including all)");
         conn.execute(AssertSqlSafe(aside)).await?;
@@ -69,7 +71,7 @@ async fn aside(conn: &mut PgConnection, holder: &str) -> Loaded<u64> {
     let days: Vec<i32> = days.fetch_all(&mut *conn).await?;
     let mut trials = 0;
     for day in days {
-        let added: i64 = sqlx::query_scalar(AssertSqlSafe(ADD_DAY.as_str())).bind(day).fetch_one(&mut *conn).await?;
+        let added: i64 = sqlx::query_scalar(AssertSqlSafe(add_day)).bind(day).fetch_one(&mut *conn).await?;
         trials += u64::try_from(added).unwrap_or(0);
         if !hold(conn, holder).await? {
             return Err(StoreError::Overloaded(Busy::Rebuild));

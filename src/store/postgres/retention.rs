@@ -10,6 +10,7 @@ use sqlx::{AssertSqlSafe, ConnectOptions as _, Executor as _, PgConnection, Row 
 use super::{
     SCHEMA,
     decode::name,
+    distribute,
     maintain::{month, partition},
 };
 use crate::{
@@ -51,6 +52,7 @@ pub async fn retain(options: PgConnectOptions, days: u32) -> Result<Retained, Op
         .log_statements(log::LevelFilter::Off)
         .log_slow_statements(log::LevelFilter::Off, Duration::ZERO);
     let mut conn = options.connect().await?;
+    let is_distributed = distribute::is_distributed(&mut conn).await?;
     let today: i32 =
         sqlx::query_scalar("select (now() at time zone 'utc')::date - date '1970-01-01'").fetch_one(&mut conn).await?;
     let silent = NaiveDate::from_epoch_days(today)
@@ -61,14 +63,14 @@ pub async fn retain(options: PgConnectOptions, days: u32) -> Result<Retained, Op
     let trees = drop_trees(&mut conn, before, silent).await?;
     let mut retained = Retained { trees, ..Retained::default() };
     for first in months(&mut conn, before).await? {
-        let lives = "select exists (select from call_tree
+        let lives = "select exists (select 1 from call_tree
            where epoch >= $1::date and epoch < $1::date + interval '1 month')";
         if sqlx::query_scalar(lives).bind(first.to_string()).fetch_one(&mut conn).await? {
             retained.lived_in.push(first.to_string());
             continue;
         }
         for table in TABLES {
-            retained.dropped.extend(drop_partition(&mut conn, table, first).await?);
+            retained.dropped.extend(drop_partition(&mut conn, table, first, is_distributed).await?);
         }
     }
     Ok(retained)
@@ -85,7 +87,7 @@ async fn drop_trees(conn: &mut PgConnection, before: NaiveDate, silent: NaiveDat
                where (shard, tenant_id, root_id) > ($1, $2, $3) order by 1, 2, 3 limit $4),
              gone as (
                delete from call_tree t using page p where t.shard = p.shard and t.tenant_id = p.tenant_id
-                 and t.root_id = p.root_id and t.epoch < $5::date and t.last_at < $6::date
+                 and t.root_id = p.root_id and t.epoch < $5::date and t.last_at < $6::timestamptz
                returning t.shard, t.tenant_id, t.root_id),
              events as (
                delete from session_event e using gone g where e.shard = g.shard and e.tenant_id = g.tenant_id
@@ -150,8 +152,14 @@ async fn months(conn: &mut PgConnection, before: NaiveDate) -> Result<Vec<NaiveD
 }
 
 /// Drops a partition; none when it is not there. Its table is taken out first, concurrently: that waits for those who
-/// use it, and lets nobody wait for itself. One that was interrupted at that is finished.
-async fn drop_partition(conn: &mut PgConnection, table: &str, first: NaiveDate) -> Result<Option<String>, StoreError> {
+/// use it, and lets nobody wait for itself. One that was interrupted at that is finished. Citus cannot do that: there
+/// who writes waits until those before are done, for [`retain`]'s `lock_timeout` at most.
+async fn drop_partition(
+    conn: &mut PgConnection,
+    table: &str,
+    first: NaiveDate,
+    is_distributed: bool,
+) -> Result<Option<String>, StoreError> {
     let partition = partition(table, first);
     let state: Option<Option<bool>> = sqlx::query_scalar(
         "select i.inhdetachpending from pg_class c left join pg_inherits i on i.inhrelid = c.oid
@@ -162,7 +170,7 @@ async fn drop_partition(conn: &mut PgConnection, table: &str, first: NaiveDate) 
     .fetch_optional(&mut *conn)
     .await?;
     let Some(is_pending) = state else { return Ok(None) };
-    if let Some(is_pending) = is_pending {
+    if let Some(is_pending) = is_pending.filter(|_| !is_distributed) {
         let how = if is_pending { "finalize" } else { "concurrently" };
         let detach = format!("alter table {SCHEMA}.{table} detach partition {SCHEMA}.{partition} {how}");
         conn.execute(AssertSqlSafe(detach)).await?;

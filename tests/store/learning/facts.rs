@@ -103,7 +103,10 @@ async fn ten_minutes_later_a_call_follows_up_on_nothing() {
         fails(&before, session, "first", "search", ASKED).await;
         // As if it had failed then; only a gate that has not seen it believes so.
         let earlier = |table: &str| {
-            format!("update {table} set at = at - interval '{minutes} minutes' where session_id = '{session}'")
+            format!(
+                "update {table} set at = (at at time zone 'utc' - interval '{minutes} minutes') at time zone 'utc'
+                   where session_id = '{session}'"
+            )
         };
         assert_eq!(postgres.tamper(&earlier("call")).await + postgres.tamper(&earlier("outcome")).await, 2);
     }

@@ -89,7 +89,7 @@ async fn a_cooldown_holds_for_both_replicas_and_one_call_over_both_ends_it() {
     assert_eq!(said(&evaluate(other, ask("meanwhile", "c", "look", "{}")).await), "ALLOW", "another tool");
 
     // As if the time were over.
-    let over = "update tool_health set cooldown_until = now() - interval '1 second', changed_at = clock_timestamp()";
+    let over = "update tool_health set cooldown_until = now() - interval '1 second', changed_at = now()";
     assert_eq!(postgres.tamper(over).await, 1);
     two_seconds(one, &[other]).await;
     let (said_after, through) = rush(&gates, "after").await;

@@ -2,16 +2,19 @@
 //! not. Their texts are made from the lists of columns, and they are named by a hash of it, so that replicas of
 //! different versions work beside each other.
 
-use std::{fmt::Write as _, sync::LazyLock};
+use std::sync::LazyLock;
 
 use sha2::{Digest as _, Sha256};
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _, PgConnection, Row as _, postgres::types::Oid};
 
-use super::super::{
-    SCHEMA,
-    columns::{Kind, attributes, insert, set},
-    controls::ControlRow,
-    row::{CallRow, CounterRow, LedgerRowOut, OutcomeRow, SessionRow, TreeRow},
+use super::{
+    super::{
+        SCHEMA,
+        columns::{attributes, insert, set},
+        controls::ControlRow,
+        row::{CallRow, CounterRow, LedgerRowOut, OutcomeRow, SessionRow, TreeRow},
+    },
+    form::{Form, List},
 };
 
 /// The arguments of the append, in their order: the name, its columns, and whether the rare ones are among them. Trees
@@ -29,10 +32,9 @@ pub(super) const ARGUMENTS: [(&str, List, bool); 11] = [
     ("full_outcomes", OutcomeRow::LIST, true),
     ("controls", ControlRow::LIST, true),
 ];
-type List = &'static [(&'static str, Kind)];
 
-/// The SQLSTATE by which a part says that it moved fewer rows than it should have. It does not leave the function.
-const SHORT: &str = "CG001";
+/// What a part does that moved fewer rows than it should have. Its SQLSTATE does not leave the function.
+const UNDO: &str = "raise sqlstate 'CG001'";
 const NOW: &str = "(extract(epoch from clock_timestamp()) * 1000)::bigint";
 const OF_TREE: &str = "t.shard = x.shard and t.tenant_id = x.tenant_id and t.root_id = x.root_id";
 const OF_SESSION: &str = "s.shard = x.shard and s.tenant_id = x.tenant_id and s.session_id = x.session_id";
@@ -42,126 +44,82 @@ const OF_LEDGER: &str = "l.shard = x.shard and l.tenant_id = x.tenant_id and l.l
 const OF_CALL: &str = "c.shard = x.shard and c.tenant_id = x.tenant_id and c.epoch = x.epoch
   and c.session_id = x.session_id and c.call_id = x.call_id and c.round = x.round";
 
-/// A part of the append: skipped without rows; with `counted`, all is undone when it changed fewer rows than it has.
-fn part(argument: &str, statement: &str, counted: bool) -> String {
-    let count = format!(
-        "get diagnostics n = row_count;
-    if n <> cardinality({argument}) then raise sqlstate '{SHORT}'; end if;"
-    );
-    format!(
-        "  if {argument} is not null then
-    {statement};
-    {}
-  end if;\n",
-        if counted { &count } else { "" }
-    )
-}
-
-/// Whose functions they are. On a distributed database a call is the business of the one node that has the shard it
-/// names, and every statement names one shard: the call's, or, where a row has a place of its own, that row's.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Form {
-    OneServer,
-    Distributed,
-}
-
-impl Form {
-    /// The condition on the table `alias` by which its shard is known before the statement runs.
-    fn at(self, alias: &str) -> String {
-        match self {
-            Self::OneServer => String::new(),
-            Self::Distributed => format!(" and {alias}.shard = at_shard"),
-        }
-    }
-
-    /// What `body` does with `argument`, whose rows may be of other shards than their tree: with all at once, or one by
-    /// one.
-    fn across(self, argument: &str, body: impl Fn(&str) -> String) -> String {
-        match self {
-            Self::OneServer => body(argument),
-            Self::Distributed => format!(
-                "  for i in 1 .. coalesce(cardinality({argument}), 0) loop
-    at_shard := ({argument}[i]).shard;
-    one_{argument} := {argument}[i:i];
-{}  end loop;
-  at_shard := of_shard;\n",
-                body(&format!("one_{argument}"))
-            ),
-        }
-    }
-}
-
-/// Arguments whose rows may be of other shards than their tree.
-const ACROSS: [&str; 4] = ["sessions", "counters", "ledger", "new_ledger"];
-
-fn from(argument: &str, list: List, table: &str, with_rare: bool) -> String {
-    format!("{} from unnest({argument}) x", insert(list, table, with_rare))
-}
-
 /// An update goes through the array in its order: the settings of the writer's connection leave the planner no other
 /// way than a nested loop from the array to the primary key.
 fn write(form: Form) -> String {
-    let new = |argument: &str, list: List, table: &str, with_rare: bool| {
-        from(argument, list, table, with_rare) + " on conflict do nothing"
+    let new = |argument: &str, list: List, table: &str| {
+        form.part(argument, &(form.insert(argument, list, table, true) + " on conflict do nothing"), UNDO)
+    };
+    let events = |argument: &str, list: List, table: &str, with_rare: bool| {
+        form.part(argument, &form.insert(argument, list, table, with_rare), UNDO)
     };
     let moved_trees = format!(
-        "update call_tree t set {} from unnest(trees) x where {OF_TREE} and t.version = x.expected{}",
+        "update call_tree t set {}{} where {OF_TREE} and t.version = x.expected",
         set(TreeRow::LIST, &["shard", "tenant_id", "root_id"]),
-        form.at("t")
+        form.from("trees")
     );
-    let ledger = |argument: &str| {
-        format!(
-            "update ledger l set revision = x.expected + 1, {} from unnest({argument}) x
-      where {OF_LEDGER} and l.revision = x.expected{}",
-            set(LedgerRowOut::LIST, &["shard", "tenant_id", "ledger_key"]),
-            form.at("l")
-        )
-    };
-    let new_ledger = |argument: &str| {
-        new(argument, LedgerRowOut::LIST, "ledger", true)
-            .replacen("insert into ledger (", "insert into ledger (revision, ", 1)
-            .replacen(" select ", " select 1, ", 1)
-    };
+    let ledger = format!(
+        "update ledger l set revision = x.expected + 1, {}{} where {OF_LEDGER} and l.revision = x.expected",
+        set(LedgerRowOut::LIST, &["shard", "tenant_id", "ledger_key"]),
+        form.from("ledger")
+    );
+    let new_ledger = new("new_ledger", LedgerRowOut::LIST, "ledger")
+        .replacen("insert into ledger (", "insert into ledger (revision, ", 1)
+        .replacen(" select ", " select 1, ", 1)
+        .replacen(" values (", " values (1, ", 1);
     // Who races with another for a new session of the same tree may find it there.
-    let sessions = |argument: &str| {
-        format!(
-            "{};
-    get diagnostics n = row_count;
-    if n < cardinality({argument}) then
-      select count(*) into n from unnest({argument}) x join session s on {OF_SESSION} and s.root_id = x.root_id{};
-    end if;
-    if n <> cardinality({argument}) then raise sqlstate '{SHORT}'; end if",
-            new(argument, SessionRow::LIST, "session", true),
-            form.at("s")
-        )
+    let sessions = form.insert("sessions", SessionRow::LIST, "session", true) + " on conflict do nothing";
+    let (known, all) = match form {
+        Form::OneServer => (format!("unnest(sessions) x join session s on {OF_SESSION}"), "cardinality(sessions)"),
+        Form::Distributed => (format!("session s where {OF_SESSION}"), "1"),
     };
-    let trials = "insert into retry_trial (shard, tenant_id, epoch, session_id, permit_seq, seq)
-      select x.shard, x.tenant_id, x.epoch, x.session_id, x.permit_seq, x.seq from unnest(full_outcomes) x
-      where x.follow_up_ok is not null";
+    let or_known = format!(
+        "select count(*) into n from {known} and s.root_id = x.root_id;
+      if n <> {all} then {UNDO}; end if"
+    );
     [
-        part("trees", &moved_trees, true),
-        part("new_trees", &new("new_trees", TreeRow::LIST, "call_tree", true), true),
-        form.across("sessions", |argument| part(argument, &sessions(argument), false)),
+        form.part("trees", &moved_trees, UNDO),
+        new("new_trees", TreeRow::LIST, "call_tree"),
+        form.part("sessions", &sessions, &or_known),
         match form {
-            Form::OneServer => part("counters", &counters(), false),
-            Form::Distributed => form.across("counters", counter),
+            Form::OneServer => counters(),
+            Form::Distributed => counter(),
         },
-        form.across("ledger", |argument| part(argument, &ledger(argument), true)),
-        form.across("new_ledger", |argument| part(argument, &new_ledger(argument), true)),
-        part("calls", &from("calls", CallRow::LIST, "call", false), true),
-        part("full_calls", &from("full_calls", CallRow::LIST, "call", true), true),
-        part("outcomes", &from("outcomes", OutcomeRow::LIST, "outcome", false), true),
-        part("full_outcomes", &from("full_outcomes", OutcomeRow::LIST, "outcome", true), true),
-        part("full_outcomes", trials, false),
-        part("controls", &from("controls", ControlRow::LIST, "session_event", true), true),
+        form.part("ledger", &ledger, UNDO),
+        new_ledger,
+        events("calls", CallRow::LIST, "call", false),
+        events("full_calls", CallRow::LIST, "call", true),
+        events("outcomes", OutcomeRow::LIST, "outcome", false),
+        events("full_outcomes", OutcomeRow::LIST, "outcome", true),
+        trials(form),
+        events("controls", ControlRow::LIST, "session_event", true),
     ]
     .concat()
+}
+
+fn trials(form: Form) -> String {
+    let columns = "shard, tenant_id, epoch, session_id, permit_seq, seq";
+    let values = "x.shard, x.tenant_id, x.epoch, x.session_id, x.permit_seq, x.seq";
+    match form {
+        Form::OneServer => format!(
+            "  if full_outcomes is not null then
+    insert into retry_trial ({columns}) select {values} from unnest(full_outcomes) x where x.follow_up_ok is not null;
+  end if;\n"
+        ),
+        Form::Distributed => Form::each(
+            "full_outcomes",
+            &format!(
+                "if x.follow_up_ok is not null then insert into retry_trial ({columns}) values ({values}); end if"
+            ),
+        ),
+    }
 }
 
 /// Additions within their limits; a counter that nobody has added to yet holds 0.
 fn counters() -> String {
     format!(
-        "with u as (update counter k set used = k.used + x.amount
+        "  if counters is not null then
+    with u as (update counter k set used = k.used + x.amount
       from unnest(counters) with ordinality as x({names}, place)
       where {OF_COUNTER} and (x.room is null or k.used <= x.room) returning x.place, k.used)
     select count(*), array_agg(u.used order by u.place) into n, used from u;
@@ -170,29 +128,34 @@ fn counters() -> String {
         and not exists (select from counter k where {OF_COUNTER})
         on conflict do nothing;
       get diagnostics m = row_count;
-      if n + m <> cardinality(counters) then raise sqlstate '{SHORT}'; end if;
+      if n + m <> cardinality(counters) then {UNDO}; end if;
       select array_agg(k.used order by x.place) into used
       from unnest(counters) with ordinality as x({names}, place) join counter k on {OF_COUNTER};
-    end if",
+    end if;
+  end if;\n",
         insert = insert(CounterRow::LIST, "counter", true),
         names = names(CounterRow::LIST, true),
     )
 }
 
-/// The same with the one row of `argument`, by plain statements, which is all that can be planned for a shard.
-fn counter(argument: &str) -> String {
-    format!(
-        "    update counter k set used = k.used + x.amount from unnest({argument}) x
-      where {OF_COUNTER} and k.shard = at_shard and (x.room is null or k.used <= x.room) returning k.used into m;
-    get diagnostics n = row_count;
-    if n = 0 then
-      {insert} from unnest({argument}) x where x.room is null or x.room >= 0 on conflict do nothing;
+/// The same, each by statements of its own.
+fn counter() -> String {
+    let insert = Form::Distributed.insert("counters", CounterRow::LIST, "counter", true);
+    Form::each(
+        "counters",
+        &format!(
+            "update counter k set used = k.used + x.amount
+      where {OF_COUNTER} and (x.room is null or k.used <= x.room) returning k.used into m;
       get diagnostics n = row_count;
-      if n = 0 then raise sqlstate '{SHORT}'; end if;
-      m := ({argument}[1]).amount;
-    end if;
-    used := used || m;\n",
-        insert = insert(CounterRow::LIST, "counter", true),
+      if n = 0 then
+        if x.room < 0 then {UNDO}; end if;
+        {insert} on conflict do nothing;
+        get diagnostics n = row_count;
+        if n = 0 then {UNDO}; end if;
+        m := x.amount;
+      end if;
+      used := used || m"
+        ),
     )
 }
 
@@ -214,50 +177,45 @@ fn places(argument: &str, condition: &str) -> String {
 const LOST: [&str; 7] = ["trees", "new_trees", "sessions", "ledger", "new_ledger", "calls", "full_calls"];
 
 fn lost(form: Form) -> String {
-    let (t, s, l, c) = (form.at("t"), form.at("s"), form.at("l"), form.at("c"));
     let lost = [
-        ("trees", format!("not exists (select from call_tree t where {OF_TREE} and t.version = x.expected{t})")),
-        ("new_trees", format!("exists (select from call_tree t where {OF_TREE}{t})")),
-        ("sessions", format!("exists (select from session s where {OF_SESSION} and s.root_id <> x.root_id{s})")),
-        ("ledger", format!("not exists (select from ledger l where {OF_LEDGER} and l.revision = x.expected{l})")),
-        ("new_ledger", format!("exists (select from ledger l where {OF_LEDGER}{l})")),
-        ("calls", format!("exists (select from call c where {OF_CALL}{c})")),
-        ("full_calls", format!("exists (select from call c where {OF_CALL}{c})")),
+        ("trees", "not", format!("call_tree t where {OF_TREE} and t.version = x.expected")),
+        ("new_trees", "", format!("call_tree t where {OF_TREE}")),
+        ("sessions", "", format!("session s where {OF_SESSION} and s.root_id <> x.root_id")),
+        ("ledger", "not", format!("ledger l where {OF_LEDGER} and l.revision = x.expected")),
+        ("new_ledger", "", format!("ledger l where {OF_LEDGER}")),
+        ("calls", "", format!("call c where {OF_CALL}")),
+        ("full_calls", "", format!("call c where {OF_CALL}")),
     ];
     let mut body = String::new();
-    for (argument, condition) in lost {
-        if form == Form::Distributed && ACROSS.contains(&argument) {
-            let one = |one: &str| {
-                format!(
-                    "    if exists (select from unnest({one}) x where {condition}) then
-      lost_{argument} := lost_{argument} || i;
-    end if;\n"
-                )
-            };
-            let _ = write!(body, "  lost_{argument} := '{{}}';\n{}", form.across(argument, one));
-        } else {
-            let _ = writeln!(body, "  lost_{argument} := {};", places(argument, &condition));
-        }
+    for (argument, not, rows) in lost {
+        body += &match form {
+            Form::OneServer => {
+                format!("  lost_{argument} := {};\n", places(argument, &format!("{not} exists (select from {rows})")))
+            }
+            Form::Distributed => {
+                let look = format!(
+                    "perform 1 from {rows};
+      if {not} found then lost_{argument} := lost_{argument} || i; end if"
+                );
+                format!("  lost_{argument} := '{{}}';\n{}", Form::each(argument, &look))
+            }
+        };
     }
-    let _ = match form {
-        Form::OneServer => write!(
-            body,
+    body += &match form {
+        Form::OneServer => format!(
             "  used := array(select coalesce(k.used, 0) from unnest(counters) with ordinality as x({}, place)
     left join counter k on {OF_COUNTER} order by x.place);\n",
             names(CounterRow::LIST, true)
         ),
         Form::Distributed => {
-            let one = |one: &str| {
-                format!(
-                    "    used := used || coalesce((select k.used from unnest({one}) x join counter k on {OF_COUNTER}
-      and k.shard = at_shard), 0);\n"
-                )
-            };
-            write!(body, "  used := '{{}}';\n{}", form.across("counters", one))
+            let look = format!(
+                "select k.used into m from counter k where {OF_COUNTER};
+      used := used || coalesce(m, 0)"
+            );
+            format!("  used := '{{}}';\n{}", Form::each("counters", &look))
         }
     };
-    let _ = writeln!(body, "  now_ms := {NOW};");
-    body
+    body + &format!("  now_ms := {NOW};\n")
 }
 
 /// The functions of this build.
@@ -288,16 +246,7 @@ impl Functions {
             .iter()
             .map(|(argument, list, rare)| format!("create type {} as ({})", name(argument), attributes(list, *rare)))
             .collect();
-        let (of_shard, declared) = match form {
-            Form::OneServer => (String::new(), String::new()),
-            Form::Distributed => {
-                let one = |argument| format!("  one_{argument} {}[];\n", name(argument));
-                (
-                    "of_shard smallint, ".to_owned(),
-                    format!("  at_shard smallint := of_shard;\n{}", ACROSS.map(one).concat()),
-                )
-            }
-        };
+        let of_shard = if form == Form::Distributed { "of_shard smallint, " } else { "" };
         let arguments = ARGUMENTS.map(|(argument, ..)| format!("{argument} {}[]", name(argument))).join(", ");
         // What is caught is undone, and leaves no line in the server's log: losing a race is nothing to tell.
         create.push(format!(
@@ -306,10 +255,10 @@ declare
   n bigint;
   m bigint;
   used bigint[];
-{declared}begin
+begin
 {write}  return array_prepend({NOW}, used);
 exception
-  when sqlstate '{SHORT}' or unique_violation then return null;
+  when sqlstate 'CG001' or unique_violation then return null;
 end
 $append$"
         ));
@@ -318,7 +267,8 @@ $append$"
             "create function lost_{hash}({of_shard}{arguments}, {outs}, out used bigint[], out now_ms bigint)
 language plpgsql as $lost$
 declare
-{declared}begin
+  m bigint;
+begin
 {lost}end
 $lost$"
         ));
