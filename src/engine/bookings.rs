@@ -17,17 +17,20 @@ use crate::{
     },
 };
 
-/// The shared counters that a call of `tool` by `agent` depends on; without a tool, those of budgets.
+/// The shared counters that a call of `tool` by `agent` depends on, each with its limit; without a tool, those of
+/// budgets.
 #[must_use]
 pub fn counter_keys(
     policy: &Policy,
     agent: Option<&AgentId>,
     tool: Option<&ToolName>,
     now: Timestamp,
-) -> Vec<CounterKey> {
+) -> Vec<(CounterKey, u64)> {
     let rate = tool.and_then(|tool| policy.rules.get::<tier::Params>().rate(tool.as_str()));
-    let rate = rate.map(|(tier, rate)| rate.counters(tier, agent, now)).unwrap_or_default();
-    policy.rules.get::<budget::Params>().counters(agent, now.day()).map(|(key, _)| key).chain(rate).collect()
+    let of_rate = rate
+        .into_iter()
+        .flat_map(|(tier, rate)| rate.counters(tier, agent, now).into_iter().map(|key| (key, rate.rate.calls)));
+    policy.rules.get::<budget::Params>().counters(agent, now.day()).chain(of_rate).collect()
 }
 
 /// What a permit uses of tiers and grants.

@@ -1,6 +1,6 @@
 //! May these calls run? Judged together, stored, and only then told.
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use super::{
     EvaluateAnswer, EvaluateError, Gate, GateError, NoAnswer,
@@ -158,11 +158,11 @@ impl Gate {
         let now = self.store.now();
         let keys_of =
             |request: &Request| engine::counter_keys(policy, request.agent.as_ref(), Some(&request.tool), now);
-        let keys: BTreeSet<CounterKey> = proposals.iter().flat_map(|proposal| keys_of(&proposal.request)).collect();
-        let keys: Vec<CounterKey> = keys.into_iter().collect();
+        let keys: BTreeMap<CounterKey, u64> =
+            proposals.iter().flat_map(|proposal| keys_of(&proposal.request)).collect();
         let writes = proposals.iter().map(|proposal| engine::ledger_key(root, proposal));
         let (counters, ledger) =
-            tokio::try_join!(self.store.counters(tenant, &keys), self.store.ledger_rows(tenant, root, writes))?;
+            tokio::try_join!(self.store.counters(tenant, keys), self.store.ledger_rows(tenant, root, writes))?;
         let health = proposals.iter().map(|proposal| self.tools.health(tenant, &proposal.request.tool)).collect();
         Ok(SharedBatch { counters, ledger, health, halts: self.halts(tenant), profiles: self.profiles(tenant).await })
     }

@@ -114,8 +114,9 @@ impl Gate {
         });
         // Without any, the report is refused.
         let Some((key, agent, tool)) = call.map(|(facts, _)| facts).or(observed) else { return Ok(Shared::default()) };
+        let counters = engine::counter_keys(policy, agent.as_ref(), None, self.store.now()).into_iter().collect();
         Ok(Shared {
-            counters: self.counters_of(policy, tenant, agent.as_ref(), None).await?,
+            counters: self.store.counters(tenant, counters).await?,
             ledger: match key {
                 Some(key) => self.store.ledger(tenant, slot.root(), key).await?,
                 None => None,

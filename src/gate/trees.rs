@@ -9,7 +9,7 @@ use super::{
 use crate::{
     domain::{
         budget::CounterKey,
-        ids::{AgentId, CallId, SessionId, TenantId, ToolName},
+        ids::{CallId, SessionId, TenantId},
         tree::CallTree,
     },
     engine,
@@ -116,7 +116,7 @@ impl Gate {
         Ok(tree)
     }
 
-    /// The counters of the agent that asked last in a session, and the tenant's.
+    /// The counters of the agent that asked last in a session, and the tenant's, to be shown: old ones are read anew.
     pub(super) async fn counters(
         &self,
         policy: &Policy,
@@ -128,18 +128,8 @@ impl Gate {
             let newest = tree.sessions.get(session).and_then(|session| session.calls.back());
             newest.and_then(|call| call.agent.clone())
         });
-        self.counters_of(policy, tenant, agent.flatten().as_ref(), None).await
-    }
-
-    pub(super) async fn counters_of(
-        &self,
-        policy: &Policy,
-        tenant: TenantId,
-        agent: Option<&AgentId>,
-        tool: Option<&ToolName>,
-    ) -> Result<BTreeMap<CounterKey, u64>, NoAnswer> {
-        let keys = engine::counter_keys(policy, agent, tool, self.store.now());
-        Ok(self.store.counters(tenant, &keys).await?)
+        let keys = engine::counter_keys(policy, agent.flatten().as_ref(), None, self.store.now());
+        Ok(self.store.counters(tenant, keys.into_iter().map(|(key, _)| (key, 0)).collect()).await?)
     }
 
     /// Remembers a call again that its tree has forgotten, here and whenever the tree is loaded; does nothing for one

@@ -136,3 +136,46 @@ async fn what_one_gate_gives_back_the_other_can_spend() {
     let seen = until("the first gate to see what the second gave back", allowed);
     within(Duration::from_secs(10), "the same counter on both gates", seen).await;
 }
+
+/// Asks `gate` for a call of an agent in a session of its own, and reports what it cost if it may run.
+async fn spends(gate: &Arc<Gate>, session: &str, cost_micros: u64) -> String {
+    let answer = evaluate(gate, Request { agent: agent("robot"), ..ask(session, "c", "work", "{}") }).await;
+    if answer.verdict.permit.is_some() {
+        let usage = Usage { cost_micros, ..Usage::default() };
+        record(gate, Report { usage, ..success(session, "c", "ok") }).await;
+    }
+    said(&answer)
+}
+
+/// Two gates on a budget of a dollar: what the first says next when it has spent so much, and then, while it was
+/// silent, the other has spent all that was left.
+async fn after_another_spent_the_rest(postgres: &Postgres, own_micros: u64) -> (Arc<Gate>, String) {
+    let policy = limited(&[(Dimension::Cost, 1_000_000)], &[]);
+    let (one, other) = (gate(postgres, &policy).await, gate(postgres, &policy).await);
+    spends(&one, "before", own_micros).await;
+    tokio::time::sleep(Duration::from_millis(600)).await;
+    assert_eq!(spends(&other, "elsewhere", 1_000_000).await, "ALLOW");
+    let next = spends(&one, "next", 0).await;
+    (one, next)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_old_counter_near_its_limit_is_read_before_anybody_is_judged_by_it() {
+    let postgres = Postgres::start().await;
+    let (_, next) = after_another_spent_the_rest(&postgres, 600_000).await;
+    assert_eq!(next, "STOP budget_exceeded");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_old_counter_far_from_its_limit_does_until_a_newer_one_is_there() {
+    let postgres = Postgres::start().await;
+    let (one, next) = after_another_spent_the_rest(&postgres, 100_000).await;
+    assert_eq!(next, "ALLOW", "nobody waits for what is far from its limit");
+    let mut asked = 0;
+    let refused = async || {
+        asked += 1;
+        spends(&one, &format!("later-{asked}"), 0).await == "STOP budget_exceeded"
+    };
+    let seen = until("the first gate to see what the other has spent", refused);
+    within(Duration::from_secs(10), "the same counter on both gates", seen).await;
+}

@@ -1,75 +1,139 @@
 //! Shared counters as last seen. A stale one can only cause a reservation to be refused by the store, and judged again.
+//!
+//! Agents come back after seconds, so that what is known of a counter is mostly old, and an answer that waited for a
+//! newer one would cost a round trip more each time. Far from its limit nobody needs to know a counter exactly: the old
+//! one does, and is read again beside, together with others.
 
 use std::{
     collections::BTreeMap,
-    sync::{Mutex, PoisonError},
+    sync::{Mutex, PoisonError, Weak},
     time::Duration,
 };
 
-use tokio::time::Instant;
+use tokio::{
+    sync::mpsc,
+    time::{Instant, sleep},
+};
 
-use crate::domain::{budget::CounterKey, ids::TenantId, shard::Shard};
+use super::{decode::Loaded, read::Readers};
+use crate::domain::{
+    budget::CounterKey,
+    ids::{AgentId, TenantId},
+    shard::Shard,
+};
 
 /// Counters kept in memory; past that all are read again.
 const COUNTERS_MAX: usize = 50_000;
 /// How long a counter is believed: what another replica gives back can be spent here after that.
 const FRESH: Duration = Duration::from_millis(500);
+/// How long one that is under half of its limit does until a newer one is there.
+const USABLE: Duration = Duration::from_secs(60);
+/// How long old ones are gathered before they are read again.
+const GATHER: Duration = Duration::from_millis(50);
+/// Most that are read at once.
+const AT_ONCE: usize = 512;
 
-type Cached = BTreeMap<(TenantId, CounterKey), (u64, Instant)>;
+/// A counter of a tenant.
+pub(super) type Counter = (TenantId, CounterKey);
 
-#[derive(Debug, Default)]
-pub(super) struct Counters(Mutex<Cached>);
+#[derive(Debug)]
+struct Seen {
+    used: u64,
+    at: Instant,
+    /// When somebody was last sent to read it again.
+    asked: Instant,
+}
+
+#[derive(Debug)]
+pub(super) struct Counters {
+    seen: Mutex<BTreeMap<Counter, Seen>>,
+    old: mpsc::Sender<Counter>,
+}
 
 impl Counters {
-    /// What is known of `keys`; none when one of them has to be read. Of those who find one old, the first is sent to
-    /// read, and the others go on with what is known.
-    pub(super) fn known(&self, tenant: TenantId, keys: &[CounterKey]) -> Option<BTreeMap<CounterKey, u64>> {
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+    /// None is known yet. What is given besides takes those that are to be read again: see [`refresh`].
+    pub(super) fn new() -> (Self, mpsc::Receiver<Counter>) {
+        let (old, to_read) = mpsc::channel(COUNTERS_MAX);
+        (Self { seen: Mutex::default(), old }, to_read)
+    }
+
+    /// What is known of `keys`, each with its limit; none when one of them has to be read first. Of those who find one
+    /// old, the first sees to it that it is read, and the others go on with what is known.
+    pub(super) fn known(
+        &self,
+        tenant: TenantId,
+        keys: &BTreeMap<CounterKey, u64>,
+    ) -> Option<BTreeMap<CounterKey, u64>> {
+        let mut known = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         let mut found = BTreeMap::new();
-        let mut is_old = false;
-        for key in keys {
-            let (used, seen) = known.get_mut(&(tenant, key.clone()))?;
-            if seen.elapsed() >= FRESH {
-                (*seen, is_old) = (Instant::now(), true);
+        let (mut is_usable, now) = (true, Instant::now());
+        for (key, limit) in keys {
+            let counter = (tenant, key.clone());
+            let seen = known.get_mut(&counter)?;
+            let age = now - seen.at;
+            found.insert(counter.1.clone(), seen.used);
+            if age >= FRESH && now - seen.asked >= FRESH {
+                seen.asked = now;
+                let is_far = seen.used < limit / 2 && age < USABLE;
+                is_usable &= is_far && self.old.try_send(counter).is_ok();
             }
-            found.insert(key.clone(), *used);
         }
-        (!is_old).then_some(found)
+        is_usable.then_some(found)
     }
 
     /// Takes in what the database says of `keys`.
-    pub(super) fn learn(&self, keys: &[(TenantId, CounterKey)], used: &[i64]) {
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+    pub(super) fn learn(&self, keys: &[Counter], used: &[i64]) {
+        if keys.is_empty() {
+            return;
+        }
+        let mut known = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         if known.len() + keys.len() > COUNTERS_MAX {
             known.clear();
         }
+        let now = Instant::now();
         for (key, used) in keys.iter().zip(used) {
-            known.insert(key.clone(), (u64::try_from(*used).unwrap_or(0), Instant::now()));
+            let seen = Seen { used: u64::try_from(*used).unwrap_or(0), at: now, asked: now };
+            known.insert(key.clone(), seen);
         }
     }
 }
 
+/// Reads old counters again, until nobody knows any. One that cannot be read is asked for again by who finds it old.
+pub(super) async fn refresh(counters: Weak<Counters>, readers: Readers, mut old: mpsc::Receiver<Counter>) {
+    let mut keys = Vec::new();
+    while old.recv_many(&mut keys, AT_ONCE).await > 0 {
+        sleep(GATHER).await;
+        while keys.len() < AT_ONCE
+            && let Ok(key) = old.try_recv()
+        {
+            keys.push(key);
+        }
+        let used = readers.read(async |conn| read(conn, &keys).await).await;
+        let Some(counters) = counters.upgrade() else { return };
+        if let Ok(used) = used {
+            counters.learn(&keys, &used);
+        }
+        keys.clear();
+    }
+}
+
 /// What `keys` hold in the database, in their order; 0 for one without a row.
-pub(super) async fn read(
-    conn: &mut sqlx::PgConnection,
-    tenant: TenantId,
-    keys: &[CounterKey],
-) -> Result<Vec<i64>, crate::store::StoreError> {
-    let agents: Vec<String> =
-        keys.iter().map(|key| key.agent.as_ref().map(ToString::to_string).unwrap_or_default()).collect();
-    let days: Vec<i32> = keys.iter().map(|key| key.day).collect();
-    let dimensions: Vec<i16> = keys.iter().map(|key| super::append::dimension(key.dimension)).collect();
-    let tiers: Vec<String> =
-        keys.iter().map(|key| key.tier.as_ref().map(|(tier, _)| tier.to_string()).unwrap_or_default()).collect();
-    let windows: Vec<i64> = keys.iter().map(|key| key.tier.as_ref().map_or(0, |(_, window)| *window)).collect();
-    let shards: Vec<i16> = keys.iter().map(|key| Shard::of_counters(tenant, key.agent.as_ref()).0).collect();
+pub(super) async fn read(conn: &mut sqlx::PgConnection, keys: &[Counter]) -> Loaded<Vec<i64>> {
+    let agents: Vec<&str> = keys.iter().map(|(_, key)| key.agent.as_ref().map_or("", AgentId::as_str)).collect();
+    let days: Vec<i32> = keys.iter().map(|(_, key)| key.day).collect();
+    let dimensions: Vec<i16> = keys.iter().map(|(_, key)| super::append::dimension(key.dimension)).collect();
+    let tiers: Vec<&str> = keys.iter().map(|(_, key)| key.tier.as_ref().map_or("", |(tier, _)| &**tier)).collect();
+    let windows: Vec<i64> = keys.iter().map(|(_, key)| key.tier.as_ref().map_or(0, |(_, window)| *window)).collect();
+    let shards: Vec<i16> = keys.iter().map(|(tenant, key)| Shard::of_counters(*tenant, key.agent.as_ref()).0).collect();
+    let tenants: Vec<i64> = keys.iter().map(|(tenant, _)| tenant.0).collect();
     let used = sqlx::query_scalar(
-        "select coalesce(c.used, 0) from unnest($2::text[], $3::int4[], $4::int2[], $5::text[], $6::int8[], $7::int2[])
-           with ordinality as k(agent_id, day, dimension, tier, tier_window, shard, no)
-         left join counter c on c.shard = k.shard and c.tenant_id = $1 and c.agent_id = k.agent_id
+        "select coalesce(c.used, 0)
+         from unnest($1::int8[], $2::text[], $3::int4[], $4::int2[], $5::text[], $6::int8[], $7::int2[])
+           with ordinality as k(tenant_id, agent_id, day, dimension, tier, tier_window, shard, no)
+         left join counter c on c.shard = k.shard and c.tenant_id = k.tenant_id and c.agent_id = k.agent_id
            and c.day = date '1970-01-01' + k.day and c.dimension = k.dimension and c.tier = k.tier
            and c.tier_window = k.tier_window order by k.no",
     );
-    let used = used.bind(tenant.0).bind(agents).bind(days).bind(dimensions).bind(tiers).bind(windows).bind(shards);
+    let used = used.bind(tenants).bind(agents).bind(days).bind(dimensions).bind(tiers).bind(windows).bind(shards);
     Ok(used.fetch_all(conn).await?)
 }

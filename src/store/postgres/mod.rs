@@ -36,7 +36,7 @@ mod time;
 mod wide;
 mod writer;
 
-use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
+use std::{fmt, sync::Arc, time::Duration};
 
 use sqlx::{ConnectOptions as _, postgres::PgConnectOptions};
 use tokio::{
@@ -54,7 +54,6 @@ use super::{
     error::{Busy, Lost, OpenError, StoreError},
 };
 use crate::domain::{
-    budget::CounterKey,
     event::{Append, Event},
     ids::{CallId, SessionId, TenantId},
     previous::Given,
@@ -176,7 +175,8 @@ impl Store {
             Readers::new(Arc::clone(&connector), options, limits, pulse)
         };
         let readers = |name: &str, limits, pulse| of(&options, name, limits, pulse);
-        let (time, counters) = (Arc::new(DbTime::new(now)), Arc::new(Counters::default()));
+        let (counters, old_counters) = Counters::new();
+        let (time, counters) = (Arc::new(DbTime::new(now)), Arc::new(counters));
         let pulse = Arc::new(Pulse::new(readers("callgate health", (1, PULSE), None), Arc::clone(&time)));
         let commits = Arc::new(Commits::default());
         let (queue, jobs) = mpsc::channel(writer::QUEUE_MAX);
@@ -197,6 +197,7 @@ impl Store {
         tokio::spawn(build_indexes(slow.clone()));
         let gatherers = reads::gatherer_options(options.clone(), is_distributed);
         let gatherers = of(&gatherers, "callgate gatherer", (reads::GATHERERS_MAX, READ), Some(Arc::clone(&pulse)));
+        tokio::spawn(counters::refresh(Arc::downgrade(&counters), gatherers.clone(), old_counters));
         Ok(Self {
             gathers: Gathers::new(&gatherers, is_distributed),
             is_distributed,
@@ -270,24 +271,6 @@ impl Store {
         call_id: &CallId,
     ) -> Result<Option<String>, StoreError> {
         self.readers.read(async |conn| past::arguments(conn, tenant, session, call_id).await).await
-    }
-
-    /// Shared counters as last seen, read where none was seen.
-    ///
-    /// # Errors
-    /// [`StoreError`] when the database cannot be read.
-    pub async fn counters(
-        &self,
-        tenant: TenantId,
-        keys: &[CounterKey],
-    ) -> Result<BTreeMap<CounterKey, u64>, StoreError> {
-        if let Some(known) = self.counters.known(tenant, keys) {
-            return Ok(known);
-        }
-        let used = self.readers.read(async |conn| counters::read(conn, tenant, keys).await).await?;
-        let all: Vec<_> = keys.iter().map(|key| (tenant, key.clone())).collect();
-        self.counters.learn(&all, &used);
-        Ok(keys.iter().cloned().zip(used.iter().map(|used| u64::try_from(*used).unwrap_or(0))).collect())
     }
 
     /// Makes the partitions of this month and the next two.

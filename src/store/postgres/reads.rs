@@ -1,10 +1,13 @@
 //! What decisions read, for many callers at once.
 
+use std::collections::BTreeMap;
+
 use sqlx::postgres::PgConnectOptions;
 
 use super::{
     Store,
     catch_up::{self, Known, Since},
+    counters::{self, Counter},
     gathered::{GATHERED_MAX, Gathered, TREES_MAX, Work},
     load::{self, Cut, Wanted},
     look_up::{self, Found, Sought},
@@ -12,6 +15,7 @@ use super::{
 };
 use crate::{
     domain::{
+        budget::CounterKey,
         fingerprint::LedgerKey,
         ids::{SessionId, TenantId},
         ledger::LedgerRow,
@@ -45,6 +49,7 @@ pub(super) struct Gathers {
     since: Gathered<Known, Option<Since>>,
     heads: Gathered<(TenantId, SessionId), Option<(u64, i32)>>,
     ledger: Gathered<(TenantId, SessionId, LedgerKey), Option<LedgerRow>>,
+    counters: Gathered<Counter, i64>,
 }
 
 impl Gathers {
@@ -63,6 +68,9 @@ impl Gathers {
             since: Gathered::new(readers, TREES_MAX, since),
             heads: Gathered::new(readers, GATHERED_MAX, |conn, trees| Box::pin(look_up::heads(conn, trees))),
             ledger: Gathered::new(readers, GATHERED_MAX, |conn, keys| Box::pin(look_up::ledger(conn, keys))),
+            counters: Gathered::new(readers, GATHERED_MAX, |conn, keys| {
+                Box::pin(async { Ok(counters::read(conn, keys).await?.into_iter().map(Ok).collect()) })
+            }),
         }
     }
 }
@@ -141,5 +149,25 @@ impl Store {
         let wanted = keys.iter().flatten().map(|key| (tenant, root.clone(), *key)).collect();
         let mut rows = self.gathers.ledger.ask_all(wanted).await?.into_iter();
         Ok(keys.into_iter().map(|key| key.and_then(|_| rows.next().flatten())).collect())
+    }
+
+    /// Shared counters, each with its limit: as last seen, and read where none was seen, or where one that is not far
+    /// from its limit is old.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the database cannot be read.
+    pub async fn counters(
+        &self,
+        tenant: TenantId,
+        keys: BTreeMap<CounterKey, u64>,
+    ) -> Result<BTreeMap<CounterKey, u64>, StoreError> {
+        if let Some(known) = self.counters.known(tenant, &keys) {
+            return Ok(known);
+        }
+        let keys: Vec<Counter> = keys.into_keys().map(|key| (tenant, key)).collect();
+        let used = self.gathers.counters.ask_all(keys.clone()).await?;
+        self.counters.learn(&keys, &used);
+        let used = used.into_iter().map(|used| u64::try_from(used).unwrap_or(0));
+        Ok(keys.into_iter().map(|(_, key)| key).zip(used).collect())
     }
 }

@@ -12,7 +12,7 @@ use tokio::time::sleep;
 use super::proxy::Proxy;
 use crate::common::{
     all, citus,
-    gates::{ask, done, evaluate, gate, gate_on, open, policy, session, try_evaluate},
+    gates::{agent, ask, done, evaluate, gate, gate_on, open, policy, session, try_evaluate},
     postgres::Postgres,
     until,
 };
@@ -57,6 +57,23 @@ async fn a_new_session_costs_one_read_and_a_cold_one_two() {
         drop(evaluate(&gate, ask(&format!("cold-{n}"), "d", "look", &numbered(1))).await);
     });
     assert_eq!(cold.await, 2);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_agent_that_comes_back_after_a_while_waits_for_no_counter() {
+    let postgres = Postgres::start().await;
+    let proxy = Proxy::to(&postgres);
+    let gate = gate_on(open(proxy.options.clone()).await.expect("a store"), &policy(&["budget"]));
+    let call = |n: usize| Request { agent: agent("robot"), ..ask("s", &format!("c{n}"), "look", &numbered(n)) };
+    done(&gate, call(9), "row").await;
+    let mut waited_for = usize::MAX;
+    for n in 0..5 {
+        sleep(Duration::from_millis(600)).await;
+        let before = proxy.reads();
+        drop(evaluate(&gate, call(n)).await);
+        waited_for = waited_for.min(proxy.reads() - before);
+    }
+    assert_eq!(waited_for, 0, "the counters are old, and read again beside");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
