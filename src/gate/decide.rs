@@ -129,7 +129,7 @@ impl Gate {
     {
         for _ in 0..TRIES_MAX {
             let started = self.clock.tick();
-            let slot = self.slot(&subject).await?;
+            let (slot, is_known) = self.slot(&subject).await?;
             let basis = read(Arc::clone(&slot)).await?;
             // The queue slot is taken before the tree is locked, so that nothing waits inside.
             let queue = match access {
@@ -139,6 +139,9 @@ impl Gate {
             let now = self.store.now();
             let attempt = slot.advance(|tree| attempt(tree, decide(tree, basis, now), queue, &slot));
             if let Some(held) = self.settled(&subject, slot, attempt).await? {
+                if !is_known && held.is_new {
+                    self.slots.set_root(subject.tenant, subject.session, held.slot.root());
+                }
                 return Ok(held);
             }
             sleep(pause(self.clock.elapsed(started))).await;
@@ -156,10 +159,7 @@ impl Gate {
         let tenant = subject.tenant;
         match attempt {
             Some(Attempt::Sent(answer, pending)) => match pending.committed().await {
-                Ok(_) => {
-                    self.slots.set_root(tenant, subject.session, slot.root());
-                    return Ok(Some(Held { answer, is_new: true, slot }));
-                }
+                Ok(_) => return Ok(Some(Held { answer, is_new: true, slot })),
                 Err(lost) => self.lost(subject, &slot, lost)?,
             },
             Some(Attempt::Unchanged(answer, version)) if self.is_current(tenant, &slot, version).await? => {

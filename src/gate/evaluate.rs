@@ -142,7 +142,7 @@ impl Gate {
         let proposal = policy.propose(request);
         let Request { tenant, session, parent, .. } = &proposal.request;
         let unheard = Unheard::Begins(parent.as_ref());
-        let slot = self.slot(&Subject { tenant: *tenant, session, unheard, calls: &[] }).await?;
+        let (slot, _) = self.slot(&Subject { tenant: *tenant, session, unheard, calls: &[] }).await?;
         let shared = self.shared(&policy, slot.root(), std::slice::from_ref(&proposal)).await?.first();
         let now = self.store.now();
         let judged = slot.advance(|tree| engine::evaluate(&policy, tree, &shared, &proposal, None, now));

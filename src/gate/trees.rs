@@ -18,12 +18,18 @@ use crate::{
 };
 
 impl Gate {
-    /// The slot of a session's tree, which may not exist yet. For a new session the database is asked once.
-    pub(super) async fn slot<R: Clone>(&self, subject: &Subject<'_, R>) -> Result<Arc<Slot>, GateError<R>> {
-        let Subject { tenant, session, ref unheard, .. } = *subject;
-        if let Some(root) = self.slots.root(tenant, session) {
-            return Ok(self.slot_of(tenant, &root).await?);
+    /// The slot of a session's tree, which may not exist yet, and whether it was known here where the session belongs.
+    /// For a new session the database is asked once.
+    pub(super) async fn slot<R: Clone>(&self, subject: &Subject<'_, R>) -> Result<(Arc<Slot>, bool), GateError<R>> {
+        let Subject { tenant, session, .. } = *subject;
+        match self.slots.root(tenant, session) {
+            Some(root) => Ok((self.slot_of(tenant, &root).await?, true)),
+            None => Ok((Box::pin(self.slot_unheard(subject)).await?, false)),
         }
+    }
+
+    async fn slot_unheard<R: Clone>(&self, subject: &Subject<'_, R>) -> Result<Arc<Slot>, GateError<R>> {
+        let Subject { tenant, session, ref unheard, .. } = *subject;
         let parent = match unheard {
             Unheard::Rejected(_) => None,
             Unheard::Begins(parent) => *parent,
