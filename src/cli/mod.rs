@@ -128,10 +128,16 @@ fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
     runtime_of(None)
 }
 
-/// A runtime with so many threads; without a number, as many as there are cores.
+/// A runtime with so many threads; without a number, as many as there are cores. One alone takes tasks in the order in
+/// which they were woken: all calls of a commit are answered before their connection sends, once for all of them. Among
+/// several, what a task wakes comes next, so that every answer is sent by itself.
 fn runtime_of(threads: Option<usize>) -> anyhow::Result<tokio::runtime::Runtime> {
-    let mut builder = tokio::runtime::Builder::new_multi_thread();
-    if let Some(threads) = threads {
+    use tokio::runtime::Builder;
+    let mut builder = match threads {
+        Some(1) => Builder::new_current_thread(),
+        _ => Builder::new_multi_thread(),
+    };
+    if let Some(threads) = threads.filter(|threads| *threads > 1) {
         builder.worker_threads(threads);
     }
     builder.enable_all().build().context("cannot start the async runtime")
