@@ -84,22 +84,25 @@ impl<'a> Books<'a> {
     /// What is left of every limit that applies, after `extra` was spent on top of the books.
     #[must_use]
     pub fn left(&self, budgets: &Budgets, extra: &Spent) -> Vec<Left> {
-        let mut left = Vec::new();
-        for scope in Scope::ALL {
-            for (dimension, limit) in budgets.of(scope).iter() {
-                let Some(used) = self.used(scope, dimension) else {
-                    continue;
-                };
-                let used = used.saturating_add(match dimension {
-                    Dimension::Steps => extra.steps,
-                    Dimension::ToolCalls | Dimension::CallsPerTool | Dimension::ConsecutiveSameTool => extra.calls,
-                    Dimension::Cost => extra.cost_micros.saturating_add(extra.reserved_micros),
-                    Dimension::Tokens => extra.tokens,
-                    Dimension::Elapsed | Dimension::SessionDepth => 0,
-                });
-                left.push(Left { scope, dimension, used, limit });
-            }
-        }
+        let mut left = Vec::with_capacity(Scope::ALL.map(|scope| budgets.of(scope).iter().len()).iter().sum());
+        left.extend(self.each_left(budgets, extra));
         left
+    }
+
+    /// The same one by one, for who keeps none of them.
+    pub fn each_left(&self, budgets: &Budgets, extra: &Spent) -> impl Iterator<Item = Left> {
+        let limits = Scope::ALL
+            .into_iter()
+            .flat_map(|scope| budgets.of(scope).iter().map(move |(dimension, limit)| (scope, dimension, limit)));
+        limits.filter_map(|(scope, dimension, limit)| {
+            let used = self.used(scope, dimension)?.saturating_add(match dimension {
+                Dimension::Steps => extra.steps,
+                Dimension::ToolCalls | Dimension::CallsPerTool | Dimension::ConsecutiveSameTool => extra.calls,
+                Dimension::Cost => extra.cost_micros.saturating_add(extra.reserved_micros),
+                Dimension::Tokens => extra.tokens,
+                Dimension::Elapsed | Dimension::SessionDepth => 0,
+            });
+            Some(Left { scope, dimension, used, limit })
+        })
     }
 }

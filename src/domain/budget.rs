@@ -188,7 +188,7 @@ impl Limits {
     }
 
     /// All limits, in the order of [`Dimension::ALL`].
-    pub fn iter(&self) -> impl Iterator<Item = (Dimension, u64)> + '_ {
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = (Dimension, u64)> + '_ {
         self.0.iter().copied()
     }
 }

@@ -140,8 +140,8 @@ fn check(params: &Params, cx: &Context<'_>) -> Option<Finding> {
     let usage = cx.usage();
     // What has been used is a fact and counts whether or not the call is let through.
     let facts = Spent { cost_micros: usage.cost_micros, tokens: usage.tokens(), ..Spent::default() };
-    let left = cx.books().left(params, &facts);
-    let refusals = left.iter().filter_map(|left| refusal(cx, left));
+    let books = cx.books();
+    let refusals = books.each_left(params, &facts).filter_map(|left| refusal(cx, &left));
     // The first of equals: the narrowest scope says it best.
     let refusal = refusals.reduce(|first, next| if next.decision > first.decision { next } else { first });
     refusal.or_else(|| hint(params, cx, usage))
@@ -149,7 +149,7 @@ fn check(params: &Params, cx: &Context<'_>) -> Option<Finding> {
 
 fn refusal(cx: &Context<'_>, left: &Left) -> Option<Finding> {
     let Left { scope, dimension, used, limit } = *left;
-    let (what, whose) = (dimension.in_words(limit), scope_in_words(scope));
+    let (what, whose) = (|| dimension.in_words(limit), scope_in_words(scope));
     let cost = cx.proposal.cost_micros;
     let tool = cx.tool();
     match dimension {
@@ -174,17 +174,19 @@ fn refusal(cx: &Context<'_>, left: &Left) -> Option<Finding> {
             let reason =
                 if dimension == Dimension::Steps { Reason::StepBudgetExceeded } else { Reason::BudgetExceeded };
             let message = format!(
-                "Tools are disabled: the budget of {what} {whose} is used up. Give the final answer with what you \
-                 have, and say what is missing."
+                "Tools are disabled: the budget of {} {whose} is used up. Give the final answer with what you \
+                 have, and say what is missing.",
+                what()
             );
             Some(Finding::new(RULE.id, Decision::Stop, reason, message))
         }
         Dimension::Cost if used.saturating_add(cost) > limit => {
             let message = format!(
-                "{tool} was not run: it is expected to cost {}, and {} of {what} is left {whose}. Use a cheaper \
-                 way, or tell the user.",
+                "{tool} was not run: it is expected to cost {}, and {} of {} is left {whose}. Use a cheaper way, or \
+                 tell the user.",
                 dimension.in_words(cost),
-                dimension.in_words(left.remaining())
+                dimension.in_words(left.remaining()),
+                what()
             );
             Some(Finding::new(RULE.id, Decision::Deny, Reason::BudgetExceeded, message))
         }
@@ -215,9 +217,10 @@ fn hint(params: &Params, cx: &Context<'_>, usage: Usage) -> Option<Finding> {
         tokens: usage.tokens(),
     };
     let percent = |left: &Left| left.used.saturating_mul(100) / left.limit.max(1);
-    let left = cx.books().left(params, &extra);
-    let fullest = left.iter().filter(|left| left.dimension.stops()).max_by_key(|left| percent(left))?;
-    let bucket = (percent(fullest).min(100) / HINT_EVERY_PERCENT * HINT_EVERY_PERCENT) as u32;
+    let books = cx.books();
+    let left = books.each_left(params, &extra).filter(|left| left.dimension.stops());
+    let fullest = left.max_by_key(percent)?;
+    let bucket = (percent(&fullest).min(100) / HINT_EVERY_PERCENT * HINT_EVERY_PERCENT) as u32;
     if u64::from(bucket) < HINT_FROM_PERCENT {
         return None;
     }
