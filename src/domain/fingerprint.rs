@@ -4,7 +4,10 @@ use std::fmt;
 
 use sha2::{Digest as _, Sha256};
 
-use super::ids::{AgentId, SessionId, TenantId, ToolName};
+use super::{
+    digest::in_hexadecimal,
+    ids::{AgentId, SessionId, TenantId, ToolName},
+};
 
 macro_rules! hash {
     ($(#[$doc:meta])* $name:ident) => {
@@ -16,13 +19,13 @@ macro_rules! hash {
             /// Lowercase hexadecimal, 64 characters.
             #[must_use]
             pub fn to_hex(&self) -> String {
-                hex::encode(self.0)
+                in_hexadecimal(&self.0)
             }
         }
 
         impl fmt::Debug for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(&hex::encode(&self.0[..8]))
+                f.write_str(&in_hexadecimal(&self.0[..8]))
             }
         }
     };
@@ -132,7 +135,7 @@ impl LedgerKey {
 #[must_use]
 pub fn idempotency_key(tenant: TenantId, reach: Reach<'_>, fingerprint: &Fingerprint, occurrence: u64) -> String {
     let parts: [&[u8]; 4] = [&tenant.0.to_be_bytes(), &reach.bytes(), &fingerprint.0, &occurrence.to_be_bytes()];
-    hex::encode(&sha256("callgate/idempotency/1", &parts)[..16])
+    in_hexadecimal(&sha256("callgate/idempotency/1", &parts)[..16])
 }
 
 #[cfg(test)]

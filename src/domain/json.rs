@@ -125,7 +125,10 @@ pub(super) fn quote(text: &str, out: &mut String) {
             b'\n' => out.push_str("\\n"),
             0xc => out.push_str("\\f"),
             b'\r' => out.push_str("\\r"),
-            control => out.push_str(&format!("\\u{control:04x}")),
+            control => {
+                out.push_str("\\u00");
+                super::digest::hexadecimal(&[control], out);
+            }
         }
     }
     out.push_str(&text[written..]);

@@ -41,8 +41,8 @@ impl Rows {
         self.rows += 1;
         self.chains.push(chain);
         let begin = self.bytes.len();
-        self.bytes.extend([0; 4]);
-        self.bytes.extend(columns.to_be_bytes());
+        self.bytes.extend_from_slice(&[0; 4]);
+        self.bytes.extend_from_slice(&columns.to_be_bytes());
         write(&mut self.bytes);
         length(&mut self.bytes, begin);
     }
@@ -100,15 +100,25 @@ pub(in crate::store::postgres) trait Value {
 
 /// Writes a column: its type, then the value.
 pub(in crate::store::postgres) fn column(kind: Kind, value: &impl Value, bytes: &mut Vec<u8>) {
-    bytes.extend(kind.oid().to_be_bytes());
+    bytes.extend_from_slice(&kind.oid().to_be_bytes());
     value.write(kind.wire(), bytes);
 }
 
 fn sized(bytes: &mut Vec<u8>, value: &[u8]) {
-    let begin = bytes.len();
-    bytes.extend([0; 4]);
+    bytes.extend_from_slice(&i32::try_from(value.len()).unwrap_or(i32::MAX).to_be_bytes());
     bytes.extend_from_slice(value);
-    length(bytes, begin);
+}
+
+/// How many columns are sent, `with_rare` ones or without.
+pub(in crate::store::postgres) const fn columns(list: &[(&str, Kind)], with_rare: bool) -> i32 {
+    let (mut at, mut columns) = (0, 0);
+    while at < list.len() {
+        if with_rare || !list[at].1.is_rare() {
+            columns += 1;
+        }
+        at += 1;
+    }
+    columns
 }
 
 impl Value for bool {
@@ -157,10 +167,12 @@ impl Value for &[u8] {
 
 impl Value for &str {
     fn write(&self, wire: Wire, bytes: &mut Vec<u8>) {
+        if wire != Wire::Json {
+            return sized(bytes, self.as_bytes());
+        }
         let begin = bytes.len();
-        bytes.extend([0; 4]);
         // The version of jsonb's binary form.
-        bytes.extend((wire == Wire::Json).then_some(1));
+        bytes.extend_from_slice(&[0, 0, 0, 0, 1]);
         bytes.extend_from_slice(self.as_bytes());
         length(bytes, begin);
     }
@@ -176,7 +188,7 @@ impl<T: Value> Value for Option<T> {
     fn write(&self, wire: Wire, bytes: &mut Vec<u8>) {
         match self {
             Some(value) => value.write(wire, bytes),
-            None => bytes.extend((-1_i32).to_be_bytes()),
+            None => bytes.extend_from_slice(&(-1_i32).to_be_bytes()),
         }
     }
 
@@ -212,8 +224,9 @@ macro_rules! rows {
                 chain: usize,
                 with_rare: bool,
             ) {
-                let columns = Self::LIST.iter().filter(|(_, kind)| with_rare || !kind.is_rare()).count();
-                rows.row(chain, columns as i32, |bytes| {
+                use $crate::store::postgres::append::encode::columns;
+                let sent = const { [columns(Self::LIST, false), columns(Self::LIST, true)] };
+                rows.row(chain, sent[usize::from(with_rare)], |bytes| {
                     $(if with_rare || !$kind.is_rare() {
                         $crate::store::postgres::append::encode::column($kind, &self.$name, bytes);
                     })+
