@@ -128,6 +128,9 @@ fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
     runtime_of(None)
 }
 
+/// Tasks after which a thread alone looks for news on its connections, though it has more to do.
+const EVENT_INTERVAL: u32 = 16;
+
 /// A runtime with so many threads; without a number, as many as there are cores. One alone takes tasks in the order in
 /// which they were woken: all calls of a commit are answered before their connection sends, once for all of them. Among
 /// several, what a task wakes comes next, so that every answer is sent by itself.
@@ -137,9 +140,11 @@ fn runtime_of(threads: Option<usize>) -> anyhow::Result<tokio::runtime::Runtime>
         Some(1) => Builder::new_current_thread(),
         _ => Builder::new_multi_thread(),
     };
-    if let Some(threads) = threads.filter(|threads| *threads > 1) {
-        builder.worker_threads(threads);
-    }
+    let builder = match threads {
+        Some(1) => builder.event_interval(EVENT_INTERVAL),
+        Some(threads) => builder.worker_threads(threads),
+        None => &mut builder,
+    };
     builder.enable_all().build().context("cannot start the async runtime")
 }
 

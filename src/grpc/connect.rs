@@ -33,6 +33,10 @@ pub(super) type Frames = ReceiverStream<Result<v1::ConnectResponse, Status>>;
 /// Longest time that a client may give a request, in milliseconds: a day. The server's own limit is shorter.
 const TIMEOUT_MS_MAX: u64 = 86_400_000;
 
+/// Requests that a stream's task begins or ends in a row, before it lets others run: a client with a thousand in flight
+/// stands in nobody's way for longer than some milliseconds.
+const AT_ONCE: usize = 64;
+
 /// Serves a stream until its client has asked for nothing more, or has gone, or the server ends.
 pub(super) fn connect(service: GateService, requests: Streaming<v1::ConnectRequest>, stop: Stop) -> Frames {
     // One: while the transport still has a frame to send, answers gather for the next one.
@@ -106,18 +110,26 @@ async fn exchange(
 ) -> Result<(), Status> {
     let (mut in_flight, mut ready) = (FuturesUnordered::new(), Ready::default());
     let mut unread: VecDeque<v1::TaggedRequest> = VecDeque::new();
+    // Begun and done since others were let run.
+    let mut worked = 0;
     // Some once nothing more is read, with how the stream ends.
     let mut end: Option<Result<(), Status>> = None;
     let (gone, ending) = (to.closed(), stop.begun());
     tokio::pin!(gone, ending);
     loop {
         let has_place = |requests: usize, held| requests < STREAM_REQUESTS_MAX && held < STREAM_BYTES_MAX;
-        while has_place(in_flight.len() + ready.answers.len(), ready.held)
+        while worked < AT_ONCE
+            && has_place(in_flight.len() + ready.answers.len(), ready.held)
             && let Some(request) = unread.pop_front()
         {
+            worked += 1;
             let place = request.encoded_len();
             ready.held += place;
             in_flight.push(answered(service.clone(), request, place));
+        }
+        if worked >= AT_ONCE {
+            worked = 0;
+            tokio::task::yield_now().await;
         }
         if let Some(end) = &end
             && in_flight.is_empty()
@@ -135,7 +147,10 @@ async fn exchange(
                     ready.push(0, refused(request.tag, &status::shutting_down()));
                 }
             }
-            Some((place, answer)) = in_flight.next() => ready.push(place, answer),
+            Some((place, answer)) = in_flight.next() => {
+                ready.push(place, answer);
+                worked += 1;
+            }
             Ok(room) = to.reserve(), if !ready.answers.is_empty() => {
                 let (frame, left) = ready.frame();
                 ready.held -= left;
