@@ -22,18 +22,19 @@ const EPOCH_SECONDS: std::ops::Range<u64> = 1_000_000_000..10_000_000_000;
 
 /// A hash of the arguments without their nonces; none when they have none, or nothing else.
 pub(super) fn without(fields: &Map<String, Value>) -> Option<u64> {
-    let rest: Map<String, Value> =
-        fields.iter().filter(|(name, value)| !is_nonce(name, value)).map(|(k, v)| (k.clone(), v.clone())).collect();
-    if rest.is_empty() || rest.len() == fields.len() {
+    let nonces = fields.iter().filter(|(name, value)| is_nonce(name, value)).count();
+    if nonces == 0 || nonces == fields.len() {
         return None;
     }
+    let rest: Map<String, Value> =
+        fields.iter().filter(|(name, value)| !is_nonce(name, value)).map(|(k, v)| (k.clone(), v.clone())).collect();
     let text = Value::from(rest).to_string();
     Some(Sha256::digest(text.as_bytes())[..8].iter().fold(0, |all, byte| all << 8 | u64::from(*byte)))
 }
 
 fn is_nonce(name: &str, value: &Value) -> bool {
-    let name = name.to_ascii_lowercase().replace('-', "_");
-    if !NAMES.contains(&name.as_str()) {
+    let plain = |byte: u8| if byte == b'-' { b'_' } else { byte.to_ascii_lowercase() };
+    if !NAMES.iter().any(|known| known.len() == name.len() && known.bytes().eq(name.bytes().map(plain))) {
         return false;
     }
     let is_epoch = |n: u64| EPOCH_SECONDS.contains(&n) || EPOCH_SECONDS.contains(&(n / 1_000));
