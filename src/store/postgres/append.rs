@@ -8,7 +8,10 @@ mod functions;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use sqlx::{AssertSqlSafe, PgConnection, Row as _, postgres::PgRow, postgres::types::Oid};
+use sqlx::{
+    Arguments as _, AssertSqlSafe, PgConnection, Row as _,
+    postgres::{PgArguments, PgRow, types::Oid},
+};
 
 pub(super) use self::functions::tidy;
 use self::{
@@ -97,8 +100,13 @@ pub(super) enum Appended {
         /// What every counter of the batch holds now.
         used: Vec<i64>,
     },
-    /// Nothing is: why a chain lost, by its position; none for those that nothing stands in the way of.
-    Undone(Vec<Option<Lost>>),
+    /// Nothing is.
+    Undone {
+        /// Why a chain lost, by its position; none for those that nothing stands in the way of.
+        lost: Vec<Option<Lost>>,
+        /// What every counter of the batch holds.
+        used: Vec<i64>,
+    },
 }
 
 impl Batch {
@@ -222,22 +230,20 @@ impl Batch {
             return Ok(Appended::Stored { now: Timestamp::from_millis(now), used });
         }
         let row = self.bind(conn.functions.lost.as_str(), &conn.types).fetch_one(&mut conn.conn).await?;
-        self.blame(&row).map(Appended::Undone)
+        let used: Vec<i64> = row.try_get("used")?;
+        Ok(Appended::Undone { lost: self.blame(&row, used.clone())?, used })
     }
 
-    fn bind<'q>(
-        &'q self,
-        sql: &'q str,
-        types: &[Oid],
-    ) -> sqlx::query::Query<'q, sqlx::Postgres, sqlx::postgres::PgArguments> {
-        let arguments = self.rows.iter().zip(types);
-        let query = sqlx::query(AssertSqlSafe(sql));
+    fn bind<'q>(&'q self, sql: &'q str, types: &[Oid]) -> sqlx::query::Query<'q, sqlx::Postgres, PgArguments> {
+        let mut arguments = PgArguments::default();
+        arguments.reserve(ARGUMENTS.len() + 1, self.rows.iter().map(Rows::bytes).sum());
+        let query = sqlx::query_with(AssertSqlSafe(sql), arguments);
         let query = self.shard.iter().fold(query, |query, shard| query.bind(shard.0));
-        arguments.fold(query, |query, (rows, element)| query.bind(rows.of_type(*element)))
+        self.rows.iter().zip(types).fold(query, |query, (rows, element)| query.bind(rows.of_type(*element)))
     }
 
-    /// Why each chain lost, the reason that goes before others.
-    fn blame(&self, row: &PgRow) -> Result<Vec<Option<Lost>>, sqlx::Error> {
+    /// Why each chain lost, the reason that goes before others, where the counters hold as much as is `used`.
+    fn blame(&self, row: &PgRow, mut used: Vec<i64>) -> Result<Vec<Option<Lost>>, sqlx::Error> {
         let mut lost: Vec<Option<Lost>> = vec![None; self.chains];
         let reasons = [
             (TREES, Lost::Version),
@@ -256,7 +262,6 @@ impl Batch {
             }
         }
         // What one counter has left is given out in the order of the chains: too little rather than too much.
-        let mut used: Vec<i64> = row.try_get("used")?;
         let loses: Vec<bool> = lost.iter().map(Option::is_some).collect();
         for add in self.adds.iter().filter(|add| !loses[add.chain]) {
             let Some(used) = used.get_mut(add.counter) else { continue };

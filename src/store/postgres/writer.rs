@@ -204,7 +204,8 @@ impl Writer {
                     self.counters.learn(&seat.batch.counter_keys, &used);
                     return Ok(lost);
                 }
-                Ok(Ok(Appended::Undone(why))) => {
+                Ok(Ok(Appended::Undone { lost: why, used })) => {
+                    self.counters.learn(&seat.batch.counter_keys, &used);
                     let found = why.iter().any(Option::is_some);
                     for (chain, why) in racing.iter().zip(&why) {
                         lost[*chain] = *why;

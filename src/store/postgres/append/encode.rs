@@ -36,6 +36,11 @@ impl Rows {
         self.rows == 0
     }
 
+    /// About how many bytes they take as an argument.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes.len() + 24
+    }
+
     /// Adds a row of `columns` columns for a chain.
     pub(in crate::store::postgres) fn row(&mut self, chain: usize, columns: i32, write: impl FnOnce(&mut Vec<u8>)) {
         self.rows += 1;
