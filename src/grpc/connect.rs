@@ -199,7 +199,7 @@ async fn asked(service: &GateService, request: v1::TaggedRequest, left: Option<D
         Request::BatchEvaluate(message) => {
             Answer::BatchEvaluate(service.batch_evaluated(message, &headers, left).await?)
         }
-        Request::Record(message) => Answer::Record(service.recorded(message, &headers).await?),
+        Request::Record(message) => Answer::Record(service.recorded(message, &headers, left).await?),
         Request::GetSessionState(message) => Answer::GetSessionState(service.session_state(message).await?),
     })
 }

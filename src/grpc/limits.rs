@@ -63,6 +63,11 @@ pub(super) const STREAM_REQUESTS_MAX: usize = 1_024;
 /// Bytes of them, past which nothing more is read. One frame comes on top.
 pub(super) const STREAM_BYTES_MAX: usize = 16 << 20;
 
+/// Requests from this size on, in bytes, are large: smaller ones are bounded by their number.
+pub(super) const LARGE_FROM_BYTES: usize = 16 << 10;
+/// Bytes of large requests that may be at work or wait, over all connections: each takes some times as much memory.
+pub(super) const LARGE_BYTES_MAX: usize = 128 << 20;
+
 /// The last millisecond of the year 9999.
 pub(super) const UNIX_MS_MAX: u64 = 253_402_300_799_999;
 

@@ -9,6 +9,7 @@ mod grants;
 mod health;
 mod identity;
 mod info;
+mod large;
 mod limits;
 mod listen;
 mod malformed;

@@ -9,6 +9,7 @@ use tracing::Instrument as _;
 
 use super::{
     connect, decode, encode,
+    large::Large,
     status::{self, Told},
     stop::Stop,
     v1,
@@ -20,6 +21,10 @@ use crate::{
 
 /// Longest time for one answer. tonic's own limit would surface as CANCELLED.
 const DEADLINE: Duration = Duration::from_secs(8);
+/// How much sooner than its caller's deadline an answer is given up, at most, and as a part of the time: what says so
+/// is then there in time, and says DEADLINE_EXCEEDED. At the deadline itself tonic says CANCELLED.
+const SOONER: Duration = Duration::from_millis(20);
+const SOONER_PART: u32 = 10;
 
 /// Answers from this size on, in bytes, are compressed for who takes that. Below it the work costs more than the whole
 /// call, and saves no packet.
@@ -30,11 +35,12 @@ const COMPRESSED_FROM_BYTES: usize = 4 << 10;
 pub(super) struct GateService {
     gate: Arc<Gate>,
     stop: Stop,
+    large: Large,
 }
 
 impl GateService {
     pub(super) fn new(gate: Arc<Gate>, stop: Stop) -> Self {
-        Self { gate, stop }
+        Self { gate, stop, large: Large::default() }
     }
 }
 
@@ -51,7 +57,7 @@ impl GateService {
 
 /// The answer, or why there is none in time.
 pub(super) async fn within<T>(answer: impl Future<Output = Result<T, impl Told>>) -> Result<T, Status> {
-    within_more(Duration::ZERO, answer).await
+    within_more(Duration::ZERO, None, answer).await
 }
 
 /// As [`within`], for what a person reads: agents do not wait for it.
@@ -59,9 +65,14 @@ pub(super) async fn for_people<T>(answer: impl Future<Output = Result<T, impl To
     gate::for_people(within(answer)).await
 }
 
-/// As [`within`], with time to wait on top.
-async fn within_more<T>(wait: Duration, answer: impl Future<Output = Result<T, impl Told>>) -> Result<T, Status> {
-    match timeout(DEADLINE + wait, answer).await {
+/// As [`within`], with time to wait on top, for a caller who has `left` for all of it.
+async fn within_more<T>(
+    wait: Duration,
+    left: Option<Duration>,
+    answer: impl Future<Output = Result<T, impl Told>>,
+) -> Result<T, Status> {
+    let left = left.map_or(Duration::MAX, |left| left - SOONER.min(left / SOONER_PART));
+    match timeout(left.min(DEADLINE + wait), answer).await {
         Ok(answer) => answer.map_err(status::gate),
         Err(_) => Err(status::deadline()),
     }
@@ -91,10 +102,11 @@ impl GateService {
         headers: &HeaderMap,
         left: Option<Duration>,
     ) -> Result<v1::EvaluateResponse, Status> {
+        let _room = self.large.hold(&message)?;
         let span = telemetry::evaluate_span(headers);
         let (asked, wait) = (decode::evaluate(&message)?, decode::max_wait(message.max_wait.as_ref())?);
         let call_id = asked.call_id.to_string();
-        let answer = Box::pin(within_more(wait, async {
+        let answer = Box::pin(within_more(wait, left, async {
             if message.dry_run {
                 return Box::pin(self.gate.dry_run(asked)).await.map(|answer| vec![answer]);
             }
@@ -112,10 +124,11 @@ impl GateService {
         headers: &HeaderMap,
         left: Option<Duration>,
     ) -> Result<v1::BatchEvaluateResponse, Status> {
+        let _room = self.large.hold(&message)?;
         let span = telemetry::batch_span(headers);
         let (asked, wait) = (decode::batch(&message)?, decode::max_wait(message.max_wait.as_ref())?);
         let call_ids: Vec<String> = asked.iter().map(|request| request.call_id.to_string()).collect();
-        let answer = Box::pin(within_more(wait, self.gate.evaluate_and_wait(asked, wait, left)));
+        let answer = Box::pin(within_more(wait, left, self.gate.evaluate_and_wait(asked, wait, left)));
         let answers = self.or_elsewhere(wait, answer).instrument(span).await?;
         let verdict = |(answer, call_id)| encode::verdict(answer, call_id, message.include_budgets);
         let verdicts = answers.into_iter().zip(call_ids).map(verdict);
@@ -126,11 +139,14 @@ impl GateService {
         &self,
         message: v1::RecordRequest,
         headers: &HeaderMap,
+        left: Option<Duration>,
     ) -> Result<v1::RecordResponse, Status> {
+        let _room = self.large.hold(&message)?;
         let span = telemetry::record_span(headers);
         let now = self.gate.now().as_millis();
         let (report, observed) = decode::record(&message, now)?;
-        let answer = within(Box::pin(self.gate.record(decode::tenant(), report, observed))).instrument(span).await?;
+        let answer = Box::pin(self.gate.record(decode::tenant(), report, observed));
+        let answer = within_more(Duration::ZERO, left, answer).instrument(span).await?;
         Ok(encode::recorded(answer, message.include_budgets))
     }
 
@@ -174,7 +190,8 @@ impl v1::gate_service_server::GateService for GateService {
 
     async fn record(&self, request: Request<v1::RecordRequest>) -> Result<Response<v1::RecordResponse>, Status> {
         let (metadata, _, message) = request.into_parts();
-        self.recorded(message, metadata.as_ref()).await.map(|answer| response(answer, &metadata))
+        let left = left(metadata.as_ref());
+        self.recorded(message, metadata.as_ref(), left).await.map(|answer| response(answer, &metadata))
     }
 
     async fn get_session_state(

@@ -42,6 +42,13 @@ pub(super) fn deadline() -> Status {
     status(Code::DeadlineExceeded, "DEADLINE", message, Some(Duration::from_millis(200)))
 }
 
+/// So many large requests are at work that another one has no room.
+pub(super) fn too_large_together() -> Status {
+    let message = "the server is overloaded: it holds as many bytes of large requests as it takes at once; send the \
+                   same request again in a moment";
+    status(Code::ResourceExhausted, "OVERLOADED", message, Some(CROWDED_RETRY_MIN))
+}
+
 /// Nobody is named as the one who does this.
 pub(super) fn caller_unknown(problem: &str) -> Status {
     let message = format!("say who you are: the metadata {BY}, the name of a person or a system, {problem}");

@@ -123,3 +123,59 @@ async fn a_call_whose_caller_went_away_before_it_was_judged_is_not_judged() {
     let theirs = "select count(*) from call where call_id ~ '^c[0-9]{4}$'";
     assert_eq!(plane.postgres.number(theirs).await, 0, "judged for nobody");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_caller_whose_time_is_over_is_told_that_it_is() {
+    let plane = warm().await;
+    let _locked = stop_writing(&plane).await;
+    let client = plane.client().await;
+    // The client's own clock ends at the same time, and may be faster on a busy machine.
+    let told = async {
+        loop {
+            let mut request = tonic::Request::new(question("s0", call("late", "look", "{}")));
+            request.set_timeout(Duration::from_millis(500));
+            let status = client.clone().evaluate(request).await.expect_err("nothing is written");
+            if status.code() != Code::Cancelled {
+                return status;
+            }
+        }
+    };
+    let status = in_time("an answer", told).await;
+    assert_eq!(pair(&status), (Code::DeadlineExceeded, "DEADLINE".into()), "{status:?}");
+    assert!(status.get_details_retry_info().is_some(), "{status:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn large_requests_are_bounded_by_their_bytes() {
+    const BYTES: usize = 1 << 20;
+    const REPORTS: usize = 160;
+    let plane = warm().await;
+    let mut locked = stop_writing(&plane).await;
+    let clients = [plane.client().await, plane.client().await];
+    let reports = (0..REPORTS).map(|n| {
+        let mut client = clients[n % 2].clone();
+        async move {
+            let report = success(&format!("s{}", n as u64 % SESSIONS), "first", &"x".repeat(BYTES - 10));
+            client.record(report).await.map_err(|status| pair(&status))
+        }
+    });
+    let reports: Vec<_> = reports.map(tokio::spawn).collect();
+    // What is over the bound is told while nothing is written yet; the rest is not.
+    until("the others to be told", async || reports.iter().filter(|report| report.is_finished()).count() >= 20).await;
+    sqlx::raw_sql("rollback").execute(&mut locked).await.expect("unlocked");
+    let (mut stored, mut told) = (0, 0);
+    for report in reports {
+        match in_time("an answer", report).await.expect("no panic") {
+            Ok(_) => stored += 1,
+            Err((Code::ResourceExhausted, reason)) if reason == "OVERLOADED" => told += 1,
+            // A busy machine may take longer to read them all than a change is tried.
+            Err((Code::DeadlineExceeded | Code::Unavailable, _)) => {}
+            Err(other) => panic!("{other:?}"),
+        }
+    }
+    assert!((1..=REPORTS - 120).contains(&told), "{stored} {told}");
+    // Room that was taken is given back.
+    let report = success("s0", "first", &"x".repeat(BYTES - 10));
+    let stored = async || clients[0].clone().record(report.clone()).await.is_ok();
+    until("a report to be stored", stored).await;
+}
