@@ -18,13 +18,9 @@ pub(super) struct RetainArgs {
 
 pub(super) async fn run(args: RetainArgs) -> anyhow::Result<()> {
     let options = parse_url(&args.database_url).context("--database-url")?;
-    let Retained { trees, dropped, lived_in } = retain(options, args.older_than).await?;
-    match dropped.as_slice() {
-        [] => outln!("Call trees dropped: {trees}. No month is empty."),
-        dropped => outln!("Call trees dropped: {trees}. Partitions dropped: {}.", dropped.join(", ")),
-    }
-    if !lived_in.is_empty() {
-        outln!("Kept, since trees that were born then still live: the months of {}.", lived_in.join(", "));
-    }
+    let Retained { trees, moved, dropped } = retain(options, args.older_than).await?;
+    let dropped = if dropped.is_empty() { "none".to_owned() } else { dropped.join(", ") };
+    outln!("Call trees dropped: {trees}. Moved to this month, since they still live: {moved}.");
+    outln!("Partitions dropped: {dropped}.");
     Ok(())
 }

@@ -68,7 +68,7 @@ fn greeting(plane: &Plane, policy: &Policy, config: &ServeConfig) -> String {
     let declared = policy.tools().count();
     let from = match &config.policy {
         Some(path) => format!("{} ({}), {declared} tools declared", path.display(), policy.version),
-        None if policy.version != "default" => format!("stored ({}), {declared} tools declared", policy.version),
+        None if &*policy.version != "default" => format!("stored ({}), {declared} tools declared", policy.version),
         None => "default: nothing is declared about any tool (--policy FILE)".to_owned(),
     };
     let _ = writeln!(text, "  policy    {from}");

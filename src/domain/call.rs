@@ -152,7 +152,7 @@ pub struct Approval {
     /// When an unanswered one counts as denied.
     pub expires_at: Timestamp,
     /// The policy under which it was asked, by its version.
-    pub policy: String,
+    pub policy: Arc<str>,
     /// Why it was answered so, for the model.
     pub reason: Option<String>,
 }
@@ -195,9 +195,9 @@ pub struct Call {
     /// The permission it has.
     pub permit: Option<Permit>,
     /// The question to a person it waits for.
-    pub approval: Option<Approval>,
+    pub approval: Option<Box<Approval>>,
     /// The policy that judged, by its version.
-    pub policy: String,
+    pub policy: Arc<str>,
     /// What came of it.
     pub outcome: Option<Outcome>,
     /// The failure that it follows up on.
@@ -247,7 +247,7 @@ impl Call {
             findings: Arc::default(),
             permit: None,
             approval: None,
-            policy: String::new(),
+            policy: Arc::default(),
             outcome: None,
             follow_up: None,
         }
@@ -257,7 +257,7 @@ impl Call {
     #[must_use]
     pub fn standing(&self, now: Timestamp) -> Standing<'_> {
         let Some(permit) = &self.permit else {
-            return self.approval.as_ref().map_or(Standing::Refused, Standing::Held);
+            return self.approval.as_deref().map_or(Standing::Refused, Standing::Held);
         };
         match &self.outcome {
             None if now < permit.lease_until => Standing::InFlight,

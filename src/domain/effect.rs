@@ -40,13 +40,13 @@ impl EffectKind {
 
 /// A path-like name of a thing in the world: `order/42`. Two overlap when one is a prefix of the other, by whole parts.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Resource(String);
+pub struct Resource(Box<str>);
 
 impl Resource {
     /// The resource of that path.
     #[must_use]
     pub fn new(path: impl Into<String>) -> Self {
-        Self(path.into())
+        Self(path.into().into())
     }
 
     /// The path.
@@ -144,7 +144,7 @@ impl ResourceTemplate {
                 },
             }
         }
-        Resource(path)
+        Resource(path.into())
     }
 }
 

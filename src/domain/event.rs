@@ -68,7 +68,7 @@ pub struct Judged {
     /// The permission given.
     pub permit: Option<Permit>,
     /// The question to a person.
-    pub approval: Option<Approval>,
+    pub approval: Option<Box<Approval>>,
     /// The tiers and grants that a permit used, as it leaves them.
     pub uses: Vec<Use>,
     /// Fields whose values had another type and were read as the right one. Absent when read back.
@@ -84,7 +84,7 @@ pub struct Judged {
     /// True when the call was only reported, never asked for.
     pub observed: bool,
     /// The policy that judged, by hash.
-    pub policy: String,
+    pub policy: Arc<str>,
     /// The arguments in canonical form. Absent when read back, but for open and failed calls.
     pub arguments: Option<Arc<str>>,
     /// What the arguments look like. Absent when read back without them.
@@ -287,7 +287,7 @@ impl Judged {
             follow_up: None,
             usage: request.usage,
             observed: false,
-            policy: String::new(),
+            policy: Arc::default(),
             arguments: Some(proposal.canonical.clone()),
             shape: Some(Arc::clone(&proposal.shape)),
             justification: request.justification.clone(),

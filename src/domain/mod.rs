@@ -34,6 +34,7 @@ pub mod revision;
 pub mod session_state;
 pub mod shard;
 pub mod similarity;
+pub mod sorted;
 pub mod time;
 pub mod tool;
 pub mod tree;

@@ -201,9 +201,9 @@ pub struct Outcome {
     /// Its place among the tree's events.
     pub seq: u64,
     /// What was advised.
-    pub advice: Option<Advice>,
+    pub advice: Option<Box<Advice>>,
     /// For a failure: how the tool fared.
-    pub circumstances: Option<Circumstances>,
+    pub circumstances: Option<Box<Circumstances>>,
     /// For a failure: its error in one line.
     pub error_line: Option<Arc<str>>,
 }

@@ -141,7 +141,7 @@ impl CallTree {
             return Some(Held::Denied { reason: denial.reason.clone() });
         }
         let asked = self.calls_of(fingerprint).filter(|(_, _, call)| call.permit.is_none());
-        let asked = asked.filter_map(|(id, session, call)| Some((id, session, call, call.approval.as_ref()?)));
+        let asked = asked.filter_map(|(id, session, call)| Some((id, session, call, call.approval.as_deref()?)));
         let is_own = |id: &SessionId, call: &Call| *id == request.session && call.call_id == request.call_id;
         // Who polls a question that was taken back hears so, and does not ask it once more; another call is a new one.
         let asked = asked.filter(|(id, _, call, asked)| asked.answer != ApprovalStatus::Withdrawn || is_own(id, call));
@@ -155,7 +155,7 @@ impl CallTree {
         let is_mine = *id == request.session;
         match approval.answer {
             ApprovalStatus::Approved => {
-                let is_this = is_mine && call.args_digest == proposal.args_digest && approval.policy == policy;
+                let is_this = is_mine && call.args_digest == proposal.args_digest && *approval.policy == *policy;
                 is_this.then(|| Held::Approved(call.reference(id)))
             }
             ApprovalStatus::Pending if now < approval.expires_at => Some(Held::Pending(approval.clone())),
@@ -181,7 +181,7 @@ impl CallTree {
             Standing::Succeeded(_) => Past::Succeeded,
             Standing::Cancelled => Past::Cancelled,
             Standing::Failed(outcome) => {
-                let advice = outcome.advice;
+                let advice = outcome.advice.as_deref();
                 Past::Failed(Retry {
                     retryable: advice.is_some_and(|advice| advice.retryable),
                     not_before: outcome.at.plus_ms(advice.map_or(0, |advice| advice.retry_after_ms)),

@@ -2,14 +2,15 @@
 //! numbers by relative difference, texts by the trigrams they share, longer values weighing more. Results are compared
 //! by a sketch of their trigrams. Both are made once a call and kept, since every later call is compared with them.
 
+mod look;
 mod nonce;
 
-use std::collections::BTreeSet;
+use std::{cmp::Ordering, collections::BTreeSet};
 
 use serde_json::{Map, Value};
 
-/// Longest text that is compared, in characters: a longer one is compared by its beginning.
-const TEXT_MAX: usize = 1_000;
+use self::look::{Field, Look, Looks, beginning, windows};
+
 /// Fields that are compared; further ones count as different.
 const FIELDS_MAX: usize = 64;
 
@@ -19,25 +20,9 @@ const IDENTIFIER_MARKS: [char; 6] = ['@', '/', '.', '_', ':', '-'];
 /// What the arguments of a call look like.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Shape {
-    fields: Vec<Field>,
+    looks: Looks,
     /// A hash of the arguments without their nonces, when they have some and others beside them.
     without_nonces: Option<u64>,
-}
-
-#[derive(Debug, Clone, PartialEq)]
-struct Field {
-    name: String,
-    weight: f64,
-    value: Look,
-}
-
-#[derive(Debug, Clone, PartialEq)]
-enum Look {
-    Number(f64),
-    /// The text, cut, and its trigrams in order.
-    Text(String, Vec<u64>),
-    /// `true`, `null`: alike or not.
-    Other(String),
 }
 
 impl Shape {
@@ -46,27 +31,19 @@ impl Shape {
     pub fn of(arguments: &str) -> Self {
         let fields: Map<String, Value> = serde_json::from_str(arguments).unwrap_or_default();
         let without_nonces = nonce::without(&fields);
-        let mut fields: Vec<Field> = fields.into_iter().take(FIELDS_MAX).map(field).collect();
-        fields.sort_by(|a, b| a.name.cmp(&b.name));
-        Self { fields, without_nonces }
+        Self { looks: Looks::of(fields.iter().take(FIELDS_MAX)), without_nonces }
     }
 
     /// About how many bytes it takes.
     pub(super) fn bytes(&self) -> usize {
-        let look = |look: &Look| match look {
-            Look::Number(_) => 0,
-            Look::Text(text, trigrams) => text.capacity() + trigrams.capacity() * size_of::<u64>() + 32,
-            Look::Other(text) => text.capacity() + 16,
-        };
-        let fields = self.fields.iter().map(|field| field.name.capacity() + 16 + look(&field.value));
-        size_of::<Self>() + self.fields.capacity() * size_of::<Field>() + fields.sum::<usize>()
+        size_of::<Self>() + self.looks.bytes()
     }
 
     /// How alike two arguments are, 0 to 1; 1 when both are empty.
     #[must_use]
     pub fn alike(&self, other: &Self) -> f64 {
         let (mut sum, mut weights) = (0.0, 0.0);
-        for (a, b) in pairs(&self.fields, &other.fields) {
+        for (a, b) in self.pairs(other) {
             let weight = a.map_or(0.0, |a| a.weight).max(b.map_or(0.0, |b| b.weight));
             let alike = a.zip(b).map_or(0.0, |(a, b)| a.value.alike(&b.value));
             (sum, weights) = (sum + weight * alike, weights + weight);
@@ -83,10 +60,10 @@ impl Shape {
     /// The only field in which two arguments of the same fields, two or more, differ.
     #[must_use]
     pub fn only_difference(&self, other: &Self) -> Option<&str> {
-        let (mine, theirs) = (&self.fields, &other.fields);
-        let same_fields = mine.len() == theirs.len() && mine.iter().zip(theirs).all(|(a, b)| a.name == b.name);
-        let mut differing = mine.iter().zip(theirs).filter(|(a, b)| a.value != b.value).map(|(a, _)| a.name.as_str());
-        let one = differing.next().filter(|_| same_fields && mine.len() >= 2)?;
+        let (mine, theirs) = (self.looks.fields(), other.looks.fields());
+        let same_fields = mine.clone().map(|field| field.name()).eq(theirs.clone().map(|field| field.name()));
+        let mut differing = mine.clone().zip(theirs).filter(|(a, b)| a.value != b.value).map(|(a, _)| a.name());
+        let one = differing.next().filter(|_| same_fields && mine.count() >= 2)?;
         differing.next().is_none().then_some(one)
     }
 
@@ -98,23 +75,38 @@ impl Shape {
 
     /// The field's value, when it is one word with a mark that words of a search have not: `src/lib.rs`, `a@b.com`.
     fn identifier(&self, name: &str) -> Option<&str> {
-        match &self.value(name)?.value {
-            Look::Text(text, _) if !text.contains(char::is_whitespace) && text.contains(IDENTIFIER_MARKS) => Some(text),
-            _ => None,
-        }
+        let text = self.value(name)?.text()?;
+        (!text.contains(char::is_whitespace) && text.contains(IDENTIFIER_MARKS)).then_some(text)
     }
 
-    fn value(&self, name: &str) -> Option<&Field> {
-        self.fields.binary_search_by(|field| field.name.as_str().cmp(name)).ok().map(|at| &self.fields[at])
+    fn value(&self, name: &str) -> Option<Field<'_>> {
+        self.looks.fields().find(|field| field.is(name))
     }
 
     /// The field's value as a place on a line: a number, a date, or the last number in a text (`page-3`).
     fn place(&self, name: &str) -> Option<f64> {
-        match &self.value(name)?.value {
-            Look::Number(number) => Some(*number),
-            Look::Text(text, _) => place_in(text),
+        let field = self.value(name)?;
+        match field.value {
+            Look::Number(number) => Some(number),
+            Look::Text(..) => place_in(field.text()?),
             Look::Other(_) => None,
         }
+    }
+
+    /// The fields of both side by side, by name.
+    fn pairs<'a>(&'a self, other: &'a Self) -> impl Iterator<Item = (Option<Field<'a>>, Option<Field<'a>>)> {
+        let (mut mine, mut theirs) = (self.looks.fields().peekable(), other.looks.fields().peekable());
+        std::iter::from_fn(move || {
+            let order = match (mine.peek(), theirs.peek()) {
+                (None, None) => return None,
+                (Some(_), None) => Ordering::Less,
+                (None, Some(_)) => Ordering::Greater,
+                (Some(a), Some(b)) => a.by_name(b),
+            };
+            let left = if order.is_le() { mine.next() } else { None };
+            let right = if order.is_ge() { theirs.next() } else { None };
+            Some((left, right))
+        })
     }
 }
 
@@ -123,12 +115,12 @@ impl Shape {
 #[must_use]
 pub fn is_sweep(shapes: &[&Shape]) -> bool {
     let Some(first) = shapes.first().filter(|_| shapes.len() > 1) else { return false };
-    first.fields.iter().any(|field| {
-        let names: Option<BTreeSet<&str>> = shapes.iter().map(|shape| shape.identifier(&field.name)).collect();
+    first.looks.fields().any(|field| {
+        let names: Option<BTreeSet<&str>> = shapes.iter().map(|shape| shape.identifier(field.name())).collect();
         if names.is_some_and(|names| names.len() == shapes.len()) {
             return true;
         }
-        let places: Option<Vec<f64>> = shapes.iter().map(|shape| shape.place(&field.name)).collect();
+        let places: Option<Vec<f64>> = shapes.iter().map(|shape| shape.place(field.name())).collect();
         places.is_some_and(|mut places| {
             places.sort_by(f64::total_cmp);
             places.windows(2).all(|pair| pair[0] < pair[1])
@@ -148,84 +140,6 @@ fn place_in(text: &str) -> Option<f64> {
     digits.parse().ok()
 }
 
-fn field((name, value): (String, Value)) -> Field {
-    let (length, value) = match value {
-        Value::Number(number) => (0, Look::Number(number.as_f64().unwrap_or(0.0))),
-        Value::String(text) => (text.chars().count(), text_look(&text)),
-        Value::Array(_) | Value::Object(_) => {
-            let text = value.to_string();
-            (text.len(), text_look(&text))
-        }
-        Value::Null | Value::Bool(_) => (0, Look::Other(value.to_string())),
-    };
-    Field { name, weight: 1.0 + (1.0 + length as f64).ln(), value }
-}
-
-fn text_look(text: &str) -> Look {
-    let cut: String = text.chars().take(TEXT_MAX).collect();
-    let trigrams = trigrams(&cut);
-    Look::Text(cut, trigrams)
-}
-
-impl Look {
-    fn alike(&self, other: &Self) -> f64 {
-        match (self, other) {
-            (Self::Number(a), Self::Number(b)) => {
-                let most = a.abs().max(b.abs());
-                if most > 0.0 { (1.0 - (a - b).abs() / most).max(0.0) } else { 1.0 }
-            }
-            (Self::Text(a, _), Self::Text(b, _)) if a == b => 1.0,
-            (Self::Text(_, a), Self::Text(_, b)) => jaccard(a, b),
-            (Self::Other(a), Self::Other(b)) if a == b => 1.0,
-            _ => 0.0,
-        }
-    }
-}
-
-/// Two sorted lists of fields side by side, by name.
-fn pairs<'a>(a: &'a [Field], b: &'a [Field]) -> Vec<(Option<&'a Field>, Option<&'a Field>)> {
-    let (mut a, mut b) = (a.iter().peekable(), b.iter().peekable());
-    let mut pairs = Vec::new();
-    loop {
-        let order = match (a.peek(), b.peek()) {
-            (None, None) => return pairs,
-            (Some(_), None) => std::cmp::Ordering::Less,
-            (None, Some(_)) => std::cmp::Ordering::Greater,
-            (Some(a), Some(b)) => a.name.cmp(&b.name),
-        };
-        let left = if order.is_le() { a.next() } else { None };
-        let right = if order.is_ge() { b.next() } else { None };
-        pairs.push((left, right));
-    }
-}
-
-fn jaccard(a: &[u64], b: &[u64]) -> f64 {
-    let (mut i, mut j, mut shared) = (0, 0, 0);
-    while i < a.len() && j < b.len() {
-        match a[i].cmp(&b[j]) {
-            std::cmp::Ordering::Less => i += 1,
-            std::cmp::Ordering::Greater => j += 1,
-            std::cmp::Ordering::Equal => (i, j, shared) = (i + 1, j + 1, shared + 1),
-        }
-    }
-    let all = a.len() + b.len() - shared;
-    if all == 0 { 1.0 } else { shared as f64 / all as f64 }
-}
-
-/// The trigrams of a text, each once and in order, with an edge on both sides so that short texts have some too.
-fn trigrams(text: &str) -> Vec<u64> {
-    let mut trigrams: Vec<u64> = Vec::with_capacity(text.len() + 1);
-    let mut window = u64::from(' ') << 21 | u64::from(' ');
-    for c in text.chars().chain([' ']) {
-        // A scalar value has 21 bits.
-        window = (window << 21 | u64::from(c)) & ((1 << 63) - 1);
-        trigrams.push(window);
-    }
-    trigrams.sort_unstable();
-    trigrams.dedup();
-    trigrams
-}
-
 /// Bytes of a sketch.
 pub const SKETCH_BYTES: usize = 64;
 
@@ -243,9 +157,7 @@ impl Sketch {
     #[must_use]
     pub fn of(result: &str) -> Self {
         let mut least = [u64::MAX; SKETCH_BYTES];
-        let mut window = u64::from(' ') << 21 | u64::from(' ');
-        for c in result.chars().take(SKETCHED_MAX).chain([' ']) {
-            window = (window << 21 | u64::from(c)) & ((1 << 63) - 1);
+        for window in windows(beginning(result, SKETCHED_MAX)) {
             let hash = mixed(window);
             let part = &mut least[(hash >> 58) as usize];
             *part = (*part).min(hash << 6);

@@ -7,11 +7,7 @@ mod controls;
 mod due;
 mod restore;
 
-use std::{
-    borrow::Cow,
-    collections::{BTreeMap, VecDeque},
-    sync::Arc,
-};
+use std::{borrow::Cow, collections::VecDeque, sync::Arc};
 
 use super::{
     budget::Spent,
@@ -23,6 +19,7 @@ use super::{
     grant::{Grant, Use},
     ids::{CallId, RunId, SessionId, TenantId, ToolName},
     json::Json,
+    sorted::Sorted,
     time::Timestamp,
 };
 
@@ -66,7 +63,7 @@ pub struct CallTree {
     pub tenant: TenantId,
     /// Its root session.
     pub root: SessionId,
-    /// Its day of birth, in days since the Unix epoch.
+    /// Where its rows are: its day of birth, in days since the Unix epoch, or a later one that it was moved to.
     pub epoch: i32,
     /// The place of its last event; 0 before the first.
     pub version: u64,
@@ -77,19 +74,19 @@ pub struct CallTree {
     /// What it has spent.
     pub spent: Spent,
     /// Permitted calls by tool.
-    pub by_tool: BTreeMap<ToolName, u64>,
+    pub by_tool: Sorted<ToolName, u64>,
     /// Calls that are owed an outcome.
     pub open_calls: u32,
     /// When somebody has to look after them: no later than the first end of their leases.
     pub due: Option<Timestamp>,
-    /// In boxes: a node of the map has room for eleven.
-    pub sessions: BTreeMap<SessionId, Box<Session>>,
+    /// Its sessions, the root among them once there is an event.
+    pub sessions: Sorted<SessionId, Box<Session>>,
     /// How fast it goes.
     pub pace: Pace,
     /// The latest event, among those no longer remembered, that may have changed the world.
     pub forgotten_change: u64,
     /// How far tiers and grants have been used.
-    pub uses: BTreeMap<String, Use>,
+    pub uses: Sorted<String, Use>,
     /// Grants given to its sessions, oldest first.
     pub grants: Vec<Grant>,
     /// Things that its writes have changed, oldest first; at least the last [`CHANGES_MAX`].
@@ -202,7 +199,7 @@ pub struct Run {
     /// What it has spent.
     pub spent: Spent,
     /// Permitted calls by tool.
-    pub by_tool: BTreeMap<ToolName, u64>,
+    pub by_tool: Sorted<ToolName, u64>,
     /// What a loop has broken, until the run ends.
     pub closed: Vec<Closed>,
     /// The place of the first event after the session was idle, when the run has no name: loops are weighed from there
@@ -251,13 +248,13 @@ impl CallTree {
             started_at: now,
             last_at: now,
             spent: Spent::default(),
-            by_tool: BTreeMap::new(),
+            by_tool: Sorted::default(),
             open_calls: 0,
             due: None,
-            sessions: BTreeMap::new(),
+            sessions: Sorted::default(),
             pace: Pace::default(),
             forgotten_change: 0,
-            uses: BTreeMap::new(),
+            uses: Sorted::default(),
             grants: Vec::new(),
             changes: VecDeque::new(),
             kept: VecDeque::new(),

@@ -1,5 +1,7 @@
 //! The answer to a request.
 
+use std::sync::Arc;
+
 use super::{
     budget::Left,
     call::{Approval, Permit},
@@ -20,9 +22,9 @@ pub struct Verdict {
     /// For ALLOW: the permission to execute once.
     pub permit: Option<Permit>,
     /// For ASK: the question to a person.
-    pub approval: Option<Approval>,
+    pub approval: Option<Box<Approval>>,
     /// The policy that judged, by its version.
-    pub policy: String,
+    pub policy: Arc<str>,
     /// What is left of each limit that applies, after this call.
     pub left: Vec<Left>,
     /// True when no further tool call will be let through in this scope: give the final answer.

@@ -109,7 +109,7 @@ fn waiting<'a>(tree: &'a CallTree, command: &Command, id: &str, now: Timestamp) 
     let session = tree.sessions.get(&command.session).ok_or(CommandRejection::UnknownApproval)?;
     let asks = |call: &&Call| call.approval.as_ref().is_some_and(|approval| approval.id == id);
     let call = session.calls.iter().rev().find(asks).ok_or(CommandRejection::UnknownApproval)?;
-    let approval = call.approval.as_ref().ok_or(CommandRejection::UnknownApproval)?;
+    let approval = call.approval.as_deref().ok_or(CommandRejection::UnknownApproval)?;
     match approval.answer {
         ApprovalStatus::Withdrawn => Err(CommandRejection::Withdrawn { by: None }),
         ApprovalStatus::Pending if call.permit.is_none() && now >= approval.expires_at => {
@@ -141,7 +141,7 @@ fn clearance(session: &SessionId, call: &Call, clears: Clears, now: Timestamp) -
             ClearanceScope::Resource => Some(named.cloned().ok_or(CommandRejection::NothingNamed)?),
         },
         until: now.plus_ms(clears.ttl_ms),
-        policy: call.policy.clone(),
+        policy: call.policy.to_string(),
         rules: asks.map(|finding| finding.rule.to_string()).filter(|rule| rule != same_call::RULE.id).collect(),
     })
 }

@@ -284,9 +284,9 @@ fn revision(cx: &Context<'_>, shared: &Shared) -> u64 {
 }
 
 /// The question to a person that the call waits for from now on. It stays asked, whatever else stands against the call.
-fn question(policy: &Policy, cx: &Context<'_>, known: Option<&Call>, event: &Judged) -> Option<Approval> {
+fn question(policy: &Policy, cx: &Context<'_>, known: Option<&Call>, event: &Judged) -> Option<Box<Approval>> {
     match event.decision {
-        Decision::Ask => Some(approval(policy, cx, event.seq)),
+        Decision::Ask => Some(Box::new(approval(policy, cx, event.seq))),
         Decision::Allow => None,
         _ => known.and_then(|call| call.approval.clone()).filter(|asked| is_open(asked, policy)),
     }

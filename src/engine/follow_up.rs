@@ -26,13 +26,13 @@ pub(super) fn follow_up(policy: &Policy, cx: &Context<'_>, shared: &Shared) -> O
     let failure = outcome.failure?;
     let waited_ms = cx.now.since_ms(outcome.at);
     // As advice was asked for: what holds when the retry is made is not known then.
-    let circumstances = outcome.circumstances.unwrap_or_default();
+    let circumstances = outcome.circumstances.as_deref().copied().unwrap_or_default();
     let state = RetryState { attempt: permit.attempt, tool: circumstances.tool };
     let tool = &cx.proposal.request.tool;
     let hint = policy.tool(tool).retryable;
     let prior_p = prior_of(failure, hint);
     let odds = shared.profiles.estimate.view((tool, failure), prior_p, hint.is_some(), cx.now).odds(state);
-    let advice = outcome.advice;
+    let advice = outcome.advice.as_deref();
     let traits = traits(session, failed, failure, &circumstances, outcome.at);
     Some(Box::new(FollowUp {
         of: permit.seq,

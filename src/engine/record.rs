@@ -54,7 +54,12 @@ pub fn record(
     if let Some(outcome) = &call.outcome {
         let same = outcome.status == settled.status && outcome.digest == settled.digest;
         if same {
-            let settled = Settled { advice: outcome.advice, seq: outcome.seq, at: outcome.at, ..settled.clone() };
+            let settled = Settled {
+                advice: outcome.advice.as_deref().copied(),
+                seq: outcome.seq,
+                at: outcome.at,
+                ..settled.clone()
+            };
             let known = Settlement { settled, observation: None, trial: None, ..settlement };
             return Ok(answer(policy, tree, shared, call, known, None));
         }

@@ -2,7 +2,7 @@
 
 use super::{
     CommandError, Gate,
-    decide::{Decided, Subject, Unheard, nothing},
+    decide::{Access, Decided, Subject, Unheard, nothing},
 };
 use crate::{
     domain::{
@@ -27,7 +27,7 @@ impl Gate {
             | Operation::Withdraw { .. }
             | Operation::Revoke { .. } => Unheard::Begins(None),
         };
-        let subject = Subject { tenant, session: &command.session, unheard, calls: &[] };
+        let subject = Subject { access: Access::Append, tenant, session: &command.session, unheard, calls: &[] };
         let controlled =
             self.decide(subject, nothing, |tree, (), now| match engine::control(&policy, tree, command, now) {
                 Err(rejection) => Decided::Rejected(rejection),

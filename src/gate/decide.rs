@@ -26,12 +26,16 @@ use crate::{
 
 /// How often a lost race is run again before the caller is told to come back.
 pub(super) const TRIES_MAX: u32 = 10;
+/// The same for a report, which ends a call: others of its tree and replica wait for it, so that it loses against other
+/// replicas alone.
+const REPORT_TRIES_MAX: u32 = 100;
 /// Longest pause after a lost race.
 const PAUSE_MAX: Duration = Duration::from_millis(25);
 
 /// The session that a decision is about.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Subject<'a, R> {
+    pub(super) access: Access,
     pub(super) tenant: TenantId,
     pub(super) session: &'a SessionId,
     /// What becomes of a session that nobody has heard of.
@@ -79,9 +83,11 @@ enum Attempt<A, R> {
 
 /// Whether a decision may change its tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Access {
+pub(super) enum Access {
     Read,
     Append,
+    /// By a report: once it has lost, nobody else of the tree begins before it.
+    Report,
 }
 
 impl Gate {
@@ -97,7 +103,42 @@ impl Gate {
         R: Clone,
         F: Future<Output = Result<B, NoAnswer>>,
     {
-        self.attempts(Access::Append, subject, read, decide).await
+        let Subject { access, tenant, .. } = subject;
+        let mut first = None;
+        for _ in 0..if access == Access::Report { REPORT_TRIES_MAX } else { TRIES_MAX } {
+            let started = self.clock.tick();
+            let (mut slot, mut is_known) = self.slot(&subject).await?;
+            if access == Access::Append && self.slots.reports.is_first(tenant, slot.root()) {
+                Box::pin(self.slots.reports.give_way(tenant, slot.root())).await;
+                (slot, is_known) = self.slot(&subject).await?;
+            }
+            let forgotten = match self.slots.has_missed() {
+                true => Box::pin(self.forgotten(&subject, &slot)).await?,
+                false => Vec::new(),
+            };
+            let basis = read(Arc::clone(&slot)).await?;
+            // The queue slot is taken before the tree is locked, so that nothing waits inside.
+            let queue = match access {
+                Access::Read => None,
+                Access::Append | Access::Report => Some(self.store.queue_slot().await?),
+            };
+            let now = self.store.now();
+            let attempt = slot.advance(|tree| {
+                forgotten.iter().for_each(|events| tree.recall(subject.session, events));
+                attempt(tree, decide(tree, basis, now), queue, &slot)
+            });
+            if let Some(held) = self.settled(&subject, Arc::clone(&slot), attempt).await? {
+                if !is_known && held.is_new {
+                    self.slots.set_root(tenant, subject.session, held.slot.root());
+                }
+                return Ok(held);
+            }
+            if access == Access::Report && first.is_none() {
+                first = Some(self.slots.reports.first(tenant, slot.root()));
+            }
+            sleep(pause(self.clock.elapsed(started))).await;
+        }
+        Err(NoAnswer::Contention.into())
     }
 
     /// What the tree of a known session says, as it is stored. Nobody waits for the writer to look.
@@ -111,42 +152,10 @@ impl Gate {
     where
         F: Future<Output = Result<B, NoAnswer>>,
     {
-        let subject = Subject { tenant, session, unheard: Unheard::Rejected(SessionUnknown), calls: &[] };
+        let unheard = Unheard::Rejected(SessionUnknown);
+        let subject = Subject { access: Access::Read, tenant, session, unheard, calls: &[] };
         let says = |tree: &CallTree, basis, now| Decided::Unchanged(says(tree, basis, now));
-        Ok(self.attempts(Access::Read, subject, read, says).await?.answer)
-    }
-
-    async fn attempts<B, A, R, F>(
-        &self,
-        access: Access,
-        subject: Subject<'_, R>,
-        read: impl Fn(Arc<Slot>) -> F,
-        decide: impl Fn(&CallTree, B, Timestamp) -> Decided<A, R>,
-    ) -> Result<Held<A>, GateError<R>>
-    where
-        R: Clone,
-        F: Future<Output = Result<B, NoAnswer>>,
-    {
-        for _ in 0..TRIES_MAX {
-            let started = self.clock.tick();
-            let (slot, is_known) = self.slot(&subject).await?;
-            let basis = read(Arc::clone(&slot)).await?;
-            // The queue slot is taken before the tree is locked, so that nothing waits inside.
-            let queue = match access {
-                Access::Read => None,
-                Access::Append => Some(self.store.queue_slot().await?),
-            };
-            let now = self.store.now();
-            let attempt = slot.advance(|tree| attempt(tree, decide(tree, basis, now), queue, &slot));
-            if let Some(held) = self.settled(&subject, slot, attempt).await? {
-                if !is_known && held.is_new {
-                    self.slots.set_root(subject.tenant, subject.session, held.slot.root());
-                }
-                return Ok(held);
-            }
-            sleep(pause(self.clock.elapsed(started))).await;
-        }
-        Err(NoAnswer::Contention.into())
+        Ok(self.decide(subject, read, says).await?.answer)
     }
 
     /// The answer, if it holds; what it was decided on is read anew otherwise.

@@ -6,7 +6,7 @@ use super::{
     EvaluateAnswer, EvaluateError, Gate, GateError, NoAnswer,
     admission::Tree,
     batch::{self, SharedBatch, evidence, judge_all},
-    decide::{Decided, Subject, Unheard},
+    decide::{Access, Decided, Subject, Unheard},
     health::Claim,
 };
 use crate::{
@@ -89,7 +89,8 @@ impl Gate {
     ) -> Result<(Vec<Verdict>, Arc<Slot>), EvaluateError> {
         let calls: Vec<_> = proposals.iter().map(|proposal| &proposal.request.call_id).collect();
         let unheard = Unheard::Begins(first.parent.as_ref());
-        let subject = Subject { tenant: first.tenant, session: &first.session, unheard, calls: &calls };
+        let (access, tenant, session) = (Access::Append, first.tenant, &first.session);
+        let subject = Subject { access, tenant, session, unheard, calls: &calls };
         let shared = |slot: Arc<Slot>| async move {
             let shared = self.shared(policy, slot.root(), proposals).await?;
             self.claim(shared, proposals).await
@@ -142,7 +143,8 @@ impl Gate {
         let proposal = policy.propose(request);
         let Request { tenant, session, parent, .. } = &proposal.request;
         let unheard = Unheard::Begins(parent.as_ref());
-        let (slot, _) = self.slot(&Subject { tenant: *tenant, session, unheard, calls: &[] }).await?;
+        let subject = Subject { access: Access::Read, tenant: *tenant, session, unheard, calls: &[] };
+        let (slot, _) = self.slot(&subject).await?;
         let shared = self.shared(&policy, slot.root(), std::slice::from_ref(&proposal)).await?.first();
         let now = self.store.now();
         let judged = slot.advance(|tree| engine::evaluate(&policy, tree, &shared, &proposal, None, now));

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{
     Gate, NoAnswer, RecordError,
-    decide::{Decided, Subject, Unheard},
+    decide::{Access, Decided, Subject, Unheard},
 };
 use crate::{
     domain::{
@@ -51,7 +51,8 @@ impl Gate {
             Some(proposal) => Unheard::Begins(proposal.request.parent.as_ref()),
             None => Unheard::Rejected(RecordRejection::UnknownCall),
         };
-        let subject = Subject { tenant, session: &report.session, unheard, calls: &[&report.call_id] };
+        let (session, calls) = (&report.session, [&report.call_id]);
+        let subject = Subject { access: Access::Report, tenant, session, unheard, calls: &calls };
         let shared = |slot| self.shared_of_report(&policy, tenant, slot, &report);
         let decided = self.decide(subject, shared, |tree, shared, now| {
             let mut recorded = match engine::record(&policy, tree, &shared, &report, now) {

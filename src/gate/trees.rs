@@ -9,6 +9,7 @@ use super::{
 use crate::{
     domain::{
         budget::CounterKey,
+        event::Event,
         ids::{CallId, SessionId, TenantId},
         tree::CallTree,
     },
@@ -102,24 +103,36 @@ impl Gate {
         }
     }
 
-    /// The tree as it was last committed, with the forgotten calls that were asked about.
+    /// The tree as it was last committed.
     async fn load(&self, tenant: TenantId, root: &SessionId, epoch: Option<i32>) -> Result<CallTree, StoreError> {
         let known = match self.slots.take_stored(tenant, root) {
-            Some(stored) => self.store.catch_up(stored).await?,
+            Some(stored) => self.store.catch_up(*stored).await?,
             None => None,
         };
         let read = match known {
             Some(tree) => Some(tree),
             None => self.store.tree(tenant, root, epoch).await?,
         };
-        let Some(mut tree) = read else {
-            return Ok(CallTree::new(tenant, root.clone(), self.store.now()));
-        };
-        for (session, call_id) in self.slots.missed(tenant, root) {
-            let events = self.store.call(tenant, tree.epoch, &session, &call_id).await?;
-            tree.recall(&session, &events);
+        Ok(read.unwrap_or_else(|| CallTree::new(tenant, root.clone(), self.store.now())))
+    }
+
+    /// The events of those calls of a decision that their tree has forgotten, as far as that is known: it recalls them
+    /// while nobody else can make it forget them again.
+    pub(super) async fn forgotten<R>(
+        &self,
+        subject: &Subject<'_, R>,
+        slot: &Arc<Slot>,
+    ) -> Result<Vec<Vec<Event>>, NoAnswer> {
+        let mut forgotten = Vec::new();
+        for call_id in subject.calls {
+            let is_there = |tree: &mut CallTree| tree.sessions.get(subject.session)?.call(call_id).map(drop);
+            if self.slots.is_missed(subject.tenant, slot.root(), subject.session, call_id)
+                && slot.advance(is_there).flatten().is_none()
+            {
+                forgotten.push(self.store.call(subject.tenant, subject.session, call_id).await?);
+            }
         }
-        Ok(tree)
+        Ok(forgotten)
     }
 
     /// The counters of the agent that asked last in a session, and the tenant's, to be shown: old ones are read anew.
@@ -138,8 +151,8 @@ impl Gate {
         Ok(self.store.counters(tenant, keys.into_iter().map(|(key, _)| (key, 0)).collect()).await?)
     }
 
-    /// Remembers a call again that its tree has forgotten, here and whenever the tree is loaded; does nothing for one
-    /// that nobody has heard of.
+    /// Remembers a call again that its tree has forgotten, and that it has; does nothing for one that nobody has heard
+    /// of.
     pub(super) async fn recall(
         &self,
         tenant: TenantId,
@@ -147,8 +160,7 @@ impl Gate {
         session: &SessionId,
         call_id: &CallId,
     ) -> Result<(), NoAnswer> {
-        let Some(epoch) = slot.advance(|tree| tree.epoch) else { return Ok(()) };
-        let events = self.store.call(tenant, epoch, session, call_id).await?;
+        let events = self.store.call(tenant, session, call_id).await?;
         if !events.is_empty() {
             self.slots.miss(tenant, slot.root(), session, call_id);
             slot.advance(|tree| tree.recall(session, &events));

@@ -140,7 +140,7 @@ fn awaited(answers: &[EvaluateAnswer], left: Duration) -> Vec<Awaited> {
         let verdict = &answer.verdict;
         let pause = Duration::from_millis(verdict.retry_after_ms().unwrap_or(0));
         match verdict.decision {
-            Decision::Ask => verdict.approval.clone().map(Awaited::Answer),
+            Decision::Ask => verdict.approval.as_deref().cloned().map(Awaited::Answer),
             Decision::Wait if verdict.decided_by().is_some_and(|by| by.reason == Reason::CallInFlight) => {
                 Some(Awaited::Twin(verdict.fingerprint, pause))
             }

@@ -101,7 +101,7 @@ pub(super) fn verdict(answer: EvaluateAnswer, call_id: String, all_budgets: bool
         replayed: verdict.replayed,
         enforced: verdict.is_enforced(),
         fingerprint: verdict.fingerprint.to_hex(),
-        policy_version: verdict.policy,
+        policy_version: verdict.policy.to_string(),
     }
 }
 
@@ -157,7 +157,7 @@ fn call(told: &CallTold) -> v1::CallSummary {
         arguments: told.arguments.clone(),
         gist: told.gist.clone(),
         error_message: told.error.clone(),
-        advice: call.outcome.as_ref().and_then(|outcome| outcome.advice.as_ref()).map(advice),
+        advice: call.outcome.as_ref().and_then(|outcome| outcome.advice.as_deref()).map(advice),
     }
 }
 

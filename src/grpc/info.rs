@@ -58,7 +58,7 @@ impl v1::server_service_server::ServerService for ServerService {
         let policy = self.gate.policy();
         let server = v1::ServerInfo {
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            policy_version: policy.version.clone(),
+            policy_version: policy.version.to_string(),
             enforced: policy.is_enforced(),
             features: FEATURES.map(str::to_owned).to_vec(),
             limits: Some(limits()),

@@ -43,7 +43,7 @@ pub const APPROVAL_TTL_MS_DEFAULT: u64 = 3_600_000;
 #[derive(Debug, Clone)]
 pub struct Policy {
     /// Names this policy in every decision it makes: `default`, or the first 16 hexadecimal digits of its hash.
-    pub version: String,
+    pub version: Arc<str>,
     /// Whether refusals hold. `Off` is not meant for a whole policy and counts as `Shadow`.
     pub mode: Mode,
     /// The rules' parameters.
@@ -65,7 +65,7 @@ impl Default for Policy {
     /// The policy that needs no file: nothing is known about any tool, and every limit is wide.
     fn default() -> Self {
         Self {
-            version: "default".to_owned(),
+            version: "default".into(),
             mode: Mode::Enforce,
             rules: RuleSet::default(),
             retry: advice::Params::default(),

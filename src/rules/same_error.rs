@@ -77,7 +77,7 @@ fn check(levels: &Levels, cx: &Context<'_>) -> Option<Finding> {
 /// A failure that a retry does not mend, or a result that reports one.
 fn failed(outcome: &Outcome) -> bool {
     match outcome.status {
-        OutcomeStatus::Error => outcome.advice.is_none_or(|advice| !advice.retryable),
+        OutcomeStatus::Error => outcome.advice.as_ref().is_none_or(|advice| !advice.retryable),
         OutcomeStatus::Success => outcome.marks.as_deref().is_some_and(|marks| marks.failed),
         _ => false,
     }

@@ -2,153 +2,55 @@
 //! slot can only cause a change to be refused, never a wrong one to be accepted, since every append names the version
 //! it was decided on; and an answer that needs no append is confirmed against the database before it is given.
 
+mod reports;
+mod slot;
+
 use std::{
     collections::BTreeMap,
     num::NonZeroUsize,
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, AtomicUsize, Ordering},
-    },
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use lru::LruCache;
 use tokio::sync::watch;
 
+use self::reports::Reports;
+pub use self::slot::Slot;
 use super::error::StoreError;
 use crate::domain::{
-    event::Event,
     ids::{CallId, SessionId, TenantId},
     tree::CallTree,
 };
 
-/// Bytes of the trees kept in memory: some 100,000 sessions of a call each, or some 6,000 with all that a tree
-/// remembers.
-const BYTES_MAX: usize = 512 << 20;
 /// Sessions whose root is kept in memory.
 const SESSIONS_MAX: NonZeroUsize = NonZeroUsize::new(200_000).unwrap();
 /// What a slot costs beside its tree.
-const SLOT_BYTES: usize = 512;
-/// A tree is weighed again after so many events, and later the more there is to weigh.
-const WEIGHED_EVERY: u64 = 8;
-/// Bytes of a tree for which it is weighed one event later.
-const WEIGHED_BYTES: usize = 4_096;
-
-/// Trees that other replicas change too, of which what is stored is kept in memory beside what is decided.
-const SHARED_MAX: NonZeroUsize = NonZeroUsize::new(256).unwrap();
+const SLOT_BYTES: usize = 400;
 /// Trees whose forgotten calls are kept in mind.
 const FORGOTTEN_TREES_MAX: NonZeroUsize = NonZeroUsize::new(1_000).unwrap();
 /// Forgotten calls of one tree that are kept in mind.
-const FORGOTTEN_CALLS_MAX: usize = 64;
+const FORGOTTEN_CALLS_MAX: usize = 512;
 
 /// A lock that outlives a panic of its holder: a slot's tree is dropped then, not trusted.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// One tree in memory.
-#[derive(Debug)]
-pub struct Slot {
-    root: SessionId,
-    /// None once a change of it was refused: what was decided after that change stands on nothing.
-    tree: Mutex<Option<CallTree>>,
-    /// The tree as it is stored, for one that other replicas change too: whoever loses against them reads only what
-    /// they have changed.
-    stored: Mutex<Option<CallTree>>,
-    committed: watch::Sender<u64>,
-    /// About how many bytes it takes, and the version from which on it is weighed again.
-    bytes: AtomicUsize,
-    weigh_at: AtomicU64,
-}
-
-impl Slot {
-    fn new(tree: CallTree, is_shared: bool) -> Self {
-        let (committed, _) = watch::channel(tree.version);
-        let stored = Mutex::new(is_shared.then(|| tree.clone()));
-        let (bytes, weigh_at) = weighed(&tree);
-        Self {
-            root: tree.root.clone(),
-            tree: Mutex::new(Some(tree)),
-            stored,
-            committed,
-            bytes: AtomicUsize::new(bytes),
-            weigh_at: AtomicU64::new(weigh_at),
-        }
-    }
-
-    /// Weighs the tree again when it may have grown.
-    fn weigh(&self) {
-        if *self.committed.borrow() < self.weigh_at.load(Ordering::Relaxed) {
-            return;
-        }
-        if let Some((bytes, weigh_at)) = self.advance(|tree| weighed(tree)) {
-            self.bytes.store(bytes, Ordering::Relaxed);
-            self.weigh_at.store(weigh_at, Ordering::Relaxed);
-        }
-    }
-
-    /// The tree's root session.
-    #[must_use]
-    pub fn root(&self) -> &SessionId {
-        &self.root
-    }
-
-    /// Runs `decide` on the tree while nobody else can; nothing may be awaited inside. None when the slot was
-    /// invalidated and its tree has to be loaded again.
-    pub fn advance<T>(&self, decide: impl FnOnce(&mut CallTree) -> T) -> Option<T> {
-        lock(&self.tree).as_mut().map(decide)
-    }
-
-    /// Events were committed, the last of them with `version`.
-    pub(super) fn committed(&self, events: &[Event], version: u64) {
-        let mut stored = lock(&self.stored);
-        *stored = stored.take().and_then(|tree| tree.caught_up(events));
-        drop(stored);
-        self.committed.send_if_modified(|known| {
-            let newer = version > *known;
-            *known = version.max(*known);
-            newer
-        });
-    }
-
-    /// Waits until everything up to `version` is committed; false when the slot was invalidated instead.
-    pub async fn wait_for(&self, version: u64) -> bool {
-        let mut committed = self.committed.subscribe();
-        let reached = committed.wait_for(|known| *known >= version).await.is_ok();
-        reached && lock(&self.tree).is_some()
-    }
-
-    /// True when everything up to `version` is committed, by changes of this slot.
-    #[must_use]
-    pub fn has_committed(&self, version: u64) -> bool {
-        *self.committed.borrow() >= version && lock(&self.tree).is_some()
-    }
-
-    /// True when a change was refused: what was decided on it must not be stored, though another replica may have moved
-    /// the tree to the very version that it names.
-    pub(super) fn is_invalidated(&self) -> bool {
-        lock(&self.tree).is_none()
-    }
-
-    /// A change was refused: what was decided after it stands on nothing.
-    pub(super) fn invalidate(&self) {
-        lock(&self.tree).take();
-        // Whoever waits for a commit that will not come has to look again.
-        self.committed.send_replace(u64::MAX);
-    }
-}
-
-/// The bytes of a tree, and the version from which on it is weighed again.
-fn weighed(tree: &CallTree) -> (usize, u64) {
-    let bytes = tree.bytes();
-    (bytes + SLOT_BYTES, tree.version + WEIGHED_EVERY + (bytes / WEIGHED_BYTES) as u64)
-}
-
 type Key = (TenantId, SessionId);
+
+/// What is known of a tree here.
+#[derive(Debug)]
+enum Known {
+    /// It is in memory.
+    Here(Arc<Slot>),
+    /// It was, until others moved it, who may do so again: as it was last known to be stored, for whoever loads it.
+    Moved(Option<Box<CallTree>>),
+}
 
 /// Trees by when they were last asked for, as many as go into `max` bytes.
 #[derive(Debug)]
 struct Trees {
-    by_use: LruCache<Key, (Arc<Slot>, usize)>,
+    by_use: LruCache<Key, (Known, usize)>,
     bytes: usize,
     max: usize,
 }
@@ -159,8 +61,8 @@ impl Trees {
     }
 
     fn get(&mut self, key: &Key) -> Option<Arc<Slot>> {
-        let (slot, counted) = self.by_use.get_mut(key)?;
-        let bytes = slot.bytes.load(Ordering::Relaxed);
+        let (Known::Here(slot), counted) = self.by_use.get_mut(key)? else { return None };
+        let bytes = slot.bytes();
         self.bytes = self.bytes - *counted + bytes;
         *counted = bytes;
         let slot = Arc::clone(slot);
@@ -168,24 +70,34 @@ impl Trees {
         Some(slot)
     }
 
-    fn put(&mut self, key: Key, slot: Slot) -> Arc<Slot> {
-        if let Some(known) = self.get(&key) {
-            return known;
-        }
-        let bytes = slot.bytes.load(Ordering::Relaxed);
-        let slot = Arc::new(slot);
-        self.by_use.put(key, (Arc::clone(&slot), bytes));
+    fn set(&mut self, key: Key, known: Known, bytes: usize) {
         self.bytes += bytes;
+        if let Some((_, before)) = self.by_use.put(key, (known, bytes)) {
+            self.bytes -= before;
+        }
         self.forget();
-        slot
     }
 
-    fn remove(&mut self, key: &Key, slot: &Arc<Slot>) {
-        if self.by_use.peek(key).is_some_and(|(known, _)| Arc::ptr_eq(known, slot))
-            && let Some((_, bytes)) = self.by_use.pop(key)
-        {
-            self.bytes -= bytes;
+    /// True when others have moved it since it was first here.
+    fn is_shared(&self, key: &Key) -> bool {
+        matches!(self.by_use.peek(key), Some((Known::Moved(_), _)))
+    }
+
+    /// The slot is of no use any more: what is known to be stored stays.
+    fn moved(&mut self, key: Key, slot: &Arc<Slot>) {
+        if !matches!(self.by_use.peek(&key), Some((Known::Here(known), _)) if Arc::ptr_eq(known, slot)) {
+            return;
         }
+        let stored = slot.take_stored();
+        let bytes = SLOT_BYTES + stored.as_deref().map_or(0, CallTree::bytes);
+        self.set(key, Known::Moved(stored), bytes);
+    }
+
+    fn take_stored(&mut self, key: &Key) -> Option<Box<CallTree>> {
+        let (Known::Moved(stored), counted) = self.by_use.get_mut(key)? else { return None };
+        self.bytes = self.bytes - *counted + SLOT_BYTES;
+        *counted = SLOT_BYTES;
+        stored.take()
     }
 
     /// Forgets the trees that nobody has asked for the longest; never the last one asked for.
@@ -236,17 +148,21 @@ pub struct Slots {
     trees: Mutex<Trees>,
     roots: Mutex<LruCache<Key, SessionId>>,
     forgotten: Mutex<LruCache<Key, Vec<(SessionId, CallId)>>>,
-    /// Trees that were changed by other replicas, as they were last known to be stored.
-    shared: Mutex<LruCache<Key, Option<CallTree>>>,
+    /// Reports that go first.
+    pub reports: Reports,
 }
 
 impl Default for Slots {
     fn default() -> Self {
-        Self::within(BYTES_MAX)
+        Self::within(Self::BYTES_MAX)
     }
 }
 
 impl Slots {
+    /// Bytes of the trees kept in memory, unless told otherwise: 100,000 sessions of four calls each, or some 10,000
+    /// with all that a tree remembers (`tests/memory.rs`).
+    pub const BYTES_MAX: usize = 590_000_000;
+
     /// As many trees as go into so many bytes.
     #[must_use]
     pub fn within(bytes: usize) -> Self {
@@ -255,7 +171,7 @@ impl Slots {
             trees: Mutex::new(Trees::new(bytes)),
             roots: Mutex::new(LruCache::new(SESSIONS_MAX)),
             forgotten: Mutex::new(LruCache::new(FORGOTTEN_TREES_MAX)),
-            shared: Mutex::new(LruCache::new(SHARED_MAX)),
+            reports: Reports::default(),
         }
     }
 
@@ -301,32 +217,30 @@ impl Slots {
     /// The slot of a tree that was just loaded, or the one that somebody else has put there meanwhile.
     pub fn put(&self, tree: CallTree) -> Arc<Slot> {
         let key = (tree.tenant, tree.root.clone());
-        let is_shared = lock(&self.shared).contains(&key);
-        let slot = Slot::new(tree, is_shared);
-        lock(&self.trees).put(key, slot)
+        let is_shared = lock(&self.trees).is_shared(&key);
+        let slot = Arc::new(Slot::new(tree, is_shared));
+        let mut trees = lock(&self.trees);
+        if let Some(known) = trees.get(&key) {
+            return known;
+        }
+        let bytes = slot.bytes();
+        trees.set(key, Known::Here(Arc::clone(&slot)), bytes);
+        slot
     }
 
     /// A tree that was in memory before, as it was stored once.
     #[must_use]
-    pub fn take_stored(&self, tenant: TenantId, root: &SessionId) -> Option<CallTree> {
-        lock(&self.shared).get_mut(&(tenant, root.clone()))?.take()
+    pub fn take_stored(&self, tenant: TenantId, root: &SessionId) -> Option<Box<CallTree>> {
+        lock(&self.trees).take_stored(&(tenant, root.clone()))
     }
 
     /// Drops a slot whose change was refused, unless another has taken its place.
     pub fn invalidate(&self, tenant: TenantId, slot: &Arc<Slot>) {
         slot.invalidate();
-        let key = (tenant, slot.root.clone());
-        let stored = lock(&slot.stored).take();
-        let mut shared = lock(&self.shared);
-        let known = shared.get_or_insert_mut(key.clone(), || None);
-        if stored.is_some() {
-            *known = stored;
-        }
-        drop(shared);
-        lock(&self.trees).remove(&key, slot);
+        lock(&self.trees).moved((tenant, slot.root().clone()), slot);
     }
 
-    /// A call that its tree no longer remembers is asked about again: whoever loads the tree from now on recalls it.
+    /// A call that its tree no longer remembers is asked about again: whoever decides on it from now on recalls it.
     pub fn miss(&self, tenant: TenantId, root: &SessionId, session: &SessionId, call_id: &CallId) {
         let mut forgotten = lock(&self.forgotten);
         let calls = forgotten.get_or_insert_mut((tenant, root.clone()), Vec::new);
@@ -338,10 +252,18 @@ impl Slots {
         }
     }
 
-    /// The calls to recall when a tree is loaded.
+    /// True when any call was asked about again that its tree had forgotten.
     #[must_use]
-    pub fn missed(&self, tenant: TenantId, root: &SessionId) -> Vec<(SessionId, CallId)> {
-        lock(&self.forgotten).get(&(tenant, root.clone())).cloned().unwrap_or_default()
+    pub fn has_missed(&self) -> bool {
+        !lock(&self.forgotten).is_empty()
+    }
+
+    /// True for a call that its tree is known to have forgotten.
+    #[must_use]
+    pub fn is_missed(&self, tenant: TenantId, root: &SessionId, session: &SessionId, call_id: &CallId) -> bool {
+        let mut forgotten = lock(&self.forgotten);
+        let calls = forgotten.get(&(tenant, root.clone()));
+        calls.is_some_and(|calls| calls.iter().any(|(of, missed)| missed == call_id && of == session))
     }
 
     /// Forgets where a session belongs; it is looked up again.
@@ -352,7 +274,9 @@ impl Slots {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::sync::atomic::Ordering;
+
+    use super::{slot::weighed, *};
     use crate::domain::{ids::DEFAULT_TENANT, time::Timestamp};
 
     fn root(n: usize) -> SessionId {
@@ -361,8 +285,9 @@ mod tests {
 
     #[test]
     fn trees_are_kept_by_their_bytes_and_the_longest_unused_go_first() {
-        let new = |n: usize| CallTree::new(DEFAULT_TENANT, root(n), Timestamp::default());
-        let one = weighed(&new(0)).0;
+        let born = |n: usize| CallTree::new(DEFAULT_TENANT, root(n), Timestamp::default());
+        let new = |n: usize| CallTree { version: 1, ..born(n) };
+        let one = weighed(&new(0), false).0;
         let slots = Slots::within(10 * one + one / 2);
         for n in 0..10 {
             slots.put(new(n));
@@ -378,6 +303,10 @@ mod tests {
         slots.get(DEFAULT_TENANT, &root(5)).expect("kept, however much it has grown");
         assert_eq!(slots.size(), (3, 10 * one));
         slots.invalidate(DEFAULT_TENANT, &slot);
-        assert_eq!(slots.size(), (2, 2 * one));
+        assert_eq!(slots.size(), (3, 3 * one), "it is still known as it is stored");
+        let stored = slots.take_stored(DEFAULT_TENANT, &root(5)).expect("nothing was decided on it");
+        assert_eq!((stored.root, slots.size()), (root(5), (3, 2 * one + SLOT_BYTES)));
+        slots.put(new(5));
+        assert_eq!(slots.size(), (3, 2 * one + weighed(&new(5), true).0), "from now on it is kept twice");
     }
 }

@@ -67,7 +67,7 @@ pub(super) fn verdict(decision: Decision, findings: Vec<Finding>) -> Verdict {
         findings,
         permit: None,
         approval: None,
-        policy: String::new(),
+        policy: std::sync::Arc::default(),
         left: Vec::new(),
         tools_disabled: false,
         replayed: false,

@@ -102,7 +102,7 @@ pub(crate) async fn fold(postgres: &Postgres, store: &Store, root: &str) -> Chec
     let mut events = Vec::new();
     for row in calls {
         let (in_session, call) = (row.get::<String, _>(0), row.get::<String, _>(1));
-        let of_call = store.call(DEFAULT_TENANT, loaded.epoch, &session(&in_session), &call_id(&call)).await;
+        let of_call = store.call(DEFAULT_TENANT, &session(&in_session), &call_id(&call)).await;
         events.extend(of_call.expect("readable"));
     }
     events.sort_by_key(Event::seq);

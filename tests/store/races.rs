@@ -1,6 +1,12 @@
 //! Two replicas, one call tree: whoever loses judges again, and nothing is lost or done twice.
 
-use std::sync::Arc;
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use callgate::{
     domain::{call::Request, ids::DEFAULT_TENANT, session_state::Extent},
@@ -15,6 +21,7 @@ use crate::common::{
         allowed, ask, done, evaluate, gate, gate_on, insist, insist_on, open, policy, record, said, session, store,
         success, try_evaluate, two_gates,
     },
+    in_time,
     postgres::{Postgres, writers_waiting},
     until,
 };
@@ -253,4 +260,40 @@ async fn a_tree_that_was_read_while_others_wrote_catches_up_too() {
         let caught_up = store.catch_up(known).await.expect("readable").expect("few events");
         assert_eq!(caught_up, now, "from version {version} on");
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_report_gets_through_hundreds_who_want_the_same() {
+    const TWINS: usize = 256;
+    const CALLS: usize = 4;
+    let postgres = Postgres::start().await;
+    let gate = gate(&postgres, &policy(&["same_call"])).await;
+    let arguments = |n: usize| format!(r#"{{"n":{}}}"#, n % CALLS);
+    for n in 0..CALLS {
+        evaluate(&gate, ask("s", &format!("first-{n}"), "pay", &arguments(n))).await;
+    }
+    let is_over = Arc::new(AtomicBool::default());
+    let twins = (0..TWINS).map(|n| {
+        let (gate, is_over, request) =
+            (Arc::clone(&gate), Arc::clone(&is_over), ask("s", &format!("twin-{n}"), "pay", &arguments(n)));
+        tokio::spawn(async move {
+            // Each is asked again and again, as by who waits: most of them are forgotten by their tree.
+            while !is_over.load(Ordering::Relaxed) {
+                let _ = try_evaluate(&gate, request.clone()).await;
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
+        })
+    });
+    let twins: Vec<_> = twins.collect();
+    until("them to have asked", async || postgres.number("select count(*) from call").await > TWINS as i64).await;
+    for n in 0..CALLS {
+        let report = success("s", &format!("first-{n}"), "paid");
+        let answer = Box::pin(in_time("an answer", gate.record(DEFAULT_TENANT, report, None))).await;
+        assert!(!answer.expect("it is stored, however many others want something").replayed);
+    }
+    is_over.store(true, Ordering::Relaxed);
+    for twin in twins {
+        in_time("the end", twin).await.expect("no panic");
+    }
+    good([gapless(&postgres, "s").await, sums(&postgres, "s").await]);
 }

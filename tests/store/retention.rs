@@ -5,30 +5,33 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
-use callgate::{domain::call::Request, store::retain};
+use callgate::{
+    domain::call::Request,
+    store::{Retained, retain},
+};
 
 use crate::common::{
-    books::{gapless, good, sums},
-    gates::{ask, done, evaluate, gate, policy, said, session},
+    all,
+    books::{fold, gapless, good, sums},
+    gates::{ask, done, evaluate, gate, policy, said, session, store, two_gates},
     postgres::Postgres,
 };
 
-/// Puts trees into a month of long ago, as if they had been born then.
+/// Puts trees into a month of long ago, as if they had been born then: as one step, beside replicas that use them.
 async fn backdate(postgres: &Postgres, roots: &str, last_at: &str) {
-    for table in ["call", "outcome"] {
-        let partition = format!(
-            "create table if not exists {table}_2025_01 partition of {table} for values from ('2025-01-01') to \
-             ('2025-02-01')"
-        );
-        postgres.tamper(&partition).await;
-        postgres.tamper(&format!("update {table} set epoch = '2025-01-15' where root_id like '{roots}'")).await;
-    }
     let tree = format!("epoch = '2025-01-15', last_at = {last_at}");
-    postgres.tamper(&format!("update call_tree set {tree} where root_id like '{roots}'")).await;
+    let mut sql = format!("begin; update call_tree set {tree} where root_id like '{roots}';");
+    for table in ["call", "outcome"] {
+        sql += &format!(
+            "create table if not exists {table}_2025_01 partition of {table} for values from ('2025-01-01') to \
+             ('2025-02-01'); update {table} set epoch = '2025-01-15' where root_id like '{roots}';"
+        );
+    }
+    sqlx::raw_sql(sqlx::AssertSqlSafe(sql + "commit")).execute(&mut postgres.connect().await).await.expect("moved");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn months_that_nobody_lives_in_are_dropped_under_load() {
+async fn old_months_are_dropped_under_load_and_what_still_lives_moves_on() {
     let postgres = Postgres::start().await;
     let policy = policy(&["same_call"]);
     let gate = gate(&postgres, &policy).await;
@@ -52,22 +55,60 @@ async fn months_that_nobody_lives_in_are_dropped_under_load() {
         }
     });
     let first = retain(postgres.options.clone(), 90).await.expect("dropped");
-    assert_eq!((first.trees, first.dropped.len(), first.lived_in), (2, 0, vec!["2025-01-01".to_owned()]));
+    let partitions = vec!["call_2025_01".to_owned(), "outcome_2025_01".to_owned()];
+    assert_eq!((first.trees, first.moved, first.dropped), (2, 1, partitions));
     let left = "select count(*) from session where root_id like 'old-%' or session_id like 'old-%'";
     assert_eq!(postgres.number(left).await, 0);
-    backdate(&postgres, "lives", "'2025-01-20'").await;
-    let second = retain(postgres.options.clone(), 90).await.expect("dropped");
-    assert_eq!((second.trees, second.dropped), (1, vec!["call_2025_01".to_owned(), "outcome_2025_01".to_owned()]));
-    assert_eq!(retain(postgres.options.clone(), 90).await.expect("nothing"), callgate::store::Retained::default());
+    assert_eq!(retain(postgres.options.clone(), 90).await.expect("nothing"), Retained::default());
     is_over.store(true, Ordering::Relaxed);
     stream.await.expect("no panic");
 
     assert_eq!(postgres.number("select count(*) from ledger").await, 3, "what was done once is still known");
     assert_eq!(postgres.number("select count(*) from call where epoch < '2025-02-01'").await, 0);
+    // The tree that lives goes on where it was, with all that it has done.
+    let again = evaluate(&gate, ask("lives", "c9", "save", r#"{"of":"lives"}"#)).await;
+    assert_eq!(said(&again), "REUSE duplicate_call_blocked");
     // Whoever comes back begins anew, also where a replica still had the tree in memory.
     let again = evaluate(&gate, ask("old-1", "c2", "look", "{}")).await;
     assert_eq!(said(&again), "ALLOW");
-    for root in ["old-1", "young-1"] {
+    for root in ["old-1", "young-1", "lives"] {
         good([gapless(&postgres, root).await, sums(&postgres, root).await]);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_tree_that_is_moved_to_another_month_while_two_replicas_use_it_loses_nothing() {
+    const CALLS: usize = 60;
+    let postgres = Postgres::start().await;
+    let gates = two_gates(&postgres, &policy(&["same_call"])).await;
+    done(&gates[0], ask("s", "paid", "pay", "{}"), "paid").await;
+    let child = ask("s-child", "c1", "look", "{}");
+    evaluate(&gates[1], Request { parent: Some(session("s")), ..child }).await;
+    backdate(&postgres, "s", "last_at").await;
+    let calls = gates.iter().enumerate().map(|(replica, gate)| {
+        let gate = Arc::clone(gate);
+        async move {
+            for n in 0..CALLS {
+                let arguments = format!(r#"{{"of":{replica},"n":{n}}}"#);
+                done(&gate, ask("s", &format!("r{replica}-{n}"), "save", &arguments), "row").await;
+            }
+        }
+    });
+    let calls = tokio::spawn(all(calls.collect::<Vec<_>>()));
+    // To and fro: each time the replicas' trees are elsewhere than they know.
+    let mut moved = 0;
+    while !calls.is_finished() {
+        moved += retain(postgres.options.clone(), 90).await.expect("moved").moved;
+        backdate(&postgres, "s", "last_at").await;
+    }
+    calls.await.expect("no panic");
+    moved += retain(postgres.options.clone(), 90).await.expect("moved").moved;
+    assert!(moved > 1, "{moved}");
+    assert_eq!(postgres.number("select count(*) from call where epoch < '2026-01-01'").await, 0);
+    assert_eq!(postgres.number("select count(*) from call where session_id = 's'").await, 2 * CALLS as i64 + 1);
+    let store = store(&postgres).await;
+    good([gapless(&postgres, "s").await, sums(&postgres, "s").await, fold(&postgres, &store, "s").await]);
+    for gate in &gates {
+        assert_eq!(said(&evaluate(gate, ask("s", "paid-again", "pay", "{}")).await), "REUSE duplicate_call_blocked");
     }
 }

@@ -38,7 +38,9 @@ impl Names {
         let all: Vec<&str> = self.0.iter().map(|(_, name)| name.as_str()).collect();
         let hash = (!all.is_empty()).then(|| eight(&all.join("\n")));
         let is_told = |name: &&String| name.chars().count() <= NAME_CHARS_MAX && !name.contains(char::is_control);
-        let told = self.0.iter().map(|(_, name)| name).filter(is_told).take(NAMED_MAX).cloned().collect();
+        let mut told: Vec<_> = self.0.iter().map(|(_, name)| name).filter(is_told).take(NAMED_MAX).cloned().collect();
+        // They stay in memory with each call.
+        told.shrink_to_fit();
         (hash, told)
     }
 }

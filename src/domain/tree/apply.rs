@@ -1,5 +1,7 @@
 //! The fold: one event changes one tree.
 
+use std::sync::Arc;
+
 use super::{
     BATCH_CALLS, CALLS_MAX, CHANGES_MAX, CallTree, Changed, Closed, FAILED_ARGUMENTS_MAX, HELD_MAX, PACE_MAX,
     PACE_TOKENS_MS, Pace, Run, SHAPES_MAX, Session,
@@ -10,6 +12,7 @@ use crate::domain::{
     effect::{EffectKind, Resource},
     event::{Event, Judged, Settled},
     finding::{Decision, Finding, Level},
+    ids::ToolName,
     outcome::{Outcome, OutcomeStatus},
     reason::Reason,
     time::Timestamp,
@@ -29,8 +32,8 @@ impl CallTree {
     }
 
     fn judged(&mut self, event: &Judged) {
-        self.sessions.entry(self.root.clone()).or_default();
-        let session = self.sessions.entry(event.session.clone()).or_insert_with(|| {
+        self.sessions.or_insert_with(&self.root, Box::default);
+        let session = self.sessions.or_insert_with(&event.session, || {
             Box::new(Session { parent: event.parent.clone(), depth: event.depth, ..Session::default() })
         });
         if session.run.from != event.run_from {
@@ -50,13 +53,17 @@ impl CallTree {
         }
         if event.permit.is_some() {
             self.open_calls += 1;
-            *self.by_tool.entry(event.tool.clone()).or_default() += 1;
-            *session.run.by_tool.entry(event.tool.clone()).or_default() += 1;
+            *self.by_tool.or_insert_with(&event.tool, u64::default) += 1;
+        }
+        // Names that come again and again are kept once.
+        let tool = self.by_tool.key(&event.tool).unwrap_or(&event.tool).clone();
+        if event.permit.is_some() {
+            *session.run.by_tool.or_insert_with(&tool, u64::default) += 1;
         }
         for finding in event.findings.iter().filter(|f| f.enforced && f.level == Some(Level::Break)) {
             session.run.close(finding, event);
         }
-        session.put(event);
+        session.put(event, tool);
         let forgotten = session.forget();
         self.forgotten_change = self.forgotten_change.max(forgotten);
         self.changing(event);
@@ -124,8 +131,8 @@ impl CallTree {
             is_complete: event.is_complete == Some(true),
             at: event.at,
             seq: event.seq,
-            advice: event.advice,
-            circumstances: event.circumstances,
+            advice: event.advice.map(Box::new),
+            circumstances: event.circumstances.map(Box::new),
             error_line: event.error_line.clone(),
         });
         if let (OutcomeStatus::Success, Some(digest)) = (event.status, &event.digest) {
@@ -141,7 +148,7 @@ impl CallTree {
 
 impl Session {
     /// Stores the judged call: in place while the same question is still open, else as a new one.
-    fn put(&mut self, event: &Judged) {
+    fn put(&mut self, event: &Judged, tool: ToolName) {
         let known = self.calls.iter_mut().rev().find(|call| call.call_id == event.call_id);
         if let Some(call) = known.filter(|call| call.was_refused()) {
             call.at = event.at;
@@ -165,14 +172,18 @@ impl Session {
         }
         // A ring that doubles is half empty in most sessions, and a call is large.
         if self.calls.len() == self.calls.capacity() {
-            self.calls.reserve_exact(2 + self.calls.len() / 8);
+            self.calls.reserve_exact(1 + self.calls.len() / 8);
         }
+        let before = self.calls.back();
+        let agent = before.map(|call| &call.agent).filter(|agent| event.agent == **agent).unwrap_or(&event.agent);
+        let policy = before.map(|call| &call.policy).filter(|policy| event.policy == **policy).unwrap_or(&event.policy);
+        let (agent, policy) = (agent.clone(), Arc::clone(policy));
         self.calls.push_back(Call {
             call_id: event.call_id.clone(),
             run_from: event.run_from,
             batch: event.batch,
-            agent: event.agent.clone(),
-            tool: event.tool.clone(),
+            agent,
+            tool,
             arguments: event.permit.is_some().then(|| event.arguments.clone()).flatten(),
             shape: event.shape.clone(),
             sketch: None,
@@ -187,7 +198,7 @@ impl Session {
             findings: event.findings.clone(),
             permit: event.permit.clone(),
             approval: event.approval.clone(),
-            policy: event.policy.clone(),
+            policy,
             outcome: None,
             follow_up: event.follow_up.clone(),
         });
@@ -324,6 +335,10 @@ impl Pace {
 }
 
 fn push_bounded<T>(ring: &mut std::collections::VecDeque<T>, item: T) {
+    // As for a session's calls.
+    if ring.len() == ring.capacity() {
+        ring.reserve_exact(1 + ring.len() / 4);
+    }
     ring.push_back(item);
     if ring.len() > PACE_MAX {
         ring.pop_front();

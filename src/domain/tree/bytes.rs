@@ -1,24 +1,22 @@
-//! How much memory a tree takes: what bounds a cache of them. An estimate, within a half of what is really allocated
-//! (`tests/memory.rs`); what two calls share counts twice.
-
-use std::collections::BTreeMap;
+//! How much memory a tree takes: what bounds a cache of them. An estimate, held against what is really allocated by
+//! `tests/memory.rs`.
 
 use super::{CallTree, Changed, Closed, Denial, Kept, Session};
 use crate::domain::{
-    call::Call,
+    call::{Approval, Call},
     control::Clearance,
     finding::Finding,
     grant::{Burst, Grant},
-    ids::ToolName,
     json::Json,
+    outcome::Advice,
+    profile::Circumstances,
+    sorted::Sorted,
 };
 
 /// What an allocation costs beside its contents: its header, and what its size is rounded up by.
-const ALLOCATION: usize = 16;
+const ALLOCATION: usize = 8;
 /// What an `Arc` holds before its contents.
 const COUNTS: usize = 16;
-/// Places of a node of a B-tree map: what the smallest one takes.
-const NODE: usize = 11;
 
 fn text(text: &str) -> usize {
     if text.is_empty() { 0 } else { text.len() + ALLOCATION }
@@ -28,13 +26,8 @@ fn shared(of: &str) -> usize {
     of.len() + COUNTS + ALLOCATION
 }
 
-/// A map's nodes, two thirds full.
-fn nodes<K, V>(map: &BTreeMap<K, V>) -> usize {
-    if map.is_empty() { 0 } else { ALLOCATION + NODE.max(map.len() * 3 / 2) * size_of::<(K, V)>() }
-}
-
-fn tools(counted: &BTreeMap<ToolName, u64>) -> usize {
-    nodes(counted) + counted.keys().map(|tool| shared(tool.as_str())).sum::<usize>()
+fn entries<K, V>(map: &Sorted<K, V>) -> usize {
+    if map.is_empty() { 0 } else { ALLOCATION + map.capacity() * size_of::<(K, V)>() }
 }
 
 impl CallTree {
@@ -42,9 +35,9 @@ impl CallTree {
     #[must_use]
     pub fn bytes(&self) -> usize {
         let sessions = self.sessions.iter().map(|(id, session)| shared(id.as_str()) + session.bytes());
+        let tools = self.by_tool.keys().map(|tool| shared(tool.as_str()));
         let uses = self.uses.iter().map(|(key, used)| 2 * text(key) + used.recent.capacity() * size_of::<Burst>());
-        let changes =
-            self.changes.iter().map(|changed| shared(changed.tool.as_str()) + text(changed.resource.as_str()));
+        let changes = self.changes.iter().map(|changed| text(changed.resource.as_str()));
         let pace = &self.pace;
         let paces = [pace.judged.capacity(), pace.batches.capacity(), pace.slowed.capacity(), pace.tokens.capacity()];
         let rings = paces.into_iter().sum::<usize>() * size_of::<(u64, u64)>()
@@ -54,11 +47,11 @@ impl CallTree {
             + self.denials.capacity() * size_of::<Denial>()
             + self.clearances.capacity() * 2 * size_of::<Clearance>();
         size_of::<Self>()
-            + shared(self.root.as_str())
-            + nodes(&self.sessions)
+            + entries(&self.sessions)
             + sessions.sum::<usize>()
-            + tools(&self.by_tool)
-            + nodes(&self.uses)
+            + entries(&self.by_tool)
+            + tools.sum::<usize>()
+            + entries(&self.uses)
             + uses.sum::<usize>()
             + changes.sum::<usize>()
             + self.kept.iter().map(kept).sum::<usize>()
@@ -68,7 +61,7 @@ impl CallTree {
 
 fn kept(kept: &Kept) -> usize {
     let values = [&kept.arguments, &kept.result].into_iter().flatten();
-    shared(kept.session.as_str()) + values.map(|value| COUNTS + json(value)).sum::<usize>()
+    values.map(|value| COUNTS + json(value)).sum::<usize>()
 }
 
 fn json(value: &Json) -> usize {
@@ -85,7 +78,9 @@ fn json(value: &Json) -> usize {
 
 impl Session {
     fn bytes(&self) -> usize {
-        let calls = self.calls.iter().map(call).sum::<usize>();
+        // One name that many calls share.
+        let agent = self.calls.back().and_then(|call| call.agent.as_ref()).map_or(0, |agent| shared(agent.as_str()));
+        let calls = self.calls.iter().map(call).sum::<usize>() + agent;
         let plan = self.plan.iter().flat_map(|plan| &plan.order).map(|tool| 16 + shared(tool.as_str())).sum::<usize>();
         size_of::<Self>()
             + ALLOCATION
@@ -94,7 +89,7 @@ impl Session {
             + self.run.closed.capacity() * size_of::<Closed>()
             + self.phase.as_deref().map_or(0, text)
             + calls
-            + tools(&self.run.by_tool)
+            + entries(&self.run.by_tool)
             + plan
     }
 }
@@ -105,22 +100,20 @@ fn call(call: &Call) -> usize {
         let marks = outcome.marks.as_deref().map_or(0, |marks| {
             COUNTS + ALLOCATION + size_of_val(marks) + marks.named.iter().map(|name| 24 + text(name)).sum::<usize>()
         });
-        marks + outcome.error_line.as_deref().map_or(0, shared)
+        let advised = outcome.advice.as_ref().map_or(0, |_| size_of::<(Advice, Circumstances)>() + 2 * ALLOCATION);
+        marks + advised + outcome.error_line.as_deref().map_or(0, shared)
     });
-    let approval = call
-        .approval
-        .as_ref()
-        .map_or(0, |asked| text(&asked.id) + text(&asked.policy) + asked.reason.as_deref().map_or(0, text));
+    let approval = call.approval.as_ref().map_or(0, |asked| {
+        ALLOCATION + size_of::<Approval>() + text(&asked.id) + asked.reason.as_deref().map_or(0, text)
+    });
     shared(call.call_id.as_str())
-        + call.agent.as_ref().map_or(0, |agent| shared(agent.as_str()))
-        + shared(call.tool.as_str())
+        + if call.was_refused() { shared(call.tool.as_str()) } else { 0 }
         + call.arguments.as_deref().map_or(0, shared)
         + call.shape.as_deref().map_or(0, |shape| COUNTS + ALLOCATION + shape.bytes())
         + call.effect.resource.as_ref().map_or(0, |resource| text(resource.as_str()))
         + call.findings.iter().map(finding).sum::<usize>()
         + call.permit.as_ref().map_or(0, |permit| text(&permit.idempotency_key))
         + call.follow_up.as_deref().map_or(0, |follow_up| ALLOCATION + size_of_val(follow_up))
-        + text(&call.policy)
         + approval
         + outcome
 }

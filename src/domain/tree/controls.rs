@@ -14,7 +14,7 @@ use crate::domain::{
 
 impl CallTree {
     pub(super) fn controlled(&mut self, event: &Controlled) {
-        let session = self.sessions.entry(event.session.clone()).or_default();
+        let session = self.sessions.or_insert_with(&event.session, Box::default);
         match &event.control {
             Control::Answered { approval_id: _, call_id: _, answer, fingerprint, root_run, clears } => {
                 push_bounded(&mut self.clearances, clears.clone(), CLEARANCES_MAX);

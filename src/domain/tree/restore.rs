@@ -1,7 +1,5 @@
 //! A cold tree: the fold of its last events, with the sums that those events alone cannot give.
 
-use std::collections::BTreeMap;
-
 use super::{CallTree, Changed, Kept, Session, controls::kept_json};
 use crate::domain::{
     budget::Spent,
@@ -10,6 +8,7 @@ use crate::domain::{
     fingerprint::{Fingerprint, ResultDigest},
     grant::Use,
     ids::{SessionId, ToolName},
+    sorted::Sorted,
     time::Timestamp,
 };
 
@@ -21,7 +20,7 @@ pub struct RunTotals {
     /// What it has spent.
     pub spent: Spent,
     /// Permitted calls by tool.
-    pub by_tool: BTreeMap<ToolName, u64>,
+    pub by_tool: Sorted<ToolName, u64>,
 }
 
 /// An answer that later calls may depend on, as text: its place, session, tool, arguments and result.
@@ -37,7 +36,7 @@ pub struct Totals {
     /// What the tree has spent.
     pub spent: Spent,
     /// Permitted calls by tool.
-    pub by_tool: BTreeMap<ToolName, u64>,
+    pub by_tool: Sorted<ToolName, u64>,
     /// Calls that are owed an outcome.
     pub open_calls: u32,
     /// When somebody has to look after them.
@@ -121,19 +120,20 @@ impl CallTree {
         }
     }
 
-    /// This tree, as it was once stored, after everything that was stored since; none when one of the events is
-    /// missing. What it knew of the ledger's revisions goes: others may have moved them.
+    /// Makes this tree, as it was once stored, what it is after everything that was stored since; false, and a tree
+    /// that is nothing of the kind, when one of the events is missing. What it knew of the ledger's revisions goes:
+    /// others may have moved them.
     #[must_use]
-    pub fn caught_up(mut self, events: &[Event]) -> Option<Self> {
+    pub fn catch_up(&mut self, events: &[Event]) -> bool {
         for event in events {
             if event.seq() != self.version + 1 {
-                return None;
+                return false;
             }
             self.apply(event);
         }
         let calls = self.sessions.values_mut().flat_map(|session| &mut session.calls);
         calls.filter_map(|call| call.permit.as_mut()).for_each(|permit| permit.ledger_revision = 0);
-        Some(self)
+        true
     }
 
     /// Remembers a call again that was forgotten, from all its events. It changes no total: they hold it already.

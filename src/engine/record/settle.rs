@@ -294,7 +294,7 @@ impl FailedCall<'_> {
         let mut next_at = self.permit.at;
         let mut run = 1;
         for (permit, outcome) in limited {
-            let wait_ms = outcome.advice.map_or(0, |advice| advice.retry_after_ms);
+            let wait_ms = outcome.advice.as_ref().map_or(0, |advice| advice.retry_after_ms);
             let honoured = next_at.since_ms(outcome.at) >= wait_ms;
             run += u32::from(!(policy.retry.unless_wait_honoured && honoured));
             next_at = permit.at;

@@ -58,7 +58,7 @@ fn compile_by(text: &str, rules: &[Rule], form: &form::Form) -> Result<Policy, V
         errors.sort_by(|a, b| (a.line, &a.path).cmp(&(b.line, &b.path)));
         return Err(errors);
     }
-    policy.version = hash(text)[..VERSION_DIGITS].to_owned();
+    policy.version = hash(text)[..VERSION_DIGITS].into();
     Ok(policy)
 }
 

@@ -75,7 +75,7 @@ impl Stage {
     fn pending(&self) -> Result<String, String> {
         let tree = self.world.tree(&self.session_id()).ok_or("nobody asked for anything yet")?;
         let session = tree.sessions.get(&self.session_id()).ok_or("this session asked for nothing yet")?;
-        let approvals = session.calls.iter().rev().filter_map(|call| call.approval.as_ref());
+        let approvals = session.calls.iter().rev().filter_map(|call| call.approval.as_deref());
         let pending = |approval: &&Approval| approval.answer == ApprovalStatus::Pending;
         Ok(approvals.into_iter().find(pending).ok_or("no question is open")?.id.clone())
     }

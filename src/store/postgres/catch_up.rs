@@ -102,12 +102,12 @@ fn whole(event: &mut Event, row: &PgRow) -> Loaded<()> {
 
 impl Since {
     /// The tree as it is stored now; none when it has to be read anew.
-    pub(super) fn fold(self, tree: CallTree) -> Option<CallTree> {
+    pub(super) fn fold(self, mut tree: CallTree) -> Option<CallTree> {
+        let is_whole = tree.catch_up(&self.events);
         // Whoever looks after a tree moves that time without an event.
-        let tree = tree.caught_up(&self.events).map(|tree| CallTree { due: self.due, ..tree });
+        tree.due = self.due;
         // Another replica may have settled a call that this tree has forgotten, and so counts otherwise.
-        tree.filter(|tree| {
-            tree.version == self.version && tree.spent == self.spent && tree.open_calls == self.open_calls
-        })
+        let is_stored = tree.version == self.version && tree.spent == self.spent && tree.open_calls == self.open_calls;
+        (is_whole && is_stored).then_some(tree)
     }
 }

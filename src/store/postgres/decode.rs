@@ -89,6 +89,7 @@ pub(super) fn judged(row: &PgRow) -> Loaded<Judged> {
     };
     let findings: Vec<Finding> = stored.into_iter().filter_map(StoredFinding::restore).collect();
     let text = |column: &str| row.try_get::<Option<String>, _>(column);
+    let policy: Arc<str> = row.try_get::<String, _>("policy_version")?.into();
     Ok(Judged {
         seq,
         at,
@@ -118,7 +119,7 @@ pub(super) fn judged(row: &PgRow) -> Loaded<Judged> {
             row.try_get("lease_ms")?,
             row.try_get("reserved_micros")?,
         ),
-        approval: approval(text("approval_id")?, row.try_get("approval_ms")?, row.try_get("policy_version")?),
+        approval: approval(text("approval_id")?, row.try_get("approval_ms")?, &policy).map(Box::new),
         uses: Vec::new(),
         terminal: row.try_get("terminal")?,
         resumes: row.try_get("resumes")?,
@@ -127,7 +128,7 @@ pub(super) fn judged(row: &PgRow) -> Loaded<Judged> {
         follow_up: follow_up::read(row)?.map(Box::new),
         usage: usage(row)?,
         observed: row.try_get("observed")?,
-        policy: row.try_get("policy_version")?,
+        policy,
         shape: text("looks")?.map(|text| Arc::new(Shape::of(&text))),
         arguments: text("arguments")?.map(Into::into),
         justification: None,

@@ -24,6 +24,9 @@ use crate::domain::{
     tree::{CallTree, FAILED_ARGUMENTS_MAX, HELD_MAX},
 };
 
+/// The SQLSTATE of a table that is not there.
+const UNDEFINED_TABLE: &str = "42P01";
+
 /// Rows of judgements read a session: more than a tree remembers, since one call may have several.
 const ROWS_MAX: usize = 160;
 
@@ -253,7 +256,12 @@ async fn read_together(conn: &mut PgConnection, sql: &str, trees: &[(TenantId, &
     let known: Vec<i64> = trees.iter().map(|(_, _, known)| big(*known)).collect();
     let rows = sqlx::query(AssertSqlSafe(sql)).bind(shards).bind(tenants).bind(roots).bind(known);
     let mut parts: Vec<Rows> = trees.iter().map(|_| Rows::new()).collect();
-    for row in rows.fetch_all(conn).await? {
+    let rows = match rows.fetch_all(conn).await {
+        // Their month was dropped meanwhile: what still lives is in another one.
+        Err(sqlx::Error::Database(error)) if error.code().as_deref() == Some(UNDEFINED_TABLE) => Vec::new(),
+        rows => rows?,
+    };
+    for row in rows {
         let no = usize::try_from(row.try_get::<i64, _>("no")?).unwrap_or(0);
         let of_tree =
             no.checked_sub(1).and_then(|at| parts.get_mut(at)).ok_or_else(|| corrupt("a tree nobody asked for"))?;

@@ -240,11 +240,10 @@ impl Store {
     pub async fn call(
         &self,
         tenant: TenantId,
-        epoch: i32,
         session: &SessionId,
         call_id: &CallId,
     ) -> Result<Vec<Event>, StoreError> {
-        self.readers.read(async |conn| recalled::call(conn, tenant, epoch, session, call_id).await).await
+        self.readers.read(async |conn| recalled::call(conn, tenant, session, call_id).await).await
     }
 
     /// What the last success of a call gave; none when there was none.

@@ -18,13 +18,13 @@ use crate::domain::{
 pub(super) async fn call(
     conn: &mut PgConnection,
     tenant: TenantId,
-    epoch: i32,
     session: &SessionId,
     call_id: &CallId,
 ) -> Loaded<Vec<Event>> {
     let Some(root) = look_up::root(&mut *conn, tenant, session).await? else { return Ok(Vec::new()) };
-    let of_call = "session s join call c on c.shard = s.shard and c.tenant_id = s.tenant_id
-          and c.session_id = s.session_id and c.epoch = date '1970-01-01' + $2::int4 and c.call_id = $4";
+    let of_call = "session s join call_tree t on t.shard = s.shard and t.tenant_id = s.tenant_id and t.root_id = $2
+          join call c on c.shard = s.shard and c.tenant_id = s.tenant_id and c.epoch = t.epoch
+          and c.session_id = s.session_id and c.call_id = $4";
     let of_session = "s.shard = $5 and s.tenant_id = $1 and s.session_id = $3";
     let calls = format!(
         "select {} from {of_call} where {of_session}",
@@ -36,7 +36,7 @@ pub(super) async fn call(
         same("o", "c")
     );
     let bound = |sql: String| {
-        let query = sqlx::query(AssertSqlSafe(sql)).bind(tenant.0).bind(epoch);
+        let query = sqlx::query(AssertSqlSafe(sql)).bind(tenant.0).bind(root.as_str());
         query.bind(session.as_str()).bind(call_id.as_str()).bind(Shard::of(tenant, &root).0)
     };
     let calls = bound(calls).fetch_all(&mut *conn).await?;

@@ -1,11 +1,14 @@
-//! What is too old is dropped: trees that have been silent for so long, and then the months that nobody lives in any
-//! more, as whole partitions. Nobody who writes waits for it. The ledger stays, so that a write of long ago is still
-//! known.
+//! What is too old is dropped: trees that have been silent for so long, and then, as whole partitions, the months in
+//! which they were born; trees of those months that still live move on to the present one. Nobody who writes waits for
+//! a partition. The ledger stays, so that a write of long ago is still known.
 
 use std::time::Duration;
 
 use chrono::{Days, NaiveDate};
-use sqlx::{AssertSqlSafe, ConnectOptions as _, Executor as _, PgConnection, Row as _, postgres::PgConnectOptions};
+use sqlx::{
+    AssertSqlSafe, ConnectOptions as _, Connection as _, Executor as _, PgConnection, Row as _,
+    postgres::PgConnectOptions,
+};
 
 use super::{
     SCHEMA,
@@ -33,15 +36,15 @@ const TABLES: [&str; 2] = ["call", "outcome"];
 pub struct Retained {
     /// Call trees that were dropped.
     pub trees: u64,
+    /// Call trees that still live, and were moved to the present month.
+    pub moved: u64,
     /// Partitions that were dropped.
     pub dropped: Vec<String>,
-    /// Months that are old enough and in which trees were born that still live, by their first day.
-    pub lived_in: Vec<String>,
 }
 
-/// Drops the trees that have been silent for more than `days` days and were born in a month that is as old, and the
-/// partitions of the months in which no other was born. Safe beside running servers: a session that is heard of again
-/// begins anew. At least [`RETAIN_DAYS_MIN`] days are kept.
+/// Drops the trees that have been silent for more than `days` days and were born in a month that is as old, moves those
+/// that were not silent to the present month, and drops the partitions of those months. Safe beside running servers: a
+/// dropped session that is heard of again begins anew. At least [`RETAIN_DAYS_MIN`] days are kept.
 ///
 /// # Errors
 /// [`OpenError`] when the database cannot be used; what was dropped until then stays dropped, and the next one goes on.
@@ -63,12 +66,7 @@ pub async fn retain(options: PgConnectOptions, days: u32) -> Result<Retained, Op
     let trees = drop_trees(&mut conn, before, silent).await?;
     let mut retained = Retained { trees, ..Retained::default() };
     for first in months(&mut conn, before).await? {
-        let lives = "select exists (select 1 from call_tree
-           where epoch >= $1::date and epoch < $1::date + interval '1 month')";
-        if sqlx::query_scalar(lives).bind(first.to_string()).fetch_one(&mut conn).await? {
-            retained.lived_in.push(first.to_string());
-            continue;
-        }
+        retained.moved += move_on(&mut conn, first).await?;
         for table in TABLES {
             retained.dropped.extend(drop_partition(&mut conn, table, first, is_distributed).await?);
         }
@@ -114,6 +112,40 @@ async fn drop_trees(conn: &mut PgConnection, before: NaiveDate, silent: NaiveDat
             return Ok(dropped);
         }
     }
+}
+
+/// Gives the trees that were born in a month and still live the present day as their epoch, one by one with all their
+/// rows: what they have done is judged as before. Who appends to one meanwhile waits for it, finds it moved, and reads
+/// it anew.
+async fn move_on(conn: &mut PgConnection, first: NaiveDate) -> Result<u64, StoreError> {
+    let living = sqlx::query(
+        "select shard, tenant_id, root_id, epoch::text as epoch, (now() at time zone 'utc')::date::text as today
+         from call_tree where epoch >= $1::date and epoch < $1::date + interval '1 month'",
+    );
+    let living = living.bind(first.to_string()).fetch_all(&mut *conn).await?;
+    for tree in &living {
+        let mut tx = conn.begin().await?;
+        // First, as by who appends; a statement after it sees all that was appended before.
+        for sql in [
+            "update call_tree set epoch = $5::date
+             where shard = $1 and tenant_id = $2 and root_id = $3 and epoch = $4::date",
+            "update call set epoch = $5::date where shard = $1 and tenant_id = $2 and epoch = $4::date
+               and session_id in (select session_id from session where shard = $1 and tenant_id = $2 and root_id = $3)",
+            "update outcome set epoch = $5::date where shard = $1 and tenant_id = $2 and epoch = $4::date
+               and session_id in (select session_id from session where shard = $1 and tenant_id = $2 and root_id = $3)",
+            "update session_event set epoch = $5::date
+             where shard = $1 and tenant_id = $2 and root_id = $3 and epoch = $4::date",
+            "update retry_trial set epoch = $5::date where shard = $1 and tenant_id = $2 and epoch = $4::date
+               and session_id in (select session_id from session where shard = $1 and tenant_id = $2 and root_id = $3)",
+        ] {
+            let moved =
+                sqlx::query(sql).bind(tree.try_get::<i16, _>("shard")?).bind(tree.try_get::<i64, _>("tenant_id")?);
+            let moved = moved.bind(tree.try_get::<String, _>("root_id")?).bind(tree.try_get::<String, _>("epoch")?);
+            moved.bind(tree.try_get::<String, _>("today")?).execute(&mut *tx).await?;
+        }
+        tx.commit().await?;
+    }
+    Ok(living.len() as u64)
 }
 
 /// Drops the rows by which sub-sessions are found, in the shards of their names.

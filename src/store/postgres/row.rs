@@ -1,5 +1,7 @@
 //! The rows of an append, and how events become them.
 
+use std::sync::Arc;
+
 use super::{
     append::encode::rows,
     columns::{BOOL, BYTEA, DAY, FLOAT4, FLOAT8, FOLLOW_UP, INT2, INT4, INT8, JSON, Kind, TEXT},
@@ -310,7 +312,7 @@ pub(super) fn permit(
 }
 
 /// A question to a person from its columns, as it was asked.
-pub(super) fn approval(id: Option<String>, expires_ms: Option<i64>, policy: String) -> Option<Approval> {
+pub(super) fn approval(id: Option<String>, expires_ms: Option<i64>, policy: &Arc<str>) -> Option<Approval> {
     let expires_at = Timestamp::from_millis(expires_ms?);
-    Some(Approval { id: id?, answer: ApprovalStatus::Pending, expires_at, policy, reason: None })
+    Some(Approval { id: id?, answer: ApprovalStatus::Pending, expires_at, policy: Arc::clone(policy), reason: None })
 }

@@ -11,8 +11,10 @@ use tokio::time::sleep;
 
 use super::proxy::Proxy;
 use crate::common::{
-    all, citus,
-    gates::{agent, ask, done, evaluate, gate, gate_on, open, policy, session, try_evaluate},
+    all,
+    books::{fold, gapless, good, sums},
+    citus,
+    gates::{agent, ask, done, evaluate, gate, gate_on, open, policy, said, session, store, try_evaluate, two_gates},
     postgres::Postgres,
     until,
 };
@@ -119,6 +121,37 @@ async fn a_tree_that_others_move_is_brought_up_to_date_by_one_read() {
         turn(&gate).await;
     });
     assert_eq!(reads.await, 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn trees_that_two_replicas_share_are_not_read_anew_however_many_they_are() {
+    const SESSIONS: usize = 300;
+    let postgres = Postgres::start().await;
+    let gates = two_gates(&postgres, &policy(&["same_call"])).await;
+    let turn = async |gate: &Arc<Gate>, turn: usize| {
+        let asked =
+            (0..SESSIONS).map(|n| {
+                let gate = Arc::clone(gate);
+                async move {
+                    said(&evaluate(&gate, ask(&format!("s{n}"), &format!("c{turn}"), "look", &numbered(turn))).await)
+                }
+            });
+        assert!(all(asked).await.iter().all(|answer| answer == "ALLOW"));
+    };
+    // Each has lost in each tree once, and knows that it is not its own.
+    for n in 0..4 {
+        turn(&gates[n % 2], n).await;
+    }
+    postgres.tamper("update call set effect = 99 where call_id = 'c0'").await;
+    let store = store(&postgres).await;
+    store.tree(DEFAULT_TENANT, &session("s7"), None).await.expect_err("a tree as a whole cannot be read now");
+    for n in 4..8 {
+        turn(&gates[n % 2], n).await;
+    }
+    postgres.tamper("update call set effect = 1 where call_id = 'c0'").await;
+    for root in ["s0", "s299"] {
+        good([gapless(&postgres, root).await, sums(&postgres, root).await, fold(&postgres, &store, root).await]);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -37,6 +37,7 @@ pub(super) const ARGUMENTS: [(&str, List, bool); 11] = [
 const UNDO: &str = "raise sqlstate 'CG001'";
 const NOW: &str = "(extract(epoch from clock_timestamp()) * 1000)::bigint";
 const OF_TREE: &str = "t.shard = x.shard and t.tenant_id = x.tenant_id and t.root_id = x.root_id";
+const AS_KNOWN: &str = "t.version = x.expected and t.epoch = x.epoch";
 const OF_SESSION: &str = "s.shard = x.shard and s.tenant_id = x.tenant_id and s.session_id = x.session_id";
 const OF_COUNTER: &str = "k.shard = x.shard and k.tenant_id = x.tenant_id and k.agent_id = x.agent_id and k.day = x.day
   and k.dimension = x.dimension and k.tier = x.tier and k.tier_window = x.tier_window";
@@ -54,7 +55,7 @@ fn write(form: Form) -> String {
         form.part(argument, &form.insert(argument, list, table, with_rare), UNDO)
     };
     let moved_trees = format!(
-        "update call_tree t set {}{} where {OF_TREE} and t.version = x.expected",
+        "update call_tree t set {}{} where {OF_TREE} and {AS_KNOWN}",
         set(TreeRow::LIST, &["shard", "tenant_id", "root_id"]),
         form.from("trees")
     );
@@ -178,7 +179,7 @@ const LOST: [&str; 7] = ["trees", "new_trees", "sessions", "ledger", "new_ledger
 
 fn lost(form: Form) -> String {
     let lost = [
-        ("trees", "not", format!("call_tree t where {OF_TREE} and t.version = x.expected")),
+        ("trees", "not", format!("call_tree t where {OF_TREE} and {AS_KNOWN}")),
         ("new_trees", "", format!("call_tree t where {OF_TREE}")),
         ("sessions", "", format!("session s where {OF_SESSION} and s.root_id <> x.root_id")),
         ("ledger", "not", format!("ledger l where {OF_LEDGER} and l.revision = x.expected")),

@@ -41,7 +41,7 @@ pub(super) fn parts(rows_max: usize) -> [Part; 8] {
 
 /// Every session, with what its current run has spent: the rows since the run's first event.
 fn sessions() -> Part {
-    let (c, o) = (same("c", "s"), same("o", "c"));
+    let (c, o, settled) = (same("c", "s"), same("o", "s"), same("o", "c"));
     let listed = columns([
         ("no", "int8", "s.no"),
         ("session_id", "text", "s.session_id"),
@@ -54,7 +54,7 @@ fn sessions() -> Part {
         ("tokens", "int8", "r.tokens"),
         ("outcome_cost", "int8", "o.cost_micros"),
         ("outcome_tokens", "int8", "o.tokens"),
-        ("unsettled", "int8", "o.unsettled"),
+        ("unsettled", "int8", "u.unsettled"),
         ("by_tool", "text", "b.by_tool"),
     ]);
     let from = format!(
@@ -68,14 +68,14 @@ fn sessions() -> Part {
                + coalesce(sum(c.cache_read_tokens), 0) + coalesce(sum(c.cache_write_tokens), 0))::bigint as tokens
            from #call c where {c} and c.seq >= l.run_from) r on true
          left join lateral (
-           select coalesce(sum(x.cost), 0)::bigint as cost_micros, coalesce(sum(x.tokens), 0)::bigint as tokens,
-             coalesce(sum(c.reserved_micros) filter (where not coalesce(x.is_settled, false)), 0)::bigint as unsettled
-           from #call c left join lateral (
-             select sum(o.cost_micros) as cost, bool_or(o.status in (1, 2, 3)) as is_settled,
-               sum(coalesce(o.input_tokens, 0) + coalesce(o.output_tokens, 0) + coalesce(o.cache_read_tokens, 0)
-                 + coalesce(o.cache_write_tokens, 0)) as tokens
-             from #outcome o where {o} and o.permit_seq = c.seq) x on true
-           where {c} and c.seq >= l.run_from and c.attempt is not null) o on true
+           select coalesce(sum(o.cost_micros), 0)::bigint as cost_micros,
+             coalesce(sum(coalesce(o.input_tokens, 0) + coalesce(o.output_tokens, 0)
+               + coalesce(o.cache_read_tokens, 0) + coalesce(o.cache_write_tokens, 0)), 0)::bigint as tokens
+           from #outcome o where {o} and o.permit_seq >= l.run_from) o on true
+         left join lateral (
+           select coalesce(sum(c.reserved_micros), 0)::bigint as unsettled from #call c
+           where {c} and c.seq >= l.run_from and c.attempt is not null and c.reserved_micros > 0 and not exists (
+             select from #outcome o where {settled} and o.permit_seq = c.seq and o.status in (1, 2, 3))) u on true
          left join lateral (select jsonb_object_agg(x.tool, x.calls)::text as by_tool from (
            select c.tool, count(*) as calls from #call c where {c} and c.seq >= l.run_from and c.attempt is not null
            group by 1) x) b on true"
@@ -119,9 +119,9 @@ fn forgotten(rows_max: usize) -> Part {
         "s cross join lateral (select c.seq from #call c where {c} order by c.seq desc offset {} limit 1) w
          cross join lateral (
            select max(greatest(o.seq, c.seq)) as seq from #call c left join #outcome o on {o} and o.permit_seq = c.seq
-           where {c} and c.seq < w.seq and c.attempt is not null
+           where {c} and c.seq < w.seq and c.attempt is not null and c.effect not in (1, 4)
              and exists (select from #outcome f where {} and f.permit_seq = c.seq and f.status > 0)
-             and ((o.status = 1 and c.effect not in (1, 4))
+             and (o.status = 1
                or (c.effect = 2 and coalesce(o.status, 0) not in (2, 3)))) f",
         rows_max - 1,
         same("f", "c")

@@ -1,0 +1,175 @@
+//! A map as a sorted list: for maps of which there are very many, and most of them hold a few entries. A node of a
+//! B-tree has room for eleven, and is taken as a whole for the first.
+
+use std::{borrow::Borrow, ops::Index};
+
+/// A map from `K` to `V` that takes as much memory as it has entries; each insertion moves those behind it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Sorted<K, V>(Vec<(K, V)>);
+
+impl<K, V> Default for Sorted<K, V> {
+    fn default() -> Self {
+        Self(Vec::new())
+    }
+}
+
+impl<K: Ord, V> Sorted<K, V> {
+    fn place<Q: Ord + ?Sized>(&self, key: &Q) -> Result<usize, usize>
+    where
+        K: Borrow<Q>,
+    {
+        self.0.binary_search_by(|(known, _)| known.borrow().cmp(key))
+    }
+
+    /// The value of a key.
+    #[must_use]
+    pub fn get<Q: Ord + ?Sized>(&self, key: &Q) -> Option<&V>
+    where
+        K: Borrow<Q>,
+    {
+        self.place(key).ok().map(|at| &self.0[at].1)
+    }
+
+    /// The value of a key, to be changed.
+    pub fn get_mut<Q: Ord + ?Sized>(&mut self, key: &Q) -> Option<&mut V>
+    where
+        K: Borrow<Q>,
+    {
+        self.place(key).ok().map(|at| &mut self.0[at].1)
+    }
+
+    /// The key itself, as it is kept.
+    #[must_use]
+    pub fn key<Q: Ord + ?Sized>(&self, key: &Q) -> Option<&K>
+    where
+        K: Borrow<Q>,
+    {
+        self.place(key).ok().map(|at| &self.0[at].0)
+    }
+
+    /// True when the key has a value.
+    #[must_use]
+    pub fn contains_key<Q: Ord + ?Sized>(&self, key: &Q) -> bool
+    where
+        K: Borrow<Q>,
+    {
+        self.place(key).is_ok()
+    }
+
+    /// The value of a key, which is `new` if it had none.
+    pub fn or_insert_with(&mut self, key: &K, new: impl FnOnce() -> V) -> &mut V
+    where
+        K: Clone,
+    {
+        let at = self.place(key).unwrap_or_else(|at| {
+            self.make_room();
+            self.0.insert(at, (key.clone(), new()));
+            at
+        });
+        &mut self.0[at].1
+    }
+
+    /// Sets the value of a key.
+    pub fn insert(&mut self, key: K, value: V) {
+        match self.place(&key) {
+            Ok(at) => self.0[at].1 = value,
+            Err(at) => {
+                self.make_room();
+                self.0.insert(at, (key, value));
+            }
+        }
+    }
+
+    /// Takes the value of a key out.
+    pub fn remove<Q: Ord + ?Sized>(&mut self, key: &Q) -> Option<V>
+    where
+        K: Borrow<Q>,
+    {
+        self.place(key).ok().map(|at| self.0.remove(at).1)
+    }
+
+    /// For one more: a list that doubles is half empty in most of the maps.
+    fn make_room(&mut self) {
+        if self.0.len() == self.0.capacity() {
+            self.0.reserve_exact(1 + self.0.len() / 4);
+        }
+    }
+}
+
+impl<K, V> Sorted<K, V> {
+    /// How many entries it has.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// True without entries.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Entries that there is room for.
+    pub(super) fn capacity(&self) -> usize {
+        self.0.capacity()
+    }
+
+    /// The entries, by their keys.
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = (&K, &V)> {
+        self.0.iter().map(|(key, value)| (key, value))
+    }
+
+    /// The keys, in order.
+    pub fn keys(&self) -> impl DoubleEndedIterator<Item = &K> {
+        self.0.iter().map(|(key, _)| key)
+    }
+
+    /// The values, by their keys.
+    pub fn values(&self) -> impl DoubleEndedIterator<Item = &V> {
+        self.0.iter().map(|(_, value)| value)
+    }
+
+    /// The values, to be changed.
+    pub fn values_mut(&mut self) -> impl DoubleEndedIterator<Item = &mut V> {
+        self.0.iter_mut().map(|(_, value)| value)
+    }
+}
+
+impl<K: Ord, V> FromIterator<(K, V)> for Sorted<K, V> {
+    fn from_iter<I: IntoIterator<Item = (K, V)>>(entries: I) -> Self {
+        let mut map = Self::default();
+        entries.into_iter().for_each(|(key, value)| map.insert(key, value));
+        map
+    }
+}
+
+impl<K: Borrow<Q> + Ord, Q: Ord + ?Sized, V> Index<&Q> for Sorted<K, V> {
+    type Output = V;
+
+    fn index(&self, key: &Q) -> &V {
+        self.get(key).unwrap_or_else(|| panic!("no such key"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    proptest::proptest! {
+        #[test]
+        fn it_is_the_map_that_a_tree_would_be(steps in proptest::collection::vec((0_u8..4, 0_u8..9, 0_u8..), 0..60)) {
+            let (mut sorted, mut tree) = (Sorted::default(), BTreeMap::new());
+            for (step, key, value) in steps {
+                match step {
+                    0 => drop((sorted.insert(key, value), tree.insert(key, value))),
+                    1 => assert_eq!(sorted.remove(&key), tree.remove(&key)),
+                    2 => *sorted.or_insert_with(&key, || value) = *tree.entry(key).or_insert(value),
+                    _ => assert_eq!(sorted.get(&key), tree.get(&key)),
+                }
+                assert!(sorted.iter().eq(tree.iter()) && sorted.len() == tree.len());
+            }
+        }
+    }
+}
