@@ -123,9 +123,8 @@ async fn an_append_that_does_not_count_its_rows_acknowledges_what_is_not_there_a
     let postgres = Postgres::start().await;
     let [gate, _] = two_gates(&postgres, &policy(&["same_call"])).await;
     done(&gate, ask("s", "c1", "look", "{}"), "row").await;
-    let lose = "create function lose() returns trigger language plpgsql as 'begin return null; end';
-        create trigger lose before update on call_tree for each row execute function lose()";
-    sqlx::raw_sql(lose).execute(&mut postgres.connect().await).await.expect("a trigger");
+    postgres.tamper("create function lose() returns trigger language plpgsql as 'begin return null; end'").await;
+    postgres.tamper("create trigger lose before update on call_tree for each row execute function lose()").await;
     without(&postgres, "raise sqlstate 'CG001'", "null").await;
     assert_eq!(said(&evaluate(&gate, ask("s", "c2", "look", r#"{"n":2}"#)).await), "ALLOW");
     assert!(gapless(&postgres, "s").await.is_err());

@@ -66,11 +66,10 @@ async fn an_append_that_changes_fewer_rows_than_decided_is_undone() {
         ("session", "new", "look"),
         ("call", "s", "look"),
     ] {
-        let lose = format!(
-            "create or replace function lose_{table}() returns trigger language plpgsql as 'begin return null; end';
-             create trigger lose before insert or update on {table} for each row execute function lose_{table}()"
-        );
-        sqlx::raw_sql(sqlx::AssertSqlSafe(lose)).execute(&mut postgres.connect().await).await.expect("a trigger");
+        let lose = format!("function lose_{table}() returns trigger language plpgsql as 'begin return null; end'");
+        postgres.tamper(&format!("create or replace {lose}")).await;
+        let lose = format!("trigger lose before insert or update on {table} for each row execute function");
+        postgres.tamper(&format!("create {lose} lose_{table}()")).await;
         let answer = try_evaluate(&gate, ask(in_session, &format!("lost {tool}"), tool, "{}")).await;
         assert!(answer.is_err(), "{table}: {answer:?}");
         assert_eq!(postgres.number("select count(*) from call").await, 1, "{table}");
@@ -102,11 +101,11 @@ async fn a_batch_with_one_bad_change_has_one_deadline_for_all() {
     // The first change of the batch can never be stored; the others, each on its own then, meet a server that hangs.
     let trouble = "create function trouble() returns trigger language plpgsql as
         'begin if new.call_id = ''bad'' then raise sqlstate ''22000''; end if;
-           if new.call_id = ''slow'' then perform pg_sleep(30); end if; return new; end';
-        create trigger trouble before insert on call for each row execute function trouble()";
-    sqlx::raw_sql(trouble).execute(&mut postgres.connect().await).await.expect("a trigger");
+           if new.call_id = ''slow'' then perform pg_sleep(30); end if; return new; end'";
+    postgres.tamper(trouble).await;
+    postgres.tamper("create trigger trouble before insert on call for each row execute function trouble()").await;
     let mut locked = postgres.connect().await;
-    sqlx::raw_sql("begin; select from call_tree where root_id = 'z' for update")
+    sqlx::raw_sql("begin; update call_tree set version = version where root_id = 'z'")
         .execute(&mut locked)
         .await
         .expect("a lock");

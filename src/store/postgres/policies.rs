@@ -17,8 +17,6 @@ use crate::{
 
 const REVISION: &str = "v.revision, v.hash, v.activated_by, v.note,
     (extract(epoch from v.activated_at at time zone 'utc') * 1000)::bigint as at_ms";
-/// SQLSTATE of a row that is there already.
-const UNIQUE_VIOLATION: &str = "23505";
 
 impl Store {
     /// Stores a policy's text; one that is stored already stays as it is.
@@ -97,7 +95,8 @@ impl Store {
     }
 }
 
-/// One statement: who comes second finds the next revision taken.
+/// Who comes second finds the next revision taken. It is given as a value: each node of a distributed database has a copy
+/// of the table, and would work out a revision of its own.
 async fn activate(
     conn: &mut PgConnection,
     tenant: TenantId,
@@ -106,29 +105,28 @@ async fn activate(
     by: &str,
     note: &str,
 ) -> Loaded<Activation> {
-    let query = format!(
+    let insert = format!(
         "insert into policy_activation as v (tenant_id, revision, hash, activated_by, note)
-         select $1, a.revision + 1, p.hash, $4, $5 from policy p, (
-           select coalesce(max(revision), 0) as revision from policy_activation where tenant_id = $1) a
-         where p.tenant_id = $1 and p.hash = $2 and ($3::bigint is null or a.revision = $3)
-         returning {REVISION}"
+         values ($1, $2, $3, $4, $5) on conflict do nothing returning {REVISION}"
     );
-    let insert = sqlx::query(sqlx::AssertSqlSafe(query)).bind(tenant.0).bind(hash).bind(expected.map(big));
-    let taken = match insert.bind(by).bind(note).fetch_optional(&mut *conn).await {
-        Ok(Some(row)) => return Ok(Activation::Active(revision(&row)?)),
-        Ok(None) => false,
-        Err(sqlx::Error::Database(error)) if error.code().as_deref() == Some(UNIQUE_VIOLATION) => true,
-        Err(error) => return Err(error.into()),
-    };
-    let query = sqlx::query(
-        "select exists (select 1 from policy where tenant_id = $1 and hash = $2) as known,
-           (select coalesce(max(revision), 0) from policy_activation where tenant_id = $1) as revision",
-    );
-    let row = query.bind(tenant.0).bind(hash).fetch_one(conn).await?;
-    if taken || row.try_get("known")? {
-        return Ok(Activation::Changed { revision: count(&row, "revision")? });
+    loop {
+        let query = sqlx::query(
+            "select exists (select 1 from policy where tenant_id = $1 and hash = $2) as known,
+               (select coalesce(max(revision), 0) from policy_activation where tenant_id = $1) as revision",
+        );
+        let row = query.bind(tenant.0).bind(hash).fetch_one(&mut *conn).await?;
+        let active = count(&row, "revision")?;
+        if !row.try_get("known")? {
+            return Ok(Activation::Unknown);
+        }
+        if expected.is_some_and(|expected| expected != active) {
+            return Ok(Activation::Changed { revision: active });
+        }
+        let insert = sqlx::query(sqlx::AssertSqlSafe(insert.as_str())).bind(tenant.0).bind(big(active + 1)).bind(hash);
+        if let Some(row) = insert.bind(by).bind(note).fetch_optional(&mut *conn).await? {
+            return Ok(Activation::Active(revision(&row)?));
+        }
     }
-    Ok(Activation::Unknown)
 }
 
 fn revision(row: &PgRow) -> Loaded<Revision> {
