@@ -4,6 +4,11 @@
 -- How to read it: one agent or session is chosen without touching the file, by a setting of the connection:
 -- PGOPTIONS="-c callgate.agent=billing" (or -c callgate.session=s-1) psql -f agent.sql. A refusal stands with its
 -- message, as the model read it.
+with wanted as materialized (
+  select
+    coalesce(current_setting('callgate.agent', true), '') as agent,
+    coalesce(current_setting('callgate.session', true), '') as session
+)
 select
   tenant_id,
   agent_id,
@@ -18,9 +23,9 @@ select
   earlier_attempts,
   approved_by,
   round(cost_micros / 1e6, 4) as usd
-from callgate.tool_call
+from callgate.tool_call cross join wanted
 where judged_at > now() - interval '1 day'
-  and coalesce(current_setting('callgate.agent', true), '') in ('', agent_id)
-  and coalesce(current_setting('callgate.session', true), '') in ('', session_id)
+  and wanted.agent in ('', agent_id)
+  and wanted.session in ('', session_id)
 order by tenant_id, session_id, first_judged_at, call_id
 limit 500;

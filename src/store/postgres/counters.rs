@@ -10,12 +10,13 @@ use std::{
     time::Duration,
 };
 
+use sqlx::AssertSqlSafe;
 use tokio::{
     sync::mpsc,
     time::{Instant, sleep},
 };
 
-use super::{decode::Loaded, read::Readers};
+use super::{decode::Loaded, load::Cut, read::Readers};
 use crate::domain::{
     budget::CounterKey,
     ids::{AgentId, TenantId},
@@ -99,7 +100,7 @@ impl Counters {
 }
 
 /// Reads old counters again, until nobody knows any. One that cannot be read is asked for again by who finds it old.
-pub(super) async fn refresh(counters: Weak<Counters>, readers: Readers, mut old: mpsc::Receiver<Counter>) {
+pub(super) async fn refresh(counters: Weak<Counters>, readers: Readers, cut: Cut, mut old: mpsc::Receiver<Counter>) {
     let mut keys = Vec::new();
     while old.recv_many(&mut keys, AT_ONCE).await > 0 {
         sleep(GATHER).await;
@@ -108,7 +109,7 @@ pub(super) async fn refresh(counters: Weak<Counters>, readers: Readers, mut old:
         {
             keys.push(key);
         }
-        let used = readers.read(async |conn| read(conn, &keys).await).await;
+        let used = readers.read(async |conn| read(conn, &keys, cut).await).await;
         let Some(counters) = counters.upgrade() else { return };
         if let Ok(used) = used {
             counters.learn(&keys, &used);
@@ -118,7 +119,7 @@ pub(super) async fn refresh(counters: Weak<Counters>, readers: Readers, mut old:
 }
 
 /// What `keys` hold in the database, in their order; 0 for one without a row.
-pub(super) async fn read(conn: &mut sqlx::PgConnection, keys: &[Counter]) -> Loaded<Vec<i64>> {
+pub(super) async fn read(conn: &mut sqlx::PgConnection, keys: &[Counter], cut: Cut) -> Loaded<Vec<i64>> {
     let agents: Vec<&str> = keys.iter().map(|(_, key)| key.agent.as_ref().map_or("", AgentId::as_str)).collect();
     let days: Vec<i32> = keys.iter().map(|(_, key)| key.day).collect();
     let dimensions: Vec<i16> = keys.iter().map(|(_, key)| super::append::dimension(key.dimension)).collect();
@@ -127,14 +128,15 @@ pub(super) async fn read(conn: &mut sqlx::PgConnection, keys: &[Counter]) -> Loa
     let shards: Vec<i16> = keys.iter().map(|(tenant, key)| Shard::of_counters(*tenant, key.agent.as_ref()).0).collect();
     let tenants: Vec<i64> = keys.iter().map(|(tenant, _)| tenant.0).collect();
     // Only those that are there: over many nodes, a join that keeps the others reads the whole table.
-    let rows = sqlx::query_as(
+    let rows = sqlx::query_as(AssertSqlSafe(format!(
         "select k.no, c.used
          from unnest($1::int8[], $2::text[], $3::int4[], $4::int2[], $5::text[], $6::int8[], $7::int2[])
            with ordinality as k(tenant_id, agent_id, day, dimension, tier, tier_window, shard, no)
          join counter c on c.shard = k.shard and c.tenant_id = k.tenant_id and c.agent_id = k.agent_id
            and c.day = date '1970-01-01' + k.day and c.dimension = k.dimension and c.tier = k.tier
-           and c.tier_window = k.tier_window",
-    );
+           and c.tier_window = k.tier_window{}",
+        cut.bound("c", "$7")
+    )));
     let rows = rows.bind(tenants).bind(agents).bind(days).bind(dimensions).bind(tiers).bind(windows).bind(shards);
     let rows: Vec<(i64, i64)> = rows.fetch_all(conn).await?;
     let rows: BTreeMap<i64, i64> = rows.into_iter().collect();

@@ -9,6 +9,7 @@ use tokio::sync::{Mutex, mpsc, oneshot};
 
 use super::{
     decode::{Loaded, corrupt},
+    load::Cut,
     read::Readers,
 };
 use crate::store::error::{Busy, StoreError};
@@ -25,7 +26,7 @@ const WAITING_MAX: usize = 4_096;
 /// Answers to questions, in their order: what is wrong with one row is that one's error.
 pub(super) type Answers<'a, A> = Pin<Box<dyn Future<Output = Loaded<Vec<Loaded<A>>>> + Send + 'a>>;
 /// What answers questions over one connection.
-pub(super) type Work<Q, A> = for<'a> fn(&'a mut PgConnection, &'a [Q]) -> Answers<'a, A>;
+pub(super) type Work<Q, A> = for<'a> fn(&'a mut PgConnection, &'a [Q], Cut) -> Answers<'a, A>;
 
 /// Questions of one kind, those of one caller together, each with who waits for the answers.
 #[derive(Debug)]
@@ -35,11 +36,11 @@ type Waiting<Q, A> = (Vec<Q>, oneshot::Sender<Loaded<Vec<A>>>);
 type Queue<Q, A> = Arc<Mutex<mpsc::Receiver<Waiting<Q, A>>>>;
 
 impl<Q: Send + Sync + 'static, A: Send + 'static> Gathered<Q, A> {
-    pub(super) fn new(readers: &Readers, most: usize, work: Work<Q, A>) -> Self {
+    pub(super) fn new(readers: &Readers, most: usize, cut: Cut, work: Work<Q, A>) -> Self {
         let (asked, queue) = mpsc::channel(WAITING_MAX);
         let queue = Arc::new(Mutex::new(queue));
         for _ in 0..AT_ONCE {
-            tokio::spawn(answer(readers.clone(), Arc::clone(&queue), most, work));
+            tokio::spawn(answer(readers.clone(), Arc::clone(&queue), most, (cut, work)));
         }
         Self(asked)
     }
@@ -75,7 +76,7 @@ async fn answer<Q: Send + Sync + 'static, A: Send + 'static>(
     readers: Readers,
     queue: Queue<Q, A>,
     most: usize,
-    work: Work<Q, A>,
+    (cut, work): (Cut, Work<Q, A>),
 ) {
     let mut waiting = Vec::with_capacity(most);
     while queue.lock().await.recv_many(&mut waiting, most).await > 0 {
@@ -88,7 +89,7 @@ async fn answer<Q: Send + Sync + 'static, A: Send + 'static>(
         if questions.is_empty() {
             continue;
         }
-        match readers.read(async |conn| work(conn, &questions).await).await {
+        match readers.read(async |conn| work(conn, &questions, cut).await).await {
             Ok(answers) => {
                 let mut answers = answers.into_iter();
                 for (asked, reply) in replies {

@@ -71,6 +71,14 @@ pub(super) enum Cut {
 }
 
 impl Cut {
+    /// The condition that the rows of the table `alias` lie in the shards of the array `shards`.
+    pub(super) fn bound(self, alias: &str, shards: &str) -> String {
+        match self {
+            Self::Not => String::new(),
+            Self::ByShard => format!(" and {alias}.shard = any({shards})"),
+        }
+    }
+
     /// The place of each tree, with those it is asked for together with, and the statement for them.
     fn apart(self, sql: &str, trees: &[(TenantId, &SessionId, u64)]) -> Vec<(String, Vec<usize>)> {
         if self == Self::Not {
@@ -205,7 +213,7 @@ pub(super) async fn trees(
     let mut days: Vec<Option<i32>> = wanted.iter().map(|(_, _, day)| *day).collect();
     if days.contains(&None) {
         let roots: Vec<_> = wanted.iter().map(|(tenant, root, _)| (*tenant, root.clone())).collect();
-        let heads = look_up::heads(conn, &roots).await?;
+        let heads = look_up::heads(conn, &roots, cut).await?;
         days = heads.into_iter().map(|head| Ok(head?.map(|(_, day)| day))).collect::<Loaded<_>>()?;
     }
     for (day, born) in by_month(days) {

@@ -7,6 +7,7 @@ use sqlx::{AssertSqlSafe, PgConnection, Row as _, postgres::PgRow};
 use super::{
     columns,
     decode::{self, Loaded, count, name},
+    load::Cut,
     row::LedgerRowOut,
 };
 use crate::domain::{
@@ -32,7 +33,7 @@ pub struct Found {
 
 /// The root of a session; none for a session that nobody has heard of.
 pub(super) async fn root(conn: &mut PgConnection, tenant: TenantId, session: &SessionId) -> Loaded<Option<SessionId>> {
-    let found = find(conn, &[(tenant, session.clone(), None)]).await?;
+    let found = find(conn, &[(tenant, session.clone(), None)], Cut::ByShard).await?;
     Ok(found.into_iter().next().transpose()?.flatten().map(|found| found.root))
 }
 
@@ -43,7 +44,7 @@ fn place(row: &PgRow) -> Loaded<usize> {
 }
 
 /// Where sessions belong, with what is needed to read their trees; none where nobody has heard of session and parent.
-pub(super) async fn find(conn: &mut PgConnection, sought: &[Sought]) -> Loaded<Vec<Loaded<Option<Found>>>> {
+pub(super) async fn find(conn: &mut PgConnection, sought: &[Sought], cut: Cut) -> Loaded<Vec<Loaded<Option<Found>>>> {
     let names: Vec<(usize, TenantId, &SessionId)> = sought
         .iter()
         .enumerate()
@@ -54,13 +55,15 @@ pub(super) async fn find(conn: &mut PgConnection, sought: &[Sought]) -> Loaded<V
     let shards: Vec<i16> = names.iter().map(|(_, tenant, session)| Shard::of(*tenant, session).0).collect();
     let tenants: Vec<i64> = names.iter().map(|(_, tenant, _)| tenant.0).collect();
     let sessions: Vec<&str> = names.iter().map(|(_, _, session)| session.as_str()).collect();
-    let rows = sqlx::query(
+    let bound = cut.bound("s", "$1");
+    let rows = sqlx::query(AssertSqlSafe(format!(
         "select x.no, s.root_id, t.epoch - date '1970-01-01' as day
          from unnest($1::int2[], $2::int8[], $3::text[]) with ordinality as x(shard, tenant_id, session_id, no)
          join session s on s.shard = x.shard and s.tenant_id = x.tenant_id and s.session_id = x.session_id
+           {bound}
          left join call_tree t on t.shard = s.shard and t.tenant_id = s.tenant_id and t.root_id = s.root_id
          order by x.no desc",
-    );
+    )));
     let rows = rows.bind(shards).bind(tenants).bind(sessions).fetch_all(conn).await?;
     let mut found: Vec<Loaded<Option<Found>>> = sought.iter().map(|_| Ok(None)).collect();
     // The session's own row comes after its parent's.
@@ -77,15 +80,17 @@ pub(super) async fn find(conn: &mut PgConnection, sought: &[Sought]) -> Loaded<V
 pub(super) async fn heads(
     conn: &mut PgConnection,
     trees: &[(TenantId, SessionId)],
+    cut: Cut,
 ) -> Loaded<Vec<Loaded<Option<(u64, i32)>>>> {
     let shards: Vec<i16> = trees.iter().map(|(tenant, root)| Shard::of(*tenant, root).0).collect();
     let tenants: Vec<i64> = trees.iter().map(|(tenant, _)| tenant.0).collect();
     let roots: Vec<&str> = trees.iter().map(|(_, root)| root.as_str()).collect();
-    let rows = sqlx::query(
+    let rows = sqlx::query(AssertSqlSafe(format!(
         "select x.no, t.version, t.epoch - date '1970-01-01' as day
          from unnest($1::int2[], $2::int8[], $3::text[]) with ordinality as x(shard, tenant_id, root_id, no)
-         join call_tree t on t.shard = x.shard and t.tenant_id = x.tenant_id and t.root_id = x.root_id",
-    );
+         join call_tree t on t.shard = x.shard and t.tenant_id = x.tenant_id and t.root_id = x.root_id{}",
+        cut.bound("t", "$1")
+    )));
     let mut heads: Vec<Loaded<Option<(u64, i32)>>> = trees.iter().map(|_| Ok(None)).collect();
     for row in rows.bind(shards).bind(tenants).bind(roots).fetch_all(conn).await? {
         heads[place(&row)?] = Ok(Some((count(&row, "version")?, row.try_get("day")?)));
@@ -107,11 +112,13 @@ static LEDGER: LazyLock<String> = LazyLock::new(|| {
 pub(super) async fn ledger(
     conn: &mut PgConnection,
     keys: &[(TenantId, SessionId, LedgerKey)],
+    cut: Cut,
 ) -> Loaded<Vec<Loaded<Option<LedgerRow>>>> {
     let shards: Vec<i16> = keys.iter().map(|(tenant, root, key)| Shard::of_ledger(*tenant, root, key).0).collect();
     let tenants: Vec<i64> = keys.iter().map(|(tenant, _, _)| tenant.0).collect();
     let wanted: Vec<&[u8]> = keys.iter().map(|(_, _, key)| &key.0[..]).collect();
-    let rows = sqlx::query(AssertSqlSafe(LEDGER.as_str())).bind(shards).bind(tenants).bind(wanted);
+    let rows =
+        sqlx::query(AssertSqlSafe(LEDGER.clone() + &cut.bound("l", "$1"))).bind(shards).bind(tenants).bind(wanted);
     let mut ledger: Vec<Loaded<Option<LedgerRow>>> = keys.iter().map(|_| Ok(None)).collect();
     for row in rows.fetch_all(conn).await? {
         ledger[place(&row)?] = decode::ledger(&row).map(Some);

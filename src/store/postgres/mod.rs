@@ -166,6 +166,7 @@ impl Store {
         let (mut conn, options) = connect::first(usual(settings.options)).await?;
         maintain::prepare(&mut conn).await?;
         let is_distributed = distribute::is_distributed(&mut conn).await?;
+        let cut = if is_distributed { load::Cut::ByShard } else { load::Cut::Not };
         let now = maintain::now(&mut conn).await?;
         let replica = sqlx::query_scalar("select gen_random_uuid()::text").fetch_one(&mut conn).await?;
         let connector = Arc::new(Connector::default());
@@ -197,9 +198,9 @@ impl Store {
         tokio::spawn(build_indexes(slow.clone()));
         let gatherers = reads::gatherer_options(options.clone(), is_distributed);
         let gatherers = of(&gatherers, "callgate gatherer", (reads::GATHERERS_MAX, READ), Some(Arc::clone(&pulse)));
-        tokio::spawn(counters::refresh(Arc::downgrade(&counters), gatherers.clone(), old_counters));
+        tokio::spawn(counters::refresh(Arc::downgrade(&counters), gatherers.clone(), cut, old_counters));
         Ok(Self {
-            gathers: Gathers::new(&gatherers, is_distributed),
+            gathers: Gathers::new(&gatherers, cut),
             is_distributed,
             gatherers,
             readers: readers("callgate reader", (READERS_MAX, READ), Some(Arc::clone(&pulse)))

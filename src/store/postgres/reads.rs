@@ -8,7 +8,7 @@ use super::{
     Store,
     catch_up::{self, Known, Since},
     counters::{self, Counter},
-    gathered::{GATHERED_MAX, Gathered, TREES_MAX, Work},
+    gathered::{GATHERED_MAX, Gathered, TREES_MAX},
     load::{self, Cut, Wanted},
     look_up::{self, Found, Sought},
     read::Readers,
@@ -53,23 +53,23 @@ pub(super) struct Gathers {
 }
 
 impl Gathers {
-    pub(super) fn new(readers: &Readers, is_distributed: bool) -> Self {
-        let trees: Work<Wanted, Option<CallTree>> = match is_distributed {
-            true => |conn, wanted| Box::pin(load::trees(conn, wanted, Cut::ByShard)),
-            false => |conn, wanted| Box::pin(load::trees(conn, wanted, Cut::Not)),
-        };
-        let since: Work<Known, Option<Since>> = match is_distributed {
-            true => |conn, known| Box::pin(catch_up::since(conn, known, Cut::ByShard)),
-            false => |conn, known| Box::pin(catch_up::since(conn, known, Cut::Not)),
-        };
+    pub(super) fn new(readers: &Readers, cut: Cut) -> Self {
         Self {
-            sessions: Gathered::new(readers, GATHERED_MAX, |conn, sought| Box::pin(look_up::find(conn, sought))),
-            trees: Gathered::new(readers, TREES_MAX, trees),
-            since: Gathered::new(readers, TREES_MAX, since),
-            heads: Gathered::new(readers, GATHERED_MAX, |conn, trees| Box::pin(look_up::heads(conn, trees))),
-            ledger: Gathered::new(readers, GATHERED_MAX, |conn, keys| Box::pin(look_up::ledger(conn, keys))),
-            counters: Gathered::new(readers, GATHERED_MAX, |conn, keys| {
-                Box::pin(async { Ok(counters::read(conn, keys).await?.into_iter().map(Ok).collect()) })
+            sessions: Gathered::new(readers, GATHERED_MAX, cut, |conn, sought, cut| {
+                Box::pin(look_up::find(conn, sought, cut))
+            }),
+            trees: Gathered::new(readers, TREES_MAX, cut, |conn, wanted, cut| Box::pin(load::trees(conn, wanted, cut))),
+            since: Gathered::new(readers, TREES_MAX, cut, |conn, known, cut| {
+                Box::pin(catch_up::since(conn, known, cut))
+            }),
+            heads: Gathered::new(readers, GATHERED_MAX, cut, |conn, trees, cut| {
+                Box::pin(look_up::heads(conn, trees, cut))
+            }),
+            ledger: Gathered::new(readers, GATHERED_MAX, cut, |conn, keys, cut| {
+                Box::pin(look_up::ledger(conn, keys, cut))
+            }),
+            counters: Gathered::new(readers, GATHERED_MAX, cut, |conn, keys, cut| {
+                Box::pin(async move { Ok(counters::read(conn, keys, cut).await?.into_iter().map(Ok).collect()) })
             }),
         }
     }
