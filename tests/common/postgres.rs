@@ -166,16 +166,21 @@ impl Drop for Frozen {
     }
 }
 
-/// Waits until that many writers wait for a row that somebody else has locked.
-pub(crate) async fn writers_waiting(postgres: &Postgres, writers: i64) {
-    let waiting = match citus::is_wanted() {
+/// How many writers wait for a row or a table that somebody else has locked.
+pub(crate) const fn waiting_writers(is_on_citus: bool) -> &'static str {
+    match is_on_citus {
         // There they wait on the nodes of their shards.
         true => "select count(*) from citus_stat_activity where is_worker_query and wait_event_type = 'Lock'",
         false => {
             "select count(*) from pg_stat_activity
                where application_name like 'callgate writer%' and wait_event_type = 'Lock'"
         }
-    };
+    }
+}
+
+/// Waits until that many do.
+pub(crate) async fn writers_waiting(postgres: &Postgres, writers: i64) {
+    let waiting = waiting_writers(citus::is_wanted());
     until("the writers to wait", async || postgres.number(waiting).await == writers).await;
 }
 

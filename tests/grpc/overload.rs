@@ -11,8 +11,11 @@ use crate::{
     common::{
         all,
         books::{gapless, good},
+        citus,
         gates::policy,
-        in_time, until,
+        in_time,
+        postgres::waiting_writers,
+        until,
         wire::{Plane, call, evaluate, pair, question, record, success},
     },
     connect::{Line, asked, error, verdict},
@@ -105,7 +108,7 @@ async fn a_call_whose_caller_went_away_before_it_was_judged_is_not_judged() {
     let line = Line::open(plane.client().await).await;
     let mut locked = stop_writing(&plane).await;
     line.send((0..512).map(|n| asked(n, ask(n)))).await;
-    let stuck = "select count(*) from pg_stat_activity where wait_event_type = 'Lock'";
+    let stuck = waiting_writers(citus::is_wanted());
     until("the writer to wait", async || plane.postgres.number(stuck).await > 0).await;
     tokio::time::sleep(Duration::from_millis(100)).await;
     let client = plane.client().await;
