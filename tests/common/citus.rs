@@ -130,8 +130,8 @@ pub(crate) async fn distribute(template: &Path) {
     }
 }
 
-/// Puts copies of the distributed tables that `sql` names before them on this connection: a question that names no shard
-/// cannot be planned over many nodes.
+/// Puts copies of the distributed tables that `sql` names before them on this connection: a question that names no
+/// shard cannot be planned over many nodes.
 pub(crate) async fn gather(conn: &mut PgConnection, sql: &str) {
     let words: BTreeSet<&str> = sql.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').collect();
     let cut = "select relname::text from pg_dist_partition p join pg_class c on c.oid = p.logicalrelid

@@ -64,8 +64,8 @@ impl Store {
     }
 }
 
-/// Also what a statement that writes gives back, where Citus wants what depends on no setting: `extract` of a time with a
-/// zone does, by its type.
+/// Also what a statement that writes gives back, where Citus wants what depends on no setting: `extract` of a time
+/// with a zone does, by its type.
 static ROW: LazyLock<String> = LazyLock::new(|| {
     let times = ["failing_since", "cooldown_since", "cooldown_until", "probe_until", "used_at", "changed_at"];
     let times = times.map(|at| format!("(extract(epoch from h.{at} at time zone 'utc') * 1000)::bigint as {at}"));

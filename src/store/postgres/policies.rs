@@ -95,8 +95,8 @@ impl Store {
     }
 }
 
-/// Who comes second finds the next revision taken. It is given as a value: each node of a distributed database has a copy
-/// of the table, and would work out a revision of its own.
+/// Who comes second finds the next revision taken. It is given as a value: each node of a distributed database has a
+/// copy of the table, and would work out a revision of its own.
 async fn activate(
     conn: &mut PgConnection,
     tenant: TenantId,

@@ -13,12 +13,12 @@ pub(super) enum Form {
 }
 
 impl Form {
-    /// A part of the append: skipped without rows. `statement` is one over rows `x`; `short` follows when it has changed
-    /// fewer than there are.
+    /// A part of the append: skipped without rows. `statement` is one over rows `x`; `short` follows when it has
+    /// changed fewer than there are.
     ///
-    /// On a distributed database each row is a statement of its own, which names its shard by values. (One that selects
-    /// what it inserts is not sent to the shard as a whole; it counts rows that were not inserted, and does not say by
-    /// the usual SQLSTATE what is there already.)
+    /// On a distributed database each row is a statement of its own, which names its shard by values. (One that
+    /// selects what it inserts is not sent to the shard as a whole; it counts rows that were not inserted, and does
+    /// not say by the usual SQLSTATE what is there already.)
     pub(super) fn part(self, argument: &str, statement: &str, short: &str) -> String {
         match self {
             Self::OneServer => format!(
