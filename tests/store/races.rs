@@ -297,3 +297,34 @@ async fn a_report_gets_through_hundreds_who_want_the_same() {
     }
     good([gapless(&postgres, "s").await, sums(&postgres, "s").await]);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_report_gets_through_a_stream_of_calls_that_lose() {
+    const CALLS: usize = 200;
+    let postgres = Postgres::start().await;
+    let gate = gate(&postgres, &policy(&["same_call"])).await;
+    evaluate(&gate, ask("s", "running", "pay", "{}")).await;
+    let call = |n: usize| ask("s", &format!("c{n}"), "look", &format!(r#"{{"n":{n}}}"#));
+    let first = (0..CALLS).map(|n| {
+        let gate = Arc::clone(&gate);
+        async move { done(&gate, call(n), "row").await }
+    });
+    all(first).await;
+    // Nearly all are forgotten: each that is asked again loses once, and takes with it what was decided after it.
+    let again = (0..CALLS).map(|n| {
+        let gate = Arc::clone(&gate);
+        tokio::spawn(async move {
+            tokio::time::sleep(Duration::from_millis(n as u64)).await;
+            insist(&gate, &call(n)).await
+        })
+    });
+    let again: Vec<_> = again.collect();
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    let report = success("s", "running", "paid");
+    let answer = Box::pin(in_time("an answer", gate.record(DEFAULT_TENANT, report, None))).await;
+    assert!(!answer.expect("it is stored, however many others lose").replayed);
+    for again in again {
+        assert_eq!(said(&in_time("an answer", again).await.expect("no panic")), "ALLOW");
+    }
+    good([gapless(&postgres, "s").await, sums(&postgres, "s").await]);
+}

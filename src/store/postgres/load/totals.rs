@@ -114,17 +114,22 @@ fn seen() -> Part {
 /// The latest event, among the rows that are not read, that may have changed the world. It is read too wide rather
 /// than too narrow: a change that is no longer remembered only lets a call run again. What is open is read.
 fn forgotten(rows_max: usize) -> Part {
-    let (c, o) = (same("c", "s"), same("o", "c"));
+    let (c, of_c, of_s, of_o, f) = (same("c", "s"), same("o", "c"), same("o", "s"), same("c", "o"), same("f", "c"));
+    // Successes are looked through from the newest on, so that the calls of a few are looked up, and not of all.
     let from = format!(
         "s cross join lateral (select c.seq from #call c where {c} order by c.seq desc offset {} limit 1) w
-         cross join lateral (
-           select max(greatest(o.seq, c.seq)) as seq from #call c left join #outcome o on {o} and o.permit_seq = c.seq
-           where {c} and c.seq < w.seq and c.attempt is not null and c.effect not in (1, 4)
-             and exists (select from #outcome f where {} and f.permit_seq = c.seq and f.status > 0)
-             and (o.status = 1
-               or (c.effect = 2 and coalesce(o.status, 0) not in (2, 3)))) f",
-        rows_max - 1,
-        same("f", "c")
+         cross join lateral (select greatest(
+           (select o.seq from (
+              select o.* from #outcome o where {of_s} and o.permit_seq < w.seq and o.status = 1
+                and exists (select from #call c where {c} and c.seq < w.seq and c.effect not in (1, 4))
+              order by o.seq desc offset 0) o
+            where exists (select from #call c where {of_o} and c.seq = o.permit_seq and c.effect not in (1, 4))
+            limit 1),
+           (select max(greatest(o.seq, c.seq)) from #call c left join #outcome o on {of_c} and o.permit_seq = c.seq
+            where {c} and c.seq < w.seq and c.attempt is not null and c.effect = 2
+              and coalesce(o.status, 0) not in (1, 2, 3)
+              and exists (select from #outcome f where {f} and f.permit_seq = c.seq and f.status > 0))) as seq) f",
+        rows_max - 1
     );
     Part::new(columns([("no", "int8", "s.no"), ("seq", "int8", "f.seq")]), from)
 }
