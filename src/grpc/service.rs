@@ -106,12 +106,14 @@ impl GateService {
         let span = telemetry::evaluate_span(headers);
         let (asked, wait) = (decode::evaluate(&message)?, decode::max_wait(message.max_wait.as_ref())?);
         let call_id = asked.call_id.to_string();
-        let answer = Box::pin(within_more(wait, left, async {
+        // Boxed as it is made: what is put around it is moved, it is not.
+        let answer = Box::pin(async {
             if message.dry_run {
                 return Box::pin(self.gate.dry_run(asked)).await.map(|answer| vec![answer]);
             }
             self.gate.evaluate_and_wait(vec![asked], wait, left).await
-        }));
+        });
+        let answer = within_more(wait, left, answer);
         let answers = self.or_elsewhere(wait, answer).instrument(span).await?;
         let verdict = answers.into_iter().next();
         let verdict = verdict.map(|answer| encode::verdict(answer, call_id, message.include_budgets));
@@ -128,7 +130,7 @@ impl GateService {
         let span = telemetry::batch_span(headers);
         let (asked, wait) = (decode::batch(&message)?, decode::max_wait(message.max_wait.as_ref())?);
         let call_ids: Vec<String> = asked.iter().map(|request| request.call_id.to_string()).collect();
-        let answer = Box::pin(within_more(wait, left, self.gate.evaluate_and_wait(asked, wait, left)));
+        let answer = within_more(wait, left, Box::pin(self.gate.evaluate_and_wait(asked, wait, left)));
         let answers = self.or_elsewhere(wait, answer).instrument(span).await?;
         let verdict = |(answer, call_id)| encode::verdict(answer, call_id, message.include_budgets);
         let verdicts = answers.into_iter().zip(call_ids).map(verdict);
