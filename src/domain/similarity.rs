@@ -10,6 +10,7 @@ use std::{cmp::Ordering, collections::BTreeSet};
 use serde_json::{Map, Value};
 
 use self::look::{Field, Look, Looks, beginning, windows};
+use super::json::{self, Json};
 
 /// Fields that are compared; further ones count as different.
 const FIELDS_MAX: usize = 64;
@@ -29,9 +30,14 @@ impl Shape {
     /// The look of arguments in canonical form; an empty one for what is no JSON object.
     #[must_use]
     pub fn of(arguments: &str) -> Self {
-        let fields: Map<String, Value> = serde_json::from_str(arguments).unwrap_or_default();
-        let without_nonces = nonce::without(&fields);
-        Self { looks: Looks::of(fields.iter().take(FIELDS_MAX)), without_nonces }
+        json::parse(arguments).map_or_else(|_| Self::default(), |arguments| Self::of_json(&arguments))
+    }
+
+    /// The same of arguments that were read before.
+    #[must_use]
+    pub fn of_json(arguments: &Json) -> Self {
+        let Json::Object(members) = arguments else { return Self::default() };
+        Self { looks: Looks::of(members, FIELDS_MAX), without_nonces: nonce::without(members) }
     }
 
     /// About how many bytes it takes.

@@ -186,7 +186,10 @@ impl Policy {
         Proposal {
             fingerprint: Fingerprint::of(&request.tool, &recognised),
             args_digest: ArgsDigest::of(&request.tool, &all),
-            shape: Arc::new(Shape::of(&recognised)),
+            shape: Arc::new(match (&known.canonical, &checked.accepted) {
+                (Some(_), _) => Shape::of(&recognised),
+                (None, accepted) => Shape::of_json(accepted.as_ref().unwrap_or(&request.arguments)),
+            }),
             effect: known.effect_of(&request.arguments),
             cost_micros: request.cost_estimate_micros.unwrap_or(known.spec.cost_micros),
             spec: Arc::clone(&known.spec),

@@ -3,7 +3,7 @@
 
 use std::cmp::Ordering;
 
-use serde_json::Value;
+use crate::domain::json::Json;
 
 /// Longest text that is compared, in characters: a longer one is compared by its beginning.
 const TEXT_MAX: usize = 1_000;
@@ -47,11 +47,12 @@ const OTHER: u8 = 3;
 const HEAD: usize = 4 + 4 + 4 + 1 + 8;
 
 impl Looks {
-    pub(super) fn of<'v>(fields: impl IntoIterator<Item = (&'v String, &'v Value)>) -> Self {
-        let mut fields: Vec<_> = fields.into_iter().collect();
-        fields.sort_by_key(|(name, _)| *name);
+    /// Of the first `most` fields.
+    pub(super) fn of(fields: &[(String, Json)], most: usize) -> Self {
+        let mut fields: Vec<_> = fields.iter().collect();
+        fields.sort_by(|(a, _), (b, _)| a.cmp(b));
         let mut bytes = Vec::new();
-        fields.into_iter().for_each(|(name, value)| write(&mut bytes, name, value));
+        fields.into_iter().take(most).for_each(|(name, value)| write(&mut bytes, name, value));
         Self(bytes.into())
     }
 
@@ -65,22 +66,22 @@ impl Looks {
     }
 }
 
-fn write(to: &mut Vec<u8>, name: &str, value: &Value) {
+fn write(to: &mut Vec<u8>, name: &str, value: &Json) {
     let (length, kind, text, trigrams) = match value {
-        Value::Number(number) => {
-            let number = number.as_f64().unwrap_or(0.0);
+        Json::Number(number) => {
+            let number: f64 = number.parse().unwrap_or(0.0);
             (0, NUMBER, number.to_le_bytes().to_vec(), Vec::new())
         }
-        Value::String(whole) => {
+        Json::String(whole) => {
             let (kind, text, trigrams) = text_look(whole);
             (whole.chars().count(), kind, text, trigrams)
         }
-        Value::Array(_) | Value::Object(_) => {
-            let whole = value.to_string();
+        Json::Array(_) | Json::Object(_) => {
+            let whole = value.canonical();
             let (kind, text, trigrams) = text_look(&whole);
             (whole.len(), kind, text, trigrams)
         }
-        Value::Null | Value::Bool(_) => (0, OTHER, value.to_string().into_bytes(), Vec::new()),
+        Json::Null | Json::Bool(_) => (0, OTHER, value.canonical().into_bytes(), Vec::new()),
     };
     for part in [name.len(), text.len(), trigrams.len()] {
         to.extend((part as u32).to_le_bytes());
@@ -229,6 +230,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
+    use crate::domain::json;
 
     #[test]
     fn texts_share_trigrams_whatever_their_characters_take() {
@@ -241,10 +243,7 @@ mod tests {
         for (a, b) in texts.iter().flat_map(|a| texts.iter().map(move |b| (a, b))) {
             let both = set(a).intersection(&set(b)).count() as f64;
             let all = set(a).union(&set(b)).count() as f64;
-            let look = |text: &str| {
-                let value = Value::String(text.to_owned());
-                Looks::of([(&"name".to_owned(), &value)])
-            };
+            let look = |text: &str| Looks::of(&[("name".to_owned(), Json::String(text.to_owned()))], 1);
             let (a, b) = (look(a), look(b));
             let (a, b) = (a.fields().next().expect("one"), b.fields().next().expect("one"));
             assert!((a.value.alike(&b.value) - both / all).abs() < 1e-12, "{:?} {:?}", a.text(), b.text());
@@ -253,8 +252,10 @@ mod tests {
 
     #[test]
     fn every_field_comes_back_in_the_order_of_names() {
-        let fields = serde_json::json!({"z": [1, 2], "a": true, "é": "é", "m": -2.5, "": ""});
-        let looks = Looks::of(fields.as_object().expect("an object"));
+        let Ok(Json::Object(fields)) = json::parse(r#"{"z": [1, 2], "a": true, "é": "é", "m": -2.5, "": ""}"#) else {
+            panic!("an object")
+        };
+        let looks = Looks::of(&fields, 5);
         let told: Vec<(&str, Option<&str>)> = looks.fields().map(|field| (field.name(), field.text())).collect();
         assert_eq!(told, [("", Some("")), ("a", None), ("m", None), ("z", Some("[1,2]")), ("é", Some("é"))]);
         assert!(looks.fields().any(|field| field.value == Look::Number(-2.5)));

@@ -1,7 +1,8 @@
 //! Arguments that are made up anew with each call: two calls that differ in nothing else are one for the loop rules.
 
-use serde_json::{Map, Value};
 use sha2::{Digest as _, Sha256};
+
+use crate::domain::json::Json;
 
 /// What a nonce is called. Another name is proposed to the owner, never guessed.
 const NAMES: [&str; 11] = [
@@ -21,26 +22,25 @@ const NAMES: [&str; 11] = [
 const EPOCH_SECONDS: std::ops::Range<u64> = 1_000_000_000..10_000_000_000;
 
 /// A hash of the arguments without their nonces; none when they have none, or nothing else.
-pub(super) fn without(fields: &Map<String, Value>) -> Option<u64> {
+pub(super) fn without(fields: &[(String, Json)]) -> Option<u64> {
     let nonces = fields.iter().filter(|(name, value)| is_nonce(name, value)).count();
     if nonces == 0 || nonces == fields.len() {
         return None;
     }
-    let rest: Map<String, Value> =
-        fields.iter().filter(|(name, value)| !is_nonce(name, value)).map(|(k, v)| (k.clone(), v.clone())).collect();
-    let text = Value::from(rest).to_string();
+    let rest = fields.iter().filter(|(name, value)| !is_nonce(name, value)).cloned().collect();
+    let text = Json::Object(rest).canonical();
     Some(Sha256::digest(text.as_bytes())[..8].iter().fold(0, |all, byte| all << 8 | u64::from(*byte)))
 }
 
-fn is_nonce(name: &str, value: &Value) -> bool {
+fn is_nonce(name: &str, value: &Json) -> bool {
     let plain = |byte: u8| if byte == b'-' { b'_' } else { byte.to_ascii_lowercase() };
     if !NAMES.iter().any(|known| known.len() == name.len() && known.bytes().eq(name.bytes().map(plain))) {
         return false;
     }
     let is_epoch = |n: u64| EPOCH_SECONDS.contains(&n) || EPOCH_SECONDS.contains(&(n / 1_000));
     match value {
-        Value::Number(number) => number.as_u64().is_some_and(is_epoch),
-        Value::String(text) => {
+        Json::Number(number) => number.parse().is_ok_and(is_epoch),
+        Json::String(text) => {
             let hex: String = text.chars().filter(|c| *c != '-').collect();
             (hex.len() >= 16 && hex.bytes().all(|b| b.is_ascii_hexdigit())) || text.parse().is_ok_and(is_epoch)
         }
