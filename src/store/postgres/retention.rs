@@ -11,7 +11,7 @@ use sqlx::{
 };
 
 use super::{
-    SCHEMA,
+    SCHEMA, connect,
     decode::name,
     distribute,
     maintain::{month, partition},
@@ -54,7 +54,7 @@ pub async fn retain(options: PgConnectOptions, days: u32) -> Result<Retained, Op
         .application_name("callgate retention")
         .log_statements(log::LevelFilter::Off)
         .log_slow_statements(log::LevelFilter::Off, Duration::ZERO);
-    let mut conn = options.connect().await?;
+    let (mut conn, _) = connect::first(options).await?;
     let is_distributed = distribute::is_distributed(&mut conn).await?;
     let today: i32 =
         sqlx::query_scalar("select (now() at time zone 'utc')::date - date '1970-01-01'").fetch_one(&mut conn).await?;
