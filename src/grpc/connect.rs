@@ -137,7 +137,8 @@ async fn exchange(
         {
             return end.clone();
         }
-        let reads = end.is_none() && unread.is_empty() && has_place(in_flight.len() + ready.answers.len(), ready.held);
+        let has_room = has_place(in_flight.len() + ready.answers.len(), ready.held);
+        let reads = end.is_none() && unread.is_empty() && has_room;
         tokio::select! {
             biased;
             () = &mut gone => return Ok(()),
@@ -161,6 +162,8 @@ async fn exchange(
                 Ok(None) => end = Some(Ok(())),
                 Err(status) => end = Some(Err(status)),
             },
+            // More was read than is begun in a row: what is left waits for nothing.
+            () = std::future::ready(()), if has_room && !unread.is_empty() => {}
         }
     }
 }
