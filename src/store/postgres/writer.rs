@@ -114,14 +114,14 @@ impl Writer {
     pub(super) async fn run(self, mut queue: mpsc::Receiver<Job>) {
         let mut seats: Vec<Seat> = Vec::new();
         seats.resize_with(if self.is_distributed { SEATS_DISTRIBUTED } else { 1 }, Seat::default);
-        let (mut waiting, mut was_alone) = (VecDeque::new(), true);
+        let (mut waiting, mut last) = (VecDeque::new(), 1);
         loop {
             if waiting.is_empty() {
                 let Some(job) = queue.recv().await else { return };
                 waiting.push_back(job);
             }
-            gather(&mut queue, &mut waiting, was_alone).await;
-            was_alone = waiting.len() == 1;
+            gather(&mut queue, &mut waiting, last).await;
+            last = waiting.len();
             let chains = chains(&mut waiting);
             self.write_all(&mut seats, chains, Instant::now() + PATIENCE).await;
         }
@@ -324,12 +324,12 @@ impl From<sqlx::Error> for Problem {
 }
 
 /// Takes what is queued. Those who were woken by the last commit have something to say in a moment: they are let run
-/// before the batch closes. Nobody is waited for, so that a change alone is not held up; where the last one was alone,
-/// too, nobody is even let run, since each turn looks for news on all lines.
-async fn gather(queue: &mut mpsc::Receiver<Job>, waiting: &mut VecDeque<Job>, was_alone: bool) {
+/// before the batch closes. Nobody is waited for, so that a change alone is not held up. Once half as many wait as the
+/// `last` batch had, nobody is let run either: the others have their answers made while these are written.
+async fn gather(queue: &mut mpsc::Receiver<Job>, waiting: &mut VecDeque<Job>, last: usize) {
     for turn in 0..=GATHER_TURNS {
         if turn > 0 {
-            if was_alone && waiting.len() == 1 {
+            if 2 * waiting.len() >= last {
                 return;
             }
             tokio::task::yield_now().await;
