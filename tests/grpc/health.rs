@@ -22,8 +22,8 @@ use crate::common::{
 };
 
 const SERVICE: &str = "callgate.v1.GateService";
-/// The database is asked every second.
-const SOON: Duration = Duration::from_secs(5);
+/// The database is asked every second, and a commit that failed is believed for five.
+const SOON: Duration = Duration::from_secs(8);
 
 async fn health(client: &mut HealthClient<Channel>, service: &str) -> ServingStatus {
     let request = HealthCheckRequest { service: service.to_owned() };
