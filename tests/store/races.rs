@@ -324,7 +324,9 @@ async fn a_report_gets_through_a_stream_of_calls_that_lose() {
     let answer = Box::pin(in_time("an answer", gate.record(DEFAULT_TENANT, report, None))).await;
     assert!(!answer.expect("it is stored, however many others lose").replayed);
     for again in again {
-        assert_eq!(said(&in_time("an answer", again).await.expect("no panic")), "ALLOW");
+        // The few that the tree still remembers are answered from memory until the report has changed the world.
+        let answer = said(&in_time("an answer", again).await.expect("no panic"));
+        assert!(["ALLOW", "REUSE duplicate_call_blocked"].contains(&answer.as_str()), "{answer}");
     }
     good([gapless(&postgres, "s").await, sums(&postgres, "s").await]);
 }
