@@ -17,6 +17,7 @@ pub mod grant;
 pub mod halt;
 pub mod health;
 pub mod history;
+pub mod identity;
 pub mod ids;
 pub mod inbox;
 pub mod json;

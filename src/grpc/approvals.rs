@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, sync::Arc};
 use tonic::{Request, Response, Status};
 
 use super::{
-    decode::{self, Decoded, maybe_session, note, page_size, required_text, wrong},
+    decode::{Decoded, maybe_session, note, page_size, required_text, wrong},
     identity,
     limits::{DAY_MS, PAGE_DEFAULT, TTL_DAYS_MAX, TTL_MS_DEFAULT},
     page, service, status,
@@ -36,8 +36,8 @@ impl ApprovalService {
         Self { gate, stop }
     }
 
-    async fn question(&self, approval_id: &str) -> Result<Question, Status> {
-        let found = service::for_people(self.gate.question(decode::tenant(), approval_id)).await?;
+    async fn question(&self, tenant: TenantId, approval_id: &str) -> Result<Question, Status> {
+        let found = service::for_people(self.gate.question(tenant, approval_id)).await?;
         found.ok_or_else(status::approval_unknown)
     }
 }
@@ -134,6 +134,7 @@ impl v1::approval_service_server::ApprovalService for ApprovalService {
         &self,
         request: Request<v1::ListApprovalsRequest>,
     ) -> Result<Response<v1::ListApprovalsResponse>, Status> {
+        let tenant = identity::tenant(&request)?;
         let message = request.into_inner();
         let (session, size) = (maybe_session(&message.session_id)?, page_size(message.page_size, PAGE_DEFAULT)?);
         let Ok(state) = v1::ApprovalState::try_from(message.state) else {
@@ -143,7 +144,7 @@ impl v1::approval_service_server::ApprovalService for ApprovalService {
             Some((Timestamp::from_millis(asked_ms.parse().ok()?), id.to_owned()))
         })?;
         let wanted = Wanted { session, state: state.try_into().ok(), after, max: size + 1, approval_id: None };
-        let found = service::for_people(self.gate.questions(decode::tenant(), &wanted)).await?;
+        let found = service::for_people(self.gate.questions(tenant, &wanted)).await?;
         let (found, next_page_token) = page::cut(found, size, |last: &Question| {
             page::token([&last.asked_at.as_millis().to_string(), &last.approval_id])
         });
@@ -156,8 +157,9 @@ impl v1::approval_service_server::ApprovalService for ApprovalService {
         &self,
         request: Request<v1::GetApprovalRequest>,
     ) -> Result<Response<v1::GetApprovalResponse>, Status> {
+        let tenant = identity::tenant(&request)?;
         let id = required_text("approval_id", &request.into_inner().approval_id)?;
-        let approval = Some(encoded(self.question(&id).await?, self.gate.now()));
+        let approval = Some(encoded(self.question(tenant, &id).await?, self.gate.now()));
         Ok(Response::new(v1::GetApprovalResponse { approval }))
     }
 
@@ -165,13 +167,14 @@ impl v1::approval_service_server::ApprovalService for ApprovalService {
         &self,
         request: Request<v1::ResolveApprovalRequest>,
     ) -> Result<Response<v1::ResolveApprovalResponse>, Status> {
-        let by = identity::of(&request)?;
+        let tenant = identity::tenant(&request)?;
+        let by = identity::by(&request)?;
         let message = request.into_inner();
         let approval_id = required_text("approval_id", &message.approval_id)?;
         let reason = note("reason", &message.reason)?;
         let clears = clears(&message)?;
         let reply = Reply { approval_id, approve: message.approve, by, reason, clears };
-        let question = service::within(Box::pin(self.gate.resolve(decode::tenant(), &reply))).await?;
+        let question = service::within(Box::pin(self.gate.resolve(tenant, &reply))).await?;
         let approval = Some(encoded(question, self.gate.now()));
         Ok(Response::new(v1::ResolveApprovalResponse { approval }))
     }
@@ -180,12 +183,12 @@ impl v1::approval_service_server::ApprovalService for ApprovalService {
         &self,
         request: Request<v1::WithdrawApprovalRequest>,
     ) -> Result<Response<v1::WithdrawApprovalResponse>, Status> {
-        let by = identity::of(&request)?;
+        let tenant = identity::tenant(&request)?;
+        let by = identity::by(&request)?;
         let message = request.into_inner();
         let approval_id = required_text("approval_id", &message.approval_id)?;
         let reason = note("reason", &message.reason)?;
-        let question =
-            service::within(Box::pin(self.gate.withdraw(decode::tenant(), &approval_id, by, reason))).await?;
+        let question = service::within(Box::pin(self.gate.withdraw(tenant, &approval_id, by, reason))).await?;
         let approval = Some(encoded(question, self.gate.now()));
         Ok(Response::new(v1::WithdrawApprovalResponse { approval }))
     }
@@ -196,8 +199,9 @@ impl v1::approval_service_server::ApprovalService for ApprovalService {
         &self,
         request: Request<v1::WatchApprovalsRequest>,
     ) -> Result<Response<Self::WatchApprovalsStream>, Status> {
+        let tenant = identity::tenant(&request)?;
         let session = maybe_session(&request.into_inner().session_id)?;
-        let (gate, tenant) = (Arc::clone(&self.gate), decode::tenant());
+        let gate = Arc::clone(&self.gate);
         let questions = Questions { gate, tenant, session, open: BTreeSet::new() };
         Ok(Response::new(watch(questions, self.stop.clone())))
     }

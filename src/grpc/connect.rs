@@ -4,7 +4,7 @@
 //! The work is not left to the task that sends the answers, as a stream of them would be: that one stands still while a
 //! client reads nothing, and what stood still in it would keep a connection to the database from everybody else.
 
-use std::{collections::VecDeque, time::Duration};
+use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use http::{HeaderMap, HeaderValue};
@@ -26,6 +26,7 @@ use super::{
     time::span,
     v1::{self, tagged_answer::Answer, tagged_request::Request},
 };
+use crate::domain::identity::Identity;
 
 /// What the client gets.
 pub(super) type Frames = ReceiverStream<Result<v1::ConnectResponse, Status>>;
@@ -38,7 +39,12 @@ const TIMEOUT_MS_MAX: u64 = 86_400_000;
 const AT_ONCE: usize = 64;
 
 /// Serves a stream until its client has asked for nothing more, or has gone, or the server ends.
-pub(super) fn connect(service: GateService, requests: Streaming<v1::ConnectRequest>, stop: Stop) -> Frames {
+pub(super) fn connect(
+    service: GateService,
+    identity: Arc<Identity>,
+    requests: Streaming<v1::ConnectRequest>,
+    stop: Stop,
+) -> Frames {
     // One: while the transport still has a frame to send, answers gather for the next one.
     let (to, answers) = mpsc::channel(1);
     tokio::spawn(async move {
@@ -50,7 +56,7 @@ pub(super) fn connect(service: GateService, requests: Streaming<v1::ConnectReque
             sent = to.send(Ok(first)) => if sent.is_err() { return },
             () = to.closed() => return,
         }
-        if let Err(end) = Box::pin(exchange(&service, requests, &to, &stop)).await {
+        if let Err(end) = Box::pin(exchange(&service, &identity, requests, &to, &stop)).await {
             let _ = to.send(Err(end)).await;
         }
     });
@@ -104,6 +110,7 @@ fn within_a_message(answer: v1::TaggedAnswer) -> v1::TaggedAnswer {
 /// Reads, works and sends until there is nothing more to do; gives why the stream ends otherwise.
 async fn exchange(
     service: &GateService,
+    identity: &Arc<Identity>,
     mut requests: Streaming<v1::ConnectRequest>,
     to: &Sender<Result<v1::ConnectResponse, Status>>,
     stop: &Stop,
@@ -125,7 +132,7 @@ async fn exchange(
             worked += 1;
             let place = request.encoded_len();
             ready.held += place;
-            in_flight.push(answered(service.clone(), request, place));
+            in_flight.push(answered(service.clone(), Arc::clone(identity), request, place));
         }
         if worked >= AT_ONCE {
             worked = 0;
@@ -169,12 +176,17 @@ async fn exchange(
 }
 
 /// The answer to a request, in the time that its caller gives it.
-async fn answered(service: GateService, request: v1::TaggedRequest, place: Place) -> (Place, v1::TaggedAnswer) {
+async fn answered(
+    service: GateService,
+    identity: Arc<Identity>,
+    request: v1::TaggedRequest,
+    place: Place,
+) -> (Place, v1::TaggedAnswer) {
     let tag = request.tag;
     let answer = match limit(&request) {
-        Ok(None) => asked(&service, request, None).await,
+        Ok(None) => asked(&service, &identity, request, None).await,
         Ok(Some(limit)) => {
-            let asked = timeout(limit, asked(&service, request, Some(limit)));
+            let asked = timeout(limit, asked(&service, &identity, request, Some(limit)));
             asked.await.unwrap_or_else(|_| Err(status::deadline()))
         }
         Err(malformed) => Err(malformed.into()),
@@ -192,18 +204,23 @@ fn limit(request: &v1::TaggedRequest) -> Decoded<Option<Duration>> {
 }
 
 /// What the method of that name answers.
-async fn asked(service: &GateService, request: v1::TaggedRequest, left: Option<Duration>) -> Result<Answer, Status> {
+async fn asked(
+    service: &GateService,
+    identity: &Identity,
+    request: v1::TaggedRequest,
+    left: Option<Duration>,
+) -> Result<Answer, Status> {
     let headers = headers(&request);
     let Some(request) = request.request else {
         return Err(Malformed::new("request", "is required, and of a kind that this server knows").into());
     };
     Ok(match request {
-        Request::Evaluate(message) => Answer::Evaluate(service.evaluated(message, &headers, left).await?),
+        Request::Evaluate(message) => Answer::Evaluate(service.evaluated(identity, message, &headers, left).await?),
         Request::BatchEvaluate(message) => {
-            Answer::BatchEvaluate(service.batch_evaluated(message, &headers, left).await?)
+            Answer::BatchEvaluate(service.batch_evaluated(identity, message, &headers, left).await?)
         }
-        Request::Record(message) => Answer::Record(service.recorded(message, &headers, left).await?),
-        Request::GetSessionState(message) => Answer::GetSessionState(service.session_state(message).await?),
+        Request::Record(message) => Answer::Record(service.recorded(identity, message, &headers, left).await?),
+        Request::GetSessionState(message) => Answer::GetSessionState(service.session_state(identity, message).await?),
     })
 }
 

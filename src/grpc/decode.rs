@@ -17,7 +17,7 @@ use crate::{
         call::Request,
         control::{Command, Operation},
         failure::ErrorReport,
-        ids::{AgentId, CallId, DEFAULT_TENANT, Invalid, RunId, SessionId, TenantId, ToolName},
+        ids::{AgentId, CallId, Invalid, RunId, SessionId, TenantId, ToolName},
         json::{self, BYTES_MAX, Json},
         outcome::OutcomeStatus,
         report::{Operator, Report},
@@ -122,18 +122,13 @@ fn maybe_amount(field: &str, given: Option<u64>) -> Decoded<Option<u64>> {
     given.map(|given| amount(field, given)).transpose()
 }
 
-/// Until callers carry credentials there is one tenant; it never comes from a request's body.
-pub(super) const fn tenant() -> TenantId {
-    DEFAULT_TENANT
-}
-
-pub(super) fn evaluate(request: &v1::EvaluateRequest) -> Decoded<Request> {
+pub(super) fn evaluate(request: &v1::EvaluateRequest, tenant: TenantId) -> Decoded<Request> {
     let caller = required("caller", request.caller.as_ref())?;
     let call = required("call", request.call.as_ref())?;
-    requested(caller, call, "call", usage("usage", request.usage.as_ref())?)
+    requested(tenant, caller, call, "call", usage("usage", request.usage.as_ref())?)
 }
 
-pub(super) fn batch(batch: &v1::BatchEvaluateRequest) -> Decoded<Vec<Request>> {
+pub(super) fn batch(batch: &v1::BatchEvaluateRequest, tenant: TenantId) -> Decoded<Vec<Request>> {
     let (caller, calls) = (required("caller", batch.caller.as_ref())?, &batch.calls);
     if !(1..=BATCH_MAX).contains(&calls.len()) {
         return wrong("calls", format!("has {} calls; 1 to {BATCH_MAX} are allowed", calls.len()));
@@ -143,7 +138,7 @@ pub(super) fn batch(batch: &v1::BatchEvaluateRequest) -> Decoded<Vec<Request>> {
     let mut requests: Vec<Request> = Vec::with_capacity(calls.len());
     for (i, call) in calls.iter().enumerate() {
         let field = format!("calls[{i}]");
-        let request = requested(caller, call, &field, std::mem::take(&mut usage))?;
+        let request = requested(tenant, caller, call, &field, std::mem::take(&mut usage))?;
         if requests.iter().any(|other| other.call_id == request.call_id) {
             return wrong(&format!("{field}.call_id"), "appears twice in the batch");
         }
@@ -152,7 +147,13 @@ pub(super) fn batch(batch: &v1::BatchEvaluateRequest) -> Decoded<Vec<Request>> {
     Ok(requests)
 }
 
-fn requested(caller: &v1::Caller, call: &v1::ToolCall, field: &str, usage: Usage) -> Decoded<Request> {
+fn requested(
+    tenant: TenantId,
+    caller: &v1::Caller,
+    call: &v1::ToolCall,
+    field: &str,
+    usage: Usage,
+) -> Decoded<Request> {
     let session = SessionId::parse("caller.session_id", &caller.session_id)?;
     let parent = optional(&caller.parent_session_id, |id| SessionId::parse("caller.parent_session_id", id))?;
     if parent.as_ref() == Some(&session) {
@@ -160,12 +161,12 @@ fn requested(caller: &v1::Caller, call: &v1::ToolCall, field: &str, usage: Usage
     }
     let run = optional(&caller.run_id, |id| RunId::parse("caller.run_id", id))?;
     let agent = optional(&caller.agent_id, |id| AgentId::parse("caller.agent_id", id))?;
-    let request = called(call, session).map_err(|wrong| wrong.within(field))?;
+    let request = called(tenant, call, session).map_err(|wrong| wrong.within(field))?;
     Ok(Request { parent, run, agent, usage, phase: bounded("caller.phase", &caller.phase, TEXT_BYTES_MAX)?, ..request })
 }
 
 /// What a call says of itself.
-fn called(call: &v1::ToolCall, session: SessionId) -> Decoded<Request> {
+fn called(tenant: TenantId, call: &v1::ToolCall, session: SessionId) -> Decoded<Request> {
     let call_id = CallId::parse("call_id", &call.call_id)?;
     let tool = ToolName::parse("tool", &call.tool)?;
     let arguments = arguments("arguments_json", &call.arguments_json)?;
@@ -173,7 +174,7 @@ fn called(call: &v1::ToolCall, session: SessionId) -> Decoded<Request> {
         cost_estimate_micros: maybe_amount("cost_estimate_micros", call.cost_estimate_micros)?,
         justification: told("justification", &call.justification, NOTE_BYTES_MAX)?,
         repeat_intended: call.repeat_intended,
-        ..Request::new(tenant(), session, call_id, tool, arguments)
+        ..Request::new(tenant, session, call_id, tool, arguments)
     })
 }
 
@@ -201,10 +202,15 @@ fn usage(field: &str, usage: Option<&v1::Usage>) -> Decoded<Usage> {
 }
 
 /// A report, and what the request for its call would have been if nobody asked.
-pub(super) fn record(request: &v1::RecordRequest, now_unix_ms: i64) -> Decoded<(Report, Option<Request>)> {
+pub(super) fn record(
+    request: &v1::RecordRequest,
+    tenant: TenantId,
+    now_unix_ms: i64,
+) -> Decoded<(Report, Option<Request>)> {
     let caller = required("caller", request.caller.as_ref())?;
     let observed = request.observed_call.as_ref();
-    let observed = observed.map(|call| requested(caller, call, "observed_call", Usage::default())).transpose()?;
+    let observed =
+        observed.map(|call| requested(tenant, caller, call, "observed_call", Usage::default())).transpose()?;
     let session = SessionId::parse("caller.session_id", &caller.session_id)?;
     let call_id = match &observed {
         Some(observed) => observed.call_id.clone(),

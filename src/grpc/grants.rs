@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tonic::{Request, Response, Status};
 
 use super::{
-    decode::{self, Decoded, between, command, page_size, required_text, session},
+    decode::{Decoded, between, command, page_size, required_text, session},
     identity,
     limits::{CEILING_MAX, DAY_MS, PAGE_DEFAULT, TTL_DAYS_MAX, TTL_MS_DEFAULT},
     page, service,
@@ -61,9 +61,10 @@ impl v1::grant_service_server::GrantService for GrantService {
         &self,
         request: Request<v1::CreateGrantRequest>,
     ) -> Result<Response<v1::CreateGrantResponse>, Status> {
-        let by = identity::of(&request)?;
+        let tenant = identity::tenant(&request)?;
+        let by = identity::by(&request)?;
         let command = creation(&request.into_inner(), by)?;
-        let grant = match service::within(Box::pin(self.gate.control(decode::tenant(), &command))).await?.control {
+        let grant = match service::within(Box::pin(self.gate.control(tenant, &command))).await?.control {
             Control::Granted(grant) => Some(encoded(&grant, 0)),
             _ => None,
         };
@@ -74,11 +75,12 @@ impl v1::grant_service_server::GrantService for GrantService {
         &self,
         request: Request<v1::RevokeGrantRequest>,
     ) -> Result<Response<v1::RevokeGrantResponse>, Status> {
-        let by = identity::of(&request)?;
+        let tenant = identity::tenant(&request)?;
+        let by = identity::by(&request)?;
         let message = request.into_inner();
         let operation = Operation::Revoke { id: required_text("grant_id", &message.grant_id)? };
         let command = command(&message.session_id, by, &message.reason, operation)?;
-        service::within(Box::pin(self.gate.control(decode::tenant(), &command))).await?;
+        service::within(Box::pin(self.gate.control(tenant, &command))).await?;
         Ok(Response::new(v1::RevokeGrantResponse {}))
     }
 
@@ -86,10 +88,11 @@ impl v1::grant_service_server::GrantService for GrantService {
         &self,
         request: Request<v1::ListGrantsRequest>,
     ) -> Result<Response<v1::ListGrantsResponse>, Status> {
+        let tenant = identity::tenant(&request)?;
         let message = request.into_inner();
         let (session, size) = (session(&message.session_id)?, page_size(message.page_size, PAGE_DEFAULT)?);
         let after = page::after(&message.page_token, |[id]| Some(id.to_owned()))?;
-        let mut grants = service::for_people(Box::pin(self.gate.grants(decode::tenant(), &session))).await?;
+        let mut grants = service::for_people(Box::pin(self.gate.grants(tenant, &session))).await?;
         // By its id a grant is as old as it is.
         grants.sort_by(|(one, _), (other, _)| one.id.cmp(&other.id));
         grants.retain(|(grant, _)| after.as_ref().is_none_or(|after| *after < grant.id));

@@ -1,15 +1,36 @@
-//! Who a request comes from. Until callers carry credentials it is what they say of themselves in the metadata, never a
-//! field of a request: a message that names its own author could not be kept once credentials name them.
+//! Who a request comes from, as the way in has found out (`authentication.rs`). Where the server knows no credentials,
+//! a name is what callers say of themselves in the metadata, never a field of a request: a message that names its own
+//! author could not be kept where credentials name them.
+
+use std::sync::Arc;
 
 use tonic::{Request, Status};
 
 use super::{limits::TEXT_BYTES_MAX, status};
+use crate::domain::{
+    identity::{Credential, Identity},
+    ids::TenantId,
+};
 
-/// The metadata that names the caller.
+/// The metadata that names the caller, where the server knows no credentials.
 pub const BY: &str = "callgate-by";
 
 /// Who sends this request.
-pub(super) fn of<T>(request: &Request<T>) -> Result<String, Status> {
+pub(super) fn of<T>(request: &Request<T>) -> Result<Arc<Identity>, Status> {
+    request.extensions().get::<Arc<Identity>>().cloned().ok_or_else(status::unauthenticated)
+}
+
+/// Whose plane this request is about.
+pub(super) fn tenant<T>(request: &Request<T>) -> Result<TenantId, Status> {
+    Ok(of(request)?.tenant)
+}
+
+/// The name of who sends this request.
+pub(super) fn by<T>(request: &Request<T>) -> Result<String, Status> {
+    let identity = of(request)?;
+    if identity.credential != Credential::Local {
+        return Ok(identity.name.clone());
+    }
     let Some(value) = request.metadata().get(BY) else { return Err(status::caller_unknown("is missing")) };
     let name = value.to_str().map(str::trim).unwrap_or_default();
     match name {
@@ -21,7 +42,8 @@ pub(super) fn of<T>(request: &Request<T>) -> Result<String, Status> {
     }
 }
 
-/// Who sends this request; `otherwise` where it does not say.
-pub(super) fn of_or<T>(request: &Request<T>, otherwise: &str) -> Result<String, Status> {
-    if request.metadata().contains_key(BY) { of(request) } else { Ok(otherwise.to_owned()) }
+/// The name of who sends this request; `otherwise` where nobody says.
+pub(super) fn by_or<T>(request: &Request<T>, otherwise: &str) -> Result<String, Status> {
+    let is_said = request.metadata().contains_key(BY) || of(request)?.credential != Credential::Local;
+    if is_said { by(request) } else { Ok(otherwise.to_owned()) }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tonic::{Request, Response, Status};
 
 use super::{
-    decode::{self, Decoded, note, page_size, wrong},
+    decode::{Decoded, note, page_size, wrong},
     identity,
     limits::{HASH_DIGITS_MIN, PAGE_MAX, POLICY_BYTES_MAX, SHORT_PAGE_DEFAULT},
     page, service, status,
@@ -13,7 +13,7 @@ use super::{
     v1,
 };
 use crate::{
-    domain::revision::Revision,
+    domain::{ids::TenantId, revision::Revision},
     gate::{Activated, Applied, Apply, Author, Gate},
 };
 
@@ -31,8 +31,8 @@ impl PolicyService {
         Self { gate }
     }
 
-    async fn stored(&self, prefix: &str) -> Result<(String, String), Status> {
-        let found = service::for_people(self.gate.stored_policy(decode::tenant(), prefix)).await?;
+    async fn stored(&self, tenant: TenantId, prefix: &str) -> Result<(String, String), Status> {
+        let found = service::for_people(self.gate.stored_policy(tenant, prefix)).await?;
         found.ok_or_else(|| status::policy_unknown(prefix))
     }
 }
@@ -76,9 +76,10 @@ impl v1::policy_service_server::PolicyService for PolicyService {
         &self,
         request: Request<v1::ApplyPolicyRequest>,
     ) -> Result<Response<v1::ApplyPolicyResponse>, Status> {
+        let tenant = identity::tenant(&request)?;
         // Nobody needs to say who only checks.
         let only_checks = request.get_ref().mode() == v1::ApplyMode::Check;
-        let by = if only_checks { String::new() } else { identity::of(&request)? };
+        let by = if only_checks { String::new() } else { identity::by(&request)? };
         let message = request.into_inner();
         if message.text.is_empty() || message.text.len() > POLICY_BYTES_MAX {
             wrong("text", format!("must be 1 to {POLICY_BYTES_MAX} bytes of YAML"))?;
@@ -90,7 +91,7 @@ impl v1::policy_service_server::PolicyService for PolicyService {
         };
         let note = why(&message.note)?;
         let author = Author { by: &by, note: &note, expected: message.expected_revision };
-        let applied = self.gate.apply_policy(decode::tenant(), &message.text, &author, apply);
+        let applied = self.gate.apply_policy(tenant, &message.text, &author, apply);
         match service::within(Box::pin(applied)).await? {
             Applied::Stored { hash, revision, warnings } => Ok(Response::new(v1::ApplyPolicyResponse {
                 hash,
@@ -106,17 +107,18 @@ impl v1::policy_service_server::PolicyService for PolicyService {
         &self,
         request: Request<v1::GetPolicyRequest>,
     ) -> Result<Response<v1::GetPolicyResponse>, Status> {
+        let tenant = identity::tenant(&request)?;
         let hash = request.into_inner().hash;
-        let all = service::for_people(self.gate.policy_revisions(decode::tenant(), None, PAGE_MAX as usize)).await?;
+        let all = service::for_people(self.gate.policy_revisions(tenant, None, PAGE_MAX as usize)).await?;
         if hash.is_empty() {
             let Some(active) = all.into_iter().next() else {
                 return Ok(Response::new(v1::GetPolicyResponse::default()));
             };
-            let (hash, text) = self.stored(&active.hash).await?;
+            let (hash, text) = self.stored(tenant, &active.hash).await?;
             return Ok(Response::new(v1::GetPolicyResponse { hash, text, revision: Some(encoded(active)) }));
         }
         prefix("hash", &hash)?;
-        let (hash, text) = self.stored(&hash.to_ascii_lowercase()).await?;
+        let (hash, text) = self.stored(tenant, &hash.to_ascii_lowercase()).await?;
         let revision = all.into_iter().find(|revision| revision.hash == hash).map(encoded);
         Ok(Response::new(v1::GetPolicyResponse { hash, text, revision }))
     }
@@ -125,10 +127,11 @@ impl v1::policy_service_server::PolicyService for PolicyService {
         &self,
         request: Request<v1::ListPoliciesRequest>,
     ) -> Result<Response<v1::ListPoliciesResponse>, Status> {
+        let tenant = identity::tenant(&request)?;
         let message = request.into_inner();
         let size = page_size(message.page_size, SHORT_PAGE_DEFAULT)?;
         let before = page::after(&message.page_token, |[number]| number.parse().ok())?;
-        let revisions = service::for_people(self.gate.policy_revisions(decode::tenant(), before, size + 1)).await?;
+        let revisions = service::for_people(self.gate.policy_revisions(tenant, before, size + 1)).await?;
         let token = |last: &Revision| page::token([&last.number.to_string()]);
         let (revisions, next_page_token) = page::cut(revisions, size, token);
         let revisions = revisions.into_iter().map(encoded).collect();
@@ -139,13 +142,14 @@ impl v1::policy_service_server::PolicyService for PolicyService {
         &self,
         request: Request<v1::ActivatePolicyRequest>,
     ) -> Result<Response<v1::ActivatePolicyResponse>, Status> {
-        let by = identity::of(&request)?;
+        let tenant = identity::tenant(&request)?;
+        let by = identity::by(&request)?;
         let message = request.into_inner();
         prefix("hash", &message.hash)?;
         let note = why(&message.note)?;
-        let (hash, _) = self.stored(&message.hash.to_ascii_lowercase()).await?;
+        let (hash, _) = self.stored(tenant, &message.hash.to_ascii_lowercase()).await?;
         let author = Author { by: &by, note: &note, expected: message.expected_revision };
-        let activation = self.gate.activate_policy(decode::tenant(), &hash, &author);
+        let activation = self.gate.activate_policy(tenant, &hash, &author);
         let activation = service::within(Box::pin(activation)).await?;
         let revision = Some(activated(activation, || status::policy_unknown(&hash))?);
         Ok(Response::new(v1::ActivatePolicyResponse { revision }))
@@ -155,11 +159,12 @@ impl v1::policy_service_server::PolicyService for PolicyService {
         &self,
         request: Request<v1::RollbackPolicyRequest>,
     ) -> Result<Response<v1::RollbackPolicyResponse>, Status> {
-        let by = identity::of(&request)?;
+        let tenant = identity::tenant(&request)?;
+        let by = identity::by(&request)?;
         let message = request.into_inner();
         let note = why(&message.note)?;
         let author = Author { by: &by, note: &note, expected: message.expected_revision };
-        let activation = service::within(Box::pin(self.gate.rollback_policy(decode::tenant(), &author))).await?;
+        let activation = service::within(Box::pin(self.gate.rollback_policy(tenant, &author))).await?;
         let revision = Some(activated(activation, status::no_policy_before)?);
         Ok(Response::new(v1::RollbackPolicyResponse { revision }))
     }

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use tonic::{Request, Response, Status};
 
 use super::{
-    decode::{self, Decoded, between, count, optional, page_size, required, wrong},
+    decode::{Decoded, between, count, optional, page_size, required, wrong},
+    identity,
     limits::{ATTEMPT_MAX, DAYS_DEFAULT, DAYS_MAX, PAGE_DEFAULT},
     page, service, status, v1,
 };
@@ -62,10 +63,11 @@ impl v1::profile_service_server::ProfileService for ProfileService {
         &self,
         request: Request<v1::ListRetryProfilesRequest>,
     ) -> Result<Response<v1::ListRetryProfilesResponse>, Status> {
+        let tenant = identity::tenant(&request)?;
         let message = request.into_inner();
         let size = page_size(message.page_size, PAGE_DEFAULT)?;
         let (tool, kind, after) = (tool(&message.tool)?, failure(message.failure)?, place(&message.page_token)?);
-        let all = self.gate.retry_profiles(decode::tenant(), tool.as_ref(), kind, after.as_ref());
+        let all = self.gate.retry_profiles(tenant, tool.as_ref(), kind, after.as_ref());
         let token = |last: &RetryProfile| page::token([last.tool.as_str(), last.kind.as_str()]);
         let (profiles, next_page_token) = page::cut(service::for_people(all).await?, size, token);
         let profiles = profiles.iter().map(encode::profile).collect();
@@ -76,10 +78,11 @@ impl v1::profile_service_server::ProfileService for ProfileService {
         &self,
         request: Request<v1::GetRetryProfileRequest>,
     ) -> Result<Response<v1::GetRetryProfileResponse>, Status> {
+        let tenant = identity::tenant(&request)?;
         let message = request.into_inner();
         let tool = required("tool", tool(&message.tool)?)?;
         let (kind, state) = (required("failure", failure(message.failure)?)?, state(&message)?);
-        let profile = service::for_people(self.gate.retry_profile(decode::tenant(), &tool, kind, state)).await?;
+        let profile = service::for_people(self.gate.retry_profile(tenant, &tool, kind, state)).await?;
         let profile = profile.ok_or_else(|| status::profile_unknown(tool.as_str(), kind.as_str()))?;
         Ok(Response::new(v1::GetRetryProfileResponse { profile: Some(encode::profile(&profile)) }))
     }
@@ -88,10 +91,11 @@ impl v1::profile_service_server::ProfileService for ProfileService {
         &self,
         request: Request<v1::GetToolQualityRequest>,
     ) -> Result<Response<v1::GetToolQualityResponse>, Status> {
+        let tenant = identity::tenant(&request)?;
         let message = request.into_inner();
         let (tool, days) = (tool(&message.tool)?, count("days", message.days, DAYS_DEFAULT, DAYS_MAX)?);
         let days = i32::try_from(days).unwrap_or(i32::MAX);
-        let report = service::for_people(self.gate.quality(decode::tenant(), tool.as_ref(), days)).await?;
+        let report = service::for_people(self.gate.quality(tenant, tool.as_ref(), days)).await?;
         Ok(Response::new(encode::quality(&report)))
     }
 

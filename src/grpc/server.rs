@@ -15,6 +15,7 @@ use tonic::{
 
 use super::{
     approvals::ApprovalService,
+    authentication::Authenticated,
     grants::GrantService,
     health,
     info::ServerService,
@@ -133,7 +134,7 @@ async fn listen(services: Services, listener: Listener, ending: Stop) -> Result<
     Ok(())
 }
 
-type Services = Shortcut<Counted<GateServiceServer<GateService>>>;
+type Services = Authenticated<Shortcut<Counted<GateServiceServer<GateService>>>>;
 
 fn services(others: Routes, gate: &Arc<Gate>, ending: &Stop) -> Services {
     let gate = || Arc::clone(gate);
@@ -144,7 +145,8 @@ fn services(others: Routes, gate: &Arc<Gate>, ending: &Stop) -> Services {
         .add_service(ending.counts(approval_service(gate(), ending.clone())))
         .add_service(ending.counts(GrantServiceServer::new(GrantService::new(gate()))))
         .add_service(ending.counts(session_service(gate(), ending.clone())));
-    Shortcut { front: ending.counts(gate_service(gate(), ending.clone())), others: others.prepare() }
+    let front = ending.counts(gate_service(gate(), ending.clone()));
+    Authenticated::new(Shortcut { front, others: others.prepare() })
 }
 
 fn reflection() -> tonic_reflection::server::Builder<'static> {

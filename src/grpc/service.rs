@@ -8,13 +8,14 @@ use tonic::{Request, Response, Status, Streaming, metadata::MetadataMap};
 use tracing::Instrument as _;
 
 use super::{
-    connect, decode, encode,
+    connect, decode, encode, identity,
     large::Large,
     status::{self, Told},
     stop::Stop,
     v1,
 };
 use crate::{
+    domain::identity::Identity,
     gate::{self, Gate},
     telemetry,
 };
@@ -98,13 +99,15 @@ fn left(headers: &HeaderMap) -> Option<Duration> {
 impl GateService {
     pub(super) async fn evaluated(
         &self,
+        identity: &Identity,
         message: v1::EvaluateRequest,
         headers: &HeaderMap,
         left: Option<Duration>,
     ) -> Result<v1::EvaluateResponse, Status> {
         let _room = self.large.hold(&message)?;
         let span = telemetry::evaluate_span(headers);
-        let (asked, wait) = (decode::evaluate(&message)?, decode::max_wait(message.max_wait.as_ref())?);
+        let (asked, wait) =
+            (decode::evaluate(&message, identity.tenant)?, decode::max_wait(message.max_wait.as_ref())?);
         let call_id = asked.call_id.to_string();
         // Boxed as it is made: what is put around it is moved, it is not.
         let answer = Box::pin(async {
@@ -122,13 +125,14 @@ impl GateService {
 
     pub(super) async fn batch_evaluated(
         &self,
+        identity: &Identity,
         message: v1::BatchEvaluateRequest,
         headers: &HeaderMap,
         left: Option<Duration>,
     ) -> Result<v1::BatchEvaluateResponse, Status> {
         let _room = self.large.hold(&message)?;
         let span = telemetry::batch_span(headers);
-        let (asked, wait) = (decode::batch(&message)?, decode::max_wait(message.max_wait.as_ref())?);
+        let (asked, wait) = (decode::batch(&message, identity.tenant)?, decode::max_wait(message.max_wait.as_ref())?);
         let call_ids: Vec<String> = asked.iter().map(|request| request.call_id.to_string()).collect();
         let answer = within_more(wait, left, Box::pin(self.gate.evaluate_and_wait(asked, wait, left)));
         let answers = self.or_elsewhere(wait, answer).instrument(span).await?;
@@ -139,6 +143,7 @@ impl GateService {
 
     pub(super) async fn recorded(
         &self,
+        identity: &Identity,
         message: v1::RecordRequest,
         headers: &HeaderMap,
         left: Option<Duration>,
@@ -146,18 +151,19 @@ impl GateService {
         let _room = self.large.hold(&message)?;
         let span = telemetry::record_span(headers);
         let now = self.gate.now().as_millis();
-        let (report, observed) = decode::record(&message, now)?;
-        let answer = Box::pin(self.gate.record(decode::tenant(), report, observed));
+        let (report, observed) = decode::record(&message, identity.tenant, now)?;
+        let answer = Box::pin(self.gate.record(identity.tenant, report, observed));
         let answer = within_more(Duration::ZERO, left, answer).instrument(span).await?;
         Ok(encode::recorded(answer, message.include_budgets))
     }
 
     pub(super) async fn session_state(
         &self,
+        identity: &Identity,
         message: v1::GetSessionStateRequest,
     ) -> Result<v1::GetSessionStateResponse, Status> {
         let (session, extent) = decode::session_state(&message)?;
-        let state = within(Box::pin(self.gate.session_state(decode::tenant(), &session, extent))).await?;
+        let state = within(Box::pin(self.gate.session_state(identity.tenant, &session, extent))).await?;
         let state = Some(encode::session_state(message.session_id, state));
         Ok(v1::GetSessionStateResponse { state })
     }
@@ -176,32 +182,38 @@ fn response<M: prost::Message>(message: M, asked: &MetadataMap) -> Response<M> {
 #[tonic::async_trait]
 impl v1::gate_service_server::GateService for GateService {
     async fn evaluate(&self, request: Request<v1::EvaluateRequest>) -> Result<Response<v1::EvaluateResponse>, Status> {
+        let identity = identity::of(&request)?;
         let (metadata, _, message) = request.into_parts();
         let left = left(metadata.as_ref());
-        self.evaluated(message, metadata.as_ref(), left).await.map(|answer| response(answer, &metadata))
+        self.evaluated(&identity, message, metadata.as_ref(), left).await.map(|answer| response(answer, &metadata))
     }
 
     async fn batch_evaluate(
         &self,
         request: Request<v1::BatchEvaluateRequest>,
     ) -> Result<Response<v1::BatchEvaluateResponse>, Status> {
+        let identity = identity::of(&request)?;
         let (metadata, _, message) = request.into_parts();
         let left = left(metadata.as_ref());
-        self.batch_evaluated(message, metadata.as_ref(), left).await.map(|answer| response(answer, &metadata))
+        self.batch_evaluated(&identity, message, metadata.as_ref(), left)
+            .await
+            .map(|answer| response(answer, &metadata))
     }
 
     async fn record(&self, request: Request<v1::RecordRequest>) -> Result<Response<v1::RecordResponse>, Status> {
+        let identity = identity::of(&request)?;
         let (metadata, _, message) = request.into_parts();
         let left = left(metadata.as_ref());
-        self.recorded(message, metadata.as_ref(), left).await.map(|answer| response(answer, &metadata))
+        self.recorded(&identity, message, metadata.as_ref(), left).await.map(|answer| response(answer, &metadata))
     }
 
     async fn get_session_state(
         &self,
         request: Request<v1::GetSessionStateRequest>,
     ) -> Result<Response<v1::GetSessionStateResponse>, Status> {
+        let identity = identity::of(&request)?;
         let (metadata, _, message) = request.into_parts();
-        self.session_state(message).await.map(|answer| response(answer, &metadata))
+        self.session_state(&identity, message).await.map(|answer| response(answer, &metadata))
     }
 
     type ConnectStream = connect::Frames;
@@ -210,6 +222,7 @@ impl v1::gate_service_server::GateService for GateService {
         &self,
         request: Request<Streaming<v1::ConnectRequest>>,
     ) -> Result<Response<Self::ConnectStream>, Status> {
-        Ok(Response::new(connect::connect(self.clone(), request.into_inner(), self.stop.clone())))
+        let identity = identity::of(&request)?;
+        Ok(Response::new(connect::connect(self.clone(), identity, request.into_inner(), self.stop.clone())))
     }
 }

@@ -19,7 +19,7 @@ use crate::{
     domain::{
         control::{Command, Operation},
         halt::{Halt, Halted},
-        ids::{AgentId, CallId, SessionId, ToolName},
+        ids::{AgentId, CallId, SessionId, TenantId, ToolName},
         inbox::{SessionLine, SessionPlace, StoredCall},
         session_state::{Extent, LAST_CALLS_DEFAULT, SUMMARY_TOKENS_DEFAULT},
         tree::CALLS_MAX,
@@ -41,8 +41,8 @@ impl SessionService {
         Self { gate, stop, states: Shared::default() }
     }
 
-    async fn command(&self, command: &Command) -> Result<(), Status> {
-        service::within(Box::pin(self.gate.control(decode::tenant(), command))).await.map(drop)
+    async fn command(&self, tenant: TenantId, command: &Command) -> Result<(), Status> {
+        service::within(Box::pin(self.gate.control(tenant, command))).await.map(drop)
     }
 }
 
@@ -73,9 +73,14 @@ fn halt_state(halt: &Halt) -> v1::HaltState {
     }
 }
 
-async fn now(gate: &Gate, session: &SessionId, extent: Extent) -> Result<v1::WatchSessionResponse, SessionError> {
-    let state = gate.session_state(decode::tenant(), session, extent).await?;
-    let halt = gate.halt_of(decode::tenant(), session).await?.as_ref().map(halt_state);
+async fn now(
+    gate: &Gate,
+    tenant: TenantId,
+    session: &SessionId,
+    extent: Extent,
+) -> Result<v1::WatchSessionResponse, SessionError> {
+    let state = gate.session_state(tenant, session, extent).await?;
+    let halt = gate.halt_of(tenant, session).await?.as_ref().map(halt_state);
     let state = Some(encode::session_state(session.to_string(), state));
     Ok(v1::WatchSessionResponse { state, halt })
 }
@@ -126,19 +131,21 @@ fn stored_call(call: StoredCall) -> v1::ExportCallsResponse {
 #[tonic::async_trait]
 impl v1::session_service_server::SessionService for SessionService {
     async fn halt(&self, request: Request<v1::HaltRequest>) -> Result<Response<v1::HaltResponse>, Status> {
-        let by = identity::of(&request)?;
+        let tenant = identity::tenant(&request)?;
+        let by = identity::by(&request)?;
         let message = request.into_inner();
         let what = halted(message.scope(), &message.name)?;
         let reason = note("reason", &message.reason)?.unwrap_or_default();
-        let halt = service::within(self.gate.halt(decode::tenant(), &what, &by, &reason)).await?;
+        let halt = service::within(self.gate.halt(tenant, &what, &by, &reason)).await?;
         Ok(Response::new(v1::HaltResponse { halt: Some(halt_state(&halt)) }))
     }
 
     async fn resume(&self, request: Request<v1::ResumeRequest>) -> Result<Response<v1::ResumeResponse>, Status> {
-        let by = identity::of(&request)?;
+        let tenant = identity::tenant(&request)?;
+        let by = identity::by(&request)?;
         let message = request.into_inner();
         let what = halted(message.scope(), &message.name)?;
-        let was_halted = service::within(self.gate.resume(decode::tenant(), &what, &by)).await?;
+        let was_halted = service::within(self.gate.resume(tenant, &what, &by)).await?;
         Ok(Response::new(v1::ResumeResponse { was_halted }))
     }
 
@@ -146,12 +153,13 @@ impl v1::session_service_server::SessionService for SessionService {
         &self,
         request: Request<v1::ListHaltsRequest>,
     ) -> Result<Response<v1::ListHaltsResponse>, Status> {
+        let tenant = identity::tenant(&request)?;
         let message = request.into_inner();
         let size = page_size(message.page_size, PAGE_DEFAULT)?;
         let after =
             page::after(&message.page_token, |[scope, name]| Some((scope.parse::<i32>().ok()?, name.to_owned())))?;
         service::for_people(self.gate.read_halts()).await?;
-        let mut halts: Vec<v1::HaltState> = self.gate.halts(decode::tenant()).iter().map(halt_state).collect();
+        let mut halts: Vec<v1::HaltState> = self.gate.halts(tenant).iter().map(halt_state).collect();
         let place = |halt: &v1::HaltState| (halt.scope, halt.name.clone());
         halts.sort_by_key(place);
         halts.retain(|halt| after.as_ref().is_none_or(|after| *after < place(halt)));
@@ -161,14 +169,15 @@ impl v1::session_service_server::SessionService for SessionService {
     }
 
     async fn set_phase(&self, request: Request<v1::SetPhaseRequest>) -> Result<Response<v1::SetPhaseResponse>, Status> {
-        let by = identity::of(&request)?;
+        let tenant = identity::tenant(&request)?;
+        let by = identity::by(&request)?;
         let message = request.into_inner();
         let tool = |(i, tool): (usize, &String)| Ok(ToolName::parse(&format!("plan[{i}]"), tool)?);
         let plan: Vec<ToolName> = message.plan.iter().enumerate().map(tool).collect::<Decoded<_>>()?;
         let plan = (!plan.is_empty()).then_some(plan);
         let operation = Operation::SetPhase { phase: required_text("phase", &message.phase)?, plan };
         let command = command(&message.session_id, by, &message.reason, operation)?;
-        self.command(&command).await?;
+        self.command(tenant, &command).await?;
         Ok(Response::new(v1::SetPhaseResponse { phase: message.phase }))
     }
 
@@ -176,9 +185,10 @@ impl v1::session_service_server::SessionService for SessionService {
         &self,
         request: Request<v1::SettleOutcomeRequest>,
     ) -> Result<Response<v1::SettleOutcomeResponse>, Status> {
-        let by = identity::of(&request)?;
+        let tenant = identity::tenant(&request)?;
+        let by = identity::by(&request)?;
         let report = decode::settled(request.get_ref(), by)?;
-        let answer = service::within(Box::pin(self.gate.record(decode::tenant(), report, None))).await?;
+        let answer = service::within(Box::pin(self.gate.record(tenant, report, None))).await?;
         let status = encode::status(answer.recorded.settled.status);
         Ok(Response::new(v1::SettleOutcomeResponse { status }))
     }
@@ -187,13 +197,14 @@ impl v1::session_service_server::SessionService for SessionService {
         &self,
         request: Request<v1::MarkCompactedRequest>,
     ) -> Result<Response<v1::MarkCompactedResponse>, Status> {
+        let tenant = identity::tenant(&request)?;
         // The session's own loop says so; nobody is answerable for it.
-        let by = identity::of_or(&request, &request.get_ref().session_id)?;
+        let by = identity::by_or(&request, &request.get_ref().session_id)?;
         let summary_tokens = decode::summary_tokens(request.get_ref().summary_tokens)?;
         let command = command(&request.get_ref().session_id, by, "", Operation::MarkCompacted)?;
-        self.command(&command).await?;
+        self.command(tenant, &command).await?;
         let extent = Extent { summary_tokens, ..Extent::default() };
-        let state = service::within(Box::pin(now(&self.gate, &command.session, extent))).await?.state;
+        let state = service::within(Box::pin(now(&self.gate, tenant, &command.session, extent))).await?.state;
         Ok(Response::new(v1::MarkCompactedResponse { state }))
     }
 
@@ -201,18 +212,19 @@ impl v1::session_service_server::SessionService for SessionService {
         &self,
         request: Request<v1::ListSessionsRequest>,
     ) -> Result<Response<v1::ListSessionsResponse>, Status> {
+        let tenant = identity::tenant(&request)?;
         let message = request.into_inner();
         let size = page_size(message.page_size, SHORT_PAGE_DEFAULT)?;
         let after = page::after(&message.page_token, |[last_us, root, depth, session]| {
             let (root, session) = (root.to_owned(), session.to_owned());
             Some(SessionPlace { last_us: last_us.parse().ok()?, root, depth: depth.parse().ok()?, session })
         })?;
-        let lines = service::for_people(self.gate.sessions(decode::tenant(), after.as_ref(), size + 1)).await?;
+        let lines = service::for_people(self.gate.sessions(tenant, after.as_ref(), size + 1)).await?;
         let (lines, next_page_token) = page::cut(lines, size, |SessionLine { place, .. }| {
             let (last_us, depth) = (place.last_us.to_string(), place.depth.to_string());
             page::token([&last_us, &place.root, &depth, &place.session])
         });
-        let halts = self.gate.halts(decode::tenant());
+        let halts = self.gate.halts(tenant);
         let is_halted = |id: &str| {
             halts.iter().any(|halt| matches!(&halt.what, Halted::Session(session) if session.as_str() == id))
         };
@@ -236,12 +248,13 @@ impl v1::session_service_server::SessionService for SessionService {
         &self,
         request: Request<v1::ExportCallsRequest>,
     ) -> Result<Response<Self::ExportCallsStream>, Status> {
+        let tenant = identity::tenant(&request)?;
         let message = request.into_inner();
         let session = maybe_session(&message.session_id)?;
         let call_id = optional(&message.call_id, |id| CallId::parse("call_id", id))?;
         let since = point_in_time("start_time", message.start_time.as_ref())?;
         // It may take longer than an answer to an agent may; the store bounds it.
-        let calls = self.gate.stored_calls(decode::tenant(), since, session.as_ref(), call_id.as_ref());
+        let calls = self.gate.stored_calls(tenant, since, session.as_ref(), call_id.as_ref());
         let calls = gate::for_people(calls).await.map_err(status::gate)?;
         // They are owed until the last one is sent.
         let owed = self.stop.owe();
@@ -258,12 +271,13 @@ impl v1::session_service_server::SessionService for SessionService {
         &self,
         request: Request<v1::WatchSessionRequest>,
     ) -> Result<Response<Self::WatchSessionStream>, Status> {
+        let tenant = identity::tenant(&request)?;
         let session = session(&request.into_inner().session_id)?;
         let (gate, watched) = (Arc::clone(&self.gate), session.clone());
         let look = move || {
             let (gate, session) = (Arc::clone(&gate), watched.clone());
-            async move { service::for_people(Box::pin(now(&gate, &session, WATCHED))).await }
+            async move { service::for_people(Box::pin(now(&gate, tenant, &session, WATCHED))).await }
         };
-        Ok(Response::new(self.states.watch(session, look, differs, self.stop.clone())))
+        Ok(Response::new(self.states.watch((tenant, session), look, differs, self.stop.clone())))
     }
 }

@@ -55,6 +55,11 @@ pub(super) fn caller_unknown(problem: &str) -> Status {
     status(Code::Unauthenticated, "CALLER_UNKNOWN", message, None)
 }
 
+/// Nobody is known who asks.
+pub(super) fn unauthenticated() -> Status {
+    status(Code::Unauthenticated, "UNAUTHENTICATED", "this server wants to know who asks", None)
+}
+
 /// The server ends while somebody waits.
 pub(super) fn shutting_down() -> Status {
     let message = "the server is shutting down; send the same request again, to another replica or in a moment";

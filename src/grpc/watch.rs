@@ -16,7 +16,7 @@ use tokio_stream::{Stream, wrappers::ReceiverStream};
 use tonic::{Code, Status};
 
 use super::stop::Stop;
-use crate::domain::ids::SessionId;
+use crate::domain::ids::{SessionId, TenantId};
 
 /// How often a watch looks.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
@@ -62,7 +62,9 @@ async fn tell<L: Look>(mut watched: L, to: &mpsc::Sender<Result<L::Told, Status>
 
 /// What is watched of sessions, looked at once for all who watch the same one. Clones are one.
 #[derive(Debug)]
-pub(super) struct Shared<T>(Arc<Mutex<BTreeMap<SessionId, Seen<T>>>>);
+pub(super) struct Shared<T>(Arc<Mutex<BTreeMap<Key, Seen<T>>>>);
+
+type Key = (TenantId, SessionId);
 
 /// What the last look found; none before the first.
 type Seen<T> = watch::Sender<Option<Result<T, Status>>>;
@@ -84,7 +86,7 @@ impl<T: Clone + Send + Sync + 'static> Shared<T> {
     /// comes while others watch the same session joins them.
     pub(super) fn watch<F>(
         &self,
-        session: SessionId,
+        session: Key,
         look: impl Fn() -> F + Send + 'static,
         differs: fn(&T, &T) -> bool,
         stop: Stop,
@@ -113,13 +115,8 @@ impl<T: Clone + Send + Sync + 'static> Shared<T> {
     }
 
     /// Looks while anybody watches.
-    async fn looks<F>(
-        self,
-        session: SessionId,
-        found: Seen<T>,
-        look: impl Fn() -> F + Send,
-        differs: fn(&T, &T) -> bool,
-    ) where
+    async fn looks<F>(self, session: Key, found: Seen<T>, look: impl Fn() -> F + Send, differs: fn(&T, &T) -> bool)
+    where
         F: Future<Output = Result<T, Status>> + Send,
     {
         loop {
