@@ -72,6 +72,8 @@ pub struct Identity {
     pub agents: Option<Pattern>,
     /// By what they are known.
     pub credential: Credential,
+    /// From which address; none over a Unix socket.
+    pub from: Option<String>,
 }
 
 impl Identity {
@@ -85,6 +87,7 @@ impl Identity {
             groups: Vec::new(),
             agents: None,
             credential: Credential::Local,
+            from: None,
         }
     }
 
