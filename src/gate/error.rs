@@ -19,8 +19,8 @@ pub enum NoAnswer {
     /// Others kept changing the same call tree.
     #[error("the call tree kept changing under this request")]
     Contention,
-    /// No database can be asked.
-    #[error("the database is out of reach: {0}")]
+    /// No database can be asked, or it gives no answer in time.
+    #[error("the database gives no answer: {0}")]
     OutOfReach(String),
     /// The server ends.
     #[error("the server is shutting down")]

@@ -163,7 +163,7 @@ impl Told for NoAnswer {
             Self::OutOfReach(_) => (
                 Code::Unavailable,
                 "STORE_UNAVAILABLE",
-                "the database is out of reach, and nothing is let through unrecorded; send the same request again"
+                "the database gives no answer, and nothing is let through unrecorded; send the same request again"
                     .to_owned(),
                 1_000,
             ),

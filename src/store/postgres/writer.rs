@@ -177,7 +177,7 @@ impl Writer {
             Err(Failure::Passing(error)) => {
                 self.commits.failed();
                 let changes = chains.iter().map(Vec::len).sum::<usize>();
-                tracing::warn!(%error, changes, "changes could not be stored: the database is out of reach");
+                tracing::warn!(%error, changes, "changes could not be stored: the database gave no answer in time");
                 chains.into_iter().for_each(|chain| answer(chain, Some(Lost::Unreachable)));
             }
         }
