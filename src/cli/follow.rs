@@ -20,7 +20,7 @@ use tokio::{
 
 use super::read_policy;
 use crate::{
-    domain::ids::DEFAULT_TENANT,
+    domain::{audit::Actor, ids::DEFAULT_TENANT},
     gate::{Applied, Apply, Author, Gate, compiled},
     policy,
 };
@@ -34,7 +34,7 @@ const SETTLED: Duration = Duration::from_millis(200);
 pub(super) async fn apply(gate: &Gate, path: &Path, text: &str) -> anyhow::Result<()> {
     let name = path.display();
     let note = format!("serve --policy {name}");
-    let author = Author { by: "serve", note: &note, expected: None };
+    let author = Author { by: &Actor::from("serve"), note: &note, expected: None };
     match gate.apply_policy(DEFAULT_TENANT, text, &author, Apply::Activate).await {
         Ok(Applied::Stored { .. }) => Ok(()),
         Ok(Applied::Invalid(errors)) => {

@@ -82,6 +82,9 @@ enum Action {
         /// Its id or name; left out for `all`
         #[arg(required_if_eq_any(NAMED))]
         name: Option<String>,
+        /// Why: kept in the audit
+        #[arg(long, default_value = "")]
+        reason: String,
         #[command(flatten)]
         by: By,
         #[command(flatten)]
@@ -213,9 +216,9 @@ pub(super) async fn run(args: SessionsArgs) -> anyhow::Result<()> {
             let (scope, name) = what(scope, name)?;
             halt(HaltRequest { scope, name, reason }, &by, &remote).await
         }
-        Action::Resume { scope, name, by, remote } => {
+        Action::Resume { scope, name, reason, by, remote } => {
             let (scope, name) = what(scope, name)?;
-            let request = ResumeRequest { scope, name };
+            let request = ResumeRequest { scope, name, reason };
             let what = in_words(request.scope(), &request.name);
             let was = asked(client(&remote).await?.resume(by.signed(request)?).await)?.was_halted;
             outln!("{what} {}", if was { "goes on" } else { "was not halted" });

@@ -2,6 +2,7 @@
 //! database, a policy file or a clock exist. No type here derives `FromRow` or `Message`: each edge owns its mirror.
 
 pub mod answer;
+pub mod audit;
 pub mod books;
 pub mod budget;
 pub mod call;

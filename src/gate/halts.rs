@@ -7,6 +7,7 @@ use std::{
 
 use super::{Gate, NoAnswer, lock};
 use crate::domain::{
+    audit::Actor,
     halt::{Halt, Halted},
     ids::TenantId,
 };
@@ -31,8 +32,14 @@ impl Gate {
     ///
     /// # Errors
     /// [`NoAnswer`]: nothing was halted.
-    pub async fn halt(&self, tenant: TenantId, what: &Halted, by: &str, reason: &str) -> Result<Halt, NoAnswer> {
-        let halt = self.store.halt(tenant, what, by, reason).await?;
+    pub async fn halt(
+        &self,
+        tenant: TenantId,
+        what: &Halted,
+        by: impl Into<Actor>,
+        reason: &str,
+    ) -> Result<Halt, NoAnswer> {
+        let halt = self.store.halt(tenant, what, &by.into(), reason).await?;
         self.read_halts().await?;
         Ok(halt)
     }
@@ -41,8 +48,14 @@ impl Gate {
     ///
     /// # Errors
     /// [`NoAnswer`]: nothing was changed.
-    pub async fn resume(&self, tenant: TenantId, what: &Halted, by: &str) -> Result<bool, NoAnswer> {
-        let was_halted = self.store.resume(tenant, what, by).await?;
+    pub async fn resume(
+        &self,
+        tenant: TenantId,
+        what: &Halted,
+        by: impl Into<Actor>,
+        reason: &str,
+    ) -> Result<bool, NoAnswer> {
+        let was_halted = self.store.resume(tenant, what, &by.into(), reason).await?;
         self.read_halts().await?;
         Ok(was_halted)
     }

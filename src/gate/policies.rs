@@ -11,6 +11,7 @@ use arc_swap::ArcSwap;
 use super::{Gate, NoAnswer, decide::TRIES_MAX, lock};
 use crate::{
     domain::{
+        audit::Actor,
         ids::TenantId,
         revision::{Activation, Revision},
     },
@@ -105,7 +106,7 @@ pub enum Apply {
 #[derive(Debug, Clone, Copy)]
 pub struct Author<'a> {
     /// Who.
-    pub by: &'a str,
+    pub by: &'a Actor,
     /// Why.
     pub note: &'a str,
     /// Only when this revision is active; any, when absent.

@@ -8,6 +8,7 @@ use tonic::{Request, Status};
 
 use super::{limits::TEXT_BYTES_MAX, status};
 use crate::domain::{
+    audit::Actor,
     identity::{Credential, Identity},
     ids::TenantId,
 };
@@ -40,6 +41,11 @@ pub(super) fn by<T>(request: &Request<T>) -> Result<String, Status> {
         }
         name => Ok(name.to_owned()),
     }
+}
+
+/// Who sends this request, as it is kept with what they do.
+pub(super) fn actor<T>(request: &Request<T>) -> Result<Actor, Status> {
+    Ok(Actor::of(&*of(request)?, &by(request)?))
 }
 
 /// The name of who sends this request; `otherwise` where nobody says.

@@ -13,7 +13,7 @@ use super::{
     v1,
 };
 use crate::{
-    domain::{ids::TenantId, revision::Revision},
+    domain::{audit::Actor, ids::TenantId, revision::Revision},
     gate::{Activated, Applied, Apply, Author, Gate},
 };
 
@@ -79,7 +79,7 @@ impl v1::policy_service_server::PolicyService for PolicyService {
         let tenant = identity::tenant(&request)?;
         // Nobody needs to say who only checks.
         let only_checks = request.get_ref().mode() == v1::ApplyMode::Check;
-        let by = if only_checks { String::new() } else { identity::by(&request)? };
+        let by = if only_checks { Actor::from("") } else { identity::actor(&request)? };
         let message = request.into_inner();
         if message.text.is_empty() || message.text.len() > POLICY_BYTES_MAX {
             wrong("text", format!("must be 1 to {POLICY_BYTES_MAX} bytes of YAML"))?;
@@ -143,7 +143,7 @@ impl v1::policy_service_server::PolicyService for PolicyService {
         request: Request<v1::ActivatePolicyRequest>,
     ) -> Result<Response<v1::ActivatePolicyResponse>, Status> {
         let tenant = identity::tenant(&request)?;
-        let by = identity::by(&request)?;
+        let by = identity::actor(&request)?;
         let message = request.into_inner();
         prefix("hash", &message.hash)?;
         let note = why(&message.note)?;
@@ -160,7 +160,7 @@ impl v1::policy_service_server::PolicyService for PolicyService {
         request: Request<v1::RollbackPolicyRequest>,
     ) -> Result<Response<v1::RollbackPolicyResponse>, Status> {
         let tenant = identity::tenant(&request)?;
-        let by = identity::by(&request)?;
+        let by = identity::actor(&request)?;
         let message = request.into_inner();
         let note = why(&message.note)?;
         let author = Author { by: &by, note: &note, expected: message.expected_revision };

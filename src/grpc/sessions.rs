@@ -132,20 +132,21 @@ fn stored_call(call: StoredCall) -> v1::ExportCallsResponse {
 impl v1::session_service_server::SessionService for SessionService {
     async fn halt(&self, request: Request<v1::HaltRequest>) -> Result<Response<v1::HaltResponse>, Status> {
         let tenant = identity::tenant(&request)?;
-        let by = identity::by(&request)?;
+        let by = identity::actor(&request)?;
         let message = request.into_inner();
         let what = halted(message.scope(), &message.name)?;
         let reason = note("reason", &message.reason)?.unwrap_or_default();
-        let halt = service::within(self.gate.halt(tenant, &what, &by, &reason)).await?;
+        let halt = service::within(self.gate.halt(tenant, &what, by, &reason)).await?;
         Ok(Response::new(v1::HaltResponse { halt: Some(halt_state(&halt)) }))
     }
 
     async fn resume(&self, request: Request<v1::ResumeRequest>) -> Result<Response<v1::ResumeResponse>, Status> {
         let tenant = identity::tenant(&request)?;
-        let by = identity::by(&request)?;
+        let by = identity::actor(&request)?;
         let message = request.into_inner();
         let what = halted(message.scope(), &message.name)?;
-        let was_halted = service::within(self.gate.resume(tenant, &what, &by)).await?;
+        let reason = note("reason", &message.reason)?.unwrap_or_default();
+        let was_halted = service::within(self.gate.resume(tenant, &what, by, &reason)).await?;
         Ok(Response::new(v1::ResumeResponse { was_halted }))
     }
 

@@ -201,7 +201,7 @@ async fn the_kill_switch_stops_a_session_and_tells_who_watches() {
         }
     });
     assert_eq!(told.await.reason, "a drill");
-    let resume = v1::ResumeRequest { name: "s".into(), scope: HaltScope::Session.into() };
+    let resume = v1::ResumeRequest { name: "s".into(), scope: HaltScope::Session.into(), ..Default::default() };
     assert!(sessions.resume(from("eve", resume.clone())).await.expect("a resume").into_inner().was_halted);
     assert!(!sessions.resume(from("eve", resume)).await.expect("a resume").into_inner().was_halted);
     assert_eq!(evaluate(&mut client, look(3)).await.decision(), Decision::Allow);

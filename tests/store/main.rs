@@ -5,6 +5,7 @@
 mod common;
 
 mod analysts;
+mod audit;
 mod budgets;
 mod canaries;
 mod connections;

@@ -53,7 +53,7 @@ async fn a_new_gate_knows_questions_that_were_asked_long_ago() {
     // Judged again while something else stands against it: the row tells the question as it was asked.
     old.halt(DEFAULT_TENANT, &Halted::Session(session("s")), "eve", "a drill").await.expect("a halt");
     assert!(reset(&old, "approved", 2).await.0.verdict.permit.is_none(), "it is halted");
-    old.resume(DEFAULT_TENANT, &Halted::Session(session("s")), "eve").await.expect("a resume");
+    old.resume(DEFAULT_TENANT, &Halted::Session(session("s")), "eve", "").await.expect("a resume");
     for n in 0..200 {
         let call = format!("look-{n}");
         let looked = evaluate(&old, ask("s", &call, "look", &format!(r#"{{"n":{n}}}"#))).await;
@@ -79,7 +79,7 @@ async fn a_halt_beside_a_resume_of_the_same_name_is_no_outage() {
                 if n < 2 {
                     gate.halt(DEFAULT_TENANT, &Halted::Tenant, "eve", "a drill").await.expect("a halt");
                 } else {
-                    gate.resume(DEFAULT_TENANT, &Halted::Tenant, "eve").await.expect("a resume");
+                    gate.resume(DEFAULT_TENANT, &Halted::Tenant, "eve", "").await.expect("a resume");
                 }
             }
         }

@@ -1,9 +1,9 @@
 //! Policies as data: kept as they were applied, activated by one at a time, and judged by as a whole.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use callgate::{
-    domain::{ids::DEFAULT_TENANT, revision::Revision},
+    domain::{audit::Actor, ids::DEFAULT_TENANT, revision::Revision},
     gate::{Activated, Applied, Apply, Author, Gate},
     policy::{self, Policy},
 };
@@ -14,7 +14,11 @@ use crate::common::{
     postgres::Postgres,
 };
 
-const ANYBODY: Author<'static> = Author { by: "olga", note: "why not", expected: None };
+static OLGA: LazyLock<Actor> = LazyLock::new(|| Actor::from("olga"));
+
+fn anybody() -> Author<'static> {
+    Author { by: &OLGA, note: "why not", expected: None }
+}
 
 /// A policy that differs from others by `n`, and by nothing that matters.
 fn text(n: usize) -> String {
@@ -27,20 +31,20 @@ async fn apply_as(gate: &Gate, text: &str, author: &Author<'_>) -> Applied {
 
 /// Applies it whatever is active; gives its revision's number.
 async fn apply(gate: &Gate, text: &str) -> u64 {
-    match apply_as(gate, text, &ANYBODY).await {
+    match apply_as(gate, text, &anybody()).await {
         Applied::Stored { hash, revision: Some(revision), .. } if hash == policy::hash(text) => revision.number,
         other => panic!("{other:?}"),
     }
 }
 
 async fn activate(gate: &Gate, text: &str, expected: Option<u64>) -> Activated {
-    let author = Author { expected, ..ANYBODY };
+    let author = Author { expected, ..anybody() };
     let activated = Box::pin(gate.activate_policy(DEFAULT_TENANT, &policy::hash(text), &author)).await;
     activated.expect("the database answers")
 }
 
 async fn rollback(gate: &Gate) -> Activated {
-    Box::pin(gate.rollback_policy(DEFAULT_TENANT, &ANYBODY)).await.expect("the database answers")
+    Box::pin(gate.rollback_policy(DEFAULT_TENANT, &anybody())).await.expect("the database answers")
 }
 
 fn version(text: &str) -> String {
@@ -103,7 +107,7 @@ async fn of_two_activations_on_one_revision_one_wins() {
 async fn an_expected_revision_is_asked_of_the_active_policy_too() {
     let postgres = Postgres::start().await;
     let gate = gate(&postgres, &Policy::default()).await;
-    let expecting = |revision: u64| Author { expected: Some(revision), ..ANYBODY };
+    let expecting = |revision: u64| Author { expected: Some(revision), ..anybody() };
     assert_eq!(apply_as(&gate, &text(1), &expecting(1)).await, Applied::Changed { revision: 0 });
     let applied = apply_as(&gate, &text(1), &expecting(0)).await;
     assert!(matches!(applied, Applied::Stored { revision: Some(Revision { number: 1, .. }), .. }), "{applied:?}");
@@ -143,7 +147,7 @@ async fn what_is_no_policy_is_refused_whole_and_not_stored() {
     let gate = gate(&postgres, &Policy::default()).await;
     apply(&gate, &text(1)).await;
     let bad = "policy_engine:\n  mode: loud\n  loops: {windw: 3}\n";
-    let Applied::Invalid(errors) = apply_as(&gate, bad, &ANYBODY).await else { panic!("applied") };
+    let Applied::Invalid(errors) = apply_as(&gate, bad, &anybody()).await else { panic!("applied") };
     let places: Vec<_> = errors.iter().map(|error| (error.line, error.path.as_str())).collect();
     assert_eq!(places.len(), 2, "{errors:?}");
     assert!(places.iter().all(|(line, path)| line.is_some() && path.starts_with("policy_engine.")), "{errors:?}");

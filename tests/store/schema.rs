@@ -17,9 +17,10 @@ use crate::common::{
 };
 
 /// What people read.
-const VIEWS: [&str; 17] = [
+const VIEWS: [&str; 18] = [
     "approvals",
     "attempts",
+    "audit_log",
     "coercions",
     "decisions_by_rule",
     "findings",
@@ -47,6 +48,8 @@ async fn every_table_and_column_says_what_it_is() {
         and not c.relispartition and c.relname <> '_sqlx_migrations'";
     let known = postgres.rows(&format!("select c.relname from {relations} order by 1")).await;
     let tables = [
+        "audit",
+        "audit_head",
         "call",
         "call_tree",
         "counter",

@@ -2,6 +2,7 @@
 
 use callgate::{
     domain::{
+        audit::Actor,
         budget::Usage,
         call::Request,
         control::{Command, Operation},
@@ -129,7 +130,7 @@ async fn retries_that_fail_again_have_a_price() {
 async fn an_activation_is_shown_with_its_text_and_author() {
     let postgres = Postgres::start().await;
     let gate = gate(&postgres, &known(&[])).await;
-    let author = Author { by: "eve", note: "first", expected: None };
+    let author = Author { by: &Actor::from("eve"), note: "first", expected: None };
     let _ = Box::pin(gate.apply_policy(DEFAULT_TENANT, POLICY, &author, Apply::Activate)).await.expect("applied");
     let active = "select revision, length(policy_version), activated_by, note, replaced_at, text like '%hitl%'
         from policy_activations";

@@ -11,7 +11,7 @@ use crate::store::error::{OpenError, StoreError};
 pub(super) const BY_SHARD: [&str; 8] =
     ["call_tree", "session", "call", "outcome", "session_event", "ledger", "counter", "retry_trial"];
 /// Whole on every node.
-pub(super) const EVERYWHERE: [&str; 10] = [
+pub(super) const EVERYWHERE: [&str; 12] = [
     "tenant",
     "policy",
     "policy_activation",
@@ -22,6 +22,8 @@ pub(super) const EVERYWHERE: [&str; 10] = [
     "retry_layer",
     "retry_job",
     "retry_param",
+    "audit_head",
+    "audit",
 ];
 
 /// What `callgate database distribute` has come to.

@@ -2,14 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use sqlx::{PgConnection, Row as _, postgres::PgRow};
+use sqlx::{Connection as _, PgConnection, Row as _, postgres::PgRow};
 
 use super::{
-    Store,
+    Store, audit,
     decode::{Loaded, at, corrupt, name},
 };
 use crate::{
     domain::{
+        audit::{Actor, Event, Kind},
         halt::{HALTS_MAX, Halt, Halted},
         ids::{AgentId, SessionId, TenantId, ToolName},
     },
@@ -24,7 +25,7 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`] when the database cannot be used: nothing was halted, or nobody knows.
-    pub async fn halt(&self, tenant: TenantId, what: &Halted, by: &str, reason: &str) -> Result<Halt, StoreError> {
+    pub async fn halt(&self, tenant: TenantId, what: &Halted, by: &Actor, reason: &str) -> Result<Halt, StoreError> {
         self.readers.read(async |conn| halt(conn, tenant, what, by, reason).await).await
     }
 
@@ -32,8 +33,8 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`] when the database cannot be used.
-    pub async fn resume(&self, tenant: TenantId, what: &Halted, by: &str) -> Result<bool, StoreError> {
-        self.readers.read(async |conn| resume(conn, tenant, what, by).await).await
+    pub async fn resume(&self, tenant: TenantId, what: &Halted, by: &Actor, reason: &str) -> Result<bool, StoreError> {
+        self.readers.read(async |conn| resume(conn, tenant, what, by, reason).await).await
     }
 
     /// Everything that is halted, by tenant.
@@ -45,7 +46,12 @@ impl Store {
     }
 }
 
-async fn halt(conn: &mut PgConnection, tenant: TenantId, what: &Halted, by: &str, reason: &str) -> Loaded<Halt> {
+fn event(kind: Kind, what: &Halted, by: &Actor, reason: &str) -> Event {
+    let event = Event::new(kind, by.clone(), format!("{} {}", what.kind(), what.name()).trim_end()).because(reason);
+    if let Halted::Session(session) = what { event.about(session) } else { event }
+}
+
+async fn halt(conn: &mut PgConnection, tenant: TenantId, what: &Halted, by: &Actor, reason: &str) -> Loaded<Halt> {
     let insert = format!(
         "insert into halt (tenant_id, kind, name, halted_by, reason) values ($1, $2, $3, $4, $5)
          on conflict (tenant_id, kind, name) where resumed_at is null do nothing returning {ROW}"
@@ -54,26 +60,32 @@ async fn halt(conn: &mut PgConnection, tenant: TenantId, what: &Halted, by: &str
         format!("select {ROW} from halt where tenant_id = $1 and kind = $2 and name = $3 and resumed_at is null");
     // An earlier halt may be resumed between the two: then there is room for this one.
     loop {
+        let mut tx = conn.begin().await?;
         let inserted = sqlx::query(sqlx::AssertSqlSafe(insert.as_str())).bind(tenant.0).bind(what.kind());
-        let inserted = inserted.bind(what.name()).bind(by).bind(reason).fetch_optional(&mut *conn).await?;
+        let inserted = inserted.bind(what.name()).bind(&by.name).bind(reason).fetch_optional(&mut *tx).await?;
+        if let Some(row) = inserted {
+            audit::commit(tx, tenant, &event(Kind::Halted, what, by, reason)).await?;
+            return read(&row);
+        }
         let known = sqlx::query(sqlx::AssertSqlSafe(known.as_str())).bind(tenant.0).bind(what.kind()).bind(what.name());
-        let holds = match inserted {
-            Some(row) => Some(row),
-            None => known.fetch_optional(&mut *conn).await?,
-        };
-        if let Some(row) = holds {
+        if let Some(row) = known.fetch_optional(&mut *tx).await? {
             return read(&row);
         }
     }
 }
 
-async fn resume(conn: &mut PgConnection, tenant: TenantId, what: &Halted, by: &str) -> Loaded<bool> {
+async fn resume(conn: &mut PgConnection, tenant: TenantId, what: &Halted, by: &Actor, reason: &str) -> Loaded<bool> {
+    let mut tx = conn.begin().await?;
     let update = sqlx::query(
         "update halt set resumed_at = now(), resumed_by = $4
          where tenant_id = $1 and kind = $2 and name = $3 and resumed_at is null",
     );
-    let update = update.bind(tenant.0).bind(what.kind()).bind(what.name()).bind(by);
-    Ok(update.execute(conn).await?.rows_affected() > 0)
+    let update = update.bind(tenant.0).bind(what.kind()).bind(what.name()).bind(&by.name);
+    if update.execute(&mut *tx).await?.rows_affected() == 0 {
+        return Ok(false);
+    }
+    audit::commit(tx, tenant, &event(Kind::Resumed, what, by, reason)).await?;
+    Ok(true)
 }
 
 async fn halts(conn: &mut PgConnection) -> Loaded<BTreeMap<TenantId, Vec<Halt>>> {

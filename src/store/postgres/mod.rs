@@ -1,6 +1,7 @@
 //! The store on Postgres: one writer, a small pool of readers, and the database's time.
 
 mod append;
+pub mod audit;
 mod catch_up;
 mod columns;
 mod commits;

@@ -1,14 +1,15 @@
 //! Policies as data: immutable texts by hash, and a history of activations in which the highest revision holds.
 
-use sqlx::{PgConnection, Row as _, postgres::PgRow};
+use sqlx::{Connection as _, PgConnection, Row as _, postgres::PgRow};
 
 use super::{
-    Store,
+    Store, audit,
     decode::{Loaded, at, count},
     row::big,
 };
 use crate::{
     domain::{
+        audit::{Actor, Event, Kind},
         ids::TenantId,
         revision::{Activation, Revision},
     },
@@ -28,15 +29,22 @@ impl Store {
         tenant: TenantId,
         hash: &str,
         text: &str,
-        by: &str,
+        by: &Actor,
         note: &str,
     ) -> Result<(), StoreError> {
         let insert = sqlx::query(
             "insert into policy (tenant_id, hash, text, applied_by, note) values ($1, $2, $3, $4, $5)
              on conflict do nothing",
         );
-        let insert = insert.bind(tenant.0).bind(hash).bind(text).bind(by).bind(note);
-        self.readers.read(async |conn| Ok(insert.execute(conn).await.map(drop)?)).await
+        let insert = insert.bind(tenant.0).bind(hash).bind(text).bind(&by.name).bind(note);
+        let store = async |conn: &mut PgConnection| {
+            let mut tx = conn.begin().await?;
+            if insert.execute(&mut *tx).await?.rows_affected() == 0 {
+                return Ok(());
+            }
+            audit::commit(tx, tenant, &event(Kind::PolicyStored, by, hash, note)).await
+        };
+        self.readers.read(store).await
     }
 
     /// Activates a stored policy, if `expected` is the active revision (any, when absent).
@@ -48,7 +56,7 @@ impl Store {
         tenant: TenantId,
         hash: &str,
         expected: Option<u64>,
-        by: &str,
+        by: &Actor,
         note: &str,
     ) -> Result<Activation, StoreError> {
         self.readers.read(async |conn| activate(conn, tenant, hash, expected, by, note).await).await
@@ -95,6 +103,12 @@ impl Store {
     }
 }
 
+/// A policy is named as verdicts name it.
+fn event(kind: Kind, by: &Actor, hash: &str, note: &str) -> Event {
+    let version: String = hash.chars().take(16).collect();
+    Event::new(kind, by.clone(), format!("policy {version}")).because(note)
+}
+
 /// Who comes second finds the next revision taken. It is given as a value: each node of a distributed database has a
 /// copy of the table, and would work out a revision of its own.
 async fn activate(
@@ -102,7 +116,7 @@ async fn activate(
     tenant: TenantId,
     hash: &str,
     expected: Option<u64>,
-    by: &str,
+    by: &Actor,
     note: &str,
 ) -> Loaded<Activation> {
     let insert = format!(
@@ -123,8 +137,13 @@ async fn activate(
             return Ok(Activation::Changed { revision: active });
         }
         let insert = sqlx::query(sqlx::AssertSqlSafe(insert.as_str())).bind(tenant.0).bind(big(active + 1)).bind(hash);
-        if let Some(row) = insert.bind(by).bind(note).fetch_optional(&mut *conn).await? {
-            return Ok(Activation::Active(revision(&row)?));
+        let mut tx = conn.begin().await?;
+        if let Some(row) = insert.bind(&by.name).bind(note).fetch_optional(&mut *tx).await? {
+            let revision = revision(&row)?;
+            let event = event(Kind::PolicyActivated, by, hash, note);
+            let what = format!("{} as revision {}", event.what, revision.number);
+            audit::commit(tx, tenant, &Event { what, ..event }).await?;
+            return Ok(Activation::Active(revision));
         }
     }
 }

@@ -1,0 +1,154 @@
+//! The audit: what people and administrators did, written in the transaction of what it tells of.
+
+use sqlx::{Connection as _, PgConnection, Postgres, Row as _, Transaction, postgres::PgRow};
+
+use super::{
+    Store,
+    decode::{Loaded, corrupt, count},
+    row::big,
+};
+use crate::{
+    domain::{
+        audit::{Anchor, Check, Checked, Entry, Event, WORDS, Word},
+        ids::TenantId,
+    },
+    store::error::StoreError,
+};
+
+/// Entries that are checked at a time.
+const PAGE: i64 = 1_000;
+
+/// Adds an entry to the tenant's audit; gives its number. To be called inside the transaction of what it tells of, and
+/// last in it: the tenant's next entry, which an agent may wait for, waits for the commit.
+///
+/// # Errors
+/// [`StoreError`]: the transaction cannot be committed any more.
+pub async fn append(conn: &mut PgConnection, tenant: TenantId, event: &Event) -> Loaded<u64> {
+    let number = sqlx::query_scalar("select audit_append($1, $2, $3)").bind(tenant.0).bind(event.kind.as_str());
+    let number: i64 = number.bind(event.words().to_vec()).fetch_one(conn).await?;
+    u64::try_from(number).map_err(|_| corrupt("an entry of the audit has no number"))
+}
+
+/// Ends a transaction with the entry that tells of it, and says so in the log once it is committed.
+///
+/// # Errors
+/// [`StoreError`]: nothing was done, or nobody knows.
+pub async fn commit(mut tx: Transaction<'_, Postgres>, tenant: TenantId, event: &Event) -> Loaded<()> {
+    append(&mut tx, tenant, event).await?;
+    tx.commit().await?;
+    log(tenant, event);
+    Ok(())
+}
+
+/// The one log line of what somebody did, once it is committed.
+pub fn log(tenant: TenantId, event: &Event) {
+    let Event { kind, by, session, what, why } = event;
+    tracing::info!(
+        target: "callgate::audit",
+        tenant = tenant.0,
+        kind = kind.as_str(),
+        by = by.name.as_str(),
+        credential = %by.credential,
+        from = by.from.as_deref(),
+        session = session.as_deref(),
+        what = what.as_str(),
+        why = why.as_deref(),
+        "{}: {what}, by {}",
+        kind.as_str(),
+        by.name
+    );
+}
+
+/// Erases every word of the tenant's audit that holds one of `words`, in whatever case, and of entries about one of
+/// `sessions` the session, what was done and why; gives how many entries lost a word. `by` is the entry that tells of
+/// the forgetting, which keeps its own words: it must say none of these.
+///
+/// # Errors
+/// [`StoreError`].
+pub async fn erase(
+    conn: &mut PgConnection,
+    tenant: TenantId,
+    sessions: &[&str],
+    words: &[&str],
+    by: u64,
+) -> Loaded<u64> {
+    let erase = sqlx::query(
+        "update audit a set words = k.words, salts = k.salts, erased_by = $4
+         from (select a.number,
+             array_agg(case when gone then null else word end order by place) as words,
+             array_agg(case when gone then null else salt end order by place) as salts,
+             bool_or(gone and word is not null) as is_changed
+           from audit a, unnest(a.words, a.salts) with ordinality u (word, salt, place),
+             lateral (select (place >= 4 and a.words[4] = any($2)) or exists (
+               select from unnest($3::text[]) w where strpos(lower(word), lower(w)) > 0) as gone) g
+           where a.tenant_id = $1 and a.number <> $4 group by a.number) k
+         where a.tenant_id = $1 and a.number = k.number and k.is_changed",
+    );
+    let erase = erase.bind(tenant.0).bind(sessions.to_vec()).bind(words.to_vec()).bind(big(by));
+    Ok(erase.execute(conn).await?.rows_affected())
+}
+
+impl Store {
+    /// Entries of the audit, the newest first: those before a number, at most `max`.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the database cannot be read.
+    pub async fn audit(&self, tenant: TenantId, before: Option<u64>, max: usize) -> Result<Vec<Entry>, StoreError> {
+        let query = sqlx::query(
+            "select *, (extract(epoch from at) * 1000000)::bigint as at_us from audit
+             where tenant_id = $1 and ($2::bigint is null or number < $2) order by number desc limit $3",
+        );
+        let query = query.bind(tenant.0).bind(before.map(big)).bind(i64::try_from(max).unwrap_or(i64::MAX));
+        self.readers.read(async |conn| query.fetch_all(conn).await?.iter().map(entry).collect()).await
+    }
+
+    /// Checks the tenant's whole audit, as it is at this moment.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the database cannot be read.
+    pub async fn check_audit(&self, tenant: TenantId, anchors: Vec<Anchor>) -> Result<Checked, StoreError> {
+        self.slow.read(async |conn| check(conn, tenant, anchors).await).await
+    }
+}
+
+async fn check(conn: &mut PgConnection, tenant: TenantId, anchors: Vec<Anchor>) -> Loaded<Checked> {
+    // Of one moment: an entry may be added, and words erased, meanwhile.
+    let mut tx = conn.begin_with("begin isolation level repeatable read read only").await?;
+    let mut check = Check::new(tenant, anchors);
+    let mut last = i64::MIN;
+    loop {
+        let page = sqlx::query(
+            "select *, (extract(epoch from at) * 1000000)::bigint as at_us from audit
+             where tenant_id = $1 and number > $2 order by number limit $3",
+        );
+        let page = page.bind(tenant.0).bind(last).bind(PAGE).fetch_all(&mut *tx).await?;
+        let Some(end) = page.last() else { break };
+        last = end.try_get("number")?;
+        for row in &page {
+            check.next(&entry(row)?);
+        }
+    }
+    let head = sqlx::query("select number, hash from audit_head where tenant_id = $1").bind(tenant.0);
+    let head = head.fetch_optional(&mut *tx).await?;
+    let anchor =
+        |row: PgRow| Ok::<_, StoreError>(Anchor { number: count(&row, "number")?, hash: row.try_get("hash")? });
+    let head = head.map(anchor).transpose()?;
+    tx.commit().await?;
+    Ok(check.end(head.as_ref()))
+}
+
+fn entry(row: &PgRow) -> Loaded<Entry> {
+    let mut texts = row.try_get::<Vec<Option<String>>, _>("words")?.into_iter();
+    let mut salts = row.try_get::<Vec<Option<Vec<u8>>>, _>("salts")?.into_iter();
+    let mut marks = row.try_get::<Vec<Option<Vec<u8>>>, _>("marks")?.into_iter();
+    let word = |_| Word { text: texts.next().flatten(), salt: salts.next().flatten(), mark: marks.next().flatten() };
+    Ok(Entry {
+        number: count(row, "number")?,
+        at_us: row.try_get("at_us")?,
+        kind: row.try_get("kind")?,
+        words: [(); WORDS].map(word),
+        erased_by: row.try_get::<Option<i64>, _>("erased_by")?.and_then(|by| u64::try_from(by).ok()),
+        previous: row.try_get("previous")?,
+        hash: row.try_get("hash")?,
+    })
+}
