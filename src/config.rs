@@ -70,11 +70,31 @@ pub struct DatabaseConfig {
     pub pg_bin: Option<PathBuf>,
 }
 
+/// TLS on every port.
+#[derive(Debug, Clone, Default, Args)]
+#[command(next_help_heading = "TLS")]
+pub struct TlsConfig {
+    /// The server's certificate and those between it and its authority, in PEM; read again when it changes
+    #[arg(long, value_name = "FILE", env = "CALLGATE_TLS_CERT", requires = "tls_key")]
+    pub tls_cert: Option<PathBuf>,
+    /// The key of the certificate, in PEM; read again when it changes
+    #[arg(long, value_name = "FILE", env = "CALLGATE_TLS_KEY", requires = "tls_cert")]
+    pub tls_key: Option<PathBuf>,
+    /// The authorities of clients' certificates, in PEM; read again when it changes. Who shows no certificate needs
+    /// another credential
+    #[arg(long, value_name = "FILE", env = "CALLGATE_CLIENT_CA", requires = "tls_cert")]
+    pub client_ca: Option<PathBuf>,
+    /// A proxy ends TLS, and nobody else can reach this server: serve other machines in the clear, and believe the
+    /// proxy (x-forwarded-for) whom it asks for
+    #[arg(long, env = "CALLGATE_INSECURE_BEHIND_PROXY")]
+    pub insecure_behind_proxy: bool,
+}
+
 /// What `callgate serve` takes.
 #[derive(Debug, Clone, Args)]
 pub struct ServeConfig {
-    /// Where to serve, more than once or with commas for several: HOST:PORT, loopback only, since callers carry no
-    /// credentials yet (port 0 takes a free one), or unix:PATH
+    /// Where to serve, more than once or with commas for several: HOST:PORT (port 0 takes a free one), or unix:PATH;
+    /// what other machines can reach needs TLS, and lets in nobody without a credential
     #[arg(
         long,
         value_name = "HOST:PORT|unix:PATH",
@@ -90,6 +110,9 @@ pub struct ServeConfig {
     /// Whose a Unix socket becomes: USER, USER:GROUP or :GROUP, by name or number [default: the process's own]
     #[arg(long, value_name = "USER:GROUP", env = "CALLGATE_SOCKET_OWNER", value_parser = owner)]
     pub socket_owner: Option<Owner>,
+    /// How callers reach it.
+    #[command(flatten)]
+    pub tls: TlsConfig,
     /// The policy file, applied at start and whenever it changes (SIGHUP: at once); without it the stored active policy
     /// holds, or else nothing is known about any tool, and every limit is wide
     #[arg(long, value_name = "FILE", env = "CALLGATE_POLICY")]

@@ -24,7 +24,8 @@
 //! | [`store`] | Postgres, a cache in front of it | domain |
 //! | [`telemetry`] | logs, spans, metrics | domain |
 //! | [`gate`] | the seam: load, decide, append, try again | domain, retry, engine, policy, store, telemetry, clock |
-//! | [`grpc`] | the contract of `proto/` | domain, gate, telemetry, clock |
+//! | [`listener`] | connections: addresses, TLS, limits | clock |
+//! | [`grpc`] | the contract of `proto/` | domain, gate, telemetry, clock, listener |
 //! | [`cli`] | the commands | all |
 //!
 //! The first seven rooms are pure: no `async`, no clock, no lock, no log; time is an argument. `tests/tidy` reads every
@@ -76,6 +77,7 @@ pub mod domain;
 pub mod engine;
 pub mod gate;
 pub mod grpc;
+pub mod listener;
 pub mod offline;
 pub mod policy;
 pub mod private_postgres;

@@ -18,7 +18,8 @@ use crate::{
     config::DatabaseConfig,
     domain::ids::DEFAULT_TENANT,
     gate::{Gate, NoAnswer},
-    grpc::{self, Address, Bound, Listener},
+    grpc,
+    listener::{Address, Bound, Listener},
     policy::Policy,
     store::{Store, StoreSettings},
     telemetry::Metrics,
@@ -71,7 +72,7 @@ impl Plane {
         let stopped = async {
             let _ = stopped.await;
         };
-        let server = tokio::spawn(grpc::serve(listeners, Arc::clone(&gate), stopped));
+        let server = tokio::spawn(grpc::serve(listeners, Arc::clone(&gate), grpc::Settings::default(), stopped));
         let mut chores = chores(&gate);
         chores.extend(follow.map(|follow| tokio::spawn(follow.run(Arc::clone(&gate)))));
         Ok(Self { addresses, database, gate, server, stop, chores })

@@ -1,12 +1,14 @@
 //! `callgate serve`.
 
-use std::fmt::Write as _;
+use std::{fmt::Write as _, sync::Arc};
+
+use anyhow::Context as _;
 
 use super::{load_policy, plane::Plane, read_policy};
 use crate::{
-    config::{Listen, LogFormat, Owner, ServeConfig},
+    config::{Listen, LogFormat, Owner, ServeConfig, TlsConfig},
     domain::budget::{Budgets, Scope},
-    grpc::{Access, Address, Bound},
+    listener::{Access, Address, Bound, Tls, TlsFiles, Way},
     policy::Policy,
     telemetry::{self, Telemetry},
 };
@@ -46,11 +48,25 @@ pub(super) async fn run(config: ServeConfig) -> anyhow::Result<()> {
 fn bound(config: &ServeConfig) -> anyhow::Result<Vec<Bound>> {
     let Owner { user, group } = config.socket_owner.clone().unwrap_or_default();
     let access = Access { mode: config.socket_mode, user, group };
+    let way = way(&config.tls)?;
     let bind = |listen: &Listen| match listen {
-        Listen::Tcp(address) => Bound::bind(*address),
-        Listen::Unix(path) => Bound::socket(path, &access),
+        Listen::Tcp(address) => Bound::bind(*address, &way),
+        Listen::Unix(path) => Bound::socket(path, &access, &way),
     };
     Ok(config.listen.iter().map(bind).collect::<Result<_, _>>()?)
+}
+
+/// What lies between this server and its callers.
+fn way(config: &TlsConfig) -> anyhow::Result<Way> {
+    let tls = match (&config.tls_cert, &config.tls_key) {
+        (Some(certificate), Some(key)) => {
+            let client_ca = config.client_ca.clone();
+            let files = TlsFiles { certificate: certificate.clone(), key: key.clone(), client_ca };
+            Some(Arc::new(Tls::open(files).context("TLS cannot be used")?))
+        }
+        _ => None,
+    };
+    Ok(Way { tls, is_behind_proxy: config.insecure_behind_proxy })
 }
 
 fn greeting(plane: &Plane, policy: &Policy, config: &ServeConfig) -> String {

@@ -2,6 +2,7 @@
 
 use std::{
     convert::Infallible,
+    future::ready,
     sync::Arc,
     task::{Context, Poll},
 };
@@ -11,7 +12,8 @@ use tonic::{
     codegen::{Service, http},
 };
 
-use crate::domain::identity::Identity;
+use super::{shortcut::Answer, status};
+use crate::{domain::identity::Identity, listener::Peer};
 
 /// A service that knows who asks.
 #[derive(Debug, Clone)]
@@ -28,17 +30,21 @@ impl<S> Authenticated<S> {
 
 impl<S> Service<http::Request<Body>> for Authenticated<S>
 where
-    S: Service<http::Request<Body>, Response = http::Response<Body>, Error = Infallible>,
+    S: Service<http::Request<Body>, Response = http::Response<Body>, Error = Infallible, Future = Answer>,
 {
     type Response = S::Response;
     type Error = Infallible;
-    type Future = S::Future;
+    type Future = Answer;
 
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
         self.service.poll_ready(context)
     }
 
     fn call(&mut self, mut request: http::Request<Body>) -> Self::Future {
+        // Where other machines can get at it, nobody is let in without a credential.
+        if request.extensions().get::<Arc<Peer>>().is_none_or(|peer| peer.is_public) {
+            return Box::pin(ready(Ok(status::unauthenticated().into_http())));
+        }
         request.extensions_mut().insert(Arc::clone(&self.local));
         self.service.call(request)
     }

@@ -6,13 +6,13 @@ mod authentication;
 mod connect;
 mod decode;
 mod encode;
+mod front;
 mod grants;
 mod health;
 mod identity;
 mod info;
 mod large;
 mod limits;
-mod listen;
 mod malformed;
 mod mirrors;
 mod page;
@@ -22,16 +22,14 @@ mod server;
 mod service;
 mod sessions;
 mod shortcut;
-mod socket;
 mod status;
 mod stop;
 pub mod time;
 mod watch;
 
+pub use front::Front;
 pub use identity::BY;
-pub use listen::{Address, Bound, ListenError, Listener};
-pub use server::{ServeError, builder, serve};
-pub use socket::Access;
+pub use server::{ServeError, Settings, serve};
 
 /// What `proto/callgate/v1` compiles to.
 #[allow(

@@ -20,10 +20,10 @@ use crate::{
     telemetry,
 };
 
-/// Longest time for one answer. tonic's own limit would surface as CANCELLED.
+/// Longest time for one answer.
 const DEADLINE: Duration = Duration::from_secs(8);
 /// How much sooner than its caller's deadline an answer is given up, at most, and as a part of the time: what says so
-/// is then there in time, and says DEADLINE_EXCEEDED. At the deadline itself tonic says CANCELLED.
+/// is then there in time.
 const SOONER: Duration = Duration::from_millis(20);
 const SOONER_PART: u32 = 10;
 
@@ -80,7 +80,7 @@ async fn within_more<T>(
 }
 
 /// The time that a caller gives an answer, by its `grpc-timeout`: some digits and a unit. What cannot be read is none.
-fn left(headers: &HeaderMap) -> Option<Duration> {
+pub(super) fn left(headers: &HeaderMap) -> Option<Duration> {
     let text = headers.get("grpc-timeout")?.to_str().ok()?;
     let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
     let count: u64 = digits.parse().ok()?;

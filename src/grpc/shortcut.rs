@@ -1,12 +1,17 @@
 //! The way of nearly all calls past the router. It finds one service among many by layers that box each body, request
 //! and answer twice over, which costs as much as all that is decoded and encoded.
+//!
+//! Nobody waits for ever for the beginning of an answer, either way.
 
 use std::{
     convert::Infallible,
     future::Future,
     pin::Pin,
     task::{Context, Poll},
+    time::Duration,
 };
+
+use tokio::time::timeout;
 
 use tonic::{
     body::Body,
@@ -15,6 +20,12 @@ use tonic::{
     service::Routes,
 };
 
+use super::{service::left, status};
+
+/// Longest time until an answer begins: the longest wait that may be asked for, the answer after it, and some for the
+/// message to come in. A method that needs less is told in its own words, and sooner.
+const BEGINS_WITHIN: Duration = Duration::from_secs(75);
+
 /// One service at the front, and all that are looked up.
 #[derive(Debug, Clone)]
 pub(super) struct Shortcut<S> {
@@ -22,7 +33,8 @@ pub(super) struct Shortcut<S> {
     pub(super) others: Routes,
 }
 
-type Answer = Pin<Box<dyn Future<Output = Result<http::Response<Body>, Infallible>> + Send>>;
+/// What a service answers.
+pub(super) type Answer = Pin<Box<dyn Future<Output = Result<http::Response<Body>, Infallible>> + Send>>;
 
 impl<S> Service<http::Request<Body>> for Shortcut<S>
 where
@@ -39,15 +51,23 @@ where
     }
 
     fn call(&mut self, mut request: http::Request<Body>) -> Answer {
+        let limit = left(request.headers()).map_or(BEGINS_WITHIN, |left| left.min(BEGINS_WITHIN));
         let path = request.uri().path().strip_prefix('/').and_then(|path| path.strip_prefix(S::NAME));
         if let Some(method) = path.and_then(|method| method.strip_prefix('/')) {
             // tonic compresses every message of a stream or none, and most are short.
             if method == "Connect" {
                 request.headers_mut().remove("grpc-accept-encoding");
             }
-            Box::pin(self.front.call(request))
+            Box::pin(within(limit, self.front.call(request)))
         } else {
-            Box::pin(self.others.call(request))
+            Box::pin(within(limit, self.others.call(request)))
         }
     }
+}
+
+async fn within(
+    limit: Duration,
+    answer: impl Future<Output = Result<http::Response<Body>, Infallible>>,
+) -> Result<http::Response<Body>, Infallible> {
+    timeout(limit, answer).await.unwrap_or_else(|_| Ok(status::deadline().into_http()))
 }

@@ -44,6 +44,11 @@ impl Stop {
         let _ = self.ending.subscribe().wait_for(|ending| *ending).await;
     }
 
+    /// True once the server is ending.
+    pub(super) fn subscribed(&self) -> watch::Receiver<bool> {
+        self.ending.subscribe()
+    }
+
     /// What is waited for, unless the server ends first.
     pub(super) async fn or<T>(&self, wait: impl Future<Output = Result<T, Status>>) -> Result<T, Status> {
         tokio::select! {

@@ -4,6 +4,7 @@
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
 pub(crate) mod books;
+pub(crate) mod certificates;
 pub(crate) mod citus;
 pub(crate) mod gates;
 pub(crate) mod postgres;

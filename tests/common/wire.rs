@@ -5,9 +5,10 @@ use std::{net::SocketAddr, sync::Arc};
 use callgate::{
     gate::Gate,
     grpc::{
-        self, Address, Bound, Listener, ServeError,
+        self, ServeError, Settings,
         v1::{self, gate_service_client::GateServiceClient},
     },
+    listener::{Address, Bound, Listener, Way},
     policy::Policy,
 };
 use tokio::{sync::oneshot, task::JoinHandle};
@@ -33,16 +34,21 @@ pub(crate) struct Plane {
 
 impl Plane {
     pub(crate) async fn start(policy: &Policy) -> Self {
+        Self::served(policy, &Way::default(), Settings::default()).await
+    }
+
+    /// One that is reached in this way.
+    pub(crate) async fn served(policy: &Policy, way: &Way, settings: Settings) -> Self {
         let postgres = Postgres::start().await;
         let gate = gates::gate(&postgres, policy).await;
         let (stop, stopped) = oneshot::channel::<()>();
-        let (address, listener) = listener();
+        let (address, listener) = listener(way);
         let serving = Arc::clone(&gate);
         let server = tokio::spawn(async move {
             let stopped = async {
                 let _ = stopped.await;
             };
-            grpc::serve(vec![listener], serving, stopped).await
+            grpc::serve(vec![listener], serving, settings, stopped).await
         });
         Self { address, gate, stop: Some(stop), server: Some(server), postgres }
     }
@@ -55,8 +61,10 @@ impl Plane {
     #[allow(dead_code, reason = "not every test has two")]
     pub(crate) async fn postgres_gate(&self, policy: &Policy) -> Channel {
         let gate = gates::gate(&self.postgres, policy).await;
-        let (address, listener) = listener();
-        tokio::spawn(async move { grpc::serve(vec![listener], gate, std::future::pending()).await });
+        let (address, listener) = listener(&Way::default());
+        tokio::spawn(
+            async move { grpc::serve(vec![listener], gate, Settings::default(), std::future::pending()).await },
+        );
         channel(address).await
     }
 
@@ -80,9 +88,9 @@ impl Plane {
 }
 
 /// A free port, listened on.
-fn listener() -> (SocketAddr, Listener) {
-    let bound = Bound::bind(SocketAddr::from(([127, 0, 0, 1], 0))).expect("a free port");
-    let Address::Tcp(address) = bound.address() else { unreachable!("it is a port") };
+fn listener(way: &Way) -> (SocketAddr, Listener) {
+    let bound = Bound::bind(SocketAddr::from(([127, 0, 0, 1], 0)), way).expect("a free port");
+    let (Address::Tcp(address) | Address::Tls(address)) = bound.address() else { unreachable!("it is a port") };
     (address, bound.listen().expect("nobody else has it"))
 }
 

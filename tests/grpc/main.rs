@@ -18,4 +18,5 @@ mod policies;
 mod readers;
 mod settle;
 mod storm;
+mod tls;
 mod waiting;

@@ -170,12 +170,19 @@ pub(crate) const WALLS: &[Wall] = &[
         never: &[NOW, SQL, WIRE, &["anyhow", "clap"]],
     },
     Wall {
+        room: "listener",
+        rooms: &[("clock", "how long the log has been silent")],
+        crates: None,
+        never: &[DAYTIME, SQL, WIRE, &["anyhow", "clap", "opentelemetry"]],
+    },
+    Wall {
         room: "grpc",
         rooms: &[
             ("domain", "what is translated"),
             ("gate", "who is asked"),
             ("telemetry", "the caller's trace context"),
             ("clock", "how long the log has been silent"),
+            ("listener", "whose requests it answers"),
         ],
         crates: None,
         never: &[NOW, SQL, &["anyhow", "clap"]],

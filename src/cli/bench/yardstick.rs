@@ -13,17 +13,20 @@ use std::{
 use anyhow::Context as _;
 use clap::{Args, ValueEnum};
 use prost::Message as _;
-use tokio::net::TcpListener;
-use tonic::{Request, Response, Status, Streaming, transport::server::TcpIncoming};
+use tokio::sync::watch;
+use tonic::{Request, Response, Status, Streaming};
 
 use self::calls::Calls;
-use crate::grpc::{
-    self,
-    v1::{
-        BatchEvaluateRequest, BatchEvaluateResponse, ConnectRequest, ConnectResponse, EvaluateRequest,
-        EvaluateResponse, GetSessionStateRequest, GetSessionStateResponse, RecordRequest, RecordResponse,
-        gate_service_server::{GateService, GateServiceServer},
+use crate::{
+    grpc::{
+        Front,
+        v1::{
+            BatchEvaluateRequest, BatchEvaluateResponse, ConnectRequest, ConnectResponse, EvaluateRequest,
+            EvaluateResponse, GetSessionStateRequest, GetSessionStateResponse, RecordRequest, RecordResponse,
+            gate_service_server::{GateService, GateServiceServer},
+        },
     },
+    listener::{Bound, Limits, Server, Way},
 };
 
 /// Where the database's URL is told: a command line is seen by every user of the machine.
@@ -93,14 +96,14 @@ pub(in crate::cli) async fn run(args: YardstickArgs) -> anyhow::Result<()> {
         (kind, Some(url)) => Some(Calls::open(kind == Yardstick::Cte, url).await?),
         (kind, None) => anyhow::bail!("{} needs --database-url", kind.name()),
     };
-    let listener = TcpListener::bind(("127.0.0.1", 0)).await.context("no port")?;
-    let address = listener.local_addr()?;
+    let bound = Bound::bind(([127, 0, 0, 1], 0).into(), &Way::default())?;
+    let address = bound.address();
     let service = GateServiceServer::new(Service { answers: Answers::read(&args.answers)?, calls });
     outln!("{} serves gRPC on {address}", args.kind.name());
-    let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
-    let served = grpc::builder().add_service(service).serve_with_incoming(incoming);
+    let (_end, ending) = watch::channel(false);
+    let server = Server::new(Limits::default());
     tokio::select! {
-        ended = served => ended.context("the yardstick ended"),
+        () = server.serve(bound.listen()?, Front(service), ending) => anyhow::bail!("the yardstick ended"),
         () = crate::cli::signal::stop() => Ok(()),
     }
 }

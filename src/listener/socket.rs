@@ -14,7 +14,7 @@ use std::{
 
 use tokio::net::{UnixListener, UnixSocket};
 
-use super::listen::{BACKLOG_MAX, ListenError};
+use super::address::{BACKLOG_MAX, ListenError};
 
 /// Who may use a socket.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -1,0 +1,186 @@
+//! Who connects: accepted, counted, and given to its own task; TLS is spoken there, so that one who is slow at it holds
+//! up nobody.
+
+use std::{
+    collections::BTreeMap,
+    convert::Infallible,
+    error::Error,
+    io,
+    net::IpAddr,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use http::{Request, Response};
+use http_body::Body;
+use hyper::{body::Incoming, service::Service};
+use hyper_util::{rt::TokioExecutor, server::conn::auto::Builder};
+use tokio::{
+    net::TcpStream,
+    sync::watch,
+    task::JoinSet,
+    time::{sleep, timeout},
+};
+
+use super::{
+    Limits, Listener, Names, Peer, Tls,
+    address::Stream,
+    connection::{self, Ends},
+    places::{Full, Place, Places},
+};
+use crate::clock::{Clock, Seldom};
+
+/// Pause after the system could not accept a connection: most often it has no file left for one.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// What all listeners of a server share.
+#[derive(Debug, Clone)]
+pub struct Server(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    limits: Limits,
+    builder: Builder<TokioExecutor>,
+    places: Places,
+    said: Mutex<BTreeMap<Trouble, Seldom>>,
+}
+
+/// What a line in the log is about; each is said once in ten seconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Trouble {
+    Accept,
+    Full(Full),
+    Handshake,
+}
+
+impl Server {
+    /// A server within these limits.
+    #[must_use]
+    pub fn new(limits: Limits) -> Self {
+        let (builder, places) = (limits.builder(), Places::new(&limits));
+        Self(Arc::new(Shared { limits, builder, places, said: Mutex::default() }))
+    }
+
+    /// Serves on one listener until `ending` is true; then nobody new is let in, and it is over when everybody has
+    /// gone. Dropped, it cuts off everybody.
+    pub async fn serve<S, B>(&self, listener: Listener, service: S, mut ending: watch::Receiver<bool>)
+    where
+        S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + Clone + Send + 'static,
+        S::Future: Unpin + Send + 'static,
+        B: Body + Unpin + Send + 'static,
+        B::Data: Send,
+        B::Error: Into<Box<dyn Error + Send + Sync>>,
+    {
+        let mut connections = JoinSet::new();
+        let ends = ending.clone();
+        loop {
+            let (stream, address) = tokio::select! {
+                _ = ending.wait_for(|is_ending| *is_ending) => break,
+                Some(_) = connections.join_next(), if !connections.is_empty() => continue,
+                accepted = self.next(&listener) => accepted,
+            };
+            let Some(place) = self.place(address) else { continue };
+            let (server, peer, tls) = (self.clone(), listener.peer(address), listener.way.tls.clone());
+            connections.spawn(server.connected(stream, peer, tls, service.clone(), ends.clone(), place));
+        }
+        // Who connects now is refused, and finds another replica at once. The files of a socket go at the end.
+        let Listener { listening, .. } = listener;
+        let _files = listening.close();
+        while connections.join_next().await.is_some() {}
+    }
+
+    /// The next one who connects.
+    async fn next(&self, listener: &Listener) -> (Stream, Option<IpAddr>) {
+        loop {
+            match listener.listening.accept().await {
+                Ok(accepted) => return accepted,
+                Err(error) => self.say(Trouble::Accept, |times| {
+                    tracing::warn!(%error, times, "a connection could not be accepted");
+                }),
+            }
+            sleep(PAUSE).await;
+        }
+    }
+
+    /// One connection.
+    async fn connected<S, B>(
+        self,
+        stream: Stream,
+        mut peer: Peer,
+        tls: Option<Arc<Tls>>,
+        service: S,
+        server: watch::Receiver<bool>,
+        _place: Place,
+    ) where
+        S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + Send + 'static,
+        S::Future: Unpin + Send + 'static,
+        B: Body + Unpin + Send + 'static,
+        B::Data: Send,
+        B::Error: Into<Box<dyn Error + Send + Sync>>,
+    {
+        let Shared { limits, builder, .. } = &*self.0;
+        let mut ends = Ends { server, authorities: None };
+        match (stream, tls) {
+            (Stream::Unix(stream), _) => {
+                connection::serve(stream, Arc::new(peer), service, builder, limits, ends).await;
+            }
+            (Stream::Tcp(stream), None) => {
+                connection::serve(stream, Arc::new(peer), service, builder, limits, ends).await;
+            }
+            (Stream::Tcp(stream), Some(tls)) => {
+                // From before the handshake on: no change of authorities is missed.
+                let authorities = tls.authorities();
+                let Some(stream) = self.shaken(stream, &tls, peer.address).await else { return };
+                let shown = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
+                if let Some(certificate) = shown {
+                    peer.names = Some(Names::of(certificate));
+                    ends.authorities = Some(authorities);
+                }
+                connection::serve(stream, Arc::new(peer), service, builder, limits, ends).await;
+            }
+        }
+    }
+
+    /// The connection with TLS around it, if that comes to be in time.
+    async fn shaken(
+        &self,
+        stream: TcpStream,
+        tls: &Tls,
+        address: Option<IpAddr>,
+    ) -> Option<tokio_rustls::server::TlsStream<TcpStream>> {
+        let error = match timeout(self.0.limits.handshake, tls.acceptor().accept(stream)).await {
+            Ok(Ok(stream)) => return Some(stream),
+            Ok(Err(error)) => error,
+            Err(_) => io::Error::new(io::ErrorKind::TimedOut, "it took too long"),
+        };
+        self.say(Trouble::Handshake, |times| {
+            tracing::info!(%error, address = address.map(tracing::field::display), times, "no TLS with a client");
+        });
+        None
+    }
+
+    fn place(&self, address: Option<IpAddr>) -> Option<Place> {
+        match self.0.places.take(address) {
+            Ok(place) => Some(place),
+            Err(full) => {
+                let Limits { connections, connections_per_address, .. } = self.0.limits;
+                let max = match full {
+                    Full::Address => connections_per_address,
+                    Full::Total => connections,
+                };
+                self.say(Trouble::Full(full), |times| {
+                    let address = address.map(tracing::field::display);
+                    tracing::warn!(address, max, of = ?full, times, "too many connections: closed at once");
+                });
+                None
+            }
+        }
+    }
+
+    fn say(&self, trouble: Trouble, line: impl FnOnce(u64)) {
+        let mut said = self.0.said.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(times) = said.entry(trouble).or_default().happened(&Clock::System) {
+            line(times);
+        }
+    }
+}

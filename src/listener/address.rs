@@ -1,0 +1,274 @@
+//! The addresses, taken before anything else is started: a start that cannot serve must change nothing.
+
+use std::{
+    fmt, io,
+    net::{IpAddr, SocketAddr},
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use tokio::net::{TcpListener, TcpSocket, TcpStream, UnixListener, UnixStream};
+
+use super::{
+    Peer, Tls,
+    socket::{Access, Files, Taken},
+};
+
+/// Connections that wait to be accepted.
+pub(super) const BACKLOG_MAX: u32 = 1_024;
+
+/// Why an address cannot be listened on.
+#[derive(Debug, thiserror::Error)]
+pub enum ListenError {
+    /// Other machines would send credentials in the clear.
+    #[error(
+        "--listen {0} can be reached from other machines, and credentials must not travel in the clear: give --tls-cert \
+         and --tls-key; or --insecure-behind-proxy, if a proxy that ends TLS is all that can reach it; or listen on \
+         127.0.0.1:PORT or [::1]:PORT"
+    )]
+    Clear(SocketAddr),
+    /// Another process listens on it.
+    #[error("cannot listen on {0}: another process listens there; stop it, or choose another port with --listen")]
+    Taken(SocketAddr),
+    /// The system refuses it.
+    #[error("cannot listen on {address}: {error}")]
+    Refused {
+        /// The address.
+        address: SocketAddr,
+        /// The system's answer; not a source, since the text has it already.
+        error: io::Error,
+    },
+    /// Another process has this Unix socket.
+    #[error(
+        "cannot listen on unix:{}: another process listens there; stop it, or choose another path with --listen",
+        .0.display()
+    )]
+    SocketTaken(PathBuf),
+    /// This path cannot become a Unix socket.
+    #[error("cannot listen on unix:{}: it {problem}", .path.display())]
+    Socket {
+        /// The path.
+        path: PathBuf,
+        /// What is wrong, and what would be right.
+        problem: String,
+    },
+}
+
+/// Where a server listens.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Address {
+    /// A port of this machine.
+    Tcp(SocketAddr),
+    /// A port on which TLS is spoken.
+    Tls(SocketAddr),
+    /// A Unix socket.
+    Unix(PathBuf),
+}
+
+impl Address {
+    /// As clients name it.
+    #[must_use]
+    pub fn url(&self) -> String {
+        match self {
+            Self::Tcp(address) => format!("http://{address}"),
+            Self::Tls(address) => format!("https://{address}"),
+            Self::Unix(_) => self.to_string(),
+        }
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(address) | Self::Tls(address) => address.fmt(f),
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
+}
+
+/// What lies between a listener and its callers.
+#[derive(Debug, Clone, Default)]
+pub struct Way {
+    /// TLS, spoken on every port; a Unix socket needs none.
+    pub tls: Option<Arc<Tls>>,
+    /// A proxy, which ends TLS and asks in the name of others: so nobody is of this machine, whatever the address.
+    pub is_behind_proxy: bool,
+}
+
+/// An address that is listened on.
+#[derive(Debug)]
+pub struct Listener {
+    pub(super) listening: Listening,
+    pub(super) way: Way,
+    is_public: bool,
+}
+
+impl Listener {
+    /// Its TLS.
+    #[must_use]
+    pub fn tls(&self) -> Option<&Arc<Tls>> {
+        self.way.tls.as_ref()
+    }
+
+    /// Who connects from `address`.
+    pub(super) fn peer(&self, address: Option<IpAddr>) -> Peer {
+        Peer { address, is_public: self.is_public, is_proxy: self.way.is_behind_proxy, names: None }
+    }
+}
+
+#[derive(Debug)]
+pub(super) enum Listening {
+    Tcp(TcpListener),
+    /// With the files that go with it.
+    Unix(UnixListener, Files),
+}
+
+/// Somebody has connected.
+#[derive(Debug)]
+pub(super) enum Stream {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+impl Listening {
+    /// The next one, and where from.
+    pub(super) async fn accept(&self) -> io::Result<(Stream, Option<IpAddr>)> {
+        match self {
+            Self::Tcp(listener) => {
+                let (stream, from) = listener.accept().await?;
+                // Without it every answer waits 40 ms for the client's delayed acknowledgement.
+                stream.set_nodelay(true)?;
+                Ok((Stream::Tcp(stream), Some(from.ip().to_canonical())))
+            }
+            Self::Unix(listener, _) => Ok((Stream::Unix(listener.accept().await?.0), None)),
+        }
+    }
+
+    /// Takes nobody any more; what is given is to go at the very end.
+    pub(super) fn close(self) -> Option<Files> {
+        match self {
+            Self::Tcp(_) => None,
+            Self::Unix(_, files) => Some(files),
+        }
+    }
+}
+
+/// An address that is this process's own, and not listened on yet: whoever connects is refused until it is.
+#[derive(Debug)]
+pub struct Bound {
+    held: Held,
+    way: Way,
+}
+
+#[derive(Debug)]
+enum Held {
+    Tcp(TcpSocket, SocketAddr),
+    Unix(Taken),
+}
+
+impl Bound {
+    /// Takes `address`; port 0 takes a free one.
+    ///
+    /// # Errors
+    /// [`ListenError`].
+    pub fn bind(address: SocketAddr, way: &Way) -> Result<Self, ListenError> {
+        if !address.ip().to_canonical().is_loopback() && way.tls.is_none() && !way.is_behind_proxy {
+            return Err(ListenError::Clear(address));
+        }
+        let bind = || {
+            let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+            // As tokio's own listener: connections of a former process that linger do not keep the port.
+            socket.set_reuseaddr(true)?;
+            socket.bind(address)?;
+            let address = socket.local_addr()?;
+            Ok(Self { held: Held::Tcp(socket, address), way: way.clone() })
+        };
+        bind().map_err(|error| refused(address, error))
+    }
+
+    /// Takes the path of a Unix socket, over from a dead server if need be.
+    ///
+    /// # Errors
+    /// [`ListenError`].
+    pub fn socket(path: &Path, access: &Access, way: &Way) -> Result<Self, ListenError> {
+        let way = Way { tls: None, ..*way };
+        Ok(Self { held: Held::Unix(Taken::bind(path, access)?), way })
+    }
+
+    /// Where it will be listened, with the port that was taken.
+    #[must_use]
+    pub fn address(&self) -> Address {
+        match &self.held {
+            Held::Tcp(_, address) if self.way.tls.is_some() => Address::Tls(*address),
+            Held::Tcp(_, address) => Address::Tcp(*address),
+            Held::Unix(taken) => Address::Unix(taken.path().to_owned()),
+        }
+    }
+
+    /// Listens.
+    ///
+    /// # Errors
+    /// [`ListenError`]: two processes may hold one address, and the other was first to listen.
+    pub fn listen(self) -> Result<Listener, ListenError> {
+        let way = self.way;
+        let (listening, is_local) = match self.held {
+            Held::Tcp(socket, address) => {
+                let listener = socket.listen(BACKLOG_MAX).map_err(|error| refused(address, error))?;
+                (Listening::Tcp(listener), address.ip().to_canonical().is_loopback())
+            }
+            Held::Unix(taken) => {
+                let (listener, files) = taken.listen()?;
+                (Listening::Unix(listener, files), true)
+            }
+        };
+        let is_public = !is_local || way.is_behind_proxy;
+        Ok(Listener { listening, way, is_public })
+    }
+}
+
+fn refused(address: SocketAddr, error: io::Error) -> ListenError {
+    if error.kind() == io::ErrorKind::AddrInUse {
+        return ListenError::Taken(address);
+    }
+    ListenError::Refused { address, error }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn other_machines_are_served_by_tls_or_a_proxy_alone() {
+        for address in ["0.0.0.0:0", "[::]:0", "[::ffff:192.0.2.7]:0", "192.0.2.7:0"] {
+            let error = Bound::bind(address.parse().unwrap(), &Way::default()).unwrap_err();
+            let expected = format!("--listen {address} can be reached from other machines");
+            assert!(error.to_string().starts_with(&expected), "{error}");
+        }
+        let proxy = Way { is_behind_proxy: true, ..Way::default() };
+        for (address, way, is_public) in [
+            ("0.0.0.0:0", &proxy, true),
+            ("127.0.0.1:0", &proxy, true),
+            ("127.0.0.1:0", &Way::default(), false),
+            ("[::1]:0", &Way::default(), false),
+        ] {
+            let listener = Bound::bind(address.parse().unwrap(), way).unwrap().listen().unwrap();
+            let peer = listener.peer(None);
+            assert_eq!((peer.is_public, peer.is_proxy), (is_public, way.is_behind_proxy), "{address}");
+        }
+    }
+
+    #[tokio::test]
+    async fn whoever_comes_second_is_told_once_and_in_words() {
+        let free = "127.0.0.1:0".parse().unwrap();
+        let first = Bound::bind(free, &Way::default()).unwrap();
+        let Address::Tcp(address) = first.address() else { panic!("a port") };
+        let late = Bound::bind(address, &Way::default()).unwrap();
+        let _listening = first.listen().unwrap();
+        let expected = format!(
+            "cannot listen on {address}: another process listens there; stop it, or choose another port with --listen"
+        );
+        for error in [late.listen().unwrap_err(), Bound::bind(address, &Way::default()).unwrap_err()] {
+            assert_eq!(format!("{:#}", anyhow::Error::from(error)), expected);
+        }
+    }
+}

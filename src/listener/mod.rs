@@ -1,0 +1,19 @@
+//! Connections: addresses, TLS, HTTP/1 and HTTP/2 on one port, and how much anybody may take up by connecting. This
+//! room knows nothing of what is asked: each request goes on with the [`Peer`] that it comes from.
+
+mod accept;
+mod address;
+mod connection;
+mod limits;
+mod peer;
+mod places;
+mod socket;
+mod tls;
+mod vitals;
+
+pub use accept::Server;
+pub use address::{Address, Bound, ListenError, Listener, Way};
+pub use limits::Limits;
+pub use peer::{Names, Peer};
+pub use socket::Access;
+pub use tls::{Tls, TlsError, TlsFiles};

@@ -1,0 +1,128 @@
+//! Places for connections, so many altogether and so many an address.
+
+use std::{
+    collections::BTreeMap,
+    net::{IpAddr, Ipv6Addr},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use super::Limits;
+
+/// The places that are taken. Clones are one.
+#[derive(Debug, Clone)]
+pub(super) struct Places {
+    total_max: usize,
+    per_address_max: usize,
+    taken: Arc<Mutex<Taken>>,
+}
+
+#[derive(Debug, Default)]
+struct Taken {
+    total: usize,
+    by_address: BTreeMap<IpAddr, usize>,
+}
+
+/// Why there is no place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Full {
+    /// Of this address.
+    Address,
+    /// Of all.
+    Total,
+}
+
+/// A place that is taken until this is dropped.
+#[derive(Debug)]
+pub(super) struct Place {
+    address: Option<IpAddr>,
+    places: Places,
+}
+
+impl Places {
+    pub(super) fn new(limits: &Limits) -> Self {
+        Self { total_max: limits.connections, per_address_max: limits.connections_per_address, taken: Arc::default() }
+    }
+
+    /// A place for a connection from `address`; of a Unix socket, whose callers have none, all together count.
+    pub(super) fn take(&self, address: Option<IpAddr>) -> Result<Place, Full> {
+        let address = address.map(machine);
+        let mut taken = self.taken();
+        if taken.total >= self.total_max {
+            return Err(Full::Total);
+        }
+        if let Some(address) = address {
+            let of_address = taken.by_address.entry(address).or_default();
+            if *of_address >= self.per_address_max {
+                return Err(Full::Address);
+            }
+            *of_address += 1;
+        }
+        taken.total += 1;
+        Ok(Place { address, places: self.clone() })
+    }
+
+    fn taken(&self) -> MutexGuard<'_, Taken> {
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut taken = self.places.taken();
+        taken.total -= 1;
+        if let Some(address) = self.address
+            && let Some(of_address) = taken.by_address.get_mut(&address)
+        {
+            *of_address -= 1;
+            if *of_address == 0 {
+                taken.by_address.remove(&address);
+            }
+        }
+    }
+}
+
+/// What one machine may have many of counts as one: the addresses of an IPv6 network of 64 bits.
+fn machine(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) if !address.is_loopback() => {
+            let [a, b, c, d, ..] = address.segments();
+            Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0).into()
+        }
+        address => address,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_are_taken_by_address_and_altogether_and_given_back() {
+        let limits = Limits { connections: 4, connections_per_address: 2, ..Limits::default() };
+        let places = Places::new(&limits);
+        let take = |address: &str| places.take(Some(address.parse().unwrap()));
+        let first = take("192.0.2.1").unwrap();
+        let _second = take("::ffff:192.0.2.1").unwrap();
+        assert_eq!(take("192.0.2.1").unwrap_err(), Full::Address, "however it is written");
+        drop(first);
+        let _third = take("192.0.2.1").unwrap();
+        let _fourth = take("2001:db8::1").unwrap();
+        let fifth = take("2001:db8::ffff:2").unwrap();
+        assert_eq!(take("198.51.100.1").unwrap_err(), Full::Total);
+        assert_eq!(places.take(None).unwrap_err(), Full::Total, "a socket's callers too");
+        drop(fifth);
+        let _socket = places.take(None).unwrap();
+        drop((_second, _third, _fourth, _socket));
+        let taken = places.taken();
+        assert_eq!((taken.total, taken.by_address.len()), (0, 0), "nothing is kept of who has gone");
+    }
+
+    #[test]
+    fn a_network_of_ipv6_counts_as_one_machine() {
+        let limits = Limits { connections_per_address: 1, ..Limits::default() };
+        let places = Places::new(&limits);
+        let _first = places.take(Some("2001:db8::1".parse().unwrap())).unwrap();
+        assert_eq!(places.take(Some("2001:db8::2".parse().unwrap())).unwrap_err(), Full::Address);
+        places.take(Some("2001:db8:0:1::1".parse().unwrap())).unwrap();
+    }
+}

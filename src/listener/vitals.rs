@@ -1,0 +1,180 @@
+//! Whether a connection does anything: what it has sent at all, and which requests are open on it.
+
+use std::{
+    convert::Infallible,
+    io,
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    task::{Context, Poll},
+};
+
+use http::{Request, Response};
+use http_body::{Body, Frame, SizeHint};
+use hyper::{body::Incoming, service::Service};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use super::Peer;
+
+/// With which every client of HTTP/2 begins; a whole request over HTTP/1 may be shorter.
+const PREFACE_BYTES: usize = 24;
+
+/// The signs of life of one connection.
+#[derive(Debug, Default)]
+pub(super) struct Vitals {
+    read: AtomicUsize,
+    begun: AtomicUsize,
+    open: AtomicUsize,
+}
+
+impl Vitals {
+    /// True once the client has said more than that it is there.
+    pub(super) fn has_spoken(&self) -> bool {
+        self.read.load(Ordering::Relaxed) >= PREFACE_BYTES || self.begun() > 0
+    }
+
+    /// Requests that it ever made.
+    pub(super) fn begun(&self) -> usize {
+        self.begun.load(Ordering::Relaxed)
+    }
+
+    /// True while one of them has no end.
+    pub(super) fn is_busy(&self) -> bool {
+        self.open.load(Ordering::Relaxed) > 0
+    }
+}
+
+/// A request that is open until this is dropped.
+#[derive(Debug)]
+pub(super) struct Open(Arc<Vitals>);
+
+impl Open {
+    fn new(vitals: &Arc<Vitals>) -> Self {
+        vitals.begun.fetch_add(1, Ordering::Relaxed);
+        vitals.open.fetch_add(1, Ordering::Relaxed);
+        Self(Arc::clone(vitals))
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.open.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// The requests of one connection: each goes on with its peer, and is open until the last of its answer is sent.
+#[derive(Debug)]
+pub(super) struct Requests<S> {
+    pub(super) service: S,
+    pub(super) peer: Arc<Peer>,
+    pub(super) vitals: Arc<Vitals>,
+}
+
+impl<S, B> Service<Request<Incoming>> for Requests<S>
+where
+    S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible>,
+    S::Future: Unpin,
+{
+    type Response = Response<Counted<B>>;
+    type Error = Infallible;
+    type Future = Answering<S::Future>;
+
+    fn call(&self, mut request: Request<Incoming>) -> Self::Future {
+        request.extensions_mut().insert(Arc::clone(&self.peer));
+        Answering { open: Some(Open::new(&self.vitals)), answer: self.service.call(request) }
+    }
+}
+
+/// An answer on its way.
+#[derive(Debug)]
+pub(super) struct Answering<F> {
+    open: Option<Open>,
+    answer: F,
+}
+
+impl<F, B> Future for Answering<F>
+where
+    F: Future<Output = Result<Response<B>, Infallible>> + Unpin,
+{
+    type Output = Result<Response<Counted<B>>, Infallible>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let answer = Pin::new(&mut self.answer).poll(context);
+        answer.map(|Ok(response)| Ok(response.map(|body| Counted { body, _open: self.open.take() })))
+    }
+}
+
+/// The body of an answer whose request is open until it is dropped.
+#[derive(Debug)]
+pub(super) struct Counted<B> {
+    body: B,
+    _open: Option<Open>,
+}
+
+impl<B: Body + Unpin> Body for Counted<B> {
+    type Data = B::Data;
+    type Error = B::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
+        Pin::new(&mut self.body).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// A connection whose first bytes are noticed.
+#[derive(Debug)]
+pub(super) struct Heard<IO> {
+    pub(super) io: IO,
+    pub(super) vitals: Arc<Vitals>,
+}
+
+impl<IO: AsyncRead + Unpin> AsyncRead for Heard<IO> {
+    fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let before = buf.filled().len();
+        let read = Pin::new(&mut self.io).poll_read(context, buf);
+        // Only the first of them say anything.
+        let heard = self.vitals.read.load(Ordering::Relaxed);
+        if heard < PREFACE_BYTES {
+            self.vitals.read.store(heard + buf.filled().len() - before, Ordering::Relaxed);
+        }
+        read
+    }
+}
+
+impl<IO: AsyncWrite + Unpin> AsyncWrite for Heard<IO> {
+    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.io).poll_write(context, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_shutdown(context)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.io).poll_write_vectored(context, slices)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.io.is_write_vectored()
+    }
+}

@@ -1,0 +1,129 @@
+//! TLS, and what becomes of it when its files change.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use callgate::{
+    grpc::{Settings, v1::gate_service_client::GateServiceClient},
+    listener::{Tls, TlsFiles, Way},
+};
+use tempfile::TempDir;
+use tonic::{
+    Code,
+    transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity},
+};
+
+use crate::common::{
+    certificates::{Authority, Pair, der, put, shown},
+    gates::policy,
+    in_time, until,
+    wire::{Client, Plane, call, evaluate, pair, question, record, success},
+};
+
+/// A plane behind TLS, with the folder of its files.
+async fn plane(pair: &Pair, client_ca: Option<&Authority>) -> (Plane, TempDir) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (certificate, key) = pair.write(folder.path());
+    let client_ca = client_ca.map(|authority| put(folder.path(), "client.ca", &authority.pem));
+    let tls = Tls::open(TlsFiles { certificate, key, client_ca }).expect("good files");
+    let way = Way { tls: Some(Arc::new(tls)), ..Way::default() };
+    (Plane::served(&policy(&["same_call"]), &way, Settings::default()).await, folder)
+}
+
+/// A new connection that trusts `authority`.
+async fn connect(
+    plane: &Plane,
+    authority: &Authority,
+    shown: Option<&Pair>,
+) -> Result<Channel, tonic::transport::Error> {
+    let tls = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(&authority.pem)).domain_name("localhost");
+    let tls = match shown {
+        Some(pair) => tls.identity(Identity::from_pem(&pair.certificate, &pair.key)),
+        None => tls,
+    };
+    let endpoint = Endpoint::from_shared(format!("https://{}", plane.address)).expect("an address");
+    in_time("a connection", endpoint.tls_config(tls).expect("TLS").connect()).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn calls_go_over_tls_and_none_goes_without() {
+    let authority = Authority::new("ours");
+    let (plane, _folder) = plane(&authority.server(), None).await;
+    let mut client = GateServiceClient::new(connect(&plane, &authority, None).await.expect("TLS"));
+    assert!(evaluate(&mut client, question("s", call("c1", "look", "{}"))).await.permit.is_some());
+    record(&mut client, success("s", "c1", "row")).await;
+
+    let stranger = Authority::new("somebody else");
+    connect(&plane, &stranger, None).await.expect_err("a client that trusts another authority goes away");
+    let clear = Endpoint::from_shared(format!("http://{}", plane.address)).expect("an address");
+    let mut clear = GateServiceClient::new(clear.connect_lazy());
+    let asked = in_time("an end", clear.evaluate(question("s", call("c2", "look", "{}")))).await;
+    asked.expect_err("nothing is answered in the clear");
+    assert_eq!(plane.postgres.number("select count(*) from call").await, 1);
+}
+
+/// Pairs of calls from a client that connects anew for each pair, and from one that stays connected, until told.
+async fn load(
+    mut client: Client,
+    again: Option<(Arc<Plane>, Arc<Authority>)>,
+    n: usize,
+    over: Arc<AtomicBool>,
+) -> usize {
+    let mut pairs = 0;
+    while !over.load(Ordering::Relaxed) {
+        if let Some((plane, authority)) = &again {
+            client = GateServiceClient::new(connect(plane, authority, None).await.expect("a connection at any time"));
+        }
+        let (session, id) = (format!("s{n}"), format!("c{n}-{pairs}"));
+        let asked = question(&session, call(&id, "look", &format!(r#"{{"n":"{id}"}}"#)));
+        // No patience: one call that fails is one too many.
+        let verdict = in_time("an answer", client.evaluate(asked)).await.expect("an answer").into_inner();
+        assert!(verdict.verdict.is_some_and(|verdict| verdict.permit.is_some()));
+        in_time("an answer", client.record(success(&session, &id, "row"))).await.expect("an answer");
+        pairs += 1;
+    }
+    pairs
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn certificates_are_exchanged_under_load_without_a_failed_call() {
+    let authority = Arc::new(Authority::new("ours"));
+    let (plane, folder) = plane(&authority.server(), None).await;
+    let (plane, over) = (Arc::new(plane), Arc::new(AtomicBool::new(false)));
+    let mut tasks = Vec::new();
+    for n in 0..8 {
+        let client = GateServiceClient::new(connect(&plane, &authority, None).await.expect("TLS"));
+        let again = (n % 2 == 0).then(|| (Arc::clone(&plane), Arc::clone(&authority)));
+        tasks.push(tokio::spawn(load(client, again, n, Arc::clone(&over))));
+    }
+    for _ in 0..3 {
+        let new = authority.server();
+        // One after the other, with a look in between: at that time they do not fit together.
+        put(folder.path(), "tls.crt", &new.certificate);
+        tokio::time::sleep(Duration::from_millis(1_500)).await;
+        put(folder.path(), "tls.key", &new.key);
+        let is_shown = async || shown(plane.address, &authority).await == der(&new.certificate);
+        until("the new certificate", is_shown).await;
+    }
+    over.store(true, Ordering::Relaxed);
+    let mut pairs = 0;
+    for task in tasks {
+        pairs += in_time("the load", task).await.expect("no call failed");
+    }
+    assert!(pairs >= 100, "{pairs} pairs are no load");
+    assert_eq!(plane.postgres.number("select count(*) from outcome").await, i64::try_from(pairs).expect("few"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nobody_is_let_in_without_a_credential_where_other_machines_can_get_at_it() {
+    let way = Way { is_behind_proxy: true, ..Way::default() };
+    let plane = Plane::served(&policy(&["same_call"]), &way, Settings::default()).await;
+    let asked = plane.client().await.evaluate(question("s", call("c1", "look", "{}"))).await;
+    assert_eq!(pair(&asked.expect_err("nobody is known")).0, Code::Unauthenticated);
+    assert_eq!(plane.row_count().await, 0);
+}
