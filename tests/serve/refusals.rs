@@ -33,7 +33,7 @@ async fn an_address_that_others_can_reach_is_refused() {
     let (code, said) = refused(&["--listen", "0.0.0.0:1", "--data-dir", path(&home.data_dir())]).await;
     assert_eq!(code, Some(1));
     assert!(said.contains("--listen 0.0.0.0:1 can be reached from other machines"), "{said}");
-    assert!(said.contains("use 127.0.0.1:PORT or [::1]:PORT"), "{said}");
+    assert!(said.contains("or listen on 127.0.0.1:PORT or [::1]:PORT"), "{said}");
     assert!(!home.data_dir().exists(), "no database is created");
 }
 
