@@ -4,6 +4,7 @@
 
 mod admission;
 mod approvals;
+mod audit;
 mod batch;
 mod control;
 mod decide;

@@ -4,6 +4,7 @@
 mod out;
 
 mod approvals;
+mod audit;
 mod bench;
 mod database;
 mod demo;
@@ -61,6 +62,8 @@ enum Command {
     Sessions(sessions::SessionsArgs),
     /// Permit a session a number of calls of some tools
     Grants(sessions::GrantsArgs),
+    /// Show what people and administrators did, and check that nobody has changed the record of it
+    Audit(audit::AuditArgs),
     /// Show what a running server has learned of retries, by tool and kind of failure
     Profiles(profiles::ProfilesArgs),
     /// Show which tools make agents retry, loop and ask again, and what to mend in them
@@ -105,6 +108,10 @@ fn run(command: Command) -> ExitCode {
         Command::Approvals(args) => runtime().and_then(|runtime| runtime.block_on(approvals::run(args))),
         Command::Sessions(args) => runtime().and_then(|runtime| runtime.block_on(sessions::run(args))),
         Command::Grants(args) => runtime().and_then(|runtime| runtime.block_on(sessions::grants(args))),
+        Command::Audit(args) => match runtime().and_then(|runtime| runtime.block_on(audit::run(args))) {
+            Ok(code) => return code,
+            Err(error) => Err(error),
+        },
         Command::Profiles(args) => runtime().and_then(|runtime| runtime.block_on(profiles::run(args))),
         Command::Report(args) => runtime().and_then(|runtime| runtime.block_on(report::run(args))),
         Command::Replay(args) => replay::run(&args),

@@ -7,6 +7,9 @@ use std::fmt;
 use sha2::{Digest as _, Sha256};
 
 use super::{
+    call::ApprovalStatus,
+    control::{Control, Controlled},
+    grant::Grant,
     identity::{Credential, Identity},
     ids::{SessionId, TenantId},
 };
@@ -142,6 +145,41 @@ pub struct Event {
     pub what: String,
     /// Why, in theirs.
     pub why: Option<String>,
+}
+
+impl Event {
+    /// What an event of a call tree tells of, if a person or a system is answerable for it. That a context was
+    /// compacted is an agent's own business.
+    #[must_use]
+    pub fn of(controlled: &Controlled) -> Option<Self> {
+        let by = controlled.by.clone()?;
+        let (kind, what) = match &controlled.control {
+            Control::Answered { approval_id, call_id, answer, clears, .. } => {
+                let answer = if *answer == ApprovalStatus::Approved { "approved" } else { "denied" };
+                let clears = clears.as_ref().map_or("", |clear| match clear.resource {
+                    Some(_) => ", and for a time its tool on the same thing",
+                    None => ", and for a time all calls of its tool",
+                });
+                (Kind::Answered, format!("{answer} {approval_id}: call {call_id}{clears}"))
+            }
+            Control::Withdrawn { approval_id, call_id } => (Kind::Withdrawn, format!("{approval_id}: call {call_id}")),
+            Control::PhaseSet { phase, plan } => {
+                let plan = plan.as_ref().map(|plan| format!(", with a plan of {} writes", plan.len()));
+                (Kind::PhaseSet, format!("phase {phase}{}", plan.unwrap_or_default()))
+            }
+            Control::Compacted => return None,
+            Control::OutcomeSettled { call_id, status } => {
+                (Kind::OutcomeSettled, format!("call {call_id}: {}", status.as_str()))
+            }
+            Control::Granted(Grant { id, tools, ceiling, expires_at, .. }) => {
+                let until = expires_at.as_millis();
+                (Kind::Granted, format!("{id}: {ceiling} calls of {}, until {until} ms", tools.as_str()))
+            }
+            Control::Revoked { id } => (Kind::Revoked, id.clone()),
+        };
+        let why = controlled.reason.as_deref().unwrap_or_default();
+        Some(Self::new(kind, by, what).about(&controlled.session).because(why))
+    }
 }
 
 /// How many words an entry has.

@@ -2,6 +2,7 @@
 //! of its call tree, so that a judgement made without knowing it is made again.
 
 use super::{
+    audit::Actor,
     call::ApprovalStatus,
     effect::Resource,
     fingerprint::Fingerprint,
@@ -86,8 +87,8 @@ pub struct Controlled {
     pub at: Timestamp,
     /// Whose session.
     pub session: SessionId,
-    /// Who did it; none when the plane or the asking call itself did.
-    pub by: Option<String>,
+    /// Who did it; none when the plane or the asking call itself did. Read back, it is the name alone.
+    pub by: Option<Actor>,
     /// Why, in words.
     pub reason: Option<String>,
     /// What was done.
@@ -149,7 +150,7 @@ pub struct Command {
     /// Whose session.
     pub session: SessionId,
     /// Who wants it.
-    pub by: String,
+    pub by: Actor,
     /// Why, in words.
     pub reason: Option<String>,
     /// What.

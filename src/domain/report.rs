@@ -1,6 +1,7 @@
 //! What a caller says about a call.
 
 use super::{
+    audit::Actor,
     budget::Usage,
     call::Proposal,
     failure::ErrorReport,
@@ -47,7 +48,7 @@ pub struct Report {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Operator {
     /// Who.
-    pub name: String,
+    pub by: Actor,
     /// How they know.
     pub reason: Option<String>,
 }

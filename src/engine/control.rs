@@ -47,7 +47,7 @@ pub fn control(
                 return Err(CommandRejection::TooManyGrants);
             }
             let (session, expires_at) = (command.session.clone(), now.plus_ms(*ttl_ms));
-            let (id, by, tools) = (id.clone(), command.by.clone(), tools.clone());
+            let (id, by, tools) = (id.clone(), command.by.name.clone(), tools.clone());
             Control::Granted(Grant { id, by, session, tools, ceiling: *ceiling, expires_at })
         }
         Operation::Revoke { id } => {
@@ -76,7 +76,7 @@ fn answer(
 ) -> Result<Control, CommandRejection> {
     let call = waiting(tree, command, id, now)?;
     // Whoever wants the call, or works for the same end, is not the one to allow it.
-    if is_asker(tree, &command.by) {
+    if is_asker(tree, &command.by.name) {
         return Err(CommandRejection::SelfApproval);
     }
     let tier = policy.rules.get::<tier::Params>().tier(call.tool.as_str());
@@ -98,7 +98,7 @@ fn answer(
 /// Who may not answer may take the question back, and nobody else: a person who wants the call not to run denies it.
 fn withdraw(tree: &CallTree, command: &Command, id: &str, now: Timestamp) -> Result<Control, CommandRejection> {
     let call = waiting(tree, command, id, now)?;
-    if !is_asker(tree, &command.by) {
+    if !is_asker(tree, &command.by.name) {
         return Err(CommandRejection::NotTheAsker);
     }
     Ok(Control::Withdrawn { approval_id: id.to_owned(), call_id: call.call_id.clone() })

@@ -88,7 +88,7 @@ fn told_by(report: &Report, settled: &Settled, events: usize) -> Option<Event> {
         seq: settled.seq + events as u64,
         at: settled.at,
         session: settled.session.clone(),
-        by: Some(by.name.clone()),
+        by: Some(by.by.clone()),
         reason: by.reason.clone(),
         control: Control::OutcomeSettled { call_id: settled.call_id.clone(), status: settled.status },
     })))

@@ -9,6 +9,7 @@ use super::{CommandError, Gate, GateError, NoAnswer};
 use crate::{
     clock::Tick,
     domain::{
+        audit::Actor,
         control::{Clears, Command, Operation, is_same_name},
         ids::{SessionId, TenantId},
         inbox::{Question, QuestionState, Resolution, Wanted},
@@ -36,7 +37,7 @@ pub struct Reply {
     /// Yes or no.
     pub approve: bool,
     /// Who answers.
-    pub by: String,
+    pub by: Actor,
     /// Why, in words.
     pub reason: Option<String>,
     /// What else a yes lets through.
@@ -95,7 +96,7 @@ impl Gate {
         &self,
         tenant: TenantId,
         approval_id: &str,
-        by: String,
+        by: Actor,
         reason: Option<String>,
     ) -> Result<Question, CommandError> {
         let operation = Operation::Withdraw { approval_id: approval_id.to_owned() };
@@ -107,27 +108,27 @@ impl Gate {
         &self,
         tenant: TenantId,
         approval_id: &str,
-        (state, by, reason): (QuestionState, String, Option<String>),
+        (state, by, reason): (QuestionState, Actor, Option<String>),
         operation: Operation,
     ) -> Result<Question, CommandError> {
         let Some(question) = self.question(tenant, approval_id).await? else {
             return Err(GateError::Rejected(CommandRejection::UnknownApproval));
         };
         if question.resolution.is_some() {
-            return as_closed(question, state, &by);
+            return as_closed(question, state, &by.name);
         }
         let unreadable = |_| NoAnswer::Fault("a stored session has a name that no session can have".to_owned());
         let session = SessionId::parse("session_id", &question.session).map_err(unreadable)?;
         let command = Command { session, by: by.clone(), reason: reason.clone(), operation };
         match self.control(tenant, &command).await {
             Ok(done) => {
-                let resolution = Some(Resolution { state, by, reason, at: done.at, clears: done.clears() });
+                let resolution = Some(Resolution { state, by: by.name, reason, at: done.at, clears: done.clears() });
                 Ok(Question { resolution, ..question })
             }
             Err(GateError::Rejected(rejection)) => {
                 // The call tree remembers a call only as it stands; who answered it is in its past.
                 match self.question(tenant, approval_id).await? {
-                    Some(question) if question.resolution.is_some() => as_closed(question, state, &by),
+                    Some(question) if question.resolution.is_some() => as_closed(question, state, &by.name),
                     _ => Err(GateError::Rejected(rejection)),
                 }
             }

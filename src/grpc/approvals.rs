@@ -168,7 +168,7 @@ impl v1::approval_service_server::ApprovalService for ApprovalService {
         request: Request<v1::ResolveApprovalRequest>,
     ) -> Result<Response<v1::ResolveApprovalResponse>, Status> {
         let tenant = identity::tenant(&request)?;
-        let by = identity::by(&request)?;
+        let by = identity::actor(&request)?;
         let message = request.into_inner();
         let approval_id = required_text("approval_id", &message.approval_id)?;
         let reason = note("reason", &message.reason)?;
@@ -184,7 +184,7 @@ impl v1::approval_service_server::ApprovalService for ApprovalService {
         request: Request<v1::WithdrawApprovalRequest>,
     ) -> Result<Response<v1::WithdrawApprovalResponse>, Status> {
         let tenant = identity::tenant(&request)?;
-        let by = identity::by(&request)?;
+        let by = identity::actor(&request)?;
         let message = request.into_inner();
         let approval_id = required_text("approval_id", &message.approval_id)?;
         let reason = note("reason", &message.reason)?;

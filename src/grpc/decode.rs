@@ -13,6 +13,7 @@ use super::{
 };
 use crate::{
     domain::{
+        audit::Actor,
         budget::Usage,
         call::Request,
         control::{Command, Operation},
@@ -70,7 +71,7 @@ pub(super) fn page_size(given: u32, default: u32) -> Decoded<usize> {
 }
 
 /// What somebody does to a session.
-pub(super) fn command(session_id: &str, by: String, reason: &str, operation: Operation) -> Decoded<Command> {
+pub(super) fn command(session_id: &str, by: Actor, reason: &str, operation: Operation) -> Decoded<Command> {
     Ok(Command { session: session(session_id)?, by, reason: note("reason", reason)?, operation })
 }
 
@@ -245,7 +246,7 @@ pub(super) fn record(
 }
 
 /// What an operator says of a call.
-pub(super) fn settled(request: &v1::SettleOutcomeRequest, by: String) -> Decoded<Report> {
+pub(super) fn settled(request: &v1::SettleOutcomeRequest, by: Actor) -> Decoded<Report> {
     let (session, call_id) = (session(&request.session_id)?, CallId::parse("call_id", &request.call_id)?);
     let status = status(request.status)?;
     if !matches!(status, OutcomeStatus::Success | OutcomeStatus::Cancelled | OutcomeStatus::Error) {
@@ -262,7 +263,7 @@ pub(super) fn settled(request: &v1::SettleOutcomeRequest, by: String) -> Decoded
     Ok(Report {
         error: message.map(|message| ErrorReport { message, ..ErrorReport::default() }),
         result: request.result.as_deref().map(storable),
-        by: Some(Operator { name: by, reason: note("reason", &request.reason)? }),
+        by: Some(Operator { by, reason: note("reason", &request.reason)? }),
         ..Report::new(session, call_id, status)
     })
 }

@@ -14,6 +14,7 @@ use super::{
 };
 use crate::{
     domain::{
+        audit::Actor,
         control::{Command, Control, Operation},
         grant::Grant,
         pattern::Pattern,
@@ -45,7 +46,7 @@ fn encoded(grant: &Grant, used: u64) -> v1::Grant {
     }
 }
 
-fn creation(message: &v1::CreateGrantRequest, by: String) -> Decoded<Command> {
+fn creation(message: &v1::CreateGrantRequest, by: Actor) -> Decoded<Command> {
     let operation = Operation::Grant {
         id: new_id("grn"),
         tools: Pattern::parse("tool_pattern", &message.tool_pattern)?,
@@ -62,7 +63,7 @@ impl v1::grant_service_server::GrantService for GrantService {
         request: Request<v1::CreateGrantRequest>,
     ) -> Result<Response<v1::CreateGrantResponse>, Status> {
         let tenant = identity::tenant(&request)?;
-        let by = identity::by(&request)?;
+        let by = identity::actor(&request)?;
         let command = creation(&request.into_inner(), by)?;
         let grant = match service::within(Box::pin(self.gate.control(tenant, &command))).await?.control {
             Control::Granted(grant) => Some(encoded(&grant, 0)),
@@ -76,7 +77,7 @@ impl v1::grant_service_server::GrantService for GrantService {
         request: Request<v1::RevokeGrantRequest>,
     ) -> Result<Response<v1::RevokeGrantResponse>, Status> {
         let tenant = identity::tenant(&request)?;
-        let by = identity::by(&request)?;
+        let by = identity::actor(&request)?;
         let message = request.into_inner();
         let operation = Operation::Revoke { id: required_text("grant_id", &message.grant_id)? };
         let command = command(&message.session_id, by, &message.reason, operation)?;

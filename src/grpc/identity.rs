@@ -48,8 +48,9 @@ pub(super) fn actor<T>(request: &Request<T>) -> Result<Actor, Status> {
     Ok(Actor::of(&*of(request)?, &by(request)?))
 }
 
-/// The name of who sends this request; `otherwise` where nobody says.
-pub(super) fn by_or<T>(request: &Request<T>, otherwise: &str) -> Result<String, Status> {
-    let is_said = request.metadata().contains_key(BY) || of(request)?.credential != Credential::Local;
-    if is_said { by(request) } else { Ok(otherwise.to_owned()) }
+/// Who sends this request; by the name `otherwise` where nobody says.
+pub(super) fn actor_or<T>(request: &Request<T>, otherwise: &str) -> Result<Actor, Status> {
+    let identity = of(request)?;
+    let is_said = request.metadata().contains_key(BY) || identity.credential != Credential::Local;
+    if is_said { actor(request) } else { Ok(Actor::of(&identity, otherwise)) }
 }

@@ -2,6 +2,7 @@
 //! the store or the rules.
 
 mod approvals;
+mod audit;
 mod authentication;
 mod connect;
 mod decode;

@@ -10,6 +10,7 @@ use tonic::{codec::CompressionEncoding, service::Routes};
 
 use super::{
     approvals::ApprovalService,
+    audit::AuditService,
     authentication::Authenticated,
     front::Front,
     grants::GrantService,
@@ -23,10 +24,10 @@ use super::{
     shortcut::Shortcut,
     stop::{Counted, Stop},
     v1::{
-        self, approval_service_server::ApprovalServiceServer, gate_service_server::GateServiceServer,
-        grant_service_server::GrantServiceServer, policy_service_server::PolicyServiceServer,
-        profile_service_server::ProfileServiceServer, server_service_server::ServerServiceServer,
-        session_service_server::SessionServiceServer,
+        self, approval_service_server::ApprovalServiceServer, audit_service_server::AuditServiceServer,
+        gate_service_server::GateServiceServer, grant_service_server::GrantServiceServer,
+        policy_service_server::PolicyServiceServer, profile_service_server::ProfileServiceServer,
+        server_service_server::ServerServiceServer, session_service_server::SessionServiceServer,
     },
 };
 use crate::{
@@ -127,6 +128,7 @@ fn services(others: Routes, gate: &Arc<Gate>, ending: &Stop) -> Services {
         .add_service(ending.counts(profile_service(gate())))
         .add_service(ending.counts(PolicyServiceServer::new(PolicyService::new(gate()))))
         .add_service(ending.counts(approval_service(gate(), ending.clone())))
+        .add_service(ending.counts(AuditServiceServer::new(AuditService::new(gate()))))
         .add_service(ending.counts(GrantServiceServer::new(GrantService::new(gate()))))
         .add_service(ending.counts(session_service(gate(), ending.clone())));
     let front = ending.counts(gate_service(gate(), ending.clone()));

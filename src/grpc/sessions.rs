@@ -171,7 +171,7 @@ impl v1::session_service_server::SessionService for SessionService {
 
     async fn set_phase(&self, request: Request<v1::SetPhaseRequest>) -> Result<Response<v1::SetPhaseResponse>, Status> {
         let tenant = identity::tenant(&request)?;
-        let by = identity::by(&request)?;
+        let by = identity::actor(&request)?;
         let message = request.into_inner();
         let tool = |(i, tool): (usize, &String)| Ok(ToolName::parse(&format!("plan[{i}]"), tool)?);
         let plan: Vec<ToolName> = message.plan.iter().enumerate().map(tool).collect::<Decoded<_>>()?;
@@ -187,7 +187,7 @@ impl v1::session_service_server::SessionService for SessionService {
         request: Request<v1::SettleOutcomeRequest>,
     ) -> Result<Response<v1::SettleOutcomeResponse>, Status> {
         let tenant = identity::tenant(&request)?;
-        let by = identity::by(&request)?;
+        let by = identity::actor(&request)?;
         let report = decode::settled(request.get_ref(), by)?;
         let answer = service::within(Box::pin(self.gate.record(tenant, report, None))).await?;
         let status = encode::status(answer.recorded.settled.status);
@@ -200,7 +200,7 @@ impl v1::session_service_server::SessionService for SessionService {
     ) -> Result<Response<v1::MarkCompactedResponse>, Status> {
         let tenant = identity::tenant(&request)?;
         // The session's own loop says so; nobody is answerable for it.
-        let by = identity::by_or(&request, &request.get_ref().session_id)?;
+        let by = identity::actor_or(&request, &request.get_ref().session_id)?;
         let summary_tokens = decode::summary_tokens(request.get_ref().summary_tokens)?;
         let command = command(&request.get_ref().session_id, by, "", Operation::MarkCompacted)?;
         self.command(tenant, &command).await?;

@@ -4,6 +4,7 @@
 mod common;
 
 mod approvals;
+mod audit;
 mod calls;
 mod compression;
 mod connect;

@@ -180,7 +180,7 @@ impl World {
         };
         let takes_back = matches!(operation, Operation::Withdraw { .. });
         let by = if takes_back { session_id(who).to_string() } else { "eve".to_owned() };
-        let command = Command { session: session_id(who), by, reason: None, operation };
+        let command = Command { session: session_id(who), by: by.as_str().into(), reason: None, operation };
         if let Ok(change) = engine::control(&self.policy, &grown.tree, &command, self.now) {
             assert!(self.commit(&root, change.into()), "a command takes no counter");
         }

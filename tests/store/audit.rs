@@ -4,17 +4,22 @@
 use callgate::{
     domain::{
         audit::{Actor, Anchor, Checked, Event, Kind},
+        control::{Command, Operation},
         halt::Halted,
         identity::Credential,
         ids::DEFAULT_TENANT,
+        outcome::OutcomeStatus,
+        pattern::Pattern,
+        report::{Operator, Report},
     },
     gate::{Apply, Author, Gate},
+    policy::Policy,
     store::{Store, audit},
 };
 
 use crate::common::{
     all,
-    gates::{gate, policy, session, store, two_gates},
+    gates::{ask, done, evaluate, gate, policy, record, report, session, store, two_gates},
     postgres::Postgres,
 };
 
@@ -38,6 +43,13 @@ async fn work(gate: &Gate) {
         let applied = gate.apply_policy(DEFAULT_TENANT, "policy_engine: {}\n", &author, Apply::Activate);
         Box::pin(applied).await.expect("applied");
     }
+}
+
+/// A policy in which a person is asked about each reset.
+fn asking() -> Policy {
+    let text = "policy_engine: {authorization: {tiers: [{name: asks, pattern: reset, action: hitl},
+      {name: rest, pattern: '*', action: allowlist}]}, tool_schemas: {look: {effect: read}, save: {effect: write}}, phases: [{name: EARLY, tools: '*'}]}";
+    callgate::policy::compile(text).expect("a good policy")
 }
 
 async fn checked(store: &Store, anchors: &[&Anchor]) -> Checked {
@@ -97,8 +109,7 @@ async fn what_was_forgotten_leaves_no_word_and_the_chain_holds() {
     let anchor = checked(&store, &[]).await.last.expect("entries");
     let mut conn = postgres.connect().await;
     let event = Event::new(Kind::Forgotten, "ada".into(), "a session").because("they asked for it");
-    let by = audit::append(&mut conn, DEFAULT_TENANT, &event).await.expect("an entry");
-    let erased = audit::erase(&mut conn, DEFAULT_TENANT, &["s"], &["FIRST"], by).await.expect("erased");
+    let erased = audit::erase(&mut conn, DEFAULT_TENANT, &event, &["s"], &["FIRST"]).await.expect("erased");
     assert_eq!(erased, 4);
     let told = "select number, who, session_id, what, why, erased_by from audit_log order by number";
     assert_eq!(
@@ -114,6 +125,102 @@ async fn what_was_forgotten_leaves_no_word_and_the_chain_holds() {
     assert_eq!(postgres.rows("select from audit where salts[6] is not null and number < 5").await, [""; 0]);
     let after = checked(&store, &[&anchor]).await;
     assert_eq!((after.problems, after.erased), (Vec::new(), 8));
+}
+
+/// What people did to call trees that is in one of both places and not in the other.
+const TOLD_ONCE: &str = "select kind, session_id from (
+    select kind, session_id, actor as who, reason as why from session_event
+      where actor is not null and kind <> 'compacted'
+    union all select kind, session_id, who, why from audit_log where session_id is not null) k
+  group by kind, session_id, who, why having count(*) <> 2";
+
+fn does(operation: Operation, by: &str) -> Command {
+    Command { session: session("s"), by: by.into(), reason: Some(format!("{by} says so")), operation }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_people_do_to_a_session_is_told_by_the_commit_that_stores_it() {
+    let postgres = Postgres::start().await;
+    let gate = gate(&postgres, &asking()).await;
+    let asked = evaluate(&gate, ask("s", "c1", "reset", "{}")).await.verdict.approval.expect("a question").id;
+    let answer = Operation::Answer { approval_id: asked.clone(), approve: true, clears: None };
+    let grant = Operation::Grant {
+        id: "grn_1".to_owned(),
+        tools: Pattern::parse("tools", "save*").expect("a pattern"),
+        ceiling: 3,
+        ttl_ms: 60_000,
+    };
+    let operations = [
+        answer,
+        Operation::SetPhase { phase: "EARLY".to_owned(), plan: None },
+        grant,
+        Operation::Revoke { id: "grn_1".to_owned() },
+        Operation::MarkCompacted,
+    ];
+    for operation in operations {
+        gate.control(DEFAULT_TENANT, &Command { by: max(), ..does(operation, "max") }).await.expect("done");
+    }
+    evaluate(&gate, ask("s", "c2", "save", "{}")).await;
+    record(&gate, report("s", "c2", OutcomeStatus::Unknown)).await;
+    let by = Some(Operator { by: max(), reason: Some("it is there".to_owned()) });
+    record(&gate, Report { by, ..report("s", "c2", OutcomeStatus::Success) }).await;
+    let taken_back = evaluate(&gate, ask("s", "c3", "reset", r#"{"n":3}"#)).await.verdict.approval.expect("asked").id;
+    let operation = Operation::Withdraw { approval_id: taken_back.clone() };
+    gate.control(DEFAULT_TENANT, &does(operation, "s")).await.expect("withdrawn");
+    let told = "select kind, who, credential, origin, session_id, regexp_replace(what, ', until .*', ''), why
+        from audit_log order by number";
+    let by_max = r#"max,"token cg_1",192.0.2.7,s"#;
+    let expected = [
+        format!(r#"(answered,{by_max},"approved {asked}: call c1","max says so")"#),
+        format!(r#"(phase_set,{by_max},"phase EARLY","max says so")"#),
+        format!(r#"(granted,{by_max},"grn_1: 3 calls of save*","max says so")"#),
+        format!(r#"(revoked,{by_max},grn_1,"max says so")"#),
+        format!(r#"(outcome_settled,{by_max},"call c2: success","it is there")"#),
+        format!(r#"(withdrawn,s,local,,s,"{taken_back}: call c3","s says so")"#),
+    ];
+    assert_eq!(postgres.rows(told).await, expected);
+    assert_eq!(checked(&store(&postgres).await, &[]).await.problems, Vec::<String>::new());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_two_who_answer_at_once_one_is_told_and_who_lost_is_not() {
+    const QUESTIONS: usize = 12;
+    let postgres = Postgres::start().await;
+    let gates = two_gates(&postgres, &asking()).await;
+    for n in 0..QUESTIONS {
+        let request = ask("s", &format!("c{n}"), "reset", &format!(r#"{{"n":{n}}}"#));
+        let approval_id = evaluate(&gates[n % 2], request).await.verdict.approval.expect("a question").id;
+        let answers = [("eve", true), ("max", false)].into_iter().zip(gates.clone()).map(|((by, approve), gate)| {
+            let operation = Operation::Answer { approval_id: approval_id.clone(), approve, clears: None };
+            async move { gate.control(DEFAULT_TENANT, &does(operation, by)).await.is_ok() }
+        });
+        let taken = all(answers).await.into_iter().filter(|taken| *taken).count();
+        assert_eq!(taken, 1, "question {n}");
+    }
+    let told = postgres.number("select count(*) from audit_log where kind = 'answered'").await;
+    assert_eq!(told, i64::try_from(QUESTIONS).expect("few"));
+    assert_eq!(
+        postgres.rows("select distinct count(*) from session_event group by detail ->> 'approval_id'").await,
+        ["(1)"]
+    );
+    let checked = checked(&store(&postgres).await, &[]).await;
+    assert_eq!(checked.problems, Vec::<String>::new());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_answer_that_cannot_be_told_is_not_stored_and_its_session_goes_on() {
+    let postgres = Postgres::start().await;
+    let gate = gate(&postgres, &asking()).await;
+    let asked = evaluate(&gate, ask("s", "c1", "reset", "{}")).await.verdict.approval.expect("a question").id;
+    postgres.tamper("alter table audit add constraint full_up check (number < 0) not valid").await;
+    let operation = Operation::Answer { approval_id: asked, approve: true, clears: None };
+    let refused = gate.control(DEFAULT_TENANT, &does(operation.clone(), "eve")).await;
+    assert!(refused.is_err(), "{refused:?}");
+    assert_eq!(postgres.rows("select from session_event").await, [""; 0], "nothing is there that nobody was told");
+    done(&gate, ask("s", "c2", "look", "{}"), "a row").await;
+    postgres.tamper("alter table audit drop constraint full_up").await;
+    gate.control(DEFAULT_TENANT, &does(operation, "eve")).await.expect("an answer");
+    assert_eq!(postgres.rows(TOLD_ONCE).await, [""; 0]);
 }
 
 /// What is told of an audit of four entries after each of these was done to it.

@@ -223,7 +223,7 @@ async fn a_tree_that_catches_up_is_the_tree_that_is_stored() {
         for operation in
             [Operation::SetPhase { phase: ["ACT", "REST"][round % 2].to_owned(), plan }, Operation::MarkCompacted]
         {
-            let command = Command { session: session("root"), by: "eve".to_owned(), reason: None, operation };
+            let command = Command { session: session("root"), by: "eve".into(), reason: None, operation };
             gate.control(DEFAULT_TENANT, &command).await.expect("stored");
         }
         let kept = ask("root", &format!("kept {round}"), "look", &format!(r#"{{"round":{round}}}"#));

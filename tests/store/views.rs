@@ -46,7 +46,7 @@ async fn a_call_says_why_and_who_let_it_through() {
     assert_eq!(postgres.rows(pending).await, [r#"(pending,reset,"It hangs.",t,)"#]);
     let operation = Operation::Answer { approval_id: asked, approve: true, clears: None };
     let reason = Some("go ahead".to_owned());
-    let command = Command { session: session("s"), by: "eve".to_owned(), reason, operation };
+    let command = Command { session: session("s"), by: "eve".into(), reason, operation };
     gate.control(DEFAULT_TENANT, &command).await.expect("an answer that is taken");
     assert_eq!(said(&evaluate(&gate, reset("c1")).await), "ALLOW");
     record(&gate, failure("s", "c1", "unavailable")).await;

@@ -85,7 +85,7 @@ impl Stage {
     }
 
     fn done_by(&mut self, by: &str, operation: Operation, reason: Option<String>) -> Step {
-        let command = Command { session: self.session_id(), by: by.to_owned(), reason, operation };
+        let command = Command { session: self.session_id(), by: by.into(), reason, operation };
         let _ = writeln!(self.log, "  {:?}", command.operation);
         self.world.control(&self.policy, &command, self.now).map_err(|caller_error| format!("{caller_error:?}"))
     }

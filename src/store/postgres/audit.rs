@@ -1,6 +1,6 @@
 //! The audit: what people and administrators did, written in the transaction of what it tells of.
 
-use sqlx::{Connection as _, PgConnection, Postgres, Row as _, Transaction, postgres::PgRow};
+use sqlx::{AssertSqlSafe, Connection as _, PgConnection, Postgres, Row as _, Transaction, postgres::PgRow};
 
 use super::{
     Store,
@@ -10,6 +10,7 @@ use super::{
 use crate::{
     domain::{
         audit::{Anchor, Check, Checked, Entry, Event, WORDS, Word},
+        event,
         ids::TenantId,
     },
     store::error::StoreError,
@@ -59,33 +60,53 @@ pub fn log(tenant: TenantId, event: &Event) {
     );
 }
 
+/// The same for what people did to a call tree.
+pub(super) fn log_events(tenant: TenantId, events: &[event::Event]) {
+    for event in events {
+        if let event::Event::Controlled(controlled) = event
+            && let Some(told) = Event::of(controlled)
+        {
+            log(tenant, &told);
+        }
+    }
+}
+
 /// Erases every word of the tenant's audit that holds one of `words`, in whatever case, and of entries about one of
-/// `sessions` the session, what was done and why; gives how many entries lost a word. `by` is the entry that tells of
-/// the forgetting, which keeps its own words: it must say none of these.
+/// `sessions` the session, what was done and why; adds the entry that tells of it, which keeps its own words and so must
+/// say none of these. Gives how many entries lost a word. To be called last in its transaction: what takes long of it,
+/// looking for the words, is done before the entry.
 ///
 /// # Errors
-/// [`StoreError`].
+/// [`StoreError`]: the transaction cannot be committed any more.
 pub async fn erase(
     conn: &mut PgConnection,
     tenant: TenantId,
+    event: &Event,
     sessions: &[&str],
     words: &[&str],
-    by: u64,
 ) -> Loaded<u64> {
-    let erase = sqlx::query(
+    let newest = sqlx::query_scalar("select coalesce(max(number), 0) from audit where tenant_id = $1");
+    let newest: i64 = newest.bind(tenant.0).fetch_one(&mut *conn).await?;
+    let holds = "(a.words[4] = any($2) or exists (select from unnest(a.words) word, unnest($3::text[]) w
+        where strpos(lower(word), lower(w)) > 0))";
+    let found = format!("select a.number from audit a where a.tenant_id = $1 and {holds}");
+    let found = sqlx::query_scalar(AssertSqlSafe(found)).bind(tenant.0).bind(sessions.to_vec()).bind(words.to_vec());
+    let found: Vec<i64> = found.fetch_all(&mut *conn).await?;
+    let by = append(conn, tenant, event).await?;
+    // What others have added meanwhile is looked at as well.
+    let erase = format!(
         "update audit a set words = k.words, salts = k.salts, erased_by = $4
-         from (select a.number,
-             array_agg(case when gone then null else word end order by place) as words,
-             array_agg(case when gone then null else salt end order by place) as salts,
-             bool_or(gone and word is not null) as is_changed
+         from (select a.number, array_agg(case when gone then null else word end order by place) as words,
+             array_agg(case when gone then null else salt end order by place) as salts
            from audit a, unnest(a.words, a.salts) with ordinality u (word, salt, place),
-             lateral (select (place >= 4 and a.words[4] = any($2)) or exists (
+             lateral (select (place >= 4 and a.words[4] = any($2)) is true or exists (
                select from unnest($3::text[]) w where strpos(lower(word), lower(w)) > 0) as gone) g
-           where a.tenant_id = $1 and a.number <> $4 group by a.number) k
-         where a.tenant_id = $1 and a.number = k.number and k.is_changed",
+           where a.tenant_id = $1 and (a.number = any($5) or a.number > $6 and {holds}) and a.number <> $4
+           group by a.number) k
+         where a.tenant_id = $1 and a.number = k.number"
     );
-    let erase = erase.bind(tenant.0).bind(sessions.to_vec()).bind(words.to_vec()).bind(big(by));
-    Ok(erase.execute(conn).await?.rows_affected())
+    let erase = sqlx::query(AssertSqlSafe(erase)).bind(tenant.0).bind(sessions.to_vec()).bind(words.to_vec());
+    Ok(erase.bind(big(by)).bind(found).bind(newest).execute(conn).await?.rows_affected())
 }
 
 impl Store {

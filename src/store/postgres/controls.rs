@@ -10,6 +10,7 @@ use super::{
     row::big,
 };
 use crate::domain::{
+    audit::{self, Actor},
     call::ApprovalStatus,
     control::{Clearance, Control, Controlled},
     effect::Resource,
@@ -31,6 +32,9 @@ rows! {
         shard: i16 => INT2, tenant_id: i64 => INT8, root_id: &'a str => TEXT, epoch: i32 => DAY, seq: i64 => INT8,
         session_id: &'a str => TEXT, at_ms: i64 => Kind::time("at"), kind: &'a str => TEXT,
         actor: Option<&'a str> => TEXT, reason: Option<&'a str> => TEXT, detail: String => JSON,
+        // Its entry in the audit, where it has one; the rest of it is above.
+        credential: Option<String> => TEXT.only_sent(), origin: Option<String> => TEXT.only_sent(),
+        what: Option<String> => TEXT.only_sent(),
     }
 }
 
@@ -190,7 +194,11 @@ fn bytes(hexadecimal: &str) -> Loaded<Vec<u8>> {
 
 impl<'a> ControlRow<'a> {
     pub(super) fn of(append: &'a Append, event: &'a Controlled) -> Self {
+        let told = audit::Event::of(event);
+        let by = told.as_ref().map(|told| &told.by);
         Self {
+            credential: by.map(|by| by.credential.to_string()),
+            origin: by.and_then(|by| by.from.clone()),
             shard: append.shard().0,
             tenant_id: append.tenant.0,
             root_id: append.root.as_str(),
@@ -199,9 +207,10 @@ impl<'a> ControlRow<'a> {
             session_id: event.session.as_str(),
             at_ms: event.at.as_millis(),
             kind: event.control.as_str(),
-            actor: event.by.as_deref(),
+            actor: event.by.as_ref().map(|by| by.name.as_str()),
             reason: event.reason.as_deref(),
             detail: serde_json::to_string(&Detail::from(&event.control)).unwrap_or_default(),
+            what: told.map(|told| told.what),
         }
     }
 }
@@ -260,7 +269,7 @@ fn controlled(row: &PgRow) -> Loaded<Controlled> {
         seq: count(row, "seq")?,
         at: at(row, "at_ms")?,
         control: detail.control(row.try_get("kind")?, by.as_deref(), &session)?,
-        by,
+        by: by.as_deref().map(Actor::from),
         reason: row.try_get("reason")?,
         session,
     })

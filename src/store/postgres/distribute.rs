@@ -98,6 +98,9 @@ pub(super) async fn all(conn: &mut PgConnection) -> Result<Vec<&'static str>, St
         sqlx::query(AssertSqlSafe(emptied)).execute(&mut *conn).await?;
         done.push(table);
     }
+    // It is called on the node of a tree.
+    let append = format!("select create_distributed_function('{SCHEMA}.audit_append(bigint, text, text[])')");
+    sqlx::query(AssertSqlSafe(append)).execute(conn).await?;
     Ok(done)
 }
 

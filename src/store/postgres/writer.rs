@@ -16,6 +16,7 @@ use tokio::{
 
 use super::{
     append::{Appended, Batch, Connection},
+    audit,
     commits::Commits,
     connect::{Connector, jittered},
     time::DbTime,
@@ -69,7 +70,10 @@ impl Job {
     /// change stands all the same, and others wait for it.
     fn answer(self, outcome: Result<Committed, Lost>) {
         match (&outcome, self.append.change.events.last()) {
-            (Ok(_), Some(last)) => self.slot.committed(&self.append.change.events, last.seq()),
+            (Ok(_), Some(last)) => {
+                self.slot.committed(&self.append.change.events, last.seq());
+                audit::log_events(self.append.tenant, &self.append.change.events);
+            }
             _ => self.slot.invalidate(),
         }
         let _ = self.reply.send(outcome);

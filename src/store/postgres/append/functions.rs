@@ -94,8 +94,26 @@ fn write(form: Form) -> String {
         events("full_outcomes", OutcomeRow::LIST, "outcome", true),
         trials(form),
         events("controls", ControlRow::LIST, "session_event", true),
+        audit(form),
     ]
     .concat()
+}
+
+/// What somebody is answerable for has an entry in the audit of its tenant, by the same commit. It comes last, since
+/// whoever adds the next one waits for it; and tenants in their order, since others may have a batch of the same ones.
+fn audit(form: Form) -> String {
+    let append = "perform audit_append(x.tenant_id, x.kind,
+      array[x.actor, x.credential, x.origin, x.session_id, x.what, x.reason])";
+    match form {
+        Form::OneServer => format!(
+            "  if controls is not null then
+    {append} from (select * from unnest(controls) with ordinality as c({names}, place)
+      where c.what is not null order by c.tenant_id, c.place) x;
+  end if;\n",
+            names = names(ControlRow::LIST, true)
+        ),
+        Form::Distributed => Form::each("controls", &format!("if x.what is not null then {append}; end if")),
+    }
 }
 
 fn trials(form: Form) -> String {

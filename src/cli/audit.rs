@@ -1,0 +1,116 @@
+//! `callgate audit`: what people and administrators did, and whether the record of it is whole.
+
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand};
+use tonic::transport::Channel;
+
+use super::remote::{Remote, asked, at};
+use crate::grpc::v1::{
+    AuditEntry, ListAuditEntriesRequest, VerifyAuditRequest, audit_service_client::AuditServiceClient,
+};
+
+/// Entries that are asked for at a time: as many as a server gives.
+const PAGE: u32 = 500;
+/// Entries that are shown unless more are wanted.
+const SHOWN: u32 = 50;
+
+/// What `callgate audit` takes.
+#[derive(Debug, Args)]
+pub(super) struct AuditArgs {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// List what people and administrators did, the newest first
+    List {
+        /// List all of it
+        #[arg(long)]
+        all: bool,
+        #[command(flatten)]
+        remote: Remote,
+    },
+    /// Check that no entry was changed or taken away; the exit code is 1 if one was
+    Verify {
+        /// An anchor that an earlier check gave and that was kept elsewhere: finds an end that was cut off
+        #[arg(long = "anchor", value_name = "NUMBER:HASH")]
+        anchors: Vec<String>,
+        #[command(flatten)]
+        remote: Remote,
+    },
+}
+
+/// Runs it.
+pub(super) async fn run(args: AuditArgs) -> anyhow::Result<ExitCode> {
+    match args.action {
+        Action::List { all, remote } => list(all, AuditServiceClient::new(remote.connect().await?)).await,
+        Action::Verify { anchors, remote } => verify(anchors, AuditServiceClient::new(remote.connect().await?)).await,
+    }
+}
+
+async fn list(all: bool, mut client: AuditServiceClient<Channel>) -> anyhow::Result<ExitCode> {
+    let mut request = ListAuditEntriesRequest { page_size: if all { PAGE } else { SHOWN }, ..Default::default() };
+    loop {
+        let page = asked(client.list_audit_entries(request.clone()).await)?;
+        if page.entries.is_empty() && request.page_token.is_empty() {
+            outln!("Nobody has done anything.");
+        }
+        page.entries.iter().for_each(line);
+        match page.next_page_token {
+            end if end.is_empty() => return Ok(ExitCode::SUCCESS),
+            _ if !all => {
+                errln!("note: only the newest {SHOWN} are shown; --all shows the others");
+                return Ok(ExitCode::SUCCESS);
+            }
+            next => request.page_token = next,
+        }
+    }
+}
+
+fn line(entry: &AuditEntry) {
+    let with = |label: &str, text: &str| if text.is_empty() { String::new() } else { format!("{label}{text}") };
+    let erased = if entry.erased_by == 0 { String::new() } else { format!("  (words erased by {})", entry.erased_by) };
+    outln!(
+        "{:>6}  {}  {:<16}  {}{}{}{}{}{erased}",
+        entry.number,
+        at(entry.create_time.as_ref()),
+        entry.kind,
+        entry.what,
+        with("  session ", &entry.session_id),
+        with("  by ", &entry.by),
+        match (entry.credential.as_str(), entry.origin.as_str()) {
+            ("" | "local", "") => String::new(),
+            (credential, "") => format!(" ({credential})"),
+            ("", origin) => format!(" (from {origin})"),
+            (credential, origin) => format!(" ({credential}, from {origin})"),
+        },
+        with(": ", &entry.why),
+    );
+}
+
+async fn verify(anchors: Vec<String>, mut client: AuditServiceClient<Channel>) -> anyhow::Result<ExitCode> {
+    let held = anchors.len();
+    let found = asked(client.verify_audit(VerifyAuditRequest { anchors }).await)?;
+    found.problems.iter().for_each(|problem| outln!("{problem}"));
+    if found.anchor.is_empty() {
+        outln!("No entry was written yet.");
+    } else {
+        outln!("anchor {}", found.anchor);
+    }
+    if found.erased_words > 0 {
+        outln!("{} words were erased, each with an entry that tells of it", found.erased_words);
+    }
+    if !found.problems.is_empty() {
+        errln!("callgate: the audit was tampered with, see above");
+        return Ok(ExitCode::FAILURE);
+    }
+    outln!("The chain holds.");
+    if held == 0 {
+        errln!(
+            "note: keep the anchor where nobody can change it with the database, and give it with --anchor next time"
+        );
+    }
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,93 @@
+//! The audit service: decode, ask the gate, encode.
+
+use std::sync::Arc;
+
+use tonic::{Request, Response, Status};
+
+use super::{
+    decode::{Decoded, page_size, wrong},
+    identity,
+    limits::PAGE_DEFAULT,
+    page, service, status, v1,
+};
+use crate::{
+    domain::audit::{Anchor, Entry},
+    gate::{self, Gate},
+};
+
+/// Anchors that a chain is held against at once.
+const ANCHORS_MAX: usize = 100;
+
+/// The service over a gate.
+#[derive(Debug, Clone)]
+pub(super) struct AuditService {
+    gate: Arc<Gate>,
+}
+
+impl AuditService {
+    pub(super) fn new(gate: Arc<Gate>) -> Self {
+        Self { gate }
+    }
+}
+
+fn encoded(entry: Entry) -> v1::AuditEntry {
+    let [by, credential, origin, session_id, what, why] = entry.words.map(|word| word.text.unwrap_or_default());
+    let nanos = i32::try_from(entry.at_us.rem_euclid(1_000_000) * 1_000).unwrap_or_default();
+    v1::AuditEntry {
+        number: entry.number,
+        create_time: Some(prost_types::Timestamp { seconds: entry.at_us.div_euclid(1_000_000), nanos }),
+        kind: entry.kind,
+        by,
+        credential,
+        origin,
+        session_id,
+        what,
+        why,
+        erased_by: entry.erased_by.unwrap_or_default(),
+        hash: hex::encode(entry.hash),
+    }
+}
+
+fn anchors(given: &[String]) -> Decoded<Vec<Anchor>> {
+    if given.len() > ANCHORS_MAX {
+        return wrong("anchors", format!("has {} anchors; at most {ANCHORS_MAX} are allowed", given.len()));
+    }
+    let read = |(i, text): (usize, &String)| match Anchor::parse(text) {
+        Some(anchor) => Ok(anchor),
+        None => wrong(&format!("anchors[{i}]"), "must be a number, a colon and 64 hexadecimal digits, as it was given"),
+    };
+    given.iter().enumerate().map(read).collect()
+}
+
+#[tonic::async_trait]
+impl v1::audit_service_server::AuditService for AuditService {
+    async fn list_audit_entries(
+        &self,
+        request: Request<v1::ListAuditEntriesRequest>,
+    ) -> Result<Response<v1::ListAuditEntriesResponse>, Status> {
+        let tenant = identity::tenant(&request)?;
+        let message = request.into_inner();
+        let size = page_size(message.page_size, PAGE_DEFAULT)?;
+        let before = page::after(&message.page_token, |[number]| number.parse::<u64>().ok())?;
+        let entries = service::for_people(self.gate.audit(tenant, before, size + 1)).await?;
+        let (entries, next_page_token) =
+            page::cut(entries, size, |last: &Entry| page::token([&last.number.to_string()]));
+        let entries = entries.into_iter().map(encoded).collect();
+        Ok(Response::new(v1::ListAuditEntriesResponse { entries, next_page_token }))
+    }
+
+    async fn verify_audit(
+        &self,
+        request: Request<v1::VerifyAuditRequest>,
+    ) -> Result<Response<v1::VerifyAuditResponse>, Status> {
+        let tenant = identity::tenant(&request)?;
+        let anchors = anchors(&request.into_inner().anchors)?;
+        // It may take longer than an answer to an agent may; the store bounds it.
+        let checked = gate::for_people(self.gate.check_audit(tenant, anchors)).await.map_err(status::gate)?;
+        Ok(Response::new(v1::VerifyAuditResponse {
+            problems: checked.problems,
+            anchor: checked.last.map(|last| last.to_string()).unwrap_or_default(),
+            erased_words: checked.erased,
+        }))
+    }
+}
