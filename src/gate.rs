@@ -19,6 +19,7 @@ mod policies;
 mod profiles;
 mod record;
 mod state;
+mod tenants;
 mod trees;
 mod waiting;
 
@@ -26,7 +27,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use self::{
     admission::Door, approvals::OpenQuestions, halts::Halts, health::ToolHealth, learned::Learned,
-    policies::ActivePolicy,
+    policies::ActivePolicy, tenants::Tenants,
 };
 use crate::{
     clock::Clock,
@@ -43,6 +44,7 @@ pub use error::{CommandError, EvaluateError, GateError, NoAnswer, RecordError, S
 pub use policies::{Activated, Applied, Apply, Author, PolicyProblem, compiled};
 pub use profiles::{NearPair, QualityReport, RetryChance, RetryLayer, RetryProfile};
 pub use record::RecordAnswer;
+pub use tenants::TenantChange;
 
 /// Does `work` for a person: what it reads by itself, it reads over connections that are there for people.
 pub async fn for_people<T>(work: impl Future<Output = T>) -> T {
@@ -86,6 +88,7 @@ pub struct Gate {
     tools: Arc<ToolHealth>,
     learned: Learned,
     halts: Halts,
+    tenants: Tenants,
     policy: ActivePolicy,
     open: OpenQuestions,
     metrics: Metrics,
@@ -93,7 +96,8 @@ pub struct Gate {
 }
 
 impl Gate {
-    /// A gate over an open store.
+    /// A gate over an open store. `policy` judges the plane's own tenant until another one is read; every other tenant
+    /// begins with the built-in one.
     #[must_use]
     pub fn new(policy: Arc<Policy>, store: Store, metrics: Metrics, clock: Clock) -> Self {
         Self {
@@ -103,6 +107,7 @@ impl Gate {
             tools: Arc::default(),
             learned: Learned::default(),
             halts: Halts::default(),
+            tenants: Tenants::default(),
             policy: ActivePolicy::new(policy),
             open: OpenQuestions::default(),
             metrics,

@@ -24,6 +24,7 @@ mod sessions;
 mod signal;
 mod simulate;
 pub mod source;
+mod tenants;
 mod tools;
 mod upkeep;
 
@@ -64,6 +65,8 @@ enum Command {
     Grants(sessions::GrantsArgs),
     /// Show what people and administrators did, and check that nobody has changed the record of it
     Audit(audit::AuditArgs),
+    /// Make, list, limit, suspend and delete tenants
+    Tenants(tenants::TenantsArgs),
     /// Show what a running server has learned of retries, by tool and kind of failure
     Profiles(profiles::ProfilesArgs),
     /// Show which tools make agents retry, loop and ask again, and what to mend in them
@@ -112,6 +115,7 @@ fn run(command: Command) -> ExitCode {
             Ok(code) => return code,
             Err(error) => Err(error),
         },
+        Command::Tenants(args) => runtime().and_then(|runtime| runtime.block_on(tenants::run(args))),
         Command::Profiles(args) => runtime().and_then(|runtime| runtime.block_on(profiles::run(args))),
         Command::Report(args) => runtime().and_then(|runtime| runtime.block_on(report::run(args))),
         Command::Replay(args) => replay::run(&args),

@@ -90,7 +90,7 @@ impl Plane {
 
     /// The policy that judges.
     pub(super) fn policy(&self) -> Arc<Policy> {
-        self.gate.policy()
+        self.gate.policy(DEFAULT_TENANT)
     }
 
     /// Waits for `signal`, or for the database or the server to fail for good; then stops everything in order.
@@ -174,16 +174,15 @@ async fn opened(
     let store = Store::open(settings).await.context("cannot use the database")?;
     let gate = Arc::new(Gate::new(Arc::clone(policy), store, metrics.clone(), Clock::System));
     gate.read_halts().await.context("the halts cannot be read")?;
-    if !has_file {
-        stored(&gate).await?;
-    }
+    stored(&gate, has_file).await?;
     Ok(gate)
 }
 
-/// Takes over the active policy. Without it everything would be let through that it forbids.
-async fn stored(gate: &Gate) -> anyhow::Result<()> {
-    let errors = gate.read_policy(DEFAULT_TENANT).await.context("the active policy cannot be read")?;
-    if errors.is_empty() {
+/// Takes over who there is, and the active policy of each. Without the plane's own everything would be let through that
+/// it forbids, unless a file replaces it.
+async fn stored(gate: &Gate, has_file: bool) -> anyhow::Result<()> {
+    let errors = gate.read_tenants().await.context("the tenants and their policies cannot be read")?;
+    if errors.is_empty() || has_file {
         return Ok(());
     }
     let errors: Vec<String> = errors.iter().map(|error| format!("\n  {error}")).collect();
@@ -219,13 +218,13 @@ async fn expire_leases(gate: Arc<Gate>) {
 /// Replicas tell each other how tools fare, what is halted, and which policy is active: what one knows is known to all
 /// within two seconds.
 async fn share_health(gate: Arc<Gate>) {
-    let trouble = "what replicas share (how tools fare, halts, the active policy) could not be read";
+    let trouble = "what replicas share (how tools fare, halts, tenants and their policies) could not be read";
     every(HEALTH_EVERY, trouble, || {
         let gate = Arc::clone(&gate);
         async move {
             gate.share_health().await?;
             gate.read_halts().await?;
-            gate.read_policy(DEFAULT_TENANT).await.map(drop)
+            gate.read_tenants().await.map(drop)
         }
     })
     .await;

@@ -37,6 +37,7 @@ pub mod session_state;
 pub mod shard;
 pub mod similarity;
 pub mod sorted;
+pub mod tenant;
 pub mod time;
 pub mod tool;
 pub mod tree;

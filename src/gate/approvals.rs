@@ -55,6 +55,8 @@ impl Gate {
 
     /// The open questions by a look of the last quarter of a second, and not from before `since`.
     pub(super) async fn looked_at(&self, tenant: TenantId, since: Option<Tick>) -> Result<Arc<[Question]>, NoAnswer> {
+        // Whoever watches, or waits for an answer, is told here that the tenant was suspended meanwhile.
+        self.admits(tenant)?;
         let mut known = self.open.0.lock().await;
         known.retain(|_, (looked, _)| self.clock.elapsed(*looked) < LOOK_EVERY);
         if let Some((_, open)) = known.get(&tenant).filter(|(looked, _)| since.is_none_or(|since| since <= *looked)) {

@@ -19,7 +19,7 @@ impl Gate {
     /// # Errors
     /// [`CommandError`]: nothing was done.
     pub async fn control(&self, tenant: TenantId, command: &Command) -> Result<Controlled, CommandError> {
-        let policy = self.policy();
+        let policy = self.judges(tenant)?;
         let unheard = match &command.operation {
             Operation::MarkCompacted | Operation::Grant { .. } => Unheard::Rejected(CommandRejection::UnknownSession),
             Operation::SetPhase { .. }

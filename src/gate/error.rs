@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use crate::{
-    domain::rejection::{CommandRejection, EvaluateRejection, RecordRejection, SessionUnknown},
+    domain::{
+        rejection::{CommandRejection, EvaluateRejection, RecordRejection, SessionUnknown},
+        tenant::TenantState,
+    },
     store::StoreError,
 };
 
@@ -25,6 +28,15 @@ pub enum NoAnswer {
     /// The server ends.
     #[error("the server is shutting down")]
     ShuttingDown,
+    /// The tenant is not served: it was suspended, or deleted.
+    #[error("the tenant is not served: it is {}", .0.as_str())]
+    NotServed(TenantState),
+    /// No tenant of that number is known here.
+    #[error("the tenant is not known")]
+    TenantUnknown,
+    /// The tenant's policy is one that this build cannot read, and it has judged by none before.
+    #[error("the tenant's active policy cannot be read by this build")]
+    PolicyUnreadable,
     /// What the database answered cannot be: a fault of callgate, or of who changed its tables.
     #[error("{0}")]
     Fault(String),

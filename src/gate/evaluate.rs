@@ -14,7 +14,7 @@ use crate::{
         budget::CounterKey,
         call::{Proposal, Request},
         finding::Decision,
-        ids::{DEFAULT_TENANT, SessionId},
+        ids::{SessionId, TenantId},
         verdict::Verdict,
     },
     engine::{
@@ -50,7 +50,7 @@ impl Gate {
         let started = self.clock.tick();
         let Some(first) = requests.first() else { return Ok(Vec::new()) };
         let _seat = self.door.enter(|| self.tree_of(first), requests.len(), left).await?;
-        let policy = self.policy();
+        let policy = self.judges(first.tenant)?;
         let proposals: Vec<Proposal> = requests.into_iter().map(|request| policy.propose(request)).collect();
         let Some(Proposal { request: first, .. }) = proposals.first() else { return Ok(Vec::new()) };
         let judged = self.judge(&policy, first, &proposals).await;
@@ -92,7 +92,7 @@ impl Gate {
         let (access, tenant, session) = (Access::Append, first.tenant, &first.session);
         let subject = Subject { access, tenant, session, unheard, calls: &calls };
         let shared = |slot: Arc<Slot>| async move {
-            let shared = self.shared(policy, slot.root(), proposals).await?;
+            let shared = self.shared(policy, tenant, slot.root(), proposals).await?;
             self.claim(shared, proposals).await
         };
         let judged = self.decide(subject, shared, |tree, (shared, claims), now| {
@@ -124,7 +124,12 @@ impl Gate {
         error: EvaluateError,
     ) -> Result<Vec<EvaluateAnswer>, EvaluateError> {
         let GateError::NoAnswer(NoAnswer::OutOfReach(_)) = &error else { return Err(error) };
-        let halts = self.halts(proposals.first().map_or(DEFAULT_TENANT, |proposal| proposal.request.tenant));
+        let Some(tenant) = proposals.first().map(|proposal| proposal.request.tenant) else { return Err(error) };
+        // A tenant that may have been suspended meanwhile is not let through on a guess.
+        if !self.tenants.vouches(tenant, &self.clock) {
+            return Err(error);
+        }
+        let halts = self.halts(tenant);
         let Some(answers) = batch::unrecorded(policy, proposals, &halts, self.now()) else { return Err(error) };
         if self.ping().await.is_ok() {
             return Err(error);
@@ -139,13 +144,13 @@ impl Gate {
     /// [`EvaluateError`]: nothing could be decided.
     pub async fn dry_run(&self, request: Request) -> Result<EvaluateAnswer, EvaluateError> {
         let _seat = self.door.enter(|| self.tree_of(&request), 1, None).await?;
-        let policy = self.policy();
+        let policy = self.judges(request.tenant)?;
         let proposal = policy.propose(request);
         let Request { tenant, session, parent, .. } = &proposal.request;
         let unheard = Unheard::Begins(parent.as_ref());
         let subject = Subject { access: Access::Read, tenant: *tenant, session, unheard, calls: &[] };
         let (slot, _) = self.slot(&subject).await?;
-        let shared = self.shared(&policy, slot.root(), std::slice::from_ref(&proposal)).await?.first();
+        let shared = self.shared(&policy, *tenant, slot.root(), std::slice::from_ref(&proposal)).await?.first();
         let now = self.store.now();
         let judged = slot.advance(|tree| engine::evaluate(&policy, tree, &shared, &proposal, None, now));
         let verdict = match judged.ok_or(NoAnswer::Contention)?.map_err(GateError::Rejected)? {
@@ -155,8 +160,13 @@ impl Gate {
     }
 
     /// What crosses trees and the proposals depend on.
-    async fn shared(&self, policy: &Policy, root: &SessionId, proposals: &[Proposal]) -> Result<SharedBatch, NoAnswer> {
-        let tenant = proposals.first().map_or(DEFAULT_TENANT, |proposal| proposal.request.tenant);
+    async fn shared(
+        &self,
+        policy: &Policy,
+        tenant: TenantId,
+        root: &SessionId,
+        proposals: &[Proposal],
+    ) -> Result<SharedBatch, NoAnswer> {
         let now = self.store.now();
         let keys_of =
             |request: &Request| engine::counter_keys(policy, request.agent.as_ref(), Some(&request.tool), now);

@@ -15,7 +15,7 @@ use crate::{
     domain::{
         call::{Permit, Request},
         health::{Cooldown, Health, HealthRow, Observation, PROBE_CALL_MS, Seen},
-        ids::{TenantId, ToolName},
+        ids::{DEFAULT_TENANT, TenantId, ToolName},
         time::Timestamp,
     },
     policy::Policy,
@@ -223,7 +223,7 @@ impl Gate {
         self.give_back_claims().await;
         let untold = self.tools.take_untold();
         if !untold.is_empty() {
-            match self.store.add_health(&untold, self.policy().retry.allowance.per_minute).await {
+            match self.store.add_health(&untold, self.policy(DEFAULT_TENANT).retry.allowance.per_minute).await {
                 Ok(rows) => self.tools.take_over(&rows),
                 Err(error) => {
                     self.tools.put_back(untold);

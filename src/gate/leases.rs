@@ -85,7 +85,10 @@ impl Gate {
 /// Agents go first where there is too much to do: the next look finds it again.
 fn later<T>(error: NoAnswer, nothing: T) -> Result<T, NoAnswer> {
     match error {
-        NoAnswer::Overloaded(_) | NoAnswer::Contention => Ok(nothing),
+        // What a deleted tenant had open goes with it.
+        NoAnswer::Overloaded(_) | NoAnswer::Contention | NoAnswer::NotServed(_) | NoAnswer::TenantUnknown => {
+            Ok(nothing)
+        }
         error => Err(error),
     }
 }

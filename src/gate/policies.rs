@@ -2,6 +2,7 @@
 //! was active when it began.
 
 use std::{
+    collections::BTreeMap,
     fmt,
     sync::{Arc, Mutex},
 };
@@ -12,7 +13,7 @@ use super::{Gate, NoAnswer, decide::TRIES_MAX, lock};
 use crate::{
     domain::{
         audit::Actor,
-        ids::TenantId,
+        ids::{DEFAULT_TENANT, TenantId},
         revision::{Activation, Revision},
     },
     policy::{self, Policy, PolicyError},
@@ -113,38 +114,78 @@ pub struct Author<'a> {
     pub expected: Option<u64>,
 }
 
-/// The policy that judges.
+/// The policies that judge, by tenant: one that this build cannot read, where none judged before, is none.
+type Judges = BTreeMap<TenantId, Option<Arc<Policy>>>;
+
+/// The policy that judges each tenant.
 #[derive(Debug)]
 pub(super) struct ActivePolicy {
-    judges: ArcSwap<Policy>,
-    /// The revision that was read last.
-    revision: Mutex<u64>,
+    judges: ArcSwap<Judges>,
+    /// Judges every tenant that has none of its own.
+    built_in: Arc<Policy>,
+    /// The revisions that were read last.
+    revisions: Mutex<BTreeMap<TenantId, Read>>,
+}
+
+/// The revision that was read last, and the one that judges: an older one when that could not be read.
+#[derive(Debug, Clone, Copy, Default)]
+struct Read {
+    last: u64,
+    judges: u64,
 }
 
 impl ActivePolicy {
     pub(super) fn new(policy: Arc<Policy>) -> Self {
-        Self { judges: ArcSwap::new(policy), revision: Mutex::default() }
+        let judges = ArcSwap::from_pointee(Judges::from([(DEFAULT_TENANT, Some(policy))]));
+        Self { judges, built_in: Arc::default(), revisions: Mutex::default() }
     }
 
-    fn has_read(&self, revision: u64) -> bool {
-        *lock(&self.revision) >= revision
-    }
-
-    /// Takes a revision over that is newer than the one before: two looks at the store may end in the other order.
-    fn read(&self, revision: u64, take: impl FnOnce()) {
-        let mut known = lock(&self.revision);
-        if *known < revision {
-            *known = revision;
-            take();
+    /// The policy that judges a tenant; none when it has one that this build cannot read.
+    pub(super) fn of(&self, tenant: TenantId) -> Option<Arc<Policy>> {
+        match self.judges.load().get(&tenant) {
+            None => Some(Arc::clone(&self.built_in)),
+            Some(judges) => judges.clone(),
         }
+    }
+
+    fn has_read(&self, tenant: TenantId, revision: u64) -> bool {
+        lock(&self.revisions).get(&tenant).is_some_and(|read| read.last >= revision)
+    }
+
+    /// Takes over a revision that is newer than the one before: two looks at the store may end in the other order.
+    /// Without a policy, the one before goes on, if there is one. Tells whether it was newer.
+    fn read(&self, tenant: TenantId, revision: u64, policy: Option<Arc<Policy>>) -> bool {
+        let mut known = lock(&self.revisions);
+        let read = known.entry(tenant).or_default();
+        if read.last >= revision {
+            return false;
+        }
+        let judges = if policy.is_some() { revision } else { read.judges };
+        *read = Read { last: revision, judges };
+        self.judges.rcu(|judges| {
+            let mut judges = Judges::clone(judges);
+            match &policy {
+                Some(policy) => drop(judges.insert(tenant, Some(Arc::clone(policy)))),
+                None => drop(judges.entry(tenant).or_default()),
+            }
+            judges
+        });
+        true
+    }
+
+    /// By how many activations the policy that judges is older than the active one, of the tenant where it is the
+    /// oldest; 0 where every tenant is judged by its active one.
+    pub(super) fn behind(&self) -> u64 {
+        lock(&self.revisions).values().map(|read| read.last - read.judges).max().unwrap_or(0)
     }
 }
 
 impl Gate {
-    /// The policy that judges. Whoever asks more than once while it answers one request may get two.
+    /// The policy that judges a tenant; the built-in one while that cannot be read. Whoever asks more than once while it
+    /// answers one request may get two.
     #[must_use]
-    pub fn policy(&self) -> Arc<Policy> {
-        self.policy.judges.load_full()
+    pub fn policy(&self, tenant: TenantId) -> Arc<Policy> {
+        self.policy.of(tenant).unwrap_or_else(|| Arc::clone(&self.policy.built_in))
     }
 
     /// Stores a policy and activates it: here at once, on every replica within two seconds. One that is active already
@@ -277,22 +318,34 @@ impl Gate {
     /// # Errors
     /// [`NoAnswer`] when it cannot be read.
     pub async fn read_policy(&self, tenant: TenantId) -> Result<Vec<PolicyProblem>, NoAnswer> {
-        let Some(active) = self.store.active_revision(tenant).await? else { return Ok(Vec::new()) };
-        if self.policy.has_read(active.number) {
+        match self.store.active_revision(tenant).await? {
+            Some(active) => self.follow_policy(tenant, &active).await,
+            None => Ok(Vec::new()),
+        }
+    }
+
+    /// As [`Gate::read_policy`], for an activation that was read.
+    pub(super) async fn follow_policy(
+        &self,
+        tenant: TenantId,
+        active: &Revision,
+    ) -> Result<Vec<PolicyProblem>, NoAnswer> {
+        if self.policy.has_read(tenant, active.number) {
             return Ok(Vec::new());
         }
         let Some((_, text)) = self.stored_policy(tenant, &active.hash).await? else { return Ok(Vec::new()) };
         match compiled(&text).await {
             Ok(compiled) => {
-                self.policy.read(active.number, || {
-                    self.policy.judges.store(Arc::new(compiled));
-                    telemetry::policy::active(&active);
-                });
+                if self.policy.read(tenant, active.number, Some(Arc::new(compiled))) {
+                    telemetry::policy::active(tenant, active);
+                }
                 Ok(Vec::new())
             }
             Err(errors) => {
-                let said: Vec<String> = errors.iter().map(ToString::to_string).collect();
-                self.policy.read(active.number, || telemetry::policy::unreadable(&active, &said.join("; ")));
+                if self.policy.read(tenant, active.number, None) {
+                    let said: Vec<String> = errors.iter().map(ToString::to_string).collect();
+                    telemetry::policy::unreadable(tenant, active, &said.join("; "));
+                }
                 Ok(problems(errors))
             }
         }

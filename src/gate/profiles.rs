@@ -141,7 +141,7 @@ impl Gate {
                 && after.is_none_or(|(tool, kind)| (*known, of) > (tool, kind))
         };
         let known = profiles.estimate.known().filter(wanted);
-        let (policy, state) = (self.policy(), RetryState::default());
+        let (policy, state) = (self.policy(tenant), RetryState::default());
         let profile = |(tool, kind): (&ToolName, FailureKind)| {
             profiles.profile(&policy.retry, (tool, policy.tool(tool).retryable), kind, state, now).into()
         };
@@ -161,7 +161,7 @@ impl Gate {
     ) -> Result<Option<RetryProfile>, NoAnswer> {
         let profiles = self.read_profiles(tenant).await?;
         let is_known = profiles.estimate.known().any(|known| known == (tool, kind));
-        let (policy, now) = (self.policy(), self.store.now());
+        let (policy, now) = (self.policy(tenant), self.store.now());
         let hinted = (tool, policy.tool(tool).retryable);
         Ok(is_known.then(|| profiles.profile(&policy.retry, hinted, kind, state, now).into()))
     }

@@ -44,7 +44,8 @@ impl Gate {
         report: Report,
         observed: Option<Request>,
     ) -> Result<RecordAnswer, RecordError> {
-        let policy = self.policy();
+        self.admits_report(tenant, observed.is_some())?;
+        let policy = self.policy(tenant);
         let observed = observed.map(|request| Box::new(policy.propose(request)));
         let report = Report { observed, ..report };
         let unheard = match report.observed.as_deref() {

@@ -25,7 +25,8 @@ impl Gate {
         session: &SessionId,
         extent: Extent,
     ) -> Result<SessionState, SessionError> {
-        let policy = self.policy();
+        self.admits(tenant)?;
+        let policy = self.policy(tenant);
         let read = |slot: Arc<_>| {
             let policy = Arc::clone(&policy);
             async move {

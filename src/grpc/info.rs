@@ -5,6 +5,7 @@ use std::sync::Arc;
 use tonic::{Request, Response, Status};
 
 use super::{
+    identity,
     limits::{ERROR_BYTES_MAX, MESSAGE_BYTES_MAX, METADATA_BYTES_MAX, NOTE_BYTES_MAX, PAGE_MAX, WAIT_MS_MAX},
     v1,
 };
@@ -53,9 +54,9 @@ fn limits() -> v1::ServerLimits {
 impl v1::server_service_server::ServerService for ServerService {
     async fn get_server_info(
         &self,
-        _request: Request<v1::GetServerInfoRequest>,
+        request: Request<v1::GetServerInfoRequest>,
     ) -> Result<Response<v1::GetServerInfoResponse>, Status> {
-        let policy = self.gate.policy();
+        let policy = self.gate.policy(identity::tenant(&request)?);
         let server = v1::ServerInfo {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             policy_version: policy.version.to_string(),

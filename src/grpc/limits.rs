@@ -81,13 +81,14 @@ mod tests {
             json::{BYTES_MAX, DEPTH_MAX},
             outcome::Confidence,
             session_state::{LAST_CALLS_DEFAULT, SUMMARY_TOKENS_DEFAULT, SUMMARY_TOKENS_MAX, SUMMARY_TOKENS_MIN},
+            tenant::TENANT_NAME_BYTES_MAX,
             tree::{OPEN_MAX, SESSIONS_MAX},
         },
         gate::BATCH_MAX,
         grpc::status::PROBLEM_BYTES_MAX,
     };
 
-    const PROTOS: [&str; 8] = [
+    const PROTOS: [&str; 9] = [
         include_str!("../../proto/callgate/v1/approval_service.proto"),
         include_str!("../../proto/callgate/v1/gate_service.proto"),
         include_str!("../../proto/callgate/v1/grant_service.proto"),
@@ -95,6 +96,7 @@ mod tests {
         include_str!("../../proto/callgate/v1/profile_service.proto"),
         include_str!("../../proto/callgate/v1/server_service.proto"),
         include_str!("../../proto/callgate/v1/session_service.proto"),
+        include_str!("../../proto/callgate/v1/tenant_service.proto"),
         include_str!("../../proto/callgate/v1/types.proto"),
     ];
 
@@ -154,6 +156,7 @@ mod tests {
             format!("metadata over {}", kib(METADATA_BYTES_MAX as usize)),
             format!("{} seconds or less", WAIT_MS_MAX / 1_000),
             format!("1 to {BATCH_MAX} calls"),
+            format!("its name: 1 to {TENANT_NAME_BYTES_MAX} small letters"),
             format!("any digest of it, at most {DIGEST_BYTES_MAX} bytes"),
             format!("at most {note} bytes"),
             format!("1 to {LAST_CALLS_MAX}; 0 counts as {LAST_CALLS_DEFAULT}"),

@@ -25,6 +25,8 @@ mod sessions;
 mod shortcut;
 mod status;
 mod stop;
+mod tenancy;
+mod tenants;
 pub mod time;
 mod watch;
 

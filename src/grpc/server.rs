@@ -23,11 +23,14 @@ use super::{
     sessions::SessionService,
     shortcut::Shortcut,
     stop::{Counted, Stop},
+    tenancy::Served,
+    tenants::TenantService,
     v1::{
         self, approval_service_server::ApprovalServiceServer, audit_service_server::AuditServiceServer,
         gate_service_server::GateServiceServer, grant_service_server::GrantServiceServer,
         policy_service_server::PolicyServiceServer, profile_service_server::ProfileServiceServer,
         server_service_server::ServerServiceServer, session_service_server::SessionServiceServer,
+        tenant_service_server::TenantServiceServer,
     },
 };
 use crate::{
@@ -119,7 +122,7 @@ fn outcome(ended: Result<(), JoinError>) -> Result<(), ServeError> {
     ended.map_or_else(|died| std::panic::resume_unwind(died.into_panic()), Ok)
 }
 
-type Services = Authenticated<Shortcut<Counted<GateServiceServer<GateService>>>>;
+type Services = Authenticated<Served<Shortcut<Counted<GateServiceServer<GateService>>>>>;
 
 fn services(others: Routes, gate: &Arc<Gate>, ending: &Stop) -> Services {
     let gate = || Arc::clone(gate);
@@ -130,9 +133,10 @@ fn services(others: Routes, gate: &Arc<Gate>, ending: &Stop) -> Services {
         .add_service(ending.counts(approval_service(gate(), ending.clone())))
         .add_service(ending.counts(AuditServiceServer::new(AuditService::new(gate()))))
         .add_service(ending.counts(GrantServiceServer::new(GrantService::new(gate()))))
+        .add_service(ending.counts(TenantServiceServer::new(TenantService::new(gate()))))
         .add_service(ending.counts(session_service(gate(), ending.clone())));
     let front = ending.counts(gate_service(gate(), ending.clone()));
-    Authenticated::new(Shortcut { front, others: others.prepare() })
+    Authenticated::new(Served::new(Shortcut { front, others: others.prepare() }, gate()))
 }
 
 fn reflection() -> tonic_reflection::server::Builder<'static> {

@@ -1,11 +1,12 @@
 //! policy: the one log line of a policy that became active, and of one that cannot.
 
 use super::names;
-use crate::domain::revision::Revision;
+use crate::domain::{ids::TenantId, revision::Revision};
 
 /// A revision judges from now on.
-pub fn active(revision: &Revision) {
+pub fn active(tenant: TenantId, revision: &Revision) {
     tracing::info!(
+        { names::TENANT } = tenant.0,
         { names::POLICY_REVISION } = revision.number,
         { names::POLICY_HASH } = revision.hash.as_str(),
         { names::POLICY_BY } = revision.by.as_str(),
@@ -17,12 +18,13 @@ pub fn active(revision: &Revision) {
 }
 
 /// A revision is active that this build cannot read; `errors` says why.
-pub fn unreadable(revision: &Revision, errors: &str) {
+pub fn unreadable(tenant: TenantId, revision: &Revision, errors: &str) {
     tracing::error!(
+        { names::TENANT } = tenant.0,
         { names::POLICY_REVISION } = revision.number,
         { names::POLICY_HASH } = revision.hash.as_str(),
         { names::ERROR } = errors,
-        "this build cannot read policy revision {}, and goes on with the one before: {errors}",
+        "this build cannot read policy revision {}, and goes on with the one before, if there was one: {errors}",
         revision.number
     );
 }

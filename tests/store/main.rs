@@ -26,4 +26,5 @@ mod retention;
 mod schema;
 
 mod summary;
+mod tenants;
 mod views;

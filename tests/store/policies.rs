@@ -74,8 +74,8 @@ async fn a_policy_comes_back_with_the_same_hash() {
     assert_eq!(postgres.rows(same).await, [r#"(t,olga,"why not")"#]);
     other.read_policy(DEFAULT_TENANT).await.expect("readable");
     for gate in [&gate, &other] {
-        assert_eq!(*gate.policy().version, *version(text));
-        assert_eq!(gate.policy().tools().count(), 1);
+        assert_eq!(*gate.policy(DEFAULT_TENANT).version, *version(text));
+        assert_eq!(gate.policy(DEFAULT_TENANT).tools().count(), 1);
     }
 }
 
@@ -137,7 +137,7 @@ async fn replicas_that_apply_at_once_all_succeed() {
     let last = postgres.rows(last).await.remove(0);
     for gate in &gates {
         gate.read_policy(DEFAULT_TENANT).await.expect("readable");
-        assert_eq!(format!("({})", gate.policy().version), last);
+        assert_eq!(format!("({})", gate.policy(DEFAULT_TENANT).version), last);
     }
 }
 
@@ -151,7 +151,7 @@ async fn what_is_no_policy_is_refused_whole_and_not_stored() {
     let places: Vec<_> = errors.iter().map(|error| (error.line, error.path.as_str())).collect();
     assert_eq!(places.len(), 2, "{errors:?}");
     assert!(places.iter().all(|(line, path)| line.is_some() && path.starts_with("policy_engine.")), "{errors:?}");
-    assert_eq!(*gate.policy().version, *version(&text(1)));
+    assert_eq!(*gate.policy(DEFAULT_TENANT).version, *version(&text(1)));
     assert_eq!(postgres.number("select count(*) from policy").await, 1);
     assert_eq!(history(&postgres).await, [row(1, &text(1))]);
 }
@@ -180,10 +180,10 @@ async fn a_stored_policy_that_this_build_cannot_read_never_judges() {
     postgres.tamper(&activation).await;
     let read = gate.read_policy(DEFAULT_TENANT).await.expect("readable");
     assert!(read[0].to_string().contains("of_a_newer_build"), "{read:?}");
-    assert_eq!(*gate.policy().version, *version(&text(1)), "the old one stays");
+    assert_eq!(*gate.policy(DEFAULT_TENANT).version, *version(&text(1)), "the old one stays");
     assert!(gate.read_policy(DEFAULT_TENANT).await.expect("readable").is_empty(), "it is said once");
     assert_eq!(apply(&gate, &text(3)).await, 3);
-    assert_eq!(*gate.policy().version, *version(&text(3)));
+    assert_eq!(*gate.policy(DEFAULT_TENANT).version, *version(&text(3)));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -195,7 +195,7 @@ async fn a_late_look_does_not_bring_an_older_policy_back() {
     // What a look sees that began before the second activation and ends after it.
     postgres.tamper("delete from policy_activation where revision = 2").await;
     gate.read_policy(DEFAULT_TENANT).await.expect("readable");
-    assert_eq!(*gate.policy().version, *version(&text(2)));
+    assert_eq!(*gate.policy(DEFAULT_TENANT).version, *version(&text(2)));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -210,7 +210,7 @@ async fn a_rollback_activates_the_previous_different_policy() {
     for (revision, n) in [(4, 1), (5, 2)] {
         let Activated::Active(active) = rollback(&gate).await else { panic!("not active") };
         assert_eq!((active.number, active.hash), (revision, policy::hash(&text(n))));
-        assert_eq!(*gate.policy().version, *version(&text(n)));
+        assert_eq!(*gate.policy(DEFAULT_TENANT).version, *version(&text(n)));
     }
     let expected = [row(1, &text(1)), row(2, &text(2)), row(3, &text(2)), row(4, &text(1)), row(5, &text(2))];
     assert_eq!(history(&postgres).await, expected);

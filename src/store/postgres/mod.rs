@@ -33,6 +33,7 @@ mod rebuild;
 mod recalled;
 mod retention;
 mod row;
+mod tenants;
 mod time;
 mod wide;
 mod writer;

@@ -16,7 +16,7 @@ use crate::{
     store::error::StoreError,
 };
 
-const REVISION: &str = "v.revision, v.hash, v.activated_by, v.note,
+pub(super) const REVISION: &str = "v.revision, v.hash, v.activated_by, v.note,
     (extract(epoch from v.activated_at at time zone 'utc') * 1000)::bigint as at_ms";
 
 impl Store {
@@ -148,7 +148,7 @@ async fn activate(
     }
 }
 
-fn revision(row: &PgRow) -> Loaded<Revision> {
+pub(super) fn revision(row: &PgRow) -> Loaded<Revision> {
     Ok(Revision {
         number: count(row, "revision")?,
         hash: row.try_get("hash")?,

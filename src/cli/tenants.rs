@@ -1,0 +1,168 @@
+//! `callgate tenants`: whose planes a plane holds, and how much of it they may use.
+
+use anyhow::bail;
+use clap::{Args, Subcommand};
+
+use super::remote::{By, Remote, asked, at, named};
+use crate::grpc::v1::{
+    CreateTenantRequest, DeleteTenantRequest, ListTenantsRequest, ResumeTenantRequest, SetTenantQuotasRequest,
+    SuspendTenantRequest, Tenant, TenantQuotas, tenant_service_client::TenantServiceClient,
+};
+
+/// What `callgate tenants` takes.
+#[derive(Debug, Args)]
+pub(super) struct TenantsArgs {
+    #[command(subcommand)]
+    command: TenantsCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum TenantsCommand {
+    /// Make a tenant
+    Create {
+        #[command(flatten)]
+        one: One,
+        #[command(flatten)]
+        quotas: Quotas,
+    },
+    /// List the tenants, deleted ones too
+    List(Remote),
+    /// Set all quotas of a tenant anew: those that are not given are lifted
+    Quotas {
+        #[command(flatten)]
+        one: One,
+        #[command(flatten)]
+        quotas: Quotas,
+    },
+    /// Serve a tenant no longer; nothing of it is lost
+    Suspend(Change),
+    /// Serve a suspended tenant again
+    Resume(Change),
+    /// End a suspended tenant for good, and erase what it stored
+    Delete {
+        #[command(flatten)]
+        change: Change,
+        /// Say that this is meant: nothing brings it back
+        #[arg(long)]
+        yes: bool,
+    },
+}
+
+/// Which tenant, and who does it.
+#[derive(Debug, Args)]
+struct One {
+    /// Its name: small letters, digits and hyphens
+    #[arg(value_name = "NAME")]
+    name: String,
+    #[command(flatten)]
+    by: By,
+    #[command(flatten)]
+    remote: Remote,
+}
+
+#[derive(Debug, Args)]
+struct Change {
+    #[command(flatten)]
+    one: One,
+    /// Why: stored with it
+    #[arg(long, default_value = "")]
+    reason: String,
+}
+
+/// How much a tenant may use.
+#[derive(Debug, Clone, Copy, Args)]
+struct Quotas {
+    /// Calls that it may ask for in a second, over all replicas
+    #[arg(long, value_name = "CALLS")]
+    calls_per_second: Option<u64>,
+    /// Call trees that it may have stored
+    #[arg(long, value_name = "SESSIONS")]
+    sessions: Option<u64>,
+    /// Bytes that its calls and outcomes may take
+    #[arg(long, value_name = "BYTES")]
+    stored_bytes: Option<u64>,
+    /// Questions to people that it may have open
+    #[arg(long, value_name = "QUESTIONS")]
+    approvals_open: Option<u64>,
+}
+
+impl From<Quotas> for TenantQuotas {
+    fn from(Quotas { calls_per_second, sessions, stored_bytes, approvals_open }: Quotas) -> Self {
+        Self { calls_per_second, sessions, stored_bytes, approvals_open }
+    }
+}
+
+pub(super) async fn run(args: TenantsArgs) -> anyhow::Result<()> {
+    let changed = match args.command {
+        TenantsCommand::List(remote) => return list(&remote).await,
+        TenantsCommand::Create { one, quotas } => {
+            let request = CreateTenantRequest { name: one.name, quotas: Some(quotas.into()) };
+            let mut client = TenantServiceClient::new(one.remote.connect().await?);
+            asked(client.create_tenant(one.by.signed(request)?).await)?.tenant
+        }
+        TenantsCommand::Quotas { one, quotas } => {
+            let request = SetTenantQuotasRequest { name: one.name, quotas: Some(quotas.into()) };
+            let mut client = TenantServiceClient::new(one.remote.connect().await?);
+            asked(client.set_tenant_quotas(one.by.signed(request)?).await)?.tenant
+        }
+        TenantsCommand::Suspend(Change { one, reason }) => {
+            let request = SuspendTenantRequest { name: one.name, reason };
+            let mut client = TenantServiceClient::new(one.remote.connect().await?);
+            asked(client.suspend_tenant(one.by.signed(request)?).await)?.tenant
+        }
+        TenantsCommand::Resume(Change { one, reason }) => {
+            let request = ResumeTenantRequest { name: one.name, reason };
+            let mut client = TenantServiceClient::new(one.remote.connect().await?);
+            asked(client.resume_tenant(one.by.signed(request)?).await)?.tenant
+        }
+        TenantsCommand::Delete { change: Change { one, reason }, yes } => {
+            if !yes {
+                bail!("`tenants delete` erases all that {} stored, for good; give --yes if that is meant", one.name);
+            }
+            let request = DeleteTenantRequest { name: one.name, reason };
+            let mut client = TenantServiceClient::new(one.remote.connect().await?);
+            asked(client.delete_tenant(one.by.signed(request)?).await)?.tenant
+        }
+    };
+    changed.iter().for_each(told);
+    Ok(())
+}
+
+async fn list(remote: &Remote) -> anyhow::Result<()> {
+    let mut client = TenantServiceClient::new(remote.connect().await?);
+    let mut request = ListTenantsRequest::default();
+    loop {
+        let page = asked(client.list_tenants(request).await)?;
+        page.tenants.iter().for_each(told);
+        if page.next_page_token.is_empty() {
+            return Ok(());
+        }
+        request = ListTenantsRequest { page_token: page.next_page_token, ..Default::default() };
+    }
+}
+
+fn told(tenant: &Tenant) {
+    let state = named(tenant.state().as_str_name(), "TENANT_STATE_");
+    let by = if tenant.state_by.is_empty() { String::new() } else { format!(" by {}", tenant.state_by) };
+    let why = if tenant.state_reason.is_empty() { String::new() } else { format!(": {}", tenant.state_reason) };
+    let limits = limits(tenant);
+    outln!(
+        "{:>5}  {:<24}  {state:<9}  since {}{by}{why}{limits}",
+        tenant.tenant_id,
+        tenant.name,
+        at(tenant.state_time.as_ref())
+    );
+}
+
+/// What it may use, and uses, in a line of its own; nothing where nothing limits it.
+fn limits(tenant: &Tenant) -> String {
+    let quotas = tenant.quotas.unwrap_or_default();
+    let limits = [
+        quotas.calls_per_second.map(|n| format!("{n} calls a second")),
+        quotas.sessions.map(|n| format!("{n} sessions ({} stored)", tenant.used_sessions)),
+        quotas.stored_bytes.map(|n| format!("{n} bytes ({} stored)", tenant.used_bytes)),
+        quotas.approvals_open.map(|n| format!("{n} open questions")),
+    ];
+    let limits: Vec<String> = limits.into_iter().flatten().collect();
+    if limits.is_empty() { String::new() } else { format!("\n       at most {}", limits.join(", ")) }
+}

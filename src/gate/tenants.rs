@@ -1,0 +1,205 @@
+//! Tenants, as they were read last: known on every replica, read each second together with their policies.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use arc_swap::ArcSwap;
+
+use super::{Gate, NoAnswer, PolicyProblem};
+use crate::{
+    clock::{Clock, Tick},
+    domain::{
+        audit::Actor,
+        ids::{DEFAULT_TENANT, TenantId},
+        tenant::{Quotas, Tenant, TenantState},
+    },
+    policy::Policy,
+};
+
+/// For how long what was read is vouched for while the database cannot be asked.
+const VOUCHED: Duration = Duration::from_secs(2);
+
+/// Who is known, and when that was read. The plane's own tenant is known before anything was.
+#[derive(Debug)]
+pub(super) struct Tenants(ArcSwap<Known>);
+
+#[derive(Debug)]
+struct Known {
+    tenants: BTreeMap<TenantId, Arc<Tenant>>,
+    read: Option<Tick>,
+}
+
+impl Default for Tenants {
+    fn default() -> Self {
+        Self(ArcSwap::from_pointee(Known { tenants: BTreeMap::new(), read: None }))
+    }
+}
+
+impl Tenants {
+    fn set(&self, tenants: Vec<Tenant>, read: Tick) {
+        let tenants = tenants.into_iter().map(|tenant| (tenant.id, Arc::new(tenant))).collect();
+        let new = Arc::new(Known { tenants, read: Some(read) });
+        // Two looks may end in the other order.
+        self.0.rcu(
+            |known| if known.read.is_some_and(|before| before > read) { Arc::clone(known) } else { Arc::clone(&new) },
+        );
+    }
+
+    fn of(&self, tenant: TenantId) -> Option<Arc<Tenant>> {
+        self.0.load().tenants.get(&tenant).cloned()
+    }
+
+    /// True for a tenant of which it is known that it is served at this moment, whatever the database would say: the
+    /// plane's own can be neither suspended nor deleted.
+    pub(super) fn vouches(&self, tenant: TenantId, clock: &Clock) -> bool {
+        tenant == DEFAULT_TENANT || self.0.load().read.is_some_and(|read| clock.elapsed(read) <= VOUCHED)
+    }
+}
+
+/// What came of making a tenant, or of changing one.
+#[derive(Debug, Clone, PartialEq)]
+pub enum TenantChange {
+    /// It is as was asked for.
+    Done(Box<Tenant>),
+    /// There is, or was, one of that name.
+    Taken,
+    /// There is none of that name, or it is deleted.
+    Unknown,
+    /// It is the plane's own, which is always served.
+    Own,
+    /// Only what is suspended is deleted.
+    NotSuspended,
+}
+
+impl From<Option<Tenant>> for TenantChange {
+    fn from(changed: Option<Tenant>) -> Self {
+        changed.map_or(Self::Unknown, |tenant| Self::Done(Box::new(tenant)))
+    }
+}
+
+impl Gate {
+    /// Is the tenant served? Asked before anything is done for it, and again whenever something takes long.
+    ///
+    /// # Errors
+    /// [`NoAnswer`]: it is suspended, deleted or unknown.
+    pub fn admits(&self, tenant: TenantId) -> Result<(), NoAnswer> {
+        if tenant == DEFAULT_TENANT {
+            return Ok(());
+        }
+        match self.tenants.0.load().tenants.get(&tenant).map(|tenant| tenant.state) {
+            None => Err(NoAnswer::TenantUnknown),
+            Some(TenantState::Active) => Ok(()),
+            Some(state) => Err(NoAnswer::NotServed(state)),
+        }
+    }
+
+    /// The policy that judges a tenant, if it is served.
+    ///
+    /// # Errors
+    /// [`NoAnswer`]: as [`Gate::admits`], and where this build cannot read the tenant's policy and has judged by none
+    /// before.
+    pub(super) fn judges(&self, tenant: TenantId) -> Result<Arc<Policy>, NoAnswer> {
+        self.admits(tenant)?;
+        self.policy.of(tenant).ok_or(NoAnswer::PolicyUnreadable)
+    }
+
+    /// May somebody report in the tenant? A report opens nothing, and ends what was let through before the tenant was
+    /// suspended. What only says that something ran (`is_new`) is a call like any other.
+    ///
+    /// # Errors
+    /// [`NoAnswer`]: it is deleted or unknown, or suspended and this is new.
+    pub(super) fn admits_report(&self, tenant: TenantId, is_new: bool) -> Result<(), NoAnswer> {
+        match self.admits(tenant) {
+            Err(NoAnswer::NotServed(TenantState::Suspended)) if !is_new => Ok(()),
+            admitted => admitted,
+        }
+    }
+
+    /// A tenant, as this replica knows it.
+    #[must_use]
+    pub fn tenant(&self, tenant: TenantId) -> Option<Arc<Tenant>> {
+        self.tenants.of(tenant)
+    }
+
+    /// All tenants, as this replica knows them, by their numbers.
+    #[must_use]
+    pub fn tenants(&self) -> Vec<Arc<Tenant>> {
+        self.tenants.0.load().tenants.values().cloned().collect()
+    }
+
+    /// Reads who there is, and which policy is active for each. A tenant is known here once its policy is. Gives what
+    /// is wrong with the policy of the plane's own tenant, when that is new.
+    ///
+    /// # Errors
+    /// [`NoAnswer`]: what was known holds.
+    pub async fn read_tenants(&self) -> Result<Vec<PolicyProblem>, NoAnswer> {
+        let asked = self.clock.tick();
+        let known = self.store.tenants().await?;
+        let mut problems = Vec::new();
+        for (tenant, active) in &known {
+            // What is not served needs no policy, which takes long to compile.
+            if let Some(active) = active.as_ref().filter(|_| tenant.state == TenantState::Active) {
+                let found = self.follow_policy(tenant.id, active).await?;
+                if tenant.id == DEFAULT_TENANT {
+                    problems = found;
+                }
+            }
+        }
+        self.tenants.set(known.into_iter().map(|(tenant, _)| tenant).collect(), asked);
+        Ok(problems)
+    }
+
+    /// Makes a tenant: known here at once, on every replica within two seconds.
+    ///
+    /// # Errors
+    /// [`NoAnswer`]: nothing was made, or nobody knows.
+    pub async fn create_tenant(&self, name: &str, quotas: &Quotas, by: &Actor) -> Result<TenantChange, NoAnswer> {
+        match self.store.create_tenant(name, quotas, by).await? {
+            None => Ok(TenantChange::Taken),
+            changed => self.read_anew(changed.into()).await,
+        }
+    }
+
+    /// Serves a tenant or does not: here at once, on every replica within two seconds.
+    ///
+    /// # Errors
+    /// [`NoAnswer`]: nothing was changed, or nobody knows.
+    pub async fn set_tenant_state(
+        &self,
+        name: &str,
+        state: TenantState,
+        by: &Actor,
+        reason: &str,
+    ) -> Result<TenantChange, NoAnswer> {
+        let known =
+            self.store.tenants().await?.into_iter().map(|(tenant, _)| tenant).find(|tenant| tenant.name == name);
+        match known {
+            Some(tenant) if tenant.id == DEFAULT_TENANT && state != TenantState::Active => Ok(TenantChange::Own),
+            Some(tenant) if state == TenantState::Deleted && tenant.state == TenantState::Active => {
+                Ok(TenantChange::NotSuspended)
+            }
+            Some(_) => {
+                let changed = self.store.set_tenant_state(name, state, by, reason).await?;
+                self.read_anew(changed.into()).await
+            }
+            None => Ok(TenantChange::Unknown),
+        }
+    }
+
+    /// Sets what a tenant may use: here at once, on every replica within two seconds.
+    ///
+    /// # Errors
+    /// [`NoAnswer`]: nothing was changed, or nobody knows.
+    pub async fn set_tenant_quotas(&self, name: &str, quotas: &Quotas, by: &Actor) -> Result<TenantChange, NoAnswer> {
+        let changed = self.store.set_tenant_quotas(name, quotas, by).await?;
+        self.read_anew(changed.into()).await
+    }
+
+    /// What was changed holds here at once. If it cannot be read, it was changed all the same, and is read within a
+    /// second.
+    async fn read_anew(&self, change: TenantChange) -> Result<TenantChange, NoAnswer> {
+        if matches!(change, TenantChange::Done(_)) {
+            let _ = self.read_tenants().await;
+        }
+        Ok(change)
+    }
+}

@@ -1,0 +1,172 @@
+//! The tenant service: decode, ask the gate, encode. For admins of the plane's own tenant alone.
+
+use std::sync::Arc;
+
+use tonic::{Request, Response, Status};
+
+use super::{
+    decode::{Decoded, between, note, page_size},
+    identity,
+    limits::{AMOUNT_MAX, PAGE_DEFAULT},
+    page, service, status,
+    time::timestamp,
+    v1,
+};
+use crate::{
+    domain::{
+        audit::Actor,
+        identity::Role,
+        ids::DEFAULT_TENANT,
+        tenant::{Quotas, Tenant, TenantState, tenant_name},
+    },
+    gate::{Gate, TenantChange},
+};
+
+/// The service over a gate.
+#[derive(Debug, Clone)]
+pub(super) struct TenantService {
+    gate: Arc<Gate>,
+}
+
+impl TenantService {
+    pub(super) const fn new(gate: Arc<Gate>) -> Self {
+        Self { gate }
+    }
+
+    async fn set_state(&self, by: Actor, name: &str, reason: &str, state: TenantState) -> Result<v1::Tenant, Status> {
+        let name = named(name)?;
+        let reason = note("reason", reason)?.unwrap_or_default();
+        done(service::within(self.gate.set_tenant_state(&name, state, &by, &reason)).await?)
+    }
+}
+
+/// Only those of the plane's own tenant see that there are others.
+fn of_the_plane<T>(request: &Request<T>) -> Result<(), Status> {
+    let identity = identity::of(request)?;
+    if identity.tenant == DEFAULT_TENANT && identity.is_one_of(&[Role::Admin]) {
+        return Ok(());
+    }
+    Err(status::not_of_the_plane())
+}
+
+fn named(name: &str) -> Decoded<String> {
+    Ok(tenant_name("name", name)?)
+}
+
+fn done(change: TenantChange) -> Result<v1::Tenant, Status> {
+    match change {
+        TenantChange::Done(tenant) => Ok(encoded(&tenant)),
+        refused => Err(status::tenant_unchanged(&refused)),
+    }
+}
+
+fn encoded(tenant: &Tenant) -> v1::Tenant {
+    let (since, by, reason) = &tenant.since;
+    let Quotas { calls_per_second, sessions, stored_bytes, approvals_open } = tenant.quotas;
+    v1::Tenant {
+        name: tenant.name.clone(),
+        tenant_id: tenant.id.0,
+        state: match tenant.state {
+            TenantState::Active => v1::TenantState::Active,
+            TenantState::Suspended => v1::TenantState::Suspended,
+            TenantState::Deleted => v1::TenantState::Deleted,
+        }
+        .into(),
+        state_time: Some(timestamp(*since)),
+        state_by: by.clone(),
+        state_reason: reason.clone(),
+        quotas: Some(v1::TenantQuotas { calls_per_second, sessions, stored_bytes, approvals_open }),
+        used_sessions: tenant.used.sessions,
+        used_bytes: tenant.used.stored_bytes,
+        create_time: Some(timestamp(tenant.created_at)),
+    }
+}
+
+fn quotas(given: Option<&v1::TenantQuotas>) -> Decoded<Quotas> {
+    let Some(given) = given else { return Ok(Quotas::default()) };
+    let limit = |field: &str, limit: Option<u64>| limit.map(|n| between(field, n, 0..=AMOUNT_MAX)).transpose();
+    Ok(Quotas {
+        calls_per_second: limit("quotas.calls_per_second", given.calls_per_second)?,
+        sessions: limit("quotas.sessions", given.sessions)?,
+        stored_bytes: limit("quotas.stored_bytes", given.stored_bytes)?,
+        approvals_open: limit("quotas.approvals_open", given.approvals_open)?,
+    })
+}
+
+#[tonic::async_trait]
+impl v1::tenant_service_server::TenantService for TenantService {
+    async fn create_tenant(
+        &self,
+        request: Request<v1::CreateTenantRequest>,
+    ) -> Result<Response<v1::CreateTenantResponse>, Status> {
+        of_the_plane(&request)?;
+        let by = identity::actor(&request)?;
+        let message = request.into_inner();
+        let name = named(&message.name)?;
+        let quotas = quotas(message.quotas.as_ref())?;
+        let tenant = done(service::within(self.gate.create_tenant(&name, &quotas, &by)).await?)?;
+        Ok(Response::new(v1::CreateTenantResponse { tenant: Some(tenant) }))
+    }
+
+    async fn list_tenants(
+        &self,
+        request: Request<v1::ListTenantsRequest>,
+    ) -> Result<Response<v1::ListTenantsResponse>, Status> {
+        of_the_plane(&request)?;
+        let message = request.into_inner();
+        let size = page_size(message.page_size, PAGE_DEFAULT)?;
+        let after = page::after(&message.page_token, |[id]| id.parse::<i64>().ok())?;
+        service::for_people(self.gate.read_tenants()).await?;
+        let mut tenants = self.gate.tenants();
+        tenants.retain(|tenant| after.is_none_or(|after| after < tenant.id.0));
+        let (tenants, next_page_token) = page::cut(tenants, size, |last| page::token([&last.id.0.to_string()]));
+        let tenants = tenants.iter().map(|tenant| encoded(tenant)).collect();
+        Ok(Response::new(v1::ListTenantsResponse { tenants, next_page_token }))
+    }
+
+    async fn set_tenant_quotas(
+        &self,
+        request: Request<v1::SetTenantQuotasRequest>,
+    ) -> Result<Response<v1::SetTenantQuotasResponse>, Status> {
+        of_the_plane(&request)?;
+        let by = identity::actor(&request)?;
+        let message = request.into_inner();
+        let name = named(&message.name)?;
+        let quotas = quotas(message.quotas.as_ref())?;
+        let tenant = done(service::within(self.gate.set_tenant_quotas(&name, &quotas, &by)).await?)?;
+        Ok(Response::new(v1::SetTenantQuotasResponse { tenant: Some(tenant) }))
+    }
+
+    async fn suspend_tenant(
+        &self,
+        request: Request<v1::SuspendTenantRequest>,
+    ) -> Result<Response<v1::SuspendTenantResponse>, Status> {
+        of_the_plane(&request)?;
+        let by = identity::actor(&request)?;
+        let message = request.into_inner();
+        let tenant = self.set_state(by, &message.name, &message.reason, TenantState::Suspended).await?;
+        Ok(Response::new(v1::SuspendTenantResponse { tenant: Some(tenant) }))
+    }
+
+    async fn resume_tenant(
+        &self,
+        request: Request<v1::ResumeTenantRequest>,
+    ) -> Result<Response<v1::ResumeTenantResponse>, Status> {
+        of_the_plane(&request)?;
+        let by = identity::actor(&request)?;
+        let message = request.into_inner();
+        let tenant = self.set_state(by, &message.name, &message.reason, TenantState::Active).await?;
+        Ok(Response::new(v1::ResumeTenantResponse { tenant: Some(tenant) }))
+    }
+
+    async fn delete_tenant(
+        &self,
+        request: Request<v1::DeleteTenantRequest>,
+    ) -> Result<Response<v1::DeleteTenantResponse>, Status> {
+        of_the_plane(&request)?;
+        let by = identity::actor(&request)?;
+        let message = request.into_inner();
+        let tenant = self.set_state(by, &message.name, &message.reason, TenantState::Deleted).await?;
+        Ok(Response::new(v1::DeleteTenantResponse { tenant: Some(tenant) }))
+    }
+}

@@ -1,0 +1,181 @@
+//! Tenants: who there is, whether they are served, what they may use, and which policy is active for each.
+
+use sqlx::{Connection as _, PgConnection, Row as _, postgres::PgRow};
+
+use super::{
+    Store, audit,
+    decode::{Loaded, at, corrupt, count, maybe_at},
+    policies,
+    row::big,
+};
+use crate::{
+    domain::{
+        audit::{Actor, Event, Kind},
+        ids::{DEFAULT_TENANT, TenantId},
+        revision::Revision,
+        tenant::{Quota, Quotas, Tenant, TenantState, Used},
+    },
+    store::error::StoreError,
+};
+
+const ROW: &str = "t.tenant_id, t.name, t.state, t.state_by, t.state_reason, t.calls_per_second, t.sessions,
+    t.stored_bytes, t.approvals_open, t.used_sessions, t.used_bytes,
+    (extract(epoch from t.state_at at time zone 'utc') * 1000)::bigint as state_ms,
+    (extract(epoch from t.used_at at time zone 'utc') * 1000)::bigint as used_ms,
+    (extract(epoch from t.created_at at time zone 'utc') * 1000)::bigint as created_ms";
+
+impl Store {
+    /// All tenants, each with the activation of its policy; none while the built-in one holds.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the database cannot be read.
+    pub async fn tenants(&self) -> Result<Vec<(Tenant, Option<Revision>)>, StoreError> {
+        self.readers.read(async |conn| all(conn).await).await
+    }
+
+    /// Makes a tenant; none when there is, or was, one of that name.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the database cannot be used.
+    pub async fn create_tenant(&self, name: &str, quotas: &Quotas, by: &Actor) -> Result<Option<Tenant>, StoreError> {
+        self.readers.read(async |conn| create(conn, name, quotas, by).await).await
+    }
+
+    /// Puts a tenant into another state, unless it is deleted; none when there is none of that name, or it is.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the database cannot be used.
+    pub async fn set_tenant_state(
+        &self,
+        name: &str,
+        state: TenantState,
+        by: &Actor,
+        reason: &str,
+    ) -> Result<Option<Tenant>, StoreError> {
+        let kind = match state {
+            TenantState::Active => Kind::TenantResumed,
+            TenantState::Suspended => Kind::TenantSuspended,
+            TenantState::Deleted => Kind::TenantDeleted,
+        };
+        let update = format!(
+            "update tenant t set state = $2, state_by = $3, state_reason = $4,
+               state_at = case when t.state = $2 then t.state_at else now() end
+             where name = $1 and state <> 'deleted' returning {ROW}"
+        );
+        let update = sqlx::query(sqlx::AssertSqlSafe(update)).bind(name).bind(state.as_str()).bind(&by.name);
+        let event = Event::new(kind, by.clone(), name).because(reason);
+        self.readers.read(async |conn| changed(conn, update.bind(reason), &event).await).await
+    }
+
+    /// Sets what a tenant may use; none when there is none of that name, or it is deleted.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the database cannot be used.
+    pub async fn set_tenant_quotas(
+        &self,
+        name: &str,
+        quotas: &Quotas,
+        by: &Actor,
+    ) -> Result<Option<Tenant>, StoreError> {
+        let update = format!(
+            "update tenant t set calls_per_second = $2, sessions = $3, stored_bytes = $4, approvals_open = $5
+             where name = $1 and state <> 'deleted' returning {ROW}"
+        );
+        let update = bound(sqlx::query(sqlx::AssertSqlSafe(update)).bind(name), quotas);
+        let event = Event::new(Kind::TenantChanged, by.clone(), format!("{name}: {}", limits(quotas)));
+        self.readers.read(async |conn| changed(conn, update, &event).await).await
+    }
+}
+
+type Query<'q> = sqlx::query::Query<'q, sqlx::Postgres, sqlx::postgres::PgArguments>;
+
+fn bound<'q>(query: Query<'q>, quotas: &Quotas) -> Query<'q> {
+    let limits = [quotas.calls_per_second, quotas.sessions, quotas.stored_bytes, quotas.approvals_open];
+    limits.into_iter().fold(query, |query, limit| query.bind(limit.map(big)))
+}
+
+/// One statement each second, however many tenants there are: for each the newest of its activations.
+async fn all(conn: &mut PgConnection) -> Loaded<Vec<(Tenant, Option<Revision>)>> {
+    let sql = format!(
+        "select {ROW}, {} from tenant t left join lateral (
+           select a.* from policy_activation a where a.tenant_id = t.tenant_id order by a.revision desc limit 1
+         ) v on true order by t.tenant_id",
+        policies::REVISION
+    );
+    let known = |row: &PgRow| {
+        let active = row.try_get::<Option<i64>, _>("revision")?.map(|_| policies::revision(row)).transpose()?;
+        Ok((tenant(row)?, active))
+    };
+    sqlx::query(sqlx::AssertSqlSafe(sql)).fetch_all(conn).await?.iter().map(known).collect()
+}
+
+/// A change, with the entry that tells of it in the audit of the plane's own tenant: it is done by those who run the
+/// plane.
+async fn changed(conn: &mut PgConnection, change: Query<'_>, event: &Event) -> Loaded<Option<Tenant>> {
+    let mut tx = conn.begin().await?;
+    let Some(row) = change.fetch_optional(&mut *tx).await? else { return Ok(None) };
+    let changed = tenant(&row)?;
+    audit::commit(tx, DEFAULT_TENANT, event).await?;
+    Ok(Some(changed))
+}
+
+fn limits(quotas: &Quotas) -> String {
+    let Quotas { calls_per_second, sessions, stored_bytes, approvals_open } = *quotas;
+    let limits = [
+        (Quota::CallsPerSecond, calls_per_second),
+        (Quota::Sessions, sessions),
+        (Quota::StoredBytes, stored_bytes),
+        (Quota::ApprovalsOpen, approvals_open),
+    ];
+    let told = limits.map(|(quota, limit)| {
+        format!("{} {}", quota.as_str(), limit.map_or_else(|| "unlimited".to_owned(), |limit| limit.to_string()))
+    });
+    told.join(", ")
+}
+
+/// Its number is given as a value: each node of a distributed database has a copy of the table, and would work out one
+/// of its own. Who comes second finds it taken, and takes the next.
+async fn create(conn: &mut PgConnection, name: &str, quotas: &Quotas, by: &Actor) -> Loaded<Option<Tenant>> {
+    let insert = format!(
+        "insert into tenant as t (tenant_id, name, state_by, calls_per_second, sessions, stored_bytes, approvals_open)
+         values ($1, $2, $3, $4, $5, $6, $7) on conflict do nothing returning {ROW}"
+    );
+    loop {
+        let query =
+            sqlx::query("select coalesce(max(tenant_id), 0) + 1 as next, bool_or(name = $1) as taken from tenant");
+        let row = query.bind(name).fetch_one(&mut *conn).await?;
+        if row.try_get("taken")? {
+            return Ok(None);
+        }
+        let insert = sqlx::query(sqlx::AssertSqlSafe(insert.as_str())).bind(row.try_get::<i64, _>("next")?);
+        let insert = bound(insert.bind(name).bind(&by.name), quotas);
+        let event = Event::new(Kind::TenantCreated, by.clone(), format!("{name}: {}", limits(quotas)));
+        if let Some(made) = changed(&mut *conn, insert, &event).await? {
+            return Ok(Some(made));
+        }
+    }
+}
+
+fn tenant(row: &PgRow) -> Loaded<Tenant> {
+    let limit =
+        |column| Ok::<_, StoreError>(row.try_get::<Option<i64>, _>(column)?.map(|n| u64::try_from(n).unwrap_or(0)));
+    let state = TenantState::from_name(row.try_get("state")?).ok_or_else(|| corrupt("an unknown state of a tenant"))?;
+    Ok(Tenant {
+        id: TenantId(row.try_get("tenant_id")?),
+        name: row.try_get("name")?,
+        state,
+        since: (at(row, "state_ms")?, row.try_get("state_by")?, row.try_get("state_reason")?),
+        quotas: Quotas {
+            calls_per_second: limit("calls_per_second")?,
+            sessions: limit("sessions")?,
+            stored_bytes: limit("stored_bytes")?,
+            approvals_open: limit("approvals_open")?,
+        },
+        used: Used {
+            sessions: count(row, "used_sessions")?,
+            stored_bytes: count(row, "used_bytes")?,
+            at: maybe_at(row, "used_ms")?,
+        },
+        created_at: at(row, "created_ms")?,
+    })
+}

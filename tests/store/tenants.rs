@@ -1,0 +1,151 @@
+//! Tenants: made, suspended and deleted on one replica, known on all, each judged by its own policy.
+
+use callgate::{
+    domain::{
+        audit::Actor,
+        call::Request,
+        ids::{DEFAULT_TENANT, TenantId},
+        tenant::{Quotas, Tenant, TenantState},
+    },
+    gate::{Applied, Apply, Author, Gate, GateError, NoAnswer, TenantChange},
+    policy::{self, Policy},
+};
+
+use crate::common::{
+    gates::{ask, evaluate, gate, policy, success, try_evaluate, two_gates},
+    postgres::Postgres,
+};
+
+pub(crate) async fn create(gate: &Gate, name: &str) -> Tenant {
+    match gate.create_tenant(name, &Quotas::default(), &"olga".into()).await.expect("the database answers") {
+        TenantChange::Done(tenant) => *tenant,
+        other => panic!("{other:?}"),
+    }
+}
+
+pub(crate) fn asking(tenant: TenantId, call: &str) -> Request {
+    let arguments = format!(r#"{{"of":"{call}"}}"#);
+    Request { tenant, ..ask("s", call, "look", &arguments) }
+}
+
+async fn state(gate: &Gate, name: &str, state: TenantState) -> TenantChange {
+    gate.set_tenant_state(name, state, &"olga".into(), "a drill").await.expect("the database answers")
+}
+
+async fn refused(gate: &Gate, request: Request) -> NoAnswer {
+    match try_evaluate(gate, request).await {
+        Err(GateError::NoAnswer(why)) => why,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_tenant_is_served_by_every_replica_until_it_is_suspended() {
+    let postgres = Postgres::start().await;
+    let [one, other] = two_gates(&postgres, &policy(&[])).await;
+    assert_eq!(refused(&one, asking(TenantId(2), "c0")).await, NoAnswer::TenantUnknown);
+    let acme = create(&one, "acme").await;
+    assert_eq!((acme.id, acme.state), (TenantId(2), TenantState::Active));
+    assert_eq!(
+        one.create_tenant("acme", &Quotas::default(), &"eve".into()).await.expect("an answer"),
+        TenantChange::Taken
+    );
+    evaluate(&one, asking(acme.id, "c1")).await;
+    assert_eq!(refused(&other, asking(acme.id, "c2")).await, NoAnswer::TenantUnknown, "it was not read there yet");
+    other.read_tenants().await.expect("readable");
+    evaluate(&other, asking(acme.id, "c2")).await;
+
+    assert!(matches!(state(&one, "acme", TenantState::Suspended).await, TenantChange::Done(_)));
+    other.read_tenants().await.expect("readable");
+    for gate in [&one, &other] {
+        let why = NoAnswer::NotServed(TenantState::Suspended);
+        assert_eq!(refused(gate, asking(acme.id, "c3")).await, why);
+        let dry = gate.dry_run(asking(acme.id, "c3")).await.expect_err("refused");
+        assert_eq!(dry, GateError::NoAnswer(why.clone()));
+        assert_eq!(gate.open_questions(acme.id).await.expect_err("refused"), why);
+        let seen = gate.record(acme.id, success("s", "c9", "ok"), Some(asking(acme.id, "c9"))).await;
+        assert_eq!(seen.expect_err("refused"), GateError::NoAnswer(why), "what only says that something ran is new");
+    }
+    // What was let through before is known to have been done.
+    let settled = other.record(acme.id, success("s", "c1", "ok"), None).await.expect("taken");
+    assert!(!settled.replayed);
+    assert!(matches!(state(&one, "acme", TenantState::Active).await, TenantChange::Done(_)));
+    evaluate(&one, asking(acme.id, "c3")).await;
+    assert_eq!(postgres.number("select count(*) from call where tenant_id = 2").await, 3);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_tenant_is_deleted_once_it_is_suspended_and_the_planes_own_never() {
+    let postgres = Postgres::start().await;
+    let gate = gate(&postgres, &policy(&[])).await;
+    let acme = create(&gate, "acme").await;
+    assert_eq!(state(&gate, "acme", TenantState::Deleted).await, TenantChange::NotSuspended);
+    for ended in [TenantState::Suspended, TenantState::Deleted] {
+        assert_eq!(state(&gate, "default", ended).await, TenantChange::Own);
+        assert!(matches!(state(&gate, "acme", ended).await, TenantChange::Done(_)));
+        assert_eq!(refused(&gate, asking(acme.id, "c1")).await, NoAnswer::NotServed(ended));
+    }
+    let report = gate.record(acme.id, success("s", "c1", "ok"), None).await.expect_err("refused");
+    assert_eq!(report, GateError::NoAnswer(NoAnswer::NotServed(TenantState::Deleted)));
+    assert_eq!(state(&gate, "acme", TenantState::Active).await, TenantChange::Unknown, "nothing brings it back");
+    let again = gate.create_tenant("acme", &Quotas::default(), &"eve".into()).await.expect("an answer");
+    assert_eq!(again, TenantChange::Taken, "its name names it in the audit");
+    assert_eq!(create(&gate, "next").await.id, TenantId(acme.id.0 + 1), "nor is its number used again");
+    evaluate(&gate, asking(DEFAULT_TENANT, "c1")).await;
+    let told = "select what, who, why from audit_log where tenant_id = 1 order by number";
+    let deeds = postgres.rows(told).await;
+    assert_eq!(deeds.len(), 4, "{deeds:?}");
+    assert_eq!(deeds[1..3], [r#"(acme,olga,"a drill")"#, r#"(acme,olga,"a drill")"#]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_tenant_is_judged_by_its_own_policy() {
+    let postgres = Postgres::start().await;
+    let [one, other] = two_gates(&postgres, &Policy::default()).await;
+    let author = Author { by: &Actor::from("olga"), note: "", expected: None };
+    let (acme, bora) = (create(&one, "acme").await.id, create(&one, "bora").await.id);
+    let text = |tier: &str| {
+        format!("policy_engine: {{authorization: {{tiers: [{{name: all, pattern: '*', action: {tier}}}]}}}}")
+    };
+    for (tenant, text) in [(acme, text("deny")), (DEFAULT_TENANT, text("allowlist"))] {
+        let applied = Box::pin(one.apply_policy(tenant, &text, &author, Apply::Activate)).await.expect("stored");
+        assert!(matches!(applied, Applied::Stored { revision: Some(_), .. }), "{applied:?}");
+    }
+    other.read_tenants().await.expect("readable");
+    for (n, gate) in [&one, &other].into_iter().enumerate() {
+        let mut said = Vec::new();
+        for tenant in [DEFAULT_TENANT, acme, bora] {
+            let verdict = evaluate(gate, asking(tenant, &format!("c{n}"))).await.verdict;
+            said.push(format!("{} {}", verdict.decision.as_str(), verdict.policy));
+        }
+        let version = |tier| policy::hash(&text(tier))[..16].to_owned();
+        let expected = [format!("ALLOW {}", version("allowlist")), format!("DENY {}", version("deny"))];
+        assert_eq!(said[..2], expected);
+        assert_eq!(said[2], "ALLOW default", "the built-in one, until it has its own");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_tenant_whose_policy_this_build_cannot_read_is_judged_by_no_other() {
+    let postgres = Postgres::start().await;
+    let [one, other] = two_gates(&postgres, &Policy::default()).await;
+    let author = Author { by: &Actor::from("olga"), note: "", expected: None };
+    let acme = create(&one, "acme").await.id;
+    let good = "policy_engine: {}";
+    let applied = Box::pin(one.apply_policy(acme, good, &author, Apply::Activate)).await.expect("stored");
+    assert!(matches!(applied, Applied::Stored { .. }));
+    // As a newer build would have stored it.
+    let newer = "insert into policy (tenant_id, hash, text, applied_by, note)
+        values (2, repeat('a', 64), 'policy_engine: {of_tomorrow: 1}', 'eve', '')";
+    assert_eq!(postgres.tamper(newer).await, 1);
+    let active = "insert into policy_activation (tenant_id, revision, hash, activated_by, note)
+        values (2, 2, repeat('a', 64), 'eve', '')";
+    assert_eq!(postgres.tamper(active).await, 1);
+    for gate in [&one, &other] {
+        gate.read_tenants().await.expect("readable");
+    }
+    evaluate(&one, asking(acme, "c1")).await;
+    assert_eq!(*one.policy(acme).version, policy::hash(good)[..16], "what judged before goes on");
+    assert_eq!(refused(&other, asking(acme, "c2")).await, NoAnswer::PolicyUnreadable);
+    evaluate(&other, asking(DEFAULT_TENANT, "c1")).await;
+}
