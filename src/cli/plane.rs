@@ -222,9 +222,14 @@ async fn share_health(gate: Arc<Gate>) {
     every(HEALTH_EVERY, trouble, || {
         let gate = Arc::clone(&gate);
         async move {
-            gate.share_health().await?;
-            gate.read_halts().await?;
-            gate.read_tenants().await.map(drop)
+            let shared = async {
+                gate.share_health().await?;
+                gate.read_halts().await?;
+                gate.read_tenants().await.map(drop)
+            };
+            let shared = shared.await;
+            gate.watch_policies();
+            shared
         }
     })
     .await;

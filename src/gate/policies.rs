@@ -5,12 +5,14 @@ use std::{
     collections::BTreeMap,
     fmt,
     sync::{Arc, Mutex},
+    time::Duration,
 };
 
 use arc_swap::ArcSwap;
 
 use super::{Gate, NoAnswer, decide::TRIES_MAX, lock};
 use crate::{
+    clock::Seldom,
     domain::{
         audit::Actor,
         ids::{DEFAULT_TENANT, TenantId},
@@ -125,7 +127,13 @@ pub(super) struct ActivePolicy {
     built_in: Arc<Policy>,
     /// The revisions that were read last.
     revisions: Mutex<BTreeMap<TenantId, Read>>,
+    /// Whether the alarm is on, and when it was said last.
+    alarm: Mutex<Option<Seldom>>,
 }
+
+/// For how long the active policies may go unread before that is an alarm: as long as a replica may know of a new one
+/// late, and as much again.
+const UNCONFIRMED_MAX: Duration = Duration::from_secs(4);
 
 /// The revision that was read last, and the one that judges: an older one when that could not be read.
 #[derive(Debug, Clone, Copy, Default)]
@@ -137,7 +145,7 @@ struct Read {
 impl ActivePolicy {
     pub(super) fn new(policy: Arc<Policy>) -> Self {
         let judges = ArcSwap::from_pointee(Judges::from([(DEFAULT_TENANT, Some(policy))]));
-        Self { judges, built_in: Arc::default(), revisions: Mutex::default() }
+        Self { judges, built_in: Arc::default(), revisions: Mutex::default(), alarm: Mutex::default() }
     }
 
     /// The policy that judges a tenant; none when it has one that this build cannot read.
@@ -310,6 +318,25 @@ impl Gate {
     pub async fn stored_policy(&self, tenant: TenantId, prefix: &str) -> Result<Option<(String, String)>, NoAnswer> {
         let mut found = self.store.policy_texts(tenant, prefix).await?;
         Ok(if found.len() == 1 { found.pop() } else { None })
+    }
+
+    /// Says whether every tenant is judged by its active policy, as a metric; and in the log, again and again, while one
+    /// is not, or while nobody knows. To be called each second, whether or not the active ones could be read. Gives
+    /// whether the alarm is on.
+    pub fn watch_policies(&self) -> bool {
+        let (behind, unconfirmed) = (self.policy.behind(), self.tenants.age(&self.clock));
+        self.metrics.policies(behind, unconfirmed);
+        let mut alarm = lock(&self.policy.alarm);
+        if behind == 0 && unconfirmed <= UNCONFIRMED_MAX {
+            if alarm.take().is_some() {
+                telemetry::policy::caught_up();
+            }
+            return false;
+        }
+        if alarm.get_or_insert_default().happened(&self.clock).is_some() {
+            telemetry::policy::behind(behind, unconfirmed);
+        }
+        true
     }
 
     /// Takes over the active policy, if it is newer. One that this build cannot read is left where it is, and said

@@ -48,6 +48,11 @@ impl Tenants {
         self.0.load().tenants.get(&tenant).cloned()
     }
 
+    /// How long ago it was read; nothing where it never was.
+    pub(super) fn age(&self, clock: &Clock) -> Duration {
+        self.0.load().read.map_or(Duration::ZERO, |read| clock.elapsed(read))
+    }
+
     /// True for a tenant of which it is known that it is served at this moment, whatever the database would say: the
     /// plane's own can be neither suspended nor deleted.
     pub(super) fn vouches(&self, tenant: TenantId, clock: &Clock) -> bool {

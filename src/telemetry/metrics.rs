@@ -5,7 +5,7 @@ use std::{borrow::Cow, time::Duration};
 
 use opentelemetry::{
     KeyValue,
-    metrics::{Counter, Histogram, MeterProvider, NoopMeterProvider},
+    metrics::{Counter, Gauge, Histogram, MeterProvider, NoopMeterProvider},
 };
 
 use super::names;
@@ -29,6 +29,8 @@ pub struct Metrics {
     commit_batch_size: Histogram<u64>,
     commit_conflicts: Counter<u64>,
     turned_away: Counter<u64>,
+    policy_behind: Gauge<u64>,
+    policy_unconfirmed: Gauge<f64>,
 }
 
 impl Metrics {
@@ -60,6 +62,16 @@ impl Metrics {
                 "{conflict}",
                 "Changes that lost a race and were judged again.",
             ),
+            policy_behind: meter
+                .u64_gauge(names::METRIC_POLICY_BEHIND)
+                .with_unit("{revision}")
+                .with_description("Activations that the policy of this replica is older than the active one.")
+                .build(),
+            policy_unconfirmed: meter
+                .f64_gauge(names::METRIC_POLICY_UNCONFIRMED)
+                .with_unit("s")
+                .with_description("Since this replica last read which policies are active.")
+                .build(),
             turned_away: counter(names::METRIC_TURNED_AWAY, "{request}", "Evaluates told at once of an overload."),
         }
     }
@@ -113,6 +125,12 @@ impl Metrics {
     /// A change lost a race, for a `reason` of a closed set.
     pub fn conflict(&self, reason: &'static str) {
         self.commit_conflicts.add(1, &[KeyValue::new(names::CONFLICT_REASON, reason)]);
+    }
+
+    /// By how many activations the policy that judges is older than the active one, and how long ago that was read.
+    pub fn policies(&self, behind: u64, unconfirmed: Duration) {
+        self.policy_behind.record(behind, &[]);
+        self.policy_unconfirmed.record(unconfirmed.as_secs_f64(), &[]);
     }
 
     /// An Evaluate was told at once that the server is overloaded.

@@ -1,5 +1,7 @@
 //! policy: the one log line of a policy that became active, and of one that cannot.
 
+use std::time::Duration;
+
 use super::names;
 use crate::domain::{ids::TenantId, revision::Revision};
 
@@ -27,4 +29,27 @@ pub fn unreadable(tenant: TenantId, revision: &Revision, errors: &str) {
         "this build cannot read policy revision {}, and goes on with the one before, if there was one: {errors}",
         revision.number
     );
+}
+
+/// The alarm: this replica judges by an older policy than the rest, or cannot know whether it does.
+pub fn behind(revisions: u64, unconfirmed: Duration) {
+    let unconfirmed_s = unconfirmed.as_secs();
+    if revisions > 0 {
+        tracing::error!(
+            revisions,
+            "this replica judges a tenant by a policy that is {revisions} activation(s) older than the active one, by \
+             which the others judge: this build cannot read it"
+        );
+    } else {
+        tracing::error!(
+            unconfirmed_s,
+            "this replica has not read for {unconfirmed_s} s which policies are active, and may judge by older ones than \
+             the others"
+        );
+    }
+}
+
+/// The alarm is over.
+pub fn caught_up() {
+    tracing::info!("this replica judges every tenant by its active policy again");
 }

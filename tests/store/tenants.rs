@@ -146,6 +146,11 @@ async fn a_tenant_whose_policy_this_build_cannot_read_is_judged_by_no_other() {
     }
     evaluate(&one, asking(acme, "c1")).await;
     assert_eq!(*one.policy(acme).version, policy::hash(good)[..16], "what judged before goes on");
+    assert!(one.watch_policies(), "which is an alarm");
+    let rolled = Box::pin(one.rollback_policy(acme, &author)).await.expect("stored");
+    assert!(matches!(rolled, callgate::gate::Activated::Active(_)), "{rolled:?}");
+    assert!(!one.watch_policies(), "until it is over");
     assert_eq!(refused(&other, asking(acme, "c2")).await, NoAnswer::PolicyUnreadable);
+    assert!(other.watch_policies());
     evaluate(&other, asking(DEFAULT_TENANT, "c1")).await;
 }
