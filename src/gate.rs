@@ -7,9 +7,11 @@ mod approvals;
 mod audit;
 mod batch;
 mod control;
+mod credentials;
 mod decide;
 mod error;
 mod evaluate;
+mod failures;
 mod halts;
 mod health;
 mod inbox;
@@ -20,14 +22,15 @@ mod profiles;
 mod record;
 mod state;
 mod tenants;
+mod tokens;
 mod trees;
 mod waiting;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use self::{
-    admission::Door, approvals::OpenQuestions, halts::Halts, health::ToolHealth, learned::Learned,
-    policies::ActivePolicy, tenants::Tenants,
+    admission::Door, approvals::OpenQuestions, credentials::Credentials, halts::Halts, health::ToolHealth,
+    learned::Learned, policies::ActivePolicy, tenants::Tenants,
 };
 use crate::{
     clock::Clock,
@@ -40,11 +43,13 @@ use crate::{
 };
 
 pub use approvals::{LOOK_EVERY, OPEN_MAX, Reply};
+pub use credentials::{Refused, Shown};
 pub use error::{CommandError, EvaluateError, GateError, NoAnswer, RecordError, SessionError};
 pub use policies::{Activated, Applied, Apply, Author, PolicyProblem, compiled};
 pub use profiles::{NearPair, QualityReport, RetryChance, RetryLayer, RetryProfile};
 pub use record::RecordAnswer;
 pub use tenants::TenantChange;
+pub use tokens::TokenError;
 
 /// Does `work` for a person: what it reads by itself, it reads over connections that are there for people.
 pub async fn for_people<T>(work: impl Future<Output = T>) -> T {
@@ -89,6 +94,7 @@ pub struct Gate {
     learned: Learned,
     halts: Halts,
     tenants: Tenants,
+    credentials: Credentials,
     policy: ActivePolicy,
     open: OpenQuestions,
     metrics: Metrics,
@@ -108,6 +114,7 @@ impl Gate {
             learned: Learned::default(),
             halts: Halts::default(),
             tenants: Tenants::default(),
+            credentials: Credentials::default(),
             policy: ActivePolicy::new(policy),
             open: OpenQuestions::default(),
             metrics,

@@ -19,16 +19,17 @@
 //! | [`policy`] | the owner's file, compiled | domain, retry, rules |
 //! | [`engine`] | two pure functions: evaluate, record | domain, retry, rules, policy |
 //! | [`tool_list`] | lists of tools: read, imported, one lint a file | domain |
+//! | [`auth`] | who somebody is, by what they show | domain |
 //! | [`offline`] | what needs no server: a plane in memory, replay, simulation | domain, retry, rules, policy, engine |
 //! | [`private_postgres`] | a PostgreSQL of our own: programs, files, accounts | nobody |
 //! | [`store`] | Postgres, a cache in front of it | domain |
 //! | [`telemetry`] | logs, spans, metrics | domain |
-//! | [`gate`] | the seam: load, decide, append, try again | domain, retry, engine, policy, store, telemetry, clock |
+//! | [`gate`] | load, decide, append, try again | domain, auth, retry, engine, policy, store, telemetry, clock |
 //! | [`listener`] | connections: addresses, TLS, limits | clock |
-//! | [`grpc`] | the contract of `proto/` | domain, gate, telemetry, clock, listener |
+//! | [`grpc`] | the contract of `proto/` | domain, auth, gate, telemetry, clock, listener |
 //! | [`cli`] | the commands | all |
 //!
-//! The first seven rooms are pure: no `async`, no clock, no lock, no log; time is an argument. `tests/tidy` reads every
+//! The first eight rooms are pure: no `async`, no clock, no lock, no log; time is an argument. `tests/tidy` reads every
 //! file and holds the walls.
 //!
 //! # One Evaluate, file by file
@@ -70,6 +71,7 @@
 #[cfg(test)]
 extern crate self as callgate;
 
+pub mod auth;
 pub mod cli;
 pub mod clock;
 pub mod config;

@@ -3,11 +3,10 @@
 use anstyle::{AnsiColor, Style};
 use anyhow::bail;
 use clap::{Args, Subcommand, ValueEnum};
-use tonic::transport::Channel;
 
 use super::{
     out,
-    remote::{By, Remote, asked, at, reason, refusal},
+    remote::{By, Remote, Wire, asked, at, reason, refusal},
 };
 use crate::grpc::{
     time::duration,
@@ -118,11 +117,11 @@ pub(super) async fn run(args: ApprovalsArgs) -> anyhow::Result<()> {
     }
 }
 
-async fn client(remote: &Remote) -> anyhow::Result<ApprovalServiceClient<Channel>> {
+async fn client(remote: &Remote) -> anyhow::Result<ApprovalServiceClient<Wire>> {
     Ok(ApprovalServiceClient::new(remote.connect().await?))
 }
 
-async fn list(all: bool, mut client: ApprovalServiceClient<Channel>) -> anyhow::Result<()> {
+async fn list(all: bool, mut client: ApprovalServiceClient<Wire>) -> anyhow::Result<()> {
     let state = if all { ApprovalState::Unspecified } else { ApprovalState::Pending };
     let request = ListApprovalsRequest { state: state.into(), page_size: PAGE, ..ListApprovalsRequest::default() };
     let page = asked(client.list_approvals(request).await)?;
@@ -149,7 +148,7 @@ async fn resolve(answer: ResolveArgs, what: ResolveApprovalRequest) -> anyhow::R
     Ok(())
 }
 
-async fn watch(mut client: ApprovalServiceClient<Channel>) -> anyhow::Result<()> {
+async fn watch(mut client: ApprovalServiceClient<Wire>) -> anyhow::Result<()> {
     let mut questions = asked(client.watch_approvals(WatchApprovalsRequest::default()).await)?;
     while !out::is_closed() {
         let told = tokio::select! {

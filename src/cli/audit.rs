@@ -3,9 +3,8 @@
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
-use tonic::transport::Channel;
 
-use super::remote::{Remote, asked, at};
+use super::remote::{Remote, Wire, asked, at};
 use crate::grpc::v1::{
     AuditEntry, ListAuditEntriesRequest, VerifyAuditRequest, audit_service_client::AuditServiceClient,
 };
@@ -50,7 +49,7 @@ pub(super) async fn run(args: AuditArgs) -> anyhow::Result<ExitCode> {
     }
 }
 
-async fn list(all: bool, mut client: AuditServiceClient<Channel>) -> anyhow::Result<ExitCode> {
+async fn list(all: bool, mut client: AuditServiceClient<Wire>) -> anyhow::Result<ExitCode> {
     let mut request = ListAuditEntriesRequest { page_size: if all { PAGE } else { SHOWN }, ..Default::default() };
     loop {
         let page = asked(client.list_audit_entries(request.clone()).await)?;
@@ -90,7 +89,7 @@ fn line(entry: &AuditEntry) {
     );
 }
 
-async fn verify(anchors: Vec<String>, mut client: AuditServiceClient<Channel>) -> anyhow::Result<ExitCode> {
+async fn verify(anchors: Vec<String>, mut client: AuditServiceClient<Wire>) -> anyhow::Result<ExitCode> {
     let held = anchors.len();
     let found = asked(client.verify_audit(VerifyAuditRequest { anchors }).await)?;
     found.problems.iter().for_each(|problem| outln!("{problem}"));

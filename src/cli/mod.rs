@@ -25,6 +25,7 @@ mod signal;
 mod simulate;
 pub mod source;
 mod tenants;
+mod tokens;
 mod tools;
 mod upkeep;
 
@@ -67,6 +68,8 @@ enum Command {
     Audit(audit::AuditArgs),
     /// Make, list, limit, suspend and delete tenants
     Tenants(tenants::TenantsArgs),
+    /// Make, list, replace and revoke the API tokens of callers
+    Tokens(tokens::TokensArgs),
     /// Show what a running server has learned of retries, by tool and kind of failure
     Profiles(profiles::ProfilesArgs),
     /// Show which tools make agents retry, loop and ask again, and what to mend in them
@@ -116,6 +119,7 @@ fn run(command: Command) -> ExitCode {
             Err(error) => Err(error),
         },
         Command::Tenants(args) => runtime().and_then(|runtime| runtime.block_on(tenants::run(args))),
+        Command::Tokens(args) => runtime().and_then(|runtime| runtime.block_on(tokens::run(args))),
         Command::Profiles(args) => runtime().and_then(|runtime| runtime.block_on(profiles::run(args))),
         Command::Report(args) => runtime().and_then(|runtime| runtime.block_on(report::run(args))),
         Command::Replay(args) => replay::run(&args),

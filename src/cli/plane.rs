@@ -27,6 +27,8 @@ use crate::{
 
 /// How often it is looked for calls that nobody reported on.
 const LEASES_EVERY: Duration = Duration::from_secs(5);
+/// How often credentials are read that are in use: what was read two of these ago does not hold any more.
+const CREDENTIALS_EVERY: Duration = Duration::from_millis(800);
 /// How often replicas tell each other how tools fare.
 const HEALTH_EVERY: Duration = Duration::from_secs(1);
 /// How often follow-ups are counted, and counts are read.
@@ -86,6 +88,11 @@ impl Plane {
     /// The command that opens a shell on a private database.
     pub(super) fn shell(&self) -> Option<String> {
         self.database.shell()
+    }
+
+    /// True when nobody is let in without a credential.
+    pub(super) fn wants_credentials(&self) -> bool {
+        self.gate.wants_credentials()
     }
 
     /// The policy that judges.
@@ -174,6 +181,7 @@ async fn opened(
     let store = Store::open(settings).await.context("cannot use the database")?;
     let gate = Arc::new(Gate::new(Arc::clone(policy), store, metrics.clone(), Clock::System));
     gate.read_halts().await.context("the halts cannot be read")?;
+    gate.read_credentials().await.context("it cannot be read whether there are credentials")?;
     stored(&gate, has_file).await?;
     Ok(gate)
 }
@@ -195,6 +203,7 @@ fn chores(gate: &Arc<Gate>) -> Vec<JoinHandle<()>> {
         tokio::spawn(expire_leases(Arc::clone(gate))),
         tokio::spawn(make_partitions(Arc::clone(gate))),
         tokio::spawn(share_health(Arc::clone(gate))),
+        tokio::spawn(read_credentials(Arc::clone(gate))),
         tokio::spawn(learn(Arc::clone(gate))),
         tokio::spawn(learn_self_corrections(Arc::clone(gate))),
     ]
@@ -231,6 +240,15 @@ async fn share_health(gate: Arc<Gate>) {
             gate.watch_policies();
             shared
         }
+    })
+    .await;
+}
+
+/// Reads which credentials hold: a revocation holds on every replica within two seconds.
+async fn read_credentials(gate: Arc<Gate>) {
+    every(CREDENTIALS_EVERY, "credentials could not be read, and who shows one is refused", || {
+        let gate = Arc::clone(&gate);
+        async move { gate.read_credentials().await }
     })
     .await;
 }

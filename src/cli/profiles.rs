@@ -4,9 +4,8 @@ use anstyle::{AnsiColor, Style};
 use anyhow::Context as _;
 use clap::{Args, Subcommand};
 use serde_json::json;
-use tonic::transport::Channel;
 
-use super::remote::{Remote, asked, named};
+use super::remote::{Remote, Wire, asked, named};
 use crate::{
     domain::{failure::FailureKind, profile::WAITS_MS, time::wait_in_words},
     grpc::{
@@ -64,7 +63,7 @@ fn of(tool: Option<&str>) -> String {
     tool.map(|tool| format!(" of {tool}")).unwrap_or_default()
 }
 
-async fn all(client: &mut ProfileServiceClient<Channel>, tool: &str) -> anyhow::Result<Vec<RetryProfile>> {
+async fn all(client: &mut ProfileServiceClient<Wire>, tool: &str) -> anyhow::Result<Vec<RetryProfile>> {
     let mut request = ListRetryProfilesRequest { tool: tool.to_owned(), ..ListRetryProfilesRequest::default() };
     let mut profiles = Vec::new();
     loop {

@@ -1,11 +1,19 @@
 //! A running server, for commands that ask one.
 
-use anyhow::{Context as _, Error, anyhow};
+use std::{
+    fmt,
+    net::IpAddr,
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context as _, Error, anyhow, bail};
 use clap::Args;
 use prost_types::Timestamp;
 use tonic::{
     Request, Response, Status,
-    transport::{Channel, Endpoint},
+    metadata::{Ascii, MetadataValue},
+    service::{Interceptor, interceptor::InterceptedService},
+    transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity},
 };
 use tonic_types::StatusExt as _;
 
@@ -14,17 +22,109 @@ use crate::grpc::BY;
 /// Which server is asked.
 #[derive(Debug, Clone, Args)]
 pub(super) struct Remote {
-    /// The URL of the running server: http://HOST:PORT or unix:PATH
+    /// The URL of the running server: https://HOST:PORT, http://HOST:PORT or unix:PATH
     #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:7600", env = "CALLGATE_SERVER")]
     server: String,
+    /// A file with the token to show; without it the token is taken from CALLGATE_TOKEN
+    #[arg(long, value_name = "FILE", env = "CALLGATE_TOKEN_FILE", hide_short_help = true)]
+    token_file: Option<PathBuf>,
+    /// The certificate of the authority that the server's is of [default: the public authorities]
+    #[arg(long, value_name = "FILE", env = "CALLGATE_CA", hide_short_help = true)]
+    ca: Option<PathBuf>,
+    /// The certificate to show, with --key
+    #[arg(long, value_name = "FILE", env = "CALLGATE_CERT", requires = "key", hide_short_help = true)]
+    certificate: Option<PathBuf>,
+    /// Its key
+    #[arg(long, value_name = "FILE", env = "CALLGATE_KEY", requires = "certificate", hide_short_help = true)]
+    key: Option<PathBuf>,
 }
 
+/// A connection to it, which shows the caller's token with each request.
+pub(super) type Wire = InterceptedService<Channel, Bearer>;
+
+/// The environment variable that a token comes from: a command line is seen by every user of the machine.
+const TOKEN: &str = "CALLGATE_TOKEN";
+
 impl Remote {
-    pub(super) async fn connect(&self) -> anyhow::Result<Channel> {
+    pub(super) async fn connect(&self) -> anyhow::Result<Wire> {
         let url = &self.server;
         let endpoint = Endpoint::from_shared(url.clone()).with_context(|| format!("--server {url} is not a URL"))?;
-        let connected = endpoint.connect().await;
-        connected.map_err(|_| anyhow!("no server answers at {url}; start one with `callgate serve`"))
+        let (endpoint, bearer) = (self.encrypted(endpoint)?, Bearer::read(self.token_file.as_deref())?);
+        if bearer.0.is_some() && is_overheard(url) {
+            bail!("--server {url}: a token would travel there for everybody to read; use https://");
+        }
+        let channel = endpoint.connect().await.map_err(|error| match has_tls(url) {
+            true => Error::new(error).context(format!("no server answers at {url} by TLS")),
+            false => anyhow!("no server answers at {url}; start one with `callgate serve`"),
+        })?;
+        Ok(InterceptedService::new(channel, bearer))
+    }
+
+    fn encrypted(&self, endpoint: Endpoint) -> anyhow::Result<Endpoint> {
+        if !has_tls(&self.server) {
+            return Ok(endpoint);
+        }
+        let read = |path: &Path| std::fs::read(path).with_context(|| format!("cannot read {}", path.display()));
+        let mut tls = ClientTlsConfig::new();
+        tls = match &self.ca {
+            Some(ca) => tls.ca_certificate(Certificate::from_pem(read(ca)?)),
+            None => tls.with_webpki_roots(),
+        };
+        if let (Some(certificate), Some(key)) = (&self.certificate, &self.key) {
+            tls = tls.identity(Identity::from_pem(read(certificate)?, read(key)?));
+        }
+        endpoint.tls_config(tls).context("the certificates for --server cannot be used")
+    }
+}
+
+fn has_tls(url: &str) -> bool {
+    url.starts_with("https://")
+}
+
+/// True for a way that others may listen on: neither TLS, nor this machine.
+fn is_overheard(url: &str) -> bool {
+    let host = url.strip_prefix("http://").map(|rest| rest.split('/').next().unwrap_or_default());
+    host.is_some_and(|host| {
+        let name = host.rsplit_once(':').map_or(host, |(name, _)| name).trim_matches(['[', ']']);
+        let is_here = name.parse::<IpAddr>().map_or(name == "localhost", |address| address.is_loopback());
+        !is_here
+    })
+}
+
+/// The token that is shown, if there is one. It has no `Debug` of its own.
+#[derive(Clone)]
+pub(super) struct Bearer(Option<MetadataValue<Ascii>>);
+
+impl Bearer {
+    fn read(file: Option<&Path>) -> anyhow::Result<Self> {
+        let token = match file {
+            Some(path) => std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?,
+            None => std::env::var(TOKEN).unwrap_or_default(),
+        };
+        let token = token.trim();
+        if token.is_empty() {
+            return Ok(Self(None));
+        }
+        // What is wrong with it would be told with its text.
+        let value = format!("Bearer {token}").parse::<MetadataValue<Ascii>>();
+        let mut value = value.map_err(|_| anyhow!("the token has other characters than those of ASCII"))?;
+        value.set_sensitive(true);
+        Ok(Self(Some(value)))
+    }
+}
+
+impl fmt::Debug for Bearer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.0.is_some() { "a token" } else { "no token" })
+    }
+}
+
+impl Interceptor for Bearer {
+    fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
+        if let Some(value) = &self.0 {
+            request.metadata_mut().insert("authorization", value.clone());
+        }
+        Ok(request)
     }
 }
 
@@ -100,6 +200,19 @@ mod tests {
         let details = ErrorDetails::with_error_info("GRANT_UNKNOWN", "callgate", HashMap::new());
         let ours = Status::with_error_details(Code::NotFound, "no such grant", details);
         assert_eq!(refusal(&ours).to_string(), "no such grant [GRANT_UNKNOWN]");
+    }
+
+    #[test]
+    fn a_token_goes_where_nobody_else_listens() {
+        for url in
+            ["https://plane:7600", "unix:/run/s", "http://127.0.0.1:7600", "http://[::1]:7600", "http://localhost"]
+        {
+            assert!(!is_overheard(url), "{url}");
+        }
+        for url in ["http://plane:7600", "http://10.0.0.1", "http://localhost.example:1/x", "http://[2001:db8::1]:1"] {
+            assert!(is_overheard(url), "{url}");
+        }
+        assert_eq!(format!("{:?}", Bearer(Some("Bearer s3cret".parse().expect("ASCII")))), "a token");
     }
 
     #[test]

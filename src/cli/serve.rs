@@ -81,6 +81,11 @@ fn greeting(plane: &Plane, policy: &Policy, config: &ServeConfig) -> String {
     if let Some(shell) = plane.shell() {
         let _ = writeln!(text, "  shell     {shell}");
     }
+    let callers = match plane.wants_credentials() {
+        true => "with a credential only",
+        false => "whoever is on this machine, as admin: there are no credentials yet (callgate tokens create)",
+    };
+    let _ = writeln!(text, "  callers   {callers}");
     let declared = policy.tools().count();
     let from = match &config.policy {
         Some(path) => format!("{} ({}), {declared} tools declared", path.display(), policy.version),

@@ -2,9 +2,9 @@
 
 use anyhow::bail;
 use clap::{Args, Subcommand, ValueEnum};
-use tonic::{Code, Response, transport::Channel};
+use tonic::{Code, Response};
 
-use super::remote::{By, Remote, asked, at};
+use super::remote::{By, Remote, Wire, asked, at};
 use crate::grpc::{
     time::duration,
     v1::{
@@ -181,7 +181,7 @@ enum GrantAction {
     },
 }
 
-async fn client(remote: &Remote) -> anyhow::Result<SessionServiceClient<Channel>> {
+async fn client(remote: &Remote) -> anyhow::Result<SessionServiceClient<Wire>> {
     Ok(SessionServiceClient::new(remote.connect().await?))
 }
 
@@ -268,7 +268,7 @@ fn settlement(
     SettleOutcomeRequest { session_id, call_id, status: status.into(), result, error_message, reason }
 }
 
-async fn list(mut client: SessionServiceClient<Channel>) -> anyhow::Result<()> {
+async fn list(mut client: SessionServiceClient<Wire>) -> anyhow::Result<()> {
     let halts = asked(client.list_halts(ListHaltsRequest::default()).await)?.halts;
     let sessions = asked(client.list_sessions(ListSessionsRequest::default()).await)?.sessions;
     halts.iter().for_each(|halt| outln!("halted: {}", of_halt(halt)));

@@ -39,6 +39,7 @@ pub mod similarity;
 pub mod sorted;
 pub mod tenant;
 pub mod time;
+pub mod token;
 pub mod tool;
 pub mod tree;
 pub mod verdict;

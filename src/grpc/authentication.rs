@@ -1,38 +1,59 @@
-//! The way in: every request of every service goes on with the identity of who sends it, or is answered here.
+//! The way in: every request of every service goes on with the identity of who sends it, or is answered here. What a
+//! credential may not do it may not do here; what holds long is looked at again while it lasts.
 
 use std::{
     convert::Infallible,
     future::ready,
     sync::Arc,
     task::{Context, Poll},
+    time::Duration,
 };
 
+use http::{HeaderMap, StatusCode, header};
+use tokio::time::sleep;
 use tonic::{
+    Code, Status,
     body::Body,
-    codegen::{Service, http},
+    codegen::{Service, http as wire},
 };
 
-use super::{shortcut::Answer, status};
-use crate::{domain::identity::Identity, listener::Peer};
+use super::{
+    guard,
+    roles::{self, Access},
+    shortcut::Answer,
+    status,
+};
+use crate::{
+    domain::identity::{Identity, Role},
+    gate::{Gate, Refused, Shown},
+    listener::{Names, Peer},
+};
+
+/// After which time a credential that does not hold is told so, however it was found out.
+const SLOW: Duration = Duration::from_millis(300);
 
 /// A service that knows who asks.
 #[derive(Debug, Clone)]
 pub(super) struct Authenticated<S> {
     service: S,
+    gate: Arc<Gate>,
     local: Arc<Identity>,
 }
 
 impl<S> Authenticated<S> {
-    pub(super) fn new(service: S) -> Self {
-        Self { service, local: Arc::new(Identity::local()) }
+    pub(super) fn new(service: S, gate: Arc<Gate>) -> Self {
+        Self { service, gate, local: Arc::new(Identity::local()) }
     }
 }
 
-impl<S> Service<http::Request<Body>> for Authenticated<S>
+impl<S> Service<wire::Request<Body>> for Authenticated<S>
 where
-    S: Service<http::Request<Body>, Response = http::Response<Body>, Error = Infallible, Future = Answer>,
+    S: Service<wire::Request<Body>, Response = wire::Response<Body>, Error = Infallible, Future = Answer>
+        + Clone
+        + Send
+        + 'static,
 {
-    type Response = S::Response;
+    type Response = wire::Response<Body>;
     type Error = Infallible;
     type Future = Answer;
 
@@ -40,12 +61,107 @@ where
         self.service.poll_ready(context)
     }
 
-    fn call(&mut self, mut request: http::Request<Body>) -> Self::Future {
+    fn call(&mut self, request: wire::Request<Body>) -> Answer {
+        let allowed = match roles::access(request.uri().path()) {
+            Some(Access::Roles(roles)) => roles,
+            Some(Access::Anybody) => return self.service.call(request),
+            None => return Box::pin(ready(Ok(answer(Status::unimplemented(""), request.headers())))),
+        };
+        let peer = request.extensions().get::<Arc<Peer>>().map(AsRef::as_ref);
+        let (shown, from) = (shown(request.headers(), peer), peer.and_then(|peer| peer.from(request.headers())));
         // Where other machines can get at it, nobody is let in without a credential.
-        if request.extensions().get::<Arc<Peer>>().is_none_or(|peer| peer.is_public) {
-            return Box::pin(ready(Ok(status::unauthenticated().into_http())));
+        let is_local = peer.is_some_and(|peer| !peer.is_public);
+        if matches!(shown, Shown::Nothing | Shown::Certificate { .. }) && is_local && !self.gate.wants_credentials() {
+            let local = Arc::clone(&self.local);
+            return admitted(&mut self.service, &self.gate, request, local, allowed);
         }
-        request.extensions_mut().insert(Arc::clone(&self.local));
-        self.service.call(request)
+        match self.gate.identity(shown, from) {
+            Some(Ok(identity)) => admitted(&mut self.service, &self.gate, request, identity, allowed),
+            known => self.doubted(request, known.and_then(Result::err), allowed),
+        }
     }
+}
+
+impl<S> Authenticated<S>
+where
+    S: Service<wire::Request<Body>, Response = wire::Response<Body>, Error = Infallible, Future = Answer>
+        + Clone
+        + Send
+        + 'static,
+{
+    /// Looks up what is not known; refuses what does not hold, and not at once.
+    fn doubted(&self, request: wire::Request<Body>, known: Option<Refused>, allowed: &'static [Role]) -> Answer {
+        let (gate, mut service) = (Arc::clone(&self.gate), self.service.clone());
+        Box::pin(async move {
+            let slow = sleep(SLOW);
+            let peer = request.extensions().get::<Arc<Peer>>().map(AsRef::as_ref);
+            let from = peer.and_then(|peer| peer.from(request.headers()));
+            let refused = match (known, shown(request.headers(), peer)) {
+                (None, Shown::Bearer(text)) => match gate.looked_up(text, from).await {
+                    Ok(identity) => return admitted(&mut service, &gate, request, identity, allowed).await,
+                    Err(refused) => refused,
+                },
+                (refused, _) => refused.unwrap_or(Refused::Unknown("no credential was shown")),
+            };
+            if let Refused::Unknown(why) = refused {
+                gate.refused(from);
+                status::tell_refused(why, from);
+                slow.await;
+            }
+            Ok(answer(status::refused(refused), request.headers()))
+        })
+    }
+}
+
+/// Goes on as this identity, if it may.
+fn admitted<S>(
+    service: &mut S,
+    gate: &Arc<Gate>,
+    mut request: wire::Request<Body>,
+    identity: Arc<Identity>,
+    allowed: &'static [Role],
+) -> Answer
+where
+    S: Service<wire::Request<Body>, Response = wire::Response<Body>, Error = Infallible, Future = Answer>,
+{
+    if !roles::may(&identity, allowed) {
+        return Box::pin(ready(Ok(answer(status::role_missing(allowed), request.headers()))));
+    }
+    let lasts = roles::lasts(request.uri().path());
+    request.extensions_mut().insert(Arc::clone(&identity));
+    let answer = service.call(request);
+    if lasts { guard::guarded(answer, Arc::clone(gate), identity) } else { answer }
+}
+
+/// What a request shows. A token counts for more than a certificate: a proxy has one of its own.
+fn shown<'a>(headers: &'a HeaderMap, peer: Option<&'a Peer>) -> Shown<'a> {
+    let mut given = headers.get_all(header::AUTHORIZATION).iter();
+    match (given.next(), given.next(), peer.and_then(|peer| peer.names.as_ref())) {
+        (None, _, Some(Names { dns, uris })) => Shown::Certificate { dns, uris },
+        (None, _, None) => Shown::Nothing,
+        (Some(value), None, _) => {
+            let bearer = value.to_str().ok().and_then(|text| text.split_once(' '));
+            let bearer = bearer.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"));
+            bearer.map_or(Shown::Wrong, |(_, token)| Shown::Bearer(token.trim()))
+        }
+        (Some(_), Some(_), _) => Shown::Wrong,
+    }
+}
+
+/// A refusal as who asks can read it: a status of gRPC, or one of HTTP.
+fn answer(status: Status, headers: &HeaderMap) -> wire::Response<Body> {
+    let kind = headers.get(header::CONTENT_TYPE).map(http::HeaderValue::as_bytes);
+    if kind.is_some_and(|kind| kind.starts_with(b"application/grpc")) {
+        return status.into_http();
+    }
+    let code = match status.code() {
+        Code::Unauthenticated => StatusCode::UNAUTHORIZED,
+        Code::PermissionDenied => StatusCode::FORBIDDEN,
+        Code::ResourceExhausted => StatusCode::TOO_MANY_REQUESTS,
+        Code::Unimplemented => StatusCode::NOT_FOUND,
+        _ => StatusCode::SERVICE_UNAVAILABLE,
+    };
+    let mut response = wire::Response::new(Body::new(format!("{}\n", status.message())));
+    *response.status_mut() = code;
+    response
 }

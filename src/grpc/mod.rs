@@ -9,6 +9,7 @@ mod decode;
 mod encode;
 mod front;
 mod grants;
+mod guard;
 mod health;
 mod identity;
 mod info;
@@ -19,6 +20,7 @@ mod mirrors;
 mod page;
 mod policies;
 mod profiles;
+mod roles;
 mod server;
 mod service;
 mod sessions;
@@ -28,11 +30,13 @@ mod stop;
 mod tenancy;
 mod tenants;
 pub mod time;
+mod tokens;
 mod watch;
 
 pub use front::Front;
 pub use identity::BY;
 pub use server::{ServeError, Settings, serve};
+pub use tokens::{TokenService, tokens_of};
 
 /// What `proto/callgate/v1` compiles to.
 #[allow(

@@ -25,12 +25,13 @@ use super::{
     stop::{Counted, Stop},
     tenancy::Served,
     tenants::TenantService,
+    tokens::TokenService,
     v1::{
         self, approval_service_server::ApprovalServiceServer, audit_service_server::AuditServiceServer,
         gate_service_server::GateServiceServer, grant_service_server::GrantServiceServer,
         policy_service_server::PolicyServiceServer, profile_service_server::ProfileServiceServer,
         server_service_server::ServerServiceServer, session_service_server::SessionServiceServer,
-        tenant_service_server::TenantServiceServer,
+        tenant_service_server::TenantServiceServer, token_service_server::TokenServiceServer,
     },
 };
 use crate::{
@@ -132,11 +133,12 @@ fn services(others: Routes, gate: &Arc<Gate>, ending: &Stop) -> Services {
         .add_service(ending.counts(PolicyServiceServer::new(PolicyService::new(gate()))))
         .add_service(ending.counts(approval_service(gate(), ending.clone())))
         .add_service(ending.counts(AuditServiceServer::new(AuditService::new(gate()))))
+        .add_service(ending.counts(TokenServiceServer::new(TokenService::new(gate()))))
         .add_service(ending.counts(GrantServiceServer::new(GrantService::new(gate()))))
         .add_service(ending.counts(TenantServiceServer::new(TenantService::new(gate()))))
         .add_service(ending.counts(session_service(gate(), ending.clone())));
     let front = ending.counts(gate_service(gate(), ending.clone()));
-    Authenticated::new(Served::new(Shortcut { front, others: others.prepare() }, gate()))
+    Authenticated::new(Served::new(Shortcut { front, others: others.prepare() }, gate()), gate())
 }
 
 fn reflection() -> tonic_reflection::server::Builder<'static> {

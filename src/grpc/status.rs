@@ -3,6 +3,7 @@
 
 use std::{
     collections::{BTreeMap, HashMap},
+    net::IpAddr,
     sync::{Mutex, PoisonError},
     time::Duration,
 };
@@ -15,11 +16,12 @@ use crate::{
     clock::{Clock, Seldom},
     domain::{
         grant::GRANTS_MAX,
+        identity::Role,
         rejection::{CommandRejection, EvaluateRejection, RecordRejection, SessionRejection, SessionUnknown},
         tenant::TenantState,
         tree::{OPEN_MAX, SESSIONS_MAX},
     },
-    gate::{GateError, NoAnswer, PolicyProblem, TenantChange},
+    gate::{GateError, NoAnswer, PolicyProblem, Refused, TenantChange, TokenError},
 };
 
 pub(super) const DOMAIN: &str = "callgate";
@@ -56,9 +58,49 @@ pub(super) fn caller_unknown(problem: &str) -> Status {
     status(Code::Unauthenticated, "CALLER_UNKNOWN", message, None)
 }
 
-/// Nobody is known who asks.
+/// Nobody is known who asks. It says the same whatever was wrong.
 pub(super) fn unauthenticated() -> Status {
-    status(Code::Unauthenticated, "UNAUTHENTICATED", "this server wants to know who asks", None)
+    let message = "this server takes callers with a valid credential only: send an API token or a JWT as the metadata \
+                   `authorization: Bearer TOKEN`, or connect with a client certificate; why one does not hold is in \
+                   the server's log";
+    status(Code::Unauthenticated, "UNAUTHENTICATED", message, None)
+}
+
+/// Who is known may not do this.
+pub(super) fn role_missing(roles: &[Role]) -> Status {
+    let wanted: Vec<&str> = roles.iter().chain([&Role::Admin]).map(|role| role.as_str()).collect();
+    let message = format!("this call is for the roles {}; your credential has none of them", wanted.join(", "));
+    status(Code::PermissionDenied, "ROLE_MISSING", message, None)
+}
+
+/// From the first token on nobody is let in without one.
+pub(super) fn first_token() -> Status {
+    let message = "the first token has to have the role admin, and no end: from then on nobody is let in without a \
+                   credential, and nobody else could make another";
+    status(Code::FailedPrecondition, "FIRST_TOKEN", message, None)
+}
+
+/// Why nobody is let in with what was shown.
+pub(super) fn refused(refused: Refused) -> Status {
+    match refused {
+        Refused::Unknown(_) => unauthenticated(),
+        Refused::Unchecked => {
+            let message = "the database is out of reach, and nobody is let in unchecked; send the same request again";
+            status(Code::Unavailable, "CREDENTIALS_UNCHECKED", message, Some(Duration::from_secs(1)))
+        }
+        Refused::TooMany(wait) => {
+            let message = "too many credentials from this address did not hold; wait before another is tried";
+            status(Code::ResourceExhausted, "TOO_MANY_FAILURES", message, Some(wait))
+        }
+    }
+}
+
+/// Says in the log why a credential did not hold; never what was shown.
+pub(super) fn tell_refused(why: &str, from: Option<IpAddr>) {
+    if let Some(callers) = seldom("UNAUTHENTICATED") {
+        let from = from.map_or_else(|| "a Unix socket".to_owned(), |from| from.to_string());
+        tracing::warn!(from, callers, "somebody was not let in: {why}");
+    }
 }
 
 /// The server ends while somebody waits.
@@ -176,6 +218,18 @@ pub(super) trait Told {
 /// Everything that the gate says instead of an answer.
 pub(super) fn gate(error: impl Told) -> Status {
     error.told()
+}
+
+impl Told for TokenError {
+    fn told(self) -> Status {
+        match self {
+            Self::Unknown => status(Code::NotFound, "TOKEN_UNKNOWN", "no such token", None),
+            Self::Ended(why) => {
+                status(Code::FailedPrecondition, "TOKEN_ENDED", format!("{why}; nothing replaces it"), None)
+            }
+            Self::NoAnswer(no_answer) => no_answer.told(),
+        }
+    }
 }
 
 impl<R: Told> Told for GateError<R> {

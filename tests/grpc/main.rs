@@ -9,6 +9,7 @@ mod calls;
 mod compression;
 mod connect;
 mod contract;
+mod credentials;
 mod errors;
 mod fields;
 mod health;

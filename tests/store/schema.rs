@@ -67,6 +67,7 @@ async fn every_table_and_column_says_what_it_is() {
         "session",
         "session_event",
         "tenant",
+        "token",
         "tool_health",
     ];
     let mut expected = [tables.as_slice(), &VIEWS].concat();

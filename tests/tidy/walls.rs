@@ -143,6 +143,18 @@ pub(crate) const WALLS: &[Wall] = &[
         never: PURE,
     },
     Wall {
+        room: "auth",
+        rooms: &[("domain", "who it is")],
+        crates: Some(&[
+            ("sha2", "what is kept of a token"),
+            ("subtle", "compares without telling where"),
+            ("crc32fast", "a token's checksum"),
+            ("serde", "the file's form"),
+            ("serde_saphyr", "YAML"),
+        ]),
+        never: PURE,
+    },
+    Wall {
         room: "private_postgres",
         rooms: &[],
         crates: None,
@@ -159,6 +171,7 @@ pub(crate) const WALLS: &[Wall] = &[
         room: "gate",
         rooms: &[
             ("domain", "calls and verdicts"),
+            ("auth", "checks credentials"),
             ("policy", "by which it judges"),
             ("engine", "decides"),
             ("store", "keeps"),
@@ -179,6 +192,7 @@ pub(crate) const WALLS: &[Wall] = &[
         room: "grpc",
         rooms: &[
             ("domain", "what is translated"),
+            ("auth", "whose a new token is"),
             ("gate", "who is asked"),
             ("telemetry", "the caller's trace context"),
             ("clock", "how long the log has been silent"),
@@ -203,7 +217,8 @@ pub(crate) const WALLS: &[Wall] = &[
 pub(crate) const OPEN_ROOMS: [&str; 1] = ["domain"];
 
 /// Rooms that only compute.
-pub(crate) const PURE_ROOMS: [&str; 7] = ["domain", "retry", "rules", "policy", "tool_list", "engine", "offline"];
+pub(crate) const PURE_ROOMS: [&str; 8] =
+    ["domain", "retry", "rules", "policy", "tool_list", "auth", "engine", "offline"];
 
 /// Files with lines that are better left whole.
 pub(crate) const LONG_LINES: &[(&str, &str)] = &[

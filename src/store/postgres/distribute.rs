@@ -11,8 +11,9 @@ use crate::store::error::{OpenError, StoreError};
 pub(super) const BY_SHARD: [&str; 8] =
     ["call_tree", "session", "call", "outcome", "session_event", "ledger", "counter", "retry_trial"];
 /// Whole on every node.
-pub(super) const EVERYWHERE: [&str; 12] = [
+pub(super) const EVERYWHERE: [&str; 13] = [
     "tenant",
+    "token",
     "policy",
     "policy_activation",
     "halt",

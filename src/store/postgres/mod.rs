@@ -35,6 +35,7 @@ mod retention;
 mod row;
 mod tenants;
 mod time;
+mod tokens;
 mod wide;
 mod writer;
 

@@ -1,0 +1,238 @@
+//! `callgate tokens`: who may call, and as whom. Over a running server, or, for the first one of a plane that others
+//! than this machine can reach, on its database.
+
+use std::{path::PathBuf, sync::Arc};
+
+use anyhow::{Context as _, anyhow};
+use clap::{Args, Subcommand};
+use tonic::{body::Body, client::GrpcService, codegen::StdError};
+
+use super::{
+    database,
+    remote::{By, Remote, asked, at},
+};
+use crate::{
+    clock::Clock,
+    domain::identity::Role,
+    gate::Gate,
+    grpc::{
+        self,
+        time::duration,
+        v1::{
+            self, CreateTokenRequest, ListTokensRequest, RevokeTokenRequest, RotateTokenRequest, Token,
+            token_service_client::TokenServiceClient,
+        },
+    },
+    policy::Policy,
+    private_postgres::find_running,
+    store::{Store, StoreSettings, parse_url},
+    telemetry::Metrics,
+};
+
+/// Tokens that are asked for at once: as many as a server gives.
+const PAGE: u32 = 500;
+const DAY_MS: u64 = 86_400_000;
+
+/// What `callgate tokens` takes.
+#[derive(Debug, Args)]
+pub(super) struct TokensArgs {
+    #[command(subcommand)]
+    action: Action,
+    #[command(flatten)]
+    place: Place,
+}
+
+/// Where the tokens are.
+#[derive(Debug, Args)]
+struct Place {
+    #[command(flatten)]
+    remote: Remote,
+    #[command(flatten)]
+    by: By,
+    /// Do it on this database instead of over a server, as for the first token of a plane that is reached from elsewhere
+    #[arg(long, value_name = "URL", env = "CALLGATE_TOKENS_DATABASE_URL", hide_env_values = true, global = true)]
+    database_url: Option<String>,
+    /// Do it on the private database of the server that runs with this data directory
+    #[arg(long, value_name = "DIR", conflicts_with = "database_url", global = true)]
+    data_dir: Option<PathBuf>,
+    /// Whose tokens, on a database; over a server they are those of the tenant of who asks
+    #[arg(long, value_name = "NAME", default_value = "default", global = true)]
+    tenant: String,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// Make a token; it is printed once, alone on standard output
+    Create {
+        /// Who shows it: a person, a service, an agent; stored with what is done
+        name: String,
+        /// What its holder may do: agent, approver, operator, analyst, admin; more than once or with commas for several
+        #[arg(long, required = true, value_delimiter = ',', value_parser = role)]
+        role: Vec<Role>,
+        /// A group of people whose questions its holder answers; more than once or with commas for several
+        #[arg(long, value_delimiter = ',')]
+        group: Vec<String>,
+        /// The agents that its holder may ask for: 'desk-*|planner' [default: any]
+        #[arg(long, value_name = "PATTERN", default_value = "", hide_default_value = true)]
+        agents: String,
+        /// Let it work in sessions that others have opened
+        #[arg(long)]
+        any_session: bool,
+        #[command(flatten)]
+        term: Term,
+    },
+    /// List the tokens of the tenant
+    List {
+        /// Those that have ended, too
+        #[arg(long)]
+        all: bool,
+    },
+    /// End a token, on every replica within two seconds
+    Revoke {
+        /// Its id, as `tokens list` shows it
+        id: String,
+    },
+    /// Make a token like another, which goes on for a while; the new one is printed once
+    Rotate {
+        /// The id of the old one
+        id: String,
+        /// How many hours the old one goes on
+        #[arg(long, default_value = "24")]
+        overlap_hours: u64,
+        #[command(flatten)]
+        term: Term,
+    },
+}
+
+/// How long a token holds.
+#[derive(Debug, Args)]
+struct Term {
+    /// How many days it holds [default: for ever]
+    #[arg(long, value_name = "DAYS")]
+    days: Option<u64>,
+}
+
+impl Term {
+    fn ttl(&self) -> Option<prost_types::Duration> {
+        self.days.map(|days| duration(days.saturating_mul(DAY_MS)))
+    }
+}
+
+fn role(text: &str) -> Result<Role, String> {
+    Role::from_name(text).ok_or_else(|| format!("{text:?} is none of {}", Role::ALL.map(Role::as_str).join(", ")))
+}
+
+/// Runs `callgate tokens`.
+pub(super) async fn run(args: TokensArgs) -> anyhow::Result<()> {
+    let TokensArgs { action, place } = args;
+    let Some(url) = place.database_url().await? else {
+        return act(TokenServiceClient::new(place.remote.connect().await?), action, &place.by).await;
+    };
+    let options = parse_url(&url).context("--database-url")?;
+    let store = Store::open(StoreSettings { options, on_commit: Arc::new(|_, _| {}) }).await;
+    let store = store.context("cannot use the database")?;
+    let gate = Arc::new(Gate::new(Arc::new(Policy::default()), store, Metrics::none(), Clock::System));
+    gate.read_credentials().await?;
+    let tenant = gate.tenant_named(&place.tenant).await?;
+    let tenant = tenant.ok_or_else(|| anyhow!("there is no tenant {:?}", place.tenant))?;
+    let done = act(grpc::tokens_of(Arc::clone(&gate), tenant), action, &place.by).await;
+    if let Some(gate) = Arc::into_inner(gate) {
+        gate.close().await;
+    }
+    done
+}
+
+impl Place {
+    /// The database, where it is to be used directly.
+    async fn database_url(&self) -> anyhow::Result<Option<String>> {
+        let Some(dir) = &self.data_dir else { return Ok(self.database_url.clone()) };
+        let running = find_running(&database::data_dir(Some(dir))?).await?;
+        Ok(Some(running.connection.url()))
+    }
+}
+
+async fn act<S>(mut client: TokenServiceClient<S>, action: Action, by: &By) -> anyhow::Result<()>
+where
+    S: GrpcService<Body>,
+    S::Error: Into<StdError>,
+    S::ResponseBody: http_body::Body<Data = bytes::Bytes> + Send + 'static,
+    <S::ResponseBody as http_body::Body>::Error: Into<StdError> + Send,
+{
+    match action {
+        Action::Create { name, role, group, agents, any_session, term } => {
+            let role = role.iter().map(|role| format!("ROLE_{}", role.as_str().to_uppercase()));
+            let roles = role.filter_map(|name| v1::Role::from_str_name(&name)).map(i32::from).collect();
+            let ttl = term.ttl();
+            let request = CreateTokenRequest { name, roles, groups: group, agent_pattern: agents, any_session, ttl };
+            let made = asked(client.create_token(by.signed(request)?).await)?;
+            told(made.token.as_ref(), &made.secret);
+        }
+        Action::List { all } => list(&mut client, all).await?,
+        Action::Revoke { id } => {
+            asked(client.revoke_token(by.signed(RevokeTokenRequest { token_id: id.clone() })?).await)?;
+            outln!("{id} is revoked: it holds nowhere from two seconds on.");
+        }
+        Action::Rotate { id, overlap_hours, term } => {
+            let overlap = Some(duration(overlap_hours.saturating_mul(3_600_000)));
+            let request = RotateTokenRequest { token_id: id, ttl: term.ttl(), overlap };
+            let made = asked(client.rotate_token(by.signed(request)?).await)?;
+            told(made.token.as_ref(), &made.secret);
+        }
+    }
+    Ok(())
+}
+
+/// The token alone goes to standard output, so that a script can take it from there.
+fn told(token: Option<&Token>, secret: &str) {
+    if let Some(token) = token {
+        errln!("{}", line(token));
+        errln!("The token is shown this once. Callers send it by CALLGATE_TOKEN, or as `authorization: Bearer …`.");
+    }
+    outln!("{secret}");
+}
+
+async fn list<S>(client: &mut TokenServiceClient<S>, all: bool) -> anyhow::Result<()>
+where
+    S: GrpcService<Body>,
+    S::Error: Into<StdError>,
+    S::ResponseBody: http_body::Body<Data = bytes::Bytes> + Send + 'static,
+    <S::ResponseBody as http_body::Body>::Error: Into<StdError> + Send,
+{
+    let (mut page_token, mut shown) = (String::new(), 0);
+    loop {
+        let request = ListTokensRequest { page_size: PAGE, page_token };
+        let page = asked(client.list_tokens(request).await)?;
+        for token in page.tokens.iter().filter(|token| all || token.revoke_time.is_none()) {
+            outln!("{}", line(token));
+            shown += 1;
+        }
+        page_token = page.next_page_token;
+        if page_token.is_empty() {
+            break;
+        }
+    }
+    if shown == 0 {
+        outln!("There is no token.");
+    }
+    Ok(())
+}
+
+fn line(token: &Token) -> String {
+    let role = |role: v1::Role| role.as_str_name().trim_start_matches("ROLE_").to_lowercase();
+    let roles: Vec<String> = token.roles().map(role).collect();
+    let mut text = format!("{}  {}  {}", token.token_id, token.name, roles.join(","));
+    let parts = [
+        (!token.groups.is_empty()).then(|| format!("groups {}", token.groups.join(","))),
+        (!token.agent_pattern.is_empty()).then(|| format!("agents {}", token.agent_pattern)),
+        token.any_session.then(|| "any session".to_owned()),
+        Some(format!("made {} by {}", at(token.create_time.as_ref()), token.created_by)),
+        token.expire_time.as_ref().map(|time| format!("ends {}", at(Some(time)))),
+        token.last_use_time.as_ref().map(|time| format!("used {}", at(Some(time)))),
+        token.revoke_time.as_ref().map(|time| format!("revoked {}", at(Some(time)))),
+    ];
+    for part in parts.into_iter().flatten() {
+        text.push_str("  ");
+        text.push_str(&part);
+    }
+    text
+}

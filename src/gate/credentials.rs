@@ -1,0 +1,319 @@
+//! Credentials, as this replica knows them. A token is read once and then, while it is in use, again each second: what
+//! was read a moment ago holds, and nothing older does, so that a revocation holds everywhere within two seconds, and
+//! what cannot be read is refused.
+
+use std::{
+    collections::BTreeMap,
+    net::IpAddr,
+    sync::{
+        Arc, Mutex, PoisonError, RwLock,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use tokio::{sync::Semaphore, time::timeout};
+
+use super::{Gate, NoAnswer, failures::Failures, lock};
+use crate::{
+    auth::{certificate, file::Auth, token},
+    clock::Tick,
+    domain::{
+        identity::{Credential, Identity},
+        ids::TenantId,
+        token::Token,
+    },
+};
+
+/// What was read longer ago does not hold any more; with the time that a read takes, less than the two seconds.
+const HOLDS: Duration = Duration::from_millis(1_800);
+/// What nobody has shown for so long is forgotten.
+const UNUSED: Duration = Duration::from_secs(60);
+/// Tokens that are remembered.
+const KNOWN_MAX: usize = 10_000;
+/// Tokens that are read at once because somebody shows them, and how long others wait for that.
+const LOOKS_MAX: usize = 2;
+const LOOK_WAIT: Duration = Duration::from_secs(1);
+/// How often it is noted when a token was used last.
+const NOTE_EVERY: Duration = Duration::from_secs(10);
+
+/// What somebody shows.
+#[derive(Debug, Clone, Copy)]
+pub enum Shown<'a> {
+    /// No credential.
+    Nothing,
+    /// Something that is none, such as two at once.
+    Wrong,
+    /// A token.
+    Bearer(&'a str),
+    /// A certificate that the listener has verified, by the names in it.
+    Certificate {
+        /// Its DNS names.
+        dns: &'a [String],
+        /// Its URIs, SPIFFE ids among them.
+        uris: &'a [String],
+    },
+}
+
+/// Why somebody is not let in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Refused {
+    /// The credential does not hold; why is for the log.
+    #[error("{0}")]
+    Unknown(&'static str),
+    /// Nobody can say now whether it holds.
+    #[error("credentials cannot be checked: the database is out of reach")]
+    Unchecked,
+    /// Too many that came from there did not hold: to be tried again after so long.
+    #[error("too many credentials from this address did not hold")]
+    TooMany(Duration),
+}
+
+/// What is known of credentials.
+#[derive(Debug)]
+pub(super) struct Credentials {
+    tokens: RwLock<BTreeMap<String, Arc<Known>>>,
+    /// True once a token was made: from then on one is needed, also when the last one has ended.
+    any: AtomicBool,
+    mapping: RwLock<Option<Arc<Mapping>>>,
+    looks: Semaphore,
+    noted: Mutex<Option<Tick>>,
+    failures: Failures,
+}
+
+impl Default for Credentials {
+    fn default() -> Self {
+        Self {
+            tokens: RwLock::default(),
+            any: AtomicBool::default(),
+            mapping: RwLock::default(),
+            looks: Semaphore::new(LOOKS_MAX),
+            noted: Mutex::default(),
+            failures: Failures::default(),
+        }
+    }
+}
+
+/// Whom other credentials than tokens are mapped to, and the tenants that there are.
+#[derive(Debug)]
+struct Mapping {
+    auth: Auth,
+    tenants: BTreeMap<String, TenantId>,
+}
+
+#[derive(Debug)]
+struct Known {
+    token: Token,
+    seen: Mutex<Seen>,
+}
+
+/// When it was read and shown last, and who showed it: most callers come from where they came from.
+#[derive(Debug)]
+struct Seen {
+    read: Tick,
+    used: Tick,
+    is_noted: bool,
+    last: Option<(Option<IpAddr>, Arc<Identity>)>,
+}
+
+impl Credentials {
+    fn get(&self, id: &str) -> Option<Arc<Known>> {
+        self.tokens.read().unwrap_or_else(PoisonError::into_inner).get(id).cloned()
+    }
+
+    pub(super) fn forget(&self, id: &str) {
+        self.tokens.write().unwrap_or_else(PoisonError::into_inner).remove(id);
+    }
+
+    pub(super) fn made_one(&self) {
+        self.any.store(true, Ordering::Release);
+    }
+
+    fn mapping(&self) -> Option<Arc<Mapping>> {
+        self.mapping.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl Gate {
+    /// True when nobody is let in without a credential.
+    #[must_use]
+    pub fn wants_credentials(&self) -> bool {
+        self.credentials.any.load(Ordering::Acquire) || self.credentials.mapping().is_some()
+    }
+
+    /// Who that is, as far as it is known without reading; none when it has to be looked up. `from` is the address
+    /// of who asks.
+    #[must_use]
+    pub fn identity(&self, shown: Shown<'_>, from: Option<IpAddr>) -> Option<Result<Arc<Identity>, Refused>> {
+        match shown {
+            Shown::Nothing => Some(Err(Refused::Unknown("no credential was shown"))),
+            Shown::Wrong => Some(Err(Refused::Unknown("what was shown is no credential"))),
+            Shown::Certificate { dns, uris } => Some(self.by_certificate(dns, uris, from)),
+            Shown::Bearer(text) => self.by_token(text, from),
+        }
+    }
+
+    /// As [`Gate::identity`], for what has to be looked up.
+    ///
+    /// # Errors
+    /// [`Refused`].
+    pub async fn looked_up(&self, text: &str, from: Option<IpAddr>) -> Result<Arc<Identity>, Refused> {
+        if let Some(wait) = self.credentials.failures.wait(&self.clock, from) {
+            return Err(Refused::TooMany(wait));
+        }
+        let Some(shown) = token::read(text) else { return Err(Refused::Unknown("no token of callgate's was shown")) };
+        let _turn = timeout(LOOK_WAIT, self.credentials.looks.acquire()).await.map_err(|_| Refused::Unchecked)?;
+        // Who had the turn before may have read it too.
+        if let Some(known) = self.by_token(text, from) {
+            return known;
+        }
+        self.read_tokens(Some(shown.id)).await.map_err(|_| Refused::Unchecked)?;
+        self.by_token(text, from).unwrap_or(Err(Refused::Unknown("there is no such token")))
+    }
+
+    /// Notes that a credential from there did not hold.
+    pub fn refused(&self, from: Option<IpAddr>) {
+        self.credentials.failures.failed(&self.clock, from);
+    }
+
+    /// Does the credential still hold, of which this identity came?
+    ///
+    /// # Errors
+    /// [`Refused`].
+    pub async fn still(&self, identity: &Identity) -> Result<(), Refused> {
+        match &identity.credential {
+            Credential::Local if self.wants_credentials() => Err(Refused::Unknown("credentials are needed by now")),
+            Credential::Token(id) => {
+                if self.held(id).is_none() {
+                    self.read_tokens(Some(id)).await.map_err(|_| Refused::Unchecked)?;
+                }
+                let known = self.held(id).ok_or(Refused::Unknown("there is no such token"))?;
+                known.token.refused(self.now()).map_or(Ok(()), |why| Err(Refused::Unknown(why)))
+            }
+            Credential::Local | Credential::Certificate(_) | Credential::Jwt(_) => Ok(()),
+        }
+    }
+
+    /// Who that certificate is.
+    fn by_certificate(&self, dns: &[String], uris: &[String], from: Option<IpAddr>) -> Result<Arc<Identity>, Refused> {
+        let mapping = self.credentials.mapping().ok_or(Refused::Unknown("no certificate is mapped"))?;
+        let Mapping { auth, tenants } = &*mapping;
+        let (is, by) = certificate::mapped(&auth.certificates, dns, uris)
+            .ok_or(Refused::Unknown("no name in the certificate is mapped"))?;
+        let tenant = tenants.get(&is.tenant).ok_or(Refused::Unknown("the certificate's tenant does not exist"))?;
+        Ok(Arc::new(is.identity(*tenant, Credential::Certificate(by), told(from))))
+    }
+
+    fn by_token(&self, text: &str, from: Option<IpAddr>) -> Option<Result<Arc<Identity>, Refused>> {
+        let shown = match token::read(text) {
+            Some(shown) => shown,
+            None => return Some(Err(Refused::Unknown("no token of callgate's was shown"))),
+        };
+        let known = self.held(shown.id)?;
+        if !token::is_same(&known.token.digest, &shown.digest) {
+            return Some(Err(Refused::Unknown("the token's secret is wrong")));
+        }
+        if let Some(why) = known.token.refused(self.now()) {
+            return Some(Err(Refused::Unknown(why)));
+        }
+        let mut seen = lock(&known.seen);
+        seen.is_noted = false;
+        if let Some((last, identity)) = &seen.last
+            && *last == from
+        {
+            return Some(Ok(Arc::clone(identity)));
+        }
+        let identity = Arc::new(known.token.identity(told(from)));
+        seen.last = Some((from, Arc::clone(&identity)));
+        drop(seen);
+        Some(Ok(identity))
+    }
+
+    /// A token that was read a moment ago, and is in use.
+    fn held(&self, id: &str) -> Option<Arc<Known>> {
+        let known = self.credentials.get(id)?;
+        let mut seen = lock(&known.seen);
+        seen.used = self.clock.tick();
+        let is_fresh = self.clock.elapsed(seen.read) < HOLDS;
+        drop(seen);
+        is_fresh.then_some(known)
+    }
+
+    /// Reads what is in use of credentials, as every replica does each second, and notes what was used.
+    ///
+    /// # Errors
+    /// [`NoAnswer`]: what was read before holds for a moment, and is refused then.
+    pub async fn read_credentials(&self) -> Result<(), NoAnswer> {
+        self.read_tokens(None).await?;
+        if let Some(mapping) = self.credentials.mapping() {
+            self.map(mapping.auth.clone()).await?;
+        }
+        self.note_use().await
+    }
+
+    /// Knows callers by this from now on.
+    ///
+    /// # Errors
+    /// [`NoAnswer`]: nothing has changed.
+    pub async fn map(&self, auth: Auth) -> Result<(), NoAnswer> {
+        let names: Vec<String> = auth.tenants().into_iter().map(str::to_owned).collect();
+        let tenants = self.store.tenants_named(&names).await?;
+        *self.credentials.mapping.write().unwrap_or_else(PoisonError::into_inner) =
+            Some(Arc::new(Mapping { auth, tenants }));
+        Ok(())
+    }
+
+    async fn read_tokens(&self, also: Option<&str>) -> Result<(), NoAnswer> {
+        let started = self.clock.tick();
+        let mut ids: Vec<String> = {
+            let mut known = self.credentials.tokens.write().unwrap_or_else(PoisonError::into_inner);
+            known.retain(|_, known| self.clock.elapsed(lock(&known.seen).used) < UNUSED);
+            known.keys().cloned().collect()
+        };
+        ids.extend(also.map(str::to_owned));
+        let (read, any) = self.store.tokens_by_id(&ids).await?;
+        self.credentials.any.fetch_or(any, Ordering::AcqRel);
+        let mut read: BTreeMap<String, Token> = read.into_iter().map(|token| (token.id.clone(), token)).collect();
+        let mut known = self.credentials.tokens.write().unwrap_or_else(PoisonError::into_inner);
+        for id in ids {
+            match (read.remove(&id), known.get(&id)) {
+                (None, _) => drop(known.remove(&id)),
+                (Some(token), Some(before)) if is_as_before(&token, &before.token) => lock(&before.seen).read = started,
+                (Some(token), _) => {
+                    let seen = Mutex::new(Seen { read: started, used: started, is_noted: true, last: None });
+                    known.insert(id, Arc::new(Known { token, seen }));
+                }
+            }
+        }
+        while known.len() > KNOWN_MAX {
+            known.pop_first();
+        }
+        Ok(())
+    }
+
+    /// Stores which tokens were used since it was stored last.
+    async fn note_use(&self) -> Result<(), NoAnswer> {
+        {
+            let mut noted = lock(&self.credentials.noted);
+            if noted.is_some_and(|noted| self.clock.elapsed(noted) < NOTE_EVERY) {
+                return Ok(());
+            }
+            *noted = Some(self.clock.tick());
+        }
+        let used: Vec<String> = {
+            let known = self.credentials.tokens.read().unwrap_or_else(PoisonError::into_inner);
+            let is_new = |known: &Known| !std::mem::replace(&mut lock(&known.seen).is_noted, true);
+            known.iter().filter(|(_, known)| is_new(known)).map(|(id, _)| id.clone()).collect()
+        };
+        if used.is_empty() { Ok(()) } else { Ok(self.store.tokens_used(&used).await?) }
+    }
+}
+
+/// But for when it was used, which changes all the time.
+fn is_as_before(token: &Token, before: &Token) -> bool {
+    Token { used_at: before.used_at, ..token.clone() } == *before
+}
+
+fn told(from: Option<IpAddr>) -> Option<String> {
+    from.map(|from| from.to_canonical().to_string())
+}

@@ -1,0 +1,84 @@
+//! Credentials that did not hold, by the address that showed them: who tries many is told to wait before any more of
+//! theirs is looked at. What was looked at a moment ago goes on, so that one who tries keeps no one else of the same
+//! address from working.
+
+use std::{
+    net::{IpAddr, Ipv6Addr},
+    num::NonZeroUsize,
+    sync::Mutex,
+    time::Duration,
+};
+
+use lru::LruCache;
+
+use super::lock;
+use crate::clock::{Clock, Tick};
+
+/// Failures of an address in [`SPAN`].
+const FAILURES_MAX: u32 = 20;
+const SPAN: Duration = Duration::from_secs(60);
+/// Addresses that are remembered.
+const ADDRESSES_MAX: NonZeroUsize = NonZeroUsize::new(4_096).unwrap();
+
+/// Who failed how often, since when.
+#[derive(Debug)]
+pub(super) struct Failures(Mutex<LruCache<Option<IpAddr>, (Tick, u32)>>);
+
+impl Default for Failures {
+    fn default() -> Self {
+        Self(Mutex::new(LruCache::new(ADDRESSES_MAX)))
+    }
+}
+
+impl Failures {
+    /// How long this address has to wait; none when it may try.
+    pub(super) fn wait(&self, clock: &Clock, from: Option<IpAddr>) -> Option<Duration> {
+        let all = lock(&self.0);
+        let (since, count) = all.peek(&site(from))?;
+        SPAN.checked_sub(clock.elapsed(*since)).filter(|_| *count >= FAILURES_MAX)
+    }
+
+    /// It failed.
+    pub(super) fn failed(&self, clock: &Clock, from: Option<IpAddr>) {
+        let mut all = lock(&self.0);
+        let (since, count) = all.get_or_insert_mut(site(from), || (clock.tick(), 0));
+        if clock.elapsed(*since) >= SPAN {
+            (*since, *count) = (clock.tick(), 0);
+        }
+        *count += 1;
+    }
+}
+
+/// Who has one address of IPv6 has 2^64 of them.
+fn site(from: Option<IpAddr>) -> Option<IpAddr> {
+    Some(match from?.to_canonical() {
+        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() >> 64 << 64).into(),
+        address => address,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::time::Timestamp;
+
+    #[test]
+    fn an_address_that_fails_often_waits_and_no_other_does() {
+        let (clock, failures) = (Clock::fake(Timestamp::from_millis(0)), Failures::default());
+        let at = |text: &str| Some(text.parse::<IpAddr>().unwrap());
+        for _ in 0..FAILURES_MAX {
+            assert_eq!(failures.wait(&clock, at("192.0.2.1")), None);
+            failures.failed(&clock, at("192.0.2.1"));
+            failures.failed(&clock, at("2001:db8::1"));
+        }
+        clock.advance(10_000);
+        assert_eq!(failures.wait(&clock, at("192.0.2.1")), Some(Duration::from_secs(50)));
+        assert!(failures.wait(&clock, at("::ffff:192.0.2.1")).is_some(), "the same address, written otherwise");
+        assert!(failures.wait(&clock, at("2001:db8::ffff:2")).is_some(), "the same network");
+        assert_eq!(failures.wait(&clock, at("192.0.2.2")), None);
+        assert_eq!((failures.wait(&clock, at("2001:db8:0:1::1")), failures.wait(&clock, None)), (None, None));
+        clock.advance(50_000);
+        failures.failed(&clock, at("192.0.2.1"));
+        assert_eq!(failures.wait(&clock, at("192.0.2.1")), None, "it begins anew");
+    }
+}

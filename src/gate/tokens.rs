@@ -1,0 +1,115 @@
+//! API tokens: made, listed, ended, replaced.
+
+use super::{Gate, NoAnswer};
+use crate::{
+    auth::token::{self, RANDOM_BYTES},
+    domain::{audit::Actor, identity::Mapped, ids::TenantId, time::Timestamp, token::Token},
+};
+
+/// Why nothing became of a token.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum TokenError {
+    /// The tenant has no such token.
+    #[error("there is no such token")]
+    Unknown,
+    /// It has ended: nothing replaces it.
+    #[error("{0}")]
+    Ended(&'static str),
+    /// Nothing was done, or nobody knows.
+    #[error(transparent)]
+    NoAnswer(#[from] NoAnswer),
+}
+
+impl Gate {
+    /// The tenant of this name, if there is one.
+    ///
+    /// # Errors
+    /// [`NoAnswer`] when it cannot be read.
+    pub async fn tenant_named(&self, name: &str) -> Result<Option<TenantId>, NoAnswer> {
+        Ok(self.store.tenants_named(&[name.to_owned()]).await?.remove(name))
+    }
+
+    /// Makes a token that holds for so long, or for ever; gives its text, which is told once, and what is stored.
+    ///
+    /// # Errors
+    /// [`NoAnswer`]: none was made.
+    pub async fn create_token(
+        &self,
+        tenant: TenantId,
+        is: Mapped,
+        ttl_ms: Option<u64>,
+        by: &Actor,
+    ) -> Result<(String, Token), NoAnswer> {
+        let (text, token) = minted(tenant, is, ttl_ms, self.now(), by)?;
+        self.store.put_token(&token, None, by).await?;
+        self.credentials.made_one();
+        Ok((text, token))
+    }
+
+    /// A tenant's tokens after this id, in their order.
+    ///
+    /// # Errors
+    /// [`NoAnswer`] when they cannot be read.
+    pub async fn tokens(&self, tenant: TenantId, after: &str, max: usize) -> Result<Vec<Token>, NoAnswer> {
+        Ok(self.store.tokens(tenant, after, max).await?)
+    }
+
+    /// Revokes a token: here at once, on every replica within two seconds.
+    ///
+    /// # Errors
+    /// [`TokenError`].
+    pub async fn revoke_token(&self, tenant: TenantId, id: &str, by: &Actor) -> Result<Token, TokenError> {
+        let ended = self.store.revoke_token(tenant, id, by).await.map_err(NoAnswer::from)?;
+        self.credentials.forget(id);
+        ended.ok_or(TokenError::Unknown)
+    }
+
+    /// Makes a token for whoever has this one, which ends after `overlap_ms`: both hold until then. The new one holds
+    /// for `ttl_ms`, or for ever.
+    ///
+    /// # Errors
+    /// [`TokenError`].
+    pub async fn rotate_token(
+        &self,
+        tenant: TenantId,
+        id: &str,
+        (ttl_ms, overlap_ms): (Option<u64>, u64),
+        by: &Actor,
+    ) -> Result<(String, Token), TokenError> {
+        let (known, _) = self.store.tokens_by_id(&[id.to_owned()]).await.map_err(NoAnswer::from)?;
+        let old = known.into_iter().find(|token| token.tenant == tenant).ok_or(TokenError::Unknown)?;
+        let now: Timestamp = self.now();
+        if let Some(why) = old.refused(now) {
+            return Err(TokenError::Ended(why));
+        }
+        let (text, new) = minted(tenant, old.is, ttl_ms, now, by)?;
+        let end = Some((id, now.plus_ms(overlap_ms)));
+        self.store.put_token(&new, end, by).await.map_err(NoAnswer::from)?;
+        self.credentials.forget(id);
+        Ok((text, new))
+    }
+}
+
+fn minted(
+    tenant: TenantId,
+    is: Mapped,
+    ttl_ms: Option<u64>,
+    now: Timestamp,
+    by: &Actor,
+) -> Result<(String, Token), NoAnswer> {
+    let mut random = [0; RANDOM_BYTES];
+    getrandom::fill(&mut random).map_err(|error| NoAnswer::Fault(format!("no random bytes: {error}")))?;
+    let minted = token::mint(&is.roles, &random);
+    let token = Token {
+        id: minted.id,
+        tenant,
+        is: Mapped { tenant: String::new(), ..is },
+        digest: minted.digest,
+        created_at: now,
+        created_by: by.name.clone(),
+        expires_at: ttl_ms.map(|ttl| now.plus_ms(ttl)),
+        used_at: None,
+        revoked_at: None,
+    };
+    Ok((minted.text, token))
+}

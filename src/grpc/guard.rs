@@ -1,0 +1,82 @@
+//! Streams last longer than credentials: whose ends in the middle is told so, and hears no more.
+
+use std::{
+    convert::Infallible,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, ready},
+    time::Duration,
+};
+
+use http_body::{Body as HttpBody, Frame, SizeHint};
+use tokio::time::sleep;
+use tonic::{Status, body::Body, codegen::http};
+
+use super::{shortcut::Answer, status};
+use crate::{
+    domain::identity::Identity,
+    gate::{Gate, Refused},
+};
+
+/// How often a credential is looked at: with the age of what is known of it, a revocation holds within two seconds.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+
+type End = Pin<Box<dyn Future<Output = Status> + Send>>;
+
+/// An answer that ends with its caller's credential.
+struct Guarded {
+    /// None once it has ended.
+    body: Option<Body>,
+    end: End,
+}
+
+/// The answer, for as long as the credential holds.
+pub(super) fn guarded(answer: Answer, gate: Arc<Gate>, identity: Arc<Identity>) -> Answer {
+    Box::pin(async move {
+        let Ok::<_, Infallible>(response) = answer.await;
+        let (parts, body) = response.into_parts();
+        let guarded = Guarded { body: Some(body), end: Box::pin(ended(gate, identity)) };
+        Ok(http::Response::from_parts(parts, Body::new(guarded)))
+    })
+}
+
+/// Done once the credential does not hold any more.
+async fn ended(gate: Arc<Gate>, identity: Arc<Identity>) -> Status {
+    loop {
+        sleep(LOOK_EVERY).await;
+        if let Err(refused) = gate.still(&identity).await {
+            if let Refused::Unknown(why) = refused {
+                tracing::info!(credential = ?identity.credential, "a stream was ended: {why}");
+            }
+            return status::refused(refused);
+        }
+    }
+}
+
+impl HttpBody for Guarded {
+    type Data = <Body as HttpBody>::Data;
+    type Error = Status;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Self::Data>, Status>>> {
+        let Self { body, end } = &mut *self;
+        let Some(inner) = body else { return Poll::Ready(None) };
+        if let Poll::Ready(status) = end.as_mut().poll(context) {
+            *body = None;
+            let mut trailers = http::HeaderMap::new();
+            return Poll::Ready(Some(status.add_header(&mut trailers).map(|()| Frame::trailers(trailers))));
+        }
+        let frame = ready!(Pin::new(inner).poll_frame(context));
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.as_ref().is_none_or(Body::is_end_stream)
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::default()
+    }
+}

@@ -1,0 +1,215 @@
+//! Which role may call what: one table of all calls. What is not in it reaches nobody.
+
+use crate::domain::identity::{
+    Identity,
+    Role::{self, Agent, Analyst, Approver, Operator},
+};
+
+/// Who may make a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Access {
+    /// Who asks whether the server runs has no credential, and learns nothing else.
+    Anybody,
+    /// One of these roles, or an admin.
+    Roles(&'static [Role]),
+}
+
+/// Everybody with a credential.
+const ALL: &[Role] = &Role::ALL;
+/// Admins alone.
+const ADMIN: &[Role] = &[];
+/// Who looks after what agents do.
+const PEOPLE: &[Role] = &[Approver, Operator, Analyst];
+
+type Methods = &'static [(&'static str, &'static [Role])];
+
+/// By service, the busiest first; a method has its line in the service's own order.
+const CALLGATE: &[(&str, Methods)] = &[
+    (
+        "GateService",
+        &[
+            ("Evaluate", &[Agent]),
+            ("Record", &[Agent]),
+            ("BatchEvaluate", &[Agent]),
+            ("Connect", &[Agent]),
+            ("GetSessionState", ALL),
+        ],
+    ),
+    (
+        "ApprovalService",
+        &[
+            ("ListApprovals", PEOPLE),
+            ("GetApproval", PEOPLE),
+            ("ResolveApproval", &[Approver]),
+            // Takes back the agent's own question; who decides about it denies it.
+            ("WithdrawApproval", &[Agent]),
+            ("WatchApprovals", PEOPLE),
+        ],
+    ),
+    (
+        "SessionService",
+        &[
+            ("Halt", &[Operator]),
+            ("Resume", &[Operator]),
+            ("ListHalts", PEOPLE),
+            ("SetPhase", &[Agent, Operator]),
+            ("MarkCompacted", &[Agent, Operator]),
+            ("SettleOutcome", &[Operator]),
+            ("ListSessions", PEOPLE),
+            ("ExportCalls", &[Operator, Analyst]),
+            ("WatchSession", PEOPLE),
+        ],
+    ),
+    ("GrantService", &[("CreateGrant", &[Operator]), ("RevokeGrant", &[Operator]), ("ListGrants", PEOPLE)]),
+    (
+        "PolicyService",
+        &[
+            ("ApplyPolicy", ADMIN),
+            ("GetPolicy", PEOPLE),
+            ("ListPolicies", PEOPLE),
+            ("ActivatePolicy", ADMIN),
+            ("RollbackPolicy", ADMIN),
+        ],
+    ),
+    (
+        "ProfileService",
+        &[
+            ("ListRetryProfiles", PEOPLE),
+            ("GetRetryProfile", PEOPLE),
+            ("GetToolQuality", PEOPLE),
+            ("RebuildRetryProfiles", ADMIN),
+        ],
+    ),
+    ("AuditService", &[("ListAuditEntries", &[Analyst]), ("VerifyAudit", &[Analyst])]),
+    // Admins of the plane's own tenant, which the service looks at itself.
+    (
+        "TenantService",
+        &[
+            ("CreateTenant", ADMIN),
+            ("ListTenants", ADMIN),
+            ("SetTenantQuotas", ADMIN),
+            ("SuspendTenant", ADMIN),
+            ("ResumeTenant", ADMIN),
+            ("DeleteTenant", ADMIN),
+        ],
+    ),
+    ("ServerService", &[("GetServerInfo", ALL)]),
+    ("TokenService", &[("CreateToken", ADMIN), ("ListTokens", ADMIN), ("RevokeToken", ADMIN), ("RotateToken", ADMIN)]),
+];
+
+/// Services that are not ours: each with all of its methods.
+const OTHERS: &[(&str, Access)] = &[
+    ("grpc.health.v1.Health", Access::Anybody),
+    ("grpc.reflection.v1.ServerReflection", Access::Roles(ALL)),
+    ("grpc.reflection.v1alpha.ServerReflection", Access::Roles(ALL)),
+];
+
+/// Who may make the call at this path; none for one that there is not.
+pub(super) fn access(path: &str) -> Option<Access> {
+    let (service, method) = path.strip_prefix('/')?.split_once('/')?;
+    let Some(own) = service.strip_prefix("callgate.v1.") else {
+        return OTHERS.iter().find(|(name, _)| *name == service).map(|(_, access)| *access);
+    };
+    let (_, methods) = CALLGATE.iter().find(|(name, _)| *name == own)?;
+    methods.iter().find(|(name, _)| *name == method).map(|(_, roles)| Access::Roles(roles))
+}
+
+/// Calls whose answers may take as long as their callers like.
+const LONG: [&str; 4] = [
+    "/callgate.v1.GateService/Connect",
+    "/callgate.v1.ApprovalService/WatchApprovals",
+    "/callgate.v1.SessionService/ExportCalls",
+    "/callgate.v1.SessionService/WatchSession",
+];
+
+/// True for a call whose answer may outlast a credential.
+pub(super) fn lasts(path: &str) -> bool {
+    LONG.contains(&path)
+}
+
+/// May they?
+pub(super) fn may(identity: &Identity, roles: &[Role]) -> bool {
+    identity.is_one_of(roles) || identity.is_one_of(&[Role::Admin])
+}
+
+#[cfg(test)]
+mod tests {
+    use prost::Message as _;
+    use prost_types::FileDescriptorSet;
+
+    use super::*;
+
+    /// Every call that the server knows, by its path, and whether its answer is a stream.
+    fn calls() -> Vec<(String, bool)> {
+        let foreign = [
+            tonic_health::pb::FILE_DESCRIPTOR_SET,
+            tonic_reflection::pb::v1::FILE_DESCRIPTOR_SET,
+            tonic_reflection::pb::v1alpha::FILE_DESCRIPTOR_SET,
+        ];
+        let sets = [foreign.as_slice(), &[super::super::v1::DESCRIPTORS]].concat();
+        let files = sets.into_iter().flat_map(|set| FileDescriptorSet::decode(set).expect("descriptors").file);
+        let services = files.flat_map(|file| {
+            let package = file.package().to_owned();
+            file.service.into_iter().map(move |service| (package.clone(), service))
+        });
+        let paths = services.flat_map(|(package, service)| {
+            let name = service.name().to_owned();
+            let path = move |method: prost_types::MethodDescriptorProto| {
+                (format!("/{package}.{name}/{}", method.name()), method.server_streaming())
+            };
+            service.method.into_iter().map(path).collect::<Vec<_>>()
+        });
+        paths.collect()
+    }
+
+    fn paths() -> Vec<String> {
+        calls().into_iter().map(|(path, _)| path).collect()
+    }
+
+    #[test]
+    fn every_stream_is_known_to_last() {
+        for (path, is_stream) in calls().into_iter().filter(|(path, _)| path.starts_with("/callgate.")) {
+            assert_eq!(lasts(&path), is_stream, "{path}");
+        }
+    }
+
+    #[test]
+    fn every_call_is_in_the_table_and_the_table_names_no_other() {
+        let known = paths();
+        assert!(known.len() > 30, "{known:?}");
+        for path in &known {
+            assert!(access(path).is_some(), "{path} is not in the table");
+        }
+        for (service, methods) in CALLGATE {
+            for (method, _) in *methods {
+                let path = format!("/callgate.v1.{service}/{method}");
+                assert!(known.contains(&path), "{path} is in the table, and there is no such call");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_not_in_the_table_is_nobodys() {
+        for path in [
+            "",
+            "/",
+            "/callgate.v1.GateService",
+            "/callgate.v1.GateService/",
+            "/callgate.v1.GateService/evaluate",
+            "/callgate.v2.GateService/Evaluate",
+            "/x/grpc.health.v1.Health",
+            "//callgate.v1.GateService/Evaluate",
+        ] {
+            assert_eq!(access(path), None, "{path:?}");
+        }
+    }
+
+    #[test]
+    fn only_health_asks_for_no_credential_and_an_admin_may_all() {
+        let open: Vec<String> = paths().into_iter().filter(|path| access(path) == Some(Access::Anybody)).collect();
+        assert!(open.iter().all(|path| path.starts_with("/grpc.health.v1.Health/")), "{open:?}");
+        let of = |roles: &[Role]| Identity { roles: roles.to_vec(), ..Identity::local() };
+        assert!(may(&of(&[Role::Admin]), ADMIN) && !may(&of(&[Agent, Operator, Approver, Analyst]), ADMIN));
+        assert!(may(&of(&[Agent]), &[Agent]) && !may(&of(&[Agent]), PEOPLE) && !may(&of(&[]), ALL));
+    }
+}

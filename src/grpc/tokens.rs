@@ -1,0 +1,159 @@
+//! The token service: decode, ask the gate, encode.
+
+use std::sync::Arc;
+
+use tonic::{
+    Request, Response, Status,
+    service::{Interceptor, interceptor::InterceptedService},
+};
+
+use super::{
+    decode::{Decoded, page_size, required_text, wrong},
+    identity,
+    limits::{DAY_MS, PAGE_DEFAULT, TTL_DAYS_MAX},
+    page, service, status,
+    time::{span, timestamp},
+    v1::{self, token_service_client::TokenServiceClient, token_service_server::TokenServiceServer},
+};
+use crate::{
+    auth::file::who,
+    domain::{
+        identity::{Identity, Mapped, Role},
+        ids::TenantId,
+        pattern::Pattern,
+        token::Token,
+    },
+    gate::Gate,
+};
+
+/// How long a token may hold, where that is limited.
+const TTL_MS_MAX: u64 = 3_650 * DAY_MS;
+
+/// The token service over a gate.
+#[derive(Debug, Clone)]
+pub struct TokenService {
+    gate: Arc<Gate>,
+}
+
+impl TokenService {
+    pub(super) fn new(gate: Arc<Gate>) -> Self {
+        Self { gate }
+    }
+}
+
+/// The service without a server, for whoever has the database: as an admin of this tenant.
+#[must_use]
+pub fn tokens_of(
+    gate: Arc<Gate>,
+    tenant: TenantId,
+) -> TokenServiceClient<InterceptedService<TokenServiceServer<TokenService>, impl Interceptor + Clone>> {
+    let admin = Arc::new(Identity { tenant, ..Identity::local() });
+    let known = move |mut request: Request<()>| {
+        request.extensions_mut().insert(Arc::clone(&admin));
+        Ok(request)
+    };
+    TokenServiceClient::new(TokenServiceServer::with_interceptor(TokenService::new(gate), known))
+}
+
+fn encoded(token: Token) -> v1::Token {
+    let Mapped { name, roles, groups, agents, any_session, .. } = token.is;
+    v1::Token {
+        token_id: token.id,
+        name,
+        roles: roles.into_iter().map(|role| role_code(role).into()).collect(),
+        groups,
+        agent_pattern: agents.as_ref().map(|agents| Pattern::as_str(agents).to_owned()).unwrap_or_default(),
+        any_session,
+        create_time: Some(timestamp(token.created_at)),
+        created_by: token.created_by,
+        expire_time: token.expires_at.map(timestamp),
+        last_use_time: token.used_at.map(timestamp),
+        revoke_time: token.revoked_at.map(timestamp),
+    }
+}
+
+fn role_code(role: Role) -> v1::Role {
+    match role {
+        Role::Agent => v1::Role::Agent,
+        Role::Approver => v1::Role::Approver,
+        Role::Operator => v1::Role::Operator,
+        Role::Analyst => v1::Role::Analyst,
+        Role::Admin => v1::Role::Admin,
+    }
+}
+
+fn roles(codes: &[i32]) -> Decoded<Vec<String>> {
+    let role = |code: &i32| {
+        let known = Role::ALL.into_iter().find(|role| i32::from(role_code(*role)) == *code);
+        known.map_or_else(
+            || wrong("roles", format!("has {code}, which is no role")),
+            |role| Ok(role.as_str().to_owned()),
+        )
+    };
+    codes.iter().map(role).collect()
+}
+
+fn creation(message: &v1::CreateTokenRequest) -> Decoded<Mapped> {
+    let name = required_text("name", &message.name)?;
+    let agents = (!message.agent_pattern.is_empty()).then_some(message.agent_pattern.as_str());
+    let groups = message.groups.clone();
+    Ok(who("", String::new(), name, &roles(&message.roles)?, groups, agents, message.any_session)?)
+}
+
+fn ttl(field: &str, given: Option<&prost_types::Duration>) -> Decoded<Option<u64>> {
+    span(field, given, 1..=TTL_MS_MAX)
+}
+
+#[tonic::async_trait]
+impl v1::token_service_server::TokenService for TokenService {
+    async fn create_token(
+        &self,
+        request: Request<v1::CreateTokenRequest>,
+    ) -> Result<Response<v1::CreateTokenResponse>, Status> {
+        let (tenant, by) = (identity::tenant(&request)?, identity::actor(&request)?);
+        let message = request.into_inner();
+        let (is, ttl_ms) = (creation(&message)?, ttl("ttl", message.ttl.as_ref())?);
+        if !self.gate.wants_credentials() && (!is.roles.contains(&Role::Admin) || ttl_ms.is_some()) {
+            return Err(status::first_token());
+        }
+        let (secret, token) = service::within(Box::pin(self.gate.create_token(tenant, is, ttl_ms, &by))).await?;
+        Ok(Response::new(v1::CreateTokenResponse { token: Some(encoded(token)), secret }))
+    }
+
+    async fn list_tokens(
+        &self,
+        request: Request<v1::ListTokensRequest>,
+    ) -> Result<Response<v1::ListTokensResponse>, Status> {
+        let tenant = identity::tenant(&request)?;
+        let message = request.into_inner();
+        let size = page_size(message.page_size, PAGE_DEFAULT)?;
+        let after = page::after(&message.page_token, |[id]| Some(id.to_owned()))?.unwrap_or_default();
+        let tokens = service::for_people(self.gate.tokens(tenant, &after, size + 1)).await?;
+        let (tokens, next_page_token) = page::cut(tokens, size, |last| page::token([&last.id]));
+        Ok(Response::new(v1::ListTokensResponse { tokens: tokens.into_iter().map(encoded).collect(), next_page_token }))
+    }
+
+    async fn revoke_token(
+        &self,
+        request: Request<v1::RevokeTokenRequest>,
+    ) -> Result<Response<v1::RevokeTokenResponse>, Status> {
+        let (tenant, by) = (identity::tenant(&request)?, identity::actor(&request)?);
+        let id = required_text("token_id", &request.get_ref().token_id)?;
+        let token = service::within(Box::pin(self.gate.revoke_token(tenant, &id, &by))).await?;
+        Ok(Response::new(v1::RevokeTokenResponse { token: Some(encoded(token)) }))
+    }
+
+    async fn rotate_token(
+        &self,
+        request: Request<v1::RotateTokenRequest>,
+    ) -> Result<Response<v1::RotateTokenResponse>, Status> {
+        let (tenant, by) = (identity::tenant(&request)?, identity::actor(&request)?);
+        let message = request.into_inner();
+        let id = required_text("token_id", &message.token_id)?;
+        let ttl_ms = ttl("ttl", message.ttl.as_ref())?;
+        let overlap_ms = span("overlap", message.overlap.as_ref(), 0..=TTL_DAYS_MAX * DAY_MS)?.unwrap_or(DAY_MS);
+        let rotated = self.gate.rotate_token(tenant, &id, (ttl_ms, overlap_ms), &by);
+        let (secret, token) = service::within(Box::pin(rotated)).await?;
+        Ok(Response::new(v1::RotateTokenResponse { token: Some(encoded(token)), secret }))
+    }
+}
