@@ -20,7 +20,7 @@ comment on column session_event.epoch is 'The epoch of its call tree.';
 comment on column session_event.seq is 'Its place among the events of its call tree.';
 comment on column session_event.session_id is 'The session.';
 comment on column session_event.at is 'When, by the database''s time.';
-comment on column session_event.kind is 'What: answered, withdrawn, phase_set, compacted, outcome_settled, granted, revoked.';
+comment on column session_event.kind is 'What: answered, seconded (a yes that needs another one), withdrawn, phase_set, compacted, outcome_settled, granted, revoked.';
 comment on column session_event.actor is 'Who; null when the plane or the asking call itself did.';
 comment on column session_event.reason is 'Why, in their words.';
 comment on column session_event.detail is 'The question and its answer, the question that was withdrawn, the phase and plan, the call and what came of it, or the grant.';

@@ -17,7 +17,7 @@ comment on view audit_log is 'What people and administrators did: who, by which 
 comment on column audit_log.tenant_id is 'The tenant.';
 comment on column audit_log.number is 'Counts the tenant''s entries, from 1, without a gap.';
 comment on column audit_log.at is 'When.';
-comment on column audit_log.kind is 'What was done: answered, withdrawn, phase_set, outcome_settled, granted, revoked, halted, resumed, policy_stored, policy_activated, token_created, ...';
+comment on column audit_log.kind is 'What was done: answered, seconded, withdrawn, phase_set, outcome_settled, granted, revoked, halted, resumed, policy_stored, policy_activated, token_created, ...';
 comment on column audit_log.who is 'Who; null where it was erased.';
 comment on column audit_log.credential is 'How they were known: local (not at all), token, certificate or jwt, with its name.';
 comment on column audit_log.origin is 'From which address; null over a Unix socket or from the command line.';

@@ -183,12 +183,31 @@ fn line(approval: &Approval) {
         arguments.push('…');
     }
     outln!(
-        "{}  {style}{state:<9}{style:#}  {}  {} {arguments}  ({})",
+        "{}  {style}{state:<9}{style:#}  {}  {} {arguments}  ({}){}",
         approval.approval_id,
         at(approval.create_time.as_ref()),
         approval.tool,
-        approval.session_id
+        approval.session_id,
+        whom(approval).map(|whom| format!("  for {whom}")).unwrap_or_default()
     );
+}
+
+/// Who may answer an open question, where not everybody may.
+fn whom(approval: &Approval) -> Option<String> {
+    if approval.state() != ApprovalState::Pending || (approval.group.is_empty() && approval.people < 2) {
+        return None;
+    }
+    let mut whom = if approval.people > 1 { "two people" } else { "a person" }.to_owned();
+    if !approval.group.is_empty() {
+        whom += &format!(" of {}", approval.group);
+    }
+    if !approval.escalate_group.is_empty() {
+        whom += &format!(", from {} on of {} too", at(approval.escalate_time.as_ref()), approval.escalate_group);
+    }
+    if !approval.seconded_by.is_empty() {
+        whom += &format!("; {} has said yes", approval.seconded_by.join(", "));
+    }
+    Some(whom)
 }
 
 fn whole(approval: &Approval) {
@@ -201,6 +220,7 @@ fn whole(approval: &Approval) {
     outln!("  arguments  {}", approval.arguments_json);
     outln!("  because    {}", of(&approval.justification));
     approval.reasons.iter().for_each(|reason| outln!("  rules say  {reason}"));
+    whom(approval).iter().for_each(|whom| outln!("  for        {whom}"));
     outln!("  asked      {}, expires {}", at(approval.create_time.as_ref()), at(approval.expire_time.as_ref()));
     if approval.resolve_time.is_some() {
         let done = if approval.state() == ApprovalState::Withdrawn { "withdrawn " } else { "answered  " };

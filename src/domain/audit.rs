@@ -19,6 +19,8 @@ use super::{
 pub enum Kind {
     /// A question was answered.
     Answered,
+    /// A question was answered with yes, and another yes is needed.
+    Seconded,
     /// A question was taken back.
     Withdrawn,
     /// A session was led into a phase.
@@ -69,6 +71,7 @@ impl Kind {
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Answered => "answered",
+            Self::Seconded => "seconded",
             Self::Withdrawn => "withdrawn",
             Self::PhaseSet => "phase_set",
             Self::OutcomeSettled => "outcome_settled",
@@ -103,6 +106,8 @@ pub struct Actor {
     pub credential: Credential,
     /// From which address; none over a Unix socket, or on the machine of the database.
     pub from: Option<String>,
+    /// The groups of people whose questions they answer. Not kept.
+    pub groups: Vec<String>,
 }
 
 impl Actor {
@@ -110,14 +115,15 @@ impl Actor {
     #[must_use]
     pub fn of(identity: &Identity, name: &str) -> Self {
         let name = if identity.credential == Credential::Local { name } else { identity.name.as_str() };
-        Self { name: name.to_owned(), credential: identity.credential.clone(), from: identity.from.clone() }
+        let (credential, from) = (identity.credential.clone(), identity.from.clone());
+        Self { name: name.to_owned(), credential, from, groups: identity.groups.clone() }
     }
 }
 
 impl From<&str> for Actor {
     /// Somebody who is known by nothing but the name they give.
     fn from(name: &str) -> Self {
-        Self { name: name.to_owned(), credential: Credential::Local, from: None }
+        Self { name: name.to_owned(), credential: Credential::Local, from: None, groups: Vec::new() }
     }
 }
 
@@ -161,6 +167,9 @@ impl Event {
                     None => ", and for a time all calls of its tool",
                 });
                 (Kind::Answered, format!("{answer} {approval_id}: call {call_id}{clears}"))
+            }
+            Control::Seconded { approval_id, call_id } => {
+                (Kind::Seconded, format!("approved {approval_id}, and another yes is needed: call {call_id}"))
             }
             Control::Withdrawn { approval_id, call_id } => (Kind::Withdrawn, format!("{approval_id}: call {call_id}")),
             Control::PhaseSet { phase, plan } => {
@@ -209,7 +218,7 @@ impl Event {
     /// Its words, in the order of an entry's: who, by which credential, from where, about which session, what, why.
     #[must_use]
     pub fn words(&self) -> [Option<String>; WORDS] {
-        let Actor { name, credential, from } = &self.by;
+        let Actor { name, credential, from, .. } = &self.by;
         let what = Some(self.what.clone());
         [Some(name.clone()), Some(credential.to_string()), from.clone(), self.session.clone(), what, self.why.clone()]
     }

@@ -23,6 +23,8 @@ use super::{
 pub struct Request {
     /// Whose plane.
     pub tenant: TenantId,
+    /// Whose credential asks; none where nobody shows one.
+    pub asked_by: Option<Arc<str>>,
     /// The conversation that asks.
     pub session: SessionId,
     /// The session that started this one; set once.
@@ -58,6 +60,7 @@ impl Request {
             parent: None,
             run: None,
             agent: None,
+            asked_by: None,
             call_id,
             tool,
             arguments,
@@ -155,6 +158,10 @@ pub struct Approval {
     pub policy: Arc<str>,
     /// Why it was answered so, for the model.
     pub reason: Option<String>,
+    /// Whose credential asked; none where nobody shows one.
+    pub asked_by: Option<Arc<str>>,
+    /// Who has said yes so far, where one yes is not enough.
+    pub seconded_by: Vec<String>,
 }
 
 /// A call as its tree remembers it.

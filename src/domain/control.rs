@@ -33,6 +33,12 @@ pub enum Control {
         /// What else a yes lets through.
         clears: Option<Clearance>,
     },
+    /// A person said yes to a question that needs the yes of another one, too.
+    Seconded {
+        /// The question.
+        approval_id: String,
+        call_id: CallId,
+    },
     /// Who asked took the question back that a call waited for.
     Withdrawn {
         /// The question.
@@ -68,6 +74,7 @@ impl Control {
     pub const fn as_str(&self) -> &'static str {
         match self {
             Self::Answered { .. } => "answered",
+            Self::Seconded { .. } => "seconded",
             Self::Withdrawn { .. } => "withdrawn",
             Self::PhaseSet { .. } => "phase_set",
             Self::Compacted => "compacted",
@@ -133,6 +140,14 @@ pub struct Clearance {
 #[must_use]
 pub fn is_same_name(one: &str, other: &str) -> bool {
     one.trim().to_lowercase() == other.trim().to_lowercase()
+}
+
+/// True when both are on one side: the same name, or one below the other, as a sub-agent's is (`planner/search`).
+#[must_use]
+pub fn is_same_side(one: &str, other: &str) -> bool {
+    let (one, other) = (one.trim().to_lowercase(), other.trim().to_lowercase());
+    let is_below = |below: &str, above: &str| below.strip_prefix(above).is_some_and(|rest| rest.starts_with('/'));
+    one == other || is_below(&one, &other) || is_below(&other, &one)
 }
 
 impl Controlled {

@@ -33,6 +33,8 @@ pub struct Question {
     pub expires_at: Timestamp,
     /// The policy that asked.
     pub policy: String,
+    /// Who has said yes, where another yes is needed.
+    pub seconded_by: Vec<String>,
     /// What was answered, or that it was taken back.
     pub resolution: Option<Resolution>,
 }

@@ -33,6 +33,7 @@ pub mod reason;
 pub mod rejection;
 pub mod report;
 pub mod revision;
+pub mod route;
 pub mod session_state;
 pub mod shard;
 pub mod similarity;

@@ -1,7 +1,7 @@
 //! Why something is not done that was asked for: the caller's own doing, and nothing was decided or stored. One type an
 //! operation, each variant with one code and reason of the contract.
 
-use super::ids::SessionId;
+use super::{ids::SessionId, time::Timestamp};
 
 /// A session cannot be part of its call tree.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -72,6 +72,15 @@ pub enum CommandRejection {
     ApprovalExpired,
     /// Who asked cannot answer.
     SelfApproval,
+    /// The question is for people of other groups than those they are in.
+    NotInGroup {
+        /// Whose members may answer now.
+        groups: Vec<String>,
+        /// Whose members may answer later, and when.
+        later: Option<(String, Timestamp)>,
+    },
+    /// What two people must approve is approved for the one call alone.
+    ScopeForTwo,
     /// Only who asked can take the question back.
     NotTheAsker,
     /// The policy wants a reason with a refusal.

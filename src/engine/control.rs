@@ -3,7 +3,10 @@
 use crate::{
     domain::{
         call::{ApprovalStatus, Call},
-        control::{Clearance, ClearanceScope, Clears, Command, Control, Controlled, Operation, PLAN_MAX, is_same_name},
+        control::{
+            Clearance, ClearanceScope, Clears, Command, Control, Controlled, Operation, PLAN_MAX, is_same_name,
+            is_same_side,
+        },
         finding::Decision,
         grant::{GRANTS_MAX, Grant},
         ids::{AgentId, SessionId},
@@ -79,10 +82,25 @@ fn answer(
     if is_asker(tree, &command.by.name) {
         return Err(CommandRejection::SelfApproval);
     }
+    let route = policy.route(&call.tool);
+    let approval = call.approval.as_deref().ok_or(CommandRejection::UnknownApproval)?;
+    let asked_at = policy.asked_at(approval.expires_at);
+    if !route.admits(&command.by, asked_at, now) {
+        let groups = route.groups(asked_at, now).into_iter().map(str::to_owned).collect();
+        let later = route.escalation.as_ref().map(|then| (then.group.clone(), asked_at.plus_ms(then.after_ms)));
+        return Err(CommandRejection::NotInGroup { groups, later: later.filter(|(_, at)| now < *at) });
+    }
+    if approve && clears.is_some() && route.people > 1 {
+        return Err(CommandRejection::ScopeForTwo);
+    }
     let tier = policy.rules.get::<tier::Params>().tier(call.tool.as_str());
     let says_why = command.reason.as_ref().is_some_and(|reason| !reason.trim().is_empty());
     if !approve && !says_why && tier.is_some_and(|tier| tier.require_reason) {
         return Err(CommandRejection::ReasonMissing);
+    }
+    let others = approval.seconded_by.iter().filter(|known| !is_same_name(known, &command.by.name));
+    if approve && others.count() + 1 < route.people as usize {
+        return Ok(Control::Seconded { approval_id: id.to_owned(), call_id: call.call_id.clone() });
     }
     let answer = if approve { ApprovalStatus::Approved } else { ApprovalStatus::Denied };
     Ok(Control::Answered {
@@ -123,10 +141,13 @@ fn waiting<'a>(tree: &'a CallTree, command: &Command, id: &str, now: Timestamp) 
     }
 }
 
-/// True for the agents and sessions of the call tree, in whatever case the name is written.
+/// True for the agents and sessions of the call tree, in whatever case the name is written, and for those by whose
+/// credentials it asks, with the sub-agents that they delegate to.
 fn is_asker(tree: &CallTree, name: &str) -> bool {
     let agents = tree.calls().filter_map(|call| call.agent.as_ref()).map(AgentId::as_str);
+    let asked_by = |call: &Call| call.approval.as_ref().and_then(|approval| approval.asked_by.clone());
     agents.chain(tree.sessions.keys().map(SessionId::as_str)).any(|known| is_same_name(known, name))
+        || tree.calls().filter_map(asked_by).any(|by| is_same_side(&by, name))
 }
 
 /// What a yes to this call lets through beside it. That something is done a second time is asked each time.

@@ -295,12 +295,16 @@ fn question(policy: &Policy, cx: &Context<'_>, known: Option<&Call>, event: &Jud
 /// The question to a person: the one that is already open for this call, or a new one.
 fn approval(policy: &Policy, cx: &Context<'_>, seq: u64) -> Approval {
     match cx.held {
-        Some(Held::Pending(open)) if open.policy == policy.version => open.clone(),
+        Some(Held::Pending(open)) if open.policy == policy.version => {
+            Approval { asked_by: cx.proposal.request.asked_by.clone(), ..open.clone() }
+        }
         _ => {
             let key = idempotency_key(cx.tree.tenant, Reach::Tree(&cx.tree.root), &cx.fingerprint(), seq);
             let expires_at = cx.now.plus_ms(policy.approval_ttl_ms);
             let (id, policy) = (format!("apr_{}", &key[..20]), policy.version.clone());
-            Approval { id, answer: ApprovalStatus::Pending, expires_at, policy, reason: None }
+            let asked_by = cx.proposal.request.asked_by.clone();
+            let (answer, seconded_by) = (ApprovalStatus::Pending, Vec::new());
+            Approval { id, answer, expires_at, policy, reason: None, asked_by, seconded_by }
         }
     }
 }

@@ -10,10 +10,11 @@ use crate::{
     clock::Tick,
     domain::{
         audit::Actor,
-        control::{Clears, Command, Operation, is_same_name},
-        ids::{SessionId, TenantId},
+        control::{Clears, Command, Control, Controlled, Operation, is_same_name},
+        ids::{SessionId, TenantId, ToolName},
         inbox::{Question, QuestionState, Resolution, Wanted},
         rejection::CommandRejection,
+        route::Route,
     },
 };
 
@@ -69,6 +70,13 @@ impl Gate {
         Ok(open)
     }
 
+    /// Who is asked, by the policy that judges now.
+    #[must_use]
+    pub fn route(&self, question: &Question) -> Route {
+        let tool = ToolName::parse("tool", &question.tool);
+        tool.map_or(Route::ANYBODY, |tool| self.policy().route(&tool).clone())
+    }
+
     /// One question; none when nobody was asked that.
     ///
     /// # Errors
@@ -119,10 +127,18 @@ impl Gate {
         if question.resolution.is_some() {
             return as_closed(question, state, &by.name);
         }
+        if state == QuestionState::Approved && question.seconded_by.iter().any(|known| is_same_name(known, &by.name)) {
+            return Ok(question);
+        }
         let unreadable = |_| NoAnswer::Fault("a stored session has a name that no session can have".to_owned());
         let session = SessionId::parse("session_id", &question.session).map_err(unreadable)?;
         let command = Command { session, by: by.clone(), reason: reason.clone(), operation };
         match self.control(tenant, &command).await {
+            // Another yes is needed: it stays open.
+            Ok(Controlled { control: Control::Seconded { .. }, .. }) => {
+                let question = self.question(tenant, approval_id).await?;
+                question.ok_or(GateError::Rejected(CommandRejection::UnknownApproval))
+            }
             Ok(done) => {
                 let resolution = Some(Resolution { state, by: by.name, reason, at: done.at, clears: done.clears() });
                 Ok(Question { resolution, ..question })

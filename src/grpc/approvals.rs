@@ -1,6 +1,9 @@
 //! The approval service: decode, ask the gate, encode.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use tonic::{Request, Response, Status};
 
@@ -42,7 +45,9 @@ impl ApprovalService {
     }
 }
 
-fn encoded(question: Question, now: Timestamp) -> v1::Approval {
+fn encoded(question: Question, gate: &Gate) -> v1::Approval {
+    let (now, route) = (gate.now(), gate.route(&question));
+    let asked_at = question.asked_at;
     let resolution = question.resolution.as_ref();
     let clears = resolution.and_then(|resolution| resolution.clears.as_ref());
     let scope = match clears {
@@ -52,6 +57,11 @@ fn encoded(question: Question, now: Timestamp) -> v1::Approval {
         Some((None, _)) => v1::ApprovalScope::Tool,
     };
     v1::Approval {
+        group: route.group.unwrap_or_default(),
+        escalate_time: route.escalation.as_ref().map(|then| timestamp(asked_at.plus_ms(then.after_ms))),
+        escalate_group: route.escalation.map(|then| then.group).unwrap_or_default(),
+        people: route.people,
+        seconded_by: question.seconded_by.clone(),
         scope: scope.into(),
         scope_expire_time: clears.map(|(_, until)| timestamp(*until)),
         resource: clears.and_then(|(on, _)| on.as_ref()).map(|on| on.as_str().to_owned()).unwrap_or_default(),
@@ -95,8 +105,8 @@ struct Questions {
     gate: Arc<Gate>,
     tenant: TenantId,
     session: Option<SessionId>,
-    /// The ids of those that were told as open.
-    open: BTreeSet<String>,
+    /// Those that were told as open, with how many groups may answer and how many have said yes.
+    open: BTreeMap<String, (usize, usize)>,
 }
 
 impl Look for Questions {
@@ -107,7 +117,7 @@ impl Look for Questions {
         let found = self.gate.open_questions(self.tenant).await.map_err(status::gate)?;
         let now = self.gate.now();
         let listed: BTreeSet<&String> = found.iter().map(|question| &question.approval_id).collect();
-        let gone: Vec<String> = self.open.iter().filter(|id| !listed.contains(id)).cloned().collect();
+        let gone: Vec<String> = self.open.keys().filter(|id| !listed.contains(id)).cloned().collect();
         let mut told = Vec::new();
         for id in gone {
             let closed = service::for_people(self.gate.question(self.tenant, &id)).await?;
@@ -120,11 +130,17 @@ impl Look for Questions {
         }
         let is_watched = |question: &&Question| self.session.as_ref().is_none_or(|id| id.as_str() == question.session);
         let listed = found.iter().filter(is_watched);
-        told.extend(listed.filter(|question| self.open.insert(question.approval_id.clone())).cloned());
-        Ok(told
-            .into_iter()
-            .map(|question| v1::WatchApprovalsResponse { approval: Some(encoded(question, now)) })
-            .collect())
+        let stands = |question: &Question| {
+            let groups = self.gate.route(question).groups(question.asked_at, now).len();
+            (groups, question.seconded_by.len())
+        };
+        let is_news = |question: &&Question| {
+            let stands = stands(question);
+            self.open.insert(question.approval_id.clone(), stands) != Some(stands)
+        };
+        told.extend(listed.filter(is_news).cloned());
+        let response = |question| v1::WatchApprovalsResponse { approval: Some(encoded(question, &self.gate)) };
+        Ok(told.into_iter().map(response).collect())
     }
 }
 
@@ -148,8 +164,7 @@ impl v1::approval_service_server::ApprovalService for ApprovalService {
         let (found, next_page_token) = page::cut(found, size, |last: &Question| {
             page::token([&last.asked_at.as_millis().to_string(), &last.approval_id])
         });
-        let now = self.gate.now();
-        let approvals = found.into_iter().map(|question| encoded(question, now)).collect();
+        let approvals = found.into_iter().map(|question| encoded(question, &self.gate)).collect();
         Ok(Response::new(v1::ListApprovalsResponse { approvals, next_page_token }))
     }
 
@@ -159,7 +174,7 @@ impl v1::approval_service_server::ApprovalService for ApprovalService {
     ) -> Result<Response<v1::GetApprovalResponse>, Status> {
         let tenant = identity::tenant(&request)?;
         let id = required_text("approval_id", &request.into_inner().approval_id)?;
-        let approval = Some(encoded(self.question(tenant, &id).await?, self.gate.now()));
+        let approval = Some(encoded(self.question(tenant, &id).await?, &self.gate));
         Ok(Response::new(v1::GetApprovalResponse { approval }))
     }
 
@@ -175,7 +190,7 @@ impl v1::approval_service_server::ApprovalService for ApprovalService {
         let clears = clears(&message)?;
         let reply = Reply { approval_id, approve: message.approve, by, reason, clears };
         let question = service::within(Box::pin(self.gate.resolve(tenant, &reply))).await?;
-        let approval = Some(encoded(question, self.gate.now()));
+        let approval = Some(encoded(question, &self.gate));
         Ok(Response::new(v1::ResolveApprovalResponse { approval }))
     }
 
@@ -189,7 +204,7 @@ impl v1::approval_service_server::ApprovalService for ApprovalService {
         let approval_id = required_text("approval_id", &message.approval_id)?;
         let reason = note("reason", &message.reason)?;
         let question = service::within(Box::pin(self.gate.withdraw(tenant, &approval_id, by, reason))).await?;
-        let approval = Some(encoded(question, self.gate.now()));
+        let approval = Some(encoded(question, &self.gate));
         Ok(Response::new(v1::WithdrawApprovalResponse { approval }))
     }
 
@@ -202,7 +217,7 @@ impl v1::approval_service_server::ApprovalService for ApprovalService {
         let tenant = identity::tenant(&request)?;
         let session = maybe_session(&request.into_inner().session_id)?;
         let gate = Arc::clone(&self.gate);
-        let questions = Questions { gate, tenant, session, open: BTreeSet::new() };
+        let questions = Questions { gate, tenant, session, open: BTreeMap::new() };
         Ok(Response::new(watch(questions, self.stop.clone())))
     }
 }

@@ -15,7 +15,10 @@ use super::{
     v1,
 };
 use crate::{
-    domain::identity::Identity,
+    domain::{
+        call,
+        identity::{Credential, Identity},
+    },
     gate::{self, Gate},
     telemetry,
 };
@@ -106,8 +109,10 @@ impl GateService {
     ) -> Result<v1::EvaluateResponse, Status> {
         let _room = self.large.hold(&message)?;
         let span = telemetry::evaluate_span(headers);
-        let (asked, wait) =
-            (decode::evaluate(&message, identity.tenant)?, decode::max_wait(message.max_wait.as_ref())?);
+        let (asked, wait) = (
+            asks(identity, decode::evaluate(&message, identity.tenant)?),
+            decode::max_wait(message.max_wait.as_ref())?,
+        );
         let call_id = asked.call_id.to_string();
         // Boxed as it is made: what is put around it is moved, it is not.
         let answer = Box::pin(async {
@@ -132,7 +137,11 @@ impl GateService {
     ) -> Result<v1::BatchEvaluateResponse, Status> {
         let _room = self.large.hold(&message)?;
         let span = telemetry::batch_span(headers);
-        let (asked, wait) = (decode::batch(&message, identity.tenant)?, decode::max_wait(message.max_wait.as_ref())?);
+        let asked = decode::batch(&message, identity.tenant)?
+            .into_iter()
+            .map(|asked| asks(identity, asked))
+            .collect::<Vec<_>>();
+        let wait = decode::max_wait(message.max_wait.as_ref())?;
         let call_ids: Vec<String> = asked.iter().map(|request| request.call_id.to_string()).collect();
         let answer = within_more(wait, left, Box::pin(self.gate.evaluate_and_wait(asked, wait, left)));
         let answers = self.or_elsewhere(wait, answer).instrument(span).await?;
@@ -177,6 +186,12 @@ fn response<M: prost::Message>(message: M, asked: &MetadataMap) -> Response<M> {
         response.disable_compression();
     }
     response
+}
+
+/// A request in the name of who sends it, where that is known.
+fn asks(identity: &Identity, request: call::Request) -> call::Request {
+    let asked_by = (identity.credential != Credential::Local).then(|| Arc::from(identity.name.as_str()));
+    call::Request { asked_by, ..request }
 }
 
 #[tonic::async_trait]

@@ -11,7 +11,7 @@ use std::{
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt as _};
 
-use super::identity::BY;
+use super::{identity::BY, time::timestamp};
 use crate::{
     clock::{Clock, Seldom},
     domain::{
@@ -406,6 +406,17 @@ impl Told for CommandRejection {
                 Code::FailedPrecondition,
                 "NOTHING_NAMED",
                 "the policy names no thing that this call touches: answer for the call, or for the tool".to_owned(),
+            ),
+            Self::NotInGroup { groups, later } => {
+                let later = later.map(|(group, at)| format!(", and from {} on for {group} too", timestamp(at)));
+                let groups = groups.join(" and ");
+                let message = format!("the question is for people of the group {groups}{}", later.unwrap_or_default());
+                (Code::PermissionDenied, "NOT_IN_GROUP", message)
+            }
+            Self::ScopeForTwo => (
+                Code::FailedPrecondition,
+                "SCOPE_FOR_TWO",
+                "two people must approve it, which holds for the one call: answer without a scope".to_owned(),
             ),
             Self::SelfApproval => (
                 Code::PermissionDenied,

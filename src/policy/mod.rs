@@ -26,12 +26,14 @@ use crate::{
         fingerprint::{ArgsDigest, Fingerprint},
         ids::ToolName,
         json::Json,
+        route::Route,
         similarity::Shape,
+        time::Timestamp,
         tool::{InjectAs, Stored, ToolSpec},
         violation::CoercedField,
     },
     retry::advice,
-    rules::{Mode, RuleSet, same_call},
+    rules::{Mode, RuleSet, same_call, tier},
 };
 
 /// Tools that are suggested at once.
@@ -96,6 +98,18 @@ impl Policy {
 
     fn of(&self, name: &ToolName) -> &Declared {
         self.tools.get(name.as_str()).unwrap_or(&self.undeclared)
+    }
+
+    /// Who is asked about a tool's calls.
+    #[must_use]
+    pub fn route(&self, tool: &ToolName) -> &Route {
+        self.rules.get::<tier::Params>().route(tool.as_str(), self.tool(tool).risk)
+    }
+
+    /// When a question was asked that counts as denied at `expires_at`.
+    #[must_use]
+    pub fn asked_at(&self, expires_at: Timestamp) -> Timestamp {
+        Timestamp::from_millis(expires_at.as_millis().saturating_sub_unsigned(self.approval_ttl_ms))
     }
 
     /// Whether the findings of a rule hold for a tool. Policy, rule and tool may each be in shadow.

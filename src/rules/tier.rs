@@ -18,12 +18,13 @@ use crate::domain::{
     finding::{Decision, Finding},
     grant::{Per, RateLimit},
     reason::Reason,
+    route::Route,
     time::wait_in_words,
     tool::Risk,
 };
 
 use super::{Asked, CALLER_WAITS, Context, Judge, Rule, condition::ConditionError};
-pub use params::{Action, CEILING_DEFAULT, Effects, GRANT_TTL_MS_DEFAULT, GrantTerms, Params, Tier, When};
+pub use params::{Action, CEILING_DEFAULT, Effects, GRANT_TTL_MS_DEFAULT, GrantTerms, Params, Routed, Tier, When};
 
 /// The rule.
 pub const RULE: Rule = Rule::of::<Params>("tier").section("authorization");
@@ -70,13 +71,13 @@ fn check(params: &Params, cx: &Context<'_>) -> Option<Finding> {
     let tier = params.tier(cx.tool());
     let found = match (tier, risk) {
         // What a condition raised to HIGH is not let through by a milder tier.
-        (Some(tier), risk) => by_tier(tier, cx).or_else(|| {
+        (Some(tier), risk) => by_tier(params, tier, cx).or_else(|| {
             let raised = risk == Some(Risk::High) && cx.proposal.spec.risk != Some(Risk::High);
-            raised.then(|| hitl(cx, "These arguments make it a high risk"))
+            raised.then(|| hitl(params, cx, "These arguments make it a high risk"))
         }),
         (None, Some(Risk::Low)) => None,
         (None, Some(Risk::Medium)) => granted(&GrantTerms::default(), "risk:MEDIUM", cx),
-        (None, Some(Risk::High)) => Some(hitl(cx, "It is a high risk")),
+        (None, Some(Risk::High)) => Some(hitl(params, cx, "It is a high risk")),
         (None, None) if params.tiers.is_empty() => None,
         (None, None) => {
             let message = format!("{} has no tier and no risk level: a person must approve it.", cx.tool());
@@ -91,7 +92,7 @@ fn check(params: &Params, cx: &Context<'_>) -> Option<Finding> {
     }
 }
 
-fn by_tier(tier: &Tier, cx: &Context<'_>) -> Option<Finding> {
+fn by_tier(params: &Params, tier: &Tier, cx: &Context<'_>) -> Option<Finding> {
     let tool = cx.tool();
     if tier.require_reason && cx.proposal.request.justification.as_ref().is_none_or(|text| text.trim().is_empty()) {
         let message = format!(
@@ -107,7 +108,7 @@ fn by_tier(tier: &Tier, cx: &Context<'_>) -> Option<Finding> {
     let by_action = match tier.action {
         Action::Allow => None,
         Action::Deny => Some(denied(cx, None)),
-        Action::Ask => Some(hitl(cx, "The policy wants it so")),
+        Action::Ask => Some(hitl(params, cx, "The policy wants it so")),
         Action::Grant => granted(&tier.grant, &tier.key(), cx),
     };
     by_action.or_else(|| tier.rate.as_ref().and_then(|rate| too_fast(tier, rate, cx)))
@@ -125,9 +126,15 @@ fn asks_for(cx: &Context<'_>, message: Option<&str>) -> String {
     message.map_or_else(|| format!("{} with these arguments needs a person's approval.", cx.tool()), str::to_owned)
 }
 
-fn hitl(cx: &Context<'_>, why: &str) -> Finding {
+fn hitl(params: &Params, cx: &Context<'_>, why: &str) -> Finding {
+    let route = params.route(cx.tool(), cx.proposal.spec.risk);
+    let approval = if *route == Route::ANYBODY {
+        "a person's approval".to_owned()
+    } else {
+        format!("the approval of {}", route.whom())
+    };
     ask(format!(
-        "{} needs a person's approval. {why}. It has been asked for: go on with other work, or tell the user that \
+        "{} needs {approval}. {why}. It has been asked for: go on with other work, or tell the user that \
          it is pending.",
         cx.tool()
     ))

@@ -28,6 +28,7 @@ fn max() -> Actor {
         name: "max".to_owned(),
         credential: Credential::Token("cg_1".to_owned()),
         from: Some("192.0.2.7".to_owned()),
+        groups: Vec::new(),
     }
 }
 

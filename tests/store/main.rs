@@ -23,6 +23,7 @@ mod races;
 mod reports;
 mod restart;
 mod retention;
+mod routes;
 mod schema;
 
 mod summary;

@@ -5,7 +5,7 @@ use std::{collections::VecDeque, sync::Arc};
 use super::{CLEARANCES_MAX, CallTree, DENIALS_MAX, Denial, KEPT_BYTES_MAX, KEPT_MAX, Kept, Plan, Session};
 use crate::domain::{
     call::ApprovalStatus,
-    control::{Control, Controlled},
+    control::{Control, Controlled, is_same_name},
     event::Settled,
     grant::GRANTS_MAX,
     ids::ToolName,
@@ -24,7 +24,7 @@ impl CallTree {
                     push_bounded(&mut self.denials, Some(Denial { fingerprint, root_run, reason }), DENIALS_MAX);
                 }
             }
-            Control::Withdrawn { .. } => self.closed(event),
+            Control::Withdrawn { .. } | Control::Seconded { .. } => self.closed(event),
             Control::PhaseSet { phase, plan } => {
                 session.phase = Some(phase.clone());
                 if let Some(order) = plan {
@@ -45,18 +45,30 @@ impl CallTree {
         }
     }
 
-    /// A question was answered or taken back: several call_ids may wait for it.
+    /// A question was answered or taken back, or is nearer to it: several call_ids may wait for it. The same event may
+    /// come twice.
     pub(super) fn closed(&mut self, event: &Controlled) {
         let (id, answer) = match &event.control {
-            Control::Answered { approval_id, answer, .. } => (approval_id, *answer),
-            Control::Withdrawn { approval_id, .. } => (approval_id, ApprovalStatus::Withdrawn),
+            Control::Answered { approval_id, answer, .. } => (approval_id, Some(*answer)),
+            Control::Withdrawn { approval_id, .. } => (approval_id, Some(ApprovalStatus::Withdrawn)),
+            Control::Seconded { approval_id, .. } => (approval_id, None),
             _ => return,
         };
         let calls = self.sessions.values_mut().flat_map(|session| &mut session.calls);
         let approvals = calls.filter_map(|call| call.approval.as_mut());
         for approval in approvals.filter(|approval| approval.id == *id) {
-            approval.answer = answer;
-            approval.reason.clone_from(&event.reason);
+            match answer {
+                Some(answer) => {
+                    approval.answer = answer;
+                    approval.reason.clone_from(&event.reason);
+                }
+                None => {
+                    let by = event.by.as_ref().map(|by| &by.name);
+                    let is_new = |by: &&String| !approval.seconded_by.iter().any(|known| is_same_name(known, by));
+                    let by = by.filter(is_new).cloned();
+                    approval.seconded_by.extend(by);
+                }
+            }
         }
     }
 

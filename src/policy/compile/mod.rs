@@ -3,6 +3,7 @@
 mod access;
 mod limits;
 mod presets;
+mod routes;
 mod rules;
 mod sense;
 mod tools;
@@ -129,6 +130,7 @@ impl Compiler {
         set(&mut self.policy.rules.get_mut::<same_call::Params>().once_ttl_ms, ttl);
         let ttl = self.millis("approvals.ttl_ms", keys.approvals.ttl_ms);
         set(&mut self.policy.approval_ttl_ms, ttl);
+        self.routes(keys.approvals.routes);
         let common = Common {
             share: match keys.deduplication.scope {
                 None | Some(ShareKey::CallTree) => Share::Tree,

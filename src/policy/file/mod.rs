@@ -132,6 +132,25 @@ pub(super) enum InjectKey {
 pub(super) struct Approvals {
     /// How long a question to a person stays open before it counts as refused.
     pub(super) ttl_ms: Option<u64>,
+    /// Who is asked: the first whose tools and risk fit a call decides. Where none fits, anybody who may answer.
+    pub(super) routes: Vec<RouteKeys>,
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RouteKeys {
+    /// Its tools: names with `*`, alternatives parted by `|`; all where it is left out.
+    pub(super) tools: Option<String>,
+    /// Tools that are declared to be at least so dangerous; any where it is left out.
+    pub(super) risk_level: Option<RiskKey>,
+    /// The group whose members may answer, as credentials name it.
+    pub(super) group: Option<String>,
+    /// How many people must say yes: 1, or 2 different ones.
+    pub(super) people: Option<u32>,
+    /// How long the group has before another one may answer too.
+    pub(super) escalate_after_ms: Option<u64>,
+    /// That other group.
+    pub(super) escalate_to: Option<String>,
 }
 
 #[derive(Debug, Default, Deserialize, JsonSchema)]

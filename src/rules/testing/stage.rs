@@ -276,6 +276,7 @@ impl Stage {
     fn request(&self, tool: &str, arguments: &str, call_id: &str, options: &Options) -> Result<Request, String> {
         let name = |e: crate::domain::ids::Invalid| e.problem;
         Ok(Request {
+            asked_by: None,
             tenant: DEFAULT_TENANT,
             session: SessionId::parse("session", &self.session).map_err(name)?,
             parent: self.parent.as_ref().map(|p| SessionId::parse("parent", p)).transpose().map_err(name)?,

@@ -6,6 +6,7 @@ use crate::{
     domain::{
         grant::RateLimit,
         pattern::Pattern,
+        route::Route,
         tool::Risk,
         violation::{OnViolation, Violation},
     },
@@ -98,9 +99,22 @@ pub struct When {
     pub message: Option<String>,
 }
 
+/// Whose questions are whose.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Routed {
+    /// Its tools; none for all.
+    pub tools: Option<Pattern>,
+    /// At least so dangerous, by what the tool's declaration says; none for any.
+    pub risk: Option<Risk>,
+    /// Who is asked.
+    pub route: Route,
+}
+
 /// Tiers, and the conditions of tools.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Params {
+    /// The first that fits says who is asked about a call; where none does, anybody who may answer.
+    pub routes: Vec<Routed>,
     /// The first whose pattern matches decides.
     pub tiers: Vec<Tier>,
     /// By tool.
@@ -112,6 +126,16 @@ impl Params {
     #[must_use]
     pub fn tier(&self, tool: &str) -> Option<&Tier> {
         self.tiers.iter().find(|tier| tier.tools.matches(tool))
+    }
+
+    /// Who is asked about a tool's calls.
+    #[must_use]
+    pub fn route(&self, tool: &str, risk: Option<Risk>) -> &Route {
+        let fits = |routed: &&Routed| {
+            routed.tools.as_ref().is_none_or(|tools| tools.matches(tool))
+                && routed.risk.is_none_or(|at| risk >= Some(at))
+        };
+        self.routes.iter().find(fits).map_or(&Route::ANYBODY, |routed| &routed.route)
     }
 
     /// The tier and rate limit that hold for a tool.

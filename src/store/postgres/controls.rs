@@ -119,7 +119,7 @@ impl From<&Control> for Detail {
                 clears: clears.as_ref().map(StoredClearance::from),
                 ..nothing
             },
-            Control::Withdrawn { approval_id, call_id } => {
+            Control::Seconded { approval_id, call_id } | Control::Withdrawn { approval_id, call_id } => {
                 Self { approval_id: Some(approval_id.clone()), call_id: Some(call_id.to_string()), ..nothing }
             }
             Control::PhaseSet { phase, plan } => {
@@ -158,6 +158,10 @@ impl Detail {
                 fingerprint: Fingerprint(hash(&bytes(&self.fingerprint.ok_or_else(lacks)?)?)?),
                 root_run: self.root_run.ok_or_else(lacks)?,
                 clears: self.clears.map(|clears| clears.restore(session)).transpose()?,
+            },
+            "seconded" => Control::Seconded {
+                approval_id: self.approval_id.ok_or_else(lacks)?,
+                call_id: name(CallId::parse, &self.call_id.ok_or_else(lacks)?)?,
             },
             "withdrawn" => Control::Withdrawn {
                 approval_id: self.approval_id.ok_or_else(lacks)?,

@@ -119,7 +119,7 @@ pub(super) fn judged(row: &PgRow) -> Loaded<Judged> {
             row.try_get("lease_ms")?,
             row.try_get("reserved_micros")?,
         ),
-        approval: approval(text("approval_id")?, row.try_get("approval_ms")?, &policy).map(Box::new),
+        approval: approval(text("approval_id")?, row.try_get("approval_ms")?, &policy, text("asked_by")?).map(Box::new),
         uses: Vec::new(),
         terminal: row.try_get("terminal")?,
         resumes: row.try_get("resumes")?,

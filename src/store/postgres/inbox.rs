@@ -143,7 +143,10 @@ async fn questions(conn: &mut PgConnection, tenant: TenantId, wanted: &Wanted) -
              (extract(epoch from c.approval_expires_at) * 1000)::bigint as expires_ms, c.policy_version,
              {STATE} as state, e.seq is not null as closed, e.detail #>> '{{clears,resource}}' as cleared,
              (e.detail #>> '{{clears,until_ms}}')::bigint as cleared_until_ms, e.actor, e.reason as why,
-             (extract(epoch from e.at) * 1000)::bigint as resolved_ms
+             (extract(epoch from e.at) * 1000)::bigint as resolved_ms,
+             array(select v.actor from session_event v where v.shard = c.shard and v.tenant_id = c.tenant_id
+               and v.root_id = c.root_id and v.epoch = c.epoch and v.kind = 'seconded' and v.actor is not null
+               and v.detail ->> 'approval_id' = c.approval_id order by v.seq) as seconded_by
            from call c left join lateral (
              select e.* from session_event e where e.shard = c.shard and e.tenant_id = c.tenant_id
                and e.root_id = c.root_id
@@ -199,6 +202,7 @@ fn question(row: &PgRow) -> Loaded<Question> {
         asked_at: at(row, "asked_ms")?,
         expires_at: at(row, "expires_ms")?,
         policy: row.try_get("policy_version")?,
+        seconded_by: row.try_get("seconded_by")?,
         resolution,
     })
 }

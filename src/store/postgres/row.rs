@@ -56,7 +56,7 @@ rows! {
         level: Option<i16> => INT2.rare(), findings: Option<String> => JSON.rare(), attempt: Option<i32> => INT4,
         occurrence: Option<i64> => INT8, idempotency_key: Option<&'a str> => TEXT,
         lease_ms: Option<i64> => Kind::time("lease_until"), reserved_micros: Option<i64> => INT8,
-        approval_id: Option<&'a str> => TEXT.rare(),
+        approval_id: Option<&'a str> => TEXT.rare(), asked_by: Option<&'a str> => TEXT.rare(),
         approval_ms: Option<i64> => Kind::time("approval_expires_at").rare(), input_tokens: Option<i64> => INT8,
         output_tokens: Option<i64> => INT8, cache_read_tokens: Option<i64> => INT8.rare(),
         cache_write_tokens: Option<i64> => INT8.rare(), cost_micros: Option<i64> => INT8, observed: bool => BOOL,
@@ -176,6 +176,7 @@ impl<'a> CallRow<'a> {
             lease_ms: permit.map(|permit| permit.lease_until.as_millis()),
             reserved_micros: permit.map(|permit| big(permit.reserved_micros)),
             approval_id: approval.map(|approval| approval.id.as_str()),
+            asked_by: approval.and_then(|approval| approval.asked_by.as_deref()),
             approval_ms: approval.map(|approval| approval.expires_at.as_millis()),
             input_tokens: unless_zero(event.usage.input_tokens),
             output_tokens: unless_zero(event.usage.output_tokens),
@@ -312,7 +313,19 @@ pub(super) fn permit(
 }
 
 /// A question to a person from its columns, as it was asked.
-pub(super) fn approval(id: Option<String>, expires_ms: Option<i64>, policy: &Arc<str>) -> Option<Approval> {
-    let expires_at = Timestamp::from_millis(expires_ms?);
-    Some(Approval { id: id?, answer: ApprovalStatus::Pending, expires_at, policy: Arc::clone(policy), reason: None })
+pub(super) fn approval(
+    id: Option<String>,
+    expires_ms: Option<i64>,
+    policy: &Arc<str>,
+    asked_by: Option<String>,
+) -> Option<Approval> {
+    Some(Approval {
+        id: id?,
+        answer: ApprovalStatus::Pending,
+        expires_at: Timestamp::from_millis(expires_ms?),
+        policy: Arc::clone(policy),
+        reason: None,
+        asked_by: asked_by.map(Arc::from),
+        seconded_by: Vec::new(),
+    })
 }
