@@ -72,9 +72,9 @@ impl Gate {
 
     /// Who is asked, by the policy that judges now.
     #[must_use]
-    pub fn route(&self, question: &Question) -> Route {
+    pub fn route(&self, tenant: TenantId, question: &Question) -> Route {
         let tool = ToolName::parse("tool", &question.tool);
-        tool.map_or(Route::ANYBODY, |tool| self.policy().route(&tool).clone())
+        tool.map_or(Route::ANYBODY, |tool| self.policy(tenant).route(&tool).clone())
     }
 
     /// One question; none when nobody was asked that.

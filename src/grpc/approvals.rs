@@ -45,8 +45,8 @@ impl ApprovalService {
     }
 }
 
-fn encoded(question: Question, gate: &Gate) -> v1::Approval {
-    let (now, route) = (gate.now(), gate.route(&question));
+fn encoded(question: Question, gate: &Gate, tenant: TenantId) -> v1::Approval {
+    let (now, route) = (gate.now(), gate.route(tenant, &question));
     let asked_at = question.asked_at;
     let resolution = question.resolution.as_ref();
     let clears = resolution.and_then(|resolution| resolution.clears.as_ref());
@@ -131,7 +131,7 @@ impl Look for Questions {
         let is_watched = |question: &&Question| self.session.as_ref().is_none_or(|id| id.as_str() == question.session);
         let listed = found.iter().filter(is_watched);
         let stands = |question: &Question| {
-            let groups = self.gate.route(question).groups(question.asked_at, now).len();
+            let groups = self.gate.route(self.tenant, question).groups(question.asked_at, now).len();
             (groups, question.seconded_by.len())
         };
         let is_news = |question: &&Question| {
@@ -139,7 +139,8 @@ impl Look for Questions {
             self.open.insert(question.approval_id.clone(), stands) != Some(stands)
         };
         told.extend(listed.filter(is_news).cloned());
-        let response = |question| v1::WatchApprovalsResponse { approval: Some(encoded(question, &self.gate)) };
+        let tenant = self.tenant;
+        let response = |question| v1::WatchApprovalsResponse { approval: Some(encoded(question, &self.gate, tenant)) };
         Ok(told.into_iter().map(response).collect())
     }
 }
@@ -164,7 +165,7 @@ impl v1::approval_service_server::ApprovalService for ApprovalService {
         let (found, next_page_token) = page::cut(found, size, |last: &Question| {
             page::token([&last.asked_at.as_millis().to_string(), &last.approval_id])
         });
-        let approvals = found.into_iter().map(|question| encoded(question, &self.gate)).collect();
+        let approvals = found.into_iter().map(|question| encoded(question, &self.gate, tenant)).collect();
         Ok(Response::new(v1::ListApprovalsResponse { approvals, next_page_token }))
     }
 
@@ -174,7 +175,7 @@ impl v1::approval_service_server::ApprovalService for ApprovalService {
     ) -> Result<Response<v1::GetApprovalResponse>, Status> {
         let tenant = identity::tenant(&request)?;
         let id = required_text("approval_id", &request.into_inner().approval_id)?;
-        let approval = Some(encoded(self.question(tenant, &id).await?, &self.gate));
+        let approval = Some(encoded(self.question(tenant, &id).await?, &self.gate, tenant));
         Ok(Response::new(v1::GetApprovalResponse { approval }))
     }
 
@@ -190,7 +191,7 @@ impl v1::approval_service_server::ApprovalService for ApprovalService {
         let clears = clears(&message)?;
         let reply = Reply { approval_id, approve: message.approve, by, reason, clears };
         let question = service::within(Box::pin(self.gate.resolve(tenant, &reply))).await?;
-        let approval = Some(encoded(question, &self.gate));
+        let approval = Some(encoded(question, &self.gate, tenant));
         Ok(Response::new(v1::ResolveApprovalResponse { approval }))
     }
 
@@ -204,7 +205,7 @@ impl v1::approval_service_server::ApprovalService for ApprovalService {
         let approval_id = required_text("approval_id", &message.approval_id)?;
         let reason = note("reason", &message.reason)?;
         let question = service::within(Box::pin(self.gate.withdraw(tenant, &approval_id, by, reason))).await?;
-        let approval = Some(encoded(question, &self.gate));
+        let approval = Some(encoded(question, &self.gate, tenant));
         Ok(Response::new(v1::WithdrawApprovalResponse { approval }))
     }
 

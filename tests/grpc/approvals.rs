@@ -2,16 +2,19 @@
 
 use std::time::Duration;
 
-use callgate::grpc::{
-    time::duration,
-    v1::{self, ApprovalState, Decision, approval_service_client::ApprovalServiceClient},
+use callgate::{
+    grpc::{
+        time::duration,
+        v1::{self, ApprovalState, Decision, approval_service_client::ApprovalServiceClient},
+    },
+    policy,
 };
 use tonic::Code;
 
 use crate::{
     common::{
         in_time, until,
-        wire::{Client, evaluate, from, pair, record, success},
+        wire::{Client, Plane, evaluate, from, pair, record, success},
     },
     people::{POLICY, answer, delete, held, plane, resolve},
 };
@@ -193,4 +196,37 @@ async fn withdraw(
     let request = v1::WithdrawApprovalRequest { approval_id: id.into(), reason: "not needed".into() };
     let withdrawn = in_time("a withdrawal", approvals.withdraw_approval(from(by, request))).await;
     withdrawn.map(|withdrawn| withdrawn.into_inner().approval.expect("a question")).map_err(|status| pair(&status))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_question_for_two_tells_whom_it_is_for_and_who_has_said_yes() {
+    let routes = "approvals: {routes: [{tools: 'delete_*', group: finance, people: 2, escalate_after_ms: 10min,
+      escalate_to: heads}]}";
+    let text = POLICY.replacen("policy_engine:\n", &format!("policy_engine:\n  {routes}\n"), 1);
+    let plane = Plane::start(&policy::compile(&text).expect("a good policy")).await;
+    let mut client = plane.client().await;
+    let mut approvals = ApprovalServiceClient::new(plane.channel().await);
+    let watch = v1::WatchApprovalsRequest::default();
+    let mut watched = approvals.watch_approvals(watch).await.expect("a watch").into_inner();
+    let id = held(&mut client, "s", "c1", r#"{"id":1}"#).await;
+    let mut told = async || {
+        let told = in_time("the question", watched.message()).await.expect("a message").expect("a question");
+        told.approval.expect("a question")
+    };
+    let open = told().await;
+    assert_eq!((open.group.as_str(), open.escalate_group.as_str(), open.people), ("finance", "heads", 2));
+    let (asked, late) = (open.create_time.expect("asked"), open.escalate_time.expect("a time"));
+    assert_eq!(late.seconds - asked.seconds, 600);
+    assert!(open.reasons.concat().contains("the approval of two people of the group finance"), "{:?}", open.reasons);
+    for _ in 0..2 {
+        let first = approvals.resolve_approval(answer(&id, "eve", true, "")).await.expect("a yes").into_inner();
+        let first = first.approval.expect("the question");
+        assert_eq!((first.state(), first.seconded_by), (ApprovalState::Pending, vec!["eve".to_owned()]));
+    }
+    assert_eq!(told().await.seconded_by, ["eve"]);
+    let second = approvals.resolve_approval(answer(&id, "max", true, "")).await.expect("a yes").into_inner();
+    let second = second.approval.expect("the question");
+    assert_eq!((second.state(), second.resolved_by.as_str()), (ApprovalState::Approved, "max"));
+    assert_eq!(told().await.state(), ApprovalState::Approved);
+    assert_eq!(evaluate(&mut client, delete("s", "c1", r#"{"id":1}"#)).await.decision(), Decision::Allow);
 }
