@@ -2,17 +2,19 @@
 //! can be changed, or taken out of the middle, unseen. Words that somebody may want forgotten are bound in by a salted
 //! hash alone: the chain holds without them.
 
-use std::fmt;
+mod chain;
 
-use sha2::{Digest as _, Sha256};
+use std::fmt;
 
 use super::{
     call::ApprovalStatus,
     control::{Control, Controlled},
     grant::Grant,
     identity::{Credential, Identity},
-    ids::{SessionId, TenantId},
+    ids::SessionId,
 };
+
+pub use chain::{Anchor, Check, Checked, Entry, PROBLEMS_MAX, Word};
 
 /// What was done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -221,204 +223,5 @@ impl Event {
         let Actor { name, credential, from, .. } = &self.by;
         let what = Some(self.what.clone());
         [Some(name.clone()), Some(credential.to_string()), from.clone(), self.session.clone(), what, self.why.clone()]
-    }
-}
-
-/// A word of an entry, with what binds it into the chain.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Word {
-    /// The word; none where nothing was said, or where it was erased.
-    pub text: Option<String>,
-    /// What keeps its mark from being guessed.
-    pub salt: Option<Vec<u8>>,
-    /// The hash of salt and word; none where nothing was said.
-    pub mark: Option<Vec<u8>>,
-}
-
-impl Word {
-    /// True for a word that was there and is not any more.
-    #[must_use]
-    pub const fn is_erased(&self) -> bool {
-        self.mark.is_some() && self.text.is_none()
-    }
-
-    /// True when the word is the one that was said, or was erased.
-    fn holds(&self) -> bool {
-        match (&self.text, &self.salt, &self.mark) {
-            (Some(text), Some(salt), Some(mark)) => {
-                Sha256::new().chain_update(salt).chain_update(text).finalize()[..] == mark[..]
-            }
-            (None, None, _) => true,
-            _ => false,
-        }
-    }
-}
-
-/// A stored entry.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Entry {
-    /// Counts the tenant's entries, from 1.
-    pub number: u64,
-    /// When, in microseconds since the Unix epoch.
-    pub at_us: i64,
-    /// What was done: the name of a [`Kind`], perhaps of a later build.
-    pub kind: String,
-    /// Who, by which credential, from where, about which session, what, why.
-    pub words: [Word; WORDS],
-    /// The entry that tells who had words of this one erased last.
-    pub erased_by: Option<u64>,
-    /// The hash of the entry before.
-    pub previous: Vec<u8>,
-    /// Its own.
-    pub hash: Vec<u8>,
-}
-
-impl Entry {
-    /// The hash that it must have. `audit_append` (migrations/0092_audit_append.sql) makes it of the same bytes.
-    #[must_use]
-    pub fn expected(&self, tenant: TenantId) -> Vec<u8> {
-        let mut hash = Sha256::new();
-        hash.update(&self.previous);
-        hash.update(tenant.0.to_be_bytes());
-        hash.update(self.number.to_be_bytes());
-        hash.update(self.at_us.to_be_bytes());
-        hash.update(u32::try_from(self.kind.len()).unwrap_or(u32::MAX).to_be_bytes());
-        hash.update(&self.kind);
-        for word in &self.words {
-            hash.update(word.mark.as_deref().unwrap_or(&[0; 32]));
-        }
-        hash.finalize().to_vec()
-    }
-}
-
-/// An entry's number and hash: kept elsewhere, it shows later that nothing up to there was changed or cut off.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Anchor {
-    pub number: u64,
-    pub hash: Vec<u8>,
-}
-
-impl fmt::Display for Anchor {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}", self.number, hex::encode(&self.hash))
-    }
-}
-
-impl Anchor {
-    /// Reads what [`Anchor`] shows as: `12:9f86…`.
-    #[must_use]
-    pub fn parse(text: &str) -> Option<Self> {
-        let (number, hash) = text.trim().split_once(':')?;
-        let hash = hex::decode(hash).ok().filter(|hash| hash.len() == 32)?;
-        Some(Self { number: number.parse().ok().filter(|number| *number > 0)?, hash })
-    }
-}
-
-/// Entries that are looked at one after the other, from the first on.
-#[derive(Debug)]
-pub struct Check {
-    tenant: TenantId,
-    anchors: Vec<Anchor>,
-    last: Anchor,
-    /// What is wrong, in the order in which it was found; of much, the first.
-    problems: Vec<String>,
-    /// Words that were erased.
-    erased: u64,
-    /// The entries that words are said to have been erased by, and those that tell of erasing.
-    erasers: Vec<(u64, u64)>,
-    forgotten: Vec<u64>,
-}
-
-/// Problems that are told of one chain.
-pub const PROBLEMS_MAX: usize = 100;
-
-/// What came of it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Checked {
-    /// The newest entry: an anchor to be kept. None where there are none.
-    pub last: Option<Anchor>,
-    /// Words that were erased, each by an entry that says so.
-    pub erased: u64,
-    /// What is wrong; none in a chain that holds.
-    pub problems: Vec<String>,
-}
-
-impl Check {
-    /// To begin with the first entry. Each of `anchors` must be met on the way.
-    #[must_use]
-    pub fn new(tenant: TenantId, anchors: Vec<Anchor>) -> Self {
-        let last = Anchor { number: 0, hash: vec![0; 32] };
-        Self { tenant, anchors, last, problems: Vec::new(), erased: 0, erasers: Vec::new(), forgotten: Vec::new() }
-    }
-
-    fn problem(&mut self, problem: String) {
-        if self.problems.len() < PROBLEMS_MAX {
-            self.problems.push(problem);
-        }
-    }
-
-    /// Looks at the next entry.
-    pub fn next(&mut self, entry: &Entry) {
-        let number = entry.number;
-        let missing = self.last.number + 1..number;
-        if missing.end > missing.start + 1 {
-            self.problem(format!("entries {} to {} are missing", missing.start, missing.end - 1));
-        } else if missing.end > missing.start {
-            self.problem(format!("entry {} is missing", missing.start));
-        } else if entry.previous != self.last.hash {
-            self.problem(format!("entry {number} does not follow from the one before it: one of them was replaced"));
-        }
-        if entry.expected(self.tenant) != entry.hash {
-            self.problem(format!("entry {number} was changed: its hash is another one"));
-        }
-        for (word, name) in entry.words.iter().zip(["who", "credential", "origin", "session_id", "what", "why"]) {
-            if !word.holds() {
-                self.problem(format!("entry {number} was changed: `{name}` is not what was written"));
-            } else if word.is_erased() {
-                self.erased += 1;
-                match entry.erased_by {
-                    Some(by) => self.erasers.push((number, by)),
-                    None => {
-                        self.problem(format!("entry {number} has lost `{name}`, and no entry tells of forgetting it"))
-                    }
-                }
-            }
-        }
-        if entry.kind == Kind::Forgotten.as_str() {
-            self.forgotten.push(number);
-        }
-        for at in (0..self.anchors.len()).rev().filter(|at| self.anchors[*at].number == number).collect::<Vec<_>>() {
-            if self.anchors.swap_remove(at).hash != entry.hash {
-                self.problem(format!("entry {number} is not the one that the anchor was taken of"));
-            }
-        }
-        self.last = Anchor { number, hash: entry.hash.clone() };
-    }
-
-    /// Ends with what the head says is the newest entry.
-    #[must_use]
-    pub fn end(mut self, head: Option<&Anchor>) -> Checked {
-        let last = (self.last.number > 0).then(|| self.last.clone());
-        if head.map(|head| head.number).unwrap_or_default() > self.last.number {
-            let head = head.map(|head| head.number).unwrap_or_default();
-            self.problem(format!(
-                "the newest entries are missing: {head} were written, {} are there",
-                self.last.number
-            ));
-        } else if head.filter(|head| head.number > 0) != last.as_ref() {
-            self.problem("the newest entry is not the one that was written last".to_owned());
-        }
-        for anchor in std::mem::take(&mut self.anchors) {
-            self.problem(format!(
-                "entry {} is missing, and an anchor was taken of it: the end was cut off",
-                anchor.number
-            ));
-        }
-        for (number, by) in std::mem::take(&mut self.erasers) {
-            if !self.forgotten.contains(&by) {
-                self.problem(format!("entry {number} has lost words, and entry {by} does not tell of forgetting them"));
-            }
-        }
-        Checked { last, erased: self.erased, problems: self.problems }
     }
 }

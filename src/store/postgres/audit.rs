@@ -72,9 +72,9 @@ pub(super) fn log_events(tenant: TenantId, events: &[event::Event]) {
 }
 
 /// Erases every word of the tenant's audit that holds one of `words`, in whatever case, and of entries about one of
-/// `sessions` the session, what was done and why; adds the entry that tells of it, which keeps its own words and so must
-/// say none of these. Gives how many entries lost a word. To be called last in its transaction: what takes long of it,
-/// looking for the words, is done before the entry.
+/// `sessions` the session, what was done and why. Adds the entry that tells of it, which keeps its own words and so
+/// must say none of these. Gives how many entries lost a word. To be called last in its transaction: what takes long of
+/// it, looking for the words, is done before the entry.
 ///
 /// # Errors
 /// [`StoreError`]: the transaction cannot be committed any more.
