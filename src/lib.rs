@@ -26,7 +26,8 @@
 //! | [`telemetry`] | logs, spans, metrics | domain |
 //! | [`gate`] | load, decide, append, try again | domain, auth, retry, engine, policy, store, telemetry, clock |
 //! | [`listener`] | connections: addresses, TLS, limits | clock |
-//! | [`grpc`] | the contract of `proto/` | domain, auth, gate, telemetry, clock, listener |
+//! | [`web`] | what is asked over HTTP alone | domain, telemetry |
+//! | [`grpc`] | the contract of `proto/` | domain, auth, gate, telemetry, clock, listener, web |
 //! | [`cli`] | the commands | all |
 //!
 //! The first eight rooms are pure: no `async`, no clock, no lock, no log; time is an argument. `tests/tidy` reads every
@@ -88,3 +89,4 @@ pub mod rules;
 pub mod store;
 pub mod telemetry;
 pub mod tool_list;
+pub mod web;

@@ -22,7 +22,10 @@ use self::{
 use super::plane::Plane;
 use crate::{
     config::DatabaseConfig,
-    grpc::v1::{Decision, RecordResponse},
+    grpc::{
+        self,
+        v1::{Decision, RecordResponse},
+    },
     listener::{Address, Bound, Way},
     policy::Policy,
     telemetry::Metrics,
@@ -69,7 +72,9 @@ async fn on_own_server(args: &DemoArgs) -> anyhow::Result<()> {
         DatabaseConfig { database_url: None, data_dir: Some(folder.path().join("data")), pg_bin: args.pg_bin.clone() };
     let listen = std::net::SocketAddr::from(([127, 0, 0, 1], 0));
     let bound = vec![Bound::bind(listen, &Way::default())?];
-    let plane = Plane::start(bound, &database, Arc::new(Policy::default()), None, Metrics::none()).await?;
+    let plane =
+        Plane::start(bound, &database, Arc::new(Policy::default()), None, Metrics::none(), grpc::Settings::default())
+            .await?;
     let url = plane.addresses.first().map(Address::url).unwrap_or_default();
     // Ctrl-C must not leave a server behind: the demo ends, and what it started is stopped.
     let played = tokio::select! {

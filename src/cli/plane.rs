@@ -59,6 +59,7 @@ impl Plane {
         policy: Arc<Policy>,
         file: Option<(&Path, &str)>,
         metrics: Metrics,
+        settings: grpc::Settings,
     ) -> anyhow::Result<Self> {
         let addresses = bound.iter().map(Bound::address).collect();
         let follow = file.map(|(path, text)| Follow::new(path, text)).transpose()?;
@@ -74,7 +75,7 @@ impl Plane {
         let stopped = async {
             let _ = stopped.await;
         };
-        let server = tokio::spawn(grpc::serve(listeners, Arc::clone(&gate), grpc::Settings::default(), stopped));
+        let server = tokio::spawn(grpc::serve(listeners, Arc::clone(&gate), settings, stopped));
         let mut chores = chores(&gate);
         chores.extend(follow.map(|follow| tokio::spawn(follow.run(Arc::clone(&gate)))));
         Ok(Self { addresses, database, gate, server, stop, chores })

@@ -8,6 +8,7 @@ use super::{load_policy, plane::Plane, read_policy};
 use crate::{
     config::{Listen, LogFormat, Owner, ServeConfig, TlsConfig},
     domain::budget::{Budgets, Scope},
+    grpc,
     listener::{Access, Address, Bound, Tls, TlsFiles, Way},
     policy::Policy,
     telemetry::{self, Telemetry},
@@ -33,7 +34,9 @@ pub(super) async fn run(config: ServeConfig) -> anyhow::Result<()> {
     })?;
     let file = config.policy.as_deref().map(|path| Ok::<_, anyhow::Error>((path, read_policy(path)?))).transpose()?;
     let file = file.as_ref().map(|(path, text)| (*path, text.as_str()));
-    let plane = Plane::start(bound(&config)?, &config.database, policy, file, telemetry.metrics()).await?;
+    let settings = grpc::Settings { scrape: Some(telemetry.scrape()), ..grpc::Settings::default() };
+    let bound = bound(&config)?;
+    let plane = Plane::start(bound, &config.database, policy, file, telemetry.metrics(), settings).await?;
     let policy = plane.policy();
     for warning in &policy.warnings {
         tracing::warn!("the policy may not do what its owner meant: {warning}");

@@ -37,6 +37,8 @@ use super::{
 use crate::{
     gate::Gate,
     listener::{self, Limits, Listener},
+    telemetry::Scrape,
+    web::{self, Sources},
 };
 
 /// Longest time that calls in progress are waited for at the end.
@@ -57,6 +59,8 @@ pub enum ServeError {
 pub struct Settings {
     /// What connections may take up.
     pub limits: Limits,
+    /// What is counted, for `/metrics`.
+    pub scrape: Option<Scrape>,
 }
 
 /// Serves on all of these until `stop` is done. Then health says so, whoever only waits is told, calls in progress are
@@ -71,6 +75,7 @@ pub async fn serve(
     stop: impl Future<Output = ()> + Send + 'static,
 ) -> Result<(), ServeError> {
     let (reporter, health_service) = tonic_health::server::health_reporter();
+    let reporter = health::Reporter::new(reporter);
     let told = health::look(&gate, &reporter).await;
     let watcher = tokio::spawn(health::watch(Arc::clone(&gate), reporter.clone(), told));
     // All listeners have the same.
@@ -78,8 +83,10 @@ pub async fn serve(
     let follower = tls.map(|tls| tokio::spawn(async move { tls.follow().await }));
     let ending = Stop::default();
     let (server, mut servers) = (listener::Server::new(settings.limits), JoinSet::new());
+    let web = web::router(Sources { scrape: settings.scrape, is_ready: reporter.is_ready() });
     for listener in listeners {
-        let others = Routes::new(health_service.clone())
+        let others = beside(web.clone())
+            .add_service(health_service.clone())
             .add_service(reflection().build_v1()?)
             .add_service(reflection().build_v1alpha()?);
         let (server, front) = (server.clone(), Front(services(others, &gate, &ending)));
@@ -93,7 +100,7 @@ pub async fn serve(
             stop.await;
             watcher.abort();
             follower.inspect(JoinHandle::abort);
-            health::set(&reporter, tonic_health::ServingStatus::NotServing).await;
+            reporter.set(tonic_health::ServingStatus::NotServing).await;
             ending.begin();
         }
     };
@@ -121,6 +128,14 @@ pub async fn serve(
 
 fn outcome(ended: Result<(), JoinError>) -> Result<(), ServeError> {
     ended.map_or_else(|died| std::panic::resume_unwind(died.into_panic()), Ok)
+}
+
+/// Routes beside those of services; what is neither is told as gRPC tells it.
+fn beside(web: axum::Router) -> Routes {
+    let mut routes = Routes::default();
+    let router = std::mem::take(routes.axum_router_mut());
+    *routes.axum_router_mut() = router.merge(web);
+    routes
 }
 
 type Services = Authenticated<Served<Shortcut<Counted<GateServiceServer<GateService>>>>>;

@@ -12,6 +12,7 @@
 //! - `policy`: the one log line of a policy that became active.
 //! - `spans`, `context`: the spans, hung below the caller's.
 //! - `metrics`: the counters and histograms.
+//! - `scrape`: the same figures, for who comes and asks.
 //! - `otlp`, `watch`: the exporters, and who looks after them.
 
 #[macro_use]
@@ -22,6 +23,7 @@ pub mod metrics;
 pub mod names;
 mod otlp;
 pub mod policy;
+mod scrape;
 mod setup;
 mod spans;
 #[cfg(test)]
@@ -30,5 +32,6 @@ pub mod verdict;
 mod watch;
 
 pub use metrics::Metrics;
+pub use scrape::Scrape;
 pub use setup::{LogFormat, Settings, Telemetry, TelemetryError};
 pub use spans::{batch_span, evaluate_span, record_span};

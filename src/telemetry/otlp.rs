@@ -13,7 +13,7 @@ use opentelemetry_otlp::{
 use opentelemetry_sdk::{
     Resource,
     error::OTelSdkResult,
-    metrics::{PeriodicReader, SdkMeterProvider},
+    metrics::{MeterProviderBuilder, PeriodicReader, SdkMeterProvider},
     trace::{BatchConfigBuilder, BatchSpanProcessor, SdkTracerProvider},
 };
 use tokio::{
@@ -47,12 +47,12 @@ const CERTIFICATE: &str = "OTEL_EXPORTER_OTLP_CERTIFICATE";
 #[derive(Debug)]
 pub(super) struct Otlp {
     pub(super) traces: SdkTracerProvider,
-    pub(super) meters: SdkMeterProvider,
+    meters: SdkMeterProvider,
     hang_up: watch::Sender<bool>,
 }
 
-/// Starts to export to the collector at `endpoint`, whether it answers or not.
-pub(super) fn start(endpoint: &str) -> Result<Otlp, TelemetryError> {
+/// Starts to export to the collector at `endpoint`, whether it answers or not; gives what `meters` counts with, too.
+pub(super) fn start(endpoint: &str, meters: MeterProviderBuilder) -> Result<(Otlp, SdkMeterProvider), TelemetryError> {
     let wrong = |why: String| TelemetryError::Endpoint { endpoint: endpoint.to_owned(), why };
     let refused = |error: ExporterBuildError| wrong(error.to_string());
     let uri: http::Uri = endpoint.parse().map_err(|error| wrong(format!("{error}")))?;
@@ -79,11 +79,9 @@ pub(super) fn start(endpoint: &str) -> Result<Otlp, TelemetryError> {
     let batches = BatchConfigBuilder::default().with_max_queue_size(QUEUE_MAX).with_max_export_batch_size(BATCH_MAX);
     let processor = BatchSpanProcessor::new(Watched::new(spans, Signal::Traces, line.clone()), batches.build());
     let reader = PeriodicReader::builder(Watched::new(metrics, Signal::Metrics, line)).build();
-    Ok(Otlp {
-        traces: SdkTracerProvider::builder().with_resource(resource()).with_span_processor(processor).build(),
-        meters: SdkMeterProvider::builder().with_resource(resource()).with_reader(reader).build(),
-        hang_up,
-    })
+    let meters = meters.with_reader(reader).build();
+    let traces = SdkTracerProvider::builder().with_resource(resource()).with_span_processor(processor).build();
+    Ok((Otlp { traces, meters: meters.clone(), hang_up }, meters))
 }
 
 impl Otlp {
@@ -128,7 +126,7 @@ fn apart(work: impl FnOnce() -> OTelSdkResult + Send + 'static) -> oneshot::Rece
 }
 
 /// Who sends: told to the collector with everything. Replicas must differ, or their sums would overwrite each other.
-fn resource() -> Resource {
+pub(super) fn resource() -> Resource {
     static INSTANCE: std::sync::LazyLock<String> = std::sync::LazyLock::new(|| uuid::Uuid::now_v7().to_string());
     let given = Resource::builder().build();
     let mut ours = vec![KeyValue::new(names::SERVICE_VERSION, env!("CARGO_PKG_VERSION"))];

@@ -3,7 +3,7 @@
 use std::io::IsTerminal as _;
 
 use opentelemetry::trace::TracerProvider as _;
-use opentelemetry_sdk::trace::SdkTracer;
+use opentelemetry_sdk::{metrics::SdkMeterProvider, trace::SdkTracer};
 use tracing::{Level, Subscriber};
 use tracing_opentelemetry::OpenTelemetryLayer;
 use tracing_subscriber::{
@@ -16,8 +16,9 @@ use tracing_subscriber::{
 };
 
 use super::{
-    Metrics, names,
+    Metrics, Scrape, names,
     otlp::{self, Otlp},
+    scrape,
 };
 
 /// What is logged when nothing else is asked for.
@@ -42,7 +43,7 @@ pub struct Settings {
     /// Directives as `tracing_subscriber::EnvFilter` reads them: `info,callgate::decision=debug`. None: warnings of
     /// all, and what callgate has to say for itself.
     pub log_filter: Option<String>,
-    /// The collector's gRPC address, as `http://host:4317`. None: no spans, no metrics.
+    /// The collector's gRPC address, as `http://host:4317`. None: no spans, and metrics only for who asks for them.
     pub otlp_endpoint: Option<String>,
 }
 
@@ -65,6 +66,9 @@ pub enum TelemetryError {
         /// What is wrong with it.
         why: String,
     },
+    /// The figures cannot be told.
+    #[error("metrics cannot be told to who asks for them: {0}")]
+    Scrape(String),
     /// Exporters need one to send with.
     #[error("spans and metrics can only be exported from within an async runtime")]
     NoRuntime,
@@ -79,7 +83,10 @@ pub enum TelemetryError {
 #[must_use]
 pub struct Telemetry {
     metrics: Metrics,
+    scrape: Scrape,
     otlp: Option<Otlp>,
+    /// Who counts; dropped, nothing more is told.
+    _meters: SdkMeterProvider,
 }
 
 impl Telemetry {
@@ -94,10 +101,16 @@ impl Telemetry {
         Ok(telemetry)
     }
 
-    /// The metrics to count with; they go nowhere without a collector.
+    /// The metrics to count with.
     #[must_use]
     pub fn metrics(&self) -> Metrics {
         self.metrics.clone()
+    }
+
+    /// What they come to.
+    #[must_use]
+    pub fn scrape(&self) -> Scrape {
+        self.scrape.clone()
     }
 
     /// Sends what is left to the collector, within two seconds; what it does not take by then is lost.
@@ -118,7 +131,15 @@ where
     W: for<'w> MakeWriter<'w> + Send + Sync + 'static,
 {
     let filter = filter(settings.log_filter.as_deref())?;
-    let otlp = settings.otlp_endpoint.as_deref().map(otlp::start).transpose()?;
+    let (scrape, reader) = scrape::start().map_err(TelemetryError::Scrape)?;
+    let meters = SdkMeterProvider::builder().with_resource(otlp::resource()).with_reader(reader);
+    let (otlp, meters) = match settings.otlp_endpoint.as_deref() {
+        Some(endpoint) => {
+            let (otlp, meters) = otlp::start(endpoint, meters)?;
+            (Some(otlp), meters)
+        }
+        None => (None, meters.build()),
+    };
     let format = settings.log_format;
     // A line says everything itself: without spans none is formatted for nothing.
     let events = filter_fn(|meta| meta.is_event());
@@ -134,8 +155,8 @@ where
         // made all the same.
         None => Box::new(Registry::default().with(lines_to(writer, format, ansi)).with(events).with(filter)),
     };
-    let metrics = otlp.as_ref().map_or_else(Metrics::none, |otlp| Metrics::new(&otlp.meters));
-    Ok((subscriber, Telemetry { metrics, otlp }))
+    let metrics = Metrics::new(&meters);
+    Ok((subscriber, Telemetry { metrics, scrape, otlp, _meters: meters }))
 }
 
 fn filter(directives: Option<&str>) -> Result<EnvFilter, TelemetryError> {

@@ -5,6 +5,7 @@ mod common;
 
 mod bench;
 mod crash;
+mod http;
 mod operators;
 mod overload;
 mod pipes;

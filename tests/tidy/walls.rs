@@ -189,6 +189,12 @@ pub(crate) const WALLS: &[Wall] = &[
         never: &[DAYTIME, SQL, WIRE, &["anyhow", "clap", "opentelemetry"]],
     },
     Wall {
+        room: "web",
+        rooms: &[("domain", "who asks"), ("telemetry", "what is counted")],
+        crates: None,
+        never: &[NOW, SQL, WIRE, &["anyhow", "clap", "opentelemetry"]],
+    },
+    Wall {
         room: "grpc",
         rooms: &[
             ("domain", "what is translated"),
@@ -197,6 +203,7 @@ pub(crate) const WALLS: &[Wall] = &[
             ("telemetry", "the caller's trace context"),
             ("clock", "how long the log has been silent"),
             ("listener", "whose requests it answers"),
+            ("web", "what is asked beside calls"),
         ],
         crates: None,
         never: &[NOW, SQL, &["anyhow", "clap"]],

@@ -1,0 +1,30 @@
+//! scrape: what is counted, for who comes and asks for it, in the text form of Prometheus.
+
+use opentelemetry_prometheus::PrometheusExporter;
+use prometheus::{Encoder as _, Registry, TextEncoder};
+
+/// What is counted, as it is now. Clones tell the same.
+#[derive(Debug, Clone)]
+pub struct Scrape(Registry);
+
+impl Scrape {
+    /// The form in which it is told.
+    pub const CONTENT_TYPE: &str = prometheus::TEXT_FORMAT;
+
+    /// All figures.
+    ///
+    /// # Errors
+    /// A figure that has no such form.
+    pub fn text(&self) -> Result<String, prometheus::Error> {
+        let mut text = Vec::new();
+        TextEncoder::new().encode(&self.0.gather(), &mut text)?;
+        Ok(String::from_utf8_lossy(&text).into_owned())
+    }
+}
+
+/// What tells figures, and what reads them for it.
+pub(super) fn start() -> Result<(Scrape, PrometheusExporter), String> {
+    let registry = Registry::new();
+    let exporter = opentelemetry_prometheus::exporter().with_registry(registry.clone()).build();
+    Ok((Scrape(registry), exporter.map_err(|error| error.to_string())?))
+}

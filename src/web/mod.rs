@@ -1,0 +1,6 @@
+//! What is asked over HTTP alone, on the port of the calls: how the server is, and what it counts. This room knows who
+//! may ask what by its table of routes, and is told who asks.
+
+mod routes;
+
+pub use routes::{ROUTES, Route, Sources, router};

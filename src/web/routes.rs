@@ -1,0 +1,99 @@
+//! The routes, each with who may take it.
+
+use std::sync::Arc;
+
+use axum::{
+    Router,
+    extract::{Request, State},
+    response::{IntoResponse, Response},
+    routing::get,
+};
+use http::{HeaderName, StatusCode, header};
+use tokio::sync::watch;
+
+use crate::{
+    domain::{
+        identity::{Identity, Role},
+        ids::DEFAULT_TENANT,
+    },
+    telemetry::Scrape,
+};
+
+/// A route, and who may take it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Route {
+    /// Its path.
+    pub path: &'static str,
+    /// One of these roles, or an admin; none is anybody, with or without a credential.
+    pub roles: Option<&'static [Role]>,
+}
+
+const HEALTH: &str = "/healthz";
+const READY: &str = "/readyz";
+const METRICS: &str = "/metrics";
+
+/// All of them. What is not here is not served.
+pub const ROUTES: [Route; 3] = [
+    // Who asks whether the server runs has no credential, and learns nothing else.
+    Route { path: HEALTH, roles: None },
+    Route { path: READY, roles: None },
+    Route { path: METRICS, roles: Some(&[Role::Operator, Role::Analyst]) },
+];
+
+/// What the routes tell.
+#[derive(Debug, Clone)]
+pub struct Sources {
+    /// What is counted; none is told where nobody counts.
+    pub scrape: Option<Scrape>,
+    /// Whether calls are answered.
+    pub is_ready: watch::Receiver<bool>,
+}
+
+/// What serves the routes.
+pub fn router(sources: Sources) -> Router {
+    Router::new()
+        .route(HEALTH, get(async || text(StatusCode::OK, "ok\n".to_owned())))
+        .route(READY, get(ready))
+        .route(METRICS, get(metrics))
+        .with_state(sources)
+}
+
+/// Whether calls are answered: whoever spreads them sends them elsewhere meanwhile.
+async fn ready(State(sources): State<Sources>) -> Response {
+    if *sources.is_ready.borrow() {
+        text(StatusCode::OK, "ready\n".to_owned())
+    } else {
+        text(StatusCode::SERVICE_UNAVAILABLE, "not ready: the database does not store, or the server ends\n".to_owned())
+    }
+}
+
+/// What this replica counts, of all its tenants: so it is for those of the plane's own tenant.
+async fn metrics(State(sources): State<Sources>, request: Request) -> Response {
+    let identity = request.extensions().get::<Arc<Identity>>();
+    if identity.is_none_or(|identity| identity.tenant != DEFAULT_TENANT) {
+        let message = "these figures are of the whole plane: they are for those of the tenant `default`\n";
+        return text(StatusCode::FORBIDDEN, message.to_owned());
+    }
+    let Some(scrape) = &sources.scrape else {
+        return text(StatusCode::NOT_FOUND, "nothing is counted here\n".to_owned());
+    };
+    match scrape.text() {
+        Ok(figures) => {
+            let kind = [(header::CONTENT_TYPE, Scrape::CONTENT_TYPE)];
+            (kind, guarded(), figures).into_response()
+        }
+        Err(error) => {
+            tracing::error!(%error, "the metrics could not be told");
+            text(StatusCode::INTERNAL_SERVER_ERROR, "the metrics could not be told; the log has more\n".to_owned())
+        }
+    }
+}
+
+fn text(code: StatusCode, text: String) -> Response {
+    (code, [(header::CONTENT_TYPE, "text/plain; charset=utf-8")], guarded(), text).into_response()
+}
+
+/// Nothing that is told is kept on the way, or taken for something else.
+fn guarded() -> [(HeaderName, &'static str); 2] {
+    [(header::CACHE_CONTROL, "no-store"), (header::X_CONTENT_TYPE_OPTIONS, "nosniff")]
+}
