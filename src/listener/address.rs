@@ -22,8 +22,8 @@ pub(super) const BACKLOG_MAX: u32 = 1_024;
 pub enum ListenError {
     /// Other machines would send credentials in the clear.
     #[error(
-        "--listen {0} can be reached from other machines, and credentials must not travel in the clear: give --tls-cert \
-         and --tls-key; or --insecure-behind-proxy, if a proxy that ends TLS is all that can reach it; or listen on \
+        "--listen {0} can be reached from other machines, and credentials must not travel in the clear: give \
+         --tls-cert and --tls-key; or --insecure-behind-proxy, if a proxy that ends TLS is all that can reach it; or listen on \
          127.0.0.1:PORT or [::1]:PORT"
     )]
     Clear(SocketAddr),
