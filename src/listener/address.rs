@@ -23,8 +23,8 @@ pub enum ListenError {
     /// Other machines would send credentials in the clear.
     #[error(
         "--listen {0} can be reached from other machines, and credentials must not travel in the clear: give \
-         --tls-cert and --tls-key; or --insecure-behind-proxy, if a proxy that ends TLS is all that can reach it; or listen on \
-         127.0.0.1:PORT or [::1]:PORT"
+         --tls-cert and --tls-key; or --insecure-behind-proxy, if a proxy that ends TLS is all that can reach it; or \
+         listen on 127.0.0.1:PORT or [::1]:PORT"
     )]
     Clear(SocketAddr),
     /// Another process listens on it.
