@@ -90,6 +90,59 @@ pub struct TlsConfig {
     pub insecure_behind_proxy: bool,
 }
 
+/// How much connections may take up.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Limits of connections")]
+pub struct ConnectionConfig {
+    /// Connections at a time, over all addresses; never more than the process may open files, with some left for the
+    /// database
+    #[arg(long, value_name = "N", default_value = "10000", env = "CALLGATE_CONNECTIONS_MAX", value_parser = from_1)]
+    pub connections_max: u32,
+    /// Connections at a time from one address; of IPv6 from one network of 64 bits. Raise it for a proxy
+    #[arg(long, value_name = "N", default_value = "1000", env = "CALLGATE_CONNECTIONS_PER_ADDRESS", value_parser = from_1)]
+    pub connections_per_address: u32,
+    /// Requests at a time on one connection
+    #[arg(long, value_name = "N", default_value = "200", env = "CALLGATE_STREAMS_MAX", value_parser = from_1)]
+    pub streams_max: u32,
+    /// Requests that a connection may take back before they are looked at
+    #[arg(long, value_name = "N", default_value = "1024", env = "CALLGATE_RESETS_MAX", value_parser = from_1)]
+    pub resets_max: u32,
+    /// Largest head of a request, in bytes, from 8192
+    #[arg(
+        long,
+        value_name = "BYTES",
+        default_value = "65536",
+        env = "CALLGATE_HEADER_BYTES_MAX",
+        value_parser = clap::value_parser!(u32).range(8_192..=1 << 20)
+    )]
+    pub header_bytes_max: u32,
+    /// Largest frame of HTTP/2, in bytes, from 16384
+    #[arg(
+        long,
+        value_name = "BYTES",
+        default_value = "16384",
+        env = "CALLGATE_FRAME_BYTES_MAX",
+        value_parser = clap::value_parser!(u32).range(16_384..(1 << 24))
+    )]
+    pub frame_bytes_max: u32,
+    /// Longest time for TLS, for the first words after it, and for the head of a request over HTTP/1, in seconds
+    #[arg(long, value_name = "SECONDS", default_value = "10", env = "CALLGATE_HANDSHAKE_S", value_parser = from_1)]
+    pub handshake_s: u32,
+    /// A connection without any request open is ended in order after so many seconds
+    #[arg(long, value_name = "SECONDS", default_value = "900", env = "CALLGATE_CONNECTION_IDLE_S", value_parser = from_1)]
+    pub connection_idle_s: u32,
+    /// Every connection is ended in order after so many seconds, or up to a tenth sooner
+    #[arg(long, value_name = "SECONDS", default_value = "3600", env = "CALLGATE_CONNECTION_AGE_S", value_parser = from_1)]
+    pub connection_age_s: u32,
+    /// What is open on a connection that was ended in order is cut off after so many seconds
+    #[arg(long, value_name = "SECONDS", default_value = "120", env = "CALLGATE_CONNECTION_GRACE_S", value_parser = from_1)]
+    pub connection_grace_s: u32,
+}
+
+fn from_1(text: &str) -> Result<u32, String> {
+    text.parse().ok().filter(|number| *number > 0).ok_or_else(|| format!("{text:?} is no number from 1 on"))
+}
+
 /// What `callgate serve` takes.
 #[derive(Debug, Clone, Args)]
 pub struct ServeConfig {
@@ -113,6 +166,9 @@ pub struct ServeConfig {
     /// How callers reach it.
     #[command(flatten)]
     pub tls: TlsConfig,
+    /// What it may take up.
+    #[command(flatten)]
+    pub connections: ConnectionConfig,
     /// The policy file, applied at start and whenever it changes (SIGHUP: at once); without it the stored active policy
     /// holds, or else nothing is known about any tool, and every limit is wide
     #[arg(long, value_name = "FILE", env = "CALLGATE_POLICY")]

@@ -1,15 +1,15 @@
 //! `callgate serve`.
 
-use std::{fmt::Write as _, sync::Arc};
+use std::{fmt::Write as _, sync::Arc, time::Duration};
 
 use anyhow::Context as _;
 
 use super::{load_policy, plane::Plane, read_policy};
 use crate::{
-    config::{Listen, LogFormat, Owner, ServeConfig, TlsConfig},
+    config::{ConnectionConfig, Listen, LogFormat, Owner, ServeConfig, TlsConfig},
     domain::budget::{Budgets, Scope},
     grpc,
-    listener::{Access, Address, Bound, Tls, TlsFiles, Way},
+    listener::{Access, Address, Bound, Limits, Tls, TlsFiles, Way},
     policy::Policy,
     telemetry::{self, Telemetry},
 };
@@ -34,7 +34,7 @@ pub(super) async fn run(config: ServeConfig) -> anyhow::Result<()> {
     })?;
     let file = config.policy.as_deref().map(|path| Ok::<_, anyhow::Error>((path, read_policy(path)?))).transpose()?;
     let file = file.as_ref().map(|(path, text)| (*path, text.as_str()));
-    let settings = grpc::Settings { scrape: Some(telemetry.scrape()), ..grpc::Settings::default() };
+    let settings = grpc::Settings { limits: limits(&config.connections), scrape: Some(telemetry.scrape()) };
     let bound = bound(&config)?;
     let plane = Plane::start(bound, &config.database, policy, file, telemetry.metrics(), settings).await?;
     let policy = plane.policy();
@@ -57,6 +57,24 @@ fn bound(config: &ServeConfig) -> anyhow::Result<Vec<Bound>> {
         Listen::Unix(path) => Bound::socket(path, &access, &way),
     };
     Ok(config.listen.iter().map(bind).collect::<Result<_, _>>()?)
+}
+
+/// What connections may take up.
+fn limits(config: &ConnectionConfig) -> Limits {
+    let seconds = |seconds: u32| Duration::from_secs(seconds.into());
+    let limits = Limits {
+        connections: config.connections_max as usize,
+        connections_per_address: config.connections_per_address as usize,
+        streams: config.streams_max,
+        header_bytes: config.header_bytes_max,
+        frame_bytes: config.frame_bytes_max,
+        resets: config.resets_max as usize,
+        handshake: seconds(config.handshake_s),
+        idle: seconds(config.connection_idle_s),
+        age: seconds(config.connection_age_s),
+        grace: seconds(config.connection_grace_s),
+    };
+    limits.within_open_files()
 }
 
 /// What lies between this server and its callers.

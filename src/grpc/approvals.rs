@@ -216,9 +216,10 @@ impl v1::approval_service_server::ApprovalService for ApprovalService {
         request: Request<v1::WatchApprovalsRequest>,
     ) -> Result<Response<Self::WatchApprovalsStream>, Status> {
         let tenant = identity::tenant(&request)?;
+        let stop = self.stop.of(request.extensions());
         let session = maybe_session(&request.into_inner().session_id)?;
         let gate = Arc::clone(&self.gate);
         let questions = Questions { gate, tenant, session, open: BTreeMap::new() };
-        Ok(Response::new(watch(questions, self.stop.clone())))
+        Ok(Response::new(watch(questions, stop)))
     }
 }

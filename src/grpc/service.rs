@@ -237,7 +237,7 @@ impl v1::gate_service_server::GateService for GateService {
         &self,
         request: Request<Streaming<v1::ConnectRequest>>,
     ) -> Result<Response<Self::ConnectStream>, Status> {
-        let identity = identity::of(&request)?;
-        Ok(Response::new(connect::connect(self.clone(), identity, request.into_inner(), self.stop.clone())))
+        let (identity, stop) = (identity::of(&request)?, self.stop.of(request.extensions()));
+        Ok(Response::new(connect::connect(self.clone(), identity, request.into_inner(), stop)))
     }
 }

@@ -273,12 +273,13 @@ impl v1::session_service_server::SessionService for SessionService {
         request: Request<v1::WatchSessionRequest>,
     ) -> Result<Response<Self::WatchSessionStream>, Status> {
         let tenant = identity::tenant(&request)?;
+        let stop = self.stop.of(request.extensions());
         let session = session(&request.into_inner().session_id)?;
         let (gate, watched) = (Arc::clone(&self.gate), session.clone());
         let look = move || {
             let (gate, session) = (Arc::clone(&gate), watched.clone());
             async move { service::for_people(Box::pin(now(&gate, tenant, &session, WATCHED))).await }
         };
-        Ok(Response::new(self.states.watch((tenant, session), look, differs, self.stop.clone())))
+        Ok(Response::new(self.states.watch((tenant, session), look, differs, stop)))
     }
 }

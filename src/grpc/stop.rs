@@ -14,13 +14,14 @@ use std::{
 
 use tokio::{sync::watch, time::sleep};
 use tonic::{
-    Status,
+    Extensions, Status,
     body::Body,
     codegen::{Service, http},
     server::NamedService,
 };
 
 use super::status;
+use crate::listener::Peer;
 
 /// How often it is looked whether the last call is answered.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
@@ -29,6 +30,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(10);
 #[derive(Debug, Clone, Default)]
 pub(super) struct Stop {
     ending: watch::Sender<bool>,
+    /// True once the connection ends that somebody waits on.
+    leaving: Option<watch::Sender<bool>>,
     owed: Arc<AtomicUsize>,
 }
 
@@ -38,10 +41,23 @@ impl Stop {
         self.ending.send_replace(true);
     }
 
-    /// Done once the server is ending.
+    /// The same for who waits on the connection of this request: it may end before the server does.
+    pub(super) fn of(&self, request: &Extensions) -> Self {
+        let leaving = request.get::<Arc<Peer>>().map(|peer| peer.is_leaving.clone());
+        Self { leaving, ..self.clone() }
+    }
+
+    /// Done once the server is ending, or the connection.
     pub(super) async fn begun(&self) {
-        // The sender is in `self`, so the wait ends by the value alone.
-        let _ = self.ending.subscribe().wait_for(|ending| *ending).await;
+        // The senders are in `self`, so the waits end by the value alone.
+        let of = async |ends: &watch::Sender<bool>| drop(ends.subscribe().wait_for(|ends| *ends).await);
+        match &self.leaving {
+            None => of(&self.ending).await,
+            Some(leaving) => tokio::select! {
+                () = of(&self.ending) => {}
+                () = of(leaving) => {}
+            },
+        }
     }
 
     /// True once the server is ending.

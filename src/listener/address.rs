@@ -112,7 +112,7 @@ impl Listener {
 
     /// Who connects from `address`.
     pub(super) fn peer(&self, address: Option<IpAddr>) -> Peer {
-        Peer { address, is_public: self.is_public, is_proxy: self.way.is_behind_proxy, names: None }
+        Peer { address, is_public: self.is_public, is_proxy: self.way.is_behind_proxy, ..Peer::default() }
     }
 }
 

@@ -59,6 +59,7 @@ pub(super) async fn serve<IO, S, B>(
     B::Error: Into<Box<dyn Error + Send + Sync>>,
 {
     let vitals = Arc::new(Vitals::default());
+    let is_leaving = peer.is_leaving.clone();
     let io = TokioIo::new(Heard { io, vitals: Arc::clone(&vitals) });
     let requests = Requests { service, peer, vitals: Arc::clone(&vitals) };
     let mut connection = pin!(builder.serve_connection(io, requests));
@@ -70,6 +71,7 @@ pub(super) async fn serve<IO, S, B>(
     if end == End::Silent {
         return;
     }
+    is_leaving.send_replace(true);
     connection.as_mut().graceful_shutdown();
     match end {
         End::Server => drop(connection.await),

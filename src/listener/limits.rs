@@ -61,7 +61,22 @@ const KEEPALIVE_ANSWER: Duration = Duration::from_secs(10);
 /// Headers of one request over HTTP/1; over HTTP/2 their bytes count alone.
 const HTTP1_HEADERS_MAX: usize = 100;
 
+/// Files that are left for the database, for certificates and for the rest.
+const FILES_LEFT: usize = 128;
+
 impl Limits {
+    /// No more connections than this process may open files.
+    #[must_use]
+    pub fn within_open_files(self) -> Self {
+        let files = std::fs::read_to_string("/proc/self/limits").ok();
+        let files = files.as_deref().and_then(open_files).unwrap_or(usize::MAX);
+        let connections = self.connections.min(files.saturating_sub(FILES_LEFT).max(files / 2));
+        if connections < self.connections {
+            tracing::info!(files, connections, "there are fewer connections at a time, by the limit on open files");
+        }
+        Self { connections, ..self }
+    }
+
     /// What serves connections within these limits.
     pub(super) fn builder(&self) -> Builder<TokioExecutor> {
         let mut builder = Builder::new(TokioExecutor::new());
@@ -84,5 +99,25 @@ impl Limits {
             .keep_alive_interval(KEEPALIVE)
             .keep_alive_timeout(KEEPALIVE_ANSWER);
         builder
+    }
+}
+
+/// How many files a process may open, as Linux tells it.
+fn open_files(limits: &str) -> Option<usize> {
+    limits.lines().find_map(|line| line.strip_prefix("Max open files")?.split_whitespace().next()?.parse().ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn there_are_no_more_connections_than_files() {
+        let limits = "Limit                     Soft Limit           Hard Limit           Units     \n\
+                      Max open files            1024                 524288               files     \n";
+        assert_eq!(open_files(limits), Some(1_024));
+        assert_eq!(open_files("Max open files            unlimited            unlimited            files"), None);
+        let few = Limits { connections: 3, ..Limits::default() };
+        assert_eq!(few.clone().within_open_files(), few);
     }
 }

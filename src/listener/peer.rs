@@ -3,11 +3,12 @@
 use std::net::IpAddr;
 
 use http::HeaderMap;
+use tokio::sync::watch;
 use tokio_rustls::rustls::pki_types::CertificateDer;
 use webpki::EndEntityCert;
 
 /// The other end of a connection. In the extensions of each of its requests, as `Arc<Peer>`.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default)]
 pub struct Peer {
     /// The address that it connects from; none over a Unix socket.
     pub address: Option<IpAddr>,
@@ -17,6 +18,8 @@ pub struct Peer {
     pub is_proxy: bool,
     /// The names in its certificate, which an authority of ours has signed. None has none, or showed none.
     pub names: Option<Names>,
+    /// True once its connection is being ended in order: what would last longer says so, and ends.
+    pub is_leaving: watch::Sender<bool>,
 }
 
 /// What a verified client certificate says of its holder (its subject alternative names).

@@ -17,7 +17,7 @@ use tokio_rustls::{
     client::TlsStream,
     rustls::{
         self, ClientConfig, RootCertStore,
-        pki_types::{CertificateDer, ServerName, pem::PemObject as _},
+        pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject as _},
     },
 };
 
@@ -89,20 +89,31 @@ pub(crate) fn put(folder: &Path, name: &str, text: &str) -> PathBuf {
     path
 }
 
-/// TLS with a server of this machine, as a client that trusts `authority` makes it.
-pub(crate) async fn handshake(address: SocketAddr, authority: &Authority) -> io::Result<TlsStream<TcpStream>> {
+/// TLS with a server of this machine, as a client makes it that trusts `authority` and shows this certificate.
+pub(crate) async fn handshake_as(
+    address: SocketAddr,
+    authority: &Authority,
+    shown: Option<&Pair>,
+) -> io::Result<TlsStream<TcpStream>> {
     let mut roots = RootCertStore::empty();
     roots.add(der(&authority.pem)).expect("an authority");
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().expect("versions");
-    let config = config.with_root_certificates(roots).with_no_client_auth();
+    let config = config.with_root_certificates(roots);
+    let config = match shown {
+        None => config.with_no_client_auth(),
+        Some(pair) => {
+            let key = PrivateKeyDer::from_pem_slice(pair.key.as_bytes()).expect("a key");
+            config.with_client_auth_cert(vec![der(&pair.certificate)], key).expect("a certificate and its key")
+        }
+    };
     let stream = TcpStream::connect(address).await?;
     TlsConnector::from(Arc::new(config)).connect(ServerName::try_from("localhost").expect("a name"), stream).await
 }
 
 /// The certificate that a new client sees.
 pub(crate) async fn shown(address: SocketAddr, authority: &Authority) -> CertificateDer<'static> {
-    let stream = handshake(address, authority).await.expect("TLS");
+    let stream = handshake_as(address, authority, None).await.expect("TLS");
     stream.get_ref().1.peer_certificates().expect("a certificate")[0].clone()
 }
 

@@ -10,6 +10,7 @@ mod compression;
 mod connect;
 mod contract;
 mod credentials;
+mod edge;
 mod errors;
 mod fields;
 mod health;

@@ -13,6 +13,7 @@ mod corrections;
 mod distributed;
 mod door;
 mod durable;
+mod encrypted;
 mod faults;
 mod learning;
 mod leases;

@@ -135,14 +135,21 @@ pub fn parse_url(url: &str) -> Result<PgConnectOptions, OpenError> {
 /// certificate that this build cannot read (X.509 before version 3), it goes on in the clear, as libpq does.
 pub(super) async fn first(options: PgConnectOptions) -> Result<(PgConnection, PgConnectOptions), OpenError> {
     let error = match options.connect().await {
-        Ok(connection) => return Ok((connection, options)),
+        Ok(connection) => {
+            tell_unverified(&options);
+            return Ok((connection, options));
+        }
         Err(error) if is_of_tls(&error) => error,
         Err(error) => return Err(StoreError::Unreachable(cause(&error)).into()),
     };
-    let why = format!(
-        "{}; the server needs a certificate of X.509 version 3, or sslmode=prefer or sslmode=disable in the URL",
-        cause(&error)
-    );
+    let remedy = match options.get_ssl_mode() {
+        PgSslMode::VerifyCa | PgSslMode::VerifyFull => {
+            "sslrootcert in the URL has to name the authority that signed the server's certificate, and with \
+             sslmode=verify-full the certificate has to name the host as the URL does"
+        }
+        _ => "the server needs a certificate of X.509 version 3, or sslmode=prefer or sslmode=disable in the URL",
+    };
+    let why = format!("{}; {remedy}", cause(&error));
     if !matches!(options.get_ssl_mode(), PgSslMode::Prefer) {
         return Err(OpenError::Tls(why));
     }
@@ -152,6 +159,19 @@ pub(super) async fn first(options: PgConnectOptions) -> Result<(PgConnection, Pg
     let connection = options.connect().await.map_err(both)?;
     tracing::warn!(%error, "the connection to the database is not encrypted: sslmode=prefer, and TLS failed");
     Ok((connection, options))
+}
+
+/// A database on another machine that does not have to show who it is may be anybody.
+fn tell_unverified(options: &PgConnectOptions) {
+    let is_verified = matches!(options.get_ssl_mode(), PgSslMode::VerifyCa | PgSslMode::VerifyFull);
+    let host = options.get_host();
+    let is_here = options.get_socket().is_some()
+        || host.starts_with('/')
+        || host == "localhost"
+        || host.parse().is_ok_and(|address: std::net::IpAddr| address.is_loopback());
+    if !is_verified && !is_here {
+        tracing::warn!(host, "anybody in between could be the database: say sslmode=verify-full in its URL");
+    }
 }
 
 /// rustls tells of a failed handshake as invalid data.
