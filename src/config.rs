@@ -96,16 +96,22 @@ pub struct TlsConfig {
 pub struct ConnectionConfig {
     /// Connections at a time, over all addresses; never more than the process may open files, with some left for the
     /// database
-    #[arg(long, value_name = "N", default_value = "10000", env = "CALLGATE_CONNECTIONS_MAX", value_parser = from_1)]
+    #[arg(long, value_name = "N", default_value_t = 10000, env = "CALLGATE_CONNECTIONS_MAX", value_parser = from_1)]
     pub connections_max: u32,
     /// Connections at a time from one address; of IPv6 from one network of 64 bits. Raise it for a proxy
-    #[arg(long, value_name = "N", default_value = "1000", env = "CALLGATE_CONNECTIONS_PER_ADDRESS", value_parser = from_1)]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 1000,
+        env = "CALLGATE_CONNECTIONS_PER_ADDRESS",
+        value_parser = from_1
+    )]
     pub connections_per_address: u32,
     /// Requests at a time on one connection
-    #[arg(long, value_name = "N", default_value = "200", env = "CALLGATE_STREAMS_MAX", value_parser = from_1)]
+    #[arg(long, value_name = "N", default_value_t = 200, env = "CALLGATE_STREAMS_MAX", value_parser = from_1)]
     pub streams_max: u32,
     /// Requests that a connection may take back before they are looked at
-    #[arg(long, value_name = "N", default_value = "1024", env = "CALLGATE_RESETS_MAX", value_parser = from_1)]
+    #[arg(long, value_name = "N", default_value_t = 1024, env = "CALLGATE_RESETS_MAX", value_parser = from_1)]
     pub resets_max: u32,
     /// Largest head of a request, in bytes, from 8192
     #[arg(
@@ -126,16 +132,29 @@ pub struct ConnectionConfig {
     )]
     pub frame_bytes_max: u32,
     /// Longest time for TLS, for the first words after it, and for the head of a request over HTTP/1, in seconds
-    #[arg(long, value_name = "SECONDS", default_value = "10", env = "CALLGATE_HANDSHAKE_S", value_parser = from_1)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 10, env = "CALLGATE_HANDSHAKE_S", value_parser = from_1)]
     pub handshake_s: u32,
     /// A connection without any request open is ended in order after so many seconds
-    #[arg(long, value_name = "SECONDS", default_value = "900", env = "CALLGATE_CONNECTION_IDLE_S", value_parser = from_1)]
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        default_value_t = 900,
+        env = "CALLGATE_CONNECTION_IDLE_S",
+        value_parser = from_1
+    )]
     pub connection_idle_s: u32,
-    /// Every connection is ended in order after so many seconds, or up to a tenth sooner
-    #[arg(long, value_name = "SECONDS", default_value = "3600", env = "CALLGATE_CONNECTION_AGE_S", value_parser = from_1)]
-    pub connection_age_s: u32,
+    /// Every connection is ended in order after so many seconds, or up to a tenth sooner [default: 3600 where other
+    /// machines can connect, else never]
+    #[arg(long, value_name = "SECONDS", env = "CALLGATE_CONNECTION_AGE_S", value_parser = from_1)]
+    pub connection_age_s: Option<u32>,
     /// What is open on a connection that was ended in order is cut off after so many seconds
-    #[arg(long, value_name = "SECONDS", default_value = "120", env = "CALLGATE_CONNECTION_GRACE_S", value_parser = from_1)]
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        default_value_t = 120,
+        env = "CALLGATE_CONNECTION_GRACE_S",
+        value_parser = from_1
+    )]
     pub connection_grace_s: u32,
 }
 

@@ -6,7 +6,7 @@ use anyhow::Context as _;
 
 use super::{load_policy, plane::Plane, read_policy};
 use crate::{
-    config::{ConnectionConfig, Listen, LogFormat, Owner, ServeConfig, TlsConfig},
+    config::{Listen, LogFormat, Owner, ServeConfig, TlsConfig},
     domain::budget::{Budgets, Scope},
     grpc,
     listener::{Access, Address, Bound, Limits, Tls, TlsFiles, Way},
@@ -34,7 +34,7 @@ pub(super) async fn run(config: ServeConfig) -> anyhow::Result<()> {
     })?;
     let file = config.policy.as_deref().map(|path| Ok::<_, anyhow::Error>((path, read_policy(path)?))).transpose()?;
     let file = file.as_ref().map(|(path, text)| (*path, text.as_str()));
-    let settings = grpc::Settings { limits: limits(&config.connections), scrape: Some(telemetry.scrape()) };
+    let settings = grpc::Settings { limits: limits(&config), scrape: Some(telemetry.scrape()) };
     let bound = bound(&config)?;
     let plane = Plane::start(bound, &config.database, policy, file, telemetry.metrics(), settings).await?;
     let policy = plane.policy();
@@ -59,8 +59,17 @@ fn bound(config: &ServeConfig) -> anyhow::Result<Vec<Bound>> {
     Ok(config.listen.iter().map(bind).collect::<Result<_, _>>()?)
 }
 
+/// How long a connection lasts that other machines can make, unless somebody says.
+const AGE: Duration = Duration::from_secs(3_600);
+
 /// What connections may take up.
-fn limits(config: &ConnectionConfig) -> Limits {
+fn limits(config: &ServeConfig) -> Limits {
+    let is_here = |listen: &Listen| match listen {
+        Listen::Tcp(address) => address.ip().to_canonical().is_loopback(),
+        Listen::Unix(_) => true,
+    };
+    let is_public = config.tls.insecure_behind_proxy || !config.listen.iter().all(is_here);
+    let config = &config.connections;
     let seconds = |seconds: u32| Duration::from_secs(seconds.into());
     let limits = Limits {
         connections: config.connections_max as usize,
@@ -71,7 +80,7 @@ fn limits(config: &ConnectionConfig) -> Limits {
         resets: config.resets_max as usize,
         handshake: seconds(config.handshake_s),
         idle: seconds(config.connection_idle_s),
-        age: seconds(config.connection_age_s),
+        age: config.connection_age_s.map(seconds).or(is_public.then_some(AGE)),
         grace: seconds(config.connection_grace_s),
     };
     limits.within_open_files()

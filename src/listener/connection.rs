@@ -87,11 +87,17 @@ async fn end(vitals: &Vitals, limits: &Limits, mut ends: Ends) -> End {
             std::future::pending().await
         }
     };
+    let old = async {
+        match limits.age {
+            Some(age) => sleep(shortened(age)).await,
+            None => std::future::pending().await,
+        }
+    };
     tokio::select! {
         // Who is to end it is gone only with the server.
         _ = ends.server.wait_for(|is_ending| *is_ending) => End::Server,
         () = revoked => End::Due,
-        () = sleep(shortened(limits.age)) => End::Due,
+        () = old => End::Due,
         end = idle(vitals, limits) => end,
     }
 }

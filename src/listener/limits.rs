@@ -29,8 +29,8 @@ pub struct Limits {
     /// After so long without any request open, a connection is ended in order.
     pub idle: Duration,
     /// After so long a connection is ended in order, whatever it does: the next one may go to another replica, and
-    /// shows its certificate again. Up to a tenth sooner, so that they do not all come back at once.
-    pub age: Duration,
+    /// shows its certificate again. Up to a tenth sooner, so that they do not all come back at once. None lasts.
+    pub age: Option<Duration>,
     /// How long what is open on a connection that was ended in order may take until it is cut off.
     pub grace: Duration,
 }
@@ -46,7 +46,7 @@ impl Default for Limits {
             resets: 1_024,
             handshake: Duration::from_secs(10),
             idle: Duration::from_secs(15 * 60),
-            age: Duration::from_secs(60 * 60),
+            age: None,
             grace: Duration::from_secs(2 * 60),
         }
     }
