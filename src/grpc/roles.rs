@@ -1,8 +1,11 @@
 //! Which role may call what: one table of all calls. What is not in it reaches nobody.
 
-use crate::domain::identity::{
-    Identity,
-    Role::{self, Agent, Analyst, Approver, Operator},
+use crate::{
+    domain::identity::{
+        Identity,
+        Role::{self, Agent, Analyst, Approver, Operator},
+    },
+    web::ROUTES,
 };
 
 /// Who may make a call.
@@ -104,14 +107,21 @@ const OTHERS: &[(&str, Access)] = &[
     ("grpc.reflection.v1alpha.ServerReflection", Access::Roles(ALL)),
 ];
 
-/// Who may make the call at this path; none for one that there is not.
+/// Who may make the call at this path, or take the route; none for what there is not.
 pub(super) fn access(path: &str) -> Option<Access> {
-    let (service, method) = path.strip_prefix('/')?.split_once('/')?;
-    let Some(own) = service.strip_prefix("callgate.v1.") else {
-        return OTHERS.iter().find(|(name, _)| *name == service).map(|(_, access)| *access);
-    };
-    let (_, methods) = CALLGATE.iter().find(|(name, _)| *name == own)?;
+    let own = path.strip_prefix("/callgate.v1.").and_then(|own| own.split_once('/'));
+    let Some((service, method)) = own else { return beside(path) };
+    let (_, methods) = CALLGATE.iter().find(|(name, _)| *name == service)?;
     methods.iter().find(|(name, _)| *name == method).map(|(_, roles)| Access::Roles(roles))
+}
+
+/// The same for what is no call of ours.
+fn beside(path: &str) -> Option<Access> {
+    if let Some(route) = ROUTES.iter().find(|route| route.path == path) {
+        return Some(route.roles.map_or(Access::Anybody, Access::Roles));
+    }
+    let (service, _) = path.strip_prefix('/')?.split_once('/')?;
+    OTHERS.iter().find(|(name, _)| *name == service).map(|(_, access)| *access)
 }
 
 /// Calls whose answers may take as long as their callers like.
@@ -189,8 +199,21 @@ mod tests {
     }
 
     #[test]
+    fn every_route_is_in_a_table_and_only_health_is_anybodys() {
+        for route in ROUTES {
+            let is_health = ["/healthz", "/readyz"].contains(&route.path);
+            assert_eq!(access(route.path) == Some(Access::Anybody), is_health, "{}", route.path);
+            assert!(access(route.path).is_some());
+        }
+    }
+
+    #[test]
     fn what_is_not_in_the_table_is_nobodys() {
         for path in [
+            "/metrics/",
+            "/Metrics",
+            "//metrics",
+            "/healthz/x",
             "",
             "/",
             "/callgate.v1.GateService",
