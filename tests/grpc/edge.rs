@@ -349,7 +349,7 @@ async fn a_stream_on_an_old_connection_says_so_and_calls_go_on() {
     let plane = Plane::served(&policy(&["same_call"]), &Way::default(), settings).await;
     let mut client = plane.client().await;
     evaluate(&mut client, question("s", call("c", "look", "{}"))).await;
-    let request = v1::WatchSessionRequest { session_id: "s".to_owned(), ..Default::default() };
+    let request = v1::WatchSessionRequest { session_id: "s".to_owned() };
     let mut sessions = SessionServiceClient::new(plane.channel().await);
     let mut watch = sessions.watch_session(request).await.expect("a stream").into_inner();
     let end = loop {
