@@ -189,8 +189,8 @@ impl ActivePolicy {
 }
 
 impl Gate {
-    /// The policy that judges a tenant; the built-in one while that cannot be read. Whoever asks more than once while it
-    /// answers one request may get two.
+    /// The policy that judges a tenant; the built-in one while that cannot be read. Whoever asks more than once
+    /// while it answers one request may get two.
     #[must_use]
     pub fn policy(&self, tenant: TenantId) -> Arc<Policy> {
         self.policy.of(tenant).unwrap_or_else(|| Arc::clone(&self.policy.built_in))
@@ -320,8 +320,8 @@ impl Gate {
         Ok(if found.len() == 1 { found.pop() } else { None })
     }
 
-    /// Says whether every tenant is judged by its active policy, as a metric; and in the log, again and again, while one
-    /// is not, or while nobody knows. To be called each second, whether or not the active ones could be read. Gives
+    /// Says whether every tenant is judged by its active policy, as a metric; and in the log, again and again, while
+    /// one is not, or while nobody knows. To be called each second, whether or not the active ones could be read. Gives
     /// whether the alarm is on.
     pub fn watch_policies(&self) -> bool {
         let (behind, unconfirmed) = (self.policy.behind(), self.tenants.age(&self.clock));

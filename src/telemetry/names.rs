@@ -56,8 +56,8 @@ names! {
     METRIC_COMMIT_CONFLICTS = "callgate.commit.conflicts",
     /// Counter, `{request}`: Evaluates that were told at once that the server is overloaded.
     METRIC_TURNED_AWAY = "callgate.turned_away",
-    /// Gauge, `{revision}`: by how many activations the policy that this replica judges by is older than the active one,
-    /// of the tenant where it is the oldest. 0 is well.
+    /// Gauge, `{revision}`: by how many activations the policy that this replica judges by is older than the active
+    /// one, of the tenant where it is the oldest. 0 is well.
     METRIC_POLICY_BEHIND = "callgate.policy.behind",
     /// Gauge, seconds: how long ago this replica last read which policies are active. More than some seconds means that
     /// it may judge by older ones than the rest.

@@ -43,8 +43,8 @@ pub fn behind(revisions: u64, unconfirmed: Duration) {
     } else {
         tracing::error!(
             unconfirmed_s,
-            "this replica has not read for {unconfirmed_s} s which policies are active, and may judge by older ones than \
-             the others"
+            "this replica has not read for {unconfirmed_s} s which policies are active, and may judge by older ones \
+             than the others"
         );
     }
 }

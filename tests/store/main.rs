@@ -6,6 +6,7 @@ mod common;
 
 mod analysts;
 mod audit;
+mod bound;
 mod budgets;
 mod canaries;
 mod connections;

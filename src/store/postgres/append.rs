@@ -84,6 +84,8 @@ pub(super) struct Batch {
     rows: [Rows; ARGUMENTS.len()],
     adds: Vec<Add>,
     chains: usize,
+    /// The tenants that it is for: no row of another one is taken.
+    tenants: Vec<i64>,
     /// The shard of all its trees, on a distributed database.
     shard: Option<Shard>,
     /// The shared counters it touches, in the order of their rows.
@@ -114,6 +116,10 @@ impl Batch {
     /// On a distributed database they are all of one `shard`.
     pub(super) fn fill(&mut self, shard: Option<Shard>, chains: &[Vec<&Append>]) {
         self.shard = shard;
+        self.tenants.clear();
+        self.tenants.extend(chains.iter().filter_map(|appends| appends.first()).map(|append| append.tenant.0));
+        self.tenants.sort_unstable();
+        self.tenants.dedup();
         self.rows.iter_mut().for_each(Rows::clear);
         self.adds.clear();
         self.chains = chains.len();
@@ -236,9 +242,10 @@ impl Batch {
 
     fn bind<'q>(&'q self, sql: &'q str, types: &[Oid]) -> sqlx::query::Query<'q, sqlx::Postgres, PgArguments> {
         let mut arguments = PgArguments::default();
-        arguments.reserve(ARGUMENTS.len() + 1, self.rows.iter().map(Rows::bytes).sum());
+        arguments.reserve(ARGUMENTS.len() + 2, self.rows.iter().map(Rows::bytes).sum());
         let query = sqlx::query_with(AssertSqlSafe(sql), arguments);
         let query = self.shard.iter().fold(query, |query, shard| query.bind(shard.0));
+        let query = query.bind(self.tenants.as_slice());
         self.rows.iter().zip(types).fold(query, |query, (rows, element)| query.bind(rows.of_type(*element)))
     }
 

@@ -120,7 +120,7 @@ impl Store {
              where tenant_id = $1 and ($2::bigint is null or number < $2) order by number desc limit $3",
         );
         let query = query.bind(tenant.0).bind(before.map(big)).bind(i64::try_from(max).unwrap_or(i64::MAX));
-        self.readers.read(async |conn| query.fetch_all(conn).await?.iter().map(entry).collect()).await
+        self.readers.read_of(&[tenant], async |conn| query.fetch_all(conn).await?.iter().map(entry).collect()).await
     }
 
     /// Checks the tenant's whole audit, as it is at this moment.
@@ -128,7 +128,7 @@ impl Store {
     /// # Errors
     /// [`StoreError`] when the database cannot be read.
     pub async fn check_audit(&self, tenant: TenantId, anchors: Vec<Anchor>) -> Result<Checked, StoreError> {
-        self.slow.read(async |conn| check(conn, tenant, anchors).await).await
+        self.slow.read_of(&[tenant], async |conn| check(conn, tenant, anchors).await).await
     }
 }
 

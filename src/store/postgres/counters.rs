@@ -16,7 +16,7 @@ use tokio::{
     time::{Instant, sleep},
 };
 
-use super::{decode::Loaded, load::Cut, read::Readers};
+use super::{decode::Loaded, gathered::tenants, load::Cut, read::Readers};
 use crate::domain::{
     budget::CounterKey,
     ids::{AgentId, TenantId},
@@ -109,7 +109,7 @@ pub(super) async fn refresh(counters: Weak<Counters>, readers: Readers, cut: Cut
         {
             keys.push(key);
         }
-        let used = readers.read(async |conn| read(conn, &keys, cut).await).await;
+        let used = readers.read_of(&tenants(&keys), async |conn| read(conn, &keys, cut).await).await;
         let Some(counters) = counters.upgrade() else { return };
         if let Ok(used) = used {
             counters.learn(&keys, &used);

@@ -23,6 +23,7 @@ pub(super) const EVERYWHERE: [&str; 13] = [
     "retry_layer",
     "retry_job",
     "retry_param",
+    "analyst",
     "audit_head",
     "audit",
 ];

@@ -12,7 +12,10 @@ use super::{
     load::Cut,
     read::Readers,
 };
-use crate::store::error::{Busy, StoreError};
+use crate::{
+    domain::ids::TenantId,
+    store::error::{Busy, StoreError},
+};
 
 /// Statements of one kind at a time.
 const AT_ONCE: usize = 2;
@@ -35,7 +38,38 @@ pub(super) struct Gathered<Q, A>(mpsc::Sender<Waiting<Q, A>>);
 type Waiting<Q, A> = (Vec<Q>, oneshot::Sender<Loaded<Vec<A>>>);
 type Queue<Q, A> = Arc<Mutex<mpsc::Receiver<Waiting<Q, A>>>>;
 
-impl<Q: Send + Sync + 'static, A: Send + 'static> Gathered<Q, A> {
+/// A question about a tenant's rows.
+pub(super) trait OfTenant {
+    fn tenant(&self) -> TenantId;
+}
+
+impl<B> OfTenant for (TenantId, B) {
+    fn tenant(&self) -> TenantId {
+        self.0
+    }
+}
+
+impl<B, C> OfTenant for (TenantId, B, C) {
+    fn tenant(&self) -> TenantId {
+        self.0
+    }
+}
+
+impl<B, C, D> OfTenant for (TenantId, B, C, D) {
+    fn tenant(&self) -> TenantId {
+        self.0
+    }
+}
+
+/// The tenants of these questions, each once, in order.
+pub(super) fn tenants<Q: OfTenant>(questions: &[Q]) -> Vec<TenantId> {
+    let mut tenants: Vec<TenantId> = questions.iter().map(OfTenant::tenant).collect();
+    tenants.sort_unstable();
+    tenants.dedup();
+    tenants
+}
+
+impl<Q: OfTenant + Send + Sync + 'static, A: Send + 'static> Gathered<Q, A> {
     pub(super) fn new(readers: &Readers, most: usize, cut: Cut, work: Work<Q, A>) -> Self {
         let (asked, queue) = mpsc::channel(WAITING_MAX);
         let queue = Arc::new(Mutex::new(queue));
@@ -72,7 +106,7 @@ impl<Q: Send + Sync + 'static, A: Send + 'static> Gathered<Q, A> {
 }
 
 /// Answers what is asked until nobody is left who could ask.
-async fn answer<Q: Send + Sync + 'static, A: Send + 'static>(
+async fn answer<Q: OfTenant + Send + Sync + 'static, A: Send + 'static>(
     readers: Readers,
     queue: Queue<Q, A>,
     most: usize,
@@ -89,7 +123,7 @@ async fn answer<Q: Send + Sync + 'static, A: Send + 'static>(
         if questions.is_empty() {
             continue;
         }
-        match readers.read(async |conn| work(conn, &questions, cut).await).await {
+        match readers.read_of(&tenants(&questions), async |conn| work(conn, &questions, cut).await).await {
             Ok(answers) => {
                 let mut answers = answers.into_iter();
                 for (asked, reply) in replies {

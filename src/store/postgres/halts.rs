@@ -26,7 +26,7 @@ impl Store {
     /// # Errors
     /// [`StoreError`] when the database cannot be used: nothing was halted, or nobody knows.
     pub async fn halt(&self, tenant: TenantId, what: &Halted, by: &Actor, reason: &str) -> Result<Halt, StoreError> {
-        self.readers.read(async |conn| halt(conn, tenant, what, by, reason).await).await
+        self.readers.read_of(&[tenant], async |conn| halt(conn, tenant, what, by, reason).await).await
     }
 
     /// Lets go on what was halted; false when it was not.
@@ -34,7 +34,7 @@ impl Store {
     /// # Errors
     /// [`StoreError`] when the database cannot be used.
     pub async fn resume(&self, tenant: TenantId, what: &Halted, by: &Actor, reason: &str) -> Result<bool, StoreError> {
-        self.readers.read(async |conn| resume(conn, tenant, what, by, reason).await).await
+        self.readers.read_of(&[tenant], async |conn| resume(conn, tenant, what, by, reason).await).await
     }
 
     /// Everything that is halted, by tenant.

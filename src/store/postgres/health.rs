@@ -52,7 +52,7 @@ impl Store {
     /// # Errors
     /// [`StoreError`] when the database cannot be used.
     pub async fn claim_probe(&self, tenant: TenantId, tool: &ToolName, until: Timestamp) -> Result<bool, StoreError> {
-        self.readers.read(async |conn| claim(conn, tenant, tool, until).await).await
+        self.readers.read_of(&[tenant], async |conn| claim(conn, tenant, tool, until).await).await
     }
 
     /// Gives a claim back that was not used; one that is another's by now stays so.
@@ -60,7 +60,7 @@ impl Store {
     /// # Errors
     /// [`StoreError`] when the database cannot be used; the claim then runs out by itself.
     pub async fn release_probe(&self, tenant: TenantId, tool: &ToolName, until: Timestamp) -> Result<(), StoreError> {
-        self.readers.read(async |conn| release(conn, tenant, tool, until).await).await
+        self.readers.read_of(&[tenant], async |conn| release(conn, tenant, tool, until).await).await
     }
 }
 

@@ -28,7 +28,7 @@ impl Store {
     /// # Errors
     /// [`StoreError`] when the database cannot be read.
     pub async fn questions(&self, tenant: TenantId, wanted: &Wanted) -> Result<Vec<Question>, StoreError> {
-        self.readers.read(async |conn| questions(conn, tenant, wanted).await).await
+        self.readers.read_of(&[tenant], async |conn| questions(conn, tenant, wanted).await).await
     }
 
     /// Stored calls since a time, of one call tree or of all, of one id or of any, by tree and in order; the newest
@@ -43,7 +43,7 @@ impl Store {
         root: Option<&SessionId>,
         call_id: Option<&CallId>,
     ) -> Result<Vec<StoredCall>, StoreError> {
-        self.slow.read(async |conn| calls(conn, tenant, since, root, call_id).await).await
+        self.slow.read_of(&[tenant], async |conn| calls(conn, tenant, since, root, call_id).await).await
     }
 
     /// The sessions whose call trees were heard of last, behind `after`.
@@ -56,7 +56,7 @@ impl Store {
         after: Option<&SessionPlace>,
         max: usize,
     ) -> Result<Vec<SessionLine>, StoreError> {
-        self.readers.read(async |conn| sessions(conn, tenant, after, max).await).await
+        self.readers.read_of(&[tenant], async |conn| sessions(conn, tenant, after, max).await).await
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod append;
 pub mod audit;
+mod bind;
 mod catch_up;
 mod columns;
 mod commits;
@@ -41,7 +42,7 @@ mod writer;
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use sqlx::{ConnectOptions as _, postgres::PgConnectOptions};
+use sqlx::{ConnectOptions as _, PgConnection, postgres::PgConnectOptions};
 use tokio::{
     sync::{Mutex, mpsc, oneshot},
     task::JoinHandle,
@@ -169,6 +170,7 @@ impl Store {
         let (mut conn, options) = connect::first(usual(settings.options)).await?;
         maintain::prepare(&mut conn).await?;
         let is_distributed = distribute::is_distributed(&mut conn).await?;
+        let is_bound = is_bound(&mut conn, is_distributed).await?;
         let cut = if is_distributed { load::Cut::ByShard } else { load::Cut::Not };
         let now = maintain::now(&mut conn).await?;
         let replica = sqlx::query_scalar("select gen_random_uuid()::text").fetch_one(&mut conn).await?;
@@ -176,7 +178,7 @@ impl Store {
         let of = |options: &PgConnectOptions, name: &str, limits, pulse| {
             // A connection whose user went away is rolled back, whether or not it was in a transaction.
             let options = options.clone().application_name(name).options([("client_min_messages", "error")]);
-            Readers::new(Arc::clone(&connector), options, limits, pulse)
+            Readers::new(Arc::clone(&connector), options, limits, pulse).binding(is_bound)
         };
         let readers = |name: &str, limits, pulse| of(&options, name, limits, pulse);
         let (counters, old_counters) = Counters::new();
@@ -247,7 +249,7 @@ impl Store {
         session: &SessionId,
         call_id: &CallId,
     ) -> Result<Vec<Event>, StoreError> {
-        self.readers.read(async |conn| recalled::call(conn, tenant, session, call_id).await).await
+        self.readers.read_of(&[tenant], async |conn| recalled::call(conn, tenant, session, call_id).await).await
     }
 
     /// What the last success of a call gave; none when there was none.
@@ -260,7 +262,7 @@ impl Store {
         session: &SessionId,
         call_id: &CallId,
     ) -> Result<Option<Given>, StoreError> {
-        self.readers.read(async |conn| past::result(conn, tenant, session, call_id).await).await
+        self.readers.read_of(&[tenant], async |conn| past::result(conn, tenant, session, call_id).await).await
     }
 
     /// The canonical arguments of a call, as it was judged last; none for one that nobody has heard of.
@@ -273,7 +275,7 @@ impl Store {
         session: &SessionId,
         call_id: &CallId,
     ) -> Result<Option<String>, StoreError> {
-        self.readers.read(async |conn| past::arguments(conn, tenant, session, call_id).await).await
+        self.readers.read_of(&[tenant], async |conn| past::arguments(conn, tenant, session, call_id).await).await
     }
 
     /// Makes the partitions of this month and the next two.
@@ -281,7 +283,12 @@ impl Store {
     /// # Errors
     /// [`StoreError`] when the database refuses.
     pub async fn make_partitions(&self) -> Result<(), StoreError> {
-        self.readers.read(async |conn| maintain::make_partitions(conn).await).await
+        let make = async |conn: &mut PgConnection| {
+            maintain::make_partitions(conn).await?;
+            // Before anybody reads them, which is a month later.
+            if self.is_distributed { Ok(()) } else { bind::prepare(conn).await.map(drop) }
+        };
+        self.readers.read(make).await
     }
 
     /// Asks the database for its time: proof that it answers. While commits fail, that is no proof of anything.
@@ -304,6 +311,26 @@ impl Store {
         }
         self.pulse.close().await;
     }
+}
+
+/// Can reads be bound to their tenants in the database, too? If they cannot, that is said.
+async fn is_bound(conn: &mut PgConnection, is_distributed: bool) -> Result<bool, StoreError> {
+    // Over many nodes rows are read by whoever the nodes log in to each other as.
+    if !is_distributed && bind::prepare(conn).await? {
+        return Ok(true);
+    }
+    let others: i64 = sqlx::query_scalar("select count(*) - 1 from tenant").fetch_one(conn).await?;
+    let why = if is_distributed { "it is spread by Citus" } else { "its user may not act as the role callgate_reader" };
+    if others > 0 {
+        tracing::warn!(
+            others,
+            "row-level security does not hold in this database, since {why}: that tenants read their own rows alone \
+             rests on callgate's statements, and analysts read the rows of all tenants"
+        );
+    } else {
+        tracing::info!("row-level security does not hold in this database, since {why}; there is one tenant alone");
+    }
+    Ok(false)
 }
 
 /// What every connection has.

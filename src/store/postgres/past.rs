@@ -34,7 +34,7 @@ impl Store {
         session: &SessionId,
         most: usize,
     ) -> Result<Vec<PastCall>, StoreError> {
-        self.readers.read(async |conn| read(conn, tenant, session, most).await).await
+        self.readers.read_of(&[tenant], async |conn| read(conn, tenant, session, most).await).await
     }
 }
 

@@ -44,7 +44,7 @@ impl Store {
             }
             audit::commit(tx, tenant, &event(Kind::PolicyStored, by, hash, note)).await
         };
-        self.readers.read(store).await
+        self.readers.read_of(&[tenant], store).await
     }
 
     /// Activates a stored policy, if `expected` is the active revision (any, when absent).
@@ -59,7 +59,7 @@ impl Store {
         by: &Actor,
         note: &str,
     ) -> Result<Activation, StoreError> {
-        self.readers.read(async |conn| activate(conn, tenant, hash, expected, by, note).await).await
+        self.readers.read_of(&[tenant], async |conn| activate(conn, tenant, hash, expected, by, note).await).await
     }
 
     /// The active revision; none while the built-in policy holds.
@@ -86,7 +86,7 @@ impl Store {
         );
         let query = sqlx::query(sqlx::AssertSqlSafe(query)).bind(tenant.0).bind(before.map(big));
         let query = query.bind(i64::try_from(max).unwrap_or(i64::MAX));
-        self.readers.read(async |conn| query.fetch_all(conn).await?.iter().map(revision).collect()).await
+        self.readers.read_of(&[tenant], async |conn| query.fetch_all(conn).await?.iter().map(revision).collect()).await
     }
 
     /// The hash and text of every stored policy (two at most) whose hash begins so.
@@ -99,7 +99,7 @@ impl Store {
         );
         let query = query.bind(tenant.0).bind(prefix);
         let text = |row: &PgRow| Ok((row.try_get("hash")?, row.try_get("text")?));
-        self.readers.read(async |conn| query.fetch_all(conn).await?.iter().map(text).collect()).await
+        self.readers.read_of(&[tenant], async |conn| query.fetch_all(conn).await?.iter().map(text).collect()).await
     }
 }
 

@@ -91,7 +91,7 @@ impl Store {
     /// # Errors
     /// [`StoreError`] when the database cannot be read.
     pub async fn profiles(&self, tenant: TenantId) -> Result<(Counts, Vec<ResidualState>), StoreError> {
-        self.readers.read(async |conn| counts(conn, tenant).await).await
+        self.readers.read_of(&[tenant], async |conn| counts(conn, tenant).await).await
     }
 }
 

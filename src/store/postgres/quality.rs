@@ -43,7 +43,7 @@ impl Store {
         tool: Option<&ToolName>,
         days: i32,
     ) -> Result<Vec<ToolQuality>, StoreError> {
-        self.readers.read(async |conn| quality(conn, tenant, tool, days).await).await
+        self.readers.read_of(&[tenant], async |conn| quality(conn, tenant, tool, days).await).await
     }
 
     /// What refusals for arguments came to lately, the most frequent first.
@@ -51,7 +51,7 @@ impl Store {
     /// # Errors
     /// [`StoreError`] when the database cannot be read.
     pub async fn self_corrections(&self, tenant: TenantId) -> Result<Vec<SelfCorrectionCount>, StoreError> {
-        self.readers.read(async |conn| self_corrections(conn, tenant).await).await
+        self.readers.read_of(&[tenant], async |conn| self_corrections(conn, tenant).await).await
     }
 
     /// Pairs of successes of one tool in one session with the same result and other arguments, the newest first.
@@ -64,7 +64,7 @@ impl Store {
         tool: Option<&ToolName>,
         days: i32,
     ) -> Result<Vec<EqualResults>, StoreError> {
-        self.readers.read(async |conn| equal_results(conn, tenant, tool, days).await).await
+        self.readers.read_of(&[tenant], async |conn| equal_results(conn, tenant, tool, days).await).await
     }
 
     /// Names of tools that do not exist, the most called first.
@@ -77,7 +77,7 @@ impl Store {
         tool: Option<&ToolName>,
         days: i32,
     ) -> Result<Vec<UnknownTool>, StoreError> {
-        self.readers.read(async |conn| unknown_tools(conn, tenant, tool, days).await).await
+        self.readers.read_of(&[tenant], async |conn| unknown_tools(conn, tenant, tool, days).await).await
     }
 
     /// Runs of sessions by the highest level that a loop in them reached.
@@ -85,7 +85,7 @@ impl Store {
     /// # Errors
     /// [`StoreError`] when the database cannot be read.
     pub async fn loop_ends(&self, tenant: TenantId, days: i32) -> Result<Vec<(Level, u64)>, StoreError> {
-        self.readers.read(async |conn| loop_ends(conn, tenant, days).await).await
+        self.readers.read_of(&[tenant], async |conn| loop_ends(conn, tenant, days).await).await
     }
 }
 

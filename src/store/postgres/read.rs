@@ -7,14 +7,17 @@ use std::{
     time::Duration,
 };
 
-use sqlx::{Connection as _, Executor as _, PgConnection, postgres::PgConnectOptions};
+use sqlx::{AssertSqlSafe, Connection as _, Executor as _, PgConnection, postgres::PgConnectOptions};
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore, oneshot},
     time::{Instant, timeout, timeout_at},
 };
 
-use super::{connect::Connector, decode::Loaded, pulse::Pulse};
-use crate::store::error::{Busy, StoreError};
+use super::{bind, connect::Connector, decode::Loaded, pulse::Pulse};
+use crate::{
+    domain::ids::TenantId,
+    store::error::{Busy, StoreError},
+};
 
 /// Longest wait for a free connection.
 const ACQUIRE: Duration = Duration::from_millis(300);
@@ -57,6 +60,8 @@ struct Shared {
     busy: Busy,
     /// What people read over instead.
     people: Option<Readers>,
+    /// True where reads can be bound to their tenants.
+    binds: bool,
 }
 
 #[derive(Debug)]
@@ -64,6 +69,8 @@ struct Idle {
     connection: PgConnection,
     made: Instant,
     used: Instant,
+    /// The tenants that it reads for; none for nobody in particular. Absent while nobody knows.
+    whose: Option<Vec<TenantId>>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -91,7 +98,17 @@ impl Readers {
             wait,
             busy: Busy::Readers,
             people: None,
+            binds: false,
         }))
+    }
+
+    /// These, which the database binds to the tenants that are read for, where it can. To be called before they are
+    /// used.
+    pub(super) fn binding(mut self, binds: bool) -> Self {
+        if let Some(own) = Arc::get_mut(&mut self.0) {
+            own.binds = binds;
+        }
+        self
     }
 
     /// These, but for people, who wait longer than agents do. To be called before they are used.
@@ -116,18 +133,44 @@ impl Readers {
         people.unwrap_or(self)
     }
 
-    /// Does `work` on a connection.
+    /// Does `work` for these tenants on a connection: the database shows it no row of another one, and takes none. What
+    /// is read for a tenant is read by this.
+    ///
+    /// # Errors
+    /// As [`Readers::read`].
+    pub(super) async fn read_of<T>(
+        &self,
+        whose: &[TenantId],
+        work: impl AsyncFnOnce(&mut PgConnection) -> Loaded<T>,
+    ) -> Loaded<T> {
+        let whose = if self.0.binds { whose } else { &[] };
+        self.of_caller().read_for(whose, work).await
+    }
+
+    /// Does `work` on a connection, for nobody in particular: what a replica does for all tenants.
     ///
     /// # Errors
     /// [`StoreError::Overloaded`] when all connections stayed in use, or the work took too long, and the database
     /// answers all the same; [`StoreError::Timeout`] and [`StoreError::Unreachable`] when it does not.
     pub(super) async fn read<T>(&self, work: impl AsyncFnOnce(&mut PgConnection) -> Loaded<T>) -> Loaded<T> {
-        let from = self.of_caller();
-        let mut lent = match from.acquire().await {
+        self.of_caller().read_for(&[], work).await
+    }
+
+    async fn read_for<T>(
+        &self,
+        whose: &[TenantId],
+        work: impl AsyncFnOnce(&mut PgConnection) -> Loaded<T>,
+    ) -> Loaded<T> {
+        let from = self;
+        let mut lent = match from.acquire(whose).await {
             Err(StoreError::Timeout(_)) => return Err(from.late(from.0.wait, from.0.busy).await),
             lent => lent?,
         };
-        let done = timeout(from.0.work, work(&mut lent.idle_mut().connection)).await;
+        let work = async |idle: &mut Idle| {
+            idle.bind(whose).await?;
+            work(&mut idle.connection).await
+        };
+        let done = timeout(from.0.work, work(lent.idle_mut())).await;
         let done = done.unwrap_or_else(|_| Err(StoreError::timeout(from.0.work)));
         match &done {
             Err(error) if error.ends_connection() => lent.end = End::Closed,
@@ -166,7 +209,7 @@ impl Readers {
         }
     }
 
-    async fn acquire(&self) -> Loaded<Lent> {
+    async fn acquire(&self, whose: &[TenantId]) -> Loaded<Lent> {
         let limit = self.0.wait;
         let by = Instant::now() + limit;
         let seat = match timeout_at(by, Arc::clone(&self.0.seats).acquire_owned()).await {
@@ -174,7 +217,7 @@ impl Readers {
             Ok(Err(_)) => return Err(StoreError::Stopped),
             Err(_) => return Err(StoreError::timeout(limit)),
         };
-        let (idle, seat) = match self.0.trusted(by).await {
+        let (idle, seat) = match self.0.trusted(by, whose).await {
             Some(idle) => (idle, seat),
             None => timeout_at(by, self.connect(seat)).await.unwrap_or(Err(StoreError::timeout(limit)))?,
         };
@@ -198,15 +241,41 @@ impl Readers {
 
 impl Idle {
     fn new(connection: PgConnection) -> Self {
-        Self { connection, made: Instant::now(), used: Instant::now() }
+        Self { connection, made: Instant::now(), used: Instant::now(), whose: Some(Vec::new()) }
+    }
+
+    fn is_for(&self, whose: &[TenantId]) -> bool {
+        self.whose.as_deref() == Some(whose)
+    }
+
+    /// Has the connection read for these tenants. One that did so last is left as it is: where there is one tenant,
+    /// that is asked of each connection once.
+    async fn bind(&mut self, whose: &[TenantId]) -> Loaded<()> {
+        if self.is_for(whose) {
+            return Ok(());
+        }
+        // Whoever is called off in the middle of it leaves nobody knowing.
+        self.whose = None;
+        sqlx::raw_sql(AssertSqlSafe(bind::statement(whose))).execute(&mut self.connection).await?;
+        self.whose = Some(whose.to_vec());
+        Ok(())
     }
 }
 
 impl Shared {
+    /// One that was used before: for the same tenants, if there is one.
+    fn used(&self, whose: &[TenantId]) -> Option<Idle> {
+        let mut idle = lock(&self.idle);
+        match idle.iter().rposition(|idle| idle.is_for(whose)) {
+            Some(place) => Some(idle.remove(place)),
+            None => idle.pop(),
+        }
+    }
+
     /// A connection that was used before and still answers.
-    async fn trusted(&self, by: Instant) -> Option<Idle> {
+    async fn trusted(&self, by: Instant, whose: &[TenantId]) -> Option<Idle> {
         loop {
-            let mut idle = lock(&self.idle).pop()?;
+            let mut idle = self.used(whose)?;
             if idle.used.elapsed() < TRUSTED {
                 return Some(idle);
             }

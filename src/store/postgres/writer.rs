@@ -321,6 +321,8 @@ impl From<sqlx::Error> for Problem {
             "23514" => Self::Connection(text),
             // The functions were tidied away by another build: the next connection makes them again.
             "42883" | "42704" | "XX000" => Self::Connection(text),
+            // A row of another tenant than its tree's: a fault of callgate, and none of the database's.
+            "CG002" => Self::Value(text),
             code if ["22", "23"].contains(&code.get(..2).unwrap_or_default()) => Self::Value(text),
             _ => Self::Permanent(text),
         }

@@ -1,6 +1,9 @@
 //! The two forms of the append's statements.
 
-use super::super::columns::{Kind, insert};
+use super::{
+    super::columns::{Kind, insert},
+    functions::ARGUMENTS,
+};
 
 pub(super) type List = &'static [(&'static str, Kind)];
 
@@ -12,7 +15,43 @@ pub(super) enum Form {
     Distributed,
 }
 
+/// Holds for a row `x` of a tenant that the batch is for. Where one does not, its part moves fewer rows than it should.
+pub(super) const OF_TENANTS: &str = "x.tenant_id = any(of_tenants)";
+
+/// What belongs to a call tree of the batch, by tenant and root.
+const OF_A_TREE: [&str; 6] = ["sessions", "calls", "full_calls", "outcomes", "full_outcomes", "controls"];
+
 impl Form {
+    /// Refuses a row whose tenant is not its call tree's. Rows of a tenant that the batch is not for are refused by
+    /// each part; so what is left to look for is a row of one of its tenants with a tree of another, and a batch of one
+    /// tenant has none. Over many nodes the parts go by the key alone, and all is looked for here.
+    pub(super) fn foreign(self) -> String {
+        let other_tree = OF_A_TREE.map(|argument| {
+            format!(
+                "exists (select from unnest({argument}) x where (x.tenant_id, x.root_id) not in (
+      select t.tenant_id, t.root_id from unnest(trees) t union all
+      select t.tenant_id, t.root_id from unnest(new_trees) t))"
+            )
+        });
+        let refuse = |condition: &str| {
+            format!(
+                "  if {condition} then
+    raise sqlstate 'CG002' using message = 'a row of another tenant than its call tree';
+  end if;\n"
+            )
+        };
+        let mixed = refuse(&format!("cardinality(of_tenants) > 1 and ({})", other_tree.join("\n    or ")));
+        match self {
+            Self::OneServer => mixed,
+            Self::Distributed => {
+                let other = |(argument, ..): (&str, List, bool)| {
+                    format!("exists (select from unnest({argument}) x where not {OF_TENANTS})")
+                };
+                mixed + &refuse(&ARGUMENTS.map(other).join("\n    or "))
+            }
+        }
+    }
+
     /// A part of the append: skipped without rows. `statement` is one over rows `x`; `short` follows when it has
     /// changed fewer than there are.
     ///
@@ -43,7 +82,7 @@ impl Form {
     pub(super) fn insert(self, argument: &str, list: List, table: &str, with_rare: bool) -> String {
         let insert = insert(list, table, with_rare);
         match self {
-            Self::OneServer => insert + &self.from(argument),
+            Self::OneServer => insert + &self.from(argument) + " where " + OF_TENANTS,
             Self::Distributed => insert.replacen(" select ", " values (", 1) + ")",
         }
     }

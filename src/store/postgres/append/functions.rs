@@ -14,7 +14,7 @@ use super::{
         controls::ControlRow,
         row::{CallRow, CounterRow, LedgerRowOut, OutcomeRow, SessionRow, TreeRow},
     },
-    form::{Form, List},
+    form::{Form, List, OF_TENANTS},
 };
 
 /// The arguments of the append, in their order: the name, its columns, and whether the rare ones are among them. Trees
@@ -55,12 +55,13 @@ fn write(form: Form) -> String {
         form.part(argument, &form.insert(argument, list, table, with_rare), UNDO)
     };
     let moved_trees = format!(
-        "update call_tree t set {}{} where {OF_TREE} and {AS_KNOWN}",
+        "update call_tree t set {}{} where {OF_TREE} and {AS_KNOWN} and {OF_TENANTS}",
         set(TreeRow::LIST, &["shard", "tenant_id", "root_id"]),
         form.from("trees")
     );
     let ledger = format!(
-        "update ledger l set revision = x.expected + 1, {}{} where {OF_LEDGER} and l.revision = x.expected",
+        "update ledger l set revision = x.expected + 1, {}{} where {OF_LEDGER} and l.revision = x.expected
+         and {OF_TENANTS}",
         set(LedgerRowOut::LIST, &["shard", "tenant_id", "ledger_key"]),
         form.from("ledger")
     );
@@ -79,6 +80,7 @@ fn write(form: Form) -> String {
       if n <> {all} then {UNDO}; end if"
     );
     [
+        form.foreign(),
         form.part("trees", &moved_trees, UNDO),
         new("new_trees", TreeRow::LIST, "call_tree"),
         form.part("sessions", &sessions, &or_known),
@@ -140,10 +142,10 @@ fn counters() -> String {
         "  if counters is not null then
     with u as (update counter k set used = k.used + x.amount
       from unnest(counters) with ordinality as x({names}, place)
-      where {OF_COUNTER} and (x.room is null or k.used <= x.room) returning x.place, k.used)
+      where {OF_COUNTER} and {OF_TENANTS} and (x.room is null or k.used <= x.room) returning x.place, k.used)
     select count(*), array_agg(u.used order by u.place) into n, used from u;
     if n < cardinality(counters) then
-      {insert} from unnest(counters) x where (x.room is null or x.room >= 0)
+      {insert} from unnest(counters) x where {OF_TENANTS} and (x.room is null or x.room >= 0)
         and not exists (select from counter k where {OF_COUNTER})
         on conflict do nothing;
       get diagnostics m = row_count;
@@ -265,7 +267,11 @@ impl Functions {
             .iter()
             .map(|(argument, list, rare)| format!("create type {} as ({})", name(argument), attributes(list, *rare)))
             .collect();
-        let of_shard = if form == Form::Distributed { "of_shard smallint, " } else { "" };
+        let of_shard = if form == Form::Distributed {
+            "of_shard smallint, of_tenants bigint[], "
+        } else {
+            "of_tenants bigint[], "
+        };
         let arguments = ARGUMENTS.map(|(argument, ..)| format!("{argument} {}[]", name(argument))).join(", ");
         // What is caught is undone, and leaves no line in the server's log: losing a race is nothing to tell.
         create.push(format!(
@@ -295,12 +301,12 @@ $lost$"
             let of = ARGUMENTS.map(|(argument, ..)| format!("{SCHEMA}.{}[]", name(argument))).join(", ");
             create.extend(["append", "lost"].map(|function| {
                 format!(
-                    "select create_distributed_function('{SCHEMA}.{function}_{hash}(smallint, {of})', 'of_shard',
-                   colocate_with := '{SCHEMA}.call_tree')"
+                    "select create_distributed_function('{SCHEMA}.{function}_{hash}(smallint, bigint[], {of})',
+                   'of_shard', colocate_with := '{SCHEMA}.call_tree')"
                 )
             }));
         }
-        let sent = ARGUMENTS.len() + usize::from(form == Form::Distributed);
+        let sent = 1 + ARGUMENTS.len() + usize::from(form == Form::Distributed);
         let sent = (1..=sent).map(|n| format!("${n}")).collect::<Vec<_>>().join(", ");
         let types = ARGUMENTS.map(|(argument, ..)| format!("to_regtype('{}')::oid", name(argument))).join(", ");
         Self {

@@ -1,0 +1,89 @@
+//! Row-level security: the second hold on whose rows are read. Every table with a tenant shows the role
+//! `callgate_reader` the rows of those tenants alone that a connection has named; reads act as that role, and so do the
+//! views, which ask who has logged in instead.
+
+use sqlx::{AssertSqlSafe, Connection as _, Executor as _, PgConnection};
+
+use super::SCHEMA;
+use crate::{domain::ids::TenantId, store::error::StoreError};
+
+/// Whose rights a read has.
+const ROLE: &str = "callgate_reader";
+/// Names the tenants of a connection.
+const TENANTS: &str = "callgate.tenants";
+/// Held while rights are given, by whom comes first: `callgate` and a number, as a key.
+const LOCK: i64 = 0x6361_6c6c_0002;
+
+/// What each table shows and takes: the rows of the tenants that the server has named for this read, or of those that
+/// whoever has logged in may see through a view. Worked out once for each table of a statement.
+const VISIBLE: &str = "tenant_id = any ((select case when current_user = 'callgate_reader'
+  then string_to_array(current_setting('callgate.tenants', true), ',')::bigint[]
+  else callgate.readable_tenants() end)::bigint[])";
+
+/// What is to be done so that the role is bound: nothing, at most starts. Partitions are read by their own names.
+const LACKING: &str = "with relation as (
+    select c.oid, c.relname::text as name, c.relkind, c.relrowsecurity, c.relowner, exists (
+        select from pg_attribute a
+        where a.attrelid = c.oid and a.attname = 'tenant_id' and not a.attisdropped) as has_tenant
+    from pg_class c where c.relnamespace = 'callgate'::regnamespace
+      and c.relkind in ('r', 'p', 'v') and c.relname <> '_sqlx_migrations')
+  select name, case when relkind = 'v' then 'view' when has_tenant then 'bound' else 'free' end
+  from relation
+  where case relkind
+      when 'v' then relowner <> 'callgate_reader'::regrole
+      else not has_table_privilege('callgate_reader', oid, 'select, insert, update, delete')
+        or (has_tenant and not relrowsecurity) end
+  order by relkind = 'v', name";
+
+/// Gives the role its rights, where that is still to be done; true when this server's reads can act as it.
+///
+/// # Errors
+/// [`StoreError`] when the database cannot be asked.
+pub(super) async fn prepare(conn: &mut PgConnection) -> Result<bool, StoreError> {
+    let known = "select exists (select from pg_roles where rolname = 'callgate_reader')";
+    if !sqlx::query_scalar(known).fetch_one(&mut *conn).await? {
+        return Ok(false);
+    }
+    if let Err(error) = give(conn).await {
+        tracing::warn!(%error, "the rights of the role callgate_reader could not be given");
+        return Ok(false);
+    }
+    let acts = format!("set role {ROLE}; reset role");
+    Ok(sqlx::raw_sql(AssertSqlSafe(acts)).execute(conn).await.is_ok())
+}
+
+async fn give(conn: &mut PgConnection) -> Result<(), sqlx::Error> {
+    if sqlx::query(LACKING).fetch_optional(&mut *conn).await?.is_none() {
+        return Ok(());
+    }
+    let mut tx = conn.begin().await?;
+    tx.execute("set local lock_timeout = 15000").await?;
+    sqlx::query("select pg_advisory_xact_lock($1)").bind(LOCK).execute(&mut *tx).await?;
+    let lacking: Vec<(String, String)> = sqlx::query_as(LACKING).fetch_all(&mut *tx).await?;
+    tx.execute(AssertSqlSafe(format!("grant usage, create on schema {SCHEMA} to {ROLE}"))).await?;
+    for (name, kind) in lacking {
+        let give = match kind.as_str() {
+            "view" => format!("alter view {SCHEMA}.{name} owner to {ROLE}"),
+            "bound" => format!(
+                "alter table {SCHEMA}.{name} enable row level security;
+                 drop policy if exists of_tenant on {SCHEMA}.{name};
+                 create policy of_tenant on {SCHEMA}.{name} to {ROLE} using ({VISIBLE});
+                 grant select, insert, update, delete on {SCHEMA}.{name} to {ROLE}"
+            ),
+            _ => format!("grant select, insert, update, delete on {SCHEMA}.{name} to {ROLE}"),
+        };
+        sqlx::raw_sql(AssertSqlSafe(give)).execute(&mut *tx).await?;
+    }
+    // It had to be able to make the views that it was given.
+    tx.execute(AssertSqlSafe(format!("revoke create on schema {SCHEMA} from {ROLE}"))).await?;
+    tx.commit().await
+}
+
+/// Has a connection read for these tenants alone; for nobody in particular without any, as the one who has logged in.
+pub(super) fn statement(whose: &[TenantId]) -> String {
+    if whose.is_empty() {
+        return format!("reset role; reset {TENANTS}");
+    }
+    let names: Vec<String> = whose.iter().map(|tenant| tenant.0.to_string()).collect();
+    format!("set role {ROLE}; set {TENANTS} = '{}'", names.join(","))
+}
