@@ -11,7 +11,7 @@ use crate::store::error::{OpenError, StoreError};
 pub(super) const BY_SHARD: [&str; 8] =
     ["call_tree", "session", "call", "outcome", "session_event", "ledger", "counter", "retry_trial"];
 /// Whole on every node.
-pub(super) const EVERYWHERE: [&str; 13] = [
+pub(super) const EVERYWHERE: [&str; 14] = [
     "tenant",
     "token",
     "policy",
