@@ -203,7 +203,7 @@ impl Gate {
     /// second.
     async fn read_anew(&self, change: TenantChange) -> Result<TenantChange, NoAnswer> {
         if matches!(change, TenantChange::Done(_)) {
-            let _ = self.read_tenants().await;
+            let _ = Box::pin(self.read_tenants()).await;
         }
         Ok(change)
     }
