@@ -27,7 +27,7 @@ enum TenantsCommand {
     },
     /// List the tenants, deleted ones too
     List(Remote),
-    /// Set all quotas of a tenant anew: those that are not given are lifted
+    /// Set all quotas of a tenant anew: those that are not given are lifted. They are stored, and not held yet
     Quotas {
         #[command(flatten)]
         one: One,
@@ -38,7 +38,7 @@ enum TenantsCommand {
     Suspend(Change),
     /// Serve a suspended tenant again
     Resume(Change),
-    /// End a suspended tenant for good, and erase what it stored
+    /// End a suspended tenant for good
     Delete {
         #[command(flatten)]
         change: Change,
@@ -117,7 +117,7 @@ pub(super) async fn run(args: TenantsArgs) -> anyhow::Result<()> {
         }
         TenantsCommand::Delete { change: Change { one, reason }, yes } => {
             if !yes {
-                bail!("`tenants delete` erases all that {} stored, for good; give --yes if that is meant", one.name);
+                bail!("`tenants delete` ends {} for good; give --yes if that is meant", one.name);
             }
             let request = DeleteTenantRequest { name: one.name, reason };
             let mut client = TenantServiceClient::new(one.remote.connect().await?);
