@@ -190,6 +190,13 @@ async fn a_halted_session_is_refused_with_its_reason_until_it_is_resumed() {
     assert_eq!(desk.does("sessions resume session s1 --by eve").await, "session s1 goes on\n");
     desk.calls("s1", "c1", "get_order", r#"{"id":1}"#, "open").await;
     assert_eq!(desk.does("sessions resume session s1 --by eve").await, "session s1 was not halted\n");
+    let said = desk.does("audit list").await;
+    says(&said, &["resumed           session s1  session s1  by eve", "session s1  by eve: drill"]);
+    let said = desk.does("audit verify").await;
+    says(&said, &["The chain holds.", "note: keep the anchor"]);
+    let (code, said) = desk.types(&format!("audit verify --anchor 9:{}", "0".repeat(64))).await;
+    assert_eq!(code, Some(1), "{said}");
+    says(&said, &["entry 9 is missing, and an anchor was taken of it"]);
     let (code, said) = desk.types("sessions halt session").await;
     assert_eq!(code, Some(2), "{said}");
     says(&said, &["<NAME>"]);
