@@ -49,7 +49,8 @@ async fn work(gate: &Gate) {
 /// A policy in which a person is asked about each reset.
 fn asking() -> Policy {
     let text = "policy_engine: {authorization: {tiers: [{name: asks, pattern: reset, action: hitl},
-      {name: rest, pattern: '*', action: allowlist}]}, tool_schemas: {look: {effect: read}, save: {effect: write}}, phases: [{name: EARLY, tools: '*'}]}";
+      {name: rest, pattern: '*', action: allowlist}]}, tool_schemas: {look: {effect: read}, save: {effect: write}},
+      phases: [{name: EARLY, tools: '*'}]}";
     callgate::policy::compile(text).expect("a good policy")
 }
 
