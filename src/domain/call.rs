@@ -12,6 +12,7 @@ use super::{
     outcome::{Outcome, OutcomeStatus},
     profile::FollowUp,
     reason::Reason,
+    redaction::Secrets,
     similarity::{Shape, Sketch},
     time::Timestamp,
     tool::ToolSpec,
@@ -79,6 +80,10 @@ pub struct Proposal {
     pub request: Request,
     /// All its arguments in canonical form, as they will execute.
     pub canonical: Arc<str>,
+    /// The same as they are stored and shown: without secrets.
+    pub stored: Arc<str>,
+    /// The secrets that were left out.
+    pub secrets: Secrets,
     /// What its arguments look like, for calls that are nearly the same.
     pub shape: Arc<Shape>,
     /// For recognising repetition.

@@ -288,7 +288,7 @@ impl Judged {
             usage: request.usage,
             observed: false,
             policy: Arc::default(),
-            arguments: Some(proposal.canonical.clone()),
+            arguments: Some(proposal.stored.clone()),
             shape: Some(Arc::clone(&proposal.shape)),
             justification: request.justification.clone(),
         }

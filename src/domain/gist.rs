@@ -1,12 +1,13 @@
 //! Calls in a few words: what they were asked with and what they gave, so that they can be told from each other when
-//! their texts are gone. What the policy's redaction leaves out never stands in one.
+//! their texts are gone. What the policy's redaction leaves out never stands in one: a result comes here as it is stored.
 
 use std::borrow::Cow;
 
-use super::json::{self, Json};
+use super::{
+    json::{self, Json},
+    redaction::{REDACTED, Redaction, Secrets},
+};
 
-/// What stands in place of a value that is left out.
-pub const REDACTED: &str = "[redacted]";
 /// Longest text of one value, in characters.
 const VALUE_MAX: usize = 60;
 /// Names that are given of a list.
@@ -31,13 +32,9 @@ impl Gist {
     /// The gist of a result that was asked for with these canonical arguments. `read` is the result as JSON, if it is
     /// that.
     #[must_use]
-    pub fn of(result: &str, read: Option<&Json>, arguments: Option<&str>, redacted: &[String]) -> Self {
-        let read = read.map(|value| match redacted {
-            [] => Cow::Borrowed(value),
-            redacted => Cow::Owned(without(value.clone(), redacted)),
-        });
-        let made = read.as_deref().and_then(|value| made(value, arguments));
-        let says = match read.as_deref() {
+    pub fn of(result: &str, read: Option<&Json>, arguments: Option<&str>) -> Self {
+        let made = read.and_then(|value| made(value, arguments));
+        let says = match read {
             Some(Json::String(text)) => said(text),
             Some(value) => of_value(value),
             None => said(result.trim()),
@@ -48,9 +45,11 @@ impl Gist {
 
 /// Arguments, `{title: Q3, pages: 4}`, in at most about `max` characters.
 #[must_use]
-pub fn arguments(canonical: &str, redacted: &[String], max: usize) -> String {
-    let Ok(value) = json::parse(canonical) else { return cut(canonical, max) };
-    let value = without(value, redacted);
+pub fn arguments(canonical: &str, redaction: &Redaction, max: usize) -> String {
+    let Ok(value) = json::parse(canonical) else {
+        return cut(&redaction.text(canonical, &mut Secrets::default()), max);
+    };
+    let value = redaction.json(&value, &mut Secrets::default()).unwrap_or(value);
     let Json::Object(members) = &value else { return cut(&value.canonical(), max) };
     if matches!(members.as_slice(), [(key, _)] if key == "sha256") {
         return "(arguments not stored)".to_owned();
@@ -96,24 +95,6 @@ pub fn is_empty(result: &str, read: Option<&Json>) -> bool {
         _ => false,
     };
     lists > 0 && !members.iter().any(says)
-}
-
-fn without(value: Json, redacted: &[String]) -> Json {
-    let is_redacted = |key: &str| redacted.iter().any(|field| field.eq_ignore_ascii_case(key));
-    match value {
-        Json::Array(items) => Json::Array(items.into_iter().map(|item| without(item, redacted)).collect()),
-        Json::Object(members) => Json::Object(
-            members
-                .into_iter()
-                .map(|(key, value)| {
-                    let value =
-                        if is_redacted(&key) { Json::String(REDACTED.to_owned()) } else { without(value, redacted) };
-                    (key, value)
-                })
-                .collect(),
-        ),
-        other => other,
-    }
 }
 
 fn of_value(value: &Json) -> String {
@@ -284,10 +265,10 @@ mod tests {
             (r#"{"sha256":"00"}"#, "(arguments not stored)"),
             ("not json", "not json"),
         ] {
-            assert_eq!(arguments(given, &["IBAN".to_owned()], 120), told);
+            assert_eq!(arguments(given, &Redaction::new(["IBAN"], [], Vec::new()), 120), told);
         }
         let long = format!(r#"{{"content":"{}","path":"a.txt"}}"#, "word ".repeat(400));
-        let told = arguments(&long, &[], 80);
+        let told = arguments(&long, &Redaction::default(), 80);
         assert!(told.chars().count() <= 80 && told.ends_with("path: a.txt}"), "{told}");
     }
 
@@ -304,11 +285,11 @@ mod tests {
     #[test]
     fn results_are_told_by_what_they_are_about() {
         let asked = Some(r#"{"order_id":17,"title":"Q3"}"#);
-        let gist = |result: &str| Gist::of(result, json::parse(result).ok().as_ref(), asked, &["pin".to_owned()]);
+        let gist = |result: &str| Gist::of(result, json::parse(result).ok().as_ref(), asked);
         for (result, says, made) in [
             (r#"{"id":"doc_1","status":"open"}"#, "{id: doc_1, status: open}", Some("doc_1")),
             (r#"{"document":{"id":"doc_1"}}"#, "{document: {id: doc_1}}", Some("doc_1")),
-            (r#"{"order_id":"17","total":5,"pin":"0000"}"#, "{order_id: 17, pin: [redacted], total: 5}", None),
+            (r#"{"order_id":"17","total":5,"pin":"0000"}"#, "{order_id: 17, pin: 0000, total: 5}", None),
             (r#"{"request_id":"r1","ok":true}"#, "{ok: true, request_id: r1}", None),
             (r#"{"results":[{"id":1},{"id":2}],"total":2}"#, "2 items: 1, 2", None),
             (r#"[{"name":"a"},{"name":"b"},{"name":"c"},{"name":"d"}]"#, "4 items: a, b, c, …", None),

@@ -109,6 +109,18 @@ impl Json {
     }
 }
 
+/// Members in their order, each under a name of its own: what was renamed may stand elsewhere now, or twice.
+pub(super) fn in_order(mut members: Vec<(String, Json)>) -> Vec<(String, Json)> {
+    members.sort_by(|(a, _), (b, _)| parse::by_utf16(a, b));
+    for at in 1..members.len() {
+        if members[at].0 == members[at - 1].0 {
+            members[at].0 = format!("{} ({at})", members[at].0);
+        }
+    }
+    members.sort_by(|(a, _), (b, _)| parse::by_utf16(a, b));
+    members
+}
+
 /// Writes a string literal, as RFC 8785 (section 3.2.2.2) has it: the short escapes, `\u00xx` for other control
 /// characters, all else as it is.
 pub(super) fn quote(text: &str, out: &mut String) {

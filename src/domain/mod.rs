@@ -30,6 +30,7 @@ pub mod previous;
 pub mod profile;
 pub mod quality;
 pub mod reason;
+pub mod redaction;
 pub mod rejection;
 pub mod report;
 pub mod revision;

@@ -45,10 +45,12 @@ pub enum EmptyMeans {
 /// How much of a text is stored.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Stored {
-    /// All of it.
+    /// All of it, secrets too.
+    Raw,
+    /// All but secrets.
     #[default]
     Full,
-    /// All but the values of sensitive fields.
+    /// The same; of a text that is no JSON its digest only.
     Redacted,
     /// Its digest only.
     Hash,

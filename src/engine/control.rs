@@ -65,7 +65,7 @@ pub fn control(
         at: now,
         session: command.session.clone(),
         by: Some(command.by.clone()),
-        reason: command.reason.clone(),
+        reason: command.reason.as_deref().map(|reason| policy.without_secrets(reason)),
         control,
     })
 }

@@ -17,6 +17,7 @@ use crate::{
         json as strict,
         outcome::{Advice, Confidence, OutcomeStatus},
         previous::Given,
+        redaction::{self, REDACTED},
         time::wait_in_words,
         tool::EmptyMeans,
         verdict::Verdict,
@@ -27,6 +28,8 @@ use crate::{
 
 /// What is said where the call that was refused or failed spent the last of a budget.
 const DISABLED: &str = "With this call the budget is used up and tools are disabled: give the final answer now.";
+/// Fields of a previous result that are told to be missing.
+const MISSING_MAX: usize = 20;
 /// From this share on, a model is told that changed arguments help.
 const CORRECTED_OFTEN: f64 = 0.5;
 
@@ -94,7 +97,8 @@ pub fn refusal(verdict: &Verdict, beside: &Beside<'_>) -> Option<ToolResult> {
     let done_at = winner.reuse.as_ref().filter(|_| text.is_none());
     let cut = text.filter(|text| text.len() > beside.previous_max);
     let whose = if verdict.decision == Decision::Reuse { "Its result" } else { "The last result" };
-    let about = winner.reuse.is_some().then(|| about_previous(whose, text, beside.previous_max));
+    let left_out = text.map(|text| redaction::missing(text, MISSING_MAX)).unwrap_or_default();
+    let about = winner.reuse.is_some().then(|| about_previous(whose, text, &left_out, beside.previous_max));
     let message = [Some(winner.message.as_str()), about.as_deref(), disabled.then_some(DISABLED)];
     let message: Vec<&str> = message.into_iter().flatten().collect();
     let suggested_next = if verdict.decision == Decision::Stop || disabled { &[] } else { beside.suggested_next };
@@ -113,6 +117,7 @@ pub fn refusal(verdict: &Verdict, beside: &Beside<'_>) -> Option<ToolResult> {
         ("is_complete", previous.and_then(|given| given.is_complete).map_or(Value::Null, Value::from)),
         ("previous_result_bytes", cut.map_or(Value::Null, |text| text.len().into())),
         ("previous_result_sha256", cut.map_or(Value::Null, |text| digest::of_text(text).into())),
+        ("redacted_fields", if left_out.is_empty() { Value::Null } else { json!(left_out) }),
         ("tools_disabled", if verdict.tools_disabled { true.into() } else { Value::Null }),
         ("suggested_next", if suggested_next.is_empty() { Value::Null } else { json!(suggested_next) }),
         ("next_action_hint", next.map_or(Value::Null, Value::from)),
@@ -132,9 +137,9 @@ pub fn refusal(verdict: &Verdict, beside: &Beside<'_>) -> Option<ToolResult> {
 }
 
 /// What is told of a previous result.
-fn about_previous(whose: &str, text: Option<&str>, max: usize) -> String {
-    match text {
-        None => format!("{whose} is not stored and cannot be given here: use what you were told then."),
+fn about_previous(whose: &str, text: Option<&str>, left_out: &[String], max: usize) -> String {
+    let given = match text {
+        None => return format!("{whose} is not stored and cannot be given here: use what you were told then."),
         Some(text) if text.len() > max => format!(
             "{whose} is {} long; its first {} are in previous_result. To see the rest, ask for less at a time with \
              other arguments.",
@@ -142,6 +147,13 @@ fn about_previous(whose: &str, text: Option<&str>, max: usize) -> String {
             size(max as u64)
         ),
         Some(_) => format!("{whose} is in previous_result."),
+    };
+    match left_out {
+        [] => given,
+        fields if fields.iter().all(String::is_empty) => {
+            format!("{given} Secrets in it are not stored and read {REDACTED}: use what you were told then.")
+        }
+        fields => format!("{given} Secrets are not stored: {} is missing there.", fields.join(", ")),
     }
 }
 

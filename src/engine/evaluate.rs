@@ -126,9 +126,6 @@ fn judged(
     event.self_corrections = self_corrections(cx, &findings);
     event.approval = question(policy, cx, known, &event);
     event.findings = findings.into();
-    if let Some(arguments) = &event.arguments {
-        event.arguments = policy.stored_arguments(&cx.proposal.spec, arguments);
-    }
     event
 }
 
@@ -137,6 +134,7 @@ fn objections(policy: &Policy, cx: &Context<'_>) -> Vec<Finding> {
     let mut findings = policy.rules.check(cx);
     for finding in &mut findings {
         finding.enforced &= policy.holds(&finding.rule, &cx.proposal.spec);
+        cx.proposal.secrets.leave_out_of(finding);
     }
     let asks = |finding: &Finding| finding.decision == Decision::Ask;
     let cleared = |rule: &str| cx.tree.is_cleared(cx.proposal, rule, &policy.version, cx.now);

@@ -39,6 +39,7 @@ use crate::{
         ledger::LedgerRow,
         outcome::Advice,
         profile::Trial,
+        redaction::Secrets,
         tree::CallTree,
         verdict::Verdict,
     },
@@ -90,6 +91,8 @@ pub struct Recorded {
     pub trial: Option<Trial>,
     /// The result as JSON, if it is that.
     pub read: Option<Json>,
+    /// The secrets that are left out of what is stored.
+    pub secrets: Secrets,
     /// What to store; none when the same report was stored before.
     pub change: Option<Box<Change>>,
 }

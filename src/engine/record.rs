@@ -72,7 +72,7 @@ pub fn record(
     }
     let mut change = change(policy, tree, shared, (call, permit), &settlement);
     change.events.extend(back_to_the_plan(policy, call, settled));
-    change.events.extend(told_by(report, settled, change.events.len()));
+    change.events.extend(told_by(policy, report, settled, change.events.len()));
     // What an operator finds out later tells nothing of how the tool fares now.
     let settlement = match report.by {
         Some(_) => Settlement { observation: None, trial: None, ..settlement },
@@ -82,14 +82,14 @@ pub fn record(
 }
 
 /// Which operator said so, beside what they said.
-fn told_by(report: &Report, settled: &Settled, events: usize) -> Option<Event> {
+fn told_by(policy: &Policy, report: &Report, settled: &Settled, events: usize) -> Option<Event> {
     let by = report.by.as_ref()?;
     Some(Event::Controlled(Box::new(Controlled {
         seq: settled.seq + events as u64,
         at: settled.at,
         session: settled.session.clone(),
         by: Some(by.by.clone()),
-        reason: by.reason.clone(),
+        reason: by.reason.as_deref().map(|reason| policy.without_secrets(reason)),
         control: Control::OutcomeSettled { call_id: settled.call_id.clone(), status: settled.status },
     })))
 }
@@ -129,7 +129,6 @@ fn observe(
     event.run_from = same_run.map_or(event.seq, |run| run.from);
     event.usage = Usage::default();
     event.observed = true;
-    event.arguments = policy.stored_arguments(&proposal.spec, &proposal.canonical);
     event.policy.clone_from(&policy.version);
     let once = proposal.effect.share != Share::Tree;
     let done = shared.ledger.as_ref().map_or(0, |row| row.occurrence);
@@ -175,7 +174,7 @@ fn answer(
     settlement: Settlement,
     change: Option<Box<Change>>,
 ) -> Recorded {
-    let Settlement { settled, read, observation, trial, corrected } = settlement;
+    let Settlement { settled, read, secrets, observation, trial, corrected, .. } = settlement;
     let session = tree.sessions.get(&settled.session).map(Box::as_ref);
     let books = Books::of(tree, session, call.agent.as_ref(), &call.tool, &shared.counters, settled.at);
     let booked = if change.is_some() { settled.usage } else { Usage::default() };
@@ -199,6 +198,7 @@ fn answer(
         observation,
         trial,
         read,
+        secrets,
         settled,
         change,
     }

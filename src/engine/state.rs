@@ -12,6 +12,7 @@ use crate::{
         gist,
         history::PastCall,
         ids::{SessionId, ToolName},
+        redaction::Redaction,
         session_state::{CallState, CallTold, Extent, SessionState},
         time::Timestamp,
         tool::ToolSpec,
@@ -53,10 +54,10 @@ pub fn session_state(
         run_spent: session.run.spent,
         tree_spent: tree.spent,
         loops: loops(session),
-        calls: listed.map(|(_, call)| told(call, past, &policy.redact, now)).collect(),
+        calls: listed.map(|(_, call)| told(call, past, &policy.redaction, now)).collect(),
         cooldowns: Vec::new(),
         summary_for_model: summary(
-            &Told { session, past, stops: &stops, left: &left, redacted: &policy.redact, now },
+            &Told { session, past, stops: &stops, left: &left, redaction: &policy.redaction, now },
             extent.summary_tokens,
         ),
         left,
@@ -126,7 +127,7 @@ impl Stops {
 }
 
 /// A call with what was asked for and what came of it, in short.
-fn told(call: &Call, past: &[PastCall], redacted: &[String], now: Timestamp) -> CallTold {
+fn told(call: &Call, past: &[PastCall], redaction: &Redaction, now: Timestamp) -> CallTold {
     let found = past.iter().rev().find(|past| past.call_id == call.call_id && past.seq >= call.seq);
     let arguments = found.and_then(|past| past.arguments.as_deref()).or(call.arguments.as_deref());
     let outcome = found.and_then(|past| past.outcome.as_ref());
@@ -136,7 +137,7 @@ fn told(call: &Call, past: &[PastCall], redacted: &[String], now: Timestamp) -> 
     CallTold {
         call: call.clone(),
         state,
-        arguments: arguments.map(|text| gist::arguments(text, redacted, ARGUMENTS_MAX)).unwrap_or_default(),
+        arguments: arguments.map(|text| gist::arguments(text, redaction, ARGUMENTS_MAX)).unwrap_or_default(),
         gist: success.map(came_of).unwrap_or_default(),
         error: error.unwrap_or_default().to_owned(),
     }

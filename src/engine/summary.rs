@@ -16,6 +16,7 @@ use super::state::Stops;
 use crate::domain::{
     budget::Left,
     history::PastCall,
+    redaction::Redaction,
     session_state::{SUMMARY_TOKENS_MAX, SUMMARY_TOKENS_MIN},
     time::Timestamp,
     tree::Session,
@@ -28,14 +29,14 @@ pub(super) struct Told<'a> {
     pub(super) past: &'a [PastCall],
     pub(super) stops: &'a Stops,
     pub(super) left: &'a [Left],
-    /// Fields whose values never appear.
-    pub(super) redacted: &'a [String],
+    /// What never appears.
+    pub(super) redaction: &'a Redaction,
     pub(super) now: Timestamp,
 }
 
 /// The summary, in about so many tokens.
 pub(super) fn summary(told: &Told<'_>, tokens: usize) -> String {
-    let past = Past::of(told.past, told.redacted, told.now);
+    let past = Past::of(told.past, told.redaction, told.now);
     let mut parts = vec![Part::fixed("", told.stops.lines(&past).into_iter().map(Line::fixed).collect())];
     parts.push(Part::fixed("", lines::plan(told.session)));
     parts.push(Part::fixed("Open:", lines::open(told.session, &past, told.now)));

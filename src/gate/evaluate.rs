@@ -63,6 +63,9 @@ impl Gate {
         for (proposal, verdict) in proposals.iter().zip(verdicts) {
             self.metrics.evaluated(&verdict, self.clock.elapsed(started));
             let evidence = verdict.loop_broken().and_then(|_| slot.advance(|tree| evidence(tree, proposal)));
+            if !verdict.replayed {
+                self.metrics.redacted(&proposal.secrets);
+            }
             if !verdict.replayed && !proposal.coerced.is_empty() {
                 self.metrics.coerced(&proposal.request.tool);
                 telemetry::verdict::coerced(proposal);

@@ -82,6 +82,7 @@ impl Gate {
         }
         let settled = &answer.recorded.settled;
         self.metrics.recorded(settled);
+        self.metrics.redacted(&answer.recorded.secrets);
         telemetry::verdict::recorded(settled);
         if let Some((tool, observation)) = &answer.recorded.observation {
             self.tools.reported(&policy, (tenant, tool), observation);

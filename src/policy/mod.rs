@@ -22,10 +22,11 @@ use self::{arguments::Checked, tool::Declared};
 use crate::{
     domain::{
         call::{Proposal, Request},
-        effect::{EffectKind, Share},
+        effect::{EffectKind, ResourceTemplate, Share},
         fingerprint::{ArgsDigest, Fingerprint},
         ids::ToolName,
         json::Json,
+        redaction::{Redaction, Secrets},
         route::Route,
         similarity::Shape,
         time::Timestamp,
@@ -54,8 +55,8 @@ pub struct Policy {
     pub retry: advice::Params,
     /// How long a question to a person stays open, in milliseconds.
     pub approval_ttl_ms: u64,
-    /// Fields whose values a redacted text leaves out.
-    pub redact: Vec<String>,
+    /// What is left out of all that is stored and shown.
+    pub redaction: Redaction,
     /// What is suspicious about the file, and may be intended.
     pub warnings: Vec<PolicyError>,
     /// What is known about tools, by name.
@@ -72,7 +73,7 @@ impl Default for Policy {
             rules: RuleSet::default(),
             retry: advice::Params::default(),
             approval_ttl_ms: APPROVAL_TTL_MS_DEFAULT,
-            redact: Vec::new(),
+            redaction: Redaction::default(),
             warnings: Vec::new(),
             tools: BTreeMap::new(),
             undeclared: Declared::default(),
@@ -150,7 +151,8 @@ impl Policy {
                     && template.fields().next().is_some()
                     && template.fields().all(|field| arguments.get(field).is_some())
             });
-            template.is_some_and(|template| template.fill(arguments).overlaps(resource))
+            let named = |template: &ResourceTemplate| proposal.secrets.left_out_of_name(template.fill(arguments));
+            template.is_some_and(|template| named(template).overlaps(resource))
         };
         let readers = self.tools().filter(|(name, spec)| *name != tool && reads(spec));
         readers.map(|(name, _)| name.to_owned()).take(SUGGESTED_MAX).collect()
@@ -190,13 +192,19 @@ impl Policy {
         if let Some(arguments) = checked.repaired {
             request.arguments = arguments;
         }
-        let all = request.arguments.canonical();
+        let all: Arc<str> = request.arguments.canonical().into();
         // What was read as another value is known again by that value.
         let recognised = match (&known.canonical, &checked.accepted) {
             (Some(canonical), accepted) => canonical.text(accepted.as_ref().unwrap_or(&request.arguments)).into(),
             (None, Some(accepted)) => accepted.canonical().into(),
-            (None, None) => Cow::Borrowed(all.as_str()),
+            (None, None) => Cow::Borrowed(&*all),
         };
+        let mut secrets = Secrets::default();
+        let stored = self.stored_arguments(&known.spec, &request.arguments, &all, &mut secrets);
+        let said = |text: String| self.stored_text(known.spec.stored.0, &text, &mut secrets).into_owned();
+        request.justification = request.justification.map(said);
+        let mut effect = known.effect_of(&request.arguments);
+        effect.resource = effect.resource.map(|resource| secrets.left_out_of_name(resource));
         Proposal {
             fingerprint: Fingerprint::of(&request.tool, &recognised),
             args_digest: ArgsDigest::of(&request.tool, &all),
@@ -204,7 +212,9 @@ impl Policy {
                 (Some(_), _) => Shape::of(&recognised),
                 (None, accepted) => Shape::of_json(accepted.as_ref().unwrap_or(&request.arguments)),
             }),
-            effect: known.effect_of(&request.arguments),
+            effect,
+            stored,
+            secrets,
             cost_micros: request.cost_estimate_micros.unwrap_or(known.spec.cost_micros),
             spec: Arc::clone(&known.spec),
             declared: self.tools.contains_key(request.tool.as_str()),
@@ -212,7 +222,7 @@ impl Policy {
             coerced: checked.coerced,
             unknown_fields: checked.unknown,
             repaired,
-            canonical: all.into(),
+            canonical: all,
             request,
         }
     }

@@ -1,84 +1,109 @@
 //! Texts for storage without what is nobody's business.
 
-use std::sync::Arc;
+use std::{borrow::Cow, sync::Arc};
 
 use crate::{
     domain::{
         digest,
-        gist::REDACTED,
+        json::{self, Json},
+        redaction::Secrets,
         tool::{Stored, ToolSpec},
     },
     policy::Policy,
 };
-use serde_json::Value;
 
 impl Policy {
     /// The arguments of a call as they are stored, by what is known of its tool.
-    #[must_use]
-    pub fn stored_arguments(&self, spec: &ToolSpec, arguments: &Arc<str>) -> Option<Arc<str>> {
-        match spec.stored.0 {
-            Stored::Full => Some(Arc::clone(arguments)),
-            how => Some(self.for_storage(how, arguments).into()),
+    pub(super) fn stored_arguments(
+        &self,
+        spec: &ToolSpec,
+        arguments: &Json,
+        canonical: &Arc<str>,
+        secrets: &mut Secrets,
+    ) -> Arc<str> {
+        if spec.stored.0 == Stored::Raw {
+            return Arc::clone(canonical);
+        }
+        let left_out = self.redaction.json(arguments, secrets);
+        match (spec.stored.0, left_out) {
+            (Stored::Hash, _) => hashed(canonical).into(),
+            (_, Some(left_out)) => left_out.canonical().into(),
+            (_, None) => Arc::clone(canonical),
         }
     }
 
-    /// The result of a call as it is stored; nothing, when only its digest is.
+    /// The result of a call as it is stored; nothing, when only its digest is. `read` is the result as JSON, if it was
+    /// read as that.
     #[must_use]
-    pub fn stored_result(&self, spec: &ToolSpec, result: Option<String>) -> Option<String> {
-        match spec.stored.1 {
-            Stored::Full => result,
-            Stored::Redacted => result.map(|result| self.for_storage(Stored::Redacted, &result)),
+    pub fn stored_result(
+        &self,
+        spec: &ToolSpec,
+        result: &str,
+        read: Option<&Json>,
+        secrets: &mut Secrets,
+    ) -> Option<String> {
+        let how = spec.stored.1;
+        match how {
             Stored::Hash => None,
+            Stored::Raw => Some(result.to_owned()),
+            Stored::Full | Stored::Redacted => {
+                let anew = if read.is_none() { json::parse(result.trim()).ok() } else { None };
+                let read = read.or(anew.as_ref());
+                let left_out = self.redaction.stored(result, read, secrets);
+                // A text has no fields: nobody knows what is in it.
+                let is_text = matches!(read, None | Some(Json::String(_)));
+                Some(if how == Stored::Redacted && is_text { hashed(result) } else { left_out.into_owned() })
+            }
         }
     }
 
-    /// The part of a text that is stored: all of it, without the values of sensitive fields, or nothing but a digest.
-    /// A text that is no JSON has no fields: redacted, it is a digest.
+    /// What somebody says, without secrets.
     #[must_use]
-    pub fn for_storage(&self, stored: Stored, text: &str) -> String {
-        let hashed = || format!("{{\"sha256\":\"{}\"}}", digest::of_text(text));
-        match stored {
-            Stored::Full => text.to_owned(),
-            Stored::Hash => hashed(),
-            Stored::Redacted => match serde_json::from_str::<Value>(text) {
-                Ok(mut value) if !value.is_string() => {
-                    self.redact_fields(&mut value);
-                    value.to_string()
-                }
-                _ => hashed(),
-            },
-        }
+    pub fn without_secrets(&self, text: &str) -> String {
+        self.stored_text(Stored::Full, text, &mut Secrets::default()).into_owned()
     }
 
-    fn redact_fields(&self, value: &mut Value) {
-        match value {
-            Value::Object(members) => {
-                for (name, member) in members.iter_mut() {
-                    if self.redact.iter().any(|field| field.eq_ignore_ascii_case(name)) {
-                        *member = REDACTED.into();
-                    } else {
-                        self.redact_fields(member);
-                    }
+    /// What is said beside a call or its result, as it is stored: a reason, a note, an error.
+    #[must_use]
+    pub fn stored_text<'t>(&self, how: Stored, text: &'t str, secrets: &mut Secrets) -> Cow<'t, str> {
+        match how {
+            Stored::Raw => Cow::Borrowed(text),
+            _ => {
+                let is_json = text.trim_start().starts_with(['{', '[']);
+                let read = if is_json { json::parse(text.trim()).ok() } else { None };
+                match self.redaction.stored(text, read.as_ref(), secrets) {
+                    Cow::Borrowed(text) => secrets.without(text),
+                    Cow::Owned(text) => secrets.without(&text).into_owned().into(),
                 }
             }
-            Value::Array(items) => items.iter_mut().for_each(|item| self.redact_fields(item)),
-            _ => {}
         }
     }
+}
+
+fn hashed(text: &str) -> String {
+    format!("{{\"sha256\":\"{}\"}}", digest::of_text(text))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::domain::redaction::Redaction;
 
     #[test]
-    fn sensitive_fields_are_left_out_wherever_they_stand() {
-        let policy = Policy { redact: vec!["iban".to_owned()], ..Policy::default() };
-        let text = r#"{"to":[{"IBAN":"DE1","name":"Anna"}],"n":1}"#;
-        let stored = policy.for_storage(Stored::Redacted, text);
-        assert_eq!(stored, r#"{"n":1,"to":[{"IBAN":"[redacted]","name":"Anna"}]}"#);
-        assert_eq!(policy.for_storage(Stored::Full, text), text);
-        assert!(policy.for_storage(Stored::Hash, text).starts_with("{\"sha256\":\""));
-        assert!(policy.for_storage(Stored::Redacted, "plain words").starts_with("{\"sha256\":\""));
+    fn a_text_is_stored_as_its_tool_says() {
+        let policy = Policy { redaction: Redaction::new(["iban"], [], Vec::new()), ..Policy::default() };
+        let stored = |how, text: &str| {
+            let spec = ToolSpec { stored: (how, how), ..ToolSpec::default() };
+            policy.stored_result(&spec, text, None, &mut Secrets::default())
+        };
+        let text = r#"{"to":[{"IBAN":"DE1","name":"Anna","password":"sesame"}],"n":1}"#;
+        let left_out = r#"{"n":1,"to":[{"IBAN":"[redacted]","name":"Anna","password":"[redacted]"}]}"#;
+        for how in [Stored::Full, Stored::Redacted] {
+            assert_eq!(stored(how, text).as_deref(), Some(left_out));
+        }
+        assert_eq!(stored(Stored::Raw, text).as_deref(), Some(text));
+        assert_eq!(stored(Stored::Hash, text), None);
+        assert_eq!(stored(Stored::Full, "plain words").as_deref(), Some("plain words"));
+        assert!(stored(Stored::Redacted, "plain words").is_some_and(|text| text.starts_with("{\"sha256\":\"")));
     }
 }

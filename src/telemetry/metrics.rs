@@ -9,7 +9,7 @@ use opentelemetry::{
 };
 
 use super::names;
-use crate::domain::{event::Settled, failure::FailureKind, ids::ToolName, verdict::Verdict};
+use crate::domain::{event::Settled, failure::FailureKind, ids::ToolName, redaction::Secrets, verdict::Verdict};
 
 /// Bounds of the durations' buckets, in seconds. OpenTelemetry's own are made for milliseconds.
 const SECONDS: [f64; 15] =
@@ -31,6 +31,7 @@ pub struct Metrics {
     turned_away: Counter<u64>,
     policy_behind: Gauge<u64>,
     policy_unconfirmed: Gauge<f64>,
+    redactions: Counter<u64>,
 }
 
 impl Metrics {
@@ -73,6 +74,7 @@ impl Metrics {
                 .with_description("Since this replica last read which policies are active.")
                 .build(),
             turned_away: counter(names::METRIC_TURNED_AWAY, "{request}", "Evaluates told at once of an overload."),
+            redactions: counter(names::METRIC_REDACTIONS, "{value}", "Values that were not stored."),
         }
     }
 
@@ -113,6 +115,13 @@ impl Metrics {
                 KeyValue::new(names::PROBE, advice.probe),
             ];
             self.advice.add(1, &labels);
+        }
+    }
+
+    /// Secrets were left out of what was stored of a call.
+    pub fn redacted(&self, secrets: &Secrets) {
+        for (kind, count) in secrets.counts() {
+            self.redactions.add(count.into(), &[KeyValue::new(names::REDACTION, kind.as_str())]);
         }
     }
 

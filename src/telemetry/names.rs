@@ -62,6 +62,8 @@ names! {
     /// Gauge, seconds: how long ago this replica last read which policies are active. More than some seconds means that
     /// it may judge by older ones than the rest.
     METRIC_POLICY_UNCONFIRMED = "callgate.policy.unconfirmed",
+    /// Counter, `{value}`: secrets left out of what was stored, by [`REDACTION`].
+    METRIC_REDACTIONS = "callgate.redactions",
 }
 
 names! {
@@ -124,6 +126,8 @@ names! {
     LOOP_WINDOW = "callgate.loop.window",
     /// Against what a change lost its race. Metrics.
     CONFLICT_REASON = "callgate.conflict.reason",
+    /// Why a value was left out: `name`, `card`, `key`, `pattern`. Metrics.
+    REDACTION = "callgate.redaction",
     /// The trace that the line belongs to, when there is one: 32 hexadecimal characters. Logs.
     TRACE_ID = "callgate.trace_id",
     /// Where spans and metrics go. Logs.

@@ -24,6 +24,7 @@ use crate::domain::{
     json,
     outcome::{Advice, Basis, Confidence, OutcomeStatus},
     reason::Reason,
+    redaction::Secrets,
     time::Timestamp,
     verdict::Verdict,
 };
@@ -47,6 +48,8 @@ pub(super) fn proposal(tool: &str) -> Proposal {
                 json::parse(&canonical).expect("JSON"),
             )
         },
+        stored: canonical.as_str().into(),
+        secrets: Secrets::default(),
         canonical: canonical.into(),
         effect: Effect::default(),
         cost_micros: 0,

@@ -130,6 +130,25 @@ impl Postgres {
         rows.unwrap_or_else(|error| panic!("{sql}: {error}"))
     }
 
+    /// Every row of every table, as text.
+    pub(crate) async fn dump(&self) -> String {
+        let tables = self
+            .rows(
+                "select format('%I.%I', n.nspname, c.relname) from pg_class c join pg_namespace n on n.oid = c.relnamespace
+                 where n.nspname = 'callgate' and c.relkind in ('r', 'p', 'm') and not c.relispartition order by 1",
+            )
+            .await;
+        let mut dump = String::new();
+        for table in tables {
+            let table = table.trim_matches(['(', ')', '"']);
+            for row in self.rows(&format!("select t::text from {table} t")).await {
+                dump.push_str(&row);
+                dump.push('\n');
+            }
+        }
+        dump
+    }
+
     /// The one number that a query gives.
     pub(crate) async fn number(&self, sql: &str) -> i64 {
         let sql = format!("select ({sql})::bigint");

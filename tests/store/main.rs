@@ -21,6 +21,7 @@ mod leases;
 mod outage;
 mod people;
 mod policies;
+mod privacy;
 mod races;
 mod reports;
 mod restart;

@@ -1,7 +1,7 @@
 //! What a model that has forgotten everything is told: made from what is stored alone, long after the call tree has
 //! forgotten it, and without what is redacted.
 
-use callgate::domain::{ids::DEFAULT_TENANT, outcome::OutcomeStatus, session_state::Extent};
+use callgate::domain::{ids::DEFAULT_TENANT, outcome::OutcomeStatus, redaction::Redaction, session_state::Extent};
 
 use crate::common::{
     gates::{ask, done, evaluate, failure, gate, policy, record, report, session},
@@ -12,7 +12,7 @@ use crate::common::{
 async fn a_summary_is_made_from_what_is_stored() {
     let postgres = Postgres::start().await;
     let mut policy = policy(&["same_call"]);
-    policy.redact.push("iban".to_owned());
+    policy.redaction = Redaction::new(["iban"], [], Vec::new());
     let warm = gate(&postgres, &policy).await;
     done(&warm, ask("s", "paid", "pay", r#"{"iban":"DE99","order":"o-1"}"#), r#"{"id":"p-7","iban":"DE99"}"#).await;
     // More than a tree remembers.

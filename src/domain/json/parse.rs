@@ -199,7 +199,7 @@ impl Reader<'_> {
 }
 
 /// The order of RFC 8785, which only differs from that of the bytes past the Basic Multilingual Plane.
-fn by_utf16(a: &str, b: &str) -> Ordering {
+pub(super) fn by_utf16(a: &str, b: &str) -> Ordering {
     if a.is_ascii() && b.is_ascii() { a.cmp(b) } else { a.encode_utf16().cmp(b.encode_utf16()) }
 }
 

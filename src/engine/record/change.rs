@@ -14,6 +14,7 @@ use crate::{
         json,
         ledger::{LedgerChange, LedgerRow, LedgerState},
         outcome::OutcomeStatus,
+        redaction::Secrets,
         time::Timestamp,
         tool::Stored,
         tree::CallTree,
@@ -39,13 +40,20 @@ pub(super) fn change(
     (call, permit): (&Call, &Permit),
     settlement: &Settlement,
 ) -> Change {
-    let (spec, mut settled) = (policy.tool(&call.tool), settlement.settled.clone());
-    settled.result = policy.stored_result(spec, settled.result);
+    let (how, mut settled) = (policy.tool(&call.tool).stored.1, settlement.settled.clone());
+    settled.result.clone_from(&settlement.stored);
     let stored = settled.result.as_deref().filter(|_| settled.status == OutcomeStatus::Success);
     settled.gist = stored.map(|result| {
-        let anew = if spec.stored.1 == Stored::Full { None } else { json::parse(result.trim()).ok() };
-        let read = anew.as_ref().or(settlement.read.as_ref().filter(|_| spec.stored.1 == Stored::Full));
-        Gist::of(result, read, call.arguments.as_deref(), &policy.redact)
+        // What is stored as it came was read before. Of what is stored with its secrets, nothing is told of them.
+        let is_read = how == Stored::Full && settlement.secrets.is_empty();
+        let result = if how == Stored::Raw {
+            policy.stored_text(Stored::Full, result, &mut Secrets::default())
+        } else {
+            result.into()
+        };
+        let anew = if is_read { None } else { json::parse(result.trim()).ok() };
+        let read = anew.as_ref().or(settlement.read.as_ref().filter(|_| is_read));
+        Gist::of(&result, read, call.arguments.as_deref())
     });
     let mut ledger = Vec::new();
     if let Some(expected) = ledger_revision(tree, shared, call, permit) {

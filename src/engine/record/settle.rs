@@ -1,6 +1,6 @@
 //! What a report comes to: status, failure kind, digest, progress and advice.
 
-use std::sync::Arc;
+use std::{borrow::Cow, sync::Arc};
 
 use crate::{
     domain::{
@@ -16,6 +16,7 @@ use crate::{
         json::{self, Json},
         outcome::OutcomeStatus,
         profile::{FollowUpKind, ToolState, Trial},
+        redaction::Secrets,
         report::Report,
         similarity::Sketch,
         time::Timestamp,
@@ -47,6 +48,10 @@ pub(super) struct Settlement {
     pub(super) read: Option<Json>,
     pub(super) observation: Option<(ToolName, Observation)>,
     pub(super) trial: Option<Trial>,
+    /// The result as it is stored.
+    pub(super) stored: Option<String>,
+    /// The secrets that were left out.
+    pub(super) secrets: Secrets,
     /// The share of follow-ups with other arguments that succeeded.
     pub(super) corrected: Option<f64>,
 }
@@ -62,10 +67,15 @@ pub(super) fn settle(
 ) -> Settlement {
     let spec = policy.tool(&call.tool);
     let (status, failure) = came_to(call, report);
-    let signature = report.error.as_ref().map(|error| classify::error_signature(&error.message));
+    let mut secrets = Secrets::default();
+    // The same error with another secret in it is the same error.
+    let error = report.error.as_ref().map(|error| policy.stored_text(spec.stored.1, &error.message, &mut secrets));
+    let signature = error.as_deref().map(classify::error_signature);
     let result = report.result.as_deref().filter(|_| status == OutcomeStatus::Success);
     let read = result.and_then(|result| json::parse(result.trim()).ok());
-    let marked = (status == OutcomeStatus::Success).then(|| answered(report, read.as_ref(), spec));
+    let stored =
+        report.result.as_deref().and_then(|text| policy.stored_result(spec, text, read.as_ref(), &mut secrets));
+    let marked = (status == OutcomeStatus::Success).then(|| answered(report, read.as_ref(), spec, &secrets));
     let digest = match status {
         OutcomeStatus::Success => marked.as_ref().map(|(digest, _)| *digest),
         OutcomeStatus::Error => {
@@ -93,6 +103,8 @@ pub(super) fn settle(
     let planned = session.and_then(|session| session.plan.as_ref()).is_some_and(|plan| plan.order.contains(&call.tool));
     let kept = is_success && (planned || policy.rules.get::<requires::Params>().builds_on(call.tool.as_str()));
     let (is_complete, total_matches) = completeness(spec, report);
+    let note = report.progress_note.as_deref();
+    let note = note.map(|note| policy.stored_text(spec.stored.1, note, &mut secrets));
     let settled = Settled {
         sketch: result.map(Sketch::of),
         kept,
@@ -118,23 +130,23 @@ pub(super) fn settle(
         duration_ms: report.duration_ms,
         is_complete,
         total_matches,
-        progress_note: report.progress_note.clone(),
+        progress_note: note.map(Cow::into_owned),
         result: report.result.clone(),
         result_bytes: report.result_bytes.or_else(|| report.result.as_ref().map(|result| result.len() as u64)),
         gist: None,
-        error_line: report.error.as_ref().map(|error| error_line(&error.message, &policy.redact)),
-        error_message: report.error.as_ref().map(|error| error.message.clone()),
+        error_line: error.as_deref().map(error_line),
+        error_message: error.map(Cow::into_owned),
     };
     let trial = observed.as_ref().and_then(|_| trial(call, follow_up_ok, now));
     let observation = observed.map(|seen| (call.tool.clone(), with_advice(policy, &health, seen, advised)));
     let corrections = failure.map(|kind| shared.profiles.estimate.corrections(&call.tool, kind, now));
     let corrected = corrections.filter(|seen| seen.n >= CORRECTIONS_MIN).map(|seen| seen.k / seen.n);
-    Settlement { settled, read, observation, trial, corrected }
+    Settlement { settled, read, stored, secrets, observation, trial, corrected }
 }
 
 /// What a success is known again by, and what loop rules read of it. Names stay with a result that is not stored in
 /// full.
-fn answered(report: &Report, read: Option<&Json>, spec: &ToolSpec) -> (ResultDigest, Marks) {
+fn answered(report: &Report, read: Option<&Json>, spec: &ToolSpec, secrets: &Secrets) -> (ResultDigest, Marks) {
     let bytes = report.result_bytes;
     let Answer { digest, mut marks } = match &report.result {
         Some(result) => Answer::of_read(result, read, &spec.volatile),
@@ -144,8 +156,10 @@ fn answered(report: &Report, read: Option<&Json>, spec: &ToolSpec) -> (ResultDig
         let result = report.result.as_deref().and_then(|text| serde_json::from_str::<serde_json::Value>(text).ok());
         marks.failed = result.as_ref().and_then(|result| result.pointer(pointer)).is_some_and(tells_failure);
     }
-    if spec.stored.1 != Stored::Full {
-        marks.named.clear();
+    match spec.stored.1 {
+        Stored::Redacted | Stored::Hash => marks.named.clear(),
+        Stored::Full if !secrets.is_empty() => marks.named.retain(|name| *secrets.without(name) == **name),
+        Stored::Full | Stored::Raw => {}
     }
     (digest, marks)
 }
@@ -172,15 +186,9 @@ fn is_progress(marks: &Marks, call: &Call, session: Option<&Session>) -> bool {
     !marks.failed && last != Some(marks.shape)
 }
 
-/// The error in one line, as a model is told it: without its traceback, and without what is redacted.
-fn error_line(message: &str, redacted: &[String]) -> Arc<str> {
-    let whole = message.trim();
-    let line = if whole.starts_with(['{', '[']) && !redacted.is_empty() {
-        gist::arguments(whole, redacted, ERROR_LINE_MAX)
-    } else {
-        gist::cut(&classify::one_line(whole), ERROR_LINE_MAX)
-    };
-    line.into()
+/// The error in one line, as a model is told it: without its traceback.
+fn error_line(message: &str) -> Arc<str> {
+    gist::cut(&classify::one_line(message.trim()), ERROR_LINE_MAX).into()
 }
 
 /// What the report says of its completeness, else what the result itself says where the policy knows to look.

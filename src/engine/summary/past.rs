@@ -6,6 +6,7 @@ use crate::domain::{
     fingerprint::Fingerprint,
     gist::{self, size},
     history::{PastCall, PastOutcome},
+    redaction::Redaction,
     session_state::CallState,
     time::Timestamp,
 };
@@ -39,12 +40,12 @@ pub(crate) struct Past<'a> {
     entries: Vec<Entry<'a>>,
     refused: Vec<&'a PastCall>,
     calls: &'a [PastCall],
-    redacted: &'a [String],
+    redaction: &'a Redaction,
 }
 
 impl<'a> Past<'a> {
     /// Folds calls, oldest first; the entries are in the order of their newest execution.
-    pub(super) fn of(calls: &'a [PastCall], redacted: &'a [String], now: Timestamp) -> Self {
+    pub(super) fn of(calls: &'a [PastCall], redaction: &'a Redaction, now: Timestamp) -> Self {
         let mut found: BTreeMap<Fingerprint, Entry<'a>> = BTreeMap::new();
         for call in calls {
             let state = call.state(now);
@@ -70,7 +71,7 @@ impl<'a> Past<'a> {
         let refused = calls.iter().filter(is_refused).collect();
         let mut entries: Vec<Entry<'a>> = found.into_values().collect();
         entries.sort_by_key(|entry| entry.newest.seq);
-        Self { entries, refused, calls, redacted }
+        Self { entries, refused, calls, redaction }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -95,7 +96,7 @@ impl<'a> Past<'a> {
     pub(super) fn arguments(&self, call: &PastCall) -> String {
         let arguments = call.arguments.as_deref();
         arguments
-            .map_or("(arguments not stored)".to_owned(), |text| gist::arguments(text, self.redacted, ARGUMENTS_MAX))
+            .map_or("(arguments not stored)".to_owned(), |text| gist::arguments(text, self.redaction, ARGUMENTS_MAX))
     }
 
     /// The arguments of a call by its fingerprint.

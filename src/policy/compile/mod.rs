@@ -10,6 +10,8 @@ mod tools;
 
 use std::sync::Arc;
 
+use regex::Regex;
+
 use super::{
     Policy, PolicyError,
     file::{self, InjectKey, PolicyEngine, PolicyMode, ShareKey, Strategy},
@@ -19,6 +21,7 @@ use crate::{
     domain::{
         digest,
         effect::Share,
+        redaction::Redaction,
         tool::{InjectAs, Stored},
     },
     rules::{
@@ -29,6 +32,8 @@ use crate::{
 
 /// Digits of its hash that name a policy.
 const VERSION_DIGITS: usize = 16;
+/// Names and patterns of secrets.
+const REDACTED_MAX: usize = 256;
 /// A month: nothing in a policy lasts longer.
 const MILLIS_MAX: u64 = 31 * 86_400_000;
 
@@ -96,6 +101,7 @@ fn set<T>(target: &mut T, value: Option<T>) {
 impl From<file::StoredKey> for Stored {
     fn from(key: file::StoredKey) -> Self {
         match key {
+            file::StoredKey::Raw => Self::Raw,
             file::StoredKey::Full => Self::Full,
             file::StoredKey::Redacted => Self::Redacted,
             file::StoredKey::Hash => Self::Hash,
@@ -142,7 +148,7 @@ impl Compiler {
             stored: (stored(keys.storage.arguments), stored(keys.storage.results)),
             validation: keys.validation,
         };
-        self.policy.redact = keys.storage.redact;
+        self.redaction(&keys.storage);
         self.window(keys.loops.window);
         let run_idle = self.millis("loops.run_idle_ms", keys.loops.run_idle_ms);
         set(&mut self.policy.rules.run_idle_ms, run_idle);
@@ -162,6 +168,28 @@ impl Compiler {
         self.answers_that_are_needed();
         self.tools_that_are_named();
         self.sense();
+    }
+
+    fn redaction(&mut self, keys: &file::Storage) {
+        for (key, size) in
+            [("redact", keys.redact.len()), ("keep", keys.keep.len()), ("redact_patterns", keys.redact_patterns.len())]
+        {
+            if size > REDACTED_MAX {
+                self.wrong(format!("storage.{key}"), format!("has more than {REDACTED_MAX} entries"));
+            }
+        }
+        let mut patterns = Vec::new();
+        for (at, pattern) in keys.redact_patterns.iter().enumerate() {
+            match Regex::new(pattern) {
+                Ok(regex) if regex.is_match("") => {
+                    self.wrong(format!("storage.redact_patterns[{at}]"), "matches where there is nothing");
+                }
+                Ok(regex) => patterns.push(regex),
+                Err(error) => self.wrong(format!("storage.redact_patterns[{at}]"), error.to_string()),
+            }
+        }
+        let (also, keep) = (keys.redact.iter().map(String::as_str), keys.keep.iter().map(String::as_str));
+        self.policy.redaction = Redaction::new(also, keep, patterns);
     }
 
     fn inject_as(&mut self, keys: &file::Idempotency) -> Option<InjectAs> {

@@ -341,11 +341,39 @@ impl Compiler {
     pub(super) fn answers_that_are_needed(&mut self) {
         let requires = self.policy.rules.get::<requires::Params>();
         let needed = |name: &str| requires.builds_on(name);
-        let partly = self.policy.tools().filter(|(_, spec)| spec.stored.1 != Stored::Full);
+        let is_partly = |spec: &ToolSpec| matches!(spec.stored.1, Stored::Redacted | Stored::Hash);
+        let partly = self.policy.tools().filter(|(_, spec)| is_partly(spec));
         let names: Vec<String> = partly.filter(|(name, _)| needed(name)).map(|(name, _)| name.to_owned()).collect();
+        // A secret is not there to be compared.
+        let secret = |source: &Source, (arguments, results): (Stored, Stored)| match source {
+            Source::Argument(name) => arguments != Stored::Raw && self.policy.redaction.is_secret(name),
+            Source::Result(pointer) => {
+                let name = pointer.rsplit('/').find(|part| *part != "*" && part.parse::<usize>().is_err());
+                results != Stored::Raw && name.is_some_and(|name| self.policy.redaction.is_secret(name))
+            }
+        };
+        let mut compared = Vec::new();
+        for (tool, requirements) in &requires.by_tool {
+            for requirement in requirements {
+                let stored = self.policy.tools().filter(|(name, _)| requirement.tools.matches(name));
+                let stored: Vec<(Stored, Stored)> = stored.map(|(_, spec)| spec.stored).collect();
+                let is_secret = |source: &Source| stored.iter().any(|stored| secret(source, *stored));
+                let fields = requirement.matching.iter().filter(|(_, source)| is_secret(source));
+                compared.extend(
+                    fields.map(|(field, _)| (tool.clone(), field.clone(), requirement.tools.as_str().to_owned())),
+                );
+            }
+        }
         for name in names {
             let problem = "must be full: other tools require its results";
             self.wrong(format!("tool_schemas.{name}.storage.results"), problem);
+        }
+        for (tool, field, of) in compared {
+            let problem = format!(
+                "{field} is compared with a secret of {of}, which is not stored: say `storage: {{arguments: raw, \
+                 results: raw}}` there, or name the field in storage.keep"
+            );
+            self.wrong(format!("tool_schemas.{tool}.requires"), problem);
         }
     }
 }

@@ -268,12 +268,16 @@ pub(super) struct Validation {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Storage {
-    /// How much of the arguments is stored: full by default.
+    /// How much of the arguments is stored, and of what is said of them: full by default.
     pub(super) arguments: Option<StoredKey>,
-    /// How much of the results is stored: full by default.
+    /// How much of the results and errors is stored: full by default.
     pub(super) results: Option<StoredKey>,
-    /// Fields whose values `redacted` leaves out, wherever they stand.
+    /// Names of fields that are secret, beside those that are known to be (`password`, `token`, …), wherever they stand.
     pub(super) redact: Vec<String>,
+    /// Names of fields that are taken for secret and are not.
+    pub(super) keep: Vec<String>,
+    /// Regular expressions: what matches one in a text is secret, beside card numbers and keys.
+    pub(super) redact_patterns: Vec<String>,
 }
 
 #[derive(Debug, Default, Deserialize, JsonSchema)]

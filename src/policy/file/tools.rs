@@ -204,10 +204,12 @@ pub(in crate::policy) struct ToolStorage {
     pub(in crate::policy) results: Option<StoredKey>,
 }
 
-/// full; redacted: without the values of the fields in `storage.redact`; hash: a digest only.
+/// full: all but secrets; raw: secrets too; redacted: as full, but of a text that is no JSON a digest only; hash: a
+/// digest only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub(in crate::policy) enum StoredKey {
+    Raw,
     Full,
     Redacted,
     Hash,

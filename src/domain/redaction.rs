@@ -1,0 +1,394 @@
+//! What is nobody's business is left out of all that is stored and shown: values that their names give away
+//! (`password`), and those that are known by their form (a card's number, a provider's key). What a call is known again
+//! by, its fingerprint and its digests, goes by the true value; so does what executes (docs/security.md#redaction).
+//!
+//! Ids, hashes, UUIDs and digests have to stay, or nothing could be told apart: a name must say so, or a form must be
+//! one that nothing else has.
+
+mod forms;
+mod names;
+mod texts;
+
+use std::{borrow::Cow, collections::BTreeSet};
+
+use regex::Regex;
+
+use self::names::Named;
+use super::{
+    digest,
+    effect::Resource,
+    finding::Finding,
+    json::{self, Json},
+};
+
+/// What stands in place of a value that is left out.
+pub const REDACTED: &str = "[redacted]";
+/// Shortest value that is looked for in what is said of its call, in bytes.
+const KNOWN_BYTES_MIN: usize = 3;
+/// Shortest one that is looked for in the same answer: `test` is a word, too.
+const ECHO_BYTES_MIN: usize = 8;
+/// Values that are looked for elsewhere.
+const KNOWN_MAX: usize = 64;
+/// Digits of a hash that stand for a secret in the name of a thing, so that two of them stay two.
+const NAME_DIGITS: usize = 12;
+/// So much of a long value is looked for: a text may have cut it off.
+const KNOWN_HEAD_BYTES: usize = 24;
+/// Types of a JSON Schema: a member `password` that has one describes passwords, and holds none.
+const TYPES: [&str; 7] = ["string", "number", "integer", "boolean", "object", "array", "null"];
+
+/// Why a value was left out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Its name says that it is secret.
+    Name,
+    /// It is the number of a card.
+    Card,
+    /// It is a key, by its form.
+    Key,
+    /// The owner's own pattern.
+    Pattern,
+}
+
+impl Kind {
+    /// Every kind.
+    pub const ALL: [Self; 4] = [Self::Name, Self::Card, Self::Key, Self::Pattern];
+
+    /// The name used in metrics.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Name => "name",
+            Self::Card => "card",
+            Self::Key => "key",
+            Self::Pattern => "pattern",
+        }
+    }
+}
+
+/// What was left out.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Secrets {
+    counts: [u32; 4],
+    /// The values themselves, so that other texts about the same call can be told without them.
+    values: Vec<String>,
+}
+
+impl Secrets {
+    /// How many values were left out, by kind; those that were.
+    pub fn counts(&self) -> impl Iterator<Item = (Kind, u32)> {
+        Kind::ALL.into_iter().zip(self.counts).filter(|(_, count)| *count > 0)
+    }
+
+    /// True when nothing was left out.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.counts == [0; 4]
+    }
+
+    fn add(&mut self, kind: Kind, value: &str) {
+        self.counts[kind as usize] += 1;
+        if value.len() >= KNOWN_BYTES_MIN && self.values.len() < KNOWN_MAX {
+            let escaped = Json::String(value.to_owned()).canonical();
+            let escaped = escaped[1..escaped.len() - 1].to_owned();
+            if escaped != value {
+                self.values.push(escaped);
+            }
+            self.values.push(value.to_owned());
+        }
+    }
+
+    /// The text without the values that are known.
+    #[must_use]
+    pub fn without<'t>(&self, text: &'t str) -> Cow<'t, str> {
+        self.without_from(text, KNOWN_BYTES_MIN)
+    }
+
+    fn without_from<'t>(&self, text: &'t str, least: usize) -> Cow<'t, str> {
+        let mut told = Cow::Borrowed(text);
+        for value in self.values.iter().filter(|value| value.len() >= least) {
+            let head = value.floor_char_boundary(KNOWN_HEAD_BYTES);
+            if let Some(left_out) = without_value(&told, value, &value[..head], REDACTED) {
+                told = Cow::Owned(left_out);
+            }
+        }
+        told
+    }
+
+    /// Leaves them out of the name of a thing; two things stay two.
+    #[must_use]
+    pub fn left_out_of_name(&self, resource: Resource) -> Resource {
+        self.values.iter().fold(resource, |named, value| {
+            let mark = format!("{REDACTED}{}", &digest::of_text(value)[..NAME_DIGITS]);
+            without_value(named.as_str(), value, value, &mark).map_or(named, Resource::new)
+        })
+    }
+
+    /// Leaves them out of what a rule has to say.
+    pub fn leave_out_of(&self, finding: &mut Finding) {
+        if self.values.is_empty() {
+            return;
+        }
+        let clean = |text: &mut String| {
+            if let Cow::Owned(left_out) = self.without(text) {
+                *text = left_out;
+            }
+        };
+        clean(&mut finding.message);
+        [&mut finding.next_action, &mut finding.for_people].into_iter().flatten().for_each(clean);
+        for violation in &mut finding.violations {
+            clean(&mut violation.message);
+            violation.user_facing_hint.iter_mut().for_each(clean);
+        }
+    }
+}
+
+/// `text` with `value`, or as much of it as follows its `head`, left out; none when it is not there. A short value is
+/// one only as a word of its own.
+fn without_value(text: &str, value: &str, head: &str, mark: &str) -> Option<String> {
+    let mut out = String::new();
+    let mut copied = 0;
+    for (at, _) in text.match_indices(head) {
+        let length = common(&text[at..], value);
+        let is_inside = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
+        let (before, after) = (text[..at].as_bytes().last(), text.as_bytes().get(at + length));
+        if at < copied || (value.len() < 8 && (is_inside(before) || is_inside(after))) {
+            continue;
+        }
+        out.push_str(&text[copied..at]);
+        out.push_str(mark);
+        copied = at + length;
+    }
+    (copied > 0).then(|| out + &text[copied..])
+}
+
+/// The length of what both begin with, by whole characters.
+fn common(text: &str, value: &str) -> usize {
+    text.chars().zip(value.chars()).take_while(|(a, b)| a == b).map(|(a, _)| a.len_utf8()).sum()
+}
+
+/// True for a value that says nothing: it was left out before.
+fn is_masked(value: &str) -> bool {
+    value.is_empty() || value == REDACTED || value.bytes().all(|b| matches!(b, b'*' | b'x' | b'X' | b'.' | b'-'))
+}
+
+/// A short code with digits: `1234`, `078-05-1120`.
+fn is_code(value: &str) -> bool {
+    let digits = value.bytes().filter(u8::is_ascii_digit).count();
+    (3..=12).contains(&digits) && value.bytes().all(|b| b.is_ascii_digit() || b == b'-' || b == b' ')
+}
+
+/// What is left out, by built-in knowledge and by what the owner adds to it.
+#[derive(Debug, Clone, Default)]
+pub struct Redaction {
+    also: BTreeSet<String>,
+    keep: BTreeSet<String>,
+    patterns: Vec<Regex>,
+}
+
+impl Redaction {
+    /// With more names that are secret, names that are not, and more forms.
+    #[must_use]
+    pub fn new<'n>(
+        also: impl IntoIterator<Item = &'n str>,
+        keep: impl IntoIterator<Item = &'n str>,
+        patterns: Vec<Regex>,
+    ) -> Self {
+        let plain = |name: &str| names::plain(name);
+        Self { also: also.into_iter().map(plain).collect(), keep: keep.into_iter().map(plain).collect(), patterns }
+    }
+
+    /// What the owner says of a name; none when they say nothing.
+    fn own(&self, name: &str) -> Option<Option<Named>> {
+        if self.also.is_empty() && self.keep.is_empty() {
+            return None;
+        }
+        let plain = names::plain(name);
+        match (self.also.contains(&plain), self.keep.contains(&plain)) {
+            (true, _) => Some(Some(Named::Secret)),
+            (_, true) => Some(None),
+            _ => None,
+        }
+    }
+
+    fn named(&self, name: &str) -> Option<Named> {
+        self.own(name).unwrap_or_else(|| names::named(name))
+    }
+
+    /// True when a text under that name is always left out.
+    #[must_use]
+    pub fn is_secret(&self, name: &str) -> bool {
+        matches!(self.named(name), Some(Named::Secret | Named::SecretText))
+    }
+
+    /// A text without its secrets.
+    #[must_use]
+    pub fn text<'t>(&self, text: &'t str, secrets: &mut Secrets) -> Cow<'t, str> {
+        let mut out = String::new();
+        let mut copied = 0;
+        texts::each(
+            text,
+            |name| self.own(name),
+            |range, kind| {
+                secrets.add(kind, &text[range.clone()]);
+                out.push_str(&text[copied..range.start]);
+                out.push_str(REDACTED);
+                copied = range.end;
+            },
+        );
+        let told = if copied == 0 { Cow::Borrowed(text) } else { Cow::Owned(out + &text[copied..]) };
+        self.patterns.iter().fold(told, |told, pattern| {
+            let values: Vec<&str> = pattern.find_iter(&told).map(|value| value.as_str()).collect();
+            if values.iter().all(|value| value.is_empty()) {
+                return told;
+            }
+            values.iter().for_each(|value| secrets.add(Kind::Pattern, value));
+            Cow::Owned(pattern.replace_all(&told, regex::NoExpand(REDACTED)).into_owned())
+        })
+    }
+
+    /// JSON without its secrets; none when it has none.
+    #[must_use]
+    pub fn json(&self, value: &Json, secrets: &mut Secrets) -> Option<Json> {
+        match value {
+            Json::Null | Json::Bool(_) => None,
+            Json::Number(number) | Json::String(number) => match self.text(number, secrets) {
+                Cow::Borrowed(_) => None,
+                Cow::Owned(left_out) => Some(Json::String(left_out)),
+            },
+            Json::Array(items) => replaced(items, |item| self.json(item, secrets)).map(Json::Array),
+            Json::Object(members) => {
+                let left_out = replaced(members, |(name, value)| self.member(name, value, secrets))?;
+                Some(Json::Object(json::in_order(left_out)))
+            }
+        }
+    }
+
+    fn member(&self, name: &str, value: &Json, secrets: &mut Secrets) -> Option<(String, Json)> {
+        let left_out = match (self.named(name), value) {
+            (None, value) => self.json(value, secrets),
+            (Some(_), Json::Object(members)) if is_schema(members) => self.json(value, secrets),
+            (Some(meaning), value) => by_name(meaning, value, secrets).or_else(|| self.json(value, secrets)),
+        };
+        match (self.text(name, secrets), left_out) {
+            (Cow::Borrowed(_), None) => None,
+            (name, left_out) => Some((name.into_owned(), left_out.unwrap_or_else(|| value.clone()))),
+        }
+    }
+
+    /// A stored text without its secrets: as JSON where it is that (`read`), else as a text. What it says elsewhere of
+    /// a secret that it names is left out, too.
+    #[must_use]
+    pub fn stored<'t>(&self, text: &'t str, read: Option<&Json>, secrets: &mut Secrets) -> Cow<'t, str> {
+        match read {
+            None => match self.text(text, secrets) {
+                Cow::Owned(left_out) => secrets.without_from(&left_out, ECHO_BYTES_MIN).into_owned().into(),
+                as_it_is => as_it_is,
+            },
+            Some(value) => match self.json(value, secrets) {
+                Some(left_out) => echoes(&left_out, secrets).unwrap_or(left_out).canonical().into(),
+                None => Cow::Borrowed(text),
+            },
+        }
+    }
+}
+
+/// JSON without what its texts repeat of known values; none when they repeat nothing.
+fn echoes(value: &Json, secrets: &Secrets) -> Option<Json> {
+    match value {
+        Json::String(text) => match secrets.without_from(text, ECHO_BYTES_MIN) {
+            Cow::Owned(left_out) => Some(Json::String(left_out)),
+            Cow::Borrowed(_) => None,
+        },
+        Json::Array(items) => replaced(items, |item| echoes(item, secrets)).map(Json::Array),
+        Json::Object(members) => {
+            let member = |(name, value): &(String, Json)| Some((name.clone(), echoes(value, secrets)?));
+            replaced(members, member).map(Json::Object)
+        }
+        _ => None,
+    }
+}
+
+/// The value of a name that gives it away; none when there is nothing in it to be left out.
+fn by_name(meaning: Named, value: &Json, secrets: &mut Secrets) -> Option<Json> {
+    let (text, is_number) = match value {
+        Json::Null | Json::Bool(_) => return None,
+        Json::Array(items) => return replaced(items, |item| by_name(meaning, item, secrets)).map(Json::Array),
+        Json::Object(members) => {
+            let inside = |(name, value): &(String, Json), secrets: &mut Secrets| {
+                by_name(meaning, value, secrets).map(|left_out| (name.clone(), left_out))
+            };
+            return replaced(members, |member| inside(member, secrets)).map(Json::Object);
+        }
+        Json::Number(text) => (text, true),
+        Json::String(text) => (text, false),
+    };
+    let is_secret = match meaning {
+        Named::Secret => true,
+        Named::SecretText => !is_number,
+        Named::Code => is_code(text),
+        Named::Perhaps => forms::is_drawn_by_lot(text),
+    };
+    (is_secret && !is_masked(text)).then(|| {
+        secrets.add(Kind::Name, text);
+        Json::String(REDACTED.to_owned())
+    })
+}
+
+fn is_schema(members: &[(String, Json)]) -> bool {
+    members
+        .iter()
+        .any(|(name, value)| name == "type" && matches!(value, Json::String(text) if TYPES.contains(&text.as_str())))
+}
+
+/// The items with those replaced that `replace` gives something for; none when there are none.
+fn replaced<T: Clone>(items: &[T], mut replace: impl FnMut(&T) -> Option<T>) -> Option<Vec<T>> {
+    let mut out: Option<Vec<T>> = None;
+    for (at, item) in items.iter().enumerate() {
+        if let Some(new) = replace(item) {
+            out.get_or_insert_with(|| items.to_vec())[at] = new;
+        }
+    }
+    out
+}
+
+/// The fields of a stored text that were left out, as paths; a text that is no JSON has none, and says so by one empty
+/// path. At most `max` of them.
+#[must_use]
+pub fn missing(text: &str, max: usize) -> Vec<String> {
+    if !text.contains(REDACTED) {
+        return Vec::new();
+    }
+    let mut paths = Vec::new();
+    match json::parse(text.trim()) {
+        Ok(value @ (Json::Object(_) | Json::Array(_))) => gather(&value, &mut String::new(), max, &mut paths),
+        _ => paths.push(String::new()),
+    }
+    paths
+}
+
+fn gather(value: &Json, path: &mut String, max: usize, paths: &mut Vec<String>) {
+    let length = path.len();
+    match value {
+        Json::String(text) if text.contains(REDACTED) && paths.len() < max => paths.push(path.clone()),
+        Json::Array(items) => {
+            for (at, item) in items.iter().enumerate() {
+                path.push_str(&format!("[{at}]"));
+                gather(item, path, max, paths);
+                path.truncate(length);
+            }
+        }
+        Json::Object(members) => {
+            for (name, value) in members {
+                path.push_str(if length == 0 { "" } else { "." });
+                path.push_str(name);
+                gather(value, path, max, paths);
+                path.truncate(length);
+            }
+        }
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+#[path = "redaction/tests.rs"]
+mod tests;

@@ -1,0 +1,187 @@
+//! Secrets that are known by their form, whatever stands beside them.
+
+use super::Kind;
+
+/// What a key of a known provider begins with, how many characters follow at least, and whether `-` is one of them.
+const PREFIXES: [(&str, usize, bool); 30] = [
+    ("AKIA", 16, false),
+    ("ASIA", 16, false),
+    ("AIza", 30, true),
+    ("AGE-SECRET-KEY-1", 40, false),
+    ("ghp_", 30, false),
+    ("gho_", 30, false),
+    ("ghu_", 30, false),
+    ("ghs_", 30, false),
+    ("ghr_", 30, false),
+    ("github_pat_", 22, false),
+    ("glpat-", 20, true),
+    ("sk-", 20, true),
+    ("sk_live_", 16, false),
+    ("sk_test_", 16, false),
+    ("rk_live_", 16, false),
+    ("rk_test_", 16, false),
+    ("whsec_", 20, false),
+    ("shpat_", 24, false),
+    ("xoxa-", 10, true),
+    ("xoxb-", 10, true),
+    ("xoxp-", 10, true),
+    ("xoxr-", 10, true),
+    ("xoxs-", 10, true),
+    ("xapp-", 10, true),
+    ("npm_", 30, false),
+    ("pypi-AgE", 40, true),
+    ("hf_", 30, false),
+    ("dop_v1_", 40, false),
+    ("ya29.", 20, true),
+    ("callgate_", 30, true),
+];
+/// Groups of digits between spaces or dashes, as cards are written.
+const GROUPS: [&[usize]; 3] = [&[4, 4, 4, 4], &[4, 6, 5], &[4, 6, 4]];
+const PEM: &str = "-----BEGIN ";
+const PEM_END: &str = "-----END ";
+
+/// The length of the secret that a word begins, and its kind. Nothing of the word stands before `at`.
+pub(super) fn at(text: &str, at: usize) -> Option<(usize, Kind)> {
+    let rest = &text[at..];
+    match rest.as_bytes()[0] {
+        b'0'..=b'9' => card(text, at).map(|length| (length, Kind::Card)),
+        b'e' => jwt(rest).map(|length| (length, Kind::Key)),
+        b'B' | b'b' => bearer(rest).map(|length| (length, Kind::Key)),
+        first => PREFIXES.iter().filter(|(prefix, ..)| prefix.as_bytes()[0] == first).find_map(|prefix| {
+            let (prefix, least, dashes) = *prefix;
+            let after = rest.strip_prefix(prefix)?;
+            let length = run(after, |b| b.is_ascii_alphanumeric() || b == b'_' || (dashes && b == b'-'));
+            // `sk-learn-contrib-of-somebody` is a name.
+            let has_digit = after.as_bytes()[..length].iter().any(u8::is_ascii_digit);
+            (length >= least && has_digit).then_some((prefix.len() + length, Kind::Key))
+        }),
+    }
+}
+
+/// The length of the private key that `text` begins with: to its end, or to that of the text where it is cut off.
+pub(super) fn pem(text: &str) -> Option<usize> {
+    let label = text.strip_prefix(PEM)?;
+    let kind = run(label, |b| b.is_ascii_uppercase() || b.is_ascii_digit() || b == b' ');
+    let begins = label[..kind].ends_with("PRIVATE KEY") && label[kind..].starts_with("-----");
+    let body = PEM.len() + kind + "-----".len();
+    begins.then(|| match text[body..].find(PEM_END) {
+        Some(end) => {
+            let end = body + end + PEM_END.len();
+            text[end..].find("-----").map_or(text.len(), |close| end + close + "-----".len())
+        }
+        None => text.len(),
+    })
+}
+
+/// `eyJ….….…`: a header, a payload and perhaps a signature.
+fn jwt(text: &str) -> Option<usize> {
+    let is_base64 = |b: u8| b.is_ascii_alphanumeric() || b == b'_' || b == b'-';
+    let head = run(text.strip_prefix("eyJ")?, is_base64) + 3;
+    let body = run(text[head..].strip_prefix('.')?, is_base64);
+    let mut length = head + 1 + body;
+    if head < 12 || body < 8 {
+        return None;
+    }
+    while let Some(part) = text[length..].strip_prefix('.') {
+        let part = run(part, is_base64);
+        if part == 0 {
+            break;
+        }
+        length += 1 + part;
+    }
+    Some(length)
+}
+
+/// `Bearer …`, as a header carries it, without its name.
+fn bearer(text: &str) -> Option<usize> {
+    let (scheme, token) = text.split_at_checked("bearer ".len())?;
+    let length = run(token, |b| b.is_ascii_alphanumeric() || b"._~+/=-".contains(&b));
+    let has_digit = token.as_bytes()[..length].iter().any(u8::is_ascii_digit);
+    (scheme.eq_ignore_ascii_case("bearer ") && length >= 16 && has_digit).then_some(scheme.len() + length)
+}
+
+/// How many bytes of a kind `text` begins with.
+pub(super) fn run(text: &str, is: impl Fn(u8) -> bool) -> usize {
+    text.bytes().take_while(|byte| is(*byte)).count()
+}
+
+/// The length of the card number that begins `at`; part of a longer id, of a fraction or of a date it is none.
+fn card(text: &str, at: usize) -> Option<usize> {
+    let (bytes, rest) = (text.as_bytes(), &text.as_bytes()[at..]);
+    let before = |back: usize| at.checked_sub(back).map(|at| bytes[at]);
+    let joins = |joint: Option<u8>, beyond: Option<u8>| {
+        matches!(joint, Some(b'-' | b'.' | b'+' | b'#')) && beyond.is_some_and(|b| b.is_ascii_alphanumeric())
+            || joint.is_some_and(|b| b == b'_' || b.is_ascii_alphanumeric())
+    };
+    if joins(before(1), before(2)) {
+        return None;
+    }
+    let mut digits = [0_u8; 19];
+    let (mut count, mut length, mut joint) = (0, 0, None);
+    // How many digits and bytes there are up to the end of each group.
+    let mut groups: [(usize, usize); 5] = [(0, 0); 5];
+    let mut group = 0;
+    while let Some(byte) = rest.get(length) {
+        match byte {
+            b'0'..=b'9' if count < digits.len() => {
+                digits[count] = byte - b'0';
+                count += 1;
+            }
+            b' ' | b'-' if group < 4 && joint.is_none_or(|joint| joint == byte) => {
+                joint = Some(byte);
+                groups[group] = (count, length);
+                group += 1;
+            }
+            b'0'..=b'9' => return None,
+            _ => break,
+        }
+        length += 1;
+    }
+    groups[group] = (count, length);
+    (0..=group).find_map(|last| {
+        let (count, length) = groups[last];
+        let sizes = (0..=last).map(|at| groups[at].0 - if at > 0 { groups[at - 1].0 } else { 0 });
+        let is_written_so = last == 0 || GROUPS.iter().any(|known| sizes.clone().eq(known.iter().copied()));
+        let is_whole = !joins(rest.get(length).copied(), rest.get(length + 1).copied());
+        (is_written_so && is_whole && is_card(&digits[..count])).then_some(length)
+    })
+}
+
+/// Digits of a card: those that an issuer begins with, as many as it gives, and the last one right (Luhn).
+fn is_card(digits: &[u8]) -> bool {
+    let begin = |n: usize| digits.iter().take(n).fold(0_u32, |all, digit| all * 10 + u32::from(*digit));
+    let is_issued = match (digits.len(), begin(1), begin(2), begin(4)) {
+        (16, 4, ..) | (16, _, 51..=55, _) | (16, .., 2221..=2720) => true,
+        (15, _, 34 | 37, _) | (14, _, 30 | 36 | 38, _) => true,
+        (16, _, 65, _) | (16, .., 6011 | 3528..=3589) | (16..=19, _, 62, _) => true,
+        _ => false,
+    };
+    let sum = digits.iter().rev().enumerate().map(|(at, digit)| match (at % 2, u32::from(*digit)) {
+        (0, digit) => digit,
+        (_, digit) if digit > 4 => 2 * digit - 9,
+        (_, digit) => 2 * digit,
+    });
+    is_issued && digits.iter().any(|digit| *digit != digits[digits.len() - 1]) && sum.sum::<u32>() % 10 == 0
+}
+
+/// True for a text that nobody chose, as keys are: one word of 20 characters or more, letters of both cases and digits
+/// in no order. Ids, hashes and UUIDs have one case; names and paths have words.
+pub(super) fn is_drawn_by_lot(text: &str) -> bool {
+    let bytes = text.as_bytes();
+    let has = |kind: fn(&u8) -> bool| bytes.iter().filter(|byte| kind(byte)).count() >= 2;
+    let is_word = bytes.iter().all(|b| b.is_ascii_alphanumeric() || b"+/=_-".contains(b));
+    let mixed = has(u8::is_ascii_digit) && has(u8::is_ascii_uppercase) && has(u8::is_ascii_lowercase);
+    (20..=512).contains(&bytes.len()) && is_word && mixed && bits_per_character(bytes) >= ENTROPY_MIN
+}
+
+/// Bits of entropy a character from which on a text counts as drawn by lot. 20 characters of base 62 have 3.9 to 4.3,
+/// words of a language joined to a name of that length 2.8 to 3.6.
+const ENTROPY_MIN: f64 = 3.8;
+
+fn bits_per_character(bytes: &[u8]) -> f64 {
+    let mut counts = [0_u32; 128];
+    bytes.iter().for_each(|byte| counts[usize::from(*byte & 127)] += 1);
+    let all = bytes.len() as f64;
+    let of = |count: &u32| f64::from(*count) / all;
+    -counts.iter().filter(|count| **count > 0).map(|count| of(count) * of(count).log2()).sum::<f64>()
+}

@@ -1,0 +1,168 @@
+//! What the name of a member, a header or a variable says of its value.
+
+/// What a name says of the value beside it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Named {
+    /// It is a secret, a number too: a password.
+    Secret,
+    /// A text that it is given is a secret; a number counts or places something: a token.
+    SecretText,
+    /// It is a secret if it is a short code with digits: a PIN.
+    Code,
+    /// It is a secret if it looks drawn by lot: a key.
+    Perhaps,
+}
+
+/// Longest name that is looked at, in bytes.
+const NAME_MAX: usize = 64;
+/// Ends of names, however their words are joined: `dbPassword`, `X-Api-Key`, `AWS_SECRET_ACCESS_KEY`.
+const SECRETS: [&str; 20] = [
+    "password",
+    "passwd",
+    "passphrase",
+    "passcode",
+    "secret",
+    "secrets",
+    "apikey",
+    "secretkey",
+    "accesskey",
+    "privatekey",
+    "signingkey",
+    "encryptionkey",
+    "masterkey",
+    "authkey",
+    "credential",
+    "credentials",
+    "connectionstring",
+    "cardnumber",
+    "smtppass",
+    "dbpass",
+];
+const SECRET_TEXTS: [&str; 6] = ["token", "tokens", "authorization", "cookie", "cookies", "bearer"];
+/// Whole last words.
+const SECRET_WORDS: [&str; 3] = ["pwd", "jwt", "pat"];
+const CODES: [&str; 8] = ["pin", "otp", "totp", "cvv", "cvv2", "cvc", "csc", "ssn"];
+const PERHAPS: [&str; 5] = ["key", "auth", "signature", "sig", "license"];
+/// Tokens that say where something goes on, and open nothing.
+const PLACES: [&str; 14] = [
+    "page",
+    "next",
+    "prev",
+    "continu",
+    "cursor",
+    "sync",
+    "start",
+    "resume",
+    "scroll",
+    "paging",
+    "pagination",
+    "delta",
+    "position",
+    "skip",
+];
+/// Keys of things, which open nothing.
+const PUBLIC: [&str; 6] = ["publickey", "primarykey", "foreignkey", "sortkey", "cachekey", "idempotencykey"];
+
+/// The name in lowercase without what joins its words, and where its last word begins.
+struct Squashed {
+    bytes: [u8; NAME_MAX],
+    length: usize,
+    last_word: usize,
+}
+
+impl Squashed {
+    fn of(name: &str) -> Option<Self> {
+        if name.is_empty() || name.len() > NAME_MAX {
+            return None;
+        }
+        let mut squashed = Self { bytes: [0; NAME_MAX], length: 0, last_word: 0 };
+        let mut before = b'_';
+        for byte in name.bytes() {
+            let begins = !before.is_ascii_alphanumeric() || (before.is_ascii_lowercase() && byte.is_ascii_uppercase());
+            if byte.is_ascii_alphanumeric() {
+                squashed.last_word = if begins { squashed.length } else { squashed.last_word };
+                squashed.bytes[squashed.length] = byte.to_ascii_lowercase();
+                squashed.length += 1;
+            }
+            before = byte;
+        }
+        Some(squashed)
+    }
+
+    fn as_str(&self) -> &str {
+        std::str::from_utf8(&self.bytes[..self.length]).unwrap_or_default()
+    }
+}
+
+/// What a name says of its value; none for most.
+pub(super) fn named(name: &str) -> Option<Named> {
+    let squashed = Squashed::of(name)?;
+    let whole = squashed.as_str();
+    let last = &whole[squashed.last_word..];
+    let ends = |ends: &[&str]| ends.iter().any(|end| whole.ends_with(end));
+    if ends(&SECRETS) {
+        return Some(Named::Secret);
+    }
+    if ends(&SECRET_TEXTS) {
+        let is_place = last.starts_with("token") || whole.ends_with("token");
+        return (!is_place || !PLACES.iter().any(|place| whole.contains(place))).then_some(Named::SecretText);
+    }
+    match last {
+        _ if SECRET_WORDS.contains(&last) => Some(Named::Secret),
+        _ if CODES.contains(&last) => Some(Named::Code),
+        _ if PERHAPS.contains(&last) && !ends(&PUBLIC) => Some(Named::Perhaps),
+        _ => None,
+    }
+}
+
+/// The form in which the owner's names are compared: `Customer-Iban` and `customer_iban` are one.
+pub(super) fn plain(name: &str) -> String {
+    name.chars().filter(|c| c.is_alphanumeric()).flat_map(char::to_lowercase).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn secrets_are_known_however_their_words_are_joined() {
+        for name in
+            ["password", "dbPassword", "PGPASSWORD", "user-passwd", "client_secret", "X-Api-Key", "apikey", "pwd"]
+        {
+            assert_eq!(named(name), Some(Named::Secret), "{name}");
+        }
+        for name in ["token", "accessToken", "refresh_token", "Authorization", "Set-Cookie", "GITHUB_TOKEN"] {
+            assert_eq!(named(name), Some(Named::SecretText), "{name}");
+        }
+        assert_eq!(["pin", "card_cvv", "userPin"].map(named), [Some(Named::Code); 3]);
+        assert_eq!(["key", "ssh_key", "auth"].map(named), [Some(Named::Perhaps); 3]);
+    }
+
+    #[test]
+    fn names_that_only_sound_alike_say_nothing() {
+        for name in [
+            "next_page_token",
+            "pageToken",
+            "syncToken",
+            "token_type",
+            "token_count",
+            "password_hint",
+            "secret_name",
+            "shipping",
+            "opinion",
+            "spin",
+            "author",
+            "authorized",
+            "keyboard",
+            "monkey",
+            "primary_key",
+            "idempotency_key",
+            "id",
+            "order_id",
+            "sha256",
+            "",
+        ] {
+            assert_eq!(named(name), None, "{name}");
+        }
+    }
+}
