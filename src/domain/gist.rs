@@ -1,5 +1,6 @@
 //! Calls in a few words: what they were asked with and what they gave, so that they can be told from each other when
-//! their texts are gone. What the policy's redaction leaves out never stands in one: a result comes here as it is stored.
+//! their texts are gone. What the policy's redaction leaves out never stands in one: a result comes here as it is
+//! stored.
 
 use std::borrow::Cow;
 

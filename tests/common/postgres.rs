@@ -134,7 +134,8 @@ impl Postgres {
     pub(crate) async fn dump(&self) -> String {
         let tables = self
             .rows(
-                "select format('%I.%I', n.nspname, c.relname) from pg_class c join pg_namespace n on n.oid = c.relnamespace
+                "select format('%I.%I', n.nspname, c.relname)
+                 from pg_class c join pg_namespace n on n.oid = c.relnamespace
                  where n.nspname = 'callgate' and c.relkind in ('r', 'p', 'm') and not c.relispartition order by 1",
             )
             .await;

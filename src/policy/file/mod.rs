@@ -272,7 +272,7 @@ pub(super) struct Storage {
     pub(super) arguments: Option<StoredKey>,
     /// How much of the results and errors is stored: full by default.
     pub(super) results: Option<StoredKey>,
-    /// Names of fields that are secret, beside those that are known to be (`password`, `token`, …), wherever they stand.
+    /// Names of fields that are secret wherever they stand, beside those that are known to be (`password`, `token`).
     pub(super) redact: Vec<String>,
     /// Names of fields that are taken for secret and are not.
     pub(super) keep: Vec<String>,
