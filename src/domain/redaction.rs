@@ -150,7 +150,7 @@ fn without_value(text: &str, value: &str, head: &str, mark: &str) -> Option<Stri
     for (at, _) in text.match_indices(head) {
         let length = common(&text[at..], value);
         let is_inside = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
-        let (before, after) = (text[..at].as_bytes().last(), text.as_bytes().get(at + length));
+        let (before, after) = (text.as_bytes()[..at].last(), text.as_bytes().get(at + length));
         if at < copied || (value.len() < 8 && (is_inside(before) || is_inside(after))) {
             continue;
         }

@@ -150,12 +150,15 @@ fn card(text: &str, at: usize) -> Option<usize> {
 /// Digits of a card: those that an issuer begins with, as many as it gives, and the last one right (Luhn).
 fn is_card(digits: &[u8]) -> bool {
     let begin = |n: usize| digits.iter().take(n).fold(0_u32, |all, digit| all * 10 + u32::from(*digit));
-    let is_issued = match (digits.len(), begin(1), begin(2), begin(4)) {
-        (16, 4, ..) | (16, _, 51..=55, _) | (16, .., 2221..=2720) => true,
-        (15, _, 34 | 37, _) | (14, _, 30 | 36 | 38, _) => true,
-        (16, _, 65, _) | (16, .., 6011 | 3528..=3589) | (16..=19, _, 62, _) => true,
-        _ => false,
-    };
+    let is_issued = matches!(
+        (digits.len(), begin(1), begin(2), begin(4)),
+        (16, 4, ..)
+            | (16, _, 51..=55 | 65, _)
+            | (16, .., 2221..=2720 | 6011 | 3528..=3589)
+            | (15, _, 34 | 37, _)
+            | (14, _, 30 | 36 | 38, _)
+            | (16..=19, _, 62, _)
+    );
     let sum = digits.iter().rev().enumerate().map(|(at, digit)| match (at % 2, u32::from(*digit)) {
         (0, digit) => digit,
         (_, digit) if digit > 4 => 2 * digit - 9,

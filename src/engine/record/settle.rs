@@ -1,6 +1,6 @@
 //! What a report comes to: status, failure kind, digest, progress and advice.
 
-use std::{borrow::Cow, sync::Arc};
+use std::sync::Arc;
 
 use crate::{
     domain::{
@@ -67,15 +67,11 @@ pub(super) fn settle(
 ) -> Settlement {
     let spec = policy.tool(&call.tool);
     let (status, failure) = came_to(call, report);
-    let mut secrets = Secrets::default();
-    // The same error with another secret in it is the same error.
-    let error = report.error.as_ref().map(|error| policy.stored_text(spec.stored.1, &error.message, &mut secrets));
-    let signature = error.as_deref().map(classify::error_signature);
     let result = report.result.as_deref().filter(|_| status == OutcomeStatus::Success);
     let read = result.and_then(|result| json::parse(result.trim()).ok());
-    let stored =
-        report.result.as_deref().and_then(|text| policy.stored_result(spec, text, read.as_ref(), &mut secrets));
-    let marked = (status == OutcomeStatus::Success).then(|| answered(report, read.as_ref(), spec, &secrets));
+    let texts = Texts::of(policy, spec, report, read.as_ref());
+    let signature = texts.error.as_deref().map(classify::error_signature);
+    let marked = (status == OutcomeStatus::Success).then(|| answered(report, read.as_ref(), spec, &texts.secrets));
     let digest = match status {
         OutcomeStatus::Success => marked.as_ref().map(|(digest, _)| *digest),
         OutcomeStatus::Error => {
@@ -103,8 +99,6 @@ pub(super) fn settle(
     let planned = session.and_then(|session| session.plan.as_ref()).is_some_and(|plan| plan.order.contains(&call.tool));
     let kept = is_success && (planned || policy.rules.get::<requires::Params>().builds_on(call.tool.as_str()));
     let (is_complete, total_matches) = completeness(spec, report);
-    let note = report.progress_note.as_deref();
-    let note = note.map(|note| policy.stored_text(spec.stored.1, note, &mut secrets));
     let settled = Settled {
         sketch: result.map(Sketch::of),
         kept,
@@ -130,18 +124,38 @@ pub(super) fn settle(
         duration_ms: report.duration_ms,
         is_complete,
         total_matches,
-        progress_note: note.map(Cow::into_owned),
+        progress_note: texts.note,
         result: report.result.clone(),
         result_bytes: report.result_bytes.or_else(|| report.result.as_ref().map(|result| result.len() as u64)),
         gist: None,
-        error_line: error.as_deref().map(error_line),
-        error_message: error.map(Cow::into_owned),
+        error_line: texts.error.as_deref().map(error_line),
+        error_message: texts.error,
     };
     let trial = observed.as_ref().and_then(|_| trial(call, follow_up_ok, now));
     let observation = observed.map(|seen| (call.tool.clone(), with_advice(policy, &health, seen, advised)));
     let corrections = failure.map(|kind| shared.profiles.estimate.corrections(&call.tool, kind, now));
     let corrected = corrections.filter(|seen| seen.n >= CORRECTIONS_MIN).map(|seen| seen.k / seen.n);
-    Settlement { settled, read, stored, secrets, observation, trial, corrected }
+    Settlement { settled, read, stored: texts.result, secrets: texts.secrets, observation, trial, corrected }
+}
+
+/// What a report says, as it is stored and told again.
+struct Texts {
+    result: Option<String>,
+    /// The same error with another secret in it is the same error: it is known again by this.
+    error: Option<String>,
+    note: Option<String>,
+    secrets: Secrets,
+}
+
+impl Texts {
+    fn of(policy: &Policy, spec: &ToolSpec, report: &Report, read: Option<&Json>) -> Self {
+        let mut secrets = Secrets::default();
+        let mut said = |text: &String| policy.stored_text(spec.stored.1, text, &mut secrets).into_owned();
+        let error = report.error.as_ref().map(|error| said(&error.message));
+        let note = report.progress_note.as_ref().map(said);
+        let result = report.result.as_deref().and_then(|text| policy.stored_result(spec, text, read, &mut secrets));
+        Self { result, error, note, secrets }
+    }
 }
 
 /// What a success is known again by, and what loop rules read of it. Names stay with a result that is not stored in
