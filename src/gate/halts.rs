@@ -39,7 +39,7 @@ impl Gate {
         by: impl Into<Actor>,
         reason: &str,
     ) -> Result<Halt, NoAnswer> {
-        let reason = self.policy().without_secrets(reason);
+        let reason = self.policy(tenant).without_secrets(reason);
         let halt = self.store.halt(tenant, what, &by.into(), &reason).await?;
         self.read_halts().await?;
         Ok(halt)
