@@ -69,9 +69,8 @@ pub(super) fn settle(
     let (status, failure) = came_to(call, report);
     let result = report.result.as_deref().filter(|_| status == OutcomeStatus::Success);
     let read = result.and_then(|result| json::parse(result.trim()).ok());
-    let texts = Texts::of(policy, spec, report, read.as_ref());
-    let signature = texts.error.as_deref().map(classify::error_signature);
-    let marked = (status == OutcomeStatus::Success).then(|| answered(report, read.as_ref(), spec, &texts.secrets));
+    let Texts { stored, error, signature, note, secrets } = Texts::of(policy, spec, report, read.as_ref());
+    let marked = (status == OutcomeStatus::Success).then(|| answered(report, read.as_ref(), spec, &secrets));
     let digest = match status {
         OutcomeStatus::Success => marked.as_ref().map(|(digest, _)| *digest),
         OutcomeStatus::Error => {
@@ -124,25 +123,27 @@ pub(super) fn settle(
         duration_ms: report.duration_ms,
         is_complete,
         total_matches,
-        progress_note: texts.note,
+        progress_note: note,
         result: report.result.clone(),
         result_bytes: report.result_bytes.or_else(|| report.result.as_ref().map(|result| result.len() as u64)),
         gist: None,
-        error_line: texts.error.as_deref().map(error_line),
-        error_message: texts.error,
+        error_line: error.as_deref().map(error_line),
+        error_message: error,
     };
     let trial = observed.as_ref().and_then(|_| trial(call, follow_up_ok, now));
     let observation = observed.map(|seen| (call.tool.clone(), with_advice(policy, &health, seen, advised)));
     let corrections = failure.map(|kind| shared.profiles.estimate.corrections(&call.tool, kind, now));
     let corrected = corrections.filter(|seen| seen.n >= CORRECTIONS_MIN).map(|seen| seen.k / seen.n);
-    Settlement { settled, read, stored: texts.result, secrets: texts.secrets, observation, trial, corrected }
+    Settlement { settled, read, stored, secrets, observation, trial, corrected }
 }
 
 /// What a report says, as it is stored and told again.
 struct Texts {
-    result: Option<String>,
-    /// The same error with another secret in it is the same error: it is known again by this.
+    /// The result.
+    stored: Option<String>,
     error: Option<String>,
+    /// What the error is known again by: with another secret in it, it is the same error.
+    signature: Option<String>,
     note: Option<String>,
     secrets: Secrets,
 }
@@ -153,8 +154,8 @@ impl Texts {
         let mut said = |text: &String| policy.stored_text(spec.stored.1, text, &mut secrets).into_owned();
         let error = report.error.as_ref().map(|error| said(&error.message));
         let note = report.progress_note.as_ref().map(said);
-        let result = report.result.as_deref().and_then(|text| policy.stored_result(spec, text, read, &mut secrets));
-        Self { result, error, note, secrets }
+        let stored = report.result.as_deref().and_then(|text| policy.stored_result(spec, text, read, &mut secrets));
+        Self { stored, signature: error.as_deref().map(classify::error_signature), error, note, secrets }
     }
 }
 
