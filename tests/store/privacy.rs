@@ -2,6 +2,7 @@
 
 use callgate::{
     domain::{
+        audit::Actor,
         call::Request,
         control::{Command, Operation},
         failure::ErrorReport,
@@ -110,7 +111,7 @@ async fn no_secret_is_in_a_dump_of_the_database() {
     let approval_id = asked.verdict.approval.expect("a question").id;
     let command = Command {
         session: session("s0"),
-        by: "eve".to_owned(),
+        by: Actor::from("eve"),
         reason: Some("I know 4111-1111-1111-1111".to_owned()),
         operation: Operation::Answer { approval_id, approve: true, clears: None },
     };
@@ -159,7 +160,7 @@ async fn calls_are_told_apart_by_the_true_value() {
     let question = warm.questions(DEFAULT_TENANT, &Wanted { max: 9, ..Wanted::default() }).await;
     assert!(!format!("{question:?}").contains("4111"), "{question:?}");
     let operation = Operation::Answer { approval_id, approve: true, clears: None };
-    let command = Command { session: session("s"), by: "eve".to_owned(), reason: None, operation };
+    let command = Command { session: session("s"), by: Actor::from("eve"), reason: None, operation };
     warm.control(DEFAULT_TENANT, &command).await.expect("an answer that is taken");
     assert_eq!(said(&evaluate(&warm, charge("pay2", "5555555555554444")).await), "ASK approval_required");
     assert_eq!(said(&evaluate(&warm, charge("pay1", "4111111111111111")).await), "ALLOW");
