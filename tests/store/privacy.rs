@@ -13,6 +13,7 @@ use callgate::{
         outcome::OutcomeStatus,
         report::Report,
     },
+    gate::Gate,
     policy,
 };
 use proptest::{
@@ -56,6 +57,39 @@ fn quoted(text: &str) -> String {
     Json::String(text.to_owned()).canonical()
 }
 
+/// Calls of all kinds, with a secret that has a name and one that is known by its form.
+async fn calls_with(gate: &Gate, n: usize, named: &str, formed: &str) {
+    let (s, call) = (format!("s{}", n % 5), |kind: &str| format!("{kind}{n}"));
+    let login = format!(
+        r#"{{"password":{},"deep":[{{"note":{}}}],"maiden_name":{}}}"#,
+        quoted(named),
+        quoted(&format!("use {formed} please")),
+        quoted(&format!("{named}x"))
+    );
+    let request = Request {
+        justification: Some(format!("They said: --password {formed} and {named}")),
+        agent: agent("bot"),
+        ..ask(&s, &call("login"), "login", &login)
+    };
+    assert_eq!(said(&evaluate(gate, request).await), "ALLOW");
+    let running =
+        Report { progress_note: Some(format!("with {formed}")), ..report(&s, &call("login"), OutcomeStatus::Running) };
+    record(gate, running).await;
+    let answer =
+        format!(r#"{{"id":"u{n}","token":{},"echo":"it was {formed}","map":{{{}:1}}}}"#, quoted(named), quoted(formed));
+    record(gate, success(&s, &call("login"), &answer)).await;
+    let wrong = evaluate(gate, ask(&s, &call("wrong"), "look", &format!(r#"{{"password":{}}}"#, quoted(named)))).await;
+    assert_eq!(said(&wrong), "DENY validation_error");
+    evaluate(gate, ask(&s, &call("bad"), "look", &format!(r#"{{"at":{n}}}"#))).await;
+    let error = ErrorReport {
+        error_type: Some("auth".to_owned()),
+        message: format!("{{\"authorization\": {}, \"because\": \"{formed} is stale\"}}", quoted(named)),
+        ..ErrorReport::default()
+    };
+    record(gate, Report { error: Some(error), ..report(&s, &call("bad"), OutcomeStatus::Error) }).await;
+    done(gate, ask(&s, &call("text"), "look", &format!(r#"{{"n":{n}}}"#)), &format!("API_KEY='{formed}'\nok")).await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_secret_is_in_a_dump_of_the_database() {
     let postgres = Postgres::start().await;
@@ -67,44 +101,9 @@ async fn no_secret_is_in_a_dump_of_the_database() {
     };
     let mut secrets = Vec::new();
     for n in 0..40 {
-        let (s, call) = (format!("s{}", n % 5), |kind: &str| format!("{kind}{n}"));
         let named = draw(&|| "[a-zA-Z0-9 \"\\\\é]{8,30}".prop_map(|drawn| format!("Qz{drawn}")).boxed());
         let formed = draw(&|| form().boxed());
-        let login = format!(
-            r#"{{"password":{},"deep":[{{"note":{}}}],"maiden_name":{}}}"#,
-            quoted(&named),
-            quoted(&format!("use {formed} please")),
-            quoted(&format!("{named}x"))
-        );
-        let request = Request {
-            justification: Some(format!("They said: --password {formed} and {named}")),
-            agent: agent("bot"),
-            ..ask(&s, &call("login"), "login", &login)
-        };
-        assert_eq!(said(&evaluate(&gate, request).await), "ALLOW");
-        let running = Report {
-            progress_note: Some(format!("with {formed}")),
-            ..report(&s, &call("login"), OutcomeStatus::Running)
-        };
-        record(&gate, running).await;
-        let answer = format!(
-            r#"{{"id":"u{n}","token":{},"echo":"it was {formed}","map":{{{}:1}}}}"#,
-            quoted(&named),
-            quoted(&formed)
-        );
-        record(&gate, success(&s, &call("login"), &answer)).await;
-        let wrong =
-            evaluate(&gate, ask(&s, &call("wrong"), "look", &format!(r#"{{"password":{}}}"#, quoted(&named)))).await;
-        assert_eq!(said(&wrong), "DENY validation_error");
-        evaluate(&gate, ask(&s, &call("bad"), "look", &format!(r#"{{"at":{n}}}"#))).await;
-        let error = ErrorReport {
-            error_type: Some("auth".to_owned()),
-            message: format!("{{\"authorization\": {}, \"because\": \"{formed} is stale\"}}", quoted(&named)),
-            ..ErrorReport::default()
-        };
-        record(&gate, Report { error: Some(error), ..report(&s, &call("bad"), OutcomeStatus::Error) }).await;
-        done(&gate, ask(&s, &call("text"), "look", &format!(r#"{{"n":{n}}}"#)), &format!("API_KEY='{formed}'\nok"))
-            .await;
+        calls_with(&gate, n, &named, &formed).await;
         secrets.extend([named, formed]);
     }
     let asked = evaluate(&gate, ask("s0", "pay", "charge", r#"{"card":"4111 1111 1111 1111"}"#)).await;
