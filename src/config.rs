@@ -188,6 +188,9 @@ pub struct ServeConfig {
     /// What it may take up.
     #[command(flatten)]
     pub connections: ConnectionConfig,
+    /// Who callers are by their certificates, and by tokens of issuers (JWT): docs/security.md has its form
+    #[arg(long, value_name = "FILE", env = "CALLGATE_AUTH")]
+    pub auth: Option<PathBuf>,
     /// The policy file, applied at start and whenever it changes (SIGHUP: at once); without it the stored active policy
     /// holds, or else nothing is known about any tool, and every limit is wide
     #[arg(long, value_name = "FILE", env = "CALLGATE_POLICY")]

@@ -15,8 +15,10 @@ mod failures;
 mod halts;
 mod health;
 mod inbox;
+mod jwts;
 mod learned;
 mod leases;
+mod owners;
 mod policies;
 mod profiles;
 mod record;
@@ -30,7 +32,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use self::{
     admission::Door, approvals::OpenQuestions, credentials::Credentials, halts::Halts, health::ToolHealth,
-    learned::Learned, policies::ActivePolicy, tenants::Tenants,
+    learned::Learned, owners::Owners, policies::ActivePolicy, tenants::Tenants,
 };
 use crate::{
     clock::Clock,
@@ -45,6 +47,7 @@ use crate::{
 pub use approvals::{LOOK_EVERY, OPEN_MAX, Reply};
 pub use credentials::{Refused, Shown};
 pub use error::{CommandError, EvaluateError, GateError, NoAnswer, RecordError, SessionError};
+pub use owners::WorkError;
 pub use policies::{Activated, Applied, Apply, Author, PolicyProblem, compiled};
 pub use profiles::{NearPair, QualityReport, RetryChance, RetryLayer, RetryProfile};
 pub use record::RecordAnswer;
@@ -95,6 +98,7 @@ pub struct Gate {
     halts: Halts,
     tenants: Tenants,
     credentials: Credentials,
+    owners: Owners,
     policy: ActivePolicy,
     open: OpenQuestions,
     metrics: Metrics,
@@ -115,6 +119,7 @@ impl Gate {
             halts: Halts::default(),
             tenants: Tenants::default(),
             credentials: Credentials::default(),
+            owners: Owners::default(),
             policy: ActivePolicy::new(policy),
             open: OpenQuestions::default(),
             metrics,

@@ -1,8 +1,13 @@
-//! The file of `--auth`: which certificates are whom. docs/security.md has its form.
+//! The file of `--auth`: which certificates, and which tokens of issuers, are whom. docs/security.md has its form.
+
+use std::{collections::BTreeMap, path::PathBuf};
 
 use serde::Deserialize;
 
-use super::certificate;
+use super::{
+    certificate,
+    jwt::{self, Issuer, Source},
+};
 use crate::domain::{
     identity::{Mapped, Role},
     ids::{Invalid, NAME_BYTES_MAX},
@@ -17,13 +22,17 @@ const RULES_MAX: usize = 1_000;
 pub struct Auth {
     /// Client certificates, by their names.
     pub certificates: Vec<certificate::Rule>,
+    /// Issuers of tokens.
+    pub issuers: Vec<Issuer>,
 }
 
 impl Auth {
     /// The tenants that are named in it.
     #[must_use]
     pub fn tenants(&self) -> Vec<&str> {
-        let mut tenants: Vec<&str> = self.certificates.iter().map(|rule| &*rule.is.tenant).collect();
+        let issued = self.issuers.iter().flat_map(|issuer| &issuer.rules).map(|rule| &rule.is);
+        let all = self.certificates.iter().map(|rule| &rule.is).chain(issued);
+        let mut tenants: Vec<&str> = all.map(|is| &*is.tenant).collect();
         tenants.sort_unstable();
         tenants.dedup();
         tenants
@@ -35,6 +44,28 @@ impl Auth {
 struct Form {
     #[serde(default)]
     certificates: Vec<CertificateForm>,
+    #[serde(default)]
+    issuers: Vec<IssuerForm>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct IssuerForm {
+    issuer: String,
+    audience: String,
+    /// A file, or `https://…`.
+    jwks: String,
+    ca: Option<PathBuf>,
+    bearer_file: Option<PathBuf>,
+    rules: Vec<ClaimsForm>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ClaimsForm {
+    claims: BTreeMap<String, String>,
+    #[serde(rename = "as")]
+    is: WhoForm,
 }
 
 #[derive(Debug, Deserialize)]
@@ -128,7 +159,38 @@ pub fn read(text: &str) -> Result<Auth, Invalid> {
         }
         Ok(certificate::Rule { san, is: form.is.read(&format!("{path}.as"))? })
     };
-    Ok(Auth { certificates: form.certificates.into_iter().enumerate().map(rule).collect::<Result<_, _>>()? })
+    let certificates = form.certificates.into_iter().enumerate().map(rule).collect::<Result<_, _>>()?;
+    let issuers = form.issuers.into_iter().enumerate().map(|(i, form)| issuer(&format!("issuers[{i}]"), form));
+    Ok(Auth { certificates, issuers: issuers.collect::<Result<_, _>>()? })
+}
+
+fn issuer(path: &str, form: IssuerForm) -> Result<Issuer, Invalid> {
+    let IssuerForm { issuer, audience, jwks, ca, bearer_file: bearer, rules } = form;
+    for (field, text) in [("issuer", &issuer), ("audience", &audience), ("jwks", &jwks)] {
+        if text.is_empty() {
+            return Err(Invalid::new(format!("{path}.{field}"), "is empty"));
+        }
+    }
+    if rules.is_empty() || rules.len() > RULES_MAX {
+        return Err(Invalid::new(format!("{path}.rules"), format!("needs 1 to {RULES_MAX} lines")));
+    }
+    let is_url = jwks.starts_with("https://") || jwks.starts_with("http://");
+    let keys = if is_url { Source::Url { url: jwks, ca, bearer } } else { Source::File(jwks.into()) };
+    let rule = |(i, form): (usize, ClaimsForm)| {
+        let path = format!("{path}.rules[{i}]");
+        // Else every token of the issuer would be that, whoever's it is.
+        if form.claims.is_empty() {
+            return Err(Invalid::new(format!("{path}.claims"), "is empty: say which claims a token must have"));
+        }
+        let pattern = |(name, text): (String, String)| {
+            let pattern = Pattern::parse(&format!("{path}.claims.{name}"), &text)?;
+            Ok((name, pattern))
+        };
+        let claims = form.claims.into_iter().map(pattern).collect::<Result<_, Invalid>>()?;
+        Ok(jwt::Rule { claims, is: form.is.read(&format!("{path}.as"))? })
+    };
+    let rules = rules.into_iter().enumerate().map(rule).collect::<Result<_, _>>()?;
+    Ok(Issuer { issuer, audience, keys, rules })
 }
 
 #[cfg(test)]

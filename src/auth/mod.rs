@@ -3,4 +3,6 @@
 
 pub mod certificate;
 pub mod file;
+pub mod jwt;
+mod provider;
 pub mod token;

@@ -72,9 +72,16 @@ async fn on_own_server(args: &DemoArgs) -> anyhow::Result<()> {
         DatabaseConfig { database_url: None, data_dir: Some(folder.path().join("data")), pg_bin: args.pg_bin.clone() };
     let listen = std::net::SocketAddr::from(([127, 0, 0, 1], 0));
     let bound = vec![Bound::bind(listen, &Way::default())?];
-    let plane =
-        Plane::start(bound, &database, Arc::new(Policy::default()), None, Metrics::none(), grpc::Settings::default())
-            .await?;
+    let plane = Plane::start(
+        bound,
+        &database,
+        Arc::new(Policy::default()),
+        None,
+        None,
+        Metrics::none(),
+        grpc::Settings::default(),
+    )
+    .await?;
     let url = plane.addresses.first().map(Address::url).unwrap_or_default();
     // Ctrl-C must not leave a server behind: the demo ends, and what it started is stopped.
     let played = tokio::select! {

@@ -12,8 +12,10 @@ use tokio::{
 use super::{
     database::Database,
     follow::{self, Follow},
+    keys,
 };
 use crate::{
+    auth::file::Auth,
     clock::Clock,
     config::DatabaseConfig,
     domain::ids::DEFAULT_TENANT,
@@ -58,13 +60,14 @@ impl Plane {
         database: &DatabaseConfig,
         policy: Arc<Policy>,
         file: Option<(&Path, &str)>,
+        auth: Option<Auth>,
         metrics: Metrics,
         settings: grpc::Settings,
     ) -> anyhow::Result<Self> {
         let addresses = bound.iter().map(Bound::address).collect();
         let follow = file.map(|(path, text)| Follow::new(path, text)).transpose()?;
         let database = Database::open(database).await?;
-        let (gate, listeners) = match judging(bound, &database, policy, file, metrics).await {
+        let (gate, listeners) = match judging(bound, &database, policy, file, auth, metrics).await {
             Ok(judging) => judging,
             Err(error) => {
                 database.stop().await;
@@ -150,6 +153,7 @@ async fn judging(
     database: &Database,
     policy: Arc<Policy>,
     file: Option<(&Path, &str)>,
+    auth: Option<Auth>,
     metrics: Metrics,
 ) -> anyhow::Result<(Arc<Gate>, Vec<Listener>)> {
     let gate = loop {
@@ -162,6 +166,9 @@ async fn judging(
             Err(error) => return Err(error),
         }
     };
+    if let Some(auth) = auth {
+        gate.map(auth).await.context("the tenants of --auth cannot be read")?;
+    }
     let listeners = bound.into_iter().map(Bound::listen).collect::<Result<_, _>>()?;
     if let Some((path, text)) = file {
         follow::apply(&gate, path, text).await?;
@@ -205,6 +212,7 @@ fn chores(gate: &Arc<Gate>) -> Vec<JoinHandle<()>> {
         tokio::spawn(make_partitions(Arc::clone(gate))),
         tokio::spawn(share_health(Arc::clone(gate))),
         tokio::spawn(read_credentials(Arc::clone(gate))),
+        tokio::spawn(keys::follow(Arc::clone(gate))),
         tokio::spawn(learn(Arc::clone(gate))),
         tokio::spawn(learn_self_corrections(Arc::clone(gate))),
     ]

@@ -4,6 +4,7 @@
 use super::{
     ids::{DEFAULT_TENANT, TenantId},
     pattern::Pattern,
+    time::Timestamp,
 };
 
 /// What somebody may do. Each call of the contract names the roles that may make it.
@@ -88,7 +89,7 @@ impl Mapped {
     #[must_use]
     pub fn identity(&self, tenant: TenantId, credential: Credential, from: Option<String>) -> Identity {
         let Self { name, roles, groups, agents, any_session, .. } = self.clone();
-        Identity { tenant, name, roles, groups, agents, any_session, credential, from }
+        Identity { tenant, name, roles, groups, agents, any_session, credential, from, until: None }
     }
 }
 
@@ -111,6 +112,8 @@ pub struct Identity {
     pub credential: Credential,
     /// From which address; none over a Unix socket.
     pub from: Option<String>,
+    /// From when on they are somebody else, where the credential itself says so.
+    pub until: Option<Timestamp>,
 }
 
 impl Identity {
@@ -126,6 +129,7 @@ impl Identity {
             any_session: true,
             credential: Credential::Local,
             from: None,
+            until: None,
         }
     }
 
@@ -135,13 +139,18 @@ impl Identity {
         (self.credential != Credential::Local).then_some(self.name.as_str())
     }
 
+    /// True for who works in anybody's sessions.
+    #[must_use]
+    pub fn may_work_in_all(&self) -> bool {
+        self.any_session || self.is_one_of(&[Role::Operator, Role::Admin])
+    }
+
     /// May they work in a session that `owner` has opened? A name below another's, as `planner/search` is below
     /// `planner`, is that of a sub-agent: who makes credentials delegates by it.
     #[must_use]
     pub fn may_work_in(&self, owner: Option<&str>) -> bool {
-        let looks_after = self.any_session || self.is_one_of(&[Role::Operator, Role::Admin]);
         let is_below = |owner: &str| self.name.strip_prefix(owner).is_some_and(|rest| rest.starts_with('/'));
-        looks_after || owner.is_none_or(|owner| owner == self.name || is_below(owner))
+        self.may_work_in_all() || owner.is_none_or(|owner| owner == self.name || is_below(owner))
     }
 
     /// May they ask for this agent? Who is bound to some says for which.

@@ -14,9 +14,9 @@ use std::{
 
 use tokio::{sync::Semaphore, time::timeout};
 
-use super::{Gate, NoAnswer, failures::Failures, lock};
+use super::{Gate, NoAnswer, failures::Failures, jwts::Jwts, lock};
 use crate::{
-    auth::{certificate, file::Auth, token},
+    auth::{certificate, file::Auth, jwt, token},
     clock::Tick,
     domain::{
         identity::{Credential, Identity},
@@ -78,7 +78,8 @@ pub(super) struct Credentials {
     mapping: RwLock<Option<Arc<Mapping>>>,
     looks: Semaphore,
     noted: Mutex<Option<Tick>>,
-    failures: Failures,
+    pub(super) failures: Failures,
+    pub(super) jwts: Jwts,
 }
 
 impl Default for Credentials {
@@ -90,15 +91,16 @@ impl Default for Credentials {
             looks: Semaphore::new(LOOKS_MAX),
             noted: Mutex::default(),
             failures: Failures::default(),
+            jwts: Jwts::default(),
         }
     }
 }
 
 /// Whom other credentials than tokens are mapped to, and the tenants that there are.
 #[derive(Debug)]
-struct Mapping {
-    auth: Auth,
-    tenants: BTreeMap<String, TenantId>,
+pub(super) struct Mapping {
+    pub(super) auth: Auth,
+    pub(super) tenants: BTreeMap<String, TenantId>,
 }
 
 #[derive(Debug)]
@@ -129,7 +131,7 @@ impl Credentials {
         self.any.store(true, Ordering::Release);
     }
 
-    fn mapping(&self) -> Option<Arc<Mapping>> {
+    pub(super) fn mapping(&self) -> Option<Arc<Mapping>> {
         self.mapping.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
@@ -190,6 +192,9 @@ impl Gate {
                 let known = self.held(id).ok_or(Refused::Unknown("there is no such token"))?;
                 known.token.refused(self.now()).map_or(Ok(()), |why| Err(Refused::Unknown(why)))
             }
+            Credential::Jwt(_) if identity.until.is_none_or(|until| until <= self.now()) => {
+                Err(Refused::Unknown("the JWT has expired"))
+            }
             Credential::Local | Credential::Certificate(_) | Credential::Jwt(_) => Ok(()),
         }
     }
@@ -207,6 +212,7 @@ impl Gate {
     fn by_token(&self, text: &str, from: Option<IpAddr>) -> Option<Result<Arc<Identity>, Refused>> {
         let shown = match token::read(text) {
             Some(shown) => shown,
+            None if jwt::is_one(text) => return Some(self.by_jwt(text, from)),
             None => return Some(Err(Refused::Unknown("no token of callgate's was shown"))),
         };
         let known = self.held(shown.id)?;

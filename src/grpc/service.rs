@@ -17,7 +17,7 @@ use super::{
 use crate::{
     domain::{
         call,
-        identity::{Credential, Identity},
+        identity::{Credential, Identity, Role},
     },
     gate::{self, Gate},
     telemetry,
@@ -49,6 +49,11 @@ impl GateService {
 }
 
 impl GateService {
+    /// Refuses who works in somebody else's session.
+    async fn works_in(&self, identity: &Identity, asked: &call::Request, opens: bool) -> Result<(), Status> {
+        within(Box::pin(self.gate.works_in(identity, &asked.session, asked.parent.as_ref(), opens))).await
+    }
+
     /// The answer. Who waits can wait elsewhere once the server ends; who does not is answered in a moment.
     async fn or_elsewhere<T>(
         &self,
@@ -98,6 +103,15 @@ pub(super) fn left(headers: &HeaderMap) -> Option<Duration> {
     })
 }
 
+/// May they ask for this agent? A report need not name one.
+fn asks_for(identity: &Identity, caller: Option<&v1::Caller>, is_named: bool) -> Result<(), Status> {
+    let agent = caller.map(|caller| caller.agent_id.as_str()).filter(|agent| !agent.is_empty());
+    if (is_named || agent.is_some()) && !identity.may_ask_for(agent) {
+        return Err(status::agent_refused());
+    }
+    Ok(())
+}
+
 /// What a method answers, whether a call or a request on a stream asks for it.
 impl GateService {
     pub(super) async fn evaluated(
@@ -113,6 +127,8 @@ impl GateService {
             asks(identity, decode::evaluate(&message, identity.tenant)?),
             decode::max_wait(message.max_wait.as_ref())?,
         );
+        asks_for(identity, message.caller.as_ref(), true)?;
+        self.works_in(identity, &asked, !message.dry_run).await?;
         let call_id = asked.call_id.to_string();
         // Boxed as it is made: what is put around it is moved, it is not.
         let answer = Box::pin(async {
@@ -142,6 +158,10 @@ impl GateService {
             .map(|asked| asks(identity, asked))
             .collect::<Vec<_>>();
         let wait = decode::max_wait(message.max_wait.as_ref())?;
+        asks_for(identity, message.caller.as_ref(), true)?;
+        if let Some(first) = asked.first() {
+            self.works_in(identity, first, true).await?;
+        }
         let call_ids: Vec<String> = asked.iter().map(|request| request.call_id.to_string()).collect();
         let answer = within_more(wait, left, Box::pin(self.gate.evaluate_and_wait(asked, wait, left)));
         let answers = self.or_elsewhere(wait, answer).instrument(span).await?;
@@ -161,6 +181,10 @@ impl GateService {
         let span = telemetry::record_span(headers);
         let now = self.gate.now().as_millis();
         let (report, observed) = decode::record(&message, identity.tenant, now)?;
+        asks_for(identity, message.caller.as_ref(), observed.is_some())?;
+        let parent = observed.as_ref().and_then(|observed| observed.parent.as_ref());
+        let works = self.gate.works_in(identity, &report.session, parent, observed.is_some());
+        within(Box::pin(works)).await?;
         let answer = Box::pin(self.gate.record(identity.tenant, report, observed));
         let answer = within_more(Duration::ZERO, left, answer).instrument(span).await?;
         Ok(encode::recorded(answer, message.include_budgets))
@@ -172,6 +196,9 @@ impl GateService {
         message: v1::GetSessionStateRequest,
     ) -> Result<v1::GetSessionStateResponse, Status> {
         let (session, extent) = decode::session_state(&message)?;
+        if !identity.is_one_of(&[Role::Approver, Role::Analyst]) {
+            within(Box::pin(self.gate.works_in(identity, &session, None, false))).await?;
+        }
         let state = within(Box::pin(self.gate.session_state(identity.tenant, &session, extent))).await?;
         let state = Some(encode::session_state(message.session_id, state));
         Ok(v1::GetSessionStateResponse { state })

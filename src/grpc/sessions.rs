@@ -41,6 +41,12 @@ impl SessionService {
         Self { gate, stop, states: Shared::default() }
     }
 
+    /// Refuses an agent that works in somebody else's session.
+    async fn works_in<T>(&self, request: &Request<T>, session: &str, opens: bool) -> Result<(), Status> {
+        let (identity, session) = (identity::of(request)?, decode::session(session)?);
+        service::within(Box::pin(self.gate.works_in(&identity, &session, None, opens))).await
+    }
+
     async fn command(&self, tenant: TenantId, command: &Command) -> Result<(), Status> {
         service::within(Box::pin(self.gate.control(tenant, command))).await.map(drop)
     }
@@ -172,6 +178,7 @@ impl v1::session_service_server::SessionService for SessionService {
     async fn set_phase(&self, request: Request<v1::SetPhaseRequest>) -> Result<Response<v1::SetPhaseResponse>, Status> {
         let tenant = identity::tenant(&request)?;
         let by = identity::actor(&request)?;
+        self.works_in(&request, &request.get_ref().session_id, true).await?;
         let message = request.into_inner();
         let tool = |(i, tool): (usize, &String)| Ok(ToolName::parse(&format!("plan[{i}]"), tool)?);
         let plan: Vec<ToolName> = message.plan.iter().enumerate().map(tool).collect::<Decoded<_>>()?;
@@ -201,6 +208,7 @@ impl v1::session_service_server::SessionService for SessionService {
         let tenant = identity::tenant(&request)?;
         // The session's own loop says so; nobody is answerable for it.
         let by = identity::actor_or(&request, &request.get_ref().session_id)?;
+        self.works_in(&request, &request.get_ref().session_id, false).await?;
         let summary_tokens = decode::summary_tokens(request.get_ref().summary_tokens)?;
         let command = command(&request.get_ref().session_id, by, "", Operation::MarkCompacted)?;
         self.command(tenant, &command).await?;

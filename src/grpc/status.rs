@@ -22,7 +22,7 @@ use crate::{
         tenant::TenantState,
         tree::{OPEN_MAX, SESSIONS_MAX},
     },
-    gate::{GateError, NoAnswer, PolicyProblem, Refused, TenantChange, TokenError},
+    gate::{GateError, NoAnswer, PolicyProblem, Refused, TenantChange, TokenError, WorkError},
 };
 
 pub(super) const DOMAIN: &str = "callgate";
@@ -72,6 +72,12 @@ pub(super) fn role_missing(roles: &[Role]) -> Status {
     let wanted: Vec<&str> = roles.iter().chain([&Role::Admin]).map(|role| role.as_str()).collect();
     let message = format!("this call is for the roles {}; your credential has none of them", wanted.join(", "));
     status(Code::PermissionDenied, "ROLE_MISSING", message, None)
+}
+
+/// Who is bound to some agents asks for another.
+pub(super) fn agent_refused() -> Status {
+    let message = "your credential is for other agents: give `caller.agent_id` as one that its pattern names";
+    status(Code::PermissionDenied, "AGENT_REFUSED", message, None)
 }
 
 /// From the first token on nobody is let in without one.
@@ -219,6 +225,19 @@ pub(super) trait Told {
 /// Everything that the gate says instead of an answer.
 pub(super) fn gate(error: impl Told) -> Status {
     error.told()
+}
+
+impl Told for WorkError {
+    fn told(self) -> Status {
+        match self {
+            Self::NotTheirs => {
+                let message = "the session was opened with another credential; open one of your own, or have whoever \
+                               makes credentials name yours as a sub-agent of that one";
+                status(Code::PermissionDenied, "SESSION_OF_ANOTHER", message, None)
+            }
+            Self::NoAnswer(no_answer) => no_answer.told(),
+        }
+    }
 }
 
 impl Told for TokenError {

@@ -269,3 +269,45 @@ async fn an_admin_makes_lists_replaces_and_revokes_the_tokens_of_a_tenant() {
     let told = plane.postgres.rows("select kind from audit order by number").await;
     assert_eq!(told, ["(token_created)", "(token_created)", "(token_rotated)", "(token_revoked)"]);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_agent_works_in_its_own_sessions_and_for_the_agents_that_it_is_for() {
+    let plane = Plane::start(&Policy::default()).await;
+    let here = plane.channel().await;
+    let there = plane.postgres_gate(&Policy::default()).await;
+    let (planner, _) = token(&plane.gate, who("planner", &[Role::Agent])).await;
+    let (search, _) = token(&plane.gate, who("planner/search", &[Role::Agent])).await;
+    let (other, _) = token(&plane.gate, who("other", &[Role::Agent])).await;
+    let (proxy, _) = token(&plane.gate, Mapped { any_session: true, ..who("proxy", &[Role::Agent]) }).await;
+    ask(&here, bearer(&planner, asked("s"))).await.expect("nobody's yet");
+    let below = |session: &str, parent: &str| {
+        let mut request = asked(session);
+        request.caller.as_mut().expect("a caller").parent_session_id = parent.into();
+        request
+    };
+    for channel in [&here, &there] {
+        ask(channel, bearer(&search, asked("s"))).await.expect("it works for the planner");
+        ask(channel, bearer(&proxy, asked("s"))).await.expect("it works for all");
+        for request in [asked("s"), below("t", "s")] {
+            let status = ask(channel, bearer(&other, request)).await.expect_err("somebody else's");
+            assert_eq!(pair(&status), (Code::PermissionDenied, "SESSION_OF_ANOTHER".into()));
+        }
+        let mut gate = GateServiceClient::new(channel.clone());
+        let state = v1::GetSessionStateRequest { session_id: "s".into(), ..Default::default() };
+        let status = gate.get_session_state(bearer(&other, state)).await.expect_err("somebody else's");
+        assert_eq!(pair(&status), (Code::PermissionDenied, "SESSION_OF_ANOTHER".into()));
+        let report = crate::common::wire::success("s", "c1", "{}");
+        let status = gate.record(bearer(&other, report)).await.expect_err("somebody else's");
+        assert_eq!(pair(&status), (Code::PermissionDenied, "SESSION_OF_ANOTHER".into()));
+    }
+    ask(&there, bearer(&search, below("u", "s"))).await.expect("a sub-agent's own session, below");
+    let agents = callgate::domain::pattern::Pattern::parse("agents", "desk-*").ok();
+    let (desk, _) = token(&plane.gate, Mapped { agents, ..who("desk", &[Role::Agent]) }).await;
+    for (agent, is_refused) in [("desk-1", false), ("pay", true), ("", true)] {
+        let mut request = asked("d");
+        request.caller.as_mut().expect("a caller").agent_id = agent.into();
+        let answer = ask(&here, bearer(&desk, request)).await;
+        let refused = answer.err().map(|status| pair(&status));
+        assert_eq!(refused, is_refused.then(|| (Code::PermissionDenied, "AGENT_REFUSED".into())), "{agent:?}");
+    }
+}

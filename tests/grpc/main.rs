@@ -14,6 +14,7 @@ mod edge;
 mod errors;
 mod fields;
 mod health;
+mod jwt;
 mod learning;
 mod overload;
 mod people;

@@ -67,6 +67,7 @@ async fn every_table_and_column_says_what_it_is() {
         "retry_trial",
         "session",
         "session_event",
+        "session_owner",
         "tenant",
         "token",
         "tool_health",

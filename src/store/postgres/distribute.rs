@@ -8,8 +8,8 @@ use super::{SCHEMA, maintain};
 use crate::store::error::{OpenError, StoreError};
 
 /// Cut by `shard`. Equal shards lie together.
-pub(super) const BY_SHARD: [&str; 8] =
-    ["call_tree", "session", "call", "outcome", "session_event", "ledger", "counter", "retry_trial"];
+pub(super) const BY_SHARD: [&str; 9] =
+    ["call_tree", "session", "session_owner", "call", "outcome", "session_event", "ledger", "counter", "retry_trial"];
 /// Whole on every node.
 pub(super) const EVERYWHERE: [&str; 14] = [
     "tenant",

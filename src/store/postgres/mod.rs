@@ -23,6 +23,7 @@ mod load;
 mod look_up;
 mod maintain;
 mod marks;
+mod owners;
 mod past;
 mod policies;
 mod profiles;

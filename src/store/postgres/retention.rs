@@ -90,6 +90,9 @@ async fn drop_trees(conn: &mut PgConnection, before: NaiveDate, silent: NaiveDat
              events as (
                delete from session_event e using gone g where e.shard = g.shard and e.tenant_id = g.tenant_id
                  and e.root_id = g.root_id),
+             owners as (
+               delete from session_owner o using gone g where o.shard = g.shard and o.tenant_id = g.tenant_id
+                 and o.root_id = g.root_id),
              sessions as (
                delete from session s using gone g where s.shard = g.shard and s.tenant_id = g.tenant_id
                  and s.root_id = g.root_id

@@ -1,0 +1,192 @@
+//! Tokens of issuers (JWT, as OIDC and Kubernetes give them): whose signature they have, what they claim, and who that
+//! is by the mapping of the server's configuration. Only signatures with public keys are known, so that no key of this
+//! server can make one.
+
+use std::{collections::BTreeMap, path::PathBuf};
+
+use jsonwebtoken::{
+    Algorithm, AlgorithmFamily, DecodingKey, Validation, dangerous::insecure_decode_claims, decode, decode_header,
+    jwk::JwkSet,
+};
+use serde_json::{Map, Value};
+
+use super::provider;
+use crate::domain::{identity::Mapped, pattern::Pattern, time::Timestamp};
+
+/// The longest that is read.
+pub const BYTES_MAX: usize = 16 << 10;
+/// What clocks of issuers may differ from the database's: for `nbf` alone, since what has expired has expired.
+const AHEAD_S: i64 = 30;
+const ALGORITHMS: [Algorithm; 9] = [
+    Algorithm::RS256,
+    Algorithm::RS384,
+    Algorithm::RS512,
+    Algorithm::PS256,
+    Algorithm::PS384,
+    Algorithm::PS512,
+    Algorithm::ES256,
+    Algorithm::ES384,
+    Algorithm::EdDSA,
+];
+
+/// Where an issuer's keys are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Source {
+    /// A file, such as one that a sidecar keeps.
+    File(PathBuf),
+    /// An address, and what is needed to read it.
+    Url {
+        /// `https://…`.
+        url: String,
+        /// The authority of its certificate, where that is none of the public ones.
+        ca: Option<PathBuf>,
+        /// A file with a token to be shown, as the API server of Kubernetes wants it.
+        bearer: Option<PathBuf>,
+    },
+}
+
+/// An issuer that is believed.
+#[derive(Debug, Clone)]
+pub struct Issuer {
+    /// Its name, as its tokens claim it.
+    pub issuer: String,
+    /// For whom its tokens have to be: this server.
+    pub audience: String,
+    /// Its keys.
+    pub keys: Source,
+    /// Who its tokens are.
+    pub rules: Vec<Rule>,
+}
+
+/// One line of an issuer's mapping.
+#[derive(Debug, Clone)]
+pub struct Rule {
+    /// The claims that a token must have: a path (`kubernetes.io/namespace`), and what stands there.
+    pub claims: BTreeMap<String, Pattern>,
+    /// Who that is; a name that is empty is its `sub`.
+    pub is: Mapped,
+}
+
+/// An issuer's keys.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Keys(JwkSet);
+
+impl Keys {
+    /// Reads a key set (RFC 7517).
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn read(text: &str) -> Result<Self, String> {
+        let keys: JwkSet = serde_json::from_str(text).map_err(|error| error.to_string())?;
+        if keys.keys.is_empty() { Err("it has no key".to_owned()) } else { Ok(Self(keys)) }
+    }
+
+    fn find(&self, kid: Option<&str>) -> Option<DecodingKey> {
+        let key = match (kid, self.0.keys.as_slice()) {
+            (Some(kid), _) => self.0.find(kid)?,
+            (None, [only]) => only,
+            (None, _) => return None,
+        };
+        DecodingKey::from_jwk(key).ok().filter(|key| key.family() != AlgorithmFamily::Hmac)
+    }
+
+    /// True when there is none of this token's: its issuer may have changed them.
+    #[must_use]
+    pub fn lacks(&self, token: &str) -> bool {
+        decode_header(token).is_ok_and(|header| self.find(header.kid.as_deref()).is_none())
+    }
+}
+
+/// Who somebody is by a token, and until when.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Known {
+    /// Who.
+    pub is: Mapped,
+    /// Its `sub`.
+    pub subject: String,
+    /// Its `exp`.
+    pub until: Timestamp,
+}
+
+/// Could it be a token of an issuer?
+#[must_use]
+pub fn is_one(text: &str) -> bool {
+    text.len() <= BYTES_MAX && text.split('.').count() == 3 && decode_header(text).is_ok()
+}
+
+/// Which issuer a token names, without believing it.
+#[must_use]
+pub fn issuer(issuers: &[Issuer], token: &str) -> Option<usize> {
+    let claims: Map<String, Value> = insecure_decode_claims(token).ok()?;
+    let named = claims.get("iss")?.as_str()?;
+    issuers.iter().position(|issuer| issuer.issuer == named)
+}
+
+/// Checks a token of this issuer.
+///
+/// # Errors
+/// Why it does not hold, for the log.
+pub fn verify(issuer: &Issuer, keys: &Keys, token: &str, now: Timestamp) -> Result<Known, &'static str> {
+    provider::install();
+    let header = decode_header(token).map_err(|_| "the JWT has no header that can be read")?;
+    if !ALGORITHMS.contains(&header.alg) {
+        return Err("the JWT is signed in a way that is not accepted");
+    }
+    let key = keys.find(header.kid.as_deref()).ok_or("the JWT's key is none of its issuer's")?;
+    // Times are looked at below, by the database's clock; so is all else that is claimed.
+    let mut signature = Validation::new(header.alg);
+    signature.required_spec_claims.clear();
+    (signature.validate_exp, signature.validate_nbf, signature.validate_aud) = (false, false, false);
+    let claims: Map<String, Value> =
+        decode(token, &key, &signature).map_err(|_| "the JWT's signature is wrong")?.claims;
+    let text = |name: &str| claims.get(name).and_then(Value::as_str);
+    if text("iss") != Some(&issuer.issuer) {
+        return Err("the JWT is of another issuer");
+    }
+    let is_for_us = match claims.get("aud") {
+        Some(Value::String(one)) => *one == issuer.audience,
+        Some(Value::Array(several)) => several.iter().any(|one| one.as_str() == Some(&issuer.audience)),
+        _ => false,
+    };
+    if !is_for_us {
+        return Err("the JWT is for another audience");
+    }
+    let seconds = now.as_millis().div_euclid(1_000);
+    let until = claims.get("exp").and_then(seconds_of).ok_or("the JWT does not say when it expires")?;
+    if until <= seconds {
+        return Err("the JWT has expired");
+    }
+    match claims.get("nbf").map(seconds_of) {
+        Some(None) => return Err("the JWT's nbf is no time"),
+        Some(Some(from)) if from > seconds.saturating_add(AHEAD_S) => return Err("the JWT does not hold yet"),
+        _ => {}
+    }
+    let subject = text("sub").filter(|subject| !subject.is_empty()).ok_or("the JWT has no subject")?;
+    let fits = |rule: &&Rule| rule.claims.iter().all(|(path, wanted)| claims_at(&claims, path, wanted));
+    let rule = issuer.rules.iter().find(fits).ok_or("no line of the mapping fits the JWT's claims")?;
+    let until = Timestamp::from_millis(until.saturating_mul(1_000));
+    Ok(Known { is: rule.is.clone().or_named(subject), subject: subject.to_owned(), until })
+}
+
+/// A time of RFC 7519, in whole seconds.
+fn seconds_of(value: &Value) -> Option<i64> {
+    value.as_i64().or_else(|| value.as_f64().map(|seconds| seconds.floor() as i64))
+}
+
+/// True when what stands at this path, or one of several things there, fits.
+fn claims_at(claims: &Map<String, Value>, path: &str, wanted: &Pattern) -> bool {
+    let fits = |value: &Value| match value {
+        Value::String(text) => wanted.matches(text),
+        Value::Bool(_) | Value::Number(_) => wanted.matches(&value.to_string()),
+        _ => false,
+    };
+    let mut parts = path.split('/');
+    let first = parts.next().and_then(|name| claims.get(name));
+    // A name may have a slash itself, as `example.org/team` has.
+    let found = claims.get(path).or_else(|| parts.try_fold(first?, |value, name| value.get(name)));
+    match found {
+        Some(Value::Array(several)) => several.iter().any(fits),
+        Some(value) => fits(value),
+        None => false,
+    }
+}

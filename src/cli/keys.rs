@@ -1,0 +1,77 @@
+//! `--auth FILE`: who callers are by certificates and by tokens of issuers, and the keys of these issuers, read again and
+//! again. An issuer that cannot be read keeps the keys that it had.
+
+use std::{path::Path, sync::Arc, time::Duration};
+
+use anyhow::{Context as _, anyhow, bail};
+use futures_util::future::join_all;
+use tokio::time::{sleep, timeout};
+
+use super::fetch;
+use crate::{
+    auth::{
+        file::{self, Auth},
+        jwt::{Issuer, Keys, Source},
+    },
+    gate::Gate,
+};
+
+/// How often keys are read: a file costs nothing, an address is somebody else's.
+const FILES_EVERY: Duration = Duration::from_secs(5);
+const URLS_EVERY: Duration = Duration::from_secs(300);
+/// How soon again, when somebody shows a token with an unknown key, or an address does not answer.
+const AGAIN: Duration = Duration::from_secs(10);
+/// The largest set of keys.
+const BYTES_MAX: usize = 1 << 20;
+
+/// Reads the file.
+pub(super) fn load(path: Option<&Path>) -> anyhow::Result<Option<Auth>> {
+    let Some(path) = path else { return Ok(None) };
+    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read --auth {}", path.display()))?;
+    let auth = file::read(&text);
+    auth.map(Some).map_err(|wrong| anyhow!("--auth {}: {} {}", path.display(), wrong.field, wrong.problem))
+}
+
+/// Keeps the keys of all issuers, each in its own time.
+pub(super) async fn follow(gate: Arc<Gate>) {
+    let issuers = gate.issuers().into_iter().enumerate();
+    let follow = issuers.map(|(place, issuer)| follow_one(Arc::clone(&gate), place, issuer));
+    join_all(follow).await;
+}
+
+async fn follow_one(gate: Arc<Gate>, place: usize, issuer: Issuer) {
+    let every = if matches!(issuer.keys, Source::File(_)) { FILES_EVERY } else { URLS_EVERY };
+    let mut is_troubled = false;
+    loop {
+        let pause = match read(&issuer.keys).await {
+            Ok(keys) => {
+                gate.set_keys(place, keys);
+                is_troubled = false;
+                every
+            }
+            Err(error) => {
+                if !std::mem::replace(&mut is_troubled, true) {
+                    tracing::warn!(issuer = issuer.issuer, "its keys cannot be read, and the last hold: {error:#}");
+                }
+                AGAIN
+            }
+        };
+        // Whoever shows tokens with keys of their own makes nobody read more often than that.
+        sleep(AGAIN.min(pause)).await;
+        let _ = timeout(pause.saturating_sub(AGAIN), gate.keys_wanted()).await;
+    }
+}
+
+async fn read(source: &Source) -> anyhow::Result<Keys> {
+    let text = match source {
+        Source::File(path) => {
+            let size = tokio::fs::metadata(path).await.with_context(|| path.display().to_string())?.len();
+            if size > BYTES_MAX as u64 {
+                bail!("{} has more than {BYTES_MAX} bytes", path.display());
+            }
+            tokio::fs::read_to_string(path).await.with_context(|| path.display().to_string())?
+        }
+        Source::Url { url, ca, bearer } => fetch::text(url, ca.as_deref(), bearer.as_deref(), BYTES_MAX).await?,
+    };
+    Keys::read(&text).map_err(|problem| anyhow!("they are no key set: {problem}"))
+}

@@ -1,0 +1,103 @@
+//! Tokens of issuers, as this replica knows them: their issuers' keys, and who showed which a moment ago, since a
+//! signature costs as much to check as a whole call.
+
+use std::{
+    net::IpAddr,
+    num::NonZeroUsize,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use lru::LruCache;
+use sha2::{Digest as _, Sha256};
+use tokio::sync::Notify;
+
+use super::{Gate, credentials::Refused, lock};
+use crate::{
+    auth::jwt::{self, Issuer, Keys},
+    clock::Tick,
+    domain::{
+        identity::{Credential, Identity},
+        token::Digest,
+    },
+};
+
+/// Tokens that are remembered.
+const KNOWN_MAX: NonZeroUsize = NonZeroUsize::new(10_000).unwrap();
+/// How long an issuer's keys hold while they cannot be read again.
+const KEYS_HOLD: Duration = Duration::from_secs(24 * 3_600);
+
+/// What is known of the tokens of issuers.
+#[derive(Debug)]
+pub(super) struct Jwts {
+    known: Mutex<LruCache<Digest, (Option<IpAddr>, Arc<Identity>)>>,
+    /// By the place of their issuer.
+    keys: Mutex<Vec<Option<(Arc<Keys>, Tick)>>>,
+    wanted: Notify,
+}
+
+impl Default for Jwts {
+    fn default() -> Self {
+        Self { known: Mutex::new(LruCache::new(KNOWN_MAX)), keys: Mutex::default(), wanted: Notify::new() }
+    }
+}
+
+impl Gate {
+    /// Issuers, in whose place [`Gate::set_keys`] is told their keys.
+    #[must_use]
+    pub fn issuers(&self) -> Vec<Issuer> {
+        self.credentials.mapping().map(|mapping| mapping.auth.issuers.clone()).unwrap_or_default()
+    }
+
+    /// These are an issuer's keys from now on. What was signed by others holds no more.
+    pub fn set_keys(&self, issuer: usize, keys: Keys) {
+        let jwts = &self.credentials.jwts;
+        let mut all = lock(&jwts.keys);
+        if all.len() <= issuer {
+            all.resize(issuer + 1, None);
+        }
+        let is_new = all[issuer].as_ref().is_none_or(|(before, _)| **before != keys);
+        all[issuer] = Some((Arc::new(keys), self.clock.tick()));
+        drop(all);
+        if is_new {
+            lock(&jwts.known).clear();
+        }
+    }
+
+    /// Done once somebody shows a token whose key is not known: its issuer may have new ones.
+    pub async fn keys_wanted(&self) {
+        self.credentials.jwts.wanted.notified().await;
+    }
+
+    pub(super) fn by_jwt(&self, text: &str, from: Option<IpAddr>) -> Result<Arc<Identity>, Refused> {
+        let jwts = &self.credentials.jwts;
+        let digest: Digest = Sha256::digest(text.as_bytes()).into();
+        let now = self.now();
+        if let Some((last, identity)) = lock(&jwts.known).get(&digest)
+            && *last == from
+        {
+            let holds = identity.until.is_some_and(|until| now < until);
+            return if holds { Ok(Arc::clone(identity)) } else { Err(Refused::Unknown("the JWT has expired")) };
+        }
+        if let Some(wait) = self.credentials.failures.wait(&self.clock, from) {
+            return Err(Refused::TooMany(wait));
+        }
+        let mapping = self.credentials.mapping().ok_or(Refused::Unknown("no issuer is known"))?;
+        let place =
+            jwt::issuer(&mapping.auth.issuers, text).ok_or(Refused::Unknown("the JWT's issuer is not known"))?;
+        let keys = lock(&jwts.keys).get(place).cloned().flatten();
+        let keys = keys.filter(|(_, read)| self.clock.elapsed(*read) < KEYS_HOLD).ok_or(Refused::Unchecked)?.0;
+        if keys.lacks(text) {
+            jwts.wanted.notify_waiters();
+        }
+        let known = jwt::verify(&mapping.auth.issuers[place], &keys, text, now).map_err(Refused::Unknown)?;
+        let tenant =
+            mapping.tenants.get(&known.is.tenant).ok_or(Refused::Unknown("the JWT's tenant does not exist"))?;
+        let credential = Credential::Jwt(format!("{} {}", mapping.auth.issuers[place].issuer, known.subject));
+        let from_text = from.map(|from| from.to_canonical().to_string());
+        let identity = Identity { until: Some(known.until), ..known.is.identity(*tenant, credential, from_text) };
+        let identity = Arc::new(identity);
+        lock(&jwts.known).put(digest, (from, Arc::clone(&identity)));
+        Ok(identity)
+    }
+}

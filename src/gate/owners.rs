@@ -1,0 +1,78 @@
+//! Whose sessions are: an agent works in those that its own credential has opened, and in those of whom it works for.
+//! The first who asks in a call tree with a credential has it, on every replica.
+
+use std::{num::NonZeroUsize, sync::Arc, sync::Mutex};
+
+use lru::LruCache;
+
+use super::{Gate, NoAnswer, lock};
+use crate::domain::{
+    identity::Identity,
+    ids::{SessionId, TenantId},
+};
+
+/// Trees whose owner is remembered: it never changes while there is the tree.
+const OWNERS_MAX: NonZeroUsize = NonZeroUsize::new(20_000).unwrap();
+
+/// Whose trees are, as it was read.
+#[derive(Debug)]
+pub(super) struct Owners(Mutex<LruCache<(TenantId, SessionId), Arc<str>>>);
+
+impl Default for Owners {
+    fn default() -> Self {
+        Self(Mutex::new(LruCache::new(OWNERS_MAX)))
+    }
+}
+
+/// Why somebody does not work in a session.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum WorkError {
+    /// It is somebody else's.
+    #[error("the session is somebody else's")]
+    NotTheirs,
+    /// Nobody can say.
+    #[error(transparent)]
+    NoAnswer(#[from] NoAnswer),
+}
+
+impl Gate {
+    /// May they work in this session? One whose tree is nobody's yet becomes theirs, if they ask for a call in it.
+    ///
+    /// # Errors
+    /// [`WorkError`]: nothing was done.
+    pub async fn works_in(
+        &self,
+        identity: &Identity,
+        session: &SessionId,
+        parent: Option<&SessionId>,
+        opens: bool,
+    ) -> Result<(), WorkError> {
+        let Some(name) = identity.owner() else { return Ok(()) };
+        if !opens && identity.may_work_in_all() {
+            return Ok(());
+        }
+        let tenant = identity.tenant;
+        let root = match (self.known_root(tenant, session).await?, parent) {
+            (Some(root), _) => root,
+            (None, Some(parent)) => self.known_root(tenant, parent).await?.unwrap_or_else(|| parent.clone()),
+            (None, None) => session.clone(),
+        };
+        let key = (tenant, root);
+        let known = lock(&self.owners.0).get(&key).cloned();
+        let owner = match known {
+            Some(owner) => Some(owner),
+            None => {
+                let read = match opens {
+                    true => Some(self.store.own(tenant, &key.1, name).await.map_err(NoAnswer::from)?),
+                    false => self.store.owner(tenant, &key.1).await.map_err(NoAnswer::from)?,
+                };
+                let owner: Option<Arc<str>> = read.map(Arc::from);
+                if let Some(owner) = &owner {
+                    lock(&self.owners.0).put(key, Arc::clone(owner));
+                }
+                owner
+            }
+        };
+        if identity.may_work_in(owner.as_deref()) { Ok(()) } else { Err(WorkError::NotTheirs) }
+    }
+}
