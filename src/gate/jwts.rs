@@ -27,12 +27,18 @@ const KNOWN_MAX: NonZeroUsize = NonZeroUsize::new(10_000).unwrap();
 /// How long an issuer's keys hold while they cannot be read again.
 const KEYS_HOLD: Duration = Duration::from_secs(24 * 3_600);
 
+/// Who showed a token last, and from where.
+type Last = (Option<IpAddr>, Arc<Identity>);
+
+/// Keys, and when they were read.
+type Read = (Arc<Keys>, Tick);
+
 /// What is known of the tokens of issuers.
 #[derive(Debug)]
 pub(super) struct Jwts {
-    known: Mutex<LruCache<Digest, (Option<IpAddr>, Arc<Identity>)>>,
+    known: Mutex<LruCache<Digest, Last>>,
     /// By the place of their issuer.
-    keys: Mutex<Vec<Option<(Arc<Keys>, Tick)>>>,
+    keys: Mutex<Vec<Option<Read>>>,
     wanted: Notify,
 }
 
