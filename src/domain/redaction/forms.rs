@@ -33,7 +33,7 @@ const PREFIXES: [(&str, usize, bool); 30] = [
     ("hf_", 30, false),
     ("dop_v1_", 40, false),
     ("ya29.", 20, true),
-    ("callgate_", 30, true),
+    ("cg_", 40, false),
 ];
 /// Groups of digits between spaces or dashes, as cards are written.
 const GROUPS: [&[usize]; 3] = [&[4, 4, 4, 4], &[4, 6, 5], &[4, 6, 4]];

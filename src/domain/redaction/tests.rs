@@ -23,6 +23,7 @@ fn secrets_are_left_out_of_running_text() {
         (format!("use {} now", key("ghp_", 36)), key("ghp_", 36)),
         (format!("AWS_ACCESS_KEY_ID={}", "AKIAIOSFODNN7EXAMPLE"), "AKIAIOSFODNN7EXAMPLE".to_owned()),
         (format!("{} is live", key("sk_live_", 24)), key("sk_live_", 24)),
+        (format!("log in with {}", key("cg_agent_7f3aB1_", 49)), key("cg_agent_7f3aB1_", 49)),
         (format!("sent {jwt}."), jwt.to_owned()),
         ("curl -H 'Authorization: Basic dXNlcjpwYXNz' x".to_owned(), "Basic dXNlcjpwYXNz".to_owned()),
         ("Authorization: Bearer abcdef0123456789\nHost: x".to_owned(), "Bearer abcdef0123456789".to_owned()),
