@@ -21,6 +21,7 @@ mod leases;
 mod owners;
 mod policies;
 mod profiles;
+mod quotas;
 mod record;
 mod state;
 mod tenants;
@@ -32,7 +33,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use self::{
     admission::Door, approvals::OpenQuestions, credentials::Credentials, halts::Halts, health::ToolHealth,
-    learned::Learned, owners::Owners, policies::ActivePolicy, tenants::Tenants,
+    learned::Learned, owners::Owners, policies::ActivePolicy, quotas::Used, tenants::Tenants,
 };
 use crate::{
     clock::Clock,
@@ -97,6 +98,7 @@ pub struct Gate {
     learned: Learned,
     halts: Halts,
     tenants: Tenants,
+    used: Used,
     credentials: Credentials,
     owners: Owners,
     policy: ActivePolicy,
@@ -118,6 +120,7 @@ impl Gate {
             learned: Learned::default(),
             halts: Halts::default(),
             tenants: Tenants::default(),
+            used: Used::default(),
             credentials: Credentials::default(),
             owners: Owners::default(),
             policy: ActivePolicy::new(policy),

@@ -37,6 +37,8 @@ const HEALTH_EVERY: Duration = Duration::from_secs(1);
 const LEARN_EVERY: Duration = Duration::from_secs(2);
 /// How often it is read what refusals for arguments came to.
 const SELF_CORRECTIONS_EVERY: Duration = Duration::from_secs(60);
+/// How often it is counted what tenants have stored, and erased what they have left.
+const TENANTS_EVERY: Duration = Duration::from_secs(5);
 /// How often partitions are made ahead.
 const PARTITIONS_EVERY: Duration = Duration::from_secs(3_600);
 
@@ -214,6 +216,7 @@ fn chores(gate: &Arc<Gate>) -> Vec<JoinHandle<()>> {
         tokio::spawn(read_credentials(Arc::clone(gate))),
         tokio::spawn(keys::follow(Arc::clone(gate))),
         tokio::spawn(learn(Arc::clone(gate))),
+        tokio::spawn(look_after_tenants(Arc::clone(gate))),
         tokio::spawn(learn_self_corrections(Arc::clone(gate))),
     ]
 }
@@ -267,6 +270,15 @@ async fn learn(gate: Arc<Gate>) {
     every(LEARN_EVERY, "retry profiles could not be brought up to date", || {
         let gate = Arc::clone(&gate);
         async move { gate.learn().await }
+    })
+    .await;
+}
+
+/// Counts what limited tenants have stored, and erases what deleted ones have left.
+async fn look_after_tenants(gate: Arc<Gate>) {
+    every(TENANTS_EVERY, "what tenants have stored could not be counted or erased", || {
+        let gate = Arc::clone(&gate);
+        async move { gate.look_after_tenants().await }
     })
     .await;
 }

@@ -72,7 +72,7 @@ struct Change {
 /// How much a tenant may use.
 #[derive(Debug, Clone, Copy, Args)]
 struct Quotas {
-    /// Calls that it may ask for in a second, over all replicas
+    /// Calls that it may ask each replica for in a second
     #[arg(long, value_name = "CALLS")]
     calls_per_second: Option<u64>,
     /// Call trees that it may have stored

@@ -1,7 +1,7 @@
 //! Why something is not done that was asked for: the caller's own doing, and nothing was decided or stored. One type an
 //! operation, each variant with one code and reason of the contract.
 
-use super::{ids::SessionId, time::Timestamp};
+use super::{ids::SessionId, tenant::Quota, time::Timestamp};
 
 /// A session cannot be part of its call tree.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,6 +22,8 @@ pub enum EvaluateRejection {
     CallIdReused,
     /// The tree has as many open calls as it may.
     TooManyOpenCalls,
+    /// It would begin a call tree or ask a question, and its tenant has as many of these as it may.
+    QuotaExceeded(Quota),
     /// Its session has no place in the tree.
     Session(SessionRejection),
 }

@@ -43,7 +43,7 @@ impl TenantState {
 /// How much of the plane a tenant may use; without a number, as much as there is.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Quotas {
-    /// Calls that it may ask for in a second, over all replicas.
+    /// Calls that it may ask each replica for in a second.
     pub calls_per_second: Option<u64>,
     /// Call trees that it may have stored.
     pub sessions: Option<u64>,

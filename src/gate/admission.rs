@@ -7,8 +7,8 @@
 //! Little's law, at work = rate × time, gives both limits from one figure that is measured while the door is full, the
 //! rate at which Evaluates are answered. At work are as many as are answered within [`WORK`]. Waiting are only those
 //! whose turn comes within [`WAIT`], or within the time that their callers still have: who would wait longer is told
-//! now, and not after the wait. Turns go round the call trees, one each: a tree that asks for more than its share waits
-//! for itself.
+//! now, and not after the wait. Turns go round the tenants, one each, and in each tenant round its call trees: a tenant
+//! that asks for more than its share waits for itself, and so does a tree in its tenant.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -64,14 +64,43 @@ struct Waiter {
     seat: oneshot::Sender<Seat>,
 }
 
+/// The trees of a tenant that wait.
+#[derive(Debug, Default)]
+struct Share {
+    /// In the order of their turns.
+    turns: VecDeque<SessionId>,
+    waiters: BTreeMap<SessionId, VecDeque<Waiter>>,
+    waiting: usize,
+}
+
+impl Share {
+    fn of_tree(&self, root: &SessionId) -> usize {
+        self.waiters.get(root).map_or(0, VecDeque::len)
+    }
+
+    /// Whose turn it is.
+    fn next(&mut self) -> Option<Waiter> {
+        let tree = self.turns.pop_front()?;
+        let waiters = self.waiters.get_mut(&tree)?;
+        let waiter = waiters.pop_front();
+        if waiters.is_empty() {
+            self.waiters.remove(&tree);
+        } else {
+            self.turns.push_back(tree);
+        }
+        self.waiting -= usize::from(waiter.is_some());
+        waiter
+    }
+}
+
 /// Who is at work and who waits.
 #[derive(Debug)]
 struct Line {
     most: usize,
     working: usize,
-    /// The trees that wait, in the order of their turns.
-    turns: VecDeque<Tree>,
-    waiters: BTreeMap<Tree, VecDeque<Waiter>>,
+    /// The tenants that wait, in the order of their turns.
+    turns: VecDeque<TenantId>,
+    shares: BTreeMap<TenantId, Share>,
     waiting: usize,
     next: u64,
     /// Answered in a second, while the door is full.
@@ -87,38 +116,54 @@ impl Line {
         self.working < self.most && self.waiting == 0
     }
 
-    /// How long the next one of `tree` would wait: for a turn of every tree, for each that it has waiting.
-    fn wait(&self, tree: &Tree) -> Duration {
-        let own = self.waiters.get(tree).map_or(0, VecDeque::len);
-        let trees = self.turns.len() + usize::from(own == 0);
-        let turns = ((own + 1) * trees).min(self.waiting + 1);
+    /// How long the next one of a tree would wait: for a turn of every tree of its tenant, for each that it has waiting,
+    /// and as many turns of every other tenant as that one has to take.
+    fn wait(&self, (tenant, root): &Tree) -> Duration {
+        let own = self.shares.get(tenant).map_or(1, |share| {
+            let of_tree = share.of_tree(root);
+            let trees = share.turns.len() + usize::from(of_tree == 0);
+            ((of_tree + 1) * trees).min(share.waiting + 1)
+        });
+        let others = self.shares.iter().filter(|(other, _)| *other != tenant);
+        let turns = own + others.map(|(_, share)| share.waiting.min(own)).sum::<usize>();
         self.rate
             .map_or(Duration::ZERO, |rate| Duration::try_from_secs_f64(turns as f64 / rate).unwrap_or(Duration::MAX))
     }
 
-    /// Room for one more of `tree`, if need be that of the newest of the tree that has the most.
-    fn makes_room(&mut self, tree: &Tree) -> bool {
+    /// Room for one more of a tree, if need be that of the newest of the tree that has the most, in the tenant that has
+    /// the most.
+    fn makes_room(&mut self, (tenant, root): &Tree) -> bool {
         if self.waiting < WAITING_MAX {
             return true;
         }
-        let own = self.waiters.get(tree).map_or(0, VecDeque::len);
-        let Some(largest) = self.waiters.values_mut().max_by_key(|waiters| waiters.len()) else { return true };
-        if largest.len() <= own + 1 {
+        let own = self.shares.get(tenant).map_or(0, |share| share.waiting);
+        let of_tree = self.shares.get(tenant).map_or(0, |share| share.of_tree(root));
+        let Some((largest, share)) = self.shares.iter_mut().max_by_key(|(_, share)| share.waiting) else { return true };
+        let is_own = largest == tenant || share.waiting <= own + 1;
+        let Some(share) = (if is_own { self.shares.get_mut(tenant) } else { Some(share) }) else { return false };
+        let Some(waiters) = share.waiters.values_mut().max_by_key(|waiters| waiters.len()) else { return false };
+        if is_own && waiters.len() <= of_tree + 1 {
             return false;
         }
+        share.waiting -= 1;
         self.waiting -= 1;
         // Its sender goes, and so it is told.
-        largest.pop_back().is_some()
+        waiters.pop_back().is_some()
     }
 
-    fn queue(&mut self, tree: &Tree, weight: usize) -> (u64, oneshot::Receiver<Seat>) {
+    fn queue(&mut self, (tenant, root): &Tree, weight: usize) -> (u64, oneshot::Receiver<Seat>) {
         let (seat, turn) = oneshot::channel();
         let number = self.next;
         self.next += 1;
         self.waiting += 1;
-        let waiters = self.waiters.entry(tree.clone()).or_default();
+        let share = self.shares.entry(*tenant).or_default();
+        if share.waiting == 0 {
+            self.turns.push_back(*tenant);
+        }
+        share.waiting += 1;
+        let waiters = share.waiters.entry(root.clone()).or_default();
         if waiters.is_empty() {
-            self.turns.push_back(tree.clone());
+            share.turns.push_back(root.clone());
         }
         waiters.push_back(Waiter { number, weight, seat });
         (number, turn)
@@ -127,13 +172,13 @@ impl Line {
     /// Whose turn it is, while there is room.
     fn next(&mut self) -> Option<Waiter> {
         while self.working < self.most {
-            let tree = self.turns.pop_front()?;
-            let Some(waiters) = self.waiters.get_mut(&tree) else { continue };
-            let waiter = waiters.pop_front();
-            if waiters.is_empty() {
-                self.waiters.remove(&tree);
+            let tenant = self.turns.pop_front()?;
+            let Some(share) = self.shares.get_mut(&tenant) else { continue };
+            let waiter = share.next();
+            if share.turns.is_empty() {
+                self.shares.remove(&tenant);
             } else {
-                self.turns.push_back(tree);
+                self.turns.push_back(tenant);
             }
             if let Some(waiter) = waiter {
                 self.waiting -= 1;
@@ -145,14 +190,21 @@ impl Line {
     }
 
     /// One that waits no longer.
-    fn leave(&mut self, tree: &Tree, number: u64) {
-        let Some(waiters) = self.waiters.get_mut(tree) else { return };
+    fn leave(&mut self, (tenant, root): &Tree, number: u64) {
+        let Some(share) = self.shares.get_mut(tenant) else { return };
+        let Some(waiters) = share.waiters.get_mut(root) else { return };
         let before = waiters.len();
         waiters.retain(|waiter| waiter.number != number);
-        self.waiting -= before - waiters.len();
+        let gone = before - waiters.len();
         if waiters.is_empty() {
-            self.waiters.remove(tree);
-            self.turns.retain(|turn| turn != tree);
+            share.waiters.remove(root);
+            share.turns.retain(|turn| turn != root);
+        }
+        self.waiting -= gone;
+        share.waiting -= gone;
+        if share.turns.is_empty() {
+            self.shares.remove(tenant);
+            self.turns.retain(|turn| turn != tenant);
         }
     }
 
@@ -184,7 +236,7 @@ impl Door {
             most: WORKING_MAX,
             working: 0,
             turns: VecDeque::new(),
-            waiters: BTreeMap::new(),
+            shares: BTreeMap::new(),
             waiting: 0,
             next: 0,
             rate: None,

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::{
     domain::{
         rejection::{CommandRejection, EvaluateRejection, RecordRejection, SessionUnknown},
-        tenant::TenantState,
+        tenant::{Quota, TenantState},
     },
     store::StoreError,
 };
@@ -31,6 +31,9 @@ pub enum NoAnswer {
     /// The tenant is not served: it was suspended, or deleted.
     #[error("the tenant is not served: it is {}", .0.as_str())]
     NotServed(TenantState),
+    /// The tenant uses as much as it may.
+    #[error("the tenant's quota is used up: {}", .0.as_str())]
+    Quota(Quota),
     /// No tenant of that number is known here.
     #[error("the tenant is not known")]
     TenantUnknown,

@@ -8,6 +8,7 @@ use super::{
     batch::{self, SharedBatch, evidence, judge_all},
     decide::{Access, Decided, Subject, Unheard},
     health::Claim,
+    quotas::Room,
 };
 use crate::{
     domain::{
@@ -15,6 +16,8 @@ use crate::{
         call::{Proposal, Request},
         finding::Decision,
         ids::{SessionId, TenantId},
+        rejection::EvaluateRejection,
+        tenant::Quota,
         verdict::Verdict,
     },
     engine::{
@@ -30,6 +33,11 @@ use crate::{
 struct Judged {
     verdicts: Vec<Verdict>,
     claims: Vec<Option<Claim>>,
+}
+
+/// True for a question that was not asked before.
+fn asks(verdict: &Verdict) -> bool {
+    verdict.decision == Decision::Ask && !verdict.replayed
 }
 
 impl Gate {
@@ -51,9 +59,10 @@ impl Gate {
         let Some(first) = requests.first() else { return Ok(Vec::new()) };
         let _seat = self.door.enter(|| self.tree_of(first), requests.len(), left).await?;
         let policy = self.judges(first.tenant)?;
+        let room = self.room(first.tenant, requests.len()).await?;
         let proposals: Vec<Proposal> = requests.into_iter().map(|request| policy.propose(request)).collect();
         let Some(Proposal { request: first, .. }) = proposals.first() else { return Ok(Vec::new()) };
-        let judged = self.judge(&policy, first, &proposals).await;
+        let judged = self.judge(&policy, first, &proposals, room).await;
         self.give_back_claims().await;
         let (verdicts, slot) = match judged {
             Err(error) => return Box::pin(self.unrecorded(&policy, &proposals, error)).await,
@@ -89,6 +98,7 @@ impl Gate {
         policy: &Policy,
         first: &Request,
         proposals: &[Proposal],
+        room: Room,
     ) -> Result<(Vec<Verdict>, Arc<Slot>), EvaluateError> {
         let calls: Vec<_> = proposals.iter().map(|proposal| &proposal.request.call_id).collect();
         let unheard = Unheard::Begins(first.parent.as_ref());
@@ -101,6 +111,12 @@ impl Gate {
         let judged = self.decide(subject, shared, |tree, (shared, claims), now| {
             match judge_all(policy, tree, shared, proposals, now) {
                 Err(rejection) => Decided::Rejected(rejection),
+                Ok((_, changes)) if room.no_session && tree.version == 0 && !changes.is_empty() => {
+                    Decided::Rejected(EvaluateRejection::QuotaExceeded(Quota::Sessions))
+                }
+                Ok((verdicts, changes)) if room.no_question && !changes.is_empty() && verdicts.iter().any(asks) => {
+                    Decided::Rejected(EvaluateRejection::QuotaExceeded(Quota::ApprovalsOpen))
+                }
                 Ok((verdicts, changes)) if changes.is_empty() => Decided::Unchanged(Judged { verdicts, claims }),
                 Ok((verdicts, changes)) => Decided::Append(Judged { verdicts, claims }, changes),
             }

@@ -10,7 +10,9 @@ use super::{
     decode::{Decoded, between, count, optional, page_size, required, wrong},
     identity,
     limits::{ATTEMPT_MAX, DAYS_DEFAULT, DAYS_MAX, PAGE_DEFAULT},
-    page, service, status, v1,
+    page, service, status,
+    tenants::of_the_plane,
+    v1,
 };
 use crate::{
     domain::{
@@ -101,8 +103,10 @@ impl v1::profile_service_server::ProfileService for ProfileService {
 
     async fn rebuild_retry_profiles(
         &self,
-        _request: Request<v1::RebuildRetryProfilesRequest>,
+        request: Request<v1::RebuildRetryProfilesRequest>,
     ) -> Result<Response<v1::RebuildRetryProfilesResponse>, Status> {
+        // It counts for all tenants at once.
+        of_the_plane(&request)?;
         // It may take longer than an answer to an agent may.
         let trials = self.gate.rebuild_profiles().await.map_err(status::gate)?;
         Ok(Response::new(v1::RebuildRetryProfilesResponse { trials }))

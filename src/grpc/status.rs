@@ -2,6 +2,7 @@
 //! word of the database's.
 
 mod commands;
+mod tenancy;
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -13,16 +14,17 @@ use std::{
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt as _};
 
+pub(super) use self::tenancy::{not_of_the_plane, tenant_unchanged};
+use self::tenancy::{not_served, quota_exceeded};
 use super::identity::BY;
 use crate::{
     clock::{Clock, Seldom},
     domain::{
         identity::Role,
         rejection::{EvaluateRejection, RecordRejection, SessionRejection, SessionUnknown},
-        tenant::TenantState,
         tree::{OPEN_MAX, SESSIONS_MAX},
     },
-    gate::{GateError, NoAnswer, PolicyProblem, Refused, TenantChange, TokenError, WorkError},
+    gate::{GateError, NoAnswer, PolicyProblem, Refused, TokenError, WorkError},
 };
 
 pub(super) const DOMAIN: &str = "callgate";
@@ -169,47 +171,6 @@ pub(super) fn invalid_policy(errors: &[PolicyProblem]) -> Status {
     Status::with_error_details(Code::InvalidArgument, message, details)
 }
 
-/// Tenants are the business of those who run the plane.
-pub(super) fn not_of_the_plane() -> Status {
-    let message = "tenants are made and changed by admins of the tenant `default` alone, which is the plane's own";
-    status(Code::PermissionDenied, "NOT_OF_THE_PLANE", message, None)
-}
-
-/// Why a tenant was not changed as asked for.
-pub(super) fn tenant_unchanged(why: &TenantChange) -> Status {
-    let (code, reason, message) = match why {
-        TenantChange::Taken => (
-            Code::AlreadyExists,
-            "TENANT_EXISTS",
-            "there is a tenant of that name, or there was one: names are never used again",
-        ),
-        TenantChange::Own => (
-            Code::FailedPrecondition,
-            "TENANT_IS_THE_PLANES",
-            "the tenant `default` is the plane's own, from which the others are changed; halt it instead",
-        ),
-        TenantChange::NotSuspended => {
-            (Code::FailedPrecondition, "TENANT_IS_SERVED", "only a suspended tenant is deleted; suspend it first")
-        }
-        TenantChange::Unknown | TenantChange::Done(_) => {
-            (Code::NotFound, "TENANT_UNKNOWN", "there is no tenant of that name, or it is deleted")
-        }
-    };
-    status(code, reason, message, None)
-}
-
-/// The tenant of a request is not served.
-fn not_served(state: Option<TenantState>) -> Status {
-    let (reason, message) = match state {
-        Some(TenantState::Suspended) => (
-            "TENANT_SUSPENDED",
-            "the tenant is suspended: only reports on calls that were let through before are taken",
-        ),
-        _ => ("TENANT_UNKNOWN", "the tenant is not known to this replica: it was deleted, or made a moment ago"),
-    };
-    status(Code::PermissionDenied, reason, message, None)
-}
-
 /// At most as much of a text as one line may be long.
 fn clipped(text: &str) -> String {
     const CHARS_MAX: usize = 500;
@@ -293,6 +254,7 @@ impl Told for NoAnswer {
             Self::ShuttingDown => return shutting_down(),
             Self::NotServed(state) => return not_served(Some(*state)),
             Self::TenantUnknown => return not_served(None),
+            Self::Quota(quota) => return quota_exceeded(*quota),
             Self::PolicyUnreadable => {
                 let message = "this build of callgate cannot read the tenant's active policy, and judges by no other; \
                                activate one that it can read, or start the build that stored it";
@@ -349,6 +311,7 @@ impl Told for EvaluateRejection {
                 let message = format!("{OPEN_MAX} calls of this call tree have no outcome; record some of them first");
                 status(Code::ResourceExhausted, "TOO_MANY_OPEN_CALLS", message, None)
             }
+            Self::QuotaExceeded(quota) => quota_exceeded(quota),
             Self::Session(rejection) => rejection.told(),
         }
     }

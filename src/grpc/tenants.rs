@@ -41,7 +41,7 @@ impl TenantService {
 }
 
 /// Only those of the plane's own tenant see that there are others.
-fn of_the_plane<T>(request: &Request<T>) -> Result<(), Status> {
+pub(super) fn of_the_plane<T>(request: &Request<T>) -> Result<(), Status> {
     let identity = identity::of(request)?;
     if identity.tenant == DEFAULT_TENANT && identity.is_one_of(&[Role::Admin]) {
         return Ok(());

@@ -195,6 +195,7 @@ fn not_judged(row: &Row, rejection: &EvaluateRejection) -> String {
                 "field result: {OPEN_MAX} calls of this trace have no recorded outcome; no more may be open at a time"
             )
         }
+        EvaluateRejection::QuotaExceeded(quota) => format!("field session_id: no quota holds here, {}", quota.as_str()),
         EvaluateRejection::Session(SessionRejection::TooManySessions) => {
             format!("field session_id: a call tree has at most {SESSIONS_MAX} sessions")
         }

@@ -22,5 +22,6 @@ mod policies;
 mod readers;
 mod settle;
 mod storm;
+mod sweep;
 mod tls;
 mod waiting;

@@ -5,14 +5,15 @@ use callgate::{
         audit::Actor,
         call::Request,
         ids::{DEFAULT_TENANT, TenantId},
-        tenant::{Quotas, Tenant, TenantState},
+        rejection::EvaluateRejection,
+        tenant::{Quota, Quotas, Tenant, TenantState},
     },
     gate::{Applied, Apply, Author, Gate, GateError, NoAnswer, TenantChange},
     policy::{self, Policy},
 };
 
 use crate::common::{
-    gates::{ask, evaluate, gate, policy, success, try_evaluate, two_gates},
+    gates::{ask, evaluate, gate, policy, session, success, try_evaluate, two_gates},
     postgres::Postgres,
 };
 
@@ -153,4 +154,57 @@ async fn a_tenant_whose_policy_this_build_cannot_read_is_judged_by_no_other() {
     assert_eq!(refused(&other, asking(acme, "c2")).await, NoAnswer::PolicyUnreadable);
     assert!(other.watch_policies());
     evaluate(&other, asking(DEFAULT_TENANT, "c1")).await;
+}
+
+async fn limit(gate: &Gate, quotas: Quotas) {
+    let set = gate.set_tenant_quotas("acme", &quotas, &"olga".into()).await.expect("the database answers");
+    assert!(matches!(set, TenantChange::Done(_)), "{set:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn past_its_quota_a_tenant_is_told_so_and_others_are_not() {
+    let postgres = Postgres::start().await;
+    let gate = gate(&postgres, &policy(&[])).await;
+    let acme = create(&gate, "acme").await.id;
+    limit(&gate, Quotas { calls_per_second: Some(0), ..Quotas::default() }).await;
+    assert_eq!(refused(&gate, asking(acme, "c1")).await, NoAnswer::Quota(Quota::CallsPerSecond));
+    evaluate(&gate, asking(DEFAULT_TENANT, "c1")).await;
+    limit(&gate, Quotas { sessions: Some(1), ..Quotas::default() }).await;
+    evaluate(&gate, asking(acme, "c1")).await;
+    gate.look_after_tenants().await.expect("counted");
+    gate.read_tenants().await.expect("readable");
+    evaluate(&gate, asking(acme, "c2")).await;
+    let another = Request { session: session("another"), ..asking(acme, "c1") };
+    let told = try_evaluate(&gate, another.clone()).await.expect_err("one too many");
+    assert_eq!(told, GateError::Rejected(EvaluateRejection::QuotaExceeded(Quota::Sessions)));
+    limit(&gate, Quotas { stored_bytes: Some(1), ..Quotas::default() }).await;
+    assert_eq!(refused(&gate, asking(acme, "c3")).await, NoAnswer::Quota(Quota::StoredBytes));
+    gate.record(acme, success("s", "c2", "ok"), None).await.expect("a report is taken");
+    limit(&gate, Quotas::default()).await;
+    evaluate(&gate, another).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_deleted_tenant_stored_is_erased_and_nothing_of_others() {
+    let postgres = Postgres::start().await;
+    let gate = gate(&postgres, &policy(&[])).await;
+    let acme = create(&gate, "acme").await.id;
+    for tenant in [acme, DEFAULT_TENANT] {
+        evaluate(&gate, asking(tenant, "c1")).await;
+        gate.record(tenant, success("s", "c1", "ok"), None).await.expect("stored");
+    }
+    let rows = "select sum(n) from (select count(*) n from call where tenant_id = $ union all
+        select count(*) from outcome where tenant_id = $ union all select count(*) from call_tree where tenant_id = $
+        union all select count(*) from session where tenant_id = $) t";
+    let rows = async |tenant: &str| postgres.number(&rows.replace('$', tenant)).await;
+    assert!(rows("2").await >= 4);
+    for ended in [TenantState::Suspended, TenantState::Deleted] {
+        assert!(matches!(state(&gate, "acme", ended).await, TenantChange::Done(_)));
+    }
+    for _ in 0..2 {
+        gate.look_after_tenants().await.expect("erased");
+    }
+    assert_eq!(rows("2").await, 0);
+    assert!(rows("1").await >= 4);
+    assert_eq!(postgres.number("select count(*) from tenant where name = 'acme'").await, 1);
 }

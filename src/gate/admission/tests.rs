@@ -51,7 +51,30 @@ fn turns_go_round_the_trees() {
     assert_eq!(next, [0, light, 1], "one of each, though the heavy one was there fifty times before");
     line.working = 0;
     assert_eq!(std::iter::from_fn(|| line.next()).count(), 48);
-    assert_eq!((line.waiting, line.turns.len(), line.waiters.len()), (0, 0, 0));
+    assert_eq!((line.waiting, line.turns.len(), line.shares.len()), (0, 0, 0));
+}
+
+#[tokio::test]
+async fn turns_go_round_the_tenants_before_they_go_round_the_trees_of_one() {
+    let (door, clock) = door();
+    let mut line = lock(&door.line);
+    line.working = line.most;
+    let of = |tenant, name: &str| (TenantId(tenant), SessionId::parse("session", name).unwrap());
+    let heavy: Vec<_> = (0..60).map(|n| line.queue(&of(1, &format!("tree-{n}")), 1)).collect();
+    let (light, _turn) = line.queue(&of(2, "s"), 1);
+    line.working -= 3;
+    let next: Vec<u64> = std::iter::from_fn(|| line.next()).map(|waiter| waiter.number).collect();
+    assert_eq!(next, [heavy[0].0, light, heavy[1].0], "sixty trees of one tenant are one turn of it");
+    line.rate = Some(100.0);
+    assert_eq!(line.wait(&of(2, "s")), Duration::from_millis(20), "one turn of its own, and one of the other tenant");
+    assert_eq!(line.wait(&of(1, "new")), Duration::from_millis(590), "all of its tenant's trees come before it");
+    // A full line makes room by the tenant that has the most in it.
+    let more: Vec<_> = (58..WAITING_MAX).map(|n| line.queue(&of(1, &format!("more-{n}")), 1)).collect();
+    assert_eq!(line.waiting, WAITING_MAX);
+    assert!(!line.makes_room(&of(1, "another")), "not for one of its own trees, each of which has one");
+    assert!(line.makes_room(&of(2, "s")));
+    assert_eq!((line.waiting, line.shares[&TenantId(1)].waiting), (WAITING_MAX - 1, WAITING_MAX - 1));
+    drop((more, clock));
 }
 
 #[tokio::test]
@@ -82,7 +105,7 @@ async fn nobody_waits_for_long_and_who_has_gone_is_not_let_in() {
     assert!(gone.await.unwrap_err().is_cancelled());
     let line = || {
         let line = lock(&door.line);
-        (line.working, line.waiting, line.waiters.len(), line.turns.len())
+        (line.working, line.waiting, line.shares.len(), line.turns.len())
     };
     assert_eq!(line(), (WORKING_MAX, 0, 0, 0));
     drop(seats);

@@ -38,6 +38,7 @@ mod row;
 mod tenants;
 mod time;
 mod tokens;
+mod usage;
 mod wide;
 mod writer;
 

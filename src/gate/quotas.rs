@@ -1,0 +1,97 @@
+//! What a tenant may use of the plane, and what it is told past that. Counts of what is stored are some seconds old; no
+//! report is ever refused for them, since it ends what was let through.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Mutex,
+};
+
+use super::{Gate, NoAnswer, lock};
+use crate::{
+    clock::{Clock, Tick},
+    domain::{
+        ids::TenantId,
+        tenant::{Quota, Quotas, TenantState},
+    },
+};
+
+/// The calls of each tenant whose calls are limited, and the deleted tenants of which nothing is left.
+#[derive(Debug, Default)]
+pub(super) struct Used {
+    calls: Mutex<BTreeMap<TenantId, Bucket>>,
+    erased: Mutex<BTreeSet<TenantId>>,
+}
+
+/// What a tenant may still ask for: as many as in a second at most, earned back by time.
+#[derive(Debug, Clone, Copy)]
+struct Bucket {
+    left: f64,
+    at: Tick,
+}
+
+impl Used {
+    /// Takes `calls` of what a tenant may ask for in a second; false when so many are not left. A batch of more calls
+    /// than a second has takes what it needs of the next ones.
+    fn take(&self, tenant: TenantId, a_second: u64, calls: usize, clock: &Clock) -> bool {
+        let (most, mut buckets) = (a_second as f64, lock(&self.calls));
+        let bucket = buckets.entry(tenant).or_insert_with(|| Bucket { left: most, at: clock.tick() });
+        bucket.left = (bucket.left + clock.elapsed(bucket.at).as_secs_f64() * most).min(most);
+        bucket.at = clock.tick();
+        let is_there = bucket.left >= (calls as f64).min(most).max(1.0);
+        if is_there {
+            bucket.left -= calls as f64;
+        }
+        is_there
+    }
+}
+
+/// What a judgement may still begin for its tenant.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Room {
+    /// No call tree may begin.
+    pub(super) no_session: bool,
+    /// No question may be asked.
+    pub(super) no_question: bool,
+}
+
+impl Gate {
+    /// Room for `calls` more of a tenant.
+    ///
+    /// # Errors
+    /// [`NoAnswer::Quota`] when it has none for calls, or for what they would store.
+    pub(super) async fn room(&self, tenant: TenantId, calls: usize) -> Result<Room, NoAnswer> {
+        let Some(known) = self.tenant(tenant).filter(|known| known.quotas != Quotas::default()) else {
+            return Ok(Room::default());
+        };
+        let (quotas, used) = (known.quotas, known.used);
+        if quotas.calls_per_second.is_some_and(|most| !self.used.take(tenant, most, calls, &self.clock)) {
+            return Err(NoAnswer::Quota(Quota::CallsPerSecond));
+        }
+        if quotas.stored_bytes.is_some_and(|most| used.stored_bytes >= most) {
+            return Err(NoAnswer::Quota(Quota::StoredBytes));
+        }
+        let no_question = match quotas.approvals_open {
+            Some(most) => Box::pin(self.open_questions(tenant)).await?.len() as u64 >= most,
+            None => false,
+        };
+        Ok(Room { no_session: quotas.sessions.is_some_and(|most| used.sessions >= most), no_question })
+    }
+
+    /// Counts what tenants have stored whose stored things are limited, and erases what deleted ones have left, a part
+    /// at a time. To be called now and then, by every replica: one of them counts.
+    ///
+    /// # Errors
+    /// [`NoAnswer`]: the rest is done the next time.
+    pub async fn look_after_tenants(&self) -> Result<(), NoAnswer> {
+        for tenant in self.tenants() {
+            if tenant.state == TenantState::Deleted && !lock(&self.used.erased).contains(&tenant.id) {
+                if self.store.erase_tenant(tenant.id).await? {
+                    lock(&self.used.erased).insert(tenant.id);
+                }
+            } else if tenant.quotas.sessions.is_some() || tenant.quotas.stored_bytes.is_some() {
+                self.store.count_used(tenant.id).await?;
+            }
+        }
+        Ok(())
+    }
+}

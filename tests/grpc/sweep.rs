@@ -1,0 +1,242 @@
+//! Two tenants: every method of the contract, asked by an admin of one tenant with the names and ids of the other. It
+//! finds nothing and changes nothing. A method that is new has no line here, and that fails.
+
+use std::collections::BTreeSet;
+
+use callgate::{
+    domain::{
+        audit::Actor,
+        identity::{Mapped, Role},
+        ids::DEFAULT_TENANT,
+    },
+    grpc::v1::{
+        self, FailureKind, HaltScope, approval_service_client::ApprovalServiceClient,
+        audit_service_client::AuditServiceClient, gate_service_client::GateServiceClient,
+        grant_service_client::GrantServiceClient, policy_service_client::PolicyServiceClient,
+        profile_service_client::ProfileServiceClient, server_service_client::ServerServiceClient,
+        session_service_client::SessionServiceClient, tenant_service_client::TenantServiceClient,
+        token_service_client::TokenServiceClient,
+    },
+};
+use prost::Message as _;
+use prost_types::FileDescriptorSet;
+use tokio_stream::{Stream, StreamExt as _};
+use tonic::{Request, Response, Status, Streaming};
+
+use crate::{
+    common::{
+        in_time,
+        wire::{Plane, call, from, outcome, question, success},
+    },
+    credentials::bearer,
+    people,
+};
+
+/// A word that is in everything the other tenant has stored, and in nothing that is asked.
+const SECRET: &str = "of-the-other-tenant";
+
+/// What the other tenant has: names that anybody may guess, and ids.
+struct Ids {
+    approval: String,
+    grant: String,
+    policy: String,
+    token: String,
+}
+
+/// What was told, or why nothing was.
+type Told = Result<String, Status>;
+
+fn whole<T: std::fmt::Debug>(answer: Result<Response<T>, Status>) -> Told {
+    answer.map(|answer| format!("{:?}", answer.into_inner()))
+}
+
+/// All that a stream tells before it ends, or within a moment.
+async fn told<T: std::fmt::Debug>(answer: Result<Response<Streaming<T>>, Status>) -> Told {
+    let mut stream = answer?.into_inner();
+    let mut all = String::new();
+    while let Ok(Some(next)) = tokio::time::timeout(std::time::Duration::from_millis(700), stream.next()).await {
+        all += &format!("{:?}", next?);
+    }
+    Ok(all)
+}
+
+/// Every method that there is.
+fn methods() -> BTreeSet<String> {
+    let files = FileDescriptorSet::decode(v1::DESCRIPTORS).expect("descriptors").file;
+    let services = files.into_iter().filter(|file| file.package() == "callgate.v1").flat_map(|file| file.service);
+    let names = services.flat_map(|service| {
+        let of = service.name().to_owned();
+        service.method.into_iter().map(move |method| format!("{of}/{}", method.name()))
+    });
+    names.collect()
+}
+
+/// Everything that the tenant has stored, as one text. When it was counted, and used last, moves by itself.
+async fn stored(plane: &Plane) -> String {
+    let tables =
+        "select c.relname from pg_class c join pg_attribute a on a.attrelid = c.oid and a.attname = 'tenant_id'
+        where c.relnamespace = 'callgate'::regnamespace and not c.relispartition and c.relkind in ('r', 'p')
+          and c.relname not in ('token', 'tool_health') order by 1";
+    let mut all = String::new();
+    for table in plane.postgres.rows(tables).await {
+        let table = table.trim_matches(['(', ')']);
+        let rows = format!("select t::text from {table} t where tenant_id = 1 order by 1");
+        all += &format!("{table}: {}\n", plane.postgres.rows(&rows).await.join("\n"));
+    }
+    let tokens = "select token_id, revoked_at is null from token where tenant_id = 1 order by 1";
+    all + &plane.postgres.rows(tokens).await.join("\n")
+}
+
+/// Sessions, a question, a grant, a halt, a policy and a token, all with the secret word.
+async fn furnish(plane: &Plane) -> Ids {
+    let (mut client, channel) = (plane.client().await, plane.channel().await);
+    let arguments = format!(r#"{{"id":"{SECRET}"}}"#);
+    client.evaluate(question("s", call("c1", "get_order", &arguments))).await.expect("an answer");
+    client.record(success("s", "c1", SECRET)).await.expect("an answer");
+    client.evaluate(question("s", call("c2", "get_order", &arguments))).await.expect("an answer");
+    let approval = people::held(&mut client, "s", "c3", &arguments).await;
+    let grant = v1::CreateGrantRequest {
+        session_id: "s".into(),
+        tool_pattern: format!("create_{SECRET}"),
+        ceiling: 5,
+        reason: SECRET.into(),
+        ..Default::default()
+    };
+    let grant = GrantServiceClient::new(channel.clone()).create_grant(from("eve", grant)).await.expect("a grant");
+    let halt = v1::HaltRequest { scope: HaltScope::Tool.into(), name: "drop".into(), reason: SECRET.into() };
+    SessionServiceClient::new(channel.clone()).halt(from("eve", halt)).await.expect("a halt");
+    let mut policies = PolicyServiceClient::new(channel);
+    let mut policy = String::new();
+    for n in 0..2 {
+        let text = format!("# {n} {SECRET}\n{}", people::POLICY);
+        let apply = v1::ApplyPolicyRequest { text, note: SECRET.into(), ..Default::default() };
+        policy = policies.apply_policy(from("eve", apply)).await.expect("a policy").into_inner().hash;
+    }
+    let is = Mapped { name: SECRET.into(), roles: vec![Role::Admin], ..Mapped::default() };
+    let (_, token) = plane.gate.create_token(DEFAULT_TENANT, is, None, &Actor::from("root")).await.expect("a token");
+    Ids { approval, grant: grant.into_inner().grant.expect("a grant").grant_id, policy, token: token.id }
+}
+
+fn connecting(ids: &Ids) -> impl Stream<Item = v1::ConnectRequest> + use<> {
+    let asked = v1::GetSessionStateRequest { session_id: "s".into(), ..Default::default() };
+    let request = Some(v1::tagged_request::Request::GetSessionState(asked));
+    let _ = ids;
+    tokio_stream::once(v1::ConnectRequest {
+        requests: vec![v1::TaggedRequest { tag: 1, request, ..Default::default() }],
+    })
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_method_tells_or_changes_anything_of_another_tenant() {
+    let plane = people::plane().await;
+    let ids = furnish(&plane).await;
+    let made = plane.gate.create_tenant("acme", &Default::default(), &Actor::from("root")).await.expect("an answer");
+    let callgate::gate::TenantChange::Done(acme) = made else { panic!("{made:?}") };
+    let is = Mapped { name: "mallory".into(), roles: Role::ALL.to_vec(), any_session: true, ..Mapped::default() };
+    let (token, _) = plane.gate.create_token(acme.id, is, None, &Actor::from("root")).await.expect("a token");
+    let before = stored(&plane).await;
+    assert!(before.matches(SECRET).count() > 10, "{before}");
+    let channel = plane.channel().await;
+    let mut swept = BTreeSet::new();
+    let (session_id, call_id) = (String::from("s"), String::from("c1"));
+    // One line a method: what is asked, in the name of the other tenant's admin.
+    macro_rules! sweep {
+        ($($service:ident $method:literal $call:ident $told:ident($request:expr);)+) => {$(
+            let name = concat!(stringify!($service), $method);
+            let asked = Request::from_parts(bearer(&token, ()).into_parts().0, Default::default(), $request);
+            let mut client = sweep!(@ $service)(channel.clone());
+            let answer = in_time(name, client.$call(asked)).await;
+            let answer = sweep!(= $told answer);
+            let text = match &answer { Ok(text) => text.clone(), Err(status) => format!("{status:?}") };
+            assert!(!text.contains(SECRET), "{name} tells of another tenant: {text}");
+            assert_ne!(answer.map_err(|status| status.code()).err(), Some(tonic::Code::Unauthenticated), "{name}");
+            assert_eq!(stored(&plane).await, before, "{name} changed what another tenant has stored");
+            assert!(swept.insert(name.to_owned()), "{name} has two lines");
+        )+};
+        (= whole $answer:ident) => { whole($answer) };
+        (= told $answer:ident) => { told($answer).await };
+        (@ GateService) => { GateServiceClient::new };
+        (@ ApprovalService) => { ApprovalServiceClient::new };
+        (@ SessionService) => { SessionServiceClient::new };
+        (@ GrantService) => { GrantServiceClient::new };
+        (@ PolicyService) => { PolicyServiceClient::new };
+        (@ ProfileService) => { ProfileServiceClient::new };
+        (@ AuditService) => { AuditServiceClient::new };
+        (@ TenantService) => { TenantServiceClient::new };
+        (@ ServerService) => { ServerServiceClient::new };
+        (@ TokenService) => { TokenServiceClient::new };
+    }
+    let named = |name: &str| name.to_owned();
+    let batch = v1::BatchEvaluateRequest {
+        caller: Some(crate::common::wire::caller("s")),
+        calls: vec![call("c5", "get_order", "{}")],
+        ..Default::default()
+    };
+    let halt = v1::HaltRequest { scope: HaltScope::Session.into(), name: named("s"), reason: String::new() };
+    let resume = v1::ResumeRequest { scope: HaltScope::Tool.into(), name: named("drop"), reason: String::new() };
+    let grant = v1::CreateGrantRequest {
+        session_id: session_id.clone(),
+        tool_pattern: named("*"),
+        ceiling: 9,
+        ..Default::default()
+    };
+    let settle = v1::SettleOutcomeRequest {
+        session_id: session_id.clone(),
+        call_id: named("c2"),
+        status: v1::OutcomeStatus::Success.into(),
+        ..Default::default()
+    };
+    let profile = v1::GetRetryProfileRequest {
+        tool: named("get_order"),
+        failure: FailureKind::Timeout.into(),
+        ..Default::default()
+    };
+    let own = v1::ApplyPolicyRequest { text: named("policy_engine: {}"), ..Default::default() };
+    sweep! {
+        GateService "/GetSessionState" get_session_state whole(v1::GetSessionStateRequest { session_id: session_id.clone(), ..Default::default() });
+        GateService "/Record" record whole(outcome("s", "c2", v1::OutcomeStatus::Error));
+        GateService "/Connect" connect told(connecting(&ids));
+        GateService "/Evaluate" evaluate whole(question("s", call(&call_id, "get_order", r#"{"id":"x"}"#)));
+        GateService "/BatchEvaluate" batch_evaluate whole(batch);
+        ApprovalService "/ListApprovals" list_approvals whole(v1::ListApprovalsRequest::default());
+        ApprovalService "/GetApproval" get_approval whole(v1::GetApprovalRequest { approval_id: ids.approval.clone() });
+        ApprovalService "/ResolveApproval" resolve_approval whole(v1::ResolveApprovalRequest { approval_id: ids.approval.clone(), approve: true, ..Default::default() });
+        ApprovalService "/WithdrawApproval" withdraw_approval whole(v1::WithdrawApprovalRequest { approval_id: ids.approval.clone(), ..Default::default() });
+        ApprovalService "/WatchApprovals" watch_approvals told(v1::WatchApprovalsRequest::default());
+        SessionService "/Halt" halt whole(halt);
+        SessionService "/Resume" resume whole(resume);
+        SessionService "/ListHalts" list_halts whole(v1::ListHaltsRequest::default());
+        SessionService "/SetPhase" set_phase whole(v1::SetPhaseRequest { session_id: named("s"), phase: named("ACT"), ..Default::default() });
+        SessionService "/SettleOutcome" settle_outcome whole(settle);
+        SessionService "/MarkCompacted" mark_compacted whole(v1::MarkCompactedRequest { session_id: named("s"), summary_tokens: 0 });
+        SessionService "/ListSessions" list_sessions whole(v1::ListSessionsRequest::default());
+        SessionService "/ExportCalls" export_calls told(v1::ExportCallsRequest { session_id: named("s"), ..Default::default() });
+        SessionService "/WatchSession" watch_session told(v1::WatchSessionRequest { session_id: named("s") });
+        GrantService "/CreateGrant" create_grant whole(grant);
+        GrantService "/RevokeGrant" revoke_grant whole(v1::RevokeGrantRequest { session_id: named("s"), grant_id: ids.grant.clone(), ..Default::default() });
+        GrantService "/ListGrants" list_grants whole(v1::ListGrantsRequest { session_id: named("s"), ..Default::default() });
+        PolicyService "/GetPolicy" get_policy whole(v1::GetPolicyRequest { hash: ids.policy.clone() });
+        PolicyService "/ListPolicies" list_policies whole(v1::ListPoliciesRequest::default());
+        PolicyService "/ActivatePolicy" activate_policy whole(v1::ActivatePolicyRequest { hash: ids.policy.clone(), ..Default::default() });
+        PolicyService "/RollbackPolicy" rollback_policy whole(v1::RollbackPolicyRequest::default());
+        PolicyService "/ApplyPolicy" apply_policy whole(own);
+        ProfileService "/ListRetryProfiles" list_retry_profiles whole(v1::ListRetryProfilesRequest::default());
+        ProfileService "/GetRetryProfile" get_retry_profile whole(profile);
+        ProfileService "/GetToolQuality" get_tool_quality whole(v1::GetToolQualityRequest::default());
+        ProfileService "/RebuildRetryProfiles" rebuild_retry_profiles whole(v1::RebuildRetryProfilesRequest::default());
+        AuditService "/ListAuditEntries" list_audit_entries whole(v1::ListAuditEntriesRequest::default());
+        AuditService "/VerifyAudit" verify_audit whole(v1::VerifyAuditRequest::default());
+        TenantService "/CreateTenant" create_tenant whole(v1::CreateTenantRequest { name: named("mine"), quotas: None });
+        TenantService "/ListTenants" list_tenants whole(v1::ListTenantsRequest::default());
+        TenantService "/SetTenantQuotas" set_tenant_quotas whole(v1::SetTenantQuotasRequest { name: named("default"), quotas: None });
+        TenantService "/SuspendTenant" suspend_tenant whole(v1::SuspendTenantRequest { name: named("default"), ..Default::default() });
+        TenantService "/ResumeTenant" resume_tenant whole(v1::ResumeTenantRequest { name: named("default"), ..Default::default() });
+        TenantService "/DeleteTenant" delete_tenant whole(v1::DeleteTenantRequest { name: named("default"), ..Default::default() });
+        ServerService "/GetServerInfo" get_server_info whole(v1::GetServerInfoRequest {});
+        TokenService "/ListTokens" list_tokens whole(v1::ListTokensRequest::default());
+        TokenService "/RevokeToken" revoke_token whole(v1::RevokeTokenRequest { token_id: ids.token.clone() });
+        TokenService "/RotateToken" rotate_token whole(v1::RotateTokenRequest { token_id: ids.token.clone(), ..Default::default() });
+        TokenService "/CreateToken" create_token whole(v1::CreateTokenRequest { name: named("own"), roles: vec![v1::Role::Agent.into()], ..Default::default() });
+    }
+    assert_eq!(swept, methods(), "a method without a line, or a line without a method");
+}
