@@ -21,7 +21,7 @@ use callgate::{
 use prost::Message as _;
 use prost_types::FileDescriptorSet;
 use tokio_stream::{Stream, StreamExt as _};
-use tonic::{Request, Response, Status, Streaming};
+use tonic::{Request, Response, Status, Streaming, transport::Channel};
 
 use crate::{
     common::{
@@ -46,7 +46,7 @@ struct Ids {
 /// What was told, or why nothing was.
 type Told = Result<String, Status>;
 
-fn whole<T: std::fmt::Debug>(answer: Result<Response<T>, Status>) -> Told {
+async fn whole<T: std::fmt::Debug>(answer: Result<Response<T>, Status>) -> Told {
     answer.map(|answer| format!("{:?}", answer.into_inner()))
 }
 
@@ -117,126 +117,218 @@ async fn furnish(plane: &Plane) -> Ids {
     Ids { approval, grant: grant.into_inner().grant.expect("a grant").grant_id, policy, token: token.id }
 }
 
-fn connecting(ids: &Ids) -> impl Stream<Item = v1::ConnectRequest> + use<> {
-    let asked = v1::GetSessionStateRequest { session_id: "s".into(), ..Default::default() };
-    let request = Some(v1::tagged_request::Request::GetSessionState(asked));
-    let _ = ids;
-    tokio_stream::once(v1::ConnectRequest {
-        requests: vec![v1::TaggedRequest { tag: 1, request, ..Default::default() }],
-    })
+/// An admin of another tenant, who asks everything.
+struct Sweep {
+    plane: Plane,
+    channel: Channel,
+    token: String,
+    ids: Ids,
+    before: String,
+    swept: BTreeSet<String>,
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_method_tells_or_changes_anything_of_another_tenant() {
-    let plane = people::plane().await;
-    let ids = furnish(&plane).await;
-    let made = plane.gate.create_tenant("acme", &Default::default(), &Actor::from("root")).await.expect("an answer");
-    let callgate::gate::TenantChange::Done(acme) = made else { panic!("{made:?}") };
-    let is = Mapped { name: "mallory".into(), roles: Role::ALL.to_vec(), any_session: true, ..Mapped::default() };
-    let (token, _) = plane.gate.create_token(acme.id, is, None, &Actor::from("root")).await.expect("a token");
-    let before = stored(&plane).await;
-    assert!(before.matches(SECRET).count() > 10, "{before}");
-    let channel = plane.channel().await;
-    let mut swept = BTreeSet::new();
-    let (session_id, call_id) = (String::from("s"), String::from("c1"));
-    // One line a method: what is asked, in the name of the other tenant's admin.
-    macro_rules! sweep {
-        ($($service:ident $method:literal $call:ident $told:ident($request:expr);)+) => {$(
-            let name = concat!(stringify!($service), $method);
-            let asked = Request::from_parts(bearer(&token, ()).into_parts().0, Default::default(), $request);
-            let mut client = sweep!(@ $service)(channel.clone());
-            let answer = in_time(name, client.$call(asked)).await;
-            let answer = sweep!(= $told answer);
-            let text = match &answer { Ok(text) => text.clone(), Err(status) => format!("{status:?}") };
-            assert!(!text.contains(SECRET), "{name} tells of another tenant: {text}");
-            assert_ne!(answer.map_err(|status| status.code()).err(), Some(tonic::Code::Unauthenticated), "{name}");
-            assert_eq!(stored(&plane).await, before, "{name} changed what another tenant has stored");
-            assert!(swept.insert(name.to_owned()), "{name} has two lines");
-        )+};
-        (= whole $answer:ident) => { whole($answer) };
-        (= told $answer:ident) => { told($answer).await };
-        (@ GateService) => { GateServiceClient::new };
-        (@ ApprovalService) => { ApprovalServiceClient::new };
-        (@ SessionService) => { SessionServiceClient::new };
-        (@ GrantService) => { GrantServiceClient::new };
-        (@ PolicyService) => { PolicyServiceClient::new };
-        (@ ProfileService) => { ProfileServiceClient::new };
-        (@ AuditService) => { AuditServiceClient::new };
-        (@ TenantService) => { TenantServiceClient::new };
-        (@ ServerService) => { ServerServiceClient::new };
-        (@ TokenService) => { TokenServiceClient::new };
+impl Sweep {
+    async fn new() -> Self {
+        let plane = people::plane().await;
+        let ids = furnish(&plane).await;
+        let made =
+            plane.gate.create_tenant("acme", &Default::default(), &Actor::from("root")).await.expect("an answer");
+        let callgate::gate::TenantChange::Done(acme) = made else { panic!("{made:?}") };
+        let is = Mapped { name: "mallory".into(), roles: Role::ALL.to_vec(), any_session: true, ..Mapped::default() };
+        let (token, _) = plane.gate.create_token(acme.id, is, None, &Actor::from("root")).await.expect("a token");
+        let before = stored(&plane).await;
+        assert!(before.matches(SECRET).count() > 10, "{before}");
+        let channel = plane.channel().await;
+        Self { plane, channel, token: token.to_string(), ids, before, swept: BTreeSet::new() }
     }
-    let named = |name: &str| name.to_owned();
+
+    fn by<T>(&self, message: T) -> Request<T> {
+        Request::from_parts(bearer(&self.token, ()).into_parts().0, Default::default(), message)
+    }
+
+    async fn hold(&mut self, name: &str, told: Told) {
+        let text = told.as_ref().map_or_else(|status| format!("{status:?}"), Clone::clone);
+        assert!(!text.contains(SECRET), "{name} tells of another tenant: {text}");
+        assert_ne!(told.map_err(|status| status.code()).err(), Some(tonic::Code::Unauthenticated), "{name}");
+        assert_eq!(stored(&self.plane).await, self.before, "{name} changed what another tenant has stored");
+        assert!(self.swept.insert(name.to_owned()), "{name} has two lines");
+    }
+}
+
+/// One line a method: what is asked, in the name of the other tenant's admin.
+macro_rules! sweep {
+    ($sweep:ident, $client:ident; $($name:literal $call:ident $told:ident $request:expr;)+) => {$(
+        let answer = in_time($name, $client.$call($sweep.by($request))).await;
+        let told = $told(answer).await;
+        $sweep.hold($name, told).await;
+    )+};
+}
+
+fn named(name: &str) -> String {
+    name.to_owned()
+}
+
+fn connecting() -> impl Stream<Item = v1::ConnectRequest> {
+    let asked = v1::GetSessionStateRequest { session_id: named("s"), ..Default::default() };
+    let request = Some(v1::tagged_request::Request::GetSessionState(asked));
+    let requests = vec![v1::TaggedRequest { tag: 1, request, ..Default::default() }];
+    tokio_stream::once(v1::ConnectRequest { requests, ..Default::default() })
+}
+
+async fn gates(sweep: &mut Sweep) {
+    let mut client = GateServiceClient::new(sweep.channel.clone());
     let batch = v1::BatchEvaluateRequest {
         caller: Some(crate::common::wire::caller("s")),
         calls: vec![call("c5", "get_order", "{}")],
         ..Default::default()
     };
+    sweep! { sweep, client;
+        "GateService/GetSessionState" get_session_state whole
+            v1::GetSessionStateRequest { session_id: named("s"), ..Default::default() };
+        "GateService/Record" record whole outcome("s", "c2", v1::OutcomeStatus::Error);
+        "GateService/Connect" connect told connecting();
+        "GateService/Evaluate" evaluate whole question("s", call("c1", "get_order", r#"{"id":"x"}"#));
+        "GateService/BatchEvaluate" batch_evaluate whole batch;
+    }
+}
+
+async fn approvals(sweep: &mut Sweep) {
+    let mut client = ApprovalServiceClient::new(sweep.channel.clone());
+    sweep! { sweep, client;
+        "ApprovalService/ListApprovals" list_approvals whole v1::ListApprovalsRequest::default();
+        "ApprovalService/GetApproval" get_approval whole
+            v1::GetApprovalRequest { approval_id: sweep.ids.approval.clone() };
+        "ApprovalService/ResolveApproval" resolve_approval whole
+            v1::ResolveApprovalRequest { approval_id: sweep.ids.approval.clone(), approve: true, ..Default::default() };
+        "ApprovalService/WithdrawApproval" withdraw_approval whole
+            v1::WithdrawApprovalRequest { approval_id: sweep.ids.approval.clone(), ..Default::default() };
+        "ApprovalService/WatchApprovals" watch_approvals told v1::WatchApprovalsRequest::default();
+    }
+}
+
+async fn sessions(sweep: &mut Sweep) {
+    let mut client = SessionServiceClient::new(sweep.channel.clone());
     let halt = v1::HaltRequest { scope: HaltScope::Session.into(), name: named("s"), reason: String::new() };
     let resume = v1::ResumeRequest { scope: HaltScope::Tool.into(), name: named("drop"), reason: String::new() };
-    let grant = v1::CreateGrantRequest {
-        session_id: session_id.clone(),
-        tool_pattern: named("*"),
-        ceiling: 9,
-        ..Default::default()
-    };
     let settle = v1::SettleOutcomeRequest {
-        session_id: session_id.clone(),
+        session_id: named("s"),
         call_id: named("c2"),
         status: v1::OutcomeStatus::Success.into(),
         ..Default::default()
     };
+    sweep! { sweep, client;
+        "SessionService/Halt" halt whole halt;
+        "SessionService/Resume" resume whole resume;
+        "SessionService/ListHalts" list_halts whole v1::ListHaltsRequest::default();
+        "SessionService/SetPhase" set_phase whole
+            v1::SetPhaseRequest { session_id: named("s"), phase: named("ACT"), ..Default::default() };
+        "SessionService/SettleOutcome" settle_outcome whole settle;
+        "SessionService/MarkCompacted" mark_compacted whole
+            v1::MarkCompactedRequest { session_id: named("s"), summary_tokens: 0 };
+        "SessionService/ListSessions" list_sessions whole v1::ListSessionsRequest::default();
+        "SessionService/ExportCalls" export_calls told
+            v1::ExportCallsRequest { session_id: named("s"), ..Default::default() };
+        "SessionService/WatchSession" watch_session told v1::WatchSessionRequest { session_id: named("s") };
+    }
+}
+
+async fn grants(sweep: &mut Sweep) {
+    let mut client = GrantServiceClient::new(sweep.channel.clone());
+    let grant =
+        v1::CreateGrantRequest { session_id: named("s"), tool_pattern: named("*"), ceiling: 9, ..Default::default() };
+    sweep! { sweep, client;
+        "GrantService/CreateGrant" create_grant whole grant;
+        "GrantService/RevokeGrant" revoke_grant whole
+            v1::RevokeGrantRequest { session_id: named("s"), grant_id: sweep.ids.grant.clone(), ..Default::default() };
+        "GrantService/ListGrants" list_grants whole
+            v1::ListGrantsRequest { session_id: named("s"), ..Default::default() };
+    }
+}
+
+async fn policys(sweep: &mut Sweep) {
+    let mut client = PolicyServiceClient::new(sweep.channel.clone());
+    let own = v1::ApplyPolicyRequest { text: named("policy_engine: {}"), ..Default::default() };
+    sweep! { sweep, client;
+        "PolicyService/GetPolicy" get_policy whole v1::GetPolicyRequest { hash: sweep.ids.policy.clone() };
+        "PolicyService/ListPolicies" list_policies whole v1::ListPoliciesRequest::default();
+        "PolicyService/ActivatePolicy" activate_policy whole
+            v1::ActivatePolicyRequest { hash: sweep.ids.policy.clone(), ..Default::default() };
+        "PolicyService/RollbackPolicy" rollback_policy whole v1::RollbackPolicyRequest::default();
+        "PolicyService/ApplyPolicy" apply_policy whole own;
+    }
+}
+
+async fn profiles(sweep: &mut Sweep) {
+    let mut client = ProfileServiceClient::new(sweep.channel.clone());
     let profile = v1::GetRetryProfileRequest {
         tool: named("get_order"),
         failure: FailureKind::Timeout.into(),
         ..Default::default()
     };
-    let own = v1::ApplyPolicyRequest { text: named("policy_engine: {}"), ..Default::default() };
-    sweep! {
-        GateService "/GetSessionState" get_session_state whole(v1::GetSessionStateRequest { session_id: session_id.clone(), ..Default::default() });
-        GateService "/Record" record whole(outcome("s", "c2", v1::OutcomeStatus::Error));
-        GateService "/Connect" connect told(connecting(&ids));
-        GateService "/Evaluate" evaluate whole(question("s", call(&call_id, "get_order", r#"{"id":"x"}"#)));
-        GateService "/BatchEvaluate" batch_evaluate whole(batch);
-        ApprovalService "/ListApprovals" list_approvals whole(v1::ListApprovalsRequest::default());
-        ApprovalService "/GetApproval" get_approval whole(v1::GetApprovalRequest { approval_id: ids.approval.clone() });
-        ApprovalService "/ResolveApproval" resolve_approval whole(v1::ResolveApprovalRequest { approval_id: ids.approval.clone(), approve: true, ..Default::default() });
-        ApprovalService "/WithdrawApproval" withdraw_approval whole(v1::WithdrawApprovalRequest { approval_id: ids.approval.clone(), ..Default::default() });
-        ApprovalService "/WatchApprovals" watch_approvals told(v1::WatchApprovalsRequest::default());
-        SessionService "/Halt" halt whole(halt);
-        SessionService "/Resume" resume whole(resume);
-        SessionService "/ListHalts" list_halts whole(v1::ListHaltsRequest::default());
-        SessionService "/SetPhase" set_phase whole(v1::SetPhaseRequest { session_id: named("s"), phase: named("ACT"), ..Default::default() });
-        SessionService "/SettleOutcome" settle_outcome whole(settle);
-        SessionService "/MarkCompacted" mark_compacted whole(v1::MarkCompactedRequest { session_id: named("s"), summary_tokens: 0 });
-        SessionService "/ListSessions" list_sessions whole(v1::ListSessionsRequest::default());
-        SessionService "/ExportCalls" export_calls told(v1::ExportCallsRequest { session_id: named("s"), ..Default::default() });
-        SessionService "/WatchSession" watch_session told(v1::WatchSessionRequest { session_id: named("s") });
-        GrantService "/CreateGrant" create_grant whole(grant);
-        GrantService "/RevokeGrant" revoke_grant whole(v1::RevokeGrantRequest { session_id: named("s"), grant_id: ids.grant.clone(), ..Default::default() });
-        GrantService "/ListGrants" list_grants whole(v1::ListGrantsRequest { session_id: named("s"), ..Default::default() });
-        PolicyService "/GetPolicy" get_policy whole(v1::GetPolicyRequest { hash: ids.policy.clone() });
-        PolicyService "/ListPolicies" list_policies whole(v1::ListPoliciesRequest::default());
-        PolicyService "/ActivatePolicy" activate_policy whole(v1::ActivatePolicyRequest { hash: ids.policy.clone(), ..Default::default() });
-        PolicyService "/RollbackPolicy" rollback_policy whole(v1::RollbackPolicyRequest::default());
-        PolicyService "/ApplyPolicy" apply_policy whole(own);
-        ProfileService "/ListRetryProfiles" list_retry_profiles whole(v1::ListRetryProfilesRequest::default());
-        ProfileService "/GetRetryProfile" get_retry_profile whole(profile);
-        ProfileService "/GetToolQuality" get_tool_quality whole(v1::GetToolQualityRequest::default());
-        ProfileService "/RebuildRetryProfiles" rebuild_retry_profiles whole(v1::RebuildRetryProfilesRequest::default());
-        AuditService "/ListAuditEntries" list_audit_entries whole(v1::ListAuditEntriesRequest::default());
-        AuditService "/VerifyAudit" verify_audit whole(v1::VerifyAuditRequest::default());
-        TenantService "/CreateTenant" create_tenant whole(v1::CreateTenantRequest { name: named("mine"), quotas: None });
-        TenantService "/ListTenants" list_tenants whole(v1::ListTenantsRequest::default());
-        TenantService "/SetTenantQuotas" set_tenant_quotas whole(v1::SetTenantQuotasRequest { name: named("default"), quotas: None });
-        TenantService "/SuspendTenant" suspend_tenant whole(v1::SuspendTenantRequest { name: named("default"), ..Default::default() });
-        TenantService "/ResumeTenant" resume_tenant whole(v1::ResumeTenantRequest { name: named("default"), ..Default::default() });
-        TenantService "/DeleteTenant" delete_tenant whole(v1::DeleteTenantRequest { name: named("default"), ..Default::default() });
-        ServerService "/GetServerInfo" get_server_info whole(v1::GetServerInfoRequest {});
-        TokenService "/ListTokens" list_tokens whole(v1::ListTokensRequest::default());
-        TokenService "/RevokeToken" revoke_token whole(v1::RevokeTokenRequest { token_id: ids.token.clone() });
-        TokenService "/RotateToken" rotate_token whole(v1::RotateTokenRequest { token_id: ids.token.clone(), ..Default::default() });
-        TokenService "/CreateToken" create_token whole(v1::CreateTokenRequest { name: named("own"), roles: vec![v1::Role::Agent.into()], ..Default::default() });
+    sweep! { sweep, client;
+        "ProfileService/ListRetryProfiles" list_retry_profiles whole v1::ListRetryProfilesRequest::default();
+        "ProfileService/GetRetryProfile" get_retry_profile whole profile;
+        "ProfileService/GetToolQuality" get_tool_quality whole v1::GetToolQualityRequest::default();
+        "ProfileService/RebuildRetryProfiles" rebuild_retry_profiles whole v1::RebuildRetryProfilesRequest::default();
     }
-    assert_eq!(swept, methods(), "a method without a line, or a line without a method");
+}
+
+async fn audits(sweep: &mut Sweep) {
+    let mut client = AuditServiceClient::new(sweep.channel.clone());
+    sweep! { sweep, client;
+        "AuditService/ListAuditEntries" list_audit_entries whole v1::ListAuditEntriesRequest::default();
+        "AuditService/VerifyAudit" verify_audit whole v1::VerifyAuditRequest::default();
+    }
+}
+
+async fn tenants(sweep: &mut Sweep) {
+    let mut client = TenantServiceClient::new(sweep.channel.clone());
+    sweep! { sweep, client;
+        "TenantService/CreateTenant" create_tenant whole
+            v1::CreateTenantRequest { name: named("mine"), quotas: None };
+        "TenantService/ListTenants" list_tenants whole v1::ListTenantsRequest::default();
+        "TenantService/SetTenantQuotas" set_tenant_quotas whole
+            v1::SetTenantQuotasRequest { name: named("default"), quotas: None };
+        "TenantService/SuspendTenant" suspend_tenant whole
+            v1::SuspendTenantRequest { name: named("default"), ..Default::default() };
+        "TenantService/ResumeTenant" resume_tenant whole
+            v1::ResumeTenantRequest { name: named("default"), ..Default::default() };
+        "TenantService/DeleteTenant" delete_tenant whole
+            v1::DeleteTenantRequest { name: named("default"), ..Default::default() };
+    }
+}
+
+async fn servers(sweep: &mut Sweep) {
+    let mut client = ServerServiceClient::new(sweep.channel.clone());
+    sweep! { sweep, client;
+        "ServerService/GetServerInfo" get_server_info whole v1::GetServerInfoRequest {};
+    }
+}
+
+async fn tokens(sweep: &mut Sweep) {
+    let mut client = TokenServiceClient::new(sweep.channel.clone());
+    sweep! { sweep, client;
+        "TokenService/ListTokens" list_tokens whole v1::ListTokensRequest::default();
+        "TokenService/RevokeToken" revoke_token whole v1::RevokeTokenRequest { token_id: sweep.ids.token.clone() };
+        "TokenService/RotateToken" rotate_token whole
+            v1::RotateTokenRequest { token_id: sweep.ids.token.clone(), ..Default::default() };
+        "TokenService/CreateToken" create_token whole
+            v1::CreateTokenRequest { name: named("own"), roles: vec![v1::Role::Agent.into()], ..Default::default() };
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_method_tells_or_changes_anything_of_another_tenant() {
+    let mut sweep = Sweep::new().await;
+    Box::pin(gates(&mut sweep)).await;
+    Box::pin(approvals(&mut sweep)).await;
+    Box::pin(sessions(&mut sweep)).await;
+    Box::pin(grants(&mut sweep)).await;
+    Box::pin(policys(&mut sweep)).await;
+    Box::pin(profiles(&mut sweep)).await;
+    Box::pin(audits(&mut sweep)).await;
+    Box::pin(tenants(&mut sweep)).await;
+    Box::pin(servers(&mut sweep)).await;
+    Box::pin(tokens(&mut sweep)).await;
+    assert_eq!(sweep.swept, methods(), "a method without a line, or a line without a method");
 }
