@@ -1,4 +1,4 @@
-//! The file of `--auth`: which certificates, and which tokens of issuers, are whom. docs/security.md has its form.
+//! The file of `--auth`: which certificates, and which tokens of issuers, are whom (docs/security.md#the-file-of---auth).
 
 use std::{collections::BTreeMap, path::PathBuf};
 

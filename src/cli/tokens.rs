@@ -49,7 +49,7 @@ struct Place {
     remote: Remote,
     #[command(flatten)]
     by: By,
-    /// Do it on this database instead of over a server, as for the first token of a plane that is reached from elsewhere
+    /// Do it on this database, not over a server: the first token of a plane that is reached from elsewhere
     #[arg(long, value_name = "URL", env = "CALLGATE_TOKENS_DATABASE_URL", hide_env_values = true, global = true)]
     database_url: Option<String>,
     /// Do it on the private database of the server that runs with this data directory

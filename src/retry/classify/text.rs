@@ -2,7 +2,7 @@
 
 use std::{ops::Range, sync::LazyLock};
 
-use regex::{Regex, RegexSet, RegexSetBuilder, bytes};
+use regex::{Regex, RegexSet, RegexSetBuilder, bytes as of_bytes};
 
 use crate::domain::failure::FailureKind::{
     self, Auth, Conflict, Internal, InvalidArgument, Network, NotFound, Other, Permission, QuotaExhausted, RateLimited,
@@ -135,8 +135,8 @@ const ROWS: &[(FailureKind, &str)] = &[
 /// fit it is thrown away and built anew again and again, and a text takes 200 µs instead of one.
 const AUTOMATON_BYTES_MAX: usize = 16 << 20;
 
-static SET: LazyLock<bytes::RegexSet> = LazyLock::new(|| {
-    let mut rows = bytes::RegexSetBuilder::new(ROWS.iter().map(|(_, pattern)| pattern));
+static SET: LazyLock<of_bytes::RegexSet> = LazyLock::new(|| {
+    let mut rows = of_bytes::RegexSetBuilder::new(ROWS.iter().map(|(_, pattern)| pattern));
     // Without Unicode, whose word boundaries cost a thousandfold as soon as a text holds one letter beyond ASCII.
     rows.case_insensitive(true).unicode(false).dfa_size_limit(AUTOMATON_BYTES_MAX);
     rows.build().expect("the rows are fixed and tested")
