@@ -188,7 +188,7 @@ pub struct ServeConfig {
     /// What it may take up.
     #[command(flatten)]
     pub connections: ConnectionConfig,
-    /// Who callers are by their certificates, and by tokens of issuers (JWT): docs/security.md has its form
+    /// Who callers are by their certificates, and by tokens of issuers (JWT), in YAML
     #[arg(long, value_name = "FILE", env = "CALLGATE_AUTH")]
     pub auth: Option<PathBuf>,
     /// The policy file, applied at start and whenever it changes (SIGHUP: at once); without it the stored active policy

@@ -1,4 +1,5 @@
-//! The file of `--auth`: which certificates, and which tokens of issuers, are whom (docs/security.md#the-file-of---auth).
+//! The file of `--auth`: which certificates, and which tokens of issuers, are whom
+//! (docs/security.md#the-file-of---auth).
 
 use std::{collections::BTreeMap, path::PathBuf};
 

@@ -24,8 +24,8 @@ use url::{Host, Url};
 /// Longest time for all of it.
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// The text at `https://…`, or `http://…` of this machine; `ca` is the authority of its certificate, `bearer` a file with
-/// a token that is shown there.
+/// The text at `https://…`, or `http://…` of this machine; `ca` is the authority of its certificate, `bearer` a file
+/// with a token that is shown there.
 pub(super) async fn text(url: &str, ca: Option<&Path>, bearer: Option<&Path>, max: usize) -> anyhow::Result<String> {
     let answer = timeout(LIMIT, answer(url, ca, bearer, max)).await;
     answer.map_err(|_| anyhow!("no answer within {} s", LIMIT.as_secs()))?.with_context(|| url.to_owned())

@@ -116,8 +116,8 @@ impl Line {
         self.working < self.most && self.waiting == 0
     }
 
-    /// How long the next one of a tree would wait: for a turn of every tree of its tenant, for each that it has waiting,
-    /// and as many turns of every other tenant as that one has to take.
+    /// How long the next one of a tree would wait: for a turn of every tree of its tenant, for each that it has
+    /// waiting, and as many turns of every other tenant as that one has to take.
     fn wait(&self, (tenant, root): &Tree) -> Duration {
         let own = self.shares.get(tenant).map_or(1, |share| {
             let of_tree = share.of_tree(root);

@@ -177,8 +177,8 @@ mod tests {
         }
     }
 
-    /// Every string of a program's text that begins like a name of ours, and is not that of a file, or of a connection's
-    /// setting.
+    /// Every string of a program's text that begins like a name of ours, and is not that of a file or of a setting of
+    /// connections.
     fn ours(text: &str) -> BTreeSet<&str> {
         let is_no_file = |name: &&str| !name.ends_with(".yaml") && !name.ends_with(".lock");
         let is_no_setting = |name: &&str| *name != "callgate.tenants";

@@ -1,4 +1,5 @@
-//! Tokens of issuers: what Kubernetes gives a pod is let in as the mapping says; what is wrong with one is told to nobody.
+//! Tokens of issuers: what Kubernetes gives a pod is let in as the mapping says; what is wrong with one is told to
+//! nobody.
 
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use callgate::{

@@ -149,7 +149,7 @@ impl Sweep {
     async fn hold(&mut self, name: &str, told: Told) {
         let text = told.as_ref().map_or_else(|status| format!("{status:?}"), Clone::clone);
         assert!(!text.contains(SECRET), "{name} tells of another tenant: {text}");
-        assert_ne!(told.map_err(|status| status.code()).err(), Some(tonic::Code::Unauthenticated), "{name}");
+        assert_ne!(told.map_err(|status| status.code()).err(), Some(tonic::Code::Unauthenticated), "{name}: {text}");
         assert_eq!(stored(&self.plane).await, self.before, "{name} changed what another tenant has stored");
         assert!(self.swept.insert(name.to_owned()), "{name} has two lines");
     }

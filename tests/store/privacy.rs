@@ -29,6 +29,7 @@ use crate::common::{
 };
 
 const POLICY: &str = "policy_engine:
+  rules: {growth: {mode: off}}
   authorization:
     tiers:
       - {name: asks, pattern: charge, action: hitl}

@@ -42,7 +42,8 @@ async fn own(conn: &mut PgConnection, tenant: TenantId, root: &SessionId, name: 
             return Ok(owner);
         }
         let insert = sqlx::query(
-            "insert into session_owner (shard, tenant_id, root_id, owner) values ($1, $2, $3, $4) on conflict do nothing",
+            "insert into session_owner (shard, tenant_id, root_id, owner) values ($1, $2, $3, $4)
+             on conflict do nothing",
         );
         let insert = insert.bind(Shard::of(tenant, root).0).bind(tenant.0).bind(root.as_str()).bind(name);
         if insert.execute(&mut *conn).await?.rows_affected() > 0 {
