@@ -276,7 +276,8 @@ impl Gate {
             known.retain(|_, known| self.clock.elapsed(lock(&known.seen).used) < UNUSED);
             known.keys().cloned().collect()
         };
-        ids.extend(also.map(str::to_owned));
+        // One that is known and too old is looked up like any other, and once.
+        ids.extend(also.filter(|also| !ids.iter().any(|id| id == also)).map(str::to_owned));
         let (read, any) = self.store.tokens_by_id(&ids).await?;
         self.credentials.any.fetch_or(any, Ordering::AcqRel);
         let mut read: BTreeMap<String, Token> = read.into_iter().map(|token| (token.id.clone(), token)).collect();

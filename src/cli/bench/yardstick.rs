@@ -99,11 +99,12 @@ pub(in crate::cli) async fn run(args: YardstickArgs) -> anyhow::Result<()> {
     let bound = Bound::bind(([127, 0, 0, 1], 0).into(), &Way::default())?;
     let address = bound.address();
     let service = GateServiceServer::new(Service { answers: Answers::read(&args.answers)?, calls });
+    let listener = bound.listen()?;
     outln!("{} serves gRPC on {address}", args.kind.name());
     let (_end, ending) = watch::channel(false);
     let server = Server::new(Limits::default());
     tokio::select! {
-        () = server.serve(bound.listen()?, Front(service), ending) => anyhow::bail!("the yardstick ended"),
+        () = server.serve(listener, Front(service), ending) => anyhow::bail!("the yardstick ended"),
         () = crate::cli::signal::stop() => Ok(()),
     }
 }
