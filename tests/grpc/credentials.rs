@@ -205,6 +205,17 @@ async fn who_tries_many_waits_and_keeps_nobody_from_working() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_token_that_has_rested_is_read_again_and_goes_on() {
+    let plane = Plane::start(&Policy::default()).await;
+    let channel = plane.channel().await;
+    let (token, _) = token(&plane.gate, who("desk", &[Role::Agent])).await;
+    ask(&channel, bearer(&token, asked("s"))).await.expect("it holds");
+    // Longer than what was read of it is believed.
+    tokio::time::sleep(Duration::from_millis(2_000)).await;
+    ask(&channel, bearer(&token, asked("s"))).await.expect("it holds still");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_tokens_hold_while_one_is_rotated() {
     let plane = Plane::start(&Policy::default()).await;
     let channel = plane.channel().await;
