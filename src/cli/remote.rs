@@ -60,6 +60,11 @@ impl Remote {
         Ok(InterceptedService::new(channel, bearer))
     }
 
+    /// True when the name of who asks is their credential's, and not the one that they give.
+    pub(super) fn is_named_by_credential(&self) -> anyhow::Result<bool> {
+        Ok(self.certificate.is_some() || Bearer::read(self.token_file.as_deref())?.0.is_some())
+    }
+
     fn encrypted(&self, endpoint: Endpoint) -> anyhow::Result<Endpoint> {
         if !has_tls(&self.server) {
             return Ok(endpoint);
@@ -139,6 +144,9 @@ pub(super) fn asked<T>(answer: Result<Response<T>, Status>) -> anyhow::Result<T>
 /// A refusal in words: the server's own, and the reason that programs branch on.
 pub(super) fn refusal(status: &Status) -> Error {
     match (reason(status), status.message()) {
+        (Some(reason), message) if reason == "UNAUTHENTICATED" => {
+            anyhow!("{message}; this command shows the token in {TOKEN}, or of --token-file [{reason}]")
+        }
         (Some(reason), message) => anyhow!("{message} [{reason}]"),
         // It comes from something between, or from a server that knows no such request.
         (None, "") => anyhow!("no answer: {}", status.code()),

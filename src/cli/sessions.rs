@@ -295,7 +295,8 @@ async fn halt(request: HaltRequest, by: &By, remote: &Remote) -> anyhow::Result<
     let (scope, name) = (request.scope(), request.name.clone());
     let reason = request.reason.clone();
     if let Some(halt) = asked(client(remote).await?.halt(by.signed(request)?).await)?.halt {
-        let is_earlier = (&halt.by, &halt.reason) != (&by.name(), &reason);
+        let is_other = !remote.is_named_by_credential()? && halt.by != by.name();
+        let is_earlier = is_other || halt.reason != reason;
         outln!("{}: {}", if is_earlier { "halted before" } else { "halted" }, of_halt(&halt));
     }
     // A name that is misspelt stops nothing, and whoever pulls the switch should know.
