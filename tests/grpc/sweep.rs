@@ -172,7 +172,7 @@ fn connecting() -> impl Stream<Item = v1::ConnectRequest> {
     let asked = v1::GetSessionStateRequest { session_id: named("s"), ..Default::default() };
     let request = Some(v1::tagged_request::Request::GetSessionState(asked));
     let requests = vec![v1::TaggedRequest { tag: 1, request, ..Default::default() }];
-    tokio_stream::once(v1::ConnectRequest { requests, ..Default::default() })
+    tokio_stream::once(v1::ConnectRequest { requests })
 }
 
 async fn gates(sweep: &mut Sweep) {
