@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use callgate::grpc::v1::{Decision, tagged_answer::Answer, tagged_request::Request as Asked};
+use callgate::grpc::v1::{
+    Decision, GetServerInfoRequest, server_service_client::ServerServiceClient, tagged_answer::Answer,
+    tagged_request::Request as Asked,
+};
 use sqlx::PgConnection;
 use tonic::Code;
 use tonic_types::StatusExt as _;
@@ -11,12 +14,9 @@ use crate::{
     common::{
         all,
         books::{gapless, good},
-        citus,
         gates::policy,
-        in_time,
-        postgres::waiting_writers,
-        until,
-        wire::{Plane, call, evaluate, pair, question, record, success},
+        in_time, until,
+        wire::{Client, Plane, call, evaluate, pair, question, record, success},
     },
     connect::{Line, asked, error, verdict},
 };
@@ -105,25 +105,30 @@ async fn who_cannot_be_answered_in_time_is_told_at_once_and_reports_go_first() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_call_whose_caller_went_away_before_it_was_judged_is_not_judged() {
     let plane = warm().await;
-    let line = Line::open(plane.client().await).await;
+    let mut line = Line::open(plane.client().await).await;
     let mut locked = stop_writing(&plane).await;
-    line.send((0..512).map(|n| asked(n, ask(n)))).await;
-    let stuck = waiting_writers(citus::is_wanted());
-    until("the writer to wait", async || plane.postgres.number(stuck).await > 0).await;
-    tokio::time::sleep(Duration::from_millis(100)).await;
-    let client = plane.client().await;
-    let hasty = all((1_000..1_050).map(|n| {
+    line.send((0..1_024).map(|n| asked(n, ask(n)))).await;
+    // Once one of them is turned away there is no place until something is written.
+    let turned_away = in_time("one to be turned away", line.frame()).await.expect("answers").expect("open");
+    assert!(turned_away.iter().all(|one| !matches!(one.answer, Some(Answer::Evaluate(_)))), "nothing is written");
+    let channel = plane.channel().await;
+    let client = Client::new(channel.clone());
+    let hasty = all((2_000..2_050).map(|n| {
         let mut client = client.clone();
         async move {
             let Asked::Evaluate(request) = ask(n) else { unreachable!("it is one") };
+            // Who is told before does not wait either.
             tokio::time::timeout(Duration::from_millis(50), client.evaluate(request)).await.is_err()
         }
     }));
-    assert!(hasty.await.into_iter().all(|gave_up| gave_up), "there is no place for them");
+    assert!(hasty.await.into_iter().any(|gave_up| gave_up), "somebody waited");
+    // What is asked on the same connection is heard after their going.
+    let mut servers = ServerServiceClient::new(channel);
+    in_time("an answer", servers.get_server_info(GetServerInfoRequest {})).await.expect("one");
     sqlx::raw_sql("rollback").execute(&mut locked).await.expect("unlocked");
     let next = question("s0", call("next", "look", r#"{"n":"next"}"#));
     assert_eq!(evaluate(&mut client.clone(), next).await.decision(), Decision::Allow);
-    let theirs = "select count(*) from call where call_id ~ '^c[0-9]{4}$'";
+    let theirs = "select count(*) from call where call_id ~ '^c2[0-9]{3}$'";
     assert_eq!(plane.postgres.number(theirs).await, 0, "judged for nobody");
 }
 
