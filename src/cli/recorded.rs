@@ -99,8 +99,8 @@ pub(super) fn row(call: &ExportCallsResponse) -> Option<Row> {
     let result = match call.status() {
         OutcomeStatus::Success | OutcomeStatus::Error => Some(RecordedResult {
             text: call.result.clone().unwrap_or_default(),
-            sha256: None,
-            is_cut: false,
+            sha256: Some(call.result_whole_sha256.clone()).filter(|sha256| !sha256.is_empty()),
+            is_cut: call.result_truncated,
             is_error: call.status() == OutcomeStatus::Error,
             error_type: None,
         }),

@@ -9,7 +9,8 @@ pub fn of_text(text: &str) -> String {
 }
 
 /// Lowercase hexadecimal. `hex` makes it character by character, without knowing how many there will be.
-pub(super) fn in_hexadecimal(bytes: &[u8]) -> String {
+#[must_use]
+pub fn in_hexadecimal(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(2 * bytes.len());
     hexadecimal(bytes, &mut text);
     text

@@ -22,6 +22,7 @@ use super::{
     similarity::{Shape, Sketch},
     time::Timestamp,
     violation::SelfCorrection,
+    whole::Whole,
 };
 
 /// A call was judged. The same call_id may be judged again: after a wait, or as a repetition of itself.
@@ -149,6 +150,8 @@ pub struct Settled {
     pub result: Option<String>,
     /// Size of the whole answer, in bytes.
     pub result_bytes: Option<u64>,
+    /// What the stored answer was before it was cut; absent for one that is stored whole.
+    pub whole: Option<Whole>,
     /// What the stored answer says, in a few words. Absent when read back.
     pub gist: Option<Gist>,
     /// The error in one line, without what is redacted.

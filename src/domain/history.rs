@@ -58,6 +58,8 @@ pub struct PastOutcome {
     pub gist: Option<Gist>,
     /// Size of the whole answer, in bytes.
     pub result_bytes: Option<u64>,
+    /// Only the beginning of the answer is stored.
+    pub is_cut: bool,
     /// Does the answer hold everything there is?
     pub is_complete: Option<bool>,
     /// How many matches there are in all.
@@ -102,6 +104,7 @@ impl PastCall {
             at: event.at,
             gist: event.gist.clone(),
             result_bytes: event.result_bytes,
+            is_cut: event.whole.is_some(),
             is_complete: event.is_complete,
             total_matches: event.total_matches,
             error: event.error_line.as_deref().map(str::to_owned),

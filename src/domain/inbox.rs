@@ -6,6 +6,7 @@ use super::{
     ids::SessionId,
     outcome::OutcomeStatus,
     time::Timestamp,
+    whole::Whole,
 };
 
 /// A question to a person, with its call and what came of it.
@@ -123,6 +124,8 @@ pub struct StoredCall {
     pub status: Option<OutcomeStatus>,
     /// The answer of a success, or the error's text.
     pub result: Option<String>,
+    /// What the answer was, where only its beginning is stored.
+    pub whole: Option<Whole>,
     /// A person approved it.
     pub approved: bool,
 }

@@ -46,3 +46,4 @@ pub mod tool;
 pub mod tree;
 pub mod verdict;
 pub mod violation;
+pub mod whole;

@@ -15,6 +15,7 @@ use super::{
     outcome::{Guard, OutcomeStatus},
     time::Timestamp,
     tree::{CallTree, Denial},
+    whole::Whole,
 };
 
 /// Idle time after which attempts start again, in milliseconds (docs/semantics.md#attempts-and-occurrences).
@@ -27,6 +28,8 @@ pub struct Given {
     pub text: Option<String>,
     /// Size of the result, in bytes.
     pub bytes: Option<u64>,
+    /// What the stored text was, where it is only the beginning.
+    pub whole: Option<Whole>,
     /// How many matches there were in all.
     pub total_matches: Option<u64>,
     /// Did it hold everything there was?

@@ -82,6 +82,10 @@ pub struct CallTold {
     pub arguments: String,
     /// What a success gave; empty when it did not succeed.
     pub gist: String,
+    /// Size of what it gave, in bytes.
+    pub result_bytes: Option<u64>,
+    /// Only the beginning of that is stored.
+    pub is_cut: bool,
     /// The error in a line; empty when there was none.
     pub error: String,
 }

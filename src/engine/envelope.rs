@@ -22,6 +22,7 @@ use crate::{
         tool::EmptyMeans,
         verdict::Verdict,
         violation::OnViolation,
+        whole::Whole,
     },
     retry::next_step::next_step,
 };
@@ -95,10 +96,11 @@ pub fn refusal(verdict: &Verdict, beside: &Beside<'_>) -> Option<ToolResult> {
     let previous = beside.previous.filter(|_| winner.reuse.is_some());
     let text = previous.and_then(|given| given.text.as_deref());
     let done_at = winner.reuse.as_ref().filter(|_| text.is_none());
-    let cut = text.filter(|text| text.len() > beside.previous_max);
+    let whole = previous.and_then(|given| given.whole.as_ref());
+    let cut = text.filter(|text| text.len() > beside.previous_max || whole.is_some());
     let whose = if verdict.decision == Decision::Reuse { "Its result" } else { "The last result" };
     let left_out = text.map(|text| redaction::missing(text, MISSING_MAX)).unwrap_or_default();
-    let about = winner.reuse.is_some().then(|| about_previous(whose, text, &left_out, beside.previous_max));
+    let about = winner.reuse.is_some().then(|| about_previous(whose, (text, whole), &left_out, beside.previous_max));
     let message = [Some(winner.message.as_str()), about.as_deref(), disabled.then_some(DISABLED)];
     let message: Vec<&str> = message.into_iter().flatten().collect();
     let suggested_next = if verdict.decision == Decision::Stop || disabled { &[] } else { beside.suggested_next };
@@ -115,38 +117,55 @@ pub fn refusal(verdict: &Verdict, beside: &Beside<'_>) -> Option<ToolResult> {
         ("done_at_unix_ms", done_at.map_or(Value::Null, |call| call.at.as_millis().into())),
         ("total_matches", previous.and_then(|given| given.total_matches).map_or(Value::Null, Value::from)),
         ("is_complete", previous.and_then(|given| given.is_complete).map_or(Value::Null, Value::from)),
-        ("previous_result_bytes", cut.map_or(Value::Null, |text| text.len().into())),
-        ("previous_result_sha256", cut.map_or(Value::Null, |text| digest::of_text(text).into())),
+        ("previous_result_truncated", cut.map_or(Value::Null, |_| true.into())),
+        ("previous_result_bytes", cut.map_or(Value::Null, |text| whole_bytes(text, whole).into())),
+        ("previous_result_sha256", cut.map_or(Value::Null, |text| sha256(text, whole).into())),
         ("redacted_fields", if left_out.is_empty() { Value::Null } else { json!(left_out) }),
         ("tools_disabled", if verdict.tools_disabled { true.into() } else { Value::Null }),
         ("suggested_next", if suggested_next.is_empty() { Value::Null } else { json!(suggested_next) }),
         ("next_action_hint", next.map_or(Value::Null, Value::from)),
         ("warning", verdict.context_hint().map_or(Value::Null, Value::from)),
     ];
-    let whole = text.map(|text| {
+    let given = text.map(|text| {
         cut.map_or_else(
             || embedded(text, strict::parse(text).is_ok()),
-            |text| Value::from(start(text, beside.previous_max)).to_string(),
+            |text| Value::from(&text[..text.floor_char_boundary(beside.previous_max)]).to_string(),
         )
     });
-    let raw = whole.map(|text| ("previous_result", text)).into_iter().collect();
+    let raw = given.map(|text| ("previous_result", text)).into_iter().collect();
     Some(ToolResult {
         json: object(members, raw),
         is_error: matches!(verdict.decision, Decision::Wait | Decision::Deny | Decision::Stop),
     })
 }
 
+/// The size of a previous result, of which all is stored or the beginning.
+fn whole_bytes(text: &str, whole: Option<&Whole>) -> u64 {
+    whole.map_or(text.len() as u64, |whole| whole.bytes)
+}
+
+fn sha256(text: &str, whole: Option<&Whole>) -> String {
+    whole.map_or_else(|| digest::of_text(text), |whole| digest::in_hexadecimal(&whole.sha256))
+}
+
 /// What is told of a previous result.
-fn about_previous(whose: &str, text: Option<&str>, left_out: &[String], max: usize) -> String {
-    let given = match text {
-        None => return format!("{whose} is not stored and cannot be given here: use what you were told then."),
-        Some(text) if text.len() > max => format!(
+fn about_previous(whose: &str, stored: (Option<&str>, Option<&Whole>), left_out: &[String], max: usize) -> String {
+    let given = match stored {
+        (None, _) => return format!("{whose} is not stored and cannot be given here: use what you were told then."),
+        (Some(text), Some(whole)) => format!(
+            "{whose} was {} long, and only its first {} are stored; its first {} are in previous_result. The rest \
+             cannot be given here: use what you were told then, or ask for less at a time with other arguments.",
+            size(whole.bytes),
+            size(text.len() as u64),
+            size(max.min(text.len()) as u64)
+        ),
+        (Some(text), None) if text.len() > max => format!(
             "{whose} is {} long; its first {} are in previous_result. To see the rest, ask for less at a time with \
              other arguments.",
             size(text.len() as u64),
             size(max as u64)
         ),
-        Some(_) => format!("{whose} is in previous_result."),
+        (Some(_), None) => format!("{whose} is in previous_result."),
     };
     match left_out {
         [] => given,
@@ -155,12 +174,6 @@ fn about_previous(whose: &str, text: Option<&str>, left_out: &[String], max: usi
         }
         fields => format!("{given} Secrets are not stored: {} is missing there.", fields.join(", ")),
     }
-}
-
-/// At most so many bytes of a text, by whole characters.
-fn start(text: &str, max: usize) -> &str {
-    let end = (0..=max.min(text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
-    &text[..end]
 }
 
 /// The text for arguments that the tool does not take.

@@ -139,6 +139,8 @@ fn told(call: &Call, past: &[PastCall], redaction: &Redaction, now: Timestamp) -
         state,
         arguments: arguments.map(|text| gist::arguments(text, redaction, ARGUMENTS_MAX)).unwrap_or_default(),
         gist: success.map(came_of).unwrap_or_default(),
+        result_bytes: success.and_then(|outcome| outcome.result_bytes),
+        is_cut: success.is_some_and(|outcome| outcome.is_cut),
         error: error.unwrap_or_default().to_owned(),
     }
 }

@@ -156,6 +156,8 @@ fn call(told: &CallTold) -> v1::CallSummary {
         fingerprint: call.fingerprint.to_hex(),
         arguments: told.arguments.clone(),
         gist: told.gist.clone(),
+        result_bytes: told.result_bytes,
+        result_truncated: told.is_cut,
         error_message: told.error.clone(),
         advice: call.outcome.as_ref().and_then(|outcome| outcome.advice.as_deref()).map(advice),
     }

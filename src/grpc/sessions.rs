@@ -18,6 +18,7 @@ use super::{
 use crate::{
     domain::{
         control::{Command, Operation},
+        digest,
         halt::{Halt, Halted},
         ids::{AgentId, CallId, SessionId, TenantId, ToolName},
         inbox::{SessionLine, SessionPlace, StoredCall},
@@ -128,6 +129,9 @@ fn stored_call(call: StoredCall) -> v1::ExportCallsResponse {
         judge_time: Some(timestamp(call.at)),
         policy_version: call.policy,
         result: call.result,
+        result_truncated: call.whole.is_some(),
+        result_whole_bytes: call.whole.map_or(0, |whole| whole.bytes),
+        result_whole_sha256: call.whole.map(|whole| digest::in_hexadecimal(&whole.sha256)).unwrap_or_default(),
         findings: call.findings.iter().map(encode::finding).collect(),
         justification: call.justification.unwrap_or_default(),
         approved: call.approved,

@@ -32,6 +32,7 @@ use crate::{
         time::Timestamp,
         tool::{InjectAs, Stored, ToolSpec},
         violation::CoercedField,
+        whole::RESULT_BYTES_MAX_DEFAULT,
     },
     retry::advice,
     rules::{Mode, RuleSet, same_call, tier},
@@ -57,6 +58,8 @@ pub struct Policy {
     pub approval_ttl_ms: u64,
     /// What is left out of all that is stored and shown.
     pub redaction: Redaction,
+    /// How large a stored result may be before it is cut, in bytes.
+    pub result_bytes_max: usize,
     /// What is suspicious about the file, and may be intended.
     pub warnings: Vec<PolicyError>,
     /// What is known about tools, by name.
@@ -74,6 +77,7 @@ impl Default for Policy {
             retry: advice::Params::default(),
             approval_ttl_ms: APPROVAL_TTL_MS_DEFAULT,
             redaction: Redaction::default(),
+            result_bytes_max: RESULT_BYTES_MAX_DEFAULT,
             warnings: Vec::new(),
             tools: BTreeMap::new(),
             undeclared: Declared::default(),

@@ -151,6 +151,7 @@ pub(super) fn settled(status: OutcomeStatus, failure: Option<FailureKind>, retry
         progress_note: Some(SECRET.to_owned()),
         result: Some(SECRET.to_owned()),
         result_bytes: None,
+        whole: None,
         gist: None,
         error_line: None,
         error_message: Some(SECRET.to_owned()),

@@ -31,4 +31,5 @@ mod schema;
 
 mod summary;
 mod tenants;
+mod truncation;
 mod views;

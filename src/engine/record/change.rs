@@ -18,6 +18,7 @@ use crate::{
         time::Timestamp,
         tool::Stored,
         tree::CallTree,
+        whole,
     },
     policy::Policy,
     rules::budget,
@@ -55,6 +56,7 @@ pub(super) fn change(
         let read = anew.as_ref().or(settlement.read.as_ref().filter(|_| is_read));
         Gist::of(&result, read, call.arguments.as_deref())
     });
+    settled.whole = settled.result.as_mut().and_then(|result| whole::cut(result, policy.result_bytes_max));
     let mut ledger = Vec::new();
     if let Some(expected) = ledger_revision(tree, shared, call, permit) {
         settled.ledger_revision = expected + 1;

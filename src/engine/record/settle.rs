@@ -89,7 +89,6 @@ pub(super) fn settle(
     if let Some(observation) = &observed {
         health.reported(observation, &policy.retry.allowance);
     }
-    let circumstances = failure.map(|_| health.circumstances(now));
     let advised = failure.map(|kind| {
         let case = FailedCall { session, call, permit, report, status, kind, now };
         case.advised(policy, &shared.profiles, &health)
@@ -114,7 +113,7 @@ pub(super) fn settle(
         news,
         progress,
         advice: advised.map(|advised| advised.advice),
-        circumstances,
+        circumstances: failure.map(|_| health.circumstances(now)),
         follow_up_ok,
         lease_until: (status == OutcomeStatus::Running).then(|| now.plus_ms(spec.lease_ms)),
         by_lease: report.by_lease,
@@ -126,6 +125,7 @@ pub(super) fn settle(
         progress_note: note,
         result: report.result.clone(),
         result_bytes: report.result_bytes.or_else(|| report.result.as_ref().map(|result| result.len() as u64)),
+        whole: None,
         gist: None,
         error_line: error.as_deref().map(error_line),
         error_message: error,

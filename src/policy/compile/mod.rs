@@ -34,6 +34,8 @@ use crate::{
 const VERSION_DIGITS: usize = 16;
 /// Names and patterns of secrets.
 const REDACTED_MAX: usize = 256;
+/// The least that may be said of `storage.result_bytes_max`.
+const RESULT_BYTES_LEAST: u64 = 1_024;
 /// A month: nothing in a policy lasts longer.
 const MILLIS_MAX: u64 = 31 * 86_400_000;
 
@@ -149,6 +151,7 @@ impl Compiler {
             validation: keys.validation,
         };
         self.redaction(&keys.storage);
+        self.result_bytes(keys.storage.result_bytes_max);
         self.window(keys.loops.window);
         let run_idle = self.millis("loops.run_idle_ms", keys.loops.run_idle_ms);
         set(&mut self.policy.rules.run_idle_ms, run_idle);
@@ -168,6 +171,14 @@ impl Compiler {
         self.answers_that_are_needed();
         self.tools_that_are_named();
         self.sense();
+    }
+
+    fn result_bytes(&mut self, given: Option<u64>) {
+        match given.map(|bytes| (bytes >= RESULT_BYTES_LEAST, usize::try_from(bytes))) {
+            None => {}
+            Some((true, Ok(bytes))) => self.policy.result_bytes_max = bytes,
+            Some(_) => self.wrong("storage.result_bytes_max", format!("must be {RESULT_BYTES_LEAST} or more")),
+        }
     }
 
     fn redaction(&mut self, keys: &file::Storage) {

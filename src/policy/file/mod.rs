@@ -272,6 +272,8 @@ pub(super) struct Storage {
     pub(super) arguments: Option<StoredKey>,
     /// How much of the results and errors is stored: full by default.
     pub(super) results: Option<StoredKey>,
+    /// How large a stored result may be before it is cut, in bytes: 262144, unless it is given.
+    pub(super) result_bytes_max: Option<u64>,
     /// Names of fields that are secret wherever they stand, beside those that are known to be (`password`, `token`).
     pub(super) redact: Vec<String>,
     /// Names of fields that are taken for secret and are not.

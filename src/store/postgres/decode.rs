@@ -24,6 +24,7 @@ use crate::{
         reason::Reason,
         similarity::{Shape, Sketch},
         time::Timestamp,
+        whole::Whole,
     },
     store::error::StoreError,
 };
@@ -166,10 +167,18 @@ pub(super) fn settled(row: &PgRow) -> Loaded<Settled> {
         progress_note: row.try_get("progress_note")?,
         result: None,
         result_bytes: row.try_get::<Option<i64>, _>("result_bytes")?.and_then(|n| u64::try_from(n).ok()),
+        whole: whole(row)?,
         gist: None,
         error_line: row.try_get::<Option<String>, _>("error_line")?.map(Into::into),
         error_message: None,
     })
+}
+
+/// What a stored result was before it was cut.
+pub(super) fn whole(row: &PgRow) -> Loaded<Option<Whole>> {
+    let sha256: Option<Vec<u8>> = row.try_get("whole_sha256")?;
+    let whole = |sha256: Vec<u8>| Ok(Whole { bytes: count(row, "whole_bytes")?, sha256: hash(&sha256)? });
+    sha256.map(whole).transpose()
 }
 
 fn sketch(row: &PgRow) -> Loaded<Option<Sketch>> {

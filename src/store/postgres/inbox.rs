@@ -4,7 +4,7 @@ use sqlx::{PgConnection, Row as _, postgres::PgRow};
 
 use super::{
     Store,
-    decode::{Loaded, at, corrupt, count, member},
+    decode::{Loaded, at, corrupt, count, member, whole},
     findings::StoredFinding,
 };
 use crate::{
@@ -76,6 +76,7 @@ async fn calls(
              coalesce(c.arguments, '{{}}') as arguments, c.justification,
              (extract(epoch from c.at) * 1000)::bigint as at_ms, c.decision,
              c.findings::text as findings, c.policy_version, o.status, coalesce(o.result, o.error_message) as result,
+             o.whole_bytes, o.whole_sha256,
              exists (select from session_event e where e.shard = c.shard and e.tenant_id = c.tenant_id
                and e.root_id = c.root_id
                and e.epoch = c.epoch and e.kind = 'answered' and e.session_id = c.session_id
@@ -124,6 +125,7 @@ fn call(row: &PgRow) -> Loaded<StoredCall> {
         policy: row.try_get("policy_version")?,
         status: status.map(|status| member(&OutcomeStatus::ALL, status)).transpose()?,
         result: row.try_get("result")?,
+        whole: whole(row)?,
         approved: row.try_get("approved")?,
     })
 }

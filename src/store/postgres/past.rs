@@ -4,7 +4,7 @@ use sqlx::{PgConnection, Row as _, postgres::PgRow};
 
 use super::{
     Store,
-    decode::{Loaded, at, count, effect, hash, maybe_at, member, name},
+    decode::{Loaded, at, count, effect, hash, maybe_at, member, name, whole},
     look_up,
 };
 use crate::{
@@ -67,7 +67,7 @@ pub(super) async fn result(
 ) -> Loaded<Option<Given>> {
     let Some(root) = look_up::root(&mut *conn, tenant, session).await? else { return Ok(None) };
     let result = sqlx::query(
-        "select o.result, o.result_bytes, o.total_matches, o.is_complete
+        "select o.result, o.result_bytes, o.total_matches, o.is_complete, o.whole_bytes, o.whole_sha256
          from call_tree t join call c on c.shard = t.shard and c.tenant_id = t.tenant_id and c.epoch = t.epoch
          join outcome o on o.shard = c.shard and o.tenant_id = c.tenant_id and o.epoch = c.epoch
            and o.session_id = c.session_id
@@ -82,6 +82,7 @@ pub(super) async fn result(
     Ok(Some(Given {
         text: row.try_get("result")?,
         bytes: number("result_bytes")?,
+        whole: whole(&row)?,
         total_matches: number("total_matches")?,
         is_complete: row.try_get("is_complete")?,
     }))
@@ -100,7 +101,7 @@ async fn read(conn: &mut PgConnection, tenant: TenantId, session: &SessionId, mo
                and r.session_id = c.session_id and r.permit_seq = c.seq and r.status = 0),
              c.lease_until)) * 1000)::bigint end as lease_ms,
            o.status, o.failure, (extract(epoch from o.at) * 1000)::bigint as settled_ms, o.gist, o.made,
-           o.result_bytes, o.is_complete, o.total_matches, o.error_line as error,
+           o.result_bytes, o.whole_bytes is not null as is_cut, o.is_complete, o.total_matches, o.error_line as error,
            o.retryable, o.retry_after_ms
          from call_tree t
          cross join lateral (
@@ -146,6 +147,7 @@ fn past_outcome(row: &PgRow) -> Loaded<Option<PastOutcome>> {
         at: at(row, "settled_ms")?,
         gist: row.try_get::<Option<String>, _>("gist")?.map(|says| Gist { made, says }),
         result_bytes: number("result_bytes")?,
+        is_cut: row.try_get("is_cut")?,
         is_complete: row.try_get("is_complete")?,
         total_matches: number("total_matches")?,
         error: row.try_get("error")?,

@@ -92,6 +92,7 @@ rows! {
         failing_ms: Option<i64> => INT8.rare(), sketch: Option<&'a [u8]> => BYTEA, kept: bool => BOOL,
         marks: Option<String> => JSON, news: bool => BOOL, gist: Option<&'a str> => TEXT,
         made: Option<&'a str> => TEXT.rare(), error_line: Option<&'a str> => TEXT.rare(),
+        whole_bytes: Option<i64> => INT8.rare(), whole_sha256: Option<&'a [u8]> => BYTEA.rare(),
     }
 }
 
@@ -256,6 +257,8 @@ impl<'a> OutcomeRow<'a> {
             news: event.news,
             gist: event.gist.as_ref().map(|gist| gist.says.as_str()),
             error_line: event.error_line.as_deref(),
+            whole_bytes: event.whole.map(|whole| big(whole.bytes)),
+            whole_sha256: event.whole.as_ref().map(|whole| &whole.sha256[..]),
             made: event.gist.as_ref().and_then(|gist| gist.made.as_deref()),
         }
     }
