@@ -70,7 +70,8 @@ impl Gate {
         }
     }
 
-    /// Waits until one of these has come, or nothing is left of the time; empties them then.
+    /// Waits until one of these has come, or nothing is left of the time; empties them then. Whose tenant is suspended
+    /// meanwhile is told so.
     async fn until_moved(
         &self,
         requests: &[Request],
@@ -89,6 +90,7 @@ impl Gate {
             let people_only = awaited.iter().all(|one| matches!(one, Awaited::Answer(_)));
             let pause = if people_only { LOOK_EVERY } else { (waited / 4).clamp(LOOK_AFTER, LOOK_EVERY) };
             sleep(pause.min(left - waited)).await;
+            self.admits(request.tenant)?;
             for one in awaited.iter() {
                 if self.has_come(request, one, judged).await? {
                     return Ok(());

@@ -1,4 +1,4 @@
-//! Streams last longer than credentials: whose ends in the middle is told so, and hears no more.
+//! Streams, and waits, last longer than credentials: whose ends in the middle is told so, and hears no more.
 
 use std::{
     convert::Infallible,
@@ -35,18 +35,19 @@ pub(super) fn guarded(answer: Answer, gate: Arc<Gate>, identity: Arc<Identity>) 
     Box::pin(async move {
         let Ok::<_, Infallible>(response) = answer.await;
         let (parts, body) = response.into_parts();
-        let guarded = Guarded { body: Some(body), end: Box::pin(ended(gate, identity)) };
+        let end = async move { ended(&gate, &identity).await };
+        let guarded = Guarded { body: Some(body), end: Box::pin(end) };
         Ok(http::Response::from_parts(parts, Body::new(guarded)))
     })
 }
 
 /// Done once the credential does not hold any more.
-async fn ended(gate: Arc<Gate>, identity: Arc<Identity>) -> Status {
+pub(super) async fn ended(gate: &Gate, identity: &Identity) -> Status {
     loop {
         sleep(LOOK_EVERY).await;
-        if let Err(refused) = gate.still(&identity).await {
+        if let Err(refused) = gate.still(identity).await {
             if let Refused::Unknown(why) = refused {
-                tracing::info!(credential = ?identity.credential, "a stream was ended: {why}");
+                tracing::info!(credential = ?identity.credential, "a stream or a wait was ended: {why}");
             }
             return status::refused(refused);
         }

@@ -8,7 +8,7 @@ use tonic::{Request, Response, Status, Streaming, metadata::MetadataMap};
 use tracing::Instrument as _;
 
 use super::{
-    connect, decode, encode, identity,
+    connect, decode, encode, guard, identity,
     large::Large,
     status::{self, Told},
     stop::Stop,
@@ -54,13 +54,25 @@ impl GateService {
         within(Box::pin(self.gate.works_in(identity, &asked.session, asked.parent.as_ref(), opens))).await
     }
 
-    /// The answer. Who waits can wait elsewhere once the server ends; who does not is answered in a moment.
+    /// The answer. Who waits can wait elsewhere once the server ends, and is told when their credential holds no more;
+    /// who does not is answered in a moment.
     async fn or_elsewhere<T>(
         &self,
         wait: Duration,
+        identity: &Identity,
         answer: impl Future<Output = Result<T, Status>>,
     ) -> Result<T, Status> {
-        if wait.is_zero() { answer.await } else { self.stop.or(answer).await }
+        if wait.is_zero() {
+            return answer.await;
+        }
+        let answer = async {
+            tokio::select! {
+                biased;
+                answer = answer => answer,
+                ended = guard::ended(&self.gate, identity) => Err(ended),
+            }
+        };
+        self.stop.or(answer).await
     }
 }
 
@@ -138,7 +150,7 @@ impl GateService {
             self.gate.evaluate_and_wait(vec![asked], wait, left).await
         });
         let answer = within_more(wait, left, answer);
-        let answers = self.or_elsewhere(wait, answer).instrument(span).await?;
+        let answers = self.or_elsewhere(wait, identity, answer).instrument(span).await?;
         let verdict = answers.into_iter().next();
         let verdict = verdict.map(|answer| encode::verdict(answer, call_id, message.include_budgets));
         Ok(v1::EvaluateResponse { verdict })
@@ -164,7 +176,7 @@ impl GateService {
         }
         let call_ids: Vec<String> = asked.iter().map(|request| request.call_id.to_string()).collect();
         let answer = within_more(wait, left, Box::pin(self.gate.evaluate_and_wait(asked, wait, left)));
-        let answers = self.or_elsewhere(wait, answer).instrument(span).await?;
+        let answers = self.or_elsewhere(wait, identity, answer).instrument(span).await?;
         let verdict = |(answer, call_id)| encode::verdict(answer, call_id, message.include_budgets);
         let verdicts = answers.into_iter().zip(call_ids).map(verdict);
         Ok(v1::BatchEvaluateResponse { verdicts: verdicts.collect() })

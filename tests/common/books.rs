@@ -4,7 +4,11 @@
 use std::collections::BTreeSet;
 
 use callgate::{
-    domain::{event::Event, ids::DEFAULT_TENANT, tree::CallTree},
+    domain::{
+        event::Event,
+        ids::{DEFAULT_TENANT, TenantId},
+        tree::CallTree,
+    },
     gate::EvaluateAnswer,
     store::Store,
 };
@@ -43,26 +47,34 @@ pub(crate) async fn one_open_permit(postgres: &Postgres) -> Check {
 
 /// Every event of the tree has its own place, none is missing, and the last one is the tree's version.
 pub(crate) async fn gapless(postgres: &Postgres, root: &str) -> Check {
-    let events = format!(
-        "(select seq from call where root_id = '{root}' union all select seq from outcome where root_id = '{root}') e"
-    );
+    gapless_of(postgres, DEFAULT_TENANT, root).await
+}
+
+pub(crate) async fn gapless_of(postgres: &Postgres, tenant: TenantId, root: &str) -> Check {
+    let mine = format!("where tenant_id = {} and root_id = '{root}'", tenant.0);
+    let events = format!("(select seq from call {mine} union all select seq from outcome {mine}) e");
     let said = postgres
         .rows(&format!(
             "select count(*), count(distinct e.seq), coalesce(min(e.seq), 1), coalesce(max(e.seq), 0),
-               (select version from call_tree where root_id = '{root}') from {events}"
+               (select version from call_tree {mine}) from {events}"
         ))
         .await;
-    let version = postgres.number(&format!("select version from call_tree where root_id = '{root}'")).await;
+    let version = postgres.number(&format!("select version from call_tree {mine}")).await;
     let expected = format!("({version},{version},1,{version},{version})");
     if said == [expected.as_str()] { Ok(()) } else { Err(format!("{root}: events {said:?}, expected {expected}")) }
 }
 
 /// The totals of the tree's row are what its rows add up to.
 pub(crate) async fn sums(postgres: &Postgres, root: &str) -> Check {
+    sums_of(postgres, DEFAULT_TENANT, root).await
+}
+
+pub(crate) async fn sums_of(postgres: &Postgres, tenant: TenantId, root: &str) -> Check {
+    let of = |table: &str| format!("{table}tenant_id = {} and {table}root_id = '{root}'", tenant.0);
     let totals = postgres
         .rows(&format!(
-            "select steps, calls, open_calls, cost_micros, reserved_micros, tokens from call_tree \
-             where root_id = '{root}'"
+            "select steps, calls, open_calls, cost_micros, reserved_micros, tokens from call_tree where {}",
+            of("")
         ))
         .await;
     let tokens = |row: &str| {
@@ -80,11 +92,13 @@ pub(crate) async fn sums(postgres: &Postgres, root: &str) -> Check {
             "select count(*) filter (where c.round = 1) as steps, count(c.attempt) as calls,
                count(*) filter (where c.attempt is not null and not {any}) as open_calls,
                coalesce(sum(c.cost_micros), 0) + (select coalesce(sum(o.cost_micros), 0) from outcome o
-                 where o.root_id = '{root}') as cost_micros,
+                 where {outcomes}) as cost_micros,
                coalesce(sum(c.reserved_micros) filter (where not {known}), 0) as reserved_micros,
                coalesce(sum({of_calls}), 0) + (select coalesce(sum({of_outcomes}), 0) from outcome o
-                 where o.root_id = '{root}') as tokens
-             from call c where c.root_id = '{root}'",
+                 where {outcomes}) as tokens
+             from call c where {calls}",
+            outcomes = of("o."),
+            calls = of("c."),
             any = settled_by("1, 2, 3, 4"),
             known = settled_by("1, 2, 3"),
             of_calls = tokens("c"),

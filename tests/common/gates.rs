@@ -9,7 +9,7 @@ use callgate::{
         effect::EffectKind,
         failure::ErrorReport,
         finding::Decision,
-        ids::{AgentId, CallId, DEFAULT_TENANT, RunId, SessionId, ToolName},
+        ids::{AgentId, CallId, DEFAULT_TENANT, RunId, SessionId, TenantId, ToolName},
         json,
         outcome::OutcomeStatus,
         report::Report,
@@ -17,6 +17,7 @@ use callgate::{
     },
     gate::{EvaluateAnswer, EvaluateError, Gate, GateError, NoAnswer, RecordAnswer},
     policy::Policy,
+    rules::RULES,
     store::{OpenError, Store, StoreSettings},
     telemetry::Metrics,
 };
@@ -61,6 +62,17 @@ pub(crate) fn policy(rules: &[&str]) -> Policy {
     policy.declare("put", ToolSpec { idempotent: true, ..tool(EffectKind::Write) });
     policy.declare("look", tool(EffectKind::Read));
     policy
+}
+
+/// As [`policy`], as a text for a tenant of its own; `budgets` is that part of it.
+pub(crate) fn policy_text(rules: &[&str], budgets: &str) -> String {
+    let others = RULES.iter().filter(|rule| !rules.contains(&rule.id));
+    let off: Vec<String> = others.map(|rule| format!("{}: {{mode: off}}", rule.id)).collect();
+    format!(
+        "policy_engine: {{rules: {{{}}}, budgets: {{{budgets}}}, tool_schemas: {{pay: {{once: true}},
+           save: {{effect: write}}, put: {{effect: write, idempotent: true}}, look: {{effect: read}}}}}}",
+        off.join(", ")
+    )
 }
 
 pub(crate) fn tool(effect: EffectKind) -> ToolSpec {
@@ -138,9 +150,13 @@ pub(crate) async fn insist(gate: &Gate, request: &Request) -> EvaluateAnswer {
 
 /// Reports as a client does: again and again, while the plane says that this may help.
 pub(crate) async fn insist_on(gate: &Gate, report: &Report) -> RecordAnswer {
+    insist_on_of(gate, DEFAULT_TENANT, report).await
+}
+
+pub(crate) async fn insist_on_of(gate: &Gate, tenant: TenantId, report: &Report) -> RecordAnswer {
     let tries = async {
         loop {
-            if let Some(answer) = unless_passing(gate.record(DEFAULT_TENANT, report.clone(), None).await) {
+            if let Some(answer) = unless_passing(gate.record(tenant, report.clone(), None).await) {
                 return answer;
             }
             tokio::time::sleep(STEP).await;
@@ -166,10 +182,10 @@ pub(crate) async fn record(gate: &Gate, report: Report) -> RecordAnswer {
 
 /// Evaluates, expects an ALLOW, and records a success.
 pub(crate) async fn done(gate: &Gate, request: Request, result: &str) {
-    let (session, call) = (request.session.to_string(), request.call_id.to_string());
+    let (tenant, session, call) = (request.tenant, request.session.to_string(), request.call_id.to_string());
     let answer = evaluate(gate, request).await;
     assert_eq!(answer.verdict.decision, Decision::Allow, "{session} {call}: {:?}", answer.verdict.findings);
-    record(gate, success(&session, &call, result)).await;
+    insist_on_of(gate, tenant, &success(&session, &call, result)).await;
 }
 
 /// `DENY outcome_unknown`, `ALLOW`.

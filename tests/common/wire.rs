@@ -137,10 +137,24 @@ pub(crate) fn from<T>(by: &str, message: T) -> tonic::Request<T> {
     request
 }
 
+/// A request of somebody who shows this token, if any.
+pub(crate) fn shown<T>(token: Option<&str>, message: T) -> tonic::Request<T> {
+    let mut request = tonic::Request::new(message);
+    if let Some(token) = token {
+        request.metadata_mut().insert("authorization", format!("Bearer {token}").parse().expect("ASCII"));
+    }
+    request
+}
+
 /// A verdict, asked for as a client does.
 pub(crate) async fn evaluate(client: &mut Client, request: v1::EvaluateRequest) -> v1::Verdict {
+    evaluate_as(None, client, request).await
+}
+
+/// The same, with a token.
+pub(crate) async fn evaluate_as(token: Option<&str>, client: &mut Client, request: v1::EvaluateRequest) -> v1::Verdict {
     let ask = || {
-        let (mut client, request) = (client.clone(), request.clone());
+        let (mut client, request) = (client.clone(), shown(token, request.clone()));
         async move { client.evaluate(request).await }
     };
     Box::pin(patiently(ask)).await.verdict.expect("a verdict")
@@ -148,8 +162,17 @@ pub(crate) async fn evaluate(client: &mut Client, request: v1::EvaluateRequest) 
 
 /// A report, made as a client does.
 pub(crate) async fn record(client: &mut Client, request: v1::RecordRequest) -> v1::RecordResponse {
+    record_as(None, client, request).await
+}
+
+/// The same, with a token.
+pub(crate) async fn record_as(
+    token: Option<&str>,
+    client: &mut Client,
+    request: v1::RecordRequest,
+) -> v1::RecordResponse {
     let report = || {
-        let (mut client, request) = (client.clone(), request.clone());
+        let (mut client, request) = (client.clone(), shown(token, request.clone()));
         async move { client.record(request).await }
     };
     Box::pin(patiently(report)).await

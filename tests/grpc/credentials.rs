@@ -22,7 +22,7 @@ use tonic_types::StatusExt as _;
 
 use crate::common::{
     all, in_time, until,
-    wire::{Plane, call, from, pair, question},
+    wire::{Plane, call, from, pair, question, shown},
 };
 
 /// A revocation holds everywhere by then.
@@ -38,9 +38,7 @@ pub(crate) async fn token(gate: &Gate, is: Mapped) -> (String, Token) {
 
 /// A request that shows this token.
 pub(crate) fn bearer<T>(token: &str, message: T) -> Request<T> {
-    let mut request = Request::new(message);
-    request.metadata_mut().insert("authorization", format!("Bearer {token}").parse().expect("ASCII"));
-    request
+    shown(Some(token), message)
 }
 
 async fn ask(channel: &Channel, request: Request<v1::EvaluateRequest>) -> Result<(), Status> {

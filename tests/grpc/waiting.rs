@@ -1,20 +1,35 @@
 //! The server waits instead of its caller.
 
+use std::time::Duration;
+
 use callgate::{
+    domain::{
+        audit::Actor,
+        identity::Role,
+        ids::DEFAULT_TENANT,
+        tenant::{Quotas, TenantState},
+    },
+    gate::TenantChange,
     grpc::{
         time::duration,
         v1::{self, Decision, approval_service_client::ApprovalServiceClient},
     },
-    policy,
+    policy::{self, Policy},
 };
+use tonic::{Code, Status};
 
 use crate::{
     common::{
         in_time, until,
-        wire::{Plane, call, caller, evaluate, question, record, success},
+        wire::{Plane, call, caller, evaluate, pair, question, record, success},
+        within,
     },
+    credentials::{bearer, token, who},
     people,
 };
+
+/// Long before the wait itself ends.
+const SOON: Duration = Duration::from_secs(10);
 
 const POLICY: &str = "policy_engine:
   authorization:
@@ -96,4 +111,46 @@ async fn a_batch_waits_until_one_of_its_calls_may_run() {
     let mixed = v1::BatchEvaluateRequest { calls: vec![delete(1), look], ..batch };
     let verdicts = in_time("answers", client.batch_evaluate(mixed)).await.expect("answers").into_inner().verdicts;
     assert_eq!(verdicts.iter().map(v1::Verdict::decision).collect::<Vec<_>>(), [Decision::Ask, Decision::Allow]);
+}
+
+/// A call that waits for another one of the same session, asked with this token.
+async fn waits(
+    plane: &Plane,
+    token: &str,
+) -> tokio::task::JoinHandle<Result<tonic::Response<v1::EvaluateResponse>, Status>> {
+    let mut client = plane.client().await;
+    let first = client.evaluate(bearer(token, question("s", call("c1", "work", "{}")))).await.expect("an answer");
+    assert_eq!(first.into_inner().verdict.expect("a verdict").decision(), Decision::Allow);
+    let twin = bearer(token, waiting("c2", "work", "{}"));
+    let twin = tokio::spawn(async move { client.evaluate(twin).await });
+    let judged = "select count(*) from call where call_id = 'c2'";
+    until("the twin to wait", async || plane.postgres.number(judged).await > 0).await;
+    twin
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_waits_is_told_that_their_credential_holds_no_more() {
+    let plane = Plane::start(&Policy::default()).await;
+    let (text, known) = token(&plane.gate, who("desk", &[Role::Agent])).await;
+    let twin = waits(&plane, &text).await;
+    plane.gate.revoke_token(DEFAULT_TENANT, &known.id, &Actor::from("root")).await.expect("revoked");
+    let told = within(SOON, "the end of the wait", twin).await.expect("no panic").expect_err("revoked");
+    assert_eq!(pair(&told), (Code::Unauthenticated, "UNAUTHENTICATED".into()), "{told:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_waits_is_told_that_their_tenant_is_suspended() {
+    let plane = Plane::start(&Policy::default()).await;
+    let root = Actor::from("root");
+    let TenantChange::Done(acme) =
+        plane.gate.create_tenant("acme", &Quotas::default(), &root).await.expect("an answer")
+    else {
+        panic!("it is new")
+    };
+    let desk = who("desk", &[Role::Agent]);
+    let (text, _) = plane.gate.create_token(acme.id, desk, None, &root).await.expect("a token");
+    let twin = waits(&plane, &text).await;
+    plane.gate.set_tenant_state("acme", TenantState::Suspended, &root, "a drill").await.expect("suspended");
+    let told = within(SOON, "the end of the wait", twin).await.expect("no panic").expect_err("suspended");
+    assert_eq!(pair(&told), (Code::PermissionDenied, "TENANT_SUSPENDED".into()), "{told:?}");
 }

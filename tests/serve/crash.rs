@@ -1,19 +1,23 @@
-//! The server is killed in the middle of its work: whatever it acknowledged is there, and the sessions go on.
+//! The server is killed in the middle of its work: whatever it acknowledged is there, and the sessions go on. So it is
+//! for nobody in particular, and for two tenants with a token each, whose calls have the same names and are the same.
 
 use std::sync::{
     Arc, Mutex,
     atomic::{AtomicBool, Ordering},
 };
 
-use callgate::grpc::v1::{CallState, CallSummary, Decision, EvaluateRequest, GetSessionStateRequest, Permit};
+use callgate::grpc::v1::{
+    ApplyPolicyRequest, CallState, CallSummary, CreateTenantRequest, Decision, EvaluateRequest, GetSessionStateRequest,
+    Permit, policy_service_client::PolicyServiceClient, tenant_service_client::TenantServiceClient,
+};
 use sqlx::Row as _;
 
 use crate::{
     common::{
         all, in_time, until,
-        wire::{Client, call, evaluate, question, record, success},
+        wire::{Client, call, evaluate_as, from, question, record_as, shown, success},
     },
-    server::{Home, Server, path},
+    server::{Home, Server, path, ran},
 };
 
 const SESSIONS: usize = 4;
@@ -24,9 +28,24 @@ const POLICY: &str = "policy_engine:
   tool_schemas: {pay: {once: true}, work: {}}
 ";
 
+/// Whose agents they are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Caller {
+    tenant: i64,
+    token: Option<String>,
+    sessions: usize,
+}
+
+impl Caller {
+    fn sessions(&self) -> impl Iterator<Item = String> + use<> {
+        (0..self.sessions).map(|s| format!("s{s}"))
+    }
+}
+
 /// What was acknowledged, in the order in which it was.
 #[derive(Debug, Clone)]
 struct Ack {
+    caller: Caller,
     session: String,
     call: String,
     permit: Permit,
@@ -54,36 +73,45 @@ fn asked(session: &str, n: usize) -> EvaluateRequest {
     question(session, call(&format!("c{n}"), ["pay", "work"][n % 2], &arguments))
 }
 
+fn result(caller: &Caller, n: usize) -> String {
+    format!("result {n} of {}", caller.tenant)
+}
+
 /// One agent: asks, reports, and notes what it was told, until the server is gone.
-async fn agent(mut client: Client, session: String, first: usize, history: History) {
+async fn agent(mut client: Client, caller: Caller, session: String, first: usize, history: History) {
+    let token = caller.token.clone();
     for n in first.. {
         let id = format!("c{n}");
-        let Ok(answer) = client.evaluate(asked(&session, n)).await else { return };
+        let Ok(answer) = client.evaluate(shown(token.as_deref(), asked(&session, n))).await else { return };
         let Some(permit) = answer.into_inner().verdict.and_then(|verdict| verdict.permit) else { continue };
         let at = {
             let mut history = history.lock().expect("no panic");
-            history.push(Ack { session: session.clone(), call: id.clone(), permit, recorded: false });
+            let (caller, session, call) = (caller.clone(), session.clone(), id.clone());
+            history.push(Ack { caller, session, call, permit, recorded: false });
             history.len() - 1
         };
         // Some stay open.
         if n % 5 == 4 {
             continue;
         }
-        let Ok(answer) = client.record(success(&session, &id, &format!("result {n}"))).await else { return };
+        let report = success(&session, &id, &result(&caller, n));
+        let Ok(answer) = client.record(shown(token.as_deref(), report)).await else { return };
         assert!(!answer.into_inner().replayed);
         history.lock().expect("no panic")[at].recorded = true;
     }
 }
 
 /// Lets the agents work until `enough` reports are acknowledged, and kills the server while they go on.
-async fn work_and_kill(server: Server, first: usize, history: &History, enough: usize) {
+async fn work_and_kill(server: Server, callers: &[Caller], first: usize, history: &History, enough: usize) {
     let client = server.client().await;
     let gone = Arc::new(AtomicBool::new(false));
-    let agents: Vec<_> = (0..SESSIONS)
-        .map(|s| {
+    let sessions = callers.iter().flat_map(|caller| caller.sessions().map(move |session| (caller, session)));
+    let agents: Vec<_> = sessions
+        .map(|(caller, session)| {
             let (client, history, gone) = (client.clone(), Arc::clone(history), Arc::clone(&gone));
+            let caller = caller.clone();
             async move {
-                agent(client, format!("s{s}"), first, history).await;
+                agent(client, caller, session, first, history).await;
                 gone.store(true, Ordering::SeqCst);
             }
         })
@@ -99,25 +127,28 @@ async fn work_and_kill(server: Server, first: usize, history: &History, enough: 
     tokio::join!(all(agents), killing);
 }
 
-async fn states(client: &mut Client) -> Vec<(String, CallSummary)> {
+async fn states(client: &mut Client, caller: &Caller) -> Vec<(String, CallSummary)> {
     let mut all = Vec::new();
-    for s in 0..SESSIONS {
-        let session = format!("s{s}");
+    for session in caller.sessions() {
         let request = GetSessionStateRequest { session_id: session.clone(), last_calls: 64, summary_tokens: 0 };
-        let state = in_time("a state", client.get_session_state(request)).await.expect("a state").into_inner();
-        let state = state.state.expect("a state");
+        let state = client.get_session_state(shown(caller.token.as_deref(), request));
+        let state = in_time("a state", state).await.expect("a state").into_inner().state.expect("a state");
         all.extend(state.calls.into_iter().map(|call| (session.clone(), call)));
     }
     all
 }
 
 /// Everything that was acknowledged, compared with the rows, with the state, and with what is answered once more.
-async fn check(home: &Home, client: &mut Client, history: &[Ack]) {
-    let sql = "select session_id, call_id, idempotency_key, outcome, result from tool_call";
-    let rows = sqlx::query(sql).fetch_all(&mut home.connect().await).await.expect("rows");
-    let states = states(client).await;
-    for ack in history {
-        let result = format!("result {}", ack.number());
+async fn check(home: &Home, client: &mut Client, caller: &Caller, history: &[Ack]) {
+    let sql = "select session_id, call_id, idempotency_key, outcome, result from tool_call where tenant_id = $1";
+    let rows = sqlx::query(sql).bind(caller.tenant).fetch_all(&mut home.connect().await).await.expect("rows");
+    let (states, token) = (states(client, caller).await, caller.token.as_deref());
+    let foreign = |row: &&sqlx::postgres::PgRow| {
+        row.get::<Option<&str>, _>(4).is_some_and(|result| !result.ends_with(&format!(" of {}", caller.tenant)))
+    };
+    assert_eq!(rows.iter().filter(foreign).count(), 0, "{caller:?} has results of another tenant");
+    for ack in history.iter().filter(|ack| ack.caller == *caller) {
+        let result = result(caller, ack.number());
         let name = (ack.session.as_str(), ack.call.as_str());
         let mine: Vec<_> = rows.iter().filter(|row| (row.get::<&str, _>(0), row.get::<&str, _>(1)) == name).collect();
         let [row] = mine[..] else { panic!("{ack:?} has {} rows", mine.len()) };
@@ -130,7 +161,7 @@ async fn check(home: &Home, client: &mut Client, history: &[Ack]) {
             Some(CallState::Succeeded) => {}
             Some(CallState::InFlight) => {
                 assert!(!ack.recorded, "{ack:?}");
-                let again = evaluate(client, asked(&ack.session, ack.number())).await;
+                let again = evaluate_as(token, client, asked(&ack.session, ack.number())).await;
                 assert!(again.replayed && again.permit.as_ref() == Some(&ack.permit), "{ack:?}: {again:?}");
             }
             None => {
@@ -139,8 +170,29 @@ async fn check(home: &Home, client: &mut Client, history: &[Ack]) {
             }
             Some(other) => panic!("{ack:?} is {other:?}"),
         }
-        let again = record(client, success(&ack.session, &ack.call, &result)).await;
+        let again = record_as(token, client, success(&ack.session, &ack.call, &result)).await;
         assert!(again.replayed || !ack.recorded, "{ack:?}");
+    }
+}
+
+/// Kills the server twice while these work, and looks at what is left.
+async fn killed_amid_work(home: &Home, args: &[&str], callers: &[Caller]) {
+    let history = History::default();
+    work_and_kill(Server::start(home, args), callers, 0, &history, ACKS / 2).await;
+    work_and_kill(Server::start(home, args), callers, 1_000, &history, ACKS).await;
+
+    let server = Server::start(home, args);
+    let mut client = server.client().await;
+    let history = acks(&history);
+    assert!(history.len() >= ACKS);
+    for caller in callers {
+        check(home, &mut client, caller, &history).await;
+    }
+    for caller in callers {
+        for session in caller.sessions() {
+            let next = evaluate_as(caller.token.as_deref(), &mut client, asked(&session, 9_999)).await;
+            assert_eq!(next.decision(), Decision::Allow, "the session goes on: {next:?}");
+        }
     }
 }
 
@@ -148,18 +200,36 @@ async fn check(home: &Home, client: &mut Client, history: &[Ack]) {
 async fn nothing_acknowledged_is_lost_when_the_server_is_killed() {
     let home = Home::prepared().await;
     let policy = home.file("policy.yaml", POLICY);
-    let args = ["--policy", path(&policy)];
-    let history = History::default();
-    work_and_kill(Server::start(&home, &args), 0, &history, ACKS / 2).await;
-    work_and_kill(Server::start(&home, &args), 1_000, &history, ACKS).await;
+    killed_amid_work(&home, &["--policy", path(&policy)], &[Caller { tenant: 1, token: None, sessions: SESSIONS }])
+        .await;
+}
 
-    let server = Server::start(&home, &args);
-    let mut client = server.client().await;
-    let history = acks(&history);
-    assert!(history.len() >= ACKS);
-    check(&home, &mut client, &history).await;
-    for s in 0..SESSIONS {
-        let next = evaluate(&mut client, asked(&format!("s{s}"), 9_999)).await;
-        assert_eq!(next.decision(), Decision::Allow, "the session goes on: {next:?}");
-    }
+/// Makes a token on the database, as one does for a plane that nobody can reach yet.
+async fn token(home: &Home, tenant: &str, role: &str) -> String {
+    let dir = home.data_dir();
+    let made = ["tokens", "create", role, "--role", role, "--tenant", tenant, "--data-dir", path(&dir)];
+    let (code, said, error) = ran(&made).await;
+    assert_eq!(code, Some(0), "{error}");
+    said.trim().to_owned()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_acknowledged_to_two_tenants_is_lost_or_crosses_when_the_server_is_killed() {
+    let home = Home::prepared().await;
+    let policy = home.file("policy.yaml", POLICY);
+    let args = ["--policy", path(&policy)];
+    let callers = {
+        let server = Server::start(&home, &args);
+        let mut tenants = TenantServiceClient::new(server.channel().await);
+        let acme = CreateTenantRequest { name: "acme".into(), ..Default::default() };
+        tenants.create_tenant(from("root", acme)).await.expect("a tenant");
+        let (_, admin) = (token(&home, "default", "admin").await, token(&home, "acme", "admin").await);
+        let apply = ApplyPolicyRequest { text: POLICY.into(), ..Default::default() };
+        let mut policies = PolicyServiceClient::new(server.channel().await);
+        policies.apply_policy(shown(Some(&admin), apply)).await.expect("its own policy");
+        let mine = token(&home, "default", "agent").await;
+        let theirs = token(&home, "acme", "agent").await;
+        [(1, mine), (2, theirs)].map(|(tenant, token)| Caller { tenant, token: Some(token), sessions: SESSIONS / 2 })
+    };
+    killed_amid_work(&home, &args, &callers).await;
 }

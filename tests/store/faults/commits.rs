@@ -126,17 +126,17 @@ async fn cut_again_and_again(proxy: &Proxy) {
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn commits_parted_from_their_callers_under_load_lose_and_double_nothing() {
-    let replicas = prepared().await;
-    let history = Arc::new(History::default());
-    let clients = (0..CALLS).map(|n| {
+/// Calls under load, cut off again and again.
+async fn parted_under_load(replicas: Replicas) {
+    let history = replicas.history();
+    let requests = (0..CALLS / replicas.tenants.len()).flat_map(|n| {
         // Trees that all replicas work on, and some that are new.
         let session = if n % 6 == 0 { format!("new{n}") } else { format!("shared{}", n % 5) };
         let tool = ["pay", "work", "save", "look"][n % 4];
-        let request = ask(&session, &format!("c{n}"), tool, &format!(r#"{{"n":{n}}}"#));
-        client(replicas.gates.clone(), n, request, Arc::clone(&history))
+        replicas.of_each(&ask(&session, &format!("c{n}"), tool, &format!(r#"{{"n":{n}}}"#)))
     });
+    let clients =
+        requests.enumerate().map(|(n, request)| client(replicas.gates.clone(), n, request, Arc::clone(&history)));
     let load = all(clients.collect::<Vec<_>>());
     let [one, other, third] = &replicas.proxies;
     let (answers, ..) =
@@ -145,4 +145,16 @@ async fn commits_parted_from_their_callers_under_load_lose_and_double_nothing() 
     let told = history.told();
     assert_eq!((told.permits.len(), told.results.len(), told.executed.len()), (CALLS, CALLS, CALLS));
     check(&replicas.postgres, &history).await;
+    replicas.batches_were_shared().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn commits_parted_from_their_callers_under_load_lose_and_double_nothing() {
+    parted_under_load(prepared().await).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn commits_of_two_tenants_parted_from_their_callers_lose_and_double_nothing_and_cross_nowhere() {
+    let rules = ["same_call"];
+    parted_under_load(Replicas::shared(&policy(&rules), &rules, "").await).await;
 }

@@ -6,7 +6,6 @@ use callgate::{
     domain::{
         budget::{Budgets, Dimension, Limits},
         call::Request,
-        ids::DEFAULT_TENANT,
         session_state::Extent,
     },
     gate::{Gate, GateError, NoAnswer},
@@ -31,36 +30,46 @@ async fn alive(gate: &Gate, call: &str) {
     within(ALIVE, "the replica to serve again", insist(gate, &ask("alive", call, "look", "{}"))).await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_replica_cut_off_from_the_database_says_so_in_time_and_the_others_go_on() {
-    let replicas = Replicas::start(&policy(&["same_call"])).await;
+/// One replica of three is cut off from the database.
+async fn cut_off(replicas: Replicas) {
     let [away, one, other] = replicas.gates.clone();
+    let tenants = replicas.tenants.clone();
+    let extent = |last_calls| Extent { last_calls, ..Extent::default() };
+    let history = replicas.history();
     for (n, gate) in replicas.gates.iter().enumerate() {
-        done(gate, ask("known", &format!("before{n}"), "look", &format!(r#"{{"n":{n}}}"#)), "row").await;
-        gate.session_state(DEFAULT_TENANT, &session("known"), Extent { last_calls: 1, ..Extent::default() })
-            .await
-            .expect("in memory now");
+        let before = ask("known", &format!("before{n}"), "look", &format!(r#"{{"n":{n}}}"#));
+        for request in replicas.of_each(&before) {
+            let tenant = request.tenant;
+            client([(); 3].map(|()| Arc::clone(gate)), 0, request, Arc::clone(&history)).await;
+            gate.session_state(tenant, &session("known"), extent(1)).await.expect("in memory now");
+        }
     }
     replicas.proxies[0].hole();
-    let asked = (0..40).map(|n| {
-        let away = Arc::clone(&away);
+    let asked = (0..40).flat_map(|n| {
         let session = if n % 2 == 0 { "known".to_owned() } else { format!("new{n}") };
-        let request = ask(&session, &format!("away{n}"), ["pay", "look"][n / 2 % 2], &format!(r#"{{"n":{n}}}"#));
+        let tool = ["pay", "look"][n / 2 % 2];
+        replicas.of_each(&ask(&session, &format!("away{n}"), tool, &format!(r#"{{"n":{n}}}"#)))
+    });
+    let asked = asked.map(|request| {
+        let away = Arc::clone(&away);
         async move {
             let since = Instant::now();
             (try_evaluate(&away, request).await, since.elapsed())
         }
     });
     let in_the_dark = tokio::spawn(all(asked.collect::<Vec<_>>()));
-    let history = Arc::new(History::default());
-    let clients = (0..60).map(|n| {
-        let gate = Arc::clone([&one, &other][n % 2]);
+    let errors = history.told().errors;
+    let requests = (0..60).flat_map(|n| {
         let request = ask(["known", "there"][n / 2 % 2], &format!("c{n}"), "pay", &format!(r#"{{"order":{n}}}"#));
+        replicas.of_each(&request)
+    });
+    let clients = requests.enumerate().map(|(n, request)| {
+        let gate = Arc::clone([&one, &other][n / replicas.tenants.len() % 2]);
         client([Arc::clone(&gate), Arc::clone(&gate), gate], 0, request, Arc::clone(&history))
     });
     let answers = all(clients.collect::<Vec<_>>()).await;
     assert!(answers.iter().all(|answer| said(answer) == "ALLOW"));
-    assert_eq!(history.told().errors, 0, "the others are not disturbed");
+    assert_eq!(history.told().errors, errors, "the others are not disturbed");
     for (answer, took) in in_the_dark.await.expect("no panic") {
         assert!(matches!(answer, Err(GateError::NoAnswer(NoAnswer::OutOfReach(_)))), "{answer:?}");
         assert!(took < ANSWER_MAX, "that took {took:?}");
@@ -68,16 +77,28 @@ async fn a_replica_cut_off_from_the_database_says_so_in_time_and_the_others_go_o
 
     replicas.proxies[0].heal_for_new_lines();
     alive(&away, "c").await;
-    for n in 0..60 {
-        let again = insist(&away, &ask("late", &format!("c{n}"), "pay", &format!(r#"{{"order":{n}}}"#))).await;
-        assert_eq!(said(&again), "REUSE duplicate_call_blocked", "order {n} was done elsewhere");
+    for tenant in tenants {
+        for n in 0..60 {
+            let late = ask("late", &format!("c{n}"), "pay", &format!(r#"{{"order":{n}}}"#));
+            let again = insist(&away, &Request { tenant, ..late }).await;
+            assert_eq!(said(&again), "REUSE duplicate_call_blocked", "order {n} was done elsewhere");
+        }
+        let state = away.session_state(tenant, &session("known"), extent(64)).await.expect("known");
+        assert_eq!(state.calls.len(), 33, "all that the others did meanwhile");
     }
-    let state = away
-        .session_state(DEFAULT_TENANT, &session("known"), Extent { last_calls: 64, ..Extent::default() })
-        .await
-        .expect("known");
-    assert_eq!(state.calls.len(), 33, "all that the others did meanwhile");
     check(&replicas.postgres, &history).await;
+    replicas.batches_were_shared().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_replica_cut_off_from_the_database_says_so_in_time_and_the_others_go_on() {
+    cut_off(Replicas::start(&policy(&["same_call"])).await).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_replica_cut_off_lets_nothing_through_of_either_tenant_and_the_others_go_on() {
+    let rules = ["same_call"];
+    cut_off(Replicas::shared(&policy(&rules), &rules, "").await).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,12 +1,15 @@
 //! Three replicas on one database, each behind a line that can go wrong; clients that ask until they are told, always
 //! with the same call_id; a tool that notes what it does to the world; and a history of all that was acknowledged.
-//! After each fault nothing acknowledged is lost, nothing was done twice, and every error was a documented one.
+//! After each fault nothing acknowledged is lost, nothing was done twice, and every error was a documented one. Under
+//! load each is tried twice: by nobody in particular, and by two tenants with a token each, whose calls have the same
+//! names and are the same, so that whatever crosses from one to the other is seen.
 
 mod cold;
 mod commits;
 mod crashes;
 mod holes;
 mod proxy;
+mod revocation;
 mod storms;
 
 use std::{
@@ -17,20 +20,32 @@ use std::{
 };
 
 use callgate::{
-    domain::{call::Request, ids::DEFAULT_TENANT, report::Report},
-    gate::{EvaluateAnswer, Gate, GateError, NoAnswer, RecordAnswer},
+    domain::{
+        audit::Actor,
+        call::Request,
+        identity::{Mapped, Role},
+        ids::{DEFAULT_TENANT, TenantId},
+        report::Report,
+    },
+    gate::{
+        Applied, Apply, Author, EvaluateAnswer, Gate, GateError, NoAnswer, RecordAnswer, Refused, Shown, WorkError,
+    },
     policy::Policy,
 };
 use sqlx::Row as _;
 use tokio::time::{Instant, sleep};
 
 use self::proxy::Proxy;
-use crate::common::{
-    STEP,
-    books::{gapless, good, one_open_permit, sums},
-    gates::{gate_on, key, open, success, try_evaluate},
-    in_time,
-    postgres::Postgres,
+use crate::{
+    common::{
+        STEP,
+        books::{gapless_of, good, one_open_permit, sums_of},
+        citus,
+        gates::{gate_on, key, open, policy_text, success, try_evaluate},
+        in_time,
+        postgres::Postgres,
+    },
+    tenants::create,
 };
 
 /// No caller waits longer for an answer or an error: the store's own limits add up to 8.3 s (two batches of the writer,
@@ -40,6 +55,10 @@ const ANSWER_MAX: Duration = Duration::from_secs(15);
 struct Replicas {
     gates: [Arc<Gate>; 3],
     proxies: [Proxy; 3],
+    /// Whose calls come: the plane's own tenant, and where it is shared another one.
+    tenants: Vec<TenantId>,
+    /// What each tenant's clients show; none where nobody has a credential.
+    tokens: BTreeMap<TenantId, String>,
     // Last, so that it outlives the others.
     postgres: Postgres,
 }
@@ -51,20 +70,73 @@ impl Replicas {
         let [a, b, c] = &proxies;
         let gate = async |proxy: &Proxy| gate_on(open(proxy.options.clone()).await.expect("a store"), policy);
         let gates = [gate(a).await, gate(b).await, gate(c).await];
-        Self { gates, proxies, postgres }
+        Self { gates, proxies, tenants: vec![DEFAULT_TENANT], tokens: BTreeMap::new(), postgres }
+    }
+
+    /// As [`Replicas::start`] with a policy of these rules, for two tenants that show a token each. Both have the same
+    /// policy; `budgets` is that part of it as a text.
+    async fn shared(policy: &Policy, rules: &[&str], budgets: &str) -> Self {
+        let mut replicas = Self::start(policy).await;
+        let (gate, root) = (&replicas.gates[0], Actor::from("root"));
+        let acme = create(gate, "acme").await.id;
+        let (author, text) = (Author { by: &root, note: "", expected: None }, policy_text(rules, budgets));
+        let applied = Box::pin(gate.apply_policy(acme, &text, &author, Apply::Activate)).await.expect("stored");
+        assert!(matches!(applied, Applied::Stored { .. }), "{applied:?}");
+        for tenant in [DEFAULT_TENANT, acme] {
+            let fleet = Mapped { name: "fleet".into(), roles: vec![Role::Agent], ..Mapped::default() };
+            let (token, _) = gate.create_token(tenant, fleet, None, &root).await.expect("a token");
+            replicas.tokens.insert(tenant, token);
+        }
+        for gate in &replicas.gates {
+            assert_eq!(gate.read_tenants().await, Ok(Vec::new()));
+            gate.read_credentials().await.expect("readable");
+            assert!(gate.wants_credentials());
+        }
+        replicas.tenants.push(acme);
+        replicas
+    }
+
+    fn is_shared(&self) -> bool {
+        self.tenants.len() > 1
+    }
+
+    /// A history that nothing is in yet.
+    fn history(&self) -> Arc<History> {
+        Arc::new(History { told: Mutex::default(), tokens: self.tokens.clone() })
+    }
+
+    /// The same question, of each tenant.
+    fn of_each(&self, request: &Request) -> Vec<Request> {
+        self.tenants.iter().map(|tenant| Request { tenant: *tenant, ..request.clone() }).collect()
+    }
+
+    /// Complains unless changes of two tenants were written together.
+    async fn batches_were_shared(&self) {
+        let shared =
+            "select count(*) from (select 1 from call group by xmin::text having count(distinct tenant_id) > 1) b";
+        assert!(
+            !self.is_shared() || citus::is_wanted() || self.postgres.number(shared).await > 0,
+            "no batch was shared"
+        );
     }
 }
 
 /// What clients were told, and what they did on it.
 #[derive(Default)]
-struct History(Mutex<Told>);
+struct History {
+    told: Mutex<Told>,
+    tokens: BTreeMap<TenantId, String>,
+}
+
+/// A session's call, as the books name it.
+type Name = (TenantId, String, String);
 
 #[derive(Default, Clone)]
 struct Told {
     /// The key of the permit of a session's call.
-    permits: BTreeMap<(String, String), String>,
+    permits: BTreeMap<Name, String>,
     /// The result that was acknowledged for it.
-    results: BTreeMap<(String, String), String>,
+    results: BTreeMap<Name, String>,
     /// What the tool did.
     executed: Vec<String>,
     errors: usize,
@@ -72,11 +144,11 @@ struct Told {
 
 impl History {
     fn told(&self) -> Told {
-        self.0.lock().expect("no panic").clone()
+        self.told.lock().expect("no panic").clone()
     }
 
     fn note(&self, note: impl FnOnce(&mut Told)) {
-        note(&mut self.0.lock().expect("no panic"));
+        note(&mut self.told.lock().expect("no panic"));
     }
 
     /// Once the answer is here: an error has to be a documented one, that says to come back.
@@ -93,21 +165,49 @@ impl History {
             Err(error) => panic!("{error:?}"),
         }
     }
+
+    /// The way in of a server: is the credential of this tenant's clients known to be good, and may they work there?
+    /// False while nobody can say.
+    async fn is_let_in(&self, gate: &Gate, tenant: TenantId, request: Option<&Request>) -> bool {
+        let Some(token) = self.tokens.get(&tenant) else { return true };
+        let known = match gate.identity(Shown::Bearer(token), None) {
+            Some(known) => known,
+            None => gate.looked_up(token, None).await,
+        };
+        let identity = match known {
+            Ok(identity) => identity,
+            Err(Refused::Unchecked) => {
+                self.note(|told| told.errors += 1);
+                return false;
+            }
+            Err(refused) => panic!("the token of {tenant:?} holds, and is refused: {refused:?}"),
+        };
+        assert_eq!(identity.tenant, tenant, "a token is its own tenant's");
+        let Some(request) = request else { return true };
+        let since = Instant::now();
+        let works = Box::pin(gate.works_in(&identity, &request.session, request.parent.as_ref(), true)).await;
+        let works = works.map_err(|error| match error {
+            WorkError::NoAnswer(error) => GateError::<()>::NoAnswer(error),
+            WorkError::NotTheirs => panic!("the session of {tenant:?} is somebody else's: {request:?}"),
+        });
+        self.passing(works, since).is_some()
+    }
 }
 
-/// A session's call, as the books name it.
-fn name(request: &Request) -> (String, String) {
-    (request.session.to_string(), request.call_id.to_string())
+fn name(request: &Request) -> Name {
+    (request.tenant, request.session.to_string(), request.call_id.to_string())
 }
 
 /// Asks one replica after the other until it is told, and notes a permit.
 async fn ask_until_told(gates: &[Arc<Gate>; 3], first: usize, request: &Request, history: &History) -> EvaluateAnswer {
     let asked = async {
         for n in first.. {
-            let since = Instant::now();
-            let outcome = try_evaluate(&gates[n % 3], request.clone()).await;
-            if let Some(answer) = history.passing(outcome, since) {
-                return answer;
+            let gate = &gates[n % 3];
+            if history.is_let_in(gate, request.tenant, Some(request)).await {
+                let since = Instant::now();
+                if let Some(answer) = history.passing(try_evaluate(gate, request.clone()).await, since) {
+                    return answer;
+                }
             }
             sleep(STEP * 5).await;
         }
@@ -115,27 +215,34 @@ async fn ask_until_told(gates: &[Arc<Gate>; 3], first: usize, request: &Request,
     };
     let answer = Box::pin(in_time("an answer", asked)).await;
     if let Some(key) = key(&answer) {
-        let before = (history.0.lock().expect("no panic").permits).insert(name(request), key.clone());
+        let before = (history.told.lock().expect("no panic").permits).insert(name(request), key.clone());
         assert!(before.is_none_or(|before| before == key), "another permit for {:?}", name(request));
     }
     answer
 }
 
 /// Reports to one replica after the other until that is heard.
-async fn report_until_heard(gates: &[Arc<Gate>; 3], first: usize, report: &Report, history: &History) -> RecordAnswer {
+async fn report_until_heard(
+    gates: &[Arc<Gate>; 3],
+    first: usize,
+    (tenant, report): (TenantId, &Report),
+    history: &History,
+) -> RecordAnswer {
     let reported = async {
         for n in first.. {
-            let since = Instant::now();
-            let outcome = gates[n % 3].record(DEFAULT_TENANT, report.clone(), None).await;
-            if let Some(answer) = history.passing(outcome, since) {
-                return answer;
+            let gate = &gates[n % 3];
+            if history.is_let_in(gate, tenant, None).await {
+                let since = Instant::now();
+                if let Some(answer) = history.passing(gate.record(tenant, report.clone(), None).await, since) {
+                    return answer;
+                }
             }
             sleep(STEP * 5).await;
         }
         unreachable!("one never tires");
     };
     let answer = Box::pin(in_time("an answer", reported)).await;
-    let call = (report.session.to_string(), report.call_id.to_string());
+    let call = (tenant, report.session.to_string(), report.call_id.to_string());
     history.note(|told| {
         told.results.insert(call, report.result.clone().unwrap_or_default());
     });
@@ -147,10 +254,10 @@ async fn report_until_heard(gates: &[Arc<Gate>; 3], first: usize, report: &Repor
 async fn client(gates: [Arc<Gate>; 3], first: usize, request: Request, history: Arc<History>) -> EvaluateAnswer {
     let answer = ask_until_told(&gates, first, &request, &history).await;
     if answer.verdict.permit.is_some() {
-        history.note(|told| told.executed.push(format!("{} {:?}", request.tool, request.arguments)));
-        let (session, call) = name(&request);
-        let report = success(&session, &call, &format!("result of {call}"));
-        report_until_heard(&gates, first + 1, &report, &history).await;
+        let (tenant, session, call) = name(&request);
+        history.note(|told| told.executed.push(format!("{tenant:?} {} {:?}", request.tool, request.arguments)));
+        let report = success(&session, &call, &format!("result of {call} of {tenant:?}"));
+        report_until_heard(&gates, first + 1, (tenant, &report), &history).await;
     }
     answer
 }
@@ -158,37 +265,41 @@ async fn client(gates: [Arc<Gate>; 3], first: usize, request: Request, history: 
 /// Compares everything that was acknowledged and done with what is stored.
 async fn check(postgres: &Postgres, history: &History) {
     let told = history.told();
-    let sql = "select session_id, call_id, idempotency_key, outcome, result from tool_call";
+    let sql = "select tenant_id, session_id, call_id, idempotency_key, outcome, result from tool_call";
     let rows = sqlx::query(sql).fetch_all(&mut postgres.connect().await).await.expect("rows");
-    let mut stored: BTreeMap<_, Vec<_>> = BTreeMap::new();
+    let mut stored: BTreeMap<Name, Vec<_>> = BTreeMap::new();
     for row in &rows {
-        stored.entry((row.get::<String, _>(0), row.get::<String, _>(1))).or_default().push(row);
+        stored.entry((TenantId(row.get(0)), row.get(1), row.get(2))).or_default().push(row);
     }
+    let keys: BTreeSet<_> = told.permits.values().collect();
+    assert_eq!(keys.len(), told.permits.len(), "two permits have one key");
     for (call, key) in &told.permits {
         let [row] = stored.get(call).map(Vec::as_slice).unwrap_or_default() else {
             panic!("{call:?} was permitted, and has not one row")
         };
-        assert_eq!(row.get::<Option<&str>, _>(2), Some(key.as_str()), "{call:?} has another permit");
+        assert_eq!(row.get::<Option<&str>, _>(3), Some(key.as_str()), "{call:?} has another permit");
     }
     for (call, result) in &told.results {
         let [row] = stored.get(call).map(Vec::as_slice).unwrap_or_default() else {
             panic!("{call:?} was reported, and has not one row")
         };
-        let settled = (row.get::<Option<&str>, _>(3), row.get::<Option<&str>, _>(4));
+        let settled = (row.get::<Option<&str>, _>(4), row.get::<Option<&str>, _>(5));
         assert_eq!(settled, (Some("success"), Some(result.as_str())), "{call:?} has another outcome");
     }
     let done: BTreeSet<_> = told.executed.iter().collect();
     assert_eq!(done.len(), told.executed.len(), "done twice: {:?}", told.executed);
     let twice = [
-        "select session_id, call_id from call group by session_id, call_id, round having count(*) > 1",
-        "select session_id, call_id from outcome where status = 1 group by session_id, call_id having count(*) > 1",
+        "select session_id, call_id from call group by tenant_id, session_id, call_id, round having count(*) > 1",
+        "select session_id, call_id from outcome where status = 1 group by tenant_id, session_id, call_id
+           having count(*) > 1",
     ];
     for sql in twice {
         assert_eq!(postgres.rows(sql).await, [""; 0], "{sql}");
     }
     good([one_open_permit(postgres).await]);
-    for root in postgres.rows("select root_id from call_tree").await {
-        let root = root.trim_matches(['(', ')']);
-        good([gapless(postgres, root).await, sums(postgres, root).await]);
+    for tree in postgres.rows("select tenant_id, root_id from call_tree").await {
+        let (tenant, root) = tree.trim_matches(['(', ')']).split_once(',').expect("two columns");
+        let tenant = TenantId(tenant.parse().expect("a number"));
+        good([gapless_of(postgres, tenant, root).await, sums_of(postgres, tenant, root).await]);
     }
 }

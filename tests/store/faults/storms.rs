@@ -6,7 +6,7 @@ use callgate::{
     domain::{
         budget::{Budgets, Dimension, Limits, Usage},
         call::Request,
-        ids::DEFAULT_TENANT,
+        ids::{DEFAULT_TENANT, TenantId},
         report::Report,
         tool::ToolSpec,
     },
@@ -28,23 +28,32 @@ use crate::common::{
 
 const CALLS: usize = 160;
 
+const RULES: [&str; 2] = ["same_call", "budget"];
+
 /// Costs, with limits that are counted and not reached.
 fn costly() -> Policy {
-    let mut policy = policy(&["same_call", "budget"]);
+    let mut policy = policy(&RULES);
     policy.rules.get_mut::<Budgets>().agent =
         Limits::new([(Dimension::ToolCalls, 10_000), (Dimension::Cost, 1_000_000_000)]);
     policy.declare("pay", ToolSpec { once: true, cost_micros: 300, ..ToolSpec::default() });
     policy
 }
 
-fn request(n: usize) -> Request {
+/// As many as there are, of each tenant alike.
+fn calls(replicas: &Replicas, is_wanted: fn(usize) -> bool) -> Vec<(TenantId, usize)> {
+    let numbers = (0..CALLS / replicas.tenants.len()).filter(|n| is_wanted(*n));
+    numbers.flat_map(|n| replicas.tenants.iter().map(move |tenant| (*tenant, n))).collect()
+}
+
+fn request(tenant: TenantId, n: usize) -> Request {
     let session = if n.is_multiple_of(8) { format!("new{n}") } else { format!("shared{}", n % 5) };
     let tool = ["pay", "work", "save"][n % 3];
-    Request { agent: agent("robot"), ..ask(&session, &format!("c{n}"), tool, &format!(r#"{{"n":{n}}}"#)) }
+    let asked = ask(&session, &format!("c{n}"), tool, &format!(r#"{{"n":{n}}}"#));
+    Request { tenant, agent: agent("robot"), ..asked }
 }
 
 fn outcome(n: usize) -> Report {
-    let asked = request(n);
+    let asked = request(DEFAULT_TENANT, n);
     let told = success(asked.session.as_str(), asked.call_id.as_str(), &format!("result {n}"));
     Report { usage: Usage { cost_micros: 100 + n as u64, ..Usage::default() }, ..told }
 }
@@ -56,16 +65,22 @@ fn deadline(n: usize) -> Duration {
 
 /// What the shared counters say is what the rows add up to.
 async fn counters_are_sums(replicas: &Replicas) {
-    let counters =
-        replicas.postgres.rows("select dimension, used from counter where agent_id = 'robot' order by 1").await;
-    let sums = "select 1, (select sum(calls) from call_tree) union all
-        select 2, (select sum(cost_micros + reserved_micros) from call_tree) order by 1";
-    assert_eq!(counters, replicas.postgres.rows(sums).await);
+    let counters = "select tenant_id, dimension, used from counter where agent_id = 'robot' order by 1, 2";
+    let sums = "select tenant_id, 1, sum(calls) from call_tree group by 1 union all
+        select tenant_id, 2, sum(cost_micros + reserved_micros) from call_tree group by 1 order by 1, 2";
+    // What costs nothing yet may have no row.
+    let mut counted = [replicas.postgres.rows(counters).await, replicas.postgres.rows(sums).await];
+    counted.iter_mut().for_each(|rows| rows.retain(|row| !row.ends_with(",2,0)")));
+    assert_eq!(counted[0], counted[1]);
 }
 
 /// Some callers stay until they are answered, the others go away before long.
 fn is_served(n: usize) -> bool {
     n % 4 == 3
+}
+
+fn is_hasty(n: usize) -> bool {
+    !is_served(n)
 }
 
 /// Runs callers who go away, at a time when nobody's change to a known tree can be committed.
@@ -81,7 +96,9 @@ async fn gone(postgres: &Postgres, callers: impl Iterator<Item = impl Future<Out
 async fn drained(replicas: &Replicas, after: &str) {
     for (n, gate) in replicas.gates.iter().enumerate() {
         let look = ask(&format!("shared{n}"), after, "look", &format!(r#"{{"after":"{after}"}}"#));
-        done(gate, Request { agent: agent("robot"), ..look }, "row").await;
+        for look in replicas.of_each(&Request { agent: agent("robot"), ..look }) {
+            done(gate, look, "row").await;
+        }
     }
 }
 
@@ -89,37 +106,48 @@ async fn drained(replicas: &Replicas, after: &str) {
 async fn storm(replicas: &Replicas, history: &Arc<History>) -> Vec<String> {
     for n in 0..15 {
         let warm = ask(&format!("shared{}", n % 5), &format!("warm{n}"), "look", &format!(r#"{{"n":{n}}}"#));
-        done(&replicas.gates[n % 3], Request { agent: agent("robot"), ..warm }, "row").await;
+        for warm in replicas.of_each(&Request { agent: agent("robot"), ..warm }) {
+            let gate = &replicas.gates[n % 3];
+            assert!(history.is_let_in(gate, warm.tenant, Some(&warm)).await);
+            done(gate, warm, "row").await;
+        }
     }
-    let served = (0..CALLS).filter(|n| is_served(*n));
-    let served = served.map(|n| client(replicas.gates.clone(), n, request(n), Arc::clone(history)));
+    let served = calls(replicas, is_served).into_iter();
+    let served = served.map(|(tenant, n)| client(replicas.gates.clone(), n, request(tenant, n), Arc::clone(history)));
     let served = tokio::spawn(all(served.collect::<Vec<_>>()));
-    let asked = (0..CALLS).filter(|n| !is_served(*n)).map(|n| {
-        let gate = Arc::clone(&replicas.gates[n % 3]);
-        async move { timeout(deadline(n), try_evaluate(&gate, request(n))).await.is_err() }
+    let asked = calls(replicas, is_hasty).into_iter().map(|(tenant, n)| {
+        let (gate, history) = (Arc::clone(&replicas.gates[n % 3]), Arc::clone(history));
+        async move {
+            let asked = async {
+                let request = request(tenant, n);
+                if history.is_let_in(&gate, tenant, Some(&request)).await {
+                    let _ = try_evaluate(&gate, request).await;
+                }
+            };
+            timeout(deadline(n), asked).await.is_err()
+        }
     });
     gone(&replicas.postgres, asked).await;
     served.await.expect("no panic");
     drained(replicas, "questions").await;
-    replicas.postgres.rows("select session_id, call_id, idempotency_key from call").await
+    replicas.postgres.rows("select tenant_id, session_id, call_id, idempotency_key from call").await
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn callers_who_go_away_leave_whole_calls_or_none() {
-    let replicas = Replicas::start(&costly()).await;
-    let history = Arc::new(History::default());
+/// Callers who go away, first with their questions, then with their reports.
+async fn gone_away(replicas: Replicas) {
+    let history = replicas.history();
     let stored = storm(&replicas, &history).await;
     counters_are_sums(&replicas).await;
     check(&replicas.postgres, &history).await;
 
-    let asked = (0..CALLS).filter(|n| !is_served(*n)).map(|n| {
+    let asked = calls(&replicas, is_hasty).into_iter().map(|(tenant, n)| {
         let (gates, history) = (replicas.gates.clone(), Arc::clone(&history));
-        async move { (n, ask_until_told(&gates, n + 1, &request(n), &history).await) }
+        async move { (tenant, n, ask_until_told(&gates, n + 1, &request(tenant, n), &history).await) }
     });
     let mut stood = 0;
-    for (n, answer) in all(asked.collect::<Vec<_>>()).await {
-        let (asked, permit) = (request(n), answer.verdict.permit.as_ref().expect("a permit"));
-        let name = format!("({},{},", asked.session, asked.call_id);
+    for (tenant, n, answer) in all(asked.collect::<Vec<_>>()).await {
+        let (asked, permit) = (request(tenant, n), answer.verdict.permit.as_ref().expect("a permit"));
+        let name = format!("({},{},{},", tenant.0, asked.session, asked.call_id);
         if let Some(before) = stored.iter().find(|row| row.starts_with(&name)) {
             assert!(answer.verdict.replayed);
             assert_eq!(*before, format!("{name}{})", permit.idempotency_key));
@@ -129,33 +157,45 @@ async fn callers_who_go_away_leave_whole_calls_or_none() {
     assert!(stood > 0, "nobody went away between a change and its commit");
 
     // Reports are given up as well, and heard in the end.
-    let given_up = (0..CALLS).filter(|n| !is_served(*n)).map(|n| {
+    let given_up = calls(&replicas, is_hasty).into_iter().map(|(tenant, n)| {
         let gate = Arc::clone(&replicas.gates[n % 3]);
-        async move { timeout(deadline(n), Box::pin(gate.record(DEFAULT_TENANT, outcome(n), None))).await.is_err() }
+        async move { timeout(deadline(n), Box::pin(gate.record(tenant, outcome(n), None))).await.is_err() }
     });
     gone(&replicas.postgres, given_up).await;
     drained(&replicas, "reports").await;
     counters_are_sums(&replicas).await;
     check(&replicas.postgres, &history).await;
-    let stored = replicas.postgres.rows("select call_id from outcome").await;
-    let reported = (0..CALLS).filter(|n| !is_served(*n)).map(|n| {
+    let stored = replicas.postgres.rows("select tenant_id, call_id from outcome").await;
+    let reported = calls(&replicas, is_hasty).into_iter().map(|(tenant, n)| {
         let (gates, history) = (replicas.gates.clone(), Arc::clone(&history));
-        async move { (n, report_until_heard(&gates, n + 1, &outcome(n), &history).await) }
+        async move { (tenant, n, report_until_heard(&gates, n + 1, (tenant, &outcome(n)), &history).await) }
     });
-    for (n, answer) in all(reported.collect::<Vec<_>>()).await {
-        assert_eq!(answer.replayed, stored.contains(&format!("(c{n})")), "c{n}");
+    for (tenant, n, answer) in all(reported.collect::<Vec<_>>()).await {
+        assert_eq!(answer.replayed, stored.contains(&format!("({},c{n})", tenant.0)), "c{n} of {tenant:?}");
     }
     counters_are_sums(&replicas).await;
     check(&replicas.postgres, &history).await;
     assert_eq!(replicas.postgres.number("select sum(open_calls) from call_tree").await, 0);
+    replicas.batches_were_shared().await;
 }
 
-/// One of many who want the same paid: asks until it is. Who has to wait asks anew; who is not told asks the same
-/// again, at another gate.
-async fn buy(gates: [Arc<Gate>; 3], n: usize, history: Arc<History>) {
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn callers_who_go_away_leave_whole_calls_or_none() {
+    gone_away(Replicas::start(&costly()).await).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn callers_of_two_tenants_who_go_away_leave_whole_calls_or_none_each_its_own() {
+    let budgets = "agent: {max_tool_calls: 10000, max_total_cost_usd: 1000}";
+    gone_away(Replicas::shared(&costly(), &RULES, budgets).await).await;
+}
+
+/// One of many of a tenant who want the same paid: asks until it is. Who has to wait asks anew; who is not told asks
+/// the same again, at another gate.
+async fn buy(gates: [Arc<Gate>; 3], tenant: TenantId, n: usize, history: Arc<History>) {
     for tries in 0.. {
         let request = ask(&format!("s{}", n % 20), &format!("c{n}-{tries}"), "pay", r#"{"invoice":7}"#);
-        let answer = client(gates.clone(), n, request, Arc::clone(&history)).await;
+        let answer = client(gates.clone(), n, Request { tenant, ..request }, Arc::clone(&history)).await;
         match said(&answer).as_str() {
             "ALLOW" | "REUSE duplicate_call_blocked" => return,
             "WAIT call_in_flight" => sleep(STEP * 25).await,
@@ -164,18 +204,32 @@ async fn buy(gates: [Arc<Gate>; 3], n: usize, history: Arc<History>) {
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_stampede_through_three_gates_with_cut_lines_executes_once() {
-    let replicas = Replicas::start(&policy(&["same_call"])).await;
+/// A hundred callers want one thing of their tenant.
+async fn stampede(replicas: Replicas) {
     for proxy in &replicas.proxies {
         proxy.trap(At::Reply, Then::Cut);
     }
-    let history = Arc::new(History::default());
-    let clients = (0..100).map(|n| buy(replicas.gates.clone(), n, Arc::clone(&history)));
+    let (history, each) = (replicas.history(), 100 / replicas.tenants.len());
+    let clients = (0..each).flat_map(|n| replicas.tenants.iter().map(move |tenant| (*tenant, n)));
+    let clients = clients.map(|(tenant, n)| buy(replicas.gates.clone(), tenant, n, Arc::clone(&history)));
     all(clients.collect::<Vec<_>>()).await;
-    let told = history.told();
-    assert_eq!((told.permits.len(), told.executed.len(), told.results.len()), (1, 1, 1));
-    assert_eq!(replicas.postgres.number("select count(attempt) from call").await, 1);
-    assert_eq!(replicas.postgres.number("select count(*) from outcome").await, 1);
+    let (told, once) = (history.told(), replicas.tenants.len());
+    assert_eq!((told.permits.len(), told.executed.len(), told.results.len()), (once, once, once));
+    let each = |count: usize| replicas.tenants.iter().map(move |tenant| format!("({},{count})", tenant.0));
+    let permits = "select tenant_id, count(attempt) from call group by 1 order by 1";
+    assert_eq!(replicas.postgres.rows(permits).await, each(1).collect::<Vec<_>>());
+    let outcomes = "select tenant_id, count(*) from outcome group by 1 order by 1";
+    assert_eq!(replicas.postgres.rows(outcomes).await, each(1).collect::<Vec<_>>());
     check(&replicas.postgres, &history).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stampede_through_three_gates_with_cut_lines_executes_once() {
+    stampede(Replicas::start(&policy(&["same_call"])).await).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stampede_of_two_tenants_with_cut_lines_executes_once_for_each() {
+    let rules = ["same_call"];
+    stampede(Replicas::shared(&policy(&rules), &rules, "").await).await;
 }

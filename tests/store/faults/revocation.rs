@@ -1,0 +1,103 @@
+//! The database goes away while tokens are revoked: what was revoked stays so, on every replica, and what nobody can
+//! check is refused meanwhile.
+
+use std::{sync::Arc, time::Duration};
+
+use callgate::{
+    domain::{
+        audit::Actor,
+        identity::{Mapped, Role},
+        ids::DEFAULT_TENANT,
+    },
+    gate::{Gate, Refused, Shown},
+};
+use tokio::time::Instant;
+
+use super::Replicas;
+use crate::common::{STEP, all, gates::policy, until};
+
+/// A revocation holds everywhere by then.
+const HOLDS_BY: Duration = Duration::from_secs(2);
+const TOKENS: usize = 24;
+
+/// A new token: what its holder shows, and its id.
+async fn token(gate: &Gate, n: usize) -> (String, String) {
+    let holder = Mapped { name: format!("desk-{n}"), roles: vec![Role::Agent], ..Mapped::default() };
+    let (text, token) = gate.create_token(DEFAULT_TENANT, holder, None, &Actor::from("root")).await.expect("a token");
+    (text, token.id)
+}
+
+/// As the way in asks.
+async fn shown(gate: &Gate, token: &str) -> Result<(), Refused> {
+    match gate.identity(Shown::Bearer(token), None) {
+        Some(known) => known.map(drop),
+        None => gate.looked_up(token, None).await.map(drop),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_replica_cut_off_from_the_database_lets_nobody_in_whom_another_has_revoked() {
+    let replicas = Replicas::start(&policy(&["same_call"])).await;
+    let [away, one, _] = &replicas.gates;
+    let ((gone, id), (stays, _)) = (token(one, 0).await, token(one, 1).await);
+    for token in [&gone, &stays] {
+        shown(away, token).await.expect("it holds");
+    }
+    replicas.proxies[0].hole();
+    one.revoke_token(DEFAULT_TENANT, &id, &Actor::from("root")).await.expect("revoked");
+    let revoked = Instant::now();
+    assert!(matches!(shown(one, &gone).await, Err(Refused::Unknown(_))), "here at once");
+    // What was read a moment ago may hold for two seconds. Then nobody can say, whoever it is.
+    let mut unchecked = false;
+    while revoked.elapsed() < HOLDS_BY * 2 {
+        let known = away.identity(Shown::Bearer(&gone), None);
+        assert!(revoked.elapsed() < HOLDS_BY || known.is_none(), "{known:?} after {:?}", revoked.elapsed());
+        unchecked |= known.is_none();
+        tokio::time::sleep(STEP).await;
+    }
+    assert!(unchecked);
+    for token in [&gone, &stays] {
+        assert_eq!(shown(away, token).await, Err(Refused::Unchecked));
+    }
+    replicas.proxies[0].heal_for_new_lines();
+    until("the replica to know again", async || shown(away, &stays).await.is_ok()).await;
+    assert!(matches!(shown(away, &gone).await, Err(Refused::Unknown(_))));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_database_that_crashes_forgets_no_revocation_that_was_acknowledged() {
+    let replicas = Replicas::start(&policy(&["same_call"])).await;
+    let mut tokens = Vec::new();
+    for n in 0..TOKENS {
+        tokens.push(token(&replicas.gates[0], n).await);
+    }
+    let revoking = tokens.iter().enumerate().map(|(n, (_, id))| {
+        let (gate, id) = (Arc::clone(&replicas.gates[n % 3]), id.clone());
+        async move {
+            tokio::time::sleep(STEP * n as u32).await;
+            gate.revoke_token(DEFAULT_TENANT, &id, &Actor::from("root")).await.is_ok()
+        }
+    });
+    let revoked = "select count(*) from token where revoked_at is not null";
+    let crash = async {
+        until("the first revocations", async || replicas.postgres.number(revoked).await > 2).await;
+        replicas.postgres.crash().await;
+    };
+    let (acknowledged, ()) = tokio::join!(all(revoking.collect::<Vec<_>>()), crash);
+    assert!(acknowledged.contains(&true), "some were told before the crash");
+    for gate in &replicas.gates {
+        for ((token, id), acknowledged) in tokens.iter().zip(&acknowledged) {
+            // Nobody knows of the others: they are revoked, or not.
+            let mut told = Err(Refused::Unchecked);
+            until("the database", async || {
+                told = shown(gate, token).await;
+                told != Err(Refused::Unchecked)
+            })
+            .await;
+            assert!(!acknowledged || matches!(told, Err(Refused::Unknown(_))), "{id} was revoked: {told:?}");
+        }
+    }
+    // Each is told of in the audit, or did not happen.
+    let told = "select count(*) from audit where kind = 'token_revoked'";
+    assert_eq!(replicas.postgres.number(told).await, replicas.postgres.number(revoked).await);
+}
