@@ -8,6 +8,7 @@ mod audit;
 mod bench;
 mod database;
 mod demo;
+mod expiry;
 mod explain;
 mod fetch;
 mod follow;

@@ -4,7 +4,7 @@ use std::{fmt::Write as _, sync::Arc, time::Duration};
 
 use anyhow::Context as _;
 
-use super::{keys, load_policy, plane::Plane, read_policy};
+use super::{expiry, keys, load_policy, plane::Plane, read_policy};
 use crate::{
     config::{Listen, LogFormat, Owner, ServeConfig, TlsConfig},
     domain::budget::{Budgets, Scope},
@@ -43,7 +43,9 @@ pub(super) async fn run(config: ServeConfig) -> anyhow::Result<()> {
         tracing::warn!("the policy may not do what its owner meant: {warning}");
     }
     outln!("{}", greeting(&plane, &policy, &config));
+    let expiry = tokio::spawn(expiry::follow(expiry::shown(&config), telemetry.metrics()));
     let served = plane.run_until(super::signal::stop()).await;
+    expiry.abort();
     telemetry.shutdown().await;
     served
 }
@@ -91,8 +93,8 @@ fn limits(config: &ServeConfig) -> Limits {
 fn way(config: &TlsConfig) -> anyhow::Result<Way> {
     let tls = match (&config.tls_cert, &config.tls_key) {
         (Some(certificate), Some(key)) => {
-            let client_ca = config.client_ca.clone();
-            let files = TlsFiles { certificate: certificate.clone(), key: key.clone(), client_ca };
+            let (client_ca, client_crl) = (config.client_ca.clone(), config.client_crl.clone());
+            let files = TlsFiles { certificate: certificate.clone(), key: key.clone(), client_ca, client_crl };
             Some(Arc::new(Tls::open(files).context("TLS cannot be used")?))
         }
         _ => None,

@@ -27,7 +27,7 @@ enum TenantsCommand {
     },
     /// List the tenants, deleted ones too
     List(Remote),
-    /// Set all quotas of a tenant anew: those that are not given are lifted. They are stored, and not held yet
+    /// Set all quotas of a tenant anew: those that are not given are lifted
     Quotas {
         #[command(flatten)]
         one: One,

@@ -25,6 +25,7 @@ use tokio::{
 use super::{
     Limits, Listener, Names, Peer, Tls,
     address::Stream,
+    certificate::Shown,
     connection::{self, Ends},
     places::{Full, Place, Places},
 };
@@ -119,7 +120,7 @@ impl Server {
         B::Error: Into<Box<dyn Error + Send + Sync>>,
     {
         let Shared { limits, builder, .. } = &*self.0;
-        let mut ends = Ends { server, authorities: None };
+        let mut ends = Ends { server, certificate: None };
         match (stream, tls) {
             (Stream::Unix(stream), _) => {
                 connection::serve(stream, Arc::new(peer), service, builder, limits, ends).await;
@@ -131,10 +132,13 @@ impl Server {
                 // From before the handshake on: no change of authorities is missed.
                 let authorities = tls.authorities();
                 let Some(stream) = self.shaken(stream, &tls, peer.address).await else { return };
-                let shown = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
-                if let Some(certificate) = shown {
+                if let Some(chain @ [certificate, ..]) = stream.get_ref().1.peer_certificates() {
                     peer.names = Some(Names::of(certificate));
-                    ends.authorities = Some(authorities);
+                    let shown = Shown::new(chain, tls, authorities);
+                    if !shown.is_good() {
+                        return;
+                    }
+                    ends.certificate = Some(shown);
                 }
                 connection::serve(stream, Arc::new(peer), service, builder, limits, ends).await;
             }

@@ -17,6 +17,7 @@ use tokio::{
 
 use super::{
     Limits, Peer,
+    certificate::Shown,
     vitals::{Heard, Requests, Vitals},
 };
 
@@ -24,19 +25,19 @@ use super::{
 const LOOKS: u32 = 4;
 
 /// When a connection ends, whatever its client does.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(super) struct Ends {
     /// True once the server ends; then nobody is cut off here.
     pub(super) server: watch::Receiver<bool>,
-    /// Changes when its client's certificate has to be shown again.
-    pub(super) authorities: Option<watch::Receiver<u64>>,
+    /// What its client has shown, and has to be good.
+    pub(super) certificate: Option<Shown>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum End {
     /// It never said anything.
     Silent,
-    /// Nothing was asked for long, it is old, or its client has to come back.
+    /// Nothing was asked for long, it is old, or its client's certificate is not good any more.
     Due,
     /// The server ends, and says itself how long it waits.
     Server,
@@ -82,9 +83,9 @@ pub(super) async fn serve<IO, S, B>(
 /// Done when the connection has to end.
 async fn end(vitals: &Vitals, limits: &Limits, mut ends: Ends) -> End {
     let revoked = async {
-        let Some(authorities) = &mut ends.authorities else { return std::future::pending().await };
-        if authorities.changed().await.is_err() {
-            std::future::pending().await
+        match &mut ends.certificate {
+            Some(certificate) => certificate.ended().await,
+            None => std::future::pending().await,
         }
     };
     let old = async {

@@ -3,6 +3,7 @@
 
 mod accept;
 mod address;
+mod certificate;
 mod connection;
 mod limits;
 mod peer;
@@ -13,6 +14,7 @@ mod vitals;
 
 pub use accept::Server;
 pub use address::{Address, Bound, ListenError, Listener, Way};
+pub use certificate::{ends_at, first_end};
 pub use limits::Limits;
 pub use peer::{Names, Peer};
 pub use socket::Access;

@@ -31,6 +31,7 @@ pub struct Metrics {
     turned_away: Counter<u64>,
     policy_behind: Gauge<u64>,
     policy_unconfirmed: Gauge<f64>,
+    certificate_left: Gauge<i64>,
     redactions: Counter<u64>,
 }
 
@@ -72,6 +73,11 @@ impl Metrics {
                 .f64_gauge(names::METRIC_POLICY_UNCONFIRMED)
                 .with_unit("s")
                 .with_description("Since this replica last read which policies are active.")
+                .build(),
+            certificate_left: meter
+                .i64_gauge(names::METRIC_CERTIFICATE_LEFT)
+                .with_unit("s")
+                .with_description("How long a certificate still holds that this replica shows.")
                 .build(),
             turned_away: counter(names::METRIC_TURNED_AWAY, "{request}", "Evaluates told at once of an overload."),
             redactions: counter(names::METRIC_REDACTIONS, "{value}", "Values that were not stored."),
@@ -140,6 +146,11 @@ impl Metrics {
     pub fn policies(&self, behind: u64, unconfirmed: Duration) {
         self.policy_behind.record(behind, &[]);
         self.policy_unconfirmed.record(unconfirmed.as_secs_f64(), &[]);
+    }
+
+    /// For so many seconds holds the certificate that is shown there.
+    pub fn certificate(&self, shown: &'static str, left: i64) {
+        self.certificate_left.record(left, &[KeyValue::new(names::CERTIFICATE, shown)]);
     }
 
     /// An Evaluate was told at once that the server is overloaded.

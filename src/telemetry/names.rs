@@ -62,6 +62,9 @@ names! {
     /// Gauge, seconds: how long ago this replica last read which policies are active. More than some seconds means that
     /// it may judge by older ones than the rest.
     METRIC_POLICY_UNCONFIRMED = "callgate.policy.unconfirmed",
+    /// Gauge, seconds: how long a certificate still holds that this replica shows, by [`CERTIFICATE`]. Below 0 it has
+    /// ended.
+    METRIC_CERTIFICATE_LEFT = "callgate.certificate.left",
     /// Counter, `{value}`: secrets left out of what was stored, by [`REDACTION`].
     METRIC_REDACTIONS = "callgate.redactions",
 }
@@ -128,6 +131,8 @@ names! {
     CONFLICT_REASON = "callgate.conflict.reason",
     /// Why a value was left out: `name`, `card`, `key`, `pattern`. Metrics.
     REDACTION = "callgate.redaction",
+    /// To whom a certificate is shown: `server` to callers, `database`. Metrics.
+    CERTIFICATE = "callgate.certificate",
     /// The trace that the line belongs to, when there is one: 32 hexadecimal characters. Logs.
     TRACE_ID = "callgate.trace_id",
     /// Where spans and metrics go. Logs.

@@ -5,11 +5,12 @@ use std::{
     net::SocketAddr,
     path::{Path, PathBuf},
     sync::Arc,
+    time::Duration,
 };
 
 use rcgen::{
-    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
-    SanType,
+    BasicConstraints, CertificateParams, CertificateRevocationListParams, DnType, ExtendedKeyUsagePurpose, IsCa,
+    Issuer, KeyIdMethod, KeyPair, KeyUsagePurpose, RevokedCertParams, SanType, date_time_ymd,
 };
 use tokio::net::TcpStream;
 use tokio_rustls::{
@@ -20,6 +21,7 @@ use tokio_rustls::{
         pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject as _},
     },
 };
+use webpki::EndEntityCert;
 
 /// Who signs.
 pub(crate) struct Authority {
@@ -59,11 +61,38 @@ impl Authority {
 
     /// For a client of these names.
     pub(crate) fn client(&self, dns: &[&str], uris: &[&str]) -> Pair {
+        self.client_until(dns, uris, None)
+    }
+
+    /// The same, with an end in seconds since 1970.
+    pub(crate) fn client_until(&self, dns: &[&str], uris: &[&str], end: Option<u64>) -> Pair {
         let mut params = CertificateParams::new(Vec::new()).expect("no names");
         let ia5 = |name: &&str| (*name).try_into().expect("ASCII");
         params.subject_alt_names = dns.iter().map(|name| SanType::DnsName(ia5(name))).collect();
         params.subject_alt_names.extend(uris.iter().map(|uri| SanType::URI(ia5(uri))));
+        if let Some(end) = end {
+            params.not_after = date_time_ymd(1970, 1, 1) + Duration::from_secs(end);
+        }
         self.signed(params, ExtendedKeyUsagePurpose::ClientAuth)
+    }
+
+    /// The list of what it has revoked, which ends in that year.
+    pub(crate) fn revoked(&self, revoked: &[&Pair], ends: i32) -> String {
+        let revoked = revoked.iter().map(|pair| RevokedCertParams {
+            serial_number: serial(&pair.certificate).into(),
+            revocation_time: date_time_ymd(2024, 1, 1),
+            reason_code: None,
+            invalidity_date: None,
+        });
+        let list = CertificateRevocationListParams {
+            this_update: date_time_ymd(2024, 1, 1),
+            next_update: date_time_ymd(ends, 1, 1),
+            crl_number: 1_u64.into(),
+            issuing_distribution_point: None,
+            revoked_certs: revoked.collect(),
+            key_identifier_method: KeyIdMethod::Sha256,
+        };
+        list.signed_by(&self.issuer).expect("signed").pem().expect("PEM")
     }
 
     fn signed(&self, mut params: CertificateParams, purpose: ExtendedKeyUsagePurpose) -> Pair {
@@ -89,32 +118,45 @@ pub(crate) fn put(folder: &Path, name: &str, text: &str) -> PathBuf {
     path
 }
 
-/// TLS with a server of this machine, as a client makes it that trusts `authority` and shows this certificate.
-pub(crate) async fn handshake_as(
-    address: SocketAddr,
-    authority: &Authority,
-    shown: Option<&Pair>,
-) -> io::Result<TlsStream<TcpStream>> {
+/// What a client has that trusts `authority` and shows this certificate.
+pub(crate) fn client_config(authority: &Authority, shown: Option<&Pair>) -> Arc<ClientConfig> {
     let mut roots = RootCertStore::empty();
     roots.add(der(&authority.pem)).expect("an authority");
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().expect("versions");
     let config = config.with_root_certificates(roots);
-    let config = match shown {
+    Arc::new(match shown {
         None => config.with_no_client_auth(),
         Some(pair) => {
             let key = PrivateKeyDer::from_pem_slice(pair.key.as_bytes()).expect("a key");
             config.with_client_auth_cert(vec![der(&pair.certificate)], key).expect("a certificate and its key")
         }
-    };
+    })
+}
+
+/// TLS with a server of this machine, by what the client has, which it may have used before.
+pub(crate) async fn handshake_by(address: SocketAddr, config: Arc<ClientConfig>) -> io::Result<TlsStream<TcpStream>> {
     let stream = TcpStream::connect(address).await?;
-    TlsConnector::from(Arc::new(config)).connect(ServerName::try_from("localhost").expect("a name"), stream).await
+    TlsConnector::from(config).connect(ServerName::try_from("localhost").expect("a name"), stream).await
+}
+
+/// The same, by a client that was never there.
+pub(crate) async fn handshake_as(
+    address: SocketAddr,
+    authority: &Authority,
+    shown: Option<&Pair>,
+) -> io::Result<TlsStream<TcpStream>> {
+    handshake_by(address, client_config(authority, shown)).await
 }
 
 /// The certificate that a new client sees.
 pub(crate) async fn shown(address: SocketAddr, authority: &Authority) -> CertificateDer<'static> {
     let stream = handshake_as(address, authority, None).await.expect("TLS");
     stream.get_ref().1.peer_certificates().expect("a certificate")[0].clone()
+}
+
+fn serial(pem: &str) -> Vec<u8> {
+    EndEntityCert::try_from(&der(pem)).expect("a certificate").serial().to_vec()
 }
 
 /// The certificate of a text.

@@ -7,6 +7,7 @@ pub(crate) mod books;
 pub(crate) mod certificates;
 pub(crate) mod citus;
 pub(crate) mod gates;
+pub(crate) mod issuer;
 pub(crate) mod postgres;
 pub(crate) mod process;
 pub(crate) mod wire;

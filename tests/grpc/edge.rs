@@ -11,7 +11,6 @@ use callgate::{
 };
 use http::{Request, Response};
 use hyper::{body::Incoming, service::Service};
-use tempfile::TempDir;
 use tokio::{
     io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},
     net::TcpStream,
@@ -20,11 +19,14 @@ use tokio::{
 };
 use tonic::{Code, body::Body};
 
-use crate::common::{
-    certificates::{Authority, Pair, der, handshake_as, put, shown},
-    gates::policy,
-    in_time, until,
-    wire::{Plane, call, evaluate, pair, question},
+use crate::{
+    clients::tls,
+    common::{
+        certificates::{Authority, der, put, shown},
+        gates::policy,
+        in_time, until,
+        wire::{Plane, call, evaluate, pair, question},
+    },
 };
 
 /// Tells who asks, or never answers.
@@ -48,7 +50,7 @@ impl Service<Request<Incoming>> for Told {
 }
 
 /// A server within these limits, for as long as the sender lives.
-async fn serve(limits: Limits, way: &Way) -> (SocketAddr, watch::Sender<bool>) {
+pub(crate) async fn serve(limits: Limits, way: &Way) -> (SocketAddr, watch::Sender<bool>) {
     let bound = Bound::bind(([127, 0, 0, 1], 0).into(), way).expect("a port");
     let (Address::Tcp(address) | Address::Tls(address)) = bound.address() else { unreachable!("it is a port") };
     let listener = bound.listen().expect("it is ours");
@@ -62,7 +64,7 @@ async fn connect(address: SocketAddr) -> TcpStream {
 }
 
 /// The answer to a request of HTTP/1 on a connection that stays.
-async fn asked<S: AsyncRead + AsyncWrite + Unpin>(stream: &mut S, headers: &str) -> String {
+pub(crate) async fn asked<S: AsyncRead + AsyncWrite + Unpin>(stream: &mut S, headers: &str) -> String {
     let request = format!("GET / HTTP/1.1\r\nhost: x\r\n{headers}\r\n");
     stream.write_all(request.as_bytes()).await.expect("sent");
     let mut bytes = vec![0; 4_096];
@@ -163,7 +165,7 @@ async fn who_says_nothing_or_not_enough_is_closed() {
     let handshake = Duration::from_millis(400);
     let limits = || Limits { handshake, ..Limits::default() };
     let authority = Authority::new("ours");
-    let (way, _folder) = tls(&authority.server(), None);
+    let (way, _folder) = tls(&authority.server(), None, None);
     let (clear, _clear) = serve(limits(), &Way::default()).await;
     let (encrypted, _encrypted) = serve(limits(), &way).await;
     for (address, said) in [(clear, ""), (clear, "PRI * HT"), (clear, "GET / HTTP/1.1\r\nhost: "), (encrypted, "")] {
@@ -264,58 +266,11 @@ async fn heads_frames_streams_and_resets_are_bounded() {
     assert!(asked(&mut others, "").await.starts_with("HTTP/1.1 200"), "others are served");
 }
 
-fn tls(pair: &Pair, client_ca: Option<&Authority>) -> (Way, TempDir) {
-    let folder = tempfile::tempdir().expect("a folder");
-    let (certificate, key) = pair.write(folder.path());
-    let client_ca = client_ca.map(|authority| put(folder.path(), "client.ca", &authority.pem));
-    let tls = Arc::new(Tls::open(TlsFiles { certificate, key, client_ca }).expect("good files"));
-    let following = Arc::clone(&tls);
-    tokio::spawn(async move { following.follow().await });
-    (Way { tls: Some(tls), ..Way::default() }, folder)
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_clients_certificate_is_verified_and_its_names_go_on() {
-    let (ours, clients, strangers) = (Authority::new("ours"), Authority::new("clients"), Authority::new("strangers"));
-    let (way, folder) = tls(&ours.server(), Some(&clients));
-    let (address, _server) = serve(Limits::default(), &way).await;
-    let pair = clients.client(&["agent.fleet"], &["spiffe://fleet/agent/7"]);
-    let mut stream = handshake_as(address, &ours, Some(&pair)).await.expect("TLS");
-    let answer = asked(&mut stream, "").await;
-    assert!(answer.contains(r#"dns: ["agent.fleet"], uris: ["spiffe://fleet/agent/7"]"#), "{answer}");
-    let mut unnamed = handshake_as(address, &ours, None).await.expect("TLS");
-    assert!(asked(&mut unnamed, "").await.ends_with("None"), "who shows none is nobody by it");
-    // In TLS 1.3 a client learns only with its first words that it is refused.
-    let foreign = strangers.client(&["agent.fleet"], &[]);
-    let refused = match handshake_as(address, &ours, Some(&foreign)).await {
-        Ok(mut stream) => {
-            let _ = stream.write_all(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n").await;
-            !matches!(in_time("an end", stream.read(&mut [0; 64])).await, Ok(1..))
-        }
-        Err(_) => true,
-    };
-    assert!(refused, "of an authority that is none of ours");
-    // A server's certificate is none for a client.
-    let misused = handshake_as(address, &ours, Some(&clients.server())).await;
-    if let Ok(mut stream) = misused {
-        let _ = stream.write_all(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n").await;
-        assert!(!matches!(in_time("an end", stream.read(&mut [0; 64])).await, Ok(1..)));
-    }
-
-    put(folder.path(), "client.ca", &strangers.pem);
-    let mut rest = [0; 64];
-    let ended = in_time("the end", stream.read(&mut rest)).await;
-    assert!(!matches!(ended, Ok(1..)), "its authority vouches for nobody any more: {ended:?}");
-    assert!(asked(&mut unnamed, "").await.ends_with("None"), "who showed none stays");
-    let mut now = handshake_as(address, &ours, Some(&foreign)).await.expect("TLS");
-    assert!(asked(&mut now, "").await.contains("agent.fleet"));
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn files_that_do_not_fit_together_are_not_used() {
     let authority = Authority::new("ours");
     let pair = authority.server();
-    let (way, folder) = tls(&pair, None);
+    let (way, folder) = tls(&pair, None, None);
     let (address, _server) = serve(Limits::default(), &way).await;
     let other = authority.server();
     put(folder.path(), "tls.crt", &other.certificate);
@@ -330,7 +285,8 @@ async fn files_that_do_not_fit_together_are_not_used() {
     let told = |certificate: &str, key: &str, ca: &str| {
         let file = |name: &str, text: &str| put(folder.path(), name, text);
         let client_ca = Some(file("c.ca", ca));
-        let files = TlsFiles { certificate: file("c.crt", certificate), key: file("c.key", key), client_ca };
+        let files =
+            TlsFiles { certificate: file("c.crt", certificate), key: file("c.key", key), client_ca, client_crl: None };
         Tls::open(files).expect_err("refused").to_string()
     };
     let good = (&pair.certificate, &pair.key, &authority.pem);
@@ -338,7 +294,7 @@ async fn files_that_do_not_fit_together_are_not_used() {
     assert!(told(good.0, "", good.2).ends_with("c.key has no private key in PEM"));
     assert!(told(good.0, &other.key, good.2).contains("c.key is not the key of "));
     assert!(told(good.0, good.1, "").ends_with("c.ca has no certificate in PEM"));
-    let files = TlsFiles { certificate: "/no/such".into(), key: "/no/such".into(), client_ca: None };
+    let files = TlsFiles { certificate: "/no/such".into(), key: "/no/such".into(), client_ca: None, client_crl: None };
     assert!(Tls::open(files).expect_err("refused").to_string().starts_with("/no/such cannot be read: "));
 }
 

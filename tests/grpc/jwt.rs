@@ -1,14 +1,9 @@
 //! Tokens of issuers: what Kubernetes gives a pod is let in as the mapping says; what is wrong with one is told to
 //! nobody.
 
-use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use callgate::{
     auth::{file, jwt::Keys},
     policy::Policy,
-};
-use ring::{
-    rand::SystemRandom,
-    signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair as _},
 };
 use serde_json::{Value, json};
 use tonic::{Code, Status};
@@ -16,6 +11,7 @@ use tonic::{Code, Status};
 use crate::{
     common::{
         in_time,
+        issuer::{Issuer, key_set},
         wire::{Plane, call, pair, question},
     },
     credentials::bearer,
@@ -31,43 +27,8 @@ issuers:
     as: {roles: [agent], agents: "desk-*"}
 "#;
 
-struct Issuer {
-    kid: &'static str,
-    key: EcdsaKeyPair,
-}
-
-fn b64(bytes: impl AsRef<[u8]>) -> String {
-    URL_SAFE_NO_PAD.encode(bytes)
-}
-
-impl Issuer {
-    fn new(kid: &'static str) -> Self {
-        let random = SystemRandom::new();
-        let key = EcdsaKeyPair::generate_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, &random).expect("a key");
-        let key = EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, key.as_ref(), &random).expect("a key");
-        Self { kid, key }
-    }
-
-    fn jwk(&self) -> Value {
-        let point = self.key.public_key().as_ref();
-        json!({"kty": "EC", "crv": "P-256", "alg": "ES256", "use": "sig", "kid": self.kid,
-               "x": b64(&point[1..33]), "y": b64(&point[33..])})
-    }
-
-    fn sign(&self, header: Value, claims: &Value) -> String {
-        let message = format!("{}.{}", b64(header.to_string()), b64(claims.to_string()));
-        let signature = self.key.sign(&SystemRandom::new(), message.as_bytes()).expect("a signature");
-        format!("{message}.{}", b64(signature))
-    }
-
-    fn token(&self, claims: &Value) -> String {
-        self.sign(json!({"alg": "ES256", "typ": "JWT", "kid": self.kid}), claims)
-    }
-}
-
 fn keys(issuers: &[&Issuer]) -> Keys {
-    let keys: Vec<Value> = issuers.iter().map(|issuer| issuer.jwk()).collect();
-    Keys::read(&json!({"keys": keys}).to_string()).expect("a key set")
+    Keys::read(&key_set(issuers)).expect("a key set")
 }
 
 async fn ask(plane: &Plane, token: &str) -> Result<(), Status> {
@@ -80,7 +41,7 @@ async fn ask(plane: &Plane, token: &str) -> Result<(), Status> {
 async fn a_service_account_is_let_in_and_nothing_that_is_wrong_opens_anything() {
     let plane = Plane::start(&Policy::default()).await;
     plane.gate.map(file::read(AUTH).expect("a mapping")).await.expect("its tenant");
-    let (issuer, foreign, rotated) = (Issuer::new("k1"), Issuer::new("k1"), Issuer::new("k2"));
+    let (issuer, foreign, rotated) = (Issuer::es256("k1"), Issuer::es256("k1"), Issuer::es256("k2"));
     let now = plane.gate.now().as_millis() / 1_000;
     let claims = json!({"iss": "https://kubernetes.default.svc", "aud": ["callgate"], "exp": now + 600, "nbf": now,
         "sub": "system:serviceaccount:agents:desk", "kubernetes.io": {"namespace": "agents"}});
@@ -95,7 +56,7 @@ async fn a_service_account_is_let_in_and_nothing_that_is_wrong_opens_anything() 
     plane.gate.set_keys(0, keys(&[&issuer]));
     ask(&plane, &good).await.expect("it holds");
     let unsigned = {
-        let token = issuer.sign(json!({"alg": "none"}), &claims);
+        let token = issuer.sign(&json!({"alg": "none"}), &claims);
         token[..=token.rfind('.').expect("a dot")].to_owned()
     };
     let mut changed = good.clone().into_bytes();
@@ -104,8 +65,8 @@ async fn a_service_account_is_let_in_and_nothing_that_is_wrong_opens_anything() 
     for (what, token) in [
         ("another key of that name", foreign.token(&claims)),
         ("no signature", unsigned),
-        ("a secret for a key", issuer.sign(json!({"alg": "HS256", "kid": "k1"}), &claims)),
-        ("another way to sign", issuer.sign(json!({"alg": "RS256", "kid": "k1"}), &claims)),
+        ("a secret for a key", issuer.sign(&json!({"alg": "HS256", "kid": "k1"}), &claims)),
+        ("another way to sign", issuer.sign(&json!({"alg": "RS256", "kid": "k1"}), &claims)),
         ("a changed claim", String::from_utf8(changed).expect("ASCII")),
         ("another issuer", with("iss", "https://elsewhere".into())),
         ("another audience", with("aud", "vault".into())),

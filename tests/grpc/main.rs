@@ -6,6 +6,7 @@ mod common;
 mod approvals;
 mod audit;
 mod calls;
+mod clients;
 mod compression;
 mod connect;
 mod contract;

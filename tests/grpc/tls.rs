@@ -34,7 +34,7 @@ async fn plane(pair: &Pair, client_ca: Option<&Authority>) -> (Plane, TempDir) {
     let folder = tempfile::tempdir().expect("a folder");
     let (certificate, key) = pair.write(folder.path());
     let client_ca = client_ca.map(|authority| put(folder.path(), "client.ca", &authority.pem));
-    let tls = Tls::open(TlsFiles { certificate, key, client_ca }).expect("good files");
+    let tls = Tls::open(TlsFiles { certificate, key, client_ca, client_crl: None }).expect("good files");
     let way = Way { tls: Some(Arc::new(tls)), ..Way::default() };
     (Plane::served(&policy(&["same_call"]), &way, Settings::default()).await, folder)
 }

@@ -1,0 +1,111 @@
+//! Certificates that this server shows: before one ends it is said, each day, and told as a metric.
+
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use tokio::time::{MissedTickBehavior, interval};
+use tracing::Level;
+use url::Url;
+
+use crate::{clock::Clock, config::ServeConfig, listener::first_end, telemetry::Metrics};
+
+const LOOK_EVERY: Duration = Duration::from_secs(3_600);
+const DAY_S: i64 = 86_400;
+/// How long before the end it is said for the first time.
+const SAID_FROM_S: i64 = 14 * DAY_S;
+
+/// A certificate that is shown to somebody, in a file that may change.
+#[derive(Debug)]
+pub(super) struct Shown {
+    to: &'static str,
+    path: PathBuf,
+    /// When it was said last, and how loud.
+    said: Option<(i64, Level)>,
+}
+
+/// What a server of this configuration shows.
+pub(super) fn shown(config: &ServeConfig) -> Vec<Shown> {
+    let to = |to, path: &Path| Shown { to, path: path.to_owned(), said: None };
+    let server = config.tls.tls_cert.as_deref().map(|path| to("server", path));
+    let database = config.database.database_url.as_deref().and_then(own_certificate);
+    server.into_iter().chain(database.map(|path| to("database", &path))).collect()
+}
+
+/// The file of the certificate that a database's URL says to show. One that stands in the URL itself is in no file.
+fn own_certificate(url: &str) -> Option<PathBuf> {
+    let url = Url::parse(url).ok()?;
+    let (_, path) = url.query_pairs().find(|(name, _)| name == "sslcert")?;
+    (!path.starts_with("-----BEGIN")).then(|| PathBuf::from(path.into_owned()))
+}
+
+/// Looks at them every hour.
+pub(super) async fn follow(mut all: Vec<Shown>, metrics: Metrics) {
+    let mut tick = interval(LOOK_EVERY);
+    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    while !all.is_empty() {
+        tick.tick().await;
+        for one in &mut all {
+            // What cannot be read is told by who uses it.
+            if let Some(end) = tokio::fs::read(&one.path).await.ok().and_then(|text| first_end(&text)) {
+                one.look(end, Clock::System.now().as_millis() / 1_000, &metrics);
+            }
+        }
+    }
+}
+
+impl Shown {
+    fn look(&mut self, end: u64, now: i64, metrics: &Metrics) {
+        let left = i64::try_from(end).unwrap_or(i64::MAX).saturating_sub(now);
+        metrics.certificate(self.to, left);
+        let Some(level) = self.is_said(left, now) else { return };
+        let (path, days, to) = (self.path.display(), left.div_euclid(DAY_S), self.to);
+        match level {
+            Level::ERROR if left < 0 => tracing::error!("the certificate in {path} has ended: replace it ({to})"),
+            Level::ERROR => tracing::error!("the certificate in {path} ends within a day: replace it ({to})"),
+            _ => tracing::warn!("the certificate in {path} ends in {days} days: replace it ({to})"),
+        }
+    }
+
+    /// How loud it is said now, if it is.
+    fn is_said(&mut self, left: i64, now: i64) -> Option<Level> {
+        let level = match left {
+            left if left < DAY_S => Level::ERROR,
+            left if left < SAID_FROM_S => Level::WARN,
+            _ => return None,
+        };
+        let is_known = self.said.is_some_and(|(at, before)| before == level && now - at < DAY_S);
+        if !is_known {
+            self.said = Some((now, level));
+        }
+        (!is_known).then_some(level)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_end_is_said_each_day_from_two_weeks_before_and_louder_at_the_last() {
+        let mut shown = Shown { to: "server", path: "tls.crt".into(), said: None };
+        let end = 100 * DAY_S;
+        let hours = (end - 16 * DAY_S..end + DAY_S).step_by(3_600);
+        let said: Vec<(i64, Level)> =
+            hours.filter_map(|now| Some(((end - now) / 3_600, shown.is_said(end - now, now)?))).collect();
+        let (warned, failed): (Vec<_>, Vec<_>) = said.into_iter().partition(|(_, level)| *level == Level::WARN);
+        let warned: Vec<i64> = warned.into_iter().map(|(left, _)| left).collect();
+        assert_eq!(warned, (1..14).rev().map(|day| day * 24 + 23).collect::<Vec<_>>(), "once a day");
+        assert_eq!(failed.into_iter().map(|(left, _)| left).collect::<Vec<_>>(), [23, -1], "and when it has ended");
+        shown.is_said(20 * DAY_S, end).map_or((), |level| panic!("a new one is well: {level}"));
+    }
+
+    #[test]
+    fn what_is_shown_to_a_database_is_what_its_url_says() {
+        let url = "postgres://callgate@db/callgate?sslmode=verify-full&sslcert=%2Fetc%2Fc.crt&sslkey=/etc/c.key";
+        assert_eq!(own_certificate(url), Some("/etc/c.crt".into()));
+        assert_eq!(own_certificate("postgres://db/callgate"), None);
+        assert_eq!(own_certificate("postgres://db/c?sslcert=-----BEGIN%20CERTIFICATE-----"), None);
+    }
+}
