@@ -84,8 +84,8 @@ pub struct TlsConfig {
     /// another credential
     #[arg(long, value_name = "FILE", env = "CALLGATE_CLIENT_CA", requires = "tls_cert")]
     pub client_ca: Option<PathBuf>,
-    /// Lists of what these authorities have revoked, in PEM, one of each authority; read again when it changes. Who is of
-    /// an authority without a list, or whose list has ended, is not let in by a certificate
+    /// Lists of what these authorities have revoked, in PEM, one of each; read again when it changes. Who is of an
+    /// authority without a list, or whose list has ended, is not let in by a certificate
     #[arg(long, value_name = "FILE", env = "CALLGATE_CLIENT_CRL", requires = "client_ca")]
     pub client_crl: Option<PathBuf>,
     /// A proxy ends TLS, and nobody else can reach this server: serve other machines in the clear, and believe the
