@@ -23,6 +23,7 @@ mod policies;
 mod profiles;
 mod quotas;
 mod record;
+mod retention;
 mod state;
 mod tenants;
 mod tokens;

@@ -39,6 +39,8 @@ const LEARN_EVERY: Duration = Duration::from_secs(2);
 const SELF_CORRECTIONS_EVERY: Duration = Duration::from_secs(60);
 /// How often it is counted what tenants have stored, and erased what they have left.
 const TENANTS_EVERY: Duration = Duration::from_secs(5);
+/// How often it is asked whether it is time to look for what is past its term.
+const RETENTION_EVERY: Duration = Duration::from_secs(60);
 /// How often partitions are made ahead.
 const PARTITIONS_EVERY: Duration = Duration::from_secs(3_600);
 
@@ -99,6 +101,11 @@ impl Plane {
     /// True when nobody is let in without a credential.
     pub(super) fn wants_credentials(&self) -> bool {
         self.gate.wants_credentials()
+    }
+
+    /// How many tenants have terms, and how many there are.
+    pub(super) fn with_terms(&self) -> (usize, usize) {
+        self.gate.with_terms()
     }
 
     /// The policy that judges.
@@ -217,6 +224,7 @@ fn chores(gate: &Arc<Gate>) -> Vec<JoinHandle<()>> {
         tokio::spawn(keys::follow(Arc::clone(gate))),
         tokio::spawn(learn(Arc::clone(gate))),
         tokio::spawn(look_after_tenants(Arc::clone(gate))),
+        tokio::spawn(delete_old(Arc::clone(gate))),
         tokio::spawn(learn_self_corrections(Arc::clone(gate))),
     ]
 }
@@ -279,6 +287,15 @@ async fn look_after_tenants(gate: Arc<Gate>) {
     every(TENANTS_EVERY, "what tenants have stored could not be counted or erased", || {
         let gate = Arc::clone(&gate);
         async move { gate.look_after_tenants().await }
+    })
+    .await;
+}
+
+/// Deletes what is past its term. Every replica asks; one at a time does, once an hour.
+async fn delete_old(gate: Arc<Gate>) {
+    every(RETENTION_EVERY, "what is past its term could not be deleted", || {
+        let gate = Arc::clone(&gate);
+        async move { gate.delete_old(gate.now()).await.map(drop) }
     })
     .await;
 }

@@ -119,6 +119,11 @@ fn greeting(plane: &Plane, policy: &Policy, config: &ServeConfig) -> String {
         false => "whoever is on this machine, as admin: there are no credentials yet (callgate tokens create)",
     };
     let _ = writeln!(text, "  callers   {callers}");
+    let kept = match plane.with_terms() {
+        (0, _) => "for ever: nothing is deleted by its age (callgate tenants retention)".to_owned(),
+        (terms, all) => format!("{terms} of {all} tenants for their terms (callgate tenants list)"),
+    };
+    let _ = writeln!(text, "  kept      {kept}");
     let declared = policy.tools().count();
     let from = match &config.policy {
         Some(path) => format!("{} ({}), {declared} tools declared", path.display(), policy.version),

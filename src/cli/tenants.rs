@@ -6,7 +6,8 @@ use clap::{Args, Subcommand};
 use super::remote::{By, Remote, asked, at, named};
 use crate::grpc::v1::{
     CreateTenantRequest, DeleteTenantRequest, ListTenantsRequest, ResumeTenantRequest, SetTenantQuotasRequest,
-    SuspendTenantRequest, Tenant, TenantQuotas, tenant_service_client::TenantServiceClient,
+    SetTenantRetentionRequest, SuspendTenantRequest, Tenant, TenantQuotas, TenantRetention,
+    tenant_service_client::TenantServiceClient,
 };
 
 /// What `callgate tenants` takes.
@@ -33,6 +34,13 @@ enum TenantsCommand {
         one: One,
         #[command(flatten)]
         quotas: Quotas,
+    },
+    /// Set anew how long what a tenant has stored is kept: what is not given is kept for ever
+    Retention {
+        #[command(flatten)]
+        one: One,
+        #[command(flatten)]
+        terms: Terms,
     },
     /// Serve a tenant no longer; nothing of it is lost
     Suspend(Change),
@@ -86,6 +94,20 @@ struct Quotas {
     approvals_open: Option<u64>,
 }
 
+/// How long something is kept.
+#[derive(Debug, Clone, Copy, Args)]
+struct Terms {
+    /// Days that the words of its calls are kept: arguments, results, errors, notes
+    #[arg(long, value_name = "DAYS")]
+    words_days: Option<u32>,
+    /// Days of silence after which its call trees are deleted
+    #[arg(long, value_name = "DAYS")]
+    calls_days: Option<u32>,
+    /// Of the tenant default alone: days after which whole months are dropped, those of all tenants
+    #[arg(long, value_name = "DAYS")]
+    months_days: Option<u32>,
+}
+
 impl From<Quotas> for TenantQuotas {
     fn from(Quotas { calls_per_second, sessions, stored_bytes, approvals_open }: Quotas) -> Self {
         Self { calls_per_second, sessions, stored_bytes, approvals_open }
@@ -104,6 +126,12 @@ pub(super) async fn run(args: TenantsArgs) -> anyhow::Result<()> {
             let request = SetTenantQuotasRequest { name: one.name, quotas: Some(quotas.into()) };
             let mut client = TenantServiceClient::new(one.remote.connect().await?);
             asked(client.set_tenant_quotas(one.by.signed(request)?).await)?.tenant
+        }
+        TenantsCommand::Retention { one, terms: Terms { words_days, calls_days, months_days } } => {
+            let retention = Some(TenantRetention { words_days, calls_days, months_days });
+            let request = SetTenantRetentionRequest { name: one.name, retention };
+            let mut client = TenantServiceClient::new(one.remote.connect().await?);
+            asked(client.set_tenant_retention(one.by.signed(request)?).await)?.tenant
         }
         TenantsCommand::Suspend(Change { one, reason }) => {
             let request = SuspendTenantRequest { name: one.name, reason };
@@ -145,7 +173,7 @@ fn told(tenant: &Tenant) {
     let state = named(tenant.state().as_str_name(), "TENANT_STATE_");
     let by = if tenant.state_by.is_empty() { String::new() } else { format!(" by {}", tenant.state_by) };
     let why = if tenant.state_reason.is_empty() { String::new() } else { format!(": {}", tenant.state_reason) };
-    let limits = limits(tenant);
+    let limits = limits(tenant) + &terms(tenant);
     outln!(
         "{:>5}  {:<24}  {state:<9}  since {}{by}{why}{limits}",
         tenant.tenant_id,
@@ -165,4 +193,16 @@ fn limits(tenant: &Tenant) -> String {
     ];
     let limits: Vec<String> = limits.into_iter().flatten().collect();
     if limits.is_empty() { String::new() } else { format!("\n       at most {}", limits.join(", ")) }
+}
+
+/// How long what it has stored is kept, in a line of its own; nothing where that is for ever.
+fn terms(tenant: &Tenant) -> String {
+    let retention = tenant.retention.unwrap_or_default();
+    let terms = [
+        retention.words_days.map(|days| format!("words {days} days")),
+        retention.calls_days.map(|days| format!("call trees {days} days")),
+        retention.months_days.map(|days| format!("months of all tenants {days} days")),
+    ];
+    let terms: Vec<String> = terms.into_iter().flatten().collect();
+    if terms.is_empty() { String::new() } else { format!("\n       keeps {}", terms.join(", ")) }
 }

@@ -24,6 +24,8 @@ pub const IDLE_MS: u64 = 600_000;
 /// What an earlier success gave, as far as it is stored.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Given {
+    /// It was stored, and is past its term.
+    pub is_gone: bool,
     /// Its result; none when only its digest is stored.
     pub text: Option<String>,
     /// Size of the result, in bytes.

@@ -8,6 +8,13 @@ use super::{
 /// Longest name of a tenant, in bytes: that of a DNS label.
 pub const TENANT_NAME_BYTES_MAX: usize = 63;
 
+/// The name of the tenant that is the plane's own.
+pub const DEFAULT_TENANT_NAME: &str = "default";
+/// Fewest days after which months are dropped.
+pub const MONTHS_DAYS_MIN: u32 = 30;
+/// Most days of any term: a century.
+pub const TERM_DAYS_MAX: u32 = 36_500;
+
 /// Whether a tenant is served.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TenantState {
@@ -51,6 +58,17 @@ pub struct Quotas {
     pub stored_bytes: Option<u64>,
     /// Questions to people that it may have open.
     pub approvals_open: Option<u64>,
+}
+
+/// How many days something of a tenant is kept; without a number, for ever.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Terms {
+    /// The words of its calls: arguments, results, errors, notes.
+    pub words: Option<u32>,
+    /// Its call trees, from when they were last heard of, and the evidence beside them.
+    pub calls: Option<u32>,
+    /// Of the plane's own tenant alone: months, those of all tenants.
+    pub months: Option<u32>,
 }
 
 /// One of the quotas.
@@ -105,6 +123,8 @@ pub struct Tenant {
     pub quotas: Quotas,
     /// How much it uses.
     pub used: Used,
+    /// How long what it has stored is kept.
+    pub terms: Terms,
     /// When it was made.
     pub created_at: Timestamp,
 }

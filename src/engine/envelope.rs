@@ -100,7 +100,7 @@ pub fn refusal(verdict: &Verdict, beside: &Beside<'_>) -> Option<ToolResult> {
     let cut = text.filter(|text| text.len() > beside.previous_max || whole.is_some());
     let whose = if verdict.decision == Decision::Reuse { "Its result" } else { "The last result" };
     let left_out = text.map(|text| redaction::missing(text, MISSING_MAX)).unwrap_or_default();
-    let about = winner.reuse.is_some().then(|| about_previous(whose, (text, whole), &left_out, beside.previous_max));
+    let about = winner.reuse.is_some().then(|| about_previous(whose, previous, &left_out, beside.previous_max));
     let message = [Some(winner.message.as_str()), about.as_deref(), disabled.then_some(DISABLED)];
     let message: Vec<&str> = message.into_iter().flatten().collect();
     let suggested_next = if verdict.decision == Decision::Stop || disabled { &[] } else { beside.suggested_next };
@@ -149,23 +149,32 @@ fn sha256(text: &str, whole: Option<&Whole>) -> String {
 }
 
 /// What is told of a previous result.
-fn about_previous(whose: &str, stored: (Option<&str>, Option<&Whole>), left_out: &[String], max: usize) -> String {
-    let given = match stored {
-        (None, _) => return format!("{whose} is not stored and cannot be given here: use what you were told then."),
-        (Some(text), Some(whole)) => format!(
+fn about_previous(whose: &str, previous: Option<&Given>, left_out: &[String], max: usize) -> String {
+    let stored = previous.map(|given| (given.text.as_deref(), given.whole.as_ref(), given.is_gone));
+    let given = match stored.unwrap_or_default() {
+        (None, _, true) => {
+            return format!(
+                "{whose} is no longer kept and cannot be given here: what was done then holds. Use what you were told \
+                 then, or read what it did with another tool."
+            );
+        }
+        (None, _, false) => {
+            return format!("{whose} is not stored and cannot be given here: use what you were told then.");
+        }
+        (Some(text), Some(whole), _) => format!(
             "{whose} was {} long, and only its first {} are stored; its first {} are in previous_result. The rest \
              cannot be given here: use what you were told then, or ask for less at a time with other arguments.",
             size(whole.bytes),
             size(text.len() as u64),
             size(max.min(text.len()) as u64)
         ),
-        (Some(text), None) if text.len() > max => format!(
+        (Some(text), None, _) if text.len() > max => format!(
             "{whose} is {} long; its first {} are in previous_result. To see the rest, ask for less at a time with \
              other arguments.",
             size(text.len() as u64),
             size(max as u64)
         ),
-        (Some(_), None) => format!("{whose} is in previous_result."),
+        (Some(_), None, _) => format!("{whose} is in previous_result."),
     };
     match left_out {
         [] => given,

@@ -10,7 +10,7 @@ use crate::{
     domain::{
         audit::Actor,
         ids::{DEFAULT_TENANT, TenantId},
-        tenant::{Quotas, Tenant, TenantState},
+        tenant::{Quotas, Tenant, TenantState, Terms},
     },
     policy::Policy,
 };
@@ -196,6 +196,15 @@ impl Gate {
     /// [`NoAnswer`]: nothing was changed, or nobody knows.
     pub async fn set_tenant_quotas(&self, name: &str, quotas: &Quotas, by: &Actor) -> Result<TenantChange, NoAnswer> {
         let changed = self.store.set_tenant_quotas(name, quotas, by).await?;
+        self.read_anew(changed.into()).await
+    }
+
+    /// Sets how long what a tenant has stored is kept. Months are the plane's: only its own tenant has a term for them.
+    ///
+    /// # Errors
+    /// [`NoAnswer`]: nothing was changed, or nobody knows.
+    pub async fn set_tenant_terms(&self, name: &str, terms: &Terms, by: &Actor) -> Result<TenantChange, NoAnswer> {
+        let changed = self.store.set_tenant_terms(name, terms, by).await?;
         self.read_anew(changed.into()).await
     }
 

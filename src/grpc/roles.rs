@@ -91,6 +91,7 @@ const CALLGATE: &[(&str, Methods)] = &[
             ("CreateTenant", ADMIN),
             ("ListTenants", ADMIN),
             ("SetTenantQuotas", ADMIN),
+            ("SetTenantRetention", ADMIN),
             ("SuspendTenant", ADMIN),
             ("ResumeTenant", ADMIN),
             ("DeleteTenant", ADMIN),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tonic::{Request, Response, Status};
 
 use super::{
-    decode::{Decoded, between, note, page_size},
+    decode::{Decoded, between, note, page_size, wrong},
     identity,
     limits::{AMOUNT_MAX, PAGE_DEFAULT},
     page, service, status,
@@ -17,7 +17,9 @@ use crate::{
         audit::Actor,
         identity::Role,
         ids::DEFAULT_TENANT,
-        tenant::{Quotas, Tenant, TenantState, tenant_name},
+        tenant::{
+            DEFAULT_TENANT_NAME, MONTHS_DAYS_MIN, Quotas, TERM_DAYS_MAX, Tenant, TenantState, Terms, tenant_name,
+        },
     },
     gate::{Gate, TenantChange},
 };
@@ -63,6 +65,7 @@ fn done(change: TenantChange) -> Result<v1::Tenant, Status> {
 fn encoded(tenant: &Tenant) -> v1::Tenant {
     let (since, by, reason) = &tenant.since;
     let Quotas { calls_per_second, sessions, stored_bytes, approvals_open } = tenant.quotas;
+    let Terms { words, calls, months } = tenant.terms;
     v1::Tenant {
         name: tenant.name.clone(),
         tenant_id: tenant.id.0,
@@ -79,6 +82,7 @@ fn encoded(tenant: &Tenant) -> v1::Tenant {
         used_sessions: tenant.used.sessions,
         used_bytes: tenant.used.stored_bytes,
         create_time: Some(timestamp(tenant.created_at)),
+        retention: Some(v1::TenantRetention { words_days: words, calls_days: calls, months_days: months }),
     }
 }
 
@@ -90,6 +94,24 @@ fn quotas(given: Option<&v1::TenantQuotas>) -> Decoded<Quotas> {
         sessions: limit("quotas.sessions", given.sessions)?,
         stored_bytes: limit("quotas.stored_bytes", given.stored_bytes)?,
         approvals_open: limit("quotas.approvals_open", given.approvals_open)?,
+    })
+}
+
+/// Months are the plane's, and belong to no other tenant.
+fn terms(name: &str, given: Option<&v1::TenantRetention>) -> Decoded<Terms> {
+    let Some(given) = given else { return Ok(Terms::default()) };
+    let days = |field: &str, days: Option<u32>, least: u32| {
+        let days = days.map(|days| between(field, days.into(), least.into()..=TERM_DAYS_MAX.into())).transpose()?;
+        Decoded::Ok(days.and_then(|days| u32::try_from(days).ok()))
+    };
+    let months = days("retention.months_days", given.months_days, MONTHS_DAYS_MIN)?;
+    if months.is_some() && name != DEFAULT_TENANT_NAME {
+        return wrong("retention.months_days", "must be absent: months are those of the tenant `default`");
+    }
+    Ok(Terms {
+        words: days("retention.words_days", given.words_days, 1)?,
+        calls: days("retention.calls_days", given.calls_days, 1)?,
+        months,
     })
 }
 
@@ -135,6 +157,19 @@ impl v1::tenant_service_server::TenantService for TenantService {
         let quotas = quotas(message.quotas.as_ref())?;
         let tenant = done(service::within(self.gate.set_tenant_quotas(&name, &quotas, &by)).await?)?;
         Ok(Response::new(v1::SetTenantQuotasResponse { tenant: Some(tenant) }))
+    }
+
+    async fn set_tenant_retention(
+        &self,
+        request: Request<v1::SetTenantRetentionRequest>,
+    ) -> Result<Response<v1::SetTenantRetentionResponse>, Status> {
+        of_the_plane(&request)?;
+        let by = identity::actor(&request)?;
+        let message = request.into_inner();
+        let name = named(&message.name)?;
+        let terms = terms(&name, message.retention.as_ref())?;
+        let tenant = done(service::within(self.gate.set_tenant_terms(&name, &terms, &by)).await?)?;
+        Ok(Response::new(v1::SetTenantRetentionResponse { tenant: Some(tenant) }))
     }
 
     async fn suspend_tenant(

@@ -33,6 +33,7 @@ pub struct Metrics {
     policy_unconfirmed: Gauge<f64>,
     certificate_left: Gauge<i64>,
     redactions: Counter<u64>,
+    deleted: Counter<u64>,
 }
 
 impl Metrics {
@@ -81,6 +82,7 @@ impl Metrics {
                 .build(),
             turned_away: counter(names::METRIC_TURNED_AWAY, "{request}", "Evaluates told at once of an overload."),
             redactions: counter(names::METRIC_REDACTIONS, "{value}", "Values that were not stored."),
+            deleted: counter(names::METRIC_DELETED, "{row}", "Rows deleted since they were past their term."),
         }
     }
 
@@ -129,6 +131,11 @@ impl Metrics {
         for (kind, count) in secrets.counts() {
             self.redactions.add(count.into(), &[KeyValue::new(names::REDACTION, kind.as_str())]);
         }
+    }
+
+    /// Rows of a `kind`, of a closed set, were deleted since they were past their term.
+    pub fn deleted(&self, kind: &'static str, rows: u64) {
+        self.deleted.add(rows, &[KeyValue::new(names::DELETED, kind)]);
     }
 
     /// A batch of `batch_size` changes was committed within `took`.
@@ -249,6 +256,7 @@ mod tests {
         metrics.committed(3, took);
         metrics.conflict("version");
         metrics.turned_away();
+        metrics.deleted("trees", 2);
         metrics.coerced(&testing::proposal("charge_card").request.tool);
         provider.force_flush().expect("flushed");
 
@@ -263,6 +271,7 @@ mod tests {
             ("callgate.commit.batch_size [{append}]", 3.0),
             ("callgate.commit.conflicts [{conflict}] callgate.conflict.reason=version", 1.0),
             ("callgate.commit.duration [s]", 0.5),
+            ("callgate.deleted [{row}] callgate.deleted.kind=trees", 2.0),
             ("callgate.evaluate.duration [s]", 2.0),
             (
                 "callgate.evaluations [{evaluation}] callgate.decision=ALLOW callgate.mode=enforce callgate.rule=none",

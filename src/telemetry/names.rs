@@ -67,6 +67,8 @@ names! {
     METRIC_CERTIFICATE_LEFT = "callgate.certificate.left",
     /// Counter, `{value}`: secrets left out of what was stored, by [`REDACTION`].
     METRIC_REDACTIONS = "callgate.redactions",
+    /// Counter, `{row}`: rows deleted since they were past their term, by [`DELETED`].
+    METRIC_DELETED = "callgate.deleted",
 }
 
 names! {
@@ -133,6 +135,9 @@ names! {
     REDACTION = "callgate.redaction",
     /// To whom a certificate is shown: `server` to callers, `database`. Metrics.
     CERTIFICATE = "callgate.certificate",
+    /// What was deleted: `words` (judgements and reports that lost theirs), `trees`, `calls`, `months`, `counters` and
+    /// others. Metrics.
+    DELETED = "callgate.deleted.kind",
     /// The trace that the line belongs to, when there is one: 32 hexadecimal characters. Logs.
     TRACE_ID = "callgate.trace_id",
     /// Where spans and metrics go. Logs.

@@ -289,6 +289,8 @@ async fn tenants(sweep: &mut Sweep) {
         "TenantService/ListTenants" list_tenants whole v1::ListTenantsRequest::default();
         "TenantService/SetTenantQuotas" set_tenant_quotas whole
             v1::SetTenantQuotasRequest { name: named("default"), quotas: None };
+        "TenantService/SetTenantRetention" set_tenant_retention whole
+            v1::SetTenantRetentionRequest { name: named("default"), retention: None };
         "TenantService/SuspendTenant" suspend_tenant whole
             v1::SuspendTenantRequest { name: named("default"), ..Default::default() };
         "TenantService/ResumeTenant" resume_tenant whole

@@ -31,5 +31,6 @@ mod schema;
 
 mod summary;
 mod tenants;
+mod terms;
 mod truncation;
 mod views;

@@ -19,7 +19,7 @@ use crate::common::{
 };
 
 /// Puts trees into a month of long ago, as if they had been born then: as one step, beside replicas that use them.
-async fn backdate(postgres: &Postgres, roots: &str, last_at: &str) {
+pub(crate) async fn backdate(postgres: &Postgres, roots: &str, last_at: &str) {
     let tree = format!("epoch = '2025-01-15', last_at = {last_at}");
     let mut sql = format!("begin; update call_tree set {tree} where root_id like '{roots}';");
     for table in ["call", "outcome"] {
@@ -45,7 +45,7 @@ async fn old_months_are_dropped_under_load_and_what_still_lives_moves_on() {
     for root in ["old-1", "old-2", "lives"] {
         done(&gate, ask(root, "c1", "save", &format!(r#"{{"of":"{root}"}}"#)), "saved").await;
         let child = ask(&format!("{root}-child"), "c1", "look", "{}");
-        evaluate(&gate, Request { parent: Some(session(root)), ..child }).await;
+        done(&gate, Request { parent: Some(session(root)), ..child }, "row").await;
     }
     backdate(&postgres, "old-%", "'2025-01-20'").await;
     backdate(&postgres, "lives", "now()").await;

@@ -73,7 +73,7 @@ async fn calls(
     let sql = format!(
         "select * from (
            select c.session_id, c.root_id, c.seq, c.call_id, c.run_id, c.agent_id, c.tool,
-             coalesce(c.arguments, '{{}}') as arguments, c.justification,
+             coalesce(c.arguments, '') as arguments, c.justification,
              (extract(epoch from c.at) * 1000)::bigint as at_ms, c.decision,
              c.findings::text as findings, c.policy_version, o.status, coalesce(o.result, o.error_message) as result,
              o.whole_bytes, o.whole_sha256,

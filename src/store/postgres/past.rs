@@ -65,10 +65,14 @@ pub(super) async fn result(
     session: &SessionId,
     call_id: &CallId,
 ) -> Loaded<Option<Given>> {
-    let Some(root) = look_up::root(&mut *conn, tenant, session).await? else { return Ok(None) };
+    // Whoever asks knows of the call: what is not there any more was deleted.
+    let gone = Given { is_gone: true, ..Given::default() };
+    let Some(root) = look_up::root(&mut *conn, tenant, session).await? else { return Ok(Some(gone)) };
     let result = sqlx::query(
-        "select o.result, o.result_bytes, o.total_matches, o.is_complete, o.whole_bytes, o.whole_sha256
-         from call_tree t join call c on c.shard = t.shard and c.tenant_id = t.tenant_id and c.epoch = t.epoch
+        "select o.result, o.result_bytes, o.total_matches, o.is_complete, o.whole_bytes, o.whole_sha256,
+           o.at < n.words_gone_before as is_gone
+         from call_tree t join tenant n on n.tenant_id = t.tenant_id
+         join call c on c.shard = t.shard and c.tenant_id = t.tenant_id and c.epoch = t.epoch
          join outcome o on o.shard = c.shard and o.tenant_id = c.tenant_id and o.epoch = c.epoch
            and o.session_id = c.session_id
            and o.permit_seq = c.seq and o.status = 1
@@ -77,9 +81,10 @@ pub(super) async fn result(
     );
     let result = result.bind(tenant.0).bind(session.as_str()).bind(call_id.as_str());
     let result = result.bind(Shard::of(tenant, &root).0).bind(root.as_str());
-    let Some(row) = result.fetch_optional(conn).await? else { return Ok(None) };
+    let Some(row) = result.fetch_optional(conn).await? else { return Ok(Some(gone)) };
     let number = |column: &str| row.try_get::<Option<i64>, _>(column).map(|n| n.and_then(|n| u64::try_from(n).ok()));
     Ok(Some(Given {
+        is_gone: row.try_get::<Option<bool>, _>("is_gone")?.unwrap_or(false),
         text: row.try_get("result")?,
         bytes: number("result_bytes")?,
         whole: whole(&row)?,

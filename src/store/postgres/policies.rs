@@ -140,6 +140,11 @@ async fn activate(
         let mut tx = conn.begin().await?;
         if let Some(row) = insert.bind(&by.name).bind(note).fetch_optional(&mut *tx).await? {
             let revision = revision(&row)?;
+            // Retention may have deleted it meanwhile, and does not any more once there is an activation.
+            let known = "select exists (select 1 from policy where tenant_id = $1 and hash = $2)";
+            if !sqlx::query_scalar(known).bind(tenant.0).bind(hash).fetch_one(&mut *tx).await? {
+                return Ok(Activation::Unknown);
+            }
             let event = event(Kind::PolicyActivated, by, hash, note);
             let what = format!("{} as revision {}", event.what, revision.number);
             audit::commit(tx, tenant, &Event { what, ..event }).await?;

@@ -17,8 +17,10 @@ const LEASE_S: i32 = 120;
 /// Longest time for all of it.
 pub(super) const MAX: Duration = Duration::from_secs(3_600);
 const ROLLUPS: [&str; 2] = ["retry_hourly", "retry_recent"];
-/// The first hour that still matters.
-const SINCE: &str = "to_timestamp(floor(extract(epoch from now() - interval '40 days') / 3600) * 3600)";
+/// The first hour that is made anew: the first that still matters, or the first of which the tenant `n` has all its
+/// calls. What was counted of those that retention has deleted stays as it is.
+const SINCE: &str = "greatest(to_timestamp(floor(extract(epoch from now() - interval '40 days') / 3600) * 3600),
+    to_timestamp(ceil(extract(epoch from n.calls_gone_before) / 3600) * 3600))";
 
 /// Adds the trials of the trees that were born on a day, but those that wait to be counted: an outcome and its entry in
 /// the queue are committed together, and nobody takes any from it, so that each is seen in one place.
@@ -27,6 +29,7 @@ static ADD_DAY: LazyLock<[String; 2]> = LazyLock::new(|| [add_day(false), add_da
 fn add_day(is_distributed: bool) -> String {
     let due = format!(
         "(select o.shard, o.tenant_id, o.epoch, o.session_id, o.permit_seq, o.seq from outcome o
+             join tenant n on n.tenant_id = o.tenant_id
            where o.epoch = date '1970-01-01' + $1::int4 and o.follow_up_ok is not null and o.at >= {SINCE}
              and not exists (select 1 from retry_trial w where w.shard = o.shard and w.tenant_id = o.tenant_id
              and w.epoch = o.epoch
@@ -40,7 +43,8 @@ fn add_day(is_distributed: bool) -> String {
     )
 }
 
-/// Makes the rollups of the last forty days anew; older ones stay. Gives the number of trials.
+/// Makes the rollups of the last forty days anew, as far as their calls are kept; older ones stay. Gives the
+/// number of trials.
 pub(super) async fn rebuild(conn: &mut PgConnection, is_distributed: bool) -> Loaded<u64> {
     let holder = format!("rebuild {}", uuid::Uuid::now_v7());
     if !hold(conn, &holder).await? {
@@ -87,13 +91,16 @@ async fn exchange(conn: &mut PgConnection, holder: &str) -> Loaded<()> {
     if !hold(&mut tx, holder).await? {
         return Err(StoreError::Overloaded(Busy::Rebuild));
     }
-    let forget = format!("delete from retry_hourly where hour >= {SINCE}");
+    let forget = |table: &str, since: &str| {
+        format!("delete from {table} r using tenant n where n.tenant_id = r.tenant_id and r.{since} >= {SINCE}")
+    };
     for sql in [
-        forget.as_str(),
-        "delete from retry_recent",
+        forget("retry_hourly", "hour").as_str(),
+        forget("retry_recent", "bucket").as_str(),
         "insert into retry_hourly select * from new_retry_hourly where true
            on conflict (tenant_id, tool, failure, kind, wait, attempt, tool_state, hour) do nothing",
-        "insert into retry_recent select * from new_retry_recent",
+        "insert into retry_recent select * from new_retry_recent where true
+           on conflict (tenant_id, tool, failure, bucket) do nothing",
         "update retry_job set version = version + 1, counted_at = now() where id = 1",
     ] {
         tx.execute(AssertSqlSafe(sql)).await?;

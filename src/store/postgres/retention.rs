@@ -11,23 +11,17 @@ use sqlx::{
 };
 
 use super::{
-    SCHEMA, connect,
-    decode::name,
-    distribute,
-    maintain::{month, partition},
+    SCHEMA, connect, distribute,
+    maintain::{self, month, partition},
+    trees,
 };
 use crate::{
-    domain::{
-        ids::{SessionId, TenantId},
-        shard::Shard,
-    },
+    domain::{tenant::MONTHS_DAYS_MIN, time::Timestamp},
     store::error::{OpenError, StoreError},
 };
 
 /// Fewest days that are kept.
-pub const RETAIN_DAYS_MIN: u32 = 30;
-/// Trees that are looked at by one statement.
-const PAGE: i64 = 2_000;
+pub const RETAIN_DAYS_MIN: u32 = MONTHS_DAYS_MIN;
 /// The tables whose months are partitions.
 const TABLES: [&str; 2] = ["call", "outcome"];
 
@@ -56,64 +50,67 @@ pub async fn retain(options: PgConnectOptions, days: u32) -> Result<Retained, Op
         .log_slow_statements(log::LevelFilter::Off, Duration::ZERO);
     let (mut conn, _) = connect::first(options).await?;
     let is_distributed = distribute::is_distributed(&mut conn).await?;
-    let today: i32 =
-        sqlx::query_scalar("select (now() at time zone 'utc')::date - date '1970-01-01'").fetch_one(&mut conn).await?;
-    let silent = NaiveDate::from_epoch_days(today)
+    let now = maintain::now(&mut conn).await?;
+    Ok(drop_months(&mut conn, days, now, is_distributed).await?)
+}
+
+/// As [`retain`], by the time `now`.
+pub(super) async fn drop_months(
+    conn: &mut PgConnection,
+    days: u32,
+    now: Timestamp,
+    is_distributed: bool,
+) -> Result<Retained, StoreError> {
+    let silent = NaiveDate::from_epoch_days(now.day())
         .and_then(|today| today.checked_sub_days(Days::new(days.max(RETAIN_DAYS_MIN).into())))
         .unwrap_or_default();
     // Whole months only: the one that this day is in goes when it is over.
     let before = month(silent.to_epoch_days(), 0);
-    let trees = drop_trees(&mut conn, before, silent).await?;
+    let midnight = Timestamp::from_millis(i64::from(silent.to_epoch_days()) * 86_400_000);
+    gone_before(conn, None, midnight).await?;
+    let trees = drop_trees(conn, before, midnight, now).await?;
     let mut retained = Retained { trees, ..Retained::default() };
-    for first in months(&mut conn, before).await? {
-        retained.moved += move_on(&mut conn, first).await?;
+    for first in months(conn, before).await? {
+        retained.moved += move_on(conn, first).await?;
         for table in TABLES {
-            retained.dropped.extend(drop_partition(&mut conn, table, first, is_distributed).await?);
+            retained.dropped.extend(drop_partition(conn, table, first, is_distributed).await?);
         }
     }
     Ok(retained)
 }
 
-/// Drops what has been silent, going once through all trees in the order of their key.
-async fn drop_trees(conn: &mut PgConnection, before: NaiveDate, silent: NaiveDate) -> Result<u64, StoreError> {
-    let mut dropped = 0;
-    let mut last = (-1_i16, 0_i64, String::new());
+/// Remembers until when what tenants (all, without any) had stored may be gone: what is learned is not made anew from
+/// what lies further back.
+pub(super) async fn gone_before(
+    conn: &mut PgConnection,
+    tenants: Option<&[i64]>,
+    silent: Timestamp,
+) -> Result<(), StoreError> {
+    let gone = sqlx::query(
+        "update tenant set calls_gone_before = to_timestamp($2 / 1000.0)
+         where ($1::int8[] is null or tenant_id = any($1))
+           and coalesce(calls_gone_before, '-infinity') < to_timestamp($2 / 1000.0)",
+    );
+    gone.bind(tenants).bind(silent.as_millis()).execute(conn).await?;
+    Ok(())
+}
+
+/// Drops what has been silent and has nothing open, going once through all trees in the order of their key. Calls and
+/// outcomes go with their month.
+async fn drop_trees(
+    conn: &mut PgConnection,
+    before: NaiveDate,
+    silent: Timestamp,
+    now: Timestamp,
+) -> Result<u64, StoreError> {
+    let (mut dropped, mut place) = (0, trees::Place::start());
     loop {
-        let page = sqlx::query(
-            "with page as materialized (
-               select shard, tenant_id, root_id, epoch, last_at from call_tree
-               where (shard, tenant_id, root_id) > ($1, $2, $3) order by 1, 2, 3 limit $4),
-             gone as (
-               delete from call_tree t using page p where t.shard = p.shard and t.tenant_id = p.tenant_id
-                 and t.root_id = p.root_id and t.epoch < $5::date and t.last_at < $6::timestamptz
-               returning t.shard, t.tenant_id, t.root_id),
-             events as (
-               delete from session_event e using gone g where e.shard = g.shard and e.tenant_id = g.tenant_id
-                 and e.root_id = g.root_id),
-             owners as (
-               delete from session_owner o using gone g where o.shard = g.shard and o.tenant_id = g.tenant_id
-                 and o.root_id = g.root_id),
-             sessions as (
-               delete from session s using gone g where s.shard = g.shard and s.tenant_id = g.tenant_id
-                 and s.root_id = g.root_id
-               returning s.tenant_id, s.session_id, s.root_id)
-             select (select count(*) from page) as seen, (select count(*) from gone) as gone,
-               (select array_agg(tenant_id order by session_id) from sessions) as tenants,
-               (select array_agg(session_id order by session_id) from sessions) as sessions,
-               (select array_agg(root_id order by session_id) from sessions) as roots,
-               p.shard, p.tenant_id, p.root_id
-             from page p order by p.shard desc, p.tenant_id desc, p.root_id desc limit 1",
-        );
-        let page = page.bind(last.0).bind(last.1).bind(&last.2).bind(PAGE);
-        let Some(row) = page.bind(before.to_string()).bind(silent.to_string()).fetch_optional(&mut *conn).await? else {
-            return Ok(dropped);
-        };
-        drop_names(conn, row.try_get("tenants")?, row.try_get("sessions")?, row.try_get("roots")?).await?;
-        dropped += u64::try_from(row.try_get::<i64, _>("gone")?).unwrap_or(0);
-        last = (row.try_get("shard")?, row.try_get("tenant_id")?, row.try_get("root_id")?);
-        if row.try_get::<i64, _>("seen")? < PAGE {
-            return Ok(dropped);
-        }
+        let page = trees::page(conn, &place).await?;
+        let Some(last) = page.last() else { return Ok(dropped) };
+        place = last.place.clone();
+        let is_old = |head: &&trees::Head| head.epoch < before.to_epoch_days() && head.last_at < silent;
+        let old: Vec<_> = page.iter().filter(is_old).map(|head| (head, silent)).collect();
+        dropped += trees::delete_silent(conn, &old, now, false).await?.trees;
     }
 }
 
@@ -149,27 +146,6 @@ async fn move_on(conn: &mut PgConnection, first: NaiveDate) -> Result<u64, Store
         tx.commit().await?;
     }
     Ok(living.len() as u64)
-}
-
-/// Drops the rows by which sub-sessions are found, in the shards of their names.
-async fn drop_names(
-    conn: &mut PgConnection,
-    tenants: Option<Vec<i64>>,
-    sessions: Option<Vec<String>>,
-    roots: Option<Vec<String>>,
-) -> Result<(), StoreError> {
-    let (tenants, sessions) = (tenants.unwrap_or_default(), sessions.unwrap_or_default());
-    let shard =
-        |(tenant, session): (&i64, &String)| Ok(Shard::of(TenantId(*tenant), &name(SessionId::parse, session)?).0);
-    let shards: Vec<i16> = tenants.iter().zip(&sessions).map(shard).collect::<Result<_, StoreError>>()?;
-    let names = sqlx::query(
-        "delete from session s using unnest($1::int2[], $2::int8[], $3::text[], $4::text[])
-           as x(shard, tenant_id, session_id, root_id)
-         where s.shard = x.shard and s.tenant_id = x.tenant_id and s.session_id = x.session_id
-           and s.root_id = x.root_id",
-    );
-    names.bind(shards).bind(tenants).bind(sessions).bind(roots.unwrap_or_default()).execute(conn).await?;
-    Ok(())
 }
 
 /// The months before that one that have a partition, the oldest first.

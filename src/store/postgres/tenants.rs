@@ -13,13 +13,14 @@ use crate::{
         audit::{Actor, Event, Kind},
         ids::{DEFAULT_TENANT, TenantId},
         revision::Revision,
-        tenant::{Quota, Quotas, Tenant, TenantState, Used},
+        tenant::{Quota, Quotas, Tenant, TenantState, Terms, Used},
     },
     store::error::StoreError,
 };
 
 const ROW: &str = "t.tenant_id, t.name, t.state, t.state_by, t.state_reason, t.calls_per_second, t.sessions,
-    t.stored_bytes, t.approvals_open, t.used_sessions, t.used_bytes,
+    t.stored_bytes, t.approvals_open, t.used_sessions, t.used_bytes, t.words_days, t.calls_days,
+    t.months_days,
     (extract(epoch from t.state_at at time zone 'utc') * 1000)::bigint as state_ms,
     (extract(epoch from t.used_at at time zone 'utc') * 1000)::bigint as used_ms,
     (extract(epoch from t.created_at at time zone 'utc') * 1000)::bigint as created_ms";
@@ -85,6 +86,46 @@ impl Store {
         let event = Event::new(Kind::TenantChanged, by.clone(), format!("{name}: {}", limits(quotas)));
         self.readers.read(async |conn| changed(conn, update, &event).await).await
     }
+}
+
+impl Store {
+    /// Sets how long what a tenant has stored is kept; none when there is none of that name, or it is deleted. It is an
+    /// entry of the tenant's own audit as well: whoever looks there sees who has set for how long it reaches back.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the database cannot be used.
+    pub async fn set_tenant_terms(&self, name: &str, terms: &Terms, by: &Actor) -> Result<Option<Tenant>, StoreError> {
+        let update = format!(
+            "update tenant t set words_days = $2, calls_days = $3, months_days = $4
+             where name = $1 and state <> 'deleted' returning {ROW}"
+        );
+        let days = [terms.words, terms.calls, terms.months].map(|days| days.and_then(|days| i32::try_from(days).ok()));
+        let update = sqlx::query(sqlx::AssertSqlSafe(update)).bind(name);
+        let update = days.into_iter().fold(update, |update, days| update.bind(days));
+        let event = Event::new(Kind::RetentionChanged, by.clone(), format!("{name}: {}", kept(terms)));
+        self.readers
+            .read(async |conn| {
+                let mut tx = conn.begin().await?;
+                let Some(row) = update.fetch_optional(&mut *tx).await? else { return Ok(None) };
+                let changed = tenant(&row)?;
+                // The plane's comes last everywhere, so that nobody waits in a circle.
+                if changed.id != DEFAULT_TENANT {
+                    audit::append(&mut tx, changed.id, &event).await?;
+                    audit::log(changed.id, &event);
+                }
+                audit::commit(tx, DEFAULT_TENANT, &event).await?;
+                Ok(Some(changed))
+            })
+            .await
+    }
+}
+
+fn kept(terms: &Terms) -> String {
+    let Terms { words, calls, months } = *terms;
+    let told = [("words", words), ("calls", calls), ("months", months)].map(|(what, days)| {
+        format!("{what} {}", days.map_or_else(|| "for ever".to_owned(), |days| format!("{days} days")))
+    });
+    told.join(", ")
 }
 
 type Query<'q> = sqlx::query::Query<'q, sqlx::Postgres, sqlx::postgres::PgArguments>;
@@ -159,6 +200,8 @@ async fn create(conn: &mut PgConnection, name: &str, quotas: &Quotas, by: &Actor
 fn tenant(row: &PgRow) -> Loaded<Tenant> {
     let limit =
         |column| Ok::<_, StoreError>(row.try_get::<Option<i64>, _>(column)?.map(|n| u64::try_from(n).unwrap_or(0)));
+    let days =
+        |column| Ok::<_, StoreError>(row.try_get::<Option<i32>, _>(column)?.and_then(|days| u32::try_from(days).ok()));
     let state = TenantState::from_name(row.try_get("state")?).ok_or_else(|| corrupt("an unknown state of a tenant"))?;
     Ok(Tenant {
         id: TenantId(row.try_get("tenant_id")?),
@@ -176,6 +219,7 @@ fn tenant(row: &PgRow) -> Loaded<Tenant> {
             stored_bytes: count(row, "used_bytes")?,
             at: maybe_at(row, "used_ms")?,
         },
+        terms: Terms { words: days("words_days")?, calls: days("calls_days")?, months: days("months_days")? },
         created_at: at(row, "created_ms")?,
     })
 }

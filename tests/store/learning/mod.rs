@@ -15,7 +15,7 @@ use crate::common::{
 };
 
 /// A failed call of `tool` and a retry of it that succeeds or fails, in one session: one trial.
-async fn trial(gate: &Gate, in_session: &str, n: usize, tool: &str, ok: bool) {
+pub(crate) async fn trial(gate: &Gate, in_session: &str, n: usize, tool: &str, ok: bool) {
     let arguments = format!(r#"{{"n":{n}}}"#);
     let (first, second) = (format!("{tool} {n} first"), format!("{tool} {n} second"));
     fails(gate, in_session, &first, tool, &arguments).await;

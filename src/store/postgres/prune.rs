@@ -1,0 +1,316 @@
+//! What is past its term, deleted by one replica at a time: in small parts, each followed by a rest of several times as
+//! long as it took, and a longer one while changes wait to be written.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use sqlx::{AssertSqlSafe, Connection as _, PgConnection, Row as _};
+use tokio::{
+    sync::mpsc,
+    time::{Instant, sleep},
+};
+
+use super::{Job, Store, decode::Loaded, retention, trees, words};
+use crate::{
+    domain::{
+        ids::{DEFAULT_TENANT, TenantId},
+        time::Timestamp,
+    },
+    store::error::StoreError,
+};
+
+/// Held by the replica that deletes: `callgate` and a number, as a key.
+const LOCK: i64 = 0x6361_6c6c_0003;
+/// How often it is looked for what is past its term.
+const EVERY_MS: u64 = 3_600_000;
+/// Of each unit of time, so many go to others.
+const RESTS: u32 = 4;
+const REST_MIN: Duration = Duration::from_millis(10);
+const REST_MAX: Duration = Duration::from_secs(10);
+/// Changes that wait to be written, from which on nothing is deleted: half a batch of the writer.
+const WAITING_MAX: usize = 256;
+/// Judgements and reports of one part; a larger tree is one by itself.
+const STEPS: u64 = 500;
+/// How long one part may take as it is meant, and the first stretch of time whose words are erased at once.
+const PART: Duration = Duration::from_millis(100);
+const STRETCH_MS: u64 = 60_000;
+/// Rows of one part, of what is small.
+const ROWS: i64 = 2_000;
+/// Longest time for one statement: the largest tree's.
+const STATEMENT: &str = "set statement_timeout = '10min'; set lock_timeout = 5000; set client_min_messages = error";
+
+/// What was deleted: how many rows of which kind, by tenant.
+pub type Deleted = BTreeMap<(TenantId, &'static str), u64>;
+
+/// What is small: kind, table, and which rows `d` of it go at `$2` (milliseconds), `n` being their tenant. What is
+/// evidence of people's doings goes at the term of the tenant's calls; the rest when nothing can read it any more.
+const SMALL: [(&str, &str, &str); 8] = [
+    ("counters", "counter", "d.day < (to_timestamp($2 / 1000.0) - interval '40 days')::date"),
+    ("rollups", "retry_hourly", "d.hour < to_timestamp($2 / 1000.0) - interval '41 days'"),
+    ("rollups", "retry_recent", "d.bucket < to_timestamp($2 / 1000.0) - interval '5 days'"),
+    (
+        "tool_health",
+        "tool_health",
+        "d.changed_at < to_timestamp($2 / 1000.0) - interval '40 days'
+         and coalesce(d.cooldown_until, '-infinity') < to_timestamp($2 / 1000.0)",
+    ),
+    (
+        "session_owners",
+        "session_owner",
+        "d.created_at < to_timestamp($2 / 1000.0) - interval '2 days' and not exists (select from call_tree t
+           where t.shard = d.shard and t.tenant_id = d.tenant_id and t.root_id = d.root_id)",
+    ),
+    ("halts", "halt", "d.resumed_at < to_timestamp($2 / 1000.0) - make_interval(days => n.calls_days)"),
+    // Whether there ever was a token decides who is let in: the newest one stays.
+    (
+        "tokens",
+        "token",
+        "coalesce(d.revoked_at, d.expires_at) < to_timestamp($2 / 1000.0) - make_interval(days => n.calls_days)
+         and exists (select from token m where m.created_at > d.created_at)",
+    ),
+    // One that is not among the last ten that were active, and that no stored call can have been judged by: its
+    // tenant's oldest tree began later than a day after the next one was activated.
+    (
+        "policies",
+        "policy",
+        "d.applied_at < to_timestamp($2 / 1000.0) - make_interval(days => n.calls_days)
+         and d.hash <> all(array(select a.hash from policy_activation a where a.tenant_id = d.tenant_id
+           order by a.revision desc limit 10))
+         and not exists (select from policy_activation a where a.tenant_id = d.tenant_id and a.hash = d.hash
+           and coalesce((select min(b.activated_at) from policy_activation b where b.tenant_id = a.tenant_id
+             and b.revision > a.revision), 'infinity') + interval '1 day' >= least(
+               (select min(t.started_at) from call_tree t where t.tenant_id = d.tenant_id),
+               to_timestamp($2 / 1000.0) - make_interval(days => n.calls_days)))
+         and not exists (select from call c where c.tenant_id = d.tenant_id
+           and c.policy_version = left(d.hash, 16))",
+    ),
+];
+
+/// How long something of a tenant is kept.
+#[derive(Debug)]
+struct Term {
+    tenant: TenantId,
+    words_days: Option<i32>,
+    calls_days: Option<i32>,
+    words_gone_before: Option<Timestamp>,
+}
+
+/// Leaves room for others between two parts.
+struct Pace<'s> {
+    queue: &'s mpsc::Sender<Job>,
+}
+
+impl Pace<'_> {
+    async fn rest(&self, began: Instant) {
+        sleep((began.elapsed() * RESTS).clamp(REST_MIN, REST_MAX)).await;
+        while self.queue.max_capacity() - self.queue.capacity() > WAITING_MAX {
+            sleep(REST_MAX / 10).await;
+        }
+    }
+}
+
+impl Store {
+    /// Deletes what is past its term at `now`; nothing, where another replica does, or did within the last hour. Ends
+    /// when all is done, which may take long.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the database cannot be used: what was deleted until then stays deleted, and the next look
+    /// goes on.
+    pub async fn delete_old(&self, now: Timestamp) -> Result<Option<Deleted>, StoreError> {
+        // On a connection of its own, which takes its lock with it.
+        let mut conn = self.slow.separate().await?;
+        sqlx::raw_sql(STATEMENT).execute(&mut conn).await?;
+        let is_mine: bool =
+            sqlx::query_scalar("select pg_try_advisory_lock($1)").bind(LOCK).fetch_one(&mut conn).await?;
+        if !is_mine || !is_due(&mut conn, now).await? {
+            return Ok(None);
+        }
+        let mut pass = Pass {
+            conn,
+            now,
+            pace: Pace { queue: &self.queue },
+            deleted: Deleted::new(),
+            is_distributed: self.is_distributed,
+        };
+        pass.run().await?;
+        Ok(Some(pass.deleted))
+    }
+}
+
+/// Takes this hour's look, unless somebody has.
+async fn is_due(conn: &mut PgConnection, now: Timestamp) -> Loaded<bool> {
+    let claim = sqlx::query(
+        "update tenant set retained_at = to_timestamp($2 / 1000.0) where tenant_id = $1
+         and coalesce(retained_at, '-infinity') <= to_timestamp(($2 - $3) / 1000.0)",
+    );
+    let claim = claim.bind(DEFAULT_TENANT.0).bind(now.as_millis()).bind(super::row::big(EVERY_MS));
+    Ok(claim.execute(conn).await?.rows_affected() > 0)
+}
+
+struct Pass<'s> {
+    conn: PgConnection,
+    now: Timestamp,
+    pace: Pace<'s>,
+    deleted: Deleted,
+    is_distributed: bool,
+}
+
+impl Pass<'_> {
+    async fn run(&mut self) -> Loaded<()> {
+        let terms = self.terms().await?;
+        for term in &terms {
+            self.words(term).await?;
+        }
+        self.trees(&terms).await?;
+        for (kind, table, which) in SMALL {
+            self.small(kind, table, which).await?;
+        }
+        self.months().await
+    }
+
+    fn count(&mut self, tenant: TenantId, kind: &'static str, rows: u64) {
+        if rows > 0 {
+            *self.deleted.entry((tenant, kind)).or_default() += rows;
+        }
+    }
+
+    fn before(&self, days: i32) -> Timestamp {
+        Timestamp::from_millis(self.now.as_millis() - i64::from(days) * 86_400_000)
+    }
+
+    /// The terms of all who are served: of a suspended tenant nothing is lost.
+    async fn terms(&mut self) -> Loaded<Vec<Term>> {
+        let terms = sqlx::query(
+            "select tenant_id, words_days, calls_days,
+               (extract(epoch from words_gone_before) * 1000)::bigint as words_ms
+             from tenant where state = 'active' and (words_days is not null or calls_days is not null) order by 1",
+        );
+        let terms = terms.fetch_all(&mut self.conn).await?;
+        let term = |row: &sqlx::postgres::PgRow| {
+            Ok(Term {
+                tenant: TenantId(row.try_get("tenant_id")?),
+                words_days: row.try_get("words_days")?,
+                calls_days: row.try_get("calls_days")?,
+                words_gone_before: row.try_get::<Option<i64>, _>("words_ms")?.map(Timestamp::from_millis),
+            })
+        };
+        terms.iter().map(term).collect()
+    }
+
+    /// Goes through the time since the last look, in stretches that grow and shrink with what lies in them.
+    async fn words(&mut self, term: &Term) -> Loaded<()> {
+        let (tenant, Some(days)) = (term.tenant, term.words_days) else { return Ok(()) };
+        let before = (self.before(days), self.now);
+        let to = words::bound(&mut self.conn, tenant, before).await?;
+        let mut from = match term.words_gone_before {
+            Some(from) => from,
+            None => match words::first(&mut self.conn, tenant).await? {
+                Some(first) => first,
+                None => return Ok(()),
+            },
+        };
+        let mut stretch = STRETCH_MS;
+        while from < to {
+            let began = Instant::now();
+            let until = from.plus_ms(stretch).min(to);
+            let erased = words::erase(&mut self.conn, tenant, (from, until)).await?;
+            let gone =
+                sqlx::query("update tenant set words_gone_before = to_timestamp($2 / 1000.0) where tenant_id = $1");
+            gone.bind(tenant.0).bind(until.as_millis()).execute(&mut self.conn).await?;
+            self.count(tenant, "words", erased);
+            stretch = if began.elapsed() > PART { (stretch / 2).max(1_000) } else { stretch.saturating_mul(2) };
+            from = until;
+            self.pace.rest(began).await;
+        }
+        Ok(())
+    }
+
+    /// Goes once through all trees, in the order of their key.
+    async fn trees(&mut self, terms: &[Term]) -> Loaded<()> {
+        let mut before = BTreeMap::new();
+        for (tenant, days) in terms.iter().filter_map(|term| Some((term.tenant, term.calls_days?))) {
+            let silent = self.before(days);
+            self.gone_before(&[tenant], silent).await?;
+            before.insert(tenant, silent);
+        }
+        let mut place = trees::Place::start();
+        while !before.is_empty() {
+            let began = Instant::now();
+            let page = trees::page(&mut self.conn, &place).await?;
+            let Some(last) = page.last() else { return Ok(()) };
+            place = last.place.clone();
+            self.pace.rest(began).await;
+            let due: Vec<(&trees::Head, Timestamp)> = page
+                .iter()
+                .filter_map(|head| Some((head, *before.get(&head.tenant())?)))
+                .filter(|(head, before)| head.last_at < *before)
+                .collect();
+            for part in parts(&due) {
+                let began = Instant::now();
+                let tenant = part[0].0.tenant();
+                let gone = trees::delete_silent(&mut self.conn, part, self.now, true).await?;
+                self.count(tenant, "trees", gone.trees);
+                self.count(tenant, "calls", gone.rows);
+                self.pace.rest(began).await;
+            }
+        }
+        Ok(())
+    }
+
+    /// Remembers until when what a tenant had stored may be gone: what is made anew from it begins later.
+    async fn gone_before(&mut self, tenants: &[TenantId], silent: Timestamp) -> Loaded<()> {
+        let tenants: Vec<i64> = tenants.iter().map(|tenant| tenant.0).collect();
+        retention::gone_before(&mut self.conn, Some(&tenants), silent).await
+    }
+
+    async fn small(&mut self, kind: &'static str, table: &str, which: &str) -> Loaded<()> {
+        let which = format!("n.tenant_id = d.tenant_id and n.state = 'active' and {which}");
+        let sql = match self.is_distributed {
+            // Over many nodes rows have no place of their own; what goes there goes at once.
+            true => format!("delete from {table} d using tenant n where $1 > 0 and {which} returning d.tenant_id"),
+            false => format!(
+                "delete from {table} d where d.ctid = any(array(
+                   select d.ctid from {table} d join tenant n on {which} limit $1)) returning d.tenant_id"
+            ),
+        };
+        loop {
+            let began = Instant::now();
+            let delete = sqlx::query_scalar(AssertSqlSafe(sql.as_str())).bind(ROWS).bind(self.now.as_millis());
+            let mut tx = self.conn.begin().await?;
+            if table == "policy" {
+                // Nobody activates what is about to go (`policies.rs` looks again once it has).
+                sqlx::query("lock table policy_activation in share mode").execute(&mut *tx).await?;
+            }
+            let gone: Vec<i64> = delete.fetch_all(&mut *tx).await?;
+            tx.commit().await?;
+            gone.iter().for_each(|tenant| self.count(TenantId(*tenant), kind, 1));
+            self.pace.rest(began).await;
+            if (gone.len() as i64) < ROWS || self.is_distributed {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Drops the months that are past the plane's own term.
+    async fn months(&mut self) -> Loaded<()> {
+        let days = sqlx::query_scalar("select months_days from tenant where tenant_id = $1").bind(DEFAULT_TENANT.0);
+        let days: Option<i32> = days.fetch_one(&mut self.conn).await?;
+        let Some(days) = days.and_then(|days| u32::try_from(days).ok()) else { return Ok(()) };
+        let dropped = retention::drop_months(&mut self.conn, days, self.now, self.is_distributed).await?;
+        self.count(DEFAULT_TENANT, "months", dropped.dropped.len() as u64 / 2);
+        self.count(DEFAULT_TENANT, "trees_of_months", dropped.trees);
+        Ok(())
+    }
+}
+
+/// Parts of one tenant each, and of so many steps together.
+fn parts<'a, 'h>(due: &'a [(&'h trees::Head, Timestamp)]) -> impl Iterator<Item = &'a [(&'h trees::Head, Timestamp)]> {
+    let mut steps = 0;
+    due.chunk_by(move |(one, _), (next, _)| {
+        steps += one.steps;
+        let is_full = steps + next.steps > STEPS || one.tenant() != next.tenant();
+        if is_full {
+            steps = 0;
+        }
+        !is_full
+    })
+}

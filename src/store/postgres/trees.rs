@@ -1,0 +1,212 @@
+//! Whole call trees, deleted with all their rows: what is too old, and what somebody wants forgotten. A tree's own row
+//! goes first: who appends to it meanwhile waits, finds nothing, and begins anew.
+
+use sqlx::{AssertSqlSafe, PgConnection, Row as _, postgres::PgRow};
+
+use super::decode::{Loaded, name};
+use crate::domain::{
+    ids::{SessionId, TenantId},
+    shard::Shard,
+    time::Timestamp,
+};
+
+/// Trees that are looked at by one statement.
+const PAGE: i64 = 2_000;
+
+/// A place among all trees, in the order of their key.
+#[derive(Debug, Clone)]
+pub(super) struct Place {
+    shard: i16,
+    tenant: i64,
+    root: String,
+}
+
+impl Place {
+    /// Before the first tree.
+    pub(super) const fn start() -> Self {
+        Self { shard: -1, tenant: 0, root: String::new() }
+    }
+}
+
+/// A tree, as its row says.
+#[derive(Debug, Clone)]
+pub(super) struct Head {
+    pub(super) place: Place,
+    /// Its epoch, in days since the Unix epoch.
+    pub(super) epoch: i32,
+    /// When it was last heard of.
+    pub(super) last_at: Timestamp,
+    /// Calls that were asked for in it.
+    pub(super) steps: u64,
+}
+
+impl Head {
+    pub(super) const fn tenant(&self) -> TenantId {
+        TenantId(self.place.tenant)
+    }
+}
+
+/// What was deleted.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Gone {
+    pub(super) trees: u64,
+    /// Judgements and reports.
+    pub(super) rows: u64,
+}
+
+/// The next trees behind a place; none after the last.
+pub(super) async fn page(conn: &mut PgConnection, after: &Place) -> Loaded<Vec<Head>> {
+    let page = sqlx::query(
+        "select shard, tenant_id, root_id, epoch - date '1970-01-01' as day, steps,
+           (extract(epoch from last_at) * 1000)::bigint as last_ms
+         from call_tree where (shard, tenant_id, root_id) > ($1, $2, $3) order by 1, 2, 3 limit $4",
+    );
+    let page = page.bind(after.shard).bind(after.tenant).bind(&after.root).bind(PAGE);
+    let head = |row: &PgRow| {
+        Ok(Head {
+            place: Place {
+                shard: row.try_get("shard")?,
+                tenant: row.try_get("tenant_id")?,
+                root: row.try_get("root_id")?,
+            },
+            epoch: row.try_get("day")?,
+            last_at: Timestamp::from_millis(row.try_get("last_ms")?),
+            steps: u64::try_from(row.try_get::<i64, _>("steps")?).unwrap_or(0),
+        })
+    };
+    page.fetch_all(conn).await?.iter().map(head).collect()
+}
+
+/// True for a tree `t` with nothing that keeps it however old it is, at `now` (milliseconds): no call that runs, no
+/// question that is open, no `once` write of which nobody has said whether it happened, and no retry that is not learned
+/// from yet.
+fn is_done(now: &str) -> String {
+    let of_tree = "s.shard = t.shard and s.tenant_id = t.tenant_id and s.root_id = t.root_id";
+    let same = |alias: &str| {
+        format!(
+            "{alias}.shard = s.shard and {alias}.tenant_id = s.tenant_id and {alias}.epoch = t.epoch
+               and {alias}.session_id = s.session_id"
+        )
+    };
+    format!(
+        "t.open_calls = 0
+         and not exists (select from session s join call c on {c} where {of_tree}
+           and c.approval_id is not null and c.approval_expires_at > to_timestamp({now} / 1000.0))
+         and not exists (select from session s join outcome o on {o} join call c on {c} and c.seq = o.permit_seq
+           where {of_tree} and o.status = 4 and c.once and not exists (
+             select from outcome n where n.shard = o.shard and n.tenant_id = o.tenant_id and n.epoch = o.epoch
+               and n.session_id = o.session_id and n.permit_seq = o.permit_seq and n.seq > o.seq))
+         and not exists (select from session s join retry_trial w on {w} where {of_tree})",
+        c = same("c"),
+        o = same("o"),
+        w = same("w"),
+    )
+}
+
+/// Deletes those of the trees that have been silent since before `silent` (for each) and have nothing open, as one
+/// transaction. `with_calls`: their calls and outcomes as well, which go with their month otherwise.
+pub(super) async fn delete_silent(
+    conn: &mut PgConnection,
+    heads: &[(&Head, Timestamp)],
+    now: Timestamp,
+    with_calls: bool,
+) -> Loaded<Gone> {
+    let mut tx = sqlx::Connection::begin(conn).await?;
+    let delete = format!(
+        "delete from call_tree t using unnest($1::int2[], $2::int8[], $3::text[], $4::int8[])
+           as x(shard, tenant_id, root_id, before_ms)
+         where t.shard = x.shard and t.tenant_id = x.tenant_id and t.root_id = x.root_id
+           and t.last_at < to_timestamp(x.before_ms / 1000.0) and {}
+         returning t.shard, t.tenant_id, t.root_id, t.epoch - date '1970-01-01' as day",
+        is_done("$5::int8")
+    );
+    let of = |head: &&Head| head.place.clone();
+    let places: Vec<Place> = heads.iter().map(|(head, _)| of(head)).collect();
+    let before: Vec<i64> = heads.iter().map(|(_, before)| before.as_millis()).collect();
+    let delete = sqlx::query(AssertSqlSafe(delete))
+        .bind(places.iter().map(|place| place.shard).collect::<Vec<_>>())
+        .bind(places.iter().map(|place| place.tenant).collect::<Vec<_>>())
+        .bind(places.iter().map(|place| place.root.clone()).collect::<Vec<_>>())
+        .bind(before)
+        .bind(now.as_millis());
+    let gone = delete.fetch_all(&mut *tx).await?;
+    let tree = |row: &PgRow| {
+        Ok((row.try_get("shard")?, row.try_get("tenant_id")?, row.try_get("root_id")?, row.try_get("day")?))
+    };
+    let gone: Vec<Tree> = gone.iter().map(tree).collect::<Loaded<_>>()?;
+    let rows = delete_below(&mut tx, &gone, with_calls).await?;
+    tx.commit().await?;
+    Ok(Gone { trees: gone.len() as u64, rows })
+}
+
+/// A tree whose own row is deleted: shard, tenant, root, epoch in days since the Unix epoch.
+pub(super) type Tree = (i16, i64, String, i32);
+
+/// Deletes all that is below trees whose own rows were deleted in this transaction: no call joins them any more. Gives
+/// how many judgements and reports went.
+pub(super) async fn delete_below(conn: &mut PgConnection, trees: &[Tree], with_calls: bool) -> Loaded<u64> {
+    let (shards, tenants): (Vec<i16>, Vec<i64>) = trees.iter().map(|tree| (tree.0, tree.1)).unzip();
+    let (roots, days): (Vec<&str>, Vec<i32>) = trees.iter().map(|tree| (tree.2.as_str(), tree.3)).unzip();
+    for table in ["session_event", "session_owner"] {
+        let sql = format!(
+            "delete from {table} d using unnest($1::int2[], $2::int8[], $3::text[]) as x(shard, tenant_id, root_id)
+             where d.shard = x.shard and d.tenant_id = x.tenant_id and d.root_id = x.root_id"
+        );
+        sqlx::query(AssertSqlSafe(sql)).bind(&shards).bind(&tenants).bind(&roots).execute(&mut *conn).await?;
+    }
+    let sessions = sqlx::query(
+        "delete from session s using unnest($1::int2[], $2::int8[], $3::text[], $4::int4[])
+           as x(shard, tenant_id, root_id, day)
+         where s.shard = x.shard and s.tenant_id = x.tenant_id and s.root_id = x.root_id
+         returning s.shard, s.tenant_id, s.session_id, s.root_id, x.day",
+    );
+    let sessions = sessions.bind(&shards).bind(&tenants).bind(&roots).bind(days).fetch_all(&mut *conn).await?;
+    let mut of = Sessions::default();
+    for row in &sessions {
+        of.push(row)?;
+    }
+    // The rows by which sub-sessions are found, in the shards of their names.
+    let names = sqlx::query(
+        "delete from session s using unnest($1::int2[], $2::int8[], $3::text[], $4::text[])
+           as x(shard, tenant_id, session_id, root_id)
+         where s.shard = x.shard and s.tenant_id = x.tenant_id and s.session_id = x.session_id
+           and s.root_id = x.root_id",
+    );
+    names.bind(&of.own_shards).bind(&of.tenants).bind(&of.names).bind(&of.roots).execute(&mut *conn).await?;
+    let mut rows = 0;
+    for table in ["call", "outcome"].into_iter().filter(|_| with_calls) {
+        let sql = format!(
+            "delete from {table} d using unnest($1::int2[], $2::int8[], $3::int4[], $4::text[])
+               as x(shard, tenant_id, day, session_id)
+             where d.shard = x.shard and d.tenant_id = x.tenant_id and d.epoch = date '1970-01-01' + x.day
+               and d.session_id = x.session_id"
+        );
+        let delete = sqlx::query(AssertSqlSafe(sql)).bind(&of.shards).bind(&of.tenants).bind(&of.days).bind(&of.names);
+        rows += delete.execute(&mut *conn).await?.rows_affected();
+    }
+    Ok(rows)
+}
+
+/// Sessions of trees, a column each.
+#[derive(Debug, Default)]
+struct Sessions {
+    shards: Vec<i16>,
+    own_shards: Vec<i16>,
+    tenants: Vec<i64>,
+    names: Vec<String>,
+    roots: Vec<String>,
+    days: Vec<i32>,
+}
+
+impl Sessions {
+    fn push(&mut self, row: &PgRow) -> Loaded<()> {
+        let (tenant, session): (i64, String) = (row.try_get("tenant_id")?, row.try_get("session_id")?);
+        self.own_shards.push(Shard::of(TenantId(tenant), &name(SessionId::parse, &session)?).0);
+        self.shards.push(row.try_get("shard")?);
+        self.tenants.push(tenant);
+        self.names.push(session);
+        self.roots.push(row.try_get("root_id")?);
+        self.days.push(row.try_get("day")?);
+        Ok(())
+    }
+}

@@ -1,0 +1,84 @@
+//! The words of calls, erased at their term: arguments, results, errors, notes, and what was said of them. What a call
+//! was judged by stays: its tool, its digests, what it touches, what came of it.
+
+use sqlx::{AssertSqlSafe, PgConnection};
+
+use super::decode::Loaded;
+use crate::domain::{ids::TenantId, time::Timestamp};
+
+/// What stands where a rule's words were.
+pub(super) const GONE: &str = "What was said is no longer kept.";
+
+/// What is left of a judgement `c`.
+fn call_without_words() -> String {
+    format!(
+        "arguments = null, justification = null,
+         findings = case when jsonb_typeof(c.findings) = 'array' then (
+           select jsonb_agg(f.finding - array['next_action', 'for_people', 'violations']
+             || jsonb_build_object('message', '{GONE}') order by f.place)
+           from jsonb_array_elements(c.findings) with ordinality f (finding, place)) end"
+    )
+}
+
+const HAS_WORDS: &str = "(c.arguments is not null or c.justification is not null)";
+
+/// From which moment on a tenant's words are kept now: until `before`, but not past a question that is still open.
+pub(super) async fn bound(
+    conn: &mut PgConnection,
+    tenant: TenantId,
+    (before, now): (Timestamp, Timestamp),
+) -> Loaded<Timestamp> {
+    let open = sqlx::query_scalar(
+        "select (extract(epoch from min(at)) * 1000)::bigint from call where tenant_id = $1
+           and approval_id is not null and approval_expires_at > to_timestamp($2 / 1000.0)",
+    );
+    let open: Option<i64> = open.bind(tenant.0).bind(now.as_millis()).fetch_one(conn).await?;
+    Ok(open.map_or(before, |open| before.min(Timestamp::from_millis(open))))
+}
+
+/// When the oldest of a tenant's call trees began.
+pub(super) async fn first(conn: &mut PgConnection, tenant: TenantId) -> Loaded<Option<Timestamp>> {
+    let first = "select (extract(epoch from min(started_at)) * 1000)::bigint from call_tree where tenant_id = $1";
+    let first: Option<i64> = sqlx::query_scalar(first).bind(tenant.0).fetch_one(conn).await?;
+    Ok(first.map(Timestamp::from_millis))
+}
+
+/// Erases the words of what was judged and reported from one moment to another, but for calls that still run; gives how
+/// many judgements and reports lost theirs. The words of a call whose report comes later go with those of the report.
+pub(super) async fn erase(
+    conn: &mut PgConnection,
+    tenant: TenantId,
+    (from, to): (Timestamp, Timestamp),
+) -> Loaded<u64> {
+    let within = |alias: &str| {
+        format!(
+            "{alias}.tenant_id = $1 and {alias}.at >= to_timestamp($2 / 1000.0)
+               and {alias}.at < to_timestamp($3 / 1000.0)"
+        )
+    };
+    let settles = "o.shard = c.shard and o.tenant_id = c.tenant_id and o.epoch = c.epoch
+        and o.session_id = c.session_id and o.permit_seq = c.seq and o.status > 0";
+    let call = call_without_words();
+    let statements = [
+        format!(
+            "update call c set {call} where {} and {HAS_WORDS}
+               and (c.attempt is null or exists (select from outcome o where {settles}))",
+            within("c")
+        ),
+        format!("update call c set {call} from outcome o where {} and {settles} and {HAS_WORDS}", within("o")),
+        format!(
+            "update outcome o set result = null, whole_bytes = null, whole_sha256 = null, error_message = null,
+               error_line = null, error_signature = null, progress_note = null, gist = null, made = null,
+               marks = o.marks - 'named'
+             where {} and (o.result is not null or o.error_message is not null or o.error_line is not null
+               or o.progress_note is not null or o.gist is not null or o.made is not null)",
+            within("o")
+        ),
+    ];
+    let mut erased = 0;
+    for sql in statements {
+        let erase = sqlx::query(AssertSqlSafe(sql)).bind(tenant.0).bind(from.as_millis()).bind(to.as_millis());
+        erased += erase.execute(&mut *conn).await?.rows_affected();
+    }
+    Ok(erased)
+}
