@@ -152,10 +152,16 @@ async fn each_tenant_loses_what_is_past_its_own_terms_and_nothing_else() {
     let late = gate.record(DEFAULT_TENANT, success("s-child", "paid-2", "late"), None).await;
     assert!(matches!(late, Err(GateError::Rejected(RecordRejection::UnknownCall))), "{late:?}");
 
-    // What was open is over, and goes.
+    // What was open is over, and goes: the question's words, and the tree of the call that ran.
     record(&gate, success("open", "c1", "saved")).await;
     assert!(look(&gate, 22).await);
     assert_eq!(trees(&postgres, DEFAULT_TENANT).await, ["(asked)", "(unknown)"]);
+    assert_eq!(words(&postgres, DEFAULT_TENANT).await, 1);
+    let closed = "update call set approval_expires_at = now() where approval_id is not null";
+    assert_eq!(postgres.tamper(closed).await, 1);
+    assert!(look(&gate, 23).await);
+    assert_eq!(words(&postgres, DEFAULT_TENANT).await, 0);
+    assert_eq!(trees(&postgres, DEFAULT_TENANT).await, ["(unknown)"]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

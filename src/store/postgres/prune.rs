@@ -199,10 +199,13 @@ impl Pass<'_> {
     /// Goes through the time since the last look, in stretches that grow and shrink with what lies in them.
     async fn words(&mut self, term: &Term) -> Loaded<()> {
         let (tenant, Some(days)) = (term.tenant, term.words_days) else { return Ok(()) };
-        let before = (self.before(days), self.now);
-        let to = words::bound(&mut self.conn, tenant, before).await?;
+        let (to, now) = (self.before(days), self.now);
         let mut from = match term.words_gone_before {
-            Some(from) => from,
+            Some(from) => {
+                let erased = words::erase_asked(&mut self.conn, tenant, from, now).await?;
+                self.count(tenant, "words", erased);
+                from
+            }
             None => match words::first(&mut self.conn, tenant).await? {
                 Some(first) => first,
                 None => return Ok(()),
@@ -212,7 +215,7 @@ impl Pass<'_> {
         while from < to {
             let began = Instant::now();
             let until = from.plus_ms(stretch).min(to);
-            let erased = words::erase(&mut self.conn, tenant, (from, until)).await?;
+            let erased = words::erase(&mut self.conn, tenant, (from, until), now).await?;
             let gone =
                 sqlx::query("update tenant set words_gone_before = to_timestamp($2 / 1000.0) where tenant_id = $1");
             gone.bind(tenant.0).bind(until.as_millis()).execute(&mut self.conn).await?;

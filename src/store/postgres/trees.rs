@@ -78,8 +78,8 @@ pub(super) async fn page(conn: &mut PgConnection, after: &Place) -> Loaded<Vec<H
 }
 
 /// True for a tree `t` with nothing that keeps it however old it is, at `now` (milliseconds): no call that runs, no
-/// question that is open, no `once` write of which nobody has said whether it happened, and no retry that is not learned
-/// from yet.
+/// question that is open, no `once` write of which nobody has said whether it happened, and no retry that is not
+/// learned from yet.
 fn is_done(now: &str) -> String {
     let of_tree = "s.shard = t.shard and s.tenant_id = t.tenant_id and s.root_id = t.root_id";
     let same = |alias: &str| {

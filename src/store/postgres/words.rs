@@ -22,19 +22,8 @@ fn call_without_words() -> String {
 
 const HAS_WORDS: &str = "(c.arguments is not null or c.justification is not null)";
 
-/// From which moment on a tenant's words are kept now: until `before`, but not past a question that is still open.
-pub(super) async fn bound(
-    conn: &mut PgConnection,
-    tenant: TenantId,
-    (before, now): (Timestamp, Timestamp),
-) -> Loaded<Timestamp> {
-    let open = sqlx::query_scalar(
-        "select (extract(epoch from min(at)) * 1000)::bigint from call where tenant_id = $1
-           and approval_id is not null and approval_expires_at > to_timestamp($2 / 1000.0)",
-    );
-    let open: Option<i64> = open.bind(tenant.0).bind(now.as_millis()).fetch_one(conn).await?;
-    Ok(open.map_or(before, |open| before.min(Timestamp::from_millis(open))))
-}
+/// A judgement `c` whose question is open at `$4` (milliseconds).
+const IS_ASKED: &str = "(c.approval_id is not null and c.approval_expires_at > to_timestamp($4 / 1000.0))";
 
 /// When the oldest of a tenant's call trees began.
 pub(super) async fn first(conn: &mut PgConnection, tenant: TenantId) -> Loaded<Option<Timestamp>> {
@@ -43,17 +32,19 @@ pub(super) async fn first(conn: &mut PgConnection, tenant: TenantId) -> Loaded<O
     Ok(first.map(Timestamp::from_millis))
 }
 
-/// Erases the words of what was judged and reported from one moment to another, but for calls that still run; gives how
-/// many judgements and reports lost theirs. The words of a call whose report comes later go with those of the report.
+/// Erases the words of what was judged and reported from one moment to another, but for calls that still run and
+/// questions that are open at `now`; gives how many judgements and reports lost theirs. The words of a call whose report
+/// comes later go with those of the report.
 pub(super) async fn erase(
     conn: &mut PgConnection,
     tenant: TenantId,
     (from, to): (Timestamp, Timestamp),
+    now: Timestamp,
 ) -> Loaded<u64> {
     let within = |alias: &str| {
         format!(
             "{alias}.tenant_id = $1 and {alias}.at >= to_timestamp($2 / 1000.0)
-               and {alias}.at < to_timestamp($3 / 1000.0)"
+               and {alias}.at < to_timestamp($3 / 1000.0) and $4::int8 > 0"
         )
     };
     let settles = "o.shard = c.shard and o.tenant_id = c.tenant_id and o.epoch = c.epoch
@@ -61,7 +52,7 @@ pub(super) async fn erase(
     let call = call_without_words();
     let statements = [
         format!(
-            "update call c set {call} where {} and {HAS_WORDS}
+            "update call c set {call} where {} and {HAS_WORDS} and not {IS_ASKED}
                and (c.attempt is null or exists (select from outcome o where {settles}))",
             within("c")
         ),
@@ -78,7 +69,24 @@ pub(super) async fn erase(
     let mut erased = 0;
     for sql in statements {
         let erase = sqlx::query(AssertSqlSafe(sql)).bind(tenant.0).bind(from.as_millis()).bind(to.as_millis());
-        erased += erase.execute(&mut *conn).await?.rows_affected();
+        erased += erase.bind(now.as_millis()).execute(&mut *conn).await?.rows_affected();
     }
     Ok(erased)
+}
+
+/// Erases the words of questions from before a moment that were open when it was come to, and are not any more.
+pub(super) async fn erase_asked(
+    conn: &mut PgConnection,
+    tenant: TenantId,
+    before: Timestamp,
+    now: Timestamp,
+) -> Loaded<u64> {
+    let erase = format!(
+        "update call c set {} where c.tenant_id = $1 and c.approval_id is not null and c.attempt is null
+           and c.at >= to_timestamp($2 / 1000.0) and c.at < to_timestamp($3 / 1000.0)
+           and {HAS_WORDS} and not {IS_ASKED}",
+        call_without_words()
+    );
+    let erase = sqlx::query(AssertSqlSafe(erase)).bind(tenant.0).bind(0_i64).bind(before.as_millis());
+    Ok(erase.bind(now.as_millis()).execute(conn).await?.rows_affected())
 }
