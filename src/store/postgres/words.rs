@@ -33,8 +33,8 @@ pub(super) async fn first(conn: &mut PgConnection, tenant: TenantId) -> Loaded<O
 }
 
 /// Erases the words of what was judged and reported from one moment to another, but for calls that still run and
-/// questions that are open at `now`; gives how many judgements and reports lost theirs. The words of a call whose report
-/// comes later go with those of the report.
+/// questions that are open at `now`; gives how many judgements and reports lost theirs. The words of a call whose
+/// report comes later go with those of the report.
 pub(super) async fn erase(
     conn: &mut PgConnection,
     tenant: TenantId,
