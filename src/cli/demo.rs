@@ -19,7 +19,10 @@ use self::{
     client::{Client, Outcome},
     show::Show,
 };
-use super::plane::Plane;
+use super::{
+    plane::Plane,
+    remote::{Bearer, Shown, Wire},
+};
 use crate::{
     config::DatabaseConfig,
     grpc::{
@@ -40,6 +43,8 @@ pub(super) struct DemoArgs {
     /// A running server to play against; without it one is started in a temporary directory
     #[arg(long, value_name = "URL")]
     server: Option<String>,
+    #[command(flatten)]
+    shown: Shown,
     /// Pause before each call, in milliseconds
     #[arg(long, value_name = "MS", default_value_t = 60)]
     pace_ms: u64,
@@ -61,7 +66,9 @@ pub(super) async fn run(args: DemoArgs) -> anyhow::Result<()> {
     let Some(url) = &args.server else {
         return on_own_server(&args).await;
     };
-    play(url, args.pace_ms).await
+    let otherwise = "; start one with `callgate serve`, or leave --server away";
+    let wire = args.shown.connect(url, args.shown.bearer()?, otherwise).await?;
+    play(url, wire, args.pace_ms).await
 }
 
 async fn on_own_server(args: &DemoArgs) -> anyhow::Result<()> {
@@ -85,7 +92,7 @@ async fn on_own_server(args: &DemoArgs) -> anyhow::Result<()> {
     let url = plane.addresses.first().map(Address::url).unwrap_or_default();
     // Ctrl-C must not leave a server behind: the demo ends, and what it started is stopped.
     let played = tokio::select! {
-        played = play(&url, args.pace_ms) => played,
+        played = on_it(&url, args.pace_ms) => played,
         () = super::signal::stop() => Ok(()),
     };
     plane.stop().await?;
@@ -99,9 +106,15 @@ pub(super) fn open_to_all(folder: &std::path::Path) -> anyhow::Result<()> {
         .context("cannot open the temporary directory")
 }
 
-async fn play(url: &str, pace_ms: u64) -> anyhow::Result<()> {
+/// Against a server that knows no credentials.
+async fn on_it(url: &str, pace_ms: u64) -> anyhow::Result<()> {
+    let wire = Shown::default().connect(url, Bearer::default(), "").await?;
+    play(url, wire, pace_ms).await
+}
+
+async fn play(url: &str, wire: Wire, pace_ms: u64) -> anyhow::Result<()> {
     let session = format!("demo-{}", uuid::Uuid::now_v7());
-    let client = Client::connect(url, &session).await?;
+    let client = Client::of(wire, &session);
     let mut stage = Stage { client, show: Show, pace: Duration::from_millis(pace_ms), said: 0, ends: BTreeMap::new() };
     stage.show.server(url, &stage.client.server().await?);
     // A tool that no earlier demo has taught the server about. Its fleet fails while the other scenes are played.

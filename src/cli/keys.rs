@@ -20,7 +20,7 @@ use crate::{
 const FILES_EVERY: Duration = Duration::from_secs(5);
 const URLS_EVERY: Duration = Duration::from_secs(300);
 /// How soon again, when somebody shows a token with an unknown key, or an address does not answer.
-const AGAIN: Duration = Duration::from_secs(10);
+const AGAIN: Duration = Duration::from_secs(5);
 /// The largest set of keys.
 const BYTES_MAX: usize = 1 << 20;
 

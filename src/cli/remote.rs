@@ -25,6 +25,13 @@ pub(super) struct Remote {
     /// The URL of the running server: https://HOST:PORT, http://HOST:PORT or unix:PATH
     #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:7600", env = "CALLGATE_SERVER")]
     server: String,
+    #[command(flatten)]
+    shown: Shown,
+}
+
+/// What is shown to a server.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
+pub(super) struct Shown {
     /// A file with the token to show; without it the token is taken from CALLGATE_TOKEN
     #[arg(long, value_name = "FILE", env = "CALLGATE_TOKEN_FILE", hide_short_help = true)]
     token_file: Option<PathBuf>,
@@ -47,26 +54,37 @@ const TOKEN: &str = "CALLGATE_TOKEN";
 
 impl Remote {
     pub(super) async fn connect(&self) -> anyhow::Result<Wire> {
-        let url = &self.server;
-        let endpoint = Endpoint::from_shared(url.clone()).with_context(|| format!("--server {url} is not a URL"))?;
-        let (endpoint, bearer) = (self.encrypted(endpoint)?, Bearer::read(self.token_file.as_deref())?);
+        self.shown.connect(&self.server, self.shown.bearer()?, "; start one with `callgate serve`").await
+    }
+
+    /// True when the name of who asks is their credential's, and not the one that they give.
+    pub(super) fn is_named_by_credential(&self) -> anyhow::Result<bool> {
+        Ok(self.shown.certificate.is_some() || self.shown.bearer()?.0.is_some())
+    }
+}
+
+impl Shown {
+    /// The token, if there is one.
+    pub(super) fn bearer(&self) -> anyhow::Result<Bearer> {
+        Bearer::read(self.token_file.as_deref())
+    }
+
+    /// A connection that shows this token; `otherwise` is what else to do where nobody answers.
+    pub(super) async fn connect(&self, url: &str, bearer: Bearer, otherwise: &str) -> anyhow::Result<Wire> {
+        let endpoint = Endpoint::from_shared(url.to_owned()).with_context(|| format!("--server {url} is not a URL"))?;
+        let endpoint = self.encrypted(url, endpoint)?;
         if bearer.0.is_some() && is_overheard(url) {
             bail!("--server {url}: a token would travel there for everybody to read; use https://");
         }
         let channel = endpoint.connect().await.map_err(|error| match has_tls(url) {
             true => Error::new(error).context(format!("no server answers at {url} by TLS")),
-            false => anyhow!("no server answers at {url}; start one with `callgate serve`"),
+            false => anyhow!("no server answers at {url}{otherwise}"),
         })?;
         Ok(InterceptedService::new(channel, bearer))
     }
 
-    /// True when the name of who asks is their credential's, and not the one that they give.
-    pub(super) fn is_named_by_credential(&self) -> anyhow::Result<bool> {
-        Ok(self.certificate.is_some() || Bearer::read(self.token_file.as_deref())?.0.is_some())
-    }
-
-    fn encrypted(&self, endpoint: Endpoint) -> anyhow::Result<Endpoint> {
-        if !has_tls(&self.server) {
+    fn encrypted(&self, url: &str, endpoint: Endpoint) -> anyhow::Result<Endpoint> {
+        if !has_tls(url) {
             return Ok(endpoint);
         }
         let read = |path: &Path| std::fs::read(path).with_context(|| format!("cannot read {}", path.display()));
@@ -97,15 +115,12 @@ fn is_overheard(url: &str) -> bool {
 }
 
 /// The token that is shown, if there is one. It has no `Debug` of its own.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub(super) struct Bearer(Option<MetadataValue<Ascii>>);
 
 impl Bearer {
-    fn read(file: Option<&Path>) -> anyhow::Result<Self> {
-        let token = match file {
-            Some(path) => std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?,
-            None => std::env::var(TOKEN).unwrap_or_default(),
-        };
+    /// This token; none where there is no text.
+    pub(super) fn of(token: &str) -> anyhow::Result<Self> {
         let token = token.trim();
         if token.is_empty() {
             return Ok(Self(None));
@@ -115,6 +130,14 @@ impl Bearer {
         let mut value = value.map_err(|_| anyhow!("the token has other characters than those of ASCII"))?;
         value.set_sensitive(true);
         Ok(Self(Some(value)))
+    }
+
+    fn read(file: Option<&Path>) -> anyhow::Result<Self> {
+        let token = match file {
+            Some(path) => std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?,
+            None => std::env::var(TOKEN).unwrap_or_default(),
+        };
+        Self::of(&token)
     }
 }
 

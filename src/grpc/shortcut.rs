@@ -51,7 +51,7 @@ where
     }
 
     fn call(&mut self, mut request: http::Request<Body>) -> Answer {
-        let limit = left(request.headers()).map_or(BEGINS_WITHIN, |left| left.min(BEGINS_WITHIN));
+        let limit = limit(request.headers());
         let path = request.uri().path().strip_prefix('/').and_then(|path| path.strip_prefix(S::NAME));
         if let Some(method) = path.and_then(|method| method.strip_prefix('/')) {
             // tonic compresses every message of a stream or none, and most are short.
@@ -65,9 +65,38 @@ where
     }
 }
 
+/// What the caller gives, and no more than there is.
+fn limit(headers: &http::HeaderMap) -> Duration {
+    left(headers).map_or(BEGINS_WITHIN, |left| left.min(BEGINS_WITHIN))
+}
+
 async fn within(
     limit: Duration,
     answer: impl Future<Output = Result<http::Response<Body>, Infallible>>,
 ) -> Result<http::Response<Body>, Infallible> {
     timeout(limit, answer).await.unwrap_or_else(|_| Ok(status::deadline().into_http()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_waits_longer_than_they_say_or_than_there_is() {
+        let of = |timeout: Option<&str>| {
+            let headers = timeout.map(|text| (http::header::HeaderName::from_static("grpc-timeout"), text));
+            limit(&headers.map(|(name, text)| (name, text.parse().expect("a value"))).into_iter().collect())
+        };
+        assert_eq!((of(None), of(Some("nonsense"))), (BEGINS_WITHIN, BEGINS_WITHIN));
+        assert_eq!((of(Some("20m")), of(Some("2H"))), (Duration::from_millis(20), BEGINS_WITHIN));
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_does_not_begin_in_time_is_given_up() {
+        let Ok(told) = within(Duration::from_millis(5), std::future::pending()).await;
+        let status = tonic::Status::from_header_map(told.headers()).expect("a status");
+        assert_eq!(status.code(), tonic::Code::DeadlineExceeded);
+        let Ok(in_time) = within(BEGINS_WITHIN, async { Ok(http::Response::new(Body::empty())) }).await;
+        assert!(tonic::Status::from_header_map(in_time.headers()).is_none());
+    }
 }

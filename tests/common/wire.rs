@@ -14,11 +14,16 @@ use callgate::{
 use tokio::{sync::oneshot, task::JoinHandle};
 use tonic::{
     Code, Response, Status,
-    transport::{Channel, Endpoint},
+    transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity},
 };
 use tonic_types::StatusExt as _;
 
-use super::{STEP, gates, in_time, postgres::Postgres};
+use super::{
+    STEP,
+    certificates::{Authority, Pair},
+    gates, in_time,
+    postgres::Postgres,
+};
 
 pub(crate) type Client = GateServiceClient<Channel>;
 
@@ -97,6 +102,21 @@ fn listener(way: &Way) -> (SocketAddr, Listener) {
 pub(crate) async fn channel(address: SocketAddr) -> Channel {
     let endpoint = Endpoint::from_shared(format!("http://{address}")).expect("an address");
     in_time("a connection", endpoint.connect()).await.expect("it listens")
+}
+
+/// A new connection by TLS that trusts `authority`, and shows this certificate.
+pub(crate) async fn tls_channel(
+    address: SocketAddr,
+    authority: &Authority,
+    shown: Option<&Pair>,
+) -> Result<Channel, tonic::transport::Error> {
+    let tls = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(&authority.pem)).domain_name("localhost");
+    let tls = match shown {
+        Some(pair) => tls.identity(Identity::from_pem(&pair.certificate, &pair.key)),
+        None => tls,
+    };
+    let endpoint = Endpoint::from_shared(format!("https://{address}")).expect("an address");
+    in_time("a connection", endpoint.tls_config(tls).expect("TLS").connect()).await
 }
 
 pub(crate) fn caller(session: &str) -> v1::Caller {

@@ -20,9 +20,12 @@ use tokio::time::Instant;
 use tonic::{Code, Request, Status, transport::Channel};
 use tonic_types::StatusExt as _;
 
-use crate::common::{
-    all, in_time, until,
-    wire::{Plane, call, from, pair, question, shown},
+use crate::{
+    common::{
+        all, in_time, until,
+        wire::{Plane, call, from, pair, question, shown},
+    },
+    timing::like,
 };
 
 /// A revocation holds everywhere by then.
@@ -87,6 +90,9 @@ async fn once_there_is_a_token_one_is_needed_and_every_wrong_one_is_told_the_sam
         ("expired", bearer(&expired, asked("x"))),
         ("revoked", bearer(&revoked, asked("x"))),
         ("foreign", bearer(&foreign, asked("x"))),
+        ("its id with another secret", bearer(&like(&agent, 0), asked("x"))),
+        ("all but the last byte", bearer(&like(&agent, 31), asked("x"))),
+        ("a JWT of nobody", bearer("eyJhbGciOiJFUzI1NiJ9.eyJpc3MiOiJ4In0.AA", asked("x"))),
         ("cut", bearer(&agent[..agent.len() - 1], asked("x"))),
         ("its id alone", bearer(&known.id, asked("x"))),
         ("empty", of("authorization", "Bearer ")),
@@ -111,6 +117,7 @@ async fn once_there_is_a_token_one_is_needed_and_every_wrong_one_is_told_the_sam
         assert!(!status.message().contains(&agent) && !status.message().contains(&known.id), "{what}: {status:?}");
         texts.push(status.message().to_owned());
     }
+    texts.sort();
     texts.dedup();
     assert_eq!(texts.len(), 1, "it tells nothing of what was wrong: {texts:?}");
     assert_eq!(plane.postgres.number("select count(*) from session where session_id = 'x'").await, 0);

@@ -24,5 +24,6 @@ mod readers;
 mod settle;
 mod storm;
 mod sweep;
+mod timing;
 mod tls;
 mod waiting;

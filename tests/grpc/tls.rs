@@ -19,14 +19,14 @@ use tokio::{
 };
 use tonic::{
     Code,
-    transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity},
+    transport::{Channel, Endpoint},
 };
 
 use crate::common::{
     certificates::{Authority, Pair, der, put, shown},
     gates::policy,
     in_time, until,
-    wire::{Client, Plane, call, evaluate, pair, question, record, success},
+    wire::{Client, Plane, call, evaluate, pair, question, record, success, tls_channel},
 };
 
 /// A plane behind TLS, with the folder of its files.
@@ -40,30 +40,20 @@ async fn plane(pair: &Pair, client_ca: Option<&Authority>) -> (Plane, TempDir) {
 }
 
 /// A new connection that trusts `authority`.
-async fn connect(
-    plane: &Plane,
-    authority: &Authority,
-    shown: Option<&Pair>,
-) -> Result<Channel, tonic::transport::Error> {
-    let tls = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(&authority.pem)).domain_name("localhost");
-    let tls = match shown {
-        Some(pair) => tls.identity(Identity::from_pem(&pair.certificate, &pair.key)),
-        None => tls,
-    };
-    let endpoint = Endpoint::from_shared(format!("https://{}", plane.address)).expect("an address");
-    in_time("a connection", endpoint.tls_config(tls).expect("TLS").connect()).await
+async fn connect(plane: &Plane, authority: &Authority) -> Result<Channel, tonic::transport::Error> {
+    tls_channel(plane.address, authority, None).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn calls_go_over_tls_and_none_goes_without() {
     let authority = Authority::new("ours");
     let (plane, _folder) = plane(&authority.server(), None).await;
-    let mut client = GateServiceClient::new(connect(&plane, &authority, None).await.expect("TLS"));
+    let mut client = GateServiceClient::new(connect(&plane, &authority).await.expect("TLS"));
     assert!(evaluate(&mut client, question("s", call("c1", "look", "{}"))).await.permit.is_some());
     record(&mut client, success("s", "c1", "row")).await;
 
     let stranger = Authority::new("somebody else");
-    connect(&plane, &stranger, None).await.expect_err("a client that trusts another authority goes away");
+    connect(&plane, &stranger).await.expect_err("a client that trusts another authority goes away");
     let clear = Endpoint::from_shared(format!("http://{}", plane.address)).expect("an address");
     let mut clear = GateServiceClient::new(clear.connect_lazy());
     let asked = in_time("an end", clear.evaluate(question("s", call("c2", "look", "{}")))).await;
@@ -81,7 +71,7 @@ async fn load(
     let mut pairs = 0;
     while !over.load(Ordering::Relaxed) {
         if let Some((plane, authority)) = &again {
-            client = GateServiceClient::new(connect(plane, authority, None).await.expect("a connection at any time"));
+            client = GateServiceClient::new(connect(plane, authority).await.expect("a connection at any time"));
         }
         let (session, id) = (format!("s{n}"), format!("c{n}-{pairs}"));
         let asked = question(&session, call(&id, "look", &format!(r#"{{"n":"{id}"}}"#)));
@@ -101,7 +91,7 @@ async fn certificates_are_exchanged_under_load_without_a_failed_call() {
     let (plane, over) = (Arc::new(plane), Arc::new(AtomicBool::new(false)));
     let mut tasks = Vec::new();
     for n in 0..8 {
-        let client = GateServiceClient::new(connect(&plane, &authority, None).await.expect("TLS"));
+        let client = GateServiceClient::new(connect(&plane, &authority).await.expect("TLS"));
         let again = (n % 2 == 0).then(|| (Arc::clone(&plane), Arc::clone(&authority)));
         tasks.push(tokio::spawn(load(client, again, n, Arc::clone(&over))));
     }

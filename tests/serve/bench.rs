@@ -126,6 +126,40 @@ async fn an_open_loop_keeps_to_its_rate_and_a_long_run_tells_its_minutes() {
 }
 
 #[tokio::test]
+async fn a_bench_shows_a_token_of_each_of_its_tenants() {
+    let more = ["--yardsticks", "none", "--tenants", "2", "--writes", "50%"];
+    let (json, said) = figures(&Home::empty(), &more).await;
+    let round = &json["cases"][0]["entrants"][0]["rounds"][0];
+    assert!(round["pair_us"]["count"].as_f64().is_some_and(|count| count > 0.0), "{round}");
+    assert_eq!(round["refused"], serde_json::json!({}), "{round}");
+    assert!(said.contains("2 x 4 in flight, as 2 tenants with a token each"), "{said}");
+    let (code, _, error) = ran(&["bench", "--load", "1x4", "--tenants", "2"]).await;
+    assert!(code == Some(1) && error.contains("--tenants 2: connections take turns"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn bench_and_demo_show_the_token_of_the_environment() {
+    let home = Home::prepared().await;
+    let server = Server::start(&home, &[]);
+    let (dir, url) = (home.data_dir(), format!("http://{}", server.address));
+    let token = async |role: &str| {
+        let (code, said, error) = ran(&["tokens", "create", role, "--role", role, "--data-dir", path(&dir)]).await;
+        assert_eq!(code, Some(0), "{error}");
+        home.file(role, &said)
+    };
+    let (_admin, agent) = (token("admin").await, token("agent").await);
+    let more = ["--server", &url, "--yardsticks", "none", "--token-file", path(&agent)];
+    let (json, _) = figures(&home, &more).await;
+    let round = &json["cases"][0]["entrants"][0]["rounds"][0];
+    assert!(round["pair_us"]["count"].as_f64().is_some_and(|count| count > 0.0), "{round}");
+    let demo = ["demo", "--server", &url, "--pace-ms", "0"];
+    let (code, _, error) = ran(&demo).await;
+    assert!(code == Some(1) && error.contains("[UNAUTHENTICATED]"), "{error}");
+    let (code, _, error) = ran(&[&demo[..], &["--token-file", path(&_admin)]].concat()).await;
+    assert_eq!(code, Some(0), "{error}");
+}
+
+#[tokio::test]
 async fn a_bench_goes_over_a_unix_socket() {
     let (json, said) = figures(&Home::empty(), &["--yardsticks", "none", "--transport", "unix"]).await;
     let count = json["cases"][0]["entrants"][0]["rounds"][0]["pair_us"]["count"].as_f64().expect("a count");

@@ -6,6 +6,7 @@ mod common;
 mod bench;
 mod crash;
 mod http;
+mod identities;
 mod operators;
 mod overload;
 mod pipes;

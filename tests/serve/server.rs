@@ -23,9 +23,19 @@ use crate::common::{
 };
 
 /// What the environment could change about the server.
-const SETTINGS: [&str; 14] = [
+const SETTINGS: &[&str] = &[
     "CALLGATE_SERVER",
     "CALLGATE_BY",
+    "CALLGATE_TOKEN",
+    "CALLGATE_TOKEN_FILE",
+    "CALLGATE_CA",
+    "CALLGATE_CERT",
+    "CALLGATE_KEY",
+    "CALLGATE_AUTH",
+    "CALLGATE_TLS_CERT",
+    "CALLGATE_TLS_KEY",
+    "CALLGATE_CLIENT_CA",
+    "CALLGATE_CLIENT_CRL",
     "CALLGATE_LISTEN",
     "CALLGATE_SOCKET_MODE",
     "CALLGATE_SOCKET_OWNER",

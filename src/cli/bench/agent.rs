@@ -162,6 +162,7 @@ mod tests {
             calls_per_session: Some(4),
             grown: 0,
             agents: 3,
+            tenants: 0,
             transport: Transport::Unary,
             rate: None,
             mix,

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 
 use super::{
     BenchArgs, Preset,
@@ -24,6 +24,10 @@ const SMALL_SESSIONS: usize = 4_000;
 /// The cases, in order.
 pub(super) fn of(args: &BenchArgs) -> anyhow::Result<Vec<Case>> {
     let bench = Bench::of(args)?;
+    let connections = args.load.iter().map(|(connections, _)| *connections).min();
+    if args.preset.is_none() && connections.is_some_and(|connections| connections < bench.tenants()) {
+        bail!("--tenants {}: connections take turns, and --load has fewer of them", bench.tenants());
+    }
     Ok(match args.preset {
         Some(Preset::Show) => bench.show(),
         None => args.load.iter().map(|crowd| bench.case(*crowd)).collect(),
@@ -77,6 +81,7 @@ impl<'a> Bench<'a> {
             calls_per_session: Some(self.args.calls_per_session),
             grown: 0,
             agents: self.args.agents as usize,
+            tenants: self.tenants(),
             transport: self.args.transport,
             rate: None,
             mix: self.mix(),
@@ -86,7 +91,8 @@ impl<'a> Bench<'a> {
     /// The server that is measured; its policy declares what the calls need.
     fn server(&self, mix: &Mix) -> Which {
         if let Some(url) = &self.args.server {
-            return Which::Running { url: url.clone(), database_url: self.args.database_url.clone() };
+            let (shown, database_url) = (self.args.shown.clone(), self.args.database_url.clone());
+            return Which::Running { url: url.clone(), shown, database_url };
         }
         let policy = match &self.args.policy {
             Some(path) => Policy::File(path.clone()),
@@ -99,7 +105,12 @@ impl<'a> Bench<'a> {
     fn own(&self, program: &Path, policy: Policy, stored: u64) -> Which {
         let database_url = self.args.database_url.clone();
         let unix = self.args.transport == Transport::Unix;
-        Which::Own { program: program.to_owned(), policy, stored, database_url, unix }
+        Which::Own { program: program.to_owned(), policy, stored, database_url, unix, tenants: self.tenants() }
+    }
+
+    /// How many tenants show a token each.
+    fn tenants(&self) -> usize {
+        self.args.tenants.map_or(usize::from(self.args.with_token), usize::from)
     }
 
     fn entrant(&self, name: &str, which: Which, load: Load) -> Entrant {
@@ -122,7 +133,7 @@ impl<'a> Bench<'a> {
             entrants.push(self.entrant("against", self.own(program, policy, 0), load.clone()));
         }
         let sizes = (load.mix.argument_bytes, load.mix.result_bytes);
-        let load = Load { transport: Transport::Unary, ..load };
+        let load = Load { transport: Transport::Unary, tenants: 0, ..load };
         let held = self.args.yardsticks.iter().filter_map(|held| held.yardstick());
         entrants.extend(held.map(|kind| self.entrant(kind.name(), Which::Yardstick(kind, sizes), load.clone())));
         Case { title, entrants, rate: self.args.rate }

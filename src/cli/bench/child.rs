@@ -40,14 +40,7 @@ impl Process {
         log: PathBuf,
     ) -> anyhow::Result<Self> {
         let mut command = tied(program).await;
-        command.args(args);
-        // What the environment says to servers is not meant for one that is measured.
-        for (name, _) in std::env::vars_os() {
-            if name.to_str().is_some_and(|name| name.starts_with("CALLGATE_") || name.starts_with("OTEL_")) {
-                command.env_remove(name);
-            }
-        }
-        command.env_remove("RUST_LOG").envs(secrets.iter().map(|(name, value)| (*name, value)));
+        clean(command.args(args)).envs(secrets.iter().map(|(name, value)| (*name, value)));
         // Ctrl-C in a terminal goes to the whole foreground group; the bench decides when its servers stop.
         command.process_group(0).kill_on_drop(true);
         let stderr = File::create(&log).with_context(|| format!("{} cannot be written", log.display()))?;
@@ -90,6 +83,16 @@ impl Process {
         }
         Ok(())
     }
+}
+
+/// Without what the environment says to servers and commands: it is not meant for one that is measured.
+pub(super) fn clean(command: &mut Command) -> &mut Command {
+    for (name, _) in std::env::vars_os() {
+        if name.to_str().is_some_and(|name| name.starts_with("CALLGATE_") || name.starts_with("OTEL_")) {
+            command.env_remove(name);
+        }
+    }
+    command.env_remove("RUST_LOG")
 }
 
 /// The program, so that it ends when this process dies without a word.

@@ -16,7 +16,7 @@ use tokio::{
 
 use super::{
     agent::Agent,
-    link::{Link, named, pause},
+    link::{Link, Way, named, pause},
     load::Load,
     tally::Tally,
 };
@@ -54,10 +54,10 @@ pub(super) struct Running {
 }
 
 impl Crew {
-    pub(super) async fn new(load: &Load, url: &str) -> anyhow::Result<Self> {
+    pub(super) async fn new(load: &Load, way: &Way) -> anyhow::Result<Self> {
         let mut seats = Vec::with_capacity(load.workers());
         for connection in 0..load.connections {
-            let link = Link::connect(url, load.transport).await?;
+            let link = Link::connect(way, load.transport, connection).await?;
             seats.extend((0..load.in_flight).map(|place| {
                 let agent = Agent::new(load, connection * load.in_flight + place);
                 (connection, link.clone(), agent)

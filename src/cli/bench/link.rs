@@ -2,18 +2,14 @@
 
 use std::time::Duration;
 
-use anyhow::{Context as _, anyhow};
 use clap::ValueEnum;
 use serde::Serialize;
-use tonic::{
-    Status,
-    transport::{Channel, Endpoint},
-};
+use tonic::Status;
 use tonic_types::StatusExt as _;
 
 use super::stream::Stream;
 use crate::{
-    cli::remote::reason,
+    cli::remote::{Bearer, Shown, Wire, reason},
     grpc::v1::{
         EvaluateRequest, RecordRequest, RecordResponse, Verdict, gate_service_client::GateServiceClient,
         tagged_answer::Answer, tagged_request::Request,
@@ -37,18 +33,38 @@ pub(super) enum Transport {
     Unix,
 }
 
+/// Where a server is, and what is shown to it.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Way {
+    pub(super) url: String,
+    pub(super) shown: Shown,
+    /// Connections take turns with them; without any, none is shown.
+    pub(super) tokens: Vec<Bearer>,
+}
+
+impl Way {
+    /// To a server that wants no credential.
+    pub(super) fn to(url: &str) -> Self {
+        Self { url: url.to_owned(), ..Self::default() }
+    }
+
+    /// The connection of that number.
+    async fn connect(&self, connection: usize) -> anyhow::Result<Wire> {
+        let bearer = self.tokens.get(connection % self.tokens.len().max(1)).cloned();
+        self.shown.connect(&self.url, bearer.unwrap_or_default(), "").await
+    }
+}
+
 /// A connection, shared by the agents on it.
 #[derive(Debug, Clone)]
 pub(super) enum Link {
-    Calls(GateServiceClient<Channel>),
+    Calls(GateServiceClient<Wire>),
     Stream(Stream),
 }
 
 impl Link {
-    pub(super) async fn connect(url: &str, transport: Transport) -> anyhow::Result<Self> {
-        let endpoint = Endpoint::from_shared(url.to_owned()).with_context(|| format!("{url} is not a URL"))?;
-        let channel = endpoint.connect().await.map_err(|_| anyhow!("no server answers at {url}"))?;
-        let gate = GateServiceClient::new(channel);
+    pub(super) async fn connect(way: &Way, transport: Transport, connection: usize) -> anyhow::Result<Self> {
+        let gate = GateServiceClient::new(way.connect(connection).await?);
         Ok(match transport {
             Transport::Unary | Transport::Unix => Self::Calls(gate),
             Transport::Stream => Self::Stream(Stream::open(gate).await?),

@@ -19,6 +19,8 @@ pub(super) struct Load {
     pub(super) grown: u32,
     /// Different agents, by name.
     pub(super) agents: usize,
+    /// Tenants, each of which shows a token; connections take turns. 0: nobody shows a credential, or each the same.
+    pub(super) tenants: usize,
     /// How its calls travel.
     pub(super) transport: Transport,
     /// Pairs a second that are intended; none: each agent goes on as soon as it can (closed loop).
@@ -60,6 +62,11 @@ impl Load {
             Transport::Unary => {}
             Transport::Stream => text += ", one stream a connection",
             Transport::Unix => text += ", over a unix socket",
+        }
+        match self.tenants {
+            0 => {}
+            1 => text += ", with a token",
+            tenants => text += &format!(", as {tenants} tenants with a token each"),
         }
         let sessions = self.sessions.max(self.workers());
         let life = self.calls_per_session.map(|calls| format!(" of {calls} calls"));

@@ -19,6 +19,7 @@ mod stored;
 mod stream;
 mod sustained;
 mod tally;
+mod tokens;
 pub(super) mod yardstick;
 
 use std::{path::PathBuf, time::Duration};
@@ -34,6 +35,7 @@ use self::{
     server::Servers,
     yardstick::Yardstick,
 };
+use super::remote::Shown;
 
 /// What `callgate bench` takes.
 #[derive(Debug, Clone, Args)]
@@ -45,6 +47,15 @@ pub(super) struct BenchArgs {
     /// The database of that server, or for the one that is started; it tells the write-ahead log
     #[arg(long, value_name = "URL", hide_env_values = true)]
     database_url: Option<String>,
+    #[command(flatten)]
+    shown: Shown,
+    /// Let the server that is started want credentials, and show it a token with each call
+    #[arg(long, conflicts_with = "server")]
+    with_token: bool,
+    /// So many tenants of the server that is started, each with a token; connections take turns
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64),
+          conflicts_with_all = ["server", "preset"])]
+    tenants: Option<u16>,
     /// The folder of PostgreSQL's programs
     #[arg(long, value_name = "DIR", env = "CALLGATE_PG_BIN")]
     pg_bin: Option<PathBuf>,

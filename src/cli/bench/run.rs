@@ -10,7 +10,7 @@ use super::{
     agent::Agent,
     cpu::Micros,
     drive::{Crew, Running},
-    link::{Link, Transport},
+    link::{Link, Transport, Way},
     load::{Load, Mix},
     read::Rate,
     report::median,
@@ -132,21 +132,21 @@ impl Case {
         let (mut seats, mut answers) = (Vec::new(), None);
         for entrant in &self.entrants {
             let n = servers.of(&entrant.which, answers.as_ref()).await?;
-            let url = servers.get(n).url.clone();
+            let way = servers.get(n).way.clone();
             if answers.is_none() {
-                answers = Some(sample(&url, &entrant.load).await?);
+                answers = Some(sample(&way, &entrant.load).await?);
             }
-            seats.push((n, Some(Crew::new(&entrant.load, &url).await?)));
+            seats.push((n, Some(Crew::new(&entrant.load, &way).await?)));
         }
         Ok(seats)
     }
 }
 
 /// What the server answers to a plain pair of these sizes, for those who only send it back.
-async fn sample(url: &str, load: &Load) -> anyhow::Result<Answers> {
+async fn sample(way: &Way, load: &Load) -> anyhow::Result<Answers> {
     let sizes = Mix { argument_bytes: load.mix.argument_bytes, result_bytes: load.mix.result_bytes, ..Mix::default() };
     let load = Load { connections: 1, in_flight: 1, sessions: 1, calls_per_session: None, mix: sizes, ..load.clone() };
-    let (mut link, mut agent) = (Link::connect(url, Transport::Unary).await?, Agent::new(&load, 0));
+    let (mut link, mut agent) = (Link::connect(way, Transport::Unary, 0).await?, Agent::new(&load, 0));
     let (mut verdict, mut told) = (Verdict::default(), None);
     for _ in 0..3 {
         let call = agent.call(&load);

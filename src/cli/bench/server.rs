@@ -9,11 +9,13 @@ use tempfile::TempDir;
 use super::{
     child::Process,
     disk::Disk,
+    link::Way,
     probe::Probe,
-    stored,
+    stored, tokens,
     yardstick::{Answers, DATABASE, Yardstick},
 };
 use crate::{
+    cli::remote::Shown,
     private_postgres::{PrivatePostgres, Settings},
     store::parse_url,
 };
@@ -21,10 +23,10 @@ use crate::{
 /// Which server.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Which {
-    /// One that runs, with its database where it is known.
-    Running { url: String, database_url: Option<String> },
-    /// One of ours: this program or another build of it.
-    Own { program: PathBuf, policy: Policy, stored: u64, database_url: Option<String>, unix: bool },
+    /// One that runs, with what is shown to it, and its database where it is known.
+    Running { url: String, shown: Shown, database_url: Option<String> },
+    /// One of ours: this program or another build of it. Where it has tenants, each shows a token.
+    Own { program: PathBuf, policy: Policy, stored: u64, database_url: Option<String>, unix: bool, tenants: usize },
     /// What callgate is held against, with answers to calls of these sizes.
     Yardstick(Yardstick, (usize, usize)),
 }
@@ -43,6 +45,14 @@ pub(super) enum Policy {
 }
 
 impl Which {
+    /// How many tenants show a token each.
+    pub(super) const fn tenants(&self) -> usize {
+        match self {
+            Self::Own { tenants, .. } => *tenants,
+            Self::Running { .. } | Self::Yardstick(..) => 0,
+        }
+    }
+
     /// In words.
     pub(super) fn described(&self) -> String {
         match self {
@@ -57,11 +67,14 @@ impl Which {
     }
 }
 
+/// The file of the policy, in a server's folder.
+const POLICY: &str = "policy.yaml";
+
 /// A server that runs.
 #[derive(Debug)]
 pub(super) struct Server {
     pub(super) which: Which,
-    pub(super) url: String,
+    pub(super) way: Way,
     pub(super) probe: Probe,
     process: Option<Process>,
     database: Option<PrivatePostgres>,
@@ -114,10 +127,11 @@ impl Servers {
         std::fs::create_dir(&folder).with_context(|| format!("{} cannot be made", folder.display()))?;
         crate::cli::demo::open_to_all(&folder)?;
         let given = match &which {
-            Which::Running { url, database_url } => {
+            Which::Running { url, shown, database_url } => {
                 let options = database_url.as_deref().map(parse_url).transpose().context("--database-url")?;
                 let probe = Probe::new(None, options.as_ref()).await?;
-                return Ok(Server { url: url.clone(), probe, process: None, database: None, which });
+                let way = Way { url: url.clone(), tokens: vec![shown.bearer()?], shown: shown.clone() };
+                return Ok(Server { way, probe, process: None, database: None, which });
             }
             Which::Own { database_url, .. } => database_url.clone(),
             Which::Yardstick(..) => None,
@@ -146,8 +160,13 @@ impl Servers {
         {
             stored::fill(&process.url, options, *stored).await.context("calls to begin with")?;
         }
+        let mut way = Way::to(&process.url);
+        if let (Which::Own { program, policy, tenants: 1.., .. }, Some(url)) = (&which, &url) {
+            let policy = policy.text()?.map(|_| folder.join(POLICY));
+            way.tokens = tokens::make(program, &way.url, url, policy.as_deref(), which.tenants()).await?;
+        }
         let probe = Probe::new(Some(process.pid), options.as_ref()).await?;
-        Ok(Server { url: process.url.clone(), probe, process: Some(process), database, which })
+        Ok(Server { way, probe, process: Some(process), database, which })
     }
 
     /// Stops all that was started; gives the first trouble with it.
@@ -184,7 +203,7 @@ async fn serving(
         Which::Own { program, policy, unix, .. } => {
             let socket = format!("unix:{}", folder.join("socket").display());
             let mut args = vec!["serve", "--listen", if *unix { &socket } else { "127.0.0.1:0" }];
-            let path = folder.join("policy.yaml");
+            let path = folder.join(POLICY);
             if let Some(text) = policy.text()? {
                 std::fs::write(&path, text).context("the policy cannot be written")?;
                 args.extend(["--policy", path.to_str().context("a path that is no text")?]);

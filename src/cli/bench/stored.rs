@@ -8,7 +8,7 @@ use sqlx::{AssertSqlSafe, ConnectOptions as _, Executor as _, PgConnection, post
 
 use super::{
     drive::Crew,
-    link::Transport,
+    link::{Transport, Way},
     load::{Load, Mix},
 };
 
@@ -69,11 +69,12 @@ async fn make(url: &str) -> anyhow::Result<()> {
         calls_per_session: None,
         grown: CALLS,
         agents: 100,
+        tenants: 0,
         transport: Transport::Unary,
         rate: None,
         mix: Mix::default(),
     };
-    let running = Crew::new(&load, url).await?.begin(Duration::ZERO).await?;
+    let running = Crew::new(&load, &Way::to(url)).await?.begin(Duration::ZERO).await?;
     running.end().await.map(drop)
 }
 

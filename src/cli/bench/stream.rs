@@ -7,11 +7,14 @@ use anyhow::{Context as _, anyhow};
 use prost::Message as _;
 use tokio::sync::{mpsc, oneshot};
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::{Code, Status, Streaming, transport::Channel};
+use tonic::{Code, Status, Streaming};
 
-use crate::grpc::v1::{
-    ConnectRequest, ConnectResponse, TaggedRequest, gate_service_client::GateServiceClient, tagged_answer::Answer,
-    tagged_request::Request,
+use crate::{
+    cli::remote::Wire,
+    grpc::v1::{
+        ConnectRequest, ConnectResponse, TaggedRequest, gate_service_client::GateServiceClient, tagged_answer::Answer,
+        tagged_request::Request,
+    },
 };
 
 /// The most requests of a frame.
@@ -24,7 +27,7 @@ type Reply = oneshot::Sender<Answer>;
 pub(super) struct Stream(mpsc::UnboundedSender<(Request, Reply)>);
 
 impl Stream {
-    pub(super) async fn open(mut gate: GateServiceClient<Channel>) -> anyhow::Result<Self> {
+    pub(super) async fn open(mut gate: GateServiceClient<Wire>) -> anyhow::Result<Self> {
         // One: while the transport still has a frame to send, requests gather for the next one.
         let (to, frames) = mpsc::channel(1);
         let opened = gate.connect(ReceiverStream::new(frames)).await;

@@ -5,13 +5,10 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use serde_json::Value;
-use tonic::{
-    Code, Status,
-    transport::{Channel, Endpoint},
-};
+use tonic::{Code, Status};
 
 use crate::{
-    cli::remote::refusal,
+    cli::remote::{Wire, refusal},
     grpc::{
         time::duration,
         v1::{
@@ -74,8 +71,8 @@ impl Outcome {
 
 #[derive(Debug, Clone)]
 pub(super) struct Client {
-    gate: GateServiceClient<Channel>,
-    channel: Channel,
+    gate: GateServiceClient<Wire>,
+    channel: Wire,
     caller: Caller,
     /// What the next calls are expected to cost.
     pub(super) cost_estimate_micros: Option<u64>,
@@ -84,14 +81,10 @@ pub(super) struct Client {
 }
 
 impl Client {
-    pub(super) async fn connect(url: &str, session: &str) -> anyhow::Result<Self> {
-        let endpoint = Endpoint::from_shared(url.to_owned()).with_context(|| format!("--server {url} is not a URL"))?;
-        let channel = endpoint.connect().await.with_context(|| {
-            format!("no server answers at {url}; start one with `callgate serve`, or leave --server away")
-        })?;
+    pub(super) fn of(channel: Wire, session: &str) -> Self {
         let caller = Caller { session_id: session.to_owned(), agent_id: "demo".to_owned(), ..Caller::default() };
         let gate = GateServiceClient::new(channel.clone());
-        Ok(Self { gate, channel, caller, cost_estimate_micros: None, used_cost_micros: 0 })
+        Self { gate, channel, caller, cost_estimate_micros: None, used_cost_micros: 0 }
     }
 
     pub(super) fn run(&mut self, run: &str) {

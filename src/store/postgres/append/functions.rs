@@ -329,14 +329,13 @@ $lost$"
         if let Some(types) = self.known(conn).await? {
             return Ok(types);
         }
-        if let Err(error) = self.create(conn).await {
-            // Somebody else was faster.
-            let code = error.as_database_error().and_then(|error| error.code()).unwrap_or_default().into_owned();
-            if !["42710", "42723", "23505"].contains(&code.as_str()) {
-                return Err(error);
-            }
+        let created = self.create(conn).await;
+        // Whoever was slower than somebody else is told so in one of many ways, and finds theirs.
+        match (self.known(conn).await?, created) {
+            (Some(types), _) => Ok(types),
+            (None, Err(error)) => Err(error),
+            (None, Ok(())) => Err(sqlx::Error::RowNotFound),
         }
-        self.known(conn).await?.ok_or(sqlx::Error::RowNotFound)
     }
 
     async fn known(&self, conn: &mut PgConnection) -> Result<Option<Vec<Oid>>, sqlx::Error> {
