@@ -147,7 +147,7 @@ async fn bench_and_demo_show_the_token_of_the_environment() {
         assert_eq!(code, Some(0), "{error}");
         home.file(role, &said)
     };
-    let (_admin, agent) = (token("admin").await, token("agent").await);
+    let (admin, agent) = (token("admin").await, token("agent").await);
     let more = ["--server", &url, "--yardsticks", "none", "--token-file", path(&agent)];
     let (json, _) = figures(&home, &more).await;
     let round = &json["cases"][0]["entrants"][0]["rounds"][0];
@@ -155,7 +155,7 @@ async fn bench_and_demo_show_the_token_of_the_environment() {
     let demo = ["demo", "--server", &url, "--pace-ms", "0"];
     let (code, _, error) = ran(&demo).await;
     assert!(code == Some(1) && error.contains("[UNAUTHENTICATED]"), "{error}");
-    let (code, _, error) = ran(&[&demo[..], &["--token-file", path(&_admin)]].concat()).await;
+    let (code, _, error) = ran(&[&demo[..], &["--token-file", path(&admin)]].concat()).await;
     assert_eq!(code, Some(0), "{error}");
 }
 

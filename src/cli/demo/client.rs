@@ -8,7 +8,7 @@ use serde_json::Value;
 use tonic::{Code, Status};
 
 use crate::{
-    cli::remote::{Wire, refusal},
+    cli::remote::{Wire, reason, refusal},
     grpc::{
         time::duration,
         v1::{
@@ -172,10 +172,11 @@ async fn pause(status: &Status, tries: &mut u32) -> anyhow::Result<()> {
     let passing = matches!(status.code(), Code::Unavailable | Code::Aborted | Code::DeadlineExceeded | Code::Cancelled);
     // A server that dies in the middle of an answer is seen as an unknown transport error.
     let broken = status.code() == Code::Unknown && status.message().contains("transport");
-    if !(passing || broken) || *tries == TRIES_MAX {
+    let overloaded = reason(status).as_deref() == Some("OVERLOADED");
+    if !(passing || broken || overloaded) || *tries == TRIES_MAX {
         return Err(refusal(status));
     }
-    if *tries == 0 {
+    if *tries == 0 && !overloaded {
         outln!("    … the server is away; the same call is asked for again until it is back");
     }
     *tries += 1;
