@@ -58,7 +58,7 @@ impl Way {
 /// A connection, shared by the agents on it.
 #[derive(Debug, Clone)]
 pub(super) enum Link {
-    Calls(GateServiceClient<Wire>),
+    Calls(Box<GateServiceClient<Wire>>),
     Stream(Stream),
 }
 
@@ -66,7 +66,7 @@ impl Link {
     pub(super) async fn connect(way: &Way, transport: Transport, connection: usize) -> anyhow::Result<Self> {
         let gate = GateServiceClient::new(way.connect(connection).await?);
         Ok(match transport {
-            Transport::Unary | Transport::Unix => Self::Calls(gate),
+            Transport::Unary | Transport::Unix => Self::Calls(Box::new(gate)),
             Transport::Stream => Self::Stream(Stream::open(gate).await?),
         })
     }
