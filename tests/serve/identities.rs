@@ -142,7 +142,7 @@ fn asked(call_id: &str) -> v1::EvaluateRequest {
 
 async fn ask(channel: &Channel, token: Option<&str>, call_id: &str) -> Result<(), Status> {
     let mut client = GateServiceClient::new(channel.clone());
-    in_time("an answer", client.evaluate(shown(token, asked(call_id)))).await.map(drop)
+    Box::pin(in_time("an answer", client.evaluate(shown(token, asked(call_id))))).await.map(drop)
 }
 
 fn told(answer: Result<(), Status>) -> (Code, String) {
