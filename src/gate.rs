@@ -20,6 +20,7 @@ mod learned;
 mod leases;
 mod owners;
 mod policies;
+mod privacy;
 mod profiles;
 mod quotas;
 mod record;
@@ -34,7 +35,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use self::{
     admission::Door, approvals::OpenQuestions, credentials::Credentials, halts::Halts, health::ToolHealth,
-    learned::Learned, owners::Owners, policies::ActivePolicy, quotas::Used, tenants::Tenants,
+    learned::Learned, owners::Owners, policies::ActivePolicy, privacy::Forgotten, quotas::Used, tenants::Tenants,
 };
 use crate::{
     clock::Clock,
@@ -51,6 +52,7 @@ pub use credentials::{Refused, Shown};
 pub use error::{CommandError, EvaluateError, GateError, NoAnswer, RecordError, SessionError};
 pub use owners::WorkError;
 pub use policies::{Activated, Applied, Apply, Author, PolicyProblem, compiled};
+pub use privacy::PrivacyError;
 pub use profiles::{NearPair, QualityReport, RetryChance, RetryLayer, RetryProfile};
 pub use record::RecordAnswer;
 pub use tenants::TenantChange;
@@ -98,6 +100,7 @@ pub struct Gate {
     tools: Arc<ToolHealth>,
     learned: Learned,
     halts: Halts,
+    forgotten: Forgotten,
     tenants: Tenants,
     used: Used,
     credentials: Credentials,
@@ -120,6 +123,7 @@ impl Gate {
             tools: Arc::default(),
             learned: Learned::default(),
             halts: Halts::default(),
+            forgotten: Forgotten::default(),
             tenants: Tenants::default(),
             used: Used::default(),
             credentials: Credentials::default(),

@@ -7,7 +7,7 @@ use super::{
     effect::Effect,
     finding::{CallRef, Decision, Finding, Level},
     fingerprint::{ArgsDigest, Fingerprint},
-    ids::{AgentId, CallId, RunId, SessionId, TenantId, ToolName},
+    ids::{AgentId, CallId, RunId, SessionId, TenantId, ToolName, UserId},
     json::Json,
     outcome::{Outcome, OutcomeStatus},
     profile::FollowUp,
@@ -34,6 +34,8 @@ pub struct Request {
     pub run: Option<RunId>,
     /// Who asks.
     pub agent: Option<AgentId>,
+    /// For whom: by this what is stored of a person is found again.
+    pub user: Option<UserId>,
     /// The call's id, chosen by the caller.
     pub call_id: CallId,
     pub tool: ToolName,
@@ -61,6 +63,7 @@ impl Request {
             parent: None,
             run: None,
             agent: None,
+            user: None,
             asked_by: None,
             call_id,
             tool,

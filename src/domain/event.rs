@@ -13,7 +13,7 @@ use super::{
     fingerprint::{ArgsDigest, Fingerprint, ResultDigest},
     gist::Gist,
     grant::Use,
-    ids::{AgentId, CallId, RunId, SessionId, TenantId, ToolName},
+    ids::{AgentId, CallId, RunId, SessionId, TenantId, ToolName, UserId},
     ledger::LedgerChange,
     outcome::{Advice, OutcomeStatus},
     profile::{Circumstances, FollowUp},
@@ -46,6 +46,8 @@ pub struct Judged {
     pub resumes: bool,
     /// Who asked.
     pub agent: Option<AgentId>,
+    /// For whom. Absent when read back.
+    pub user: Option<UserId>,
     pub call_id: CallId,
     /// The n-th judgement of this call_id, from 1.
     pub round: u32,
@@ -270,6 +272,7 @@ impl Judged {
             run_from: seq,
             resumes: false,
             agent: request.agent.clone(),
+            user: request.user.clone(),
             call_id: request.call_id.clone(),
             round: 1,
             batch: seq,

@@ -89,6 +89,10 @@ name!(
     AgentId
 );
 name!(
+    /// A person whom agents work for, as callers name them.
+    UserId
+);
+name!(
     /// A tool's name as the model calls it.
     ToolName
 );

@@ -13,6 +13,7 @@ pub mod event;
 pub mod failure;
 pub mod finding;
 pub mod fingerprint;
+pub mod forgetting;
 pub mod gist;
 pub mod grant;
 pub mod halt;

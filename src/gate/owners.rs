@@ -24,6 +24,15 @@ impl Default for Owners {
     }
 }
 
+impl Owners {
+    /// Forgets whose those trees are that are `is_gone`.
+    pub(super) fn forget(&self, is_gone: impl Fn(TenantId, &SessionId) -> bool) {
+        let mut owners = lock(&self.0);
+        let gone = owners.iter().map(|(key, _)| key).filter(|(tenant, root)| is_gone(*tenant, root)).cloned();
+        gone.collect::<Vec<_>>().iter().for_each(|key| drop(owners.pop(key)));
+    }
+}
+
 /// Why somebody does not work in a session.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum WorkError {

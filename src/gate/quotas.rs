@@ -83,6 +83,7 @@ impl Gate {
     /// # Errors
     /// [`NoAnswer`]: the rest is done the next time.
     pub async fn look_after_tenants(&self) -> Result<(), NoAnswer> {
+        self.drop_marks().await?;
         for tenant in self.tenants() {
             if tenant.state == TenantState::Deleted && !lock(&self.used.erased).contains(&tenant.id) {
                 if self.store.erase_tenant(tenant.id).await? {

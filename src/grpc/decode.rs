@@ -18,7 +18,7 @@ use crate::{
         call::Request,
         control::{Command, Operation},
         failure::ErrorReport,
-        ids::{AgentId, CallId, Invalid, RunId, SessionId, TenantId, ToolName},
+        ids::{AgentId, CallId, Invalid, RunId, SessionId, TenantId, ToolName, UserId},
         json::{self, BYTES_MAX, Json},
         outcome::OutcomeStatus,
         report::{Operator, Report},
@@ -162,8 +162,10 @@ fn requested(
     }
     let run = optional(&caller.run_id, |id| RunId::parse("caller.run_id", id))?;
     let agent = optional(&caller.agent_id, |id| AgentId::parse("caller.agent_id", id))?;
+    let user = optional(&caller.user_id, |id| UserId::parse("caller.user_id", id))?;
     let request = called(tenant, call, session).map_err(|wrong| wrong.within(field))?;
-    Ok(Request { parent, run, agent, usage, phase: bounded("caller.phase", &caller.phase, TEXT_BYTES_MAX)?, ..request })
+    let phase = bounded("caller.phase", &caller.phase, TEXT_BYTES_MAX)?;
+    Ok(Request { parent, run, agent, user, usage, phase, ..request })
 }
 
 /// What a call says of itself.

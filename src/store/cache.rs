@@ -19,6 +19,7 @@ pub use self::slot::Slot;
 use super::error::StoreError;
 use crate::domain::{
     ids::{CallId, SessionId, TenantId},
+    time::Timestamp,
     tree::CallTree,
 };
 
@@ -266,6 +267,33 @@ impl Slots {
         calls.is_some_and(|calls| calls.iter().any(|(of, missed)| missed == call_id && of == session))
     }
 
+    /// Forgets every tree that `is_gone`, by whose it is, its root, and when it began, where that is known: whoever is at
+    /// work on one loses, and finds nothing.
+    pub fn forget_trees(&self, is_gone: impl Fn(TenantId, &SessionId, Option<Timestamp>) -> bool) {
+        let mut trees = lock(&self.trees);
+        let began = |known: &Known| match known {
+            Known::Here(slot) => slot.advance(|tree| tree.started_at),
+            Known::Moved(stored) => stored.as_ref().map(|tree| tree.started_at),
+        };
+        let gone = trees.by_use.iter().filter(|((tenant, root), (known, _))| is_gone(*tenant, root, began(known)));
+        for key in gone.map(|(key, _)| key.clone()).collect::<Vec<_>>() {
+            let Some((known, bytes)) = trees.by_use.pop(&key) else { continue };
+            trees.bytes -= bytes;
+            if let Known::Here(slot) = known {
+                slot.invalidate();
+                drop(slot.take_stored());
+            }
+        }
+        drop(trees);
+        let mut roots = lock(&self.roots);
+        let gone = roots.iter().filter(|((tenant, _), root)| is_gone(*tenant, root, None)).map(|(key, _)| key.clone());
+        gone.collect::<Vec<_>>().iter().for_each(|key| drop(roots.pop(key)));
+        drop(roots);
+        let mut missed = lock(&self.forgotten);
+        let gone = missed.iter().filter(|((tenant, root), _)| is_gone(*tenant, root, None)).map(|(key, _)| key.clone());
+        gone.collect::<Vec<_>>().iter().for_each(|key| drop(missed.pop(key)));
+    }
+
     /// Forgets where a session belongs; it is looked up again.
     pub fn forget_root(&self, tenant: TenantId, session: &SessionId) {
         lock(&self.roots).pop(&(tenant, session.clone()));
@@ -277,7 +305,7 @@ mod tests {
     use std::sync::atomic::Ordering;
 
     use super::{slot::weighed, *};
-    use crate::domain::{ids::DEFAULT_TENANT, time::Timestamp};
+    use crate::domain::ids::DEFAULT_TENANT;
 
     fn root(n: usize) -> SessionId {
         SessionId::parse("session", &format!("s{n:02}")).expect("valid")

@@ -16,6 +16,7 @@ mod door;
 mod durable;
 mod encrypted;
 mod faults;
+mod forgetting;
 mod learning;
 mod leases;
 mod outage;

@@ -277,6 +277,7 @@ impl Stage {
         let name = |e: crate::domain::ids::Invalid| e.problem;
         Ok(Request {
             asked_by: None,
+            user: None,
             tenant: DEFAULT_TENANT,
             session: SessionId::parse("session", &self.session).map_err(name)?,
             parent: self.parent.as_ref().map(|p| SessionId::parse("parent", p)).transpose().map_err(name)?,

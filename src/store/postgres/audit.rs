@@ -11,6 +11,7 @@ use crate::{
     domain::{
         audit::{Anchor, Check, Checked, Entry, Event, WORDS, Word},
         event,
+        forgetting::WORD_BYTES_MIN,
         ids::TenantId,
     },
     store::error::StoreError,
@@ -18,6 +19,8 @@ use crate::{
 
 /// Entries that are checked at a time.
 const PAGE: i64 = 1_000;
+/// Names that one regular expression finds.
+const NAMES: usize = 100;
 
 /// Adds an entry to the tenant's audit; gives its number. To be called inside the transaction of what it tells of, and
 /// last in it: the tenant's next entry, which an agent may wait for, waits for the commit.
@@ -71,10 +74,11 @@ pub(super) fn log_events(tenant: TenantId, events: &[event::Event]) {
     }
 }
 
-/// Erases every word of the tenant's audit that holds one of `words`, in whatever case, and of entries about one of
-/// `sessions` the session, what was done and why. Adds the entry that tells of it, which keeps its own words and so
-/// must say none of these. Gives how many entries lost a word. To be called last in its transaction: what takes long of
-/// it, looking for the words, is done before the entry.
+/// Erases of the tenant's audit what names somebody: of entries about one of `sessions` the session, what was done and
+/// why, and of all others each of these that holds one of `names`, in whatever case. Who did something, and by which
+/// credential, stays, since they answer for it; but in entries about these sessions it goes where it holds such a name.
+/// Adds the entry that tells of it, which keeps its own words and so must say none of these. Gives how many entries lost
+/// a word. To be called last in its transaction: what takes long of it, looking for the names, is done before the entry.
 ///
 /// # Errors
 /// [`StoreError`]: the transaction cannot be committed any more.
@@ -83,30 +87,73 @@ pub async fn erase(
     tenant: TenantId,
     event: &Event,
     sessions: &[&str],
-    words: &[&str],
+    names: &[&str],
 ) -> Loaded<u64> {
+    let found = find(conn, tenant, sessions, names).await?;
+    erase_found(conn, tenant, event, (sessions, names), found).await
+}
+
+/// Entries that name somebody, as far as there were any then.
+#[derive(Debug)]
+pub(super) struct Found {
+    numbers: Vec<i64>,
+    newest: i64,
+}
+
+/// Holds for an entry `a` that is to lose a word: `$2` are sessions, `$3` the patterns of names.
+const HOLDS: &str = "(a.words[4] = any($2) or exists (
+    select from unnest(a.words[4:6]) word, unnest($3::text[]) p where word ~* p))";
+
+/// The entries that [`erase`] is about: to be looked for before anything is locked.
+pub(super) async fn find(
+    conn: &mut PgConnection,
+    tenant: TenantId,
+    sessions: &[&str],
+    names: &[&str],
+) -> Loaded<Found> {
     let newest = sqlx::query_scalar("select coalesce(max(number), 0) from audit where tenant_id = $1");
     let newest: i64 = newest.bind(tenant.0).fetch_one(&mut *conn).await?;
-    let holds = "(a.words[4] = any($2) or exists (select from unnest(a.words) word, unnest($3::text[]) w
-        where strpos(lower(word), lower(w)) > 0))";
-    let found = format!("select a.number from audit a where a.tenant_id = $1 and {holds}");
-    let found = sqlx::query_scalar(AssertSqlSafe(found)).bind(tenant.0).bind(sessions.to_vec()).bind(words.to_vec());
-    let found: Vec<i64> = found.fetch_all(&mut *conn).await?;
+    let found = format!("select a.number from audit a where a.tenant_id = $1 and {HOLDS}");
+    let found = sqlx::query_scalar(AssertSqlSafe(found)).bind(tenant.0).bind(sessions.to_vec()).bind(patterns(names));
+    Ok(Found { numbers: found.fetch_all(conn).await?, newest })
+}
+
+/// Erases them, and looks at what others have added meanwhile as well.
+pub(super) async fn erase_found(
+    conn: &mut PgConnection,
+    tenant: TenantId,
+    event: &Event,
+    (sessions, names): (&[&str], &[&str]),
+    found: Found,
+) -> Loaded<u64> {
     let by = append(conn, tenant, event).await?;
-    // What others have added meanwhile is looked at as well.
     let erase = format!(
         "update audit a set words = k.words, salts = k.salts, erased_by = $4
          from (select a.number, array_agg(case when gone then null else word end order by place) as words,
              array_agg(case when gone then null else salt end order by place) as salts
            from audit a, unnest(a.words, a.salts) with ordinality u (word, salt, place),
-             lateral (select (place >= 4 and a.words[4] = any($2)) is true or exists (
-               select from unnest($3::text[]) w where strpos(lower(word), lower(w)) > 0) as gone) g
-           where a.tenant_id = $1 and (a.number = any($5) or a.number > $6 and {holds}) and a.number <> $4
+             lateral (select coalesce(a.words[4] = any($2), false) as is_theirs,
+               exists (select from unnest($3::text[]) p where word ~* p) as is_named) h,
+             lateral (select case when place >= 4 then is_theirs or is_named else is_theirs and is_named end as gone) g
+           where a.tenant_id = $1 and (a.number = any($5) or a.number > $6 and {HOLDS}) and a.number <> $4
            group by a.number) k
          where a.tenant_id = $1 and a.number = k.number"
     );
-    let erase = sqlx::query(AssertSqlSafe(erase)).bind(tenant.0).bind(sessions.to_vec()).bind(words.to_vec());
-    Ok(erase.bind(big(by)).bind(found).bind(newest).execute(conn).await?.rows_affected())
+    let erase = sqlx::query(AssertSqlSafe(erase)).bind(tenant.0).bind(sessions.to_vec()).bind(patterns(names));
+    Ok(erase.bind(big(by)).bind(found.numbers).bind(found.newest).execute(conn).await?.rows_affected())
+}
+
+/// Regular expressions that find the names inside of texts. A short one is part of too many words: it is found where it
+/// is the whole text, or all that a text says was halted.
+fn patterns(names: &[&str]) -> Vec<String> {
+    let literal = |name: &&str| -> String {
+        let escaped: String = name
+            .chars()
+            .flat_map(|c| (c.is_ascii() && !c.is_ascii_alphanumeric()).then_some('\\').into_iter().chain([c]))
+            .collect();
+        if name.len() < WORD_BYTES_MIN { format!("^((session|agent) )?{escaped}$") } else { escaped }
+    };
+    names.chunks(NAMES).map(|names| names.iter().map(literal).collect::<Vec<_>>().join("|")).collect()
 }
 
 impl Store {

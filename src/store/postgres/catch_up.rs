@@ -7,7 +7,7 @@ use sqlx::{PgConnection, Row as _, postgres::PgRow};
 use super::{
     columns::{self, Column},
     controls,
-    decode::{Loaded, count, maybe_at},
+    decode::{Loaded, at, count, maybe_at},
     load::{self, Cut, HEAD, OUTCOMES, Rows, TREES, numbered, same},
     row::{CallRow, OutcomeRow},
     wide::{self, Part},
@@ -23,8 +23,8 @@ use crate::domain::{
 /// The part after those that all statements over trees have.
 const CONTROLS: i32 = OUTCOMES + 1;
 
-/// A tree as it is known: whose, its root, epoch and version.
-pub(super) type Known = (TenantId, SessionId, i32, u64);
+/// A tree as it is known: whose, its root, epoch and version, and when it began.
+pub(super) type Known = (TenantId, SessionId, i32, (u64, Timestamp));
 
 /// What happened since, and what the tree's row says now.
 #[derive(Debug)]
@@ -62,19 +62,20 @@ static SINCE: LazyLock<String> = LazyLock::new(|| {
 /// What happened to trees since they were known; none for one that has to be read anew.
 pub(super) async fn since(conn: &mut PgConnection, known: &[Known], cut: Cut) -> Loaded<Vec<Loaded<Option<Since>>>> {
     let mut all: Vec<Loaded<Option<Since>>> = known.iter().map(|_| Ok(None)).collect();
-    for (day, born) in load::by_month(known.iter().map(|(_, _, day, _)| Some(*day))) {
-        let keys: Vec<_> = born.iter().map(|at| (known[*at].0, &known[*at].1, known[*at].3)).collect();
+    for (day, born) in load::by_month(known.iter().map(|(_, _, day, ..)| Some(*day))) {
+        let keys: Vec<_> = born.iter().map(|at| (known[*at].0, &known[*at].1, known[*at].3.0)).collect();
         let rows = load::read(conn, &load::born_in(&SINCE, day), &keys, cut).await?;
-        for (at, rows) in born.into_iter().zip(rows) {
-            all[at] = of_tree(&known[at], &rows);
+        for (place, rows) in born.into_iter().zip(rows) {
+            all[place] = of_tree(&known[place], &rows);
         }
     }
     Ok(all)
 }
 
-fn of_tree((_, _, epoch, _): &Known, rows: &Rows) -> Loaded<Option<Since>> {
+fn of_tree((_, _, epoch, (_, began)): &Known, rows: &Rows) -> Loaded<Option<Since>> {
     let Some(head) = rows.get(&HEAD).and_then(|head| head.first()) else { return Ok(None) };
-    if head.try_get::<i32, _>("day")? != *epoch {
+    // One that began at another time only has the name of the one that is known.
+    if head.try_get::<i32, _>("day")? != *epoch || at(head, "started_ms")? != *began {
         return Ok(None);
     }
     let mut events = load::events(rows, whole)?;

@@ -82,6 +82,12 @@ impl Counters {
         is_usable.then_some(found)
     }
 
+    /// Forgets the counters of agents that `is_gone`.
+    pub(super) fn forget(&self, is_gone: impl Fn(TenantId, &AgentId) -> bool) {
+        let mut known = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        known.retain(|(tenant, key), _| !key.agent.as_ref().is_some_and(|agent| is_gone(*tenant, agent)));
+    }
+
     /// Takes in what the database says of `keys`.
     pub(super) fn learn(&self, keys: &[Counter], used: &[i64]) {
         if keys.is_empty() {

@@ -99,6 +99,7 @@ pub(super) fn judged(row: &PgRow) -> Loaded<Judged> {
         depth: u32::try_from(row.try_get::<i32, _>("depth")?).unwrap_or(0),
         run: text("run_id")?.map(|run| name(RunId::parse, &run)).transpose()?,
         run_from: count(row, "run_from")?,
+        user: None,
         agent: text("agent_id")?.map(|agent| name(AgentId::parse, &agent)).transpose()?,
         call_id: name(CallId::parse, row.try_get("call_id")?)?,
         round: u32::try_from(row.try_get::<i32, _>("round")?).unwrap_or(1),

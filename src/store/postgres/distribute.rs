@@ -11,12 +11,13 @@ use crate::store::error::{OpenError, StoreError};
 pub(super) const BY_SHARD: [&str; 9] =
     ["call_tree", "session", "session_owner", "call", "outcome", "session_event", "ledger", "counter", "retry_trial"];
 /// Whole on every node.
-pub(super) const EVERYWHERE: [&str; 14] = [
+pub(super) const EVERYWHERE: [&str; 15] = [
     "tenant",
     "token",
     "policy",
     "policy_activation",
     "halt",
+    "forgotten",
     "tool_health",
     "retry_hourly",
     "retry_recent",

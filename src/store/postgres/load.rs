@@ -214,7 +214,7 @@ pub(super) async fn trees(
     if days.contains(&None) {
         let roots: Vec<_> = wanted.iter().map(|(tenant, root, _)| (*tenant, root.clone())).collect();
         let heads = look_up::heads(conn, &roots, cut).await?;
-        days = heads.into_iter().map(|head| Ok(head?.map(|(_, day)| day))).collect::<Loaded<_>>()?;
+        days = heads.into_iter().map(|head| Ok(head?.map(|(_, day, _)| day))).collect::<Loaded<_>>()?;
     }
     for (day, born) in by_month(days) {
         let keys: Vec<_> = born.iter().map(|at| (wanted[*at].0, &wanted[*at].1, 0)).collect();

@@ -6,7 +6,7 @@ use sqlx::{AssertSqlSafe, PgConnection, Row as _, postgres::PgRow};
 
 use super::{
     columns,
-    decode::{self, Loaded, count, name},
+    decode::{self, Loaded, at, count, name},
     load::Cut,
     row::LedgerRowOut,
 };
@@ -15,6 +15,7 @@ use crate::domain::{
     ids::{SessionId, TenantId},
     ledger::LedgerRow,
     shard::Shard,
+    time::Timestamp,
 };
 
 /// A session that is looked for, and its parent, should nobody have heard of the session.
@@ -76,24 +77,29 @@ pub(super) async fn find(conn: &mut PgConnection, sought: &[Sought], cut: Cut) -
     Ok(found)
 }
 
-/// The version of trees and their day of birth; none for one that has no event yet.
+/// What a tree's row says: its version, its day of birth, and when it began, by which it is told from one of its name
+/// that was forgotten.
+pub(super) type Head = (u64, i32, Timestamp);
+
+/// What the rows of trees say; none for one that has no event yet.
 pub(super) async fn heads(
     conn: &mut PgConnection,
     trees: &[(TenantId, SessionId)],
     cut: Cut,
-) -> Loaded<Vec<Loaded<Option<(u64, i32)>>>> {
+) -> Loaded<Vec<Loaded<Option<Head>>>> {
     let shards: Vec<i16> = trees.iter().map(|(tenant, root)| Shard::of(*tenant, root).0).collect();
     let tenants: Vec<i64> = trees.iter().map(|(tenant, _)| tenant.0).collect();
     let roots: Vec<&str> = trees.iter().map(|(_, root)| root.as_str()).collect();
     let rows = sqlx::query(AssertSqlSafe(format!(
-        "select x.no, t.version, t.epoch - date '1970-01-01' as day
+        "select x.no, t.version, t.epoch - date '1970-01-01' as day,
+           (extract(epoch from t.started_at) * 1000)::bigint as started_ms
          from unnest($1::int2[], $2::int8[], $3::text[]) with ordinality as x(shard, tenant_id, root_id, no)
          join call_tree t on t.shard = x.shard and t.tenant_id = x.tenant_id and t.root_id = x.root_id{}",
         cut.bound("t", "$1")
     )));
-    let mut heads: Vec<Loaded<Option<(u64, i32)>>> = trees.iter().map(|_| Ok(None)).collect();
+    let mut heads: Vec<Loaded<Option<Head>>> = trees.iter().map(|_| Ok(None)).collect();
     for row in rows.bind(shards).bind(tenants).bind(roots).fetch_all(conn).await? {
-        heads[place(&row)?] = Ok(Some((count(&row, "version")?, row.try_get("day")?)));
+        heads[place(&row)?] = Ok(Some((count(&row, "version")?, row.try_get("day")?, at(&row, "started_ms")?)));
     }
     Ok(heads)
 }

@@ -13,6 +13,7 @@ mod decode;
 mod distribute;
 mod findings;
 mod follow_up;
+mod forget;
 mod gathered;
 mod halts;
 mod health;
@@ -71,6 +72,7 @@ use crate::domain::{
 
 pub use connect::parse_url;
 pub use distribute::{Distributed, distribute};
+pub use forget::{FORGOTTEN_TREES, Forgetting, PARTS};
 pub use leases::{DueTree, DueTrees};
 pub use look_up::Found;
 pub use profiles::{Counted, Learn};

@@ -10,7 +10,7 @@ use super::{
     counters::{self, Counter},
     gathered::{GATHERED_MAX, Gathered, TREES_MAX},
     load::{self, Cut, Wanted},
-    look_up::{self, Found, Sought},
+    look_up::{self, Found, Head, Sought},
     read::Readers,
 };
 use crate::{
@@ -19,6 +19,7 @@ use crate::{
         fingerprint::LedgerKey,
         ids::{SessionId, TenantId},
         ledger::LedgerRow,
+        time::Timestamp,
         tree::CallTree,
     },
     store::error::StoreError,
@@ -47,7 +48,7 @@ pub(super) struct Gathers {
     sessions: Gathered<Sought, Option<Found>>,
     trees: Gathered<Wanted, Option<CallTree>>,
     since: Gathered<Known, Option<Since>>,
-    heads: Gathered<(TenantId, SessionId), Option<(u64, i32)>>,
+    heads: Gathered<(TenantId, SessionId), Option<Head>>,
     ledger: Gathered<(TenantId, SessionId, LedgerKey), Option<LedgerRow>>,
     counters: Gathered<Counter, i64>,
 }
@@ -110,16 +111,18 @@ impl Store {
     /// # Errors
     /// [`StoreError`] when the database cannot be read.
     pub async fn catch_up(&self, known: CallTree) -> Result<Option<CallTree>, StoreError> {
-        let since = self.gathers.since.ask((known.tenant, known.root.clone(), known.epoch, known.version)).await?;
+        let as_known = (known.tenant, known.root.clone(), known.epoch, (known.version, known.started_at));
+        let since = self.gathers.since.ask(as_known).await?;
         Ok(since.and_then(|since| since.fold(known)))
     }
 
-    /// The version of a tree as it was last committed; 0 when it has no event yet.
+    /// The version of a tree as it was last committed, and when it began; none when it has no event yet.
     ///
     /// # Errors
     /// [`StoreError`] when the database cannot be read.
-    pub async fn version(&self, tenant: TenantId, root: &SessionId) -> Result<u64, StoreError> {
-        Ok(self.gathers.heads.ask((tenant, root.clone())).await?.map_or(0, |(version, _)| version))
+    pub async fn head(&self, tenant: TenantId, root: &SessionId) -> Result<Option<(u64, Timestamp)>, StoreError> {
+        let head = self.gathers.heads.ask((tenant, root.clone())).await?;
+        Ok(head.map(|(version, _, started_at)| (version, started_at)))
     }
 
     /// The ledger's row of a write that a tree asks for; none when there was no permit yet.

@@ -37,7 +37,8 @@ pub(super) const ARGUMENTS: [(&str, List, bool); 11] = [
 const UNDO: &str = "raise sqlstate 'CG001'";
 const NOW: &str = "(extract(epoch from clock_timestamp()) * 1000)::bigint";
 const OF_TREE: &str = "t.shard = x.shard and t.tenant_id = x.tenant_id and t.root_id = x.root_id";
-const AS_KNOWN: &str = "t.version = x.expected and t.epoch = x.epoch";
+/// A tree that was forgotten and begun anew may have come to the same version on the same day.
+const AS_KNOWN: &str = "t.version = x.expected and t.epoch = x.epoch and t.started_at = x.started_ms";
 const OF_SESSION: &str = "s.shard = x.shard and s.tenant_id = x.tenant_id and s.session_id = x.session_id";
 const OF_COUNTER: &str = "k.shard = x.shard and k.tenant_id = x.tenant_id and k.agent_id = x.agent_id and k.day = x.day
   and k.dimension = x.dimension and k.tier = x.tier and k.tier_window = x.tier_window";

@@ -1,0 +1,220 @@
+//! Forgetting somebody, and giving out what is known of them. What is stored goes by call trees, a batch a transaction
+//! (`store/postgres/forget.rs`); what replicas hold in memory goes by marks that each reads every second.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Mutex,
+    time::Duration,
+};
+
+use tokio::{sync::mpsc, time::sleep};
+
+use super::{Gate, NoAnswer, lock, new_id};
+use crate::{
+    clock::{Clock, Tick},
+    domain::{
+        audit::Actor,
+        forgetting::{Forgot, Mark, Marks, Run, Whom},
+        ids::{SessionId, TenantId},
+        time::Timestamp,
+    },
+    store::{FORGOTTEN_TREES, Forgetting, PARTS, StoreError},
+};
+
+/// How often a batch is tried that others were in the way of.
+const TRIES: u32 = 5;
+/// Longest pause between two batches. It is as long as the batch took, so that at most half of one connection's time
+/// goes into forgetting.
+const PAUSE_MAX: Duration = Duration::from_secs(2);
+/// How far back marks are looked for: they become visible with their commit, which the audit may take long for.
+const LOOKED_BACK: Duration = Duration::from_secs(60);
+/// For how long a mark is applied again: what was being loaded when it was read has come by then.
+const AGAIN: Duration = Duration::from_secs(5);
+/// For how long marks are kept. Who has not looked for longer forgets all there is in memory.
+const KEPT: Duration = Duration::from_secs(3_600);
+/// Parts that are looked through until it is said how far it has come.
+const TOLD_EVERY: u16 = 16;
+
+/// Why nothing was forgotten or given out.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PrivacyError {
+    /// Nothing is known by that name.
+    #[error("nothing is known by that name")]
+    Unknown,
+    /// It was not done, or not to its end.
+    #[error(transparent)]
+    NoAnswer(#[from] NoAnswer),
+}
+
+/// Marks that were read: since when each is known here, and when it was looked last.
+#[derive(Debug, Default)]
+pub(super) struct Forgotten(Mutex<(BTreeMap<i64, Tick>, Option<Tick>)>);
+
+impl Forgotten {
+    /// How far back is to be looked; none for a replica that has not looked for so long that marks may be gone.
+    fn back(&self, clock: &Clock) -> Option<Duration> {
+        let silent = lock(&self.0).1.map_or(Duration::ZERO, |last| clock.elapsed(last));
+        (silent + LOOKED_BACK < KEPT).then_some(silent + LOOKED_BACK)
+    }
+
+    /// Those of `all` that are to be applied: new ones, and those that were new a moment ago.
+    fn applying(&self, all: Vec<Marks>, asked: Tick, clock: &Clock) -> Vec<Marks> {
+        let mut known = lock(&self.0);
+        let (seen, last) = &mut *known;
+        *last = Some(asked);
+        let ids: BTreeSet<i64> = all.iter().map(|marks| marks.id).collect();
+        seen.retain(|id, _| ids.contains(id));
+        all.into_iter().filter(|marks| clock.elapsed(*seen.entry(marks.id).or_insert(asked)) <= AGAIN).collect()
+    }
+}
+
+/// Marks by whose they are and what they are salted with, each with when it was made.
+#[derive(Debug, Default)]
+struct Gone(BTreeMap<TenantId, BTreeMap<Vec<u8>, BTreeMap<Mark, Timestamp>>>);
+
+impl Gone {
+    fn of(all: Vec<Marks>) -> Self {
+        let mut gone = Self::default();
+        for Marks { tenant, salt, marks, at, .. } in all {
+            let salted = gone.0.entry(tenant).or_default().entry(salt).or_default();
+            salted.extend(marks.into_iter().map(|mark| (mark, at)));
+        }
+        gone
+    }
+
+    /// True for a name that was forgotten after what bears it began.
+    fn has(&self, tenant: TenantId, name: &str, began: Option<Timestamp>) -> bool {
+        self.0.get(&tenant).is_some_and(|salted| {
+            let mut of_each = salted.iter().filter_map(|(salt, marks)| marks.get(&Mark::of(salt, name)));
+            of_each.any(|at| began.is_none_or(|began| began <= *at))
+        })
+    }
+}
+
+impl Gate {
+    /// How many call trees and sessions [`Gate::forget`] would delete at this moment.
+    ///
+    /// # Errors
+    /// [`PrivacyError`]: nobody can say, or there is nothing.
+    pub async fn would_forget(
+        &self,
+        tenant: TenantId,
+        whom: &Whom,
+        told: &mpsc::Sender<Forgot>,
+    ) -> Result<Forgot, PrivacyError> {
+        let mut forgot = Forgot::default();
+        for part in 0..parts(whom) {
+            let roots = self.store.trees_of(tenant, whom, part).await.map_err(NoAnswer::from)?;
+            if !roots.is_empty() {
+                forgot.trees += roots.len() as u64;
+                forgot.sessions += self.store.sessions_in(tenant, &roots).await.map_err(NoAnswer::from)?;
+            }
+            if !tell(told, &mut forgot, part, whom).await {
+                break;
+            }
+        }
+        Ok(Forgot { percent: 100, ..forgot })
+    }
+
+    /// Forgets somebody: whole call trees, and what has their name beside. Every replica forgets them in memory within
+    /// two seconds. How far it has come is told meanwhile; where nobody listens any more, it ends.
+    ///
+    /// # Errors
+    /// [`PrivacyError`]: what was forgotten until then stays forgotten, and the next one goes on.
+    pub async fn forget(
+        &self,
+        tenant: TenantId,
+        whom: &Whom,
+        (by, why): (&Actor, &str),
+        told: &mpsc::Sender<Forgot>,
+    ) -> Result<Forgot, PrivacyError> {
+        let salt = new_id("").into_bytes();
+        let run = Run { salt, nobody: new_id("forgotten"), at: self.store.now() };
+        let of = Forgetting { tenant, whom, by, why, run: &run };
+        let mut forgot = Forgot::default();
+        for part in 0..parts(whom) {
+            let roots = self.patiently(|| self.store.trees_of(tenant, whom, part)).await?;
+            for roots in roots.chunks(FORGOTTEN_TREES) {
+                let began = self.clock.tick();
+                self.patiently(|| self.store.unname(&of, roots)).await?;
+                let done = self.patiently(|| self.store.forget_trees(&of, roots)).await?;
+                forgot.trees += done.trees;
+                forgot.sessions += done.sessions;
+                sleep(self.clock.elapsed(began).min(PAUSE_MAX)).await;
+                if told.is_closed() {
+                    return Ok(forgot);
+                }
+            }
+            if !tell(told, &mut forgot, part, whom).await {
+                return Ok(forgot);
+            }
+        }
+        forgot.others = self.patiently(|| self.store.forget_name(&of)).await?;
+        // If it cannot be read here, it is within a second.
+        let _ = self.read_halts().await;
+        let _ = self.read_forgotten().await;
+        if forgot.trees == 0 && forgot.others == 0 {
+            return Err(PrivacyError::Unknown);
+        }
+        Ok(Forgot { percent: 100, ..forgot })
+    }
+
+    /// Does a step again that others were in the way of: each may be done twice.
+    async fn patiently<T, F>(&self, step: impl Fn() -> F) -> Result<T, NoAnswer>
+    where
+        F: Future<Output = Result<T, StoreError>>,
+    {
+        for _ in 1..TRIES {
+            match step().await {
+                Err(StoreError::Overloaded(_)) => sleep(PAUSE_MAX / 4).await,
+                done => return Ok(done?),
+            }
+        }
+        Ok(step().await?)
+    }
+
+    /// Forgets in memory what was forgotten in the store. To be called each second.
+    ///
+    /// # Errors
+    /// [`NoAnswer`]: what is in memory stays there until the next look, and is answered from by no replica, since what
+    /// it says is not the stored state any more.
+    pub async fn read_forgotten(&self) -> Result<(), NoAnswer> {
+        let asked = self.clock.tick();
+        let Some(back) = self.forgotten.back(&self.clock) else {
+            let known = self.store.forgotten(LOOKED_BACK).await?;
+            self.forget_in_memory(|_, _, _| true);
+            self.forgotten.applying(known, asked, &self.clock);
+            return Ok(());
+        };
+        let known = self.store.forgotten(back).await?;
+        let applying = self.forgotten.applying(known, asked, &self.clock);
+        if !applying.is_empty() {
+            let gone = Gone::of(applying);
+            self.forget_in_memory(|tenant, name, began| gone.has(tenant, name, began));
+        }
+        Ok(())
+    }
+
+    fn forget_in_memory(&self, is_gone: impl Fn(TenantId, &str, Option<Timestamp>) -> bool) {
+        self.slots.forget_trees(|tenant, root: &SessionId, began| is_gone(tenant, root.as_str(), began));
+        self.owners.forget(|tenant, root| is_gone(tenant, root.as_str(), None));
+        self.store.forget_counters(|tenant, agent| is_gone(tenant, agent.as_str(), None));
+    }
+
+    /// Deletes marks that every replica has read.
+    pub(super) async fn drop_marks(&self) -> Result<(), NoAnswer> {
+        Ok(self.store.drop_marks(KEPT).await?)
+    }
+}
+
+/// Parts that have to be looked through: a session is found by its name.
+const fn parts(whom: &Whom) -> u16 {
+    if matches!(whom, Whom::Session(_)) { 1 } else { PARTS }
+}
+
+/// Tells how far it has come, now and then; false when nobody listens any more.
+async fn tell(told: &mpsc::Sender<Forgot>, forgot: &mut Forgot, part: u16, whom: &Whom) -> bool {
+    let done = u32::from(part) + 1;
+    forgot.percent = u8::try_from(done * 99 / u32::from(parts(whom))).unwrap_or(99);
+    if done % u32::from(TOLD_EVERY) == 0 { told.send(*forgot).await.is_ok() } else { !told.is_closed() }
+}

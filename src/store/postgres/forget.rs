@@ -1,0 +1,326 @@
+//! What is stored of a session, an agent or a person is deleted: whole call trees, since what one session of a tree was
+//! told its siblings were told. Each batch of trees is one transaction, with the entry of the audit that tells of it and
+//! the marks by which every replica forgets them in memory.
+
+mod shared;
+
+use std::{collections::BTreeSet, time::Duration};
+
+use sqlx::{AssertSqlSafe, Connection as _, PgConnection, Row as _, postgres::PgRow};
+
+use super::{
+    Store, audit,
+    decode::{Loaded, at, name},
+    look_up,
+};
+use crate::{
+    domain::{
+        audit::{Actor, Event, Kind},
+        forgetting::{Forgot, Mark, Marks, Run, WORD_BYTES_MIN, Whom, holds},
+        ids::{AgentId, SessionId, TenantId},
+        shard::{SHARDS, Shard},
+    },
+    store::error::StoreError,
+};
+
+/// Parts in which all that is stored of a tenant is looked through: each is a few shards, which lie together in every
+/// key, so that nothing has to be indexed by agent or person.
+pub const PARTS: u16 = 256;
+/// Call trees that are forgotten by one transaction.
+pub const FORGOTTEN_TREES: usize = 50;
+
+/// The shards of a part.
+fn shards(part: u16) -> Vec<i16> {
+    let each = SHARDS / PARTS;
+    (part * each..(part + 1) * each).filter_map(|shard| i16::try_from(shard).ok()).collect()
+}
+
+/// An instant that a parameter has in milliseconds.
+fn before(parameter: &str) -> String {
+    format!("timestamptz 'epoch' + {parameter}::bigint * interval '1 millisecond'")
+}
+
+/// What forgets: whose tenant, whom, on whose behalf and why, and which run it is.
+#[derive(Debug)]
+pub struct Forgetting<'a> {
+    pub tenant: TenantId,
+    pub whom: &'a Whom,
+    pub by: &'a Actor,
+    pub why: &'a str,
+    pub run: &'a Run,
+}
+
+impl Store {
+    /// The roots of the call trees of a part that they took part in.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the database cannot be read.
+    pub async fn trees_of(&self, tenant: TenantId, whom: &Whom, part: u16) -> Result<Vec<SessionId>, StoreError> {
+        self.slow.read_of(&[tenant], async |conn| roots(conn, tenant, whom, part).await).await
+    }
+
+    /// How many sessions these call trees have.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the database cannot be read.
+    pub async fn sessions_in(&self, tenant: TenantId, roots: &[SessionId]) -> Result<u64, StoreError> {
+        self.slow.read_of(&[tenant], async |conn| sessions_in(conn, tenant, roots).await).await
+    }
+
+    /// Takes their names from what other call trees share with these, so that nothing is done twice once they are gone.
+    ///
+    /// # Errors
+    /// [`StoreError`]: the same may be done again.
+    pub async fn unname(&self, of: &Forgetting<'_>, roots: &[SessionId]) -> Result<(), StoreError> {
+        let fingerprints = self.slow.read_of(&[of.tenant], async |conn| shared::unname(conn, of, roots).await).await?;
+        if fingerprints.is_empty() {
+            return Ok(());
+        }
+        for part in 0..PARTS {
+            let unquote = async |conn: &mut PgConnection| shared::unquote(conn, of, part, &fingerprints, roots).await;
+            self.slow.read_of(&[of.tenant], unquote).await?;
+        }
+        Ok(())
+    }
+
+    /// Deletes call trees with all that is stored of them.
+    ///
+    /// # Errors
+    /// [`StoreError`]: nothing was deleted, or nobody knows; the same may be done again.
+    pub async fn forget_trees(&self, of: &Forgetting<'_>, roots: &[SessionId]) -> Result<Forgot, StoreError> {
+        self.slow.read_of(&[of.tenant], async |conn| forget_trees(conn, of, roots).await).await
+    }
+
+    /// Deletes what has their name beside call trees; gives how much there was.
+    ///
+    /// # Errors
+    /// [`StoreError`]: nothing was deleted, or nobody knows; the same may be done again.
+    pub async fn forget_name(&self, of: &Forgetting<'_>) -> Result<u64, StoreError> {
+        let mut left = 0;
+        if let Whom::Session(session) = of.whom {
+            for part in 0..PARTS {
+                let unname = async |conn: &mut PgConnection| shared::unname_left(conn, of, part, session).await;
+                left += self.slow.read_of(&[of.tenant], unname).await?;
+            }
+        }
+        Ok(left + self.slow.read_of(&[of.tenant], async |conn| forget_name(conn, of).await).await?)
+    }
+
+    /// What was forgotten within that time, for what is in memory.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the database cannot be read.
+    pub async fn forgotten(&self, within: Duration) -> Result<Vec<Marks>, StoreError> {
+        let rows = sqlx::query(
+            "select tenant_id, forgotten_id, salt, marks, (extract(epoch from forgotten_at) * 1000)::bigint as at_ms
+             from forgotten where forgotten_at > now() - make_interval(secs => $1) order by forgotten_at",
+        );
+        let rows = rows.bind(within.as_secs_f64());
+        self.readers.read(async |conn| rows.fetch_all(conn).await?.iter().map(marks).collect()).await
+    }
+
+    /// Deletes marks that are older than that.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the database cannot be used.
+    pub async fn drop_marks(&self, after: Duration) -> Result<(), StoreError> {
+        let delete = sqlx::query("delete from forgotten where forgotten_at < now() - make_interval(secs => $1)");
+        let delete = delete.bind(after.as_secs_f64());
+        self.readers.read(async |conn| Ok(delete.execute(conn).await.map(drop)?)).await
+    }
+
+    /// Forgets the counters of agents that `is_gone`.
+    pub fn forget_counters(&self, is_gone: impl Fn(TenantId, &AgentId) -> bool) {
+        self.counters.forget(is_gone);
+    }
+}
+
+fn marks(row: &PgRow) -> Loaded<Marks> {
+    Ok(Marks {
+        tenant: TenantId(row.try_get("tenant_id")?),
+        id: row.try_get("forgotten_id")?,
+        salt: row.try_get("salt")?,
+        marks: row.try_get::<Vec<i64>, _>("marks")?.into_iter().map(Mark).collect(),
+        at: at(row, "at_ms")?,
+    })
+}
+
+async fn roots(conn: &mut PgConnection, tenant: TenantId, whom: &Whom, part: u16) -> Loaded<Vec<SessionId>> {
+    let by = match whom {
+        Whom::Session(_) if part > 0 => return Ok(Vec::new()),
+        Whom::Session(session) => return Ok(look_up::root(conn, tenant, session).await?.into_iter().collect()),
+        Whom::Agent(_) => "agent_id",
+        Whom::User(_) => "user_id",
+    };
+    let sql = format!(
+        "select distinct root_id from call where shard = any($1) and tenant_id = $2 and {by} = $3 order by root_id"
+    );
+    let roots = sqlx::query_scalar(AssertSqlSafe(sql)).bind(shards(part)).bind(tenant.0).bind(whom.name());
+    let roots: Vec<String> = roots.fetch_all(conn).await?;
+    roots.iter().map(|root| name(SessionId::parse, root)).collect()
+}
+
+/// Roots with their shards, in the order of keys: whoever locks several trees does it in this order.
+struct Trees<'a> {
+    shards: Vec<i16>,
+    roots: Vec<&'a str>,
+}
+
+impl<'a> Trees<'a> {
+    fn of(tenant: TenantId, roots: &'a [SessionId]) -> Self {
+        let keys: BTreeSet<(i16, &str)> = roots.iter().map(|root| (Shard::of(tenant, root).0, root.as_str())).collect();
+        let (shards, roots) = keys.into_iter().unzip();
+        Self { shards, roots }
+    }
+}
+
+async fn sessions_in(conn: &mut PgConnection, tenant: TenantId, roots: &[SessionId]) -> Loaded<u64> {
+    let trees = Trees::of(tenant, roots);
+    let count = sqlx::query_scalar(
+        "select count(distinct session_id) from session
+         where shard = any($1) and tenant_id = $2 and root_id = any($3)",
+    );
+    let count: i64 = count.bind(&trees.shards).bind(tenant.0).bind(&trees.roots).fetch_one(conn).await?;
+    Ok(u64::try_from(count).unwrap_or(0))
+}
+
+/// What belongs to a call tree, by `$1` shards, `$2` tenant and `$3` roots. First the tree's own row, and in the order
+/// in which appends lock: who appends to it waits, and finds nothing.
+const OF_TREES: [&str; 6] = [
+    "delete from session where shard = any($1) and tenant_id = $2 and root_id = any($3)",
+    "delete from ledger where shard = any($1) and tenant_id = $2 and root_id = any($3) and get_byte(ledger_key, 0) < 128",
+    "delete from call where shard = any($1) and tenant_id = $2 and root_id = any($3)",
+    "delete from outcome where shard = any($1) and tenant_id = $2 and root_id = any($3)",
+    "delete from session_event where shard = any($1) and tenant_id = $2 and root_id = any($3)",
+    "delete from session_owner where shard = any($1) and tenant_id = $2 and root_id = any($3)",
+];
+
+async fn forget_trees(conn: &mut PgConnection, of: &Forgetting<'_>, roots: &[SessionId]) -> Loaded<Forgot> {
+    let Forgetting { tenant, whom, run, .. } = *of;
+    let trees = Trees::of(tenant, roots);
+    let mut tx = conn.begin().await?;
+    // What takes long comes before the locks: whoever appends to one of the trees waits for its end, and with them all
+    // who are in the same batch.
+    let known = sessions_of(&mut tx, tenant, &trees).await?;
+    let found = audit::find(&mut tx, tenant, &named(&known, None), &named(&known, Some(whom))).await?;
+    let lock = "select root_id from call_tree where shard = any($1) and tenant_id = $2 and root_id = any($3)
+        order by shard, tenant_id, root_id for update";
+    let delete = "delete from call_tree where shard = any($1) and tenant_id = $2 and root_id = any($3)";
+    for sql in [lock, delete] {
+        let query = sqlx::query(sql).bind(&trees.shards).bind(tenant.0).bind(&trees.roots);
+        query.execute(&mut *tx).await?;
+    }
+    // A statement after the lock sees all that was appended before.
+    let sessions = sessions_of(&mut tx, tenant, &trees).await?;
+    forget_sessions(&mut tx, tenant, &trees, &sessions).await?;
+    shared::unname(&mut tx, of, roots).await?;
+    for sql in OF_TREES {
+        sqlx::query(sql).bind(&trees.shards).bind(tenant.0).bind(&trees.roots).execute(&mut *tx).await?;
+    }
+    mark(&mut tx, tenant, run, trees.roots.iter().copied()).await?;
+    let forgot = Forgot { trees: trees.roots.len() as u64, sessions: sessions.len() as u64, ..Forgot::default() };
+    let (theirs, names) = (named(&sessions, None), named(&sessions, Some(whom)));
+    let event = of.event(format!("{}: {} call trees, {} sessions", whom.kind(), forgot.trees, forgot.sessions), &names);
+    audit::erase_found(&mut tx, tenant, &event, (&theirs, &names), found).await?;
+    tx.commit().await?;
+    audit::log(tenant, &event);
+    Ok(forgot)
+}
+
+async fn sessions_of(conn: &mut PgConnection, tenant: TenantId, trees: &Trees<'_>) -> Loaded<Vec<String>> {
+    let sessions = sqlx::query_scalar(
+        "select session_id from session where shard = any($1) and tenant_id = $2 and root_id = any($3)
+         union select session_id from call where shard = any($1) and tenant_id = $2 and root_id = any($3)",
+    );
+    Ok(sessions.bind(&trees.shards).bind(tenant.0).bind(&trees.roots).fetch_all(conn).await?)
+}
+
+/// The names of sessions, and of who is forgotten.
+fn named<'a>(sessions: &'a [String], whom: Option<&'a Whom>) -> Vec<&'a str> {
+    sessions.iter().map(String::as_str).chain(whom.map(Whom::name)).collect()
+}
+
+impl Forgetting<'_> {
+    /// What the audit tells of it: no name of those who are forgotten.
+    fn event(&self, what: String, names: &[&str]) -> Event {
+        let is_said = names.iter().any(|name| holds(self.why, name));
+        Event::new(Kind::Forgotten, self.by.clone(), what).because(if is_said { "" } else { self.why })
+    }
+}
+
+/// What has the names of sessions in other places than the shards of their trees.
+async fn forget_sessions(
+    conn: &mut PgConnection,
+    tenant: TenantId,
+    trees: &Trees<'_>,
+    sessions: &[String],
+) -> Loaded<()> {
+    let shard = |session: &String| Ok(Shard::of(tenant, &name(SessionId::parse, session)?).0);
+    let own: Vec<i16> = sessions.iter().map(shard).collect::<Loaded<_>>()?;
+    let by_name = sqlx::query(
+        "delete from session s using unnest($1::int2[], $2::text[]) as x(shard, session_id)
+         where s.shard = x.shard and s.tenant_id = $3 and s.session_id = x.session_id and s.root_id = any($4)",
+    );
+    by_name.bind(own).bind(sessions).bind(tenant.0).bind(&trees.roots).execute(&mut *conn).await?;
+    let trials = "delete from retry_trial where shard = any($1) and tenant_id = $2 and session_id = any($3)";
+    sqlx::query(trials).bind(&trees.shards).bind(tenant.0).bind(sessions).execute(&mut *conn).await?;
+    let halts = "delete from halt where tenant_id = $1 and kind = 'session' and name = any($2)";
+    sqlx::query(halts).bind(tenant.0).bind(sessions).execute(conn).await?;
+    Ok(())
+}
+
+/// Tells every replica.
+async fn mark(conn: &mut PgConnection, tenant: TenantId, run: &Run, names: impl Iterator<Item = &str>) -> Loaded<()> {
+    let marks: Vec<i64> = names.map(|name| Mark::of(&run.salt, name).0).collect();
+    if !marks.is_empty() {
+        let insert = sqlx::query("insert into forgotten (tenant_id, salt, marks) values ($1, $2, $3)");
+        insert.bind(tenant.0).bind(&run.salt).bind(marks).execute(conn).await?;
+    }
+    Ok(())
+}
+
+/// Where people may have written a name, each with what stays; `$1` is the tenant, `$2` the name, in small letters.
+const NOTES: [&str; 3] = [
+    "update halt set reason = '' where tenant_id = $1 and strpos(lower(reason), $2) > 0",
+    "update policy set note = '' where tenant_id = $1 and strpos(lower(note), $2) > 0",
+    "update policy_activation set note = '' where tenant_id = $1 and strpos(lower(note), $2) > 0",
+];
+
+async fn forget_name(conn: &mut PgConnection, of: &Forgetting<'_>) -> Loaded<u64> {
+    let Forgetting { tenant, whom, run, .. } = *of;
+    let mut tx = conn.begin().await?;
+    let names = [whom.name()];
+    let theirs = if matches!(whom, Whom::Session(_)) { &names[..] } else { &[] };
+    let found = audit::find(&mut tx, tenant, theirs, &names).await?;
+    let mut gone = 0;
+    if let Whom::Agent(agent) = whom {
+        let counters = sqlx::query("delete from counter where shard = $1 and tenant_id = $2 and agent_id = $3");
+        let counters = counters.bind(Shard::of_counters(tenant, Some(agent)).0).bind(tenant.0).bind(agent.as_str());
+        gone += counters.execute(&mut *tx).await?.rows_affected();
+    }
+    if !matches!(whom, Whom::User(_)) {
+        let halts = format!(
+            "delete from halt where tenant_id = $1 and kind = $2 and name = $3 and halted_at < {}",
+            before("$4")
+        );
+        let halts = sqlx::query(AssertSqlSafe(halts)).bind(tenant.0).bind(whom.kind()).bind(whom.name());
+        gone += halts.bind(run.at.as_millis()).execute(&mut *tx).await?.rows_affected();
+    }
+    if whom.name().len() >= WORD_BYTES_MIN {
+        for sql in NOTES {
+            let note = sqlx::query(sql).bind(tenant.0).bind(whom.name().to_lowercase());
+            gone += note.execute(&mut *tx).await?.rows_affected();
+        }
+    }
+    if matches!(whom, Whom::Agent(_)) {
+        mark(&mut tx, tenant, run, std::iter::once(whom.name())).await?;
+    }
+    let event = of.event(format!("{}: what has their name beside call trees", whom.kind()), &names);
+    gone += audit::erase_found(&mut tx, tenant, &event, (theirs, &names), found).await?;
+    // Nothing happened, and so nothing is told.
+    if gone > 0 {
+        tx.commit().await?;
+        audit::log(tenant, &event);
+    }
+    Ok(gone)
+}

@@ -1,0 +1,111 @@
+//! What call trees share: rows of the ledger, which stay without a name, so that nothing is done twice; and the
+//! findings of other trees that point to a call of the one that is forgotten.
+
+use sqlx::{PgConnection, Row as _};
+
+use super::{
+    super::decode::{Loaded, hash, member, name},
+    Forgetting, Trees, before, mark, shards,
+};
+use crate::domain::{
+    effect::Share,
+    fingerprint::{Fingerprint, LedgerKey, Reach},
+    ids::{AgentId, SessionId},
+    shard::Shard,
+};
+
+/// Puts nobody's name into the ledger's rows that these trees have and others share; gives what those calls are, all of
+/// them, also where that was done before: what was begun once is finished by doing it again.
+pub(super) async fn unname(conn: &mut PgConnection, of: &Forgetting<'_>, roots: &[SessionId]) -> Loaded<Vec<[u8; 32]>> {
+    let trees = Trees::of(of.tenant, roots);
+    let calls = sqlx::query(
+        "select distinct agent_id, share, fingerprint from call
+         where shard = any($1) and tenant_id = $2 and root_id = any($3) and attempt is not null and share > 0",
+    );
+    let calls = calls.bind(&trees.shards).bind(of.tenant.0).bind(&trees.roots).fetch_all(&mut *conn).await?;
+    let (mut places, mut keys, mut fingerprints) = (Vec::new(), Vec::new(), Vec::new());
+    for call in &calls {
+        let fingerprint = Fingerprint(hash(call.try_get("fingerprint")?)?);
+        let agent = call.try_get::<Option<String>, _>("agent_id")?;
+        let agent = agent.map(|agent| name(AgentId::parse, &agent)).transpose()?;
+        let reach = match (member(&Share::ALL, call.try_get("share")?)?, &agent) {
+            (Share::Tenant, _) => Reach::Tenant,
+            (Share::Agent, Some(agent)) => Reach::Agent(agent),
+            // It is in the tree's own shard, and goes with it.
+            (Share::Agent, None) | (Share::Tree, _) => continue,
+        };
+        let key = LedgerKey::of(reach, &fingerprint);
+        let root = roots.first().map(|root| Shard::of_ledger(of.tenant, root, &key).0);
+        places.extend(root);
+        keys.push(key.0.to_vec());
+        fingerprints.push(fingerprint.0);
+    }
+    if !keys.is_empty() {
+        let update = sqlx::query(
+            "update ledger l set root_id = $3, session_id = $3, call_id = $3, digest = null, revision = revision + 1
+             from unnest($1::int2[], $2::bytea[]) as x(shard, ledger_key)
+             where l.shard = x.shard and l.tenant_id = $4 and l.ledger_key = x.ledger_key and l.root_id = any($5)",
+        );
+        let update = update.bind(places).bind(keys).bind(&of.run.nobody).bind(of.tenant.0).bind(&trees.roots);
+        update.execute(conn).await?;
+    }
+    Ok(fingerprints)
+}
+
+/// Takes the calls of these trees out of what others were told instead of running the same: their findings point there.
+pub(super) async fn unquote(
+    conn: &mut PgConnection,
+    of: &Forgetting<'_>,
+    part: u16,
+    fingerprints: &[[u8; 32]],
+    roots: &[SessionId],
+) -> Loaded<()> {
+    let trees = Trees::of(of.tenant, roots);
+    let sessions = sqlx::query_scalar(
+        "select distinct session_id from session where shard = any($1) and tenant_id = $2 and root_id = any($3)",
+    );
+    let sessions: Vec<String> =
+        sessions.bind(&trees.shards).bind(of.tenant.0).bind(&trees.roots).fetch_all(&mut *conn).await?;
+    let update = sqlx::query_scalar(
+        "update call c set findings = (
+           select jsonb_agg(case when f.finding -> 'reuse' ->> 0 = any($5) then f.finding - 'reuse' else f.finding end
+             order by f.place) from jsonb_array_elements(c.findings) with ordinality f(finding, place))
+         where c.shard = any($1) and c.tenant_id = $2 and c.fingerprint = any($3) and not c.root_id = any($4)
+           and c.findings is not null
+           and exists (select from jsonb_array_elements(c.findings) f where f -> 'reuse' ->> 0 = any($5))
+         returning c.root_id",
+    );
+    let fingerprints: Vec<&[u8]> = fingerprints.iter().map(|fingerprint| &fingerprint[..]).collect();
+    let update = update.bind(shards(part)).bind(of.tenant.0).bind(fingerprints).bind(&trees.roots).bind(sessions);
+    let mut told: Vec<String> = update.fetch_all(&mut *conn).await?;
+    told.sort_unstable();
+    told.dedup();
+    // They have it in memory, too.
+    mark(conn, of.tenant, of.run, told.iter().map(String::as_str)).await
+}
+
+/// The ledger outlives call trees: rows of a session whose tree was dropped before go, or lose its name.
+pub(super) async fn unname_left(
+    conn: &mut PgConnection,
+    of: &Forgetting<'_>,
+    part: u16,
+    session: &SessionId,
+) -> Loaded<u64> {
+    let mut gone = 0;
+    let theirs = format!(
+        "shard = any($1) and tenant_id = $2 and $3 in (root_id, session_id) and permitted_at < {}",
+        before("$5")
+    );
+    for sql in [
+        format!("delete from ledger where {theirs} and get_byte(ledger_key, 0) < 128 and $4 is not null"),
+        format!(
+            "update ledger set root_id = $4, session_id = $4, call_id = $4, digest = null, revision = revision + 1
+             where {theirs}"
+        ),
+    ] {
+        let query = sqlx::query(sqlx::AssertSqlSafe(sql)).bind(shards(part)).bind(of.tenant.0);
+        let query = query.bind(session.as_str()).bind(&of.run.nobody).bind(of.run.at.as_millis());
+        gone += query.execute(&mut *conn).await?.rows_affected();
+    }
+    Ok(gone)
+}
