@@ -52,7 +52,7 @@ pub use credentials::{Refused, Shown};
 pub use error::{CommandError, EvaluateError, GateError, NoAnswer, RecordError, SessionError};
 pub use owners::WorkError;
 pub use policies::{Activated, Applied, Apply, Author, PolicyProblem, compiled};
-pub use privacy::PrivacyError;
+pub use privacy::{PrivacyError, Row};
 pub use profiles::{NearPair, QualityReport, RetryChance, RetryLayer, RetryProfile};
 pub use record::RecordAnswer;
 pub use tenants::TenantChange;

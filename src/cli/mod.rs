@@ -13,8 +13,10 @@ mod explain;
 mod fetch;
 mod follow;
 mod keys;
+mod place;
 mod plane;
 mod policy;
+mod privacy;
 mod profiles;
 mod psql;
 mod recorded;
@@ -73,6 +75,10 @@ enum Command {
     Tenants(tenants::TenantsArgs),
     /// Make, list, replace and revoke the API tokens of callers
     Tokens(tokens::TokensArgs),
+    /// Forget a session, an agent or a person: delete what is stored of them
+    Forget(privacy::ForgetArgs),
+    /// Write what is stored of a session, an agent or a person, one JSON object a line
+    Export(privacy::ExportArgs),
     /// Show what a running server has learned of retries, by tool and kind of failure
     Profiles(profiles::ProfilesArgs),
     /// Show which tools make agents retry, loop and ask again, and what to mend in them
@@ -123,6 +129,8 @@ fn run(command: Command) -> ExitCode {
         },
         Command::Tenants(args) => runtime().and_then(|runtime| runtime.block_on(tenants::run(args))),
         Command::Tokens(args) => runtime().and_then(|runtime| runtime.block_on(tokens::run(args))),
+        Command::Forget(args) => runtime().and_then(|runtime| runtime.block_on(privacy::forget(args))),
+        Command::Export(args) => runtime().and_then(|runtime| runtime.block_on(privacy::export(args))),
         Command::Profiles(args) => runtime().and_then(|runtime| runtime.block_on(profiles::run(args))),
         Command::Report(args) => runtime().and_then(|runtime| runtime.block_on(report::run(args))),
         Command::Replay(args) => replay::run(&args),

@@ -1,20 +1,17 @@
 //! `callgate tokens`: who may call, and as whom. Over a running server, or, for the first one of a plane that others
 //! than this machine can reach, on its database.
 
-use std::{path::PathBuf, sync::Arc};
+use std::sync::Arc;
 
-use anyhow::{Context as _, anyhow};
 use clap::{Args, Subcommand};
 use tonic::{body::Body, client::GrpcService, codegen::StdError};
 
 use super::{
-    database,
-    remote::{By, Remote, asked, at},
+    place::Place,
+    remote::{By, asked, at},
 };
 use crate::{
-    clock::Clock,
     domain::identity::Role,
-    gate::Gate,
     grpc::{
         self,
         time::duration,
@@ -23,10 +20,6 @@ use crate::{
             token_service_client::TokenServiceClient,
         },
     },
-    policy::Policy,
-    private_postgres::find_running,
-    store::{Store, StoreSettings, parse_url},
-    telemetry::Metrics,
 };
 
 /// Tokens that are asked for at once: as many as a server gives.
@@ -40,24 +33,6 @@ pub(super) struct TokensArgs {
     action: Action,
     #[command(flatten)]
     place: Place,
-}
-
-/// Where the tokens are.
-#[derive(Debug, Args)]
-struct Place {
-    #[command(flatten)]
-    remote: Remote,
-    #[command(flatten)]
-    by: By,
-    /// Do it on this database, not over a server: the first token of a plane that is reached from elsewhere
-    #[arg(long, value_name = "URL", env = "CALLGATE_TOKENS_DATABASE_URL", hide_env_values = true, global = true)]
-    database_url: Option<String>,
-    /// Do it on the private database of the server that runs with this data directory
-    #[arg(long, value_name = "DIR", conflicts_with = "database_url", global = true)]
-    data_dir: Option<PathBuf>,
-    /// Whose tokens, on a database; over a server they are those of the tenant of who asks
-    #[arg(long, value_name = "NAME", default_value = "default", global = true)]
-    tenant: String,
 }
 
 #[derive(Debug, Subcommand)]
@@ -125,30 +100,14 @@ fn role(text: &str) -> Result<Role, String> {
 /// Runs `callgate tokens`.
 pub(super) async fn run(args: TokensArgs) -> anyhow::Result<()> {
     let TokensArgs { action, place } = args;
-    let Some(url) = place.database_url().await? else {
+    let Some((gate, tenant)) = place.database().await? else {
         return act(TokenServiceClient::new(place.remote.connect().await?), action, &place.by).await;
     };
-    let options = parse_url(&url).context("--database-url")?;
-    let store = Store::open(StoreSettings { options, on_commit: Arc::new(|_, _| {}) }).await;
-    let store = store.context("cannot use the database")?;
-    let gate = Arc::new(Gate::new(Arc::new(Policy::default()), store, Metrics::none(), Clock::System));
-    gate.read_credentials().await?;
-    let tenant = gate.tenant_named(&place.tenant).await?;
-    let tenant = tenant.ok_or_else(|| anyhow!("there is no tenant {:?}", place.tenant))?;
     let done = act(grpc::tokens_of(Arc::clone(&gate), tenant), action, &place.by).await;
     if let Some(gate) = Arc::into_inner(gate) {
         gate.close().await;
     }
     done
-}
-
-impl Place {
-    /// The database, where it is to be used directly.
-    async fn database_url(&self) -> anyhow::Result<Option<String>> {
-        let Some(dir) = &self.data_dir else { return Ok(self.database_url.clone()) };
-        let running = find_running(&database::data_dir(Some(dir))?).await?;
-        Ok(Some(running.connection.url()))
-    }
 }
 
 async fn act<S>(mut client: TokenServiceClient<S>, action: Action, by: &By) -> anyhow::Result<()>

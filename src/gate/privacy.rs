@@ -18,7 +18,7 @@ use crate::{
         ids::{SessionId, TenantId},
         time::Timestamp,
     },
-    store::{FORGOTTEN_TREES, Forgetting, PARTS, StoreError},
+    store::{Exported, FORGOTTEN_TREES, Forgetting, PARTS, Place, StoreError},
 };
 
 /// How often a batch is tried that others were in the way of.
@@ -34,6 +34,9 @@ const AGAIN: Duration = Duration::from_secs(5);
 const KEPT: Duration = Duration::from_secs(3_600);
 /// Parts that are looked through until it is said how far it has come.
 const TOLD_EVERY: u16 = 16;
+
+/// A row that is given out.
+pub type Row = Exported;
 
 /// Why nothing was forgotten or given out.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -95,7 +98,7 @@ impl Gate {
     /// How many call trees and sessions [`Gate::forget`] would delete at this moment.
     ///
     /// # Errors
-    /// [`PrivacyError`]: nobody can say, or there is nothing.
+    /// [`PrivacyError`]: nobody can say.
     pub async fn would_forget(
         &self,
         tenant: TenantId,
@@ -159,6 +162,71 @@ impl Gate {
         Ok(Forgot { percent: 100, ..forgot })
     }
 
+    /// Gives out what is stored of somebody, a row after the other. It is in the audit before the first one is given.
+    /// Where nobody takes them any more, it ends.
+    ///
+    /// # Errors
+    /// [`PrivacyError`]: some of it was not given.
+    pub async fn export(
+        &self,
+        tenant: TenantId,
+        whom: &Whom,
+        (by, why): (&Actor, &str),
+        rows: &mpsc::Sender<Row>,
+    ) -> Result<(), PrivacyError> {
+        let beside = self.store.export_name(tenant, whom).await.map_err(NoAnswer::from)?;
+        let mut is_told = false;
+        if !beside.is_empty() {
+            self.tell_export(tenant, whom, (by, why), &mut is_told).await?;
+            give(rows, beside).await;
+        }
+        for part in 0..parts(whom) {
+            for place in self.patiently(|| self.store.places_of(tenant, whom, part)).await? {
+                self.tell_export(tenant, whom, (by, why), &mut is_told).await?;
+                if !self.export_place(tenant, whom, &place, rows).await? {
+                    return Ok(());
+                }
+            }
+        }
+        if is_told { Ok(()) } else { Err(PrivacyError::Unknown) }
+    }
+
+    async fn tell_export(
+        &self,
+        tenant: TenantId,
+        whom: &Whom,
+        (by, why): (&Actor, &str),
+        is_told: &mut bool,
+    ) -> Result<(), NoAnswer> {
+        if !*is_told {
+            self.store.tell_export(tenant, whom, by, why).await?;
+            *is_told = true;
+        }
+        Ok(())
+    }
+
+    /// False when nobody takes the rows any more.
+    async fn export_place(
+        &self,
+        tenant: TenantId,
+        whom: &Whom,
+        place: &Place,
+        rows: &mpsc::Sender<Row>,
+    ) -> Result<bool, NoAnswer> {
+        if !give(rows, self.patiently(|| self.store.export_session(tenant, whom, place)).await?).await {
+            return Ok(false);
+        }
+        let mut after = 0;
+        loop {
+            let (page, last) = self.patiently(|| self.store.export_calls(tenant, whom, place, after)).await?;
+            let Some(last) = last else { return Ok(true) };
+            if !give(rows, page).await {
+                return Ok(false);
+            }
+            after = last;
+        }
+    }
+
     /// Does a step again that others were in the way of: each may be done twice.
     async fn patiently<T, F>(&self, step: impl Fn() -> F) -> Result<T, NoAnswer>
     where
@@ -205,6 +273,16 @@ impl Gate {
     pub(super) async fn drop_marks(&self) -> Result<(), NoAnswer> {
         Ok(self.store.drop_marks(KEPT).await?)
     }
+}
+
+/// False when nobody takes them any more.
+async fn give(rows: &mpsc::Sender<Row>, all: Vec<Row>) -> bool {
+    for row in all {
+        if rows.send(row).await.is_err() {
+            return false;
+        }
+    }
+    true
 }
 
 /// Parts that have to be looked through: a session is found by its name.

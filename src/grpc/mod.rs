@@ -19,6 +19,7 @@ mod malformed;
 mod mirrors;
 mod page;
 mod policies;
+mod privacy;
 mod profiles;
 mod roles;
 mod server;
@@ -35,6 +36,7 @@ mod watch;
 
 pub use front::Front;
 pub use identity::BY;
+pub use privacy::{PrivacyService, privacy_of};
 pub use server::{ServeError, Settings, serve};
 pub use tokens::{TokenService, tokens_of};
 

@@ -84,6 +84,7 @@ const CALLGATE: &[(&str, Methods)] = &[
         ],
     ),
     ("AuditService", &[("ListAuditEntries", &[Analyst]), ("VerifyAudit", &[Analyst])]),
+    ("PrivacyService", &[("Forget", ADMIN), ("ExportSubject", ADMIN)]),
     // Admins of the plane's own tenant, which the service looks at itself.
     (
         "TenantService",
@@ -126,9 +127,11 @@ fn beside(path: &str) -> Option<Access> {
 }
 
 /// Calls whose answers may take as long as their callers like.
-const LONG: [&str; 4] = [
+const LONG: [&str; 6] = [
     "/callgate.v1.GateService/Connect",
     "/callgate.v1.ApprovalService/WatchApprovals",
+    "/callgate.v1.PrivacyService/Forget",
+    "/callgate.v1.PrivacyService/ExportSubject",
     "/callgate.v1.SessionService/ExportCalls",
     "/callgate.v1.SessionService/WatchSession",
 ];

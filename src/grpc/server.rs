@@ -18,6 +18,7 @@ use super::{
     info::ServerService,
     limits::MESSAGE_BYTES_MAX,
     policies::PolicyService,
+    privacy::PrivacyService,
     profiles::ProfileService,
     service::GateService,
     sessions::SessionService,
@@ -29,7 +30,8 @@ use super::{
     v1::{
         self, approval_service_server::ApprovalServiceServer, audit_service_server::AuditServiceServer,
         gate_service_server::GateServiceServer, grant_service_server::GrantServiceServer,
-        policy_service_server::PolicyServiceServer, profile_service_server::ProfileServiceServer,
+        policy_service_server::PolicyServiceServer, privacy_service_server::PrivacyServiceServer,
+        profile_service_server::ProfileServiceServer,
         server_service_server::ServerServiceServer, session_service_server::SessionServiceServer,
         tenant_service_server::TenantServiceServer, token_service_server::TokenServiceServer,
     },
@@ -148,6 +150,7 @@ fn services(others: Routes, gate: &Arc<Gate>, ending: &Stop) -> Services {
         .add_service(ending.counts(PolicyServiceServer::new(PolicyService::new(gate()))))
         .add_service(ending.counts(approval_service(gate(), ending.clone())))
         .add_service(ending.counts(AuditServiceServer::new(AuditService::new(gate()))))
+        .add_service(ending.counts(PrivacyServiceServer::new(PrivacyService::new(gate(), ending.clone()))))
         .add_service(ending.counts(TokenServiceServer::new(TokenService::new(gate()))))
         .add_service(ending.counts(GrantServiceServer::new(GrantService::new(gate()))))
         .add_service(ending.counts(TenantServiceServer::new(TenantService::new(gate()))))

@@ -24,7 +24,7 @@ use crate::{
         rejection::{EvaluateRejection, RecordRejection, SessionRejection, SessionUnknown},
         tree::{OPEN_MAX, SESSIONS_MAX},
     },
-    gate::{GateError, NoAnswer, PolicyProblem, Refused, TokenError, WorkError},
+    gate::{GateError, NoAnswer, PolicyProblem, PrivacyError, Refused, TokenError, WorkError},
 };
 
 pub(super) const DOMAIN: &str = "callgate";
@@ -208,6 +208,15 @@ impl Told for TokenError {
             Self::Ended(why) => {
                 status(Code::FailedPrecondition, "TOKEN_ENDED", format!("{why}; nothing replaces it"), None)
             }
+            Self::NoAnswer(no_answer) => no_answer.told(),
+        }
+    }
+}
+
+impl Told for PrivacyError {
+    fn told(self) -> Status {
+        match self {
+            Self::Unknown => status(Code::NotFound, "SUBJECT_UNKNOWN", "nothing is stored under that name", None),
             Self::NoAnswer(no_answer) => no_answer.told(),
         }
     }

@@ -18,7 +18,7 @@ use super::{
 use crate::{
     auth::file::who,
     domain::{
-        identity::{Identity, Mapped, Role},
+        identity::{Mapped, Role},
         ids::TenantId,
         pattern::Pattern,
         token::Token,
@@ -47,12 +47,7 @@ pub fn tokens_of(
     gate: Arc<Gate>,
     tenant: TenantId,
 ) -> TokenServiceClient<InterceptedService<TokenServiceServer<TokenService>, impl Interceptor + Clone>> {
-    let admin = Arc::new(Identity { tenant, ..Identity::local() });
-    let known = move |mut request: Request<()>| {
-        request.extensions_mut().insert(Arc::clone(&admin));
-        Ok(request)
-    };
-    TokenServiceClient::new(TokenServiceServer::with_interceptor(TokenService::new(gate), known))
+    TokenServiceClient::new(TokenServiceServer::with_interceptor(TokenService::new(gate), identity::admin_of(tenant)))
 }
 
 fn encoded(token: Token) -> v1::Token {

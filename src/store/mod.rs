@@ -12,7 +12,7 @@ mod postgres;
 pub use cache::{Slot, Slots, Turn};
 pub use error::{Busy, Lost, OpenError, StoreError};
 pub use postgres::{
-    Committed, Counted, Deleted, Distributed, DueTree, DueTrees, FORGOTTEN_TREES, Forgetting, Found, Learn, PARTS,
-    Pending, QueueSlot, RETAIN_DAYS_MIN, Retained, Store, StoreSettings, audit, distribute, for_all, for_people,
-    parse_url, retain,
+    Committed, Counted, Deleted, Distributed, DueTree, DueTrees, Exported, FORGOTTEN_TREES, Forgetting, Found, Learn,
+    PARTS, Pending, Place, QueueSlot, RETAIN_DAYS_MIN, Retained, Store, StoreSettings, audit, distribute, for_all,
+    for_people, parse_url, retain,
 };

@@ -13,6 +13,7 @@ use callgate::{
         self, FailureKind, HaltScope, approval_service_client::ApprovalServiceClient,
         audit_service_client::AuditServiceClient, gate_service_client::GateServiceClient,
         grant_service_client::GrantServiceClient, policy_service_client::PolicyServiceClient,
+        privacy_service_client::PrivacyServiceClient,
         profile_service_client::ProfileServiceClient, server_service_client::ServerServiceClient,
         session_service_client::SessionServiceClient, tenant_service_client::TenantServiceClient,
         token_service_client::TokenServiceClient,
@@ -273,6 +274,16 @@ async fn profiles(sweep: &mut Sweep) {
     }
 }
 
+async fn privacy(sweep: &mut Sweep) {
+    let mut client = PrivacyServiceClient::new(sweep.channel.clone());
+    let subject = Some(v1::Subject { subject: Some(v1::subject::Subject::SessionId(named("s"))) });
+    sweep! { sweep, client;
+        "PrivacyService/ExportSubject" export_subject told
+            v1::ExportSubjectRequest { subject: subject.clone(), ..Default::default() };
+        "PrivacyService/Forget" forget told v1::ForgetRequest { subject, ..Default::default() };
+    }
+}
+
 async fn audits(sweep: &mut Sweep) {
     let mut client = AuditServiceClient::new(sweep.channel.clone());
     sweep! { sweep, client;
@@ -329,6 +340,7 @@ async fn no_method_tells_or_changes_anything_of_another_tenant() {
     Box::pin(policys(&mut sweep)).await;
     Box::pin(profiles(&mut sweep)).await;
     Box::pin(audits(&mut sweep)).await;
+    Box::pin(privacy(&mut sweep)).await;
     Box::pin(tenants(&mut sweep)).await;
     Box::pin(servers(&mut sweep)).await;
     Box::pin(tokens(&mut sweep)).await;

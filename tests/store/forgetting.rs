@@ -1,5 +1,7 @@
 //! What is forgotten leaves no word in any table, and no replica answers from it.
 
+use std::sync::Arc;
+
 use callgate::{
     domain::{
         audit::Actor,
@@ -11,15 +13,17 @@ use callgate::{
         ids::{DEFAULT_TENANT, UserId},
         outcome::OutcomeStatus,
         pattern::Pattern,
+        rejection::RecordRejection,
         report::{Operator, Report},
+        session_state::Extent,
     },
-    gate::{Gate, PrivacyError},
+    gate::{Gate, GateError, PrivacyError},
     policy,
 };
 use tokio::sync::mpsc;
 
 use crate::common::{
-    gates::{agent, ask, done, evaluate, record, report, said, session, success, two_gates},
+    gates::{agent, ask, done, evaluate, policy as known, record, report, said, session, success, two_gates},
     postgres::Postgres,
 };
 
@@ -151,4 +155,96 @@ async fn what_is_forgotten_leaves_no_word_in_any_table_and_the_audit_holds() {
     let text = again.text.expect("a text").json;
     assert!(!text.contains("pay-ottilie") && !text.contains("paid for"), "{text}");
     assert!(postgres.dump().await.contains("this stays"));
+}
+
+/// Two replicas, of which the other knows `session` as it was before it was forgotten and begun anew, with as many
+/// events on the same day; nobody has told it yet.
+async fn stale(postgres: &Postgres, named: &str) -> Arc<Gate> {
+    let [gate, other] = two_gates(postgres, &known(&["same_call"])).await;
+    done(&other, ask(named, "old", "look", r#"{"n":1}"#), "an old word").await;
+    assert_eq!(said(&evaluate(&other, ask(named, "open", "save", "{}")).await), "ALLOW");
+    forget(&gate, &Whom::Session(session(named)), "").await.expect("forgotten");
+    done(&gate, ask(named, "new", "look", r#"{"n":2}"#), "a new word").await;
+    assert_eq!(said(&evaluate(&gate, ask(named, "newer", "look", r#"{"n":3}"#)).await), "ALLOW");
+    other
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_replica_that_still_holds_a_forgotten_tree_neither_answers_from_it_nor_adds_to_it() {
+    let postgres = Postgres::start().await;
+    let other = stale(&postgres, "looked-at").await;
+    let state = other.session_state(DEFAULT_TENANT, &session("looked-at"), Extent::default()).await.expect("a state");
+    let told = format!("{state:?}");
+    assert!(told.contains("newer") && !told.contains("\"old\""), "{told}");
+
+    let other = stale(&postgres, "asked-in").await;
+    let again = evaluate(&other, ask("asked-in", "old", "look", r#"{"n":1}"#)).await;
+    assert_eq!(said(&again), "ALLOW", "it was not done in this session");
+    let calls = "select call_id from call where session_id = 'asked-in' order by seq";
+    assert_eq!(postgres.rows(calls).await, ["(new)", "(newer)", "(old)"]);
+
+    let other = stale(&postgres, "reported-on").await;
+    let lost = other.record(DEFAULT_TENANT, success("reported-on", "open", "an old word"), None).await;
+    assert_eq!(lost.map(drop), Err(GateError::Rejected(RecordRejection::UnknownCall)));
+    assert!(!postgres.dump().await.contains("an old word"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_replica_forgets_in_memory_what_it_reads_was_forgotten_and_nothing_else() {
+    let postgres = Postgres::start().await;
+    let [gate, other] = two_gates(&postgres, &known(&["same_call"])).await;
+    let below = |call: &str| Request { parent: Some(session("goes")), ..ask("below", call, "look", "{}") };
+    done(&other, ask("goes", "c1", "look", "{}"), "gone").await;
+    done(&other, below("c2"), "gone").await;
+    done(&other, ask("stays", "c3", "look", "{}"), "kept").await;
+    forget(&gate, &Whom::Session(session("below")), "").await.expect("forgotten");
+    other.read_forgotten().await.expect("read");
+    for gone in ["goes", "below"] {
+        let state = other.session_state(DEFAULT_TENANT, &session(gone), Extent::default()).await;
+        assert!(state.is_err(), "{gone}");
+    }
+    assert!(other.session_state(DEFAULT_TENANT, &session("stays"), Extent::default()).await.is_ok());
+    // It begins anew, and is a root of its own.
+    done(&other, ask("below", "c2", "look", "{}"), "new").await;
+    other.read_forgotten().await.expect("read");
+    assert_eq!(postgres.rows("select root_id, version from call_tree order by 1").await, ["(below,2)", "(stays,2)"]);
+}
+
+/// All that is given out of somebody, as one text.
+async fn given(gate: &Gate, whom: &Whom) -> Result<String, PrivacyError> {
+    let (rows, mut taken) = mpsc::channel(1_000);
+    Box::pin(gate.export(DEFAULT_TENANT, whom, (&Actor::from("officer"), "a request"), &rows)).await?;
+    drop(rows);
+    let mut all = String::new();
+    while let Some(row) = taken.recv().await {
+        all += &format!("{}\n", row.json);
+    }
+    Ok(all)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_export_has_what_is_theirs_and_no_word_of_another() {
+    let postgres = Postgres::start().await;
+    let [gate, other] = two_gates(&postgres, &policy::compile(POLICY).expect("a good policy")).await;
+    work(&gate, &other, "ottilie", |request| Request { agent: agent("desk"), user: user("user-1"), ..request }).await;
+    // Another person is served in the same session.
+    let theirs = Request { user: user("user-2"), ..ask("root-ottilie", "theirs", "look", r#"{"of":"charlotte"}"#) };
+    done(&gate, theirs, "seen by charlotte").await;
+    let one = given(&gate, &Whom::User(user("user-1").expect("a name"))).await.expect("rows");
+    for word in ["paid for ottilie", "because-ottilie", "broken-ottilie", "settled-ottilie", "\"approved\":true"] {
+        assert!(one.contains(word), "{word}: {one}");
+    }
+    for word in ["charlotte", "user-2", "eve", "fingerprint", "sketch", "shard"] {
+        assert!(!one.contains(word), "{word}: {one}");
+    }
+    assert!(one.contains(r#""decision":"ALLOW""#) && one.contains(r#""status":"success""#), "{one}");
+    let two = given(&gate, &Whom::User(user("user-2").expect("a name"))).await.expect("rows");
+    assert!(two.contains("seen by charlotte") && !two.contains("for ottilie"), "{two}");
+    let whole = given(&gate, &Whom::Session(session("root-ottilie"))).await.expect("rows");
+    assert!(whole.contains("charlotte") && whole.contains("paid for ottilie") && whole.contains("eve"), "{whole}");
+    assert_eq!(given(&gate, &Whom::User(user("nobody").expect("a name"))).await, Err(PrivacyError::Unknown));
+    let told = "select who, what, why from audit_log where kind = 'exported' order by number";
+    let told = postgres.rows(told).await;
+    assert_eq!(told.len(), 3, "{told:?}");
+    assert_eq!(told[0], r#"(officer,"user user-1","a request")"#);
 }

@@ -30,7 +30,7 @@ pub const PARTS: u16 = 256;
 pub const FORGOTTEN_TREES: usize = 50;
 
 /// The shards of a part.
-fn shards(part: u16) -> Vec<i16> {
+pub(super) fn shards(part: u16) -> Vec<i16> {
     let each = SHARDS / PARTS;
     (part * each..(part + 1) * each).filter_map(|shard| i16::try_from(shard).ok()).collect()
 }

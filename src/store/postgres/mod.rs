@@ -11,6 +11,7 @@ mod controls;
 mod counters;
 mod decode;
 mod distribute;
+mod export;
 mod findings;
 mod follow_up;
 mod forget;
@@ -72,6 +73,7 @@ use crate::domain::{
 
 pub use connect::parse_url;
 pub use distribute::{Distributed, distribute};
+pub use export::{Exported, Place};
 pub use forget::{FORGOTTEN_TREES, Forgetting, PARTS};
 pub use leases::{DueTree, DueTrees};
 pub use look_up::Found;

@@ -1,0 +1,216 @@
+//! `callgate forget` and `callgate export`: what is stored of a session, an agent or a person, deleted or written out.
+
+use std::{
+    fs::File,
+    io::{BufWriter, Write as _},
+    path::PathBuf,
+    sync::Arc,
+};
+
+use anyhow::{Context as _, bail};
+use clap::{Args, Subcommand};
+use tonic::{body::Body, client::GrpcService, codegen::StdError};
+
+use super::{
+    out,
+    place::Place,
+    remote::{By, asked, refusal},
+};
+use crate::grpc::{
+    self,
+    v1::{
+        ExportSubjectRequest, ForgetRequest, ForgetResponse, Subject, privacy_service_client::PrivacyServiceClient,
+        subject::Subject as Named,
+    },
+};
+
+/// What `callgate forget` takes.
+#[derive(Debug, Args)]
+pub(super) struct ForgetArgs {
+    #[command(subcommand)]
+    whom: Whom,
+    /// Say that this is meant: nothing brings it back. Without it, it is only told how much it would be
+    #[arg(long, global = true)]
+    yes: bool,
+    #[command(flatten)]
+    why: Why,
+    #[command(flatten)]
+    place: Place,
+}
+
+/// What `callgate export` takes.
+#[derive(Debug, Args)]
+pub(super) struct ExportArgs {
+    #[command(subcommand)]
+    whom: Whom,
+    /// Write to this file, which must not be there yet [default: standard output]
+    #[arg(long, value_name = "FILE", global = true)]
+    out: Option<PathBuf>,
+    #[command(flatten)]
+    why: Why,
+    #[command(flatten)]
+    place: Place,
+}
+
+#[derive(Debug, Args)]
+struct Why {
+    /// Why: stored in the audit, and so without the name
+    #[arg(long, default_value = "", global = true)]
+    reason: String,
+}
+
+#[derive(Debug, Subcommand)]
+enum Whom {
+    /// A session; it is forgotten with its whole call tree: the root, and all sessions below that
+    Session {
+        /// Its name, as its caller gives it
+        name: String,
+    },
+    /// An agent: all call trees that it has called in, its counters and its halts
+    Agent {
+        /// Its name, as callers give it (caller.agent_id)
+        name: String,
+    },
+    /// A person whom agents worked for: all call trees with a call for them
+    User {
+        /// Their name, as callers give it (caller.user_id)
+        name: String,
+    },
+}
+
+impl Whom {
+    fn subject(self) -> (String, Subject) {
+        let (kind, name, subject) = match self {
+            Self::Session { name } => ("session", name.clone(), Named::SessionId(name)),
+            Self::Agent { name } => ("agent", name.clone(), Named::AgentId(name)),
+            Self::User { name } => ("user", name.clone(), Named::UserId(name)),
+        };
+        (format!("{kind} {name:?}"), Subject { subject: Some(subject) })
+    }
+}
+
+/// Runs `callgate forget`.
+pub(super) async fn forget(args: ForgetArgs) -> anyhow::Result<()> {
+    let ForgetArgs { whom, yes, why, place } = args;
+    let (named, subject) = whom.subject();
+    let request = ForgetRequest { subject: Some(subject), reason: why.reason, validate_only: !yes };
+    let Some((gate, tenant)) = place.database().await? else {
+        return forgetting(PrivacyServiceClient::new(place.remote.connect().await?), request, &named, &place.by).await;
+    };
+    let done = forgetting(grpc::privacy_of(Arc::clone(&gate), tenant), request, &named, &place.by).await;
+    if let Some(gate) = Arc::into_inner(gate) {
+        gate.close().await;
+    }
+    done
+}
+
+async fn forgetting<S>(
+    mut client: PrivacyServiceClient<S>,
+    request: ForgetRequest,
+    named: &str,
+    by: &By,
+) -> anyhow::Result<()>
+where
+    S: GrpcService<Body>,
+    S::Error: Into<StdError>,
+    S::ResponseBody: http_body::Body<Data = bytes::Bytes> + Send + 'static,
+    <S::ResponseBody as http_body::Body>::Error: Into<StdError> + Send,
+{
+    let is_dry = request.validate_only;
+    let mut answers = asked(client.forget(by.signed(request)?).await)?;
+    let mut last = ForgetResponse::default();
+    loop {
+        let next = tokio::select! {
+            next = answers.message() => next,
+            _ = tokio::signal::ctrl_c() => {
+                bail!("ended in the middle: {}. Run it again to finish", so_far(&last, is_dry));
+            }
+        };
+        match next.map_err(|status| refusal(&status))? {
+            Some(told) => {
+                if told.percent > last.percent && told.percent < 100 {
+                    errln!("{} %: {}", told.percent, so_far(&told, is_dry));
+                }
+                last = told;
+            }
+            None => break,
+        }
+    }
+    if last.percent < 100 {
+        bail!("the server ended it in the middle: {}. Run it again to finish", so_far(&last, is_dry));
+    }
+    if is_dry {
+        outln!("Of {named} this would forget {}.", trees(&last));
+        outln!("Nothing was forgotten; give --yes if that is meant.");
+    } else {
+        outln!("Of {named} {} were forgotten, and {} beside them.", trees(&last), others(last.others));
+        outln!("Every server forgets it within two seconds.");
+    }
+    Ok(())
+}
+
+fn so_far(told: &ForgetResponse, is_dry: bool) -> String {
+    format!("{} {} until now", trees(told), if is_dry { "found" } else { "forgotten" })
+}
+
+fn trees(told: &ForgetResponse) -> String {
+    let plural = |n: u64| if n == 1 { "" } else { "s" };
+    let ForgetResponse { call_trees, sessions, .. } = *told;
+    format!("{call_trees} call tree{} with {sessions} session{}", plural(call_trees), plural(sessions))
+}
+
+fn others(others: u64) -> String {
+    if others == 1 { "1 row".to_owned() } else { format!("{others} rows") }
+}
+
+/// Runs `callgate export`.
+pub(super) async fn export(args: ExportArgs) -> anyhow::Result<()> {
+    let ExportArgs { whom, out, why, place } = args;
+    let (_, subject) = whom.subject();
+    let request = ExportSubjectRequest { subject: Some(subject), reason: why.reason };
+    let file = match &out {
+        Some(path) => Some(File::create_new(path).with_context(|| format!("cannot make {}", path.display()))?),
+        None => None,
+    };
+    let Some((gate, tenant)) = place.database().await? else {
+        let client = PrivacyServiceClient::new(place.remote.connect().await?);
+        return exporting(client, request, file, &place.by).await;
+    };
+    let done = exporting(grpc::privacy_of(Arc::clone(&gate), tenant), request, file, &place.by).await;
+    if let Some(gate) = Arc::into_inner(gate) {
+        gate.close().await;
+    }
+    done
+}
+
+async fn exporting<S>(
+    mut client: PrivacyServiceClient<S>,
+    request: ExportSubjectRequest,
+    file: Option<File>,
+    by: &By,
+) -> anyhow::Result<()>
+where
+    S: GrpcService<Body>,
+    S::Error: Into<StdError>,
+    S::ResponseBody: http_body::Body<Data = bytes::Bytes> + Send + 'static,
+    <S::ResponseBody as http_body::Body>::Error: Into<StdError> + Send,
+{
+    let mut rows = asked(client.export_subject(by.signed(request)?).await)?;
+    let mut file = file.map(BufWriter::new);
+    let mut written = 0_u64;
+    while let Some(row) = rows.message().await.map_err(|status| refusal(&status))? {
+        match &mut file {
+            Some(file) => writeln!(file, "{}", row.row_json).context("the file cannot be written")?,
+            None => outln!("{}", row.row_json),
+        }
+        written += 1;
+        if out::is_closed() {
+            return Ok(());
+        }
+    }
+    if let Some(file) = &mut file {
+        file.flush().context("the file cannot be written")?;
+        errln!("{written} rows.");
+    }
+    Ok(())
+}

@@ -1,0 +1,128 @@
+//! The privacy service: decode, have the gate forget or give out, and stream how far it has come.
+
+use std::{future::Future, pin::Pin, sync::Arc};
+
+use tokio::sync::mpsc;
+use tokio_stream::{Stream, StreamExt as _, wrappers::ReceiverStream};
+use tonic::{
+    Request, Response, Status,
+    service::{Interceptor, interceptor::InterceptedService},
+};
+
+use super::{
+    decode::{Decoded, note, required, wrong},
+    identity, status,
+    stop::Stop,
+    v1::{
+        self, privacy_service_client::PrivacyServiceClient, privacy_service_server::PrivacyServiceServer,
+        subject::Subject,
+    },
+};
+use crate::{
+    domain::{
+        forgetting::{Forgot, Whom},
+        ids::{AgentId, SessionId, TenantId, UserId},
+    },
+    gate::{self, Gate, PrivacyError, Row},
+};
+
+/// Messages that wait for a caller to take them.
+const QUEUE: usize = 8;
+
+type Answers<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
+
+/// The service over a gate.
+#[derive(Debug, Clone)]
+pub struct PrivacyService {
+    gate: Arc<Gate>,
+    stop: Stop,
+}
+
+impl PrivacyService {
+    pub(super) const fn new(gate: Arc<Gate>, stop: Stop) -> Self {
+        Self { gate, stop }
+    }
+}
+
+/// The service without a server, for whoever has the database: as an admin of this tenant.
+#[must_use]
+pub fn privacy_of(
+    gate: Arc<Gate>,
+    tenant: TenantId,
+) -> PrivacyServiceClient<InterceptedService<PrivacyServiceServer<PrivacyService>, impl Interceptor + Clone>> {
+    let service = PrivacyService::new(gate, Stop::default());
+    PrivacyServiceClient::new(PrivacyServiceServer::with_interceptor(service, identity::admin_of(tenant)))
+}
+
+fn whom(subject: Option<&v1::Subject>) -> Decoded<Whom> {
+    Ok(match required("subject", subject.and_then(|subject| subject.subject.as_ref()))? {
+        Subject::SessionId(name) => Whom::Session(SessionId::parse("subject.session_id", name)?),
+        Subject::AgentId(name) => Whom::Agent(AgentId::parse("subject.agent_id", name)?),
+        Subject::UserId(name) => Whom::User(UserId::parse("subject.user_id", name)?),
+    })
+}
+
+/// What `work` sends, then what it comes to, until the server ends or nobody listens.
+fn streamed<T, F>(stop: Stop, work: impl FnOnce(mpsc::Sender<T>) -> F) -> impl Stream<Item = Result<T, Status>>
+where
+    T: Send + 'static,
+    F: Future<Output = Result<Option<T>, PrivacyError>> + Send + 'static,
+{
+    let (send, sent) = mpsc::channel(QUEUE);
+    let (last, end) = mpsc::channel(1);
+    // It reads as people do, and holds up no agent.
+    let work = gate::for_people(work(send));
+    tokio::spawn(async move {
+        let done = stop.or(async { work.await.map_err(status::gate) }).await;
+        if let Some(done) = done.transpose() {
+            let _ = last.send(done).await;
+        }
+    });
+    ReceiverStream::new(sent).map(Ok).chain(ReceiverStream::new(end))
+}
+
+const fn encoded(forgot: Forgot) -> v1::ForgetResponse {
+    let Forgot { trees, sessions, others, percent } = forgot;
+    v1::ForgetResponse { call_trees: trees, sessions, others, percent: percent as u32 }
+}
+
+#[tonic::async_trait]
+impl v1::privacy_service_server::PrivacyService for PrivacyService {
+    type ForgetStream = Answers<v1::ForgetResponse>;
+
+    async fn forget(&self, request: Request<v1::ForgetRequest>) -> Result<Response<Self::ForgetStream>, Status> {
+        let (tenant, by) = (identity::tenant(&request)?, identity::actor(&request)?);
+        let stop = self.stop.of(request.extensions());
+        let message = request.into_inner();
+        let (whom, why) = (whom(message.subject.as_ref())?, note("reason", &message.reason)?.unwrap_or_default());
+        if whom.is_named_in(&why) {
+            return Ok(wrong("reason", "names whom it is about, and is kept; say why without the name")?);
+        }
+        let gate = Arc::clone(&self.gate);
+        let forgot = streamed(stop, move |told| async move {
+            if message.validate_only {
+                return gate.would_forget(tenant, &whom, &told).await.map(Some);
+            }
+            gate.forget(tenant, &whom, (&by, &why), &told).await.map(Some)
+        });
+        Ok(Response::new(Box::pin(forgot.map(|forgot| forgot.map(encoded)))))
+    }
+
+    type ExportSubjectStream = Answers<v1::ExportSubjectResponse>;
+
+    async fn export_subject(
+        &self,
+        request: Request<v1::ExportSubjectRequest>,
+    ) -> Result<Response<Self::ExportSubjectStream>, Status> {
+        let (tenant, by) = (identity::tenant(&request)?, identity::actor(&request)?);
+        let stop = self.stop.of(request.extensions());
+        let message = request.into_inner();
+        let (whom, why) = (whom(message.subject.as_ref())?, note("reason", &message.reason)?.unwrap_or_default());
+        let gate = Arc::clone(&self.gate);
+        let rows = streamed(stop, move |rows| async move {
+            gate.export(tenant, &whom, (&by, &why), &rows).await.map(|()| None::<Row>)
+        });
+        let encoded = |row: Row| v1::ExportSubjectResponse { kind: row.kind.to_owned(), row_json: row.json };
+        Ok(Response::new(Box::pin(rows.map(move |row| row.map(encoded)))))
+    }
+}

@@ -1,0 +1,276 @@
+//! What is stored of a session, an agent or a person, in a form that people read: one JSON object a row. Calls go by
+//! themselves, not by call trees: what others of a tree said is not theirs to have.
+
+use serde_json::{Map, Value};
+use sqlx::{AssertSqlSafe, Connection as _, PgConnection, Row as _, postgres::PgRow};
+
+use super::{
+    Store, audit,
+    decode::{Loaded, corrupt, member, name},
+    forget::shards,
+    look_up,
+};
+use crate::{
+    domain::{
+        audit::{Actor, Event, Kind},
+        budget::Dimension,
+        effect::EffectKind,
+        failure::FailureKind,
+        finding::Decision,
+        forgetting::Whom,
+        ids::{SessionId, TenantId},
+        outcome::OutcomeStatus,
+        shard::Shard,
+    },
+    store::error::StoreError,
+};
+
+/// Calls that are read at a time: with what came of them, a few megabytes at the most.
+const PAGE: i64 = 16;
+
+/// A row that is given out: what it is, and the row as a JSON object.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Exported {
+    /// `session`, `call`, `outcome`, `event`, `owner`, `halt`, `counter`, `audit`.
+    pub kind: &'static str,
+    /// The row.
+    pub json: String,
+}
+
+/// A session in which they have calls, with the root of its call tree.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Place {
+    root: SessionId,
+    session: SessionId,
+}
+
+impl Store {
+    /// The sessions of a part that have calls of theirs.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the database cannot be read.
+    pub async fn places_of(&self, tenant: TenantId, whom: &Whom, part: u16) -> Result<Vec<Place>, StoreError> {
+        self.slow.read_of(&[tenant], async |conn| places(conn, tenant, whom, part).await).await
+    }
+
+    /// What is stored of them beside their calls.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the database cannot be read.
+    pub async fn export_name(&self, tenant: TenantId, whom: &Whom) -> Result<Vec<Exported>, StoreError> {
+        self.slow.read_of(&[tenant], async |conn| beside(conn, tenant, whom).await).await
+    }
+
+    /// A session of theirs: its place in its call tree, and what people said of it, or of their calls in it.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the database cannot be read.
+    pub async fn export_session(
+        &self,
+        tenant: TenantId,
+        whom: &Whom,
+        place: &Place,
+    ) -> Result<Vec<Exported>, StoreError> {
+        self.slow.read_of(&[tenant], async |conn| session(conn, tenant, whom, place).await).await
+    }
+
+    /// Their calls in a session after the event `after`, and what came of each; with the last event that was read, none
+    /// when there are no more.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the database cannot be read.
+    pub async fn export_calls(
+        &self,
+        tenant: TenantId,
+        whom: &Whom,
+        place: &Place,
+        after: i64,
+    ) -> Result<(Vec<Exported>, Option<i64>), StoreError> {
+        self.slow.read_of(&[tenant], async |conn| calls(conn, tenant, whom, place, after).await).await
+    }
+
+    /// Says in the audit that it is given out. To be called before the first row leaves.
+    ///
+    /// # Errors
+    /// [`StoreError`]: nobody knows of it.
+    pub async fn tell_export(&self, tenant: TenantId, whom: &Whom, by: &Actor, why: &str) -> Result<(), StoreError> {
+        let what = format!("{} {}", whom.kind(), whom.name());
+        let mut event = Event::new(Kind::Exported, by.clone(), what).because(why);
+        if let Whom::Session(session) = whom {
+            event = event.about(session);
+        }
+        self.readers.read_of(&[tenant], async |conn| audit::commit(conn.begin().await?, tenant, &event).await).await
+    }
+}
+
+/// The column of a call that has their name.
+const fn column(whom: &Whom) -> &'static str {
+    match whom {
+        Whom::Session(_) => "session_id",
+        Whom::Agent(_) => "agent_id",
+        Whom::User(_) => "user_id",
+    }
+}
+
+async fn places(conn: &mut PgConnection, tenant: TenantId, whom: &Whom, part: u16) -> Loaded<Vec<Place>> {
+    if let Whom::Session(session) = whom {
+        let root = if part == 0 { look_up::root(conn, tenant, session).await? } else { None };
+        return Ok(root.map(|root| Place { root, session: session.clone() }).into_iter().collect());
+    }
+    let sql = format!(
+        "select distinct root_id, session_id from call
+         where shard = any($1) and tenant_id = $2 and {} = $3 order by root_id, session_id",
+        column(whom)
+    );
+    let places = sqlx::query(AssertSqlSafe(sql)).bind(shards(part)).bind(tenant.0).bind(whom.name());
+    let place = |row: &PgRow| {
+        let read = |column| name(SessionId::parse, row.try_get(column)?);
+        Ok(Place { root: read("root_id")?, session: read("session_id")? })
+    };
+    places.fetch_all(conn).await?.iter().map(place).collect()
+}
+
+/// What of a call is for people: no hashes, no sketches, nothing that only callgate reads.
+const CALL: &str = "c.session_id, c.root_id, c.call_id, c.round, c.at, c.run_id, c.agent_id, c.user_id, c.tool,
+    c.arguments, c.justification, c.effect, c.resource, c.decision, c.would, c.rule, c.reason, c.findings, c.attempt,
+    c.idempotency_key, c.lease_until, c.approval_id, c.approval_expires_at, c.input_tokens, c.output_tokens,
+    c.cache_read_tokens, c.cache_write_tokens, c.cost_micros, c.observed, c.policy_version, c.coerced";
+/// The same of what came of one.
+const OUTCOME: &str = "o.session_id, o.root_id, o.call_id, o.at, o.status, o.failure, o.result, o.result_bytes,
+    o.is_complete, o.total_matches, o.error_message, o.error_line, o.error_signature, o.progress_note, o.gist, o.made,
+    o.by_lease, o.duration_ms, o.input_tokens, o.output_tokens, o.cache_read_tokens, o.cache_write_tokens,
+    o.cost_micros";
+
+async fn calls(
+    conn: &mut PgConnection,
+    tenant: TenantId,
+    whom: &Whom,
+    place: &Place,
+    after: i64,
+) -> Loaded<(Vec<Exported>, Option<i64>)> {
+    let shard = Shard::of(tenant, &place.root).0;
+    let sql = format!(
+        "select c.seq, to_jsonb(q)::text as json from (
+           select * from call c where shard = $1 and tenant_id = $2 and session_id = $3 and {} = $4 and seq > $5
+           order by seq limit {PAGE}) c, lateral (select {CALL}) q order by c.seq",
+        column(whom)
+    );
+    let query = sqlx::query(AssertSqlSafe(sql)).bind(shard).bind(tenant.0).bind(place.session.as_str());
+    let rows = query.bind(whom.name()).bind(after).fetch_all(&mut *conn).await?;
+    let Some(last) = rows.last() else { return Ok((Vec::new(), None)) };
+    let last: i64 = last.try_get("seq")?;
+    let mut exported: Vec<Exported> = rows.iter().map(|row| of_row("call", row)).collect::<Loaded<_>>()?;
+    let permits: Vec<i64> = rows.iter().map(|row| row.try_get("seq")).collect::<Result<_, _>>()?;
+    let sql = format!(
+        "select to_jsonb(q)::text as json from outcome o, lateral (select {OUTCOME}) q
+         where o.shard = $1 and o.tenant_id = $2 and o.session_id = $3 and o.permit_seq = any($4) order by o.seq"
+    );
+    let query = sqlx::query(AssertSqlSafe(sql)).bind(shard).bind(tenant.0).bind(place.session.as_str());
+    for row in query.bind(permits).fetch_all(conn).await? {
+        exported.push(of_row("outcome", &row)?);
+    }
+    Ok((exported, Some(last)))
+}
+
+async fn session(conn: &mut PgConnection, tenant: TenantId, whom: &Whom, place: &Place) -> Loaded<Vec<Exported>> {
+    let shard = Shard::of(tenant, &place.root).0;
+    let is_whole = matches!(whom, Whom::Session(_));
+    // Of a session that others share, only what was said of their own calls.
+    let theirs = format!(
+        "{is_whole} or e.detail ->> 'call_id' in (select c.call_id from call c
+           where c.shard = $1 and c.tenant_id = $2 and c.session_id = $3 and c.{} = $5)",
+        column(whom)
+    );
+    // Who answered is no business of the person whose call it was.
+    let actor = if matches!(whom, Whom::User(_)) { "null::text" } else { "e.actor" };
+    let parts = [
+        (
+            "session",
+            "select s.session_id, s.root_id, s.parent_id, s.depth, s.created_at from session s
+             where s.shard = $1 and s.tenant_id = $2 and s.session_id = $3 and $4 <> '' and $5 <> ''"
+                .to_owned(),
+        ),
+        (
+            "owner",
+            format!(
+                "select o.root_id, o.owner, o.created_at from session_owner o
+                 where {is_whole} and o.shard = $1 and o.tenant_id = $2 and o.root_id = $3 and $4 = $3 and $5 <> ''"
+            ),
+        ),
+        (
+            "event",
+            format!(
+                "select e.session_id, e.root_id, e.at, e.kind, {actor} as actor, e.reason, e.detail
+                 from session_event e where e.shard = $1 and e.tenant_id = $2 and e.root_id = $4 and e.session_id = $3
+                   and ({theirs}) and $5 <> '' order by e.seq"
+            ),
+        ),
+    ];
+    let mut exported = Vec::new();
+    for (kind, sql) in parts {
+        let sql = format!("select to_jsonb(q)::text as json from ({sql}) q");
+        let query = sqlx::query(AssertSqlSafe(sql)).bind(shard).bind(tenant.0).bind(place.session.as_str());
+        for row in query.bind(place.root.as_str()).bind(whom.name()).fetch_all(&mut *conn).await? {
+            exported.push(of_row(kind, &row)?);
+        }
+    }
+    Ok(exported)
+}
+
+async fn beside(conn: &mut PgConnection, tenant: TenantId, whom: &Whom) -> Loaded<Vec<Exported>> {
+    let halts = "select h.kind as scope, h.name, h.halted_at, h.halted_by, h.reason, h.resumed_at, h.resumed_by
+        from halt h where h.tenant_id = $1 and h.kind = $2 and h.name = $3 order by h.halt_id";
+    let counters = "select c.agent_id, c.day, c.dimension, c.tier, c.tier_window, c.used from counter c
+        where c.tenant_id = $1 and $2 = 'agent' and c.agent_id = $3 order by c.day, c.dimension";
+    let entries = "select a.number, a.at, a.kind as entry, a.words[1] as who, a.words[2] as credential,
+          a.words[3] as origin, a.words[4] as session_id, a.words[5] as what, a.words[6] as why
+        from audit a where a.tenant_id = $1
+          and (case $2 when 'session' then a.words[4] = $3 else a.words[5] = $2 || ' ' || $3 end) order by a.number";
+    let parts: &[(&str, &str)] = match whom {
+        // What people did is told of their calls alone: the audit is about those who answer for it.
+        Whom::User(_) => &[],
+        Whom::Session(_) => &[("halt", halts), ("audit", entries)],
+        Whom::Agent(_) => &[("halt", halts), ("counter", counters), ("audit", entries)],
+    };
+    let mut exported = Vec::new();
+    for (kind, sql) in parts {
+        let sql = format!("select to_jsonb(q)::text as json from ({sql}) q");
+        let query = sqlx::query(AssertSqlSafe(sql)).bind(tenant.0).bind(whom.kind()).bind(whom.name());
+        for row in query.fetch_all(&mut *conn).await? {
+            exported.push(of_row(kind, &row)?);
+        }
+    }
+    Ok(exported)
+}
+
+/// The one place where what is stored becomes what is given out: codes are named here, and JSON that is stored as text
+/// stays text, as its caller gave it.
+fn of_row(kind: &'static str, row: &PgRow) -> Loaded<Exported> {
+    let text: String = row.try_get("json")?;
+    let mut object: Map<String, Value> = serde_json::from_str(&text).map_err(|error| corrupt(&error.to_string()))?;
+    object.retain(|_, value| !value.is_null());
+    for (column, value) in &mut object {
+        if let Some(code) = value.as_i64().and_then(|code| i16::try_from(code).ok())
+            && let Some(named) = named(column, code)?
+        {
+            *value = Value::from(named);
+        }
+    }
+    object.insert("record".to_owned(), Value::from(kind));
+    Ok(Exported { kind, json: Value::Object(object).to_string() })
+}
+
+/// What a code of a closed set stands for.
+fn named(column: &str, code: i16) -> Loaded<Option<&'static str>> {
+    Ok(Some(match column {
+        "decision" | "would" => member(&Decision::ALL, code)?.as_str(),
+        "effect" => member(&EffectKind::ALL, code)?.as_str(),
+        "status" => member(&OutcomeStatus::ALL, code)?.as_str(),
+        "failure" => member(&FailureKind::ALL, code)?.as_str(),
+        "dimension" => {
+            let shared = [Dimension::Steps, Dimension::ToolCalls, Dimension::Cost, Dimension::Tokens];
+            member(&shared, code)?.as_str()
+        }
+        _ => return Ok(None),
+    }))
+}
