@@ -31,9 +31,9 @@ use super::{
         self, approval_service_server::ApprovalServiceServer, audit_service_server::AuditServiceServer,
         gate_service_server::GateServiceServer, grant_service_server::GrantServiceServer,
         policy_service_server::PolicyServiceServer, privacy_service_server::PrivacyServiceServer,
-        profile_service_server::ProfileServiceServer,
-        server_service_server::ServerServiceServer, session_service_server::SessionServiceServer,
-        tenant_service_server::TenantServiceServer, token_service_server::TokenServiceServer,
+        profile_service_server::ProfileServiceServer, server_service_server::ServerServiceServer,
+        session_service_server::SessionServiceServer, tenant_service_server::TenantServiceServer,
+        token_service_server::TokenServiceServer,
     },
 };
 use crate::{

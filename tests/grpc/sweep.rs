@@ -13,10 +13,9 @@ use callgate::{
         self, FailureKind, HaltScope, approval_service_client::ApprovalServiceClient,
         audit_service_client::AuditServiceClient, gate_service_client::GateServiceClient,
         grant_service_client::GrantServiceClient, policy_service_client::PolicyServiceClient,
-        privacy_service_client::PrivacyServiceClient,
-        profile_service_client::ProfileServiceClient, server_service_client::ServerServiceClient,
-        session_service_client::SessionServiceClient, tenant_service_client::TenantServiceClient,
-        token_service_client::TokenServiceClient,
+        privacy_service_client::PrivacyServiceClient, profile_service_client::ProfileServiceClient,
+        server_service_client::ServerServiceClient, session_service_client::SessionServiceClient,
+        tenant_service_client::TenantServiceClient, token_service_client::TokenServiceClient,
     },
 };
 use prost::Message as _;
