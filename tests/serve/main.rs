@@ -12,6 +12,7 @@ mod overload;
 mod pipes;
 mod policies;
 mod policy_command;
+mod privacy;
 mod psql;
 mod refusals;
 mod replicas;
