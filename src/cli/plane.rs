@@ -244,11 +244,10 @@ async fn expire_leases(gate: Arc<Gate>) {
     .await;
 }
 
-/// Replicas tell each other how tools fare, what is halted or forgotten, and which policy is active: what one knows is known to all
-/// within two seconds.
+/// Replicas tell each other how tools fare, what is halted or forgotten, and which policy is active: what one knows is
+/// known to all within two seconds.
 async fn share_health(gate: Arc<Gate>) {
-    let trouble =
-        "what replicas share (how tools fare, halts, what was forgotten, tenants and their policies) could not be read";
+    let trouble = "what replicas share (how tools fare, what is halted or forgotten, tenants) could not be read";
     every(HEALTH_EVERY, trouble, || {
         let gate = Arc::clone(&gate);
         async move {

@@ -267,8 +267,8 @@ impl Slots {
         calls.is_some_and(|calls| calls.iter().any(|(of, missed)| missed == call_id && of == session))
     }
 
-    /// Forgets every tree that `is_gone`, by whose it is, its root, and when it began, where that is known: whoever is at
-    /// work on one loses, and finds nothing.
+    /// Forgets every tree that `is_gone`, by whose it is, its root, and when it began, where that is known: whoever is
+    /// at work on one loses, and finds nothing.
     pub fn forget_trees(&self, is_gone: impl Fn(TenantId, &SessionId, Option<Timestamp>) -> bool) {
         let mut trees = lock(&self.trees);
         let began = |known: &Known| match known {
@@ -290,7 +290,7 @@ impl Slots {
         gone.collect::<Vec<_>>().iter().for_each(|key| drop(roots.pop(key)));
         drop(roots);
         let mut missed = lock(&self.forgotten);
-        let gone = missed.iter().filter(|((tenant, root), _)| is_gone(*tenant, root, None)).map(|(key, _)| key.clone());
+        let gone = missed.iter().map(|(key, _)| key).filter(|(tenant, root)| is_gone(*tenant, root, None)).cloned();
         gone.collect::<Vec<_>>().iter().for_each(|key| drop(missed.pop(key)));
     }
 

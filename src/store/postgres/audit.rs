@@ -77,8 +77,9 @@ pub(super) fn log_events(tenant: TenantId, events: &[event::Event]) {
 /// Erases of the tenant's audit what names somebody: of entries about one of `sessions` the session, what was done and
 /// why, and of all others each of these that holds one of `names`, in whatever case. Who did something, and by which
 /// credential, stays, since they answer for it; but in entries about these sessions it goes where it holds such a name.
-/// Adds the entry that tells of it, which keeps its own words and so must say none of these. Gives how many entries lost
-/// a word. To be called last in its transaction: what takes long of it, looking for the names, is done before the entry.
+/// Adds the entry that tells of it, which keeps its own words and so must say none of these. Gives how many entries
+/// lost a word. To be called last in its transaction: what takes long of it, looking for the names, is done before the
+/// entry.
 ///
 /// # Errors
 /// [`StoreError`]: the transaction cannot be committed any more.

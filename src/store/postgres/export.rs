@@ -200,7 +200,8 @@ async fn session(conn: &mut PgConnection, tenant: TenantId, whom: &Whom, place: 
         (
             "event",
             format!(
-                "select e.session_id, e.root_id, e.at, e.kind, {actor} as actor, e.reason, e.detail
+                "select e.session_id, e.root_id, e.at, e.kind, {actor} as actor, e.reason,
+                   e.detail - array['fingerprint', 'root_run'] as detail
                  from session_event e where e.shard = $1 and e.tenant_id = $2 and e.root_id = $4 and e.session_id = $3
                    and ({theirs}) and $5 <> '' order by e.seq"
             ),

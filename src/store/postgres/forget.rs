@@ -1,6 +1,6 @@
 //! What is stored of a session, an agent or a person is deleted: whole call trees, since what one session of a tree was
-//! told its siblings were told. Each batch of trees is one transaction, with the entry of the audit that tells of it and
-//! the marks by which every replica forgets them in memory.
+//! told its siblings were told. Each batch of trees is one transaction, with the entry of the audit that tells of it
+//! and the marks by which every replica forgets them in memory.
 
 mod shared;
 
@@ -188,7 +188,8 @@ async fn sessions_in(conn: &mut PgConnection, tenant: TenantId, roots: &[Session
 /// in which appends lock: who appends to it waits, and finds nothing.
 const OF_TREES: [&str; 6] = [
     "delete from session where shard = any($1) and tenant_id = $2 and root_id = any($3)",
-    "delete from ledger where shard = any($1) and tenant_id = $2 and root_id = any($3) and get_byte(ledger_key, 0) < 128",
+    "delete from ledger where shard = any($1) and tenant_id = $2 and root_id = any($3)
+       and get_byte(ledger_key, 0) < 128",
     "delete from call where shard = any($1) and tenant_id = $2 and root_id = any($3)",
     "delete from outcome where shard = any($1) and tenant_id = $2 and root_id = any($3)",
     "delete from session_event where shard = any($1) and tenant_id = $2 and root_id = any($3)",
