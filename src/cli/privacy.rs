@@ -8,7 +8,7 @@ use std::{
 };
 
 use anyhow::{Context as _, bail};
-use clap::{Args, Subcommand};
+use clap::{Args, ValueEnum};
 use tonic::{body::Body, client::GrpcService, codegen::StdError};
 
 use super::{
@@ -27,10 +27,10 @@ use crate::grpc::{
 /// What `callgate forget` takes.
 #[derive(Debug, Args)]
 pub(super) struct ForgetArgs {
-    #[command(subcommand)]
+    #[command(flatten)]
     whom: Whom,
     /// Say that this is meant: nothing brings it back. Without it, it is only told how much it would be
-    #[arg(long, global = true)]
+    #[arg(long)]
     yes: bool,
     #[command(flatten)]
     why: Why,
@@ -41,10 +41,10 @@ pub(super) struct ForgetArgs {
 /// What `callgate export` takes.
 #[derive(Debug, Args)]
 pub(super) struct ExportArgs {
-    #[command(subcommand)]
+    #[command(flatten)]
     whom: Whom,
     /// Write to this file, which must not be there yet [default: standard output]
-    #[arg(long, value_name = "FILE", global = true)]
+    #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
     #[command(flatten)]
     why: Why,
@@ -55,37 +55,39 @@ pub(super) struct ExportArgs {
 #[derive(Debug, Args)]
 struct Why {
     /// Why: stored in the audit, and so without the name
-    #[arg(long, default_value = "", global = true)]
+    #[arg(long, default_value = "")]
     reason: String,
 }
 
-#[derive(Debug, Subcommand)]
-enum Whom {
-    /// A session; it is forgotten with its whole call tree: the root, and all sessions below that
-    Session {
-        /// Its name, as its caller gives it
-        name: String,
-    },
-    /// An agent: all call trees that it has called in, its counters and its halts
-    Agent {
-        /// Its name, as callers give it (caller.agent_id)
-        name: String,
-    },
-    /// A person whom agents worked for: all call trees with a call for them
-    User {
-        /// Their name, as callers give it (caller.user_id)
-        name: String,
-    },
+/// Whose data it is.
+#[derive(Debug, Args)]
+struct Whom {
+    /// What they are
+    kind: Kind,
+    /// Their name, as callers give it
+    name: String,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Kind {
+    /// A session (caller.session_id); it is forgotten with its whole call tree
+    Session,
+    /// An agent (caller.agent_id), with its counters and halts
+    Agent,
+    /// A person whom agents worked for (caller.user_id)
+    User,
 }
 
 impl Whom {
     fn subject(self) -> (String, Subject) {
-        let (kind, name, subject) = match self {
-            Self::Session { name } => ("session", name.clone(), Named::SessionId(name)),
-            Self::Agent { name } => ("agent", name.clone(), Named::AgentId(name)),
-            Self::User { name } => ("user", name.clone(), Named::UserId(name)),
+        let Self { kind, name } = self;
+        let named = format!("{name:?}");
+        let (kind, subject) = match kind {
+            Kind::Session => ("session", Named::SessionId(name)),
+            Kind::Agent => ("agent", Named::AgentId(name)),
+            Kind::User => ("user", Named::UserId(name)),
         };
-        (format!("{kind} {name:?}"), Subject { subject: Some(subject) })
+        (format!("{kind} {named}"), Subject { subject: Some(subject) })
     }
 }
 
