@@ -22,9 +22,10 @@
 //! | [`auth`] | who somebody is, by what they show | domain |
 //! | [`offline`] | what needs no server: a plane in memory, replay, simulation | domain, retry, rules, policy, engine |
 //! | [`private_postgres`] | a PostgreSQL of our own: programs, files, accounts | nobody |
-//! | [`store`] | Postgres, a cache in front of it | domain |
+//! | [`sealing`] | values sealed with keys of their tenants | domain |
+//! | [`store`] | Postgres, a cache in front of it | domain, sealing |
 //! | [`telemetry`] | logs, spans, metrics | domain |
-//! | [`gate`] | load, decide, append, try again | domain, auth, retry, engine, policy, store, telemetry, clock |
+//! | [`gate`] | load, decide, append, try again | domain, auth, retry, engine, policy, store, sealing, telemetry, clock |
 //! | [`listener`] | connections: addresses, TLS, limits | clock |
 //! | [`web`] | what is asked over HTTP alone | domain, telemetry |
 //! | [`grpc`] | the contract of `proto/` | domain, auth, gate, telemetry, clock, listener, web |
@@ -86,6 +87,7 @@ pub mod policy;
 pub mod private_postgres;
 pub mod retry;
 pub mod rules;
+pub mod sealing;
 pub mod store;
 pub mod telemetry;
 pub mod tool_list;

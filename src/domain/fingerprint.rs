@@ -6,7 +6,9 @@ use sha2::{Digest as _, Sha256};
 
 use super::{
     digest::in_hexadecimal,
+    hashing::Hashing,
     ids::{AgentId, SessionId, TenantId, ToolName},
+    previous::is_of_nothing,
 };
 
 macro_rules! hash {
@@ -65,6 +67,13 @@ impl Fingerprint {
     pub fn of(tool: &ToolName, canonical: &str) -> Self {
         Self(sha256("callgate/fingerprint/1", &[tool.as_str().as_bytes(), canonical.as_bytes()]))
     }
+
+    /// As a tenant has it, who may have a key of its own. What is made of it (keys of the ledger, idempotency keys)
+    /// cannot be guessed either then.
+    #[must_use]
+    pub fn keyed(self, hashing: &Hashing) -> Self {
+        Self(hashing.of(self.0))
+    }
 }
 
 impl ArgsDigest {
@@ -72,6 +81,12 @@ impl ArgsDigest {
     #[must_use]
     pub fn of(tool: &ToolName, all_arguments: &str) -> Self {
         Self(sha256("callgate/args/1", &[tool.as_str().as_bytes(), all_arguments.as_bytes()]))
+    }
+
+    /// As a tenant has it, who may have a key of its own.
+    #[must_use]
+    pub fn keyed(self, hashing: &Hashing) -> Self {
+        Self(hashing.of(self.0))
     }
 }
 
@@ -86,6 +101,14 @@ impl ResultDigest {
     #[must_use]
     pub fn of_error(kind: &str, signature: &str) -> Self {
         Self(sha256("callgate/error/1", &[kind.as_bytes(), signature.as_bytes()]))
+    }
+
+    /// As a tenant has it, who may have a key of its own. That of an empty result stays: how long a result is, is no
+    /// secret, and rules know emptiness by it.
+    #[must_use]
+    pub fn keyed(self, hashing: &Hashing) -> Self {
+        let keyed = hashing.of(self.0);
+        if keyed == self.0 || is_of_nothing(&self) { self } else { Self(keyed) }
     }
 }
 

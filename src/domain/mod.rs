@@ -17,6 +17,7 @@ pub mod forgetting;
 pub mod gist;
 pub mod grant;
 pub mod halt;
+pub mod hashing;
 pub mod health;
 pub mod history;
 pub mod identity;

@@ -116,6 +116,12 @@ pub struct Previous {
 static EMPTY: LazyLock<[ResultDigest; 5]> =
     LazyLock::new(|| ["", "null", "[]", "{}", "\"\""].map(|nothing| Answer::of(nothing, &[]).digest));
 
+/// True for the digest of a result that is empty, in one of the ways in which tools say so.
+#[must_use]
+pub fn is_of_nothing(digest: &ResultDigest) -> bool {
+    EMPTY.contains(digest)
+}
+
 impl CallTree {
     /// The newest earlier call of `fingerprint` that was permitted, in this tree or by the ledger.
     #[must_use]
@@ -210,7 +216,7 @@ impl CallTree {
                 .outcome
                 .as_ref()
                 .and_then(|outcome| outcome.digest)
-                .is_some_and(|digest| EMPTY.contains(&digest)),
+                .is_some_and(|digest| is_of_nothing(&digest)),
             failure: call.outcome.as_ref().and_then(|o| Some((o.failure?, o.error_line.clone()))),
         })
     }

@@ -15,9 +15,9 @@ use regex::Regex;
 
 use self::names::Named;
 use super::{
-    digest,
     effect::Resource,
     finding::Finding,
+    hashing::Hashing,
     json::{self, Json},
 };
 
@@ -116,9 +116,9 @@ impl Secrets {
 
     /// Leaves them out of the name of a thing; two things stay two.
     #[must_use]
-    pub fn left_out_of_name(&self, resource: Resource) -> Resource {
+    pub fn left_out_of_name(&self, resource: Resource, hashing: &Hashing) -> Resource {
         self.values.iter().fold(resource, |named, value| {
-            let mark = format!("{REDACTED}{}", &digest::of_text(value)[..NAME_DIGITS]);
+            let mark = format!("{REDACTED}{}", &hashing.of_text(value)[..NAME_DIGITS]);
             without_value(named.as_str(), value, value, &mark).map_or(named, Resource::new)
         })
     }

@@ -24,6 +24,7 @@ use crate::{
         call::{Proposal, Request},
         effect::{EffectKind, ResourceTemplate, Share},
         fingerprint::{ArgsDigest, Fingerprint},
+        hashing::Hashing,
         ids::ToolName,
         json::Json,
         redaction::{Redaction, Secrets},
@@ -60,6 +61,8 @@ pub struct Policy {
     pub redaction: Redaction,
     /// How large a stored result may be before it is cut, in bytes.
     pub result_bytes_max: usize,
+    /// How values are hashed by which calls and results are known again: the tenant's, whatever the file says.
+    pub hashing: Hashing,
     /// What is suspicious about the file, and may be intended.
     pub warnings: Vec<PolicyError>,
     /// What is known about tools, by name.
@@ -78,6 +81,7 @@ impl Default for Policy {
             approval_ttl_ms: APPROVAL_TTL_MS_DEFAULT,
             redaction: Redaction::default(),
             result_bytes_max: RESULT_BYTES_MAX_DEFAULT,
+            hashing: Hashing::default(),
             warnings: Vec::new(),
             tools: BTreeMap::new(),
             undeclared: Declared::default(),
@@ -155,7 +159,9 @@ impl Policy {
                     && template.fields().next().is_some()
                     && template.fields().all(|field| arguments.get(field).is_some())
             });
-            let named = |template: &ResourceTemplate| proposal.secrets.left_out_of_name(template.fill(arguments));
+            let named = |template: &ResourceTemplate| {
+                proposal.secrets.left_out_of_name(template.fill(arguments), &self.hashing)
+            };
             template.is_some_and(|template| named(template).overlaps(resource))
         };
         let readers = self.tools().filter(|(name, spec)| *name != tool && reads(spec));
@@ -208,10 +214,10 @@ impl Policy {
         let said = |text: String| self.stored_text(known.spec.stored.0, &text, &mut secrets).into_owned();
         request.justification = request.justification.map(said);
         let mut effect = known.effect_of(&request.arguments);
-        effect.resource = effect.resource.map(|resource| secrets.left_out_of_name(resource));
+        effect.resource = effect.resource.map(|resource| secrets.left_out_of_name(resource, &self.hashing));
         Proposal {
-            fingerprint: Fingerprint::of(&request.tool, &recognised),
-            args_digest: ArgsDigest::of(&request.tool, &all),
+            fingerprint: Fingerprint::of(&request.tool, &recognised).keyed(&self.hashing),
+            args_digest: ArgsDigest::of(&request.tool, &all).keyed(&self.hashing),
             shape: Arc::new(match (&known.canonical, &checked.accepted) {
                 (Some(_), _) => Shape::of(&recognised),
                 (None, accepted) => Shape::of_json(accepted.as_ref().unwrap_or(&request.arguments)),

@@ -4,7 +4,6 @@ use std::{borrow::Cow, sync::Arc};
 
 use crate::{
     domain::{
-        digest,
         json::{self, Json},
         redaction::Secrets,
         tool::{Stored, ToolSpec},
@@ -26,7 +25,7 @@ impl Policy {
         }
         let left_out = self.redaction.json(arguments, secrets);
         match (spec.stored.0, left_out) {
-            (Stored::Hash, _) => hashed(canonical).into(),
+            (Stored::Hash, _) => self.hashed(canonical).into(),
             (_, Some(left_out)) => left_out.canonical().into(),
             (_, None) => Arc::clone(canonical),
         }
@@ -52,7 +51,7 @@ impl Policy {
                 let left_out = self.redaction.stored(result, read, secrets);
                 // A text has no fields: nobody knows what is in it.
                 let is_text = matches!(read, None | Some(Json::String(_)));
-                Some(if how == Stored::Redacted && is_text { hashed(result) } else { left_out.into_owned() })
+                Some(if how == Stored::Redacted && is_text { self.hashed(result) } else { left_out.into_owned() })
             }
         }
     }
@@ -78,10 +77,10 @@ impl Policy {
             }
         }
     }
-}
 
-fn hashed(text: &str) -> String {
-    format!("{{\"sha256\":\"{}\"}}", digest::of_text(text))
+    fn hashed(&self, text: &str) -> String {
+        format!("{{\"sha256\":\"{}\"}}", self.hashing.of_text(text))
+    }
 }
 
 #[cfg(test)]

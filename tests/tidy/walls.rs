@@ -51,6 +51,7 @@ pub(crate) const WALLS: &[Wall] = &[
         rooms: &[],
         crates: Some(&[
             ("sha2", "fingerprints and digests"),
+            ("hmac", "the same under a key"),
             ("hex", "their text"),
             ("serde_json", "the escapes of JSON strings"),
             ("ryu_js", "the one form of a fraction (RFC 8785)"),
@@ -158,6 +159,21 @@ pub(crate) const WALLS: &[Wall] = &[
         never: PURE,
     },
     Wall {
+        room: "sealing",
+        rooms: &[("domain", "whose values, and how they are hashed")],
+        crates: Some(&[
+            ("chacha20poly1305", "seals"),
+            ("getrandom", "nonces, drawn by lot"),
+            ("zeroize", "wipes keys"),
+            ("base64", "the text of sealed values and keys"),
+            ("hex", "the text of keys"),
+            ("arc_swap", "keys, swapped under those who use them"),
+            ("serde", "the file's form"),
+            ("serde_saphyr", "YAML"),
+        ]),
+        never: &[NOW, SQL, WIRE, LOGS, &["tokio", "std::fs", "std::process", "anyhow", "clap", "opentelemetry"]],
+    },
+    Wall {
         room: "private_postgres",
         rooms: &[],
         crates: None,
@@ -165,7 +181,7 @@ pub(crate) const WALLS: &[Wall] = &[
     },
     Wall {
         room: "store",
-        rooms: &[("domain", "what it keeps")],
+        rooms: &[("domain", "what it keeps"), ("sealing", "as it keeps it")],
         crates: None,
         never: &[DAYTIME, WIRE, &["anyhow", "clap", "opentelemetry"]],
     },
@@ -178,6 +194,7 @@ pub(crate) const WALLS: &[Wall] = &[
             ("policy", "by which it judges"),
             ("engine", "decides"),
             ("store", "keeps"),
+            ("sealing", "whose keys are here"),
             ("telemetry", "told once a verdict"),
             ("clock", "the only one who asks"),
             ("retry", "what was learned, read back for the engine"),

@@ -122,7 +122,7 @@ fn what_is_said_of_a_secret_does_not_say_it() {
     let said = r#"pin 471 is short, 14711 is not; secret: "a \"quoted\" one, and a …" is wrong"#;
     let told = "pin [redacted] is short, 14711 is not; secret: \"[redacted]…\" is wrong";
     assert_eq!(secrets.without(said), told);
-    let one = secrets.left_out_of_name(Resource::new("safe/471".to_owned()));
+    let one = secrets.left_out_of_name(Resource::new("safe/471".to_owned()), &Hashing::default());
     assert!(!one.as_str().contains("471/") && one.as_str().starts_with("safe/[redacted]"), "{one:?}");
 }
 

@@ -78,6 +78,7 @@ pub(super) fn settle(
         }
         _ => None,
     };
+    let digest = digest.map(|digest| digest.keyed(&policy.hashing));
     let session = tree.sessions.get(&report.session).map(Box::as_ref);
     let is_new = digest.zip(session).is_some_and(|(digest, session)| session.is_new(&call.fingerprint, &digest));
     let news = status == OutcomeStatus::Success && (is_new || call.effect.kind == EffectKind::Write);

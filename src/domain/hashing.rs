@@ -1,0 +1,91 @@
+//! Whether what calls and results are known again by can be guessed. Hashes without a key can, where few values are
+//! possible: whoever reads them tries them all. A tenant with a key for it has each of them hashed once more, under that
+//! key (docs/security.md#encryption-at-rest).
+
+use std::fmt;
+
+use hmac::{Hmac, KeyInit as _, Mac as _};
+use sha2::{Digest as _, Sha256};
+
+use super::digest::in_hexadecimal;
+
+/// How a tenant's values are hashed: without a key, unless there is one.
+#[derive(Clone, Default)]
+pub struct Hashing(Option<Hmac<Sha256>>);
+
+/// Tells keys apart without giving any away.
+pub type KeyMark = [u8; 8];
+
+impl Hashing {
+    /// Under that key.
+    #[must_use]
+    pub fn keyed(key: &[u8; 32]) -> Self {
+        Self(Hmac::new_from_slice(key).ok())
+    }
+
+    /// A hash as it is stored.
+    #[must_use]
+    pub fn of(&self, hash: [u8; 32]) -> [u8; 32] {
+        match &self.0 {
+            None => hash,
+            Some(key) => key.clone().chain_update(hash).finalize().into_bytes().into(),
+        }
+    }
+
+    /// The hash of a text as it is, hexadecimal.
+    #[must_use]
+    pub fn of_text(&self, text: &str) -> String {
+        in_hexadecimal(&self.of(Sha256::digest(text.as_bytes()).into()))
+    }
+
+    /// Tells this key from others; none where there is none.
+    #[must_use]
+    pub fn mark(&self) -> Option<KeyMark> {
+        // Of another length than any hash.
+        let mac = self.0.as_ref()?.clone().chain_update(b"callgate/key-mark/1").finalize().into_bytes();
+        mac.first_chunk().copied()
+    }
+}
+
+impl fmt::Debug for Hashing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.0.is_some() { "keyed" } else { "plain" })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::{
+        digest,
+        fingerprint::{ArgsDigest, Fingerprint, ResultDigest},
+        ids::ToolName,
+    };
+
+    /// What somebody who reads the table can work out of the stored hash of a PIN.
+    fn guessed(hashing: &Hashing) -> [Option<String>; 4] {
+        let tool = ToolName::parse("tool", "unlock").expect("valid");
+        let arguments = |pin: u32| format!(r#"{{"pin":"{pin:04}"}}"#);
+        let stored = arguments(4_711);
+        let find = |is: &dyn Fn(&str) -> bool| (0..10_000).map(arguments).find(|text| is(text));
+        let fingerprint = Fingerprint::of(&tool, &stored).keyed(hashing);
+        let args = ArgsDigest::of(&tool, &stored).keyed(hashing);
+        let result = ResultDigest::of_success(&stored).keyed(hashing);
+        let text = hashing.of_text(&stored);
+        [
+            find(&|guess| Fingerprint::of(&tool, guess) == fingerprint),
+            find(&|guess| ArgsDigest::of(&tool, guess) == args),
+            find(&|guess| ResultDigest::of_success(guess) == result),
+            find(&|guess| digest::of_text(guess) == text),
+        ]
+    }
+
+    #[test]
+    fn a_pin_is_guessed_from_hashes_without_a_key_and_not_from_those_with_one() {
+        assert!(guessed(&Hashing::default()).iter().all(|found| found.as_deref() == Some(r#"{"pin":"4711"}"#)));
+        assert!(guessed(&Hashing::keyed(&[7; 32])).iter().all(Option::is_none));
+        assert_ne!(Hashing::keyed(&[7; 32]).mark(), Hashing::keyed(&[8; 32]).mark());
+        assert_eq!(Hashing::default().mark(), None);
+        assert_eq!(format!("{:?}", Hashing::keyed(&[7; 32])), "keyed");
+    }
+}

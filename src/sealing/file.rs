@@ -1,0 +1,108 @@
+//! The file of `--keys`: which tenants' values are sealed, and where their keys are. The keys themselves are in none.
+
+use std::{collections::BTreeMap, path::PathBuf};
+
+use serde::Deserialize;
+
+use crate::domain::ids::Invalid;
+
+/// Longest name of a key, in bytes.
+pub const KEY_ID_BYTES_MAX: usize = 64;
+/// Keys that a tenant has at once.
+pub const KEYS_MAX: usize = 32;
+
+/// Where a key is: 32 bytes in base64 or hexadecimal.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Source {
+    /// In a file.
+    File(PathBuf),
+    /// What a command says, as of a key management service; its words, the program first.
+    Command(Vec<String>),
+}
+
+/// The keys of one tenant.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Sources {
+    /// By their names; the first seals, the others open what they have sealed.
+    pub keys: Vec<(String, Source)>,
+    /// What its hashes are made with: the same for good.
+    pub fingerprint: Source,
+    /// The tenant has history that is known by hashes without a key, and is not to be known by them any more.
+    pub anew: bool,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    tenants: BTreeMap<String, Tenant>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Tenant {
+    keys: Vec<Named>,
+    fingerprint: Place,
+    #[serde(default)]
+    anew: bool,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Named {
+    id: String,
+    file: Option<PathBuf>,
+    command: Option<Vec<String>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Place {
+    file: Option<PathBuf>,
+    command: Option<Vec<String>>,
+}
+
+fn source(field: &str, file: Option<PathBuf>, command: Option<Vec<String>>) -> Result<Source, Invalid> {
+    match (file, command) {
+        (Some(file), None) => Ok(Source::File(file)),
+        (None, Some(command)) if command.first().is_some_and(|program| !program.is_empty()) => {
+            Ok(Source::Command(command))
+        }
+        _ => Err(Invalid::new(field, "has to have either `file`, or `command` with a program and its arguments")),
+    }
+}
+
+fn id(field: &str, id: String) -> Result<String, Invalid> {
+    let is_name = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    if id.is_empty() || id.len() > KEY_ID_BYTES_MAX || !id.bytes().all(is_name) {
+        let problem = format!("has to have 1 to {KEY_ID_BYTES_MAX} letters, digits, `-`, `_` or `.`");
+        return Err(Invalid::new(field, problem));
+    }
+    Ok(id)
+}
+
+/// Reads the file.
+///
+/// # Errors
+/// [`Invalid`] naming what is wrong.
+pub fn read(text: &str) -> Result<BTreeMap<String, Sources>, Invalid> {
+    let file: File = serde_saphyr::from_str(text).map_err(|error| Invalid::new("the file", error.to_string()))?;
+    let mut tenants = BTreeMap::new();
+    for (name, tenant) in file.tenants {
+        let at = |part: &str| format!("tenants.{name}.{part}");
+        if tenant.keys.is_empty() || tenant.keys.len() > KEYS_MAX {
+            return Err(Invalid::new(at("keys"), format!("has to name 1 to {KEYS_MAX} keys, the newest first")));
+        }
+        let mut keys: Vec<(String, Source)> = Vec::with_capacity(tenant.keys.len());
+        for (place, key) in tenant.keys.into_iter().enumerate() {
+            let field = at(&format!("keys[{place}]"));
+            let id = id(&format!("{field}.id"), key.id)?;
+            if keys.iter().any(|(known, _)| *known == id) {
+                return Err(Invalid::new(format!("{field}.id"), format!("is {id:?}, as another key's of the tenant")));
+            }
+            keys.push((id, source(&field, key.file, key.command)?));
+        }
+        let fingerprint = source(&at("fingerprint"), tenant.fingerprint.file, tenant.fingerprint.command)?;
+        tenants.insert(name, Sources { keys, fingerprint, anew: tenant.anew });
+    }
+    Ok(tenants)
+}
