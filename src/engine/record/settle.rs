@@ -94,9 +94,8 @@ pub(super) fn settle(
         let case = FailedCall { session, call, permit, report, status, kind, now };
         case.advised(policy, &shared.profiles, &health)
     });
-    let is_success = status == OutcomeStatus::Success;
     let planned = session.and_then(|session| session.plan.as_ref()).is_some_and(|plan| plan.order.contains(&call.tool));
-    let kept = is_success && (planned || policy.rules.get::<requires::Params>().builds_on(call.tool.as_str()));
+    let kept = marks.is_some() && (planned || policy.rules.get::<requires::Params>().builds_on(call.tool.as_str()));
     let (is_complete, total_matches) = completeness(spec, report);
     let settled = Settled {
         sketch: result.map(Sketch::of),
