@@ -195,6 +195,10 @@ pub struct ServeConfig {
     /// Who callers are by their certificates, and by tokens of issuers (JWT), in YAML
     #[arg(long, value_name = "FILE", env = "CALLGATE_AUTH")]
     pub auth: Option<PathBuf>,
+    /// Keys of tenants, in YAML: arguments and results of tenants that it names are encrypted at rest; read again when
+    /// it changes
+    #[arg(long, value_name = "FILE", env = "CALLGATE_KEYS")]
+    pub keys: Option<PathBuf>,
     /// The policy file, applied at start and whenever it changes (SIGHUP: at once); without it the stored active policy
     /// holds, or else nothing is known about any tool, and every limit is wide
     #[arg(long, value_name = "FILE", env = "CALLGATE_POLICY")]

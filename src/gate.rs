@@ -13,9 +13,11 @@ mod error;
 mod evaluate;
 mod failures;
 mod halts;
+mod hashed;
 mod health;
 mod inbox;
 mod jwts;
+mod keys;
 mod learned;
 mod leases;
 mod owners;
@@ -107,6 +109,7 @@ pub struct Gate {
     owners: Owners,
     policy: ActivePolicy,
     open: OpenQuestions,
+    key_problems: keys::KeyProblems,
     metrics: Metrics,
     clock: Clock,
 }
@@ -130,6 +133,7 @@ impl Gate {
             owners: Owners::default(),
             policy: ActivePolicy::new(policy),
             open: OpenQuestions::default(),
+            key_problems: keys::KeyProblems::default(),
             metrics,
             clock,
         }

@@ -84,7 +84,7 @@ async fn on_own_server(args: &DemoArgs) -> anyhow::Result<()> {
         &database,
         Arc::new(Policy::default()),
         None,
-        None,
+        (None, None),
         Metrics::none(),
         grpc::Settings::default(),
     )

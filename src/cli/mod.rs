@@ -29,6 +29,7 @@ mod sessions;
 mod signal;
 mod simulate;
 pub mod source;
+mod tenant_keys;
 mod tenants;
 mod tokens;
 mod tools;

@@ -2,7 +2,7 @@
 
 use std::{future::Future, path::Path, sync::Arc, time::Duration};
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use tokio::{
     sync::oneshot,
     task::JoinHandle,
@@ -13,6 +13,7 @@ use super::{
     database::Database,
     follow::{self, Follow},
     keys,
+    tenant_keys::{KeyFile, Named},
 };
 use crate::{
     auth::file::Auth,
@@ -64,14 +65,15 @@ impl Plane {
         database: &DatabaseConfig,
         policy: Arc<Policy>,
         file: Option<(&Path, &str)>,
-        auth: Option<Auth>,
+        (auth, keys): (Option<Auth>, Option<KeyFile>),
         metrics: Metrics,
         settings: grpc::Settings,
     ) -> anyhow::Result<Self> {
         let addresses = bound.iter().map(Bound::address).collect();
         let follow = file.map(|(path, text)| Follow::new(path, text)).transpose()?;
         let database = Database::open(database).await?;
-        let (gate, listeners) = match judging(bound, &database, policy, file, auth, metrics).await {
+        let named = keys.as_ref().map(|keys| keys.named.clone());
+        let (gate, listeners) = match judging(bound, &database, policy, file, (auth, named), metrics).await {
             Ok(judging) => judging,
             Err(error) => {
                 database.stop().await;
@@ -84,6 +86,7 @@ impl Plane {
         };
         let server = tokio::spawn(grpc::serve(listeners, Arc::clone(&gate), settings, stopped));
         let mut chores = chores(&gate);
+        chores.extend(keys.map(|keys| tokio::spawn(keys.follow(Arc::clone(&gate)))));
         chores.extend(follow.map(|follow| tokio::spawn(follow.run(Arc::clone(&gate)))));
         Ok(Self { addresses, database, gate, server, stop, chores })
     }
@@ -162,12 +165,12 @@ async fn judging(
     database: &Database,
     policy: Arc<Policy>,
     file: Option<(&Path, &str)>,
-    auth: Option<Auth>,
+    (auth, named): (Option<Auth>, Option<Named>),
     metrics: Metrics,
 ) -> anyhow::Result<(Arc<Gate>, Vec<Listener>)> {
     let gate = loop {
         let before = database.phase();
-        match opened(database, &policy, file.is_some(), &metrics).await {
+        match opened(database, &policy, (file.is_some(), named.as_ref()), &metrics).await {
             Ok(gate) => break gate,
             Err(error) if database.was_restarted(before).await => {
                 tracing::warn!(error = %format!("{error:#}"), "the private PostgreSQL was restarted amid the start");
@@ -189,7 +192,7 @@ async fn judging(
 async fn opened(
     database: &Database,
     policy: &Arc<Policy>,
-    has_file: bool,
+    (has_file, keys): (bool, Option<&Named>),
     metrics: &Metrics,
 ) -> anyhow::Result<Arc<Gate>> {
     let commits = metrics.clone();
@@ -199,6 +202,17 @@ async fn opened(
     let gate = Arc::new(Gate::new(Arc::clone(policy), store, metrics.clone(), Clock::System));
     gate.read_halts().await.context("the halts cannot be read")?;
     gate.read_credentials().await.context("it cannot be read whether there are credentials")?;
+    if let Some(keys) = keys {
+        gate.set_tenant_keys(keys.clone()).await.context("the tenants of --keys cannot be read")?;
+        if let Some(problem) = gate.key_problems().into_iter().next() {
+            bail!(problem);
+        }
+        for name in gate.keys_of_nobody() {
+            tracing::warn!(
+                "--keys names the tenant {name:?}, which does not exist: it is encrypted from its making on"
+            );
+        }
+    }
     stored(&gate, has_file).await?;
     Ok(gate)
 }

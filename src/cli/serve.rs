@@ -4,7 +4,7 @@ use std::{fmt::Write as _, sync::Arc, time::Duration};
 
 use anyhow::Context as _;
 
-use super::{expiry, keys, load_policy, plane::Plane, read_policy};
+use super::{expiry, keys, load_policy, plane::Plane, read_policy, tenant_keys::KeyFile};
 use crate::{
     config::{Listen, LogFormat, Owner, ServeConfig, TlsConfig},
     domain::budget::{Budgets, Scope},
@@ -33,11 +33,16 @@ pub(super) async fn run(config: ServeConfig) -> anyhow::Result<()> {
         otlp_endpoint: config.log.otlp_endpoint.clone(),
     })?;
     let auth = keys::load(config.auth.as_deref())?;
+    let keys = match config.keys.as_deref() {
+        Some(path) => Some(KeyFile::read(path).await?),
+        None => None,
+    };
     let file = config.policy.as_deref().map(|path| Ok::<_, anyhow::Error>((path, read_policy(path)?))).transpose()?;
     let file = file.as_ref().map(|(path, text)| (*path, text.as_str()));
     let settings = grpc::Settings { limits: limits(&config), scrape: Some(telemetry.scrape()) };
     let bound = bound(&config)?;
-    let plane = Plane::start(bound, &config.database, policy, file, auth, telemetry.metrics(), settings).await?;
+    let plane =
+        Plane::start(bound, &config.database, policy, file, (auth, keys), telemetry.metrics(), settings).await?;
     let policy = plane.policy();
     for warning in &policy.warnings {
         tracing::warn!("the policy may not do what its owner meant: {warning}");

@@ -1,6 +1,7 @@
 //! Tenants: whose plane it is, whether they are served, and how much of it they may use.
 
 use super::{
+    hashing::KeyMark,
     ids::{Invalid, TenantId},
     time::Timestamp,
 };
@@ -125,6 +126,8 @@ pub struct Tenant {
     pub used: Used,
     /// How long what it has stored is kept.
     pub terms: Terms,
+    /// The mark of the key of its hashes; none where there is none, and its values are stored as they are.
+    pub mark: Option<KeyMark>,
     /// When it was made.
     pub created_at: Timestamp,
 }

@@ -2,6 +2,8 @@
 
 use sha2::{Digest as _, Sha256};
 
+use super::hashing::Hashing;
+
 /// How large a stored result may be before it is cut, unless the policy says otherwise, in bytes: 256 KiB.
 pub const RESULT_BYTES_MAX_DEFAULT: usize = 256 << 10;
 
@@ -10,8 +12,16 @@ pub const RESULT_BYTES_MAX_DEFAULT: usize = 256 << 10;
 pub struct Whole {
     /// Its size, in bytes.
     pub bytes: u64,
-    /// SHA-256 of all of it.
+    /// SHA-256 of all of it; of a tenant with keys of its own, under its fingerprint key.
     pub sha256: [u8; 32],
+}
+
+impl Whole {
+    /// As a tenant has it, who may have a key of its own: then nobody else can tell the text by the hash.
+    #[must_use]
+    pub fn keyed(self, hashing: &Hashing) -> Self {
+        Self { sha256: hashing.of(self.sha256), ..self }
+    }
 }
 
 /// Cuts a text to at most so many bytes, by whole characters; says what it was, if anything is missing now.

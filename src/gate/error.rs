@@ -40,6 +40,9 @@ pub enum NoAnswer {
     /// The tenant's policy is one that this build cannot read, and it has judged by none before.
     #[error("the tenant's active policy cannot be read by this build")]
     PolicyUnreadable,
+    /// A key of the tenant is not on this server, and its values are sealed with it.
+    #[error("{0}")]
+    KeyMissing(String),
     /// What the database answered cannot be: a fault of callgate, or of who changed its tables.
     #[error("{0}")]
     Fault(String),
@@ -72,6 +75,7 @@ impl From<StoreError> for NoAnswer {
             StoreError::Timeout(_) => Self::OutOfReach(error.to_string()),
             StoreError::Unreachable(why) => Self::OutOfReach(why),
             StoreError::Stopped => Self::ShuttingDown,
+            StoreError::KeyMissing { .. } => Self::KeyMissing(error.to_string()),
             StoreError::Rejected(_) | StoreError::Corrupt(_) | StoreError::Refused(_) => Self::Fault(error.to_string()),
         }
     }

@@ -89,6 +89,8 @@ fn later<T>(error: NoAnswer, nothing: T) -> Result<T, NoAnswer> {
         NoAnswer::Overloaded(_) | NoAnswer::Contention | NoAnswer::NotServed(_) | NoAnswer::TenantUnknown => {
             Ok(nothing)
         }
+        // Where its key is, the tree is looked after.
+        NoAnswer::KeyMissing(_) => Ok(nothing),
         error => Err(error),
     }
 }

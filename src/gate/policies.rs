@@ -10,7 +10,7 @@ use std::{
 
 use arc_swap::ArcSwap;
 
-use super::{Gate, NoAnswer, decide::TRIES_MAX, lock};
+use super::{Gate, NoAnswer, decide::TRIES_MAX, hashed::hashed, lock};
 use crate::{
     clock::Seldom,
     domain::{
@@ -117,16 +117,18 @@ pub struct Author<'a> {
 }
 
 /// The policies that judge, by tenant: one that this build cannot read, where none judged before, is none.
-type Judges = BTreeMap<TenantId, Option<Arc<Policy>>>;
+pub(super) type Judges = BTreeMap<TenantId, Option<Arc<Policy>>>;
 
 /// The policy that judges each tenant.
 #[derive(Debug)]
 pub(super) struct ActivePolicy {
-    judges: ArcSwap<Judges>,
+    pub(super) judges: ArcSwap<Judges>,
     /// Judges every tenant that has none of its own.
-    built_in: Arc<Policy>,
+    pub(super) built_in: Arc<Policy>,
+    /// The same for those that have their values hashed under a key.
+    pub(super) keyed: ArcSwap<BTreeMap<TenantId, Arc<Policy>>>,
     /// The revisions that were read last.
-    revisions: Mutex<BTreeMap<TenantId, Read>>,
+    pub(super) revisions: Mutex<BTreeMap<TenantId, Read>>,
     /// Whether the alarm is on, and when it was said last.
     alarm: Mutex<Option<Seldom>>,
 }
@@ -137,7 +139,7 @@ const UNCONFIRMED_MAX: Duration = Duration::from_secs(4);
 
 /// The revision that was read last, and the one that judges: an older one when that could not be read.
 #[derive(Debug, Clone, Copy, Default)]
-struct Read {
+pub(super) struct Read {
     last: u64,
     judges: u64,
 }
@@ -145,15 +147,20 @@ struct Read {
 impl ActivePolicy {
     pub(super) fn new(policy: Arc<Policy>) -> Self {
         let judges = ArcSwap::from_pointee(Judges::from([(DEFAULT_TENANT, Some(policy))]));
-        Self { judges, built_in: Arc::default(), revisions: Mutex::default(), alarm: Mutex::default() }
+        let (built_in, keyed) = (Arc::default(), ArcSwap::default());
+        Self { judges, built_in, keyed, revisions: Mutex::default(), alarm: Mutex::default() }
     }
 
     /// The policy that judges a tenant; none when it has one that this build cannot read.
     pub(super) fn of(&self, tenant: TenantId) -> Option<Arc<Policy>> {
         match self.judges.load().get(&tenant) {
-            None => Some(Arc::clone(&self.built_in)),
+            None => Some(self.built_in(tenant)),
             Some(judges) => judges.clone(),
         }
+    }
+
+    pub(super) fn built_in(&self, tenant: TenantId) -> Arc<Policy> {
+        self.keyed.load().get(&tenant).map_or_else(|| Arc::clone(&self.built_in), Arc::clone)
     }
 
     fn has_read(&self, tenant: TenantId, revision: u64) -> bool {
@@ -169,6 +176,7 @@ impl ActivePolicy {
             return false;
         }
         let judges = if policy.is_some() { revision } else { read.judges };
+        let policy = policy.map(|policy| hashed(&policy, &self.built_in(tenant).hashing));
         *read = Read { last: revision, judges };
         self.judges.rcu(|judges| {
             let mut judges = Judges::clone(judges);
@@ -193,7 +201,7 @@ impl Gate {
     /// while it answers one request may get two.
     #[must_use]
     pub fn policy(&self, tenant: TenantId) -> Arc<Policy> {
-        self.policy.of(tenant).unwrap_or_else(|| Arc::clone(&self.policy.built_in))
+        self.policy.of(tenant).unwrap_or_else(|| self.policy.built_in(tenant))
     }
 
     /// Stores a policy and activates it: here at once, on every replica within two seconds. One that is active already

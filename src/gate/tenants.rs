@@ -85,8 +85,11 @@ impl Gate {
     /// Is the tenant served? Asked before anything is done for it, and again whenever something takes long.
     ///
     /// # Errors
-    /// [`NoAnswer`]: it is suspended, deleted or unknown.
+    /// [`NoAnswer`]: it is suspended, deleted or unknown, or its values are sealed and its keys are not here.
     pub fn admits(&self, tenant: TenantId) -> Result<(), NoAnswer> {
+        if self.store.keyring().is_locked(tenant) {
+            return Err(NoAnswer::KeyMissing("no key of the tenant is on this server".to_owned()));
+        }
         if tenant == DEFAULT_TENANT {
             return Ok(());
         }
@@ -138,9 +141,10 @@ impl Gate {
     /// [`NoAnswer`]: what was known holds.
     pub async fn read_tenants(&self) -> Result<Vec<PolicyProblem>, NoAnswer> {
         let asked = self.clock.tick();
-        let known = self.store.tenants().await?;
+        let mut known = self.store.tenants().await?;
         let mut problems = Vec::new();
-        for (tenant, active) in &known {
+        for (tenant, active) in &mut known {
+            self.know_keys(tenant).await?;
             // What is not served needs no policy, which takes long to compile.
             if let Some(active) = active.as_ref().filter(|_| tenant.state == TenantState::Active) {
                 let found = self.follow_policy(tenant.id, active).await?;

@@ -14,8 +14,8 @@ use std::{
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt as _};
 
+use self::tenancy::{key_missing, not_served, quota_exceeded};
 pub(super) use self::tenancy::{not_of_the_plane, tenant_unchanged};
-use self::tenancy::{not_served, quota_exceeded};
 use super::identity::BY;
 use crate::{
     clock::{Clock, Seldom},
@@ -268,6 +268,12 @@ impl Told for NoAnswer {
                 let message = "this build of callgate cannot read the tenant's active policy, and judges by no other; \
                                activate one that it can read, or start the build that stored it";
                 return status(Code::FailedPrecondition, "POLICY_UNREADABLE", message, None);
+            }
+            Self::KeyMissing(_) => {
+                if seldom("KEY_MISSING").is_some() {
+                    tracing::error!(error = %self, "no answer: see --keys");
+                }
+                return key_missing();
             }
             Self::Fault(_) => {
                 tracing::error!(error = %self, "no answer, by a fault of callgate or of its tables");

@@ -3,6 +3,8 @@
 
 use std::{error::Error as _, time::Duration};
 
+use crate::domain::ids::TenantId;
+
 /// What is busy when the database itself is well.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Busy {
@@ -57,6 +59,14 @@ pub enum StoreError {
     /// A stored row cannot be read back.
     #[error("a stored row cannot be understood: {0}")]
     Corrupt(String),
+    /// A stored value is sealed with a key that is not on this server.
+    #[error("the key {key:?} of tenant {} is not on this server, and values are sealed with it", tenant.0)]
+    KeyMissing {
+        /// Whose value.
+        tenant: TenantId,
+        /// The name of the key.
+        key: String,
+    },
     /// A statement that the database does not accept: a missing right, a changed schema, or a fault of callgate.
     #[error("the database refused a statement: {0}")]
     Refused(String),

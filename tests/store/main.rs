@@ -29,6 +29,7 @@ mod restart;
 mod retention;
 mod routes;
 mod schema;
+mod sealing;
 
 mod summary;
 mod tenants;

@@ -57,6 +57,7 @@ pub(super) fn change(
         Gist::of(&result, read, call.arguments.as_deref())
     });
     settled.whole = settled.result.as_mut().and_then(|result| whole::cut(result, policy.result_bytes_max));
+    settled.whole = settled.whole.map(|whole| whole.keyed(&policy.hashing));
     let mut ledger = Vec::new();
     if let Some(expected) = ledger_revision(tree, shared, call, permit) {
         settled.ledger_revision = expected + 1;

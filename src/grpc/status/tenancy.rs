@@ -58,6 +58,13 @@ pub(in crate::grpc) fn quota_exceeded(quota: Quota) -> Status {
     Status::with_error_details(Code::ResourceExhausted, message, details)
 }
 
+/// What is asked for is sealed with a key that is not here.
+pub(in crate::grpc) fn key_missing() -> Status {
+    let message = "what the tenant stores is encrypted, and a key of it is not on this server: nothing is judged or \
+                   told without it; the server's log names the key";
+    status(Code::FailedPrecondition, "KEY_MISSING", message, None)
+}
+
 /// The tenant of a request is not served.
 pub(in crate::grpc) fn not_served(state: Option<TenantState>) -> Status {
     let (reason, message) = match state {

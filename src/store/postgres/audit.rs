@@ -6,6 +6,7 @@ use super::{
     Store,
     decode::{Loaded, corrupt, count},
     row::big,
+    sealed::{REASON, WHY},
 };
 use crate::{
     domain::{
@@ -168,7 +169,15 @@ impl Store {
              where tenant_id = $1 and ($2::bigint is null or number < $2) order by number desc limit $3",
         );
         let query = query.bind(tenant.0).bind(before.map(big)).bind(i64::try_from(max).unwrap_or(i64::MAX));
-        self.readers.read_of(&[tenant], async |conn| query.fetch_all(conn).await?.iter().map(entry).collect()).await
+        let opener = self.opener(tenant);
+        let opened = |row: &PgRow| {
+            let mut entry = entry(row)?;
+            let [_, _, _, session, _, why] = &mut entry.words;
+            let session = session.text.as_deref().unwrap_or_default();
+            why.text = opener.maybe(REASON, session, WHY, why.text.take())?;
+            Ok(entry)
+        };
+        self.readers.read_of(&[tenant], async |conn| query.fetch_all(conn).await?.iter().map(opened).collect()).await
     }
 
     /// Checks the tenant's whole audit, as it is at this moment.

@@ -10,6 +10,7 @@ use super::{
     decode::{Loaded, at, count, maybe_at},
     load::{self, Cut, HEAD, OUTCOMES, Rows, TREES, numbered, same},
     row::{CallRow, OutcomeRow},
+    sealed::{self, Opener},
     wide::{self, Part},
 };
 use crate::domain::{
@@ -23,8 +24,8 @@ use crate::domain::{
 /// The part after those that all statements over trees have.
 const CONTROLS: i32 = OUTCOMES + 1;
 
-/// A tree as it is known: whose, its root, epoch and version, and when it began.
-pub(super) type Known = (TenantId, SessionId, i32, (u64, Timestamp));
+/// A tree as it is known: whose, its root, epoch and version, when it began, and what opens its values.
+pub(super) type Known = (TenantId, SessionId, i32, (u64, Timestamp), Opener);
 
 /// What happened since, and what the tree's row says now.
 #[derive(Debug)]
@@ -72,14 +73,14 @@ pub(super) async fn since(conn: &mut PgConnection, known: &[Known], cut: Cut) ->
     Ok(all)
 }
 
-fn of_tree((_, _, epoch, (_, began)): &Known, rows: &Rows) -> Loaded<Option<Since>> {
+fn of_tree((_, _, epoch, (_, began), opener): &Known, rows: &Rows) -> Loaded<Option<Since>> {
     let Some(head) = rows.get(&HEAD).and_then(|head| head.first()) else { return Ok(None) };
     // One that began at another time only has the name of the one that is known.
     if head.try_get::<i32, _>("day")? != *epoch || at(head, "started_ms")? != *began {
         return Ok(None);
     }
-    let mut events = load::events(rows, whole)?;
-    let controls = controls::read(rows.get(&CONTROLS).map(Vec::as_slice).unwrap_or_default())?;
+    let mut events = load::events(rows, opener, whole)?;
+    let controls = controls::read(rows.get(&CONTROLS).map(Vec::as_slice).unwrap_or_default(), opener)?;
     events.extend(controls.into_iter().map(|event| Event::Controlled(Box::new(event))));
     events.sort_by_key(Event::seq);
     Ok(Some(Since {
@@ -92,10 +93,13 @@ fn of_tree((_, _, epoch, (_, began)): &Known, rows: &Rows) -> Loaded<Option<Sinc
 }
 
 /// With what a tree that was read back as a whole has from elsewhere.
-fn whole(event: &mut Event, row: &PgRow) -> Loaded<()> {
+fn whole(event: &mut Event, row: &PgRow, opener: &Opener) -> Loaded<()> {
     match event {
         Event::Judged(judged) => judged.uses = controls::uses_of(row.try_get("uses")?)?,
-        Event::Settled(settled) => settled.result = row.try_get("result")?,
+        Event::Settled(settled) => {
+            let result = row.try_get("result")?;
+            settled.result = opener.maybe(sealed::RESULT, settled.session.as_str(), settled.seq, result)?;
+        }
         Event::Controlled(_) => {}
     }
     Ok(())

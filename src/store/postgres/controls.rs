@@ -8,6 +8,7 @@ use super::{
     columns::{DAY, INT2, INT8, JSON, Kind, TEXT},
     decode::{Loaded, at, corrupt, count, hash, name},
     row::big,
+    sealed::{CLEARED, Opener, REASON, WHY},
 };
 use crate::domain::{
     audit::{self, Actor},
@@ -258,23 +259,28 @@ pub(super) fn uses_json(uses: &[Use]) -> Option<String> {
 }
 
 /// What happened to a tree's sessions, oldest first.
-pub(super) fn read(rows: &[PgRow]) -> Loaded<Vec<Controlled>> {
-    let mut events: Vec<Controlled> = rows.iter().map(controlled).collect::<Loaded<_>>()?;
+pub(super) fn read(rows: &[PgRow], opener: &Opener) -> Loaded<Vec<Controlled>> {
+    let mut events: Vec<Controlled> = rows.iter().map(|row| controlled(row, opener)).collect::<Loaded<_>>()?;
     events.sort_by_key(|event| event.seq);
     Ok(events)
 }
 
-fn controlled(row: &PgRow) -> Loaded<Controlled> {
+fn controlled(row: &PgRow, opener: &Opener) -> Loaded<Controlled> {
     let session = name(SessionId::parse, row.try_get("session_id")?)?;
     let detail: String = row.try_get("detail")?;
     let detail: Detail = serde_json::from_str(&detail).map_err(|error| corrupt(&error.to_string()))?;
     let by: Option<String> = row.try_get("actor")?;
+    let seq = count(row, "seq")?;
+    let mut control = detail.control(row.try_get("kind")?, by.as_deref(), &session)?;
+    if let Control::Answered { clears: Some(Clearance { resource: Some(resource), .. }), .. } = &mut control {
+        *resource = Resource::new(opener.text(CLEARED, session.as_str(), seq, resource.as_str().to_owned())?);
+    }
     Ok(Controlled {
-        seq: count(row, "seq")?,
+        seq,
         at: at(row, "at_ms")?,
-        control: detail.control(row.try_get("kind")?, by.as_deref(), &session)?,
+        control,
         by: by.as_deref().map(Actor::from),
-        reason: row.try_get("reason")?,
+        reason: opener.maybe(REASON, session.as_str(), WHY, row.try_get("reason")?)?,
         session,
     })
 }

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use sqlx::{Row as _, postgres::PgRow};
 
 use super::{
-    findings::StoredFinding,
-    follow_up, marks,
+    findings, follow_up, marks,
     row::{approval, permit},
+    sealed::{self, Opener},
 };
 use crate::{
     domain::{
@@ -15,7 +15,7 @@ use crate::{
         effect::{Effect, EffectKind, Resource, Share},
         event::{Judged, Settled},
         failure::FailureKind,
-        finding::{Decision, Finding},
+        finding::Decision,
         fingerprint::{ArgsDigest, Fingerprint, ResultDigest},
         ids::{AgentId, CallId, RunId, SessionId, ToolName},
         ledger::{LedgerRow, LedgerState},
@@ -81,20 +81,24 @@ pub(super) fn effect(row: &PgRow) -> Loaded<Effect> {
     })
 }
 
-pub(super) fn judged(row: &PgRow) -> Loaded<Judged> {
+pub(super) fn judged(row: &PgRow, opener: &Opener) -> Loaded<Judged> {
     let (seq, at) = (count(row, "seq")?, at(row, "at_ms")?);
-    let findings: Option<String> = row.try_get("findings")?;
-    let stored: Vec<StoredFinding> = match findings {
-        Some(text) => serde_json::from_str(&text).map_err(|error| corrupt(&error.to_string()))?,
-        None => Vec::new(),
-    };
-    let findings: Vec<Finding> = stored.into_iter().filter_map(StoredFinding::restore).collect();
+    let session: &str = row.try_get("session_id")?;
+    let findings = findings::read(row.try_get("findings")?, opener, session, seq)?;
     let text = |column: &str| row.try_get::<Option<String>, _>(column);
+    let open = |text| opener.maybe(sealed::ARGUMENTS, session, seq, text);
+    let arguments = open(text("arguments")?)?;
+    let looks = match (text("looks")?, &arguments) {
+        (Some(_), Some(arguments)) => Some(Shape::of(arguments)),
+        (looks, _) => open(looks)?.as_deref().map(Shape::of),
+    };
+    let mut effect = effect(row)?;
+    effect.resource = opener.resource(session, seq, effect.resource.take())?;
     let policy: Arc<str> = row.try_get::<String, _>("policy_version")?.into();
     Ok(Judged {
         seq,
         at,
-        session: name(SessionId::parse, row.try_get("session_id")?)?,
+        session: name(SessionId::parse, session)?,
         parent: text("parent_id")?.map(|parent| name(SessionId::parse, &parent)).transpose()?,
         depth: u32::try_from(row.try_get::<i32, _>("depth")?).unwrap_or(0),
         run: text("run_id")?.map(|run| name(RunId::parse, &run)).transpose()?,
@@ -107,7 +111,7 @@ pub(super) fn judged(row: &PgRow) -> Loaded<Judged> {
         tool: name(ToolName::parse, row.try_get("tool")?)?,
         fingerprint: Fingerprint(hash(row.try_get("fingerprint")?)?),
         args_digest: ArgsDigest(hash(row.try_get("args_digest")?)?),
-        effect: effect(row)?,
+        effect,
         decision: member(&Decision::ALL, row.try_get("decision")?)?,
         would: member(&Decision::ALL, row.try_get("would")?)?,
         reason: text("reason")?.and_then(|reason| Reason::from_name(&reason)),
@@ -131,16 +135,16 @@ pub(super) fn judged(row: &PgRow) -> Loaded<Judged> {
         usage: usage(row)?,
         observed: row.try_get("observed")?,
         policy,
-        shape: text("looks")?.map(|text| Arc::new(Shape::of(&text))),
-        arguments: text("arguments")?.map(Into::into),
+        shape: looks.map(Arc::new),
+        arguments: arguments.map(Into::into),
         justification: None,
     })
 }
 
-pub(super) fn settled(row: &PgRow) -> Loaded<Settled> {
+pub(super) fn settled(row: &PgRow, opener: &Opener) -> Loaded<Settled> {
     let code = |column: &str| row.try_get::<Option<i16>, _>(column);
     let digest: Option<Vec<u8>> = row.try_get("digest")?;
-    Ok(Settled {
+    opener.settled(Settled {
         seq: count(row, "seq")?,
         at: at(row, "at_ms")?,
         session: name(SessionId::parse, row.try_get("session_id")?)?,

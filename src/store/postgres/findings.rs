@@ -2,6 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::{
+    decode::{Loaded, corrupt},
+    sealed::Opener,
+};
 use crate::domain::{
     finding::{Decision, Finding, Level},
     reason::Reason,
@@ -91,7 +95,7 @@ impl From<&Finding> for StoredFinding {
 
 impl StoredFinding {
     /// The finding again; none for a row written by a later version that knows more reasons.
-    pub(super) fn restore(self) -> Option<Finding> {
+    fn restore(self) -> Option<Finding> {
         use crate::domain::{finding::CallRef, ids};
         let reuse = self.reuse.and_then(|(session, call_id, at)| {
             let session = ids::SessionId::parse("session_id", &session).ok()?;
@@ -113,6 +117,14 @@ impl StoredFinding {
             enforced: self.enforced,
         })
     }
+}
+
+/// The findings of a `findings` column.
+pub(super) fn read(column: Option<String>, opener: &Opener, session: &str, seq: u64) -> Loaded<Vec<Finding>> {
+    let Some(text) = column else { return Ok(Vec::new()) };
+    let stored: Vec<StoredFinding> = serde_json::from_str(&text).map_err(|error| corrupt(&error.to_string()))?;
+    let stored = stored.into_iter().map(StoredFinding::restore).enumerate();
+    stored.filter_map(|(at, finding)| Some(opener.finding(session, seq, at, finding?))).collect()
 }
 
 /// As the column `call.self_corrections` holds them; none when there are none.

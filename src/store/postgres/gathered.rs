@@ -61,6 +61,12 @@ impl<B, C, D> OfTenant for (TenantId, B, C, D) {
     }
 }
 
+impl<B, C, D, E> OfTenant for (TenantId, B, C, D, E) {
+    fn tenant(&self) -> TenantId {
+        self.0
+    }
+}
+
 /// The tenants of these questions, each once, in order.
 pub(super) fn tenants<Q: OfTenant>(questions: &[Q]) -> Vec<TenantId> {
     let mut tenants: Vec<TenantId> = questions.iter().map(OfTenant::tenant).collect();

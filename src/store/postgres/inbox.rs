@@ -4,13 +4,14 @@ use sqlx::{PgConnection, Row as _, postgres::PgRow};
 
 use super::{
     Store,
-    decode::{Loaded, at, corrupt, count, member, whole},
-    findings::StoredFinding,
+    decode::{Loaded, at, count, member, whole},
+    findings,
+    sealed::{self, Opener},
 };
 use crate::{
     domain::{
         effect::Resource,
-        finding::{Decision, Finding},
+        finding::Decision,
         ids::{CallId, SessionId, TenantId},
         inbox::{Question, QuestionState, Resolution, SessionLine, SessionPlace, StoredCall, Wanted},
         outcome::OutcomeStatus,
@@ -28,7 +29,8 @@ impl Store {
     /// # Errors
     /// [`StoreError`] when the database cannot be read.
     pub async fn questions(&self, tenant: TenantId, wanted: &Wanted) -> Result<Vec<Question>, StoreError> {
-        self.readers.read_of(&[tenant], async |conn| questions(conn, tenant, wanted).await).await
+        let opener = self.opener(tenant);
+        self.readers.read_of(&[tenant], async |conn| questions(conn, tenant, wanted, &opener).await).await
     }
 
     /// Stored calls since a time, of one call tree or of all, of one id or of any, by tree and in order; the newest
@@ -43,7 +45,8 @@ impl Store {
         root: Option<&SessionId>,
         call_id: Option<&CallId>,
     ) -> Result<Vec<StoredCall>, StoreError> {
-        self.slow.read_of(&[tenant], async |conn| calls(conn, tenant, since, root, call_id).await).await
+        let opener = self.opener(tenant);
+        self.slow.read_of(&[tenant], async |conn| calls(conn, tenant, since, (root, call_id), &opener).await).await
     }
 
     /// The sessions whose call trees were heard of last, behind `after`.
@@ -64,8 +67,8 @@ async fn calls(
     conn: &mut PgConnection,
     tenant: TenantId,
     since: Timestamp,
-    root: Option<&SessionId>,
-    call_id: Option<&CallId>,
+    (root, call_id): (Option<&SessionId>, Option<&CallId>),
+    opener: &Opener,
 ) -> Loaded<Vec<StoredCall>> {
     // Only what is asked for is compared, so that the planner can go by it.
     let of_root = root.map_or("$3::text is null", |_| "c.root_id = $3");
@@ -75,7 +78,7 @@ async fn calls(
            select c.session_id, c.root_id, c.seq, c.call_id, c.run_id, c.agent_id, c.tool,
              coalesce(c.arguments, '') as arguments, c.justification,
              (extract(epoch from c.at) * 1000)::bigint as at_ms, c.decision,
-             c.findings::text as findings, c.policy_version, o.status, coalesce(o.result, o.error_message) as result,
+             c.findings::text as findings, c.policy_version, o.status, o.seq as settled_seq, o.result, o.error_message,
              o.whole_bytes, o.whole_sha256,
              exists (select from session_event e where e.shard = c.shard and e.tenant_id = c.tenant_id
                and e.root_id = c.root_id
@@ -95,36 +98,32 @@ async fn calls(
     let rows =
         sqlx::query(sqlx::AssertSqlSafe(sql)).bind(tenant.0).bind(since.as_millis()).bind(root.map(SessionId::as_str));
     let rows = rows.bind(call_id.map(CallId::as_str)).bind(CALLS_MAX);
-    rows.fetch_all(conn).await?.iter().map(call).collect()
+    rows.fetch_all(conn).await?.iter().map(|row| call(row, opener)).collect()
 }
 
-fn findings(row: &PgRow) -> Loaded<Vec<Finding>> {
-    let text: Option<String> = row.try_get("findings")?;
-    let stored: Vec<StoredFinding> = text
-        .map(|text| serde_json::from_str(&text).map_err(|error| corrupt(&error.to_string())))
-        .transpose()?
-        .unwrap_or_default();
-    Ok(stored.into_iter().filter_map(StoredFinding::restore).collect())
-}
-
-fn call(row: &PgRow) -> Loaded<StoredCall> {
+fn call(row: &PgRow, opener: &Opener) -> Loaded<StoredCall> {
     let status: Option<i16> = row.try_get("status")?;
+    let (session, seq, settled) = (row.try_get("session_id")?, count(row, "seq")?, count(row, "settled_seq")?);
+    let result = match opener.maybe(sealed::RESULT, session, settled, row.try_get("result")?)? {
+        None => opener.maybe(sealed::ERROR, session, settled, row.try_get("error_message")?)?,
+        result => result,
+    };
     Ok(StoredCall {
-        session: row.try_get("session_id")?,
+        session: session.to_owned(),
         root: row.try_get("root_id")?,
-        seq: count(row, "seq")?,
+        seq,
         call_id: row.try_get("call_id")?,
         run: row.try_get("run_id")?,
         agent: row.try_get("agent_id")?,
         tool: row.try_get("tool")?,
-        arguments: row.try_get("arguments")?,
-        justification: row.try_get("justification")?,
+        arguments: opener.text(sealed::ARGUMENTS, session, seq, row.try_get("arguments")?)?,
+        justification: opener.maybe(sealed::JUSTIFICATION, session, seq, row.try_get("justification")?)?,
         at: at(row, "at_ms")?,
         decision: member(&Decision::ALL, row.try_get("decision")?)?,
-        findings: findings(row)?,
+        findings: findings::read(row.try_get("findings")?, opener, session, seq)?,
         policy: row.try_get("policy_version")?,
         status: status.map(|status| member(&OutcomeStatus::ALL, status)).transpose()?,
-        result: row.try_get("result")?,
+        result,
         whole: whole(row)?,
         approved: row.try_get("approved")?,
     })
@@ -136,15 +135,20 @@ const STATE: &str = "case when e.kind = 'withdrawn' then 'withdrawn'
   when c.approval_expires_at > now() then 'pending' else 'expired' end";
 
 /// A question is asked with the first judgement that names it; later rounds of the call repeat it.
-async fn questions(conn: &mut PgConnection, tenant: TenantId, wanted: &Wanted) -> Loaded<Vec<Question>> {
+async fn questions(
+    conn: &mut PgConnection,
+    tenant: TenantId,
+    wanted: &Wanted,
+    opener: &Opener,
+) -> Loaded<Vec<Question>> {
     let sql = format!(
         "select * from (
-           select distinct on (c.approval_id) c.approval_id, c.session_id, c.root_id, c.agent_id, c.call_id, c.tool,
+           select distinct on (c.approval_id) c.approval_id, c.session_id, c.seq, c.root_id, c.agent_id, c.call_id, c.tool,
              coalesce(c.arguments, '{{}}') as arguments, c.justification, c.findings::text as findings,
              (extract(epoch from c.at) * 1000)::bigint as asked_ms,
              (extract(epoch from c.approval_expires_at) * 1000)::bigint as expires_ms, c.policy_version,
              {STATE} as state, e.seq is not null as closed, e.detail #>> '{{clears,resource}}' as cleared,
-             (e.detail #>> '{{clears,until_ms}}')::bigint as cleared_until_ms, e.actor, e.reason as why,
+             (e.detail #>> '{{clears,until_ms}}')::bigint as cleared_until_ms, e.actor, e.reason as why, e.seq as closed_seq,
              (extract(epoch from e.at) * 1000)::bigint as resolved_ms,
              array(select v.actor from session_event v where v.shard = c.shard and v.tenant_id = c.tenant_id
                and v.root_id = c.root_id and v.epoch = c.epoch and v.kind = 'seconded' and v.actor is not null
@@ -167,10 +171,11 @@ async fn questions(conn: &mut PgConnection, tenant: TenantId, wanted: &Wanted) -
     let rows = rows.bind(i64::try_from(wanted.max).unwrap_or(i64::MAX));
     let rows = rows.bind(wanted.after.as_ref().map(|(at, _)| at.as_millis()));
     let rows = rows.bind(wanted.after.as_ref().map(|(_, id)| id.as_str()));
-    rows.fetch_all(conn).await?.iter().map(question).collect()
+    rows.fetch_all(conn).await?.iter().map(|row| question(row, opener)).collect()
 }
 
-fn question(row: &PgRow) -> Loaded<Question> {
+fn question(row: &PgRow, opener: &Opener) -> Loaded<Question> {
+    let (session, seq) = (row.try_get("session_id")?, count(row, "seq")?);
     let resolution = match row.try_get("closed")? {
         true => Some(Resolution {
             state: match row.try_get("state")? {
@@ -179,12 +184,13 @@ fn question(row: &PgRow) -> Loaded<Question> {
                 _ => QuestionState::Denied,
             },
             by: row.try_get::<Option<String>, _>("actor")?.unwrap_or_default(),
-            reason: row.try_get("why")?,
+            reason: opener.maybe(sealed::REASON, session, sealed::WHY, row.try_get("why")?)?,
             at: at(row, "resolved_ms")?,
             clears: match row.try_get::<Option<i64>, _>("cleared_until_ms")? {
                 Some(until) => {
-                    let resource = row.try_get::<Option<String>, _>("cleared")?.map(Resource::new);
-                    Some((resource, Timestamp::from_millis(until)))
+                    let cleared = count(row, "closed_seq")?;
+                    let resource = opener.maybe(sealed::CLEARED, session, cleared, row.try_get("cleared")?)?;
+                    Some((resource.map(Resource::new), Timestamp::from_millis(until)))
                 }
                 None => None,
             },
@@ -193,14 +199,14 @@ fn question(row: &PgRow) -> Loaded<Question> {
     };
     Ok(Question {
         approval_id: row.try_get("approval_id")?,
-        session: row.try_get("session_id")?,
+        session: session.to_owned(),
         root: row.try_get("root_id")?,
         agent: row.try_get("agent_id")?,
         call_id: row.try_get("call_id")?,
         tool: row.try_get("tool")?,
-        arguments: row.try_get("arguments")?,
-        justification: row.try_get("justification")?,
-        findings: findings(row)?,
+        arguments: opener.text(sealed::ARGUMENTS, session, seq, row.try_get("arguments")?)?,
+        justification: opener.maybe(sealed::JUSTIFICATION, session, seq, row.try_get("justification")?)?,
+        findings: findings::read(row.try_get("findings")?, opener, session, seq)?,
         asked_at: at(row, "asked_ms")?,
         expires_at: at(row, "expires_ms")?,
         policy: row.try_get("policy_version")?,

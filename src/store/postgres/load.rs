@@ -15,6 +15,7 @@ use super::{
     look_up,
     maintain::{month, partition},
     row::{CallRow, OutcomeRow, big},
+    sealed::{Opener, within},
     wide::{self, Part},
 };
 use crate::domain::{
@@ -30,8 +31,8 @@ const UNDEFINED_TABLE: &str = "42P01";
 /// Rows of judgements read a session: more than a tree remembers, since one call may have several.
 const ROWS_MAX: usize = 160;
 
-/// A tree that is wanted: whose, its root session, and its day of birth where that is known.
-pub(super) type Wanted = (TenantId, SessionId, Option<i32>);
+/// A tree that is wanted: whose, its root session, its day of birth where that is known, and what opens its values.
+pub(super) type Wanted = (TenantId, SessionId, Option<i32>, Opener);
 
 /// The trees of the statement; `#born` is the month that all were born in. One that has moved too far since what is
 /// `known` of it (0: nothing) is not among them.
@@ -128,13 +129,14 @@ pub(super) fn call_columns() -> Vec<Column> {
         "coerced",
         "self_corrections",
     ];
+    let short = within("c.arguments", FAILED_ARGUMENTS_MAX);
     let arguments = format!(
         "case when c.attempt is not null and not exists (select from #outcome o where {} and o.permit_seq = c.seq
-           and o.status > 0 and (o.failure is null or octet_length(c.arguments) > {FAILED_ARGUMENTS_MAX}))
+           and o.status > 0 and (o.failure is null or not {short}))
          then c.arguments end",
         same("o", "c")
     );
-    let looks = format!("case when octet_length(c.arguments) <= {FAILED_ARGUMENTS_MAX} then c.arguments end");
+    let looks = format!("case when {short} then c.arguments end");
     let mut columns = columns::read(CallRow::LIST, "c", &left_out);
     columns.extend([
         Column::new("arguments", "text", arguments),
@@ -210,9 +212,9 @@ pub(super) async fn trees(
     cut: Cut,
 ) -> Loaded<Vec<Loaded<Option<CallTree>>>> {
     let mut trees: Vec<Loaded<Option<CallTree>>> = wanted.iter().map(|_| Ok(None)).collect();
-    let mut days: Vec<Option<i32>> = wanted.iter().map(|(_, _, day)| *day).collect();
+    let mut days: Vec<Option<i32>> = wanted.iter().map(|(_, _, day, _)| *day).collect();
     if days.contains(&None) {
-        let roots: Vec<_> = wanted.iter().map(|(tenant, root, _)| (*tenant, root.clone())).collect();
+        let roots: Vec<_> = wanted.iter().map(|(tenant, root, ..)| (*tenant, root.clone())).collect();
         let heads = look_up::heads(conn, &roots, cut).await?;
         days = heads.into_iter().map(|head| Ok(head?.map(|(_, day, _)| day))).collect::<Loaded<_>>()?;
     }
@@ -278,28 +280,31 @@ async fn read_together(conn: &mut PgConnection, sql: &str, trees: &[(TenantId, &
     Ok(parts)
 }
 
-fn tree((tenant, root, _): &Wanted, rows: &Rows) -> Option<Loaded<CallTree>> {
+fn tree((tenant, root, _, opener): &Wanted, rows: &Rows) -> Option<Loaded<CallTree>> {
     let head = rows.get(&HEAD)?.first()?;
     let restored = || {
         let mut tree = CallTree::new(*tenant, root.clone(), at(head, "started_ms")?);
         tree.epoch = head.try_get("day")?;
-        let totals = totals::read(head, rows)?;
-        Ok(tree.restore(&events(rows, |_, _| Ok(()))?, totals))
+        let totals = totals::read(head, rows, opener)?;
+        Ok(tree.restore(&events(rows, opener, |_, _, _| Ok(()))?, totals))
     };
     Some(restored())
 }
 
+/// What else is read of an event.
+pub(super) type Whole = fn(&mut Event, &PgRow, &Opener) -> Loaded<()>;
+
 /// The calls and reports among the rows, in their order, each with what `whole` adds.
-pub(super) fn events(rows: &Rows, whole: fn(&mut Event, &PgRow) -> Loaded<()>) -> Loaded<Vec<Event>> {
+pub(super) fn events(rows: &Rows, opener: &Opener, whole: Whole) -> Loaded<Vec<Event>> {
     let of = |part: i32| rows.get(&part).map(Vec::as_slice).unwrap_or_default();
     let mut events = Vec::with_capacity(of(CALLS).len() + of(OUTCOMES).len());
     for row in of(CALLS) {
-        events.push((Event::Judged(Box::new(judged(row)?)), row));
+        events.push((Event::Judged(Box::new(judged(row, opener)?)), row));
     }
     for row in of(OUTCOMES) {
-        events.push((Event::Settled(Box::new(settled(row)?)), row));
+        events.push((Event::Settled(Box::new(settled(row, opener)?)), row));
     }
-    events.iter_mut().try_for_each(|(event, row)| whole(event, row))?;
+    events.iter_mut().try_for_each(|(event, row)| whole(event, row, opener))?;
     events.sort_by_key(|(event, _)| event.seq());
     Ok(events.into_iter().map(|(event, _)| event).collect())
 }

@@ -38,6 +38,7 @@ mod rebuild;
 mod recalled;
 mod retention;
 mod row;
+mod sealed;
 mod tenants;
 mod time;
 mod tokens;
@@ -58,17 +59,20 @@ use tokio::{
 
 use self::{
     commits::Commits, connect::Connector, counters::Counters, pulse::Pulse, read::Readers, reads::Gathers,
-    time::DbTime, writer::Job,
+    sealed::Opener, time::DbTime, writer::Job,
 };
 use super::{
     cache::Slot,
     error::{Busy, Lost, OpenError, StoreError},
 };
-use crate::domain::{
-    event::{Append, Event},
-    ids::{CallId, SessionId, TenantId},
-    previous::Given,
-    time::Timestamp,
+use crate::{
+    domain::{
+        event::{Append, Event},
+        ids::{CallId, SessionId, TenantId},
+        previous::Given,
+        time::Timestamp,
+    },
+    sealing::{Access, Keyring},
 };
 
 pub use connect::parse_url;
@@ -141,11 +145,12 @@ pub struct Store {
     commits: Arc<Commits>,
     /// Names this replica where only one may do a job.
     replica: String,
+    keyring: Arc<Keyring>,
 }
 
 /// A slot in the writer's queue, taken before a tree is locked: whoever has one can send without waiting.
 #[derive(Debug)]
-pub struct QueueSlot(mpsc::OwnedPermit<Job>);
+pub struct QueueSlot(mpsc::OwnedPermit<Job>, Arc<Keyring>);
 
 /// A change on its way to a commit.
 #[derive(Debug)]
@@ -156,7 +161,19 @@ impl QueueSlot {
     #[must_use]
     pub fn send(self, append: Append, slot: &Arc<Slot>) -> Pending {
         let (reply, committed) = oneshot::channel();
-        self.0.send(Job { append, slot: Arc::clone(slot), reply });
+        let stored = match self.1.of(append.tenant) {
+            Access::Plain => Some(None),
+            Access::Keys(keys) => sealed::append(&append, &keys).map(|sealed| Some(Box::new(sealed))),
+            Access::Locked => None,
+        };
+        match stored {
+            Some(sealed) => drop(self.0.send(Job { append, sealed, slot: Arc::clone(slot), reply })),
+            // What must be sealed and cannot be is not stored.
+            None => {
+                slot.invalidate();
+                let _ = reply.send(Err(Lost::Rejected));
+            }
+        }
         Pending(committed)
     }
 }
@@ -228,7 +245,19 @@ impl Store {
             counters,
             commits,
             replica,
+            keyring: Arc::default(),
         })
+    }
+
+    /// The keys with which tenants' values are sealed.
+    #[must_use]
+    pub const fn keyring(&self) -> &Arc<Keyring> {
+        &self.keyring
+    }
+
+    /// Opens a tenant's values.
+    fn opener(&self, tenant: TenantId) -> Opener {
+        Opener::new(tenant, self.keyring.of(tenant))
     }
 
     /// The database's time, carried forward.
@@ -243,7 +272,7 @@ impl Store {
     /// [`StoreError::Overloaded`] when there is none for 200 ms.
     pub async fn queue_slot(&self) -> Result<QueueSlot, StoreError> {
         match timeout(QUEUE_WAIT, self.queue.clone().reserve_owned()).await {
-            Ok(Ok(permit)) => Ok(QueueSlot(permit)),
+            Ok(Ok(permit)) => Ok(QueueSlot(permit, Arc::clone(&self.keyring))),
             Ok(Err(_)) => Err(StoreError::Stopped),
             Err(_) => Err(StoreError::Overloaded(Busy::WriteQueue)),
         }
@@ -259,7 +288,10 @@ impl Store {
         session: &SessionId,
         call_id: &CallId,
     ) -> Result<Vec<Event>, StoreError> {
-        self.readers.read_of(&[tenant], async |conn| recalled::call(conn, tenant, session, call_id).await).await
+        let opener = self.opener(tenant);
+        self.readers
+            .read_of(&[tenant], async |conn| recalled::call(conn, tenant, session, call_id, &opener).await)
+            .await
     }
 
     /// What the last success of a call gave; none when there was none.
@@ -272,7 +304,8 @@ impl Store {
         session: &SessionId,
         call_id: &CallId,
     ) -> Result<Option<Given>, StoreError> {
-        self.readers.read_of(&[tenant], async |conn| past::result(conn, tenant, session, call_id).await).await
+        let opener = self.opener(tenant);
+        self.readers.read_of(&[tenant], async |conn| past::result(conn, tenant, session, call_id, &opener).await).await
     }
 
     /// The canonical arguments of a call, as it was judged last; none for one that nobody has heard of.
@@ -285,7 +318,10 @@ impl Store {
         session: &SessionId,
         call_id: &CallId,
     ) -> Result<Option<String>, StoreError> {
-        self.readers.read_of(&[tenant], async |conn| past::arguments(conn, tenant, session, call_id).await).await
+        let opener = self.opener(tenant);
+        self.readers
+            .read_of(&[tenant], async |conn| past::arguments(conn, tenant, session, call_id, &opener).await)
+            .await
     }
 
     /// Makes the partitions of this month and the next two.

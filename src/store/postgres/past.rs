@@ -6,6 +6,7 @@ use super::{
     Store,
     decode::{Loaded, at, count, effect, hash, maybe_at, member, name, whole},
     look_up,
+    sealed::{self, Opener},
 };
 use crate::{
     domain::{
@@ -20,6 +21,7 @@ use crate::{
         reason::Reason,
         shard::Shard,
     },
+    sealing::MARK,
     store::error::StoreError,
 };
 
@@ -34,7 +36,8 @@ impl Store {
         session: &SessionId,
         most: usize,
     ) -> Result<Vec<PastCall>, StoreError> {
-        self.readers.read_of(&[tenant], async |conn| read(conn, tenant, session, most).await).await
+        let opener = self.opener(tenant);
+        self.readers.read_of(&[tenant], async |conn| read(conn, tenant, session, most, &opener).await).await
     }
 }
 
@@ -44,18 +47,19 @@ pub(super) async fn arguments(
     tenant: TenantId,
     session: &SessionId,
     call_id: &CallId,
+    opener: &Opener,
 ) -> Loaded<Option<String>> {
     let Some(root) = look_up::root(&mut *conn, tenant, session).await? else { return Ok(None) };
-    let arguments = sqlx::query_scalar(
-        "select c.arguments from call_tree t join call c on c.shard = t.shard and c.tenant_id = t.tenant_id
+    let arguments = sqlx::query(
+        "select c.seq, c.arguments from call_tree t join call c on c.shard = t.shard and c.tenant_id = t.tenant_id
            and c.epoch = t.epoch
          where t.shard = $4 and t.tenant_id = $1 and t.root_id = $5 and c.session_id = $2
            and c.call_id = $3 order by c.round desc limit 1",
     );
     let arguments = arguments.bind(tenant.0).bind(session.as_str()).bind(call_id.as_str());
     let arguments = arguments.bind(Shard::of(tenant, &root).0).bind(root.as_str());
-    let arguments: Option<Option<String>> = arguments.fetch_optional(conn).await?;
-    Ok(arguments.flatten())
+    let Some(row) = arguments.fetch_optional(conn).await? else { return Ok(None) };
+    opener.maybe(sealed::ARGUMENTS, session.as_str(), count(&row, "seq")?, row.try_get("arguments")?)
 }
 
 /// What a call's last success gave, as far as it is stored.
@@ -64,12 +68,13 @@ pub(super) async fn result(
     tenant: TenantId,
     session: &SessionId,
     call_id: &CallId,
+    opener: &Opener,
 ) -> Loaded<Option<Given>> {
     // Whoever asks knows of the call: what is not there any more was deleted.
     let gone = Given { is_gone: true, ..Given::default() };
     let Some(root) = look_up::root(&mut *conn, tenant, session).await? else { return Ok(Some(gone)) };
     let result = sqlx::query(
-        "select o.result, o.result_bytes, o.total_matches, o.is_complete, o.whole_bytes, o.whole_sha256,
+        "select o.seq, o.result, o.result_bytes, o.total_matches, o.is_complete, o.whole_bytes, o.whole_sha256,
            o.at < n.words_gone_before as is_gone
          from call_tree t join tenant n on n.tenant_id = t.tenant_id
          join call c on c.shard = t.shard and c.tenant_id = t.tenant_id and c.epoch = t.epoch
@@ -85,7 +90,7 @@ pub(super) async fn result(
     let number = |column: &str| row.try_get::<Option<i64>, _>(column).map(|n| n.and_then(|n| u64::try_from(n).ok()));
     Ok(Some(Given {
         is_gone: row.try_get::<Option<bool>, _>("is_gone")?.unwrap_or(false),
-        text: row.try_get("result")?,
+        text: opener.maybe(sealed::RESULT, session.as_str(), count(&row, "seq")?, row.try_get("result")?)?,
         bytes: number("result_bytes")?,
         whole: whole(&row)?,
         total_matches: number("total_matches")?,
@@ -93,20 +98,28 @@ pub(super) async fn result(
     }))
 }
 
-async fn read(conn: &mut PgConnection, tenant: TenantId, session: &SessionId, most: usize) -> Loaded<Vec<PastCall>> {
+async fn read(
+    conn: &mut PgConnection,
+    tenant: TenantId,
+    session: &SessionId,
+    most: usize,
+    opener: &Opener,
+) -> Loaded<Vec<PastCall>> {
     let Some(root) = look_up::root(&mut *conn, tenant, session).await? else { return Ok(Vec::new()) };
     let sql = format!(
         "select c.seq, c.call_id, c.tool, c.fingerprint, c.effect, c.resource, c.once, c.idempotent,
            c.key_honoured, c.repeatable, c.share,
-           left(c.arguments, {PAST_TEXT_MAX}) as arguments, (extract(epoch from c.at) * 1000)::bigint as at_ms,
+           case when c.arguments like '{MARK}%' then c.arguments else left(c.arguments, {PAST_TEXT_MAX}) end as arguments,
+           (extract(epoch from c.at) * 1000)::bigint as at_ms,
            c.decision, c.reason,
            case when c.attempt is not null then (extract(epoch from coalesce(
              (select max(r.lease_until) from outcome r where r.shard = c.shard and r.tenant_id = c.tenant_id
                and r.epoch = c.epoch
                and r.session_id = c.session_id and r.permit_seq = c.seq and r.status = 0),
              c.lease_until)) * 1000)::bigint end as lease_ms,
-           o.status, o.failure, (extract(epoch from o.at) * 1000)::bigint as settled_ms, o.gist, o.made,
-           o.result_bytes, o.whole_bytes is not null as is_cut, o.is_complete, o.total_matches, o.error_line as error,
+           o.status, o.seq as settled_seq, o.failure, (extract(epoch from o.at) * 1000)::bigint as settled_ms, o.gist,
+           o.made, o.result_bytes, o.whole_bytes is not null as is_cut, o.is_complete, o.total_matches,
+           o.error_line as error,
            o.retryable, o.retry_after_ms
          from call_tree t
          cross join lateral (
@@ -121,41 +134,47 @@ async fn read(conn: &mut PgConnection, tenant: TenantId, session: &SessionId, mo
     let rows = sqlx::query(sqlx::AssertSqlSafe(sql)).bind(tenant.0).bind(session.as_str());
     let rows = rows.bind(i64::try_from(most).unwrap_or(i64::MAX));
     let rows = rows.bind(Shard::of(tenant, &root).0).bind(root.as_str());
-    rows.fetch_all(conn).await?.iter().map(past_call).collect()
+    rows.fetch_all(conn).await?.iter().map(|row| past_call(row, session, opener)).collect()
 }
 
-fn past_call(row: &PgRow) -> Loaded<PastCall> {
+fn past_call(row: &PgRow, session: &SessionId, opener: &Opener) -> Loaded<PastCall> {
     let text = |column: &str| row.try_get::<Option<String>, _>(column);
+    let (session, seq) = (session.as_str(), count(row, "seq")?);
+    let arguments = opener.maybe(sealed::ARGUMENTS, session, seq, text("arguments")?)?;
+    let mut effect = effect(row)?;
+    effect.resource = opener.resource(session, seq, effect.resource.take())?;
     Ok(PastCall {
-        seq: count(row, "seq")?,
+        seq,
         call_id: name(CallId::parse, row.try_get("call_id")?)?,
         tool: name(ToolName::parse, row.try_get("tool")?)?,
         fingerprint: Fingerprint(hash(row.try_get("fingerprint")?)?),
-        effect: effect(row)?,
-        arguments: text("arguments")?,
+        effect,
+        arguments: arguments.map(|text| text.chars().take(PAST_TEXT_MAX).collect()),
         at: at(row, "at_ms")?,
         decision: member(&Decision::ALL, row.try_get("decision")?)?,
         reason: text("reason")?.and_then(|reason| Reason::from_name(&reason)),
         lease_until: maybe_at(row, "lease_ms")?,
-        outcome: past_outcome(row)?,
+        outcome: past_outcome(row, session, opener)?,
     })
 }
 
-fn past_outcome(row: &PgRow) -> Loaded<Option<PastOutcome>> {
+fn past_outcome(row: &PgRow, session: &str, opener: &Opener) -> Loaded<Option<PastOutcome>> {
     let Some(status) = row.try_get::<Option<i16>, _>("status")? else { return Ok(None) };
     let failure: Option<i16> = row.try_get("failure")?;
     let number = |column: &str| row.try_get::<Option<i64>, _>(column).map(|n| n.and_then(|n| u64::try_from(n).ok()));
-    let made = row.try_get::<Option<String>, _>("made")?;
+    let seq = count(row, "settled_seq")?;
+    let open = |what: &str, column: &str| opener.maybe(what, session, seq, row.try_get(column)?);
+    let made = open(sealed::MADE, "made")?;
     Ok(Some(PastOutcome {
         status: member(&OutcomeStatus::ALL, status)?,
         failure: failure.map(|code| member(&FailureKind::ALL, code)).transpose()?,
         at: at(row, "settled_ms")?,
-        gist: row.try_get::<Option<String>, _>("gist")?.map(|says| Gist { made, says }),
+        gist: open(sealed::GIST, "gist")?.map(|says| Gist { made, says }),
         result_bytes: number("result_bytes")?,
         is_cut: row.try_get("is_cut")?,
         is_complete: row.try_get("is_complete")?,
         total_matches: number("total_matches")?,
-        error: row.try_get("error")?,
+        error: open(sealed::ERROR_LINE, "error")?,
         retryable: row.try_get("retryable")?,
         retry_after_ms: count(row, "retry_after_ms")?,
     }))

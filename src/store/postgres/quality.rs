@@ -5,6 +5,7 @@ use sqlx::{PgConnection, Row as _, postgres::PgRow};
 use super::{
     Store,
     decode::{Loaded, count, member, name},
+    sealed::{ARGUMENTS, Opener, within},
 };
 use crate::{
     domain::{
@@ -25,7 +26,7 @@ const FIELDS_MAX: i64 = 10_000;
 /// Pairs with equal results that are compared.
 const PAIRS_MAX: i64 = 2_000;
 /// Longest arguments that are compared, in bytes.
-const ARGUMENTS_MAX: i32 = 4_096;
+const ARGUMENTS_MAX: usize = 4_096;
 /// Names of tools that do not exist of one report.
 const UNKNOWN_MAX: i64 = 100;
 /// A judgement `c` has a finding of a loop, as the view `findings` tells them.
@@ -64,7 +65,8 @@ impl Store {
         tool: Option<&ToolName>,
         days: i32,
     ) -> Result<Vec<EqualResults>, StoreError> {
-        self.readers.read_of(&[tenant], async |conn| equal_results(conn, tenant, tool, days).await).await
+        let opener = self.opener(tenant);
+        self.readers.read_of(&[tenant], async |conn| equal_results(conn, tenant, tool, days, &opener).await).await
     }
 
     /// Names of tools that do not exist, the most called first.
@@ -197,26 +199,32 @@ async fn equal_results(
     tenant: TenantId,
     tool: Option<&ToolName>,
     days: i32,
+    opener: &Opener,
 ) -> Loaded<Vec<EqualResults>> {
-    let rows = sqlx::query(
+    let sql = format!(
         "with done as (
            select c.session_id, c.epoch, c.seq, c.call_id, c.tool, c.fingerprint, c.arguments, o.digest
            from call c join outcome o on o.shard = c.shard and o.tenant_id = c.tenant_id and o.epoch = c.epoch
              and o.session_id = c.session_id and o.permit_seq = c.seq and o.status = 1
            where c.tenant_id = $1 and ($2::text is null or c.tool = $2) and c.at > now() - make_interval(days => $3)
-             and octet_length(c.arguments) <= $5 and o.digest is not null)
-         select a.tool, a.session_id, a.call_id as first_id, a.arguments as first, b.call_id as second_id,
-           b.arguments as second
+             and {} and o.digest is not null)
+         select a.tool, a.session_id, a.call_id as first_id, a.seq as first_seq, a.arguments as first,
+           b.call_id as second_id, b.seq as second_seq, b.arguments as second
          from done a join done b on b.epoch = a.epoch and b.session_id = a.session_id and b.tool = a.tool
            and b.digest = a.digest and b.seq > a.seq and b.fingerprint <> a.fingerprint
          order by b.epoch desc, b.seq desc limit $4",
+        within("c.arguments", ARGUMENTS_MAX)
     );
-    let rows = rows.bind(tenant.0).bind(tool.map(ToolName::as_str)).bind(days).bind(PAIRS_MAX).bind(ARGUMENTS_MAX);
+    let rows = sqlx::query(sqlx::AssertSqlSafe(sql));
+    let rows = rows.bind(tenant.0).bind(tool.map(ToolName::as_str)).bind(days).bind(PAIRS_MAX);
     let pair = |row: &PgRow| {
+        let session = row.try_get("session_id")?;
+        let open =
+            |arguments: &str, seq: &str| opener.text(ARGUMENTS, session, count(row, seq)?, row.try_get(arguments)?);
         Ok(EqualResults {
             tool: name(ToolName::parse, row.try_get("tool")?)?,
-            first: (call_name(row, "session_id", "first_id")?, row.try_get("first")?),
-            second: (call_name(row, "session_id", "second_id")?, row.try_get("second")?),
+            first: (call_name(row, "session_id", "first_id")?, open("first", "first_seq")?),
+            second: (call_name(row, "session_id", "second_id")?, open("second", "second_seq")?),
         })
     };
     rows.fetch_all(conn).await?.iter().map(pair).collect()

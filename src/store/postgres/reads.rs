@@ -102,7 +102,7 @@ impl Store {
         root: &SessionId,
         epoch: Option<i32>,
     ) -> Result<Option<CallTree>, StoreError> {
-        self.gathers.trees.ask((tenant, root.clone(), epoch)).await
+        self.gathers.trees.ask((tenant, root.clone(), epoch, self.opener(tenant))).await
     }
 
     /// A tree that was read or stored before, as it was last committed: only what happened since is read. None when it
@@ -111,8 +111,8 @@ impl Store {
     /// # Errors
     /// [`StoreError`] when the database cannot be read.
     pub async fn catch_up(&self, known: CallTree) -> Result<Option<CallTree>, StoreError> {
-        let as_known = (known.tenant, known.root.clone(), known.epoch, (known.version, known.started_at));
-        let since = self.gathers.since.ask(as_known).await?;
+        let (version, opener) = ((known.version, known.started_at), self.opener(known.tenant));
+        let since = self.gathers.since.ask((known.tenant, known.root.clone(), known.epoch, version, opener)).await?;
         Ok(since.and_then(|since| since.fold(known)))
     }
 

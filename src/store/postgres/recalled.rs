@@ -7,6 +7,7 @@ use super::{
     decode::{Loaded, judged, settled},
     load::{call_columns, outcome_columns, same},
     look_up,
+    sealed::Opener,
 };
 use crate::domain::{
     event::Event,
@@ -20,6 +21,7 @@ pub(super) async fn call(
     tenant: TenantId,
     session: &SessionId,
     call_id: &CallId,
+    opener: &Opener,
 ) -> Loaded<Vec<Event>> {
     let Some(root) = look_up::root(&mut *conn, tenant, session).await? else { return Ok(Vec::new()) };
     let of_call = "session s join call_tree t on t.shard = s.shard and t.tenant_id = s.tenant_id and t.root_id = $2
@@ -41,8 +43,8 @@ pub(super) async fn call(
     };
     let calls = bound(calls).fetch_all(&mut *conn).await?;
     let outcomes = bound(outcomes).fetch_all(&mut *conn).await?;
-    let calls = calls.iter().map(|row| Ok(Event::Judged(Box::new(judged(row)?))));
-    let outcomes = outcomes.iter().map(|row| Ok(Event::Settled(Box::new(settled(row)?))));
+    let calls = calls.iter().map(|row| Ok(Event::Judged(Box::new(judged(row, opener)?))));
+    let outcomes = outcomes.iter().map(|row| Ok(Event::Settled(Box::new(settled(row, opener)?))));
     let mut events: Vec<Event> = calls.chain(outcomes).collect::<Loaded<_>>()?;
     events.sort_by_key(Event::seq);
     Ok(events)

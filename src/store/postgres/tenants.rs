@@ -11,6 +11,7 @@ use super::{
 use crate::{
     domain::{
         audit::{Actor, Event, Kind},
+        hashing::KeyMark,
         ids::{DEFAULT_TENANT, TenantId},
         revision::Revision,
         tenant::{Quota, Quotas, Tenant, TenantState, Terms, Used},
@@ -20,7 +21,7 @@ use crate::{
 
 const ROW: &str = "t.tenant_id, t.name, t.state, t.state_by, t.state_reason, t.calls_per_second, t.sessions,
     t.stored_bytes, t.approvals_open, t.used_sessions, t.used_bytes, t.words_days, t.calls_days,
-    t.months_days,
+    t.months_days, t.fingerprint_mark,
     (extract(epoch from t.state_at at time zone 'utc') * 1000)::bigint as state_ms,
     (extract(epoch from t.used_at at time zone 'utc') * 1000)::bigint as used_ms,
     (extract(epoch from t.created_at at time zone 'utc') * 1000)::bigint as created_ms";
@@ -66,6 +67,30 @@ impl Store {
         let update = sqlx::query(sqlx::AssertSqlSafe(update)).bind(name).bind(state.as_str()).bind(&by.name);
         let event = Event::new(kind, by.clone(), name).because(reason);
         self.readers.read(async |conn| changed(conn, update.bind(reason), &event).await).await
+    }
+
+    /// Has a tenant's values sealed from now on, if nobody else has; gives the mark of the key that its hashes are made
+    /// with. None where the tenant has writes from before, and they are not to be forgotten (`anew`).
+    ///
+    /// # Errors
+    /// [`StoreError`] when the database cannot be used.
+    pub async fn adopt_keys(&self, tenant: &Tenant, mark: KeyMark, anew: bool) -> Result<Option<KeyMark>, StoreError> {
+        let adopt = format!(
+            "update tenant t set fingerprint_mark = $2 where t.tenant_id = $1 and t.fingerprint_mark is null
+               and ($3 or not exists (select from ledger l where l.tenant_id = $1)) returning {ROW}"
+        );
+        let adopt = sqlx::query(sqlx::AssertSqlSafe(adopt)).bind(tenant.id.0).bind(mark.to_vec()).bind(anew);
+        let what = format!("{}: its arguments and results are encrypted from now on", tenant.name);
+        let event = Event::new(Kind::TenantChanged, Actor::from("serve"), what);
+        let adopted = async |conn: &mut PgConnection| {
+            if let Some(adopted) = changed(&mut *conn, adopt, &event).await? {
+                return Ok(adopted.mark);
+            }
+            let sql = format!("select {ROW} from tenant t where t.tenant_id = $1");
+            let now = sqlx::query(sqlx::AssertSqlSafe(sql)).bind(tenant.id.0).fetch_one(conn).await?;
+            self::tenant(&now).map(|now| now.mark)
+        };
+        self.slow.read(adopted).await
     }
 
     /// Sets what a tenant may use; none when there is none of that name, or it is deleted.
@@ -203,6 +228,7 @@ fn tenant(row: &PgRow) -> Loaded<Tenant> {
     let days =
         |column| Ok::<_, StoreError>(row.try_get::<Option<i32>, _>(column)?.and_then(|days| u32::try_from(days).ok()));
     let state = TenantState::from_name(row.try_get("state")?).ok_or_else(|| corrupt("an unknown state of a tenant"))?;
+    let mark: Option<Vec<u8>> = row.try_get("fingerprint_mark")?;
     Ok(Tenant {
         id: TenantId(row.try_get("tenant_id")?),
         name: row.try_get("name")?,
@@ -220,6 +246,7 @@ fn tenant(row: &PgRow) -> Loaded<Tenant> {
             at: maybe_at(row, "used_ms")?,
         },
         terms: Terms { words: days("words_days")?, calls: days("calls_days")?, months: days("months_days")? },
+        mark: mark.map(|mark| mark.try_into().map_err(|_| corrupt("a mark of a key has not 8 bytes"))).transpose()?,
         created_at: at(row, "created_ms")?,
     })
 }

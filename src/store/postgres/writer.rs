@@ -61,11 +61,17 @@ pub struct Committed;
 #[derive(Debug)]
 pub(super) struct Job {
     pub(super) append: Append,
+    /// As it is stored, where its tenant's values are sealed.
+    pub(super) sealed: Option<Box<Append>>,
     pub(super) slot: Arc<Slot>,
     pub(super) reply: oneshot::Sender<Result<Committed, Lost>>,
 }
 
 impl Job {
+    fn stored(&self) -> &Append {
+        self.sealed.as_deref().unwrap_or(&self.append)
+    }
+
     /// Tells the slot, then whoever waits. The slot is told here and not by the waiter, who may have gone away: its
     /// change stands all the same, and others wait for it.
     fn answer(self, outcome: Result<Committed, Lost>) {
@@ -275,7 +281,7 @@ impl Seat {
     /// Makes the batch of those chains.
     fn fill(&mut self, is_distributed: bool, chains: &[Vec<Job>], racing: &[usize]) {
         let shard = racing.first().and_then(|chain| chains[*chain].first()).map(|job| job.append.shard());
-        let appends = |chain: &usize| chains[*chain].iter().map(|job| &job.append).collect();
+        let appends = |chain: &usize| chains[*chain].iter().map(Job::stored).collect();
         self.batch.fill(shard.filter(|_| is_distributed), &racing.iter().map(appends).collect::<Vec<Vec<&Append>>>());
     }
 }

@@ -17,6 +17,7 @@ use crate::{
         columns::Column,
         controls::{self, EVENTS_MAX},
         decode::{Loaded, at, corrupt, count, hash, maybe_at, name},
+        sealed::{self, Opener, within},
         wide::Part,
     },
 };
@@ -178,6 +179,7 @@ fn changes() -> Part {
     );
     let listed = columns([
         ("no", "int8", "s.no"),
+        ("session_id", "text", "s.session_id"),
         ("seq", "int8", "w.seq"),
         ("tool", "text", "w.tool"),
         ("fingerprint", "bytea", "w.fingerprint"),
@@ -190,15 +192,17 @@ fn changes() -> Part {
 fn kept() -> Part {
     let from = format!(
         "s cross join lateral (
-           select o.seq, o.permit_seq, case when octet_length(o.result) <= {KEPT_BYTES_MAX} then o.result end as result
+           select o.seq, o.permit_seq, case when {} then o.result end as result
            from #outcome o where {} and o.kept order by o.seq desc limit {KEPT_MAX}) o
          join #call c on {} and c.seq = o.permit_seq",
+        within("o.result", KEPT_BYTES_MAX),
         same("o", "s"),
         same("c", "s")
     );
     let listed = columns([
         ("no", "int8", "s.no"),
         ("seq", "int8", "o.seq"),
+        ("permit_seq", "int8", "o.permit_seq"),
         ("session_id", "text", "s.session_id"),
         ("tool", "text", "c.tool"),
         ("result", "text", "o.result"),
@@ -207,13 +211,13 @@ fn kept() -> Part {
     listed.push(Column::new(
         "arguments",
         "text",
-        format!("case when octet_length(c.arguments) <= {KEPT_BYTES_MAX} then c.arguments end"),
+        format!("case when {} then c.arguments end", within("c.arguments", KEPT_BYTES_MAX)),
     ));
     Part::new(listed, from)
 }
 
 /// What the rows of one tree add up to.
-pub(super) fn read(head: &PgRow, rows: &Rows) -> Loaded<Totals> {
+pub(super) fn read(head: &PgRow, rows: &Rows, opener: &Opener) -> Loaded<Totals> {
     let of = |part: i32| rows.get(&part).map(Vec::as_slice).unwrap_or_default();
     let forgotten: Vec<u64> = of(FORGOTTEN).iter().map(|row| count(row, "seq")).collect::<Loaded<_>>()?;
     Ok(Totals {
@@ -226,18 +230,18 @@ pub(super) fn read(head: &PgRow, rows: &Rows) -> Loaded<Totals> {
         sessions: of(SESSIONS).iter().map(session_totals).collect::<Loaded<_>>()?,
         seen: in_order(of(SEEN), usize::MAX, seen_of)?,
         forgotten_change: forgotten.into_iter().max().unwrap_or(0),
-        controls: controls::read(of(CONTROLS))?,
+        controls: controls::read(of(CONTROLS), opener)?,
         uses: of(USES).iter().map(controls::used).collect::<Loaded<_>>()?,
-        changes: in_order(of(CHANGES), CHANGES_MAX, changed)?
+        changes: in_order(of(CHANGES), CHANGES_MAX, |row| changed(row, opener))?
             .into_iter()
             .filter(|changed| changed.resource.is_named())
             .collect(),
-        kept: in_order(of(KEPT), KEPT_MAX, kept_of)?,
+        kept: in_order(of(KEPT), KEPT_MAX, |row| kept_of(row, opener))?,
     })
 }
 
 /// The newest rows by their `seq`, oldest first.
-fn in_order<T>(rows: &[PgRow], max: usize, read: fn(&PgRow) -> Loaded<T>) -> Loaded<Vec<T>> {
+fn in_order<T>(rows: &[PgRow], max: usize, read: impl Fn(&PgRow) -> Loaded<T>) -> Loaded<Vec<T>> {
     let numbered = rows.iter().map(|row| Ok((count(row, "seq")?, row)));
     let mut numbered: Vec<(u64, &PgRow)> = numbered.collect::<Loaded<_>>()?;
     numbered.sort_by_key(|(seq, _)| *seq);
@@ -278,17 +282,22 @@ fn seen_of(row: &PgRow) -> Loaded<(SessionId, Fingerprint, ResultDigest)> {
     Ok((session(row)?, fingerprint, ResultDigest(hash(row.try_get("digest")?)?)))
 }
 
-fn changed(row: &PgRow) -> Loaded<Changed> {
+fn changed(row: &PgRow, opener: &Opener) -> Loaded<Changed> {
+    let seq = count(row, "seq")?;
+    let resource = row.try_get::<String, _>("resource")?;
     Ok(Changed {
-        resource: Resource::new(row.try_get::<String, _>("resource")?),
+        resource: Resource::new(opener.text(sealed::RESOURCE, row.try_get("session_id")?, seq, resource)?),
         tool: tool(row)?,
         fingerprint: Fingerprint(hash(row.try_get("fingerprint")?)?),
-        seq: count(row, "seq")?,
+        seq,
     })
 }
 
-fn kept_of(row: &PgRow) -> Loaded<KeptText> {
-    Ok((count(row, "seq")?, session(row)?, tool(row)?, row.try_get("arguments")?, row.try_get("result")?))
+fn kept_of(row: &PgRow, opener: &Opener) -> Loaded<KeptText> {
+    let (seq, id) = (count(row, "seq")?, row.try_get("session_id")?);
+    let arguments = opener.maybe(sealed::ARGUMENTS, id, count(row, "permit_seq")?, row.try_get("arguments")?)?;
+    let result = opener.maybe(sealed::RESULT, id, seq, row.try_get("result")?)?;
+    Ok((seq, session(row)?, tool(row)?, arguments, result))
 }
 
 fn session_totals(row: &PgRow) -> Loaded<(SessionId, Option<SessionId>, u32, RunTotals)> {

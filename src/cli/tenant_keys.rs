@@ -1,0 +1,248 @@
+//! `--keys FILE`: whose values are sealed, and with which keys, read from files and from commands (of a key management
+//! service). Read again when a file changes, so that keys rotate without a restart; never on the path of a call.
+
+use std::{
+    collections::BTreeMap,
+    os::unix::fs::MetadataExt as _,
+    path::{Path, PathBuf},
+    process::Stdio,
+    sync::Arc,
+    time::Duration,
+};
+
+use anyhow::{Context as _, anyhow, bail};
+use futures_util::future::try_join_all;
+use tokio::{
+    io::AsyncReadExt as _,
+    process::Command,
+    time::{sleep, timeout},
+};
+use zeroize::Zeroizing;
+
+use crate::{
+    gate::Gate,
+    sealing::{
+        Key, TenantKeys,
+        file::{self, Source, Sources},
+    },
+};
+
+/// How often files are looked at.
+const LOOK_EVERY: Duration = Duration::from_secs(5);
+/// How long a command may take to give a key.
+const COMMAND_MAX: Duration = Duration::from_secs(10);
+/// The longest text of a key, with white space around it.
+const TEXT_BYTES_MAX: usize = 4_096;
+
+/// Keys by the names of their tenants.
+pub(super) type Named = BTreeMap<String, Arc<TenantKeys>>;
+
+/// How a file was when it was read: its inode, size, and time of change.
+type Look = Option<(u64, u64, i64, i64)>;
+
+/// The file, as it was read last.
+#[derive(Debug)]
+pub(super) struct KeyFile {
+    path: PathBuf,
+    /// How long a command may take.
+    patience: Duration,
+    /// What was read, by where it is.
+    keys: BTreeMap<Source, Key>,
+    looks: BTreeMap<PathBuf, Look>,
+    pub(super) named: Named,
+}
+
+impl KeyFile {
+    /// Reads the file and all keys that it names.
+    pub(super) async fn read(path: &Path) -> anyhow::Result<Self> {
+        Self::read_within(path, COMMAND_MAX).await
+    }
+
+    async fn read_within(path: &Path, patience: Duration) -> anyhow::Result<Self> {
+        let (keys, looks, named) = (BTreeMap::new(), BTreeMap::new(), Named::new());
+        let mut read = Self { path: path.to_owned(), patience, keys, looks, named };
+        read.read_again().await?;
+        Ok(read)
+    }
+
+    /// Reads the file again, and the keys in files; a command is asked once for each key.
+    async fn read_again(&mut self) -> anyhow::Result<()> {
+        let look = look(&self.path);
+        let path = self.path.display();
+        let text = tokio::fs::read_to_string(&self.path).await.with_context(|| format!("cannot read --keys {path}"))?;
+        let tenants = file::read(&text).map_err(|wrong| anyhow!("--keys {path}: {} {}", wrong.field, wrong.problem))?;
+        let mut looks = BTreeMap::from([(self.path.clone(), look)]);
+        let wanted = tenants.iter().flat_map(|(tenant, of)| wanted(tenant, of));
+        for (_, source) in wanted.clone() {
+            if let Source::File(file) = source {
+                looks.insert(file.clone(), self::look(file));
+            }
+        }
+        let (known, patience) = (&self.keys, &self.patience);
+        let read = wanted.map(async |(what, source)| {
+            let known = known.get(source).filter(|_| matches!(source, Source::Command(_)));
+            let key = match known {
+                Some(key) => key.clone(),
+                None => key(source, *patience).await.with_context(|| format!("--keys {path}: {what}"))?,
+            };
+            Ok::<_, anyhow::Error>((source.clone(), key))
+        });
+        let keys: BTreeMap<Source, Key> = try_join_all(read).await?.into_iter().collect();
+        self.named = tenants.into_iter().filter_map(|(name, of)| Some((name, Arc::new(held(&of, &keys)?)))).collect();
+        (self.keys, self.looks) = (keys, looks);
+        Ok(())
+    }
+
+    fn has_changed(&self) -> bool {
+        self.looks.iter().any(|(path, before)| look(path) != *before)
+    }
+
+    /// Keeps the keys as the files have them. What cannot be read is said once, and the last keys hold.
+    pub(super) async fn follow(mut self, gate: Arc<Gate>) {
+        let mut is_troubled = false;
+        loop {
+            sleep(LOOK_EVERY).await;
+            if !self.has_changed() {
+                continue;
+            }
+            if let Err(error) = self.read_again().await {
+                if !std::mem::replace(&mut is_troubled, true) {
+                    tracing::error!("the keys of tenants cannot be read, and the last ones hold: {error:#}");
+                }
+                continue;
+            }
+            is_troubled = false;
+            tracing::info!(tenants = self.named.len(), "the keys of tenants were read again");
+            if let Err(error) = gate.set_tenant_keys(self.named.clone()).await {
+                tracing::warn!(%error, "the keys of tenants hold once the tenants can be read");
+            }
+        }
+    }
+}
+
+/// All keys of a tenant: what each is, for people, and where.
+fn wanted<'a>(tenant: &'a str, of: &'a Sources) -> impl Iterator<Item = (String, &'a Source)> + Clone {
+    let named = of.keys.iter().map(move |(id, source)| (format!("tenant {tenant:?}, key {id:?}"), source));
+    named.chain(std::iter::once((format!("tenant {tenant:?}, its fingerprint key"), &of.fingerprint)))
+}
+
+fn held(of: &Sources, keys: &BTreeMap<Source, Key>) -> Option<TenantKeys> {
+    let named = of.keys.iter().map(|(id, source)| Some((id.clone(), keys.get(source)?.clone())));
+    Some(TenantKeys::new(named.collect::<Option<_>>()?, keys.get(&of.fingerprint)?, of.anew))
+}
+
+fn look(path: &Path) -> Look {
+    let is = std::fs::metadata(path).ok()?;
+    Some((is.ino(), is.size(), is.mtime(), is.mtime_nsec()))
+}
+
+async fn key(source: &Source, patience: Duration) -> anyhow::Result<Key> {
+    let mut text = Zeroizing::new(Vec::with_capacity(TEXT_BYTES_MAX + 1));
+    let from = match source {
+        Source::File(path) => {
+            let from = format!("the file {}", path.display());
+            let file = tokio::fs::File::open(path).await.with_context(|| format!("{from} cannot be read"))?;
+            let read = file.take(TEXT_BYTES_MAX as u64 + 1).read_to_end(&mut text).await;
+            read.with_context(|| format!("{from} cannot be read"))?;
+            from
+        }
+        Source::Command(words) => {
+            let from = format!("the command {:?}", words.first().map_or("", String::as_str));
+            let said = timeout(patience, said(words, &mut text)).await;
+            let said = said.map_err(|_| anyhow!("{from} did not end within {patience:?}"))?;
+            said.with_context(|| format!("{from} gave no key"))?;
+            from
+        }
+    };
+    if text.len() > TEXT_BYTES_MAX {
+        bail!("{from} says more than {TEXT_BYTES_MAX} bytes");
+    }
+    Key::parse(&text).map_err(|_| anyhow!("{from} says something else than 32 bytes in base64 or hexadecimal"))
+}
+
+/// What a command says; its complaints go where those of the server go.
+async fn said(words: &[String], text: &mut Vec<u8>) -> anyhow::Result<()> {
+    let (program, args) = words.split_first().context("it has no name")?;
+    let mut command = Command::new(program);
+    command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).kill_on_drop(true);
+    let mut child = command.spawn().context("it cannot be run")?;
+    let out = child.stdout.take().context("it has no output")?;
+    out.take(TEXT_BYTES_MAX as u64 + 1).read_to_end(text).await?;
+    let ended = child.wait().await?;
+    if !ended.success() {
+        bail!("it failed: {ended}");
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KEY: &str = "1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f";
+
+    fn file(dir: &Path, key: &str) -> PathBuf {
+        std::fs::write(dir.join("key"), format!("{KEY}\n")).expect("written");
+        let path = dir.join("keys.yaml");
+        let of = dir.join("key").display().to_string();
+        let text = format!("tenants:\n  acme:\n    keys:\n    - {{id: new, {key}}}\n    fingerprint: {{file: {of}}}\n");
+        std::fs::write(&path, text).expect("written");
+        path
+    }
+
+    async fn error(dir: &Path, key: &str) -> String {
+        let error = KeyFile::read(&file(dir, key)).await.expect_err("no keys");
+        format!("{error:#}")
+    }
+
+    #[tokio::test]
+    async fn keys_come_from_files_and_commands_and_what_gives_none_is_named() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let dir = dir.path();
+        let read = KeyFile::read(&file(dir, &format!("command: [printf, {KEY}]"))).await.expect("keys");
+        assert_eq!(read.named["acme"].newest(), "new");
+        assert!(!format!("{:?}", read.named).contains("1f1f"), "{:?}", read.named);
+        for (key, told) in [
+            ("file: /nowhere/key", "the file /nowhere/key cannot be read: No such file or directory"),
+            ("command: [/nowhere/kms, decrypt, c1ph3r]", "the command \"/nowhere/kms\" gave no key: it cannot be run"),
+            ("command: [sh, -c, 'exit 3']", "the command \"sh\" gave no key: it failed: exit status: 3"),
+            ("command: [printf, hunter2]", "the command \"printf\" says something else than 32 bytes in base64 or"),
+            ("command: [head, -c, '5000', /dev/zero]", "the command \"head\" says more than 4096 bytes"),
+        ] {
+            let error = error(dir, key).await;
+            assert!(error.contains(&format!("tenant \"acme\", key \"new\": {told}")), "{error}");
+            assert!(!error.contains("c1ph3r") && !error.contains("hunter2"), "{error}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_command_that_hangs_is_ended() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let path = file(dir.path(), "command: [sleep, '1000000']");
+        let error = KeyFile::read_within(&path, Duration::from_millis(300)).await.expect_err("no keys");
+        let error = format!("{error:#}");
+        assert!(
+            error.ends_with("tenant \"acme\", key \"new\": the command \"sleep\" did not end within 300ms"),
+            "{error}"
+        );
+    }
+
+    #[tokio::test]
+    async fn a_changed_file_is_read_again_and_a_command_is_not_asked_again() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let dir = dir.path();
+        let asked = dir.join("asked").display().to_string();
+        let command = format!("command: [sh, -c, 'echo >> {asked}; printf {KEY}']");
+        let mut read = KeyFile::read(&file(dir, &command)).await.expect("keys");
+        assert!(!read.has_changed());
+        let more = format!("{command}}}\n    - {{id: old, file: {}", dir.join("key").display());
+        file(dir, &more);
+        assert!(read.has_changed());
+        read.read_again().await.expect("keys");
+        assert_eq!(read.named["acme"].ids().collect::<Vec<_>>(), ["new", "old"]);
+        assert_eq!(std::fs::read_to_string(&asked).expect("asked"), "\n", "once");
+        std::fs::write(dir.join("keys.yaml"), "tenants: {acme: {}}").expect("written");
+        assert!(read.has_changed() && read.read_again().await.is_err());
+        assert_eq!(read.named["acme"].newest(), "new", "the last ones hold");
+    }
+}

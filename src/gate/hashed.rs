@@ -1,0 +1,44 @@
+//! Policies with the hashing of their tenants.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use super::{
+    lock,
+    policies::{ActivePolicy, Judges},
+};
+use crate::{
+    domain::{hashing::Hashing, ids::TenantId},
+    policy::Policy,
+};
+
+impl ActivePolicy {
+    /// How a tenant's values are hashed from now on, by whatever policy.
+    pub(super) fn hash_by(&self, tenant: TenantId, hashing: &Hashing) {
+        if self.built_in(tenant).hashing.mark() == hashing.mark() {
+            return;
+        }
+        let _known = lock(&self.revisions);
+        self.keyed.rcu(|keyed| {
+            let mut keyed = BTreeMap::clone(keyed);
+            keyed.insert(tenant, hashed(&self.built_in, hashing));
+            keyed
+        });
+        self.judges.rcu(|judges| {
+            let mut judges = Judges::clone(judges);
+            if let Some(Some(policy)) = judges.get_mut(&tenant) {
+                *policy = hashed(policy, hashing);
+            }
+            judges
+        });
+    }
+}
+
+/// The policy with a tenant's hashing.
+pub(super) fn hashed(policy: &Arc<Policy>, hashing: &Hashing) -> Arc<Policy> {
+    if policy.hashing.mark() == hashing.mark() {
+        return Arc::clone(policy);
+    }
+    let mut own = Policy::clone(policy);
+    own.hashing = hashing.clone();
+    Arc::new(own)
+}

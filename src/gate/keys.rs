@@ -1,0 +1,116 @@
+//! Keys of tenants: whose values are sealed, and whether their keys are here. A tenant whose values are sealed is known
+//! by the mark of the key of its hashes, which stands in the database: a replica without that key, or with another one,
+//! would not know again what the others have let through, and does not serve the tenant.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex},
+};
+
+use super::{Gate, NoAnswer, lock};
+use crate::{
+    domain::{
+        hashing::Hashing,
+        ids::TenantId,
+        tenant::{Tenant, TenantState},
+    },
+    sealing::{Access, TenantKeys},
+};
+
+/// What is wrong with the keys of tenants, said once.
+#[derive(Debug, Default)]
+pub(super) struct KeyProblems(Mutex<BTreeMap<TenantId, Problem>>);
+
+/// The tenant's name, and what is wrong.
+type Problem = (String, String);
+
+impl KeyProblems {
+    fn has(&self, tenant: TenantId) -> bool {
+        lock(&self.0).contains_key(&tenant)
+    }
+
+    fn tell(&self, tenant: &Tenant, problem: String) {
+        tracing::error!("{problem}");
+        lock(&self.0).insert(tenant.id, (tenant.name.clone(), problem));
+    }
+}
+
+impl Gate {
+    /// These are the keys from now on, by the names of their tenants.
+    ///
+    /// # Errors
+    /// [`NoAnswer`]: they hold within a second.
+    pub async fn set_tenant_keys(&self, named: BTreeMap<String, Arc<TenantKeys>>) -> Result<(), NoAnswer> {
+        self.store.keyring().set(named);
+        lock(&self.key_problems.0).clear();
+        self.read_tenants().await.map(drop)
+    }
+
+    /// What is wrong with the keys that tenants have here.
+    #[must_use]
+    pub fn key_problems(&self) -> Vec<String> {
+        let keyring = self.store.keyring();
+        let problems = lock(&self.key_problems.0);
+        let of_named = problems.values().filter(|(name, _)| keyring.named(name).is_some());
+        of_named.map(|(_, problem)| problem.clone()).collect()
+    }
+
+    /// Tenants that have keys, and are not there.
+    #[must_use]
+    pub fn keys_of_nobody(&self) -> Vec<String> {
+        let known: Vec<String> = self.tenants().iter().map(|tenant| tenant.name.clone()).collect();
+        self.store.keyring().names().into_iter().filter(|name| !known.contains(name)).collect()
+    }
+
+    /// Takes over how a tenant's values are stored; the first replica that has its keys decides that they are sealed.
+    pub(super) async fn know_keys(&self, tenant: &mut Tenant) -> Result<(), NoAnswer> {
+        let keyring = self.store.keyring();
+        let name = tenant.name.clone();
+        if let Some(keys) = keyring.named(&name)
+            && let Some(mark) = keys.hashing().mark()
+            && tenant.state != TenantState::Deleted
+            && !self.key_problems.has(tenant.id)
+        {
+            if tenant.mark.is_none() {
+                tenant.mark = self.store.adopt_keys(tenant, mark, keys.anew).await?;
+                match tenant.mark {
+                    Some(_) => tracing::info!(tenant = name, key = keys.newest(), "its values are sealed from now on"),
+                    None => self.key_problems.tell(tenant, has_history(&name)),
+                }
+            }
+            if tenant.mark.is_some_and(|known| known != mark) {
+                self.key_problems.tell(tenant, other_fingerprint(&name));
+            }
+        }
+        match keyring.know(tenant.id, &name, tenant.mark) {
+            Access::Keys(keys) => self.policy.hash_by(tenant.id, keys.hashing()),
+            Access::Plain => self.policy.hash_by(tenant.id, &Hashing::default()),
+            Access::Locked if tenant.state == TenantState::Deleted => {}
+            Access::Locked if !self.key_problems.has(tenant.id) => self.key_problems.tell(tenant, locked(&name)),
+            Access::Locked => {}
+        }
+        Ok(())
+    }
+}
+
+fn has_history(tenant: &str) -> String {
+    format!(
+        "tenant {tenant:?} has keys (--keys), and writes from before, which are known by hashes without a key: with one \
+         they would not be known again, and a write that was done could be done twice. Nothing of it is sealed. Set \
+         `anew: true` for the tenant if that is what you want"
+    )
+}
+
+fn other_fingerprint(tenant: &str) -> String {
+    format!(
+        "tenant {tenant:?} has another fingerprint key (--keys) than the one its stored calls are known by: nothing of \
+         it is judged or told here. Name the same key on every server, and keep it over rotations"
+    )
+}
+
+fn locked(tenant: &str) -> String {
+    format!(
+        "the values of tenant {tenant:?} are sealed, and this server has no keys of it (--keys): nothing of it is judged \
+         or told here; other tenants are served"
+    )
+}

@@ -1,0 +1,283 @@
+//! What holds words of arguments or results, sealed on its way to the writer and opened where rows become nouns. Only
+//! texts are sealed, in the columns that they always had: what tells calls apart, counts and times stay readable.
+
+use std::sync::Arc;
+
+use base64::{Engine as _, engine::general_purpose::STANDARD_NO_PAD as BASE64};
+use serde::{Deserialize, Serialize};
+
+use super::{
+    decode::{Loaded, corrupt},
+    marks,
+};
+use crate::{
+    domain::{
+        answer::Marks,
+        control::Control,
+        effect::Resource,
+        event::{Append, Event, Judged, Settled},
+        finding::Finding,
+        ids::TenantId,
+        similarity::{SKETCH_BYTES, Sketch},
+    },
+    sealing::{Access, Place, Sealer, TenantKeys, Unopened, is_sealed, key_id},
+    store::error::StoreError,
+};
+
+/// What each value is of its event: part of what it is sealed with, so that it stands for nothing else.
+pub(super) const ARGUMENTS: &str = "call.arguments";
+pub(super) const RESOURCE: &str = "call.resource";
+pub(super) const JUSTIFICATION: &str = "call.justification";
+const FINDING: &str = "call.findings";
+pub(super) const RESULT: &str = "outcome.result";
+pub(super) const GIST: &str = "outcome.gist";
+pub(super) const MADE: &str = "outcome.made";
+pub(super) const MARKS: &str = "outcome.marks";
+pub(super) const NOTE: &str = "outcome.progress_note";
+pub(super) const SIGNATURE: &str = "outcome.error_signature";
+pub(super) const ERROR: &str = "outcome.error_message";
+pub(super) const ERROR_LINE: &str = "outcome.error_line";
+pub(super) const REASON: &str = "session_event.reason";
+/// Reasons stand in the audit, too, which counts otherwise: they are bound to their session alone.
+pub(super) const WHY: u64 = 0;
+pub(super) const CLEARED: &str = "session_event.cleared";
+
+/// The condition that a column's value is not longer than so many bytes, sealed or not.
+pub(super) fn within(column: &str, bytes: usize) -> String {
+    let sealed = crate::sealing::sealed_length(bytes);
+    format!(
+        "(octet_length({column}) <= {bytes} or octet_length({column}) <= {sealed} and {column} like '{}%')",
+        crate::sealing::MARK
+    )
+}
+
+/// Opens what is stored of one tenant.
+#[derive(Debug, Clone)]
+pub(super) struct Opener {
+    tenant: TenantId,
+    access: Access,
+}
+
+impl Opener {
+    pub(super) const fn new(tenant: TenantId, access: Access) -> Self {
+        Self { tenant, access }
+    }
+
+    /// A stored value as it was given.
+    pub(super) fn text(&self, what: &str, session: &str, seq: u64, stored: String) -> Loaded<String> {
+        let missing = |key: &str| StoreError::KeyMissing { tenant: self.tenant, key: key.to_owned() };
+        match &self.access {
+            Access::Plain => Ok(stored),
+            Access::Locked => match key_id(&stored) {
+                Some(key) => Err(missing(key)),
+                None => Ok(stored),
+            },
+            Access::Keys(keys) => {
+                let place = Place { tenant: self.tenant, session, seq, what };
+                keys.open(stored, &place).map_err(|why| match why {
+                    Unopened::KeyMissing(key) => missing(&key),
+                    Unopened::Changed => corrupt(&format!(
+                        "{what} of event {seq} of session {session:?} does not open: it was changed, or put where it \
+                         does not belong"
+                    )),
+                })
+            }
+        }
+    }
+
+    /// The same of one that may be absent.
+    pub(super) fn maybe(&self, what: &str, session: &str, seq: u64, stored: Option<String>) -> Loaded<Option<String>> {
+        stored.map(|stored| self.text(what, session, seq, stored)).transpose()
+    }
+
+    pub(super) fn resource(&self, session: &str, seq: u64, stored: Option<Resource>) -> Loaded<Option<Resource>> {
+        match (&self.access, stored) {
+            (Access::Plain, stored) => Ok(stored),
+            (_, None) => Ok(None),
+            (_, Some(stored)) => {
+                let opened = self.text(RESOURCE, session, seq, stored.as_str().to_owned())?;
+                Ok(Some(Resource::new(opened)))
+            }
+        }
+    }
+
+    /// A finding, by its place among those of its judgement.
+    pub(super) fn finding(&self, session: &str, seq: u64, at: usize, mut finding: Finding) -> Loaded<Finding> {
+        if matches!(self.access, Access::Plain) || !is_sealed(&finding.message) {
+            return Ok(finding);
+        }
+        let opened = self.text(&finding_at(at), session, seq, std::mem::take(&mut finding.message))?;
+        let words: FindingWords = serde_json::from_str(&opened).map_err(|error| corrupt(&error.to_string()))?;
+        words.put_back(&mut finding);
+        Ok(finding)
+    }
+
+    /// A report that was read back.
+    pub(super) fn settled(&self, mut settled: Settled) -> Loaded<Settled> {
+        if matches!(self.access, Access::Plain) {
+            return Ok(settled);
+        }
+        let (session, seq) = (settled.session.clone(), settled.seq);
+        let open = |what: &str, text: Option<String>| self.maybe(what, session.as_str(), seq, text);
+        settled.error_signature = open(SIGNATURE, settled.error_signature.take())?;
+        settled.progress_note = open(NOTE, settled.progress_note.take())?;
+        settled.result = open(RESULT, settled.result.take())?;
+        let line = settled.error_line.take().map(|line| line.to_string());
+        settled.error_line = open(ERROR_LINE, line)?.map(Into::into);
+        if let Some(marks) = settled.marks.as_deref()
+            && let [sealed] = marks.named.as_slice()
+            && is_sealed(sealed)
+        {
+            let opened = self.text(MARKS, session.as_str(), seq, sealed.clone())?;
+            let (marks, sketch) = MarkWords::read(&opened)?;
+            (settled.marks, settled.sketch) = (Some(Arc::new(marks)), sketch.or(settled.sketch));
+        }
+        Ok(settled)
+    }
+}
+
+/// What a finding says in words.
+#[derive(Debug, Serialize, Deserialize)]
+struct FindingWords {
+    message: String,
+    next_action: Option<String>,
+    for_people: Option<String>,
+    /// Field, message and hint of each.
+    violations: Vec<(String, String, Option<String>)>,
+}
+
+impl FindingWords {
+    fn take(finding: &mut Finding) -> Self {
+        use std::mem::take;
+        let violations = finding.violations.iter_mut();
+        Self {
+            message: take(&mut finding.message),
+            next_action: finding.next_action.take(),
+            for_people: finding.for_people.take(),
+            violations: violations
+                .map(|v| (take(&mut v.field), take(&mut v.message), v.user_facing_hint.take()))
+                .collect(),
+        }
+    }
+
+    fn put_back(self, finding: &mut Finding) {
+        (finding.message, finding.next_action, finding.for_people) = (self.message, self.next_action, self.for_people);
+        for (violation, (field, message, hint)) in finding.violations.iter_mut().zip(self.violations) {
+            (violation.field, violation.message, violation.user_facing_hint) = (field, message, hint);
+        }
+    }
+}
+
+fn finding_at(at: usize) -> String {
+    format!("{FINDING}.{at}")
+}
+
+/// What loop rules read of a result, and what it looks like: hashes of few words can be guessed.
+#[derive(Debug, Serialize, Deserialize)]
+struct MarkWords {
+    marks: String,
+    sketch: Option<String>,
+}
+
+impl MarkWords {
+    fn text(marks: &Marks, sketch: Option<&Sketch>) -> Option<String> {
+        let sketch = sketch.map(|sketch| BASE64.encode(sketch.0));
+        serde_json::to_string(&Self { marks: marks::json(marks), sketch }).ok()
+    }
+
+    fn read(text: &str) -> Loaded<(Marks, Option<Sketch>)> {
+        let unreadable = |_| corrupt("the marks of a result cannot be read");
+        let words: Self = serde_json::from_str(text).map_err(unreadable)?;
+        let whole = |text: String| {
+            let bytes = BASE64.decode(text).ok().and_then(|bytes| <[u8; SKETCH_BYTES]>::try_from(bytes).ok());
+            bytes.map(Sketch).ok_or_else(|| corrupt("a sketch has not as many bytes as it should"))
+        };
+        Ok((marks::read(&words.marks)?, words.sketch.map(whole).transpose()?))
+    }
+}
+
+/// A change as it is stored; none where it cannot be sealed, and so must not be stored.
+pub(super) fn append(append: &Append, keys: &TenantKeys) -> Option<Append> {
+    let mut sealed = append.clone();
+    let mut row = Row { sealer: Sealer::new(keys)?, tenant: append.tenant };
+    for event in &mut sealed.change.events {
+        match event {
+            Event::Judged(judged) => row.judged(judged)?,
+            Event::Settled(settled) => row.settled(settled)?,
+            Event::Controlled(controlled) => {
+                let (session, seq) = (controlled.session.clone(), controlled.seq);
+                row.maybe(REASON, session.as_str(), WHY, &mut controlled.reason)?;
+                if let Control::Answered { clears: Some(clears), .. } = &mut controlled.control {
+                    row.resource(CLEARED, session.as_str(), seq, &mut clears.resource)?;
+                }
+            }
+        }
+    }
+    Some(sealed)
+}
+
+/// Seals the values of one change; each gives nothing where that fails.
+struct Row<'k> {
+    sealer: Sealer<'k>,
+    tenant: TenantId,
+}
+
+impl Row<'_> {
+    fn text(&mut self, what: &str, session: &str, seq: u64, text: &str) -> Option<String> {
+        self.sealer.seal(text, &Place { tenant: self.tenant, session, seq, what })
+    }
+
+    fn maybe(&mut self, what: &str, session: &str, seq: u64, text: &mut Option<String>) -> Option<()> {
+        if let Some(text) = text {
+            *text = self.text(what, session, seq, text)?;
+        }
+        Some(())
+    }
+
+    fn resource(&mut self, what: &str, session: &str, seq: u64, resource: &mut Option<Resource>) -> Option<()> {
+        if let Some(resource) = resource {
+            *resource = Resource::new(self.text(what, session, seq, resource.as_str())?);
+        }
+        Some(())
+    }
+
+    fn judged(&mut self, judged: &mut Judged) -> Option<()> {
+        let (session, seq) = (judged.session.clone(), judged.seq);
+        let session = session.as_str();
+        if let Some(arguments) = &mut judged.arguments {
+            *arguments = self.text(ARGUMENTS, session, seq, arguments)?.into();
+        }
+        self.resource(RESOURCE, session, seq, &mut judged.effect.resource)?;
+        self.maybe(JUSTIFICATION, session, seq, &mut judged.justification)?;
+        let mut findings = judged.findings.to_vec();
+        for (at, finding) in findings.iter_mut().enumerate() {
+            let words = serde_json::to_string(&FindingWords::take(finding)).ok()?;
+            finding.message = self.text(&finding_at(at), session, seq, &words)?;
+        }
+        judged.findings = findings.into();
+        Some(())
+    }
+
+    fn settled(&mut self, settled: &mut Settled) -> Option<()> {
+        let (session, seq) = (settled.session.clone(), settled.seq);
+        let session = session.as_str();
+        self.maybe(SIGNATURE, session, seq, &mut settled.error_signature)?;
+        self.maybe(NOTE, session, seq, &mut settled.progress_note)?;
+        self.maybe(RESULT, session, seq, &mut settled.result)?;
+        self.maybe(ERROR, session, seq, &mut settled.error_message)?;
+        if let Some(line) = &mut settled.error_line {
+            *line = self.text(ERROR_LINE, session, seq, line)?.into();
+        }
+        if let Some(gist) = &mut settled.gist {
+            gist.says = self.text(GIST, session, seq, &gist.says)?;
+            self.maybe(MADE, session, seq, &mut gist.made)?;
+        }
+        if let Some(marks) = &settled.marks {
+            let words = MarkWords::text(marks, settled.sketch.as_ref())?;
+            let named = vec![self.text(MARKS, session, seq, &words)?];
+            let marks = Marks { shape: 0, numberless: 0, names: None, named, ..**marks };
+            (settled.marks, settled.sketch) = (Some(Arc::new(marks)), None);
+        }
+        Some(())
+    }
+}
