@@ -25,7 +25,7 @@
 //! | [`sealing`] | values sealed with keys of their tenants | domain |
 //! | [`store`] | Postgres, a cache in front of it | domain, sealing |
 //! | [`telemetry`] | logs, spans, metrics | domain |
-//! | [`gate`] | load, decide, append, try again | domain, auth, retry, engine, policy, store, sealing, telemetry, clock |
+//! | [`gate`] | load, decide, append, again | domain, auth, retry, engine, policy, store, sealing, telemetry, clock |
 //! | [`listener`] | connections: addresses, TLS, limits | clock |
 //! | [`web`] | what is asked over HTTP alone | domain, telemetry |
 //! | [`grpc`] | the contract of `proto/` | domain, auth, gate, telemetry, clock, listener, web |

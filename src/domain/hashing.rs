@@ -1,6 +1,6 @@
 //! Whether what calls and results are known again by can be guessed. Hashes without a key can, where few values are
-//! possible: whoever reads them tries them all. A tenant with a key for it has each of them hashed once more, under that
-//! key (docs/security.md#encryption-at-rest).
+//! possible: whoever reads them tries them all. A tenant with a key for it has each hashed once more, under that key
+//! (docs/security.md#encryption-at-rest).
 
 use std::fmt;
 

@@ -95,8 +95,8 @@ impl Gate {
 
 fn has_history(tenant: &str) -> String {
     format!(
-        "tenant {tenant:?} has keys (--keys), and writes from before, which are known by hashes without a key: with one \
-         they would not be known again, and a write that was done could be done twice. Nothing of it is sealed. Set \
+        "tenant {tenant:?} has keys (--keys), and writes from before, which are known by hashes without a key: with \
+         one they would not be known again, and a write that was done could be done twice. Nothing of it is sealed. Set \
          `anew: true` for the tenant if that is what you want"
     )
 }
@@ -110,7 +110,7 @@ fn other_fingerprint(tenant: &str) -> String {
 
 fn locked(tenant: &str) -> String {
     format!(
-        "the values of tenant {tenant:?} are sealed, and this server has no keys of it (--keys): nothing of it is judged \
-         or told here; other tenants are served"
+        "the values of tenant {tenant:?} are sealed, and this server has no keys of it (--keys): nothing of it is \
+         judged or told here; other tenants are served"
     )
 }

@@ -69,7 +69,7 @@ impl v1::audit_service_server::AuditService for AuditService {
         let message = request.into_inner();
         let size = page_size(message.page_size, PAGE_DEFAULT)?;
         let before = page::after(&message.page_token, |[number]| number.parse::<u64>().ok())?;
-        let entries = service::for_people(self.gate.audit(tenant, before, size + 1)).await?;
+        let entries = service::for_people(Box::pin(self.gate.audit(tenant, before, size + 1))).await?;
         let (entries, next_page_token) =
             page::cut(entries, size, |last: &Entry| page::token([&last.number.to_string()]));
         let entries = entries.into_iter().map(encoded).collect();

@@ -1,6 +1,6 @@
-//! What is stored of arguments and results, sealed with a key of the tenant: XChaCha20-Poly1305, each value bound to its
-//! place, so that values cannot be swapped (docs/security.md#encryption-at-rest). This room knows keys, the form of what
-//! is sealed and the file that names keys; it must not know where keys come from, nor tables.
+//! What is stored of arguments and results, sealed with a key of the tenant: XChaCha20-Poly1305, each value bound to
+//! its place, so that values cannot be swapped (docs/security.md#encryption-at-rest). This room knows keys, the form of
+//! what is sealed and the file that names keys; it must not know where keys come from, nor tables.
 
 pub mod file;
 mod keyring;

@@ -143,12 +143,13 @@ async fn questions(
 ) -> Loaded<Vec<Question>> {
     let sql = format!(
         "select * from (
-           select distinct on (c.approval_id) c.approval_id, c.session_id, c.seq, c.root_id, c.agent_id, c.call_id, c.tool,
-             coalesce(c.arguments, '{{}}') as arguments, c.justification, c.findings::text as findings,
+           select distinct on (c.approval_id) c.approval_id, c.session_id, c.seq, c.root_id, c.agent_id, c.call_id,
+             c.tool, coalesce(c.arguments, '{{}}') as arguments, c.justification, c.findings::text as findings,
              (extract(epoch from c.at) * 1000)::bigint as asked_ms,
              (extract(epoch from c.approval_expires_at) * 1000)::bigint as expires_ms, c.policy_version,
              {STATE} as state, e.seq is not null as closed, e.detail #>> '{{clears,resource}}' as cleared,
-             (e.detail #>> '{{clears,until_ms}}')::bigint as cleared_until_ms, e.actor, e.reason as why, e.seq as closed_seq,
+             (e.detail #>> '{{clears,until_ms}}')::bigint as cleared_until_ms, e.actor, e.reason as why,
+             e.seq as closed_seq,
              (extract(epoch from e.at) * 1000)::bigint as resolved_ms,
              array(select v.actor from session_event v where v.shard = c.shard and v.tenant_id = c.tenant_id
                and v.root_id = c.root_id and v.epoch = c.epoch and v.kind = 'seconded' and v.actor is not null

@@ -109,7 +109,8 @@ async fn read(
     let sql = format!(
         "select c.seq, c.call_id, c.tool, c.fingerprint, c.effect, c.resource, c.once, c.idempotent,
            c.key_honoured, c.repeatable, c.share,
-           case when c.arguments like '{MARK}%' then c.arguments else left(c.arguments, {PAST_TEXT_MAX}) end as arguments,
+           case when c.arguments like '{MARK}%' then c.arguments else left(c.arguments, {PAST_TEXT_MAX}) end
+             as arguments,
            (extract(epoch from c.at) * 1000)::bigint as at_ms,
            c.decision, c.reason,
            case when c.attempt is not null then (extract(epoch from coalesce(
