@@ -96,8 +96,8 @@ impl Gate {
 fn has_history(tenant: &str) -> String {
     format!(
         "tenant {tenant:?} has keys (--keys), and writes from before, which are known by hashes without a key: with \
-         one they would not be known again, and a write that was done could be done twice. Nothing of it is sealed. Set \
-         `anew: true` for the tenant if that is what you want"
+         one they would not be known again, and a write that was done could be done twice. Nothing of it is sealed. \
+         Set `anew: true` for the tenant if that is what you want"
     )
 }
 
