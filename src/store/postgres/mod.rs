@@ -32,6 +32,7 @@ mod profiles;
 mod prune;
 mod pulse;
 mod quality;
+mod queue;
 mod read;
 mod reads;
 mod rebuild;
@@ -52,7 +53,7 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use sqlx::{ConnectOptions as _, PgConnection, postgres::PgConnectOptions};
 use tokio::{
-    sync::{Mutex, mpsc, oneshot},
+    sync::{Mutex, mpsc},
     task::JoinHandle,
     time::timeout,
 };
@@ -61,18 +62,15 @@ use self::{
     commits::Commits, connect::Connector, counters::Counters, pulse::Pulse, read::Readers, reads::Gathers,
     sealed::Opener, time::DbTime, writer::Job,
 };
-use super::{
-    cache::Slot,
-    error::{Busy, Lost, OpenError, StoreError},
-};
+use super::error::{Busy, OpenError, StoreError};
 use crate::{
     domain::{
-        event::{Append, Event},
+        event::Event,
         ids::{CallId, SessionId, TenantId},
         previous::Given,
         time::Timestamp,
     },
-    sealing::{Access, Keyring},
+    sealing::Keyring,
 };
 
 pub use connect::parse_url;
@@ -83,6 +81,7 @@ pub use leases::{DueTree, DueTrees};
 pub use look_up::Found;
 pub use profiles::{Counted, Learn};
 pub use prune::Deleted;
+pub use queue::{Pending, QueueSlot};
 pub use read::{for_all, for_people};
 pub use retention::{RETAIN_DAYS_MIN, Retained, retain};
 pub use writer::Committed;
@@ -146,46 +145,6 @@ pub struct Store {
     /// Names this replica where only one may do a job.
     replica: String,
     keyring: Arc<Keyring>,
-}
-
-/// A slot in the writer's queue, taken before a tree is locked: whoever has one can send without waiting.
-#[derive(Debug)]
-pub struct QueueSlot(mpsc::OwnedPermit<Job>, Arc<Keyring>);
-
-/// A change on its way to a commit.
-#[derive(Debug)]
-pub struct Pending(oneshot::Receiver<Result<Committed, Lost>>);
-
-impl QueueSlot {
-    /// Sends a change that was decided on the tree of `slot`.
-    #[must_use]
-    pub fn send(self, append: Append, slot: &Arc<Slot>) -> Pending {
-        let (reply, committed) = oneshot::channel();
-        let stored = match self.1.of(append.tenant) {
-            Access::Plain => Some(None),
-            Access::Keys(keys) => sealed::append(&append, &keys).map(|sealed| Some(Box::new(sealed))),
-            Access::Locked => None,
-        };
-        match stored {
-            Some(sealed) => drop(self.0.send(Job { append, sealed, slot: Arc::clone(slot), reply })),
-            // What must be sealed and cannot be is not stored.
-            None => {
-                slot.invalidate();
-                let _ = reply.send(Err(Lost::Rejected));
-            }
-        }
-        Pending(committed)
-    }
-}
-
-impl Pending {
-    /// Waits for the commit.
-    ///
-    /// # Errors
-    /// [`Lost`]: the change was not accepted, or nobody knows.
-    pub async fn committed(self) -> Result<Committed, Lost> {
-        self.0.await.unwrap_or(Err(Lost::Unreachable))
-    }
 }
 
 impl Store {

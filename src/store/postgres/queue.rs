@@ -1,0 +1,55 @@
+//! The way of a change to the writer.
+
+use std::sync::Arc;
+
+use tokio::sync::{mpsc, oneshot};
+
+use super::{
+    sealed,
+    writer::{Committed, Job},
+};
+use crate::{
+    domain::event::Append,
+    sealing::{Access, Keyring},
+    store::{cache::Slot, error::Lost},
+};
+
+/// A slot in the writer's queue, taken before a tree is locked: whoever has one can send without waiting.
+#[derive(Debug)]
+pub struct QueueSlot(pub(super) mpsc::OwnedPermit<Job>, pub(super) Arc<Keyring>);
+
+/// A change on its way to a commit.
+#[derive(Debug)]
+pub struct Pending(oneshot::Receiver<Result<Committed, Lost>>);
+
+impl QueueSlot {
+    /// Sends a change that was decided on the tree of `slot`.
+    #[must_use]
+    pub fn send(self, append: Append, slot: &Arc<Slot>) -> Pending {
+        let (reply, committed) = oneshot::channel();
+        let stored = match self.1.of(append.tenant) {
+            Access::Plain => Some(None),
+            Access::Keys(keys) => sealed::append(&append, &keys).map(|sealed| Some(Box::new(sealed))),
+            Access::Locked => None,
+        };
+        match stored {
+            Some(sealed) => drop(self.0.send(Job { append, sealed, slot: Arc::clone(slot), reply })),
+            // What must be sealed and cannot be is not stored.
+            None => {
+                slot.invalidate();
+                let _ = reply.send(Err(Lost::Rejected));
+            }
+        }
+        Pending(committed)
+    }
+}
+
+impl Pending {
+    /// Waits for the commit.
+    ///
+    /// # Errors
+    /// [`Lost`]: the change was not accepted, or nobody knows.
+    pub async fn committed(self) -> Result<Committed, Lost> {
+        self.0.await.unwrap_or(Err(Lost::Unreachable))
+    }
+}
