@@ -16,8 +16,9 @@
 //! | [`domain`] | the nouns: calls, effects, fingerprints, call trees, verdicts | nobody |
 //! | [`retry`] | is a retry worth it: classify, estimate, advise | domain |
 //! | [`rules`] | one rule a file | domain, retry |
-//! | [`policy`] | the owner's file, compiled | domain, retry, rules |
+//! | [`policy`] | the owner's file, compiled | domain, retry, rules, shell |
 //! | [`engine`] | two pure functions: evaluate, record | domain, retry, rules, policy |
+//! | [`shell`] | what a line of a shell does | domain |
 //! | [`tool_list`] | lists of tools: read, imported, one lint a file | domain |
 //! | [`auth`] | who somebody is, by what they show | domain |
 //! | [`offline`] | what needs no server: a plane in memory, replay, simulation | domain, retry, rules, policy, engine |
@@ -31,7 +32,7 @@
 //! | [`grpc`] | the contract of `proto/` | domain, auth, gate, telemetry, clock, listener, web |
 //! | [`cli`] | the commands | all |
 //!
-//! The first eight rooms are pure: no `async`, no clock, no lock, no log; time is an argument. `tests/tidy` reads every
+//! The first nine rooms are pure: no `async`, no clock, no lock, no log; time is an argument. `tests/tidy` reads every
 //! file and holds the walls.
 //!
 //! # One Evaluate, file by file
@@ -88,6 +89,7 @@ pub mod private_postgres;
 pub mod retry;
 pub mod rules;
 pub mod sealing;
+pub mod shell;
 pub mod store;
 pub mod telemetry;
 pub mod tool_list;

@@ -86,8 +86,24 @@ pub(crate) const WALLS: &[Wall] = &[
         never: PURE,
     },
     Wall {
+        room: "shell",
+        rooms: &[("domain", "what an effect is")],
+        crates: Some(&[
+            ("tree_sitter", "the parser"),
+            ("tree_sitter_bash", "its grammar"),
+            ("serde", "the table's form"),
+            ("serde_saphyr", "YAML"),
+        ]),
+        never: PURE,
+    },
+    Wall {
         room: "policy",
-        rooms: &[("domain", "facts about tools"), ("retry", "parameters of advice"), ("rules", "parameters of rules")],
+        rooms: &[
+            ("domain", "facts about tools"),
+            ("retry", "parameters of advice"),
+            ("rules", "parameters of rules"),
+            ("shell", "what a command line does"),
+        ],
         crates: Some(&[
             ("serde", "the file's form"),
             ("serde_saphyr", "YAML"),

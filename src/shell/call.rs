@@ -1,0 +1,120 @@
+//! What one command does.
+
+use super::{
+    DEPTH_MAX, Kind,
+    path::{Found, Touched, resolved},
+    scripts,
+    statement::{self, Reader},
+    table::{Does, Fit, Operands, Row, TABLE, Then},
+    word::Word,
+};
+
+/// Folders whose programs are what their names say.
+const FOLDERS: [&str; 7] =
+    ["/bin", "/usr/bin", "/usr/local/bin", "/sbin", "/usr/sbin", "/opt/homebrew/bin", "/usr/local/sbin"];
+
+/// What a command does; none where it is not known.
+pub(super) fn read(reader: &mut Reader<'_>, words: &[Word]) -> Option<Found> {
+    // Nothing but redirections and assignments.
+    let Some((name, arguments)) = words.split_first() else { return Some(Found::of(Kind::Read)) };
+    let name = name.plain()?;
+    let name = match name.rsplit_once('/') {
+        Some((folder, name)) => FOLDERS.contains(&folder).then_some(name)?,
+        None => name,
+    };
+    match name {
+        "cd" => {
+            reader.cwd = entered(reader, arguments);
+            return Some(Found::of(Kind::Read));
+        }
+        "pushd" | "popd" => {
+            reader.cwd = None;
+            return Some(Found::of(Kind::Read));
+        }
+        "read" => return variables(arguments),
+        _ => {}
+    }
+    let (row, fit) = TABLE.find(name, arguments)?;
+    match row.then {
+        Some(then) => follow(reader, then, row, &fit),
+        None => Some(plain(reader, row, &fit)),
+    }
+}
+
+fn entered(reader: &Reader<'_>, arguments: &[Word]) -> Option<String> {
+    let [folder] = arguments else { return None };
+    resolved(folder.plain().filter(|folder| !folder.starts_with('-'))?, reader.cwd.as_deref())
+}
+
+/// `read -r name`.
+fn variables(arguments: &[Word]) -> Option<Found> {
+    let may_be = |word: &Word| {
+        word.plain().is_some_and(|text| text == "-r" || text == "-d" || text.is_empty() || TABLE.may_set(text))
+    };
+    arguments.iter().all(may_be).then(|| Found::of(Kind::Read))
+}
+
+fn plain(reader: &Reader<'_>, row: &Row, fit: &Fit<'_>) -> Found {
+    let folder = match fit.folder {
+        Some(folder) => folder.plain().and_then(|folder| resolved(folder, reader.cwd.as_deref())),
+        None => reader.cwd.clone(),
+    };
+    let path = |word: &Word| resolved(word.plain()?, folder.as_deref());
+    let touched = |words: &[&Word]| {
+        let mut touched = Touched::nothing();
+        words.iter().for_each(|word| touched.and(Touched::path(path(word))));
+        touched
+    };
+    let mut found = Found { kind: row.does.into(), ..Found::of(Kind::Read) };
+    let operands = fit.operands.as_slice();
+    match (row.operands, operands) {
+        (Operands::None | Operands::Text | Operands::Format, _) => {}
+        (Operands::Read, all) | (Operands::TextRead, [_, all @ ..]) => found.reads = touched(all),
+        (Operands::Write, all) | (Operands::TextWrite, [_, all @ ..]) => found.writes = touched(all),
+        (Operands::ReadWrite, [read @ .., written]) => {
+            found.reads = touched(read);
+            found.writes = touched(&[written]);
+        }
+        (Operands::TextRead | Operands::TextWrite | Operands::ReadWrite, []) => {}
+        (Operands::Thing, _) => found.writes = Touched::Anything,
+    }
+    let written: Vec<&Word> = fit.written.iter().map(AsRef::as_ref).collect();
+    found.writes.and(touched(&written));
+    if row.here && found.reads == Touched::nothing() {
+        found.reads = Touched::path(folder);
+    }
+    if row.does == Does::Write && found.writes == Touched::nothing() {
+        found.writes = Touched::Anything;
+    }
+    found
+}
+
+/// A command in a command.
+fn follow(reader: &mut Reader<'_>, then: Then, row: &Row, fit: &Fit<'_>) -> Option<Found> {
+    reader.depth += 1;
+    let found = match then {
+        _ if reader.depth > DEPTH_MAX => None,
+        Then::Command => read(reader, fit.rest),
+        Then::CommandAndMore => {
+            let more: Vec<Word> = fit.rest.iter().map(scripts::filled).chain([Word::Opaque]).collect();
+            read(reader, &more)
+        }
+        Then::Line => statement::read(fit.rest.first()?.plain()?, reader.cwd.as_deref(), reader.depth),
+        Then::Sed => scripts::sed(fit.rest).map(|files| files_of(reader, row, files)),
+        Then::Awk => scripts::awk(fit.rest).map(|files| files_of(reader, row, files)),
+        Then::Find => scripts::find(reader, fit.rest),
+    };
+    reader.depth -= 1;
+    found
+}
+
+fn files_of(reader: &Reader<'_>, row: &Row, files: &[Word]) -> Found {
+    let mut touched = Touched::nothing();
+    for file in files {
+        touched.and(Touched::path(file.plain().and_then(|path| resolved(path, reader.cwd.as_deref()))));
+    }
+    match row.does {
+        Does::Write => Found { kind: Kind::Write, writes: touched, ..Found::of(Kind::Read) },
+        does => Found { kind: does.into(), reads: touched, ..Found::of(Kind::Read) },
+    }
+}

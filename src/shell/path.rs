@@ -1,0 +1,91 @@
+//! The paths that a line touches.
+
+use super::Kind;
+
+/// What one part of a line does.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Found {
+    pub(super) kind: Kind,
+    pub(super) reads: Touched,
+    pub(super) writes: Touched,
+}
+
+/// Paths, or one that is not known.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Touched {
+    These(Vec<String>),
+    Anything,
+}
+
+impl Touched {
+    pub(super) const fn nothing() -> Self {
+        Self::These(Vec::new())
+    }
+
+    pub(super) fn path(path: Option<String>) -> Self {
+        path.map_or(Self::Anything, |path| Self::These(vec![path]))
+    }
+
+    pub(super) fn and(&mut self, other: Self) {
+        match (&mut *self, other) {
+            (Self::These(mine), Self::These(others)) => mine.extend(others),
+            _ => *self = Self::Anything,
+        }
+    }
+
+    /// The path that all of them are, or are below.
+    fn common(&self) -> Option<String> {
+        let Self::These(paths) = self else { return None };
+        let (first, rest) = paths.split_first()?;
+        let mut parts: Vec<&str> = first.split('/').collect();
+        for path in rest {
+            let same = parts.iter().zip(path.split('/')).take_while(|(a, b)| **a == *b).count();
+            parts.truncate(same);
+        }
+        Some(parts.join("/")).filter(|path| path.len() > 1)
+    }
+}
+
+impl Found {
+    pub(super) const fn of(kind: Kind) -> Self {
+        Self { kind, reads: Touched::nothing(), writes: Touched::nothing() }
+    }
+
+    pub(super) fn reading(path: Option<String>) -> Self {
+        Self { reads: Touched::path(path), ..Self::of(Kind::Read) }
+    }
+
+    pub(super) fn writing(path: Option<String>) -> Self {
+        Self { writes: Touched::path(path), ..Self::of(Kind::Write) }
+    }
+
+    /// Both are done.
+    pub(super) fn and(&mut self, other: Self) {
+        self.kind = self.kind.max(other.kind);
+        self.reads.and(other.reads);
+        self.writes.and(other.writes);
+    }
+
+    /// The path that it is about.
+    pub(super) fn path(&self) -> Option<String> {
+        match self.kind {
+            Kind::Read => self.reads.common(),
+            Kind::Write => self.writes.common(),
+            Kind::Check => None,
+        }
+    }
+}
+
+/// A path as it is from the root, by its text alone: symbolic links are not followed.
+pub(super) fn resolved(path: &str, cwd: Option<&str>) -> Option<String> {
+    let whole = if path.starts_with('/') { path.to_owned() } else { format!("{}/{path}", cwd?) };
+    let mut parts: Vec<&str> = Vec::new();
+    for part in whole.split('/') {
+        match part {
+            "" | "." => {}
+            ".." => drop(parts.pop()),
+            _ => parts.push(part),
+        }
+    }
+    Some(format!("/{}", parts.join("/")))
+}

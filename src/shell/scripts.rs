@@ -1,0 +1,144 @@
+//! Scripts inside of commands: sed, awk, and the expression of find.
+
+use super::{
+    Kind, call,
+    path::{Found, Touched, resolved},
+    statement::Reader,
+    word::Word,
+};
+
+/// A script of sed that prints, and then its files; none for one that may write or run something.
+///
+/// Known are addresses, `p`, `d`, `q`, `=`, `n`, and `s` with the flags g, i, I, p and a number. `w`, `e`, `r` and
+/// everything else is not.
+pub(super) fn sed(words: &[Word]) -> Option<&[Word]> {
+    let (script, files) = words.split_first()?;
+    let script = script.plain()?;
+    // A flag behind the script counts as one before it.
+    if !files.iter().all(is_operand) {
+        return None;
+    }
+    script.split(['\n', ';']).all(|command| is_harmless(command.trim())).then_some(files)
+}
+
+/// A word that is no flag, whatever becomes of it.
+fn is_operand(word: &Word) -> bool {
+    match word {
+        Word::Plain(text) | Word::Begins(text) => !text.starts_with('-') || text == "-",
+        Word::Opaque => false,
+    }
+}
+
+fn is_harmless(command: &str) -> bool {
+    let command = command
+        .trim_start_matches(|char: char| char.is_ascii_digit() || matches!(char, ',' | '$' | ' ' | '!' | '~' | '+'));
+    let rest = match command.strip_prefix('/') {
+        // An address of one or two patterns.
+        Some(pattern) => {
+            let Some((_, rest)) = cut(pattern, '/') else { return false };
+            return is_harmless(rest.trim_start_matches(['I', ',']));
+        }
+        None => command,
+    };
+    match rest {
+        "" | "p" | "d" | "q" | "=" | "n" | "N" | "P" | "D" | "h" | "H" | "g" | "G" | "x" => true,
+        _ => {
+            let Some(by) = rest.strip_prefix('s').and_then(|rest| rest.chars().next()) else { return false };
+            if by.is_alphanumeric() || by == '\\' {
+                return false;
+            }
+            let Some((_, rest)) = cut(&rest[1 + by.len_utf8()..], by) else { return false };
+            let Some((_, flags)) = cut(rest, by) else { return false };
+            flags.chars().all(|flag| matches!(flag, 'g' | 'i' | 'I' | 'p') || flag.is_ascii_digit())
+        }
+    }
+}
+
+/// The text before `by` that is not escaped, and what is behind it. A bracket may hold one that ends nothing: then it is
+/// not known.
+fn cut(text: &str, by: char) -> Option<(&str, &str)> {
+    let mut escaped = false;
+    for (at, char) in text.char_indices() {
+        match char {
+            _ if escaped => escaped = false,
+            '\\' => escaped = true,
+            '[' => {
+                let end = text[at..].find(']')?;
+                if text[at..at + end].contains(by) {
+                    return None;
+                }
+            }
+            _ if char == by => return Some((&text[..at], &text[at + by.len_utf8()..])),
+            _ => {}
+        }
+    }
+    None
+}
+
+/// A script of awk that prints, and then its files: it has no pipe, no output to a file, no call of the system. Text in
+/// quotes is not told from code, and so a script with such a text is not known.
+pub(super) fn awk(words: &[Word]) -> Option<&[Word]> {
+    let (script, files) = words.split_first()?;
+    let script = script.plain()?;
+    let is_harmless = !script.contains(['>', '|', '@', '`'])
+        && !["system", "getline", "close", "printf >", "include"].iter().any(|word| script.contains(word));
+    (is_harmless && files.iter().all(is_operand)).then_some(files)
+}
+
+const FIND_TESTS: &str = "-name -iname -path -ipath -wholename -iwholename -regex -iregex -type -xtype -size -mtime -mmin -atime \
+    -amin -ctime -cmin -newer -anewer -cnewer -newermt -perm -user -group -uid -gid -maxdepth -mindepth -links -inum -samefile -lname \
+    -ilname -fstype -used -regextype -printf -context";
+const FIND_WORDS: &str = "-print -print0 -ls -prune -quit -depth -d -mount -xdev -follow -empty -readable -writable -executable -true \
+    -false -nouser -nogroup -daystart -noleaf -ignore_readdir_race -noignore_readdir_race -a -and -o -or -not ! ( ) ,";
+
+/// The expression of find: tests, and commands for what it finds.
+pub(super) fn find(reader: &mut Reader<'_>, words: &[Word]) -> Option<Found> {
+    let mut found = Found::of(Kind::Read);
+    let begins = words.iter().position(|word| !is_start(word)).unwrap_or(words.len());
+    let (starts, expression) = words.split_at(begins);
+    for start in starts {
+        found.reads.and(Touched::path(start.plain().and_then(|path| resolved(path, reader.cwd.as_deref()))));
+    }
+    if starts.is_empty() {
+        found.reads = Touched::path(reader.cwd.clone());
+    }
+    let has = |list: &str, word: &str| list.split_ascii_whitespace().any(|one| one == word);
+    let mut at = 0;
+    while let Some(word) = expression.get(at) {
+        let word = word.plain()?;
+        at += 1;
+        if has(FIND_TESTS, word) {
+            // Its value is one word, or it is not known what is a value and what is not.
+            if matches!(expression.get(at)?, Word::Opaque) {
+                return None;
+            }
+            at += 1;
+        } else if matches!(word, "-exec" | "-execdir" | "-ok" | "-okdir") {
+            let end = expression[at..].iter().position(|word| matches!(word.plain(), Some(";" | "+")))?;
+            let command: Vec<Word> = expression[at..at + end].iter().map(filled).collect();
+            let cwd = reader.cwd.take();
+            let inner = call::read(reader, &command);
+            reader.cwd = cwd;
+            found.and(inner?);
+            at += end + 1;
+        } else if word == "-delete" {
+            found.and(Found { kind: Kind::Write, writes: found.reads.clone(), ..Found::of(Kind::Read) });
+        } else if !has(FIND_WORDS, word) {
+            return None;
+        }
+    }
+    Some(found)
+}
+
+fn is_start(word: &Word) -> bool {
+    match word {
+        Word::Plain(text) => !text.starts_with('-') && !matches!(text.as_str(), "(" | ")" | "!" | ","),
+        Word::Begins(text) => !text.starts_with(['-', '(', '!', ',']),
+        Word::Opaque => false,
+    }
+}
+
+/// A word into which something is put: where it has `{}` nobody knows what it will be.
+pub(super) fn filled(word: &Word) -> Word {
+    if word.plain().is_some_and(|text| text.contains("{}")) { Word::Opaque } else { word.clone() }
+}

@@ -1,0 +1,351 @@
+//! Walks a line as tree-sitter has it. Every kind of node that is not named here makes the line unknown.
+
+use tree_sitter::{Node, Parser};
+
+use super::{
+    DEPTH_MAX, Kind, LINE_BYTES_MAX, call,
+    path::{Found, resolved},
+    table::TABLE,
+    word::{self, Word},
+};
+
+/// Reads a line; none where some part of it cannot be read. `depth` is that of the line that it stands in.
+pub(super) fn read(line: &str, cwd: Option<&str>, depth: usize) -> Option<Found> {
+    let is_odd =
+        |char: char| char.is_control() && !matches!(char, '\n' | '\t') || char.is_whitespace() && !char.is_ascii();
+    if line.len() > LINE_BYTES_MAX || depth > DEPTH_MAX || line.contains(is_odd) {
+        return None;
+    }
+    let mut parser = Parser::new();
+    parser.set_language(&tree_sitter_bash::LANGUAGE.into()).ok()?;
+    let tree = parser.parse(line, None)?;
+    let root = tree.root_node();
+    if root.has_error() {
+        return None;
+    }
+    let mut reader = Reader { line, cwd: cwd.map(str::to_owned), depth, found: Found::of(Kind::Read) };
+    reader.gapless(root)?;
+    reader.statement(root)?;
+    Some(reader.found)
+}
+
+/// What is known so far.
+pub(super) struct Reader<'a> {
+    line: &'a str,
+    /// The folder that the next command runs in.
+    pub(super) cwd: Option<String>,
+    pub(super) depth: usize,
+    found: Found,
+}
+
+impl Reader<'_> {
+    fn text(&self, node: Node<'_>) -> &str {
+        &self.line[node.byte_range()]
+    }
+
+    /// Between the parts of a line there is nothing but blanks: nothing was skipped, and the shell parts words where the
+    /// tree does.
+    fn gapless(&self, root: Node<'_>) -> Option<()> {
+        let mut open = vec![root];
+        while let Some(node) = open.pop() {
+            if matches!(node.kind(), "string" | "heredoc_body" | "comment") || node.child_count() == 0 {
+                // What is put into them is looked at when it is walked to.
+                open.extend(children(node).filter(|child| child.kind() == "command_substitution"));
+                continue;
+            }
+            let mut at = node.start_byte();
+            for child in children(node) {
+                let gap = self.line.get(at..child.start_byte())?.replace("\\\n", "");
+                if !gap.chars().all(|char| matches!(char, ' ' | '\t' | '\n')) {
+                    return None;
+                }
+                at = child.end_byte();
+                open.push(child);
+            }
+            let gap = self.line.get(at..node.end_byte())?;
+            if !gap.chars().all(|char| matches!(char, ' ' | '\t' | '\n')) {
+                return None;
+            }
+        }
+        Some(())
+    }
+
+    fn statement(&mut self, node: Node<'_>) -> Option<()> {
+        if self.depth > DEPTH_MAX {
+            return None;
+        }
+        self.depth += 1;
+        match node.kind() {
+            "program" | "do_group" | "negated_command" => self.each(node)?,
+            "compound_statement" if self.text(node).starts_with("{") => self.each(node)?,
+            "list" => self.list(node)?,
+            // Each part has a shell of its own.
+            "pipeline" => children(node).try_for_each(|part| self.apart(part))?,
+            "subshell" => {
+                let cwd = self.cwd.clone();
+                self.each(node)?;
+                self.cwd = cwd;
+            }
+            "if_statement" | "elif_clause" | "else_clause" | "while_statement" => self.perhaps(node)?,
+            "case_statement" | "case_item" => self.case(node)?,
+            "for_statement" => self.for_each(node)?,
+            "command" => self.command(node)?,
+            "redirected_statement" => {
+                for child in children(node) {
+                    if !self.redirect(child)? {
+                        self.statement(child)?;
+                    }
+                }
+            }
+            "variable_assignment" => self.assignment(node)?,
+            "variable_assignments" => children(node).try_for_each(|one| self.assignment(one))?,
+            "declaration_command" | "unset_command" => self.declaration(node)?,
+            "test_command" => self.test(node)?,
+            "comment" => {}
+            _ => return None,
+        }
+        self.depth -= 1;
+        Some(())
+    }
+
+    fn each(&mut self, node: Node<'_>) -> Option<()> {
+        children(node).filter(Node::is_named).try_for_each(|child| self.statement(child))
+    }
+
+    /// A part that changes nothing of this shell.
+    fn apart(&mut self, node: Node<'_>) -> Option<()> {
+        if !node.is_named() {
+            return Some(());
+        }
+        let cwd = self.cwd.clone();
+        self.statement(node)?;
+        self.cwd = cwd;
+        Some(())
+    }
+
+    /// What runs only if what comes before it fails may leave the folder as it was.
+    fn list(&mut self, node: Node<'_>) -> Option<()> {
+        let before = self.cwd.clone();
+        self.each(node)?;
+        if children(node).any(|child| child.kind() == "||") && self.cwd != before {
+            self.cwd = None;
+        }
+        Some(())
+    }
+
+    /// What may run or not.
+    fn perhaps(&mut self, node: Node<'_>) -> Option<()> {
+        let before = self.cwd.clone();
+        self.each(node)?;
+        if self.cwd != before {
+            self.cwd = None;
+        }
+        Some(())
+    }
+
+    fn case(&mut self, node: Node<'_>) -> Option<()> {
+        let before = self.cwd.clone();
+        let values: Vec<usize> = fields(node, "value");
+        for (at, child) in children(node).enumerate().filter(|(_, child)| child.is_named()) {
+            match child.kind() {
+                _ if values.contains(&at) && child.kind() == "extglob_pattern" => {}
+                _ if values.contains(&at) => self.expansions(child)?,
+                _ => self.statement(child)?,
+            }
+        }
+        if self.cwd != before {
+            self.cwd = None;
+        }
+        Some(())
+    }
+
+    fn for_each(&mut self, node: Node<'_>) -> Option<()> {
+        self.may_set(node.child_by_field_name("variable")?)?;
+        let values = fields(node, "value");
+        for (_, value) in children(node).enumerate().filter(|(at, _)| values.contains(at)) {
+            self.expansions(value)?;
+        }
+        self.perhaps(node.child_by_field_name("body")?)
+    }
+
+    fn command(&mut self, node: Node<'_>) -> Option<()> {
+        let mut words = Vec::new();
+        for child in children(node) {
+            match child.kind() {
+                "variable_assignment" => self.assignment(child)?,
+                _ if self.redirect(child)? => {}
+                _ => {
+                    self.expansions(child)?;
+                    words.push(word::read(child, self.line)?);
+                }
+            }
+        }
+        let found = call::read(self, &words)?;
+        self.found.and(found);
+        Some(())
+    }
+
+    /// A redirection: false when it is none.
+    fn redirect(&mut self, node: Node<'_>) -> Option<bool> {
+        match node.kind() {
+            "file_redirect" => self.file_redirect(node)?,
+            "herestring_redirect" => children(node).filter(Node::is_named).try_for_each(|one| self.expansions(one))?,
+            "heredoc_redirect" => self.heredoc(node)?,
+            _ => return Some(false),
+        }
+        Some(true)
+    }
+
+    fn file_redirect(&mut self, node: Node<'_>) -> Option<()> {
+        let operator = children(node).find(|child| !child.is_named())?;
+        let target = node.child_by_field_name("destination");
+        let is_one = fields(node, "destination").len() <= 1;
+        let word = match target {
+            Some(target) => {
+                self.expansions(target)?;
+                Some(word::read(target, self.line)?)
+            }
+            None => None,
+        };
+        let path = word.as_ref().and_then(Word::plain);
+        let found = match (self.text(operator), path) {
+            _ if !is_one => return None,
+            (">&-" | "<&-", None) if word.is_none() => return Some(()),
+            (">&" | "<&", Some(to)) if to == "-" || to.bytes().all(|byte| byte.is_ascii_digit()) => return Some(()),
+            // The network, as bash has it.
+            (_, Some(path)) if path.starts_with("/dev/tcp") || path.starts_with("/dev/udp") => return None,
+            (_, Some("/dev/null" | "/dev/stdout" | "/dev/stderr" | "/dev/stdin")) => return Some(()),
+            ("<", path) => Found::reading(path.and_then(|path| resolved(path, self.cwd.as_deref()))),
+            (">" | ">>" | "&>" | "&>>" | ">|" | ">&", path) => {
+                Found::writing(path.and_then(|path| resolved(path, self.cwd.as_deref())))
+            }
+            _ => return None,
+        };
+        self.found.and(found);
+        Some(())
+    }
+
+    /// What is put into the text runs, and so does what follows it in its first line.
+    fn heredoc(&mut self, node: Node<'_>) -> Option<()> {
+        for child in children(node).filter(Node::is_named) {
+            match child.kind() {
+                "file_descriptor" | "heredoc_start" | "heredoc_end" => {}
+                "heredoc_body" => self.expansions(child)?,
+                _ if self.redirect(child)? => {}
+                "pipeline" | "command" | "list" | "redirected_statement" => self.apart(child)?,
+                _ => return None,
+            }
+        }
+        Some(())
+    }
+
+    /// What runs when a word is expanded.
+    fn expansions(&mut self, node: Node<'_>) -> Option<()> {
+        self.depth += 1;
+        if self.depth > DEPTH_MAX {
+            return None;
+        }
+        match node.kind() {
+            "command_substitution" | "process_substitution" => {
+                let cwd = self.cwd.clone();
+                for child in children(node).filter(Node::is_named) {
+                    if !self.redirect(child)? {
+                        self.statement(child)?;
+                    }
+                }
+                self.cwd = cwd;
+            }
+            "expansion" => self.expansion(node)?,
+            // A variable in it may hold a subscript, which may hold a command.
+            "arithmetic_expansion" => {
+                let is_plain = |char: char| char.is_ascii_digit() || " ()+-*/%$".contains(char);
+                self.text(node).chars().all(is_plain).then_some(())?;
+            }
+            "command_name" | "concatenation" | "string" | "heredoc_body" => {
+                children(node).filter(Node::is_named).try_for_each(|child| self.expansions(child))?;
+            }
+            "word" | "raw_string" | "string_content" | "simple_expansion" | "number" | "ansi_c_string"
+            | "translated_string" | "brace_expression" | "heredoc_content" => {}
+            _ => return None,
+        }
+        self.depth -= 1;
+        Some(())
+    }
+
+    /// `${name}` and those of its forms that only take a text: others count, run or follow what the variable holds.
+    fn expansion(&mut self, node: Node<'_>) -> Option<()> {
+        let text = self.text(node).strip_prefix("${")?.strip_suffix('}')?;
+        let text = text.strip_prefix('#').unwrap_or(text);
+        let name =
+            text.find(|char: char| !char.is_ascii_alphanumeric() && char != '_').map_or(text, |end| &text[..end]);
+        let rest = &text[name.len()..];
+        let is_safe = rest.is_empty()
+            || [":-", ":+", ":?", "-", "+", "%", "#", "/", "^", ","].iter().any(|form| rest.starts_with(form));
+        let is_nested = rest.contains(['$', '`', '[']);
+        (is_safe && !is_nested && (!name.is_empty() || text == "@" || text == "*")).then_some(())
+    }
+
+    fn assignment(&mut self, node: Node<'_>) -> Option<()> {
+        self.may_set(node.child_by_field_name("name")?)?;
+        let Some(value) = node.child_by_field_name("value") else { return Some(()) };
+        match value.kind() {
+            "binary_expression"
+            | "parenthesized_expression"
+            | "postfix_expression"
+            | "unary_expression"
+            | "array"
+            | "variable_assignment" => None,
+            _ => self.expansions(value),
+        }
+    }
+
+    /// True for a variable that no program asks for.
+    fn may_set(&self, name: Node<'_>) -> Option<()> {
+        TABLE.may_set(self.text(name)).then_some(())
+    }
+
+    fn declaration(&mut self, node: Node<'_>) -> Option<()> {
+        for child in children(node) {
+            match child.kind() {
+                "variable_assignment" => self.assignment(child)?,
+                "variable_name" => self.may_set(child)?,
+                "export" | "local" | "readonly" | "declare" | "typeset" | "unset" => {}
+                _ => return None,
+            }
+        }
+        Some(())
+    }
+
+    /// `[ … ]` and `[[ … ]]`: comparing numbers counts what a variable holds, and `-v` what a text says.
+    fn test(&mut self, node: Node<'_>) -> Option<()> {
+        let mut open = vec![node];
+        let is_double = self.text(node).starts_with("[[");
+        if self.text(node).starts_with("((") {
+            return None;
+        }
+        while let Some(node) = open.pop() {
+            let text = self.text(node);
+            match node.kind() {
+                "test_operator" if text == "-v" || text == "-R" => return None,
+                "test_operator" if is_double && matches!(text, "-eq" | "-ne" | "-lt" | "-le" | "-gt" | "-ge") => {
+                    return None;
+                }
+                "test_command" | "binary_expression" | "unary_expression" | "parenthesized_expression" => {
+                    open.extend(children(node).filter(Node::is_named));
+                }
+                "test_operator" | "regex" | "extglob_pattern" => {}
+                _ => self.expansions(node)?,
+            }
+        }
+        Some(())
+    }
+}
+
+fn children(node: Node<'_>) -> impl Iterator<Item = Node<'_>> {
+    (0..node.child_count()).filter_map(move |at| node.child(at as u32))
+}
+
+/// The places of the children that have this field.
+fn fields(node: Node<'_>, field: &str) -> Vec<usize> {
+    (0..node.child_count()).filter(|at| node.field_name_for_child(*at as u32) == Some(field)).collect()
+}

@@ -1,0 +1,374 @@
+//! The table of commands.
+
+use std::{borrow::Cow, collections::BTreeMap, sync::LazyLock};
+
+use serde::Deserialize;
+
+use super::{Kind, word::Word};
+
+/// What is known of commands.
+pub(super) static TABLE: LazyLock<Table> = LazyLock::new(|| Table::read(include_str!("commands.yaml")));
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    /// Upper-case variables that no program looks at, or that change nothing but the look of what is printed.
+    variables: String,
+    /// Lower-case ones that a shell looks at.
+    special_variables: String,
+    commands: Vec<Row>,
+}
+
+/// A command with some of its flags, and what it does with them. Of several rows the first that fits counts.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Row {
+    /// Its names.
+    command: String,
+    /// Its first words: alternatives, of which each may be several words with `/` between.
+    #[serde(default)]
+    sub: String,
+    /// Flags before the first words, which count for all of them.
+    #[serde(default)]
+    before: String,
+    pub(super) does: Does,
+    /// Its flags, `any` for all of them; `-#` is a number.
+    #[serde(default)]
+    flags: String,
+    /// Flags with a value.
+    #[serde(default)]
+    values: String,
+    /// Flags of which one at least is there.
+    #[serde(default)]
+    with: String,
+    /// Flags whose value is a path that is written; one at least is there.
+    #[serde(default)]
+    writes: String,
+    /// Flags whose value has to be this one.
+    #[serde(default)]
+    fixed: BTreeMap<String, String>,
+    /// Texts that no word holds.
+    #[serde(default)]
+    never: String,
+    #[serde(default)]
+    pub(super) operands: Operands,
+    #[serde(default)]
+    least: usize,
+    #[serde(default = "unbounded")]
+    most: usize,
+    /// Without operands it is about the folder that it runs in.
+    #[serde(default)]
+    pub(super) here: bool,
+    /// What the words after so many operands are.
+    #[serde(default)]
+    pub(super) then: Option<Then>,
+    #[serde(default)]
+    pub(super) after: usize,
+    /// Lines that are what the row says, by it.
+    #[cfg_attr(not(test), expect(dead_code, reason = "a test of each row"))]
+    pub(super) such: Vec<String>,
+    /// Lines that are not, by no row.
+    #[serde(default)]
+    #[cfg_attr(not(test), expect(dead_code, reason = "a test of each row"))]
+    pub(super) unknown: Vec<String>,
+}
+
+const fn unbounded() -> usize {
+    usize::MAX
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Does {
+    Read,
+    Check,
+    Write,
+}
+
+impl From<Does> for Kind {
+    fn from(does: Does) -> Self {
+        match does {
+            Does::Read => Self::Read,
+            Does::Check => Self::Check,
+            Does::Write => Self::Write,
+        }
+    }
+}
+
+/// What operands are.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Operands {
+    /// There are none.
+    #[default]
+    None,
+    /// No paths.
+    Text,
+    /// Texts that begin with a plus.
+    Format,
+    /// Paths that are read.
+    Read,
+    /// One that is no path, then paths that are read.
+    TextRead,
+    /// Paths that are written.
+    Write,
+    /// One that is no path, then paths that are written.
+    TextWrite,
+    /// The last is a path that is written, the others are read.
+    ReadWrite,
+    /// Something that is changed, and has no path.
+    Thing,
+}
+
+/// What follows the operands of a command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Then {
+    /// Another command.
+    Command,
+    /// Another command, which gets words that nobody knows.
+    CommandAndMore,
+    /// A line of a shell.
+    Line,
+    /// A script of sed.
+    Sed,
+    /// A script of awk.
+    Awk,
+    /// The expression of find.
+    Find,
+}
+
+/// A command's words, taken apart by a row.
+#[derive(Debug, Default)]
+pub(super) struct Fit<'a> {
+    pub(super) operands: Vec<&'a Word>,
+    pub(super) written: Vec<Cow<'a, Word>>,
+    pub(super) rest: &'a [Word],
+    /// A folder that it runs in, by a flag (`-C`).
+    pub(super) folder: Option<&'a Word>,
+}
+
+#[derive(Debug)]
+pub(super) struct Table {
+    pub(super) rows: Vec<Row>,
+    by_command: BTreeMap<String, Vec<usize>>,
+    variables: Vec<String>,
+    special: Vec<String>,
+}
+
+fn has(list: &str, word: &str) -> bool {
+    list.split_ascii_whitespace().any(|one| one == word)
+}
+
+impl Table {
+    fn read(text: &str) -> Self {
+        let file: File = serde_saphyr::from_str(text).expect("the table is tested");
+        let mut by_command: BTreeMap<String, Vec<usize>> = BTreeMap::new();
+        for (at, row) in file.commands.iter().enumerate() {
+            for name in row.command.split_ascii_whitespace() {
+                by_command.entry(name.to_owned()).or_default().push(at);
+            }
+        }
+        let names = |text: &str| text.split_ascii_whitespace().map(str::to_owned).collect();
+        let (variables, special) = (names(&file.variables), names(&file.special_variables));
+        Self { rows: file.commands, by_command, variables, special }
+    }
+
+    pub(super) fn may_set(&self, name: &str) -> bool {
+        let is_lower = name.starts_with(|first: char| first.is_ascii_lowercase());
+        (is_lower && !self.special.iter().any(|one| one == name)) || self.variables.iter().any(|one| one == name)
+    }
+
+    /// The first row that knows these words of a command.
+    pub(super) fn find<'a>(&self, name: &str, words: &'a [Word]) -> Option<(&Row, Fit<'a>)> {
+        let rows = self.by_command.get(name)?.iter().map(|at| &self.rows[*at]);
+        rows.filter_map(|row| Some((row, row.fits(words)?))).next()
+    }
+}
+
+impl Row {
+    fn fits<'a>(&self, words: &'a [Word]) -> Option<Fit<'a>> {
+        let mut fit = Fit::default();
+        let holds = |word: &Word| {
+            let (Word::Plain(text) | Word::Begins(text)) = word else { return false };
+            self.never.split_ascii_whitespace().any(|never| text.contains(never))
+        };
+        if words.iter().any(holds) {
+            return None;
+        }
+        let words = if self.sub.is_empty() { words } else { self.after_sub(words, &mut fit)? };
+        if self.then == Some(Then::Find) {
+            let is_link_flag = |word: &&Word| matches!(word.plain(), Some("-H" | "-L" | "-P"));
+            return Some(Fit { rest: &words[words.iter().take_while(is_link_flag).count()..], ..fit });
+        }
+        let (mut at, mut is_with, mut flags_end) = (0, self.with.is_empty(), false);
+        while let Some(word) = words.get(at) {
+            if self.then.is_some() && fit.operands.len() == self.after && (flags_end || !is_flag(word)) {
+                fit.rest = &words[at..];
+                break;
+            }
+            at += 1;
+            match word {
+                _ if flags_end => fit.operands.push(word),
+                Word::Plain(text) if text == "--" => flags_end = true,
+                Word::Plain(text) if text.len() > 1 && text.starts_with('-') => {
+                    let flag = self.flag(text)?;
+                    is_with |= flag.is_with;
+                    let value = match &flag.takes {
+                        Takes::Nothing => None,
+                        Takes::Attached(value) => Some(Cow::Owned(Word::Plain(value.clone()))),
+                        Takes::Next => {
+                            at += 1;
+                            Some(Cow::Borrowed(words.get(at - 1).filter(|value| self.is_value(value))?))
+                        }
+                    };
+                    if let Some(fixed) = flag.fixed
+                        && value.as_deref().and_then(Word::plain) != Some(fixed)
+                    {
+                        return None;
+                    }
+                    if let Some(value) = value.filter(|_| flag.is_written) {
+                        fit.written.push(value);
+                    }
+                }
+                Word::Opaque if self.flags != "any" => return None,
+                Word::Begins(text) if text.starts_with('-') && self.flags != "any" => return None,
+                _ => fit.operands.push(word),
+            }
+        }
+        let is_complete = self.then.is_none() || !fit.rest.is_empty();
+        let count = fit.operands.len();
+        let is_format = |word: &&Word| matches!(word, Word::Plain(text) | Word::Begins(text) if text.starts_with('+'));
+        if self.operands == Operands::Format && !fit.operands.iter().all(is_format) {
+            return None;
+        }
+        let fits = is_with
+            && is_complete
+            && (self.least..=self.most).contains(&count)
+            && (self.writes.is_empty() || !fit.written.is_empty())
+            && (self.operands != Operands::None || count == 0 || self.then.is_some());
+        fits.then_some(fit)
+    }
+
+    /// A value that is a word of its own is no flag: one that a program does not take for a value after all is none that
+    /// changes what it does.
+    fn is_value(&self, word: &Word) -> bool {
+        match word {
+            Word::Plain(text) | Word::Begins(text) => !text.starts_with('-') || self.flags == "any",
+            Word::Opaque => self.flags == "any",
+        }
+    }
+
+    fn after_sub<'a>(&self, words: &'a [Word], fit: &mut Fit<'a>) -> Option<&'a [Word]> {
+        if let Some(rest) = self.behind_sub(words) {
+            return Some(rest);
+        }
+        let mut words = words;
+        while let Some(text) = words.first()?.plain().filter(|text| text.starts_with('-')) {
+            if has(&self.before, &format!("{text}=")) {
+                if text == "-C" {
+                    fit.folder = words.get(1);
+                }
+                words.get(1)?.plain()?;
+                words = words.get(2..)?;
+            } else if has(&self.before, text) {
+                words = &words[1..];
+            } else {
+                return None;
+            }
+        }
+        self.behind_sub(words)
+    }
+
+    fn behind_sub<'a>(&self, words: &'a [Word]) -> Option<&'a [Word]> {
+        self.sub.split_ascii_whitespace().find_map(|sub| {
+            let mut rest = words;
+            for part in sub.split('/') {
+                if rest.first()?.plain()? != part {
+                    return None;
+                }
+                rest = &rest[1..];
+            }
+            Some(rest)
+        })
+    }
+
+    /// What a flag is; none for one that is not known.
+    fn flag(&self, text: &str) -> Option<Flag<'_>> {
+        let kind = |name: &str| self.kind_of(name);
+        if let Some(kind) = kind(text) {
+            let takes = if kind.has_value { Takes::Next } else { Takes::Nothing };
+            return Some(Flag { takes, ..kind.flag });
+        }
+        if let Some((name, value)) = text.split_once('=') {
+            if let Some(known) = kind(name).filter(|known| known.has_value) {
+                return Some(Flag { takes: Takes::Attached(value.to_owned()), ..known.flag });
+            }
+            if has(&self.flags, &format!("{name}=")) {
+                return Some(Flag::default());
+            }
+        }
+        if has(&self.flags, "-#") && text[1..].bytes().all(|byte| byte.is_ascii_digit()) {
+            return Some(Flag::default());
+        }
+        if !text.starts_with("--")
+            && let Some(flag) = self.cluster(text)
+        {
+            return Some(flag);
+        }
+        (self.flags == "any").then(Flag::default)
+    }
+
+    /// `-lah`, and `-k2`.
+    fn cluster(&self, text: &str) -> Option<Flag<'_>> {
+        let mut all = Flag::default();
+        for (at, letter) in text.char_indices().skip(1) {
+            let known = self.kind_of(&format!("-{letter}"))?;
+            all.is_with |= known.flag.is_with;
+            all.is_written |= known.flag.is_written;
+            all.fixed = all.fixed.or(known.flag.fixed);
+            if known.has_value {
+                let value = &text[at + letter.len_utf8()..];
+                all.takes = if value.is_empty() { Takes::Next } else { Takes::Attached(value.to_owned()) };
+                return Some(all);
+            }
+        }
+        Some(all)
+    }
+
+    fn kind_of(&self, name: &str) -> Option<Known<'_>> {
+        let is_written = has(&self.writes, name);
+        let with_value = format!("{name}=");
+        let is_with = has(&self.with, name) || has(&self.with, &with_value);
+        let fixed = self.fixed.get(name).map(String::as_str);
+        let is_plain = has(&self.flags, name) || has(&self.with, name);
+        let has_value = !is_plain && (is_written || fixed.is_some() || has(&self.values, name) || is_with);
+        (has_value || is_plain)
+            .then(|| Known { has_value, flag: Flag { is_with, is_written, fixed, takes: Takes::Nothing } })
+    }
+}
+
+fn is_flag(word: &Word) -> bool {
+    matches!(word, Word::Plain(text) if text.starts_with('-') && text.len() > 1)
+}
+
+struct Known<'a> {
+    has_value: bool,
+    flag: Flag<'a>,
+}
+
+#[derive(Default)]
+struct Flag<'a> {
+    is_with: bool,
+    is_written: bool,
+    fixed: Option<&'a str>,
+    takes: Takes,
+}
+
+#[derive(Default)]
+enum Takes {
+    #[default]
+    Nothing,
+    Attached(String),
+    Next,
+}

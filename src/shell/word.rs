@@ -1,0 +1,152 @@
+//! A word of a command, as far as it is known before the shell expands it.
+
+use tree_sitter::Node;
+
+/// A word, or the words that it becomes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Word {
+    /// Exactly this text.
+    Plain(String),
+    /// One word or more, of which each begins with this text, which is not empty.
+    Begins(String),
+    /// Anything, or nothing.
+    Opaque,
+}
+
+impl Word {
+    /// The text, when all of it is known.
+    pub(super) fn plain(&self) -> Option<&str> {
+        match self {
+            Self::Plain(text) => Some(text),
+            Self::Begins(_) | Self::Opaque => None,
+        }
+    }
+}
+
+/// What the shell makes of some more of a word.
+enum Part {
+    Text(char),
+    /// Something that is put in its place, and stays one word.
+    Filled,
+    /// Something that is put in its place, and may become several words, or a pattern that becomes names of files.
+    Split,
+    Glob,
+    /// A brace that opens: with its partner at once it is itself, else several words.
+    Brace,
+}
+
+/// Reads a word; none for what cannot be read.
+pub(super) fn read(node: Node<'_>, source: &str) -> Option<Word> {
+    let mut parts = Vec::new();
+    parts_of(node, source, &mut parts)?;
+    Some(joined(&parts, node, source))
+}
+
+fn joined(parts: &[Part], node: Node<'_>, source: &str) -> Word {
+    let mut text = String::new();
+    for (at, part) in parts.iter().enumerate() {
+        match part {
+            Part::Text(char) => text.push(*char),
+            Part::Brace if matches!(parts.get(at + 1), Some(Part::Text('}'))) => text.push('{'),
+            _ if text.is_empty() || parts[at..].iter().any(|part| matches!(part, Part::Split)) => return Word::Opaque,
+            _ => return Word::Begins(text),
+        }
+    }
+    // The home of somebody.
+    if node.kind() == "word" && source[node.byte_range()].starts_with('~')
+        || node.kind() == "concatenation" && source[node.byte_range()].starts_with('~')
+    {
+        return Word::Begins("~".to_owned());
+    }
+    Word::Plain(text)
+}
+
+fn parts_of(node: Node<'_>, source: &str, parts: &mut Vec<Part>) -> Option<()> {
+    let text = &source[node.byte_range()];
+    match node.kind() {
+        "word" | "number" => bare(text, parts),
+        // What is put between braces: {1..3}.
+        "brace_expression" => Some(parts.push(Part::Glob)),
+        "raw_string" => Some(parts.extend(text.strip_prefix('\'')?.strip_suffix('\'')?.chars().map(Part::Text))),
+        "string" => quoted(node, source, parts),
+        "ansi_c_string" | "translated_string" => Some(parts.push(Part::Split)),
+        "simple_expansion" | "expansion" | "command_substitution" | "arithmetic_expansion" => {
+            Some(parts.push(Part::Split))
+        }
+        "process_substitution" => Some(parts.push(Part::Split)),
+        "command_name" | "concatenation" => {
+            let mut end = node.start_byte();
+            let mut cursor = node.walk();
+            for child in node.children(&mut cursor) {
+                if child.start_byte() != end {
+                    return None;
+                }
+                end = child.end_byte();
+                parts_of(child, source, parts)?;
+            }
+            (end == node.end_byte()).then_some(())
+        }
+        _ => None,
+    }
+}
+
+/// Text without quotes.
+fn bare(text: &str, parts: &mut Vec<Part>) -> Option<()> {
+    let mut chars = text.chars();
+    while let Some(char) = chars.next() {
+        match char {
+            '\\' => match chars.next()? {
+                '\n' => {}
+                escaped => parts.push(Part::Text(escaped)),
+            },
+            '*' | '?' | '[' => parts.push(Part::Glob),
+            '{' => parts.push(Part::Brace),
+            _ => parts.push(Part::Text(char)),
+        }
+    }
+    Some(())
+}
+
+/// Text in double quotes, with what is put into it.
+fn quoted(node: Node<'_>, source: &str, parts: &mut Vec<Part>) -> Option<()> {
+    let (begin, end) = (node.start_byte() + 1, node.end_byte().checked_sub(1)?);
+    if !source[node.byte_range()].starts_with('"') || !source[node.byte_range()].ends_with('"') || end < begin {
+        return None;
+    }
+    let mut at = begin;
+    let mut cursor = node.walk();
+    for child in node.named_children(&mut cursor) {
+        if child.kind() == "string_content" {
+            continue;
+        }
+        unescaped(source.get(at..child.start_byte())?, parts)?;
+        match child.kind() {
+            // `"$@"` and `"${x[@]}"` become several words.
+            "simple_expansion" | "expansion" => {
+                let is_list = source[child.byte_range()].contains('@');
+                parts.push(if is_list { Part::Split } else { Part::Filled });
+            }
+            "command_substitution" | "arithmetic_expansion" => parts.push(Part::Filled),
+            _ => return None,
+        }
+        at = child.end_byte();
+    }
+    unescaped(source.get(at..end)?, parts)
+}
+
+fn unescaped(text: &str, parts: &mut Vec<Part>) -> Option<()> {
+    let mut chars = text.chars();
+    while let Some(char) = chars.next() {
+        match char {
+            '\\' => match chars.next()? {
+                '\n' => {}
+                escaped @ ('$' | '`' | '"' | '\\') => parts.push(Part::Text(escaped)),
+                other => parts.extend([Part::Text('\\'), Part::Text(other)]),
+            },
+            // It would begin something that was not found to begin here.
+            '`' => return None,
+            _ => parts.push(Part::Text(char)),
+        }
+    }
+    Some(())
+}
