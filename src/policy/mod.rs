@@ -181,7 +181,9 @@ impl Policy {
 
     /// Declared tools of which nothing says what they do, whatever their arguments.
     fn silent_tools(&self) -> impl Iterator<Item = &str> {
-        let is_silent = |known: &Declared| known.spec.kind() == EffectKind::Unknown && known.cases.is_empty();
+        let is_silent = |known: &Declared| {
+            known.spec.kind() == EffectKind::Unknown && known.cases.is_empty() && known.command_line.is_none()
+        };
         let silent = self.tools.iter().filter(move |(_, known)| is_silent(known) && !known.spec.terminal);
         silent.map(|(name, _)| name.as_str())
     }

@@ -7,12 +7,13 @@ use regex::Regex;
 use super::{arguments::ArgumentSchema, normalizers::Canonical};
 use crate::{
     domain::{
-        effect::{Effect, EffectKind, ResourceTemplate},
+        effect::{Effect, EffectKind, Resource, ResourceTemplate},
         json::Json,
         time::Timestamp,
         tool::ToolSpec,
     },
     rules::condition::{Bindings, Condition},
+    shell,
 };
 
 /// Cases of one tool.
@@ -26,6 +27,26 @@ pub(super) struct Declared {
     pub(super) canonical: Option<Canonical>,
     pub(super) schema: Option<ArgumentSchema>,
     pub(super) cases: Vec<EffectCase>,
+    pub(super) command_line: Option<CommandLine>,
+}
+
+/// Where the arguments of a tool have a line of a shell.
+#[derive(Debug, Clone)]
+pub(super) struct CommandLine {
+    pub(super) line: String,
+    pub(super) folder: Option<String>,
+}
+
+impl CommandLine {
+    /// What the line does; none where there is no line.
+    fn read(&self, arguments: &Json) -> Option<(EffectKind, Option<Resource>)> {
+        let text = |name: &str| match arguments.get(name) {
+            Some(Json::String(text)) => Some(&**text),
+            _ => None,
+        };
+        let read = shell::read(text(&self.line)?, self.folder.as_deref().and_then(text));
+        Some((read.kind, read.path.map(|path| Resource::new(format!("file/{path}")))))
+    }
 }
 
 /// Another effect for some arguments.
@@ -48,7 +69,10 @@ impl Declared {
     /// cannot be judged does not hold; what is then said in general should be the stricter.
     pub(super) fn effect_of(&self, arguments: &Json) -> Effect {
         let general = self.spec.effect_of(arguments);
-        let Some(case) = self.cases.iter().find(|case| case.when.holds(arguments)) else { return general };
+        let Some(case) = self.cases.iter().find(|case| case.when.holds(arguments)) else {
+            let read = self.command_line.as_ref().and_then(|line| line.read(arguments));
+            return read.map_or(general.clone(), |(kind, resource)| Effect { kind, resource, ..general });
+        };
         let writes = case.effect == EffectKind::Write;
         Effect {
             kind: case.effect,

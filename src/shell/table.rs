@@ -211,7 +211,11 @@ impl Row {
             match word {
                 _ if flags_end => fit.operands.push(word),
                 Word::Plain(text) if text == "--" => flags_end = true,
+                // Where the count of operands matters, a flag behind one may be one more of them.
                 Word::Plain(text) if text.len() > 1 && text.starts_with('-') => {
+                    if self.most != usize::MAX && !fit.operands.is_empty() {
+                        return None;
+                    }
                     let flag = self.flag(text)?;
                     is_with |= flag.is_with;
                     let value = match &flag.takes {

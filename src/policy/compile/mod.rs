@@ -1,6 +1,7 @@
 //! From the file's text to a policy, or to everything that is wrong with it.
 
 mod access;
+mod command_line;
 mod limits;
 mod presets;
 mod routes;

@@ -7,7 +7,7 @@ use crate::{
     domain::{
         budget::{Budgets, Dimension},
         call::Request,
-        effect::EffectKind,
+        effect::{EffectKind, Resource},
         ids::{CallId, DEFAULT_TENANT, SessionId, ToolName},
         json,
     },
@@ -216,6 +216,26 @@ fn an_effect_may_depend_on_the_arguments() {
     assert_eq!(kind(r#"{"sql":" SELECT 1","db":"a"}"#), EffectKind::Read);
     assert_eq!(kind(r#"{"sql":"update t","db":"a"}"#), EffectKind::Write);
     assert_eq!(kind(r#"{"sql":"update t","db":"a","dry_run":true}"#), EffectKind::Read);
+}
+
+#[test]
+fn the_effect_of_a_line_is_read_from_the_line() {
+    let policy = compile("policy_engine: {presets: [coding_agents]}\n").expect("a good policy");
+    let effect = |tool: &str, arguments: &str| {
+        let arguments = json::parse(arguments).expect("valid");
+        let effect = policy.of(&ToolName::parse("tool", tool).expect("valid")).effect_of(&arguments);
+        (effect.kind, effect.resource)
+    };
+    let file = |path: &str| Some(Resource::new(format!("file/{path}")));
+    assert_eq!(effect("Bash", r#"{"command":"cat a","cwd":"/w"}"#), (EffectKind::Read, file("/w/a")));
+    assert_eq!(effect("Read", r#"{"file_path":"/w/a"}"#), (EffectKind::Read, file("/w/a")), "the same thing");
+    assert_eq!(effect("Bash", r#"{"command":"cat a > b","cwd":"/w"}"#), (EffectKind::Write, file("/w/b")));
+    assert_eq!(effect("Bash", r#"{"command":"cat a"}"#), (EffectKind::Read, None));
+    assert_eq!(effect("Bash", r#"{"command":"cargo test"}"#), (EffectKind::Check, None));
+    assert_eq!(effect("Bash", r#"{"command":"./deploy"}"#), (EffectKind::Unknown, None));
+    assert_eq!(effect("Bash", r#"{"command":3}"#), (EffectKind::Unknown, None));
+    let wrong = errors_of("policy_engine: {tool_schemas: {sh: {command_line: c, effect: read}}}\n");
+    assert!(wrong[0].contains("give either, not both"), "{wrong:?}");
 }
 
 #[test]

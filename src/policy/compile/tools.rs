@@ -85,13 +85,14 @@ impl Compiler {
         let schema = self.schema(&path, common, &keys);
         let canonical = self.canonical(&path, common, &keys, properties.as_ref());
         let cases = self.cases(&path, &keys.effects);
+        let command_line = self.command_line(&path, &keys);
         let spec = self.spec(&path, common, &keys);
         for (detector, levels) in &keys.loops {
             self.levels_of_tool(&format!("{path}.loops.{detector}"), name, detector, *levels);
         }
         self.conditions(&path, name, keys.conditions);
         self.requires(&path, name, keys.requires);
-        let declared = Declared { spec: Arc::new(spec), canonical, schema, cases };
+        let declared = Declared { spec: Arc::new(spec), canonical, schema, cases, command_line };
         self.policy.declared(name, declared);
     }
 

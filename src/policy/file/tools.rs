@@ -19,6 +19,10 @@ pub(in crate::policy) struct Tool {
     pub(in crate::policy) effect: Option<EffectKey>,
     /// What it touches, with holes for arguments: `order/{order_id}`.
     pub(in crate::policy) side_effect_resource: Option<String>,
+    /// The argument that holds a line of a shell: effect and resource (`file/PATH`) are read from it.
+    pub(in crate::policy) command_line: Option<String>,
+    /// The argument that holds the folder, from the root, that the line runs in.
+    pub(in crate::policy) working_directory: Option<String>,
     /// Other effects for some arguments; the first case that holds decides.
     pub(in crate::policy) effects: Vec<CaseKeys>,
     /// A write whose repetition harms: a payment, a message.
