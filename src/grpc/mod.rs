@@ -6,6 +6,7 @@ mod audit;
 mod authentication;
 mod connect;
 mod decode;
+mod dialects;
 mod encode;
 mod front;
 mod grants;

@@ -12,6 +12,7 @@ use super::{
     approvals::ApprovalService,
     audit::AuditService,
     authentication::Authenticated,
+    dialects::Dialects,
     front::Front,
     grants::GrantService,
     health,
@@ -140,7 +141,7 @@ fn beside(web: axum::Router) -> Routes {
     routes
 }
 
-type Services = Authenticated<Served<Shortcut<Counted<GateServiceServer<GateService>>>>>;
+type Services = Dialects<Authenticated<Served<Shortcut<Counted<GateServiceServer<GateService>>>>>>;
 
 fn services(others: Routes, gate: &Arc<Gate>, ending: &Stop) -> Services {
     let gate = || Arc::clone(gate);
@@ -156,7 +157,8 @@ fn services(others: Routes, gate: &Arc<Gate>, ending: &Stop) -> Services {
         .add_service(ending.counts(TenantServiceServer::new(TenantService::new(gate()))))
         .add_service(ending.counts(session_service(gate(), ending.clone())));
     let front = ending.counts(gate_service(gate(), ending.clone()));
-    Authenticated::new(Served::new(Shortcut { front, others: others.prepare() }, gate()), gate())
+    let served = Served::new(Shortcut { front, others: others.prepare() }, gate());
+    Dialects::new(Authenticated::new(served, gate()))
 }
 
 fn reflection() -> tonic_reflection::server::Builder<'static> {

@@ -1,0 +1,70 @@
+//! Those who do not speak gRPC: the unary JSON and protobuf of the Connect protocol (`POST /callgate.v1.GateService/Evaluate`,
+//! `application/json`), and gRPC-Web. Each request becomes one of gRPC before anybody looks at who asks, so that
+//! credentials, roles, limits, deadlines and errors are those of gRPC.
+
+mod errors;
+mod messages;
+mod unary;
+
+use std::{
+    convert::Infallible,
+    task::{Context, Poll},
+};
+
+use http::{HeaderValue, Method, header};
+use tonic::{
+    body::Body,
+    codegen::{Service, http as wire},
+};
+use tonic_web::GrpcWebLayer;
+use tower_layer::Layer as _;
+
+use self::{messages::Messages, unary::Encoding};
+use super::shortcut::Answer;
+
+/// A service that is also asked in other dialects.
+#[derive(Debug, Clone)]
+pub(super) struct Dialects<S> {
+    service: S,
+    messages: Messages,
+}
+
+impl<S> Dialects<S> {
+    pub(super) fn new(service: S) -> Self {
+        Self { service, messages: Messages::new() }
+    }
+}
+
+impl<S> Service<wire::Request<Body>> for Dialects<S>
+where
+    S: Service<wire::Request<Body>, Response = wire::Response<Body>, Error = Infallible, Future = Answer>
+        + Clone
+        + Send
+        + 'static,
+{
+    type Response = wire::Response<Body>;
+    type Error = Infallible;
+    type Future = Answer;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        self.service.poll_ready(context)
+    }
+
+    fn call(&mut self, request: wire::Request<Body>) -> Answer {
+        let kind = request.headers().get(header::CONTENT_TYPE).map_or(&b""[..], HeaderValue::as_bytes);
+        if kind.starts_with(b"application/grpc") {
+            if !kind.starts_with(b"application/grpc-web") {
+                return self.service.call(request);
+            }
+            let answer = GrpcWebLayer::new().layer(self.service.clone()).call(request);
+            return Box::pin(answer);
+        }
+        let Some(encoding) = Encoding::of(kind).filter(|_| request.method() == Method::POST) else {
+            return self.service.call(request);
+        };
+        match self.messages.of(request.uri().path()) {
+            Some(method) => Box::pin(unary::answered(self.service.clone(), request, method, encoding)),
+            None => self.service.call(request),
+        }
+    }
+}

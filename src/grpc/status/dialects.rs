@@ -1,0 +1,33 @@
+//! What is said to those who do not speak gRPC.
+
+use tonic::{Code, Status};
+
+use crate::grpc::{limits::MESSAGE_BYTES_MAX, malformed::Malformed};
+
+/// A body that is no message of this name; `error` says why, and where.
+pub(in crate::grpc) fn not_json(name: &str, error: &str) -> Status {
+    Malformed::new("body", format!("is no {name} in JSON: {error}")).into()
+}
+
+/// A deadline that cannot be read.
+pub(in crate::grpc) fn timeout_unreadable() -> Status {
+    Malformed::new("connect-timeout-ms", "must be a number of milliseconds, of ten digits at most").into()
+}
+
+/// A body that is compressed in a way that is not known, or not as it says.
+pub(in crate::grpc) fn encoding_unknown() -> Status {
+    Malformed::new("content-encoding", "must be identity or gzip, and what the body is in").into()
+}
+
+/// More than a message may have.
+pub(in crate::grpc) fn body_too_large() -> Status {
+    Status::new(
+        Code::OutOfRange,
+        format!("the body has more than the {MESSAGE_BYTES_MAX} bytes that a message may have"),
+    )
+}
+
+/// A method of several messages, asked for with one.
+pub(in crate::grpc) fn streams() -> Status {
+    Status::new(Code::Unimplemented, "this method sends several messages, which takes gRPC or gRPC-Web")
+}

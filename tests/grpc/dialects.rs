@@ -1,0 +1,162 @@
+//! The contract without gRPC: JSON and protobuf of the Connect protocol, and gRPC-Web.
+
+use std::{io::Write as _, net::SocketAddr};
+
+use bytes::Bytes;
+use callgate::grpc::v1;
+use flate2::{Compression, write::GzEncoder};
+use http::{HeaderMap, Request, StatusCode};
+use http_body_util::{BodyExt as _, Full};
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use prost::Message as _;
+use prost_reflect::DescriptorPool;
+use serde_json::{Value, json};
+use tokio::net::TcpStream;
+
+use crate::common::{
+    gates::policy,
+    in_time,
+    wire::{Plane, call, question},
+};
+
+/// One request over HTTP/1, on a connection of its own.
+async fn post(
+    address: SocketAddr,
+    path: &str,
+    headers: &[(&str, &str)],
+    body: impl Into<Bytes>,
+) -> (StatusCode, HeaderMap, Bytes) {
+    let stream = TcpStream::connect(address).await.expect("it listens");
+    let (mut client, connection) = http1::handshake(TokioIo::new(stream)).await.expect("HTTP/1");
+    tokio::spawn(connection);
+    let mut request = Request::post(path).header("host", "callgate");
+    for (name, value) in headers {
+        request = request.header(*name, *value);
+    }
+    let request = request.body(Full::new(body.into())).expect("a request");
+    let (head, body) = in_time("an answer", client.send_request(request)).await.expect("one").into_parts();
+    (head.status, head.headers, in_time("its body", body.collect()).await.expect("all of it").to_bytes())
+}
+
+const JSON: (&str, &str) = ("content-type", "application/json");
+
+async fn ask(address: SocketAddr, method: &str, body: &Value) -> (StatusCode, Value) {
+    let (status, headers, body) = post(address, &format!("/callgate.v1.{method}"), &[JSON], body.to_string()).await;
+    assert_eq!(headers["content-type"], "application/json", "{status} {body:?}");
+    assert_eq!(headers["cache-control"], "no-store");
+    (status, serde_json::from_slice(&body).expect("JSON"))
+}
+
+fn evaluation(call_id: &str) -> Value {
+    json!({
+        "caller": {"sessionId": "s", "agentId": "a"},
+        "call": {"callId": call_id, "tool": "get_order", "argumentsJson": "{\"id\":4}"},
+    })
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_contract_is_asked_in_json() {
+    let plane = Plane::start(&policy(&["same_call"])).await;
+    let (status, verdict) = ask(plane.address, "GateService/Evaluate", &evaluation("c1")).await;
+    assert_eq!((status, &verdict["verdict"]["decision"]), (StatusCode::OK, &json!("DECISION_ALLOW")), "{verdict}");
+    let report =
+        json!({"caller": {"sessionId": "s"}, "callId": "c1", "status": "OUTCOME_STATUS_SUCCESS", "result": "4"});
+    let (status, recorded) = ask(plane.address, "GateService/Record", &report).await;
+    assert_eq!((status, &recorded["status"]), (StatusCode::OK, &json!("OUTCOME_STATUS_SUCCESS")), "{recorded}");
+    // Names as the contract has them are understood, too.
+    let state = json!({"session_id": "s", "last_calls": 5});
+    let (status, state) = ask(plane.address, "GateService/GetSessionState", &state).await;
+    assert_eq!(status, StatusCode::OK, "{state}");
+    assert_eq!(state["state"]["calls"][0]["callId"], "c1", "{state}");
+    assert_eq!(plane.postgres.number("select count(*) from call").await, 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_wrong_is_told_as_connect_tells_it() {
+    let plane = Plane::start(&policy(&["same_call"])).await;
+    let at = plane.address;
+    let info = |error: &Value| error["details"][0]["debug"].clone();
+
+    let mut no_session = evaluation("c1");
+    no_session["caller"] = json!({});
+    let (status, error) = ask(at, "GateService/Evaluate", &no_session).await;
+    assert_eq!((status.as_u16(), &error["code"]), (400, &json!("invalid_argument")), "{error}");
+    assert_eq!(info(&error)["reason"], "INVALID_FIELD", "{error}");
+    assert_eq!(info(&error)["metadata"]["field"], "caller.session_id", "{error}");
+    assert_eq!(error["details"][0]["type"], "google.rpc.ErrorInfo", "{error}");
+
+    let mut misspelt = evaluation("c1");
+    misspelt["calll"] = json!({});
+    for (body, said) in [(misspelt, "calll"), (json!([]), "EvaluateRequest"), (json!({"call": {"tool": 4}}), "body")] {
+        let (status, error) = ask(at, "GateService/Evaluate", &body).await;
+        assert_eq!((status.as_u16(), &error["code"]), (400, &json!("invalid_argument")), "{error}");
+        assert!(error["message"].as_str().expect("a message").contains(said), "{error}");
+    }
+    let (status, _, body) = post(at, "/callgate.v1.GateService/Evaluate", &[JSON], "{\"call\":").await;
+    assert_eq!(status, StatusCode::BAD_REQUEST, "{body:?}");
+    let (status, _, _) = post(at, "/callgate.v1.GateService/Guess", &[JSON], "{}").await;
+    assert_eq!(status, StatusCode::NOT_FOUND);
+    let (status, error) = ask(at, "SessionService/WatchSession", &json!({"sessionId": "s"})).await;
+    assert_eq!((status.as_u16(), &error["code"]), (501, &json!("unimplemented")), "{error}");
+
+    let large = format!("{{\"x\": \"{}\"}}", "y".repeat(5 << 20));
+    let (status, _, body) = post(at, "/callgate.v1.GateService/Evaluate", &[JSON], large).await;
+    assert!(status == StatusCode::BAD_REQUEST && body.starts_with(b"{\"code\":\"out_of_range\""), "{status} {body:?}");
+    let bad = [("connect-timeout-ms", "soon"), ("content-encoding", "br"), ("content-encoding", "gzip")];
+    for header in bad {
+        let (status, _, body) = post(at, "/callgate.v1.GateService/Evaluate", &[JSON, header], "{}").await;
+        let said = String::from_utf8_lossy(&body).into_owned();
+        assert!(status == StatusCode::BAD_REQUEST && said.contains(header.0), "{status} {said}");
+    }
+    assert_eq!(plane.row_count().await, 0, "nothing was stored");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn protobuf_gzip_deadlines_and_grpc_web_are_understood() {
+    let plane = Plane::start(&policy(&["same_call"])).await;
+    let at = plane.address;
+    let path = "/callgate.v1.GateService/Evaluate";
+    let asked = |id: &str| question("s", call(id, "get_order", &format!(r#"{{"id":"{id}"}}"#))).encode_to_vec();
+
+    let headers =
+        [("content-type", "application/proto"), ("connect-protocol-version", "1"), ("connect-timeout-ms", "5000")];
+    let (status, headers, body) = post(at, path, &headers, asked("c1")).await;
+    assert_eq!((status, headers["content-type"].as_bytes()), (StatusCode::OK, &b"application/proto"[..]));
+    let verdict = v1::EvaluateResponse::decode(body).expect("a message").verdict.expect("a verdict");
+    assert_eq!(verdict.decision(), v1::Decision::Allow);
+
+    let mut zipped = GzEncoder::new(Vec::new(), Compression::fast());
+    zipped.write_all(evaluation("c2").to_string().as_bytes()).expect("memory");
+    let zipped = zipped.finish().expect("memory");
+    let (status, _, body) = post(at, path, &[JSON, ("content-encoding", "gzip")], zipped).await;
+    assert_eq!(status, StatusCode::OK, "{body:?}");
+
+    let message = asked("c3");
+    let mut framed = vec![0];
+    framed.extend((message.len() as u32).to_be_bytes());
+    framed.extend(&message);
+    let web = [("content-type", "application/grpc-web+proto"), ("x-grpc-web", "1")];
+    let (status, headers, body) = post(at, path, &web, framed).await;
+    assert_eq!((status, headers["content-type"].as_bytes()), (StatusCode::OK, &b"application/grpc-web+proto"[..]));
+    assert!(String::from_utf8_lossy(&body).contains("grpc-status:0"), "{body:?}");
+    assert_eq!(plane.postgres.number("select count(*) from call").await, 3);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_method_answers_in_json() {
+    let plane = Plane::start(&policy(&["same_call"])).await;
+    let pool = DescriptorPool::decode(v1::DESCRIPTORS).expect("descriptors");
+    let services: Vec<_> = pool.services().filter(|service| service.package_name() == "callgate.v1").collect();
+    let mut count = 0;
+    for method in services.iter().flat_map(|service| service.methods()) {
+        let path = format!("{}/{}", method.parent_service().name(), method.name());
+        let (status, answer) = ask(plane.address, &path, &json!({})).await;
+        let streams = method.is_client_streaming() || method.is_server_streaming();
+        assert_eq!(status == StatusCode::NOT_IMPLEMENTED, streams, "{path}: {answer}");
+        assert!(status == StatusCode::OK || answer["code"].is_string(), "{path}: {status} {answer}");
+        assert!(!status.is_server_error() || streams, "{path}: {status} {answer}");
+        count += 1;
+    }
+    assert!(count > 40, "{count}");
+}
