@@ -1,7 +1,7 @@
 # Two commands do all the set-up on a machine that has Rust: `make run` and `make test`.
 LISTEN ?= 127.0.0.1:7600
 
-.PHONY: run test test-citus bench prerequisites
+.PHONY: run test test-all test-citus shell-lines bench prerequisites
 
 run: prerequisites ## Build, and serve on LISTEN with a private database
 	cargo build --release
@@ -13,6 +13,11 @@ test: prerequisites ## The whole test suite
 	else \
 		echo cargo test; cargo test; \
 	fi
+
+test-all: test shell-lines ## And what takes longer
+
+shell-lines: ## 100,000 lines by chance: none that is called a read may change its folder
+	CALLGATE_SHELL_LINES=100000 cargo test --test shell -- --nocapture
 
 test-citus: prerequisites ## The tests of the store, the service and faults on a Citus cluster, where Citus is installed
 	@deploy/citus/test

@@ -64,16 +64,18 @@ fn joined(parts: &[Part], node: Node<'_>, source: &str) -> Word {
 fn parts_of(node: Node<'_>, source: &str, parts: &mut Vec<Part>) -> Option<()> {
     let text = &source[node.byte_range()];
     match node.kind() {
-        "word" | "number" => bare(text, parts),
+        "word" | "number" => bare(text, parts)?,
         // What is put between braces: {1..3}.
-        "brace_expression" => Some(parts.push(Part::Glob)),
-        "raw_string" => Some(parts.extend(text.strip_prefix('\'')?.strip_suffix('\'')?.chars().map(Part::Text))),
-        "string" => quoted(node, source, parts),
-        "ansi_c_string" | "translated_string" => Some(parts.push(Part::Split)),
-        "simple_expansion" | "expansion" | "command_substitution" | "arithmetic_expansion" => {
-            Some(parts.push(Part::Split))
-        }
-        "process_substitution" => Some(parts.push(Part::Split)),
+        "brace_expression" => parts.push(Part::Glob),
+        "raw_string" => parts.extend(text.strip_prefix('\'')?.strip_suffix('\'')?.chars().map(Part::Text)),
+        "string" => quoted(node, source, parts)?,
+        "ansi_c_string"
+        | "translated_string"
+        | "simple_expansion"
+        | "expansion"
+        | "command_substitution"
+        | "arithmetic_expansion"
+        | "process_substitution" => parts.push(Part::Split),
         "command_name" | "concatenation" => {
             let mut end = node.start_byte();
             let mut cursor = node.walk();
@@ -84,10 +86,11 @@ fn parts_of(node: Node<'_>, source: &str, parts: &mut Vec<Part>) -> Option<()> {
                 end = child.end_byte();
                 parts_of(child, source, parts)?;
             }
-            (end == node.end_byte()).then_some(())
+            return (end == node.end_byte()).then_some(());
         }
-        _ => None,
+        _ => return None,
     }
+    Some(())
 }
 
 /// Text without quotes.
