@@ -348,7 +348,7 @@ impl Row {
         let is_plain = has(&self.flags, name) || has(&self.with, name);
         let has_value = !is_plain && (is_written || fixed.is_some() || has(&self.values, name) || is_with);
         (has_value || is_plain)
-            .then(|| Known { has_value, flag: Flag { is_with, is_written, fixed, takes: Takes::Nothing } })
+            .then_some(Known { has_value, flag: Flag { is_with, is_written, fixed, takes: Takes::Nothing } })
     }
 }
 
