@@ -137,6 +137,20 @@ async fn a_bench_shows_a_token_of_each_of_its_tenants() {
     assert!(code == Some(1) && error.contains("--tenants 2: connections take turns"), "{error}");
 }
 
+#[tokio::test]
+async fn a_bench_measures_encryption_beside_the_same_without() {
+    let more = ["--yardsticks", "none", "--encrypted", "--writes", "50%"];
+    let (json, said) = figures(&Home::empty(), &more).await;
+    let entrants = json["cases"][0]["entrants"].as_array().expect("entrants");
+    assert_eq!(entrants.iter().map(|entrant| &entrant["name"]).collect::<Vec<_>>(), ["callgate", "in the clear"]);
+    for entrant in entrants {
+        let round = &entrant["rounds"][0];
+        assert!(round["pair_us"]["count"].as_f64().is_some_and(|count| count > 0.0), "{round}");
+        assert_eq!(round["refused"], serde_json::json!({}), "{round}");
+    }
+    assert!(said.contains("callgate to in the clear: ") && said.contains(" with keys: 0 warnings"), "{said}");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn bench_and_demo_show_the_token_of_the_environment() {
     let home = Home::prepared().await;

@@ -105,7 +105,8 @@ impl<'a> Bench<'a> {
     fn own(&self, program: &Path, policy: Policy, stored: u64) -> Which {
         let database_url = self.args.database_url.clone();
         let unix = self.args.transport == Transport::Unix;
-        Which::Own { program: program.to_owned(), policy, stored, database_url, unix, tenants: self.tenants() }
+        let (tenants, encrypted) = (self.tenants(), self.args.encrypted);
+        Which::Own { program: program.to_owned(), policy, stored, database_url, unix, tenants, encrypted }
     }
 
     /// How many tenants show a token each.
@@ -129,6 +130,9 @@ impl<'a> Bench<'a> {
         }
         let which = self.server(&load.mix);
         let mut entrants = vec![self.entrant("callgate", which.clone(), load.clone())];
+        if self.args.encrypted {
+            entrants.push(self.entrant("in the clear", which.clone().in_the_clear(), load.clone()));
+        }
         if let (Some(program), Which::Own { policy, .. }) = (&self.args.against, which) {
             entrants.push(self.entrant("against", self.own(program, policy, 0), load.clone()));
         }

@@ -8,6 +8,7 @@ mod child;
 mod cpu;
 mod disk;
 mod drive;
+mod keys;
 mod link;
 mod load;
 mod probe;
@@ -56,6 +57,9 @@ pub(super) struct BenchArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64),
           conflicts_with_all = ["server", "preset"])]
     tenants: Option<u16>,
+    /// Encrypt what the server that is started stores, with keys that are made for it, beside one that does not
+    #[arg(long, conflicts_with_all = ["server", "stored", "database_url"])]
+    encrypted: bool,
     /// The folder of PostgreSQL's programs
     #[arg(long, value_name = "DIR", env = "CALLGATE_PG_BIN")]
     pg_bin: Option<PathBuf>,

@@ -9,6 +9,7 @@ use tempfile::TempDir;
 use super::{
     child::Process,
     disk::Disk,
+    keys,
     link::Way,
     probe::Probe,
     stored, tokens,
@@ -26,7 +27,15 @@ pub(super) enum Which {
     /// One that runs, with what is shown to it, and its database where it is known.
     Running { url: String, shown: Shown, database_url: Option<String> },
     /// One of ours: this program or another build of it. Where it has tenants, each shows a token.
-    Own { program: PathBuf, policy: Policy, stored: u64, database_url: Option<String>, unix: bool, tenants: usize },
+    Own {
+        program: PathBuf,
+        policy: Policy,
+        stored: u64,
+        database_url: Option<String>,
+        unix: bool,
+        tenants: usize,
+        encrypted: bool,
+    },
     /// What callgate is held against, with answers to calls of these sizes.
     Yardstick(Yardstick, (usize, usize)),
 }
@@ -53,11 +62,20 @@ impl Which {
         }
     }
 
+    /// The same without keys.
+    pub(super) const fn in_the_clear(mut self) -> Self {
+        if let Self::Own { encrypted, .. } = &mut self {
+            *encrypted = false;
+        }
+        self
+    }
+
     /// In words.
     pub(super) fn described(&self) -> String {
         match self {
             Self::Running { url, .. } => url.clone(),
-            Self::Own { program, policy, stored, .. } => match (policy, stored) {
+            Self::Own { program, policy, stored, encrypted, .. } => match (policy, stored) {
+                (_, 0) if *encrypted => format!("{} with keys", program.display()),
                 (Policy::Default, 0) => program.display().to_string(),
                 (_, 0) => format!("{} with another policy", program.display()),
                 (_, stored) => format!("{} with {stored} calls stored", program.display()),
@@ -200,13 +218,17 @@ async fn serving(
     let secrets: Vec<(&str, String)> = url.iter().map(|url| (DATABASE, (*url).to_owned())).collect();
     let log = folder.join("log");
     match which {
-        Which::Own { program, policy, unix, .. } => {
+        Which::Own { program, policy, unix, tenants, encrypted, .. } => {
             let socket = format!("unix:{}", folder.join("socket").display());
             let mut args = vec!["serve", "--listen", if *unix { &socket } else { "127.0.0.1:0" }];
             let path = folder.join(POLICY);
             if let Some(text) = policy.text()? {
                 std::fs::write(&path, text).context("the policy cannot be written")?;
                 args.extend(["--policy", path.to_str().context("a path that is no text")?]);
+            }
+            let keys = encrypted.then(|| keys::make(folder, &tokens::tenants(*tenants))).transpose()?;
+            if let Some(keys) = &keys {
+                args.extend(["--keys", keys.to_str().context("a path that is no text")?]);
             }
             Process::start(program, &args, &secrets, log).await
         }

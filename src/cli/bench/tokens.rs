@@ -8,6 +8,11 @@ use tokio::process::Command;
 use super::child::clean;
 use crate::cli::remote::Bearer;
 
+/// The names of so many tenants, of which the first is the plane's own.
+pub(super) fn tenants(count: usize) -> Vec<String> {
+    std::iter::once("default".to_owned()).chain((1..count).map(|n| format!("bench-{n}"))).collect()
+}
+
 /// A token of an agent for each of so many tenants, of which the first is the plane's own. Others get the policy, too.
 pub(super) async fn make(
     program: &Path,
@@ -16,8 +21,7 @@ pub(super) async fn make(
     policy: Option<&Path>,
     tenants: usize,
 ) -> anyhow::Result<Vec<Bearer>> {
-    let own = "default".to_owned();
-    let names: Vec<String> = std::iter::once(own).chain((1..tenants).map(|n| format!("bench-{n}"))).collect();
+    let names = self::tenants(tenants);
     // Before there is a token: nobody needs one for it.
     for name in &names[1..] {
         said(program, &["tenants", "create", name, "--server", server], &[]).await?;
