@@ -28,7 +28,7 @@ pub(super) async fn make(
     }
     let token = async |role: &str, tenant: &str| {
         let args = ["tokens", "create", role, "--role", role, "--tenant", tenant];
-        said(program, &args, &[("CALLGATE_TOKENS_DATABASE_URL", database)]).await
+        said(program, &args, &[("CALLGATE_ADMIN_DATABASE_URL", database)]).await
     };
     let mut tokens = Vec::with_capacity(tenants);
     for (n, name) in names.iter().enumerate() {
