@@ -3,6 +3,7 @@
 #[macro_use]
 mod out;
 
+mod agents;
 mod approvals;
 mod audit;
 mod bench;
@@ -64,6 +65,8 @@ enum Command {
     Policy(policy::PolicyArgs),
     /// Say why a stored call was judged as it was, rule by rule
     Explain(explain::ExplainArgs),
+    /// Put callgate's hooks into the settings of coding agents, list them, or take them away
+    Agents(agents::AgentsArgs),
     /// List and answer the questions that calls wait for
     Approvals(approvals::ApprovalsArgs),
     /// List and show sessions, halt and resume them, and set their phases
@@ -121,6 +124,7 @@ fn run(command: Command) -> ExitCode {
             Err(error) => Err(error),
         },
         Command::Explain(args) => runtime().and_then(|runtime| runtime.block_on(explain::run(args))),
+        Command::Agents(args) => runtime().and_then(|runtime| runtime.block_on(agents::run(args))),
         Command::Approvals(args) => runtime().and_then(|runtime| runtime.block_on(approvals::run(args))),
         Command::Sessions(args) => runtime().and_then(|runtime| runtime.block_on(sessions::run(args))),
         Command::Grants(args) => runtime().and_then(|runtime| runtime.block_on(sessions::grants(args))),

@@ -23,7 +23,7 @@ use crate::grpc::BY;
 #[derive(Debug, Clone, Args)]
 pub(super) struct Remote {
     /// The URL of the running server: https://HOST:PORT, http://HOST:PORT or unix:PATH
-    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:7600", env = "CALLGATE_SERVER")]
+    #[arg(long, value_name = "URL", default_value = DEFAULT_SERVER, env = "CALLGATE_SERVER")]
     server: String,
     #[command(flatten)]
     shown: Shown,
@@ -46,11 +46,14 @@ pub(super) struct Shown {
     key: Option<PathBuf>,
 }
 
+/// Where `callgate serve` listens unless it is told otherwise.
+const DEFAULT_SERVER: &str = "http://127.0.0.1:7600";
+
 /// A connection to it, which shows the caller's token with each request.
 pub(super) type Wire = InterceptedService<Channel, Bearer>;
 
 /// The environment variable that a token comes from: a command line is seen by every user of the machine.
-const TOKEN: &str = "CALLGATE_TOKEN";
+pub(super) const TOKEN: &str = "CALLGATE_TOKEN";
 
 impl Remote {
     pub(super) async fn connect(&self) -> anyhow::Result<Wire> {
@@ -60,6 +63,38 @@ impl Remote {
     /// True when the name of who asks is their credential's, and not the one that they give.
     pub(super) fn is_named_by_credential(&self) -> anyhow::Result<bool> {
         Ok(self.shown.certificate.is_some() || self.shown.bearer()?.0.is_some())
+    }
+
+    /// The URL that is asked.
+    pub(super) fn server(&self) -> &str {
+        &self.server
+    }
+
+    /// True for a server that others than this machine can reach by its URL.
+    pub(super) fn is_elsewhere(&self) -> bool {
+        has_tls(&self.server) || is_overheard(&self.server)
+    }
+
+    /// The arguments by which another command asks the same server and shows the same credential: files by their names,
+    /// and never a token.
+    pub(super) fn args(&self) -> anyhow::Result<Vec<String>> {
+        let host = self.server.split_once("://").and_then(|(_, rest)| rest.split('/').next());
+        if host.is_some_and(|host| host.contains('@')) {
+            bail!("--server: a URL with a name or a password in it would be written for others to read");
+        }
+        let mut args = Vec::new();
+        if self.server != DEFAULT_SERVER {
+            args.extend(["--server".to_owned(), self.server.clone()]);
+        }
+        let Shown { token_file, ca, certificate, key } = &self.shown;
+        let files = [("--token-file", token_file), ("--ca", ca), ("--certificate", certificate), ("--key", key)];
+        for (name, file) in files {
+            let Some(file) = file else { continue };
+            let file = std::path::absolute(file).with_context(|| format!("{name} {}", file.display()))?;
+            let file = file.to_str().with_context(|| format!("{name} {} is no text", file.display()))?;
+            args.extend([name.to_owned(), file.to_owned()]);
+        }
+        Ok(args)
     }
 }
 

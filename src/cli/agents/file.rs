@@ -1,0 +1,124 @@
+//! A file of settings on the disk: read whole, written whole, with its owner, permissions and links as they are. What it
+//! was before is remembered among the user's own state: it may hold secrets of others, and a project's folder is shared.
+
+use std::{
+    fs::{self, Permissions},
+    io::{ErrorKind, Write as _},
+    os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown},
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context as _, bail};
+use tempfile::Builder;
+
+use super::change::Memory;
+use crate::domain::digest;
+
+/// Of a new file, before what the user's mask takes away.
+const NEW_FILE_MODE: u32 = 0o666;
+/// What is remembered is for its owner alone.
+const MEMORY_MODE: u32 = 0o600;
+
+/// A file as it was read.
+#[derive(Debug)]
+pub(super) struct File {
+    /// As people know it.
+    pub(super) path: PathBuf,
+    pub(super) text: Option<String>,
+    pub(super) memory: Option<Memory>,
+    memory_path: PathBuf,
+}
+
+impl File {
+    /// Reads the file, and what is remembered of it below `state`.
+    pub(super) fn open(path: &Path, state: &Path) -> anyhow::Result<Self> {
+        let text = read(path)?;
+        let name = digest::of_text(&path.to_string_lossy());
+        let memory_path = state.join(format!("{name}.json"));
+        let known = read(&memory_path)?;
+        // What cannot be read is remembered no more; the file itself says what is callgate's.
+        let memory = known.and_then(|text| serde_json::from_str(&text).ok());
+        Ok(Self { path: path.to_owned(), text, memory, memory_path })
+    }
+
+    /// Writes the text in the place of the one that was read; `before` is the text without callgate.
+    pub(super) fn install(&self, before: Option<String>, text: &str) -> anyhow::Result<()> {
+        let folder = self.path.parent().unwrap_or(Path::new("."));
+        let made = self.memory.as_ref().is_some_and(|memory| memory.has_made_folder);
+        let memory = Memory {
+            file: self.path.display().to_string(),
+            before,
+            after: digest::of_text(text),
+            has_made_folder: made || !folder.exists(),
+        };
+        // Before the file: remembered in vain it does no harm.
+        replace(&self.memory_path, &serde_json::to_string_pretty(&memory)?, MEMORY_MODE)?;
+        self.unchanged()?;
+        replace(&self.path, text, NEW_FILE_MODE)
+    }
+
+    /// Writes the text without callgate, or takes away a file that is callgate's alone, and forgets it.
+    pub(super) fn uninstall(&self, text: Option<&str>) -> anyhow::Result<()> {
+        self.unchanged()?;
+        match text {
+            Some(text) => replace(&self.path, text, NEW_FILE_MODE)?,
+            None => {
+                gone(fs::remove_file(&self.path)).with_context(|| self.path.display().to_string())?;
+                let made = self.memory.as_ref().is_some_and(|memory| memory.has_made_folder);
+                if let Some(folder) = self.path.parent().filter(|_| made) {
+                    // Others may have put something into it.
+                    let _ = fs::remove_dir(folder);
+                }
+            }
+        }
+        gone(fs::remove_file(&self.memory_path)).with_context(|| self.memory_path.display().to_string())
+    }
+
+    /// The host writes its settings itself.
+    fn unchanged(&self) -> anyhow::Result<()> {
+        if read(&self.path)? != self.text {
+            bail!("{}: somebody else has changed it meanwhile; nothing was written, say it again", self.path.display());
+        }
+        Ok(())
+    }
+}
+
+fn gone(removed: std::io::Result<()>) -> std::io::Result<()> {
+    removed.or_else(|error| if error.kind() == ErrorKind::NotFound { Ok(()) } else { Err(error) })
+}
+
+fn read(path: &Path) -> anyhow::Result<Option<String>> {
+    match fs::read_to_string(path) {
+        Ok(text) => Ok(Some(text)),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error).with_context(|| format!("{}: cannot be read", path.display())),
+    }
+}
+
+/// Puts a text in the place of another at once: nobody reads half of it, and a full disk leaves the old one.
+fn replace(path: &Path, text: &str, mode: u32) -> anyhow::Result<()> {
+    let written = || -> anyhow::Result<()> {
+        // A link stays one: what it leads to is written.
+        let path = match fs::canonicalize(path) {
+            Ok(path) => path,
+            Err(_) if path.is_symlink() => bail!("it is a link that leads nowhere"),
+            Err(_) => path.to_owned(),
+        };
+        let folder = path.parent().unwrap_or(Path::new("."));
+        fs::create_dir_all(folder)?;
+        let old = fs::metadata(&path).ok();
+        let mut file = Builder::new().permissions(Permissions::from_mode(mode)).tempfile_in(folder)?;
+        file.write_all(text.as_bytes())?;
+        if let Some(old) = &old {
+            let own = file.as_file().metadata()?;
+            if (own.uid(), own.gid()) != (old.uid(), old.gid()) {
+                chown(file.path(), Some(old.uid()), Some(old.gid()))?;
+            }
+            file.as_file().set_permissions(old.permissions())?;
+        }
+        file.as_file().sync_all()?;
+        file.persist(&path)?;
+        Ok(())
+    };
+    written().with_context(|| format!("{}: cannot be written", path.display()))
+}

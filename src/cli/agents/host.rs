@@ -1,0 +1,198 @@
+//! The hosts: where their settings are, which events their hooks hear of, and what is peculiar to each.
+
+use std::path::{Path, PathBuf};
+
+use clap::ValueEnum;
+
+/// A program in which agents run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
+pub(super) enum Host {
+    /// Claude Code
+    ClaudeCode,
+    /// `OpenAI` Codex CLI
+    Codex,
+    /// Gemini CLI
+    Gemini,
+    /// Cursor
+    Cursor,
+}
+
+/// Whose settings.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Scope {
+    User,
+    Project,
+}
+
+/// What a host is told of its hooks for one event.
+#[derive(Debug)]
+pub(super) struct Event {
+    pub(super) name: &'static str,
+    /// How long the host waits for the hook.
+    pub(super) timeout_s: u32,
+    /// True where the tool waits for the hook's word.
+    pub(super) is_guard: bool,
+    /// False where the host takes no HTTP hook.
+    pub(super) has_http: bool,
+}
+
+/// What one host wants.
+#[derive(Debug)]
+pub(super) struct Facts {
+    /// On the command line of `callgate hook`.
+    pub(super) name: &'static str,
+    pub(super) title: &'static str,
+    /// Which tells its version.
+    pub(super) program: &'static str,
+    pub(super) folder: &'static str,
+    pub(super) file: &'static str,
+    /// The host reads comments in its settings. Another does not load a file with one, and then runs no hook of it.
+    pub(super) has_comments: bool,
+    /// Hooks stand in groups with a matcher, not right below their event.
+    pub(super) is_grouped: bool,
+    pub(super) events: &'static [Event],
+    /// What a person has still to do.
+    pub(super) caution: &'static str,
+}
+
+/// How long a tool waits for the hook's word: as long as a person may take to answer.
+const GUARD_TIMEOUT_S: u32 = 600;
+/// How long a host waits where nothing depends on the hook.
+const TELL_TIMEOUT_S: u32 = 30;
+
+const fn guard(name: &'static str) -> Event {
+    Event { name, timeout_s: GUARD_TIMEOUT_S, is_guard: true, has_http: true }
+}
+
+const fn tell(name: &'static str) -> Event {
+    Event { name, timeout_s: TELL_TIMEOUT_S, is_guard: false, has_http: true }
+}
+
+const CLAUDE_CODE: Facts = Facts {
+    name: "claude-code",
+    title: "Claude Code",
+    program: "claude",
+    folder: ".claude",
+    file: "settings.json",
+    has_comments: false,
+    is_grouped: true,
+    events: &[
+        guard("PreToolUse"),
+        tell("PostToolUse"),
+        tell("PostToolUseFailure"),
+        tell("UserPromptSubmit"),
+        Event { has_http: false, ..tell("SessionStart") },
+        tell("PreCompact"),
+        tell("PostCompact"),
+        tell("PermissionDenied"),
+        tell("Stop"),
+        tell("StopFailure"),
+        tell("SubagentStop"),
+        tell("SessionEnd"),
+    ],
+    caution: "sessions that run already take the hooks up when they are started again",
+};
+
+const CODEX: Facts = Facts {
+    name: "codex",
+    title: "Codex",
+    program: "codex",
+    folder: ".codex",
+    file: "hooks.json",
+    has_comments: false,
+    is_grouped: true,
+    events: &[
+        guard("PreToolUse"),
+        tell("PostToolUse"),
+        tell("UserPromptSubmit"),
+        tell("SessionStart"),
+        tell("PreCompact"),
+        tell("PostCompact"),
+        tell("Stop"),
+    ],
+    caution: "Codex runs a hook only after you have trusted it: open Codex and say /hooks. A hook that runs out of time \
+              there lets the tool run",
+};
+
+const GEMINI: Facts = Facts {
+    name: "gemini",
+    title: "Gemini CLI",
+    program: "gemini",
+    folder: ".gemini",
+    file: "settings.json",
+    has_comments: true,
+    is_grouped: true,
+    events: &[
+        guard("BeforeTool"),
+        tell("AfterTool"),
+        tell("BeforeAgent"),
+        tell("AfterAgent"),
+        tell("SessionStart"),
+        tell("PreCompress"),
+        tell("SessionEnd"),
+    ],
+    caution: "a hook that runs out of time there lets the tool run; hooks of a project run only in a folder that Gemini \
+              trusts",
+};
+
+const CURSOR: Facts = Facts {
+    name: "cursor",
+    title: "Cursor",
+    program: "cursor",
+    folder: ".cursor",
+    file: "hooks.json",
+    has_comments: false,
+    is_grouped: false,
+    events: &[
+        guard("preToolUse"),
+        tell("postToolUse"),
+        tell("postToolUseFailure"),
+        tell("sessionStart"),
+        tell("stop"),
+        tell("sessionEnd"),
+    ],
+    caution: "Cursor also runs the hooks of Claude Code where its setting for third-party hooks is on: install into one \
+              of both. No hook hears of its compactions: that event is not in its documentation",
+};
+
+impl Host {
+    pub(super) const ALL: [Self; 4] = [Self::ClaudeCode, Self::Codex, Self::Gemini, Self::Cursor];
+
+    pub(super) const fn facts(self) -> &'static Facts {
+        match self {
+            Self::ClaudeCode => &CLAUDE_CODE,
+            Self::Codex => &CODEX,
+            Self::Gemini => &GEMINI,
+            Self::Cursor => &CURSOR,
+        }
+    }
+}
+
+/// Folders that settings are in.
+#[derive(Debug)]
+pub(super) struct Places {
+    pub(super) home: PathBuf,
+    pub(super) project: PathBuf,
+    /// `CLAUDE_CONFIG_DIR`
+    pub(super) claude: Option<PathBuf>,
+    /// `CODEX_HOME`
+    pub(super) codex: Option<PathBuf>,
+    /// `GEMINI_CLI_HOME`: in the place of the home folder
+    pub(super) gemini: Option<PathBuf>,
+}
+
+impl Places {
+    /// The file that hooks of the host belong into.
+    pub(super) fn file(&self, host: Host, scope: Scope) -> PathBuf {
+        let facts = host.facts();
+        let below = |folder: &Path| folder.join(facts.folder).join(facts.file);
+        match (scope, host) {
+            (Scope::Project, _) => Some(below(&self.project)),
+            (Scope::User, Host::ClaudeCode) => self.claude.as_ref().map(|folder| folder.join(facts.file)),
+            (Scope::User, Host::Codex) => self.codex.as_ref().map(|folder| folder.join(facts.file)),
+            (Scope::User, Host::Gemini) => self.gemini.as_deref().map(below),
+            (Scope::User, Host::Cursor) => None,
+        }
+        .unwrap_or_else(|| below(&self.home))
+    }
+}

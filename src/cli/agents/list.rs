@@ -1,0 +1,89 @@
+//! `callgate agents list`: what is there, without telling any hook of a call.
+
+use std::{fs, path::Path};
+
+use serde_json::Value;
+
+use super::{
+    Places, Remote,
+    host::{Host, Scope},
+    places,
+    settings::{Handler, Settings},
+    version,
+};
+
+pub(super) async fn list(remote: &Remote) -> anyhow::Result<()> {
+    let places = places()?;
+    for host in Host::ALL {
+        let facts = host.facts();
+        let told = version::told_by(facts.program).await;
+        let version = told.unwrap_or_else(|| format!("`{} --version` tells nothing", facts.program));
+        outln!("{} ({}): {version}", facts.name, facts.title);
+        for (scope, name) in [(Scope::User, "user"), (Scope::Project, "project")] {
+            outln!("  {name:<8} {}", of_file(host, &places, scope));
+        }
+    }
+    match remote.connect().await {
+        Ok(_) => outln!("a server answers at {}", remote.server()),
+        Err(error) => {
+            outln!("{error:#}: hooks that ask it refuse every tool, unless they were installed with --fail-open")
+        }
+    }
+    Ok(())
+}
+
+/// A line about one file.
+fn of_file(host: Host, places: &Places, scope: Scope) -> String {
+    let path = places.file(host, scope);
+    let name = path.display();
+    let Ok(text) = fs::read_to_string(&path) else {
+        return if path.exists() { format!("{name}: cannot be read") } else { format!("{name}: no such file") };
+    };
+    let settings = match Settings::read(host, &text) {
+        Ok(settings) => settings,
+        Err(error) => return format!("{name}: {error}"),
+    };
+    let (ours, others): (Vec<Handler>, Vec<Handler>) =
+        settings.handlers().into_iter().partition(|handler| handler.is_ours);
+    let others = match others.len() {
+        0 => String::new(),
+        count => format!("; hooks of others: {count}"),
+    };
+    let obstacle = settings.obstacle().map_or_else(String::new, |obstacle| format!("; {obstacle}"));
+    format!("{name}: {}{others}{obstacle}", of_ours(host, &ours))
+}
+
+/// What is installed, and what keeps it from working.
+fn of_ours(host: Host, ours: &[Handler]) -> String {
+    let text = |name: &str| ours.iter().find_map(|handler| handler.value.get(name)?.as_str());
+    let way = match (text("url"), text("command")) {
+        (Some(url), _) => format!("asks {url}"),
+        (None, Some(command)) => match program(command) {
+            program if Path::new(program).is_file() => format!("runs {program}"),
+            program => format!("runs {program}, which is not there: install it again"),
+        },
+        (None, None) => return "no hooks of callgate".to_owned(),
+    };
+    let is_http = text("url").is_some();
+    let wanted = host.facts().events.iter().filter(|event| event.has_http || !is_http);
+    let missing: Vec<&str> =
+        wanted.map(|event| event.name).filter(|name| !ours.iter().any(|handler| handler.event == *name)).collect();
+    let guards = host.facts().events.iter().filter(|event| event.is_guard);
+    let lets_run = host == Host::ClaudeCode
+        && guards.clone().any(|guard| {
+            ours.iter().any(|handler| handler.event == guard.name && handler.value["onFailure"] != Value::from("block"))
+        });
+    let missing = if missing.is_empty() { String::new() } else { format!("; not for {}", missing.join(", ")) };
+    let lets_run = if lets_run { "; a tool runs when the hook fails" } else { "" };
+    format!("installed by callgate, {way}{missing}{lets_run}")
+}
+
+/// The first word of a command's line: one with other characters stands in quotes.
+fn program(command: &str) -> &str {
+    match command.strip_prefix('\'') {
+        Some(rest) => rest.split('\'').next().unwrap_or_default(),
+        None if command.contains(" hook ") => command.split(' ').next().unwrap_or_default(),
+        // Words one by one.
+        None => command,
+    }
+}

@@ -1,0 +1,292 @@
+//! `callgate agents`: callgate's hooks in the settings of coding agents (docs/agents.md). What becomes of a file is
+//! decided in files that read and write nothing: `plan.rs`, `settings.rs`, `change.rs`.
+
+mod change;
+mod file;
+mod host;
+mod list;
+mod plan;
+mod probe;
+mod sample;
+mod settings;
+#[cfg(test)]
+mod tests;
+mod version;
+
+use std::{
+    env,
+    path::{Path, PathBuf},
+};
+
+use anstyle::{AnsiColor, Style};
+use anyhow::{Context as _, bail};
+use clap::{Args, Subcommand, ValueEnum};
+use etcetera::BaseStrategy as _;
+
+use self::{
+    file::File,
+    host::{Host, Places, Scope},
+    plan::{HTTP_PATH, Plan, Way, is_ours},
+    settings::Settings,
+};
+use super::remote::{Remote, TOKEN};
+
+/// What `callgate agents` takes.
+#[derive(Debug, Args)]
+pub(super) struct AgentsArgs {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// Write the hooks into the host's settings, and test them with a harmless call
+    Install(InstallArgs),
+    /// List the hosts that are here, and which hooks their settings have
+    List(Remote),
+    /// Take the hooks away again; a file that nobody else has changed gets its old bytes back
+    Uninstall {
+        /// Whose settings [default: those of every host]
+        host: Option<Host>,
+        #[command(flatten)]
+        target: Target,
+    },
+}
+
+/// Which of the host's files.
+#[derive(Debug, Clone, Copy, Args)]
+struct Target {
+    /// The settings of the user, for all projects: the default
+    #[arg(long, conflicts_with = "project")]
+    user: bool,
+    /// The settings of the project that this folder is in
+    #[arg(long)]
+    project: bool,
+    /// Show the difference, and write nothing
+    #[arg(long)]
+    dry_run: bool,
+}
+
+impl Target {
+    fn scope(self) -> Scope {
+        if self.project { Scope::Project } else { Scope::User }
+    }
+}
+
+#[derive(Debug, Args)]
+struct InstallArgs {
+    /// Whose settings
+    host: Host,
+    #[command(flatten)]
+    target: Target,
+    /// Let the host ask the server itself, without a program on this machine: Claude Code alone
+    #[arg(long, conflicts_with_all = ["agent", "fail_open", "grant"])]
+    http: bool,
+    /// Install HTTP hooks though the host's version is unknown, or runs a tool when the server is out of reach
+    #[arg(long, requires = "http")]
+    any_version: bool,
+    /// Write the hooks without testing them
+    #[arg(long)]
+    no_test: bool,
+    /// The agent's name, for its budgets and its approvals
+    #[arg(long, value_name = "NAME")]
+    agent: Option<String>,
+    /// Let tools run while the server is out of reach: all of them, or only what reads
+    #[arg(long, value_name = "WHICH", num_args = 0..=1, default_missing_value = "all", value_enum)]
+    fail_open: Option<FailOpen>,
+    /// What callgate permits runs without the host's own prompt
+    #[arg(long)]
+    grant: bool,
+    /// The program to install instead of this one
+    #[arg(long, value_name = "FILE", hide = true)]
+    command: Option<PathBuf>,
+    #[command(flatten)]
+    remote: Remote,
+}
+
+/// What runs although nobody could be asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum FailOpen {
+    /// Every tool
+    All,
+    /// Tools that are known to change nothing
+    Reads,
+}
+
+/// Runs the command.
+pub(super) async fn run(args: AgentsArgs) -> anyhow::Result<()> {
+    match args.action {
+        Action::Install(args) => install(&args).await,
+        Action::List(remote) => list::list(&remote).await,
+        Action::Uninstall { host, target } => uninstall(host, target),
+    }
+}
+
+async fn install(args: &InstallArgs) -> anyhow::Result<()> {
+    let (host, facts) = (args.host, args.host.facts());
+    let plan = Plan::new(host, &way(args).await?);
+    if !plan.handlers.iter().all(|(_, json)| is_ours(host, &plan::value(json))) {
+        bail!("the hooks could not be told from those of others: the program must be called callgate");
+    }
+    let places = places()?;
+    let path = places.file(host, args.target.scope());
+    let file = File::open(&path, &state()?)?;
+    let named = || path.display().to_string();
+    let changed = change::with(&plan, file.text.as_deref(), file.memory.as_ref()).with_context(named)?;
+    match &changed {
+        Some((_, after)) => show(&path, file.text.as_deref(), Some(after)),
+        None => outln!("{}: all hooks are there", path.display()),
+    }
+    if args.target.dry_run {
+        outln!("nothing was written (--dry-run)");
+        return Ok(());
+    }
+    if let Some((before, after)) = changed {
+        file.install(before, &after)?;
+        outln!("{}: written", path.display());
+    }
+    for caution in cautions(args, &places)? {
+        outln!("note: {caution}");
+    }
+    if args.no_test {
+        return Ok(());
+    }
+    let shown = probe::probe(host, &path, &env::current_dir()?, &args.remote).await?;
+    outln!("test: {}", shown.words);
+    if !shown.works {
+        bail!(
+            "the hooks of {} are installed, but do not work yet; `callgate agents install` tests them again",
+            facts.title
+        );
+    }
+    Ok(())
+}
+
+/// How the hooks reach callgate.
+async fn way(args: &InstallArgs) -> anyhow::Result<Way> {
+    if !args.http {
+        let program = match &args.command {
+            Some(path) => std::path::absolute(path)?,
+            None => own_path()?,
+        };
+        let program = program.into_os_string().into_string();
+        let program = program.map_err(|path| anyhow::anyhow!("{} is no text", path.display()))?;
+        return Ok(Way::Command { program, args: hook_args(args)? });
+    }
+    if args.host != Host::ClaudeCode {
+        bail!("--http: {} has no HTTP hooks; leave --http out", args.host.facts().title);
+    }
+    let told = version::told_by(args.host.facts().program).await;
+    if let Some(objection) = version::objection(told.as_deref()).filter(|_| !args.any_version) {
+        bail!("--http: {objection}; install the command's hooks (without --http), or say --any-version");
+    }
+    let server = args.remote.server().trim_end_matches('/');
+    if !server.starts_with("http") || args.remote.args()?.iter().any(|arg| arg != "--server" && arg.starts_with("--")) {
+        bail!(
+            "--http: an HTTP hook reaches http:// and https:// alone, by public authorities, with the token in {TOKEN}"
+        );
+    }
+    let shows_token = args.remote.is_elsewhere() || args.remote.is_named_by_credential()?;
+    Ok(Way::Http { url: format!("{server}{HTTP_PATH}"), shows_token })
+}
+
+fn hook_args(args: &InstallArgs) -> anyhow::Result<Vec<String>> {
+    let mut words = Vec::new();
+    words.extend(args.agent.iter().flat_map(|name| ["--agent".to_owned(), name.clone()]));
+    words.extend(
+        args.fail_open
+            .and_then(|which| which.to_possible_value())
+            .map(|which| format!("--fail-open={}", which.get_name())),
+    );
+    words.extend(args.grant.then(|| "--grant".to_owned()));
+    words.extend(args.remote.args()?);
+    Ok(words)
+}
+
+/// What a person should know, or has still to do.
+fn cautions(args: &InstallArgs, places: &Places) -> anyhow::Result<Vec<String>> {
+    let mut cautions = vec![args.host.facts().caution.to_owned()];
+    let scope = args.target.scope();
+    let other = if scope == Scope::User { Scope::Project } else { Scope::User };
+    let [path, other] = [scope, other].map(|scope| places.file(args.host, scope));
+    let settings =
+        |path: &Path| -> Option<Settings> { Settings::read(args.host, &std::fs::read_to_string(path).ok()?).ok() };
+    if let Some(obstacle) = settings(&path).and_then(|settings| settings.obstacle()) {
+        cautions.push(obstacle.to_owned());
+    }
+    let is_twice = settings(&other).is_some_and(|settings| settings.handlers().iter().any(|handler| handler.is_ours));
+    if is_twice && path != other {
+        cautions.push(format!("{} has callgate's hooks as well: each call is asked about twice", other.display()));
+    }
+    if args.http {
+        cautions
+            .push("no HTTP hook hears of SessionStart: the summary after a compaction comes with the next call".into());
+        let token = format!("Claude Code must be started with the token in {TOKEN}");
+        cautions.extend((args.remote.is_elsewhere() || args.remote.is_named_by_credential()?).then_some(token));
+    } else if args.remote.args()?.is_empty() && args.remote.is_named_by_credential()? {
+        cautions.push(format!("{} must be started with the token in {TOKEN}", args.host.facts().title));
+    }
+    Ok(cautions)
+}
+
+fn uninstall(host: Option<Host>, target: Target) -> anyhow::Result<()> {
+    let (places, state) = (places()?, state()?);
+    for host in host.map_or_else(|| Host::ALL.to_vec(), |host| vec![host]) {
+        let path = places.file(host, target.scope());
+        let file = File::open(&path, &state)?;
+        let text = file.text.as_deref();
+        let left = change::without(host, text, file.memory.as_ref()).with_context(|| path.display().to_string())?;
+        if left.as_deref() == text {
+            outln!("{}: no hooks of callgate", path.display());
+            continue;
+        }
+        show(&path, text, left.as_deref());
+        if target.dry_run {
+            outln!("nothing was written (--dry-run)");
+            continue;
+        }
+        file.uninstall(left.as_deref())?;
+        outln!("{}: {}", path.display(), if left.is_some() { "written" } else { "taken away" });
+    }
+    Ok(())
+}
+
+/// The difference, in colours where somebody looks.
+fn show(path: &Path, before: Option<&str>, after: Option<&str>) {
+    for line in change::diff(&path.display().to_string(), before, after).lines() {
+        let colour = match line.chars().next() {
+            Some('+') => Style::new().fg_color(Some(AnsiColor::Green.into())),
+            Some('-') => Style::new().fg_color(Some(AnsiColor::Red.into())),
+            _ => Style::new(),
+        };
+        outln!("{colour}{line}{colour:#}");
+    }
+}
+
+fn places() -> anyhow::Result<Places> {
+    let set = |name: &str| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let here = env::current_dir().context("the present folder")?;
+    let project = here.ancestors().find(|folder| folder.join(".git").exists()).unwrap_or(&here);
+    Ok(Places {
+        home: etcetera::home_dir().context("no home folder is known; set HOME")?,
+        project: project.to_owned(),
+        claude: set("CLAUDE_CONFIG_DIR"),
+        codex: set("CODEX_HOME"),
+        gemini: set("GEMINI_CLI_HOME"),
+    })
+}
+
+/// Where it is remembered what files were before.
+fn state() -> anyhow::Result<PathBuf> {
+    let base = etcetera::choose_base_strategy().context("no home folder is known; set HOME")?;
+    Ok(base.state_dir().unwrap_or_else(|| base.data_dir()).join("callgate/agents"))
+}
+
+/// This program as the user calls it: a name on the path outlives an upgrade, and what it leads to may not.
+fn own_path() -> anyhow::Result<PathBuf> {
+    let own = env::current_exe().context("this program does not know its own path")?;
+    let folders = env::var_os("PATH").unwrap_or_default();
+    let mut named = env::split_paths(&folders).map(|folder| folder.join("callgate")).filter(|path| path.is_absolute());
+    let canonical = own.canonicalize().ok();
+    Ok(named.find(|path| canonical.is_some() && path.canonicalize().ok() == canonical).unwrap_or(own))
+}

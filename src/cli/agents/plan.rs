@@ -1,0 +1,134 @@
+//! What callgate writes into a host's settings, and how it knows its own again.
+
+use jsonc_parser::cst::CstInputValue as Json;
+use serde_json::Value;
+
+use super::host::{Event, Facts, Host};
+
+/// How a hook reaches callgate.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Way {
+    /// This program, by its absolute path; what its arguments are beside the host and its time.
+    Command { program: String, args: Vec<String> },
+    /// Its server; the token is taken from the environment of the host.
+    Http { url: String, shows_token: bool },
+}
+
+/// The path of a server's hooks for Claude Code.
+pub(super) const HTTP_PATH: &str = "/hooks/claude-code";
+/// The environment variable that an HTTP hook takes its token from.
+const TOKEN: &str = "CALLGATE_TOKEN";
+
+/// What the settings should have.
+#[derive(Debug)]
+pub(super) struct Plan {
+    pub(super) host: Host,
+    /// Events, each with its handler.
+    pub(super) handlers: Vec<(&'static str, Json)>,
+}
+
+impl Plan {
+    pub(super) fn new(host: Host, way: &Way) -> Self {
+        let facts = host.facts();
+        let heard = facts.events.iter().filter(|event| event.has_http || matches!(way, Way::Command { .. }));
+        Self { host, handlers: heard.map(|event| (event.name, handler(host, facts, event, way))).collect() }
+    }
+
+    /// What stands below an event: the handler, in a group of its own where the host has groups.
+    pub(super) fn entry(&self, handler: &Json) -> Json {
+        if !self.host.facts().is_grouped {
+            return handler.clone();
+        }
+        object([("hooks", Json::Array(vec![handler.clone()]))])
+    }
+}
+
+fn handler(host: Host, facts: &Facts, event: &Event, way: &Way) -> Json {
+    let mut members: Vec<(&str, Json)> = Vec::new();
+    match way {
+        Way::Http { url, shows_token } => {
+            members.extend([("type", "http".into()), ("url", url.as_str().into())]);
+            if *shows_token {
+                members.push(("headers", object([("Authorization", format!("Bearer ${TOKEN}").into())])));
+                members.push(("allowedEnvVars", Json::Array(vec![TOKEN.into()])));
+            }
+        }
+        // Without a shell between, nothing in a path is read as anything else.
+        Way::Command { program, args } if host == Host::ClaudeCode => {
+            let args = arguments(facts, event, args).map(Json::from).collect();
+            members.extend([("type", "command".into()), ("command", program.as_str().into())]);
+            members.push(("args", Json::Array(args)));
+        }
+        Way::Command { program, args } => {
+            if host == Host::Gemini {
+                members.push(("name", "callgate".into()));
+            }
+            if facts.is_grouped {
+                members.push(("type", "command".into()));
+            }
+            let words = std::iter::once(program.clone()).chain(arguments(facts, event, args));
+            let words: Vec<String> = words.map(|word| quoted(&word)).collect();
+            members.push(("command", words.join(" ").into()));
+        }
+    }
+    let units = if host == Host::Gemini { 1_000 } else { 1 };
+    members.push(("timeout", (event.timeout_s * units).into()));
+    match host {
+        Host::ClaudeCode if event.is_guard => members.push(("onFailure", "block".into())),
+        Host::Cursor if event.is_guard => members.push(("failClosed", true.into())),
+        _ => {}
+    }
+    object(members)
+}
+
+/// The hook is told how long its host waits, so that it answers before.
+fn arguments(facts: &Facts, event: &Event, args: &[String]) -> impl Iterator<Item = String> {
+    let timeout_s = event.timeout_s.to_string();
+    let all = [&["hook", facts.name].map(str::to_owned), args, &["--timeout".to_owned(), timeout_s]].concat();
+    all.into_iter()
+}
+
+fn object<'a>(members: impl IntoIterator<Item = (&'a str, Json)>) -> Json {
+    Json::Object(members.into_iter().map(|(name, value)| (name.to_owned(), value)).collect())
+}
+
+/// A word as every shell of POSIX reads it.
+fn quoted(word: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-:=@%+,".contains(c);
+    if !word.is_empty() && word.chars().all(is_plain) {
+        return word.to_owned();
+    }
+    format!("'{}'", word.replace('\'', r"'\''"))
+}
+
+/// True for a handler that callgate wrote, wherever its program was then.
+pub(super) fn is_ours(host: Host, handler: &Value) -> bool {
+    let text = |name: &str| handler.get(name).and_then(Value::as_str);
+    if let Some(url) = text("url") {
+        return host == Host::ClaudeCode && url.ends_with(HTTP_PATH);
+    }
+    let Some(command) = text("command") else { return false };
+    let name = host.facts().name;
+    if let Some(args) = handler.get("args").and_then(Value::as_array) {
+        let mut args = args.iter().filter_map(Value::as_str);
+        return is_program(command) && args.next() == Some("hook") && args.next() == Some(name);
+    }
+    let Some((program, rest)) = command.split_once(&format!(" hook {name}")) else { return false };
+    is_program(program) && (rest.is_empty() || rest.starts_with(' '))
+}
+
+fn is_program(path: &str) -> bool {
+    path.trim_matches('\'').rsplit('/').next() == Some("callgate")
+}
+
+/// The same value as others compare it.
+pub(super) fn value(json: &Json) -> Value {
+    match json {
+        Json::Null => Value::Null,
+        Json::Bool(is) => Value::Bool(*is),
+        Json::Number(text) => serde_json::from_str(text).unwrap_or_default(),
+        Json::String(text) => Value::String(text.clone()),
+        Json::Array(items) => Value::Array(items.iter().map(value).collect()),
+        Json::Object(members) => members.iter().map(|(name, member)| (name.clone(), value(member))).collect(),
+    }
+}

@@ -1,0 +1,139 @@
+//! The test of an installed hook: a harmless call, told to the hook as its host would tell it.
+
+use std::{
+    future::poll_fn,
+    path::Path,
+    process::{Output, Stdio},
+    time::Duration,
+};
+
+use anyhow::{Context as _, anyhow};
+use http_body_util::{BodyExt as _, Full, Limited};
+use serde_json::Value;
+use tokio::{io::AsyncWriteExt as _, process::Command, time::timeout};
+use tonic::{body::Body, client::GrpcService as _, codegen::Bytes};
+
+use super::{
+    host::Host,
+    plan::HTTP_PATH,
+    sample::{Sample, Saw, of_command, of_http},
+    settings::Settings,
+};
+use crate::{
+    cli::remote::{Remote, asked},
+    grpc::v1::{GetSessionStateRequest, gate_service_client::GateServiceClient},
+};
+
+/// How long a test waits for the hook: a policy that asks people about reads keeps it waiting.
+const LIMIT: Duration = Duration::from_secs(60);
+/// Most that is read of an answer.
+const ANSWER_BYTES_MAX: usize = 1 << 20;
+
+/// What the test showed.
+#[derive(Debug)]
+pub(super) struct Shown {
+    /// What came of it, in a sentence.
+    pub(super) words: String,
+    /// True when the hook works: it lets the call run, and the server knows of it.
+    pub(super) works: bool,
+}
+
+/// Tells the installed hook of a call, and asks the server for its record.
+pub(super) async fn probe(host: Host, path: &Path, folder: &Path, remote: &Remote) -> anyhow::Result<Shown> {
+    let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
+    let session = format!("callgate-install-test-{}", uuid::Uuid::now_v7());
+    let sample = Sample { host, session: &session, file: path, folder };
+    let settings = Settings::read(host, &text)?;
+    let [before, after, end] = sample.inputs();
+    let handlers = settings.handlers();
+    let of_event = |name: &str| handlers.iter().find(|handler| handler.is_ours && handler.event == name);
+    let fire = async |(event, input): &(&str, String)| match of_event(event) {
+        Some(handler) => fired(host, &handler.value, input, folder, remote).await,
+        None => Saw::Broken(format!("no hook of callgate hears of {event}")),
+    };
+    let saw = fire(&before).await;
+    let connected = remote.connect().await;
+    let told = |words: String, works: bool| Ok(Shown { words: format!("{}: {words}", sample.words()), works });
+    match (saw, connected) {
+        (Saw::Allowed, Ok(wire)) => {
+            // Only what was permitted has an outcome.
+            let rest = [fire(&after).await, fire(&end).await];
+            let request = GetSessionStateRequest { session_id: session.clone(), ..Default::default() };
+            let state = asked(GateServiceClient::new(wire).get_session_state(request).await);
+            match (state, rest.into_iter().find(|saw| matches!(saw, Saw::Broken(_)))) {
+                (_, Some(Saw::Broken(why))) => {
+                    told(format!("allowed, but its outcome could not be told: {why}"), false)
+                }
+                (Ok(state), _) if state.state.as_ref().is_some_and(|state| !state.calls.is_empty()) => {
+                    told(format!("allowed, and recorded by the server as session {session}"), true)
+                }
+                (Ok(_), _) => {
+                    told("allowed, but the server has no record of it: the hook asks another one".into(), false)
+                }
+                (Err(error), _) => {
+                    told(format!("allowed; the server did not let its record be looked at: {error}"), true)
+                }
+            }
+        }
+        (Saw::Allowed, Err(error)) => told(format!("allowed without a record: {error}"), false),
+        (Saw::Refused(why), Ok(_)) => told(format!("refused: {why}"), false),
+        (Saw::Refused(_), Err(error)) => told(format!("refused, since the server is out of reach: {error}"), false),
+        (Saw::Broken(why), _) => told(format!("the hook failed: {why}"), false),
+    }
+}
+
+/// What the hook says to an input.
+async fn fired(host: Host, handler: &Value, input: &str, folder: &Path, remote: &Remote) -> Saw {
+    let saw = async {
+        if handler.get("url").is_some() {
+            let (status, body) = posted(input, remote).await?;
+            return anyhow::Ok(of_http(status, &body));
+        }
+        let output = ran(handler, input, folder).await?;
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        Ok(of_command(host, output.status.code(), &text(&output.stdout), &text(&output.stderr)))
+    };
+    match timeout(LIMIT, saw).await {
+        Ok(Ok(saw)) => saw,
+        Ok(Err(error)) => Saw::Broken(format!("{error:#}")),
+        Err(_) => Saw::Broken(format!("it said nothing within {} s", LIMIT.as_secs())),
+    }
+}
+
+/// Runs a command as hosts do: by its words where they are given one by one, else by a shell.
+async fn ran(handler: &Value, input: &str, folder: &Path) -> anyhow::Result<Output> {
+    let line = handler.get("command").and_then(Value::as_str).unwrap_or_default();
+    let mut command = match handler.get("args").and_then(Value::as_array) {
+        Some(args) => {
+            let mut command = Command::new(line);
+            command.args(args.iter().filter_map(Value::as_str));
+            command
+        }
+        None => {
+            let mut command = Command::new("sh");
+            command.args(["-c", line]);
+            command
+        }
+    };
+    command.current_dir(folder).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
+    let mut child = command.spawn().with_context(|| format!("{line} does not start"))?;
+    if let Some(mut stdin) = child.stdin.take() {
+        // A hook that does not read what it is told has its own words for it.
+        let _ = stdin.write_all(input.as_bytes()).await;
+    }
+    Ok(child.wait_with_output().await?)
+}
+
+/// Asks the server as an HTTP hook does, with the token that this command shows.
+async fn posted(input: &str, remote: &Remote) -> anyhow::Result<(u16, String)> {
+    let mut wire = remote.connect().await?;
+    let request = http::Request::post(HTTP_PATH)
+        .header(http::header::CONTENT_TYPE, "application/json")
+        .body(Body::new(Full::new(Bytes::copy_from_slice(input.as_bytes()))))?;
+    poll_fn(|context| wire.poll_ready(context)).await?;
+    let response = wire.call(request).await?;
+    let status = response.status().as_u16();
+    let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX).collect().await;
+    let body = body.map_err(|error| anyhow!("its answer cannot be read: {error}"))?.to_bytes();
+    Ok((status, String::from_utf8_lossy(&body).into_owned()))
+}

@@ -1,0 +1,118 @@
+//! A harmless call as a host tells its hooks of it, and how a host reads what a hook says: texts in, texts out.
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use super::host::Host;
+
+/// The call, from before it to the end of its session.
+#[derive(Debug)]
+pub(super) struct Sample<'a> {
+    pub(super) host: Host,
+    /// The session and the call are the test's own.
+    pub(super) session: &'a str,
+    /// What is read: a file that is there.
+    pub(super) file: &'a Path,
+    pub(super) folder: &'a Path,
+}
+
+/// What a host makes of its hook.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Saw {
+    /// The call goes on as if there were no hook.
+    Allowed,
+    /// The call does not run, and the model is told why.
+    Refused(String),
+    /// The hook failed.
+    Broken(String),
+}
+
+impl Sample<'_> {
+    /// What the call is, in words.
+    pub(super) fn words(&self) -> String {
+        match self.host {
+            Host::Codex => "`pwd`".to_owned(),
+            _ => format!("reading {}", self.file.display()),
+        }
+    }
+
+    /// The texts for the hook: before the call, after it, at the end of the session.
+    pub(super) fn inputs(&self) -> [(&'static str, String); 3] {
+        let (file, call) = (self.file, format!("{}-call", self.session));
+        let read = json!({"file_path": file});
+        let (tool, input, names) = match self.host {
+            Host::ClaudeCode => ("Read", read, ["PreToolUse", "PostToolUse", "SessionEnd"]),
+            Host::Codex => ("Bash", json!({"command": "pwd"}), ["PreToolUse", "PostToolUse", "Stop"]),
+            Host::Gemini => ("read_file", read, ["BeforeTool", "AfterTool", "SessionEnd"]),
+            Host::Cursor => ("Read", read, ["preToolUse", "postToolUse", "sessionEnd"]),
+        };
+        let id = if self.host == Host::Cursor { "conversation_id" } else { "session_id" };
+        let about_call = |event: &str| {
+            let mut text =
+                json!({"hook_event_name": event, "cwd": self.folder, "tool_name": tool, "tool_input": input});
+            text[id] = self.session.into();
+            // Gemini numbers no calls.
+            if self.host != Host::Gemini {
+                text["tool_use_id"] = call.as_str().into();
+            }
+            text
+        };
+        let mut after = about_call(names[1]);
+        let result = if self.host == Host::Cursor { "tool_output" } else { "tool_response" };
+        after[result] = match self.host {
+            Host::Gemini => json!({"llmContent": "a test of callgate"}),
+            _ => "a test of callgate".into(),
+        };
+        let mut end = json!({"hook_event_name": names[2], "cwd": self.folder, "reason": "other"});
+        end[id] = self.session.into();
+        let texts = [about_call(names[0]), after, end];
+        [0, 1, 2].map(|at| (names[at], texts[at].to_string()))
+    }
+}
+
+/// What a command says before a call.
+pub(super) fn of_command(host: Host, code: Option<i32>, out: &str, error: &str) -> Saw {
+    match code {
+        Some(0) => of_output(host, out),
+        Some(2) => Saw::Refused(words(error)),
+        Some(code) => Saw::Broken(format!("it ended with exit code {code}: {}", words(error))),
+        None => Saw::Broken(format!("it was killed: {}", words(error))),
+    }
+}
+
+/// What a server says before a call.
+pub(super) fn of_http(status: u16, body: &str) -> Saw {
+    match status {
+        200..300 => of_output(Host::ClaudeCode, body),
+        _ => Saw::Broken(format!("the server answered with HTTP status {status}: {}", words(body))),
+    }
+}
+
+/// What is said is an object, or nothing. No host takes prose for a decision.
+fn of_output(host: Host, out: &str) -> Saw {
+    if out.trim().is_empty() {
+        return Saw::Allowed;
+    }
+    let Ok(said) = serde_json::from_str::<Value>(out) else {
+        return Saw::Broken(format!("what it said is no JSON: {}", words(out)));
+    };
+    let (decision, reason) = match host {
+        Host::ClaudeCode | Host::Codex => {
+            ("/hookSpecificOutput/permissionDecision", "/hookSpecificOutput/permissionDecisionReason")
+        }
+        Host::Gemini => ("/decision", "/reason"),
+        Host::Cursor => ("/permission", "/agent_message"),
+    };
+    let text = |pointer: &str| said.pointer(pointer).and_then(Value::as_str);
+    match text(decision) {
+        None | Some("allow") => Saw::Allowed,
+        Some(decision) => Saw::Refused(words(text(reason).unwrap_or(decision))),
+    }
+}
+
+/// The text in one line.
+fn words(text: &str) -> String {
+    let words: Vec<&str> = text.split_whitespace().collect();
+    if words.is_empty() { "it said nothing".to_owned() } else { words.join(" ") }
+}

@@ -1,0 +1,234 @@
+//! Settings as texts: what is put in, what is taken out, what is refused.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use super::{
+    change::{Memory, with, without},
+    host::{Host, Places, Scope},
+    plan::{Plan, Way},
+    sample::{Sample, Saw, of_command, of_http},
+    settings::Settings,
+};
+use crate::domain::digest;
+
+fn plan(host: Host) -> Plan {
+    let args = ["--agent", "desk one"].map(str::to_owned).to_vec();
+    Plan::new(host, &Way::Command { program: "/opt/my tools/callgate".to_owned(), args })
+}
+
+fn installed(plan: &Plan, text: Option<&str>) -> (String, Memory) {
+    let (before, after) = with(plan, text, None).expect("readable").expect("a change");
+    let memory =
+        Memory { file: String::new(), before, after: digest::of_text(&after), has_made_folder: text.is_none() };
+    (after, memory)
+}
+
+fn value(text: &str) -> Value {
+    serde_json::from_str(text).unwrap_or_else(|error| panic!("{error} in {text}"))
+}
+
+/// Settings that people have, with comments where a host reads them.
+const WRITTEN: [&str; 8] = [
+    "{}",
+    "{\n}\n",
+    "",
+    "{\"zeta\": 1, \"alpha\": [1,2], \"hooks\": {}}",
+    "{\n    \"model\": \"opus\",\n    \"env\": {\"B\": \"2\", \"A\": \"1\"}\n}",
+    "{\r\n\t\"hooks\": {\r\n\t\t\"Notification\": []\r\n\t}\r\n}\r\n",
+    "{\"hooks\":{\"PreToolUse\":[{\"matcher\":\"Bash\",\"hooks\":[{\"type\":\"command\",\"command\":\"lint\"}]}]},\"a\":1e2}",
+    "{\n  \"hooks\": {\n    \"SessionEnd\": [\n      { \"hooks\": [ { \"type\": \"command\", \"command\": \"bye\" } ] }\n    \
+     ]\n  },\n  \"last\": null\n}\n",
+];
+
+#[test]
+fn what_was_installed_is_taken_away_to_the_byte() {
+    for host in Host::ALL {
+        let plan = plan(host);
+        for text in [None].into_iter().chain(WRITTEN.map(Some)) {
+            let (after, memory) = installed(&plan, text);
+            assert!(Settings::read(host, &after).expect("readable").holds(&plan), "{after}");
+            assert!(with(&plan, Some(&after), Some(&memory)).expect("readable").is_none(), "twice:\n{after}");
+            let back = without(host, Some(&after), Some(&memory)).expect("readable");
+            assert_eq!(back.as_deref(), text, "{host:?}");
+        }
+    }
+}
+
+#[test]
+fn what_others_wrote_stays_and_keeps_its_order() {
+    for host in Host::ALL {
+        for text in WRITTEN {
+            let (after, _) = installed(&plan(host), Some(text));
+            // Somebody else's program writes the file anew, and nobody remembers what it was.
+            for text in [after.clone(), after.replace('\n', "\n ")] {
+                let left = without(host, Some(&text), None).expect("readable").expect("a file");
+                assert!(!left.contains("callgate"), "{left}");
+                let before = if text.trim().is_empty() { "{}" } else { text.as_str() };
+                let names = |text: &str| {
+                    ["zeta", "alpha", "model", "env", "last", "lint", "bye"].map(|name| text.contains(name))
+                };
+                assert_eq!(names(&left), names(before), "{left}");
+            }
+        }
+        let (after, _) = installed(&plan(host), Some(WRITTEN[3]));
+        assert!(after.find("zeta") < after.find("alpha") && after.find("alpha") < after.find("\"hooks\""), "{after}");
+    }
+}
+
+#[test]
+fn foreign_hooks_keep_their_places_and_an_older_installation_is_replaced() {
+    let host = Host::ClaudeCode;
+    let (first, memory) = installed(&plan(host), Some(WRITTEN[6]));
+    let lists = value(&first);
+    let list = lists["hooks"]["PreToolUse"].as_array().expect("a list");
+    assert_eq!((list.len(), &list[0]["hooks"][0]["command"]), (2, &Value::from("lint")));
+
+    let other = Plan::new(host, &Way::Http { url: "https://plane/hooks/claude-code".to_owned(), shows_token: true });
+    let (before, second) = with(&other, Some(&first), Some(&memory)).expect("readable").expect("a change");
+    assert_eq!(before.as_deref(), Some(WRITTEN[6]));
+    let settings = Settings::read(host, &second).expect("readable");
+    assert!(settings.holds(&other) && !second.contains("my tools") && !second.contains("SessionStart"), "{second}");
+    assert_eq!(settings.handlers().iter().filter(|handler| !handler.is_ours).count(), 1);
+
+    // A group that somebody has put a hook of their own into keeps it.
+    let shared =
+        first.replacen("{\n            \"type\"", "{\"type\": \"command\", \"command\": \"theirs\"}, {\n \"type\"", 1);
+    let shared = if shared == first {
+        first.replacen("\"hooks\": [\n", "\"hooks\": [\n {\"command\": \"theirs\"},\n", 1)
+    } else {
+        shared
+    };
+    assert!(shared.contains("theirs"), "{shared}");
+    let left = without(host, Some(&shared), Some(&memory)).expect("readable").expect("a file");
+    assert!(left.contains("theirs") && left.contains("lint") && !left.contains("callgate"), "{left}");
+}
+
+#[test]
+fn comments_stay_where_a_host_reads_them() {
+    let text = "{\n  // mine\n  \"ui\": 1, /* and */\n  \"hooks\": { // these\n    \"BeforeTool\": []\n  }\n}\n";
+    let (after, memory) = installed(&plan(Host::Gemini), Some(text));
+    for comment in ["// mine", "/* and */", "// these"] {
+        assert!(after.contains(comment), "{after}");
+    }
+    assert_eq!(without(Host::Gemini, Some(&after), Some(&memory)).expect("readable").as_deref(), Some(text));
+    let left = without(Host::Gemini, Some(&after), None).expect("readable").expect("a file");
+    assert!(left.contains("// mine") && left.contains("/* and */") && !left.contains("callgate"), "{left}");
+    // Claude Code was seen to load nothing of a file with a comment.
+    let error = with(&plan(Host::ClaudeCode), Some(text), None).expect_err("a comment");
+    assert!(error.to_string().contains("line 2 column 3; Claude Code loads no hook"), "{error}");
+}
+
+#[test]
+fn what_cannot_be_read_is_refused_with_its_place() {
+    for (text, expected) in [
+        ("{\n  \"a\": 1,\n}\n", "line 3 column 1"),
+        ("[]", "the settings are no object"),
+        ("{\"hooks\": []}", "hooks: is no object"),
+        ("{\"hooks\": {\"PreToolUse\": {}}}", "hooks.PreToolUse: is no list"),
+        ("{\"hooks\": {}, \"hooks\": {}}", "hooks: stands there 2 times"),
+        ("{\"hooks\": {\"Stop\": [], \"Stop\": []}}", "Stop: stands there 2 times"),
+        ("{\"a\": 1", "line 1 column 7"),
+        ("\u{feff}{}", "line 1 column 1"),
+    ] {
+        let error = with(&plan(Host::ClaudeCode), Some(text), None).expect_err(text);
+        assert!(error.to_string().contains(expected), "{text} was refused with {error}");
+        if !text.contains("Tool") {
+            let error = with(&plan(Host::Gemini), Some(text), None).err().map(|error| error.to_string());
+            assert!(error.is_some() || text.contains("Stop"), "Gemini took {text}");
+        }
+    }
+}
+
+#[test]
+fn a_handler_is_written_as_its_host_reads_it() {
+    let guard = |host: Host, event: &str| {
+        let (text, _) = installed(&plan(host), None);
+        let entry = value(&text)["hooks"][event][0].clone();
+        if host == Host::Cursor { entry } else { entry["hooks"][0].clone() }
+    };
+    let claude = guard(Host::ClaudeCode, "PreToolUse");
+    assert_eq!(claude["command"], "/opt/my tools/callgate");
+    let args: Vec<&str> = claude["args"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    assert_eq!(args, ["hook", "claude-code", "--agent", "desk one", "--timeout", "600"]);
+    assert_eq!((&claude["timeout"], &claude["onFailure"]), (&600.into(), &"block".into()));
+    let line = "'/opt/my tools/callgate' hook codex --agent 'desk one' --timeout 600";
+    let codex = guard(Host::Codex, "PreToolUse");
+    assert_eq!((&codex["command"], &codex["timeout"]), (&line.into(), &600.into()));
+    let gemini = guard(Host::Gemini, "BeforeTool");
+    assert_eq!((&gemini["command"], &gemini["timeout"]), (&line.replace("codex", "gemini").into(), &600_000.into()));
+    let cursor = guard(Host::Cursor, "preToolUse");
+    assert_eq!((&cursor["command"], &cursor["failClosed"]), (&line.replace("codex", "cursor").into(), &true.into()));
+    assert_eq!(value(&installed(&plan(Host::Cursor), None).0)["version"], 1);
+    assert_eq!(guard(Host::ClaudeCode, "Stop")["onFailure"], Value::Null);
+}
+
+#[test]
+fn a_token_is_named_and_never_written() {
+    let plan = |shows_token| {
+        let url = "https://plane/hooks/claude-code".to_owned();
+        installed(&Plan::new(Host::ClaudeCode, &Way::Http { url, shows_token }), None).0
+    };
+    let handler = value(&plan(true))["hooks"]["PreToolUse"][0]["hooks"][0].clone();
+    assert_eq!(handler["headers"]["Authorization"], "Bearer $CALLGATE_TOKEN");
+    assert_eq!((&handler["allowedEnvVars"][0], &handler["onFailure"]), (&"CALLGATE_TOKEN".into(), &"block".into()));
+    assert!(!plan(false).contains("CALLGATE_TOKEN"));
+}
+
+#[test]
+fn what_a_hook_says_is_read_as_its_host_reads_it() {
+    let deny = |host, out: &str| of_command(host, Some(0), out, "");
+    let refused = |why: &str| Saw::Refused(why.to_owned());
+    let claude = r#"{"hookSpecificOutput":{"hookEventName":"PreToolUse","permissionDecision":"deny","permissionDecisionReason":"no\nmore"}}"#;
+    assert_eq!(deny(Host::ClaudeCode, claude), refused("no more"));
+    assert_eq!(deny(Host::Codex, claude), refused("no more"));
+    assert_eq!(deny(Host::Gemini, r#"{"decision":"deny","reason":"no"}"#), refused("no"));
+    assert_eq!(deny(Host::Cursor, r#"{"permission":"ask","agent_message":"who?"}"#), refused("who?"));
+    assert_eq!(of_http(200, claude), refused("no more"));
+    for out in ["", "{}\n"] {
+        assert_eq!(deny(Host::Gemini, out), Saw::Allowed);
+    }
+    assert_eq!(of_command(Host::Codex, Some(2), "", "callgate: no server\n"), refused("callgate: no server"));
+    for broken in [
+        of_command(Host::ClaudeCode, Some(1), "", "x"),
+        of_command(Host::ClaudeCode, None, "", ""),
+        deny(Host::Gemini, "all is well"),
+        of_http(404, ""),
+    ] {
+        assert!(matches!(broken, Saw::Broken(_)), "{broken:?}");
+    }
+}
+
+#[test]
+fn every_host_is_told_of_the_same_call_in_its_own_words() {
+    for host in Host::ALL {
+        let sample = Sample { host, session: "s1", file: Path::new("/etc/x"), folder: Path::new("/tmp") };
+        let heard = host.facts().events;
+        for (event, text) in sample.inputs() {
+            assert!(heard.iter().any(|known| known.name == event), "{host:?} has no hook for {event}");
+            assert!(text.contains("\"s1\"") && text.contains(event), "{text}");
+        }
+    }
+}
+
+#[test]
+fn folders_are_where_their_variables_say() {
+    let mut places = Places {
+        home: PathBuf::from("/home/u"),
+        project: PathBuf::from("/src/p"),
+        claude: None,
+        codex: None,
+        gemini: None,
+    };
+    let file = |places: &Places, host, scope| places.file(host, scope).display().to_string();
+    assert_eq!(file(&places, Host::ClaudeCode, Scope::User), "/home/u/.claude/settings.json");
+    assert_eq!(file(&places, Host::Gemini, Scope::Project), "/src/p/.gemini/settings.json");
+    (places.claude, places.codex) = (Some("/c".into()), Some("/x".into()));
+    places.gemini = Some("/g".into());
+    assert_eq!(file(&places, Host::ClaudeCode, Scope::User), "/c/settings.json");
+    assert_eq!(file(&places, Host::Codex, Scope::User), "/x/hooks.json");
+    assert_eq!(file(&places, Host::Gemini, Scope::User), "/g/.gemini/settings.json");
+    assert_eq!(file(&places, Host::Codex, Scope::Project), "/src/p/.codex/hooks.json");
+    assert_eq!(file(&places, Host::Cursor, Scope::User), "/home/u/.cursor/hooks.json");
+}
