@@ -3,6 +3,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod agents;
 mod bench;
 mod crash;
 mod http;
