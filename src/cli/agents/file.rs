@@ -1,5 +1,5 @@
-//! A file of settings on the disk: read whole, written whole, with its owner, permissions and links as they are. What it
-//! was before is remembered among the user's own state: it may hold secrets of others, and a project's folder is shared.
+//! A file of settings on the disk: read whole, written whole, with its owner, permissions and links as they are. What
+//! it was before is remembered among the user's own state: it may hold secrets, and a project's folder is shared.
 
 use std::{
     fs::{self, Permissions},

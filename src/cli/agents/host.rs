@@ -110,8 +110,8 @@ const CODEX: Facts = Facts {
         tell("PostCompact"),
         tell("Stop"),
     ],
-    caution: "Codex runs a hook only after you have trusted it: open Codex and say /hooks. A hook that runs out of time \
-              there lets the tool run",
+    caution: "Codex runs a hook only after you have trusted it: open Codex and say /hooks. A hook that runs out of \
+              time there lets the tool run",
 };
 
 const GEMINI: Facts = Facts {
@@ -131,8 +131,8 @@ const GEMINI: Facts = Facts {
         tell("PreCompress"),
         tell("SessionEnd"),
     ],
-    caution: "a hook that runs out of time there lets the tool run; hooks of a project run only in a folder that Gemini \
-              trusts",
+    caution: "a hook that runs out of time there lets the tool run; hooks of a project run only in a folder that \
+              Gemini trusts",
 };
 
 const CURSOR: Facts = Facts {
@@ -151,8 +151,8 @@ const CURSOR: Facts = Facts {
         tell("stop"),
         tell("sessionEnd"),
     ],
-    caution: "Cursor also runs the hooks of Claude Code where its setting for third-party hooks is on: install into one \
-              of both. No hook hears of its compactions: that event is not in its documentation",
+    caution: "Cursor also runs the hooks of Claude Code where its setting for third-party hooks is on: install into \
+              one of both. No hook hears of its compactions: that event is not in its documentation",
 };
 
 impl Host {

@@ -37,9 +37,15 @@ const WRITTEN: [&str; 8] = [
     "{\"zeta\": 1, \"alpha\": [1,2], \"hooks\": {}}",
     "{\n    \"model\": \"opus\",\n    \"env\": {\"B\": \"2\", \"A\": \"1\"}\n}",
     "{\r\n\t\"hooks\": {\r\n\t\t\"Notification\": []\r\n\t}\r\n}\r\n",
-    "{\"hooks\":{\"PreToolUse\":[{\"matcher\":\"Bash\",\"hooks\":[{\"type\":\"command\",\"command\":\"lint\"}]}]},\"a\":1e2}",
-    "{\n  \"hooks\": {\n    \"SessionEnd\": [\n      { \"hooks\": [ { \"type\": \"command\", \"command\": \"bye\" } ] }\n    \
-     ]\n  },\n  \"last\": null\n}\n",
+    r#"{"hooks":{"PreToolUse":[{"matcher":"Bash","hooks":[{"type":"command","command":"lint"}]}]},"a":1e2}"#,
+    r#"{
+  "hooks": {
+    "SessionEnd": [
+      { "hooks": [ { "type": "command", "command": "bye" } ] }
+    ]
+  },
+  "last": null
+}"#,
 ];
 
 #[test]
@@ -93,13 +99,7 @@ fn foreign_hooks_keep_their_places_and_an_older_installation_is_replaced() {
     assert_eq!(settings.handlers().iter().filter(|handler| !handler.is_ours).count(), 1);
 
     // A group that somebody has put a hook of their own into keeps it.
-    let shared =
-        first.replacen("{\n            \"type\"", "{\"type\": \"command\", \"command\": \"theirs\"}, {\n \"type\"", 1);
-    let shared = if shared == first {
-        first.replacen("\"hooks\": [\n", "\"hooks\": [\n {\"command\": \"theirs\"},\n", 1)
-    } else {
-        shared
-    };
+    let shared = first.replacen("\"hooks\": [\n", "\"hooks\": [\n {\"command\": \"theirs\"},\n", 1);
     assert!(shared.contains("theirs"), "{shared}");
     let left = without(host, Some(&shared), Some(&memory)).expect("readable").expect("a file");
     assert!(left.contains("theirs") && left.contains("lint") && !left.contains("callgate"), "{left}");
@@ -180,7 +180,9 @@ fn a_token_is_named_and_never_written() {
 fn what_a_hook_says_is_read_as_its_host_reads_it() {
     let deny = |host, out: &str| of_command(host, Some(0), out, "");
     let refused = |why: &str| Saw::Refused(why.to_owned());
-    let claude = r#"{"hookSpecificOutput":{"hookEventName":"PreToolUse","permissionDecision":"deny","permissionDecisionReason":"no\nmore"}}"#;
+    let claude = r#"{"hookSpecificOutput": {
+        "hookEventName": "PreToolUse", "permissionDecision": "deny", "permissionDecisionReason": "no\nmore"
+    }}"#;
     assert_eq!(deny(Host::ClaudeCode, claude), refused("no more"));
     assert_eq!(deny(Host::Codex, claude), refused("no more"));
     assert_eq!(deny(Host::Gemini, r#"{"decision":"deny","reason":"no"}"#), refused("no"));

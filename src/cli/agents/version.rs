@@ -10,8 +10,8 @@ const LIMIT: Duration = Duration::from_secs(20);
 /// A version by its numbers.
 pub(super) type Version = [u32; 3];
 
-/// The last version of Claude Code that was seen to let a tool run whose HTTP hook failed, whatever `onFailure` said, and
-/// the first that was seen to block it.
+/// The last version of Claude Code that was seen to let a tool run whose HTTP hook failed, whatever `onFailure` said,
+/// and the first that was seen to block it.
 const IGNORES: Version = [2, 1, 197];
 const HONOURS: Version = [2, 1, 329];
 
