@@ -1,5 +1,5 @@
-//! `callgate agents`: callgate's hooks in the settings of coding agents (docs/agents.md#what-happens-to-the-file). What becomes of a file is
-//! decided in files that read and write nothing: `plan.rs`, `settings.rs`, `change.rs`.
+//! `callgate agents`: callgate's hooks in the settings of coding agents (docs/agents.md#what-happens-to-the-file). What
+//! becomes of a file is decided in files that read and write nothing: `plan.rs`, `settings.rs`, `change.rs`.
 
 mod change;
 mod file;
