@@ -2,8 +2,6 @@
 
 use std::{fs, path::Path};
 
-use serde_json::Value;
-
 use super::{
     Places, Remote,
     host::{Host, Scope},
@@ -71,7 +69,7 @@ fn of_ours(host: Host, ours: &[Handler]) -> String {
     let guards = host.facts().events.iter().filter(|event| event.is_guard);
     let lets_run = host == Host::ClaudeCode
         && guards.clone().any(|guard| {
-            ours.iter().any(|handler| handler.event == guard.name && handler.value["onFailure"] != Value::from("block"))
+            ours.iter().any(|handler| handler.event == guard.name && handler.value["onFailure"] != "block")
         });
     let missing = if missing.is_empty() { String::new() } else { format!("; not for {}", missing.join(", ")) };
     let lets_run = if lets_run { "; a tool runs when the hook fails" } else { "" };
