@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::{
     change::{Memory, with, without},
     host::{Host, Places, Scope},
-    plan::{Plan, Way},
+    plan::{Plan, Way, is_ours},
     sample::{Sample, Saw, of_command, of_http},
     settings::Settings,
 };
@@ -103,6 +103,31 @@ fn foreign_hooks_keep_their_places_and_an_older_installation_is_replaced() {
     assert!(shared.contains("theirs"), "{shared}");
     let left = without(host, Some(&shared), Some(&memory)).expect("readable").expect("a file");
     assert!(left.contains("theirs") && left.contains("lint") && !left.contains("callgate"), "{left}");
+}
+
+#[test]
+fn only_a_handler_that_callgate_would_write_is_taken_for_its_own() {
+    let is_ours = |host, text: &str| is_ours(host, &value(text));
+    for ours in [
+        r#"{"command": "/old/place/callgate", "args": ["hook", "claude-code"]}"#,
+        r#"{"command": "'/a b/callgate' hook claude-code --timeout 30"}"#,
+        r#"{"type": "http", "url": "http://127.0.0.1:7600/hooks/claude-code"}"#,
+    ] {
+        assert!(is_ours(Host::ClaudeCode, ours), "{ours}");
+        assert!(!is_ours(Host::Gemini, ours), "{ours}");
+    }
+    for foreign in [
+        r#"{"command": "/usr/bin/tollgate", "args": ["hook", "claude-code"]}"#,
+        r#"{"command": "/usr/bin/callgate", "args": ["report"]}"#,
+        r#"{"command": "callgate hook claude-codex"}"#,
+        r#"{"command": "mycallgate hook claude-code"}"#,
+        r#"{"command": "echo callgate hook claude-code"}"#,
+        r#"{"url": "http://127.0.0.1:7600/hooks/others"}"#,
+        r#"{"type": "prompt", "prompt": "callgate hook claude-code"}"#,
+        r#"[1]"#,
+    ] {
+        assert!(!is_ours(Host::ClaudeCode, foreign), "{foreign}");
+    }
 }
 
 #[test]
