@@ -2,7 +2,7 @@
 
 use std::{
     fs,
-    os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink},
+    os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown, symlink},
     path::{Path, PathBuf},
 };
 
@@ -87,6 +87,9 @@ fn a_file_comes_back_to_the_byte_with_its_link_and_its_permissions() {
     let text = "{\"model\": \"opus\",   \"hooks\": {\"Stop\": []}}";
     let real = person.write("dotfiles/claude.json", text);
     fs::set_permissions(&real, fs::Permissions::from_mode(0o640)).expect("its owner");
+    // An administrator who installs for somebody else; nobody else may give a file away.
+    let owner =
+        [4711, fs::metadata(&real).expect("a file").uid()].into_iter().find(|id| chown(&real, Some(*id), None).is_ok());
     fs::create_dir(person.path(".claude")).expect("a folder");
     let link = person.path(".claude/settings.json");
     symlink(&real, &link).expect("a link");
@@ -100,7 +103,8 @@ fn a_file_comes_back_to_the_byte_with_its_link_and_its_permissions() {
     let installed = read(&real);
     assert!(installed.contains("onFailure") && installed.contains("bin/callgate"), "{installed}");
     assert!(link.is_symlink(), "the link is gone");
-    assert_eq!(fs::metadata(&real).expect("a file").mode() & 0o777, 0o640);
+    let now = fs::metadata(&real).expect("a file");
+    assert_eq!((now.mode() & 0o777, Some(now.uid())), (0o640, owner));
     // What was there before may hold secrets.
     let memories = person.files(".local");
     assert_eq!(memories.len(), 1);
@@ -119,7 +123,8 @@ fn a_file_comes_back_to_the_byte_with_its_link_and_its_permissions() {
     assert!(person.says("uninstall").0);
     assert!(link.is_symlink(), "the link is gone");
     assert_eq!((read(&real).as_str(), person.files(".local").len()), (text, 0));
-    assert_eq!(fs::metadata(&real).expect("a file").mode() & 0o777, 0o640);
+    let now = fs::metadata(&real).expect("a file");
+    assert_eq!((now.mode() & 0o777, Some(now.uid())), (0o640, owner));
 }
 
 #[test]
@@ -206,6 +211,9 @@ fn http_hooks_want_a_version_that_blocks_when_they_fail() {
     let text = read(&person.path(".claude/settings.json"));
     assert!(text.contains("https://plane.example:7600/hooks/claude-code") && text.contains("Bearer $CALLGATE_TOKEN"));
     assert!(!text.contains(SECRET) && !text.contains("SessionStart"), "{text}");
+    person.script("other", "exit 0");
+    let (went, said) = person.says(&format!("install codex --command {}", person.path("bin/other").display()));
+    assert!(!went && said.contains("the program must be called callgate"), "{said}");
     let (went, said) = person.says("install codex --http");
     assert!(!went && said.contains("Codex has no HTTP hooks"), "{said}");
     person.script("claude", "echo '2.1.197 (Claude Code)'");

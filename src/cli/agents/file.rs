@@ -51,9 +51,9 @@ impl File {
             after: digest::of_text(text),
             has_made_folder: made || !folder.exists(),
         };
+        self.unchanged()?;
         // Before the file: remembered in vain it does no harm.
         replace(&self.memory_path, &serde_json::to_string_pretty(&memory)?, MEMORY_MODE)?;
-        self.unchanged()?;
         replace(&self.path, text, NEW_FILE_MODE)
     }
 
@@ -121,4 +121,26 @@ fn replace(path: &Path, text: &str, mode: u32) -> anyhow::Result<()> {
         Ok(())
     };
     written().with_context(|| format!("{}: cannot be written", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_somebody_else_has_written_meanwhile_is_not_overwritten() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (path, state) = (folder.path().join("settings.json"), folder.path().join("state"));
+        for was in [None, Some("{}")] {
+            was.iter().for_each(|text| fs::write(&path, text).expect("writable"));
+            let file = File::open(&path, &state).expect("readable");
+            fs::write(&path, "{\"theirs\": 1}").expect("writable");
+            for done in [file.install(None, "{\"ours\": 1}"), file.uninstall(None)] {
+                let error = done.expect_err("a change").to_string();
+                assert!(error.contains("somebody else has changed it meanwhile"), "{error}");
+            }
+            assert_eq!(fs::read_to_string(&path).expect("readable"), "{\"theirs\": 1}");
+            assert!(!state.exists(), "something was remembered");
+        }
+    }
 }
