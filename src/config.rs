@@ -6,6 +6,8 @@ use std::{
 };
 
 use clap::{Args, ValueEnum};
+use http::HeaderValue;
+use url::Url;
 
 /// Where callgate serves without --listen.
 pub const LISTEN_DEFAULT: &str = "127.0.0.1:7600";
@@ -111,6 +113,9 @@ pub struct ConnectionConfig {
         value_parser = from_1
     )]
     pub connections_per_address: u32,
+    /// An origin of pages in browsers that may ask, as https://console.example; may be given several times
+    #[arg(long = "origin", value_name = "ORIGIN", env = "CALLGATE_ORIGINS", value_delimiter = ',', value_parser = origin)]
+    pub origins: Vec<HeaderValue>,
     /// Requests at a time on one connection
     #[arg(long, value_name = "N", default_value_t = 200, env = "CALLGATE_STREAMS_MAX", value_parser = from_1)]
     pub streams_max: u32,
@@ -254,6 +259,19 @@ fn address(text: &str) -> Result<SocketAddr, String> {
     of_v4.or(known.first()).copied().ok_or_else(|| format!("{text:?} has no address"))
 }
 
+/// An origin as browsers send it: scheme, host and port.
+fn origin(text: &str) -> Result<HeaderValue, String> {
+    let problem =
+        || format!("{text:?} is no origin: it has a scheme, a host and perhaps a port, as https://console.example");
+    let url = Url::parse(text).map_err(|_| problem())?;
+    let origin = url.origin();
+    let is_origin = origin.is_tuple() && origin.ascii_serialization() == text.trim_end_matches('/');
+    if !is_origin {
+        return Err(problem());
+    }
+    HeaderValue::from_str(text.trim_end_matches('/')).map_err(|_| problem())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -284,6 +302,18 @@ mod tests {
             assert_eq!(owner(text), owned, "{text}");
         }
         assert!(owner("").is_err() && owner(":").is_err());
+    }
+
+    #[test]
+    fn an_origin_is_what_browsers_send() {
+        for (text, sent) in
+            [("https://a.example", "https://a.example"), ("http://localhost:5173/", "http://localhost:5173")]
+        {
+            assert_eq!(origin(text).expect(text), sent);
+        }
+        for text in ["", "*", "null", "a.example", "https://a.example/x", "file:///x", "https://a.example:443"] {
+            assert!(origin(text).is_err(), "{text}");
+        }
     }
 
     #[test]

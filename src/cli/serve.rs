@@ -39,7 +39,8 @@ pub(super) async fn run(config: ServeConfig) -> anyhow::Result<()> {
     };
     let file = config.policy.as_deref().map(|path| Ok::<_, anyhow::Error>((path, read_policy(path)?))).transpose()?;
     let file = file.as_ref().map(|(path, text)| (*path, text.as_str()));
-    let settings = grpc::Settings { limits: limits(&config), scrape: Some(telemetry.scrape()) };
+    let (limits, scrape) = (limits(&config), Some(telemetry.scrape()));
+    let settings = grpc::Settings { limits, scrape, origins: config.connections.origins.clone() };
     let bound = bound(&config)?;
     let plane =
         Plane::start(bound, &config.database, policy, file, (auth, keys), telemetry.metrics(), settings).await?;

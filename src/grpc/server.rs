@@ -2,6 +2,7 @@
 
 use std::{future::Future, sync::Arc, time::Duration};
 
+use http::HeaderValue;
 use tokio::{
     task::{JoinError, JoinHandle, JoinSet},
     time::{sleep, timeout},
@@ -64,6 +65,8 @@ pub struct Settings {
     pub limits: Limits,
     /// What is counted, for `/metrics`.
     pub scrape: Option<Scrape>,
+    /// Origins of pages in browsers that may ask.
+    pub origins: Vec<HeaderValue>,
 }
 
 /// Serves on all of these until `stop` is done. Then health says so, whoever only waits is told, calls in progress are
@@ -92,7 +95,7 @@ pub async fn serve(
             .add_service(health_service.clone())
             .add_service(reflection().build_v1()?)
             .add_service(reflection().build_v1alpha()?);
-        let (server, front) = (server.clone(), Front(services(others, &gate, &ending)));
+        let (server, front) = (server.clone(), Front(services(others, &gate, &ending, &settings.origins)));
         let ending = ending.subscribed();
         servers.spawn(async move { server.serve(listener, front, ending).await });
     }
@@ -143,7 +146,7 @@ fn beside(web: axum::Router) -> Routes {
 
 type Services = Dialects<Authenticated<Served<Shortcut<Counted<GateServiceServer<GateService>>>>>>;
 
-fn services(others: Routes, gate: &Arc<Gate>, ending: &Stop) -> Services {
+fn services(others: Routes, gate: &Arc<Gate>, ending: &Stop, origins: &[HeaderValue]) -> Services {
     let gate = || Arc::clone(gate);
     let others = others
         .add_service(ending.counts(ServerServiceServer::new(ServerService::new(gate()))))
@@ -158,7 +161,7 @@ fn services(others: Routes, gate: &Arc<Gate>, ending: &Stop) -> Services {
         .add_service(ending.counts(session_service(gate(), ending.clone())));
     let front = ending.counts(gate_service(gate(), ending.clone()));
     let served = Served::new(Shortcut { front, others: others.prepare() }, gate());
-    Dialects::new(Authenticated::new(served, gate()))
+    Dialects::new(Authenticated::new(served, gate()), origins)
 }
 
 fn reflection() -> tonic_reflection::server::Builder<'static> {

@@ -15,7 +15,9 @@ use std::{
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt as _};
 
-pub(super) use self::dialects::{body_too_large, encoding_unknown, not_json, streams, timeout_unreadable};
+pub(super) use self::dialects::{
+    body_too_large, encoding_unknown, not_json, origin_refused, streams, timeout_unreadable,
+};
 use self::tenancy::{key_missing, not_served, quota_exceeded};
 pub(super) use self::tenancy::{not_of_the_plane, tenant_unchanged};
 use super::identity::BY;

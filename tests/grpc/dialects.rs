@@ -3,9 +3,12 @@
 use std::{io::Write as _, net::SocketAddr};
 
 use bytes::Bytes;
-use callgate::grpc::v1;
+use callgate::{
+    grpc::{Settings, v1},
+    listener::Way,
+};
 use flate2::{Compression, write::GzEncoder};
-use http::{HeaderMap, Request, StatusCode};
+use http::{HeaderMap, HeaderValue, Request, StatusCode};
 use http_body_util::{BodyExt as _, Full};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
@@ -141,6 +144,35 @@ async fn protobuf_gzip_deadlines_and_grpc_web_are_understood() {
     assert_eq!((status, headers["content-type"].as_bytes()), (StatusCode::OK, &b"application/grpc-web+proto"[..]));
     assert!(String::from_utf8_lossy(&body).contains("grpc-status:0"), "{body:?}");
     assert_eq!(plane.postgres.number("select count(*) from call").await, 3);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn pages_of_listed_origins_may_ask_and_others_may_not() {
+    let origins = vec![HeaderValue::from_static("https://console.example")];
+    let settings = Settings { origins, ..Settings::default() };
+    let plane = Plane::served(&policy(&["same_call"]), &Way::default(), settings).await;
+    let (at, path) = (plane.address, "/callgate.v1.GateService/Evaluate");
+    let asked = async |origin: &str, id: &str| {
+        let (status, headers, body) = post(at, path, &[JSON, ("origin", origin)], evaluation(id).to_string()).await;
+        (status.as_u16(), headers.get("access-control-allow-origin").cloned(), body)
+    };
+    let (status, allowed, body) = asked("https://console.example", "c1").await;
+    assert_eq!(
+        (status, allowed.expect("told")),
+        (200, HeaderValue::from_static("https://console.example")),
+        "{body:?}"
+    );
+    let (status, allowed, _) = asked("http://localhost:5173", "c2").await;
+    assert_eq!((status, allowed), (200, None), "its browser does not let it read that");
+    // A name of somebody else's that points to this machine.
+    for foreign in
+        ["http://evil.example:7600", "https://console.example.evil.example", "null", "http://127.0.0.1.evil.example"]
+    {
+        let (status, allowed, body) = asked(foreign, "c3").await;
+        assert_eq!((status, allowed), (403, None), "{foreign}");
+        assert!(String::from_utf8_lossy(&body).contains("ORIGIN_REFUSED"), "{body:?}");
+    }
+    assert_eq!(plane.postgres.number("select count(*) from call").await, 2);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -4,10 +4,12 @@
 
 mod errors;
 mod messages;
+mod origins;
 mod unary;
 
 use std::{
     convert::Infallible,
+    future::ready,
     task::{Context, Poll},
 };
 
@@ -19,23 +21,59 @@ use tonic::{
 use tonic_web::GrpcWebLayer;
 use tower_layer::Layer as _;
 
-use self::{messages::Messages, unary::Encoding};
-use super::shortcut::Answer;
+use self::{
+    messages::Messages,
+    origins::{Origins, Page},
+    unary::Encoding,
+};
+use super::{shortcut::Answer, status};
 
 /// A service that is also asked in other dialects.
 #[derive(Debug, Clone)]
 pub(super) struct Dialects<S> {
+    spoken: Spoken<S>,
+    origins: Origins,
+}
+
+/// The same, for whoever may ask.
+#[derive(Debug, Clone)]
+struct Spoken<S> {
     service: S,
     messages: Messages,
 }
 
 impl<S> Dialects<S> {
-    pub(super) fn new(service: S) -> Self {
-        Self { service, messages: Messages::new() }
+    /// Pages of these origins may ask.
+    pub(super) fn new(service: S, origins: &[HeaderValue]) -> Self {
+        Self { spoken: Spoken { service, messages: Messages::new() }, origins: Origins::new(origins) }
     }
 }
 
 impl<S> Service<wire::Request<Body>> for Dialects<S>
+where
+    S: Service<wire::Request<Body>, Response = wire::Response<Body>, Error = Infallible, Future = Answer>
+        + Clone
+        + Send
+        + 'static,
+{
+    type Response = wire::Response<Body>;
+    type Error = Infallible;
+    type Future = Answer;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        self.spoken.poll_ready(context)
+    }
+
+    fn call(&mut self, request: wire::Request<Body>) -> Answer {
+        match self.origins.asks(request.headers()) {
+            None | Some(Page::Local) => self.spoken.call(request),
+            Some(Page::Listed) => Box::pin(self.origins.layer.layer(self.spoken.clone()).call(request)),
+            Some(Page::Foreign) => Box::pin(ready(Ok(errors::response(&status::origin_refused())))),
+        }
+    }
+}
+
+impl<S> Service<wire::Request<Body>> for Spoken<S>
 where
     S: Service<wire::Request<Body>, Response = wire::Response<Body>, Error = Infallible, Future = Answer>
         + Clone

@@ -2,6 +2,7 @@
 
 use tonic::{Code, Status};
 
+use super::status;
 use crate::grpc::{limits::MESSAGE_BYTES_MAX, malformed::Malformed};
 
 /// A body that is no message of this name; `error` says why, and where.
@@ -25,6 +26,12 @@ pub(in crate::grpc) fn body_too_large() -> Status {
         Code::OutOfRange,
         format!("the body has more than the {MESSAGE_BYTES_MAX} bytes that a message may have"),
     )
+}
+
+/// A page of an origin that may not ask.
+pub(in crate::grpc) fn origin_refused() -> Status {
+    let message = "pages of this origin may not ask here: the server's --origin lists those that may";
+    status(Code::PermissionDenied, "ORIGIN_REFUSED", message, None)
 }
 
 /// A method of several messages, asked for with one.
