@@ -18,7 +18,6 @@ use super::{
     remote::{By, asked, refusal},
     tenant_keys::{KeyFile, Named},
 };
-use crate::{domain::ids::TenantId, gate::Gate};
 use crate::grpc::{
     self,
     v1::{
@@ -26,6 +25,7 @@ use crate::grpc::{
         subject::Subject as Whose,
     },
 };
+use crate::{domain::ids::TenantId, gate::Gate};
 
 /// What `callgate forget` takes.
 #[derive(Debug, Args)]

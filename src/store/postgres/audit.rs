@@ -111,12 +111,7 @@ const HOLDS: &str = "(a.words[4] = any($2) or exists (
     select from unnest(a.words[4:6]) word, unnest($3::text[]) p where word ~* p))";
 
 /// The entries that [`erase`] is about: to be looked for before anything is locked.
-pub(super) async fn find(
-    conn: &mut PgConnection,
-    opener: &Opener,
-    sessions: &[&str],
-    names: &[&str],
-) -> Loaded<Found> {
+pub(super) async fn find(conn: &mut PgConnection, opener: &Opener, sessions: &[&str], names: &[&str]) -> Loaded<Found> {
     let tenant = opener.tenant();
     let newest = sqlx::query_scalar("select coalesce(max(number), 0) from audit where tenant_id = $1");
     let newest: i64 = newest.bind(tenant.0).fetch_one(&mut *conn).await?;

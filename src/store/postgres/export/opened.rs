@@ -16,8 +16,7 @@ use super::super::{
 use crate::{sealing::is_sealed, store::error::StoreError};
 
 /// The columns that may be sealed, by the kinds of rows.
-const CALL: [(&str, &str); 3] =
-    [("arguments", ARGUMENTS), ("resource", RESOURCE), ("justification", JUSTIFICATION)];
+const CALL: [(&str, &str); 3] = [("arguments", ARGUMENTS), ("resource", RESOURCE), ("justification", JUSTIFICATION)];
 const OUTCOME: [(&str, &str); 7] = [
     ("result", RESULT),
     ("error_message", ERROR),
