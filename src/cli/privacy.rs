@@ -18,14 +18,17 @@ use super::{
     remote::{By, asked, refusal},
     tenant_keys::{KeyFile, Named},
 };
-use crate::grpc::{
-    self,
-    v1::{
-        ExportSubjectRequest, ForgetRequest, ForgetResponse, Subject, privacy_service_client::PrivacyServiceClient,
-        subject::Subject as Whose,
+use crate::{
+    domain::ids::TenantId,
+    gate::Gate,
+    grpc::{
+        self,
+        v1::{
+            ExportSubjectRequest, ForgetRequest, ForgetResponse, Subject, privacy_service_client::PrivacyServiceClient,
+            subject::Subject as Whose,
+        },
     },
 };
-use crate::{domain::ids::TenantId, gate::Gate};
 
 /// What `callgate forget` takes.
 #[derive(Debug, Args)]

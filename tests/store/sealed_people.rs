@@ -12,7 +12,6 @@ use callgate::{
         ids::{DEFAULT_TENANT, UserId},
     },
     gate::{Gate, NoAnswer, PrivacyError},
-    sealing::TenantKeys,
 };
 use tokio::sync::mpsc;
 
@@ -68,7 +67,7 @@ async fn texts_are_given_out_as_they_were_said_or_their_key_is_named() {
         assert_eq!(told, shown, "{what}: each row with a sealed text says so");
     }
     let direct = gate_on(store(&sealed).await, &rules());
-    let other: BTreeMap<String, std::sync::Arc<TenantKeys>> = [("default".to_owned(), keys(KEY, 0xF2))].into();
+    let other = BTreeMap::from([("default".to_owned(), keys(KEY, 0xF2))]);
     assert!(matches!(direct.open_with(DEFAULT_TENANT, other).await, Err(NoAnswer::KeyMissing(_))));
 }
 
@@ -101,18 +100,17 @@ async fn a_name_in_a_sealed_reason_is_forgotten() {
         answered(&gate, "of-account-4711", "all is well").await;
         let (told, _told) = mpsc::channel(500);
         let whom = Whom::User(person());
-        let forget = || Box::pin(gate.forget(DEFAULT_TENANT, &whom, (&Actor::from("officer"), "asked"), &told));
+        let by = Actor::from("officer");
         if is_sealed {
             // Who has none of the keys cannot know what is in there, and so forgets nothing of the tree.
             let direct = gate_on(store(&postgres).await, &rules());
             direct.open_with(DEFAULT_TENANT, BTreeMap::new()).await.expect("known");
             let (unheard, _unheard) = mpsc::channel(500);
-            let by = Actor::from("officer");
             let refused = Box::pin(direct.forget(DEFAULT_TENANT, &whom, (&by, "asked"), &unheard)).await;
             assert!(matches!(refused, Err(PrivacyError::NoAnswer(NoAnswer::KeyMissing(_)))), "{refused:?}");
             assert_eq!(postgres.rows("select count(*) from call where session_id = 't'").await, ["(1)"]);
         }
-        forget().await.expect("forgotten");
+        Box::pin(gate.forget(DEFAULT_TENANT, &whom, (&by, "asked"), &told)).await.expect("forgotten");
         let entries = gate.audit(DEFAULT_TENANT, None, 20).await.expect("readable");
         let answered = entries.iter().filter(|entry| entry.kind == "answered" || entry.kind == "denied");
         let words = |entry: &callgate::domain::audit::Entry| [3, 5].map(|word: usize| entry.words[word].text.clone());
