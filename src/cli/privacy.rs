@@ -1,6 +1,7 @@
 //! `callgate forget` and `callgate export`: what is stored of a session, an agent or a person, deleted or written out.
 
 use std::{
+    collections::BTreeSet,
     fs::File,
     io::{BufWriter, Write as _},
     path::PathBuf,
@@ -15,12 +16,17 @@ use super::{
     out,
     place::Place,
     remote::{By, asked, refusal},
+    tenant_keys::{KeyFile, Named},
 };
-use crate::grpc::{
-    self,
-    v1::{
-        ExportSubjectRequest, ForgetRequest, ForgetResponse, Subject, privacy_service_client::PrivacyServiceClient,
-        subject::Subject as Named,
+use crate::{
+    domain::ids::TenantId,
+    gate::Gate,
+    grpc::{
+        self,
+        v1::{
+            ExportSubjectRequest, ForgetRequest, ForgetResponse, Subject, privacy_service_client::PrivacyServiceClient,
+            subject::Subject as Whose,
+        },
     },
 };
 
@@ -34,6 +40,8 @@ pub(super) struct ForgetArgs {
     yes: bool,
     #[command(flatten)]
     why: Why,
+    #[command(flatten)]
+    opening: Opening,
     #[command(flatten)]
     place: Place,
 }
@@ -49,7 +57,27 @@ pub(super) struct ExportArgs {
     #[command(flatten)]
     why: Why,
     #[command(flatten)]
+    opening: Opening,
+    #[command(flatten)]
     place: Place,
+}
+
+/// What opens texts, where it is done on a database.
+#[derive(Debug, Args)]
+struct Opening {
+    /// With --database-url or --data-dir: the file of `callgate serve --keys`; a server has its own
+    #[arg(long, value_name = "FILE", env = "CALLGATE_KEYS")]
+    keys: Option<PathBuf>,
+}
+
+impl Opening {
+    async fn open(&self, gate: &Gate, tenant: TenantId) -> anyhow::Result<()> {
+        let named = match &self.keys {
+            Some(path) => KeyFile::read(path).await?.named,
+            None => Named::default(),
+        };
+        gate.open_with(tenant, named).await.context("the keys of the tenant")
+    }
 }
 
 #[derive(Debug, Args)]
@@ -83,9 +111,9 @@ impl Whom {
         let Self { kind, name } = self;
         let named = format!("{name:?}");
         let (kind, subject) = match kind {
-            Kind::Session => ("session", Named::SessionId(name)),
-            Kind::Agent => ("agent", Named::AgentId(name)),
-            Kind::User => ("user", Named::UserId(name)),
+            Kind::Session => ("session", Whose::SessionId(name)),
+            Kind::Agent => ("agent", Whose::AgentId(name)),
+            Kind::User => ("user", Whose::UserId(name)),
         };
         (format!("{kind} {named}"), Subject { subject: Some(subject) })
     }
@@ -93,12 +121,13 @@ impl Whom {
 
 /// Runs `callgate forget`.
 pub(super) async fn forget(args: ForgetArgs) -> anyhow::Result<()> {
-    let ForgetArgs { whom, yes, why, place } = args;
+    let ForgetArgs { whom, yes, why, opening, place } = args;
     let (named, subject) = whom.subject();
     let request = ForgetRequest { subject: Some(subject), reason: why.reason, validate_only: !yes };
     let Some((gate, tenant)) = place.database().await? else {
         return forgetting(PrivacyServiceClient::new(place.remote.connect().await?), request, &named, &place.by).await;
     };
+    opening.open(&gate, tenant).await?;
     let done = forgetting(grpc::privacy_of(Arc::clone(&gate), tenant), request, &named, &place.by).await;
     if let Some(gate) = Arc::into_inner(gate) {
         gate.close().await;
@@ -167,7 +196,7 @@ fn others(others: u64) -> String {
 
 /// Runs `callgate export`.
 pub(super) async fn export(args: ExportArgs) -> anyhow::Result<()> {
-    let ExportArgs { whom, out, why, place } = args;
+    let ExportArgs { whom, out, why, opening, place } = args;
     let (_, subject) = whom.subject();
     let request = ExportSubjectRequest { subject: Some(subject), reason: why.reason };
     let file = match &out {
@@ -178,6 +207,7 @@ pub(super) async fn export(args: ExportArgs) -> anyhow::Result<()> {
         let client = PrivacyServiceClient::new(place.remote.connect().await?);
         return exporting(client, request, file, &place.by).await;
     };
+    opening.open(&gate, tenant).await?;
     let done = exporting(grpc::privacy_of(Arc::clone(&gate), tenant), request, file, &place.by).await;
     if let Some(gate) = Arc::into_inner(gate) {
         gate.close().await;
@@ -199,13 +229,16 @@ where
 {
     let mut rows = asked(client.export_subject(by.signed(request)?).await)?;
     let mut file = file.map(BufWriter::new);
-    let mut written = 0_u64;
+    let (mut written, mut sealed, mut keys) = (0_u64, 0_u64, BTreeSet::new());
     while let Some(row) = rows.message().await.map_err(|status| refusal(&status))? {
         match &mut file {
             Some(file) => writeln!(file, "{}", row.row_json).context("the file cannot be written")?,
             None => outln!("{}", row.row_json),
         }
         written += 1;
+        let with = sealed_with(&row.row_json);
+        sealed += u64::from(!with.is_empty());
+        keys.extend(with);
         if out::is_closed() {
             return Ok(());
         }
@@ -214,5 +247,23 @@ where
         file.flush().context("the file cannot be written")?;
         errln!("{written} rows.");
     }
+    if sealed > 0 {
+        let keys: Vec<String> = keys.into_iter().collect();
+        bail!(
+            "{sealed} of these rows have texts that are still sealed, and say so in `sealed_with`: the tenant's keys {} \
+             are needed for them. Name their file with --keys, or ask a server that has them",
+            keys.join(", ")
+        );
+    }
     Ok(())
+}
+
+/// The keys that a row needs to be read.
+fn sealed_with(row: &str) -> Vec<String> {
+    // Few rows have it, and only an object of that name counts.
+    if !row.contains("\"sealed_with\"") {
+        return Vec::new();
+    }
+    let row: serde_json::Value = serde_json::from_str(row).unwrap_or_default();
+    row["sealed_with"].as_array().into_iter().flatten().filter_map(|key| Some(key.as_str()?.to_owned())).collect()
 }

@@ -46,6 +46,27 @@ impl Gate {
         self.read_tenants().await.map(drop)
     }
 
+    /// Opens what is stored of a tenant with its keys among these, for who works on a database. Nothing is sealed by it
+    /// that was not before.
+    ///
+    /// # Errors
+    /// [`NoAnswer`]: the tenant cannot be read, or its calls are known by another fingerprint key.
+    pub async fn open_with(
+        &self,
+        tenant: TenantId,
+        mut named: BTreeMap<String, Arc<TenantKeys>>,
+    ) -> Result<(), NoAnswer> {
+        let mut known = self.store.tenants().await?.into_iter().map(|(tenant, _)| tenant);
+        let Some(tenant) = known.find(|known| known.id == tenant) else { return Err(NoAnswer::TenantUnknown) };
+        named.retain(|name, _| *name == tenant.name && tenant.mark.is_some());
+        if named.values().any(|keys| keys.hashing().mark() != tenant.mark) {
+            return Err(NoAnswer::KeyMissing(other_fingerprint(&tenant.name)));
+        }
+        self.store.keyring().set(named);
+        self.store.keyring().know(tenant.id, &tenant.name, tenant.mark);
+        Ok(())
+    }
+
     /// What is wrong with the keys that tenants have here.
     #[must_use]
     pub fn key_problems(&self) -> Vec<String> {

@@ -29,6 +29,7 @@ mod restart;
 mod retention;
 mod routes;
 mod schema;
+mod sealed_people;
 mod sealing;
 
 mod summary;

@@ -43,14 +43,14 @@ const POLICY: &str = "policy_engine:
     pay: {once: true}
     unlock: {effect: read, storage: {arguments: hash, results: hash}}
 ";
-const KEY: &[(&str, u8)] = &[("2026-11", 1)];
+pub(crate) const KEY: &[(&str, u8)] = &[("2026-11", 1)];
 
-fn rules() -> Policy {
+pub(crate) fn rules() -> Policy {
     policy::compile(POLICY).expect("a good policy")
 }
 
 /// Every word that its story tells, and nobody else would.
-const WORDS: [&str; 17] = [
+pub(crate) const WORDS: [&str; 17] = [
     "wagtail",
     "redstart",
     "bullfinch",
@@ -71,7 +71,7 @@ const WORDS: [&str; 17] = [
 ];
 
 /// A story with words in all that is stored.
-async fn story(gate: &Gate) {
+pub(crate) async fn story(gate: &Gate) {
     let with_reason = |request: Request| Request { justification: Some("for the wagtail".to_owned()), ..request };
     done(gate, with_reason(ask("s", "c1", "look", r#"{"place":"redstart","n":7}"#)), r#"{"id":"bullfinch-7"}"#).await;
     let again = evaluate(gate, ask("s", "c2", "look", r#"{"place":"redstart","n":7}"#)).await;

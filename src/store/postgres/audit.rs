@@ -6,15 +6,16 @@ use super::{
     Store,
     decode::{Loaded, corrupt, count},
     row::big,
-    sealed::{REASON, WHY},
+    sealed::{Opener, REASON, WHY},
 };
 use crate::{
     domain::{
         audit::{Anchor, Check, Checked, Entry, Event, WORDS, Word},
         event,
-        forgetting::WORD_BYTES_MIN,
+        forgetting::{WORD_BYTES_MIN, holds},
         ids::TenantId,
     },
+    sealing::{Access, MARK},
     store::error::StoreError,
 };
 
@@ -91,14 +92,17 @@ pub async fn erase(
     sessions: &[&str],
     names: &[&str],
 ) -> Loaded<u64> {
-    let found = find(conn, tenant, sessions, names).await?;
-    erase_found(conn, tenant, event, (sessions, names), found).await
+    let opener = Opener::new(tenant, Access::Plain);
+    let found = find(conn, &opener, sessions, names).await?;
+    erase_found(conn, &opener, event, (sessions, names), found).await
 }
 
 /// Entries that name somebody, as far as there were any then.
 #[derive(Debug)]
 pub(super) struct Found {
     numbers: Vec<i64>,
+    /// Those whose reason is sealed, and holds a name.
+    sealed: Vec<i64>,
     newest: i64,
 }
 
@@ -107,42 +111,71 @@ const HOLDS: &str = "(a.words[4] = any($2) or exists (
     select from unnest(a.words[4:6]) word, unnest($3::text[]) p where word ~* p))";
 
 /// The entries that [`erase`] is about: to be looked for before anything is locked.
-pub(super) async fn find(
-    conn: &mut PgConnection,
-    tenant: TenantId,
-    sessions: &[&str],
-    names: &[&str],
-) -> Loaded<Found> {
+pub(super) async fn find(conn: &mut PgConnection, opener: &Opener, sessions: &[&str], names: &[&str]) -> Loaded<Found> {
+    let tenant = opener.tenant();
     let newest = sqlx::query_scalar("select coalesce(max(number), 0) from audit where tenant_id = $1");
     let newest: i64 = newest.bind(tenant.0).fetch_one(&mut *conn).await?;
     let found = format!("select a.number from audit a where a.tenant_id = $1 and {HOLDS}");
     let found = sqlx::query_scalar(AssertSqlSafe(found)).bind(tenant.0).bind(sessions.to_vec()).bind(patterns(names));
-    Ok(Found { numbers: found.fetch_all(conn).await?, newest })
+    let numbers = found.fetch_all(&mut *conn).await?;
+    Ok(Found { numbers, sealed: sealed(conn, opener, names, 0).await?, newest })
+}
+
+/// Entries after a number whose reason is sealed and holds one of the names, which only who has the keys can see. What
+/// none of the tenant's keys opens has no word for anybody. Without any of its keys nobody knows, and that is an error.
+async fn sealed(conn: &mut PgConnection, opener: &Opener, names: &[&str], after: i64) -> Loaded<Vec<i64>> {
+    let (mut last, mut found) = (after, Vec::new());
+    while !opener.is_plain() {
+        let page = format!(
+            "select number, coalesce(words[4], '') as session, words[6] as why from audit
+             where tenant_id = $1 and number > $2 and starts_with(words[6], '{MARK}') order by number limit {PAGE}"
+        );
+        let page = sqlx::query(AssertSqlSafe(page)).bind(opener.tenant().0).bind(last).fetch_all(&mut *conn).await?;
+        let Some(end) = page.last() else { break };
+        last = end.try_get("number")?;
+        for row in &page {
+            let opened = opener.text(REASON, row.try_get("session")?, WHY, row.try_get("why")?);
+            match opened {
+                Ok(why) if names.iter().any(|name| holds(&why, name)) => found.push(row.try_get("number")?),
+                Err(locked) if opener.is_locked() => return Err(locked),
+                Ok(_) | Err(_) => {}
+            }
+        }
+    }
+    Ok(found)
 }
 
 /// Erases them, and looks at what others have added meanwhile as well.
 pub(super) async fn erase_found(
     conn: &mut PgConnection,
-    tenant: TenantId,
+    opener: &Opener,
     event: &Event,
     (sessions, names): (&[&str], &[&str]),
-    found: Found,
+    mut found: Found,
 ) -> Loaded<u64> {
+    let tenant = opener.tenant();
     let by = append(conn, tenant, event).await?;
+    found.sealed.extend(sealed(conn, opener, names, found.newest).await?);
+    found.numbers.extend(&found.sealed);
+    // A sealed reason is bound to its session, and opens no more where that is gone.
     let erase = format!(
         "update audit a set words = k.words, salts = k.salts, erased_by = $4
          from (select a.number, array_agg(case when gone then null else word end order by place) as words,
              array_agg(case when gone then null else salt end order by place) as salts
            from audit a, unnest(a.words, a.salts) with ordinality u (word, salt, place),
              lateral (select coalesce(a.words[4] = any($2), false) as is_theirs,
-               exists (select from unnest($3::text[]) p where word ~* p) as is_named) h,
-             lateral (select case when place >= 4 then is_theirs or is_named else is_theirs and is_named end as gone) g
+               exists (select from unnest($3::text[]) p where word ~* p) as is_named,
+               place = 6 and (a.number = any($7) or starts_with(word, '{MARK}')
+                 and exists (select from unnest($3::text[]) p where a.words[4] ~* p)) as is_sealed) h,
+             lateral (select case when place >= 4 then is_theirs or is_named or coalesce(is_sealed, false)
+               else is_theirs and is_named end as gone) g
            where a.tenant_id = $1 and (a.number = any($5) or a.number > $6 and {HOLDS}) and a.number <> $4
            group by a.number) k
          where a.tenant_id = $1 and a.number = k.number"
     );
     let erase = sqlx::query(AssertSqlSafe(erase)).bind(tenant.0).bind(sessions.to_vec()).bind(patterns(names));
-    Ok(erase.bind(big(by)).bind(found.numbers).bind(found.newest).execute(conn).await?.rows_affected())
+    let erase = erase.bind(big(by)).bind(found.numbers).bind(found.newest).bind(found.sealed);
+    Ok(erase.execute(conn).await?.rows_affected())
 }
 
 /// Regular expressions that find the names inside of texts. A short one is part of too many words: it is found where it

@@ -1,6 +1,8 @@
 //! What is stored of a session, an agent or a person, in a form that people read: one JSON object a row. Calls go by
 //! themselves, not by call trees: what others of a tree said is not theirs to have.
 
+mod opened;
+
 use serde_json::{Map, Value};
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection, Row as _, postgres::PgRow};
 
@@ -9,6 +11,7 @@ use super::{
     decode::{Loaded, corrupt, member, name},
     forget::shards,
     look_up,
+    sealed::Opener,
 };
 use crate::{
     domain::{
@@ -58,7 +61,8 @@ impl Store {
     /// # Errors
     /// [`StoreError`] when the database cannot be read.
     pub async fn export_name(&self, tenant: TenantId, whom: &Whom) -> Result<Vec<Exported>, StoreError> {
-        self.slow.read_of(&[tenant], async |conn| beside(conn, tenant, whom).await).await
+        let opener = self.opener(tenant);
+        self.slow.read_of(&[tenant], async |conn| beside(conn, &opener, whom).await).await
     }
 
     /// A session of theirs: its place in its call tree, and what people said of it, or of their calls in it.
@@ -71,7 +75,8 @@ impl Store {
         whom: &Whom,
         place: &Place,
     ) -> Result<Vec<Exported>, StoreError> {
-        self.slow.read_of(&[tenant], async |conn| session(conn, tenant, whom, place).await).await
+        let opener = self.opener(tenant);
+        self.slow.read_of(&[tenant], async |conn| session(conn, &opener, whom, place).await).await
     }
 
     /// Their calls in a session after the event `after`, and what came of each; with the last event that was read, none
@@ -86,7 +91,8 @@ impl Store {
         place: &Place,
         after: i64,
     ) -> Result<(Vec<Exported>, Option<i64>), StoreError> {
-        self.slow.read_of(&[tenant], async |conn| calls(conn, tenant, whom, place, after).await).await
+        let opener = self.opener(tenant);
+        self.slow.read_of(&[tenant], async |conn| calls(conn, &opener, whom, place, after).await).await
     }
 
     /// Says in the audit that it is given out. To be called before the first row leaves.
@@ -131,23 +137,24 @@ async fn places(conn: &mut PgConnection, tenant: TenantId, whom: &Whom, part: u1
 }
 
 /// What of a call is for people: no hashes, no sketches, nothing that only callgate reads.
-const CALL: &str = "c.session_id, c.root_id, c.call_id, c.round, c.at, c.run_id, c.agent_id, c.user_id, c.tool,
+const CALL: &str = "c.seq, c.session_id, c.root_id, c.call_id, c.round, c.at, c.run_id, c.agent_id, c.user_id, c.tool,
     c.arguments, c.justification, c.effect, c.resource, c.decision, c.would, c.rule, c.reason, c.findings, c.attempt,
     c.idempotency_key, c.lease_until, c.approval_id, c.approval_expires_at, c.input_tokens, c.output_tokens,
     c.cache_read_tokens, c.cache_write_tokens, c.cost_micros, c.observed, c.policy_version, c.coerced";
 /// The same of what came of one.
-const OUTCOME: &str = "o.session_id, o.root_id, o.call_id, o.at, o.status, o.failure, o.result, o.result_bytes,
+const OUTCOME: &str = "o.seq, o.session_id, o.root_id, o.call_id, o.at, o.status, o.failure, o.result, o.result_bytes,
     o.is_complete, o.total_matches, o.error_message, o.error_line, o.error_signature, o.progress_note, o.gist, o.made,
     o.by_lease, o.duration_ms, o.input_tokens, o.output_tokens, o.cache_read_tokens, o.cache_write_tokens,
     o.cost_micros";
 
 async fn calls(
     conn: &mut PgConnection,
-    tenant: TenantId,
+    opener: &Opener,
     whom: &Whom,
     place: &Place,
     after: i64,
 ) -> Loaded<(Vec<Exported>, Option<i64>)> {
+    let tenant = opener.tenant();
     let shard = Shard::of(tenant, &place.root).0;
     let sql = format!(
         "select c.seq, to_jsonb(q)::text as json from (
@@ -159,7 +166,7 @@ async fn calls(
     let rows = query.bind(whom.name()).bind(after).fetch_all(&mut *conn).await?;
     let Some(last) = rows.last() else { return Ok((Vec::new(), None)) };
     let last: i64 = last.try_get("seq")?;
-    let mut exported: Vec<Exported> = rows.iter().map(|row| of_row("call", row)).collect::<Loaded<_>>()?;
+    let mut exported: Vec<Exported> = rows.iter().map(|row| of_row("call", row, opener)).collect::<Loaded<_>>()?;
     let permits: Vec<i64> = rows.iter().map(|row| row.try_get("seq")).collect::<Result<_, _>>()?;
     let sql = format!(
         "select to_jsonb(q)::text as json from outcome o, lateral (select {OUTCOME}) q
@@ -167,12 +174,13 @@ async fn calls(
     );
     let query = sqlx::query(AssertSqlSafe(sql)).bind(shard).bind(tenant.0).bind(place.session.as_str());
     for row in query.bind(permits).fetch_all(conn).await? {
-        exported.push(of_row("outcome", &row)?);
+        exported.push(of_row("outcome", &row, opener)?);
     }
     Ok((exported, Some(last)))
 }
 
-async fn session(conn: &mut PgConnection, tenant: TenantId, whom: &Whom, place: &Place) -> Loaded<Vec<Exported>> {
+async fn session(conn: &mut PgConnection, opener: &Opener, whom: &Whom, place: &Place) -> Loaded<Vec<Exported>> {
+    let tenant = opener.tenant();
     let shard = Shard::of(tenant, &place.root).0;
     let is_whole = matches!(whom, Whom::Session(_));
     // Of a session that others share, only what was said of their own calls.
@@ -200,7 +208,7 @@ async fn session(conn: &mut PgConnection, tenant: TenantId, whom: &Whom, place: 
         (
             "event",
             format!(
-                "select e.session_id, e.root_id, e.at, e.kind, {actor} as actor, e.reason,
+                "select e.seq, e.session_id, e.root_id, e.at, e.kind, {actor} as actor, e.reason,
                    e.detail - array['fingerprint', 'root_run'] as detail
                  from session_event e where e.shard = $1 and e.tenant_id = $2 and e.root_id = $4 and e.session_id = $3
                    and ({theirs}) and $5 <> '' order by e.seq"
@@ -212,13 +220,14 @@ async fn session(conn: &mut PgConnection, tenant: TenantId, whom: &Whom, place: 
         let sql = format!("select to_jsonb(q)::text as json from ({sql}) q");
         let query = sqlx::query(AssertSqlSafe(sql)).bind(shard).bind(tenant.0).bind(place.session.as_str());
         for row in query.bind(place.root.as_str()).bind(whom.name()).fetch_all(&mut *conn).await? {
-            exported.push(of_row(kind, &row)?);
+            exported.push(of_row(kind, &row, opener)?);
         }
     }
     Ok(exported)
 }
 
-async fn beside(conn: &mut PgConnection, tenant: TenantId, whom: &Whom) -> Loaded<Vec<Exported>> {
+async fn beside(conn: &mut PgConnection, opener: &Opener, whom: &Whom) -> Loaded<Vec<Exported>> {
+    let tenant = opener.tenant();
     let halts = "select h.kind as scope, h.name, h.halted_at, h.halted_by, h.reason, h.resumed_at, h.resumed_by
         from halt h where h.tenant_id = $1 and h.kind = $2 and h.name = $3 order by h.halt_id";
     let counters = "select c.agent_id, c.day, c.dimension, c.tier, c.tier_window, c.used from counter c
@@ -238,7 +247,7 @@ async fn beside(conn: &mut PgConnection, tenant: TenantId, whom: &Whom) -> Loade
         let sql = format!("select to_jsonb(q)::text as json from ({sql}) q");
         let query = sqlx::query(AssertSqlSafe(sql)).bind(tenant.0).bind(whom.kind()).bind(whom.name());
         for row in query.fetch_all(&mut *conn).await? {
-            exported.push(of_row(kind, &row)?);
+            exported.push(of_row(kind, &row, opener)?);
         }
     }
     Ok(exported)
@@ -246,10 +255,11 @@ async fn beside(conn: &mut PgConnection, tenant: TenantId, whom: &Whom) -> Loade
 
 /// The one place where what is stored becomes what is given out: codes are named here, and JSON that is stored as text
 /// stays text, as its caller gave it.
-fn of_row(kind: &'static str, row: &PgRow) -> Loaded<Exported> {
+fn of_row(kind: &'static str, row: &PgRow, opener: &Opener) -> Loaded<Exported> {
     let text: String = row.try_get("json")?;
     let mut object: Map<String, Value> = serde_json::from_str(&text).map_err(|error| corrupt(&error.to_string()))?;
     object.retain(|_, value| !value.is_null());
+    opened::open(kind, &mut object, opener)?;
     for (column, value) in &mut object {
         if let Some(code) = value.as_i64().and_then(|code| i16::try_from(code).ok())
             && let Some(named) = named(column, code)?

@@ -1,16 +1,20 @@
 //! Findings as they are stored: JSON in the `findings` column.
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::{
     decode::{Loaded, corrupt},
     sealed::Opener,
 };
-use crate::domain::{
-    finding::{Decision, Finding, Level},
-    reason::Reason,
-    time::Timestamp,
-    violation::{OnViolation, SelfCorrection, Violation},
+use crate::{
+    domain::{
+        finding::{Decision, Finding, Level},
+        reason::Reason,
+        time::Timestamp,
+        violation::{OnViolation, SelfCorrection, Violation},
+    },
+    sealing::is_sealed,
 };
 
 /// A finding as the `findings` column holds it.
@@ -125,6 +129,18 @@ pub(super) fn read(column: Option<String>, opener: &Opener, session: &str, seq: 
     let stored: Vec<StoredFinding> = serde_json::from_str(&text).map_err(|error| corrupt(&error.to_string()))?;
     let stored = stored.into_iter().map(StoredFinding::restore).enumerate();
     stored.filter_map(|(at, finding)| Some(opener.finding(session, seq, at, finding?))).collect()
+}
+
+/// A finding as the column holds it, opened; none for one that is not sealed.
+pub(super) fn opened(json: Value, at: usize, opener: &Opener, session: &str, seq: u64) -> Loaded<Option<Value>> {
+    let unreadable = |error: serde_json::Error| corrupt(&error.to_string());
+    if !json.get("message").and_then(Value::as_str).is_some_and(is_sealed) {
+        return Ok(None);
+    }
+    let stored: StoredFinding = serde_json::from_value(json).map_err(unreadable)?;
+    let Some(finding) = stored.restore() else { return Ok(None) };
+    let opened = opener.finding(session, seq, at, finding)?;
+    serde_json::to_value(StoredFinding::from(&opened)).map(Some).map_err(unreadable)
 }
 
 /// As the column `call.self_corrections` holds them; none when there are none.

@@ -12,6 +12,7 @@ use super::{
     Store, audit,
     decode::{Loaded, at, name},
     look_up,
+    sealed::Opener,
 };
 use crate::{
     domain::{
@@ -88,7 +89,8 @@ impl Store {
     /// # Errors
     /// [`StoreError`]: nothing was deleted, or nobody knows; the same may be done again.
     pub async fn forget_trees(&self, of: &Forgetting<'_>, roots: &[SessionId]) -> Result<Forgot, StoreError> {
-        self.slow.read_of(&[of.tenant], async |conn| forget_trees(conn, of, roots).await).await
+        let opener = self.opener(of.tenant);
+        self.slow.read_of(&[of.tenant], async |conn| forget_trees(conn, of, roots, &opener).await).await
     }
 
     /// Deletes what has their name beside call trees; gives how much there was.
@@ -103,7 +105,8 @@ impl Store {
                 left += self.slow.read_of(&[of.tenant], unname).await?;
             }
         }
-        Ok(left + self.slow.read_of(&[of.tenant], async |conn| forget_name(conn, of).await).await?)
+        let opener = self.opener(of.tenant);
+        Ok(left + self.slow.read_of(&[of.tenant], async |conn| forget_name(conn, of, &opener).await).await?)
     }
 
     /// What was forgotten within that time, for what is in memory.
@@ -196,14 +199,19 @@ const OF_TREES: [&str; 6] = [
     "delete from session_owner where shard = any($1) and tenant_id = $2 and root_id = any($3)",
 ];
 
-async fn forget_trees(conn: &mut PgConnection, of: &Forgetting<'_>, roots: &[SessionId]) -> Loaded<Forgot> {
+async fn forget_trees(
+    conn: &mut PgConnection,
+    of: &Forgetting<'_>,
+    roots: &[SessionId],
+    opener: &Opener,
+) -> Loaded<Forgot> {
     let Forgetting { tenant, whom, run, .. } = *of;
     let trees = Trees::of(tenant, roots);
     let mut tx = conn.begin().await?;
     // What takes long comes before the locks: whoever appends to one of the trees waits for its end, and with them all
     // who are in the same batch.
     let known = sessions_of(&mut tx, tenant, &trees).await?;
-    let found = audit::find(&mut tx, tenant, &named(&known, None), &named(&known, Some(whom))).await?;
+    let found = audit::find(&mut tx, opener, &named(&known, None), &named(&known, Some(whom))).await?;
     let lock = "select root_id from call_tree where shard = any($1) and tenant_id = $2 and root_id = any($3)
         order by shard, tenant_id, root_id for update";
     let delete = "delete from call_tree where shard = any($1) and tenant_id = $2 and root_id = any($3)";
@@ -222,7 +230,7 @@ async fn forget_trees(conn: &mut PgConnection, of: &Forgetting<'_>, roots: &[Ses
     let forgot = Forgot { trees: trees.roots.len() as u64, sessions: sessions.len() as u64, ..Forgot::default() };
     let (theirs, names) = (named(&sessions, None), named(&sessions, Some(whom)));
     let event = of.event(format!("{}: {} call trees, {} sessions", whom.kind(), forgot.trees, forgot.sessions), &names);
-    audit::erase_found(&mut tx, tenant, &event, (&theirs, &names), found).await?;
+    audit::erase_found(&mut tx, opener, &event, (&theirs, &names), found).await?;
     tx.commit().await?;
     audit::log(tenant, &event);
     Ok(forgot)
@@ -287,12 +295,12 @@ const NOTES: [&str; 3] = [
     "update policy_activation set note = '' where tenant_id = $1 and strpos(lower(note), $2) > 0",
 ];
 
-async fn forget_name(conn: &mut PgConnection, of: &Forgetting<'_>) -> Loaded<u64> {
+async fn forget_name(conn: &mut PgConnection, of: &Forgetting<'_>, opener: &Opener) -> Loaded<u64> {
     let Forgetting { tenant, whom, run, .. } = *of;
     let mut tx = conn.begin().await?;
     let names = [whom.name()];
     let theirs = if matches!(whom, Whom::Session(_)) { &names[..] } else { &[] };
-    let found = audit::find(&mut tx, tenant, theirs, &names).await?;
+    let found = audit::find(&mut tx, opener, theirs, &names).await?;
     let mut gone = 0;
     if let Whom::Agent(agent) = whom {
         let counters = sqlx::query("delete from counter where shard = $1 and tenant_id = $2 and agent_id = $3");
@@ -317,7 +325,7 @@ async fn forget_name(conn: &mut PgConnection, of: &Forgetting<'_>) -> Loaded<u64
         mark(&mut tx, tenant, run, std::iter::once(whom.name())).await?;
     }
     let event = of.event(format!("{}: what has their name beside call trees", whom.kind()), &names);
-    gone += audit::erase_found(&mut tx, tenant, &event, (theirs, &names), found).await?;
+    gone += audit::erase_found(&mut tx, opener, &event, (theirs, &names), found).await?;
     // Nothing happened, and so nothing is told.
     if gone > 0 {
         tx.commit().await?;

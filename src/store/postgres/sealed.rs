@@ -63,6 +63,20 @@ impl Opener {
         Self { tenant, access }
     }
 
+    pub(super) const fn tenant(&self) -> TenantId {
+        self.tenant
+    }
+
+    /// True where nothing is sealed.
+    pub(super) const fn is_plain(&self) -> bool {
+        matches!(self.access, Access::Plain)
+    }
+
+    /// True where something is sealed, and nothing can be opened.
+    pub(super) const fn is_locked(&self) -> bool {
+        matches!(self.access, Access::Locked)
+    }
+
     /// A stored value as it was given.
     pub(super) fn text(&self, what: &str, session: &str, seq: u64, stored: String) -> Loaded<String> {
         let missing = |key: &str| StoreError::KeyMissing { tenant: self.tenant, key: key.to_owned() };
