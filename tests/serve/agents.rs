@@ -8,7 +8,10 @@ use std::{
 
 use tempfile::TempDir;
 
-use crate::{common::postgres::folder, server::program};
+use crate::{
+    common::postgres::folder,
+    server::{Home, Server, program},
+};
 
 /// A home folder with a hook that does what a test wants.
 struct Person {
@@ -48,12 +51,16 @@ impl Person {
 
     /// What the command says on standard output and standard error together, and whether it succeeded.
     fn says(&self, line: &str) -> (bool, String) {
+        self.says_to(NOWHERE, SECRET, &format!("agents {line}"))
+    }
+
+    fn says_to(&self, server: &str, token: &str, line: &str) -> (bool, String) {
         let mut command = program();
         for name in ["CLAUDE_CONFIG_DIR", "CODEX_HOME", "GEMINI_CLI_HOME", "XDG_STATE_HOME", "CALLGATE_TOKEN_FILE"] {
             command.env_remove(name);
         }
-        command.arg("agents").args(line.split_whitespace()).current_dir(self.path("work"));
-        command.env("HOME", self.home.path()).env("CALLGATE_SERVER", NOWHERE).env("CALLGATE_TOKEN", SECRET);
+        command.args(line.split_whitespace()).current_dir(self.path("work"));
+        command.env("HOME", self.home.path()).env("CALLGATE_SERVER", server).env("CALLGATE_TOKEN", token);
         command.env("PATH", format!("{}:/usr/bin:/bin", self.path("bin").display()));
         let output = command.output().expect("it runs");
         let said = [output.stdout, output.stderr].concat();
@@ -218,4 +225,28 @@ fn http_hooks_want_a_version_that_blocks_when_they_fail() {
     assert!(!went && said.contains("Codex has no HTTP hooks"), "{said}");
     person.script("claude", "echo '2.1.197 (Claude Code)'");
     assert!(person.says(&format!("{install} --any-version")).0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_hooks_that_are_installed_are_those_that_the_server_hears() {
+    let home = Home::prepared().await;
+    let server = Server::start(&home, &[]);
+    let url = format!("http://{}", server.address);
+    let person = Person::new("exit 0");
+    person.script("claude", "echo '2.1.329 (Claude Code)'");
+    let says = |line: &str| person.says_to(&url, "", line);
+    for host in ["claude-code", "codex", "gemini", "cursor", "claude-code --project --http"] {
+        let (went, said) = says(&format!("agents install {host}"));
+        let expected = "allowed, and recorded by the server as session callgate-install-test-";
+        assert!(went && said.contains(expected), "{host}: {said}");
+    }
+    let text = read(&person.path("work/.claude/settings.json"));
+    assert!(text.contains(&format!("{url}/hooks/claude-code")) && !text.contains("Authorization"), "{text}");
+
+    assert!(says("sessions halt all --reason maintenance").0);
+    for host in ["claude-code", "gemini", "claude-code --project --http"] {
+        let (went, said) = says(&format!("agents install {host}"));
+        let told = said.lines().find(|line| line.starts_with("test: ")).unwrap_or(&said);
+        assert!(!went && told.contains(": refused: ") && told.contains("maintenance"), "{host}: {told}");
+    }
 }
