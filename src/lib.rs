@@ -21,6 +21,7 @@
 //! | [`shell`] | what a line of a shell does | domain |
 //! | [`mcp`] | what goes between an MCP client and its server | nobody |
 //! | [`tool_list`] | lists of tools: read, imported, one lint a file | domain |
+//! | [`hosts`] | what coding agents say to a hook, and hear | nobody |
 //! | [`auth`] | who somebody is, by what they show | domain |
 //! | [`offline`] | what needs no server: a plane in memory, replay, simulation | domain, retry, rules, policy, engine |
 //! | [`private_postgres`] | a PostgreSQL of our own: programs, files, accounts | nobody |
@@ -30,10 +31,10 @@
 //! | [`gate`] | load, decide, append, again | domain, auth, retry, engine, policy, store, sealing, telemetry, clock |
 //! | [`listener`] | connections: addresses, TLS, limits | clock |
 //! | [`web`] | what is asked over HTTP alone | domain, telemetry |
-//! | [`grpc`] | the contract of `proto/` | domain, auth, gate, telemetry, clock, listener, web |
+//! | [`grpc`] | the contract of `proto/` | domain, auth, gate, telemetry, clock, hosts, listener, web |
 //! | [`cli`] | the commands | all |
 //!
-//! The first ten rooms are pure: no `async`, no clock, no lock, no log; time is an argument. `tests/tidy` reads every
+//! The first eleven rooms are pure: no `async`, no clock, no lock, no log; time is an argument. `tests/tidy` reads every
 //! file and holds the walls.
 //!
 //! # One Evaluate, file by file
@@ -83,6 +84,7 @@ pub mod domain;
 pub mod engine;
 pub mod gate;
 pub mod grpc;
+pub mod hosts;
 pub mod listener;
 pub mod mcp;
 pub mod offline;

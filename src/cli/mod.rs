@@ -13,6 +13,7 @@ mod expiry;
 mod explain;
 mod fetch;
 mod follow;
+mod hook;
 mod keys;
 mod mcp;
 mod place;
@@ -68,6 +69,8 @@ enum Command {
     Explain(explain::ExplainArgs),
     /// Put callgate's hooks into the settings of coding agents, list them, or take them away
     Agents(agents::AgentsArgs),
+    /// Answer the hooks of a coding agent: its event on standard input, its dialect on standard output
+    Hook(hook::HookArgs),
     /// List and answer the questions that calls wait for
     Approvals(approvals::ApprovalsArgs),
     /// List and show sessions, halt and resume them, and set their phases
@@ -130,6 +133,7 @@ fn run(command: Command) -> ExitCode {
         },
         Command::Explain(args) => runtime().and_then(|runtime| runtime.block_on(explain::run(args))),
         Command::Agents(args) => runtime().and_then(|runtime| runtime.block_on(agents::run(args))),
+        Command::Hook(args) => return hook::run(&args),
         Command::Approvals(args) => runtime().and_then(|runtime| runtime.block_on(approvals::run(args))),
         Command::Sessions(args) => runtime().and_then(|runtime| runtime.block_on(sessions::run(args))),
         Command::Grants(args) => runtime().and_then(|runtime| runtime.block_on(sessions::grants(args))),

@@ -6,6 +6,7 @@ mod common;
 mod agents;
 mod bench;
 mod crash;
+mod hooks;
 mod http;
 mod identities;
 mod mcp;
