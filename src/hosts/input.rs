@@ -1,4 +1,4 @@
-//! What hosts send, all of them: their fields have the same names, or names of their own. None of them is required here.
+//! What hosts send, all of them: their fields have the same names, or names of their own. None is required here.
 
 use std::path::Path;
 
@@ -115,7 +115,7 @@ fn file(tool: &str, arguments: &Map<String, Value>, folder: Option<&str>) -> Opt
 }
 
 impl Call {
-    /// Arguments that callgate mended, as the host may run them: without what the hook has added, with what it took out.
+    /// Arguments that callgate mended, as the host runs them: without what the hook added, with what it took out.
     #[must_use]
     pub fn mended(&self, mut arguments: Map<String, Value>) -> Map<String, Value> {
         let added = SHELLS.iter().filter(|(name, _)| *name == self.tool).map(|(_, place)| *place);

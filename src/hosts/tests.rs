@@ -1,4 +1,4 @@
-//! Tables: what a host sends, and what it hears. The texts are those that the real programs send (docs/hooks.md).
+//! Tables: what a host sends, and what it hears, as the real programs do (docs/hooks.md#what-is-recorded).
 
 use serde_json::{Value, json};
 

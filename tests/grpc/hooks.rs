@@ -1,5 +1,5 @@
-//! `POST /hooks/claude-code`: whatever stands in the way, a tool that must not run is denied by JSON, since the host lets
-//! it run after any other answer.
+//! `POST /hooks/claude-code`: whatever stands in the way, a tool that must not run is denied by JSON, since the host
+//! lets it run after any other answer.
 
 use callgate::{
     domain::identity::{Mapped, Role},

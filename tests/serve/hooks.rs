@@ -1,5 +1,5 @@
-//! `callgate hook` as coding agents run it: their JSON on standard input, their dialect on standard output, a server and
-//! its database behind it.
+//! `callgate hook` as coding agents run it: their JSON on standard input, their dialect on standard output, a server
+//! and its database behind it.
 
 use std::{
     path::PathBuf,
@@ -329,14 +329,12 @@ async fn what_cannot_be_read_is_blocked_only_where_a_tool_may_run() {
         let (is, out, error) = desk.hook(&[host], text).await;
         assert_eq!((is, out.as_str()), (code, ""), "{host} {text}: {error}");
         assert!(error.lines().count() <= 1, "{error}");
-        assert_eq!(code == 2, error.starts_with("callgate: what "), "{error}");
+        assert!(code == 0 || error.starts_with("callgate: what "), "{error}");
     }
     let token = desk.home.file("token", "a secret\u{e9}");
-    let (code, _, error) = desk
-        .hook(&["claude-code", "--fail-open", "--token-file", path(&token)], &json!({
-            "hook_event_name": "PreToolUse", "session_id": "s", "tool_name": "Bash", "tool_input": {}, "tool_use_id": "t"
-        }).to_string())
-        .await;
+    let call = r#"{"hook_event_name":"PreToolUse","session_id":"s","tool_name":"Bash","tool_use_id":"t"}"#;
+    let args = ["claude-code", "--fail-open", "--token-file", path(&token)];
+    let (code, _, error) = desk.hook(&args, call).await;
     assert_eq!(code, 2, "a credential that cannot be shown is no server out of reach: {error}");
     assert!(!error.contains("secret"), "{error}");
 }

@@ -1,5 +1,5 @@
-//! What the hooks of one conversation know of each other: a small file a session, for hosts that number no turns, or say
-//! nothing once a context is compacted. Lost, it costs a run that is not told from the last.
+//! What the hooks of one conversation know of each other: a small file a session, for hosts that number no turns, or
+//! say nothing once a context is compacted. Lost, it costs a run that is not told from the last.
 
 use std::{fs, path::PathBuf, time::UNIX_EPOCH};
 

@@ -1,5 +1,5 @@
-//! `callgate hook`: a coding agent's event in, its dialect out (docs/hooks.md). It starts with each event, so it does no
-//! more than it must.
+//! `callgate hook`: a coding agent's event in, its dialect out (docs/hooks.md#what-the-host-hears). It starts with each
+//! event, so it does no more than it must.
 
 mod memory;
 mod plane;
@@ -13,12 +13,13 @@ use std::{
 
 use anyhow::Context as _;
 use clap::{Args, ValueEnum};
-use tokio::time::{Instant, timeout_at};
+use tokio::time::timeout;
 use tonic::Status;
 
 use self::{memory::Remembered, plane::Server};
 use super::remote::{Remote, refusal};
 use crate::{
+    clock::Clock,
     grpc::hooks::{Installed, answered, is_away},
     hosts::{Event, Host, Said, Seen, blocked},
 };
@@ -138,10 +139,11 @@ fn hooked(args: &HookArgs) -> Said {
 /// Asks, within the time that the host has for it.
 async fn ask(args: &HookArgs, host: Host, seen: Seen) -> Result<Said, Failed> {
     let seconds = args.timeout.unwrap_or_else(|| host.patience_s());
-    let deadline = Instant::now() + Duration::from_secs(seconds.saturating_sub(SOONER_S).max(1));
-    let name = seen.name.clone();
+    let patience = Duration::from_secs(seconds.saturating_sub(SOONER_S).max(1));
+    let (clock, name) = (Clock::System, seen.name.clone());
+    let began = clock.tick();
     let answer = async {
-        let connecting = tokio::time::timeout(CONNECT, args.remote.connect());
+        let connecting = timeout(CONNECT, args.remote.connect());
         let wire = connecting.await.map_err(|_| Failed::Away("the server takes no connection".to_owned()))?;
         let wire = wire.map_err(|error| match args.remote.is_named_by_credential() {
             Ok(_) => Failed::Away(format!("{error:#}")),
@@ -149,10 +151,11 @@ async fn ask(args: &HookArgs, host: Host, seen: Seen) -> Result<Said, Failed> {
         })?;
         let never_restarts = matches!(host, Host::Gemini | Host::Cursor);
         let (agent, grant) = (args.agent.clone(), args.grant);
-        let installed = Installed { agent, grant, never_restarts, deadline };
+        let left = patience.saturating_sub(clock.elapsed(began));
+        let installed = Installed { agent, grant, never_restarts, patience: left };
         answered(&Server(wire), &Remembered::of(host), &installed, seen).await.map_err(|status| failed(&status))
     };
-    let answer = timeout_at(deadline, answer).await.map_err(|_| Failed::Away("no answer in time".to_owned()))??;
+    let answer = timeout(patience, answer).await.map_err(|_| Failed::Away("no answer in time".to_owned()))??;
     Ok(host.said(&name, &answer))
 }
 

@@ -35,7 +35,7 @@ mod tests {
     fn only_what_is_known_to_read_runs_unasked() {
         let reads = |tool: &str, input: &str| {
             let text = format!(
-                r#"{{"hook_event_name":"PreToolUse","session_id":"s","cwd":"/w","tool_name":"{tool}","tool_input":{input}}}"#
+                r#"{{"hook_event_name":"PreToolUse","session_id":"s","tool_name":"{tool}","tool_input":{input}}}"#
             );
             let Ok(seen) = Host::ClaudeCode.read(&text) else { panic!("readable") };
             let Event::Before(call) = seen.event else { panic!("a call") };

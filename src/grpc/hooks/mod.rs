@@ -6,13 +6,16 @@ pub(super) mod route;
 
 use std::{future::Future, time::Duration};
 
-use tokio::time::{Instant, sleep};
+use tokio::time::sleep;
 use tonic::{Code, Status};
 use tonic_types::StatusExt as _;
 
 use self::messages::Messages;
 use super::v1;
-use crate::hosts::{Answer, Call, Came, Event, FILE_STATE, Seen, cut, refusal};
+use crate::{
+    clock::Clock,
+    hosts::{Answer, Call, Came, Event, FILE_STATE, Seen, cut, refusal},
+};
 
 /// A wait that is not worth a word to the model: it is waited out.
 const SHORT: Duration = Duration::from_secs(2);
@@ -23,7 +26,7 @@ const MARGIN: Duration = Duration::from_secs(2);
 /// While a person is waited for, how often a server that is away is looked for, and how long.
 const AWAY_STEP: Duration = Duration::from_secs(1);
 const AWAY_MAX: Duration = Duration::from_secs(30);
-/// Of an earlier call of one tool, what the id begins with.
+/// A call that has no outcome yet.
 const OPEN: i32 = v1::CallState::InFlight as i32;
 
 /// Whom a hook asks.
@@ -71,8 +74,8 @@ pub struct Installed {
     pub grant: bool,
     /// True where the host does not tell that a session starts anew after a compaction.
     pub never_restarts: bool,
-    /// When an answer must be there.
-    pub deadline: Instant,
+    /// How long the host waits for an answer, at most.
+    pub patience: Duration,
 }
 
 /// What the host is answered to this event.
@@ -142,17 +145,17 @@ async fn before<P: Plane, M: Memory>(
 ) -> Result<Answer, Status> {
     let stem = messages.stem(&call);
     call.id.get_or_insert_with(|| format!("{stem}{}", memory.stamp()));
-    let deadline = messages.installed.deadline;
+    let (clock, patience) = (Clock::System, messages.installed.patience);
+    let began = clock.tick();
     let (mut wait, mut away_since) = (SHORT, None);
     loop {
-        let asked_at = Instant::now();
-        let left = deadline.saturating_duration_since(asked_at).saturating_sub(MARGIN);
+        let left = patience.saturating_sub(clock.elapsed(began) + MARGIN);
         let verdict = match plane.evaluate(messages.question(&call, wait.min(left))).await {
             Ok(answer) => answer.verdict.unwrap_or_default(),
             // It was asked, and a person may be answering.
             Err(status) if wait == LONG && is_away(&status) => {
-                let since = *away_since.get_or_insert(asked_at);
-                if since.elapsed() > AWAY_MAX.min(left) {
+                let since = *away_since.get_or_insert_with(|| clock.tick());
+                if clock.elapsed(since) > AWAY_MAX.min(left) {
                     return Err(status);
                 }
                 sleep(AWAY_STEP).await;

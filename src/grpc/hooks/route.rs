@@ -20,7 +20,7 @@ use http::{HeaderMap, HeaderValue, StatusCode, header};
 use http_body_util::{BodyExt as _, Limited};
 use lru::LruCache;
 use serde_json::json;
-use tokio::time::{Instant, timeout};
+use tokio::time::timeout;
 use tonic::{Status, body::Body, codegen::http as wire};
 
 use super::{
@@ -107,7 +107,7 @@ fn unrecorded(name: &str, status: &Status) -> String {
 fn installed(query: &str) -> Installed {
     let mut seconds = Host::ClaudeCode.patience_s();
     let mut installed =
-        Installed { agent: String::new(), grant: false, never_restarts: true, deadline: Instant::now() };
+        Installed { agent: String::new(), grant: false, never_restarts: true, patience: Duration::ZERO };
     for (name, value) in url::form_urlencoded::parse(query.as_bytes()) {
         match &*name {
             "agent" => installed.agent = value.into_owned(),
@@ -116,7 +116,7 @@ fn installed(query: &str) -> Installed {
             _ => {}
         }
     }
-    installed.deadline += Duration::from_secs(seconds.saturating_sub(SOONER_S).max(1));
+    installed.patience = Duration::from_secs(seconds.saturating_sub(SOONER_S).max(1));
     installed
 }
 
