@@ -276,6 +276,8 @@ fn an_earlier_result_is_handed_over_as_the_result() {
     let text = "send_mail was not run again. Its result is in previous_result.\nGo on with it.\nThis is no error. Take \
                 the following as the result of this call and go on.\nprevious_result:\nsent to a@b.c\nid 7";
     assert_eq!(told, text);
+    let empty = json!({"message": "Done.", "previous_result": ""});
+    assert!(super::refusal(&empty.to_string()).ends_with("\nprevious_result: it succeeded and gave no text."));
     let object = json!({"message": "Done.", "previous_result": {"id": 7}});
     assert!(super::refusal(&object.to_string()).ends_with("\nprevious_result:\n{\"id\":7}"));
 }

@@ -27,8 +27,11 @@ pub fn refusal(tool_result_json: &str) -> String {
     lines.extend(next.map(|next| format!("What may help: {next}")));
     if let Some(previous) = said.get("previous_result") {
         lines.push("This is no error. Take the following as the result of this call and go on.".to_owned());
-        let previous = previous.as_str().map_or_else(|| previous.to_string(), str::to_owned);
-        lines.push(format!("previous_result:\n{previous}"));
+        lines.push(match previous.as_str() {
+            Some("") => "previous_result: it succeeded and gave no text.".to_owned(),
+            Some(text) => format!("previous_result:\n{text}"),
+            None => format!("previous_result:\n{previous}"),
+        });
     }
     cut(&lines.join("\n"))
 }

@@ -28,7 +28,7 @@ impl Messages<'_> {
             parent_session_id: self.seen.parent.clone().unwrap_or_default(),
             run_id: self.seen.run.clone().unwrap_or_default(),
             agent_id: self.installed.agent.clone(),
-            phase: String::new(),
+            ..v1::Caller::default()
         }
     }
 
