@@ -34,8 +34,8 @@
 //! | [`grpc`] | the contract of `proto/` | domain, auth, gate, telemetry, clock, hosts, listener, web |
 //! | [`cli`] | the commands | all |
 //!
-//! The first eleven rooms are pure: no `async`, no clock, no lock, no log; time is an argument. `tests/tidy` reads every
-//! file and holds the walls.
+//! The first eleven rooms are pure: no `async`, no clock, no lock, no log; time is an argument. `tests/tidy` reads
+//! every file and holds the walls.
 //!
 //! # One Evaluate, file by file
 //!
