@@ -19,7 +19,9 @@
 //! | [`policy`] | the owner's file, compiled | domain, retry, rules, shell |
 //! | [`engine`] | two pure functions: evaluate, record | domain, retry, rules, policy |
 //! | [`shell`] | what a line of a shell does | domain |
+//! | [`mcp`] | what goes between an MCP client and its server | nobody |
 //! | [`tool_list`] | lists of tools: read, imported, one lint a file | domain |
+//! | [`hosts`] | what coding agents say to a hook, and hear | nobody |
 //! | [`auth`] | who somebody is, by what they show | domain |
 //! | [`offline`] | what needs no server: a plane in memory, replay, simulation | domain, retry, rules, policy, engine |
 //! | [`private_postgres`] | a PostgreSQL of our own: programs, files, accounts | nobody |
@@ -29,11 +31,11 @@
 //! | [`gate`] | load, decide, append, again | domain, auth, retry, engine, policy, store, sealing, telemetry, clock |
 //! | [`listener`] | connections: addresses, TLS, limits | clock |
 //! | [`web`] | what is asked over HTTP alone | domain, telemetry |
-//! | [`grpc`] | the contract of `proto/` | domain, auth, gate, telemetry, clock, listener, web |
+//! | [`grpc`] | the contract of `proto/` | domain, auth, gate, telemetry, clock, hosts, listener, web |
 //! | [`cli`] | the commands | all |
 //!
-//! The first nine rooms are pure: no `async`, no clock, no lock, no log; time is an argument. `tests/tidy` reads every
-//! file and holds the walls.
+//! The first eleven rooms are pure: no `async`, no clock, no lock, no log; time is an argument. `tests/tidy` reads
+//! every file and holds the walls.
 //!
 //! # One Evaluate, file by file
 //!
@@ -82,7 +84,9 @@ pub mod domain;
 pub mod engine;
 pub mod gate;
 pub mod grpc;
+pub mod hosts;
 pub mod listener;
+pub mod mcp;
 pub mod offline;
 pub mod policy;
 pub mod private_postgres;

@@ -13,7 +13,9 @@ mod expiry;
 mod explain;
 mod fetch;
 mod follow;
+mod hook;
 mod keys;
+mod mcp;
 mod place;
 mod plane;
 mod policy;
@@ -67,6 +69,8 @@ enum Command {
     Explain(explain::ExplainArgs),
     /// Put callgate's hooks into the settings of coding agents, list them, or take them away
     Agents(agents::AgentsArgs),
+    /// Answer the hooks of a coding agent: its event on standard input, its dialect on standard output
+    Hook(hook::HookArgs),
     /// List and answer the questions that calls wait for
     Approvals(approvals::ApprovalsArgs),
     /// List and show sessions, halt and resume them, and set their phases
@@ -93,6 +97,10 @@ enum Command {
     Simulate(simulate::SimulateArgs),
     /// Import a list of tools into a policy file, or lint it
     Tools(tools::ToolsArgs),
+    /// Run an MCP server behind the gate: all passes as it is, but calls of tools, which are judged first
+    McpProxy(mcp::ProxyArgs),
+    /// Put the MCP servers of a host's settings behind the gate, and look at what they say of their tools
+    Mcp(mcp::McpArgs),
     /// Measure what a pair of Evaluate and Record costs, beside yardsticks
     Bench(bench::BenchArgs),
     /// Serve what a bench is held against
@@ -125,6 +133,7 @@ fn run(command: Command) -> ExitCode {
         },
         Command::Explain(args) => runtime().and_then(|runtime| runtime.block_on(explain::run(args))),
         Command::Agents(args) => runtime().and_then(|runtime| runtime.block_on(agents::run(args))),
+        Command::Hook(args) => return hook::run(&args),
         Command::Approvals(args) => runtime().and_then(|runtime| runtime.block_on(approvals::run(args))),
         Command::Sessions(args) => runtime().and_then(|runtime| runtime.block_on(sessions::run(args))),
         Command::Grants(args) => runtime().and_then(|runtime| runtime.block_on(sessions::grants(args))),
@@ -141,6 +150,8 @@ fn run(command: Command) -> ExitCode {
         Command::Replay(args) => replay::run(&args),
         Command::Simulate(args) => simulate::run(&args),
         Command::Tools(args) => return tools::run(&args),
+        Command::McpProxy(args) => return mcp::proxy(args),
+        Command::Mcp(args) => mcp::run(&args),
         Command::Bench(args) => runtime().and_then(|runtime| runtime.block_on(bench::run(args))),
         Command::BenchYardstick(args) => runtime().and_then(|runtime| runtime.block_on(bench::yardstick::run(args))),
     };

@@ -38,6 +38,8 @@ pub struct Report {
     pub by_lease: bool,
     /// How long the call took, in milliseconds.
     pub duration_ms: Option<u64>,
+    /// For a cancelled call: its caller knows that it never ran.
+    pub not_started: bool,
     /// For a call that nobody asked about: what it was.
     pub observed: Option<Box<Proposal>>,
     /// Who says so, when it is an operator and not the call's own caller.
@@ -71,6 +73,7 @@ impl Report {
             usage: Usage::default(),
             by_lease: false,
             duration_ms: None,
+            not_started: false,
             observed: None,
             by: None,
         }

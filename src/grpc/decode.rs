@@ -232,7 +232,11 @@ pub(super) fn record(
     if let Some(result) = &request.result {
         is_short("result", result, BYTES_MAX)?;
     }
+    if request.not_started && status != OutcomeStatus::Cancelled {
+        return wrong("not_started", "goes with a cancelled call only");
+    }
     let report = Report {
+        not_started: request.not_started,
         error: request.error.as_ref().map(|error| tool_error(error, now_unix_ms)).transpose()?,
         result: request.result.as_deref().map(storable),
         result_digest: bounded("result_digest", &request.result_digest, DIGEST_BYTES_MAX)?,

@@ -12,6 +12,7 @@ mod front;
 mod grants;
 mod guard;
 mod health;
+pub mod hooks;
 mod identity;
 mod info;
 mod large;

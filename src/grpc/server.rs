@@ -16,7 +16,7 @@ use super::{
     dialects::Dialects,
     front::Front,
     grants::GrantService,
-    health,
+    health, hooks,
     info::ServerService,
     limits::MESSAGE_BYTES_MAX,
     policies::PolicyService,
@@ -90,6 +90,7 @@ pub async fn serve(
     let ending = Stop::default();
     let (server, mut servers) = (listener::Server::new(settings.limits), JoinSet::new());
     let web = web::router(Sources { scrape: settings.scrape, is_ready: reporter.is_ready() });
+    let web = web.merge(hooks::route::router(hooks(&gate, &ending)));
     for listener in listeners {
         let others = beside(web.clone())
             .add_service(health_service.clone())
@@ -162,6 +163,16 @@ fn services(others: Routes, gate: &Arc<Gate>, ending: &Stop, origins: &[HeaderVa
     let front = ending.counts(gate_service(gate(), ending.clone()));
     let served = Served::new(Shortcut { front, others: others.prepare() }, gate());
     Dialects::new(Authenticated::new(served, gate()), origins)
+}
+
+fn hooks(gate: &Arc<Gate>, ending: &Stop) -> hooks::route::Hooks {
+    hooks::route::Hooks {
+        gate: Arc::clone(gate),
+        calls: GateService::new(Arc::clone(gate), ending.clone()),
+        sessions: SessionService::new(Arc::clone(gate), ending.clone()),
+        stop: ending.clone(),
+        known: hooks::route::Known::default(),
+    }
 }
 
 fn reflection() -> tonic_reflection::server::Builder<'static> {

@@ -20,7 +20,7 @@ use tonic::{
     service::Routes,
 };
 
-use super::{service::left, status};
+use super::{hooks::route::is_hook, service::left, status};
 
 /// Longest time until an answer begins: the longest wait that may be asked for, the answer after it, and some for the
 /// message to come in. A method that needs less is told in its own words, and sooner.
@@ -59,6 +59,9 @@ where
                 request.headers_mut().remove("grpc-accept-encoding");
             }
             Box::pin(within(limit, self.front.call(request)))
+        } else if is_hook(&request) {
+            // It waits as long as its host does, and says so itself.
+            Box::pin(self.others.call(request))
         } else {
             Box::pin(within(limit, self.others.call(request)))
         }

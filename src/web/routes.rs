@@ -31,13 +31,16 @@ pub struct Route {
 const HEALTH: &str = "/healthz";
 const READY: &str = "/readyz";
 const METRICS: &str = "/metrics";
+/// The hooks of Claude Code; who answers them is the room of calls.
+pub const CLAUDE_CODE: &str = "/hooks/claude-code";
 
 /// All of them. What is not here is not served.
-pub const ROUTES: [Route; 3] = [
+pub const ROUTES: [Route; 4] = [
     // Who asks whether the server runs has no credential, and learns nothing else.
     Route { path: HEALTH, roles: None },
     Route { path: READY, roles: None },
     Route { path: METRICS, roles: Some(&[Role::Operator, Role::Analyst]) },
+    Route { path: CLAUDE_CODE, roles: Some(&[Role::Agent]) },
 ];
 
 /// What the routes tell.

@@ -24,7 +24,7 @@ use crate::common::{
 };
 
 /// One request over HTTP/1, on a connection of its own.
-async fn post(
+pub(crate) async fn post(
     address: SocketAddr,
     path: &str,
     headers: &[(&str, &str)],

@@ -70,6 +70,11 @@ fn sized(bytes: usize) -> String {
     format!(r#"{{"a":"{}"}}"#, "x".repeat(bytes - 8))
 }
 
+fn bad_outcomes() -> Vec<(&'static str, Bad)> {
+    let unstarted = |status| told(status, |request| request.not_started = true);
+    vec![("not_started", unstarted(OutcomeStatus::Success)), ("not_started", unstarted(OutcomeStatus::Unknown))]
+}
+
 fn bad_names() -> Vec<(&'static str, Bad)> {
     let long = || "n".repeat(201);
     vec![
@@ -190,7 +195,7 @@ async fn malformed_fields_are_named_and_nothing_is_stored() {
     let mut client = plane.client().await;
     evaluate(&mut client, question("s", call("open", "work", "{}"))).await;
     let rows = plane.row_count().await;
-    let cases = bad_names().into_iter().chain(bad_reports());
+    let cases = bad_names().into_iter().chain(bad_reports()).chain(bad_outcomes());
     for (i, (field, bad)) in cases.enumerate() {
         let status = in_time("an answer", Box::pin(refused(&mut client, bad))).await;
         let status = status.unwrap_or_else(|| panic!("case {i}: a bad {field} was accepted"));

@@ -16,6 +16,7 @@ mod edge;
 mod errors;
 mod fields;
 mod health;
+mod hooks;
 mod jwt;
 mod learning;
 mod overload;

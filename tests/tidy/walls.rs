@@ -130,6 +130,22 @@ pub(crate) const WALLS: &[Wall] = &[
         never: PURE,
     },
     Wall {
+        room: "mcp",
+        rooms: &[],
+        crates: Some(&[
+            ("serde", "the members of messages"),
+            ("serde_json", "messages as they are written"),
+            ("jsonc_parser", "the settings of hosts, where comments and spaces stand"),
+        ]),
+        never: PURE,
+    },
+    Wall {
+        room: "hosts",
+        rooms: &[],
+        crates: Some(&[("serde", "the shapes of events"), ("serde_json", "events, and answers to them")]),
+        never: PURE,
+    },
+    Wall {
         room: "engine",
         rooms: &[
             ("domain", "trees and verdicts"),
@@ -238,6 +254,7 @@ pub(crate) const WALLS: &[Wall] = &[
             ("gate", "who is asked"),
             ("telemetry", "the caller's trace context"),
             ("clock", "how long the log has been silent"),
+            ("hosts", "the dialects of hooks"),
             ("listener", "whose requests it answers"),
             ("web", "what is asked beside calls"),
         ],
@@ -260,8 +277,8 @@ pub(crate) const WALLS: &[Wall] = &[
 pub(crate) const OPEN_ROOMS: [&str; 1] = ["domain"];
 
 /// Rooms that only compute.
-pub(crate) const PURE_ROOMS: [&str; 8] =
-    ["domain", "retry", "rules", "policy", "tool_list", "auth", "engine", "offline"];
+pub(crate) const PURE_ROOMS: [&str; 10] =
+    ["domain", "retry", "rules", "policy", "tool_list", "mcp", "hosts", "auth", "engine", "offline"];
 
 /// Files with lines that are better left whole.
 pub(crate) const LONG_LINES: &[(&str, &str)] = &[

@@ -222,7 +222,7 @@ fn came_to(call: &Call, report: &Report) -> (OutcomeStatus, Option<FailureKind>)
     let failure = report.error.as_ref().map(classify::classify);
     let status = match report.status {
         // Somebody has looked.
-        status if report.by.is_some() => status,
+        status if report.by.is_some() || report.not_started => status,
         OutcomeStatus::Error | OutcomeStatus::Cancelled if call.effect.may_have_happened() => {
             let open =
                 report.status == OutcomeStatus::Cancelled || failure.is_some_and(FailureKind::leaves_effect_open);

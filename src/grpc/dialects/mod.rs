@@ -26,7 +26,11 @@ use self::{
     origins::{Origins, Page},
     unary::Encoding,
 };
-use super::{shortcut::Answer, status};
+use super::{
+    hooks::route::{always_an_answer, is_hook},
+    shortcut::Answer,
+    status,
+};
 
 /// A service that is also asked in other dialects.
 #[derive(Debug, Clone)]
@@ -89,6 +93,9 @@ where
     }
 
     fn call(&mut self, request: wire::Request<Body>) -> Answer {
+        if is_hook(&request) {
+            return always_an_answer(self.service.call(request));
+        }
         let kind = request.headers().get(header::CONTENT_TYPE).map_or(&b""[..], HeaderValue::as_bytes);
         if kind.starts_with(b"application/grpc") {
             if !kind.starts_with(b"application/grpc-web") {

@@ -76,6 +76,20 @@ fn a_timeout_of_a_write_may_have_happened_and_a_late_record_settles_it() {
 }
 
 #[test]
+fn a_write_that_never_ran_may_be_made_and_one_that_was_called_off_may_not() {
+    check(
+        "rules same_call
+         tool pay write
+         pay {} => allow as c1
+         record c1 cancelled
+         pay {} => deny outcome_unknown
+         pay {\"n\":2} => allow as c2
+         record c2 unstarted
+         pay {\"n\":2} => allow",
+    );
+}
+
+#[test]
 fn once_is_once_whatever_happened_since_and_a_person_may_say_again() {
     check(
         "rules same_call

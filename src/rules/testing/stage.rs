@@ -339,7 +339,7 @@ impl Stage {
         let status = match word {
             "ok" => OutcomeStatus::Success,
             "error" => OutcomeStatus::Error,
-            "cancelled" => OutcomeStatus::Cancelled,
+            "cancelled" | "unstarted" => OutcomeStatus::Cancelled,
             "running" => OutcomeStatus::Running,
             _ => OutcomeStatus::Unknown,
         };
@@ -362,6 +362,7 @@ impl Stage {
         });
         let session = SessionId::parse("session", &self.session).expect("valid");
         Report {
+            not_started: word == "unstarted",
             error,
             result,
             usage: Usage { cost_micros: options.cost_micros.unwrap_or(0), ..Usage::default() },

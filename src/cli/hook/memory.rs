@@ -1,0 +1,87 @@
+//! What the hooks of one conversation know of each other: a small file a session, for hosts that number no turns, or
+//! say nothing once a context is compacted. Lost, it costs a run that is not told from the last.
+
+use std::{fs, path::PathBuf, time::UNIX_EPOCH};
+
+use etcetera::BaseStrategy as _;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+
+use crate::{clock::Clock, grpc::hooks::Memory, hosts::Host};
+
+/// The files of one host's sessions.
+pub(super) struct Remembered {
+    folder: Option<PathBuf>,
+}
+
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+struct Known {
+    /// User turns so far.
+    runs: u64,
+    /// True while the model is owed a summary.
+    owes: bool,
+}
+
+impl Remembered {
+    pub(super) fn of(host: Host) -> Self {
+        let home = etcetera::choose_base_strategy().ok();
+        let state = home.map(|home| home.state_dir().unwrap_or_else(|| home.data_dir()));
+        Self { folder: state.map(|state| state.join("callgate").join("hooks").join(host.as_str())) }
+    }
+
+    fn path(&self, session: &str) -> Option<PathBuf> {
+        // A session's name is the host's, and no path.
+        Some(self.folder.as_ref()?.join(&hex::encode(Sha256::digest(session))[..32]))
+    }
+
+    fn known(&self, session: &str) -> Known {
+        let text = self.path(session).and_then(|path| fs::read_to_string(path).ok());
+        text.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default()
+    }
+
+    /// Who cannot write goes on as if there were nothing to remember.
+    fn change(&self, session: &str, change: impl FnOnce(&mut Known)) {
+        let (Some(path), mut known) = (self.path(session), self.known(session)) else { return };
+        change(&mut known);
+        let _ = path.parent().map(fs::create_dir_all);
+        let _ = serde_json::to_string(&known).map(|text| fs::write(path, text));
+    }
+}
+
+impl Memory for Remembered {
+    fn run(&self, session: &str) -> Option<String> {
+        let runs = self.known(session).runs;
+        (runs > 0).then(|| format!("turn-{runs}"))
+    }
+
+    fn begin_run(&self, session: &str) {
+        self.change(session, |known| known.runs += 1);
+    }
+
+    fn owe(&self, session: &str) {
+        self.change(session, |known| known.owes = true);
+    }
+
+    fn is_owed(&self, session: &str) -> bool {
+        let owes = self.known(session).owes;
+        if owes {
+            self.change(session, |known| known.owes = false);
+        }
+        owes
+    }
+
+    fn forget(&self, session: &str) {
+        let _ = self.path(session).map(fs::remove_file);
+    }
+
+    fn file_state(&self, path: &str) -> Option<String> {
+        let Ok(file) = fs::metadata(path) else { return Some("absent".to_owned()) };
+        let changed = file.modified().ok().and_then(|at| at.duration_since(UNIX_EPOCH).ok()).unwrap_or_default();
+        Some(format!("{} bytes, changed at {}.{:09}", file.len(), changed.as_secs(), changed.subsec_nanos()))
+    }
+
+    fn stamp(&self) -> String {
+        Clock::System.now().as_millis().to_string()
+    }
+}

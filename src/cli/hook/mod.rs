@@ -1,0 +1,187 @@
+//! `callgate hook`: a coding agent's event in, its dialect out (docs/hooks.md#what-the-host-hears). It starts with each
+//! event, so it does no more than it must.
+
+mod memory;
+mod plane;
+mod reads;
+
+use std::{
+    io::{Read as _, Write as _},
+    process::ExitCode,
+    time::Duration,
+};
+
+use anyhow::Context as _;
+use clap::{Args, ValueEnum};
+use tokio::time::timeout;
+use tonic::Status;
+
+use self::{memory::Remembered, plane::Server};
+use super::remote::{Remote, refusal};
+use crate::{
+    clock::Clock,
+    grpc::hooks::{Installed, answered, is_away},
+    hosts::{Event, Host, Said, Seen, blocked},
+};
+
+/// Longest text of a host, in bytes: more than the plane takes of one call.
+const INPUT_BYTES_MAX: u64 = 16 << 20;
+/// How much sooner than its host gives it up a hook answers, in seconds.
+const SOONER_S: u64 = 5;
+/// Longest time until a server that runs has taken a connection.
+const CONNECT: Duration = Duration::from_secs(5);
+
+/// What `callgate hook` takes.
+#[derive(Debug, Args)]
+pub(super) struct HookArgs {
+    /// Whose hook it is
+    host: Place,
+    /// The agent's name, for its budget and its approvals
+    #[arg(long, value_name = "NAME", env = "CALLGATE_AGENT", default_value = "")]
+    agent: String,
+    /// Let tools run while the server is out of reach: all of them, or only what reads
+    #[arg(long, value_name = "WHICH", num_args = 0..=1, default_missing_value = "all", value_enum)]
+    fail_open: Option<FailOpen>,
+    /// What callgate permits runs without the host's own prompt
+    #[arg(long)]
+    grant: bool,
+    /// How long the host waits for its hook, in seconds [default: as the host does unless its settings say otherwise]
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    timeout: Option<u64>,
+    #[command(flatten)]
+    remote: Remote,
+}
+
+/// A place where agents live, by its name.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Place {
+    /// Claude Code
+    ClaudeCode,
+    /// OpenAI's Codex CLI
+    Codex,
+    /// Google's Gemini CLI
+    Gemini,
+    /// Cursor
+    Cursor,
+}
+
+impl From<Place> for Host {
+    fn from(place: Place) -> Self {
+        match place {
+            Place::ClaudeCode => Self::ClaudeCode,
+            Place::Codex => Self::Codex,
+            Place::Gemini => Self::Gemini,
+            Place::Cursor => Self::Cursor,
+        }
+    }
+}
+
+/// What runs although nobody could be asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum FailOpen {
+    /// Every tool
+    All,
+    /// Tools that are known to change nothing
+    Reads,
+}
+
+/// Why there is no answer.
+enum Failed {
+    /// Nobody was reached.
+    Away(String),
+    /// Somebody has said no to the hook itself.
+    Refused(String),
+}
+
+/// Runs it: the exit code is the host's to read.
+pub(super) fn run(args: &HookArgs) -> ExitCode {
+    let said = hooked(args);
+    if !said.error.is_empty() {
+        errln!("callgate: {}", said.error);
+    }
+    if !said.out.is_empty() {
+        // Not by `outln`, of which a reader that is gone makes an end without a word.
+        let written = std::io::stdout().write_all(said.out.as_bytes()).and_then(|()| std::io::stdout().flush());
+        if written.is_err() {
+            return ExitCode::from(2);
+        }
+    }
+    ExitCode::from(said.code)
+}
+
+fn hooked(args: &HookArgs) -> Said {
+    let host = Host::from(args.host);
+    let mut text = Vec::new();
+    if let Err(error) = std::io::stdin().take(INPUT_BYTES_MAX).read_to_end(&mut text) {
+        return blocked(&format!("what {} sent to its hook cannot be read: {error}", host.as_str()));
+    }
+    let seen = match host.read(&String::from_utf8_lossy(&text)) {
+        Ok(seen) => seen,
+        Err(unreadable) if unreadable.is_before => return blocked(&unreadable.problem),
+        Err(unreadable) => return Said { error: unreadable.problem, ..Said::default() },
+    };
+    if seen.event == Event::Other {
+        return Said::default();
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let asked = runtime.context("cannot start the async runtime").map(|runtime| {
+        let answer = runtime.block_on(ask(args, host, seen.clone()));
+        // A lookup of a name may still run; nobody waits for it.
+        runtime.shutdown_background();
+        answer
+    });
+    match asked.unwrap_or_else(|error| Err(Failed::Refused(format!("{error:#}")))) {
+        Ok(said) => said,
+        Err(failed) => unasked(args, &seen, failed),
+    }
+}
+
+/// Asks, within the time that the host has for it.
+async fn ask(args: &HookArgs, host: Host, seen: Seen) -> Result<Said, Failed> {
+    let seconds = args.timeout.unwrap_or_else(|| host.patience_s());
+    let patience = Duration::from_secs(seconds.saturating_sub(SOONER_S).max(1));
+    let (clock, name) = (Clock::System, seen.name.clone());
+    let began = clock.tick();
+    let answer = async {
+        let connecting = timeout(CONNECT, args.remote.connect());
+        let wire = connecting.await.map_err(|_| Failed::Away("the server takes no connection".to_owned()))?;
+        let wire = wire.map_err(|error| match args.remote.is_named_by_credential() {
+            Ok(_) => Failed::Away(format!("{error:#}")),
+            Err(unusable) => Failed::Refused(format!("{unusable:#}")),
+        })?;
+        let never_restarts = matches!(host, Host::Gemini | Host::Cursor);
+        let (agent, grant) = (args.agent.clone(), args.grant);
+        let left = patience.saturating_sub(clock.elapsed(began));
+        let installed = Installed { agent, grant, never_restarts, patience: left };
+        answered(&Server(wire), &Remembered::of(host), &installed, seen).await.map_err(|status| failed(&status))
+    };
+    let answer = timeout(patience, answer).await.map_err(|_| Failed::Away("no answer in time".to_owned()))??;
+    Ok(host.said(&name, &answer))
+}
+
+fn failed(status: &Status) -> Failed {
+    let told = format!("{:#}", refusal(status));
+    if is_away(status) { Failed::Away(told) } else { Failed::Refused(told) }
+}
+
+/// What is said when there is no answer: before a tool, that it must not run, unless the owner wants it otherwise.
+fn unasked(args: &HookArgs, seen: &Seen, failed: Failed) -> Said {
+    let (problem, is_away) = match failed {
+        Failed::Away(problem) => (problem, true),
+        Failed::Refused(problem) => (problem, false),
+    };
+    let Event::Before(call) = &seen.event else {
+        // The event has happened: the user is told, and nothing is held up.
+        let code = u8::from(!(is_away && args.fail_open.is_some()));
+        return Said { error: format!("{} was not recorded: {problem}", seen.name), code, ..Said::default() };
+    };
+    let opens = match args.fail_open {
+        Some(FailOpen::All) => true,
+        Some(FailOpen::Reads) => reads::is_read(call),
+        None => false,
+    };
+    if is_away && opens {
+        return Said { error: format!("{} runs unasked (--fail-open): {problem}", call.tool), ..Said::default() };
+    }
+    blocked(&format!("{} must not run, since callgate could not be asked: {problem}", call.tool))
+}

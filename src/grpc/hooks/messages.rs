@@ -1,0 +1,103 @@
+//! Requests of an event, and what their answers tell.
+
+use std::time::Duration;
+
+use sha2::{Digest as _, Sha256};
+
+use super::{Installed, v1};
+use crate::{
+    grpc::time::duration,
+    hosts::{Call, Came, Seen},
+};
+
+/// Longest result that is sent as it is, in bytes: the plane's own limit.
+const RESULT_BYTES_MAX: usize = crate::domain::json::BYTES_MAX;
+/// Longest error text.
+const ERROR_BYTES_MAX: usize = 64 << 10;
+
+/// Who asks, for all that one event asks.
+pub(super) struct Messages<'a> {
+    pub(super) seen: &'a Seen,
+    pub(super) installed: &'a Installed,
+}
+
+impl Messages<'_> {
+    fn caller(&self) -> v1::Caller {
+        v1::Caller {
+            session_id: self.seen.session.clone(),
+            parent_session_id: self.seen.parent.clone().unwrap_or_default(),
+            run_id: self.seen.run.clone().unwrap_or_default(),
+            agent_id: self.installed.agent.clone(),
+            ..v1::Caller::default()
+        }
+    }
+
+    fn call(call: &Call) -> v1::ToolCall {
+        v1::ToolCall {
+            call_id: call.id.clone().unwrap_or_default(),
+            tool: call.tool.clone(),
+            arguments_json: serde_json::Value::from(call.arguments.clone()).to_string(),
+            justification: call.justification.clone().unwrap_or_default(),
+            ..v1::ToolCall::default()
+        }
+    }
+
+    /// May it run?
+    pub(super) fn question(&self, call: &Call, wait: Duration) -> v1::EvaluateRequest {
+        v1::EvaluateRequest {
+            caller: Some(self.caller()),
+            call: Some(Self::call(call)),
+            max_wait: Some(duration(wait.as_millis() as u64)),
+            ..v1::EvaluateRequest::default()
+        }
+    }
+
+    /// What came of a call; of one that nobody asked about, with what it was.
+    pub(super) fn report(&self, id: &str, call: Option<&Call>, came: Came) -> v1::RecordRequest {
+        use v1::OutcomeStatus::{Cancelled, Error, Success};
+        let ran = call.filter(|_| !matches!(came, Came::Cancelled { .. }));
+        let report = v1::RecordRequest {
+            caller: Some(self.caller()),
+            call_id: id.to_owned(),
+            observed_call: ran.map(Self::call),
+            ..v1::RecordRequest::default()
+        };
+        match came {
+            Came::Success(text) if text.len() > RESULT_BYTES_MAX => v1::RecordRequest {
+                status: Success.into(),
+                result_digest: hex::encode(Sha256::digest(&text)),
+                result_bytes: Some(text.len() as u64),
+                ..report
+            },
+            Came::Success(text) => v1::RecordRequest { status: Success.into(), result: Some(text), ..report },
+            Came::Error(text) => {
+                let message = text[..text.floor_char_boundary(ERROR_BYTES_MAX)].to_owned();
+                let error = Some(v1::ToolError { message, ..v1::ToolError::default() });
+                v1::RecordRequest { status: Error.into(), error, ..report }
+            }
+            Came::Cancelled { not_started } => v1::RecordRequest { status: Cancelled.into(), not_started, ..report },
+        }
+    }
+
+    /// How the ids of a call begin whose host has none: by its tool and arguments, in its run.
+    pub(super) fn stem(&self, call: &Call) -> String {
+        // What the hook has looked up may change while the call runs.
+        let mut arguments = call.arguments.clone();
+        arguments.remove(crate::hosts::FILE_STATE);
+        let told = serde_json::json!([self.seen.run, call.tool, arguments]).to_string();
+        format!("hook-{}-", &hex::encode(Sha256::digest(told))[..16])
+    }
+}
+
+/// What the model is told beside an outcome: a warning, or whether a failure of a known kind is worth another try.
+pub(super) fn hint(answer: &v1::RecordResponse) -> Option<String> {
+    use v1::FailureKind::{Other, Unspecified};
+    if !answer.next_context_hint.is_empty() {
+        return Some(answer.next_context_hint.clone());
+    }
+    if matches!(answer.failure(), Unspecified | Other) {
+        return None;
+    }
+    let told: serde_json::Value = serde_json::from_str(&answer.tool_result_json).ok()?;
+    told.get("next_action_hint")?.as_str().map(str::to_owned)
+}

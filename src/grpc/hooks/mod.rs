@@ -1,0 +1,301 @@
+//! What a host's event asks of a plane, and what the host is answered. The command on an agent's machine asks a server
+//! (`src/cli/hook`), and the server's own route asks itself (`route.rs`): both by this one way.
+
+mod messages;
+pub(super) mod route;
+
+use std::{future::Future, time::Duration};
+
+use tokio::time::sleep;
+use tonic::{Code, Status};
+use tonic_types::StatusExt as _;
+
+use self::messages::Messages;
+use super::v1;
+use crate::{
+    clock::Clock,
+    hosts::{Answer, Call, Came, Event, FILE_STATE, Seen, cut, refusal},
+};
+
+/// A wait that is not worth a word to the model: it is waited out.
+const SHORT: Duration = Duration::from_secs(2);
+/// The longest that one request may wait for a person.
+const LONG: Duration = Duration::from_secs(50);
+/// What is left of a hook's time for the last answer.
+const MARGIN: Duration = Duration::from_secs(2);
+/// While a person is waited for, how often a server that is away is looked for, and how long.
+const AWAY_STEP: Duration = Duration::from_secs(1);
+const AWAY_MAX: Duration = Duration::from_secs(30);
+/// A call that has no outcome yet.
+const OPEN: i32 = v1::CallState::InFlight as i32;
+
+/// Whom a hook asks.
+pub trait Plane: Sync {
+    /// May this call run?
+    fn evaluate(&self, ask: v1::EvaluateRequest) -> impl Future<Output = Result<v1::EvaluateResponse, Status>> + Send;
+    /// What came of it.
+    fn record(&self, report: v1::RecordRequest) -> impl Future<Output = Result<v1::RecordResponse, Status>> + Send;
+    /// What a session has open.
+    fn session_state(
+        &self,
+        ask: v1::GetSessionStateRequest,
+    ) -> impl Future<Output = Result<v1::GetSessionStateResponse, Status>> + Send;
+    /// Its context was compacted.
+    fn mark_compacted(
+        &self,
+        told: v1::MarkCompactedRequest,
+    ) -> impl Future<Output = Result<v1::MarkCompactedResponse, Status>> + Send;
+}
+
+/// What a hook remembers between two events, and knows of its machine.
+pub trait Memory: Sync {
+    /// The user's turn, where the host does not number them.
+    fn run(&self, session: &str) -> Option<String>;
+    /// A new one begins.
+    fn begin_run(&self, session: &str);
+    /// The model is owed the summary of a session whose context was compacted.
+    fn owe(&self, session: &str);
+    /// True once for what is owed.
+    fn is_owed(&self, session: &str) -> bool;
+    /// The session is over.
+    fn forget(&self, session: &str);
+    /// The state of a file, in a word; none where nobody can look.
+    fn file_state(&self, path: &str) -> Option<String>;
+    /// What makes an id that the host does not give.
+    fn stamp(&self) -> String;
+}
+
+/// How a hook is installed.
+#[derive(Debug, Clone)]
+pub struct Installed {
+    /// The agent's name; empty for none.
+    pub agent: String,
+    /// The plane's permission is the host's.
+    pub grant: bool,
+    /// True where the host does not tell that a session starts anew after a compaction.
+    pub never_restarts: bool,
+    /// How long the host waits for an answer, at most.
+    pub patience: Duration,
+}
+
+/// What the host is answered to this event.
+///
+/// # Errors
+/// The plane's: nothing was decided, or nothing stored.
+pub async fn answered<P: Plane, M: Memory>(
+    plane: &P,
+    memory: &M,
+    installed: &Installed,
+    mut seen: Seen,
+) -> Result<Answer, Status> {
+    if matches!(seen.event, Event::Other) {
+        return Ok(Answer::Nothing);
+    }
+    let is_numbered = seen.run.is_some();
+    let session = seen.session.clone();
+    if !is_numbered {
+        // A sub-agent works in the turn of the conversation that started it.
+        seen.run = memory.run(seen.parent.as_ref().unwrap_or(&session));
+    }
+    let event = std::mem::replace(&mut seen.event, Event::Other);
+    let messages = Messages { seen: &seen, installed };
+    match event {
+        Event::Before(call) => before(plane, memory, &messages, dressed(call, memory)).await,
+        Event::After(call, came) => {
+            let hint = after(plane, &messages, dressed(call, memory), came).await?;
+            told(plane, memory, &session, hint).await
+        }
+        Event::Prompted => {
+            if !is_numbered {
+                memory.begin_run(&session);
+            }
+            settle(plane, &messages).await?;
+            told(plane, memory, &session, None).await
+        }
+        Event::TurnEnded => settle(plane, &messages).await.map(|()| Answer::Nothing),
+        Event::Ended => {
+            memory.forget(&session);
+            settle(plane, &messages).await.map(|()| Answer::Nothing)
+        }
+        Event::Compacted { restarts } if restarts && !installed.never_restarts => Ok(Answer::Nothing),
+        Event::Compacted { .. } => {
+            if compacted(plane, &session).await?.is_some() {
+                memory.owe(&session);
+            }
+            Ok(Answer::Nothing)
+        }
+        Event::Restarted => Ok(compacted(plane, &session).await?.map_or(Answer::Nothing, Answer::Tell)),
+        Event::Other => Ok(Answer::Nothing),
+    }
+}
+
+/// The call with the state of its file: a change by somebody else makes it another call.
+fn dressed(mut call: Call, memory: &impl Memory) -> Call {
+    let state = call.file.as_ref().and_then(|path| memory.file_state(path));
+    call.arguments.extend(state.map(|state| (FILE_STATE.to_owned(), state.into())));
+    call
+}
+
+/// May it run? A person is waited for until the hook's time is over; a short pause is waited out.
+async fn before<P: Plane, M: Memory>(
+    plane: &P,
+    memory: &M,
+    messages: &Messages<'_>,
+    mut call: Call,
+) -> Result<Answer, Status> {
+    let stem = messages.stem(&call);
+    call.id.get_or_insert_with(|| format!("{stem}{}", memory.stamp()));
+    let (clock, patience) = (Clock::System, messages.installed.patience);
+    let began = clock.tick();
+    let (mut wait, mut away_since) = (SHORT, None);
+    loop {
+        let left = patience.saturating_sub(clock.elapsed(began) + MARGIN);
+        let verdict = match plane.evaluate(messages.question(&call, wait.min(left))).await {
+            Ok(answer) => answer.verdict.unwrap_or_default(),
+            // It was asked, and a person may be answering.
+            Err(status) if wait == LONG && is_away(&status) => {
+                let since = *away_since.get_or_insert_with(|| clock.tick());
+                if clock.elapsed(since) > AWAY_MAX.min(left) {
+                    return Err(status);
+                }
+                sleep(AWAY_STEP).await;
+                continue;
+            }
+            Err(status) => return Err(status),
+        };
+        away_since = None;
+        match verdict.decision() {
+            v1::Decision::Allow => return run(plane, memory, messages, &call, &verdict).await,
+            v1::Decision::Ask if !left.is_zero() => wait = LONG,
+            _ => return Ok(Answer::Refuse(refusal(&verdict.tool_result_json))),
+        }
+    }
+}
+
+async fn run<P: Plane, M: Memory>(
+    plane: &P,
+    memory: &M,
+    messages: &Messages<'_>,
+    call: &Call,
+    verdict: &v1::Verdict,
+) -> Result<Answer, Status> {
+    let mended = verdict.permit.as_ref().map(|permit| permit.arguments_json.as_str()).filter(|json| !json.is_empty());
+    let hint = Some(verdict.next_context_hint.clone()).filter(|hint| !hint.is_empty());
+    let context = match told(plane, memory, &messages.seen.session, hint).await? {
+        Answer::Tell(context) => Some(context),
+        _ => None,
+    };
+    Ok(Answer::Run {
+        grant: messages.installed.grant,
+        context,
+        arguments: mended.and_then(|json| serde_json::from_str(json).ok()).map(|mended| call.mended(mended)),
+    })
+}
+
+/// What is to be said, with the summary that the model is owed.
+async fn told<P: Plane, M: Memory>(
+    plane: &P,
+    memory: &M,
+    session: &str,
+    hint: Option<String>,
+) -> Result<Answer, Status> {
+    let owed = if memory.is_owed(session) { summary(plane, session).await? } else { None };
+    let said: Vec<String> = owed.into_iter().chain(hint).collect();
+    Ok(if said.is_empty() { Answer::Nothing } else { Answer::Tell(cut(&said.join("\n\n"))) })
+}
+
+/// What came of it, and what the model is to be told.
+async fn after<P: Plane>(
+    plane: &P,
+    messages: &Messages<'_>,
+    mut call: Call,
+    came: Came,
+) -> Result<Option<String>, Status> {
+    if call.id.is_none() {
+        // It is the one that is open with the same arguments.
+        let stem = messages.stem(&call);
+        let open = open(plane, messages).await?;
+        call.id = open.into_iter().find(|id| id.starts_with(&stem));
+    }
+    let Some(id) = call.id.clone() else { return Ok(None) };
+    match plane.record(messages.report(&id, Some(&call), came)).await {
+        Ok(answer) => Ok(messages::hint(&answer)),
+        Err(status) if is_settled(&status) => Ok(None),
+        Err(status) => Err(status),
+    }
+}
+
+/// Calls that nobody will report on any more are called off.
+async fn settle<P: Plane>(plane: &P, messages: &Messages<'_>) -> Result<(), Status> {
+    for id in open(plane, messages).await? {
+        match plane.record(messages.report(&id, None, Came::Cancelled { not_started: false })).await {
+            Err(status) if !is_settled(&status) => return Err(status),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// The ids of the session's calls without an outcome.
+async fn open<P: Plane>(plane: &P, messages: &Messages<'_>) -> Result<Vec<String>, Status> {
+    let ask = v1::GetSessionStateRequest {
+        session_id: messages.seen.session.clone(),
+        last_calls: 1,
+        ..v1::GetSessionStateRequest::default()
+    };
+    let calls = match plane.session_state(ask).await {
+        Ok(answer) => answer.state.unwrap_or_default().calls,
+        Err(status) if is_unknown(&status) => Vec::new(),
+        Err(status) => return Err(status),
+    };
+    Ok(calls.into_iter().filter(|call| call.state == OPEN).map(|call| call.call_id).collect())
+}
+
+/// The text to put back into a context.
+async fn compacted<P: Plane>(plane: &P, session: &str) -> Result<Option<String>, Status> {
+    let told = v1::MarkCompactedRequest { session_id: session.to_owned(), summary_tokens: 0 };
+    match plane.mark_compacted(told).await {
+        Ok(answer) => Ok(answer.state.map(|state| cut(&state.summary_for_model))),
+        Err(status) if is_unknown(&status) => Ok(None),
+        Err(status) => Err(status),
+    }
+}
+
+async fn summary<P: Plane>(plane: &P, session: &str) -> Result<Option<String>, Status> {
+    let ask = v1::GetSessionStateRequest { session_id: session.to_owned(), ..v1::GetSessionStateRequest::default() };
+    match plane.session_state(ask).await {
+        Ok(answer) => Ok(answer.state.map(|state| state.summary_for_model)),
+        Err(status) if is_unknown(&status) => Ok(None),
+        Err(status) => Err(status),
+    }
+}
+
+fn reason(status: &Status) -> Option<String> {
+    status.get_details_error_info().map(|info| info.reason)
+}
+
+/// A session that has not called anything.
+fn is_unknown(status: &Status) -> bool {
+    reason(status).as_deref() == Some("SESSION_UNKNOWN")
+}
+
+/// A report that changes nothing: on a call that was refused, or that has an outcome.
+fn is_settled(status: &Status) -> bool {
+    let known = ["CALL_NOT_PERMITTED", "CALL_ALREADY_SETTLED", "ATTEMPT_SUPERSEDED", "CALL_UNKNOWN"];
+    reason(status).is_some_and(|reason| known.contains(&reason.as_str()))
+}
+
+/// True when the server is out of reach, or cannot answer now: nobody has looked at the call.
+#[must_use]
+pub fn is_away(status: &Status) -> bool {
+    match reason(status) {
+        Some(reason) => {
+            ["STORE_UNAVAILABLE", "SHUTTING_DOWN", "DEADLINE", "OVERLOADED", "CONTENTION"].contains(&reason.as_str())
+        }
+        // It comes from the way there.
+        None => matches!(
+            status.code(),
+            Code::Unavailable | Code::DeadlineExceeded | Code::Unknown | Code::Cancelled | Code::Internal
+        ),
+    }
+}

@@ -1,0 +1,256 @@
+//! `POST /hooks/claude-code`: Claude Code's hooks without a program on the agent's machine.
+//!
+//! The host lets a tool run after every answer but a denial in JSON. So what must not run is denied by that, whatever
+//! stands in the way: a credential that does not hold, a database that is away, a request that nobody can read.
+
+use std::{
+    convert::Infallible,
+    num::NonZeroUsize,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use axum::{
+    Router,
+    extract::{Request, State},
+    response::{IntoResponse as _, Response},
+    routing::post,
+};
+use http::{HeaderMap, HeaderValue, StatusCode, header};
+use http_body_util::{BodyExt as _, Limited};
+use lru::LruCache;
+use serde_json::json;
+use tokio::time::timeout;
+use tonic::{Status, body::Body, codegen::http as wire};
+
+use super::{
+    super::{limits::MESSAGE_BYTES_MAX, service::GateService, sessions::SessionService, shortcut::Answer, stop::Stop},
+    Installed, Memory, Plane, answered, v1,
+    v1::session_service_server::SessionService as _,
+};
+use crate::{
+    domain::{identity::Identity, ids::TenantId},
+    gate::Gate,
+    grpc::status,
+    hosts::{self, Event, Host, Said},
+    web::CLAUDE_CODE,
+};
+
+/// Longest time for a request to come in.
+const COMES_WITHIN: Duration = Duration::from_secs(20);
+/// The host gives its hook up later than that, in seconds, unless the URL says otherwise (`?timeout=`).
+const SOONER_S: u64 = 10;
+/// Sessions that are remembered, for hosts that say less.
+const REMEMBERED_MAX: NonZeroUsize = NonZeroUsize::new(10_000).unwrap();
+/// The event before a tool.
+const BEFORE: &str = "PreToolUse";
+
+/// What answers the route.
+#[derive(Debug, Clone)]
+pub(in crate::grpc) struct Hooks {
+    pub(in crate::grpc) gate: Arc<Gate>,
+    pub(in crate::grpc) calls: GateService,
+    pub(in crate::grpc) sessions: SessionService,
+    pub(in crate::grpc) stop: Stop,
+    pub(in crate::grpc) known: Known,
+}
+
+/// What this replica remembers of sessions. Clones are one.
+#[derive(Debug, Clone)]
+pub(in crate::grpc) struct Known(Arc<Mutex<LruCache<(TenantId, String), (u64, bool)>>>);
+
+impl Default for Known {
+    fn default() -> Self {
+        Self(Arc::new(Mutex::new(LruCache::new(REMEMBERED_MAX))))
+    }
+}
+
+/// The route.
+pub(in crate::grpc) fn router(hooks: Hooks) -> Router {
+    Router::new().route(CLAUDE_CODE, post(claude_code)).with_state(hooks)
+}
+
+async fn claude_code(State(hooks): State<Hooks>, request: Request) -> Response {
+    let _owed = hooks.stop.owe();
+    let host = Host::ClaudeCode;
+    let (head, body) = request.into_parts();
+    let is_json =
+        head.headers.get(header::CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"application/json"));
+    if !is_json {
+        // A page of another site can send anything else.
+        return denied("the request is no application/json");
+    }
+    let read = timeout(COMES_WITHIN, Limited::new(body, MESSAGE_BYTES_MAX).collect()).await;
+    let Ok(Ok(body)) = read else { return denied("the request is larger than 4 MiB, or did not come in") };
+    let seen = match host.read(&String::from_utf8_lossy(&body.to_bytes())) {
+        Ok(seen) => seen,
+        Err(unreadable) if unreadable.is_before => return denied(&unreadable.problem),
+        Err(_) => return json_of(String::new()),
+    };
+    let Some(identity) = head.extensions.get::<Arc<Identity>>().cloned() else { return denied("nobody is known") };
+    let remembered = Remembered { known: &hooks.known, tenant: identity.tenant, now: hooks.gate.now().as_millis() };
+    let (name, is_before) = (seen.name.clone(), matches!(seen.event, Event::Before(_)));
+    let installed = installed(head.uri.query().unwrap_or_default());
+    let plane = Own { hooks: &hooks, identity, headers: head.headers };
+    match Box::pin(answered(&plane, &remembered, &installed, seen)).await {
+        Ok(answer) => json_of(host.said(&name, &answer).out),
+        Err(status) if is_before => denied(status.message()),
+        Err(status) => json_of(json!({"systemMessage": unrecorded(&name, &status)}).to_string()),
+    }
+}
+
+fn unrecorded(name: &str, status: &Status) -> String {
+    format!("callgate: {name} was not recorded: {}", status.message())
+}
+
+/// How the hook is installed, by the query of its URL: `?agent=NAME&timeout=SECONDS&grant`.
+fn installed(query: &str) -> Installed {
+    let mut seconds = Host::ClaudeCode.patience_s();
+    let mut installed =
+        Installed { agent: String::new(), grant: false, never_restarts: true, patience: Duration::ZERO };
+    for (name, value) in url::form_urlencoded::parse(query.as_bytes()) {
+        match &*name {
+            "agent" => installed.agent = value.into_owned(),
+            "grant" => installed.grant = true,
+            "timeout" => seconds = value.parse().unwrap_or(seconds).min(86_400),
+            _ => {}
+        }
+    }
+    installed.patience = Duration::from_secs(seconds.saturating_sub(SOONER_S).max(1));
+    installed
+}
+
+fn json_of(out: String) -> Response {
+    let out = if out.is_empty() { "{}".to_owned() } else { out };
+    let headers = [
+        (header::CONTENT_TYPE, "application/json"),
+        (header::CACHE_CONTROL, "no-store"),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+    ];
+    (headers, out).into_response()
+}
+
+/// The tool must not run.
+fn denied(why: &str) -> Response {
+    let why = format!("The tool must not run, since callgate could not be asked: {why}");
+    let Said { out, .. } = Host::ClaudeCode.said(BEFORE, &hosts::Answer::Refuse(hosts::cut(&why)));
+    json_of(out)
+}
+
+/// An answer that the host takes for one: what is none becomes a denial. Whether it is about a tool is not looked at,
+/// since the request may be of somebody who may not ask; to another event a denial is an error that the host shows.
+pub(in crate::grpc) fn always_an_answer(answer: Answer) -> Answer {
+    Box::pin(async move {
+        let Ok::<_, Infallible>(response) = answer.await;
+        let kind = response.headers().get(header::CONTENT_TYPE).map(HeaderValue::as_bytes);
+        if response.status() == StatusCode::OK && kind == Some(b"application/json") {
+            return Ok(response);
+        }
+        let why = match Status::from_header_map(response.headers()) {
+            Some(status) => status.message().to_owned(),
+            None => {
+                let body = Limited::new(response.into_body(), 4 << 10).collect().await;
+                let text = body.map(|body| String::from_utf8_lossy(&body.to_bytes()).trim().to_owned());
+                text.unwrap_or_default()
+            }
+        };
+        Ok(denied(&why).map(Body::new))
+    })
+}
+
+/// This server, as a hook asks it.
+struct Own<'a> {
+    hooks: &'a Hooks,
+    identity: Arc<Identity>,
+    headers: HeaderMap,
+}
+
+impl Own<'_> {
+    fn request<T>(&self, message: T) -> tonic::Request<T> {
+        let mut request = tonic::Request::new(message);
+        request.extensions_mut().insert(Arc::clone(&self.identity));
+        request
+    }
+
+    /// A tenant that is not served is told so.
+    fn is_served(&self) -> Result<(), Status> {
+        self.hooks.gate.admits(self.identity.tenant).map_err(status::gate)
+    }
+}
+
+impl Plane for Own<'_> {
+    async fn evaluate(&self, ask: v1::EvaluateRequest) -> Result<v1::EvaluateResponse, Status> {
+        self.is_served()?;
+        self.hooks.calls.evaluated(&self.identity, ask, &self.headers, None).await
+    }
+
+    async fn record(&self, report: v1::RecordRequest) -> Result<v1::RecordResponse, Status> {
+        self.hooks.calls.recorded(&self.identity, report, &self.headers, None).await
+    }
+
+    async fn session_state(&self, ask: v1::GetSessionStateRequest) -> Result<v1::GetSessionStateResponse, Status> {
+        self.is_served()?;
+        self.hooks.calls.session_state(&self.identity, ask).await
+    }
+
+    async fn mark_compacted(&self, told: v1::MarkCompactedRequest) -> Result<v1::MarkCompactedResponse, Status> {
+        self.is_served()?;
+        self.hooks.sessions.mark_compacted(self.request(told)).await.map(tonic::Response::into_inner)
+    }
+}
+
+struct Remembered<'a> {
+    known: &'a Known,
+    tenant: TenantId,
+    now: i64,
+}
+
+impl Remembered<'_> {
+    fn with<T>(&self, session: &str, change: impl FnOnce(&mut (u64, bool)) -> T) -> T {
+        let mut known = self.known.0.lock().unwrap_or_else(PoisonError::into_inner);
+        change(known.get_or_insert_mut((self.tenant, session.to_owned()), Default::default))
+    }
+
+    fn seen(&self, session: &str) -> (u64, bool) {
+        let known = self.known.0.lock().unwrap_or_else(PoisonError::into_inner);
+        known.peek(&(self.tenant, session.to_owned())).copied().unwrap_or_default()
+    }
+}
+
+impl Memory for Remembered<'_> {
+    fn run(&self, session: &str) -> Option<String> {
+        let (runs, _) = self.seen(session);
+        (runs > 0).then(|| format!("turn-{runs}"))
+    }
+
+    fn begin_run(&self, session: &str) {
+        self.with(session, |(runs, _)| *runs += 1);
+    }
+
+    fn owe(&self, session: &str) {
+        self.with(session, |(_, owes)| *owes = true);
+    }
+
+    fn is_owed(&self, session: &str) -> bool {
+        self.seen(session).1 && self.with(session, |(_, owes)| std::mem::take(owes))
+    }
+
+    fn forget(&self, session: &str) {
+        let mut known = self.known.0.lock().unwrap_or_else(PoisonError::into_inner);
+        known.pop(&(self.tenant, session.to_owned()));
+    }
+
+    /// The agent's files are on another machine.
+    fn file_state(&self, _: &str) -> Option<String> {
+        None
+    }
+
+    fn stamp(&self) -> String {
+        self.now.to_string()
+    }
+}
+
+/// What the layers around the services are asked with.
+pub(in crate::grpc) fn is_hook(request: &wire::Request<Body>) -> bool {
+    request.uri().path() == CLAUDE_CODE && request.method() == http::Method::POST
+}

@@ -1,0 +1,84 @@
+//! Claude Code. (<https://code.claude.com/docs/en/hooks>)
+//!
+//! A denial reaches the model; no output leaves the host's own prompts as they are, and a bare `allow` skips them. A
+//! refused call has no event after it.
+
+use serde_json::{Map, Value, json};
+
+use super::{
+    Answer, Came, Event,
+    input::{Input, text_of},
+};
+
+pub(super) fn event(input: &Input) -> Option<Event> {
+    Some(match input.hook_event_name.as_str() {
+        "PreToolUse" => Event::Before(input.call()?),
+        "PostToolUse" => Event::After(input.call()?, came(&input.tool_response)),
+        "PostToolUseFailure" => Event::After(input.call()?, failed(input)),
+        // It has no id where a human was asked.
+        "PermissionDenied" => match input.call()? {
+            call if call.id.is_some() => Event::After(call, Came::Cancelled { not_started: true }),
+            _ => Event::Other,
+        },
+        "UserPromptSubmit" => Event::Prompted,
+        "Stop" | "StopFailure" | "SubagentStop" => Event::TurnEnded,
+        "SessionEnd" => Event::Ended,
+        "PreCompact" => Event::Compacted { restarts: true },
+        "SessionStart" if input.source.as_deref() == Some("compact") => Event::Restarted,
+        _ => Event::Other,
+    })
+}
+
+fn failed(input: &Input) -> Came {
+    match input.is_interrupt {
+        Some(true) => Came::Cancelled { not_started: false },
+        _ => Came::Error(input.error.clone().unwrap_or_default()),
+    }
+}
+
+/// What a tool gave. Its parts are those that the model sees: a line's output, a file's text.
+fn came(response: &Value) -> Came {
+    let part = |name: &str| response.get(name).and_then(Value::as_str);
+    if response.get("interrupted").and_then(Value::as_bool) == Some(true) {
+        return Came::Cancelled { not_started: false };
+    }
+    Came::Success(match (part("stdout"), part("stderr")) {
+        (Some(out), Some(error)) if !error.is_empty() => format!("{out}\n{error}"),
+        (Some(out), _) => out.to_owned(),
+        _ => match response.pointer("/file/content").and_then(Value::as_str) {
+            Some(text) => text.to_owned(),
+            None => text_of(&without_originals(response)),
+        },
+    })
+}
+
+/// An edit tells the whole file as it was before.
+fn without_originals(response: &Value) -> Value {
+    let mut response = response.clone();
+    response.as_object_mut().map(|parts| parts.remove("originalFile"));
+    response
+}
+
+pub(super) fn said(name: &str, answer: &Answer) -> Option<Value> {
+    let mut output = Map::from_iter([("hookEventName".to_owned(), Value::from(name))]);
+    let mut say = |name: &str, value: Value| drop(output.insert(name.to_owned(), value));
+    match answer {
+        Answer::Nothing | Answer::Run { grant: false, context: None, arguments: None } => return None,
+        Answer::Run { grant, context, arguments } => {
+            if *grant {
+                say("permissionDecision", "allow".into());
+            }
+            context.iter().for_each(|context| say("additionalContext", context.as_str().into()));
+            arguments.iter().for_each(|arguments| say("updatedInput", arguments.clone().into()));
+        }
+        Answer::Refuse(reason) => {
+            say("permissionDecision", "deny".into());
+            say("permissionDecisionReason", reason.as_str().into());
+        }
+        Answer::Tell(context) => say("additionalContext", context.as_str().into()),
+    }
+    // These hear nothing: their output would be an error, or keep the agent from ending.
+    let is_heard =
+        ["PreToolUse", "PostToolUse", "PostToolUseFailure", "UserPromptSubmit", "SessionStart"].contains(&name);
+    is_heard.then(|| json!({"hookSpecificOutput": output}))
+}

@@ -1,0 +1,70 @@
+//! OpenAI's Codex CLI. (<https://developers.openai.com/codex/hooks>)
+//!
+//! Its events are Claude Code's, but what it hears is held against a schema: an unknown word, `ask`, or an `allow` that
+//! changes no argument is a hook that failed, and the tool runs. So a permission is said by saying nothing. There is no
+//! event for a failure: an exit code is not shown, and success is inferred from a text that is no error.
+
+use serde_json::{Value, json};
+
+use super::{
+    Answer, Came, Event, claude_code,
+    input::{Input, text_of},
+};
+
+/// How programs begin the line that says that they failed.
+const ERRORS: [&str; 9] = [
+    "error:",
+    "Error:",
+    "ERROR:",
+    "fatal:",
+    "panic:",
+    "Traceback (most recent call last)",
+    "command failed",
+    "execution error",
+    "failed to",
+];
+/// How shells end it.
+const REFUSALS: [&str; 3] = [": command not found", ": Permission denied", ": No such file or directory"];
+
+pub(super) fn event(input: &Input) -> Option<Event> {
+    Some(match input.hook_event_name.as_str() {
+        "PostToolUse" => Event::After(input.call()?, inferred(text_of(&input.tool_response))),
+        "PostToolUseFailure" | "PermissionDenied" => Event::Other,
+        _ => claude_code::event(input)?,
+    })
+}
+
+/// What a text shows to have come of it: an error where its last line, or all of it, is one.
+fn inferred(text: String) -> Came {
+    let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+    let (first, last) = (lines.next(), lines.next_back());
+    let is_error = |line: &str| {
+        ERRORS.iter().any(|start| line.starts_with(start)) || REFUSALS.iter().any(|end| line.ends_with(end))
+    };
+    // A program that reads logs shows errors too, but begins and ends with other lines.
+    let is_failure = match (first, last) {
+        (Some(only), None) => is_error(only),
+        (Some(first), Some(last)) => is_error(first) || is_error(last),
+        _ => false,
+    };
+    if is_failure { Came::Error(text) } else { Came::Success(text) }
+}
+
+pub(super) fn said(name: &str, answer: &Answer) -> Option<Value> {
+    let output = |output: Value| Some(json!({"hookSpecificOutput": output}));
+    match answer {
+        Answer::Nothing => None,
+        Answer::Run { arguments: Some(arguments), .. } => {
+            output(json!({"hookEventName": name, "permissionDecision": "allow", "updatedInput": arguments}))
+        }
+        // What goes beside a permission is not taken by every version.
+        Answer::Run { .. } => None,
+        Answer::Refuse(reason) => {
+            output(json!({"hookEventName": name, "permissionDecision": "deny", "permissionDecisionReason": reason}))
+        }
+        Answer::Tell(context) if ["PostToolUse", "UserPromptSubmit", "SessionStart"].contains(&name) => {
+            output(json!({"hookEventName": name, "additionalContext": context}))
+        }
+        Answer::Tell(_) => None,
+    }
+}

@@ -1,0 +1,45 @@
+//! Google's Gemini CLI. (<https://github.com/google-gemini/gemini-cli/blob/main/docs/hooks/reference.md>)
+//!
+//! Decisions stand at the top, and calls and turns have no ids. Nothing starts anew after a compression, and nobody
+//! waits for the hook before it: what is to be said then is said with the next prompt, or after the next tool.
+
+use serde_json::{Value, json};
+
+use super::{
+    Answer, Came, Event,
+    input::{Input, text_of},
+};
+
+pub(super) fn event(input: &Input) -> Option<Event> {
+    Some(match input.hook_event_name.as_str() {
+        "BeforeTool" => Event::Before(input.call()?),
+        "AfterTool" => Event::After(input.call()?, came(&input.tool_response)),
+        "BeforeAgent" => Event::Prompted,
+        "AfterAgent" => Event::TurnEnded,
+        "SessionEnd" => Event::Ended,
+        "PreCompress" => Event::Compacted { restarts: false },
+        _ => Event::Other,
+    })
+}
+
+fn came(response: &Value) -> Came {
+    match response.get("error").filter(|error| !error.is_null()) {
+        Some(Value::Object(error)) => Came::Error(text_of(error.get("message").unwrap_or(&Value::Null))),
+        Some(error) => Came::Error(text_of(error)),
+        None => Came::Success(text_of(response.get("llmContent").unwrap_or(response))),
+    }
+}
+
+pub(super) fn said(name: &str, answer: &Answer) -> Option<Value> {
+    match answer {
+        Answer::Nothing | Answer::Run { arguments: None, .. } => None,
+        Answer::Run { arguments: Some(arguments), .. } => {
+            Some(json!({"hookSpecificOutput": {"tool_input": arguments}}))
+        }
+        Answer::Refuse(reason) => Some(json!({"decision": "deny", "reason": reason})),
+        Answer::Tell(context) => {
+            let is_heard = ["BeforeAgent", "AfterTool", "SessionStart"].contains(&name);
+            is_heard.then(|| json!({"hookSpecificOutput": {"hookEventName": name, "additionalContext": context}}))
+        }
+    }
+}

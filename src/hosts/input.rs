@@ -1,0 +1,144 @@
+//! What hosts send, all of them: their fields have the same names, or names of their own. None is required here.
+
+use std::path::Path;
+
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use super::{Call, words::cut_bytes};
+
+/// Longest text that says why a model wants a call, in bytes.
+const JUSTIFICATION_BYTES_MAX: usize = 2_000;
+/// Tools that run lines of a shell, and the argument that says in which folder; a preset of policies reads them.
+const SHELLS: [(&str, &str); 2] = [("Bash", "cwd"), ("run_shell_command", "dir_path")];
+/// What the model says of a line of a shell, beside it. Another description makes no other call.
+const DESCRIPTION: &str = "description";
+/// Tools that work on one file, and the argument that names it.
+const FILES: [(&str, &str); 8] = [
+    ("Read", "file_path"),
+    ("Edit", "file_path"),
+    ("MultiEdit", "file_path"),
+    ("Write", "file_path"),
+    ("NotebookEdit", "notebook_path"),
+    ("read_file", "file_path"),
+    ("write_file", "file_path"),
+    ("replace", "file_path"),
+];
+
+/// What a hook is told.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Input {
+    pub(super) hook_event_name: String,
+    session_id: Option<String>,
+    conversation_id: Option<String>,
+    /// A sub-agent of the session.
+    agent_id: Option<String>,
+    prompt_id: Option<String>,
+    turn_id: Option<String>,
+    generation_id: Option<String>,
+    cwd: Option<String>,
+    workspace_roots: Vec<String>,
+    tool_name: Option<String>,
+    tool_input: Value,
+    tool_use_id: Option<String>,
+    pub(super) tool_response: Value,
+    pub(super) tool_output: Value,
+    pub(super) error: Option<String>,
+    pub(super) error_message: Option<String>,
+    pub(super) failure_type: Option<String>,
+    pub(super) is_interrupt: Option<bool>,
+    pub(super) source: Option<String>,
+}
+
+fn said(text: Option<&String>) -> Option<&str> {
+    text.map(String::as_str).filter(|text| !text.is_empty())
+}
+
+impl Input {
+    /// The session, and the one above it.
+    pub(super) fn session(&self) -> Option<(String, Option<String>)> {
+        let session = said(self.conversation_id.as_ref()).or(said(self.session_id.as_ref()))?.to_owned();
+        Some(match said(self.agent_id.as_ref()) {
+            Some(agent) => (format!("{session}/{agent}"), Some(session)),
+            None => (session, None),
+        })
+    }
+
+    pub(super) fn run(&self) -> Option<String> {
+        let named = [&self.prompt_id, &self.turn_id, &self.generation_id];
+        named.into_iter().find_map(|id| said(id.as_ref())).map(str::to_owned)
+    }
+
+    /// The call that it is about.
+    pub(super) fn call(&self) -> Option<Call> {
+        let tool = said(self.tool_name.as_ref())?.to_owned();
+        let mut arguments = self.arguments();
+        let folder = said(self.cwd.as_ref()).or(self.workspace_roots.first().map(String::as_str));
+        let mut justification = None;
+        if let Some((_, place)) = SHELLS.iter().find(|(name, _)| *name == tool) {
+            justification = arguments.remove(DESCRIPTION).and_then(|text| text.as_str().map(str::to_owned));
+            if let Some(folder) = folder {
+                arguments.entry(*place).or_insert_with(|| folder.into());
+            }
+        }
+        let justification = justification.filter(|text| !text.is_empty());
+        Some(Call {
+            id: said(self.tool_use_id.as_ref()).map(str::to_owned),
+            file: file(&tool, &arguments, folder),
+            justification: justification.map(|text| cut_bytes(&text, JUSTIFICATION_BYTES_MAX).to_owned()),
+            tool,
+            arguments,
+        })
+    }
+
+    /// What the model wrote; some hosts send it as a text.
+    fn arguments(&self) -> Map<String, Value> {
+        match &self.tool_input {
+            Value::Object(arguments) => arguments.clone(),
+            Value::String(text) => serde_json::from_str(text).unwrap_or_else(|_| only("input", text.clone().into())),
+            Value::Null => Map::new(),
+            other => only("input", other.clone()),
+        }
+    }
+}
+
+fn only(name: &str, value: Value) -> Map<String, Value> {
+    Map::from_iter([(name.to_owned(), value)])
+}
+
+fn file(tool: &str, arguments: &Map<String, Value>, folder: Option<&str>) -> Option<String> {
+    let (_, field) = FILES.iter().find(|(name, _)| *name == tool)?;
+    let path = arguments.get(*field)?.as_str()?;
+    let path = folder.map_or_else(|| Path::new(path).to_owned(), |folder| Path::new(folder).join(path));
+    path.is_absolute().then(|| path.to_string_lossy().into_owned())
+}
+
+impl Call {
+    /// Arguments that callgate mended, as the host runs them: without what the hook added, with what it took out.
+    #[must_use]
+    pub fn mended(&self, mut arguments: Map<String, Value>) -> Map<String, Value> {
+        let added = SHELLS.iter().filter(|(name, _)| *name == self.tool).map(|(_, place)| *place);
+        added.chain([super::FILE_STATE]).for_each(|name| drop(arguments.remove(name)));
+        arguments.extend(self.justification.clone().map(|text| (DESCRIPTION.to_owned(), text.into())));
+        arguments
+    }
+}
+
+/// The event that a text which is no JSON speaks of, if it does.
+pub(super) fn event_of(text: &str) -> Option<&str> {
+    let (_, rest) = text.split_once("\"hook_event_name\"")?;
+    rest.trim_start().strip_prefix(':')?.trim_start().strip_prefix('"')?.split('"').next()
+}
+
+/// A result as the model sees it: texts as they are, blocks of text one after the other, anything else as JSON.
+pub(super) fn text_of(value: &Value) -> String {
+    let blocks = value.as_array().filter(|blocks| !blocks.is_empty());
+    let texts = blocks.and_then(|blocks| blocks.iter().map(|block| block.get("text")?.as_str()).collect());
+    match (value, texts) {
+        (Value::String(text), _) => text.clone(),
+        (Value::Null, _) => String::new(),
+        (_, Some::<Vec<&str>>(texts)) => texts.join("\n"),
+        (other, None) => other.to_string(),
+    }
+}

@@ -1,0 +1,304 @@
+//! Tables: what a host sends, and what it hears, as the real programs do (docs/hooks.md#what-is-recorded).
+
+use serde_json::{Value, json};
+
+use super::{Answer, Call, Came, Event, Host, words::cut};
+
+fn sent(event: &str, more: &Value) -> String {
+    let mut sent = json!({
+        "session_id": "s-1", "transcript_path": "/t.jsonl", "cwd": "/w", "hook_event_name": event,
+        "prompt_id": "p-1", "permission_mode": "default", "a_new_field": {"of": ["a", "later", "version"]},
+    });
+    let more = more.as_object().cloned().unwrap_or_default();
+    sent.as_object_mut().expect("an object").extend(more);
+    sent.to_string()
+}
+
+fn event(host: Host, name: &str, more: &Value) -> Event {
+    host.read(&sent(name, more)).unwrap_or_else(|unreadable| panic!("{name}: {unreadable:?}")).event
+}
+
+fn call(host: Host, name: &str, more: &Value) -> Call {
+    match event(host, name, more) {
+        Event::Before(call) | Event::After(call, _) => call,
+        other => panic!("no call: {other:?}"),
+    }
+}
+
+fn came(host: Host, name: &str, more: &Value) -> Came {
+    match event(host, name, more) {
+        Event::After(_, came) => came,
+        other => panic!("no outcome: {other:?}"),
+    }
+}
+
+fn bash(more: &Value) -> Value {
+    let mut bash = json!({"tool_name": "Bash", "tool_use_id": "toolu_1", "tool_input": {"command": "ls"}});
+    bash.as_object_mut().expect("an object").extend(more.as_object().cloned().unwrap_or_default());
+    bash
+}
+
+#[test]
+fn a_call_of_claude_code_is_read_with_its_folder_its_file_and_its_reason() {
+    let text = sent("PreToolUse", &bash(&json!({"tool_input": {"command": "ls", "description": "List files"}})));
+    let seen = Host::ClaudeCode.read(&text).expect("readable");
+    assert_eq!((seen.session.as_str(), seen.parent, seen.run.as_deref()), ("s-1", None, Some("p-1")));
+    let Event::Before(call) = seen.event else { panic!("a call") };
+    assert_eq!(call.id.as_deref(), Some("toolu_1"));
+    assert_eq!(Value::from(call.arguments.clone()), json!({"command": "ls", "cwd": "/w"}));
+    assert_eq!(call.justification.as_deref(), Some("List files"));
+    // What was added goes, and what was taken out comes back.
+    assert_eq!(Value::from(call.mended(call.arguments.clone())), json!({"command": "ls", "description": "List files"}));
+
+    let read = call_of_file("Read", &json!({"file_path": "/w/a.rs"}));
+    assert_eq!((read.file.as_deref(), read.justification), (Some("/w/a.rs"), None));
+    assert_eq!(call_of_file("NotebookEdit", &json!({"notebook_path": "n.ipynb"})).file.as_deref(), Some("/w/n.ipynb"));
+    assert_eq!(call_of_file("Grep", &json!({"path": "/w"})).file, None);
+    assert_eq!(call_of_file("Read", &json!({})).file, None);
+}
+
+fn call_of_file(tool: &str, input: &Value) -> Call {
+    call(Host::ClaudeCode, "PreToolUse", &json!({"tool_name": tool, "tool_use_id": "t", "tool_input": input}))
+}
+
+#[test]
+fn a_sub_agent_is_a_session_below_its_own() {
+    let text = sent("PreToolUse", &bash(&json!({"agent_id": "a-7", "agent_type": "Explore"})));
+    for host in [Host::ClaudeCode, Host::Codex] {
+        let seen = host.read(&text).expect("readable");
+        assert_eq!((seen.session.as_str(), seen.parent.as_deref()), ("s-1/a-7", Some("s-1")));
+    }
+}
+
+#[test]
+fn what_claude_code_says_of_the_end_of_a_call_is_its_outcome() {
+    let host = Host::ClaudeCode;
+    let after = |response: Value| came(host, "PostToolUse", &bash(&json!({"tool_response": response})));
+    let success = |text: &str| Came::Success(text.to_owned());
+    assert_eq!(after(json!({"stdout": "a\nb", "stderr": "", "interrupted": false})), success("a\nb"));
+    assert_eq!(after(json!({"stdout": "a", "stderr": "warning", "isImage": false})), success("a\nwarning"));
+    assert_eq!(after(json!({"stdout": "", "interrupted": true})), Came::Cancelled { not_started: false });
+    assert_eq!(after(json!({"type": "text", "file": {"filePath": "/a", "content": "text"}})), success("text"));
+    assert_eq!(after(json!("of an MCP server")), success("of an MCP server"));
+    assert_eq!(after(json!([{"type": "text", "text": "a"}, {"type": "text", "text": "b"}])), success("a\nb"));
+    assert_eq!(after(json!([{"type": "image"}])), success(r#"[{"type":"image"}]"#));
+    assert_eq!(after(json!({"filePath": "/a", "originalFile": "long"})), success(r#"{"filePath":"/a"}"#));
+    assert_eq!(after(Value::Null), success(""));
+
+    let failure = |more: Value| came(host, "PostToolUseFailure", &bash(&more));
+    let error = "Exit code 1\nno such test";
+    assert_eq!(failure(json!({"error": error, "is_interrupt": false})), Came::Error(error.to_owned()));
+    assert_eq!(failure(json!({"error": "", "is_interrupt": true})), Came::Cancelled { not_started: false });
+    let denied = came(host, "PermissionDenied", &bash(&json!({"reason": "auto mode"})));
+    assert_eq!(denied, Came::Cancelled { not_started: true });
+}
+
+#[test]
+fn codex_shows_no_failure_so_that_a_text_tells_it() {
+    let after = |text: &str| came(Host::Codex, "PostToolUse", &bash(&json!({"tool_response": text, "turn_id": "t"})));
+    for text in ["", "ok", "3 files\nerror: in a log\ndone", "the error: none", "test result: FAILED. 1 failed"] {
+        assert_eq!(after(text), Came::Success(text.to_owned()));
+    }
+    for text in [
+        "fatal: not a git repository",
+        "To github.com:a/b\n ! [rejected]\nerror: failed to push some refs",
+        "bash: frobnicate: command not found\n",
+        "cat: x: No such file or directory",
+        "Traceback (most recent call last)\n  File\nValueError: x",
+    ] {
+        assert_eq!(after(text), Came::Error(text.to_owned()));
+    }
+}
+
+#[test]
+fn turns_ends_and_compactions_are_told_from_what_concerns_nobody() {
+    for host in [Host::ClaudeCode, Host::Codex] {
+        let of = |name: &str, more: Value| event(host, name, &more);
+        assert_eq!(of("UserPromptSubmit", json!({"prompt": "go on"})), Event::Prompted);
+        assert_eq!(of("Stop", json!({"stop_hook_active": false})), Event::TurnEnded);
+        assert_eq!(of("SubagentStop", json!({"agent_id": "a"})), Event::TurnEnded);
+        assert_eq!(of("SessionEnd", json!({"reason": "exit"})), Event::Ended);
+        assert_eq!(of("SessionStart", json!({"source": "compact"})), Event::Restarted);
+        assert_eq!(of("SessionStart", json!({"source": "startup"})), Event::Other);
+        assert_eq!(of("PreCompact", json!({"trigger": "auto"})), Event::Compacted { restarts: true });
+        assert_eq!(of("FileChanged", json!({"path": "/w/a"})), Event::Other);
+    }
+    for (name, is) in [
+        ("BeforeAgent", Event::Prompted),
+        ("AfterAgent", Event::TurnEnded),
+        ("SessionEnd", Event::Ended),
+        ("PreCompress", Event::Compacted { restarts: false }),
+        ("BeforeModel", Event::Other),
+    ] {
+        assert_eq!(event(Host::Gemini, name, &json!({})), is);
+    }
+    for (name, is) in [
+        ("beforeSubmitPrompt", Event::Prompted),
+        ("stop", Event::TurnEnded),
+        ("sessionEnd", Event::Ended),
+        ("preCompact", Event::Compacted { restarts: false }),
+        ("afterAgentThought", Event::Other),
+    ] {
+        assert_eq!(event(Host::Cursor, name, &json!({})), is);
+    }
+}
+
+#[test]
+fn gemini_and_cursor_have_names_of_their_own() {
+    let shell = json!({"tool_name": "run_shell_command", "tool_input": {"command": "ls", "description": "look"}});
+    let call_of = call(Host::Gemini, "BeforeTool", &shell);
+    assert_eq!(Value::from(call_of.arguments), json!({"command": "ls", "dir_path": "/w"}));
+    assert_eq!((call_of.id, call_of.justification.as_deref()), (None, Some("look")));
+    let after = |response: Value| {
+        came(Host::Gemini, "AfterTool", &json!({"tool_name": "t", "tool_input": {}, "tool_response": response}))
+    };
+    assert_eq!(after(json!({"llmContent": "found", "returnDisplay": "f"})), Came::Success("found".into()));
+    assert_eq!(after(json!({"llmContent": [{"text": "a"}]})), Came::Success("a".into()));
+    assert_eq!(after(json!({"llmContent": "", "error": {"message": "no", "type": "x"}})), Came::Error("no".into()));
+
+    let text = r#"{"conversation_id":"c","session_id":"c","generation_id":"g","hook_event_name":"preToolUse",
+        "workspace_roots":["/w"],"tool_name":"Read","tool_input":"{\"file_path\":\"a\"}","tool_use_id":"u"}"#;
+    let seen = Host::Cursor.read(text).expect("readable");
+    assert_eq!((seen.session.as_str(), seen.run.as_deref()), ("c", Some("g")));
+    let Event::Before(call_of) = seen.event else { panic!("a call") };
+    assert_eq!((call_of.file.as_deref(), call_of.id.as_deref()), (Some("/w/a"), Some("u")));
+    let failure = |more: Value| came(Host::Cursor, "postToolUseFailure", &bash(&more));
+    assert_eq!(failure(json!({"error_message": "x", "failure_type": "error"})), Came::Error("x".into()));
+    let refused = Came::Cancelled { not_started: true };
+    assert_eq!(failure(json!({"error_message": "x", "failure_type": "permission_denied"})), refused);
+}
+
+#[test]
+fn a_call_that_cannot_be_read_is_told_from_an_event_that_concerns_nobody() {
+    for (host, before) in [
+        (Host::ClaudeCode, "PreToolUse"),
+        (Host::Codex, "PreToolUse"),
+        (Host::Gemini, "BeforeTool"),
+        (Host::Cursor, "preToolUse"),
+    ] {
+        let is_before = |text: &str| match host.read(text) {
+            Err(unreadable) => {
+                assert!(!unreadable.problem.contains('\n'), "{unreadable:?}");
+                Some(unreadable.is_before)
+            }
+            Ok(_) => None,
+        };
+        assert_eq!(is_before(""), Some(true));
+        assert_eq!(is_before("null"), Some(true));
+        assert_eq!(is_before("{}"), Some(true));
+        assert_eq!(is_before(&format!(r#"{{"hook_event_name" : "{before}", "tool_inp"#)), Some(true));
+        assert_eq!(is_before(&sent(before, &json!({}))), Some(true), "no tool_name");
+        assert_eq!(is_before(&format!(r#"{{"hook_event_name":"{before}","tool_name":"Bash"}}"#)), Some(true));
+        assert_eq!(is_before(r#"{"hook_event_name":"Stop","#), Some(false));
+        assert_eq!(is_before(&sent(before, &json!({"tool_name": 7}))), Some(true));
+        assert_eq!(is_before(&sent("NobodyKnows", &json!({"tool_name": 7}))), Some(false));
+        assert_eq!(is_before(&sent("NobodyKnows", &json!({}))), None);
+        assert_eq!(is_before(r#"{"hook_event_name":"NobodyKnows"}"#), None);
+    }
+}
+
+fn out(host: Host, name: &str, answer: &Answer) -> Value {
+    let said = host.said(name, answer);
+    assert_eq!((said.code, said.error.as_str()), (0, ""));
+    if said.out.is_empty() { Value::Null } else { serde_json::from_str(&said.out).expect("JSON") }
+}
+
+#[test]
+fn permission_is_said_by_saying_nothing() {
+    let allowed = Answer::Run { grant: false, context: None, arguments: None };
+    for host in Host::ALL {
+        for answer in [&Answer::Nothing, &allowed] {
+            assert_eq!(out(host, host.before(), answer), Value::Null, "{host:?}");
+        }
+    }
+    let granted = Answer::Run { grant: true, context: Some("warning".into()), arguments: None };
+    // Codex fails open on an allow that changes nothing, and on what older versions do not know beside it.
+    assert_eq!(out(Host::Codex, "PreToolUse", &granted), Value::Null);
+    assert_eq!(out(Host::Gemini, "BeforeTool", &granted), Value::Null);
+    assert_eq!(out(Host::Cursor, "preToolUse", &granted), json!({"permission": "allow"}));
+    let claude = json!({"hookSpecificOutput": {
+        "hookEventName": "PreToolUse", "permissionDecision": "allow", "additionalContext": "warning"}});
+    assert_eq!(out(Host::ClaudeCode, "PreToolUse", &granted), claude);
+    let warned = Answer::Run { grant: false, context: Some("warning".into()), arguments: None };
+    let claude = json!({"hookSpecificOutput": {"hookEventName": "PreToolUse", "additionalContext": "warning"}});
+    assert_eq!(out(Host::ClaudeCode, "PreToolUse", &warned), claude);
+}
+
+#[test]
+fn a_refusal_is_each_hosts_own() {
+    let refused = Answer::Refuse("no".into());
+    let denied = json!({"hookSpecificOutput": {
+        "hookEventName": "PreToolUse", "permissionDecision": "deny", "permissionDecisionReason": "no"}});
+    assert_eq!(out(Host::ClaudeCode, "PreToolUse", &refused), denied);
+    assert_eq!(out(Host::Codex, "PreToolUse", &refused), denied);
+    assert_eq!(out(Host::Gemini, "BeforeTool", &refused), json!({"decision": "deny", "reason": "no"}));
+    let cursor = json!({"permission": "deny", "user_message": "no", "agent_message": "no"});
+    assert_eq!(out(Host::Cursor, "preToolUse", &refused), cursor);
+}
+
+#[test]
+fn mended_arguments_and_context_go_where_they_are_heard() {
+    let Value::Object(arguments) = json!({"n": 1}) else { unreachable!() };
+    let mended = Answer::Run { grant: false, context: None, arguments: Some(arguments) };
+    let of = |host: Host| out(host, host.before(), &mended);
+    let output = json!({"hookSpecificOutput": {"hookEventName": "PreToolUse", "updatedInput": {"n": 1}}});
+    assert_eq!(of(Host::ClaudeCode), output);
+    assert_eq!(of(Host::Codex)["hookSpecificOutput"]["permissionDecision"], "allow");
+    assert_eq!(of(Host::Gemini), json!({"hookSpecificOutput": {"tool_input": {"n": 1}}}));
+
+    let told = Answer::Tell("mind".into());
+    let context = |name: &str| json!({"hookSpecificOutput": {"hookEventName": name, "additionalContext": "mind"}});
+    for (host, name) in [
+        (Host::ClaudeCode, "SessionStart"),
+        (Host::ClaudeCode, "PostToolUseFailure"),
+        (Host::Codex, "SessionStart"),
+        (Host::Codex, "PostToolUse"),
+        (Host::Gemini, "BeforeAgent"),
+        (Host::Gemini, "AfterTool"),
+    ] {
+        assert_eq!(out(host, name, &told), context(name), "{host:?}");
+    }
+    assert_eq!(out(Host::Cursor, "postToolUse", &told), json!({"additional_context": "mind"}));
+    for (host, name) in
+        [(Host::ClaudeCode, "Stop"), (Host::Codex, "Stop"), (Host::Gemini, "AfterAgent"), (Host::Cursor, "stop")]
+    {
+        assert_eq!(out(host, name, &told), Value::Null, "{host:?}");
+    }
+}
+
+#[test]
+fn an_earlier_result_is_handed_over_as_the_result() {
+    let verdict = json!({
+        "status": "duplicate_call_blocked", "message": "send_mail was not run again. Its result is in previous_result.",
+        "retryable": false, "next_action_hint": "Go on with it.", "previous_result": "sent to a@b.c\nid 7",
+    });
+    let told = super::refusal(&verdict.to_string());
+    let text = "send_mail was not run again. Its result is in previous_result.\nGo on with it.\nThis is no error. Take \
+                the following as the result of this call and go on.\nprevious_result:\nsent to a@b.c\nid 7";
+    assert_eq!(told, text);
+    let empty = json!({"message": "Done.", "previous_result": ""});
+    assert!(super::refusal(&empty.to_string()).ends_with("\nprevious_result: it succeeded and gave no text."));
+    let object = json!({"message": "Done.", "previous_result": {"id": 7}});
+    assert!(super::refusal(&object.to_string()).ends_with("\nprevious_result:\n{\"id\":7}"));
+}
+
+#[test]
+fn a_refusal_tells_what_is_wrong_and_what_to_do() {
+    let verdict = json!({
+        "message": "pay was not run.", "errors": [{"field": "amount", "message": "is missing"}],
+        "next_action_hint": "Ask the user.", "suggested_next": ["get_order", "list_orders"],
+    });
+    let text = "pay was not run.\namount: is missing\nAsk the user.\nWhat may help: get_order, list_orders";
+    assert_eq!(super::refusal(&verdict.to_string()), text);
+    assert_eq!(super::refusal("no JSON"), "no JSON");
+}
+
+#[test]
+fn a_text_is_cut_to_what_hosts_hand_on() {
+    let long = json!({"message": "Done.", "previous_result": "😀".repeat(8_000)}).to_string();
+    let told = super::refusal(&long);
+    let units: usize = told.chars().map(char::len_utf16).sum();
+    assert!((super::CHARS_MAX - 2..=super::CHARS_MAX).contains(&units), "{units}");
+    assert!(told.ends_with("hook's answer]"));
+    assert_eq!(cut(&"x".repeat(super::CHARS_MAX)).len(), super::CHARS_MAX);
+}

@@ -1,0 +1,58 @@
+//! What a model is told in the place of a tool's answer: the words of the verdict, as lines.
+
+use serde_json::{Map, Value};
+
+/// Longest text that hosts hand on, in UTF-16 code units.
+pub const CHARS_MAX: usize = 10_000;
+/// What stands at the end of a text that was cut.
+const CUT: &str = "\n[cut here: the rest does not fit into a hook's answer]";
+
+/// A refusal in words, from the JSON object that a verdict has for the model. An earlier result is handed over as the
+/// result of this call, so that the model goes on with it.
+#[must_use]
+pub fn refusal(tool_result_json: &str) -> String {
+    let said: Map<String, Value> = serde_json::from_str(tool_result_json).unwrap_or_default();
+    let text = |name: &str| said.get(name).and_then(Value::as_str).map(str::to_owned);
+    let errors = said.get("errors").and_then(Value::as_array).into_iter().flatten();
+    let errors = errors
+        .filter_map(|error| Some(format!("{}: {}", error.get("field")?.as_str()?, error.get("message")?.as_str()?)));
+    let message = text("message").unwrap_or_else(|| tool_result_json.to_owned());
+    let next = said.get("suggested_next").and_then(Value::as_array);
+    let next = next.map(|next| next.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(", "));
+    let more = ["user_facing_hint", "next_action_hint", "warning"].into_iter().filter_map(text);
+    let more = more.filter(|line| !message.contains(line.as_str()));
+    let mut lines = vec![message.clone()];
+    lines.extend(errors);
+    lines.extend(more);
+    lines.extend(next.map(|next| format!("What may help: {next}")));
+    if let Some(previous) = said.get("previous_result") {
+        lines.push("This is no error. Take the following as the result of this call and go on.".to_owned());
+        lines.push(match previous.as_str() {
+            Some("") => "previous_result: it succeeded and gave no text.".to_owned(),
+            Some(text) => format!("previous_result:\n{text}"),
+            None => format!("previous_result:\n{previous}"),
+        });
+    }
+    cut(&lines.join("\n"))
+}
+
+/// A text as long as hosts hand it on.
+#[must_use]
+pub fn cut(text: &str) -> String {
+    let mut units = 0;
+    let fits = |units: &mut usize, max: usize, c: char| {
+        *units += c.len_utf16();
+        *units <= max
+    };
+    if text.chars().all(|c| fits(&mut units, CHARS_MAX, c)) {
+        return text.to_owned();
+    }
+    let mut units = 0;
+    let kept: String = text.chars().take_while(|c| fits(&mut units, CHARS_MAX - CUT.len(), *c)).collect();
+    kept + CUT
+}
+
+/// The beginning of a text, by whole characters.
+pub(super) fn cut_bytes(text: &str, max: usize) -> &str {
+    &text[..text.floor_char_boundary(max)]
+}
