@@ -19,6 +19,7 @@
 //! | [`policy`] | the owner's file, compiled | domain, retry, rules, shell |
 //! | [`engine`] | two pure functions: evaluate, record | domain, retry, rules, policy |
 //! | [`shell`] | what a line of a shell does | domain |
+//! | [`mcp`] | what goes between an MCP client and its server | nobody |
 //! | [`tool_list`] | lists of tools: read, imported, one lint a file | domain |
 //! | [`auth`] | who somebody is, by what they show | domain |
 //! | [`offline`] | what needs no server: a plane in memory, replay, simulation | domain, retry, rules, policy, engine |
@@ -32,7 +33,7 @@
 //! | [`grpc`] | the contract of `proto/` | domain, auth, gate, telemetry, clock, listener, web |
 //! | [`cli`] | the commands | all |
 //!
-//! The first nine rooms are pure: no `async`, no clock, no lock, no log; time is an argument. `tests/tidy` reads every
+//! The first ten rooms are pure: no `async`, no clock, no lock, no log; time is an argument. `tests/tidy` reads every
 //! file and holds the walls.
 //!
 //! # One Evaluate, file by file
@@ -83,6 +84,7 @@ pub mod engine;
 pub mod gate;
 pub mod grpc;
 pub mod listener;
+pub mod mcp;
 pub mod offline;
 pub mod policy;
 pub mod private_postgres;

@@ -130,6 +130,16 @@ pub(crate) const WALLS: &[Wall] = &[
         never: PURE,
     },
     Wall {
+        room: "mcp",
+        rooms: &[],
+        crates: Some(&[
+            ("serde", "the members of messages"),
+            ("serde_json", "messages as they are written"),
+            ("jsonc_parser", "the settings of hosts, where comments and spaces stand"),
+        ]),
+        never: PURE,
+    },
+    Wall {
         room: "engine",
         rooms: &[
             ("domain", "trees and verdicts"),
@@ -260,8 +270,8 @@ pub(crate) const WALLS: &[Wall] = &[
 pub(crate) const OPEN_ROOMS: [&str; 1] = ["domain"];
 
 /// Rooms that only compute.
-pub(crate) const PURE_ROOMS: [&str; 8] =
-    ["domain", "retry", "rules", "policy", "tool_list", "auth", "engine", "offline"];
+pub(crate) const PURE_ROOMS: [&str; 9] =
+    ["domain", "retry", "rules", "policy", "tool_list", "mcp", "auth", "engine", "offline"];
 
 /// Files with lines that are better left whole.
 pub(crate) const LONG_LINES: &[(&str, &str)] = &[

@@ -1,0 +1,90 @@
+//! Answers in a server's place. A refusal is a result with `isError`, which models see; a protocol error they do not.
+
+use serde_json::{Value, json};
+
+use super::message::{Id, Members};
+
+/// A server that is not there any more (JSON-RPC's range for servers).
+const GONE: i64 = -32_000;
+/// A line that cannot be read.
+const UNREADABLE: i64 = -32_700;
+
+/// A result with one text. It has no structured content, which a tool's own schema would have to fit.
+#[must_use]
+pub fn result(id: &Id, text: &str, is_error: bool) -> String {
+    let result = json!({"content": [{"type": "text", "text": text}], "isError": is_error});
+    format!(r#"{{"jsonrpc":"2.0","id":{},"result":{result}}}"#, id.as_json())
+}
+
+/// What a model is told where nobody judged its call, in the form of the plane's own texts.
+#[must_use]
+pub fn unjudged(status: &str, message: &str, retryable: bool) -> String {
+    json!({"status": status, "message": message, "retryable": retryable}).to_string()
+}
+
+/// The answer to a request that its server will not answer any more.
+#[must_use]
+pub fn gone(id: &Id, message: &str) -> String {
+    error(Some(id), GONE, message)
+}
+
+/// The answer to a line that cannot be read.
+#[must_use]
+pub fn unreadable(message: &str) -> String {
+    error(None, UNREADABLE, message)
+}
+
+fn error(id: Option<&Id>, code: i64, message: &str) -> String {
+    let error = json!({"code": code, "message": message});
+    format!(r#"{{"jsonrpc":"2.0","id":{},"error":{error}}}"#, id.map_or("null", Id::as_json))
+}
+
+/// Tells a client that its request is still at it, so that it waits on. Progress has to grow: in small steps, so that it
+/// stays below what its server will tell.
+#[must_use]
+pub fn progress(token: &str, count: u32, message: &str) -> String {
+    let (message, progress) = (Value::from(message), f64::from(count) / 1_000.0);
+    let params = format!(r#"{{"progressToken":{token},"progress":{progress},"message":{message}}}"#);
+    format!(r#"{{"jsonrpc":"2.0","method":"notifications/progress","params":{params}}}"#)
+}
+
+/// The response with one more text at the end of its content; none for what has no content.
+#[must_use]
+pub fn with_note(response: &str, note: &str) -> Option<String> {
+    let content = Members::read(Members::read(response)?.get("result")?)?.get("content")?;
+    let is_empty = content.strip_prefix('[')?.trim_start().starts_with(']');
+    let end = (content.as_ptr() as usize).checked_sub(response.as_ptr() as usize)? + content.len() - 1;
+    let block = json!({"type": "text", "text": note});
+    let comma = if is_empty { "" } else { "," };
+    Some(format!("{}{comma}{block}{}", response.get(..end)?, response.get(end..)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_are_messages_of_the_protocol() {
+        let id = Id::read(r#""a\"b""#).expect("an id");
+        assert_eq!(
+            result(&id, "{\"status\":\"x\"}", true),
+            r#"{"jsonrpc":"2.0","id":"a\"b","result":{"content":[{"text":"{\"status\":\"x\"}","type":"text"}],"isError":true}}"#
+        );
+        assert_eq!(unreadable("no"), r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"no"}}"#);
+        assert_eq!(
+            progress("\"t\"", 2, "waits"),
+            r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"t","progress":0.002,"message":"waits"}}"#
+        );
+    }
+
+    #[test]
+    fn a_note_joins_the_content_and_changes_nothing_else() {
+        let response = r#"{"result":{"content":[ {"type":"text","text":"a"} ],"structuredContent":{"n":1e400}},"id":1}"#;
+        let noted = r#"{"result":{"content":[ {"type":"text","text":"a"} ,{"text":"mind","type":"text"}],"structuredContent":{"n":1e400}},"id":1}"#;
+        assert_eq!(with_note(response, "mind").as_deref(), Some(noted));
+        let empty = with_note(r#"{"id":1,"result":{"content":[ ]}}"#, "mind");
+        assert_eq!(empty.as_deref(), Some(r#"{"id":1,"result":{"content":[ {"text":"mind","type":"text"}]}}"#));
+        assert_eq!(with_note(r#"{"id":1,"result":{}}"#, "mind"), None);
+        assert_eq!(with_note(r#"{"id":1,"error":{}}"#, "mind"), None);
+    }
+}

@@ -1,0 +1,136 @@
+//! A host's own settings, with each of its MCP servers behind the proxy, and back. Only the text that says how a server
+//! is started changes: comments, order and spaces stay, and the way back gives the text byte for byte.
+
+use std::path::Path;
+
+use jsonc_parser::{
+    CollectOptions, ParseOptions,
+    ast::{Array, Object, StringLit, Value},
+    common::Ranged as _,
+    parse_to_ast,
+};
+
+/// Where hosts keep their servers: Claude, Cursor and Gemini; VS Code.
+const SERVERS: [&str; 2] = ["mcpServers", "servers"];
+/// The command of the proxy.
+pub const PROXY: &str = "mcp-proxy";
+/// What stands before the server's own command.
+const THEN: &str = "--";
+
+/// Settings with other servers in them.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Changed {
+    /// All of the text.
+    pub text: String,
+    /// The servers that changed, in their order.
+    pub servers: Vec<String>,
+    /// Servers that are left as they are, each with the reason.
+    pub left: Vec<(String, &'static str)>,
+}
+
+/// A part of the text, and what stands there instead.
+struct Edit {
+    start: usize,
+    end: usize,
+    text: String,
+}
+
+/// Each server behind `program`, the proxy's, called with `options`. One that is behind it already is left as it is.
+///
+/// # Errors
+/// Why the text cannot be read.
+pub fn wrap(text: &str, program: &str, options: &[String]) -> Result<Changed, String> {
+    change(text, |name, server| {
+        let Some(command) = server.get_string("command") else {
+            return Err("it is not started by a command");
+        };
+        if proxied(command, server.get_array("args")).is_some() {
+            return Err("it is behind the proxy already");
+        }
+        let mut words = vec![PROXY.to_owned(), "--server-name".to_owned(), name.to_owned()];
+        words.extend(options.iter().cloned().chain([THEN.to_owned()]));
+        let mut words: Vec<String> = words.iter().map(|word| quoted(word)).collect();
+        words.push(text[command.range.start..command.range.end].to_owned());
+        let words = words.join(", ");
+        let (start, end) = (command.range.start, command.range.end);
+        let mut edits = vec![Edit { start, end, text: quoted(program) }];
+        match server.get_array("args") {
+            // The way back tells an empty list from none by the space.
+            Some(args) => {
+                let behind = if args.elements.is_empty() { " " } else { "," };
+                let at = args.range.start + 1;
+                edits.push(Edit { start: at, end: at, text: format!("{words}{behind}") });
+            }
+            None => edits[0].text.push_str(&format!(", \"args\": [{words}]")),
+        }
+        Ok(edits)
+    })
+}
+
+/// Each server as it was before [`wrap`].
+///
+/// # Errors
+/// Why the text cannot be read.
+pub fn unwrap(text: &str) -> Result<Changed, String> {
+    change(text, |_, server| {
+        let (command, args) = (server.get_string("command"), server.get_array("args"));
+        let (Some(command), Some(args)) = (command, args) else { return Err("it is not behind the proxy") };
+        let original = proxied(command, Some(args)).ok_or("it is not behind the proxy")?;
+        let original = args.elements[original].range();
+        let (from, rest) = (args.range.start + 1, &text[original.end..args.range.end - 1]);
+        let (start, end) = (command.range.start, command.range.end);
+        let word = text[original.start..original.end].to_owned();
+        if rest.is_empty() && args.range.start > end {
+            return Ok(vec![Edit { start, end: args.range.end, text: word }]);
+        }
+        let behind = if rest.starts_with([',', ' ']) { 1 } else { 0 };
+        let gone = Edit { start: from, end: original.end + behind, text: String::new() };
+        Ok(vec![Edit { start, end, text: word }, gone])
+    })
+}
+
+/// The place of the server's own command among the arguments of the proxy.
+fn proxied(command: &StringLit<'_>, args: Option<&Array<'_>>) -> Option<usize> {
+    let words = args?.elements.iter().map(|word| word.as_string_lit().map(|word| word.value.as_ref()));
+    let words: Vec<Option<&str>> = words.collect();
+    let is_ours = Path::new(command.value.as_ref()).file_name().is_some_and(|name| name == "callgate");
+    // Past the name, which may be anything.
+    let then = words.iter().skip(3).position(|word| *word == Some(THEN))? + 3;
+    (is_ours && words.first() == Some(&Some(PROXY)) && words.len() > then + 1).then_some(then + 1)
+}
+
+fn change(
+    text: &str,
+    edits: impl Fn(&str, &Object<'_>) -> Result<Vec<Edit>, &'static str>,
+) -> Result<Changed, String> {
+    let strict = ParseOptions { allow_missing_commas: false, ..ParseOptions::default() };
+    let parsed = parse_to_ast(text, &CollectOptions::default(), &strict).map_err(|error| error.to_string())?;
+    let root = parsed.value.as_ref().and_then(Value::as_object).ok_or("it is no JSON object")?;
+    let servers = SERVERS.iter().find_map(|name| root.get_object(name)).ok_or("it has no object \"mcpServers\"")?;
+    let mut changed = Changed { text: text.to_owned(), servers: Vec::new(), left: Vec::new() };
+    let mut all = Vec::new();
+    for server in &servers.properties {
+        let name = server.name.as_str();
+        match server.value.as_object().ok_or("it is no object").and_then(|value| edits(name, value)) {
+            Ok(edits) => {
+                all.extend(edits);
+                changed.servers.push(name.to_owned());
+            }
+            Err(reason) => changed.left.push((name.to_owned(), reason)),
+        }
+    }
+    // From the end, so that what comes before stays where it is.
+    all.sort_by_key(|edit| std::cmp::Reverse(edit.start));
+    for edit in all {
+        changed.text.replace_range(edit.start..edit.end, &edit.text);
+    }
+    Ok(changed)
+}
+
+fn quoted(text: &str) -> String {
+    serde_json::Value::from(text).to_string()
+}
+
+#[cfg(test)]
+#[path = "config/tests.rs"]
+mod tests;

@@ -1,0 +1,75 @@
+use super::*;
+
+const CONFIG: &str = r#"{
+  // Mine.
+  "theme": "dark",
+  "mcpServers": {
+    "fs": {
+      "command": "npx",
+      "args": [
+        "-y", // quiet
+        "@modelcontextprotocol/server-filesystem"
+      ],
+      "env": {"A": "1"},
+    },
+    "one":{"args":["x"],"command":"one"},
+    "bare": {"command": "\u0062are"},
+    "empty": {"command": "empty", "args": []},
+    "spaced": {"command": "empty", "args": [ ]},
+    "dense":{"command":"empty","args":[]},
+    "far": {"type": "http", "url": "https://example.com/mcp"}
+  }
+}
+"#;
+
+fn wrapped(text: &str) -> Changed {
+    wrap(text, "callgate", &["--fail-open".to_owned(), "reads".to_owned()]).expect("a config")
+}
+
+#[test]
+fn each_server_runs_behind_the_proxy_and_all_else_stays() {
+    let changed = wrapped(CONFIG);
+    assert_eq!(changed.servers, ["fs", "one", "bare", "empty", "spaced", "dense"]);
+    assert_eq!(changed.left, [("far".to_owned(), "it is not started by a command")]);
+    let fs = r#"    "fs": {
+      "command": "callgate",
+      "args": ["mcp-proxy", "--server-name", "fs", "--fail-open", "reads", "--", "npx",
+        "-y", // quiet
+        "@modelcontextprotocol/server-filesystem"
+      ],
+      "env": {"A": "1"},
+    },
+"#;
+    assert!(changed.text.contains(fs), "{}", changed.text);
+    let value = jsonc_parser::parse_to_ast(&changed.text, &CollectOptions::default(), &ParseOptions::default());
+    let value = value.expect("JSON").value.expect("a value");
+    let servers = value.as_object().and_then(|root| root.get_object("mcpServers")).expect("servers");
+    let words = |name: &str| {
+        let args = servers.get_object(name).and_then(|server| server.get_array("args")).expect("arguments");
+        let words = args.elements.iter().filter_map(|word| word.as_string_lit());
+        words.map(|word| word.value.to_string()).collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(words("one"), "mcp-proxy --server-name one --fail-open reads -- one x");
+    assert_eq!(words("bare"), "mcp-proxy --server-name bare --fail-open reads -- bare");
+    assert_eq!(words("empty"), "mcp-proxy --server-name empty --fail-open reads -- empty");
+}
+
+#[test]
+fn the_way_back_gives_it_byte_for_byte_and_both_are_done_once() {
+    let changed = wrapped(CONFIG);
+    let again = wrapped(&changed.text);
+    assert_eq!((again.text.as_str(), again.servers.len()), (changed.text.as_str(), 0));
+    let back = unwrap(&changed.text).expect("a config");
+    assert_eq!(back.text, CONFIG);
+    assert_eq!(back.servers, changed.servers);
+    assert_eq!(unwrap(CONFIG).expect("a config").servers.len(), 0);
+    let crlf = CONFIG.replace('\n', "\r\n");
+    assert_eq!(unwrap(&wrapped(&crlf).text).expect("a config").text, crlf);
+}
+
+#[test]
+fn what_is_no_config_is_said() {
+    assert_eq!(unwrap("[]"), Err("it is no JSON object".to_owned()));
+    assert_eq!(unwrap("{}"), Err("it has no object \"mcpServers\"".to_owned()));
+    assert!(wrap(r#"{"mcpServers": {"#, "callgate", &[]).is_err());
+}
