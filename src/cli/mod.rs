@@ -14,6 +14,7 @@ mod explain;
 mod fetch;
 mod follow;
 mod keys;
+mod mcp;
 mod place;
 mod plane;
 mod policy;
@@ -93,6 +94,10 @@ enum Command {
     Simulate(simulate::SimulateArgs),
     /// Import a list of tools into a policy file, or lint it
     Tools(tools::ToolsArgs),
+    /// Run an MCP server behind the gate: all passes as it is, but calls of tools, which are judged first
+    McpProxy(mcp::ProxyArgs),
+    /// Put the MCP servers of a host's settings behind the gate, and look at what they say of their tools
+    Mcp(mcp::McpArgs),
     /// Measure what a pair of Evaluate and Record costs, beside yardsticks
     Bench(bench::BenchArgs),
     /// Serve what a bench is held against
@@ -141,6 +146,8 @@ fn run(command: Command) -> ExitCode {
         Command::Replay(args) => replay::run(&args),
         Command::Simulate(args) => simulate::run(&args),
         Command::Tools(args) => return tools::run(&args),
+        Command::McpProxy(args) => return mcp::proxy(args),
+        Command::Mcp(args) => mcp::run(&args),
         Command::Bench(args) => runtime().and_then(|runtime| runtime.block_on(bench::run(args))),
         Command::BenchYardstick(args) => runtime().and_then(|runtime| runtime.block_on(bench::yardstick::run(args))),
     };

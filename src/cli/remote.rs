@@ -60,6 +60,12 @@ impl Remote {
         self.shown.connect(&self.server, self.shown.bearer()?, "; start one with `callgate serve`").await
     }
 
+    /// A connection that is made with the first request, for who goes on while the server is away.
+    pub(super) fn connect_later(&self) -> anyhow::Result<Wire> {
+        let bearer = self.shown.bearer()?;
+        Ok(InterceptedService::new(self.shown.endpoint(&self.server, &bearer)?.connect_lazy(), bearer))
+    }
+
     /// True when the name of who asks is their credential's, and not the one that they give.
     pub(super) fn is_named_by_credential(&self) -> anyhow::Result<bool> {
         Ok(self.shown.certificate.is_some() || self.shown.bearer()?.0.is_some())
@@ -106,16 +112,20 @@ impl Shown {
 
     /// A connection that shows this token; `otherwise` is what else to do where nobody answers.
     pub(super) async fn connect(&self, url: &str, bearer: Bearer, otherwise: &str) -> anyhow::Result<Wire> {
-        let endpoint = Endpoint::from_shared(url.to_owned()).with_context(|| format!("--server {url} is not a URL"))?;
-        let endpoint = self.encrypted(url, endpoint)?;
-        if bearer.0.is_some() && is_overheard(url) {
-            bail!("--server {url}: a token would travel there for everybody to read; use https://");
-        }
+        let endpoint = self.endpoint(url, &bearer)?;
         let channel = endpoint.connect().await.map_err(|error| match has_tls(url) {
             true => Error::new(error).context(format!("no server answers at {url} by TLS")),
             false => anyhow!("no server answers at {url}{otherwise}"),
         })?;
         Ok(InterceptedService::new(channel, bearer))
+    }
+
+    fn endpoint(&self, url: &str, bearer: &Bearer) -> anyhow::Result<Endpoint> {
+        let endpoint = Endpoint::from_shared(url.to_owned()).with_context(|| format!("--server {url} is not a URL"))?;
+        if bearer.0.is_some() && is_overheard(url) {
+            bail!("--server {url}: a token would travel there for everybody to read; use https://");
+        }
+        self.encrypted(url, endpoint)
     }
 
     fn encrypted(&self, url: &str, endpoint: Endpoint) -> anyhow::Result<Endpoint> {

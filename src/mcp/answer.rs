@@ -79,7 +79,8 @@ mod tests {
 
     #[test]
     fn a_note_joins_the_content_and_changes_nothing_else() {
-        let response = r#"{"result":{"content":[ {"type":"text","text":"a"} ],"structuredContent":{"n":1e400}},"id":1}"#;
+        let response =
+            r#"{"result":{"content":[ {"type":"text","text":"a"} ],"structuredContent":{"n":1e400}},"id":1}"#;
         let noted = r#"{"result":{"content":[ {"type":"text","text":"a"} ,{"text":"mind","type":"text"}],"structuredContent":{"n":1e400}},"id":1}"#;
         assert_eq!(with_note(response, "mind").as_deref(), Some(noted));
         let empty = with_note(r#"{"id":1,"result":{"content":[ ]}}"#, "mind");

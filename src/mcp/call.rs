@@ -120,10 +120,7 @@ mod tests {
         let expected = r#"{"id":1, "params" : {"name":"x" ,"arguments": {"a":1}, "_meta":{}},"method":"tools/call"}"#;
         assert_eq!(with_arguments(text, r#"{"a":1}"#).as_deref(), Some(expected));
         let without = r#"{"id":1,"params":{"name":"x"}}"#;
-        assert_eq!(
-            with_arguments(without, "{}").as_deref(),
-            Some(r#"{"id":1,"params":{"arguments":{},"name":"x"}}"#)
-        );
+        assert_eq!(with_arguments(without, "{}").as_deref(), Some(r#"{"id":1,"params":{"arguments":{},"name":"x"}}"#));
         assert_eq!(with_argument("", "key", "k").as_deref(), Some(r#"{"key":"k"}"#));
         let with = with_argument(r#"{"n":12345678901234567890,"key":"forged"}"#, "key", "k");
         assert_eq!(with.as_deref(), Some(r#"{"n":12345678901234567890,"key":"k"}"#));

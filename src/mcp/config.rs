@@ -99,10 +99,7 @@ fn proxied(command: &StringLit<'_>, args: Option<&Array<'_>>) -> Option<usize> {
     (is_ours && words.first() == Some(&Some(PROXY)) && words.len() > then + 1).then_some(then + 1)
 }
 
-fn change(
-    text: &str,
-    edits: impl Fn(&str, &Object<'_>) -> Result<Vec<Edit>, &'static str>,
-) -> Result<Changed, String> {
+fn change(text: &str, edits: impl Fn(&str, &Object<'_>) -> Result<Vec<Edit>, &'static str>) -> Result<Changed, String> {
     let strict = ParseOptions { allow_missing_commas: false, ..ParseOptions::default() };
     let parsed = parse_to_ast(text, &CollectOptions::default(), &strict).map_err(|error| error.to_string())?;
     let root = parsed.value.as_ref().and_then(Value::as_object).ok_or("it is no JSON object")?;

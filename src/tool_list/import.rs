@@ -18,6 +18,16 @@ const HEADER: &str = "\
 /// the comment away. The file compiles as it stands when each schema is one.
 #[must_use]
 pub fn import(list: &ToolList, with_schemas: bool) -> String {
+    written(list, with_schemas, false)
+}
+
+/// As [`import`], and what annotations say is in force: for servers whose owner trusts them.
+#[must_use]
+pub fn import_trusting(list: &ToolList, with_schemas: bool) -> String {
+    written(list, with_schemas, true)
+}
+
+fn written(list: &ToolList, with_schemas: bool, trusts: bool) -> String {
     let mut text = String::new();
     let mut sources: Vec<&str> = list.tools.iter().map(|tool| tool.source.as_str()).collect();
     sources.dedup();
@@ -29,7 +39,12 @@ pub fn import(list: &ToolList, with_schemas: bool) -> String {
     for (tool, words) in list.tools.iter().zip(list.words()) {
         let _ = writeln!(text, "    {}:", key(&tool.name));
         for proposal in proposals(tool, &words) {
-            let _ = writeln!(text, "      # {}   # proposed: {}", proposal.line, proposal.why);
+            let Proposal { line, why } = proposal;
+            if trusts && why.starts_with(ANNOTATED) {
+                let _ = writeln!(text, "      {line}   # {why}");
+            } else {
+                let _ = writeln!(text, "      # {line}   # proposed: {why}");
+            }
         }
         if with_schemas {
             let _ = writeln!(text, "      schema: {}", flow(&tool.input_schema));
@@ -39,6 +54,9 @@ pub fn import(list: &ToolList, with_schemas: bool) -> String {
     }
     text
 }
+
+/// How a reason begins that is an annotation.
+const ANNOTATED: &str = "its annotations say ";
 
 fn schemas(with_schemas: bool) -> &'static str {
     if with_schemas { ", and the schemas of their arguments" } else { "" }

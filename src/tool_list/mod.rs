@@ -13,7 +13,7 @@ use serde_json::Value;
 
 pub use self::{
     identity::{Identity, proposed_resource},
-    import::import,
+    import::{import, import_trusting},
     params::{Node, forms, is_bound, is_only, nodes, types},
     read::read,
     told::{By, Told},

@@ -8,6 +8,7 @@ mod bench;
 mod crash;
 mod http;
 mod identities;
+mod mcp;
 mod operators;
 mod overload;
 mod pipes;

@@ -26,6 +26,8 @@ use crate::common::{
 const SETTINGS: &[&str] = &[
     "CALLGATE_SERVER",
     "CALLGATE_BY",
+    "CALLGATE_SESSION",
+    "CALLGATE_AGENT",
     "CALLGATE_TOKEN",
     "CALLGATE_TOKEN_FILE",
     "CALLGATE_CA",

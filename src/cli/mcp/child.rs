@@ -1,0 +1,71 @@
+//! The server as a process of the proxy's own: started in a group of its own, and ended in order.
+
+use std::{
+    ffi::OsString,
+    process::{ExitStatus, Stdio},
+    time::Duration,
+};
+
+use anyhow::Context as _;
+use tokio::{
+    process::{Child, ChildStdin, ChildStdout, Command},
+    time::timeout,
+};
+
+/// How long a server has to end by itself once its input is closed.
+const IN_ORDER: Duration = Duration::from_secs(5);
+/// How long it has after a SIGTERM.
+const ASKED: Duration = Duration::from_secs(2);
+
+/// What of the proxy's environment is not for the server: the way to the plane, and what is shown there.
+const OURS: [&str; 5] = ["CALLGATE_TOKEN", "CALLGATE_TOKEN_FILE", "CALLGATE_SERVER", "CALLGATE_CERT", "CALLGATE_KEY"];
+
+/// A server that runs.
+#[derive(Debug)]
+pub(super) struct Server {
+    child: Child,
+    pid: u32,
+}
+
+impl Server {
+    /// Starts it; gives both its pipes. What it says on standard error goes where the proxy's goes.
+    pub(super) fn start(command: &[OsString]) -> anyhow::Result<(Self, ChildStdin, ChildStdout)> {
+        let (program, args) = command.split_first().context("no command is given")?;
+        let mut command = Command::new(program);
+        // Ctrl-C in a terminal goes to the whole foreground group; the proxy decides when its server stops.
+        command.args(args).process_group(0).kill_on_drop(true);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit());
+        for name in OURS {
+            command.env_remove(name);
+        }
+        let failed = || format!("the MCP server {} cannot be started", program.to_string_lossy());
+        let mut child = command.spawn().with_context(failed)?;
+        let (stdin, stdout, pid) = (child.stdin.take(), child.stdout.take(), child.id());
+        let (stdin, stdout) = (stdin.context("it has no input")?, stdout.context("it has no output")?);
+        Ok((Self { child, pid: pid.with_context(failed)? }, stdin, stdout))
+    }
+
+    /// Waits for its end, which its closed input asks for; helps after a while. Who it started ends with it.
+    pub(super) async fn end(&mut self) -> Option<ExitStatus> {
+        if let Ok(status) = timeout(IN_ORDER, self.child.wait()).await {
+            return status.ok();
+        }
+        self.signal("-TERM").await;
+        if let Ok(status) = timeout(ASKED, self.child.wait()).await {
+            return status.ok();
+        }
+        self.signal("-KILL").await;
+        self.child.wait().await.ok()
+    }
+
+    /// Waits for its end, without a word.
+    pub(super) async fn ended(&mut self) -> Option<ExitStatus> {
+        self.child.wait().await.ok()
+    }
+
+    /// To its group, which has its number, while it runs.
+    async fn signal(&self, name: &str) {
+        let group = format!("-{}", self.pid);
+        let _ = Command::new("kill").args([name, "--", &group]).stderr(Stdio::null()).status().await;
+    }
+}

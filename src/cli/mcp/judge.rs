@@ -1,0 +1,395 @@
+//! Calls and their verdicts: judged in the order in which they came; one that a person must approve waits beside the
+//! others.
+
+use std::{sync::Arc, time::Duration};
+
+use futures_util::stream::{FuturesOrdered, StreamExt as _};
+use tokio::{
+    sync::{mpsc, watch},
+    time::{Instant, interval_at, sleep},
+};
+
+use super::{
+    FailOpen, outcomes,
+    plane::Failure,
+    proxy::{Kind, Open, Proxy, Running, Work},
+};
+use crate::{
+    clock::Clock,
+    grpc::{
+        time::unix_ms,
+        v1::{Decision, OutcomeStatus, Permit, ToolCall, Verdict},
+    },
+    mcp::{
+        answer,
+        call::{Call, with_argument, with_arguments},
+        message::{Message, TOOLS_CALL},
+    },
+};
+
+/// Calls that are asked about at once.
+const ASKED_MAX: usize = 64;
+/// A pause so long is waited out; of a longer one the model is told.
+const PAUSE_MAX: Duration = Duration::from_secs(2);
+/// How long a client waits that does not want to be told of progress: most give up after 60 seconds.
+const UNTOLD_MAX: Duration = Duration::from_secs(50);
+/// How often a client is told that its call waits.
+const TOLD: Duration = Duration::from_secs(5);
+/// Between two questions to a server that does not wait.
+const AGAIN: Duration = Duration::from_millis(500);
+
+/// A call that waits for its verdict.
+#[derive(Debug)]
+pub(super) struct Waiting {
+    call: Call,
+    asked: ToolCall,
+    /// The message alone.
+    message: String,
+    /// As it came.
+    line: Vec<u8>,
+    /// True once its client has called it off.
+    off: watch::Receiver<bool>,
+}
+
+/// Messages of one line, some of them calls.
+#[derive(Debug)]
+pub(super) struct Batch {
+    parts: Vec<Part>,
+    line: Vec<u8>,
+}
+
+#[derive(Debug)]
+enum Part {
+    Call(Box<Waiting>),
+    Other(String),
+    Answered(String),
+}
+
+/// What becomes of a call.
+enum Fate {
+    /// It is forwarded, with this message where that is not as it came.
+    Runs(Option<String>),
+    Answered(String),
+    /// Its client has called it off.
+    Off,
+    /// It waits for a person, or for a moment.
+    Held(Box<Verdict>),
+}
+
+impl Proxy {
+    pub(super) fn waiting(&self, call: Call, message: String, line: Vec<u8>) -> Waiting {
+        let tool = self.options.tool(&call.tool);
+        let (off, called_off) = watch::channel(false);
+        let mut state = self.state();
+        state.held.push((call.id.clone(), off));
+        let call_id = state.call_id(&call, &tool, &self.connection);
+        let arguments_json = call.arguments.clone();
+        let asked = ToolCall { call_id, tool, arguments_json, ..ToolCall::default() };
+        Waiting { call, asked, message, line, off: called_off }
+    }
+
+    pub(super) fn batch(&self, messages: &[Message<'_>], line: Vec<u8>) -> Batch {
+        let part = |message: &Message<'_>| {
+            let raw = message.raw.to_owned();
+            if !message.is(TOOLS_CALL) {
+                self.passes(message);
+                return Part::Other(raw);
+            }
+            match (Call::read(message), &message.id) {
+                (Ok(call), _) => Part::Call(Box::new(self.waiting(call, raw, Vec::new()))),
+                (Err(problem), id) => Part::Answered(id.as_ref().map_or_else(
+                    || answer::unreadable(&format!("callgate cannot judge this call: {problem}")),
+                    |id| answer::result(id, &answer::unjudged("invalid_call", problem, false), true),
+                )),
+            }
+        };
+        Batch { parts: messages.iter().map(part).collect(), line }
+    }
+
+    /// Judges what comes, in its order.
+    pub(super) async fn judge(self: Arc<Self>, mut work: mpsc::Receiver<Work>) {
+        let mut asked = FuturesOrdered::new();
+        let mut is_ended = false;
+        while !is_ended || !asked.is_empty() {
+            tokio::select! {
+                next = work.recv(), if !is_ended && asked.len() < ASKED_MAX => match next {
+                    Some(Work::Call(waiting)) => asked.push_back(Arc::clone(&self).first(waiting)),
+                    Some(Work::Batch(batch)) => drop(tokio::spawn(Arc::clone(&self).judge_batch(batch))),
+                    Some(Work::End) | None => is_ended = true,
+                },
+                Some((waiting, fate)) = asked.next(), if !asked.is_empty() => {
+                    Arc::clone(&self).act(waiting, fate).await;
+                }
+            }
+        }
+    }
+
+    async fn first(self: Arc<Self>, waiting: Box<Waiting>) -> (Box<Waiting>, Fate) {
+        let fate = self.fate(&waiting, Duration::ZERO).await;
+        (waiting, fate)
+    }
+
+    async fn act(self: Arc<Self>, waiting: Box<Waiting>, fate: Fate) {
+        let Fate::Held(verdict) = fate else { return self.finish(*waiting, fate).await };
+        tokio::spawn(async move {
+            let fate = self.hold(&waiting, *verdict).await;
+            self.finish(*waiting, fate).await;
+        });
+    }
+
+    async fn finish(&self, waiting: Waiting, fate: Fate) {
+        match fate {
+            Fate::Runs(message) => {
+                let line = message.map(|message| format!("{message}\n").into_bytes());
+                self.forward(line.unwrap_or(waiting.line)).await;
+            }
+            Fate::Answered(answer) => self.answer(answer).await,
+            Fate::Off | Fate::Held(_) => {}
+        }
+    }
+
+    /// All of a batch runs as it came, or the rest of it does, and what does not is answered at once.
+    async fn judge_batch(self: Arc<Self>, batch: Batch) {
+        let (mut kept, mut answers, mut is_whole) = (Vec::new(), Vec::new(), true);
+        for part in batch.parts {
+            let waiting = match part {
+                Part::Call(waiting) => waiting,
+                Part::Other(raw) => {
+                    kept.push(raw);
+                    continue;
+                }
+                Part::Answered(answer) => {
+                    is_whole = false;
+                    answers.push(answer);
+                    continue;
+                }
+            };
+            let fate = match self.fate(&waiting, Duration::ZERO).await {
+                Fate::Held(verdict) => self.hold(&waiting, *verdict).await,
+                fate => fate,
+            };
+            match fate {
+                Fate::Runs(message) => {
+                    is_whole &= message.is_none();
+                    kept.push(message.unwrap_or(waiting.message));
+                }
+                Fate::Answered(answer) => {
+                    is_whole = false;
+                    answers.push(answer);
+                }
+                Fate::Off | Fate::Held(_) => is_whole = false,
+            }
+        }
+        if !answers.is_empty() {
+            self.answer(format!("[{}]", answers.join(","))).await;
+        }
+        match kept.is_empty() {
+            _ if is_whole => self.forward(batch.line).await,
+            true => {}
+            false => self.forward(format!("[{}]\n", kept.join(",")).into_bytes()).await,
+        }
+    }
+
+    /// Asks for the verdict on a call, waiting so long at most.
+    async fn fate(self: &Arc<Self>, waiting: &Waiting, wait: Duration) -> Fate {
+        if let Some(hooked) = self.unasked(waiting) {
+            return hooked;
+        }
+        match self.plane.ask(&waiting.asked, wait).await {
+            Ok(verdict) => match verdict.decision() {
+                Decision::Allow => self.run(waiting, verdict),
+                Decision::Ask | Decision::Wait => Fate::Held(Box::new(verdict)),
+                _ => self.refused(waiting, &verdict),
+            },
+            Err(Failure::Refused(why)) => {
+                let text = format!("callgate did not judge this call, so it was not executed: {why}");
+                self.unjudged(waiting, "not_judged", &text)
+            }
+            Err(Failure::Away(why)) if self.fails_open(&waiting.call.tool) => {
+                self.say(&format!("{} runs unjudged, as --fail-open says: {why}", waiting.asked.tool));
+                self.run_unjudged(waiting, true)
+            }
+            Err(Failure::Away(why)) => {
+                self.say(&format!("{} was not executed: {why}", waiting.asked.tool));
+                let text = "callgate is out of reach, so that nobody can say whether this call may run. It was not \
+                            executed. Tell the user, who can start it with `callgate serve`.";
+                self.unjudged(waiting, "callgate_unavailable", text)
+            }
+        }
+    }
+
+    /// What is decided without the plane.
+    fn unasked(&self, waiting: &Waiting) -> Option<Fate> {
+        if self.options.refuse_drift
+            && let Some(drift) = self.known().drift(&waiting.call.tool)
+        {
+            let server = self.options.server_name.as_deref().unwrap_or_default();
+            let text = format!(
+                "The tool {drift}, and the user has not approved that: the call was not executed. Ask the user to look \
+                 at `callgate mcp tools {server}` and to run `callgate mcp approve {server}`."
+            );
+            return Some(self.unjudged(waiting, "tool_drift", &text));
+        }
+        let is_hooked = self.options.hooked && waiting.call.tool_use_id.is_some();
+        is_hooked.then(|| self.run_unjudged(waiting, false))
+    }
+
+    fn fails_open(&self, tool: &str) -> bool {
+        match self.options.fail_open {
+            None => false,
+            Some(FailOpen::All) => true,
+            Some(FailOpen::Reads) => self.options.trust_annotations && self.state().inventory.is_annotated_read(tool),
+        }
+    }
+
+    fn unjudged(&self, waiting: &Waiting, status: &str, text: &str) -> Fate {
+        self.answered(waiting, answer::unjudged(status, text, false), true)
+    }
+
+    /// The plane's own text is the result. Only what hands an earlier result back is none of an error, unless the tool
+    /// promises results of a form that a text has not.
+    fn refused(&self, waiting: &Waiting, verdict: &Verdict) -> Fate {
+        let is_result = verdict.decision() == Decision::Reuse && !verdict.is_error;
+        let is_error = !is_result || self.state().inventory.promises_structure(&waiting.call.tool);
+        self.answered(waiting, verdict.tool_result_json.clone(), is_error)
+    }
+
+    fn answered(&self, waiting: &Waiting, text: String, is_error: bool) -> Fate {
+        if !self.release(waiting, None) {
+            return Fate::Off;
+        }
+        Fate::Answered(answer::result(&waiting.call.id, &text, is_error))
+    }
+
+    /// Lets a call go, to its server as `kind`. False for one that its client has called off.
+    fn release(&self, waiting: &Waiting, kind: Option<Kind>) -> bool {
+        let mut state = self.state();
+        if *waiting.off.borrow() {
+            return false;
+        }
+        if let Some(at) = state.held.iter().position(|(id, _)| *id == waiting.call.id) {
+            state.held.remove(at);
+        }
+        state.open.extend(kind.map(|kind| Open { id: waiting.call.id.clone(), kind }));
+        true
+    }
+
+    fn run_unjudged(&self, waiting: &Waiting, is_observed: bool) -> Fate {
+        let running = self.running(waiting, String::new(), true);
+        let kind = if is_observed { Kind::Call(running) } else { Kind::Other };
+        if self.release(waiting, Some(kind)) { Fate::Runs(None) } else { Fate::Off }
+    }
+
+    fn running(&self, waiting: &Waiting, hint: String, is_unjudged: bool) -> Running {
+        Running { asked: waiting.asked.clone(), is_unjudged, hint, began: Instant::now() }
+    }
+
+    fn run(self: &Arc<Self>, waiting: &Waiting, verdict: Verdict) -> Fate {
+        let running = self.running(waiting, verdict.next_context_hint, false);
+        let permit = verdict.permit.unwrap_or_default();
+        let message = match executed(waiting, &permit) {
+            Ok(message) => message,
+            Err(()) => {
+                self.plane.report(outcomes::ended(&running, OutcomeStatus::Cancelled));
+                let text = "The arguments that the policy wants cannot be written into the call. It was not executed.";
+                return self.unjudged(waiting, "not_judged", text);
+            }
+        };
+        if !self.release(waiting, Some(Kind::Call(running.clone()))) {
+            self.plane.report(outcomes::ended(&running, OutcomeStatus::Cancelled));
+            return Fate::Off;
+        }
+        tokio::spawn(Arc::clone(self).beat(running, lease(&permit)));
+        Fate::Runs(message)
+    }
+
+    /// Waits for a person's answer, or for a moment, and tells the client so.
+    async fn hold(self: &Arc<Self>, waiting: &Waiting, mut verdict: Verdict) -> Fate {
+        let limit = match verdict.decision() {
+            Decision::Ask if waiting.call.progress_token.is_some() => self.options.max_wait(),
+            Decision::Ask => self.options.max_wait().min(UNTOLD_MAX),
+            _ => PAUSE_MAX,
+        };
+        let (until, mut off, mut count) = (Instant::now() + limit, waiting.off.clone(), 0);
+        let mut told = interval_at(Instant::now() + TOLD, TOLD);
+        loop {
+            let (left, asked) = (until.saturating_duration_since(Instant::now()), Instant::now());
+            if left.is_zero() {
+                return self.refused(waiting, &verdict);
+            }
+            let fate = self.fate(waiting, left);
+            tokio::pin!(fate);
+            let fate = loop {
+                tokio::select! {
+                    fate = &mut fate => break fate,
+                    () = called_off(&mut off) => {
+                        self.take_back(waiting, &verdict).await;
+                        return Fate::Off;
+                    }
+                    _ = told.tick() => {
+                        count += 1;
+                        if let Some(token) = &waiting.call.progress_token {
+                            let text = "callgate: the call waits for a person's approval";
+                            self.answer(answer::progress(token, count, text)).await;
+                        }
+                    }
+                }
+            };
+            match fate {
+                Fate::Held(next) if next.decision() == Decision::Wait && verdict.decision() == Decision::Wait => {
+                    return self.refused(waiting, &next);
+                }
+                Fate::Held(next) => verdict = *next,
+                fate => return fate,
+            }
+            if asked.elapsed() < AGAIN {
+                sleep(AGAIN.min(left)).await;
+            }
+        }
+    }
+
+    /// A question that nobody needs an answer to is taken back; a permit that came meanwhile is not used.
+    async fn take_back(&self, waiting: &Waiting, verdict: &Verdict) {
+        if !verdict.approval_id.is_empty() {
+            self.plane.withdraw(verdict.approval_id.clone()).await;
+        }
+        let running = self.running(waiting, String::new(), false);
+        self.plane.report(outcomes::ended(&running, OutcomeStatus::Cancelled));
+    }
+
+    /// Tells the plane again and again that a call is still at it, before its lease runs out.
+    async fn beat(self: Arc<Self>, running: Running, lease: Duration) {
+        loop {
+            sleep((lease / 2).max(PAUSE_MAX)).await;
+            if !self.state().works_on(&running.asked.call_id) {
+                return;
+            }
+            self.plane.report(outcomes::ended(&running, OutcomeStatus::Running));
+        }
+    }
+}
+
+async fn called_off(off: &mut watch::Receiver<bool>) {
+    if off.wait_for(|off| *off).await.is_err() {
+        // It was decided, so that nobody can call it off any more.
+        std::future::pending::<()>().await;
+    }
+}
+
+/// The message with what the policy wants executed; none where that is what came.
+fn executed(waiting: &Waiting, permit: &Permit) -> Result<Option<String>, ()> {
+    let mended = Some(permit.arguments_json.as_str()).filter(|mended| !mended.is_empty());
+    let mut arguments = mended.map(str::to_owned);
+    if !permit.idempotency_argument.is_empty() {
+        let old = mended.unwrap_or(&waiting.call.arguments);
+        let new = with_argument(old, &permit.idempotency_argument, &permit.idempotency_key);
+        arguments = Some(new.ok_or(())?);
+    }
+    arguments.map(|arguments| with_arguments(&waiting.message, &arguments).ok_or(())).transpose()
+}
+
+/// How long a permit's lease runs from now.
+fn lease(permit: &Permit) -> Duration {
+    let left = unix_ms(permit.lease_expire_time.as_ref()) - Clock::System.now().as_millis();
+    Duration::from_millis(u64::try_from(left).unwrap_or(0))
+}

@@ -1,0 +1,115 @@
+//! `callgate mcp`: a host's settings, and what servers say of their tools.
+
+use anyhow::{Context as _, anyhow};
+use clap::{Args, Subcommand};
+
+use super::{named, seen::Seen, wrap};
+use crate::{
+    mcp::inventory::Inventory,
+    tool_list::{self, ToolList},
+};
+
+/// What `callgate mcp` takes.
+#[derive(Debug, Args)]
+pub(in crate::cli) struct McpArgs {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Rewrite a host's settings so that each of its MCP servers runs behind the gate, and back
+    ///
+    /// Prints the lines that change. What is after `--` goes to each `callgate mcp-proxy`.
+    Wrap(wrap::WrapArgs),
+    /// Show the tools that a server has listed, and which are not as they were approved
+    Tools(ServerArgs),
+    /// Take the tools of a server as they are now
+    Approve(ServerArgs),
+    /// Print a policy for the tools of a server, with what it says of their effects
+    Effects(EffectsArgs),
+}
+
+#[derive(Debug, Args)]
+struct ServerArgs {
+    /// The server, by the name that its proxy was given
+    server: String,
+}
+
+#[derive(Debug, Args)]
+struct EffectsArgs {
+    #[command(flatten)]
+    server: ServerArgs,
+    /// What the server's annotations say is in force; without it, it is only proposed
+    #[arg(long)]
+    trust_annotations: bool,
+}
+
+/// Runs the command.
+pub(in crate::cli) fn run(args: &McpArgs) -> anyhow::Result<()> {
+    match &args.command {
+        Command::Wrap(args) => wrap::run(args),
+        Command::Tools(args) => tools(&args.server),
+        Command::Approve(args) => approve(&args.server),
+        Command::Effects(args) => effects(args),
+    }
+}
+
+fn kept(server: &str) -> anyhow::Result<(Seen, Inventory)> {
+    let seen = Seen::of(server)?;
+    let inventory = seen.load()?.with_context(|| {
+        format!("no tools of {server} were seen yet: they are once its host has listed them through the proxy")
+    })?;
+    Ok((seen, inventory))
+}
+
+/// The tools by the names that a policy knows them by.
+fn listed(server: &str, inventory: &Inventory) -> anyhow::Result<ToolList> {
+    let list = inventory.list(|tool| named(server, tool));
+    tool_list::read(server, &list).map_err(|problems| {
+        let problems: Vec<String> = problems.iter().map(|bad| format!("{}: {}", bad.field, bad.problem)).collect();
+        anyhow!("the tools of {server} cannot be read: {}", problems.join("; "))
+    })
+}
+
+fn tools(server: &str) -> anyhow::Result<()> {
+    let (_, inventory) = kept(server)?;
+    let list = listed(server, &inventory)?;
+    for tool in &list.tools {
+        let description = tool.description.lines().next().unwrap_or_default();
+        outln!("{}  {}", tool.name, description.escape_debug());
+    }
+    let drifts = inventory.drifts();
+    for drift in &drifts {
+        outln!("not approved: {drift}");
+        if let Some((before, now)) = inventory.descriptions(&drift.tool) {
+            outln!("  before: {}", before.escape_debug());
+            outln!("  now:    {}", now.escape_debug());
+        }
+    }
+    if !drifts.is_empty() {
+        outln!("Take them as they are now: callgate mcp approve {server}");
+    }
+    Ok(())
+}
+
+fn approve(server: &str) -> anyhow::Result<()> {
+    let (seen, mut inventory) = kept(server)?;
+    let drifts = inventory.drifts();
+    inventory.approve();
+    seen.save(&inventory)?;
+    match drifts.len() {
+        0 => outln!("All tools of {server} are as they were approved."),
+        count => outln!("{count} tools of {server} are approved as they are now."),
+    }
+    Ok(())
+}
+
+fn effects(args: &EffectsArgs) -> anyhow::Result<()> {
+    let server = &args.server.server;
+    let (_, inventory) = kept(server)?;
+    let list = listed(server, &inventory)?;
+    let write = if args.trust_annotations { tool_list::import_trusting } else { tool_list::import };
+    out!("{}", write(&list, true));
+    Ok(())
+}

@@ -1,0 +1,56 @@
+//! What is reported of calls.
+
+use crate::{
+    cli::mcp::proxy::Running,
+    domain::digest,
+    grpc::{
+        time::duration,
+        v1::{OutcomeStatus, RecordRequest, ToolError},
+    },
+    mcp::{message::Members, outcome::Outcome},
+};
+
+/// Longest result that the plane takes, in bytes.
+const RESULT_BYTES_MAX: usize = 1 << 20;
+/// Longest error, in bytes.
+const ERROR_BYTES_MAX: usize = 64 << 10;
+
+/// What came of a call, by the response to it.
+pub(super) fn report(running: &Running, outcome: Outcome) -> RecordRequest {
+    let base = |status| ended(running, status);
+    match outcome {
+        Outcome::Success(text) if text.len() > RESULT_BYTES_MAX => RecordRequest {
+            result_digest: digest::of_text(&text),
+            result_bytes: Some(text.len() as u64),
+            ..base(OutcomeStatus::Success)
+        },
+        // PostgreSQL's texts have no NUL; the plane takes none.
+        Outcome::Success(text) => {
+            RecordRequest { result: Some(text.replace('\0', "\u{fffd}")), ..base(OutcomeStatus::Success) }
+        }
+        Outcome::Error { message, code } => {
+            let message = message.replace('\0', "\u{fffd}");
+            let message = message[..message.floor_char_boundary(ERROR_BYTES_MAX)].to_owned();
+            let error = ToolError { message, provider_code: code.unwrap_or_default(), ..ToolError::default() };
+            RecordRequest { error: Some(error), ..base(OutcomeStatus::Error) }
+        }
+        Outcome::Asks | Outcome::Task(_) => base(OutcomeStatus::Running),
+    }
+}
+
+/// That a call ended so.
+pub(super) fn ended(running: &Running, status: OutcomeStatus) -> RecordRequest {
+    let took = u64::try_from(running.began.elapsed().as_millis()).unwrap_or(u64::MAX);
+    RecordRequest {
+        call_id: running.asked.call_id.clone(),
+        status: status.into(),
+        duration: (status != OutcomeStatus::Running).then(|| duration(took)),
+        observed_call: running.is_unjudged.then(|| running.asked.clone()),
+        ..RecordRequest::default()
+    }
+}
+
+/// The task that the params of a request name.
+pub(super) fn task(params: &str) -> Option<String> {
+    serde_json::from_str(Members::read(params)?.get("taskId")?).ok()
+}

@@ -1,0 +1,53 @@
+//! What is kept of servers' lists of tools: a file for each server, below the user's own state.
+
+use std::{
+    fs,
+    io::{ErrorKind, Write as _},
+    path::PathBuf,
+};
+
+use anyhow::Context as _;
+use etcetera::BaseStrategy as _;
+
+use crate::mcp::inventory::Inventory;
+
+/// A server's file.
+#[derive(Debug, Clone)]
+pub(super) struct Seen(PathBuf);
+
+impl Seen {
+    pub(super) fn of(server: &str) -> anyhow::Result<Self> {
+        let strategy = etcetera::choose_base_strategy().context("the user has no home directory")?;
+        let state = strategy.state_dir().unwrap_or_else(|| strategy.data_dir());
+        Ok(Self(state.join("callgate/mcp").join(format!("{}.json", normalized(server)))))
+    }
+
+    /// What was kept; none for a server that was never seen.
+    pub(super) fn load(&self) -> anyhow::Result<Option<Inventory>> {
+        let path = self.0.display();
+        match fs::read_to_string(&self.0) {
+            Ok(text) => serde_json::from_str(&text).map(Some).with_context(|| {
+                format!("{path} cannot be read; remove it, and the tools of this server count as never seen")
+            }),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error).with_context(|| format!("{path} cannot be read")),
+        }
+    }
+
+    /// Keeps it: all of it, or what was there before.
+    pub(super) fn save(&self, inventory: &Inventory) -> anyhow::Result<()> {
+        let written = || format!("{} cannot be written", self.0.display());
+        let folder = self.0.parent().with_context(written)?;
+        fs::create_dir_all(folder).with_context(written)?;
+        let mut file = tempfile::NamedTempFile::new_in(folder).with_context(written)?;
+        let text = serde_json::to_string_pretty(inventory).with_context(written)?;
+        file.write_all(text.as_bytes()).and_then(|()| file.flush()).with_context(written)?;
+        file.persist(&self.0).with_context(written)?;
+        Ok(())
+    }
+}
+
+/// A server's name as coding agents write it into the names of its tools.
+pub(super) fn normalized(server: &str) -> String {
+    server.chars().map(|c| if c.is_ascii_alphanumeric() || c == '-' || c == '_' { c } else { '_' }).collect()
+}

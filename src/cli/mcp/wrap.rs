@@ -1,0 +1,77 @@
+//! `callgate mcp wrap`: a host's settings with each server behind the proxy, and back.
+
+use std::{
+    fs,
+    io::Write as _,
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context as _, anyhow, bail};
+use clap::Args;
+
+use crate::mcp::config::{self, Changed};
+
+#[derive(Debug, Args)]
+pub(super) struct WrapArgs {
+    /// The settings: claude_desktop_config.json, .mcp.json, .cursor/mcp.json, .gemini/settings.json
+    #[arg(value_name = "CONFIG")]
+    config: PathBuf,
+    /// Give the settings back as they were
+    #[arg(long, conflicts_with = "options")]
+    undo: bool,
+    /// Only say what would change
+    #[arg(long)]
+    dry_run: bool,
+    /// For each proxy, after `--`: --fail-open reads
+    #[arg(last = true, value_name = "OPTION")]
+    options: Vec<String>,
+}
+
+/// Rewrites the settings.
+pub(super) fn run(args: &WrapArgs) -> anyhow::Result<()> {
+    let name = args.config.display();
+    // What the host reads is changed, and not a link to it.
+    let path = fs::canonicalize(&args.config).with_context(|| format!("{name} cannot be read"))?;
+    let text = fs::read_to_string(&path).with_context(|| format!("{name} cannot be read"))?;
+    if args.options.iter().any(|option| option == "--") {
+        bail!("-- is no option of the proxy");
+    }
+    let changed = if args.undo { config::unwrap(&text) } else { config::wrap(&text, &program()?, &args.options) };
+    let changed = changed.map_err(|problem| anyhow!("{name}: {problem}"))?;
+    show(&text, &changed);
+    if changed.servers.is_empty() {
+        outln!("{name} stays as it is.");
+    } else if args.dry_run {
+        outln!("{name} would change: {}.", changed.servers.join(", "));
+    } else {
+        write(&path, &changed.text).with_context(|| format!("{name} cannot be written"))?;
+        outln!("{name} has changed: {}. Restart its host.", changed.servers.join(", "));
+    }
+    Ok(())
+}
+
+/// This program, by the path that a host starts it by, whatever its own search path is.
+fn program() -> anyhow::Result<String> {
+    let path = std::env::current_exe().context("this program's own path is not known")?;
+    path.into_os_string().into_string().map_err(|_| anyhow!("this program's own path is no UTF-8"))
+}
+
+/// The lines that change; none is added or taken away.
+fn show(before: &str, changed: &Changed) {
+    for (old, new) in before.lines().zip(changed.text.lines()).filter(|(old, new)| old != new) {
+        outln!("- {old}\n+ {new}");
+    }
+    for (server, reason) in &changed.left {
+        outln!("{server} stays as it is: {reason}.");
+    }
+}
+
+/// All of it, or what was there before, for the same readers.
+fn write(path: &Path, text: &str) -> anyhow::Result<()> {
+    let mut file = tempfile::NamedTempFile::new_in(path.parent().context("it is no file")?)?;
+    file.write_all(text.as_bytes())?;
+    file.as_file().set_permissions(fs::metadata(path)?.permissions())?;
+    file.as_file().sync_all()?;
+    file.persist(path)?;
+    Ok(())
+}
