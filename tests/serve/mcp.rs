@@ -127,7 +127,7 @@ impl Client {
 }
 
 fn open_ones() -> v1::ListApprovalsRequest {
-    v1::ListApprovalsRequest { state: v1::ApprovalState::Open.into(), ..Default::default() }
+    v1::ListApprovalsRequest { state: v1::ApprovalState::Pending.into(), ..Default::default() }
 }
 
 /// The text of a result, read as JSON where it is.

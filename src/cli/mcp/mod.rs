@@ -206,7 +206,9 @@ async fn between(
     }
     let status = server.end().await;
     // What it has said before its end is read to the end.
-    let _ = timeout(LAST_WORDS, &mut down).await;
+    if !down.is_finished() {
+        let _ = timeout(LAST_WORDS, &mut down).await;
+    }
     let code = status.and_then(|status| status.code());
     let how = code.map_or_else(|| "was killed".to_owned(), |code| format!("ended with exit code {code}"));
     if matches!(end, End::Server) {
