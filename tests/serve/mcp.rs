@@ -16,6 +16,7 @@ use crate::{
 };
 
 const POLICY: &str = "policy_engine:
+  unknown_tools: allow
   authorization:
     tiers:
       - {name: drops, pattern: 'mcp__t__drop', action: hitl}
