@@ -277,8 +277,8 @@ pub(crate) const WALLS: &[Wall] = &[
 pub(crate) const OPEN_ROOMS: [&str; 1] = ["domain"];
 
 /// Rooms that only compute.
-pub(crate) const PURE_ROOMS: [&str; 10] =
-    ["domain", "retry", "rules", "policy", "tool_list", "mcp", "hosts", "auth", "engine", "offline"];
+pub(crate) const PURE_ROOMS: [&str; 11] =
+    ["domain", "retry", "rules", "policy", "shell", "tool_list", "mcp", "hosts", "auth", "engine", "offline"];
 
 /// Files with lines that are better left whole.
 pub(crate) const LONG_LINES: &[(&str, &str)] = &[

@@ -230,7 +230,7 @@ async fn up(proxy: Arc<Proxy>) {
     let mut is_within = false;
     while let Ok(Some(piece)) = lines.next().await {
         match piece {
-            Piece::Line(line) => proxy.from_client(line).await,
+            Piece::Line(line) => proxy.client_says(line).await,
             Piece::Part { is_last, .. } => {
                 if !is_within {
                     let problem = format!("it is longer than {} MiB", LINE_BYTES_MAX >> 20);
@@ -248,7 +248,7 @@ async fn down(proxy: Arc<Proxy>, output: impl AsyncRead + Unpin) {
     let mut parts: Option<mpsc::Sender<Vec<u8>>> = None;
     while let Ok(Some(piece)) = lines.next().await {
         match piece {
-            Piece::Line(line) => proxy.from_server(line).await,
+            Piece::Line(line) => proxy.server_says(line).await,
             Piece::Part { bytes, is_last } => {
                 if parts.is_none() {
                     let (sender, receiver) = mpsc::channel(1);

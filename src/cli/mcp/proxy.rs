@@ -118,7 +118,7 @@ impl Proxy {
     }
 
     /// A line of the client: it passes, or waits for a verdict.
-    pub(super) async fn from_client(&self, line: Vec<u8>) {
+    pub(super) async fn client_says(&self, line: Vec<u8>) {
         let text = String::from_utf8_lossy(&line).into_owned();
         match message::read(&text) {
             Line::Unreadable => self.refuse_unreadable("it is not one JSON value, or has a name twice").await,
@@ -200,7 +200,7 @@ impl Proxy {
     }
 
     /// A line of the server, which passes; what comes of a call is reported, and what the plane has to say is added.
-    pub(super) async fn from_server(&self, line: Vec<u8>) {
+    pub(super) async fn server_says(&self, line: Vec<u8>) {
         let text = String::from_utf8_lossy(&line).into_owned();
         let noted = match message::read(&text) {
             Line::One(message) => self.settle(&message).filter(|hint| !hint.is_empty()).and_then(|hint| {
