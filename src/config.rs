@@ -114,7 +114,8 @@ pub struct ConnectionConfig {
     )]
     pub connections_per_address: u32,
     /// An origin of pages in browsers that may ask, as https://console.example; may be given several times
-    #[arg(long = "origin", value_name = "ORIGIN", env = "CALLGATE_ORIGINS", value_delimiter = ',', value_parser = origin)]
+    #[arg(long = "origin", value_name = "ORIGIN", env = "CALLGATE_ORIGINS")]
+    #[arg(value_delimiter = ',', value_parser = origin)]
     pub origins: Vec<HeaderValue>,
     /// Requests at a time on one connection
     #[arg(long, value_name = "N", default_value_t = 200, env = "CALLGATE_STREAMS_MAX", value_parser = from_1)]

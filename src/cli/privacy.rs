@@ -250,7 +250,8 @@ where
     if sealed > 0 {
         let keys: Vec<String> = keys.into_iter().collect();
         bail!(
-            "{sealed} of these rows have texts that are still sealed, and say so in `sealed_with`: the tenant's keys {} \
+            "{sealed} of these rows have texts that are still sealed, and say so in `sealed_with`: the tenant's keys \
+             {} \
              are needed for them. Name their file with --keys, or ask a server that has them",
             keys.join(", ")
         );

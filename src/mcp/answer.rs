@@ -39,8 +39,8 @@ fn error(id: Option<&Id>, code: i64, message: &str) -> String {
     format!(r#"{{"jsonrpc":"2.0","id":{},"error":{error}}}"#, id.map_or("null", Id::as_json))
 }
 
-/// Tells a client that its request is still at it, so that it waits on. Progress has to grow: in small steps, so that it
-/// stays below what its server will tell.
+/// Tells a client that its request is still at it, so that it waits on. Progress has to grow: in small steps, so that
+/// it stays below what its server will tell.
 #[must_use]
 pub fn progress(token: &str, count: u32, message: &str) -> String {
     let (message, progress) = (Value::from(message), f64::from(count) / 1_000.0);

@@ -49,8 +49,8 @@ impl fmt::Display for Drift {
 }
 
 impl Inventory {
-    /// Takes note of a page of a list, the `result` of a response; gives what is found to differ for the first time, and
-    /// whether anything is known now that was not before.
+    /// Takes note of a page of a list, the `result` of a response; gives what is found to differ for the first time,
+    /// and whether anything is known now that was not before.
     pub fn observe(&mut self, result: &str) -> (Vec<Drift>, bool) {
         let Ok(page) = serde_json::from_str::<Value>(result) else { return (Vec::new(), false) };
         let Some(tools) = page.get("tools").and_then(Value::as_array) else { return (Vec::new(), false) };

@@ -1,8 +1,8 @@
 //! What a line of a shell does to files and the rest of the world, as far as its text says.
 //!
 //! A line is a read only where every part of it is known to change nothing. What cannot be read, what the table
-//! (`commands.yaml`) does not know, and what depends on more than the text is unknown: a function, an alias, a script, a
-//! variable that may hold a flag. Files that programs read by themselves (`.gitconfig`, `.curlrc`, start-up files of
+//! (`commands.yaml`) does not know, and what depends on more than the text is unknown: a function, an alias, a script,
+//! a variable that may hold a flag. Files that programs read by themselves (`.gitconfig`, `.curlrc`, start-up files of
 //! shells) are their owner's, and not looked at; paths are resolved by their text alone.
 
 mod call;

@@ -54,8 +54,8 @@ fn is_harmless(command: &str) -> bool {
     }
 }
 
-/// The text before `by` that is not escaped, and what is behind it. A bracket may hold one that ends nothing: then it is
-/// not known.
+/// The text before `by` that is not escaped, and what is behind it. A bracket may hold one that ends nothing: then it
+/// is not known.
 fn cut(text: &str, by: char) -> Option<(&str, &str)> {
     let mut escaped = false;
     for (at, char) in text.char_indices() {
@@ -85,11 +85,14 @@ pub(super) fn awk(words: &[Word]) -> Option<&[Word]> {
     (is_harmless && files.iter().all(is_operand)).then_some(files)
 }
 
-const FIND_TESTS: &str = "-name -iname -path -ipath -wholename -iwholename -regex -iregex -type -xtype -size -mtime -mmin -atime \
-    -amin -ctime -cmin -newer -anewer -cnewer -newermt -perm -user -group -uid -gid -maxdepth -mindepth -links -inum -samefile -lname \
-    -ilname -fstype -used -regextype -printf -context";
-const FIND_WORDS: &str = "-print -print0 -ls -prune -quit -depth -d -mount -xdev -follow -empty -readable -writable -executable -true \
-    -false -nouser -nogroup -daystart -noleaf -ignore_readdir_race -noignore_readdir_race -a -and -o -or -not ! ( ) ,";
+const FIND_TESTS: &str = "\
+    -name -iname -path -ipath -wholename -iwholename -regex -iregex -type -xtype -size -mtime -mmin -atime \
+    -amin -ctime -cmin -newer -anewer -cnewer -newermt -perm -user -group -uid -gid -maxdepth -mindepth \
+    -links -inum -samefile -lname -ilname -fstype -used -regextype -printf -context";
+const FIND_WORDS: &str = "\
+    -print -print0 -ls -prune -quit -depth -d -mount -xdev -follow -empty -readable -writable -executable \
+    -true -false -nouser -nogroup -daystart -noleaf -ignore_readdir_race -noignore_readdir_race -a -and -o \
+    -or -not ! ( ) ,";
 
 /// The expression of find: tests, and commands for what it finds.
 pub(super) fn find(reader: &mut Reader<'_>, words: &[Word]) -> Option<Found> {

@@ -43,8 +43,8 @@ impl Reader<'_> {
         &self.line[node.byte_range()]
     }
 
-    /// Between the parts of a line there is nothing but blanks: nothing was skipped, and the shell parts words where the
-    /// tree does.
+    /// Between the parts of a line there is nothing but blanks: nothing was skipped, and the shell parts words where
+    /// the tree does.
     fn gapless(&self, root: Node<'_>) -> Option<()> {
         let mut open = vec![root];
         while let Some(node) = open.pop() {

@@ -254,8 +254,8 @@ impl Row {
         fits.then_some(fit)
     }
 
-    /// A value that is a word of its own is no flag: one that a program does not take for a value after all is none that
-    /// changes what it does.
+    /// A value that is a word of its own is no flag: one that a program does not take for a value after all is none
+    /// that changes what it does.
     fn is_value(&self, word: &Word) -> bool {
         match word {
             Word::Plain(text) | Word::Begins(text) => !text.starts_with('-') || self.flags == "any",

@@ -1,5 +1,5 @@
-//! The MCP proxy as a process between a client and a server: what passes, what is judged, and what becomes of calls when
-//! either side ends.
+//! The MCP proxy as a process between a client and a server: what passes, what is judged, and what becomes of calls
+//! when either side ends.
 
 use std::{fs, path::PathBuf, process::Stdio};
 

@@ -10,7 +10,8 @@ use serde::Deserialize;
 
 /// What reaches out of the folder, waits, or takes long to start.
 const LEFT_OUT: &str = "sleep ping top curl wget gh kubectl oc docker podman helm systemctl journalctl sudo doas kill \
-    pkill killall apt brew dnf yum npm pnpm yarn bun npx pip pip3 wait lsof netstat ss dig host nslookup getent crontab \
+    pkill killall apt brew dnf yum npm pnpm yarn bun npx pip pip3 wait lsof netstat ss dig host nslookup getent \
+    crontab \
     terraform tofu lsusb lspci dpkg";
 const OPERANDS: &[&str] = &[
     "a.txt",

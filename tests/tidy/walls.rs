@@ -282,6 +282,7 @@ pub(crate) const PURE_ROOMS: [&str; 11] =
 
 /// Files with lines that are better left whole.
 pub(crate) const LONG_LINES: &[(&str, &str)] = &[
+    ("src/mcp/", "messages, word for word"),
     ("src/retry/classify/cases/", "providers' answers, word for word"),
     ("src/retry/classify/lines.rs", "providers' answers, word for word"),
     ("src/retry/classify/text.rs", "one pattern a line"),

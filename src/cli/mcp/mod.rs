@@ -80,7 +80,8 @@ struct ProxyOptions {
     #[arg(long)]
     hooked: bool,
     /// How long a call waits for a person, in seconds; a client that takes no progress waits 50 at most
-    #[arg(long, value_name = "SECONDS", default_value_t = 600, value_parser = clap::value_parser!(u64).range(..=86_400))]
+    #[arg(long, value_name = "SECONDS", default_value_t = 600)]
+    #[arg(value_parser = clap::value_parser!(u64).range(..=86_400))]
     max_wait_s: u64,
 }
 

@@ -1,6 +1,6 @@
-//! Those who do not speak gRPC: the unary JSON and protobuf of the Connect protocol (`POST /callgate.v1.GateService/Evaluate`,
-//! `application/json`), and gRPC-Web. Each request becomes one of gRPC before anybody looks at who asks, so that
-//! credentials, roles, limits, deadlines and errors are those of gRPC.
+//! Those who do not speak gRPC: the unary JSON and protobuf of the Connect protocol (`POST
+//! /callgate.v1.GateService/Evaluate`, `application/json`), and gRPC-Web. Each request becomes one of gRPC before
+//! anybody looks at who asks, so that credentials, roles, limits, deadlines and errors are those of gRPC.
 
 mod errors;
 mod messages;

@@ -57,7 +57,10 @@ pub(in crate::grpc) struct Hooks {
 
 /// What this replica remembers of sessions. Clones are one.
 #[derive(Debug, Clone)]
-pub(in crate::grpc) struct Known(Arc<Mutex<LruCache<(TenantId, String), (u64, bool)>>>);
+pub(in crate::grpc) struct Known(Arc<Mutex<BySession>>);
+
+/// By tenant and session: how many turns there were, and whether a summary is owed.
+type BySession = LruCache<(TenantId, String), (u64, bool)>;
 
 impl Default for Known {
     fn default() -> Self {

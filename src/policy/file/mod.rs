@@ -73,8 +73,8 @@ pub(super) enum PresetKey {
     /// Looks at commands that run in the background: `command_status`, `process.poll`, `process.log`, and `process`
     /// with action poll or log.
     CommandPolls,
-    /// What Claude Code, Codex and Gemini CLI have built in: files, searches, the web, plans, and lines of a shell, whose
-    /// effect is read from the line.
+    /// What Claude Code, Codex and Gemini CLI have built in: files, searches, the web, plans, and lines of a shell,
+    /// whose effect is read from the line.
     CodingAgents,
 }
 
