@@ -331,7 +331,7 @@ async fn what_cannot_be_read_is_blocked_only_where_a_tool_may_run() {
         assert!(error.lines().count() <= 1, "{error}");
         assert!(code == 0 || error.starts_with("callgate: what "), "{error}");
     }
-    let token = desk.home.file("token", "a secret\u{e9}");
+    let token = desk.home.file("token", "a\nsecret");
     let call = r#"{"hook_event_name":"PreToolUse","session_id":"s","tool_name":"Bash","tool_use_id":"t"}"#;
     let args = ["claude-code", "--fail-open", "--token-file", path(&token)];
     let (code, _, error) = desk.hook(&args, call).await;

@@ -75,7 +75,9 @@ impl Scene {
     async fn calls(&self) -> Vec<(String, CallState)> {
         let request = v1::GetSessionStateRequest { session_id: "s".into(), last_calls: 64, summary_tokens: 0 };
         let mut gate = self.server.as_ref().expect("it runs").client().await;
-        let state = gate.get_session_state(request).await.expect("a session").into_inner().state.expect("a state");
+        // There is none before its first call.
+        let Ok(answer) = gate.get_session_state(request).await else { return Vec::new() };
+        let state = answer.into_inner().state.expect("a state");
         state.calls.into_iter().map(|call| (call.tool.clone(), call.state())).collect()
     }
 
