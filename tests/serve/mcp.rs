@@ -74,9 +74,9 @@ impl Scene {
     /// The session's calls, newest first, as their tools and states.
     async fn calls(&self) -> Vec<(String, CallState)> {
         let request = v1::GetSessionStateRequest { session_id: "s".into(), last_calls: 64, summary_tokens: 0 };
-        let mut gate = self.server.as_ref().expect("it runs").client().await;
+        let mut gate = Box::pin(self.server.as_ref().expect("it runs").client()).await;
         // There is none before its first call.
-        let Ok(answer) = gate.get_session_state(request).await else { return Vec::new() };
+        let Ok(answer) = Box::pin(gate.get_session_state(request)).await else { return Vec::new() };
         let state = answer.into_inner().state.expect("a state");
         state.calls.into_iter().map(|call| (call.tool.clone(), call.state())).collect()
     }
@@ -305,7 +305,7 @@ async fn what_a_dead_server_leaves_open_is_unknown_and_told_once() {
     client.asks(1, "never", json!({})).await;
     scene.newest("mcp__t__never", CallState::InFlight).await;
     client.asks(2, "die", json!({})).await;
-    let answers: Vec<Value> = vec![client.reads().await, client.reads().await]
+    let answers: Vec<Value> = [client.reads().await, client.reads().await]
         .iter()
         .map(|line| serde_json::from_str(line).expect("JSON"))
         .collect();
