@@ -54,6 +54,7 @@ async fn every_table_and_column_says_what_it_is() {
         "call",
         "call_tree",
         "counter",
+        "forgotten",
         "halt",
         "ledger",
         "outcome",
