@@ -48,6 +48,23 @@ async fn a_replica_whose_readers_are_busy_is_overloaded_and_its_database_is_not_
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_connection_that_takes_long_to_make_is_waited_for_while_the_database_answers() {
+    let postgres = Postgres::start().await;
+    let door = Door::to(&postgres).await;
+    let store = open(door.options.clone()).await.expect("a store");
+    store.ping().await.expect("a connection for that");
+    store.halts().await.expect("a connection for reading");
+    door.delay_ms(800);
+    let readers = "select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'callgate reader'";
+    postgres.tamper(readers).await;
+    // After that one is tried before it is trusted.
+    sleep(Duration::from_millis(150)).await;
+    let since = Instant::now();
+    store.halts().await.expect("a new connection");
+    assert!(since.elapsed() >= Duration::from_millis(800), "nobody had to wait: the test is none");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_database_that_turns_everybody_away_is_asked_now_and_then() {
     let postgres = Postgres::start().await;
     let door = Door::to(&postgres).await;

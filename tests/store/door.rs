@@ -1,8 +1,11 @@
-//! A door between one replica and its PostgreSQL that counts who knocks, and stays shut on command.
+//! A door between one replica and its PostgreSQL that counts who knocks, and stays shut or opens late on command.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, AtomicUsize, Ordering},
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
+    },
+    time::Duration,
 };
 
 use sqlx::postgres::{PgConnectOptions, PgSslMode};
@@ -11,6 +14,7 @@ use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _, copy_bidirectional},
     net::{UnixListener, UnixStream},
     task::{JoinHandle, JoinSet},
+    time::sleep,
 };
 
 use crate::common::postgres::{Postgres, folder};
@@ -24,6 +28,7 @@ const TLS_ALERT: [u8; 7] = [21, 3, 3, 0, 2, 2, 40];
 struct State {
     knocks: AtomicUsize,
     is_shut: AtomicBool,
+    delay_ms: AtomicU64,
 }
 
 pub(crate) struct Door {
@@ -48,7 +53,8 @@ impl Door {
                 let (client, _) = listener.accept().await.expect("a client");
                 shared.knocks.fetch_add(1, Ordering::SeqCst);
                 if !shared.is_shut.load(Ordering::SeqCst) {
-                    lines.spawn(line(client, server.clone()));
+                    let delay = Duration::from_millis(shared.delay_ms.load(Ordering::SeqCst));
+                    lines.spawn(line(client, server.clone(), delay));
                 }
             }
         });
@@ -63,6 +69,11 @@ impl Door {
 
     pub(crate) fn open(&self) {
         self.state.is_shut.store(false, Ordering::SeqCst);
+    }
+
+    /// From now on who knocks is let in so much later.
+    pub(crate) fn delay_ms(&self, delay_ms: u64) {
+        self.state.delay_ms.store(delay_ms, Ordering::SeqCst);
     }
 
     pub(crate) fn knocks(&self) -> usize {
@@ -81,7 +92,8 @@ impl Drop for Door {
 }
 
 /// A server that speaks TLS as some do: so that no handshake ever succeeds.
-async fn line(mut client: UnixStream, server: std::path::PathBuf) -> std::io::Result<()> {
+async fn line(mut client: UnixStream, server: std::path::PathBuf, delay: Duration) -> std::io::Result<()> {
+    sleep(delay).await;
     let mut start = [0; 8];
     client.read_exact(&mut start).await?;
     if start == TLS_REQUEST {

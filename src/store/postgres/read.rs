@@ -3,6 +3,7 @@
 //! its pool does not tell a server that is away from a pool that is busy.
 
 use std::{
+    pin::pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -19,7 +20,7 @@ use crate::{
     store::error::{Busy, StoreError},
 };
 
-/// Longest wait for a free connection.
+/// Longest wait for a free connection, and then for a new one from a database that answers nobody.
 const ACQUIRE: Duration = Duration::from_millis(300);
 /// A connection that was not used for so long is tried before it is trusted.
 const TRUSTED: Duration = Duration::from_millis(100);
@@ -202,26 +203,45 @@ impl Readers {
 
     /// Nothing came of a read within its time: because of this replica's load, or of the database?
     async fn late(&self, limit: Duration, busy: Busy) -> StoreError {
-        match &self.0.pulse {
-            // Boxed, since the ping is a read itself: one that asks no further.
-            Some(pulse) if Box::pin(pulse.ask()).await.is_ok() => StoreError::Overloaded(busy),
-            _ => StoreError::timeout(limit),
-        }
+        if self.is_answered().await { StoreError::Overloaded(busy) } else { StoreError::timeout(limit) }
     }
 
     async fn acquire(&self, whose: &[TenantId]) -> Loaded<Lent> {
         let limit = self.0.wait;
-        let by = Instant::now() + limit;
-        let seat = match timeout_at(by, Arc::clone(&self.0.seats).acquire_owned()).await {
+        let seat = match timeout(limit, Arc::clone(&self.0.seats).acquire_owned()).await {
             Ok(Ok(seat)) => seat,
             Ok(Err(_)) => return Err(StoreError::Stopped),
             Err(_) => return Err(StoreError::timeout(limit)),
         };
-        let (idle, seat) = match self.0.trusted(by, whose).await {
+        // Its own time: who has waited for a seat does not take the connections for dead that it has no time to try.
+        let (idle, seat) = match self.0.trusted(Instant::now() + limit, whose).await {
             Some(idle) => (idle, seat),
-            None => timeout_at(by, self.connect(seat)).await.unwrap_or(Err(StoreError::timeout(limit)))?,
+            None => self.connected(seat).await?,
         };
         Ok(Lent { idle: Some(idle), end: End::Abandoned, shared: Arc::clone(&self.0), seat: Some(seat) })
+    }
+
+    /// A new connection. A busy machine takes long to make one: that is waited for as long as the database answers over
+    /// another one.
+    async fn connected(&self, seat: OwnedSemaphorePermit) -> Loaded<(Idle, OwnedSemaphorePermit)> {
+        let limit = self.0.wait;
+        let mut connecting = pin!(self.connect(seat));
+        match timeout(limit, &mut connecting).await {
+            Ok(connected) => connected,
+            Err(_) if self.is_answered().await => {
+                let late = || StoreError::Unreachable(format!("no connection within {} ms", self.0.work.as_millis()));
+                timeout(self.0.work, connecting).await.unwrap_or_else(|_| Err(late()))
+            }
+            Err(_) => Err(StoreError::timeout(limit)),
+        }
+    }
+
+    /// Does the database answer all the same? Boxed, since that is a read itself: one that asks no further.
+    async fn is_answered(&self) -> bool {
+        match &self.0.pulse {
+            Some(pulse) => Box::pin(pulse.ask()).await.is_ok(),
+            None => false,
+        }
     }
 
     /// A new connection. It is made whether or not its caller still waits: who comes next has it then. Until it is
