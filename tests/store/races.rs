@@ -330,3 +330,27 @@ async fn a_report_gets_through_a_stream_of_calls_that_lose() {
     }
     good([gapless(&postgres, "s").await, sums(&postgres, "s").await]);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn trees_that_two_replicas_claim_at_once_are_each_of_one_of_them() {
+    const TREES: usize = 100;
+    let postgres = Postgres::start().await;
+    let stores = [Arc::new(store(&postgres).await), Arc::new(store(&postgres).await)];
+    // Each in the other's order, so that they would wait for each other if the database took them as they come.
+    let claims = (0..TREES).flat_map(|n| [(0, n), (1, TREES - 1 - n)]).map(|(who, n)| {
+        let store = Arc::clone(&stores[who]);
+        let name = format!("agent-{who}");
+        async move { (n, store.own(DEFAULT_TENANT, &session(&format!("s{n}")), &name).await.expect("an owner")) }
+    });
+    let mut told: Vec<(usize, String)> = all(claims).await;
+    told.sort();
+    assert_eq!(told.len(), 2 * TREES);
+    for both in told.chunks(2) {
+        assert_eq!(both[0], both[1], "both are told the same owner");
+        let kept = stores[0].owner(DEFAULT_TENANT, &session(&format!("s{}", both[0].0))).await.expect("read");
+        assert_eq!(kept.as_ref(), Some(&both[0].1));
+    }
+    assert_eq!(postgres.number("select count(*) from session_owner").await, TREES as i64);
+    let nobodys = stores[1].owner(DEFAULT_TENANT, &session("other")).await.expect("read");
+    assert_eq!(nobodys, None, "who only looks claims nothing");
+}

@@ -39,7 +39,7 @@ pub(super) async fn root(conn: &mut PgConnection, tenant: TenantId, session: &Se
 }
 
 /// Which rows stand for which question: `no`, from 1, and nothing for one that is not there.
-fn place(row: &PgRow) -> Loaded<usize> {
+pub(super) fn place(row: &PgRow) -> Loaded<usize> {
     let no = usize::try_from(row.try_get::<i64, _>("no")?).unwrap_or(0);
     no.checked_sub(1).ok_or_else(|| decode::corrupt("an answer that nobody asked for"))
 }

@@ -1,8 +1,8 @@
 //! Whose call trees are, for all replicas.
 
-use sqlx::PgConnection;
+use sqlx::{AssertSqlSafe, PgConnection, Row as _};
 
-use super::{Store, decode::Loaded};
+use super::{Store, decode::Loaded, load::Cut, look_up};
 use crate::{
     domain::{
         ids::{SessionId, TenantId},
@@ -11,13 +11,16 @@ use crate::{
     store::error::StoreError,
 };
 
+/// A tree, and whose it becomes if it is nobody's.
+pub(super) type Asked = (TenantId, SessionId, Option<String>);
+
 impl Store {
     /// Whose a tree is; none while nobody has worked in it with a credential.
     ///
     /// # Errors
     /// [`StoreError`] when the database cannot be read.
     pub async fn owner(&self, tenant: TenantId, root: &SessionId) -> Result<Option<String>, StoreError> {
-        self.readers.read(async |conn| owner(conn, tenant, root).await).await
+        self.gathers.owners.ask((tenant, root.clone(), None)).await
     }
 
     /// Makes a tree this one's, unless it is somebody's already; gives whose it is.
@@ -25,29 +28,58 @@ impl Store {
     /// # Errors
     /// [`StoreError`] when the database cannot be used.
     pub async fn own(&self, tenant: TenantId, root: &SessionId, name: &str) -> Result<String, StoreError> {
-        self.readers.read(async |conn| own(conn, tenant, root, name).await).await
+        let owner = self.gathers.owners.ask((tenant, root.clone(), Some(name.to_owned()))).await?;
+        Ok(owner.unwrap_or_else(|| unreachable!("it was asked until there was one")))
     }
 }
 
-async fn owner(conn: &mut PgConnection, tenant: TenantId, root: &SessionId) -> Loaded<Option<String>> {
-    let select = "select owner from session_owner where shard = $1 and tenant_id = $2 and root_id = $3";
-    let select = sqlx::query_scalar(select).bind(Shard::of(tenant, root).0).bind(tenant.0).bind(root.as_str());
-    Ok(select.fetch_optional(conn).await?)
-}
-
-async fn own(conn: &mut PgConnection, tenant: TenantId, root: &SessionId, name: &str) -> Loaded<String> {
+/// Whose trees are, those that were nobody's being of who asks first.
+pub(super) async fn own(conn: &mut PgConnection, asked: &[Asked], cut: Cut) -> Loaded<Vec<Loaded<Option<String>>>> {
     // A row may be dropped between the two: then there is room for this one.
     loop {
-        if let Some(owner) = owner(conn, tenant, root).await? {
-            return Ok(owner);
-        }
-        let insert = sqlx::query(
-            "insert into session_owner (shard, tenant_id, root_id, owner) values ($1, $2, $3, $4)
-             on conflict do nothing",
-        );
-        let insert = insert.bind(Shard::of(tenant, root).0).bind(tenant.0).bind(root.as_str()).bind(name);
-        if insert.execute(&mut *conn).await?.rows_affected() > 0 {
-            return Ok(name.to_owned());
+        insert(conn, asked).await?;
+        let owners = owners(conn, asked, cut).await?;
+        if asked.iter().zip(&owners).all(|((_, _, name), owner)| name.is_none() || owner.is_some()) {
+            return Ok(owners.into_iter().map(Ok).collect());
         }
     }
+}
+
+async fn insert(conn: &mut PgConnection, asked: &[Asked]) -> Loaded<()> {
+    let named: Vec<_> = asked.iter().filter_map(|(tenant, root, name)| Some((*tenant, root, name.as_ref()?))).collect();
+    if named.is_empty() {
+        return Ok(());
+    }
+    let shards: Vec<i16> = named.iter().map(|(tenant, root, _)| Shard::of(*tenant, root).0).collect();
+    let tenants: Vec<i64> = named.iter().map(|(tenant, _, _)| tenant.0).collect();
+    let roots: Vec<&str> = named.iter().map(|(_, root, _)| root.as_str()).collect();
+    let names: Vec<&str> = named.iter().map(|(_, _, name)| name.as_str()).collect();
+    // In one order, so that no two replicas wait for each other.
+    let insert = sqlx::query(
+        "insert into session_owner (shard, tenant_id, root_id, owner)
+         select x.shard, x.tenant_id, x.root_id, x.owner
+         from unnest($1::int2[], $2::int8[], $3::text[], $4::text[]) with ordinality
+           as x(shard, tenant_id, root_id, owner, no)
+         order by x.shard, x.tenant_id, x.root_id collate \"C\", x.no
+         on conflict do nothing",
+    );
+    insert.bind(shards).bind(tenants).bind(roots).bind(names).execute(conn).await?;
+    Ok(())
+}
+
+async fn owners(conn: &mut PgConnection, asked: &[Asked], cut: Cut) -> Loaded<Vec<Option<String>>> {
+    let shards: Vec<i16> = asked.iter().map(|(tenant, root, _)| Shard::of(*tenant, root).0).collect();
+    let tenants: Vec<i64> = asked.iter().map(|(tenant, _, _)| tenant.0).collect();
+    let roots: Vec<&str> = asked.iter().map(|(_, root, _)| root.as_str()).collect();
+    let rows = sqlx::query(AssertSqlSafe(format!(
+        "select x.no, o.owner
+         from unnest($1::int2[], $2::int8[], $3::text[]) with ordinality as x(shard, tenant_id, root_id, no)
+         join session_owner o on o.shard = x.shard and o.tenant_id = x.tenant_id and o.root_id = x.root_id{}",
+        cut.bound("o", "$1")
+    )));
+    let mut owners = vec![None; asked.len()];
+    for row in rows.bind(shards).bind(tenants).bind(roots).fetch_all(conn).await? {
+        owners[look_up::place(&row)?] = row.try_get("owner")?;
+    }
+    Ok(owners)
 }

@@ -11,6 +11,7 @@ use super::{
     gathered::{GATHERED_MAX, Gathered, TREES_MAX},
     load::{self, Cut, Wanted},
     look_up::{self, Found, Head, Sought},
+    owners,
     read::Readers,
 };
 use crate::{
@@ -51,6 +52,7 @@ pub(super) struct Gathers {
     heads: Gathered<(TenantId, SessionId), Option<Head>>,
     ledger: Gathered<(TenantId, SessionId, LedgerKey), Option<LedgerRow>>,
     counters: Gathered<Counter, i64>,
+    pub(super) owners: Gathered<owners::Asked, Option<String>>,
 }
 
 impl Gathers {
@@ -71,6 +73,9 @@ impl Gathers {
             }),
             counters: Gathered::new(readers, GATHERED_MAX, cut, |conn, keys, cut| {
                 Box::pin(async move { Ok(counters::read(conn, keys, cut).await?.into_iter().map(Ok).collect()) })
+            }),
+            owners: Gathered::new(readers, GATHERED_MAX, cut, |conn, asked, cut| {
+                Box::pin(owners::own(conn, asked, cut))
             }),
         }
     }
