@@ -180,6 +180,8 @@ pub struct Effect {
     pub key_honoured: bool,
     /// A write whose identical repetition is meant: scroll, append, take from a queue.
     pub repeatable: bool,
+    /// It is done in steps, as a line of a shell: that it failed does not say that nothing was done.
+    pub in_steps: bool,
     /// Who shares it; the tenant, for `once`.
     pub share: Share,
 }

@@ -276,6 +276,12 @@ impl CallTree {
         if self.forgotten_change > previous.seq {
             return true;
         }
+        // What a line of a shell does depends on more than what it writes: `git diff > patch`.
+        if effect.in_steps && effect.kind == EffectKind::Write {
+            let acts = |call: &Call| !call.looks() && call.may_have_happened_after(previous.seq);
+            return self.acted_since(previous, fingerprint)
+                || self.calls().any(|call| call.fingerprint != fingerprint && acts(call));
+        }
         self.calls().filter(|call| call.fingerprint != fingerprint).any(|call| {
             let since = call.success().filter(|outcome| outcome.seq > previous.seq);
             let writes = effect.kind != EffectKind::Unknown
@@ -285,6 +291,7 @@ impl CallTree {
             writes
                 || match (effect.kind, call.effect.kind) {
                     (_, EffectKind::Read | EffectKind::Check) => false,
+                    (_, EffectKind::Unknown) if call.failed_in_steps_after(previous.seq) => true,
                     (EffectKind::Unknown, _) => since.is_some_and(|outcome| outcome.news || outcome.says_little()),
                     // News, nothing to say, or what it said before: a second `git checkout` prints what the first did.
                     (_, EffectKind::Unknown) => since.is_some(),
@@ -297,11 +304,12 @@ impl CallTree {
     /// make a call harmless to skip: in `open A; open B; open A` skipping the last leaves the editor on B.
     #[must_use]
     pub fn acted_since(&self, previous: &Previous, fingerprint: Fingerprint) -> bool {
-        let looks = |call: &Call| matches!(call.effect.kind, EffectKind::Read | EffectKind::Check);
-        let after = |call: &Call| call.success().is_some_and(|outcome| outcome.seq > previous.seq);
+        let after = |call: &Call| {
+            call.success().is_some_and(|outcome| outcome.seq > previous.seq) || call.failed_in_steps_after(previous.seq)
+        };
         !previous.foreign
             && (self.forgotten_change > previous.seq
-                || self.calls().any(|call| call.fingerprint != fingerprint && !looks(call) && after(call)))
+                || self.calls().any(|call| call.fingerprint != fingerprint && !call.looks() && after(call)))
     }
 
     /// Has a write of another tool been permitted since `previous`, on a declared resource that overlaps with this?
@@ -319,10 +327,24 @@ impl CallTree {
 }
 
 impl Call {
+    /// True for what changes nothing.
+    const fn looks(&self) -> bool {
+        matches!(self.effect.kind, EffectKind::Read | EffectKind::Check)
+    }
+
+    /// True when it failed after that event, and what its first steps did is done all the same.
+    fn failed_in_steps_after(&self, seq: u64) -> bool {
+        let failed = self.outcome.as_ref().filter(|outcome| outcome.status == OutcomeStatus::Error);
+        self.effect.in_steps && failed.is_some_and(|outcome| outcome.seq > seq)
+    }
+
     /// True when it was permitted after that event and did not fail cleanly.
     fn may_have_happened_after(&self, seq: u64) -> bool {
         let status = self.outcome.as_ref().map(|outcome| outcome.status);
-        let failed_cleanly = matches!(status, Some(OutcomeStatus::Error | OutcomeStatus::Cancelled));
+        let failed_cleanly = match status {
+            Some(OutcomeStatus::Error) => !self.effect.in_steps,
+            status => status == Some(OutcomeStatus::Cancelled),
+        };
         !failed_cleanly && self.permit.as_ref().is_some_and(|permit| permit.seq > seq)
     }
 }

@@ -157,6 +157,7 @@ impl ToolSpec {
             idempotent: self.idempotent,
             key_honoured: self.key_honoured,
             repeatable: self.repeatable,
+            in_steps: false,
             share: if self.once { Share::Tenant } else { self.share },
         }
     }

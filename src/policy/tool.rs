@@ -71,7 +71,11 @@ impl Declared {
         let general = self.spec.effect_of(arguments);
         let Some(case) = self.cases.iter().find(|case| case.when.holds(arguments)) else {
             let read = self.command_line.as_ref().and_then(|line| line.read(arguments));
-            return read.map_or(general.clone(), |(kind, resource)| Effect { kind, resource, ..general });
+            let in_steps = self.command_line.is_some();
+            return match read {
+                Some((kind, resource)) => Effect { kind, resource, in_steps, ..general },
+                None => Effect { in_steps, ..general },
+            };
         };
         let writes = case.effect == EffectKind::Write;
         Effect {
@@ -81,6 +85,7 @@ impl Declared {
             idempotent: general.idempotent && writes,
             key_honoured: general.key_honoured && writes,
             repeatable: general.repeatable && writes,
+            in_steps: general.in_steps,
             share: general.share,
         }
     }

@@ -205,7 +205,8 @@ fn succeeded(params: &Params, cx: &Context<'_>, previous: &Previous) -> Option<F
         return Some(again("It must not be done twice."));
     }
     let is_recent = age_ms < params.window_ms;
-    let guards_itself = effect.kind == EffectKind::Write && !effect.idempotent && !effect.writes_a_named_thing();
+    let is_told_by_name = effect.writes_a_named_thing() || effect.in_steps;
+    let guards_itself = effect.kind == EffectKind::Write && !effect.idempotent && !is_told_by_name;
     if guards_itself && is_recent && !cx.tree.written_by_another_since(previous, &cx.proposal.request.tool, effect) {
         return Some(again("The same would be done a second time."));
     }

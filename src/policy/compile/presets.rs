@@ -85,7 +85,11 @@ fn coding_agents() -> Vec<(String, Tool)> {
         (name.to_owned(), Tool { effect, side_effect_resource: resource, second_change, ..Tool::default() })
     };
     let reads = READS.iter().map(|(name, resource)| tool(name, EffectKey::Read, resource));
-    let writes = WRITES.iter().map(|(name, resource)| tool(name, EffectKey::Write, resource));
+    // A second time it changes nothing, or says that what it looks for is gone.
+    let writes = WRITES.iter().map(|(name, resource)| {
+        let (name, tool) = tool(name, EffectKey::Write, resource);
+        (name, Tool { idempotent: true, ..tool })
+    });
     let never_blocked =
         NEVER_BLOCKED.iter().map(|name| ((*name).to_owned(), Tool { terminal: true, ..Tool::default() }));
     let shells = SHELLS.iter().map(|(name, line, folder)| {

@@ -77,6 +77,7 @@ pub(super) fn effect(row: &PgRow) -> Loaded<Effect> {
         idempotent: row.try_get("idempotent")?,
         key_honoured: row.try_get("key_honoured")?,
         repeatable: row.try_get("repeatable")?,
+        in_steps: row.try_get("in_steps")?,
         share: member(&Share::ALL, row.try_get("share")?)?,
     })
 }

@@ -108,7 +108,7 @@ async fn read(
     let Some(root) = look_up::root(&mut *conn, tenant, session).await? else { return Ok(Vec::new()) };
     let sql = format!(
         "select c.seq, c.call_id, c.tool, c.fingerprint, c.effect, c.resource, c.once, c.idempotent,
-           c.key_honoured, c.repeatable, c.share,
+           c.key_honoured, c.repeatable, c.in_steps, c.share,
            case when c.arguments like '{MARK}%' then c.arguments else left(c.arguments, {PAST_TEXT_MAX}) end
              as arguments,
            (extract(epoch from c.at) * 1000)::bigint as at_ms,

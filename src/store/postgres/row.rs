@@ -65,7 +65,7 @@ rows! {
         uses: Option<String> => JSON.rare(), terminal: bool => BOOL, share: i16 => INT2,
         coerced: Option<String> => JSON.rare(), self_corrections: Option<String> => JSON.rare(),
         resumes: bool => BOOL, key_honoured: bool => BOOL, repeatable: bool => BOOL,
-        user_id: Option<&'a str> => TEXT,
+        user_id: Option<&'a str> => TEXT, in_steps: bool => BOOL,
     }
 }
 
@@ -196,6 +196,7 @@ impl<'a> CallRow<'a> {
             share: code(&Share::ALL, &event.effect.share),
             key_honoured: event.effect.key_honoured,
             repeatable: event.effect.repeatable,
+            in_steps: event.effect.in_steps,
             user_id: event.user.as_ref().map(UserId::as_str),
             self_corrections: findings::self_corrections_json(&event.self_corrections),
             coerced: (!event.coerced.is_empty()).then(|| serde_json::to_string(&event.coerced).unwrap_or_default()),
