@@ -1,7 +1,7 @@
 # Two commands do all the set-up on a machine that has Rust: `make run` and `make test`.
 LISTEN ?= 127.0.0.1:7600
 
-.PHONY: run test test-all test-citus shell-lines bench prerequisites
+.PHONY: run test test-all test-citus shell-lines hosts bench prerequisites
 
 run: prerequisites ## Build, and serve on LISTEN with a private database
 	cargo build --release
@@ -14,10 +14,19 @@ test: prerequisites ## The whole test suite
 		echo cargo test; cargo test; \
 	fi
 
-test-all: test shell-lines ## And what takes longer
+test-all: test shell-lines hosts ## And what takes longer
 
 shell-lines: ## 100,000 lines by chance: none that is called a read may change its folder
 	CALLGATE_SHELL_LINES=100000 cargo test --test shell -- --nocapture
+
+hosts: prerequisites ## The hooks in real coding agents, which npm installs into target/hosts
+	@if command -v npm >/dev/null; then \
+		mkdir -p target/hosts && cp tests/hosts/package.json target/hosts && \
+		npm install --silent --no-fund --no-audit --no-package-lock --prefix target/hosts && \
+		cargo test --test hosts -- --ignored; \
+	else \
+		echo "skipped: the hooks in real coding agents, since npm is not installed"; \
+	fi
 
 test-citus: prerequisites ## The tests of the store, the service and faults on a Citus cluster, where Citus is installed
 	@deploy/citus/test

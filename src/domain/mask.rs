@@ -35,7 +35,7 @@ static VOLATILE: LazyLock<Regex> = LazyLock::new(|| {
         // measured durations: 12ms, 0.53 s, 3 seconds, 0m1.2s
         r"(?-u:\b\d+(?:\.\d+)?\s?(?:ns|us|ms|s|secs?|seconds?|msecs?|milliseconds?)\b|\b\d+m\d+(?:\.\d+)?s\b)",
         // processes and threads, by their label
-        r"(?i-u:\bp?pid\b[\s:=#(]{0,3}\d+|\b(?:process|thread) id[\s:=#(]{0,3}\d+|\btid[:= ]{1,2}\d+)",
+        r"(?i-u:\bp[pg]?id\b[\s:=#(]{0,3}\d+|\b(?:process|thread) id[\s:=#(]{0,3}\d+|\btid[:= ]{1,2}\d+)",
         // what was made for a short while: the part below the directory of temporary files that looks drawn by lot
         r"(?-u:(?:/var/folders/[A-Za-z0-9_]{2}/[A-Za-z0-9_]+/T/|/(?:var/)?tmp/)[A-Za-z0-9._-]+)",
         // request ids by their usual prefixes
@@ -291,6 +291,7 @@ mod tests {
             ("Sat Nov 21 21:26:19 UTC 2026", "Sun Nov 22 08:00:01 UTC 2026"),
             ("[21:26:19] built", "[21:26:20] built"),
             ("started, pid 4711", "started, PID=4712"),
+            ("Process Group PGID: 15784", "Process Group PGID: 15853"),
             ("wrote /tmp/tmp8xk2_q/out.txt", "wrote /tmp/tmpq01ab9/out.txt"),
             ("at /var/folders/zz/zyxvpxvq6csfxvn_n0/T/go-build123", "at /var/folders/ab/qq/T/go-build99"),
             ("real 0m1.204s", "real 0m0.998s"),
