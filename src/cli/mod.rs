@@ -14,6 +14,7 @@ mod explain;
 mod fetch;
 mod follow;
 mod hook;
+mod host;
 mod keys;
 mod mcp;
 mod place;

@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 use similar::TextDiff;
 
-use super::{host::Host, plan::Plan, settings::Settings};
-use crate::domain::digest;
+use super::{plan::Plan, settings::Settings};
+use crate::{domain::digest, hosts::Host};
 
 /// What is remembered of a file that was written, so that it can be given back byte for byte.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -2,20 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use clap::ValueEnum;
-
-/// A program in which agents run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
-pub(super) enum Host {
-    /// Claude Code
-    ClaudeCode,
-    /// `OpenAI` Codex CLI
-    Codex,
-    /// Gemini CLI
-    Gemini,
-    /// Cursor
-    Cursor,
-}
+use crate::hosts::Host;
 
 /// Whose settings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,9 +26,6 @@ pub(super) struct Event {
 /// What one host wants.
 #[derive(Debug)]
 pub(super) struct Facts {
-    /// On the command line of `callgate hook`.
-    pub(super) name: &'static str,
-    pub(super) title: &'static str,
     /// Which tells its version.
     pub(super) program: &'static str,
     pub(super) folder: &'static str,
@@ -69,8 +53,6 @@ const fn tell(name: &'static str) -> Event {
 }
 
 const CLAUDE_CODE: Facts = Facts {
-    name: "claude-code",
-    title: "Claude Code",
     program: "claude",
     folder: ".claude",
     file: "settings.json",
@@ -94,8 +76,6 @@ const CLAUDE_CODE: Facts = Facts {
 };
 
 const CODEX: Facts = Facts {
-    name: "codex",
-    title: "Codex",
     program: "codex",
     folder: ".codex",
     file: "hooks.json",
@@ -115,8 +95,6 @@ const CODEX: Facts = Facts {
 };
 
 const GEMINI: Facts = Facts {
-    name: "gemini",
-    title: "Gemini CLI",
     program: "gemini",
     folder: ".gemini",
     file: "settings.json",
@@ -136,8 +114,6 @@ const GEMINI: Facts = Facts {
 };
 
 const CURSOR: Facts = Facts {
-    name: "cursor",
-    title: "Cursor",
     program: "cursor",
     folder: ".cursor",
     file: "hooks.json",
@@ -156,8 +132,6 @@ const CURSOR: Facts = Facts {
 };
 
 impl Host {
-    pub(super) const ALL: [Self; 4] = [Self::ClaudeCode, Self::Codex, Self::Gemini, Self::Cursor];
-
     pub(super) const fn facts(self) -> &'static Facts {
         match self {
             Self::ClaudeCode => &CLAUDE_CODE,

@@ -4,11 +4,12 @@ use std::{fs, path::Path};
 
 use super::{
     Places, Remote,
-    host::{Host, Scope},
+    host::Scope,
     places,
     settings::{Handler, Settings},
     version,
 };
+use crate::hosts::Host;
 
 pub(super) async fn list(remote: &Remote) -> anyhow::Result<()> {
     let places = places()?;
@@ -16,7 +17,7 @@ pub(super) async fn list(remote: &Remote) -> anyhow::Result<()> {
         let facts = host.facts();
         let told = version::told_by(facts.program).await;
         let version = told.unwrap_or_else(|| format!("`{} --version` tells nothing", facts.program));
-        outln!("{} ({}): {version}", facts.name, facts.title);
+        outln!("{} ({}): {version}", host.as_str(), host.title());
         for (scope, name) in [(Scope::User, "user"), (Scope::Project, "project")] {
             outln!("  {name:<8} {}", of_file(host, &places, scope));
         }

@@ -25,11 +25,15 @@ use etcetera::BaseStrategy as _;
 
 use self::{
     file::File,
-    host::{Host, Places, Scope},
+    host::{Places, Scope},
     plan::{HTTP_PATH, Plan, Way, is_ours},
     settings::Settings,
 };
-use super::remote::{Remote, TOKEN};
+use super::{
+    host::FailOpen,
+    remote::{Remote, TOKEN},
+};
+use crate::hosts::Host;
 
 /// What `callgate agents` takes.
 #[derive(Debug, Args)]
@@ -104,15 +108,6 @@ struct InstallArgs {
     remote: Remote,
 }
 
-/// What runs although nobody could be asked.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum FailOpen {
-    /// Every tool
-    All,
-    /// Tools that are known to change nothing
-    Reads,
-}
-
 /// Runs the command.
 pub(super) async fn run(args: AgentsArgs) -> anyhow::Result<()> {
     match args.action {
@@ -123,7 +118,7 @@ pub(super) async fn run(args: AgentsArgs) -> anyhow::Result<()> {
 }
 
 async fn install(args: &InstallArgs) -> anyhow::Result<()> {
-    let (host, facts) = (args.host, args.host.facts());
+    let host = args.host;
     let plan = Plan::new(host, &way(args).await?);
     if !plan.handlers.iter().all(|(_, json)| is_ours(host, &plan::value(json))) {
         bail!("the hooks could not be told from those of others: the program must be called callgate");
@@ -156,7 +151,7 @@ async fn install(args: &InstallArgs) -> anyhow::Result<()> {
     if !shown.works {
         bail!(
             "the hooks of {} are installed, but do not work yet; `callgate agents install` tests them again",
-            facts.title
+            host.title()
         );
     }
     Ok(())
@@ -174,7 +169,7 @@ async fn way(args: &InstallArgs) -> anyhow::Result<Way> {
         return Ok(Way::Command { program, args: hook_args(args)? });
     }
     if args.host != Host::ClaudeCode {
-        bail!("--http: {} has no HTTP hooks; leave --http out", args.host.facts().title);
+        bail!("--http: {} has no HTTP hooks; leave --http out", args.host.title());
     }
     let told = version::told_by(args.host.facts().program).await;
     if let Some(objection) = version::objection(told.as_deref()).filter(|_| !args.any_version) {
@@ -224,7 +219,7 @@ fn cautions(args: &InstallArgs, places: &Places) -> anyhow::Result<Vec<String>> 
         let token = format!("Claude Code must be started with the token in {TOKEN}");
         cautions.extend((args.remote.is_elsewhere() || args.remote.is_named_by_credential()?).then_some(token));
     } else if args.remote.args()?.is_empty() && args.remote.is_named_by_credential()? {
-        cautions.push(format!("{} must be started with the token in {TOKEN}", args.host.facts().title));
+        cautions.push(format!("{} must be started with the token in {TOKEN}", args.host.title()));
     }
     Ok(cautions)
 }

@@ -3,7 +3,8 @@
 use jsonc_parser::cst::CstInputValue as Json;
 use serde_json::Value;
 
-use super::host::{Event, Facts, Host};
+use super::host::{Event, Facts};
+use crate::hosts::Host;
 
 /// How a hook reaches callgate.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -55,7 +56,7 @@ fn handler(host: Host, facts: &Facts, event: &Event, way: &Way) -> Json {
         }
         // Without a shell between, nothing in a path is read as anything else.
         Way::Command { program, args } if host == Host::ClaudeCode => {
-            let args = arguments(facts, event, args).map(Json::from).collect();
+            let args = arguments(host, event, args).map(Json::from).collect();
             members.extend([("type", "command".into()), ("command", program.as_str().into())]);
             members.push(("args", Json::Array(args)));
         }
@@ -66,7 +67,7 @@ fn handler(host: Host, facts: &Facts, event: &Event, way: &Way) -> Json {
             if facts.is_grouped {
                 members.push(("type", "command".into()));
             }
-            let words = std::iter::once(program.clone()).chain(arguments(facts, event, args));
+            let words = std::iter::once(program.clone()).chain(arguments(host, event, args));
             let words: Vec<String> = words.map(|word| quoted(&word)).collect();
             members.push(("command", words.join(" ").into()));
         }
@@ -82,9 +83,9 @@ fn handler(host: Host, facts: &Facts, event: &Event, way: &Way) -> Json {
 }
 
 /// The hook is told how long its host waits, so that it answers before.
-fn arguments(facts: &Facts, event: &Event, args: &[String]) -> impl Iterator<Item = String> {
+fn arguments(host: Host, event: &Event, args: &[String]) -> impl Iterator<Item = String> {
     let timeout_s = event.timeout_s.to_string();
-    let all = [&["hook", facts.name].map(str::to_owned), args, &["--timeout".to_owned(), timeout_s]].concat();
+    let all = [&["hook", host.as_str()].map(str::to_owned), args, &["--timeout".to_owned(), timeout_s]].concat();
     all.into_iter()
 }
 
@@ -108,7 +109,7 @@ pub(super) fn is_ours(host: Host, handler: &Value) -> bool {
         return host == Host::ClaudeCode && url.ends_with(HTTP_PATH);
     }
     let Some(command) = text("command") else { return false };
-    let name = host.facts().name;
+    let name = host.as_str();
     if let Some(args) = handler.get("args").and_then(Value::as_array) {
         let mut args = args.iter().filter_map(Value::as_str);
         return is_program(command) && args.next() == Some("hook") && args.next() == Some(name);

@@ -14,7 +14,6 @@ use tokio::{io::AsyncWriteExt as _, process::Command, time::timeout};
 use tonic::{body::Body, client::GrpcService as _, codegen::Bytes};
 
 use super::{
-    host::Host,
     plan::HTTP_PATH,
     sample::{Sample, Saw, of_command, of_http},
     settings::Settings,
@@ -22,6 +21,7 @@ use super::{
 use crate::{
     cli::remote::{Remote, asked},
     grpc::v1::{GetSessionStateRequest, gate_service_client::GateServiceClient},
+    hosts::Host,
 };
 
 /// How long a test waits for the hook: a policy that asks people about reads keeps it waiting.

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use super::host::Host;
+use crate::hosts::Host;
 
 /// The call, from before it to the end of its session.
 #[derive(Debug)]

@@ -8,10 +8,8 @@ use jsonc_parser::{
 use serde::de::IgnoredAny;
 use serde_json::Value;
 
-use super::{
-    host::Host,
-    plan::{self, Plan, is_ours},
-};
+use super::plan::{self, Plan, is_ours};
+use crate::hosts::Host;
 
 /// Where all hooks stand.
 const HOOKS: &str = "hooks";
@@ -38,8 +36,7 @@ impl Settings {
     /// Reads what the host would read; an empty text is that of a new file.
     pub(super) fn read(host: Host, text: &str) -> anyhow::Result<Self> {
         let text = if text.trim().is_empty() { "{\n}\n" } else { text };
-        let unread =
-            |place: String| anyhow!("{place}; {} loads no hook of a file that it cannot read", host.facts().title);
+        let unread = |place: String| anyhow!("{place}; {} loads no hook of a file that it cannot read", host.title());
         if !host.facts().has_comments {
             serde_json::from_str::<IgnoredAny>(text).map_err(|error| unread(error.to_string()))?;
         }

@@ -6,12 +6,12 @@ use serde_json::Value;
 
 use super::{
     change::{Memory, with, without},
-    host::{Host, Places, Scope},
+    host::{Places, Scope},
     plan::{Plan, Way, is_ours},
     sample::{Sample, Saw, of_command, of_http},
     settings::Settings,
 };
-use crate::domain::digest;
+use crate::{domain::digest, hosts::Host};
 
 fn plan(host: Host) -> Plan {
     let args = ["--agent", "desk one"].map(str::to_owned).to_vec();

@@ -19,7 +19,7 @@ use std::{
 };
 
 use anyhow::{Context as _, bail};
-use clap::{Args, ValueEnum};
+use clap::Args;
 use tokio::{
     io::{AsyncRead, stdin, stdout},
     process::ChildStdout,
@@ -37,7 +37,7 @@ use self::{
     proxy::{Proxy, State, Work},
     seen::{Seen, normalized},
 };
-use super::{failed, remote::Remote, signal};
+use super::{failed, host::FailOpen, remote::Remote, signal};
 use crate::grpc::v1::Caller;
 
 /// How long what is left to be said has to be read.
@@ -83,15 +83,6 @@ struct ProxyOptions {
     #[arg(long, value_name = "SECONDS", default_value_t = 600)]
     #[arg(value_parser = clap::value_parser!(u64).range(..=86_400))]
     max_wait_s: u64,
-}
-
-/// What runs unjudged.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum FailOpen {
-    /// Everything
-    All,
-    /// What its server annotates as a read
-    Reads,
 }
 
 impl ProxyOptions {
