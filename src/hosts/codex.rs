@@ -57,8 +57,8 @@ pub(super) fn said(name: &str, answer: &Answer) -> Option<Value> {
         Answer::Run { arguments: Some(arguments), .. } => {
             output(json!({"hookEventName": name, "permissionDecision": "allow", "updatedInput": arguments}))
         }
-        // What goes beside a permission is not taken by every version.
-        Answer::Run { .. } => None,
+        // Without a word on permission, so that a version which does not take it does what it would have done.
+        Answer::Run { context, .. } => output(json!({"hookEventName": name, "additionalContext": context.as_deref()?})),
         Answer::Refuse(reason) => {
             output(json!({"hookEventName": name, "permissionDecision": "deny", "permissionDecisionReason": reason}))
         }

@@ -17,6 +17,8 @@ pub(super) fn event(input: &Input) -> Option<Event> {
         "BeforeAgent" => Event::Prompted,
         "AfterAgent" => Event::TurnEnded,
         "SessionEnd" => Event::Ended,
+        // It looks before each request to the model whether to compress, and says so each time.
+        "PreCompress" if input.trigger.as_deref() == Some("auto") => Event::Other,
         "PreCompress" => Event::Compacted { restarts: false },
         _ => Event::Other,
     })

@@ -49,6 +49,7 @@ pub(super) struct Input {
     pub(super) failure_type: Option<String>,
     pub(super) is_interrupt: Option<bool>,
     pub(super) source: Option<String>,
+    pub(super) trigger: Option<String>,
 }
 
 fn said(text: Option<&String>) -> Option<&str> {

@@ -157,6 +157,17 @@ impl Host {
         }
     }
 
+    /// As people call it.
+    #[must_use]
+    pub const fn title(self) -> &'static str {
+        match self {
+            Self::ClaudeCode => "Claude Code",
+            Self::Codex => "Codex",
+            Self::Gemini => "Gemini CLI",
+            Self::Cursor => "Cursor",
+        }
+    }
+
     /// How long the host waits for a hook, unless its settings say otherwise, in seconds.
     #[must_use]
     pub const fn patience_s(self) -> u64 {
@@ -164,6 +175,12 @@ impl Host {
             Self::ClaudeCode | Self::Codex => 600,
             Self::Gemini | Self::Cursor => 60,
         }
+    }
+
+    /// Does what is said before a tool reach the model?
+    #[must_use]
+    pub const fn hears_before(self) -> bool {
+        matches!(self, Self::ClaudeCode | Self::Codex)
     }
 
     /// The event before a tool, as the host spells it.
@@ -183,7 +200,10 @@ impl Host {
         let input: Input = serde_json::from_str(text).map_err(|error| {
             let name = input::event_of(text);
             let is_before = name.is_none_or(|name| name == self.before());
-            Unreadable { is_before, problem: format!("what {} sent to its hook is not readable: {error}", self.name()) }
+            Unreadable {
+                is_before,
+                problem: format!("what {} sent to its hook is not readable: {error}", self.title()),
+            }
         })?;
         let event = match self {
             Self::ClaudeCode => claude_code::event(&input),
@@ -195,7 +215,7 @@ impl Host {
         let is_before = name.is_empty() || name == self.before();
         let missing = |field: &str| Unreadable {
             is_before,
-            problem: format!("what {} sent to its hook has no {field}", self.name()),
+            problem: format!("what {} sent to its hook has no {field}", self.title()),
         };
         if name.is_empty() {
             return Err(missing("hook_event_name"));
@@ -219,16 +239,6 @@ impl Host {
             Self::Cursor => cursor::said(name, answer),
         };
         Said { out: out.map_or_else(String::new, |out| out.to_string()), ..Said::default() }
-    }
-
-    /// As people call it.
-    const fn name(self) -> &'static str {
-        match self {
-            Self::ClaudeCode => "Claude Code",
-            Self::Codex => "Codex",
-            Self::Gemini => "Gemini",
-            Self::Cursor => "Cursor",
-        }
     }
 }
 

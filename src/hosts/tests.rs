@@ -204,6 +204,13 @@ fn out(host: Host, name: &str, answer: &Answer) -> Value {
 }
 
 #[test]
+fn gemini_looks_before_each_request_whether_to_compress() {
+    let compress = |trigger: &str| event(Host::Gemini, "PreCompress", &json!({"trigger": trigger}));
+    assert_eq!(compress("auto"), Event::Other);
+    assert_eq!(compress("manual"), Event::Compacted { restarts: false });
+}
+
+#[test]
 fn permission_is_said_by_saying_nothing() {
     let allowed = Answer::Run { grant: false, context: None, arguments: None };
     for host in Host::ALL {
@@ -212,8 +219,9 @@ fn permission_is_said_by_saying_nothing() {
         }
     }
     let granted = Answer::Run { grant: true, context: Some("warning".into()), arguments: None };
-    // Codex fails open on an allow that changes nothing, and on what older versions do not know beside it.
-    assert_eq!(out(Host::Codex, "PreToolUse", &granted), Value::Null);
+    // Codex fails open on an allow that changes nothing.
+    let mind = json!({"hookSpecificOutput": {"hookEventName": "PreToolUse", "additionalContext": "warning"}});
+    assert_eq!(out(Host::Codex, "PreToolUse", &granted), mind);
     assert_eq!(out(Host::Gemini, "BeforeTool", &granted), Value::Null);
     assert_eq!(out(Host::Cursor, "preToolUse", &granted), json!({"permission": "allow"}));
     let claude = json!({"hookSpecificOutput": {

@@ -228,7 +228,7 @@ async fn after_a_compaction_the_model_is_told_what_it_has_done() {
         assert_eq!(agent.asks("t1", MAIL, mail("a@b.c")).await, None);
         agent.gave("t1", MAIL, mail("a@b.c"), "sent as message 7").await;
         let heard = if host == "gemini" {
-            assert_eq!(agent.tells("PreCompress", json!({"trigger": "auto"})).await, Value::Null);
+            assert_eq!(agent.tells("PreCompress", json!({"trigger": "manual"})).await, Value::Null);
             agent.tells("BeforeAgent", json!({"prompt": "go on"})).await
         } else {
             assert_eq!(agent.tells("PreCompact", json!({"trigger": "manual"})).await, Value::Null);
@@ -241,6 +241,33 @@ async fn after_a_compaction_the_model_is_told_what_it_has_done() {
         }
     }
     assert_eq!(desk.agent("claude-code", "new").tells("SessionStart", json!({"source": "compact"})).await, Value::Null);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_warning_is_told_where_a_host_hears_it() {
+    let desk = Desk::open().await;
+    for (host, before, after, hears_before) in [
+        ("claude-code", "PreToolUse", "PostToolUse", true),
+        ("codex", "PreToolUse", "PostToolUse", true),
+        ("gemini", "BeforeTool", "AfterTool", false),
+        ("cursor", "preToolUse", "postToolUse", false),
+    ] {
+        let agent = desk.agent(host, host);
+        let mut heard = [String::new(), String::new()];
+        for n in 1..=4 {
+            let made = format!(r#"{{"document_id": "doc_{n}"}}"#);
+            let mut call = json!({"tool_name": "mcp__docs__make", "tool_input": {"title": "Q3"},
+                                  "tool_use_id": n.to_string(), "tool_output": made, "tool_response": made});
+            if host == "gemini" {
+                call["tool_response"] = json!({"llmContent": made});
+            }
+            for (event, heard) in [before, after].into_iter().zip(&mut heard) {
+                heard.push_str(&agent.tells(event, call.clone()).await.to_string());
+            }
+        }
+        let are_warned = heard.each_ref().map(|text| text.contains("doc_1"));
+        assert_eq!(are_warned, [hears_before, !hears_before], "{host}: {heard:?}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -21,6 +21,8 @@ struct Known {
     runs: u64,
     /// True while the model is owed a summary.
     owes: bool,
+    /// What it is still to be told.
+    kept: Vec<String>,
 }
 
 impl Remembered {
@@ -71,8 +73,24 @@ impl Memory for Remembered {
         owes
     }
 
+    fn keep(&self, session: &str, text: &str) {
+        self.change(session, |known| known.kept.push(text.to_owned()));
+    }
+
+    fn kept(&self, session: &str) -> Option<String> {
+        let kept = self.known(session).kept;
+        if kept.is_empty() {
+            return None;
+        }
+        self.change(session, |known| known.kept.clear());
+        Some(kept.join("\n"))
+    }
+
     fn forget(&self, session: &str) {
-        let _ = self.path(session).map(fs::remove_file);
+        // One that is taken up again has its summary to come.
+        if !self.known(session).owes {
+            let _ = self.path(session).map(fs::remove_file);
+        }
     }
 
     fn file_state(&self, path: &str) -> Option<String> {

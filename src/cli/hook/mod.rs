@@ -12,12 +12,15 @@ use std::{
 };
 
 use anyhow::Context as _;
-use clap::{Args, ValueEnum};
+use clap::Args;
 use tokio::time::timeout;
 use tonic::Status;
 
 use self::{memory::Remembered, plane::Server};
-use super::remote::{Remote, refusal};
+use super::{
+    host::FailOpen,
+    remote::{Remote, refusal},
+};
 use crate::{
     clock::Clock,
     grpc::hooks::{Installed, answered, is_away},
@@ -35,7 +38,7 @@ const CONNECT: Duration = Duration::from_secs(5);
 #[derive(Debug, Args)]
 pub(super) struct HookArgs {
     /// Whose hook it is
-    host: Place,
+    host: Host,
     /// The agent's name, for its budget and its approvals
     #[arg(long, value_name = "NAME", env = "CALLGATE_AGENT", default_value = "")]
     agent: String,
@@ -50,39 +53,6 @@ pub(super) struct HookArgs {
     timeout: Option<u64>,
     #[command(flatten)]
     remote: Remote,
-}
-
-/// A place where agents live, by its name.
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum Place {
-    /// Claude Code
-    ClaudeCode,
-    /// OpenAI's Codex CLI
-    Codex,
-    /// Google's Gemini CLI
-    Gemini,
-    /// Cursor
-    Cursor,
-}
-
-impl From<Place> for Host {
-    fn from(place: Place) -> Self {
-        match place {
-            Place::ClaudeCode => Self::ClaudeCode,
-            Place::Codex => Self::Codex,
-            Place::Gemini => Self::Gemini,
-            Place::Cursor => Self::Cursor,
-        }
-    }
-}
-
-/// What runs although nobody could be asked.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum FailOpen {
-    /// Every tool
-    All,
-    /// Tools that are known to change nothing
-    Reads,
 }
 
 /// Why there is no answer.
@@ -110,7 +80,7 @@ pub(super) fn run(args: &HookArgs) -> ExitCode {
 }
 
 fn hooked(args: &HookArgs) -> Said {
-    let host = Host::from(args.host);
+    let host = args.host;
     let mut text = Vec::new();
     if let Err(error) = std::io::stdin().take(INPUT_BYTES_MAX).read_to_end(&mut text) {
         return blocked(&format!("what {} sent to its hook cannot be read: {error}", host.as_str()));
@@ -149,10 +119,10 @@ async fn ask(args: &HookArgs, host: Host, seen: Seen) -> Result<Said, Failed> {
             Ok(_) => Failed::Away(format!("{error:#}")),
             Err(unusable) => Failed::Refused(format!("{unusable:#}")),
         })?;
-        let never_restarts = matches!(host, Host::Gemini | Host::Cursor);
+        let (never_restarts, hears_before) = (matches!(host, Host::Gemini | Host::Cursor), host.hears_before());
         let (agent, grant) = (args.agent.clone(), args.grant);
         let left = patience.saturating_sub(clock.elapsed(began));
-        let installed = Installed { agent, grant, never_restarts, patience: left };
+        let installed = Installed { agent, grant, never_restarts, hears_before, patience: left };
         answered(&Server(wire), &Remembered::of(host), &installed, seen).await.map_err(|status| failed(&status))
     };
     let answer = timeout(patience, answer).await.map_err(|_| Failed::Away("no answer in time".to_owned()))??;

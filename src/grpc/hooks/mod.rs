@@ -57,7 +57,11 @@ pub trait Memory: Sync {
     fn owe(&self, session: &str);
     /// True once for what is owed.
     fn is_owed(&self, session: &str) -> bool;
-    /// The session is over.
+    /// A text for the model has to wait until the host hears one.
+    fn keep(&self, session: &str, text: &str);
+    /// What was kept, once.
+    fn kept(&self, session: &str) -> Option<String>;
+    /// The session is over; what is owed stays owed.
     fn forget(&self, session: &str);
     /// The state of a file, in a word; none where nobody can look.
     fn file_state(&self, path: &str) -> Option<String>;
@@ -74,6 +78,8 @@ pub struct Installed {
     pub grant: bool,
     /// True where the host does not tell that a session starts anew after a compaction.
     pub never_restarts: bool,
+    /// True where what is said before a tool reaches the model.
+    pub hears_before: bool,
     /// How long the host waits for an answer, at most.
     pub patience: Duration,
 }
@@ -180,11 +186,15 @@ async fn run<P: Plane, M: Memory>(
     verdict: &v1::Verdict,
 ) -> Result<Answer, Status> {
     let mended = verdict.permit.as_ref().map(|permit| permit.arguments_json.as_str()).filter(|json| !json.is_empty());
-    let hint = Some(verdict.next_context_hint.clone()).filter(|hint| !hint.is_empty());
-    let context = match told(plane, memory, &messages.seen.session, hint).await? {
-        Answer::Tell(context) => Some(context),
-        _ => None,
+    let (session, hint) = (&messages.seen.session, Some(&verdict.next_context_hint).filter(|hint| !hint.is_empty()));
+    let context = match messages.installed.hears_before {
+        true => told(plane, memory, session, hint.cloned()).await?,
+        false => {
+            hint.iter().for_each(|hint| memory.keep(session, hint));
+            Answer::Nothing
+        }
     };
+    let context = if let Answer::Tell(context) = context { Some(context) } else { None };
     Ok(Answer::Run {
         grant: messages.installed.grant,
         context,
@@ -192,7 +202,7 @@ async fn run<P: Plane, M: Memory>(
     })
 }
 
-/// What is to be said, with the summary that the model is owed.
+/// What is to be said, with the summary that the model is owed, and what could not be said before.
 async fn told<P: Plane, M: Memory>(
     plane: &P,
     memory: &M,
@@ -200,7 +210,7 @@ async fn told<P: Plane, M: Memory>(
     hint: Option<String>,
 ) -> Result<Answer, Status> {
     let owed = if memory.is_owed(session) { summary(plane, session).await? } else { None };
-    let said: Vec<String> = owed.into_iter().chain(hint).collect();
+    let said: Vec<String> = owed.into_iter().chain(memory.kept(session)).chain(hint).collect();
     Ok(if said.is_empty() { Answer::Nothing } else { Answer::Tell(cut(&said.join("\n\n"))) })
 }
 

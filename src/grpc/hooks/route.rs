@@ -109,8 +109,13 @@ fn unrecorded(name: &str, status: &Status) -> String {
 /// How the hook is installed, by the query of its URL: `?agent=NAME&timeout=SECONDS&grant`.
 fn installed(query: &str) -> Installed {
     let mut seconds = Host::ClaudeCode.patience_s();
-    let mut installed =
-        Installed { agent: String::new(), grant: false, never_restarts: true, patience: Duration::ZERO };
+    let mut installed = Installed {
+        agent: String::new(),
+        grant: false,
+        never_restarts: true,
+        hears_before: true,
+        patience: Duration::ZERO,
+    };
     for (name, value) in url::form_urlencoded::parse(query.as_bytes()) {
         match &*name {
             "agent" => installed.agent = value.into_owned(),
@@ -238,9 +243,19 @@ impl Memory for Remembered<'_> {
         self.seen(session).1 && self.with(session, |(_, owes)| std::mem::take(owes))
     }
 
+    /// Claude Code hears at once.
+    fn keep(&self, _: &str, _: &str) {}
+
+    fn kept(&self, _: &str) -> Option<String> {
+        None
+    }
+
     fn forget(&self, session: &str) {
         let mut known = self.known.0.lock().unwrap_or_else(PoisonError::into_inner);
-        known.pop(&(self.tenant, session.to_owned()));
+        let session = (self.tenant, session.to_owned());
+        if known.peek(&session).is_some_and(|(_, owes)| !owes) {
+            known.pop(&session);
+        }
     }
 
     /// The agent's files are on another machine.
