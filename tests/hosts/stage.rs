@@ -44,6 +44,7 @@ pub(crate) struct Stage {
 
 impl Stage {
     /// None, and a line that says so, where the program is not installed.
+    #[allow(clippy::print_stderr, reason = "who runs the tests is to know what did not run")]
     pub(crate) async fn open(agent: Agent, options: &[&str]) -> Option<Self> {
         if agent.program().is_none() {
             eprintln!("skipped: {} is not installed; `make hosts` installs it where npm is", agent.name());
