@@ -20,7 +20,7 @@ const ROLLUPS: [&str; 2] = ["retry_hourly", "retry_recent"];
 /// The first hour that is made anew: the first that still matters, or the first of which the tenant `n` has all its
 /// calls. What was counted of those that retention has deleted stays as it is.
 const SINCE: &str = "greatest(to_timestamp(floor(extract(epoch from now() - interval '40 days') / 3600) * 3600),
-    to_timestamp(ceil(extract(epoch from n.calls_gone_before) / 3600) * 3600))";
+    to_timestamp(ceil(extract(epoch from n.calls_gone_before at time zone 'utc') / 3600) * 3600))";
 
 /// Adds the trials of the trees that were born on a day, but those that wait to be counted: an outcome and its entry in
 /// the queue are committed together, and nobody takes any from it, so that each is seen in one place.

@@ -61,12 +61,13 @@ impl Store {
         };
         let update = format!(
             "update tenant t set state = $2, state_by = $3, state_reason = $4,
-               state_at = case when t.state = $2 then t.state_at else now() end
+               state_at = case when t.state = $2 then t.state_at else to_timestamp($5 / 1000.0) end
              where name = $1 and state <> 'deleted' returning {ROW}"
         );
         let update = sqlx::query(sqlx::AssertSqlSafe(update)).bind(name).bind(state.as_str()).bind(&by.name);
+        let update = update.bind(reason).bind(self.now().as_millis());
         let event = Event::new(kind, by.clone(), name).because(reason);
-        self.readers.read(async |conn| changed(conn, update.bind(reason), &event).await).await
+        self.readers.read(async |conn| changed(conn, update, &event).await).await
     }
 
     /// Has a tenant's values sealed from now on, if nobody else has; gives the mark of the key that its hashes are made
@@ -76,13 +77,17 @@ impl Store {
     /// [`StoreError`] when the database cannot be used.
     pub async fn adopt_keys(&self, tenant: &Tenant, mark: KeyMark, anew: bool) -> Result<Option<KeyMark>, StoreError> {
         let adopt = format!(
-            "update tenant t set fingerprint_mark = $2 where t.tenant_id = $1 and t.fingerprint_mark is null
-               and ($3 or not exists (select from ledger l where l.tenant_id = $1)) returning {ROW}"
+            "update tenant t set fingerprint_mark = $2
+             where t.tenant_id = $1 and t.fingerprint_mark is null and $3 returning {ROW}"
         );
-        let adopt = sqlx::query(sqlx::AssertSqlSafe(adopt)).bind(tenant.id.0).bind(mark.to_vec()).bind(anew);
+        let adopt = sqlx::query(sqlx::AssertSqlSafe(adopt)).bind(tenant.id.0).bind(mark.to_vec());
         let what = format!("{}: its arguments and results are encrypted from now on", tenant.name);
         let event = Event::new(Kind::TenantChanged, Actor::from("serve"), what);
         let adopted = async |conn: &mut PgConnection| {
+            // By itself: a distributed database does not look at writes while it changes a table that all nodes have.
+            let wrote = sqlx::query_scalar("select exists (select 1 from ledger where tenant_id = $1)");
+            let wrote: bool = wrote.bind(tenant.id.0).fetch_one(&mut *conn).await?;
+            let adopt = adopt.bind(anew || !wrote);
             if let Some(adopted) = changed(&mut *conn, adopt, &event).await? {
                 return Ok(adopted.mark);
             }

@@ -1,6 +1,7 @@
 //! What tenants use of what limits them, counted now and then; and what a deleted tenant leaves behind, erased.
 
 use sqlx::{AssertSqlSafe, PgConnection};
+use tokio::time::Instant;
 
 use super::{Store, decode::Loaded};
 use crate::{domain::ids::TenantId, store::error::StoreError};
@@ -40,16 +41,18 @@ async fn count(conn: &mut PgConnection, tenant: TenantId) -> Loaded<()> {
     if sqlx::query(claim).bind(tenant.0).execute(&mut *conn).await?.rows_affected() == 0 {
         return Ok(());
     }
+    let began = Instant::now();
     let counted = sqlx::query_as(
         "select (select count(*) from call_tree where tenant_id = $1)::bigint,
            (coalesce((select sum(pg_column_size(c.*)) from call c where tenant_id = $1), 0)
              + coalesce((select sum(pg_column_size(o.*)) from outcome o where tenant_id = $1), 0))::bigint",
     );
     let (sessions, bytes): (i64, i64) = counted.bind(tenant.0).fetch_one(&mut *conn).await?;
-    // As values, and later than it began by ten times what it took: counting is at most a tenth of anybody's work.
-    let set = "update tenant set used_sessions = $2, used_bytes = $3,
-        used_at = clock_timestamp() + 10 * (clock_timestamp() - used_at) where tenant_id = $1";
-    sqlx::query(set).bind(tenant.0).bind(sessions).bind(bytes).execute(conn).await?;
+    // As values, and later than it ended by ten times what it took: counting is at most a tenth of anybody's work.
+    let set = "update tenant set used_sessions = $2, used_bytes = $3, used_at = now() + make_interval(secs => $4)
+        where tenant_id = $1";
+    let rests = began.elapsed().as_secs_f64() * 10.0;
+    sqlx::query(set).bind(tenant.0).bind(sessions).bind(bytes).bind(rests).execute(conn).await?;
     Ok(())
 }
 
