@@ -291,7 +291,7 @@ impl CallTree {
             writes
                 || match (effect.kind, call.effect.kind) {
                     (_, EffectKind::Read | EffectKind::Check) => false,
-                    (_, EffectKind::Unknown) if call.failed_in_steps_after(previous.seq) => true,
+                    (_, EffectKind::Unknown) if call.may_have_acted_after(previous.seq) => true,
                     (EffectKind::Unknown, _) => since.is_some_and(|outcome| outcome.news || outcome.says_little()),
                     // News, nothing to say, or what it said before: a second `git checkout` prints what the first did.
                     (_, EffectKind::Unknown) => since.is_some(),
@@ -300,12 +300,12 @@ impl CallTree {
         })
     }
 
-    /// Has anything but declared reads and checks succeeded in this tree since `previous`? An equal result does not
+    /// Has anything but declared reads and checks done something in this tree since `previous`? An equal result does not
     /// make a call harmless to skip: in `open A; open B; open A` skipping the last leaves the editor on B.
     #[must_use]
     pub fn acted_since(&self, previous: &Previous, fingerprint: Fingerprint) -> bool {
         let after = |call: &Call| {
-            call.success().is_some_and(|outcome| outcome.seq > previous.seq) || call.failed_in_steps_after(previous.seq)
+            call.success().is_some_and(|outcome| outcome.seq > previous.seq) || call.may_have_acted_after(previous.seq)
         };
         !previous.foreign
             && (self.forgotten_change > previous.seq
@@ -332,10 +332,17 @@ impl Call {
         matches!(self.effect.kind, EffectKind::Read | EffectKind::Check)
     }
 
-    /// True when it failed after that event, and what its first steps did is done all the same.
-    fn failed_in_steps_after(&self, seq: u64) -> bool {
-        let failed = self.outcome.as_ref().filter(|outcome| outcome.status == OutcomeStatus::Error);
-        self.effect.in_steps && failed.is_some_and(|outcome| outcome.seq > seq)
+    /// True when it did not succeed after that event, and may have done something all the same: it got no answer, or
+    /// its first steps were done.
+    fn may_have_acted_after(&self, seq: u64) -> bool {
+        self.outcome.as_ref().is_some_and(|outcome| {
+            let acted = match outcome.status {
+                OutcomeStatus::Unknown => true,
+                OutcomeStatus::Error => self.effect.in_steps,
+                _ => false,
+            };
+            acted && outcome.seq > seq
+        })
     }
 
     /// True when it was permitted after that event and did not fail cleanly.
