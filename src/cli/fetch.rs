@@ -54,7 +54,7 @@ async fn answer(url: &str, ca: Option<&Path>, bearer: Option<&Path>, max: usize)
     asked(TlsConnector::from(Arc::new(tls(ca)?)).connect(name, tcp).await?, request, max).await
 }
 
-fn is_here(host: &Host<&str>) -> bool {
+pub(super) fn is_here(host: &Host<&str>) -> bool {
     match host {
         Host::Domain(name) => *name == "localhost",
         Host::Ipv4(address) => IpAddr::V4(*address).is_loopback(),
@@ -62,7 +62,7 @@ fn is_here(host: &Host<&str>) -> bool {
     }
 }
 
-fn tls(ca: Option<&Path>) -> anyhow::Result<ClientConfig> {
+pub(super) fn tls(ca: Option<&Path>) -> anyhow::Result<ClientConfig> {
     let mut roots = RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() };
     if let Some(ca) = ca {
         roots.roots.clear();

@@ -12,6 +12,8 @@ use jsonc_parser::{
 
 /// Where hosts keep their servers: Claude, Cursor and Gemini; VS Code.
 const SERVERS: [&str; 2] = ["mcpServers", "servers"];
+/// Where they keep the address of one that is reached over HTTP.
+const URLS: [&str; 3] = ["url", "httpUrl", "serverUrl"];
 /// The command of the proxy.
 pub const PROXY: &str = "mcp-proxy";
 /// What stands before the server's own command.
@@ -42,7 +44,12 @@ struct Edit {
 pub fn wrap(text: &str, program: &str, options: &[String]) -> Result<Changed, String> {
     change(text, |name, server| {
         let Some(command) = server.get_string("command") else {
-            return Err("it is not started by a command");
+            return Err(match URLS.iter().any(|name| server.get_string(name).is_some()) {
+                true => {
+                    "it is reached by a URL: run `callgate mcp-proxy --url` before it, and give its host that address"
+                }
+                false => "it is not started by a command",
+            });
         };
         if proxied(command, server.get_array("args")).is_some() {
             return Err("it is behind the proxy already");

@@ -6,6 +6,7 @@
 pub mod answer;
 pub mod call;
 pub mod config;
+pub mod events;
 pub mod inventory;
 pub mod message;
 pub mod outcome;

@@ -1,6 +1,8 @@
 //! The MCP proxy as a process between a client and a server: what passes, what is judged, and what becomes of calls
 //! when either side ends.
 
+mod http;
+
 use std::{fs, path::PathBuf, process::Stdio};
 
 use callgate::grpc::v1::{self, CallState, approval_service_client::ApprovalServiceClient};

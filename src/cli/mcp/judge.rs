@@ -1,18 +1,18 @@
-//! Calls and their verdicts: judged in the order in which they came; one that a person must approve waits beside the
-//! others.
+//! Calls and their verdicts: asked for, and waited for where a person must approve.
 
 use std::{sync::Arc, time::Duration};
 
-use futures_util::stream::{FuturesOrdered, StreamExt as _};
 use tokio::{
     sync::{mpsc, watch},
     time::{Instant, interval_at, sleep},
 };
 
 use super::{
-    FailOpen, outcomes,
+    FailOpen,
+    lines::Out,
+    outcomes,
     plane::Failure,
-    proxy::{Kind, Open, Proxy, Running, Work},
+    proxy::{Key, Kind, Open, Proxy, Running},
 };
 use crate::{
     clock::Clock,
@@ -27,8 +27,6 @@ use crate::{
     },
 };
 
-/// Calls that are asked about at once.
-const ASKED_MAX: usize = 64;
 /// A pause so long is waited out; of a longer one the model is told.
 const PAUSE_MAX: Duration = Duration::from_secs(2);
 /// How long a client waits that does not want to be told of progress: most give up after 60 seconds.
@@ -42,13 +40,22 @@ const AGAIN: Duration = Duration::from_millis(500);
 #[derive(Debug)]
 pub(super) struct Waiting {
     call: Call,
+    key: Key,
     asked: ToolCall,
     /// The message alone.
     message: String,
-    /// As it came.
-    line: Vec<u8>,
     /// True once its client has called it off.
     off: watch::Receiver<bool>,
+    client: Client,
+}
+
+/// Who asks.
+#[derive(Debug, Clone)]
+pub(super) struct Client {
+    /// As in [`Key`].
+    pub(super) number: u64,
+    /// Where it is told of progress, if it can be.
+    pub(super) told: Option<mpsc::Sender<Out>>,
 }
 
 /// Messages of one line, some of them calls.
@@ -56,6 +63,17 @@ pub(super) struct Waiting {
 pub(super) struct Batch {
     parts: Vec<Part>,
     line: Vec<u8>,
+    /// It is one message, and no list.
+    is_one: bool,
+}
+
+/// What becomes of a message, or of a batch.
+#[derive(Debug, Default)]
+pub(super) struct Decided {
+    /// What goes on to the server, if anything does.
+    pub(super) line: Option<Vec<u8>>,
+    /// What is answered in its place.
+    pub(super) answers: Vec<String>,
 }
 
 #[derive(Debug)]
@@ -63,10 +81,12 @@ enum Part {
     Call(Box<Waiting>),
     Other(String),
     Answered(String),
+    /// Nothing is to be done about it.
+    Done,
 }
 
 /// What becomes of a call.
-enum Fate {
+pub(super) enum Fate {
     /// It is forwarded, with this message where that is not as it came.
     Runs(Option<String>),
     Answered(String),
@@ -77,79 +97,42 @@ enum Fate {
 }
 
 impl Proxy {
-    pub(super) fn waiting(&self, call: Call, message: String, line: Vec<u8>) -> Waiting {
+    pub(super) fn waiting(&self, client: &Client, call: Call, message: String) -> Waiting {
         let tool = self.options.tool(&call.tool);
         let (off, called_off) = watch::channel(false);
+        let key = Key { client: client.number, id: call.id.clone() };
         let mut state = self.state();
-        state.held.push((call.id.clone(), off));
+        state.held.push((key.clone(), off));
         let call_id = state.call_id(&call, &tool, &self.connection);
         let arguments_json = call.arguments.clone();
         let asked = ToolCall { call_id, tool, arguments_json, ..ToolCall::default() };
-        Waiting { call, asked, message, line, off: called_off }
+        Waiting { call, key, asked, message, off: called_off, client: client.clone() }
     }
 
-    pub(super) fn batch(&self, messages: &[Message<'_>], line: Vec<u8>) -> Batch {
+    pub(super) fn batch(&self, client: &Client, messages: &[Message<'_>], line: Vec<u8>, is_one: bool) -> Batch {
         let part = |message: &Message<'_>| {
             let raw = message.raw.to_owned();
             if !message.is(TOOLS_CALL) {
-                self.passes(message);
-                return Part::Other(raw);
+                return if self.passes(client.number, message) { Part::Other(raw) } else { Part::Done };
             }
-            match (Call::read(message), &message.id) {
-                (Ok(call), _) => Part::Call(Box::new(self.waiting(call, raw, Vec::new()))),
-                (Err(problem), id) => Part::Answered(id.as_ref().map_or_else(
-                    || answer::unreadable(&format!("callgate cannot judge this call: {problem}")),
-                    |id| answer::result(id, &answer::unjudged("invalid_call", problem, false), true),
-                )),
+            match Call::read(message) {
+                Ok(call) => Part::Call(Box::new(self.waiting(client, call, raw))),
+                Err(problem) => Part::Answered(self.unjudgeable(message.id.as_ref(), problem)),
             }
         };
-        Batch { parts: messages.iter().map(part).collect(), line }
+        Batch { parts: messages.iter().map(part).collect(), line, is_one }
     }
 
-    /// Judges what comes, in its order.
-    pub(super) async fn judge(self: Arc<Self>, mut work: mpsc::Receiver<Work>) {
-        let mut asked = FuturesOrdered::new();
-        let mut is_ended = false;
-        while !is_ended || !asked.is_empty() {
-            tokio::select! {
-                next = work.recv(), if !is_ended && asked.len() < ASKED_MAX => match next {
-                    Some(Work::Call(waiting)) => asked.push_back(Arc::clone(&self).first(waiting)),
-                    Some(Work::Batch(batch)) => drop(tokio::spawn(Arc::clone(&self).judge_batch(batch))),
-                    Some(Work::End) | None => is_ended = true,
-                },
-                Some((waiting, fate)) = asked.next(), if !asked.is_empty() => {
-                    Arc::clone(&self).act(waiting, fate).await;
-                }
-            }
+    /// A verdict on a call, whatever it has to wait for.
+    pub(super) async fn decide(self: &Arc<Self>, waiting: &Waiting) -> Fate {
+        match self.first(waiting).await {
+            Fate::Held(verdict) => self.hold(waiting, *verdict).await,
+            fate => fate,
         }
     }
 
-    async fn first(self: Arc<Self>, waiting: Box<Waiting>) -> (Box<Waiting>, Fate) {
-        let fate = self.fate(&waiting, Duration::ZERO).await;
-        (waiting, fate)
-    }
-
-    async fn act(self: Arc<Self>, waiting: Box<Waiting>, fate: Fate) {
-        let Fate::Held(verdict) = fate else { return self.finish(*waiting, fate).await };
-        tokio::spawn(async move {
-            let fate = self.hold(&waiting, *verdict).await;
-            self.finish(*waiting, fate).await;
-        });
-    }
-
-    async fn finish(&self, waiting: Waiting, fate: Fate) {
-        match fate {
-            Fate::Runs(message) => {
-                let line = message.map(|message| format!("{message}\n").into_bytes());
-                self.forward(line.unwrap_or(waiting.line)).await;
-            }
-            Fate::Answered(answer) => self.answer(answer).await,
-            Fate::Off | Fate::Held(_) => {}
-        }
-    }
-
-    /// All of a batch runs as it came, or the rest of it does, and what does not is answered at once.
-    async fn judge_batch(self: Arc<Self>, batch: Batch) {
+    /// All of a batch runs as it came, or the rest of it does, and what does not is answered.
+    pub(super) async fn decide_batch(self: &Arc<Self>, batch: Batch) -> Decided {
         let (mut kept, mut answers, mut is_whole) = (Vec::new(), Vec::new(), true);
         for part in batch.parts {
             let waiting = match part {
@@ -163,12 +146,12 @@ impl Proxy {
                     answers.push(answer);
                     continue;
                 }
+                Part::Done => {
+                    is_whole = false;
+                    continue;
+                }
             };
-            let fate = match self.fate(&waiting, Duration::ZERO).await {
-                Fate::Held(verdict) => self.hold(&waiting, *verdict).await,
-                fate => fate,
-            };
-            match fate {
+            match self.decide(&waiting).await {
                 Fate::Runs(message) => {
                     is_whole &= message.is_none();
                     kept.push(message.unwrap_or(waiting.message));
@@ -180,14 +163,18 @@ impl Proxy {
                 Fate::Off | Fate::Held(_) => is_whole = false,
             }
         }
-        if !answers.is_empty() {
-            self.answer(format!("[{}]", answers.join(","))).await;
-        }
-        match kept.is_empty() {
-            _ if is_whole => self.forward(batch.line).await,
-            true => {}
-            false => self.forward(format!("[{}]\n", kept.join(",")).into_bytes()).await,
-        }
+        let line = match kept.as_slice() {
+            _ if is_whole => Some(batch.line),
+            [] => None,
+            [message] if batch.is_one => Some(message.clone().into_bytes()),
+            kept => Some(format!("[{}]\n", kept.join(",")).into_bytes()),
+        };
+        Decided { line, answers }
+    }
+
+    /// The verdict on a call as it is now.
+    pub(super) async fn first(self: &Arc<Self>, waiting: &Waiting) -> Fate {
+        self.fate(waiting, Duration::ZERO).await
     }
 
     /// Asks for the verdict on a call, waiting so long at most.
@@ -267,10 +254,10 @@ impl Proxy {
         if *waiting.off.borrow() {
             return false;
         }
-        if let Some(at) = state.held.iter().position(|(id, _)| *id == waiting.call.id) {
+        if let Some(at) = state.held.iter().position(|(key, _)| *key == waiting.key) {
             state.held.remove(at);
         }
-        state.open.extend(kind.map(|kind| Open { id: waiting.call.id.clone(), kind }));
+        state.open.extend(kind.map(|kind| Open { key: waiting.key.clone(), kind }));
         true
     }
 
@@ -304,9 +291,10 @@ impl Proxy {
     }
 
     /// Waits for a person's answer, or for a moment, and tells the client so.
-    async fn hold(self: &Arc<Self>, waiting: &Waiting, mut verdict: Verdict) -> Fate {
+    pub(super) async fn hold(self: &Arc<Self>, waiting: &Waiting, mut verdict: Verdict) -> Fate {
+        let told_of = waiting.client.told.as_ref().zip(waiting.call.progress_token.as_ref());
         let limit = match verdict.decision() {
-            Decision::Ask if waiting.call.progress_token.is_some() => self.options.max_wait(),
+            Decision::Ask if told_of.is_some() => self.options.max_wait(),
             Decision::Ask => self.options.max_wait().min(UNTOLD_MAX),
             _ => PAUSE_MAX,
         };
@@ -328,9 +316,9 @@ impl Proxy {
                     }
                     _ = told.tick() => {
                         count += 1;
-                        if let Some(token) = &waiting.call.progress_token {
+                        if let Some((client, token)) = told_of {
                             let text = "callgate: the call waits for a person's approval";
-                            self.answer(answer::progress(token, count, text)).await;
+                            let _ = client.send(Out::line(&answer::progress(token, count, text))).await;
                         }
                     }
                 }

@@ -23,6 +23,13 @@ pub(super) enum Out {
     End,
 }
 
+impl Out {
+    /// A message as a line.
+    pub(super) fn line(message: &str) -> Self {
+        Self::Line(format!("{message}\n").into_bytes())
+    }
+}
+
 /// What is read.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Piece {

@@ -2,10 +2,12 @@
 //! [`crate::mcp`]; this is its pipes, its processes and its files.
 
 mod child;
+mod http;
 mod judge;
 mod lines;
 mod manage;
 mod outcomes;
+mod pipes;
 mod plane;
 mod proxy;
 mod seen;
@@ -20,24 +22,20 @@ use std::{
 
 use anyhow::{Context as _, bail};
 use clap::Args;
-use tokio::{
-    io::{AsyncRead, stdin, stdout},
-    process::ChildStdout,
-    sync::mpsc,
-    task::JoinHandle,
-    time::timeout,
-};
 use uuid::Uuid;
 
 pub(super) use self::manage::{McpArgs, run};
 use self::{
-    child::Server,
-    lines::{LINE_BYTES_MAX, Lines, Out, Piece, WAITING_MAX},
+    http::HttpArgs,
     plane::Plane,
-    proxy::{Proxy, State, Work},
+    proxy::{Proxy, State},
     seen::{Seen, normalized},
 };
-use super::{failed, host::FailOpen, remote::Remote, signal};
+use super::{
+    failed,
+    host::FailOpen,
+    remote::{Remote, Wire},
+};
 use crate::grpc::v1::Caller;
 
 /// How long what is left to be said has to be read.
@@ -56,8 +54,10 @@ pub(super) struct ProxyArgs {
     agent: String,
     #[command(flatten)]
     remote: Remote,
+    #[command(flatten)]
+    http: HttpArgs,
     /// The MCP server's own command, after `--`
-    #[arg(last = true, required = true, value_name = "COMMAND")]
+    #[arg(last = true, required_unless_present = "url", conflicts_with = "url", value_name = "COMMAND")]
     command: Vec<OsString>,
 }
 
@@ -94,6 +94,14 @@ impl ProxyOptions {
         }
     }
 
+    /// To the user, who sees it in the host's log.
+    fn say(&self, text: &str) {
+        match &self.server_name {
+            Some(name) => errln!("callgate: mcp-proxy {name}: {text}"),
+            None => errln!("callgate: mcp-proxy: {text}"),
+        }
+    }
+
     fn max_wait(&self) -> Duration {
         Duration::from_secs(self.max_wait_s)
     }
@@ -117,143 +125,39 @@ pub(super) fn proxy(args: ProxyArgs) -> ExitCode {
     code
 }
 
-/// Who ended it.
-enum End {
-    Server,
-    Client,
-    Signal,
+/// What proxies are made from.
+struct Setup {
+    options: ProxyOptions,
+    session: Option<String>,
+    agent: String,
+    wire: Wire,
+}
+
+impl Setup {
+    /// A proxy for one connection.
+    fn proxy(&self) -> anyhow::Result<Proxy> {
+        let connection = Uuid::now_v7().to_string();
+        let session_id = self.session.clone().unwrap_or_else(|| format!("mcp-{connection}"));
+        let caller = Caller { session_id, agent_id: self.agent.clone(), ..Caller::default() };
+        let plane = Arc::new(Plane::new(self.wire.clone(), caller));
+        let seen = self.options.server_name.as_deref().map(Seen::of).transpose()?;
+        let inventory = seen.as_ref().map(Seen::load).transpose()?.flatten().unwrap_or_default();
+        let state = Mutex::new(State::new(inventory));
+        Ok(Proxy { options: self.options.clone(), plane, connection, seen, state })
+    }
 }
 
 async fn serve(args: ProxyArgs) -> anyhow::Result<ExitCode> {
-    let ProxyArgs { options, session, agent, remote, command } = args;
+    let ProxyArgs { options, session, agent, remote, http, command } = args;
     if options.fail_open == Some(FailOpen::Reads) && !options.trust_annotations {
         bail!("--fail-open reads needs --trust-annotations: what reads is known from the MCP server alone");
     }
-    let connection = Uuid::now_v7().to_string();
+    let mut setup = Setup { options, session, agent, wire: remote.connect_later()? };
+    if http.url.is_some() {
+        return http::run(setup, &http).await;
+    }
     // Its hooks know the session by the same name, and its calls by the same ids.
-    let session = session.or_else(|| std::env::var("CLAUDE_CODE_SESSION_ID").ok().filter(|name| !name.is_empty()));
-    let session_id = session.unwrap_or_else(|| format!("mcp-{connection}"));
-    let caller = Caller { session_id, agent_id: agent, ..Caller::default() };
-    let plane = Arc::new(Plane::new(remote.connect_later()?, caller));
-    let seen = options.server_name.as_deref().map(Seen::of).transpose()?;
-    let inventory = seen.as_ref().map(Seen::load).transpose()?.flatten().unwrap_or_default();
-
-    let (server, input, output) = Server::start(&command)?;
-    let (to_client, for_client) = mpsc::channel(WAITING_MAX);
-    let (to_server, for_server) = mpsc::channel(WAITING_MAX);
-    let (to_judge, for_judge) = mpsc::channel(WAITING_MAX);
-    let state = Mutex::new(State::new(inventory));
-    let proxy = Proxy { options, plane, connection, seen, to_client, to_server, to_judge, state };
-    let proxy = Arc::new(proxy);
-    let writers = Writers {
-        client: tokio::spawn(lines::write(stdout(), for_client)),
-        server: tokio::spawn(lines::write(input, for_server)),
-    };
-    let judge = tokio::spawn(Arc::clone(&proxy).judge(for_judge));
-    between(proxy, server, writers, judge, output).await
-}
-
-/// The tasks that write.
-struct Writers {
-    client: JoinHandle<std::io::Result<()>>,
-    server: JoinHandle<std::io::Result<()>>,
-}
-
-/// Forwards until one side ends, or a signal comes; then ends the other in order.
-async fn between(
-    proxy: Arc<Proxy>,
-    mut server: Server,
-    mut writers: Writers,
-    judge: JoinHandle<()>,
-    output: ChildStdout,
-) -> anyhow::Result<ExitCode> {
-    let mut up = tokio::spawn(up(Arc::clone(&proxy)));
-    let mut down = tokio::spawn(down(Arc::clone(&proxy), output));
-    let stop = signal::stop();
-    tokio::pin!(stop);
-    let mut end = tokio::select! {
-        _ = &mut down => End::Server,
-        _ = server.ended() => End::Server,
-        _ = &mut up => End::Client,
-        _ = &mut writers.client => End::Client,
-        () = &mut stop => End::Signal,
-    };
-    if matches!(end, End::Client) {
-        // What the client has asked before it left is still done, as without the proxy.
-        let _ = proxy.to_judge.send(Work::End).await;
-        let _ = judge.await;
-        for (_, off) in proxy.state().held.drain(..) {
-            off.send_replace(true);
-        }
-        let _ = proxy.to_server.send(Out::End).await;
-        tokio::select! {
-            _ = &mut down => {}
-            _ = server.ended() => {}
-            () = &mut stop => end = End::Signal,
-        }
-    }
-    if matches!(end, End::Signal) {
-        // Dropping its writer closes its input, also where it does not read.
-        writers.server.abort();
-    }
-    let status = server.end().await;
-    // What it has said before its end is read to the end.
-    if !down.is_finished() {
-        let _ = timeout(LAST_WORDS, &mut down).await;
-    }
-    let code = status.and_then(|status| status.code());
-    let how = code.map_or_else(|| "was killed".to_owned(), |code| format!("ended with exit code {code}"));
-    if matches!(end, End::Server) {
-        proxy.say(&format!("the MCP server {how}"));
-    }
-    proxy.gone(&format!("The MCP server {how}, and answers no more.")).await;
-    let _ = proxy.to_client.send(Out::End).await;
-    if !writers.client.is_finished() {
-        let _ = timeout(LAST_WORDS, writers.client).await;
-    }
-    proxy.plane.reported(LAST_WORDS).await;
-    let own = code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1);
-    Ok(if matches!(end, End::Server) { ExitCode::from(own) } else { ExitCode::SUCCESS })
-}
-
-/// From the client to its server, until the client has no more.
-async fn up(proxy: Arc<Proxy>) {
-    let mut lines = Lines::new(stdin(), LINE_BYTES_MAX);
-    let mut is_within = false;
-    while let Ok(Some(piece)) = lines.next().await {
-        match piece {
-            Piece::Line(line) => proxy.client_says(line).await,
-            Piece::Part { is_last, .. } => {
-                if !is_within {
-                    let problem = format!("it is longer than {} MiB", LINE_BYTES_MAX >> 20);
-                    proxy.refuse_unreadable(&problem).await;
-                }
-                is_within = !is_last;
-            }
-        }
-    }
-}
-
-/// From the server to its client. A line that is too long to be read passes all the same; what it answers is not known.
-async fn down(proxy: Arc<Proxy>, output: impl AsyncRead + Unpin) {
-    let mut lines = Lines::new(output, LINE_BYTES_MAX);
-    let mut parts: Option<mpsc::Sender<Vec<u8>>> = None;
-    while let Ok(Some(piece)) = lines.next().await {
-        match piece {
-            Piece::Line(line) => proxy.server_says(line).await,
-            Piece::Part { bytes, is_last } => {
-                if parts.is_none() {
-                    let (sender, receiver) = mpsc::channel(1);
-                    let _ = proxy.to_client.send(Out::Parts(receiver)).await;
-                    parts = Some(sender);
-                }
-                if let Some(sender) = &parts {
-                    let _ = sender.send(bytes).await;
-                }
-                if is_last {
-                    parts = None;
-                }
-            }
-        }
-    }
+    let own = || std::env::var("CLAUDE_CODE_SESSION_ID").ok().filter(|name| !name.is_empty());
+    setup.session = setup.session.or_else(own);
+    pipes::run(setup.proxy()?, &command).await
 }

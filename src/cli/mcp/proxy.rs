@@ -1,30 +1,20 @@
-//! Between a client and its server: every line passes as it came, but for calls of tools, which wait for their verdict.
+//! Between clients and their server, by whatever way they speak: what is known of the messages in between.
 
 use std::{
     collections::VecDeque,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use tokio::{
-    sync::{mpsc, watch},
-    time::Instant,
-};
+use tokio::{sync::watch, time::Instant};
 
-use super::{
-    ProxyOptions,
-    judge::{Batch, Waiting},
-    lines::Out,
-    outcomes,
-    plane::Plane,
-    seen::Seen,
-};
+use super::{ProxyOptions, outcomes, plane::Plane, seen::Seen};
 use crate::{
-    grpc::v1::{OutcomeStatus, ToolCall},
+    grpc::v1::{OutcomeStatus, RecordRequest, ToolCall},
     mcp::{
         answer,
         call::Call,
         inventory::Inventory,
-        message::{self, Id, Line, Message, TOOLS_CALL, TOOLS_LIST},
+        message::{self, Id, Line, Message, TOOLS_LIST},
         outcome::{self, Outcome},
     },
 };
@@ -43,19 +33,15 @@ pub(super) struct Proxy {
     pub(super) connection: String,
     /// None for a server without a name.
     pub(super) seen: Option<Seen>,
-    pub(super) to_client: mpsc::Sender<Out>,
-    pub(super) to_server: mpsc::Sender<Out>,
-    pub(super) to_judge: mpsc::Sender<Work>,
     pub(super) state: Mutex<State>,
 }
 
-/// What waits for a verdict.
-#[derive(Debug)]
-pub(super) enum Work {
-    Call(Box<Waiting>),
-    Batch(Batch),
-    /// No more follows.
-    End,
+/// A request by its id, and by who gave it: clients without a session of the protocol each count for themselves.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Key {
+    /// 0 for the one client of a proxy.
+    pub(super) client: u64,
+    pub(super) id: Id,
 }
 
 /// What is known of the messages in between.
@@ -64,7 +50,7 @@ pub(super) struct State {
     /// Requests that the server has not answered.
     pub(super) open: Vec<Open>,
     /// Calls that the server has not seen: their client calls them off here.
-    pub(super) held: Vec<(Id, watch::Sender<bool>)>,
+    pub(super) held: Vec<(Key, watch::Sender<bool>)>,
     /// Calls that asked for something first: the client sends them again with it.
     asking: VecDeque<Running>,
     /// Calls that go on as tasks, by their names.
@@ -77,7 +63,7 @@ pub(super) struct State {
 /// A request that the server has not answered.
 #[derive(Debug)]
 pub(super) struct Open {
-    pub(super) id: Id,
+    pub(super) key: Key,
     pub(super) kind: Kind,
 }
 
@@ -104,126 +90,81 @@ impl Proxy {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A line for the client.
-    pub(super) async fn answer(&self, line: String) {
-        let _ = self.to_client.send(Out::Line(format!("{line}\n").into_bytes())).await;
-    }
-
-    /// To the user, who sees it in the host's log.
     pub(super) fn say(&self, text: &str) {
-        match &self.options.server_name {
-            Some(name) => errln!("callgate: mcp-proxy {name}: {text}"),
-            None => errln!("callgate: mcp-proxy: {text}"),
-        }
-    }
-
-    /// A line of the client: it passes, or waits for a verdict.
-    pub(super) async fn client_says(&self, line: Vec<u8>) {
-        let text = String::from_utf8_lossy(&line).into_owned();
-        match message::read(&text) {
-            Line::Unreadable => self.refuse_unreadable("it is not one JSON value, or has a name twice").await,
-            Line::One(message) if message.is(TOOLS_CALL) => match Call::read(&message) {
-                Ok(call) => {
-                    let waiting = self.waiting(call, message.raw.to_owned(), line);
-                    let _ = self.to_judge.send(Work::Call(Box::new(waiting))).await;
-                }
-                Err(problem) => self.refuse(message.id.as_ref(), problem).await,
-            },
-            Line::Batch(messages) if messages.iter().any(|message| message.is(TOOLS_CALL)) => {
-                let _ = self.to_judge.send(Work::Batch(self.batch(&messages, line))).await;
-            }
-            Line::One(message) => {
-                if self.passes(&message) {
-                    self.forward(line).await;
-                }
-            }
-            Line::Batch(messages) => {
-                for message in &messages {
-                    self.passes(message);
-                }
-                self.forward(line).await;
-            }
-            Line::Noise => self.forward(line).await,
-        }
-    }
-
-    pub(super) async fn forward(&self, line: Vec<u8>) {
-        let _ = self.to_server.send(Out::Line(line)).await;
+        self.options.say(text);
     }
 
     /// The answer to what nobody can judge, and which another reader might take for a call.
-    pub(super) async fn refuse_unreadable(&self, problem: &str) {
-        let text = format!("callgate refuses this line, which may be a call of a tool: {problem}");
+    pub(super) fn unreadable(&self, problem: &str) -> String {
+        let text = format!("callgate refuses this message, which may be a call of a tool: {problem}");
         self.say(&text);
-        self.answer(answer::unreadable(&text)).await;
+        answer::unreadable(&text)
     }
 
-    pub(super) async fn refuse(&self, id: Option<&Id>, problem: &str) {
+    /// The answer to a call that nobody can judge.
+    pub(super) fn unjudgeable(&self, id: Option<&Id>, problem: &str) -> String {
         match id {
             Some(id) => {
                 let text = format!("callgate cannot judge this call: {problem}. It was not executed.");
-                self.answer(answer::result(id, &answer::unjudged("invalid_call", &text, false), true)).await;
+                answer::result(id, &answer::unjudged("invalid_call", &text, false), true)
             }
-            None => self.refuse_unreadable(problem).await,
+            None => self.unreadable(problem),
         }
     }
 
     /// Takes note of a message that is no call; false for one that the server need not see.
-    pub(super) fn passes(&self, message: &Message<'_>) -> bool {
-        let mut state = self.state();
+    pub(super) fn passes(&self, client: u64, message: &Message<'_>) -> bool {
         if let Some(id) = message.cancels() {
-            return !self.call_off(&mut state, &id);
+            return !self.call_off(&Key { client, id });
         }
+        let mut state = self.state();
         if let (Some(id), Some(method)) = (&message.id, message.method.as_deref()) {
             let task = message.member("params").filter(|_| method == "tasks/result").and_then(outcomes::task);
             let kind = match method {
                 TOOLS_LIST => Kind::List,
                 _ => task.and_then(|task| state.take_task(&task)).map_or(Kind::Other, Kind::Call),
             };
-            state.open.push(Open { id: id.clone(), kind });
+            state.open.push(Open { key: Key { client, id: id.clone() }, kind });
         }
         true
     }
 
     /// True for a call that the server has not seen, and now will not.
-    fn call_off(&self, state: &mut State, id: &Id) -> bool {
-        if let Some(at) = state.held.iter().position(|(held, _)| held == id) {
+    pub(super) fn call_off(&self, key: &Key) -> bool {
+        let mut state = self.state();
+        if let Some(at) = state.held.iter().position(|(held, _)| held == key) {
             state.held.swap_remove(at).1.send_replace(true);
             return true;
         }
-        if let Some(open) = state.open.iter().position(|open| open.id == *id).map(|at| state.open.swap_remove(at))
-            && let Kind::Call(running) = open.kind
-        {
+        if let Some(Kind::Call(running)) = state.take(key) {
             self.plane.report(outcomes::ended(&running, OutcomeStatus::Cancelled));
         }
         false
     }
 
-    /// A line of the server, which passes; what comes of a call is reported, and what the plane has to say is added.
-    pub(super) async fn server_says(&self, line: Vec<u8>) {
-        let text = String::from_utf8_lossy(&line).into_owned();
-        let noted = match message::read(&text) {
-            Line::One(message) => self.settle(&message).filter(|hint| !hint.is_empty()).and_then(|hint| {
-                let noted = answer::with_note(text.trim_end_matches(['\r', '\n']), &hint)?;
-                Some(format!("{noted}\n").into_bytes())
-            }),
+    /// What the server says: what comes of a call is reported, and what the plane has to say is added. None for what
+    /// passes as it came.
+    pub(super) fn heard(&self, client: u64, text: &str) -> Option<String> {
+        match message::read(text) {
+            Line::One(message) => {
+                let hint = self.settle(client, &message).filter(|hint| !hint.is_empty())?;
+                answer::with_note(text.trim_end_matches(['\r', '\n']), &hint)
+            }
             Line::Batch(messages) => {
                 for message in &messages {
-                    self.settle(message);
+                    self.settle(client, message);
                 }
                 None
             }
             Line::Noise | Line::Unreadable => None,
-        };
-        let _ = self.to_client.send(Out::Line(noted.unwrap_or(line))).await;
+        }
     }
 
     /// Takes note of a response; gives what the plane has to say with it.
-    fn settle(&self, message: &Message<'_>) -> Option<String> {
-        let id = message.answers()?;
+    fn settle(&self, client: u64, message: &Message<'_>) -> Option<String> {
+        let id = message.answers()?.clone();
         let mut state = self.state();
-        let at = state.open.iter().position(|open| open.id == *id)?;
-        let running = match state.open.remove(at).kind {
+        let running = match state.take(&Key { client, id })? {
             Kind::Call(running) => running,
             Kind::List => {
                 drop(state);
@@ -263,36 +204,69 @@ impl Proxy {
         kept.unwrap_or_else(|| self.state().inventory.clone())
     }
 
-    /// After the end of the server: what was open is unknown, and its client waits in vain.
-    pub(super) async fn gone(&self, why: &str) {
+    /// No server will answer any more: what was open is unknown. Gives what to answer to each client, which waits in
+    /// vain.
+    pub(super) fn gone(&self, why: &str) -> Vec<String> {
         let (open, held, tasks) = {
             let mut state = self.state();
             (std::mem::take(&mut state.open), std::mem::take(&mut state.held), std::mem::take(&mut state.tasks))
         };
-        let calls = open.iter().filter_map(|open| match &open.kind {
-            Kind::Call(running) => Some(running),
-            Kind::List | Kind::Other => None,
-        });
-        for running in calls.chain(tasks.iter().map(|(_, running)| running)) {
+        for (_, running) in &tasks {
             self.plane.report(outcomes::ended(running, OutcomeStatus::Unknown));
         }
-        for (id, off) in &held {
+        let held = held.iter().map(|(key, off)| {
             off.send_replace(true);
-            self.answer(answer::gone(id, &format!("{why} The call was not executed."))).await;
+            answer::gone(&key.id, &format!("{why} The call was not executed."))
+        });
+        held.chain(open.into_iter().map(|open| self.lost(open, why))).collect()
+    }
+
+    /// A request that its server has not seen. Gives what to answer to its client.
+    pub(super) fn unseen(&self, open: Open, why: &str) -> String {
+        let Kind::Call(running) = open.kind else { return answer::gone(&open.key.id, why) };
+        let cancelled = outcomes::ended(&running, OutcomeStatus::Cancelled);
+        self.plane.report(RecordRequest { not_started: true, ..cancelled });
+        answer::gone(&open.key.id, &format!("{why} The call was not executed."))
+    }
+
+    /// A request that was answered by an HTTP status alone. Gives what to answer to a client that has not seen it.
+    pub(super) fn failed(&self, open: Open, status: u16) -> String {
+        let why = format!("The MCP server answered with the HTTP status {status}.");
+        if let Kind::Call(running) = &open.kind {
+            let outcome = Outcome::Error { message: why.clone(), code: None };
+            let mut report = outcomes::report(running, outcome);
+            report.error.get_or_insert_default().http_status = Some(status.into());
+            self.plane.report(report);
         }
-        for open in &open {
-            let more = match open.kind {
-                Kind::Call(_) => " The call may have taken effect: check that before you repeat it.",
-                Kind::List | Kind::Other => "",
-            };
-            self.answer(answer::gone(&open.id, &format!("{why}{more}"))).await;
-        }
+        answer::gone(&open.key.id, &why)
+    }
+
+    /// A request that is not answered any more: what it was is unknown. Gives what to answer to its client.
+    pub(super) fn lost(&self, open: Open, why: &str) -> String {
+        let more = match &open.kind {
+            Kind::Call(running) => {
+                self.plane.report(outcomes::ended(running, OutcomeStatus::Unknown));
+                " The call may have taken effect: check that before you repeat it."
+            }
+            Kind::List | Kind::Other => "",
+        };
+        answer::gone(&open.key.id, &format!("{why}{more}"))
     }
 }
 
 impl State {
     pub(super) fn new(inventory: Inventory) -> Self {
         Self { inventory, ..Self::default() }
+    }
+
+    /// What a request is that the server works on; it is over for it.
+    pub(super) fn take(&mut self, key: &Key) -> Option<Kind> {
+        let at = self.open.iter().position(|open| open.key == *key)?;
+        Some(self.open.remove(at).kind)
+    }
+
+    pub(super) fn is_open(&self, key: &Key) -> bool {
+        self.open.iter().any(|open| open.key == *key)
     }
 
     /// The id of a call: the host's own, which its hooks know too, else one that no other has. What continues a call is

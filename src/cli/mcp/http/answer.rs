@@ -1,0 +1,188 @@
+//! The server's answer, on its way back: a stream of events, one message, or anything else, which passes.
+
+use http::{HeaderValue, Response, StatusCode, header, response::Parts};
+use http_body_util::BodyExt as _;
+use hyper::body::{Bytes, Incoming};
+
+use super::{
+    Site, doors,
+    exchange::Exchange,
+    reply::{EVENTS, JSON, Reply},
+    upstream::told,
+};
+use crate::{
+    cli::mcp::lines::LINE_BYTES_MAX,
+    mcp::events::{self, Events, Piece},
+};
+
+/// What comes next.
+enum Next {
+    Data(Bytes),
+    End,
+    /// The server has broken it off.
+    Broken(String),
+    /// The client has gone.
+    Left,
+}
+
+impl Exchange {
+    /// Passes the server's answer on, after those that were given in its place.
+    pub(super) async fn pass(self, response: Response<Incoming>, answers: Vec<String>, reply: Reply) {
+        let (mut head, body) = response.into_parts();
+        if head.status.is_redirection() && head.headers.contains_key(header::LOCATION) {
+            // Who follows it asks the server itself.
+            let to = head.headers.get(header::LOCATION).map(|to| String::from_utf8_lossy(to.as_bytes()).into_owned());
+            let why = format!("The MCP server redirects to {}: give that as --url.", to.unwrap_or_default());
+            let is_unseen = head.status != StatusCode::FOUND && head.status != StatusCode::SEE_OTHER;
+            return self.fail(&why, is_unseen, answers, reply).await;
+        }
+        head.headers = doors::without_hops(&head.headers);
+        let kind = head.headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+        let kind = kind.to_ascii_lowercase();
+        if kind.starts_with(EVENTS) && head.status.is_success() {
+            self.events(head, body, answers, reply).await;
+        } else if kind.starts_with(JSON) || !answers.is_empty() || reply.is_open() {
+            self.message(head, body, answers, reply).await;
+        } else {
+            self.stream(head, Vec::new(), body, reply).await;
+        }
+    }
+
+    async fn next(&self, body: &mut Incoming, reply: &mut Reply) -> Next {
+        let mut ending = self.site.ending.clone();
+        loop {
+            let frame = tokio::select! {
+                () = reply.gone() => return Next::Left,
+                _ = ending.wait_for(|ending| *ending), if self.is_listening() => return Next::End,
+                frame = body.frame() => frame,
+            };
+            match frame {
+                None => return Next::End,
+                Some(Err(error)) => return Next::Broken(told(&error)),
+                Some(Ok(frame)) => {
+                    if let Ok(data) = frame.into_data() {
+                        return Next::Data(data);
+                    }
+                }
+            }
+        }
+    }
+
+    async fn events(mut self, mut head: Parts, mut body: Incoming, answers: Vec<String>, mut reply: Reply) {
+        head.headers.remove(header::CONTENT_LENGTH);
+        if !reply.is_open() {
+            reply.open(head);
+        }
+        for answer in answers {
+            reply.event(&answer).await;
+        }
+        let mut stream = Events::new(LINE_BYTES_MAX);
+        let broken = loop {
+            match self.next(&mut body, &mut reply).await {
+                Next::Data(bytes) => {
+                    stream.push(&bytes);
+                    while let Some(piece) = stream.next_piece() {
+                        reply.part(self.piece(piece)).await;
+                    }
+                }
+                Next::End => break None,
+                Next::Broken(why) => break Some(why),
+                Next::Left => return self.left(),
+            }
+        };
+        if let Some(piece) = stream.rest() {
+            reply.part(self.piece(piece)).await;
+        }
+        for answer in self.unanswered(None) {
+            reply.event(&answer).await;
+        }
+        if let Some(why) = broken {
+            reply.tear(why).await;
+        }
+    }
+
+    /// A piece of the stream, with what the plane has to say.
+    fn piece(&mut self, piece: Piece) -> Bytes {
+        let bytes = match piece {
+            Piece::Event(bytes) => bytes,
+            Piece::Part(bytes) => return Bytes::from(bytes),
+        };
+        let event = String::from_utf8_lossy(&bytes);
+        self.is_resumable |= events::has_id(&event);
+        let noted = events::data(&event).and_then(|data| self.proxy.heard(self.client, &data));
+        let noted = noted.map(|noted| events::with_data(&event, &noted));
+        Bytes::from(noted.map_or(bytes, String::into_bytes))
+    }
+
+    /// An answer that is read as a whole, if it is no longer than what is read.
+    async fn message(self, head: Parts, mut body: Incoming, answers: Vec<String>, mut reply: Reply) {
+        let (mut bytes, is_alone) = (Vec::new(), answers.is_empty() && !reply.is_open());
+        let shown = |site: &Site| format!("The MCP server at {}", site.upstream.shown());
+        loop {
+            match self.next(&mut body, &mut reply).await {
+                Next::Data(data) => bytes.extend_from_slice(&data),
+                Next::End => return self.finish(head, bytes, answers, reply).await,
+                Next::Broken(error) => {
+                    let why = format!("{} broke off: {error}.", shown(&self.site));
+                    return self.fail(&why, false, answers, reply).await;
+                }
+                Next::Left => return self.left(),
+            }
+            if bytes.len() > LINE_BYTES_MAX {
+                if is_alone {
+                    return self.stream(head, bytes, body, reply).await;
+                }
+                let why = format!("{} answers with more than {} MiB.", shown(&self.site), LINE_BYTES_MAX >> 20);
+                return self.fail(&why, false, answers, reply).await;
+            }
+        }
+    }
+
+    async fn finish(self, mut head: Parts, bytes: Vec<u8>, mut answers: Vec<String>, mut reply: Reply) {
+        let (text, was_open) = (String::from_utf8_lossy(&bytes), self.is_open());
+        let noted = self.proxy.heard(self.client, &text);
+        let (status, is_answer) = (head.status, was_open && !self.is_open());
+        if answers.is_empty() && !reply.is_open() {
+            reply.whole(head, Bytes::from(noted.map_or(bytes, String::into_bytes)));
+            self.unanswered(Some(status));
+            return;
+        }
+        let text = noted.as_deref().unwrap_or(&text).trim().to_owned();
+        let text = Some(text).filter(|text| !text.is_empty() && (is_answer || status.is_success()));
+        if reply.is_open() {
+            for answer in answers.into_iter().chain(text).chain(self.unanswered(Some(status))) {
+                reply.event(&answer).await;
+            }
+            return;
+        }
+        // What both have answered stands in one list.
+        let list = |text: String| match text.strip_prefix('[').and_then(|text| text.strip_suffix(']')) {
+            Some(list) => list.to_owned(),
+            None => text,
+        };
+        answers.extend(text.map(list).filter(|text| !text.trim().is_empty()));
+        head.status = StatusCode::OK;
+        head.headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(JSON));
+        answers.extend(self.unanswered(Some(status)));
+        reply.whole(head, Bytes::from(format!("[{}]", answers.join(","))));
+    }
+
+    /// What nobody reads passes as it comes.
+    async fn stream(self, head: Parts, first: Vec<u8>, mut body: Incoming, mut reply: Reply) {
+        let status = head.status;
+        reply.open(head);
+        reply.part(Bytes::from(first)).await;
+        loop {
+            match self.next(&mut body, &mut reply).await {
+                Next::Data(bytes) => reply.part(bytes).await,
+                Next::End => break,
+                Next::Broken(why) => {
+                    self.unanswered(None);
+                    return reply.tear(why).await;
+                }
+                Next::Left => return self.left(),
+            }
+        }
+        self.unanswered(Some(status));
+    }
+}

@@ -1,0 +1,124 @@
+//! Clients and a server over streamable HTTP: the proxy listens on this machine, and every request goes on to the
+//! server at its URL as it came, but for calls of tools, which wait for their verdict.
+
+mod answer;
+mod doors;
+mod exchange;
+mod reply;
+mod sessions;
+mod upstream;
+
+use std::{convert::Infallible, net::SocketAddr, path::PathBuf, process::ExitCode, sync::Arc};
+
+use clap::Args;
+use futures_util::FutureExt as _;
+use http::{HeaderMap, Method, Request, Response, StatusCode};
+use http_body_util::{BodyExt as _, Limited};
+use hyper::{
+    body::{Bytes, Incoming},
+    service::service_fn,
+};
+use tokio::{sync::watch, time::timeout};
+
+use self::{
+    doors::Refusal,
+    exchange::Exchange,
+    reply::{Body, JSON, Reply, head, whole},
+    sessions::Sessions,
+    upstream::Upstream,
+};
+use super::{LAST_WORDS, Setup, lines::LINE_BYTES_MAX, proxy::Proxy};
+use crate::{
+    cli::signal,
+    listener::{Bound, Limits, Server, Way},
+};
+
+/// Where the proxy listens, and what for.
+#[derive(Debug, Args)]
+pub(super) struct HttpArgs {
+    /// The MCP server's URL, for one that is reached over HTTP: the proxy listens on this machine in its place
+    #[arg(long, value_name = "URL")]
+    pub(super) url: Option<String>,
+    /// Where the proxy listens for --url; its host is given http://ADDRESS with the path of --url
+    #[arg(long, value_name = "ADDRESS", requires = "url", default_value = "127.0.0.1:7610")]
+    listen: SocketAddr,
+    /// The certificate of the authority that the MCP server's is of [default: the public authorities]
+    #[arg(long, value_name = "FILE", requires = "url", hide_short_help = true)]
+    url_ca: Option<PathBuf>,
+}
+
+/// What all requests share.
+struct Site {
+    upstream: Upstream,
+    sessions: Sessions,
+    /// True once the proxy ends.
+    ending: watch::Receiver<bool>,
+}
+
+/// Serves until a signal comes.
+pub(super) async fn run(setup: Setup, args: &HttpArgs) -> anyhow::Result<ExitCode> {
+    let upstream = Upstream::new(args.url.as_deref().unwrap_or_default(), args.url_ca.as_deref())?;
+    let bound = Bound::bind(args.listen, &Way::default())?;
+    let (address, listener) = (bound.address().url(), bound.listen()?);
+    setup.options.say(&format!("{address}{} is {} behind the gate", upstream.url().path(), upstream.shown()));
+    let (end, ending) = watch::channel(false);
+    let site = Arc::new(Site { upstream, sessions: Sessions::new(setup), ending: ending.clone() });
+    let served = Arc::clone(&site);
+    let service = service_fn(move |request| answered(Arc::clone(&served), request).boxed());
+    let server = Server::new(Limits::default());
+    let serving = server.serve(listener, service, ending);
+    tokio::pin!(serving);
+    tokio::select! {
+        () = &mut serving => {}
+        () = signal::stop() => {
+            end.send_replace(true);
+            // Who still waits for an answer gets it, if it comes soon.
+            let _ = timeout(LAST_WORDS, serving).await;
+        }
+    }
+    site.sessions.close(LAST_WORDS).await;
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn answered(site: Arc<Site>, request: Request<Incoming>) -> Result<Response<Body>, Infallible> {
+    Ok(answer(site, request).await.unwrap_or_else(|(status, text)| {
+        let kind = if text.starts_with('{') { JSON } else { "text/plain; charset=utf-8" };
+        whole(head(status, kind), Bytes::from(text))
+    }))
+}
+
+async fn answer(site: Arc<Site>, request: Request<Incoming>) -> Result<Response<Body>, Refusal> {
+    let (request, body) = request.into_parts();
+    doors::enter(&request, site.upstream.url())?;
+    let (proxy, client) = site.sessions.of(&request.headers).map_err(|error| failed(&error))?;
+    let body = match request.method {
+        Method::POST => read(body, &proxy).await?,
+        _ => Bytes::new(),
+    };
+    let (reply, answer) = Reply::new();
+    let exchange = Exchange::new(site, proxy, client, request);
+    // On its own: when its client goes away, what it has asked for is still brought to an end.
+    tokio::spawn(exchange.run(body, reply));
+    answer.await.map_err(|error| failed(&error.into()))
+}
+
+/// The body of a POST.
+async fn read(body: Incoming, proxy: &Proxy) -> Result<Bytes, Refusal> {
+    let body = Limited::new(body, LINE_BYTES_MAX).collect().await.map_err(|error| {
+        let problem = match error.is::<http_body_util::LengthLimitError>() {
+            true => format!("it is longer than {} MiB", LINE_BYTES_MAX >> 20),
+            false => format!("it has no end: {error}"),
+        };
+        (StatusCode::PAYLOAD_TOO_LARGE, proxy.unreadable(&problem))
+    });
+    body.map(http_body_util::Collected::to_bytes)
+}
+
+fn failed(error: &anyhow::Error) -> Refusal {
+    (StatusCode::INTERNAL_SERVER_ERROR, format!("callgate mcp-proxy: {error:#}\n"))
+}
+
+/// True for a client of the protocol without sessions: there, who closes a stream calls its request off.
+fn is_sessionless(headers: &HeaderMap) -> bool {
+    headers.get("mcp-protocol-version").is_some_and(|version| version.as_bytes() >= b"2026".as_slice())
+}

@@ -1,0 +1,67 @@
+//! The sessions of the protocol: each has a proxy of its own, and so a session at the plane. Clients that have none
+//! (protocol versions from 2026-07-28, and each client before its server has named one) share one.
+
+use std::{
+    num::NonZeroUsize,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use futures_util::future::join_all;
+use http::{HeaderMap, HeaderValue};
+use lru::LruCache;
+
+use crate::cli::mcp::{Setup, proxy::Proxy};
+
+/// The header that names a session.
+const SESSION: &str = "mcp-session-id";
+/// Sessions that are remembered.
+const SESSIONS_MAX: NonZeroUsize = NonZeroUsize::new(1_024).expect("not zero");
+
+/// All sessions of a server.
+pub(super) struct Sessions {
+    setup: Setup,
+    known: Mutex<LruCache<Option<HeaderValue>, Arc<Proxy>>>,
+    count: AtomicU64,
+}
+
+impl Sessions {
+    pub(super) fn new(setup: Setup) -> Self {
+        Self { setup, known: Mutex::new(LruCache::new(SESSIONS_MAX)), count: AtomicU64::new(0) }
+    }
+
+    /// The proxy of a request, and the client's number there: each request of those without a session is a client's
+    /// own.
+    pub(super) fn of(&self, headers: &HeaderMap) -> anyhow::Result<(Arc<Proxy>, u64)> {
+        let name = headers.get(SESSION).cloned();
+        let client = if name.is_some() { 0 } else { self.count.fetch_add(1, Ordering::Relaxed) + 1 };
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok((Arc::clone(known.try_get_or_insert(name, || self.setup.proxy().map(Arc::new))?), client))
+    }
+
+    /// A session that its client has ended.
+    pub(super) fn end(&self, headers: &HeaderMap) {
+        let Some(name) = headers.get(SESSION).cloned() else { return };
+        let ended = self.known.lock().unwrap_or_else(PoisonError::into_inner).pop(&Some(name));
+        if let Some(proxy) = ended {
+            // Nobody waits for an answer.
+            proxy.gone("");
+        }
+    }
+
+    /// The proxy is over: what is open is unknown. Waits until that is stored, so long at most.
+    pub(super) async fn close(&self, limit: Duration) {
+        let proxies: Vec<Arc<Proxy>> = {
+            let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+            known.iter().map(|(_, proxy)| Arc::clone(proxy)).collect()
+        };
+        join_all(proxies.iter().map(|proxy| {
+            proxy.gone("");
+            proxy.plane.reported(limit)
+        }))
+        .await;
+    }
+}

@@ -1,0 +1,280 @@
+//! One client and one server, over standard input and output: lines, judged in the order in which they came; one that a
+//! person must approve waits beside the others.
+
+use std::{ffi::OsString, process::ExitCode, sync::Arc};
+
+use futures_util::stream::{FuturesOrdered, StreamExt as _};
+use tokio::{
+    io::{AsyncRead, stdin, stdout},
+    process::ChildStdout,
+    sync::mpsc,
+    task::JoinHandle,
+    time::timeout,
+};
+
+use super::{
+    LAST_WORDS,
+    child::Server,
+    judge::{Batch, Client, Fate, Waiting},
+    lines::{self, LINE_BYTES_MAX, Lines, Out, Piece, WAITING_MAX},
+    proxy::Proxy,
+};
+use crate::{
+    cli::signal,
+    mcp::{
+        call::Call,
+        message::{self, Line, Message, TOOLS_CALL},
+    },
+};
+
+/// Calls that are asked about at once.
+const ASKED_MAX: usize = 64;
+
+/// What waits for a verdict.
+enum Work {
+    /// With the line that it came as.
+    Call(Box<Waiting>, Vec<u8>),
+    Batch(Batch),
+    /// No more follows.
+    End,
+}
+
+/// A proxy with its pipes.
+struct Pipes {
+    proxy: Arc<Proxy>,
+    to_client: mpsc::Sender<Out>,
+    to_server: mpsc::Sender<Out>,
+    to_judge: mpsc::Sender<Work>,
+}
+
+/// Starts the server, and forwards until one side ends. Its exit code is the server's.
+pub(super) async fn run(proxy: Proxy, command: &[OsString]) -> anyhow::Result<ExitCode> {
+    let (server, input, output) = Server::start(command)?;
+    let (to_client, for_client) = mpsc::channel(WAITING_MAX);
+    let (to_server, for_server) = mpsc::channel(WAITING_MAX);
+    let (to_judge, for_judge) = mpsc::channel(WAITING_MAX);
+    let pipes = Arc::new(Pipes { proxy: Arc::new(proxy), to_client, to_server, to_judge });
+    let writers = Writers {
+        client: tokio::spawn(lines::write(stdout(), for_client)),
+        server: tokio::spawn(lines::write(input, for_server)),
+    };
+    let judge = tokio::spawn(Arc::clone(&pipes).judge(for_judge));
+    between(pipes, server, writers, judge, output).await
+}
+
+/// Who ended it.
+enum End {
+    Server,
+    Client,
+    Signal,
+}
+
+/// The tasks that write.
+struct Writers {
+    client: JoinHandle<std::io::Result<()>>,
+    server: JoinHandle<std::io::Result<()>>,
+}
+
+/// Forwards until one side ends, or a signal comes; then ends the other in order.
+async fn between(
+    pipes: Arc<Pipes>,
+    mut server: Server,
+    mut writers: Writers,
+    judge: JoinHandle<()>,
+    output: ChildStdout,
+) -> anyhow::Result<ExitCode> {
+    let mut up = tokio::spawn(up(Arc::clone(&pipes)));
+    let mut down = tokio::spawn(down(Arc::clone(&pipes), output));
+    let stop = signal::stop();
+    tokio::pin!(stop);
+    let mut end = tokio::select! {
+        _ = &mut down => End::Server,
+        _ = server.ended() => End::Server,
+        _ = &mut up => End::Client,
+        _ = &mut writers.client => End::Client,
+        () = &mut stop => End::Signal,
+    };
+    if matches!(end, End::Client) {
+        // What the client has asked before it left is still done, as without the proxy.
+        let _ = pipes.to_judge.send(Work::End).await;
+        let _ = judge.await;
+        for (_, off) in pipes.proxy.state().held.drain(..) {
+            off.send_replace(true);
+        }
+        let _ = pipes.to_server.send(Out::End).await;
+        tokio::select! {
+            _ = &mut down => {}
+            _ = server.ended() => {}
+            () = &mut stop => end = End::Signal,
+        }
+    }
+    if matches!(end, End::Signal) {
+        // Dropping its writer closes its input, also where it does not read.
+        writers.server.abort();
+    }
+    let status = server.end().await;
+    // What it has said before its end is read to the end.
+    if !down.is_finished() {
+        let _ = timeout(LAST_WORDS, &mut down).await;
+    }
+    let code = status.and_then(|status| status.code());
+    let how = code.map_or_else(|| "was killed".to_owned(), |code| format!("ended with exit code {code}"));
+    if matches!(end, End::Server) {
+        pipes.proxy.say(&format!("the MCP server {how}"));
+    }
+    for answer in pipes.proxy.gone(&format!("The MCP server {how}, and answers no more.")) {
+        pipes.answer(&answer).await;
+    }
+    let _ = pipes.to_client.send(Out::End).await;
+    if !writers.client.is_finished() {
+        let _ = timeout(LAST_WORDS, writers.client).await;
+    }
+    pipes.proxy.plane.reported(LAST_WORDS).await;
+    let own = code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1);
+    Ok(if matches!(end, End::Server) { ExitCode::from(own) } else { ExitCode::SUCCESS })
+}
+
+/// From the client to its server, until the client has no more.
+async fn up(pipes: Arc<Pipes>) {
+    let mut lines = Lines::new(stdin(), LINE_BYTES_MAX);
+    let mut is_within = false;
+    while let Ok(Some(piece)) = lines.next().await {
+        match piece {
+            Piece::Line(line) => pipes.client_says(line).await,
+            Piece::Part { is_last, .. } => {
+                if !is_within {
+                    let problem = format!("it is longer than {} MiB", LINE_BYTES_MAX >> 20);
+                    pipes.answer(&pipes.proxy.unreadable(&problem)).await;
+                }
+                is_within = !is_last;
+            }
+        }
+    }
+}
+
+/// From the server to its client. A line that is too long to be read passes all the same; what it answers is not known.
+async fn down(pipes: Arc<Pipes>, output: impl AsyncRead + Unpin) {
+    let mut lines = Lines::new(output, LINE_BYTES_MAX);
+    let mut parts: Option<mpsc::Sender<Vec<u8>>> = None;
+    while let Ok(Some(piece)) = lines.next().await {
+        match piece {
+            Piece::Line(line) => pipes.server_says(line).await,
+            Piece::Part { bytes, is_last } => {
+                if parts.is_none() {
+                    let (sender, receiver) = mpsc::channel(1);
+                    let _ = pipes.to_client.send(Out::Parts(receiver)).await;
+                    parts = Some(sender);
+                }
+                if let Some(sender) = &parts {
+                    let _ = sender.send(bytes).await;
+                }
+                if is_last {
+                    parts = None;
+                }
+            }
+        }
+    }
+}
+
+impl Pipes {
+    fn client(&self) -> Client {
+        Client { number: 0, told: Some(self.to_client.clone()) }
+    }
+
+    async fn answer(&self, message: &str) {
+        let _ = self.to_client.send(Out::line(message)).await;
+    }
+
+    async fn forward(&self, line: Vec<u8>) {
+        let _ = self.to_server.send(Out::Line(line)).await;
+    }
+
+    /// A line of the client: it passes, or waits for a verdict.
+    async fn client_says(&self, line: Vec<u8>) {
+        let text = String::from_utf8_lossy(&line).into_owned();
+        let is_call = |message: &Message<'_>| message.is(TOOLS_CALL);
+        match message::read(&text) {
+            Line::Unreadable => {
+                self.answer(&self.proxy.unreadable("it is not one JSON value, or has a name twice")).await;
+            }
+            Line::One(message) if is_call(&message) => match Call::read(&message) {
+                Ok(call) => {
+                    let waiting = self.proxy.waiting(&self.client(), call, message.raw.to_owned());
+                    let _ = self.to_judge.send(Work::Call(Box::new(waiting), line)).await;
+                }
+                Err(problem) => self.answer(&self.proxy.unjudgeable(message.id.as_ref(), problem)).await,
+            },
+            Line::Batch(messages) if messages.iter().any(is_call) => {
+                let batch = self.proxy.batch(&self.client(), &messages, line, false);
+                let _ = self.to_judge.send(Work::Batch(batch)).await;
+            }
+            Line::One(message) => {
+                if self.proxy.passes(0, &message) {
+                    self.forward(line).await;
+                }
+            }
+            Line::Batch(messages) => {
+                for message in &messages {
+                    self.proxy.passes(0, message);
+                }
+                self.forward(line).await;
+            }
+            Line::Noise => self.forward(line).await,
+        }
+    }
+
+    /// A line of the server, which passes.
+    async fn server_says(&self, line: Vec<u8>) {
+        let noted = self.proxy.heard(0, &String::from_utf8_lossy(&line));
+        let _ = self.to_client.send(noted.map_or(Out::Line(line), |noted| Out::line(&noted))).await;
+    }
+
+    /// Judges what comes, in its order.
+    async fn judge(self: Arc<Self>, mut work: mpsc::Receiver<Work>) {
+        let mut asked = FuturesOrdered::new();
+        let mut is_ended = false;
+        while !is_ended || !asked.is_empty() {
+            tokio::select! {
+                next = work.recv(), if !is_ended && asked.len() < ASKED_MAX => match next {
+                    Some(Work::Call(waiting, line)) => {
+                        let proxy = Arc::clone(&self.proxy);
+                        asked.push_back(async move { (proxy.first(&waiting).await, waiting, line) });
+                    }
+                    Some(Work::Batch(batch)) => drop(tokio::spawn(Arc::clone(&self).batch(batch))),
+                    Some(Work::End) | None => is_ended = true,
+                },
+                Some((fate, waiting, line)) = asked.next(), if !asked.is_empty() => match fate {
+                    Fate::Held(verdict) => {
+                        let pipes = Arc::clone(&self);
+                        tokio::spawn(async move {
+                            let fate = pipes.proxy.hold(&waiting, *verdict).await;
+                            pipes.act(fate, line).await;
+                        });
+                    }
+                    fate => self.act(fate, line).await,
+                },
+            }
+        }
+    }
+
+    async fn act(&self, fate: Fate, line: Vec<u8>) {
+        match fate {
+            Fate::Runs(message) => {
+                let line = message.map_or(line, |message| format!("{message}\n").into_bytes());
+                self.forward(line).await;
+            }
+            Fate::Answered(answer) => self.answer(&answer).await,
+            Fate::Off | Fate::Held(_) => {}
+        }
+    }
+
+    async fn batch(self: Arc<Self>, batch: Batch) {
+        let decided = self.proxy.decide_batch(batch).await;
+        if !decided.answers.is_empty() {
+            self.answer(&format!("[{}]", decided.answers.join(","))).await;
+        }
+        if let Some(line) = decided.line {
+            self.forward(line).await;
+        }
+    }
+}
