@@ -1,7 +1,7 @@
 # Two commands do all the set-up on a machine that has Rust: `make run` and `make test`.
 LISTEN ?= 127.0.0.1:7600
 
-.PHONY: run test test-all test-citus shell-lines hosts bench prerequisites
+.PHONY: run test test-all test-citus shell-lines hosts mcp bench prerequisites
 
 run: prerequisites ## Build, and serve on LISTEN with a private database
 	cargo build --release
@@ -14,7 +14,7 @@ test: prerequisites ## The whole test suite
 		echo cargo test; cargo test; \
 	fi
 
-test-all: test shell-lines hosts ## And what takes longer
+test-all: test shell-lines hosts mcp ## And what takes longer
 
 shell-lines: ## 100,000 lines by chance: none that is called a read may change its folder
 	CALLGATE_SHELL_LINES=100000 cargo test --test shell -- --nocapture
@@ -27,6 +27,11 @@ hosts: prerequisites ## The hooks in real coding agents, which npm installs into
 	else \
 		echo "skipped: the hooks in real coding agents, since npm is not installed"; \
 	fi
+
+mcp: prerequisites ## Real MCP servers and clients, and the conformance suite, with and without the proxy
+	cargo build
+	deploy/mcp/through target/debug/callgate
+	deploy/mcp/conformance target/debug/callgate
 
 test-citus: prerequisites ## The tests of the store, the service and faults on a Citus cluster, where Citus is installed
 	@deploy/citus/test

@@ -1,0 +1,23 @@
+"""Between a client and what it starts: keeps the bytes of both directions. tap.py FILE COMMAND..."""
+
+import subprocess
+import sys
+import threading
+
+child = subprocess.Popen(sys.argv[2:], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+
+def pass_on(source, sink, name):
+    with open(f"{sys.argv[1]}.{name}", "wb", buffering=0) as kept:
+        for line in iter(source.readline, b""):
+            kept.write(line)
+            sink.write(line)
+            sink.flush()
+    sink.close()
+
+
+down = threading.Thread(target=pass_on, args=(child.stdout, sys.stdout.buffer, "down"))
+down.start()
+pass_on(sys.stdin.buffer, child.stdin, "up")
+down.join()
+sys.exit(child.wait())
