@@ -91,6 +91,8 @@ pub struct EvaluateAnswer {
     pub inject_as: Option<InjectAs>,
     /// The arguments to execute instead of those that were asked for.
     pub executes: Option<String>,
+    /// For ASK: the user of the agent's host may answer, at the host's own prompt.
+    pub host_may_approve: bool,
 }
 
 /// What stands between the callers and the store.

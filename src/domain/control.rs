@@ -184,6 +184,11 @@ pub enum Operation {
         /// What else a yes is to let through.
         clears: Option<Clears>,
     },
+    /// Answer the question that a call waits for with yes, as the user of the agent's host did.
+    HostApprove {
+        /// The call.
+        call_id: CallId,
+    },
     /// Take back the question that a call waits for.
     Withdraw {
         /// The question.

@@ -9,7 +9,7 @@ use crate::{
         },
         finding::Decision,
         grant::{GRANTS_MAX, Grant},
-        ids::{AgentId, SessionId},
+        ids::{AgentId, CallId, SessionId},
         rejection::CommandRejection,
         time::Timestamp,
         tree::CallTree,
@@ -34,6 +34,7 @@ pub fn control(
         Operation::Answer { approval_id, approve, clears } => {
             answer(policy, tree, command, (approval_id, *approve, *clears), now)?
         }
+        Operation::HostApprove { call_id } => host_approve(policy, tree, command, call_id, now)?,
         Operation::Withdraw { approval_id } => withdraw(tree, command, approval_id, now)?,
         Operation::SetPhase { phase: wanted, plan } => {
             if let Some(objection) = policy.rules.get::<phase::Params>().forbids(phase, wanted) {
@@ -102,15 +103,32 @@ fn answer(
     if approve && others.count() + 1 < route.people as usize {
         return Ok(Control::Seconded { approval_id: id.to_owned(), call_id: call.call_id.clone() });
     }
-    let answer = if approve { ApprovalStatus::Approved } else { ApprovalStatus::Denied };
-    Ok(Control::Answered {
-        approval_id: id.to_owned(),
-        call_id: call.call_id.clone(),
-        answer,
-        fingerprint: call.fingerprint,
-        root_run: tree.root_run(),
-        clears: clears.filter(|_| approve).map(|clears| clearance(&command.session, call, clears, now)).transpose()?,
-    })
+    let status = if approve { ApprovalStatus::Approved } else { ApprovalStatus::Denied };
+    let clears = clears.filter(|_| approve).map(|clears| clearance(&command.session, call, clears, now)).transpose()?;
+    Ok(answered(tree, call, (id, status), clears))
+}
+
+/// The user at whose prompt the agent asked has said yes, where the policy takes that for an answer.
+fn host_approve(
+    policy: &Policy,
+    tree: &CallTree,
+    command: &Command,
+    call_id: &CallId,
+    now: Timestamp,
+) -> Result<Control, CommandRejection> {
+    let call = tree.sessions.get(&command.session).and_then(|session| session.call(call_id));
+    let id =
+        call.and_then(|call| Some(call.approval.as_deref()?.id.clone())).ok_or(CommandRejection::UnknownApproval)?;
+    let call = waiting(tree, command, &id, now)?;
+    if !policy.host_may_approve(&call.tool) {
+        return Err(CommandRejection::UnknownApproval);
+    }
+    Ok(answered(tree, call, (&id, ApprovalStatus::Approved), None))
+}
+
+fn answered(tree: &CallTree, call: &Call, (id, answer): (&str, ApprovalStatus), clears: Option<Clearance>) -> Control {
+    let (approval_id, call_id) = (id.to_owned(), call.call_id.clone());
+    Control::Answered { approval_id, call_id, answer, fingerprint: call.fingerprint, root_run: tree.root_run(), clears }
 }
 
 /// Who may not answer may take the question back, and nobody else: a person who wants the call not to run denies it.

@@ -11,7 +11,7 @@ use crate::{
     domain::{
         audit::Actor,
         control::{Clears, Command, Control, Controlled, Operation, is_same_name},
-        ids::{SessionId, TenantId, ToolName},
+        ids::{CallId, SessionId, TenantId, ToolName},
         inbox::{Question, QuestionState, Resolution, Wanted},
         rejection::CommandRejection,
         route::Route,
@@ -96,6 +96,25 @@ impl Gate {
         let state = if approve { QuestionState::Approved } else { QuestionState::Denied };
         let operation = Operation::Answer { approval_id, approve, clears };
         self.conclude(tenant, &reply.approval_id, (state, by, reason), operation).await
+    }
+
+    /// Answers with yes what a call waits for, as the user of the agent's host has, where the policy lets them. A call
+    /// that does not wait, or is not theirs to answer, stays as it is.
+    ///
+    /// # Errors
+    /// [`NoAnswer`] when it is not known whether that was stored.
+    pub async fn host_approved(
+        &self,
+        tenant: TenantId,
+        session: SessionId,
+        call_id: CallId,
+        by: Actor,
+    ) -> Result<(), NoAnswer> {
+        let command = Command { session, by, reason: None, operation: Operation::HostApprove { call_id } };
+        match self.control(tenant, &command).await {
+            Ok(_) | Err(GateError::Rejected(_)) => Ok(()),
+            Err(GateError::NoAnswer(none)) => Err(none),
+        }
     }
 
     /// Takes a question back, in the name of `by`, who asked it; gives it as it then stands. It may be sent again.

@@ -24,6 +24,7 @@ impl Gate {
             Operation::MarkCompacted | Operation::Grant { .. } => Unheard::Rejected(CommandRejection::UnknownSession),
             Operation::SetPhase { .. }
             | Operation::Answer { .. }
+            | Operation::HostApprove { .. }
             | Operation::Withdraw { .. }
             | Operation::Revoke { .. } => Unheard::Begins(None),
         };

@@ -219,7 +219,8 @@ impl Gate {
             Decision::Allow => None,
             _ => Box::pin(self.refusal(policy, proposal, &verdict)).await,
         };
-        EvaluateAnswer { verdict, text, inject_as, executes }
+        let host_may_approve = verdict.decision == Decision::Ask && policy.host_may_approve(&proposal.request.tool);
+        EvaluateAnswer { verdict, text, inject_as, executes, host_may_approve }
     }
 
     async fn refusal(&self, policy: &Policy, proposal: &Proposal, verdict: &Verdict) -> Option<ToolResult> {

@@ -102,6 +102,7 @@ pub(super) fn verdict(answer: EvaluateAnswer, call_id: String, all_budgets: bool
         enforced: verdict.is_enforced(),
         fingerprint: verdict.fingerprint.to_hex(),
         policy_version: verdict.policy.to_string(),
+        host_may_approve: answer.host_may_approve,
     }
 }
 

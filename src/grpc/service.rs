@@ -16,6 +16,7 @@ use super::{
 };
 use crate::{
     domain::{
+        audit::Actor,
         call,
         identity::{Credential, Identity, Role},
     },
@@ -33,6 +34,9 @@ const SOONER_PART: u32 = 10;
 /// Answers from this size on, in bytes, are compressed for who takes that. Below it the work costs more than the whole
 /// call, and saves no packet.
 const COMPRESSED_FROM_BYTES: usize = 4 << 10;
+
+/// Who has answered at a host's own prompt.
+const HOST_USER: &str = "host user";
 
 /// The service over a gate.
 #[derive(Debug, Clone)]
@@ -197,6 +201,16 @@ impl GateService {
         let parent = observed.as_ref().and_then(|observed| observed.parent.as_ref());
         let works = self.gate.works_in(identity, &report.session, parent, observed.is_some());
         within(Box::pin(works)).await?;
+        if message.host_approved && observed.is_some() {
+            let (session, call_id) = (report.session.clone(), report.call_id.clone());
+            let by = Actor { name: HOST_USER.to_owned(), groups: Vec::new(), ..Actor::of(identity, HOST_USER) };
+            within(Box::pin(self.gate.host_approved(identity.tenant, session, call_id, by))).await?;
+            // What is approved is permitted once it is asked for again.
+            let call =
+                message.observed_call.clone().map(|call| v1::ToolCall { call_id: message.call_id.clone(), ..call });
+            let again = v1::EvaluateRequest { caller: message.caller.clone(), call, ..v1::EvaluateRequest::default() };
+            Box::pin(self.evaluated(identity, again, headers, left)).await?;
+        }
         let answer = Box::pin(self.gate.record(identity.tenant, report, observed));
         let answer = within_more(Duration::ZERO, left, answer).instrument(span).await?;
         Ok(encode::recorded(answer, message.include_budgets))

@@ -75,6 +75,10 @@ pub(super) fn said(name: &str, answer: &Answer) -> Option<Value> {
             say("permissionDecision", "deny".into());
             say("permissionDecisionReason", reason.as_str().into());
         }
+        Answer::Ask(question) => {
+            say("permissionDecision", "ask".into());
+            say("permissionDecisionReason", question.as_str().into());
+        }
         Answer::Tell(context) => say("additionalContext", context.as_str().into()),
     }
     // These hear nothing: their output would be an error, or keep the agent from ending.

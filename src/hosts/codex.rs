@@ -59,7 +59,7 @@ pub(super) fn said(name: &str, answer: &Answer) -> Option<Value> {
         }
         // Without a word on permission, so that a version which does not take it does what it would have done.
         Answer::Run { context, .. } => output(json!({"hookEventName": name, "additionalContext": context.as_deref()?})),
-        Answer::Refuse(reason) => {
+        Answer::Refuse(reason) | Answer::Ask(reason) => {
             output(json!({"hookEventName": name, "permissionDecision": "deny", "permissionDecisionReason": reason}))
         }
         Answer::Tell(context) if ["PostToolUse", "UserPromptSubmit", "SessionStart"].contains(&name) => {

@@ -34,7 +34,9 @@ fn failed(input: &Input) -> Came {
 pub(super) fn said(name: &str, answer: &Answer) -> Option<Value> {
     match answer {
         Answer::Run { grant: true, .. } => Some(json!({"permission": "allow"})),
-        Answer::Refuse(reason) => Some(json!({"permission": "deny", "user_message": reason, "agent_message": reason})),
+        Answer::Refuse(reason) | Answer::Ask(reason) => {
+            Some(json!({"permission": "deny", "user_message": reason, "agent_message": reason}))
+        }
         Answer::Tell(context) if name == "postToolUse" => Some(json!({"additional_context": context})),
         Answer::Nothing | Answer::Run { .. } | Answer::Tell(_) => None,
     }

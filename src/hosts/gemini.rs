@@ -38,7 +38,7 @@ pub(super) fn said(name: &str, answer: &Answer) -> Option<Value> {
         Answer::Run { arguments: Some(arguments), .. } => {
             Some(json!({"hookSpecificOutput": {"tool_input": arguments}}))
         }
-        Answer::Refuse(reason) => Some(json!({"decision": "deny", "reason": reason})),
+        Answer::Refuse(reason) | Answer::Ask(reason) => Some(json!({"decision": "deny", "reason": reason})),
         Answer::Tell(context) => {
             let is_heard = ["BeforeAgent", "AfterTool", "SessionStart"].contains(&name);
             is_heard.then(|| json!({"hookSpecificOutput": {"hookEventName": name, "additionalContext": context}}))

@@ -113,6 +113,8 @@ pub enum Answer {
         /// What to run it with instead of what the model wrote.
         arguments: Option<Map<String, Value>>,
     },
+    /// The host's user is asked, by the host's own prompt; where there is none, the call must not run.
+    Ask(String),
     /// The call must not run, and the model is told why.
     Refuse(String),
     /// The model is told something.
@@ -181,6 +183,12 @@ impl Host {
     #[must_use]
     pub const fn hears_before(self) -> bool {
         matches!(self, Self::ClaudeCode | Self::Codex)
+    }
+
+    /// Is there a prompt of its own that a hook can open, and that was seen to hold the tool back?
+    #[must_use]
+    pub const fn has_prompt(self) -> bool {
+        matches!(self, Self::ClaudeCode)
     }
 
     /// The event before a tool, as the host spells it.

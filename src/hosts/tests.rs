@@ -235,6 +235,15 @@ fn permission_is_said_by_saying_nothing() {
 #[test]
 fn a_refusal_is_each_hosts_own() {
     let refused = Answer::Refuse("no".into());
+    // A prompt is opened where it holds the tool back; elsewhere the word would let it run.
+    let asked = Answer::Ask("no".into());
+    let prompt = json!({"hookSpecificOutput": {
+        "hookEventName": "PreToolUse", "permissionDecision": "ask", "permissionDecisionReason": "no"}});
+    assert_eq!(out(Host::ClaudeCode, "PreToolUse", &asked), prompt);
+    for host in [Host::Codex, Host::Gemini, Host::Cursor] {
+        assert!(!host.has_prompt());
+        assert_eq!(out(host, host.before(), &asked), out(host, host.before(), &refused));
+    }
     let denied = json!({"hookSpecificOutput": {
         "hookEventName": "PreToolUse", "permissionDecision": "deny", "permissionDecisionReason": "no"}});
     assert_eq!(out(Host::ClaudeCode, "PreToolUse", &refused), denied);

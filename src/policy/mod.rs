@@ -115,6 +115,14 @@ impl Policy {
         self.rules.get::<tier::Params>().route(tool.as_str(), self.tool(tool).risk)
     }
 
+    /// True when the user of an agent's host may answer for a tool's calls. Where a group or two people are named, they
+    /// answer.
+    #[must_use]
+    pub fn host_may_approve(&self, tool: &ToolName) -> bool {
+        let tier = self.rules.get::<tier::Params>().tier(tool.as_str());
+        tier.is_some_and(|tier| tier.host_may_approve) && *self.route(tool) == Route::ANYBODY
+    }
+
     /// When a question was asked that counts as denied at `expires_at`.
     #[must_use]
     pub fn asked_at(&self, expires_at: Timestamp) -> Timestamp {

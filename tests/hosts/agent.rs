@@ -86,10 +86,10 @@ impl Agent {
         match self {
             Self::ClaudeCode => {
                 command.env("ANTHROPIC_BASE_URL", model).env("ANTHROPIC_API_KEY", "none");
-                // As root it runs unasked only where it is told that nothing can be harmed.
-                command.env("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1").env("IS_SANDBOX", "1");
+                command.env("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1");
                 command.args(goes_on.then_some("--continue"));
-                command.args(["--dangerously-skip-permissions", "--strict-mcp-config", "--mcp-config"]);
+                // Where a prompt would be, a tool answers for the user.
+                command.args(["--permission-prompt-tool", "mcp__desk__consent", "--strict-mcp-config", "--mcp-config"]);
                 command.arg(home.join("servers.json")).args(["-p", prompt]);
             }
             Self::Codex => {

@@ -116,3 +116,19 @@ async fn without_a_server_tools_run_where_the_owner_wants_that(agent: Agent) {
     assert_eq!(stage.ran(), ["send hello ada"]);
     assert!(news(&told[1]).contains("send: done as number 1"), "{}", news(&told[1]));
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "it runs a program that `make hosts` installs"]
+async fn the_user_of_claude_code_answers_at_its_own_prompt() {
+    let agent = Agent::ClaudeCode;
+    let Some(stage) = Stage::open(agent, &[]).await else { return };
+    let turns = json!([call(agent, "sign", "contract"), call(agent, "sign", "never")]);
+    let told = stage.tell("Sign them.", &turns).await;
+    assert_eq!(stage.ran(), ["sign contract"]);
+    assert!(news(&told[1]).contains("sign: done as number 1"), "{}", news(&told[1]));
+    assert!(news(&told[2]).contains("the user said no"), "{}", news(&told[2]));
+    let listed = stage.does("approvals list --all").await;
+    let states: Vec<&str> = listed.split_whitespace().filter(|word| ["approved", "withdrawn"].contains(word)).collect();
+    assert!(states.contains(&"approved") && states.contains(&"withdrawn"), "{listed}");
+    assert!(stage.does("audit list").await.contains("host user"));
+}

@@ -4,8 +4,8 @@ import { appendFileSync } from "node:fs";
 import { createInterface } from "node:readline";
 
 const file = process.argv[2];
-const text = { type: "object", properties: { text: { type: "string" } }, required: ["text"] };
-const tools = ["send", "pay"].map((name) => ({ name, description: `Will ${name}.`, inputSchema: text }));
+const text = { type: "object", properties: { text: { type: "string" } } };
+const tools = ["send", "pay", "sign", "consent"].map((name) => ({ name, description: `Will ${name}.`, inputSchema: text }));
 let count = 0;
 
 const methods = {
@@ -14,6 +14,13 @@ const methods = {
   }),
   "tools/list": () => ({ tools }),
   "tools/call": ({ name, arguments: told }) => {
+    // The user at Claude Code's prompt, who says yes to all but what says "never".
+    if (name === "consent") {
+      const isRefused = told.input.text === "never";
+      const yes = { behavior: "allow", updatedInput: told.input };
+      const said = isRefused ? { behavior: "deny", message: "the user said no" } : yes;
+      return { content: [{ type: "text", text: JSON.stringify(said) }] };
+    }
     appendFileSync(file, `${name} ${told.text}\n`);
     return { content: [{ type: "text", text: `${name}: done as number ${++count}` }] };
   },

@@ -26,12 +26,14 @@ const POLICY: &str = "policy_engine:
   authorization:
     tiers:
       - {name: money, pattern: 'mcp__desk__pay|mcp_desk_pay', action: hitl}
+      - {name: contracts, pattern: 'mcp__desk__sign', action: hitl, approver: host}
       - {name: others, pattern: '*', action: allowlist}
   tool_schemas:
     mcp__desk__send: {effect: write}
     mcp_desk_send: {effect: write}
     mcp__desk__pay: {effect: write}
     mcp_desk_pay: {effect: write}
+    mcp__desk__sign: {effect: write}
 ";
 
 pub(crate) struct Stage {

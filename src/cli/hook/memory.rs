@@ -1,13 +1,17 @@
 //! What the hooks of one conversation know of each other: a small file a session, for hosts that number no turns, or
 //! say nothing once a context is compacted. Lost, it costs a run that is not told from the last.
 
-use std::{fs, path::PathBuf, time::UNIX_EPOCH};
+use std::{collections::BTreeMap, fs, path::PathBuf, time::UNIX_EPOCH};
 
 use etcetera::BaseStrategy as _;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-use crate::{clock::Clock, grpc::hooks::Memory, hosts::Host};
+use crate::{
+    clock::Clock,
+    grpc::hooks::{Asked, Memory},
+    hosts::Host,
+};
 
 /// The files of one host's sessions.
 pub(super) struct Remembered {
@@ -23,6 +27,8 @@ struct Known {
     owes: bool,
     /// What it is still to be told.
     kept: Vec<String>,
+    /// Calls that the host's user is asked about.
+    asked: BTreeMap<String, Asked>,
 }
 
 impl Remembered {
@@ -84,6 +90,25 @@ impl Memory for Remembered {
         }
         self.change(session, |known| known.kept.clear());
         Some(kept.join("\n"))
+    }
+
+    fn ask(&self, session: &str, call_id: &str, question: &str, file_state: Option<&str>) {
+        let asked = (question.to_owned(), file_state.map(str::to_owned));
+        self.change(session, |known| drop(known.asked.insert(call_id.to_owned(), asked)));
+    }
+
+    fn asked(&self, session: &str, call_id: &str) -> Option<Asked> {
+        let asked = self.known(session).asked.remove(call_id)?;
+        self.change(session, |known| drop(known.asked.remove(call_id)));
+        Some(asked)
+    }
+
+    fn unanswered(&self, session: &str) -> Vec<String> {
+        let asked = self.known(session).asked;
+        if !asked.is_empty() {
+            self.change(session, |known| known.asked.clear());
+        }
+        asked.into_values().map(|(question, _)| question).collect()
     }
 
     fn forget(&self, session: &str) {

@@ -53,13 +53,14 @@ impl Messages<'_> {
     }
 
     /// What came of a call; of one that nobody asked about, with what it was.
-    pub(super) fn report(&self, id: &str, call: Option<&Call>, came: Came) -> v1::RecordRequest {
+    pub(super) fn report(&self, id: &str, call: Option<&Call>, came: Came, host_approved: bool) -> v1::RecordRequest {
         use v1::OutcomeStatus::{Cancelled, Error, Success};
-        let ran = call.filter(|_| !matches!(came, Came::Cancelled { .. }));
+        let ran = call.filter(|_| host_approved || !matches!(came, Came::Cancelled { .. }));
         let report = v1::RecordRequest {
             caller: Some(self.caller()),
             call_id: id.to_owned(),
             observed_call: ran.map(Self::call),
+            host_approved,
             ..v1::RecordRequest::default()
         };
         match came {

@@ -40,6 +40,8 @@ pub trait Plane: Sync {
         &self,
         ask: v1::GetSessionStateRequest,
     ) -> impl Future<Output = Result<v1::GetSessionStateResponse, Status>> + Send;
+    /// A question is taken back, in the name of its session.
+    fn withdraw(&self, session: &str, approval_id: String) -> impl Future<Output = Result<(), Status>> + Send;
     /// Its context was compacted.
     fn mark_compacted(
         &self,
@@ -61,6 +63,12 @@ pub trait Memory: Sync {
     fn keep(&self, session: &str, text: &str);
     /// What was kept, once.
     fn kept(&self, session: &str) -> Option<String>;
+    /// The host's user is asked about a call, by this question and with this state of its file.
+    fn ask(&self, session: &str, call_id: &str, question: &str, file_state: Option<&str>);
+    /// True once for a call that its host's user was asked about, with the state of its file then.
+    fn asked(&self, session: &str, call_id: &str) -> Option<Asked>;
+    /// The questions that nobody has answered at the host's prompt, once.
+    fn unanswered(&self, session: &str) -> Vec<String>;
     /// The session is over; what is owed stays owed.
     fn forget(&self, session: &str);
     /// The state of a file, in a word; none where nobody can look.
@@ -68,6 +76,9 @@ pub trait Memory: Sync {
     /// What makes an id that the host does not give.
     fn stamp(&self) -> String;
 }
+
+/// What the host's user was asked: the question's id, and the state of the call's file.
+pub type Asked = (String, Option<String>);
 
 /// How a hook is installed.
 #[derive(Debug, Clone)]
@@ -80,6 +91,8 @@ pub struct Installed {
     pub never_restarts: bool,
     /// True where what is said before a tool reaches the model.
     pub hears_before: bool,
+    /// True where the host's user can be asked by the host's own prompt.
+    pub prompts: bool,
     /// How long the host waits for an answer, at most.
     pub patience: Duration,
 }
@@ -108,20 +121,21 @@ pub async fn answered<P: Plane, M: Memory>(
     match event {
         Event::Before(call) => before(plane, memory, &messages, dressed(call, memory)).await,
         Event::After(call, came) => {
-            let hint = after(plane, &messages, dressed(call, memory), came).await?;
+            let hint = after(plane, memory, &messages, dressed(call, memory), came).await?;
             told(plane, memory, &session, hint).await
         }
         Event::Prompted => {
             if !is_numbered {
                 memory.begin_run(&session);
             }
-            settle(plane, &messages).await?;
+            settle(plane, memory, &messages).await?;
             told(plane, memory, &session, None).await
         }
-        Event::TurnEnded => settle(plane, &messages).await.map(|()| Answer::Nothing),
+        Event::TurnEnded => settle(plane, memory, &messages).await.map(|()| Answer::Nothing),
         Event::Ended => {
+            settle(plane, memory, &messages).await?;
             memory.forget(&session);
-            settle(plane, &messages).await.map(|()| Answer::Nothing)
+            Ok(Answer::Nothing)
         }
         Event::Compacted { restarts } if restarts && !installed.never_restarts => Ok(Answer::Nothing),
         Event::Compacted { .. } => {
@@ -153,7 +167,8 @@ async fn before<P: Plane, M: Memory>(
     call.id.get_or_insert_with(|| format!("{stem}{}", memory.stamp()));
     let (clock, patience) = (Clock::System, messages.installed.patience);
     let began = clock.tick();
-    let (mut wait, mut away_since) = (SHORT, None);
+    // A prompt of the host's is not kept waiting.
+    let (mut wait, mut away_since) = (if messages.installed.prompts { Duration::ZERO } else { SHORT }, None);
     loop {
         let left = patience.saturating_sub(clock.elapsed(began) + MARGIN);
         let verdict = match plane.evaluate(messages.question(&call, wait.min(left))).await {
@@ -172,6 +187,10 @@ async fn before<P: Plane, M: Memory>(
         away_since = None;
         match verdict.decision() {
             v1::Decision::Allow => return run(plane, memory, messages, &call, &verdict).await,
+            v1::Decision::Ask if messages.installed.prompts && verdict.host_may_approve => {
+                return Ok(ask(memory, messages, &call, &verdict));
+            }
+            v1::Decision::Wait if wait.is_zero() => wait = SHORT,
             v1::Decision::Ask if !left.is_zero() => wait = LONG,
             _ => return Ok(Answer::Refuse(refusal(&verdict.tool_result_json))),
         }
@@ -202,6 +221,14 @@ async fn run<P: Plane, M: Memory>(
     })
 }
 
+/// The host's own prompt, and that it was opened.
+fn ask(memory: &impl Memory, messages: &Messages<'_>, call: &Call, verdict: &v1::Verdict) -> Answer {
+    let state = call.arguments.get(FILE_STATE).and_then(|state| state.as_str());
+    let id = call.id.as_deref().unwrap_or_default();
+    memory.ask(&messages.seen.session, id, &verdict.approval_id, state);
+    Answer::Ask(format!("callgate: the policy wants a person's yes to {}. Your answer is recorded as it.", call.tool))
+}
+
 /// What is to be said, with the summary that the model is owed, and what could not be said before.
 async fn told<P: Plane, M: Memory>(
     plane: &P,
@@ -215,8 +242,9 @@ async fn told<P: Plane, M: Memory>(
 }
 
 /// What came of it, and what the model is to be told.
-async fn after<P: Plane>(
+async fn after<P: Plane, M: Memory>(
     plane: &P,
+    memory: &M,
     messages: &Messages<'_>,
     mut call: Call,
     came: Came,
@@ -228,7 +256,18 @@ async fn after<P: Plane>(
         call.id = open.into_iter().find(|id| id.starts_with(&stem));
     }
     let Some(id) = call.id.clone() else { return Ok(None) };
-    match plane.record(messages.report(&id, Some(&call), came)).await {
+    let session = &messages.seen.session;
+    let asked = memory.asked(session, &id);
+    if let Some((question, _)) = asked.as_ref().filter(|_| came == Came::Cancelled { not_started: true }) {
+        return take_back(plane, session, question.clone()).await.map(|()| None);
+    }
+    let host_approved = asked.is_some();
+    if let Some((_, state)) = asked {
+        // It was asked about as its file was then.
+        call.arguments.remove(FILE_STATE);
+        call.arguments.extend(state.map(|state| (FILE_STATE.to_owned(), state.into())));
+    }
+    match plane.record(messages.report(&id, Some(&call), came, host_approved)).await {
         Ok(answer) => Ok(messages::hint(&answer)),
         Err(status) if is_settled(&status) => Ok(None),
         Err(status) => Err(status),
@@ -236,14 +275,25 @@ async fn after<P: Plane>(
 }
 
 /// Calls that nobody will report on any more are called off.
-async fn settle<P: Plane>(plane: &P, messages: &Messages<'_>) -> Result<(), Status> {
+async fn settle<P: Plane, M: Memory>(plane: &P, memory: &M, messages: &Messages<'_>) -> Result<(), Status> {
+    for question in memory.unanswered(&messages.seen.session) {
+        take_back(plane, &messages.seen.session, question).await?;
+    }
     for id in open(plane, messages).await? {
-        match plane.record(messages.report(&id, None, Came::Cancelled { not_started: false })).await {
+        match plane.record(messages.report(&id, None, Came::Cancelled { not_started: false }, false)).await {
             Err(status) if !is_settled(&status) => return Err(status),
             _ => {}
         }
     }
     Ok(())
+}
+
+/// The host's user has said no, or nothing: nobody else is asked any more.
+async fn take_back<P: Plane>(plane: &P, session: &str, question: String) -> Result<(), Status> {
+    match plane.withdraw(session, question).await {
+        Err(status) if !is_settled(&status) => Err(status),
+        _ => Ok(()),
+    }
 }
 
 /// The ids of the session's calls without an outcome.
@@ -291,8 +341,9 @@ fn is_unknown(status: &Status) -> bool {
 
 /// A report that changes nothing: on a call that was refused, or that has an outcome.
 fn is_settled(status: &Status) -> bool {
+    let is_closed = |reason: &String| reason.starts_with("APPROVAL_");
     let known = ["CALL_NOT_PERMITTED", "CALL_ALREADY_SETTLED", "ATTEMPT_SUPERSEDED", "CALL_UNKNOWN"];
-    reason(status).is_some_and(|reason| known.contains(&reason.as_str()))
+    reason(status).is_some_and(|reason| known.contains(&reason.as_str()) || is_closed(&reason))
 }
 
 /// True when the server is out of reach, or cannot answer now: nobody has looked at the call.

@@ -4,6 +4,7 @@
 //! stands in the way: a credential that does not hold, a database that is away, a request that nobody can read.
 
 use std::{
+    collections::BTreeMap,
     convert::Infallible,
     num::NonZeroUsize,
     sync::{Arc, Mutex, PoisonError},
@@ -24,12 +25,18 @@ use tokio::time::timeout;
 use tonic::{Status, body::Body, codegen::http as wire};
 
 use super::{
-    super::{limits::MESSAGE_BYTES_MAX, service::GateService, sessions::SessionService, shortcut::Answer, stop::Stop},
-    Installed, Memory, Plane, answered, v1,
+    super::{
+        limits::MESSAGE_BYTES_MAX,
+        service::{self, GateService},
+        sessions::SessionService,
+        shortcut::Answer,
+        stop::Stop,
+    },
+    Asked, Installed, Memory, Plane, answered, v1,
     v1::session_service_server::SessionService as _,
 };
 use crate::{
-    domain::{identity::Identity, ids::TenantId},
+    domain::{audit::Actor, identity::Identity, ids::TenantId},
     gate::Gate,
     grpc::status,
     hosts::{self, Event, Host, Said},
@@ -59,8 +66,18 @@ pub(in crate::grpc) struct Hooks {
 #[derive(Debug, Clone)]
 pub(in crate::grpc) struct Known(Arc<Mutex<BySession>>);
 
-/// By tenant and session: how many turns there were, and whether a summary is owed.
-type BySession = LruCache<(TenantId, String), (u64, bool)>;
+/// By tenant and session.
+type BySession = LruCache<(TenantId, String), OfSession>;
+
+#[derive(Debug, Default, Clone)]
+struct OfSession {
+    /// User turns so far.
+    runs: u64,
+    /// True while the model is owed a summary.
+    owes: bool,
+    /// Calls that the host's user is asked about.
+    asked: BTreeMap<String, Asked>,
+}
 
 impl Default for Known {
     fn default() -> Self {
@@ -114,6 +131,7 @@ fn installed(query: &str) -> Installed {
         grant: false,
         never_restarts: true,
         hears_before: true,
+        prompts: true,
         patience: Duration::ZERO,
     };
     for (name, value) in url::form_urlencoded::parse(query.as_bytes()) {
@@ -201,6 +219,13 @@ impl Plane for Own<'_> {
         self.hooks.calls.session_state(&self.identity, ask).await
     }
 
+    async fn withdraw(&self, session: &str, approval_id: String) -> Result<(), Status> {
+        self.is_served()?;
+        let (by, reason) = (Actor::of(&self.identity, session), "no yes at the host's prompt".to_owned());
+        let withdrawn = self.hooks.gate.withdraw(self.identity.tenant, &approval_id, by, Some(reason));
+        service::within(Box::pin(withdrawn)).await.map(drop)
+    }
+
     async fn mark_compacted(&self, told: v1::MarkCompactedRequest) -> Result<v1::MarkCompactedResponse, Status> {
         self.is_served()?;
         self.hooks.sessions.mark_compacted(self.request(told)).await.map(tonic::Response::into_inner)
@@ -214,33 +239,34 @@ struct Remembered<'a> {
 }
 
 impl Remembered<'_> {
-    fn with<T>(&self, session: &str, change: impl FnOnce(&mut (u64, bool)) -> T) -> T {
+    fn with<T>(&self, session: &str, change: impl FnOnce(&mut OfSession) -> T) -> T {
         let mut known = self.known.0.lock().unwrap_or_else(PoisonError::into_inner);
         change(known.get_or_insert_mut((self.tenant, session.to_owned()), Default::default))
     }
 
-    fn seen(&self, session: &str) -> (u64, bool) {
+    /// What is known of it; nothing of one that is not.
+    fn seen<T: Default>(&self, session: &str, look: impl FnOnce(&OfSession) -> T) -> T {
         let known = self.known.0.lock().unwrap_or_else(PoisonError::into_inner);
-        known.peek(&(self.tenant, session.to_owned())).copied().unwrap_or_default()
+        known.peek(&(self.tenant, session.to_owned())).map(look).unwrap_or_default()
     }
 }
 
 impl Memory for Remembered<'_> {
     fn run(&self, session: &str) -> Option<String> {
-        let (runs, _) = self.seen(session);
+        let runs = self.seen(session, |known| known.runs);
         (runs > 0).then(|| format!("turn-{runs}"))
     }
 
     fn begin_run(&self, session: &str) {
-        self.with(session, |(runs, _)| *runs += 1);
+        self.with(session, |known| known.runs += 1);
     }
 
     fn owe(&self, session: &str) {
-        self.with(session, |(_, owes)| *owes = true);
+        self.with(session, |known| known.owes = true);
     }
 
     fn is_owed(&self, session: &str) -> bool {
-        self.seen(session).1 && self.with(session, |(_, owes)| std::mem::take(owes))
+        self.seen(session, |known| known.owes) && self.with(session, |known| std::mem::take(&mut known.owes))
     }
 
     /// Claude Code hears at once.
@@ -250,11 +276,28 @@ impl Memory for Remembered<'_> {
         None
     }
 
+    fn ask(&self, session: &str, call_id: &str, question: &str, file_state: Option<&str>) {
+        let asked = (question.to_owned(), file_state.map(str::to_owned));
+        self.with(session, |known| drop(known.asked.insert(call_id.to_owned(), asked)));
+    }
+
+    fn asked(&self, session: &str, call_id: &str) -> Option<Asked> {
+        let is_asked = self.seen(session, |known| known.asked.contains_key(call_id));
+        is_asked.then(|| self.with(session, |known| known.asked.remove(call_id)))?
+    }
+
+    fn unanswered(&self, session: &str) -> Vec<String> {
+        if !self.seen(session, |known| !known.asked.is_empty()) {
+            return Vec::new();
+        }
+        let asked = self.with(session, |known| std::mem::take(&mut known.asked));
+        asked.into_values().map(|(question, _)| question).collect()
+    }
+
     fn forget(&self, session: &str) {
-        let mut known = self.known.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let session = (self.tenant, session.to_owned());
-        if known.peek(&session).is_some_and(|(_, owes)| !owes) {
-            known.pop(&session);
+        if !self.seen(session, |known| known.owes) {
+            let mut known = self.known.0.lock().unwrap_or_else(PoisonError::into_inner);
+            known.pop(&(self.tenant, session.to_owned()));
         }
     }
 

@@ -7,7 +7,7 @@ use crate::{
         ids::Invalid,
         pattern::Pattern,
     },
-    policy::file::{ActionKey, ExceededKey, PerKey, PhaseKeys, PolicyMode, TierKeys},
+    policy::file::{ActionKey, ApproverKey, ExceededKey, PerKey, PhaseKeys, PolicyMode, TierKeys},
     rules::{
         phase::{self, Phase},
         requires,
@@ -79,6 +79,15 @@ impl Compiler {
         if keys.per.is_some() && keys.rate_limit.is_none() {
             self.wrong(format!("{path}.per"), "says who shares the rate, and no rate_limit is given");
         }
+        if keys.approver.is_some()
+            && keys.action != ActionKey::Hitl
+            && !matches!(keys.when_exceeded, Some(ExceededKey::Ask))
+        {
+            self.wrong(
+                format!("{path}.approver"),
+                "is only for action: hitl, or when_exceeded: ask: nobody is asked else",
+            );
+        }
         let ttl_ms = self.millis(&format!("{path}.ttl_ms"), keys.ttl_ms);
         let default = GrantTerms::default();
         let rate = keys.rate_limit.as_ref().and_then(|text| self.rate(&format!("{path}.rate_limit"), text));
@@ -106,6 +115,7 @@ impl Compiler {
                 },
             }),
             require_reason: keys.require_reason,
+            host_may_approve: keys.approver == Some(ApproverKey::Host),
             shadow: matches!(keys.mode, Some(PolicyMode::Shadow)),
         })
     }

@@ -188,8 +188,18 @@ pub(super) struct TierKeys {
     /// The caller must give a justification, and who refuses must give a reason.
     #[serde(default)]
     pub(super) require_reason: bool,
+    /// Who answers where a person is asked: whoever callgate asks, which is the default, or the user of the agent's
+    /// host at the host's own prompt, where it has one.
+    pub(super) approver: Option<ApproverKey>,
     /// shadow: its refusals are only recorded.
     pub(super) mode: Option<PolicyMode>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum ApproverKey {
+    Callgate,
+    Host,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]

@@ -65,6 +65,8 @@ pub struct Tier {
     pub rate: Option<RateLimit>,
     /// True when the caller must say why, and who refuses must too.
     pub require_reason: bool,
+    /// True when the user of an agent's host may answer, at the host's own prompt.
+    pub host_may_approve: bool,
     /// True when its refusals are only recorded.
     pub shadow: bool,
 }

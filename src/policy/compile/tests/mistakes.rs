@@ -21,7 +21,7 @@ const TOOLS: &str = "policy_engine:
 ";
 
 /// Each mistake: a name, the file (what begins with a space is put below `pay`), and what is said of it.
-const MISTAKES: [(&str, &str, &str); 34] = [
+const MISTAKES: [(&str, &str, &str); 36] = [
     (
         "tools for tool_schemas",
         "policy_engine: {tools: {}}",
@@ -95,6 +95,16 @@ const MISTAKES: [(&str, &str, &str); 34] = [
         "a rate without its time",
         "policy_engine: {authorization: {tiers: [{name: a, pattern: '*', action: allowlist, rate_limit: 100}]}}",
         "policy_engine.authorization.tiers[0].rate_limit: is 100; it must be a text",
+    ),
+    (
+        "a host's answer where nobody is asked",
+        "policy_engine: {authorization: {tiers: [{name: a, pattern: '*', action: allowlist, approver: host}]}}",
+        "policy_engine.authorization.tiers[0].approver: is only for action: hitl, or when_exceeded: ask",
+    ),
+    (
+        "an approver that is none",
+        "policy_engine: {authorization: {tiers: [{name: a, pattern: '*', action: hitl, approver: hosts}]}}",
+        "policy_engine.authorization.tiers[0].approver: ",
     ),
     (
         "a tier behind one that takes all",
