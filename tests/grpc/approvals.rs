@@ -230,3 +230,36 @@ async fn a_question_for_two_tells_whom_it_is_for_and_who_has_said_yes() {
     assert_eq!(told().await.state(), ApprovalState::Approved);
     assert_eq!(evaluate(&mut client, delete("s", "c1", r#"{"id":1}"#)).await.decision(), Decision::Allow);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_hosts_user_answers_only_where_the_policy_lets_them() {
+    let by_host = POLICY.replace("require_reason: true}", "require_reason: true, approver: host}");
+    let routed = format!("{by_host}  approvals: {{routes: [{{group: ops}}]}}\n");
+    for (text, may) in [(POLICY.to_owned(), false), (by_host, true), (routed, false)] {
+        let plane = Plane::start(&policy::compile(&text).expect("a good policy")).await;
+        let mut client = plane.client().await;
+        let asked = delete("s", "c1", r#"{"id":1}"#);
+        let verdict = evaluate(&mut client, asked.clone()).await;
+        assert_eq!((verdict.decision(), verdict.host_may_approve), (Decision::Ask, may));
+        let ran = v1::RecordRequest {
+            caller: asked.caller,
+            observed_call: asked.call,
+            host_approved: true,
+            ..success("s", "c1", "gone")
+        };
+        if may {
+            assert!(!record(&mut client, ran.clone()).await.replayed);
+            // As after an error that leaves open whether it was stored.
+            assert!(record(&mut client, ran).await.replayed);
+        } else {
+            let refused = client.record(ran).await.expect_err("nobody was asked");
+            assert_eq!(pair(&refused), (Code::FailedPrecondition, "CALL_NOT_PERMITTED".to_owned()));
+        }
+        let wanted = v1::GetApprovalRequest { approval_id: verdict.approval_id };
+        let question =
+            ApprovalServiceClient::new(plane.channel().await).get_approval(wanted).await.expect("a question");
+        let question = question.into_inner().approval.expect("a question");
+        let (state, by) = if may { (ApprovalState::Approved, "host user") } else { (ApprovalState::Pending, "") };
+        assert_eq!((question.state(), question.resolved_by.as_str()), (state, by));
+    }
+}
