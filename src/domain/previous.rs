@@ -300,8 +300,8 @@ impl CallTree {
         })
     }
 
-    /// Has anything but declared reads and checks done something in this tree since `previous`? An equal result does not
-    /// make a call harmless to skip: in `open A; open B; open A` skipping the last leaves the editor on B.
+    /// Has anything but declared reads and checks done something in this tree since `previous`? An equal result does
+    /// not make a call harmless to skip: in `open A; open B; open A` skipping the last leaves the editor on B.
     #[must_use]
     pub fn acted_since(&self, previous: &Previous, fingerprint: Fingerprint) -> bool {
         let after = |call: &Call| {
