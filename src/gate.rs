@@ -26,6 +26,7 @@ mod privacy;
 mod profiles;
 mod quotas;
 mod record;
+mod reseal;
 mod retention;
 mod state;
 mod tenants;
@@ -57,6 +58,7 @@ pub use policies::{Activated, Applied, Apply, Author, PolicyProblem, compiled};
 pub use privacy::{PrivacyError, Row};
 pub use profiles::{NearPair, QualityReport, RetryChance, RetryLayer, RetryProfile};
 pub use record::RecordAnswer;
+pub use reseal::Resealed;
 pub use tenants::TenantChange;
 pub use tokens::TokenError;
 

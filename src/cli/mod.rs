@@ -27,6 +27,7 @@ mod recorded;
 mod remote;
 pub mod replay;
 mod report;
+mod reseal;
 mod retain;
 mod serve;
 mod sessions;
@@ -88,6 +89,8 @@ enum Command {
     Forget(privacy::ForgetArgs),
     /// Write what is stored of a session, an agent or a person, one JSON object a line
     Export(privacy::ExportArgs),
+    /// Show which keys the stored values need, and seal them anew with the newest one
+    Keys(reseal::KeysArgs),
     /// Show what a running server has learned of retries, by tool and kind of failure
     Profiles(profiles::ProfilesArgs),
     /// Show which tools make agents retry, loop and ask again, and what to mend in them
@@ -146,6 +149,7 @@ fn run(command: Command) -> ExitCode {
         Command::Tokens(args) => runtime().and_then(|runtime| runtime.block_on(tokens::run(args))),
         Command::Forget(args) => runtime().and_then(|runtime| runtime.block_on(privacy::forget(args))),
         Command::Export(args) => runtime().and_then(|runtime| runtime.block_on(privacy::export(args))),
+        Command::Keys(args) => runtime().and_then(|runtime| runtime.block_on(reseal::run(args))),
         Command::Profiles(args) => runtime().and_then(|runtime| runtime.block_on(profiles::run(args))),
         Command::Report(args) => runtime().and_then(|runtime| runtime.block_on(report::run(args))),
         Command::Replay(args) => replay::run(&args),

@@ -64,14 +64,14 @@ pub(super) struct ExportArgs {
 
 /// What opens texts, where it is done on a database.
 #[derive(Debug, Args)]
-struct Opening {
+pub(super) struct Opening {
     /// With --database-url or --data-dir: the file of `callgate serve --keys`; a server has its own
     #[arg(long, value_name = "FILE", env = "CALLGATE_KEYS")]
     keys: Option<PathBuf>,
 }
 
 impl Opening {
-    async fn open(&self, gate: &Gate, tenant: TenantId) -> anyhow::Result<()> {
+    pub(super) async fn open(&self, gate: &Gate, tenant: TenantId) -> anyhow::Result<()> {
         let named = match &self.keys {
             Some(path) => KeyFile::read(path).await?.named,
             None => Named::default(),

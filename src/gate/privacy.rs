@@ -44,6 +44,9 @@ pub enum PrivacyError {
     /// Nothing is known by that name.
     #[error("nothing is known by that name")]
     Unknown,
+    /// The tenant's values are not encrypted.
+    #[error("the tenant has no keys here")]
+    WithoutKeys,
     /// It was not done, or not to its end.
     #[error(transparent)]
     NoAnswer(#[from] NoAnswer),
@@ -228,7 +231,7 @@ impl Gate {
     }
 
     /// Does a step again that others were in the way of: each may be done twice.
-    async fn patiently<T, F>(&self, step: impl Fn() -> F) -> Result<T, NoAnswer>
+    pub(super) async fn patiently<T, F>(&self, step: impl Fn() -> F) -> Result<T, NoAnswer>
     where
         F: Future<Output = Result<T, StoreError>>,
     {

@@ -1,4 +1,4 @@
-//! The privacy service: decode, have the gate forget or give out, and stream how far it has come.
+//! The privacy service: decode, have the gate forget, give out or seal anew, and stream how far it has come.
 
 use std::{future::Future, pin::Pin, sync::Arc};
 
@@ -23,7 +23,7 @@ use crate::{
         forgetting::{Forgot, Whom},
         ids::{AgentId, SessionId, TenantId, UserId},
     },
-    gate::{self, Gate, PrivacyError, Row},
+    gate::{self, Gate, PrivacyError, Resealed, Row},
 };
 
 /// Messages that wait for a caller to take them.
@@ -86,6 +86,16 @@ const fn encoded(forgot: Forgot) -> v1::ForgetResponse {
     v1::ForgetResponse { call_trees: trees, sessions, others, percent: percent as u32 }
 }
 
+fn resealed(resealed: Resealed) -> v1::ResealResponse {
+    let Resealed { rows, mut uses, here, percent } = resealed;
+    let rows_in_the_clear = uses.remove("").unwrap_or_default();
+    let here: Vec<_> = here.into_iter().map(|key| (uses.remove(&key).unwrap_or_default(), key, true)).collect();
+    let missing = uses.into_iter().map(|(key, rows)| (rows, key, false));
+    let keys = here.into_iter().chain(missing);
+    let keys = keys.map(|(rows, key_id, is_here)| v1::StorageKey { key_id, rows, is_here }).collect();
+    v1::ResealResponse { rows, percent: percent.into(), keys, rows_in_the_clear }
+}
+
 #[tonic::async_trait]
 impl v1::privacy_service_server::PrivacyService for PrivacyService {
     type ForgetStream = Answers<v1::ForgetResponse>;
@@ -124,5 +134,19 @@ impl v1::privacy_service_server::PrivacyService for PrivacyService {
         });
         let encoded = |row: Row| v1::ExportSubjectResponse { kind: row.kind.to_owned(), row_json: row.json };
         Ok(Response::new(Box::pin(rows.map(move |row| row.map(encoded)))))
+    }
+
+    type ResealStream = Answers<v1::ResealResponse>;
+
+    async fn reseal(&self, request: Request<v1::ResealRequest>) -> Result<Response<Self::ResealStream>, Status> {
+        let (tenant, by) = (identity::tenant(&request)?, identity::actor(&request)?);
+        let stop = self.stop.of(request.extensions());
+        let is_dry = request.into_inner().validate_only;
+        let gate = Arc::clone(&self.gate);
+        let answers = streamed(stop, move |told| async move {
+            let done = if is_dry { gate.key_uses(tenant, &told).await } else { gate.reseal(tenant, &by, &told).await };
+            done.map(Some)
+        });
+        Ok(Response::new(Box::pin(answers.map(|answer| answer.map(resealed)))))
     }
 }

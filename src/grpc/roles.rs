@@ -84,7 +84,7 @@ const CALLGATE: &[(&str, Methods)] = &[
         ],
     ),
     ("AuditService", &[("ListAuditEntries", &[Analyst]), ("VerifyAudit", &[Analyst])]),
-    ("PrivacyService", &[("Forget", ADMIN), ("ExportSubject", ADMIN)]),
+    ("PrivacyService", &[("Forget", ADMIN), ("ExportSubject", ADMIN), ("Reseal", ADMIN)]),
     // Admins of the plane's own tenant, which the service looks at itself.
     (
         "TenantService",
@@ -127,11 +127,12 @@ fn beside(path: &str) -> Option<Access> {
 }
 
 /// Calls whose answers may take as long as their callers like.
-const LONG: [&str; 6] = [
+const LONG: [&str; 7] = [
     "/callgate.v1.GateService/Connect",
     "/callgate.v1.ApprovalService/WatchApprovals",
     "/callgate.v1.PrivacyService/Forget",
     "/callgate.v1.PrivacyService/ExportSubject",
+    "/callgate.v1.PrivacyService/Reseal",
     "/callgate.v1.SessionService/ExportCalls",
     "/callgate.v1.SessionService/WatchSession",
 ];

@@ -221,6 +221,11 @@ impl Told for PrivacyError {
     fn told(self) -> Status {
         match self {
             Self::Unknown => status(Code::NotFound, "SUBJECT_UNKNOWN", "nothing is stored under that name", None),
+            Self::WithoutKeys => {
+                let message = "the tenant has no keys, and what it stores is in the clear; name its keys with \
+                               `callgate serve --keys`";
+                status(Code::FailedPrecondition, "NOT_ENCRYPTED", message, None)
+            }
             Self::NoAnswer(no_answer) => no_answer.told(),
         }
     }

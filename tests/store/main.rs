@@ -25,6 +25,7 @@ mod policies;
 mod privacy;
 mod races;
 mod reports;
+mod resealing;
 mod restart;
 mod retention;
 mod routes;

@@ -23,7 +23,7 @@ use crate::{
     sealing::{KEY, WORDS, rules, story},
 };
 
-async fn given(gate: &Gate) -> Vec<String> {
+pub(crate) async fn given(gate: &Gate) -> Vec<String> {
     let (rows, mut taken) = mpsc::channel(1_000);
     let whom = Whom::Session(session("s"));
     Box::pin(gate.export(DEFAULT_TENANT, &whom, (&Actor::from("officer"), "asked"), &rows)).await.expect("rows");
@@ -72,7 +72,7 @@ async fn texts_are_given_out_as_they_were_said_or_their_key_is_named() {
 }
 
 /// A question in a session that others answer, giving that reason.
-async fn answered(gate: &Gate, named: &str, reason: &str) {
+pub(crate) async fn answered(gate: &Gate, named: &str, reason: &str) {
     let asked = evaluate(gate, ask(named, "q", "charge", r#"{"nest":"n"}"#)).await;
     let approval_id = asked.verdict.approval.expect("a question").id;
     let command = Command {

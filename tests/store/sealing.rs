@@ -144,7 +144,7 @@ async fn no_word_is_in_a_dump_and_all_is_told_as_before() {
 }
 
 /// What is told of the story by whoever has not been there, without what differs by lot.
-async fn look_back(gate: &Gate) -> String {
+pub(crate) async fn look_back(gate: &Gate) -> String {
     let mut told = Vec::new();
     for (call, tool, arguments) in [
         ("d1", "look", r#"{"place":"redstart","n":7}"#),

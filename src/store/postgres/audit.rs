@@ -6,7 +6,7 @@ use super::{
     Store,
     decode::{Loaded, corrupt, count},
     row::big,
-    sealed::{Opener, REASON, WHY},
+    sealed::Opener,
 };
 use crate::{
     domain::{
@@ -33,6 +33,16 @@ pub async fn append(conn: &mut PgConnection, tenant: TenantId, event: &Event) ->
     let number = sqlx::query_scalar("select audit_append($1, $2, $3)").bind(tenant.0).bind(event.kind.as_str());
     let number: i64 = number.bind(event.words().to_vec()).fetch_one(conn).await?;
     u64::try_from(number).map_err(|_| corrupt("an entry of the audit has no number"))
+}
+
+impl Store {
+    /// Adds an entry to the tenant's audit, for what is not done in one transaction.
+    ///
+    /// # Errors
+    /// [`StoreError`]: nobody knows of it.
+    pub async fn tell(&self, tenant: TenantId, event: &Event) -> Result<(), StoreError> {
+        self.readers.read_of(&[tenant], async |conn| commit(conn.begin().await?, tenant, event).await).await
+    }
 }
 
 /// Ends a transaction with the entry that tells of it, and says so in the log once it is committed.
@@ -127,16 +137,17 @@ async fn sealed(conn: &mut PgConnection, opener: &Opener, names: &[&str], after:
     let (mut last, mut found) = (after, Vec::new());
     while !opener.is_plain() {
         let page = format!(
-            "select number, coalesce(words[4], '') as session, words[6] as why from audit
+            "select number, coalesce(words[4], '') as session, words[6] as why, resealed from audit
              where tenant_id = $1 and number > $2 and starts_with(words[6], '{MARK}') order by number limit {PAGE}"
         );
         let page = sqlx::query(AssertSqlSafe(page)).bind(opener.tenant().0).bind(last).fetch_all(&mut *conn).await?;
         let Some(end) = page.last() else { break };
         last = end.try_get("number")?;
         for row in &page {
-            let opened = opener.text(REASON, row.try_get("session")?, WHY, row.try_get("why")?);
-            match opened {
-                Ok(why) if names.iter().any(|name| holds(&why, name)) => found.push(row.try_get("number")?),
+            let (number, session) = (row.try_get::<i64, _>("number")?, row.try_get("session")?);
+            let entry = u64::try_from(number).unwrap_or_default();
+            match opener.reason(session, entry, row.try_get("why")?, row.try_get("resealed")?) {
+                Ok(Some(why)) if names.iter().any(|name| holds(&why, name)) => found.push(number),
                 Err(locked) if opener.is_locked() => return Err(locked),
                 Ok(_) | Err(_) => {}
             }
@@ -159,7 +170,8 @@ pub(super) async fn erase_found(
     found.numbers.extend(&found.sealed);
     // A sealed reason is bound to its session, and opens no more where that is gone.
     let erase = format!(
-        "update audit a set words = k.words, salts = k.salts, erased_by = $4
+        "update audit a set words = k.words, salts = k.salts, erased_by = $4,
+           resealed = case when k.words[6] is not null then resealed end
          from (select a.number, array_agg(case when gone then null else word end order by place) as words,
              array_agg(case when gone then null else salt end order by place) as salts
            from audit a, unnest(a.words, a.salts) with ordinality u (word, salt, place),
@@ -207,7 +219,7 @@ impl Store {
             let mut entry = entry(row)?;
             let [_, _, _, session, _, why] = &mut entry.words;
             let session = session.text.as_deref().unwrap_or_default();
-            why.text = opener.maybe(REASON, session, WHY, why.text.take())?;
+            why.text = opener.reason(session, entry.number, why.text.take(), row.try_get("resealed")?)?;
             Ok(entry)
         };
         self.readers.read_of(&[tenant], async |conn| query.fetch_all(conn).await?.iter().map(opened).collect()).await

@@ -4,10 +4,10 @@
 mod opened;
 
 use serde_json::{Map, Value};
-use sqlx::{AssertSqlSafe, Connection as _, PgConnection, Row as _, postgres::PgRow};
+use sqlx::{AssertSqlSafe, PgConnection, Row as _, postgres::PgRow};
 
 use super::{
-    Store, audit,
+    Store,
     decode::{Loaded, corrupt, member, name},
     forget::shards,
     look_up,
@@ -105,7 +105,7 @@ impl Store {
         if let Whom::Session(session) = whom {
             event = event.about(session);
         }
-        self.readers.read_of(&[tenant], async |conn| audit::commit(conn.begin().await?, tenant, &event).await).await
+        self.tell(tenant, &event).await
     }
 }
 
@@ -233,7 +233,7 @@ async fn beside(conn: &mut PgConnection, opener: &Opener, whom: &Whom) -> Loaded
     let counters = "select c.agent_id, c.day, c.dimension, c.tier, c.tier_window, c.used from counter c
         where c.tenant_id = $1 and $2 = 'agent' and c.agent_id = $3 order by c.day, c.dimension";
     let entries = "select a.number, a.at, a.kind as entry, a.words[1] as who, a.words[2] as credential,
-          a.words[3] as origin, a.words[4] as session_id, a.words[5] as what, a.words[6] as why
+          a.words[3] as origin, a.words[4] as session_id, a.words[5] as what, a.words[6] as why, a.resealed
         from audit a where a.tenant_id = $1
           and (case $2 when 'session' then a.words[4] = $3 else a.words[5] = $2 || ' ' || $3 end) order by a.number";
     let parts: &[(&str, &str)] = match whom {

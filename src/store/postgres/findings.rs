@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::{
     decode::{Loaded, corrupt},
-    sealed::Opener,
+    sealed::{Opener, words_of},
 };
 use crate::{
     domain::{
@@ -141,6 +141,15 @@ pub(super) fn opened(json: Value, at: usize, opener: &Opener, session: &str, seq
     let Some(finding) = stored.restore() else { return Ok(None) };
     let opened = opener.finding(session, seq, at, finding)?;
     serde_json::to_value(StoredFinding::from(&opened)).map(Some).map_err(unreadable)
+}
+
+/// A finding as the column holds it without its words, and these; none for one that a later build wrote.
+pub(super) fn parted(json: Value) -> Loaded<Option<(Value, String)>> {
+    let unreadable = |error: serde_json::Error| corrupt(&error.to_string());
+    let stored: StoredFinding = serde_json::from_value(json).map_err(unreadable)?;
+    let Some(mut finding) = stored.restore() else { return Ok(None) };
+    let Some(words) = words_of(&mut finding) else { return Ok(None) };
+    Ok(Some((serde_json::to_value(StoredFinding::from(&finding)).map_err(unreadable)?, words)))
 }
 
 /// As the column `call.self_corrections` holds them; none when there are none.

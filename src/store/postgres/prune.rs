@@ -31,7 +31,7 @@ const WAITING_MAX: usize = 256;
 /// Judgements and reports of one part; a larger tree is one by itself.
 const STEPS: u64 = 500;
 /// How long one part may take as it is meant, and the first stretch of time whose words are erased at once.
-const PART: Duration = Duration::from_millis(100);
+pub(super) const PART: Duration = Duration::from_millis(100);
 const STRETCH_MS: u64 = 60_000;
 /// Rows of one part, of what is small.
 const ROWS: i64 = 2_000;
@@ -97,12 +97,16 @@ struct Term {
 }
 
 /// Leaves room for others between two parts.
-struct Pace<'s> {
+pub(super) struct Pace<'s> {
     queue: &'s mpsc::Sender<Job>,
 }
 
-impl Pace<'_> {
-    async fn rest(&self, began: Instant) {
+impl<'s> Pace<'s> {
+    pub(super) const fn of(store: &'s Store) -> Self {
+        Self { queue: &store.queue }
+    }
+
+    pub(super) async fn rest(&self, began: Instant) {
         sleep((began.elapsed() * RESTS).clamp(REST_MIN, REST_MAX)).await;
         while self.queue.max_capacity() - self.queue.capacity() > WAITING_MAX {
             sleep(REST_MAX / 10).await;
@@ -126,13 +130,8 @@ impl Store {
         if !is_mine || !is_due(&mut conn, now).await? {
             return Ok(None);
         }
-        let mut pass = Pass {
-            conn,
-            now,
-            pace: Pace { queue: &self.queue },
-            deleted: Deleted::new(),
-            is_distributed: self.is_distributed,
-        };
+        let mut pass =
+            Pass { conn, now, pace: Pace::of(self), deleted: Deleted::new(), is_distributed: self.is_distributed };
         pass.run().await?;
         Ok(Some(pass.deleted))
     }

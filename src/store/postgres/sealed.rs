@@ -41,6 +41,8 @@ pub(super) const REASON: &str = "session_event.reason";
 /// Reasons stand in the audit, too, which counts otherwise: they are bound to their session alone.
 pub(super) const WHY: u64 = 0;
 pub(super) const CLEARED: &str = "session_event.cleared";
+/// A reason in the audit that was sealed anew: bound to its entry, since the chain does not hold it.
+pub(super) const AUDITED: &str = "audit.why";
 
 /// The condition that a column's value is not longer than so many bytes, sealed or not.
 pub(super) fn within(column: &str, bytes: usize) -> String {
@@ -102,6 +104,20 @@ impl Opener {
     /// The same of one that may be absent.
     pub(super) fn maybe(&self, what: &str, session: &str, seq: u64, stored: Option<String>) -> Loaded<Option<String>> {
         stored.map(|stored| self.text(what, session, seq, stored)).transpose()
+    }
+
+    /// The reason of an entry of the audit: as it was sealed anew, if it was.
+    pub(super) fn reason(
+        &self,
+        session: &str,
+        number: u64,
+        written: Option<String>,
+        resealed: Option<String>,
+    ) -> Loaded<Option<String>> {
+        match resealed {
+            Some(_) => self.maybe(AUDITED, session, number, resealed),
+            None => self.maybe(REASON, session, WHY, written),
+        }
     }
 
     pub(super) fn resource(&self, session: &str, seq: u64, stored: Option<Resource>) -> Loaded<Option<Resource>> {
@@ -182,7 +198,13 @@ impl FindingWords {
     }
 }
 
-fn finding_at(at: usize) -> String {
+/// Takes its words out of a finding, as they are sealed.
+pub(super) fn words_of(finding: &mut Finding) -> Option<String> {
+    serde_json::to_string(&FindingWords::take(finding)).ok()
+}
+
+/// What a finding's words are of its event, by its place among those of its judgement.
+pub(super) fn finding_at(at: usize) -> String {
     format!("{FINDING}.{at}")
 }
 
@@ -193,12 +215,18 @@ struct MarkWords {
     sketch: Option<String>,
 }
 
-impl MarkWords {
-    fn text(marks: &Marks, sketch: Option<&Sketch>) -> Option<String> {
-        let sketch = sketch.map(|sketch| BASE64.encode(sketch.0));
-        serde_json::to_string(&Self { marks: marks::json(marks), sketch }).ok()
-    }
+/// The words of marks and of a sketch, as they are sealed.
+pub(super) fn words_of_marks(marks: &Marks, sketch: Option<&Sketch>) -> Option<String> {
+    let sketch = sketch.map(|sketch| BASE64.encode(sketch.0));
+    serde_json::to_string(&MarkWords { marks: marks::json(marks), sketch }).ok()
+}
 
+/// Marks with their sealed words in the place of these.
+pub(super) fn with_sealed(marks: &Marks, sealed: String) -> Marks {
+    Marks { shape: 0, numberless: 0, names: None, named: vec![sealed], ..*marks }
+}
+
+impl MarkWords {
     fn read(text: &str) -> Loaded<(Marks, Option<Sketch>)> {
         let unreadable = |_| corrupt("the marks of a result cannot be read");
         let words: Self = serde_json::from_str(text).map_err(unreadable)?;
@@ -265,7 +293,7 @@ impl Row<'_> {
         self.maybe(JUSTIFICATION, session, seq, &mut judged.justification)?;
         let mut findings = judged.findings.to_vec();
         for (at, finding) in findings.iter_mut().enumerate() {
-            let words = serde_json::to_string(&FindingWords::take(finding)).ok()?;
+            let words = words_of(finding)?;
             finding.message = self.text(&finding_at(at), session, seq, &words)?;
         }
         judged.findings = findings.into();
@@ -287,10 +315,9 @@ impl Row<'_> {
             self.maybe(MADE, session, seq, &mut gist.made)?;
         }
         if let Some(marks) = &settled.marks {
-            let words = MarkWords::text(marks, settled.sketch.as_ref())?;
-            let named = vec![self.text(MARKS, session, seq, &words)?];
-            let marks = Marks { shape: 0, numberless: 0, names: None, named, ..**marks };
-            (settled.marks, settled.sketch) = (Some(Arc::new(marks)), None);
+            let words = words_of_marks(marks, settled.sketch.as_ref())?;
+            let sealed = self.text(MARKS, session, seq, &words)?;
+            (settled.marks, settled.sketch) = (Some(Arc::new(with_sealed(marks, sealed))), None);
         }
         Some(())
     }

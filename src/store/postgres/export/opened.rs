@@ -5,88 +5,42 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value};
 
-use super::super::{
-    decode::Loaded,
-    findings,
-    sealed::{
-        ARGUMENTS, CLEARED, ERROR, ERROR_LINE, GIST, JUSTIFICATION, MADE, NOTE, Opener, REASON, RESOURCE, RESULT,
-        SIGNATURE, WHY,
-    },
-};
+use super::super::{decode::Loaded, findings, sealed::Opener, texts};
 use crate::{sealing::is_sealed, store::error::StoreError};
-
-/// The columns that may be sealed, by the kinds of rows.
-const CALL: [(&str, &str); 3] = [("arguments", ARGUMENTS), ("resource", RESOURCE), ("justification", JUSTIFICATION)];
-const OUTCOME: [(&str, &str); 7] = [
-    ("result", RESULT),
-    ("error_message", ERROR),
-    ("error_line", ERROR_LINE),
-    ("error_signature", SIGNATURE),
-    ("progress_note", NOTE),
-    ("gist", GIST),
-    ("made", MADE),
-];
 
 /// Opens them. Takes the event's place out of the row, which it is not part of.
 pub(super) fn open(kind: &str, row: &mut Map<String, Value>, opener: &Opener) -> Loaded<()> {
     let seq = row.remove("seq").as_ref().and_then(Value::as_u64).unwrap_or_default();
+    // Of a call and of an entry of the audit alike.
     let session = row.get("session_id").and_then(Value::as_str).unwrap_or_default().to_owned();
-    let mut texts = Texts { opener, session: &session, missing: BTreeSet::new() };
-    match kind {
-        "call" => {
-            texts.columns(row, &CALL, seq)?;
-            for (at, finding) in row.get_mut("findings").and_then(Value::as_array_mut).into_iter().flatten().enumerate()
-            {
-                let opened = findings::opened(finding.clone(), at, opener, &session, seq);
-                if let Some(Some(opened)) = texts.unless_missing(opened)? {
-                    *finding = opened;
-                }
-            }
+    let mut missing = BTreeSet::new();
+    texts::each(kind, row, seq, &mut |what, seq, stored| {
+        if is_sealed(stored)
+            && let Some(opened) = unless_missing(opener.text(what, &session, seq, stored.clone()), &mut missing)?
+        {
+            *stored = opened;
         }
-        "outcome" => texts.columns(row, &OUTCOME, seq)?,
-        "event" => {
-            texts.columns(row, &[("reason", REASON)], WHY)?;
-            if let Some(clears) = row.get_mut("detail").and_then(|detail| detail.get_mut("clears")?.as_object_mut()) {
-                texts.columns(clears, &[("resource", CLEARED)], seq)?;
-            }
+        Ok(())
+    })?;
+    for (at, finding) in row.get_mut("findings").and_then(Value::as_array_mut).into_iter().flatten().enumerate() {
+        let opened = findings::opened(finding.clone(), at, opener, &session, seq);
+        if let Some(Some(opened)) = unless_missing(opened, &mut missing)? {
+            *finding = opened;
         }
-        "audit" => texts.columns(row, &[("why", REASON)], WHY)?,
-        _ => {}
     }
-    if !texts.missing.is_empty() {
-        row.insert("sealed_with".to_owned(), Value::from_iter(texts.missing));
+    if !missing.is_empty() {
+        row.insert("sealed_with".to_owned(), Value::from_iter(missing));
     }
     Ok(())
 }
 
-struct Texts<'a> {
-    opener: &'a Opener,
-    session: &'a str,
-    /// The names of keys that are not here.
-    missing: BTreeSet<String>,
-}
-
-impl Texts<'_> {
-    fn columns(&mut self, row: &mut Map<String, Value>, columns: &[(&str, &str)], seq: u64) -> Loaded<()> {
-        for (column, what) in columns {
-            let Some(Value::String(stored)) = row.get_mut(*column) else { continue };
-            if is_sealed(stored) {
-                let opened = self.opener.text(what, self.session, seq, stored.clone());
-                if let Some(opened) = self.unless_missing(opened)? {
-                    *stored = opened;
-                }
-            }
+/// What was opened; where its key is not here, nothing, and the name of the key goes to those that are missing.
+fn unless_missing<T>(opened: Loaded<T>, missing: &mut BTreeSet<String>) -> Loaded<Option<T>> {
+    match opened {
+        Err(StoreError::KeyMissing { key, .. }) => {
+            missing.insert(key);
+            Ok(None)
         }
-        Ok(())
-    }
-
-    fn unless_missing<T>(&mut self, opened: Loaded<T>) -> Loaded<Option<T>> {
-        match opened {
-            Err(StoreError::KeyMissing { key, .. }) => {
-                self.missing.insert(key);
-                Ok(None)
-            }
-            opened => opened.map(Some),
-        }
+        opened => opened.map(Some),
     }
 }

@@ -1,0 +1,98 @@
+//! `callgate keys`: which keys a tenant's stored values need, and sealing them anew with the newest one.
+
+use std::sync::Arc;
+
+use anyhow::bail;
+use clap::{Args, Subcommand};
+use tonic::{body::Body, client::GrpcService, codegen::StdError};
+
+use super::{
+    place::Place,
+    privacy::Opening,
+    remote::{By, asked, refusal},
+};
+use crate::grpc::{
+    self,
+    v1::{ResealRequest, ResealResponse, StorageKey, privacy_service_client::PrivacyServiceClient},
+};
+
+/// What `callgate keys` takes.
+#[derive(Debug, Args)]
+pub(super) struct KeysArgs {
+    #[command(subcommand)]
+    command: KeysCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum KeysCommand {
+    /// List the keys of a tenant, each with the number of rows that cannot be read without it
+    List(Where),
+    /// Seal with the newest key what older ones have sealed, and what is in the clear
+    Reseal(Where),
+}
+
+#[derive(Debug, Args)]
+struct Where {
+    #[command(flatten)]
+    opening: Opening,
+    #[command(flatten)]
+    place: Place,
+}
+
+/// Runs `callgate keys`.
+pub(super) async fn run(args: KeysArgs) -> anyhow::Result<()> {
+    let (Where { opening, place }, validate_only) = match args.command {
+        KeysCommand::List(of) => (of, true),
+        KeysCommand::Reseal(of) => (of, false),
+    };
+    let request = ResealRequest { validate_only };
+    let Some((gate, tenant)) = place.database().await? else {
+        return resealing(PrivacyServiceClient::new(place.remote.connect().await?), request, &place.by).await;
+    };
+    opening.open(&gate, tenant).await?;
+    let done = resealing(grpc::privacy_of(Arc::clone(&gate), tenant), request, &place.by).await;
+    if let Some(gate) = Arc::into_inner(gate) {
+        gate.close().await;
+    }
+    done
+}
+
+async fn resealing<S>(mut client: PrivacyServiceClient<S>, request: ResealRequest, by: &By) -> anyhow::Result<()>
+where
+    S: GrpcService<Body>,
+    S::Error: Into<StdError>,
+    S::ResponseBody: http_body::Body<Data = bytes::Bytes> + Send + 'static,
+    <S::ResponseBody as http_body::Body>::Error: Into<StdError> + Send,
+{
+    let mut answers = asked(client.reseal(by.signed(request)?).await)?;
+    let mut last = ResealResponse::default();
+    while let Some(told) = answers.message().await.map_err(|status| refusal(&status))? {
+        if told.percent < 100 {
+            errln!("{} %", told.percent);
+        }
+        last = told;
+    }
+    if last.percent < 100 {
+        bail!("the server ended it in the middle; run it again to go on");
+    }
+    if !request.validate_only {
+        outln!("Rows that were sealed anew: {}.", last.rows);
+    }
+    for (place, key) in last.keys.iter().enumerate() {
+        outln!("{}", told(key, place == 0));
+    }
+    if last.rows_in_the_clear > 0 {
+        outln!("In the clear: {} rows.", last.rows_in_the_clear);
+    }
+    Ok(())
+}
+
+fn told(StorageKey { key_id, rows, is_here }: &StorageKey, is_newest: bool) -> String {
+    let what = match (is_here, rows) {
+        (false, _) => "is needed, and not on the server",
+        (true, _) if is_newest => "seals",
+        (true, 0) => "is needed by no row",
+        (true, _) => "is needed",
+    };
+    format!("{key_id}: {rows} rows; {what}")
+}

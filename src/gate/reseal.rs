@@ -1,0 +1,144 @@
+//! Sealing anew, and telling which keys are needed: a part of all that there is after the other
+//! (`store/postgres/reseal.rs`).
+
+use std::sync::Arc;
+
+use tokio::{
+    sync::mpsc,
+    time::{Duration, sleep},
+};
+
+use super::{Gate, NoAnswer, PrivacyError};
+use crate::{
+    domain::{
+        audit::{Actor, Event, Kind},
+        ids::TenantId,
+    },
+    sealing::{Access, TenantKeys},
+    store::{PARTS, Reseal, Uses},
+};
+
+/// How often it is looked whether another replica is done.
+const AGAIN: Duration = Duration::from_secs(1);
+
+/// Parts that are looked through until it is said how far it has come.
+const TOLD_EVERY: u16 = 16;
+
+/// How far it has come.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Resealed {
+    /// Rows that were sealed anew.
+    pub rows: u64,
+    /// Rows that need each key, of what was looked through; without a name, those with something in the clear.
+    pub uses: Uses,
+    /// The keys that this replica has, the one that seals first.
+    pub here: Vec<String>,
+    /// How much of all there is was looked through, in percent.
+    pub percent: u8,
+}
+
+impl Gate {
+    /// Tells how many rows need which key.
+    ///
+    /// # Errors
+    /// [`PrivacyError`]: nobody can say.
+    pub async fn key_uses(&self, tenant: TenantId, told: &mpsc::Sender<Resealed>) -> Result<Resealed, PrivacyError> {
+        let keys = self.keys_of(tenant)?;
+        self.looked_through(tenant, &keys, None, told).await
+    }
+
+    /// Seals with the newest key what other keys have sealed, and what is in the clear; tells which keys are needed
+    /// then. It goes slowly, so that agents do not feel it. Where nobody listens any more, it ends.
+    ///
+    /// # Errors
+    /// [`PrivacyError`]: what was sealed until then stays so, and the next one goes on.
+    pub async fn reseal(
+        &self,
+        tenant: TenantId,
+        by: &Actor,
+        told: &mpsc::Sender<Resealed>,
+    ) -> Result<Resealed, PrivacyError> {
+        let keys = self.keys_of(tenant)?;
+        let reseal = loop {
+            let reseal = self.store.reseal(tenant, Arc::clone(&keys)).await.map_err(NoAnswer::from)?;
+            match reseal {
+                Some(reseal) => break reseal,
+                None if told.is_closed() => return Ok(Resealed::default()),
+                None => sleep(AGAIN).await,
+            }
+        };
+        self.looked_through(tenant, &keys, Some((&reseal, by)), told).await
+    }
+
+    fn keys_of(&self, tenant: TenantId) -> Result<Arc<TenantKeys>, PrivacyError> {
+        match self.store.keyring().of(tenant) {
+            Access::Keys(keys) => Ok(keys),
+            Access::Plain | Access::Locked => Err(PrivacyError::WithoutKeys),
+        }
+    }
+
+    async fn looked_through(
+        &self,
+        tenant: TenantId,
+        keys: &TenantKeys,
+        sealing: Option<(&Reseal, &Actor)>,
+        told: &mpsc::Sender<Resealed>,
+    ) -> Result<Resealed, PrivacyError> {
+        let newest = keys.newest();
+        let here = keys.ids().map(str::to_owned).collect();
+        let mut so_far = Resealed { here, ..Resealed::default() };
+        let mut begun = false;
+        for part in 0..PARTS {
+            let (mut uses, older) = self.patiently(|| self.store.key_uses(tenant, part, newest)).await?;
+            if let Some((reseal, by)) = sealing.filter(|_| !older.is_empty()) {
+                self.tell_reseal(tenant, by, newest, &mut begun).await?;
+                for shard in older {
+                    so_far.rows += self.patiently(|| self.store.reseal_shard(reseal, shard)).await?;
+                }
+                uses = self.patiently(|| self.store.key_uses(tenant, part, newest)).await?.0;
+            }
+            add(&mut so_far.uses, uses);
+            so_far.percent = u8::try_from(u32::from(part + 1) * 99 / u32::from(PARTS)).unwrap_or(99);
+            if told.is_closed() || part % TOLD_EVERY == TOLD_EVERY - 1 && told.send(so_far.clone()).await.is_err() {
+                return Ok(so_far);
+            }
+        }
+        let mut uses = self.patiently(|| self.store.key_uses_of_audit(tenant)).await?;
+        if let Some((reseal, by)) = sealing.filter(|_| uses.keys().any(|key| key != newest)) {
+            self.tell_reseal(tenant, by, newest, &mut begun).await?;
+            so_far.rows += self.reseal_audit(reseal).await?;
+            uses = self.patiently(|| self.store.key_uses_of_audit(tenant)).await?;
+        }
+        add(&mut so_far.uses, uses);
+        if let Some((_, by)) = sealing.filter(|_| begun) {
+            let what = format!("all that is stored was sealed anew with the key {newest}: {} rows", so_far.rows);
+            let event = Event::new(Kind::KeyRotated, by.clone(), what);
+            self.patiently(|| self.store.tell(tenant, &event)).await?;
+        }
+        Ok(Resealed { percent: 100, ..so_far })
+    }
+
+    async fn reseal_audit(&self, reseal: &Reseal) -> Result<u64, NoAnswer> {
+        let (mut after, mut rows) = (0, 0);
+        while let Some((last, done)) = self.patiently(|| self.store.reseal_audit(reseal, after)).await? {
+            (after, rows) = (last, rows + done);
+        }
+        Ok(rows)
+    }
+
+    /// Says in the audit that it begins: before the first row is changed.
+    async fn tell_reseal(&self, tenant: TenantId, by: &Actor, newest: &str, begun: &mut bool) -> Result<(), NoAnswer> {
+        if !*begun {
+            let what = format!("what is stored is sealed anew with the key {newest}");
+            self.store.tell(tenant, &Event::new(Kind::KeyRotated, by.clone(), what)).await?;
+            *begun = true;
+        }
+        Ok(())
+    }
+}
+
+fn add(all: &mut Uses, more: Uses) {
+    for (key, rows) in more {
+        *all.entry(key).or_default() += rows;
+    }
+}

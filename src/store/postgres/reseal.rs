@@ -1,0 +1,319 @@
+//! What older keys have sealed is sealed anew with the newest one, and what is in the clear with it: a few rows a
+//! transaction, each row at its place, so that whoever is stopped in the middle goes on by beginning again. And how
+//! many rows need which key.
+
+mod rows;
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use serde_json::{Map, Value, json};
+use sqlx::{AssertSqlSafe, Connection as _, PgConnection, Row as _, postgres::PgRow};
+use tokio::time::Instant;
+
+use self::rows::Resealer;
+use super::{
+    Store,
+    decode::{Loaded, corrupt},
+    forget::shards,
+    prune::{PART, Pace},
+    sealed::Opener,
+    words::GONE,
+};
+use crate::{
+    domain::ids::TenantId,
+    sealing::{MARK, TenantKeys, file::KEY_ID_BYTES_MAX},
+    store::error::StoreError,
+};
+
+/// Held by the replica that seals anew: `callgate` and a number, as a key.
+const LOCK: i64 = 0x6361_6c6c_0004;
+/// Rows of the first transaction, and of one at most.
+const ROWS: i64 = 16;
+const ROWS_MAX: i64 = 512;
+/// Bytes at the beginning of a stored text that tell with which key it is sealed.
+const HEAD_BYTES: usize = MARK.len() + KEY_ID_BYTES_MAX + 1;
+
+/// How many rows need each key, by its name; without a name, those with something in the clear.
+pub type Uses = BTreeMap<String, u64>;
+
+/// A table with texts that may be sealed.
+struct Table {
+    name: &'static str,
+    /// What its rows are to [`super::texts`].
+    kind: &'static str,
+    /// Its key behind shard and tenant, and the session, each with its type and a value before all others.
+    key: &'static [(&'static str, &'static str, &'static str)],
+    /// What is sealed, each with its type.
+    columns: &'static [(&'static str, &'static str)],
+    /// Texts of a row `t` that are not columns of their own.
+    within: &'static str,
+}
+
+const TABLES: [Table; 3] = [
+    Table {
+        name: "call",
+        kind: "call",
+        key: &[("epoch", "date", "-infinity"), ("session_id", "text", ""), ("seq", "int8", "-1")],
+        columns: &[("arguments", "text"), ("resource", "text"), ("justification", "text"), ("findings", "jsonb")],
+        within: "array(select f ->> 'message' from jsonb_array_elements(case jsonb_typeof(t.findings)
+            when 'array' then t.findings else '[]' end) f)",
+    },
+    Table {
+        name: "outcome",
+        kind: "outcome",
+        key: &[
+            ("epoch", "date", "-infinity"),
+            ("session_id", "text", ""),
+            ("permit_seq", "int8", "-1"),
+            ("seq", "int8", "-1"),
+        ],
+        columns: &[
+            ("result", "text"),
+            ("error_message", "text"),
+            ("error_line", "text"),
+            ("error_signature", "text"),
+            ("progress_note", "text"),
+            ("gist", "text"),
+            ("made", "text"),
+            ("marks", "jsonb"),
+            ("sketch", "bytea"),
+        ],
+        // Without a name, and without the hashes of one, they hold no words.
+        within: "array[coalesce(t.marks -> 'named' ->> 0,
+            case when t.marks ->> 'shape' <> '0000000000000000' then '' end)]",
+    },
+    Table {
+        name: "session_event",
+        kind: "event",
+        key: &[
+            ("root_id", "text", ""),
+            ("epoch", "date", "-infinity"),
+            ("seq", "int8", "-1"),
+            ("session_id", "text", ""),
+        ],
+        columns: &[("reason", "text"), ("detail", "jsonb")],
+        within: "array[t.detail -> 'clears' ->> 'resource']",
+    },
+];
+
+/// `$1` as the name of its key, of a stored text `head`.
+fn key_of(head: &str) -> String {
+    format!("case when starts_with({head}, '{MARK}') then split_part({head}, ':', 3) else '' end")
+}
+
+impl Table {
+    /// The keys of a row `t`, as rows `h`.
+    fn keys(&self) -> String {
+        let texts = self.columns.iter().filter(|(_, sql)| *sql == "text");
+        let heads: Vec<String> = texts.map(|(column, _)| format!("left(t.{column}, {HEAD_BYTES})")).collect();
+        format!(
+            "lateral (select distinct {} as key
+               from unnest(array[{}]::text[] || {}) u (head) where head is not null and head <> '{GONE}') h",
+            key_of("head"),
+            heads.join(", "),
+            self.within
+        )
+    }
+
+    fn key_columns(&self) -> String {
+        self.key.iter().map(|(column, _, _)| format!("t.{column}")).collect::<Vec<_>>().join(", ")
+    }
+
+    /// `$1` shard, `$2` tenant, `$3` the last row, `$4` the newest key, `$5` how many: the next rows that another key
+    /// has sealed.
+    fn page(&self) -> String {
+        let (name, key) = (self.name, self.key_columns());
+        let after = self.key.iter().map(|(column, sql, _)| format!("($3::text::jsonb ->> '{column}')::{sql}"));
+        let columns = self.columns.iter().map(|(column, _)| format!("t.{column}"));
+        format!(
+            "select to_jsonb(q)::text from (
+               select {key}, {} from {name} t
+               where t.shard = $1 and t.tenant_id = $2 and ({key}) > ({})
+                 and exists (select from {} where h.key <> $4)
+               order by {key} limit $5 for update) q",
+            columns.collect::<Vec<_>>().join(", "),
+            after.collect::<Vec<_>>().join(", "),
+            self.keys()
+        )
+    }
+
+    /// `$1` shard, `$2` tenant, `$3` rows as [`Table::page`] gives them.
+    fn update(&self) -> String {
+        let key: Vec<(&str, &str)> = self.key.iter().map(|(column, sql, _)| (*column, *sql)).collect();
+        let typed = key.iter().chain(self.columns).map(|(column, sql)| format!("{column} {sql}"));
+        let set = self.columns.iter().map(|(column, _)| format!("{column} = x.{column}"));
+        let same = key.iter().map(|(column, _)| format!("t.{column} = x.{column}"));
+        format!(
+            "update {} t set {} from jsonb_to_recordset($3::text::jsonb) as x({})
+             where t.shard = $1 and t.tenant_id = $2 and {}",
+            self.name,
+            set.collect::<Vec<_>>().join(", "),
+            typed.collect::<Vec<_>>().join(", "),
+            same.collect::<Vec<_>>().join(" and ")
+        )
+    }
+}
+
+/// What seals a tenant's values anew, while it lives: one replica at a time.
+#[derive(Debug)]
+pub struct Reseal {
+    tenant: TenantId,
+    keys: Arc<TenantKeys>,
+    opener: Opener,
+    /// Has the lock.
+    _turn: PgConnection,
+}
+
+impl Store {
+    /// How many rows of a part need which key, and in which shards there are some that another key than `newest` has
+    /// sealed.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the database cannot be read.
+    pub async fn key_uses(&self, tenant: TenantId, part: u16, newest: &str) -> Result<(Uses, Vec<i16>), StoreError> {
+        let tables = TABLES.iter().map(|table| {
+            format!(
+                "select t.shard, h.key from {} t, {} where t.shard = any($1) and t.tenant_id = $2",
+                table.name,
+                table.keys()
+            )
+        });
+        let sql = format!(
+            "select shard, key, count(*) as rows from ({}) u group by 1, 2 order by 1",
+            tables.collect::<Vec<_>>().join(" union all ")
+        );
+        let query = sqlx::query(AssertSqlSafe(sql)).bind(shards(part)).bind(tenant.0);
+        let rows = self.slow.read_of(&[tenant], async |conn| Ok(query.fetch_all(conn).await?)).await?;
+        let (mut uses, mut older) = (Uses::new(), Vec::new());
+        for row in &rows {
+            let (shard, key): (i16, String) = (row.try_get("shard")?, row.try_get("key")?);
+            if key != newest && older.last() != Some(&shard) {
+                older.push(shard);
+            }
+            *uses.entry(key).or_default() += super::decode::count(row, "rows")?;
+        }
+        Ok((uses, older))
+    }
+
+    /// How many reasons in the audit need which key. Those in the clear are not counted: the chain is made of them.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the database cannot be read.
+    pub async fn key_uses_of_audit(&self, tenant: TenantId) -> Result<Uses, StoreError> {
+        let sql = format!(
+            "select {} as key, count(*) as rows from audit t, lateral (select coalesce(t.resealed, t.words[6])) w (why)
+             where t.tenant_id = $1 and starts_with(why, '{MARK}') group by 1",
+            key_of("why")
+        );
+        let query = sqlx::query(AssertSqlSafe(sql)).bind(tenant.0);
+        let rows = self.slow.read_of(&[tenant], async |conn| Ok(query.fetch_all(conn).await?)).await?;
+        rows.iter().map(|row| Ok((row.try_get("key")?, super::decode::count(row, "rows")?))).collect()
+    }
+
+    /// Begins to seal anew with the newest of these keys; none while another replica does.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the database cannot be used.
+    pub async fn reseal(&self, tenant: TenantId, keys: Arc<TenantKeys>) -> Result<Option<Reseal>, StoreError> {
+        // On a connection of its own, which takes its lock with it.
+        let mut turn = self.slow.separate().await?;
+        let lock = sqlx::query_scalar("select pg_try_advisory_lock($1)").bind(LOCK);
+        let is_mine: bool = lock.fetch_one(&mut turn).await?;
+        Ok(is_mine.then(|| Reseal { tenant, keys, opener: self.opener(tenant), _turn: turn }))
+    }
+
+    /// Seals anew what another key has sealed in a shard; gives how many rows that was. What cannot be opened stays.
+    ///
+    /// # Errors
+    /// [`StoreError`]: what was sealed until then stays so; the same may be done again.
+    pub async fn reseal_shard(&self, of: &Reseal, shard: i16) -> Result<u64, StoreError> {
+        let mut sealed = 0;
+        for table in &TABLES {
+            let first = table.key.iter().map(|(column, _, first)| ((*column).to_owned(), Value::from(*first)));
+            let (mut after, mut rows) = (Value::Object(first.collect()), ROWS);
+            loop {
+                let began = Instant::now();
+                let work = async |conn: &mut PgConnection| page(conn, of, table, shard, &after, rows).await;
+                let Some((last, done)) = self.slow.read_of(&[of.tenant], work).await? else { break };
+                (after, sealed) = (last, sealed + done);
+                rows = if began.elapsed() > PART { (rows / 2).max(1) } else { (rows * 2).min(ROWS_MAX) };
+                Pace::of(self).rest(began).await;
+            }
+        }
+        Ok(sealed)
+    }
+
+    /// Seals anew the reasons in the audit after an entry that another key has sealed, a few; gives the last entry that
+    /// was looked at, and how many it was. The sealed words that the chain is made of stay.
+    ///
+    /// # Errors
+    /// [`StoreError`]: nothing was done, or nobody knows; the same may be done again.
+    pub async fn reseal_audit(&self, of: &Reseal, after: u64) -> Result<Option<(u64, u64)>, StoreError> {
+        let began = Instant::now();
+        let done = self.slow.read_of(&[of.tenant], async |conn| audit_page(conn, of, after).await).await?;
+        Pace::of(self).rest(began).await;
+        Ok(done)
+    }
+}
+
+fn object(row: &PgRow) -> Loaded<Map<String, Value>> {
+    serde_json::from_str(row.try_get(0)?).map_err(|error| corrupt(&error.to_string()))
+}
+
+/// One transaction: gives the last row that was looked at, and how many were sealed anew; none where there was none.
+async fn page(
+    conn: &mut PgConnection,
+    of: &Reseal,
+    table: &Table,
+    shard: i16,
+    after: &Value,
+    rows: i64,
+) -> Loaded<Option<(Value, u64)>> {
+    let mut tx = conn.begin().await?;
+    let found = sqlx::query(AssertSqlSafe(table.page())).bind(shard).bind(of.tenant.0).bind(after.to_string());
+    let found = found.bind(of.keys.newest()).bind(rows).fetch_all(&mut *tx).await?;
+    let found: Vec<Map<String, Value>> = found.iter().map(object).collect::<Loaded<_>>()?;
+    let Some(last) = found.last() else { return Ok(None) };
+    let last = table.key.iter().map(|(column, _, _)| ((*column).to_owned(), last[*column].clone())).collect();
+    let mut resealer = Resealer::new(&of.opener, &of.keys)?;
+    let changed: Vec<Value> =
+        found.into_iter().filter_map(|row| resealer.row(table.kind, row).transpose()).collect::<Loaded<_>>()?;
+    let count = changed.len() as u64;
+    let update = sqlx::query(AssertSqlSafe(table.update())).bind(shard).bind(of.tenant.0);
+    update.bind(Value::Array(changed).to_string()).execute(&mut *tx).await?;
+    tx.commit().await?;
+    Ok(Some((Value::Object(last), count)))
+}
+
+async fn audit_page(conn: &mut PgConnection, of: &Reseal, after: u64) -> Loaded<Option<(u64, u64)>> {
+    let mut tx = conn.begin().await?;
+    let page = format!(
+        "select to_jsonb(q)::text from (
+           select t.number, t.words[4] as session_id, t.words[6] as why, t.resealed from audit t
+           where t.tenant_id = $1 and t.number > $2 and starts_with(t.words[6], '{MARK}')
+             and {} <> $3 order by t.number limit {ROWS_MAX} for update) q",
+        key_of("coalesce(t.resealed, t.words[6])")
+    );
+    let found = sqlx::query(AssertSqlSafe(page)).bind(of.tenant.0).bind(super::row::big(after));
+    let found = found.bind(of.keys.newest()).fetch_all(&mut *tx).await?;
+    let found: Vec<Map<String, Value>> = found.iter().map(object).collect::<Loaded<_>>()?;
+    let number = |row: &Map<String, Value>| row.get("number").and_then(Value::as_u64).unwrap_or_default();
+    let Some(last) = found.last().map(number) else { return Ok(None) };
+    let mut resealer = Resealer::new(&of.opener, &of.keys)?;
+    let mut changed = Vec::new();
+    for row in found {
+        let number = number(&row);
+        if let Some(resealed) = resealer.reason(number, &row)? {
+            changed.push(json!({"number": number, "resealed": resealed}));
+        }
+    }
+    let count = changed.len() as u64;
+    let update = sqlx::query(
+        "update audit t set resealed = x.resealed
+         from jsonb_to_recordset($2::text::jsonb) as x(number int8, resealed text)
+         where t.tenant_id = $1 and t.number = x.number",
+    );
+    update.bind(of.tenant.0).bind(Value::Array(changed).to_string()).execute(&mut *tx).await?;
+    tx.commit().await?;
+    Ok(Some((last, count)))
+}

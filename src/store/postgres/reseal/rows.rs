@@ -1,0 +1,134 @@
+//! One row, sealed anew: each text is opened and sealed at the same place.
+
+use serde_json::{Map, Value};
+
+use super::super::{
+    decode::{Loaded, corrupt},
+    findings, marks,
+    sealed::{AUDITED, MARKS, Opener, finding_at, with_sealed, words_of_marks},
+    texts,
+    words::GONE,
+};
+use crate::{
+    domain::similarity::{SKETCH_BYTES, Sketch},
+    sealing::{Place, Sealer, TenantKeys, is_sealed},
+    store::error::StoreError,
+};
+
+/// Seals the texts of rows.
+pub(super) struct Resealer<'k> {
+    opener: &'k Opener,
+    sealer: Sealer<'k>,
+}
+
+/// A row's own place, and whether something of it was sealed anew.
+struct At<'r> {
+    session: &'r str,
+    seq: u64,
+    is_changed: bool,
+}
+
+impl<'k> Resealer<'k> {
+    pub(super) fn new(opener: &'k Opener, keys: &'k TenantKeys) -> Loaded<Self> {
+        let sealer = Sealer::new(keys).ok_or_else(|| StoreError::Rejected("it could not be sealed".to_owned()))?;
+        Ok(Self { opener, sealer })
+    }
+
+    /// The row with all its texts sealed by the newest key; none where nothing of it could be.
+    pub(super) fn row(&mut self, kind: &str, mut row: Map<String, Value>) -> Loaded<Option<Value>> {
+        let seq = row.get("seq").and_then(Value::as_u64).unwrap_or_default();
+        let session = row.get("session_id").and_then(Value::as_str).unwrap_or_default().to_owned();
+        let mut at = At { session: &session, seq, is_changed: false };
+        texts::each(kind, &mut row, seq, &mut |what, seq, stored| {
+            at.is_changed |= self.anew(what, &session, seq, stored)?;
+            Ok(())
+        })?;
+        for (place, finding) in row.get_mut("findings").and_then(Value::as_array_mut).into_iter().flatten().enumerate()
+        {
+            self.finding(&mut at, place, finding)?;
+        }
+        if row.get("marks").is_some_and(|marks| !marks.is_null()) {
+            self.marks(&mut at, &mut row)?;
+        }
+        Ok(at.is_changed.then_some(Value::Object(row)))
+    }
+
+    /// The reason of an entry of the audit, sealed with the newest key; none where it could not be.
+    pub(super) fn reason(&mut self, number: u64, row: &Map<String, Value>) -> Loaded<Option<String>> {
+        let text = |column: &str| row.get(column).and_then(Value::as_str).map(str::to_owned);
+        let session = text("session_id").unwrap_or_default();
+        let opened = unless_unopened(self.opener.reason(&session, number, text("why"), text("resealed")))?;
+        opened.flatten().map(|why| self.seal(AUDITED, &session, number, &why)).transpose()
+    }
+
+    fn seal(&mut self, what: &str, session: &str, seq: u64, text: &str) -> Loaded<String> {
+        let place = Place { tenant: self.opener.tenant(), session, seq, what };
+        self.sealer.seal(text, &place).ok_or_else(|| StoreError::Rejected("it could not be sealed".to_owned()))
+    }
+
+    /// True for a text that was sealed anew.
+    fn anew(&mut self, what: &str, session: &str, seq: u64, stored: &mut String) -> Loaded<bool> {
+        if self.sealer.is_newest(stored) {
+            return Ok(false);
+        }
+        let opened = unless_unopened(self.opener.text(what, session, seq, stored.clone()))?;
+        let Some(opened) = opened else { return Ok(false) };
+        *stored = self.seal(what, session, seq, &opened)?;
+        Ok(true)
+    }
+
+    fn finding(&mut self, at: &mut At<'_>, place: usize, finding: &mut Value) -> Loaded<()> {
+        let what = finding_at(place);
+        match finding.get_mut("message") {
+            Some(Value::String(message)) if is_sealed(message) => {
+                at.is_changed |= self.anew(&what, at.session, at.seq, message)?;
+            }
+            Some(Value::String(message)) if message != GONE => {
+                if let Some((mut parted, words)) = findings::parted(finding.clone())? {
+                    parted["message"] = Value::from(self.seal(&what, at.session, at.seq, &words)?);
+                    *finding = parted;
+                    at.is_changed = true;
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn marks(&mut self, at: &mut At<'_>, row: &mut Map<String, Value>) -> Loaded<()> {
+        if let Some(Value::String(sealed)) = row["marks"].get_mut("named").and_then(|named| named.get_mut(0))
+            && is_sealed(sealed)
+        {
+            at.is_changed |= self.anew(MARKS, at.session, at.seq, sealed)?;
+            return Ok(());
+        }
+        let stored = marks::read(&row["marks"].to_string())?;
+        if stored.shape == 0 && stored.named.is_empty() {
+            return Ok(());
+        }
+        // As Postgres writes bytes into JSON: `\x…`.
+        let hex = row.get("sketch").and_then(Value::as_str).and_then(|sketch| sketch.strip_prefix("\\x"));
+        let bytes = hex.and_then(|hex| <[u8; SKETCH_BYTES]>::try_from(hex::decode(hex).ok()?).ok());
+        let sketch = bytes.map(Sketch);
+        let words = words_of_marks(&stored, sketch.as_ref()).ok_or_else(|| corrupt("marks are no JSON"))?;
+        let sealed = with_sealed(&stored, self.seal(MARKS, at.session, at.seq, &words)?);
+        row["marks"] = serde_json::from_str(&marks::json(&sealed)).map_err(|error| corrupt(&error.to_string()))?;
+        row.insert("sketch".to_owned(), Value::Null);
+        at.is_changed = true;
+        Ok(())
+    }
+}
+
+/// What was opened; nothing where that cannot be, which is told in the log: the others are sealed anew all the same.
+fn unless_unopened<T>(opened: Loaded<T>) -> Loaded<Option<T>> {
+    match opened {
+        Ok(opened) => Ok(Some(opened)),
+        // Told by how many rows still need the key.
+        Err(StoreError::KeyMissing { .. }) => Ok(None),
+        Err(error @ StoreError::Corrupt(_)) => {
+            tracing::error!(%error, "a value cannot be sealed anew, and stays as it is");
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
+}

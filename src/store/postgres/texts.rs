@@ -1,0 +1,68 @@
+//! The texts of a row that may be sealed, in the row as a JSON object: what is given out, and what is sealed anew, is
+//! found by this one list.
+
+use serde_json::{Map, Value};
+
+use super::{
+    decode::Loaded,
+    sealed::{
+        ARGUMENTS, AUDITED, CLEARED, ERROR, ERROR_LINE, GIST, JUSTIFICATION, MADE, NOTE, REASON, RESOURCE, RESULT,
+        SIGNATURE, WHY,
+    },
+};
+
+/// The columns that may be sealed, each with what it is of its event.
+pub(super) const CALL: [(&str, &str); 3] =
+    [("arguments", ARGUMENTS), ("resource", RESOURCE), ("justification", JUSTIFICATION)];
+pub(super) const OUTCOME: [(&str, &str); 7] = [
+    ("result", RESULT),
+    ("error_message", ERROR),
+    ("error_line", ERROR_LINE),
+    ("error_signature", SIGNATURE),
+    ("progress_note", NOTE),
+    ("gist", GIST),
+    ("made", MADE),
+];
+const EVENT: [(&str, &str); 1] = [("reason", REASON)];
+
+/// Hands each text of the row to `f`, with what it is and the event that it is bound to; `seq` is the row's own. Of
+/// findings and marks it knows nothing.
+pub(super) fn each(
+    kind: &str,
+    row: &mut Map<String, Value>,
+    seq: u64,
+    f: &mut impl FnMut(&str, u64, &mut String) -> Loaded<()>,
+) -> Loaded<()> {
+    match kind {
+        "call" => columns(row, &CALL, seq, f),
+        "outcome" => columns(row, &OUTCOME, seq, f),
+        "event" => {
+            columns(row, &EVENT, WHY, f)?;
+            let clears = row.get_mut("detail").and_then(|detail| detail.get_mut("clears")?.as_object_mut());
+            clears.map_or(Ok(()), |clears| columns(clears, &[("resource", CLEARED)], seq, f))
+        }
+        "audit" => match row.remove("resealed").filter(|resealed| !resealed.is_null()) {
+            Some(resealed) => {
+                row.insert("why".to_owned(), resealed);
+                let number = row.get("number").and_then(Value::as_u64).unwrap_or_default();
+                columns(row, &[("why", AUDITED)], number, f)
+            }
+            None => columns(row, &[("why", REASON)], WHY, f),
+        },
+        _ => Ok(()),
+    }
+}
+
+fn columns(
+    row: &mut Map<String, Value>,
+    columns: &[(&str, &str)],
+    seq: u64,
+    f: &mut impl FnMut(&str, u64, &mut String) -> Loaded<()>,
+) -> Loaded<()> {
+    for (column, what) in columns {
+        if let Some(Value::String(stored)) = row.get_mut(*column) {
+            f(what, seq, stored)?;
+        }
+    }
+    Ok(())
+}
