@@ -34,6 +34,9 @@ const COMMAND_MAX: Duration = Duration::from_secs(10);
 /// The longest text of a key, with white space around it.
 const TEXT_BYTES_MAX: usize = 4_096;
 
+/// In the mode of a file: everybody may read it.
+const OTHERS_READ: u32 = 0o004;
+
 /// Keys by the names of their tenants.
 pub(super) type Named = BTreeMap<String, Arc<TenantKeys>>;
 
@@ -142,6 +145,9 @@ async fn key(source: &Source, patience: Duration) -> anyhow::Result<Key> {
         Source::File(path) => {
             let from = format!("the file {}", path.display());
             let file = tokio::fs::File::open(path).await.with_context(|| format!("{from} cannot be read"))?;
+            if file.metadata().await.is_ok_and(|is| is.is_file() && is.mode() & OTHERS_READ != 0) {
+                tracing::warn!("{from} has a key, and every user of this machine can read it: let the server's alone");
+            }
             let read = file.take(TEXT_BYTES_MAX as u64 + 1).read_to_end(&mut text).await;
             read.with_context(|| format!("{from} cannot be read"))?;
             from

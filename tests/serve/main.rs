@@ -9,6 +9,7 @@ mod crash;
 mod hooks;
 mod http;
 mod identities;
+mod keys;
 mod mcp;
 mod operators;
 mod overload;
