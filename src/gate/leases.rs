@@ -50,7 +50,7 @@ impl Gate {
     async fn look_after(self: Arc<Self>, due: DueTree, now: Timestamp) -> Result<Vec<RunOut>, NoAnswer> {
         let slot = match self.slot_as_of(&due).await {
             Ok(slot) => slot,
-            Err(error) => return later(error, Vec::new()),
+            Err(error) => return later(due.tenant, &due.root, error, Vec::new()),
         };
         let looked = slot.advance(|tree| (run_out(tree, now), tree.first_lease_end(), tree.version));
         // Somebody else's change was refused: whoever looks next finds the tree as it is.
@@ -72,27 +72,38 @@ impl Gate {
     }
 
     async fn expire(self: Arc<Self>, call: RunOut) -> Result<bool, NoAnswer> {
+        let session = call.session.clone();
         let report = Report { by_lease: true, ..Report::new(call.session, call.call_id, OutcomeStatus::Unknown) };
         // A late report that comes in between goes first; then there is nothing left to settle.
         match self.record(call.tenant, report, None).await {
             Ok(answer) => Ok(!answer.replayed),
             Err(GateError::Rejected(_)) => Ok(false),
-            Err(GateError::NoAnswer(error)) => later(error, false),
+            Err(GateError::NoAnswer(error)) => later(call.tenant, &session, error, false),
         }
     }
 }
 
-/// Agents go first where there is too much to do: the next look finds it again.
-fn later<T>(error: NoAnswer, nothing: T) -> Result<T, NoAnswer> {
+/// What keeps one tree from being looked after, or one call from being settled, keeps no other one from it: the next
+/// look finds it again. Without a database there is none that could be.
+fn later<T>(tenant: TenantId, session: &SessionId, error: NoAnswer, nothing: T) -> Result<T, NoAnswer> {
     match error {
-        // What a deleted tenant had open goes with it.
-        NoAnswer::Overloaded(_) | NoAnswer::Contention | NoAnswer::NotServed(_) | NoAnswer::TenantUnknown => {
-            Ok(nothing)
+        NoAnswer::OutOfReach(_) | NoAnswer::ShuttingDown => return Err(error),
+        NoAnswer::Fault(why) => {
+            let (tenant, session) = (tenant.0, session.as_str());
+            tracing::error!(tenant, session, "a call that was never recorded cannot be settled: {why}");
         }
-        // Where its key is, the tree is looked after.
-        NoAnswer::KeyMissing(_) => Ok(nothing),
-        error => Err(error),
+        // Agents go first where there is too much to do; what a deleted tenant had open goes with it; and where its key
+        // or its policy can be read, the tree is looked after.
+        NoAnswer::Overloaded(_)
+        | NoAnswer::Crowded(_)
+        | NoAnswer::Contention
+        | NoAnswer::Quota(_)
+        | NoAnswer::NotServed(_)
+        | NoAnswer::TenantUnknown
+        | NoAnswer::PolicyUnreadable
+        | NoAnswer::KeyMissing(_) => {}
     }
+    Ok(nothing)
 }
 
 fn run_out(tree: &CallTree, now: Timestamp) -> Vec<RunOut> {

@@ -341,3 +341,27 @@ async fn a_look_reads_what_is_due_and_nothing_else() {
     let tables = "select relname, seq_scan, seq_tup_read from pg_stat_user_tables where seq_tup_read > 0";
     assert_eq!(rows, 0, "no table is read from end to end: {:?}", postgres.rows(tables).await);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_tree_that_cannot_be_read_keeps_no_other_from_being_settled() {
+    let postgres = Postgres::start().await;
+    let first = gate(&postgres, &leased(1_000)).await;
+    for tree in ["a", "broken", "c"] {
+        evaluate(&first, ask(tree, "c1", "save", ARGUMENTS)).await;
+    }
+    evaluate(&first, ask("nameless", "c1", "save", ARGUMENTS)).await;
+    assert_eq!(postgres.tamper("update call set decision = 99 where session_id = 'broken'").await, 1);
+    assert_eq!(postgres.tamper("update call_tree set root_id = '' where root_id = 'nameless'").await, 1);
+    let cold = gate(&postgres, &leased(1_000)).await;
+    let mut settled = 0;
+    until("the leases to run out", async || {
+        settled += sweep(&cold).await;
+        settled == 2
+    })
+    .await;
+    assert_eq!(postgres.rows("select session_id, status from outcome order by 1").await, ["(a,4)", "(c,4)"]);
+    // It is looked for again, by whoever comes then.
+    assert_eq!(postgres.tamper("update call set decision = 0 where session_id = 'broken'").await, 1);
+    postgres.tamper("update call_tree set due = now() where root_id = 'broken'").await;
+    assert_eq!(sweep(&cold).await, 1);
+}

@@ -77,7 +77,7 @@ async fn take(conn: &mut PgConnection, now: Timestamp, is_distributed: bool) -> 
     )));
     let taken = taken.bind(now.as_millis()).bind(now.plus_ms(TAKEN_MS).as_millis()).bind(TAKEN_MAX as i64);
     let rows = taken.fetch_all(conn).await?;
-    let tree = |row: &PgRow| {
+    let tree = |row: &PgRow| -> Loaded<DueTree> {
         Ok(DueTree {
             tenant: TenantId(row.try_get("tenant_id")?),
             root: name(SessionId::parse, row.try_get("root_id")?)?,
@@ -85,7 +85,15 @@ async fn take(conn: &mut PgConnection, now: Timestamp, is_distributed: bool) -> 
         })
     };
     let open = rows.iter().filter(|row| row.try_get("is_open").unwrap_or(true));
-    Ok(DueTrees { trees: open.map(tree).collect::<Loaded<_>>()?, is_full: !is_distributed && rows.len() >= TAKEN_MAX })
+    // All of them are taken on by now: one that cannot be read keeps nobody from looking after the others.
+    let readable = open.filter_map(|row| match tree(row) {
+        Ok(tree) => Some(tree),
+        Err(error) => {
+            tracing::error!(%error, "a call tree with open calls cannot be looked after");
+            None
+        }
+    });
+    Ok(DueTrees { trees: readable.collect(), is_full: !is_distributed && rows.len() >= TAKEN_MAX })
 }
 
 async fn put_off(conn: &mut PgConnection, tree: &DueTree, due: Option<Timestamp>) -> Loaded<()> {
