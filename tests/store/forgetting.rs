@@ -22,9 +22,12 @@ use callgate::{
 };
 use tokio::sync::mpsc;
 
-use crate::common::{
-    gates::{agent, ask, done, evaluate, policy as known, record, report, said, session, success, two_gates},
-    postgres::Postgres,
+use crate::{
+    common::{
+        gates::{agent, ask, done, evaluate, policy as known, record, report, said, seal, session, success, two_gates},
+        postgres::Postgres,
+    },
+    sealing::KEY,
 };
 
 const POLICY: &str = "policy_engine:
@@ -114,8 +117,20 @@ async fn work(gate: &Gate, other: &Gate, word: &str, of: impl Fn(Request) -> Req
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_forgotten_leaves_no_word_in_any_table_and_the_audit_holds() {
+    leaves_no_word(false).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nor_does_it_where_values_are_encrypted() {
+    leaves_no_word(true).await;
+}
+
+async fn leaves_no_word(is_encrypted: bool) {
     let postgres = Postgres::start().await;
     let [gate, other] = two_gates(&postgres, &policy::compile(POLICY).expect("a good policy")).await;
+    for gate in [&gate, &other].into_iter().filter(|_| is_encrypted) {
+        seal(gate, KEY).await;
+    }
     let as_is = |agent_id: &'static str, user_id: &'static str| {
         move |request: Request| Request { agent: agent(agent_id), user: user(user_id), ..request }
     };
@@ -136,6 +151,13 @@ async fn what_is_forgotten_leaves_no_word_in_any_table_and_the_audit_holds() {
         for word in words {
             assert!(postgres.dump().await.contains(word), "{word} was there");
         }
+        if is_encrypted {
+            // So that reasons stand in the audit twice.
+            seal(&gate, &[("newer", 2), KEY[0]]).await;
+            seal(&other, &[("newer", 2), KEY[0]]).await;
+            let (told, _told) = mpsc::channel(500);
+            Box::pin(gate.reseal(DEFAULT_TENANT, &Actor::from("officer"), &told)).await.expect("sealed anew");
+        }
         let forgot = forget(&gate, &whom, "they asked for it").await.expect("forgotten");
         assert_eq!((forgot.trees, forgot.sessions), (1, 2), "{whom:?}");
         let dump = postgres.dump().await;
@@ -154,7 +176,26 @@ async fn what_is_forgotten_leaves_no_word_in_any_table_and_the_audit_holds() {
     assert_eq!(said(&again), "REUSE duplicate_call_blocked");
     let text = again.text.expect("a text").json;
     assert!(!text.contains("pay-ottilie") && !text.contains("paid for"), "{text}");
-    assert!(postgres.dump().await.contains("this stays"));
+    assert_eq!(postgres.dump().await.contains("this stays"), !is_encrypted);
+    // Nothing is left that a key opens, but in the tree that stays and in the one that has just begun.
+    let sealed = "select distinct root_id from call where arguments is not null or findings is not null";
+    assert_eq!(postgres.rows(sealed).await, ["(root-ottilie)", "(stays)"]);
+    assert_eq!(postgres.rows("select count(*) from audit where resealed is not null").await, ["(0)"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn marks_go_an_hour_later() {
+    let postgres = Postgres::start().await;
+    let [gate, _] = two_gates(&postgres, &known(&["same_call"])).await;
+    for goes in ["one", "two"] {
+        done(&gate, ask(goes, "c1", "look", "{}"), "gone").await;
+        forget(&gate, &Whom::Session(session(goes)), "").await.expect("forgotten");
+    }
+    let older = "update forgotten set forgotten_at = now() - interval '3601 s'
+        where forgotten_id = (select min(forgotten_id) from forgotten)";
+    assert_eq!(postgres.tamper(older).await, 1);
+    gate.look_after_tenants().await.expect("looked after");
+    assert_eq!(postgres.number("select count(*) from forgotten").await, 1);
 }
 
 /// Two replicas, of which the other knows `session` as it was before it was forgotten and begun anew, with as many
