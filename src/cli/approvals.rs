@@ -35,6 +35,9 @@ enum Action {
         /// List answered and expired questions too
         #[arg(long)]
         all: bool,
+        /// Only those that members of this group may answer by now
+        #[arg(long, value_name = "GROUP", default_value = "", hide_default_value = true)]
+        group: String,
         #[command(flatten)]
         remote: Remote,
     },
@@ -89,7 +92,7 @@ struct ResolveArgs {
 /// Runs it.
 pub(super) async fn run(args: ApprovalsArgs) -> anyhow::Result<()> {
     match args.action {
-        Action::List { all, remote } => list(all, client(&remote).await?).await,
+        Action::List { all, group, remote } => list(all, group, client(&remote).await?).await,
         Action::Show { approval_id, remote } => {
             let mut client = client(&remote).await?;
             let found = asked(client.get_approval(GetApprovalRequest { approval_id }).await)?;
@@ -121,10 +124,16 @@ async fn client(remote: &Remote) -> anyhow::Result<ApprovalServiceClient<Wire>> 
     Ok(ApprovalServiceClient::new(remote.connect().await?))
 }
 
-async fn list(all: bool, mut client: ApprovalServiceClient<Wire>) -> anyhow::Result<()> {
+async fn list(all: bool, group: String, mut client: ApprovalServiceClient<Wire>) -> anyhow::Result<()> {
     let state = if all { ApprovalState::Unspecified } else { ApprovalState::Pending };
-    let request = ListApprovalsRequest { state: state.into(), page_size: PAGE, ..ListApprovalsRequest::default() };
-    let page = asked(client.list_approvals(request).await)?;
+    let (state, page_size) = (state.into(), PAGE);
+    let mut request = ListApprovalsRequest { state, page_size, group, ..ListApprovalsRequest::default() };
+    let mut page = asked(client.list_approvals(request.clone()).await)?;
+    // Of a group's, the first pages may be empty.
+    while page.approvals.is_empty() && !page.next_page_token.is_empty() {
+        request.page_token = page.next_page_token;
+        page = asked(client.list_approvals(request.clone()).await)?;
+    }
     let approvals = page.approvals;
     if approvals.is_empty() {
         outln!("No question {}.", if all { "was ever asked" } else { "is open" });

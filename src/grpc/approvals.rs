@@ -8,7 +8,7 @@ use std::{
 use tonic::{Request, Response, Status};
 
 use super::{
-    decode::{Decoded, maybe_session, note, page_size, required_text, wrong},
+    decode::{Decoded, maybe_session, maybe_text, note, page_size, required_text, wrong},
     identity,
     limits::{DAY_MS, PAGE_DEFAULT, TTL_DAYS_MAX, TTL_MS_DEFAULT},
     page, service, status,
@@ -27,6 +27,9 @@ use crate::{
     gate::{Gate, Reply},
 };
 
+/// Pages of questions that are looked at for one answer, where only a group's are wanted.
+const LOOKS_MAX: usize = 20;
+
 /// The service over a gate.
 #[derive(Debug, Clone)]
 pub(super) struct ApprovalService {
@@ -39,10 +42,23 @@ impl ApprovalService {
         Self { gate, stop }
     }
 
+    /// May members of this group answer it by now, as far as groups go?
+    fn is_for(&self, tenant: TenantId, group: Option<&str>, question: &Question) -> bool {
+        let Some(group) = group else { return true };
+        let route = self.gate.route(tenant, question);
+        let groups = route.groups(question.asked_at, self.gate.now());
+        groups.is_empty() || groups.contains(&group)
+    }
+
     async fn question(&self, tenant: TenantId, approval_id: &str) -> Result<Question, Status> {
         let found = service::for_people(self.gate.question(tenant, approval_id)).await?;
         found.ok_or_else(status::approval_unknown)
     }
+}
+
+/// Where a question stands in a list.
+fn place(question: &Question) -> (Timestamp, String) {
+    (question.asked_at, question.approval_id.clone())
 }
 
 fn encoded(question: Question, gate: &Gate, tenant: TenantId) -> v1::Approval {
@@ -160,11 +176,24 @@ impl v1::approval_service_server::ApprovalService for ApprovalService {
         let after = page::after(&message.page_token, |[asked_ms, id]| {
             Some((Timestamp::from_millis(asked_ms.parse().ok()?), id.to_owned()))
         })?;
-        let wanted = Wanted { session, state: state.try_into().ok(), after, max: size + 1, approval_id: None };
-        let found = service::for_people(self.gate.questions(tenant, &wanted)).await?;
-        let (found, next_page_token) = page::cut(found, size, |last: &Question| {
-            page::token([&last.asked_at.as_millis().to_string(), &last.approval_id])
-        });
+        let group = maybe_text("group", &message.group)?;
+        let mut wanted = Wanted { session, state: state.try_into().ok(), after, max: size + 1, approval_id: None };
+        let (mut found, mut looks) = (Vec::new(), 0);
+        let rest = loop {
+            let read = service::for_people(self.gate.questions(tenant, &wanted)).await?;
+            let last = read.last().filter(|_| read.len() == wanted.max).map(place);
+            found.extend(read.into_iter().filter(|question| self.is_for(tenant, group.as_deref(), question)));
+            looks += 1;
+            match last {
+                Some(last) if found.len() <= size && looks < LOOKS_MAX => wanted.after = Some(last),
+                last => break last,
+            }
+        };
+        let is_whole = found.len() > size;
+        let token = |(at, id): (Timestamp, String)| page::token([&at.as_millis().to_string(), &id]);
+        let (found, next) = page::cut(found, size, |last| token(place(last)));
+        // Where it was looked long enough, the next page begins behind what was looked at.
+        let next_page_token = if is_whole { next } else { rest.map(token).unwrap_or_default() };
         let approvals = found.into_iter().map(|question| encoded(question, &self.gate, tenant)).collect();
         Ok(Response::new(v1::ListApprovalsResponse { approvals, next_page_token }))
     }

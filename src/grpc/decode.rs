@@ -105,6 +105,11 @@ pub(super) fn required_text(field: &str, text: &str) -> Decoded<String> {
     required(field, bounded(field, text.trim(), TEXT_BYTES_MAX)?)
 }
 
+/// A name that may be left out.
+pub(super) fn maybe_text(field: &str, text: &str) -> Decoded<Option<String>> {
+    bounded(field, text, TEXT_BYTES_MAX)
+}
+
 /// Free text that people read.
 pub(super) fn note(field: &str, text: &str) -> Decoded<Option<String>> {
     bounded(field, text, NOTE_BYTES_MAX)

@@ -10,11 +10,12 @@ use callgate::{
     policy,
 };
 use tonic::Code;
+use tonic_types::StatusExt as _;
 
 use crate::{
     common::{
         in_time, until,
-        wire::{Client, Plane, evaluate, from, pair, record, success},
+        wire::{Client, Plane, call, evaluate, from, pair, question, record, success},
     },
     people::{POLICY, answer, delete, held, plane, resolve},
 };
@@ -261,5 +262,53 @@ async fn the_hosts_user_answers_only_where_the_policy_lets_them() {
         let question = question.into_inner().approval.expect("a question");
         let (state, by) = if may { (ApprovalState::Approved, "host user") } else { (ApprovalState::Pending, "") };
         assert_eq!((question.state(), question.resolved_by.as_str()), (state, by));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_group_is_shown_what_its_members_may_answer() {
+    let text = "policy_engine:
+  authorization: {tiers: [{name: all, pattern: '*', action: hitl}]}
+  approvals:
+    routes:
+      - {tools: 'wire_*', group: finance, escalate_after_ms: 1ms, escalate_to: managers}
+      - {tools: 'drop_*', group: operations}
+";
+    let plane = Plane::start(&policy::compile(text).expect("a good policy")).await;
+    let mut client = plane.client().await;
+    for (n, tool) in ["wire_money", "drop_table", "rename", "drop_index"].into_iter().enumerate() {
+        let asked = evaluate(&mut client, question(&format!("s{n}"), call("c", tool, "{}"))).await;
+        assert_eq!(asked.decision(), Decision::Ask);
+    }
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    let approvals = ApprovalServiceClient::new(plane.channel().await);
+    for (group, tools) in [
+        ("", vec!["drop_index", "rename", "drop_table", "wire_money"]),
+        ("finance", vec!["rename", "wire_money"]),
+        ("managers", vec!["rename", "wire_money"]),
+        ("operations", vec!["drop_index", "rename", "drop_table"]),
+        ("nobody", vec!["rename"]),
+    ] {
+        for page_size in [1, 2, 100] {
+            let (mut shown, mut page_token) = (Vec::new(), String::new());
+            loop {
+                let page =
+                    v1::ListApprovalsRequest { group: group.into(), page_size, page_token, ..Default::default() };
+                let page = approvals.clone().list_approvals(page).await.expect("questions").into_inner();
+                assert!(page.approvals.len() <= page_size as usize);
+                shown.extend(page.approvals.into_iter().map(|question| question.tool));
+                page_token = page.next_page_token;
+                if page_token.is_empty() {
+                    break;
+                }
+            }
+            assert_eq!(shown, tools, "{group}, {page_size} at a time");
+        }
+    }
+    for group in ["x".repeat(257), "a\0".to_owned()] {
+        let bad = v1::ListApprovalsRequest { group, ..Default::default() };
+        let refused = approvals.clone().list_approvals(bad).await.expect_err("no group");
+        assert_eq!(pair(&refused), (Code::InvalidArgument, "INVALID_FIELD".to_owned()));
+        assert_eq!(refused.get_details_bad_request().expect("a field").field_violations[0].field, "group");
     }
 }
