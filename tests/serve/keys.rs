@@ -10,7 +10,6 @@ use crate::{
     common::{
         until,
         wire::{call, evaluate, pair, question, record, success},
-        within,
     },
     server::{Home, Server, path, ran, refused},
 };
