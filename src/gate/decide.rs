@@ -112,6 +112,9 @@ impl Gate {
                 Box::pin(self.slots.reports.give_way(tenant, slot.root())).await;
                 (slot, is_known) = self.slot(&subject).await?;
             }
+            if access == Access::Append && slot.advance(|tree| tree.version == 0) == Some(true) {
+                Box::pin(self.begin_as_theirs(tenant, slot.root())).await?;
+            }
             let forgotten = match self.slots.has_missed() {
                 true => Box::pin(self.forgotten(&subject, &slot)).await?,
                 false => Vec::new(),

@@ -1,22 +1,33 @@
 //! Whose sessions are: an agent works in those that its own credential has opened, and in those of whom it works for.
 //! The first who asks in a call tree with a credential has it, on every replica.
 
-use std::{num::NonZeroUsize, sync::Arc, sync::Mutex};
+use std::{
+    num::NonZeroUsize,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use lru::LruCache;
 
 use super::{Gate, NoAnswer, lock};
-use crate::domain::{
-    identity::Identity,
-    ids::{SessionId, TenantId},
+use crate::{
+    clock::Tick,
+    domain::{
+        identity::Identity,
+        ids::{SessionId, TenantId},
+    },
 };
 
 /// Trees whose owner is remembered: it never changes while there is the tree.
 const OWNERS_MAX: NonZeroUsize = NonZeroUsize::new(20_000).unwrap();
 
-/// Whose trees are, as it was read.
+/// How long what was read is taken for what is stored, where a tree begins: it may be begun anew, having been forgotten
+/// on another replica, and its owner with it.
+const FRESH: Duration = Duration::from_millis(250);
+
+/// Whose trees are, as it was read, and when.
 #[derive(Debug)]
-pub(super) struct Owners(Mutex<LruCache<(TenantId, SessionId), Arc<str>>>);
+pub(super) struct Owners(Mutex<LruCache<(TenantId, SessionId), (Arc<str>, Tick)>>);
 
 impl Default for Owners {
     fn default() -> Self {
@@ -69,7 +80,7 @@ impl Gate {
         let key = (tenant, root);
         let known = lock(&self.owners.0).get(&key).cloned();
         let owner = match known {
-            Some(owner) => Some(owner),
+            Some((owner, _)) => Some(owner),
             None => {
                 let read = match opens {
                     true => Some(self.store.own(tenant, &key.1, name).await.map_err(NoAnswer::from)?),
@@ -77,11 +88,26 @@ impl Gate {
                 };
                 let owner: Option<Arc<str>> = read.map(Arc::from);
                 if let Some(owner) = &owner {
-                    lock(&self.owners.0).put(key, Arc::clone(owner));
+                    lock(&self.owners.0).put(key, (Arc::clone(owner), self.clock.tick()));
                 }
                 owner
             }
         };
         if identity.may_work_in(owner.as_deref()) { Ok(()) } else { Err(WorkError::NotTheirs) }
+    }
+
+    /// Sees to it that a tree that is about to begin is stored as whose it is taken for here.
+    pub(super) async fn begin_as_theirs(&self, tenant: TenantId, root: &SessionId) -> Result<(), NoAnswer> {
+        let key = (tenant, root.clone());
+        let known = lock(&self.owners.0).get(&key).cloned();
+        let Some((name, read)) = known else { return Ok(()) };
+        if self.clock.elapsed(read) <= FRESH {
+            return Ok(());
+        }
+        let owner = self.store.own(tenant, root, &name).await?;
+        let is_theirs = *owner == *name;
+        lock(&self.owners.0).put(key, (Arc::from(owner), self.clock.tick()));
+        // Whoever sends it again is told whose it is.
+        if is_theirs { Ok(()) } else { Err(NoAnswer::Contention) }
     }
 }

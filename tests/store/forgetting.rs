@@ -1,6 +1,6 @@
 //! What is forgotten leaves no word in any table, and no replica answers from it.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use callgate::{
     domain::{
@@ -10,6 +10,7 @@ use callgate::{
         failure::ErrorReport,
         forgetting::{Forgot, Whom},
         halt::Halted,
+        identity::{Credential, Identity, Role},
         ids::{DEFAULT_TENANT, UserId},
         outcome::OutcomeStatus,
         pattern::Pattern,
@@ -17,14 +18,17 @@ use callgate::{
         report::{Operator, Report},
         session_state::Extent,
     },
-    gate::{Gate, GateError, PrivacyError},
+    gate::{Gate, GateError, NoAnswer, PrivacyError, WorkError},
     policy,
 };
 use tokio::sync::mpsc;
 
 use crate::{
     common::{
-        gates::{agent, ask, done, evaluate, policy as known, record, report, said, seal, session, success, two_gates},
+        gates::{
+            agent, ask, done, evaluate, policy as known, record, report, said, seal, session, success, try_evaluate,
+            two_gates,
+        },
         postgres::Postgres,
     },
     sealing::KEY,
@@ -181,6 +185,42 @@ async fn leaves_no_word(is_encrypted: bool) {
     let sealed = "select distinct root_id from call where arguments is not null or findings is not null";
     assert_eq!(postgres.rows(sealed).await, ["(root-ottilie)", "(stays)"]);
     assert_eq!(postgres.rows("select count(*) from audit where resealed is not null").await, ["(0)"]);
+}
+
+/// Somebody with a credential of that name.
+fn known_as(name: &str) -> Identity {
+    let (roles, credential) = (vec![Role::Agent], Credential::Token(name.to_owned()));
+    Identity { name: name.to_owned(), roles, any_session: false, credential, ..Identity::local() }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_that_begins_anew_before_its_forgetting_is_heard_of_has_its_owner() {
+    let postgres = Postgres::start().await;
+    let [gate, other] = two_gates(&postgres, &known(&["same_call"])).await;
+    for (named, is_taken) in [("kept", false), ("taken", true)] {
+        let (ada, eve) = (known_as("ada"), known_as("eve"));
+        let works = async |gate: &Gate, who: &Identity| gate.works_in(who, &session(named), None, true).await;
+        works(&other, &ada).await.expect("hers");
+        done(&other, ask(named, "c1", "look", "{}"), "gone").await;
+        forget(&gate, &Whom::Session(session(named)), "").await.expect("forgotten");
+        // Longer than what was read is taken for what is stored; nobody has told the other one.
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        if is_taken {
+            works(&gate, &eve).await.expect("it was nobody's");
+        }
+        works(&other, &ada).await.expect("as it is known here");
+        let again = try_evaluate(&other, ask(named, "c2", "look", "{}")).await.map(|answer| said(&answer));
+        let owner = format!("select owner from session_owner where root_id = '{named}'");
+        if is_taken {
+            assert_eq!(again, Err(GateError::NoAnswer(NoAnswer::Contention)));
+            assert_eq!(works(&other, &ada).await, Err(WorkError::NotTheirs));
+            assert_eq!(postgres.rows(&owner).await, ["(eve)"]);
+        } else {
+            assert_eq!(again, Ok("ALLOW".to_owned()));
+            assert_eq!(postgres.rows(&owner).await, ["(ada)"]);
+            assert_eq!(works(&gate, &eve).await, Err(WorkError::NotTheirs));
+        }
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

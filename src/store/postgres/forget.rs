@@ -187,8 +187,9 @@ async fn sessions_in(conn: &mut PgConnection, tenant: TenantId, roots: &[Session
     Ok(u64::try_from(count).unwrap_or(0))
 }
 
-/// What belongs to a call tree, by `$1` shards, `$2` tenant and `$3` roots. First the tree's own row, and in the order
-/// in which appends lock: who appends to it waits, and finds nothing.
+/// What belongs to a call tree, by `$1` shards, `$2` tenant and `$3` roots, and by no other row: calls outlive their
+/// tree's own row and sessions until their month is dropped (`retention.rs`), and have words as others do. First the
+/// tree's own row, and in the order in which appends lock: who appends to it waits, and finds nothing.
 const OF_TREES: [&str; 6] = [
     "delete from session where shard = any($1) and tenant_id = $2 and root_id = any($3)",
     "delete from ledger where shard = any($1) and tenant_id = $2 and root_id = any($3)
