@@ -108,8 +108,9 @@ async fn an_analyst_sees_the_tenants_that_are_theirs_by_who_has_logged_in() {
     drop(gate);
 }
 
-/// Calls the append of this build for these tenants with one control of each of these (tenant, root).
-async fn append(conn: &mut PgConnection, tenants: &str, rows: &[(i64, &str)]) -> Result<bool, String> {
+/// Calls the append of this build for these tenants with one control, or one row of the ledger, of each of these
+/// (tenant, root).
+async fn append(conn: &mut PgConnection, tenants: &str, part: &str, rows: &[(i64, &str)]) -> Result<bool, String> {
     let name = "select proname::text from pg_proc where proname ~ '^append_[0-9a-f]{12}$'";
     let name: String = sqlx::query_scalar(name).fetch_one(&mut *conn).await.expect("the function");
     let row = |part: &str, (tenant, root): (i64, &str), rest: &str| {
@@ -127,12 +128,15 @@ async fn append(conn: &mut PgConnection, tenants: &str, rows: &[(i64, &str)]) ->
         .map(|tree| row("new_trees", tree, ""))
         .collect();
     let control = r#", "seq": 1, "kind": "phase_set", "session_id": "s", "actor": "eve", "detail": {}"#;
-    let controls: Vec<String> = rows.iter().map(|of| row("controls", *of, control)).collect();
+    let rest = if part == "controls" { control } else { "" };
+    let rows: Vec<String> = rows.iter().map(|of| row(part, *of, rest)).collect();
+    let of = |named: &str| if named == part { format!("array[{}]", rows.join(", ")) } else { "null".to_owned() };
     let sql = format!(
-        "select {name}(array[{tenants}]::bigint[], null, array[{}], null, null, null, null, null, null, null, null,
-           array[{}]) is not null as stored",
+        "select {name}(array[{tenants}]::bigint[], null, array[{}], null, null, null, {}, null, null, null, null, {})
+           is not null as stored",
         trees.join(", "),
-        controls.join(", ")
+        of("new_ledger"),
+        of("controls")
     );
     let stored = sqlx::query(AssertSqlSafe(sql)).fetch_one(conn).await.map_err(|error| error.to_string())?;
     Ok(stored.try_get("stored").expect("a column"))
@@ -148,18 +152,22 @@ async fn an_append_takes_no_row_of_another_tenant() {
     let mut writer = postgres.connect().await;
     run(&mut writer, "begin").await;
     // As the writer sends them, and rolled back, so that each begins anew.
-    for (tenants, rows, stored) in [
-        ("1", vec![(1, "r1")], Ok(true)),
-        ("1,2", vec![(1, "r1"), (2, "r2")], Ok(true)),
-        ("1", vec![(2, "r1")], Ok(false)),
-        ("1,2", vec![(1, "r1"), (1, "r2")], Err("a row of another tenant than its call tree")),
-        ("1,2", vec![(2, "r1"), (2, "r2")], Err("a row of another tenant than its call tree")),
+    let foreign = || Err("a row of another tenant than its call tree");
+    for (tenants, part, rows, stored) in [
+        ("1", "controls", vec![(1, "r1")], Ok(true)),
+        ("1,2", "controls", vec![(1, "r1"), (2, "r2")], Ok(true)),
+        ("1", "controls", vec![(2, "r1")], Ok(false)),
+        ("1,2", "controls", vec![(1, "r1"), (1, "r2")], foreign()),
+        ("1,2", "controls", vec![(2, "r1"), (2, "r2")], foreign()),
+        ("1,2", "new_ledger", vec![(1, "r1"), (1, "r2")], foreign()),
+        ("1", "new_ledger", vec![(2, "r1")], Ok(false)),
     ] {
         run(&mut writer, "savepoint before").await;
-        let told = append(&mut writer, tenants, &rows).await;
+        let told = append(&mut writer, tenants, part, &rows).await;
+        let what = format!("{tenants} {part} {rows:?}");
         match stored {
-            Ok(stored) => assert_eq!(told, Ok(stored), "{tenants} {rows:?}"),
-            Err(why) => assert!(told.as_ref().is_err_and(|error| error.contains(why)), "{tenants} {rows:?}: {told:?}"),
+            Ok(stored) => assert_eq!(told, Ok(stored), "{what}"),
+            Err(why) => assert!(told.as_ref().is_err_and(|error| error.contains(why)), "{what}: {told:?}"),
         }
         run(&mut writer, "rollback to before").await;
     }

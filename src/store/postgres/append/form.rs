@@ -18,8 +18,9 @@ pub(super) enum Form {
 /// Holds for a row `x` of a tenant that the batch is for. Where one does not, its part moves fewer rows than it should.
 pub(super) const OF_TENANTS: &str = "x.tenant_id = any(of_tenants)";
 
-/// What belongs to a call tree of the batch, by tenant and root.
-const OF_A_TREE: [&str; 6] = ["sessions", "calls", "full_calls", "outcomes", "full_outcomes", "controls"];
+/// What belongs to a call tree of the batch, by tenant and root. Counters do not: several trees add to one at once.
+const OF_A_TREE: [&str; 8] =
+    ["sessions", "ledger", "new_ledger", "calls", "full_calls", "outcomes", "full_outcomes", "controls"];
 
 impl Form {
     /// Refuses a row whose tenant is not its call tree's. Rows of a tenant that the batch is not for are refused by
