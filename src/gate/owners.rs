@@ -25,9 +25,12 @@ const OWNERS_MAX: NonZeroUsize = NonZeroUsize::new(20_000).unwrap();
 /// on another replica, and its owner with it.
 const FRESH: Duration = Duration::from_millis(250);
 
-/// Whose trees are, as it was read, and when.
+/// Whose a tree is, and when that was read.
+type Owner = (Arc<str>, Tick);
+
+/// Whose trees are, as it was read.
 #[derive(Debug)]
-pub(super) struct Owners(Mutex<LruCache<(TenantId, SessionId), (Arc<str>, Tick)>>);
+pub(super) struct Owners(Mutex<LruCache<(TenantId, SessionId), Owner>>);
 
 impl Default for Owners {
     fn default() -> Self {
