@@ -244,9 +244,12 @@ async fn stale(postgres: &Postgres, named: &str) -> Arc<Gate> {
     let [gate, other] = two_gates(postgres, &known(&["same_call"])).await;
     done(&other, ask(named, "old", "look", r#"{"n":1}"#), "an old word").await;
     assert_eq!(said(&evaluate(&other, ask(named, "open", "save", "{}")).await), "ALLOW");
+    // One that only reads has no row of the ledger that would hold its report up.
+    assert_eq!(said(&evaluate(&other, ask(named, "peek", "look", r#"{"n":4}"#)).await), "ALLOW");
     forget(&gate, &Whom::Session(session(named)), "").await.expect("forgotten");
     done(&gate, ask(named, "new", "look", r#"{"n":2}"#), "a new word").await;
     assert_eq!(said(&evaluate(&gate, ask(named, "newer", "look", r#"{"n":3}"#)).await), "ALLOW");
+    assert_eq!(said(&evaluate(&gate, ask(named, "newest", "look", r#"{"n":5}"#)).await), "ALLOW");
     other
 }
 
@@ -262,11 +265,13 @@ async fn a_replica_that_still_holds_a_forgotten_tree_neither_answers_from_it_nor
     let again = evaluate(&other, ask("asked-in", "old", "look", r#"{"n":1}"#)).await;
     assert_eq!(said(&again), "ALLOW", "it was not done in this session");
     let calls = "select call_id from call where session_id = 'asked-in' order by seq";
-    assert_eq!(postgres.rows(calls).await, ["(new)", "(newer)", "(old)"]);
+    assert_eq!(postgres.rows(calls).await, ["(new)", "(newer)", "(newest)", "(old)"]);
 
-    let other = stale(&postgres, "reported-on").await;
-    let lost = other.record(DEFAULT_TENANT, success("reported-on", "open", "an old word"), None).await;
-    assert_eq!(lost.map(drop), Err(GateError::Rejected(RecordRejection::UnknownCall)));
+    for (tree, call) in [("reported-on", "open"), ("read", "peek")] {
+        let other = stale(&postgres, tree).await;
+        let lost = other.record(DEFAULT_TENANT, success(tree, call, "an old word"), None).await;
+        assert_eq!(lost.map(drop), Err(GateError::Rejected(RecordRejection::UnknownCall)), "{call}");
+    }
     assert!(!postgres.dump().await.contains("an old word"));
 }
 
