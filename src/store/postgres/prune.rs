@@ -320,3 +320,22 @@ fn parts<'a, 'h>(due: &'a [(&'h trees::Head, Timestamp)]) -> impl Iterator<Item 
         !is_full
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn it_rests_after_each_part_and_as_long_as_changes_wait() {
+        let (queue, _jobs) = mpsc::channel(2 * WAITING_MAX);
+        let began = Instant::now();
+        Pace { queue: &queue }.rest(began).await;
+        assert!(began.elapsed() >= REST_MIN);
+        let waiting = queue.reserve_many(WAITING_MAX + 1).await.expect("room");
+        let pace = Pace { queue: &queue };
+        let rest = pace.rest(Instant::now());
+        assert!(tokio::time::timeout(REST_MIN * 3, rest).await.is_err(), "it waits");
+        drop(waiting);
+        pace.rest(Instant::now()).await;
+    }
+}
