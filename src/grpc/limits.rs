@@ -159,6 +159,7 @@ mod tests {
             format!("its name: 1 to {TENANT_NAME_BYTES_MAX} small letters"),
             format!("any digest of it, at most {DIGEST_BYTES_MAX} bytes"),
             format!("at most {note} bytes"),
+            format!("followed by another one. at most {TEXT_BYTES_MAX} bytes"),
             format!("said: 1 to {}", grouped(TERM_DAYS_MAX.into())),
             format!("any more): 1 to {}", grouped(TERM_DAYS_MAX.into())),
             format!("their end: {MONTHS_DAYS_MIN} to {}", grouped(TERM_DAYS_MAX.into())),
