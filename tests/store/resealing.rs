@@ -17,6 +17,7 @@ use tokio::sync::mpsc;
 
 use crate::{
     common::{
+        citus,
         gates::{ask, done, evaluate, gate, keys, said, seal},
         postgres::Postgres,
     },
@@ -38,9 +39,17 @@ async fn uses(gate: &Gate) -> BTreeMap<String, u64> {
     Box::pin(gate.key_uses(DEFAULT_TENANT, &told)).await.expect("counted").uses
 }
 
+/// Keeps a column of the audit, to put it back.
+async fn keep(postgres: &Postgres, column: &str) {
+    postgres.tamper(&format!("create table public.kept as select number, {column} from audit")).await;
+    if citus::is_wanted() {
+        postgres.tamper("select create_reference_table('public.kept')").await;
+    }
+}
+
 /// The tables, but for the words that the chain of the audit is made of.
 async fn dump(postgres: &Postgres) -> String {
-    postgres.tamper("create table public.kept as select number, words from audit").await;
+    keep(postgres, "words").await;
     postgres.tamper("update audit set words[6] = null").await;
     let dump = postgres.dump().await;
     postgres.tamper("update audit a set words = k.words from public.kept k where k.number = a.number").await;
@@ -169,10 +178,10 @@ async fn a_name_in_a_reason_that_was_sealed_anew_is_forgotten() {
     // Bound to its entry: put elsewhere it does not open, though the chain does not hold it.
     let swapped = "update audit a set resealed = b.resealed from audit b where b.resealed is not null
         and a.resealed is not null and a.number <> b.number";
-    postgres.tamper("create table kept as select number, resealed from audit").await;
+    keep(&postgres, "resealed").await;
     assert_eq!(postgres.tamper(swapped).await, 2);
     assert!(gate.audit(DEFAULT_TENANT, None, 20).await.is_err());
-    postgres.tamper("update audit a set resealed = k.resealed from kept k where k.number = a.number").await;
+    postgres.tamper("update audit a set resealed = k.resealed from public.kept k where k.number = a.number").await;
 
     let (told, _told) = mpsc::channel(500);
     let whom = Whom::User(person);

@@ -205,7 +205,7 @@ impl Pass<'_> {
         let (to, now) = (self.before(days), self.now);
         let mut from = match term.words_gone_before {
             Some(from) => {
-                let erased = words::erase_asked(&mut self.conn, tenant, from, now).await?;
+                let erased = words::erase_asked(&mut self.conn, tenant, from, now, self.is_distributed).await?;
                 self.count(tenant, "words", erased);
                 from
             }
@@ -218,7 +218,7 @@ impl Pass<'_> {
         while from < to {
             let began = Instant::now();
             let until = from.plus_ms(stretch).min(to);
-            let erased = words::erase(&mut self.conn, tenant, (from, until), now).await?;
+            let erased = words::erase(&mut self.conn, tenant, (from, until), now, self.is_distributed).await?;
             let gone =
                 sqlx::query("update tenant set words_gone_before = to_timestamp($2 / 1000.0) where tenant_id = $1");
             gone.bind(tenant.0).bind(until.as_millis()).execute(&mut self.conn).await?;

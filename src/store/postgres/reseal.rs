@@ -171,9 +171,12 @@ impl Store {
     /// # Errors
     /// [`StoreError`] when the database cannot be read.
     pub async fn key_uses(&self, tenant: TenantId, part: u16, newest: &str) -> Result<(Uses, Vec<i16>), StoreError> {
+        // A distributed database takes such a statement for one shard at a time.
+        let each = if self.is_distributed { 1 } else { shards(part).len() };
+        let which = if self.is_distributed { "($1::int2[])[1]" } else { "any($1)" };
         let tables = TABLES.iter().map(|table| {
             format!(
-                "select t.shard, h.key from {} t, {} where t.shard = any($1) and t.tenant_id = $2",
+                "select t.shard, h.key from {} t, {} where t.shard = {which} and t.tenant_id = $2",
                 table.name,
                 table.keys()
             )
@@ -182,8 +185,11 @@ impl Store {
             "select shard, key, count(*) as rows from ({}) u group by 1, 2 order by 1",
             tables.collect::<Vec<_>>().join(" union all ")
         );
-        let query = sqlx::query(AssertSqlSafe(sql)).bind(shards(part)).bind(tenant.0);
-        let rows = self.slow.read_of(&[tenant], async |conn| Ok(query.fetch_all(conn).await?)).await?;
+        let mut rows = Vec::new();
+        for some in shards(part).chunks(each) {
+            let query = sqlx::query(AssertSqlSafe(sql.as_str())).bind(some.to_vec()).bind(tenant.0);
+            rows.extend(self.slow.read_of(&[tenant], async |conn| Ok(query.fetch_all(conn).await?)).await?);
+        }
         let (mut uses, mut older) = (Uses::new(), Vec::new());
         for row in &rows {
             let (shard, key): (i16, String) = (row.try_get("shard")?, row.try_get("key")?);

@@ -9,8 +9,12 @@ use crate::domain::{ids::TenantId, time::Timestamp};
 /// What stands where a rule's words were.
 pub(super) const GONE: &str = "What was said is no longer kept.";
 
-/// What is left of a judgement `c`.
-fn call_without_words() -> String {
+/// What is left of a judgement `c`. Of what the rules said, their codes; nothing on a distributed database, which builds
+/// no JSON in an update.
+fn call_without_words(is_distributed: bool) -> String {
+    if is_distributed {
+        return "arguments = null, justification = null, findings = null".to_owned();
+    }
     format!(
         "arguments = null, justification = null,
          findings = case when jsonb_typeof(c.findings) = 'array' then (
@@ -40,6 +44,7 @@ pub(super) async fn erase(
     tenant: TenantId,
     (from, to): (Timestamp, Timestamp),
     now: Timestamp,
+    is_distributed: bool,
 ) -> Loaded<u64> {
     let within = |alias: &str| {
         format!(
@@ -49,7 +54,7 @@ pub(super) async fn erase(
     };
     let settles = "o.shard = c.shard and o.tenant_id = c.tenant_id and o.epoch = c.epoch
         and o.session_id = c.session_id and o.permit_seq = c.seq and o.status > 0";
-    let call = call_without_words();
+    let call = call_without_words(is_distributed);
     let statements = [
         format!(
             "update call c set {call} where {} and {HAS_WORDS} and not {IS_ASKED}
@@ -80,12 +85,13 @@ pub(super) async fn erase_asked(
     tenant: TenantId,
     before: Timestamp,
     now: Timestamp,
+    is_distributed: bool,
 ) -> Loaded<u64> {
     let erase = format!(
         "update call c set {} where c.tenant_id = $1 and c.approval_id is not null and c.attempt is null
            and c.at >= to_timestamp($2 / 1000.0) and c.at < to_timestamp($3 / 1000.0)
            and {HAS_WORDS} and not {IS_ASKED}",
-        call_without_words()
+        call_without_words(is_distributed)
     );
     let erase = sqlx::query(AssertSqlSafe(erase)).bind(tenant.0).bind(0_i64).bind(before.as_millis());
     Ok(erase.bind(now.as_millis()).execute(conn).await?.rows_affected())
