@@ -9,8 +9,8 @@ use crate::domain::{ids::TenantId, time::Timestamp};
 /// What stands where a rule's words were.
 pub(super) const GONE: &str = "What was said is no longer kept.";
 
-/// What is left of a judgement `c`. Of what the rules said, their codes; nothing on a distributed database, which builds
-/// no JSON in an update.
+/// What is left of a judgement `c`. Of what the rules said, their codes; nothing on a distributed database, which
+/// builds no JSON in an update.
 fn call_without_words(is_distributed: bool) -> String {
     if is_distributed {
         return "arguments = null, justification = null, findings = null".to_owned();
