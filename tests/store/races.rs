@@ -14,6 +14,8 @@ use callgate::{
     policy::Policy,
 };
 
+use tokio::time::sleep;
+
 use crate::common::{
     all,
     books::{fold, gapless, good, one_open_permit, one_permit, sums},
@@ -333,16 +335,24 @@ async fn a_report_gets_through_a_stream_of_calls_that_lose() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn trees_that_two_replicas_claim_at_once_are_each_of_one_of_them() {
-    const TREES: usize = 100;
+    const TREES: usize = 600;
     let postgres = Postgres::start().await;
     let stores = [Arc::new(store(&postgres).await), Arc::new(store(&postgres).await)];
-    // Each in the other's order, so that they would wait for each other if the database took them as they come.
-    let claims = (0..TREES).flat_map(|n| [(0, n), (1, TREES - 1 - n)]).map(|(who, n)| {
-        let store = Arc::clone(&stores[who]);
-        let name = format!("agent-{who}");
-        async move { (n, store.own(DEFAULT_TENANT, &session(&format!("s{n}")), &name).await.expect("an owner")) }
-    });
-    let mut told: Vec<(usize, String)> = all(claims).await;
+    let mut told: Vec<(usize, String)> = Vec::new();
+    for round in 0..10 {
+        // Each in the other's order, many in a statement since all had to wait: they would wait for each other if the
+        // database took them as they come.
+        let claims = (0..TREES / 10).flat_map(|n| [(0, n), (1, TREES / 10 - 1 - n)]).map(|(who, n)| {
+            let (store, name, n) = (Arc::clone(&stores[who]), format!("agent-{who}"), round * TREES / 10 + n);
+            async move { (n, store.own(DEFAULT_TENANT, &session(&format!("s{n}")), &name).await.expect("an owner")) }
+        });
+        let mut locked = postgres.connect().await;
+        sqlx::raw_sql("begin; lock table session_owner in share mode").execute(&mut locked).await.expect("a lock");
+        let claimed = tokio::spawn(all(claims.collect::<Vec<_>>()));
+        sleep(Duration::from_millis(100)).await;
+        sqlx::raw_sql("commit").execute(&mut locked).await.expect("unlocked");
+        told.extend(claimed.await.expect("no panic"));
+    }
     told.sort();
     assert_eq!(told.len(), 2 * TREES);
     for both in told.chunks(2) {
