@@ -7,7 +7,7 @@ use super::{
     effect::Effect,
     finding::{CallRef, Decision, Finding, Level},
     fingerprint::{ArgsDigest, Fingerprint},
-    ids::{AgentId, CallId, RunId, SessionId, TenantId, ToolName, UserId},
+    ids::{AgentId, CallId, ParameterName, RunId, SessionId, TenantId, ToolName, UserId},
     json::Json,
     outcome::{Outcome, OutcomeStatus},
     profile::FollowUp,
@@ -49,6 +49,8 @@ pub struct Request {
     pub justification: Option<String>,
     /// The agent says that it means to repeat an earlier call.
     pub repeat_intended: bool,
+    /// By what the model itself can say so.
+    pub sayable: Option<Box<Sayable>>,
     /// The phase that the session is in, when its caller keeps it.
     pub phase: Option<String>,
 }
@@ -72,9 +74,20 @@ impl Request {
             cost_estimate_micros: None,
             justification: None,
             repeat_intended: false,
+            sayable: None,
             phase: None,
         }
     }
+}
+
+/// Parameters that a tool's caller has added for what a model has to say beside the arguments. A refusal names them, and
+/// nobody else has a use for them.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Sayable {
+    /// Why the call is needed.
+    pub justification: Option<ParameterName>,
+    /// That a repetition is meant.
+    pub repeat: Option<ParameterName>,
 }
 
 /// A request with what the policy knows of its tool: what rules look at.

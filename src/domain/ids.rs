@@ -96,6 +96,10 @@ name!(
     /// A tool's name as the model calls it.
     ToolName
 );
+name!(
+    /// A parameter of a tool.
+    ParameterName
+);
 
 /// An isolated customer of the plane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -4,8 +4,8 @@ use std::{ops::RangeInclusive, time::Duration};
 
 use super::{
     limits::{
-        AMOUNT_MAX, DIGEST_BYTES_MAX, ERROR_BYTES_MAX, GRPC_STATUS, HTTP_STATUS, LAST_CALLS_MAX, NOTE_BYTES_MAX,
-        PAGE_MAX, TEXT_BYTES_MAX, WAIT_MS_MAX,
+        AMOUNT_MAX, DESCRIBED_MAX, DIGEST_BYTES_MAX, ERROR_BYTES_MAX, GRPC_STATUS, HTTP_STATUS, LAST_CALLS_MAX,
+        NOTE_BYTES_MAX, PAGE_MAX, TEXT_BYTES_MAX, WAIT_MS_MAX,
     },
     malformed::Malformed,
     time::span,
@@ -15,10 +15,10 @@ use crate::{
     domain::{
         audit::Actor,
         budget::Usage,
-        call::Request,
+        call::{Request, Sayable},
         control::{Command, Operation},
         failure::ErrorReport,
-        ids::{AgentId, CallId, Invalid, RunId, SessionId, TenantId, ToolName, UserId},
+        ids::{AgentId, CallId, Invalid, ParameterName, RunId, SessionId, TenantId, ToolName, UserId},
         json::{self, BYTES_MAX, Json},
         outcome::OutcomeStatus,
         report::{Operator, Report},
@@ -173,6 +173,14 @@ fn requested(
     Ok(Request { parent, run, agent, user, usage, phase, ..request })
 }
 
+/// The tools that somebody offers to a model.
+pub(super) fn tools(names: &[String]) -> Decoded<Vec<ToolName>> {
+    if names.len() > DESCRIBED_MAX {
+        return wrong("tools", format!("has {} names; at most {DESCRIBED_MAX} are allowed", names.len()));
+    }
+    names.iter().enumerate().map(|(i, name)| Ok(ToolName::parse(&format!("tools[{i}]"), name)?)).collect()
+}
+
 /// What a call says of itself.
 fn called(tenant: TenantId, call: &v1::ToolCall, session: SessionId) -> Decoded<Request> {
     let call_id = CallId::parse("call_id", &call.call_id)?;
@@ -182,8 +190,18 @@ fn called(tenant: TenantId, call: &v1::ToolCall, session: SessionId) -> Decoded<
         cost_estimate_micros: maybe_amount("cost_estimate_micros", call.cost_estimate_micros)?,
         justification: told("justification", &call.justification, NOTE_BYTES_MAX)?,
         repeat_intended: call.repeat_intended,
+        sayable: sayable(call)?,
         ..Request::new(tenant, session, call_id, tool, arguments)
     })
+}
+
+fn sayable(call: &v1::ToolCall) -> Decoded<Option<Box<Sayable>>> {
+    let named = |field, name: &str| optional(name, |name| ParameterName::parse(field, name));
+    let sayable = Sayable {
+        justification: named("justification_parameter", &call.justification_parameter)?,
+        repeat: named("repeat_parameter", &call.repeat_parameter)?,
+    };
+    Ok((sayable != Sayable::default()).then(|| Box::new(sayable)))
 }
 
 /// What the model wrote. Where nobody can read it, the text goes on, for a verdict that says so to the model.

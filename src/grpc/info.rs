@@ -19,7 +19,7 @@ use crate::{
 };
 
 /// What came after the first contract.
-const FEATURES: [&str; 1] = ["connect"];
+const FEATURES: [&str; 2] = ["connect", "describe_tools"];
 
 /// The service over a gate.
 #[derive(Debug, Clone)]

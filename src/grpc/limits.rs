@@ -31,6 +31,9 @@ pub(super) const PAGE_DEFAULT: u32 = 100;
 /// Sessions and revisions of the policy on a page, unless told otherwise: people read them.
 pub(super) const SHORT_PAGE_DEFAULT: u32 = 50;
 
+/// Most tools that are described at a time.
+pub(super) const DESCRIBED_MAX: usize = 1_000;
+
 /// Most calls of one grant.
 pub(super) const CEILING_MAX: u64 = 1_000_000;
 pub(super) const DAY_MS: u64 = 86_400_000;

@@ -34,6 +34,7 @@ const CALLGATE: &[(&str, Methods)] = &[
             ("Evaluate", &[Agent]),
             ("Record", &[Agent]),
             ("BatchEvaluate", &[Agent]),
+            ("DescribeTools", ALL),
             ("Connect", &[Agent]),
             ("GetSessionState", ALL),
         ],

@@ -19,6 +19,8 @@ use crate::{
         audit::Actor,
         call,
         identity::{Credential, Identity, Role},
+        ids::ToolName,
+        tool::InjectAs,
     },
     gate::{self, Gate},
     telemetry,
@@ -282,6 +284,24 @@ impl v1::gate_service_server::GateService for GateService {
         let identity = identity::of(&request)?;
         let (metadata, _, message) = request.into_parts();
         self.session_state(&identity, message).await.map(|answer| response(answer, &metadata))
+    }
+
+    async fn describe_tools(
+        &self,
+        request: Request<v1::DescribeToolsRequest>,
+    ) -> Result<Response<v1::DescribeToolsResponse>, Status> {
+        let policy = self.gate.policy(identity::tenant(&request)?);
+        let describe = |tool: ToolName| v1::ToolDescription {
+            is_declared: policy.is_declared(&tool),
+            needs_justification: policy.needs_justification(&tool),
+            idempotency_argument: match &policy.tool(&tool).inject_as {
+                Some(InjectAs::Argument(name)) => name.to_string(),
+                Some(InjectAs::Header(_)) | None => String::new(),
+            },
+            tool: tool.to_string(),
+        };
+        let tools = decode::tools(&request.get_ref().tools)?.into_iter().map(describe).collect();
+        Ok(Response::new(v1::DescribeToolsResponse { tools, policy_version: policy.version.to_string() }))
     }
 
     type ConnectStream = connect::Frames;

@@ -182,6 +182,19 @@ impl Policy {
         self.of(name).schema.is_some()
     }
 
+    /// True when the policy has an entry of its own for a tool.
+    #[must_use]
+    pub fn is_declared(&self, name: &ToolName) -> bool {
+        self.tools.contains_key(name.as_str())
+    }
+
+    /// True when calls of a tool are refused that come without a justification, or would be, were it enforced.
+    #[must_use]
+    pub fn needs_justification(&self, tool: &ToolName) -> bool {
+        let tier = self.rules.get::<tier::Params>().tier(tool.as_str());
+        tier.is_some_and(|tier| tier.require_reason) && self.rules.mode(tier::RULE.id) != Mode::Off
+    }
+
     /// Every declared tool, by name.
     pub fn tools(&self) -> impl Iterator<Item = (&str, &ToolSpec)> {
         self.tools.iter().map(|(name, declared)| (name.as_str(), &*declared.spec))
@@ -237,7 +250,7 @@ impl Policy {
             secrets,
             cost_micros: request.cost_estimate_micros.unwrap_or(known.spec.cost_micros),
             spec: Arc::clone(&known.spec),
-            declared: self.tools.contains_key(request.tool.as_str()),
+            declared: self.is_declared(&request.tool),
             violations: checked.violations,
             coerced: checked.coerced,
             unknown_fields: checked.unknown,

@@ -166,8 +166,9 @@ impl Policy {
         }
         if justified {
             lines.push(
-                "- A justification is no argument of the call: say in one sentence before the call why it is needed, \
-                 and the program that runs your calls hands it on."
+                "- A justification says in one sentence why the call is needed. It belongs into the parameter that a \
+                 tool has for it; where it has none, say it before the call, and the program that runs your calls \
+                 hands it on."
                     .to_owned(),
             );
         }
@@ -193,7 +194,7 @@ mod tests {
             "One turn has 200 steps",
             "ACT: *.",
             "delete_*: a person must approve each call, and needs a",
-            "A justification is no argument of the call",
+            "A justification says in one sentence why",
             "at most 100 calls in 60 s",
             "call compose_email first, for the same draft_id",
             "- the same call, with the same result, again: told at 10, refused at 20, stopped at 30.",

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::domain::{
     books::Books,
     budget::{CounterKey, Usage},
-    call::{Call, Proposal, Request},
+    call::{Call, Proposal, Request, Sayable},
     finding::{Decision, Finding},
     fingerprint::Fingerprint,
     grant::Grant,
@@ -92,6 +92,21 @@ pub fn past<'a>(session: Option<&'a Session>, request: &Request, is_new: bool, r
 }
 
 impl<'a> Context<'a> {
+    /// By what the model itself can say more than the arguments do.
+    #[must_use]
+    pub fn sayable(&self) -> Option<&Sayable> {
+        self.proposal.request.sayable.as_deref()
+    }
+
+    /// The finding, with the way by which a model repeats a call on purpose where it has one, and what comes of that.
+    #[must_use]
+    pub fn or_on_purpose(&self, finding: Finding, then: &str) -> Finding {
+        let Some(parameter) = self.sayable().and_then(|sayable| sayable.repeat.as_ref()) else { return finding };
+        let next = finding.next_action.as_deref().map(|next| format!("{next} ")).unwrap_or_default();
+        let next = format!("{next}If it is to be done again on purpose, set `{parameter}` to true: {then}.");
+        finding.next(next)
+    }
+
     /// The finding for a condition of the policy that cannot be judged: its owner's fault, so that a person decides,
     /// and the model is told nothing of the condition.
     #[must_use]

@@ -200,7 +200,9 @@ fn succeeded(params: &Params, cx: &Context<'_>, previous: &Previous) -> Option<F
     if effect.repeatable {
         return None;
     }
-    let again = |why: &str| if intended { ask_to_repeat(cx) } else { reuse(cx, age_ms, why) };
+    let again = |why: &str| {
+        if intended { ask_to_repeat(cx) } else { cx.or_on_purpose(reuse(cx, age_ms, why), "a person is then asked") }
+    };
     if effect.once && age_ms < params.once_ttl_ms {
         return Some(again("It must not be done twice."));
     }
@@ -215,7 +217,9 @@ fn succeeded(params: &Params, cx: &Context<'_>, previous: &Previous) -> Option<F
     }
     match effect.kind {
         EffectKind::Write => is_recent.then(|| again(UNCHANGED)),
-        EffectKind::Read => (is_recent && !intended).then(|| reuse(cx, age_ms, UNCHANGED)),
+        EffectKind::Read => {
+            (is_recent && !intended).then(|| cx.or_on_purpose(reuse(cx, age_ms, UNCHANGED), "it then runs again"))
+        }
         EffectKind::Check => rechecked(params, cx, previous, age_ms),
         EffectKind::Unknown if cx.tree.acted_since(previous, cx.fingerprint()) => None,
         EffectKind::Unknown if previous.is_complete || says_something(cx, previous) => {

@@ -45,8 +45,11 @@ fn check(levels: &Levels, cx: &Context<'_>) -> Option<Finding> {
     let finding = still_broken(&RULE, Reason::RepeatedSuccess, cx)
         .or_else(|| made_again(levels, cx))
         .or_else(|| acknowledged(levels, cx))?;
-    let asks = cx.proposal.request.repeat_intended && finding.decision == Decision::Deny;
-    Some(if asks { Finding { decision: Decision::Ask, retry_after_ms: None, ..finding } } else { finding })
+    Some(match (finding.decision, cx.proposal.request.repeat_intended) {
+        (Decision::Deny, true) => Finding { decision: Decision::Ask, retry_after_ms: None, ..finding },
+        (Decision::Deny, false) => cx.or_on_purpose(finding, "a person is then asked"),
+        _ => finding,
+    })
 }
 
 fn is_exempt(kind: EffectKind) -> bool {

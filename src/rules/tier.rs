@@ -95,14 +95,25 @@ fn check(params: &Params, cx: &Context<'_>) -> Option<Finding> {
 fn by_tier(params: &Params, tier: &Tier, cx: &Context<'_>) -> Option<Finding> {
     let tool = cx.tool();
     if tier.require_reason && cx.proposal.request.justification.as_ref().is_none_or(|text| text.trim().is_empty()) {
-        let message = format!(
-            "{tool} was not run: the application must send a justification with it. You cannot give one \
-             in the arguments: say in one sentence why the call is needed, so that the application can pass that on, \
-             or tell the user."
+        let parameter = cx.sayable().and_then(|sayable| sayable.justification.as_ref());
+        let message = parameter.map_or_else(
+            || {
+                format!(
+                    "{tool} was not run: the application must send a justification with it. You cannot give one \
+                     in the arguments: say in one sentence why the call is needed, so that the application can pass \
+                     that on, or tell the user."
+                )
+            },
+            |parameter| {
+                format!(
+                    "{tool} was not run: it needs a justification. Call it again with the same arguments, and say in \
+                     `{parameter}` in one sentence why the call is needed."
+                )
+            },
         );
         return Some(
             Finding::new(RULE.id, Decision::Deny, Reason::ValidationError, message)
-                .violating(vec![params::no_reason()]),
+                .violating(vec![params::no_reason(parameter)]),
         );
     }
     let by_action = match tier.action {

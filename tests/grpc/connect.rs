@@ -201,7 +201,7 @@ async fn an_error_is_the_same_as_that_of_a_call_of_its_own_and_ends_nothing() {
     line.send(mistakes().into_iter().zip(0..).map(|(request, tag)| asked(tag, request))).await;
     let answers = line.answers(mistakes().len()).await;
     for (tag, request) in (0..).zip(mistakes()) {
-        let (alone, here) = (unary(&mut client, request.clone()).await, error(&answers[&tag]));
+        let (alone, here) = (Box::pin(unary(&mut client, request.clone())).await, error(&answers[&tag]));
         assert_eq!((here.code(), here.message()), (alone.code(), alone.message()), "{request:?}");
         assert_eq!(here.get_error_details_vec().len(), alone.get_error_details_vec().len(), "{request:?}");
         assert_eq!(here.details(), alone.details(), "{request:?}");

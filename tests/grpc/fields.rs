@@ -94,6 +94,8 @@ fn bad_names() -> Vec<(&'static str, Bad)> {
         ("call.tool", asked(|_, call| call.tool.clear())),
         ("call.tool", asked(|_, call| call.tool = long())),
         ("call.justification", asked(|_, call| call.justification = "j".repeat(2_001))),
+        ("call.justification_parameter", asked(|_, call| call.justification_parameter = "a\nb".into())),
+        ("call.repeat_parameter", asked(|_, call| call.repeat_parameter = long())),
         ("call.cost_estimate_micros", asked(|_, call| call.cost_estimate_micros = Some(u64::MAX))),
         ("calls", batch([])),
         ("calls", batch((0..65).map(|n| format!("new{n}")))),

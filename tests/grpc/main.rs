@@ -11,6 +11,7 @@ mod compression;
 mod connect;
 mod contract;
 mod credentials;
+mod described;
 mod dialects;
 mod edge;
 mod errors;

@@ -186,6 +186,7 @@ async fn gates(sweep: &mut Sweep) {
         "GateService/GetSessionState" get_session_state whole
             v1::GetSessionStateRequest { session_id: named("s"), ..Default::default() };
         "GateService/Record" record whole outcome("s", "c2", v1::OutcomeStatus::Error);
+        "GateService/DescribeTools" describe_tools whole v1::DescribeToolsRequest { tools: vec![named("drop")] };
         "GateService/Connect" connect told connecting();
         "GateService/Evaluate" evaluate whole question("s", call("c1", "get_order", r#"{"id":"x"}"#));
         "GateService/BatchEvaluate" batch_evaluate whole batch;

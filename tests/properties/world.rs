@@ -253,6 +253,7 @@ impl World {
         self.fresh += 1;
         let (session, parent, _) = SESSIONS[ask.who];
         let request = Request {
+            sayable: None,
             asked_by: None,
             tenant: DEFAULT_TENANT,
             session: SessionId::parse("session", session).expect("valid"),

@@ -21,8 +21,9 @@ use crate::{
     grpc::{
         Front,
         v1::{
-            BatchEvaluateRequest, BatchEvaluateResponse, ConnectRequest, ConnectResponse, EvaluateRequest,
-            EvaluateResponse, GetSessionStateRequest, GetSessionStateResponse, RecordRequest, RecordResponse,
+            BatchEvaluateRequest, BatchEvaluateResponse, ConnectRequest, ConnectResponse, DescribeToolsRequest,
+            DescribeToolsResponse, EvaluateRequest, EvaluateResponse, GetSessionStateRequest, GetSessionStateResponse,
+            RecordRequest, RecordResponse,
             gate_service_server::{GateService, GateServiceServer},
         },
     },
@@ -145,6 +146,13 @@ impl GateService for Service {
         _: Request<GetSessionStateRequest>,
     ) -> Result<Response<GetSessionStateResponse>, Status> {
         Err(Status::unimplemented("a yardstick keeps no sessions"))
+    }
+
+    async fn describe_tools(
+        &self,
+        _: Request<DescribeToolsRequest>,
+    ) -> Result<Response<DescribeToolsResponse>, Status> {
+        Err(Status::unimplemented("a yardstick has no policy"))
     }
 
     type ConnectStream = tokio_stream::Empty<Result<ConnectResponse, Status>>;

@@ -263,7 +263,7 @@ impl Proxy {
 
     fn run_unjudged(&self, waiting: &Waiting, is_observed: bool) -> Fate {
         let running = self.running(waiting, String::new(), true);
-        let kind = if is_observed { Kind::Call(running) } else { Kind::Other };
+        let kind = if is_observed { Kind::Call(Box::new(running)) } else { Kind::Other };
         if self.release(waiting, Some(kind)) { Fate::Runs(None) } else { Fate::Off }
     }
 
@@ -282,7 +282,7 @@ impl Proxy {
                 return self.unjudged(waiting, "not_judged", text);
             }
         };
-        if !self.release(waiting, Some(Kind::Call(running.clone()))) {
+        if !self.release(waiting, Some(Kind::Call(Box::new(running.clone())))) {
             self.plane.report(outcomes::ended(&running, OutcomeStatus::Cancelled));
             return Fate::Off;
         }

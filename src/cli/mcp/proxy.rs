@@ -69,7 +69,7 @@ pub(super) struct Open {
 
 #[derive(Debug)]
 pub(super) enum Kind {
-    Call(Running),
+    Call(Box<Running>),
     List,
     Other,
 }
@@ -122,7 +122,9 @@ impl Proxy {
             let task = message.member("params").filter(|_| method == "tasks/result").and_then(outcomes::task);
             let kind = match method {
                 TOOLS_LIST => Kind::List,
-                _ => task.and_then(|task| state.take_task(&task)).map_or(Kind::Other, Kind::Call),
+                _ => task
+                    .and_then(|task| state.take_task(&task))
+                    .map_or(Kind::Other, |running| Kind::Call(Box::new(running))),
             };
             state.open.push(Open { key: Key { client, id: id.clone() }, kind });
         }
@@ -174,8 +176,8 @@ impl Proxy {
             Kind::Other => return None,
         };
         match outcome::read(message) {
-            Outcome::Asks => state.pause_asking(running.clone()),
-            Outcome::Task(name) => state.pause_task(name, running.clone()),
+            Outcome::Asks => state.pause_asking((*running).clone()),
+            Outcome::Task(name) => state.pause_task(name, (*running).clone()),
             outcome => self.plane.report(outcomes::report(&running, outcome)),
         }
         Some(running.hint)

@@ -12,7 +12,8 @@
 //! wait 10m                           time passes
 //! run next | session a parent b | agent x | batch (the next calls are one model turn) | turn (it is over)
 //! pay {"n":new} cost 0.5 tokens 9 repeat because why in ACT as c1       `new` is a fresh value each time, in texts
-//!                                      `$n` a fresh number and `$u` a fresh UUID
+//!                                      `$n` a fresh number and `$u` a fresh UUID; `sayable`: the model has parameters
+//!                                      for a justification and for a repetition that it means
 //!   -> ok text | error KIND [after 2s] [saying …] | cancelled | unstarted | unknown   the call runs whatever the
 //!                                      verdict, and is recorded; `unstarted` is cancelled, and known never to have run
 //!   => DECISION [reason] [after 2s] [attempt 2] [disabled] [user], level rule count     the verdict holds, and is so;

@@ -290,6 +290,7 @@ impl Stage {
             cost_estimate_micros: options.cost_micros,
             justification: options.because.clone(),
             repeat_intended: options.repeat,
+            sayable: options.sayable.clone(),
             phase: options.phase.clone(),
         })
     }

@@ -1,5 +1,7 @@
 //! The words of a step: options, numbers, amounts, durations.
 
+use crate::domain::{call::Sayable, ids::ParameterName};
+
 use super::stage::Step;
 
 #[derive(Debug, Default)]
@@ -11,6 +13,7 @@ pub(super) struct Options {
     pub(super) after_ms: Option<u64>,
     pub(super) repeat: bool,
     pub(super) because: Option<String>,
+    pub(super) sayable: Option<Box<Sayable>>,
     pub(super) phase: Option<String>,
 }
 
@@ -28,6 +31,11 @@ impl Options {
                 "after" => options.after_ms = Some(duration(value())?),
                 "repeat" => options.repeat = true,
                 "because" => options.because = Some(value().to_owned()),
+                "sayable" => {
+                    let name = |name| ParameterName::parse("parameter", name).ok();
+                    let sayable = Sayable { justification: name("justification"), repeat: name("repeat_intended") };
+                    options.sayable = Some(Box::new(sayable));
+                }
                 "in" => options.phase = Some(value().to_owned()),
                 "warning" | "critical" | "break" => {
                     let _ = (words.next(), words.next());

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use crate::{
     domain::{
         grant::RateLimit,
+        ids::ParameterName,
         pattern::Pattern,
         route::Route,
         tool::Risk,
@@ -148,10 +149,13 @@ impl Params {
     }
 }
 
-pub(super) fn no_reason() -> Violation {
+pub(super) fn no_reason(parameter: Option<&ParameterName>) -> Violation {
     Violation {
-        field: "justification".to_owned(),
-        message: "justification is missing: the application sends it with the call, it is no argument".to_owned(),
+        field: parameter.map_or("justification", ParameterName::as_str).to_owned(),
+        message: parameter.map_or_else(
+            || "justification is missing: the application sends it with the call, it is no argument".to_owned(),
+            |parameter| format!("{parameter} is missing: one sentence that says why the call is needed"),
+        ),
         keyword: "require_reason".to_owned(),
         on_violation: OnViolation::SelfCorrect,
         user_facing_hint: None,
