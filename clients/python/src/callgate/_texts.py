@@ -1,0 +1,45 @@
+"""What a model is told where the plane's own words are not at hand, and hints put beside its words."""
+
+from __future__ import annotations
+
+import json
+
+UNAVAILABLE = "callgate_unavailable"
+
+
+def with_hints(text: str, *hints: str, is_json: bool = True) -> str:
+    """The text with each hint once: in a JSON object as its member `warning`, else after it.
+
+    The member is put in as text, so that results stay byte for byte.
+    """
+    # The plane's JSON leaves characters as they are, and so does this: what it holds already is found again.
+    new = [hint for hint in dict.fromkeys(hints) if hint and _quoted(hint)[1:-1] not in text]
+    if not new:
+        return text
+    said = " ".join(new)
+    if not is_json or not text.endswith("}"):
+        return f"{text}\n\n{said}" if text else said
+    comma = "" if text == "{}" else ","
+    return f'{text[:-1]}{comma}"warning":{_quoted(said)}}}'
+
+
+def unavailable(tool: str, why: str) -> str:
+    """For a call that was not run since nobody could be asked."""
+    return _quoted(
+        {
+            "status": UNAVAILABLE,
+            "message": f"{tool} was not run, and nothing was done: the service that decides whether tool calls may run "
+            f"gives no answer now ({why}). Go on without this call, or tell the user that it was not made.",
+            "retryable": False,
+            "next_action_hint": "Go on without this call, or tell the user that it was not made.",
+        }
+    )
+
+
+def failed(message: str) -> str:
+    """For a call that failed, while nobody could be told."""
+    return _quoted({"status": "error", "error_message": message})
+
+
+def _quoted(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,187 @@
+"""What a tool returned or raised, as the contract says it."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from datetime import date, datetime, time
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+from .outcome import Result
+from .v1.gate_service_pb2 import RecordRequest
+from .v1.types_pb2 import OUTCOME_STATUS_ERROR, OUTCOME_STATUS_SUCCESS, ToolError, Usage
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+JSON_BYTES_MAX = 1024 * 1024
+"""Of arguments, and of a result that is stored; `limits.json_bytes` of GetServerInfo."""
+_ERROR_BYTES_MAX = 64 * 1024
+
+
+def as_json(value: Any) -> str:
+    """Any value as JSON text; what JSON has no word for by its `str`."""
+    try:
+        return json.dumps(value, ensure_ascii=False, default=_plain, allow_nan=False)
+    except (TypeError, ValueError, RecursionError):
+        # Keys that are no text, NaN, a value that holds itself.
+        return json.dumps(str(value), ensure_ascii=False)
+
+
+def _plain(value: Any) -> Any:
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
+    if callable(dump := getattr(value, "model_dump", None)) and not isinstance(value, type):
+        return dump(mode="json")
+    if isinstance(value, datetime | date | time):
+        return value.isoformat()
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, set | frozenset | tuple):
+        return list(value)
+    return str(value)
+
+
+@dataclasses.dataclass(frozen=True)
+class Told:
+    """A value as it is told to the plane and, where the plane cannot hand it to the model, to the model."""
+
+    text: str
+    is_stored: bool
+    digest: str = ""
+    size: int = 0
+
+    @staticmethod
+    def of(value: Any) -> Told:
+        """Text as it is, bytes by what they say or by their digest, anything else as JSON."""
+        if isinstance(value, bytes | bytearray | memoryview):
+            raw = bytes(value)
+            try:
+                return Told._text(raw.decode(), raw)
+            except UnicodeDecodeError:
+                digest = hashlib.sha256(raw).hexdigest()
+                return Told(f"{len(raw)} bytes that are no text, with the SHA-256 {digest}", False, digest, len(raw))
+        text = value if isinstance(value, str) else as_json(value)
+        # A lone surrogate is no text of UTF-8: it is told as a question mark, since the call has run.
+        raw = text.encode(errors="replace")
+        return Told._text(raw.decode(), raw)
+
+    @staticmethod
+    def _text(text: str, raw: bytes) -> Told:
+        if len(raw) <= JSON_BYTES_MAX:
+            return Told(text, True)
+        return Told(text, False, hashlib.sha256(raw).hexdigest(), len(raw))
+
+
+def success(value: Any) -> tuple[RecordRequest, Told, Any]:
+    """The report of a value, how it is told, and the value without what a `Result` says of it."""
+    said = value if isinstance(value, Result) else Result(value)
+    told = Told.of(said.value if said.text is None else said.text)
+    report = RecordRequest(
+        status=OUTCOME_STATUS_SUCCESS,
+        is_complete=said.is_complete,
+        total_matches=said.total_matches,
+        usage=Usage(cost_micros=said.cost_micros) if said.cost_micros else None,
+    )
+    if told.is_stored:
+        report.result = told.text
+    else:
+        report.result_digest, report.result_bytes = told.digest, told.size
+    return report, told, said.value
+
+
+def failure(error: BaseException) -> tuple[RecordRequest, Told]:
+    """The report of an exception, as far as it tells."""
+    tool_error = _tool_error(error)
+    return RecordRequest(status=OUTCOME_STATUS_ERROR, error=tool_error), Told(tool_error.message, True)
+
+
+def _tool_error(error: BaseException) -> ToolError:
+    message = str(error) or type(error).__name__
+    told = ToolError(
+        message=message.encode(errors="replace")[:_ERROR_BYTES_MAX].decode(errors="ignore"),
+        type=_text(getattr(error, "type", None)) or type(error).__name__,
+        provider_code=_provider_code(error),
+    )
+    if (status := _http_status(error)) is not None:
+        told.http_status = status
+    if (status := _grpc_status(error)) is not None:
+        told.grpc_status = status
+    seconds = getattr(error, "retry_after_s", None)
+    if isinstance(seconds, int | float) and 0 <= seconds < 1e9:
+        told.retry_after.FromNanoseconds(int(seconds * 1e9))
+    told.retry_after_header = _retry_after(error)
+    return told
+
+
+def _text(value: Any) -> str:
+    return value[:200] if isinstance(value, str) else ""
+
+
+def _http_status(error: BaseException) -> int | None:
+    """httpx, requests: `response.status_code`; openai, anthropic: `status_code`; aiohttp: `status`; urllib: `code`."""
+    response = getattr(error, "response", None)
+    botocore = _at(response, "ResponseMetadata", "HTTPStatusCode")
+    places = ("http_status", "status_code", "status", "code")
+    found = (botocore, getattr(response, "status_code", None), *(getattr(error, name, None) for name in places))
+    # A bool is an int, and an exception's `code` may be a process's.
+    return next((s for s in found if isinstance(s, int) and not isinstance(s, bool) and 100 <= s <= 599), None)
+
+
+def _grpc_status(error: BaseException) -> int | None:
+    code = getattr(error, "code", None)
+    if not callable(code) or not hasattr(error, "details"):
+        return None
+    # grpc.StatusCode.UNAVAILABLE.value is (14, "unavailable").
+    value = getattr(code(), "value", None)
+    number = value[0] if isinstance(value, tuple) and value else None
+    return number if isinstance(number, int) and 1 <= number <= 16 else None
+
+
+def _provider_code(error: BaseException) -> str:
+    """botocore: `response["Error"]["Code"]`; openai: `code`; psycopg: `sqlstate`; asyncpg, psycopg2: `pgcode`."""
+    response = getattr(error, "response", None)
+    found = (
+        _at(response, "Error", "Code"),
+        *(getattr(error, name, None) for name in ("provider_code", "code", "sqlstate", "pgcode")),
+    )
+    if text := next((_text(code) for code in found if _text(code)), ""):
+        return text
+    if isinstance(error, OSError) and error.errno is not None:
+        import errno  # noqa: PLC0415 (what went wrong in the kernel is rarely what went wrong)
+
+        return errno.errorcode.get(error.errno, "")
+    return ""
+
+
+def _retry_after(error: BaseException) -> str:
+    response = getattr(error, "response", None)
+    headers = getattr(response, "headers", None) or getattr(error, "headers", None)
+    if headers is None:
+        headers = _at(response, "ResponseMetadata", "HTTPHeaders")
+    get = getattr(headers, "get", None)
+    found = (get("retry-after") or get("Retry-After")) if callable(get) else None
+    return _text(found if not isinstance(found, int) else str(found))
+
+
+def _at(value: Any, *path: str) -> Any:
+    for name in path:
+        value = value.get(name) if isinstance(value, dict) else None
+    return value
+
+
+def arguments(args: Mapping[str, Any] | str) -> str:
+    """The arguments as text: the model's own byte for byte, a mapping as JSON.
+
+    Raises:
+        TypeError: They are neither text nor a mapping of JSON values.
+        ValueError: They hold NaN or infinity, which JSON has no word for.
+    """
+    if isinstance(args, str):
+        return args
+    try:
+        return json.dumps(dict(args), ensure_ascii=False, allow_nan=False, default=_plain)
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"args: {error}") from error
