@@ -63,7 +63,8 @@ class _Method:
         self._shown = settings.metadata
 
     def _metadata(self, more: Metadata | None) -> Metadata:
-        shown = self._shown if more is None else (*self._shown, *more)
+        given = dict(more or ())
+        shown = (*(pair for pair in self._shown if pair[0] not in given), *given.items()) if given else self._shown
         if _trace is None:
             return shown
         carrier: dict[str, str] = {}

@@ -36,6 +36,19 @@ def unavailable(tool: str, why: str) -> str:
     )
 
 
+def unreported(tool: str) -> str:
+    """For a call that has run already, of which the plane has not heard yet."""
+    return _quoted(
+        {
+            "status": UNAVAILABLE,
+            "message": f"{tool} was not run again: this call has run before, and the service that keeps its result gives "
+            "no answer now. Do not repeat it: go on without its result, or tell the user.",
+            "retryable": False,
+            "next_action_hint": "Do not repeat it: go on without its result, or tell the user.",
+        }
+    )
+
+
 def failed(message: str) -> str:
     """For a call that failed, while nobody could be told."""
     return _quoted({"status": "error", "error_message": message})

@@ -1,0 +1,136 @@
+"""A call as a program hands it over, and what holds for it."""
+
+from __future__ import annotations
+
+import hashlib
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import KW_ONLY, dataclass, field
+from typing import TYPE_CHECKING, Any, TypedDict
+
+from . import _values
+from .v1.types_pb2 import ToolCall
+
+if TYPE_CHECKING:
+    from .v1.types_pb2 import Caller, Usage
+
+_ID_BYTES_MAX = 200
+
+Args = Mapping[str, Any] | str
+"""The arguments of a call: a mapping, or the model's own JSON text, which is passed on byte for byte."""
+FailOpen = bool | frozenset[str] | Callable[[str], bool]
+"""Which tools run while the plane is away: all, these, or those of which the function says so."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """One tool call of a model, as `Gate.batch` takes it and `Gate.run` makes it.
+
+    Attributes:
+        tool: As the model calls it and the policy names it.
+        args: A mapping, or the model's own JSON text: where that is wrong, the model is told so.
+        execute: Called with the arguments by keyword, once for each permit.
+        call_id: As the framework names the call; one id is one call, however often it is run. None: a new one.
+        turn: Goes before the `call_id`, for frameworks whose ids begin anew with each turn (`call_0`).
+        justification: Why the agent wants it, for people.
+        repeat_intended: The agent means to repeat an earlier call.
+        cost_estimate_micros: What it is expected to cost, in millionths of a US dollar.
+        usage: What the model used since the last call.
+        patience_s: Instead of the gate's; None: as the gate has it.
+        approval_wait_s: Instead of the gate's; None: as the gate has it.
+        timeout_s: How long `execute` may take, in seconds; for `AsyncGate` alone, since threads cannot be stopped.
+        justification_parameter: Under which name the model can give the reason, if it can.
+        repeat_parameter: Under which name the model can mean a repetition, if it can.
+    """
+
+    tool: str
+    args: Args
+    execute: Callable[..., Any]
+    _: KW_ONLY
+    call_id: str | None = None
+    turn: str = ""
+    justification: str = ""
+    repeat_intended: bool = False
+    cost_estimate_micros: int | None = None
+    usage: Usage | None = field(default=None, repr=False)
+    patience_s: float | None = None
+    approval_wait_s: float | None = None
+    timeout_s: float | None = None
+    justification_parameter: str = ""
+    repeat_parameter: str = ""
+
+    def __post_init__(self) -> None:
+        """Raises ValueError for a time that is none."""
+        _check_times(self)
+
+    def proposed(self) -> ToolCall:
+        """As the plane is asked.
+
+        Raises:
+            TypeError: The arguments are neither text nor a mapping of JSON values.
+        """
+        return ToolCall(
+            call_id=self._id(),
+            tool=self.tool,
+            arguments_json=_values.arguments(self.args),
+            justification=self.justification,
+            repeat_intended=self.repeat_intended,
+            cost_estimate_micros=self.cost_estimate_micros,
+        )
+
+    def _id(self) -> str:
+        if self.call_id is None:
+            return uuid.uuid4().hex
+        named = f"{self.turn}/{self.call_id}" if self.turn else self.call_id
+        raw = named.encode(errors="replace")
+        return named if len(raw) <= _ID_BYTES_MAX else f"sha256:{hashlib.sha256(raw).hexdigest()}"
+
+
+class CallOptions(TypedDict, total=False):
+    """What `Gate.run` takes beside tool, arguments and `execute`: as `Call` has it."""
+
+    call_id: str | None
+    turn: str
+    justification: str
+    repeat_intended: bool
+    cost_estimate_micros: int | None
+    usage: Usage | None
+    patience_s: float | None
+    approval_wait_s: float | None
+    timeout_s: float | None
+    justification_parameter: str
+    repeat_parameter: str
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What holds for the calls of a gate.
+
+    Attributes:
+        caller: Who asks.
+        patience_s: How long a call waits in all for WAITs and for retries that were advised, in seconds.
+        approval_wait_s: How long it waits for a person, in seconds; 0 not at all.
+        fail_open: Which tools run while the plane is away.
+    """
+
+    caller: Caller
+    patience_s: float = 60.0
+    approval_wait_s: float = 300.0
+    fail_open: FailOpen = False
+
+    def __post_init__(self) -> None:
+        """Raises ValueError for a time that is none."""
+        _check_times(self)
+
+    def runs_without_plane(self, tool: str) -> bool:
+        """Whether this tool runs while nobody can be asked."""
+        if callable(self.fail_open):
+            return self.fail_open(tool)
+        return self.fail_open if isinstance(self.fail_open, bool) else tool in self.fail_open
+
+
+def _check_times(waits: Call | Rules) -> None:
+    for name in ("patience_s", "approval_wait_s", "timeout_s"):
+        seconds = getattr(waits, name, None)
+        if seconds is not None and not seconds >= 0:
+            raise ValueError(f"{name}: {seconds} is no time to wait")

@@ -1,0 +1,63 @@
+"""Runs flows in threads."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from . import _permit
+from ._flow import Evaluate, Execute, Ran, Record, Settle, Sleep
+
+if TYPE_CHECKING:
+    from ._flow import Effect, Flow
+    from ._plane import Local
+    from .outcome import Outcome
+
+SETTLE_S = 1.0
+"""How long an exception that ends the program is held back for its report."""
+
+
+def drive(local: Local, flow: Flow) -> Outcome:
+    """Runs it to its end."""
+    try:
+        effect = next(flow)
+        while True:
+            try:
+                answer = _perform(local, effect)
+            except BaseException as error:  # noqa: BLE001 (the flow decides, and raises what is not its own)
+                effect = flow.throw(error)
+            else:
+                effect = flow.send(answer)
+    except StopIteration as end:
+        outcome: Outcome = end.value
+        return outcome
+
+
+def _perform(local: Local, effect: Effect) -> Any:
+    timeout_s = local.settings.timeout_s
+    match effect:
+        case Evaluate(request, wait_s):
+            stubs = local.waiting if wait_s else local.stubs
+            return stubs.calls.Evaluate(request, timeout=timeout_s + wait_s).verdict
+        case Record(request):
+            return local.stubs.calls.Record(request, timeout=timeout_s)
+        case Sleep(seconds):
+            time.sleep(seconds)
+        case Settle(report):
+            with suppress(FutureTimeoutError):
+                report.done.result(SETTLE_S)
+        case Execute():
+            return _execute(effect)
+    return None
+
+
+def _execute(effect: Execute) -> Ran:
+    token = _permit.current.set(effect.permit)
+    try:
+        return Ran(effect.call.execute(**effect.args))
+    except BaseException as error:  # noqa: BLE001 (whatever it is, it is reported; the flow raises what ends programs)
+        return Ran(error=error)
+    finally:
+        _permit.current.reset(token)

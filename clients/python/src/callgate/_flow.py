@@ -1,0 +1,353 @@
+"""What happens to a call from the question to the report, without a word of how to wait: `_drive` and `_drive_aio` do.
+
+A flow yields effects, is sent what came of each, and returns the outcome. Both clients run this one.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from dataclasses import dataclass, replace
+from random import random
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from . import _texts, _values
+from .errors import CallgateError, CallgateUnavailable
+from .outcome import Outcome
+from .v1 import types_pb2 as t
+from .v1.approval_service_pb2 import WithdrawApprovalRequest
+from .v1.gate_service_pb2 import EvaluateRequest, RecordRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from ._call import Call, Rules
+    from ._plane import Local
+    from ._reports import Report
+    from .outcome import Decision
+    from .v1.gate_service_pb2 import RecordResponse
+
+log = logging.getLogger("callgate")
+_POLL_S = 60.0
+"""How long the server waits at most."""
+_PAUSE_S = 1.0
+"""Between two questions of a call that waits, where the server did not wait itself."""
+
+
+class Evaluate(NamedTuple):
+    """Ask; the answer is a Verdict."""
+
+    request: EvaluateRequest
+    wait_s: float
+
+
+class Record(NamedTuple):
+    """Report; the answer is a RecordResponse."""
+
+    request: RecordRequest
+
+
+class Sleep(NamedTuple):
+    """Wait; the answer is nothing."""
+
+    seconds: float
+
+
+class Settle(NamedTuple):
+    """Wait a moment for a report in the background; the answer is nothing."""
+
+    report: Report
+
+
+class Execute(NamedTuple):
+    """Execute; the answer is a Ran, whatever is raised."""
+
+    call: Call
+    args: dict[str, Any]
+    permit: t.Permit | None
+
+
+@dataclass
+class Ran:
+    """What came of an execution."""
+
+    value: Any = None
+    error: BaseException | None = None
+    started: bool = True
+    goes_on: bool = False
+    """It was called off, and cannot be stopped."""
+
+
+Effect = Evaluate | Record | Sleep | Settle | Execute
+if TYPE_CHECKING:
+    Flow = Generator[Effect, Any, Outcome]
+
+
+class Run:
+    """One call, from the question to the report."""
+
+    def __init__(self, local: Local, rules: Rules, call: Call) -> None:
+        """Raises TypeError where the arguments are none."""
+        self._local = local
+        self._rules = rules
+        self.call = call
+        self.proposed = call.proposed()
+        self.key = (rules.caller.session_id, self.proposed.call_id)
+        self._patience = rules.patience_s if call.patience_s is None else call.patience_s
+        self._approval = rules.approval_wait_s if call.approval_wait_s is None else call.approval_wait_s
+        self._attempts = 0
+
+    def alone(self) -> Flow:
+        """All of it, while nothing else of this process runs the same call."""
+        with self._local.running(self.key):
+            return (yield from self.flow())
+
+    def flow(self, first: t.Verdict | CallgateUnavailable | None = None) -> Flow:
+        """All of it; `first` is the answer to a question that was put for many calls."""
+        if (outcome := (yield from self._report_earlier())) is not None:
+            return outcome
+        try:
+            if isinstance(first, CallgateUnavailable):
+                raise first
+            return (yield from self._judge_and_run(first))
+        except CallgateUnavailable as error:
+            return (yield from self._without_plane(error))
+
+    def _report_earlier(self) -> Generator[Effect, Any, Outcome | None]:
+        """What an earlier run of this id had to say comes first: else the plane would permit it anew."""
+        reports = self._local.reports
+        while (sending := reports.sending(self.key)) is not None:
+            yield Settle(sending)
+        waiting = reports.take(self.key)
+        if waiting is None or waiting.not_started:
+            return None
+        try:
+            yield Record(waiting)
+        except CallgateUnavailable as error:
+            reports.put(waiting)
+            return self._outcome(_texts.unreported(self.call.tool), is_error=True, error=error, reason=_texts.UNAVAILABLE)
+        except CallgateError as error:
+            self._log_unrecorded(error)
+        except BaseException:
+            reports.put(waiting)
+            raise
+        return None
+
+    def _judge_and_run(self, verdict: t.Verdict | None) -> Flow:
+        outcome: Outcome | None = None
+        while True:
+            try:
+                verdict = yield from self._judge(verdict)
+            except CallgateUnavailable:
+                if outcome is None:
+                    raise
+                return outcome
+            if verdict.decision != t.DECISION_ALLOW:
+                return self._refused(verdict) if outcome is None else _ended(outcome, verdict)
+            outcome = yield from self._execute(verdict)
+            verdict = None
+            if (pause := self._advised(outcome)) is None:
+                return outcome
+            yield from self._pause(pause)
+
+    def _judge(self, verdict: t.Verdict | None) -> Generator[Effect, Any, t.Verdict]:
+        """Asks until the call may run, is refused, or has waited as long as it may."""
+        try:
+            if verdict is None:
+                verdict = yield from self._ask(0.0)
+            while (left := self._left(verdict)) > 0:
+                began = time.monotonic()
+                try:
+                    verdict = yield from self._ask(min(left, _POLL_S))
+                except CallgateUnavailable:
+                    # What waits goes on waiting while the server is replaced.
+                    yield Sleep(min(_PAUSE_S, left))
+                elapsed = time.monotonic() - began
+                if elapsed < _PAUSE_S and (left := self._left(verdict) - elapsed) > 0:
+                    yield Sleep(min(max(_seconds(verdict.retry_after), _PAUSE_S), left))
+                self._spend(verdict, time.monotonic() - began)
+        except Exception:
+            raise
+        except BaseException:
+            self.call_off(verdict)
+            raise
+        return verdict
+
+    def _ask(self, wait_s: float) -> Generator[Effect, Any, t.Verdict]:
+        request = EvaluateRequest(caller=self._rules.caller, call=self.proposed, usage=self.call.usage)
+        if wait_s:
+            request.max_wait.FromMilliseconds(int(wait_s * 1000))
+        while True:
+            try:
+                return (yield Evaluate(request, wait_s))
+            except CallgateUnavailable as error:
+                pause = (error.retry_after_s or 0.0) * (1 + random())  # noqa: S311 (callers shall not come at once)
+                if error.reason != "OVERLOADED" or pause > self._patience:
+                    raise
+                yield from self._pause(pause or _PAUSE_S)
+
+    def _left(self, verdict: t.Verdict) -> float:
+        """How long this verdict may be waited for."""
+        if verdict.decision == t.DECISION_ASK:
+            return self._approval
+        if verdict.decision == t.DECISION_WAIT and _seconds(verdict.retry_after) <= self._patience:
+            return self._patience
+        return 0.0
+
+    def _spend(self, verdict: t.Verdict, seconds: float) -> None:
+        if verdict.decision == t.DECISION_ASK:
+            self._approval -= seconds
+        else:
+            self._patience -= seconds
+
+    def _pause(self, seconds: float) -> Generator[Effect, Any, None]:
+        self._patience -= seconds
+        yield Sleep(seconds)
+
+    def call_off(self, verdict: t.Verdict | None = None) -> None:
+        """The question may have been put, or even answered: nobody waits for the answer any more."""
+        withdrawal = None
+        if verdict is not None and verdict.decision == t.DECISION_ASK:
+            withdrawal = WithdrawApprovalRequest(approval_id=verdict.approval_id, reason="the call was cancelled")
+        report = RecordRequest(status=t.OUTCOME_STATUS_CANCELLED, not_started=True)
+        # Not for long: under this id the call may be asked for again, by another process too.
+        self._local.reports.put(self._addressed(report), keep_s=self._local.settings.timeout_s, withdrawal=withdrawal)
+
+    def _execute(self, verdict: t.Verdict) -> Flow:
+        permit = verdict.permit
+        args = json.loads(permit.arguments_json) if permit.arguments_json else self._arguments()
+        if permit.idempotency_argument:
+            args[permit.idempotency_argument] = permit.idempotency_key
+        with self._local.heart.beating(self._rules.caller, self.proposed.call_id, permit):
+            ran, report, told = yield from self._run(args, permit)
+            answer = yield from self._record(report)
+        return self._reported(verdict, ran, told, answer)
+
+    def _run(
+        self, args: dict[str, Any], permit: t.Permit | None
+    ) -> Generator[Effect, Any, tuple[Ran, RecordRequest, _values.Told]]:
+        began = time.monotonic()
+        self._attempts += 1
+        ran: Ran = yield Execute(self.call, args, permit)
+        if ran.error is None:
+            report, told, ran.value = _values.success(ran.value)
+        else:
+            report, told = _values.failure(ran.error)
+        report.duration.FromMilliseconds(int((time.monotonic() - began) * 1000))
+        if permit is None:
+            report.observed_call.CopyFrom(self.proposed)
+        if isinstance(ran.error, Exception) or ran.error is None:
+            return ran, self._addressed(report), told
+        report.ClearField("error")
+        report.status = t.OUTCOME_STATUS_UNKNOWN if ran.goes_on else t.OUTCOME_STATUS_CANCELLED
+        report.not_started = not ran.started
+        yield Settle(self._local.reports.put(self._addressed(report)))
+        raise ran.error
+
+    def _record(self, report: RecordRequest) -> Generator[Effect, Any, RecordResponse | None]:
+        """The answer, or none where the value is all that there is."""
+        try:
+            return (yield Record(report))
+        except CallgateUnavailable:
+            self._local.reports.put(report)
+        except CallgateError as error:
+            self._log_unrecorded(error)
+        except BaseException:
+            self._local.reports.put(report)
+            raise
+        return None
+
+    def _without_plane(self, error: CallgateUnavailable) -> Flow:
+        tool = self.call.tool
+        args = self._readable() if self._rules.runs_without_plane(tool) else None
+        if args is None:
+            self.call_off()
+            text = _texts.unavailable(tool, error.reason or error.code.name)
+            return self._outcome(text, is_error=True, error=error, reason=_texts.UNAVAILABLE)
+        ran, report, told = yield from self._run(args, None)
+        self._local.reports.put(report)
+        return self._reported(None, ran, told, None)
+
+    def _refused(self, verdict: t.Verdict) -> Outcome:
+        return self._outcome(
+            verdict.tool_result_json,
+            is_error=verdict.is_error,
+            decision=_decision(verdict),
+            reason=verdict.reason,
+            tools_disabled=verdict.tools_disabled,
+            approval_id=verdict.approval_id,
+            recorded=True,
+            verdict=verdict,
+        )
+
+    def _reported(
+        self, verdict: t.Verdict | None, ran: Ran, told: _values.Told, answer: RecordResponse | None
+    ) -> Outcome:
+        hints = [said.next_context_hint for said in (verdict, answer) if said is not None]
+        is_error = ran.error is not None if answer is None else answer.is_error
+        if answer is not None and told.is_stored:
+            text = _texts.with_hints(answer.tool_result_json, *hints)
+        elif ran.error is not None:
+            text = _texts.with_hints(_texts.failed(told.text), *hints)
+        else:
+            text = _texts.with_hints(told.text, *hints, is_json=False)
+        return self._outcome(
+            text,
+            is_error=is_error,
+            decision=None if verdict is None else _decision(verdict),
+            ran=True,
+            value=ran.value,
+            error=ran.error,
+            reason="" if verdict is None else verdict.reason,
+            tools_disabled=any(said.tools_disabled for said in (verdict, answer) if said is not None),
+            recorded=answer is not None,
+            verdict=verdict,
+            record=answer,
+        )
+
+    def _advised(self, outcome: Outcome) -> float | None:
+        """How long to wait before a retry; None where none is advised, or patience is over before."""
+        if outcome.record is None or not outcome.record.advice.retryable:
+            return None
+        pause = _seconds(outcome.record.advice.retry_after)
+        return pause if pause <= self._patience else None
+
+    def _arguments(self) -> dict[str, Any]:
+        args = self.call.args
+        return json.loads(args or "{}") if isinstance(args, str) else dict(args)
+
+    def _readable(self) -> dict[str, Any] | None:
+        """The arguments, where nobody has looked whether they can be read."""
+        try:
+            args = self._arguments()
+        except ValueError:
+            return None
+        return args if isinstance(args, dict) else None
+
+    def _addressed(self, report: RecordRequest) -> RecordRequest:
+        report.caller.CopyFrom(self._rules.caller)
+        report.call_id = self.proposed.call_id
+        return report
+
+    def _outcome(self, text: str, *, is_error: bool, decision: Decision | None = None, **more: Any) -> Outcome:
+        return Outcome(
+            text, is_error, decision, call_id=self.proposed.call_id, attempts=self._attempts, **more
+        )
+
+    def _log_unrecorded(self, error: CallgateError) -> None:
+        log.warning("callgate: the outcome of call %s of session %s is not stored: %s", *reversed(self.key), error)
+
+
+def _ended(outcome: Outcome, verdict: t.Verdict) -> Outcome:
+    """The retry was refused: the model is told what the last attempt gave."""
+    return replace(outcome, tools_disabled=outcome.tools_disabled or verdict.tools_disabled)
+
+
+def _decision(verdict: t.Verdict) -> Decision:
+    name: Any = t.Decision.Name(verdict.decision).removeprefix("DECISION_")
+    return name  # type: ignore[no-any-return]
+
+
+def _seconds(duration: Any) -> float:
+    return float(duration.ToNanoseconds()) / 1e9

@@ -1,0 +1,155 @@
+"""Reports that could not be made at once: sent again in the background, by one thread a process."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from .errors import CallgateError, CallgateUnavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .v1.approval_service_pb2 import WithdrawApprovalRequest
+    from .v1.gate_service_pb2 import RecordRequest
+
+log = logging.getLogger("callgate")
+_BYTES_MAX = 64 * 1024 * 1024
+_REPORTS_MAX = 10_000
+
+Key = tuple[str, str]
+"""Session and call_id."""
+
+
+@dataclass
+class Report:
+    """What came of a call, on its way."""
+
+    request: RecordRequest
+    expires: float
+    """On the monotonic clock; what has not been taken by then is dropped."""
+    withdrawal: WithdrawApprovalRequest | None = None
+    """Sent before it: nobody shall answer a question that nobody asks any more."""
+    done: Future[None] = field(default_factory=Future)
+    """Ends when the report was taken, refused or dropped; never by an error."""
+
+    @property
+    def key(self) -> Key:
+        """Whose outcome it is."""
+        return self.request.caller.session_id, self.request.call_id
+
+    def end(self, why: str) -> None:
+        """It is not sent again, since it was taken or, if there is a reason, dropped."""
+        # What never ran may well be unknown to the plane: it was said for the case that it is not.
+        if why and not self.request.not_started:
+            log.warning("callgate: the outcome of call %s of session %s is not stored: %s", *reversed(self.key), why)
+        self.done.set_result(None)
+
+
+class Reports:
+    """A queue with bounds in number and bytes, one report a call: the last one holds."""
+
+    def __init__(self, send: Callable[[Report], None]) -> None:
+        """`send` blocks until the plane has answered, and raises CallgateError."""
+        self._send = send
+        self._change = threading.Condition()
+        self._waiting: dict[Key, Report] = {}
+        self._bytes = 0
+        self._sending: Report | None = None
+        self._thread: threading.Thread | None = None
+        self._pause_s = 0.0
+
+    def put(
+        self, request: RecordRequest, *, keep_s: float = 3600, withdrawal: WithdrawApprovalRequest | None = None
+    ) -> Report:
+        """Has a report sent as soon as the plane takes it, for so many seconds at most."""
+        report = Report(request, time.monotonic() + keep_s, withdrawal)
+        with self._change:
+            if earlier := self._remove(report.key):
+                earlier.done.set_result(None)
+            self._add(report)
+            while len(self._waiting) > _REPORTS_MAX or self._bytes > _BYTES_MAX:
+                oldest = self._remove(next(iter(self._waiting)))
+                if oldest is not None:
+                    oldest.end("too many reports wait for the plane")
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="callgate-reports", daemon=True)
+                self._thread.start()
+            self._change.notify_all()
+        return report
+
+    def take(self, key: Key) -> RecordRequest | None:
+        """The report of this call that still waits, which is the taker's to make from now on."""
+        with self._change:
+            report = self._remove(key)
+        if report is None:
+            return None
+        report.done.set_result(None)
+        return report.request
+
+    def sending(self, key: Key) -> Report | None:
+        """The report of this call that is being sent at this moment."""
+        report = self._sending
+        return report if report is not None and report.key == key else None
+
+    def has(self, key: Key) -> bool:
+        """Whether the plane has yet to hear what came of this call."""
+        return key in self._waiting or self.sending(key) is not None
+
+    def flush(self, timeout_s: float) -> bool:
+        """Waits until all is sent; False when the time was over before."""
+        end = time.monotonic() + timeout_s
+        with self._change:
+            self._pause_s = 0.0
+            self._change.notify_all()
+            while self._waiting or self._sending:
+                if not self._change.wait(max(0.0, end - time.monotonic())) and time.monotonic() >= end:
+                    return False
+        return True
+
+    def _add(self, report: Report) -> None:
+        self._waiting[report.key] = report
+        self._bytes += report.request.ByteSize()
+
+    def _remove(self, key: Key) -> Report | None:
+        if report := self._waiting.pop(key, None):
+            self._bytes -= report.request.ByteSize()
+        return report
+
+    def _next(self) -> Report:
+        with self._change:
+            end = time.monotonic() + self._pause_s
+            while self._pause_s and (left := end - time.monotonic()) > 0:
+                self._change.wait(left)
+            while not self._waiting:
+                self._change.wait()
+            report = self._waiting[next(iter(self._waiting))]
+            self._remove(report.key)
+            self._sending = report
+            return report
+
+    def _run(self) -> None:
+        while True:
+            report = self._next()
+            retry, why = False, ""
+            try:
+                self._send(report)
+            except CallgateUnavailable as error:
+                retry, why = time.monotonic() < report.expires, str(error)
+            except CallgateError as error:
+                why = str(error)
+            except Exception as error:  # noqa: BLE001 (a thread that ends would leave all other reports unsent)
+                why = repr(error)
+            with self._change:
+                self._sending = None
+                retry = retry and report.key not in self._waiting
+                self._pause_s = min(self._pause_s * 2 or 0.2, 5.0) if retry else 0.0
+                if retry:
+                    self._add(report)
+                self._change.notify_all()
+            if not retry:
+                report.end(why)

@@ -1,0 +1,135 @@
+"""Connections to a plane: all its services, and gates for agents' calls."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from functools import cache
+from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
+
+from ._channel import connect_aio
+from ._drive_aio import Driver
+from ._plane import Plane
+from ._settings import Pem, Settings
+from .gate import AsyncGate, Gate, GateOptions
+from .stubs import AsyncStubs, Stubs
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from typing_extensions import Self, Unpack
+
+
+class _Base:
+    def __init__(
+        self,
+        server: str | None = None,
+        *,
+        token: str | None = None,
+        by: str | None = None,
+        ca: Pem | None = None,
+        cert: Pem | None = None,
+        key: Pem | None = None,
+        timeout_s: float = 10.0,
+    ) -> None:
+        """Reads the settings; connects with the first request.
+
+        Args:
+            server: `https://HOST:PORT`, `http://HOST:PORT` or `unix:PATH`; else `CALLGATE_SERVER`, else
+                `http://127.0.0.1:7600`.
+            token: The credential; else what the file `CALLGATE_TOKEN_FILE` holds, else `CALLGATE_TOKEN`. It is not sent
+                to other machines in the clear.
+            by: Who does what people do (answers, halts, grants), where nobody has a credential; else `CALLGATE_BY`.
+            ca: The authority of the server's certificate, as PEM or the name of a file; else `CALLGATE_CA`, else the
+                public authorities.
+            cert: The certificate to show, with `key`; else `CALLGATE_CERT`.
+            key: Its key; else `CALLGATE_KEY`.
+            timeout_s: How long one request may take with its retries, in seconds; what the server is asked to wait for
+                comes on top.
+
+        Raises:
+            ValueError: A setting makes no sense; the message names it.
+        """
+        self.plane = Plane(Settings.read(server, token, by, ca, cert, key, timeout_s))
+
+
+class Client(_Base):
+    """One connection to a plane, for any number of threads; a forked process gets its own."""
+
+    def gate(self, session_id: str, **options: Unpack[GateOptions]) -> Gate:
+        """A gate for the calls of this session."""
+        return Gate(session_id, client=self, **options)
+
+    @property
+    def services(self) -> Stubs:
+        """The services of the contract: `services.approvals.ListApprovals(…)`."""
+        return self.plane.local.stubs
+
+    def close(self) -> None:
+        """Sends the reports that wait, within a few seconds, and ends the connection; a later call connects anew."""
+        self.plane.close()
+
+    def __enter__(self) -> Self:
+        """The client itself."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Closes it."""
+        self.close()
+
+
+class AsyncClient(_Base):
+    """The same for event loops, of which each gets a connection of its own."""
+
+    _pid = -1
+    _drivers: WeakKeyDictionary[asyncio.AbstractEventLoop, Driver]
+
+    def gate(self, session_id: str, **options: Unpack[GateOptions]) -> AsyncGate:
+        """A gate for the calls of this session."""
+        return AsyncGate(session_id, client=self, **options)
+
+    @property
+    def services(self) -> AsyncStubs:
+        """The services of the contract, in the event loop that runs: `await services.approvals.ListApprovals(…)`."""
+        return self.driver().stubs
+
+    def driver(self) -> Driver:
+        """What gates run calls by, in the event loop that runs."""
+        loop = asyncio.get_running_loop()
+        if self._pid != os.getpid():
+            self._pid, self._drivers = os.getpid(), WeakKeyDictionary()
+        if (driver := self._drivers.get(loop)) is None:
+            quick, waiting = (AsyncStubs(connect_aio(self.plane.settings)) for _ in range(2))
+            driver = self._drivers[loop] = Driver(self.plane.local, quick, waiting)
+        return driver
+
+    async def close(self) -> None:
+        """Sends the reports that wait, within a few seconds, and ends the connections of this loop."""
+        if self._pid == os.getpid() and (driver := self._drivers.pop(asyncio.get_running_loop(), None)) is not None:
+            await driver.close()
+        await asyncio.to_thread(self.plane.close)
+
+    async def __aenter__(self) -> Self:
+        """The client itself."""
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Closes it."""
+        await self.close()
+
+
+@cache
+def default_client() -> Client:
+    """The client of gates that are given none: all its settings are the environment's."""
+    return Client()
+
+
+@cache
+def default_async_client() -> AsyncClient:
+    """The same for event loops."""
+    return AsyncClient()

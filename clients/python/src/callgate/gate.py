@@ -1,0 +1,245 @@
+"""Gates: they ask before a call, wait, execute, report, and say what the model is to see."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from contextvars import copy_context
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
+
+from ._call import Args, Call, CallOptions, FailOpen, Rules
+from ._drive import drive
+from ._flow import Run
+from .errors import CallgateUnavailable
+from .toolbox import AsyncToolbox, Toolbox
+from .v1.gate_service_pb2 import BatchEvaluateRequest, BatchEvaluateResponse, RecordRequest
+from .v1.types_pb2 import Caller, Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from typing_extensions import Self, Unpack
+
+    from ._drive_aio import Driver
+    from ._plane import Local
+    from .client import AsyncClient, Client
+    from .outcome import Outcome
+    from .toolbox import ToolboxOptions
+
+_BATCH_MAX = 64
+_THREADS_MAX = 16
+_AnyGate = TypeVar("_AnyGate", "Gate", "AsyncGate")
+
+
+class GateOptions(TypedDict, total=False):
+    """What a gate takes beside the session.
+
+    Attributes:
+        run_id: A part of the session, such as one user turn; a new one clears what a loop had stopped.
+        agent_id: The agent's name, for its daily budget.
+        parent_session_id: The session that started this one.
+        user_id: The person whom the agent works for, by a name that means nothing to others.
+        phase: The phase that the session is in, when its caller keeps it.
+        patience_s: How long a call waits in all for WAITs and for retries that were advised; 60 seconds.
+        approval_wait_s: How long it waits for a person; 300 seconds; 0: not at all.
+        fail_open: Which tools run while the plane is away, as a collection of names, a function, or True; none.
+    """
+
+    run_id: str
+    agent_id: str
+    parent_session_id: str
+    user_id: str
+    phase: str
+    patience_s: float
+    approval_wait_s: float
+    fail_open: bool | Iterable[str] | Callable[[str], bool]
+
+
+class _Base:
+    def __init__(self, session_id: str, options: GateOptions) -> None:
+        self.session_id = session_id
+        self._options = options
+        ids = {name: value for name, value in options.items() if name in Caller.DESCRIPTOR.fields_by_name}
+        waits = {name: value for name, value in options.items() if name in {"patience_s", "approval_wait_s"}}
+        if unknown := options.keys() - ids.keys() - waits.keys() - {"fail_open"}:
+            raise TypeError(f"a gate has no option {', '.join(sorted(unknown))}")
+        caller = Caller(session_id=session_id, **ids)  # type: ignore[arg-type]
+        self._rules = Rules(caller, fail_open=_fail_open(options.get("fail_open", False)), **waits)  # type: ignore[arg-type]
+
+    def _request(self, runs: list[Run]) -> BatchEvaluateRequest:
+        usage = next((run.call.usage for run in runs if run.call.usage is not None), None)
+        return BatchEvaluateRequest(caller=self._rules.caller, calls=[run.proposed for run in runs], usage=usage)
+
+
+class Gate(_Base):
+    """The gate of one session, for any number of threads. Cheap to make."""
+
+    def __init__(self, session_id: str, *, client: Client | None = None, **options: Unpack[GateOptions]) -> None:
+        """Without a client, the one of the environment's settings.
+
+        Raises:
+            TypeError: There is no such option.
+            ValueError: An option or, without a client, a setting makes no sense.
+        """
+        super().__init__(session_id, options)
+        if client is None:
+            from .client import default_client
+
+            client = default_client()
+        self.client = client
+
+    def replace(self, **options: Unpack[GateOptions]) -> Gate:
+        """The same gate with other options, such as the next `run_id`."""
+        return Gate(self.session_id, client=self.client, **{**self._options, **options})
+
+    def run(self, tool: str, args: Args, execute: Callable[..., Any], **options: Unpack[CallOptions]) -> Outcome:
+        """Asks, waits, executes, retries as advised, reports, and says what the model is to see.
+
+        `execute` is called with the arguments by keyword, once for each permit; what it raises is in the outcome.
+
+        Raises:
+            CallgateError: The request itself is at fault: credentials, ids, quotas. Nothing was executed.
+            TypeError, ValueError: An argument makes no sense; the message names it.
+        """
+        call = _sync(Call(tool, args, execute, **options))
+        local = self.client.plane.local
+        return drive(local, Run(local, self._rules, call).alone())
+
+    def batch(self, calls: Sequence[Call]) -> list[Outcome]:
+        """Runs the calls of one model turn: judged together, in order; executed at once, up to 16 at a time.
+
+        Raises:
+            CallgateError: As of `run`.
+        """
+        local = self.client.plane.local
+        runs = [Run(local, self._rules, _sync(call)) for call in calls]
+        with ExitStack() as stack:
+            for run in runs:
+                stack.enter_context(local.running(run.key))
+            firsts: dict[Run, Verdict | CallgateUnavailable] = {}
+            for part in _parts(local, runs):
+                try:
+                    answer = local.stubs.calls.BatchEvaluate(self._request(part), timeout=local.settings.timeout_s)
+                    firsts.update(zip(part, answer.verdicts, strict=True))
+                except CallgateUnavailable as error:
+                    firsts.update(dict.fromkeys(part, error))
+                except BaseException:
+                    _call_off(part + list(firsts))
+                    raise
+            return self._execute(local, runs, firsts) if runs else []
+
+    @staticmethod
+    def _execute(
+        local: Local, runs: list[Run], firsts: Mapping[Run, Verdict | CallgateUnavailable]
+    ) -> list[Outcome]:
+        with ThreadPoolExecutor(min(len(runs), _THREADS_MAX), thread_name_prefix="callgate-batch") as threads:
+            begun = [threads.submit(copy_context().run, drive, local, run.flow(firsts.get(run))) for run in runs]
+            try:
+                return [future.result() for future in begun]
+            except BaseException:
+                _call_off([run for run, future in zip(runs, begun, strict=True) if future.cancel()])
+                raise
+
+    def wrap(
+        self, tools: Mapping[str, Callable[..., Any]] | Iterable[Callable[..., Any]], **options: Unpack[ToolboxOptions]
+    ) -> Toolbox:
+        """The tools behind this gate, by name, for loops that one writes oneself."""
+        return Toolbox(self, tools, **options)
+
+
+class AsyncGate(_Base):
+    """The gate of one session, for event loops. Cheap to make."""
+
+    def __init__(self, session_id: str, *, client: AsyncClient | None = None, **options: Unpack[GateOptions]) -> None:
+        """Without a client, the one of the environment's settings.
+
+        Raises:
+            TypeError: There is no such option.
+            ValueError: An option or, without a client, a setting makes no sense.
+        """
+        super().__init__(session_id, options)
+        if client is None:
+            from .client import default_async_client
+
+            client = default_async_client()
+        self.client = client
+
+    def replace(self, **options: Unpack[GateOptions]) -> AsyncGate:
+        """The same gate with other options, such as the next `run_id`."""
+        return AsyncGate(self.session_id, client=self.client, **{**self._options, **options})
+
+    async def run(self, tool: str, args: Args, execute: Callable[..., Any], **options: Unpack[CallOptions]) -> Outcome:
+        """As `Gate.run`. `execute` may be a plain function, which then runs in a thread.
+
+        A call that is cancelled is reported as cancelled; a question that it waited for is withdrawn.
+        """
+        driver = self.client.driver()
+        return await driver.drive(Run(driver.local, self._rules, Call(tool, args, execute, **options)).alone())
+
+    async def batch(self, calls: Sequence[Call]) -> list[Outcome]:
+        """As `Gate.batch`; all are executed at once."""
+        driver = self.client.driver()
+        local = driver.local
+        runs = [Run(local, self._rules, call) for call in calls]
+        with ExitStack() as stack:
+            for run in runs:
+                stack.enter_context(local.running(run.key))
+            firsts: dict[Run, Verdict | CallgateUnavailable] = {}
+            for part in _parts(local, runs):
+                try:
+                    request = self._request(part)
+                    answer = await driver.stubs.calls.BatchEvaluate(request, timeout=local.settings.timeout_s)
+                    firsts.update(zip(part, answer.verdicts, strict=True))
+                except CallgateUnavailable as error:
+                    firsts.update(dict.fromkeys(part, error))
+                except BaseException:
+                    _call_off(part + list(firsts))
+                    raise
+            return await self._execute(driver, runs, firsts)
+
+    @staticmethod
+    async def _execute(
+        driver: Driver, runs: list[Run], firsts: Mapping[Run, Verdict | CallgateUnavailable]
+    ) -> list[Outcome]:
+        begun = [asyncio.ensure_future(driver.drive(run.flow(firsts.get(run)))) for run in runs]
+        try:
+            return await asyncio.gather(*begun)
+        except BaseException:
+            for task in begun:
+                task.cancel()
+            await asyncio.gather(*begun, return_exceptions=True)
+            raise
+
+    def wrap(
+        self, tools: Mapping[str, Callable[..., Any]] | Iterable[Callable[..., Any]], **options: Unpack[ToolboxOptions]
+    ) -> AsyncToolbox:
+        """The tools behind this gate, by name, for loops that one writes oneself."""
+        return AsyncToolbox(self, tools, **options)
+
+
+def _fail_open(given: bool | Iterable[str] | Callable[[str], bool]) -> FailOpen:
+    if isinstance(given, str):
+        raise TypeError("fail_open: a collection of names, not one name")
+    return given if isinstance(given, bool) or callable(given) else frozenset(given)
+
+
+def _sync(call: Call) -> Call:
+    if inspect.iscoroutinefunction(call.execute):
+        raise TypeError("execute: a coroutine function needs an AsyncGate")
+    if call.timeout_s is not None:
+        raise TypeError("timeout_s: a thread cannot be stopped; use an AsyncGate, or let the tool keep the time")
+    return call
+
+
+def _parts(local: Local, runs: list[Run]) -> list[list[Run]]:
+    """As many as the server judges at a time, without those whose earlier outcome it has to hear first."""
+    new = [run for run in runs if not local.reports.has(run.key)]
+    return [new[at : at + _BATCH_MAX] for at in range(0, len(new), _BATCH_MAX)]
+
+
+def _call_off(runs: list[Run]) -> None:
+    for run in runs:
+        run.call_off()
