@@ -76,6 +76,8 @@ class Call:
             justification=self.justification,
             repeat_intended=self.repeat_intended,
             cost_estimate_micros=self.cost_estimate_micros,
+            justification_parameter=self.justification_parameter,
+            repeat_parameter=self.repeat_parameter,
         )
 
     def _id(self) -> str:
@@ -86,10 +88,9 @@ class Call:
         return named if len(raw) <= _ID_BYTES_MAX else f"sha256:{hashlib.sha256(raw).hexdigest()}"
 
 
-class CallOptions(TypedDict, total=False):
-    """What `Gate.run` takes beside tool, arguments and `execute`: as `Call` has it."""
+class ToolOptions(TypedDict, total=False):
+    """What a call has beside tool, arguments, `execute` and `call_id`: as `Call` explains it."""
 
-    call_id: str | None
     turn: str
     justification: str
     repeat_intended: bool
@@ -100,6 +101,12 @@ class CallOptions(TypedDict, total=False):
     timeout_s: float | None
     justification_parameter: str
     repeat_parameter: str
+
+
+class CallOptions(ToolOptions, total=False):
+    """What `Gate.run` takes beside tool, arguments and `execute`: as `Call` explains it."""
+
+    call_id: str | None
 
 
 @dataclass(frozen=True)

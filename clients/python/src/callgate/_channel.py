@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import grpc
 import grpc.aio
@@ -27,8 +27,10 @@ Metadata = tuple[tuple[str, str], ...]
 def connect(settings: Settings) -> grpc.Channel:
     """A channel for threads; it connects with the first request."""
     if settings.has_tls:
-        return _Channel(grpc.secure_channel(settings.target, settings.credentials(), settings.options), settings)
-    return _Channel(grpc.insecure_channel(settings.target, settings.options), settings)
+        channel = grpc.secure_channel(settings.target, settings.credentials(), settings.options)
+    else:
+        channel = grpc.insecure_channel(settings.target, settings.options)
+    return cast("grpc.Channel", _Channel(channel, settings))
 
 
 def connect_aio(settings: Settings) -> grpc.aio.Channel:
@@ -37,7 +39,7 @@ def connect_aio(settings: Settings) -> grpc.aio.Channel:
         channel = grpc.aio.secure_channel(settings.target, settings.credentials(), settings.options)
     else:
         channel = grpc.aio.insecure_channel(settings.target, settings.options)
-    return _AioChannel(channel, settings)
+    return cast("grpc.aio.Channel", _AioChannel(channel, settings))
 
 
 class _Wrapped:

@@ -26,7 +26,7 @@ def drive(local: Local, flow: Flow) -> Outcome:
         while True:
             try:
                 answer = _perform(local, effect)
-            except BaseException as error:  # noqa: BLE001 (the flow decides, and raises what is not its own)
+            except BaseException as error:
                 effect = flow.throw(error)
             else:
                 effect = flow.send(answer)
@@ -57,7 +57,7 @@ def _execute(effect: Execute) -> Ran:
     token = _permit.current.set(effect.permit)
     try:
         return Ran(effect.call.execute(**effect.args))
-    except BaseException as error:  # noqa: BLE001 (whatever it is, it is reported; the flow raises what ends programs)
+    except BaseException as error:
         return Ran(error=error)
     finally:
         _permit.current.reset(token)

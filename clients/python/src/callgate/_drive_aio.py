@@ -37,7 +37,7 @@ class Driver:
             while True:
                 try:
                     answer = await self._perform(effect)
-                except BaseException as error:  # noqa: BLE001 (the flow decides, and raises what is not its own)
+                except BaseException as error:
                     effect = flow.throw(error)
                 else:
                     effect = flow.send(answer)
@@ -74,7 +74,7 @@ class Driver:
             running = self._begin(partial(effect.call.execute, **effect.args), ran)
             limit_s = effect.call.timeout_s
             ran.value = await (running if limit_s is None else _limited(running, limit_s, effect.call.tool))
-        except BaseException as error:  # noqa: BLE001 (whatever it is, it is reported; the flow raises what ends tasks)
+        except BaseException as error:
             ran.error = error
         finally:
             _permit.current.reset(token)

@@ -97,6 +97,7 @@ class Run:
         self._patience = rules.patience_s if call.patience_s is None else call.patience_s
         self._approval = rules.approval_wait_s if call.approval_wait_s is None else call.approval_wait_s
         self._attempts = 0
+        self.is_begun = False
 
     def alone(self) -> Flow:
         """All of it, while nothing else of this process runs the same call."""
@@ -105,6 +106,7 @@ class Run:
 
     def flow(self, first: t.Verdict | CallgateUnavailable | None = None) -> Flow:
         """All of it; `first` is the answer to a question that was put for many calls."""
+        self.is_begun = True
         if (outcome := (yield from self._report_earlier())) is not None:
             return outcome
         try:
@@ -126,7 +128,9 @@ class Run:
             yield Record(waiting)
         except CallgateUnavailable as error:
             reports.put(waiting)
-            return self._outcome(_texts.unreported(self.call.tool), is_error=True, error=error, reason=_texts.UNAVAILABLE)
+            return self._outcome(
+                _texts.unreported(self.call.tool), is_error=True, error=error, reason=_texts.UNAVAILABLE
+            )
         except CallgateError as error:
             self._log_unrecorded(error)
         except BaseException:
@@ -180,7 +184,8 @@ class Run:
             request.max_wait.FromMilliseconds(int(wait_s * 1000))
         while True:
             try:
-                return (yield Evaluate(request, wait_s))
+                verdict: t.Verdict = yield Evaluate(request, wait_s)
+                return verdict
             except CallgateUnavailable as error:
                 pause = (error.retry_after_s or 0.0) * (1 + random())  # noqa: S311 (callers shall not come at once)
                 if error.reason != "OVERLOADED" or pause > self._patience:
@@ -248,7 +253,8 @@ class Run:
     def _record(self, report: RecordRequest) -> Generator[Effect, Any, RecordResponse | None]:
         """The answer, or none where the value is all that there is."""
         try:
-            return (yield Record(report))
+            answer: RecordResponse = yield Record(report)
+            return answer
         except CallgateUnavailable:
             self._local.reports.put(report)
         except CallgateError as error:
@@ -331,9 +337,7 @@ class Run:
         return report
 
     def _outcome(self, text: str, *, is_error: bool, decision: Decision | None = None, **more: Any) -> Outcome:
-        return Outcome(
-            text, is_error, decision, call_id=self.proposed.call_id, attempts=self._attempts, **more
-        )
+        return Outcome(text, is_error, decision, call_id=self.proposed.call_id, attempts=self._attempts, **more)
 
     def _log_unrecorded(self, error: CallgateError) -> None:
         log.warning("callgate: the outcome of call %s of session %s is not stored: %s", *reversed(self.key), error)

@@ -12,5 +12,5 @@ current: ContextVar[Permit | None] = ContextVar("callgate_permit", default=None)
 
 
 def permit() -> Permit | None:
-    """The permit under which `execute` runs here: idempotency key, attempt, lease; None outside, and when failing open."""
+    """The permit under which `execute` runs here (idempotency key, attempt, lease); None outside, or failing open."""
     return current.get()

@@ -81,9 +81,7 @@ class Local:
             # Who asked may take it back, by the name of the session where nobody has a credential.
             by = (("callgate-by", report.request.caller.session_id),)
             with suppress(CallgateError):
-                self.stubs.approvals.WithdrawApproval(
-                    report.withdrawal, timeout=self.settings.timeout_s, metadata=by
-                )
+                self.stubs.approvals.WithdrawApproval(report.withdrawal, timeout=self.settings.timeout_s, metadata=by)
         self.stubs.calls.Record(report.request, timeout=self.settings.timeout_s)
 
     def close(self) -> None:

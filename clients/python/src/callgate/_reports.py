@@ -142,7 +142,7 @@ class Reports:
                 retry, why = time.monotonic() < report.expires, str(error)
             except CallgateError as error:
                 why = str(error)
-            except Exception as error:  # noqa: BLE001 (a thread that ends would leave all other reports unsent)
+            except Exception as error:
                 why = repr(error)
             with self._change:
                 self._sending = None

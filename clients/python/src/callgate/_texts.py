@@ -41,8 +41,8 @@ def unreported(tool: str) -> str:
     return _quoted(
         {
             "status": UNAVAILABLE,
-            "message": f"{tool} was not run again: this call has run before, and the service that keeps its result gives "
-            "no answer now. Do not repeat it: go on without its result, or tell the user.",
+            "message": f"{tool} was not run again: this call has run before, and the service that keeps its result "
+            "gives no answer now. Do not repeat it: go on without its result, or tell the user.",
             "retryable": False,
             "next_action_hint": "Do not repeat it: go on without its result, or tell the user.",
         }

@@ -150,7 +150,7 @@ def _provider_code(error: BaseException) -> str:
     if text := next((_text(code) for code in found if _text(code)), ""):
         return text
     if isinstance(error, OSError) and error.errno is not None:
-        import errno  # noqa: PLC0415 (what went wrong in the kernel is rarely what went wrong)
+        import errno
 
         return errno.errorcode.get(error.errno, "")
     return ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import grpc
 from google.protobuf.message import DecodeError
@@ -61,13 +61,13 @@ class CallgateError(Exception):
     def of(error: grpc.RpcError) -> CallgateError:
         """The typed error for one of gRPC's, such as an iteration over a stream raises."""
         # Every error that a call raises is a grpc.Call too, which gRPC's own types leave out.
-        code: grpc.StatusCode = error.code()  # type: ignore[attr-defined]
-        message: str = error.details() or code.name  # type: ignore[attr-defined]
+        code: grpc.StatusCode = error.code()
+        message: str = error.details() or code.name
         info, retry, field = _details(error)
-        kind = _BY_REASON.get(info.reason) or (CallgateUnavailable if code in _AWAY else _BY_CODE.get(code, CallgateError))
-        return kind(
-            message, code=code, reason=info.reason, metadata=info.metadata, field=field, retry_after_s=retry
+        kind = _BY_REASON.get(info.reason) or (
+            CallgateUnavailable if code in _AWAY else _BY_CODE.get(code, CallgateError)
         )
+        return kind(message, code=code, reason=info.reason, metadata=info.metadata, field=field, retry_after_s=retry)
 
 
 class CallgateUnavailable(CallgateError):
@@ -106,7 +106,7 @@ class ResourceExhausted(CallgateError):
     """A quota or a limit of the plane is used up; `reason` says which."""
 
 
-class CallRefused(Exception):  # noqa: N818 (it is named as the decision is)
+class CallRefused(Exception):
     """The plane did not let the call run; nothing was executed. The text is what the model is told.
 
     Attributes:
@@ -119,7 +119,7 @@ class CallRefused(Exception):  # noqa: N818 (it is named as the decision is)
         self.outcome = outcome
 
 
-class ToolFailed(Exception):  # noqa: N818 (a tool's own failure, beside its other exceptions)
+class ToolFailed(Exception):
     """A tool may raise this to say exactly what went wrong; any other exception is read as far as it tells.
 
     Attributes:
@@ -171,7 +171,8 @@ def _details(error: grpc.RpcError) -> tuple[error_details_pb2.ErrorInfo, float |
     field = ""
     status = status_pb2.Status()
     try:
-        for key, value in error.trailing_metadata() or ():  # type: ignore[attr-defined]
+        trailing: Any = error.trailing_metadata() or ()
+        for key, value in trailing:
             if key == "grpc-status-details-bin":
                 status.ParseFromString(value)
     except DecodeError:

@@ -7,21 +7,20 @@ import inspect
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from contextvars import copy_context
-from dataclasses import fields
-from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from ._call import Args, Call, CallOptions, FailOpen, Rules
 from ._drive import drive
 from ._flow import Run
 from .errors import CallgateUnavailable
 from .toolbox import AsyncToolbox, Toolbox
-from .v1.gate_service_pb2 import BatchEvaluateRequest, BatchEvaluateResponse, RecordRequest
+from .v1.gate_service_pb2 import BatchEvaluateRequest
 from .v1.types_pb2 import Caller, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from typing_extensions import Self, Unpack
+    from typing_extensions import Unpack
 
     from ._drive_aio import Driver
     from ._plane import Local
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
 
 _BATCH_MAX = 64
 _THREADS_MAX = 16
-_AnyGate = TypeVar("_AnyGate", "Gate", "AsyncGate")
 
 
 class GateOptions(TypedDict, total=False):
@@ -69,6 +67,9 @@ class _Base:
         caller = Caller(session_id=session_id, **ids)  # type: ignore[arg-type]
         self._rules = Rules(caller, fail_open=_fail_open(options.get("fail_open", False)), **waits)  # type: ignore[arg-type]
 
+    def _with(self, options: GateOptions) -> GateOptions:
+        return {**self._options, **options}
+
     def _request(self, runs: list[Run]) -> BatchEvaluateRequest:
         usage = next((run.call.usage for run in runs if run.call.usage is not None), None)
         return BatchEvaluateRequest(caller=self._rules.caller, calls=[run.proposed for run in runs], usage=usage)
@@ -93,7 +94,7 @@ class Gate(_Base):
 
     def replace(self, **options: Unpack[GateOptions]) -> Gate:
         """The same gate with other options, such as the next `run_id`."""
-        return Gate(self.session_id, client=self.client, **{**self._options, **options})
+        return Gate(self.session_id, client=self.client, **self._with(options))
 
     def run(self, tool: str, args: Args, execute: Callable[..., Any], **options: Unpack[CallOptions]) -> Outcome:
         """Asks, waits, executes, retries as advised, reports, and says what the model is to see.
@@ -104,9 +105,12 @@ class Gate(_Base):
             CallgateError: The request itself is at fault: credentials, ids, quotas. Nothing was executed.
             TypeError, ValueError: An argument makes no sense; the message names it.
         """
-        call = _sync(Call(tool, args, execute, **options))
+        return self.run_call(Call(tool, args, execute, **options))
+
+    def run_call(self, call: Call) -> Outcome:
+        """The same for a call that is made already."""
         local = self.client.plane.local
-        return drive(local, Run(local, self._rules, call).alone())
+        return drive(local, Run(local, self._rules, _sync(call)).alone())
 
     def batch(self, calls: Sequence[Call]) -> list[Outcome]:
         """Runs the calls of one model turn: judged together, in order; executed at once, up to 16 at a time.
@@ -132,9 +136,7 @@ class Gate(_Base):
             return self._execute(local, runs, firsts) if runs else []
 
     @staticmethod
-    def _execute(
-        local: Local, runs: list[Run], firsts: Mapping[Run, Verdict | CallgateUnavailable]
-    ) -> list[Outcome]:
+    def _execute(local: Local, runs: list[Run], firsts: Mapping[Run, Verdict | CallgateUnavailable]) -> list[Outcome]:
         with ThreadPoolExecutor(min(len(runs), _THREADS_MAX), thread_name_prefix="callgate-batch") as threads:
             begun = [threads.submit(copy_context().run, drive, local, run.flow(firsts.get(run))) for run in runs]
             try:
@@ -169,15 +171,19 @@ class AsyncGate(_Base):
 
     def replace(self, **options: Unpack[GateOptions]) -> AsyncGate:
         """The same gate with other options, such as the next `run_id`."""
-        return AsyncGate(self.session_id, client=self.client, **{**self._options, **options})
+        return AsyncGate(self.session_id, client=self.client, **self._with(options))
 
     async def run(self, tool: str, args: Args, execute: Callable[..., Any], **options: Unpack[CallOptions]) -> Outcome:
         """As `Gate.run`. `execute` may be a plain function, which then runs in a thread.
 
         A call that is cancelled is reported as cancelled; a question that it waited for is withdrawn.
         """
+        return await self.run_call(Call(tool, args, execute, **options))
+
+    async def run_call(self, call: Call) -> Outcome:
+        """The same for a call that is made already."""
         driver = self.client.driver()
-        return await driver.drive(Run(driver.local, self._rules, Call(tool, args, execute, **options)).alone())
+        return await driver.drive(Run(driver.local, self._rules, call).alone())
 
     async def batch(self, calls: Sequence[Call]) -> list[Outcome]:
         """As `Gate.batch`; all are executed at once."""
@@ -211,6 +217,8 @@ class AsyncGate(_Base):
             for task in begun:
                 task.cancel()
             await asyncio.gather(*begun, return_exceptions=True)
+            # A task that is cancelled before it begins says nothing of its permit.
+            _call_off([run for run in runs if not run.is_begun])
             raise
 
     def wrap(

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class Stubs:
-    """The services for threads. Methods raise `CallgateError`; streams raise gRPC's own (`CallgateError.of` reads them)."""
+    """The services for threads. Methods raise `CallgateError`; streams raise gRPC's own."""
 
     def __init__(self, channel: grpc.Channel) -> None:
         """On this connection."""
@@ -98,7 +98,7 @@ class Stubs:
 
 
 class AsyncStubs:
-    """The services for an event loop. Methods raise `CallgateError`; streams raise gRPC's own (`CallgateError.of` reads them)."""
+    """The services for an event loop. Methods raise `CallgateError`; streams raise gRPC's own."""
 
     def __init__(self, channel: grpc.aio.Channel) -> None:
         """On this connection."""

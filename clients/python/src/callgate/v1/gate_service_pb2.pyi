@@ -359,6 +359,84 @@ class GetSessionStateResponse(google.protobuf.message.Message):
 global___GetSessionStateResponse = GetSessionStateResponse
 
 @typing.final
+class DescribeToolsRequest(google.protobuf.message.Message):
+    """Which tools is a model to be offered?"""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    TOOLS_FIELD_NUMBER: builtins.int
+    @property
+    def tools(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """By the names that it calls them by, at most 1,000."""
+
+    def __init__(
+        self,
+        *,
+        tools: collections.abc.Iterable[builtins.str] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["tools", b"tools"]) -> None: ...
+
+global___DescribeToolsRequest = DescribeToolsRequest
+
+@typing.final
+class DescribeToolsResponse(google.protobuf.message.Message):
+    """What the policy wants of whoever offers them."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    TOOLS_FIELD_NUMBER: builtins.int
+    POLICY_VERSION_FIELD_NUMBER: builtins.int
+    policy_version: builtins.str
+    """The policy that says so, as in Verdict. Another one may say something else."""
+    @property
+    def tools(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___ToolDescription]:
+        """One a name, in the order of the names."""
+
+    def __init__(
+        self,
+        *,
+        tools: collections.abc.Iterable[global___ToolDescription] | None = ...,
+        policy_version: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["policy_version", b"policy_version", "tools", b"tools"]) -> None: ...
+
+global___DescribeToolsResponse = DescribeToolsResponse
+
+@typing.final
+class ToolDescription(google.protobuf.message.Message):
+    """What the policy wants of whoever offers a tool."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    TOOL_FIELD_NUMBER: builtins.int
+    IS_DECLARED_FIELD_NUMBER: builtins.int
+    NEEDS_JUSTIFICATION_FIELD_NUMBER: builtins.int
+    IDEMPOTENCY_ARGUMENT_FIELD_NUMBER: builtins.int
+    tool: builtins.str
+    """As it was asked for."""
+    is_declared: builtins.bool
+    """The policy has an entry for it."""
+    needs_justification: builtins.bool
+    """Its calls are refused without a `justification`, or would be, were the policy enforced: give the model a parameter
+    for that (`justification_parameter`).
+    """
+    idempotency_argument: builtins.str
+    """The argument that takes the idempotency key: leave it out of the schema that the model is given. Empty: there is
+    none.
+    """
+    def __init__(
+        self,
+        *,
+        tool: builtins.str = ...,
+        is_declared: builtins.bool = ...,
+        needs_justification: builtins.bool = ...,
+        idempotency_argument: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["idempotency_argument", b"idempotency_argument", "is_declared", b"is_declared", "needs_justification", b"needs_justification", "tool", b"tool"]) -> None: ...
+
+global___ToolDescription = ToolDescription
+
+@typing.final
 class ConnectRequest(google.protobuf.message.Message):
     """A frame of requests: as many as are there to be sent."""
 

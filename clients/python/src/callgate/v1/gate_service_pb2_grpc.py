@@ -94,6 +94,11 @@ class GateServiceStub(object):
                 request_serializer=callgate_dot_v1_dot_gate__service__pb2.GetSessionStateRequest.SerializeToString,
                 response_deserializer=callgate_dot_v1_dot_gate__service__pb2.GetSessionStateResponse.FromString,
                 _registered_method=True)
+        self.DescribeTools = channel.unary_unary(
+                '/callgate.v1.GateService/DescribeTools',
+                request_serializer=callgate_dot_v1_dot_gate__service__pb2.DescribeToolsRequest.SerializeToString,
+                response_deserializer=callgate_dot_v1_dot_gate__service__pb2.DescribeToolsResponse.FromString,
+                _registered_method=True)
         self.Connect = channel.stream_stream(
                 '/callgate.v1.GateService/Connect',
                 request_serializer=callgate_dot_v1_dot_gate__service__pb2.ConnectRequest.SerializeToString,
@@ -172,6 +177,13 @@ class GateServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def DescribeTools(self, request, context):
+        """How tools are to be offered to a model, by the policy that judges now. Nothing is stored.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Connect(self, request_iterator, context):
         """One stream for the requests of many sessions, for whoever would make a call of its own for each: a proxy, a sidecar,
         an SDK. Each request is checked, judged, stored and answered as the method of its name does it, with the same
@@ -214,6 +226,11 @@ def add_GateServiceServicer_to_server(servicer, server):
                     servicer.GetSessionState,
                     request_deserializer=callgate_dot_v1_dot_gate__service__pb2.GetSessionStateRequest.FromString,
                     response_serializer=callgate_dot_v1_dot_gate__service__pb2.GetSessionStateResponse.SerializeToString,
+            ),
+            'DescribeTools': grpc.unary_unary_rpc_method_handler(
+                    servicer.DescribeTools,
+                    request_deserializer=callgate_dot_v1_dot_gate__service__pb2.DescribeToolsRequest.FromString,
+                    response_serializer=callgate_dot_v1_dot_gate__service__pb2.DescribeToolsResponse.SerializeToString,
             ),
             'Connect': grpc.stream_stream_rpc_method_handler(
                     servicer.Connect,
@@ -363,6 +380,33 @@ class GateService(object):
             '/callgate.v1.GateService/GetSessionState',
             callgate_dot_v1_dot_gate__service__pb2.GetSessionStateRequest.SerializeToString,
             callgate_dot_v1_dot_gate__service__pb2.GetSessionStateResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DescribeTools(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/callgate.v1.GateService/DescribeTools',
+            callgate_dot_v1_dot_gate__service__pb2.DescribeToolsRequest.SerializeToString,
+            callgate_dot_v1_dot_gate__service__pb2.DescribeToolsResponse.FromString,
             options,
             channel_credentials,
             insecure,

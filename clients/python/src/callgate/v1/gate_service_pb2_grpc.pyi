@@ -88,6 +88,12 @@ class GateServiceStub:
     ]
     """What a session has done and may still do, with a text to be put back into a context after compaction."""
 
+    DescribeTools: grpc.UnaryUnaryMultiCallable[
+        callgate.v1.gate_service_pb2.DescribeToolsRequest,
+        callgate.v1.gate_service_pb2.DescribeToolsResponse,
+    ]
+    """How tools are to be offered to a model, by the policy that judges now. Nothing is stored."""
+
     Connect: grpc.StreamStreamMultiCallable[
         callgate.v1.gate_service_pb2.ConnectRequest,
         callgate.v1.gate_service_pb2.ConnectResponse,
@@ -177,6 +183,12 @@ class GateServiceAsyncStub:
         callgate.v1.gate_service_pb2.GetSessionStateResponse,
     ]
     """What a session has done and may still do, with a text to be put back into a context after compaction."""
+
+    DescribeTools: grpc.aio.UnaryUnaryMultiCallable[
+        callgate.v1.gate_service_pb2.DescribeToolsRequest,
+        callgate.v1.gate_service_pb2.DescribeToolsResponse,
+    ]
+    """How tools are to be offered to a model, by the policy that judges now. Nothing is stored."""
 
     Connect: grpc.aio.StreamStreamMultiCallable[
         callgate.v1.gate_service_pb2.ConnectRequest,
@@ -275,6 +287,14 @@ class GateServiceServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[callgate.v1.gate_service_pb2.GetSessionStateResponse, collections.abc.Awaitable[callgate.v1.gate_service_pb2.GetSessionStateResponse]]:
         """What a session has done and may still do, with a text to be put back into a context after compaction."""
+
+    @abc.abstractmethod
+    def DescribeTools(
+        self,
+        request: callgate.v1.gate_service_pb2.DescribeToolsRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[callgate.v1.gate_service_pb2.DescribeToolsResponse, collections.abc.Awaitable[callgate.v1.gate_service_pb2.DescribeToolsResponse]]:
+        """How tools are to be offered to a model, by the policy that judges now. Nothing is stored."""
 
     @abc.abstractmethod
     def Connect(

@@ -545,6 +545,8 @@ class ToolCall(google.protobuf.message.Message):
     COST_ESTIMATE_MICROS_FIELD_NUMBER: builtins.int
     JUSTIFICATION_FIELD_NUMBER: builtins.int
     REPEAT_INTENDED_FIELD_NUMBER: builtins.int
+    JUSTIFICATION_PARAMETER_FIELD_NUMBER: builtins.int
+    REPEAT_PARAMETER_FIELD_NUMBER: builtins.int
     call_id: builtins.str
     """Chosen by the caller, unique in the session. One call_id is one call, however often it is asked for. Required."""
     tool: builtins.str
@@ -560,6 +562,15 @@ class ToolCall(google.protobuf.message.Message):
     """Why the agent wants it, for people. At most 2,000 bytes."""
     repeat_intended: builtins.bool
     """The agent means to repeat an earlier call: a read runs, a write is put to a person."""
+    justification_parameter: builtins.str
+    """The parameter by which the model itself can give a `justification`: the caller has added it to the tool's schema,
+    and takes it out of `arguments_json`. A refusal for want of a justification then names it. Empty: there is none, and
+    the model is told that it cannot give one.
+    """
+    repeat_parameter: builtins.str
+    """The parameter by which the model itself can say `repeat_intended`, in the same way. A refusal that it would change
+    then names it. Empty: there is none.
+    """
     def __init__(
         self,
         *,
@@ -569,9 +580,11 @@ class ToolCall(google.protobuf.message.Message):
         cost_estimate_micros: builtins.int | None = ...,
         justification: builtins.str = ...,
         repeat_intended: builtins.bool = ...,
+        justification_parameter: builtins.str = ...,
+        repeat_parameter: builtins.str = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_cost_estimate_micros", b"_cost_estimate_micros", "cost_estimate_micros", b"cost_estimate_micros"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_cost_estimate_micros", b"_cost_estimate_micros", "arguments_json", b"arguments_json", "call_id", b"call_id", "cost_estimate_micros", b"cost_estimate_micros", "justification", b"justification", "repeat_intended", b"repeat_intended", "tool", b"tool"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_cost_estimate_micros", b"_cost_estimate_micros", "arguments_json", b"arguments_json", "call_id", b"call_id", "cost_estimate_micros", b"cost_estimate_micros", "justification", b"justification", "justification_parameter", b"justification_parameter", "repeat_intended", b"repeat_intended", "repeat_parameter", b"repeat_parameter", "tool", b"tool"]) -> None: ...
     def WhichOneof(self, oneof_group: typing.Literal["_cost_estimate_micros", b"_cost_estimate_micros"]) -> typing.Literal["cost_estimate_micros"] | None: ...
 
 global___ToolCall = ToolCall
