@@ -5,6 +5,7 @@ A flow yields effects, is sent what came of each, and returns the outcome. Both 
 
 from __future__ import annotations
 
+import inspect
 import json
 import logging
 import time
@@ -20,7 +21,7 @@ from .v1.approval_service_pb2 import WithdrawApprovalRequest
 from .v1.gate_service_pb2 import EvaluateRequest, RecordRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Callable, Generator
 
     from ._call import Call, Rules
     from ._plane import Local
@@ -222,7 +223,7 @@ class Run:
     def _execute(self, verdict: t.Verdict) -> Flow:
         permit = verdict.permit
         args = json.loads(permit.arguments_json) if permit.arguments_json else self._arguments()
-        if permit.idempotency_argument:
+        if permit.idempotency_argument and _takes(self.call.execute, permit.idempotency_argument):
             args[permit.idempotency_argument] = permit.idempotency_key
         with self._local.heart.beating(self._rules.caller, self.proposed.call_id, permit):
             ran, report, told = yield from self._run(args, permit)
@@ -346,6 +347,15 @@ class Run:
 def _ended(outcome: Outcome, verdict: t.Verdict) -> Outcome:
     """The retry was refused: the model is told what the last attempt gave."""
     return replace(outcome, tools_disabled=outcome.tools_disabled or verdict.tools_disabled)
+
+
+def _takes(execute: Callable[..., Any], name: str) -> bool:
+    """Whether a tool has this parameter. A policy names one for all tools; to others `permit` gives the key."""
+    try:
+        parameters = inspect.signature(execute).parameters
+    except (TypeError, ValueError):
+        return True
+    return name in parameters or any(one.kind is one.VAR_KEYWORD for one in parameters.values())
 
 
 def _decision(verdict: t.Verdict) -> Decision:

@@ -22,6 +22,8 @@ log = logging.getLogger("callgate")
 # The lease is told by the plane's clock. Where this machine's is another one, it would look longer than it is.
 _LONGEST_PAUSE_S = 60.0
 _SHORTEST_PAUSE_S = 0.2
+_IDLE_S = 30.0
+"""After so long without a call the thread ends; the next call starts another."""
 
 
 class Heart:
@@ -64,7 +66,10 @@ class Heart:
         while True:
             with self._change:
                 while not self._due or self._due[0][0] > time.monotonic():
-                    self._change.wait(self._due[0][0] - time.monotonic() if self._due else None)
+                    self._change.wait(self._due[0][0] - time.monotonic() if self._due else _IDLE_S)
+                    if not self._due:
+                        self._thread = None
+                        return
                 _, number = heapq.heappop(self._due)
                 if (beating := self._beats.get(number)) is None:
                     continue

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("callgate")
 _BYTES_MAX = 64 * 1024 * 1024
 _REPORTS_MAX = 10_000
+_IDLE_S = 30.0
+"""After so long without a report the thread ends; the next report starts another."""
 
 Key = tuple[str, str]
 """Session and call_id."""
@@ -120,21 +122,21 @@ class Reports:
             self._bytes -= report.request.ByteSize()
         return report
 
-    def _next(self) -> Report:
+    def _next(self) -> Report | None:
         with self._change:
             end = time.monotonic() + self._pause_s
             while self._pause_s and (left := end - time.monotonic()) > 0:
                 self._change.wait(left)
-            while not self._waiting:
-                self._change.wait()
+            if not self._waiting and not self._change.wait_for(lambda: self._waiting, _IDLE_S):
+                self._thread = None
+                return None
             report = self._waiting[next(iter(self._waiting))]
             self._remove(report.key)
             self._sending = report
             return report
 
     def _run(self) -> None:
-        while True:
-            report = self._next()
+        while (report := self._next()) is not None:
             retry, why = False, ""
             try:
                 self._send(report)

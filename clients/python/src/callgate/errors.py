@@ -115,7 +115,7 @@ class CallRefused(Exception):
 
     def __init__(self, outcome: Outcome) -> None:
         """Made by `Outcome.unwrap`."""
-        super().__init__(outcome.text)
+        super().__init__(outcome.message)
         self.outcome = outcome
 
 

@@ -71,6 +71,16 @@ class Outcome:
     verdict: Verdict | None = field(default=None, repr=False)
     record: RecordResponse | None = field(default=None, repr=False)
 
+    @property
+    def message(self) -> str:
+        """What of the text says to people what happened; all of it where it has no such sentence."""
+        try:
+            told = json.loads(self.text)
+        except ValueError:
+            return self.text
+        found = (told.get("message") or told.get("error_message")) if isinstance(told, dict) else None
+        return found if isinstance(found, str) else self.text
+
     def unwrap(self) -> Any:
         """The value, or for REUSE the previous result.
 
