@@ -1,0 +1,7 @@
+// npm runs this for whoever installs this folder, as a link or packed. What is linked has no dependencies yet.
+import { execSync } from "node:child_process";
+import { existsSync } from "node:fs";
+
+const run = (command) => execSync(command, { stdio: "inherit" });
+if (!existsSync("node_modules/typescript")) run("npm ci --ignore-scripts");
+run("npm run build");

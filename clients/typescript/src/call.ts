@@ -1,0 +1,102 @@
+/** A call as a program hands it over, and what holds for it. */
+import { create } from "@bufbuild/protobuf";
+
+import { type Caller, type Permit, type ToolCall, ToolCallSchema, type Usage } from "./gen/callgate/v1/types_pb.js";
+import { checkMs } from "./times.js";
+import { argumentsJson, newId, sha256 } from "./values.js";
+
+const ID_BYTES_MAX = 200;
+
+/** What is known of a call while it runs. */
+export interface Running {
+  /** As the plane knows the call. */
+  callId: string;
+  /** From 1; every attempt has the same idempotency key. */
+  attempt: number;
+  /** The plane's; undefined where the tool runs although nobody could be asked. */
+  permit: Permit | undefined;
+  /** To be sent with the execution, so that its provider recognises a retry; undefined without a permit. */
+  idempotencyKey: string | undefined;
+  /** Aborted when the caller's signal is, or the time is over. */
+  signal: AbortSignal;
+}
+
+/** Makes the call; what it throws is reported and shown to the model. */
+// biome-ignore lint/suspicious/noExplicitAny: a tool says itself what arguments it takes
+export type Execute<R> = (args: any, running: Running) => R;
+
+/** What a call may have beside tool, arguments and `execute`. Times are in milliseconds. */
+export interface RunOptions {
+  /** As the framework names the call; one id is one call, however often it is run. Default: a new one. */
+  callId?: string | undefined;
+  /** Goes before the `callId`, for frameworks whose ids begin anew with each turn (`call_0`). */
+  turn?: string | undefined;
+  /** Why the agent wants it, for people. */
+  justification?: string | undefined;
+  /** The agent means to repeat an earlier call. */
+  repeatIntended?: boolean | undefined;
+  /** What it is expected to cost, in millionths of a US dollar. */
+  costEstimateMicros?: number | undefined;
+  /** What the model used since the last call. */
+  usage?: Usage | undefined;
+  /** Instead of the gate's. */
+  patienceMs?: number | undefined;
+  /** Instead of the gate's. */
+  approvalWaitMs?: number | undefined;
+  /** How long `execute` may take. Default: as long as it takes. */
+  timeoutMs?: number | undefined;
+  /** Calls it off: the call is reported as cancelled, and `run` rejects with the signal's reason. */
+  signal?: AbortSignal | undefined;
+  /** Under which name the model can give the reason, if it can. */
+  justificationParameter?: string | undefined;
+  /** Under which name the model can mean a repetition, if it can. */
+  repeatParameter?: string | undefined;
+}
+
+/** One tool call of a model, as `batch` takes it. */
+export interface Call<R = unknown> extends RunOptions {
+  /** As the model calls it and the policy names it. */
+  tool: string;
+  /** An object, or the model's own JSON text: where that is wrong, the model is told so. */
+  args: object | string;
+  execute: Execute<R>;
+}
+
+/** Which tools run while the plane is away: all, these, or those of which the function says so. */
+export type FailOpen = boolean | Iterable<string> | ((tool: string) => boolean);
+
+/** What holds for the calls of a gate. */
+export interface Rules {
+  caller: Caller;
+  patienceMs: number;
+  approvalWaitMs: number;
+  runsWithoutPlane: (tool: string) => boolean;
+}
+
+/**
+ * As the plane is asked.
+ *
+ * @throws TypeError or RangeError naming the argument that makes no sense.
+ */
+export async function proposed(call: Call): Promise<ToolCall> {
+  for (const name of ["patienceMs", "approvalWaitMs", "timeoutMs"] as const) checkMs(name, call[name]);
+  if (typeof call.execute !== "function") throw new TypeError(`execute: ${typeof call.execute} is no function`);
+  const asked = create(ToolCallSchema, {
+    tool: call.tool,
+    argumentsJson: argumentsJson(call.args),
+    callId: await idOf(call),
+    justification: call.justification ?? "",
+    repeatIntended: call.repeatIntended ?? false,
+    justificationParameter: call.justificationParameter ?? "",
+    repeatParameter: call.repeatParameter ?? "",
+  });
+  if (call.costEstimateMicros !== undefined) asked.costEstimateMicros = BigInt(call.costEstimateMicros);
+  return asked;
+}
+
+async function idOf({ callId, turn }: RunOptions): Promise<string> {
+  if (callId === undefined) return newId();
+  const named = turn ? `${turn}/${callId}` : callId;
+  const bytes = new TextEncoder().encode(named);
+  return bytes.length <= ID_BYTES_MAX ? named : `sha256:${await sha256(bytes)}`;
+}

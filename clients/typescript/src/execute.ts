@@ -1,0 +1,91 @@
+/** One execution: begun once, timed, called off, and never left without an end that can be reported. */
+import type { Call, Running } from "./call.js";
+import { NotStarted } from "./errors.js";
+import { OutcomeStatus } from "./gen/callgate/v1/types_pb.js";
+import { sleep } from "./times.js";
+
+/** How long what was called off may take to say what came of it, in milliseconds. */
+const SETTLE_MS = 500;
+
+/** What `execute` gave or threw. */
+export type Settled = { isValue: true; value: unknown } | { isValue: false; error: unknown };
+
+/** What came of an execution. */
+export interface Ran {
+  settled: Settled;
+  /** As the plane is told. */
+  status: OutcomeStatus.SUCCESS | OutcomeStatus.ERROR | OutcomeStatus.CANCELLED | OutcomeStatus.UNKNOWN;
+  /** It is known not to have done anything. */
+  isNotStarted: boolean;
+  /** The caller no longer wants the outcome: `run` rejects with this. */
+  rejection?: { reason: unknown };
+  /** What was called off, and goes on all the same. */
+  late?: Promise<Settled>;
+  durationMs: number;
+}
+
+/** Executes; never rejects. */
+export async function execute(call: Call, args: object, running: Omit<Running, "signal">): Promise<Ran> {
+  const began = performance.now();
+  const ran = await attempt(call, args, running);
+  return { ...ran, durationMs: Math.round(performance.now() - began) };
+}
+
+async function attempt(call: Call, args: object, running: Omit<Running, "signal">): Promise<Omit<Ran, "durationMs">> {
+  const { signal, timeoutMs, tool } = call;
+  if (signal?.aborted) return calledOff({ isValue: false, error: signal.reason }, signal, true);
+  const stop = new AbortController();
+  const stopped = stoppedBy(signal, timeoutMs, tool, stop);
+  try {
+    const settling = settle(async () => call.execute(args, { ...running, signal: stop.signal }));
+    const first =
+      (await Promise.race([settling, stopped.promise])) ?? (await Promise.race([settling, sleep(SETTLE_MS)]));
+    const late = first ? {} : { late: settling };
+    const settled = first ?? { isValue: false, error: stop.signal.reason };
+    if (!settled.isValue && settled.error instanceof NotStarted) {
+      const { cause } = settled.error;
+      return { settled, status: OutcomeStatus.CANCELLED, isNotStarted: true, rejection: { reason: cause } };
+    }
+    if (signal?.aborted)
+      return { ...calledOff(settled, signal, false), ...late, ...(!first && { status: OutcomeStatus.UNKNOWN }) };
+    if (settled.isValue) return { settled, status: OutcomeStatus.SUCCESS, isNotStarted: false };
+    // What a tool throws on being stopped tells less than why it was stopped.
+    const error = stop.signal.aborted ? stop.signal.reason : settled.error;
+    return { settled: { isValue: false, error }, status: OutcomeStatus.ERROR, isNotStarted: false, ...late };
+  } finally {
+    stopped.end();
+  }
+}
+
+function calledOff(settled: Settled, { reason }: AbortSignal, isNotStarted: boolean): Omit<Ran, "durationMs"> {
+  const status = settled.isValue ? OutcomeStatus.SUCCESS : OutcomeStatus.CANCELLED;
+  return { settled, status, isNotStarted, rejection: { reason } };
+}
+
+function settle(execute: () => Promise<unknown>): Promise<Settled> {
+  return execute().then(
+    (value) => ({ isValue: true, value }),
+    (error) => ({ isValue: false, error }),
+  );
+}
+
+/** Resolves when the caller aborts or the time is over, and then aborts `stop`. */
+function stoppedBy(signal: AbortSignal | undefined, ms: number | undefined, tool: string, stop: AbortController) {
+  let timer: ReturnType<typeof setTimeout> | undefined;
+  let abort = () => {};
+  const promise = new Promise<undefined>((resolve) => {
+    const end = (reason: unknown) => {
+      stop.abort(reason);
+      resolve(undefined);
+    };
+    abort = () => end(signal?.reason);
+    signal?.addEventListener("abort", abort);
+    const late = () => end(new DOMException(`${tool} gave no answer within ${ms} ms`, "TimeoutError"));
+    if (ms !== undefined) timer = setTimeout(late, ms);
+  });
+  const end = () => {
+    clearTimeout(timer);
+    signal?.removeEventListener("abort", abort);
+  };
+  return { promise, end };
+}

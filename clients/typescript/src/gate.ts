@@ -1,0 +1,174 @@
+/** Gates: they ask before a call, wait, execute, report, and say what the model is to see. */
+import { create } from "@bufbuild/protobuf";
+
+import type { Call, Execute, FailOpen, Rules, RunOptions } from "./call.js";
+import { proposed } from "./call.js";
+import type { Client } from "./client.js";
+import { CallgateUnavailable } from "./errors.js";
+import { BatchEvaluateRequestSchema, EvaluateRequestSchema } from "./gen/callgate/v1/gate_service_pb.js";
+import { CallerSchema, type Verdict } from "./gen/callgate/v1/types_pb.js";
+import type { Outcome, ValueOf } from "./outcome.js";
+import { Run } from "./run.js";
+import { checkMs, durationFromMs } from "./times.js";
+
+/** What a gate takes beside the session. Times are in milliseconds. */
+export interface GateOptions {
+  /** A part of the session, such as one user turn; a new one clears what a loop had stopped. */
+  runId?: string | undefined;
+  /** The agent's name, for its daily budget. */
+  agentId?: string | undefined;
+  /** The session that started this one. */
+  parentSessionId?: string | undefined;
+  /** The person whom the agent works for, by a name that means nothing to others. */
+  userId?: string | undefined;
+  /** The phase that the session is in, when its caller keeps it. */
+  phase?: string | undefined;
+  /** How long a call waits in all for WAITs and for retries that were advised; 60,000. */
+  patienceMs?: number | undefined;
+  /** How long it waits for a person; 300,000; 0: not at all, and the question stays open. */
+  approvalWaitMs?: number | undefined;
+  /** Which tools run while the plane is away; none. */
+  failOpen?: FailOpen | undefined;
+}
+
+/** How a call is only judged. */
+export interface EvaluateOptions extends RunOptions {
+  /** Judge, and store nothing: the answer binds nobody. */
+  dryRun?: boolean | undefined;
+  /** How long the server waits for a person or a pause, in milliseconds, 60,000 at most; 0. */
+  maxWaitMs?: number | undefined;
+}
+
+const PATIENCE_MS = 60_000;
+const APPROVAL_WAIT_MS = 300_000;
+const BATCH_MAX = 64;
+
+/** The gate of one session, by {@link Client.gate}. Cheap to make. */
+export class Gate {
+  readonly #options: GateOptions;
+  readonly #rules: Rules;
+
+  /** @throws TypeError or RangeError naming the option that makes no sense. */
+  constructor(
+    readonly client: Client,
+    readonly sessionId: string,
+    options: GateOptions = {},
+  ) {
+    this.#options = options;
+    const { runId, agentId, parentSessionId, userId, phase } = options;
+    const { patienceMs = PATIENCE_MS, approvalWaitMs = APPROVAL_WAIT_MS, failOpen = false } = options;
+    checkMs("patienceMs", patienceMs);
+    checkMs("approvalWaitMs", approvalWaitMs);
+    const ids = { sessionId, runId, agentId, parentSessionId, userId, phase };
+    const known = Object.fromEntries(Object.entries(ids).filter(([, value]) => value !== undefined));
+    const caller = create(CallerSchema, known);
+    this.#rules = { caller, patienceMs, approvalWaitMs, runsWithoutPlane: predicate(failOpen) };
+  }
+
+  /** The same gate with other options, such as the next `runId`. */
+  with(options: GateOptions): Gate {
+    return new Gate(this.client, this.sessionId, { ...this.#options, ...options });
+  }
+
+  /** The gate of another session with the same options, but for these. */
+  ofSession(sessionId: string, options: GateOptions = {}): Gate {
+    return new Gate(this.client, sessionId, { ...this.#options, ...options });
+  }
+
+  /**
+   * Asks, waits, executes, retries as advised, reports, and says what the model is to see. `execute` is called once for
+   * each permit; what it throws is in the outcome.
+   *
+   * @param args - An object, or the model's own JSON text: where that is wrong, the model is told so.
+   * @throws {@link CallgateError} if the request itself is at fault: credentials, ids, quotas; nothing was executed.
+   * TypeError or RangeError naming the argument that makes no sense. The signal's reason when that is aborted.
+   */
+  run<R>(
+    tool: string,
+    args: object | string,
+    execute: Execute<R>,
+    options: RunOptions = {},
+  ): Promise<Outcome<ValueOf<R>>> {
+    return this.#all([{ ...options, tool, args, execute }], ([run]) => (run as Run).flow()) as Promise<
+      Outcome<ValueOf<R>>
+    >;
+  }
+
+  /**
+   * Runs the calls of one model turn: judged together, in order, and executed at once. The outcomes are in the order of the
+   * calls. When one rejects, as of {@link run}, the others end first.
+   */
+  batch<R>(calls: readonly Call<R>[]): Promise<Outcome<ValueOf<R>>[]> {
+    return this.#all(calls, (runs) => this.#together(runs)) as Promise<Outcome<ValueOf<R>>[]>;
+  }
+
+  /** Judges, and executes nothing: `run` with the same `callId` then gets the same permit. */
+  async evaluate(tool: string, args: object | string, options: EvaluateOptions = {}): Promise<Verdict> {
+    const { dryRun = false, maxWaitMs = 0, usage, signal } = options;
+    checkMs("maxWaitMs", maxWaitMs);
+    const call = await proposed({ ...options, tool, args, execute: () => undefined });
+    const request = create(EvaluateRequestSchema, { caller: this.#rules.caller, call, dryRun });
+    if (usage) request.usage = usage;
+    if (maxWaitMs > 0) request.maxWait = durationFromMs(maxWaitMs);
+    const { plane } = this.client;
+    const stub = maxWaitMs > 0 ? plane.waiting : plane.calls;
+    const answer = await stub.evaluate(request, {
+      timeoutMs: plane.settings.timeoutMs + maxWaitMs,
+      ...(signal && { signal }),
+    });
+    return answer.verdict as Verdict;
+  }
+
+  /** Marks the calls as run here while it works on them. */
+  async #all<T>(calls: readonly Call[], work: (runs: Run[]) => Promise<T>): Promise<T> {
+    const { plane } = this.client;
+    const runs: Run[] = [];
+    for (const call of calls) runs.push(new Run(plane, this.#rules, call, await proposed(call)));
+    const ends: (() => void)[] = [];
+    try {
+      for (const { asked } of runs) ends.push(plane.begin(this.#rules.caller, asked.callId));
+      return await work(runs);
+    } finally {
+      for (const end of ends) end();
+    }
+  }
+
+  async #together(runs: Run[]): Promise<Outcome[]> {
+    const firsts = new Map<Run, Verdict | CallgateUnavailable>();
+    // Of a call whose earlier outcome the plane has yet to hear nobody may ask before.
+    const fresh = runs.filter(({ key }) => !this.client.plane.reports.has(key));
+    try {
+      for (let at = 0; at < fresh.length; at += BATCH_MAX) await this.#judge(fresh.slice(at, at + BATCH_MAX), firsts);
+    } catch (error) {
+      for (const run of fresh) run.callOff();
+      throw error;
+    }
+    const ended = await Promise.allSettled(runs.map((run) => run.flow(firsts.get(run))));
+    return ended.map((one) => {
+      if (one.status === "rejected") throw one.reason;
+      return one.value;
+    });
+  }
+
+  async #judge(runs: Run[], firsts: Map<Run, Verdict | CallgateUnavailable>): Promise<void> {
+    const { caller } = this.#rules;
+    const request = create(BatchEvaluateRequestSchema, { caller, calls: runs.map(({ asked }) => asked) });
+    const usage = runs.find(({ call }) => call.usage)?.call.usage;
+    if (usage) request.usage = usage;
+    try {
+      const { verdicts } = await this.client.plane.calls.batchEvaluate(request);
+      for (const [at, run] of runs.entries()) firsts.set(run, verdicts[at] as Verdict);
+    } catch (error) {
+      if (!(error instanceof CallgateUnavailable)) throw error;
+      for (const run of runs) firsts.set(run, error);
+    }
+  }
+}
+
+function predicate(failOpen: FailOpen): (tool: string) => boolean {
+  if (typeof failOpen === "function") return failOpen;
+  if (typeof failOpen === "boolean") return () => failOpen;
+  if (typeof failOpen === "string") throw new TypeError("failOpen: a collection of names, not one name");
+  const names = new Set(failOpen);
+  return (tool) => names.has(tool);
+}

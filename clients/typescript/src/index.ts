@@ -1,0 +1,14 @@
+/**
+ * callgate's client: ask before a tool call of an LLM agent, and report after it.
+ *
+ * @module
+ */
+export { Code } from "@connectrpc/connect";
+export type { Call, Execute, FailOpen, Running, RunOptions } from "./call.js";
+export { Client, gate } from "./client.js";
+export * from "./errors.js";
+export type { EvaluateOptions, Gate, GateOptions } from "./gate.js";
+export type { RecordResponse } from "./gen/callgate/v1/gate_service_pb.js";
+export { Decision, type Permit, type Usage, type Verdict } from "./gen/callgate/v1/types_pb.js";
+export { Outcome, type OutcomeMembers, Result, type ResultFacts, type ValueOf } from "./outcome.js";
+export type { ClientOptions } from "./settings.js";

@@ -1,0 +1,52 @@
+/** Node: gRPC over HTTP/2. */
+import { readFileSync } from "node:fs";
+import { connect as dial } from "node:net";
+
+import { createGrpcTransport, Http2SessionManager } from "@connectrpc/connect-node";
+
+import type { Settings } from "../settings.js";
+import type { Platform } from "./platform.js";
+
+// A connection that something in between has cut without a word is noticed, and replaced, in 25 seconds.
+const PINGS = { pingIntervalMs: 20_000, pingTimeoutMs: 5_000, pingIdleConnection: true };
+
+export const platform: Platform = {
+  connect(settings, interceptors) {
+    const baseUrl = settings.server.origin;
+    const sessionManager = new Http2SessionManager(baseUrl, PINGS, nodeOptions(settings));
+    const transport = createGrpcTransport({ baseUrl, sessionManager, interceptors });
+    return { transport, close: () => sessionManager.abort() };
+  },
+  defaults() {
+    const { env } = process;
+    const token = env["CALLGATE_TOKEN_FILE"] ? read("token", env["CALLGATE_TOKEN_FILE"]) : env["CALLGATE_TOKEN"];
+    return {
+      server: env["CALLGATE_SERVER"],
+      token: token?.trim(),
+      by: env["CALLGATE_BY"],
+      ca: env["CALLGATE_CA"],
+      cert: env["CALLGATE_CERT"],
+      key: env["CALLGATE_KEY"],
+    };
+  },
+};
+
+function nodeOptions({ socket, ca, cert, key }: Settings) {
+  return {
+    ...(socket !== undefined && { createConnection: () => dial(socket) }),
+    ...(ca && { ca: pem("ca", ca) }),
+    ...(cert && key && { cert: pem("cert", cert), key: pem("key", key) }),
+  };
+}
+
+function pem(name: string, given: string): string {
+  return given.includes("-----BEGIN") ? given : read(name, given);
+}
+
+function read(name: string, file: string): string {
+  try {
+    return readFileSync(file, "utf8");
+  } catch (error) {
+    throw new TypeError(`${name}: cannot read ${file}: ${(error as Error).message}`, { cause: error });
+  }
+}

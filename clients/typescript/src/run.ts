@@ -1,0 +1,339 @@
+/** What happens to a call from the question to the report. */
+import { create } from "@bufbuild/protobuf";
+
+import type { Call, Rules } from "./call.js";
+import { CallgateError, CallgateUnavailable } from "./errors.js";
+import { execute, type Ran, type Settled } from "./execute.js";
+import { toolError } from "./failures.js";
+import { WithdrawApprovalRequestSchema } from "./gen/callgate/v1/approval_service_pb.js";
+import {
+  EvaluateRequestSchema,
+  type RecordRequest,
+  RecordRequestSchema,
+  type RecordResponse,
+} from "./gen/callgate/v1/gate_service_pb.js";
+import { Decision, OutcomeStatus, type Permit, type ToolCall, type Verdict } from "./gen/callgate/v1/types_pb.js";
+import { Outcome, type OutcomeMembers } from "./outcome.js";
+import type { Plane } from "./plane.js";
+import { keyOf } from "./reports.js";
+import * as texts from "./texts.js";
+import { durationFromMs, msOf, sleep } from "./times.js";
+import { success, type Told } from "./values.js";
+
+/** How long the server waits at most, in milliseconds. */
+const POLL_MS = 60_000;
+/** Between two questions of a call that waits, where the server did not wait itself. */
+const PAUSE_MS = 1_000;
+/** How often it is looked whether a report is on its way. */
+const LOOK_MS = 20;
+
+/** What is reported of an execution. */
+interface Reported {
+  ran: Ran;
+  report: RecordRequest;
+  told: Told;
+  value: unknown;
+}
+
+/** One call. */
+export class Run {
+  readonly key: string;
+  #patienceMs: number;
+  #approvalMs: number;
+  #attempts = 0;
+
+  constructor(
+    readonly plane: Plane,
+    readonly rules: Rules,
+    readonly call: Call,
+    readonly asked: ToolCall,
+  ) {
+    this.key = keyOf(rules.caller.sessionId, asked.callId);
+    this.#patienceMs = call.patienceMs ?? rules.patienceMs;
+    this.#approvalMs = call.approvalWaitMs ?? rules.approvalWaitMs;
+  }
+
+  /** All of it; `first` is the answer to a question that was put for many calls. */
+  async flow(first?: Verdict | CallgateUnavailable): Promise<Outcome> {
+    try {
+      const unreported = await this.#reportEarlier();
+      if (unreported) return unreported;
+      if (first instanceof CallgateUnavailable) throw first;
+      return await this.#judgeAndRun(first);
+    } catch (error) {
+      if (!(error instanceof CallgateUnavailable)) throw error;
+      return this.#withoutPlane(error);
+    }
+  }
+
+  /** What an earlier run of this id had to say comes first: else the plane would permit it anew. */
+  async #reportEarlier(): Promise<Outcome | undefined> {
+    const { reports, calls } = this.plane;
+    for (let sending = reports.sending(this.key); sending; sending = reports.sending(this.key)) {
+      await Promise.race([sending, sleep(LOOK_MS)]);
+    }
+    const waiting = reports.take(this.key);
+    if (!waiting || waiting.notStarted) return undefined;
+    try {
+      await calls.record(waiting);
+    } catch (error) {
+      if (!(error instanceof CallgateUnavailable)) return this.#logUnrecorded(error);
+      void reports.put(waiting);
+      return this.#outcome({
+        text: texts.unreported(this.call.tool),
+        isError: true,
+        error,
+        reason: texts.UNAVAILABLE,
+      });
+    }
+    return undefined;
+  }
+
+  async #judgeAndRun(first: Verdict | undefined): Promise<Outcome> {
+    let outcome: Outcome | undefined;
+    for (let verdict = first; ; verdict = undefined) {
+      try {
+        verdict = await this.#judge(verdict);
+      } catch (error) {
+        if (outcome && error instanceof CallgateUnavailable) return outcome;
+        throw error;
+      }
+      if (verdict.decision !== Decision.ALLOW) return outcome ? ended(outcome, verdict) : this.#refused(verdict);
+      outcome = await this.#execute(verdict, verdict.permit as Permit);
+      const pauseMs = this.#advised(outcome);
+      if (pauseMs === undefined) return outcome;
+      this.#patienceMs -= pauseMs;
+      await sleep(pauseMs, this.call.signal);
+    }
+  }
+
+  /** Asks until the call may run, is refused, or has waited as long as it may. */
+  async #judge(first: Verdict | undefined): Promise<Verdict> {
+    const { signal } = this.call;
+    let verdict = first;
+    try {
+      signal?.throwIfAborted();
+      verdict ??= await this.#ask(0);
+      for (let leftMs = this.#leftMs(verdict); leftMs > 0; leftMs = this.#leftMs(verdict)) {
+        const began = performance.now();
+        const waited: Verdict = verdict;
+        verdict = await this.#poll(waited, leftMs);
+        const elapsedMs = performance.now() - began;
+        const restMs = this.#leftMs(verdict) - elapsedMs;
+        // The server did not wait: for it the pause is too long, or what is waited for is over.
+        const pauseMs = elapsedMs < PAUSE_MS && restMs > 0 ? Math.min(Math.max(waitMs(verdict), PAUSE_MS), restMs) : 0;
+        if (pauseMs > 0) await sleep(pauseMs, signal);
+        this.#spend(waited, elapsedMs + pauseMs);
+      }
+    } catch (error) {
+      if (signal?.aborted) this.callOff(verdict);
+      throw error;
+    }
+    return verdict;
+  }
+
+  async #poll(verdict: Verdict, leftMs: number): Promise<Verdict> {
+    try {
+      return await this.#ask(Math.min(leftMs, POLL_MS));
+    } catch (error) {
+      // What waits goes on waiting while the server is replaced.
+      if (!(error instanceof CallgateUnavailable)) throw error;
+      await sleep(Math.min(PAUSE_MS, leftMs), this.call.signal);
+      return verdict;
+    }
+  }
+
+  async #ask(maxWaitMs: number): Promise<Verdict> {
+    const { usage, signal } = this.call;
+    const { plane, rules } = this;
+    const request = create(EvaluateRequestSchema, { caller: rules.caller, call: this.asked });
+    if (usage) request.usage = usage;
+    if (maxWaitMs > 0) request.maxWait = durationFromMs(Math.ceil(maxWaitMs));
+    const stub = maxWaitMs > 0 ? plane.waiting : plane.calls;
+    const timeoutMs = plane.settings.timeoutMs + maxWaitMs;
+    for (;;) {
+      try {
+        return (await stub.evaluate(request, { timeoutMs, ...(signal && { signal }) })).verdict as Verdict;
+      } catch (error) {
+        const isOverloaded = error instanceof CallgateUnavailable && error.reason === "OVERLOADED";
+        // Callers who were turned away together shall not come back together.
+        const pauseMs = isOverloaded
+          ? (error.retryAfterMs ?? PAUSE_MS) * (1 + Math.random())
+          : Number.POSITIVE_INFINITY;
+        if (pauseMs > this.#patienceMs) throw error;
+        this.#patienceMs -= pauseMs;
+        await sleep(pauseMs, signal);
+      }
+    }
+  }
+
+  /** How long this verdict may be waited for. */
+  #leftMs(verdict: Verdict): number {
+    if (verdict.decision === Decision.ASK) return this.#approvalMs;
+    const isWorthIt = verdict.decision === Decision.WAIT && waitMs(verdict) <= this.#patienceMs;
+    return isWorthIt ? this.#patienceMs : 0;
+  }
+
+  #spend(verdict: Verdict, ms: number): void {
+    if (verdict.decision === Decision.ASK) this.#approvalMs -= ms;
+    else this.#patienceMs -= ms;
+  }
+
+  /** The question may have been put, or even answered: nobody waits for the answer any more. */
+  callOff(verdict?: Verdict): void {
+    const isAsked = verdict?.decision === Decision.ASK;
+    const reason = "the call was cancelled";
+    const withdrawal = isAsked
+      ? create(WithdrawApprovalRequestSchema, { approvalId: verdict.approvalId, reason })
+      : undefined;
+    const report = create(RecordRequestSchema, { status: OutcomeStatus.CANCELLED, notStarted: true });
+    // Not for long: under this id the call may be asked for again, by another process too.
+    void this.plane.reports.put(this.#addressed(report), { keepMs: this.plane.settings.timeoutMs, withdrawal });
+  }
+
+  async #execute(verdict: Verdict, permit: Permit): Promise<Outcome> {
+    const args = JSON.parse(permit.argumentsJson || this.asked.argumentsJson || "{}");
+    if (permit.idempotencyArgument) args[permit.idempotencyArgument] = permit.idempotencyKey;
+    const end = this.plane.beat(this.rules.caller, this.asked.callId, permit);
+    try {
+      const reported = await this.#run(args, permit);
+      return this.#reported(verdict, reported, await this.#record(reported));
+    } finally {
+      end();
+    }
+  }
+
+  async #run(args: object, permit: Permit | undefined): Promise<Reported> {
+    this.#attempts += 1;
+    const { callId } = this.asked;
+    const attempt = permit?.attempt ?? 1;
+    const ran = await execute(this.call, args, { callId, attempt, permit, idempotencyKey: permit?.idempotencyKey });
+    const { report, told, value } = await reportOf(ran.settled);
+    report.status = ran.status;
+    report.notStarted = ran.isNotStarted;
+    report.duration = durationFromMs(ran.durationMs);
+    if (ran.status === OutcomeStatus.CANCELLED) delete report.error;
+    if (!permit) report.observedCall = this.asked;
+    this.#addressed(report);
+    if (ran.rejection) {
+      void this.plane.reports.put(report);
+      this.#reportLate(ran, OutcomeStatus.UNKNOWN);
+      throw ran.rejection.reason;
+    }
+    return { ran, report, told, value };
+  }
+
+  /** The answer; undefined where the value is all that there is. */
+  async #record({ ran, report }: Reported): Promise<RecordResponse | undefined> {
+    try {
+      const answer = await this.plane.calls.record(report);
+      this.#reportLate(ran, answer.status);
+      return answer;
+    } catch (error) {
+      if (error instanceof CallgateUnavailable) void this.plane.reports.put(report);
+      else this.#logUnrecorded(error);
+      return undefined;
+    }
+  }
+
+  /** What was called off and goes on: what comes of it settles an outcome that is unknown till then. */
+  #reportLate({ late }: Ran, status: OutcomeStatus): void {
+    if (status !== OutcomeStatus.UNKNOWN) return;
+    void late?.then(async (settled) => {
+      const { report } = await reportOf(settled);
+      await this.plane.reports.put(this.#addressed(report));
+    });
+  }
+
+  async #withoutPlane(error: CallgateUnavailable): Promise<Outcome> {
+    const { tool } = this.call;
+    const args = this.rules.runsWithoutPlane(tool) ? readable(this.asked.argumentsJson) : undefined;
+    if (!args) {
+      this.callOff();
+      const text = texts.unavailable(tool, error.message);
+      return this.#outcome({ text, isError: true, error, reason: texts.UNAVAILABLE });
+    }
+    const reported = await this.#run(args, undefined);
+    void this.plane.reports.put(reported.report);
+    return this.#reported(undefined, reported, undefined);
+  }
+
+  #refused(verdict: Verdict): Outcome {
+    const { toolResultJson: text, isError, decision, reason, toolsDisabled, approvalId } = verdict;
+    return this.#outcome({ text, isError, decision, reason, toolsDisabled, approvalId, recorded: true, verdict });
+  }
+
+  #reported(verdict: Verdict | undefined, { ran, told, value }: Reported, record: RecordResponse | undefined): Outcome {
+    const hasFailed = !ran.settled.isValue;
+    const isJson = hasFailed || (record !== undefined && told.isStored);
+    const plain = hasFailed ? texts.failed(told.text) : told.text;
+    const base = record && isJson ? record.toolResultJson : plain;
+    const hint = texts.hintOf(base, verdict?.nextContextHint, record?.nextContextHint);
+    return this.#outcome({
+      text: isJson ? texts.withWarning(base, hint) : texts.withHint(base, hint),
+      hint,
+      isError: record?.isError ?? hasFailed,
+      decision: verdict?.decision,
+      ran: true,
+      value,
+      error: ran.settled.isValue ? undefined : (ran.settled.error ?? new Error("execute threw nothing")),
+      reason: verdict?.reason ?? texts.UNAVAILABLE,
+      toolsDisabled: verdict?.toolsDisabled || record?.toolsDisabled || false,
+      recorded: record !== undefined,
+      verdict,
+      record,
+    });
+  }
+
+  /** How long to wait before a retry; undefined where none is advised, or patience is over before. */
+  #advised({ record }: Outcome): number | undefined {
+    if (!record?.advice?.retryable) return undefined;
+    const pauseMs = msOf(record.advice.retryAfter) ?? 0;
+    return pauseMs <= this.#patienceMs ? pauseMs : undefined;
+  }
+
+  #addressed(report: RecordRequest): RecordRequest {
+    report.caller = this.rules.caller;
+    report.callId = this.asked.callId;
+    return report;
+  }
+
+  #outcome(members: Omit<OutcomeMembers<unknown>, "callId">): Outcome {
+    return new Outcome({ callId: this.asked.callId, attempts: this.#attempts, ...members });
+  }
+
+  #logUnrecorded(error: unknown): undefined {
+    if (!(error instanceof CallgateError)) throw error;
+    const { callId } = this.asked;
+    const { sessionId } = this.rules.caller;
+    this.plane.settings.log(
+      `callgate: the outcome of call ${callId} of session ${sessionId} is not stored: ${error.message}`,
+    );
+  }
+}
+
+async function reportOf(settled: Settled): Promise<{ report: RecordRequest; told: Told; value: unknown }> {
+  if (settled.isValue) return success(settled.value);
+  const error = toolError(settled.error);
+  const report = create(RecordRequestSchema, { status: OutcomeStatus.ERROR, error });
+  return { report, told: { text: error.message, isStored: true, digest: "", size: 0 }, value: undefined };
+}
+
+/** The retry was refused: the model is told what the last attempt gave. */
+function ended(outcome: Outcome, verdict: Verdict): Outcome {
+  return new Outcome({ ...outcome, toolsDisabled: outcome.toolsDisabled || verdict.toolsDisabled });
+}
+
+/** The arguments, where nobody has looked whether they can be read. */
+function readable(json: string): object | undefined {
+  try {
+    const args = JSON.parse(json || "{}");
+    return typeof args === "object" && args !== null && !Array.isArray(args) ? args : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+function waitMs(verdict: Verdict): number {
+  return msOf(verdict.retryAfter) ?? 0;
+}

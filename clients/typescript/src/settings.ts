@@ -1,0 +1,73 @@
+/** Which plane is asked, and what is shown to it. */
+import { checkMs } from "./times.js";
+
+/** What a client is told. What is left out comes from the environment (Node alone), by the command line's names. */
+export interface ClientOptions {
+  /**
+   * `http://HOST:PORT`, `https://HOST:PORT`, or in Node `unix:PATH`. Default: `CALLGATE_SERVER`, else
+   * `http://127.0.0.1:7600`; in a page its own origin.
+   */
+  server?: string | undefined;
+  /** The API token to show. Default: what is in the file `CALLGATE_TOKEN_FILE`, else `CALLGATE_TOKEN`. */
+  token?: string | undefined;
+  /** Who does what is done, where nobody has a credential. Default: `CALLGATE_BY`. */
+  by?: string | undefined;
+  /** The authority of the server's certificate: a PEM file's name, or its text. Node alone. Default: `CALLGATE_CA`. */
+  ca?: string | undefined;
+  /** The certificate to show, in the same way. Node alone. Default: `CALLGATE_CERT`. */
+  cert?: string | undefined;
+  /** Its key, in the same way. Node alone. Default: `CALLGATE_KEY`. */
+  key?: string | undefined;
+  /** How long an answer may take, retries included, in milliseconds; 10,000. What waits for people has longer. */
+  timeoutMs?: number | undefined;
+  /** Where warnings go, such as that of an outcome that could not be stored. Default: `console.warn`. */
+  log?: ((message: string) => void) | undefined;
+}
+
+/** The options with all that is known. */
+export interface Settings {
+  server: URL;
+  /** The path of a Unix socket; then the host of `server` means nothing. */
+  socket: string | undefined;
+  token: string | undefined;
+  by: string | undefined;
+  ca: string | undefined;
+  cert: string | undefined;
+  key: string | undefined;
+  timeoutMs: number;
+  log: (message: string) => void;
+}
+
+export const DEFAULT_SERVER = "http://127.0.0.1:7600";
+const TIMEOUT_MS = 10_000;
+const LOOPBACK = /^(localhost|127(\.\d+){3}|\[::1\])$/;
+
+/** @throws Error naming the option that makes no sense. */
+export function settingsOf(options: ClientOptions, defaults: ClientOptions): Settings {
+  const pick = <K extends keyof ClientOptions>(name: K) => options[name] ?? (defaults[name] || undefined);
+  const given = pick("server") ?? DEFAULT_SERVER;
+  const socket = given.startsWith("unix:") ? given.slice("unix:".length) : undefined;
+  const server = urlOf(socket === undefined ? given : "http://localhost");
+  const token = pick("token");
+  const [cert, key] = [pick("cert"), pick("key")];
+  const timeoutMs = pick("timeoutMs") ?? TIMEOUT_MS;
+  checkMs("timeoutMs", timeoutMs);
+  if (!cert !== !key) throw new TypeError("cert and key go together: a certificate is shown with its key");
+  if (token && !/^[\x20-\x7e]+$/.test(token)) {
+    throw new TypeError("token: it has other characters than those of printable ASCII");
+  }
+  if (token && server.protocol === "http:" && !LOOPBACK.test(server.hostname)) {
+    throw new TypeError(`server: a token would travel to ${given} for everybody to read; use https://`);
+  }
+  const log = options.log ?? ((message: string) => console.warn(message));
+  return { server, socket, token, by: pick("by"), ca: pick("ca"), cert, key, timeoutMs, log };
+}
+
+function urlOf(server: string): URL {
+  const text = server.includes("://") ? server : `http://${server}`;
+  const url = URL.canParse(text) ? new URL(text) : undefined;
+  if (!url || !/^https?:$/.test(url.protocol) || url.pathname !== "/" || url.username || url.search || url.hash) {
+    throw new TypeError(`server: "${server}" is not http://HOST:PORT, https://HOST:PORT or unix:PATH`);
+  }
+  return url;
+}
