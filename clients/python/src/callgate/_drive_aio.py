@@ -28,7 +28,7 @@ class Driver:
         """The connections are the loop's own; `waiting` is for what waits long."""
         self.local = local
         self.stubs = stubs
-        self._waiting = waiting
+        self.waiting = waiting
 
     async def drive(self, flow: Flow) -> Outcome:
         """Runs it to its end."""
@@ -48,13 +48,13 @@ class Driver:
     async def close(self) -> None:
         """Ends the connections."""
         await self.stubs.channel.close()
-        await self._waiting.channel.close()
+        await self.waiting.channel.close()
 
     async def _perform(self, effect: Effect) -> Any:
         timeout_s = self.local.settings.timeout_s
         match effect:
             case Evaluate(request, wait_s):
-                stubs = self._waiting if wait_s else self.stubs
+                stubs = self.waiting if wait_s else self.stubs
                 return (await stubs.calls.Evaluate(request, timeout=timeout_s + wait_s)).verdict
             case Record(request):
                 return await self.stubs.calls.Record(request, timeout=timeout_s)

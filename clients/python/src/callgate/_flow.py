@@ -14,7 +14,7 @@ from random import random
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import _texts, _values
-from .errors import CallgateError, CallgateUnavailable
+from .errors import CallgateError, CallgateUnavailable, NotStarted
 from .outcome import Outcome
 from .v1 import types_pb2 as t
 from .v1.approval_service_pb2 import WithdrawApprovalRequest
@@ -247,7 +247,7 @@ class Run:
             return ran, self._addressed(report), told
         report.ClearField("error")
         report.status = t.OUTCOME_STATUS_UNKNOWN if ran.goes_on else t.OUTCOME_STATUS_CANCELLED
-        report.not_started = not ran.started
+        report.not_started = not ran.started or isinstance(ran.error, NotStarted)
         yield Settle(self._local.reports.put(self._addressed(report)))
         raise ran.error
 

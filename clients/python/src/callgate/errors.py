@@ -146,6 +146,14 @@ class ToolFailed(Exception):
         self.retry_after_s = retry_after_s
 
 
+class NotStarted(BaseException):
+    """What `execute` raises when it stops before it has done anything, and will be called again: `raise … from why`.
+
+    The call is reported as cancelled before it began, and may be asked for again under the same `call_id`. `Gate.run`
+    raises this on.
+    """
+
+
 _BY_REASON: dict[str, type[CallgateError]] = {
     "CALL_ID_REUSED": CallIdReused,
     "CALL_ALREADY_SETTLED": CallAlreadySettled,

@@ -14,7 +14,7 @@ from ._drive import drive
 from ._flow import Run
 from .errors import CallgateUnavailable
 from .toolbox import AsyncToolbox, Toolbox
-from .v1.gate_service_pb2 import BatchEvaluateRequest
+from .v1.gate_service_pb2 import BatchEvaluateRequest, EvaluateRequest
 from .v1.types_pb2 import Caller, Verdict
 
 if TYPE_CHECKING:
@@ -74,6 +74,12 @@ class _Base:
         usage = next((run.call.usage for run in runs if run.call.usage is not None), None)
         return BatchEvaluateRequest(caller=self._rules.caller, calls=[run.proposed for run in runs], usage=usage)
 
+    def _question(self, call: Call, max_wait_s: float) -> EvaluateRequest:
+        request = EvaluateRequest(caller=self._rules.caller, call=call.proposed(), usage=call.usage)
+        if max_wait_s:
+            request.max_wait.FromMilliseconds(int(max_wait_s * 1000))
+        return request
+
 
 class Gate(_Base):
     """The gate of one session, for any number of threads. Cheap to make."""
@@ -111,6 +117,21 @@ class Gate(_Base):
         """The same for a call that is made already."""
         local = self.client.plane.local
         return drive(local, Run(local, self._rules, _sync(call)).alone())
+
+    def evaluate(self, call: Call, max_wait_s: float = 0.0) -> Verdict:
+        """Asks, and executes nothing; a permit that it gives is given again to `run_call`.
+
+        Args:
+            call: What is asked about; give it a `call_id`.
+            max_wait_s: How long the server may wait for a better answer, in seconds, 60 at most.
+
+        Raises:
+            CallgateError: As of `run`, and where the plane gives no answer.
+        """
+        local = self.client.plane.local
+        stubs = local.waiting if max_wait_s else local.stubs
+        timeout_s = local.settings.timeout_s + max_wait_s
+        return stubs.calls.Evaluate(self._question(call, max_wait_s), timeout=timeout_s).verdict
 
     def batch(self, calls: Sequence[Call]) -> list[Outcome]:
         """Runs the calls of one model turn: judged together, in order; executed at once, up to 16 at a time.
@@ -184,6 +205,13 @@ class AsyncGate(_Base):
         """The same for a call that is made already."""
         driver = self.client.driver()
         return await driver.drive(Run(driver.local, self._rules, call).alone())
+
+    async def evaluate(self, call: Call, max_wait_s: float = 0.0) -> Verdict:
+        """As `Gate.evaluate`."""
+        driver = self.client.driver()
+        stubs = driver.waiting if max_wait_s else driver.stubs
+        timeout_s = driver.local.settings.timeout_s + max_wait_s
+        return (await stubs.calls.Evaluate(self._question(call, max_wait_s), timeout=timeout_s)).verdict
 
     async def batch(self, calls: Sequence[Call]) -> list[Outcome]:
         """As `Gate.batch`; all are executed at once."""

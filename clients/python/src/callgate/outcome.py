@@ -81,6 +81,12 @@ class Outcome:
         found = (told.get("message") or told.get("error_message")) if isinstance(told, dict) else None
         return found if isinstance(found, str) else self.text
 
+    @property
+    def hints(self) -> list[str]:
+        """What the plane wants the model to see beside a result, for who shows it the value and not the text."""
+        told = [said.next_context_hint for said in (self.verdict, self.record) if said is not None]
+        return [hint for hint in dict.fromkeys(told) if hint]
+
     def unwrap(self) -> Any:
         """The value, or for REUSE the previous result.
 

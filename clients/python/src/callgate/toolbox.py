@@ -41,14 +41,14 @@ class _Base:
         else:
             self.tools = {tool.__name__: tool for tool in tools}
         self._repeat = options.get("repeat_parameter", "")
-        self._added: dict[str, Added] = {}
+        self.added: dict[str, Added] = {}
 
     def call(self, name: str, args: Args, call_id: str | None = None, **options: Unpack[ToolOptions]) -> Call:
         """A call of one of the tools, as `batch` of the gate takes it.
 
         A name that is no tool's is judged as well: a model that makes up names is told so.
         """
-        args, said = self._added.get(name, Added()).taken(args)
+        args, said = self.added.get(name, Added()).taken(args)
         execute = self.tools.get(name) or self._missing(name)
         return Call(name, args, execute, call_id=call_id, **_joined(said, options))
 
@@ -67,7 +67,7 @@ class _Base:
         shown = []
         for schema in schemas:
             name = name_of(schema)
-            made, self._added[name] = adapted(schema, known.get(name, ToolDescription()), repeat_parameter=self._repeat)
+            made, self.added[name] = adapted(schema, known.get(name, ToolDescription()), repeat_parameter=self._repeat)
             shown.append(made)
         return shown
 
