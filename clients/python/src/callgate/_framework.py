@@ -1,0 +1,92 @@
+"""What the adapters for frameworks share: one connection for threads and event loops, schemas, people's answers."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ._questions import Person
+from .client import AsyncClient, Client, default_client
+from .toolbox import AsyncToolbox, Toolbox
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from typing_extensions import Unpack
+
+    from ._call import Args, Call, CallOptions
+    from ._questions import Answer
+    from .gate import AsyncGate, Gate, GateOptions
+
+C = TypeVar("C", Client, AsyncClient)
+
+
+class Frame:
+    """An adapter's connection, for whichever way its framework calls."""
+
+    def __init__(
+        self,
+        client: Client | AsyncClient | None,
+        approvals: Client | AsyncClient | None,
+        repeat_parameter: str,
+        options: GateOptions,
+    ) -> None:
+        """Connects to nothing yet.
+
+        Raises:
+            TypeError, ValueError: An option of the gates, or a setting, makes no sense.
+        """
+        client = client or default_client()
+        self._client, self._aclient = _threads(client), _loops(client)
+        self.person = Person(_threads(approvals or client))
+        self._options = options
+        # Of any session: schemas are those of the policy.
+        self._box = Toolbox(self._client.gate("schemas", **options), {}, repeat_parameter=repeat_parameter)
+        self._abox = AsyncToolbox(self._aclient.gate("schemas", **options), {}, repeat_parameter=repeat_parameter)
+        self._abox.added = self._box.added
+
+    def gate(self, session_id: str, defaults: GateOptions) -> Gate:
+        """The gate of a session, for threads; the adapter's options go before these."""
+        options: GateOptions = {**defaults, **self._options}
+        return self._client.gate(session_id, **options)
+
+    def agate(self, session_id: str, defaults: GateOptions) -> AsyncGate:
+        """The same for event loops."""
+        options: GateOptions = {**defaults, **self._options}
+        return self._aclient.gate(session_id, **options)
+
+    def schemas(self, schemas: list[Mapping[str, Any]]) -> list[dict[str, Any]]:
+        """The tools' schemas as the model is to see them."""
+        return self._box.schemas(schemas)
+
+    async def aschemas(self, schemas: list[Mapping[str, Any]]) -> list[dict[str, Any]]:
+        """The same for event loops."""
+        return await self._abox.schemas(schemas)
+
+    def knows(self, tool: str) -> bool:
+        """Whether this process has shown the tool to a model: only then is it known what was added to its schema."""
+        return tool in self._box.added
+
+    def call(self, tool: str, args: Args, execute: Callable[..., Any], **options: Unpack[CallOptions]) -> Call:
+        """The call as the gate takes it, without what was added to the tool's schema."""
+        return replace(self._box.call(tool, args, **options), execute=execute)
+
+    async def aanswer(self, approval_id: str, answer: Answer) -> None:
+        """As `person.answer`, for event loops."""
+        await asyncio.to_thread(self.person.answer, approval_id, answer)
+
+
+def _threads(client: Client | AsyncClient) -> Client:
+    return client if isinstance(client, Client) else _twin(Client, client)
+
+
+def _loops(client: Client | AsyncClient) -> AsyncClient:
+    return client if isinstance(client, AsyncClient) else _twin(AsyncClient, client)
+
+
+def _twin(kind: type[C], client: Client | AsyncClient) -> C:
+    """A client of the other kind on the same plane: a call that runs in one is known to run in the other."""
+    twin = kind.__new__(kind)
+    twin.plane = client.plane
+    return twin

@@ -1,0 +1,171 @@
+"""A tool call as LangChain hands it to a middleware, and the answer as it takes it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
+from langgraph.errors import GraphBubbleUp, ParentCommand
+from langgraph.types import Command
+
+from ._values import as_json
+from .errors import NotStarted, ToolFailed
+from .outcome import Result
+
+if TYPE_CHECKING:
+    from langgraph.prebuilt.tool_node import ToolCallRequest
+
+    from .gate import GateOptions
+    from .outcome import Outcome
+
+Answered = ToolMessage | Command[Any]
+SessionId = str | Callable[["ToolCallRequest"], str] | None
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the gate has to know of a call.
+
+    Attributes:
+        turn: The assistant's message, since models begin their ids anew (`call_0`): a node that is run again after an
+            interrupt asks for the same call.
+        is_resumed: The node runs again, after an interrupt.
+        has_checkpointer: An interrupt can be answered.
+    """
+
+    request: ToolCallRequest
+    session_id: str
+    run_id: str
+    turn: str
+    is_resumed: bool
+    has_checkpointer: bool
+
+    @staticmethod
+    def of(request: ToolCallRequest, session_id: SessionId) -> Asked:
+        """Raises ValueError where nothing says to which session the call belongs."""
+        messages = _messages(request.state)
+        assistants = [message for message in messages if isinstance(message, AIMessage)]
+        people = [message for message in messages if isinstance(message, HumanMessage)]
+        configurable: Mapping[str, Any] = request.runtime.config.get("configurable") or {}
+        return Asked(
+            request,
+            session_id=_session(request, session_id, configurable, messages),
+            run_id=(people[-1].id or "") if people else "",
+            turn=(assistants[-1].id or f"turn-{len(assistants)}") if assistants else "",
+            is_resumed=bool(configurable.get("__pregel_resuming")),
+            has_checkpointer=configurable.get("__pregel_checkpointer") is not None,
+        )
+
+    @property
+    def tool(self) -> str:
+        """The tool's name."""
+        return self.request.tool_call["name"]
+
+    @property
+    def args(self) -> dict[str, Any]:
+        """The arguments as the model gave them."""
+        return self.request.tool_call["args"]
+
+    @property
+    def call_id(self) -> str | None:
+        """As the model, or LangChain for it, names the call."""
+        return self.request.tool_call["id"]
+
+    def options(self, *, puts: bool) -> GateOptions:
+        """Of its gate; a question that becomes an interrupt is not waited for."""
+        return {"run_id": self.run_id, "approval_wait_s": 0.0} if puts else {"run_id": self.run_id}
+
+    def having(self, args: Mapping[str, Any]) -> ToolCallRequest:
+        """The request with the arguments to execute."""
+        return self.request.override(tool_call={**self.request.tool_call, "args": dict(args)})
+
+    def answer(self, outcome: Outcome) -> Answered:
+        """What the graph goes on with: the tool's own message or command, with the text that the model is to see."""
+        value = outcome.value
+        if isinstance(value, GraphBubbleUp):
+            raise value
+        if isinstance(value, ToolMessage):
+            return _told(value, outcome)
+        if isinstance(value, Command):
+            return _with_messages(value, lambda message: _told(message, outcome))
+        call = self.request.tool_call
+        status = "error" if outcome.is_error else "success"
+        return ToolMessage(outcome.text, tool_call_id=call["id"] or "", name=call["name"], status=status)
+
+
+def result(answered: Answered) -> Result:
+    """What a tool answered, as it is reported.
+
+    Raises:
+        ToolFailed: It is an error that somebody has made a message of.
+    """
+    found = [answered] if isinstance(answered, ToolMessage) else _messages_of(answered)
+    if not found:
+        return Result(answered, text="The agent's state was changed.")
+    text = _text(found[0])
+    if found[0].status == "error":
+        raise ToolFailed(text or as_json(found[0].content), type="ToolInvocationError")
+    return Result(answered, text=as_json(found[0].content) if text is None else text)
+
+
+def bubbled(error: GraphBubbleUp) -> Result:
+    """What LangGraph raises to lead the graph: another agent goes on, or the tool waits and is run again.
+
+    Raises:
+        NotStarted: The tool waits.
+    """
+    if isinstance(error, ParentCommand):
+        return Result(error, text="The work was handed over to another agent.")
+    raise NotStarted from error
+
+
+def _messages(state: Any) -> Sequence[BaseMessage]:
+    found = state.get("messages") if isinstance(state, Mapping) else getattr(state, "messages", None)
+    return found or []
+
+
+def _session(
+    request: ToolCallRequest, given: SessionId, configurable: Mapping[str, Any], messages: Sequence[BaseMessage]
+) -> str:
+    if given is not None:
+        return given if isinstance(given, str) else given(request)
+    if thread := configurable.get("thread_id"):
+        return str(thread)
+    if messages and messages[0].id:
+        return f"langchain-{messages[0].id}"
+    raise ValueError(
+        "session_id: nothing says to which session this call belongs. Invoke the agent with "
+        '{"configurable": {"thread_id": …}}, or give CallgateMiddleware a session_id'
+    )
+
+
+def _text(message: ToolMessage) -> str | None:
+    """Its text; None where it has more than text, such as an image."""
+    if isinstance(message.content, str):
+        return message.content
+    parts = [part if isinstance(part, str) else part.get("text") for part in message.content]
+    only_text = all(isinstance(part, str) or part.get("type") == "text" for part in message.content)
+    return "\n".join(str(part) for part in parts) if only_text else None
+
+
+def _told(message: ToolMessage, outcome: Outcome) -> ToolMessage:
+    if _text(message) is not None:
+        return message.model_copy(update={"content": outcome.text})
+    hints = [{"type": "text", "text": hint} for hint in outcome.hints]
+    return message.model_copy(update={"content": [*message.content, *hints]})
+
+
+def _messages_of(command: Command[Any]) -> list[ToolMessage]:
+    update = command.update
+    messages = update.get("messages") if isinstance(update, Mapping) else None
+    return [message for message in messages or [] if isinstance(message, ToolMessage)]
+
+
+def _with_messages(command: Command[Any], told: Callable[[ToolMessage], ToolMessage]) -> Command[Any]:
+    """The command with its tool's messages changed."""
+    if not _messages_of(command) or not isinstance(update := command.update, Mapping):
+        return command
+    messages = [told(message) if isinstance(message, ToolMessage) else message for message in update["messages"]]
+    return replace(command, update={**update, "messages": messages})

@@ -1,0 +1,114 @@
+"""Questions to people that a framework puts to its own user, and what that user answers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from .errors import CallgateError, PermissionDenied
+from .v1.approval_service_pb2 import Approval, ListApprovalsRequest, ResolveApprovalRequest
+
+if TYPE_CHECKING:
+    from .client import Client
+    from .outcome import Outcome
+
+_ANSWERED_BEFORE = {"APPROVAL_ANSWERED", "APPROVAL_EXPIRED", "APPROVAL_WITHDRAWN", "APPROVAL_UNKNOWN"}
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a person said.
+
+    Attributes:
+        approve: Whether the call may run.
+        reason: Why; of a denial, the model is told.
+        by: Who; empty: whom the client names (`by`, `CALLGATE_BY`), else `user`. A credential goes before it.
+    """
+
+    approve: bool
+    reason: str = ""
+    by: str = ""
+
+    @staticmethod
+    def read(value: object) -> Answer | None:
+        """The answer in what a framework hands back; None where it holds none.
+
+        It is True, False, `{"approve": bool, "reason": str, "by": str}`, or LangChain's
+        `{"decisions": [{"type": "approve"}]}` or `{"decisions": [{"type": "reject", "message": str}]}`.
+        """
+        if isinstance(value, bool):
+            return Answer(value)
+        if not isinstance(value, Mapping):
+            return None
+        if isinstance(approve := value.get("approve"), bool):
+            return Answer(approve, str(value.get("reason") or ""), str(value.get("by") or ""))
+        match value.get("decisions"):
+            case [{"type": "approve"}]:
+                return Answer(approve=True)
+            case [{"type": "reject", **more}]:
+                return Answer(approve=False, reason=str(more.get("message") or ""))
+        return None
+
+
+class Person:
+    """Whoever sits before the framework's own prompt."""
+
+    def __init__(self, client: Client) -> None:
+        """Where the plane knows credentials, the client needs that of somebody who may approve."""
+        self._client = client
+
+    def answer(self, approval_id: str, answer: Answer) -> None:
+        """Answers the question. Where somebody did before, that holds, and the plane tells whoever asks again."""
+        # A policy may want a reason with a denial.
+        reason = answer.reason or ("" if answer.approve else "no reason was given")
+        request = ResolveApprovalRequest(approval_id=approval_id, approve=answer.approve, reason=reason)
+        settings = self._client.plane.settings
+        by = (("callgate-by", answer.by or settings.by or "user"),)
+        try:
+            self._client.services.approvals.ResolveApproval(request, timeout=settings.timeout_s, metadata=by)
+        except CallgateError as error:
+            if error.reason not in _ANSWERED_BEFORE:
+                raise
+
+    def question(self, session_id: str, call_id: str) -> Approval | None:
+        """The last that was asked about this call, whatever came of it; None also for who may not look."""
+        request = ListApprovalsRequest(session_id=session_id, page_size=500)
+        with suppress(PermissionDenied):
+            found = self._client.services.approvals.ListApprovals(
+                request, timeout=self._client.plane.settings.timeout_s
+            )
+            return next((one for one in found.approvals if one.call_id == call_id), None)
+        return None
+
+
+def put(outcome: Outcome, tool: str, args: Mapping[str, Any]) -> dict[str, Any]:
+    """The question of a call that waits for a person, as a host's user is shown it: plain JSON values."""
+    message = json.loads(outcome.text)["message"]
+    expires = outcome.verdict.approval_expire_time.ToJsonString() if outcome.verdict else ""
+    return _shown(outcome.approval_id, outcome.call_id, tool, args, message, expires)
+
+
+def put_before(approval: Approval, tool: str, args: Mapping[str, Any]) -> dict[str, Any]:
+    """The same, of a question that was put before."""
+    message = " ".join(approval.reasons) or f"{tool} needs a person's approval."
+    return _shown(approval.approval_id, approval.call_id, tool, args, message, approval.expire_time.ToJsonString())
+
+
+def _shown(
+    approval_id: str, call_id: str, tool: str, args: Mapping[str, Any], message: str, expire_time: str
+) -> dict[str, Any]:
+    return {
+        "type": "callgate_approval",
+        "approval_id": approval_id,
+        "call_id": call_id,
+        "tool": tool,
+        "args": dict(args),
+        "message": message,
+        "expire_time": expire_time,
+        # As LangChain's HumanInTheLoopMiddleware says it, for user interfaces that know that.
+        "action_requests": [{"name": tool, "args": dict(args), "description": message}],
+        "review_configs": [{"action_name": tool, "allowed_decisions": ["approve", "reject"]}],
+    }
