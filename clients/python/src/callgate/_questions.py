@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -86,7 +85,7 @@ class Person:
 
 def put(outcome: Outcome, tool: str, args: Mapping[str, Any]) -> dict[str, Any]:
     """The question of a call that waits for a person, as a host's user is shown it: plain JSON values."""
-    message = json.loads(outcome.text)["message"]
+    message = outcome.message
     expires = outcome.verdict.approval_expire_time.ToJsonString() if outcome.verdict else ""
     return _shown(outcome.approval_id, outcome.call_id, tool, args, message, expires)
 

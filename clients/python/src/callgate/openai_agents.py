@@ -1,0 +1,235 @@
+"""OpenAI Agents SDK: an agent's function tools behind a gate, and its approvals as callgate's questions.
+
+Needs `pip install 'callgate[openai-agents]'`.
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from agents import (
+    FunctionTool,
+    ModelBehaviorError,
+    RunContextWrapper,
+    ToolOutputFileContent,
+    ToolOutputImage,
+    ToolOutputText,
+)
+
+from ._framework import Frame
+from ._questions import Answer
+from .errors import CallgateError, ToolFailed
+
+if TYPE_CHECKING:
+    from agents import AgentBase, RunState, Tool, ToolApprovalItem
+    from agents.tool_context import ToolContext
+    from typing_extensions import Unpack
+
+    from ._call import Args, Call
+    from .client import AsyncClient, Client
+    from .gate import AsyncGate, GateOptions
+    from .outcome import Outcome
+
+SessionId = str | Callable[[RunContextWrapper[Any]], str]
+
+
+def gated_tools(
+    tools: Iterable[Tool],
+    client: Client | AsyncClient | None = None,
+    *,
+    session_id: SessionId,
+    interruptions: bool = False,
+    approvals: Client | AsyncClient | None = None,
+    repeat_parameter: str = "",
+    **options: Unpack[GateOptions],
+) -> list[Tool]:
+    """The tools with every function tool behind a gate: `Agent(…, tools=gated_tools([…], session_id=…))`.
+
+    The model is told what the plane says of a call, and what came of it; a tool that raises does not end the run, and
+    its `failure_error_function` is not asked. Its guardrails hold as ever, its `timeout_seconds` for the execution
+    alone. What OpenAI runs, and agents as tools, stay as they are: the tools of such an agent get gates of their own.
+
+    A call that a person must approve waits for an answer in callgate. With `interruptions`, the run ends with it among
+    `result.interruptions` instead, and goes on after `answer` (or `state.approve`, which answers callgate's question
+    too when the tool is run).
+
+    Args:
+        tools: As for an `Agent`.
+        client: The connection, of either kind; else that of the environment's settings.
+        session_id: The session, or a function that reads it from the run's context.
+        interruptions: Let runs be interrupted by questions to people.
+        approvals: The connection by which the user's answers are given, with the credential of somebody who may
+            approve; else the client.
+        repeat_parameter: The name of a parameter that every tool's schema gets, by which the model can mean a
+            repetition; empty: none.
+        options: As of `Client.gate`.
+
+    Raises:
+        TypeError, ValueError: An argument or a setting makes no sense.
+    """
+    gates = _Gates(Frame(client, approvals, repeat_parameter, options), session_id, interrupts=interruptions)
+    return [gates.wrap(tool) if isinstance(tool, FunctionTool) else tool for tool in tools]
+
+
+async def answer(
+    state: RunState[Any, Any], item: ToolApprovalItem, *, approve: bool, reason: str = "", by: str = ""
+) -> None:
+    """Answers an interruption, in the run and in callgate; then `Runner.run(agent, state)` goes on.
+
+    Args:
+        state: Of `result.to_state()`.
+        item: One of `result.interruptions`.
+        approve: Whether the call may run.
+        reason: Why; of a denial, the model is told.
+        by: Who says so, where the plane knows no credentials.
+
+    Raises:
+        CallgateError: Callgate's question cannot be answered; the run's is not answered either.
+    """
+    tools = [tool for tool in item.agent.tools if isinstance(tool, FunctionTool) and tool.name == item.name]
+    invokes = [tool.on_invoke_tool for tool in tools if isinstance(tool.on_invoke_tool, _Invoke)]
+    told = ""
+    for invoke in invokes:
+        # The state has no other way to the context of its run.
+        context: Any = state._context  # noqa: SLF001
+        told = await invoke.answer(context, item, Answer(approve, reason, by))
+    if approve:
+        state.approve(item)
+    else:
+        state.reject(
+            item, rejection_message=told or f"A person has refused this call: {reason or 'no reason was given'}"
+        )
+
+
+@dataclass(frozen=True)
+class _Gates:
+    frame: Frame
+    session_id: SessionId
+    interrupts: bool
+
+    def gate(self, context: RunContextWrapper[Any]) -> AsyncGate:
+        """Raises TypeError where `session_id` gives none."""
+        session = self.session_id if isinstance(self.session_id, str) else self.session_id(context)
+        return self.frame.agate(session, {"approval_wait_s": 0.0} if self.interrupts else {})
+
+    def wrap(self, tool: FunctionTool) -> FunctionTool:
+        if getattr(tool, "_is_agent_tool", False):
+            return tool
+        inner, outer = copy.copy(tool), copy.copy(tool)
+        # Else it would make a text of an exception, and nobody would know what went wrong.
+        inner._failure_error_function = None  # noqa: SLF001
+        inner._use_default_failure_error_function = False  # noqa: SLF001
+        invoke = _Invoke(self, inner)
+        outer.on_invoke_tool = invoke
+        outer.timeout_seconds = None
+
+        async def is_enabled(context: RunContextWrapper[Any], agent: AgentBase[Any]) -> bool:
+            # The SDK asks this before it shows the model its tools.
+            outer.params_json_schema = await invoke.schema()
+            return await _settled(tool.is_enabled, context, agent)
+
+        async def needs_approval(context: RunContextWrapper[Any], args: dict[str, Any], call_id: str) -> bool:
+            return await _settled(tool.needs_approval, context, args, call_id) or await invoke.asks(
+                context, args, call_id
+            )
+
+        outer.is_enabled = is_enabled
+        if self.interrupts:
+            outer.needs_approval = needs_approval
+        return outer
+
+
+@dataclass(frozen=True)
+class _Invoke:
+    """What the SDK calls to run a tool."""
+
+    gates: _Gates
+    tool: FunctionTool
+
+    async def __call__(self, context: ToolContext[Any], raw: str) -> Any:
+        if not self.gates.frame.knows(self.tool.name):
+            await self.schema()
+
+        async def execute(**args: Any) -> Any:
+            try:
+                return await self.tool.on_invoke_tool(context, json.dumps(args))
+            except ModelBehaviorError as error:
+                raise ToolFailed(str(error), type="ValidationError", http_status=422) from error
+
+        call = self._call(self._same(raw), context.tool_call_id, execute)
+        gate = self.gates.gate(context)
+        outcome = await gate.run_call(call)
+        if outcome.decision == "ASK" and context.is_tool_approved(self.tool.name, context.tool_call_id):
+            await self.gates.frame.aanswer(outcome.approval_id, Answer(approve=True))
+            outcome = await gate.run_call(call)
+        return _shown(outcome)
+
+    async def schema(self) -> dict[str, Any]:
+        """Of the arguments, as the model is to see it."""
+        tool = self.tool
+        given = {
+            "type": "function",
+            "name": tool.name,
+            "parameters": tool.params_json_schema,
+            "strict": tool.strict_json_schema,
+        }
+        (shown,) = await self.gates.frame.aschemas([given])
+        parameters: dict[str, Any] = shown["parameters"]
+        return parameters
+
+    async def asks(self, context: RunContextWrapper[Any], args: dict[str, Any], call_id: str) -> bool:
+        """Whether a person must approve. Where nobody can be asked now, the execution tells the model."""
+        try:
+            verdict = await self.gates.gate(context).evaluate(self._call(args, call_id, _unasked))
+        except CallgateError:
+            # What this raises, the SDK takes for a yes.
+            return False
+        return bool(verdict.approval_id)
+
+    async def answer(self, context: RunContextWrapper[Any], item: ToolApprovalItem, said: Answer) -> str:
+        """Answers callgate's question, if it is still there; what the model is told of a denial."""
+        call = self._call(self._same(item.arguments or "{}"), item.call_id or "", _unasked)
+        gate = self.gates.gate(context)
+        verdict = await gate.evaluate(call)
+        if verdict.approval_id:
+            await self.gates.frame.aanswer(verdict.approval_id, said)
+            verdict = verdict if said.approve else await gate.evaluate(call)
+        return verdict.tool_result_json
+
+    def _same(self, raw: str) -> Args:
+        """The arguments as `asks` is given them: it is one call."""
+        if not self.gates.interrupts:
+            return raw
+        try:
+            read = json.loads(raw)
+        except ValueError:
+            return raw
+        return read if isinstance(read, dict) else raw
+
+    def _call(self, args: Args, call_id: str, execute: Callable[..., Any]) -> Call:
+        timeout_s = self.tool.timeout_seconds
+        return self.gates.frame.call(self.tool.name, args, execute, call_id=call_id, timeout_s=timeout_s)
+
+
+def _unasked(**_: Any) -> None:
+    """What a question that is only asked does not execute."""
+
+
+async def _settled(setting: Any, *args: Any) -> bool:
+    found = setting(*args) if callable(setting) else setting
+    return bool(await found if inspect.isawaitable(found) else found)
+
+
+def _shown(outcome: Outcome) -> Any:
+    """The text for the model; of a value that has more than text, the value and the hints."""
+    if not outcome.ran or outcome.error is not None:
+        return outcome.text
+    value = outcome.value if isinstance(outcome.value, list) else [outcome.value]
+    if not any(isinstance(part, ToolOutputImage | ToolOutputFileContent) for part in value):
+        return outcome.text
+    return [*value, *(ToolOutputText(text=hint) for hint in outcome.hints)]

@@ -1,0 +1,80 @@
+"""What the frameworks' tests share: a plane with the story's policy, and the person who answers."""
+
+from __future__ import annotations
+
+import json
+import threading
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from callgate.v1.approval_service_pb2 import (
+    APPROVAL_STATE_PENDING,
+    Approval,
+    ListApprovalsRequest,
+    ResolveApprovalRequest,
+)
+
+from ..plane import Server
+from .story import World
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from callgate import Client
+
+FRAMEWORKS = {"test_langchain.py": "langchain", "test_openai_agents.py": "agents"}
+collect_ignore = [test for test, package in FRAMEWORKS.items() if find_spec(package) is None]
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[Server]:
+    with Server(Path(__file__).with_name("policy.yaml")) as running:
+        yield running
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+@pytest.fixture
+def plane(server: Server, monkeypatch: pytest.MonkeyPatch) -> Server:
+    """The server, for clients that are made of the environment's settings."""
+    monkeypatch.setenv("CALLGATE_SERVER", server.address)
+    monkeypatch.setattr("callgate.client._defaults", {})
+    return server
+
+
+def questions(client: Client, session: str) -> list[Approval]:
+    """All that were asked in the session, the newest first."""
+    return list(client.services.approvals.ListApprovals(ListApprovalsRequest(session_id=session)).approvals)
+
+
+@contextmanager
+def person(client: Client, session: str, world: World) -> Iterator[None]:
+    """Somebody who answers the session's questions in callgate, as the story has it."""
+    done = threading.Event()
+
+    def answer() -> None:
+        while not done.wait(0.05):
+            for asked in questions(client, session):
+                if asked.state == APPROVAL_STATE_PENDING:
+                    reason = world.answers[json.loads(asked.arguments_json)["order_id"]]
+                    client.services.approvals.ResolveApproval(
+                        ResolveApprovalRequest(
+                            approval_id=asked.approval_id, approve=reason is None, reason=reason or ""
+                        ),
+                        metadata=(("callgate-by", "ada"),),
+                    )
+
+    thread = threading.Thread(target=answer)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()

@@ -1,0 +1,97 @@
+"""Gated tools in the OpenAI Agents SDK's own runner, with a scripted model and the real plane."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import uuid
+from typing import TYPE_CHECKING, Any
+
+from agents import Agent, Model, ModelResponse, Runner, RunState, Usage, function_tool, set_tracing_disabled
+from openai.types.responses import ResponseFunctionToolCall, ResponseOutputMessage, ResponseOutputText
+
+from callgate.openai_agents import answer, gated_tools
+
+from .conftest import person, questions
+from .story import Turn, World, check
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from callgate import Client
+
+set_tracing_disabled(disabled=True)
+
+
+class Scripted(Model):
+    """Says what it is told to, and remembers what it was shown. Ids are unique, as the SDK wants them."""
+
+    def __init__(self, turns: list[Turn]) -> None:
+        self._turns = iter(turns)
+        self.input: Any = None
+        self.tools: list[Any] = []
+
+    async def get_response(self, system_instructions: Any, input: Any, *args: Any, **kwargs: Any) -> ModelResponse:  # noqa: A002
+        self.input = input
+        self.tools = kwargs["tools"] if "tools" in kwargs else args[1]
+        return ModelResponse(output=_items(next(self._turns)), usage=Usage(requests=1), response_id=None)
+
+    def stream_response(self, *args: Any, **kwargs: Any) -> AsyncIterator[Any]:
+        raise NotImplementedError
+
+
+def _items(turn: Turn) -> list[Any]:
+    if isinstance(turn, str):
+        text = ResponseOutputText(type="output_text", text=turn, annotations=[])
+        return [ResponseOutputMessage(id="m", type="message", role="assistant", status="completed", content=[text])]
+    return [
+        ResponseFunctionToolCall(
+            type="function_call", call_id=f"call_{uuid.uuid4().hex}", name=name, arguments=json.dumps(args)
+        )
+        for name, args in turn
+    ]
+
+
+def seen(items: list[Any], turns: list[Turn]) -> list[list[str]]:
+    """The texts of the tools, by turn of the model."""
+    texts = iter([item["output"] for item in items if item.get("type") == "function_call_output"])
+    return [[next(texts) for _ in turn] for turn in turns if not isinstance(turn, str)]
+
+
+def agent(world: World, model: Scripted, **options: Any) -> Agent[Any]:
+    return Agent("clerk", model=model, tools=gated_tools([function_tool(tool) for tool in world.tools], **options))
+
+
+def test_the_story_is_played_with_a_person_in_callgate(client: Client, session: str, world: World) -> None:
+    model = Scripted(world.story)
+    with person(client, session, world):
+        result = asyncio.run(
+            Runner.run(agent(world, model, client=client, session_id=session), "Look after my orders.")
+        )
+    assert result.final_output == "All done."
+    check(world, seen(model.input, world.story))
+
+
+def test_the_story_is_played_with_interruptions(client: Client, session: str, world: World) -> None:
+    model = Scripted(world.story)
+
+    async def play() -> Any:
+        clerk = agent(world, model, client=client, session_id=lambda ctx: ctx.context["session"], interruptions=True)
+        given: Any = "Look after my orders."
+        for order, reason in world.answers.items():
+            result = await Runner.run(clerk, given, context={"session": session})
+            (item,) = result.interruptions
+            assert json.loads(item.arguments or "") == {"order_id": order}
+            # It may take days: nothing but the state is left.
+            clerk = agent(
+                world, model, client=client, session_id=lambda ctx: ctx.context["session"], interruptions=True
+            )
+            given = await RunState.from_string(clerk, result.to_state().to_string())
+            (item,) = given.get_interruptions()
+            await answer(given, item, approve=reason is None, reason=reason or "", by="ada")
+        return await Runner.run(clerk, given, context={"session": session})
+
+    result = asyncio.run(play())
+    assert result.final_output == "All done."
+    check(world, seen(model.input, world.story))
+    assert [asked.resolved_by for asked in questions(client, session)] == ["ada", "ada"]
