@@ -103,13 +103,13 @@ export class ResourceExhausted extends CallgateError {
   override name = "ResourceExhausted";
 }
 
-/** The plane did not let the call run; nothing was executed. The message is what the model is told. */
+/** The plane did not let the call run; nothing was executed. The message is for people, as the model is told it. */
 export class CallRefused extends Error {
   override name = "CallRefused";
 
   /** @param outcome - All that was said. */
   constructor(readonly outcome: Outcome) {
-    super(outcome.text);
+    super(outcome.message);
   }
 }
 

@@ -10,6 +10,7 @@ import { CallerSchema, type Verdict } from "./gen/callgate/v1/types_pb.js";
 import type { Outcome, ValueOf } from "./outcome.js";
 import { Run } from "./run.js";
 import { checkMs, durationFromMs } from "./times.js";
+import { type ParameterOptions, Parameters, Toolbox, type Tools } from "./toolbox.js";
 
 /** What a gate takes beside the session. Times are in milliseconds. */
 export interface GateOptions {
@@ -117,6 +118,16 @@ export class Gate {
       ...(signal && { signal }),
     });
     return answer.verdict as Verdict;
+  }
+
+  /** The tools behind this gate, by name, for loops that one writes oneself. */
+  wrap(tools: Tools, options: ParameterOptions = {}): Toolbox {
+    return new Toolbox(this, tools, options);
+  }
+
+  /** What the schemas of tools are given for the model: {@link wrap} for who has the functions elsewhere. */
+  parameters(options: ParameterOptions = {}): Parameters {
+    return new Parameters(this, options);
   }
 
   /** Marks the calls as run here while it works on them. */

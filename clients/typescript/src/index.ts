@@ -8,7 +8,19 @@ export type { Call, Execute, FailOpen, Running, RunOptions } from "./call.js";
 export { Client, gate } from "./client.js";
 export * from "./errors.js";
 export type { EvaluateOptions, Gate, GateOptions } from "./gate.js";
+export { type GatedOptions, gated } from "./gated.js";
 export type { RecordResponse } from "./gen/callgate/v1/gate_service_pb.js";
 export { Decision, type Permit, type Usage, type Verdict } from "./gen/callgate/v1/types_pb.js";
 export { Outcome, type OutcomeMembers, Result, type ResultFacts, type ValueOf } from "./outcome.js";
+export {
+  type Added,
+  adapted,
+  type OfferOptions,
+  offered,
+  type Said,
+  type Schema,
+  taken,
+  type Wanted,
+} from "./schemas.js";
 export type { ClientOptions } from "./settings.js";
+export type { ParameterOptions, Parameters, Toolbox, Tools } from "./toolbox.js";

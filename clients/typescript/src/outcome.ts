@@ -66,6 +66,17 @@ export class Outcome<T = unknown> {
     Object.assign(this, NOTHING, members);
   }
 
+  /** The sentence of the text, for people: what happened, why, what to do next. */
+  get message(): string {
+    if (this.ran && !this.isError) return this.text;
+    try {
+      const { message, error_message: error } = JSON.parse(this.text);
+      return String(message ?? error ?? this.text);
+    } catch {
+      return this.text;
+    }
+  }
+
   /**
    * The value, or for REUSE the previous result.
    *
@@ -81,7 +92,7 @@ export class Outcome<T = unknown> {
   }
 }
 
-type Facts<T> = Omit<Outcome<T>, "unwrap">;
+type Facts<T> = Omit<Outcome<T>, "message" | "unwrap">;
 /** Those that every outcome has; the others are false, empty or undefined unless given. */
 export type OutcomeMembers<T> = Pick<Facts<T>, "text" | "isError" | "callId"> & Partial<Facts<T>>;
 
