@@ -119,6 +119,12 @@ pub struct Gate {
 }
 
 impl Gate {
+    /// What is counted.
+    #[must_use]
+    pub fn metrics(&self) -> &Metrics {
+        &self.metrics
+    }
+
     /// A gate over an open store. `policy` judges the plane's own tenant until another one is read; every other tenant
     /// begins with the built-in one.
     #[must_use]

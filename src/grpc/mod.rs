@@ -19,6 +19,7 @@ mod large;
 mod limits;
 mod malformed;
 mod mirrors;
+mod observed;
 mod page;
 mod policies;
 mod privacy;

@@ -1,10 +1,13 @@
 //! Which role may call what: one table of all calls. What is not in it reaches nobody.
 
+use std::{collections::BTreeSet, sync::LazyLock};
+
 use crate::{
     domain::identity::{
         Identity,
         Role::{self, Agent, Analyst, Approver, Operator},
     },
+    telemetry::names::OTHER,
     web::ROUTES,
 };
 
@@ -116,6 +119,19 @@ pub(super) fn access(path: &str) -> Option<Access> {
     let Some((service, method)) = own else { return beside(path) };
     let (_, methods) = CALLGATE.iter().find(|(name, _)| *name == service)?;
     methods.iter().find(|(name, _)| *name == method).map(|(_, roles)| Access::Roles(roles))
+}
+
+/// The method at a path as telemetry names it; none for what is not told of: routes, probes, reflection.
+pub(super) fn method(path: &str) -> Option<&'static str> {
+    static METHODS: LazyLock<BTreeSet<String>> = LazyLock::new(|| {
+        let of = |(service, methods): &(&str, Methods)| {
+            let names = methods.iter().map(|(method, _)| format!("callgate.v1.{service}/{method}"));
+            names.collect::<Vec<_>>()
+        };
+        CALLGATE.iter().flat_map(of).collect()
+    });
+    let known = path.strip_prefix('/').and_then(|path| METHODS.get(path));
+    known.map(String::as_str).or_else(|| access(path).is_none().then_some(OTHER))
 }
 
 /// The same for what is no call of ours.

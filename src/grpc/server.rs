@@ -19,6 +19,7 @@ use super::{
     health, hooks,
     info::ServerService,
     limits::MESSAGE_BYTES_MAX,
+    observed::Observed,
     policies::PolicyService,
     privacy::PrivacyService,
     profiles::ProfileService,
@@ -145,7 +146,7 @@ fn beside(web: axum::Router) -> Routes {
     routes
 }
 
-type Services = Dialects<Authenticated<Served<Shortcut<Counted<GateServiceServer<GateService>>>>>>;
+type Services = Dialects<Observed<Authenticated<Served<Shortcut<Counted<GateServiceServer<GateService>>>>>>>;
 
 fn services(others: Routes, gate: &Arc<Gate>, ending: &Stop, origins: &[HeaderValue]) -> Services {
     let gate = || Arc::clone(gate);
@@ -162,7 +163,8 @@ fn services(others: Routes, gate: &Arc<Gate>, ending: &Stop, origins: &[HeaderVa
         .add_service(ending.counts(session_service(gate(), ending.clone())));
     let front = ending.counts(gate_service(gate(), ending.clone()));
     let served = Served::new(Shortcut { front, others: others.prepare() }, gate());
-    Dialects::new(Authenticated::new(served, gate()), origins)
+    let observed = Observed::new(Authenticated::new(served, gate()), gate().metrics().clone());
+    Dialects::new(observed, origins)
 }
 
 fn hooks(gate: &Arc<Gate>, ending: &Stop) -> hooks::route::Hooks {

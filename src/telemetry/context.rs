@@ -7,6 +7,8 @@ use opentelemetry::{
     trace::TraceContextExt as _,
 };
 use opentelemetry_sdk::propagation::TraceContextPropagator;
+use tracing::Span;
+use tracing_opentelemetry::OpenTelemetrySpanExt as _;
 
 /// Longest `tracestate` that is carried along, in bytes: what W3C asks to carry at least. It is kept with every span in
 /// the queue, so a caller must not choose its size.
@@ -15,6 +17,19 @@ const TRACESTATE_BYTES_MAX: usize = 512;
 /// The caller's span, below which ours hang.
 #[derive(Debug, Clone)]
 pub struct RemoteParent(pub(super) Context);
+
+/// The headers of which the trace context is made.
+pub(super) const HEADERS: [&str; 2] = ["traceparent", "tracestate"];
+
+/// Hangs a span below the caller's, if the headers name one.
+pub(super) fn adopt(span: &Span, headers: &HeaderMap) {
+    if !span.is_disabled()
+        && let Some(parent) = extract(headers)
+    {
+        // It fails only where no collector is wanted; the span is then a root, or nothing.
+        let _ = span.set_parent(parent.0);
+    }
+}
 
 /// The caller's span, if the headers name a valid one. Anything malformed counts as none: a trace is never a reason to
 /// refuse a request.

@@ -20,6 +20,7 @@ const APPENDS: [f64; 11] = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 
 /// What is counted. Clones count together.
 #[derive(Debug, Clone)]
 pub struct Metrics {
+    rpc_duration: Histogram<f64>,
     evaluations: Counter<u64>,
     records: Counter<u64>,
     advice: Counter<u64>,
@@ -48,6 +49,7 @@ impl Metrics {
             histogram.with_boundaries(SECONDS.to_vec()).build()
         };
         Self {
+            rpc_duration: seconds(names::METRIC_RPC_DURATION, "From a call to the end of its answer."),
             evaluations: counter(names::METRIC_EVALUATIONS, "{evaluation}", "Verdicts."),
             records: counter(names::METRIC_RECORDS, "{report}", "Reports on calls."),
             advice: counter(names::METRIC_ADVICE, "{advice}", "Answers to failures."),
@@ -104,6 +106,19 @@ impl Metrics {
         ];
         self.evaluations.add(1, &labels);
         self.evaluate_duration.record(took.as_secs_f64(), &[]);
+    }
+
+    /// A call of a service ended after `took`, with the status of that name.
+    pub(super) fn rpc(&self, method: &'static str, status: &'static str, took: Duration) {
+        let labels = [
+            KeyValue::new(names::RPC_SYSTEM, "grpc"),
+            KeyValue::new(names::RPC_METHOD, method),
+            KeyValue::new(names::RPC_STATUS, status),
+            KeyValue::new(names::ERROR_TYPE, status),
+        ];
+        // Whoever succeeds has no error.
+        let labels = if status == names::RPC_OK { &labels[..3] } else { &labels[..] };
+        self.rpc_duration.record(took.as_secs_f64(), labels);
     }
 
     /// Arguments of a call were read as another type.

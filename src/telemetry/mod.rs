@@ -10,6 +10,7 @@
 //! - `setup`: [`Telemetry::start`] installs it all, [`Telemetry::shutdown`] flushes it.
 //! - `verdict`: the one log line of a decision or a report, and the span's attributes.
 //! - `policy`: the one log line of a policy that became active.
+//! - `rpc`: the span and the duration of each call of a service.
 //! - `spans`, `context`: the spans, hung below the caller's.
 //! - `metrics`: the counters and histograms.
 //! - `scrape`: the same figures, for who comes and asks.
@@ -23,6 +24,7 @@ pub mod metrics;
 pub mod names;
 mod otlp;
 pub mod policy;
+pub mod rpc;
 mod scrape;
 mod setup;
 mod spans;

@@ -26,6 +26,8 @@ pub const TARGET_RECORD: &str = "callgate::record";
 names! {
     /// Every span.
     SPANS:
+    /// One call of a service, which collectors know by its method's name. All that is done for it hangs below.
+    SPAN_RPC = "callgate.rpc",
     /// One Evaluate: may this call run? From its decoding to its answer.
     SPAN_EVALUATE = "callgate.evaluate",
     /// Many Evaluates of one model turn; each verdict is a [`SPAN_EVALUATE`] below it.
@@ -161,11 +163,32 @@ names! {
     CONVENTIONS:
     /// On a span: `server` for an answered request.
     OTEL_KIND = "otel.kind",
+    /// On a span: its name, where that is known only as it is made.
+    OTEL_NAME = "otel.name",
+    /// On a span: `ERROR` where it failed by the server's fault.
+    OTEL_STATUS = "otel.status_code",
+    /// Always `grpc`: who asks in JSON is answered by the same methods.
+    RPC_SYSTEM = "rpc.system.name",
+    /// `callgate.v1.GateService/Evaluate`; [`OTHER`] for what is no method of ours. Spans and metrics.
+    RPC_METHOD = "rpc.method",
+    /// `OK`, `DEADLINE_EXCEEDED`. Spans and metrics.
+    RPC_STATUS = "rpc.response.status_code",
+    /// The same where it is not `OK`. Spans and metrics.
+    ERROR_TYPE = "error.type",
     /// On the resource: our version.
     SERVICE_VERSION = "service.version",
     /// On the resource: tells replicas apart.
     SERVICE_INSTANCE_ID = "service.instance.id",
 }
+
+/// Histogram, seconds: from a call of a service to the end of its answer, by [`RPC_METHOD`] and [`RPC_STATUS`].
+pub const METRIC_RPC_DURATION: &str = "rpc.server.call.duration";
+
+/// The value of [`RPC_STATUS`] for whoever got an answer.
+pub const RPC_OK: &str = "OK";
+
+/// The value of what is not of a bounded set.
+pub const OTHER: &str = "_OTHER";
 
 /// The value of [`RULE`] and [`FAILURE_KIND`] on metrics where there is none.
 pub const NONE: &str = "none";

@@ -15,43 +15,39 @@ macro_rules! declared {
     };
 }
 
-/// The span of one Evaluate, below the caller's if `headers` name one. Instrument the gate's work with it, so that it
+/// The span of one Evaluate, below the caller's if `headers` name one, as they do for a request on a stream; else below
+/// the current one, that of the call of the service. Instrument the gate's work with it, so that it
 /// is the current span when [`evaluated`](super::verdict::evaluated) is told the verdict.
 #[must_use]
 pub fn evaluate_span(headers: &HeaderMap) -> Span {
-    below_caller(open_evaluate("server"), headers)
+    below_caller(open_evaluate(), headers)
 }
 
 /// The span of many Evaluates in one request. Each verdict told inside it gets a span of its own below it.
 #[must_use]
 pub fn batch_span(headers: &HeaderMap) -> Span {
-    below_caller(info_span!(names::SPAN_BATCH, { names::OTEL_KIND } = "server"), headers)
+    below_caller(info_span!(names::SPAN_BATCH, { names::OTEL_KIND } = "internal"), headers)
 }
 
 /// The span of one report, below the caller's if `headers` name one.
 #[must_use]
 pub fn record_span(headers: &HeaderMap) -> Span {
-    let span = report_attributes!(declared [names::SPAN_RECORD, "server"] unsaid);
+    let span = report_attributes!(declared [names::SPAN_RECORD, "internal"] unsaid);
     below_caller(span, headers)
 }
 
 /// Where a verdict's attributes go: the current span if it is an Evaluate's, else a new one below it.
 pub(super) fn of_verdict() -> Span {
     let current = Span::current();
-    if current.is_disabled() || current.has_field(names::DECISION) { current } else { open_evaluate("internal") }
+    if current.is_disabled() || current.has_field(names::DECISION) { current } else { open_evaluate() }
 }
 
-fn open_evaluate(kind: &'static str) -> Span {
-    verdict_attributes!(declared [names::SPAN_EVALUATE, kind] unsaid, unsaid)
+fn open_evaluate() -> Span {
+    verdict_attributes!(declared [names::SPAN_EVALUATE, "internal"] unsaid, unsaid)
 }
 
 fn below_caller(span: Span, headers: &HeaderMap) -> Span {
-    if !span.is_disabled()
-        && let Some(parent) = context::extract(headers)
-    {
-        // It fails only where no collector is wanted; the span is then a root, or nothing.
-        let _ = span.set_parent(parent.0);
-    }
+    context::adopt(&span, headers);
     span
 }
 

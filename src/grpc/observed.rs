@@ -1,0 +1,172 @@
+//! What is told of every call of every service: a span, and how long it took to the end of its answer.
+
+use std::{
+    convert::Infallible,
+    pin::Pin,
+    task::{Context, Poll, ready},
+};
+
+use http::{HeaderMap, header::HeaderValue};
+use http_body::{Body as HttpBody, Frame, SizeHint};
+use tonic::{
+    Code, Status,
+    body::Body,
+    codegen::{Service, http as wire},
+};
+use tracing::Instrument as _;
+
+use super::{roles, shortcut::Answer};
+use crate::{
+    clock::{Clock, Tick},
+    telemetry::{Metrics, rpc::ServerCall},
+};
+
+/// A service whose calls are told of.
+#[derive(Debug, Clone)]
+pub(super) struct Observed<S> {
+    service: S,
+    metrics: Metrics,
+}
+
+impl<S> Observed<S> {
+    pub(super) fn new(service: S, metrics: Metrics) -> Self {
+        Self { service, metrics }
+    }
+}
+
+impl<S> Service<wire::Request<Body>> for Observed<S>
+where
+    S: Service<wire::Request<Body>, Response = wire::Response<Body>, Error = Infallible, Future = Answer>,
+{
+    type Response = wire::Response<Body>;
+    type Error = Infallible;
+    type Future = Answer;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        self.service.poll_ready(context)
+    }
+
+    fn call(&mut self, mut request: wire::Request<Body>) -> Answer {
+        let Some(method) = roles::method(request.uri().path()) else { return self.service.call(request) };
+        let call = ServerCall::begun(method, request.headers_mut(), self.metrics.clone());
+        let span = call.span().clone();
+        let open = Open(Some((call, Clock::System.tick())));
+        let answer = span.in_scope(|| self.service.call(request));
+        let observed = async move {
+            let Ok(answer) = answer.await;
+            Ok(observed(answer, open))
+        };
+        // Only where somebody wants spans.
+        if span.is_disabled() { Box::pin(observed) } else { Box::pin(observed.instrument(span)) }
+    }
+}
+
+fn observed(answer: wire::Response<Body>, mut open: Open) -> wire::Response<Body> {
+    if let Some(status) = answer.headers().get(STATUS) {
+        open.ended(code(status));
+        return answer;
+    }
+    answer.map(|body| Body::new(Watched { body, open }))
+}
+
+const STATUS: &str = "grpc-status";
+
+fn code(status: &HeaderValue) -> Code {
+    Code::from_bytes(status.as_bytes())
+}
+
+/// A call without an end yet. One that is dropped was called off by its caller.
+struct Open(Option<(ServerCall, Tick)>);
+
+impl Open {
+    fn ended(&mut self, code: Code) {
+        if let Some((call, begun)) = self.0.take() {
+            call.ended(name(code), is_the_servers_fault(code), Clock::System.elapsed(begun));
+        }
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.ended(Code::Cancelled);
+    }
+}
+
+/// An answer whose end is waited for: its status is in what comes last.
+struct Watched {
+    body: Body,
+    open: Open,
+}
+
+impl Watched {
+    fn ends(&mut self, trailers: Option<&HeaderMap>) {
+        let status = trailers.map(|trailers| trailers.get(STATUS));
+        self.open.ended(match status {
+            Some(Some(status)) => code(status),
+            // The end came without saying how it went.
+            Some(None) => Code::Ok,
+            None => Code::Unknown,
+        });
+    }
+}
+
+impl HttpBody for Watched {
+    type Data = <Body as HttpBody>::Data;
+    type Error = Status;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Self::Data>, Status>>> {
+        let frame = ready!(Pin::new(&mut self.body).poll_frame(context));
+        match &frame {
+            Some(Ok(frame)) => {
+                if let Some(trailers) = frame.trailers_ref() {
+                    self.ends(Some(trailers));
+                }
+            }
+            Some(Err(status)) => {
+                let code = status.code();
+                self.open.ended(code);
+            }
+            None => self.ends(None),
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// As OpenTelemetry's conventions for gRPC have it of servers: the other codes tell callers what they did wrong.
+fn is_the_servers_fault(code: Code) -> bool {
+    use Code::{DataLoss, DeadlineExceeded, Internal, Unavailable, Unimplemented, Unknown};
+    matches!(code, Unknown | DeadlineExceeded | Unimplemented | Internal | Unavailable | DataLoss)
+}
+
+fn name(code: Code) -> &'static str {
+    match code {
+        Code::Ok => "OK",
+        Code::Cancelled => "CANCELLED",
+        Code::Unknown => "UNKNOWN",
+        Code::InvalidArgument => "INVALID_ARGUMENT",
+        Code::DeadlineExceeded => "DEADLINE_EXCEEDED",
+        Code::NotFound => "NOT_FOUND",
+        Code::AlreadyExists => "ALREADY_EXISTS",
+        Code::PermissionDenied => "PERMISSION_DENIED",
+        Code::ResourceExhausted => "RESOURCE_EXHAUSTED",
+        Code::FailedPrecondition => "FAILED_PRECONDITION",
+        Code::Aborted => "ABORTED",
+        Code::OutOfRange => "OUT_OF_RANGE",
+        Code::Unimplemented => "UNIMPLEMENTED",
+        Code::Internal => "INTERNAL",
+        Code::Unavailable => "UNAVAILABLE",
+        Code::DataLoss => "DATA_LOSS",
+        Code::Unauthenticated => "UNAUTHENTICATED",
+    }
+}

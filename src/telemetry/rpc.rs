@@ -1,0 +1,62 @@
+//! rpc: one span and one duration for each call of a service, by the conventions for RPC. What callgate does for it hangs
+//! below.
+
+use std::time::Duration;
+
+use http::HeaderMap;
+use tracing::{Span, field::Empty, info_span};
+
+use super::{Metrics, context, names};
+
+/// What a span's status is called that is an error.
+const ERROR: &str = "ERROR";
+
+/// A call of a service, from its coming in to the end of its answer.
+#[derive(Debug)]
+pub struct ServerCall {
+    span: Span,
+    method: &'static str,
+    metrics: Metrics,
+}
+
+impl ServerCall {
+    /// A call of `method`, as `package.Service/Method`, or [`names::OTHER`] for what is none of ours. Its span hangs
+    /// below the caller's, which is taken out of the headers, so that what is begun for it hangs below its own.
+    #[must_use]
+    pub fn begun(method: &'static str, headers: &mut HeaderMap, metrics: Metrics) -> Self {
+        let span = info_span!(
+            names::SPAN_RPC,
+            { names::OTEL_NAME } = method,
+            { names::OTEL_KIND } = "server",
+            { names::RPC_SYSTEM } = "grpc",
+            { names::RPC_METHOD } = method,
+            { names::RPC_STATUS } = Empty,
+            { names::OTEL_STATUS } = Empty,
+            { names::ERROR_TYPE } = Empty,
+        );
+        if !span.is_disabled() {
+            context::adopt(&span, headers);
+            context::HEADERS.iter().for_each(|name| drop(headers.remove(*name)));
+        }
+        Self { span, method, metrics }
+    }
+
+    /// Its span.
+    #[must_use]
+    pub fn span(&self) -> &Span {
+        &self.span
+    }
+
+    /// It ended `took` after it began, with the status of that name (`OK`, `DEADLINE_EXCEEDED`). `failed`: that is the
+    /// server's fault. Of a server's span any other status is none, since its caller had what it asked for.
+    pub fn ended(self, status: &'static str, failed: bool, took: Duration) {
+        self.span.record(names::RPC_STATUS, status);
+        if status != names::RPC_OK {
+            self.span.record(names::ERROR_TYPE, status);
+        }
+        if failed {
+            self.span.record(names::OTEL_STATUS, ERROR);
+        }
+        self.metrics.rpc(self.method, status, took);
+    }
+}
