@@ -282,7 +282,7 @@ mod tests {
                  callgate.retry.probe=false callgate.retryable=true",
                 1.0,
             ),
-            ("callgate.coercions [{call}] callgate.tool=charge_card", 1.0),
+            ("callgate.coercions [{call}] gen_ai.tool.name=charge_card", 1.0),
             ("callgate.commit.batch_size [{append}]", 3.0),
             ("callgate.commit.conflicts [{conflict}] callgate.conflict.reason=version", 1.0),
             ("callgate.commit.duration [s]", 0.5),

@@ -36,6 +36,10 @@ names! {
     SPAN_RECORD = "callgate.record",
 }
 
+/// On the span of an Evaluate: what one rule had to say, with [`RULE`], [`DECISION`], [`REASON`], [`LEVEL`], [`COUNT`]
+/// and [`ENFORCED`].
+pub const EVENT_FINDING: &str = "finding";
+
 names! {
     /// Every metric.
     METRICS:
@@ -78,12 +82,6 @@ names! {
     FIELDS:
     /// The tenant's number. Logs and spans.
     TENANT = "callgate.tenant",
-    /// The session's id. Logs and spans.
-    SESSION = "callgate.session",
-    /// The call's id, chosen by the caller. Logs and spans.
-    CALL_ID = "callgate.call_id",
-    /// The tool's name. Logs and spans; on [`METRIC_COERCIONS`] too.
-    TOOL = "callgate.tool",
     /// The arguments' fields that had another type, with the places of items left out. Logs.
     COERCED = "callgate.coerced",
     /// `ALLOW`, `ASK`, `WAIT`, `REUSE`, `DENY`, `STOP`. Logs and spans: as applied. Metrics: as the policy would have
@@ -104,6 +102,8 @@ names! {
     /// The call as it is known again: 16 hexadecimal characters of its hash. Stands for the arguments, which are never
     /// said. Logs and spans.
     FINGERPRINT = "callgate.fingerprint",
+    /// The policy that judged: the first 16 hexadecimal digits of its hash. Logs and spans.
+    POLICY = "callgate.policy",
     /// True for the answer given before to the same call_id. Logs and spans.
     REPLAYED = "callgate.replayed",
     /// True when the policy's decision was applied, false in shadow mode. Logs and spans.
@@ -175,6 +175,14 @@ names! {
     RPC_STATUS = "rpc.response.status_code",
     /// The same where it is not `OK`. Spans and metrics.
     ERROR_TYPE = "error.type",
+    /// The session's id. Logs and spans.
+    SESSION = "gen_ai.conversation.id",
+    /// The agent's name. Logs and spans.
+    AGENT = "gen_ai.agent.id",
+    /// The call's id, chosen by the caller. Logs and spans.
+    CALL_ID = "gen_ai.tool.call.id",
+    /// The tool's name. Logs and spans; on [`METRIC_COERCIONS`] too.
+    TOOL = "gen_ai.tool.name",
     /// On the resource: our version.
     SERVICE_VERSION = "service.version",
     /// On the resource: tells replicas apart.

@@ -2,11 +2,15 @@
 //! cost a comparison.
 
 use http::HeaderMap;
-use opentelemetry::trace::{TraceContextExt as _, TraceId};
+use opentelemetry::{
+    KeyValue,
+    trace::{TraceContextExt as _, TraceId},
+};
 use tracing::{Span, field::Empty, info_span};
 use tracing_opentelemetry::OpenTelemetrySpanExt as _;
 
 use super::{context, names};
+use crate::domain::finding::Finding;
 
 /// A span whose attributes get their values later.
 macro_rules! declared {
@@ -44,6 +48,19 @@ pub(super) fn of_verdict() -> Span {
 
 fn open_evaluate() -> Span {
     verdict_attributes!(declared [names::SPAN_EVALUATE, "internal"] unsaid, unsaid)
+}
+
+/// What one rule had to say, as an event of the verdict's span.
+pub(super) fn note_finding(span: &Span, finding: &Finding) {
+    let mut told = vec![
+        KeyValue::new(names::RULE, finding.rule.to_string()),
+        KeyValue::new(names::DECISION, finding.decision.as_str()),
+        KeyValue::new(names::REASON, finding.reason.as_str()),
+        KeyValue::new(names::ENFORCED, finding.enforced),
+    ];
+    told.extend(finding.level.map(|level| KeyValue::new(names::LEVEL, level.as_str())));
+    told.extend(finding.count.map(|count| KeyValue::new(names::COUNT, i64::from(count))));
+    span.add_event(names::EVENT_FINDING, told);
 }
 
 fn below_caller(span: Span, headers: &HeaderMap) -> Span {
@@ -92,6 +109,10 @@ mod tests {
         (exported, ears.lines())
     }
 
+    fn is_listed(name: &str) -> bool {
+        [names::FIELDS, names::CONVENTIONS].concat().contains(&name)
+    }
+
     fn attributes(span: &SpanData) -> BTreeMap<String, String> {
         span.attributes.iter().map(|attribute| (attribute.key.to_string(), attribute.value.to_string())).collect()
     }
@@ -112,7 +133,7 @@ mod tests {
             span.in_scope(|| evaluated(&verdict, &testing::proposal("charge_card"), []));
         });
         let [span] = spans.as_slice() else { panic!("{} spans", spans.len()) };
-        assert_eq!((&*span.name, &span.span_kind), (names::SPAN_EVALUATE, &SpanKind::Server));
+        assert_eq!((&*span.name, &span.span_kind), (names::SPAN_EVALUATE, &SpanKind::Internal));
         assert_eq!(span.span_context.trace_id().to_string(), "4bf92f3577b34da6a3ce929d0e0e4736");
         assert_eq!(span.parent_span_id.to_string(), "00f067aa0ba902b7");
         assert_eq!(lines[0].fields["callgate.trace_id"], "4bf92f3577b34da6a3ce929d0e0e4736");
@@ -120,8 +141,8 @@ mod tests {
         let found = attributes(span);
         assert_eq!(found.len(), span.attributes.len(), "an attribute appears twice");
         for (name, value) in [
-            ("callgate.session", "s1"),
-            ("callgate.tool", "charge_card"),
+            ("gen_ai.conversation.id", "s1"),
+            ("gen_ai.tool.name", "charge_card"),
             ("callgate.decision", "DENY"),
             ("callgate.rule", "repeat"),
             ("callgate.reason", "no_progress"),
@@ -131,8 +152,17 @@ mod tests {
         ] {
             assert_eq!(found.get(name).map(String::as_str), Some(value), "{name}");
         }
+        let number = span.attributes.iter().find(|attribute| attribute.key.as_str() == names::COUNT).expect("a count");
+        assert_eq!(number.value, opentelemetry::Value::I64(20), "a number is told as one");
+        // The log line of a broken loop is an event as well.
+        let [event, _] = &span.events[..] else { panic!("{:?}", span.events) };
+        let told: BTreeMap<_, _> = event.attributes.iter().map(|a| (a.key.as_str(), a.value.to_string())).collect();
+        assert_eq!(
+            (&*event.name, &*told[names::RULE], &*told[names::DECISION]),
+            (names::EVENT_FINDING, "repeat", "DENY")
+        );
         for (name, value) in &found {
-            assert!(names::FIELDS.contains(&&**name), "{name} is not in names.rs");
+            assert!(is_listed(name), "{name} is not in names.rs");
             assert!(!value.contains(testing::SECRET), "{name} says {value}");
         }
     }
@@ -147,8 +177,8 @@ mod tests {
         });
         let [one, other, batch] = spans.as_slice() else { panic!("{} spans", spans.len()) };
         assert_eq!(batch.name, names::SPAN_BATCH);
-        assert_eq!(attributes(one)["callgate.tool"], "charge_card");
-        assert_eq!(attributes(other)["callgate.tool"], "send_mail");
+        assert_eq!(attributes(one)["gen_ai.tool.name"], "charge_card");
+        assert_eq!(attributes(other)["gen_ai.tool.name"], "send_mail");
         for span in [one, other] {
             assert_eq!((&*span.name, span.parent_span_id), (names::SPAN_EVALUATE, batch.span_context.span_id()));
         }
@@ -166,6 +196,6 @@ mod tests {
         assert_eq!(found["callgate.outcome"], "error");
         assert_eq!(found["callgate.failure_kind"], "rate_limited");
         assert_eq!(found["callgate.retry_after_ms"], "40000");
-        assert!(found.keys().all(|name| names::FIELDS.contains(&&**name)), "{found:?}");
+        assert!(found.keys().all(|name| is_listed(name)), "{found:?}");
     }
 }

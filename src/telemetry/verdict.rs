@@ -138,6 +138,7 @@ fn level(verdict: &Verdict) -> LogLevel {
 fn note_verdict(span: &Span, verdict: &Verdict, proposal: &Proposal) {
     if !span.is_disabled() {
         verdict_attributes!(noted [span] verdict, proposal);
+        verdict.findings.iter().for_each(|finding| spans::note_finding(span, finding));
     }
 }
 

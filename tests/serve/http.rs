@@ -17,15 +17,56 @@ use crate::{
 
 /// The whole answer to a request of HTTP/1, head and body.
 async fn get(server: &Server, path: &str) -> String {
+    said(server, &format!("GET {path} HTTP/1.1\r\nhost: callgate\r\nconnection: close\r\n\r\n")).await
+}
+
+/// The same, to a request that is told whole.
+async fn said(server: &Server, request: &str) -> String {
     let ask = async {
         let mut stream = TcpStream::connect(server.address).await.expect("it listens");
-        let request = format!("GET {path} HTTP/1.1\r\nhost: callgate\r\nconnection: close\r\n\r\n");
         stream.write_all(request.as_bytes()).await.expect("sent");
         let mut answer = String::new();
         stream.read_to_string(&mut answer).await.expect("an answer");
         answer
     };
     in_time("an answer", ask).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_call_of_every_service_is_counted_by_method_and_status() {
+    let home = Home::prepared().await;
+    let server = Server::start(&home, &[]);
+    let mut client = server.client().await;
+    evaluate(&mut client, question("s", call("c1", "look", "{}"))).await;
+    client.record(success("s", "unheard", "row")).await.expect_err("nobody asked");
+    client.evaluate(question("", call("c1", "look", "{}"))).await.expect_err("no session");
+    let ask = |body: &str, path: &str| {
+        let head = "content-type: application/json\r\nhost: callgate\r\nconnection: close";
+        format!("POST /callgate.v1.{path} HTTP/1.1\r\n{head}\r\ncontent-length: {}\r\n\r\n{body}", body.len())
+    };
+    let mut figures = String::new();
+    for request in [
+        ask("{}", "ServerService/GetServerInfo"),
+        ask("{}", "GateService/Nothing"),
+        ask("{}", "ApprovalService/GetApproval"),
+        "GET /metrics HTTP/1.1\r\nhost: callgate\r\nconnection: close\r\n\r\n".to_owned(),
+    ] {
+        figures = said(&server, &request).await;
+    }
+    let counted = |method: &str, status: &str| {
+        let labels = format!(r#"rpc_method="{method}",rpc_response_status_code="{status}""#);
+        figures.lines().any(|line| line.starts_with("rpc_server_call_duration_seconds_count") && line.contains(&labels))
+    };
+    for (method, status) in [
+        ("callgate.v1.GateService/Evaluate", "OK"),
+        ("callgate.v1.GateService/Evaluate", "INVALID_ARGUMENT"),
+        ("callgate.v1.GateService/Record", "NOT_FOUND"),
+        ("callgate.v1.ServerService/GetServerInfo", "OK"),
+        ("callgate.v1.ApprovalService/GetApproval", "INVALID_ARGUMENT"),
+    ] {
+        assert!(counted(method, status), "{method} {status} is missing in {figures}");
+    }
+    assert!(!figures.contains("GateService/Nothing"), "a name that callers make up is no label: {figures}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
