@@ -78,7 +78,7 @@ fn other_process() {
         for i in 0..DECISIONS {
             let started = clock.tick();
             telemetry::evaluate_span(&headers).in_scope(|| verdict::evaluated(&verdict, &proposal, []));
-            metrics.evaluated(&verdict, clock.elapsed(started));
+            metrics.evaluated(&verdict, &proposal, clock.elapsed(started));
             worked += clock.elapsed(started);
             if i % 10 == 0 {
                 tokio::time::sleep(Duration::from_millis(2)).await;

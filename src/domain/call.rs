@@ -80,8 +80,8 @@ impl Request {
     }
 }
 
-/// Parameters that a tool's caller has added for what a model has to say beside the arguments. A refusal names them, and
-/// nobody else has a use for them.
+/// Parameters that a caller has added to a tool for what its model has to say beside the arguments. A refusal names
+/// them; nobody else has a use for them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Sayable {
     /// Why the call is needed.

@@ -70,7 +70,7 @@ impl Gate {
         };
         let mut answers = Vec::with_capacity(verdicts.len());
         for (proposal, verdict) in proposals.iter().zip(verdicts) {
-            self.metrics.evaluated(&verdict, self.clock.elapsed(started));
+            self.metrics.evaluated(&verdict, proposal, self.clock.elapsed(started));
             let evidence = verdict.loop_broken().and_then(|_| slot.advance(|tree| evidence(tree, proposal)));
             if !verdict.replayed {
                 self.metrics.redacted(&proposal.secrets);

@@ -44,6 +44,7 @@ impl Gate {
         report: Report,
         observed: Option<Request>,
     ) -> Result<RecordAnswer, RecordError> {
+        let started = self.clock.tick();
         self.admits_report(tenant, observed.is_some())?;
         let policy = self.policy(tenant);
         let observed = observed.map(|request| Box::new(policy.propose(request)));
@@ -81,7 +82,8 @@ impl Gate {
             return Ok(Box::pin(self.with_arguments(tenant, &report, answer)).await?);
         }
         let settled = &answer.recorded.settled;
-        self.metrics.recorded(settled);
+        let tool = answer.recorded.observation.as_ref().map(|(tool, _)| (tool, policy.is_declared(tool)));
+        self.metrics.recorded(settled, tool, self.clock.elapsed(started));
         self.metrics.redacted(&answer.recorded.secrets);
         telemetry::verdict::recorded(settled);
         if let Some((tool, observation)) = &answer.recorded.observation {

@@ -8,8 +8,10 @@ use opentelemetry::{
     metrics::{Counter, Gauge, Histogram, MeterProvider, NoopMeterProvider},
 };
 
-use super::names;
-use crate::domain::{event::Settled, failure::FailureKind, ids::ToolName, redaction::Secrets, verdict::Verdict};
+use super::{names, tools::Tools};
+use crate::domain::{
+    call::Proposal, event::Settled, failure::FailureKind, ids::ToolName, redaction::Secrets, verdict::Verdict,
+};
 
 /// Bounds of the durations' buckets, in seconds. OpenTelemetry's own are made for milliseconds.
 const SECONDS: [f64; 15] =
@@ -26,7 +28,9 @@ pub struct Metrics {
     advice: Counter<u64>,
     coercions: Counter<u64>,
     evaluate_duration: Histogram<f64>,
+    record_duration: Histogram<f64>,
     commit_duration: Histogram<f64>,
+    tools: Tools,
     commit_batch_size: Histogram<u64>,
     commit_conflicts: Counter<u64>,
     turned_away: Counter<u64>,
@@ -55,6 +59,8 @@ impl Metrics {
             advice: counter(names::METRIC_ADVICE, "{advice}", "Answers to failures."),
             coercions: counter(names::METRIC_COERCIONS, "{call}", "Calls whose arguments had another type."),
             evaluate_duration: seconds(names::METRIC_EVALUATE_DURATION, "From the request to the committed verdict."),
+            record_duration: seconds(names::METRIC_RECORD_DURATION, "From a report to the committed outcome."),
+            tools: Tools::default(),
             commit_duration: seconds(names::METRIC_COMMIT_DURATION, "One commit of a batch."),
             commit_batch_size: meter
                 .u64_histogram(names::METRIC_COMMIT_BATCH_SIZE)
@@ -96,13 +102,15 @@ impl Metrics {
 
     /// An Evaluate was answered with `verdict` after `took`, commit included. Counts what the policy would have said:
     /// the mode tells whether it was applied.
-    pub fn evaluated(&self, verdict: &Verdict, took: Duration) {
+    pub fn evaluated(&self, verdict: &Verdict, proposal: &Proposal, took: Duration) {
         let rule = verdict.winner().map_or(Cow::Borrowed(names::NONE), |finding| finding.rule.clone());
         let mode = if verdict.is_enforced() { "enforce" } else { "shadow" };
         let labels = [
             KeyValue::new(names::DECISION, verdict.would.as_str()),
             KeyValue::new(names::RULE, rule),
+            KeyValue::new(names::REASON, verdict.winner().map_or(names::NONE, |finding| finding.reason.as_str())),
             KeyValue::new(names::MODE, mode),
+            KeyValue::new(names::TOOL, self.tools.label(&proposal.request.tool, proposal.declared)),
         ];
         self.evaluations.add(1, &labels);
         self.evaluate_duration.record(took.as_secs_f64(), &[]);
@@ -123,13 +131,18 @@ impl Metrics {
 
     /// Arguments of a call were read as another type.
     pub fn coerced(&self, tool: &ToolName) {
-        self.coercions.add(1, &[KeyValue::new(names::TOOL, tool.to_string())]);
+        self.coercions.add(1, &[KeyValue::new(names::TOOL, self.tools.label(tool, true))]);
     }
 
-    /// A call was reported on.
-    pub fn recorded(&self, settled: &Settled) {
+    /// A call was reported on, and the report answered after `took`, commit included. `tool`: which, and whether the
+    /// policy declares it; none for a heartbeat.
+    pub fn recorded(&self, settled: &Settled, tool: Option<(&ToolName, bool)>, took: Duration) {
         let failure = KeyValue::new(names::FAILURE_KIND, settled.failure.map_or(names::NONE, FailureKind::as_str));
-        self.records.add(1, &[KeyValue::new(names::OUTCOME, settled.status.as_str()), failure.clone()]);
+        let tool = tool.map_or(names::OTHER.into(), |(tool, is_declared)| self.tools.label(tool, is_declared));
+        let labels =
+            [KeyValue::new(names::OUTCOME, settled.status.as_str()), failure.clone(), KeyValue::new(names::TOOL, tool)];
+        self.records.add(1, &labels);
+        self.record_duration.record(took.as_secs_f64(), &[]);
         if let Some(advice) = &settled.advice {
             let labels = [
                 failure,
@@ -261,18 +274,19 @@ mod tests {
         let metrics = Metrics::new(&provider);
 
         let took = Duration::from_millis(500);
-        metrics.evaluated(&testing::allow(), took);
-        metrics.clone().evaluated(&testing::allow(), took);
-        metrics.evaluated(&testing::loop_broken(Decision::Deny, Level::Critical, 20), took);
-        metrics.evaluated(&testing::shadowed(testing::loop_broken(Decision::Deny, Level::Critical, 20)), took);
-        metrics.recorded(&testing::settled(OutcomeStatus::Success, None, None));
+        let card = Proposal { declared: true, ..testing::proposal("charge_card") };
+        metrics.evaluated(&testing::allow(), &card, took);
+        metrics.clone().evaluated(&testing::allow(), &card, took);
+        metrics.evaluated(&testing::loop_broken(Decision::Deny, Level::Critical, 20), &card, took);
+        metrics.evaluated(&testing::shadowed(testing::loop_broken(Decision::Deny, Level::Critical, 20)), &card, took);
+        metrics.recorded(&testing::settled(OutcomeStatus::Success, None, None), Some((&card.request.tool, true)), took);
         let limited = Some(FailureKind::RateLimited);
-        metrics.recorded(&testing::settled(OutcomeStatus::Error, limited, Some((true, 1_000))));
+        metrics.recorded(&testing::settled(OutcomeStatus::Error, limited, Some((true, 1_000))), None, took);
         metrics.committed(3, took);
         metrics.conflict("version");
         metrics.turned_away();
         metrics.deleted("trees", 2);
-        metrics.coerced(&testing::proposal("charge_card").request.tool);
+        metrics.coerced(&card.request.tool);
         provider.force_flush().expect("flushed");
 
         let found = figures.0.lock().unwrap().clone();
@@ -289,19 +303,31 @@ mod tests {
             ("callgate.deleted [{row}] callgate.deleted.kind=trees", 2.0),
             ("callgate.evaluate.duration [s]", 2.0),
             (
-                "callgate.evaluations [{evaluation}] callgate.decision=ALLOW callgate.mode=enforce callgate.rule=none",
+                "callgate.evaluations [{evaluation}] callgate.decision=ALLOW callgate.mode=enforce \
+                 callgate.reason=none callgate.rule=none gen_ai.tool.name=charge_card",
                 2.0,
             ),
             (
-                "callgate.evaluations [{evaluation}] callgate.decision=DENY callgate.mode=enforce callgate.rule=repeat",
+                "callgate.evaluations [{evaluation}] callgate.decision=DENY callgate.mode=enforce \
+                 callgate.reason=no_progress callgate.rule=repeat gen_ai.tool.name=charge_card",
                 1.0,
             ),
             (
-                "callgate.evaluations [{evaluation}] callgate.decision=DENY callgate.mode=shadow callgate.rule=repeat",
+                "callgate.evaluations [{evaluation}] callgate.decision=DENY callgate.mode=shadow \
+                 callgate.reason=no_progress callgate.rule=repeat gen_ai.tool.name=charge_card",
                 1.0,
             ),
-            ("callgate.records [{report}] callgate.failure_kind=none callgate.outcome=success", 1.0),
-            ("callgate.records [{report}] callgate.failure_kind=rate_limited callgate.outcome=error", 1.0),
+            (
+                "callgate.records [{report}] callgate.failure_kind=none callgate.outcome=success \
+                 gen_ai.tool.name=charge_card",
+                1.0,
+            ),
+            ("callgate.record.duration [s]", 1.0),
+            (
+                "callgate.records [{report}] callgate.failure_kind=rate_limited callgate.outcome=error \
+                 gen_ai.tool.name=_OTHER",
+                1.0,
+            ),
             ("callgate.turned_away [{request}]", 1.0),
         ];
         assert_eq!(found, expected.map(|(name, sum)| (name.to_owned(), sum)).into());
@@ -313,7 +339,7 @@ mod tests {
     #[test]
     fn without_a_collector_counting_is_harmless() {
         let metrics = Metrics::none();
-        metrics.evaluated(&testing::allow(), Duration::ZERO);
+        metrics.evaluated(&testing::allow(), &testing::proposal("charge_card"), Duration::ZERO);
         metrics.conflict("version");
     }
 }

@@ -12,7 +12,7 @@
 //! - `policy`: the one log line of a policy that became active.
 //! - `rpc`: the span and the duration of each call of a service.
 //! - `spans`, `context`: the spans, hung below the caller's.
-//! - `metrics`: the counters and histograms.
+//! - `metrics`: the counters and histograms; `tools`: which tools have figures of their own.
 //! - `scrape`: the same figures, for who comes and asks.
 //! - `otlp`, `watch`: the exporters, and who looks after them.
 
@@ -30,6 +30,7 @@ mod setup;
 mod spans;
 #[cfg(test)]
 mod testing;
+mod tools;
 pub mod verdict;
 mod watch;
 

@@ -43,9 +43,9 @@ pub const EVENT_FINDING: &str = "finding";
 names! {
     /// Every metric.
     METRICS:
-    /// Counter, `{evaluation}`: verdicts, by [`DECISION`], [`RULE`] and [`MODE`].
+    /// Counter, `{evaluation}`: verdicts, by [`DECISION`], [`RULE`], [`REASON`], [`MODE`] and [`TOOL`].
     METRIC_EVALUATIONS = "callgate.evaluations",
-    /// Counter, `{report}`: reports on calls, by [`OUTCOME`] and [`FAILURE_KIND`].
+    /// Counter, `{report}`: reports on calls, by [`OUTCOME`], [`FAILURE_KIND`] and [`TOOL`].
     METRIC_RECORDS = "callgate.records",
     /// Counter, `{advice}`: answers to failures, by [`FAILURE_KIND`], [`RETRYABLE`], [`BASIS`] and [`PROBE`].
     METRIC_ADVICE = "callgate.advice",
@@ -54,6 +54,8 @@ names! {
     METRIC_COERCIONS = "callgate.coercions",
     /// Histogram, seconds: from the request to the verdict, with its commit.
     METRIC_EVALUATE_DURATION = "callgate.evaluate.duration",
+    /// Histogram, seconds: from a report to its outcome, with its commit.
+    METRIC_RECORD_DURATION = "callgate.record.duration",
     /// Histogram, seconds: one commit of a batch.
     METRIC_COMMIT_DURATION = "callgate.commit.duration",
     /// Histogram, `{append}`: changes that went into one commit.
@@ -91,7 +93,7 @@ names! {
     WOULD = "callgate.would",
     /// The rule that decided or warned: its file's name. On metrics [`NONE`] where no rule had anything to say.
     RULE = "callgate.rule",
-    /// The stable reason. Logs and spans.
+    /// The stable reason. On metrics [`NONE`] where no rule had anything to say.
     REASON = "callgate.reason",
     /// How far the loop has gone: `warning`, `critical`, `break`. Logs and spans.
     LEVEL = "callgate.level",
@@ -181,7 +183,7 @@ names! {
     AGENT = "gen_ai.agent.id",
     /// The call's id, chosen by the caller. Logs and spans.
     CALL_ID = "gen_ai.tool.call.id",
-    /// The tool's name. Logs and spans; on [`METRIC_COERCIONS`] too.
+    /// The tool's name. On metrics one of a hundred that a policy declares, else [`OTHER`].
     TOOL = "gen_ai.tool.name",
     /// On the resource: our version.
     SERVICE_VERSION = "service.version",
@@ -243,6 +245,52 @@ mod tests {
                 found.push(path);
             }
         }
+    }
+
+    /// What this file says of each name, as a page; its beginning is written by hand.
+    fn page(old: &str) -> String {
+        let source = include_str!("names.rs").split("#[cfg(test)]").next().expect("a source");
+        let entry = regex::Regex::new(r#"((?:    /// .*\n)+)    [A-Z_]+ = "([^"]+)","#).expect("a pattern");
+        let loose = regex::Regex::new(r#"((?:/// .*\n)+)pub const ([A-Z_]+): &str = "([^"]+)";"#).expect("a pattern");
+        let link = regex::Regex::new(r"\[`([A-Z_]+)`\]").expect("a pattern");
+        let value = |name: &str| {
+            let line = regex::Regex::new(&format!(r#"\b{name}(?:: &str)? = "([^"]+)""#)).expect("a pattern");
+            line.captures(source).map_or_else(|| panic!("{name} is none"), |found| format!("`{}`", &found[1]))
+        };
+        let told = |doc: &str| {
+            let text =
+                doc.lines().map(|line| line.trim().trim_start_matches("///").trim()).collect::<Vec<_>>().join(" ");
+            link.replace_all(&text, |found: &regex::Captures<'_>| value(&found[1])).replace('|', "\\|")
+        };
+        let mut page = format!("{}\n", old.split("\n## ").next().expect("a beginning").trim_end());
+        for (title, list) in [("Spans", "SPANS"), ("Metrics", "METRICS"), ("Fields of ours", "FIELDS")] {
+            let from = source.find(&format!("\n    {list}:\n")).expect("a list");
+            let part = &source[from..from + source[from..].find("\n}").expect("its end")];
+            page.push_str(&format!("\n## {title}\n\n| name | is |\n|---|---|\n"));
+            for found in entry.captures_iter(part) {
+                page.push_str(&format!("| `{}` | {} |\n", &found[2], told(&found[1])));
+            }
+        }
+        page.push_str("\n## Names that OpenTelemetry has laid down\n\n| name | is |\n|---|---|\n");
+        let from = source.find("\n    CONVENTIONS:\n").expect("a list");
+        for found in entry.captures_iter(&source[from..]) {
+            page.push_str(&format!("| `{}` | {} |\n", &found[2], told(&found[1])));
+        }
+        for found in loose.captures_iter(source).filter(|found| found[2].starts_with("METRIC_")) {
+            page.push_str(&format!("| `{}` | {} |\n", &found[3], told(&found[1])));
+        }
+        page
+    }
+
+    #[test]
+    fn the_page_of_names_is_up_to_date() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/TELEMETRY.md");
+        let old = std::fs::read_to_string(path).expect("a page");
+        let page = page(&old);
+        if std::env::var_os("UPDATE").is_some() {
+            std::fs::write(path, &page).expect("written");
+        }
+        assert!(std::fs::read_to_string(path).expect("a page") == page, "UPDATE=1 writes {path} anew; then review it");
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! rpc: one span and one duration for each call of a service, by the conventions for RPC. What callgate does for it hangs
-//! below.
+//! rpc: one span and one duration for each call of a service, by the conventions for RPC. What callgate does for it
+//! hangs below.
 
 use std::time::Duration;
 
