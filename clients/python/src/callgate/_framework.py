@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from ._questions import Person
 from .client import AsyncClient, Client, default_client
+from .schemas import Added
 from .toolbox import AsyncToolbox, Toolbox
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from typing_extensions import Unpack
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from .gate import AsyncGate, Gate, GateOptions
 
 C = TypeVar("C", Client, AsyncClient)
+A = TypeVar("A", bound="str | dict[str, Any]")
 
 
 class Frame:
@@ -56,17 +58,21 @@ class Frame:
         options: GateOptions = {**defaults, **self._options}
         return self._aclient.gate(session_id, **options)
 
-    def schemas(self, schemas: list[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    def schemas(self, schemas: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         """The tools' schemas as the model is to see them."""
         return self._box.schemas(schemas)
 
-    async def aschemas(self, schemas: list[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    async def aschemas(self, schemas: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         """The same for event loops."""
         return await self._abox.schemas(schemas)
 
     def knows(self, tool: str) -> bool:
         """Whether this process has shown the tool to a model: only then is it known what was added to its schema."""
         return tool in self._box.added
+
+    def stripped(self, tool: str, args: A) -> A:
+        """The arguments without what was added to the tool's schema."""
+        return cast("A", self._box.added.get(tool, Added()).taken(args)[0])
 
     def call(self, tool: str, args: Args, execute: Callable[..., Any], **options: Unpack[CallOptions]) -> Call:
         """The call as the gate takes it, without what was added to the tool's schema."""

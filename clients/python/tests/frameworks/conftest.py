@@ -26,7 +26,12 @@ if TYPE_CHECKING:
 
     from callgate import Client
 
-FRAMEWORKS = {"test_loops.py": "anthropic", "test_langchain.py": "langchain", "test_openai_agents.py": "agents"}
+FRAMEWORKS = {
+    "test_loops.py": "anthropic",
+    "test_langchain.py": "langchain",
+    "test_openai_agents.py": "agents",
+    "test_pydantic_ai.py": "pydantic_ai",
+}
 collect_ignore = [test for test, package in FRAMEWORKS.items() if find_spec(package) is None]
 
 

@@ -1,0 +1,200 @@
+"""Pydantic AI: a capability that puts an agent's tool calls behind a gate.
+
+Needs `pip install 'callgate[pydantic-ai]'`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from pydantic_ai import ApprovalRequired, CallDeferred, ModelRetry, ToolReturn
+from pydantic_ai.capabilities import AbstractCapability
+from pydantic_ai.exceptions import SkipToolExecution, ToolFailed, ToolFailedError, ToolRetryError
+from pydantic_ai.messages import ModelRequest, ModelResponse, ToolReturnPart, UserPromptPart, is_multi_modal_content
+
+from . import _questions
+from ._framework import Frame
+from ._questions import Answer
+from ._values import as_json
+from .errors import NotStarted
+from .errors import ToolFailed as Failed
+from .outcome import Result
+from .v1.approval_service_pb2 import APPROVAL_STATE_PENDING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from pydantic_ai import RunContext
+    from pydantic_ai.messages import ModelMessage, ToolCallPart
+    from pydantic_ai.models import ModelRequestContext
+    from pydantic_ai.tools import ToolDefinition
+    from typing_extensions import Unpack
+
+    from .client import AsyncClient, Client
+    from .gate import GateOptions
+    from .outcome import Outcome
+
+_DEFERRALS = (ApprovalRequired, CallDeferred)
+
+
+class CallgateCapability(AbstractCapability[Any]):
+    """Puts every function tool of an agent behind a gate: `Agent(…, capabilities=[CallgateCapability()])`.
+
+    The model is told what the plane says of a call, and what came of it; a tool that raises does not end the run. A
+    session is the conversation (`conversation_id`, which message histories carry on); a run is what follows one prompt.
+
+    A call that a person must approve waits for an answer in callgate. With `deferrals`, it is deferred instead: the run
+    ends with `DeferredToolRequests` (which has to be in the agent's `output_type`), whose metadata name `approval_id`,
+    `tool`, `args` and `message`. What the next run is given as `deferred_tool_results` answers callgate's question.
+    """
+
+    def __init__(
+        self,
+        client: Client | AsyncClient | None = None,
+        *,
+        session_id: str | Callable[[RunContext[Any]], str] | None = None,
+        deferrals: bool = False,
+        approvals: Client | AsyncClient | None = None,
+        repeat_parameter: str = "",
+        **options: Unpack[GateOptions],
+    ) -> None:
+        """Connects with the first call.
+
+        Args:
+            client: The connection, of either kind; else that of the environment's settings.
+            session_id: The session, or a function that gives it; else the conversation.
+            deferrals: Defer what a person must approve.
+            approvals: The connection by which the user's answers are given, with the credential of somebody who may
+                approve; else the client.
+            repeat_parameter: The name of a parameter that every tool's schema gets, by which the model can mean a
+                repetition; empty: none.
+            options: As of `Client.gate`.
+
+        Raises:
+            TypeError, ValueError: An argument or a setting makes no sense.
+        """
+        self._frame = Frame(client, approvals, repeat_parameter, options)
+        self._session_id = session_id
+        self._defers = deferrals
+
+    async def prepare_tools(self, ctx: RunContext[Any], tool_defs: list[ToolDefinition]) -> list[ToolDefinition]:
+        """Shows the model the tools with what the policy wants of their arguments."""
+        given = [
+            {"type": "function", "name": tool.name, "parameters": tool.parameters_json_schema, "strict": tool.strict}
+            for tool in tool_defs
+        ]
+        shown = await self._frame.aschemas(given)
+        return [
+            replace(tool, parameters_json_schema=schema["parameters"])
+            for tool, schema in zip(tool_defs, shown, strict=True)
+        ]
+
+    async def before_tool_validate(
+        self, ctx: RunContext[Any], *, call: ToolCallPart, tool_def: ToolDefinition, args: str | dict[str, Any]
+    ) -> str | dict[str, Any]:
+        """Takes out of the arguments what `prepare_tools` has added, of which the tool knows nothing."""
+        return self._frame.stripped(call.tool_name, args)
+
+    async def wrap_tool_execute(
+        self, ctx: RunContext[Any], *, call: ToolCallPart, tool_def: ToolDefinition, args: dict[str, Any], handler: Any
+    ) -> Any:
+        """Asks, waits, executes by `handler` as permitted, reports, and answers with what the model is to see."""
+        asked = call.args_as_dict()
+        proposed = self._frame.stripped(call.tool_name, asked)
+
+        async def execute(**arguments: Any) -> Any:
+            return await _executed(handler(_validated(args, proposed, arguments)))
+
+        options: GateOptions = {"run_id": _run(ctx.messages)}
+        if self._defers:
+            options["approval_wait_s"] = 0.0
+        gate = self._frame.agate(self._session(ctx), options)
+        framed = self._frame.call(call.tool_name, asked, execute, call_id=call.tool_call_id, turn=_turn(ctx.messages))
+        try:
+            outcome = await gate.run_call(framed)
+            if self._defers and outcome.decision == "ASK":
+                if not ctx.tool_call_approved:
+                    raise ApprovalRequired(_questions.put(outcome, call.tool_name, asked))
+                await self._frame.aanswer(outcome.approval_id, Answer(approve=True))
+                outcome = await gate.run_call(framed)
+        except NotStarted as waits:
+            raise (waits.__cause__ or waits) from None
+        return _shown(outcome)
+
+    async def before_model_request(
+        self, ctx: RunContext[Any], request_context: ModelRequestContext
+    ) -> ModelRequestContext:
+        """Answers the questions of calls that the user has denied: those run nothing, and so are seen here alone."""
+        last = request_context.messages[-1]
+        if self._defers and isinstance(last, ModelRequest):
+            for part in last.parts:
+                if isinstance(part, ToolReturnPart) and part.outcome == "denied":
+                    await self._deny(ctx, part)
+        return request_context
+
+    async def _deny(self, ctx: RunContext[Any], part: ToolReturnPart) -> None:
+        call_id = f"{_turn(ctx.messages)}/{part.tool_call_id}"
+        question = await asyncio.to_thread(self._frame.person.question, self._session(ctx), call_id)
+        if question is not None and question.state == APPROVAL_STATE_PENDING:
+            await self._frame.aanswer(question.approval_id, Answer(approve=False, reason=part.model_response_str()))
+
+    def _session(self, ctx: RunContext[Any]) -> str:
+        if self._session_id is None:
+            return str(ctx.conversation_id)
+        return self._session_id if isinstance(self._session_id, str) else self._session_id(ctx)
+
+
+def _run(messages: Sequence[ModelMessage]) -> str:
+    """What follows one prompt: a run that goes on after a deferral is the same one."""
+    parts = [part for message in messages if isinstance(message, ModelRequest) for part in message.parts]
+    return f"prompt-{sum(isinstance(part, UserPromptPart) for part in parts)}"
+
+
+def _turn(messages: Sequence[ModelMessage]) -> str:
+    """The model's message, since some models begin their ids anew with each."""
+    return f"turn-{sum(isinstance(message, ModelResponse) for message in messages)}"
+
+
+def _validated(args: Mapping[str, Any], proposed: Mapping[str, Any], permitted: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments as the tool takes them, with what the permit has changed in those that the model gave."""
+    changed = {name: value for name, value in permitted.items() if name not in proposed or proposed[name] != value}
+    return {name: args[name] for name in args if name in permitted or name not in proposed} | changed
+
+
+async def _executed(running: Any) -> Any:
+    try:
+        value = await running
+    except _DEFERRALS as error:
+        raise NotStarted from error
+    except SkipToolExecution as skipped:
+        value = skipped.result
+    except (ModelRetry, ToolRetryError) as error:
+        # Other arguments are wanted: the same ones are not worth a retry.
+        raise Failed(str(error), type="ModelRetry", http_status=422) from error
+    except (ToolFailed, ToolFailedError) as error:
+        raise Failed(str(error), type="ToolFailed") from error
+    return Result(value, text=_text(value.return_value)) if isinstance(value, ToolReturn) else value
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else as_json(value)
+
+
+def _shown(outcome: Outcome) -> Any:
+    """What the model is to see: the text; of a value that has more than text, the value and the hints."""
+    if outcome.is_error:
+        kind = (
+            ModelRetry
+            if isinstance(getattr(outcome.error, "__cause__", None), ModelRetry | ToolRetryError)
+            else ToolFailed
+        )
+        raise kind(outcome.text)
+    if not outcome.ran:
+        return outcome.text
+    value = outcome.value
+    result = value.return_value if isinstance(value, ToolReturn) else value
+    parts = result if isinstance(result, list | tuple) else [result]
+    told = [*parts, *outcome.hints] if any(map(is_multi_modal_content, parts)) else outcome.text
+    return replace(value, return_value=told) if isinstance(value, ToolReturn) else told
