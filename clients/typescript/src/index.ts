@@ -9,8 +9,9 @@ export { Client, gate } from "./client.js";
 export * from "./errors.js";
 export type { EvaluateOptions, Gate, GateOptions } from "./gate.js";
 export { type GatedOptions, gated } from "./gated.js";
+export { ApprovalScope, ApprovalState } from "./gen/callgate/v1/approval_service_pb.js";
 export type { RecordResponse } from "./gen/callgate/v1/gate_service_pb.js";
-export { Decision, type Permit, type Usage, type Verdict } from "./gen/callgate/v1/types_pb.js";
+export { CallState, Decision, type Permit, type Usage, type Verdict } from "./gen/callgate/v1/types_pb.js";
 export { Outcome, type OutcomeMembers, Result, type ResultFacts, type ValueOf } from "./outcome.js";
 export {
   type Added,

@@ -6,9 +6,13 @@ import { existsSync } from "node:fs";
 import { chmod, mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import type { TestContext } from "node:test";
 
 import { Client, type ClientOptions } from "@callgate/client";
+
+/** What servers and clients end with: a test, or with node:test's own `after` a file. */
+export interface Scope {
+  after(end: () => Promise<void>): void;
+}
 
 export class Stage {
   #server: ChildProcess | undefined;
@@ -20,7 +24,7 @@ export class Stage {
   ) {}
 
   /** A server with a policy and a database of its own, which ends with the test. */
-  static async serve(test: TestContext, policy = "policy_engine: {}\n", ...args: string[]): Promise<Stage> {
+  static async serve(test: Scope, policy = "policy_engine: {}\n", ...args: string[]): Promise<Stage> {
     const folder = await mkdtemp(join(tmpdir(), "callgate-"));
     // Run as root, callgate has its database run as another user.
     await chmod(folder, 0o755);
@@ -44,7 +48,7 @@ export class Stage {
   }
 
   /** A client that is closed with the test. */
-  client(test: TestContext, options: ClientOptions = {}): Client {
+  client(test: Scope, options: ClientOptions = {}): Client {
     const client = new Client({ server: this.url, log: () => {}, ...options });
     test.after(() => client.close());
     return client;

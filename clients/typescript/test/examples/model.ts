@@ -1,0 +1,96 @@
+// A scripted model behind the HTTP interfaces of OpenAI (chat completions and responses) and Anthropic (messages).
+import assert from "node:assert/strict";
+import { randomUUID } from "node:crypto";
+import { createServer } from "node:http";
+import type { AddressInfo } from "node:net";
+import { text } from "node:stream/consumers";
+
+/** A call that the model proposes in a turn of its own; after the last it says "done". */
+export interface Proposal {
+  tool: string;
+  args: unknown;
+}
+
+export interface Model {
+  url: string;
+  /** What the model was told of its calls, in order, in the last request. */
+  told: string[];
+  stop(): Promise<void>;
+}
+
+/** Serves the model on a port of its own. */
+export async function model(turns: readonly Proposal[]): Promise<Model> {
+  const served: Model = { url: "", told: [], stop: () => new Promise((resolve) => server.close(() => resolve())) };
+  const server = createServer(async (request, response) => {
+    const asked = JSON.parse(await text(request));
+    const { told, answer } =
+      FORMATS[request.url?.split("/").at(-1) ?? ""] ?? assert.fail(`${request.url} is not served`);
+    served.told = told(asked);
+    response.setHeader("content-type", "application/json");
+    response.end(
+      JSON.stringify({ id: `made_${randomUUID()}`, model: "scripted", ...answer(turns[served.told.length]) }),
+    );
+  });
+  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+  served.url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
+  return served;
+}
+
+interface Format {
+  /** What a request tells the model of its calls. */
+  told: (request: any) => string[];
+  /** The model's turn: its call, or that it is done. */
+  answer: (call: Proposal | undefined) => object;
+}
+
+const FORMATS: Record<string, Format> = {
+  completions: {
+    told: ({ messages }) => messages.filter(({ role }: any) => role === "tool").map(({ content }: any) => content),
+    answer: (call) => {
+      const made = call && { name: call.tool, arguments: JSON.stringify(call.args) };
+      const spoken = made ? { tool_calls: [{ id: "call_0", type: "function", function: made }] } : { content: "done" };
+      const message = { role: "assistant", content: null, ...spoken };
+      const usage = { prompt_tokens: 1, completion_tokens: 1, total_tokens: 2 };
+      const choice = { index: 0, message, finish_reason: made ? "tool_calls" : "stop" };
+      return { object: "chat.completion", created: 0, choices: [choice], usage };
+    },
+  },
+  responses: {
+    told: ({ input }) =>
+      input.filter(({ type }: any) => type === "function_call_output").map(({ output }: any) => output),
+    answer: (call) => {
+      const content = [{ type: "output_text", text: "done", annotations: [] }];
+      const item = call
+        ? {
+            type: "function_call",
+            id: "fc_0",
+            call_id: "call_0",
+            name: call.tool,
+            arguments: JSON.stringify(call.args),
+          }
+        : { type: "message", id: "msg_0", role: "assistant", content };
+      const usage = { input_tokens: 1, output_tokens: 1, total_tokens: 2 };
+      return {
+        object: "response",
+        created_at: 0,
+        status: "completed",
+        output: [{ status: "completed", ...item }],
+        usage,
+      };
+    },
+  },
+  messages: {
+    told: ({ messages }) =>
+      messages
+        .flatMap(({ content }: any) => (Array.isArray(content) ? content : []))
+        .filter(({ type }: any) => type === "tool_result")
+        .map(({ content }: any) => content),
+    answer: (call) => {
+      const spoken = { type: "text", text: "done" };
+      const block = call ? { type: "tool_use", id: "toolu_0", name: call.tool, input: call.args } : spoken;
+      const usage = { input_tokens: 1, output_tokens: 1 };
+      const stop_reason = call ? "tool_use" : "end_turn";
+      return { type: "message", role: "assistant", content: [block], stop_reason, usage };
+    },
+  },
+};

@@ -1,0 +1,152 @@
+// LangChain.js and LangGraph.js with a scripted model, against the real server.
+import assert from "node:assert/strict";
+import { after, test } from "node:test";
+import { type ApprovalRequest, callgateMiddleware } from "@callgate/client/langchain";
+import { fakeModel } from "@langchain/core/testing";
+import { Command, MemorySaver } from "@langchain/langgraph";
+import { AIMessage, type BaseMessage, createAgent, ToolMessage, tool } from "langchain";
+import { z } from "zod";
+
+import { Stage } from "../stage.js";
+import { ada, person } from "./people.js";
+import { answer, check, POLICY, type Proposal, Shop, turnsOf } from "./story.js";
+
+const stage = await Stage.serve({ after }, POLICY);
+const client = stage.client({ after });
+
+const order = z.object({ order_id: z.string() });
+const item = z.object({ item: z.number() });
+const charge = z.object({ order_id: z.string(), amount: z.number() });
+
+/** The story's tools as the framework has them. */
+const toolsOf = ({ tools }: Shop) => [
+  tool(tools.get_order, { name: "get_order", description: "Reads an order.", schema: order }),
+  tool(tools.delete_order, { name: "delete_order", description: "Deletes an order.", schema: order }),
+  tool(tools.get_quote, { name: "get_quote", description: "Asks for a price.", schema: item }),
+  tool(tools.get_stock, { name: "get_stock", description: "Looks into the warehouse.", schema: item }),
+  tool(tools.charge_card, { name: "charge_card", description: "Charges a card.", schema: charge }),
+];
+
+/** A model that makes the calls of each turn, as `call_0` and so on, and says "done" after the last. */
+function scripted(turns: readonly (readonly Proposal[])[]) {
+  const model = fakeModel();
+  for (const calls of turns) {
+    model.respondWithTools(calls.map(({ tool: name, args }, n) => ({ name, args, id: `call_${n}` })));
+  }
+  return model.respond(new AIMessage("done"));
+}
+
+const toldOf = (messages: readonly BaseMessage[]) =>
+  messages.filter(({ type }) => type === "tool").map(({ text }) => text);
+
+test("an agent is refused, waits, asks a person, retries on advice, and finishes", async () => {
+  const shop = new Shop();
+  const leave = person(client, ({ amount }) => answer(amount));
+  const agent = createAgent({
+    model: scripted(turnsOf("o-1").map((call) => [call])),
+    tools: toolsOf(shop),
+    middleware: [callgateMiddleware(client)],
+  });
+  const { messages } = await agent.invoke({ messages: "Go." }, { recursionLimit: 100 });
+  await leave();
+  assert.equal(messages.at(-1)!.text, "done");
+  check("o-1", shop, toldOf(messages));
+});
+
+test("a question to a person interrupts the graph, and the answer resumes it", async () => {
+  const shop = new Shop();
+  const agent = createAgent({
+    model: scripted(turnsOf("o-2").map((call) => [call])),
+    tools: toolsOf(shop),
+    checkpointer: new MemorySaver(),
+    middleware: [callgateMiddleware(client)],
+  });
+  const thread = { configurable: { thread_id: "langchain-interrupt" }, recursionLimit: 100 };
+  let state = await agent.invoke({ messages: "Go." }, thread);
+  const asked: unknown[] = [];
+  while ("__interrupt__" in state) {
+    const value = state.__interrupt__![0]!.value as ApprovalRequest;
+    assert.equal(value.type, "callgate_approval");
+    asked.push(value.args);
+    state = await agent.invoke(new Command({ resume: answer(value.args.amount) }), thread);
+  }
+  assert.deepEqual(
+    asked,
+    turnsOf("o-2")
+      .slice(-2)
+      .map(({ args }) => args),
+  );
+  check("o-2", shop, toldOf(state.messages));
+});
+
+/** An agent whose model charges a card in one turn, beside what else is proposed. */
+function cashier(shop: Shop, order: string, ...beside: Proposal[]) {
+  const checkpointer = new MemorySaver();
+  const model = scripted([[...beside, turnsOf(order).at(-2)!]]);
+  const make = () =>
+    createAgent({ model, tools: toolsOf(shop), checkpointer, middleware: [callgateMiddleware(client)] });
+  return { make, agent: make() };
+}
+
+test("a call beside one that waits for a person runs once, although the graph comes by it again", async () => {
+  const shop = new Shop();
+  const { agent, make } = cashier(shop, "o-3", turnsOf("o-3")[0]!);
+  const thread = { configurable: { thread_id: "langchain-beside" } };
+  await agent.invoke({ messages: "Go." }, thread);
+  const state = await make().invoke(new Command({ resume: { decisions: [{ type: "approve" }] } }), thread);
+  assert.deepEqual(
+    shop.executed.map(({ tool: name }) => name),
+    ["get_order", "charge_card"],
+  );
+  assert.equal(state.messages.at(-1)!.text, "done");
+});
+
+test("a question that was answered in callgate is not asked again", async () => {
+  const shop = new Shop();
+  const { agent } = cashier(shop, "o-4");
+  const thread = { configurable: { thread_id: "langchain-elsewhere" } };
+  let state = await agent.invoke({ messages: "Go." }, thread);
+  const { approvalId } = state.__interrupt__![0]!.value as ApprovalRequest;
+  state = await agent.invoke(new Command({ resume: "look" }), thread);
+  assert.equal((state.__interrupt__![0]!.value as ApprovalRequest).approvalId, approvalId, "nobody has answered yet");
+  await ada(client, approvalId, { approve: true });
+  state = await agent.invoke(new Command({ resume: "look" }), thread);
+  assert.equal(shop.executed.length, 1);
+  assert.match(toldOf(state.messages)[0]!, /"charged":20/);
+});
+
+test("a tool's failure is told to the model, and does not end the run", async () => {
+  const broken = tool((): string => assert.fail("no such order"), {
+    name: "get_order",
+    description: "Reads.",
+    schema: order,
+  });
+  const agent = createAgent({
+    model: scripted([[turnsOf("o-5")[0]!]]),
+    tools: [broken],
+    middleware: [callgateMiddleware(client)],
+  });
+  const { messages } = await agent.invoke({ messages: "Go." });
+  assert.match(toldOf(messages)[0]!, /"status":"error".*no such order/);
+  assert.equal(messages.at(-1)!.text, "done");
+});
+
+test("what a tool gives beside its text stays", async () => {
+  const image = { type: "image_url", image_url: { url: "data:image/png;base64,AAAA" } };
+  const drawn = tool(() => [[image], { pixels: 1 }], {
+    name: "get_job",
+    description: "Draws.",
+    schema: item,
+    responseFormat: "content_and_artifact",
+  });
+  const turns = Array.from({ length: 3 }, () => [{ tool: "get_job", args: { item: 1 } }]);
+  const agent = createAgent({ model: scripted(turns), tools: [drawn], middleware: [callgateMiddleware(client)] });
+  const { messages } = await agent.invoke({ messages: "Go." }, { recursionLimit: 50 });
+  const given = messages.filter((message) => ToolMessage.isInstance(message));
+  assert.equal(given.length, 3);
+  for (const { content, artifact } of given) {
+    assert.deepEqual((content as unknown[])[0], image);
+    assert.deepEqual(artifact, { pixels: 1 });
+  }
+  assert.equal((given.at(-1)!.content as { type: string }[])[1]?.type, "text", "the loop's warning is told");
+});
