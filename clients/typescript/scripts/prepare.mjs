@@ -3,5 +3,5 @@ import { execSync } from "node:child_process";
 import { existsSync } from "node:fs";
 
 const run = (command) => execSync(command, { stdio: "inherit" });
-if (!existsSync("node_modules/typescript")) run("npm ci --ignore-scripts");
+if (!existsSync("node_modules/typescript")) run("npm install --ignore-scripts --no-package-lock");
 run("npm run build");

@@ -15,16 +15,24 @@ import { Stage } from "../stage.js";
 
 declare const callgate: typeof Package;
 
-const CHROMIUM = [process.env.CHROMIUM, "/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome"];
+const CHROMIUM = [process.env["CHROMIUM"], "/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome"];
 const executablePath = CHROMIUM.find((path) => path && existsSync(path));
 const skip = executablePath ? false : "there is no Chromium here: install the package `chromium`, or set CHROMIUM";
 
-const site = await served(skip ? "" : await bundled());
-after(() => site.stop());
-const stage = await Stage.serve({ after }, POLICY, "--origin", site.url);
-// The kernel's sandbox is not to be had by root, nor in most containers; the page is the test's own.
-const browser = await chromium.launch({ executablePath: executablePath!, args: ["--no-sandbox"] });
-after(() => browser.close());
+const { site, stage, browser } = executablePath
+  ? await staged(executablePath)
+  : ({} as Awaited<ReturnType<typeof staged>>);
+
+/** A page's site, a server that lets its origin ask, and a browser. */
+async function staged(chrome: string) {
+  const site = await served(await bundled());
+  after(() => site.stop());
+  const stage = await Stage.serve({ after }, POLICY, "--origin", site.url);
+  // The kernel's sandbox is not to be had by root, nor in most containers; the page is the test's own.
+  const browser = await chromium.launch({ executablePath: chrome, args: ["--no-sandbox"] });
+  after(() => browser.close());
+  return { site, stage, browser };
+}
 
 /** The package and all that it imports, as one module; fails where it needs what only Node has. */
 async function bundled(): Promise<string> {

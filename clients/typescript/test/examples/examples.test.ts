@@ -36,7 +36,7 @@ async function printed(name: string, ...args: string[]): Promise<string> {
   return stdout;
 }
 
-for (const name of ["ai-sdk", "langchain"]) {
+for (const name of ["ai-sdk", "langchain", "openai-loop", "anthropic-loop"]) {
   test(`${name}: the second look at an order is answered from memory`, async () => {
     assert.match(await printed(name), /done/);
     assert.equal(scripted.told.length, 2);
