@@ -9,7 +9,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from .errors import CallgateError, CallgateUnavailable
+from .errors import CallgateError, CallgateUnavailable, NotFound
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("callgate")
 _BYTES_MAX = 64 * 1024 * 1024
 _REPORTS_MAX = 10_000
+_LATER_S = (0.2, 1.0)
+"""Pauses before a report is sent again whose call the plane does not know yet."""
 _IDLE_S = 30.0
 """After so long without a report the thread ends; the next report starts another."""
 
@@ -36,6 +38,8 @@ class Report:
     """On the monotonic clock; what has not been taken by then is dropped."""
     withdrawal: WithdrawApprovalRequest | None = None
     """Sent before it: nobody shall answer a question that nobody asks any more."""
+    due: float = 0.0
+    tries: int = 0
     done: Future[None] = field(default_factory=Future)
     """Ends when the report was taken, refused or dropped; never by an error."""
 
@@ -64,6 +68,7 @@ class Reports:
         self._sending: Report | None = None
         self._thread: threading.Thread | None = None
         self._pause_s = 0.0
+        self._resume = 0.0
 
     def put(
         self, request: RecordRequest, *, keep_s: float = 3600, withdrawal: WithdrawApprovalRequest | None = None
@@ -106,7 +111,7 @@ class Reports:
         """Waits until all is sent; False when the time was over before."""
         end = time.monotonic() + timeout_s
         with self._change:
-            self._pause_s = 0.0
+            self._resume = 0.0
             self._change.notify_all()
             while self._waiting or self._sending:
                 if not self._change.wait(max(0.0, end - time.monotonic())) and time.monotonic() >= end:
@@ -123,35 +128,44 @@ class Reports:
         return report
 
     def _next(self) -> Report | None:
+        """The one to be sent now, as soon as there is one; None after a long time without any."""
         with self._change:
-            end = time.monotonic() + self._pause_s
-            while self._pause_s and (left := end - time.monotonic()) > 0:
-                self._change.wait(left)
-            if not self._waiting and not self._change.wait_for(lambda: self._waiting, _IDLE_S):
-                self._thread = None
-                return None
-            report = self._waiting[next(iter(self._waiting))]
-            self._remove(report.key)
-            self._sending = report
-            return report
+            while True:
+                now = time.monotonic()
+                ready = (report for report in self._waiting.values() if report.due <= now)
+                if now >= self._resume and (found := next(ready, None)) is not None:
+                    self._sending = self._remove(found.key)
+                    return found
+                if not self._waiting and not self._change.wait_for(lambda: self._waiting, _IDLE_S):
+                    self._thread = None
+                    return None
+                first = min((report.due for report in self._waiting.values()), default=now)
+                self._change.wait(max(first, self._resume) - now)
 
     def _run(self) -> None:
         while (report := self._next()) is not None:
-            retry, why = False, ""
+            again, unavailable, why = False, False, ""
             try:
                 self._send(report)
+                self._pause_s = 0.0
             except CallgateUnavailable as error:
-                retry, why = time.monotonic() < report.expires, str(error)
+                again, unavailable, why = time.monotonic() < report.expires, True, str(error)
+                self._pause_s = min(self._pause_s * 2 or 0.2, 5.0)
+                self._resume = time.monotonic() + self._pause_s
             except CallgateError as error:
                 why = str(error)
-            except Exception as error:
+                # The question that was called off may still be on its way.
+                again = isinstance(error, NotFound) and report.request.not_started and report.tries < len(_LATER_S)
+            except Exception as error:  # a thread that ends would leave all other reports unsent
                 why = repr(error)
             with self._change:
                 self._sending = None
-                retry = retry and report.key not in self._waiting
-                self._pause_s = min(self._pause_s * 2 or 0.2, 5.0) if retry else 0.0
-                if retry:
+                again = again and report.key not in self._waiting
+                if again:
+                    if not unavailable:
+                        report.due = time.monotonic() + _LATER_S[report.tries]
+                        report.tries += 1
                     self._add(report)
                 self._change.notify_all()
-            if not retry:
+            if not again:
                 report.end(why)
