@@ -120,11 +120,11 @@ class Run:
     def _report_earlier(self) -> Generator[Effect, Any, Outcome | None]:
         """What an earlier run of this id had to say comes first: else the plane would permit it anew."""
         reports = self._local.reports
-        while (sending := reports.sending(self.key)) is not None:
-            yield Settle(sending)
-        waiting = reports.take(self.key)
-        if waiting is None or waiting.not_started:
+        while (earlier := reports.take(self.key)) is not None and earlier.is_sent:
+            yield Settle(earlier)
+        if earlier is None or earlier.request.not_started:
             return None
+        waiting = earlier.request
         try:
             yield Record(waiting)
         except CallgateUnavailable as error:

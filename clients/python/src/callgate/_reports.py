@@ -40,6 +40,8 @@ class Report:
     """Sent before it: nobody shall answer a question that nobody asks any more."""
     due: float = 0.0
     tries: int = 0
+    is_sent: bool = False
+    """Right now."""
     done: Future[None] = field(default_factory=Future)
     """Ends when the report was taken, refused or dropped; never by an error."""
 
@@ -89,23 +91,23 @@ class Reports:
             self._change.notify_all()
         return report
 
-    def take(self, key: Key) -> RecordRequest | None:
-        """The report of this call that still waits, which is the taker's to make from now on."""
-        with self._change:
-            report = self._remove(key)
-        if report is None:
-            return None
-        report.done.set_result(None)
-        return report.request
+    def take(self, key: Key) -> Report | None:
+        """The report of this call that is not made yet.
 
-    def sending(self, key: Key) -> Report | None:
-        """The report of this call that is being sent at this moment."""
-        report = self._sending
-        return report if report is not None and report.key == key else None
+        If it `is_sent` at this moment, wait for it and ask again; else it is the taker's to make from now on.
+        """
+        with self._change:
+            if self._sending is not None and self._sending.key == key:
+                return self._sending
+            report = self._remove(key)
+        if report is not None:
+            report.done.set_result(None)
+        return report
 
     def has(self, key: Key) -> bool:
         """Whether the plane has yet to hear what came of this call."""
-        return key in self._waiting or self.sending(key) is not None
+        with self._change:
+            return key in self._waiting or (self._sending is not None and self._sending.key == key)
 
     def flush(self, timeout_s: float) -> bool:
         """Waits until all is sent; False when the time was over before."""
@@ -135,6 +137,7 @@ class Reports:
                 ready = (report for report in self._waiting.values() if report.due <= now)
                 if now >= self._resume and (found := next(ready, None)) is not None:
                     self._sending = self._remove(found.key)
+                    found.is_sent = True
                     return found
                 if not self._waiting and not self._change.wait_for(lambda: self._waiting, _IDLE_S):
                     self._thread = None
@@ -159,7 +162,7 @@ class Reports:
             except Exception as error:  # a thread that ends would leave all other reports unsent
                 why = repr(error)
             with self._change:
-                self._sending = None
+                self._sending, report.is_sent = None, False
                 again = again and report.key not in self._waiting
                 if again:
                     if not unavailable:

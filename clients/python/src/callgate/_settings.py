@@ -112,9 +112,11 @@ class Settings:
         """How channels of gRPC behave."""
         return [
             ("grpc.service_config", _SERVICE_CONFIG.read_text()),
-            # A connection that something in between has cut without a word is noticed, and replaced, in 25 seconds.
-            ("grpc.keepalive_time_ms", 20_000),
+            # What lies between sees a connection in use; one that it has cut without a word is replaced in 15 seconds.
+            # Which of the two times an answer is waited for by depends on the version of gRPC.
+            ("grpc.keepalive_time_ms", 10_000),
             ("grpc.keepalive_timeout_ms", 5_000),
+            ("grpc.http2.ping_timeout_ms", 5_000),
             ("grpc.keepalive_permit_without_calls", 1),
             ("grpc.http2.max_pings_without_data", 0),
             # By default, who was away for long is not looked for again for up to two minutes.
