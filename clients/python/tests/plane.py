@@ -46,7 +46,8 @@ class Server:
             policy.write_text(text)
         # A system user of its own reads the data directory, where the tests run as root.
         home.chmod(0o755)
-        self._command = [binary(), "serve", "--data-dir", str(home / "data"), "--policy", str(policy), *args]
+        self.data = home / "data"
+        self._command = [binary(), "serve", "--data-dir", str(self.data), "--policy", str(policy), *args]
         self._listen = "127.0.0.1:0"
         self._process: subprocess.Popen[str] | None = None
         self.start()

@@ -7,25 +7,37 @@ import os
 import subprocess
 import threading
 from concurrent import futures
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import grpc
 import pytest
 from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, use_span
 
-from callgate import AsyncClient, CallgateError, Client, Gate, NotFound, PermissionDenied, Unauthenticated, __version__
+from callgate import (
+    AsyncClient,
+    Call,
+    CallgateError,
+    Client,
+    Gate,
+    NotFound,
+    PermissionDenied,
+    Unauthenticated,
+    __version__,
+)
 from callgate.v1.approval_service_pb2 import GetApprovalRequest, WatchApprovalsRequest
-from callgate.v1.gate_service_pb2 import EvaluateRequest, EvaluateResponse
+from callgate.v1.gate_service_pb2 import EvaluateRequest, EvaluateResponse, GetSessionStateRequest
 from callgate.v1.gate_service_pb2_grpc import GateServiceServicer, add_GateServiceServicer_to_server
 from callgate.v1.server_service_pb2 import GetServerInfoRequest
+from callgate.v1.token_service_pb2 import ListTokensRequest
 from callgate.v1.types_pb2 import DECISION_DENY, Verdict
 
 from .plane import Server, binary
+from .test_async import eventually
 from .test_gate import Tool, answer_when_asked
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 
 @pytest.fixture
@@ -116,23 +128,45 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, 
     """A server with TLS that wants credentials, its authority, and the token of an agent."""
     home = tmp_path_factory.mktemp("tls")
     home.chmod(0o755)
-    made = (
-        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
-    )
+    made = [
+        "openssl",
+        "req",
+        "-x509",
+        "-newkey",
+        "ec",
+        "-pkeyopt",
+        "ec_paramgen_curve:prime256v1",
+        "-nodes",
+        "-days",
+        "2",
+        "-subj",
+        "/CN=localhost",
+    ]
     names = ["-addext", "subjectAltName=IP:127.0.0.1,DNS:localhost"]
     subprocess.run(
         [*made, *names, "-keyout", home / "key.pem", "-out", home / "cert.pem"], check=True, capture_output=True
     )
     (home / "key.pem").chmod(0o644)
     with Server("policy_engine: {}", "--tls-cert", f"{home}/cert.pem", "--tls-key", f"{home}/key.pem") as running:
-        remote = {"CALLGATE_SERVER": f"https://{running.address}", "CALLGATE_CA": f"{home}/cert.pem"}
         token = ""
-        for name, role in (("boss", "admin"), ("planner", "agent")):
-            shown = {**os.environ, **remote, "CALLGATE_TOKEN": token}
-            command = [binary(), "tokens", "create", "--name", name, "--role", role]
-            done = subprocess.run(command, env=shown, check=True, capture_output=True, text=True)
-            token = done.stdout.strip().splitlines()[-1]
+        # The first token has to be an admin's.
+        for role in ("admin", "agent"):
+            command = [binary(), "tokens", "create", f"the-{role}", "--role", role, "--data-dir", str(running.data)]
+            token = subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+        with Client(f"https://{running.address}", ca=home / "cert.pem") as nobody:
+            # It hears of the first token within seconds.
+            eventually(lambda: not _is_let_in(nobody))
         yield running, home / "cert.pem", token
+
+
+def _is_let_in(client: Client) -> bool:
+    try:
+        client.services.calls.GetSessionState(GetSessionStateRequest(session_id="none"))
+    except NotFound:
+        return True
+    except Unauthenticated:
+        return False
+    raise AssertionError
 
 
 def test_tls_and_a_token(guarded: tuple[Server, Path, str], session: str) -> None:
@@ -150,16 +184,15 @@ def test_a_credential_that_does_not_hold_raises_and_nothing_runs(
     tool = Tool()
     for wrong in ("", f"{token[:-1]}x"):
         with Client(f"https://{server.address}", token=wrong, ca=ca) as client:
+            # Not even a tool that fails open: nobody is away.
+            gate = client.gate(session, fail_open=True)
             with pytest.raises(Unauthenticated):
-                # Not even a tool that fails open: nobody is away.
-                client.gate(session, fail_open=True).run("look", {}, tool)
+                gate.run("look", {}, tool)
             with pytest.raises(Unauthenticated):
-                client.gate(session).batch([])  # nothing is asked
-                client.gate(session).wrap([tool.__call__]).schemas([{"name": "look", "input_schema": {}}])
+                gate.batch([Call("look", {}, tool)])
+            with pytest.raises(Unauthenticated):
+                gate.wrap([]).schemas([{"name": "look", "input_schema": {}}])
     with Client(f"https://{server.address}", token=token, ca=ca) as client, pytest.raises(PermissionDenied):
-        client.gate(session)
-        from callgate.v1.token_service_pb2 import ListTokensRequest
-
         client.services.tokens.ListTokens(ListTokensRequest())
     assert tool.seen == []
 
@@ -185,7 +218,7 @@ class _Seen(GateServiceServicer):
 
 @pytest.fixture
 def mirror() -> Iterator[tuple[str, _Seen]]:
-    seen = _Seen()
+    seen = _Seen()  # type: ignore[abstract]
     serving = grpc.server(futures.ThreadPoolExecutor(4))
     add_GateServiceServicer_to_server(seen, serving)
     port = serving.add_insecure_port("127.0.0.1:0")

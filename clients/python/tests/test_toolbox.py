@@ -211,9 +211,9 @@ def test_a_gated_function_while_the_plane_is_away(session: str) -> None:
 def test_what_cannot_be_gated_is_told_at_once(gate: Gate) -> None:
     with pytest.raises(TypeError, match="without names"):
         gated(gate)(lambda *args: args)
+
+    @gated(gate)
+    async def wrong() -> None: ...
+
     with pytest.raises(TypeError, match="needs an AsyncGate"):
-
-        @gated(gate)
-        async def wrong() -> None: ...
-
         asyncio.run(wrong())
