@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -18,88 +16,13 @@ from callgate import openai as callgate_openai
 
 from ..conftest import calls
 from .conftest import person
+from .provider import Provider
 from .story import Turn, World, check
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from callgate import Client
 
     from ..plane import Server
-
-
-class Provider:
-    """A server that answers requests with the story's turns."""
-
-    def __init__(self, turns: list[Turn], reply: Callable[[int, Turn], dict[str, Any]]) -> None:
-        replies = (json.dumps(reply(number, turn)).encode() for number, turn in enumerate(turns))
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                self.rfile.read(int(self.headers["content-length"]))
-                body = next(replies)
-                self.send_response(200)
-                self.send_header("content-type", "application/json")
-                self.send_header("content-length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-            def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
-                pass
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-
-    def __enter__(self) -> dict[str, Any]:
-        """What a client of an SDK is made with."""
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
-        return {"api_key": "none", "base_url": f"http://127.0.0.1:{self._server.server_port}", "max_retries": 0}
-
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-
-
-def anthropic_reply(number: int, turn: Turn) -> dict[str, Any]:
-    content: list[dict[str, Any]] = [{"type": "text", "text": turn if isinstance(turn, str) else "Let me see."}]
-    for n, (name, args) in enumerate(turn if isinstance(turn, list) else []):
-        content.append({"type": "tool_use", "id": f"toolu_{number}_{n}", "name": name, "input": args})
-    usage = {"input_tokens": 1, "output_tokens": 1}
-    return {"id": f"msg_{number}", "type": "message", "role": "assistant", "model": "m", "content": content} | {
-        "stop_reason": "end_turn" if isinstance(turn, str) else "tool_use",
-        "stop_sequence": None,
-        "usage": usage,
-    }
-
-
-def chat_reply(number: int, turn: Turn) -> dict[str, Any]:
-    """Ids begin anew with each message, as those of some servers do."""
-    message: dict[str, Any] = {"role": "assistant", "content": turn if isinstance(turn, str) else None}
-    if isinstance(turn, list):
-        message["tool_calls"] = [
-            {"id": f"call_{n}", "type": "function", "function": {"name": name, "arguments": json.dumps(args)}}
-            for n, (name, args) in enumerate(turn)
-        ]
-    choice = {"index": 0, "message": message, "finish_reason": "stop" if isinstance(turn, str) else "tool_calls"}
-    return {"id": f"c{number}", "object": "chat.completion", "created": 1, "model": "m", "choices": [choice]}
-
-
-def responses_reply(number: int, turn: Turn) -> dict[str, Any]:
-    if isinstance(turn, str):
-        text = {"type": "output_text", "text": turn, "annotations": []}
-        output: list[dict[str, Any]] = [
-            {"type": "message", "id": "m", "role": "assistant", "status": "completed", "content": [text]}
-        ]
-    else:
-        output = [
-            {"type": "function_call", "call_id": f"call_{number}_{n}", "name": name, "arguments": json.dumps(args)}
-            for n, (name, args) in enumerate(turn)
-        ]
-    return {"id": f"r{number}", "object": "response", "created_at": 1, "model": "m", "output": output} | {
-        "parallel_tool_calls": True,
-        "tool_choice": "auto",
-        "tools": [],
-        "status": "completed",
-    }
 
 
 SCHEMA: dict[str, Any] = {"type": "object", "properties": {"account": {"type": "string"}}, "required": ["account"]}
@@ -115,7 +38,7 @@ def test_anthropic(client: Client, session: str, world: World) -> None:
     messages: Any = [{"role": "user", "content": "Look after my orders."}]
     shown: Any = tools.schemas([{"name": "close_account", "input_schema": SCHEMA}])
     assert shown[0]["input_schema"]["required"] == ["account", "justification"]
-    with person(client, session, world), Provider(world.story, anthropic_reply) as provider:
+    with person(client, session, world), Provider(world.story) as provider:
         model = Anthropic(**provider)
         while True:
             reply = model.messages.create(model="m", max_tokens=100, messages=messages, tools=shown)
@@ -141,7 +64,7 @@ def test_anthropic_in_an_event_loop(server: Server, client: Client, session: str
                     return messages
                 messages += answers
 
-    with person(client, session, world), Provider(world.story, anthropic_reply) as provider:
+    with person(client, session, world), Provider(world.story) as provider:
         messages = asyncio.run(play(AsyncAnthropic(**provider)))
     results = [b for m in messages if m["role"] == "user" and isinstance(m["content"], list) for b in m["content"]]
     check(world, by_turn([result["content"] for result in results], world.story))
@@ -150,7 +73,7 @@ def test_anthropic_in_an_event_loop(server: Server, client: Client, session: str
 def test_chat_completions(client: Client, session: str, world: World) -> None:
     tools = client.gate(session).wrap(world.tools)
     messages: Any = [{"role": "user", "content": "Look after my orders."}]
-    with person(client, session, world), Provider(world.story, chat_reply) as provider:
+    with person(client, session, world), Provider(world.story) as provider:
         model = OpenAI(**provider)
         while True:
             messages.append(model.chat.completions.create(model="m", messages=messages).choices[0].message)
@@ -184,7 +107,7 @@ def test_responses(server: Server, client: Client, session: str, world: World, *
                 texts.extend(str(output["output"]) for output in outputs)
                 items = [*items, *outputs] if whole else outputs
 
-    with person(client, session, world), Provider(world.story, responses_reply) as provider:
+    with person(client, session, world), Provider(world.story) as provider:
         asyncio.run(play(AsyncOpenAI(**provider)))
     check(world, by_turn(texts, world.story))
 
