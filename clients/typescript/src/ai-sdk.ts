@@ -7,13 +7,22 @@
  *
  * @module
  */
-import type { ToolSet } from "ai";
+import { asSchema, jsonSchema, type ToolSet } from "ai";
 
 import { answerQuestion } from "./approvals.js";
-import { type Client, Decision, type Execute, type Gate, type Outcome } from "./index.js";
+import {
+  type Client,
+  Decision,
+  type Execute,
+  type Gate,
+  type Outcome,
+  type ParameterOptions,
+  type Parameters,
+  type Said,
+} from "./index.js";
 
 /** How tools are put to the gate. */
-export interface GateToolsOptions {
+export interface GateToolsOptions extends ParameterOptions {
   /**
    * Let the application's user answer where a person must approve, by the SDK's own tool approval
    * (`tool-approval-request`), instead of waiting for somebody in callgate. `by` names the user; `client` is one with
@@ -36,6 +45,9 @@ type Any = any;
 
 /** A tool of any version of the SDK, as far as it is wrapped here. */
 interface AnyTool {
+  type?: string;
+  strict?: boolean;
+  inputSchema: Any;
   execute?: (input: Any, options: CallOptions) => unknown;
   needsApproval?: boolean | ((input: Any, options: CallOptions) => boolean | PromiseLike<boolean>);
   toModelOutput?: (shown: Shown) => Any;
@@ -61,26 +73,32 @@ interface Shown {
  * are left as they are. Input that does not fit a tool's schema is refused by the SDK before callgate is asked.
  */
 export function gateTools<T extends ToolSet>(gate: Gate, tools: T, options: GateToolsOptions = {}): T {
-  const gated = Object.entries(tools).map(([name, tool]) => [name, gateTool(gate, name, tool as AnyTool, options)]);
+  const shown = new ShownTools(gate.parameters(options), tools as Record<string, AnyTool>);
+  const gated = Object.entries(tools).map(([name, tool]) => [
+    name,
+    gateTool(gate, name, tool as AnyTool, shown, options),
+  ]);
   return Object.fromEntries(gated) as T;
 }
 
-function gateTool(gate: Gate, name: string, tool: AnyTool, { approvals }: GateToolsOptions): AnyTool {
+function gateTool(
+  gate: Gate,
+  name: string,
+  tool: AnyTool,
+  shown: ShownTools,
+  { approvals }: GateToolsOptions,
+): AnyTool {
   const { execute, needsApproval, toModelOutput } = tool;
   if (!execute) return tool;
   const told = new Told();
 
   const run = async (input: Any, options: CallOptions, each?: (part: unknown) => void): Promise<unknown> => {
-    const { toolCallId, messages, abortSignal } = options;
+    const { toolCallId: callId, messages, abortSignal: signal } = options;
+    const [args, said] = await shown.taken(name, input);
     const ask = (approvalWaitMs?: number) => {
-      const run: Execute<Promise<unknown>> = (args, { signal }) =>
-        last(execute(restored(input, args), { ...options, abortSignal: signal }), each);
-      return gate.run(name, input, run, {
-        callId: toolCallId,
-        turn: turnOf(messages),
-        signal: abortSignal,
-        approvalWaitMs,
-      });
+      const run: Execute<Promise<unknown>> = (mended, running) =>
+        last(execute(restored(args, mended), { ...options, abortSignal: running.signal }), each);
+      return gate.run(name, args, run, { ...said, callId, turn: turnOf(messages), signal, approvalWaitMs });
     };
     const isApproved = approvals && isAnswered(messages);
     let outcome = await ask(isApproved ? 0 : undefined);
@@ -89,11 +107,12 @@ function gateTool(gate: Gate, name: string, tool: AnyTool, { approvals }: GateTo
       outcome = await ask();
     }
     if (outcome.isError || outcome.approvalId) throw new ToolCallError(outcome);
-    return told.keep(toolCallId, outcome.unwrap(), outcome);
+    return told.keep(callId, outcome.unwrap(), outcome);
   };
 
   return {
     ...tool,
+    inputSchema: shown.schema(name, tool),
     execute: isGenerator(execute) ? (input, options) => streamed((each) => run(input, options, each)) : run,
     toModelOutput: async (shown) => {
       const outcome = told.of(shown);
@@ -107,11 +126,56 @@ function gateTool(gate: Gate, name: string, tool: AnyTool, { approvals }: GateTo
         if (isAnswered(options.messages)) return true;
         const { toolCallId: callId, messages } = options;
         // Judged without storing anything: where the user says no, nobody is left with an open question.
-        const verdict = await gate.evaluate(name, input, { callId, turn: turnOf(messages), dryRun: true });
+        const [args, said] = await shown.taken(name, input);
+        const verdict = await gate.evaluate(name, args, { ...said, callId, turn: turnOf(messages), dryRun: true });
         return verdict.decision === Decision.ASK;
       },
     }),
   };
+}
+
+/** The tools' schemas as the model is to see them: asked for once, with the first of them that is needed. */
+class ShownTools {
+  #shown: Promise<Map<string, Any>> | undefined;
+
+  constructor(
+    private readonly parameters: Parameters,
+    private readonly tools: Record<string, AnyTool>,
+  ) {}
+
+  /** A provider's own tools keep their schemas: the provider shows them to the model. */
+  schema(name: string, { type, inputSchema }: AnyTool): Any {
+    if (type === "provider") return inputSchema;
+    const { validate } = asSchema(inputSchema);
+    const check = async (value: unknown) => {
+      const [args] = await this.taken(name, value as object);
+      const checked = await validate?.(args);
+      if (checked?.success !== true) return checked ?? { success: true as const, value };
+      const added = Object.entries(value as object).filter(([member]) => !Object.hasOwn(args, member));
+      return { ...checked, value: { ...(checked.value as object), ...Object.fromEntries(added) } };
+    };
+    return jsonSchema(async () => (await this.#schemas()).get(name), { validate: check });
+  }
+
+  /** A call may come before any model is asked: of a conversation that goes on in another process. */
+  async taken(name: string, input: object): Promise<[object, Said]> {
+    await this.#schemas();
+    return this.parameters.taken(name, input);
+  }
+
+  #schemas(): Promise<Map<string, Any>> {
+    this.#shown ??= this.#ask();
+    return this.#shown;
+  }
+
+  async #ask(): Promise<Map<string, Any>> {
+    const own = Object.entries(this.tools).filter(([, { type, execute }]) => execute && type !== "provider");
+    const given = own.map(async ([name, { inputSchema, strict }]) => {
+      return { name, parameters: await asSchema(inputSchema).jsonSchema, strict };
+    });
+    const shown = await this.parameters.schemas(await Promise.all(given));
+    return new Map(shown.map(({ name, parameters }) => [name, parameters]));
+  }
 }
 
 /** What came of the calls whose output the model has yet to be told; the oldest are forgotten. */

@@ -8,6 +8,8 @@
  * @module
  */
 import { timestampDate } from "@bufbuild/protobuf/wkt";
+import { Runnable } from "@langchain/core/runnables";
+import { convertToOpenAITool } from "@langchain/core/utils/function_calling";
 import {
   type ContentBlock,
   createMiddleware,
@@ -17,10 +19,21 @@ import {
 } from "langchain";
 
 import { answerQuestion } from "./approvals.js";
-import { type Client, Decision, type Gate, NotStarted, type Outcome, Result, ToolFailed } from "./index.js";
+import {
+  type Client,
+  Decision,
+  type Gate,
+  NotStarted,
+  type Outcome,
+  type ParameterOptions,
+  type Parameters,
+  Result,
+  type Said,
+  ToolFailed,
+} from "./index.js";
 
 /** How calls are put to the gate. */
-export interface CallgateMiddlewareOptions {
+export interface CallgateMiddlewareOptions extends ParameterOptions {
   /**
    * The session of a call. Default: the thread's id (`configurable.thread_id`), and without one `langchain-ID` by the id
    * of the conversation's first message. The run is the last message of a human.
@@ -62,11 +75,45 @@ export interface ApprovalRequest {
  * @throws {@link CallgateError} from `invoke` for faults of the application, such as a credential that does not hold.
  */
 export function callgateMiddleware(client: Client, options: CallgateMiddlewareOptions = {}) {
+  const shown = new ShownTools(client, options);
   return createMiddleware({
     name: "callgate",
-    wrapToolCall: (request, handler) =>
-      new GatedCall(client, request as ToolCallRequest, handler as ToolCallHandler, options).message(),
+    wrapModelCall: async (request, handler) => handler({ ...request, tools: await shown.of(request.tools) }),
+    wrapToolCall: async (request, handler) => {
+      const { toolCall } = request;
+      const [args, said] = await shown.taken(toolCall.name, toolCall.args, request.tool);
+      const call = { ...request, toolCall: { ...toolCall, args } } as ToolCallRequest;
+      return new GatedCall(client, call, said, handler as ToolCallHandler, options).message();
+    },
   });
+}
+
+type Tool = NonNullable<ToolCallRequest["tool"]>;
+
+/** The tools as the model is to see them. */
+class ShownTools {
+  readonly #parameters: Parameters;
+  readonly #known = new Set<string>();
+
+  constructor(client: Client, options: CallgateMiddlewareOptions) {
+    this.#parameters = client.gate("langchain").parameters(options);
+  }
+
+  /** Those that need no other schema stay what they are: models have ways of their own to show some tools. */
+  async of(tools: readonly Tool[]): Promise<Tool[]> {
+    const given = tools.map((tool) => (Runnable.isRunnable(tool) ? convertToOpenAITool(tool) : tool));
+    const shown = await this.#parameters.schemas(given);
+    return tools.map((tool, n) => {
+      if (typeof tool["name"] === "string") this.#known.add(tool["name"]);
+      return JSON.stringify(given[n]) === JSON.stringify(shown[n]) ? tool : (shown[n] as Tool);
+    });
+  }
+
+  /** A call may come before any model is asked: of a graph that is resumed in another process. */
+  async taken(name: string, args: Record<string, unknown>, tool: Tool | undefined) {
+    if (tool && !this.#known.has(name)) await this.of([tool]);
+    return this.#parameters.taken(name, args);
+  }
 }
 
 /** What the tools' handler gives: a message, or a command of LangGraph. */
@@ -80,6 +127,7 @@ class GatedCall {
   constructor(
     private readonly client: Client,
     private readonly request: ToolCallRequest,
+    private readonly said: Said,
     private readonly handler: ToolCallHandler,
     private readonly options: CallgateMiddlewareOptions,
   ) {
@@ -121,6 +169,7 @@ class GatedCall {
   #run(approvalWaitMs?: number): Promise<Outcome<Handled>> {
     const { toolCall, runtime } = this.request;
     return this.#gate.run(toolCall.name, toolCall.args, (args) => this.#execute(args), {
+      ...this.said,
       callId: toolCall.id ?? toolCall.name,
       turn: this.#turn,
       signal: runtime.signal,

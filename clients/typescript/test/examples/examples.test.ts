@@ -5,10 +5,9 @@ import { cp } from "node:fs/promises";
 import { after, test } from "node:test";
 import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
-
+import { model } from "../frameworks/model.js";
 import { POLICY } from "../frameworks/story.js";
 import { Stage } from "../stage.js";
-import { model } from "./model.js";
 
 // As a program of somebody who has installed the package: types held, then run.
 await cp("../../examples/typescript", "target/examples", { recursive: true });

@@ -9,7 +9,7 @@ import { z } from "zod";
 
 import { Stage } from "../stage.js";
 import { person } from "./people.js";
-import { answer, check, POLICY, type Proposal, Shop, turnsOf } from "./story.js";
+import { answer, check, LETTER, POLICY, type Proposal, Shop, turnsOf } from "./story.js";
 
 const stage = await Stage.serve({ after }, POLICY);
 const client = stage.client({ after });
@@ -62,14 +62,13 @@ const toldOf = (messages: readonly ModelMessage[]) =>
 test("an agent is refused, waits, asks a person, retries on advice, and finishes", async () => {
   const shop = new Shop();
   const gate = client.gate("ai-sdk-story");
-  const leave = person(client, ({ amount }) => answer(amount));
+  after(person(client, "ai-sdk-story", ({ amount }) => answer(amount)));
   const { text, response } = await generateText({
     model: scripted(turnsOf("o-1")),
     prompt: "Go.",
     stopWhen: stepCountIs(20),
     tools: gateTools(gate, toolsOf(shop)),
   });
-  await leave();
   assert.equal(text, "done");
   check("o-1", shop, toldOf(response.messages));
 });
@@ -195,4 +194,15 @@ test("a refusal is thrown with its outcome, a failure with its cause", async () 
     async () => tools.get_order!.execute!({ order_id: "o-1" }, { ...call, toolCallId: "call_1" }),
     (error: ToolCallError) => error.cause === lost && error.message.includes('"status":"error"'),
   );
+});
+
+test("the model gives the reason that the policy wants, and the tool does not see it", async () => {
+  const given: unknown[] = [];
+  const letter = tool({ inputSchema: z.strictObject({ to: z.string() }), execute: (args) => given.push(args) });
+  const model = scripted([LETTER]);
+  const tools = gateTools(client.gate("ai-sdk-reason"), { send_letter: letter });
+  const { response } = await generateText({ model, prompt: "Go.", tools, stopWhen: stepCountIs(3) });
+  const [offered] = model.doGenerateCalls[0]!.tools as { inputSchema: { required?: string[] } }[];
+  assert.deepEqual(offered!.inputSchema.required, ["to", "justification"]);
+  assert.deepEqual(given, [{ to: "ada" }], toldOf(response.messages).join());
 });

@@ -1,15 +1,16 @@
 // LangChain.js and LangGraph.js with a scripted model, against the real server.
 import assert from "node:assert/strict";
 import { after, test } from "node:test";
+import { CallState } from "@callgate/client";
 import { type ApprovalRequest, callgateMiddleware } from "@callgate/client/langchain";
 import { fakeModel } from "@langchain/core/testing";
-import { Command, MemorySaver } from "@langchain/langgraph";
+import { Command, interrupt, MemorySaver } from "@langchain/langgraph";
 import { AIMessage, type BaseMessage, createAgent, ToolMessage, tool } from "langchain";
 import { z } from "zod";
 
 import { Stage } from "../stage.js";
 import { ada, person } from "./people.js";
-import { answer, check, POLICY, type Proposal, Shop, turnsOf } from "./story.js";
+import { answer, check, LETTER, POLICY, type Proposal, Shop, turnsOf } from "./story.js";
 
 const stage = await Stage.serve({ after }, POLICY);
 const client = stage.client({ after });
@@ -41,14 +42,14 @@ const toldOf = (messages: readonly BaseMessage[]) =>
 
 test("an agent is refused, waits, asks a person, retries on advice, and finishes", async () => {
   const shop = new Shop();
-  const leave = person(client, ({ amount }) => answer(amount));
+  after(person(client, "langchain-story", ({ amount }) => answer(amount)));
   const agent = createAgent({
     model: scripted(turnsOf("o-1").map((call) => [call])),
     tools: toolsOf(shop),
     middleware: [callgateMiddleware(client)],
   });
-  const { messages } = await agent.invoke({ messages: "Go." }, { recursionLimit: 100 });
-  await leave();
+  const thread = { configurable: { thread_id: "langchain-story" }, recursionLimit: 100 };
+  const { messages } = await agent.invoke({ messages: "Go." }, thread);
   assert.equal(messages.at(-1)!.text, "done");
   check("o-1", shop, toldOf(messages));
 });
@@ -149,4 +150,47 @@ test("what a tool gives beside its text stays", async () => {
     assert.deepEqual(artifact, { pixels: 1 });
   }
   assert.equal((given.at(-1)!.content as { type: string }[])[1]?.type, "text", "the loop's warning is told");
+});
+
+test("the model gives the reason that the policy wants, and the tool does not see it", async () => {
+  const given: unknown[] = [];
+  const letter = tool((args) => `${given.push(args)}`, {
+    name: "send_letter",
+    description: "Sends a letter.",
+    schema: z.strictObject({ to: z.string() }),
+  });
+  const model = scripted([[LETTER]]);
+  const offered: any[] = [];
+  const bind = model.bindTools.bind(model);
+  model.bindTools = (tools) => {
+    offered.push(...tools);
+    return bind(tools);
+  };
+  const agent = createAgent({ model, tools: [letter], middleware: [callgateMiddleware(client)] });
+  const { messages } = await agent.invoke({ messages: "Go." });
+  assert.deepEqual(offered[0].function.parameters.required, ["to", "justification"]);
+  assert.deepEqual(given, [{ to: "ada" }], toldOf(messages).join());
+});
+
+test("a tool that interrupts the graph itself runs again from its beginning, and counts once", async () => {
+  let begun = 0;
+  const asking = tool(() => `${begun++}, ${interrupt("which one?")}`, {
+    name: "get_order",
+    description: "Reads.",
+    schema: order,
+  });
+  const checkpointer = new MemorySaver();
+  const middleware = [callgateMiddleware(client)];
+  const model = scripted([[turnsOf("o-6")[0]!]]);
+  const agent = createAgent({ model, tools: [asking], checkpointer, middleware });
+  const thread = { configurable: { thread_id: "langchain-tool-asks" } };
+  const asked = await agent.invoke({ messages: "Go." }, thread);
+  assert.equal(asked.__interrupt__?.[0]?.value, "which one?");
+  const { messages } = await agent.invoke(new Command({ resume: "this one" }), thread);
+  assert.match(toldOf(messages)[0]!, /1, this one/);
+  const { state } = await client.calls.getSessionState({ sessionId: "langchain-tool-asks" });
+  assert.deepEqual(
+    state?.calls.map((call) => call.state),
+    [CallState.SUCCEEDED, CallState.CANCELLED],
+  );
 });

@@ -9,7 +9,7 @@ import { z } from "zod";
 
 import { Stage } from "../stage.js";
 import { person } from "./people.js";
-import { answer, check, POLICY, Shop, turnsOf } from "./story.js";
+import { answer, check, LETTER, POLICY, Shop, turnsOf } from "./story.js";
 
 const stage = await Stage.serve({ after }, POLICY);
 const client = stage.client({ after });
@@ -42,7 +42,7 @@ async function connectedTo(server: McpServer): Promise<McpClient> {
 
 test("a host is refused, waits, asks a person, retries on advice, and finishes", async () => {
   const shop = new Shop();
-  const leave = person(client, ({ amount }) => answer(amount));
+  after(person(client, "mcp-story", ({ amount }) => answer(amount)));
   const mcp = gateClient(client.gate("mcp-story"), await connected(shop));
   assert.equal((await mcp.listTools()).tools.length, 5);
   const told: string[] = [];
@@ -50,7 +50,6 @@ test("a host is refused, waits, asks a person, retries on advice, and finishes",
     const result = await mcp.callTool({ name: tool, arguments: args });
     told.push((result.content as { text: string }[]).map(({ text }) => text).join("\n"));
   }
-  await leave();
   await mcp.close();
   check("o-1", shop, told);
 });
@@ -97,4 +96,18 @@ test("a server's name goes before its tools', and a host's id of a call makes it
     state?.calls.map(({ callId, tool }) => [callId, tool]),
     [["host-1", "mcp__shop__get_order"]],
   );
+});
+
+test("the model gives the reason that the policy wants, and the server does not see it", async () => {
+  const given: unknown[] = [];
+  const server = new McpServer({ name: "post", version: "1" });
+  server.registerTool("send_letter", { inputSchema: z.strictObject({ to: z.string() }) }, (args) => {
+    given.push(args);
+    return { content: [] };
+  });
+  const mcp = gateClient(client.gate("mcp-reason"), await connectedTo(server));
+  const { tools } = await mcp.listTools();
+  assert.deepEqual(tools[0]!.inputSchema.required, ["to", "justification"]);
+  const result = await mcp.callTool({ name: LETTER.tool, arguments: LETTER.args });
+  assert.deepEqual(given, [{ to: "ada" }], JSON.stringify(result));
 });

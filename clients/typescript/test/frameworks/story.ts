@@ -9,6 +9,7 @@ policy_engine:
       - {name: quotes, pattern: "get_quote", action: allowlist, rate_limit: 1/s}
       - {name: reads, pattern: "get_*", action: allowlist}
       - {name: money, pattern: "charge_*", action: hitl}
+      - {name: letters, pattern: "send_*", action: allowlist, require_reason: true}
       - {name: closed, pattern: "delete_*", action: deny}
   loops:
     poll: {warning: 2, critical: 20, break: 30}
@@ -18,6 +19,7 @@ policy_engine:
     get_quote: {effect: read, side_effect_resource: "quote/{item}"}
     get_stock: {effect: read, side_effect_resource: "stock/{item}"}
     charge_card: {once: true, side_effect_resource: "order/{order_id}"}
+    send_letter: {effect: write, side_effect_resource: "letter/{to}"}
     delete_order: {effect: write, side_effect_resource: "order/{order_id}"}
 `;
 
@@ -41,6 +43,9 @@ export const turnsOf = (order: string): Proposal[] => [
   { tool: "charge_card", args: { order_id: order, amount: 20 } },
   { tool: "charge_card", args: { order_id: order, amount: 900 } },
 ];
+
+/** A call of a tool for which the policy wants a reason. */
+export const LETTER = { tool: "send_letter", args: { to: "ada", justification: "She asked for it." } };
 
 /** Where a person of the story draws the line. */
 export const answer = (amount: unknown) =>

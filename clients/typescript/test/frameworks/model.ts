@@ -64,7 +64,7 @@ const FORMATS: Record<string, Format> = {
         ? {
             type: "function_call",
             id: "fc_0",
-            call_id: "call_0",
+            call_id: `call_${randomUUID()}`,
             name: call.tool,
             arguments: JSON.stringify(call.args),
           }
@@ -87,7 +87,9 @@ const FORMATS: Record<string, Format> = {
         .map(({ content }: any) => content),
     answer: (call) => {
       const spoken = { type: "text", text: "done" };
-      const block = call ? { type: "tool_use", id: "toolu_0", name: call.tool, input: call.args } : spoken;
+      const block = call
+        ? { type: "tool_use", id: `toolu_${randomUUID()}`, name: call.tool, input: call.args }
+        : spoken;
       const usage = { input_tokens: 1, output_tokens: 1 };
       const stop_reason = call ? "tool_use" : "end_turn";
       return { type: "message", role: "assistant", content: [block], stop_reason, usage };

@@ -1,0 +1,91 @@
+// Plain loops over the APIs of OpenAI and Anthropic, with their own packages and a scripted model, against the real server.
+import assert from "node:assert/strict";
+import { after, test } from "node:test";
+
+import Anthropic from "@anthropic-ai/sdk";
+import type { Toolbox } from "@callgate/client";
+import { toolMessages as answered } from "@callgate/client/anthropic";
+import { toolMessages, toolOutputs } from "@callgate/client/openai";
+import OpenAI from "openai";
+
+import { Stage } from "../stage.js";
+import { model } from "./model.js";
+import { person } from "./people.js";
+import { answer, check, LETTER, POLICY, Shop, turnsOf } from "./story.js";
+
+const stage = await Stage.serve({ after }, POLICY);
+const client = stage.client({ after });
+const STORY = "an agent is refused, waits, asks a person, retries on advice, and finishes";
+
+/** Plays the story by a loop, which is given where the model is. */
+async function played(order: string, loop: (url: string, toolbox: Toolbox) => Promise<unknown>): Promise<void> {
+  const shop = new Shop();
+  const scripted = await model(turnsOf(order));
+  after(() => scripted.stop());
+  const leave = person(client, order, ({ amount }) => answer(amount));
+  assert.equal(await loop(scripted.url, client.gate(order).wrap(shop.tools)).finally(leave), "done");
+  check(order, shop, scripted.told);
+}
+
+test(`OpenAI's chat completions: ${STORY}`, () =>
+  played("o-1", async (url, toolbox) => {
+    const openai = new OpenAI({ baseURL: url, apiKey: "none" });
+    const messages: OpenAI.ChatCompletionMessageParam[] = [{ role: "user", content: "Go." }];
+    for (let answers: OpenAI.ChatCompletionMessageParam[] = messages; answers.length > 0; messages.push(...answers)) {
+      const { choices } = await openai.chat.completions.create({ model: "scripted", messages });
+      messages.push(choices[0]!.message);
+      answers = await toolMessages(toolbox, messages);
+    }
+    return messages.at(-1)?.content;
+  }));
+
+test(`OpenAI's responses: ${STORY}`, () =>
+  played("o-2", async (url, toolbox) => {
+    const openai = new OpenAI({ baseURL: url, apiKey: "none" });
+    const input: OpenAI.Responses.ResponseInput = [{ role: "user", content: "Go." }];
+    for (;;) {
+      const { output, output_text } = await openai.responses.create({ model: "scripted", input });
+      input.push(...(output as OpenAI.Responses.ResponseInputItem[]));
+      const outputs = await toolOutputs(toolbox, input);
+      if (outputs.length === 0) return output_text;
+      input.push(...outputs);
+    }
+  }));
+
+test(`Anthropic's messages: ${STORY}`, () =>
+  played("o-3", async (url, toolbox) => {
+    const anthropic = new Anthropic({ baseURL: url, apiKey: "none" });
+    const messages: Anthropic.MessageParam[] = [{ role: "user", content: "Go." }];
+    for (;;) {
+      const { content } = await anthropic.messages.create({ model: "scripted", max_tokens: 9, messages });
+      messages.push({ role: "assistant", content });
+      const answers = await answered(toolbox, messages);
+      if (answers.length === 0) return content.map((block) => (block.type === "text" ? block.text : "")).join("");
+      messages.push(...answers);
+    }
+  }));
+
+test("the calls of one turn are answered in their order, and a conversation that begins again runs none twice", async () => {
+  const sent: unknown[] = [];
+  const toolbox = client.gate("loops-again").wrap({ send_letter: (args: unknown) => sent.push(args) });
+  const parameters = { type: "object", properties: { to: { type: "string" } } };
+  await toolbox.schemas([{ type: "function", function: { name: "send_letter", parameters } }]);
+  const call = (id: string, args: string) => ({
+    id,
+    type: "function" as const,
+    function: { name: LETTER.tool, arguments: args },
+  });
+  const good = JSON.stringify(LETTER.args);
+  const messages = [{ role: "assistant", tool_calls: [call("call_0", '{"to":'), call("call_1", good)] }];
+  const first = await toolMessages(toolbox, messages);
+  assert.deepEqual(
+    first.map(({ tool_call_id }) => tool_call_id),
+    ["call_0", "call_1"],
+  );
+  assert.match(first[0]!.content, /validation_error/);
+  assert.match(first[1]!.content, /"status":"success"/);
+  const again = await toolMessages(toolbox, messages);
+  assert.match(again[1]!.content, /duplicate_call_blocked/);
+  assert.deepEqual(sent, [{ to: "ada" }]);
+  assert.deepEqual(await toolMessages(toolbox, [...messages, ...first]), []);
+});
