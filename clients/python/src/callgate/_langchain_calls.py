@@ -73,9 +73,22 @@ class Asked:
         """As the model, or LangChain for it, names the call."""
         return self.request.tool_call["id"]
 
-    def options(self, *, puts: bool) -> GateOptions:
-        """Of its gate; a question that becomes an interrupt is not waited for."""
-        return {"run_id": self.run_id, "approval_wait_s": 0.0} if puts else {"run_id": self.run_id}
+    @property
+    def options(self) -> GateOptions:
+        """Of its gate."""
+        return {"run_id": self.run_id}
+
+    def stopped(self, why: NotStarted, put: set[str] | None) -> BaseException:
+        """What is raised for a tool that interrupts the graph itself."""
+        return self.mistaken() if put else why.__cause__ or why
+
+    def mistaken(self) -> RuntimeError:
+        """For a tool and a policy that ask the same user, whose answers LangGraph tells apart by their order alone."""
+        return RuntimeError(
+            f"{self.tool} interrupts the graph itself, and callgate asks a person about it by an interrupt too: an "
+            "answer to the one could be taken for the other. Let one of them ask, or give CallgateMiddleware "
+            "interrupts=False"
+        )
 
     def having(self, args: Mapping[str, Any]) -> ToolCallRequest:
         """The request with the arguments to execute."""

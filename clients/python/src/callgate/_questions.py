@@ -72,15 +72,15 @@ class Person:
             if error.reason not in _ANSWERED_BEFORE:
                 raise
 
-    def question(self, session_id: str, call_id: str) -> Approval | None:
-        """The last that was asked about this call, whatever came of it; None also for who may not look."""
+    def questions(self, session_id: str, call_id: str) -> list[Approval]:
+        """All that were asked about this call, the oldest first, whatever came of them; none for who may not look."""
         request = ListApprovalsRequest(session_id=session_id, page_size=500)
         with suppress(PermissionDenied):
             found = self._client.services.approvals.ListApprovals(
                 request, timeout=self._client.plane.settings.timeout_s
             )
-            return next((one for one in found.approvals if one.call_id == call_id), None)
-        return None
+            return [one for one in reversed(found.approvals) if one.call_id == call_id]
+        return []
 
 
 def put(outcome: Outcome, tool: str, args: Mapping[str, Any]) -> dict[str, Any]:

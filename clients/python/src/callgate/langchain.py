@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -18,10 +19,12 @@ from langgraph.types import interrupt
 
 from . import _langchain_calls as _calls
 from . import _questions
+from ._call import Call
 from ._framework import Frame
 from ._langchain_calls import Answered, Asked
 from ._questions import Answer
 from .errors import NotStarted
+from .v1.approval_service_pb2 import APPROVAL_STATE_PENDING
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Generator
@@ -30,19 +33,22 @@ if TYPE_CHECKING:
     from langgraph.prebuilt.tool_node import ToolCallRequest
     from typing_extensions import Unpack
 
-    from ._call import Call
     from .client import AsyncClient, Client
     from .gate import GateOptions
     from .outcome import Outcome
 
-    Step = Callable[[], Any] | None
-    """Something to do that blocks, or None: run the call."""
+    Step = Callable[[], Any] | Call
+    """Something to do that blocks, or a call to run."""
+    _Middleware = AgentMiddleware[Any, Any, Any]
+else:
+    # It has gained parameters with time.
+    _Middleware = AgentMiddleware
 
 _HAS_ASYNC_INTERRUPTS = sys.version_info >= (3, 11)
 """In coroutines, LangGraph's `interrupt` knows its graph from Python 3.11 on."""
 
 
-class CallgateMiddleware(AgentMiddleware[Any, Any, Any]):
+class CallgateMiddleware(_Middleware):
     """Puts every tool call of an agent behind a gate: `create_agent(…, middleware=[CallgateMiddleware()])`.
 
     The model is told what the plane says of a call, and what came of it; a tool that raises does not end the run.
@@ -52,8 +58,9 @@ class CallgateMiddleware(AgentMiddleware[Any, Any, Any]):
     A call that a person must approve becomes an `interrupt` where the agent has a checkpointer. Its value names
     `approval_id`, `tool`, `args` and `message`, and has what LangChain's HumanInTheLoopMiddleware puts there. The graph
     goes on with `Command(resume=True)`, `Command(resume={"approve": False, "reason": "…", "by": "ada"})`, or
-    `{"decisions": […]}` as HumanInTheLoopMiddleware takes it; any other value says that somebody has answered in
-    callgate. Without a checkpointer, and in coroutines before Python 3.11, the call waits for an answer in callgate.
+    `{"decisions": […]}` as HumanInTheLoopMiddleware takes it; after any other value, as after one yes where two people
+    must give it, the call waits for an answer in callgate. So it does without a checkpointer, and in coroutines before
+    Python 3.11. A tool that interrupts as well cannot be asked about so: an answer could be taken for the other.
     """
 
     def __init__(
@@ -110,18 +117,18 @@ class CallgateMiddleware(AgentMiddleware[Any, Any, Any]):
 
         if not self._frame.knows(asked.tool):
             self._frame.schemas(_schemas([request.tool]))
-        puts = self._puts(asked)
-        gate = self._frame.gate(asked.session_id, asked.options(puts=puts))
+        put: set[str] | None = set() if self._puts(asked) else None
+        gate = self._frame.gate(asked.session_id, asked.options)
         call = self._frame.call(asked.tool, asked.args, execute, call_id=asked.call_id, turn=asked.turn)
-        steps = self._steps(asked, call, puts=puts)
+        steps = self._steps(asked, call, put)
         try:
             step = next(steps)
             while True:
-                step = steps.send(gate.run_call(call) if step is None else step())
+                step = steps.send(gate.run_call(step) if isinstance(step, Call) else step())
         except StopIteration as end:
             return asked.answer(end.value)
-        except NotStarted as waits:
-            raise (waits.__cause__ or waits) from None
+        except NotStarted as stopped:
+            raise asked.stopped(stopped, put) from None
 
     async def awrap_tool_call(
         self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[Answered]]
@@ -137,44 +144,55 @@ class CallgateMiddleware(AgentMiddleware[Any, Any, Any]):
 
         if not self._frame.knows(asked.tool):
             await self._frame.aschemas(_schemas([request.tool]))
-        puts = self._puts(asked) and _HAS_ASYNC_INTERRUPTS
-        gate = self._frame.agate(asked.session_id, asked.options(puts=puts))
+        put: set[str] | None = set() if self._puts(asked) and _HAS_ASYNC_INTERRUPTS else None
+        gate = self._frame.agate(asked.session_id, asked.options)
         call = self._frame.call(asked.tool, asked.args, execute, call_id=asked.call_id, turn=asked.turn)
-        steps = self._steps(asked, call, puts=puts)
+        steps = self._steps(asked, call, put)
         try:
             step = next(steps)
             while True:
-                step = steps.send(await (gate.run_call(call) if step is None else asyncio.to_thread(step)))
+                step = steps.send(await (gate.run_call(step) if isinstance(step, Call) else asyncio.to_thread(step)))
         except StopIteration as end:
             return asked.answer(end.value)
-        except NotStarted as waits:
-            raise (waits.__cause__ or waits) from None
+        except NotStarted as stopped:
+            raise asked.stopped(stopped, put) from None
 
     def _puts(self, asked: Asked) -> bool:
         """Whether questions become interrupts, which somebody has to be able to answer."""
         return self._interrupts and asked.has_checkpointer
 
-    def _steps(self, asked: Asked, call: Call, *, puts: bool) -> Generator[Step, Any, Outcome]:
+    def _steps(self, asked: Asked, call: Call, put: set[str] | None) -> Generator[Step, Any, Outcome]:
         """What is to be done, for threads and event loops alike; it is sent what came of it.
 
-        LangGraph gives the user's answers to the interrupts of a node in their order. So a call that was asked about
-        takes its answer when the node runs again, even if somebody has answered in callgate meanwhile: else that answer
-        would go to the tool, which may have a question of its own.
-        """
-        person = self._frame.person
-        if puts and asked.is_resumed:
-            before = yield partial(person.question, asked.session_id, call.proposed().call_id)
-            if before is not None:
-                yield from self._ask(before.approval_id, _questions.put_before(before, asked.tool, asked.args))
-        while True:
-            outcome: Outcome = yield None
-            if not puts or outcome.decision != "ASK":
-                return outcome
-            yield from self._ask(outcome.approval_id, _questions.put(outcome, asked.tool, asked.args))
+        LangGraph gives the user's answers to the interrupts of a node by their order alone, and runs the node again
+        from its beginning. So that no answer is taken for another, each question is put once; when the node runs again,
+        those that were put before take their answers first, in their order and whatever has become of them meanwhile;
+        and a question that is new must stop the graph.
 
-    def _ask(self, approval_id: str, question: dict[str, Any]) -> Generator[Step, Any, None]:
-        if answer := Answer.read(interrupt(question)):
-            yield partial(self._frame.person.answer, approval_id, answer)
+        Args:
+            asked: The call.
+            call: The same, as the gate takes it.
+            put: Gets the questions that were put as interrupts; None: the call waits for answers in callgate.
+        """
+        outcome: Outcome
+        if put is None:
+            outcome = yield call
+            return outcome
+        if asked.is_resumed:
+            for before in (yield partial(self._frame.person.questions, asked.session_id, call.proposed().call_id)):
+                put.add(before.approval_id)
+                answer = Answer.read(interrupt(_questions.put_before(before, asked.tool, asked.args)))
+                if answer is not None and before.state == APPROVAL_STATE_PENDING:
+                    yield partial(self._frame.person.answer, before.approval_id, answer)
+        outcome = yield replace(call, approval_wait_s=0.0)
+        if outcome.decision != "ASK":
+            return outcome
+        if outcome.approval_id in put:
+            outcome = yield call
+            return outcome
+        put.add(outcome.approval_id)
+        interrupt(_questions.put(outcome, asked.tool, asked.args))
+        raise asked.mistaken()
 
 
 def _schemas(tools: list[Any]) -> list[Any]:

@@ -136,9 +136,10 @@ class CallgateCapability(AbstractCapability[Any]):
 
     async def _deny(self, ctx: RunContext[Any], part: ToolReturnPart) -> None:
         call_id = f"{_turn(ctx.messages)}/{part.tool_call_id}"
-        question = await asyncio.to_thread(self._frame.person.question, self._session(ctx), call_id)
-        if question is not None and question.state == APPROVAL_STATE_PENDING:
-            await self._frame.aanswer(question.approval_id, Answer(approve=False, reason=part.model_response_str()))
+        answer = Answer(approve=False, reason=part.model_response_str())
+        for question in await asyncio.to_thread(self._frame.person.questions, self._session(ctx), call_id):
+            if question.state == APPROVAL_STATE_PENDING:
+                await self._frame.aanswer(question.approval_id, answer)
 
     def _session(self, ctx: RunContext[Any]) -> str:
         if self._session_id is None:

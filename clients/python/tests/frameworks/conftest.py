@@ -59,6 +59,12 @@ def questions(client: Client, session: str) -> list[Approval]:
     return list(client.services.approvals.ListApprovals(ListApprovalsRequest(session_id=session)).approvals)
 
 
+def approve(client: Client, approval_id: str, *, reason: str | None = None) -> None:
+    """Answers in callgate: yes without a reason, no with one."""
+    request = ResolveApprovalRequest(approval_id=approval_id, approve=reason is None, reason=reason or "")
+    client.services.approvals.ResolveApproval(request, metadata=(("callgate-by", "ada"),))
+
+
 @contextmanager
 def person(client: Client, session: str, world: World) -> Iterator[None]:
     """Somebody who answers the session's questions in callgate, as the story has it."""
@@ -69,12 +75,7 @@ def person(client: Client, session: str, world: World) -> Iterator[None]:
             for asked in questions(client, session):
                 if asked.state == APPROVAL_STATE_PENDING:
                     reason = world.answers[json.loads(asked.arguments_json)["order_id"]]
-                    client.services.approvals.ResolveApproval(
-                        ResolveApprovalRequest(
-                            approval_id=asked.approval_id, approve=reason is None, reason=reason or ""
-                        ),
-                        metadata=(("callgate-by", "ada"),),
-                    )
+                    approve(client, asked.approval_id, reason=reason)
 
     thread = threading.Thread(target=answer)
     thread.start()

@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import sys
-from typing import TYPE_CHECKING, Any
+import uuid
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Annotated, Any
 
 import pytest
 from langchain.agents import create_agent
 from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
+from langchain_core.tools import InjectedToolCallId, tool
 from langgraph.checkpoint.memory import InMemorySaver
-from langgraph.types import Command
+from langgraph.types import Command, interrupt
 
 from callgate.langchain import CallgateMiddleware
+from callgate.v1.approval_service_pb2 import APPROVAL_STATE_APPROVED, APPROVAL_STATE_PENDING
 
-from .conftest import person, questions
+from ..conftest import calls
+from .conftest import approve, person, questions
 from .story import Turn, World, check
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from langchain_core.messages import BaseMessage
 
     from callgate import Client
@@ -101,3 +109,148 @@ def test_the_story_is_played_with_interrupts(client: Client, session: str, world
     answer = ask(agent, given, session, is_async=is_async)
     check(world, seen(answer["messages"]))
     assert [asked.resolved_by for asked in questions(client, session)] == ["ada", "user"]
+
+
+def agent(
+    client: Client, tools: list[Any], turns: list[Turn], saver: InMemorySaver | None = None, **options: Any
+) -> Any:
+    return create_agent(model(turns), tools, middleware=[CallgateMiddleware(client, **options)], checkpointer=saver)
+
+
+def asks_itself(heard: list[Any]) -> Callable[[str], str]:
+    def refund_order(order_id: str) -> str:
+        """Pays an order back."""
+        heard.append(interrupt("Really?"))
+        return order_id
+
+    return refund_order
+
+
+@pytest.mark.parametrize("is_approved_in_callgate", [False, True])
+def test_an_answer_to_callgate_is_none_to_the_tool(
+    client: Client, session: str, world: World, *, is_approved_in_callgate: bool
+) -> None:
+    """The tool has a question of its own behind callgate's: a yes to the one must never be heard by the other."""
+    heard: list[Any] = []
+    turns: list[Turn] = [[("refund_order", {"order_id": world.paid})], "Done."]
+    clerk = agent(client, [asks_itself(heard)], turns, InMemorySaver())
+    (asked,) = ask(clerk, HELLO, session, is_async=False)["__interrupt__"]
+    if is_approved_in_callgate:
+        approve(client, asked.value["approval_id"])
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match=r"^refund_order interrupts the graph itself, and callgate asks"):
+            ask(clerk, Command(resume=True), session, is_async=False)
+    assert heard == []
+    # The second time it was asked about anew, and nobody has answered that.
+    assert [asked.state for asked in questions(client, session)] == [APPROVAL_STATE_PENDING, APPROVAL_STATE_APPROVED]
+
+
+def test_a_tool_may_interrupt_where_nobody_is_asked(client: Client, session: str) -> None:
+    heard: list[Any] = []
+
+    def send_mail(to: str) -> str:
+        """Sends a mail."""
+        heard.append(interrupt("Really?"))
+        return f"{heard[-1]} to {to}"
+
+    clerk = agent(client, [send_mail], [[("send_mail", {"to": "ada"})], "Done."], InMemorySaver())
+    (asked,) = ask(clerk, HELLO, session, is_async=False)["__interrupt__"]
+    assert (asked.value, heard) == ("Really?", [])
+    answer = ask(clerk, Command(resume="yes"), session, is_async=False)
+    assert json.loads(seen(answer["messages"])[0][0])["results"] == "yes to ada"
+    assert heard == ["yes"]
+
+
+def test_a_value_that_is_no_answer_answers_nothing(client: Client, session: str, world: World) -> None:
+    turns: list[Turn] = [[("refund_order", {"order_id": world.paid})], "Done."]
+    clerk = agent(client, world.tools, turns, InMemorySaver(), approval_wait_s=0.5)
+    ask(clerk, HELLO, session, is_async=False)
+    answer = ask(clerk, Command(resume="perhaps"), session, is_async=False)
+    assert json.loads(seen(answer["messages"])[0][0])["status"] == "approval_required"
+    assert world.done == []
+    assert [asked.state for asked in questions(client, session)] == [APPROVAL_STATE_PENDING]
+
+
+def test_what_another_process_showed_the_model_is_known(client: Client, session: str, world: World) -> None:
+    """The model gave a reason; the process that showed it the parameter is gone before the call runs."""
+    saver, account = InMemorySaver(), world.paid
+    call = ("close_account", {"account": account, "justification": "They asked for it."})
+    first = create_agent(
+        model([[call]]),
+        world.tools,
+        middleware=[CallgateMiddleware(client)],
+        checkpointer=saver,
+        interrupt_before=["tools"],
+    )
+    ask(first, HELLO, session, is_async=False)
+    second = agent(client, world.tools, ["Done."], saver)
+    answer = ask(second, None, session, is_async=False)
+    assert json.loads(seen(answer["messages"])[0][0])["status"] == "success"
+    assert world.done == [f"close {account}"]
+
+
+def test_the_model_is_shown_what_the_policy_wants(client: Client, session: str, world: World) -> None:
+    said = model(["Done."])
+    clerk = create_agent(said, world.tools, middleware=[CallgateMiddleware(client, repeat_parameter="again")])
+    ask(clerk, HELLO, session, is_async=False)
+    shown = {schema["function"]["name"]: schema["function"]["parameters"] for schema in said.shown[0]}
+    assert set(shown["close_account"]["properties"]) == {"account", "justification", "again"}
+    assert shown["close_account"]["required"] == ["account", "justification"]
+    assert set(shown["search_orders"]["properties"]) == {"query", "again"}
+
+
+def test_a_conversation_without_a_thread_is_one_session(client: Client, world: World) -> None:
+    clerk = agent(client, world.tools, [*world.story[:1], "Yes?", *world.story[:1], "Done."])
+    first = uuid.uuid4().hex
+    answer = clerk.invoke({"messages": [HumanMessage("Find them.", id=first)]})
+    answer = clerk.invoke({"messages": [*answer["messages"], HumanMessage("Once more.")]})
+    texts = [json.loads(turn[0]) for turn in seen(answer["messages"])]
+    assert [text["status"] for text in texts] == ["success", "duplicate_call_blocked"]
+    assert len(calls(client, f"langchain-{first}")) == 2
+
+
+def test_an_answer_of_other_interfaces_counts(client: Client, session: str, world: World) -> None:
+    clerk = agent(client, world.tools, [*world.story[5:6], "Done."], InMemorySaver())
+    ask(clerk, HELLO, session, is_async=False)
+    said = {"decisions": [{"type": "reject", "message": "not this week"}]}
+    answer = ask(clerk, Command(resume=said), session, is_async=False)
+    assert "not this week" in seen(answer["messages"])[0][0]
+    assert world.done == []
+
+
+def test_what_a_tool_gives_beside_text_stays(client: Client, session: str) -> None:
+    @tool(response_format="content_and_artifact")
+    def search_orders() -> tuple[str, dict[str, int]]:
+        """Finds orders."""
+        return "two", {"raw": 2}
+
+    @tool
+    def get_weather() -> list[dict[str, Any]]:
+        """Shows the sky."""
+        return [{"type": "image", "base64": "AA==", "mime_type": "image/png"}]
+
+    @tool
+    def send_mail(tool_call_id: Annotated[str, InjectedToolCallId]) -> Command[Any]:
+        """Changes the state."""
+        return Command(update={"messages": [ToolMessage("sent", tool_call_id=tool_call_id)]})
+
+    turns: list[Turn] = [[("search_orders", {}), ("get_weather", {}), ("send_mail", {})], "Done."]
+    answer = ask(agent(client, [search_orders, get_weather, send_mail], turns), HELLO, session, is_async=False)
+    orders, weather, mail = (message for message in answer["messages"] if isinstance(message, ToolMessage))
+    assert orders.artifact == {"raw": 2}
+    assert json.loads(str(orders.content))["results"] == "two"
+    assert weather.content == [{"type": "image", "base64": "AA==", "mime_type": "image/png"}]
+    assert json.loads(str(mail.content))["results"] == "sent"
+
+
+def test_arguments_that_a_tool_does_not_take_are_no_success(client: Client, session: str, world: World) -> None:
+    answer = ask(agent(client, world.tools, [[("search_orders", {"q": 1})], "Done."]), HELLO, session, is_async=False)
+    told = json.loads(seen(answer["messages"])[0][0])
+    assert (told["status"], told["error_type"], told["retryable"]) == ("error", "invalid_argument", False)
+    assert "query" in told["error_message"]
+
+
+def test_a_call_without_a_session_is_refused_to_its_developer(client: Client, world: World) -> None:
+    request = SimpleNamespace(state={}, runtime=SimpleNamespace(config={}), tool_call={}, tool=None)
+    with pytest.raises(ValueError, match=r"^session_id: nothing says"):
+        CallgateMiddleware(client).wrap_tool_call(request, lambda _: None)  # type: ignore[arg-type,return-value]
