@@ -1,4 +1,4 @@
-// Writes src/gen anew from the contract; with --check it fails if that changes anything.
+// Writes src/gen anew from the contract; with --check it fails if that would change anything.
 import { execSync } from "node:child_process";
 import { mkdirSync, rmSync, writeFileSync } from "node:fs";
 
@@ -36,8 +36,10 @@ message BadRequest {
 `;
 
 const run = (command) => execSync(command, { stdio: "inherit" });
+const isCheck = process.argv.includes("--check");
+const out = isCheck ? "target/generated" : ".";
 mkdirSync("target/proto/google/rpc", { recursive: true });
 writeFileSync("target/proto/google/rpc/error_details.proto", ERROR_DETAILS);
-rmSync("src/gen", { recursive: true, force: true });
-run("npx --no-install buf generate");
-if (process.argv.includes("--check")) run("git diff --exit-code --stat -- src/gen");
+rmSync(`${out}/src/gen`, { recursive: true, force: true });
+run(`npx --no-install buf generate --output ${out}`);
+if (isCheck) run("diff -r src/gen target/generated/src/gen");

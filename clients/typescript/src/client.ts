@@ -1,3 +1,4 @@
+/// <reference lib="esnext.disposable" preserve="true" />
 /** Clients of a plane. */
 
 import type { DescService } from "@bufbuild/protobuf";

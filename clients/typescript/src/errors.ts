@@ -48,7 +48,8 @@ export class CallgateError extends Error {
     const kind =
       BY_REASON[reason] ?? (AWAY.has(known.code) ? CallgateUnavailable : BY_CODE[known.code]) ?? CallgateError;
     return new kind(known.rawMessage || "no answer", {
-      code: known.code,
+      // A connection that was lost ends its streams as if somebody had cancelled them.
+      code: known.code === Code.Canceled ? Code.Unavailable : known.code,
       reason,
       metadata: info?.metadata ?? {},
       field: violations.map(({ field }) => field).join(", "),

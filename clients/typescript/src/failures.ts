@@ -4,6 +4,7 @@ import { create } from "@bufbuild/protobuf";
 import { ToolFailed } from "./errors.js";
 import { type ToolError, ToolErrorSchema } from "./gen/callgate/v1/types_pb.js";
 import { durationFromMs } from "./times.js";
+import { spoken } from "./values.js";
 
 /** In bytes. */
 const MESSAGE_BYTES_MAX = 64 * 1024;
@@ -33,9 +34,10 @@ export function toolError(error: unknown): ToolError {
 }
 
 function messageOf(error: unknown): string {
-  if (!(error instanceof Error)) return String(at(error, "message") ?? error);
-  const cause = at(error.cause, "message");
-  return error.message === "fetch failed" && typeof cause === "string" ? `fetch failed: ${cause}` : error.message;
+  const message = at(error, "message");
+  if (typeof message !== "string") return spoken(error);
+  const cause = at(at(error, "cause"), "message");
+  return message === "fetch failed" && typeof cause === "string" ? `fetch failed: ${cause}` : message;
 }
 
 /** The class says more than the name where a library gives its errors classes of their own and no names. */
@@ -57,10 +59,13 @@ function header(headers: unknown): string {
   return word(typeof found === "number" ? String(found) : found);
 }
 
+/** A member; undefined where there is none, or it cannot be had: what was thrown may be anything. */
 function at(value: unknown, name: string): unknown {
-  return typeof value === "object" || typeof value === "function"
-    ? (value as Record<string, unknown> | null)?.[name]
-    : undefined;
+  try {
+    return (value as Record<string, unknown> | null | undefined)?.[name];
+  } catch {
+    return undefined;
+  }
 }
 
 function word(value: unknown): string {

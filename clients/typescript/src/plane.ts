@@ -6,7 +6,7 @@ import { platform } from "#platform";
 
 import { CallIdReused } from "./errors.js";
 import { ApprovalService } from "./gen/callgate/v1/approval_service_pb.js";
-import { GateService, type RecordRequest, RecordRequestSchema } from "./gen/callgate/v1/gate_service_pb.js";
+import { GateService, RecordRequestSchema } from "./gen/callgate/v1/gate_service_pb.js";
 import { type Caller, OutcomeStatus, type Permit } from "./gen/callgate/v1/types_pb.js";
 import { keyOf, type Report, Reports } from "./reports.js";
 import type { Settings } from "./settings.js";
@@ -74,13 +74,13 @@ export class Plane {
   async #send({ request, withdrawal }: Report): Promise<void> {
     if (withdrawal) {
       // Who asked may take it back, by the name of the session where nobody has a credential.
-      const by = { headers: { "callgate-by": sessionOf(request) } };
-      await this.#approvals.withdrawApproval(withdrawal, by).catch(() => {});
+      const by = { headers: { "callgate-by": request.caller?.sessionId ?? "" } };
+      try {
+        await this.#approvals.withdrawApproval(withdrawal, by);
+      } catch {
+        // The question expires; and a session whose name is no header cannot be named there.
+      }
     }
     await this.calls.record(request);
   }
-}
-
-function sessionOf(request: RecordRequest): string {
-  return request.caller?.sessionId ?? "";
 }

@@ -1,6 +1,8 @@
 /** What happens to a call from the question to the report. */
 import { create } from "@bufbuild/protobuf";
 
+import { Code } from "@connectrpc/connect";
+
 import type { Call, Rules } from "./call.js";
 import { CallgateError, CallgateUnavailable } from "./errors.js";
 import { execute, type Ran, type Settled } from "./execute.js";
@@ -250,7 +252,7 @@ export class Run {
     const args = this.rules.runsWithoutPlane(tool) ? readable(this.asked.argumentsJson) : undefined;
     if (!args) {
       this.callOff();
-      const text = texts.unavailable(tool, error.message);
+      const text = texts.unavailable(tool, error.reason || (Code[error.code] ?? ""));
       return this.#outcome({ text, isError: true, error, reason: texts.UNAVAILABLE });
     }
     const reported = await this.#run(args, undefined);

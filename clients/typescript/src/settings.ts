@@ -53,14 +53,17 @@ export function settingsOf(options: ClientOptions, defaults: ClientOptions): Set
   const timeoutMs = pick("timeoutMs") ?? TIMEOUT_MS;
   checkMs("timeoutMs", timeoutMs);
   if (!cert !== !key) throw new TypeError("cert and key go together: a certificate is shown with its key");
-  if (token && !/^[\x20-\x7e]+$/.test(token)) {
-    throw new TypeError("token: it has other characters than those of printable ASCII");
+  const by = pick("by");
+  for (const [name, value] of Object.entries({ token, by })) {
+    if (value && !/^[\x20-\x7e]+$/.test(value)) {
+      throw new TypeError(`${name}: it has other characters than those of printable ASCII`);
+    }
   }
   if (token && server.protocol === "http:" && !LOOPBACK.test(server.hostname)) {
     throw new TypeError(`server: a token would travel to ${given} for everybody to read; use https://`);
   }
   const log = options.log ?? ((message: string) => console.warn(message));
-  return { server, socket, token, by: pick("by"), ca: pick("ca"), cert, key, timeoutMs, log };
+  return { server, socket, token, by, ca: pick("ca"), cert, key, timeoutMs, log };
 }
 
 function urlOf(server: string): URL {

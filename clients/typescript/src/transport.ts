@@ -10,6 +10,7 @@ import { msOf, sleep } from "./times.js";
 /** Those that look at much; in milliseconds. */
 const LONG_MS: Record<string, number> = { VerifyAudit: 35_000, RebuildRetryProfiles: 600_000 };
 const UNLIMITED = new Set(["Forget", "ExportSubject", "Reseal"]);
+const REPEATED = new Set([Code.Unavailable, Code.Aborted, Code.Canceled]);
 const ATTEMPTS = 4;
 const FIRST_PAUSE_MS = 200;
 const LONGEST_PAUSE_MS = 2_000;
@@ -47,8 +48,9 @@ export const retry: Interceptor = (next) => async (request) => {
     try {
       return await next(request);
     } catch (error) {
-      const { code } = ConnectError.from(error);
-      if (attempt === ATTEMPTS || (code !== Code.Unavailable && code !== Code.Aborted)) throw error;
+      // A connection that was lost ends its streams as if somebody had cancelled them.
+      const isOurs = request.signal.aborted;
+      if (attempt === ATTEMPTS || isOurs || !REPEATED.has(ConnectError.from(error).code)) throw error;
       // When the time is over the last answer says more than that.
       await sleep(pauseMs(attempt, error), request.signal).catch(() => Promise.reject(error));
     }

@@ -26,7 +26,8 @@ export function asJson(value: unknown): string {
   }
 }
 
-function spoken(value: unknown): string {
+/** By its `String`, if it has one. */
+export function spoken(value: unknown): string {
   try {
     return String(value);
   } catch {

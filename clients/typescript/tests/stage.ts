@@ -9,28 +9,37 @@ import { join } from "node:path";
 
 import { Client, type ClientOptions } from "@callgate/client";
 
-/** What servers and clients end with: a test, or with node:test's own `after` a file. */
-export interface Scope {
+/** What ends when a test does, or a file of tests: a test's context, or node:test itself. */
+export interface Ending {
   after(end: () => Promise<void>): void;
+}
+
+let sessions = 0;
+
+/** A session that no other test has. */
+export function newSession(): string {
+  return `session-${process.pid}-${++sessions}`;
 }
 
 export class Stage {
   #server: ChildProcess | undefined;
   #address = "127.0.0.1:0";
+  readonly #clients: Client[] = [];
 
   private constructor(
     private readonly folder: string,
     private readonly args: string[],
   ) {}
 
-  /** A server with a policy and a database of its own, which ends with the test. */
-  static async serve(test: Scope, policy = "policy_engine: {}\n", ...args: string[]): Promise<Stage> {
+  /** A server with a policy and a database of its own, which end with the test. */
+  static async serve(ending: Ending, policy = "policy_engine: {}\n", ...args: string[]): Promise<Stage> {
     const folder = await mkdtemp(join(tmpdir(), "callgate-"));
     // Run as root, callgate has its database run as another user.
     await chmod(folder, 0o755);
     await writeFile(join(folder, "policy.yaml"), policy);
     const stage = new Stage(folder, args);
-    test.after(async () => {
+    ending.after(async () => {
+      await Promise.all(stage.#clients.map((client) => client.close()));
       await stage.stop();
       await rm(folder, { recursive: true, force: true });
     });
@@ -47,10 +56,10 @@ export class Stage {
     return Number(this.#address.split(":")[1]);
   }
 
-  /** A client that is closed with the test. */
-  client(test: Scope, options: ClientOptions = {}): Client {
+  /** A client that is closed before the server ends. */
+  client(options: ClientOptions = {}): Client {
     const client = new Client({ server: this.url, log: () => {}, ...options });
-    test.after(() => client.close());
+    this.#clients.push(client);
     return client;
   }
 
@@ -92,11 +101,7 @@ export class Stage {
 }
 
 function binary(): string {
-  const root = process.env["CALLGATE_REPOSITORY"] ?? "../..";
-  const places = [
-    process.env["CALLGATE_BIN"],
-    ...["release", "debug"].map((kind) => `${root}/target/${kind}/callgate`),
-  ];
+  const places = [process.env["CALLGATE_BIN"], ...["release", "debug"].map((kind) => `../../target/${kind}/callgate`)];
   const found = places.find((place) => place && existsSync(place));
   assert(found, "no callgate: build it, or name one by CALLGATE_BIN");
   return found;

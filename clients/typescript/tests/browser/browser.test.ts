@@ -90,7 +90,7 @@ test("a page asks, executes, records, and is told", { skip }, async () => {
 
 test("a page waits for a person, and goes on when they have answered", { skip }, async (t) => {
   const page = await opened();
-  const leave = person(stage.client(t), "browser-asks", () => ({ approve: true }));
+  const leave = person(stage.client(), "browser-asks", () => ({ approve: true }));
   const told = await page.evaluate(async (server) => {
     const gate = new callgate.Client({ server }).gate("browser-asks");
     const outcome = await gate.run("charge_card", { order_id: "o-7" }, () => ({ charged: true }));

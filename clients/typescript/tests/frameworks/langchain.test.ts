@@ -13,7 +13,7 @@ import { ada, person } from "./people.js";
 import { answer, check, LETTER, POLICY, type Proposal, Shop, turnsOf } from "./story.js";
 
 const stage = await Stage.serve({ after }, POLICY);
-const client = stage.client({ after });
+const client = stage.client();
 
 const order = z.object({ order_id: z.string() });
 const item = z.object({ item: z.number() });

@@ -14,7 +14,7 @@ import { person } from "./people.js";
 import { answer, check, LETTER, POLICY, Shop, turnsOf } from "./story.js";
 
 const stage = await Stage.serve({ after }, POLICY);
-const client = stage.client({ after });
+const client = stage.client();
 const STORY = "an agent is refused, waits, asks a person, retries on advice, and finishes";
 
 /** Plays the story by a loop, which is given where the model is. */

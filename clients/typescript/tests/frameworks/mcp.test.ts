@@ -12,7 +12,7 @@ import { person } from "./people.js";
 import { answer, check, LETTER, POLICY, Shop, turnsOf } from "./story.js";
 
 const stage = await Stage.serve({ after }, POLICY);
-const client = stage.client({ after });
+const client = stage.client();
 
 /** A client of a server with the story's tools. */
 async function connected({ tools }: Shop): Promise<McpClient> {

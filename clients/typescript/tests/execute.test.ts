@@ -1,0 +1,181 @@
+import assert from "node:assert/strict";
+import { after, test } from "node:test";
+import { setTimeout as pause } from "node:timers/promises";
+
+import { type Running, ToolFailed } from "@callgate/client";
+import { CallState } from "@callgate/client/v1";
+
+import { toolError } from "#dist/failures.js";
+import { asJson } from "#dist/values.js";
+import { POLICY } from "./policy.js";
+import { newSession, Stage } from "./stage.js";
+
+const stage = await Stage.serve({ after }, POLICY);
+const client = stage.client();
+const settled = () => client.plane.reports.flush(5_000);
+const state = async (sessionId: string) => {
+  await settled();
+  return (await client.calls.getSessionState({ sessionId })).state?.calls[0]?.state;
+};
+const stopping = (signal: AbortSignal) =>
+  new Promise((_, reject) => signal.addEventListener("abort", () => reject(signal.reason)));
+
+test("a call that is called off while it runs is told to stop, and reported as cancelled", async () => {
+  const session = newSession();
+  const stop = new AbortController();
+  const execute = (_args: object, { signal }: Running) => {
+    setTimeout(() => stop.abort(new Error("gone")), 50);
+    return stopping(signal);
+  };
+  await assert.rejects(client.gate(session).run("look", {}, execute, { signal: stop.signal }), /gone/);
+  assert.equal(await state(session), CallState.CANCELLED);
+});
+
+test("a call that was called off before it began never runs", async () => {
+  const session = newSession();
+  const gone = { signal: AbortSignal.abort(new Error("gone")) };
+  await assert.rejects(client.gate(session).run("pay", { session }, assert.fail, gone), /gone/);
+  await assert.rejects(
+    client.gate(session).batch([{ ...gone, tool: "pay", args: { session }, execute: assert.fail }]),
+    /gone/,
+  );
+  assert.equal((await client.gate(session).run("pay", { session }, () => "paid")).unwrap(), "paid");
+});
+
+test("what goes on although it was called off is unknown until it says what came of it", async () => {
+  const session = newSession();
+  const stop = new AbortController();
+  let end = (_value: string) => {};
+  const execute = () => {
+    stop.abort(new Error("gone"));
+    return new Promise<string>((resolve) => {
+      end = resolve;
+    });
+  };
+  await assert.rejects(client.gate(session).run("pay", { session }, execute, { signal: stop.signal }), /gone/);
+  assert.equal(await state(session), CallState.UNKNOWN);
+  end("paid");
+  await pause(10);
+  assert.equal(await state(session), CallState.SUCCEEDED);
+});
+
+test("a call that succeeds although it was called off is stored as that", async () => {
+  const session = newSession();
+  const stop = new AbortController();
+  const execute = async () => {
+    stop.abort(new Error("gone"));
+    return "paid";
+  };
+  await assert.rejects(client.gate(session).run("pay", { session }, execute, { signal: stop.signal }), /gone/);
+  assert.equal(await state(session), CallState.SUCCEEDED);
+});
+
+test("a tool that hangs is given up when its time is over", async () => {
+  const session = newSession();
+  const hang = () => new Promise(() => {});
+  const outcome = await client.gate(session).run("look", {}, hang, { timeoutMs: 100, patienceMs: 0 });
+  assert.equal((outcome.error as Error).name, "TimeoutError");
+  assert.match(outcome.text, /"error_type":"timeout","error_message":"look gave no answer within 100 ms"/);
+  const pay = await client
+    .gate(session)
+    .run("pay", { session }, (_args, { signal }) => stopping(signal), { timeoutMs: 50 });
+  assert.match(pay.text, /outcome_unknown/);
+});
+
+const shared = { a: 1 };
+const deep: { deep?: object } = {};
+deep.deep = deep;
+const VALUES: [string, unknown, string | RegExp][] = [
+  ["text", "as it is", '"results":"as it is"'],
+  ["JSON text", '{"id": 12345678901234567890}', '"results":{"id": 12345678901234567890}'],
+  ["nothing", undefined, /"status":"success"/],
+  ["null", null, '"results":null'],
+  ["a large integer", 2n ** 64n, '"results":"18446744073709551616"'],
+  ["integers", { small: 7n, large: 2n ** 53n }, '"results":{"small":7,"large":"9007199254740992"}'],
+  ["what holds itself", { deep }, '"results":{"deep":{"deep":"[circular]"}}'],
+  ["one thing twice", [shared, shared], '"results":[{"a":1},{"a":1}]'],
+  ["no number", [Number.NaN], '"results":["NaN"]'],
+  ["a function", () => 1, /"results":"\(\) => 1"/],
+  ["a symbol", Symbol("s"), '"results":"Symbol(s)"'],
+  ["collections", [new Map([["a", 1]]), new Set([1])], '"results":[{"a":1},[1]]'],
+  ["a date", new Date(0), '"results":"1970-01-01T00:00:00.000Z"'],
+  ["an error as a value", new TypeError("t"), '"results":{"name":"TypeError","message":"t"}'],
+  ["text in bytes", new TextEncoder().encode("é"), '"results":"é"'],
+  ["bytes", new Uint8Array([0xff, 0x00]), "2 bytes that are no text, with the SHA-256 "],
+  ["half a character", "\ud800", '"results":"\ufffd"'],
+  ["what cannot be told", { toJSON: () => assert.fail() }, '"results":"[object Object]"'],
+];
+
+for (const [name, value, text] of VALUES) {
+  test(`a tool may give ${name}`, async () => {
+    const outcome = await client.gate(newSession()).run("give", { name }, () => value);
+    assert.equal(outcome.value, value);
+    assert.equal(outcome.recorded, true);
+    if (typeof text === "string") assert(outcome.text.includes(text), outcome.text);
+    else assert.match(outcome.text, text);
+  });
+}
+
+test("50 MB stay with the caller, and their digest is stored", async () => {
+  const session = newSession();
+  const large = "x".repeat(50 * 1024 * 1024);
+  const outcome = await client.gate(session).run("find_order", {}, () => large);
+  assert(outcome.recorded && outcome.text.startsWith(large), "the model sees it");
+  const { state: told } = await client.calls.getSessionState({ sessionId: session });
+  assert.equal(told?.calls[0]?.resultBytes, BigInt(large.length));
+  const again = await client.gate(session).run("find_order", {}, assert.fail);
+  assert.throws(() => again.unwrap(), { name: "CallRefused" });
+});
+
+test("JSON of a million values, and of what is nested without end, is told", () => {
+  let nested: unknown = 1;
+  for (let depth = 0; depth < 100_000; depth++) nested = [nested];
+  assert.equal(typeof asJson(nested), "string");
+  assert.equal(asJson(Array(3).fill({ a: [] })), '[{"a":[]},{"a":[]},{"a":[]}]');
+});
+
+test("whatever is thrown is told, as far as it says something", async () => {
+  const thrown: [unknown, object][] = [
+    ["text", { message: "text" }],
+    [undefined, { message: "undefined" }],
+    [
+      Object.assign(new Error("m"), { status: 429, code: "insufficient_quota", headers: { "retry-after": 3 } }),
+      { httpStatus: 429, providerCode: "insufficient_quota", retryAfterHeader: "3" },
+    ],
+    [
+      { message: "m", response: { status: 503, headers: new Headers({ "Retry-After": "5" }) } },
+      { httpStatus: 503, retryAfterHeader: "5", message: "m" },
+    ],
+    [
+      { message: "m", name: "ThrottlingException", $metadata: { httpStatusCode: 400 } },
+      { type: "ThrottlingException", httpStatus: 400 },
+    ],
+    [Object.assign(new Error("m"), { code: 14, metadata: {} }), { grpcStatus: 14 }],
+    [
+      new TypeError("fetch failed", {
+        cause: Object.assign(new Error("connect ECONNREFUSED"), { code: "ECONNREFUSED" }),
+      }),
+      { message: "fetch failed: connect ECONNREFUSED", providerCode: "ECONNREFUSED", type: "TypeError" },
+    ],
+    [
+      new ToolFailed("m", { httpStatus: 400, retryAfterMs: 1500, type: "t", providerCode: "p" }),
+      { httpStatus: 400, type: "t", providerCode: "p" },
+    ],
+    [
+      {
+        get message() {
+          return assert.fail();
+        },
+      },
+      {},
+    ],
+  ];
+  for (const [error, facts] of thrown) {
+    const told = toolError(error) as unknown as Record<string, unknown>;
+    for (const [name, value] of Object.entries(facts)) assert.equal(told[name], value, `${name} of ${String(error)}`);
+    const outcome = await client.gate(newSession()).run("give", {}, () => Promise.reject(error), { patienceMs: 0 });
+    assert.deepEqual([outcome.isError, outcome.recorded], [true, true]);
+    assert.throws(() => outcome.unwrap());
+  }
+  assert(toolError(new Error("é".repeat(100_000))).message.length <= 32 * 1024);
+});

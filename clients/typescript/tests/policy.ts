@@ -1,0 +1,22 @@
+/** What the tests' plane knows; any other tool is allowed, and nothing is known of it. */
+export const POLICY = `
+policy_engine:
+  unknown_tools: allow
+  authorization:
+    tiers:
+      - {name: reasons, pattern: "wire_*", action: hitl, require_reason: true}
+      - {name: people, pattern: "ask_*", action: hitl}
+      - {name: never, pattern: "drop_*", action: deny}
+      - {name: quotes, pattern: "get_quote", action: allowlist, rate_limit: 1/s}
+      - {name: all, pattern: "*", action: allowlist}
+  tool_schemas:
+    wire_money: {effect: write}
+    get_quote: {effect: read}
+    find_order: {effect: read}
+    pay: {once: true}
+    brief: {lease_ms: 2s}
+    brief_write: {effect: write, lease_ms: 2s}
+    typed:
+      coercion: repair
+      schema: {type: object, properties: {n: {type: integer}}, required: [n]}
+`;
