@@ -31,7 +31,6 @@ const NAMES = ["cents", "justification", "again"];
 
 test("schemas in every shape are shown as the policy wants them", async () => {
   const tools = client.gate(newSession()).wrap({}, { repeatParameter: "again" });
-  // biome-ignore lint/suspicious/noExplicitAny: each has another shape
   const [chat, responses, anthropic, mcp, search] = await tools.schemas<any>([
     { type: "function", function: { name: "transfer_money", parameters } },
     {

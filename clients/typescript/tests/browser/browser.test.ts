@@ -88,7 +88,7 @@ test("a page asks, executes, records, and is told", { skip }, async () => {
   assert.match(told.texts[2]!, /tool_denied/);
 });
 
-test("a page waits for a person, and goes on when they have answered", { skip }, async (t) => {
+test("a page waits for a person, and goes on when they have answered", { skip }, async () => {
   const page = await opened();
   const leave = person(stage.client(), "browser-asks", () => ({ approve: true }));
   const told = await page.evaluate(async (server) => {
