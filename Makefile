@@ -1,7 +1,7 @@
 # Two commands do all the set-up on a machine that has Rust: `make run` and `make test`.
 LISTEN ?= 127.0.0.1:7600
 
-.PHONY: run test test-all test-citus shell-lines hosts mcp bench prerequisites
+.PHONY: run test test-all test-citus shell-lines hosts mcp clients bench prerequisites
 
 run: prerequisites ## Build, and serve on LISTEN with a private database
 	cargo build --release
@@ -14,7 +14,7 @@ test: prerequisites ## The whole test suite
 		echo cargo test; cargo test; \
 	fi
 
-test-all: test shell-lines hosts mcp ## And what takes longer
+test-all: test shell-lines hosts mcp clients ## And what takes longer
 
 shell-lines: ## 100,000 lines by chance: none that is called a read may change its folder
 	CALLGATE_SHELL_LINES=100000 cargo test --test shell -- --nocapture
@@ -32,6 +32,11 @@ mcp: prerequisites ## Real MCP servers and clients, and the conformance suite, w
 	cargo build
 	deploy/mcp/through target/debug/callgate
 	deploy/mcp/conformance target/debug/callgate
+
+clients: prerequisites ## The clients for Python and TypeScript: built, checked, tested with real frameworks (QUICK=--quick)
+	cargo build
+	CALLGATE_BIN=$(CURDIR)/target/debug/callgate clients/python/test $(QUICK)
+	CALLGATE_BIN=$(CURDIR)/target/debug/callgate clients/typescript/test $(QUICK)
 
 test-citus: prerequisites ## The tests of the store, the service and faults on a Citus cluster, where Citus is installed
 	@deploy/citus/test

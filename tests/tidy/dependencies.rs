@@ -3,6 +3,8 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    fs,
+    path::Path as FilePath,
     process::Command,
 };
 
@@ -156,4 +158,16 @@ fn a_licence_a_source_and_a_double_that_nobody_accepted_are_seen() {
     assert_eq!(found.lines().count(), 5, "{found}");
     assert!(is_accepted("(MIT OR Apache-2.0) AND Unicode-3.0"));
     assert!(is_accepted("Apache-2.0 WITH LLVM-exception OR MIT") && !is_accepted("LGPL-3.0-or-later"));
+}
+
+#[test]
+fn the_clients_have_the_servers_version() {
+    let root = FilePath::new(ROOT);
+    for (file, line) in [
+        ("clients/python/pyproject.toml", format!("\nversion = \"{}\"\n", env!("CARGO_PKG_VERSION"))),
+        ("clients/typescript/package.json", format!("\n  \"version\": \"{}\",\n", env!("CARGO_PKG_VERSION"))),
+    ] {
+        let text = fs::read_to_string(root.join(file)).unwrap_or_else(|error| panic!("{file}: {error}"));
+        assert!(text.contains(&line), "{file} has another version than Cargo.toml: {line:?} is not in it");
+    }
 }
