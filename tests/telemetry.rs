@@ -26,7 +26,7 @@ use callgate::{
     policy::Policy,
     telemetry::{self, LogFormat, Settings, Telemetry, names, verdict},
 };
-use collector::{Attribute, Got, Metrics, Traces};
+use collector::{Attribute, Got, Logs, Metrics, Traces};
 use serde_json::Value;
 
 const ENDPOINT: &str = "CALLGATE_TEST_OTLP_ENDPOINT";
@@ -148,13 +148,14 @@ fn a_collector_behind_https_is_greeted_with_tls() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_collector_gets_every_span_and_metric_before_the_end() {
+async fn a_collector_gets_every_span_metric_and_line_before_the_end() {
     let got = Got::default();
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let endpoint = format!("http://{}", listener.local_addr().expect("an address"));
     let server = tonic::transport::Server::builder()
         .add_service(Traces(got.clone()))
         .add_service(Metrics(got.clone()))
+        .add_service(Logs(got.clone()))
         .serve_with_incoming(tokio_stream::wrappers::TcpListenerStream::new(listener));
     let server = tokio::spawn(server);
     let lines = tokio::task::spawn_blocking(move || run(&endpoint)).await.expect("runs");
@@ -165,6 +166,12 @@ async fn a_collector_gets_every_span_and_metric_before_the_end() {
     assert_eq!(spans.len(), DECISIONS);
     let trace = hex::decode(TRACE).expect("hexadecimal");
     assert!(spans.iter().all(|span| span.name == names::SPAN_EVALUATE && span.trace_id == trace));
+    let records = got.records.lock().expect("whole");
+    let said: Vec<_> =
+        records.iter().filter(|record| record.body.as_ref().is_some_and(|b| b.text == "allow search")).collect();
+    assert_eq!(said.len(), DECISIONS);
+    assert!(said.iter().all(|record| record.trace_id == trace), "each line is in its trace");
+    assert!(said[0].attributes.iter().any(|a| a.key == names::TOOL), "{:?}", said[0]);
     let metrics = got.metrics.lock().expect("whole");
     for name in [names::METRIC_EVALUATIONS, names::METRIC_EVALUATE_DURATION] {
         assert!(metrics.iter().any(|metric| metric.name == name), "{name} is missing");

@@ -1,6 +1,6 @@
-//! What is said about the work, and to whom: log lines to stderr, spans and metrics to an OpenTelemetry collector. This
-//! room owns OpenTelemetry and knows the nouns it reports on; it must not know the store, the network's service, the
-//! gate or the engine. No clock either: durations come in as arguments.
+//! What is said about the work, and to whom: log lines to stderr; these, spans and metrics to a collector. This room
+//! owns OpenTelemetry and knows the nouns it reports on; it must not know the store, the network's service, the gate or
+//! the engine. No clock either: durations come in as arguments.
 //!
 //! Nothing here may hold up an answer: spans and metrics wait in bounded queues for threads of their own, and a
 //! collector that is away costs one log line.
@@ -13,6 +13,7 @@
 //! - `rpc`: the span and the duration of each call of a service.
 //! - `spans`, `context`: the spans, hung below the caller's.
 //! - `metrics`: the counters and histograms; `tools`: which tools have figures of their own.
+//! - `logs`: the log lines as records, each in its trace.
 //! - `scrape`: the same figures, for who comes and asks.
 //! - `otlp`, `watch`: the exporters, and who looks after them.
 
@@ -20,6 +21,7 @@
 mod attributes;
 
 pub mod context;
+mod logs;
 pub mod metrics;
 pub mod names;
 mod otlp;

@@ -144,9 +144,9 @@ names! {
     DELETED = "callgate.deleted.kind",
     /// The trace that the line belongs to, when there is one: 32 hexadecimal characters. Logs.
     TRACE_ID = "callgate.trace_id",
-    /// Where spans and metrics go. Logs.
+    /// Where spans, metrics and log lines go. Logs.
     OTLP_ENDPOINT = "callgate.otlp.endpoint",
-    /// `traces` or `metrics`. Logs.
+    /// `traces`, `metrics` or `logs`. Logs.
     OTLP_SIGNAL = "callgate.otlp.signal",
     /// The activation of a policy, counted from 1. Logs.
     POLICY_REVISION = "callgate.policy.revision",

@@ -1,6 +1,6 @@
-//! otlp: sends spans and metrics to a collector, over gRPC. Spans wait in a bounded queue and are dropped when it is
-//! full; metrics are sums, so a lost export is made good by the next. Both are sent by threads of the SDK's own, and
-//! never is an answer held up.
+//! otlp: sends spans, metrics and log lines to a collector, over gRPC. Spans and lines wait in bounded queues and are
+//! dropped when those are full; metrics are sums, so a lost export is made good by the next. All are sent by threads of
+//! the SDK's own, and never is an answer held up.
 //!
 //! There are no retries: the next export is the retry, and what Postgres holds is the record.
 
@@ -8,11 +8,13 @@ use std::time::Duration;
 
 use opentelemetry::{Key, KeyValue};
 use opentelemetry_otlp::{
-    ExporterBuildError, MetricExporter, RetryPolicy, WithExportConfig as _, WithTonicConfig as _,
+    ExporterBuildError, LogExporter, MetricExporter, RetryPolicy, SpanExporter, WithExportConfig as _,
+    WithTonicConfig as _,
 };
 use opentelemetry_sdk::{
     Resource,
     error::OTelSdkResult,
+    logs::{BatchConfigBuilder as LogBatches, BatchLogProcessor, SdkLoggerProvider},
     metrics::{MeterProviderBuilder, PeriodicReader, SdkMeterProvider},
     trace::{BatchConfigBuilder, BatchSpanProcessor, SdkTracerProvider},
 };
@@ -30,9 +32,9 @@ use super::{
     watch::{EXPORT_MAX, Line, Signal, Watched},
 };
 
-/// Spans that wait to be sent; more are dropped.
+/// Spans, and lines, that wait to be sent; more are dropped.
 const QUEUE_MAX: usize = 4_096;
-/// Spans of one export.
+/// Spans, or lines, of one export.
 const BATCH_MAX: usize = 512;
 /// Longest time to send what is left at the end.
 const FLUSH_MAX: Duration = Duration::from_millis(1_500);
@@ -47,6 +49,7 @@ const CERTIFICATE: &str = "OTEL_EXPORTER_OTLP_CERTIFICATE";
 #[derive(Debug)]
 pub(super) struct Otlp {
     pub(super) traces: SdkTracerProvider,
+    pub(super) logs: SdkLoggerProvider,
     meters: SdkMeterProvider,
     hang_up: watch::Sender<bool>,
 }
@@ -65,34 +68,42 @@ pub(super) fn start(endpoint: &str, meters: MeterProviderBuilder) -> Result<(Otl
     let (hang_up, hung_up) = watch::channel(false);
     let line = Line::new(endpoint, hung_up, runtime);
 
-    let (mut spans, mut metrics) =
-        (opentelemetry_otlp::SpanExporter::builder().with_tonic(), MetricExporter::builder().with_tonic());
-    if let Some(tls) = tls {
-        spans = spans.with_tls_config(tls.clone());
-        metrics = metrics.with_tls_config(tls);
+    macro_rules! exporter {
+        ($exporter:ty) => {{
+            let builder = <$exporter>::builder().with_tonic().with_endpoint(endpoint).with_timeout(EXPORT_MAX);
+            let builder = builder.with_retry_policy(RetryPolicy::disabled());
+            match &tls {
+                Some(tls) => builder.with_tls_config(tls.clone()).build(),
+                None => builder.build(),
+            }
+            .map_err(refused)?
+        }};
     }
-    let no_retries = RetryPolicy::disabled;
-    let spans = spans.with_endpoint(endpoint).with_timeout(EXPORT_MAX).with_retry_policy(no_retries());
-    let metrics = metrics.with_endpoint(endpoint).with_timeout(EXPORT_MAX).with_retry_policy(no_retries());
-    let (spans, metrics) = (spans.build().map_err(refused)?, metrics.build().map_err(refused)?);
+    let (spans, metrics, lines) = (exporter!(SpanExporter), exporter!(MetricExporter), exporter!(LogExporter));
 
     let batches = BatchConfigBuilder::default().with_max_queue_size(QUEUE_MAX).with_max_export_batch_size(BATCH_MAX);
     let processor = BatchSpanProcessor::new(Watched::new(spans, Signal::Traces, line.clone()), batches.build());
+    let batches = LogBatches::default().with_max_queue_size(QUEUE_MAX).with_max_export_batch_size(BATCH_MAX);
+    let lines = BatchLogProcessor::builder(Watched::new(lines, Signal::Logs, line.clone()));
+    let lines = lines.with_batch_config(batches.build()).build();
+    let logs = SdkLoggerProvider::builder().with_resource(resource()).with_log_processor(lines).build();
     let reader = PeriodicReader::builder(Watched::new(metrics, Signal::Metrics, line)).build();
     let meters = meters.with_reader(reader).build();
     let traces = SdkTracerProvider::builder().with_resource(resource()).with_span_processor(processor).build();
-    Ok((Otlp { traces, meters: meters.clone(), hang_up }, meters))
+    Ok((Otlp { traces, logs, meters: meters.clone(), hang_up }, meters))
 }
 
 impl Otlp {
     /// Sends what is left, within [`FLUSH_MAX`] and [`HANG_UP_MAX`].
     pub(super) async fn shutdown(self) {
-        let Self { traces, meters, hang_up } = self;
+        let Self { traces, logs, meters, hang_up } = self;
         // The SDK's shutdown blocks, and a blocked thread of the runtime could not send what is waited for.
         let traces = apart(move || traces.shutdown_with_timeout(FLUSH_MAX + HANG_UP_MAX));
         let meters = apart(move || meters.shutdown_with_timeout(FLUSH_MAX + HANG_UP_MAX));
+        let logs = apart(move || logs.shutdown_with_timeout(FLUSH_MAX + HANG_UP_MAX));
         let flushed = async {
             let _ = traces.await;
+            let _ = logs.await;
             let _ = meters.await;
         };
         pin!(flushed);

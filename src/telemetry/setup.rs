@@ -16,7 +16,9 @@ use tracing_subscriber::{
 };
 
 use super::{
-    Metrics, Scrape, names,
+    Metrics, Scrape,
+    logs::Records,
+    names,
     otlp::{self, Otlp},
     scrape,
 };
@@ -148,8 +150,12 @@ where
         // made and thrown away, a third of the server's time.
         Some(otlp) => {
             let lines = lines_to(writer, format, ansi);
-            let lines = lines.with_filter(filter.and(events.with_max_level_hint(LevelFilter::TRACE)));
-            Box::new(Registry::default().with(spans_to(otlp.traces.tracer(names::SERVICE))).with(lines))
+            let lines = lines.with_filter(filter.and(events.clone().with_max_level_hint(LevelFilter::TRACE)));
+            let filter = self::filter(settings.log_filter.as_deref())?;
+            let records = Records::new(&otlp.logs);
+            let records = records.with_filter(filter.and(events.with_max_level_hint(LevelFilter::TRACE)));
+            let spans = spans_to(otlp.traces.tracer(names::SERVICE));
+            Box::new(Registry::default().with(spans).with(lines).with(records))
         }
         // Here the filters stand over everything: where they stand over the lines alone, spans that nobody wants are
         // made all the same.

@@ -13,6 +13,7 @@ use std::{
 use opentelemetry_sdk::{
     Resource,
     error::{OTelSdkError, OTelSdkResult},
+    logs::{LogBatch, LogExporter},
     metrics::{Temporality, data::ResourceMetrics, exporter::PushMetricExporter},
     trace::{SpanData, SpanExporter},
 };
@@ -28,6 +29,7 @@ pub(super) const EXPORT_MAX: Duration = Duration::from_secs(10);
 pub(super) enum Signal {
     Traces = 1,
     Metrics = 2,
+    Logs = 4,
 }
 
 impl Signal {
@@ -35,6 +37,7 @@ impl Signal {
         match self {
             Self::Traces => "traces",
             Self::Metrics => "metrics",
+            Self::Logs => "logs",
         }
     }
 }
@@ -62,7 +65,7 @@ impl Collector {
             ),
             Ok(()) if self.failing.fetch_and(!bit, Ordering::Relaxed) == bit => tracing::info!(
                 { names::OTLP_ENDPOINT } = self.endpoint,
-                "the collector at {} takes traces and metrics again",
+                "the collector at {} takes everything again",
                 self.endpoint,
             ),
             Ok(()) | Err(_) => {}
@@ -143,6 +146,20 @@ impl<E: SpanExporter> SpanExporter for Watched<E> {
     }
 }
 
+impl<E: LogExporter> LogExporter for Watched<E> {
+    async fn export(&self, batch: LogBatch<'_>) -> OTelSdkResult {
+        self.line.bounded(self.signal, EXPORT_MAX, self.exporter.export(batch)).await
+    }
+
+    fn shutdown_with_timeout(&self, timeout: Duration) -> OTelSdkResult {
+        self.exporter.shutdown_with_timeout(timeout)
+    }
+
+    fn set_resource(&mut self, resource: &Resource) {
+        self.exporter.set_resource(resource);
+    }
+}
+
 impl<E: PushMetricExporter> PushMetricExporter for Watched<E> {
     async fn export(&self, metrics: &ResourceMetrics) -> OTelSdkResult {
         self.line.bounded(self.signal, EXPORT_MAX, self.exporter.export(metrics)).await
@@ -191,7 +208,7 @@ mod tests {
         let said: Vec<_> = lines.iter().map(|line| (line.level, line.message())).collect();
         let down = "the collector at http://127.0.0.1:4317 takes no traces: they are dropped until it does, \
                     and requests go on; not said again";
-        let up = "the collector at http://127.0.0.1:4317 takes traces and metrics again";
+        let up = "the collector at http://127.0.0.1:4317 takes everything again";
         assert_eq!(said, [(tracing::Level::WARN, down), (tracing::Level::INFO, up)]);
         let mut fields = lines.iter().flat_map(|line| line.fields.keys());
         assert!(fields.all(|name| *name == "message" || names::FIELDS.contains(name)), "{lines:?}");

@@ -15,6 +15,7 @@ pub(crate) struct Got {
     pub(crate) resources: Arc<Mutex<Vec<Resource>>>,
     pub(crate) spans: Arc<Mutex<Vec<Span>>>,
     pub(crate) metrics: Arc<Mutex<Vec<Metric>>>,
+    pub(crate) records: Arc<Mutex<Vec<Record>>>,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -43,6 +44,34 @@ pub(crate) struct Span {
     pub(crate) trace_id: Vec<u8>,
     #[prost(string, tag = "5")]
     pub(crate) name: String,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct ExportLogs {
+    #[prost(message, repeated, tag = "1")]
+    pub(crate) of: Vec<ResourceLogs>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct ResourceLogs {
+    #[prost(message, repeated, tag = "2")]
+    pub(crate) scopes: Vec<ScopeLogs>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct ScopeLogs {
+    #[prost(message, repeated, tag = "2")]
+    pub(crate) records: Vec<Record>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct Record {
+    #[prost(message, optional, tag = "5")]
+    pub(crate) body: Option<AnyValue>,
+    #[prost(message, repeated, tag = "6")]
+    pub(crate) attributes: Vec<Attribute>,
+    #[prost(bytes = "vec", tag = "9")]
+    pub(crate) trace_id: Vec<u8>,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -162,3 +191,7 @@ service!(
         got.take(sent.of.into_iter().map(|of| of.resource), Vec::new(), metrics);
     }
 );
+service!(Logs, "opentelemetry.proto.collector.logs.v1.LogsService", ExportLogs, |got: &Got, sent: ExportLogs| {
+    let records = sent.of.iter().flat_map(|of| &of.scopes).flat_map(|scope| scope.records.clone());
+    got.records.lock().expect("whole").extend(records);
+});

@@ -1,0 +1,31 @@
+//! logs: the log lines as records for the collector, each in the trace of the span that it was said in.
+
+use opentelemetry_appender_tracing::layer::OpenTelemetryTracingBridge;
+use opentelemetry_sdk::logs::{SdkLogger, SdkLoggerProvider};
+use tracing::{Event, Metadata, Span, Subscriber, subscriber::Interest};
+use tracing_opentelemetry::OpenTelemetrySpanExt as _;
+use tracing_subscriber::{Layer, layer::Context, registry::LookupSpan};
+
+/// Hands log lines on. Spans are not made known to OpenTelemetry as they are entered, which would cost every poll of
+/// every call; so each line is told its trace here.
+pub(super) struct Records(OpenTelemetryTracingBridge<SdkLoggerProvider, SdkLogger>);
+
+impl Records {
+    pub(super) fn new(provider: &SdkLoggerProvider) -> Self {
+        Self(OpenTelemetryTracingBridge::new(provider))
+    }
+}
+
+impl<S> Layer<S> for Records
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+{
+    fn register_callsite(&self, metadata: &'static Metadata<'static>) -> Interest {
+        Layer::<S>::register_callsite(&self.0, metadata)
+    }
+
+    fn on_event(&self, event: &Event<'_>, context: Context<'_, S>) {
+        let _trace = Span::current().context().attach();
+        Layer::<S>::on_event(&self.0, event, context);
+    }
+}
