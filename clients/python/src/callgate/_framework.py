@@ -78,9 +78,9 @@ class Frame:
         """The call as the gate takes it, without what was added to the tool's schema."""
         return replace(self._box.call(tool, args, **options), execute=execute)
 
-    async def aanswer(self, approval_id: str, answer: Answer) -> None:
-        """As `person.answer`, for event loops."""
-        await asyncio.to_thread(self.person.answer, approval_id, answer)
+    async def aanswer(self, gate: AsyncGate, call: Call, answer: Answer) -> None:
+        """As `person.answer_all`, for event loops."""
+        await asyncio.to_thread(self.person.answer_all, gate.session_id, call.proposed().call_id, answer)
 
 
 def _threads(client: Client | AsyncClient) -> Client:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from .errors import CallgateError, PermissionDenied
-from .v1.approval_service_pb2 import Approval, ListApprovalsRequest, ResolveApprovalRequest
+from .errors import CallgateError
+from .v1.approval_service_pb2 import (
+    APPROVAL_STATE_PENDING,
+    Approval,
+    ListApprovalsRequest,
+    ResolveApprovalRequest,
+)
 
 if TYPE_CHECKING:
     from .client import Client
@@ -72,15 +76,18 @@ class Person:
             if error.reason not in _ANSWERED_BEFORE:
                 raise
 
+    def answer_all(self, session_id: str, call_id: str, answer: Answer) -> None:
+        """Answers what was asked about this call before, and nothing that is asked from now on."""
+        for question in self.questions(session_id, call_id):
+            if question.state == APPROVAL_STATE_PENDING:
+                self.answer(question.approval_id, answer)
+
     def questions(self, session_id: str, call_id: str) -> list[Approval]:
-        """All that were asked about this call, the oldest first, whatever came of them; none for who may not look."""
+        """All that were asked about this call, the oldest first, whatever came of them."""
         request = ListApprovalsRequest(session_id=session_id, page_size=500)
-        with suppress(PermissionDenied):
-            found = self._client.services.approvals.ListApprovals(
-                request, timeout=self._client.plane.settings.timeout_s
-            )
-            return [one for one in reversed(found.approvals) if one.call_id == call_id]
-        return []
+        timeout_s = self._client.plane.settings.timeout_s
+        found = self._client.services.approvals.ListApprovals(request, timeout=timeout_s).approvals
+        return [one for one in reversed(found) if one.call_id == call_id]
 
 
 def put(outcome: Outcome, tool: str, args: Mapping[str, Any]) -> dict[str, Any]:

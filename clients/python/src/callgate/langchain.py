@@ -23,7 +23,7 @@ from ._call import Call
 from ._framework import Frame
 from ._langchain_calls import Answered, Asked
 from ._questions import Answer
-from .errors import NotStarted
+from .errors import NotStarted, PermissionDenied
 from .v1.approval_service_pb2 import APPROVAL_STATE_PENDING
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from .client import AsyncClient, Client
     from .gate import GateOptions
     from .outcome import Outcome
+    from .v1.approval_service_pb2 import Approval
 
     Step = Callable[[], Any] | Call
     """Something to do that blocks, or a call to run."""
@@ -79,7 +80,8 @@ class CallgateMiddleware(_Middleware):
             client: The connection, of either kind; else that of the environment's settings.
             session_id: The session, or a function that gives it; else the thread.
             approvals: The connection by which the user's answers to interrupts are given, with the credential of
-                somebody who may approve; else the client.
+                somebody who may approve; else the client. Where neither may, a call that goes on after an interrupt
+                waits for an answer in callgate.
             interrupts: False: wait for an answer in callgate instead.
             repeat_parameter: The name of a parameter that every tool's schema gets, by which the model can mean a
                 repetition; empty: none.
@@ -178,8 +180,11 @@ class CallgateMiddleware(_Middleware):
         if put is None:
             outcome = yield call
             return outcome
+        may_look = True
         if asked.is_resumed:
-            for before in (yield partial(self._frame.person.questions, asked.session_id, call.proposed().call_id)):
+            found: list[Approval] | None = yield partial(self._before, asked.session_id, call.proposed().call_id)
+            may_look = found is not None
+            for before in found or []:
                 put.add(before.approval_id)
                 answer = Answer.read(interrupt(_questions.put_before(before, asked.tool, asked.args)))
                 if answer is not None and before.state == APPROVAL_STATE_PENDING:
@@ -187,12 +192,20 @@ class CallgateMiddleware(_Middleware):
         outcome = yield replace(call, approval_wait_s=0.0)
         if outcome.decision != "ASK":
             return outcome
-        if outcome.approval_id in put:
-            outcome = yield call
-            return outcome
-        put.add(outcome.approval_id)
-        interrupt(_questions.put(outcome, asked.tool, asked.args))
-        raise asked.mistaken()
+        if outcome.approval_id not in put:
+            put.add(outcome.approval_id)
+            interrupt(_questions.put(outcome, asked.tool, asked.args))
+            if may_look:
+                raise asked.mistaken()
+        outcome = yield call
+        return outcome
+
+    def _before(self, session_id: str, call_id: str) -> list[Approval] | None:
+        """The questions that were put before; None where the credential may not look at them, nor answer."""
+        try:
+            return self._frame.person.questions(session_id, call_id)
+        except PermissionDenied:
+            return None
 
 
 def _schemas(tools: list[Any]) -> list[Any]:

@@ -115,7 +115,7 @@ class _Gates:
     def gate(self, context: RunContextWrapper[Any]) -> AsyncGate:
         """Raises TypeError where `session_id` gives none."""
         session = self.session_id if isinstance(self.session_id, str) else self.session_id(context)
-        return self.frame.agate(session, {"approval_wait_s": 0.0} if self.interrupts else {})
+        return self.frame.agate(session, {})
 
     def wrap(self, tool: FunctionTool) -> FunctionTool:
         if getattr(tool, "_is_agent_tool", False):
@@ -163,11 +163,10 @@ class _Invoke:
 
         call = self._call(self._same(raw), context.tool_call_id, execute)
         gate = self.gates.gate(context)
-        outcome = await gate.run_call(call)
-        if outcome.decision == "ASK" and context.is_tool_approved(self.tool.name, context.tool_call_id):
-            await self.gates.frame.aanswer(outcome.approval_id, Answer(approve=True))
-            outcome = await gate.run_call(call)
-        return _shown(outcome)
+        if self.gates.interrupts and context.is_tool_approved(self.tool.name, context.tool_call_id):
+            # A yes for good answers no question that it was not said to.
+            await self.gates.frame.aanswer(gate, call, Answer(approve=True))
+        return _shown(await gate.run_call(call))
 
     async def schema(self) -> dict[str, Any]:
         """Of the arguments, as the model is to see it."""
@@ -195,11 +194,8 @@ class _Invoke:
         """Answers callgate's question, if it is still there; what the model is told of a denial."""
         call = self._call(self._same(item.arguments or "{}"), item.call_id or "", _unasked)
         gate = self.gates.gate(context)
-        verdict = await gate.evaluate(call)
-        if verdict.approval_id:
-            await self.gates.frame.aanswer(verdict.approval_id, said)
-            verdict = verdict if said.approve else await gate.evaluate(call)
-        return verdict.tool_result_json
+        await self.gates.frame.aanswer(gate, call, said)
+        return "" if said.approve else (await gate.evaluate(call)).tool_result_json
 
     def _same(self, raw: str) -> Args:
         """The arguments as `asks` is given them: it is one call."""

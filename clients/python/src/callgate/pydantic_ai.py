@@ -5,7 +5,6 @@ Needs `pip install 'callgate[pydantic-ai]'`.
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +20,6 @@ from ._values import as_json
 from .errors import NotStarted
 from .errors import ToolFailed as Failed
 from .outcome import Result
-from .v1.approval_service_pb2 import APPROVAL_STATE_PENDING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -33,7 +31,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from .client import AsyncClient, Client
-    from .gate import GateOptions
+    from .gate import AsyncGate, GateOptions
     from .outcome import Outcome
 
 _DEFERRALS = (ApprovalRequired, CallDeferred)
@@ -107,20 +105,16 @@ class CallgateCapability(AbstractCapability[Any]):
         async def execute(**arguments: Any) -> Any:
             return await _executed(handler(_validated(args, proposed, arguments)))
 
-        options: GateOptions = {"run_id": _run(ctx.messages)}
-        if self._defers:
-            options["approval_wait_s"] = 0.0
-        gate = self._frame.agate(self._session(ctx), options)
+        gate = self._gate(ctx)
         framed = self._frame.call(call.tool_name, asked, execute, call_id=call.tool_call_id, turn=_turn(ctx.messages))
+        if self._defers and ctx.tool_call_approved:
+            await self._frame.aanswer(gate, framed, Answer(approve=True))
         try:
             outcome = await gate.run_call(framed)
-            if self._defers and outcome.decision == "ASK":
-                if not ctx.tool_call_approved:
-                    raise ApprovalRequired(_questions.put(outcome, call.tool_name, asked))
-                await self._frame.aanswer(outcome.approval_id, Answer(approve=True))
-                outcome = await gate.run_call(framed)
         except NotStarted as waits:
             raise (waits.__cause__ or waits) from None
+        if self._defers and outcome.decision == "ASK":
+            raise ApprovalRequired(_questions.put(outcome, call.tool_name, asked))
         return _shown(outcome)
 
     async def before_model_request(
@@ -135,16 +129,23 @@ class CallgateCapability(AbstractCapability[Any]):
         return request_context
 
     async def _deny(self, ctx: RunContext[Any], part: ToolReturnPart) -> None:
-        call_id = f"{_turn(ctx.messages)}/{part.tool_call_id}"
-        answer = Answer(approve=False, reason=part.model_response_str())
-        for question in await asyncio.to_thread(self._frame.person.questions, self._session(ctx), call_id):
-            if question.state == APPROVAL_STATE_PENDING:
-                await self._frame.aanswer(question.approval_id, answer)
+        call = self._frame.call(part.tool_name, {}, _unrun, call_id=part.tool_call_id, turn=_turn(ctx.messages))
+        await self._frame.aanswer(self._gate(ctx), call, Answer(approve=False, reason=part.model_response_str()))
+
+    def _gate(self, ctx: RunContext[Any]) -> AsyncGate:
+        options: GateOptions = {"run_id": _run(ctx.messages)}
+        if self._defers:
+            options["approval_wait_s"] = 0.0
+        return self._frame.agate(self._session(ctx), options)
 
     def _session(self, ctx: RunContext[Any]) -> str:
         if self._session_id is None:
             return str(ctx.conversation_id)
         return self._session_id if isinstance(self._session_id, str) else self._session_id(ctx)
+
+
+def _unrun(**_: Any) -> None:
+    """What a call that is only named does not execute."""
 
 
 def _run(messages: Sequence[ModelMessage]) -> str:
