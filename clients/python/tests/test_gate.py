@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from callgate import Call, CallIdReused, CallRefused, Client, Gate, InvalidArgument, Outcome, Result, ToolFailed, permit
-from callgate.v1.approval_service_pb2 import ListApprovalsRequest, ResolveApprovalRequest
+from callgate.v1.approval_service_pb2 import APPROVAL_STATE_PENDING, ListApprovalsRequest, ResolveApprovalRequest
 from callgate.v1.types_pb2 import CALL_STATE_HELD
 
 from .conftest import calls, states
@@ -40,7 +40,7 @@ def answer_when_asked(client: Client, session: str, *, approve: bool, reason: st
     """Somebody who answers the session's question as soon as it is there."""
 
     def person() -> None:
-        asks = ListApprovalsRequest(session_id=session)
+        asks = ListApprovalsRequest(session_id=session, state=APPROVAL_STATE_PENDING)
         while not (asked := client.services.approvals.ListApprovals(asks).approvals):
             time.sleep(0.05)
         request = ResolveApprovalRequest(approval_id=asked[0].approval_id, approve=approve, reason=reason)
