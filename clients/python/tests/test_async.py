@@ -159,6 +159,31 @@ def test_a_batch_that_is_cancelled_leaves_nothing_in_flight(server: Server, clie
     eventually(lambda: states(client, session) == ["CANCELLED"] * 5)
 
 
+def test_a_batch_that_is_cancelled_before_it_begins_leaves_nothing_in_flight(
+    server: Server, client: Client, session: str
+) -> None:
+    tool = Tool()
+
+    async def test(gate: AsyncGate) -> None:
+        stub: Any = gate.client.services.calls
+        judge = stub.BatchEvaluate
+
+        async def cancelled_meanwhile(*args: Any, **kwargs: Any) -> Any:
+            answer = await judge(*args, **kwargs)
+            task = asyncio.current_task()
+            assert task is not None
+            task.cancel()
+            return answer
+
+        stub.BatchEvaluate = cancelled_meanwhile
+        with pytest.raises(asyncio.CancelledError):
+            await gate.batch([Call("fetch", {"n": n}, tool) for n in range(3)])
+
+    in_loop(server, session, test)
+    assert tool.seen == []
+    assert states(client, session) == ["CANCELLED"] * 3
+
+
 def test_a_loop_that_ends_takes_no_report_with_it(server: Server, client: Client, session: str) -> None:
     async def run() -> None:
         begun = asyncio.Event()
