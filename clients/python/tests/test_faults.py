@@ -128,6 +128,8 @@ def test_who_waits_for_a_person_waits_through_a_restart(own: Server, session: st
         def restart() -> None:
             time.sleep(1)
             own.stop()
+            # For longer than gRPC itself tries.
+            time.sleep(6)
             own.start()
             answer_when_asked(client, session, approve=True).join()
 
