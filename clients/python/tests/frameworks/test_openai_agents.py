@@ -7,10 +7,21 @@ import json
 import uuid
 from typing import TYPE_CHECKING, Any
 
-from agents import Agent, Model, ModelResponse, Runner, RunState, Usage, function_tool, set_tracing_disabled
+from agents import (
+    Agent,
+    Model,
+    ModelResponse,
+    Runner,
+    RunState,
+    ToolOutputImage,
+    Usage,
+    function_tool,
+    set_tracing_disabled,
+)
 from openai.types.responses import ResponseFunctionToolCall, ResponseOutputMessage, ResponseOutputText
 
 from callgate.openai_agents import answer, gated_tools
+from callgate.v1.approval_service_pb2 import APPROVAL_STATE_APPROVED, APPROVAL_STATE_PENDING
 
 from .conftest import person, questions
 from .story import Turn, World, check
@@ -95,3 +106,60 @@ def test_the_story_is_played_with_interruptions(client: Client, session: str, wo
     assert result.final_output == "All done."
     check(world, seen(model.input, world.story))
     assert [asked.resolved_by for asked in questions(client, session)] == ["ada", "ada"]
+
+
+def test_a_yes_for_good_answers_no_question_of_callgate(client: Client, session: str, world: World) -> None:
+    """The user said yes to a tool once and for all; what callgate asks of a later call, nobody has seen."""
+    model = Scripted([*world.story[5:7], "Done."])
+
+    async def play() -> Any:
+        clerk = agent(world, model, client=client, session_id=session, interruptions=True, approval_wait_s=0.5)
+        result = await Runner.run(clerk, "Look after my orders.")
+        state = result.to_state()
+        state.approve(result.interruptions[0], always_approve=True)
+        return await Runner.run(clerk, state)
+
+    asyncio.run(play())
+    assert world.done == [f"refund {world.paid}"]
+    texts = [json.loads(turn[0])["status"] for turn in seen(model.input, world.story[5:7])]
+    assert texts == ["success", "approval_required"]
+    assert [asked.state for asked in questions(client, session)] == [APPROVAL_STATE_PENDING, APPROVAL_STATE_APPROVED]
+
+
+def test_the_model_is_shown_what_the_policy_wants(client: Client, session: str, world: World) -> None:
+    call = ("close_account", {"account": world.paid, "justification": "They asked for it.", "again": None})
+    model = Scripted([[call], "Done."])
+    clerk = agent(world, model, client=client, session_id=session, repeat_parameter="again")
+    asyncio.run(Runner.run(clerk, "Close it."))
+    shown = next(tool for tool in model.tools if tool.name == "close_account")
+    # OpenAI's strict schemas stay strict.
+    assert shown.params_json_schema["required"] == ["account", "justification", "again"]
+    assert shown.params_json_schema["additionalProperties"] is False
+    assert world.done == [f"close {world.paid}"]
+
+
+def test_what_went_wrong_is_known_and_time_is_kept(client: Client, session: str) -> None:
+    @function_tool(timeout=0.2)
+    async def get_weather(city: str) -> str:
+        """Takes its time."""
+        await asyncio.sleep(30)
+        return city
+
+    model = Scripted([[("get_weather", {"city": uuid.uuid4().hex})], [("get_weather", {"town": 1})], "Done."])
+    tools = gated_tools([get_weather], client, session_id=session, patience_s=0)
+    asyncio.run(Runner.run(Agent("clerk", model=model, tools=tools), "How is it?"))
+    timeout, wrong = (json.loads(turn[0]) for turn in seen(model.input, [[("", {})], [("", {})]]))
+    assert timeout["error_type"] == "timeout"
+    assert (wrong["error_type"], wrong["retryable"]) == ("invalid_argument", False)
+
+
+def test_what_is_more_than_text_stays(client: Client, session: str) -> None:
+    @function_tool
+    def get_weather() -> ToolOutputImage:
+        """Shows the sky."""
+        return ToolOutputImage(image_url="data:image/png;base64,AA==")
+
+    model = Scripted([[("get_weather", {})], "Done."])
+    tools = gated_tools([get_weather], client, session_id=session)
+    asyncio.run(Runner.run(Agent("clerk", model=model, tools=tools), "How is it?"))
+    assert "data:image/png;base64,AA==" in json.dumps(model.input)

@@ -3,9 +3,19 @@
 from __future__ import annotations
 
 import json
+from datetime import date
 from typing import TYPE_CHECKING, Any
 
-from pydantic_ai import Agent, DeferredToolRequests, DeferredToolResults, ToolDenied
+from pydantic_ai import (
+    Agent,
+    BinaryContent,
+    DeferredToolRequests,
+    DeferredToolResults,
+    ModelRetry,
+    Tool,
+    ToolDenied,
+    ToolReturn,
+)
 from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart, ToolReturnPart
 from pydantic_ai.models.function import FunctionModel
 
@@ -74,3 +84,84 @@ def test_the_story_is_played_with_deferrals(client: Client, world: World) -> Non
     check(world, texts)
     asked = questions(client, str(result.conversation_id))
     assert [(one.resolved_by, one.resolution_reason) for one in asked] == [("user", "it was never paid"), ("user", "")]
+
+
+def agent(client: Client, turns: list[Turn], session: str, tools: list[Any], **options: Any) -> Agent[None, Any]:
+    capability = CallgateCapability(client, session_id=session, **options)
+    return Agent(model(turns), tools=tools, capabilities=[capability], output_type=[str, DeferredToolRequests])
+
+
+def test_a_yes_answers_no_question_that_was_not_put(client: Client, session: str, world: World) -> None:
+    """The application asks its user by itself first, who has not heard of callgate's question then."""
+    tools = [Tool(world.refund_order, requires_approval=True)]
+    clerk = agent(client, [*world.story[5:6], "Done."], session, tools, deferrals=True)
+
+    def approved(result: Any) -> Any:
+        results = result.output.build_results(approve_all=True)
+        return clerk.run_sync(message_history=result.all_messages(), deferred_tool_results=results)
+
+    first = clerk.run_sync("Look after my orders.")
+    assert questions(client, session) == []
+    second = approved(first)
+    assert isinstance(second.output, DeferredToolRequests)
+    assert world.done == []
+    assert approved(second).output == "Done."
+    assert world.done == [f"refund {world.paid}"]
+
+
+def test_the_model_is_shown_what_the_policy_wants(client: Client, session: str, world: World) -> None:
+    call = ("close_account", {"account": world.paid, "justification": "They asked for it."})
+    result = agent(client, [[call], "Done."], session, world.tools).run_sync("Close it.")
+    assert json.loads(seen(result.all_messages())[0][0])["status"] == "success"
+    assert world.done == [f"close {world.paid}"]
+    assert result.output == "Done."
+
+
+def test_what_a_tool_says_of_its_failure_stays(client: Client, session: str) -> None:
+    """A retry that a tool asks for counts, and is told with the tool's own words; it is never made with the same."""
+    asked: list[str] = []
+
+    def get_weather(city: str) -> str:
+        """Knows towns of Switzerland alone."""
+        asked.append(city)
+        if city == "Rome":
+            raise ModelRetry("Rome is in Italy")
+        return "sunny"
+
+    turns: list[Turn] = [[("get_weather", {"city": "Rome"})], [("get_weather", {"city": "Bern"})], "Done."]
+    result = agent(client, turns, session, [get_weather]).run_sync("How is it?")
+    parts = [p for m in result.all_messages() for p in m.parts if isinstance(p, ToolReturnPart)]
+    assert [part.outcome for part in parts] == ["retried", "success"]
+    assert "Rome is in Italy" in str(parts[0].content)
+    assert asked == ["Rome", "Bern"]
+
+
+def test_what_is_more_than_text_stays(client: Client, session: str) -> None:
+    def get_weather() -> ToolReturn:
+        """Shows the sky."""
+        return ToolReturn([BinaryContent(b"\0", media_type="image/png")], metadata={"raw": 1})
+
+    def search_orders() -> ToolReturn:
+        """Finds orders."""
+        return ToolReturn("two", metadata={"raw": 2})
+
+    turns: list[Turn] = [[("get_weather", {}), ("search_orders", {})], "Done."]
+    result = agent(client, turns, session, [get_weather, search_orders]).run_sync("How is it?")
+    sky, orders = (p for m in result.all_messages() for p in m.parts if isinstance(p, ToolReturnPart))
+    assert sky.content == [BinaryContent(b"\0", media_type="image/png")]
+    assert (sky.metadata, orders.metadata) == ({"raw": 1}, {"raw": 2})
+    assert json.loads(str(orders.content))["results"] == "two"
+
+
+def test_what_the_policy_mends_is_what_runs(client: Client, session: str) -> None:
+    seen_by_tool: list[Any] = []
+
+    def set_limit(at: date, amount: int) -> str:
+        """Takes values of Python's own."""
+        seen_by_tool.append((at, amount))
+        return "set"
+
+    args = {"at": "2026-01-02", "amount": "7"}
+    result = agent(client, [[("set_limit", args)], "Done."], session, [set_limit]).run_sync("Set it.")
+    assert json.loads(seen(result.all_messages())[0][0])["status"] == "success"
+    assert seen_by_tool == [(date(2026, 1, 2), 7)]
