@@ -7,7 +7,7 @@
  *
  * @module
  */
-import { asSchema, jsonSchema, type ToolSet } from "ai";
+import { asSchema, jsonSchema } from "ai";
 
 import { answerQuestion } from "./approvals.js";
 import {
@@ -28,7 +28,7 @@ export interface GateToolsOptions extends ParameterOptions {
    * (`tool-approval-request`), instead of waiting for somebody in callgate. `by` names the user; `client` is one with
    * the credential of who answers, where callgate has credentials.
    */
-  approvals?: { by?: string; client?: Client };
+  approvals?: { by?: string | undefined; client?: Client | undefined } | undefined;
 }
 
 /** A call was refused, or failed: the message is what the model is to see, the cause the tool's own error if it ran. */
@@ -72,7 +72,7 @@ interface Shown {
  * are thrown as {@link ToolCallError}, whose message the SDK hands to the model. Tools without `execute` run elsewhere and
  * are left as they are. Input that does not fit a tool's schema is refused by the SDK before callgate is asked.
  */
-export function gateTools<T extends ToolSet>(gate: Gate, tools: T, options: GateToolsOptions = {}): T {
+export function gateTools<T extends Record<string, object>>(gate: Gate, tools: T, options: GateToolsOptions = {}): T {
   const shown = new ShownTools(gate.parameters(options), tools as Record<string, AnyTool>);
   const gated = Object.entries(tools).map(([name, tool]) => [
     name,

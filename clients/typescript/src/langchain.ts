@@ -38,11 +38,11 @@ export interface CallgateMiddlewareOptions extends ParameterOptions {
    * The session of a call. Default: the thread's id (`configurable.thread_id`), and without one `langchain-ID` by the id
    * of the conversation's first message. The run is the last message of a human.
    */
-  sessionId?: string | ((request: ToolCallRequest) => string);
+  sessionId?: string | ((request: ToolCallRequest) => string) | undefined;
   /** The agent's name, for its daily budget. */
-  agentId?: string;
+  agentId?: string | undefined;
   /** A client with the credential of who answers questions. Default: the agent's own client. */
-  approvals?: Client;
+  approvals?: Client | undefined;
 }
 
 /** What a graph is interrupted with when a person must approve a call. */

@@ -12,7 +12,7 @@ import { type Gate, type ParameterOptions, type Parameters, Result, ToolFailed }
 /** How a server's tools are put to the gate. */
 export interface GateClientOptions extends ParameterOptions {
   /** The policy knows the tools as `mcp__NAME__TOOL`, as coding agents do. Default: by the server's own names. */
-  serverName?: string;
+  serverName?: string | undefined;
 }
 
 // biome-ignore lint/suspicious/noExplicitAny: what stands behind a call's parameters differs between versions of the SDK

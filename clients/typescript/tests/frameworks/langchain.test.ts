@@ -89,6 +89,25 @@ function cashier(shop: Shop, order: string, ...beside: Proposal[]) {
   return { make, agent: make() };
 }
 
+const ANSWERS: [string, unknown, boolean][] = [
+  ["yes", true, true],
+  ["no", false, false],
+  ["yes in LangChain's own shape", { decisions: [{ type: "approve" }] }, true],
+  ["no in LangChain's own shape", { decisions: [{ type: "reject", message: "not today" }] }, false],
+];
+
+for (const [n, [what, resume, runs]] of ANSWERS.entries()) {
+  test(`an interrupted graph is resumed with ${what}`, async () => {
+    const shop = new Shop();
+    const { agent } = cashier(shop, `o-answer-${n}`);
+    const thread = { configurable: { thread_id: `langchain-answer-${n}` } };
+    await agent.invoke({ messages: "Go." }, thread);
+    const { messages } = await agent.invoke(new Command({ resume }), thread);
+    assert.equal(shop.executed.length, runs ? 1 : 0);
+    assert.match(toldOf(messages)[0]!, runs ? /"charged":20/ : /approval_denied/);
+  });
+}
+
 test("a call beside one that waits for a person runs once, although the graph comes by it again", async () => {
   const shop = new Shop();
   const { agent, make } = cashier(shop, "o-3", turnsOf("o-3")[0]!);
@@ -193,4 +212,14 @@ test("a tool that interrupts the graph itself runs again from its beginning, and
     state?.calls.map((call) => call.state),
     [CallState.SUCCEEDED, CallState.CANCELLED],
   );
+});
+
+test("while callgate is away nothing runs, and the model is told so", async () => {
+  const shop = new Shop();
+  const away = stage.client({ after }, { server: "http://127.0.0.1:9", timeoutMs: 500 });
+  const model = scripted([[turnsOf("o-7")[0]!]]);
+  const agent = createAgent({ model, tools: toolsOf(shop), middleware: [callgateMiddleware(away)] });
+  const { messages } = await agent.invoke({ messages: "Go." });
+  assert.match(toldOf(messages)[0]!, /callgate_unavailable/);
+  assert.deepEqual(shop.executed, []);
 });
