@@ -209,7 +209,7 @@ test("the model gives the reason that the policy wants, and the tool does not se
 
 test("while callgate is away nothing runs, and the model is told so", async () => {
   const shop = new Shop();
-  const away = stage.client({ after }, { server: "http://127.0.0.1:9", timeoutMs: 500 });
+  const away = stage.client({ server: "http://127.0.0.1:9", timeoutMs: 500 });
   const tools = gateTools(away.gate("ai-sdk-away"), toolsOf(shop));
   const model = scripted(turnsOf("o-7").slice(0, 1));
   const { text, response } = await generateText({ model, prompt: "Go.", tools, stopWhen: stepCountIs(3) });

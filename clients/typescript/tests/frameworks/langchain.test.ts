@@ -121,18 +121,46 @@ test("a call beside one that waits for a person runs once, although the graph co
   assert.equal(state.messages.at(-1)!.text, "done");
 });
 
-test("a question that was answered in callgate is not asked again", async () => {
+test("after a value that is no answer, the call waits for one in callgate", async () => {
   const shop = new Shop();
   const { agent } = cashier(shop, "o-4");
   const thread = { configurable: { thread_id: "langchain-elsewhere" } };
-  let state = await agent.invoke({ messages: "Go." }, thread);
-  const { approvalId } = state.__interrupt__![0]!.value as ApprovalRequest;
-  state = await agent.invoke(new Command({ resume: "look" }), thread);
-  assert.equal((state.__interrupt__![0]!.value as ApprovalRequest).approvalId, approvalId, "nobody has answered yet");
+  const asked = await agent.invoke({ messages: "Go." }, thread);
+  const { approvalId } = asked.__interrupt__![0]!.value as ApprovalRequest;
+  const resumed = agent.invoke(new Command({ resume: "I have asked Ada" }), thread);
   await ada(client, approvalId, { approve: true });
-  state = await agent.invoke(new Command({ resume: "look" }), thread);
+  assert.match(toldOf((await resumed).messages)[0]!, /"charged":20/);
   assert.equal(shop.executed.length, 1);
-  assert.match(toldOf(state.messages)[0]!, /"charged":20/);
+});
+
+/** An agent with a tool that callgate asks a person about, and that asks the user itself. */
+async function twofold(threadId: string) {
+  const done: string[] = [];
+  const asking = tool(() => `${done.push(interrupt("really?"))}`, {
+    name: "charge_card",
+    description: "Charges.",
+    schema: charge,
+  });
+  const checkpointer = new MemorySaver();
+  const model = scripted([[turnsOf(threadId).at(-2)!]]);
+  const agent = createAgent({ model, tools: [asking], checkpointer, middleware: [callgateMiddleware(client)] });
+  const thread = { configurable: { thread_id: threadId } };
+  const asked = await agent.invoke({ messages: "Go." }, thread);
+  const resume = (value: unknown) => agent.invoke(new Command({ resume: value }), thread);
+  return { approvalId: (asked.__interrupt__![0]!.value as ApprovalRequest).approvalId, resume, done };
+}
+
+test("an answer to callgate's question is not taken for one to the tool's", async () => {
+  const { resume, done } = await twofold("langchain-twofold");
+  await assert.rejects(resume(true), /charge_card interrupts the graph itself/);
+  assert.deepEqual(done, []);
+});
+
+test("nor is a value that came after somebody had answered in callgate", async () => {
+  const { approvalId, resume, done } = await twofold("langchain-twofold-elsewhere");
+  await ada(client, approvalId, { approve: true });
+  await assert.rejects(resume("no"), /charge_card interrupts the graph itself/);
+  assert.deepEqual(done, []);
 });
 
 test("a tool's failure is told to the model, and does not end the run", async () => {
@@ -216,7 +244,7 @@ test("a tool that interrupts the graph itself runs again from its beginning, and
 
 test("while callgate is away nothing runs, and the model is told so", async () => {
   const shop = new Shop();
-  const away = stage.client({ after }, { server: "http://127.0.0.1:9", timeoutMs: 500 });
+  const away = stage.client({ server: "http://127.0.0.1:9", timeoutMs: 500 });
   const model = scripted([[turnsOf("o-7")[0]!]]);
   const agent = createAgent({ model, tools: toolsOf(shop), middleware: [callgateMiddleware(away)] });
   const { messages } = await agent.invoke({ messages: "Go." });
