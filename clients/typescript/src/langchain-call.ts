@@ -1,6 +1,6 @@
 /** One tool call of a graph of LangGraph.js. */
 import { timestampDate } from "@bufbuild/protobuf/wkt";
-import { type ContentBlock, type ToolCallHandler, type ToolCallRequest, ToolMessage } from "langchain";
+import { AIMessage, type ContentBlock, type ToolCallHandler, type ToolCallRequest, ToolMessage } from "langchain";
 
 import { answerQuestion } from "./approvals.js";
 import { type Call, proposed } from "./call.js";
@@ -31,6 +31,8 @@ type Handled = Awaited<ReturnType<ToolCallHandler>>;
 /** One tool call of a graph. */
 export class GatedCall {
   readonly #gate: Gate;
+  /** The message that proposes the call. */
+  readonly #proposed: AIMessage | undefined;
   readonly #turn: string;
 
   constructor(
@@ -43,8 +45,9 @@ export class GatedCall {
     const { messages } = request.state;
     const runId = messages.findLast(({ type }) => type === "human")?.id;
     this.#gate = client.gate(sessionOf(request, options), { runId, agentId: options.agentId });
-    const turns = messages.filter(({ type }) => type === "ai");
-    this.#turn = turns.at(-1)?.id ?? `${turns.length}`;
+    const turns = messages.filter((message) => AIMessage.isInstance(message));
+    this.#proposed = turns.at(-1);
+    this.#turn = this.#proposed?.id ?? `${turns.length}`;
   }
 
   /** What the model is to see, in place of what the tool gave. */
@@ -68,9 +71,8 @@ export class GatedCall {
    * take their answers first, whatever has become of them meanwhile; and a question that is new must stop the graph.
    */
   async #outcome(): Promise<Outcome<Handled>> {
-    const { configurable, interrupt } = this.request.runtime;
-    const canBeAsked = configurable?.["__pregel_checkpointer"] && this.options.interrupts !== false;
-    if (!canBeAsked || !interrupt) return this.#run();
+    const { interrupt } = this.request.runtime;
+    if (!interrupt || !this.#canInterrupt()) return this.#run();
     const put = await this.#answered(interrupt);
     const outcome = await this.#run(0).catch((error) => {
       throw put.size > 0 && isInterrupt(error) ? this.#mistaken() : error;
@@ -82,11 +84,19 @@ export class GatedCall {
     throw this.#mistaken();
   }
 
+  /** Whether an interrupt can be answered, and its answer go to no other call: one of several calls of one node waits. */
+  #canInterrupt(): boolean {
+    const { configurable } = this.request.runtime;
+    if (!configurable?.["__pregel_checkpointer"] || this.options.interrupts === false) return false;
+    const { currentTaskInput } = configurable["__pregel_scratchpad"] as Scratchpad;
+    return currentTaskInput?.lg_tool_call !== undefined || this.#proposed?.tool_calls?.length === 1;
+  }
+
   /** Has the questions that were put before take their answers, and gives their ids. */
   async #answered(interrupt: (question: ApprovalRequest) => unknown): Promise<Set<string>> {
     const { configurable } = this.request.runtime;
-    const { resume, nullResume } = (configurable?.["__pregel_scratchpad"] ?? {}) as Scratchpad;
-    if (resume?.length === 0 && nullResume === undefined) return new Set();
+    const { resume, nullResume } = configurable?.["__pregel_scratchpad"] as Scratchpad;
+    if (resume.length === 0 && nullResume === undefined) return new Set();
     const client = this.options.approvals ?? this.client;
     const { sessionId } = this.#gate;
     const { callId } = await proposed(this.#call());
@@ -151,9 +161,10 @@ export class GatedCall {
 
 type Question = Pick<Approval, "approvalId" | "callId" | "expireTime">;
 
-/** Where LangGraph keeps what a node is resumed with. */
+/** Where LangGraph keeps what a node is given and resumed with. */
 interface Scratchpad {
-  resume?: readonly unknown[];
+  currentTaskInput?: { lg_tool_call?: unknown };
+  resume: readonly unknown[];
   nullResume?: unknown;
 }
 

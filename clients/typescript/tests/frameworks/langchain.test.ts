@@ -133,6 +133,21 @@ test("after a value that is no answer, the call waits for one in callgate", asyn
   assert.equal(shop.executed.length, 1);
 });
 
+test("of several calls in one node none interrupts the graph, since its answers could be mixed up", async () => {
+  const shop = new Shop();
+  const agent = createAgent({
+    model: scripted([turnsOf("o-8").slice(-2)]),
+    tools: toolsOf(shop),
+    checkpointer: new MemorySaver(),
+    middleware: [callgateMiddleware(client)],
+    version: "v1",
+  });
+  after(person(client, "langchain-one-node", ({ amount }) => answer(amount)));
+  const state = await agent.invoke({ messages: "Go." }, { configurable: { thread_id: "langchain-one-node" } });
+  assert.equal(state.__interrupt__, undefined);
+  assert.match(toldOf(state.messages).join(), /"charged":20.*900 is too dear/);
+});
+
 /** An agent with a tool that callgate asks a person about, and that asks the user itself. */
 async function twofold(threadId: string) {
   const done: string[] = [];
