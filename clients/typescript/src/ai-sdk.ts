@@ -68,9 +68,10 @@ interface Shown {
 /**
  * The same tools, each of whose calls is asked for, executed under its permit, and reported.
  *
- * The application gets the tool's own output, the model what callgate says of it, hints included. A refusal and a failure
- * are thrown as {@link ToolCallError}, whose message the SDK hands to the model. Tools without `execute` run elsewhere and
- * are left as they are. Input that does not fit a tool's schema is refused by the SDK before callgate is asked.
+ * The application gets the tool's own output, the model what callgate says of it, hints included. A refusal and a
+ * failure are thrown as {@link ToolCallError}, whose message the SDK hands to the model. Tools without `execute` run
+ * elsewhere and are left as they are. Input that does not fit a tool's schema is refused by the SDK before callgate is
+ * asked.
  */
 export function gateTools<T extends Record<string, object>>(gate: Gate, tools: T, options: GateToolsOptions = {}): T {
   const shown = new ShownTools(gate.parameters(options), tools as Record<string, AnyTool>);

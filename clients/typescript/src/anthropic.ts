@@ -36,8 +36,9 @@ interface ToolUse {
 /**
  * Runs the calls of the model's last message, and gives the message that answers them.
  *
- * The calls are judged together, executed at once, and answered in one message of the user, as the API wants it. The ids
- * are the model's own, so a program that begins again with the messages that it has stored runs no call twice; it calls
+ * The calls are judged together, executed at once, and answered in one message of the user, as the API wants it. The
+ * ids are the model's own, so a program that begins again with the messages that it has stored runs no call twice; it
+ * calls
  * `toolbox.schemas` first. Tools that Anthropic itself runs are left alone.
  *
  * @param messages - The conversation, with the model's last message at its end.

@@ -67,8 +67,9 @@ export class GatedCall {
 
   /**
    * LangGraph gives answers to a node's interrupts by their order alone, and runs the node again from its beginning. So
-   * that no answer is taken for another, each question is put once; when the node runs again, those that were put before
-   * take their answers first, whatever has become of them meanwhile; and a question that is new must stop the graph.
+   * that no answer is taken for another, each question is put once; when the node runs again, those that were put
+   * before take their answers first, whatever has become of them meanwhile; and a question that is new must stop the
+   * graph.
    */
   async #outcome(): Promise<Outcome<Handled>> {
     const { interrupt } = this.request.runtime;
@@ -84,7 +85,7 @@ export class GatedCall {
     throw this.#mistaken();
   }
 
-  /** Whether an interrupt can be answered, and its answer go to no other call: one of several calls of one node waits. */
+  /** Whether an interrupt can be answered, and its answer go to no other call: of several calls of one node all wait. */
   #canInterrupt(): boolean {
     const { configurable } = this.request.runtime;
     if (!configurable?.["__pregel_checkpointer"] || this.options.interrupts === false) return false;
@@ -112,8 +113,8 @@ export class GatedCall {
   /** For a tool and a policy that ask the same user. */
   #mistaken(): Error {
     return new Error(
-      `${this.request.toolCall.name} interrupts the graph itself, and callgate asks a person about it by an interrupt ` +
-        "too: an answer to the one could be taken for the other. Let one of them ask, or give callgateMiddleware " +
+      `${this.request.toolCall.name} interrupts the graph itself, and so does callgate, to ask a person about it: an ` +
+        "answer to the one could be taken for the other. Let one of them ask, or give callgateMiddleware " +
         "interrupts: false",
     );
   }

@@ -19,8 +19,8 @@ export type { ApprovalRequest } from "./langchain-call.js";
 /** How calls are put to the gate. */
 export interface CallgateMiddlewareOptions extends ParameterOptions {
   /**
-   * The session of a call. Default: the thread's id (`configurable.thread_id`), and without one `langchain-ID` by the id
-   * of the conversation's first message. The run is the last message of a human.
+   * The session of a call. Default: the thread's id (`configurable.thread_id`), and without one `langchain-ID` by the
+   * id of the conversation's first message. The run is the last message of a human.
    */
   sessionId?: string | ((request: ToolCallRequest) => string) | undefined;
   /** The agent's name, for its daily budget. */
@@ -32,13 +32,14 @@ export interface CallgateMiddlewareOptions extends ParameterOptions {
 }
 
 /**
- * A middleware that asks callgate before each tool call, reports what came of it, and tells the model what callgate says.
+ * A middleware that asks callgate before each tool call, reports what came of it, and tells the model what callgate
+ * says.
  *
  * Where a person must approve, the graph is interrupted with an {@link ApprovalRequest}. It goes on by
  * `new Command({ resume })` with `true`, `false`, `{ approve, reason, by }` or `{ decisions: [{ type: "approve" }] }`,
- * which answers the question; after any other value, as after one yes where two people must give it, the call waits for an
- * answer in callgate, as it does in a graph without a checkpointer. A tool that interrupts the graph as well cannot be
- * asked about so: an answer could be taken for the other.
+ * which answers the question; after any other value, as after one yes where two people must give it, the call waits for
+ * an answer in callgate, as it does in a graph without a checkpointer. A tool that interrupts the graph as well cannot
+ * be asked about so: an answer could be taken for the other.
  *
  * Put it first among the middlewares: what wraps the tool further inside runs under the permit.
  *

@@ -15,7 +15,7 @@ export interface GateClientOptions extends ParameterOptions {
   serverName?: string | undefined;
 }
 
-// biome-ignore lint/suspicious/noExplicitAny: what stands behind a call's parameters differs between versions of the SDK
+// biome-ignore lint/suspicious/noExplicitAny: what follows the parameters differs between versions of the SDK
 type Any = any;
 
 /** A client of the protocol's SDK, of any version, as far as it is wrapped here. */
@@ -37,11 +37,12 @@ interface CallResult {
 }
 
 /**
- * The same client, whose `callTool` is asked for, executed under its permit, and reported, and whose `listTools` gives the
- * tools' schemas as the model is to see them.
+ * The same client, whose `callTool` is asked for, executed under its permit, and reported, and whose `listTools` gives
+ * the tools' schemas as the model is to see them.
  *
- * What the server gave comes back as it is, with what callgate says of it as one more text. A refusal, and a failure of the
- * protocol or the transport, is a result with `isError` and a text, since that is what models are shown. The call's id is
+ * What the server gave comes back as it is, with what callgate says of it as one more text. A refusal, and a failure of
+ * the protocol or the transport, is a result with `isError` and a text, since that is what models are shown. The call's
+ * id is
  * `_meta["callgate/callId"]`, else a fresh one.
  */
 export function gateClient<C extends McpClient>(gate: Gate, client: C, options: GateClientOptions = {}): C {

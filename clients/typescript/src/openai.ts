@@ -28,9 +28,9 @@ export interface ToolMessage {
 /**
  * Chat Completions: runs the calls of the model's last message, and gives the messages that answer them.
  *
- * The calls are judged together and executed at once. The number of the model's message goes before their ids, which some
- * servers begin anew with each message: a program that begins again with the messages that it has stored runs no call
- * twice; it calls `toolbox.schemas` first.
+ * The calls are judged together and executed at once. The number of the model's message goes before their ids, which
+ * some servers begin anew with each message: a program that begins again with the messages that it has stored runs no
+ * call twice; it calls `toolbox.schemas` first.
  *
  * @param messages - The conversation, with the model's last message at its end.
  * @returns One message a call, to append; none where the last message has no calls of functions.
@@ -62,8 +62,8 @@ interface FunctionCall {
 }
 
 /**
- * Responses: runs the function calls that have no output yet, and gives their outputs. As {@link toolMessages}; the ids are
- * the model's own.
+ * Responses: runs the function calls that have no output yet, and gives their outputs. As {@link toolMessages}; the ids
+ * are the model's own.
  *
  * @param items - The conversation with `response.output` at its end, or that alone.
  * @returns One output a call, to append (or to send, with `previous_response_id`); none where no call is open.

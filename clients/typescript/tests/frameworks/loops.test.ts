@@ -1,4 +1,5 @@
-// Plain loops over the APIs of OpenAI and Anthropic, with their own packages and a scripted model, against the real server.
+// Plain loops over the APIs of OpenAI and Anthropic, with their own packages and a scripted model, against the real
+// server.
 import assert from "node:assert/strict";
 import { after, test } from "node:test";
 
@@ -65,7 +66,7 @@ test(`Anthropic's messages: ${STORY}`, () =>
     }
   }));
 
-test("the calls of one turn are answered in their order, and a conversation that begins again runs none twice", async () => {
+test("calls of one turn are answered in order, and a conversation that begins again runs none twice", async () => {
   const sent: unknown[] = [];
   const toolbox = client.gate("loops-again").wrap({ send_letter: (args: unknown) => sent.push(args) });
   const parameters = { type: "object", properties: { to: { type: "string" } } };
