@@ -291,6 +291,12 @@ impl Door {
         }
     }
 
+    /// How many calls are at work, and how many wait.
+    pub(super) fn load(&self) -> (usize, usize) {
+        let line = lock(&self.line);
+        (line.working, line.waiting)
+    }
+
     /// Counts, and says so now and then.
     fn turned_away(&self, line: &mut Line, wait: Duration) -> NoAnswer {
         self.metrics.turned_away();

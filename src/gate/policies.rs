@@ -334,6 +334,8 @@ impl Gate {
     pub fn watch_policies(&self) -> bool {
         let (behind, unconfirmed) = (self.policy.behind(), self.tenants.age(&self.clock));
         self.metrics.policies(behind, unconfirmed);
+        self.metrics.cached(self.slots.size());
+        self.metrics.admitted(self.door.load());
         let mut alarm = lock(&self.policy.alarm);
         if behind == 0 && unconfirmed <= UNCONFIRMED_MAX {
             if alarm.take().is_some() {

@@ -33,6 +33,12 @@ pub struct Metrics {
     tools: Tools,
     commit_batch_size: Histogram<u64>,
     commit_conflicts: Counter<u64>,
+    loops: Counter<u64>,
+    leases_expired: Counter<u64>,
+    cache_trees: Gauge<u64>,
+    cache_size: Gauge<u64>,
+    at_work: Gauge<u64>,
+    waiting: Gauge<u64>,
     turned_away: Counter<u64>,
     policy_behind: Gauge<u64>,
     policy_unconfirmed: Gauge<f64>,
@@ -52,7 +58,15 @@ impl Metrics {
             let histogram = meter.f64_histogram(name).with_unit("s").with_description(description);
             histogram.with_boundaries(SECONDS.to_vec()).build()
         };
+        let gauge =
+            |name, unit, description| meter.u64_gauge(name).with_unit(unit).with_description(description).build();
         Self {
+            loops: counter(names::METRIC_LOOPS, "{loop}", "What loop detectors found."),
+            leases_expired: counter(names::METRIC_LEASES_EXPIRED, "{call}", "Calls that nobody reported on in time."),
+            cache_trees: gauge(names::METRIC_CACHE_TREES, "{tree}", "Call trees in memory."),
+            cache_size: gauge(names::METRIC_CACHE_SIZE, "By", "About how much memory they take."),
+            at_work: gauge(names::METRIC_AT_WORK, "{call}", "Evaluates that are being judged."),
+            waiting: gauge(names::METRIC_WAITING, "{call}", "Evaluates that wait for their turn."),
             rpc_duration: seconds(names::METRIC_RPC_DURATION, "From a call to the end of its answer."),
             evaluations: counter(names::METRIC_EVALUATIONS, "{evaluation}", "Verdicts."),
             records: counter(names::METRIC_RECORDS, "{report}", "Reports on calls."),
@@ -73,11 +87,11 @@ impl Metrics {
                 "{conflict}",
                 "Changes that lost a race and were judged again.",
             ),
-            policy_behind: meter
-                .u64_gauge(names::METRIC_POLICY_BEHIND)
-                .with_unit("{revision}")
-                .with_description("Activations that the policy of this replica is older than the active one.")
-                .build(),
+            policy_behind: gauge(
+                names::METRIC_POLICY_BEHIND,
+                "{revision}",
+                "Activations that the policy of this replica is older than the active one.",
+            ),
             policy_unconfirmed: meter
                 .f64_gauge(names::METRIC_POLICY_UNCONFIRMED)
                 .with_unit("s")
@@ -114,6 +128,29 @@ impl Metrics {
         ];
         self.evaluations.add(1, &labels);
         self.evaluate_duration.record(took.as_secs_f64(), &[]);
+        if verdict.replayed {
+            return;
+        }
+        for (finding, level) in verdict.findings.iter().filter_map(|finding| Some((finding, finding.level?))) {
+            let labels = [
+                KeyValue::new(names::RULE, finding.rule.clone()),
+                KeyValue::new(names::LEVEL, level.as_str()),
+                KeyValue::new(names::MODE, if finding.enforced { "enforce" } else { "shadow" }),
+            ];
+            self.loops.add(1, &labels);
+        }
+    }
+
+    /// What this replica holds in memory: call trees, and about how many bytes they take.
+    pub fn cached(&self, (trees, bytes): (usize, usize)) {
+        self.cache_trees.record(trees as u64, &[]);
+        self.cache_size.record(bytes as u64, &[]);
+    }
+
+    /// How many Evaluates are being judged, and how many wait for their turn.
+    pub fn admitted(&self, (at_work, waiting): (usize, usize)) {
+        self.at_work.record(at_work as u64, &[]);
+        self.waiting.record(waiting as u64, &[]);
     }
 
     /// A call of a service ended after `took`, with the status of that name.
@@ -143,6 +180,9 @@ impl Metrics {
             [KeyValue::new(names::OUTCOME, settled.status.as_str()), failure.clone(), KeyValue::new(names::TOOL, tool)];
         self.records.add(1, &labels);
         self.record_duration.record(took.as_secs_f64(), &[]);
+        if settled.by_lease {
+            self.leases_expired.add(1, &[]);
+        }
         if let Some(advice) = &settled.advice {
             let labels = [
                 failure,
@@ -322,6 +362,8 @@ mod tests {
                  gen_ai.tool.name=charge_card",
                 1.0,
             ),
+            ("callgate.loops [{loop}] callgate.level=critical callgate.mode=enforce callgate.rule=repeat", 1.0),
+            ("callgate.loops [{loop}] callgate.level=critical callgate.mode=shadow callgate.rule=repeat", 1.0),
             ("callgate.record.duration [s]", 1.0),
             (
                 "callgate.records [{report}] callgate.failure_kind=rate_limited callgate.outcome=error \

@@ -62,6 +62,18 @@ names! {
     METRIC_COMMIT_BATCH_SIZE = "callgate.commit.batch_size",
     /// Counter, `{conflict}`: changes that lost a race and were judged again, by [`CONFLICT_REASON`].
     METRIC_COMMIT_CONFLICTS = "callgate.commit.conflicts",
+    /// Counter, `{loop}`: what loop detectors found, by [`RULE`], [`LEVEL`] and [`MODE`].
+    METRIC_LOOPS = "callgate.loops",
+    /// Counter, `{call}`: calls that nobody reported on before their lease ran out. Their outcome is unknown.
+    METRIC_LEASES_EXPIRED = "callgate.leases.expired",
+    /// Gauge, `{tree}`: call trees that this replica holds in memory.
+    METRIC_CACHE_TREES = "callgate.cache.trees",
+    /// Gauge, bytes: about how much memory they take.
+    METRIC_CACHE_SIZE = "callgate.cache.size",
+    /// Gauge, `{call}`: Evaluates that are being judged.
+    METRIC_AT_WORK = "callgate.admission.at_work",
+    /// Gauge, `{call}`: Evaluates that wait for their turn.
+    METRIC_WAITING = "callgate.admission.waiting",
     /// Counter, `{request}`: Evaluates that were told at once that the server is overloaded.
     METRIC_TURNED_AWAY = "callgate.turned_away",
     /// Gauge, `{revision}`: by how many activations the policy that this replica judges by is older than the active
