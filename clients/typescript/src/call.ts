@@ -1,7 +1,13 @@
 /** A call as a program hands it over, and what holds for it. */
-import { create } from "@bufbuild/protobuf";
+import { create, type MessageInitShape } from "@bufbuild/protobuf";
 
-import { type Caller, type Permit, type ToolCall, ToolCallSchema, type Usage } from "./gen/callgate/v1/types_pb.js";
+import {
+  type Caller,
+  type Permit,
+  type ToolCall,
+  ToolCallSchema,
+  type UsageSchema,
+} from "./gen/callgate/v1/types_pb.js";
 import { checkMs } from "./times.js";
 import { argumentsJson, newId, sha256 } from "./values.js";
 
@@ -37,8 +43,8 @@ export interface RunOptions {
   repeatIntended?: boolean | undefined;
   /** What it is expected to cost, in millionths of a US dollar. */
   costEstimateMicros?: number | undefined;
-  /** What the model used since the last call. */
-  usage?: Usage | undefined;
+  /** What the model used since the last call: `{ inputTokens: 1200n, outputTokens: 80n }`. */
+  usage?: MessageInitShape<typeof UsageSchema> | undefined;
   /** Instead of the gate's. */
   patienceMs?: number | undefined;
   /** Instead of the gate's. */

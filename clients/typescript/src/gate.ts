@@ -108,8 +108,12 @@ export class Gate {
     const { dryRun = false, maxWaitMs = 0, usage, signal } = options;
     checkMs("maxWaitMs", maxWaitMs);
     const call = await proposed({ ...options, tool, args, execute: () => undefined });
-    const request = create(EvaluateRequestSchema, { caller: this.#rules.caller, call, dryRun });
-    if (usage) request.usage = usage;
+    const request = create(EvaluateRequestSchema, {
+      caller: this.#rules.caller,
+      call,
+      dryRun,
+      ...(usage && { usage }),
+    });
     if (maxWaitMs > 0) request.maxWait = durationFromMs(maxWaitMs);
     const { plane } = this.client;
     const stub = maxWaitMs > 0 ? plane.waiting : plane.calls;
@@ -163,9 +167,9 @@ export class Gate {
 
   async #judge(runs: Run[], firsts: Map<Run, Verdict | CallgateUnavailable>): Promise<void> {
     const { caller } = this.#rules;
-    const request = create(BatchEvaluateRequestSchema, { caller, calls: runs.map(({ asked }) => asked) });
     const usage = runs.find(({ call }) => call.usage)?.call.usage;
-    if (usage) request.usage = usage;
+    const calls = runs.map(({ asked }) => asked);
+    const request = create(BatchEvaluateRequestSchema, { caller, calls, ...(usage && { usage }) });
     try {
       const { verdicts } = await this.client.plane.calls.batchEvaluate(request);
       for (const [at, run] of runs.entries()) firsts.set(run, verdicts[at] as Verdict);

@@ -148,8 +148,7 @@ export class Run {
   async #ask(maxWaitMs: number): Promise<Verdict> {
     const { usage, signal } = this.call;
     const { plane, rules } = this;
-    const request = create(EvaluateRequestSchema, { caller: rules.caller, call: this.asked });
-    if (usage) request.usage = usage;
+    const request = create(EvaluateRequestSchema, { caller: rules.caller, call: this.asked, ...(usage && { usage }) });
     if (maxWaitMs > 0) request.maxWait = durationFromMs(Math.ceil(maxWaitMs));
     const stub = maxWaitMs > 0 ? plane.waiting : plane.calls;
     const timeoutMs = plane.settings.timeoutMs + maxWaitMs;

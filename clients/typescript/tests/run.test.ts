@@ -12,7 +12,7 @@ import {
   ToolFailed,
 } from "@callgate/client";
 
-import { CallState } from "@callgate/client/v1";
+import { BudgetDimension, CallState } from "@callgate/client/v1";
 import { POLICY } from "./policy.js";
 import { newSession, Stage } from "./stage.js";
 
@@ -252,6 +252,16 @@ test("a result says more than its value", async () => {
     .run("find_order", { id: "many" }, () => new Result([1, 2], { isComplete: true, totalMatches: 2 }));
   assert.deepEqual(outcome.unwrap() satisfies number[], [1, 2]);
   assert.match(outcome.text, /Found 2 matches, and that is all there is/);
+});
+
+test("what the model used is booked", async () => {
+  const session = newSession();
+  const usage = { inputTokens: 1_200n, costMicros: 5_000n };
+  await client.gate(session).run("look", {}, () => 1, { usage });
+  await client.gate(session).batch([{ tool: "look", args: { n: 1 }, execute: () => 1, usage }]);
+  const { state } = await client.calls.getSessionState({ sessionId: session });
+  const spent = state?.budgets.filter(({ dimension }) => dimension === BudgetDimension.COST_MICROS);
+  assert.deepEqual(new Set(spent?.map(({ used }) => used)), new Set([10_000n]));
 });
 
 test("a verdict alone runs nothing, and run then has its permit", async () => {
