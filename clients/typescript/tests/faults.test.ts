@@ -173,16 +173,16 @@ test("a way that is cut without a word is replaced before the time is over", asy
   assert.equal(proxy.opened, 2);
 });
 
-test("a connection that ends while nothing is asked ends no process", async (t) => {
-  const proxy = await Between.serve(t, stage.port);
-  const gate = stage.client({ server: proxy.url }).gate(newSession());
-  await gate.run("look", {}, () => {
-    setTimeout(() => proxy.cut(), 200);
-    return pause(300);
-  });
-  proxy.cut();
-  // Longer than a ping would take.
+test("a client that is closed under a request ends no process", async () => {
+  const closed = stage.client();
+  const stop = new AbortController();
+  const running = closed.gate(newSession()).run("ask_refund", {}, assert.fail, { signal: stop.signal });
+  await pause(500);
+  await closed.close();
+  // Longer than it takes until a ping.
   await pause(6_000);
+  stop.abort(new Error("gone"));
+  await assert.rejects(running, /gone/);
 });
 
 test("a process that exits under a call leaves an outcome that is unknown, and is not repeated", async () => {
