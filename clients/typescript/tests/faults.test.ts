@@ -33,7 +33,7 @@ test("nothing runs while the plane is away, and the model is told so", async () 
 test("what may run without the plane runs, and is reported when it is back", async (t) => {
   const other = await Stage.serve(t, POLICY);
   const session = newSession();
-  const from = other.client({ timeoutMs: 1_000 });
+  const from = other.client({ timeoutMs: 6_000 });
   await from.gate(session).run("find_order", { id: 1 }, () => 1, { callId: "before" });
   await other.stop();
   const gate = from.gate(session, { failOpen: ["find_order"] });
@@ -50,7 +50,7 @@ test("what may run without the plane runs, and is reported when it is back", asy
 
 test("a server that dies under a call costs neither its value nor a second execution", async (t) => {
   const other = await Stage.serve(t, POLICY);
-  const from = other.client({ timeoutMs: 1_000 });
+  const from = other.client({ timeoutMs: 6_000 });
   const session = newSession();
   let runs = 0;
   const pay = async () => {
@@ -73,7 +73,7 @@ test("a server that dies under a call costs neither its value nor a second execu
 
 test("a server that stands still has nothing executed, and nothing is left in flight", async (t) => {
   const other = await Stage.serve(t, POLICY);
-  const from = other.client({ timeoutMs: 2_000 });
+  const from = other.client({ timeoutMs: 6_000 });
   const session = newSession();
   const gate = from.gate(session);
   await gate.run("look", {}, () => 1, { callId: "before" });
@@ -89,7 +89,7 @@ test("a server that stands still has nothing executed, and nothing is left in fl
 
 test("a call that waits for a person outlives a restart", async (t) => {
   const other = await Stage.serve(t, POLICY);
-  const from = other.client({ timeoutMs: 1_000 });
+  const from = other.client({ timeoutMs: 6_000 });
   const session = newSession();
   const running = from.gate(session).run("ask_refund", {}, () => "refunded");
   await pause(500);
