@@ -122,6 +122,7 @@ def test_a_restart_while_a_call_runs_is_not_noticed(own: Server, session: str) -
         assert states(client, session) == ["SUCCEEDED"]
 
 
+@pytest.mark.slow
 def test_who_waits_for_a_person_waits_through_a_restart(own: Server, session: str) -> None:
     with Client(own.address) as client:
 
@@ -260,7 +261,7 @@ print("forked")
     assert ended.stdout.endswith("forked\n"), ended.stderr
 
 
-@pytest.mark.parametrize("how", ["cut", "drop"])
+@pytest.mark.parametrize("how", ["cut", pytest.param("drop", marks=pytest.mark.slow)])
 def test_a_proxy_that_forgets_idle_connections_is_not_noticed(
     server: Server, client: Client, session: str, how: str
 ) -> None:

@@ -283,6 +283,12 @@ def test_a_malformed_field_is_named(client: Client) -> None:
 async def _coroutine() -> None: ...
 
 
+def test_a_coroutine_is_no_value(gate: Gate) -> None:
+    outcome = gate.run("look", {}, lambda: _coroutine())
+    assert isinstance(outcome.error, TypeError)
+    assert "AsyncGate" in outcome.text
+
+
 @pytest.mark.parametrize(
     ("run", "error", "names"),
     [

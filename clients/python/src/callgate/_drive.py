@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import time
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import suppress
@@ -56,7 +57,11 @@ def _perform(local: Local, effect: Effect) -> Any:
 def _execute(effect: Execute) -> Ran:
     token = _permit.current.set(effect.permit)
     try:
-        return Ran(effect.call.execute(**effect.args))
+        value = effect.call.execute(**effect.args)
+        if inspect.iscoroutine(value):
+            value.close()
+            raise TypeError("execute gave a coroutine, which needs an AsyncGate")
+        return Ran(value)
     except BaseException as error:
         return Ran(error=error)
     finally:

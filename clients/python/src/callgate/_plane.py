@@ -5,11 +5,11 @@ from __future__ import annotations
 import atexit
 import os
 import threading
-import weakref
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import cached_property
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary, WeakSet
 
 import grpc
 
@@ -20,8 +20,10 @@ from .errors import CallgateError, CallIdReused
 from .stubs import Stubs
 
 if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
     from collections.abc import Iterator
 
+    from ._drive_aio import Driver
     from ._settings import Settings
     from .v1.gate_service_pb2 import RecordRequest
 
@@ -34,22 +36,29 @@ class Local:
 
     def __init__(self, settings: Settings) -> None:
         """Connects to nothing yet."""
-        self.pid = os.getpid()
         self.settings = settings
         self.reports = Reports(self._send)
         self.heart = Heart(self._beat)
+        self.drivers: WeakKeyDictionary[AbstractEventLoop, Driver] = WeakKeyDictionary()
         self._running: set[Key] = set()
         self._lock = threading.Lock()
+        self._connections: dict[str, Stubs] = {}
 
-    @cached_property
+    @property
     def stubs(self) -> Stubs:
         """For what is answered at once."""
-        return Stubs(connect(self.settings))
+        return self._connections.get("stubs") or self._connect("stubs")
 
-    @cached_property
+    @property
     def waiting(self) -> Stubs:
         """For what waits long, on a connection of its own: a server answers so many requests of one at a time."""
-        return Stubs(connect(self.settings))
+        return self._connections.get("waiting") or self._connect("waiting")
+
+    def _connect(self, name: str) -> Stubs:
+        with self._lock:
+            if name not in self._connections:
+                self._connections[name] = Stubs(connect(self.settings))
+            return self._connections[name]
 
     @cached_property
     def threads(self) -> ThreadPoolExecutor:
@@ -87,9 +96,10 @@ class Local:
     def close(self) -> None:
         """Sends what waits, for a few seconds at most, and ends the connections."""
         self.reports.flush(CLOSE_S)
-        for name in ("stubs", "waiting"):
-            if (stubs := self.__dict__.pop(name, None)) is not None:
-                stubs.channel.close()
+        with self._lock:
+            connections, self._connections = self._connections, {}
+        for stubs in connections.values():
+            stubs.channel.close()
 
 
 class Plane:
@@ -98,21 +108,35 @@ class Plane:
     def __init__(self, settings: Settings) -> None:
         """Connects to nothing yet."""
         self.settings = settings
-        self._local = Local(settings)
-        atexit.register(_close, weakref.ref(self))
-
-    @property
-    def local(self) -> Local:
+        self.local = Local(settings)
         """This process's."""
-        if self._local.pid != os.getpid():
-            self._local = Local(self.settings)
-        return self._local
+        self._parent: Local | None = None
+        _planes.add(self)
 
     def close(self) -> None:
         """Sends what waits, for a few seconds at most, and ends the connections; a later call connects anew."""
         self.local.close()
 
+    def forked(self) -> None:
+        """Begins anew in a child: it has none of the parent's threads, and its connections are the parent's."""
+        # Kept, since ending a connection here would end it there.
+        self._parent = self.local
+        self.local = Local(self.settings)
 
-def _close(plane: weakref.ref[Plane]) -> None:
-    if (open_plane := plane()) is not None and open_plane.local.pid == os.getpid():
-        open_plane.local.reports.flush(CLOSE_S)
+
+_planes: WeakSet[Plane] = WeakSet()
+
+
+def _forked() -> None:
+    for plane in _planes:
+        plane.forked()
+
+
+@atexit.register
+def _flush() -> None:
+    for plane in list(_planes):
+        plane.local.reports.flush(CLOSE_S)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from functools import cache
 from typing import TYPE_CHECKING
-from weakref import WeakKeyDictionary
 
 from ._channel import connect_aio
 from ._drive_aio import Driver
@@ -84,9 +82,6 @@ class Client(_Base):
 class AsyncClient(_Base):
     """The same for event loops, of which each gets a connection of its own."""
 
-    _pid = -1
-    _drivers: WeakKeyDictionary[asyncio.AbstractEventLoop, Driver]
-
     def gate(self, session_id: str, **options: Unpack[GateOptions]) -> AsyncGate:
         """A gate for the calls of this session."""
         return AsyncGate(session_id, client=self, **options)
@@ -98,17 +93,15 @@ class AsyncClient(_Base):
 
     def driver(self) -> Driver:
         """What gates run calls by, in the event loop that runs."""
-        loop = asyncio.get_running_loop()
-        if self._pid != os.getpid():
-            self._pid, self._drivers = os.getpid(), WeakKeyDictionary()
-        if (driver := self._drivers.get(loop)) is None:
+        loop, local = asyncio.get_running_loop(), self.plane.local
+        if (driver := local.drivers.get(loop)) is None:
             quick, waiting = (AsyncStubs(connect_aio(self.plane.settings)) for _ in range(2))
-            driver = self._drivers[loop] = Driver(self.plane.local, quick, waiting)
+            driver = local.drivers[loop] = Driver(local, quick, waiting)
         return driver
 
     async def close(self) -> None:
         """Sends the reports that wait, within a few seconds, and ends the connections of this loop."""
-        if self._pid == os.getpid() and (driver := self._drivers.pop(asyncio.get_running_loop(), None)) is not None:
+        if (driver := self.plane.local.drivers.pop(asyncio.get_running_loop(), None)) is not None:
             await driver.close()
         await asyncio.to_thread(self.plane.close)
 
