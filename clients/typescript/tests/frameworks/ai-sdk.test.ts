@@ -217,3 +217,22 @@ test("while callgate is away nothing runs, and the model is told so", async () =
   assert.equal(text, "done");
   assert.deepEqual(shop.executed, []);
 });
+
+test("a yes to one call is no yes to another of the same id", async () => {
+  const shop = new Shop();
+  const gate = client.gate("ai-sdk-same-id", { approvalWaitMs: 0 });
+  const tools = gateTools(gate, toolsOf(shop), { approvals: { by: "ada" } });
+  const proposal = (toolCallId: string, approvalId: string) => [
+    { type: "tool-call" as const, toolCallId, toolName: "charge_card", input: {} },
+    { type: "tool-approval-request" as const, toolCallId, approvalId },
+  ];
+  const messages: ModelMessage[] = [
+    { role: "assistant", content: [...proposal("call_0", "a-0"), ...proposal("call_1", "a-1")] },
+    { role: "tool", content: [{ type: "tool-approval-response", approvalId: "a-1", approved: true }] },
+  ];
+  const charge = async (toolCallId: string) =>
+    tools.charge_card.execute!({ order_id: "o-9", amount: 20 }, { toolCallId, messages });
+  await assert.rejects(charge("call_0"), /approval_required/);
+  assert.deepEqual(shop.executed, []);
+  assert.deepEqual(await charge("call_1"), { charged: 20 });
+});
