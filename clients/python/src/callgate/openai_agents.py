@@ -5,12 +5,14 @@ Needs `pip install 'callgate[openai-agents]'`.
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import inspect
 import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 from agents import (
     FunctionTool,
@@ -34,6 +36,9 @@ if TYPE_CHECKING:
     from .client import AsyncClient, Client
     from .gate import AsyncGate, GateOptions
     from .outcome import Outcome
+
+_SCHEMAS_S = 1.0
+"""For how long the policy is taken to want the same of the tools' arguments: a turn of the SDK asks many times."""
 
 SessionId = str | Callable[[RunContextWrapper[Any]], str]
 
@@ -106,15 +111,40 @@ async def answer(
         )
 
 
-@dataclass(frozen=True)
 class _Gates:
-    frame: Frame
-    session_id: SessionId
-    interrupts: bool
+    def __init__(self, frame: Frame, session_id: SessionId, *, interrupts: bool) -> None:
+        self.frame = frame
+        self.interrupts = interrupts
+        self._session_id = session_id
+        self._tools: list[FunctionTool] = []
+        self._asked: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Task[dict[str, Any]]] = WeakKeyDictionary()
+
+    async def parameters(self, name: str) -> dict[str, Any]:
+        """The schema of a tool's arguments, as the model is to see it; asked for all tools of a turn at once."""
+        loop = asyncio.get_running_loop()
+        asked = self._asked.get(loop)
+        if asked is None:
+            asked = self._asked[loop] = loop.create_task(self._describe())
+            loop.call_later(_SCHEMAS_S, self._asked.pop, loop, None)
+        # Whoever asks first may be cancelled, and the others not.
+        parameters: dict[str, Any] = (await asyncio.shield(asked))[name]
+        return parameters
+
+    async def _describe(self) -> dict[str, Any]:
+        given = [
+            {
+                "type": "function",
+                "name": tool.name,
+                "parameters": tool.params_json_schema,
+                "strict": tool.strict_json_schema,
+            }
+            for tool in self._tools
+        ]
+        return {schema["name"]: schema["parameters"] for schema in await self.frame.aschemas(given)}
 
     def gate(self, context: RunContextWrapper[Any]) -> AsyncGate:
         """Raises TypeError where `session_id` gives none."""
-        session = self.session_id if isinstance(self.session_id, str) else self.session_id(context)
+        session = self._session_id if isinstance(self._session_id, str) else self._session_id(context)
         return self.frame.agate(session, {})
 
     def wrap(self, tool: FunctionTool) -> FunctionTool:
@@ -125,12 +155,13 @@ class _Gates:
         inner._failure_error_function = None  # noqa: SLF001
         inner._use_default_failure_error_function = False  # noqa: SLF001
         invoke = _Invoke(self, inner)
+        self._tools.append(inner)
         outer.on_invoke_tool = invoke
         outer.timeout_seconds = None
 
         async def is_enabled(context: RunContextWrapper[Any], agent: AgentBase[Any]) -> bool:
             # The SDK asks this before it shows the model its tools.
-            outer.params_json_schema = await invoke.schema()
+            outer.params_json_schema = await self.parameters(tool.name)
             return await _settled(tool.is_enabled, context, agent)
 
         async def needs_approval(context: RunContextWrapper[Any], args: dict[str, Any], call_id: str) -> bool:
@@ -153,7 +184,7 @@ class _Invoke:
 
     async def __call__(self, context: ToolContext[Any], raw: str) -> Any:
         if not self.gates.frame.knows(self.tool.name):
-            await self.schema()
+            await self.gates.parameters(self.tool.name)
 
         async def execute(**args: Any) -> Any:
             try:
@@ -167,19 +198,6 @@ class _Invoke:
             # A yes for good answers no question that it was not said to.
             await self.gates.frame.aanswer(gate, call, Answer(approve=True))
         return _shown(await gate.run_call(call))
-
-    async def schema(self) -> dict[str, Any]:
-        """Of the arguments, as the model is to see it."""
-        tool = self.tool
-        given = {
-            "type": "function",
-            "name": tool.name,
-            "parameters": tool.params_json_schema,
-            "strict": tool.strict_json_schema,
-        }
-        (shown,) = await self.gates.frame.aschemas([given])
-        parameters: dict[str, Any] = shown["parameters"]
-        return parameters
 
     async def asks(self, context: RunContextWrapper[Any], args: dict[str, Any], call_id: str) -> bool:
         """Whether a person must approve. Where nobody can be asked now, the execution tells the model."""
