@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from callgate import Client
 
+POLICY = Path(__file__).with_name("policy.yaml")
 FRAMEWORKS = {
     "test_loops.py": "anthropic",
     "test_langchain.py": "langchain",
@@ -37,7 +38,7 @@ collect_ignore = [test for test, package in FRAMEWORKS.items() if find_spec(pack
 
 @pytest.fixture(scope="session")
 def server() -> Iterator[Server]:
-    with Server(Path(__file__).with_name("policy.yaml")) as running:
+    with Server(POLICY) as running:
         yield running
 
 

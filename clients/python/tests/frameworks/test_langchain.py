@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import subprocess
 import sys
 import uuid
 from types import SimpleNamespace
@@ -17,19 +18,21 @@ from langchain_core.tools import InjectedToolCallId, tool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import Command, interrupt
 
+from callgate import CallgateError, Client, Unauthenticated
 from callgate.langchain import CallgateMiddleware
 from callgate.v1.approval_service_pb2 import APPROVAL_STATE_APPROVED, APPROVAL_STATE_PENDING
+from callgate.v1.gate_service_pb2 import DescribeToolsRequest
 
 from ..conftest import calls
-from .conftest import approve, person, questions
+from ..plane import Server, binary
+from ..test_async import eventually
+from .conftest import POLICY, approve, person, questions
 from .story import Turn, World, check
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from langchain_core.messages import BaseMessage
-
-    from callgate import Client
 
 
 HAS_ASYNC_INTERRUPTS = sys.version_info >= (3, 11)
@@ -254,3 +257,40 @@ def test_a_call_without_a_session_is_refused_to_its_developer(client: Client, wo
     request = SimpleNamespace(state={}, runtime=SimpleNamespace(config={}), tool_call={}, tool=None)
     with pytest.raises(ValueError, match=r"^session_id: nothing says"):
         CallgateMiddleware(client).wrap_tool_call(request, lambda _: None)  # type: ignore[arg-type,return-value]
+
+
+def token(plane: Server, role: str) -> str:
+    command = [binary(), "tokens", "create", f"the-{role}", "--role", role, "--data-dir", str(plane.data)]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+
+def is_refused(client: Client) -> bool:
+    """A server hears of its first token within seconds."""
+    try:
+        client.services.calls.DescribeTools(DescribeToolsRequest())
+    except Unauthenticated:
+        return True
+    except CallgateError:
+        pass
+    return False
+
+
+def test_an_agents_credential_answers_nothing(world: World) -> None:
+    """With an approver's, the answer to an interrupt is one; without, the call waits for somebody else's."""
+    turns: list[Turn] = [*world.story[5:7], "Done."]
+    with Server(POLICY) as plane:
+        tokens = [token(plane, role) for role in ("admin", "agent", "approver")]
+        with Client(plane.address, token=tokens[1]) as clerk, Client(plane.address, token=tokens[2]) as approver:
+            with Client(plane.address) as nobody:
+                eventually(lambda: is_refused(nobody))
+            guided = agent(clerk, world.tools, turns, InMemorySaver(), approvals=approver)
+            ask(guided, HELLO, "guided", is_async=False)
+            assert ask(guided, Command(resume=True), "guided", is_async=False)["__interrupt__"]
+            assert world.done == [f"refund {world.paid}"]
+            answer = ask(guided, Command(resume={"approve": False, "reason": "no"}), "guided", is_async=False)
+            assert json.loads(seen(answer["messages"])[1][0])["status"] == "approval_denied"
+            alone = agent(clerk, world.tools, turns[1:], InMemorySaver(), approval_wait_s=0.5)
+            assert ask(alone, HELLO, "alone", is_async=False)["__interrupt__"]
+            answer = ask(alone, Command(resume=True), "alone", is_async=False)
+            assert json.loads(seen(answer["messages"])[0][0])["status"] == "approval_required"
+    assert world.done == [f"refund {world.paid}"]
