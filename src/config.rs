@@ -52,7 +52,8 @@ pub struct LogConfig {
     /// What is logged, in the syntax of tracing's EnvFilter: info, callgate=debug, …
     #[arg(long, value_name = "FILTER", env = "CALLGATE_LOG")]
     pub log: Option<String>,
-    /// Send traces, metrics and log lines to this OpenTelemetry collector, by gRPC: http://HOST:PORT or https://HOST:PORT
+    /// Send spans, metrics and log lines to this OpenTelemetry collector, by gRPC: http://HOST:PORT or
+    /// https://HOST:PORT
     #[arg(long, value_name = "URL", env = "OTEL_EXPORTER_OTLP_ENDPOINT")]
     pub otlp_endpoint: Option<String>,
 }
