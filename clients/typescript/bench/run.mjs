@@ -1,5 +1,6 @@
-// What the client adds to a call, beside the bare stubs: both make the same Evaluate and Record, in turns, in one process.
-// npm run bench [CALLS]; against the server that CALLGATE_SERVER names, else one that answers at once (echo.mjs).
+// What the client adds to a call, beside the bare stubs: both make the same Evaluate and Record, in turns, in one
+// process. npm run bench [CALLS]; against the server that CALLGATE_SERVER names, else one that answers at once
+// (echo.mjs).
 import { fork } from "node:child_process";
 import { once as happens } from "node:events";
 

@@ -84,8 +84,8 @@ export class Client {
   }
 
   /**
-   * Sends the reports that wait, for a few seconds at most, and ends the connections; a later call connects anew. An open
-   * client does not keep a process alive.
+   * Sends the reports that wait, for a few seconds at most, and ends the connections; a later call connects anew. An
+   * open client does not keep a process alive.
    */
   close(): Promise<void> {
     return this.plane.close();

@@ -141,8 +141,8 @@ export class ToolFailed extends Error {
 }
 
 /**
- * `execute` may throw this to say that it stopped before it did anything: the call is reported as not started, and may be
- * asked for again. `run` rejects with the cause.
+ * `execute` may throw this to say that it stopped before it did anything: the call is reported as not started, and may
+ * be asked for again. `run` rejects with the cause.
  */
 export class NotStarted extends Error {
   override name = "NotStarted";

@@ -96,8 +96,8 @@ export class Gate {
   }
 
   /**
-   * Runs the calls of one model turn: judged together, in order, and executed at once. The outcomes are in the order of the
-   * calls. When one rejects, as of {@link run}, the others end first.
+   * Runs the calls of one model turn: judged together, in order, and executed at once. The outcomes are in the order of
+   * the calls. When one rejects, as of {@link run}, the others end first.
    */
   batch<R>(calls: readonly Call<R>[]): Promise<Outcome<ValueOf<R>>[]> {
     return this.#all(calls, (runs) => this.#together(runs)) as Promise<Outcome<ValueOf<R>>[]>;

@@ -10,8 +10,8 @@ export interface GatedOptions extends RunOptions {
 }
 
 /**
- * The function, but that it runs only as its gate permits. It takes its arguments as one object, by whose names a policy
- * knows them, and gives its value, or the previous result where the same was done before.
+ * The function, but that it runs only as its gate permits. It takes its arguments as one object, by whose names a
+ * policy knows them, and gives its value, or the previous result where the same was done before.
  *
  * @param gate - The gate, or a function that gives it when the gated one is called.
  * @returns A function that rejects with {@link CallRefused} where the plane does not let it run, with

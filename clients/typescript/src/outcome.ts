@@ -45,7 +45,7 @@ export class Outcome<T = unknown> {
    * there is nothing to explain.
    */
   declare readonly reason: string;
-  /** What the text says beside the result, in one string; empty: nothing. For who hands on the value in its own form. */
+  /** What the text says beside the result; empty: nothing. For who hands on the value in its own form. */
   declare readonly hint: string;
   /** No further call is let through in this scope: let the model give its final answer. */
   declare readonly toolsDisabled: boolean;

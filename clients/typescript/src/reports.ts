@@ -80,7 +80,7 @@ export class Reports {
     return report?.request;
   }
 
-  /** Resolves when the report of this call that is being sent at this moment has its answer; undefined: there is none. */
+  /** Resolves when the report of this call that is on its way now has its answer; undefined: there is none. */
   sending(key: string): Promise<void> | undefined {
     return this.#sending && nameOf(this.#sending) === key ? this.#sending.done : undefined;
   }

@@ -1,9 +1,9 @@
 /**
  * The schemas of tools as a model is to see them, in the shapes of OpenAI, Anthropic and MCP.
  *
- * Where the policy wants a justification, the model is given a parameter for it; the argument that takes the idempotency
- * key is hidden; and a model may be given a parameter to say that it means a repetition. What was added is taken out of
- * the arguments again before anything is executed.
+ * Where the policy wants a justification, the model is given a parameter for it; the argument that takes the
+ * idempotency key is hidden; and a model may be given a parameter to say that it means a repetition. What was added is
+ * taken out of the arguments again before anything is executed.
  *
  * @module
  */

@@ -22,15 +22,15 @@ export function withHint(text: string, hint: string): string {
 /** For a call that was not run since nobody could be asked. */
 export function unavailable(tool: string, why: string): string {
   const next = "Go on without this call, or tell the user that it was not made.";
-  const what = `${tool} was not run, and nothing was done: the service that decides whether tool calls may run gives no`;
-  return refusal(`${what} answer now (${why}). ${next}`, next);
+  const what = `${tool} was not run, and nothing was done: the service that decides whether tool calls may run gives`;
+  return refusal(`${what} no answer now (${why}). ${next}`, next);
 }
 
 /** For a call that has run already, of which the plane has not heard yet. */
 export function unreported(tool: string): string {
   const next = "Do not repeat it: go on without its result, or tell the user.";
-  const what = `${tool} was not run again: this call has run before, and the service that keeps its result gives no answer`;
-  return refusal(`${what} now. ${next}`, next);
+  const what = `${tool} was not run again: this call has run before, and the service that keeps its result gives`;
+  return refusal(`${what} no answer now. ${next}`, next);
 }
 
 /** For a call that failed, while nobody could be told. */

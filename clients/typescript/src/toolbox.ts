@@ -25,8 +25,8 @@ export class Parameters {
   ) {}
 
   /**
-   * The tools' schemas as the model is to see them, in the shape that they come in. What is no function, such as a search
-   * of the provider's own, stays as it is. While the plane is away nothing is known of what the policy wants.
+   * The tools' schemas as the model is to see them, in the shape that they come in. What is no function, such as a
+   * search of the provider's own, stays as it is. While the plane is away nothing is known of what the policy wants.
    *
    * @throws {@link CallgateError} if the request itself is at fault, such as its credential.
    */
@@ -74,8 +74,8 @@ export class Toolbox extends Parameters {
   }
 
   /**
-   * A call of one of the tools, as `batch` of the gate takes it. A name that is no tool's is judged as well: a model that
-   * makes up names is told so.
+   * A call of one of the tools, as `batch` of the gate takes it. A name that is no tool's is judged as well: a model
+   * that makes up names is told so.
    */
   call(name: string, args: object | string, options: RunOptions = {}): Call {
     const [left, said] = this.taken(name, args);

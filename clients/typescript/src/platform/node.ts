@@ -7,9 +7,9 @@ import { createGrpcTransport, Http2SessionManager } from "@connectrpc/connect-no
 import type { Settings } from "../settings.js";
 import type { Platform } from "./platform.js";
 
-// A connection that something in between has cut without a word is noticed in 8 seconds, so that a request on it is sent
-// again on another one before its time is over. Idle ones are looked at with the next request: the session manager would
-// throw from its timer, and end the process, if it pinged one that is gone (2.1.2).
+// A connection that something in between has cut without a word is noticed in 8 seconds, so that a request on it is
+// sent again on another one before its time is over. Idle ones are looked at with the next request: the session manager
+// would throw from its timer, and end the process, if it pinged one that is gone (2.1.2).
 const PINGS = { pingIntervalMs: 5_000, pingTimeoutMs: 3_000, pingIdleConnection: false };
 
 export const platform: Platform = {
