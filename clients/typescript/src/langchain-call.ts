@@ -4,7 +4,17 @@ import { AIMessage, type ContentBlock, type ToolCallHandler, type ToolCallReques
 
 import { answerQuestion } from "./approvals.js";
 import { type Call, proposed } from "./call.js";
-import { type Client, Decision, type Gate, NotStarted, type Outcome, Result, type Said, ToolFailed } from "./index.js";
+import {
+  type Client,
+  Decision,
+  type Gate,
+  NotStarted,
+  type Outcome,
+  PermissionDenied,
+  Result,
+  type Said,
+  ToolFailed,
+} from "./index.js";
 import type { CallgateMiddlewareOptions } from "./langchain.js";
 import { type Approval, ApprovalState } from "./v1.js";
 
@@ -75,10 +85,10 @@ export class GatedCall {
     const { interrupt } = this.request.runtime;
     if (!interrupt || !this.#canInterrupt()) return this.#run();
     const put = await this.#answered(interrupt);
-    const outcome = await this.#run(0).catch((error) => {
-      throw put.size > 0 && isInterrupt(error) ? this.#mistaken() : error;
+    const outcome = await this.#run(put ? 0 : undefined).catch((error) => {
+      throw put?.size !== 0 && isInterrupt(error) ? this.#mistaken() : error;
     });
-    if (outcome.decision !== Decision.ASK) return outcome;
+    if (outcome.decision !== Decision.ASK || !put) return outcome;
     if (put.has(outcome.approvalId)) return this.#run();
     const { approvalId, callId, message, verdict } = outcome;
     interrupt(this.#question({ approvalId, callId, expireTime: verdict?.approvalExpireTime }, message));
@@ -93,16 +103,23 @@ export class GatedCall {
     return currentTaskInput?.lg_tool_call !== undefined || this.#proposed?.tool_calls?.length === 1;
   }
 
-  /** Has the questions that were put before take their answers, and gives their ids. */
-  async #answered(interrupt: (question: ApprovalRequest) => unknown): Promise<Set<string>> {
+  /**
+   * Has the questions that were put before take their answers, and gives their ids; undefined where the credential may
+   * not look at questions, and so not answer any: then they are answered in callgate.
+   */
+  async #answered(interrupt: (question: ApprovalRequest) => unknown): Promise<Set<string> | undefined> {
     const { configurable } = this.request.runtime;
     const { resume, nullResume } = configurable?.["__pregel_scratchpad"] as Scratchpad;
     if (resume.length === 0 && nullResume === undefined) return new Set();
     const client = this.options.approvals ?? this.client;
     const { sessionId } = this.#gate;
     const { callId } = await proposed(this.#call());
-    const { approvals } = await client.approvals.listApprovals({ sessionId, pageSize: 500 });
-    const before = approvals.filter((approval) => approval.callId === callId).reverse();
+    const listed = await client.approvals.listApprovals({ sessionId, pageSize: 500 }).catch((error) => {
+      if (error instanceof PermissionDenied) return undefined;
+      throw error;
+    });
+    if (!listed) return undefined;
+    const before = listed.approvals.filter((approval) => approval.callId === callId).reverse();
     for (const approval of before) {
       const answer = interrupt(this.#question(approval, approval.reasons.join(" ")));
       if (approval.state === ApprovalState.PENDING) await answerQuestion(client, approval.approvalId, answer);

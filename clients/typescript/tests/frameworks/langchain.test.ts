@@ -1,8 +1,9 @@
 // LangChain.js and LangGraph.js with a scripted model, against the real server.
 import assert from "node:assert/strict";
 import { after, test } from "node:test";
-import { CallState } from "@callgate/client";
+import { CallState, type Client } from "@callgate/client";
 import { type ApprovalRequest, callgateMiddleware } from "@callgate/client/langchain";
+import { Role } from "@callgate/client/v1";
 import { fakeModel } from "@langchain/core/testing";
 import { Command, interrupt, MemorySaver } from "@langchain/langgraph";
 import { AIMessage, type BaseMessage, createAgent, ToolMessage, tool } from "langchain";
@@ -265,4 +266,33 @@ test("while callgate is away nothing runs, and the model is told so", async () =
   const { messages } = await agent.invoke({ messages: "Go." });
   assert.match(toldOf(messages)[0]!, /callgate_unavailable/);
   assert.deepEqual(shop.executed, []);
+});
+
+test("where agents have credentials, people answer by their own", async () => {
+  const guarded = await Stage.serve({ after }, POLICY);
+  const token = async (name: string, role: Role, by = {}) => {
+    const { secret } = await guarded.client(by).tokens.createToken({ name, roles: [role] });
+    return { token: secret };
+  };
+  const root = await token("root", Role.ADMIN, { by: "root" });
+  const agents = guarded.client(await token("cashier", Role.AGENT, root));
+  const people = guarded.client(await token("ada", Role.APPROVER, root));
+  const resumed = async (order: string, approvals: Client | undefined, resume: unknown) => {
+    const shop = new Shop();
+    const agent = createAgent({
+      model: scripted([[turnsOf(order).at(-2)!]]),
+      tools: toolsOf(shop),
+      checkpointer: new MemorySaver(),
+      middleware: [callgateMiddleware(agents, { approvals })],
+    });
+    const thread = { configurable: { thread_id: `langchain-guarded-${order}` } };
+    const asked = await agent.invoke({ messages: "Go." }, thread);
+    const { approvalId } = asked.__interrupt__![0]!.value as ApprovalRequest;
+    if (!approvals) await people.approvals.resolveApproval({ approvalId, approve: true });
+    const { messages } = await agent.invoke(new Command({ resume }), thread);
+    return toldOf(messages)[0]!;
+  };
+  assert.match(await resumed("o-1", people, true), /"charged":20/);
+  assert.match(await resumed("o-2", people, { approve: false, reason: "too late" }), /too late/);
+  assert.match(await resumed("o-3", undefined, "Ada has answered"), /"charged":20/);
 });
