@@ -32,7 +32,7 @@ def binary() -> str:
     for place in places:
         if place.exists():
             return str(place)
-    raise FileNotFoundError("no callgate: build it with `make build`, or name it by CALLGATE_BIN")
+    raise FileNotFoundError("no callgate: build it with `cargo build`, or name it by CALLGATE_BIN")
 
 
 class Server:
