@@ -349,7 +349,7 @@ fn after_error(kind: FailureKind, line: &str, corrected: Option<f64>) -> String 
 }
 
 fn cancelled(call: &Call) -> ToolResult {
-    let message = format!("{} was cancelled before it did anything.", call.tool);
+    let message = format!("{} was cancelled: there is no result.", call.tool);
     let members = vec![("status", "cancelled".into()), ("message", message.into())];
     ToolResult { json: object(members, Vec::new()), is_error: true }
 }

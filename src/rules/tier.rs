@@ -153,7 +153,7 @@ fn hitl(params: &Params, cx: &Context<'_>, why: &str) -> Finding {
 
 fn denied(cx: &Context<'_>, message: Option<&str>) -> Finding {
     let text = message.map_or_else(
-        || format!("The policy does not allow {}. Use another tool, or tell the user.", cx.tool()),
+        || format!("{} was not run: the policy does not allow it. Use another tool, or tell the user.", cx.tool()),
         str::to_owned,
     );
     Finding::new(RULE.id, Decision::Deny, Reason::ToolDenied, text)

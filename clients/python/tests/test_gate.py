@@ -75,7 +75,7 @@ def test_what_is_forbidden_is_told_and_raises_when_unwrapped(gate: Gate) -> None
     outcome = gate.run("drop_table", {"name": "orders"}, tool)
     assert tool.seen == []
     assert (outcome.decision, outcome.is_error, outcome.reason) == ("DENY", True, "tool_denied")
-    with pytest.raises(CallRefused, match="The policy does not allow drop_table") as refused:
+    with pytest.raises(CallRefused, match="drop_table was not run: the policy does not allow it") as refused:
         outcome.unwrap()
     assert refused.value.outcome is outcome
 

@@ -124,7 +124,7 @@ async fn backtest_tells_what_a_stricter_policy_would_change_and_what_that_would_
         "20 newly asked tier edit",
         "20 newly refused same_call look",
         "1 newly refused tier drop",
-        "s0 5: ALLOW -> DENY: The policy does not allow drop. Use another tool, or tell the user.",
+        "s0 5: ALLOW -> DENY: drop was not run: the policy does not allow it. Use another tool, or tell the user.",
     ] {
         assert!(lines.iter().any(|line| line == expected), "{expected} is missing in\n{said}");
     }

@@ -1131,7 +1131,9 @@ class SessionState(google.protobuf.message.Message):
 
     @property
     def calls(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___CallSummary]:
-        """Its last calls, newest first."""
+        """Its last calls, newest first. A call that was judged again after an outcome, as its next attempt or as a repetition of
+        itself, has an entry for each.
+        """
 
     @property
     def read_time(self) -> google.protobuf.timestamp_pb2.Timestamp:

@@ -990,7 +990,8 @@ export type SessionState = Message<"callgate.v1.SessionState"> & {
   loops: LoopState[];
 
   /**
-   * Its last calls, newest first.
+   * Its last calls, newest first. A call that was judged again after an outcome, as its next attempt or as a repetition of
+   * itself, has an entry for each.
    *
    * @generated from field: repeated callgate.v1.CallSummary calls = 8;
    */
