@@ -155,7 +155,7 @@ class _Rpc(grpc.RpcError, Exception):
         (_Rpc(), {"grpc_status": 8, "type": "_Rpc"}),
         (_Status(sqlstate="40001"), {"provider_code": "40001"}),
         (ConnectionResetError(104, "reset"), {"provider_code": "ECONNRESET", "type": "ConnectionResetError"}),
-        (KeyError("name"), {"message": "'name'", "type": "KeyError"}),
+        (KeyError("name"), {"message": "KeyError: 'name'", "type": "KeyError"}),
         (ValueError(), {"message": "ValueError"}),
         (
             ToolFailed("x", type="t", http_status=500, provider_code="c"),

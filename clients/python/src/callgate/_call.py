@@ -60,8 +60,14 @@ class Call:
     repeat_parameter: str = ""
 
     def __post_init__(self) -> None:
-        """Raises ValueError for a time that is none."""
+        """Raises TypeError or ValueError naming what makes no sense, before anything is asked."""
         _check_times(self)
+        if not callable(self.execute):
+            raise TypeError(f"execute: {type(self.execute).__name__} is no function; give the function, not its result")
+        for name in ("tool", "call_id"):
+            given = getattr(self, name)
+            if not isinstance(given, str) and (given is not None or name == "tool"):
+                raise TypeError(f"{name}: {given!r} is no text")
 
     def proposed(self) -> ToolCall:
         """As the plane is asked.

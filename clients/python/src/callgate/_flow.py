@@ -268,6 +268,9 @@ class Run:
     def _without_plane(self, error: CallgateUnavailable) -> Flow:
         tool = self.call.tool
         args = self._readable() if self._rules.runs_without_plane(tool) else None
+        done = "was not run" if args is None else "runs all the same (fail_open)"
+        # The outcome tells the model; whoever keeps the program learns here where nobody answers.
+        log.warning("callgate: %s gives no answer, and %s %s: %s", self._local.settings.server, tool, done, error)
         if args is None:
             self.call_off()
             text = _texts.unavailable(tool, error.reason or error.code.name)

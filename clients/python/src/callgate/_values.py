@@ -5,16 +5,14 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+from collections.abc import Mapping
 from datetime import date, datetime, time
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .outcome import Result
 from .v1.gate_service_pb2 import RecordRequest
 from .v1.types_pb2 import OUTCOME_STATUS_ERROR, OUTCOME_STATUS_SUCCESS, ToolError, Usage
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 JSON_BYTES_MAX = 1024 * 1024
 """Of arguments, and of a result that is stored; `limits.json_bytes` of GetServerInfo."""
@@ -100,6 +98,9 @@ def failure(error: BaseException) -> tuple[RecordRequest, Told]:
 
 def _tool_error(error: BaseException) -> ToolError:
     message = str(error) or type(error).__name__
+    if isinstance(error, KeyError):
+        # Of itself it says the key alone, by which no model knows what is wrong.
+        message = f"{type(error).__name__}: {error}"
     told = ToolError(
         message=message.encode(errors="replace")[:_ERROR_BYTES_MAX].decode(errors="ignore"),
         type=_text(getattr(error, "type", None)) or type(error).__name__,
@@ -181,6 +182,8 @@ def arguments(args: Mapping[str, Any] | str) -> str:
     """
     if isinstance(args, str):
         return args
+    if not isinstance(args, Mapping):
+        raise TypeError(f"args: {type(args).__name__} is neither a mapping nor the model's JSON text")
     try:
         return json.dumps(dict(args), ensure_ascii=False, allow_nan=False, default=_plain)
     except (TypeError, ValueError) as error:
