@@ -1,6 +1,6 @@
 """A loop of one's own over Anthropic's Messages API whose tool calls pass a gate.
 
-Needs `pip install callgate anthropic` and a server: `callgate serve`.
+Needs `pip install ./clients/python anthropic` and a server: `callgate serve`.
 """
 
 import os

@@ -1,4 +1,7 @@
-"""A plain function that runs only as the gate permits. Needs `pip install callgate` and a server: `callgate serve`."""
+"""A plain function that runs only as the gate permits.
+
+Needs `pip install ./clients/python` and a server: `callgate serve`.
+"""
 
 from callgate import CallRefused, Gate, gated
 

@@ -1,6 +1,6 @@
 """An agent of LangChain whose tool calls pass a gate; what a person must approve interrupts the graph.
 
-Needs `pip install 'callgate[langchain]' langchain-openai` and a server: `callgate serve`.
+Needs `pip install './clients/python[langchain]' langchain-openai` and a server: `callgate serve`.
 """
 
 import os

@@ -1,6 +1,6 @@
 """An agent of the OpenAI Agents SDK whose tool calls pass a gate; what a person must approve interrupts the run.
 
-Needs `pip install 'callgate[openai-agents]'` and a server: `callgate serve`.
+Needs `pip install './clients/python[openai-agents]'` and a server: `callgate serve`.
 """
 
 import asyncio

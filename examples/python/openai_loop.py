@@ -1,6 +1,6 @@
 """A loop of one's own over OpenAI's Responses whose tool calls pass a gate.
 
-Needs `pip install callgate openai` and a server: `callgate serve`.
+Needs `pip install ./clients/python openai` and a server: `callgate serve`.
 """
 
 import os

@@ -1,6 +1,6 @@
 """An agent of Pydantic AI whose tool calls pass a gate.
 
-Needs `pip install 'callgate[pydantic-ai]' 'pydantic-ai-slim[openai]'` and a server: `callgate serve`.
+Needs `pip install './clients/python[pydantic-ai]' 'pydantic-ai-slim[openai]'` and a server: `callgate serve`.
 """
 
 import os

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -32,9 +33,10 @@ def own() -> Iterator[Server]:
         yield running
 
 
-def test_while_the_plane_is_away_nothing_runs(session: str) -> None:
+def test_while_the_plane_is_away_nothing_runs(session: str, caplog: pytest.LogCaptureFixture) -> None:
     tool = Tool()
-    with Client(free_address()) as client:
+    address = free_address()
+    with Client(address) as client:
         outcome = client.gate(session).run("pay", {"n": 1}, tool)
     assert tool.seen == []
     assert (outcome.ran, outcome.is_error, outcome.decision, outcome.reason) == (
@@ -47,6 +49,7 @@ def test_while_the_plane_is_away_nothing_runs(session: str) -> None:
     assert told["message"].startswith("pay was not run, and nothing was done")
     with pytest.raises(CallgateUnavailable, match="UNAVAILABLE"):
         outcome.unwrap()
+    assert re.search(rf"callgate: \S*{address} gives no answer, and pay was not run: .*UNAVAILABLE", caplog.text)
 
 
 def test_the_same_in_an_event_loop(session: str) -> None:

@@ -294,7 +294,11 @@ def test_a_coroutine_is_no_value(gate: Gate) -> None:
     [
         (lambda gate: gate.run("t", {1: object}, Tool(), patience_s=-1), ValueError, "patience_s"),
         (lambda gate: gate.run("t", {"n": float("nan")}, Tool()), ValueError, "args"),
-        (lambda gate: gate.run("t", 7, Tool()), TypeError, "args"),
+        (lambda gate: gate.run("t", 7, Tool()), TypeError, "args: int"),
+        (lambda gate: gate.run("t", [1], Tool()), TypeError, "args: list"),
+        (lambda gate: gate.run("t", {}, Tool()()), TypeError, "execute: str is no function"),
+        (lambda gate: gate.run("t", {}, Tool(), call_id=7), TypeError, "call_id: 7"),
+        (lambda gate: gate.run(None, {}, Tool()), TypeError, "tool: None"),
         (lambda gate: gate.run("t", {}, _coroutine), TypeError, "AsyncGate"),
         (lambda gate: gate.run("t", {}, Tool(), timeout_s=1), TypeError, "timeout_s"),
         (lambda gate: gate.replace(fail_open="pay"), TypeError, "fail_open"),

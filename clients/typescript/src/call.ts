@@ -68,6 +68,35 @@ export interface Call<R = unknown> extends RunOptions {
   execute: Execute<R>;
 }
 
+const CALL_OPTIONS = {
+  tool: 1,
+  args: 1,
+  execute: 1,
+  callId: 1,
+  turn: 1,
+  justification: 1,
+  repeatIntended: 1,
+  costEstimateMicros: 1,
+  usage: 1,
+  patienceMs: 1,
+  approvalWaitMs: 1,
+  timeoutMs: 1,
+  signal: 1,
+  justificationParameter: 1,
+  repeatParameter: 1,
+} satisfies Record<keyof Call, 1>;
+
+/**
+ * For programs that no compiler has read: an option that is misspelled would be left out silently.
+ *
+ * @throws TypeError naming what is no option.
+ */
+export function checkNames(what: string, given: object, known: object): void {
+  const unknown = Object.keys(given).filter((name) => !Object.hasOwn(known, name));
+  if (unknown.length === 0) return;
+  throw new TypeError(`${what} has no option ${unknown.join(", ")}; its options are ${Object.keys(known).join(", ")}`);
+}
+
 /** Which tools run while the plane is away: all, these, or those of which the function says so. */
 export type FailOpen = boolean | Iterable<string> | ((tool: string) => boolean);
 
@@ -85,6 +114,13 @@ export interface Rules {
  * @throws TypeError or RangeError naming the argument that makes no sense.
  */
 export async function proposed(call: Call): Promise<ToolCall> {
+  checkNames("a call", call, CALL_OPTIONS);
+  for (const name of ["tool", "callId", "turn"] as const) {
+    const given = call[name];
+    if (typeof given !== "string" && (given !== undefined || name === "tool")) {
+      throw new TypeError(`${name}: ${given} is no text`);
+    }
+  }
   for (const name of ["patienceMs", "approvalWaitMs", "timeoutMs"] as const) checkMs(name, call[name]);
   if (typeof call.execute !== "function") throw new TypeError(`execute: ${typeof call.execute} is no function`);
   const asked = create(ToolCallSchema, {

@@ -3,6 +3,7 @@ import { Code, ConnectError } from "@connectrpc/connect";
 
 import { BadRequestSchema, ErrorInfoSchema, RetryInfoSchema } from "./gen/google/rpc/error_details_pb.js";
 import type { Outcome } from "./outcome.js";
+import { codeName } from "./texts.js";
 import { msOf } from "./times.js";
 
 /** What an error says beside its message. */
@@ -30,7 +31,7 @@ export class CallgateError extends Error {
   readonly retryAfterMs: number | undefined;
 
   constructor(message: string, facts: ErrorFacts) {
-    super(`${message} (${facts.reason || Code[facts.code]})`, { cause: facts.cause });
+    super(`${message} (${facts.reason || codeName(facts.code)})`, { cause: facts.cause });
     this.code = facts.code;
     this.reason = facts.reason ?? "";
     this.metadata = facts.metadata ?? {};
@@ -47,7 +48,7 @@ export class CallgateError extends Error {
     const reason = info?.reason ?? "";
     const kind =
       BY_REASON[reason] ?? (AWAY.has(known.code) ? CallgateUnavailable : BY_CODE[known.code]) ?? CallgateError;
-    return new kind(known.rawMessage || "no answer", {
+    return new kind(known.rawMessage.trim() || "no answer", {
       // A connection that was lost ends its streams as if somebody had cancelled them.
       code: known.code === Code.Canceled ? Code.Unavailable : known.code,
       reason,

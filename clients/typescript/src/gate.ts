@@ -2,7 +2,7 @@
 import { create } from "@bufbuild/protobuf";
 
 import type { Call, Execute, FailOpen, Rules, RunOptions } from "./call.js";
-import { proposed } from "./call.js";
+import { checkNames, proposed } from "./call.js";
 import type { Client } from "./client.js";
 import { CallgateUnavailable } from "./errors.js";
 import { BatchEvaluateRequestSchema, EvaluateRequestSchema } from "./gen/callgate/v1/gate_service_pb.js";
@@ -40,6 +40,16 @@ export interface EvaluateOptions extends RunOptions {
   maxWaitMs?: number | undefined;
 }
 
+const OPTIONS = {
+  runId: 1,
+  agentId: 1,
+  parentSessionId: 1,
+  userId: 1,
+  phase: 1,
+  patienceMs: 1,
+  approvalWaitMs: 1,
+  failOpen: 1,
+} satisfies Record<keyof GateOptions, 1>;
 const PATIENCE_MS = 60_000;
 const APPROVAL_WAIT_MS = 300_000;
 const BATCH_MAX = 64;
@@ -55,6 +65,7 @@ export class Gate {
     readonly sessionId: string,
     options: GateOptions = {},
   ) {
+    checkNames("a gate", options, OPTIONS);
     this.#options = options;
     const { runId, agentId, parentSessionId, userId, phase } = options;
     const { patienceMs = PATIENCE_MS, approvalWaitMs = APPROVAL_WAIT_MS, failOpen = false } = options;
@@ -105,9 +116,10 @@ export class Gate {
 
   /** Judges, and executes nothing: `run` with the same `callId` then gets the same permit. */
   async evaluate(tool: string, args: object | string, options: EvaluateOptions = {}): Promise<Verdict> {
-    const { dryRun = false, maxWaitMs = 0, usage, signal } = options;
+    const { dryRun = false, maxWaitMs = 0, ...rest } = options;
+    const { usage, signal } = rest;
     checkMs("maxWaitMs", maxWaitMs);
-    const call = await proposed({ ...options, tool, args, execute: () => undefined });
+    const call = await proposed({ ...rest, tool, args, execute: () => undefined });
     const request = create(EvaluateRequestSchema, {
       caller: this.#rules.caller,
       call,

@@ -1,8 +1,6 @@
 /** What happens to a call from the question to the report. */
 import { create } from "@bufbuild/protobuf";
 
-import { Code } from "@connectrpc/connect";
-
 import type { Call, Rules } from "./call.js";
 import { CallgateError, CallgateUnavailable } from "./errors.js";
 import { execute, type Ran, type Settled } from "./execute.js";
@@ -249,9 +247,15 @@ export class Run {
   async #withoutPlane(error: CallgateUnavailable): Promise<Outcome> {
     const { tool } = this.call;
     const args = this.rules.runsWithoutPlane(tool) ? readable(this.asked.argumentsJson) : undefined;
+    const { log, server, socket } = this.plane.settings;
+    const done = args ? "runs all the same (failOpen)" : "was not run";
+    // The outcome tells the model; whoever keeps the program learns here where nobody answers.
+    log(
+      `callgate: ${socket ? `unix:${socket}` : server.origin} gives no answer, and ${tool} ${done}: ${error.message}`,
+    );
     if (!args) {
       this.callOff();
-      const text = texts.unavailable(tool, error.reason || (Code[error.code] ?? ""));
+      const text = texts.unavailable(tool, error.reason || texts.codeName(error.code));
       return this.#outcome({ text, isError: true, error, reason: texts.UNAVAILABLE });
     }
     const reported = await this.#run(args, undefined);

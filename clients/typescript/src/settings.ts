@@ -1,4 +1,5 @@
 /** Which plane is asked, and what is shown to it. */
+import { checkNames } from "./call.js";
 import { checkMs } from "./times.js";
 
 /** What a client is told. What is left out comes from the environment (Node alone), by the command line's names. */
@@ -42,8 +43,20 @@ export const DEFAULT_SERVER = "http://127.0.0.1:7600";
 const TIMEOUT_MS = 10_000;
 const LOOPBACK = /^(localhost|127(\.\d+){3}|\[::1\])$/;
 
+const OPTIONS = {
+  server: 1,
+  token: 1,
+  by: 1,
+  ca: 1,
+  cert: 1,
+  key: 1,
+  timeoutMs: 1,
+  log: 1,
+} satisfies Record<keyof ClientOptions, 1>;
+
 /** @throws Error naming the option that makes no sense. */
 export function settingsOf(options: ClientOptions, defaults: ClientOptions): Settings {
+  checkNames("a client", options, OPTIONS);
   const pick = <K extends keyof ClientOptions>(name: K) => options[name] ?? (defaults[name] || undefined);
   const given = pick("server") ?? DEFAULT_SERVER;
   const socket = given.startsWith("unix:") ? given.slice("unix:".length) : undefined;

@@ -1,5 +1,7 @@
 /** What a model is told where the plane's own words are not at hand, and hints put beside its words. */
 
+import { Code } from "@connectrpc/connect";
+
 export const UNAVAILABLE = "callgate_unavailable";
 
 /** Each hint once, and none that the text has already. */
@@ -17,6 +19,11 @@ export function withWarning(json: string, hint: string): string {
 /** The text with the hint after it. */
 export function withHint(text: string, hint: string): string {
   return [text, hint].filter(Boolean).join("\n\n");
+}
+
+/** As the contract writes it: `DEADLINE_EXCEEDED`. */
+export function codeName(code: Code): string {
+  return (Code[code] ?? "").replace(/(?<=[a-z])(?=[A-Z])/g, "_").toUpperCase();
 }
 
 /** For a call that was not run since nobody could be asked. */

@@ -16,8 +16,9 @@ export interface Told {
   size: number;
 }
 
-/** Any value as JSON text; what JSON has no word for by its `String`. */
+/** Any value as JSON text; nothing as null, what else JSON has no word for by its `String`. */
 export function asJson(value: unknown): string {
+  if (value === undefined) return "null";
   try {
     return JSON.stringify(value, plainly()) ?? JSON.stringify(String(value));
   } catch {
@@ -135,7 +136,9 @@ export async function success(given: unknown): Promise<{ report: RecordRequest; 
 export function argumentsJson(args: object | string): string {
   if (typeof args === "string") return args;
   if (typeof args !== "object" || args === null || Array.isArray(args)) {
-    throw new TypeError(`args: ${asJson(args)} is neither an object nor the model's JSON text`);
+    throw new TypeError(
+      `args: ${args === undefined ? args : asJson(args)} is neither an object nor the model's JSON text`,
+    );
   }
   try {
     return JSON.stringify(args, (_key, value) => (typeof value === "bigint" ? plainly().call({}, "", value) : value));

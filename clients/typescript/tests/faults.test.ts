@@ -21,11 +21,16 @@ const settled = (of: Client) => of.plane.reports.flush(10_000);
 const NOBODY = "http://127.0.0.1:1";
 
 test("nothing runs while the plane is away, and the model is told so", async () => {
-  const away = stage.client({ server: NOBODY, timeoutMs: 300 });
+  const said: string[] = [];
+  const away = stage.client({ server: NOBODY, timeoutMs: 300, log: (message) => said.push(message) });
   const outcome = await away.gate("s").run("pay", {}, assert.fail);
   assert.deepEqual([outcome.ran, outcome.isError, outcome.reason], [false, true, "callgate_unavailable"]);
   assert(outcome.error instanceof CallgateUnavailable);
   assert.match(outcome.message, /^pay was not run, and nothing was done: .* Go on without this call/);
+  assert.match(
+    said[0] ?? "",
+    /^callgate: http:\/\/127\.0\.0\.1:1 gives no answer, and pay was not run: .* \([A-Z_]+\)$/,
+  );
   const [first] = await away.gate("s").batch([{ tool: "pay", args: {}, execute: assert.fail }]);
   assert.equal(first?.reason, "callgate_unavailable");
 });

@@ -174,7 +174,13 @@ test("what makes no sense is refused by name", async () => {
   await assert.rejects(gate.run("t", circle, assert.fail), /args: .*circular/);
   await assert.rejects(gate.run("t", {}, assert.fail, { patienceMs: -1 }), /patienceMs: -1/);
   await assert.rejects(gate.run("t", {}, 7 as never), /execute: number/);
+  await assert.rejects(gate.run("t", undefined as never, assert.fail), /args: undefined is neither/);
+  await assert.rejects(gate.run(undefined as never, {}, assert.fail), /tool: undefined/);
+  await assert.rejects(gate.run("t", {}, assert.fail, { callId: 7 as never }), /callId: 7/);
+  await assert.rejects(gate.run("t", {}, assert.fail, { callID: "c" } as object), /no option callID; .* callId,/);
   assert.throws(() => client.gate("s", { failOpen: "t" }), /failOpen/);
+  assert.throws(() => client.gate("s", { failopen: ["t"] } as object), /a gate has no option failopen; .* failOpen$/);
+  assert.throws(() => stage.client({ tokn: "t" } as object), /a client has no option tokn; .* token,/);
   const noName = (error: InvalidArgument) => error instanceof InvalidArgument && error.field === "caller.session_id";
   await assert.rejects(client.gate("").run("t", {}, assert.fail), noName);
 });
