@@ -11,20 +11,25 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from langchain.agents.middleware import AgentMiddleware
-from langchain_core.tools import BaseTool
-from langchain_core.utils.function_calling import convert_to_openai_tool
-from langgraph.errors import GraphBubbleUp
-from langgraph.types import interrupt
-
-from . import _langchain_calls as _calls
 from . import _questions
 from ._call import Call
+from ._extras import missing
 from ._framework import Frame
-from ._langchain_calls import Answered, Asked
 from ._questions import Answer
 from .errors import NotStarted, PermissionDenied
 from .v1.approval_service_pb2 import APPROVAL_STATE_PENDING
+
+try:
+    from langchain.agents.middleware import AgentMiddleware
+    from langchain_core.tools import BaseTool
+    from langchain_core.utils.function_calling import convert_to_openai_tool
+    from langgraph.errors import GraphBubbleUp
+    from langgraph.types import interrupt
+
+    from . import _langchain_calls as _calls
+    from ._langchain_calls import Answered, Asked
+except ModuleNotFoundError as error:
+    raise missing("langchain", error) from error
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Generator

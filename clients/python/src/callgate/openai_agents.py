@@ -14,18 +14,22 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-from agents import (
-    FunctionTool,
-    ModelBehaviorError,
-    RunContextWrapper,
-    ToolOutputFileContent,
-    ToolOutputImage,
-    ToolOutputText,
-)
-
+from ._extras import missing
 from ._framework import Frame
 from ._questions import Answer
 from .errors import CallgateError, ToolFailed
+
+try:
+    from agents import (
+        FunctionTool,
+        ModelBehaviorError,
+        RunContextWrapper,
+        ToolOutputFileContent,
+        ToolOutputImage,
+        ToolOutputText,
+    )
+except ModuleNotFoundError as error:
+    raise missing("openai-agents", error) from error
 
 if TYPE_CHECKING:
     from agents import AgentBase, RunState, Tool, ToolApprovalItem

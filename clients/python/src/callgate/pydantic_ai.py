@@ -8,18 +8,22 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from pydantic_ai import ApprovalRequired, CallDeferred, ModelRetry, ToolReturn
-from pydantic_ai.capabilities import AbstractCapability
-from pydantic_ai.exceptions import SkipToolExecution, ToolFailed, ToolFailedError, ToolRetryError
-from pydantic_ai.messages import ModelRequest, ModelResponse, ToolReturnPart, UserPromptPart, is_multi_modal_content
-
 from . import _questions
+from ._extras import missing
 from ._framework import Frame
 from ._questions import Answer
 from ._values import as_json
 from .errors import NotStarted
 from .errors import ToolFailed as Failed
 from .outcome import Result
+
+try:
+    from pydantic_ai import ApprovalRequired, CallDeferred, ModelRetry, ToolReturn
+    from pydantic_ai.capabilities import AbstractCapability
+    from pydantic_ai.exceptions import SkipToolExecution, ToolFailed, ToolFailedError, ToolRetryError
+    from pydantic_ai.messages import ModelRequest, ModelResponse, ToolReturnPart, UserPromptPart, is_multi_modal_content
+except ModuleNotFoundError as error:
+    raise missing("pydantic-ai", error) from error
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
