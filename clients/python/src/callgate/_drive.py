@@ -21,7 +21,7 @@ SETTLE_S = 1.0
 
 
 def drive(local: Local, flow: Flow) -> Outcome:
-    """Runs it to its end."""
+    """Runs it to its end, and ends it where this is interrupted."""
     try:
         effect = next(flow)
         while True:
@@ -34,6 +34,8 @@ def drive(local: Local, flow: Flow) -> Outcome:
     except StopIteration as end:
         outcome: Outcome = end.value
         return outcome
+    finally:
+        flow.close()
 
 
 def _perform(local: Local, effect: Effect) -> Any:

@@ -98,6 +98,7 @@ class Run:
         self._patience = rules.patience_s if call.patience_s is None else call.patience_s
         self._approval = rules.approval_wait_s if call.approval_wait_s is None else call.approval_wait_s
         self._attempts = 0
+        self._owed: RecordRequest | None = None
         self.is_begun = False
 
     def alone(self) -> Flow:
@@ -108,14 +109,20 @@ class Run:
     def flow(self, first: t.Verdict | CallgateUnavailable | None = None) -> Flow:
         """All of it; `first` is the answer to a question that was put for many calls."""
         self.is_begun = True
-        if (outcome := (yield from self._report_earlier())) is not None:
-            return outcome
         try:
-            if isinstance(first, CallgateUnavailable):
-                raise first
-            return (yield from self._judge_and_run(first))
-        except CallgateUnavailable as error:
-            return (yield from self._without_plane(error))
+            if (outcome := (yield from self._report_earlier())) is not None:
+                return outcome
+            try:
+                if isinstance(first, CallgateUnavailable):
+                    raise first
+                return (yield from self._judge_and_run(first))
+            except CallgateUnavailable as error:
+                return (yield from self._without_plane(error))
+        except BaseException:
+            # Wherever it ends, a Ctrl-C among the rest: what is permitted is not left without an outcome.
+            if self._owed is not None:
+                self._local.reports.put(self._owed)
+            raise
 
     def _report_earlier(self) -> Generator[Effect, Any, Outcome | None]:
         """What an earlier run of this id had to say comes first: else the plane would permit it anew."""
@@ -172,12 +179,14 @@ class Run:
                 if elapsed < _PAUSE_S and (left := self._left(verdict) - elapsed) > 0:
                     yield Sleep(min(max(_seconds(verdict.retry_after), _PAUSE_S), left))
                 self._spend(verdict, time.monotonic() - began)
+            if verdict.decision == t.DECISION_ALLOW:
+                self._owed = self._not_run()
+            return verdict
         except Exception:
             raise
         except BaseException:
             self.call_off(verdict)
             raise
-        return verdict
 
     def _ask(self, wait_s: float) -> Generator[Effect, Any, t.Verdict]:
         request = EvaluateRequest(caller=self._rules.caller, call=self.proposed, usage=self.call.usage)
@@ -216,9 +225,11 @@ class Run:
         withdrawal = None
         if verdict is not None and verdict.decision == t.DECISION_ASK:
             withdrawal = WithdrawApprovalRequest(approval_id=verdict.approval_id, reason="the call was cancelled")
-        report = RecordRequest(status=t.OUTCOME_STATUS_CANCELLED, not_started=True)
         # Not for long: under this id the call may be asked for again, by another process too.
-        self._local.reports.put(self._addressed(report), keep_s=self._local.settings.timeout_s, withdrawal=withdrawal)
+        self._local.reports.put(self._not_run(), keep_s=self._local.settings.timeout_s, withdrawal=withdrawal)
+
+    def _not_run(self) -> RecordRequest:
+        return self._addressed(RecordRequest(status=t.OUTCOME_STATUS_CANCELLED, not_started=True))
 
     def _execute(self, verdict: t.Verdict) -> Flow:
         permit = verdict.permit
@@ -228,27 +239,32 @@ class Run:
         with self._local.heart.beating(self._rules.caller, self.proposed.call_id, permit):
             ran, report, told = yield from self._run(args, permit)
             answer = yield from self._record(report)
+        self._owed = None
         return self._reported(verdict, ran, told, answer)
 
     def _run(
         self, args: dict[str, Any], permit: t.Permit | None
     ) -> Generator[Effect, Any, tuple[Ran, RecordRequest, _values.Told]]:
+        observed = self.proposed if permit is None else None
         began = time.monotonic()
         self._attempts += 1
+        self._owed = self._addressed(RecordRequest(status=t.OUTCOME_STATUS_CANCELLED, observed_call=observed))
         ran: Ran = yield Execute(self.call, args, permit)
         if ran.error is None:
             report, told, ran.value = _values.success(ran.value)
         else:
             report, told = _values.failure(ran.error)
         report.duration.FromMilliseconds(int((time.monotonic() - began) * 1000))
-        if permit is None:
-            report.observed_call.CopyFrom(self.proposed)
+        if observed is not None:
+            report.observed_call.CopyFrom(observed)
         if isinstance(ran.error, Exception) or ran.error is None:
-            return ran, self._addressed(report), told
+            self._owed = self._addressed(report)
+            return ran, report, told
         report.ClearField("error")
         report.status = t.OUTCOME_STATUS_UNKNOWN if ran.goes_on else t.OUTCOME_STATUS_CANCELLED
         report.not_started = not ran.started or isinstance(ran.error, NotStarted)
-        yield Settle(self._local.reports.put(self._addressed(report)))
+        sending, self._owed = self._local.reports.put(self._addressed(report)), None
+        yield Settle(sending)
         raise ran.error
 
     def _record(self, report: RecordRequest) -> Generator[Effect, Any, RecordResponse | None]:
@@ -260,9 +276,6 @@ class Run:
             self._local.reports.put(report)
         except CallgateError as error:
             self._log_unrecorded(error)
-        except BaseException:
-            self._local.reports.put(report)
-            raise
         return None
 
     def _without_plane(self, error: CallgateUnavailable) -> Flow:
@@ -277,6 +290,7 @@ class Run:
             return self._outcome(text, is_error=True, error=error, reason=_texts.UNAVAILABLE)
         ran, report, told = yield from self._run(args, None)
         self._local.reports.put(report)
+        self._owed = None
         return self._reported(None, ran, told, None)
 
     def _refused(self, verdict: t.Verdict) -> Outcome:

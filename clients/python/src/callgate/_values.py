@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import logging
 from collections.abc import Mapping
 from datetime import date, datetime, time
 from enum import Enum
@@ -14,18 +15,27 @@ from .outcome import Result
 from .v1.gate_service_pb2 import RecordRequest
 from .v1.types_pb2 import OUTCOME_STATUS_ERROR, OUTCOME_STATUS_SUCCESS, ToolError, Usage
 
+log = logging.getLogger("callgate")
 JSON_BYTES_MAX = 1024 * 1024
 """Of arguments, and of a result that is stored; `limits.json_bytes` of GetServerInfo."""
 _ERROR_BYTES_MAX = 64 * 1024
 
 
 def as_json(value: Any) -> str:
-    """Any value as JSON text; what JSON has no word for by its `str`."""
+    """Any value as JSON text; what JSON has no word for by its `str`, if it has one."""
     try:
         return json.dumps(value, ensure_ascii=False, default=_plain, allow_nan=False)
-    except (TypeError, ValueError, RecursionError):
-        # Keys that are no text, NaN, a value that holds itself.
-        return json.dumps(str(value), ensure_ascii=False)
+    except Exception:
+        # Keys that are no text, NaN, a value that holds itself, or one that cannot be shown.
+        return json.dumps(_spoken(value), ensure_ascii=False)
+
+
+def _spoken(value: Any) -> str:
+    """By its `str`; its type where that fails, since the call has run."""
+    try:
+        return str(value)
+    except Exception:
+        return type(value).__name__
 
 
 def _plain(value: Any) -> Any:
@@ -77,12 +87,17 @@ def success(value: Any) -> tuple[RecordRequest, Told, Any]:
     """The report of a value, how it is told, and the value without what a `Result` says of it."""
     said = value if isinstance(value, Result) else Result(value)
     told = Told.of(said.value if said.text is None else said.text)
-    report = RecordRequest(
-        status=OUTCOME_STATUS_SUCCESS,
-        is_complete=said.is_complete,
-        total_matches=said.total_matches,
-        usage=Usage(cost_micros=said.cost_micros) if said.cost_micros else None,
-    )
+    try:
+        report = RecordRequest(
+            is_complete=said.is_complete,
+            total_matches=said.total_matches,
+            usage=Usage(cost_micros=said.cost_micros) if said.cost_micros else None,
+        )
+    except (TypeError, ValueError) as error:
+        # The call has run: its value is recorded whatever else is said of it.
+        log.warning("callgate: Result: what it says beside the value is not recorded: %s", error)
+        report = RecordRequest()
+    report.status = OUTCOME_STATUS_SUCCESS
     if told.is_stored:
         report.result = told.text
     else:
@@ -92,17 +107,16 @@ def success(value: Any) -> tuple[RecordRequest, Told, Any]:
 
 def failure(error: BaseException) -> tuple[RecordRequest, Told]:
     """The report of an exception, as far as it tells."""
-    tool_error = _tool_error(error)
+    try:
+        tool_error = _tool_error(error)
+    except Exception:  # what was raised may be anything, and is to be recorded all the same
+        tool_error = ToolError(message=_message(error), type=type(error).__name__)
     return RecordRequest(status=OUTCOME_STATUS_ERROR, error=tool_error), Told(tool_error.message, True)
 
 
 def _tool_error(error: BaseException) -> ToolError:
-    message = str(error) or type(error).__name__
-    if isinstance(error, KeyError):
-        # Of itself it says the key alone, by which no model knows what is wrong.
-        message = f"{type(error).__name__}: {error}"
     told = ToolError(
-        message=message.encode(errors="replace")[:_ERROR_BYTES_MAX].decode(errors="ignore"),
+        message=_message(error),
         type=_text(getattr(error, "type", None)) or type(error).__name__,
         provider_code=_provider_code(error),
     )
@@ -117,8 +131,16 @@ def _tool_error(error: BaseException) -> ToolError:
     return told
 
 
+def _message(error: BaseException) -> str:
+    message = _spoken(error) or type(error).__name__
+    if isinstance(error, KeyError):
+        # Of itself it says the key alone, by which no model knows what is wrong.
+        message = f"{type(error).__name__}: {message}"
+    return message.encode(errors="replace")[:_ERROR_BYTES_MAX].decode(errors="ignore")
+
+
 def _text(value: Any) -> str:
-    return value[:200] if isinstance(value, str) else ""
+    return value[:200].encode(errors="replace").decode() if isinstance(value, str) else ""
 
 
 def _http_status(error: BaseException) -> int | None:
