@@ -2,7 +2,7 @@
 import type { Call, Running } from "./call.js";
 import { NotStarted } from "./errors.js";
 import { OutcomeStatus } from "./gen/callgate/v1/types_pb.js";
-import { sleep } from "./times.js";
+import { LONGEST_MS, sleep } from "./times.js";
 
 /** How long what was called off may take to say what came of it, in milliseconds. */
 const SETTLE_MS = 500;
@@ -42,7 +42,7 @@ async function attempt(call: Call, args: object, running: Omit<Running, "signal"
       (await Promise.race([settling, stopped.promise])) ?? (await Promise.race([settling, sleep(SETTLE_MS)]));
     const late = first ? {} : { late: settling };
     const settled = first ?? { isValue: false, error: stop.signal.reason };
-    if (!settled.isValue && settled.error instanceof NotStarted) {
+    if (!settled.isValue && isNotStarted(settled.error)) {
       const { cause } = settled.error;
       return { settled, status: OutcomeStatus.CANCELLED, isNotStarted: true, rejection: { reason: cause } };
     }
@@ -60,6 +60,15 @@ async function attempt(call: Call, args: object, running: Omit<Running, "signal"
 function calledOff(settled: Settled, { reason }: AbortSignal, isNotStarted: boolean): Omit<Ran, "durationMs"> {
   const status = settled.isValue ? OutcomeStatus.SUCCESS : OutcomeStatus.CANCELLED;
   return { settled, status, isNotStarted, rejection: { reason } };
+}
+
+/** What is thrown may be anything, and not even let itself be looked at. */
+function isNotStarted(error: unknown): error is NotStarted {
+  try {
+    return error instanceof NotStarted;
+  } catch {
+    return false;
+  }
 }
 
 function settle(execute: () => Promise<unknown>): Promise<Settled> {
@@ -81,7 +90,7 @@ function stoppedBy(signal: AbortSignal | undefined, ms: number | undefined, tool
     abort = () => end(signal?.reason);
     signal?.addEventListener("abort", abort);
     const late = () => end(new DOMException(`${tool} gave no answer within ${ms} ms`, "TimeoutError"));
-    if (ms !== undefined) timer = setTimeout(late, ms);
+    if (ms !== undefined && ms <= LONGEST_MS) timer = setTimeout(late, ms);
   });
   const end = () => {
     clearTimeout(timer);

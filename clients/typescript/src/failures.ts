@@ -29,7 +29,8 @@ export function toolError(error: unknown): ToolError {
   if (isWithin(code, 1, 16) && (at(error, "metadata") ?? at(error, "rawMessage")) !== undefined) {
     told.grpcStatus = code as number;
   }
-  if (isWithin(failure.retryAfterMs, 0, 1e12)) told.retryAfter = durationFromMs(failure.retryAfterMs as number);
+  const retryAfterMs = Math.ceil(failure.retryAfterMs ?? -1);
+  if (isWithin(retryAfterMs, 0, 1e12)) told.retryAfter = durationFromMs(retryAfterMs);
   return told;
 }
 
@@ -73,5 +74,5 @@ function word(value: unknown): string {
 }
 
 function isWithin(value: unknown, least: number, most: number): boolean {
-  return typeof value === "number" && Number.isFinite(value) && value >= least && value <= most;
+  return Number.isInteger(value) && (value as number) >= least && (value as number) <= most;
 }

@@ -18,7 +18,7 @@ import type { Plane } from "./plane.js";
 import { keyOf } from "./reports.js";
 import * as texts from "./texts.js";
 import { durationFromMs, msOf, sleep } from "./times.js";
-import { success, type Told } from "./values.js";
+import { readJson, success, type Told } from "./values.js";
 
 /** How long the server waits at most, in milliseconds. */
 const POLL_MS = 60_000;
@@ -191,7 +191,7 @@ export class Run {
   }
 
   async #execute(verdict: Verdict, permit: Permit): Promise<Outcome> {
-    const args = JSON.parse(permit.argumentsJson || this.asked.argumentsJson || "{}");
+    const args = readJson(permit.argumentsJson || this.asked.argumentsJson || "{}") as Record<string, unknown>;
     if (permit.idempotencyArgument) args[permit.idempotencyArgument] = permit.idempotencyKey;
     const end = this.plane.beat(this.rules.caller, this.asked.callId, permit);
     try {
@@ -317,7 +317,17 @@ export class Run {
   }
 }
 
+/** Never rejects: what was returned or thrown may be anything, and is to be reported all the same. */
 async function reportOf(settled: Settled): Promise<{ report: RecordRequest; told: Told; value: unknown }> {
+  try {
+    return await told(settled);
+  } catch {
+    if (!settled.isValue) return told({ isValue: false, error: new Error("an error that cannot be shown") });
+    return { ...(await success("a value that cannot be shown")), value: settled.value };
+  }
+}
+
+async function told(settled: Settled): Promise<{ report: RecordRequest; told: Told; value: unknown }> {
   if (settled.isValue) return success(settled.value);
   const error = toolError(settled.error);
   const report = create(RecordRequestSchema, { status: OutcomeStatus.ERROR, error });
@@ -332,7 +342,7 @@ function ended(outcome: Outcome, verdict: Verdict): Outcome {
 /** The arguments, where nobody has looked whether they can be read. */
 function readable(json: string): object | undefined {
   try {
-    const args = JSON.parse(json || "{}");
+    const args = readJson(json || "{}");
     return typeof args === "object" && args !== null && !Array.isArray(args) ? args : undefined;
   } catch {
     return undefined;

@@ -41,6 +41,8 @@ export interface Settings {
 
 export const DEFAULT_SERVER = "http://127.0.0.1:7600";
 const TIMEOUT_MS = 10_000;
+/** A day, with which what is waited for goes into a timer of JavaScript: past 2^31 it would fire at once. */
+const LONGEST_TIMEOUT_MS = 86_400_000;
 const LOOPBACK = /^(localhost|127(\.\d+){3}|\[::1\])$/;
 
 const OPTIONS = {
@@ -63,7 +65,7 @@ export function settingsOf(options: ClientOptions, defaults: ClientOptions): Set
   const server = urlOf(socket === undefined ? given : "http://localhost");
   const token = pick("token");
   const [cert, key] = [pick("cert"), pick("key")];
-  const timeoutMs = pick("timeoutMs") ?? TIMEOUT_MS;
+  const timeoutMs = Math.min(pick("timeoutMs") ?? TIMEOUT_MS, LONGEST_TIMEOUT_MS);
   checkMs("timeoutMs", timeoutMs);
   if (!cert !== !key) throw new TypeError("cert and key go together: a certificate is shown with its key");
   const by = pick("by");
@@ -75,7 +77,13 @@ export function settingsOf(options: ClientOptions, defaults: ClientOptions): Set
   if (token && server.protocol === "http:" && !LOOPBACK.test(server.hostname)) {
     throw new TypeError(`server: a token would travel to ${given} for everybody to read; use https://`);
   }
-  const log = options.log ?? ((message: string) => console.warn(message));
+  const say = options.log ?? ((message: string) => console.warn(message));
+  // What it throws is its own: no report is to wait for ever since it could not be logged.
+  const log = (message: string) => {
+    try {
+      say(message);
+    } catch {}
+  };
   return { server, socket, token, by, ca: pick("ca"), cert, key, timeoutMs, log };
 }
 

@@ -15,7 +15,7 @@ export function checkMs(name: string, ms: number | undefined): void {
 }
 
 /** The longest that a timer of JavaScript waits: past it, it would fire at once. */
-const LONGEST_MS = 2 ** 31 - 1;
+export const LONGEST_MS = 2 ** 31 - 1;
 
 /** Waits; rejects with the signal's reason as soon as that is aborted. */
 export function sleep(ms: number, signal?: AbortSignal): Promise<void> {

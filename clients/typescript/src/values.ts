@@ -64,7 +64,7 @@ export async function told(value: unknown): Promise<Told> {
   if (!bytes) {
     // A lone surrogate is no text of UTF-8; it becomes U+FFFD, since the call has run.
     const encoded = new TextEncoder().encode(typeof value === "string" ? value : asJson(value));
-    return toldText(new TextDecoder().decode(encoded), encoded);
+    return toldText(new TextDecoder("utf-8", { ignoreBOM: true }).decode(encoded), encoded);
   }
   const text = textOf(bytes);
   if (text !== undefined) return toldText(text, bytes);
@@ -110,15 +110,19 @@ function hex(bytes: Uint8Array): string {
   return Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
 }
 
+function isCount(given: unknown): given is number {
+  return Number.isSafeInteger(given) && (given as number) >= 0;
+}
+
 /** The report of a value, how it is told, and the value without what a {@link Result} says of it. */
 export async function success(given: unknown): Promise<{ report: RecordRequest; told: Told; value: unknown }> {
   const { value, facts } = given instanceof Result ? given : new Result(given);
   const said = await told(facts.text ?? value);
-  const { isComplete, totalMatches, costMicros } = facts;
   const report = create(RecordRequestSchema, { status: OutcomeStatus.SUCCESS });
-  if (isComplete !== undefined) report.isComplete = isComplete;
-  if (totalMatches !== undefined) report.totalMatches = BigInt(totalMatches);
-  if (costMicros) report.usage = create(UsageSchema, { costMicros: BigInt(costMicros) });
+  // The call has run: its value is recorded even where what is said beside it makes no sense.
+  if (typeof facts.isComplete === "boolean") report.isComplete = facts.isComplete;
+  if (isCount(facts.totalMatches)) report.totalMatches = BigInt(facts.totalMatches);
+  if (isCount(facts.costMicros)) report.usage = create(UsageSchema, { costMicros: BigInt(facts.costMicros) });
   if (said.isStored) {
     report.result = said.text;
   } else {
@@ -126,6 +130,18 @@ export async function success(given: unknown): Promise<{ report: RecordRequest; 
     report.resultBytes = BigInt(said.size);
   }
   return { report, told: said, value };
+}
+
+const STRING_OR_INTEGER = /"(?:[^"\\]|\\.)*"|(?<![\d.eE+-])-?\d{16,}(?![\d.eE])/g;
+
+/** JSON as `execute` gets it: an integer that a number cannot hold is a BigInt, since one beside it is another one. */
+export function readJson(json: string): unknown {
+  const mark = `${newId()}:`;
+  const isUnsafe = (found: string) => !found.startsWith('"') && !Number.isSafeInteger(Number(found));
+  const marked = json.replace(STRING_OR_INTEGER, (found) => (isUnsafe(found) ? `"${mark}${found}"` : found));
+  if (marked === json) return JSON.parse(json);
+  const isMarked = (value: unknown) => typeof value === "string" && value.startsWith(mark);
+  return JSON.parse(marked, (_, value) => (isMarked(value) ? BigInt(value.slice(mark.length)) : value));
 }
 
 /**

@@ -2,11 +2,14 @@ import assert from "node:assert/strict";
 import { after, test } from "node:test";
 import { setTimeout as pause } from "node:timers/promises";
 
-import { type Running, ToolFailed } from "@callgate/client";
-import { CallState } from "@callgate/client/v1";
+import { create } from "@bufbuild/protobuf";
+import { Result, type Running, ToolFailed } from "@callgate/client";
+import { CallState, OutcomeStatus, RecordRequestSchema } from "@callgate/client/v1";
+import { Code, ConnectError } from "@connectrpc/connect";
 
 import { toolError } from "#dist/failures.js";
 import { asJson } from "#dist/values.js";
+import { fakePlane } from "./fake.js";
 import { POLICY } from "./policy.js";
 import { newSession, Stage } from "./stage.js";
 
@@ -178,4 +181,64 @@ test("whatever is thrown is told, as far as it says something", async () => {
     assert.throws(() => outcome.unwrap());
   }
   assert(toolError(new Error("é".repeat(100_000))).message.length <= 32 * 1024);
+});
+
+test("integers that a number cannot hold reach the tool as they were judged", async () => {
+  const json =
+    '{"id":9007199254740993,"in":[-12345678901234567890],"text":"9007199254740993\\"1234567890123456789","near":9007199254740991,"part":0.1234567890123456789,"e":1e21}';
+  const outcome = await client.gate(newSession()).run("look", json, (args) => args);
+  assert.deepEqual(outcome.unwrap(), {
+    id: 9007199254740993n,
+    in: [-12345678901234567890n],
+    text: '9007199254740993"1234567890123456789',
+    near: 9007199254740991,
+    part: 0.12345678901234568,
+    e: 1e21,
+  });
+});
+
+test("whatever a tool returns or throws is recorded", async () => {
+  const { proxy, revoke } = Proxy.revocable({}, {});
+  revoke();
+  const gone = new ArrayBuffer(8);
+  structuredClone(gone, { transfer: [gone] });
+  const facts = [{ totalMatches: 1.5 }, { totalMatches: -1 }, { costMicros: 0.5 }, { costMicros: -1 }];
+  const values = [gone, ...facts.map((said) => new Result("v", said)), "\uFEFFa"];
+  const headers = { get: () => assert.fail() };
+  const errors = [proxy, { headers }, new ToolFailed("x", { httpStatus: 404.5, retryAfterMs: 0.5 })];
+  errors.push(Object.assign(new Error("x"), { code: 1.5, metadata: {} }));
+  for (const value of values) {
+    const outcome = await client.gate(newSession()).run("look", {}, () => value);
+    assert.deepEqual([outcome.recorded, outcome.isError], [true, false]);
+    assert.equal(outcome.value, value instanceof Result ? "v" : value);
+    if (typeof value === "string") assert.equal(JSON.parse(outcome.text).results, value);
+  }
+  for (const error of errors) {
+    const execute = () => {
+      throw error;
+    };
+    const outcome = await client.gate(newSession(), { patienceMs: 0 }).run("look", {}, execute);
+    assert.deepEqual([outcome.recorded, outcome.isError, outcome.error === error], [true, true, true]);
+  }
+});
+
+test("a time limit that is longer than timers go is none", async () => {
+  const from = stage.client({ timeoutMs: Number.POSITIVE_INFINITY });
+  const options = { timeoutMs: Number.POSITIVE_INFINITY };
+  const outcome = await from.gate(newSession()).run("look", {}, () => pause(50, "done"), options);
+  assert.equal(outcome.unwrap(), "done");
+});
+
+test("a log that throws holds up no report", async (t) => {
+  const url = await fakePlane(t, {
+    record: () => {
+      throw new ConnectError("no", Code.InvalidArgument);
+    },
+  });
+  const log = () => {
+    throw new Error("no log");
+  };
+  const { reports } = stage.client({ server: url, log }).plane;
+  const report = create(RecordRequestSchema, { caller: { sessionId: "s" }, status: OutcomeStatus.SUCCESS });
+  await Promise.all(["a", "b"].map((callId) => reports.put({ ...report, callId })));
 });
