@@ -39,7 +39,10 @@ test("what is denied does not run, and says so to model and program", async () =
   const outcome = await client.gate(newSession()).run("drop_table", {}, assert.fail);
   assert.deepEqual([outcome.decision, outcome.ran, outcome.isError], [Decision.DENY, false, true]);
   assert.match(outcome.text, /drop_table was not run: the policy does not allow it/);
-  assert.throws(() => outcome.unwrap(), { name: "CallRefused", message: /^drop_table was not run: the policy does not allow it/ });
+  assert.throws(() => outcome.unwrap(), {
+    name: "CallRefused",
+    message: /^drop_table was not run: the policy does not allow it/,
+  });
 });
 
 test("a WAIT is waited out, and never seen", async () => {

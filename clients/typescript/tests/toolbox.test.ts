@@ -122,6 +122,9 @@ test("a gated function gives its value, or what it gave, or says why not", async
   assert.deepEqual((await look({ cents: 1 })) satisfies number[], [1, 1]);
   assert.deepEqual(await look({ cents: 1 }), [1, 1]);
   const drop = gated(() => gate, assert.fail, { tool: "drop_it" });
-  await assert.rejects(drop({}), { name: "CallRefused", message: /^drop_it was not run: the policy does not allow it/ });
+  await assert.rejects(drop({}), {
+    name: "CallRefused",
+    message: /^drop_it was not run: the policy does not allow it/,
+  });
   assert.throws(() => gated(gate, () => 1), /tool: the function has no name/);
 });
