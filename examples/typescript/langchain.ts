@@ -1,10 +1,12 @@
 // An agent of LangChain.js behind callgate. Where a person must approve, the graph is interrupted.
-import { MemorySaver } from "@langchain/langgraph";
+import { createInterface } from "node:readline/promises";
+
+import { Command, MemorySaver } from "@langchain/langgraph";
 import { createAgent, tool } from "langchain";
 import { z } from "zod";
 
 import { Client } from "@callgate/client";
-import { callgateMiddleware } from "@callgate/client/langchain";
+import { type ApprovalRequest, callgateMiddleware } from "@callgate/client/langchain";
 
 const getOrder = tool(({ order_id }) => ({ order_id, total: 20 }), {
   name: "get_order",
@@ -12,6 +14,7 @@ const getOrder = tool(({ order_id }) => ({ order_id, total: 20 }), {
   schema: z.object({ order_id: z.string() }),
 });
 
+const terminal = createInterface({ input: process.stdin, output: process.stdout });
 const agent = createAgent({
   model: "openai:gpt-5",
   tools: [getOrder],
@@ -19,5 +22,11 @@ const agent = createAgent({
   middleware: [callgateMiddleware(new Client())],
 });
 const thread = { configurable: { thread_id: `langchain-${Date.now()}` } };
-const { messages } = await agent.invoke({ messages: "What does order o-1 come to?" }, thread);
-console.log(messages.at(-1)?.text);
+let state = await agent.invoke({ messages: "What does order o-1 come to?" }, thread);
+while ("__interrupt__" in state) {
+  const { message, args } = state.__interrupt__![0]!.value as ApprovalRequest;
+  const approve = (await terminal.question(`${message} ${JSON.stringify(args)} [y/n] `)) === "y";
+  state = await agent.invoke(new Command({ resume: approve }), thread);
+}
+terminal.close();
+console.log(state.messages.at(-1)?.text);

@@ -20,19 +20,23 @@ const look = { tool: "get_order", args: { order_id: "o-1" } };
 const scripted = await model([look, look]);
 after(() => scripted.stop());
 
-/** What an example prints. */
-async function printed(name: string, ...args: string[]): Promise<string> {
+/** An example as it is started. */
+function started(name: string, args: string[] = [], server = stage.url) {
   const script = `target/examples/built/${name}.js`;
   const env = {
     ...process.env,
-    CALLGATE_SERVER: stage.url,
+    CALLGATE_SERVER: server,
     OPENAI_API_KEY: "none",
     OPENAI_BASE_URL: `${scripted.url}/v1`,
     ANTHROPIC_API_KEY: "none",
     ANTHROPIC_BASE_URL: scripted.url,
   };
-  const { stdout } = await promisify(execFile)(process.execPath, [script, ...args], { env, timeout: 60_000 });
-  return stdout;
+  return promisify(execFile)(process.execPath, [script, ...args], { env, timeout: 60_000 });
+}
+
+/** What an example prints. */
+async function printed(name: string, ...args: string[]): Promise<string> {
+  return (await started(name, args)).stdout;
 }
 
 for (const name of ["ai-sdk", "langchain", "openai-loop", "anthropic-loop"]) {
@@ -47,4 +51,13 @@ for (const name of ["ai-sdk", "langchain", "openai-loop", "anthropic-loop"]) {
 test("mcp: the call of a server's tool comes back", async () => {
   const server = fileURLToPath(new URL("shop.js", import.meta.url));
   assert.match(await printed("mcp", process.execPath, server), /total.*20/);
+});
+
+test("langchain: a person is asked in the terminal", async (t) => {
+  const asking = await Stage.serve(t, POLICY.replace('"get_*", action: allowlist', '"get_*", action: hitl'));
+  const running = started("langchain", [], asking.url);
+  const { stdin, stdout } = running.child;
+  stdout?.on("data", (text) => String(text).includes("[y/n]") && stdin?.write("y\n"));
+  assert.match((await running).stdout, /"order_id":"o-1".* \[y\/n\] .*done/s);
+  assert.match(scripted.told[0]!, /"results":{"order_id":"o-1","total":20}/);
 });
