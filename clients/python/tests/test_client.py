@@ -76,6 +76,7 @@ def test_making_a_client_connects_to_nothing(environment: pytest.MonkeyPatch) ->
         ({"server": "http://plane.example:7600", "token": "t"}, "for everybody to read"),
         ({"token": "naïve"}, "token: it has other characters"),
         ({"token": "a\nb"}, "token: it has other characters"),
+        ({"by": "Jörg"}, "by: it has other characters"),
         ({"timeout_s": 0}, "timeout_s"),
         ({"cert": b"x"}, "cert and key"),
         ({"ca": "/nowhere/ca.pem"}, "ca: cannot read /nowhere/ca.pem"),

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from callgate import AsyncClient, CallgateUnavailable, Client, Gate
+from callgate import AsyncClient, Call, CallgateUnavailable, Client, Gate
 
 from .conftest import calls, states
 from .plane import Server, free_address, proxy
@@ -172,6 +172,37 @@ def test_a_heartbeat_keeps_the_lease(client: Client, gate: Gate, session: str) -
     # Its lease is two seconds.
     outcome = gate.run("brief", {}, slow)
     assert (outcome.unwrap(), outcome.recorded) == ("slow", True)
+
+
+def test_what_waits_for_a_thread_keeps_its_lease(client: Client, gate: Gate, session: str) -> None:
+    is_full = threading.Barrier(17, timeout=20)
+
+    def slow(n: int) -> int:
+        if n < 16:
+            is_full.wait()
+            # The leases of those that wait for their turn are two seconds.
+            time.sleep(4)
+        return n
+
+    def look() -> None:
+        is_full.wait()
+        time.sleep(3.5)
+        seen.extend(states(client, session))
+
+    seen: list[str] = []
+    looking = threading.Thread(target=look)
+    looking.start()
+    outcomes = gate.batch([Call("brief", {"n": n}, slow) for n in range(20)])
+    looking.join()
+    assert seen == ["IN_FLIGHT"] * 20
+    assert [outcome.unwrap() for outcome in outcomes] == list(range(20))
+
+
+def test_a_client_that_another_thread_closes_waits_on(client: Client, server: Server, session: str) -> None:
+    with Client(server.address) as closed:
+        threading.Timer(1, closed.close).start()
+        threading.Timer(2, lambda: answer_when_asked(client, session, approve=True)).start()
+        assert closed.gate(session).run("ask_ann", {}, Tool("asked")).unwrap() == "asked"
 
 
 @pytest.mark.parametrize("ends", [SystemExit(3), KeyboardInterrupt(), GeneratorExit()])

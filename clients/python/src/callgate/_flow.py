@@ -9,6 +9,7 @@ import inspect
 import json
 import logging
 import time
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from random import random
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -22,6 +23,7 @@ from .v1.gate_service_pb2 import EvaluateRequest, RecordRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
+    from contextlib import AbstractContextManager
 
     from ._call import Call, Rules
     from ._plane import Local
@@ -99,7 +101,13 @@ class Run:
         self._approval = rules.approval_wait_s if call.approval_wait_s is None else call.approval_wait_s
         self._attempts = 0
         self._owed: RecordRequest | None = None
+        self._queued = ExitStack()
         self.is_begun = False
+
+    def queue(self, first: t.Verdict | CallgateUnavailable | None) -> None:
+        """It begins later: what is permitted already keeps its lease until then."""
+        if isinstance(first, t.Verdict) and first.decision == t.DECISION_ALLOW:
+            self._queued.enter_context(self._beating(first.permit))
 
     def alone(self) -> Flow:
         """All of it, while nothing else of this process runs the same call."""
@@ -123,6 +131,8 @@ class Run:
             if self._owed is not None:
                 self._local.reports.put(self._owed)
             raise
+        finally:
+            self._queued.close()
 
     def _report_earlier(self) -> Generator[Effect, Any, Outcome | None]:
         """What an earlier run of this id had to say comes first: else the plane would permit it anew."""
@@ -222,11 +232,15 @@ class Run:
 
     def call_off(self, verdict: t.Verdict | None = None) -> None:
         """The question may have been put, or even answered: nobody waits for the answer any more."""
+        self._queued.close()
         withdrawal = None
         if verdict is not None and verdict.decision == t.DECISION_ASK:
             withdrawal = WithdrawApprovalRequest(approval_id=verdict.approval_id, reason="the call was cancelled")
         # Not for long: under this id the call may be asked for again, by another process too.
         self._local.reports.put(self._not_run(), keep_s=self._local.settings.timeout_s, withdrawal=withdrawal)
+
+    def _beating(self, permit: t.Permit) -> AbstractContextManager[None]:
+        return self._local.heart.beating(self._rules.caller, self.proposed.call_id, permit)
 
     def _not_run(self) -> RecordRequest:
         return self._addressed(RecordRequest(status=t.OUTCOME_STATUS_CANCELLED, not_started=True))
@@ -236,7 +250,8 @@ class Run:
         args = json.loads(permit.arguments_json) if permit.arguments_json else self._arguments()
         if permit.idempotency_argument and _takes(self.call.execute, permit.idempotency_argument):
             args[permit.idempotency_argument] = permit.idempotency_key
-        with self._local.heart.beating(self._rules.caller, self.proposed.call_id, permit):
+        with self._beating(permit):
+            self._queued.close()
             ran, report, told = yield from self._run(args, permit)
             answer = yield from self._record(report)
         self._owed = None

@@ -58,8 +58,9 @@ class Settings:
             raise ValueError(f"timeout_s: {self.timeout_s} is no time to wait")
         if (self.cert is None) != (self.key is None):
             raise ValueError("cert and key go together: a certificate is shown with its key")
-        if self.token is not None and not (self.token.isascii() and self.token.isprintable()):
-            raise ValueError("token: it has other characters than those of printable ASCII")
+        for name, shown in (("token", self.token), ("by", self.by)):
+            if shown is not None and not (shown.isascii() and shown.isprintable()):
+                raise ValueError(f"{name}: it has other characters than those of printable ASCII")
         if self.token and self.is_overheard:
             raise ValueError(f"server: a token would travel to {self.server} for everybody to read; use https://")
         _ = self.target

@@ -19,6 +19,8 @@ _AWAY = {
     grpc.StatusCode.ABORTED,
     grpc.StatusCode.INTERNAL,
     grpc.StatusCode.UNKNOWN,
+    # A proxy, or a `close` in another thread, ended the request; who cancels hears of it otherwise.
+    grpc.StatusCode.CANCELLED,
 }
 
 

@@ -158,6 +158,8 @@ class Gate(_Base):
 
     @staticmethod
     def _execute(local: Local, runs: list[Run], firsts: Mapping[Run, Verdict | CallgateUnavailable]) -> list[Outcome]:
+        for run in runs:
+            run.queue(firsts.get(run))
         with ThreadPoolExecutor(min(len(runs), _THREADS_MAX), thread_name_prefix="callgate-batch") as threads:
             begun = [threads.submit(copy_context().run, drive, local, run.flow(firsts.get(run))) for run in runs]
             try:
