@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
+import os
 import threading
 import time
 from typing import TYPE_CHECKING, Any
@@ -226,6 +228,18 @@ def test_two_loops_have_a_client_in_common(server: Server, session: str) -> None
     # And one after the other.
     for n in (3, 4):
         assert asyncio.run(shared.gate(session).run("look", {"n": n}, Tool(n))).unwrap() == n
+
+
+def test_loops_that_have_ended_leave_no_connections(server: Server, session: str) -> None:
+    def descriptors() -> int:
+        gc.collect()
+        return len(os.listdir("/proc/self/fd"))  # noqa: PTH208
+
+    shared = AsyncClient(server.address)
+    before = descriptors()
+    for n in range(30):
+        asyncio.run(shared.gate(session).run("look", {"n": n}, Tool(n)))
+    eventually(lambda: descriptors() - before < 15)
 
 
 def test_a_thousand_calls_at_once_need_no_thread_each(server: Server, session: str) -> None:

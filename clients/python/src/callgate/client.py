@@ -95,6 +95,9 @@ class AsyncClient(_Base):
         """What gates run calls by, in the event loop that runs."""
         loop, local = asyncio.get_running_loop(), self.plane.local
         if (driver := local.drivers.get(loop)) is None:
+            # Connections hold their loop, and would not go of themselves when that has ended.
+            for ended in [one for one in list(local.drivers) if one.is_closed()]:
+                local.drivers.pop(ended, None)
             quick, waiting = (AsyncStubs(connect_aio(self.plane.settings)) for _ in range(2))
             driver = local.drivers[loop] = Driver(local, quick, waiting)
         return driver
