@@ -242,3 +242,17 @@ test("a log that throws holds up no report", async (t) => {
   const report = create(RecordRequestSchema, { caller: { sessionId: "s" }, status: OutcomeStatus.SUCCESS });
   await Promise.all(["a", "b"].map((callId) => reports.put({ ...report, callId })));
 });
+
+test("a call that is called off before the plane knows it is cancelled once it does", async (t) => {
+  let told = 0;
+  const record = () => {
+    told += 1;
+    if (told === 1) throw new ConnectError("not yet", Code.NotFound);
+    return {};
+  };
+  const from = stage.client({ server: await fakePlane(t, { evaluate: () => pause(200, {}), record }) });
+  const signal = AbortSignal.timeout(50);
+  await assert.rejects(from.gate("s").run("pay", {}, assert.fail, { signal }));
+  await from.plane.reports.flush(5_000);
+  assert.equal(told, 2);
+});
