@@ -159,6 +159,7 @@ mod tests {
             format!("metadata over {}", kib(METADATA_BYTES_MAX as usize)),
             format!("{} seconds or less", WAIT_MS_MAX / 1_000),
             format!("1 to {BATCH_MAX} calls"),
+            format!("by the names that it calls them by, at most {}", grouped(DESCRIBED_MAX as u64)),
             format!("its name: 1 to {TENANT_NAME_BYTES_MAX} small letters"),
             format!("any digest of it, at most {DIGEST_BYTES_MAX} bytes"),
             format!("at most {note} bytes"),
