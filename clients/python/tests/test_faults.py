@@ -235,6 +235,8 @@ def test_a_tool_that_ends_the_process(server: Server, client: Client, session: s
 
 def test_an_interrupted_program_reports_before_it_ends(server: Server, client: Client, session: str) -> None:
     program = _PROGRAM.replace("{how}", "(print('begun', flush=True), time.sleep(60))")
+    # Where the tests run in a shell's background, interrupts are ignored from the start.
+    program = f"import signal\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n{program}"
     command = [sys.executable, "-c", program, server.address, session]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as running:
         assert running.stdout is not None
