@@ -175,19 +175,20 @@ def test_a_heartbeat_keeps_the_lease(client: Client, gate: Gate, session: str) -
 
 
 def test_what_waits_for_a_thread_keeps_its_lease(client: Client, gate: Gate, session: str) -> None:
-    is_full = threading.Barrier(17, timeout=20)
+    is_full, has_looked = threading.Barrier(17, timeout=20), threading.Event()
 
     def slow(n: int) -> int:
         if n < 16:
             is_full.wait()
-            # The leases of those that wait for their turn are two seconds.
-            time.sleep(4)
+            assert has_looked.wait(timeout=30)
         return n
 
     def look() -> None:
         is_full.wait()
-        time.sleep(3.5)
+        # The leases of those that wait for their turn are two seconds.
+        time.sleep(4)
         seen.extend(states(client, session))
+        has_looked.set()
 
     seen: list[str] = []
     looking = threading.Thread(target=look)
