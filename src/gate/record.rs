@@ -9,7 +9,7 @@ use super::{
 use crate::{
     domain::{
         call::{Call, Proposal, Request},
-        ids::TenantId,
+        ids::{TenantId, ToolName},
         outcome::OutcomeStatus,
         rejection::RecordRejection,
         report::Report,
@@ -24,6 +24,8 @@ use crate::{
 /// The answer to a report, stored before it is given.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RecordAnswer {
+    /// The call's tool.
+    pub tool: ToolName,
     /// What was stored and advised.
     pub recorded: Recorded,
     /// What to tell the model.
@@ -69,11 +71,12 @@ impl Gate {
                     &observed
                 }
             };
-            let text = engine::envelope::recorded(call, policy.tool(&call.tool).empty_means, &recorded);
+            let (tool, empty_means) = (call.tool.clone(), policy.tool(&call.tool).empty_means);
+            let text = engine::envelope::recorded(call, empty_means, &recorded);
             match recorded.change.take() {
-                None => Decided::Unchanged(Box::new(RecordAnswer { recorded, text, replayed: true })),
+                None => Decided::Unchanged(Box::new(RecordAnswer { tool, recorded, text, replayed: true })),
                 Some(change) => {
-                    Decided::Append(Box::new(RecordAnswer { recorded, text, replayed: false }), vec![*change])
+                    Decided::Append(Box::new(RecordAnswer { tool, recorded, text, replayed: false }), vec![*change])
                 }
             }
         });
@@ -82,8 +85,8 @@ impl Gate {
             return Ok(Box::pin(self.with_arguments(tenant, &report, answer)).await?);
         }
         let settled = &answer.recorded.settled;
-        let tool = answer.recorded.observation.as_ref().map(|(tool, _)| (tool, policy.is_declared(tool)));
-        self.metrics.recorded(settled, tool, self.clock.elapsed(started));
+        let took = self.clock.elapsed(started);
+        self.metrics.recorded(settled, (&answer.tool, policy.is_declared(&answer.tool)), took);
         self.metrics.redacted(&answer.recorded.secrets);
         telemetry::verdict::recorded(settled);
         if let Some((tool, observation)) = &answer.recorded.observation {

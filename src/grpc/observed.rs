@@ -100,13 +100,8 @@ struct Watched {
 
 impl Watched {
     fn ends(&mut self, trailers: Option<&HeaderMap>) {
-        let status = trailers.map(|trailers| trailers.get(STATUS));
-        self.open.ended(match status {
-            Some(Some(status)) => code(status),
-            // The end came without saying how it went.
-            Some(None) => Code::Ok,
-            None => Code::Unknown,
-        });
+        // What does not say how it went, nobody knows.
+        self.open.ended(trailers.and_then(|trailers| trailers.get(STATUS)).map_or(Code::Unknown, code));
     }
 }
 

@@ -171,13 +171,15 @@ impl Metrics {
         self.coercions.add(1, &[KeyValue::new(names::TOOL, self.tools.label(tool, true))]);
     }
 
-    /// A call was reported on, and the report answered after `took`, commit included. `tool`: which, and whether the
-    /// policy declares it; none for a heartbeat.
-    pub fn recorded(&self, settled: &Settled, tool: Option<(&ToolName, bool)>, took: Duration) {
+    /// A call of a tool, which the policy declares or not, was reported on, and the report answered after `took`,
+    /// commit included.
+    pub fn recorded(&self, settled: &Settled, (tool, is_declared): (&ToolName, bool), took: Duration) {
         let failure = KeyValue::new(names::FAILURE_KIND, settled.failure.map_or(names::NONE, FailureKind::as_str));
-        let tool = tool.map_or(names::OTHER.into(), |(tool, is_declared)| self.tools.label(tool, is_declared));
-        let labels =
-            [KeyValue::new(names::OUTCOME, settled.status.as_str()), failure.clone(), KeyValue::new(names::TOOL, tool)];
+        let labels = [
+            KeyValue::new(names::OUTCOME, settled.status.as_str()),
+            failure.clone(),
+            KeyValue::new(names::TOOL, self.tools.label(tool, is_declared)),
+        ];
         self.records.add(1, &labels);
         self.record_duration.record(took.as_secs_f64(), &[]);
         if settled.by_lease {
@@ -319,9 +321,13 @@ mod tests {
         metrics.clone().evaluated(&testing::allow(), &card, took);
         metrics.evaluated(&testing::loop_broken(Decision::Deny, Level::Critical, 20), &card, took);
         metrics.evaluated(&testing::shadowed(testing::loop_broken(Decision::Deny, Level::Critical, 20)), &card, took);
-        metrics.recorded(&testing::settled(OutcomeStatus::Success, None, None), Some((&card.request.tool, true)), took);
+        metrics.recorded(&testing::settled(OutcomeStatus::Success, None, None), (&card.request.tool, true), took);
         let limited = Some(FailureKind::RateLimited);
-        metrics.recorded(&testing::settled(OutcomeStatus::Error, limited, Some((true, 1_000))), None, took);
+        metrics.recorded(
+            &testing::settled(OutcomeStatus::Error, limited, Some((true, 1_000))),
+            (&card.request.tool, false),
+            took,
+        );
         metrics.committed(3, took);
         metrics.conflict("version");
         metrics.turned_away();

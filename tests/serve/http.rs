@@ -1,5 +1,6 @@
 //! What is asked over HTTP/1 on the port of the calls.
 
+use callgate::grpc::v1::{WatchApprovalsRequest, approval_service_client::ApprovalServiceClient};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpStream,
@@ -44,15 +45,19 @@ async fn every_call_of_every_service_is_counted_by_method_and_status() {
         let head = "content-type: application/json\r\nhost: callgate\r\nconnection: close";
         format!("POST /callgate.v1.{path} HTTP/1.1\r\n{head}\r\ncontent-length: {}\r\n\r\n{body}", body.len())
     };
-    let mut figures = String::new();
-    for request in [
-        ask("{}", "ServerService/GetServerInfo"),
-        ask("{}", "GateService/Nothing"),
-        ask("{}", "ApprovalService/GetApproval"),
-        "GET /metrics HTTP/1.1\r\nhost: callgate\r\nconnection: close\r\n\r\n".to_owned(),
-    ] {
-        figures = said(&server, &request).await;
-    }
+    said(&server, &ask("{}", "ServerService/GetServerInfo")).await;
+    said(&server, &ask("{}", "ApprovalService/GetApproval")).await;
+    let channel = server.channel().await;
+    let mut other = tonic::client::Grpc::new(channel.clone());
+    other.ready().await.expect("a connection");
+    let (path, codec) = ("/callgate.v1.GateService/Nothing", tonic_prost::ProstCodec::<(), ()>::default());
+    other.unary(tonic::Request::new(()), path.parse().expect("a path"), codec).await.expect_err("no such method");
+    drop(
+        ApprovalServiceClient::new(channel).watch_approvals(WatchApprovalsRequest::default()).await.expect("a stream"),
+    );
+    until("what is called off is counted", async || get(&server, "/metrics").await.contains(r#""CANCELLED""#)).await;
+
+    let figures = get(&server, "/metrics").await;
     let counted = |method: &str, status: &str| {
         let labels = format!(r#"rpc_method="{method}",rpc_response_status_code="{status}""#);
         figures.lines().any(|line| line.starts_with("rpc_server_call_duration_seconds_count") && line.contains(&labels))
@@ -61,6 +66,8 @@ async fn every_call_of_every_service_is_counted_by_method_and_status() {
         ("callgate.v1.GateService/Evaluate", "OK"),
         ("callgate.v1.GateService/Evaluate", "INVALID_ARGUMENT"),
         ("callgate.v1.GateService/Record", "NOT_FOUND"),
+        ("_OTHER", "UNIMPLEMENTED"),
+        ("callgate.v1.ApprovalService/WatchApprovals", "CANCELLED"),
         ("callgate.v1.ServerService/GetServerInfo", "OK"),
         ("callgate.v1.ApprovalService/GetApproval", "INVALID_ARGUMENT"),
     ] {
