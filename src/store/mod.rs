@@ -13,6 +13,6 @@ pub use cache::{Slot, Slots, Turn};
 pub use error::{Busy, Lost, OpenError, StoreError};
 pub use postgres::{
     Committed, Counted, Deleted, Distributed, DueTree, DueTrees, Exported, FORGOTTEN_TREES, Forgetting, Found, Learn,
-    PARTS, Pending, Place, QueueSlot, RETAIN_DAYS_MIN, Reseal, Retained, Store, StoreSettings, Uses, audit, distribute,
-    for_all, for_people, parse_url, retain,
+    PARTS, Pending, Place, QueueSlot, RETAIN_DAYS_MIN, Reseal, Retained, SchemaState, Store, StoreSettings, Uses,
+    audit, distribute, for_all, for_people, parse_url, retain,
 };

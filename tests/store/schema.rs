@@ -66,6 +66,7 @@ async fn every_table_and_column_says_what_it_is() {
         "retry_param",
         "retry_recent",
         "retry_trial",
+        "schema_floor",
         "session",
         "session_event",
         "session_owner",
@@ -241,15 +242,35 @@ async fn a_lock_that_a_vanished_replica_holds_keeps_nobody_from_starting() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_schema_that_does_not_lead_here_is_refused_with_what_to_do() {
+async fn a_build_serves_on_a_newer_schema_unless_something_it_needs_was_taken_away() {
     let postgres = Postgres::start().await;
-    store(&postgres).await.close().await;
+    let running = gate(&postgres, &policy(&[])).await;
+    done(&running, ask("s", "c1", "look", "{}"), "ok").await;
+    // A newer build adds what this one does not know.
+    for sql in [
+        "insert into _sqlx_migrations values (9999, 'later', now(), true, '', 1)",
+        "alter table call add column later text",
+        "alter table outcome add column later int not null default 7",
+        "alter table call_tree add column later text",
+        "create table later (tenant_id bigint not null, word text)",
+    ] {
+        postgres.tamper(sql).await;
+    }
+    // Beside it, and started anew after it.
+    done(&running, ask("s", "c2", "look", r#"{"n":2}"#), "ok").await;
+    let started = gate(&postgres, &policy(&[])).await;
+    done(&started, ask("s", "c3", "look", r#"{"n":3}"#), "ok").await;
+    done(&running, ask("s", "c4", "look", r#"{"n":4}"#), "ok").await;
+    assert_eq!(postgres.number("select count(*) from outcome where later = 7").await, 4);
+
     let refused = async |sql: &str| {
         assert_eq!(postgres.tamper(sql).await, 1);
         open(postgres.options.clone()).await.expect_err("refused").to_string()
     };
-    let newer = refused("insert into _sqlx_migrations values (9999, 'later', now(), true, '', 1)").await;
-    assert!(newer.contains("migration 9999") && newer.contains("a newer one has been here"), "{newer}");
+    let contracted = refused("update schema_floor set migration = 9999").await;
+    assert!(contracted.contains("only builds that have migration 9999"), "{contracted}");
+    let unknown = refused("delete from schema_floor").await;
+    assert!(unknown.contains("migration 9999 was applied") && unknown.contains("schema_floor"), "{unknown}");
     let older = refused("update _sqlx_migrations set checksum = '\\x00' where version = 2").await;
     assert!(
         older.contains("from before its first release") && older.contains("drop schema callgate cascade"),

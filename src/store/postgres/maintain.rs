@@ -1,17 +1,12 @@
-//! What keeps the database in order: schema, partitions and safety settings.
-
-use std::sync::LazyLock;
+//! What keeps the database in order: partitions and safety settings.
 
 use chrono::{Datelike as _, Months, NaiveDate};
-use sqlx::{
-    Connection, Executor as _, PgConnection, SqlStr,
-    migrate::{Migration, MigrationType, Migrator},
-};
+use sqlx::{Connection, Executor as _, PgConnection};
 
 use super::{
     SCHEMA,
     connect::{DURABLE, be_durable},
-    distribute,
+    migrations,
 };
 use crate::{
     domain::time::Timestamp,
@@ -20,26 +15,6 @@ use crate::{
 
 /// Months whose partitions are made ahead of time.
 const MONTHS_AHEAD: u32 = 2;
-
-// The files of `migrations/` as build.rs found them: `FILES`, each with its version, what it does, and its text. sqlx's
-// own macro for that would compile the whole driver a second time, for the compiler.
-include!(concat!(env!("OUT_DIR"), "/migrations.rs"));
-
-/// The advisory lock of whoever migrates: `callgate` and a number, as a key.
-const LOCK: i64 = 0x6361_6c6c_0001;
-/// Longest wait for it, or for any lock of a migration.
-const LOCK_WAIT_MS: u64 = 15_000;
-/// Longest silence of whoever has it, after which the server ends its session.
-const SILENCE_MS: u64 = 5_000;
-
-pub(super) static MIGRATIONS: LazyLock<Migrator> = LazyLock::new(|| {
-    let migration = |(version, does, text): &(i64, &'static str, &'static str)| {
-        Migration::new(*version, (*does).into(), MigrationType::Simple, SqlStr::from_static(text), false)
-    };
-    let mut migrator = Migrator::with_migrations(FILES.iter().map(migration).collect());
-    migrator.set_locking(false);
-    migrator
-});
 
 /// Brings the schema up to date, and refuses a server that would lose acknowledged rows.
 pub(super) async fn prepare(conn: &mut PgConnection) -> Result<(), OpenError> {
@@ -64,82 +39,8 @@ pub(super) async fn prepare(conn: &mut PgConnection) -> Result<(), OpenError> {
     {
         return Err(error.into());
     }
-    migrate(conn).await?;
+    migrations::apply(conn).await?;
     Ok(make_partitions(conn).await?)
-}
-
-/// One process at a time, by a lock that nobody can hold for ever: sqlx's own would be waited for without end, and a
-/// server notices only after hours that the replica which had it is gone.
-async fn migrate(conn: &mut PgConnection) -> Result<(), OpenError> {
-    let is_locked = !is_up_to_date(conn).await?;
-    if is_locked {
-        for setting in
-            [format!("set lock_timeout = {LOCK_WAIT_MS}"), format!("set idle_session_timeout = {SILENCE_MS}")]
-        {
-            conn.execute(sqlx::AssertSqlSafe(setting)).await?;
-        }
-        let locked = sqlx::query("select pg_advisory_lock($1)").bind(LOCK).execute(&mut *conn).await;
-        locked.map_err(|error| match StoreError::from(error) {
-            StoreError::Overloaded(_) => OpenError::Migrate(format!(
-                "another process has been doing that for {} s; start again when it is done",
-                LOCK_WAIT_MS / 1_000
-            )),
-            error => error.into(),
-        })?;
-    }
-    is_of_this_schema(conn).await?;
-    // `run` would do the same, but its future cannot be sent to another thread.
-    MIGRATIONS.run_direct(None, conn, false).await?;
-    if is_locked {
-        if distribute::is_distributed(conn).await? {
-            distribute::all(conn).await?;
-        }
-        sqlx::query("select pg_advisory_unlock($1)").bind(LOCK).execute(&mut *conn).await?;
-        conn.execute("set idle_session_timeout = 0").await?;
-    }
-    Ok(())
-}
-
-/// Refuses a schema that these migrations do not lead on from, and says what to do. The first release's are one new
-/// baseline: what was stored by a build before it has other tables under the same numbers.
-async fn is_of_this_schema(conn: &mut PgConnection) -> Result<(), OpenError> {
-    if !is_there(conn).await? {
-        return Ok(());
-    }
-    let applied = sqlx::query_as("select version, checksum from _sqlx_migrations order by version");
-    let applied: Vec<(i64, Vec<u8>)> = applied.fetch_all(conn).await?;
-    let text_of = |version: i64| MIGRATIONS.iter().find(|migration| migration.version == version);
-    let other = applied.iter().any(|(version, sum)| text_of(*version).is_some_and(|known| *known.checksum != **sum));
-    let newer = applied.iter().find(|(version, _)| text_of(*version).is_none());
-    if other {
-        return Err(OpenError::Migrate(format!(
-            "the schema `{SCHEMA}` of this database was made by a build of callgate from before its first release, and \
-             its tables cannot be brought up to date. Give callgate an empty database (createdb callgate, and name it \
-             in the database URL), or, if nothing in this one is needed any more: drop schema {SCHEMA} cascade"
-        )));
-    }
-    newer.map_or(Ok(()), |(version, _)| {
-        Err(OpenError::Migrate(format!(
-            "migration {version} was applied to this database, and this build of callgate does not have it: a newer \
-             one has been here. Start that one, or one that is newer still"
-        )))
-    })
-}
-
-async fn is_there(conn: &mut PgConnection) -> Result<bool, sqlx::Error> {
-    sqlx::query_scalar("select to_regclass('_sqlx_migrations') is not null").fetch_one(conn).await
-}
-
-/// True when every migration was applied; whether they are the same ones is checked with them.
-async fn is_up_to_date(conn: &mut PgConnection) -> Result<bool, sqlx::Error> {
-    if !is_there(conn).await? {
-        return Ok(false);
-    }
-    let versions: Vec<i64> = MIGRATIONS.iter().map(|migration| migration.version).collect();
-    let applied = sqlx::query_scalar(
-        "select count(*) = cardinality($1) from _sqlx_migrations where version = any($1) and success",
-    );
-    applied.bind(versions).fetch_one(conn).await
 }
 
 fn is_already_there(error: &sqlx::Error) -> bool {
