@@ -52,8 +52,9 @@ pub struct LogConfig {
     /// What is logged, in the syntax of tracing's EnvFilter: info, callgate=debug, …
     #[arg(long, value_name = "FILTER", env = "CALLGATE_LOG")]
     pub log: Option<String>,
-    /// Send spans, metrics and log lines to this OpenTelemetry collector, by gRPC: http://HOST:PORT or
-    /// https://HOST:PORT
+    /// Send spans, metrics and log lines to this OpenTelemetry collector: http://HOST:PORT or https://HOST:PORT. By
+    /// gRPC (commonly port 4317), or with OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf over HTTP (commonly port 4318). The
+    /// standard's other OTEL_* variables are followed, too: see docs/telemetry.md#setting-it-up
     #[arg(long, value_name = "URL", env = "OTEL_EXPORTER_OTLP_ENDPOINT")]
     pub otlp_endpoint: Option<String>,
 }

@@ -1,14 +1,23 @@
 //! A process with telemetry installed, and collectors that are there, away, or silent. The process is this test binary
 //! again: what it installs is for a whole process.
 
+#[path = "common/certificates.rs"]
+#[allow(dead_code, reason = "each test binary uses a part of it")]
+mod certificates;
 #[path = "telemetry/collector.rs"]
 mod collector;
+#[path = "telemetry/posted.rs"]
+mod posted;
 
 use std::{
     env,
     io::Read as _,
     net::TcpListener,
     process::{Command, Output},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
     time::Duration,
 };
 
@@ -26,6 +35,7 @@ use callgate::{
     policy::Policy,
     telemetry::{self, LogFormat, Settings, Telemetry, names, verdict},
 };
+use certificates::Authority;
 use collector::{Attribute, Got, Logs, Metrics, Traces};
 use serde_json::Value;
 
@@ -94,11 +104,17 @@ fn other_process() {
 
 /// Runs the other process against `endpoint`; gives its log lines.
 fn run(endpoint: &str) -> Vec<Value> {
+    run_with(endpoint, &[])
+}
+
+/// The same with more variables in its environment.
+fn run_with(endpoint: &str, environment: &[(&str, &str)]) -> Vec<Value> {
     let Output { status, stdout, stderr } = Command::new(env::current_exe().expect("this binary"))
         .args(["--exact", "other_process"])
         .env(ENDPOINT, endpoint)
         .env("OTEL_BSP_SCHEDULE_DELAY", "20")
         .env("OTEL_METRIC_EXPORT_INTERVAL", "20")
+        .envs(environment.iter().copied())
         .output()
         .expect("runs");
     let (said, logged) = (String::from_utf8_lossy(&stdout), String::from_utf8_lossy(&stderr));
@@ -147,21 +163,120 @@ fn a_collector_behind_https_is_greeted_with_tls() {
     assert_eq!(greeting.join().expect("a byte"), HANDSHAKE);
 }
 
+const HTTP: (&str, &str) = ("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf");
+
+#[test]
+fn what_cannot_be_a_collector_costs_one_line_too() {
+    let said = |rubbish: &'static [u8], environment: &[(&str, &str)]| {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let endpoint = format!("http://{}", listener.local_addr().expect("an address"));
+        std::thread::spawn(move || {
+            for mut connection in listener.incoming().map_while(Result::ok) {
+                let _ = connection.read(&mut [0; 512]);
+                let _ = std::io::Write::write_all(&mut connection, rubbish);
+            }
+        });
+        let lines = run_with(&endpoint, environment);
+        assert_one_warning(&lines, &endpoint);
+        lines[0][names::ERROR].as_str().expect("an error").to_owned()
+    };
+    said(b"220 mail.example ESMTP\r\n", &[]);
+    let error = said(b"220 mail.example ESMTP\r\n", &[HTTP]);
+    assert!(error.starts_with("invalid HTTP version parsed"), "{error}");
+    let error = said(b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n", &[HTTP]);
+    assert!(error.contains("404"), "{error}");
+}
+
+#[test]
+fn over_http_the_cause_of_a_failure_is_told() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let endpoint = format!("http://{}", listener.local_addr().expect("an address"));
+    drop(listener);
+    let lines = run_with(&endpoint, &[HTTP]);
+    assert_one_warning(&lines, &endpoint);
+    let error = lines[0][names::ERROR].as_str().expect("an error");
+    assert!(error.contains("Connection refused"), "{error}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_collector_gets_every_span_metric_and_line_before_the_end() {
     let got = Got::default();
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let endpoint = format!("http://{}", listener.local_addr().expect("an address"));
-    let server = tonic::transport::Server::builder()
-        .add_service(Traces(got.clone()))
-        .add_service(Metrics(got.clone()))
-        .add_service(Logs(got.clone()))
-        .serve_with_incoming(tokio_stream::wrappers::TcpListenerStream::new(listener));
-    let server = tokio::spawn(server);
+    let server = tokio::spawn(served(tonic::transport::Server::builder(), listener, got.clone()));
     let lines = tokio::task::spawn_blocking(move || run(&endpoint)).await.expect("runs");
     server.abort();
     assert!(lines.is_empty(), "{lines:#?}");
+    assert_everything(&got);
+}
 
+async fn served(mut server: tonic::transport::Server, listener: tokio::net::TcpListener, got: Got) {
+    let server =
+        server.add_service(Traces(got.clone())).add_service(Metrics(got.clone())).add_service(Logs(got.clone()));
+    let incoming = tokio_stream::wrappers::TcpListenerStream::new(listener);
+    server.serve_with_incoming(incoming).await.expect("serves");
+}
+
+/// What both sides of a connection over TLS have.
+fn secured(authority: &Authority) -> (tempfile::TempDir, Vec<(&'static str, String)>) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (certificate, key) = authority.client(&["gate.example"], &[]).write(folder.path());
+    let ca = certificates::put(folder.path(), "ca.crt", &authority.pem);
+    let path = |path: std::path::PathBuf| path.to_str().expect("text").to_owned();
+    let environment = vec![
+        ("OTEL_EXPORTER_OTLP_CERTIFICATE", path(ca)),
+        ("OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE", path(certificate)),
+        ("OTEL_EXPORTER_OTLP_CLIENT_KEY", path(key)),
+        ("OTEL_EXPORTER_OTLP_COMPRESSION", "gzip".to_owned()),
+        ("OTEL_EXPORTER_OTLP_HEADERS", format!("{}={}", posted::KEY.0, posted::KEY.1.replace(' ', "%20"))),
+    ];
+    (folder, environment)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn so_does_one_over_tls_that_asks_who_sends() {
+    let (authority, got) = (Authority::new("collectors"), Got::default());
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let endpoint = format!("https://localhost:{}", listener.local_addr().expect("an address").port());
+    let (folder, environment) = secured(&authority);
+    let shown = authority.server();
+    let tls = tonic::transport::ServerTlsConfig::new()
+        .identity(tonic::transport::Identity::from_pem(&shown.certificate, &shown.key))
+        .client_ca_root(tonic::transport::Certificate::from_pem(&authority.pem));
+    let server = tonic::transport::Server::builder().tls_config(tls).expect("TLS");
+    let server = tokio::spawn(served(server, listener, got.clone()));
+    let work = move || run_with(&endpoint, &borrowed(&environment));
+    let lines = tokio::task::spawn_blocking(work).await.expect("runs");
+    server.abort();
+    drop(folder);
+    assert!(lines.is_empty(), "{lines:#?}");
+    assert_everything(&got);
+    let keys = got.keys.lock().expect("whole");
+    assert!(!keys.is_empty() && keys.iter().all(|key| key == posted::KEY.1), "{keys:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn and_one_over_http_by_three_connections_in_all() {
+    let (authority, got, connections) = (Authority::new("collectors"), Got::default(), Arc::<AtomicUsize>::default());
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let endpoint = format!("https://localhost:{}/otel", listener.local_addr().expect("an address").port());
+    let (folder, mut environment) = secured(&authority);
+    environment.push((HTTP.0, HTTP.1.to_owned()));
+    let server = tokio::spawn(posted::serve(listener, authority, got.clone(), connections.clone()));
+    let work = move || run_with(&endpoint, &borrowed(&environment));
+    let lines = tokio::task::spawn_blocking(work).await.expect("runs");
+    server.abort();
+    drop(folder);
+    assert!(lines.is_empty(), "{lines:#?}");
+    assert_everything(&got);
+    assert_eq!(connections.load(Ordering::SeqCst), 3, "one for each signal, kept");
+}
+
+fn borrowed<'a>(environment: &'a [(&'static str, String)]) -> Vec<(&'static str, &'a str)> {
+    environment.iter().map(|(name, value)| (*name, value.as_str())).collect()
+}
+
+fn assert_everything(got: &Got) {
     let spans = got.spans.lock().expect("whole");
     assert_eq!(spans.len(), DECISIONS);
     let trace = hex::decode(TRACE).expect("hexadecimal");

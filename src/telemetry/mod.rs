@@ -15,17 +15,20 @@
 //! - `metrics`: the counters and histograms; `tools`: which tools have figures of their own.
 //! - `logs`: the log lines as records, each in its trace.
 //! - `scrape`: the same figures, for who comes and asks.
-//! - `otlp`, `watch`: the exporters, and who looks after them.
+//! - `environment`: what the standard's variables ask for.
+//! - `otlp`, `post`, `watch`: the exporters, what those over HTTP send with, and who looks after them.
 
 #[macro_use]
 mod attributes;
 
 pub mod context;
+mod environment;
 mod logs;
 pub mod metrics;
 pub mod names;
 mod otlp;
 pub mod policy;
+mod post;
 pub mod rpc;
 mod scrape;
 mod setup;

@@ -197,6 +197,8 @@ names! {
     CALL_ID = "gen_ai.tool.call.id",
     /// The tool's name. On metrics one of a hundred that a policy declares, else [`OTHER`].
     TOOL = "gen_ai.tool.name",
+    /// On the resource: `callgate`, unless `OTEL_SERVICE_NAME` or `OTEL_RESOURCE_ATTRIBUTES` says otherwise.
+    SERVICE_NAME = "service.name",
     /// On the resource: our version.
     SERVICE_VERSION = "service.version",
     /// On the resource: tells replicas apart.

@@ -1,6 +1,6 @@
-//! otlp: sends spans, metrics and log lines to a collector, over gRPC. Spans and lines wait in bounded queues and are
-//! dropped when those are full; metrics are sums, so a lost export is made good by the next. All are sent by threads of
-//! the SDK's own, and never is an answer held up.
+//! otlp: sends spans, metrics and log lines to collectors, by gRPC or over HTTP. Spans and lines wait in bounded queues
+//! and are dropped when those are full; metrics are sums, so a lost export is made good by the next. All are sent by
+//! threads of the SDK's own, and never is an answer held up.
 //!
 //! There are no retries: the next export is the retry, and what Postgres holds is the record.
 
@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use opentelemetry::{Key, KeyValue};
 use opentelemetry_otlp::{
-    ExporterBuildError, LogExporter, MetricExporter, RetryPolicy, SpanExporter, WithExportConfig as _,
-    WithTonicConfig as _,
+    Compression, ExporterBuildError, LogExporter, MetricExporter, Protocol as Spoken, RetryPolicy, SpanExporter,
+    WithExportConfig as _, WithHttpConfig as _, WithTonicConfig as _,
 };
 use opentelemetry_sdk::{
     Resource,
@@ -24,72 +24,118 @@ use tokio::{
     sync::{oneshot, watch},
     time::timeout,
 };
-use tonic::transport::{Certificate, ClientTlsConfig};
+use tonic::transport::{Certificate, ClientTlsConfig, Identity};
 
 use super::{
+    environment::{Destination, Plan, Protocol, Tls},
     names,
+    post::{Cause, Client},
     setup::TelemetryError,
-    watch::{EXPORT_MAX, Line, Signal, Watched},
+    watch::{Line, Signal, Watched},
 };
 
-/// Spans, and lines, that wait to be sent; more are dropped.
-const QUEUE_MAX: usize = 4_096;
-/// Spans, or lines, of one export.
-const BATCH_MAX: usize = 512;
 /// Longest time to send what is left at the end.
 const FLUSH_MAX: Duration = Duration::from_millis(1_500);
 /// After that, longest time for the exporters to notice that nobody waits.
 const HANG_UP_MAX: Duration = Duration::from_millis(500);
 
-/// The standard's own variable: a file with the authorities that a collector's certificate may be of, beside the public
-/// ones.
-const CERTIFICATE: &str = "OTEL_EXPORTER_OTLP_CERTIFICATE";
-
 /// The exporters at work.
 #[derive(Debug)]
 pub(super) struct Otlp {
-    pub(super) traces: SdkTracerProvider,
-    pub(super) logs: SdkLoggerProvider,
+    pub(super) traces: Option<SdkTracerProvider>,
+    pub(super) logs: Option<SdkLoggerProvider>,
     meters: SdkMeterProvider,
     hang_up: watch::Sender<bool>,
 }
 
-/// Starts to export to the collector at `endpoint`, whether it answers or not; gives what `meters` counts with, too.
-pub(super) fn start(endpoint: &str, meters: MeterProviderBuilder) -> Result<(Otlp, SdkMeterProvider), TelemetryError> {
-    let wrong = |why: String| TelemetryError::Endpoint { endpoint: endpoint.to_owned(), why };
-    let refused = |error: ExporterBuildError| wrong(error.to_string());
-    let uri: http::Uri = endpoint.parse().map_err(|error| wrong(format!("{error}")))?;
-    if !matches!(uri.scheme_str(), Some("http" | "https")) {
-        return Err(wrong("it should read http://host:port or https://host:port".to_owned()));
+/// The lines to collectors, one for each of them.
+struct Lines {
+    runtime: Handle,
+    hung_up: watch::Receiver<bool>,
+    lines: Vec<(String, Line)>,
+}
+
+impl Lines {
+    fn to(&mut self, destination: &Destination) -> Line {
+        let collector = destination.collector();
+        if let Some((_, line)) = self.lines.iter().find(|(to, _)| *to == collector) {
+            return line.clone();
+        }
+        let line = Line::new(&collector, destination.hint(), self.hung_up.clone(), self.runtime.clone());
+        self.lines.push((collector, line.clone()));
+        line
     }
-    let is_https = uri.scheme_str() == Some("https");
-    let tls = is_https.then(tls).transpose().map_err(wrong)?;
+}
+
+/// The exporter of one signal, by the protocol of its destination.
+macro_rules! exporter {
+    ($signal:expr, $exporter:ty, $to:expr, $lines:expr $(, $with:ident($value:expr))?) => {{
+        let to: &Destination = $to;
+        let refused = |error: ExporterBuildError| unusable(to, error.to_string());
+        let line = $lines.to(to);
+        let cause = Cause::default();
+        let (endpoint, compression) = (to.endpoint.to_string(), to.gzip.then_some(Compression::Gzip));
+        let builder = <$exporter>::builder()$(.$with($value))?;
+        let exporter = match to.protocol {
+            Protocol::Grpc => {
+                let builder = builder.with_tonic().with_endpoint(endpoint).with_timeout(to.timeout);
+                let builder = builder.with_retry_policy(RetryPolicy::disabled());
+                let builder = match compression {
+                    Some(compression) => builder.with_compression(compression),
+                    None => builder,
+                };
+                match &to.tls {
+                    Some(given) => builder.with_tls_config(tls(given)).build(),
+                    None => builder.build(),
+                }
+            }
+            Protocol::Http => {
+                let client = Client::new(to, $lines.runtime.clone(), cause.clone());
+                let client = client.map_err(|why| unusable(to, why))?;
+                let builder = builder.with_http().with_endpoint(endpoint).with_timeout(to.timeout);
+                let builder = builder.with_retry_policy(RetryPolicy::disabled()).with_protocol(Spoken::HttpBinary);
+                let builder = match compression {
+                    Some(compression) => builder.with_compression(compression),
+                    None => builder,
+                };
+                builder.with_http_client(client).build()
+            }
+        };
+        Watched::new(exporter.map_err(refused)?, $signal, to.timeout, (line, cause))
+    }};
+}
+
+/// Starts to export as the plan says, whether collectors answer or not; gives what `meters` counts with, too.
+pub(super) fn start(plan: &Plan, meters: MeterProviderBuilder) -> Result<(Otlp, SdkMeterProvider), TelemetryError> {
     let runtime = Handle::try_current().map_err(|_| TelemetryError::NoRuntime)?;
     let (hang_up, hung_up) = watch::channel(false);
-    let line = Line::new(endpoint, hung_up, runtime);
+    let mut lines = Lines { runtime, hung_up, lines: Vec::new() };
 
-    macro_rules! exporter {
-        ($exporter:ty) => {{
-            let builder = <$exporter>::builder().with_tonic().with_endpoint(endpoint).with_timeout(EXPORT_MAX);
-            let builder = builder.with_retry_policy(RetryPolicy::disabled());
-            match &tls {
-                Some(tls) => builder.with_tls_config(tls.clone()).build(),
-                None => builder.build(),
-            }
-            .map_err(refused)?
-        }};
-    }
-    let (spans, metrics, lines) = (exporter!(SpanExporter), exporter!(MetricExporter), exporter!(LogExporter));
-
-    let batches = BatchConfigBuilder::default().with_max_queue_size(QUEUE_MAX).with_max_export_batch_size(BATCH_MAX);
-    let processor = BatchSpanProcessor::new(Watched::new(spans, Signal::Traces, line.clone()), batches.build());
-    let batches = LogBatches::default().with_max_queue_size(QUEUE_MAX).with_max_export_batch_size(BATCH_MAX);
-    let lines = BatchLogProcessor::builder(Watched::new(lines, Signal::Logs, line.clone()));
-    let lines = lines.with_batch_config(batches.build()).build();
-    let logs = SdkLoggerProvider::builder().with_resource(resource()).with_log_processor(lines).build();
-    let reader = PeriodicReader::builder(Watched::new(metrics, Signal::Metrics, line)).build();
-    let meters = meters.with_reader(reader).build();
-    let traces = SdkTracerProvider::builder().with_resource(resource()).with_span_processor(processor).build();
+    let traces = plan.traces.as_ref().map(|to| -> Result<_, TelemetryError> {
+        let exporter = exporter!(Signal::Traces, SpanExporter, to, lines);
+        let batches = BatchConfigBuilder::default().with_max_queue_size(plan.spans.queue);
+        let batches = batches.with_max_export_batch_size(plan.spans.batch).with_scheduled_delay(plan.spans.every);
+        let processor = BatchSpanProcessor::new(exporter, batches.build());
+        let provider = SdkTracerProvider::builder().with_resource(resource()).with_sampler(plan.sampler.clone());
+        Ok(provider.with_span_processor(processor).build())
+    });
+    let traces = traces.transpose()?;
+    let logs = plan.logs.as_ref().map(|to| -> Result<_, TelemetryError> {
+        let exporter = exporter!(Signal::Logs, LogExporter, to, lines);
+        let batches = LogBatches::default().with_max_queue_size(plan.lines.queue);
+        let batches = batches.with_max_export_batch_size(plan.lines.batch).with_scheduled_delay(plan.lines.every);
+        let processor = BatchLogProcessor::builder(exporter).with_batch_config(batches.build()).build();
+        Ok(SdkLoggerProvider::builder().with_resource(resource()).with_log_processor(processor).build())
+    });
+    let logs = logs.transpose()?;
+    let meters = match &plan.metrics {
+        None => meters,
+        Some(to) => {
+            let exporter = exporter!(Signal::Metrics, MetricExporter, to, lines, with_temporality(plan.temporality));
+            meters.with_reader(PeriodicReader::builder(exporter).with_interval(plan.metrics_every).build())
+        }
+    };
+    let meters = meters.build();
     Ok((Otlp { traces, logs, meters: meters.clone(), hang_up }, meters))
 }
 
@@ -98,13 +144,14 @@ impl Otlp {
     pub(super) async fn shutdown(self) {
         let Self { traces, logs, meters, hang_up } = self;
         // The SDK's shutdown blocks, and a blocked thread of the runtime could not send what is waited for.
-        let traces = apart(move || traces.shutdown_with_timeout(FLUSH_MAX + HANG_UP_MAX));
-        let meters = apart(move || meters.shutdown_with_timeout(FLUSH_MAX + HANG_UP_MAX));
-        let logs = apart(move || logs.shutdown_with_timeout(FLUSH_MAX + HANG_UP_MAX));
+        let longest = FLUSH_MAX + HANG_UP_MAX;
+        let traces = traces.map(|traces| apart(move || traces.shutdown_with_timeout(longest)));
+        let logs = logs.map(|logs| apart(move || logs.shutdown_with_timeout(longest)));
+        let meters = apart(move || meters.shutdown_with_timeout(longest));
         let flushed = async {
-            let _ = traces.await;
-            let _ = logs.await;
-            let _ = meters.await;
+            for signal in [traces, logs, Some(meters)].into_iter().flatten() {
+                let _ = signal.await;
+            }
         };
         pin!(flushed);
         if timeout(FLUSH_MAX, &mut flushed).await.is_err() {
@@ -114,13 +161,20 @@ impl Otlp {
     }
 }
 
-/// How a collector behind `https` is known.
-fn tls() -> Result<ClientTlsConfig, String> {
-    let tls = ClientTlsConfig::new().with_enabled_roots();
-    let Some(path) = std::env::var_os(CERTIFICATE) else { return Ok(tls) };
-    let read = std::fs::read(&path);
-    let authorities = read.map_err(|error| format!("{CERTIFICATE} {} cannot be read: {error}", path.display()))?;
-    Ok(tls.ca_certificate(Certificate::from_pem(authorities)))
+fn unusable(to: &Destination, why: String) -> TelemetryError {
+    TelemetryError::Endpoint { endpoint: to.endpoint.to_string(), why }
+}
+
+/// How a collector behind `https` is known, and knows us.
+fn tls(given: &Tls) -> ClientTlsConfig {
+    let mut tls = ClientTlsConfig::new().with_enabled_roots();
+    if let Some(authorities) = &given.authorities {
+        tls = tls.ca_certificate(Certificate::from_pem(authorities));
+    }
+    match &given.identity {
+        Some((certificate, key)) => tls.identity(Identity::from_pem(certificate, key)),
+        None => tls,
+    }
 }
 
 /// Runs `work` on a thread of its own. Not on one of the runtime's: the end of the process would wait for those.
@@ -144,7 +198,12 @@ pub(super) fn resource() -> Resource {
     if given.get(&Key::from_static_str(names::SERVICE_INSTANCE_ID)).is_none() {
         ours.push(KeyValue::new(names::SERVICE_INSTANCE_ID, INSTANCE.as_str()));
     }
-    Resource::builder().with_service_name(names::SERVICE).with_attributes(ours).build()
+    // The SDK names a service by its program where nobody does.
+    let name = given.get(&Key::from_static_str(names::SERVICE_NAME)).map(|name| name.to_string());
+    if name.is_none_or(|name| name.is_empty() || name.starts_with("unknown_service")) {
+        ours.push(KeyValue::new(names::SERVICE_NAME, names::SERVICE));
+    }
+    Resource::builder().with_attributes(ours).build()
 }
 
 #[cfg(test)]

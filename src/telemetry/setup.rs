@@ -17,6 +17,7 @@ use tracing_subscriber::{
 
 use super::{
     Metrics, Scrape,
+    environment::{self, Environment},
     logs::Records,
     names,
     otlp::{self, Otlp},
@@ -36,8 +37,8 @@ pub enum LogFormat {
     Json,
 }
 
-/// What is told, and where to. Beside them the OpenTelemetry SDK reads its own `OTEL_RESOURCE_ATTRIBUTES`,
-/// `OTEL_EXPORTER_OTLP_HEADERS`, `OTEL_TRACES_SAMPLER`, `OTEL_BSP_SCHEDULE_DELAY` and `OTEL_METRIC_EXPORT_INTERVAL`.
+/// What is told, and where to. Beside them the standard's `OTEL_*` variables are read
+/// (docs/telemetry.md#setting-it-up).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Settings {
     /// How log lines look.
@@ -45,7 +46,8 @@ pub struct Settings {
     /// Directives as `tracing_subscriber::EnvFilter` reads them: `info,callgate::decision=debug`. None: warnings of
     /// all, and what callgate has to say for itself.
     pub log_filter: Option<String>,
-    /// The collector's gRPC address, as `http://host:4317`. None: no spans, and metrics only for who asks for them.
+    /// The collector's address, as `http://host:4317`, before that of the environment. Where neither names one there
+    /// are no spans, and metrics only for who asks for them.
     pub otlp_endpoint: Option<String>,
 }
 
@@ -68,6 +70,14 @@ pub enum TelemetryError {
         /// What is wrong with it.
         why: String,
     },
+    /// A variable of the environment asks for what cannot be done.
+    #[error("{name} cannot be followed: {why}")]
+    Variable {
+        /// Its name; its value may be a secret.
+        name: String,
+        /// What is wrong with it, and what would be right.
+        why: String,
+    },
     /// The figures cannot be told.
     #[error("metrics cannot be told to who asks for them: {0}")]
     Scrape(String),
@@ -87,6 +97,7 @@ pub struct Telemetry {
     metrics: Metrics,
     scrape: Scrape,
     otlp: Option<Otlp>,
+    warnings: Vec<String>,
     /// Who counts; dropped, nothing more is told.
     _meters: SdkMeterProvider,
 }
@@ -98,8 +109,10 @@ impl Telemetry {
     /// # Errors
     /// [`TelemetryError`]: a setting is wrong, there is no async runtime for the exporters, or it was called before.
     pub fn start(settings: &Settings) -> Result<Self, TelemetryError> {
-        let (subscriber, telemetry) = build(settings, std::io::stderr, std::io::stderr().is_terminal())?;
+        let environment = environment::of_process();
+        let (subscriber, telemetry) = build(settings, &environment, std::io::stderr, std::io::stderr().is_terminal())?;
         subscriber.try_init()?;
+        telemetry.warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
         Ok(telemetry)
     }
 
@@ -126,6 +139,7 @@ impl Telemetry {
 /// What [`Telemetry::start`] installs, for a test to use on its own thread.
 fn build<W>(
     settings: &Settings,
+    environment: &Environment,
     writer: W,
     ansi: bool,
 ) -> Result<(Box<dyn Subscriber + Send + Sync>, Telemetry), TelemetryError>
@@ -135,34 +149,34 @@ where
     let filter = filter(settings.log_filter.as_deref())?;
     let (scrape, reader) = scrape::start().map_err(TelemetryError::Scrape)?;
     let meters = SdkMeterProvider::builder().with_resource(otlp::resource()).with_reader(reader);
-    let (otlp, meters) = match settings.otlp_endpoint.as_deref() {
-        Some(endpoint) => {
-            let (otlp, meters) = otlp::start(endpoint, meters)?;
-            (Some(otlp), meters)
-        }
-        None => (None, meters.build()),
+    let plan = environment::read(environment, settings.otlp_endpoint.as_deref())?;
+    let (otlp, meters) = if plan.exports() {
+        let (otlp, meters) = otlp::start(&plan, meters)?;
+        (Some(otlp), meters)
+    } else {
+        (None, meters.build())
     };
     let format = settings.log_format;
     // A line says everything itself: without spans none is formatted for nothing.
     let events = filter_fn(|meta| meta.is_event());
-    let subscriber: Box<dyn Subscriber + Send + Sync> = match &otlp {
+    let (traces, logs) = otlp.as_ref().map_or((None, None), |otlp| (otlp.traces.as_ref(), otlp.logs.as_ref()));
+    let subscriber: Box<dyn Subscriber + Send + Sync> = if traces.is_some() || logs.is_some() {
         // The hint keeps the filter's own level in force for all: without it every trace span of the HTTP/2 stack is
         // made and thrown away, a third of the server's time.
-        Some(otlp) => {
-            let lines = lines_to(writer, format, ansi);
-            let lines = lines.with_filter(filter.and(events.clone().with_max_level_hint(LevelFilter::TRACE)));
-            let filter = self::filter(settings.log_filter.as_deref())?;
-            let records = Records::new(&otlp.logs);
-            let records = records.with_filter(filter.and(events.with_max_level_hint(LevelFilter::TRACE)));
-            let spans = spans_to(otlp.traces.tracer(names::SERVICE));
-            Box::new(Registry::default().with(spans).with(lines).with(records))
-        }
+        let lines = lines_to(writer, format, ansi);
+        let lines = lines.with_filter(filter.and(events.clone().with_max_level_hint(LevelFilter::TRACE)));
+        let filter = self::filter(settings.log_filter.as_deref())?;
+        let records = logs.map(Records::new);
+        let records = records.with_filter(filter.and(events.with_max_level_hint(LevelFilter::TRACE)));
+        let spans = traces.map(|traces| spans_to(traces.tracer(names::SERVICE)));
+        Box::new(Registry::default().with(spans).with(lines).with(records))
+    } else {
         // Here the filters stand over everything: where they stand over the lines alone, spans that nobody wants are
         // made all the same.
-        None => Box::new(Registry::default().with(lines_to(writer, format, ansi)).with(events).with(filter)),
+        Box::new(Registry::default().with(lines_to(writer, format, ansi)).with(events).with(filter))
     };
     let metrics = Metrics::new(&meters);
-    Ok((subscriber, Telemetry { metrics, scrape, otlp, _meters: meters }))
+    Ok((subscriber, Telemetry { metrics, scrape, otlp, warnings: plan.warnings, _meters: meters }))
 }
 
 fn filter(directives: Option<&str>) -> Result<EnvFilter, TelemetryError> {
@@ -217,7 +231,7 @@ mod tests {
 
     fn written(settings: &Settings) -> String {
         let paper = Paper::default();
-        let (subscriber, telemetry) = build(settings, paper.clone(), false).expect("built");
+        let (subscriber, telemetry) = build(settings, &Environment::new(), paper.clone(), false).expect("built");
         tracing::subscriber::with_default(subscriber, || {
             let proposal = testing::proposal("charge_card");
             let span = crate::telemetry::evaluate_span(&http::HeaderMap::new());
@@ -274,7 +288,8 @@ mod tests {
 
     #[test]
     fn without_a_collector_no_span_is_made() {
-        let (subscriber, _telemetry) = build(&Settings::default(), std::io::sink, false).expect("built");
+        let (subscriber, _telemetry) =
+            build(&Settings::default(), &Environment::new(), std::io::sink, false).expect("built");
         tracing::subscriber::with_default(subscriber, || {
             let headers = http::HeaderMap::new();
             assert!(crate::telemetry::evaluate_span(&headers).is_disabled());
@@ -284,7 +299,9 @@ mod tests {
 
     #[test]
     fn a_wrong_setting_is_named() {
-        let error = |settings: Settings| build(&settings, std::io::sink, false).map(|_| ()).unwrap_err().to_string();
+        let none = Environment::new();
+        let error =
+            |settings: Settings| build(&settings, &none, std::io::sink, false).map(|_| ()).unwrap_err().to_string();
         assert!(error(json(Some("callgate=loud"))).starts_with(r#"the log filter "callgate=loud" cannot be read: "#));
         for endpoint in ["collector:4317", "grpc://collector:4317", "http://", "http://a b"] {
             let settings = Settings { otlp_endpoint: Some(endpoint.to_owned()), ..Settings::default() };

@@ -19,10 +19,7 @@ use opentelemetry_sdk::{
 };
 use tokio::{runtime::Handle, select, sync::watch, time::sleep};
 
-use super::names;
-
-/// Longest time for one export, connecting included.
-pub(super) const EXPORT_MAX: Duration = Duration::from_secs(10);
+use super::{names, post::Cause};
 
 /// What is sent.
 #[derive(Debug, Clone, Copy)]
@@ -33,7 +30,7 @@ pub(super) enum Signal {
 }
 
 impl Signal {
-    const fn as_str(self) -> &'static str {
+    pub(super) const fn as_str(self) -> &'static str {
         match self {
             Self::Traces => "traces",
             Self::Metrics => "metrics",
@@ -47,21 +44,25 @@ impl Signal {
 #[derive(Debug)]
 struct Collector {
     endpoint: String,
+    /// What may be wrong where it takes nothing: said with an outage, after a semicolon.
+    hint: String,
     /// One bit for each signal.
     failing: AtomicU8,
 }
 
 impl Collector {
-    fn saw(&self, signal: Signal, result: &OTelSdkResult) {
+    /// An export of `signal` ended; `cause` is why it failed, where the exporter does not say.
+    fn saw(&self, signal: Signal, result: &OTelSdkResult, cause: Option<String>) {
         let bit = signal as u8;
         match result {
             Err(error) if self.failing.fetch_or(bit, Ordering::Relaxed) == 0 => tracing::warn!(
                 { names::OTLP_ENDPOINT } = self.endpoint,
                 { names::OTLP_SIGNAL } = signal.as_str(),
-                { names::ERROR } = %error,
-                "the collector at {} takes no {}: they are dropped until it does, and requests go on; not said again",
+                { names::ERROR } = cause.unwrap_or_else(|| error.to_string()),
+                "the collector at {} takes no {}: they are dropped until it does, and requests go on; not said again{}",
                 self.endpoint,
                 signal.as_str(),
+                self.hint,
             ),
             Ok(()) if self.failing.fetch_and(!bit, Ordering::Relaxed) == bit => tracing::info!(
                 { names::OTLP_ENDPOINT } = self.endpoint,
@@ -84,8 +85,9 @@ pub(super) struct Line {
 impl Line {
     /// A line to the collector at `endpoint` until it is `hung_up`, timed by `runtime`: the SDK's threads are not the
     /// runtime's, and know no timer.
-    pub(super) fn new(endpoint: &str, hung_up: watch::Receiver<bool>, runtime: Handle) -> Self {
-        let collector = Collector { endpoint: endpoint.to_owned(), failing: AtomicU8::new(0) };
+    pub(super) fn new(endpoint: &str, hint: Option<String>, hung_up: watch::Receiver<bool>, runtime: Handle) -> Self {
+        let hint = hint.map_or_else(String::new, |hint| format!("; {hint}"));
+        let collector = Collector { endpoint: endpoint.to_owned(), hint, failing: AtomicU8::new(0) };
         Self { collector: Arc::new(collector), hung_up, runtime }
     }
 
@@ -94,6 +96,7 @@ impl Line {
         &self,
         signal: Signal,
         limit: Duration,
+        cause: &Cause,
         export: impl Future<Output = OTelSdkResult> + Send,
     ) -> OTelSdkResult {
         let mut hung_up = self.hung_up.clone();
@@ -108,7 +111,7 @@ impl Line {
             result = export => result,
             () = too_long => Err(OTelSdkError::Timeout(limit)),
         };
-        self.collector.saw(signal, &result);
+        self.collector.saw(signal, &result, cause.take());
         result
     }
 }
@@ -118,19 +121,25 @@ impl Line {
 pub(super) struct Watched<E> {
     exporter: E,
     signal: Signal,
+    limit: Duration,
     line: Line,
+    cause: Cause,
 }
 
 impl<E> Watched<E> {
-    /// `exporter`, which sends `signal` over `line`.
-    pub(super) fn new(exporter: E, signal: Signal, line: Line) -> Self {
-        Self { exporter, signal, line }
+    /// `exporter`, which sends `signal` over a line within `limit`, and leaves its causes there.
+    pub(super) fn new(exporter: E, signal: Signal, limit: Duration, (line, cause): (Line, Cause)) -> Self {
+        Self { exporter, signal, limit, line, cause }
+    }
+
+    async fn bounded(&self, export: impl Future<Output = OTelSdkResult> + Send) -> OTelSdkResult {
+        self.line.bounded(self.signal, self.limit, &self.cause, export).await
     }
 }
 
 impl<E: SpanExporter> SpanExporter for Watched<E> {
     async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
-        self.line.bounded(self.signal, EXPORT_MAX, self.exporter.export(batch)).await
+        self.bounded(self.exporter.export(batch)).await
     }
 
     fn shutdown_with_timeout(&self, timeout: Duration) -> OTelSdkResult {
@@ -148,7 +157,7 @@ impl<E: SpanExporter> SpanExporter for Watched<E> {
 
 impl<E: LogExporter> LogExporter for Watched<E> {
     async fn export(&self, batch: LogBatch<'_>) -> OTelSdkResult {
-        self.line.bounded(self.signal, EXPORT_MAX, self.exporter.export(batch)).await
+        self.bounded(self.exporter.export(batch)).await
     }
 
     fn shutdown_with_timeout(&self, timeout: Duration) -> OTelSdkResult {
@@ -162,7 +171,7 @@ impl<E: LogExporter> LogExporter for Watched<E> {
 
 impl<E: PushMetricExporter> PushMetricExporter for Watched<E> {
     async fn export(&self, metrics: &ResourceMetrics) -> OTelSdkResult {
-        self.line.bounded(self.signal, EXPORT_MAX, self.exporter.export(metrics)).await
+        self.bounded(self.exporter.export(metrics)).await
     }
 
     fn force_flush(&self) -> OTelSdkResult {
@@ -186,7 +195,7 @@ mod tests {
     use crate::telemetry::testing::heard;
 
     fn collector() -> Collector {
-        Collector { endpoint: "http://127.0.0.1:4317".to_owned(), failing: AtomicU8::new(0) }
+        Collector { endpoint: "http://127.0.0.1:4317".to_owned(), hint: String::new(), failing: AtomicU8::new(0) }
     }
 
     fn failure() -> OTelSdkResult {
@@ -198,12 +207,12 @@ mod tests {
         let collector = collector();
         let lines = heard(|| {
             for _ in 0..1_000 {
-                collector.saw(Signal::Traces, &failure());
-                collector.saw(Signal::Metrics, &failure());
+                collector.saw(Signal::Traces, &failure(), None);
+                collector.saw(Signal::Metrics, &failure(), None);
             }
-            collector.saw(Signal::Metrics, &Ok(()));
-            collector.saw(Signal::Traces, &Ok(()));
-            collector.saw(Signal::Traces, &Ok(()));
+            collector.saw(Signal::Metrics, &Ok(()), None);
+            collector.saw(Signal::Traces, &Ok(()), None);
+            collector.saw(Signal::Traces, &Ok(()), None);
         });
         let said: Vec<_> = lines.iter().map(|line| (line.level, line.message())).collect();
         let down = "the collector at http://127.0.0.1:4317 takes no traces: they are dropped until it does, \
@@ -220,8 +229,8 @@ mod tests {
         let collector = collector();
         let lines = heard(|| {
             for _ in 0..1_000 {
-                collector.saw(Signal::Traces, &Ok(()));
-                collector.saw(Signal::Metrics, &failure());
+                collector.saw(Signal::Traces, &Ok(()), None);
+                collector.saw(Signal::Metrics, &failure(), None);
             }
         });
         assert_eq!(lines.len(), 1, "{lines:?}");
@@ -230,8 +239,9 @@ mod tests {
     #[tokio::test]
     async fn an_export_ends_in_time_or_when_the_line_is_hung_up() {
         let (hang_up, hung_up) = watch::channel(false);
-        let line = Line::new("http://127.0.0.1:4317", hung_up, Handle::current());
-        let bounded = |limit, export| line.bounded(Signal::Traces, Duration::from_millis(limit), export);
+        let line = Line::new("http://127.0.0.1:4317", None, hung_up, Handle::current());
+        let cause = Cause::default();
+        let bounded = |limit, export| line.bounded(Signal::Traces, Duration::from_millis(limit), &cause, export);
         let never = || Box::pin(std::future::pending::<OTelSdkResult>()) as Pin<Box<dyn Future<Output = _> + Send>>;
 
         let late = bounded(10, never()).await;

@@ -7,7 +7,7 @@ use std::{
     task::{Context, Poll},
 };
 
-use tonic::{body::Body, codegen::Service, server::NamedService};
+use tonic::{body::Body, codec::CompressionEncoding::Gzip, codegen::Service, server::NamedService};
 
 /// What a collector got: the part of OTLP's messages that is looked at.
 #[derive(Debug, Clone, Default)]
@@ -16,6 +16,8 @@ pub(crate) struct Got {
     pub(crate) spans: Arc<Mutex<Vec<Span>>>,
     pub(crate) metrics: Arc<Mutex<Vec<Metric>>>,
     pub(crate) records: Arc<Mutex<Vec<Record>>>,
+    /// What was shown over gRPC.
+    pub(crate) keys: Arc<Mutex<Vec<http::HeaderValue>>>,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -121,10 +123,21 @@ pub(crate) struct AnyValue {
 }
 
 impl Got {
-    fn take(&self, resources: impl Iterator<Item = Option<Resource>>, spans: Vec<Span>, metrics: Vec<Metric>) {
-        self.resources.lock().expect("whole").extend(resources.flatten());
+    pub(crate) fn traces(&self, sent: ExportTraces) {
+        let spans = sent.of.iter().flat_map(|of| &of.scopes).flat_map(|scope| scope.spans.clone());
         self.spans.lock().expect("whole").extend(spans);
+        self.resources.lock().expect("whole").extend(sent.of.into_iter().filter_map(|of| of.resource));
+    }
+
+    pub(crate) fn metrics(&self, sent: ExportMetrics) {
+        let metrics = sent.of.iter().flat_map(|of| &of.scopes).flat_map(|scope| scope.metrics.clone());
         self.metrics.lock().expect("whole").extend(metrics);
+        self.resources.lock().expect("whole").extend(sent.of.into_iter().filter_map(|of| of.resource));
+    }
+
+    pub(crate) fn logs(&self, sent: ExportLogs) {
+        let records = sent.of.iter().flat_map(|of| &of.scopes).flat_map(|scope| scope.records.clone());
+        self.records.lock().expect("whole").extend(records);
     }
 }
 
@@ -164,34 +177,16 @@ macro_rules! service {
 
             fn call(&mut self, request: http::Request<Body>) -> Self::Future {
                 let service = self.clone();
+                self.0.keys.lock().expect("whole").extend(request.headers().get("api-key").cloned());
                 Box::pin(async move {
                     let codec = tonic_prost::ProstCodec::<(), $export>::default();
-                    Ok(tonic::server::Grpc::new(codec).unary(service, request).await)
+                    Ok(tonic::server::Grpc::new(codec).accept_compressed(Gzip).unary(service, request).await)
                 })
             }
         }
     };
 }
 
-service!(
-    Traces,
-    "opentelemetry.proto.collector.trace.v1.TraceService",
-    ExportTraces,
-    |got: &Got, sent: ExportTraces| {
-        let spans = sent.of.iter().flat_map(|of| &of.scopes).flat_map(|scope| scope.spans.clone()).collect();
-        got.take(sent.of.into_iter().map(|of| of.resource), spans, Vec::new());
-    }
-);
-service!(
-    Metrics,
-    "opentelemetry.proto.collector.metrics.v1.MetricsService",
-    ExportMetrics,
-    |got: &Got, sent: ExportMetrics| {
-        let metrics = sent.of.iter().flat_map(|of| &of.scopes).flat_map(|scope| scope.metrics.clone()).collect();
-        got.take(sent.of.into_iter().map(|of| of.resource), Vec::new(), metrics);
-    }
-);
-service!(Logs, "opentelemetry.proto.collector.logs.v1.LogsService", ExportLogs, |got: &Got, sent: ExportLogs| {
-    let records = sent.of.iter().flat_map(|of| &of.scopes).flat_map(|scope| scope.records.clone());
-    got.records.lock().expect("whole").extend(records);
-});
+service!(Traces, "opentelemetry.proto.collector.trace.v1.TraceService", ExportTraces, Got::traces);
+service!(Metrics, "opentelemetry.proto.collector.metrics.v1.MetricsService", ExportMetrics, Got::metrics);
+service!(Logs, "opentelemetry.proto.collector.logs.v1.LogsService", ExportLogs, Got::logs);

@@ -1,0 +1,217 @@
+//! environment: what the standard's `OTEL_*` variables ask for, read once and whole, so that nothing that is asked for
+//! is left out in silence. The SDK would read some of them itself, and say of those that it cannot follow nothing that
+//! is heard.
+//!
+//! What would send figures nowhere, or to where they were not meant to go, is refused; what only tunes is warned of and
+//! left at its default, as the standard asks for it.
+
+use std::{collections::BTreeMap, env, time::Duration};
+
+use opentelemetry_sdk::{metrics::Temporality, trace::Sampler};
+
+use super::{setup::TelemetryError, watch::Signal};
+
+mod destination;
+mod values;
+
+pub(super) use destination::{Destination, Protocol, Tls};
+use values::Values;
+
+/// Spans, and lines, that wait to be sent, unless a variable says otherwise; more are dropped.
+const QUEUE: usize = 4_096;
+/// The longest such queue that may be asked for.
+const QUEUE_MAX: usize = 1 << 20;
+/// Spans, or lines, of one export.
+const BATCH: usize = 512;
+/// Between two exports of spans, of lines, and of metrics.
+const SPANS_EVERY: Duration = Duration::from_secs(5);
+const LINES_EVERY: Duration = Duration::from_secs(1);
+const METRICS_EVERY: Duration = Duration::from_secs(60);
+/// Longest time for one export of a batch, and of metrics.
+const BATCH_EXPORT_MAX: Duration = Duration::from_secs(30);
+
+/// What the SDK reads itself, and does as it says.
+const OF_THE_SDK: [&str; 5] = [
+    "OTEL_RESOURCE_ATTRIBUTES",
+    "OTEL_SERVICE_NAME",
+    "OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT",
+    "OTEL_SPAN_EVENT_COUNT_LIMIT",
+    "OTEL_SPAN_LINK_COUNT_LIMIT",
+];
+
+/// The process's variables of that name.
+pub(super) type Environment = BTreeMap<String, String>;
+
+/// Those of this process that are set, and not to nothing.
+pub(super) fn of_process() -> Environment {
+    env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.to_string_lossy().into_owned())))
+        .filter(|(name, value)| name.starts_with("OTEL_") && !value.is_empty())
+        .collect()
+}
+
+/// What is exported, where to, and how.
+#[derive(Debug)]
+pub(super) struct Plan {
+    pub(super) traces: Option<Destination>,
+    pub(super) metrics: Option<Destination>,
+    pub(super) logs: Option<Destination>,
+    pub(super) sampler: Sampler,
+    pub(super) spans: Batches,
+    pub(super) lines: Batches,
+    pub(super) metrics_every: Duration,
+    pub(super) temporality: Temporality,
+    /// What was asked for and is not done: whole sentences.
+    pub(super) warnings: Vec<String>,
+}
+
+/// How spans, or lines, wait to be sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Batches {
+    pub(super) queue: usize,
+    pub(super) batch: usize,
+    pub(super) every: Duration,
+}
+
+impl Plan {
+    /// Whether anything goes to a collector.
+    pub(super) fn exports(&self) -> bool {
+        self.traces.is_some() || self.metrics.is_some() || self.logs.is_some()
+    }
+}
+
+/// What `environment` asks for; `endpoint` is the collector of the command line, before that of the environment.
+pub(super) fn read(environment: &Environment, endpoint: Option<&str>) -> Result<Plan, TelemetryError> {
+    let mut values = Values::new(environment);
+    let mut plan = Plan {
+        traces: None,
+        metrics: None,
+        logs: None,
+        sampler: Sampler::ParentBased(Box::new(Sampler::AlwaysOn)),
+        spans: Batches { queue: QUEUE, batch: BATCH, every: SPANS_EVERY },
+        lines: Batches { queue: QUEUE, batch: BATCH, every: LINES_EVERY },
+        metrics_every: METRICS_EVERY,
+        temporality: Temporality::Cumulative,
+        warnings: Vec::new(),
+    };
+    if values.flag("OTEL_SDK_DISABLED") {
+        plan.warnings = values.warnings;
+        return Ok(plan);
+    }
+    let base = endpoint.or_else(|| values.text("OTEL_EXPORTER_OTLP_ENDPOINT"));
+    let mut to = |signal| destination::read(&mut values, signal, base);
+    (plan.traces, plan.metrics, plan.logs) = (to(Signal::Traces)?, to(Signal::Metrics)?, to(Signal::Logs)?);
+    if !plan.exports() {
+        // Who exports nothing need not hear what else would be done.
+        plan.warnings = values.warnings;
+        return Ok(plan);
+    }
+    plan.sampler = sampler(&mut values);
+    plan.spans = batches(&mut values, "OTEL_BSP", plan.spans, plan.traces.as_mut());
+    plan.lines = batches(&mut values, "OTEL_BLRP", plan.lines, plan.logs.as_mut());
+    plan.metrics_every = values.millis("OTEL_METRIC_EXPORT_INTERVAL", METRICS_EVERY);
+    limit(plan.metrics.as_mut(), values.millis("OTEL_METRIC_EXPORT_TIMEOUT", BATCH_EXPORT_MAX));
+    plan.temporality = temporality(&mut values);
+    cannot(&mut values);
+    plan.warnings = values.warnings;
+    Ok(plan)
+}
+
+fn limit(destination: Option<&mut Destination>, export_max: Duration) {
+    if let Some(destination) = destination {
+        destination.timeout = destination.timeout.min(export_max);
+    }
+}
+
+fn batches(values: &mut Values<'_>, prefix: &str, default: Batches, to: Option<&mut Destination>) -> Batches {
+    let queue = values.count(&format!("{prefix}_MAX_QUEUE_SIZE"), default.queue, QUEUE_MAX);
+    let batch = values.count(&format!("{prefix}_MAX_EXPORT_BATCH_SIZE"), default.batch.min(queue), queue);
+    let every = values.millis(&format!("{prefix}_SCHEDULE_DELAY"), default.every);
+    limit(to, values.millis(&format!("{prefix}_EXPORT_TIMEOUT"), BATCH_EXPORT_MAX));
+    Batches { queue, batch, every }
+}
+
+fn sampler(values: &mut Values<'_>) -> Sampler {
+    const NAME: &str = "OTEL_TRACES_SAMPLER";
+    let parent = |sampler| Sampler::ParentBased(Box::new(sampler));
+    let name = values.text(NAME).unwrap_or("parentbased_always_on").to_owned();
+    let sampler = match name.as_str() {
+        "always_on" => Sampler::AlwaysOn,
+        "always_off" => Sampler::AlwaysOff,
+        "traceidratio" => Sampler::TraceIdRatioBased(ratio(values)),
+        "parentbased_always_on" => parent(Sampler::AlwaysOn),
+        "parentbased_always_off" => parent(Sampler::AlwaysOff),
+        "parentbased_traceidratio" => parent(Sampler::TraceIdRatioBased(ratio(values))),
+        _ => {
+            values.ignored(
+                NAME,
+                "it should be always_on, always_off, traceidratio, or one of these with parentbased_ in front; every \
+                 trace is kept whose caller keeps it, and every one that begins here",
+            );
+            parent(Sampler::AlwaysOn)
+        }
+    };
+    if !name.ends_with("traceidratio") && values.text("OTEL_TRACES_SAMPLER_ARG").is_some() {
+        values.ignored("OTEL_TRACES_SAMPLER_ARG", "this sampler takes none");
+    }
+    sampler
+}
+
+fn ratio(values: &mut Values<'_>) -> f64 {
+    const NAME: &str = "OTEL_TRACES_SAMPLER_ARG";
+    match values.text(NAME).map(str::parse::<f64>) {
+        None => 1.0,
+        Some(Ok(ratio)) if (0.0..=1.0).contains(&ratio) => ratio,
+        Some(_) => {
+            values.ignored(NAME, "it should be a number from 0 to 1, as 0.1 for every tenth trace; all are kept");
+            1.0
+        }
+    }
+}
+
+fn temporality(values: &mut Values<'_>) -> Temporality {
+    const NAME: &str = "OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE";
+    match values.text(NAME).map(str::to_ascii_lowercase).as_deref() {
+        None | Some("cumulative") => Temporality::Cumulative,
+        Some("delta") => Temporality::Delta,
+        Some("lowmemory") => Temporality::LowMemory,
+        Some(_) => {
+            values.ignored(NAME, "it should be cumulative, delta or lowmemory; it is cumulative");
+            Temporality::Cumulative
+        }
+    }
+}
+
+/// What stands in the environment and nobody here does.
+fn cannot(values: &mut Values<'_>) {
+    let harmless = [
+        ("OTEL_EXPORTER_OTLP_METRICS_DEFAULT_HISTOGRAM_AGGREGATION", &["explicit_bucket_histogram"][..]),
+        ("OTEL_METRICS_EXEMPLAR_FILTER", &["always_off"]),
+        ("OTEL_PROPAGATORS", &["tracecontext", "tracecontext,baggage", "baggage,tracecontext"]),
+    ];
+    let why = [
+        "histograms have fixed bounds",
+        "this SDK records no exemplars",
+        "callers' traces are read from traceparent and tracestate",
+    ];
+    for ((name, done), why) in harmless.into_iter().zip(why) {
+        if values.text(name).is_some_and(|value| !done.contains(&value.to_ascii_lowercase().as_str())) {
+            values.ignored(name, why);
+        }
+    }
+    for name in values.ending_in("_INSECURE") {
+        values.ignored(&name, "the endpoint says it itself: https:// with TLS, http:// without");
+    }
+    if values.text("OTEL_RESOURCE_ATTRIBUTES").is_some_and(|text| text.split_terminator(',').any(|a| !a.contains('=')))
+    {
+        values
+            .ignored("OTEL_RESOURCE_ATTRIBUTES", "it should read name=value,name=value; what is no such pair is lost");
+    }
+    let unread = values.unread(&OF_THE_SDK);
+    if !unread.is_empty() {
+        values.warnings.push(format!("callgate does not read {}", unread.join(", ")));
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,76 @@
+//! values: single variables, what was made of them, and which nobody asked for.
+
+use std::{cell::RefCell, collections::BTreeSet, time::Duration};
+
+use super::Environment;
+
+/// The variables as they are read.
+pub(super) struct Values<'a> {
+    environment: &'a Environment,
+    read: RefCell<BTreeSet<String>>,
+    pub(super) warnings: Vec<String>,
+}
+
+impl<'a> Values<'a> {
+    pub(super) fn new(environment: &'a Environment) -> Self {
+        Self { environment, read: RefCell::default(), warnings: Vec::new() }
+    }
+
+    /// The value of a variable that is set.
+    pub(super) fn text(&self, name: &str) -> Option<&'a str> {
+        self.read.borrow_mut().insert(name.to_owned());
+        self.environment.get(name).map(|value| value.trim()).filter(|value| !value.is_empty())
+    }
+
+    /// A variable is set to what is not done, and `why`.
+    pub(super) fn ignored(&mut self, name: &str, why: &str) {
+        let value = self.text(name).unwrap_or_default();
+        self.warnings.push(format!("{name}={value} is not followed: {why}"));
+    }
+
+    pub(super) fn flag(&mut self, name: &str) -> bool {
+        match self.text(name).map(str::to_ascii_lowercase).as_deref() {
+            Some("true") => true,
+            None | Some("false") => false,
+            Some(_) => {
+                self.ignored(name, "it should be true or false, and is taken for false");
+                false
+            }
+        }
+    }
+
+    /// From 1 ms on.
+    pub(super) fn millis(&mut self, name: &str, default: Duration) -> Duration {
+        match self.text(name).map(str::parse::<u32>) {
+            None => default,
+            Some(Ok(millis)) if millis > 0 => Duration::from_millis(millis.into()),
+            Some(_) => {
+                let why = format!("it should be a number of milliseconds from 1; it is {}", default.as_millis());
+                self.ignored(name, &why);
+                default
+            }
+        }
+    }
+
+    pub(super) fn count(&mut self, name: &str, default: usize, max: usize) -> usize {
+        match self.text(name).map(str::parse::<usize>) {
+            None => default,
+            Some(Ok(count)) if (1..=max).contains(&count) => count,
+            Some(_) => {
+                self.ignored(name, &format!("it should be a number from 1 to {max}; it is {default}"));
+                default
+            }
+        }
+    }
+
+    pub(super) fn ending_in(&self, end: &str) -> Vec<String> {
+        self.environment.keys().filter(|name| name.ends_with(end)).cloned().collect()
+    }
+
+    /// What is set, and neither was read nor is among `others`.
+    pub(super) fn unread(&self, others: &[&str]) -> Vec<&'a str> {
+        let read = self.read.borrow();
+        let names = self.environment.keys().map(String::as_str);
+        names.filter(|name| !read.contains(*name) && !others.contains(name)).collect()
+    }
+}
