@@ -47,7 +47,7 @@ use crate::{
     policy::Policy,
     retry::classify,
     store::{self, Slots, Store},
-    telemetry::Metrics,
+    telemetry::{Metrics, Waits},
 };
 
 pub use approvals::{LOOK_EVERY, OPEN_MAX, Reply};
@@ -114,6 +114,7 @@ pub struct Gate {
     policy: ActivePolicy,
     open: OpenQuestions,
     key_problems: keys::KeyProblems,
+    waits: Waits,
     metrics: Metrics,
     clock: Clock,
 }
@@ -133,6 +134,7 @@ impl Gate {
             store,
             slots: Slots::default(),
             door: Door::new(clock.clone(), metrics.clone()),
+            waits: Waits::default(),
             tools: Arc::default(),
             learned: Learned::default(),
             halts: Halts::default(),

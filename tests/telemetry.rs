@@ -87,7 +87,7 @@ fn other_process() {
         let mut worked = Duration::ZERO;
         for i in 0..DECISIONS {
             let started = clock.tick();
-            telemetry::evaluate_span(&headers).in_scope(|| verdict::evaluated(&verdict, &proposal, []));
+            telemetry::evaluate_span(&headers).in_scope(|| verdict::evaluated(&verdict, &proposal, 0, []));
             metrics.evaluated(&verdict, &proposal, clock.elapsed(started));
             worked += clock.elapsed(started);
             if i % 10 == 0 {

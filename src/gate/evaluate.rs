@@ -79,7 +79,8 @@ impl Gate {
                 self.metrics.coerced(&proposal.request.tool);
                 telemetry::verdict::coerced(proposal);
             }
-            telemetry::verdict::evaluated(&verdict, proposal, evidence.unwrap_or_default());
+            let waits = self.waits.before(&verdict, &proposal.request);
+            telemetry::verdict::evaluated(&verdict, proposal, waits, evidence.unwrap_or_default());
             answers.push(self.answer(&policy, proposal, verdict).await);
         }
         Ok(answers)

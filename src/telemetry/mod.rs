@@ -9,6 +9,7 @@
 //! - `attributes`: what is said of a verdict and of a report, once for spans and log lines.
 //! - `setup`: [`Telemetry::start`] installs it all, [`Telemetry::shutdown`] flushes it.
 //! - `verdict`: the one log line of a decision or a report, and the span's attributes.
+//! - `waits`: how often a call was told to wait.
 //! - `policy`: the one log line of a policy that became active.
 //! - `rpc`: the span and the duration of each call of a service.
 //! - `spans`, `context`: the spans, hung below the caller's.
@@ -37,9 +38,11 @@ mod spans;
 mod testing;
 mod tools;
 pub mod verdict;
+mod waits;
 mod watch;
 
 pub use metrics::Metrics;
 pub use scrape::Scrape;
 pub use setup::{LogFormat, Settings, Telemetry, TelemetryError};
 pub use spans::{batch_span, evaluate_span, record_span};
+pub use waits::Waits;

@@ -142,6 +142,8 @@ names! {
     BY_LEASE = "callgate.by_lease",
     /// Where the event stands among its call tree's. Logs and spans.
     SEQ = "callgate.seq",
+    /// How often the same call was told to wait before; only where it was. Logs.
+    WAITS = "callgate.waits",
     /// The evidence behind a broken loop: the session's last calls, each as fingerprint and result digest (16
     /// hexadecimal characters each, `-` for no result), with a colon between. Logs.
     LOOP_WINDOW = "callgate.loop.window",
@@ -168,6 +170,19 @@ names! {
     POLICY_BY = "callgate.policy.by",
     /// Why, in their words; for a server's own file, its path. Logs.
     POLICY_NOTE = "callgate.policy.note",
+    /// What somebody did: `halted`, `answered`, `token_created` and the other kinds of the audit. On the line that each
+    /// entry of the audit is told by (target `callgate::audit`), as are the next five.
+    AUDIT_KIND = "callgate.audit.kind",
+    /// Who did it.
+    AUDIT_BY = "callgate.audit.by",
+    /// By which credential: `local`, `token cgt_…`, `certificate …`, `jwt …`.
+    AUDIT_CREDENTIAL = "callgate.audit.credential",
+    /// From which address, where there is one.
+    AUDIT_FROM = "callgate.audit.from",
+    /// What was done, in words.
+    AUDIT_WHAT = "callgate.audit.what",
+    /// Why, in theirs, where they said.
+    AUDIT_WHY = "callgate.audit.why",
     /// Why something failed. Logs.
     ERROR = "callgate.error",
 }

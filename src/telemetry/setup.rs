@@ -236,9 +236,9 @@ mod tests {
             let proposal = testing::proposal("charge_card");
             let span = crate::telemetry::evaluate_span(&http::HeaderMap::new());
             span.in_scope(|| {
-                verdict::evaluated(&testing::allow(), &proposal, []);
+                verdict::evaluated(&testing::allow(), &proposal, 0, []);
                 let refused = testing::refused(Decision::Deny, "same_call", Reason::OutcomeUnknown);
-                verdict::evaluated(&refused, &proposal, []);
+                verdict::evaluated(&refused, &proposal, 0, []);
                 tracing::info!(target: "sqlx::query", "select 1");
                 tracing::error!(target: "opentelemetry_sdk", "BatchSpanProcessor.ExportError");
             });

@@ -130,7 +130,7 @@ mod tests {
         let verdict = loop_broken(Decision::Deny, Level::Critical, 20);
         let (spans, lines) = traced(|| {
             let span = evaluate_span(&headers());
-            span.in_scope(|| evaluated(&verdict, &testing::proposal("charge_card"), []));
+            span.in_scope(|| evaluated(&verdict, &testing::proposal("charge_card"), 0, []));
         });
         let [span] = spans.as_slice() else { panic!("{} spans", spans.len()) };
         assert_eq!((&*span.name, &span.span_kind), (names::SPAN_EVALUATE, &SpanKind::Internal));
@@ -171,8 +171,8 @@ mod tests {
     fn each_verdict_of_a_batch_has_its_own_span() {
         let (spans, _) = traced(|| {
             batch_span(&headers()).in_scope(|| {
-                evaluated(&allow(), &testing::proposal("charge_card"), []);
-                evaluated(&allow(), &testing::proposal("send_mail"), []);
+                evaluated(&allow(), &testing::proposal("charge_card"), 0, []);
+                evaluated(&allow(), &testing::proposal("send_mail"), 0, []);
             });
         });
         let [one, other, batch] = spans.as_slice() else { panic!("{} spans", spans.len()) };

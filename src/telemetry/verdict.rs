@@ -3,14 +3,16 @@
 //!
 //! Levels: a loop that got its call refused is a warning; every other decision that a rule had a part in (refusals,
 //! warnings to the model, what shadow mode let through) is info; a plain ALLOW, and an answer repeated for the same
-//! call_id, are debug. A report of an error or of an unknown outcome is info, any other is debug.
+//! call_id, are debug. Of the WAITs that one call is told the first, the tenth, the hundredth are info, the others
+//! debug, and what it is told at last is info and says how many they were. A report of an error or of an unknown
+//! outcome is info, any other is debug.
 
 use std::fmt;
 
 use opentelemetry::trace::TraceId;
 use tracing::{Level as LogLevel, Span, field};
 
-use super::{names, spans};
+use super::{names, spans, waits::is_worth_a_line};
 use crate::domain::{
     call::Proposal,
     event::Settled,
@@ -60,11 +62,12 @@ macro_rules! noted {
 }
 
 macro_rules! decision_line {
-    ($level:expr, $verdict:expr, $proposal:expr, $window:expr, $trace:expr) => {
+    ($level:expr, $verdict:expr, $proposal:expr, $waits:expr, $window:expr, $trace:expr) => {
         verdict_attributes!(line [
             names::TARGET_DECISION,
             $level,
-            Sentence { verdict: $verdict, tool: $proposal.request.tool.as_str() },
+            Sentence { verdict: $verdict, tool: $proposal.request.tool.as_str(), waits: $waits },
+            WAITS = ($waits > 0).then_some($waits),
             LOOP_WINDOW = $window.as_ref().map(field::display),
             TRACE_ID = $trace().map(field::display)
         ] $verdict, $proposal)
@@ -82,20 +85,22 @@ macro_rules! report_line {
     };
 }
 
-/// Says a decision, once, and puts it on the current Evaluate's span. `window` is read for a broken loop only: the
-/// session's last calls, newest first, as fingerprint and result digest; its first 30 are said.
+/// Says a decision, once, and puts it on the current Evaluate's span. `waits` is how often the same call was told to
+/// wait before. `window` is read for a broken loop only: the session's last calls, newest first, as fingerprint and
+/// result digest; its first 30 are said.
 pub fn evaluated(
     verdict: &Verdict,
     proposal: &Proposal,
+    waits: u32,
     window: impl IntoIterator<Item = (Fingerprint, Option<ResultDigest>)>,
 ) {
     let span = spans::of_verdict();
     note_verdict(&span, verdict, proposal);
-    let level = level(verdict);
+    let level = level(verdict, waits);
     let broken = level == LogLevel::WARN;
     let window = broken.then(|| Window(window.into_iter().take(WINDOW_MAX).collect()));
     let trace = || -> Option<TraceId> { spans::trace_id(&span) };
-    at!(level, decision_line!(verdict, proposal, window, trace));
+    at!(level, decision_line!(verdict, proposal, waits, window, trace));
 }
 
 /// Says which arguments of a call were read as another type; never their values.
@@ -125,8 +130,10 @@ pub fn recorded(settled: &Settled) {
     at!(level, report_line!(settled, trace));
 }
 
-fn level(verdict: &Verdict) -> LogLevel {
-    if verdict.replayed || verdict.findings.is_empty() {
+fn level(verdict: &Verdict, waits: u32) -> LogLevel {
+    let is_told_again = verdict.decision == Decision::Wait && !is_worth_a_line(waits);
+    let ends_waits = verdict.decision != Decision::Wait && waits > 0;
+    if verdict.replayed || is_told_again || (verdict.findings.is_empty() && !ends_waits) {
         LogLevel::DEBUG
     } else if verdict.loop_broken().is_some() {
         LogLevel::WARN
@@ -156,12 +163,19 @@ fn retry_after_ms(settled: &Settled) -> Option<u64> {
 struct Sentence<'a> {
     verdict: &'a Verdict,
     tool: &'a str,
+    waits: u32,
 }
 
 impl fmt::Display for Sentence<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { verdict, tool } = self;
+        let Self { verdict, tool, waits } = self;
         write!(f, "{} {tool}", verb(verdict.decision))?;
+        match waits {
+            0 => {}
+            before if verdict.decision == Decision::Wait => write!(f, ", told so {} times", before + 1)?,
+            1 => f.write_str(", after 1 wait")?,
+            before => write!(f, ", after {before} waits")?,
+        }
         if verdict.replayed {
             f.write_str(", as answered before")?;
         }

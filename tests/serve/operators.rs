@@ -1,6 +1,7 @@
 //! What operators type at a running server, as they type it: the commands find calls, try policies on them, answer
 //! questions, and stop and let go.
 
+mod log;
 mod recorded;
 
 use callgate::{

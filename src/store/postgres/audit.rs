@@ -59,16 +59,17 @@ pub async fn commit(mut tx: Transaction<'_, Postgres>, tenant: TenantId, event: 
 /// The one log line of what somebody did, once it is committed.
 pub fn log(tenant: TenantId, event: &Event) {
     let Event { kind, by, session, what, why } = event;
-    tracing::info!(
+    tracing::event!(
         target: "callgate::audit",
-        tenant = tenant.0,
-        kind = kind.as_str(),
-        by = by.name.as_str(),
-        credential = %by.credential,
-        from = by.from.as_deref(),
-        session = session.as_deref(),
-        what = what.as_str(),
-        why = why.as_deref(),
+        tracing::Level::INFO,
+        { "callgate.tenant" } = tenant.0,
+        { "callgate.audit.kind" } = kind.as_str(),
+        { "callgate.audit.by" } = by.name.as_str(),
+        { "callgate.audit.credential" } = %by.credential,
+        { "callgate.audit.from" } = by.from.as_deref(),
+        { "gen_ai.conversation.id" } = session.as_deref(),
+        { "callgate.audit.what" } = what.as_str(),
+        { "callgate.audit.why" } = why.as_deref(),
         "{}: {what}, by {}",
         kind.as_str(),
         by.name

@@ -141,7 +141,6 @@ impl Store {
                 // The plane's comes last everywhere, so that nobody waits in a circle.
                 if changed.id != DEFAULT_TENANT {
                     audit::append(&mut tx, changed.id, &event).await?;
-                    audit::log(changed.id, &event);
                 }
                 audit::commit(tx, DEFAULT_TENANT, &event).await?;
                 Ok(Some(changed))

@@ -13,7 +13,7 @@ fn no_window() -> [(Fingerprint, Option<ResultDigest>); 0] {
 }
 
 fn said(verdict: &Verdict) -> Line {
-    let lines = heard(|| evaluated(verdict, &testing::proposal("charge_card"), no_window()));
+    let lines = heard(|| evaluated(verdict, &testing::proposal("charge_card"), 0, no_window()));
     let [line] = lines.as_slice() else { panic!("{} lines", lines.len()) };
     line.clone()
 }
@@ -73,6 +73,29 @@ fn a_decision_is_one_line_that_is_readable_alone() {
 }
 
 #[test]
+fn a_wait_that_is_told_again_and_again_is_said_now_and_then_and_counted_at_the_end() {
+    let wait = refused(Decision::Wait, "same_call", Reason::RetryTooEarly);
+    let lines = heard(|| {
+        (0..100).for_each(|before| evaluated(&wait, &testing::proposal("charge_card"), before, no_window()));
+        evaluated(&allow(), &testing::proposal("charge_card"), 100, no_window());
+    });
+    assert_eq!(lines.len(), 101, "who listens at debug hears each");
+    let said: Vec<_> = lines.iter().filter(|line| line.level <= LogLevel::INFO).collect();
+    let text: Vec<&str> = said.iter().map(|line| line.message()).collect();
+    assert_eq!(
+        text,
+        [
+            "wait with charge_card: retry_too_early (same_call)",
+            "wait with charge_card, told so 10 times: retry_too_early (same_call)",
+            "wait with charge_card, told so 100 times: retry_too_early (same_call)",
+            "allow charge_card, after 100 waits",
+        ]
+    );
+    assert_eq!(said[3].fields[names::WAITS], "100");
+    assert!(!said[0].fields.contains_key(names::WAITS));
+}
+
+#[test]
 fn every_value_is_a_field_and_no_argument_is() {
     let line = said(&allow());
     let expected = BTreeMap::from([
@@ -109,7 +132,7 @@ fn a_broken_loop_is_said_with_its_evidence_and_with_no_more_than_that() {
     let (fingerprint, digest) = (allow().fingerprint, ResultDigest::of_success("same"));
     let endless = std::iter::once((fingerprint, None)).chain(std::iter::repeat((fingerprint, Some(digest))));
     let broken = loop_broken(Decision::Deny, Level::Critical, 20);
-    let lines = heard(|| evaluated(&broken, &testing::proposal("charge_card"), endless));
+    let lines = heard(|| evaluated(&broken, &testing::proposal("charge_card"), 0, endless));
     let window = &lines[0].fields["callgate.loop.window"];
     let calls: Vec<&str> = window.split(' ').collect();
     let (short, result) = (&fingerprint.to_hex()[..16], &digest.to_hex()[..16]);
@@ -117,7 +140,7 @@ fn a_broken_loop_is_said_with_its_evidence_and_with_no_more_than_that() {
     assert_eq!(calls[..2], [format!("{short}:-"), format!("{short}:{result}")]);
 
     let unread = std::iter::from_fn(|| panic!("the window of a call that is let through is not read"));
-    heard(|| evaluated(&allow(), &testing::proposal("charge_card"), unread));
+    heard(|| evaluated(&allow(), &testing::proposal("charge_card"), 0, unread));
 }
 
 #[test]

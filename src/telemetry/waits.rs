@@ -1,0 +1,92 @@
+//! waits: how often a call was told to wait, so that the log says it once, then now and then, and at the end how often
+//! it was. Only what an agent asks again by the same call_id is one call.
+
+use std::{
+    hash::{BuildHasher as _, RandomState},
+    num::NonZeroUsize,
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+use lru::LruCache;
+
+use crate::domain::{call::Request, finding::Decision, verdict::Verdict};
+
+/// Calls that wait and are counted; of more, those that were told longest ago are forgotten.
+const WAITING_MAX: NonZeroUsize = NonZeroUsize::new(10_000).expect("some");
+
+/// The calls that were told to wait. A call is known by a hash: two of the same would share their count.
+#[derive(Debug)]
+pub struct Waits {
+    told: Mutex<LruCache<u64, u32>>,
+    /// How many there are: mostly none, and then nothing is locked.
+    len: AtomicUsize,
+    hasher: RandomState,
+}
+
+impl Default for Waits {
+    fn default() -> Self {
+        Self {
+            told: Mutex::new(LruCache::new(WAITING_MAX)),
+            len: AtomicUsize::default(),
+            hasher: RandomState::default(),
+        }
+    }
+}
+
+impl Waits {
+    /// How often this call was told to wait before this verdict.
+    pub fn before(&self, verdict: &Verdict, request: &Request) -> u32 {
+        let waits = verdict.decision == Decision::Wait;
+        if !waits && self.len.load(Ordering::Relaxed) == 0 {
+            return 0;
+        }
+        let call = self.hasher.hash_one((request.tenant.0, request.session.as_str(), request.call_id.as_str()));
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = if waits {
+            let count = told.get_or_insert_mut(call, || 0);
+            *count = count.saturating_add(1);
+            *count - 1
+        } else {
+            told.pop(&call).unwrap_or(0)
+        };
+        self.len.store(told.len(), Ordering::Relaxed);
+        before
+    }
+}
+
+/// Whether a wait is worth a line of its own after so many: the first, the tenth, the hundredth.
+pub(super) fn is_worth_a_line(before: u32) -> bool {
+    let nth = before.saturating_add(1);
+    nth == 10_u32.saturating_pow(nth.ilog10())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        domain::reason::Reason,
+        telemetry::testing::{allow, proposal, refused},
+    };
+
+    #[test]
+    fn waits_are_counted_until_the_call_hears_something_else() {
+        let (waits, request) = (Waits::default(), proposal("search").request);
+        let wait = refused(Decision::Wait, "same_call", Reason::RetryTooEarly);
+        assert_eq!(waits.before(&allow(), &request), 0);
+        let counted: Vec<u32> = (0..3).map(|_| waits.before(&wait, &request)).collect();
+        assert_eq!(counted, [0, 1, 2]);
+        let other =
+            Request { session: crate::domain::ids::SessionId::parse("session", "s2").unwrap(), ..request.clone() };
+        assert_eq!(waits.before(&wait, &other), 0, "another session's call of that name is another");
+        assert_eq!((waits.before(&allow(), &request), waits.before(&allow(), &request)), (3, 0));
+    }
+
+    #[test]
+    fn the_first_the_tenth_and_the_hundredth_have_lines() {
+        let with_line: Vec<u32> = (0..1_000).filter(|before| is_worth_a_line(*before)).collect();
+        assert_eq!(with_line, [0, 9, 99, 999]);
+    }
+}
