@@ -18,11 +18,14 @@ fn main() -> Result<(), Box<dyn Error>> {
         protox::compile(services.map(|service| format!("callgate/v1/{service}_service.proto")), ["proto"])?;
     let out = PathBuf::from(env::var("OUT_DIR")?);
     fs::write(out.join("callgate.bin"), descriptors.encode_to_vec())?;
+    let mut config = tonic_prost_build::Config::new();
+    // By its name a message is told as JSON.
+    config.enable_type_names();
     tonic_prost_build::configure()
         .extern_path(".google.rpc.Status", "::tonic_types::Status")
         // The method Connect would have the name of the constructor that this leaves out.
         .build_transport(false)
-        .compile_fds(descriptors)?;
+        .compile_fds_with_config(descriptors, config)?;
     println!("cargo:rerun-if-changed=migrations");
     fs::write(out.join("migrations.rs"), migrations(&Path::new(&env::var("CARGO_MANIFEST_DIR")?).join("migrations"))?)?;
     Ok(())

@@ -20,6 +20,7 @@ use self::{
     show::Show,
 };
 use super::{
+    credential::Credential,
     plane::Plane,
     remote::{Bearer, Shown, Wire},
 };
@@ -67,7 +68,8 @@ pub(super) async fn run(args: DemoArgs) -> anyhow::Result<()> {
         return on_own_server(&args).await;
     };
     let otherwise = "; start one with `callgate serve`, or leave --server away";
-    let wire = args.shown.connect(url, args.shown.bearer()?, otherwise).await?;
+    let shown = args.shown.credential()?;
+    let wire = shown.connect(url, shown.bearer()?, otherwise).await?;
     play(url, wire, args.pace_ms).await
 }
 
@@ -108,7 +110,7 @@ pub(super) fn open_to_all(folder: &std::path::Path) -> anyhow::Result<()> {
 
 /// Against a server that knows no credentials.
 async fn on_it(url: &str, pace_ms: u64) -> anyhow::Result<()> {
-    let wire = Shown::default().connect(url, Bearer::default(), "").await?;
+    let wire = Credential::default().connect(url, Bearer::default(), "").await?;
     play(url, wire, pace_ms).await
 }
 

@@ -7,6 +7,8 @@ mod agents;
 mod approvals;
 mod audit;
 mod bench;
+mod contexts;
+mod credential;
 mod database;
 mod demo;
 mod expiry;
@@ -15,6 +17,7 @@ mod fetch;
 mod follow;
 mod hook;
 mod host;
+mod json;
 mod keys;
 mod mcp;
 mod place;
@@ -99,6 +102,8 @@ enum Command {
     Replay(replay::ReplayArgs),
     /// Compare learned advice on retries with a hard-coded flag, on a simulated fleet
     Simulate(simulate::SimulateArgs),
+    /// List the servers that the file of contexts names, and choose one
+    Contexts(contexts::ContextsArgs),
     /// Import a list of tools into a policy file, or lint it
     Tools(tools::ToolsArgs),
     /// Run an MCP server behind the gate: all passes as it is, but calls of tools, which are judged first
@@ -154,6 +159,7 @@ fn run(command: Command) -> ExitCode {
         Command::Report(args) => runtime().and_then(|runtime| runtime.block_on(report::run(args))),
         Command::Replay(args) => replay::run(&args),
         Command::Simulate(args) => simulate::run(&args),
+        Command::Contexts(args) => contexts::run(&args),
         Command::Tools(args) => return tools::run(&args),
         Command::McpProxy(args) => return mcp::proxy(args),
         Command::Mcp(args) => mcp::run(&args),

@@ -1,99 +1,185 @@
 //! A running server, for commands that ask one.
 
 use std::{
-    fmt,
-    net::IpAddr,
-    path::{Path, PathBuf},
+    path::PathBuf,
+    sync::{Arc, OnceLock},
 };
 
 use anyhow::{Context as _, Error, anyhow, bail};
 use clap::Args;
 use prost_types::Timestamp;
-use tonic::{
-    Request, Response, Status,
-    metadata::{Ascii, MetadataValue},
-    service::{Interceptor, interceptor::InterceptedService},
-    transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity},
-};
+use tonic::{Request, Response, Status, service::interceptor::InterceptedService};
 use tonic_types::StatusExt as _;
 
+pub(super) use super::credential::{Bearer, Wire};
+use super::{
+    contexts,
+    credential::{Credential, Token, has_tls, is_overheard},
+};
 use crate::grpc::BY;
 
 /// Which server is asked.
 #[derive(Debug, Clone, Args)]
 pub(super) struct Remote {
-    /// The URL of the running server: https://HOST:PORT, http://HOST:PORT or unix:PATH
-    #[arg(long, value_name = "URL", default_value = DEFAULT_SERVER, env = "CALLGATE_SERVER")]
-    server: String,
+    /// The server's URL: https://HOST:PORT, http://HOST:PORT or unix:PATH [env: CALLGATE_SERVER]
+    /// [default: the current context's, else http://127.0.0.1:7600]
+    #[arg(long, value_name = "URL", conflicts_with = "context")]
+    server: Option<String>,
+    /// A server by its name in the file of contexts, with its credential [env: CALLGATE_CONTEXT]
+    #[arg(long, value_name = "NAME")]
+    context: Option<String>,
     #[command(flatten)]
     shown: Shown,
+    #[arg(skip)]
+    way: Arc<OnceLock<Way>>,
 }
 
 /// What is shown to a server.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
 pub(super) struct Shown {
-    /// A file with the token to show; without it the token is taken from CALLGATE_TOKEN
-    #[arg(long, value_name = "FILE", env = "CALLGATE_TOKEN_FILE", hide_short_help = true)]
+    /// A file with the token to show; else the token is taken from CALLGATE_TOKEN [env: CALLGATE_TOKEN_FILE]
+    #[arg(long, value_name = "FILE", hide_short_help = true)]
     token_file: Option<PathBuf>,
-    /// The certificate of the authority that the server's is of [default: the public authorities]
-    #[arg(long, value_name = "FILE", env = "CALLGATE_CA", hide_short_help = true)]
+    /// The certificate of the authority that the server's is of [env: CALLGATE_CA] [default: the public authorities]
+    #[arg(long, value_name = "FILE", hide_short_help = true)]
     ca: Option<PathBuf>,
-    /// The certificate to show, with --key
-    #[arg(long, value_name = "FILE", env = "CALLGATE_CERT", requires = "key", hide_short_help = true)]
+    /// The certificate to show, with --key [env: CALLGATE_CERT]
+    #[arg(long, value_name = "FILE", hide_short_help = true)]
     certificate: Option<PathBuf>,
-    /// Its key
-    #[arg(long, value_name = "FILE", env = "CALLGATE_KEY", requires = "certificate", hide_short_help = true)]
+    /// Its key [env: CALLGATE_KEY]
+    #[arg(long, value_name = "FILE", hide_short_help = true)]
     key: Option<PathBuf>,
 }
 
 /// Where `callgate serve` listens unless it is told otherwise.
-const DEFAULT_SERVER: &str = "http://127.0.0.1:7600";
-
-/// A connection to it, which shows the caller's token with each request.
-pub(super) type Wire = InterceptedService<Channel, Bearer>;
+pub(super) const DEFAULT_SERVER: &str = "http://127.0.0.1:7600";
 
 /// The environment variable that a token comes from: a command line is seen by every user of the machine.
 pub(super) const TOKEN: &str = "CALLGATE_TOKEN";
 
+/// Where a server is, and what is shown to it.
+#[derive(Debug, Clone)]
+struct Way {
+    url: String,
+    /// The context that names it.
+    context: Option<String>,
+    /// What the command line and the environment show, beside what the context does.
+    given: Credential,
+    /// All that is shown.
+    shown: Credential,
+}
+
+/// A variable that is set to something.
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.is_empty())
+}
+
 impl Remote {
+    /// Which server it is: of the command line, else of the environment, else of the file of contexts.
+    fn way(&self) -> anyhow::Result<&Way> {
+        if let Some(way) = self.way.get() {
+            return Ok(way);
+        }
+        let way = self.found()?;
+        Ok(self.way.get_or_init(|| way))
+    }
+
+    fn found(&self) -> anyhow::Result<Way> {
+        let flags = self.shown.flags()?;
+        if let Some(name) = &self.context {
+            let context = contexts::named(name)?;
+            let shown = flags.clone().or(context.credential).or(environment()?);
+            return Ok(Way { url: context.server, context: Some(name.clone()), given: flags, shown });
+        }
+        let given = flags.or(environment()?);
+        let named = variable("CALLGATE_CONTEXT");
+        let url = match (&self.server, variable("CALLGATE_SERVER"), &named) {
+            (Some(url), ..) => Some(url.clone()),
+            (None, Some(_), Some(_)) => {
+                bail!("CALLGATE_SERVER and CALLGATE_CONTEXT both name a server; unset one, or give --context")
+            }
+            (None, url, _) => url,
+        };
+        if let Some(url) = url {
+            // What a context shows is for its own server.
+            return Ok(Way { url, context: None, shown: given.clone(), given });
+        }
+        let context = match named {
+            Some(name) => Some((name.clone(), contexts::named(&name)?)),
+            None => contexts::current()?,
+        };
+        Ok(match context {
+            Some((name, context)) => {
+                let shown = given.clone().or(context.credential);
+                Way { url: context.server, context: Some(name), given, shown }
+            }
+            None => Way { url: DEFAULT_SERVER.to_owned(), context: None, shown: given.clone(), given },
+        })
+    }
+
     pub(super) async fn connect(&self) -> anyhow::Result<Wire> {
-        self.shown.connect(&self.server, self.shown.bearer()?, "; start one with `callgate serve`").await
+        let Way { url, shown, context, .. } = self.way()?;
+        let otherwise = match context {
+            Some(name) => format!(", the server of context {name}"),
+            None => "; start one with `callgate serve`".to_owned(),
+        };
+        shown.connect(url, shown.bearer()?, &otherwise).await
     }
 
     /// A connection that is made with the first request, for who goes on while the server is away.
     pub(super) fn connect_later(&self) -> anyhow::Result<Wire> {
-        let bearer = self.shown.bearer()?;
-        Ok(InterceptedService::new(self.shown.endpoint(&self.server, &bearer)?.connect_lazy(), bearer))
+        let Way { url, shown, .. } = self.way()?;
+        let bearer = shown.bearer()?;
+        Ok(InterceptedService::new(shown.endpoint(url, &bearer)?.connect_lazy(), bearer))
     }
 
     /// True when the name of who asks is their credential's, and not the one that they give.
     pub(super) fn is_named_by_credential(&self) -> anyhow::Result<bool> {
-        Ok(self.shown.certificate.is_some() || self.shown.bearer()?.0.is_some())
+        let shown = &self.way()?.shown;
+        Ok(shown.identity.is_some() || shown.bearer()?.is_some())
     }
 
     /// The URL that is asked.
-    pub(super) fn server(&self) -> &str {
-        &self.server
+    pub(super) fn server(&self) -> anyhow::Result<&str> {
+        Ok(&self.way()?.url)
     }
 
     /// True for a server that others than this machine can reach by its URL.
-    pub(super) fn is_elsewhere(&self) -> bool {
-        has_tls(&self.server) || is_overheard(&self.server)
+    pub(super) fn is_elsewhere(&self) -> anyhow::Result<bool> {
+        let url = self.server()?;
+        Ok(has_tls(url) || is_overheard(url))
     }
 
-    /// The arguments by which another command asks the same server and shows the same credential: files by their names,
-    /// and never a token.
+    /// True where the token is to be in the environment of whoever asks.
+    pub(super) fn needs_environment(&self) -> anyhow::Result<bool> {
+        Ok(matches!(self.way()?.shown.token, Some(Token::Environment(_))))
+    }
+
+    /// True where nothing is shown but perhaps a token of the environment's.
+    pub(super) fn shows_no_file(&self) -> anyhow::Result<bool> {
+        let Credential { token, ca, identity } = &self.way()?.shown;
+        Ok(matches!(token, None | Some(Token::Environment(_))) && ca.is_none() && identity.is_none())
+    }
+
+    /// The arguments by which another command asks the same server and shows the same credential: a context and files by
+    /// their names, and never a token.
     pub(super) fn args(&self) -> anyhow::Result<Vec<String>> {
-        let host = self.server.split_once("://").and_then(|(_, rest)| rest.split('/').next());
-        if host.is_some_and(|host| host.contains('@')) {
-            bail!("--server: a URL with a name or a password in it would be written for others to read");
-        }
+        let Way { url, context, given, .. } = self.way()?;
         let mut args = Vec::new();
-        if self.server != DEFAULT_SERVER {
-            args.extend(["--server".to_owned(), self.server.clone()]);
+        if let Some(name) = context {
+            args.extend(["--context".to_owned(), name.clone()]);
+        } else if url != DEFAULT_SERVER {
+            let host = url.split_once("://").and_then(|(_, rest)| rest.split('/').next());
+            if host.is_some_and(|host| host.contains('@')) {
+                bail!("--server: a URL with a name or a password in it would be written for others to read");
+            }
+            args.extend(["--server".to_owned(), url.clone()]);
         }
-        let Shown { token_file, ca, certificate, key } = &self.shown;
-        let files = [("--token-file", token_file), ("--ca", ca), ("--certificate", certificate), ("--key", key)];
+        let token =
+            given.token.as_ref().and_then(|token| if let Token::File(path) = token { Some(path) } else { None });
+        let (certificate, key) = given.identity.as_ref().map_or((None, None), |(one, two)| (Some(one), Some(two)));
+        let files =
+            [("--token-file", token), ("--ca", given.ca.as_ref()), ("--certificate", certificate), ("--key", key)];
         for (name, file) in files {
             let Some(file) = file else { continue };
             let file = std::path::absolute(file).with_context(|| format!("{name} {}", file.display()))?;
@@ -104,100 +190,39 @@ impl Remote {
     }
 }
 
+/// A certificate with its key; one of them alone is a mistake.
+fn identity(
+    certificate: Option<PathBuf>,
+    key: Option<PathBuf>,
+    names: [&str; 2],
+) -> anyhow::Result<Option<(PathBuf, PathBuf)>> {
+    match (certificate, key) {
+        (Some(certificate), Some(key)) => Ok(Some((certificate, key))),
+        (None, None) => Ok(None),
+        (Some(_), None) => bail!("{} is given without {}", names[0], names[1]),
+        (None, Some(_)) => bail!("{} is given without {}", names[1], names[0]),
+    }
+}
+
+/// What the environment shows.
+fn environment() -> anyhow::Result<Credential> {
+    let path = |name: &str| variable(name).map(PathBuf::from);
+    let identity = identity(path("CALLGATE_CERT"), path("CALLGATE_KEY"), ["CALLGATE_CERT", "CALLGATE_KEY"])?;
+    let token = path("CALLGATE_TOKEN_FILE").map(Token::File).or_else(|| variable(TOKEN).map(Token::Environment));
+    Ok(Credential { token, ca: path("CALLGATE_CA"), identity })
+}
+
 impl Shown {
-    /// The token, if there is one.
-    pub(super) fn bearer(&self) -> anyhow::Result<Bearer> {
-        Bearer::read(self.token_file.as_deref())
+    /// What the command line shows.
+    fn flags(&self) -> anyhow::Result<Credential> {
+        let Self { token_file, ca, certificate, key } = self.clone();
+        let identity = identity(certificate, key, ["--certificate", "--key"])?;
+        Ok(Credential { token: token_file.map(Token::File), ca, identity })
     }
 
-    /// A connection that shows this token; `otherwise` is what else to do where nobody answers.
-    pub(super) async fn connect(&self, url: &str, bearer: Bearer, otherwise: &str) -> anyhow::Result<Wire> {
-        let endpoint = self.endpoint(url, &bearer)?;
-        let channel = endpoint.connect().await.map_err(|error| match has_tls(url) {
-            true => Error::new(error).context(format!("no server answers at {url} by TLS")),
-            false => anyhow!("no server answers at {url}{otherwise}"),
-        })?;
-        Ok(InterceptedService::new(channel, bearer))
-    }
-
-    fn endpoint(&self, url: &str, bearer: &Bearer) -> anyhow::Result<Endpoint> {
-        let endpoint = Endpoint::from_shared(url.to_owned()).with_context(|| format!("--server {url} is not a URL"))?;
-        if bearer.0.is_some() && is_overheard(url) {
-            bail!("--server {url}: a token would travel there for everybody to read; use https://");
-        }
-        self.encrypted(url, endpoint)
-    }
-
-    fn encrypted(&self, url: &str, endpoint: Endpoint) -> anyhow::Result<Endpoint> {
-        if !has_tls(url) {
-            return Ok(endpoint);
-        }
-        let read = |path: &Path| std::fs::read(path).with_context(|| format!("cannot read {}", path.display()));
-        let mut tls = ClientTlsConfig::new();
-        tls = match &self.ca {
-            Some(ca) => tls.ca_certificate(Certificate::from_pem(read(ca)?)),
-            None => tls.with_webpki_roots(),
-        };
-        if let (Some(certificate), Some(key)) = (&self.certificate, &self.key) {
-            tls = tls.identity(Identity::from_pem(read(certificate)?, read(key)?));
-        }
-        endpoint.tls_config(tls).context("the certificates for --server cannot be used")
-    }
-}
-
-fn has_tls(url: &str) -> bool {
-    url.starts_with("https://")
-}
-
-/// True for a way that others may listen on: neither TLS, nor this machine.
-fn is_overheard(url: &str) -> bool {
-    let host = url.strip_prefix("http://").map(|rest| rest.split('/').next().unwrap_or_default());
-    host.is_some_and(|host| {
-        let name = host.rsplit_once(':').map_or(host, |(name, _)| name).trim_matches(['[', ']']);
-        let is_here = name.parse::<IpAddr>().map_or(name == "localhost", |address| address.is_loopback());
-        !is_here
-    })
-}
-
-/// The token that is shown, if there is one. It has no `Debug` of its own.
-#[derive(Clone, Default)]
-pub(super) struct Bearer(Option<MetadataValue<Ascii>>);
-
-impl Bearer {
-    /// This token; none where there is no text.
-    pub(super) fn of(token: &str) -> anyhow::Result<Self> {
-        let token = token.trim();
-        if token.is_empty() {
-            return Ok(Self(None));
-        }
-        // What is wrong with it would be told with its text.
-        let value = format!("Bearer {token}").parse::<MetadataValue<Ascii>>();
-        let mut value = value.map_err(|_| anyhow!("the token has other characters than those of ASCII"))?;
-        value.set_sensitive(true);
-        Ok(Self(Some(value)))
-    }
-
-    fn read(file: Option<&Path>) -> anyhow::Result<Self> {
-        let token = match file {
-            Some(path) => std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?,
-            None => std::env::var(TOKEN).unwrap_or_default(),
-        };
-        Self::of(&token)
-    }
-}
-
-impl fmt::Debug for Bearer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.0.is_some() { "a token" } else { "no token" })
-    }
-}
-
-impl Interceptor for Bearer {
-    fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
-        if let Some(value) = &self.0 {
-            request.metadata_mut().insert("authorization", value.clone());
-        }
-        Ok(request)
+    /// What the command line shows, and beside it the environment.
+    pub(super) fn credential(&self) -> anyhow::Result<Credential> {
+        Ok(self.flags()?.or(environment()?))
     }
 }
 
@@ -213,7 +238,7 @@ pub(super) fn asked<T>(answer: Result<Response<T>, Status>) -> anyhow::Result<T>
 pub(super) fn refusal(status: &Status) -> Error {
     match (reason(status), status.message()) {
         (Some(reason), message) if reason == "UNAUTHENTICATED" => {
-            anyhow!("{message}; this command shows the token in {TOKEN}, or of --token-file [{reason}]")
+            anyhow!("{message}; this command shows the token of --token-file, of {TOKEN} or of the context [{reason}]")
         }
         (Some(reason), message) => anyhow!("{message} [{reason}]"),
         // It comes from something between, or from a server that knows no such request.
@@ -276,19 +301,6 @@ mod tests {
         let details = ErrorDetails::with_error_info("GRANT_UNKNOWN", "callgate", HashMap::new());
         let ours = Status::with_error_details(Code::NotFound, "no such grant", details);
         assert_eq!(refusal(&ours).to_string(), "no such grant [GRANT_UNKNOWN]");
-    }
-
-    #[test]
-    fn a_token_goes_where_nobody_else_listens() {
-        for url in
-            ["https://plane:7600", "unix:/run/s", "http://127.0.0.1:7600", "http://[::1]:7600", "http://localhost"]
-        {
-            assert!(!is_overheard(url), "{url}");
-        }
-        for url in ["http://plane:7600", "http://10.0.0.1", "http://localhost.example:1/x", "http://[2001:db8::1]:1"] {
-            assert!(is_overheard(url), "{url}");
-        }
-        assert_eq!(format!("{:?}", Bearer(Some("Bearer s3cret".parse().expect("ASCII")))), "a token");
     }
 
     #[test]

@@ -5,6 +5,7 @@ mod common;
 
 mod agents;
 mod bench;
+mod contexts;
 mod crash;
 mod hooks;
 mod http;

@@ -25,6 +25,8 @@ use crate::common::{
 /// What the environment could change about the server.
 const SETTINGS: &[&str] = &[
     "CALLGATE_SERVER",
+    "CALLGATE_CONTEXT",
+    "CALLGATE_CONFIG",
     "CALLGATE_BY",
     "CALLGATE_SESSION",
     "CALLGATE_AGENT",
@@ -111,7 +113,8 @@ pub(crate) fn program() -> Command {
     for name in SETTINGS {
         command.env_remove(name);
     }
-    command.stdin(Stdio::null());
+    // Nobody's own file of contexts says where commands go.
+    command.env("XDG_CONFIG_HOME", "/nonexistent").stdin(Stdio::null());
     command
 }
 
@@ -139,7 +142,7 @@ pub(crate) async fn unread(args: &[&str]) -> (Option<i32>, String) {
 }
 
 /// Waits for the end of what should end by itself. What does not is killed with the test.
-async fn finished(command: Command) -> (Option<i32>, String, String) {
+pub(crate) async fn finished(command: Command) -> (Option<i32>, String, String) {
     let mut command = tokio::process::Command::from(command);
     let output = command.stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true).output();
     let output = crate::common::in_time("an end", output).await.expect("it runs");

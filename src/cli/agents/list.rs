@@ -23,7 +23,7 @@ pub(super) async fn list(remote: &Remote) -> anyhow::Result<()> {
         }
     }
     match remote.connect().await {
-        Ok(_) => outln!("a server answers at {}", remote.server()),
+        Ok(_) => outln!("a server answers at {}", remote.server()?),
         Err(error) => {
             outln!("{error:#}: hooks that ask it refuse every tool, unless they were installed with --fail-open")
         }

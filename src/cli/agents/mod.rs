@@ -175,13 +175,13 @@ async fn way(args: &InstallArgs) -> anyhow::Result<Way> {
     if let Some(objection) = version::objection(told.as_deref()).filter(|_| !args.any_version) {
         bail!("--http: {objection}; install the command's hooks (without --http), or say --any-version");
     }
-    let server = args.remote.server().trim_end_matches('/');
-    if !server.starts_with("http") || args.remote.args()?.iter().any(|arg| arg != "--server" && arg.starts_with("--")) {
+    let server = args.remote.server()?.trim_end_matches('/');
+    if !server.starts_with("http") || !args.remote.shows_no_file()? {
         bail!(
             "--http: an HTTP hook reaches http:// and https:// alone, by public authorities, with the token in {TOKEN}"
         );
     }
-    let shows_token = args.remote.is_elsewhere() || args.remote.is_named_by_credential()?;
+    let shows_token = args.remote.is_elsewhere()? || args.remote.is_named_by_credential()?;
     Ok(Way::Http { url: format!("{server}{HTTP_PATH}"), shows_token })
 }
 
@@ -217,8 +217,8 @@ fn cautions(args: &InstallArgs, places: &Places) -> anyhow::Result<Vec<String>> 
         cautions
             .push("no HTTP hook hears of SessionStart: the summary after a compaction comes with the next call".into());
         let token = format!("Claude Code must be started with the token in {TOKEN}");
-        cautions.extend((args.remote.is_elsewhere() || args.remote.is_named_by_credential()?).then_some(token));
-    } else if args.remote.args()?.is_empty() && args.remote.is_named_by_credential()? {
+        cautions.extend((args.remote.is_elsewhere()? || args.remote.is_named_by_credential()?).then_some(token));
+    } else if args.remote.needs_environment()? {
         cautions.push(format!("{} must be started with the token in {TOKEN}", args.host.title()));
     }
     Ok(cautions)

@@ -9,7 +9,10 @@ use tonic_types::StatusExt as _;
 
 use super::stream::Stream;
 use crate::{
-    cli::remote::{Bearer, Shown, Wire, reason},
+    cli::{
+        credential::Credential,
+        remote::{Bearer, Wire, reason},
+    },
     grpc::v1::{
         EvaluateRequest, RecordRequest, RecordResponse, Verdict, gate_service_client::GateServiceClient,
         tagged_answer::Answer, tagged_request::Request,
@@ -37,7 +40,7 @@ pub(super) enum Transport {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Way {
     pub(super) url: String,
-    pub(super) shown: Shown,
+    pub(super) shown: Credential,
     /// Connections take turns with them; without any, none is shown.
     pub(super) tokens: Vec<Bearer>,
 }

@@ -148,7 +148,8 @@ impl Servers {
             Which::Running { url, shown, database_url } => {
                 let options = database_url.as_deref().map(parse_url).transpose().context("--database-url")?;
                 let probe = Probe::new(None, options.as_ref()).await?;
-                let way = Way { url: url.clone(), tokens: vec![shown.bearer()?], shown: shown.clone() };
+                let shown = shown.credential()?;
+                let way = Way { url: url.clone(), tokens: vec![shown.bearer()?], shown };
                 return Ok(Server { way, probe, process: None, database: None, which });
             }
             Which::Own { database_url, .. } => database_url.clone(),

@@ -18,7 +18,15 @@ const IN_ORDER: Duration = Duration::from_secs(5);
 const ASKED: Duration = Duration::from_secs(2);
 
 /// What of the proxy's environment is not for the server: the way to the plane, and what is shown there.
-const OURS: [&str; 5] = ["CALLGATE_TOKEN", "CALLGATE_TOKEN_FILE", "CALLGATE_SERVER", "CALLGATE_CERT", "CALLGATE_KEY"];
+const OURS: [&str; 7] = [
+    "CALLGATE_TOKEN",
+    "CALLGATE_TOKEN_FILE",
+    "CALLGATE_SERVER",
+    "CALLGATE_CONTEXT",
+    "CALLGATE_CONFIG",
+    "CALLGATE_CERT",
+    "CALLGATE_KEY",
+];
 
 /// A server that runs.
 #[derive(Debug)]

@@ -1,0 +1,365 @@
+//! The file of contexts: servers by name, each with its credential, so that nobody types a URL (docs/cli.md#contexts).
+//! What the file says is done by this program with the user's rights, so nobody else may write it; nor read it, where a
+//! token is in it.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context as _, bail};
+use clap::{Args, Subcommand};
+use etcetera::BaseStrategy as _;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::{
+    credential::{Credential, Token},
+    json::Form,
+};
+
+/// In the mode of a file: others than its owner may write it.
+const OTHERS_WRITE: u32 = 0o022;
+/// Others than its owner may do anything with it.
+const OTHERS: u32 = 0o077;
+/// Everybody may read it.
+const ALL_READ: u32 = 0o004;
+
+/// What `callgate contexts` takes.
+#[derive(Debug, Args)]
+pub(super) struct ContextsArgs {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// List the contexts of the file
+    List {
+        #[command(flatten)]
+        form: Form,
+    },
+    /// Show a context: its server, and where its credential comes from
+    Show {
+        /// Its name [default: the current one]
+        name: Option<String>,
+        #[command(flatten)]
+        form: Form,
+    },
+    /// Make a context the current one
+    Use {
+        /// Its name
+        name: String,
+    },
+}
+
+/// A server, and what is shown to it.
+#[derive(Debug)]
+pub(super) struct Context {
+    pub(super) server: String,
+    pub(super) credential: Credential,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    current: Option<String>,
+    #[serde(default)]
+    contexts: BTreeMap<String, ContextForm>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ContextForm {
+    server: String,
+    token: Option<Secret>,
+    token_file: Option<PathBuf>,
+    token_command: Option<Vec<String>>,
+    ca: Option<PathBuf>,
+    certificate: Option<PathBuf>,
+    key: Option<PathBuf>,
+}
+
+/// A token, which is never told.
+#[derive(Deserialize)]
+struct Secret(String);
+
+impl std::fmt::Debug for Secret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("a token")
+    }
+}
+
+/// Where the file is, and whether it must be there.
+fn path() -> Option<(PathBuf, bool)> {
+    if let Some(path) = std::env::var_os("CALLGATE_CONFIG").filter(|path| !path.is_empty()) {
+        return Some((path.into(), true));
+    }
+    let base = etcetera::choose_base_strategy().ok()?;
+    Some((base.config_dir().join("callgate/config.yaml"), false))
+}
+
+/// The file as it is; none where there is none.
+fn file() -> anyhow::Result<Option<(PathBuf, String, File)>> {
+    let Some((path, is_named)) = path() else { return Ok(None) };
+    let name = path.display();
+    let text = match fs::read_to_string(&path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound && !is_named => return Ok(None),
+        text => text.with_context(|| format!("the file of contexts {name} cannot be read"))?,
+    };
+    let file = read(&text).with_context(|| name.to_string())?;
+    let mode = fs::metadata(&path).with_context(|| name.to_string())?.permissions().mode();
+    if let Some(problem) = exposed(&file, mode) {
+        bail!("{name}: {problem}: chmod 600 {name}");
+    }
+    Ok(Some((path, text, file)))
+}
+
+fn read(text: &str) -> anyhow::Result<File> {
+    if text.trim().is_empty() {
+        return Ok(File::default());
+    }
+    let options = serde_saphyr::options! { strict_booleans: true };
+    // What is wrong may be in the line of a token, which is not shown.
+    let read = serde_saphyr::from_str_with_options::<File>(text, options).map_err(|error| {
+        let place = error.location().map(|at| format!("line {}: ", at.line())).unwrap_or_default();
+        let told = error.without_snippet().to_string();
+        anyhow::anyhow!("{place}{told}")
+    });
+    let file = read?;
+    for (name, context) in &file.contexts {
+        let ContextForm { token, token_file, token_command, certificate, key, .. } = context;
+        let tokens = [token.is_some(), token_file.is_some(), token_command.is_some()];
+        if tokens.into_iter().filter(|is_given| *is_given).count() > 1 {
+            bail!("contexts.{name}: give one of token, token_file and token_command");
+        }
+        if certificate.is_some() != key.is_some() {
+            bail!("contexts.{name}: certificate and key belong together");
+        }
+    }
+    Ok(file)
+}
+
+/// What others may do with the file and must not.
+fn exposed(file: &File, mode: u32) -> Option<&'static str> {
+    let has_token = file.contexts.values().any(|context| context.token.is_some());
+    match mode {
+        mode if has_token && mode & OTHERS != 0 => Some("a token is in it, and others may read it"),
+        mode if mode & OTHERS_WRITE != 0 => Some("others may write it, and so say where tokens go"),
+        _ => None,
+    }
+}
+
+/// The context of this name.
+pub(super) fn named(name: &str) -> anyhow::Result<Context> {
+    let Some((path, _, file)) = file()? else {
+        let path = path().map_or_else(|| "config.yaml".to_owned(), |(path, _)| path.display().to_string());
+        bail!("--context {name}: there is no file of contexts, which would be {path}");
+    };
+    of(&path, file, name)
+}
+
+/// The current context with its name, if the file names one.
+pub(super) fn current() -> anyhow::Result<Option<(String, Context)>> {
+    let Some((path, _, mut file)) = file()? else { return Ok(None) };
+    let Some(name) = file.current.take() else { return Ok(None) };
+    let context = of(&path, file, &name)?;
+    Ok(Some((name, context)))
+}
+
+fn of(path: &Path, mut file: File, name: &str) -> anyhow::Result<Context> {
+    let Some(form) = file.contexts.remove(name) else {
+        let known: Vec<&String> = file.contexts.keys().collect();
+        bail!("{}: there is no context {name:?}; there are {known:?}", path.display());
+    };
+    let credential = form.credential(path).with_context(|| format!("{}: contexts.{name}", path.display()))?;
+    Ok(Context { server: form.server, credential })
+}
+
+impl ContextForm {
+    fn credential(&self, file: &Path) -> anyhow::Result<Credential> {
+        let at = |path: &PathBuf| beside(file, path);
+        let token = match self {
+            Self { token: Some(Secret(text)), .. } => Some(Token::Text(text.clone())),
+            Self { token_file: Some(path), .. } => Some(Token::File(closed(at(path))?)),
+            Self { token_command: Some(words), .. } => Some(Token::Command(words.clone())),
+            _ => None,
+        };
+        let identity = self.certificate.as_ref().zip(self.key.as_ref());
+        let identity = identity.map(|(certificate, key)| (at(certificate), at(key)));
+        Ok(Credential { token, ca: self.ca.as_ref().map(at), identity })
+    }
+
+    /// What is shown, without what is secret.
+    fn shows(&self) -> String {
+        let token = match self {
+            Self { token: Some(_), .. } => Some("a token of the file"),
+            Self { token_file: Some(_), .. } => Some("the token of a file"),
+            Self { token_command: Some(_), .. } => Some("a command's token"),
+            _ => None,
+        };
+        let certificate = self.certificate.as_ref().map(|_| "a certificate");
+        let shown: Vec<&str> = token.into_iter().chain(certificate).collect();
+        if shown.is_empty() { "no credential".to_owned() } else { shown.join(" and ") }
+    }
+
+    fn as_json(&self, name: &str, is_current: bool) -> Value {
+        let token = match self {
+            Self { token: Some(_), .. } => Some("TEXT"),
+            Self { token_file: Some(_), .. } => Some("FILE"),
+            Self { token_command: Some(_), .. } => Some("COMMAND"),
+            _ => None,
+        };
+        json!({"name": name, "current": is_current, "server": self.server, "token": token,
+            "tokenFile": self.token_file, "tokenCommand": self.token_command.as_deref().unwrap_or_default(),
+            "ca": self.ca, "certificate": self.certificate, "key": self.key})
+    }
+}
+
+/// A path of the file: from its own folder on, or from the user's home.
+fn beside(file: &Path, path: &Path) -> PathBuf {
+    let path = match (path.strip_prefix("~"), etcetera::home_dir()) {
+        (Ok(rest), Ok(home)) => home.join(rest),
+        _ => path.to_owned(),
+    };
+    file.parent().map_or(path.clone(), |folder| folder.join(&path))
+}
+
+/// A file with a token, which not everybody may read.
+fn closed(path: PathBuf) -> anyhow::Result<PathBuf> {
+    let name = path.display();
+    let is = fs::metadata(&path).with_context(|| format!("token_file {name}"))?;
+    if is.is_file() && is.permissions().mode() & ALL_READ != 0 {
+        bail!("token_file {name}: every user of this machine may read it: chmod 600 {name}");
+    }
+    Ok(path)
+}
+
+/// Runs `callgate contexts`.
+pub(super) fn run(args: &ContextsArgs) -> anyhow::Result<()> {
+    let place = path().map_or_else(|| "config.yaml".to_owned(), |(path, _)| path.display().to_string());
+    let (path, text, file) = file()?.unwrap_or_else(|| (place.clone().into(), String::new(), File::default()));
+    let current = file.current.as_deref();
+    match &args.action {
+        Action::List { form } if form.json => {
+            let contexts = file.contexts.iter();
+            contexts.for_each(|(name, context)| outln!("{}", context.as_json(name, current == Some(name))));
+        }
+        Action::List { .. } => {
+            if file.contexts.is_empty() {
+                outln!("No context is known: {place} would name them (docs/cli.md).");
+            }
+            let widest = file.contexts.keys().map(|name| name.chars().count()).max().unwrap_or_default();
+            for (name, context) in &file.contexts {
+                let mark = if current == Some(name) { '*' } else { ' ' };
+                outln!("{mark} {name:<widest$}  {}  ({})", context.server, context.shows());
+            }
+        }
+        Action::Show { name, form } => {
+            let name = name.as_deref().or(current).with_context(|| format!("{place} names no current context"))?;
+            let context = file.contexts.get(name).with_context(|| format!("{place}: there is no context {name:?}"))?;
+            if form.json {
+                outln!("{}", context.as_json(name, current == Some(name)));
+                return Ok(());
+            }
+            let credential = context.credential(&path)?;
+            outln!("{name}{}", if current == Some(name) { "  (current)" } else { "" });
+            outln!("  server       {}", context.server);
+            credential.token.iter().for_each(|token| outln!("  token        {}", token.origin()));
+            credential.ca.iter().for_each(|ca| outln!("  ca           {}", ca.display()));
+            credential.identity.iter().for_each(|(certificate, key)| {
+                outln!("  certificate  {}", certificate.display());
+                outln!("  key          {}", key.display());
+            });
+        }
+        Action::Use { name } => {
+            if !file.contexts.contains_key(name) {
+                bail!("{place}: there is no context {name:?}");
+            }
+            replace(&path, &with_current(&text, name)?)?;
+            outln!("{name} is the current context");
+        }
+    }
+    Ok(())
+}
+
+/// The text with another current context; all else stays as it is.
+fn with_current(text: &str, name: &str) -> anyhow::Result<String> {
+    let line = format!("current: {}", Value::from(name));
+    let is_current = |line: &&str| line.starts_with("current:");
+    let changed = match text.lines().find(is_current) {
+        Some(old) => text.replacen(old, &line, 1),
+        None => format!("{line}\n{text}"),
+    };
+    if read(&changed)?.current.as_deref() != Some(name) {
+        bail!("the line `current:` is not where this program can change it: change it by hand");
+    }
+    Ok(changed)
+}
+
+/// All of it, or what was there before, for the same readers.
+fn replace(path: &Path, text: &str) -> anyhow::Result<()> {
+    use std::io::Write as _;
+    // What a link leads to is changed, and not the link.
+    let path = fs::canonicalize(path).with_context(|| path.display().to_string())?;
+    let written = || -> anyhow::Result<()> {
+        let mut file = tempfile::NamedTempFile::new_in(path.parent().context("it is no file")?)?;
+        file.write_all(text.as_bytes())?;
+        file.as_file().set_permissions(fs::metadata(&path)?.permissions())?;
+        file.persist(&path)?;
+        Ok(())
+    };
+    written().with_context(|| format!("{} cannot be written", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "# mine\ncontexts:\n  prod: {server: 'https://p:7600', token_file: p.token}\n  dev:\n    \
+                        server: unix:/run/s\n    token: cg_s3cret\n";
+
+    #[test]
+    fn what_is_wrong_is_said_without_the_token() {
+        let file = read(TEXT).expect("a good file");
+        assert!(!format!("{file:?}").contains("s3cret"));
+        for (text, why) in [
+            ("contexts: {a: {servr: x}}", "servr"),
+            ("contexts: {a: {token: cg_s3cret}}", "server"),
+            ("contexts: {a: {server: x, token: cg_s3cret, token_file: f}}", "contexts.a: give one of"),
+            ("contexts: {a: {server: x, key: f}}", "contexts.a: certificate and key"),
+            ("contexts: {a: {server: x, token: [cg_s3cret]}}", "line 1"),
+        ] {
+            let error = format!("{:#}", read(text).expect_err(text));
+            assert!(error.contains(why) && !error.contains("s3cret"), "{error}");
+        }
+    }
+
+    #[test]
+    fn others_neither_read_tokens_nor_say_where_they_go() {
+        let file = read(TEXT).expect("a good file");
+        assert_eq!(exposed(&file, 0o100_600), None);
+        assert!(exposed(&file, 0o100_640).is_some_and(|problem| problem.contains("read")));
+        let without = read("contexts: {a: {server: x}}").expect("a good file");
+        assert_eq!(exposed(&without, 0o100_644), None);
+        assert!(exposed(&without, 0o100_664).is_some_and(|problem| problem.contains("write")));
+    }
+
+    #[test]
+    fn another_current_context_changes_one_line() {
+        let dev = with_current(TEXT, "dev").expect("changed");
+        assert_eq!(dev, format!("current: \"dev\"\n{TEXT}"));
+        assert_eq!(with_current(&dev, "prod").expect("changed"), format!("current: \"prod\"\n{TEXT}"));
+        assert!(with_current("{current: dev, contexts: {dev: {server: x}, prod: {server: x}}}", "prod").is_err());
+    }
+
+    #[test]
+    fn paths_are_those_of_the_files_folder() {
+        let at = |path: &str| beside(Path::new("/etc/callgate/config.yaml"), Path::new(path));
+        assert_eq!(at("p.token"), Path::new("/etc/callgate/p.token"));
+        assert_eq!(at("/run/p.token"), Path::new("/run/p.token"));
+        assert!(at("~/p.token").is_absolute() && !at("~/p.token").to_string_lossy().contains('~'));
+    }
+}

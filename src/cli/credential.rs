@@ -1,0 +1,232 @@
+//! What is shown to a server, and how it is reached with it.
+
+use std::{
+    fmt,
+    io::Read as _,
+    net::IpAddr,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    sync::mpsc,
+    time::Duration,
+};
+
+use anyhow::{Context as _, Error, anyhow, bail};
+use tonic::{
+    Request, Status,
+    metadata::{Ascii, MetadataValue},
+    service::{Interceptor, interceptor::InterceptedService},
+    transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity},
+};
+
+/// A connection to a server, which shows the caller's token with each request.
+pub(super) type Wire = InterceptedService<Channel, Bearer>;
+
+/// How long a command may take to give a token.
+const COMMAND_MAX: Duration = Duration::from_secs(10);
+
+/// What is shown to a server, and by which authority its certificate is judged.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Credential {
+    pub(super) token: Option<Token>,
+    pub(super) ca: Option<PathBuf>,
+    /// A certificate, and its key.
+    pub(super) identity: Option<(PathBuf, PathBuf)>,
+}
+
+/// Where a token comes from.
+#[derive(Clone, PartialEq, Eq)]
+pub(super) enum Token {
+    /// A file holds it.
+    File(PathBuf),
+    /// The environment variable has it.
+    Environment(String),
+    /// The file of contexts has it.
+    Text(String),
+    /// A program prints it.
+    Command(Vec<String>),
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.origin())
+    }
+}
+
+impl Token {
+    /// Where it comes from, without the token itself.
+    pub(super) fn origin(&self) -> String {
+        match self {
+            Self::File(path) => format!("file {}", path.display()),
+            Self::Environment(_) => "environment".to_owned(),
+            Self::Text(_) => "in the file of contexts".to_owned(),
+            Self::Command(words) => format!("command {}", words.first().map_or("", String::as_str)),
+        }
+    }
+
+    fn read(&self) -> anyhow::Result<String> {
+        match self {
+            Self::File(path) => {
+                std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
+            }
+            Self::Environment(text) | Self::Text(text) => Ok(text.clone()),
+            Self::Command(words) => printed(words),
+        }
+    }
+}
+
+/// What a program prints.
+fn printed(words: &[String]) -> anyhow::Result<String> {
+    let (program, args) = words.split_first().context("token_command names no program")?;
+    let started = Command::new(program).args(args).stdout(Stdio::piped()).spawn();
+    let mut child = started.with_context(|| format!("token_command: {program} cannot be started"))?;
+    let mut out = child.stdout.take().with_context(|| format!("token_command: {program} has no output"))?;
+    let (done, text) = mpsc::channel();
+    std::thread::spawn(move || {
+        let mut text = String::new();
+        let read = out.read_to_string(&mut text).map(|_| text);
+        let _ = done.send(read);
+    });
+    let Ok(text) = text.recv_timeout(COMMAND_MAX) else {
+        let _ = child.kill();
+        let _ = child.wait();
+        bail!("token_command: {program} gave no token within {} s", COMMAND_MAX.as_secs());
+    };
+    let text = text.with_context(|| format!("token_command: what {program} printed cannot be read"))?;
+    let status = child.wait().with_context(|| format!("token_command: {program}"))?;
+    if !status.success() || text.trim().is_empty() {
+        bail!("token_command: {program} gave no token ({status})");
+    }
+    Ok(text)
+}
+
+impl Credential {
+    /// This, and of `other` what this has not.
+    pub(super) fn or(self, other: Self) -> Self {
+        Self { token: self.token.or(other.token), ca: self.ca.or(other.ca), identity: self.identity.or(other.identity) }
+    }
+
+    /// The token, if there is one.
+    pub(super) fn bearer(&self) -> anyhow::Result<Bearer> {
+        let token = self.token.as_ref().map(Token::read).transpose()?;
+        Bearer::of(token.as_deref().unwrap_or_default())
+    }
+
+    /// A connection that shows this token; `otherwise` is what else to do where nobody answers.
+    pub(super) async fn connect(&self, url: &str, bearer: Bearer, otherwise: &str) -> anyhow::Result<Wire> {
+        let endpoint = self.endpoint(url, &bearer)?;
+        let channel = endpoint.connect().await.map_err(|error| match has_tls(url) {
+            true => Error::new(error).context(format!("no server answers at {url} by TLS")),
+            false => anyhow!("no server answers at {url}{otherwise}"),
+        })?;
+        Ok(InterceptedService::new(channel, bearer))
+    }
+
+    pub(super) fn endpoint(&self, url: &str, bearer: &Bearer) -> anyhow::Result<Endpoint> {
+        let endpoint = Endpoint::from_shared(url.to_owned()).with_context(|| format!("--server {url} is not a URL"))?;
+        if bearer.0.is_some() && is_overheard(url) {
+            bail!("--server {url}: a token would travel there for everybody to read; use https://");
+        }
+        self.encrypted(url, endpoint)
+    }
+
+    fn encrypted(&self, url: &str, endpoint: Endpoint) -> anyhow::Result<Endpoint> {
+        if !has_tls(url) {
+            return Ok(endpoint);
+        }
+        let read = |path: &Path| std::fs::read(path).with_context(|| format!("cannot read {}", path.display()));
+        let mut tls = ClientTlsConfig::new();
+        tls = match &self.ca {
+            Some(ca) => tls.ca_certificate(Certificate::from_pem(read(ca)?)),
+            None => tls.with_webpki_roots(),
+        };
+        if let Some((certificate, key)) = &self.identity {
+            tls = tls.identity(Identity::from_pem(read(certificate)?, read(key)?));
+        }
+        endpoint.tls_config(tls).context("the certificates for --server cannot be used")
+    }
+}
+
+pub(super) fn has_tls(url: &str) -> bool {
+    url.starts_with("https://")
+}
+
+/// True for a way that others may listen on: neither TLS, nor this machine.
+pub(super) fn is_overheard(url: &str) -> bool {
+    let host = url.strip_prefix("http://").map(|rest| rest.split('/').next().unwrap_or_default());
+    host.is_some_and(|host| {
+        let name = host.rsplit_once(':').map_or(host, |(name, _)| name).trim_matches(['[', ']']);
+        let is_here = name.parse::<IpAddr>().map_or(name == "localhost", |address| address.is_loopback());
+        !is_here
+    })
+}
+
+/// The token that is shown, if there is one. It has no `Debug` of its own.
+#[derive(Clone, Default)]
+pub(super) struct Bearer(Option<MetadataValue<Ascii>>);
+
+impl Bearer {
+    /// This token; none where there is no text.
+    pub(super) fn of(token: &str) -> anyhow::Result<Self> {
+        let token = token.trim();
+        if token.is_empty() {
+            return Ok(Self(None));
+        }
+        // What is wrong with it would be told with its text.
+        let value = format!("Bearer {token}").parse::<MetadataValue<Ascii>>();
+        let mut value = value.map_err(|_| anyhow!("the token has other characters than those of ASCII"))?;
+        value.set_sensitive(true);
+        Ok(Self(Some(value)))
+    }
+
+    /// True when there is one.
+    pub(super) fn is_some(&self) -> bool {
+        self.0.is_some()
+    }
+}
+
+impl fmt::Debug for Bearer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.0.is_some() { "a token" } else { "no token" })
+    }
+}
+
+impl Interceptor for Bearer {
+    fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
+        if let Some(value) = &self.0 {
+            request.metadata_mut().insert("authorization", value.clone());
+        }
+        Ok(request)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_goes_where_nobody_else_listens() {
+        for url in
+            ["https://plane:7600", "unix:/run/s", "http://127.0.0.1:7600", "http://[::1]:7600", "http://localhost"]
+        {
+            assert!(!is_overheard(url), "{url}");
+        }
+        for url in ["http://plane:7600", "http://10.0.0.1", "http://localhost.example:1/x", "http://[2001:db8::1]:1"] {
+            assert!(is_overheard(url), "{url}");
+        }
+        assert_eq!(format!("{:?}", Bearer(Some("Bearer s3cret".parse().expect("ASCII")))), "a token");
+        let told = format!("{:?}", Credential { token: Some(Token::Text("s3cret".into())), ..Credential::default() });
+        assert!(!told.contains("s3cret"), "{told}");
+    }
+
+    #[test]
+    fn a_command_gives_a_token_or_says_why_not() {
+        let words = |line: &str| line.split(' ').map(str::to_owned).collect::<Vec<_>>();
+        assert_eq!(printed(&words("echo cg_1")).expect("a token").trim(), "cg_1");
+        for (line, why) in
+            [("false", "gave no token (exit status: 1)"), ("true", "gave no token"), ("no-such", "start")]
+        {
+            let error = format!("{:#}", printed(&words(line)).expect_err(line));
+            assert!(error.contains(why), "{error}");
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! What commands print for programs, in one way: a JSON object a line, a line a thing (docs/cli.md#json). A thing of the
+//! contract has the contract's own JSON, with every field that always has a value.
+
+use anyhow::Context as _;
+use clap::Args;
+use prost::Name;
+use prost_reflect::{DescriptorPool, DynamicMessage, MessageDescriptor, SerializeOptions};
+use serde_json::Value;
+
+use crate::grpc::v1;
+
+/// For whom it is printed.
+#[derive(Debug, Clone, Copy, Default, Args)]
+pub(super) struct Form {
+    /// Print JSON, one object a line
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
+impl Form {
+    /// Prints one thing: as JSON, or as `text` does.
+    pub(super) fn tell<M: Name>(self, message: &M, text: impl FnOnce(&M)) -> anyhow::Result<()> {
+        if self.json {
+            outln!("{}", line(message)?);
+        } else {
+            text(message);
+        }
+        Ok(())
+    }
+}
+
+/// A message as one line of JSON.
+pub(super) fn line<M: Name>(message: &M) -> anyhow::Result<String> {
+    Ok(value(message)?.to_string())
+}
+
+/// A message as JSON.
+pub(super) fn value<M: Name>(message: &M) -> anyhow::Result<Value> {
+    let descriptor = descriptor(&M::full_name())?;
+    let message = DynamicMessage::decode(descriptor, message.encode_to_vec().as_slice());
+    let options = SerializeOptions::new().skip_default_fields(false);
+    message
+        .context("the answer does not fit the contract")?
+        .serialize_with_options(serde_json::value::Serializer, &options)
+        .context("the answer cannot be written as JSON")
+}
+
+fn descriptor(name: &str) -> anyhow::Result<MessageDescriptor> {
+    use std::sync::OnceLock;
+    static POOL: OnceLock<Option<DescriptorPool>> = OnceLock::new();
+    let pool = POOL.get_or_init(|| DescriptorPool::decode(v1::DESCRIPTORS).ok());
+    let found = pool.as_ref().and_then(|pool| pool.get_message_by_name(name));
+    found.with_context(|| format!("the contract has no message {name}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_has_the_contracts_names_and_every_field_that_always_has_a_value() {
+        let halt = v1::HaltState { scope: v1::HaltScope::Tool.into(), name: "pay".into(), ..v1::HaltState::default() };
+        let told = line(&halt).expect("JSON");
+        assert_eq!(told, r#"{"by":"","name":"pay","reason":"","scope":"HALT_SCOPE_TOOL"}"#);
+    }
+}
