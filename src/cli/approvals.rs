@@ -5,6 +5,7 @@ use anyhow::bail;
 use clap::{Args, Subcommand, ValueEnum};
 
 use super::{
+    json::Form,
     out,
     remote::{By, Remote, Wire, asked, at, reason, refusal},
 };
@@ -39,12 +40,16 @@ enum Action {
         #[arg(long, value_name = "GROUP", default_value = "", hide_default_value = true)]
         group: String,
         #[command(flatten)]
+        form: Form,
+        #[command(flatten)]
         remote: Remote,
     },
     /// Show one question with its arguments and reasons
     Show {
         /// The question's id, as `approvals list` shows it
         approval_id: String,
+        #[command(flatten)]
+        form: Form,
         #[command(flatten)]
         remote: Remote,
     },
@@ -64,7 +69,12 @@ enum Action {
     /// Take a question back, as the agent or session that asked it: --by names that
     Withdraw(ResolveArgs),
     /// Show questions as they come up, until Ctrl-C
-    Watch(Remote),
+    Watch {
+        #[command(flatten)]
+        form: Form,
+        #[command(flatten)]
+        remote: Remote,
+    },
 }
 
 /// What a yes lets through beside the call.
@@ -86,18 +96,19 @@ struct ResolveArgs {
     #[command(flatten)]
     by: By,
     #[command(flatten)]
+    form: Form,
+    #[command(flatten)]
     remote: Remote,
 }
 
 /// Runs it.
 pub(super) async fn run(args: ApprovalsArgs) -> anyhow::Result<()> {
     match args.action {
-        Action::List { all, group, remote } => list(all, group, client(&remote).await?).await,
-        Action::Show { approval_id, remote } => {
+        Action::List { all, group, form, remote } => list(all, group, form, client(&remote).await?).await,
+        Action::Show { approval_id, form, remote } => {
             let mut client = client(&remote).await?;
             let found = asked(client.get_approval(GetApprovalRequest { approval_id }).await)?;
-            found.approval.iter().for_each(whole);
-            Ok(())
+            form.each(found.approval.as_slice(), whole)
         }
         Action::Approve { scope, minutes, answer } => {
             let scope = match scope {
@@ -110,13 +121,12 @@ pub(super) async fn run(args: ApprovalsArgs) -> anyhow::Result<()> {
             resolve(answer, yes).await
         }
         Action::Deny(answer) => resolve(answer, ResolveApprovalRequest::default()).await,
-        Action::Withdraw(ResolveArgs { approval_id, reason, by, remote }) => {
+        Action::Withdraw(ResolveArgs { approval_id, reason, by, form, remote }) => {
             let mut client = client(&remote).await?;
             let request = by.signed(WithdrawApprovalRequest { approval_id, reason })?;
-            asked(client.withdraw_approval(request).await)?.approval.iter().for_each(line);
-            Ok(())
+            form.each(asked(client.withdraw_approval(request).await)?.approval.as_slice(), line)
         }
-        Action::Watch(remote) => watch(client(&remote).await?).await,
+        Action::Watch { form, remote } => watch(form, client(&remote).await?).await,
     }
 }
 
@@ -124,7 +134,7 @@ async fn client(remote: &Remote) -> anyhow::Result<ApprovalServiceClient<Wire>> 
     Ok(ApprovalServiceClient::new(remote.connect().await?))
 }
 
-async fn list(all: bool, group: String, mut client: ApprovalServiceClient<Wire>) -> anyhow::Result<()> {
+async fn list(all: bool, group: String, form: Form, mut client: ApprovalServiceClient<Wire>) -> anyhow::Result<()> {
     let state = if all { ApprovalState::Unspecified } else { ApprovalState::Pending };
     let (state, page_size) = (state.into(), PAGE);
     let mut request = ListApprovalsRequest { state, page_size, group, ..ListApprovalsRequest::default() };
@@ -135,10 +145,10 @@ async fn list(all: bool, group: String, mut client: ApprovalServiceClient<Wire>)
         page = asked(client.list_approvals(request.clone()).await)?;
     }
     let approvals = page.approvals;
-    if approvals.is_empty() {
+    if approvals.is_empty() && !form.json {
         outln!("No question {}.", if all { "was ever asked" } else { "is open" });
     }
-    approvals.iter().for_each(line);
+    form.each(&approvals, line)?;
     if !page.next_page_token.is_empty() {
         errln!("note: only the newest {PAGE} are shown");
     }
@@ -153,11 +163,10 @@ async fn resolve(answer: ResolveArgs, what: ResolveApprovalRequest) -> anyhow::R
         bail!("the policy wants a reason with this answer: give it with --reason");
     }
     let resolved = asked(resolved)?;
-    resolved.approval.iter().for_each(line);
-    Ok(())
+    answer.form.each(resolved.approval.as_slice(), line)
 }
 
-async fn watch(mut client: ApprovalServiceClient<Wire>) -> anyhow::Result<()> {
+async fn watch(form: Form, mut client: ApprovalServiceClient<Wire>) -> anyhow::Result<()> {
     let mut questions = asked(client.watch_approvals(WatchApprovalsRequest::default()).await)?;
     while !out::is_closed() {
         let told = tokio::select! {
@@ -165,7 +174,7 @@ async fn watch(mut client: ApprovalServiceClient<Wire>) -> anyhow::Result<()> {
             _ = tokio::signal::ctrl_c() => return Ok(()),
         };
         match told {
-            Ok(Some(told)) => told.approval.iter().for_each(line),
+            Ok(Some(told)) => form.each(told.approval.as_slice(), line)?,
             Ok(None) => bail!("the server ended the watch"),
             Err(status) => return Err(refusal(&status)),
         }

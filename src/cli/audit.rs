@@ -4,7 +4,10 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 
-use super::remote::{Remote, Wire, asked, at};
+use super::{
+    json::Form,
+    remote::{Remote, Wire, asked, at},
+};
 use crate::grpc::v1::{
     AuditEntry, ListAuditEntriesRequest, VerifyAuditRequest, audit_service_client::AuditServiceClient,
 };
@@ -29,6 +32,8 @@ enum Action {
         #[arg(long)]
         all: bool,
         #[command(flatten)]
+        form: Form,
+        #[command(flatten)]
         remote: Remote,
     },
     /// Check that no entry was changed or taken away; the exit code is 1 if one was
@@ -37,6 +42,8 @@ enum Action {
         #[arg(long = "anchor", value_name = "NUMBER:HASH")]
         anchors: Vec<String>,
         #[command(flatten)]
+        form: Form,
+        #[command(flatten)]
         remote: Remote,
     },
 }
@@ -44,19 +51,21 @@ enum Action {
 /// Runs it.
 pub(super) async fn run(args: AuditArgs) -> anyhow::Result<ExitCode> {
     match args.action {
-        Action::List { all, remote } => list(all, AuditServiceClient::new(remote.connect().await?)).await,
-        Action::Verify { anchors, remote } => verify(anchors, AuditServiceClient::new(remote.connect().await?)).await,
+        Action::List { all, form, remote } => list(all, form, AuditServiceClient::new(remote.connect().await?)).await,
+        Action::Verify { anchors, form, remote } => {
+            verify(anchors, form, AuditServiceClient::new(remote.connect().await?)).await
+        }
     }
 }
 
-async fn list(all: bool, mut client: AuditServiceClient<Wire>) -> anyhow::Result<ExitCode> {
+async fn list(all: bool, form: Form, mut client: AuditServiceClient<Wire>) -> anyhow::Result<ExitCode> {
     let mut request = ListAuditEntriesRequest { page_size: if all { PAGE } else { SHOWN }, ..Default::default() };
     loop {
         let page = asked(client.list_audit_entries(request.clone()).await)?;
-        if page.entries.is_empty() && request.page_token.is_empty() {
+        if page.entries.is_empty() && !form.json && request.page_token.is_empty() {
             outln!("Nobody has done anything.");
         }
-        page.entries.iter().for_each(line);
+        form.each(&page.entries, line)?;
         match page.next_page_token {
             end if end.is_empty() => return Ok(ExitCode::SUCCESS),
             _ if !all => {
@@ -89,21 +98,26 @@ fn line(entry: &AuditEntry) {
     );
 }
 
-async fn verify(anchors: Vec<String>, mut client: AuditServiceClient<Wire>) -> anyhow::Result<ExitCode> {
+async fn verify(anchors: Vec<String>, form: Form, mut client: AuditServiceClient<Wire>) -> anyhow::Result<ExitCode> {
     let held = anchors.len();
     let found = asked(client.verify_audit(VerifyAuditRequest { anchors }).await)?;
-    found.problems.iter().for_each(|problem| outln!("{problem}"));
-    if found.anchor.is_empty() {
-        outln!("No entry was written yet.");
-    } else {
-        outln!("anchor {}", found.anchor);
-    }
-    if found.erased_words > 0 {
-        outln!("{} words were erased, each with an entry that tells of it", found.erased_words);
-    }
+    form.tell(&found, |found| {
+        found.problems.iter().for_each(|problem| outln!("{problem}"));
+        if found.anchor.is_empty() {
+            outln!("No entry was written yet.");
+        } else {
+            outln!("anchor {}", found.anchor);
+        }
+        if found.erased_words > 0 {
+            outln!("{} words were erased, each with an entry that tells of it", found.erased_words);
+        }
+    })?;
     if !found.problems.is_empty() {
         errln!("callgate: the audit was tampered with, see above");
         return Ok(ExitCode::FAILURE);
+    }
+    if form.json {
+        return Ok(ExitCode::SUCCESS);
     }
     outln!("The chain holds.");
     if held == 0 {

@@ -27,6 +27,11 @@ impl Form {
         }
         Ok(())
     }
+
+    /// Prints each of several things.
+    pub(super) fn each<M: Name>(self, messages: &[M], mut text: impl FnMut(&M)) -> anyhow::Result<()> {
+        messages.iter().try_for_each(|message| self.tell(message, &mut text))
+    }
 }
 
 /// A message as one line of JSON.

@@ -15,6 +15,7 @@ mod expiry;
 mod explain;
 mod fetch;
 mod follow;
+mod grants;
 mod hook;
 mod host;
 mod json;
@@ -81,7 +82,7 @@ enum Command {
     /// List and show sessions, halt and resume them, and set their phases
     Sessions(sessions::SessionsArgs),
     /// Permit a session a number of calls of some tools
-    Grants(sessions::GrantsArgs),
+    Grants(grants::GrantsArgs),
     /// Show what people and administrators did, and check that nobody has changed the record of it
     Audit(audit::AuditArgs),
     /// Make, list, limit, suspend and delete tenants
@@ -145,7 +146,7 @@ fn run(command: Command) -> ExitCode {
         Command::Hook(args) => return hook::run(&args),
         Command::Approvals(args) => runtime().and_then(|runtime| runtime.block_on(approvals::run(args))),
         Command::Sessions(args) => runtime().and_then(|runtime| runtime.block_on(sessions::run(args))),
-        Command::Grants(args) => runtime().and_then(|runtime| runtime.block_on(sessions::grants(args))),
+        Command::Grants(args) => runtime().and_then(|runtime| runtime.block_on(grants::run(args))),
         Command::Audit(args) => match runtime().and_then(|runtime| runtime.block_on(audit::run(args))) {
             Ok(code) => return code,
             Err(error) => Err(error),

@@ -13,6 +13,7 @@ use clap::{Args, ValueEnum};
 use tonic::{body::Body, client::GrpcService, codegen::StdError};
 
 use super::{
+    json::Form,
     out,
     place::Place,
     remote::{By, asked, refusal},
@@ -40,6 +41,8 @@ pub(super) struct ForgetArgs {
     yes: bool,
     #[command(flatten)]
     why: Why,
+    #[command(flatten)]
+    form: Form,
     #[command(flatten)]
     opening: Opening,
     #[command(flatten)]
@@ -121,14 +124,15 @@ impl Whom {
 
 /// Runs `callgate forget`.
 pub(super) async fn forget(args: ForgetArgs) -> anyhow::Result<()> {
-    let ForgetArgs { whom, yes, why, opening, place } = args;
+    let ForgetArgs { whom, yes, why, form, opening, place } = args;
     let (named, subject) = whom.subject();
     let request = ForgetRequest { subject: Some(subject), reason: why.reason, validate_only: !yes };
     let Some((gate, tenant)) = place.database().await? else {
-        return forgetting(PrivacyServiceClient::new(place.remote.connect().await?), request, &named, &place.by).await;
+        let client = PrivacyServiceClient::new(place.remote.connect().await?);
+        return forgetting(client, request, (&named, form), &place.by).await;
     };
     opening.open(&gate, tenant).await?;
-    let done = forgetting(grpc::privacy_of(Arc::clone(&gate), tenant), request, &named, &place.by).await;
+    let done = forgetting(grpc::privacy_of(Arc::clone(&gate), tenant), request, (&named, form), &place.by).await;
     if let Some(gate) = Arc::into_inner(gate) {
         gate.close().await;
     }
@@ -138,7 +142,7 @@ pub(super) async fn forget(args: ForgetArgs) -> anyhow::Result<()> {
 async fn forgetting<S>(
     mut client: PrivacyServiceClient<S>,
     request: ForgetRequest,
-    named: &str,
+    (named, form): (&str, Form),
     by: &By,
 ) -> anyhow::Result<()>
 where
@@ -169,6 +173,9 @@ where
     }
     if last.percent < 100 {
         bail!("the server ended it in the middle: {}. Run it again to finish", so_far(&last, is_dry));
+    }
+    if form.json {
+        return form.tell(&last, |_| ());
     }
     if is_dry {
         outln!("Of {named} this would forget {}.", trees(&last));

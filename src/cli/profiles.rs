@@ -1,17 +1,18 @@
 //! `callgate profiles`: what a fleet has learned of retries, with a small curve of success against wait.
 
 use anstyle::{AnsiColor, Style};
-use anyhow::Context as _;
 use clap::{Args, Subcommand};
-use serde_json::json;
 
-use super::remote::{Remote, Wire, asked, named};
+use super::{
+    json::Form,
+    remote::{Remote, Wire, asked, named},
+};
 use crate::{
     domain::{failure::FailureKind, profile::WAITS_MS, time::wait_in_words},
     grpc::{
-        time::{millis, unix_ms},
+        time::millis,
         v1::{
-            ListRetryProfilesRequest, RebuildRetryProfilesRequest, RetryChance, RetryLayer, RetryProfile,
+            ListRetryProfilesRequest, RebuildRetryProfilesRequest, RetryProfile,
             profile_service_client::ProfileServiceClient,
         },
     },
@@ -25,9 +26,8 @@ pub(super) struct ProfilesArgs {
     action: Option<Action>,
     /// Only this tool
     tool: Option<String>,
-    /// Print JSON: one array of profiles
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    form: Form,
     #[command(flatten)]
     remote: Remote,
 }
@@ -48,9 +48,8 @@ pub(super) async fn run(args: ProfilesArgs) -> anyhow::Result<()> {
     }
     let mut client = ProfileServiceClient::new(args.remote.connect().await?);
     let profiles = all(&mut client, args.tool.as_deref().unwrap_or_default()).await?;
-    if args.json {
-        let profiles: Vec<_> = profiles.iter().map(as_json).collect();
-        outln!("{}", serde_json::to_string_pretty(&profiles).context("profiles cannot be written")?);
+    if args.form.json {
+        args.form.each(&profiles, |_| ())?;
     } else if profiles.is_empty() {
         outln!("Nothing was learned yet: no call has followed up on a failure{}.", of(args.tool.as_deref()));
     } else {
@@ -136,21 +135,4 @@ fn curve(profile: &RetryProfile) -> String {
     const BLOCKS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
     let block = |p: f64| BLOCKS[((p * BLOCKS.len() as f64) as usize).min(BLOCKS.len() - 1)];
     profile.chances.iter().map(|chance| block(chance.p)).collect()
-}
-
-fn as_json(profile: &RetryProfile) -> serde_json::Value {
-    let chance = |chance: &RetryChance| {
-        json!({"wait_ms": millis(chance.wait.as_ref()), "p": chance.p, "p_low": chance.p_low,
-            "p_high": chance.p_high, "trials": chance.trials})
-    };
-    let layer = |layer: &RetryLayer| {
-        json!({"outcomes": layer.outcomes, "loss_estimate": layer.loss_estimate, "loss_layer": layer.loss_layer,
-            "promoted": layer.promoted})
-    };
-    json!({"tool": profile.tool, "failure": kind(profile), "attempt": profile.attempt,
-        "chances": profile.chances.iter().map(chance).collect::<Vec<_>>(), "trials": profile.trials,
-        "retryable": profile.retryable, "retry_after_ms": millis(profile.retry_after.as_ref()),
-        "basis": named(profile.basis().as_str_name(), "ESTIMATE_BASIS_"), "corrections": profile.corrections,
-        "corrected": profile.corrected, "layer": profile.layer.as_ref().map(layer),
-        "as_of_unix_ms": unix_ms(profile.as_of_time.as_ref())})
 }

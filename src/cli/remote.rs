@@ -23,10 +23,10 @@ use crate::grpc::BY;
 pub(super) struct Remote {
     /// The server's URL: https://HOST:PORT, http://HOST:PORT or unix:PATH [env: CALLGATE_SERVER]
     /// [default: the current context's, else http://127.0.0.1:7600]
-    #[arg(long, value_name = "URL", conflicts_with = "context")]
+    #[arg(long, value_name = "URL", conflicts_with = "context", global = true)]
     server: Option<String>,
     /// A server by its name in the file of contexts, with its credential [env: CALLGATE_CONTEXT]
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", global = true)]
     context: Option<String>,
     #[command(flatten)]
     shown: Shown,
@@ -38,16 +38,16 @@ pub(super) struct Remote {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
 pub(super) struct Shown {
     /// A file with the token to show; else the token is taken from CALLGATE_TOKEN [env: CALLGATE_TOKEN_FILE]
-    #[arg(long, value_name = "FILE", hide_short_help = true)]
+    #[arg(long, value_name = "FILE", hide_short_help = true, global = true)]
     token_file: Option<PathBuf>,
     /// The certificate of the authority that the server's is of [env: CALLGATE_CA] [default: the public authorities]
-    #[arg(long, value_name = "FILE", hide_short_help = true)]
+    #[arg(long, value_name = "FILE", hide_short_help = true, global = true)]
     ca: Option<PathBuf>,
     /// The certificate to show, with --key [env: CALLGATE_CERT]
-    #[arg(long, value_name = "FILE", hide_short_help = true)]
+    #[arg(long, value_name = "FILE", hide_short_help = true, global = true)]
     certificate: Option<PathBuf>,
     /// Its key [env: CALLGATE_KEY]
-    #[arg(long, value_name = "FILE", hide_short_help = true)]
+    #[arg(long, value_name = "FILE", hide_short_help = true, global = true)]
     key: Option<PathBuf>,
 }
 
@@ -256,7 +256,7 @@ pub(super) fn reason(status: &Status) -> Option<String> {
 #[derive(Debug, Clone, Args)]
 pub(super) struct By {
     /// Who does it: stored with what is done [default: the user's name]
-    #[arg(long, value_name = "NAME", env = "CALLGATE_BY")]
+    #[arg(long, value_name = "NAME", env = "CALLGATE_BY", global = true)]
     by: Option<String>,
 }
 

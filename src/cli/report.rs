@@ -1,11 +1,12 @@
 //! `callgate report`: which tools make agents retry, loop and ask again, and what that says of their design.
 
 use anstyle::{AnsiColor, Style};
-use anyhow::Context as _;
 use clap::Args;
-use serde_json::{Value, json};
 
-use super::remote::{Remote, asked};
+use super::{
+    json::Form,
+    remote::{Remote, asked},
+};
 use crate::grpc::v1::{
     CallName, GetToolQualityRequest, GetToolQualityResponse, LoopLevel, NearPair, ToolQuality, UnknownTool,
     profile_service_client::ProfileServiceClient,
@@ -19,9 +20,8 @@ pub(super) struct ReportArgs {
     /// Days to look back
     #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..=90))]
     days: u32,
-    /// As JSON
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    form: Form,
     #[command(flatten)]
     remote: Remote,
 }
@@ -34,9 +34,8 @@ pub(super) async fn run(args: ReportArgs) -> anyhow::Result<()> {
     let mut client = ProfileServiceClient::new(args.remote.connect().await?);
     let request = GetToolQualityRequest { tool: args.tool.clone().unwrap_or_default(), days: args.days };
     let report = asked(client.get_tool_quality(request).await)?;
-    if args.json {
-        outln!("{}", serde_json::to_string_pretty(&as_json(&report)).context("the report cannot be written")?);
-        return Ok(());
+    if args.form.json {
+        return args.form.tell(&report, |_| ());
     }
     if report.tools.is_empty() && report.unknown_tools.is_empty() {
         let of = args.tool.map(|tool| format!(" of {tool}")).unwrap_or_default();
@@ -137,31 +136,4 @@ fn show_loops(report: &GetToolQualityResponse) {
         format!("{} at {level}", percent(end.loops as f64 / all as f64))
     });
     outln!("\n{BOLD}Loops{BOLD:#}  {all}, ended {}", ended.collect::<Vec<_>>().join(", "));
-}
-
-fn as_json(report: &GetToolQualityResponse) -> Value {
-    let name = |call: &CallName| json!({"session_id": call.session_id, "call_id": call.call_id});
-    let tools = report.tools.iter().map(|tool| {
-        json!({"tool": tool.tool, "calls": tool.calls, "permitted": tool.permitted, "retry_rate": tool.retry_rate,
-            "loop_rate": tool.loop_rate, "duplicate_rate": tool.duplicate_rate,
-            "validation_failure_rate": tool.validation_failure_rate, "coercion_rate": tool.coercion_rate,
-            "unknown_outcome_rate": tool.unknown_outcome_rate,
-            "missing_is_complete_rate": tool.missing_is_complete_rate, "failure_rate": tool.failure_rate,
-            "validation_refusal_rate": tool.validation_refusal_rate,
-            "budget_refusal_rate": tool.budget_refusal_rate, "worst": tool.worst,
-            "design_problem": tool.design_problem, "remedy": tool.remedy,
-            "evidence": tool.evidence.iter().map(name).collect::<Vec<_>>()})
-    });
-    let pairs = report.near_pairs.iter().map(|pair| {
-        json!({"tool": pair.tool, "pairs": pair.pairs, "fields": pair.fields,
-            "first": pair.first.as_ref().map(name), "second": pair.second.as_ref().map(name)})
-    });
-    let ends = report.loop_ends.iter().map(|end| {
-        let level = end.level().as_str_name().trim_start_matches("LOOP_LEVEL_").to_lowercase();
-        json!({"level": level, "loops": end.loops})
-    });
-    let unknown = report.unknown_tools.iter();
-    let unknown = unknown.map(|one| json!({"tool": one.tool, "calls": one.calls, "sessions": one.sessions}));
-    json!({"tools": tools.collect::<Vec<_>>(), "near_pairs": pairs.collect::<Vec<_>>(),
-        "loop_ends": ends.collect::<Vec<_>>(), "unknown_tools": unknown.collect::<Vec<_>>()})
 }

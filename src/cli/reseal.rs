@@ -7,6 +7,7 @@ use clap::{Args, Subcommand};
 use tonic::{body::Body, client::GrpcService, codegen::StdError};
 
 use super::{
+    json::Form,
     place::Place,
     privacy::Opening,
     remote::{By, asked, refusal},
@@ -36,28 +37,35 @@ struct Where {
     #[command(flatten)]
     opening: Opening,
     #[command(flatten)]
+    form: Form,
+    #[command(flatten)]
     place: Place,
 }
 
 /// Runs `callgate keys`.
 pub(super) async fn run(args: KeysArgs) -> anyhow::Result<()> {
-    let (Where { opening, place }, validate_only) = match args.command {
+    let (Where { opening, form, place }, validate_only) = match args.command {
         KeysCommand::List(of) => (of, true),
         KeysCommand::Reseal(of) => (of, false),
     };
     let request = ResealRequest { validate_only };
     let Some((gate, tenant)) = place.database().await? else {
-        return resealing(PrivacyServiceClient::new(place.remote.connect().await?), request, &place.by).await;
+        return resealing(PrivacyServiceClient::new(place.remote.connect().await?), request, form, &place.by).await;
     };
     opening.open(&gate, tenant).await?;
-    let done = resealing(grpc::privacy_of(Arc::clone(&gate), tenant), request, &place.by).await;
+    let done = resealing(grpc::privacy_of(Arc::clone(&gate), tenant), request, form, &place.by).await;
     if let Some(gate) = Arc::into_inner(gate) {
         gate.close().await;
     }
     done
 }
 
-async fn resealing<S>(mut client: PrivacyServiceClient<S>, request: ResealRequest, by: &By) -> anyhow::Result<()>
+async fn resealing<S>(
+    mut client: PrivacyServiceClient<S>,
+    request: ResealRequest,
+    form: Form,
+    by: &By,
+) -> anyhow::Result<()>
 where
     S: GrpcService<Body>,
     S::Error: Into<StdError>,
@@ -74,6 +82,9 @@ where
     }
     if last.percent < 100 {
         bail!("the server ended it in the middle; run it again to go on");
+    }
+    if form.json {
+        return form.tell(&last, |_| ());
     }
     if !request.validate_only {
         outln!("Rows that were sealed anew: {}.", last.rows);

@@ -1,19 +1,21 @@
-//! `callgate sessions`: what runs, and the kill switch; with it `callgate grants`.
+//! `callgate sessions`: what runs, and the kill switch.
 
 use anyhow::bail;
 use clap::{Args, Subcommand, ValueEnum};
 use tonic::{Code, Response};
 
-use super::remote::{By, Remote, Wire, asked, at};
-use crate::grpc::{
-    time::duration,
-    v1::{
-        CreateGrantRequest, GetSessionStateRequest, HaltRequest, HaltScope, HaltState, ListGrantsRequest,
-        ListHaltsRequest, ListSessionsRequest, MarkCompactedRequest, OutcomeStatus, ResumeRequest, RevokeGrantRequest,
-        SetPhaseRequest, SettleOutcomeRequest, WatchSessionRequest, gate_service_client::GateServiceClient,
-        grant_service_client::GrantServiceClient, session_service_client::SessionServiceClient,
-    },
+use super::{
+    json::Form,
+    remote::{By, Remote, Wire, asked, at},
 };
+use crate::grpc::v1::{
+    GetSessionStateRequest, HaltRequest, HaltScope, HaltState, ListHaltsRequest, ListSessionsRequest,
+    MarkCompactedRequest, OutcomeStatus, ResumeRequest, SessionSummary, SetPhaseRequest, SettleOutcomeRequest,
+    WatchSessionRequest, gate_service_client::GateServiceClient, session_service_client::SessionServiceClient,
+};
+
+/// Sessions and halts that are asked for at a time, where all are wanted: as many as a server gives.
+const PAGE: u32 = 500;
 
 /// What `callgate sessions` takes.
 #[derive(Debug, Args)]
@@ -52,11 +54,28 @@ const NAMED: [(&str, &str); 3] = [("scope", "session"), ("scope", "agent"), ("sc
 #[derive(Debug, Subcommand)]
 enum Action {
     /// List the sessions that were heard of last, and what is halted
-    List(Remote),
+    List {
+        /// List all that are stored
+        #[arg(long)]
+        all: bool,
+        #[command(flatten)]
+        form: Form,
+        #[command(flatten)]
+        remote: Remote,
+    },
+    /// List what is halted
+    Halts {
+        #[command(flatten)]
+        form: Form,
+        #[command(flatten)]
+        remote: Remote,
+    },
     /// Show what a session has done and may still do
     Show {
         /// The session's id
         session: String,
+        #[command(flatten)]
+        form: Form,
         #[command(flatten)]
         remote: Remote,
     },
@@ -73,6 +92,8 @@ enum Action {
         #[command(flatten)]
         by: By,
         #[command(flatten)]
+        form: Form,
+        #[command(flatten)]
         remote: Remote,
     },
     /// End a halt
@@ -88,6 +109,8 @@ enum Action {
         #[command(flatten)]
         by: By,
         #[command(flatten)]
+        form: Form,
+        #[command(flatten)]
         remote: Remote,
     },
     /// Move a session to a phase, perhaps with the order of the writes to come
@@ -100,6 +123,8 @@ enum Action {
         plan: Vec<String>,
         #[command(flatten)]
         by: By,
+        #[command(flatten)]
+        form: Form,
         #[command(flatten)]
         remote: Remote,
     },
@@ -120,6 +145,8 @@ enum Action {
         #[command(flatten)]
         by: By,
         #[command(flatten)]
+        form: Form,
+        #[command(flatten)]
         remote: Remote,
     },
     /// Tell that the model's context was compacted; prints the text to put back into it
@@ -129,53 +156,7 @@ enum Action {
         #[command(flatten)]
         by: By,
         #[command(flatten)]
-        remote: Remote,
-    },
-}
-
-/// What `callgate grants` takes.
-#[derive(Debug, Args)]
-pub(super) struct GrantsArgs {
-    #[command(subcommand)]
-    action: GrantAction,
-}
-
-#[derive(Debug, Subcommand)]
-enum GrantAction {
-    /// Permit a session a number of calls of some tools
-    Create {
-        /// The session's id
-        session: String,
-        /// Which tools, as a pattern: `create_*|update_*`
-        tools: String,
-        /// How many calls are permitted
-        ceiling: u64,
-        /// For how many minutes the permission holds
-        #[arg(long, default_value_t = 60)]
-        minutes: u64,
-        /// Why: stored with the grant
-        #[arg(long, default_value = "")]
-        reason: String,
-        #[command(flatten)]
-        by: By,
-        #[command(flatten)]
-        remote: Remote,
-    },
-    /// List the grants of a session's call tree
-    List {
-        /// The session's id
-        session: String,
-        #[command(flatten)]
-        remote: Remote,
-    },
-    /// Take a grant back
-    Revoke {
-        /// The session's id
-        session: String,
-        /// The grant's id, as `grants list` shows it
-        grant_id: String,
-        #[command(flatten)]
-        by: By,
+        form: Form,
         #[command(flatten)]
         remote: Remote,
     },
@@ -202,53 +183,57 @@ fn what(scope: Scope, name: Option<String>) -> anyhow::Result<(i32, String)> {
 /// Runs it.
 pub(super) async fn run(args: SessionsArgs) -> anyhow::Result<()> {
     match args.action {
-        Action::List(remote) => list(client(&remote).await?).await,
-        Action::Show { session, remote } => {
+        Action::List { all, form, remote } => list(all, form, client(&remote).await?).await,
+        Action::Halts { form, remote } => {
+            let halts = halts(&mut client(&remote).await?).await?;
+            if halts.is_empty() && !form.json {
+                outln!("Nothing is halted.");
+            }
+            form.each(&halts, |halt| outln!("{}", of_halt(halt)))
+        }
+        Action::Show { session, form, remote } => {
             // The first message of a watch: a state alone does not tell of a halt.
             let request = WatchSessionRequest { session_id: session };
             let mut states = asked(client(&remote).await?.watch_session(request).await)?;
             let now = asked(states.message().await.map(Response::new))?.unwrap_or_default();
-            now.halt.iter().for_each(|halt| outln!("halted: {}", of_halt(halt)));
-            now.state.iter().for_each(|state| outln!("{}", state.summary_for_model));
-            Ok(())
+            form.tell(&now, |now| {
+                now.halt.iter().for_each(|halt| outln!("halted: {}", of_halt(halt)));
+                now.state.iter().for_each(|state| outln!("{}", state.summary_for_model));
+            })
         }
-        Action::Halt { scope, name, reason, by, remote } => {
+        Action::Halt { scope, name, reason, by, form, remote } => {
             let (scope, name) = what(scope, name)?;
-            halt(HaltRequest { scope, name, reason }, &by, &remote).await
+            halt(HaltRequest { scope, name, reason }, form, &by, &remote).await
         }
-        Action::Resume { scope, name, reason, by, remote } => {
+        Action::Resume { scope, name, reason, by, form, remote } => {
             let (scope, name) = what(scope, name)?;
             let request = ResumeRequest { scope, name, reason };
             let what = in_words(request.scope(), &request.name);
-            let was = asked(client(&remote).await?.resume(by.signed(request)?).await)?.was_halted;
-            outln!("{what} {}", if was { "goes on" } else { "was not halted" });
-            Ok(())
+            let resumed = asked(client(&remote).await?.resume(by.signed(request)?).await)?;
+            form.tell(&resumed, |resumed| {
+                outln!("{what} {}", if resumed.was_halted { "goes on" } else { "was not halted" });
+            })
         }
-        Action::Phase { session, phase, plan, by, remote } => {
+        Action::Phase { session, phase, plan, by, form, remote } => {
             let request = SetPhaseRequest { session_id: session, phase, plan, reason: String::new() };
-            let phase = asked(client(&remote).await?.set_phase(by.signed(request)?).await)?.phase;
-            outln!("the session is in phase {phase}");
-            Ok(())
+            let set = asked(client(&remote).await?.set_phase(by.signed(request)?).await)?;
+            form.tell(&set, |set| outln!("the session is in phase {}", set.phase))
         }
-        Action::Settle { session, call, outcome, with, reason, by, remote } => {
+        Action::Settle { session, call, outcome, with, reason, by, form, remote } => {
             let request = settlement((session, call), outcome, with, reason);
             let call = request.call_id.clone();
-            asked(client(&remote).await?.settle_outcome(by.signed(request)?).await)?;
-            outln!(
-                "{call} {}",
-                match outcome {
-                    Came::Happened => "succeeded: asked for again, it is answered from memory",
-                    Came::NotHappened => "did not happen: it may be made",
-                    Came::Failed => "failed",
-                }
-            );
-            Ok(())
+            let settled = asked(client(&remote).await?.settle_outcome(by.signed(request)?).await)?;
+            let what = match outcome {
+                Came::Happened => "succeeded: asked for again, it is answered from memory",
+                Came::NotHappened => "did not happen: it may be made",
+                Came::Failed => "failed",
+            };
+            form.tell(&settled, |_| outln!("{call} {what}"))
         }
-        Action::Compacted { session, by, remote } => {
+        Action::Compacted { session, by, form, remote } => {
             let request = MarkCompactedRequest { session_id: session, summary_tokens: 0 };
             let state = asked(client(&remote).await?.mark_compacted(by.signed(request)?).await)?.state;
-            state.iter().for_each(|state| outln!("{}", state.summary_for_model));
-            Ok(())
+            form.each(state.as_slice(), |state| outln!("{}", state.summary_for_model))
         }
     }
 }
@@ -268,36 +253,63 @@ fn settlement(
     SettleOutcomeRequest { session_id, call_id, status: status.into(), result, error_message, reason }
 }
 
-async fn list(mut client: SessionServiceClient<Wire>) -> anyhow::Result<()> {
-    let halts = asked(client.list_halts(ListHaltsRequest::default()).await)?.halts;
-    let sessions = asked(client.list_sessions(ListSessionsRequest::default()).await)?.sessions;
-    halts.iter().for_each(|halt| outln!("halted: {}", of_halt(halt)));
-    if sessions.is_empty() {
-        outln!("No session has called anything yet.");
+async fn list(all: bool, form: Form, mut client: SessionServiceClient<Wire>) -> anyhow::Result<()> {
+    if !form.json {
+        halts(&mut client).await?.iter().for_each(|halt| outln!("halted: {}", of_halt(halt)));
     }
-    let widest = sessions.iter().map(|session| session.session_id.chars().count()).max().unwrap_or(0);
-    for session in &sessions {
-        outln!(
-            "{}  {:<widest$}  {:>6} calls  {:>3} open  ${}.{:02}{}",
-            at(session.update_time.as_ref()),
-            session.session_id,
-            session.calls,
-            session.open_calls,
-            session.cost_micros / 1_000_000,
-            session.cost_micros % 1_000_000 / 10_000,
-            if session.halted { "  halted" } else { "" }
-        );
+    let mut request = ListSessionsRequest { page_size: if all { PAGE } else { 0 }, ..ListSessionsRequest::default() };
+    loop {
+        let page = asked(client.list_sessions(request.clone()).await)?;
+        let sessions = page.sessions;
+        if sessions.is_empty() && request.page_token.is_empty() && !form.json {
+            outln!("No session has called anything yet.");
+        }
+        let widest = sessions.iter().map(|session| session.session_id.chars().count()).max().unwrap_or(0);
+        form.each(&sessions, |session| line(session, widest))?;
+        match page.next_page_token {
+            end if end.is_empty() => return Ok(()),
+            _ if !all => {
+                errln!("note: only the newest {} are shown; --all shows the others", sessions.len());
+                return Ok(());
+            }
+            next => request.page_token = next,
+        }
     }
-    Ok(())
 }
 
-async fn halt(request: HaltRequest, by: &By, remote: &Remote) -> anyhow::Result<()> {
+async fn halts(client: &mut SessionServiceClient<Wire>) -> anyhow::Result<Vec<HaltState>> {
+    let (mut all, mut request) = (Vec::new(), ListHaltsRequest { page_size: PAGE, ..ListHaltsRequest::default() });
+    loop {
+        let page = asked(client.list_halts(request.clone()).await)?;
+        all.extend(page.halts);
+        if page.next_page_token.is_empty() {
+            return Ok(all);
+        }
+        request.page_token = page.next_page_token;
+    }
+}
+
+fn line(session: &SessionSummary, widest: usize) {
+    outln!(
+        "{}  {:<widest$}  {:>6} calls  {:>3} open  ${}.{:02}{}",
+        at(session.update_time.as_ref()),
+        session.session_id,
+        session.calls,
+        session.open_calls,
+        session.cost_micros / 1_000_000,
+        session.cost_micros % 1_000_000 / 10_000,
+        if session.halted { "  halted" } else { "" }
+    );
+}
+
+async fn halt(request: HaltRequest, form: Form, by: &By, remote: &Remote) -> anyhow::Result<()> {
     let (scope, name) = (request.scope(), request.name.clone());
     let reason = request.reason.clone();
     if let Some(halt) = asked(client(remote).await?.halt(by.signed(request)?).await)?.halt {
         let is_other = !remote.is_named_by_credential()? && halt.by != by.name();
         let is_earlier = is_other || halt.reason != reason;
-        outln!("{}: {}", if is_earlier { "halted before" } else { "halted" }, of_halt(&halt));
+        let what = if is_earlier { "halted before" } else { "halted" };
+        form.tell(&halt, |halt| outln!("{what}: {}", of_halt(halt)))?;
     }
     // A name that is misspelt stops nothing, and whoever pulls the switch should know.
     if scope == HaltScope::Session {
@@ -321,48 +333,4 @@ fn of_halt(halt: &HaltState) -> String {
     let why = if halt.reason.is_empty() { String::new() } else { format!(": {}", halt.reason) };
     let what = in_words(halt.scope(), &halt.name);
     format!("{what}, since {} by {}{why}", at(halt.create_time.as_ref()), halt.by)
-}
-
-/// Runs `callgate grants`.
-pub(super) async fn grants(args: GrantsArgs) -> anyhow::Result<()> {
-    match args.action {
-        GrantAction::Create { session, tools, ceiling, minutes, reason, by, remote } => {
-            let mut client = GrantServiceClient::new(remote.connect().await?);
-            let ttl = Some(duration(minutes.saturating_mul(60_000)));
-            let request = CreateGrantRequest { session_id: session, tool_pattern: tools, ceiling, ttl, reason };
-            if let Some(grant) = asked(client.create_grant(by.signed(request)?).await)?.grant {
-                let (id, tools, session) = (grant.grant_id, grant.tool_pattern, grant.session_id);
-                let until = at(grant.expire_time.as_ref());
-                outln!("{id}: {} calls of {tools} for session {session}, until {until}", grant.ceiling);
-            }
-            Ok(())
-        }
-        GrantAction::List { session, remote } => {
-            let mut client = GrantServiceClient::new(remote.connect().await?);
-            let request = ListGrantsRequest { session_id: session, ..ListGrantsRequest::default() };
-            let grants = asked(client.list_grants(request).await)?.grants;
-            if grants.is_empty() {
-                outln!("No grant is open.");
-            }
-            for grant in grants {
-                outln!(
-                    "{}  {}  {} of {} used, until {}",
-                    grant.grant_id,
-                    grant.tool_pattern,
-                    grant.used,
-                    grant.ceiling,
-                    at(grant.expire_time.as_ref())
-                );
-            }
-            Ok(())
-        }
-        GrantAction::Revoke { session, grant_id, by, remote } => {
-            let mut client = GrantServiceClient::new(remote.connect().await?);
-            let done = format!("{grant_id} is taken back");
-            let request = RevokeGrantRequest { session_id: session, grant_id, reason: String::new() };
-            asked(client.revoke_grant(by.signed(request)?).await)?;
-            outln!("{done}");
-            Ok(())
-        }
-    }
 }

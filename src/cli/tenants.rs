@@ -3,7 +3,10 @@
 use anyhow::bail;
 use clap::{Args, Subcommand};
 
-use super::remote::{By, Remote, asked, at, named};
+use super::{
+    json::Form,
+    remote::{By, Remote, asked, at, named},
+};
 use crate::grpc::v1::{
     CreateTenantRequest, DeleteTenantRequest, ListTenantsRequest, ResumeTenantRequest, SetTenantQuotasRequest,
     SetTenantRetentionRequest, SuspendTenantRequest, Tenant, TenantQuotas, TenantRetention,
@@ -27,7 +30,12 @@ enum TenantsCommand {
         quotas: Quotas,
     },
     /// List the tenants, deleted ones too
-    List(Remote),
+    List {
+        #[command(flatten)]
+        form: Form,
+        #[command(flatten)]
+        remote: Remote,
+    },
     /// Set all quotas of a tenant anew: those that are not given are lifted
     Quotas {
         #[command(flatten)]
@@ -56,6 +64,16 @@ enum TenantsCommand {
     },
 }
 
+impl TenantsCommand {
+    fn form(&self) -> Form {
+        match self {
+            Self::List { form, .. } => *form,
+            Self::Create { one, .. } | Self::Quotas { one, .. } | Self::Retention { one, .. } => one.form,
+            Self::Suspend(change) | Self::Resume(change) | Self::Delete { change, .. } => change.one.form,
+        }
+    }
+}
+
 /// Which tenant, and who does it.
 #[derive(Debug, Args)]
 struct One {
@@ -64,6 +82,8 @@ struct One {
     name: String,
     #[command(flatten)]
     by: By,
+    #[command(flatten)]
+    form: Form,
     #[command(flatten)]
     remote: Remote,
 }
@@ -115,8 +135,9 @@ impl From<Quotas> for TenantQuotas {
 }
 
 pub(super) async fn run(args: TenantsArgs) -> anyhow::Result<()> {
+    let form = args.command.form();
     let changed = match args.command {
-        TenantsCommand::List(remote) => return list(&remote).await,
+        TenantsCommand::List { form, remote } => return list(form, &remote).await,
         TenantsCommand::Create { one, quotas } => {
             let request = CreateTenantRequest { name: one.name, quotas: Some(quotas.into()) };
             let mut client = TenantServiceClient::new(one.remote.connect().await?);
@@ -152,16 +173,15 @@ pub(super) async fn run(args: TenantsArgs) -> anyhow::Result<()> {
             asked(client.delete_tenant(one.by.signed(request)?).await)?.tenant
         }
     };
-    changed.iter().for_each(told);
-    Ok(())
+    form.each(changed.as_slice(), told)
 }
 
-async fn list(remote: &Remote) -> anyhow::Result<()> {
+async fn list(form: Form, remote: &Remote) -> anyhow::Result<()> {
     let mut client = TenantServiceClient::new(remote.connect().await?);
     let mut request = ListTenantsRequest::default();
     loop {
         let page = asked(client.list_tenants(request).await)?;
-        page.tenants.iter().for_each(told);
+        form.each(&page.tenants, told)?;
         if page.next_page_token.is_empty() {
             return Ok(());
         }

@@ -7,6 +7,7 @@ use clap::{Args, Subcommand};
 use tonic::{body::Body, client::GrpcService, codegen::StdError};
 
 use super::{
+    json::Form,
     place::Place,
     remote::{By, asked, at},
 };
@@ -31,6 +32,9 @@ const DAY_MS: u64 = 86_400_000;
 pub(super) struct TokensArgs {
     #[command(subcommand)]
     action: Action,
+    /// Print JSON, one object a line
+    #[arg(long, global = true)]
+    json: bool,
     #[command(flatten)]
     place: Place,
 }
@@ -99,18 +103,19 @@ fn role(text: &str) -> Result<Role, String> {
 
 /// Runs `callgate tokens`.
 pub(super) async fn run(args: TokensArgs) -> anyhow::Result<()> {
-    let TokensArgs { action, place } = args;
+    let TokensArgs { action, json, place } = args;
+    let form = Form { json };
     let Some((gate, tenant)) = place.database().await? else {
-        return act(TokenServiceClient::new(place.remote.connect().await?), action, &place.by).await;
+        return act(TokenServiceClient::new(place.remote.connect().await?), action, form, &place.by).await;
     };
-    let done = act(grpc::tokens_of(Arc::clone(&gate), tenant), action, &place.by).await;
+    let done = act(grpc::tokens_of(Arc::clone(&gate), tenant), action, form, &place.by).await;
     if let Some(gate) = Arc::into_inner(gate) {
         gate.close().await;
     }
     done
 }
 
-async fn act<S>(mut client: TokenServiceClient<S>, action: Action, by: &By) -> anyhow::Result<()>
+async fn act<S>(mut client: TokenServiceClient<S>, action: Action, form: Form, by: &By) -> anyhow::Result<()>
 where
     S: GrpcService<Body>,
     S::Error: Into<StdError>,
@@ -124,18 +129,19 @@ where
             let ttl = term.ttl();
             let request = CreateTokenRequest { name, roles, groups: group, agent_pattern: agents, any_session, ttl };
             let made = asked(client.create_token(by.signed(request)?).await)?;
-            told(made.token.as_ref(), &made.secret);
+            form.tell(&made, |made| told(made.token.as_ref(), &made.secret))?;
         }
-        Action::List { all } => list(&mut client, all).await?,
+        Action::List { all } => list(&mut client, all, form).await?,
         Action::Revoke { id } => {
-            asked(client.revoke_token(by.signed(RevokeTokenRequest { token_id: id.clone() })?).await)?;
-            outln!("{id} is revoked: it holds nowhere from two seconds on.");
+            let request = by.signed(RevokeTokenRequest { token_id: id.clone() })?;
+            let revoked = asked(client.revoke_token(request).await)?;
+            form.tell(&revoked, |_| outln!("{id} is revoked: it holds nowhere from two seconds on."))?;
         }
         Action::Rotate { id, overlap_hours, term } => {
             let overlap = Some(duration(overlap_hours.saturating_mul(3_600_000)));
             let request = RotateTokenRequest { token_id: id, ttl: term.ttl(), overlap };
             let made = asked(client.rotate_token(by.signed(request)?).await)?;
-            told(made.token.as_ref(), &made.secret);
+            form.tell(&made, |made| told(made.token.as_ref(), &made.secret))?;
         }
     }
     Ok(())
@@ -150,7 +156,7 @@ fn told(token: Option<&Token>, secret: &str) {
     outln!("{secret}");
 }
 
-async fn list<S>(client: &mut TokenServiceClient<S>, all: bool) -> anyhow::Result<()>
+async fn list<S>(client: &mut TokenServiceClient<S>, all: bool, form: Form) -> anyhow::Result<()>
 where
     S: GrpcService<Body>,
     S::Error: Into<StdError>,
@@ -162,7 +168,7 @@ where
         let request = ListTokensRequest { page_size: PAGE, page_token };
         let page = asked(client.list_tokens(request).await)?;
         for token in page.tokens.iter().filter(|token| all || token.revoke_time.is_none()) {
-            outln!("{}", line(token));
+            form.tell(token, |token| outln!("{}", line(token)))?;
             shown += 1;
         }
         page_token = page.next_page_token;
@@ -170,7 +176,7 @@ where
             break;
         }
     }
-    if shown == 0 {
+    if shown == 0 && !form.json {
         outln!("There is no token.");
     }
     Ok(())

@@ -8,9 +8,10 @@ use std::{
 
 use anstyle::{AnsiColor, Style};
 use anyhow::Context as _;
+use serde_json::{Value, json};
 
 use crate::{
-    cli::read_policy,
+    cli::{json::Form, read_policy},
     domain::effect::EffectKind,
     policy::{self, Policy, PolicyError},
     rules::{Mode, tier},
@@ -18,10 +19,19 @@ use crate::{
 
 const STARTER: &str = include_str!("starter.yaml");
 
-pub(super) fn check(files: &[PathBuf]) -> anyhow::Result<u8> {
+pub(super) fn check(files: &[PathBuf], form: Form) -> anyhow::Result<u8> {
     let mut code = 0;
     for file in files {
         let text = read_policy(file)?;
+        if form.json {
+            let (version, warnings, errors) = match policy::compile(&text) {
+                Ok(policy) => (Some(policy.version.to_string()), problems(&policy.warnings), Vec::new()),
+                Err(errors) => (None, Vec::new(), problems(&errors)),
+            };
+            code |= u8::from(!errors.is_empty());
+            outln!("{}", json!({"file": file, "version": version, "errors": errors, "warnings": warnings}));
+            continue;
+        }
         match policy::compile(&text) {
             Ok(policy) => {
                 policy.warnings.iter().for_each(|warning| said(file, warning, "warning", AnsiColor::Yellow));
@@ -36,6 +46,11 @@ pub(super) fn check(files: &[PathBuf]) -> anyhow::Result<u8> {
         }
     }
     Ok(code)
+}
+
+fn problems(all: &[PolicyError]) -> Vec<Value> {
+    let told = |error: &PolicyError| json!({"line": error.line, "path": error.path, "problem": error.problem});
+    all.iter().map(told).collect()
 }
 
 /// `FILE:LINE: path: problem`, which editors follow.

@@ -4,16 +4,24 @@ use std::{collections::BTreeMap, path::Path};
 
 use anstyle::{AnsiColor, Style};
 use anyhow::{Context as _, bail};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::stored;
 use crate::{
-    cli::{read_policy, remote::Remote},
+    cli::{json::Form, read_policy, remote::Remote},
     policy,
 };
 
-pub(super) async fn diff(before: &str, after: &str, remote: &Remote) -> anyhow::Result<u8> {
+pub(super) async fn diff(before: &str, after: &str, form: Form, remote: &Remote) -> anyhow::Result<u8> {
     let (before, after) = (keys(before, remote).await?, keys(after, remote).await?);
+    if form.json {
+        let changed = changed(&before, &after);
+        for (key, old, new) in &changed {
+            let value = |text: &Option<&String>| text.and_then(|text| serde_json::from_str::<Value>(text).ok());
+            outln!("{}", json!({"key": key, "before": value(old), "after": value(new)}));
+        }
+        return Ok(u8::from(!changed.is_empty()));
+    }
     let changes = changes(&before, &after);
     for change in &changes {
         let colour = match change.chars().next() {
@@ -69,18 +77,22 @@ fn flatten(path: String, value: &Value, keys: &mut BTreeMap<String, String>) {
     }
 }
 
-fn changes(before: &BTreeMap<String, String>, after: &BTreeMap<String, String>) -> Vec<String> {
-    let mut changes = Vec::new();
+/// A key, and what was and is there.
+type Changed<'a> = (&'a String, Option<&'a String>, Option<&'a String>);
+
+fn changed<'a>(before: &'a BTreeMap<String, String>, after: &'a BTreeMap<String, String>) -> Vec<Changed<'a>> {
     let names: std::collections::BTreeSet<&String> = before.keys().chain(after.keys()).collect();
-    for name in names {
-        match (before.get(name), after.get(name)) {
-            (Some(old), Some(new)) if old != new => changes.push(format!("~ {name}: {old} -> {new}")),
-            (Some(old), None) => changes.push(format!("- {name}: {old}")),
-            (None, Some(new)) => changes.push(format!("+ {name}: {new}")),
-            _ => {}
-        }
-    }
-    changes
+    let all = names.into_iter().map(|name| (name, before.get(name), after.get(name)));
+    all.filter(|(_, old, new)| old != new).collect()
+}
+
+fn changes(before: &BTreeMap<String, String>, after: &BTreeMap<String, String>) -> Vec<String> {
+    let line = |(name, old, new): Changed<'_>| match (old, new) {
+        (Some(old), Some(new)) => format!("~ {name}: {old} -> {new}"),
+        (Some(old), None) => format!("- {name}: {old}"),
+        (None, new) => format!("+ {name}: {}", new.map_or("", String::as_str)),
+    };
+    changed(before, after).into_iter().map(line).collect()
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-use super::remote::Remote;
+use super::{json::Form, remote::Remote};
 
 /// What `callgate policy` takes.
 #[derive(Debug, Args)]
@@ -27,6 +27,8 @@ enum Action {
         /// The files
         #[arg(required = true, value_name = "FILE")]
         files: Vec<PathBuf>,
+        #[command(flatten)]
+        form: Form,
     },
     /// Compare two policies key by key; exit code 1 when they differ
     Diff {
@@ -34,6 +36,8 @@ enum Action {
         before: String,
         /// The same
         after: String,
+        #[command(flatten)]
+        form: Form,
         #[command(flatten)]
         remote: Remote,
     },
@@ -55,11 +59,18 @@ enum Action {
     /// Store a policy and make it the active one, on every replica
     Apply(stored::ApplyArgs),
     /// Show what was active when
-    List(Remote),
+    List {
+        #[command(flatten)]
+        form: Form,
+        #[command(flatten)]
+        remote: Remote,
+    },
     /// Print a stored policy
     Show {
         /// The beginning of its hash; the active one when absent
         hash: Option<String>,
+        #[command(flatten)]
+        form: Form,
         #[command(flatten)]
         remote: Remote,
     },
@@ -77,16 +88,16 @@ enum Action {
 /// Runs it; gives the exit code.
 pub(super) async fn run(args: PolicyArgs) -> anyhow::Result<u8> {
     match args.action {
-        Action::Check { files } => check::check(&files),
-        Action::Diff { before, after, remote } => diff::diff(&before, &after, &remote).await,
+        Action::Check { files, form } => check::check(&files, form),
+        Action::Diff { before, after, form, remote } => diff::diff(&before, &after, form, &remote).await,
         Action::Backtest(args) => backtest::backtest(&args).await.map(|()| 0),
         Action::Test(args) => doubles::test(&args).await,
         Action::Suggest(args) => suggest::suggest(&args).await.map(|()| 0),
         Action::Schema => check::schema().map(|()| 0),
         Action::Init { file } => check::init(&file).map(|()| 0),
         Action::Apply(args) => stored::apply(&args).await.map(|()| 0),
-        Action::List(remote) => stored::list(&remote).await.map(|()| 0),
-        Action::Show { hash, remote } => stored::show(hash.as_deref(), &remote).await.map(|()| 0),
+        Action::List { form, remote } => stored::list(form, &remote).await.map(|()| 0),
+        Action::Show { hash, form, remote } => stored::show(hash.as_deref(), form, &remote).await.map(|()| 0),
         Action::Activate { hash, change } => stored::activate(&hash, &change).await.map(|()| 0),
         Action::Rollback(change) => stored::rollback(&change).await.map(|()| 0),
     }

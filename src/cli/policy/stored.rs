@@ -8,6 +8,7 @@ use tonic_types::StatusExt as _;
 
 use crate::{
     cli::{
+        json::Form,
         read_policy,
         remote::{By, Remote, asked, at},
     },
@@ -16,6 +17,9 @@ use crate::{
         RollbackPolicyRequest, policy_service_client::PolicyServiceClient,
     },
 };
+
+/// Revisions that are asked for at a time: as many as a server gives.
+const PAGE: u32 = 500;
 
 /// Who changes what is active, why, and on what condition.
 #[derive(Debug, Args)]
@@ -28,6 +32,8 @@ pub(super) struct Change {
     /// Fail unless this revision is the active one
     #[arg(long, value_name = "REVISION")]
     expect: Option<u64>,
+    #[command(flatten)]
+    form: Form,
     #[command(flatten)]
     remote: Remote,
 }
@@ -72,33 +78,35 @@ pub(super) async fn apply(args: &ApplyArgs) -> anyhow::Result<()> {
         problems.iter().for_each(|problem| errln!("{}: {}", args.file.display(), problem.description));
     }
     let applied = asked(answer)?;
-    applied.warnings.iter().for_each(|warning| outln!("warning: {warning}"));
-    match &applied.revision {
-        Some(revision) => told(revision),
-        None => outln!("stored: {}", short(&applied.hash)),
-    }
-    Ok(())
+    change.form.tell(&applied, |applied| {
+        applied.warnings.iter().for_each(|warning| outln!("warning: {warning}"));
+        match &applied.revision {
+            Some(revision) => told(revision),
+            None => outln!("stored: {}", short(&applied.hash)),
+        }
+    })
 }
 
-pub(super) async fn list(remote: &Remote) -> anyhow::Result<()> {
+pub(super) async fn list(form: Form, remote: &Remote) -> anyhow::Result<()> {
     let mut client = PolicyServiceClient::new(remote.connect().await?);
-    let page = asked(client.list_policies(ListPoliciesRequest::default()).await)?;
-    if page.revisions.is_empty() {
-        outln!("No policy was ever applied: the built-in one is active, which knows no tool.");
+    let mut request = ListPoliciesRequest { page_size: PAGE, ..ListPoliciesRequest::default() };
+    let mut state = "active";
+    loop {
+        let page = asked(client.list_policies(request.clone()).await)?;
+        if page.revisions.is_empty() && request.page_token.is_empty() && !form.json {
+            outln!("No policy was ever applied: the built-in one is active, which knows no tool.");
+        }
+        form.each(&page.revisions, |revision| {
+            let state = std::mem::take(&mut state);
+            let (at, hash) = (at(revision.activate_time.as_ref()), short(&revision.hash));
+            let PolicyRevision { revision, activated_by, note, .. } = revision;
+            outln!("{revision:>5}  {hash}  {at}  {state:<6}  {activated_by}  {note}");
+        })?;
+        if page.next_page_token.is_empty() {
+            return Ok(());
+        }
+        request.page_token = page.next_page_token;
     }
-    for (i, revision) in page.revisions.iter().enumerate() {
-        let active = if i == 0 { "active" } else { "" };
-        outln!(
-            "{:>5}  {}  {}  {:<6}  {}  {}",
-            revision.revision,
-            short(&revision.hash),
-            at(revision.activate_time.as_ref()),
-            active,
-            revision.activated_by,
-            revision.note
-        );
-    }
-    Ok(())
 }
 
 /// The hash and text of a stored policy; for an empty hash those of the active one, none when that is the built-in one.
@@ -116,8 +124,14 @@ pub(super) async fn text(hash: &str, remote: &Remote) -> anyhow::Result<String> 
     }
 }
 
-pub(super) async fn show(hash: Option<&str>, remote: &Remote) -> anyhow::Result<()> {
-    out!("{}", text(hash.unwrap_or_default(), remote).await?);
+pub(super) async fn show(hash: Option<&str>, form: Form, remote: &Remote) -> anyhow::Result<()> {
+    let hash = hash.unwrap_or_default();
+    if form.json {
+        let mut client = PolicyServiceClient::new(remote.connect().await?);
+        let found = asked(client.get_policy(GetPolicyRequest { hash: hash.to_owned() }).await)?;
+        return form.tell(&found, |_| ());
+    }
+    out!("{}", text(hash, remote).await?);
     Ok(())
 }
 
@@ -125,13 +139,13 @@ pub(super) async fn activate(hash: &str, change: &Change) -> anyhow::Result<()> 
     let mut client = PolicyServiceClient::new(change.remote.connect().await?);
     let request =
         ActivatePolicyRequest { hash: hash.to_owned(), note: change.note.clone(), expected_revision: change.expect };
-    asked(client.activate_policy(change.by.signed(request)?).await)?.revision.iter().for_each(told);
-    Ok(())
+    let activated = asked(client.activate_policy(change.by.signed(request)?).await)?;
+    change.form.each(activated.revision.as_slice(), told)
 }
 
 pub(super) async fn rollback(change: &Change) -> anyhow::Result<()> {
     let mut client = PolicyServiceClient::new(change.remote.connect().await?);
     let request = RollbackPolicyRequest { note: change.note.clone(), expected_revision: change.expect };
-    asked(client.rollback_policy(change.by.signed(request)?).await)?.revision.iter().for_each(told);
-    Ok(())
+    let activated = asked(client.rollback_policy(change.by.signed(request)?).await)?;
+    change.form.each(activated.revision.as_slice(), told)
 }

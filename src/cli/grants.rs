@@ -1,0 +1,112 @@
+//! `callgate grants`: calls that people permit ahead.
+
+use clap::{Args, Subcommand};
+
+use super::{
+    json::Form,
+    remote::{By, Remote, asked, at},
+};
+use crate::grpc::{
+    time::duration,
+    v1::{CreateGrantRequest, Grant, ListGrantsRequest, RevokeGrantRequest, grant_service_client::GrantServiceClient},
+};
+
+/// Grants that are asked for at a time: as many as a server gives.
+const PAGE: u32 = 500;
+
+/// What `callgate grants` takes.
+#[derive(Debug, Args)]
+pub(super) struct GrantsArgs {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// Permit a session a number of calls of some tools
+    Create {
+        /// The session's id
+        session: String,
+        /// Which tools, as a pattern: `create_*|update_*`
+        tools: String,
+        /// How many calls are permitted
+        ceiling: u64,
+        /// For how many minutes the permission holds
+        #[arg(long, default_value_t = 60)]
+        minutes: u64,
+        /// Why: stored with the grant
+        #[arg(long, default_value = "")]
+        reason: String,
+        #[command(flatten)]
+        by: By,
+        #[command(flatten)]
+        form: Form,
+        #[command(flatten)]
+        remote: Remote,
+    },
+    /// List the grants of a session's call tree
+    List {
+        /// The session's id
+        session: String,
+        #[command(flatten)]
+        form: Form,
+        #[command(flatten)]
+        remote: Remote,
+    },
+    /// Take a grant back
+    Revoke {
+        /// The session's id
+        session: String,
+        /// The grant's id, as `grants list` shows it
+        grant_id: String,
+        #[command(flatten)]
+        by: By,
+        #[command(flatten)]
+        form: Form,
+        #[command(flatten)]
+        remote: Remote,
+    },
+}
+
+/// Runs `callgate grants`.
+pub(super) async fn run(args: GrantsArgs) -> anyhow::Result<()> {
+    match args.action {
+        Action::Create { session, tools, ceiling, minutes, reason, by, form, remote } => {
+            let mut client = GrantServiceClient::new(remote.connect().await?);
+            let ttl = Some(duration(minutes.saturating_mul(60_000)));
+            let request = CreateGrantRequest { session_id: session, tool_pattern: tools, ceiling, ttl, reason };
+            let made = asked(client.create_grant(by.signed(request)?).await)?;
+            form.each(made.grant.as_slice(), |grant| {
+                let Grant { grant_id, session_id, tool_pattern, ceiling, expire_time, .. } = grant;
+                let until = at(expire_time.as_ref());
+                outln!("{grant_id}: {ceiling} calls of {tool_pattern} for session {session_id}, until {until}");
+            })
+        }
+        Action::List { session, form, remote } => {
+            let mut client = GrantServiceClient::new(remote.connect().await?);
+            let mut request = ListGrantsRequest { session_id: session, page_size: PAGE, ..Default::default() };
+            loop {
+                let page = asked(client.list_grants(request.clone()).await)?;
+                if page.grants.is_empty() && request.page_token.is_empty() && !form.json {
+                    outln!("No grant is open.");
+                }
+                form.each(&page.grants, |grant| {
+                    let Grant { grant_id, tool_pattern, used, ceiling, expire_time, .. } = grant;
+                    let until = at(expire_time.as_ref());
+                    outln!("{grant_id}  {tool_pattern}  {used} of {ceiling} used, until {until}");
+                })?;
+                if page.next_page_token.is_empty() {
+                    return Ok(());
+                }
+                request.page_token = page.next_page_token;
+            }
+        }
+        Action::Revoke { session, grant_id, by, form, remote } => {
+            let mut client = GrantServiceClient::new(remote.connect().await?);
+            let done = format!("{grant_id} is taken back");
+            let request = RevokeGrantRequest { session_id: session, grant_id, reason: String::new() };
+            let revoked = asked(client.revoke_grant(by.signed(request)?).await)?;
+            form.tell(&revoked, |_| outln!("{done}"))
+        }
+    }
+}
