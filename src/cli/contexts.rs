@@ -249,7 +249,7 @@ pub(super) fn run(args: &ContextsArgs) -> anyhow::Result<()> {
         }
         Action::List { .. } => {
             if file.contexts.is_empty() {
-                outln!("No context is known: {place} would name them (docs/cli.md).");
+                outln!("No context is known: {place} would name them (docs/cli.md#contexts).");
             }
             let widest = file.contexts.keys().map(|name| name.chars().count()).max().unwrap_or_default();
             for (name, context) in &file.contexts {

@@ -1,5 +1,5 @@
-//! What commands print for programs, in one way: a JSON object a line, a line a thing (docs/cli.md#json). A thing of the
-//! contract has the contract's own JSON, with every field that always has a value.
+//! What commands print for programs, in one way: a JSON object a line, a line a thing (docs/cli.md#json). A thing of
+//! the contract has the contract's own JSON, with every field that always has a value.
 
 use anyhow::Context as _;
 use clap::Args;

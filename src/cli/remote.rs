@@ -161,8 +161,8 @@ impl Remote {
         Ok(matches!(token, None | Some(Token::Environment(_))) && ca.is_none() && identity.is_none())
     }
 
-    /// The arguments by which another command asks the same server and shows the same credential: a context and files by
-    /// their names, and never a token.
+    /// The arguments by which another command asks the same server and shows the same credential: a context and files
+    /// by their names, and never a token.
     pub(super) fn args(&self) -> anyhow::Result<Vec<String>> {
         let Way { url, context, given, .. } = self.way()?;
         let mut args = Vec::new();

@@ -99,6 +99,7 @@ struct Change {
 
 /// How much a tenant may use.
 #[derive(Debug, Clone, Copy, Args)]
+#[group(id = "quotas_of_a_tenant")]
 struct Quotas {
     /// Calls that it may ask each replica for in a second
     #[arg(long, value_name = "CALLS")]
