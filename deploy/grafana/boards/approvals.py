@@ -24,6 +24,16 @@ BOARD = board(
                   / nullif(count(*) filter (where status <> 'pending'), 0) as share from callgate.approvals
                   where $__timeFilter(asked_at) and {OF}"""), unit="percentunit", wide=6, high=4,
               runbook="CallgateApprovalOld")),
+    row("As the metrics have it",
+        panel("Open, and sessions that wait", "timeseries", "Open questions of all tenants, and sessions that wait for one.",
+              prom("max(callgate_approvals_open{$of})", "questions"),
+              prom("max(callgate_approvals_sessions{$of})", "sessions"), runbook="CallgateApprovalOld"),
+        panel("Age of the oldest", "timeseries", "How long the oldest open question of all tenants has waited.",
+              prom("max(callgate_approvals_oldest_seconds{$of})", "oldest"), unit="s", steps=[(1800, "look")],
+              runbook="CallgateApprovalOld"),
+        panel("Wait, by answer", "timeseries", "Nine of ten questions were answered within this time.",
+              prom(f"histogram_quantile(0.9, sum by (le, callgate_answer) "
+                   f"(rate(callgate_approvals_wait_duration_seconds_bucket{{$of}}{RATE})))", "{{callgate_answer}}"), unit="s")),
     row("Open",
         panel("Waiting for a person", "table", "The oldest first; `callgate approvals approve ID` or `deny ID`.",
               sql(f"""select asked_at, expires_at, tool, left(arguments, 200) as arguments, justification, rule, message,
@@ -48,6 +58,9 @@ BOARD = board(
                   avg(waited_ms) as mean_wait_ms, tenant_id from callgate.approvals where $__timeFilter(asked_at) and {OF}
                   group by tenant_id, tool, rule order by asked desc limit 50"""), wide=8, units={"mean_wait_ms": "ms"})),
     row("What people did",
+        panel("Halts that hold", "timeseries", "What is halted, by kind: the kill switch, of all tenants.",
+              prom("max by (callgate_halt_kind) (callgate_halts{$of})", "{{callgate_halt_kind}}"), wide=24, high=6,
+              runbook="CallgateHalted"),
         panel("Answers, halts, grants, phases, policies", "table", "Everything that operators did, with who and why.",
               sql(f"""select at, actor, kind, session_id, subject, reason, detail, tenant_id from callgate.operator_events
                   where $__timeFilter(at) and {OF} order by at desc limit 200"""), wide=16, high=9),

@@ -39,6 +39,9 @@ BOARD = board(
         panel("Why", "timeseries", "Refusals a second by the stable reason that the model is told.",
               prom('topk(12, sum by (callgate_reason) (rate(callgate_evaluations_total{callgate_decision!="ALLOW",$of}'
                    f"{RATE})))", "{{callgate_reason}}"), unit="ops", wide=12),
+        panel("What rules had to say", "timeseries", "Findings a second by rule, whether they decided or a stricter one did.",
+              prom(f"topk(12, sum by (callgate_rule) (rate(callgate_findings_total{{$of}}{RATE})))", "{{callgate_rule}}"),
+              unit="ops", wide=12),
         panel("Only watched", "timeseries", "Refusals a second that shadow mode did not apply: what enforcing would do.",
               prom(f'sum by (callgate_rule) (rate(callgate_evaluations_total{{callgate_mode="shadow",$of}}{RATE}))',
                    "{{callgate_rule}}"), unit="ops", wide=12)),

@@ -31,6 +31,13 @@ BOARD = board(
                   from callgate.findings where is_loop and {AT} group by tenant_id, rule, session_id, run_from) x
                   group by rule order by rule"""), x="rule", high=9)),
     row("Budgets",
+        panel("What budgets and rates had to say", "timeseries", "Findings a second, whether they decided or not: hints that "
+              "a limit is near, and refusals.",
+              prom(f'sum by (callgate_rule, callgate_decision) (rate(callgate_findings_total{{callgate_rule=~"budget|growth",$of}}{RATE}))',
+                   "{{callgate_rule}}: {{callgate_decision}}"), unit="ops", wide=12),
+        panel("Grants used up", "timeseries", "Findings a second that a grant is used up, or was never given.",
+              prom(f'sum by (callgate_rule) (rate(callgate_findings_total{{callgate_reason="grant_exceeded",$of}}{RATE}))',
+                   "{{callgate_rule}}"), unit="ops", wide=12),
         panel("Refused for a budget", "timeseries", "Verdicts a second that a budget, a grant or a rate of the policy "
               "refused.",
               prom('sum by (callgate_rule, callgate_reason) (rate(callgate_evaluations_total{callgate_rule=~"budget|tier|growth",'

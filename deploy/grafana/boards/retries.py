@@ -58,6 +58,14 @@ BOARD = board(
                   from callgate.retry_calibration where chance = 'told' and tenant_id in ($tenant) group by probe"""), wide=6,
               high=9, units={"predicted": "percentunit", "observed": "percentunit"})),
     row("Advice",
+        panel("Followed, and right?", "timeseries", "Retries a second whose outcome is known: what had been advised, and "
+              "whether they worked. Advice against a retry is right where retries fail.",
+              prom(f"sum by (callgate_retryable, callgate_retry_ok) (rate(callgate_retries_total{{$of}}{RATE}))",
+                   "advised {{callgate_retryable}}, worked {{callgate_retry_ok}}"), unit="ops", wide=12),
+        panel("Chance told, by what came", "timeseries", "The median chance that was told for retries that worked, and for "
+              "those that did not: far apart is well.",
+              prom(f"histogram_quantile(0.5, sum by (le, callgate_retry_ok) (rate(callgate_retry_predicted_bucket{{$of}}{RATE})))",
+                   "worked {{callgate_retry_ok}}"), unit="percentunit", wide=12, least=0, most=1),
         panel("Advice a second", "timeseries", "Answers to failures by whether a retry was advised. Probes are retries that "
               "were allowed against the estimate, to learn.",
               prom(f"sum by (callgate_retryable, callgate_retry_probe) (rate(callgate_advice_total{{$of}}{RATE}))",

@@ -1,13 +1,12 @@
-"""Per tenant: who uses how much, and how each tenant fares. Metrics have no tenant in them; the database has."""
+"""Per tenant: who uses how much, and how each tenant fares."""
 
-from panels import STORED, board, panel, row, sql
+from panels import METRICS, STORED, board, panel, prom, row, sql
 
 OF = "tenant_id in ($tenant)"
 DAYS = "day between ($__timeFrom()::timestamptz at time zone 'utc')::date and ($__timeTo()::timestamptz at time zone 'utc')::date"
 
 BOARD = board(
-    "tenants", "per tenant", "Who uses how much, and how each tenant's agents fare. Only the database knows tenants apart: "
-    "metrics have none, so that they stay few.", STORED,
+    "tenants", "per tenant", "Who uses how much, and how each tenant's agents fare.", METRICS + STORED,
     row("Side by side",
         panel("Tenants", "table", "Judgements of the chosen days by tenant: how many, and what was decided.",
               sql(f"""select tenant_id, sum(calls)::bigint as judged,
@@ -24,6 +23,14 @@ BOARD = board(
                   sum(cost_micros) / 1e6 as usd from callgate.session_costs where {OF} and $__timeFilter(last_at)
                   group by tenant_id order by usd desc"""), wide=12, high=8, units={"usd": "currencyUSD"})),
     row("Over time",
+        panel("Verdicts a second", "timeseries", "By tenant, from the metrics: fifty tenants by name, the rest as `_OTHER`.",
+              prom("sum by (callgate_tenant) (rate(callgate_tenant_evaluations_total{$of}[$__rate_interval]))",
+                   "{{callgate_tenant}}"), unit="ops", wide=12),
+        panel("Share refused", "timeseries", "Of each tenant's verdicts, the share that is DENY or STOP.",
+              prom('sum by (callgate_tenant) (rate(callgate_tenant_evaluations_total{callgate_decision=~"DENY|STOP",$of}'
+                   "[$__rate_interval])) / sum by (callgate_tenant) "
+                   "(rate(callgate_tenant_evaluations_total{$of}[$__rate_interval]))", "{{callgate_tenant}}"),
+              unit="percentunit", wide=12, least=0, most=1, runbook="CallgateRefusalSpike"),
         panel("Calls judged", "timeseries", "Calls by tenant and time of their last judgement.",
               sql(f"""select $__timeGroup(judged_at, $__interval) as time, tenant_id::text as metric, count(*) as calls
                   from callgate.tool_call where {OF} and $__timeFilter(judged_at) group by 1, 2 order by 1""", series=True),
