@@ -11,6 +11,7 @@ mod contexts;
 mod credential;
 mod database;
 mod demo;
+mod doctor;
 mod expiry;
 mod explain;
 mod fetch;
@@ -65,6 +66,8 @@ enum Command {
     Serve(ServeConfig),
     /// Spread the database of a fleet over many machines, or drop what is old in it
     Database(upkeep::DatabaseArgs),
+    /// Look at a deployment, and say of what is not as it should be how to mend it; exit code 1 when anything is wrong
+    Doctor(Box<doctor::DoctorArgs>),
     /// Open psql on the private PostgreSQL of a server that runs
     Psql(psql::PsqlArgs),
     /// Play a recorded session against a server and show what the gate says
@@ -135,6 +138,10 @@ fn run(command: Command) -> ExitCode {
             runtime_of(Some(threads)).and_then(|runtime| runtime.block_on(serve::run(config)))
         }
         Command::Database(args) => runtime().and_then(|runtime| runtime.block_on(upkeep::run(args))),
+        Command::Doctor(args) => match runtime().and_then(|runtime| runtime.block_on(doctor::run(*args))) {
+            Ok(code) => return code,
+            Err(error) => Err(error),
+        },
         Command::Psql(args) => runtime().and_then(|runtime| runtime.block_on(psql::run(&args))),
         Command::Demo(args) => runtime().and_then(|runtime| runtime.block_on(demo::run(args))),
         Command::Policy(args) => match runtime().and_then(|runtime| runtime.block_on(policy::run(args))) {

@@ -96,7 +96,7 @@ fn limits(config: &ServeConfig) -> Limits {
 }
 
 /// What lies between this server and its callers.
-fn way(config: &TlsConfig) -> anyhow::Result<Way> {
+pub(super) fn way(config: &TlsConfig) -> anyhow::Result<Way> {
     let tls = match (&config.tls_cert, &config.tls_key) {
         (Some(certificate), Some(key)) => {
             let (client_ca, client_crl) = (config.client_ca.clone(), config.client_crl.clone());

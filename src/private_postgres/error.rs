@@ -229,6 +229,12 @@ impl PrivatePostgresError {
         matches!(self, Self::Io { error, .. } if error.kind() == io::ErrorKind::PermissionDenied)
     }
 
+    /// True when the data is of another major version than the programs.
+    #[must_use]
+    pub const fn is_other_major(&self) -> bool {
+        matches!(self, Self::MajorMismatch { .. })
+    }
+
     /// True when the server ended because the disk is full.
     pub(super) fn is_disk_full(&self) -> bool {
         matches!(self, Self::StartFailed { tail, .. } if says_disk_full(tail))

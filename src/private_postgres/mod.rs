@@ -88,6 +88,42 @@ pub async fn find_running(data_dir: &Path) -> Result<Running, PrivatePostgresErr
     Ok(Running { connection: Connection::read(&layout, &socket_dir)?, bin_dir })
 }
 
+/// A data directory as it is found. See [`examine`].
+#[derive(Debug)]
+pub struct Examined {
+    /// The major version that made the cluster; none where there is none yet.
+    pub cluster_major: Option<u32>,
+    /// The programs that would be used: their version and directory, or why none can be.
+    pub programs: Result<String, PrivatePostgresError>,
+    /// The server that runs on it, if one does.
+    pub running: Option<Running>,
+}
+
+/// Looks at what [`PrivatePostgres::start`] would find, and changes nothing.
+///
+/// # Errors
+///
+/// What keeps this user from looking, or is no data directory of callgate's.
+pub async fn examine(settings: &Settings) -> Result<Examined, PrivatePostgresError> {
+    let data_dir = &settings.data_dir;
+    let (cluster, running) = if data_dir.is_dir() {
+        let layout = Layout::open(data_dir)?;
+        let major = cluster::major_of(&layout.pgdata)?;
+        let running = match find_running(data_dir).await {
+            Ok(running) => Some(running),
+            Err(PrivatePostgresError::NotRunning { .. }) => None,
+            Err(error) => return Err(error),
+        };
+        (major.map(|major| (layout.pgdata, major)), running)
+    } else {
+        (None, None)
+    };
+    let wanted = cluster.as_ref().map(|(pgdata, major)| (pgdata.as_path(), *major));
+    let programs = binaries::find(settings.pg_bin.as_deref(), wanted, None).await;
+    let programs = programs.map(|found| format!("PostgreSQL {} in {}", found.version, found.dir.display()));
+    Ok(Examined { cluster_major: cluster.map(|(_, major)| major), programs, running })
+}
+
 /// A running PostgreSQL, held by this process alone.
 ///
 /// End it with [`Self::stop`]. Dropped instead, it shuts down in the background, and the data directory stays locked

@@ -12,7 +12,7 @@ mod postgres;
 pub use cache::{Slot, Slots, Turn};
 pub use error::{Busy, Lost, OpenError, StoreError};
 pub use postgres::{
-    Committed, Counted, Deleted, Distributed, DueTree, DueTrees, Exported, FORGOTTEN_TREES, Forgetting, Found, Learn,
-    PARTS, Pending, Place, QueueSlot, RETAIN_DAYS_MIN, Reseal, Retained, SchemaState, Store, StoreSettings, Uses,
-    audit, distribute, for_all, for_people, parse_url, retain,
+    CONNECTIONS_MAX, Committed, Counted, Deleted, Distributed, DueTree, DueTrees, Exported, FORGOTTEN_TREES,
+    Forgetting, Found, Inspection, Learn, PARTS, Pending, Place, QueueSlot, RETAIN_DAYS_MIN, Reseal, Retained, Rights,
+    SchemaState, State, Store, StoreSettings, Uses, audit, distribute, for_all, for_people, inspect, parse_url, retain,
 };

@@ -7,6 +7,7 @@ mod agents;
 mod bench;
 mod contexts;
 mod crash;
+mod doctor;
 mod hooks;
 mod http;
 mod identities;

@@ -74,6 +74,11 @@ impl Home {
         self.0.path().join("data")
     }
 
+    /// For files of the test's own.
+    pub(crate) fn folder(&self) -> &Path {
+        self.0.path()
+    }
+
     /// A file of the test's own.
     pub(crate) fn file(&self, name: &str, text: &str) -> PathBuf {
         let path = self.0.path().join(name);

@@ -20,6 +20,7 @@ mod halts;
 mod health;
 mod inbox;
 mod indexes;
+mod inspect;
 mod leases;
 mod load;
 mod look_up;
@@ -80,6 +81,7 @@ pub use connect::parse_url;
 pub use distribute::{Distributed, distribute};
 pub use export::{Exported, Place};
 pub use forget::{FORGOTTEN_TREES, Forgetting, PARTS};
+pub use inspect::{Inspection, Rights, State, inspect};
 pub use leases::{DueTree, DueTrees};
 pub use look_up::Found;
 pub use migrations::SchemaState;
@@ -105,6 +107,9 @@ const PEOPLE_MAX: usize = 2;
 const EXPORTS_MAX: usize = 1;
 /// How long a person waits for one.
 const PEOPLE_WAIT: Duration = Duration::from_secs(2);
+/// Most connections that one server has to a database at a time: beside those above, the one that asks whether it
+/// answers, the writer's, and one that comes and goes.
+pub const CONNECTIONS_MAX: usize = READERS_MAX + reads::GATHERERS_MAX + SLOW_MAX + PEOPLE_MAX + EXPORTS_MAX + 3;
 /// Longest time for the answer to whether the database answers.
 const PULSE: Duration = Duration::from_secs(1);
 /// Longest wait for a slot in the writer's queue.

@@ -1,0 +1,97 @@
+//! Clocks, and a server that runs.
+
+use std::time::Duration;
+
+use tokio::time::timeout;
+use tonic_health::pb::{HealthCheckRequest, health_check_response::ServingStatus, health_client::HealthClient};
+
+use super::check::{Area, Check};
+use crate::{
+    cli::remote::{Shown, asked},
+    config::{Listen, ServeConfig},
+    grpc::v1::{GetServerInfoRequest, server_service_client::ServerServiceClient},
+    store::Inspection,
+};
+
+/// Longest time for all of it.
+const LIMIT: Duration = Duration::from_secs(5);
+/// How far clocks may be apart, in milliseconds.
+const APART_MS: i64 = 2_000;
+
+/// This machine's clock beside the database's, which all servers go by.
+pub(super) fn clock(found: &Inspection) -> Check {
+    let apart = found.asked_at.as_millis() - found.state.now.as_millis();
+    // The database looked at its clock somewhere on the way.
+    let apart = if apart < 0 { apart } else { (apart - found.round_trip_ms).max(0) };
+    let text =
+        format!("this machine is {} ms {} the database", apart.abs(), if apart < 0 { "behind" } else { "ahead of" });
+    match apart.abs() {
+        ..=APART_MS => Check::ok(Area::Clock, "database", text),
+        _ => Check::warning(
+            Area::Clock,
+            "database",
+            format!(
+                "{text}: leases and budgets go by the database's, log lines, certificates and tokens of issuers by \
+                     this one's"
+            ),
+            "set both by NTP (timedatectl set-ntp true)",
+        ),
+    }
+}
+
+/// A server at `given`, or where this one would listen.
+pub(super) async fn server(config: &ServeConfig, given: Option<&str>, shown: &Shown) -> Vec<Check> {
+    let url = given.map_or_else(|| first(config), str::to_owned);
+    let looked = timeout(LIMIT, ask(&url, shown)).await;
+    looked.unwrap_or_else(|_| {
+        let cure = "look at its log and at its database; more than one answer in five seconds is expected of it";
+        vec![Check::wrong(Area::Server, "answers", format!("nothing from {url} within {} s", LIMIT.as_secs()), cure)]
+    })
+}
+
+fn first(config: &ServeConfig) -> String {
+    let scheme = if config.tls.tls_cert.is_some() { "https" } else { "http" };
+    match config.listen.first() {
+        Some(Listen::Unix(path)) => format!("unix:{}", path.display()),
+        Some(Listen::Tcp(address)) if address.ip().is_unspecified() => {
+            format!("{scheme}://localhost:{}", address.port())
+        }
+        Some(Listen::Tcp(address)) => format!("{scheme}://{address}"),
+        None => format!("{scheme}://{}", crate::config::LISTEN_DEFAULT),
+    }
+}
+
+async fn ask(url: &str, shown: &Shown) -> Vec<Check> {
+    let wire = match shown.bearer() {
+        Ok(bearer) => shown.connect(url, bearer, "").await,
+        Err(error) => Err(error),
+    };
+    let wire = match wire {
+        Ok(wire) => wire,
+        Err(error) => return vec![Check::not(Area::Server, "all", format!("{error:#}"))],
+    };
+    let health = HealthClient::new(wire.clone()).check(HealthCheckRequest::default()).await;
+    let health = match health.map(|answer| answer.into_inner().status()) {
+        Ok(ServingStatus::Serving) => Check::ok(Area::Server, "health", format!("{url} serves")),
+        Ok(status) => Check::wrong(
+            Area::Server,
+            "health",
+            format!("{url} says {}", status.as_str_name()),
+            "its database does not answer it: look at its log, and at what is said of the database above",
+        ),
+        Err(status) => Check::wrong(Area::Server, "health", status.message(), "is it callgate that listens there?"),
+    };
+    let own = env!("CARGO_PKG_VERSION");
+    let info = asked(ServerServiceClient::new(wire).get_server_info(GetServerInfoRequest {}).await);
+    let version = match info.map(|info| info.server.unwrap_or_default().version) {
+        Ok(version) if version == own => Check::ok(Area::Server, "version", version),
+        Ok(version) => Check::warning(
+            Area::Server,
+            "version",
+            format!("{version}, and this is {own}: what is said here is what {own} would do"),
+            "run the doctor of the build that serves, or finish the upgrade",
+        ),
+        Err(error) => Check::not(Area::Server, "version", format!("{error:#}: show a credential (CALLGATE_TOKEN)")),
+    };
+    vec![health, version]
+}

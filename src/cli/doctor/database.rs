@@ -1,0 +1,266 @@
+//! The settings that callgate's promises rest on (docs/durability.md).
+
+use sqlx::postgres::{PgConnectOptions, PgSslMode};
+
+use super::check::{Area, Check};
+use crate::store::{CONNECTIONS_MAX, Inspection};
+
+const AREA: Area = Area::Database;
+const VERSION_MIN: i64 = 140_000;
+/// What `synchronous_commit` may say.
+const DURABLE: [&str; 3] = ["on", "remote_apply", "remote_write"];
+/// The longest statement of callgate's own, in milliseconds: an export.
+const STATEMENT_MS: i64 = 30_000;
+/// Transactions since the oldest that is not frozen: PostgreSQL stops taking any at 2,147 millions less three.
+const XID_AGE_WARNED: i64 = 1_000_000_000;
+const XID_AGE_WRONG: i64 = 1_800_000_000;
+
+/// All of them.
+pub(super) fn judged(found: &Inspection, options: &PgConnectOptions, is_private: bool) -> Vec<Check> {
+    let all = [
+        version(found),
+        role(found),
+        on(found, "fsync", true),
+        on(found, "full_page_writes", false),
+        synchronous_commit(found),
+        checksums(found),
+        encoding(found),
+        connections(found),
+        idle(found),
+        isolation(found),
+        statements(found),
+        freezing(found),
+    ];
+    let of_others = [archive(found), slots(found), encrypted(found, options)];
+    all.into_iter().chain(of_others.into_iter().filter(|_| !is_private)).collect()
+}
+
+fn said<'a>(found: &'a Inspection, name: &str) -> &'a str {
+    found.settings.get(name).map_or("", String::as_str)
+}
+
+fn number(found: &Inspection, name: &str) -> i64 {
+    said(found, name).parse().unwrap_or_default()
+}
+
+fn version(found: &Inspection) -> Check {
+    let said = format!("PostgreSQL {}", said(found, "server_version"));
+    match number(found, "server_version_num") {
+        old if old < VERSION_MIN => {
+            Check::wrong(AREA, "version", format!("{said} is too old"), "use a server of version 14 or newer")
+        }
+        _ => Check::ok(AREA, "version", said),
+    }
+}
+
+fn role(found: &Inspection) -> Check {
+    if found.state.is_standby {
+        let cure = "name the primary in --database-url, or promote this one: select pg_promote()";
+        return Check::wrong(AREA, "writable", "it follows another server, and only reads", cure);
+    }
+    if said(found, "default_transaction_read_only") == "on" {
+        let cure = "alter database … reset default_transaction_read_only (or the role, or the server: wherever it is \
+                    set)";
+        return Check::wrong(AREA, "writable", "default_transaction_read_only = on: nothing can be stored", cure);
+    }
+    Check::ok(AREA, "writable", "it is a primary")
+}
+
+fn on(found: &Inspection, name: &'static str, is_needed: bool) -> Check {
+    let cure = format!("alter system set {name} = on; select pg_reload_conf()");
+    match (said(found, name), is_needed) {
+        ("on", _) => Check::ok(AREA, name, "on"),
+        (value, true) => {
+            let text =
+                format!("{value}: a crash of the machine loses rows that were acknowledged; no server starts on it");
+            Check::wrong(AREA, name, text, cure)
+        }
+        (value, false) => {
+            let text =
+                format!("{value}: a crash of the machine may destroy pages, unless its file system writes them whole");
+            Check::warning(AREA, name, text, cure)
+        }
+    }
+}
+
+fn synchronous_commit(found: &Inspection) -> Check {
+    let (name, value) = ("synchronous_commit", said(found, "synchronous_commit"));
+    if !DURABLE.contains(&value) {
+        let text = format!("{value}: a crash loses rows that were acknowledged; no server starts on it");
+        let cure = "alter database … reset synchronous_commit; alter role … reset synchronous_commit; alter system \
+                    set synchronous_commit = on; select pg_reload_conf()";
+        return Check::wrong(AREA, name, text, cure);
+    }
+    let standbys = match said(found, "synchronous_standby_names") {
+        "" => "no other server has a row when it is acknowledged".to_owned(),
+        names => format!("a row is acknowledged once {names} has it"),
+    };
+    Check::ok(AREA, name, format!("{value}; {standbys}"))
+}
+
+fn checksums(found: &Inspection) -> Check {
+    match said(found, "data_checksums") {
+        "on" => Check::ok(AREA, "data_checksums", "on"),
+        _ => Check::warning(
+            AREA,
+            "data_checksums",
+            "off: pages that a disk has changed are taken for what was written",
+            "stop the server, pg_checksums --enable -D DATA, start it (initdb --data-checksums for a new one)",
+        ),
+    }
+}
+
+fn encoding(found: &Inspection) -> Check {
+    match said(found, "server_encoding") {
+        "UTF8" => Check::ok(AREA, "encoding", "UTF8"),
+        other => Check::wrong(
+            AREA,
+            "encoding",
+            format!("{other}: not every text of an agent can be stored"),
+            "make the database anew: createdb --encoding UTF8 --template template0",
+        ),
+    }
+}
+
+/// What this server and a second one, as at a restart by turns, need at most.
+fn connections(found: &Inspection) -> Check {
+    let max = number(found, "max_connections");
+    let reserved = number(found, "superuser_reserved_connections") + number(found, "reserved_connections");
+    let own = i64::try_from(CONNECTIONS_MAX).unwrap_or(i64::MAX);
+    let (others, writers) = (found.state.others, found.state.writers);
+    let room = max - reserved - others;
+    let text = format!(
+        "max_connections = {max}, of which {reserved} are kept for administrators, and others than callgate use \
+         {others}; a server takes up to {own}, and {writers} are connected"
+    );
+    let cure = |servers: i64| {
+        format!(
+            "alter system set max_connections = {} and restart PostgreSQL, or put a pooler in front",
+            reserved + others + own * servers
+        )
+    };
+    match room / own {
+        0 => Check::wrong(AREA, "connections", text, cure(2)),
+        servers if servers < writers + 1 => {
+            let text = format!("{text}: too few for one more, as at a restart by turns");
+            Check::warning(AREA, "connections", text, cure(writers + 1))
+        }
+        servers => Check::ok(AREA, "connections", format!("{text}: enough for {servers} servers")),
+    }
+}
+
+/// Set by callgate itself with each connection; a pooler may leave that out.
+fn idle(found: &Inspection) -> Check {
+    let name = "idle_in_transaction_session_timeout";
+    let (value, wanted) = (said(found, name), found.idle_ms_wanted);
+    if value != wanted {
+        let user = &found.rights.user;
+        let text = format!(
+            "{value} ms, though callgate asks for {wanted} with each connection: something in between (a pooler) leaves \
+             that out, and a server that vanishes holds its locks"
+        );
+        return Check::warning(AREA, name, text, format!("alter role {user} set {name} = {wanted}"));
+    }
+    if said(found, "search_path") != found.schema_wanted {
+        let (user, schema) = (&found.rights.user, found.schema_wanted);
+        let text =
+            "the schema that callgate asks for with each connection is left out by something in between (a pooler)";
+        return Check::wrong(AREA, "search_path", text, format!("alter role {user} set search_path = {schema}"));
+    }
+    Check::ok(AREA, name, format!("{value} ms, set with each connection"))
+}
+
+fn isolation(found: &Inspection) -> Check {
+    let (name, value) = ("default_transaction_isolation", said(found, "default_transaction_isolation"));
+    match value {
+        "read committed" => Check::ok(AREA, name, value),
+        _ => Check::warning(
+            AREA,
+            name,
+            format!("{value}: it holds, and costs lost races that are tried again"),
+            format!("alter role {} set {name} = 'read committed'", found.rights.user),
+        ),
+    }
+}
+
+fn statements(found: &Inspection) -> Check {
+    let user = &found.rights.user;
+    for name in ["statement_timeout", "transaction_timeout"] {
+        let value = number(found, name);
+        if (1..STATEMENT_MS).contains(&value) {
+            let text = format!("{name} = {value} ms cuts off what callgate gives up to {STATEMENT_MS} ms itself");
+            return Check::warning(AREA, "timeouts", text, format!("alter role {user} set {name} = 0"));
+        }
+    }
+    match number(found, "idle_session_timeout") {
+        0 => Check::ok(AREA, "timeouts", "callgate's own hold"),
+        value => Check::warning(
+            AREA,
+            "timeouts",
+            format!(
+                "idle_session_timeout = {value} ms ends connections that wait for work; the next caller waits for \
+                     a new one"
+            ),
+            format!("alter role {user} set idle_session_timeout = 0"),
+        ),
+    }
+}
+
+fn freezing(found: &Inspection) -> Check {
+    let age = found.state.xid_age;
+    let text = format!("the oldest transaction that is not frozen lies {} million back", age / 1_000_000);
+    let cure = "let autovacuum work: look for old transactions (pg_stat_activity.xact_start), prepared transactions \
+                and replication slots that hold it up; then vacuum freeze";
+    match age {
+        XID_AGE_WRONG.. => Check::wrong(AREA, "freezing", text, cure),
+        XID_AGE_WARNED.. => Check::warning(AREA, "freezing", text, cure),
+        _ => Check::ok(AREA, "freezing", text),
+    }
+}
+
+fn archive(found: &Inspection) -> Check {
+    let mode = said(found, "archive_mode");
+    if mode == "off" {
+        return Check::ok(
+            AREA,
+            "archive",
+            "archive_mode = off: no restore to a point in time, unless whoever runs this server has another way",
+        );
+    }
+    if found.state.archive_fails {
+        let cure = "see last_failed_wal in pg_stat_archiver and the server's log, and mend archive_command or its \
+                    place: until then its log fills the disk, and nothing after the last segment can be restored";
+        return Check::wrong(AREA, "archive", "the last attempt to archive its log failed", cure);
+    }
+    Check::ok(AREA, "archive", format!("archive_mode = {mode}"))
+}
+
+fn slots(found: &Inspection) -> Check {
+    match found.state.idle_slots.as_slice() {
+        [] => Check::ok(AREA, "replication_slots", "none without a reader"),
+        idle => Check::warning(
+            AREA,
+            "replication_slots",
+            format!("nobody reads {}: the server's log grows until the disk is full", idle.join(", ")),
+            "start its reader, or select pg_drop_replication_slot('NAME')",
+        ),
+    }
+}
+
+fn encrypted(found: &Inspection, options: &PgConnectOptions) -> Check {
+    let host = options.get_host();
+    let is_here = options.get_socket().is_some()
+        || host.starts_with('/')
+        || host == "localhost"
+        || host.parse().is_ok_and(|address: std::net::IpAddr| address.is_loopback());
+    let is_verified = matches!(options.get_ssl_mode(), PgSslMode::VerifyCa | PgSslMode::VerifyFull);
+    match (is_here, found.state.is_encrypted, is_verified) {
+        (true, ..) => Check::ok(AREA, "encryption", "it is on this machine"),
+        (_, true, true) => Check::ok(AREA, "encryption", "TLS, and its certificate is verified"),
+        (_, is_encrypted, _) => {
+            let how = if is_encrypted { "TLS, and its certificate is not verified" } else { "in the clear" };
+            let cure = "say sslmode=verify-full&sslrootcert=FILE in --database-url";
+            Check::warning(AREA, "encryption", format!("{how}: anybody in between could be the database"), cure)
+        }
+    }
+}

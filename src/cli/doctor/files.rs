@@ -1,0 +1,172 @@
+//! The files that a server reads: certificates, who callers are, keys, and the policy.
+
+use std::path::{Path, PathBuf};
+
+use super::check::{Area, Check};
+use crate::{
+    cli::{keys, serve, tenant_keys::KeyFile},
+    clock::Clock,
+    config::ServeConfig,
+    listener::{first_end, first_list_end},
+    policy,
+    store::Inspection,
+};
+
+const AREA: Area = Area::Files;
+const DAY_S: i64 = 86_400;
+/// How long before its end a certificate should be replaced, in days.
+const DAYS_LEFT: i64 = 14;
+/// And a list of revoked ones, in hours.
+const HOURS_LEFT: i64 = 12;
+
+/// All but the policy, which is held against the stored one.
+pub(super) async fn looked_at(config: &ServeConfig) -> Vec<Check> {
+    let mut checks = certificates(config);
+    checks.push(match (keys::load(config.auth.as_deref()), &config.auth) {
+        (_, None) => {
+            Check::not(AREA, "auth", "no --auth is given: nobody is known by a certificate or an issuer's token")
+        }
+        (Ok(_), Some(path)) => Check::ok(AREA, "auth", path.display()),
+        (Err(error), Some(_)) => {
+            Check::wrong(AREA, "auth", format!("{error:#}"), "mend the file: docs/security.md has its form")
+        }
+    });
+    checks.push(match &config.keys {
+        None => Check::not(AREA, "keys", "no --keys is given: no tenant's values are sealed"),
+        Some(path) => match KeyFile::read(path).await {
+            Ok(keys) => Check::ok(AREA, "keys", format!("keys of {} tenants in {}", keys.named.len(), path.display())),
+            Err(error) => Check::wrong(
+                AREA,
+                "keys",
+                format!("{error:#}"),
+                "bring the key back: what is sealed with one that is lost can never be read (docs/security.md)",
+            ),
+        },
+    });
+    checks
+}
+
+fn certificates(config: &ServeConfig) -> Vec<Check> {
+    let tls = &config.tls;
+    let Some(certificate) = &tls.tls_cert else {
+        return vec![Check::not(
+            AREA,
+            "certificates",
+            "no --tls-cert is given: what other machines can reach needs one",
+        )];
+    };
+    let mut checks = vec![match serve::way(tls) {
+        Ok(_) => Check::ok(AREA, "certificates", "the key fits its certificate, and every file can be used"),
+        Err(error) => Check::wrong(
+            AREA,
+            "certificates",
+            format!("{error:#}"),
+            "write the certificate with those between it and its authority, its own first, and its key, in PEM",
+        ),
+    }];
+    let shown = [("certificate_end", Some(certificate)), ("client_ca_end", tls.client_ca.as_ref())];
+    checks.extend(shown.into_iter().filter_map(|(name, path)| Some(end(name, path?))));
+    checks.extend(tls.client_crl.as_deref().map(list_end));
+    checks
+}
+
+fn end(name: &'static str, path: &PathBuf) -> Check {
+    let shown = path.display();
+    let end = std::fs::read(path).ok().and_then(|text| first_end(&text));
+    let Some(end) = end else {
+        let cure = "it has to be a certificate of X.509 version 3 in PEM";
+        return Check::wrong(AREA, name, format!("{shown} has no certificate that can be read"), cure);
+    };
+    let now = Clock::System.now().as_millis() / 1_000;
+    let days = i64::try_from(end).unwrap_or(i64::MAX).saturating_sub(now).div_euclid(DAY_S);
+    let cure = "put a new one in its place; a running server takes it over by itself";
+    match days {
+        ..0 => Check::wrong(AREA, name, format!("{shown} has ended"), cure),
+        0..DAYS_LEFT => Check::warning(AREA, name, format!("{shown} ends in {days} days"), cure),
+        _ => Check::ok(AREA, name, format!("{shown} ends in {days} days")),
+    }
+}
+
+/// A list that has ended lets nobody in by a certificate.
+fn list_end(path: &Path) -> Check {
+    let (name, shown) = ("client_crl_end", path.display());
+    let now = Clock::System.now().as_millis() / 1_000;
+    let end = std::fs::read(path).ok().and_then(|text| first_list_end(&text));
+    let Some(hours) = end.map(|end| (end - now).div_euclid(3_600)) else {
+        let cure = "have the authority say when its next list comes (nextUpdate)";
+        return Check::wrong(AREA, name, format!("{shown} does not say when it ends"), cure);
+    };
+    let cure = "fetch the authority's next list into this file; a running server takes it over by itself";
+    match hours {
+        ..0 => Check::wrong(AREA, name, format!("{shown} has ended: nobody is let in by a certificate"), cure),
+        0..HOURS_LEFT => Check::warning(AREA, name, format!("{shown} ends in {hours} hours"), cure),
+        _ => Check::ok(AREA, name, format!("{shown} ends in {hours} hours")),
+    }
+}
+
+/// The policy file, and the stored active one.
+pub(super) fn policy(path: Option<&Path>, database: Option<&Inspection>) -> Check {
+    let area = Area::Policy;
+    let stored = database.map(|found| found.policy.as_ref());
+    let Some(path) = path else {
+        return match stored {
+            None => Check::not(area, "policy", "no --policy is given, and the stored one cannot be read"),
+            Some(None) => Check::warning(
+                area,
+                "policy",
+                "no --policy is given, and none is stored: nothing is declared about any tool",
+                "callgate policy init, then serve --policy FILE, or callgate policy apply FILE",
+            ),
+            Some(Some((hash, text))) => match policy::compile(text) {
+                Ok(policy) => Check::ok(area, "policy", format!("the stored one, {}", policy.version)),
+                Err(errors) => Check::wrong(
+                    area,
+                    "policy",
+                    format!("this build cannot use the stored active one ({hash}): {}", some(&errors)),
+                    "serve --policy FILE with one that it can use, or start the build that stored it",
+                ),
+            },
+        };
+    };
+    let text = match std::fs::read_to_string(path) {
+        Ok(text) => text,
+        Err(error) => {
+            let text = format!("{} cannot be read: {error}", path.display());
+            return Check::wrong(area, "policy", text, "name a file that the server's user can read in --policy");
+        }
+    };
+    let shown = path.display();
+    match policy::compile(&text) {
+        Err(errors) => {
+            let cure = format!("callgate policy check {shown} says all of it, each with its line");
+            Check::wrong(area, "policy", format!("{shown}: {}", some(&errors)), cure)
+        }
+        Ok(policy) if !policy.warnings.is_empty() => {
+            let cure = format!("callgate policy check {shown} says all of it");
+            Check::warning(
+                area,
+                "policy",
+                format!("{shown} may not do what its owner meant: {}", some(&policy.warnings)),
+                cure,
+            )
+        }
+        Ok(policy) => match stored {
+            Some(Some((_, active))) if *active != text => Check::warning(
+                area,
+                "policy",
+                format!(
+                    "{shown} ({}) is not the stored active policy: a start of a server makes it that",
+                    policy.version
+                ),
+                "callgate policy diff active FILE shows the difference; start the server without --policy to keep \
+                 the stored one",
+            ),
+            _ => Check::ok(area, "policy", format!("{shown}, {}", policy.version)),
+        },
+    }
+}
+
+fn some(errors: &[policy::PolicyError]) -> String {
+    let first = errors.first().map(ToString::to_string).unwrap_or_default();
+    if errors.len() > 1 { format!("{first} (and {} more)", errors.len() - 1) } else { first }
+}

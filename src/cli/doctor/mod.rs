@@ -1,0 +1,94 @@
+//! `callgate doctor`: looks at a deployment, and says of each thing that is not as it should be what to do about it.
+//! It changes nothing: no migration is applied, no policy, and no private database is started.
+
+mod around;
+mod check;
+mod database;
+mod files;
+mod private;
+mod rights;
+#[cfg(test)]
+mod tests;
+
+use std::process::ExitCode;
+
+use clap::Args;
+
+use self::check::{Area, Check, Status};
+use super::remote::Shown;
+use crate::{
+    clock::Clock,
+    config::ServeConfig,
+    store::{Inspection, inspect, parse_url},
+};
+
+/// What `callgate doctor` takes.
+#[derive(Debug, Args)]
+pub(super) struct DoctorArgs {
+    /// What the server is given, or would be: the same flags, and the same environment.
+    #[command(flatten)]
+    serve: ServeConfig,
+    /// The URL of the running server [default: the first --listen]
+    #[arg(long, value_name = "URL", env = "CALLGATE_SERVER")]
+    server: Option<String>,
+    #[command(flatten)]
+    shown: Shown,
+    /// A JSON object a line for each thing that was looked at
+    #[arg(long)]
+    json: bool,
+}
+
+/// Looks at everything; the exit code is 1 when anything is wrong.
+pub(super) async fn run(args: DoctorArgs) -> anyhow::Result<ExitCode> {
+    let mut checks = files::looked_at(&args.serve).await;
+    let (of_database, found) = database_of(&args.serve).await;
+    checks.extend(of_database);
+    checks.push(files::policy(args.serve.policy.as_deref(), found.as_ref()));
+    checks.extend(around::server(&args.serve, args.server.as_deref(), &args.shown).await);
+    match args.json {
+        true => out!("{}", check::json(&checks)?),
+        false => out!("{}", check::text(&checks)),
+    }
+    Ok(if checks.iter().any(|check| check.status == Status::Wrong) { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// The database, private or not, and what it said.
+async fn database_of(config: &ServeConfig) -> (Vec<Check>, Option<Inspection>) {
+    let (mut checks, url) = match &config.database.database_url {
+        Some(url) => (Vec::new(), Some(url.clone())),
+        None => private::looked_at(&config.database).await,
+    };
+    let Some(url) = url else {
+        let why = "the private database does not run, and is not started for a look: start `callgate serve`";
+        for area in [Area::Database, Area::Schema, Area::Rights, Area::Clock] {
+            checks.push(Check::not(area, "all", why));
+        }
+        return (checks, None);
+    };
+    let is_private = config.database.database_url.is_none();
+    let options = match parse_url(&url) {
+        Ok(options) => options,
+        Err(error) => {
+            let cure = "name it as postgres://USER@HOST:5432/DATABASE in --database-url (CALLGATE_DATABASE_URL)";
+            checks.push(Check::wrong(Area::Database, "url", error, cure));
+            return (checks, None);
+        }
+    };
+    match inspect(options.clone(), || Clock::System.now()).await {
+        Ok(found) => {
+            checks.extend(database::judged(&found, &options, is_private));
+            checks.extend(rights::judged(&found));
+            checks.push(around::clock(&found));
+            (checks, Some(found))
+        }
+        Err(error) => {
+            let cure = "start it, or mend host, port, user, password and database in --database-url; its \
+                        pg_hba.conf has to let this machine in";
+            checks.push(Check::wrong(Area::Database, "reachable", error, cure));
+            for area in [Area::Schema, Area::Rights, Area::Clock] {
+                checks.push(Check::not(area, "all", "the database cannot be asked"));
+            }
+            (checks, None)
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! The private database: its programs, its data, and the disk below them.
+
+use std::path::Path;
+
+use super::check::{Area, Check};
+use crate::{
+    cli::database,
+    config::DatabaseConfig,
+    private_postgres::{Examined, Settings, examine},
+};
+
+const AREA: Area = Area::Private;
+/// Free space below which the database may stop soon, and below which that should be looked at.
+const BYTES_WRONG: u64 = 1 << 30;
+const BYTES_WARNED: u64 = 5 << 30;
+
+/// What was found, and the URL of the database where it runs.
+pub(super) async fn looked_at(config: &DatabaseConfig) -> (Vec<Check>, Option<String>) {
+    let data_dir = match database::data_dir(config.data_dir.as_deref()) {
+        Ok(data_dir) => data_dir,
+        Err(error) => return (vec![Check::wrong(AREA, "data", error, "say --data-dir DIR (CALLGATE_DATA_DIR)")], None),
+    };
+    let shown = data_dir.display();
+    let free = disk(&data_dir);
+    match examine(&Settings { data_dir: data_dir.clone(), pg_bin: config.pg_bin.clone() }).await {
+        Err(error) if error.is_permission_denied() => {
+            let cure = "run this as the user that runs `callgate serve`";
+            (vec![Check::wrong(AREA, "data", error, cure), free], None)
+        }
+        Err(error) => {
+            let cure = "do what it says, or use a server of your own with --database-url";
+            (vec![Check::wrong(AREA, "data", error, cure), free], None)
+        }
+        Ok(Examined { cluster_major: None, programs, .. }) => {
+            let data = Check::ok(AREA, "data", format!("nothing in {shown} yet; the first start makes it"));
+            (vec![programs_of(programs), data, free], None)
+        }
+        Ok(Examined { cluster_major: Some(major), programs, running }) => {
+            let data = match &running {
+                Some(_) => format!("PostgreSQL {major} runs in {shown}"),
+                None => format!("of PostgreSQL {major} in {shown}; it does not run"),
+            };
+            let data = Check::ok(AREA, "data", data);
+            (vec![programs_of(programs), data, free], running.map(|running| running.connection.url()))
+        }
+    }
+}
+
+fn programs_of(found: Result<String, crate::private_postgres::PrivatePostgresError>) -> Check {
+    match found {
+        Ok(found) => Check::ok(AREA, "programs", found),
+        Err(error) => {
+            let cure = if error.is_other_major() { "callgate database upgrade" } else { "do what it says" };
+            Check::wrong(AREA, "programs", error, cure)
+        }
+    }
+}
+
+/// The free space where the data is, or will be.
+fn disk(data_dir: &Path) -> Check {
+    let there = data_dir.ancestors().find(|dir| dir.is_dir()).unwrap_or(Path::new("/"));
+    let stat = match rustix::fs::statvfs(there) {
+        Ok(stat) => stat,
+        Err(error) => return Check::not(Area::Disk, "data", format!("{}: {error}", there.display())),
+    };
+    let free = stat.f_bavail.saturating_mul(stat.f_frsize);
+    let text = format!("{} free at {}, for data and write-ahead log", gib(free), there.display());
+    let cure = "free some space or enlarge it: with none left the database stops, and with it every answer; \
+                callgate tenants retention, or callgate database retain, bound what is kept";
+    match free {
+        ..BYTES_WRONG => Check::wrong(Area::Disk, "data", text, cure),
+        BYTES_WRONG..BYTES_WARNED => Check::warning(Area::Disk, "data", text, cure),
+        _ => Check::ok(Area::Disk, "data", text),
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "for people")]
+fn gib(bytes: u64) -> String {
+    format!("{:.1} GiB", bytes as f64 / f64::from(1 << 30))
+}

@@ -1,0 +1,131 @@
+//! The schema beside this build, and what its user may do there.
+
+use super::check::{Area, Check};
+use crate::store::{Inspection, SchemaState};
+
+/// All of it.
+pub(super) fn judged(found: &Inspection) -> Vec<Check> {
+    vec![migrations(found), partitions(found), migrating(found), running(found), bound(found)]
+}
+
+fn listed(numbers: &[i64]) -> String {
+    match numbers {
+        [] => "none".to_owned(),
+        [one] => one.to_string(),
+        [first, .., last] => format!("{} from {first} to {last}", numbers.len()),
+    }
+}
+
+fn migrations(found: &Inspection) -> Check {
+    let (area, schema, newest) = (Area::Schema, &found.schema, SchemaState::newest());
+    if let Some(refusal) = schema.refusal() {
+        let cure = if schema.is_foreign { "an empty database" } else { "the newer build, or a backup from before it" };
+        return Check::wrong(area, "migrations", refusal, cure);
+    }
+    let newer = match schema.newer.as_slice() {
+        [] => String::new(),
+        newer => format!("; a newer build has applied more ({}), and left what this one needs", listed(newer)),
+    };
+    match (schema.applied, schema.pending.as_slice()) {
+        (0, _) => Check::ok(area, "migrations", "there is no schema yet; the first server makes it"),
+        (_, []) => Check::ok(area, "migrations", format!("all that this build has, up to {newest}{newer}")),
+        (_, pending) => Check::warning(
+            area,
+            "migrations",
+            format!("not applied yet: {}{newer}", listed(pending)),
+            "start a server of this build, which applies them beside those that run; take a backup first",
+        ),
+    }
+}
+
+fn partitions(found: &Inspection) -> Check {
+    let area = Area::Schema;
+    match (found.schema.applied, found.has_partitions) {
+        (0, _) => Check::not(area, "partitions", "there is no schema yet"),
+        (_, true) => Check::ok(area, "partitions", "this month's are there"),
+        (_, false) => Check::warning(
+            area,
+            "partitions",
+            "this month's are missing: no server has run for two months",
+            "start a server, which makes them first",
+        ),
+    }
+}
+
+fn some(names: &[String]) -> String {
+    let more = names.len().saturating_sub(3);
+    let first = names.iter().take(3).cloned().collect::<Vec<_>>().join(", ");
+    if more > 0 { format!("{first} and {more} more") } else { first }
+}
+
+fn migrating(found: &Inspection) -> Check {
+    let (area, rights, name) = (Area::Rights, &found.rights, "migrate");
+    let user = &rights.user;
+    let lacks = if !rights.has_schema && !rights.may_make_schema {
+        Some((format!("{user} may not make the schema"), format!("grant create on database … to {user}")))
+    } else if !rights.owns_schema || !rights.not_owned.is_empty() {
+        let of_others = match rights.not_owned.as_slice() {
+            [] => "the schema".to_owned(),
+            tables => some(tables),
+        };
+        let cure = format!("grant the role that owns them to {user}, or start new builds once as that role");
+        Some((format!("{user} does not own {of_others}"), cure))
+    } else {
+        None
+    };
+    match lacks {
+        None => Check::ok(area, name, format!("{user} may apply migrations")),
+        Some((text, cure)) if !found.schema.pending.is_empty() => Check::wrong(
+            area,
+            name,
+            format!("{text}, and migrations are pending: no server of this build starts"),
+            cure,
+        ),
+        Some((text, cure)) => Check::warning(area, name, format!("{text}: the next release cannot migrate"), cure),
+    }
+}
+
+fn running(found: &Inspection) -> Check {
+    let (area, rights, name) = (Area::Rights, &found.rights, "tables");
+    match rights.not_usable.as_slice() {
+        [] if !rights.has_schema => Check::not(area, name, "there is no schema yet"),
+        [] => Check::ok(area, name, format!("{} reads and writes every table", rights.user)),
+        tables => Check::wrong(
+            area,
+            name,
+            format!("{} may not read and write {}", rights.user, some(tables)),
+            format!("grant select, insert, update, delete on all tables in schema callgate to {}", rights.user),
+        ),
+    }
+}
+
+fn bound(found: &Inspection) -> Check {
+    let (area, rights, name) = (Area::Rights, &found.rights, "row_security");
+    let user = &rights.user;
+    if !rights.has_schema {
+        return Check::not(area, name, "there is no schema yet");
+    }
+    let cure =
+        format!("create role callgate_reader nologin; grant callgate_reader to {user}; then start the servers anew");
+    match (rights.has_reader, rights.acts_as_reader) {
+        (true, true) => {
+            let analysts = if rights.has_analyst { "" } else { "; there is no role callgate_analyst for people" };
+            Check::ok(area, name, format!("reads are bound to their tenants by callgate_reader{analysts}"))
+        }
+        (false, _) => Check::warning(
+            area,
+            name,
+            "there is no role callgate_reader: that tenants read their own rows alone rests on callgate's statements",
+            cure,
+        ),
+        (true, false) => Check::warning(
+            area,
+            name,
+            format!(
+                "{user} may not act as callgate_reader: that tenants read their own rows alone rests on callgate's \
+                     statements"
+            ),
+            format!("grant callgate_reader to {user}; then start the servers anew"),
+        ),
+    }
+}

@@ -1,0 +1,225 @@
+//! What a database says of itself, for whoever looks after it. Nothing is changed: the session can only read.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use sqlx::{AssertSqlSafe, Executor as _, PgConnection, Row as _, postgres::PgConnectOptions};
+use tokio::time::timeout;
+
+use super::{IDLE_MS, SCHEMA, SchemaState, connect, maintain, migrations, usual};
+use crate::{
+    domain::{ids::DEFAULT_TENANT, time::Timestamp},
+    store::error::{OpenError, StoreError},
+};
+
+/// Longest time for all of it.
+const LIMIT: Duration = Duration::from_secs(15);
+
+/// Settings that are looked at, as they hold for callgate's user in its database.
+const SETTINGS: [&str; 22] = [
+    "archive_mode",
+    "data_checksums",
+    "default_transaction_isolation",
+    "default_transaction_read_only",
+    "fsync",
+    "full_page_writes",
+    "idle_in_transaction_session_timeout",
+    "idle_session_timeout",
+    "max_connections",
+    "recovery_min_apply_delay",
+    "reserved_connections",
+    "search_path",
+    "server_encoding",
+    "server_version",
+    "server_version_num",
+    "session_replication_role",
+    "statement_timeout",
+    "superuser_reserved_connections",
+    "synchronous_commit",
+    "synchronous_standby_names",
+    "transaction_timeout",
+    "wal_level",
+];
+
+/// What may be done there, and what is there.
+const RIGHTS: &str = "select
+    current_user::text as own,
+    (select rolsuper from pg_roles where rolname = current_user) as is_superuser,
+    has_database_privilege(current_database(), 'create') as may_make_schema,
+    exists (select from pg_namespace where nspname = 'callgate') as has_schema,
+    coalesce((select pg_has_role(nspowner, 'usage') from pg_namespace where nspname = 'callgate'), true) as owns_schema,
+    array(select relname::text from pg_class where relnamespace = to_regnamespace('callgate')
+      and relkind in ('r', 'p') and not pg_has_role(relowner, 'usage') order by 1) as not_owned,
+    array(select relname::text from pg_class where relnamespace = to_regnamespace('callgate')
+      and relkind in ('r', 'p') and relname <> '_sqlx_migrations' and not (
+        has_table_privilege(oid, 'select') and has_table_privilege(oid, 'insert')
+        and has_table_privilege(oid, 'update') and has_table_privilege(oid, 'delete')) order by 1) as not_usable,
+    exists (select from pg_roles where rolname = 'callgate_reader') as has_reader,
+    exists (select from pg_roles r where r.rolname = 'callgate_reader' and pg_has_role(r.oid, 'member')) as acts_as_reader,
+    exists (select from pg_roles where rolname = 'callgate_analyst') as has_analyst";
+
+/// How it fares. What only its owner may see is left out.
+const STATE: &str = "select
+    pg_is_in_recovery() as is_standby,
+    (extract(epoch from clock_timestamp()) * 1000)::bigint as now_ms,
+    pg_database_size(current_database()) as bytes,
+    (select age(datfrozenxid)::bigint from pg_database where datname = current_database()) as xid_age,
+    (select count(*) from pg_stat_activity where backend_type = 'client backend' and pid <> pg_backend_pid()
+      and application_name not like 'callgate%') as others,
+    (select count(*) from pg_stat_activity where datname = current_database()
+      and application_name like 'callgate writer%') as writers,
+    (select failed_count > 0 and coalesce(last_failed_time > last_archived_time, true) from pg_stat_archiver)
+      as archive_fails,
+    array(select slot_name::text from pg_replication_slots where not active) as idle_slots,
+    coalesce((select ssl from pg_stat_ssl where pid = pg_backend_pid()), false) as is_encrypted";
+
+/// What was found.
+#[derive(Debug, Clone)]
+pub struct Inspection {
+    /// Settings by their names; those that this version does not have are not there.
+    pub settings: BTreeMap<String, String>,
+    /// The longest pause in a transaction that callgate asks for, in milliseconds.
+    pub idle_ms_wanted: &'static str,
+    /// The schema that callgate asks for.
+    pub schema_wanted: &'static str,
+    /// How the schema and this build stand to each other.
+    pub schema: SchemaState,
+    /// Whether this month's partitions are there.
+    pub has_partitions: bool,
+    /// What may be done.
+    pub rights: Rights,
+    /// How it fares.
+    pub state: State,
+    /// The active policy of the plane: its hash, and its text.
+    pub policy: Option<(String, String)>,
+    /// How far the answer was under way, in milliseconds: the clock cannot be compared closer.
+    pub round_trip_ms: i64,
+    /// This machine's clock when the answer came, by whoever asked.
+    pub asked_at: Timestamp,
+}
+
+/// What callgate's user may do.
+#[derive(Debug, Clone)]
+pub struct Rights {
+    /// Who it is.
+    pub user: String,
+    /// True for a superuser: row-level security holds nothing back.
+    pub is_superuser: bool,
+    /// May it make the schema?
+    pub may_make_schema: bool,
+    /// Is the schema there?
+    pub has_schema: bool,
+    /// Is the schema its own, or that of a role that it is a member of?
+    pub owns_schema: bool,
+    /// Tables that it cannot change by a migration.
+    pub not_owned: Vec<String>,
+    /// Tables that it cannot read and write.
+    pub not_usable: Vec<String>,
+    /// Is the role that reads are bound by there?
+    pub has_reader: bool,
+    /// May it act as that role?
+    pub acts_as_reader: bool,
+    /// Is the role of analysts there?
+    pub has_analyst: bool,
+}
+
+/// How a database fares.
+#[derive(Debug, Clone)]
+pub struct State {
+    /// It follows another server, and only reads.
+    pub is_standby: bool,
+    /// Its clock.
+    pub now: Timestamp,
+    /// Its size.
+    pub bytes: i64,
+    /// Transactions since the oldest that is not frozen.
+    pub xid_age: i64,
+    /// Connections of others than callgate, over all databases, as far as they are shown.
+    pub others: i64,
+    /// Servers of callgate that are connected.
+    pub writers: i64,
+    /// The last attempt to archive its log failed.
+    pub archive_fails: bool,
+    /// Replication slots that nobody reads: they keep the log from being removed.
+    pub idle_slots: Vec<String>,
+    /// Whether this connection is encrypted.
+    pub is_encrypted: bool,
+}
+
+/// Looks at a database as a server would see it. `now` is this machine's clock.
+///
+/// # Errors
+/// [`OpenError`] when it cannot be reached, or does not let itself be looked at.
+pub async fn inspect(options: PgConnectOptions, now: impl Fn() -> Timestamp) -> Result<Inspection, OpenError> {
+    let looked = timeout(LIMIT, look(options, now)).await;
+    looked.unwrap_or_else(|_| Err(StoreError::timeout(LIMIT).into()))
+}
+
+async fn look(options: PgConnectOptions, now: impl Fn() -> Timestamp) -> Result<Inspection, OpenError> {
+    let (mut conn, _) = connect::first(usual(options).application_name("callgate doctor")).await?;
+    conn.execute("set default_transaction_read_only = on").await?;
+    let settings = sqlx::query_as("select name, coalesce(setting, '') from pg_settings where name = any($1)");
+    let settings: Vec<(String, String)> = settings.bind(&SETTINGS[..]).fetch_all(&mut conn).await?;
+    let mut settings: BTreeMap<String, String> = settings.into_iter().collect();
+    // This session's own word would hide it.
+    let read_only = "select reset_val from pg_settings where name = 'default_transaction_read_only'";
+    let read_only: String = sqlx::query_scalar(read_only).fetch_one(&mut conn).await?;
+    settings.insert("default_transaction_read_only".to_owned(), read_only);
+    let before = now();
+    let state = sqlx::query(STATE).fetch_one(&mut conn).await?;
+    let asked_at = now();
+    let rights = sqlx::query(RIGHTS).fetch_one(&mut conn).await?;
+    let is_readable = rights.try_get::<Vec<String>, _>("not_usable")?.is_empty();
+    let schema = migrations::state(&mut conn).await?;
+    let is_made = schema.applied > 0;
+    Ok(Inspection {
+        settings,
+        idle_ms_wanted: IDLE_MS,
+        schema_wanted: SCHEMA,
+        has_partitions: has_partitions(&mut conn).await?,
+        policy: if is_made && is_readable { policy(&mut conn).await? } else { None },
+        schema,
+        rights: Rights {
+            user: rights.try_get("own")?,
+            is_superuser: rights.try_get("is_superuser")?,
+            may_make_schema: rights.try_get("may_make_schema")?,
+            has_schema: rights.try_get("has_schema")?,
+            owns_schema: rights.try_get("owns_schema")?,
+            not_owned: rights.try_get("not_owned")?,
+            not_usable: rights.try_get("not_usable")?,
+            has_reader: rights.try_get("has_reader")?,
+            acts_as_reader: rights.try_get("acts_as_reader")?,
+            has_analyst: rights.try_get("has_analyst")?,
+        },
+        state: State {
+            is_standby: state.try_get("is_standby")?,
+            now: Timestamp::from_millis(state.try_get("now_ms")?),
+            bytes: state.try_get("bytes")?,
+            xid_age: state.try_get("xid_age")?,
+            others: state.try_get("others")?,
+            writers: state.try_get("writers")?,
+            archive_fails: state.try_get::<Option<bool>, _>("archive_fails")?.unwrap_or_default(),
+            idle_slots: state.try_get("idle_slots")?,
+            is_encrypted: state.try_get("is_encrypted")?,
+        },
+        round_trip_ms: asked_at.as_millis() - before.as_millis(),
+        asked_at,
+    })
+}
+
+async fn has_partitions(conn: &mut PgConnection) -> Result<bool, sqlx::Error> {
+    let today = "select (now() at time zone 'utc')::date - date '1970-01-01'";
+    let today: i32 = sqlx::query_scalar(today).fetch_one(&mut *conn).await?;
+    let names =
+        ["call", "outcome"].map(|table| format!("{SCHEMA}.{}", maintain::partition(table, maintain::month(today, 0))));
+    let there = "select bool_and(to_regclass(name) is not null) from unnest($1) name";
+    sqlx::query_scalar(there).bind(&names[..]).fetch_one(conn).await
+}
+
+async fn policy(conn: &mut PgConnection) -> Result<Option<(String, String)>, sqlx::Error> {
+    let active = format!(
+        "select p.hash, p.text from {SCHEMA}.policy_activation v
+         join {SCHEMA}.policy p using (tenant_id, hash)
+         where v.tenant_id = $1 order by v.revision desc limit 1"
+    );
+    sqlx::query_as(AssertSqlSafe(active)).bind(DEFAULT_TENANT.0).fetch_optional(conn).await
+}
