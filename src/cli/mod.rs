@@ -6,6 +6,7 @@ mod out;
 mod agents;
 mod approvals;
 mod audit;
+mod backup;
 mod bench;
 mod contexts;
 mod credential;
@@ -64,10 +65,14 @@ struct Cli {
 enum Command {
     /// Serve the gate over gRPC, with a private PostgreSQL unless --database-url names one
     Serve(ServeConfig),
-    /// Spread the database of a fleet over many machines, or drop what is old in it
+    /// Move the private database to a newer PostgreSQL, spread that of a fleet over many machines, or drop what is old
     Database(upkeep::DatabaseArgs),
     /// Look at a deployment, and say of what is not as it should be how to mend it; exit code 1 when anything is wrong
     Doctor(Box<doctor::DoctorArgs>),
+    /// Write the private database into a folder, while its server runs or not
+    Backup(backup::BackupArgs),
+    /// Make a private database of such a folder, on the same version of PostgreSQL or a newer one
+    Restore(backup::RestoreArgs),
     /// Open psql on the private PostgreSQL of a server that runs
     Psql(psql::PsqlArgs),
     /// Play a recorded session against a server and show what the gate says
@@ -142,6 +147,8 @@ fn run(command: Command) -> ExitCode {
             Ok(code) => return code,
             Err(error) => Err(error),
         },
+        Command::Backup(args) => runtime().and_then(|runtime| runtime.block_on(backup::backup(args))),
+        Command::Restore(args) => runtime().and_then(|runtime| runtime.block_on(backup::restore(args))),
         Command::Psql(args) => runtime().and_then(|runtime| runtime.block_on(psql::run(&args))),
         Command::Demo(args) => runtime().and_then(|runtime| runtime.block_on(demo::run(args))),
         Command::Policy(args) => match runtime().and_then(|runtime| runtime.block_on(policy::run(args))) {

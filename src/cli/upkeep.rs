@@ -3,7 +3,7 @@
 use anyhow::Context as _;
 use clap::{Args, Subcommand};
 
-use super::retain;
+use super::{backup, retain};
 use crate::store::{distribute, parse_url};
 
 /// What `callgate database` takes.
@@ -18,6 +18,8 @@ enum DatabaseCommand {
     /// Spread the tables over the workers of a Citus cluster, to try it: deploy/citus/README.md says what does not run
     /// there yet
     Distribute(DistributeArgs),
+    /// Move the private database to another major version of PostgreSQL; the data before is kept aside
+    Upgrade(backup::UpgradeArgs),
     /// Drop call trees that have been silent for long, and the months that nobody lives in any more
     Retain(retain::RetainArgs),
 }
@@ -33,6 +35,7 @@ struct DistributeArgs {
 pub(super) async fn run(args: DatabaseArgs) -> anyhow::Result<()> {
     let args = match args.command {
         DatabaseCommand::Distribute(args) => args,
+        DatabaseCommand::Upgrade(args) => return backup::upgrade(args).await,
         DatabaseCommand::Retain(args) => return retain::run(args).await,
     };
     let options = parse_url(&args.database_url).context("--database-url")?;

@@ -80,8 +80,7 @@ pub(super) async fn find(
         if let Ok(binaries) = choose(complete(on_path()), cluster, account).await {
             return Ok(binaries);
         }
-        let everywhere = [on_path(), from_pg_config().await, installed()].concat();
-        return choose(complete(everywhere), cluster, account).await;
+        return choose(complete(everywhere().await), cluster, account).await;
     };
     let dir = fs::canonicalize(dir).map_err(PrivatePostgresError::io("open --pg-bin", dir))?;
     let missing = missing_programs(&dir);
@@ -94,6 +93,28 @@ pub(super) async fn find(
         return Err(PrivatePostgresError::Blocked { account: account.name.clone(), dir: blocking, flag: "--pg-bin" });
     }
     choose(vec![dir], cluster, account).await
+}
+
+/// Those to move a cluster of `major` to: in `pg_bin` when given, else the newest that is found.
+pub(super) async fn newer_than(pg_bin: Option<&Path>, major: u32) -> Result<Binaries, PrivatePostgresError> {
+    let mut newest: Option<Binaries> = None;
+    match pg_bin {
+        Some(_) => newest = Some(find(pg_bin, None, None).await?),
+        None => {
+            for dir in complete(everywhere().await) {
+                let Ok(version) = version_of(&dir.join("postgres"), None).await else { continue };
+                if newest.as_ref().is_none_or(|best| best.version.major < version.major) {
+                    newest = Some(Binaries { dir, version });
+                }
+            }
+        }
+    }
+    newest.filter(|found| found.version.major > major).ok_or(PrivatePostgresError::NothingNewer { major })
+}
+
+/// Directories in which programs may be.
+pub(super) async fn everywhere() -> Vec<PathBuf> {
+    [on_path(), from_pg_config().await, installed()].concat()
 }
 
 async fn choose(
@@ -136,7 +157,10 @@ async fn choose(
     }
 }
 
-async fn version_of(program: &Path, account: Option<&Account>) -> Result<ServerVersion, PrivatePostgresError> {
+pub(super) async fn version_of(
+    program: &Path,
+    account: Option<&Account>,
+) -> Result<ServerVersion, PrivatePostgresError> {
     let mut command = process::command(program, account);
     command.arg("--version");
     let output = process::output(command, TOOL_MAX).await.map_err(PrivatePostgresError::io("run", program))?;

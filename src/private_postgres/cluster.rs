@@ -10,6 +10,7 @@ use super::binaries::Binaries;
 use super::error::PrivatePostgresError;
 use super::layout::{self, Layout};
 use super::process::{self, last_lines};
+use super::upgrade;
 
 /// The superuser of the cluster, and the name of its database.
 pub(super) const NAME: &str = "callgate";
@@ -63,6 +64,10 @@ pub(super) async fn ensure(
         let what = "is not empty, and not a PostgreSQL cluster either";
         return Err(PrivatePostgresError::ForeignData { path: layout.pgdata.clone(), what });
     }
+    // Between the two steps of an upgrade there is none, and an empty one would pass for all that ever was.
+    if let Some(kept) = upgrade::kept(&layout.root) {
+        return Err(PrivatePostgresError::HalfUpgraded { pgdata: layout.pgdata.clone(), kept });
+    }
     tracing::info!(data_dir = %layout.root.display(), version = %binaries.version, "creating the private PostgreSQL");
     let unfinished = layout::private_dir_in(&layout.root, UNFINISHED_PREFIX)
         .map_err(PrivatePostgresError::io("create a directory in", &layout.root))?;
@@ -104,7 +109,7 @@ fn write_tuning(conf: &Path) -> Result<(), PrivatePostgresError> {
     file.write_all(TUNING.as_bytes()).and_then(|()| file.sync_all()).map_err(PrivatePostgresError::io("write", conf))
 }
 
-fn sync(dir: &Path) -> Result<(), PrivatePostgresError> {
+pub(super) fn sync(dir: &Path) -> Result<(), PrivatePostgresError> {
     File::open(dir).and_then(|dir| dir.sync_all()).map_err(PrivatePostgresError::io("sync", dir))
 }
 

@@ -46,7 +46,8 @@ pub enum PrivatePostgresError {
     /// The data was written by another major version than any that is installed.
     #[error(
         "the database in {pgdata} was made by PostgreSQL {cluster_major}, but only {found} is installed: install \
-         PostgreSQL {cluster_major} again (or point --pg-bin at it), or move the data with pg_upgrade"
+         PostgreSQL {cluster_major} again beside it (or point --pg-bin at it), and serve on; or have both, and move the \
+         data with `callgate database upgrade`, which keeps the old data aside"
     )]
     MajorMismatch {
         /// The cluster's directory.
@@ -55,6 +56,56 @@ pub enum PrivatePostgresError {
         cluster_major: u32,
         /// The versions found, with their directories.
         found: String,
+    },
+
+    /// No newer version to move a cluster to.
+    #[error(
+        "no PostgreSQL newer than {major}, of which the data is, was found: install one, or point --pg-bin at the \
+         directory of its programs"
+    )]
+    NothingNewer {
+        /// The major version of the data.
+        major: u32,
+    },
+
+    /// The programs that dump and restore are missing.
+    #[error(
+        "pg_dump and pg_restore of PostgreSQL {major} or newer were found neither beside the server's programs nor on \
+         PATH: install its client (`apt-get install postgresql-client`), then try again"
+    )]
+    NoDumpTools {
+        /// The major version of the server.
+        major: u32,
+    },
+
+    /// A program of PostgreSQL's failed.
+    #[error("{program} failed ({status}):\n{said}")]
+    Tool {
+        /// Which.
+        program: &'static str,
+        /// How it ended.
+        status: String,
+        /// The last lines it wrote.
+        said: String,
+    },
+
+    /// An upgrade was interrupted between its two last steps.
+    #[error(
+        "{pgdata} is missing, and {kept} was put aside by an upgrade that was interrupted: `mv {kept} {pgdata}`, then \
+         upgrade again"
+    )]
+    HalfUpgraded {
+        /// Where the cluster should be.
+        pgdata: PathBuf,
+        /// The one before.
+        kept: PathBuf,
+    },
+
+    /// A server runs on the data directory.
+    #[error("a server runs in {data_dir}: stop `callgate serve` first")]
+    Runs {
+        /// The data directory.
+        data_dir: PathBuf,
     },
 
     /// `postgres --version` did not answer with a version.

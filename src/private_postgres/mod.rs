@@ -13,6 +13,7 @@ mod access;
 mod account;
 mod binaries;
 mod cluster;
+mod dump;
 mod error;
 mod layout;
 mod log;
@@ -22,6 +23,7 @@ mod scram;
 mod server;
 mod supervisor;
 mod takeover;
+mod upgrade;
 
 use std::path::{Path, PathBuf};
 
@@ -31,8 +33,10 @@ use tokio::task::JoinHandle;
 
 pub use access::Connection;
 pub use binaries::ServerVersion;
+pub use dump::DumpTools;
 pub use error::PrivatePostgresError;
 pub use supervisor::Phase;
+pub use upgrade::{Upgrade, clear, is_vacant};
 
 use layout::Layout;
 use server::Server;
@@ -122,6 +126,15 @@ pub async fn examine(settings: &Settings) -> Result<Examined, PrivatePostgresErr
     let programs = binaries::find(settings.pg_bin.as_deref(), wanted, None).await;
     let programs = programs.map(|found| format!("PostgreSQL {} in {}", found.version, found.dir.display()));
     Ok(Examined { cluster_major: cluster.map(|(_, major)| major), programs, running })
+}
+
+/// The major version of the server's programs in a directory.
+///
+/// # Errors
+///
+/// [`PrivatePostgresError`] when they cannot be asked.
+pub async fn major_of_programs(dir: &Path) -> Result<u32, PrivatePostgresError> {
+    Ok(binaries::version_of(&dir.join("postgres"), None).await?.major)
 }
 
 /// A running PostgreSQL, held by this process alone.

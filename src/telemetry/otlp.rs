@@ -14,9 +14,12 @@ use opentelemetry_otlp::{
 use opentelemetry_sdk::{
     Resource,
     error::OTelSdkResult,
-    logs::{BatchConfigBuilder as LogBatches, BatchLogProcessor, SdkLoggerProvider},
-    metrics::{MeterProviderBuilder, PeriodicReader, SdkMeterProvider},
-    trace::{BatchConfigBuilder, BatchSpanProcessor, SdkTracerProvider},
+    logs::{BatchConfigBuilder as LogBatches, BatchLogProcessor, LogBatch, LogExporter as _, SdkLoggerProvider},
+    metrics::{
+        MeterProviderBuilder, PeriodicReader, SdkMeterProvider, data::ResourceMetrics,
+        exporter::PushMetricExporter as _,
+    },
+    trace::{BatchConfigBuilder, BatchSpanProcessor, SdkTracerProvider, SpanExporter as _},
 };
 use tokio::{
     pin,
@@ -137,6 +140,44 @@ pub(super) fn start(plan: &Plan, meters: MeterProviderBuilder) -> Result<(Otlp, 
     };
     let meters = meters.build();
     Ok((Otlp { traces, logs, meters: meters.clone(), hang_up }, meters))
+}
+
+/// Sends nothing of each signal, by the way that [`start`] would take: the signal, its endpoint, and what the collector
+/// said against it.
+pub(super) async fn probe(plan: &Plan) -> Result<Vec<Probed>, TelemetryError> {
+    let runtime = Handle::try_current().map_err(|_| TelemetryError::NoRuntime)?;
+    let (_hang_up, hung_up) = watch::channel(false);
+    let mut lines = Lines { runtime, hung_up, lines: Vec::new() };
+    let mut probed = Vec::new();
+    let mut told = |signal: Signal, to: &Destination, said: OTelSdkResult| {
+        let hint = to.hint().map_or_else(String::new, |hint| format!("; {hint}"));
+        let refused = said.err().map(|error| format!("{error}{hint}"));
+        probed.push(Probed { signal: signal.as_str(), endpoint: to.endpoint.to_string(), refused });
+    };
+    if let Some(to) = &plan.traces {
+        let exporter = exporter!(Signal::Traces, SpanExporter, to, lines);
+        told(Signal::Traces, to, exporter.export(Vec::new()).await);
+    }
+    if let Some(to) = &plan.metrics {
+        let exporter = exporter!(Signal::Metrics, MetricExporter, to, lines, with_temporality(plan.temporality));
+        told(Signal::Metrics, to, exporter.export(&ResourceMetrics::default()).await);
+    }
+    if let Some(to) = &plan.logs {
+        let exporter = exporter!(Signal::Logs, LogExporter, to, lines);
+        told(Signal::Logs, to, exporter.export(LogBatch::new(&[])).await);
+    }
+    Ok(probed)
+}
+
+/// What came of a look at where a signal goes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Probed {
+    /// `traces`, `metrics` or `logs`.
+    pub signal: &'static str,
+    /// Where it goes.
+    pub endpoint: String,
+    /// Why the collector takes none; none where it does.
+    pub refused: Option<String>,
 }
 
 impl Otlp {

@@ -20,7 +20,7 @@ use super::{
     environment::{self, Environment},
     logs::Records,
     names,
-    otlp::{self, Otlp},
+    otlp::{self, Otlp, Probed},
     scrape,
 };
 
@@ -134,6 +134,16 @@ impl Telemetry {
             otlp.shutdown().await;
         }
     }
+}
+
+/// Looks whether the collectors that a server with this endpoint, and this process's environment, would export to take
+/// what is sent, by sending nothing of each signal; and gives what is wrong with the environment, in words.
+///
+/// # Errors
+/// [`TelemetryError`] when a server would not start with it.
+pub async fn probe(endpoint: Option<&str>) -> Result<(Vec<Probed>, Vec<String>), TelemetryError> {
+    let plan = environment::read(&environment::of_process(), endpoint)?;
+    Ok((otlp::probe(&plan).await?, plan.warnings))
 }
 
 /// What [`Telemetry::start`] installs, for a test to use on its own thread.

@@ -4,6 +4,7 @@
 mod common;
 
 mod agents;
+mod backup;
 mod bench;
 mod contexts;
 mod crash;

@@ -3,6 +3,7 @@
 
 mod around;
 mod check;
+mod collector;
 mod database;
 mod files;
 mod private;
@@ -44,6 +45,7 @@ pub(super) async fn run(args: DoctorArgs) -> anyhow::Result<ExitCode> {
     let (of_database, found) = database_of(&args.serve).await;
     checks.extend(of_database);
     checks.push(files::policy(args.serve.policy.as_deref(), found.as_ref()));
+    checks.extend(collector::looked_at(args.serve.log.otlp_endpoint.as_deref()).await);
     checks.extend(around::server(&args.serve, args.server.as_deref(), &args.shown).await);
     match args.json {
         true => out!("{}", check::json(&checks)?),

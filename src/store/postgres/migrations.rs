@@ -66,7 +66,7 @@ impl SchemaState {
         let first = self.newer.first()?;
         let newest = Self::newest();
         match self.floor {
-            Some(floor) if FILES.iter().any(|(version, ..)| *version == floor) => None,
+            Some(floor) if Self::has(floor) => None,
             Some(floor) => Some(format!(
                 "a newer build of callgate has taken away from this database what this build needs: only builds that \
                  have migration {floor} can serve on it, and this one ends at {newest}. Start the newer build; to go \
@@ -78,6 +78,12 @@ impl SchemaState {
                  {SCHEMA}.schema_floor is missing or empty). Start the build that was here last, or a newer one"
             )),
         }
+    }
+
+    /// True when this build has that migration.
+    #[must_use]
+    pub fn has(version: i64) -> bool {
+        FILES.iter().any(|(own, ..)| *own == version)
     }
 
     /// The last migration of this build.

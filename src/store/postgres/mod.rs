@@ -3,6 +3,7 @@
 mod append;
 pub mod audit;
 mod bind;
+mod carry;
 mod catch_up;
 mod columns;
 mod commits;
@@ -77,6 +78,7 @@ use crate::{
     sealing::Keyring,
 };
 
+pub use carry::{Carried, carried, make_roles, settle_in};
 pub use connect::parse_url;
 pub use distribute::{Distributed, distribute};
 pub use export::{Exported, Place};

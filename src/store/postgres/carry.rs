@@ -1,0 +1,88 @@
+//! What a dump of a database leaves out, and a new cluster needs: the roles of the server. Only its owner, a superuser,
+//! may read them with their passwords.
+
+use sqlx::{AssertSqlSafe, ConnectOptions as _, Executor as _, PgConnection, postgres::PgConnectOptions};
+
+use super::{SchemaState, connect, migrations, usual};
+use crate::store::error::OpenError;
+
+/// Statements that make the roles anew, all but PostgreSQL's own and the owner's.
+const ROLES: &str = "
+  select format('create role %I%s%s%s%s%s%s%s', rolname,
+    case when rolcanlogin then ' login' else '' end,
+    case when rolsuper then ' superuser' else '' end,
+    case when rolcreaterole then ' createrole' else '' end,
+    case when rolcreatedb then ' createdb' else '' end,
+    case when rolbypassrls then ' bypassrls' else '' end,
+    case when rolinherit then '' else ' noinherit' end,
+    case when rolpassword is null then '' else format(' password %L', rolpassword) end)
+  from pg_authid where rolname !~ '^pg_' and rolname <> current_user order by rolname";
+const MEMBERS: &str = "
+  select format('grant %I to %I%s', r.rolname, m.rolname, case when a.admin_option then ' with admin option' else '' end)
+  from pg_auth_members a join pg_authid r on r.oid = a.roleid join pg_authid m on m.oid = a.member
+  where m.rolname !~ '^pg_' order by r.rolname, m.rolname";
+
+/// What has to be carried over beside a dump.
+#[derive(Debug, Clone)]
+pub struct Carried {
+    /// Statements that make the roles.
+    pub roles: Vec<String>,
+    /// How the schema stands to this build.
+    pub schema: SchemaState,
+    /// The last migration that was applied; none where there is no schema.
+    pub newest: Option<i64>,
+    /// The owner's password as it is stored.
+    pub verifier: String,
+}
+
+/// Reads it.
+///
+/// # Errors
+/// [`OpenError`] when the database cannot be asked, or not by a superuser.
+pub async fn carried(options: PgConnectOptions) -> Result<Carried, OpenError> {
+    let (mut conn, _) = connect::first(usual(options).application_name("callgate backup")).await?;
+    let mut roles: Vec<String> = sqlx::query_scalar(ROLES).fetch_all(&mut conn).await?;
+    roles.extend(sqlx::query_scalar::<_, String>(MEMBERS).fetch_all(&mut conn).await?);
+    let schema = migrations::state(&mut conn).await?;
+    let newest = match schema.applied {
+        0 => None,
+        _ => sqlx::query_scalar("select max(version) from _sqlx_migrations").fetch_one(&mut conn).await?,
+    };
+    let verifier = "select coalesce(rolpassword, '') from pg_authid where rolname = current_user";
+    let verifier = sqlx::query_scalar(verifier).fetch_one(&mut conn).await?;
+    Ok(Carried { roles, schema, newest, verifier })
+}
+
+/// Makes the roles in a new cluster, all or none.
+///
+/// # Errors
+/// [`OpenError`] as the database says.
+pub async fn make_roles(options: PgConnectOptions, roles: &[String]) -> Result<(), OpenError> {
+    let mut conn = plain(options).await?;
+    let mut tx = sqlx::Connection::begin(&mut conn).await?;
+    for statement in roles {
+        tx.execute(AssertSqlSafe(statement.as_str())).await?;
+    }
+    Ok(tx.commit().await?)
+}
+
+/// The end of it: statistics for the planner, and the owner's password as it was, where that is to stay.
+///
+/// # Errors
+/// [`OpenError`] as the database says.
+pub async fn settle_in(options: PgConnectOptions, verifier: Option<&str>) -> Result<(), OpenError> {
+    let mut conn = plain(options).await?;
+    conn.execute("analyze").await?;
+    if let Some(verifier) = verifier {
+        let owner: String = sqlx::query_scalar("select format('alter role %I password %L', current_user, $1::text)")
+            .bind(verifier)
+            .fetch_one(&mut conn)
+            .await?;
+        conn.execute(AssertSqlSafe(owner)).await?;
+    }
+    Ok(())
+}
+
+async fn plain(options: PgConnectOptions) -> Result<PgConnection, sqlx::Error> {
+    options.application_name("callgate restore").connect().await
+}

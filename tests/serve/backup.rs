@@ -1,0 +1,153 @@
+//! `callgate backup`, `callgate restore` and `callgate database upgrade`, and what is known after them.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Stdio,
+    time::Duration,
+};
+
+use callgate::grpc::v1::Decision;
+
+use crate::{
+    common::{
+        process::signal,
+        until,
+        wire::{Client, call, evaluate, question, record, success},
+    },
+    server::{Home, Server, path, program, ran, refused},
+};
+
+const POLICY: &str = "policy_engine:
+  tool_schemas: {pay: {once: true}}
+";
+const END: Duration = Duration::from_secs(30);
+
+async fn pay(client: &mut Client, invoice: u32) -> Decision {
+    let (session, arguments) = (format!("s{invoice}"), format!(r#"{{"invoice":{invoice}}}"#));
+    evaluate(client, question(&session, call("c1", "pay", &arguments))).await.decision()
+}
+
+async fn paid(client: &mut Client, invoice: u32) {
+    assert_eq!(pay(client, invoice).await, Decision::Allow);
+    record(client, success(&format!("s{invoice}"), "c1", "paid")).await;
+}
+
+async fn stopped(server: Server) {
+    assert!(signal(server.pid(), "TERM"));
+    let (status, _) = server.ended(END).await;
+    assert!(status.success(), "{status}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_backed_up_while_it_was_served_is_known_where_it_is_restored() {
+    let home = Home::prepared().await;
+    let (policy, data_dir) = (home.file("policy.yaml", POLICY), home.data_dir());
+    let (folder, new) = (home.folder().join("backup"), home.folder().join("new"));
+    let server = Server::start(&home, &["--policy", path(&policy)]);
+    let mut client = server.client().await;
+    paid(&mut client, 1).await;
+    assert_eq!(pay(&mut client, 2).await, Decision::Allow, "in flight");
+    let mut analyst = home.connect().await;
+    sqlx::raw_sql("create role ann login password 'x'; grant callgate_analyst to ann")
+        .execute(&mut analyst)
+        .await
+        .expect("a role");
+    let backup = ["backup", path(&folder), "--data-dir", path(&data_dir)];
+    let (code, said, error) = ran(&backup).await;
+    assert_eq!(code, Some(0), "{error}");
+    assert!(said.contains("holds the database of"), "{said}");
+    paid(&mut client, 3).await;
+    let (code, _, error) = ran(&backup).await;
+    assert!(code == Some(1) && error.contains("never overwrites"), "{error}");
+
+    let restore =
+        |to: &Path| ["restore".to_owned(), path(&folder).to_owned(), "--data-dir".to_owned(), path(to).to_owned()];
+    let restored = async |to: &Path| {
+        let args = restore(to);
+        ran(&args.each_ref().map(String::as_str)).await
+    };
+    let (code, _, error) = restored(&data_dir).await;
+    assert!(code == Some(1) && error.contains("holds something already"), "{error}");
+
+    // Killed in the middle, it has made nothing that anybody would take for a database.
+    let staging = home.folder().join("new.restoring");
+    let mut killed = program();
+    killed.args(restore(&new)).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut killed = killed.spawn().expect("it runs");
+    until("the new cluster", async || staging.join("pg").exists()).await;
+    killed.kill().expect("it runs");
+    killed.wait().expect("a child");
+    assert!(!new.exists());
+    let (code, said, error) = restored(&new).await;
+    assert_eq!(code, Some(0), "{error}");
+    assert!(said.contains("docs/operations.md") && !staging.exists(), "{said}");
+
+    drop(client);
+    stopped(server).await;
+    let server = Server::with(&["--data-dir", path(&new), "--policy", path(&policy)]);
+    let mut client = server.client().await;
+    assert_eq!(pay(&mut client, 1).await, Decision::Reuse, "it was paid");
+    assert_ne!(pay(&mut client, 2).await, Decision::Reuse, "nobody has said what came of it");
+    record(&mut client, success("s2", "c1", "paid")).await;
+    assert_eq!(pay(&mut client, 2).await, Decision::Reuse);
+    assert_eq!(pay(&mut client, 3).await, Decision::Allow, "what came after the backup is not known");
+    let (_, said, _) = ran(&["psql", "--data-dir", path(&new), "--", "-Atc", MEMBERS]).await;
+    assert_eq!(said, "callgate_analyst\n", "roles come along");
+    stopped(server).await;
+
+    let dump = folder.join("database.dump");
+    fs::write(&dump, &fs::read(&dump).expect("a dump")[1..]).expect("writable");
+    let (code, _, error) = restored(&home.folder().join("other")).await;
+    assert!(code == Some(1) && error.contains("database.dump is damaged"), "{error}");
+}
+
+const MEMBERS: &str = "select r.rolname from pg_auth_members a join pg_roles r on r.oid = a.roleid
+    join pg_roles m on m.oid = a.member where m.rolname = 'ann'";
+
+/// The programs of another major version than those that tests use.
+fn other() -> Option<PathBuf> {
+    let other = std::env::var_os("CALLGATE_TEST_PG_OTHER").map(PathBuf::from);
+    if other.is_none() {
+        let how = "set CALLGATE_TEST_PG_OTHER to the folder of a newer PostgreSQL's programs";
+        std::io::Write::write_all(&mut std::io::stderr(), format!("skipped: {how}\n").as_bytes()).expect("written");
+    }
+    other
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_private_database_moves_to_another_major_version() {
+    let Some(other) = other() else { return };
+    let home = Home::prepared().await;
+    let (policy, data_dir) = (home.file("policy.yaml", POLICY), home.data_dir());
+    let server = Server::start(&home, &["--policy", path(&policy)]);
+    let mut client = server.client().await;
+    paid(&mut client, 1).await;
+    drop(client);
+    let upgrade = ["database", "upgrade", "--data-dir", path(&data_dir), "--pg-bin", path(&other)];
+    let (code, _, error) = ran(&upgrade).await;
+    assert!(code == Some(1) && error.contains("stop `callgate serve` first"), "{error}");
+    stopped(server).await;
+
+    let (code, error) = refused(&["--data-dir", path(&data_dir), "--pg-bin", path(&other)]).await;
+    assert!(code == Some(1) && error.contains("callgate database upgrade"), "{error}");
+    let (code, said, error) = ran(&upgrade).await;
+    assert_eq!(code, Some(0), "{error}");
+    assert!(said.contains("when it serves as it should, remove that folder"), "{said}");
+    let kept = fs::read_dir(&data_dir).expect("a folder").flatten().map(|entry| entry.file_name());
+    let kept: Vec<_> = kept.filter(|name| name.to_string_lossy().starts_with("pg.old-")).collect();
+    assert_eq!(kept.len(), 1, "{kept:?}");
+
+    let args = ["--policy", path(&policy), "--pg-bin", path(&other)];
+    let server = Server::start(&home, &args);
+    let mut client = server.client().await;
+    assert_eq!(pay(&mut client, 1).await, Decision::Reuse);
+    paid(&mut client, 2).await;
+    drop(client);
+    stopped(server).await;
+
+    // Between its two last steps an interrupted one leaves no cluster, and none is made beside what is kept.
+    fs::rename(data_dir.join("pg"), home.folder().join("away")).expect("renamed");
+    let (code, error) = refused(&["--data-dir", path(&data_dir), "--pg-bin", path(&other)]).await;
+    assert!(code == Some(1) && error.contains("was put aside by an upgrade"), "{error}");
+}
