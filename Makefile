@@ -1,7 +1,7 @@
 # Two commands do all the set-up on a machine that has Rust: `make run` and `make test`.
 LISTEN ?= 127.0.0.1:7600
 
-.PHONY: run test test-all test-citus shell-lines hosts mcp clients rules observe bench prerequisites
+.PHONY: run test test-all test-citus shell-lines hosts mcp clients rules observe drills bench prerequisites
 
 run: prerequisites ## Build, and serve on LISTEN with a private database
 	cargo build --release
@@ -14,7 +14,7 @@ test: prerequisites ## The whole test suite
 		echo cargo test; cargo test; \
 	fi
 
-test-all: test shell-lines hosts mcp clients rules observe ## And what takes longer
+test-all: test shell-lines hosts mcp clients rules observe drills ## And what takes longer
 
 shell-lines: ## 100,000 lines by chance: none that is called a read may change its folder
 	CALLGATE_SHELL_LINES=100000 cargo test --test shell -- --nocapture
@@ -46,6 +46,12 @@ observe: prerequisites ## A real collector and Prometheus: is everything told, d
 	cargo build
 	deploy/observe/test target/debug/callgate
 	deploy/observe/drill target/debug/callgate
+
+drills: prerequisites ## A restore and an upgrade under load (BEFORE=…: a build from before), and another PostgreSQL
+	cargo build
+	deploy/drills/restore target/debug/callgate
+	deploy/drills/upgrade $(or $(BEFORE),target/debug/callgate) target/debug/callgate
+	deploy/drills/versions
 
 test-citus: prerequisites ## The tests of the store, the service and faults on a Citus cluster, where Citus is installed
 	@deploy/citus/test

@@ -46,8 +46,8 @@ pub enum PrivatePostgresError {
     /// The data was written by another major version than any that is installed.
     #[error(
         "the database in {pgdata} was made by PostgreSQL {cluster_major}, but only {found} is installed: install \
-         PostgreSQL {cluster_major} again beside it (or point --pg-bin at it), and serve on; or have both, and move the \
-         data with `callgate database upgrade`, which keeps the old data aside"
+         PostgreSQL {cluster_major} again beside it (or point --pg-bin at it), and serve on; or have both, and move \
+         the data with `callgate database upgrade`, which keeps the old data aside"
     )]
     MajorMismatch {
         /// The cluster's directory.

@@ -81,7 +81,7 @@ async fn what_was_backed_up_while_it_was_served_is_known_where_it_is_restored() 
     assert!(!new.exists());
     let (code, said, error) = restored(&new).await;
     assert_eq!(code, Some(0), "{error}");
-    assert!(said.contains("docs/operations.md") && !staging.exists(), "{said}");
+    assert!(said.contains("docs/operations.md#backup-and-restore") && !staging.exists(), "{said}");
 
     drop(client);
     stopped(server).await;

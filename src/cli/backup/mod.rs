@@ -132,8 +132,8 @@ pub(super) async fn restore(args: RestoreArgs) -> anyhow::Result<()> {
         .with_context(|| format!("cannot rename {} to {}", staging.display(), data_dir.display()))?;
     outln!("{} holds the database of {}, on PostgreSQL {version}.", data_dir.display(), manifest.made_at);
     outln!(
-        "What was permitted and recorded after that is not in it: docs/operations.md (Backup and restore) says what to \
-         look at before agents go on."
+        "What was permitted and recorded after that is not in it: docs/operations.md#backup-and-restore says what \
+         to look at before agents go on."
     );
     Ok(())
 }

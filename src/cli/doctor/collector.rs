@@ -10,13 +10,16 @@ pub(super) async fn looked_at(endpoint: Option<&str>) -> Vec<Check> {
     let (probed, warnings) = match probe(endpoint).await {
         Ok(probed) => probed,
         Err(error) => {
-            let cure = "mend it, or unset it: docs/telemetry.md (Setting it up) has all of them";
+            let cure = "mend it, or unset it: docs/telemetry.md#setting-it-up has all of them";
             return vec![Check::wrong(AREA, "settings", error, cure)];
         }
     };
     let mut checks: Vec<Check> = warnings
         .into_iter()
-        .map(|warning| Check::warning(AREA, "settings", warning, "docs/telemetry.md says what is followed"))
+        .map(|warning| {
+            let cure = "docs/telemetry.md#setting-it-up says what is followed";
+            Check::warning(AREA, "settings", warning, cure)
+        })
         .collect();
     if probed.is_empty() {
         checks.push(Check::not(AREA, "all", "no collector is named: --otlp-endpoint, or OTEL_EXPORTER_OTLP_ENDPOINT"));

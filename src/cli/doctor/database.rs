@@ -1,4 +1,4 @@
-//! The settings that callgate's promises rest on (docs/durability.md).
+//! The settings that callgate's promises rest on (docs/durability.md#promises).
 
 use sqlx::postgres::{PgConnectOptions, PgSslMode};
 
@@ -156,8 +156,8 @@ fn idle(found: &Inspection) -> Check {
     if value != wanted {
         let user = &found.rights.user;
         let text = format!(
-            "{value} ms, though callgate asks for {wanted} with each connection: something in between (a pooler) leaves \
-             that out, and a server that vanishes holds its locks"
+            "{value} ms, though callgate asks for {wanted} with each connection: something in between (a pooler) \
+             leaves that out, and a server that vanishes holds its locks"
         );
         return Check::warning(AREA, name, text, format!("alter role {user} set {name} = {wanted}"));
     }

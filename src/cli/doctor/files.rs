@@ -19,6 +19,10 @@ const DAYS_LEFT: i64 = 14;
 /// And a list of revoked ones, in hours.
 const HOURS_LEFT: i64 = 12;
 
+const FORM: &str = "mend the file: docs/security.md#the-file-of---auth has its form";
+const KEY_BACK: &str =
+    "bring the key back: what is sealed with a lost one can never be read (docs/security.md#encryption-at-rest)";
+
 /// All but the policy, which is held against the stored one.
 pub(super) async fn looked_at(config: &ServeConfig) -> Vec<Check> {
     let mut checks = certificates(config);
@@ -27,20 +31,13 @@ pub(super) async fn looked_at(config: &ServeConfig) -> Vec<Check> {
             Check::not(AREA, "auth", "no --auth is given: nobody is known by a certificate or an issuer's token")
         }
         (Ok(_), Some(path)) => Check::ok(AREA, "auth", path.display()),
-        (Err(error), Some(_)) => {
-            Check::wrong(AREA, "auth", format!("{error:#}"), "mend the file: docs/security.md has its form")
-        }
+        (Err(error), Some(_)) => Check::wrong(AREA, "auth", format!("{error:#}"), FORM),
     });
     checks.push(match &config.keys {
         None => Check::not(AREA, "keys", "no --keys is given: no tenant's values are sealed"),
         Some(path) => match KeyFile::read(path).await {
             Ok(keys) => Check::ok(AREA, "keys", format!("keys of {} tenants in {}", keys.named.len(), path.display())),
-            Err(error) => Check::wrong(
-                AREA,
-                "keys",
-                format!("{error:#}"),
-                "bring the key back: what is sealed with one that is lost can never be read (docs/security.md)",
-            ),
+            Err(error) => Check::wrong(AREA, "keys", format!("{error:#}"), KEY_BACK),
         },
     });
     checks

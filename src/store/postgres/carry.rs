@@ -18,7 +18,8 @@ const ROLES: &str = "
     case when rolpassword is null then '' else format(' password %L', rolpassword) end)
   from pg_authid where rolname !~ '^pg_' and rolname <> current_user order by rolname";
 const MEMBERS: &str = "
-  select format('grant %I to %I%s', r.rolname, m.rolname, case when a.admin_option then ' with admin option' else '' end)
+  select format('grant %I to %I%s', r.rolname, m.rolname,
+    case when a.admin_option then ' with admin option' else '' end)
   from pg_auth_members a join pg_authid r on r.oid = a.roleid join pg_authid m on m.oid = a.member
   where m.rolname !~ '^pg_' order by r.rolname, m.rolname";
 

@@ -54,7 +54,8 @@ const RIGHTS: &str = "select
         has_table_privilege(oid, 'select') and has_table_privilege(oid, 'insert')
         and has_table_privilege(oid, 'update') and has_table_privilege(oid, 'delete')) order by 1) as not_usable,
     exists (select from pg_roles where rolname = 'callgate_reader') as has_reader,
-    exists (select from pg_roles r where r.rolname = 'callgate_reader' and pg_has_role(r.oid, 'member')) as acts_as_reader,
+    exists (select from pg_roles r where r.rolname = 'callgate_reader' and pg_has_role(r.oid, 'member'))
+      as acts_as_reader,
     exists (select from pg_roles where rolname = 'callgate_analyst') as has_analyst";
 
 /// How it fares. What only its owner may see is left out.
