@@ -62,11 +62,11 @@ fn first(config: &ServeConfig) -> String {
 }
 
 async fn ask(url: &str, shown: &Shown) -> Vec<Check> {
-    let wire = match shown.bearer() {
-        Ok(bearer) => shown.connect(url, bearer, "").await,
-        Err(error) => Err(error),
+    let connected = async {
+        let shown = shown.credential()?;
+        shown.connect(url, shown.bearer()?, "").await
     };
-    let wire = match wire {
+    let wire = match connected.await {
         Ok(wire) => wire,
         Err(error) => return vec![Check::not(Area::Server, "all", format!("{error:#}"))],
     };
