@@ -23,34 +23,75 @@ def prom(expr, legend="__auto", instant=False):
 def sql(text, series=False):
     """A question to the views of the schema callgate."""
     text = re.sub(r"\s+", " ", text).strip()
-    return {"datasource": SQL, "rawSql": text, "rawQuery": True, "editorMode": "code",
-            "format": "time_series" if series else "table"}
+    return {
+        "datasource": SQL,
+        "rawSql": text,
+        "rawQuery": True,
+        "editorMode": "code",
+        "format": "time_series" if series else "table",
+    }
 
 
-def panel(title, kind, words, *queries, unit="short", wide=8, high=8, steps=None, stack=False, runbook=None, of=None,
-          hide=(), units=None, least=None, most=None, x=None):
+def panel(
+    title,
+    kind,
+    words,
+    *queries,
+    unit="short",
+    wide=8,
+    high=8,
+    steps=None,
+    stack=False,
+    runbook=None,
+    of=None,
+    hide=(),
+    units=None,
+    least=None,
+    most=None,
+    x=None,
+):
     """A panel: `words` say in plain language what it shows; `steps` are thresholds, as (value, how it is); `runbook` is
     the alert whose section tells what to do; `units` of single columns; `x` the field of a chart's axis."""
     colours = [{"color": PALETTE["good"], "value": None}]
     colours += [{"color": PALETTE[how], "value": value} for value, how in steps or ()]
-    defaults = {"unit": unit, "thresholds": {"mode": "absolute", "steps": colours},
-                "color": {"mode": "thresholds" if kind in ("stat", "gauge") else "palette-classic"}}
+    defaults = {
+        "unit": unit,
+        "thresholds": {"mode": "absolute", "steps": colours},
+        "color": {"mode": "thresholds" if kind in ("stat", "gauge") else "palette-classic"},
+    }
     defaults |= {"min": least} if least is not None else {}
     defaults |= {"max": most} if most is not None else {}
     options, overrides = {}, []
     legend = {"displayMode": "list", "placement": "bottom", "calcs": [], "showLegend": True}
     if kind in ("timeseries", "trend"):
-        defaults["custom"] = {"drawStyle": "line", "lineWidth": 1, "fillOpacity": 20 if stack else 8, "spanNulls": False,
-                              "showPoints": "auto" if kind == "trend" else "never",
-                              "stacking": {"mode": "normal" if stack else "none", "group": "A"},
-                              "thresholdsStyle": {"mode": "dashed" if steps else "off"}}
+        defaults["custom"] = {
+            "drawStyle": "line",
+            "lineWidth": 1,
+            "fillOpacity": 20 if stack else 8,
+            "spanNulls": False,
+            "showPoints": "auto" if kind == "trend" else "never",
+            "stacking": {"mode": "normal" if stack else "none", "group": "A"},
+            "thresholdsStyle": {"mode": "dashed" if steps else "off"},
+        }
         options = {"legend": legend, "tooltip": {"mode": "multi", "sort": "desc"}} | ({"xField": x} if x else {})
     if kind == "barchart":
-        options = {"legend": legend, "tooltip": {"mode": "multi", "sort": "none"}, "xField": x, "showValue": "never",
-                   "stacking": "none", "orientation": "auto"}
+        options = {
+            "legend": legend,
+            "tooltip": {"mode": "multi", "sort": "none"},
+            "xField": x,
+            "showValue": "never",
+            "stacking": "none",
+            "orientation": "auto",
+        }
     if kind in ("stat", "gauge"):
-        options = {"reduceOptions": {"calcs": ["lastNotNull"], "fields": "", "values": False}, "colorMode": "value",
-                   "graphMode": "area", "textMode": "auto", "justifyMode": "auto", "orientation": "auto"}
+        options = {
+            "reduceOptions": {"calcs": ["lastNotNull"], "fields": "", "values": False},
+            "colorMode": "value",
+            "graphMode": "area",
+            "textMode": "auto",
+            "justifyMode": "auto",
+            "orientation": "auto",
+        }
     if kind == "table":
         options = {"showHeader": True, "cellHeight": "sm", "footer": {"show": False, "reducer": ["sum"], "fields": ""}}
         defaults["custom"] = {"align": "auto", "filterable": True, "cellOptions": {"type": "auto"}}
@@ -63,13 +104,20 @@ def panel(title, kind, words, *queries, unit="short", wide=8, high=8, steps=None
         for name, colour in DECISIONS.items():
             properties = [{"id": "color", "value": {"mode": "fixed", "fixedColor": colour}}]
             overrides.append({"matcher": {"id": "byName", "options": name}, "properties": properties})
-    made = {"title": title, "type": kind, "description": words, "datasource": queries[0]["datasource"],
-            "targets": [query | {"refId": chr(65 + n)} for n, query in enumerate(queries)],
-            "fieldConfig": {"defaults": defaults, "overrides": overrides}, "options": options,
-            "gridPos": {"w": wide, "h": high}}
+    made = {
+        "title": title,
+        "type": kind,
+        "description": words,
+        "datasource": queries[0]["datasource"],
+        "targets": [query | {"refId": chr(65 + n)} for n, query in enumerate(queries)],
+        "fieldConfig": {"defaults": defaults, "overrides": overrides},
+        "options": options,
+        "gridPos": {"w": wide, "h": high},
+    }
     if runbook:
-        made["links"] = [{"title": f"What to do: {runbook}", "url": f"${{runbooks}}#{runbook.lower()}",
-                          "targetBlank": True}]
+        made["links"] = [
+            {"title": f"What to do: {runbook}", "url": f"${{runbooks}}#{runbook.lower()}", "targetBlank": True}
+        ]
     return made
 
 
@@ -83,16 +131,42 @@ def variable(name, label, query, words, several=True, source=None):
     source = source or (SQL if query.lstrip().lower().startswith("select") else PROMETHEUS)
     asked = query if source is SQL else {"query": query, "refId": "PrometheusVariableQueryEditor-VariableQuery"}
     every = {"text": ["All"], "value": ["$__all"]} if several else {}
-    return {"name": name, "label": label, "type": "query", "datasource": source, "query": asked,
-            "definition": query, "description": words, "includeAll": several, "multi": several, "refresh": 2,
-            "sort": 1, "current": every, "options": [], "hide": 0, "regex": "", "skipUrlSync": False}
+    return {
+        "name": name,
+        "label": label,
+        "type": "query",
+        "datasource": source,
+        "query": asked,
+        "definition": query,
+        "description": words,
+        "includeAll": several,
+        "multi": several,
+        "refresh": 2,
+        "sort": 1,
+        "current": every,
+        "options": [],
+        "hide": 0,
+        "regex": "",
+        "skipUrlSync": False,
+    }
 
 
 def source(name, label, kind, uid):
     """A choice among the data sources of a kind."""
-    return {"name": name, "label": label, "type": "datasource", "query": kind, "current": {"text": uid, "value": uid},
-            "includeAll": False, "multi": False, "options": [], "hide": 0, "refresh": 1, "regex": "",
-            "skipUrlSync": False}
+    return {
+        "name": name,
+        "label": label,
+        "type": "datasource",
+        "query": kind,
+        "current": {"text": uid, "value": uid},
+        "includeAll": False,
+        "multi": False,
+        "options": [],
+        "hide": 0,
+        "refresh": 1,
+        "regex": "",
+        "skipUrlSync": False,
+    }
 
 
 METRICS = [
@@ -102,14 +176,24 @@ METRICS = [
 ]
 STORED = [
     source("sql", "Database", SQL["type"], "callgate-sql"),
-    variable("tenant", "Tenant",
-             "select distinct tenant_id::text from callgate.policy_activations order by 1",
-             "Tenants that the reader of this data source may see, by number (callgate tenants list names them)."),
+    variable(
+        "tenant",
+        "Tenant",
+        "select distinct tenant_id::text from callgate.policy_activations order by 1",
+        "Tenants that the reader of this data source may see, by number (callgate tenants list names them).",
+    ),
 ]
-RUNBOOKS = {"name": "runbooks", "label": "Runbooks", "type": "textbox", "query": "docs/runbooks.md", "hide": 0,
-            "description": "Where the runbooks are read; panels lead there.", "skipUrlSync": False,
-            "current": {"text": "docs/runbooks.md", "value": "docs/runbooks.md"},
-            "options": [{"selected": True, "text": "docs/runbooks.md", "value": "docs/runbooks.md"}]}
+RUNBOOKS = {
+    "name": "runbooks",
+    "label": "Runbooks",
+    "type": "textbox",
+    "query": "docs/runbooks.md",
+    "hide": 0,
+    "description": "Where the runbooks are read; panels lead there.",
+    "skipUrlSync": False,
+    "current": {"text": "docs/runbooks.md", "value": "docs/runbooks.md"},
+    "options": [{"selected": True, "text": "docs/runbooks.md", "value": "docs/runbooks.md"}],
+}
 
 
 def board(uid, title, words, variables, *rows, since="now-6h", refresh="30s"):
@@ -117,8 +201,16 @@ def board(uid, title, words, variables, *rows, since="now-6h", refresh="30s"):
     placed, y, number = [], 0, 0
     for name, panels in rows:
         number += 1
-        placed.append({"id": number, "type": "row", "title": name, "collapsed": False, "panels": [],
-                       "gridPos": {"x": 0, "y": y, "w": 24, "h": 1}})
+        placed.append(
+            {
+                "id": number,
+                "type": "row",
+                "title": name,
+                "collapsed": False,
+                "panels": [],
+                "gridPos": {"x": 0, "y": y, "w": 24, "h": 1},
+            }
+        )
         x, y, high = 0, y + 1, 0
         for it in panels:
             number += 1
@@ -128,10 +220,36 @@ def board(uid, title, words, variables, *rows, since="now-6h", refresh="30s"):
             placed.append(it | {"id": number, "gridPos": {"x": x, "y": y, **size}})
             x, high = x + size["w"], max(high, size["h"])
         y += high
-    links = [{"title": "callgate", "type": "dashboards", "tags": ["callgate"], "asDropdown": True, "icon": "external link",
-              "includeVars": True, "keepTime": True, "targetBlank": False, "tooltip": "", "url": ""}]
-    return {"uid": f"callgate-{uid}", "title": f"callgate: {title}", "description": words, "tags": ["callgate"],
-            "schemaVersion": SCHEMA, "version": 1, "editable": True, "graphTooltip": 1, "timezone": "browser",
-            "refresh": refresh, "time": {"from": since, "to": "now"}, "timepicker": {}, "fiscalYearStartMonth": 0,
-            "links": links, "annotations": {"list": []}, "templating": {"list": [*variables, RUNBOOKS]},
-            "panels": placed}
+    links = [
+        {
+            "title": "callgate",
+            "type": "dashboards",
+            "tags": ["callgate"],
+            "asDropdown": True,
+            "icon": "external link",
+            "includeVars": True,
+            "keepTime": True,
+            "targetBlank": False,
+            "tooltip": "",
+            "url": "",
+        }
+    ]
+    return {
+        "uid": f"callgate-{uid}",
+        "title": f"callgate: {title}",
+        "description": words,
+        "tags": ["callgate"],
+        "schemaVersion": SCHEMA,
+        "version": 1,
+        "editable": True,
+        "graphTooltip": 1,
+        "timezone": "browser",
+        "refresh": refresh,
+        "time": {"from": since, "to": "now"},
+        "timepicker": {},
+        "fiscalYearStartMonth": 0,
+        "links": links,
+        "annotations": {"list": []},
+        "templating": {"list": [*variables, RUNBOOKS]},
+        "panels": placed,
+    }

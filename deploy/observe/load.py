@@ -55,7 +55,10 @@ def agents(replica, round_, retries=2):
     # Failures that are retried with the same arguments, as advised and against the advice; some work then.
     for n in range(retries):
         waiter = Agent(replica, f"{name}-retries-{n}", "patient")
-        for error in ({"message": "Too many requests", "http_status": 429}, {"message": "read timed out", "type": "TimeoutError"}):
+        for error in (
+            {"message": "Too many requests", "http_status": 429},
+            {"message": "read timed out", "type": "TimeoutError"},
+        ):
             arguments = {"query": f"{error['message']} {n}"}
             said.add(waiter.run("flaky", arguments, error=error))
             said.add(waiter.run("flaky", arguments))
@@ -69,7 +72,9 @@ def agents(replica, round_, retries=2):
     said.add(booker.run("reserve", {"table": f"{name}-2", "day": "tomorrow"}))
     said.add(booker.run("reserve", {"table": f"{name}-2", "day": "2026-05-04"}))
     said.add(booker.run("reserve", {"table": f"{name}-3", "password": "hunter2 4111111111111111"}))
-    said.add(booker.run("reserve", {"table": f"{name}-4"}, error={"message": "connection reset", "type": "ConnectionError"}))
+    said.add(
+        booker.run("reserve", {"table": f"{name}-4"}, error={"message": "connection reset", "type": "ConnectionError"})
+    )
     # Nobody reports on this one.
     booker.evaluate("hang", {"id": name})
     slow = Agent(replica, f"{name}-slow")
@@ -77,8 +82,12 @@ def agents(replica, round_, retries=2):
     slow.record(heart["call_id"], "RUNNING", progress="half")
     slow.record(heart["call_id"], "CANCELLED", not_started=True)
     # Arguments that are none, and a batch.
-    replica.must(EVALUATE, {"caller": booker.caller, "call": {"call_id": "broken", "tool": "reserve", "arguments_json": "{"}})
-    calls = [{"call_id": f"b{n}", "tool": "get_order", "arguments_json": json.dumps({"order_id": f"b{n}"})} for n in range(3)]
+    replica.must(
+        EVALUATE, {"caller": booker.caller, "call": {"call_id": "broken", "tool": "reserve", "arguments_json": "{"}}
+    )
+    calls = [
+        {"call_id": f"b{n}", "tool": "get_order", "arguments_json": json.dumps({"order_id": f"b{n}"})} for n in range(3)
+    ]
     replica.must("GateService/BatchEvaluate", {"caller": booker.caller, "calls": calls})
     replica.must("GateService/DescribeTools", {"tools": ["reserve"]})
     said.add(booker.run("spam_friends", {"n": round_}))
@@ -93,24 +102,35 @@ def people(replica, round_):
     """What people do: answers, halts, grants, phases, policies, settling, tokens."""
     name = f"{replica.name}-{round_}"
     # Who asks may not answer.
-    approver = replica.must("TokenService/CreateToken", {"name": f"approver-{name}", "roles": ["ROLE_APPROVER"]})["secret"]
+    approver = replica.must("TokenService/CreateToken", {"name": f"approver-{name}", "roles": ["ROLE_APPROVER"]})[
+        "secret"
+    ]
     asker = Agent(replica, f"{name}-asks", "asker")
-    held = [asker.evaluate("delete_order", {"order_id": f"{name}-{n}"}, call={"justification": "it is old"}) for n in range(4)]
+    held = [
+        asker.evaluate("delete_order", {"order_id": f"{name}-{n}"}, call={"justification": "it is old"})
+        for n in range(4)
+    ]
     for verdict, approve in zip(held, (True, False)):
         body = {"approval_id": verdict["approvalId"], "approve": approve, "reason": "looked at it"}
         replica.must("ApprovalService/ResolveApproval", body, token=approver)
         asker.evaluate("delete_order", {"order_id": f"{name}-{approve:d}"}, call_id=f"again-{approve}")
-    asker.run("delete_order", {"order_id": f"{name}-0"}, call_id=held[0]["call_id"], call={"justification": "it is old"})
+    asker.run(
+        "delete_order", {"order_id": f"{name}-0"}, call_id=held[0]["call_id"], call={"justification": "it is old"}
+    )
     replica.must("ApprovalService/WithdrawApproval", {"approval_id": held[2]["approvalId"], "reason": "not needed"})
     # A grant, which is used up.
     session = f"{name}-granted"
     granted = Agent(replica, session)
     granted.run("grant_access", {"n": 0})
-    made = replica.must("GrantService/CreateGrant", {"session_id": session, "tool_pattern": "grant_*", "ceiling": 1, "ttl": "600s",
-                                                     "reason": "once"})
+    made = replica.must(
+        "GrantService/CreateGrant",
+        {"session_id": session, "tool_pattern": "grant_*", "ceiling": 1, "ttl": "600s", "reason": "once"},
+    )
     for n in range(4):
         granted.run("grant_access", {"n": n + 1})
-    replica.must("GrantService/RevokeGrant", {"session_id": session, "grant_id": made["grant"]["grantId"], "reason": "over"})
+    replica.must(
+        "GrantService/RevokeGrant", {"session_id": session, "grant_id": made["grant"]["grantId"], "reason": "over"}
+    )
     replica.must("SessionService/SetPhase", {"session_id": session, "phase": "PLAN", "reason": "think"})
     replica.must("SessionService/MarkCompacted", {"session_id": session})
     replica.must("GateService/GetSessionState", {"session_id": session})
@@ -123,8 +143,14 @@ def people(replica, round_):
     replica.must("SessionService/Resume", {"scope": "HALT_SCOPE_AGENT", "name": "nobody", "reason": "seen"})
     token = replica.must("TokenService/CreateToken", {"name": f"short-{name}", "roles": ["ROLE_ANALYST"]})
     replica.must("TokenService/RevokeToken", {"token_id": token["token"]["tokenId"]})
-    for method in ("SessionService/ListSessions", "SessionService/ListHalts", "ApprovalService/ListApprovals",
-                   "ProfileService/ListRetryProfiles", "AuditService/VerifyAudit", "TenantService/ListTenants"):
+    for method in (
+        "SessionService/ListSessions",
+        "SessionService/ListHalts",
+        "ApprovalService/ListApprovals",
+        "ProfileService/ListRetryProfiles",
+        "AuditService/VerifyAudit",
+        "TenantService/ListTenants",
+    ):
         replica.must(method)
     return stopped
 
@@ -153,7 +179,11 @@ def wrong(replica, agent_token):
     replica.ask("TenantService/CreateTenant", {"name": "taken"})
     asked = {
         "INVALID_ARGUMENT": (EVALUATE, {"call": call}, {}),
-        "FAILED_PRECONDITION": (EVALUATE, {"caller": caller, "call": call | {"arguments_json": '{"order_id":"x"}'}}, {}),
+        "FAILED_PRECONDITION": (
+            EVALUATE,
+            {"caller": caller, "call": call | {"arguments_json": '{"order_id":"x"}'}},
+            {},
+        ),
         "NOT_FOUND": (RECORD, {"caller": caller, "call_id": "never", "status": "OUTCOME_STATUS_SUCCESS"}, {}),
         "UNAUTHENTICATED": (EVALUATE, {"caller": caller, "call": call}, {"token": "cg_nobody"}),
         "PERMISSION_DENIED": ("SessionService/Halt", {"scope": "HALT_SCOPE_ALL"}, {"token": agent_token}),
@@ -169,14 +199,19 @@ def wire(replica):
     meta = [("authorization", f"Bearer {replica.scene.token}")]
     came = set()
     with grpc.insecure_channel(replica.address, options=[("grpc.max_send_message_length", -1)]) as channel:
-        for method, body in (("GateService/Evaluate", b"\xff\xff\xff"), ("GateService/Evaluate", b"\x0a" + b"\x00" * (5 << 20)),
-                             ("GateService/NoSuchMethod", b"")):
+        for method, body in (
+            ("GateService/Evaluate", b"\xff\xff\xff"),
+            ("GateService/Evaluate", b"\x0a" + b"\x00" * (5 << 20)),
+            ("GateService/NoSuchMethod", b""),
+        ):
             try:
                 channel.unary_unary(f"/callgate.v1.{method}", **same)(body, metadata=meta, timeout=20)
             except grpc.RpcError as error:
                 came.add(error.code().name)
         # Called off amid a wait for a person.
-        text = json.dumps({"caller": {"session_id": "off"}, "call": {"call_id": "1", "tool": "delete_order"}, "max_wait": "20s"})
+        text = json.dumps(
+            {"caller": {"session_id": "off"}, "call": {"call_id": "1", "tool": "delete_order"}, "max_wait": "20s"}
+        )
         asyncio.run(hang_up(replica, text))
     return came
 
@@ -191,8 +226,10 @@ async def hang_up(replica, text):
 
 
 def request(replica, method, text, more=""):
-    head = (f"POST /callgate.v1.{method} HTTP/1.1\r\nhost: {replica.address}\r\ncontent-type: application/json\r\n"
-            f"authorization: Bearer {replica.scene.token}\r\n{more}content-length: {len(text.encode())}\r\n\r\n")
+    head = (
+        f"POST /callgate.v1.{method} HTTP/1.1\r\nhost: {replica.address}\r\ncontent-type: application/json\r\n"
+        f"authorization: Bearer {replica.scene.token}\r\n{more}content-length: {len(text.encode())}\r\n\r\n"
+    )
     return head.encode() + text.encode()
 
 
@@ -212,16 +249,25 @@ async def one(replica, body, more="", after=0):
 async def flood(replica, calls, more="", tag="flood", session=None, spread=0):
     """So many Evaluates at once, or spread over some seconds, each of a session of its own unless one is named; gives how
     many had which HTTP status."""
-    bodies = [{"caller": {"session_id": session or f"{tag}-{n}", "agent_id": "crowd"},
-               "call": {"call_id": f"{tag}-{n}", "tool": "get_order", "arguments_json": json.dumps({"order_id": f"{n}"})}}
-              for n in range(calls)]
+    bodies = [
+        {
+            "caller": {"session_id": session or f"{tag}-{n}", "agent_id": "crowd"},
+            "call": {"call_id": f"{tag}-{n}", "tool": "get_order", "arguments_json": json.dumps({"order_id": f"{n}"})},
+        }
+        for n in range(calls)
+    ]
     came = {}
-    for status in await asyncio.gather(*[one(replica, body, more, spread * n / calls) for n, body in enumerate(bodies)]):
+    for status in await asyncio.gather(
+        *[one(replica, body, more, spread * n / calls) for n, body in enumerate(bodies)]
+    ):
         came[status] = came.get(status, 0) + 1
     return came
 
 
 async def race(replicas, calls, round_):
     """The same call tree at several replicas at once."""
-    floods = [flood(replica, calls, tag=f"race-{round_}-{number}", session="raced", spread=1) for number, replica in enumerate(replicas)]
+    floods = [
+        flood(replica, calls, tag=f"race-{round_}-{number}", session="raced", spread=1)
+        for number, replica in enumerate(replicas)
+    ]
     return await asyncio.gather(*floods)

@@ -56,3 +56,9 @@ def statement(text, choices):
     if "$" in text:
         raise LookupError(f"a macro or choice that is not known here: {text}")
     return text
+
+
+def runbooks():
+    """The questions that the runbooks put to the database."""
+    text = (ROOT / "docs/runbooks.md").read_text()
+    return re.findall(r"```sql\n(.*?)```", text, flags=re.S)

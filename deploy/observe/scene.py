@@ -34,9 +34,22 @@ def packages():
     made = home / "made"
     if not made.exists() or made.read_text() != wanted:
         shutil.rmtree(home, ignore_errors=True)
-        for step in ([sys.executable, "-m", "venv", home],
-                     [home / "bin/python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--pre",
-                      "--only-binary", "rotel", "-r", HERE / "requirements.txt"]):
+        for step in (
+            [sys.executable, "-m", "venv", home],
+            [
+                home / "bin/python",
+                "-m",
+                "pip",
+                "install",
+                "--quiet",
+                "--disable-pip-version-check",
+                "--pre",
+                "--only-binary",
+                "rotel",
+                "-r",
+                HERE / "requirements.txt",
+            ],
+        ):
             done = subprocess.run(list(map(str, step)), capture_output=True, text=True)
             if done.returncode:
                 why = (done.stderr or done.stdout).strip().splitlines()[-1:]
@@ -94,8 +107,15 @@ class Postgres:
 
     def run(self, program, *words):
         command = [f"{self.bin}/{program}", *map(str, words)]
-        done = subprocess.run(command, user=self.user, group=self.user, extra_groups=[] if self.user else None,
-                              capture_output=True, text=True, cwd="/")
+        done = subprocess.run(
+            command,
+            user=self.user,
+            group=self.user,
+            extra_groups=[] if self.user else None,
+            capture_output=True,
+            text=True,
+            cwd="/",
+        )
         if done.returncode:
             raise SystemExit(f"observe: {program}: {done.stderr[-2000:]}")
         return done.stdout
@@ -113,8 +133,11 @@ class Postgres:
     def sql(self, text, database="callgate", user="owner"):
         """Rows, each a list of columns."""
         where = ["-h", "127.0.0.1", "-p", str(self.port), "-U", user, "-d", database]
-        done = subprocess.run([f"{self.bin}/psql", *where, "-X", "-q", "-A", "-t", "-F", "\t", "-v", "ON_ERROR_STOP=1",
-                               "-c", text], capture_output=True, text=True)
+        done = subprocess.run(
+            [f"{self.bin}/psql", *where, "-X", "-q", "-A", "-t", "-F", "\t", "-v", "ON_ERROR_STOP=1", "-c", text],
+            capture_output=True,
+            text=True,
+        )
         if done.returncode:
             raise LookupError(done.stderr.strip())
         return [line.split("\t") for line in done.stdout.splitlines() if line]
@@ -135,8 +158,17 @@ class Replica:
         self.start()
 
     def start(self):
-        command = [self.scene.callgate, "serve", "--listen", self.address, "--database-url", self.scene.postgres.url(),
-                   "--log-format", "json", *self.words]
+        command = [
+            self.scene.callgate,
+            "serve",
+            "--listen",
+            self.address,
+            "--database-url",
+            self.scene.postgres.url(),
+            "--log-format",
+            "json",
+            *self.words,
+        ]
         self.process = self.scene.start(self.name, command, {**self.scene.env, **self.more})
         until(f"{self.name} answers", self.is_ready)
 
@@ -151,7 +183,10 @@ class Replica:
     def ask(self, method, body=None, token=None, headers=None, raw=None):
         """Status and answer of a method, in JSON."""
         token = self.scene.token if token is None else token
-        head = {"content-type": "application/json", **({"authorization": f"Bearer {token}"} if token else {"callgate-by": "observe"})}
+        head = {
+            "content-type": "application/json",
+            **({"authorization": f"Bearer {token}"} if token else {"callgate-by": "observe"}),
+        }
         data = raw if raw is not None else json.dumps(body or {}).encode()
         status, text = fetch(f"{self.url}/callgate.v1.{method}", data, {**head, **(headers or {})}, self.context)
         try:
@@ -166,8 +201,9 @@ class Replica:
         return answer
 
     def metrics(self):
-        status, text = fetch(f"{self.url}/metrics", headers={"authorization": f"Bearer {self.scene.token}"},
-                             context=self.context)
+        status, text = fetch(
+            f"{self.url}/metrics", headers={"authorization": f"Bearer {self.scene.token}"}, context=self.context
+        )
         if status != 200:
             raise SystemExit(f"observe: /metrics of {self.name} answered {status}: {text}")
         return text
@@ -197,9 +233,14 @@ class Scene:
             except subprocess.TimeoutExpired:
                 process.kill()
         if self.postgres:
-            subprocess.run([f"{self.postgres.bin}/pg_ctl", "-D", self.postgres.data, "-m", "immediate", "stop"],
-                           user=self.postgres.user, group=self.postgres.user, cwd="/", capture_output=True,
-                           extra_groups=[] if self.postgres.user else None)
+            subprocess.run(
+                [f"{self.postgres.bin}/pg_ctl", "-D", self.postgres.data, "-m", "immediate", "stop"],
+                user=self.postgres.user,
+                group=self.postgres.user,
+                cwd="/",
+                capture_output=True,
+                extra_groups=[] if self.postgres.user else None,
+            )
         if kind and os.environ.get("OBSERVE_KEEP"):
             print(f"observe: left in {self.folder}")
         else:
@@ -216,9 +257,26 @@ class Scene:
 
     def certificate(self):
         """One for this machine, which holds for a day."""
-        command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days",
-                   "20", "-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout",
-                   self.folder / "server.key", "-out", self.folder / "server.pem"]
+        command = [
+            "openssl",
+            "req",
+            "-x509",
+            "-newkey",
+            "ec",
+            "-pkeyopt",
+            "ec_paramgen_curve:prime256v1",
+            "-nodes",
+            "-days",
+            "20",
+            "-subj",
+            "/CN=127.0.0.1",
+            "-addext",
+            "subjectAltName=IP:127.0.0.1",
+            "-keyout",
+            self.folder / "server.key",
+            "-out",
+            self.folder / "server.pem",
+        ]
         subprocess.run(list(map(str, command)), check=True, capture_output=True)
 
     def collector(self, sink_url):
@@ -227,9 +285,24 @@ class Scene:
         if not program:
             skip("there is no rotel for this machine")
         grpc, http = free_port(), free_port()
-        command = [program[0], "start", "--otlp-grpc-endpoint", f"127.0.0.1:{grpc}", "--otlp-http-endpoint",
-                   f"127.0.0.1:{http}", "--exporter", "otlp", "--otlp-exporter-endpoint", sink_url,
-                   "--otlp-exporter-protocol", "http", "--otlp-exporter-compression", "none", "--batch-timeout", "200ms"]
+        command = [
+            program[0],
+            "start",
+            "--otlp-grpc-endpoint",
+            f"127.0.0.1:{grpc}",
+            "--otlp-http-endpoint",
+            f"127.0.0.1:{http}",
+            "--exporter",
+            "otlp",
+            "--otlp-exporter-endpoint",
+            sink_url,
+            "--otlp-exporter-protocol",
+            "http",
+            "--otlp-exporter-compression",
+            "none",
+            "--batch-timeout",
+            "200ms",
+        ]
         self.start("rotel", command)
         until("rotel listens", lambda: all(listens(port) for port in (grpc, http)))
         return grpc, http
@@ -241,16 +314,34 @@ class Scene:
             skip("Prometheus is missing (apt-get install prometheus)")
         scrapes = []
         for replica in replicas:
-            scrapes.append({"job_name": replica.name, "scheme": replica.url.split(":")[0],
-                            "authorization": {"credentials": self.token},
-                            "tls_config": {"insecure_skip_verify": True},
-                            "static_configs": [{"targets": [replica.address]}]})
-        config = {"global": {"scrape_interval": interval, "evaluation_interval": interval},
-                  "rule_files": [str(rule) for rule in rules], "scrape_configs": scrapes}
+            scrapes.append(
+                {
+                    "job_name": replica.name,
+                    "scheme": replica.url.split(":")[0],
+                    "authorization": {"credentials": self.token},
+                    "tls_config": {"insecure_skip_verify": True},
+                    "static_configs": [{"targets": [replica.address]}],
+                }
+            )
+        config = {
+            "global": {"scrape_interval": interval, "evaluation_interval": interval},
+            "rule_files": [str(rule) for rule in rules],
+            "scrape_configs": scrapes,
+        }
         (self.folder / "prometheus.json").write_text(json.dumps(config))
         url = f"http://127.0.0.1:{free_port()}"
-        self.start("prometheus", [program, "--config.file", self.folder / "prometheus.json", "--web.listen-address",
-                                  url.removeprefix("http://"), "--storage.tsdb.path", self.folder / "tsdb"])
+        self.start(
+            "prometheus",
+            [
+                program,
+                "--config.file",
+                self.folder / "prometheus.json",
+                "--web.listen-address",
+                url.removeprefix("http://"),
+                "--storage.tsdb.path",
+                self.folder / "tsdb",
+            ],
+        )
         until("Prometheus is ready", lambda: answers(f"{url}/-/ready"))
         return url
 

@@ -53,28 +53,50 @@ class Sink:
             for group in ExportTraceServiceRequest.FromString(body).resource_spans:
                 resource = attributes(group.resource.attributes)
                 for span in (span for scope in group.scope_spans for span in scope.spans):
-                    self.spans.append({
-                        "name": span.name, "kind": span.kind, "trace": span.trace_id.hex(), "id": span.span_id.hex(),
-                        "parent": span.parent_span_id.hex(), "attributes": attributes(span.attributes),
-                        "status": span.status.code, "resource": resource, "start": span.start_time_unix_nano,
-                        "end": span.end_time_unix_nano,
-                        "links": [(link.trace_id.hex(), link.span_id.hex()) for link in span.links],
-                        "events": [(event.name, attributes(event.attributes)) for event in span.events]})
+                    self.spans.append(
+                        {
+                            "name": span.name,
+                            "kind": span.kind,
+                            "trace": span.trace_id.hex(),
+                            "id": span.span_id.hex(),
+                            "parent": span.parent_span_id.hex(),
+                            "attributes": attributes(span.attributes),
+                            "status": span.status.code,
+                            "resource": resource,
+                            "start": span.start_time_unix_nano,
+                            "end": span.end_time_unix_nano,
+                            "links": [(link.trace_id.hex(), link.span_id.hex()) for link in span.links],
+                            "events": [(event.name, attributes(event.attributes)) for event in span.events],
+                        }
+                    )
         elif path.endswith("/metrics"):
             for group in ExportMetricsServiceRequest.FromString(body).resource_metrics:
                 resource = attributes(group.resource.attributes)
                 for metric in (metric for scope in group.scope_metrics for metric in scope.metrics):
                     data = getattr(metric, metric.WhichOneof("data"))
                     for point in data.data_points:
-                        self.metrics.append({"name": metric.name, "unit": metric.unit, "resource": resource,
-                                             "attributes": attributes(point.attributes)})
+                        self.metrics.append(
+                            {
+                                "name": metric.name,
+                                "unit": metric.unit,
+                                "resource": resource,
+                                "attributes": attributes(point.attributes),
+                            }
+                        )
         elif path.endswith("/logs"):
             for group in ExportLogsServiceRequest.FromString(body).resource_logs:
                 resource = attributes(group.resource.attributes)
                 for record in (record for scope in group.scope_logs for record in scope.log_records):
-                    self.logs.append({"body": value(record.body), "attributes": attributes(record.attributes),
-                                      "trace": record.trace_id.hex(), "span": record.span_id.hex(),
-                                      "severity": record.severity_text, "resource": resource})
+                    self.logs.append(
+                        {
+                            "body": value(record.body),
+                            "attributes": attributes(record.attributes),
+                            "trace": record.trace_id.hex(),
+                            "span": record.span_id.hex(),
+                            "severity": record.severity_text,
+                            "resource": resource,
+                        }
+                    )
 
     def fields(self):
         """Every name of an attribute that arrived, of spans, their events, points, records and resources."""

@@ -25,8 +25,13 @@ print(format(span.get_span_context().trace_id, "032x"), format(span.get_span_con
 def show(scene, replica, sink, _collector):
     """Runs the program, prints the trace as a tree, and gives what is wrong with it."""
     path = os.pathsep.join([str(ROOT / "clients/python/src"), os.environ.get("PYTHONPATH", "")])
-    done = subprocess.run([sys.executable, "-c", PROGRAM, replica.url, scene.token], capture_output=True, text=True,
-                          env={**scene.env, "PYTHONPATH": path, "OTEL_SDK_DISABLED": "false"}, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, replica.url, scene.token],
+        capture_output=True,
+        text=True,
+        env={**scene.env, "PYTHONPATH": path, "OTEL_SDK_DISABLED": "false"},
+        timeout=60,
+    )
     if done.returncode:
         return [f"the program with the Python client failed: {done.stderr[-1500:]}"]
     trace, root = done.stdout.split()
@@ -56,5 +61,12 @@ def tree(spans, parent, depth):
         tree(spans, span["id"], depth + 1)
 
 
-SHOWN = ("rpc.response.status_code", "callgate.decision", "callgate.outcome", "gen_ai.tool.name", "db.operation.name",
-         "db.query.summary", "db.namespace")
+SHOWN = (
+    "rpc.response.status_code",
+    "callgate.decision",
+    "callgate.outcome",
+    "gen_ai.tool.name",
+    "db.operation.name",
+    "db.query.summary",
+    "db.namespace",
+)

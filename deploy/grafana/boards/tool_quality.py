@@ -7,62 +7,143 @@ DAYS = "day between ($__timeFrom()::timestamptz at time zone 'utc')::date and ($
 OF = f"from callgate.tool_quality where tenant_id in ($tenant) and {DAYS}"
 
 BOARD = board(
-    "tool-quality", "tool quality", "Which tools make agents retry, loop and ask again, and what to mend in them.",
+    "tool-quality",
+    "tool quality",
+    "Which tools make agents retry, loop and ask again, and what to mend in them.",
     METRICS + STORED,
-    row("What to mend",
-        panel("Tools by calls that a better design would have saved", "table", "One row a tool and day in the chosen "
-              "time, with its rates and what the highest one says of its design.",
-              sql(f"""select tool, day, calls, worst, design_problem, failure_rate, retry_rate, loop_rate, duplicate_rate,
+    row(
+        "What to mend",
+        panel(
+            "Tools by calls that a better design would have saved",
+            "table",
+            "One row a tool and day in the chosen time, with its rates and what the highest one says of its design.",
+            sql(f"""select tool, day, calls, worst, design_problem, failure_rate, retry_rate, loop_rate, duplicate_rate,
                   validation_failure_rate, coercion_rate, unknown_outcome_rate, missing_is_complete_rate, raw_error_rate,
                   censored_rate, tenant_id
                   {OF} order by retries + loops + duplicates + bad_arguments + coercions + unknown_outcomes desc, calls desc
                   limit 200"""),
-              wide=24, high=11, unit="short",
-              units={name: "percentunit" for name in (
-                  "failure_rate", "retry_rate", "loop_rate", "duplicate_rate", "validation_failure_rate", "coercion_rate",
-                  "unknown_outcome_rate", "missing_is_complete_rate", "raw_error_rate", "censored_rate")}),
-        panel("Calls that were not worth making", "barchart", "Per tool: retries, loops, repetitions, wrong arguments and "
-              "unknown outcomes in the chosen time.",
-              sql(f"""select tool, sum(retries)::bigint as retries, sum(loops)::bigint as loops,
+            wide=24,
+            high=11,
+            unit="short",
+            units={
+                name: "percentunit"
+                for name in (
+                    "failure_rate",
+                    "retry_rate",
+                    "loop_rate",
+                    "duplicate_rate",
+                    "validation_failure_rate",
+                    "coercion_rate",
+                    "unknown_outcome_rate",
+                    "missing_is_complete_rate",
+                    "raw_error_rate",
+                    "censored_rate",
+                )
+            },
+        ),
+        panel(
+            "Calls that were not worth making",
+            "barchart",
+            "Per tool: retries, loops, repetitions, wrong arguments and unknown outcomes in the chosen time.",
+            sql(f"""select tool, sum(retries)::bigint as retries, sum(loops)::bigint as loops,
                   sum(duplicates)::bigint as duplicates, sum(bad_arguments)::bigint as bad_arguments,
                   sum(unknown_outcomes)::bigint as unknown_outcomes
                   {OF} group by tool order by sum(retries + loops + duplicates + bad_arguments) desc limit 15"""),
-              x="tool", wide=24)),
-    row("Failing",
-        panel("Failures a second, by tool", "timeseries", "Reports of failure a second of the ten worst tools.",
-              prom(f'topk(10, sum by (gen_ai_tool_name) (rate(callgate_records_total{{callgate_outcome="error",$of}}{RATE})))',
-                   "{{gen_ai_tool_name}}"), unit="ops", wide=12, runbook="CallgateToolFailing"),
-        panel("Share of reports that failed, by tool", "timeseries", "Of each tool's reports, the share that failed.",
-              prom(f'sum by (gen_ai_tool_name) (rate(callgate_records_total{{callgate_outcome="error",$of}}{RATE}))'
-                   f" / sum by (gen_ai_tool_name) (rate(callgate_records_total{{$of}}{RATE}))", "{{gen_ai_tool_name}}"),
-              unit="percentunit", wide=12, least=0, most=1, steps=[(0.5, "bad")], runbook="CallgateToolFailing")),
-    row("Arguments",
-        panel("Arguments of another type", "timeseries", "Calls a second whose arguments had another type than the "
-              "schema's and were read as the right one: give the field the type that models write.",
-              prom(f"sum by (gen_ai_tool_name) (rate(callgate_coercions_total{{$of}}{RATE}))", "{{gen_ai_tool_name}}"),
-              unit="ops"),
-        panel("Fields that models get wrong", "table", "Refusals for arguments of the last 14 days, and how many were "
-              "mended by the model itself: a field that is hardly ever mended needs a better description or an example.",
-              sql("""select tool, field, rule as violated, refusals, corrected::float8 / refusals as corrected_share,
+            x="tool",
+            wide=24,
+        ),
+    ),
+    row(
+        "Failing",
+        panel(
+            "Failures a second, by tool",
+            "timeseries",
+            "Reports of failure a second of the ten worst tools.",
+            prom(
+                f'topk(10, sum by (gen_ai_tool_name) (rate(callgate_records_total{{callgate_outcome="error",$of}}{RATE})))',
+                "{{gen_ai_tool_name}}",
+            ),
+            unit="ops",
+            wide=12,
+            runbook="CallgateToolFailing",
+        ),
+        panel(
+            "Share of reports that failed, by tool",
+            "timeseries",
+            "Of each tool's reports, the share that failed.",
+            prom(
+                f'sum by (gen_ai_tool_name) (rate(callgate_records_total{{callgate_outcome="error",$of}}{RATE}))'
+                f" / sum by (gen_ai_tool_name) (rate(callgate_records_total{{$of}}{RATE}))",
+                "{{gen_ai_tool_name}}",
+            ),
+            unit="percentunit",
+            wide=12,
+            least=0,
+            most=1,
+            steps=[(0.5, "bad")],
+            runbook="CallgateToolFailing",
+        ),
+    ),
+    row(
+        "Arguments",
+        panel(
+            "Arguments of another type",
+            "timeseries",
+            "Calls a second whose arguments had another type than the "
+            "schema's and were read as the right one: give the field the type that models write.",
+            prom(f"sum by (gen_ai_tool_name) (rate(callgate_coercions_total{{$of}}{RATE}))", "{{gen_ai_tool_name}}"),
+            unit="ops",
+        ),
+        panel(
+            "Fields that models get wrong",
+            "table",
+            "Refusals for arguments of the last 14 days, and how many were "
+            "mended by the model itself: a field that is hardly ever mended needs a better description or an example.",
+            sql("""select tool, field, rule as violated, refusals, corrected::float8 / refusals as corrected_share,
                   tenant_id from callgate.self_corrections where tenant_id in ($tenant)
-                  order by refusals desc limit 100"""), units={"corrected_share": "percentunit"}),
-        panel("Fields with another type", "table", "Values that were read as another type, by field and day.",
-              sql(f"""select tool, field, sum(calls)::bigint as calls, tenant_id from callgate.coercions
-                  where tenant_id in ($tenant) and {DAYS} group by tool, field, tenant_id order by calls desc limit 100""")),
-        panel("Tools that do not exist", "table", "Names that models invent: add the tool, or say in the nearest one's "
-              "description that it is the one.",
-              sql("""select tool, calls, sessions, agents, told, first_at, last_at, tenant_id from callgate.unknown_tools
-                  where tenant_id in ($tenant) order by calls desc limit 100"""), wide=24)),
-    row("Repeated and unknown",
-        panel("Answered with an earlier result", "table", "Calls that were made again although they had been answered.",
-              sql("""select tool, left(arguments, 200) as arguments, count(*) as repeats,
+                  order by refusals desc limit 100"""),
+            units={"corrected_share": "percentunit"},
+        ),
+        panel(
+            "Fields with another type",
+            "table",
+            "Values that were read as another type, by field and day.",
+            sql(f"""select tool, field, sum(calls)::bigint as calls, tenant_id from callgate.coercions
+                  where tenant_id in ($tenant) and {DAYS} group by tool, field, tenant_id order by calls desc limit 100"""),
+        ),
+        panel(
+            "Tools that do not exist",
+            "table",
+            "Names that models invent: add the tool, or say in the nearest one's description that it is the one.",
+            sql("""select tool, calls, sessions, agents, told, first_at, last_at, tenant_id from callgate.unknown_tools
+                  where tenant_id in ($tenant) order by calls desc limit 100"""),
+            wide=24,
+        ),
+    ),
+    row(
+        "Repeated and unknown",
+        panel(
+            "Answered with an earlier result",
+            "table",
+            "Calls that were made again although they had been answered.",
+            sql("""select tool, left(arguments, 200) as arguments, count(*) as repeats,
                   count(distinct session_id) as sessions, max(judged_at) as last_at, tenant_id from callgate.tool_call
                   where reason = 'duplicate_call_blocked' and $__timeFilter(judged_at) and tenant_id in ($tenant)
-                  group by tenant_id, tool, arguments order by repeats desc limit 50"""), wide=12),
-        panel("Writes that may or may not have happened", "table", "They timed out, lost their connection, or nobody "
-              "reported on them. Each is for somebody to look at (callgate sessions settle).",
-              sql("""select judged_at, tool, resource, failure, error_message, session_id, call_id, tenant_id
+                  group by tenant_id, tool, arguments order by repeats desc limit 50"""),
+            wide=12,
+        ),
+        panel(
+            "Writes that may or may not have happened",
+            "table",
+            "They timed out, lost their connection, or nobody "
+            "reported on them. Each is for somebody to look at (callgate sessions settle).",
+            sql("""select judged_at, tool, resource, failure, error_message, session_id, call_id, tenant_id
                   from callgate.tool_call where outcome = 'unknown' and effect = 'write' and tenant_id in ($tenant)
-                  order by judged_at desc limit 100"""), wide=12, runbook="CallgateLeasesExpiring")),
-    since="now-24h", refresh="5m",
+                  order by judged_at desc limit 100"""),
+            wide=12,
+            runbook="CallgateLeasesExpiring",
+        ),
+    ),
+    since="now-24h",
+    refresh="5m",
 )
