@@ -1,7 +1,8 @@
 # Two commands do all the set-up on a machine that has Rust: `make run` and `make test`.
 LISTEN ?= 127.0.0.1:7600
 
-.PHONY: run test test-all test-citus shell-lines hosts mcp clients rules observe drills bench prerequisites
+.PHONY: run test test-all test-citus shell-lines hosts mcp clients rules observe drills pgbouncer lint-deploy release bench \
+	prerequisites
 
 run: prerequisites ## Build, and serve on LISTEN with a private database
 	cargo build --release
@@ -14,7 +15,7 @@ test: prerequisites ## The whole test suite
 		echo cargo test; cargo test; \
 	fi
 
-test-all: test shell-lines hosts mcp clients rules observe drills ## And what takes longer
+test-all: test shell-lines hosts mcp clients rules observe drills lint-deploy pgbouncer ## And what takes longer
 
 shell-lines: ## 100,000 lines by chance: none that is called a read may change its folder
 	CALLGATE_SHELL_LINES=100000 cargo test --test shell -- --nocapture
@@ -55,6 +56,16 @@ drills: prerequisites ## A restore and an upgrade under load (BEFORE=…: a buil
 
 test-citus: prerequisites ## The tests of the store, the service and faults on a Citus cluster, where Citus is installed
 	@deploy/citus/test
+
+pgbouncer: prerequisites ## A server behind PgBouncer, where it is installed: sessions serve, transactions are refused
+	cargo build
+	deploy/pgbouncer/test target/debug/callgate
+
+lint-deploy: ## Dockerfile, compose file, manifests, unit and scripts, by tools from PyPI and those that are installed
+	deploy/lint
+
+release: ## Archives of this commit in target/dist, with checksums and a list of packages (MINISIGN_KEY=FILE: signed)
+	deploy/release
 
 bench: prerequisites ## Figures: the engine alone, and pairs beside yardsticks (ARGS='--preset show': all cases)
 	cargo bench --bench engine

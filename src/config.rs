@@ -227,7 +227,11 @@ pub struct ServeConfig {
     pub log: LogConfig,
 }
 
-fn listen(text: &str) -> Result<Listen, String> {
+/// Where to serve, from its text.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn listen(text: &str) -> Result<Listen, String> {
     match text.strip_prefix("unix:") {
         // Both forms of gRPC's names: unix:PATH, and unix:///PATH.
         Some(path) => Ok(Listen::Unix(path.strip_prefix("//").unwrap_or(path).into())),

@@ -18,6 +18,7 @@ mod explain;
 mod fetch;
 mod follow;
 mod grants;
+mod health;
 mod hook;
 mod host;
 mod json;
@@ -37,6 +38,8 @@ mod reseal;
 mod retain;
 mod serve;
 mod sessions;
+#[cfg(test)]
+mod settings;
 mod signal;
 mod simulate;
 pub mod source;
@@ -65,6 +68,8 @@ struct Cli {
 enum Command {
     /// Serve the gate over gRPC, with a private PostgreSQL unless --database-url names one
     Serve(ServeConfig),
+    /// Say whether a server serves: exit code 0 if it does, else 1
+    Health(health::HealthArgs),
     /// Move the private database to a newer PostgreSQL, spread that of a fleet over many machines, or drop what is old
     Database(upkeep::DatabaseArgs),
     /// Look at a deployment, and say of what is not as it should be how to mend it; exit code 1 when anything is wrong
@@ -142,6 +147,7 @@ fn run(command: Command) -> ExitCode {
             let threads = config.threads.map_or_else(serve::threads, usize::from);
             runtime_of(Some(threads)).and_then(|runtime| runtime.block_on(serve::run(config)))
         }
+        Command::Health(args) => runtime().and_then(|runtime| runtime.block_on(health::run(args))),
         Command::Database(args) => runtime().and_then(|runtime| runtime.block_on(upkeep::run(args))),
         Command::Doctor(args) => match runtime().and_then(|runtime| runtime.block_on(doctor::run(*args))) {
             Ok(code) => return code,

@@ -139,6 +139,11 @@ impl Remote {
         Ok(shown.identity.is_some() || shown.bearer()?.is_some())
     }
 
+    /// True where the command line names a server.
+    pub(super) const fn is_named(&self) -> bool {
+        self.server.is_some() || self.context.is_some()
+    }
+
     /// The URL that is asked.
     pub(super) fn server(&self) -> anyhow::Result<&str> {
         Ok(&self.way()?.url)

@@ -1,8 +1,15 @@
 //! `callgate tokens`: who may call, and as whom. Over a running server, or, for the first one of a plane that others
 //! than this machine can reach, on its database.
 
-use std::sync::Arc;
+use std::{
+    fs::{File, OpenOptions},
+    io::Write as _,
+    os::unix::fs::OpenOptionsExt as _,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
+use anyhow::Context as _;
 use clap::{Args, Subcommand};
 use tonic::{body::Body, client::GrpcService, codegen::StdError};
 
@@ -57,6 +64,10 @@ enum Action {
         /// Let it work in sessions that others have opened
         #[arg(long)]
         any_session: bool,
+        /// Write the token to this file, for its owner alone, instead of to standard output; where there is such a file
+        /// already, no token is made
+        #[arg(long, value_name = "FILE")]
+        file: Option<PathBuf>,
         #[command(flatten)]
         term: Term,
     },
@@ -105,6 +116,12 @@ fn role(text: &str) -> Result<Role, String> {
 pub(super) async fn run(args: TokensArgs) -> anyhow::Result<()> {
     let TokensArgs { action, json, place } = args;
     let form = Form { json };
+    if let Action::Create { file: Some(file), .. } = &action
+        && file.exists()
+    {
+        errln!("{} is there already: no token is made.", file.display());
+        return Ok(());
+    }
     let Some((gate, tenant)) = place.database().await? else {
         return act(TokenServiceClient::new(place.remote.connect().await?), action, form, &place.by).await;
     };
@@ -123,13 +140,28 @@ where
     <S::ResponseBody as http_body::Body>::Error: Into<StdError> + Send,
 {
     match action {
-        Action::Create { name, role, group, agents, any_session, term } => {
+        Action::Create { name, role, group, agents, any_session, file, term } => {
             let role = role.iter().map(|role| format!("ROLE_{}", role.as_str().to_uppercase()));
             let roles = role.filter_map(|name| v1::Role::from_str_name(&name)).map(i32::from).collect();
             let ttl = term.ttl();
             let request = CreateTokenRequest { name, roles, groups: group, agent_pattern: agents, any_session, ttl };
-            let made = asked(client.create_token(by.signed(request)?).await)?;
-            form.tell(&made, |made| told(made.token.as_ref(), &made.secret))?;
+            // Before the token is made: nobody would ever see it if it could not be written.
+            let file = file.map(|path| Ok::<_, anyhow::Error>((create(&path)?, path))).transpose()?;
+            let made = match asked(client.create_token(by.signed(request)?).await) {
+                Ok(made) => made,
+                Err(error) => {
+                    file.map(|(_, path)| std::fs::remove_file(path)).transpose()?;
+                    return Err(error);
+                }
+            };
+            match file {
+                None => form.tell(&made, |made| told(made.token.as_ref(), &made.secret))?,
+                Some((mut file, path)) => {
+                    let written = file.write_all(made.secret.as_bytes()).and_then(|()| file.sync_all());
+                    written.with_context(|| format!("--file {}: the token was made, and is lost", path.display()))?;
+                    errln!("{}", made.token.as_ref().map(line).unwrap_or_default());
+                }
+            }
         }
         Action::List { all } => list(&mut client, all, form).await?,
         Action::Revoke { id } => {
@@ -145,6 +177,12 @@ where
         }
     }
     Ok(())
+}
+
+/// A new file that its owner alone may read.
+fn create(path: &Path) -> anyhow::Result<File> {
+    let created = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
+    created.with_context(|| format!("--file {}", path.display()))
 }
 
 /// The token alone goes to standard output, so that a script can take it from there.

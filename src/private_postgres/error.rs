@@ -13,7 +13,8 @@ pub enum PrivatePostgresError {
         "no PostgreSQL {MAJOR_MIN} or newer was found on this machine (looked on PATH, through pg_config and in the \
          usual places). Do one of three things: install it with the system's package manager \
          (`apt-get install postgresql`, `brew install postgresql@17`); or point --pg-bin DIR at the \
-         directory that holds `postgres` and `initdb`; or use a server of your own with --database-url"
+         directory that holds `postgres` and `initdb`; or use a server of your own with --database-url \
+         (CALLGATE_DATABASE_URL), which a container has to: callgate's image holds no PostgreSQL"
     )]
     NotFound,
 
@@ -118,7 +119,10 @@ pub enum PrivatePostgresError {
     },
 
     /// No home directory, hence no default place for the data.
-    #[error("no home directory is known (HOME is not set): say where the data lives with --data-dir DIR")]
+    #[error(
+        "no home directory is known (HOME is not set): say where the data lives with --data-dir DIR, or use a \
+         server of your own with --database-url (CALLGATE_DATABASE_URL)"
+    )]
     NoDataHome,
 
     /// Another callgate holds the directory.

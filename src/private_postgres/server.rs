@@ -43,6 +43,10 @@ pub(super) struct Server {
 impl Server {
     /// Takes the data directory, finds the programs, and creates the cluster where there is none.
     pub(super) async fn prepare(settings: &Settings) -> Result<Self, PrivatePostgresError> {
+        if !settings.data_dir.exists() {
+            // Where there are no programs, as in a container, nothing is made either: it may not be allowed.
+            binaries::find(settings.pg_bin.as_deref(), None, None).await?;
+        }
         let layout = Layout::prepare(&settings.data_dir)?;
         let lock = DirLock::take(&layout)?;
         let Choice { account, former } = account::choose(&layout.pgdata).await?;

@@ -151,6 +151,13 @@ pub enum OpenError {
         /// Its value.
         value: String,
     },
+    /// What a connection sets would go to others.
+    #[error(
+        "the database is behind a pooler that hands out connections by transaction, so that what callgate sets on one \
+         (whose rows it may read, locks, time limits) would go to others: have it pool sessions (PgBouncer: \
+         pool_mode=session for this database), or name PostgreSQL itself in the URL"
+    )]
+    Pooled,
     /// The database cannot be distributed as it is.
     #[error("the database cannot be distributed: {0}")]
     Citus(&'static str),

@@ -7,7 +7,7 @@ use std::{
 };
 
 use sqlx::{
-    ConnectOptions as _, PgConnection, Row as _,
+    ConnectOptions as _, Connection as _, Executor as _, PgConnection, Row as _,
     postgres::{PgConnectOptions, PgSslMode},
 };
 use tokio::time::{Instant, sleep_until, timeout};
@@ -86,6 +86,7 @@ pub(super) fn jittered(pause: Duration) -> Duration {
 async fn open(options: &PgConnectOptions) -> Result<PgConnection, StoreError> {
     let unreachable = |error: sqlx::Error| StoreError::Unreachable(cause(&error));
     let mut connection = options.connect().await.map_err(unreachable)?;
+    be_set(&mut connection, options).await.map_err(unreachable)?;
     let settings = be_durable(&mut connection).await.map_err(unreachable)?;
     match settings.unsafe_one() {
         None => Ok(connection),
@@ -119,6 +120,42 @@ pub(super) async fn be_durable(connection: &mut PgConnection) -> Result<Durabili
     Ok(Durability { fsync: row.try_get("fsync")?, full_page_writes: row.try_get("full_page_writes")? })
 }
 
+/// Sets what the options have asked for, where it does not hold: a pooler of sessions drops the parameters of a start.
+async fn be_set(connection: &mut PgConnection, options: &PgConnectOptions) -> Result<(), sqlx::Error> {
+    let (names, values): (Vec<&str>, Vec<&str>) = asked_for(options.get_options().unwrap_or_default()).unzip();
+    let set = "select count(set_config(name, value, false)) from unnest($1::text[], $2::text[]) as x(name, value)
+        where current_setting(name, true) is distinct from value";
+    sqlx::query(set).bind(names).bind(values).execute(connection).await.map(drop)
+}
+
+/// The settings of a text such as `-c jit=off -c search_path=callgate`; what has another form is left to the server.
+fn asked_for(options: &str) -> impl Iterator<Item = (&str, &str)> {
+    let words = options.split_whitespace().filter(|word| *word != "-c" && !word.contains('\\'));
+    let settings = words.map(|word| word.strip_prefix("-c").or_else(|| word.strip_prefix("--")).unwrap_or(word));
+    settings.filter_map(|setting| setting.split_once('=')).filter(|(name, _)| !name.starts_with('-'))
+}
+
+/// True behind a pooler that hands out connections by transaction. What a connection sets, locks and names would then
+/// go to whoever has it next: also whose rows may be read.
+async fn is_shared(connection: &mut PgConnection, options: &PgConnectOptions) -> Result<bool, sqlx::Error> {
+    let Ok(mut other) = options.connect().await else { return Ok(false) };
+    let own = backend(connection).await?;
+    // It keeps the backend that it is given. Poolers of statements refuse that.
+    if let Err(sqlx::Error::Database(_)) = other.execute("begin").await {
+        return Ok(true);
+    }
+    let held = backend(&mut other).await?;
+    let again = backend(connection).await?;
+    other.execute("rollback").await?;
+    let _ = other.close().await;
+    Ok(held == own || again != own)
+}
+
+/// Which process of the server answers; not prepared, since old poolers lose what is.
+async fn backend(connection: &mut PgConnection) -> Result<i32, sqlx::Error> {
+    connection.fetch_one("select pg_backend_pid()").await?.try_get(0)
+}
+
 /// The options of a PostgreSQL URL.
 ///
 /// # Errors
@@ -137,7 +174,7 @@ pub(super) async fn first(options: PgConnectOptions) -> Result<(PgConnection, Pg
     let error = match options.connect().await {
         Ok(connection) => {
             tell_unverified(&options);
-            return Ok((connection, options));
+            return Ok((usable(connection, &options).await?, options));
         }
         Err(error) if is_of_tls(&error) => error,
         Err(error) => return Err(StoreError::Unreachable(cause(&error)).into()),
@@ -156,9 +193,18 @@ pub(super) async fn first(options: PgConnectOptions) -> Result<(PgConnection, Pg
     let options = options.ssl_mode(PgSslMode::Disable);
     let error = cause(&error);
     let both = |plain| StoreError::Unreachable(format!("{}; with TLS: {error}", cause(&plain)));
-    let connection = options.connect().await.map_err(both)?;
+    let connection = usable(options.connect().await.map_err(both)?, &options).await?;
     tracing::warn!(%error, "the connection to the database is not encrypted: sslmode=prefer, and TLS failed");
     Ok((connection, options))
+}
+
+/// A connection of one's own, set as asked.
+async fn usable(mut connection: PgConnection, options: &PgConnectOptions) -> Result<PgConnection, OpenError> {
+    if is_shared(&mut connection, options).await? {
+        return Err(OpenError::Pooled);
+    }
+    be_set(&mut connection, options).await?;
+    Ok(connection)
 }
 
 /// A database on another machine that does not have to show who it is may be anybody.
@@ -180,5 +226,19 @@ fn is_of_tls(error: &sqlx::Error) -> bool {
         sqlx::Error::Tls(_) => true,
         sqlx::Error::Io(io) => io.kind() == std::io::ErrorKind::InvalidData,
         _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_asked_for_at_the_start_of_a_connection_is_known() {
+        let options = PgConnectOptions::new_without_pgpass().options([("jit", "off"), ("statement_timeout", "3000")]);
+        let asked: Vec<_> = asked_for(options.get_options().expect("some")).collect();
+        assert_eq!(asked, [("jit", "off"), ("statement_timeout", "3000")]);
+        let others: Vec<_> = asked_for("-cjit=off --work_mem=4MB -E -c a=b\\ c").collect();
+        assert_eq!(others, [("jit", "off"), ("work_mem", "4MB")]);
     }
 }

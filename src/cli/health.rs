@@ -1,0 +1,124 @@
+//! `callgate health`: does a server serve? For who has no other way to ask from inside: a container without a shell, a
+//! unit, a script that starts one.
+
+use std::time::Duration;
+
+use anyhow::bail;
+use clap::Args;
+use tokio::time::{Instant, sleep, timeout};
+use tonic_health::pb::{HealthCheckRequest, health_check_response::ServingStatus, health_client::HealthClient};
+
+use super::{
+    credential::{Bearer, Credential, Wire},
+    remote::{Remote, asked},
+};
+use crate::config::{LISTEN_DEFAULT, Listen, listen};
+
+/// Pause between two looks.
+const EVERY: Duration = Duration::from_millis(200);
+
+/// What `callgate health` takes.
+#[derive(Debug, Args)]
+pub(super) struct HealthArgs {
+    /// Any answer will do, also that the database does not store: for who restarts a server that hangs
+    #[arg(long)]
+    live: bool,
+    /// Ask again for up to so many seconds until the server serves
+    #[arg(long, value_name = "SECONDS", default_value_t = 0)]
+    wait: u32,
+    /// How many seconds one answer may take
+    #[arg(long, value_name = "SECONDS", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
+    timeout: u32,
+    #[command(flatten)]
+    remote: Remote,
+}
+
+impl HealthArgs {
+    /// The server that is named; else the one that listens by this environment, as in its container or unit.
+    fn own(&self) -> anyhow::Result<Option<String>> {
+        match std::env::var("CALLGATE_LISTEN") {
+            Ok(listens) if !self.remote.is_named() => own(&listens).map(Some),
+            _ => Ok(None),
+        }
+    }
+
+    async fn connect(&self, own: Option<&str>) -> anyhow::Result<Wire> {
+        match own {
+            Some(url) => Credential::default().connect(url, Bearer::default(), "").await,
+            None => self.remote.connect().await,
+        }
+    }
+}
+
+/// Runs `callgate health`: an error unless the server serves.
+pub(super) async fn run(args: HealthArgs) -> anyhow::Result<()> {
+    let own = args.own()?;
+    let until = Instant::now() + Duration::from_secs(args.wait.into());
+    loop {
+        match look(&args, own.as_deref()).await {
+            Ok(told) => {
+                outln!("{told}");
+                return Ok(());
+            }
+            Err(error) if Instant::now() + EVERY >= until => return Err(error),
+            Err(_) => sleep(EVERY).await,
+        }
+    }
+}
+
+async fn look(args: &HealthArgs, own: Option<&str>) -> anyhow::Result<String> {
+    let url = own.map_or_else(|| args.remote.server(), Ok)?;
+    let limit = Duration::from_secs(args.timeout.into());
+    let ask = async {
+        let mut client = HealthClient::new(args.connect(own).await?);
+        asked(client.check(HealthCheckRequest::default()).await)
+    };
+    let Ok(answer) = timeout(limit, ask).await else {
+        bail!("{url} did not answer within {} s", args.timeout);
+    };
+    match answer?.status() {
+        ServingStatus::Serving => Ok(format!("{url} serves")),
+        _ if args.live => Ok(format!("{url} answers, and does not serve")),
+        _ => bail!("{url} answers, and does not serve: its database does not store, or it ends"),
+    }
+}
+
+/// Where a server that listens so is reached from here: by a Unix socket if it has one, which needs no certificate.
+fn own(listens: &str) -> anyhow::Result<String> {
+    let listens = if listens.trim().is_empty() { LISTEN_DEFAULT } else { listens };
+    let all =
+        listens.split(',').map(|text| listen(text.trim()).map_err(|error| anyhow::anyhow!("CALLGATE_LISTEN: {error}")));
+    let all = all.collect::<anyhow::Result<Vec<Listen>>>()?;
+    let socket = all.iter().find_map(|listen| match listen {
+        Listen::Unix(path) => Some(format!("unix:{}", path.display())),
+        Listen::Tcp(_) => None,
+    });
+    let port = all.iter().find_map(|listen| match listen {
+        Listen::Tcp(address) if address.ip().is_unspecified() => Some(match address.is_ipv4() {
+            true => format!("http://127.0.0.1:{}", address.port()),
+            false => format!("http://[::1]:{}", address.port()),
+        }),
+        Listen::Tcp(address) => Some(format!("http://{address}")),
+        Listen::Unix(_) => None,
+    });
+    socket.or(port).ok_or_else(|| anyhow::anyhow!("CALLGATE_LISTEN names no address"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_is_asked_where_it_listens() {
+        for (listens, url) in [
+            ("", "http://127.0.0.1:7600"),
+            ("127.0.0.1:7601", "http://127.0.0.1:7601"),
+            ("0.0.0.0:7600", "http://127.0.0.1:7600"),
+            ("[::]:7600", "http://[::1]:7600"),
+            ("0.0.0.0:7600, unix:/run/callgate/socket", "unix:/run/callgate/socket"),
+        ] {
+            assert_eq!(own(listens).expect(listens), url);
+        }
+        assert!(own("nowhere").is_err_and(|error| error.to_string().starts_with("CALLGATE_LISTEN: ")));
+    }
+}
