@@ -67,6 +67,12 @@ def agents(replica, round_, retries=2):
                 said.add(waiter.run("flaky", arguments))
             else:
                 said.add(waiter.run("flaky", arguments, error=error | {"message": f"{error['message']}\nat line 3"}))
+    # Told to wait, and asks again at once by the same call_id.
+    hasty = Agent(replica, f"{name}-hasty")
+    hasty.run("flaky", {"query": name}, error={"message": "Too many requests", "http_status": 429})
+    waits = hasty.evaluate("flaky", {"query": name})
+    for _ in range(4):
+        hasty.evaluate("flaky", {"query": name}, call_id=waits["call_id"])
     booker = Agent(replica, f"{name}-writes")
     said.add(booker.run("reserve", {"table": f"{name}-1", "guests": "4"}))
     said.add(booker.run("reserve", {"table": f"{name}-2", "day": "tomorrow"}))

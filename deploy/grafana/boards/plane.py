@@ -188,7 +188,7 @@ BOARD = board(
         panel(
             "Wait for a commit to begin",
             "timeseries",
-            "From joining the queue to the commit's start.",
+            "How long the oldest change of a commit had waited for it to begin.",
             *[prom(quantile(q, "callgate_queue_wait_duration_seconds"), f"p{100 * q:g}") for q in (0.5, 0.9, 0.99)],
             unit="s",
             runbook="CallgateCommitSlow",
