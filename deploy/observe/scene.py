@@ -318,7 +318,7 @@ class Scene:
                 {
                     "job_name": replica.name,
                     "scheme": replica.url.split(":")[0],
-                    "authorization": {"credentials": self.token},
+                    **({"authorization": {"credentials": self.token}} if self.token else {}),
                     "tls_config": {"insecure_skip_verify": True},
                     "static_configs": [{"targets": [replica.address]}],
                 }
