@@ -4,9 +4,11 @@
 use anstyle::{AnsiColor, Style};
 use anyhow::{Context as _, bail};
 use clap::{Args, builder::NonEmptyStringValueParser};
+use serde_json::{Value, json};
 
 use super::{
     approvals,
+    json::{self, Form},
     recorded::{row, stored},
     remote::{Remote, asked, at},
 };
@@ -21,8 +23,9 @@ use crate::{
     },
     engine::Shared,
     grpc::v1::{
-        self, ApprovalState, Decision, ExportCallsRequest, ExportCallsResponse, GetPolicyRequest, ListApprovalsRequest,
-        approval_service_client::ApprovalServiceClient, policy_service_client::PolicyServiceClient,
+        self, Approval, ApprovalState, Decision, ExportCallsRequest, ExportCallsResponse, GetPolicyRequest,
+        ListApprovalsRequest, approval_service_client::ApprovalServiceClient,
+        policy_service_client::PolicyServiceClient,
     },
     offline::{
         judge::{outcome, request},
@@ -49,6 +52,8 @@ pub(super) struct ExplainArgs {
     #[arg(long)]
     session: Option<String>,
     #[command(flatten)]
+    form: Form,
+    #[command(flatten)]
     remote: Remote,
 }
 
@@ -59,15 +64,19 @@ pub(super) async fn run(args: ExplainArgs) -> anyhow::Result<()> {
     let tree = stored(&args.remote, tree).await?;
     let before: Vec<&ExportCallsResponse> = tree.iter().filter(|other| other.seq < call.seq).collect();
     let policy = judged_by(&args.remote, &call.policy_version).await?;
-    told(&call);
-    let approved_by = question(&args.remote, &call).await?;
+    let questions = questions(&args.remote, &call).await?;
+    let approved_by = approved_by(&questions, &call);
     let saw = Saw::again(&policy, &before, &call);
-    match &saw {
-        Ok(saw) => saw.show(&policy, &call),
-        Err(why) => outln!("\nWhat the rules saw cannot be shown: {why:#}."),
+    if !args.form.json {
+        told(&call);
+        questions.iter().for_each(question);
+        match &saw {
+            Ok(saw) => saw.show(&policy, &call),
+            Err(why) => outln!("\nWhat the rules saw cannot be shown: {why:#}."),
+        }
+        let bold = Style::new().bold();
+        outln!("\n{bold}rules, in their order{bold:#}");
     }
-    let bold = Style::new().bold();
-    outln!("\n{bold}rules, in their order{bold:#}");
     let name = ToolName::parse("tool", &call.tool)
         .map_err(|invalid| anyhow::anyhow!("the name of its tool {}", invalid.problem))?;
     let past = saw.as_ref().ok().map(Saw::past);
@@ -79,6 +88,12 @@ pub(super) async fn run(args: ExplainArgs) -> anyhow::Result<()> {
         approved_by: approved_by.as_deref(),
         cx: saw.as_ref().ok().zip(past.as_ref()).map(|(saw, past)| saw.context(&policy, past)),
     };
+    if args.form.json {
+        let rules: Vec<Value> = policy.rules.iter().map(|slot| rule_as_json(slot, &call, &asked)).collect();
+        let approvals = questions.iter().map(json::value).collect::<anyhow::Result<Vec<_>>>()?;
+        outln!("{}", json!({"call": json::value(&call)?, "approvals": approvals, "rules": rules}));
+        return Ok(());
+    }
     for slot in policy.rules.iter() {
         let rule = slot.rule.id;
         match call.findings.iter().find(|finding| finding.rule == rule) {
@@ -91,6 +106,23 @@ pub(super) async fn run(args: ExplainArgs) -> anyhow::Result<()> {
         }
     }
     Ok(())
+}
+
+/// A rule: what became of its findings, and what it said, or why it said nothing.
+fn rule_as_json(slot: &rules::Slot, call: &ExportCallsResponse, asked: &Asked<'_>) -> Value {
+    let rule = slot.rule.id;
+    let found = call.findings.iter().find(|finding| finding.rule == rule);
+    let mode = match slot.mode {
+        Mode::Enforce => "enforce",
+        Mode::Shadow => "shadow",
+        Mode::Off => "off",
+    };
+    let silent = match slot.mode {
+        _ if found.is_some() => None,
+        Mode::Off => Some("off".to_owned()),
+        _ => Some(slot.silent(asked)),
+    };
+    json!({"rule": rule, "mode": mode, "said": found.map(|finding| &finding.message), "silent": silent})
 }
 
 /// The one call that is meant.
@@ -143,26 +175,29 @@ fn told(call: &ExportCallsResponse) {
     }
 }
 
-/// What people were asked about it. Gives who approved it: an approved call is let through as if no rule had asked.
-async fn question(remote: &Remote, call: &ExportCallsResponse) -> anyhow::Result<Option<String>> {
+/// What people were asked about it.
+async fn questions(remote: &Remote, call: &ExportCallsResponse) -> anyhow::Result<Vec<Approval>> {
     let mut client = ApprovalServiceClient::new(remote.connect().await?);
     let session_id = call.session_id.clone();
     let request = ListApprovalsRequest { session_id, page_size: QUESTIONS_MAX, ..ListApprovalsRequest::default() };
     let all = asked(client.list_approvals(request).await)?.approvals;
-    let mut approved_by = None;
-    for approval in all.iter().filter(|approval| approval.call_id == call.call_id) {
-        let (state, style) = approvals::state(approval);
-        out!("  question   {} {style}{state}{style:#}", approval.approval_id);
-        if approval.resolve_time.is_some() {
-            out!(" {} by {}", at(approval.resolve_time.as_ref()), approval.resolved_by);
-        }
-        let why = &approval.resolution_reason;
-        outln!("{}", if why.is_empty() { String::new() } else { format!(": {why}") });
-        if approval.state() == ApprovalState::Approved && call.decision() == Decision::Allow {
-            approved_by = Some(approval.resolved_by.clone());
-        }
+    Ok(all.into_iter().filter(|approval| approval.call_id == call.call_id).collect())
+}
+
+/// Who approved it: an approved call is let through as if no rule had asked.
+fn approved_by(questions: &[Approval], call: &ExportCallsResponse) -> Option<String> {
+    let approved = questions.iter().rfind(|approval| approval.state() == ApprovalState::Approved);
+    approved.filter(|_| call.decision() == Decision::Allow).map(|approval| approval.resolved_by.clone())
+}
+
+fn question(approval: &Approval) {
+    let (state, style) = approvals::state(approval);
+    out!("  question   {} {style}{state}{style:#}", approval.approval_id);
+    if approval.resolve_time.is_some() {
+        out!(" {} by {}", at(approval.resolve_time.as_ref()), approval.resolved_by);
     }
-    Ok(approved_by)
+    let why = &approval.resolution_reason;
+    outln!("{}", if why.is_empty() { String::new() } else { format!(": {why}") });
 }
 
 /// What the rules looked at: the call tree before the call, and what it proposed.

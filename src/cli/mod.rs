@@ -8,11 +8,14 @@ mod approvals;
 mod audit;
 mod backup;
 mod bench;
+mod completions;
 mod contexts;
 mod credential;
 mod database;
 mod demo;
 mod doctor;
+mod evaluate;
+mod examples;
 mod expiry;
 mod explain;
 mod fetch;
@@ -30,6 +33,7 @@ mod policy;
 mod privacy;
 mod profiles;
 mod psql;
+mod record;
 mod recorded;
 mod remote;
 pub mod replay;
@@ -47,12 +51,13 @@ mod tenant_keys;
 mod tenants;
 mod tokens;
 mod tools;
+mod top;
 mod upkeep;
 
 use std::{path::Path, process::ExitCode, sync::Arc};
 
 use anyhow::{Context as _, anyhow, bail};
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 use crate::{config::ServeConfig, policy::Policy};
 
@@ -90,6 +95,12 @@ enum Command {
     Agents(agents::AgentsArgs),
     /// Answer the hooks of a coding agent: its event on standard input, its dialect on standard output
     Hook(hook::HookArgs),
+    /// Ask whether a call may run: for scripts, with the decision as the exit code
+    Evaluate(evaluate::EvaluateArgs),
+    /// Report what came of a call
+    Record(record::RecordArgs),
+    /// Watch a fleet on a terminal: what is decided, who waits, what is refused
+    Top(top::TopArgs),
     /// List and answer the questions that calls wait for
     Approvals(approvals::ApprovalsArgs),
     /// List and show sessions, halt and resume them, and set their phases
@@ -124,6 +135,10 @@ enum Command {
     McpProxy(mcp::ProxyArgs),
     /// Put the MCP servers of a host's settings behind the gate, and look at what they say of their tools
     Mcp(mcp::McpArgs),
+    /// Print the script by which a shell completes command lines
+    Completions(completions::CompletionsArgs),
+    /// Write manual pages
+    Man(completions::ManArgs),
     /// Measure what a pair of Evaluate and Record costs, beside yardsticks
     Bench(bench::BenchArgs),
     /// Serve what a bench is held against
@@ -131,10 +146,22 @@ enum Command {
     BenchYardstick(bench::yardstick::YardstickArgs),
 }
 
-/// Runs the command line; the exit code is 0 for success, 1 for a failure, 2 for a wrong command line.
+/// The command line with its examples.
+fn command() -> clap::Command {
+    examples::shown(Cli::command())
+}
+
+/// What was typed; what cannot be read ends the process with help.
+fn typed() -> Cli {
+    let matches = command().get_matches();
+    Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.format(&mut command()).exit())
+}
+
+/// Runs the command line; the exit code is 0 for success, 1 for a failure, 2 for a wrong command line, and for
+/// `callgate evaluate` the decision's (docs/cli.md#exit-codes).
 #[must_use]
 pub fn main() -> ExitCode {
-    let code = run(Cli::parse().command);
+    let code = run(typed().command);
     match out::failure() {
         Some(error) => failed(&anyhow!("the output cannot be written: {error}")),
         None => code,
@@ -149,10 +176,7 @@ fn run(command: Command) -> ExitCode {
         }
         Command::Health(args) => runtime().and_then(|runtime| runtime.block_on(health::run(args))),
         Command::Database(args) => runtime().and_then(|runtime| runtime.block_on(upkeep::run(args))),
-        Command::Doctor(args) => match runtime().and_then(|runtime| runtime.block_on(doctor::run(*args))) {
-            Ok(code) => return code,
-            Err(error) => Err(error),
-        },
+        Command::Doctor(args) => return coded(runtime().and_then(|runtime| runtime.block_on(doctor::run(*args)))),
         Command::Backup(args) => runtime().and_then(|runtime| runtime.block_on(backup::backup(args))),
         Command::Restore(args) => runtime().and_then(|runtime| runtime.block_on(backup::restore(args))),
         Command::Psql(args) => runtime().and_then(|runtime| runtime.block_on(psql::run(&args))),
@@ -167,10 +191,7 @@ fn run(command: Command) -> ExitCode {
         Command::Approvals(args) => runtime().and_then(|runtime| runtime.block_on(approvals::run(args))),
         Command::Sessions(args) => runtime().and_then(|runtime| runtime.block_on(sessions::run(args))),
         Command::Grants(args) => runtime().and_then(|runtime| runtime.block_on(grants::run(args))),
-        Command::Audit(args) => match runtime().and_then(|runtime| runtime.block_on(audit::run(args))) {
-            Ok(code) => return code,
-            Err(error) => Err(error),
-        },
+        Command::Audit(args) => return coded(runtime().and_then(|runtime| runtime.block_on(audit::run(args)))),
         Command::Tenants(args) => runtime().and_then(|runtime| runtime.block_on(tenants::run(args))),
         Command::Tokens(args) => runtime().and_then(|runtime| runtime.block_on(tokens::run(args))),
         Command::Forget(args) => runtime().and_then(|runtime| runtime.block_on(privacy::forget(args))),
@@ -180,6 +201,13 @@ fn run(command: Command) -> ExitCode {
         Command::Report(args) => runtime().and_then(|runtime| runtime.block_on(report::run(args))),
         Command::Replay(args) => replay::run(&args),
         Command::Simulate(args) => simulate::run(&args),
+        Command::Evaluate(args) => {
+            return coded(runtime().and_then(|runtime| runtime.block_on(evaluate::evaluate(args))));
+        }
+        Command::Record(args) => runtime().and_then(|runtime| runtime.block_on(record::record(args))),
+        Command::Top(args) => runtime().and_then(|runtime| runtime.block_on(top::run(args))),
+        Command::Completions(args) => completions::completions(&args),
+        Command::Man(args) => completions::man(&args),
         Command::Contexts(args) => contexts::run(&args),
         Command::Tools(args) => return tools::run(&args),
         Command::McpProxy(args) => return mcp::proxy(args),
@@ -191,6 +219,11 @@ fn run(command: Command) -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => failed(&error),
     }
+}
+
+/// The exit code of a command that has its own.
+fn coded(ended: anyhow::Result<ExitCode>) -> ExitCode {
+    ended.unwrap_or_else(|error| failed(&error))
 }
 
 fn failed(error: &anyhow::Error) -> ExitCode {

@@ -23,6 +23,7 @@ mod privacy;
 mod psql;
 mod refusals;
 mod replicas;
+mod scripts;
 mod server;
 mod signals;
 mod sockets;

@@ -2,8 +2,10 @@
 
 use std::{fs, path::Path};
 
+use serde_json::json;
+
 use super::{
-    Places, Remote,
+    Form, Places, Remote,
     host::Scope,
     places,
     settings::{Handler, Settings},
@@ -11,8 +13,26 @@ use super::{
 };
 use crate::hosts::Host;
 
-pub(super) async fn list(remote: &Remote) -> anyhow::Result<()> {
+pub(super) async fn list(form: Form, remote: &Remote) -> anyhow::Result<()> {
     let places = places()?;
+    if form.json {
+        for host in Host::ALL {
+            let version = version::told_by(host.facts().program).await;
+            for (scope, name) in [(Scope::User, "user"), (Scope::Project, "project")] {
+                let path = places.file(host, scope);
+                let text = fs::read_to_string(&path).ok();
+                let settings = text.and_then(|text| Settings::read(host, &text).ok());
+                let is_installed =
+                    settings.is_some_and(|settings| settings.handlers().iter().any(|handler| handler.is_ours));
+                outln!(
+                    "{}",
+                    json!({"host": host.as_str(), "version": version, "scope": name, "file": path,
+                        "installed": is_installed, "status": of_file(host, &places, scope)})
+                );
+            }
+        }
+        return Ok(());
+    }
     for host in Host::ALL {
         let facts = host.facts();
         let told = version::told_by(facts.program).await;

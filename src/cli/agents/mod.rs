@@ -31,6 +31,7 @@ use self::{
 };
 use super::{
     host::FailOpen,
+    json::Form,
     remote::{Remote, TOKEN},
 };
 use crate::hosts::Host;
@@ -47,7 +48,12 @@ enum Action {
     /// Write the hooks into the host's settings, and test them with a harmless call
     Install(InstallArgs),
     /// List the hosts that are here, and which hooks their settings have
-    List(Remote),
+    List {
+        #[command(flatten)]
+        form: Form,
+        #[command(flatten)]
+        remote: Remote,
+    },
     /// Take the hooks away again; a file that nobody else has changed gets its old bytes back
     Uninstall {
         /// Whose settings [default: those of every host]
@@ -112,7 +118,7 @@ struct InstallArgs {
 pub(super) async fn run(args: AgentsArgs) -> anyhow::Result<()> {
     match args.action {
         Action::Install(args) => install(&args).await,
-        Action::List(remote) => list::list(&remote).await,
+        Action::List { form, remote } => list::list(form, &remote).await,
         Action::Uninstall { host, target } => uninstall(host, target),
     }
 }

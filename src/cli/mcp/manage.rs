@@ -2,9 +2,11 @@
 
 use anyhow::{Context as _, anyhow};
 use clap::{Args, Subcommand};
+use serde_json::json;
 
 use super::{named, seen::Seen, wrap};
 use crate::{
+    cli::json::Form,
     mcp::inventory::Inventory,
     tool_list::{self, ToolList},
 };
@@ -23,7 +25,12 @@ enum Command {
     /// Prints the lines that change. What is after `--` goes to each `callgate mcp-proxy`.
     Wrap(wrap::WrapArgs),
     /// Show the tools that a server has listed, and which are not as they were approved
-    Tools(ServerArgs),
+    Tools {
+        #[command(flatten)]
+        server: ServerArgs,
+        #[command(flatten)]
+        form: Form,
+    },
     /// Take the tools of a server as they are now
     Approve(ServerArgs),
     /// Print a policy for the tools of a server, with what it says of their effects
@@ -49,7 +56,7 @@ struct EffectsArgs {
 pub(in crate::cli) fn run(args: &McpArgs) -> anyhow::Result<()> {
     match &args.command {
         Command::Wrap(args) => wrap::run(args),
-        Command::Tools(args) => tools(&args.server),
+        Command::Tools { server, form } => tools(&server.server, *form),
         Command::Approve(args) => approve(&args.server),
         Command::Effects(args) => effects(args),
     }
@@ -72,9 +79,22 @@ fn listed(server: &str, inventory: &Inventory) -> anyhow::Result<ToolList> {
     })
 }
 
-fn tools(server: &str) -> anyhow::Result<()> {
+fn tools(server: &str, form: Form) -> anyhow::Result<()> {
     let (_, inventory) = kept(server)?;
     let list = listed(server, &inventory)?;
+    if form.json {
+        let drifts = inventory.drifts();
+        for tool in &list.tools {
+            let drift = drifts.iter().find(|drift| named(server, &drift.tool) == tool.name);
+            let changed = drift.map(|drift| &drift.members);
+            outln!(
+                "{}",
+                json!({"tool": tool.name, "description": tool.description, "approved": drift.is_none(),
+                    "changed": changed.cloned().unwrap_or_default()})
+            );
+        }
+        return Ok(());
+    }
     for tool in &list.tools {
         let description = tool.description.lines().next().unwrap_or_default();
         outln!("{}  {}", tool.name, description.escape_debug());

@@ -1,0 +1,39 @@
+//! `callgate completions` and `callgate man`: what shells and `man` read, made from the command line itself.
+
+use std::path::PathBuf;
+
+use anyhow::Context as _;
+use clap::Args;
+use clap_complete::Shell;
+
+/// What `callgate completions` takes.
+#[derive(Debug, Args)]
+pub(super) struct CompletionsArgs {
+    /// The shell
+    shell: Shell,
+}
+
+/// What `callgate man` takes.
+#[derive(Debug, Args)]
+pub(super) struct ManArgs {
+    /// The folder that the pages are written to; it is made where it is not there
+    #[arg(value_name = "DIR")]
+    folder: PathBuf,
+}
+
+/// Prints the script that a shell completes command lines by.
+pub(super) fn completions(args: &CompletionsArgs) -> anyhow::Result<()> {
+    let mut script = Vec::new();
+    clap_complete::generate(args.shell, &mut super::command(), "callgate", &mut script);
+    out!("{}", std::str::from_utf8(&script).context("the script is no text")?);
+    Ok(())
+}
+
+/// Writes a page for each command.
+pub(super) fn man(args: &ManArgs) -> anyhow::Result<()> {
+    let name = args.folder.display();
+    std::fs::create_dir_all(&args.folder).with_context(|| format!("cannot make {name}"))?;
+    clap_mangen::generate_to(super::command(), &args.folder).with_context(|| format!("cannot write to {name}"))?;
+    outln!("{name} has a page for each command: man -l {name}/callgate.1");
+    Ok(())
+}

@@ -1,0 +1,271 @@
+//! `callgate evaluate`: may a call run, asked by a script. The exit code is the decision, so that a shell can branch on
+//! it.
+
+use std::{io::Read as _, process::ExitCode, time::Duration};
+
+use anstyle::{AnsiColor, Style};
+use anyhow::{Context as _, bail};
+use clap::Args;
+use tokio::time::{Instant, sleep};
+use tonic::{Code, Request, Status};
+
+use super::{
+    json::Form,
+    remote::{Remote, Wire, at, reason, refusal},
+};
+use crate::{
+    domain::time::wait_in_words,
+    grpc::{
+        time::{duration, millis},
+        v1::{
+            Caller, Decision, EvaluateRequest, EvaluateResponse, ToolCall, Verdict,
+            gate_service_client::GateServiceClient,
+        },
+    },
+};
+
+/// Longest wait that a server takes at a time.
+const WAIT_MAX: Duration = Duration::from_secs(60);
+/// How much later than asked for an answer may come.
+pub(super) const GRACE: Duration = Duration::from_secs(5);
+/// How long a server may be away where nothing is said of waiting.
+pub(super) const AWAY: Duration = Duration::from_secs(5);
+pub(super) const PAUSE: Duration = Duration::from_millis(200);
+/// The largest file that is read: more than a server takes.
+const INPUT_BYTES_MAX: u64 = 4 << 20;
+
+/// What `callgate evaluate` takes.
+#[derive(Debug, Args)]
+pub(super) struct EvaluateArgs {
+    #[command(flatten)]
+    who: Who,
+    /// The tool
+    #[arg(long, value_name = "NAME")]
+    tool: String,
+    /// Its arguments, one JSON object: as text, of a file (@FILE), or of standard input (-)
+    #[arg(long, value_name = "JSON", default_value = "{}")]
+    arguments: String,
+    /// The call's id [default: a new one, which is printed]
+    #[arg(long, value_name = "ID")]
+    call_id: Option<String>,
+    /// Why the call is made, where the policy wants to know
+    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
+    justification: String,
+    /// Say that a repetition is meant
+    #[arg(long)]
+    repeat_intended: bool,
+    /// What the call is expected to cost, in millionths of a dollar
+    #[arg(long, value_name = "MICROS")]
+    cost_estimate: Option<u64>,
+    /// Judge only: nothing is stored, and nothing permitted
+    #[arg(long)]
+    dry_run: bool,
+    /// How many seconds a WAIT is waited out and a person's answer waited for
+    #[arg(long, value_name = "SECONDS", default_value_t = 0, value_parser = clap::value_parser!(u64).range(..=86_400))]
+    wait: u64,
+    #[command(flatten)]
+    form: Form,
+    #[command(flatten)]
+    remote: Remote,
+}
+
+/// Whose call it is.
+#[derive(Debug, Args)]
+struct Who {
+    /// The session
+    #[arg(long, value_name = "ID", env = "CALLGATE_SESSION")]
+    session: String,
+    /// The session that opened this one
+    #[arg(long, value_name = "ID", default_value = "", hide_default_value = true)]
+    parent_session: String,
+    /// The agent's name, for its budget and its approvals
+    #[arg(long, value_name = "NAME", env = "CALLGATE_AGENT", default_value = "", hide_default_value = true)]
+    agent: String,
+    /// The run within the session
+    #[arg(long, value_name = "ID", default_value = "", hide_default_value = true)]
+    run: String,
+    /// The person whom the agent works for
+    #[arg(long, value_name = "ID", default_value = "", hide_default_value = true)]
+    user: String,
+}
+
+impl Who {
+    fn caller(&self) -> Caller {
+        Caller {
+            session_id: self.session.clone(),
+            parent_session_id: self.parent_session.clone(),
+            run_id: self.run.clone(),
+            agent_id: self.agent.clone(),
+            user_id: self.user.clone(),
+            ..Caller::default()
+        }
+    }
+}
+
+/// The exit code of a decision: what did not fail and is no permit is told from failures (1, 2).
+pub(super) const fn code(decision: Decision) -> u8 {
+    match decision {
+        Decision::Allow => 0,
+        Decision::Ask => 10,
+        Decision::Wait => 11,
+        Decision::Reuse => 12,
+        Decision::Deny => 13,
+        Decision::Stop => 14,
+        Decision::Unspecified => 1,
+    }
+}
+
+/// Text of an argument, of a file, or of standard input.
+pub(super) fn text(flag: &str, given: &str) -> anyhow::Result<String> {
+    let (name, mut from): (&str, Box<dyn std::io::Read>) = match given.strip_prefix('@') {
+        Some(path) => {
+            let file = std::fs::File::open(path).with_context(|| format!("{flag}: {path} cannot be opened"))?;
+            (path, Box::new(file))
+        }
+        None if given == "-" => ("standard input", Box::new(std::io::stdin().lock())),
+        None => return Ok(given.to_owned()),
+    };
+    let mut text = String::new();
+    let read = from.by_ref().take(INPUT_BYTES_MAX + 1).read_to_string(&mut text);
+    read.with_context(|| format!("{flag}: {name} cannot be read as text"))?;
+    if text.len() as u64 > INPUT_BYTES_MAX {
+        bail!("{flag}: {name} is larger than {INPUT_BYTES_MAX} bytes, more than a server takes");
+    }
+    Ok(text)
+}
+
+pub(super) fn client(wire: Wire) -> GateServiceClient<Wire> {
+    // What a call hands back may be as large as what it gave, with its escapes.
+    GateServiceClient::new(wire).max_decoding_message_size(16 << 20)
+}
+
+/// Runs `callgate evaluate`: the exit code is the decision's.
+pub(super) async fn evaluate(args: EvaluateArgs) -> anyhow::Result<ExitCode> {
+    let call = ToolCall {
+        call_id: args.call_id.clone().unwrap_or_else(|| uuid::Uuid::now_v7().to_string()),
+        tool: args.tool.clone(),
+        arguments_json: text("--arguments", &args.arguments)?,
+        cost_estimate_micros: args.cost_estimate,
+        justification: args.justification.clone(),
+        repeat_intended: args.repeat_intended,
+        ..ToolCall::default()
+    };
+    let request = EvaluateRequest {
+        caller: Some(args.who.caller()),
+        call: Some(call),
+        dry_run: args.dry_run,
+        ..EvaluateRequest::default()
+    };
+    let client = client(args.remote.connect().await?);
+    let answer = judged(client, request, Duration::from_secs(args.wait)).await?;
+    let decision = answer.verdict.as_ref().context("the server gave no verdict")?.decision();
+    args.form.tell(&answer, |answer| answer.verdict.iter().for_each(told))?;
+    Ok(ExitCode::from(code(decision)))
+}
+
+/// Asks at once, and then again and again while it has to wait and may.
+async fn judged(
+    mut client: GateServiceClient<Wire>,
+    mut request: EvaluateRequest,
+    patience: Duration,
+) -> anyhow::Result<EvaluateResponse> {
+    let (began, mut is_said) = (Instant::now(), false);
+    loop {
+        let limit = millis(request.max_wait.as_ref());
+        let mut message = Request::new(request.clone());
+        message.set_timeout(Duration::from_millis(limit) + GRACE);
+        let answer = match client.evaluate(message).await {
+            Ok(answer) => answer.into_inner(),
+            // The same request gets the same answer, also from the server that comes after this one.
+            Err(status) if is_passing(&status) && began.elapsed() < patience.max(AWAY) => {
+                sleep(PAUSE).await;
+                continue;
+            }
+            Err(status) => return Err(refusal(&status)),
+        };
+        let Some(verdict) = &answer.verdict else { return Ok(answer) };
+        let left = patience.saturating_sub(began.elapsed());
+        let waits = matches!(verdict.decision(), Decision::Wait | Decision::Ask);
+        if !waits || left.is_zero() || request.dry_run {
+            return Ok(answer);
+        }
+        let pause = Duration::from_millis(millis(verdict.retry_after.as_ref()));
+        if verdict.decision() == Decision::Wait && pause > left {
+            return Ok(answer);
+        }
+        if !std::mem::replace(&mut is_said, true) && verdict.decision() == Decision::Ask {
+            errln!("waiting for a person: callgate approvals approve {}", verdict.approval_id);
+        }
+        // A pause that is longer than a server waits is waited out here.
+        if verdict.decision() == Decision::Wait && pause > WAIT_MAX {
+            sleep(pause).await;
+        }
+        let most = u64::try_from(left.min(WAIT_MAX).as_millis()).unwrap_or(u64::MAX);
+        request.max_wait = Some(duration(most));
+    }
+}
+
+/// True for what may be over soon.
+pub(super) fn is_passing(status: &Status) -> bool {
+    let is_broken = status.code() == Code::Unknown && reason(status).is_none();
+    let passes = matches!(status.code(), Code::Unavailable | Code::Aborted | Code::DeadlineExceeded | Code::Cancelled);
+    is_broken || passes || reason(status).as_deref() == Some("OVERLOADED")
+}
+
+/// A verdict for people; what the model is to see comes last, as it is.
+fn told(verdict: &Verdict) {
+    let (word, colour) = match verdict.decision() {
+        Decision::Allow | Decision::Unspecified => ("ALLOW", AnsiColor::Green),
+        Decision::Ask => ("ASK", AnsiColor::Magenta),
+        Decision::Wait => ("WAIT", AnsiColor::Yellow),
+        Decision::Reuse => ("REUSE", AnsiColor::Cyan),
+        Decision::Deny => ("DENY", AnsiColor::Red),
+        Decision::Stop => ("STOP", AnsiColor::BrightRed),
+    };
+    let style = Style::new().bold().fg_color(Some(colour.into()));
+    let why = if verdict.reason.is_empty() { String::new() } else { format!(" {}", verdict.reason) };
+    outln!("{style}{word}{style:#}{why}");
+    outln!("  call       {}", verdict.call_id);
+    if let Some(permit) = &verdict.permit {
+        outln!("  attempt    {}, until {}", permit.attempt, at(permit.lease_expire_time.as_ref()));
+        outln!("  key        {}", permit.idempotency_key);
+        if !permit.arguments_json.is_empty() {
+            outln!("  execute    {}", permit.arguments_json);
+        }
+    }
+    if let Some(wait) = &verdict.retry_after {
+        outln!("  again      after {}", wait_in_words(millis(Some(wait))));
+    }
+    if !verdict.approval_id.is_empty() {
+        let until = at(verdict.approval_expire_time.as_ref());
+        outln!("  question   {}, until {until}", verdict.approval_id);
+    }
+    if !verdict.next_context_hint.is_empty() {
+        outln!("  warning    {}", verdict.next_context_hint);
+    }
+    if !verdict.tool_result_json.is_empty() {
+        outln!("{}", verdict.tool_result_json);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_decision_has_a_code_of_its_own() {
+        use Decision::{Allow, Ask, Deny, Reuse, Stop, Wait};
+        assert_eq!([Allow, Ask, Wait, Reuse, Deny, Stop].map(code), [0, 10, 11, 12, 13, 14]);
+    }
+
+    #[test]
+    fn arguments_are_text_or_of_a_file() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("args.json");
+        std::fs::write(&path, "{\"a\": 1}").expect("writable");
+        assert_eq!(text("--arguments", &format!("@{}", path.display())).expect("read"), "{\"a\": 1}");
+        assert_eq!(text("--arguments", "{}").expect("as it is"), "{}");
+        let missing = text("--arguments", "@/nonexistent").expect_err("no file");
+        assert!(missing.to_string().contains("--arguments: /nonexistent cannot be opened"), "{missing}");
+    }
+}

@@ -1,0 +1,231 @@
+//! An example or two of each command, which stand at the end of its help and of its manual page. Each is tried on the
+//! command line itself (`tests` below): what it begins with is read as it stands.
+
+use clap::Command;
+
+/// Examples by the command's words, each with what it does.
+const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
+    (
+        "",
+        &[("callgate serve", "serve on 127.0.0.1:7600"), ("callgate demo", "see what a plane says, without any agent")],
+    ),
+    (
+        "serve",
+        &[
+            ("callgate serve --policy callgate.yaml", "on 127.0.0.1:7600, with a private PostgreSQL"),
+            (
+                "callgate serve --listen unix:/run/callgate/socket --database-url postgres://db/callgate",
+                "beside others",
+            ),
+        ],
+    ),
+    ("doctor", &[("callgate doctor --policy callgate.yaml", "with what the server is given")]),
+    ("backup", &[("callgate backup /backup/callgate-monday", "")]),
+    ("restore", &[("callgate restore /backup/callgate-monday --data-dir /var/lib/callgate", "")]),
+    ("database upgrade", &[("callgate database upgrade --data-dir /var/lib/callgate", "")]),
+    ("database distribute", &[("callgate database distribute --database-url postgres://coordinator/callgate", "")]),
+    ("database retain", &[("callgate database retain --older-than 90 --database-url postgres://db/callgate", "")]),
+    ("psql", &[("callgate psql -- -c 'select count(*) from callgate.tool_call'", "")]),
+    ("demo", &[("callgate demo", "with a server of its own"), ("callgate demo --server http://127.0.0.1:7600", "")]),
+    ("policy check", &[("callgate policy check callgate.yaml", "")]),
+    ("policy diff", &[("callgate policy diff active callgate.yaml", "what applying it would change")]),
+    (
+        "policy backtest",
+        &[
+            ("callgate policy backtest callgate.yaml --since 7d", "on the calls of the last week"),
+            ("callgate policy backtest callgate.yaml calls.jsonl.gz", "on recorded ones"),
+        ],
+    ),
+    ("policy test", &[("callgate policy test callgate.yaml --inject-duplicates --since 24h", "")]),
+    ("policy suggest", &[("callgate policy suggest --since 7d > callgate.yaml", "")]),
+    ("policy schema", &[("callgate policy schema > policy.schema.json", "for an editor")]),
+    ("policy init", &[("callgate policy init callgate.yaml", "")]),
+    ("policy apply", &[("callgate policy apply callgate.yaml --note 'ceilings as agreed' --expect 7", "")]),
+    ("policy list", &[("callgate policy list --json | jq -r .hash", "")]),
+    ("policy show", &[("callgate policy show 9f2c", "by the beginning of its hash")]),
+    ("policy activate", &[("callgate policy activate 9f2c --note 'back to before'", "")]),
+    ("policy rollback", &[("callgate policy rollback --note 'refuses too much'", "")]),
+    ("explain", &[("callgate explain call-17 --session s-42", "")]),
+    ("agents install", &[("callgate agents install claude-code --dry-run", "show the change, and write nothing")]),
+    ("agents list", &[("callgate agents list", "")]),
+    ("agents uninstall", &[("callgate agents uninstall codex", "")]),
+    ("hook", &[("callgate hook claude-code < event.json", "as the host calls it")]),
+    (
+        "approvals list",
+        &[("callgate approvals list", ""), ("callgate approvals list --json | jq -r .approvalId", "their ids alone")],
+    ),
+    ("approvals show", &[("callgate approvals show 0195f2c4", "")]),
+    (
+        "approvals approve",
+        &[("callgate approvals approve 0195f2c4 --for resource --minutes 30 --reason 'asked Ann'", "")],
+    ),
+    ("approvals deny", &[("callgate approvals deny 0195f2c4 --reason 'not this customer'", "")]),
+    ("approvals withdraw", &[("callgate approvals withdraw 0195f2c4 --by s-42", "")]),
+    ("approvals watch", &[("callgate approvals watch --json | jq -r .tool", "")]),
+    ("sessions list", &[("callgate sessions list", ""), ("callgate sessions list --all --json > sessions.jsonl", "")]),
+    ("sessions halts", &[("callgate sessions halts", "")]),
+    ("sessions show", &[("callgate sessions show s-42", "")]),
+    (
+        "sessions halt",
+        &[
+            ("callgate sessions halt session s-42 --reason 'it deletes too much'", ""),
+            ("callgate sessions halt all --reason incident", "the kill switch"),
+        ],
+    ),
+    ("sessions resume", &[("callgate sessions resume session s-42", "")]),
+    ("sessions phase", &[("callgate sessions phase s-42 commit create_order send_mail", "")]),
+    (
+        "sessions settle",
+        &[("callgate sessions settle s-42 call-17 happened --with '{\"id\": 7}' --reason 'saw it'", "")],
+    ),
+    ("sessions compacted", &[("callgate sessions compacted s-42", "")]),
+    ("grants create", &[("callgate grants create s-42 'create_*|update_*' 5 --minutes 30", "")]),
+    ("grants list", &[("callgate grants list s-42", "")]),
+    ("grants revoke", &[("callgate grants revoke s-42 0195f2c4", "")]),
+    ("audit list", &[("callgate audit list --all --json > audit.jsonl", "")]),
+    ("audit verify", &[("callgate audit verify", "keep the anchor that it prints for the next time")]),
+    ("tenants create", &[("callgate tenants create acme --calls-per-second 50", "")]),
+    ("tenants list", &[("callgate tenants list", "")]),
+    ("tenants quotas", &[("callgate tenants quotas acme --sessions 10000", "all others are lifted")]),
+    ("tenants retention", &[("callgate tenants retention acme --words-days 30 --calls-days 365", "")]),
+    ("tenants suspend", &[("callgate tenants suspend acme --reason 'unpaid'", "")]),
+    ("tenants resume", &[("callgate tenants resume acme", "")]),
+    ("tenants delete", &[("callgate tenants delete acme --yes", "")]),
+    (
+        "tokens create",
+        &[
+            ("callgate tokens create desk --role agent --days 90 > desk.token", ""),
+            ("callgate tokens create ann --role admin --data-dir /var/lib/callgate", "the first one, on the database"),
+        ],
+    ),
+    ("tokens list", &[("callgate tokens list --all", "")]),
+    ("tokens revoke", &[("callgate tokens revoke 0195f2c4", "")]),
+    ("tokens rotate", &[("callgate tokens rotate 0195f2c4 --overlap-hours 48 > desk.token", "")]),
+    ("forget", &[("callgate forget user ann", "how much that would be"), ("callgate forget user ann --yes", "")]),
+    ("export", &[("callgate export user ann --out ann.jsonl", "")]),
+    ("keys list", &[("callgate keys list", "")]),
+    ("keys reseal", &[("callgate keys reseal", "")]),
+    ("profiles", &[("callgate profiles get_order", ""), ("callgate profiles --json | jq -r '[.tool, .trials]'", "")]),
+    ("profiles rebuild", &[("callgate profiles rebuild", "")]),
+    ("report", &[("callgate report --days 30", "")]),
+    ("replay", &[("callgate replay --policy callgate.yaml --enforce calls.jsonl.gz > judged.jsonl", "")]),
+    ("simulate", &[("callgate simulate", "")]),
+    ("contexts list", &[("callgate contexts list", "")]),
+    ("contexts show", &[("callgate contexts show production", "")]),
+    ("contexts use", &[("callgate contexts use production", "")]),
+    ("tools import", &[("callgate tools import tools.json -o callgate.yaml", "")]),
+    ("tools lint", &[("callgate tools lint tools.json --deny warnings", "")]),
+    ("tools prompt", &[("callgate tools prompt --policy callgate.yaml", "")]),
+    ("mcp-proxy", &[("callgate mcp-proxy --server-name files -- npx server-filesystem /srv", "")]),
+    ("mcp wrap", &[("callgate mcp wrap .mcp.json --dry-run", "")]),
+    ("mcp tools", &[("callgate mcp tools files", "")]),
+    ("mcp approve", &[("callgate mcp approve files", "")]),
+    ("mcp effects", &[("callgate mcp effects files > callgate.yaml", "")]),
+    ("bench", &[("callgate bench --load 8x8", "")]),
+    (
+        "evaluate",
+        &[
+            ("callgate evaluate --session s-42 --tool get_order --arguments '{\"order_id\": 42}'", ""),
+            ("callgate evaluate --session s-42 --tool pay --arguments @pay.json --wait 600 --json > verdict.json", ""),
+        ],
+    ),
+    ("top", &[("callgate top", ""), ("callgate top --json | jq .callsPerSecond", "one look, for programs")]),
+    (
+        "record",
+        &[
+            ("callgate record call-17 success --session s-42 --result @answer.json", ""),
+            ("callgate record call-17 error --session s-42 --error 'slow down' --http-status 429", ""),
+        ],
+    ),
+    ("completions", &[("callgate completions bash > /etc/bash_completion.d/callgate", "")]),
+    ("man", &[("callgate man /usr/local/share/man/man1", "")]),
+];
+
+/// The command line with its examples.
+pub(super) fn shown(command: Command) -> Command {
+    EXAMPLES.iter().fold(command, |command, (path, examples)| {
+        let words: Vec<&str> = path.split_whitespace().collect();
+        with(command, &words, examples)
+    })
+}
+
+fn with(command: Command, words: &[&str], examples: &[(&str, &str)]) -> Command {
+    match words {
+        [] => command.after_help(text(examples)),
+        [first, rest @ ..] => {
+            let (first, rest) = ((*first).to_owned(), rest.to_vec());
+            command.mut_subcommand(first, |command| with(command, &rest, examples))
+        }
+    }
+}
+
+fn text(examples: &[(&str, &str)]) -> String {
+    let lines = examples.iter().map(|(line, does)| match *does {
+        "" => format!("  {line}"),
+        does => format!("  {line}\n      {does}"),
+    });
+    format!("Examples:\n{}", lines.collect::<Vec<_>>().join("\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use clap::{CommandFactory as _, Parser as _};
+
+    use super::*;
+    use crate::cli::Cli;
+
+    /// The words of a line, up to where a shell takes its output elsewhere.
+    fn words(line: &str) -> Vec<String> {
+        let (mut words, mut word, mut is_quoted) = (Vec::new(), String::new(), false);
+        for c in line.chars().chain([' ']) {
+            match c {
+                '\'' => is_quoted = !is_quoted,
+                ' ' if !is_quoted => words.push(std::mem::take(&mut word)),
+                c => word.push(c),
+            }
+        }
+        let end = words.iter().position(|word| ["|", ">", "<"].contains(&word.as_str())).unwrap_or(words.len());
+        words.truncate(end);
+        words
+    }
+
+    fn leaves(path: &str, command: &Command, all: &mut BTreeSet<String>) {
+        if !command.has_subcommands() || !command.is_subcommand_required_set() {
+            all.insert(path.to_owned());
+        }
+        for sub in command.get_subcommands().filter(|sub| !sub.is_hide_set() && sub.get_name() != "help") {
+            leaves(format!("{path} {}", sub.get_name()).trim_start(), sub, all);
+        }
+    }
+
+    #[test]
+    fn every_command_has_an_example_that_is_read_as_it_stands() {
+        let mut all = BTreeSet::new();
+        leaves("", &Cli::command(), &mut all);
+        all.remove("");
+        let told: BTreeSet<&str> = EXAMPLES.iter().map(|(path, _)| *path).collect();
+        let silent: Vec<&String> = all.iter().filter(|path| !told.contains(path.as_str())).collect();
+        assert!(silent.is_empty(), "commands without an example: {silent:?}");
+        for (path, examples) in EXAMPLES {
+            for (line, _) in *examples {
+                assert!(line.starts_with(&format!("callgate {path}")), "{line} is no example of {path}");
+                let read = Cli::try_parse_from(words(line));
+                assert!(read.is_ok(), "{line}: {}", read.expect_err("checked"));
+            }
+        }
+    }
+
+    #[test]
+    fn help_fits_into_eighty_columns_but_for_examples() {
+        let help = shown(Cli::command()).term_width(80).render_long_help().to_string();
+        let wide: Vec<&str> = help.lines().filter(|line| line.chars().count() > 80).collect();
+        assert!(wide.is_empty(), "{wide:?}");
+    }
+
+    #[test]
+    fn the_command_line_is_whole() {
+        shown(Cli::command()).debug_assert();
+    }
+}

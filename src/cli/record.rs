@@ -1,0 +1,146 @@
+//! `callgate record`: what came of a call, told by a script.
+
+use clap::{Args, ValueEnum};
+use tokio::time::{Instant, sleep};
+use tonic::Request;
+
+use super::{
+    evaluate::{AWAY, GRACE, PAUSE, client, is_passing, text},
+    json::Form,
+    remote::{Remote, asked, named},
+};
+use crate::{
+    domain::time::wait_in_words,
+    grpc::{
+        time::{duration, millis},
+        v1::{AdviceGuard, Caller, OutcomeStatus, RecordRequest, RecordResponse, ToolError, Usage},
+    },
+};
+
+/// What `callgate record` takes.
+#[derive(Debug, Args)]
+pub(super) struct RecordArgs {
+    /// The call, as it was evaluated
+    call_id: String,
+    /// What came of it
+    outcome: Came,
+    /// Its session
+    #[arg(long, value_name = "ID", env = "CALLGATE_SESSION")]
+    session: String,
+    /// What a success gave: as text, of a file (@FILE), or of standard input (-)
+    #[arg(long, value_name = "TEXT")]
+    result: Option<String>,
+    /// Whether the result holds everything there is
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
+    complete: Option<bool>,
+    /// What went wrong, in words: for an error, or an unknown outcome
+    #[arg(long, value_name = "TEXT", required_if_eq("outcome", "error"))]
+    error: Option<String>,
+    /// The kind of the error, as the tool names it: TimeoutError
+    #[arg(long, value_name = "NAME", requires = "error", default_value = "", hide_default_value = true)]
+    error_type: String,
+    /// The status of HTTP that came with the error
+    #[arg(long, value_name = "STATUS", requires = "error")]
+    http_status: Option<u32>,
+    /// The error's code, as the tool's provider writes it
+    #[arg(long, value_name = "CODE", requires = "error", default_value = "", hide_default_value = true)]
+    error_code: String,
+    /// The header Retry-After that came with the error
+    #[arg(long, value_name = "TEXT", requires = "error", default_value = "", hide_default_value = true)]
+    retry_after: String,
+    /// The call was never begun: for a cancelled one
+    #[arg(long)]
+    not_started: bool,
+    /// How far it has come: for a running one
+    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
+    progress: String,
+    /// How many milliseconds it took
+    #[arg(long, value_name = "MS")]
+    duration_ms: Option<u64>,
+    /// What it cost, in millionths of a dollar
+    #[arg(long, value_name = "MICROS")]
+    cost: Option<u64>,
+    #[command(flatten)]
+    form: Form,
+    #[command(flatten)]
+    remote: Remote,
+}
+
+/// What came of a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Came {
+    /// It did what it should
+    Success,
+    /// It failed
+    Error,
+    /// It was called off
+    Cancelled,
+    /// Nobody can say whether it happened
+    Unknown,
+    /// It still runs: keeps its permit alive
+    Running,
+}
+
+/// Runs `callgate record`.
+pub(super) async fn record(args: RecordArgs) -> anyhow::Result<()> {
+    let status = match args.outcome {
+        Came::Success => OutcomeStatus::Success,
+        Came::Error => OutcomeStatus::Error,
+        Came::Cancelled => OutcomeStatus::Cancelled,
+        Came::Unknown => OutcomeStatus::Unknown,
+        Came::Running => OutcomeStatus::Running,
+    };
+    let error = args.error.map(|message| ToolError {
+        message,
+        r#type: args.error_type,
+        http_status: args.http_status,
+        provider_code: args.error_code,
+        retry_after_header: args.retry_after,
+        ..ToolError::default()
+    });
+    let request = RecordRequest {
+        caller: Some(Caller { session_id: args.session, ..Caller::default() }),
+        call_id: args.call_id,
+        status: status.into(),
+        error,
+        result: args.result.map(|given| text("--result", &given)).transpose()?,
+        is_complete: args.complete,
+        not_started: args.not_started,
+        progress: args.progress,
+        usage: args.cost.map(|cost_micros| Usage { cost_micros, ..Usage::default() }),
+        duration: args.duration_ms.map(duration),
+        ..RecordRequest::default()
+    };
+    let mut client = client(args.remote.connect().await?);
+    let began = Instant::now();
+    let answer = loop {
+        let mut message = Request::new(request.clone());
+        message.set_timeout(GRACE);
+        match client.record(message).await {
+            Err(status) if is_passing(&status) && began.elapsed() < AWAY => sleep(PAUSE).await,
+            answer => break asked(answer)?,
+        }
+    };
+    args.form.tell(&answer, recorded)
+}
+
+fn recorded(answer: &RecordResponse) {
+    let replayed = if answer.replayed { ", as it was before" } else { "" };
+    outln!("recorded   {}{replayed}", named(answer.status().as_str_name(), "OUTCOME_STATUS_"));
+    if let Some(advice) = &answer.advice {
+        let kind = named(answer.failure().as_str_name(), "FAILURE_KIND_");
+        let wait = wait_in_words(millis(advice.retry_after.as_ref()));
+        let retry = if advice.retryable { format!("retry after {wait}") } else { "do not retry".to_owned() };
+        let why = match advice.guard() {
+            AdviceGuard::Unspecified => format!("a retry succeeds with p = {:.2}", advice.p_success),
+            guard => named(guard.as_str_name(), "ADVICE_GUARD_"),
+        };
+        outln!("  failure    {kind}: {retry} ({why})");
+    }
+    if !answer.next_context_hint.is_empty() {
+        outln!("  warning    {}", answer.next_context_hint);
+    }
+    if !answer.tool_result_json.is_empty() {
+        outln!("{}", answer.tool_result_json);
+    }
+}

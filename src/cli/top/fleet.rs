@@ -1,0 +1,173 @@
+//! One look at a fleet: what a server tells of it.
+
+use std::{collections::BTreeMap, future::poll_fn, time::Duration};
+
+use anyhow::{Context as _, anyhow, bail};
+use http_body_util::{BodyExt as _, Limited};
+use tonic::{Request, body::Body, client::GrpcService as _};
+
+use super::figures::{Figures, Verdict};
+use crate::{
+    cli::remote::{Wire, asked},
+    clock::Clock,
+    domain::time::Timestamp,
+    grpc::v1::{
+        Approval, ApprovalState, GetServerInfoRequest, GetSessionStateRequest, HaltState, ListApprovalsRequest,
+        ListHaltsRequest, ListPoliciesRequest, ListSessionsRequest, PolicyRevision, ServerInfo, SessionState,
+        SessionSummary, approval_service_client::ApprovalServiceClient, gate_service_client::GateServiceClient,
+        policy_service_client::PolicyServiceClient, server_service_client::ServerServiceClient,
+        session_service_client::SessionServiceClient,
+    },
+};
+
+/// Sessions that are listed: those that were heard of last.
+const SESSIONS: u32 = 200;
+/// Sessions of which the state is asked for with each look.
+pub(super) const STATES: usize = 20;
+/// Calls of a session that details show.
+const CALLS: u32 = 100;
+const APPROVALS: u32 = 500;
+/// How long one answer may take.
+const ANSWER_MAX: Duration = Duration::from_secs(5);
+/// The largest text of figures that is read.
+const FIGURES_BYTES_MAX: usize = 16 << 20;
+
+/// A fleet as it is at one moment.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Fleet {
+    pub(super) at: Timestamp,
+    pub(super) url: String,
+    pub(super) server: ServerInfo,
+    /// True while the replica takes calls.
+    pub(super) is_ready: bool,
+    /// The activation of the active policy.
+    pub(super) revision: Option<PolicyRevision>,
+    pub(super) sessions: Vec<SessionSummary>,
+    /// More sessions are stored than were listed.
+    pub(super) has_more: bool,
+    /// The states of those heard of last.
+    pub(super) states: Vec<SessionState>,
+    pub(super) halts: Vec<HaltState>,
+    pub(super) approvals: Vec<Approval>,
+    /// What the replica counts.
+    pub(super) figures: Option<Figures>,
+    /// Why that is not known.
+    pub(super) without_figures: String,
+    /// True once there was a look before.
+    pub(super) has_rates: bool,
+    /// Verdicts a second since the look before.
+    pub(super) rates: BTreeMap<Verdict, f64>,
+    /// Evaluates a second that were turned away.
+    pub(super) turned_away: f64,
+    /// Milliseconds that commits took on average since the look before.
+    pub(super) commit_ms: Option<f64>,
+}
+
+/// A connection to the server.
+#[derive(Debug, Clone)]
+pub(super) struct Asker {
+    wire: Wire,
+    url: String,
+}
+
+fn within<T>(message: T) -> Request<T> {
+    let mut request = Request::new(message);
+    request.set_timeout(ANSWER_MAX);
+    request
+}
+
+impl Asker {
+    pub(super) fn new(wire: Wire, url: String) -> Self {
+        Self { wire, url }
+    }
+
+    /// Looks at all of it.
+    pub(super) async fn look(&self, before: Option<&Fleet>) -> anyhow::Result<Fleet> {
+        let mut servers = ServerServiceClient::new(self.wire.clone());
+        let mut sessions = SessionServiceClient::new(self.wire.clone());
+        let mut approvals = ApprovalServiceClient::new(self.wire.clone());
+        let mut policies = PolicyServiceClient::new(self.wire.clone());
+        let server = asked(servers.get_server_info(within(GetServerInfoRequest {})).await);
+        let server = server.with_context(|| self.url.clone())?.server.unwrap_or_default();
+        let (ready, _) = self.page("/readyz").await?;
+        let is_ready = ready == 200;
+        let mut fleet = Fleet { at: Clock::System.now(), url: self.url.clone(), server, is_ready, ..Fleet::default() };
+        match self.page("/metrics").await? {
+            (200, text) => fleet.figures = Some(Figures::read(&text)),
+            (status, text) if text.trim().is_empty() => fleet.without_figures = format!("/metrics answered {status}"),
+            (_, text) => fleet.without_figures = text.trim().to_owned(),
+        }
+        fleet.compare(before);
+        let request = ListSessionsRequest { page_size: SESSIONS, ..ListSessionsRequest::default() };
+        let page = asked(sessions.list_sessions(within(request)).await)?;
+        (fleet.sessions, fleet.has_more) = (page.sessions, !page.next_page_token.is_empty());
+        fleet.halts = asked(sessions.list_halts(within(ListHaltsRequest::default())).await)?.halts;
+        let state = ApprovalState::Pending.into();
+        let request = ListApprovalsRequest { state, page_size: APPROVALS, ..ListApprovalsRequest::default() };
+        fleet.approvals = asked(approvals.list_approvals(within(request)).await)?.approvals;
+        let request = ListPoliciesRequest { page_size: 1, ..ListPoliciesRequest::default() };
+        fleet.revision = asked(policies.list_policies(within(request)).await)?.revisions.into_iter().next();
+        for session in fleet.sessions.iter().take(STATES) {
+            // It may have been forgotten meanwhile.
+            if let Ok(state) = self.state_of(&session.session_id, 1).await {
+                fleet.states.push(state);
+            }
+        }
+        Ok(fleet)
+    }
+
+    /// A session with its last calls.
+    pub(super) async fn state(&self, session: &str) -> anyhow::Result<SessionState> {
+        self.state_of(session, CALLS).await
+    }
+
+    async fn state_of(&self, session: &str, last_calls: u32) -> anyhow::Result<SessionState> {
+        let mut gate = GateServiceClient::new(self.wire.clone());
+        let request = GetSessionStateRequest { session_id: session.to_owned(), last_calls, summary_tokens: 0 };
+        asked(gate.get_session_state(within(request)).await)?.state.context("the server gave no state")
+    }
+
+    /// What is asked over HTTP alone: the status, and the text.
+    async fn page(&self, path: &str) -> anyhow::Result<(u16, String)> {
+        let mut wire = self.wire.clone();
+        let answer = async {
+            let request = http::Request::get(path).body(Body::empty())?;
+            poll_fn(|context| wire.poll_ready(context)).await?;
+            let response = wire.call(request).await?;
+            let status = response.status().as_u16();
+            let body = Limited::new(response.into_body(), FIGURES_BYTES_MAX).collect().await;
+            let body = body.map_err(|error| anyhow!("{path} cannot be read: {error}"))?.to_bytes();
+            anyhow::Ok((status, String::from_utf8_lossy(&body).into_owned()))
+        };
+        match tokio::time::timeout(ANSWER_MAX, answer).await {
+            Ok(answer) => answer,
+            Err(_) => bail!("{path}: no answer within {} s", ANSWER_MAX.as_secs()),
+        }
+    }
+}
+
+impl Fleet {
+    /// What has happened since the look before; nothing is said of a replica that has begun to count anew.
+    fn compare(&mut self, before: Option<&Self>) {
+        let Some(before) = before else { return };
+        let (Some(now), Some(then)) = (&self.figures, &before.figures) else { return };
+        let seconds = self.at.since_ms(before.at) as f64 / 1_000.0;
+        let all = |figures: &Figures| figures.verdicts.values().sum::<f64>();
+        if seconds <= 0.0 || all(now) < all(then) {
+            return;
+        }
+        let since = |verdict: &Verdict, count: f64| {
+            (count - then.verdicts.get(verdict).copied().unwrap_or_default()).max(0.0) / seconds
+        };
+        self.rates = now.verdicts.iter().map(|(verdict, count)| (verdict.clone(), since(verdict, *count))).collect();
+        self.turned_away = (now.turned_away - then.turned_away).max(0.0) / seconds;
+        let commits = now.commits - then.commits;
+        self.commit_ms = (commits > 0.0).then(|| (now.commit_s - then.commit_s).max(0.0) * 1_000.0 / commits);
+        self.has_rates = true;
+    }
+
+    /// Verdicts a second with this decision.
+    pub(super) fn rate(&self, decision: &str) -> f64 {
+        self.rates.iter().filter(|(verdict, _)| verdict.decision == decision).map(|(_, rate)| rate).sum()
+    }
+}

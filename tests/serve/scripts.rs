@@ -1,0 +1,156 @@
+//! What scripts ask: calls are judged and reported from a shell, and what is printed for programs keeps its names.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use crate::server::{Home, Server, path, ran};
+
+const POLICY: &str = "policy_engine:
+  authorization:
+    tiers:
+      - {name: drops, pattern: 'delete_*', action: hitl}
+  tool_schemas:
+    get_order: {effect: read}
+    pay: {effect: write, once: true}
+    delete_order: {effect: write, second_change: allow}
+";
+
+/// A server, and a shell.
+struct Desk {
+    url: String,
+    // Before the home, which waits for the end of its database.
+    _server: Server,
+    home: Home,
+}
+
+impl Desk {
+    async fn open() -> Self {
+        let home = Home::prepared().await;
+        let policy = home.file("policy.yaml", POLICY);
+        let server = Server::start(&home, &["--policy", path(&policy)]);
+        Self { url: format!("http://{}", server.address), _server: server, home }
+    }
+
+    async fn types(&self, line: &str) -> (Option<i32>, String, String) {
+        let words: Vec<&str> = line.split(' ').chain(["--server", &self.url]).collect();
+        ran(&words).await
+    }
+
+    /// The lines of JSON that a command prints, and its exit code.
+    async fn json(&self, line: &str) -> (Option<i32>, Vec<Value>) {
+        let (code, said, error) = self.types(&format!("{line} --json")).await;
+        let read = |line: &str| serde_json::from_str(line).unwrap_or_else(|_| panic!("{line}: {error}"));
+        (code, said.lines().map(read).collect())
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_shell_branches_on_what_is_decided_of_its_call() {
+    let desk = Desk::open().await;
+    let arguments = desk.home.file("pay.json", "{\"amount\": 7}");
+    let pay = format!("evaluate --session s1 --tool pay --arguments @{}", path(&arguments));
+    let (code, said) = desk.json(&pay).await;
+    assert_eq!(code, Some(0));
+    let verdict = &said[0]["verdict"];
+    assert_eq!(verdict["decision"], "DECISION_ALLOW");
+    let call = verdict["callId"].as_str().expect("an id that was made").to_owned();
+
+    let recorded = desk.types(&format!("record {call} success --session s1 --result paid")).await;
+    assert_eq!(recorded.0, Some(0), "{}", recorded.2);
+    assert!(recorded.1.starts_with("recorded   success\n"), "{}", recorded.1);
+    let (code, said, _) = desk.types(&pay).await;
+    assert_eq!(code, Some(12), "what was done once is told, not done: {said}");
+    assert!(said.starts_with("REUSE ") && said.contains("paid"), "{said}");
+
+    let (code, said, error) = desk.types("evaluate --session s2 --tool delete_order --call-id d1 --wait 1").await;
+    assert_eq!(code, Some(10), "{said}{error}");
+    assert!(said.starts_with("ASK ") && error.contains("waiting for a person: callgate approvals approve "), "{error}");
+    let (_, open) = desk.json("approvals list").await;
+    let id = open[0]["approvalId"].as_str().expect("an id").to_owned();
+    let waiting = desk.types("evaluate --session s2 --tool delete_order --call-id d1 --wait 60");
+    let answer = async {
+        tokio::time::sleep(std::time::Duration::from_millis(300)).await;
+        desk.types(&format!("approvals approve {id}")).await
+    };
+    let ((code, said, error), _) = tokio::join!(waiting, answer);
+    assert_eq!(code, Some(0), "a person said yes meanwhile: {said}{error}");
+
+    let failed = "record d1 error --session s2 --error slow --http-status 429 --retry-after 2";
+    let (code, said) = desk.json(failed).await;
+    assert_eq!((code, &said[0]["failure"]), (Some(0), &Value::from("FAILURE_KIND_RATE_LIMITED")));
+    assert_eq!(desk.types("sessions halt session s3 --reason enough").await.0, Some(0));
+    assert_eq!(desk.types("evaluate --session s3 --tool get_order").await.0, Some(14), "it is stopped");
+    let (code, _, error) = desk.types("record nothing success --session s1").await;
+    assert!(code == Some(1) && error.contains("[CALL_UNKNOWN]"), "{error}");
+    let (code, _, error) = desk.types("evaluate --session s1 --tool get_order --arguments {").await;
+    assert_eq!(code, Some(13), "what a model wrote wrong is refused to it: {error}");
+}
+
+/// The names of a line's fields.
+fn names(line: &Value) -> BTreeSet<&str> {
+    line.as_object().expect("an object").keys().map(String::as_str).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_printed_for_programs_keeps_its_names() {
+    let desk = Desk::open().await;
+    for line in [
+        "evaluate --session s1 --tool get_order --call-id c1",
+        "record c1 success --session s1 --result 1",
+        "evaluate --session s1 --tool delete_order --call-id c2 --wait 0",
+        "sessions halt tool drop_table --reason why",
+        "grants create s1 get_* 5",
+        "tenants create acme --sessions 9",
+    ] {
+        let (code, said, error) = desk.types(line).await;
+        assert!(matches!(code, Some(0 | 10)), "{line}: {said}{error}");
+    }
+    let approval = "agentId approvalId argumentsJson callId createTime escalateGroup expireTime group justification \
+                    people policyVersion reasons resolutionReason resolvedBy resource rootSessionId scope secondedBy \
+                    sessionId state tool";
+    for (line, wanted) in [
+        ("approvals list", approval),
+        ("audit list", "by createTime credential erasedBy hash kind number origin sessionId what why"),
+        ("audit verify", "anchor erasedWords problems"),
+        ("explain c1", "approvals call rules"),
+        ("forget session s1", "callTrees others percent sessions"),
+        ("grants list s1", "by ceiling expireTime grantId sessionId toolPattern used"),
+        ("keys list", "keys percent rows rowsInTheClear"),
+        ("policy list", "activateTime activatedBy hash note revision"),
+        ("policy show", "hash revision text"),
+        ("report", "loopEnds nearPairs tools unknownTools"),
+        ("sessions halts", "by createTime name reason scope"),
+        ("sessions list", "calls costMicros createTime halted openCalls rootSessionId sessionId steps updateTime"),
+        ("sessions show s1", "state"),
+        (
+            "tenants list",
+            "createTime name quotas retention state stateBy stateReason stateTime tenantId usedBytes usedSessions",
+        ),
+        (
+            "top",
+            "approvalsOldestTime approvalsOpen at budgets callsPerSecond commitMs cooldowns enforced halts judging \
+             policyBehind policyRevision policyVersion ready refusals server sessions sessionsHalted sessionsHasMore \
+             sessionsHeld sessionsStopped turnedAwayPerSecond version waiting",
+        ),
+    ] {
+        let (code, said) = desk.json(line).await;
+        assert_eq!(code, Some(0), "{line}");
+        let line_of = said.last().unwrap_or_else(|| panic!("{line} has said nothing"));
+        assert_eq!(names(line_of), wanted.split_whitespace().collect(), "{line}");
+    }
+    let (code, text, error) = desk.types("top --once").await;
+    assert!(code == Some(0) && text.starts_with("callgate ") && text.contains("\nApprovals\n"), "{text}{error}");
+}
+
+#[tokio::test]
+async fn shells_and_man_have_their_files() {
+    let folder = tempfile::tempdir().expect("a folder");
+    for shell in ["bash", "zsh", "fish"] {
+        let (code, script, _) = ran(&["completions", shell]).await;
+        assert!(code == Some(0) && script.contains("evaluate") && script.contains("--context"), "{shell}");
+    }
+    assert_eq!(ran(&["man", path(folder.path())]).await.0, Some(0));
+    let page = std::fs::read_to_string(folder.path().join("callgate-evaluate.1")).expect("a page");
+    assert!(page.contains("get_order"), "with its examples:\n{page}");
+}
