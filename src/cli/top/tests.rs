@@ -114,10 +114,10 @@ fn a_fleet_fits_into_eighty_columns() {
         "callgate 0.1.0  http://127.0.0.1:7600  policy 9f2c4b6a8d0e1f23  22:13:20Z\n",
         "calls/s   ALLOW 12.0  ASK 0.0  WAIT 0.0  REUSE 0.0  DENY 0.5  STOP 0.0\n",
         "plane     ready  judging 0  waiting 0  policy current\n",
-        "sessions  2, 1 calls open, held 1, stopped 0, halted 1  approvals 1, the oldest",
+        "sessions  2, calls open 1, held 1, stopped 0, halted 1  approvals 1, oldest 4m\n",
         " Sessions 2  Approvals 1  Refusals 2  Cooldowns 1  Budgets 1  Halts 1\n",
-        "desk-1                                 1m     12      1     $1.23     held\n",
-        "desk-2                                 1m     40      0     $1.23     halted\n",
+        "desk-1                                   1m     12      1     $1.23     held\n",
+        "desk-2                                   1m     40      0     $1.23     halted\n",
     ] {
         assert!(seen.contains(line), "{line:?} is not in\n{seen}");
     }

@@ -277,14 +277,14 @@ fn sessions(fleet: &Fleet) -> Line<'static> {
     let are = |what: &str| fleet.sessions.iter().filter(|session| standing(fleet, session) == what).count();
     let more = if fleet.has_more { "+" } else { "" };
     let text = format!(
-        "sessions  {}{more}, {open} calls open, held {}, stopped {}, halted {}",
+        "sessions  {}{more}, calls open {open}, held {}, stopped {}, halted {}",
         fleet.sessions.len(),
         are("held"),
         are("stopped"),
         are("halted"),
     );
     let approvals = match oldest(fleet) {
-        Some(age) => Span::from(format!("  approvals {}, the oldest {age}", fleet.approvals.len())).yellow(),
+        Some(age) => Span::from(format!("  approvals {}, oldest {age}", fleet.approvals.len())).yellow(),
         None => Span::styled("  approvals 0", DIM),
     };
     Line::from(vec![Span::from(text), approvals])
