@@ -24,8 +24,8 @@ use crate::{
 const SESSIONS: u32 = 200;
 /// Sessions of which the state is asked for with each look.
 pub(super) const STATES: usize = 20;
-/// Calls of a session that details show.
-const CALLS: u32 = 100;
+/// Calls of a session that details show: as many as a server tells.
+const CALLS: u32 = 64;
 const APPROVALS: u32 = 500;
 /// How long one answer may take.
 const ANSWER_MAX: Duration = Duration::from_secs(5);

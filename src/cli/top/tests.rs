@@ -190,6 +190,17 @@ fn a_server_that_is_away_is_told_of_and_what_was_seen_stays() {
 }
 
 #[test]
+fn names_that_begin_alike_are_told_apart() {
+    let (mut screen, mut fleet) = (Screen::default(), fleet());
+    for (session, n) in fleet.sessions.iter_mut().zip(1..) {
+        session.session_id = format!("{}-{n}", "nightly".repeat(9));
+    }
+    screen.see(fleet);
+    let seen = drawn(&screen, 80, 24);
+    assert!(seen.contains("nightly-1 ") && seen.contains("nightly-2 "), "{seen}");
+}
+
+#[test]
 fn no_size_of_a_terminal_is_too_small() {
     let mut screen = Screen::default();
     screen.see(fleet());

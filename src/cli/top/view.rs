@@ -201,12 +201,27 @@ fn table(frame: &mut Frame<'_>, area: Rect, columns: &[(&'static str, u16)], row
         0 => Constraint::Min(8),
         width => Constraint::Length(*width),
     });
-    // What comes from agents has no control characters on a terminal.
-    let clean = |text: &String| Cell::from(text.replace(char::is_control, " "));
-    let lines = rows.iter().map(|row| TableRow::new(row.cells.iter().map(clean)));
+    let fixed: u16 = columns.iter().map(|(_, width)| width + 1).sum();
+    let room = usize::from(area.width.saturating_sub(fixed).max(8));
+    let cell = |(text, (_, width)): (&String, &(&str, u16))| {
+        // What comes from agents has no control characters on a terminal.
+        let text = text.replace(char::is_control, " ");
+        Cell::from(if *width == 0 { shortened(text, room) } else { text })
+    };
+    let lines = rows.iter().map(|row| TableRow::new(row.cells.iter().zip(columns).map(cell)));
     let head = TableRow::new(columns.iter().map(|(name, _)| Cell::from(*name))).style(DIM);
     let table = Table::new(lines, widths).header(head).row_highlight_style(Style::new().reversed());
     frame.render_stateful_widget(table, area, &mut TableState::new().with_selected(chosen));
+}
+
+/// Names that begin alike differ at their end: what is too long loses its middle.
+fn shortened(text: String, room: usize) -> String {
+    let length = text.chars().count();
+    if length <= room {
+        return text;
+    }
+    let (first, last) = (room / 2, room - room / 2 - 1);
+    text.chars().take(first).chain(['…']).chain(text.chars().skip(length - last)).collect()
 }
 
 /// The four lines at the top.
