@@ -19,6 +19,7 @@ const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
             ),
         ],
     ),
+    ("health", &[("callgate health", "exit code 0 while calls are answered")]),
     ("doctor", &[("callgate doctor --policy callgate.yaml", "with what the server is given")]),
     ("backup", &[("callgate backup /backup/callgate-monday", "")]),
     ("restore", &[("callgate restore /backup/callgate-monday --data-dir /var/lib/callgate", "")]),
