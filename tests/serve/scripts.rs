@@ -117,7 +117,6 @@ async fn what_is_printed_for_programs_keeps_its_names() {
         ("explain c1", "approvals call rules"),
         ("forget session s1", "callTrees others percent sessions"),
         ("grants list s1", "by ceiling expireTime grantId sessionId toolPattern used"),
-        ("keys list", "keys percent rows rowsInTheClear"),
         ("policy list", "activateTime activatedBy hash note revision"),
         ("policy show", "hash revision text"),
         ("report", "loopEnds nearPairs tools unknownTools"),
