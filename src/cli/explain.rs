@@ -169,6 +169,11 @@ fn told(call: &ExportCallsResponse) {
     if !call.justification.is_empty() {
         outln!("  because    {}", call.justification);
     }
+    for (what, trace) in [("trace", &call.trace_id), ("reported", &call.report_trace_id)] {
+        if !trace.is_empty() {
+            outln!("  {what:<10} {}{trace}", if what == "trace" { "" } else { "in trace " });
+        }
+    }
     if !call.reason.is_empty() {
         outln!("  reason     {}", call.reason);
         outln!("  told       {}", call.message);

@@ -52,6 +52,7 @@ mod tenants;
 mod tokens;
 mod tools;
 mod top;
+mod traced;
 mod upkeep;
 
 use std::{path::Path, process::ExitCode, sync::Arc};

@@ -14,6 +14,7 @@ use super::{
     follow::{self, Follow},
     keys,
     tenant_keys::{KeyFile, Named},
+    traced::Batches,
 };
 use crate::{
     auth::file::Auth,
@@ -24,7 +25,7 @@ use crate::{
     grpc,
     listener::{Address, Bound, Listener},
     policy::Policy,
-    store::{Store, StoreSettings},
+    store::{self, Store, StoreSettings},
     telemetry::Metrics,
 };
 
@@ -197,7 +198,9 @@ async fn opened(
 ) -> anyhow::Result<Arc<Gate>> {
     let commits = metrics.clone();
     let on_commit = Arc::new(move |changes, took| commits.committed(changes, took));
-    let settings = StoreSettings { options: database.options.clone(), on_commit };
+    let options = database.options.clone();
+    let traced = Arc::new(Batches { namespace: store::namespace(&options) });
+    let settings = StoreSettings { options, on_commit, traced };
     let store = Store::open(settings).await.context("cannot use the database")?;
     let gate = Arc::new(Gate::new(Arc::clone(policy), store, metrics.clone(), Clock::System));
     gate.read_halts().await.context("the halts cannot be read")?;

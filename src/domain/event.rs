@@ -13,7 +13,7 @@ use super::{
     fingerprint::{ArgsDigest, Fingerprint, ResultDigest},
     gist::Gist,
     grant::Use,
-    ids::{AgentId, CallId, RunId, SessionId, TenantId, ToolName, UserId},
+    ids::{AgentId, CallId, RunId, SessionId, TenantId, ToolName, TraceId, UserId},
     ledger::LedgerChange,
     outcome::{Advice, OutcomeStatus},
     profile::{Circumstances, FollowUp},
@@ -227,6 +227,8 @@ pub struct Append {
     pub due: Option<Timestamp>,
     /// Sessions that the change adds to the tree, outermost first: name, parent, depth.
     pub new_sessions: Vec<(SessionId, Option<SessionId>, u32)>,
+    /// The trace of who asked for it, where it is known.
+    pub trace: Option<TraceId>,
     pub change: Change,
 }
 

@@ -35,6 +35,10 @@ fn checked(field: &str, text: &str) -> Result<Arc<str>, Invalid> {
     Ok(text.into())
 }
 
+/// The trace, as OpenTelemetry counts them, in which something was asked or reported.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TraceId(pub [u8; 16]);
+
 macro_rules! name {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*

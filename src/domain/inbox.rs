@@ -128,6 +128,9 @@ pub struct StoredCall {
     pub whole: Option<Whole>,
     /// A person approved it.
     pub approved: bool,
+    /// The trace in which it was judged, and that of the report, hexadecimal.
+    pub trace: Option<String>,
+    pub report_trace: Option<String>,
 }
 
 /// A session in short.

@@ -149,6 +149,7 @@ pub fn advance(tree: &mut CallTree, change: Change) -> Append {
         open_calls: tree.open_calls,
         due: tree.due,
         new_sessions,
+        trace: None,
         change,
     }
 }

@@ -15,13 +15,17 @@ use super::{Gate, GateError, NoAnswer, SessionError};
 use crate::{
     domain::{
         event::{Append, Change},
-        ids::{CallId, SessionId, TenantId},
+        ids::{CallId, SessionId, TenantId, TraceId},
         rejection::SessionUnknown,
         time::Timestamp,
         tree::CallTree,
     },
     engine,
     store::{Lost, Pending, QueueSlot, Slot},
+    telemetry::{
+        self,
+        database::{commit_span, joined, trace_id},
+    },
 };
 
 /// How often a lost race is run again before the caller is told to come back.
@@ -126,9 +130,10 @@ impl Gate {
                 Access::Append | Access::Report => Some(self.store.queue_slot().await?),
             };
             let now = self.store.now();
+            let trace = queue.as_ref().and_then(|_| trace_id());
             let attempt = slot.advance(|tree| {
                 forgotten.iter().for_each(|events| tree.recall(subject.session, events));
-                attempt(tree, decide(tree, basis, now), queue, &slot)
+                attempt(tree, decide(tree, basis, now), (queue, trace), &slot)
             });
             if let Some(held) = self.settled(&subject, Arc::clone(&slot), attempt).await? {
                 if !is_known && held.is_new {
@@ -170,10 +175,19 @@ impl Gate {
     ) -> Result<Option<Held<A>>, GateError<R>> {
         let tenant = subject.tenant;
         match attempt {
-            Some(Attempt::Sent(answer, pending)) => match pending.committed().await {
-                Ok(_) => return Ok(Some(Held { answer, is_new: true, slot })),
-                Err(lost) => self.lost(subject, &slot, lost)?,
-            },
+            Some(Attempt::Sent(answer, pending)) => {
+                let span = commit_span(self.store.namespace());
+                match pending.committed().await {
+                    Ok(committed) => {
+                        joined(&span, &committed.batch);
+                        return Ok(Some(Held { answer, is_new: true, slot }));
+                    }
+                    Err(lost) => {
+                        telemetry::database::lost(&span, lost.as_str());
+                        self.lost(subject, &slot, lost)?;
+                    }
+                }
+            }
             Some(Attempt::Unchanged(answer, version)) if self.is_current(tenant, &slot, version).await? => {
                 return Ok(Some(Held { answer, is_new: false, slot }));
             }
@@ -225,14 +239,14 @@ pub(super) async fn nothing(_: Arc<Slot>) -> Result<(), NoAnswer> {
 fn attempt<A, R>(
     tree: &mut CallTree,
     decided: Decided<A, R>,
-    queue: Option<QueueSlot>,
+    (queue, trace): (Option<QueueSlot>, Option<TraceId>),
     slot: &Arc<Slot>,
 ) -> Attempt<A, R> {
     match (decided, queue) {
         (Decided::Append(answer, changes), Some(queue)) => {
             let appends = changes.into_iter().map(|change| engine::advance(tree, change));
             match appends.reduce(Append::then) {
-                Some(append) => Attempt::Sent(answer, queue.send(append, slot)),
+                Some(append) => Attempt::Sent(answer, queue.send(Append { trace, ..append }, slot)),
                 None => Attempt::Unchanged(answer, tree.version),
             }
         }

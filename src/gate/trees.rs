@@ -2,6 +2,8 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
+use tracing::Instrument as _;
+
 use super::{
     Gate, GateError, NoAnswer,
     decide::{Subject, Unheard},
@@ -16,6 +18,7 @@ use crate::{
     engine,
     policy::Policy,
     store::{Found, Slot, StoreError, Turn, for_all},
+    telemetry::database::load_span,
 };
 
 impl Gate {
@@ -86,7 +89,8 @@ impl Gate {
             }
             match self.slots.turn(tenant, root) {
                 Turn::Load(loading) => {
-                    let loaded = for_all(Box::pin(self.load(tenant, root, epoch))).await;
+                    let load = self.load(tenant, root, epoch).instrument(load_span(self.store.namespace()));
+                    let loaded = for_all(Box::pin(load)).await;
                     let tree = loaded.inspect_err(|error| loading.fail(error))?;
                     tree.sessions.keys().for_each(|session| self.slots.set_root(tenant, session, root));
                     return Ok(self.slots.put(tree));

@@ -135,6 +135,8 @@ fn stored_call(call: StoredCall) -> v1::ExportCallsResponse {
         findings: call.findings.iter().map(encode::finding).collect(),
         justification: call.justification.unwrap_or_default(),
         approved: call.approved,
+        trace_id: call.trace.unwrap_or_default(),
+        report_trace_id: call.report_trace.unwrap_or_default(),
     }
 }
 

@@ -13,6 +13,7 @@
 //! - `policy`: the one log line of a policy that became active.
 //! - `rpc`: the span and the duration of each call of a service.
 //! - `spans`, `context`: the spans, hung below the caller's.
+//! - `database`: the spans of what the database is asked.
 //! - `metrics`: the counters and histograms; `tools`: which tools have figures of their own.
 //! - `logs`: the log lines as records, each in its trace.
 //! - `scrape`: the same figures, for who comes and asks.
@@ -23,6 +24,7 @@
 mod attributes;
 
 pub mod context;
+pub mod database;
 mod environment;
 mod logs;
 pub mod metrics;

@@ -34,6 +34,14 @@ names! {
     SPAN_BATCH = "callgate.evaluate_batch",
     /// One report on a call.
     SPAN_RECORD = "callgate.record",
+    /// The way of a call, a report or a command into its commit, from the queue on. Of kind client, with a link to the
+    /// batch that it joined.
+    SPAN_COMMIT = "callgate.commit",
+    /// One batch, as the database gets it; collectors know it as `SELECT append`. It hangs below the first call of it
+    /// that is traced, and has links to up to 128 others.
+    SPAN_COMMIT_BATCH = "callgate.commit_batch",
+    /// The loading of a call tree that was not in memory; collectors know it as `SELECT call_tree call outcome`.
+    SPAN_LOAD = "callgate.load",
 }
 
 /// On the span of an Evaluate: what one rule had to say, with [`RULE`], [`DECISION`], [`REASON`], [`LEVEL`], [`COUNT`]
@@ -202,8 +210,20 @@ names! {
     RPC_METHOD = "rpc.method",
     /// `OK`, `DEADLINE_EXCEEDED`. Spans and metrics.
     RPC_STATUS = "rpc.response.status_code",
-    /// The same where it is not `OK`. Spans and metrics.
+    /// The same where it is not `OK`; of a database's span the SQLSTATE, or why there is none. Spans and metrics.
     ERROR_TYPE = "error.type",
+    /// Always `postgresql`. Spans.
+    DB_SYSTEM = "db.system.name",
+    /// The database and its schema: `callgate|callgate`. Spans.
+    DB_NAMESPACE = "db.namespace",
+    /// Always `SELECT`: what is written is written by functions. Spans.
+    DB_OPERATION = "db.operation.name",
+    /// What the statement does, in short. Spans.
+    DB_SUMMARY = "db.query.summary",
+    /// How many changes a batch has, from two on. Spans.
+    DB_BATCH_SIZE = "db.operation.batch.size",
+    /// The SQLSTATE of a failure. Spans.
+    DB_STATUS = "db.response.status_code",
     /// The session's id. Logs and spans.
     SESSION = "gen_ai.conversation.id",
     /// The agent's name. Logs and spans.

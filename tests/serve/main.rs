@@ -1,5 +1,8 @@
 //! `callgate serve` as people run it: the built binary with its private PostgreSQL, its signals and its exit codes.
 
+#[path = "../telemetry/collector.rs"]
+#[allow(dead_code, reason = "each test binary uses a part of it")]
+mod collector;
 #[path = "../common/mod.rs"]
 mod common;
 
@@ -27,3 +30,4 @@ mod scripts;
 mod server;
 mod signals;
 mod sockets;
+mod traces;

@@ -44,8 +44,20 @@ pub(crate) struct ScopeSpans {
 pub(crate) struct Span {
     #[prost(bytes = "vec", tag = "1")]
     pub(crate) trace_id: Vec<u8>,
+    #[prost(bytes = "vec", tag = "2")]
+    pub(crate) span_id: Vec<u8>,
+    #[prost(bytes = "vec", tag = "4")]
+    pub(crate) parent_span_id: Vec<u8>,
     #[prost(string, tag = "5")]
     pub(crate) name: String,
+    #[prost(message, repeated, tag = "13")]
+    pub(crate) links: Vec<Link>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct Link {
+    #[prost(bytes = "vec", tag = "2")]
+    pub(crate) span_id: Vec<u8>,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]

@@ -140,12 +140,13 @@ async fn places(conn: &mut PgConnection, tenant: TenantId, whom: &Whom, part: u1
 const CALL: &str = "c.seq, c.session_id, c.root_id, c.call_id, c.round, c.at, c.run_id, c.agent_id, c.user_id, c.tool,
     c.arguments, c.justification, c.effect, c.resource, c.decision, c.would, c.rule, c.reason, c.findings, c.attempt,
     c.idempotency_key, c.lease_until, c.approval_id, c.approval_expires_at, c.input_tokens, c.output_tokens,
-    c.cache_read_tokens, c.cache_write_tokens, c.cost_micros, c.observed, c.policy_version, c.coerced";
+    c.cache_read_tokens, c.cache_write_tokens, c.cost_micros, c.observed, c.policy_version, c.coerced,
+    encode(c.trace_id, 'hex') as trace_id";
 /// The same of what came of one.
 const OUTCOME: &str = "o.seq, o.session_id, o.root_id, o.call_id, o.at, o.status, o.failure, o.result, o.result_bytes,
     o.is_complete, o.total_matches, o.error_message, o.error_line, o.error_signature, o.progress_note, o.gist, o.made,
     o.by_lease, o.duration_ms, o.input_tokens, o.output_tokens, o.cache_read_tokens, o.cache_write_tokens,
-    o.cost_micros";
+    o.cost_micros, encode(o.trace_id, 'hex') as trace_id";
 
 async fn calls(
     conn: &mut PgConnection,

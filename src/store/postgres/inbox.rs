@@ -80,6 +80,7 @@ async fn calls(
              (extract(epoch from c.at) * 1000)::bigint as at_ms, c.decision,
              c.findings::text as findings, c.policy_version, o.status, o.seq as settled_seq, o.result, o.error_message,
              o.whole_bytes, o.whole_sha256,
+             encode(c.trace_id, 'hex') as trace_id, encode(o.trace_id, 'hex') as report_trace_id,
              exists (select from session_event e where e.shard = c.shard and e.tenant_id = c.tenant_id
                and e.root_id = c.root_id
                and e.epoch = c.epoch and e.kind = 'answered' and e.session_id = c.session_id
@@ -126,6 +127,8 @@ fn call(row: &PgRow, opener: &Opener) -> Loaded<StoredCall> {
         result,
         whole: whole(row)?,
         approved: row.try_get("approved")?,
+        trace: row.try_get("trace_id")?,
+        report_trace: row.try_get("report_trace_id")?,
     })
 }
 

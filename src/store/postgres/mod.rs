@@ -31,6 +31,7 @@ mod migrations;
 mod owners;
 mod past;
 mod policies;
+mod problem;
 mod profiles;
 mod prune;
 mod pulse;
@@ -48,6 +49,7 @@ mod tenants;
 mod texts;
 mod time;
 mod tokens;
+mod traced;
 mod trees;
 mod usage;
 mod wide;
@@ -93,6 +95,7 @@ pub use queue::{Pending, QueueSlot};
 pub use read::{for_all, for_people};
 pub use reseal::{Reseal, Uses};
 pub use retention::{RETAIN_DAYS_MIN, Retained, retain};
+pub use traced::{Traced, namespace};
 pub use writer::Committed;
 
 /// Connections for reading.
@@ -129,6 +132,8 @@ pub struct StoreSettings {
     pub options: PgConnectOptions,
     /// Called after every commit with the number of changes in it and its duration.
     pub on_commit: Arc<dyn Fn(usize, Duration) + Send + Sync>,
+    /// Who makes spans of batches; `Arc::new(())` makes none.
+    pub traced: Arc<dyn Traced>,
 }
 
 impl fmt::Debug for StoreSettings {
@@ -157,6 +162,7 @@ pub struct Store {
     /// Names this replica where only one may do a job.
     replica: String,
     keyring: Arc<Keyring>,
+    namespace: Arc<str>,
 }
 
 impl Store {
@@ -172,6 +178,7 @@ impl Store {
         let cut = if is_distributed { load::Cut::ByShard } else { load::Cut::Not };
         let now = maintain::now(&mut conn).await?;
         let replica = sqlx::query_scalar("select gen_random_uuid()::text").fetch_one(&mut conn).await?;
+        let namespace = namespace(&options).into();
         let connector = Arc::new(Connector::default());
         let of = |options: &PgConnectOptions, name: &str, limits, pulse| {
             // A connection whose user went away is rolled back, whether or not it was in a transaction.
@@ -191,6 +198,7 @@ impl Store {
             counters: Arc::clone(&counters),
             commits: Arc::clone(&commits),
             on_commit: settings.on_commit,
+            traced: settings.traced,
             is_distributed,
         };
         let writer = Mutex::new(Some(tokio::spawn(writer.run(jobs))));
@@ -217,6 +225,7 @@ impl Store {
             commits,
             replica,
             keyring: Arc::default(),
+            namespace,
         })
     }
 
@@ -224,6 +233,12 @@ impl Store {
     #[must_use]
     pub const fn keyring(&self) -> &Arc<Keyring> {
         &self.keyring
+    }
+
+    /// The database and its schema, as `callgate|callgate`.
+    #[must_use]
+    pub fn namespace(&self) -> &str {
+        &self.namespace
     }
 
     /// Opens a tenant's values.

@@ -33,7 +33,10 @@ impl QueueSlot {
             Access::Locked => None,
         };
         match stored {
-            Some(sealed) => drop(self.0.send(Job { append, sealed, slot: Arc::clone(slot), reply })),
+            Some(sealed) => {
+                let span = tracing::Span::current();
+                drop(self.0.send(Job { append, sealed, slot: Arc::clone(slot), span, reply }));
+            }
             // What must be sealed and cannot be is not stored.
             None => {
                 slot.invalidate();

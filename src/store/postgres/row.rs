@@ -65,7 +65,7 @@ rows! {
         uses: Option<String> => JSON.rare(), terminal: bool => BOOL, share: i16 => INT2,
         coerced: Option<String> => JSON.rare(), self_corrections: Option<String> => JSON.rare(),
         resumes: bool => BOOL, key_honoured: bool => BOOL, repeatable: bool => BOOL,
-        user_id: Option<&'a str> => TEXT, in_steps: bool => BOOL,
+        user_id: Option<&'a str> => TEXT, in_steps: bool => BOOL, trace_id: Option<&'a [u8]> => BYTEA,
     }
 }
 
@@ -94,6 +94,7 @@ rows! {
         marks: Option<String> => JSON, news: bool => BOOL, gist: Option<&'a str> => TEXT,
         made: Option<&'a str> => TEXT.rare(), error_line: Option<&'a str> => TEXT.rare(),
         whole_bytes: Option<i64> => INT8.rare(), whole_sha256: Option<&'a [u8]> => BYTEA.rare(),
+        trace_id: Option<&'a [u8]> => BYTEA,
     }
 }
 
@@ -197,6 +198,7 @@ impl<'a> CallRow<'a> {
             key_honoured: event.effect.key_honoured,
             repeatable: event.effect.repeatable,
             in_steps: event.effect.in_steps,
+            trace_id: append.trace.as_ref().map(|trace| &trace.0[..]),
             user_id: event.user.as_ref().map(UserId::as_str),
             self_corrections: findings::self_corrections_json(&event.self_corrections),
             coerced: (!event.coerced.is_empty()).then(|| serde_json::to_string(&event.coerced).unwrap_or_default()),
@@ -262,6 +264,7 @@ impl<'a> OutcomeRow<'a> {
             error_line: event.error_line.as_deref(),
             whole_bytes: event.whole.map(|whole| big(whole.bytes)),
             whole_sha256: event.whole.as_ref().map(|whole| &whole.sha256[..]),
+            trace_id: append.trace.as_ref().map(|trace| &trace.0[..]),
             made: event.gist.as_ref().and_then(|gist| gist.made.as_deref()),
         }
     }

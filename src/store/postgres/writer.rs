@@ -13,13 +13,16 @@ use tokio::{
     sync::{mpsc, oneshot},
     time::{Instant, sleep, timeout, timeout_at},
 };
+use tracing::Span;
 
 use super::{
     append::{Appended, Batch, Connection},
     audit,
     commits::Commits,
     connect::{Connector, jittered},
+    problem::{Failure, Problem},
     time::DbTime,
+    traced::{self, Traced},
 };
 use crate::{
     domain::{
@@ -28,10 +31,7 @@ use crate::{
         ids::{SessionId, TenantId},
         shard::Shard,
     },
-    store::{
-        cache::Slot,
-        error::{Lost, cause},
-    },
+    store::{cache::Slot, error::Lost},
 };
 
 /// Changes that may wait for the writer; past that callers are told to come back.
@@ -54,8 +54,11 @@ const SEATS_DISTRIBUTED: usize = 8;
 const BLAMELESS_MAX: u32 = 5;
 
 /// A change that was accepted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Committed;
+#[derive(Debug, Clone)]
+pub struct Committed {
+    /// The batch's span; disabled where nobody wants one.
+    pub batch: Span,
+}
 
 /// A change on its way.
 #[derive(Debug)]
@@ -64,6 +67,8 @@ pub(super) struct Job {
     /// As it is stored, where its tenant's values are sealed.
     pub(super) sealed: Option<Box<Append>>,
     pub(super) slot: Arc<Slot>,
+    /// Of whoever wants it.
+    pub(super) span: Span,
     pub(super) reply: oneshot::Sender<Result<Committed, Lost>>,
 }
 
@@ -96,6 +101,7 @@ pub(super) struct Writer {
     pub(super) counters: Arc<super::counters::Counters>,
     pub(super) commits: Arc<Commits>,
     pub(super) on_commit: OnCommit,
+    pub(super) traced: Arc<dyn Traced>,
     /// True when the trees are spread over many nodes, by their shards.
     pub(super) is_distributed: bool,
 }
@@ -161,12 +167,17 @@ impl Writer {
     /// Writes a batch, whatever it takes, by one deadline for all of it.
     async fn write(&self, seat: &mut Seat, chains: Vec<Vec<Job>>, deadline: Instant) {
         let started = Instant::now();
-        match self.append(seat, &chains, deadline).await {
+        let span = traced::begun(&*self.traced, &chains);
+        let appended = self.append(seat, &chains, deadline).await;
+        if let Err(failure) = &appended {
+            self.traced.failed(&span, failure.as_str(), seat.code.as_deref());
+        }
+        match appended {
             Ok(lost) => {
                 (self.on_commit)(chains.iter().map(Vec::len).sum(), started.elapsed());
                 self.commits.succeeded();
                 for (chain, lost) in chains.into_iter().zip(lost) {
-                    answer(chain, lost);
+                    answer(chain, lost, &span);
                 }
             }
             // One of them cannot be stored at all: find it, and let the others through.
@@ -182,13 +193,13 @@ impl Writer {
                     self.commits.failed();
                 }
                 tracing::error!(%error, "a change cannot be stored");
-                chains.into_iter().for_each(|chain| answer(chain, Some(Lost::Rejected)));
+                chains.into_iter().for_each(|chain| answer(chain, Some(Lost::Rejected), &span));
             }
             Err(Failure::Passing(error)) => {
                 self.commits.failed();
                 let changes = chains.iter().map(Vec::len).sum::<usize>();
                 tracing::warn!(%error, changes, "changes could not be stored: the database gave no answer in time");
-                chains.into_iter().for_each(|chain| answer(chain, Some(Lost::Unreachable)));
+                chains.into_iter().for_each(|chain| answer(chain, Some(Lost::Unreachable), &span));
             }
         }
     }
@@ -262,7 +273,10 @@ impl Writer {
             }
         };
         let appended = timeout(STEP, seat.batch.append(&mut open)).await.map_err(|_| Problem::late())?;
-        let appended = appended.map_err(Problem::from);
+        let appended = appended.map_err(|error| {
+            seat.code = traced::code(&error);
+            Problem::from(error)
+        });
         if !matches!(appended, Err(Problem::Connection(_))) {
             seat.conn = Some(open);
         }
@@ -275,6 +289,8 @@ impl Writer {
 struct Seat {
     conn: Option<Connection>,
     batch: Batch,
+    /// The SQLSTATE of the last error.
+    code: Option<String>,
 }
 
 impl Seat {
@@ -283,55 +299,6 @@ impl Seat {
         let shard = racing.first().and_then(|chain| chains[*chain].first()).map(|job| job.append.shard());
         let appends = |chain: &usize| chains[*chain].iter().map(Job::stored).collect();
         self.batch.fill(shard.filter(|_| is_distributed), &racing.iter().map(appends).collect::<Vec<Vec<&Append>>>());
-    }
-}
-
-enum Failure {
-    Passing(String),
-    /// The database takes no such statement.
-    Permanent(String),
-    /// It is well, and takes no such value.
-    Value(String),
-}
-
-enum Problem {
-    /// A new connection may help.
-    Connection(String),
-    /// Trying again may help.
-    Race(String),
-    /// Nothing helps.
-    Permanent(String),
-    /// A value that no row can hold.
-    Value(String),
-}
-
-impl Problem {
-    fn late() -> Self {
-        Self::Connection("no answer within a step's time".into())
-    }
-}
-
-impl From<sqlx::Error> for Problem {
-    fn from(error: sqlx::Error) -> Self {
-        let text = cause(&error);
-        let sqlx::Error::Database(database) = &error else {
-            return Self::Connection(text);
-        };
-        match database.code().as_deref().unwrap_or_default() {
-            "40001" | "40P01" => Self::Race(text),
-            // Failover, shutdown, no slot, no disk: a matter of time or of another server.
-            code if ["08", "25", "53", "55", "57", "58"].contains(&code.get(..2).unwrap_or_default()) => {
-                Self::Connection(text)
-            }
-            // A partition that is not there yet: the server makes it ahead of time, and is asked again.
-            "23514" => Self::Connection(text),
-            // The functions were tidied away by another build: the next connection makes them again.
-            "42883" | "42704" | "XX000" => Self::Connection(text),
-            // A row of another tenant than its tree's: a fault of callgate, and none of the database's.
-            "CG002" => Self::Value(text),
-            code if ["22", "23"].contains(&code.get(..2).unwrap_or_default()) => Self::Value(text),
-            _ => Self::Permanent(text),
-        }
     }
 }
 
@@ -353,9 +320,9 @@ async fn gather(queue: &mut mpsc::Receiver<Job>, waiting: &mut VecDeque<Job>, la
     }
 }
 
-fn answer(chain: Vec<Job>, lost: Option<Lost>) {
+fn answer(chain: Vec<Job>, lost: Option<Lost>, batch: &Span) {
     for job in chain {
-        job.answer(lost.map_or(Ok(Committed), Err));
+        job.answer(lost.map_or_else(|| Ok(Committed { batch: batch.clone() }), Err));
     }
 }
 

@@ -537,6 +537,8 @@ class ExportCallsResponse(google.protobuf.message.Message):
     RESULT_TRUNCATED_FIELD_NUMBER: builtins.int
     RESULT_WHOLE_BYTES_FIELD_NUMBER: builtins.int
     RESULT_WHOLE_SHA256_FIELD_NUMBER: builtins.int
+    TRACE_ID_FIELD_NUMBER: builtins.int
+    REPORT_TRACE_ID_FIELD_NUMBER: builtins.int
     session_id: builtins.str
     """Whose call it was."""
     root_session_id: builtins.str
@@ -575,6 +577,12 @@ class ExportCallsResponse(google.protobuf.message.Message):
     """Then the size of the whole answer in bytes, without secrets that are not stored; else 0."""
     result_whole_sha256: builtins.str
     """Then its SHA-256, hexadecimal; else empty."""
+    trace_id: builtins.str
+    """The OpenTelemetry trace in which it was judged last, 32 hexadecimal digits; empty where none was known, as on a
+    server that sends no spans.
+    """
+    report_trace_id: builtins.str
+    """The same of the report on it."""
     @property
     def judge_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
         """When it was judged."""
@@ -607,9 +615,11 @@ class ExportCallsResponse(google.protobuf.message.Message):
         result_truncated: builtins.bool = ...,
         result_whole_bytes: builtins.int = ...,
         result_whole_sha256: builtins.str = ...,
+        trace_id: builtins.str = ...,
+        report_trace_id: builtins.str = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_result", b"_result", "judge_time", b"judge_time", "result", b"result"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_result", b"_result", "agent_id", b"agent_id", "approved", b"approved", "arguments_json", b"arguments_json", "call_id", b"call_id", "decision", b"decision", "findings", b"findings", "judge_time", b"judge_time", "justification", b"justification", "message", b"message", "policy_version", b"policy_version", "reason", b"reason", "result", b"result", "result_truncated", b"result_truncated", "result_whole_bytes", b"result_whole_bytes", "result_whole_sha256", b"result_whole_sha256", "root_session_id", b"root_session_id", "run_id", b"run_id", "seq", b"seq", "session_id", b"session_id", "status", b"status", "tool", b"tool"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_result", b"_result", "agent_id", b"agent_id", "approved", b"approved", "arguments_json", b"arguments_json", "call_id", b"call_id", "decision", b"decision", "findings", b"findings", "judge_time", b"judge_time", "justification", b"justification", "message", b"message", "policy_version", b"policy_version", "reason", b"reason", "report_trace_id", b"report_trace_id", "result", b"result", "result_truncated", b"result_truncated", "result_whole_bytes", b"result_whole_bytes", "result_whole_sha256", b"result_whole_sha256", "root_session_id", b"root_session_id", "run_id", b"run_id", "seq", b"seq", "session_id", b"session_id", "status", b"status", "tool", b"tool", "trace_id", b"trace_id"]) -> None: ...
     def WhichOneof(self, oneof_group: typing.Literal["_result", b"_result"]) -> typing.Literal["result"] | None: ...
 
 global___ExportCallsResponse = ExportCallsResponse

@@ -1,0 +1,22 @@
+//! The spans of the store's batches, as telemetry makes them: neither knows the other.
+
+use tracing::Span;
+
+use crate::{store::Traced, telemetry::database};
+
+/// Makes them for one database.
+#[derive(Debug)]
+pub(super) struct Batches {
+    /// The database and its schema.
+    pub(super) namespace: String,
+}
+
+impl Traced for Batches {
+    fn begun(&self, calls: &mut dyn Iterator<Item = &Span>, changes: usize) -> Span {
+        database::batch_span(calls, changes, &self.namespace)
+    }
+
+    fn failed(&self, batch: &Span, why: &'static str, code: Option<&str>) {
+        database::failed(batch, why, code);
+    }
+}
