@@ -14,7 +14,7 @@ pub enum Clock {
 }
 
 /// A point on a clock that never goes back, for measuring.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Tick(Duration);
 
 /// What happens often and is said now and then: a line for each time would be one more thing to do while there is too

@@ -29,6 +29,7 @@ mod record;
 mod reseal;
 mod retention;
 mod state;
+mod stock;
 mod tenants;
 mod tokens;
 mod trees;
@@ -156,7 +157,9 @@ impl Gate {
     /// # Errors
     /// [`NoAnswer`] when it does not.
     pub async fn ping(&self) -> Result<(), NoAnswer> {
-        Ok(self.store.ping().await?)
+        let found = self.store.ping().await;
+        self.metrics.store_up(found.is_ok());
+        Ok(found?)
     }
 
     /// The database's time.

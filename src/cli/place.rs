@@ -42,7 +42,7 @@ impl Place {
     pub(super) async fn database(&self) -> anyhow::Result<Option<(Arc<Gate>, TenantId)>> {
         let Some(url) = self.database_url().await? else { return Ok(None) };
         let options = parse_url(&url).context("--database-url")?;
-        let store = Store::open(StoreSettings { options, on_commit: Arc::new(|_, _| {}), traced: Arc::new(()) }).await;
+        let store = Store::open(StoreSettings { options, on_commit: Arc::new(|_| {}), traced: Arc::new(()) }).await;
         let store = store.context("cannot use the database")?;
         let gate = Arc::new(Gate::new(Arc::new(Policy::default()), store, Metrics::none(), Clock::System));
         gate.read_credentials().await?;

@@ -25,7 +25,7 @@ use crate::{
     grpc,
     listener::{Address, Bound, Listener},
     policy::Policy,
-    store::{self, Store, StoreSettings},
+    store::{self, Commit, Store, StoreSettings},
     telemetry::Metrics,
 };
 
@@ -37,6 +37,8 @@ const CREDENTIALS_EVERY: Duration = Duration::from_millis(800);
 const HEALTH_EVERY: Duration = Duration::from_secs(1);
 /// How often follow-ups are counted, and counts are read.
 const LEARN_EVERY: Duration = Duration::from_secs(2);
+/// How often it is counted what waits for people.
+const QUESTIONS_EVERY: Duration = Duration::from_secs(10);
 /// How often it is read what refusals for arguments came to.
 const SELF_CORRECTIONS_EVERY: Duration = Duration::from_secs(60);
 /// How often it is counted what tenants have stored, and erased what they have left.
@@ -197,7 +199,7 @@ async fn opened(
     metrics: &Metrics,
 ) -> anyhow::Result<Arc<Gate>> {
     let commits = metrics.clone();
-    let on_commit = Arc::new(move |changes, took| commits.committed(changes, took));
+    let on_commit = Arc::new(move |Commit { changes, took, waited }| commits.committed(changes, took, waited));
     let options = database.options.clone();
     let traced = Arc::new(Batches { namespace: store::namespace(&options) });
     let settings = StoreSettings { options, on_commit, traced };
@@ -240,6 +242,7 @@ fn chores(gate: &Arc<Gate>) -> Vec<JoinHandle<()>> {
         tokio::spawn(read_credentials(Arc::clone(gate))),
         tokio::spawn(keys::follow(Arc::clone(gate))),
         tokio::spawn(learn(Arc::clone(gate))),
+        tokio::spawn(count_questions(Arc::clone(gate))),
         tokio::spawn(look_after_tenants(Arc::clone(gate))),
         tokio::spawn(delete_old(Arc::clone(gate))),
         tokio::spawn(learn_self_corrections(Arc::clone(gate))),
@@ -276,6 +279,7 @@ async fn share_health(gate: Arc<Gate>) {
             };
             let shared = shared.await;
             gate.watch_policies();
+            gate.tell_load();
             shared
         }
     })
@@ -296,6 +300,15 @@ async fn learn(gate: Arc<Gate>) {
     every(LEARN_EVERY, "retry profiles could not be brought up to date", || {
         let gate = Arc::clone(&gate);
         async move { gate.learn().await }
+    })
+    .await;
+}
+
+/// Counts what waits for people, for the metrics. Every replica does: any of them may be the one that is asked.
+async fn count_questions(gate: Arc<Gate>) {
+    every(QUESTIONS_EVERY, "questions to people could not be counted", || {
+        let gate = Arc::clone(&gate);
+        async move { gate.count_questions().await }
     })
     .await;
 }

@@ -22,6 +22,9 @@ pub enum Halted {
 }
 
 impl Halted {
+    /// Every kind's name.
+    pub const KINDS: [&'static str; 4] = ["session", "agent", "tool", "tenant"];
+
     /// The kind's name, used in SQL, texts and the contract.
     #[must_use]
     pub const fn kind(&self) -> &'static str {

@@ -262,6 +262,7 @@ impl Door {
             let mut line = lock(&self.line);
             if line.is_open() {
                 line.working += weight;
+                self.metrics.entered(Duration::ZERO);
                 return Ok(Seat { door: Arc::clone(self), weight });
             }
             let tree = tree();
@@ -275,10 +276,14 @@ impl Door {
             let (number, turn) = line.queue(&tree, weight);
             (tree, number, turn)
         };
+        let since = self.clock.tick();
         // Whoever goes away leaves the line.
         let waiting = Waiting { door: self, tree, number };
         match timeout(patience, turn).await {
-            Ok(Ok(seat)) => Ok(seat),
+            Ok(Ok(seat)) => {
+                self.metrics.entered(self.clock.elapsed(since));
+                Ok(seat)
+            }
             _ => {
                 let mut line = lock(&self.line);
                 let wait = line.wait(&waiting.tree);

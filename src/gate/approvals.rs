@@ -159,6 +159,7 @@ impl Gate {
                 question.ok_or(GateError::Rejected(CommandRejection::UnknownApproval))
             }
             Ok(done) => {
+                self.metrics.answered(state, done.at.since_ms(question.asked_at));
                 let resolution = Some(Resolution { state, by: by.name, reason, at: done.at, clears: done.clears() });
                 Ok(Question { resolution, ..question })
             }

@@ -21,6 +21,11 @@ impl Halts {
         lock(&self.0).get(&tenant).cloned().unwrap_or_default()
     }
 
+    /// The kind of every halt, of all tenants.
+    pub(super) fn kinds(&self) -> Vec<&'static str> {
+        lock(&self.0).values().flat_map(|halts| halts.iter()).map(|halt| halt.what.kind()).collect()
+    }
+
     fn set(&self, halts: BTreeMap<TenantId, Vec<Halt>>) {
         *lock(&self.0) = halts.into_iter().map(|(tenant, halts)| (tenant, halts.into())).collect();
     }

@@ -4,10 +4,12 @@
 use std::{
     collections::BTreeMap,
     sync::{Arc, Mutex},
+    time::Duration,
 };
 
 use super::{Gate, NoAnswer, lock};
 use crate::{
+    clock::{Clock, Tick},
     domain::{
         ids::TenantId,
         profile::{ResidualState, Trial},
@@ -21,21 +23,30 @@ const ROUNDS_MAX: usize = 50;
 
 /// What was read back last: by tenant, with the rollups' version.
 #[derive(Debug, Default)]
-pub(super) struct Learned(Mutex<BTreeMap<TenantId, (u64, Arc<Profiles>)>>);
+pub(super) struct Learned {
+    tenants: Mutex<BTreeMap<TenantId, (u64, Arc<Profiles>)>>,
+    /// When it was last looked for news; none since the start.
+    looked_at: Mutex<Option<Tick>>,
+}
 
 impl Learned {
+    /// How long ago it was last looked for news; since the start, where that never was.
+    pub(super) fn age(&self, clock: &Clock) -> Duration {
+        clock.elapsed(lock(&self.looked_at).unwrap_or_default())
+    }
+
     fn known(&self, tenant: TenantId) -> Option<Arc<Profiles>> {
-        lock(&self.0).get(&tenant).map(|(_, profiles)| Arc::clone(profiles))
+        lock(&self.tenants).get(&tenant).map(|(_, profiles)| Arc::clone(profiles))
     }
 
     /// Tenants whose profiles are of another version.
     fn outdated(&self, version: u64) -> Vec<TenantId> {
         let is_old = |(tenant, (known, _)): (&TenantId, &(u64, _))| (*known != version).then_some(*tenant);
-        lock(&self.0).iter().filter_map(is_old).collect()
+        lock(&self.tenants).iter().filter_map(is_old).collect()
     }
 
     fn correct(&self, tenant: TenantId, read: SelfCorrections) {
-        if let Some((_, known)) = lock(&self.0).get_mut(&tenant)
+        if let Some((_, known)) = lock(&self.tenants).get_mut(&tenant)
             && known.self_corrections != read
         {
             Arc::make_mut(known).self_corrections = read;
@@ -59,6 +70,7 @@ impl Gate {
         for tenant in self.learned.outdated(version) {
             self.load_profiles(tenant, version).await?;
         }
+        *lock(&self.learned.looked_at) = Some(self.clock.tick());
         Ok(())
     }
 
@@ -67,7 +79,7 @@ impl Gate {
     /// # Errors
     /// [`NoAnswer`]: what was known before stands.
     pub async fn learn_self_corrections(&self) -> Result<(), NoAnswer> {
-        let tenants: Vec<TenantId> = lock(&self.learned.0).keys().copied().collect();
+        let tenants: Vec<TenantId> = lock(&self.learned.tenants).keys().copied().collect();
         for tenant in tenants {
             let read = self.store.self_corrections(tenant).await?;
             self.learned.correct(tenant, SelfCorrections::restore(read));
@@ -96,7 +108,7 @@ impl Gate {
         };
         let (estimate, layer) = (Estimate::restore(&counts), Layer::restore(&residuals));
         let profiles = Arc::new(Profiles { estimate, layer, self_corrections });
-        lock(&self.learned.0).insert(tenant, (version, Arc::clone(&profiles)));
+        lock(&self.learned.tenants).insert(tenant, (version, Arc::clone(&profiles)));
         Ok(profiles)
     }
 }

@@ -189,6 +189,11 @@ impl ActivePolicy {
         true
     }
 
+    /// The activation that judges a tenant; 0 where none was ever active.
+    fn judging(&self, tenant: TenantId) -> u64 {
+        lock(&self.revisions).get(&tenant).map_or(0, |read| read.judges)
+    }
+
     /// By how many activations the policy that judges is older than the active one, of the tenant where it is the
     /// oldest; 0 where every tenant is judged by its active one.
     pub(super) fn behind(&self) -> u64 {
@@ -333,9 +338,7 @@ impl Gate {
     /// whether the alarm is on.
     pub fn watch_policies(&self) -> bool {
         let (behind, unconfirmed) = (self.policy.behind(), self.tenants.age(&self.clock));
-        self.metrics.policies(behind, unconfirmed);
-        self.metrics.cached(self.slots.size());
-        self.metrics.admitted(self.door.load());
+        self.metrics.policies(behind, unconfirmed, self.policy.judging(DEFAULT_TENANT));
         let mut alarm = lock(&self.policy.alarm);
         if behind == 0 && unconfirmed <= UNCONFIRMED_MAX {
             if alarm.take().is_some() {

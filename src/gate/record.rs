@@ -87,6 +87,7 @@ impl Gate {
         let settled = &answer.recorded.settled;
         let took = self.clock.elapsed(started);
         self.metrics.recorded(settled, (&answer.tool, policy.is_declared(&answer.tool)), took);
+        answer.recorded.trial.iter().for_each(|trial| self.metrics.retried(trial));
         self.metrics.redacted(&answer.recorded.secrets);
         telemetry::verdict::recorded(settled);
         if let Some((tool, observation)) = &answer.recorded.observation {

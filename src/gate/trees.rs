@@ -83,16 +83,20 @@ impl Gate {
 
     /// The slot of a tree whose day of birth may be known.
     async fn slot_born(&self, tenant: TenantId, root: &SessionId, epoch: Option<i32>) -> Result<Arc<Slot>, NoAnswer> {
+        let mut was_there = true;
         loop {
             if let Some(slot) = self.slots.get(tenant, root) {
+                self.metrics.looked_up(was_there);
                 return Ok(slot);
             }
+            was_there = false;
             match self.slots.turn(tenant, root) {
                 Turn::Load(loading) => {
                     let load = self.load(tenant, root, epoch).instrument(load_span(self.store.namespace()));
                     let loaded = for_all(Box::pin(load)).await;
                     let tree = loaded.inspect_err(|error| loading.fail(error))?;
                     tree.sessions.keys().for_each(|session| self.slots.set_root(tenant, session, root));
+                    self.metrics.looked_up(was_there);
                     return Ok(self.slots.put(tree));
                 }
                 // Whoever loads may also be called off; then somebody else does.

@@ -14,7 +14,7 @@
 //! - `rpc`: the span and the duration of each call of a service.
 //! - `spans`, `context`: the spans, hung below the caller's.
 //! - `database`: the spans of what the database is asked.
-//! - `metrics`: the counters and histograms; `tools`: which tools have figures of their own.
+//! - `metrics`: counters, histograms and gauges; `few`: whose figures are told apart.
 //! - `logs`: the log lines as records, each in its trace.
 //! - `scrape`: the same figures, for who comes and asks.
 //! - `environment`: what the standard's variables ask for.
@@ -26,6 +26,7 @@ mod attributes;
 pub mod context;
 pub mod database;
 mod environment;
+mod few;
 mod logs;
 pub mod metrics;
 pub mod names;
@@ -38,7 +39,6 @@ mod setup;
 mod spans;
 #[cfg(test)]
 mod testing;
-mod tools;
 pub mod verdict;
 mod waits;
 mod watch;

@@ -53,10 +53,23 @@ names! {
     METRICS:
     /// Counter, `{evaluation}`: verdicts, by [`DECISION`], [`RULE`], [`REASON`], [`MODE`] and [`TOOL`].
     METRIC_EVALUATIONS = "callgate.evaluations",
+    /// Counter, `{finding}`: all that rules had to say, whether or not it decided, by [`RULE`], [`REASON`],
+    /// [`DECISION`] and [`MODE`]. A budget that is nearly or wholly used is of the rule `budget`, a grant that is used up of the
+    /// reason `grant_exceeded`.
+    METRIC_FINDINGS = "callgate.findings",
+    /// Counter, `{evaluation}`: verdicts, by [`TENANT`] and [`DECISION`].
+    METRIC_TENANT_EVALUATIONS = "callgate.tenant.evaluations",
     /// Counter, `{report}`: reports on calls, by [`OUTCOME`], [`FAILURE_KIND`] and [`TOOL`].
     METRIC_RECORDS = "callgate.records",
     /// Counter, `{advice}`: answers to failures, by [`FAILURE_KIND`], [`RETRYABLE`], [`BASIS`] and [`PROBE`].
     METRIC_ADVICE = "callgate.advice",
+    /// Counter, `{retry}`: retries with the same arguments of which it is known what came, by [`FAILURE_KIND`],
+    /// [`RETRYABLE`] (as it was said), [`RETRY_OK`] and [`PROBE`]. Advice was followed where `true` was said, and was
+    /// right where both say the same.
+    METRIC_RETRIES = "callgate.retries",
+    /// Histogram, 0 to 1: the chances that these retries were given, by [`RETRY_OK`]. Well calibrated is a bucket in
+    /// which as large a share succeeded as it says.
+    METRIC_RETRY_PREDICTED = "callgate.retry.predicted",
     /// Counter, `{call}`: calls with arguments of another type than the schema's that were read as the right one, by
     /// [`TOOL`]. Which fields: the log, and the view `coercions`.
     METRIC_COERCIONS = "callgate.coercions",
@@ -78,10 +91,21 @@ names! {
     METRIC_CACHE_TREES = "callgate.cache.trees",
     /// Gauge, bytes: about how much memory they take.
     METRIC_CACHE_SIZE = "callgate.cache.size",
+    /// Counter, `{lookup}`: call trees that were asked for, by [`CACHE_HIT`].
+    METRIC_CACHE_LOOKUPS = "callgate.cache.lookups",
+    /// Gauge, `{append}`: changes of this replica that wait for the next commit, or have a seat for it, at most 4,096.
+    METRIC_QUEUE_DEPTH = "callgate.queue.depth",
+    /// Histogram, seconds: how long the oldest change of a commit had waited when its batch was sent, one figure a
+    /// commit.
+    METRIC_QUEUE_WAIT = "callgate.queue.wait.duration",
+    /// Gauge, 0 or 1: 1 while the database answers this replica, and stores what it is given.
+    METRIC_STORE_UP = "callgate.store.up",
     /// Gauge, `{call}`: Evaluates that are being judged.
     METRIC_AT_WORK = "callgate.admission.at_work",
     /// Gauge, `{call}`: Evaluates that wait for their turn.
     METRIC_WAITING = "callgate.admission.waiting",
+    /// Histogram, seconds: how long an Evaluate waited for its turn; 0 where it was let in at once.
+    METRIC_ADMISSION_WAIT = "callgate.admission.wait.duration",
     /// Counter, `{request}`: Evaluates that were told at once that the server is overloaded.
     METRIC_TURNED_AWAY = "callgate.turned_away",
     /// Gauge, `{revision}`: by how many activations the policy that this replica judges by is older than the active
@@ -90,6 +114,23 @@ names! {
     /// Gauge, seconds: how long ago this replica last read which policies are active. More than some seconds means that
     /// it may judge by older ones than the rest.
     METRIC_POLICY_UNCONFIRMED = "callgate.policy.unconfirmed",
+    /// Gauge, `{revision}`: the activation, counted from 1, that this replica judges the plane's own tenant by; 0 for
+    /// the built-in policy.
+    METRIC_POLICY_REVISION = "callgate.policy.revision",
+    /// Gauge, seconds: how long ago this replica last read what was learned of retries. More than some seconds means
+    /// that it advises by older figures than the rest.
+    METRIC_PROFILES_AGE = "callgate.profiles.age",
+    /// Gauge, `{approval}`: questions to people that are open. Of the whole database: every replica tells the same, as
+    /// it was read last. While the database is away that stands still.
+    METRIC_APPROVALS_OPEN = "callgate.approvals.open",
+    /// Gauge, seconds: since the oldest of them was asked; 0 without any. Of the whole database.
+    METRIC_APPROVALS_OLDEST = "callgate.approvals.oldest",
+    /// Gauge, `{session}`: sessions that wait for one of them. Of the whole database.
+    METRIC_APPROVALS_SESSIONS = "callgate.approvals.sessions",
+    /// Histogram, seconds: from a question to its answer, by [`ANSWER`]. One that ran out has none.
+    METRIC_APPROVALS_WAIT = "callgate.approvals.wait.duration",
+    /// Gauge, `{halt}`: halts in force, by [`HALT_KIND`]. Of the whole database.
+    METRIC_HALTS = "callgate.halts",
     /// Gauge, seconds: how long a certificate still holds that this replica shows, by [`CERTIFICATE`]. Below 0 it has
     /// ended.
     METRIC_CERTIFICATE_LEFT = "callgate.certificate.left",
@@ -97,12 +138,18 @@ names! {
     METRIC_REDACTIONS = "callgate.redactions",
     /// Counter, `{row}`: rows deleted since they were past their term, by [`DELETED`].
     METRIC_DELETED = "callgate.deleted",
+    /// Gauge, `{thread}`: threads that answer calls.
+    METRIC_RUNTIME_WORKERS = "callgate.runtime.workers",
+    /// Gauge, `{task}`: tasks that were begun and have not ended: connections, calls, chores.
+    METRIC_RUNTIME_TASKS = "callgate.runtime.tasks",
+    /// Gauge, `{task}`: tasks that could go on and wait for a thread.
+    METRIC_RUNTIME_QUEUE = "callgate.runtime.queue.depth",
 }
 
 names! {
     /// Every attribute and log field of ours.
     FIELDS:
-    /// The tenant's number. Logs and spans.
+    /// The tenant's number. On metrics one of fifty, else `_OTHER`.
     TENANT = "callgate.tenant",
     /// The arguments' fields that had another type, with the places of items left out. Logs.
     COERCED = "callgate.coerced",
@@ -155,6 +202,14 @@ names! {
     /// The evidence behind a broken loop: the session's last calls, each as fingerprint and result digest (16
     /// hexadecimal characters each, `-` for no result), with a colon between. Logs.
     LOOP_WINDOW = "callgate.loop.window",
+    /// Whether a retry succeeded. Metrics.
+    RETRY_OK = "callgate.retry.ok",
+    /// Whether a call tree was in memory. Metrics.
+    CACHE_HIT = "callgate.cache.hit",
+    /// What became of a question: `approved`, `denied`, `withdrawn`. Metrics.
+    ANSWER = "callgate.answer",
+    /// What a halt stops: `session`, `agent`, `tool`, `tenant`. Metrics.
+    HALT_KIND = "callgate.halt.kind",
     /// Against what a change lost its race. Metrics.
     CONFLICT_REASON = "callgate.conflict.reason",
     /// Why a value was left out: `name`, `card`, `key`, `pattern`. Metrics.
@@ -238,10 +293,34 @@ names! {
     SERVICE_VERSION = "service.version",
     /// On the resource: tells replicas apart.
     SERVICE_INSTANCE_ID = "service.instance.id",
+    /// What connections are for, as the database knows them by: `callgate reader`. Metrics.
+    CONNECTION_POOL = "db.client.connection.pool.name",
+    /// `used` or `idle`. Metrics.
+    CONNECTION_STATE = "db.client.connection.state",
+    /// `user` or `system`. Metrics.
+    CPU_MODE = "cpu.mode",
 }
 
 /// Histogram, seconds: from a call of a service to the end of its answer, by [`RPC_METHOD`] and [`RPC_STATUS`].
 pub const METRIC_RPC_DURATION: &str = "rpc.server.call.duration";
+
+/// Gauge, `{connection}`: this replica's connections to the database, by [`CONNECTION_POOL`] and [`CONNECTION_STATE`].
+pub const METRIC_CONNECTIONS: &str = "db.client.connection.count";
+
+/// Gauge, `{connection}`: the most that there may be, by [`CONNECTION_POOL`].
+pub const METRIC_CONNECTIONS_MAX: &str = "db.client.connection.max";
+
+/// Counter, seconds: processor time of this process, by [`CPU_MODE`]. Linux only, as all of a process.
+pub const METRIC_CPU_TIME: &str = "process.cpu.time";
+
+/// Sum, bytes: memory that this process has in use.
+pub const METRIC_MEMORY: &str = "process.memory.usage";
+
+/// Sum, `{file_descriptor}`: files and connections that this process has open.
+pub const METRIC_FILES: &str = "process.unix.file_descriptor.count";
+
+/// Gauge, seconds: how long this process has been running.
+pub const METRIC_UPTIME: &str = "process.uptime";
 
 /// The value of [`RPC_STATUS`] for whoever got an answer.
 pub const RPC_OK: &str = "OK";
@@ -253,104 +332,4 @@ pub const OTHER: &str = "_OTHER";
 pub const NONE: &str = "none";
 
 #[cfg(test)]
-mod tests {
-    use std::collections::BTreeSet;
-
-    use super::*;
-
-    #[test]
-    fn every_name_is_ours_and_appears_once() {
-        let names: Vec<&str> = [SPANS, METRICS, FIELDS].concat();
-        let distinct: BTreeSet<&str> = names.iter().copied().collect();
-        assert_eq!(distinct.len(), names.len());
-        for name in names {
-            assert!(name.starts_with("callgate."), "{name}");
-            assert!(name.bytes().all(|b| b.is_ascii_lowercase() || b == b'.' || b == b'_'), "{name}");
-        }
-    }
-
-    /// Every string of a program's text that begins like a name of ours, and is not that of a file or of a setting of
-    /// connections.
-    fn ours(text: &str) -> BTreeSet<&str> {
-        let is_no_file = |name: &&str| !name.ends_with(".yaml") && !name.ends_with(".lock");
-        let is_no_setting = |name: &&str| *name != "callgate.tenants";
-        let quoted = regex::Regex::new(r#""(callgate\.[a-z_.]+)""#).expect("a pattern");
-        quoted
-            .captures_iter(text)
-            .filter_map(|found| found.get(1))
-            .map(|name| name.as_str())
-            .filter(is_no_file)
-            .filter(is_no_setting)
-            .collect()
-    }
-
-    /// The programs below a folder.
-    fn programs(folder: &std::path::Path, found: &mut Vec<std::path::PathBuf>) {
-        for entry in std::fs::read_dir(folder).expect("a folder") {
-            let path = entry.expect("an entry").path();
-            if path.is_dir() {
-                programs(&path, found);
-            } else if path.extension().is_some_and(|extension| extension == "rs") {
-                found.push(path);
-            }
-        }
-    }
-
-    /// What this file says of each name, as a page; its beginning is written by hand.
-    fn page(old: &str) -> String {
-        let source = include_str!("names.rs").split("#[cfg(test)]").next().expect("a source");
-        let entry = regex::Regex::new(r#"((?:    /// .*\n)+)    [A-Z_]+ = "([^"]+)","#).expect("a pattern");
-        let loose = regex::Regex::new(r#"((?:/// .*\n)+)pub const ([A-Z_]+): &str = "([^"]+)";"#).expect("a pattern");
-        let link = regex::Regex::new(r"\[`([A-Z_]+)`\]").expect("a pattern");
-        let value = |name: &str| {
-            let line = regex::Regex::new(&format!(r#"\b{name}(?:: &str)? = "([^"]+)""#)).expect("a pattern");
-            line.captures(source).map_or_else(|| panic!("{name} is none"), |found| format!("`{}`", &found[1]))
-        };
-        let told = |doc: &str| {
-            let text =
-                doc.lines().map(|line| line.trim().trim_start_matches("///").trim()).collect::<Vec<_>>().join(" ");
-            link.replace_all(&text, |found: &regex::Captures<'_>| value(&found[1])).replace('|', "\\|")
-        };
-        let mut page = format!("{}\n", old.split("\n## ").next().expect("a beginning").trim_end());
-        for (title, list) in [("Spans", "SPANS"), ("Metrics", "METRICS"), ("Fields of ours", "FIELDS")] {
-            let from = source.find(&format!("\n    {list}:\n")).expect("a list");
-            let part = &source[from..from + source[from..].find("\n}").expect("its end")];
-            page.push_str(&format!("\n## {title}\n\n| name | is |\n|---|---|\n"));
-            for found in entry.captures_iter(part) {
-                page.push_str(&format!("| `{}` | {} |\n", &found[2], told(&found[1])));
-            }
-        }
-        page.push_str("\n## Names that OpenTelemetry has laid down\n\n| name | is |\n|---|---|\n");
-        let from = source.find("\n    CONVENTIONS:\n").expect("a list");
-        for found in entry.captures_iter(&source[from..]) {
-            page.push_str(&format!("| `{}` | {} |\n", &found[2], told(&found[1])));
-        }
-        for found in loose.captures_iter(source).filter(|found| found[2].starts_with("METRIC_")) {
-            page.push_str(&format!("| `{}` | {} |\n", &found[3], told(&found[1])));
-        }
-        page
-    }
-
-    #[test]
-    fn the_page_of_names_is_up_to_date() {
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/TELEMETRY.md");
-        let old = std::fs::read_to_string(path).expect("a page");
-        let page = page(&old);
-        if std::env::var_os("UPDATE").is_some() {
-            std::fs::write(path, &page).expect("written");
-        }
-        assert!(std::fs::read_to_string(path).expect("a page") == page, "UPDATE=1 writes {path} anew; then review it");
-    }
-
-    #[test]
-    fn every_name_that_is_used_is_listed() {
-        let listed: BTreeSet<&str> = [SPANS, METRICS, FIELDS].concat().into_iter().collect();
-        let mut found = Vec::new();
-        programs(&std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), &mut found);
-        for path in found {
-            let text = std::fs::read_to_string(&path).expect("text");
-            let unlisted: Vec<_> = ours(&text).into_iter().filter(|name| !listed.contains(name)).collect();
-            assert!(unlisted.is_empty(), "{}: {unlisted:?}", path.display());
-        }
-    }
-}
+mod tests;

@@ -19,7 +19,7 @@ use super::{
     Metrics, Scrape,
     environment::{self, Environment},
     logs::Records,
-    names,
+    metrics, names,
     otlp::{self, Otlp, Probed},
     scrape,
 };
@@ -158,7 +158,8 @@ where
 {
     let filter = filter(settings.log_filter.as_deref())?;
     let (scrape, reader) = scrape::start().map_err(TelemetryError::Scrape)?;
-    let meters = SdkMeterProvider::builder().with_resource(otlp::resource()).with_reader(reader);
+    let meters =
+        SdkMeterProvider::builder().with_view(metrics::of_many).with_resource(otlp::resource()).with_reader(reader);
     let plan = environment::read(environment, settings.otlp_endpoint.as_deref())?;
     let (otlp, meters) = if plan.exports() {
         let (otlp, meters) = otlp::start(&plan, meters)?;
@@ -186,6 +187,7 @@ where
         Box::new(Registry::default().with(lines_to(writer, format, ansi)).with(events).with(filter))
     };
     let metrics = Metrics::new(&meters);
+    metrics::process::observe(&meters);
     Ok((subscriber, Telemetry { metrics, scrape, otlp, warnings: plan.warnings, _meters: meters }))
 }
 

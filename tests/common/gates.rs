@@ -32,7 +32,7 @@ pub(crate) fn metrics() -> Metrics {
 }
 
 pub(crate) async fn open(options: PgConnectOptions) -> Result<Store, OpenError> {
-    Store::open(StoreSettings { options, on_commit: Arc::new(|_, _| {}), traced: Arc::new(()) }).await
+    Store::open(StoreSettings { options, on_commit: Arc::new(|_| {}), traced: Arc::new(()) }).await
 }
 
 pub(crate) async fn store(postgres: &Postgres) -> Store {

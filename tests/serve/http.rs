@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// The whole answer to a request of HTTP/1, head and body.
-async fn get(server: &Server, path: &str) -> String {
+pub(crate) async fn get(server: &Server, path: &str) -> String {
     said(server, &format!("GET {path} HTTP/1.1\r\nhost: callgate\r\nconnection: close\r\n\r\n")).await
 }
 

@@ -1,6 +1,7 @@
 //! What operators type at a running server, as they type it: the commands find calls, try policies on them, answer
 //! questions, and stop and let go.
 
+mod figures;
 mod log;
 mod recorded;
 
@@ -39,7 +40,7 @@ struct Desk {
     agent: Client,
     url: String,
     // Before the home, which waits for the end of its database.
-    _server: Server,
+    server: Server,
     home: Home,
 }
 
@@ -49,7 +50,7 @@ impl Desk {
         let file = policy.map(|text| home.file("policy.yaml", text));
         let args: Vec<&str> = file.iter().flat_map(|file| ["--policy", path(file)]).collect();
         let server = Server::start(&home, &args);
-        Self { agent: server.client().await, url: format!("http://{}", server.address), _server: server, home }
+        Self { agent: server.client().await, url: format!("http://{}", server.address), server, home }
     }
 
     /// Types a command; gives its exit code and all that it says.

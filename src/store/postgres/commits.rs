@@ -16,6 +16,17 @@ use crate::store::error::StoreError;
 /// a change does not. Later, when nobody may be asking for commits any more, a trial write is enough.
 const QUIET: Duration = Duration::from_secs(5);
 
+/// A batch that was committed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Commit {
+    /// Changes in it.
+    pub changes: usize,
+    /// How long it took.
+    pub took: Duration,
+    /// How long its oldest change had waited when it was sent.
+    pub waited: Duration,
+}
+
 /// When the last commit failed; none when one has succeeded since.
 #[derive(Debug, Default)]
 pub(super) struct Commits(Mutex<Option<Instant>>);

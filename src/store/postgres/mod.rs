@@ -45,6 +45,7 @@ mod reseal;
 mod retention;
 mod row;
 mod sealed;
+mod stock;
 mod tenants;
 mod texts;
 mod time;
@@ -81,6 +82,7 @@ use crate::{
 };
 
 pub use carry::{Carried, carried, make_roles, settle_in};
+pub use commits::Commit;
 pub use connect::parse_url;
 pub use distribute::{Distributed, distribute};
 pub use export::{Exported, Place};
@@ -95,6 +97,7 @@ pub use queue::{Pending, QueueSlot};
 pub use read::{for_all, for_people};
 pub use reseal::{Reseal, Uses};
 pub use retention::{RETAIN_DAYS_MIN, Retained, retain};
+pub use stock::{Load, Pool, Questions};
 pub use traced::{Traced, namespace};
 pub use writer::Committed;
 
@@ -130,8 +133,8 @@ const SCHEMA: &str = "callgate";
 pub struct StoreSettings {
     /// The server and its credentials.
     pub options: PgConnectOptions,
-    /// Called after every commit with the number of changes in it and its duration.
-    pub on_commit: Arc<dyn Fn(usize, Duration) + Send + Sync>,
+    /// Called after every commit.
+    pub on_commit: Arc<dyn Fn(Commit) + Send + Sync>,
     /// Who makes spans of batches; `Arc::new(())` makes none.
     pub traced: Arc<dyn Traced>,
 }
@@ -180,12 +183,12 @@ impl Store {
         let replica = sqlx::query_scalar("select gen_random_uuid()::text").fetch_one(&mut conn).await?;
         let namespace = namespace(&options).into();
         let connector = Arc::new(Connector::default());
-        let of = |options: &PgConnectOptions, name: &str, limits, pulse| {
+        let of = |options: &PgConnectOptions, name: &'static str, limits, pulse| {
             // A connection whose user went away is rolled back, whether or not it was in a transaction.
-            let options = options.clone().application_name(name).options([("client_min_messages", "error")]);
-            Readers::new(Arc::clone(&connector), options, limits, pulse).binding(is_bound)
+            let options = options.clone().options([("client_min_messages", "error")]);
+            Readers::new(Arc::clone(&connector), (name, options), limits, pulse).binding(is_bound)
         };
-        let readers = |name: &str, limits, pulse| of(&options, name, limits, pulse);
+        let readers = |name: &'static str, limits, pulse| of(&options, name, limits, pulse);
         let (counters, old_counters) = Counters::new();
         let (time, counters) = (Arc::new(DbTime::new(now)), Arc::new(counters));
         let pulse = Arc::new(Pulse::new(readers("callgate health", (1, PULSE), None), Arc::clone(&time)));
@@ -202,10 +205,9 @@ impl Store {
             is_distributed,
         };
         let writer = Mutex::new(Some(tokio::spawn(writer.run(jobs))));
-        let people =
-            |max, work| readers("callgate people", (max, work), Some(Arc::clone(&pulse))).of_people(PEOPLE_WAIT);
+        let people = |name, max, work| readers(name, (max, work), Some(Arc::clone(&pulse))).of_people(PEOPLE_WAIT);
         let slow = readers("callgate slow reader", (SLOW_MAX, SLOW), Some(Arc::clone(&pulse)));
-        let slow = slow.beside(people(EXPORTS_MAX, SLOW));
+        let slow = slow.beside(people("callgate export", EXPORTS_MAX, SLOW));
         tokio::spawn(build_indexes(slow.clone()));
         let gatherers = reads::gatherer_options(options.clone(), is_distributed);
         let gatherers = of(&gatherers, "callgate gatherer", (reads::GATHERERS_MAX, READ), Some(Arc::clone(&pulse)));
@@ -214,8 +216,11 @@ impl Store {
             gathers: Gathers::new(&gatherers, cut),
             is_distributed,
             gatherers,
-            readers: readers("callgate reader", (READERS_MAX, READ), Some(Arc::clone(&pulse)))
-                .beside(people(PEOPLE_MAX, READ)),
+            readers: readers("callgate reader", (READERS_MAX, READ), Some(Arc::clone(&pulse))).beside(people(
+                "callgate people",
+                PEOPLE_MAX,
+                READ,
+            )),
             slow,
             pulse,
             queue,

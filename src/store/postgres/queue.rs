@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use tokio::sync::{mpsc, oneshot};
+use tokio::{
+    sync::{mpsc, oneshot},
+    time::Instant,
+};
 
 use super::{
     sealed,
@@ -34,8 +37,8 @@ impl QueueSlot {
         };
         match stored {
             Some(sealed) => {
-                let span = tracing::Span::current();
-                drop(self.0.send(Job { append, sealed, slot: Arc::clone(slot), span, reply }));
+                let (slot, since, span) = (Arc::clone(slot), Instant::now(), tracing::Span::current());
+                drop(self.0.send(Job { append, sealed, slot, span, reply, since }));
             }
             // What must be sealed and cannot be is not stored.
             None => {

@@ -14,7 +14,7 @@ use tokio::{
     time::{Instant, timeout, timeout_at},
 };
 
-use super::{bind, connect::Connector, decode::Loaded, pulse::Pulse};
+use super::{bind, connect::Connector, decode::Loaded, pulse::Pulse, stock::Pool};
 use crate::{
     domain::ids::TenantId,
     store::error::{Busy, StoreError},
@@ -49,6 +49,9 @@ pub(super) struct Readers(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
+    /// What they are for, as the database knows it.
+    name: &'static str,
+    max: usize,
     connector: Arc<Connector>,
     options: PgConnectOptions,
     seats: Arc<Semaphore>,
@@ -79,17 +82,20 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Readers {
-    /// At most `max` connections, made when they are needed; each is used for at most `work` at a time.
+    /// At most `max` connections, for what `name` says, made when they are needed; each is used for at most `work` at
+    /// a time.
     pub(super) fn new(
         connector: Arc<Connector>,
-        options: PgConnectOptions,
+        (name, options): (&'static str, PgConnectOptions),
         (max, work): (usize, Duration),
         pulse: Option<Arc<Pulse>>,
     ) -> Self {
-        let options = options.options([("statement_timeout", work.as_millis().to_string())]);
+        let options = options.application_name(name).options([("statement_timeout", work.as_millis().to_string())]);
         // Whoever asks whether the database answers has the time that an answer may take.
         let wait = if pulse.is_some() { ACQUIRE } else { work };
         Self(Arc::new(Shared {
+            name,
+            max,
             connector,
             options,
             seats: Arc::new(Semaphore::new(max)),
@@ -182,6 +188,15 @@ impl Readers {
             return Err(from.late(from.0.work, Busy::Statement).await);
         }
         done
+    }
+
+    /// How many there are, and those for people beside them.
+    pub(super) fn pools(&self) -> Vec<Pool> {
+        let Shared { name, seats, max, idle, people, .. } = &*self.0;
+        let used = max - seats.available_permits().min(*max);
+        let own = Pool { name, used, idle: lock(idle).len(), max: *max };
+        let people = people.iter().flat_map(Self::pools);
+        std::iter::once(own).chain(people).collect()
     }
 
     /// A new connection that is never given back.

@@ -18,7 +18,7 @@ use tracing::Span;
 use super::{
     append::{Appended, Batch, Connection},
     audit,
-    commits::Commits,
+    commits::{Commit, Commits},
     connect::{Connector, jittered},
     problem::{Failure, Problem},
     time::DbTime,
@@ -70,6 +70,8 @@ pub(super) struct Job {
     /// Of whoever wants it.
     pub(super) span: Span,
     pub(super) reply: oneshot::Sender<Result<Committed, Lost>>,
+    /// Since when it waits.
+    pub(super) since: Instant,
 }
 
 impl Job {
@@ -91,8 +93,8 @@ impl Job {
     }
 }
 
-/// Is told of every commit: changes in the batch, and how long it took.
-pub(super) type OnCommit = Arc<dyn Fn(usize, Duration) + Send + Sync>;
+/// Is told of every commit.
+pub(super) type OnCommit = Arc<dyn Fn(Commit) + Send + Sync>;
 
 pub(super) struct Writer {
     pub(super) options: PgConnectOptions,
@@ -174,7 +176,10 @@ impl Writer {
         }
         match appended {
             Ok(lost) => {
-                (self.on_commit)(chains.iter().map(Vec::len).sum(), started.elapsed());
+                let jobs = || chains.iter().flatten();
+                let waited = jobs().map(|job| started.saturating_duration_since(job.since)).max();
+                let (changes, waited) = (jobs().count(), waited.unwrap_or_default());
+                (self.on_commit)(Commit { changes, took: started.elapsed(), waited });
                 self.commits.succeeded();
                 for (chain, lost) in chains.into_iter().zip(lost) {
                     answer(chain, lost, &span);

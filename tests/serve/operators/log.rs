@@ -33,7 +33,7 @@ async fn what_an_operator_does_is_one_line_with_who_what_and_why() {
     let server =
         Server::logging(&["--data-dir", path(&data_dir), "--log-format", "json", "--policy", path(&file)], &log);
     let (agent, url) = (server.client().await, format!("http://{}", server.address));
-    let mut desk = Desk { agent, url, _server: server, home };
+    let mut desk = Desk { agent, url, server, home };
     let question = desk.asks("s1", "c1", "delete_order", r#"{"id":4}"#).await.approval_id;
 
     for (typed, kind, what, why) in TYPED {

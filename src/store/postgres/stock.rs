@@ -1,0 +1,86 @@
+//! What operators' figures are made of: what waits, and for whom; connections.
+
+use sqlx::{PgConnection, Row as _};
+
+use super::{
+    Store,
+    decode::{Loaded, count},
+    writer::QUEUE_MAX,
+};
+use crate::{
+    domain::{ids::TenantId, time::Timestamp},
+    store::error::StoreError,
+};
+
+/// What this replica has on its way to the database, and what it reaches it by.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Load {
+    /// Changes that wait for a commit.
+    pub queued: usize,
+    /// Connections, by what they are for.
+    pub pools: Vec<Pool>,
+}
+
+/// Connections of one purpose.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pool {
+    /// The name by which the database knows them.
+    pub name: &'static str,
+    /// In use.
+    pub used: usize,
+    /// Open, and not in use.
+    pub idle: usize,
+    /// The most there may be.
+    pub max: usize,
+}
+
+/// Questions to people that are open.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Questions {
+    /// How many.
+    pub open: u64,
+    /// Sessions that wait for one.
+    pub sessions: u64,
+    /// When the oldest was asked.
+    pub oldest: Option<Timestamp>,
+}
+
+impl Store {
+    /// What is on its way.
+    #[must_use]
+    pub fn load(&self) -> Load {
+        let pools = [&self.readers, &self.gatherers, &self.slow, self.pulse.connections()];
+        let pools = pools.into_iter().flat_map(|readers| readers.pools()).collect();
+        Load { queued: QUEUE_MAX - self.queue.capacity(), pools }
+    }
+
+    /// The questions of these tenants that are open.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the database cannot be read.
+    pub async fn open_questions(&self, tenants: &[TenantId]) -> Result<Questions, StoreError> {
+        self.slow.read(async |conn| questions(conn, tenants).await).await
+    }
+}
+
+/// A later round of a call repeats its question: the first one has its time.
+async fn questions(conn: &mut PgConnection, tenants: &[TenantId]) -> Loaded<Questions> {
+    let row = sqlx::query(
+        "select count(distinct (c.tenant_id, c.approval_id)) as open,
+           count(distinct (c.tenant_id, c.session_id)) as sessions,
+           (extract(epoch from min(c.at)) * 1000)::bigint as oldest_ms
+         from call c
+         where c.tenant_id = any($1) and c.approval_id is not null and c.approval_expires_at > now()
+           and not exists (select from session_event e where e.shard = c.shard and e.tenant_id = c.tenant_id
+             and e.root_id = c.root_id and e.epoch = c.epoch and e.kind in ('answered', 'withdrawn')
+             and e.detail ->> 'approval_id' = c.approval_id)",
+    );
+    let tenants: Vec<i64> = tenants.iter().map(|tenant| tenant.0).collect();
+    let row = row.bind(tenants).fetch_one(conn).await?;
+    let oldest: Option<i64> = row.try_get("oldest_ms")?;
+    Ok(Questions {
+        open: count(&row, "open")?,
+        sessions: count(&row, "sessions")?,
+        oldest: oldest.map(Timestamp::from_millis),
+    })
+}

@@ -1,0 +1,34 @@
+//! make: instruments, each with its unit and what it is for.
+
+use opentelemetry::metrics::{Counter, Gauge, Histogram, Meter};
+
+/// Bounds of the durations' buckets, in seconds. OpenTelemetry's own are made for milliseconds.
+const SECONDS: [f64; 15] =
+    [0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0];
+
+/// Makes instruments of one meter.
+pub(super) struct Make<'a>(pub(super) &'a Meter);
+
+impl Make<'_> {
+    pub(super) fn counter(&self, name: &'static str, unit: &'static str, of: &'static str) -> Counter<u64> {
+        self.0.u64_counter(name).with_unit(unit).with_description(of).build()
+    }
+
+    pub(super) fn gauge(&self, name: &'static str, unit: &'static str, of: &'static str) -> Gauge<u64> {
+        self.0.u64_gauge(name).with_unit(unit).with_description(of).build()
+    }
+
+    /// A gauge of a time.
+    pub(super) fn age(&self, name: &'static str, of: &'static str) -> Gauge<f64> {
+        self.0.f64_gauge(name).with_unit("s").with_description(of).build()
+    }
+
+    /// A histogram of times of calls, from 0.1 ms on.
+    pub(super) fn seconds(&self, name: &'static str, of: &'static str) -> Histogram<f64> {
+        self.seconds_by(name, of, SECONDS.to_vec())
+    }
+
+    pub(super) fn seconds_by(&self, name: &'static str, of: &'static str, bounds: Vec<f64>) -> Histogram<f64> {
+        self.0.f64_histogram(name).with_unit("s").with_description(of).with_boundaries(bounds).build()
+    }
+}

@@ -1,0 +1,177 @@
+//! plane: how a replica stands, and what it knows of the whole plane. Gauges are told anew each second, or as often as
+//! the database is asked.
+
+use std::time::Duration;
+
+use opentelemetry::{
+    KeyValue,
+    metrics::{Counter, Gauge, Histogram},
+};
+
+use super::{super::names, Metrics, make::Make};
+use crate::domain::inbox::QuestionState;
+
+/// Bounds of the buckets of people's answers, in seconds: from a moment to two days.
+const PATIENCE: [f64; 12] =
+    [1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 1_800.0, 3_600.0, 14_400.0, 43_200.0, 86_400.0, 172_800.0];
+
+#[derive(Debug, Clone)]
+pub(super) struct Plane {
+    store_up: Gauge<u64>,
+    queue_depth: Gauge<u64>,
+    queue_wait: Histogram<f64>,
+    connections: Gauge<u64>,
+    connections_max: Gauge<u64>,
+    cache_trees: Gauge<u64>,
+    cache_size: Gauge<u64>,
+    cache_lookups: Counter<u64>,
+    at_work: Gauge<u64>,
+    waiting: Gauge<u64>,
+    admission_wait: Histogram<f64>,
+    turned_away: Counter<u64>,
+    policy_behind: Gauge<u64>,
+    policy_unconfirmed: Gauge<f64>,
+    policy_revision: Gauge<u64>,
+    profiles_age: Gauge<f64>,
+    certificate_left: Gauge<i64>,
+    approvals_open: Gauge<u64>,
+    approvals_oldest: Gauge<f64>,
+    approvals_sessions: Gauge<u64>,
+    approvals_wait: Histogram<f64>,
+    halts: Gauge<u64>,
+}
+
+impl Plane {
+    pub(super) fn new(make: &Make<'_>) -> Self {
+        let left = make.0.i64_gauge(names::METRIC_CERTIFICATE_LEFT).with_unit("s");
+        Self {
+            store_up: make.gauge(names::METRIC_STORE_UP, "", "1 while the database answers and stores."),
+            queue_depth: make.gauge(names::METRIC_QUEUE_DEPTH, "{append}", "Changes that wait for a commit."),
+            queue_wait: make.seconds(names::METRIC_QUEUE_WAIT, "How long a commit's oldest change waited for it."),
+            connections: make.gauge(names::METRIC_CONNECTIONS, "{connection}", "Connections to the database."),
+            connections_max: make.gauge(names::METRIC_CONNECTIONS_MAX, "{connection}", "The most there may be."),
+            cache_trees: make.gauge(names::METRIC_CACHE_TREES, "{tree}", "Call trees in memory."),
+            cache_size: make.gauge(names::METRIC_CACHE_SIZE, "By", "About how much memory they take."),
+            cache_lookups: make.counter(names::METRIC_CACHE_LOOKUPS, "{lookup}", "Call trees that were asked for."),
+            at_work: make.gauge(names::METRIC_AT_WORK, "{call}", "Evaluates that are being judged."),
+            waiting: make.gauge(names::METRIC_WAITING, "{call}", "Evaluates that wait for their turn."),
+            admission_wait: make.seconds(names::METRIC_ADMISSION_WAIT, "How long an Evaluate waited for its turn."),
+            turned_away: make.counter(names::METRIC_TURNED_AWAY, "{request}", "Evaluates told of an overload."),
+            policy_behind: make.gauge(
+                names::METRIC_POLICY_BEHIND,
+                "{revision}",
+                "Activations that the policy of this replica is older than the active one.",
+            ),
+            policy_unconfirmed: make
+                .age(names::METRIC_POLICY_UNCONFIRMED, "Since this replica last read which policies are active."),
+            policy_revision: make.gauge(
+                names::METRIC_POLICY_REVISION,
+                "{revision}",
+                "The activation that this replica judges the plane's own tenant by.",
+            ),
+            profiles_age: make.age(names::METRIC_PROFILES_AGE, "Since this replica last read what was learned."),
+            certificate_left: left.with_description("How long a certificate still holds that is shown.").build(),
+            approvals_open: make.gauge(names::METRIC_APPROVALS_OPEN, "{approval}", "Questions to people, in all."),
+            approvals_oldest: make.age(names::METRIC_APPROVALS_OLDEST, "Since the oldest of them was asked."),
+            approvals_sessions: make.gauge(names::METRIC_APPROVALS_SESSIONS, "{session}", "Sessions that wait."),
+            approvals_wait: make.seconds_by(
+                names::METRIC_APPROVALS_WAIT,
+                "How long people took for an answer.",
+                PATIENCE.to_vec(),
+            ),
+            halts: make.gauge(names::METRIC_HALTS, "{halt}", "What is halted, in all."),
+        }
+    }
+
+    /// The oldest change of a commit waited so long for it.
+    pub(super) fn waited(&self, waited: Duration) {
+        self.queue_wait.record(waited.as_secs_f64(), &[]);
+    }
+}
+
+impl Metrics {
+    /// Whether the database answers, and stores what it is given.
+    pub fn store_up(&self, is_up: bool) {
+        self.plane.store_up.record(is_up.into(), &[]);
+    }
+
+    /// What waits for a commit.
+    pub fn queued(&self, changes: usize) {
+        self.plane.queue_depth.record(changes as u64, &[]);
+    }
+
+    /// How many connections of a purpose are in use, are open and not in use, and may be there at most.
+    pub fn connected(&self, pool: &'static str, (used, idle, max): (usize, usize, usize)) {
+        let pool = KeyValue::new(names::CONNECTION_POOL, pool);
+        for (state, count) in [("used", used), ("idle", idle)] {
+            let labels = [pool.clone(), KeyValue::new(names::CONNECTION_STATE, state)];
+            self.plane.connections.record(count as u64, &labels);
+        }
+        self.plane.connections_max.record(max as u64, &[pool]);
+    }
+
+    /// What this replica holds in memory: call trees, and about how many bytes they take.
+    pub fn cached(&self, (trees, bytes): (usize, usize)) {
+        self.plane.cache_trees.record(trees as u64, &[]);
+        self.plane.cache_size.record(bytes as u64, &[]);
+    }
+
+    /// A call tree was asked for, and was in memory or not.
+    pub fn looked_up(&self, was_there: bool) {
+        self.plane.cache_lookups.add(1, &[KeyValue::new(names::CACHE_HIT, was_there)]);
+    }
+
+    /// How many Evaluates are being judged, and how many wait for their turn.
+    pub fn admitted(&self, (at_work, waiting): (usize, usize)) {
+        self.plane.at_work.record(at_work as u64, &[]);
+        self.plane.waiting.record(waiting as u64, &[]);
+    }
+
+    /// An Evaluate waited so long for its turn, and had it.
+    pub fn entered(&self, waited: Duration) {
+        self.plane.admission_wait.record(waited.as_secs_f64(), &[]);
+    }
+
+    /// An Evaluate was told at once that the server is overloaded.
+    pub fn turned_away(&self) {
+        self.plane.turned_away.add(1, &[]);
+    }
+
+    /// By how many activations the policy that judges is older than the active one, how long ago that was read, and
+    /// which one judges the plane's own tenant.
+    pub fn policies(&self, behind: u64, unconfirmed: Duration, revision: u64) {
+        self.plane.policy_behind.record(behind, &[]);
+        self.plane.policy_unconfirmed.record(unconfirmed.as_secs_f64(), &[]);
+        self.plane.policy_revision.record(revision, &[]);
+    }
+
+    /// How long ago this replica last read what was learned of retries.
+    pub fn profiles(&self, age: Duration) {
+        self.plane.profiles_age.record(age.as_secs_f64(), &[]);
+    }
+
+    /// For so many seconds holds the certificate that is shown there.
+    pub fn certificate(&self, shown: &'static str, left: i64) {
+        self.plane.certificate_left.record(left, &[KeyValue::new(names::CERTIFICATE, shown)]);
+    }
+
+    /// How many questions are open in the whole database, how many sessions wait for them, and for how long the oldest.
+    pub fn asked_of_people(&self, open: u64, sessions: u64, oldest: Duration) {
+        self.plane.approvals_open.record(open, &[]);
+        self.plane.approvals_sessions.record(sessions, &[]);
+        self.plane.approvals_oldest.record(oldest.as_secs_f64(), &[]);
+    }
+
+    /// A person answered a question, or who asked it took it back, after `waited_ms`.
+    pub fn answered(&self, state: QuestionState, waited_ms: u64) {
+        let labels = [KeyValue::new(names::ANSWER, state.as_str())];
+        self.plane.approvals_wait.record(Duration::from_millis(waited_ms).as_secs_f64(), &labels);
+    }
+
+    /// How many halts are in force, of each kind.
+    pub fn halted(&self, halts: impl IntoIterator<Item = (&'static str, u64)>) {
+        for (kind, count) in halts {
+            self.plane.halts.record(count, &[KeyValue::new(names::HALT_KIND, kind)]);
+        }
+    }
+}

@@ -1,0 +1,46 @@
+//! retries: what came of retries, held against what was said of them.
+
+use opentelemetry::{
+    KeyValue,
+    metrics::{Counter, Histogram},
+};
+
+use super::{super::names, make::Make};
+use crate::domain::profile::{FollowUpKind, Trial};
+
+/// Bounds of the predicted chances' buckets: tenths, as a calibration plot has them.
+const CHANCES: [f64; 10] = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0];
+
+#[derive(Debug, Clone)]
+pub(super) struct Retries {
+    settled: Counter<u64>,
+    predicted: Histogram<f64>,
+}
+
+impl Retries {
+    pub(super) fn new(make: &Make<'_>) -> Self {
+        let predicted = make.0.f64_histogram(names::METRIC_RETRY_PREDICTED);
+        let predicted = predicted.with_description("Chances that retries were given, by what came of them.");
+        Self {
+            settled: make.counter(names::METRIC_RETRIES, "{retry}", "Retries of which it is known what came."),
+            predicted: predicted.with_boundaries(CHANCES.to_vec()).build(),
+        }
+    }
+
+    /// A retry with the same arguments came to something. One with others says nothing of the advice, which was about
+    /// these.
+    pub(super) fn settled(&self, trial: &Trial) {
+        let Trial { follow_up, ok, .. } = trial;
+        if follow_up.kind != FollowUpKind::Same {
+            return;
+        }
+        let labels = [
+            KeyValue::new(names::FAILURE_KIND, follow_up.failure.as_str()),
+            KeyValue::new(names::RETRYABLE, follow_up.retryable_said),
+            KeyValue::new(names::PROBE, follow_up.probe),
+            KeyValue::new(names::RETRY_OK, *ok),
+        ];
+        self.settled.add(1, &labels);
+        self.predicted.record(follow_up.p_predicted.clamp(0.0, 1.0), &labels[3..]);
+    }
+}

@@ -1,0 +1,167 @@
+//! Each figure moves with what it counts, by bounded labels.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex},
+};
+
+use opentelemetry_sdk::{
+    error::OTelSdkResult,
+    metrics::{
+        PeriodicReader, SdkMeterProvider, Temporality,
+        data::{AggregatedMetrics, MetricData, ResourceMetrics},
+        exporter::PushMetricExporter,
+    },
+};
+
+use super::*;
+use crate::{
+    domain::{
+        finding::{Decision, Level},
+        outcome::OutcomeStatus,
+    },
+    telemetry::testing,
+};
+
+/// Metric and labels, to what was summed.
+#[derive(Debug, Clone, Default)]
+struct Figures(Arc<Mutex<BTreeMap<String, f64>>>);
+
+fn labels<'a>(attributes: impl Iterator<Item = &'a KeyValue>) -> String {
+    let mut labels: Vec<String> = attributes.map(|label| format!("{}={}", label.key, label.value)).collect();
+    labels.sort();
+    labels.join(" ")
+}
+
+impl PushMetricExporter for Figures {
+    async fn export(&self, metrics: &ResourceMetrics) -> OTelSdkResult {
+        let mut figures = self.0.lock().unwrap();
+        for metric in metrics.scope_metrics().flat_map(|scope| scope.metrics()) {
+            let points: Vec<(String, f64)> = match metric.data() {
+                AggregatedMetrics::U64(MetricData::Sum(sum)) => {
+                    sum.data_points().map(|p| (labels(p.attributes()), p.value() as f64)).collect()
+                }
+                AggregatedMetrics::U64(MetricData::Histogram(all)) => {
+                    all.data_points().map(|p| (labels(p.attributes()), p.sum() as f64)).collect()
+                }
+                AggregatedMetrics::F64(MetricData::Histogram(all)) => {
+                    all.data_points().map(|p| (labels(p.attributes()), p.sum())).collect()
+                }
+                other => panic!("{} is {other:?}", metric.name()),
+            };
+            let named = points.into_iter().map(|(labels, value)| {
+                (format!("{} [{}] {labels}", metric.name(), metric.unit()).trim_end().to_owned(), value)
+            });
+            figures.extend(named);
+        }
+        Ok(())
+    }
+
+    fn force_flush(&self) -> OTelSdkResult {
+        Ok(())
+    }
+
+    fn shutdown_with_timeout(&self, _: Duration) -> OTelSdkResult {
+        Ok(())
+    }
+
+    fn temporality(&self) -> Temporality {
+        Temporality::Cumulative
+    }
+}
+
+#[test]
+fn everything_is_counted_by_bounded_labels() {
+    let figures = Figures::default();
+    let reader = PeriodicReader::builder(figures.clone()).build();
+    let provider = SdkMeterProvider::builder().with_reader(reader).build();
+    let metrics = Metrics::new(&provider);
+
+    let took = Duration::from_millis(500);
+    let card = Proposal { declared: true, ..testing::proposal("charge_card") };
+    metrics.evaluated(&testing::allow(), &card, took);
+    metrics.clone().evaluated(&testing::allow(), &card, took);
+    metrics.evaluated(&testing::loop_broken(Decision::Deny, Level::Critical, 20), &card, took);
+    metrics.evaluated(&testing::shadowed(testing::loop_broken(Decision::Deny, Level::Critical, 20)), &card, took);
+    metrics.recorded(&testing::settled(OutcomeStatus::Success, None, None), (&card.request.tool, true), took);
+    let limited = Some(FailureKind::RateLimited);
+    metrics.recorded(
+        &testing::settled(OutcomeStatus::Error, limited, Some((true, 1_000))),
+        (&card.request.tool, false),
+        took,
+    );
+    metrics.committed(3, took, took);
+    metrics.conflict("version");
+    metrics.turned_away();
+    metrics.deleted("trees", 2);
+    metrics.coerced(&card.request.tool);
+    provider.force_flush().expect("flushed");
+
+    let found = figures.0.lock().unwrap().clone();
+    let expected = [
+        (
+            "callgate.advice [{advice}] callgate.failure_kind=rate_limited callgate.retry.basis=prior \
+             callgate.retry.probe=false callgate.retryable=true",
+            1.0,
+        ),
+        ("callgate.coercions [{call}] gen_ai.tool.name=charge_card", 1.0),
+        ("callgate.commit.batch_size [{append}]", 3.0),
+        ("callgate.commit.conflicts [{conflict}] callgate.conflict.reason=version", 1.0),
+        ("callgate.commit.duration [s]", 0.5),
+        ("callgate.queue.wait.duration [s]", 0.5),
+        ("callgate.tenant.evaluations [{evaluation}] callgate.decision=ALLOW callgate.tenant=1", 2.0),
+        ("callgate.tenant.evaluations [{evaluation}] callgate.decision=DENY callgate.tenant=1", 2.0),
+        (
+            "callgate.findings [{finding}] callgate.decision=DENY callgate.mode=enforce callgate.reason=no_progress \
+             callgate.rule=repeat",
+            1.0,
+        ),
+        (
+            "callgate.findings [{finding}] callgate.decision=DENY callgate.mode=shadow callgate.reason=no_progress \
+             callgate.rule=repeat",
+            1.0,
+        ),
+        ("callgate.deleted [{row}] callgate.deleted.kind=trees", 2.0),
+        ("callgate.evaluate.duration [s]", 2.0),
+        (
+            "callgate.evaluations [{evaluation}] callgate.decision=ALLOW callgate.mode=enforce \
+             callgate.reason=none callgate.rule=none gen_ai.tool.name=charge_card",
+            2.0,
+        ),
+        (
+            "callgate.evaluations [{evaluation}] callgate.decision=DENY callgate.mode=enforce \
+             callgate.reason=no_progress callgate.rule=repeat gen_ai.tool.name=charge_card",
+            1.0,
+        ),
+        (
+            "callgate.evaluations [{evaluation}] callgate.decision=DENY callgate.mode=shadow \
+             callgate.reason=no_progress callgate.rule=repeat gen_ai.tool.name=charge_card",
+            1.0,
+        ),
+        (
+            "callgate.records [{report}] callgate.failure_kind=none callgate.outcome=success \
+             gen_ai.tool.name=charge_card",
+            1.0,
+        ),
+        ("callgate.loops [{loop}] callgate.level=critical callgate.mode=enforce callgate.rule=repeat", 1.0),
+        ("callgate.loops [{loop}] callgate.level=critical callgate.mode=shadow callgate.rule=repeat", 1.0),
+        ("callgate.record.duration [s]", 1.0),
+        (
+            "callgate.records [{report}] callgate.failure_kind=rate_limited callgate.outcome=error \
+             gen_ai.tool.name=_OTHER",
+            1.0,
+        ),
+        ("callgate.turned_away [{request}]", 1.0),
+    ];
+    assert_eq!(found, expected.map(|(name, sum)| (name.to_owned(), sum)).into());
+    for name in found.keys().map(|line| line.split(' ').next().unwrap()) {
+        assert!(names::METRICS.contains(&name), "{name}");
+    }
+}
+
+#[test]
+fn without_a_collector_counting_is_harmless() {
+    let metrics = Metrics::none();
+    metrics.evaluated(&testing::allow(), &testing::proposal("charge_card"), Duration::ZERO);
+    metrics.conflict("version");
+}
