@@ -145,6 +145,9 @@ enum Command {
     /// Serve what a bench is held against
     #[command(hide = true)]
     BenchYardstick(bench::yardstick::YardstickArgs),
+    /// Take what a server that is measured tells of itself, and drop it
+    #[command(hide = true)]
+    BenchCollector,
 }
 
 /// The command line with its examples.
@@ -215,6 +218,7 @@ fn run(command: Command) -> ExitCode {
         Command::Mcp(args) => mcp::run(&args),
         Command::Bench(args) => runtime().and_then(|runtime| runtime.block_on(bench::run(args))),
         Command::BenchYardstick(args) => runtime().and_then(|runtime| runtime.block_on(bench::yardstick::run(args))),
+        Command::BenchCollector => runtime().and_then(|runtime| runtime.block_on(bench::collector::run())),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

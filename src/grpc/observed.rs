@@ -3,6 +3,7 @@
 use std::{
     convert::Infallible,
     pin::Pin,
+    sync::Arc,
     task::{Context, Poll, ready},
 };
 
@@ -25,12 +26,12 @@ use crate::{
 #[derive(Debug, Clone)]
 pub(super) struct Observed<S> {
     service: S,
-    metrics: Metrics,
+    metrics: Arc<Metrics>,
 }
 
 impl<S> Observed<S> {
     pub(super) fn new(service: S, metrics: Metrics) -> Self {
-        Self { service, metrics }
+        Self { service, metrics: Arc::new(metrics) }
     }
 }
 
@@ -48,7 +49,7 @@ where
 
     fn call(&mut self, mut request: wire::Request<Body>) -> Answer {
         let Some(method) = roles::method(request.uri().path()) else { return self.service.call(request) };
-        let call = ServerCall::begun(method, request.headers_mut(), self.metrics.clone());
+        let call = ServerCall::begun(method, request.headers_mut(), Arc::clone(&self.metrics));
         let span = call.span().clone();
         let open = Open(Some((call, Clock::System.tick())));
         let answer = span.in_scope(|| self.service.call(request));

@@ -1,7 +1,7 @@
 //! rpc: one span and one duration for each call of a service, by the conventions for RPC. What callgate does for it
 //! hangs below.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use http::HeaderMap;
 use tracing::{Span, field::Empty, info_span};
@@ -16,14 +16,15 @@ const ERROR: &str = "ERROR";
 pub struct ServerCall {
     span: Span,
     method: &'static str,
-    metrics: Metrics,
+    /// Shared: a copy counts up, and down again, for every instrument.
+    metrics: Arc<Metrics>,
 }
 
 impl ServerCall {
     /// A call of `method`, as `package.Service/Method`, or [`names::OTHER`] for what is none of ours. Its span hangs
     /// below the caller's, which is taken out of the headers, so that what is begun for it hangs below its own.
     #[must_use]
-    pub fn begun(method: &'static str, headers: &mut HeaderMap, metrics: Metrics) -> Self {
+    pub fn begun(method: &'static str, headers: &mut HeaderMap, metrics: Arc<Metrics>) -> Self {
         let span = info_span!(
             names::SPAN_RPC,
             { names::OTEL_NAME } = method,

@@ -68,6 +68,11 @@ fn below_caller(span: Span, headers: &HeaderMap) -> Span {
     span
 }
 
+/// Whether somebody gets what is said on a span: there is a collector, and its trace is sampled.
+pub(super) fn is_kept(span: &Span) -> bool {
+    !span.is_disabled() && span.context().span().is_recording()
+}
+
 /// The trace of a span, for the log lines inside it.
 pub(super) fn trace_id(span: &Span) -> Option<TraceId> {
     let context = span.context();

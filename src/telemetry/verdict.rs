@@ -57,7 +57,8 @@ macro_rules! line {
 /// Values for a span that has declared them.
 macro_rules! noted {
     ([$span:expr] $($name:ident = $value:expr,)+) => {
-        $($span.record(names::$name, $value);)+
+        // All at once: each alone is found by its name, allocates and locks for itself.
+        tracing::record_all!($span, $({ names::$name } = $value,)+);
     };
 }
 
@@ -143,14 +144,14 @@ fn level(verdict: &Verdict, waits: u32) -> LogLevel {
 }
 
 fn note_verdict(span: &Span, verdict: &Verdict, proposal: &Proposal) {
-    if !span.is_disabled() {
+    if spans::is_kept(span) {
         verdict_attributes!(noted [span] verdict, proposal);
         verdict.findings.iter().for_each(|finding| spans::note_finding(span, finding));
     }
 }
 
 fn note_report(span: &Span, settled: &Settled) {
-    if !span.is_disabled() {
+    if spans::is_kept(span) {
         report_attributes!(noted [span] settled);
     }
 }

@@ -151,6 +151,37 @@ async fn a_bench_measures_encryption_beside_the_same_without() {
     assert!(said.contains("callgate to in the clear: ") && said.contains(" with keys: 0 warnings"), "{said}");
 }
 
+#[tokio::test]
+async fn a_bench_measures_telemetry_beside_the_same_without() {
+    let (json, said) = figures(&Home::empty(), &["--telemetry", "http,tenth", "--failures", "20%"]).await;
+    let entrants = json["cases"][0]["entrants"].as_array().expect("entrants");
+    let names: Vec<&Value> = entrants.iter().map(|entrant| &entrant["name"]).collect();
+    assert_eq!(names, ["all, by HTTP", "one in ten", "no collector"]);
+    let told = |n: usize, kind: &str| entrants[n]["rounds"][0]["told_per_pair"][kind].as_f64();
+    for entrant in entrants {
+        let round = &entrant["rounds"][0];
+        assert!(round["pair_us"]["count"].as_f64().is_some_and(|count| count > 0.0), "{round}");
+        assert_eq!(round["refused"], serde_json::json!({}), "{round}");
+    }
+    for kind in ["spans", "metrics", "lines"] {
+        assert!(told(0, kind).is_some_and(|count| count > 0.0) && told(2, kind).is_none(), "{kind}: {entrants:?}");
+        if cfg!(target_os = "linux") {
+            assert!(entrants[0]["rounds"][0]["cpu_us_per_pair"].get("collector").is_some(), "{entrants:?}");
+        }
+    }
+    assert!(told(1, "metrics") > Some(0.0) && told(1, "lines") > Some(0.0), "by gRPC: {entrants:?}");
+    assert!(told(1, "spans") < told(0, "spans").map(|all| all / 2.0), "{entrants:?}");
+    for part in [
+        "all, by HTTP to no collector: pairs/s",
+        "one in ten to no collector: pairs/s",
+        "one in ten's collector got ",
+        "with a collector, one in ten: 0 warnings",
+    ] {
+        assert!(said.contains(part), "{part} is missing in {said}");
+    }
+    assert!(!said.contains("one in ten to all"), "{said}");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn bench_and_demo_show_the_token_of_the_environment() {
     let home = Home::prepared().await;

@@ -9,7 +9,7 @@ use super::{
     agent::{TOOL, WRITE},
     link::Transport,
     load::{Load, Mix},
-    run::{Case, Entrant},
+    run::{Case, Entrant, Held},
     server::{Policy, Which},
 };
 
@@ -106,7 +106,16 @@ impl<'a> Bench<'a> {
         let database_url = self.args.database_url.clone();
         let unix = self.args.transport == Transport::Unix;
         let (tenants, encrypted) = (self.tenants(), self.args.encrypted);
-        Which::Own { program: program.to_owned(), policy, stored, database_url, unix, tenants, encrypted }
+        Which::Own {
+            program: program.to_owned(),
+            policy,
+            stored,
+            database_url,
+            unix,
+            tenants,
+            encrypted,
+            telling: None,
+        }
     }
 
     /// How many tenants show a token each.
@@ -128,6 +137,9 @@ impl<'a> Bench<'a> {
         if let Some(stored) = self.args.stored {
             return self.stored(title, &load, stored);
         }
+        if !self.args.telemetry.is_empty() {
+            return self.telemetry(title, &load);
+        }
         let which = self.server(&load.mix);
         let mut entrants = vec![self.entrant("callgate", which.clone(), load.clone())];
         if self.args.encrypted {
@@ -140,14 +152,26 @@ impl<'a> Bench<'a> {
         let load = Load { transport: Transport::Unary, tenants: 0, ..load };
         let held = self.args.yardsticks.iter().filter_map(|held| held.yardstick());
         entrants.extend(held.map(|kind| self.entrant(kind.name(), Which::Yardstick(kind, sizes), load.clone())));
-        Case { title, entrants, rate: self.args.rate }
+        Case { title, entrants, rate: self.args.rate, held: Held::FirstToEach }
+    }
+
+    /// Servers that tell a collector, each held against the one that tells nobody.
+    fn telemetry(&self, title: String, load: &Load) -> Case {
+        let silent = self.server(&load.mix);
+        let telling = self.args.telemetry.iter();
+        let mut entrants: Vec<Entrant> = telling
+            .map(|telling| self.entrant(telling.name(), silent.clone().telling(*telling), load.clone()))
+            .collect();
+        entrants.push(self.entrant("no collector", silent, load.clone()));
+        let title = format!("{title}, telemetry to a collector");
+        Case { title, entrants, rate: self.args.rate, held: Held::EachToLast }
     }
 
     fn stored(&self, title: String, load: &Load, stored: u64) -> Case {
         let entrants = [("many stored", stored), ("few stored", FEW_STORED)]
             .map(|(name, stored)| self.entrant(name, self.own(&self.program, Policy::Default, stored), load.clone()));
         let title = format!("{title}, {stored} calls stored against {FEW_STORED}");
-        Case { title, entrants: entrants.to_vec(), rate: self.args.rate }
+        Case { title, entrants: entrants.to_vec(), rate: self.args.rate, held: Held::FirstToEach }
     }
 
     fn grown(&self, title: String, load: &Load, calls: u32) -> Case {
@@ -157,7 +181,12 @@ impl<'a> Bench<'a> {
             self.entrant("long sessions", which.clone(), of(GROWN_SESSIONS, calls)),
             self.entrant("short ones", which, of(SMALL_SESSIONS, FEW_GROWN)),
         ];
-        Case { title: format!("{title}, sessions of {calls} calls against {FEW_GROWN}"), entrants, rate: None }
+        Case {
+            title: format!("{title}, sessions of {calls} calls against {FEW_GROWN}"),
+            entrants,
+            rate: None,
+            held: Held::FirstToEach,
+        }
     }
 
     /// What the plane is held to.
@@ -175,7 +204,7 @@ impl<'a> Bench<'a> {
             let which = self.server(&load.mix);
             let entrants =
                 vec![self.entrant(name, which.clone(), load), self.entrant("plain pairs", which, plain.clone())];
-            Case { title: format!("8 x 8, {name} against plain pairs"), entrants, rate: None }
+            Case { title: format!("8 x 8, {name} against plain pairs"), entrants, rate: None, held: Held::FirstToEach }
         }));
         cases
     }

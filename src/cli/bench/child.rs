@@ -31,16 +31,16 @@ pub(super) struct Process {
 }
 
 impl Process {
-    /// Starts `program` and waits until it says where it serves. `secrets` go by the environment: a command line is
+    /// Starts `program` and waits until it says where it serves. Secrets are among the variables: a command line is
     /// seen by every user of the machine.
     pub(super) async fn start(
         program: &Path,
         args: &[&str],
-        secrets: &[(&str, String)],
+        variables: &[(&str, String)],
         log: PathBuf,
     ) -> anyhow::Result<Self> {
         let mut command = tied(program).await;
-        clean(command.args(args)).envs(secrets.iter().map(|(name, value)| (*name, value)));
+        clean(command.args(args)).envs(variables.iter().map(|(name, value)| (*name, value)));
         // Ctrl-C in a terminal goes to the whole foreground group; the bench decides when its servers stop.
         command.process_group(0).kill_on_drop(true);
         let stderr = File::create(&log).with_context(|| format!("{} cannot be written", log.display()))?;

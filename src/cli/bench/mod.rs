@@ -5,6 +5,7 @@
 mod agent;
 mod cases;
 mod child;
+pub(super) mod collector;
 mod cpu;
 mod disk;
 mod drive;
@@ -20,6 +21,7 @@ mod stored;
 mod stream;
 mod sustained;
 mod tally;
+mod telemetry;
 mod tokens;
 pub(super) mod yardstick;
 
@@ -34,6 +36,7 @@ use self::{
     read::{Rate, count, crowd, rate, share, time},
     run::Plan,
     server::Servers,
+    telemetry::Telling,
     yardstick::Yardstick,
 };
 use super::remote::Shown;
@@ -60,6 +63,11 @@ pub(super) struct BenchArgs {
     /// Encrypt what the server that is started stores, with keys that are made for it, beside one that does not
     #[arg(long, conflicts_with_all = ["server", "stored", "database_url"])]
     encrypted: bool,
+    /// Servers that send telemetry to a collector of the bench's, which drops it, in turns with one that sends none
+    #[arg(long, value_enum, value_name = "HOW", value_delimiter = ',', num_args = 0..=1,
+          default_missing_values = ["grpc", "tenth"],
+          conflicts_with_all = ["server", "preset", "stored", "grown", "against", "database_url"])]
+    telemetry: Vec<Telling>,
     /// The folder of PostgreSQL's programs
     #[arg(long, value_name = "DIR", env = "CALLGATE_PG_BIN")]
     pg_bin: Option<PathBuf>,

@@ -3,7 +3,11 @@
 use anyhow::Context as _;
 use sqlx::{ConnectOptions as _, PgConnection, Row as _, postgres::PgConnectOptions};
 
-use super::cpu::{self, Micros};
+use super::{
+    child::Process,
+    collector::{Asker, Counts},
+    cpu::{self, Micros},
+};
 
 /// By which its own connections are known, and left out.
 const NAME: &str = "callgate bench";
@@ -15,6 +19,8 @@ const PROCESSES: &str = "select pid, coalesce(backend_type, ''), coalesce(applic
 pub(super) struct Probe {
     server: Option<u32>,
     database: Option<Database>,
+    /// The process of the server's collector.
+    collector: Option<(u32, Asker)>,
 }
 
 #[derive(Debug)]
@@ -30,6 +36,15 @@ pub(super) struct Look {
     /// None where nothing can be known of processes.
     pub(super) cpu: Option<Micros>,
     pub(super) wal: Option<u64>,
+    pub(super) told: Option<Counts>,
+}
+
+/// What was used between two looks: processor time by kind, bytes of write-ahead log, and what the collector got.
+#[derive(Debug)]
+pub(super) struct Spent {
+    pub(super) cpu: Option<Micros>,
+    pub(super) wal: Option<u64>,
+    pub(super) told: Option<Counts>,
 }
 
 impl Probe {
@@ -38,7 +53,13 @@ impl Probe {
             Some(options) => Some(Database::connect(options).await?),
             None => None,
         };
-        Ok(Self { server, database })
+        Ok(Self { server, database, collector: None })
+    }
+
+    /// From now on it also looks at the collector that the server tells.
+    pub(super) async fn look_at(&mut self, collector: &Process) -> anyhow::Result<()> {
+        self.collector = Some((collector.pid, Asker::connect(&collector.url).await?));
+        Ok(())
     }
 
     pub(super) async fn look(&mut self) -> anyhow::Result<Look> {
@@ -47,12 +68,18 @@ impl Probe {
             let wal: i64 = sqlx::query_scalar(LSN).fetch_one(&mut database.conn).await.context("the WAL's position")?;
             look.wal = u64::try_from(wal).ok();
         }
+        if let Some((_, collector)) = &mut self.collector {
+            look.told = Some(collector.counts().await?);
+        }
         if !cpu::is_known() {
             return Ok(look);
         }
         let mut cpu = Micros::from([("client", cpu::used(std::process::id()).map_or(0, |used| used.own))]);
         if let Some(used) = self.server.and_then(cpu::used) {
             cpu.insert("server", used.own);
+        }
+        if let Some(used) = self.collector.as_ref().and_then(|(pid, _)| cpu::used(*pid)) {
+            cpu.insert("collector", used.own);
         }
         if let Some(database) = self.database.as_mut().filter(|database| database.is_local) {
             database.add(&mut cpu).await?;
@@ -105,14 +132,17 @@ fn kind(backend: &str, name: &str) -> &'static str {
 }
 
 impl Look {
-    /// What was used between two looks, by kind; and bytes of write-ahead log.
-    pub(super) fn since(&self, before: &Self) -> (Option<Micros>, Option<u64>) {
+    pub(super) fn since(&self, before: &Self) -> Spent {
         let cpu = self.cpu.as_ref().zip(before.cpu.as_ref()).map(|(now, before)| {
             let used = |(kind, sum): (&&'static str, &u64)| {
                 (*kind, sum.saturating_sub(before.get(kind).copied().unwrap_or_default()))
             };
             now.iter().map(used).collect()
         });
-        (cpu, self.wal.zip(before.wal).map(|(now, before)| now.saturating_sub(before)))
+        Spent {
+            cpu,
+            wal: self.wal.zip(before.wal).map(|(now, before)| now.saturating_sub(before)),
+            told: self.told.zip(before.told).map(|(now, before)| now.since(before)),
+        }
     }
 }

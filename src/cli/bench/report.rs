@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::{
-    run::{Figures, Measured, Outcome},
+    run::{Figures, Held, Measured, Outcome},
     tally::Percentiles,
 };
 
@@ -94,11 +94,15 @@ fn disk(outcome: &Outcome) -> String {
     format!("the disk makes one page durable in {p50:.2} ms, p99 {p99:.2}, longest {longest:.0}\n")
 }
 
-/// The first entrant against each other one: the median of what the rounds say, and their spread.
+/// Who is held against whom: the median of what the rounds say, and their spread.
 fn ratios(outcome: &Outcome) -> String {
-    let Some((first, others)) = outcome.entrants.split_first() else { return String::new() };
+    let pairs: Vec<(&Measured, &Measured)> = match (outcome.held, outcome.entrants.as_slice()) {
+        (Held::FirstToEach, [first, others @ ..]) => others.iter().map(|other| (first, other)).collect(),
+        (Held::EachToLast, [others @ .., last]) => others.iter().map(|other| (other, last)).collect(),
+        (_, []) => Vec::new(),
+    };
     let mut text = String::new();
-    for other in others {
+    for (first, other) in pairs {
         let ratio = |what: fn(&Figures) -> Option<f64>| {
             let rounds = first.rounds.iter().zip(&other.rounds);
             let ratios = rounds.filter_map(|(a, b)| Some(what(a)? / what(b)?));
@@ -111,6 +115,7 @@ fn ratios(outcome: &Outcome) -> String {
         let told = [
             ("pairs/s", ratio(|round| Some(round.pairs_per_s))),
             ("Evaluate p50", ratio(|round| Some(round.evaluate_us.p50 as f64))),
+            ("server", ratio(Figures::server)),
             ("server + Postgres", ratio(|round| Some(round.server()? + round.postgres().unwrap_or_default()))),
         ];
         let told: Vec<String> =
@@ -134,12 +139,13 @@ fn more(entrant: &Measured) -> String {
         median(entrant.rounds.iter().map(|round| of(round).unwrap_or_default()).collect())
     };
     let mut kinds: Vec<(&str, f64)> = kinds.iter().map(|kind| (*kind, of(kind))).collect();
-    kinds.retain(|(kind, micros)| !matches!(*kind, "client" | "server") && *micros >= 0.05);
+    kinds.retain(|(kind, micros)| !matches!(*kind, "client" | "server" | "collector") && *micros >= 0.05);
     kinds.sort_by(|a, b| b.1.total_cmp(&a.1));
     if !kinds.is_empty() {
         let kinds: Vec<String> = kinds.iter().map(|(kind, micros)| format!("{kind} {micros:.1}")).collect();
         let _ = writeln!(text, "{}'s Postgres, us a pair: {}", entrant.name, kinds.join(", "));
     }
+    text += &told(entrant);
     let mut refused = std::collections::BTreeMap::<&str, u64>::new();
     for (what, count) in entrant.rounds.iter().flat_map(|round| &round.refused) {
         *refused.entry(what).or_default() += count;
@@ -154,6 +160,25 @@ fn more(entrant: &Measured) -> String {
             writeln!(text, "{}: {not_begun} pairs should have begun by the ends of rounds, and had not", entrant.name);
     }
     text
+}
+
+/// What the collector of a server got, and what that cost the collector.
+fn told(entrant: &Measured) -> String {
+    let of = |kind: &str| {
+        let of = |round: &Figures| round.told_per_pair.as_ref()?.get(kind).copied();
+        let known: Vec<f64> = entrant.rounds.iter().filter_map(of).collect();
+        (!known.is_empty()).then(|| median(known))
+    };
+    let (Some(spans), Some(metrics), Some(lines)) = (of("spans"), of("metrics"), of("lines")) else {
+        return String::new();
+    };
+    let cost: Vec<f64> = entrant.rounds.iter().filter_map(|round| round.cpu(|kind| kind == "collector")).collect();
+    let cost =
+        if cost.is_empty() { String::new() } else { format!("; it took {:.1} us a pair for that", median(cost)) };
+    format!(
+        "{}'s collector got {spans:.2} spans, {lines:.2} log lines and {metrics:.2} metrics a pair{cost}\n",
+        entrant.name
+    )
 }
 
 #[cfg(test)]

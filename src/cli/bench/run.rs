@@ -8,10 +8,10 @@ use tokio::time::{Instant, sleep};
 
 use super::{
     agent::Agent,
-    cpu::Micros,
     drive::{Crew, Running},
     link::{Link, Transport, Way},
     load::{Load, Mix},
+    probe::Spent,
     read::Rate,
     report::median,
     server::{Servers, Which},
@@ -34,12 +34,23 @@ pub(super) struct Plan {
     pub(super) warm_up: Duration,
 }
 
-/// What is compared. The first entrant is the one that the others are held against.
+/// Who is held against whom.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Held {
+    /// The first entrant against each other one.
+    FirstToEach,
+    /// Each other one against the last.
+    EachToLast,
+}
+
+/// What is compared.
 #[derive(Debug, Clone)]
 pub(super) struct Case {
     pub(super) title: String,
     pub(super) entrants: Vec<Entrant>,
     pub(super) rate: Option<Rate>,
+    pub(super) held: Held,
 }
 
 /// A load on a server.
@@ -55,6 +66,7 @@ pub(super) struct Entrant {
 pub(super) struct Outcome {
     pub(super) title: String,
     pub(super) plan: Plan,
+    pub(super) held: Held,
     pub(super) entrants: Vec<Measured>,
 }
 
@@ -77,6 +89,8 @@ pub(super) struct Figures {
     /// Processor time by kind of process; null where it cannot be known.
     pub(super) cpu_us_per_pair: Option<BTreeMap<&'static str, f64>>,
     pub(super) wal_bytes_per_pair: Option<f64>,
+    /// What the server's collector got, by kind; null where it has none.
+    pub(super) told_per_pair: Option<BTreeMap<&'static str, f64>>,
     /// What the disk of the bench's folder takes to make one page durable.
     pub(super) disk_sync_us: Percentiles,
     /// What was not let through, and errors; none of them counts as a pair.
@@ -106,7 +120,7 @@ impl Case {
             load: crew.map_or_else(|| entrant.load.clone(), |crew| crew.load()),
             rounds,
         });
-        Ok(Outcome { title: self.title.clone(), plan, entrants: measured.collect() })
+        Ok(Outcome { title: self.title.clone(), plan, held: self.held, entrants: measured.collect() })
     }
 
     /// Pairs a second; a share of the peak is taken of what a closed loop reaches now.
@@ -180,12 +194,12 @@ pub(super) async fn window(
     sleep(length).await;
     let (tally, seconds) = (running.take(), began.elapsed().as_secs_f64());
     let disk = servers.disk().take();
-    let (cpu, wal) = servers.get(n).probe.look().await?.since(&before);
-    Ok(Figures::of(tally, seconds, cpu, wal, disk))
+    let spent = servers.get(n).probe.look().await?.since(&before);
+    Ok(Figures::of(tally, seconds, spent, disk))
 }
 
 impl Figures {
-    fn of(tally: Tally, seconds: f64, cpu: Option<Micros>, wal: Option<u64>, disk: Percentiles) -> Self {
+    fn of(tally: Tally, seconds: f64, spent: Spent, disk: Percentiles) -> Self {
         let pair_us = tally.pair.percentiles();
         let pairs = pair_us.count as f64;
         let each = |sum: u64| if pairs > 0.0 { sum as f64 / pairs } else { 0.0 };
@@ -195,8 +209,12 @@ impl Figures {
             evaluate_us: tally.evaluate.percentiles(),
             record_us: tally.record.percentiles(),
             pair_us,
-            cpu_us_per_pair: cpu.map(|cpu| cpu.into_iter().map(|(kind, sum)| (kind, each(sum))).collect()),
-            wal_bytes_per_pair: wal.map(each),
+            cpu_us_per_pair: spent.cpu.map(|cpu| cpu.into_iter().map(|(kind, sum)| (kind, each(sum))).collect()),
+            wal_bytes_per_pair: spent.wal.map(each),
+            told_per_pair: spent.told.map(|told| {
+                let told = [("spans", told.spans), ("metrics", told.metrics), ("lines", told.lines)];
+                told.into_iter().map(|(kind, count)| (kind, each(count))).collect()
+            }),
             disk_sync_us: disk,
             refused: tally.refused,
             not_begun: 0,
@@ -214,6 +232,6 @@ impl Figures {
     }
 
     pub(super) fn postgres(&self) -> Option<f64> {
-        self.cpu(|kind| !matches!(kind, "client" | "server")).filter(|micros| *micros > 0.0)
+        self.cpu(|kind| !matches!(kind, "client" | "server" | "collector")).filter(|micros| *micros > 0.0)
     }
 }

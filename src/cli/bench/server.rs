@@ -12,7 +12,9 @@ use super::{
     keys,
     link::Way,
     probe::Probe,
-    stored, tokens,
+    stored,
+    telemetry::Telling,
+    tokens,
     yardstick::{Answers, DATABASE, Yardstick},
 };
 use crate::{
@@ -35,6 +37,8 @@ pub(super) enum Which {
         unix: bool,
         tenants: usize,
         encrypted: bool,
+        /// What it tells a collector of its own; none has one.
+        telling: Option<Telling>,
     },
     /// What callgate is held against, with answers to calls of these sizes.
     Yardstick(Yardstick, (usize, usize)),
@@ -70,15 +74,24 @@ impl Which {
         self
     }
 
+    /// The same with a collector.
+    pub(super) const fn telling(mut self, what: Telling) -> Self {
+        if let Self::Own { telling, .. } = &mut self {
+            *telling = Some(what);
+        }
+        self
+    }
+
     /// In words.
     pub(super) fn described(&self) -> String {
         match self {
             Self::Running { url, .. } => url.clone(),
-            Self::Own { program, policy, stored, encrypted, .. } => match (policy, stored) {
-                (_, 0) if *encrypted => format!("{} with keys", program.display()),
-                (Policy::Default, 0) => program.display().to_string(),
-                (_, 0) => format!("{} with another policy", program.display()),
-                (_, stored) => format!("{} with {stored} calls stored", program.display()),
+            Self::Own { program, policy, stored, encrypted, telling, .. } => match (policy, stored, telling) {
+                (_, 0, Some(telling)) => format!("{} with a collector, {}", program.display(), telling.name()),
+                (_, 0, None) if *encrypted => format!("{} with keys", program.display()),
+                (Policy::Default, 0, None) => program.display().to_string(),
+                (_, 0, None) => format!("{} with another policy", program.display()),
+                (_, stored, _) => format!("{} with {stored} calls stored", program.display()),
             },
             Self::Yardstick(kind, _) => kind.name().to_owned(),
         }
@@ -95,6 +108,7 @@ pub(super) struct Server {
     pub(super) way: Way,
     pub(super) probe: Probe,
     process: Option<Process>,
+    collector: Option<Process>,
     database: Option<PrivatePostgres>,
 }
 
@@ -150,7 +164,7 @@ impl Servers {
                 let probe = Probe::new(None, options.as_ref()).await?;
                 let shown = shown.credential()?;
                 let way = Way { url: url.clone(), tokens: vec![shown.bearer()?], shown };
-                return Ok(Server { way, probe, process: None, database: None, which });
+                return Ok(Server { way, probe, process: None, collector: None, database: None, which });
             }
             Which::Own { database_url, .. } => database_url.clone(),
             Which::Yardstick(..) => None,
@@ -163,7 +177,16 @@ impl Servers {
             }
         };
         let url = given.or_else(|| database.as_ref().map(|database| database.connection().url()));
-        let process = match serving(&which, &folder, url.as_deref(), answers).await {
+        let mut variables: Vec<(&str, String)> = url.iter().map(|url| (DATABASE, url.clone())).collect();
+        let collector = match &which {
+            Which::Own { telling: Some(telling), .. } => {
+                let collector = collecting(&folder).await?;
+                variables.extend(telling.variables(collector.url.clone()));
+                Some(collector)
+            }
+            _ => None,
+        };
+        let process = match serving(&which, &folder, &variables, answers).await {
             Ok(process) => process,
             Err(error) => {
                 if let Some(database) = database {
@@ -184,15 +207,19 @@ impl Servers {
             let policy = policy.text()?.map(|_| folder.join(POLICY));
             way.tokens = tokens::make(program, &way.url, url, policy.as_deref(), which.tenants()).await?;
         }
-        let probe = Probe::new(Some(process.pid), options.as_ref()).await?;
-        Ok(Server { way, probe, process: Some(process), database, which })
+        let mut probe = Probe::new(Some(process.pid), options.as_ref()).await?;
+        if let Some(collector) = &collector {
+            probe.look_at(collector).await?;
+        }
+        Ok(Server { way, probe, process: Some(process), collector, database, which })
     }
 
     /// Stops all that was started; gives the first trouble with it.
     pub(super) async fn stop(self) -> anyhow::Result<()> {
         let mut outcome = Ok(());
         for server in self.running {
-            if let Some(process) = server.process {
+            // The server first: it sends the last of its telemetry at its end.
+            for process in [server.process, server.collector].into_iter().flatten() {
                 outcome = outcome.and(process.stop().await);
             }
             if let Some(database) = server.database {
@@ -210,13 +237,17 @@ impl Server {
     }
 }
 
+async fn collecting(folder: &Path) -> anyhow::Result<Process> {
+    let program = std::env::current_exe().context("this program cannot be found")?;
+    Process::start(&program, &["bench-collector"], &[], folder.join("collector.log")).await
+}
+
 async fn serving(
     which: &Which,
     folder: &Path,
-    url: Option<&str>,
+    variables: &[(&str, String)],
     answers: Option<&Answers>,
 ) -> anyhow::Result<Process> {
-    let secrets: Vec<(&str, String)> = url.iter().map(|url| (DATABASE, (*url).to_owned())).collect();
     let log = folder.join("log");
     match which {
         Which::Own { program, policy, unix, tenants, encrypted, .. } => {
@@ -231,14 +262,14 @@ async fn serving(
             if let Some(keys) = &keys {
                 args.extend(["--keys", keys.to_str().context("a path that is no text")?]);
             }
-            Process::start(program, &args, &secrets, log).await
+            Process::start(program, &args, variables, log).await
         }
         Which::Yardstick(kind, _) => {
             answers.context("no answers are known yet")?.write(folder)?;
             let program = std::env::current_exe().context("this program cannot be found")?;
             let answers = folder.to_str().context("a path that is no text")?;
             let args = ["bench-yardstick", kind.name(), "--answers", answers];
-            Process::start(&program, &args, &secrets, log).await
+            Process::start(&program, &args, variables, log).await
         }
         Which::Running { .. } => anyhow::bail!("it runs already"),
     }

@@ -1,0 +1,47 @@
+//! What a server that is measured tells a collector, and how.
+
+use std::time::Duration;
+
+use clap::ValueEnum;
+
+/// How often what waits is sent: each round shall hold all of its own telemetry and none of the round's before.
+const SEND_EVERY: Duration = Duration::from_secs(1);
+
+/// How much is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum Telling {
+    /// Spans of every call, metrics and log lines, by gRPC
+    Grpc,
+    /// The same over HTTP
+    Http,
+    /// Spans of one call in ten, metrics and log lines, by gRPC
+    Tenth,
+}
+
+impl Telling {
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Grpc => "all traced",
+            Self::Http => "all, by HTTP",
+            Self::Tenth => "one in ten",
+        }
+    }
+
+    /// The variables of a server that tells it to the collector at `url`.
+    pub(super) fn variables(self, url: String) -> Vec<(&'static str, String)> {
+        let protocol = if self == Self::Http { "http/protobuf" } else { "grpc" };
+        let every = SEND_EVERY.as_millis().to_string();
+        let mut variables = vec![
+            ("OTEL_EXPORTER_OTLP_ENDPOINT", url),
+            ("OTEL_EXPORTER_OTLP_PROTOCOL", protocol.to_owned()),
+            ("OTEL_BSP_SCHEDULE_DELAY", every.clone()),
+            ("OTEL_BLRP_SCHEDULE_DELAY", every.clone()),
+            ("OTEL_METRIC_EXPORT_INTERVAL", every),
+        ];
+        if self == Self::Tenth {
+            variables.push(("OTEL_TRACES_SAMPLER", "parentbased_traceidratio".to_owned()));
+            variables.push(("OTEL_TRACES_SAMPLER_ARG", "0.1".to_owned()));
+        }
+        variables
+    }
+}
