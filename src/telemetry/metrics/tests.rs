@@ -70,6 +70,63 @@ impl PushMetricExporter for Figures {
     }
 }
 
+/// What the test below comes to.
+const EXPECTED: &[(&str, f64)] = &[
+    (
+        "callgate.advice [{advice}] callgate.failure_kind=rate_limited callgate.retry.basis=prior \
+         callgate.retry.probe=false callgate.retryable=true",
+        1.0,
+    ),
+    ("callgate.coercions [{call}] gen_ai.tool.name=charge_card", 1.0),
+    ("callgate.commit.batch_size [{append}]", 3.0),
+    ("callgate.commit.conflicts [{conflict}] callgate.conflict.reason=version", 1.0),
+    ("callgate.commit.duration [s]", 0.5),
+    ("callgate.queue.wait.duration [s]", 0.5),
+    ("callgate.tenant.evaluations [{evaluation}] callgate.decision=ALLOW callgate.tenant=1", 2.0),
+    ("callgate.tenant.evaluations [{evaluation}] callgate.decision=DENY callgate.tenant=1", 2.0),
+    (
+        "callgate.findings [{finding}] callgate.decision=DENY callgate.mode=enforce callgate.reason=no_progress \
+         callgate.rule=repeat",
+        1.0,
+    ),
+    (
+        "callgate.findings [{finding}] callgate.decision=DENY callgate.mode=shadow callgate.reason=no_progress \
+         callgate.rule=repeat",
+        1.0,
+    ),
+    ("callgate.deleted [{row}] callgate.deleted.kind=trees", 2.0),
+    ("callgate.evaluate.duration [s]", 2.0),
+    (
+        "callgate.evaluations [{evaluation}] callgate.decision=ALLOW callgate.mode=enforce \
+         callgate.reason=none callgate.rule=none gen_ai.tool.name=charge_card",
+        2.0,
+    ),
+    (
+        "callgate.evaluations [{evaluation}] callgate.decision=DENY callgate.mode=enforce \
+         callgate.reason=no_progress callgate.rule=repeat gen_ai.tool.name=charge_card",
+        1.0,
+    ),
+    (
+        "callgate.evaluations [{evaluation}] callgate.decision=DENY callgate.mode=shadow \
+         callgate.reason=no_progress callgate.rule=repeat gen_ai.tool.name=charge_card",
+        1.0,
+    ),
+    (
+        "callgate.records [{report}] callgate.failure_kind=none callgate.outcome=success \
+         gen_ai.tool.name=charge_card",
+        1.0,
+    ),
+    ("callgate.loops [{loop}] callgate.level=critical callgate.mode=enforce callgate.rule=repeat", 1.0),
+    ("callgate.loops [{loop}] callgate.level=critical callgate.mode=shadow callgate.rule=repeat", 1.0),
+    ("callgate.record.duration [s]", 1.0),
+    (
+        "callgate.records [{report}] callgate.failure_kind=rate_limited callgate.outcome=error \
+         gen_ai.tool.name=_OTHER",
+        1.0,
+    ),
+    ("callgate.turned_away [{request}]", 1.0),
+];
+
 #[test]
 fn everything_is_counted_by_bounded_labels() {
     let figures = Figures::default();
@@ -98,62 +155,7 @@ fn everything_is_counted_by_bounded_labels() {
     provider.force_flush().expect("flushed");
 
     let found = figures.0.lock().unwrap().clone();
-    let expected = [
-        (
-            "callgate.advice [{advice}] callgate.failure_kind=rate_limited callgate.retry.basis=prior \
-             callgate.retry.probe=false callgate.retryable=true",
-            1.0,
-        ),
-        ("callgate.coercions [{call}] gen_ai.tool.name=charge_card", 1.0),
-        ("callgate.commit.batch_size [{append}]", 3.0),
-        ("callgate.commit.conflicts [{conflict}] callgate.conflict.reason=version", 1.0),
-        ("callgate.commit.duration [s]", 0.5),
-        ("callgate.queue.wait.duration [s]", 0.5),
-        ("callgate.tenant.evaluations [{evaluation}] callgate.decision=ALLOW callgate.tenant=1", 2.0),
-        ("callgate.tenant.evaluations [{evaluation}] callgate.decision=DENY callgate.tenant=1", 2.0),
-        (
-            "callgate.findings [{finding}] callgate.decision=DENY callgate.mode=enforce callgate.reason=no_progress \
-             callgate.rule=repeat",
-            1.0,
-        ),
-        (
-            "callgate.findings [{finding}] callgate.decision=DENY callgate.mode=shadow callgate.reason=no_progress \
-             callgate.rule=repeat",
-            1.0,
-        ),
-        ("callgate.deleted [{row}] callgate.deleted.kind=trees", 2.0),
-        ("callgate.evaluate.duration [s]", 2.0),
-        (
-            "callgate.evaluations [{evaluation}] callgate.decision=ALLOW callgate.mode=enforce \
-             callgate.reason=none callgate.rule=none gen_ai.tool.name=charge_card",
-            2.0,
-        ),
-        (
-            "callgate.evaluations [{evaluation}] callgate.decision=DENY callgate.mode=enforce \
-             callgate.reason=no_progress callgate.rule=repeat gen_ai.tool.name=charge_card",
-            1.0,
-        ),
-        (
-            "callgate.evaluations [{evaluation}] callgate.decision=DENY callgate.mode=shadow \
-             callgate.reason=no_progress callgate.rule=repeat gen_ai.tool.name=charge_card",
-            1.0,
-        ),
-        (
-            "callgate.records [{report}] callgate.failure_kind=none callgate.outcome=success \
-             gen_ai.tool.name=charge_card",
-            1.0,
-        ),
-        ("callgate.loops [{loop}] callgate.level=critical callgate.mode=enforce callgate.rule=repeat", 1.0),
-        ("callgate.loops [{loop}] callgate.level=critical callgate.mode=shadow callgate.rule=repeat", 1.0),
-        ("callgate.record.duration [s]", 1.0),
-        (
-            "callgate.records [{report}] callgate.failure_kind=rate_limited callgate.outcome=error \
-             gen_ai.tool.name=_OTHER",
-            1.0,
-        ),
-        ("callgate.turned_away [{request}]", 1.0),
-    ];
-    assert_eq!(found, expected.map(|(name, sum)| (name.to_owned(), sum)).into());
+    assert_eq!(found, EXPECTED.iter().map(|(name, sum)| ((*name).to_owned(), *sum)).collect());
     for name in found.keys().map(|line| line.split(' ').next().unwrap()) {
         assert!(names::METRICS.contains(&name), "{name}");
     }
