@@ -1,5 +1,5 @@
-//! `callgate top`: a fleet as it is now, on a terminal, once as text, or once as JSON (docs/cli.md#top). All of it comes
-//! from the server; what is asked is in `fleet.rs`, what is shown in `lists.rs`, where it stands in `view.rs`.
+//! `callgate top`: a fleet as it is now, on a terminal, once as text, or once as JSON (docs/cli.md#top). All of it
+//! comes from the server; what is asked is in `fleet.rs`, what is shown in `lists.rs`, where it stands in `view.rs`.
 
 mod figures;
 mod fleet;
