@@ -117,6 +117,7 @@ mod tests {
         "first 16 digits",
         "first 16 hexadecimal digits",
         "32 hexadecimal characters",
+        "32 hexadecimal digits",
         "sqlstate 40001",
     ];
 
