@@ -313,10 +313,10 @@ pub const METRIC_CONNECTIONS_MAX: &str = "db.client.connection.max";
 /// Counter, seconds: processor time of this process, by [`CPU_MODE`]. Linux only, as all of a process.
 pub const METRIC_CPU_TIME: &str = "process.cpu.time";
 
-/// Sum, bytes: memory that this process has in use.
+/// UpDownCounter, bytes: memory that this process has in use.
 pub const METRIC_MEMORY: &str = "process.memory.usage";
 
-/// Sum, `{file_descriptor}`: files and connections that this process has open.
+/// UpDownCounter, `{file_descriptor}`: files and connections that this process has open.
 pub const METRIC_FILES: &str = "process.unix.file_descriptor.count";
 
 /// Gauge, seconds: how long this process has been running.
