@@ -70,7 +70,9 @@ pub(super) async fn run(args: DemoArgs) -> anyhow::Result<()> {
     let otherwise = "; start one with `callgate serve`, or leave --server away";
     let shown = args.shown.credential()?;
     let wire = shown.connect(url, shown.bearer()?, otherwise).await?;
-    play(url, wire, args.pace_ms).await
+    let session = play(url, wire, args.pace_ms).await?;
+    Show.end(&session);
+    Ok(())
 }
 
 async fn on_own_server(args: &DemoArgs) -> anyhow::Result<()> {
@@ -111,10 +113,13 @@ pub(super) fn open_to_all(folder: &std::path::Path) -> anyhow::Result<()> {
 /// Against a server that knows no credentials.
 async fn on_it(url: &str, pace_ms: u64) -> anyhow::Result<()> {
     let wire = Credential::default().connect(url, Bearer::default(), "").await?;
-    play(url, wire, pace_ms).await
+    play(url, wire, pace_ms).await?;
+    Show.gone();
+    Ok(())
 }
 
-async fn play(url: &str, wire: Wire, pace_ms: u64) -> anyhow::Result<()> {
+/// Plays everything; gives the session.
+async fn play(url: &str, wire: Wire, pace_ms: u64) -> anyhow::Result<String> {
     let session = format!("demo-{}", uuid::Uuid::now_v7());
     let client = Client::of(wire, &session);
     let mut stage = Stage { client, show: Show, pace: Duration::from_millis(pace_ms), said: 0, ends: BTreeMap::new() };
@@ -129,7 +134,8 @@ async fn play(url: &str, wire: Wire, pace_ms: u64) -> anyhow::Result<()> {
     fleet.await.context("the fleet died")??;
     stage.what_a_fleet_learns(&tool).await?;
     stage.money().await?;
-    stage.memory(&session).await
+    stage.memory().await?;
+    Ok(session)
 }
 
 /// How the fleet's tool answers.
@@ -218,11 +224,10 @@ impl Stage {
         Ok(())
     }
 
-    async fn memory(&mut self, session: &str) -> anyhow::Result<()> {
+    async fn memory(&mut self) -> anyhow::Result<()> {
         self.show.title("After a compaction: GetSessionState gives the model its memory back");
         let state = self.client.state().await?;
         self.show.memory(&state.summary_for_model);
-        self.show.end(session);
         Ok(())
     }
 

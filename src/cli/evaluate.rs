@@ -157,7 +157,10 @@ pub(super) async fn evaluate(args: EvaluateArgs) -> anyhow::Result<ExitCode> {
         ..EvaluateRequest::default()
     };
     let client = client(args.remote.connect().await?);
-    let answer = judged(client, request, Duration::from_secs(args.wait)).await?;
+    let call_id = request.call.as_ref().map(|call| call.call_id.clone()).unwrap_or_default();
+    let answer = judged(client, request, Duration::from_secs(args.wait)).await;
+    // Whether it was stored may be unknown; only under its id can the same be asked again.
+    let answer = answer.with_context(|| format!("the call is {call_id:?} (--call-id, to ask again)"))?;
     let decision = answer.verdict.as_ref().context("the server gave no verdict")?.decision();
     args.form.tell(&answer, |answer| answer.verdict.iter().for_each(told))?;
     Ok(ExitCode::from(code(decision)))

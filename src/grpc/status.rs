@@ -141,7 +141,9 @@ pub(super) fn policy_unknown(named: &str) -> Status {
 
 /// Nothing can be rolled back to.
 pub(super) fn no_policy_before() -> Status {
-    status(Code::NotFound, "POLICY_UNKNOWN", "no other policy was active before this one", None)
+    let message = "no other policy was active before this one: apply another file instead (`policy_engine: {}` is all \
+                   that one needs which judges as a server without a policy does)";
+    status(Code::NotFound, "POLICY_UNKNOWN", message, None)
 }
 
 /// Somebody activated another policy meanwhile.

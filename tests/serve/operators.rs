@@ -241,7 +241,7 @@ async fn an_activated_policy_judges_the_next_call_and_a_rollback_takes_it_back()
     let mut desk = Desk::open(None).await;
     says(&desk.does("policy list").await, &["No policy was ever applied: the built-in one is active"]);
     for (line, why) in [
-        ("policy rollback", "no other policy was active before this one"),
+        ("policy rollback", "no other policy was active before this one: apply another file instead"),
         ("policy activate 12345678", "no stored policy has a hash that begins with 12345678, or more than one has"),
         ("policy show", "the built-in one is active, which has no text"),
         ("sessions phase s1 ACT", "There is no phase ACT: the policy has no phases. [PHASE_FORBIDDEN]"),

@@ -108,6 +108,14 @@ impl Show {
         }
     }
 
+    /// The demo's own server ends with it.
+    pub(super) fn gone(&self) {
+        outln!(
+            "\nThis server ends now, and its database with it. To keep what is played, and look at it in SQL: callgate \
+             serve, and then callgate demo --server URL"
+        );
+    }
+
     pub(super) fn end(&self, session: &str) {
         outln!(
             "\nEvery call above is a row in Postgres: select * from callgate.tool_call where session_id = '{session}'"

@@ -84,8 +84,12 @@ async fn database_of(config: &ServeConfig) -> (Vec<Check>, Option<Inspection>) {
             (checks, Some(found))
         }
         Err(error) => {
-            let cure = "start it, or mend host, port, user, password and database in --database-url; its \
-                        pg_hba.conf has to let this machine in";
+            let cure = if is_private {
+                "see the end of its log in the data directory, then start `callgate serve` again: it stops what hangs"
+            } else {
+                "start it, or mend host, port, user, password and database in --database-url; its pg_hba.conf has to \
+                 let this machine in"
+            };
             checks.push(Check::wrong(Area::Database, "reachable", error, cure));
             for area in [Area::Schema, Area::Rights, Area::Clock] {
                 checks.push(Check::not(area, "all", "the database cannot be asked"));
