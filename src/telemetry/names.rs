@@ -54,8 +54,8 @@ names! {
     /// Counter, `{evaluation}`: verdicts, by [`DECISION`], [`RULE`], [`REASON`], [`MODE`] and [`TOOL`].
     METRIC_EVALUATIONS = "callgate.evaluations",
     /// Counter, `{finding}`: all that rules had to say, whether or not it decided, by [`RULE`], [`REASON`],
-    /// [`DECISION`] and [`MODE`]. A budget that is nearly or wholly used is of the rule `budget`, a grant that is used up of the
-    /// reason `grant_exceeded`.
+    /// [`DECISION`] and [`MODE`]. A budget that is nearly or wholly used is of the rule `budget`, a grant that is used
+    /// up of the reason `grant_exceeded`.
     METRIC_FINDINGS = "callgate.findings",
     /// Counter, `{evaluation}`: verdicts, by [`TENANT`] and [`DECISION`].
     METRIC_TENANT_EVALUATIONS = "callgate.tenant.evaluations",
