@@ -219,6 +219,9 @@ pub struct ServeConfig {
         value_parser = clap::value_parser!(u16).range(1..=i64::from(THREADS_MAX))
     )]
     pub threads: Option<u16>,
+    /// Serve no console: calls alone, and what is asked over HTTP beside them
+    #[arg(long, env = "CALLGATE_NO_CONSOLE")]
+    pub no_console: bool,
     /// Where the database is.
     #[command(flatten)]
     pub database: DatabaseConfig,

@@ -6,6 +6,7 @@ mod admission;
 mod approvals;
 mod audit;
 mod batch;
+mod console;
 mod control;
 mod credentials;
 mod decide;

@@ -32,6 +32,7 @@
 //! | [`listener`] | connections: addresses, TLS, limits | clock |
 //! | [`web`] | what is asked over HTTP alone | domain, telemetry |
 //! | [`grpc`] | the contract of `proto/` | domain, auth, gate, telemetry, clock, hosts, listener, web |
+//! | [`console`] | a fleet in a browser: pages over the services | domain, gate, grpc, listener |
 //! | [`cli`] | the commands | all |
 //!
 //! The first eleven rooms are pure: no `async`, no clock, no lock, no log; time is an argument. `tests/tidy` reads
@@ -80,6 +81,7 @@ pub mod auth;
 pub mod cli;
 pub mod clock;
 pub mod config;
+pub mod console;
 pub mod domain;
 pub mod engine;
 pub mod gate;

@@ -7,6 +7,7 @@ use anyhow::Context as _;
 use super::{expiry, keys, load_policy, plane::Plane, read_policy, tenant_keys::KeyFile};
 use crate::{
     config::{Listen, LogFormat, Owner, ServeConfig, TlsConfig},
+    console,
     domain::budget::{Budgets, Scope},
     grpc,
     listener::{Access, Address, Bound, Limits, Tls, TlsFiles, Way},
@@ -40,7 +41,8 @@ pub(super) async fn run(config: ServeConfig) -> anyhow::Result<()> {
     let file = config.policy.as_deref().map(|path| Ok::<_, anyhow::Error>((path, read_policy(path)?))).transpose()?;
     let file = file.as_ref().map(|(path, text)| (*path, text.as_str()));
     let (limits, scrape) = (limits(&config), Some(telemetry.scrape()));
-    let settings = grpc::Settings { limits, scrape, origins: config.connections.origins.clone() };
+    let pages: Option<grpc::Pages> = (!config.no_console).then_some(console::router);
+    let settings = grpc::Settings { limits, scrape, origins: config.connections.origins.clone(), pages };
     let bound = bound(&config)?;
     let plane =
         Plane::start(bound, &config.database, policy, file, (auth, keys), telemetry.metrics(), settings).await?;
@@ -117,6 +119,10 @@ fn greeting(plane: &Plane, policy: &Policy, config: &ServeConfig) -> String {
         addresses.join(" and "),
         plane.database()
     );
+    let is_on_a_port = |address: &&Address| !matches!(address, Address::Unix(_));
+    if let Some(address) = plane.addresses.iter().find(is_on_a_port).filter(|_| !config.no_console) {
+        let _ = writeln!(text, "  console   {}/", address.url());
+    }
     if let Some(shell) = plane.shell() {
         let _ = writeln!(text, "  shell     {shell}");
     }

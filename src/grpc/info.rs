@@ -5,12 +5,13 @@ use std::sync::Arc;
 use tonic::{Request, Response, Status};
 
 use super::{
-    identity,
+    identity::{self, BY},
     limits::{ERROR_BYTES_MAX, MESSAGE_BYTES_MAX, METADATA_BYTES_MAX, NOTE_BYTES_MAX, PAGE_MAX, WAIT_MS_MAX},
     v1,
 };
 use crate::{
     domain::{
+        identity::Credential,
         ids::NAME_BYTES_MAX,
         json::{BYTES_MAX, DEPTH_MAX},
         tree::{OPEN_MAX, SESSIONS_MAX},
@@ -19,7 +20,7 @@ use crate::{
 };
 
 /// What came after the first contract.
-const FEATURES: [&str; 2] = ["connect", "describe_tools"];
+const FEATURES: [&str; 3] = ["connect", "describe_tools", "get_caller"];
 
 /// The service over a gate.
 #[derive(Debug, Clone)]
@@ -65,5 +66,27 @@ impl v1::server_service_server::ServerService for ServerService {
             limits: Some(limits()),
         };
         Ok(Response::new(v1::GetServerInfoResponse { server: Some(server) }))
+    }
+
+    async fn get_caller(
+        &self,
+        request: Request<v1::GetCallerRequest>,
+    ) -> Result<Response<v1::GetCallerResponse>, Status> {
+        let identity = identity::of(&request)?;
+        let credential = match identity.credential {
+            Credential::Local => v1::CredentialKind::None,
+            Credential::Token(_) => v1::CredentialKind::Token,
+            Credential::Certificate(_) => v1::CredentialKind::Certificate,
+            Credential::Jwt(_) => v1::CredentialKind::Jwt,
+        };
+        let is_named = identity.credential != Credential::Local || request.metadata().contains_key(BY);
+        let caller = v1::CallerIdentity {
+            name: if is_named { identity::by(&request)? } else { String::new() },
+            roles: identity.roles.iter().map(|role| role.as_str().to_owned()).collect(),
+            groups: identity.groups.clone(),
+            tenant: self.gate.tenant(identity.tenant).map(|tenant| tenant.name.clone()).unwrap_or_default(),
+            credential: credential.into(),
+        };
+        Ok(Response::new(v1::GetCallerResponse { caller: Some(caller) }))
     }
 }

@@ -15,6 +15,7 @@ mod health;
 pub mod hooks;
 mod identity;
 mod info;
+mod inside;
 mod large;
 mod limits;
 mod malformed;
@@ -39,8 +40,9 @@ mod watch;
 
 pub use front::Front;
 pub use identity::BY;
+pub use inside::{Inside, Insider};
 pub use privacy::{PrivacyService, privacy_of};
-pub use server::{ServeError, Settings, serve};
+pub use server::{Pages, ServeError, Settings, serve};
 pub use tokens::{TokenService, tokens_of};
 
 /// What `proto/callgate/v1` compiles to.

@@ -8,7 +8,7 @@ use crate::{
         Role::{self, Agent, Analyst, Approver, Operator},
     },
     telemetry::names::OTHER,
-    web::ROUTES,
+    web::{self, ROUTES},
 };
 
 /// Who may make a call.
@@ -102,7 +102,7 @@ const CALLGATE: &[(&str, Methods)] = &[
             ("DeleteTenant", ADMIN),
         ],
     ),
-    ("ServerService", &[("GetServerInfo", ALL)]),
+    ("ServerService", &[("GetServerInfo", ALL), ("GetCaller", ALL)]),
     ("TokenService", &[("CreateToken", ADMIN), ("ListTokens", ADMIN), ("RevokeToken", ADMIN), ("RotateToken", ADMIN)]),
 ];
 
@@ -138,6 +138,9 @@ pub(super) fn method(path: &str) -> Option<&'static str> {
 fn beside(path: &str) -> Option<Access> {
     if let Some(route) = ROUTES.iter().find(|route| route.path == path) {
         return Some(route.roles.map_or(Access::Anybody, Access::Roles));
+    }
+    if web::is_page(path) {
+        return Some(Access::Anybody);
     }
     let (service, _) = path.strip_prefix('/')?.split_once('/')?;
     OTHERS.iter().find(|(name, _)| *name == service).map(|(_, access)| *access)
@@ -237,7 +240,8 @@ mod tests {
             "//metrics",
             "/healthz/x",
             "",
-            "/",
+            "//sessions",
+            "/Sessions",
             "/callgate.v1.GateService",
             "/callgate.v1.GateService/",
             "/callgate.v1.GateService/evaluate",

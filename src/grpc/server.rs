@@ -18,6 +18,7 @@ use super::{
     grants::GrantService,
     health, hooks,
     info::ServerService,
+    inside::Inside,
     limits::MESSAGE_BYTES_MAX,
     observed::Observed,
     policies::PolicyService,
@@ -68,7 +69,12 @@ pub struct Settings {
     pub scrape: Option<Scrape>,
     /// Origins of pages in browsers that may ask.
     pub origins: Vec<HeaderValue>,
+    /// Pages for people, beside the calls.
+    pub pages: Option<Pages>,
 }
+
+/// Makes the pages for people; what they tell and do goes through the services, as whoever looks at them.
+pub type Pages = fn(Inside, Arc<Gate>) -> axum::Router;
 
 /// Serves on all of these until `stop` is done. Then health says so, whoever only waits is told, calls in progress are
 /// answered (for ten seconds at most), and what is connected a second later is left.
@@ -91,7 +97,11 @@ pub async fn serve(
     let ending = Stop::default();
     let (server, mut servers) = (listener::Server::new(settings.limits), JoinSet::new());
     let web = web::router(Sources { scrape: settings.scrape, is_ready: reporter.is_ready() });
-    let web = web.merge(hooks::route::router(hooks(&gate, &ending)));
+    let mut web = web.merge(hooks::route::router(hooks(&gate, &ending)));
+    if let Some(pages) = settings.pages {
+        let inside = Inside(inner(Routes::default(), &gate, &ending));
+        web = web.merge(pages(inside, Arc::clone(&gate)));
+    }
     for listener in listeners {
         let others = beside(web.clone())
             .add_service(health_service.clone())
@@ -146,9 +156,15 @@ fn beside(web: axum::Router) -> Routes {
     routes
 }
 
-type Services = Dialects<Observed<Authenticated<Served<Shortcut<Counted<GateServiceServer<GateService>>>>>>>;
+type Services = Dialects<Inner>;
+/// As they are asked by gRPC.
+pub(super) type Inner = Observed<Authenticated<Served<Shortcut<Counted<GateServiceServer<GateService>>>>>>;
 
 fn services(others: Routes, gate: &Arc<Gate>, ending: &Stop, origins: &[HeaderValue]) -> Services {
+    Dialects::new(inner(others, gate, ending), origins)
+}
+
+fn inner(others: Routes, gate: &Arc<Gate>, ending: &Stop) -> Inner {
     let gate = || Arc::clone(gate);
     let others = others
         .add_service(ending.counts(ServerServiceServer::new(ServerService::new(gate()))))
@@ -163,8 +179,7 @@ fn services(others: Routes, gate: &Arc<Gate>, ending: &Stop, origins: &[HeaderVa
         .add_service(ending.counts(session_service(gate(), ending.clone())));
     let front = ending.counts(gate_service(gate(), ending.clone()));
     let served = Served::new(Shortcut { front, others: others.prepare() }, gate());
-    let observed = Observed::new(Authenticated::new(served, gate()), gate().metrics().clone());
-    Dialects::new(observed, origins)
+    Observed::new(Authenticated::new(served, gate()), gate().metrics().clone())
 }
 
 fn hooks(gate: &Arc<Gate>, ending: &Stop) -> hooks::route::Hooks {

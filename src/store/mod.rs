@@ -14,6 +14,6 @@ pub use error::{Busy, Lost, OpenError, StoreError};
 pub use postgres::{
     CONNECTIONS_MAX, Carried, Commit, Committed, Counted, Deleted, Distributed, DueTree, DueTrees, Exported,
     FORGOTTEN_TREES, Forgetting, Found, Inspection, Learn, Load, PARTS, Pending, Place, Pool, Questions, QueueSlot,
-    RETAIN_DAYS_MIN, Reseal, Retained, Rights, SchemaState, State, Store, StoreSettings, Traced, Uses, audit, carried,
-    distribute, for_all, for_people, inspect, make_roles, namespace, parse_url, retain, settle_in,
+    RETAIN_DAYS_MIN, Reseal, Retained, Rights, SchemaState, SignedIn, State, Store, StoreSettings, Traced, Uses, audit,
+    carried, distribute, for_all, for_people, inspect, make_roles, namespace, parse_url, retain, settle_in,
 };

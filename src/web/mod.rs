@@ -3,4 +3,4 @@
 
 mod routes;
 
-pub use routes::{CLAUDE_CODE, ROUTES, Route, Sources, router};
+pub use routes::{CLAUDE_CODE, PAGES, ROUTES, Route, Sources, is_page, router};

@@ -43,6 +43,35 @@ pub const ROUTES: [Route; 4] = [
     Route { path: CLAUDE_CODE, roles: Some(&[Role::Agent]) },
 ];
 
+/// The first parts of the paths of pages for people; all that is below them is of the same page. Anybody may ask for a
+/// page: the console asks who they are by itself, since browsers show no credential but a cookie of its own.
+pub const PAGES: [&str; 14] = [
+    "",
+    "approvals",
+    "assets",
+    "audit",
+    "calls",
+    "events",
+    "learning",
+    "policy",
+    "sessions",
+    "sign-in",
+    "sign-out",
+    "tenants",
+    "tokens",
+    "tools",
+];
+
+/// True for the path of a page.
+#[must_use]
+pub fn is_page(path: &str) -> bool {
+    path.strip_prefix('/').is_some_and(|path| path.is_empty() || !path.starts_with('/') && PAGES.contains(&first(path)))
+}
+
+fn first(path: &str) -> &str {
+    path.split_once('/').map_or(path, |(first, _)| first)
+}
+
 /// What the routes tell.
 #[derive(Debug, Clone)]
 pub struct Sources {

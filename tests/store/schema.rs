@@ -53,6 +53,7 @@ async fn every_table_and_column_says_what_it_is() {
         "audit_head",
         "call",
         "call_tree",
+        "console_session",
         "counter",
         "forgotten",
         "halt",

@@ -261,6 +261,17 @@ pub(crate) const WALLS: &[Wall] = &[
         crates: None,
         never: &[NOW, SQL, &["anyhow", "clap"]],
     },
+    Wall {
+        room: "console",
+        rooms: &[
+            ("domain", "roles and texts"),
+            ("gate", "keeps who is signed in"),
+            ("grpc", "the services that pages are made of"),
+            ("listener", "whose requests it answers"),
+        ],
+        crates: None,
+        never: &[NOW, SQL, &["anyhow", "clap", "opentelemetry"]],
+    },
     Wall { room: "config", rooms: &[], crates: None, never: &[NOW, SQL, WIRE] },
     Wall {
         room: "clock",

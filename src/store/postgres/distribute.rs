@@ -11,7 +11,7 @@ use crate::store::error::{OpenError, StoreError};
 pub(super) const BY_SHARD: [&str; 9] =
     ["call_tree", "session", "session_owner", "call", "outcome", "session_event", "ledger", "counter", "retry_trial"];
 /// Whole on every node.
-pub(super) const EVERYWHERE: [&str; 16] = [
+pub(super) const EVERYWHERE: [&str; 17] = [
     "tenant",
     "token",
     "policy",
@@ -28,6 +28,7 @@ pub(super) const EVERYWHERE: [&str; 16] = [
     "audit_head",
     "audit",
     "schema_floor",
+    "console_session",
 ];
 
 /// What `callgate database distribute` has come to.

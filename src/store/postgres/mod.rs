@@ -8,6 +8,7 @@ mod catch_up;
 mod columns;
 mod commits;
 mod connect;
+mod console;
 mod controls;
 mod counters;
 mod decode;
@@ -84,6 +85,7 @@ use crate::{
 pub use carry::{Carried, carried, make_roles, settle_in};
 pub use commits::Commit;
 pub use connect::parse_url;
+pub use console::SignedIn;
 pub use distribute::{Distributed, distribute};
 pub use export::{Exported, Place};
 pub use forget::{FORGOTTEN_TREES, Forgetting, PARTS};

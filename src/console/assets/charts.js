@@ -1,0 +1,82 @@
+"use strict";
+// A chart is drawn from the table beside it, which stays for who cannot see it: the first column is the x axis (numbers,
+// or times), each further one a line. <figure class="chart" data-kind="line|step|bars|points" data-x="time|number|log"
+// data-y="…unit…" data-min="…" data-max="…">; <th data-band="low|high"> marks the bounds of an interval.
+
+const COLOURS = ["--line-1", "--line-2", "--line-3", "--line-4", "--line-5", "--line-6"];
+const drawn = new WeakMap();
+
+function colour(name) {
+  return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+}
+
+function read(table) {
+  const heads = [...table.tHead.rows[0].cells];
+  const columns = heads.map(() => []);
+  for (const row of table.tBodies[0].rows) {
+    [...row.cells].forEach((cell, at) => {
+      const text = cell.dataset.value ?? cell.textContent;
+      columns[at].push(text === "" ? null : Number(text));
+    });
+  }
+  return { heads, columns };
+}
+
+function draw(figure) {
+  const table = figure.querySelector("table");
+  const place = figure.querySelector(".plot");
+  if (!table || !place) return;
+  const { heads, columns } = read(table);
+  if (columns[0].length === 0) return;
+  const kind = figure.dataset.kind ?? "line";
+  const bands = [];
+  const low = heads.findIndex((head) => head.dataset.band === "low");
+  const high = heads.findIndex((head) => head.dataset.band === "high");
+  if (low > 0 && high > 0) bands.push({ series: [high, low], fill: colour("--band") });
+  let next = 0;
+  const series = heads.slice(1).map((head, at) => {
+    const bound = head.dataset.band !== undefined;
+    const stroke = bound ? "transparent" : colour(head.dataset.colour ?? COLOURS[next++ % COLOURS.length]);
+    const one = { label: head.textContent, stroke, width: bound ? 0 : 2, points: { show: kind === "points" } };
+    if (kind === "step") one.paths = uPlot.paths.stepped({ align: 1 });
+    if (kind === "bars") { one.paths = uPlot.paths.bars({ size: [0.8, 40] }); one.fill = stroke; }
+    if (kind === "points") one.paths = () => null;
+    if (head.dataset.points !== undefined) one.points = { show: true, size: 8 };
+    if (head.dataset.dash !== undefined) one.dash = [6, 4];
+    return one;
+  });
+  const axis = { stroke: colour("--muted"), grid: { stroke: colour("--grid"), width: 1 }, ticks: { stroke: colour("--grid") } };
+  const range = (name) => (figure.dataset[name] === undefined ? undefined : Number(figure.dataset[name]));
+  const y = {};
+  if (range("min") !== undefined || range("max") !== undefined) {
+    y.range = (_, min, max) => [range("min") ?? min, range("max") ?? Math.max(max ?? 1, (range("min") ?? 0) + 1)];
+  }
+  const options = {
+    width: place.clientWidth || 300,
+    height: Number(figure.dataset.height ?? 180),
+    legend: { show: heads.length > 2, live: false },
+    cursor: { y: false },
+    scales: { x: { time: figure.dataset.x === "time", distr: figure.dataset.x === "log" ? 3 : 1 }, y },
+    axes: [axis, { ...axis, size: 56, label: figure.dataset.y, labelSize: figure.dataset.y ? 18 : 0 }],
+    series: [{}, ...series],
+    bands,
+  };
+  drawn.get(figure)?.destroy();
+  place.replaceChildren();
+  drawn.set(figure, new uPlot(options, columns, place));
+}
+
+const all = () => document.querySelectorAll("figure.chart").forEach(draw);
+const resized = new ResizeObserver((entries) => {
+  for (const { target } of entries) {
+    const plot = drawn.get(target.closest("figure"));
+    if (plot && target.clientWidth) plot.setSize({ width: target.clientWidth, height: plot.height });
+  }
+});
+function watch() {
+  all();
+  document.querySelectorAll("figure.chart .plot").forEach((place) => resized.observe(place));
+}
+document.addEventListener("callgate:shown", watch);
+document.addEventListener("callgate:theme", all);
+watch();

@@ -1,0 +1,97 @@
+"use strict";
+// What pages do by themselves: times in the browser's time zone, what is left of a term, the theme, keys, and the one
+// stream that says that something has changed. Every page works without it; it then only stands still.
+
+const page = document.documentElement;
+
+function localTimes(root) {
+  for (const time of root.querySelectorAll("time[datetime]:not([title])")) {
+    const at = new Date(time.dateTime);
+    time.title = time.textContent;
+    time.textContent = at.toLocaleString([], { dateStyle: "medium", timeStyle: "medium" });
+  }
+}
+
+function left(ms) {
+  const s = Math.max(0, Math.floor(ms / 1000));
+  if (s < 60) return `${s} s`;
+  if (s < 3600) return `${Math.floor(s / 60)} min ${s % 60} s`;
+  return `${Math.floor(s / 3600)} h ${Math.floor((s % 3600) / 60)} min`;
+}
+
+// <span data-until="…"> counts down, <span data-since="…"> up; the server's text stands until this runs.
+function clocks() {
+  for (const span of document.querySelectorAll("[data-until]")) {
+    const ms = new Date(span.dataset.until) - Date.now();
+    span.textContent = ms > 0 ? left(ms) : "over";
+  }
+  for (const span of document.querySelectorAll("[data-since]")) {
+    span.textContent = left(Date.now() - new Date(span.dataset.since));
+  }
+}
+
+function prepare(root) {
+  localTimes(root);
+  clocks();
+  document.dispatchEvent(new CustomEvent("callgate:shown", { detail: root }));
+}
+
+// --- the theme
+document.addEventListener("click", (event) => {
+  if (!event.target.closest("[data-theme-toggle]")) return;
+  const dark = page.dataset.theme ? page.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+  page.dataset.theme = dark ? "light" : "dark";
+  localStorage.setItem("callgate-theme", page.dataset.theme);
+  document.dispatchEvent(new CustomEvent("callgate:theme"));
+});
+
+// --- keys: / for the first search field, g and a letter for a page, ? for the list
+let going = 0;
+document.addEventListener("keydown", (event) => {
+  if (event.ctrlKey || event.metaKey || event.altKey) return;
+  if (event.target.closest("input, textarea, select, [contenteditable]")) return;
+  if (Date.now() - going < 1500) {
+    going = 0;
+    const link = document.querySelector(`nav [data-key="${CSS.escape(event.key)}"]`);
+    if (link) { event.preventDefault(); link.click(); }
+    return;
+  }
+  if (event.key === "g") going = Date.now();
+  if (event.key === "/") {
+    const field = document.querySelector("input[type=search]");
+    if (field) { event.preventDefault(); field.focus(); }
+  }
+  if (event.key === "?") document.getElementById("keys")?.showModal();
+});
+
+// --- forms that ask once more before they are sent
+document.addEventListener("submit", (event) => {
+  const question = event.submitter?.dataset.confirm ?? event.target.dataset.confirm;
+  if (question && !window.confirm(question)) event.preventDefault();
+});
+
+// --- live: what the server says has changed becomes an event that parts of the page wait for
+function listen() {
+  const events = new EventSource("/events");
+  const state = document.getElementById("live");
+  const say = (text, alive) => {
+    if (!state) return;
+    state.textContent = text;
+    state.dataset.alive = alive;
+  };
+  events.onopen = () => say("live", true);
+  events.onerror = () => say(events.readyState === EventSource.CLOSED ? "not live: load the page again" : "connecting again", false);
+  for (const name of ["approvals", "tick"]) {
+    events.addEventListener(name, (event) => {
+      say("live", true);
+      document.body.dispatchEvent(new CustomEvent(`live-${name}`, { detail: event.data }));
+    });
+  }
+  addEventListener("pagehide", () => events.close());
+  addEventListener("pageshow", (event) => { if (event.persisted) location.reload(); });
+}
+
+prepare(document);
+setInterval(clocks, 1000);
+document.addEventListener("htmx:after:swap", () => prepare(document));
+if (document.body.dataset.live) listen();

@@ -1,0 +1,125 @@
+//! Why there is no page, or nothing was done: told on a page of its own, or in place of the part that was asked for.
+
+use askama::Template as _;
+use axum::response::{Html, IntoResponse, Response};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, header};
+use tonic::{Code, Status};
+use url::form_urlencoded::byte_serialize;
+
+use super::{filters, visitor};
+use crate::gate::NoAnswer;
+
+/// What cannot be had, and why.
+#[derive(Debug)]
+pub(super) enum Fault {
+    /// They have to sign in first, and come back to this page then.
+    SignIn { next: String, is_fragment: bool },
+    /// What the services say.
+    Told { code: StatusCode, message: String, is_unauthenticated: bool },
+}
+
+impl Fault {
+    pub(super) fn new(code: StatusCode, message: impl Into<String>) -> Self {
+        Self::Told { code, message: message.into(), is_unauthenticated: false }
+    }
+
+    /// What a field of a form has to be and is not.
+    pub(super) fn field(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, message)
+    }
+
+    pub(super) fn sign_in(method: &Method, uri: &Uri, headers: &HeaderMap) -> Self {
+        Self::SignIn { next: visitor::next(method, uri, headers), is_fragment: headers.contains_key("hx-request") }
+    }
+
+    pub(super) fn is_unauthenticated(&self) -> bool {
+        matches!(self, Self::Told { is_unauthenticated: true, .. })
+    }
+
+    /// The words, for a form that tells them beside its fields.
+    pub(super) fn message(&self) -> &str {
+        match self {
+            Self::SignIn { .. } => "sign in first",
+            Self::Told { message, .. } => message,
+        }
+    }
+}
+
+impl From<Status> for Fault {
+    fn from(status: Status) -> Self {
+        let code = match status.code() {
+            Code::InvalidArgument | Code::OutOfRange => StatusCode::BAD_REQUEST,
+            Code::Unauthenticated => StatusCode::UNAUTHORIZED,
+            Code::PermissionDenied => StatusCode::FORBIDDEN,
+            Code::NotFound => StatusCode::NOT_FOUND,
+            Code::AlreadyExists | Code::Aborted | Code::FailedPrecondition => StatusCode::CONFLICT,
+            Code::ResourceExhausted => StatusCode::TOO_MANY_REQUESTS,
+            Code::Unavailable | Code::DeadlineExceeded | Code::Cancelled => StatusCode::SERVICE_UNAVAILABLE,
+            _ => StatusCode::INTERNAL_SERVER_ERROR,
+        };
+        let is_unauthenticated = status.code() == Code::Unauthenticated;
+        Self::Told { code, message: status.message().to_owned(), is_unauthenticated }
+    }
+}
+
+impl From<NoAnswer> for Fault {
+    fn from(none: NoAnswer) -> Self {
+        tracing::warn!(error = %none, "a session of the console could not be looked at");
+        let message = "who is signed in cannot be looked up now: the database gives no answer; try again in a moment";
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, message)
+    }
+}
+
+impl From<askama::Error> for Fault {
+    fn from(error: askama::Error) -> Self {
+        tracing::error!(%error, "a page could not be rendered");
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "the page could not be made; the server's log has more")
+    }
+}
+
+/// What stands on the page.
+#[derive(askama::Template)]
+#[template(path = "fault.html")]
+struct Page<'a> {
+    code: u16,
+    reason: &'a str,
+    message: &'a str,
+}
+
+/// Leads the whole page elsewhere, where htmx asked for a part of it.
+const HX_REDIRECT: HeaderName = HeaderName::from_static("hx-redirect");
+
+impl IntoResponse for Fault {
+    fn into_response(self) -> Response {
+        match self {
+            Self::SignIn { next, is_fragment } => {
+                let next: String = byte_serialize(next.as_bytes()).collect();
+                let to = format!("/sign-in?next={next}");
+                let to = HeaderValue::from_str(&to).unwrap_or(HeaderValue::from_static("/sign-in"));
+                match is_fragment {
+                    true => (StatusCode::UNAUTHORIZED, [(HX_REDIRECT, to)]).into_response(),
+                    false => (StatusCode::SEE_OTHER, [(header::LOCATION, to)]).into_response(),
+                }
+            }
+            Self::Told { code, message, .. } => {
+                let page = Page { code: code.as_u16(), reason: reason(code), message: &message };
+                page.render()
+                    .map_or_else(|_| (code, message.clone()).into_response(), |html| (code, Html(html)).into_response())
+            }
+        }
+    }
+}
+
+/// What it is, for people.
+fn reason(code: StatusCode) -> &'static str {
+    match code.as_u16() {
+        400 => "That cannot be taken",
+        401 => "Not signed in",
+        403 => "Not for you",
+        404 => "Not here",
+        409 => "Not any more",
+        429 => "Too much at once",
+        503 => "Not now",
+        _ => "Something is wrong",
+    }
+}

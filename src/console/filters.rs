@@ -1,0 +1,128 @@
+//! Values as people read them. A model may write anything into the texts that are shown here: what is not seen, or
+//! changes the order of what is, is made visible.
+
+#![allow(unreachable_pub, reason = "what the attribute makes of each filter is public")]
+
+use std::fmt::Write as _;
+
+use askama::{Values, filter_fn, filters::Safe};
+use chrono::DateTime;
+use prost_types::Timestamp;
+
+/// Is it seen, and does it leave the rest as it stands? Controls, format characters (Unicode's category Cf, bidirectional
+/// marks among them), separators of lines and paragraphs, tags, variation selectors and blank letters are not.
+fn is_plain(char: char) -> bool {
+    !matches!(char,
+        '\0'..='\u{8}' | '\u{b}'..='\u{1f}' | '\u{7f}'..='\u{9f}' | '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}'
+        | '\u{17b4}' | '\u{17b5}' | '\u{180b}'..='\u{180f}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
+        | '\u{2060}'..='\u{206f}' | '\u{3164}' | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{ffa0}' | '\u{fff0}'..='\u{fffb}'
+        | '\u{110bd}' | '\u{110cd}' | '\u{13430}'..='\u{1343f}' | '\u{1bca0}'..='\u{1bca3}' | '\u{1d173}'..='\u{1d17a}'
+        | '\u{e000}'..='\u{f8ff}' | '\u{e0000}'..='\u{e0fff}' | '\u{f0000}'..='\u{10ffff}')
+}
+
+/// A text as HTML in which every character is seen.
+pub(super) fn shown(text: &str) -> String {
+    let mut html = String::with_capacity(text.len() + text.len() / 8);
+    for char in text.chars() {
+        match char {
+            '&' => html.push_str("&amp;"),
+            '<' => html.push_str("&lt;"),
+            '>' => html.push_str("&gt;"),
+            '"' => html.push_str("&quot;"),
+            '\'' => html.push_str("&#39;"),
+            char if is_plain(char) => html.push(char),
+            char => {
+                let code = u32::from(char);
+                let _ = write!(html, "<mark class=\"unseen\">U+{code:04X}</mark>");
+            }
+        }
+    }
+    html
+}
+
+/// `{{ text|visible }}`
+#[filter_fn]
+pub(super) fn visible(text: impl AsRef<str>, _: &dyn Values) -> askama::Result<Safe<String>> {
+    Ok(Safe(shown(text.as_ref())))
+}
+
+fn time(at: &Timestamp) -> Option<DateTime<chrono::Utc>> {
+    DateTime::from_timestamp(at.seconds, u32::try_from(at.nanos).ok()?)
+}
+
+/// `{{ at|moment }}`: a time, which scripts show in the browser's own time zone; nothing where there is none.
+#[filter_fn]
+pub(super) fn moment(at: &Option<Timestamp>, _: &dyn Values) -> askama::Result<Safe<String>> {
+    let Some(at) = at.as_ref().and_then(time) else { return Ok(Safe(String::new())) };
+    let (machine, people) = (at.format("%Y-%m-%dT%H:%M:%S%.3fZ"), at.format("%Y-%m-%d %H:%M:%S UTC"));
+    Ok(Safe(format!("<time datetime=\"{machine}\">{people}</time>")))
+}
+
+/// `{{ text|visible_text }}`: the same for attributes, which hold no elements.
+#[filter_fn]
+pub(super) fn visible_text(text: impl AsRef<str>, _: &dyn Values) -> askama::Result<String> {
+    Ok(text.as_ref().chars().map(|char| if is_plain(char) { char } else { char::REPLACEMENT_CHARACTER }).collect())
+}
+
+/// `{{ word|first_letter }}`
+#[filter_fn]
+pub(super) fn first_letter(word: impl std::fmt::Display, _: &dyn Values) -> askama::Result<String> {
+    Ok(word.to_string().chars().take(1).collect())
+}
+
+/// A number with its thousands apart.
+pub(super) fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let parts: Vec<&str> =
+        digits.as_bytes().rchunks(3).rev().filter_map(|part| std::str::from_utf8(part).ok()).collect();
+    parts.join(",")
+}
+
+/// `{{ number|thousands }}`
+#[filter_fn]
+pub(super) fn thousands(number: &u64, _: &dyn Values) -> askama::Result<String> {
+    Ok(grouped(*number))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_that_a_model_writes_is_hidden_or_run() {
+        assert_eq!(shown("<b onload=\"x\">'&"), "&lt;b onload=&quot;x&quot;&gt;&#39;&amp;");
+        assert_eq!(shown("a\tb\nc — é 漢 🙂"), "a\tb\nc — é 漢 🙂");
+        let hidden = [
+            '\0',
+            '\r',
+            '\u{1b}',
+            '\u{7f}',
+            '\u{85}',
+            '\u{ad}',
+            '\u{200b}',
+            '\u{200e}',
+            '\u{202e}',
+            '\u{2066}',
+            '\u{2028}',
+            '\u{feff}',
+            '\u{e0041}',
+            '\u{fe0f}',
+            '\u{3164}',
+            '\u{115f}',
+            '\u{e000}',
+            '\u{10ffff}',
+        ];
+        for char in hidden {
+            let html = shown(&format!("a{char}b"));
+            assert_eq!(html, format!("a<mark class=\"unseen\">U+{:04X}</mark>b", u32::from(char)));
+        }
+    }
+
+    #[test]
+    fn numbers_are_told_as_people_write_them() {
+        assert_eq!(grouped(0), "0");
+        assert_eq!(grouped(999), "999");
+        assert_eq!(grouped(1_000), "1,000");
+        assert_eq!(grouped(12_345_678), "12,345,678");
+    }
+}

@@ -1,0 +1,95 @@
+//! Forms: nothing is changed but by one of ours.
+
+use axum::{
+    Form,
+    extract::{FromRequest, Request},
+};
+use http::{HeaderMap, header};
+use serde::{Deserialize, de::DeserializeOwned};
+
+use super::{Console, fault::Fault, visitor::Visitor};
+
+/// What a form of ours says, and who sends it.
+pub(super) struct Posted<T> {
+    pub(super) visitor: Visitor,
+    pub(super) form: T,
+}
+
+/// The field, and the header of htmx, that carry what no other site knows.
+pub(super) const CSRF_HEADER: &str = "callgate-csrf";
+
+#[derive(Deserialize)]
+struct Guarded<T> {
+    #[serde(default)]
+    csrf: String,
+    #[serde(flatten)]
+    form: T,
+}
+
+impl<T: DeserializeOwned> FromRequest<Console> for Posted<T> {
+    type Rejection = Fault;
+
+    async fn from_request(request: Request, console: &Console) -> Result<Self, Fault> {
+        let (mut parts, body) = request.into_parts();
+        from_here(&parts.headers)?;
+        let visitor =
+            <Visitor as axum::extract::FromRequestParts<Console>>::from_request_parts(&mut parts, console).await?;
+        let header = parts.headers.get(CSRF_HEADER).and_then(|value| value.to_str().ok()).map(str::to_owned);
+        let form = Form::<Guarded<T>>::from_request(Request::from_parts(parts, body), console).await;
+        let Form(Guarded { csrf, form }) = form.map_err(|wrong| Fault::field(wrong.body_text()))?;
+        if !visitor.secret.is_csrf(&header.unwrap_or(csrf)) {
+            return Err(Fault::new(
+                http::StatusCode::FORBIDDEN,
+                "this form was not made for your session, so nothing was done; load the page again and repeat it",
+            ));
+        }
+        Ok(Self { visitor, form })
+    }
+}
+
+/// Refuses what another site makes a browser send. Cookies are not sent with such requests either; a sign-in comes
+/// without one.
+pub(super) fn from_here(headers: &HeaderMap) -> Result<(), Fault> {
+    let refused = || {
+        Err(Fault::new(http::StatusCode::FORBIDDEN, "another site made your browser send this, so nothing was done"))
+    };
+    // Every browser of today says it; where one does not, the origin does.
+    if let Some(site) = headers.get("sec-fetch-site") {
+        return if site == "same-origin" || site == "none" { Ok(()) } else { refused() };
+    }
+    let Some(origin) = headers.get(header::ORIGIN) else { return Ok(()) };
+    let host = headers.get(header::HOST).and_then(|host| host.to_str().ok());
+    let origin = origin.to_str().ok().and_then(|origin| origin.split_once("://")).map(|(_, host)| host);
+    if origin.is_some() && origin == host { Ok(()) } else { refused() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(pairs: &[(&'static str, &str)]) -> HeaderMap {
+        pairs.iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap())).collect()
+    }
+
+    #[test]
+    fn only_what_comes_from_a_page_of_ours_is_taken() {
+        let host = ("host", "plane.example:7600");
+        for good in [
+            vec![host, ("sec-fetch-site", "same-origin")],
+            vec![host, ("origin", "https://plane.example:7600")],
+            // No browser.
+            vec![host],
+        ] {
+            assert!(from_here(&headers(&good)).is_ok(), "{good:?}");
+        }
+        for bad in [
+            vec![host, ("sec-fetch-site", "cross-site"), ("origin", "https://plane.example:7600")],
+            vec![host, ("sec-fetch-site", "same-site")],
+            vec![host, ("origin", "https://evil.example")],
+            vec![host, ("origin", "null")],
+            vec![("origin", "https://evil.example")],
+        ] {
+            assert!(from_here(&headers(&bad)).is_err(), "{bad:?}");
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! What stands around each page: its name, where else to go, and who is signed in.
+
+use super::{pages::LINKS, visitor::Visitor};
+use crate::domain::identity::Role;
+
+/// What the template of every page extends (`frame.html`).
+pub(super) struct Frame {
+    /// Of the window, and of the page's first heading.
+    pub(super) title: String,
+    /// The path of the link that is shown as where they are.
+    pub(super) at: &'static str,
+    pub(super) name: String,
+    pub(super) tenant: String,
+    pub(super) csrf: String,
+    /// Nobody needs a credential here, so that who is signed in is a name alone.
+    pub(super) is_open: bool,
+    pub(super) links: Vec<Link>,
+}
+
+/// Where else to go.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Link {
+    pub(super) path: &'static str,
+    pub(super) text: &'static str,
+    /// Who is shown it: one of these, or an admin.
+    pub(super) roles: &'static [Role],
+}
+
+impl Frame {
+    /// For a page of somebody's, below one of [`LINKS`].
+    pub(super) fn new(visitor: &Visitor, at: &'static str, title: impl Into<String>) -> Self {
+        let caller = &visitor.caller;
+        Self {
+            title: title.into(),
+            at,
+            name: caller.name.clone(),
+            tenant: caller.tenant.clone(),
+            csrf: visitor.csrf.clone(),
+            is_open: caller.credential() == crate::grpc::v1::CredentialKind::None,
+            links: LINKS.into_iter().filter(|link| visitor.is_one_of(link.roles)).collect(),
+        }
+    }
+}

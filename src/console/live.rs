@@ -1,0 +1,48 @@
+//! What has changed, as server-sent events: pages then ask for the part of them that shows it. One stream a page.
+//! `approvals`: a question came up, or changed; its data is the question's id. `tick`: each second.
+
+use std::{convert::Infallible, future::ready, pin::Pin, time::Duration};
+
+use axum::{
+    Router,
+    response::sse::{Event, Sse},
+    routing::get,
+};
+use futures_util::{Stream, StreamExt as _, stream};
+use tokio_stream::wrappers::IntervalStream;
+
+use super::{Console, fault::Fault, visitor::Visitor};
+use crate::{
+    domain::identity::Role,
+    grpc::v1::{WatchApprovalsRequest, approval_service_client::ApprovalServiceClient},
+};
+
+/// How often pages with figures ask for them.
+const TICK: Duration = Duration::from_secs(1);
+
+pub(super) fn router() -> Router<Console> {
+    Router::new().route("/events", get(events))
+}
+
+type Events = Pin<Box<dyn Stream<Item = Result<Event, Infallible>> + Send>>;
+
+async fn events(visitor: Visitor) -> Result<Sse<Events>, Fault> {
+    let ticks = IntervalStream::new(tokio::time::interval(TICK)).map(|_| Some(Event::default().event("tick").data("")));
+    let approvals = match visitor.is_one_of(&[Role::Approver, Role::Operator, Role::Analyst]) {
+        true => {
+            let mut approvals = ApprovalServiceClient::new(visitor.calls);
+            let watched = approvals.watch_approvals(WatchApprovalsRequest::default()).await?;
+            // An end of the watch is one of the page's stream: the server ends, or the credential does.
+            let told = watched.into_inner().map(|told| {
+                let approval = told.ok()?.approval?;
+                Some(Event::default().event("approvals").data(approval.approval_id))
+            });
+            told.chain(stream::once(ready(None))).boxed()
+        }
+        false => stream::pending().boxed(),
+    };
+    let events = stream::select(ticks, approvals);
+    let events = events.take_while(|event| ready(event.is_some()));
+    let events: Events = Box::pin(events.filter_map(|event| ready(event.map(Ok))));
+    Ok(Sse::new(events))
+}

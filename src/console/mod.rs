@@ -1,0 +1,42 @@
+//! The console: a fleet in a browser, served beside the calls. Pages are rendered here, and whatever they tell or do
+//! goes through the services of the contract, as whoever looks at them: their roles, their tenant, the same errors, the
+//! same audit.
+//!
+//! `visitor.rs` says who asks, `session.rs` how they stay signed in, `frame.rs` what stands around each page, and
+//! `pages/` has one file a page, with its template of the same name in `templates/`. Scripts and styles are in `assets/`.
+
+mod assets;
+mod fault;
+mod filters;
+mod form;
+mod frame;
+mod headers;
+mod live;
+mod pages;
+mod session;
+mod visitor;
+
+use std::sync::Arc;
+
+use axum::{Router, middleware};
+use tower_http::compression::CompressionLayer;
+
+use crate::{gate::Gate, grpc::Inside};
+
+/// What all pages share.
+#[derive(Debug, Clone)]
+struct Console {
+    inside: Inside,
+    /// Keeps who is signed in; everything else is asked through `inside`.
+    gate: Arc<Gate>,
+}
+
+/// The pages over these services.
+pub fn router(inside: Inside, gate: Arc<Gate>) -> Router {
+    pages::router()
+        .merge(assets::router())
+        .merge(live::router())
+        .layer(CompressionLayer::new())
+        .layer(middleware::from_fn(headers::guard))
+        .with_state(Console { inside, gate })
+}

@@ -1,0 +1,64 @@
+//! `/audit`: what people and systems did, and whether all of it is still there.
+
+use askama::Template;
+use axum::{Router, extract::Query, response::Html, routing::get};
+use serde::Deserialize;
+
+use crate::{
+    console::{Console, fault::Fault, filters, form::Posted, frame::Frame, visitor::Visitor},
+    grpc::v1::{
+        AuditEntry, ListAuditEntriesRequest, VerifyAuditRequest, VerifyAuditResponse,
+        audit_service_client::AuditServiceClient,
+    },
+};
+
+/// Its link.
+pub(super) const PATH: &str = "/audit";
+
+pub(super) fn router() -> Router<Console> {
+    Router::new().route(PATH, get(list).post(verify))
+}
+
+#[derive(Template)]
+#[template(path = "audit.html")]
+struct Page {
+    frame: Frame,
+    entries: Vec<AuditEntry>,
+    next: String,
+    /// What the chain came to, where that was asked.
+    verified: Option<VerifyAuditResponse>,
+}
+
+#[derive(Deserialize)]
+struct Place {
+    #[serde(default)]
+    after: String,
+}
+
+async fn list(visitor: Visitor, Query(place): Query<Place>) -> Result<Html<String>, Fault> {
+    page(&visitor, place.after, None).await
+}
+
+#[derive(Deserialize)]
+struct Verify {
+    #[serde(default)]
+    anchor: String,
+}
+
+async fn verify(Posted { visitor, form }: Posted<Verify>) -> Result<Html<String>, Fault> {
+    let anchors = form.anchor.split_whitespace().map(str::to_owned).collect();
+    let asked = VerifyAuditRequest { anchors };
+    let verified = AuditServiceClient::new(visitor.calls.clone()).verify_audit(asked).await?.into_inner();
+    page(&visitor, String::new(), Some(verified)).await
+}
+
+async fn page(
+    visitor: &Visitor,
+    page_token: String,
+    verified: Option<VerifyAuditResponse>,
+) -> Result<Html<String>, Fault> {
+    let asked = ListAuditEntriesRequest { page_size: 50, page_token };
+    let found = AuditServiceClient::new(visitor.calls.clone()).list_audit_entries(asked).await?.into_inner();
+    let frame = Frame::new(visitor, PATH, "Audit");
+    Ok(Html(Page { frame, entries: found.entries, next: found.next_page_token, verified }.render()?))
+}

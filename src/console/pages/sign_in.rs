@@ -1,0 +1,161 @@
+//! `/sign-in` and `/sign-out`.
+
+use askama::Template;
+use axum::{
+    Form, Router,
+    extract::{FromRequestParts, Query, State},
+    response::{Html, IntoResponse, Redirect, Response},
+    routing::{get, post},
+};
+use http::{HeaderMap, StatusCode, header, request::Parts};
+use serde::Deserialize;
+
+use crate::{
+    console::{
+        Console,
+        fault::Fault,
+        filters,
+        form::{Posted, from_here},
+        session::{self, Secret, Showed},
+        visitor::{Shown, Visitor, caller, is_here},
+    },
+    grpc::v1::CredentialKind,
+};
+
+pub(super) fn router() -> Router<Console> {
+    Router::new().route("/sign-in", get(show).post(sign_in)).route("/sign-out", post(sign_out))
+}
+
+#[derive(Template)]
+#[template(path = "sign_in.html")]
+struct Page<'a> {
+    next: &'a str,
+    message: Option<&'a str>,
+    wants_credentials: bool,
+    /// Whose the certificate of this connection is, if it has one that says who they are.
+    certificate: Option<&'a str>,
+}
+
+#[derive(Deserialize)]
+struct Way {
+    #[serde(default)]
+    next: String,
+}
+
+impl Way {
+    fn next(&self) -> &str {
+        if is_here(&self.next) { &self.next } else { "/" }
+    }
+}
+
+/// Who asks, before they are signed in.
+struct Stranger(Shown);
+
+impl FromRequestParts<Console> for Stranger {
+    type Rejection = Fault;
+
+    async fn from_request_parts(parts: &mut Parts, _: &Console) -> Result<Self, Fault> {
+        let shown = Shown::of(parts);
+        is_by_its_name(&shown)?;
+        Ok(Self(shown))
+    }
+}
+
+/// Where nobody needs a credential, a page of somebody else's whose name leads to this machine could sign itself in: so
+/// the browser has to have asked for this machine by a name of its own.
+fn is_by_its_name(shown: &Shown) -> Result<(), Fault> {
+    let is_open = shown.peer.as_ref().is_some_and(|peer| !peer.is_public && peer.address.is_some());
+    if !is_open || names_this_machine(&shown.headers) {
+        return Ok(());
+    }
+    let message = "this server listens to its own machine alone: open it as localhost or 127.0.0.1";
+    Err(Fault::new(StatusCode::FORBIDDEN, message))
+}
+
+fn names_this_machine(headers: &HeaderMap) -> bool {
+    // HTTP/2 has the authority in its place; the listener makes a host of it.
+    let Some(host) = headers.get(header::HOST).and_then(|host| host.to_str().ok()) else { return true };
+    let name = host.rsplit_once(':').filter(|(_, port)| port.bytes().all(|byte| byte.is_ascii_digit()));
+    matches!(name.map_or(host, |(name, _)| name), "localhost" | "127.0.0.1" | "[::1]")
+}
+
+async fn show(
+    State(console): State<Console>,
+    visitor: Option<Visitor>,
+    Stranger(shown): Stranger,
+    Query(way): Query<Way>,
+) -> Result<Response, Fault> {
+    if visitor.is_some() {
+        return Ok(Redirect::to(way.next()).into_response());
+    }
+    page(&console, &shown, &way, None).await
+}
+
+async fn page(console: &Console, shown: &Shown, way: &Way, fault: Option<&Fault>) -> Result<Response, Fault> {
+    let named = match shown.peer.as_ref().is_some_and(|peer| peer.names.is_some()) {
+        true => caller(&shown.calls(console, &Showed::Certificate)?).await.ok(),
+        false => None,
+    };
+    let named = named.filter(|caller| caller.credential() == CredentialKind::Certificate).map(|caller| caller.name);
+    let wants_credentials = console.gate.wants_credentials() || shown.peer.as_ref().is_none_or(|peer| peer.is_public);
+    let (message, certificate) = (fault.map(Fault::message), named.as_deref());
+    let html = Page { next: way.next(), message, wants_credentials, certificate }.render()?;
+    let code = if fault.is_some() { StatusCode::UNAUTHORIZED } else { StatusCode::OK };
+    Ok((code, Html(html)).into_response())
+}
+
+#[derive(Deserialize)]
+struct Credential {
+    #[serde(default)]
+    token: String,
+    #[serde(default)]
+    name: String,
+    #[serde(default)]
+    certificate: String,
+    #[serde(flatten)]
+    way: Way,
+}
+
+async fn sign_in(
+    State(console): State<Console>,
+    Stranger(shown): Stranger,
+    Form(credential): Form<Credential>,
+) -> Result<Response, Fault> {
+    from_here(&shown.headers)?;
+    let Credential { token, name, certificate, way } = credential;
+    let showed = match (token.trim(), name.trim()) {
+        _ if certificate == "yes" => Showed::Certificate,
+        ("", name) => Showed::Name(name.to_owned()),
+        (token, _) => Showed::Bearer(token.to_owned()),
+    };
+    let known = match shown.calls(&console, &showed) {
+        Ok(calls) => caller(&calls).await,
+        Err(fault) => Err(fault),
+    };
+    let fits = |kind| match showed {
+        Showed::Bearer(_) => matches!(kind, CredentialKind::Token | CredentialKind::Jwt),
+        Showed::Name(_) => kind == CredentialKind::None,
+        Showed::Certificate => kind == CredentialKind::Certificate,
+    };
+    match known {
+        Ok(caller) if fits(caller.credential()) => {}
+        Ok(_) => return page(&console, &shown, &way, Some(&Fault::field("sign in with a token"))).await,
+        Err(fault) => return page(&console, &shown, &way, Some(&fault)).await,
+    }
+    let secret = session::begin(&console.gate, &showed).await?;
+    leave(Some(&secret), way.next())
+}
+
+async fn sign_out(State(console): State<Console>, Posted { visitor, .. }: Posted<Nothing>) -> Result<Response, Fault> {
+    session::end(&console.gate, &visitor.secret).await?;
+    leave(None, "/sign-in")
+}
+
+#[derive(Deserialize)]
+struct Nothing {}
+
+/// Goes on to a page, with another cookie.
+fn leave(secret: Option<&Secret>, to: &str) -> Result<Response, Fault> {
+    let cookie = Secret::cookie(secret).ok_or_else(|| Fault::field("no cookie could be made"))?;
+    Ok(([(header::SET_COOKIE, cookie)], Redirect::to(to)).into_response())
+}

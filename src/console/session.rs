@@ -1,0 +1,182 @@
+//! Who is signed in. The browser keeps 256 random bits in a cookie that no script reads; the database keeps what was
+//! shown at the sign-in, sealed under a key made of those bits, and their hash. So a session holds on every replica, can
+//! be ended, and whoever reads the table can show its credentials to nobody.
+
+use std::time::Duration;
+
+use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD as BASE64};
+use chacha20poly1305::{
+    KeyInit as _, XChaCha20Poly1305, XNonce,
+    aead::{Aead as _, Payload},
+};
+use hmac::{Hmac, Mac as _};
+use http::{HeaderMap, HeaderValue, header};
+use serde::{Deserialize, Serialize};
+use sha2::Sha256;
+use subtle::ConstantTimeEq as _;
+use zeroize::Zeroizing;
+
+use crate::gate::{Gate, NoAnswer};
+
+/// A session ends after so long without anything done. (OWASP's session management cheat sheet has 15 to 30 minutes for
+/// what is worth most, and an hour or two else; who answers questions has a page open, and does nothing for long.)
+pub(super) const IDLE: Duration = Duration::from_secs(3_600);
+/// And after so long in any case: a working day.
+pub(super) const LASTS: Duration = Duration::from_secs(12 * 3_600);
+
+/// The prefix holds browsers to `Secure`, to the path `/`, and to this very host.
+const COOKIE: &str = "__Host-callgate";
+const SECRET_BYTES: usize = 32;
+const NONCE_BYTES: usize = 24;
+
+/// What was shown at the sign-in, and is shown with each request since.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Showed {
+    /// An API token, or an issuer's.
+    Bearer(String),
+    /// A name, to a server that knows no credentials.
+    Name(String),
+    /// The certificate of the connection.
+    Certificate,
+}
+
+/// What a browser keeps.
+pub(super) struct Secret(Zeroizing<[u8; SECRET_BYTES]>);
+
+impl Secret {
+    /// A new one.
+    fn new() -> Result<Self, NoAnswer> {
+        let mut secret = Zeroizing::new([0; SECRET_BYTES]);
+        let no_random = |error| NoAnswer::Fault(format!("no random bytes: {error}"));
+        getrandom::fill(&mut secret[..]).map_err(no_random)?;
+        Ok(Self(secret))
+    }
+
+    /// The one that a browser shows.
+    pub(super) fn shown(headers: &HeaderMap) -> Option<Self> {
+        let cookies = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
+        let mut pairs = cookies.flat_map(|value| value.split(';')).filter_map(|pair| pair.trim().split_once('='));
+        let (_, text) = pairs.find(|(name, _)| *name == COOKIE)?;
+        let read = Zeroizing::new(BASE64.decode(text).ok()?);
+        let mut secret = Zeroizing::new([0; SECRET_BYTES]);
+        secret.copy_from_slice(<&[u8; SECRET_BYTES]>::try_from(&read[..]).ok()?);
+        Some(Self(secret))
+    }
+
+    fn id(&self) -> [u8; 32] {
+        self.derived(b"id")
+    }
+
+    /// What forms of this session carry, so that no other site's form is taken for one of ours.
+    pub(super) fn csrf(&self) -> String {
+        BASE64.encode(self.derived(b"csrf"))
+    }
+
+    /// Is this what our forms carry?
+    pub(super) fn is_csrf(&self, given: &str) -> bool {
+        bool::from(self.csrf().as_bytes().ct_eq(given.as_bytes()))
+    }
+
+    fn derived(&self, label: &[u8]) -> [u8; 32] {
+        // Of a key of 32 bytes there is always one.
+        let Ok(mut mac) = Hmac::<Sha256>::new_from_slice(&self.0[..]) else { return [0; 32] };
+        mac.update(label);
+        mac.finalize().into_bytes().into()
+    }
+
+    fn cipher(&self) -> XChaCha20Poly1305 {
+        XChaCha20Poly1305::new((&self.derived(b"credential")).into())
+    }
+
+    fn seal(&self, showed: &Showed) -> Option<Vec<u8>> {
+        let text = Zeroizing::new(serde_json::to_vec(showed).ok()?);
+        let mut nonce = [0; NONCE_BYTES];
+        getrandom::fill(&mut nonce).ok()?;
+        let payload = Payload { msg: &text, aad: &self.id() };
+        let sealed = self.cipher().encrypt(&XNonce::from(nonce), payload).ok()?;
+        Some([&nonce[..], &sealed].concat())
+    }
+
+    fn open(&self, sealed: &[u8]) -> Option<Showed> {
+        let (nonce, sealed) = sealed.split_first_chunk::<NONCE_BYTES>()?;
+        let payload = Payload { msg: sealed, aad: &self.id() };
+        let text = Zeroizing::new(self.cipher().decrypt(&XNonce::from(*nonce), payload).ok()?);
+        serde_json::from_slice(&text).ok()
+    }
+
+    /// The header by which a browser keeps it until it is closed; where it is none, by which it forgets what it keeps.
+    pub(super) fn cookie(secret: Option<&Self>) -> Option<HeaderValue> {
+        let (value, age) = secret.map_or((String::new(), "; Max-Age=0"), |secret| (BASE64.encode(&secret.0[..]), ""));
+        let mut value =
+            HeaderValue::from_str(&format!("{COOKIE}={value}; Path=/; Secure; HttpOnly; SameSite=Strict{age}")).ok()?;
+        value.set_sensitive(true);
+        Some(value)
+    }
+}
+
+/// Signs somebody in who showed this.
+pub(super) async fn begin(gate: &Gate, showed: &Showed) -> Result<Secret, NoAnswer> {
+    let secret = Secret::new()?;
+    let sealed = secret.seal(showed).ok_or_else(|| NoAnswer::Fault("a session could not be sealed".to_owned()))?;
+    gate.put_console_session(&secret.id(), &sealed, LASTS).await?;
+    Ok(secret)
+}
+
+/// What whoever has this secret showed; none once their session has ended. `is_active` where they do something
+/// themselves, as opposed to a page that keeps itself up to date.
+pub(super) async fn find(gate: &Gate, secret: &Secret, is_active: bool) -> Result<Option<Showed>, NoAnswer> {
+    let found = gate.console_session(&secret.id(), IDLE, is_active).await?;
+    Ok(found.and_then(|found| secret.open(&found.sealed)))
+}
+
+/// Signs them out, on every replica.
+pub(super) async fn end(gate: &Gate, secret: &Secret) -> Result<(), NoAnswer> {
+    gate.end_console_session(&secret.id()).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kept(value: &HeaderValue) -> HeaderMap {
+        let text = value.to_str().unwrap();
+        let (pair, _) = text.split_once(';').unwrap();
+        HeaderMap::from_iter([(header::COOKIE, format!("other=1; {pair}; more=2").parse().unwrap())])
+    }
+
+    #[test]
+    fn what_was_shown_is_opened_by_the_secret_of_its_session_alone() {
+        let (one, other) = (Secret::new().unwrap(), Secret::new().unwrap());
+        let showed = Showed::Bearer("cg_admin_x".to_owned());
+        let sealed = one.seal(&showed).unwrap();
+        assert!(!sealed.windows(8).any(|part| part == b"cg_admin"), "in the clear");
+        assert_eq!(one.open(&sealed), Some(showed));
+        assert_eq!(other.open(&sealed), None);
+        let mut changed = sealed;
+        *changed.last_mut().unwrap() ^= 1;
+        assert_eq!(one.open(&changed), None);
+        assert_eq!(one.open(b"short"), None);
+    }
+
+    #[test]
+    fn a_browser_shows_what_it_keeps_and_scripts_and_other_sites_do_not_have_it() {
+        let secret = Secret::new().unwrap();
+        let cookie = Secret::cookie(Some(&secret)).unwrap();
+        let text = cookie.to_str().unwrap();
+        for word in ["; Path=/", "; Secure", "; HttpOnly", "; SameSite=Strict"] {
+            assert!(text.contains(word), "{word}: {text}");
+        }
+        assert_eq!(Secret::shown(&kept(&cookie)).unwrap().id(), secret.id());
+        assert!(!text.contains(&BASE64.encode(secret.id())), "what is stored is no way in");
+        let gone = Secret::cookie(None).unwrap();
+        assert!(gone.to_str().unwrap().contains("Max-Age=0") && Secret::shown(&kept(&gone)).is_none());
+    }
+
+    #[test]
+    fn a_form_of_another_session_is_none_of_ours() {
+        let (one, other) = (Secret::new().unwrap(), Secret::new().unwrap());
+        assert!(one.is_csrf(&one.csrf()));
+        assert!(!one.is_csrf(&other.csrf()) && !one.is_csrf(""));
+    }
+}

@@ -1,0 +1,136 @@
+//! Who asks for a page.
+
+use std::sync::Arc;
+
+use axum::extract::{FromRequestParts, OptionalFromRequestParts};
+use http::{HeaderMap, HeaderValue, Method, Uri, request::Parts};
+
+use super::{
+    Console,
+    fault::Fault,
+    session::{self, Secret, Showed},
+};
+use crate::{
+    domain::identity::Role,
+    grpc::{
+        Insider,
+        v1::{CallerIdentity, GetCallerRequest, server_service_client::ServerServiceClient},
+    },
+    listener::Peer,
+};
+
+/// What pages that keep themselves up to date say of their requests: nobody does anything then.
+pub(super) const LIVE: &str = "callgate-live";
+
+/// Somebody who is signed in.
+pub(super) struct Visitor {
+    /// Who they are, by what they showed.
+    pub(super) caller: CallerIdentity,
+    /// What their forms carry.
+    pub(super) csrf: String,
+    /// The services, as they ask them: what generated clients take for a connection.
+    pub(super) calls: Insider,
+    pub(super) secret: Secret,
+}
+
+impl Visitor {
+    /// May they, by one of these roles?
+    pub(super) fn is_one_of(&self, roles: &[Role]) -> bool {
+        let has = |role: &Role| self.caller.roles.iter().any(|name| name == role.as_str());
+        has(&Role::Admin) || roles.iter().any(has)
+    }
+}
+
+/// A browser's request, as far as it says who asks.
+pub(super) struct Shown {
+    pub(super) peer: Option<Arc<Peer>>,
+    pub(super) headers: HeaderMap,
+}
+
+impl Shown {
+    pub(super) fn of(parts: &Parts) -> Self {
+        Self { peer: parts.extensions.get::<Arc<Peer>>().cloned(), headers: parts.headers.clone() }
+    }
+
+    /// The services as somebody asks them who showed this.
+    pub(super) fn calls(&self, console: &Console, showed: &Showed) -> Result<Insider, Fault> {
+        let asked_by = |bearer| console.inside.asked_by(self.peer.clone(), &self.headers, bearer);
+        let no_text = || Fault::field("it has characters that no credential and no name has");
+        Ok(match showed {
+            Showed::Bearer(token) => {
+                let mut bearer = HeaderValue::from_str(&format!("Bearer {token}")).map_err(|_| no_text())?;
+                bearer.set_sensitive(true);
+                asked_by(Some(bearer))
+            }
+            Showed::Name(name) => asked_by(None).named(HeaderValue::from_str(name).map_err(|_| no_text())?),
+            Showed::Certificate => asked_by(None),
+        })
+    }
+}
+
+/// Who that is to the server.
+pub(super) async fn caller(calls: &Insider) -> Result<CallerIdentity, Fault> {
+    let response = ServerServiceClient::new(calls.clone()).get_caller(GetCallerRequest {}).await?;
+    Ok(response.into_inner().caller.unwrap_or_default())
+}
+
+impl FromRequestParts<Console> for Visitor {
+    type Rejection = Fault;
+
+    async fn from_request_parts(parts: &mut Parts, console: &Console) -> Result<Self, Fault> {
+        let visitor = <Self as OptionalFromRequestParts<Console>>::from_request_parts(parts, console).await?;
+        visitor.ok_or_else(|| Fault::sign_in(&parts.method, &parts.uri, &parts.headers))
+    }
+}
+
+impl OptionalFromRequestParts<Console> for Visitor {
+    type Rejection = Fault;
+
+    async fn from_request_parts(parts: &mut Parts, console: &Console) -> Result<Option<Self>, Fault> {
+        let Some(secret) = Secret::shown(&parts.headers) else { return Ok(None) };
+        let is_active = !parts.headers.contains_key(LIVE);
+        let Some(showed) = session::find(&console.gate, &secret, is_active).await? else { return Ok(None) };
+        let shown = Shown::of(parts);
+        // The name alone counts only while the server knows no credentials, and is asked by a name of its own.
+        let calls = shown.calls(console, &showed)?;
+        match caller(&calls).await {
+            Ok(caller) => Ok(Some(Self { caller, csrf: secret.csrf(), calls, secret })),
+            // What they showed holds no more.
+            Err(fault) if fault.is_unauthenticated() => Ok(None),
+            Err(fault) => Err(fault),
+        }
+    }
+}
+
+/// The page to come back to after the sign-in.
+pub(super) fn next(method: &Method, uri: &Uri, headers: &HeaderMap) -> String {
+    // A fragment is no page; the page that it is of is told by htmx.
+    let of_page = || headers.get("hx-current-url")?.to_str().ok()?.parse::<Uri>().ok();
+    let uri = if headers.contains_key("hx-request") { of_page() } else { (method == Method::GET).then(|| uri.clone()) };
+    uri.and_then(|uri| uri.path_and_query().map(ToString::to_string)).unwrap_or_else(|| "/".to_owned())
+}
+
+/// Is this the path of a page here? Nobody is led elsewhere by a link to the sign-in.
+pub(super) fn is_here(path: &str) -> bool {
+    let mut chars = path.chars();
+    chars.next() == Some('/')
+        && !matches!(chars.next(), Some('/' | '\\'))
+        && !path.chars().any(|char| char.is_control() || char == '\\')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_is_led_elsewhere() {
+        for path in ["/", "/approvals", "/sessions/x?tool=a%2Fb", "/a//b"] {
+            assert!(is_here(path), "{path}");
+        }
+        for path in
+            ["", "//evil.example", "/\\evil.example", "https://evil.example/", "javascript:alert(1)", "/\n/x", "/a\\b"]
+        {
+            assert!(!is_here(path), "{path}");
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! The services for who lives in the same process: asked as whoever looks at a page, by the credential that they show,
+//! so that roles, tenants, limits, errors and the audit are those of a call from outside.
+
+use std::{
+    convert::Infallible,
+    sync::Arc,
+    task::{Context, Poll},
+};
+
+use http::{HeaderMap, HeaderName, HeaderValue, header};
+use tonic::{
+    body::Body,
+    codegen::{Service, http as wire},
+};
+
+use super::{identity::BY, server::Inner, shortcut::Answer};
+use crate::listener::Peer;
+
+/// The services, without a network between.
+#[derive(Debug, Clone)]
+pub struct Inside(pub(super) Inner);
+
+impl Inside {
+    /// As whoever sends a request from this peer, with these headers, and shows this token.
+    #[must_use]
+    pub fn asked_by(&self, peer: Option<Arc<Peer>>, headers: &HeaderMap, bearer: Option<HeaderValue>) -> Insider {
+        let forwarded = headers.get_all(FORWARDED).iter().next_back().cloned();
+        let shown = [(header::AUTHORIZATION, bearer), (FORWARDED, forwarded)];
+        let shown = shown.into_iter().filter_map(|(name, value)| Some((name, value?))).collect();
+        Insider { services: self.0.clone(), peer, shown }
+    }
+}
+
+/// What a proxy tells of whom it asks for.
+const FORWARDED: HeaderName = HeaderName::from_static("x-forwarded-for");
+
+/// The services as one caller asks them: what generated clients take for a connection.
+#[derive(Debug, Clone)]
+pub struct Insider {
+    services: Inner,
+    peer: Option<Arc<Peer>>,
+    shown: HeaderMap,
+}
+
+impl Insider {
+    /// With the name that its caller gives where the server knows no credentials.
+    #[must_use]
+    pub fn named(mut self, name: HeaderValue) -> Self {
+        self.shown.insert(BY, name);
+        self
+    }
+}
+
+impl Service<wire::Request<Body>> for Insider {
+    type Response = wire::Response<Body>;
+    type Error = Infallible;
+    type Future = Answer;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        self.services.poll_ready(context)
+    }
+
+    fn call(&mut self, mut request: wire::Request<Body>) -> Answer {
+        for (name, value) in &self.shown {
+            request.headers_mut().insert(name, value.clone());
+        }
+        if let Some(peer) = &self.peer {
+            request.extensions_mut().insert(Arc::clone(peer));
+        }
+        self.services.call(request)
+    }
+}

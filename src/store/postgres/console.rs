@@ -1,0 +1,74 @@
+//! Who is signed in to the console, for all replicas. Times are the database's, so that replicas agree on an end.
+
+use std::time::Duration;
+
+use sqlx::{Connection as _, Row as _};
+
+use super::Store;
+use crate::store::error::StoreError;
+
+/// What is known of who is signed in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SignedIn {
+    /// What they showed, sealed.
+    pub sealed: Vec<u8>,
+    /// The last thing that they did is more than a minute ago.
+    pub is_quiet: bool,
+}
+
+impl Store {
+    /// Keeps a session for so long, and deletes those that have ended.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the database cannot be used: none was stored, or nobody knows.
+    pub async fn put_console_session(&self, id: &[u8], sealed: &[u8], lasts: Duration) -> Result<(), StoreError> {
+        self.readers
+            .read(async |conn| {
+                let mut transaction = conn.begin().await?;
+                sqlx::query("delete from console_session where expires_at < now()").execute(&mut *transaction).await?;
+                let insert = "insert into console_session (session_id, sealed, expires_at)
+                    values ($1, $2, now() + $3 * interval '1 second')";
+                sqlx::query(insert).bind(id).bind(sealed).bind(seconds(lasts)).execute(&mut *transaction).await?;
+                Ok(transaction.commit().await?)
+            })
+            .await
+    }
+
+    /// A session that has not ended, and whose holder did something within `idle`.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the database cannot be read.
+    pub async fn console_session(&self, id: &[u8], idle: Duration) -> Result<Option<SignedIn>, StoreError> {
+        let select = "select sealed, seen_at < now() - interval '1 minute' as is_quiet from console_session
+            where session_id = $1 and expires_at > now() and seen_at > now() - $2 * interval '1 second'";
+        let select = sqlx::query(select).bind(id).bind(seconds(idle));
+        self.readers
+            .read(async |conn| {
+                let Some(row) = select.fetch_optional(conn).await? else { return Ok(None) };
+                Ok(Some(SignedIn { sealed: row.try_get("sealed")?, is_quiet: row.try_get("is_quiet")? }))
+            })
+            .await
+    }
+
+    /// Notes that its holder did something.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the database cannot be used.
+    pub async fn console_session_seen(&self, id: &[u8]) -> Result<(), StoreError> {
+        let update = sqlx::query("update console_session set seen_at = now() where session_id = $1").bind(id);
+        self.readers.read(async |conn| Ok(update.execute(conn).await.map(drop)?)).await
+    }
+
+    /// Ends a session.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the database cannot be used: it may go on.
+    pub async fn end_console_session(&self, id: &[u8]) -> Result<(), StoreError> {
+        let delete = sqlx::query("delete from console_session where session_id = $1").bind(id);
+        self.readers.read(async |conn| Ok(delete.execute(conn).await.map(drop)?)).await
+    }
+}
+
+fn seconds(span: Duration) -> i64 {
+    i64::try_from(span.as_secs()).unwrap_or(i64::MAX)
+}
