@@ -6,7 +6,8 @@ use http::{HeaderName, HeaderValue, header};
 
 /// <https://developer.mozilla.org/docs/Web/HTTP/CSP>. No `unsafe-inline`, no `unsafe-eval`.
 pub(super) const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; \
-    connect-src 'self'; font-src 'self'; manifest-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'";
+    connect-src 'self'; font-src 'self'; manifest-src 'self'; form-action 'self'; frame-ancestors 'none'; \
+    base-uri 'none'";
 
 const ALWAYS: [(HeaderName, HeaderValue); 6] = [
     (header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY)),

@@ -3,7 +3,8 @@
 //! same audit.
 //!
 //! `visitor.rs` says who asks, `session.rs` how they stay signed in, `frame.rs` what stands around each page, and
-//! `pages/` has one file a page, with its template of the same name in `templates/`. Scripts and styles are in `assets/`.
+//! `pages/` has one file a page, with its template of the same name in `templates/`. Scripts and styles are in
+//! `assets/`.
 
 mod assets;
 mod fault;

@@ -1,6 +1,6 @@
 //! Who is signed in. The browser keeps 256 random bits in a cookie that no script reads; the database keeps what was
-//! shown at the sign-in, sealed under a key made of those bits, and their hash. So a session holds on every replica, can
-//! be ended, and whoever reads the table can show its credentials to nobody.
+//! shown at the sign-in, sealed under a key made of those bits, and their hash. So a session holds on every replica,
+//! can be ended, and whoever reads the table can show its credentials to nobody.
 
 use std::time::Duration;
 

@@ -9,6 +9,7 @@ mod calls;
 mod clients;
 mod compression;
 mod connect;
+mod console;
 mod contract;
 mod credentials;
 mod described;

@@ -1,4 +1,4 @@
-//! The pages, one a file. A new one is its file, its template, and its line in [`LINKS`] where it has a link of its own.
+//! The pages, one a file. A new one is its file, its template, and its line in [`LINKS`] where it has a link.
 
 mod audit;
 mod home;
