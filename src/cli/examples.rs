@@ -21,7 +21,14 @@ const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
     ),
     ("health", &[("callgate health", "exit code 0 while calls are answered")]),
     ("doctor", &[("callgate doctor --policy callgate.yaml", "with what the server is given")]),
-    ("backup", &[("callgate backup /backup/callgate-monday", "")]),
+    (
+        "backup",
+        &[
+            ("callgate backup /backup/callgate-monday", ""),
+            ("callgate backup --in /backup --keep 14 --verify", "each night: verified, and the last 14 are kept"),
+        ],
+    ),
+    ("backup verify", &[("callgate backup verify /backup/callgate-monday", "")]),
     ("restore", &[("callgate restore /backup/callgate-monday --data-dir /var/lib/callgate", "")]),
     ("database upgrade", &[("callgate database upgrade --data-dir /var/lib/callgate", "")]),
     ("database distribute", &[("callgate database distribute --database-url postgres://coordinator/callgate", "")]),

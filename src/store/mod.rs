@@ -12,8 +12,8 @@ mod postgres;
 pub use cache::{Slot, Slots, Turn};
 pub use error::{Busy, Lost, OpenError, StoreError};
 pub use postgres::{
-    CONNECTIONS_MAX, Carried, Commit, Committed, Counted, Deleted, Distributed, DueTree, DueTrees, Exported,
+    CONNECTIONS_MAX, Carried, Commit, Committed, Contents, Counted, Deleted, Distributed, DueTree, DueTrees, Exported,
     FORGOTTEN_TREES, Forgetting, Found, Inspection, Learn, Load, PARTS, Pending, Place, Pool, Questions, QueueSlot,
     RETAIN_DAYS_MIN, Reseal, Retained, Rights, SchemaState, SignedIn, State, Store, StoreSettings, Traced, Uses, audit,
-    carried, distribute, for_all, for_people, inspect, make_roles, namespace, parse_url, retain, settle_in,
+    carried, distribute, for_all, for_people, inspect, look_over, make_roles, namespace, parse_url, retain, settle_in,
 };

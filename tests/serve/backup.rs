@@ -102,6 +102,77 @@ async fn what_was_backed_up_while_it_was_served_is_known_where_it_is_restored() 
     assert!(code == Some(1) && error.contains("database.dump is damaged"), "{error}");
 }
 
+/// What lies in a folder, sorted.
+fn names(folder: &Path) -> Vec<String> {
+    let entries = fs::read_dir(folder).expect("a folder").flatten();
+    let mut names: Vec<String> = entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+    names.sort_unstable();
+    names
+}
+
+/// Kills a command as soon as something holds.
+async fn killed_when(args: &[&str], what: &str, holds: impl Fn() -> bool) {
+    let mut killed = program();
+    killed.args(args).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut killed = killed.spawn().expect("it runs");
+    until(what, async || holds()).await;
+    assert!(killed.try_wait().expect("a child").is_none(), "it ended before: {what}");
+    killed.kill().expect("it runs");
+    killed.wait().expect("a child");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn backups_are_verified_and_kept_in_number_and_one_that_was_killed_is_none() {
+    let home = Home::prepared().await;
+    let (policy, data_dir) = (home.file("policy.yaml", POLICY), home.data_dir());
+    let shelf = home.folder().join("shelf");
+    fs::create_dir(&shelf).expect("made");
+    fs::create_dir(shelf.join("mine")).expect("made");
+    let server = Server::start(&home, &["--policy", path(&policy)]);
+    let mut client = server.client().await;
+    paid(&mut client, 1).await;
+    let backup = ["backup", "--in", path(&shelf), "--keep", "1", "--data-dir", path(&data_dir)];
+
+    // It waits for a table, and is killed there.
+    let mut holder = home.connect().await;
+    sqlx::raw_sql("begin; lock table callgate.outcome").execute(&mut holder).await.expect("locked");
+    let unfinished = || names(&shelf).iter().any(|name| name.contains(".unfinished-"));
+    killed_when(&backup, "a backup that is being made", unfinished).await;
+    assert!(unfinished() && names(&shelf).len() == 2, "nothing has the name of a backup: {:?}", names(&shelf));
+    sqlx::raw_sql("rollback").execute(&mut holder).await.expect("unlocked");
+
+    let verified: Vec<&str> = backup.into_iter().chain(["--verify"]).collect();
+    let (code, said, error) = ran(&verified).await;
+    assert_eq!(code, Some(0), "{error}");
+    assert!(said.contains("Sessions: 1. Calls: 1. Outcomes: 1. The chain of the audit holds, with 2 ent"), "{said}");
+    let [first, mine] = &names(&shelf)[..] else { panic!("something was left: {:?}", names(&shelf)) };
+    assert!(first.starts_with("callgate-2") && mine == "mine");
+    tokio::time::sleep(Duration::from_millis(1_100)).await;
+    let (code, said, error) = ran(&backup).await;
+    assert_eq!(code, Some(0), "{error}");
+    assert!(said.contains(&format!("{first} was removed")), "{said}");
+    assert!(names(&shelf).len() == 2 && !names(&shelf).contains(first), "{:?}", names(&shelf));
+
+    // What was tampered with is said, of a backup as of a database; and nothing is removed for such a one.
+    let kept = names(&shelf);
+    sqlx::raw_sql(
+        "alter table callgate.audit disable trigger all; update callgate.audit set kind = 'x' where number = 1",
+    )
+    .execute(&mut holder)
+    .await
+    .expect("tampered");
+    tokio::time::sleep(Duration::from_millis(1_100)).await;
+    let (code, _, error) = ran(&verified).await;
+    assert!(code == Some(1) && error.contains("its audit was tampered with") && error.contains("tenant 1"), "{error}");
+    assert_eq!(names(&shelf), kept);
+    let whole = shelf.join(&kept[0]);
+    let (code, said, error) = ran(&["backup", "verify", path(&whole)]).await;
+    assert!(code == Some(0) && said.contains("The chain of the audit holds"), "{said}{error}");
+    assert_eq!(names(&shelf), kept, "the scratch database is gone");
+    drop((client, holder));
+    stopped(server).await;
+}
+
 const MEMBERS: &str = "select r.rolname from pg_auth_members a join pg_roles r on r.oid = a.roleid
     join pg_roles m on m.oid = a.member where m.rolname = 'ann'";
 
@@ -131,12 +202,25 @@ async fn the_private_database_moves_to_another_major_version() {
 
     let (code, error) = refused(&["--data-dir", path(&data_dir), "--pg-bin", path(&other)]).await;
     assert!(code == Some(1) && error.contains("callgate database upgrade"), "{error}");
+    // Killed while it dumps, and while it reads: the data before serves as it did.
+    let before = names(&data_dir);
+    for left in ["upgrade.dump.unfinished-", "upgrade"] {
+        let is_left = || names(&data_dir).iter().any(|name| name == left || left.len() > 8 && name.starts_with(left));
+        killed_when(&upgrade, left, is_left).await;
+        let server = Server::start(&home, &["--policy", path(&policy)]);
+        let mut client = server.client().await;
+        assert_eq!(pay(&mut client, 1).await, Decision::Reuse, "killed while {left} was made");
+        drop(client);
+        stopped(server).await;
+    }
     let (code, said, error) = ran(&upgrade).await;
     assert_eq!(code, Some(0), "{error}");
     assert!(said.contains("when it serves as it should, remove that folder"), "{said}");
     let kept = fs::read_dir(&data_dir).expect("a folder").flatten().map(|entry| entry.file_name());
     let kept: Vec<_> = kept.filter(|name| name.to_string_lossy().starts_with("pg.old-")).collect();
     assert_eq!(kept.len(), 1, "{kept:?}");
+    let now: Vec<String> = names(&data_dir).into_iter().filter(|name| !name.starts_with("pg.old-")).collect();
+    assert_eq!(now, before, "nothing else is left of those that were killed");
 
     let args = ["--policy", path(&policy), "--pg-bin", path(&other)];
     let server = Server::start(&home, &args);

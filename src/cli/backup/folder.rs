@@ -1,11 +1,11 @@
 //! A backup's folder: a dump, the roles, and a manifest that is written last and says what belongs to it. The folder
-//! has another name until it is whole.
+//! has another name until it is whole, and whoever makes it holds it locked: what nobody holds was interrupted.
 
 use std::{
     fs::{self, File, OpenOptions, Permissions},
     io::{self, Read as _, Write as _},
     os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _},
-    path::Path,
+    path::{Path, PathBuf},
 };
 
 use anyhow::{Context as _, bail};
@@ -18,6 +18,10 @@ use crate::clock::Clock;
 pub(super) const DUMP: &str = "database.dump";
 pub(super) const ROLES: &str = "roles.sql";
 const MANIFEST: &str = "manifest.json";
+/// All that a backup's folder ever holds.
+const FILES: [&str; 3] = [MANIFEST, DUMP, ROLES];
+/// What stands between the name that a folder is to have and some letters by chance.
+const UNFINISHED: &str = ".unfinished-";
 /// The form of the folder.
 const FORM: u32 = 1;
 const CHUNK_BYTES: usize = 1 << 16;
@@ -119,18 +123,90 @@ fn part(folder: &Path, name: &str) -> anyhow::Result<Part> {
     read().with_context(|| format!("{} cannot be read", path.display()))
 }
 
-/// A folder for its owner alone, which becomes `folder` once it is whole, and goes away if it does not.
-pub(super) fn unfinished(folder: &Path) -> anyhow::Result<TempDir> {
-    let parent = match folder.parent() {
-        Some(parent) if parent != Path::new("") => parent,
-        _ => Path::new("."),
-    };
+/// A folder that is being made. It goes away unless it is finished.
+#[derive(Debug)]
+pub(super) struct Unfinished {
+    made: TempDir,
+    /// Held locked until this process ends, however it does.
+    _held: File,
+}
+
+impl Unfinished {
+    pub(super) fn path(&self) -> &Path {
+        self.made.path()
+    }
+}
+
+/// Where a folder is.
+pub(super) fn parent(folder: &Path) -> &Path {
+    folder.parent().filter(|parent| *parent != Path::new("")).unwrap_or(Path::new("."))
+}
+
+/// A folder for its owner alone, which becomes `folder` once it is whole.
+pub(super) fn unfinished(folder: &Path) -> anyhow::Result<Unfinished> {
+    let parent = parent(folder);
     let name = folder.file_name().context("the backup needs a name")?.to_string_lossy().into_owned();
     let made = tempfile::Builder::new()
-        .prefix(&format!("{name}.unfinished-"))
+        .prefix(&format!("{name}{UNFINISHED}"))
         .permissions(Permissions::from_mode(0o700))
         .tempdir_in(parent);
-    made.with_context(|| format!("cannot make a folder in {}", parent.display()))
+    let made = made.with_context(|| format!("cannot make a folder in {}", parent.display()))?;
+    let held = File::open(made.path()).and_then(|held| held.lock().map(|()| held));
+    let held = held.with_context(|| format!("cannot lock {}", made.path().display()))?;
+    Ok(Unfinished { made, _held: held })
+}
+
+/// Removes what interrupted attempts to make folders of such names have left beside them.
+pub(super) fn clear_unfinished(parent: &Path, is_ours: impl Fn(&str) -> bool) -> anyhow::Result<()> {
+    let names = |name: &str| name.split_once(UNFINISHED).is_some_and(|(wanted, _)| is_ours(wanted));
+    for path in folders(parent, names)? {
+        let Ok(held) = File::open(&path) else { continue };
+        // Who makes it is at work still, or the file system cannot say.
+        if held.try_lock().is_ok() {
+            remove_files(&path)?;
+        }
+    }
+    Ok(())
+}
+
+/// Removes a whole backup. It has lost its name before it loses a file.
+pub(super) fn remove(folder: &Path) -> anyhow::Result<()> {
+    let mut name = folder.as_os_str().to_owned();
+    name.push(format!("{UNFINISHED}removed"));
+    let renamed = PathBuf::from(name);
+    fs::rename(folder, &renamed).with_context(|| format!("cannot remove {}", folder.display()))?;
+    remove_files(&renamed)
+}
+
+/// Removes a folder with the files that a backup has, and no other.
+fn remove_files(folder: &Path) -> anyhow::Result<()> {
+    let remove = || {
+        for name in FILES {
+            match fs::remove_file(folder.join(name)) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+        }
+        fs::remove_dir(folder)
+    };
+    remove().with_context(|| format!("cannot remove {}", folder.display()))
+}
+
+/// The folders in another of which the name holds.
+pub(super) fn folders(parent: &Path, holds: impl Fn(&str) -> bool) -> anyhow::Result<Vec<PathBuf>> {
+    let entries = fs::read_dir(parent).with_context(|| format!("{} cannot be read", parent.display()))?;
+    let folders = entries.flatten().filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+    Ok(folders.filter(|entry| entry.file_name().to_str().is_some_and(&holds)).map(|entry| entry.path()).collect())
+}
+
+/// True for a backup that was finished, by its manifest alone, and that holds nothing else.
+pub(super) fn is_finished(folder: &Path) -> bool {
+    let manifest = fs::read(folder.join(MANIFEST)).ok().and_then(|text| serde_json::from_slice::<Manifest>(&text).ok());
+    let alone = || {
+        let mut entries = fs::read_dir(folder).ok()?;
+        entries.all(|entry| entry.is_ok_and(|entry| FILES.iter().any(|name| entry.file_name() == *name))).then_some(())
+    };
+    manifest.is_some() && alone().is_some()
 }
 
 /// Writes a file for its owner alone, to the disk.
@@ -143,22 +219,24 @@ pub(super) fn write(path: &Path, text: &[u8]) -> anyhow::Result<()> {
     write().with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// Writes the manifest, and gives the folder its name.
-pub(super) fn finish(unfinished: TempDir, folder: &Path, manifest: &Manifest) -> anyhow::Result<()> {
-    let sync = |path: &Path| {
-        File::open(path).and_then(|file| file.sync_all()).with_context(|| format!("cannot write {}", path.display()))
-    };
+/// Writes the manifest: the folder is whole.
+pub(super) fn seal(unfinished: &Unfinished, manifest: &Manifest) -> anyhow::Result<()> {
     sync(&unfinished.path().join(DUMP))?;
     let text = serde_json::to_vec_pretty(manifest).context("the manifest cannot be written")?;
     write(&unfinished.path().join(MANIFEST), &text)?;
-    sync(unfinished.path())?;
+    sync(unfinished.path())
+}
+
+/// Gives a whole folder its name.
+pub(super) fn finish(unfinished: Unfinished, folder: &Path) -> anyhow::Result<()> {
     fs::rename(unfinished.path(), folder).with_context(|| format!("cannot make {}", folder.display()))?;
     // Renamed: nothing is left to remove under the old name.
-    let _ = unfinished.keep();
-    match folder.parent() {
-        Some(parent) if parent != Path::new("") => sync(parent),
-        _ => sync(Path::new(".")),
-    }
+    let _ = unfinished.made.keep();
+    sync(parent(folder))
+}
+
+fn sync(path: &Path) -> anyhow::Result<()> {
+    File::open(path).and_then(|file| file.sync_all()).with_context(|| format!("cannot write {}", path.display()))
 }
 
 #[cfg(test)]
@@ -172,7 +250,8 @@ mod tests {
         write(&unfinished.path().join(DUMP), b"dump").expect("written");
         write(&unfinished.path().join(ROLES), b"create role a;\n").expect("written");
         let manifest = Manifest::of(unfinished.path(), 15, Some(130), Some(130)).expect("a manifest");
-        finish(unfinished, &folder, &manifest).expect("finished");
+        seal(&unfinished, &manifest).expect("sealed");
+        finish(unfinished, &folder).expect("finished");
         assert_eq!(Manifest::read(&folder).expect("whole"), manifest);
         (dir, folder)
     }

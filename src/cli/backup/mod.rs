@@ -2,7 +2,9 @@
 //! back, on PostgreSQL of the same or a newer major version. A server may go on while it is backed up.
 
 mod folder;
+mod shelf;
 mod upgrade;
+mod verify;
 
 use std::{
     io,
@@ -10,13 +12,17 @@ use std::{
 };
 
 use anyhow::{Context as _, bail};
-use clap::Args;
+use clap::{Args, Subcommand};
 
-use self::folder::{DUMP, Manifest, ROLES};
+use self::{
+    folder::{DUMP, Manifest, ROLES},
+    verify::{Scratch, VerifyArgs},
+};
 use super::database;
 use crate::{
     private_postgres::{
-        self, Connection, DumpTools, PrivatePostgres, PrivatePostgresError, Settings, clear, find_running, is_vacant,
+        self, Connection, DumpTools, PrivatePostgres, PrivatePostgresError, ServerVersion, Settings, clear,
+        find_running, is_vacant,
     },
     store::{Carried, SchemaState, carried, make_roles, parse_url, settle_in},
 };
@@ -25,16 +31,36 @@ pub(super) use upgrade::{UpgradeArgs, upgrade};
 
 /// What `callgate backup` takes.
 #[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub(super) struct BackupArgs {
+    #[command(subcommand)]
+    action: Option<Action>,
     /// The folder to make; it must not be there yet
-    #[arg(value_name = "FOLDER")]
-    folder: PathBuf,
+    #[arg(value_name = "FOLDER", required_unless_present = "shelf")]
+    folder: Option<PathBuf>,
+    /// Make a folder in DIR, called by its time; DIR is for the backups of one database
+    #[arg(long = "in", id = "shelf", value_name = "DIR", conflicts_with = "folder")]
+    shelf: Option<PathBuf>,
+    /// Once it is whole, remove the oldest in DIR that were made so, all but N
+    #[arg(long, value_name = "N", requires = "shelf", value_parser = clap::value_parser!(u16).range(1..))]
+    keep: Option<u16>,
+    /// Verify it before it gets its name, and before others are removed
+    #[arg(long)]
+    verify: bool,
+    #[command(flatten)]
+    scratch: Scratch,
     /// The data directory of the server [default: as for serve]
     #[arg(long, value_name = "DIR", env = "CALLGATE_DATA_DIR")]
     data_dir: Option<PathBuf>,
     /// The folder of PostgreSQL's programs, where no server runs
     #[arg(long, value_name = "DIR", env = "CALLGATE_PG_BIN")]
     pg_bin: Option<PathBuf>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// Read a backup into a scratch database, count what is in it, check the audit, and remove it again
+    Verify(VerifyArgs),
 }
 
 /// What `callgate restore` takes.
@@ -53,29 +79,64 @@ pub(super) struct RestoreArgs {
 
 /// Writes the private database into a folder: of the server that runs, or of one that is started for it.
 pub(super) async fn backup(args: BackupArgs) -> anyhow::Result<()> {
-    let data_dir = database::data_dir(args.data_dir.as_deref())?;
-    if args.folder.symlink_metadata().is_ok() {
-        bail!("{} is there already, and a backup never overwrites: name another folder", args.folder.display());
+    if let Some(Action::Verify(args)) = args.action {
+        return verify::run(args).await;
     }
-    let made = match find_running(&data_dir).await {
-        Ok(running) => write(&running.connection, &running.bin_dir, &args.folder).await?,
+    let data_dir = database::data_dir(args.data_dir.as_deref())?;
+    let folder = match (args.folder, &args.shelf) {
+        (_, Some(shelf)) => shelf::next(shelf)?,
+        (folder, None) => folder.context("FOLDER")?,
+    };
+    let folder = &std::path::absolute(&folder).context("FOLDER")?;
+    if folder.symlink_metadata().is_ok() {
+        bail!("{} is there already, and a backup never overwrites: name another folder", folder.display());
+    }
+    match (&args.shelf, folder.file_name().and_then(|name| name.to_str())) {
+        (Some(shelf), _) => folder::clear_unfinished(shelf, shelf::is_ours)?,
+        (None, Some(name)) => folder::clear_unfinished(folder::parent(folder), |wanted| wanted == name)?,
+        (None, None) => {}
+    }
+    let Written { unfinished, manifest, bin_dir } = match find_running(&data_dir).await {
+        Ok(running) => write(&running.connection, &running.bin_dir, folder).await?,
         Err(PrivatePostgresError::NotRunning { .. }) if data_dir.join("pg").is_dir() => {
             let private = PrivatePostgres::start(&Settings { data_dir, pg_bin: args.pg_bin }).await?;
-            let made = write(private.connection(), private.bin_dir(), &args.folder).await;
+            let written = write(private.connection(), private.bin_dir(), folder).await;
             private.stop().await?;
-            made?
+            written?
         }
         Err(error) if error.is_permission_denied() => {
             bail!("{error}: run this as the user that runs `callgate serve`")
         }
         Err(error) => return Err(error.into()),
     };
-    outln!("{} holds the database of {}, {} bytes.", args.folder.display(), made.made_at, made.bytes());
+    let said = match args.verify {
+        true => Some(verify::verify(unfinished.path(), folder::parent(folder), &args.scratch, Some(bin_dir)).await?),
+        false => None,
+    };
+    folder::finish(unfinished, folder)?;
+    outln!("{} holds the database of {}, {} bytes.", folder.display(), manifest.made_at, manifest.bytes());
+    if let Some(said) = said {
+        outln!("It is whole: {said}");
+    }
+    if let (Some(shelf), Some(keep)) = (&args.shelf, args.keep) {
+        for removed in shelf::prune(shelf, usize::from(keep), folder)? {
+            outln!("{} was removed.", removed.display());
+        }
+    }
     Ok(())
 }
 
-/// A folder with a dump, the roles, and at last what says that it is whole.
-async fn write(connection: &Connection, beside: &Path, folder: &Path) -> anyhow::Result<Manifest> {
+/// A backup that is whole, and has no name yet.
+#[derive(Debug)]
+struct Written {
+    unfinished: folder::Unfinished,
+    manifest: Manifest,
+    /// The programs of the server that it is of.
+    bin_dir: PathBuf,
+}
+
+/// Writes a dump, the roles, and at last what says that it is whole.
+async fn write(connection: &Connection, beside: &Path, folder: &Path) -> anyhow::Result<Written> {
     let major = private_postgres::major_of_programs(beside).await?;
     let tools = DumpTools::find(beside, major).await?;
     let unfinished = folder::unfinished(folder)?;
@@ -84,8 +145,8 @@ async fn write(connection: &Connection, beside: &Path, folder: &Path) -> anyhow:
     tools.dump(connection, &unfinished.path().join(DUMP)).await?;
     folder::write(&unfinished.path().join(ROLES), (roles.join(";\n") + ";\n").as_bytes())?;
     let manifest = Manifest::of(unfinished.path(), major, newest, schema.floor)?;
-    folder::finish(unfinished, folder, &manifest)?;
-    Ok(manifest)
+    folder::seal(&unfinished, &manifest)?;
+    Ok(Written { unfinished, manifest, bin_dir: beside.to_owned() })
 }
 
 /// Makes a data directory of a backup, whole or not at all.
@@ -109,13 +170,9 @@ pub(super) async fn restore(args: RestoreArgs) -> anyhow::Result<()> {
     clear(&staging).await?;
     let private = PrivatePostgres::start(&Settings { data_dir: staging.clone(), pg_bin: args.pg_bin }).await?;
     let version = private.server_version().clone();
-    let filled = match version.major < manifest.postgres_major {
-        true => Err(anyhow::anyhow!(
-            "the backup is of PostgreSQL {}, and {version} is older: point --pg-bin at the programs of that version, \
-             or a newer one",
-            manifest.postgres_major
-        )),
-        false => fill(&private, &args.folder, manifest.postgres_major, None).await,
+    let filled = match newer_than(&version, &manifest) {
+        Ok(()) => fill(&private, &args.folder, manifest.postgres_major, None).await,
+        Err(older) => Err(older),
     };
     private.stop().await?;
     if let Err(error) = filled {
@@ -136,6 +193,18 @@ pub(super) async fn restore(args: RestoreArgs) -> anyhow::Result<()> {
          to look at before agents go on."
     );
     Ok(())
+}
+
+/// A server reads what was dumped of its own version, or of an older one.
+fn newer_than(version: &ServerVersion, manifest: &Manifest) -> anyhow::Result<()> {
+    if version.major >= manifest.postgres_major {
+        return Ok(());
+    }
+    bail!(
+        "the backup is of PostgreSQL {}, and {version} is older: point --pg-bin at the programs of that version, or a \
+         newer one",
+        manifest.postgres_major
+    )
 }
 
 /// Why this build cannot serve on what is in a backup.

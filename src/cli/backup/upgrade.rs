@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use anyhow::Context as _;
 use clap::Args;
 
-use super::{Connection, PrivatePostgres, carried, database, fill, parse_url, write};
+use super::{Connection, PrivatePostgres, carried, database, fill, folder, parse_url, write};
 use crate::private_postgres::Upgrade;
 
 /// The dump's name in the data directory, while it is needed.
@@ -37,11 +37,13 @@ pub(in crate::cli) async fn upgrade(args: UpgradeArgs) -> anyhow::Result<()> {
         true => std::fs::remove_dir_all(&dumped).with_context(|| format!("cannot remove {}", dumped.display())),
         false => Ok(()),
     };
-    // An attempt that was interrupted has left it.
+    // An attempt that was interrupted has left them.
     remove()?;
+    folder::clear_unfinished(&plan.data_dir, |wanted| wanted == DUMPED)?;
     let old = PrivatePostgres::start(&plan.old()).await?;
     let verifier = async {
-        write(old.connection(), old.bin_dir(), &dumped).await?;
+        let written = write(old.connection(), old.bin_dir(), &dumped).await?;
+        folder::finish(written.unfinished, &dumped)?;
         own_password(old.connection()).await
     };
     let verifier = verifier.await;
@@ -52,8 +54,8 @@ pub(in crate::cli) async fn upgrade(args: UpgradeArgs) -> anyhow::Result<()> {
     let filled = fill(&new, &dumped, *from, Some(&verifier)).await;
     new.stop().await?;
     filled?;
-    let kept = plan.swap()?;
     remove()?;
+    let kept = plan.swap()?;
     outln!("The database is of PostgreSQL {to} now. The data before is in {}:", kept.display());
     outln!("  start `callgate serve`; when it serves as it should, remove that folder.");
     outln!("  To go back instead, stop it, remove {0}/pg, and rename that folder to {0}/pg.", plan.data_dir.display());

@@ -235,7 +235,8 @@ impl Store {
     }
 }
 
-async fn check(conn: &mut PgConnection, tenant: TenantId, anchors: Vec<Anchor>) -> Loaded<Checked> {
+/// Checks a tenant's whole audit, as it is at this moment.
+pub(super) async fn check(conn: &mut PgConnection, tenant: TenantId, anchors: Vec<Anchor>) -> Loaded<Checked> {
     // Of one moment: an entry may be added, and words erased, meanwhile.
     let mut tx = conn.begin_with("begin isolation level repeatable read read only").await?;
     let mut check = Check::new(tenant, anchors);

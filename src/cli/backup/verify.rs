@@ -1,0 +1,95 @@
+//! `callgate backup verify`: a backup is read into a scratch database, which is looked over and removed again.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, bail};
+use clap::Args;
+
+use super::{folder, refusal};
+use crate::{
+    private_postgres::{PrivatePostgres, Settings, clear},
+    store::{Contents, look_over, parse_url},
+};
+
+/// The scratch database's folder.
+const SCRATCH: &str = "callgate.verifying";
+
+/// What `callgate backup verify` takes.
+#[derive(Debug, Args)]
+pub(super) struct VerifyArgs {
+    /// The folder that `callgate backup` has made
+    #[arg(value_name = "FOLDER")]
+    folder: PathBuf,
+    #[command(flatten)]
+    scratch: Scratch,
+    /// The folder of PostgreSQL's programs, of the version that the backup is of, or newer
+    #[arg(long, value_name = "DIR", env = "CALLGATE_PG_BIN")]
+    pg_bin: Option<PathBuf>,
+}
+
+/// Where the scratch database lives meanwhile.
+#[derive(Debug, Clone, Args)]
+pub(super) struct Scratch {
+    /// Where a scratch database is made to verify a backup, and removed again: it takes as much as the database itself
+    /// [default: beside the backup]
+    #[arg(long = "scratch", value_name = "DIR")]
+    dir: Option<PathBuf>,
+}
+
+/// Verifies one that was made before.
+pub(super) async fn run(args: VerifyArgs) -> anyhow::Result<()> {
+    let folder = std::path::absolute(&args.folder).context("FOLDER")?;
+    let said = verify(&folder, folder::parent(&folder), &args.scratch, args.pg_bin).await?;
+    outln!("{} is whole: {said}", args.folder.display());
+    Ok(())
+}
+
+/// Reads a backup into a scratch database, and says what is in it. `beside` is where that is made by default.
+pub(super) async fn verify(
+    folder: &Path,
+    beside: &Path,
+    scratch: &Scratch,
+    pg_bin: Option<PathBuf>,
+) -> anyhow::Result<String> {
+    let manifest = folder::Manifest::read(folder)?;
+    if let Some(refusal) = refusal(&manifest) {
+        bail!("{}: {refusal}", folder.display());
+    }
+    let scratch = scratch.dir.as_deref().unwrap_or(beside).join(SCRATCH);
+    let place = || {
+        format!("the scratch database in {} cannot be made: --scratch names another place for it", scratch.display())
+    };
+    // What was interrupted has left it.
+    clear(&scratch).await.with_context(place)?;
+    let settings = Settings { data_dir: scratch.clone(), pg_bin };
+    let private = match PrivatePostgres::start(&settings).await {
+        Ok(private) => private,
+        Err(error) => {
+            let _ = clear(&scratch).await;
+            return Err(error).with_context(place);
+        }
+    };
+    let version = private.server_version().clone();
+    let found = async {
+        super::newer_than(&version, &manifest)?;
+        super::fill(&private, folder, manifest.postgres_major, None).await.context("the backup does not restore")?;
+        let options = parse_url(&private.connection().url()).context("the private PostgreSQL's own URL")?;
+        look_over(options).await.context("what was restored cannot be read")
+    };
+    let found = found.await;
+    private.stop().await?;
+    clear(&scratch).await?;
+    let made_at = &manifest.made_at;
+    match found? {
+        None => Ok(format!("PostgreSQL {version} has read the database of {made_at}. No server has used it yet.")),
+        Some(Contents { problems, .. }) if !problems.is_empty() => bail!(
+            "{} restores, and its audit was tampered with, as that of the database may be (callgate audit verify):\n{}",
+            folder.display(),
+            problems.join("\n")
+        ),
+        Some(Contents { sessions, calls, outcomes, audited, .. }) => Ok(format!(
+            "PostgreSQL {version} has read the database of {made_at}. Sessions: {sessions}. Calls: {calls}. Outcomes: \
+             {outcomes}. The chain of the audit holds, with {audited} entries."
+        )),
+    }
+}
