@@ -38,7 +38,7 @@ const HEALTH_EVERY: Duration = Duration::from_secs(1);
 /// How often follow-ups are counted, and counts are read.
 const LEARN_EVERY: Duration = Duration::from_secs(2);
 /// How often it is counted what waits for people.
-const QUESTIONS_EVERY: Duration = Duration::from_secs(10);
+const STOCK_EVERY: Duration = Duration::from_secs(10);
 /// How often it is read what refusals for arguments came to.
 const SELF_CORRECTIONS_EVERY: Duration = Duration::from_secs(60);
 /// How often it is counted what tenants have stored, and erased what they have left.
@@ -242,7 +242,7 @@ fn chores(gate: &Arc<Gate>) -> Vec<JoinHandle<()>> {
         tokio::spawn(read_credentials(Arc::clone(gate))),
         tokio::spawn(keys::follow(Arc::clone(gate))),
         tokio::spawn(learn(Arc::clone(gate))),
-        tokio::spawn(count_questions(Arc::clone(gate))),
+        tokio::spawn(take_stock(Arc::clone(gate))),
         tokio::spawn(look_after_tenants(Arc::clone(gate))),
         tokio::spawn(delete_old(Arc::clone(gate))),
         tokio::spawn(learn_self_corrections(Arc::clone(gate))),
@@ -304,11 +304,12 @@ async fn learn(gate: Arc<Gate>) {
     .await;
 }
 
-/// Counts what waits for people, for the metrics. Every replica does: any of them may be the one that is asked.
-async fn count_questions(gate: Arc<Gate>) {
-    every(QUESTIONS_EVERY, "questions to people could not be counted", || {
+/// Counts what waits for people and what was stopped, for the metrics. Every replica does: any of them may be the one
+/// that is asked.
+async fn take_stock(gate: Arc<Gate>) {
+    every(STOCK_EVERY, "questions to people and stopped sessions could not be counted", || {
         let gate = Arc::clone(&gate);
-        async move { gate.count_questions().await }
+        async move { gate.take_stock().await }
     })
     .await;
 }

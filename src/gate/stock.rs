@@ -27,15 +27,16 @@ impl Gate {
         self.metrics.halted(halts);
     }
 
-    /// Tells what people were asked and have not answered, of all tenants.
+    /// Tells what people were asked and have not answered, and how many sessions were stopped, of all tenants.
     ///
     /// # Errors
     /// [`NoAnswer`] when that cannot be read: what was told before stands.
-    pub async fn count_questions(&self) -> Result<(), NoAnswer> {
+    pub async fn take_stock(&self) -> Result<(), NoAnswer> {
         let tenants: Vec<TenantId> = self.tenants().iter().map(|tenant| tenant.id).collect();
         let Questions { open, sessions, oldest } = self.store.open_questions(&tenants).await?;
         let oldest = oldest.map_or(0, |asked| self.now().since_ms(asked));
         self.metrics.asked_of_people(open, sessions, Duration::from_millis(oldest));
+        self.metrics.stopped(self.store.stopped_sessions(&tenants).await?);
         Ok(())
     }
 }

@@ -35,6 +35,7 @@ pub struct Metrics {
     rpc_duration: Histogram<f64>,
     evaluations: Counter<u64>,
     findings: Counter<u64>,
+    budget_used: Histogram<f64>,
     by_tenant: Counter<u64>,
     tenants: Few<i64>,
     records: Counter<u64>,
@@ -77,6 +78,7 @@ impl Metrics {
             rpc_duration: make.seconds(names::METRIC_RPC_DURATION, "From a call to the end of its answer."),
             evaluations: counter(names::METRIC_EVALUATIONS, "{evaluation}", "Verdicts."),
             findings: counter(names::METRIC_FINDINGS, "{finding}", "What rules had to say."),
+            budget_used: make.shares(names::METRIC_BUDGET_USED, "How much of a limit is used."),
             by_tenant: counter(names::METRIC_TENANT_EVALUATIONS, "{evaluation}", "Verdicts, by tenant."),
             tenants: Few::new(TENANTS_MAX),
             records: counter(names::METRIC_RECORDS, "{report}", "Reports on calls."),
@@ -126,6 +128,14 @@ impl Metrics {
         self.evaluate_duration.record(took.as_secs_f64(), &[]);
         if verdict.replayed {
             return;
+        }
+        // Most limits of most calls are of what nobody spends.
+        for left in verdict.left.iter().filter(|left| left.used > 0) {
+            let labels = [
+                KeyValue::new(names::BUDGET_SCOPE, left.scope.as_str()),
+                KeyValue::new(names::BUDGET, left.dimension.as_str()),
+            ];
+            self.budget_used.record(left.used as f64 / left.limit.max(1) as f64, &labels);
         }
         for finding in &*verdict.findings {
             let rule = KeyValue::new(names::RULE, finding.rule.clone());

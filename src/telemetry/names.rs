@@ -53,6 +53,9 @@ names! {
     METRICS:
     /// Counter, `{evaluation}`: verdicts, by [`DECISION`], [`RULE`], [`REASON`], [`MODE`] and [`TOOL`].
     METRIC_EVALUATIONS = "callgate.evaluations",
+    /// Histogram, 0 to 1: how much of a limit is used after a verdict, one figure for each limit that something
+    /// is used of, by [`BUDGET_SCOPE`] and [`BUDGET`]. Above 1 it was passed, as actual costs may.
+    METRIC_BUDGET_USED = "callgate.budget.used",
     /// Counter, `{finding}`: all that rules had to say, whether or not it decided, by [`RULE`], [`REASON`],
     /// [`DECISION`] and [`MODE`]. A budget that is nearly or wholly used is of the rule `budget`, a grant that is used
     /// up of the reason `grant_exceeded`.
@@ -129,6 +132,10 @@ names! {
     METRIC_APPROVALS_SESSIONS = "callgate.approvals.sessions",
     /// Histogram, seconds: from a question to its answer, by [`ANSWER`]. One that ran out has none.
     METRIC_APPROVALS_WAIT = "callgate.approvals.wait.duration",
+    /// Gauge, `{session}`: sessions that were told STOP within the last hour, and nothing else since. Of the whole
+    /// database. Halted ones are among them once they ask. Those that wait for a person:
+    /// [`METRIC_APPROVALS_SESSIONS`].
+    METRIC_SESSIONS_STOPPED = "callgate.sessions.stopped",
     /// Gauge, `{halt}`: halts in force, by [`HALT_KIND`]. Of the whole database.
     METRIC_HALTS = "callgate.halts",
     /// Gauge, seconds: how long a certificate still holds that this replica shows, by [`CERTIFICATE`]. Below 0 it has
@@ -208,6 +215,10 @@ names! {
     CACHE_HIT = "callgate.cache.hit",
     /// What became of a question: `approved`, `denied`, `withdrawn`. Metrics.
     ANSWER = "callgate.answer",
+    /// Whose limit it is: `run`, `call_tree`, `agent`, `tenant`. Metrics.
+    BUDGET_SCOPE = "callgate.budget.scope",
+    /// What is limited, as the policy names it: `max_steps`, `max_tokens`, `max_total_cost_usd`. Metrics.
+    BUDGET = "callgate.budget",
     /// What a halt stops: `session`, `agent`, `tool`, `tenant`. Metrics.
     HALT_KIND = "callgate.halt.kind",
     /// Against what a change lost its race. Metrics.

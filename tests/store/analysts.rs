@@ -17,7 +17,7 @@ use crate::common::{
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/sql");
 
 /// What each question is answered, in these columns.
-const ANSWERS: [(&str, &str, &[&str]); 13] = [
+const ANSWERS: [(&str, &str, &[&str]); 14] = [
     (
         "agent.sql",
         "session_id, tool, decision, outcome, why, said <> '', earlier_attempts, usd",
@@ -44,6 +44,7 @@ const ANSWERS: [(&str, &str, &[&str]); 13] = [
     ),
     ("duplicates.sql", "tool, arguments, repeats, sessions", &[r#"(look,"{""order"":7}",4,2)"#]),
     ("loops.sql", "session_id, rule, tool, tools, warned, critical, broken", &["(circles,repeat,read_mail,1,1,1,0)"]),
+    ("loops_ended.sql", "rule, ended, loops, refusals", &[r#"(repeat,"another call",1,1.0)"#]),
     (
         "probes.sql",
         "retries, trials, predicted, observed",
@@ -66,7 +67,7 @@ const ANSWERS: [(&str, &str, &[&str]); 13] = [
             "(look,16,fails,0.762)",
             "(search,14,fails,0.700)",
             "(book,3,bad_arguments,1.000)",
-            "(read_mail,2,loops,0.095)",
+            "(read_mail,2,loops,0.091)",
             "(reserve,2,coercions,1.000)",
             "(save,1,unknown_outcomes,1.000)",
             "(think,0,missing_is_complete,1.000)",
@@ -143,13 +144,15 @@ async fn probe(postgres: &Postgres) {
     panic!("no probe in 500 failures");
 }
 
-/// Eleven equal reads of which a loop detector warns, and ten more, of which it stops the last.
+/// Eleven equal reads of which a loop detector warns, and ten more, of which it stops the last; then the agent turns to
+/// something else.
 async fn loops(postgres: &Postgres) {
     let gate = gate(postgres, &policy(&["repeat"])).await;
     for n in 0..20 {
         done(&gate, ask("circles", &format!("c{n}"), "read_mail", "{}"), "nothing new").await;
     }
     assert_eq!(said(&evaluate(&gate, ask("circles", "c20", "read_mail", "{}")).await), "DENY no_progress");
+    done(&gate, ask("circles", "c21", "read_mail", r#"{"page":2}"#), "news").await;
 }
 
 /// Repeats of a read that is done: refused, and in shadow mode let through.

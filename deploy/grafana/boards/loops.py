@@ -59,9 +59,78 @@ BOARD = board(
             x="rule",
             high=9,
         ),
+        panel(
+            "After a loop was refused",
+            "table",
+            "What sessions did after the last refusal of a loop: another call is what a refusal is for. Where no call "
+            "came, the agent stopped; within ten minutes nobody knows yet (deploy/sql/loops_ended.sql).",
+            sql(f"""with refused as (
+                  select tenant_id, session_id, run_from, rule, max(judged_at) as at, count(*) as refusals,
+                    (array_agg(call_id order by judged_at desc))[1] as call_id
+                  from callgate.findings where is_loop and enforced and decision in ('DENY', 'STOP') and {AT}
+                  group by tenant_id, session_id, run_from, rule)
+                  select r.rule, case
+                    when exists (select from callgate.halts h where h.tenant_id = r.tenant_id and h.kind = 'session'
+                      and h.name = r.session_id and h.halted_at > r.at
+                      and h.halted_at < coalesce(n.judged_at, 'infinity')) then 'halted by a person'
+                    when n.decision is null and r.at > now() - interval '10 minutes' then 'not known yet'
+                    when n.decision is null then 'stopped'
+                    when n.decision = 'ASK' then 'asked a person'
+                    when n.decision in ('DENY', 'STOP') then 'refused otherwise'
+                    when n.tool = l.tool and n.arguments = l.arguments then 'the same call, let through'
+                    else 'another call' end as ended, count(*) as loops, round(avg(refusals), 1) as refusals
+                  from refused r left join callgate.tool_call l
+                    on l.tenant_id = r.tenant_id and l.session_id = r.session_id and l.call_id = r.call_id
+                  left join lateral (select c.decision, c.tool, c.arguments, c.judged_at from callgate.tool_call c
+                    where c.tenant_id = r.tenant_id and c.session_id = r.session_id and c.judged_at > r.at
+                    and not c.observed order by c.judged_at limit 1) n on true
+                  group by 1, 2 order by rule, loops desc"""),
+            wide=12,
+            runbook="CallgateLoopSpike",
+        ),
+        panel(
+            "Sessions stopped",
+            "timeseries",
+            "Told STOP within the last hour, and nothing else since. Of the whole database: each replica tells the same.",
+            prom("max(callgate_sessions_stopped{$of})", "stopped"),
+            prom("max(callgate_approvals_sessions{$of})", "waiting for a person"),
+            prom('max(callgate_halts{callgate_halt_kind="session",$of})', "halted"),
+            wide=12,
+            runbook="CallgateStopSpike",
+        ),
     ),
     row(
         "Budgets",
+        panel(
+            "How much of budgets is used",
+            "timeseries",
+            "Of the verdicts, the use of a limit that nine of ten stay below, by whose and what it is. From 0.8 on models "
+            "are told, and past 1 there is nothing left.",
+            prom(
+                "histogram_quantile(0.9, sum by (le, callgate_budget_scope, callgate_budget) "
+                f"(rate(callgate_budget_used_bucket{{$of}}{RATE})))",
+                "{{callgate_budget_scope}}: {{callgate_budget}}",
+            ),
+            unit="percentunit",
+            least=0,
+            steps=[(0.8, "look"), (0.99, "bad")],
+            wide=12,
+        ),
+        panel(
+            "Calls near the end of a budget",
+            "timeseries",
+            "The share of verdicts by which more than 80 % of a limit is used.",
+            prom(
+                "1 - sum by (callgate_budget_scope, callgate_budget) "
+                f'(rate(callgate_budget_used_bucket{{le="0.8",$of}}{RATE})) / '
+                f"sum by (callgate_budget_scope, callgate_budget) (rate(callgate_budget_used_count{{$of}}{RATE}))",
+                "{{callgate_budget_scope}}: {{callgate_budget}}",
+            ),
+            unit="percentunit",
+            least=0,
+            most=1,
+            wide=12,
+        ),
         panel(
             "What budgets and rates had to say",
             "timeseries",

@@ -12,7 +12,7 @@ use crate::{
 };
 
 /// The scratch database's folder.
-const SCRATCH: &str = "callgate.verifying";
+const SCRATCH: &str = "callgate-verifying";
 
 /// What `callgate backup verify` takes.
 #[derive(Debug, Args)]

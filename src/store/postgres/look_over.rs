@@ -32,7 +32,7 @@ pub async fn look_over(options: PgConnectOptions) -> Result<Option<Contents>, Op
         return Ok(None);
     }
     let row = sqlx::query(
-        "select (select count(*) from session) as sessions, (select count(*) from call) as calls,
+        "select (select count(distinct (tenant_id, session_id)) from session) as sessions, (select count(*) from call) as calls,
            (select count(*) from outcome) as outcomes, (select count(*) from audit) as audited",
     );
     let row = row.fetch_one(&mut conn).await?;

@@ -54,6 +54,14 @@ impl Store {
         Load { queued: QUEUE_MAX - self.queue.capacity(), pools }
     }
 
+    /// Sessions of these tenants that were told STOP within the last hour, and nothing else since.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the database cannot be read.
+    pub async fn stopped_sessions(&self, tenants: &[TenantId]) -> Result<u64, StoreError> {
+        self.slow.read(async |conn| stopped(conn, tenants).await).await
+    }
+
     /// The questions of these tenants that are open.
     ///
     /// # Errors
@@ -83,4 +91,16 @@ async fn questions(conn: &mut PgConnection, tenants: &[TenantId]) -> Loaded<Ques
         sessions: count(&row, "sessions")?,
         oldest: oldest.map(Timestamp::from_millis),
     })
+}
+
+async fn stopped(conn: &mut PgConnection, tenants: &[TenantId]) -> Loaded<u64> {
+    let row = sqlx::query(
+        "select count(distinct (c.tenant_id, c.session_id)) as stopped from call c
+         where c.tenant_id = any($1) and c.decision = 5 and c.at > now() - interval '1 hour' and not exists (
+           select from call d
+           where d.shard = c.shard and d.tenant_id = c.tenant_id and d.epoch = c.epoch and d.session_id = c.session_id
+             and d.seq > c.seq and d.decision <> 5)",
+    );
+    let tenants: Vec<i64> = tenants.iter().map(|tenant| tenant.0).collect();
+    count(&row.bind(tenants).fetch_one(conn).await?, "stopped")
 }

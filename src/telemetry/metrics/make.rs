@@ -6,6 +6,9 @@ use opentelemetry::metrics::{Counter, Gauge, Histogram, Meter};
 const SECONDS: [f64; 15] =
     [0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0];
 
+/// Bounds of the buckets of shares: at 0.8 and 0.9 models are told.
+const SHARES: [f64; 8] = [0.1, 0.25, 0.5, 0.75, 0.8, 0.9, 0.99, 1.0];
+
 /// Makes instruments of one meter.
 pub(super) struct Make<'a>(pub(super) &'a Meter);
 
@@ -21,6 +24,11 @@ impl Make<'_> {
     /// A gauge of a time.
     pub(super) fn age(&self, name: &'static str, of: &'static str) -> Gauge<f64> {
         self.0.f64_gauge(name).with_unit("s").with_description(of).build()
+    }
+
+    /// A histogram of shares of a limit, which may be passed.
+    pub(super) fn shares(&self, name: &'static str, of: &'static str) -> Histogram<f64> {
+        self.0.f64_histogram(name).with_description(of).with_boundaries(SHARES.to_vec()).build()
     }
 
     /// A histogram of times of calls, from 0.1 ms on.

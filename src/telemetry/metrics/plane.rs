@@ -38,6 +38,7 @@ pub(super) struct Plane {
     approvals_oldest: Gauge<f64>,
     approvals_sessions: Gauge<u64>,
     approvals_wait: Histogram<f64>,
+    sessions_stopped: Gauge<u64>,
     halts: Gauge<u64>,
 }
 
@@ -78,6 +79,11 @@ impl Plane {
                 names::METRIC_APPROVALS_WAIT,
                 "How long people took for an answer.",
                 PATIENCE.to_vec(),
+            ),
+            sessions_stopped: make.gauge(
+                names::METRIC_SESSIONS_STOPPED,
+                "{session}",
+                "Sessions stopped within the last hour, in all.",
             ),
             halts: make.gauge(names::METRIC_HALTS, "{halt}", "What is halted, in all."),
         }
@@ -166,6 +172,11 @@ impl Metrics {
     pub fn answered(&self, state: QuestionState, waited_ms: u64) {
         let labels = [KeyValue::new(names::ANSWER, state.as_str())];
         self.plane.approvals_wait.record(Duration::from_millis(waited_ms).as_secs_f64(), &labels);
+    }
+
+    /// How many sessions of the whole database were stopped within the last hour, and have not gone on.
+    pub fn stopped(&self, sessions: u64) {
+        self.plane.sessions_stopped.record(sessions, &[]);
     }
 
     /// How many halts are in force, of each kind.

@@ -17,6 +17,7 @@ use opentelemetry_sdk::{
 use super::*;
 use crate::{
     domain::{
+        budget::{Dimension, Left, Scope},
         finding::{Decision, Level},
         outcome::OutcomeStatus,
     },
@@ -77,12 +78,14 @@ const EXPECTED: &[(&str, f64)] = &[
          callgate.retry.probe=false callgate.retryable=true",
         1.0,
     ),
+    ("callgate.budget.used [] callgate.budget.scope=run callgate.budget=max_steps", 0.75),
+    ("callgate.budget.used [] callgate.budget.scope=tenant callgate.budget=max_total_cost_usd", 1.5),
     ("callgate.coercions [{call}] gen_ai.tool.name=charge_card", 1.0),
     ("callgate.commit.batch_size [{append}]", 3.0),
     ("callgate.commit.conflicts [{conflict}] callgate.conflict.reason=version", 1.0),
     ("callgate.commit.duration [s]", 0.5),
     ("callgate.queue.wait.duration [s]", 0.5),
-    ("callgate.tenant.evaluations [{evaluation}] callgate.decision=ALLOW callgate.tenant=1", 2.0),
+    ("callgate.tenant.evaluations [{evaluation}] callgate.decision=ALLOW callgate.tenant=1", 3.0),
     ("callgate.tenant.evaluations [{evaluation}] callgate.decision=DENY callgate.tenant=1", 2.0),
     (
         "callgate.findings [{finding}] callgate.decision=DENY callgate.mode=enforce callgate.reason=no_progress \
@@ -95,11 +98,11 @@ const EXPECTED: &[(&str, f64)] = &[
         1.0,
     ),
     ("callgate.deleted [{row}] callgate.deleted.kind=trees", 2.0),
-    ("callgate.evaluate.duration [s]", 2.0),
+    ("callgate.evaluate.duration [s]", 2.5),
     (
         "callgate.evaluations [{evaluation}] callgate.decision=ALLOW callgate.mode=enforce \
          callgate.reason=none callgate.rule=none gen_ai.tool.name=charge_card",
-        2.0,
+        3.0,
     ),
     (
         "callgate.evaluations [{evaluation}] callgate.decision=DENY callgate.mode=enforce \
@@ -136,7 +139,10 @@ fn everything_is_counted_by_bounded_labels() {
 
     let took = Duration::from_millis(500);
     let card = Proposal { declared: true, ..testing::proposal("charge_card") };
-    metrics.evaluated(&testing::allow(), &card, took);
+    let left = |scope, dimension, used, limit| Left { scope, dimension, used, limit };
+    let spent = vec![left(Scope::Run, Dimension::Steps, 3, 4), left(Scope::Tenant, Dimension::Cost, 6, 4)];
+    metrics.evaluated(&Verdict { left: spent.clone(), ..testing::allow() }, &card, took);
+    metrics.evaluated(&Verdict { left: spent, replayed: true, ..testing::allow() }, &card, took);
     metrics.clone().evaluated(&testing::allow(), &card, took);
     metrics.evaluated(&testing::loop_broken(Decision::Deny, Level::Critical, 20), &card, took);
     metrics.evaluated(&testing::shadowed(testing::loop_broken(Decision::Deny, Level::Critical, 20)), &card, took);

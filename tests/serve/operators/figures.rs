@@ -21,6 +21,8 @@ async fn what_waits_and_what_came_of_it_is_told() {
 
     let id = desk.asks("s2", "c1", "delete_order", r#"{"id":3}"#).await.approval_id;
     desk.does("sessions halt agent idle --by eve --reason drill").await;
+    desk.does("sessions halt session s3 --by eve --reason drill").await;
+    assert_eq!(desk.asks("s3", "c1", "get_order", r#"{"id":4}"#).await.decision(), Decision::Stop);
     told(
         &desk,
         &[
@@ -30,7 +32,9 @@ async fn what_waits_and_what_came_of_it_is_told() {
             ("callgate_approvals_open", "", 1.0),
             ("callgate_approvals_sessions", "", 1.0),
             ("callgate_halts", r#"callgate_halt_kind="agent""#, 1.0),
-            ("callgate_halts", r#"callgate_halt_kind="session""#, 0.0),
+            ("callgate_halts", r#"callgate_halt_kind="session""#, 1.0),
+            ("callgate_halts", r#"callgate_halt_kind="tenant""#, 0.0),
+            ("callgate_sessions_stopped", "", 1.0),
             ("callgate_policy_revision", "", 1.0),
             ("callgate_findings_total", r#"callgate_decision="ASK",callgate_mode="enforce""#, 1.0),
             ("callgate_tenant_evaluations_total", r#"callgate_decision="ASK",callgate_tenant="1""#, 1.0),
@@ -41,12 +45,15 @@ async fn what_waits_and_what_came_of_it_is_told() {
     .await;
     desk.does(&format!("approvals deny {id} --by eve --reason no")).await;
     desk.does("sessions resume agent idle --by eve --reason drilled").await;
+    desk.does("sessions resume session s3 --by eve --reason drilled").await;
+    assert_eq!(desk.asks("s3", "c2", "get_order", r#"{"id":4}"#).await.decision(), Decision::Allow);
     told(
         &desk,
         &[
             ("callgate_approvals_wait_duration_seconds_count", r#"callgate_answer="denied""#, 1.0),
             ("callgate_approvals_open", "", 0.0),
             ("callgate_approvals_oldest_seconds", "", 0.0),
+            ("callgate_sessions_stopped", "", 0.0),
             ("callgate_halts", r#"callgate_halt_kind="agent""#, 0.0),
         ],
     )
@@ -66,6 +73,10 @@ async fn what_waits_and_what_came_of_it_is_told() {
     ] {
         assert!(figure(&figures, name, "").is_some(), "{name} is missing in {figures}");
     }
+    let steps = r#"callgate_budget="max_steps",callgate_budget_scope="run""#;
+    let (used, of) = ("callgate_budget_used_sum", "callgate_budget_used_count");
+    let [used, of] = [used, of].map(|name| figure(&figures, name, steps).unwrap_or_default());
+    assert!(used > 0.0 && used <= of * 4.0 / 200.0, "few of 200 steps are used: {used} of {of}");
     #[cfg(target_os = "linux")]
     for name in ["process_memory_usage_bytes", "process_unix_file_descriptor_count", "process_uptime_seconds"] {
         assert!(figure(&figures, name, "").is_some_and(|value| value > 0.0), "{name} is missing in {figures}");
