@@ -59,6 +59,11 @@ async fn what_waits_and_what_came_of_it_is_told() {
     )
     .await;
 
+    tells_how_it_stands(&desk).await;
+}
+
+/// What moves by itself is told, too.
+async fn tells_how_it_stands(desk: &Desk) {
     let figures = http::get(&desk.server, "/metrics").await;
     for name in [
         "callgate_queue_depth",
