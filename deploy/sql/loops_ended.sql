@@ -1,11 +1,11 @@
 -- How did loops end?
 --
--- Of each loop of the last seven days that was refused (a detector, a session, a run): what the session did after the last
--- refusal of it.
+-- Of each loop of the last seven days that was refused (a detector, a session, a run): what the session did after the
+-- last refusal of it.
 -- How to read it: "another call" is what a refusal is for, the agent changed what it does; "the same call, let through"
 -- came later, when the detector had no more against it; "asked a person" and "refused otherwise" are what the next call
--- met. Where no call came, the agent stopped: it answered, gave up or broke off, which the plane cannot tell apart; within
--- ten minutes of the refusal nobody knows yet. Loops that end as warnings are in loops.sql alone.
+-- met. Where no call came, the agent stopped: it answered, gave up or broke off, which the plane cannot tell apart;
+-- within ten minutes of the refusal nobody knows yet. Loops that end as warnings are in loops.sql alone.
 with refused as (
   select tenant_id, session_id, run_from, rule, max(judged_at) as at, count(*) as refusals,
     (array_agg(call_id order by judged_at desc))[1] as call_id
