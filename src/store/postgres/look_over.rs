@@ -32,8 +32,9 @@ pub async fn look_over(options: PgConnectOptions) -> Result<Option<Contents>, Op
         return Ok(None);
     }
     let row = sqlx::query(
-        "select (select count(distinct (tenant_id, session_id)) from session) as sessions, (select count(*) from call) as calls,
-           (select count(*) from outcome) as outcomes, (select count(*) from audit) as audited",
+        "select (select count(distinct (tenant_id, session_id)) from session) as sessions,
+           (select count(*) from call) as calls, (select count(*) from outcome) as outcomes,
+           (select count(*) from audit) as audited",
     );
     let row = row.fetch_one(&mut conn).await?;
     let mut found = Contents {
