@@ -29,7 +29,18 @@ async fn check_says_everything_that_is_wrong_with_every_file() {
         assert!(said.contains(part), "{part} is missing in {said}");
     }
     let (code, said, _) = ran(&["policy", "check", path(&good)]).await;
-    assert_eq!((code, said.lines().count()), (Some(0), 1), "{said}");
+    assert_eq!((code, said.lines().count()), (Some(0), 2), "{said}");
+    assert!(said.contains("tools that it does not list are refused (DENY): unknown_tools: deny"), "{said}");
+    let tier = "{tiers: [{name: reads, pattern: 'get_*', action: allowlist}]}";
+    let tier = home.file("tier.yaml", &format!("policy_engine: {{authorization: {tier}}}\n"));
+    let (_, said, _) = ran(&["policy", "check", path(&tier)]).await;
+    assert!(said.contains("tools that it does not list wait for a person (ASK): there are tiers"), "{said}");
+    let routes = "policy_engine:\n  approvals: {routes: [{tools: 'wire_*', group: finance}]}\n  \
+                  tool_schemas: {pay: {effect: write, once: true}}\n";
+    let routed = home.file("routed.yaml", routes);
+    let (code, said, _) = ran(&["policy", "check", path(&routed)]).await;
+    assert_eq!(code, Some(0));
+    assert!(said.contains("routes[0].tools: wire_* matches no declared tool, so that nobody is asked"), "{said}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -10,6 +10,7 @@ use anstyle::{AnsiColor, Style};
 use anyhow::Context as _;
 use serde_json::{Value, json};
 
+use super::unlisted::{Unlisted, without_tier};
 use crate::{
     cli::{json::Form, read_policy},
     domain::effect::EffectKind,
@@ -24,12 +25,19 @@ pub(super) fn check(files: &[PathBuf], form: Form) -> anyhow::Result<u8> {
     for file in files {
         let text = read_policy(file)?;
         if form.json {
-            let (version, warnings, errors) = match policy::compile(&text) {
-                Ok(policy) => (Some(policy.version.to_string()), problems(&policy.warnings), Vec::new()),
-                Err(errors) => (None, Vec::new(), problems(&errors)),
+            let (version, unlisted, warnings, errors) = match policy::compile(&text) {
+                Ok(policy) => {
+                    let unlisted = Some(Unlisted::by(&policy));
+                    (Some(policy.version.to_string()), unlisted, problems(&policy.warnings), Vec::new())
+                }
+                Err(errors) => (None, None, Vec::new(), problems(&errors)),
             };
             code |= u8::from(!errors.is_empty());
-            outln!("{}", json!({"file": file, "version": version, "errors": errors, "warnings": warnings}));
+            outln!(
+                "{}",
+                json!({"file": file, "version": version, "unlistedTools": unlisted, "errors": errors,
+                    "warnings": warnings})
+            );
             continue;
         }
         match policy::compile(&text) {
@@ -37,6 +45,14 @@ pub(super) fn check(files: &[PathBuf], form: Form) -> anyhow::Result<u8> {
                 policy.warnings.iter().for_each(|warning| said(file, warning, "warning", AnsiColor::Yellow));
                 let good = Style::new().fg_color(Some(AnsiColor::Green.into()));
                 outln!("{}: {good}good{good:#}, {}", file.display(), summary(&policy));
+                outln!("  {}", Unlisted::by(&policy).in_words());
+                let waiting = without_tier(&policy);
+                if !waiting.is_empty() {
+                    outln!(
+                        "  declared, and in no tier, nor with a risk_level, so that a person is asked (ASK): {}",
+                        waiting.join(", ")
+                    );
+                }
             }
             Err(errors) => {
                 errors.iter().for_each(|error| said(file, error, "error", AnsiColor::Red));

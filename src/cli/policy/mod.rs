@@ -6,6 +6,7 @@ mod diff;
 mod doubles;
 mod stored;
 mod suggest;
+mod unlisted;
 
 use std::path::PathBuf;
 

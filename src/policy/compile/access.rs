@@ -184,6 +184,12 @@ impl Compiler {
             let problem = format!("{} matches no declared tool", tier.tools.as_str());
             wrong.push((format!("authorization.tiers[{i}].pattern"), problem));
         }
+        for (i, routed) in rules.get::<tier::Params>().routes.iter().enumerate() {
+            if let Some(pattern) = routed.tools.as_ref().filter(|pattern| matches_none(pattern)) {
+                let problem = format!("{} matches no declared tool, so that nobody is asked by it", pattern.as_str());
+                wrong.push((format!("approvals.routes[{i}].tools"), problem));
+            }
+        }
         for (i, phase) in rules.get::<phase::Params>().phases.iter().enumerate() {
             if phase.tools.as_ref().is_some_and(matches_none) {
                 wrong.push((format!("phases[{i}].tools"), "matches no declared tool".to_owned()));
