@@ -90,8 +90,9 @@ enum Scope {
 struct ResolveArgs {
     /// The question's id, as `approvals list` shows it
     approval_id: String,
-    /// Why: stored with what is done, and told to the model when the call is denied
-    #[arg(long, default_value = "")]
+    /// Why: stored with what is done, and told to the model when the call is denied. May be left out, unless the
+    /// policy wants one (require_reason)
+    #[arg(long, default_value = "", hide_default_value = true)]
     reason: String,
     #[command(flatten)]
     by: By,
@@ -160,7 +161,7 @@ async fn resolve(answer: ResolveArgs, what: ResolveApprovalRequest) -> anyhow::R
     let request = ResolveApprovalRequest { approval_id: answer.approval_id, reason: answer.reason, ..what };
     let resolved = client.resolve_approval(answer.by.signed(request)?).await;
     if resolved.as_ref().is_err_and(|status| reason(status).as_deref() == Some("REASON_MISSING")) {
-        bail!("the policy wants a reason with this answer: give it with --reason");
+        bail!("nothing was answered: the policy wants a reason with it (require_reason), so give one with --reason");
     }
     let resolved = asked(resolved)?;
     answer.form.each(resolved.approval.as_slice(), line)
@@ -212,20 +213,24 @@ fn line(approval: &Approval) {
 
 /// Who may answer an open question, where not everybody may.
 fn whom(approval: &Approval) -> Option<String> {
-    if approval.state() != ApprovalState::Pending || (approval.group.is_empty() && approval.people < 2) {
-        return None;
-    }
-    let mut whom = if approval.people > 1 { "two people" } else { "a person" }.to_owned();
-    if !approval.group.is_empty() {
-        whom += &format!(" of {}", approval.group);
-    }
+    let is_open = approval.state() == ApprovalState::Pending;
+    (is_open && (!approval.group.is_empty() || approval.people > 1)).then(|| asked_of(approval))
+}
+
+/// How many people have to say yes, and of which group.
+fn asked_of(approval: &Approval) -> String {
+    let mut whom = if approval.people > 1 { "two people" } else { "one person" }.to_owned();
+    whom += &match approval.group.as_str() {
+        "" => ", anybody who may answer".to_owned(),
+        group => format!(" of group {group}"),
+    };
     if !approval.escalate_group.is_empty() {
-        whom += &format!(", from {} on of {} too", at(approval.escalate_time.as_ref()), approval.escalate_group);
+        whom += &format!(", from {} on of group {} too", at(approval.escalate_time.as_ref()), approval.escalate_group);
     }
     if !approval.seconded_by.is_empty() {
         whom += &format!("; {} has said yes", approval.seconded_by.join(", "));
     }
-    Some(whom)
+    whom
 }
 
 fn whole(approval: &Approval) {
@@ -238,7 +243,7 @@ fn whole(approval: &Approval) {
     outln!("  arguments  {}", approval.arguments_json);
     outln!("  because    {}", of(&approval.justification));
     approval.reasons.iter().for_each(|reason| outln!("  rules say  {reason}"));
-    whom(approval).iter().for_each(|whom| outln!("  for        {whom}"));
+    outln!("  for        {}", asked_of(approval));
     outln!("  asked      {}, expires {}", at(approval.create_time.as_ref()), at(approval.expire_time.as_ref()));
     if approval.resolve_time.is_some() {
         let done = if approval.state() == ApprovalState::Withdrawn { "withdrawn " } else { "answered  " };

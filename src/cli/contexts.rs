@@ -52,6 +52,8 @@ enum Action {
     Use {
         /// Its name
         name: String,
+        #[command(flatten)]
+        form: Form,
     },
 }
 
@@ -170,12 +172,22 @@ pub(super) fn current() -> anyhow::Result<Option<(String, Context)>> {
 }
 
 fn of(path: &Path, mut file: File, name: &str) -> anyhow::Result<Context> {
-    let Some(form) = file.contexts.remove(name) else {
-        let known: Vec<&String> = file.contexts.keys().collect();
-        bail!("{}: there is no context {name:?}; there are {known:?}", path.display());
-    };
+    let Some(form) = file.contexts.remove(name) else { bail!(unknown(path, &file, name)) };
     let credential = form.credential(path).with_context(|| format!("{}: contexts.{name}", path.display()))?;
     Ok(Context { server: form.server, credential })
+}
+
+/// What is said of a name that the file has not.
+fn unknown(path: &Path, file: &File, name: &str) -> String {
+    if !path.exists() {
+        return format!("there is no file of contexts, which would be {} (docs/cli.md#contexts)", path.display());
+    }
+    let known: Vec<&str> = file.contexts.keys().map(String::as_str).collect();
+    let known = match known.as_slice() {
+        [] => "it names none".to_owned(),
+        known => format!("it names {}", known.join(", ")),
+    };
+    format!("{} has no context {name:?}: {known}", path.display())
 }
 
 impl ContextForm {
@@ -258,8 +270,10 @@ pub(super) fn run(args: &ContextsArgs) -> anyhow::Result<()> {
             }
         }
         Action::Show { name, form } => {
-            let name = name.as_deref().or(current).with_context(|| format!("{place} names no current context"))?;
-            let context = file.contexts.get(name).with_context(|| format!("{place}: there is no context {name:?}"))?;
+            let name = name.as_deref().or(current).with_context(|| {
+                format!("{place} names no current context: name one, or choose it by `callgate contexts use NAME`")
+            })?;
+            let context = file.contexts.get(name).with_context(|| unknown(&path, &file, name))?;
             if form.json {
                 outln!("{}", context.as_json(name, current == Some(name)));
                 return Ok(());
@@ -274,12 +288,13 @@ pub(super) fn run(args: &ContextsArgs) -> anyhow::Result<()> {
                 outln!("  key          {}", key.display());
             });
         }
-        Action::Use { name } => {
-            if !file.contexts.contains_key(name) {
-                bail!("{place}: there is no context {name:?}");
-            }
+        Action::Use { name, form } => {
+            let context = file.contexts.get(name).with_context(|| unknown(&path, &file, name))?;
             replace(&path, &with_current(&text, name)?)?;
-            outln!("{name} is the current context");
+            match form.json {
+                true => outln!("{}", context.as_json(name, true)),
+                false => outln!("{name} is the current context"),
+            }
         }
     }
     Ok(())

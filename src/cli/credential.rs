@@ -10,13 +10,15 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Context as _, Error, anyhow, bail};
+use anyhow::{Context as _, anyhow, bail};
 use tonic::{
     Request, Status,
     metadata::{Ascii, MetadataValue},
     service::{Interceptor, interceptor::InterceptedService},
     transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity},
 };
+
+use super::{refused, remote::Unanswered};
 
 /// A connection to a server, which shows the caller's token with each request.
 pub(super) type Wire = InterceptedService<Channel, Bearer>;
@@ -114,9 +116,10 @@ impl Credential {
     /// A connection that shows this token; `otherwise` is what else to do where nobody answers.
     pub(super) async fn connect(&self, url: &str, bearer: Bearer, otherwise: &str) -> anyhow::Result<Wire> {
         let endpoint = self.endpoint(url, &bearer)?;
-        let channel = endpoint.connect().await.map_err(|error| match has_tls(url) {
-            true => Error::new(error).context(format!("no server answers at {url} by TLS")),
-            false => anyhow!("no server answers at {url}{otherwise}"),
+        let channel = endpoint.connect().await;
+        let channel = channel.map_err(|error| match refused::by_tls(&error) {
+            Some(why) => anyhow!("{url}: {why}"),
+            None => Unanswered(format!("no server answers at {url}{otherwise}")).into(),
         })?;
         Ok(InterceptedService::new(channel, bearer))
     }

@@ -12,7 +12,7 @@ use tokio::time::timeout;
 use crate::{
     config::DatabaseConfig,
     private_postgres::{self, Phase, PrivatePostgres, PrivatePostgresError},
-    store::parse_url,
+    store::{parse_url, reached_at},
 };
 
 /// How long the end of a server may go unnoticed after a connection to it broke.
@@ -32,7 +32,7 @@ impl Database {
     pub(super) async fn open(config: &DatabaseConfig) -> anyhow::Result<Self> {
         if let Some(url) = &config.database_url {
             let options = parse_url(url).context("--database-url")?;
-            let described = format!("PostgreSQL at {}", options.get_host());
+            let described = format!("PostgreSQL at {}", reached_at(&options));
             return Ok(Self { options, described, private: None });
         }
         let data_dir = data_dir(config.data_dir.as_deref())?;

@@ -22,7 +22,7 @@ use self::{
 use super::{
     credential::Credential,
     plane::Plane,
-    remote::{Bearer, Shown, Wire},
+    remote::{Bearer, Remote, Shown, Wire},
 };
 use crate::{
     config::DatabaseConfig,
@@ -42,15 +42,18 @@ const WAIT_MAX: Duration = Duration::from_secs(3);
 #[derive(Debug, Clone, Args)]
 pub(super) struct DemoArgs {
     /// A running server to play against; without it one is started in a temporary directory
-    #[arg(long, value_name = "URL")]
+    #[arg(long, value_name = "URL", conflicts_with = "context")]
     server: Option<String>,
+    /// A running server by its name in the file of contexts, with its credential
+    #[arg(long, value_name = "NAME")]
+    context: Option<String>,
     #[command(flatten)]
     shown: Shown,
     /// Pause before each call, in milliseconds
     #[arg(long, value_name = "MS", default_value_t = 60)]
     pace_ms: u64,
     /// The folder of PostgreSQL's programs, for a server of the demo's own
-    #[arg(long, value_name = "DIR", env = "CALLGATE_PG_BIN", conflicts_with = "server")]
+    #[arg(long, value_name = "DIR", env = "CALLGATE_PG_BIN", conflicts_with_all = ["server", "context"])]
     pg_bin: Option<std::path::PathBuf>,
 }
 
@@ -64,11 +67,12 @@ struct RecordedCall {
 
 /// Plays the demo.
 pub(super) async fn run(args: DemoArgs) -> anyhow::Result<()> {
-    let Some(url) = &args.server else {
+    let remote = Remote::of(args.server.clone(), args.context.clone(), args.shown.clone());
+    if !remote.is_named() {
         return on_own_server(&args).await;
-    };
-    let otherwise = "; start one with `callgate serve`, or leave --server away";
-    let shown = args.shown.credential()?;
+    }
+    let otherwise = "; start one with `callgate serve`, or name no server";
+    let (url, shown) = (remote.server()?, remote.credential()?);
     let wire = shown.connect(url, shown.bearer()?, otherwise).await?;
     let session = play(url, wire, args.pace_ms).await?;
     Show.end(&session);

@@ -7,11 +7,11 @@ use anstyle::{AnsiColor, Style};
 use anyhow::{Context as _, bail};
 use clap::Args;
 use tokio::time::{Instant, sleep};
-use tonic::{Code, Request, Status};
+use tonic::Request;
 
 use super::{
     json::Form,
-    remote::{Remote, Wire, at, reason, refusal},
+    remote::{Remote, Wire, at, is_passing, refusal},
 };
 use crate::{
     domain::time::wait_in_words,
@@ -71,10 +71,10 @@ pub(super) struct EvaluateArgs {
 
 /// Whose call it is.
 #[derive(Debug, Args)]
-struct Who {
+pub(super) struct Who {
     /// The session
     #[arg(long, value_name = "ID", env = "CALLGATE_SESSION")]
-    session: String,
+    pub(super) session: String,
     /// The session that opened this one
     #[arg(long, value_name = "ID", default_value = "", hide_default_value = true)]
     parent_session: String,
@@ -90,7 +90,7 @@ struct Who {
 }
 
 impl Who {
-    fn caller(&self) -> Caller {
+    pub(super) fn caller(&self) -> Caller {
         Caller {
             session_id: self.session.clone(),
             parent_session_id: self.parent_session.clone(),
@@ -167,7 +167,7 @@ pub(super) async fn evaluate(args: EvaluateArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// Asks at once, and then again and again while it has to wait and may.
-async fn judged(
+pub(super) async fn judged(
     mut client: GateServiceClient<Wire>,
     mut request: EvaluateRequest,
     patience: Duration,
@@ -206,13 +206,6 @@ async fn judged(
         let most = u64::try_from(left.min(WAIT_MAX).as_millis()).unwrap_or(u64::MAX);
         request.max_wait = Some(duration(most));
     }
-}
-
-/// True for what may be over soon.
-pub(super) fn is_passing(status: &Status) -> bool {
-    let is_broken = status.code() == Code::Unknown && reason(status).is_none();
-    let passes = matches!(status.code(), Code::Unavailable | Code::Aborted | Code::DeadlineExceeded | Code::Cancelled);
-    is_broken || passes || reason(status).as_deref() == Some("OVERLOADED")
 }
 
 /// A verdict for people; what the model is to see comes last, as it is.

@@ -137,6 +137,13 @@ const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
             ("callgate evaluate --session s-42 --tool pay --arguments @pay.json --wait 600 --json > verdict.json", ""),
         ],
     ),
+    (
+        "run",
+        &[
+            ("callgate run --session nightly -- ./reindex orders", "its exit code is the command's"),
+            ("callgate run --session s-42 --tool deploy --max-wait 3600 -- make release", "waits for a person"),
+        ],
+    ),
     ("top", &[("callgate top", ""), ("callgate top --json | jq .callsPerSecond", "one look, for programs")]),
     (
         "record",

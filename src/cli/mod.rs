@@ -35,11 +35,13 @@ mod profiles;
 mod psql;
 mod record;
 mod recorded;
+mod refused;
 mod remote;
 pub mod replay;
 mod report;
 mod reseal;
 mod retain;
+mod run;
 mod serve;
 mod sessions;
 #[cfg(test)]
@@ -98,6 +100,8 @@ enum Command {
     Hook(hook::HookArgs),
     /// Ask whether a call may run: for scripts, with the decision as the exit code
     Evaluate(evaluate::EvaluateArgs),
+    /// Run a command if its call may run, and report what came of it
+    Run(run::RunArgs),
     /// Report what came of a call
     Record(record::RecordArgs),
     /// Watch a fleet on a terminal: what is decided, who waits, what is refused
@@ -161,8 +165,8 @@ fn typed() -> Cli {
     Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.format(&mut command()).exit())
 }
 
-/// Runs the command line; the exit code is 0 for success, 1 for a failure, 2 for a wrong command line, and for
-/// `callgate evaluate` the decision's (docs/cli.md#exit-codes).
+/// Runs the command line; the exit code is 0 for success, 1 for a failure, 75 where a server gave no answer, 2 for a
+/// wrong command line, and for `callgate evaluate` the decision's (docs/cli.md#exit-codes).
 #[must_use]
 pub fn main() -> ExitCode {
     let code = run(typed().command);
@@ -208,6 +212,7 @@ fn run(command: Command) -> ExitCode {
         Command::Evaluate(args) => {
             return coded(runtime().and_then(|runtime| runtime.block_on(evaluate::evaluate(args))));
         }
+        Command::Run(args) => return run::main(args),
         Command::Record(args) => runtime().and_then(|runtime| runtime.block_on(record::record(args))),
         Command::Top(args) => runtime().and_then(|runtime| runtime.block_on(top::run(args))),
         Command::Completions(args) => completions::completions(&args),
@@ -231,9 +236,15 @@ fn coded(ended: anyhow::Result<ExitCode>) -> ExitCode {
     ended.unwrap_or_else(|error| failed(&error))
 }
 
+/// The exit code of who could ask nobody, by the convention of `sysexits.h` for what may be tried again.
+const UNANSWERED: u8 = 75;
+
 fn failed(error: &anyhow::Error) -> ExitCode {
     errln!("callgate: {error:#}");
-    ExitCode::FAILURE
+    match error.downcast_ref::<remote::Unanswered>() {
+        Some(_) => ExitCode::from(UNANSWERED),
+        None => ExitCode::FAILURE,
+    }
 }
 
 fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {

@@ -35,16 +35,20 @@ pub(super) struct ProfilesArgs {
 #[derive(Debug, Subcommand)]
 enum Action {
     /// Count again from the calls of the last forty days
-    Rebuild(Remote),
+    Rebuild {
+        #[command(flatten)]
+        form: Form,
+        #[command(flatten)]
+        remote: Remote,
+    },
 }
 
 /// Shows profiles, or makes them anew.
 pub(super) async fn run(args: ProfilesArgs) -> anyhow::Result<()> {
-    if let Some(Action::Rebuild(remote)) = &args.action {
+    if let Some(Action::Rebuild { form, remote }) = &args.action {
         let mut client = ProfileServiceClient::new(remote.connect().await?);
         let rebuilt = asked(client.rebuild_retry_profiles(RebuildRetryProfilesRequest {}).await)?;
-        outln!("{} follow-ups on failures were counted anew", rebuilt.trials);
-        return Ok(());
+        return form.tell(&rebuilt, |rebuilt| outln!("{} follow-ups on failures were counted anew", rebuilt.trials));
     }
     let mut client = ProfileServiceClient::new(args.remote.connect().await?);
     let profiles = all(&mut client, args.tool.as_deref().unwrap_or_default()).await?;

@@ -5,9 +5,9 @@ use tokio::time::{Instant, sleep};
 use tonic::Request;
 
 use super::{
-    evaluate::{AWAY, GRACE, PAUSE, client, is_passing, text},
+    evaluate::{AWAY, GRACE, PAUSE, client, text},
     json::Form,
-    remote::{Remote, asked, named},
+    remote::{Remote, asked, is_passing, named},
 };
 use crate::{
     domain::time::wait_in_words,

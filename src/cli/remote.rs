@@ -8,7 +8,7 @@ use std::{
 use anyhow::{Context as _, Error, anyhow, bail};
 use clap::Args;
 use prost_types::Timestamp;
-use tonic::{Request, Response, Status, service::interceptor::InterceptedService};
+use tonic::{Code, Request, Response, Status, service::interceptor::InterceptedService};
 use tonic_types::StatusExt as _;
 
 pub(super) use super::credential::{Bearer, Wire};
@@ -75,6 +75,16 @@ fn variable(name: &str) -> Option<String> {
 }
 
 impl Remote {
+    /// The one of these flags, which are a command's own.
+    pub(super) fn of(server: Option<String>, context: Option<String>, shown: Shown) -> Self {
+        Self { server, context, shown, way: Arc::default() }
+    }
+
+    /// What is shown.
+    pub(super) fn credential(&self) -> anyhow::Result<&Credential> {
+        Ok(&self.way()?.shown)
+    }
+
     /// Which server it is: of the command line, else of the environment, else of the file of contexts.
     fn way(&self) -> anyhow::Result<&Way> {
         if let Some(way) = self.way.get() {
@@ -224,10 +234,23 @@ impl Shown {
         let identity = identity(certificate, key, ["--certificate", "--key"])?;
         Ok(Credential { token: token_file.map(Token::File), ca, identity })
     }
+}
 
-    /// What the command line shows, and beside it the environment.
-    pub(super) fn credential(&self) -> anyhow::Result<Credential> {
-        Ok(self.flags()?.or(environment()?))
+/// Nobody has answered: the server or its database is away, or has too much to do. Whether the request was carried out
+/// may be unknown; the same may be sent again.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(super) struct Unanswered(pub(super) String);
+
+/// True for what may be over soon.
+pub(super) fn is_passing(status: &Status) -> bool {
+    let reason = reason(status);
+    match (status.code(), reason.as_deref()) {
+        (Code::Unavailable | Code::DeadlineExceeded | Code::Cancelled, _) => true,
+        (Code::Unknown, None) | (_, Some("OVERLOADED")) => true,
+        // A server's other reasons to abort ask for another request.
+        (Code::Aborted, reason) => matches!(reason, None | Some("CONTENTION")),
+        _ => false,
     }
 }
 
@@ -241,15 +264,16 @@ pub(super) fn asked<T>(answer: Result<Response<T>, Status>) -> anyhow::Result<T>
 
 /// A refusal in words: the server's own, and the reason that programs branch on.
 pub(super) fn refusal(status: &Status) -> Error {
-    match (reason(status), status.message()) {
+    let text = match (reason(status), status.message()) {
         (Some(reason), message) if reason == "UNAUTHENTICATED" => {
-            anyhow!("{message}; this command shows the token of --token-file, of {TOKEN} or of the context [{reason}]")
+            format!("{message}; this command shows the token of --token-file, of {TOKEN} or of the context [{reason}]")
         }
-        (Some(reason), message) => anyhow!("{message} [{reason}]"),
+        (Some(reason), message) => format!("{message} [{reason}]"),
         // It comes from something between, or from a server that knows no such request.
-        (None, "") => anyhow!("no answer: {}", status.code()),
-        (None, message) => anyhow!("no answer: {message} ({})", status.code()),
-    }
+        (None, "") => format!("no answer: {}", status.code()),
+        (None, message) => format!("no answer: {message} ({})", status.code()),
+    };
+    if is_passing(status) { Unanswered(text).into() } else { anyhow!(text) }
 }
 
 /// The reason that a server of this contract gives.
@@ -296,7 +320,6 @@ pub(super) fn named(member: &str, set: &str) -> String {
 mod tests {
     use std::collections::HashMap;
 
-    use tonic::Code;
     use tonic_types::ErrorDetails;
 
     use super::*;

@@ -2,15 +2,16 @@
 
 use std::{fmt::Write as _, sync::Arc, time::Duration};
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 
 use super::{expiry, keys, load_policy, plane::Plane, read_policy, tenant_keys::KeyFile};
 use crate::{
+    clock::Clock,
     config::{Listen, LogFormat, Owner, ServeConfig, TlsConfig},
     console,
     domain::budget::{Budgets, Scope},
     grpc,
-    listener::{Access, Address, Bound, Limits, Tls, TlsFiles, Way},
+    listener::{Access, Address, Bound, Limits, Tls, TlsFiles, Way, first_end},
     policy::Policy,
     telemetry::{self, Telemetry},
 };
@@ -25,6 +26,7 @@ pub(super) fn threads() -> usize {
 /// Serves until it is told to stop: Ctrl-C, SIGTERM. A second signal ends at once.
 pub(super) async fn run(config: ServeConfig) -> anyhow::Result<()> {
     let policy = load_policy(config.policy.as_deref())?;
+    current(&config.tls)?;
     let telemetry = Telemetry::start(&telemetry::Settings {
         log_format: match config.log.log_format {
             LogFormat::Text => telemetry::LogFormat::Text,
@@ -95,6 +97,21 @@ fn limits(config: &ServeConfig) -> Limits {
         grace: seconds(config.connection_grace_s),
     };
     limits.within_open_files()
+}
+
+/// Nobody connects to a server whose certificate has ended, and a start is when somebody looks.
+fn current(config: &TlsConfig) -> anyhow::Result<()> {
+    let Some(path) = &config.tls_cert else { return Ok(()) };
+    // What cannot be read is told with all of TLS.
+    let end = std::fs::read(path).ok().and_then(|text| first_end(&text));
+    let now = Clock::System.now().as_millis() / 1_000;
+    if end.is_some_and(|end| i64::try_from(end).is_ok_and(|end| end < now)) {
+        bail!(
+            "--tls-cert {}: the certificate has ended, and nobody would connect: put a new one in its place",
+            path.display()
+        );
+    }
+    Ok(())
 }
 
 /// What lies between this server and its callers.

@@ -86,8 +86,8 @@ enum Action {
         /// Its id or name; left out for `all`
         #[arg(required_if_eq_any(NAMED))]
         name: Option<String>,
-        /// Why; models and people are told
-        #[arg(long, default_value = "")]
+        /// Why: models and people are told, and it is kept in the audit; without it they hear only that it was halted
+        #[arg(long, default_value = "", hide_default_value = true)]
         reason: String,
         #[command(flatten)]
         by: By,
@@ -103,8 +103,8 @@ enum Action {
         /// Its id or name; left out for `all`
         #[arg(required_if_eq_any(NAMED))]
         name: Option<String>,
-        /// Why: kept in the audit
-        #[arg(long, default_value = "")]
+        /// Why: kept in the audit; may be left out
+        #[arg(long, default_value = "", hide_default_value = true)]
         reason: String,
         #[command(flatten)]
         by: By,
@@ -139,8 +139,8 @@ enum Action {
         /// What it answered, or what went wrong
         #[arg(long, required_if_eq("outcome", "failed"))]
         with: Option<String>,
-        /// How you know
-        #[arg(long, default_value = "")]
+        /// How you know: kept in the audit; may be left out
+        #[arg(long, default_value = "", hide_default_value = true)]
         reason: String,
         #[command(flatten)]
         by: By,

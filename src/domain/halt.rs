@@ -36,6 +36,15 @@ impl Halted {
         }
     }
 
+    /// For people: `tool pay`, `everything`.
+    #[must_use]
+    pub fn in_words(&self) -> String {
+        match self {
+            Self::Tenant => "everything".to_owned(),
+            named => format!("{} {}", named.kind(), named.name()),
+        }
+    }
+
     /// The name of what is halted; empty for the tenant.
     #[must_use]
     pub fn name(&self) -> &str {

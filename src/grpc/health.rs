@@ -8,7 +8,10 @@ use tokio::{
 };
 use tonic_health::{ServingStatus, server::HealthReporter};
 
-use crate::gate::{Gate, NoAnswer};
+use crate::{
+    gate::{Gate, NoAnswer},
+    web::Readiness,
+};
 
 const EVERY: Duration = Duration::from_secs(1);
 const SERVICES: [&str; 2] = ["", "callgate.v1.GateService"];
@@ -17,21 +20,31 @@ const SERVICES: [&str; 2] = ["", "callgate.v1.GateService"];
 #[derive(Debug, Clone)]
 pub(super) struct Reporter {
     grpc: HealthReporter,
-    is_ready: watch::Sender<bool>,
+    readiness: watch::Sender<Readiness>,
 }
 
 impl Reporter {
     pub(super) fn new(grpc: HealthReporter) -> Self {
-        Self { grpc, is_ready: watch::channel(false).0 }
+        Self { grpc, readiness: watch::channel(Readiness::Starting).0 }
     }
 
     /// Whether calls are answered.
-    pub(super) fn is_ready(&self) -> watch::Receiver<bool> {
-        self.is_ready.subscribe()
+    pub(super) fn readiness(&self) -> watch::Receiver<Readiness> {
+        self.readiness.subscribe()
     }
 
-    pub(super) async fn set(&self, status: ServingStatus) {
-        self.is_ready.send_replace(status == ServingStatus::Serving);
+    /// The server ends.
+    pub(super) async fn end(&self) {
+        self.tell(ServingStatus::NotServing, Readiness::Ending).await;
+    }
+
+    async fn set(&self, status: ServingStatus) {
+        let is_well = status == ServingStatus::Serving;
+        self.tell(status, if is_well { Readiness::Ready } else { Readiness::Unstored }).await;
+    }
+
+    async fn tell(&self, status: ServingStatus, readiness: Readiness) {
+        self.readiness.send_replace(readiness);
         for service in SERVICES {
             self.grpc.set_service_status(service, status).await;
         }

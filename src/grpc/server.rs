@@ -96,7 +96,7 @@ pub async fn serve(
     let follower = tls.map(|tls| tokio::spawn(async move { tls.follow().await }));
     let ending = Stop::default();
     let (server, mut servers) = (listener::Server::new(settings.limits), JoinSet::new());
-    let web = web::router(Sources { scrape: settings.scrape, is_ready: reporter.is_ready() });
+    let web = web::router(Sources { scrape: settings.scrape, readiness: reporter.readiness() });
     let mut web = web.merge(hooks::route::router(hooks(&gate, &ending)));
     if let Some(pages) = settings.pages {
         let inside = Inside(inner(Routes::default(), &gate, &ending));
@@ -118,7 +118,7 @@ pub async fn serve(
             stop.await;
             watcher.abort();
             follower.inspect(JoinHandle::abort);
-            reporter.set(tonic_health::ServingStatus::NotServing).await;
+            reporter.end().await;
             ending.begin();
         }
     };

@@ -31,6 +31,7 @@ mod logs;
 pub mod metrics;
 pub mod names;
 mod otlp;
+mod plain;
 pub mod policy;
 mod post;
 pub mod rpc;

@@ -32,6 +32,7 @@ use tonic::transport::{Certificate, ClientTlsConfig, Identity};
 use super::{
     environment::{Destination, Plan, Protocol, Tls},
     names,
+    plain::plain,
     post::{Cause, Client},
     setup::TelemetryError,
     watch::{Line, Signal, Watched},
@@ -151,7 +152,7 @@ pub(super) async fn probe(plan: &Plan) -> Result<Vec<Probed>, TelemetryError> {
     let mut probed = Vec::new();
     let mut told = |signal: Signal, to: &Destination, said: OTelSdkResult| {
         let hint = to.hint().map_or_else(String::new, |hint| format!("; {hint}"));
-        let refused = said.err().map(|error| format!("{error}{hint}"));
+        let refused = said.err().map(|error| format!("{}{hint}", plain(&error.to_string())));
         probed.push(Probed { signal: signal.as_str(), endpoint: to.endpoint.to_string(), refused });
     };
     if let Some(to) = &plan.traces {

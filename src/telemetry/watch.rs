@@ -39,8 +39,8 @@ impl Signal {
     }
 }
 
-/// How the collector does. An outage is said once, by the first signal that it hits, and its end once, when every
-/// signal gets through again.
+/// How the collector does. An outage is said once for each signal that it hits, with all that it has hit by then, and
+/// its end once, when every signal gets through again.
 #[derive(Debug)]
 struct Collector {
     endpoint: String,
@@ -48,6 +48,8 @@ struct Collector {
     hint: String,
     /// One bit for each signal.
     failing: AtomicU8,
+    /// Those of which it was said since everything got through.
+    said: AtomicU8,
 }
 
 impl Collector {
@@ -55,22 +57,42 @@ impl Collector {
     fn saw(&self, signal: Signal, result: &OTelSdkResult, cause: Option<String>) {
         let bit = signal as u8;
         match result {
-            Err(error) if self.failing.fetch_or(bit, Ordering::Relaxed) == 0 => tracing::warn!(
-                { names::OTLP_ENDPOINT } = self.endpoint,
-                { names::OTLP_SIGNAL } = signal.as_str(),
-                { names::ERROR } = cause.unwrap_or_else(|| error.to_string()),
-                "the collector at {} takes no {}: they are dropped until it does, and requests go on; not said again{}",
-                self.endpoint,
-                signal.as_str(),
-                self.hint,
-            ),
-            Ok(()) if self.failing.fetch_and(!bit, Ordering::Relaxed) == bit => tracing::info!(
-                { names::OTLP_ENDPOINT } = self.endpoint,
-                "the collector at {} takes everything again",
-                self.endpoint,
-            ),
-            Ok(()) | Err(_) => {}
+            Err(error) => {
+                let failing = self.failing.fetch_or(bit, Ordering::Relaxed) | bit;
+                if self.said.fetch_or(bit, Ordering::Relaxed) & bit != 0 {
+                    return;
+                }
+                tracing::warn!(
+                    { names::OTLP_ENDPOINT } = self.endpoint,
+                    { names::OTLP_SIGNAL } = signal.as_str(),
+                    { names::ERROR } = cause.unwrap_or_else(|| error.to_string()),
+                    "the collector at {} takes no {}: they are dropped until it does, and requests go on; not said \
+                     again{}",
+                    self.endpoint,
+                    in_words(failing),
+                    self.hint,
+                );
+            }
+            Ok(()) if self.failing.fetch_and(!bit, Ordering::Relaxed) == bit => {
+                self.said.store(0, Ordering::Relaxed);
+                tracing::info!(
+                    { names::OTLP_ENDPOINT } = self.endpoint,
+                    "the collector at {} takes everything again",
+                    self.endpoint,
+                );
+            }
+            Ok(()) => {}
         }
+    }
+}
+
+/// The signals of these bits: `traces, metrics and logs`.
+fn in_words(bits: u8) -> String {
+    let all = [Signal::Traces, Signal::Metrics, Signal::Logs].into_iter().filter(|signal| bits & *signal as u8 != 0);
+    let mut names: Vec<&str> = all.map(Signal::as_str).collect();
+    match (names.pop(), names.as_slice()) {
+        (Some(last), [_, ..]) => format!("{} and {last}", names.join(", ")),
+        (last, _) => last.unwrap_or_default().to_owned(),
     }
 }
 
@@ -87,7 +109,8 @@ impl Line {
     /// runtime's, and know no timer.
     pub(super) fn new(endpoint: &str, hint: Option<String>, hung_up: watch::Receiver<bool>, runtime: Handle) -> Self {
         let hint = hint.map_or_else(String::new, |hint| format!("; {hint}"));
-        let collector = Collector { endpoint: endpoint.to_owned(), hint, failing: AtomicU8::new(0) };
+        let collector =
+            Collector { endpoint: endpoint.to_owned(), hint, failing: AtomicU8::new(0), said: AtomicU8::new(0) };
         Self { collector: Arc::new(collector), hung_up, runtime }
     }
 
@@ -111,8 +134,13 @@ impl Line {
             result = export => result,
             () = too_long => Err(OTelSdkError::Timeout(limit)),
         };
-        self.collector.saw(signal, &result, cause.take());
-        result
+        let cause = cause.take();
+        self.collector.saw(signal, &result, cause.clone());
+        // Over HTTP the exporter's own text has no cause.
+        match (result, cause) {
+            (Err(_), Some(cause)) => Err(OTelSdkError::InternalFailure(cause)),
+            (result, _) => result,
+        }
     }
 }
 
@@ -195,7 +223,8 @@ mod tests {
     use crate::telemetry::testing::heard;
 
     fn collector() -> Collector {
-        Collector { endpoint: "http://127.0.0.1:4317".to_owned(), hint: String::new(), failing: AtomicU8::new(0) }
+        let (failing, said) = (AtomicU8::new(0), AtomicU8::new(0));
+        Collector { endpoint: "http://127.0.0.1:4317".to_owned(), hint: String::new(), failing, said }
     }
 
     fn failure() -> OTelSdkResult {
@@ -203,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn an_outage_is_said_once_and_so_is_its_end() {
+    fn an_outage_is_said_once_for_each_signal_that_it_hits_and_its_end_once() {
         let collector = collector();
         let lines = heard(|| {
             for _ in 0..1_000 {
@@ -215,10 +244,17 @@ mod tests {
             collector.saw(Signal::Traces, &Ok(()), None);
         });
         let said: Vec<_> = lines.iter().map(|line| (line.level, line.message())).collect();
-        let down = "the collector at http://127.0.0.1:4317 takes no traces: they are dropped until it does, \
-                    and requests go on; not said again";
+        let down = |what: &str| {
+            format!(
+                "the collector at http://127.0.0.1:4317 takes no {what}: they are dropped until it does, and requests \
+                 go on; not said again"
+            )
+        };
         let up = "the collector at http://127.0.0.1:4317 takes everything again";
-        assert_eq!(said, [(tracing::Level::WARN, down), (tracing::Level::INFO, up)]);
+        let (one, both) = (down("traces"), down("traces and metrics"));
+        let warn = tracing::Level::WARN;
+        assert_eq!(said, [(warn, one.as_str()), (warn, both.as_str()), (tracing::Level::INFO, up)]);
+        assert_eq!(in_words(7), "traces, metrics and logs");
         let mut fields = lines.iter().flat_map(|line| line.fields.keys());
         assert!(fields.all(|name| *name == "message" || names::FIELDS.contains(name)), "{lines:?}");
         assert!(lines[0].fields[names::ERROR].contains("connection refused"));

@@ -78,7 +78,32 @@ pub struct Sources {
     /// What is counted; none is told where nobody counts.
     pub scrape: Option<Scrape>,
     /// Whether calls are answered.
-    pub is_ready: watch::Receiver<bool>,
+    pub readiness: watch::Receiver<Readiness>,
+}
+
+/// Whether calls are answered, and if not, why.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Readiness {
+    /// They are.
+    Ready,
+    /// Nobody has looked yet.
+    Starting,
+    /// Nothing can be stored now.
+    Unstored,
+    /// The server ends.
+    Ending,
+}
+
+impl Readiness {
+    /// For who asks; anybody may.
+    const fn in_words(self) -> &'static str {
+        match self {
+            Self::Ready => "ready\n",
+            Self::Starting => "not ready: the server starts\n",
+            Self::Unstored => "not ready: the database does not store; the log of this replica says why\n",
+            Self::Ending => "not ready: the server ends\n",
+        }
+    }
 }
 
 /// What serves the routes.
@@ -92,11 +117,12 @@ pub fn router(sources: Sources) -> Router {
 
 /// Whether calls are answered: whoever spreads them sends them elsewhere meanwhile.
 async fn ready(State(sources): State<Sources>) -> Response {
-    if *sources.is_ready.borrow() {
-        text(StatusCode::OK, "ready\n".to_owned())
-    } else {
-        text(StatusCode::SERVICE_UNAVAILABLE, "not ready: the database does not store, or the server ends\n".to_owned())
-    }
+    let readiness = *sources.readiness.borrow();
+    let code = match readiness {
+        Readiness::Ready => StatusCode::OK,
+        _ => StatusCode::SERVICE_UNAVAILABLE,
+    };
+    text(code, readiness.in_words().to_owned())
 }
 
 /// What this replica counts, of all its tenants: so it is for those of the plane's own tenant.

@@ -41,7 +41,7 @@ async fn a_context_is_a_server_with_its_credential() {
         assert!(error.contains(why), "{why}: {error}");
     };
     refused(with(&config, &[], "tokens list --context bare").await, "[UNAUTHENTICATED]");
-    refused(with(&config, &[], "tokens list --context nowhere").await, "there is no context \"nowhere\"");
+    refused(with(&config, &[], "tokens list --context nowhere").await, "has no context \"nowhere\": it names ");
 
     // Chosen once, it is the one that is meant; its credential does not go to a server that is named otherwise.
     assert_eq!(with(&config, &[], "contexts use here").await.1, "here is the current context\n");

@@ -122,6 +122,32 @@ async fn who_may_not_migrate_and_files_that_cannot_be_used_are_told() {
     assert_is(&checks, "client_crl_end", "wrong", "next list");
     assert_is(&checks, "auth", "wrong", "mend the file");
 
+    // One cause is told once, in words that have no library's name in them, and never with a password.
+    let plain = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let at = plain.local_addr().expect("bound");
+    std::thread::spawn(move || {
+        for client in plain.incoming().map_while(Result::ok) {
+            let mut client = client;
+            let _ = std::io::Write::write_all(&mut client, b"HTTP/1.1 400 Bad Request\r\n\r\n");
+        }
+    });
+    let away = "postgres://plane:s3cret@127.0.0.1:9/callgate";
+    let (server, collector) = (format!("https://{at}"), "http://127.0.0.1:9");
+    let args = ["--database-url", away, "--server", &server, "--otlp-endpoint", collector];
+    let gone = ["--tls-cert", "/nowhere.crt", "--tls-key", "/nowhere.key"];
+    let (code, checks) = looked(&[&args[..], &gone].concat()).await;
+    assert_eq!(code, Some(1));
+    let told: Vec<&str> = checks.iter().filter_map(|check| check["found"].as_str()).collect();
+    let once = |part: &str| assert_eq!(told.iter().filter(|found| found.contains(part)).count(), 1, "{part}: {told:?}");
+    once("/nowhere.crt cannot be read");
+    once("the database is out of reach: 127.0.0.1:9: Connection refused");
+    once("http://127.0.0.1:9 takes no traces, no metrics, no logs: Connection refused");
+    once("what listens there does not speak TLS: say http://");
+    let all = format!("{checks:?}");
+    for part in ["InvalidContentType", "Tonic", "s3cret", "transport error"] {
+        assert!(!all.contains(part), "{part}: {all}");
+    }
+
     // A private database is not started for a look.
     let data_dir = home.data_dir();
     let (code, checks) = looked(&["--data-dir", path(&data_dir), "--server", "http://127.0.0.1:9"]).await;

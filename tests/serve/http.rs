@@ -108,6 +108,11 @@ async fn health_and_figures_are_told_over_http_on_the_same_port() {
         signal(*pid, "STOP");
     }
     until("no readiness", async || get(&server, "/readyz").await.starts_with("HTTP/1.1 503 ")).await;
+    let told = get(&server, "/readyz").await;
+    assert!(
+        told.ends_with("\r\n\r\nnot ready: the database does not store; the log of this replica says why\n"),
+        "{told}"
+    );
     assert!(get(&server, "/healthz").await.starts_with("HTTP/1.1 200 OK\r\n"), "a restart would help nobody");
     for pid in sessions.iter().chain([&database]) {
         signal(*pid, "CONT");

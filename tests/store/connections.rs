@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use callgate::store::{OpenError, StoreError, parse_url};
+use callgate::store::{OpenError, StoreError, parse_url, reached_at};
 use sqlx::postgres::PgSslMode;
 use tokio::time::{Instant, sleep};
 
@@ -130,4 +130,23 @@ async fn a_cause_is_told_once() {
     let chain = format!("{:#}", anyhow::Error::from(error).context("cannot use the database"));
     assert_eq!(chain.matches("nobody").count(), 1, "{chain}");
     assert!(!chain.contains("at line"), "{chain}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_database_that_is_away_is_named_by_host_and_port() {
+    let postgres = Postgres::start().await;
+    let door = Door::to(&postgres).await;
+    let place = reached_at(&door.options);
+    assert!(place.ends_with(&format!(" (port {})", door.options.get_port())), "{place}");
+    let store = open(door.options.clone()).await.expect("a store");
+    door.shut();
+    let end = "select pg_terminate_backend(pid) from pg_stat_activity \
+               where application_name like 'callgate %' and pid <> pg_backend_pid()";
+    postgres.tamper(end).await;
+    sleep(Duration::from_millis(600)).await;
+    let error = store.ping().await.expect_err("it is away").to_string();
+    assert_eq!(error.matches(&place).count(), 1, "{error}");
+    let error = open(door.options.clone()).await.expect_err("it is away").to_string();
+    assert_eq!(error.matches(&place).count(), 1, "{error}");
+    door.open();
 }

@@ -142,9 +142,19 @@ pub(super) fn parent(folder: &Path) -> &Path {
     folder.parent().filter(|parent| *parent != Path::new("")).unwrap_or(Path::new("."))
 }
 
+/// Refuses a folder that would stand in none.
+pub(super) fn has_place(folder: &Path) -> anyhow::Result<()> {
+    let parent = parent(folder);
+    if !parent.is_dir() {
+        bail!("{} is no folder that is there, and the backup would stand in it: make it first", parent.display());
+    }
+    Ok(())
+}
+
 /// A folder for its owner alone, which becomes `folder` once it is whole.
 pub(super) fn unfinished(folder: &Path) -> anyhow::Result<Unfinished> {
     let parent = parent(folder);
+    has_place(folder)?;
     let name = folder.file_name().context("the backup needs a name")?.to_string_lossy().into_owned();
     let made = tempfile::Builder::new()
         .prefix(&format!("{name}{UNFINISHED}"))
@@ -275,6 +285,14 @@ mod tests {
         fs::remove_file(folder.join(MANIFEST)).expect("removed");
         assert!(refused(&folder).contains("is no backup"));
         assert!(refused(Path::new("/nowhere")).contains("is no backup"));
+    }
+
+    #[test]
+    fn the_folder_around_it_has_to_be_there() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let refused = unfinished(&dir.path().join("none/backup")).expect_err("no folder").to_string();
+        assert!(refused.ends_with("/none is no folder that is there, and the backup would stand in it: make it first"));
+        assert_eq!(fs::read_dir(dir.path()).expect("a folder").count(), 0);
     }
 
     #[test]

@@ -91,6 +91,7 @@ pub(super) async fn backup(args: BackupArgs) -> anyhow::Result<()> {
     if folder.symlink_metadata().is_ok() {
         bail!("{} is there already, and a backup never overwrites: name another folder", folder.display());
     }
+    folder::has_place(folder)?;
     match (&args.shelf, folder.file_name().and_then(|name| name.to_str())) {
         (Some(shelf), _) => folder::clear_unfinished(shelf, shelf::is_ours)?,
         (None, Some(name)) => folder::clear_unfinished(folder::parent(folder), |wanted| wanted == name)?,

@@ -12,6 +12,7 @@ use super::{
     run::{Case, Entrant, Held},
     server::{Policy, Which},
 };
+use crate::cli::credential::Credential;
 
 /// What many calls are compared with.
 const FEW_STORED: u64 = 10_000;
@@ -54,11 +55,14 @@ pub(super) fn policies(cases: &[Case]) -> Vec<String> {
 struct Bench<'a> {
     args: &'a BenchArgs,
     program: PathBuf,
+    /// The server that runs and is measured, with what is shown to it; none, and one is started.
+    running: Option<(String, Credential)>,
 }
 
 impl<'a> Bench<'a> {
     fn of(args: &'a BenchArgs) -> anyhow::Result<Self> {
-        Ok(Self { args, program: std::env::current_exe().context("this program cannot be found")? })
+        let program = std::env::current_exe().context("this program cannot be found")?;
+        Ok(Self { args, program, running: args.running()? })
     }
 
     fn mix(&self) -> Mix {
@@ -90,9 +94,8 @@ impl<'a> Bench<'a> {
 
     /// The server that is measured; its policy declares what the calls need.
     fn server(&self, mix: &Mix) -> Which {
-        if let Some(url) = &self.args.server {
-            let (shown, database_url) = (self.args.shown.clone(), self.args.database_url.clone());
-            return Which::Running { url: url.clone(), shown, database_url };
+        if let Some((url, shown)) = self.running.clone() {
+            return Which::Running { url, shown, database_url: self.args.database_url.clone() };
         }
         let policy = match &self.args.policy {
             Some(path) => Policy::File(path.clone()),

@@ -39,34 +39,40 @@ use self::{
     telemetry::Telling,
     yardstick::Yardstick,
 };
-use super::remote::Shown;
+use super::{
+    credential::Credential,
+    remote::{Remote, Shown},
+};
 
 /// What `callgate bench` takes.
 #[derive(Debug, Clone, Args)]
 pub(super) struct BenchArgs {
     /// A running server to measure; without it, one is started with a private database in a temporary folder. What a
     /// bench stores stays there: not a server of real agents
-    #[arg(long, value_name = "URL", conflicts_with_all = ["against", "stored", "grown", "policy"])]
+    #[arg(long, value_name = "URL", conflicts_with_all = ["context", "against", "stored", "grown", "policy"])]
     server: Option<String>,
+    /// That server by its name in the file of contexts, with its credential
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["against", "stored", "grown", "policy"])]
+    context: Option<String>,
     /// The database of that server, or for the one that is started; it tells the write-ahead log
     #[arg(long, value_name = "URL", hide_env_values = true)]
     database_url: Option<String>,
     #[command(flatten)]
     shown: Shown,
     /// Let the server that is started want credentials, and show it a token with each call
-    #[arg(long, conflicts_with = "server")]
+    #[arg(long, conflicts_with_all = ["server", "context"])]
     with_token: bool,
     /// So many tenants of the server that is started, each with a token; connections take turns
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64),
-          conflicts_with_all = ["server", "preset"])]
+          conflicts_with_all = ["server", "context", "preset"])]
     tenants: Option<u16>,
     /// Encrypt what the server that is started stores, with keys that are made for it, beside one that does not
-    #[arg(long, conflicts_with_all = ["server", "stored", "database_url"])]
+    #[arg(long, conflicts_with_all = ["server", "context", "stored", "database_url"])]
     encrypted: bool,
     /// Servers that send telemetry to a collector of the bench's, which drops it, in turns with one that sends none
     #[arg(long, value_enum, value_name = "HOW", value_delimiter = ',', num_args = 0..=1,
           default_missing_values = ["grpc", "tenth"],
-          conflicts_with_all = ["server", "preset", "stored", "grown", "against", "database_url"])]
+          conflicts_with_all = ["server", "context", "preset", "stored", "grown", "against", "database_url"])]
     telemetry: Vec<Telling>,
     /// The folder of PostgreSQL's programs
     #[arg(long, value_name = "DIR", env = "CALLGATE_PG_BIN")]
@@ -149,6 +155,17 @@ enum Preset {
     /// 1x1, 8x1, 8x8, 8x64 and 8x512 beside the yardsticks; then new sessions, reported costs, declared writes and
     /// failures, each beside plain pairs
     Show,
+}
+
+impl BenchArgs {
+    /// The server that was named, with what is shown to it.
+    fn running(&self) -> anyhow::Result<Option<(String, Credential)>> {
+        let remote = Remote::of(self.server.clone(), self.context.clone(), self.shown.clone());
+        if !remote.is_named() {
+            return Ok(None);
+        }
+        Ok(Some((remote.server()?.to_owned(), remote.credential()?.clone())))
+    }
 }
 
 /// A yardstick, or none.

@@ -18,7 +18,7 @@ use super::{
     yardstick::{Answers, DATABASE, Yardstick},
 };
 use crate::{
-    cli::remote::Shown,
+    cli::credential::Credential,
     private_postgres::{PrivatePostgres, Settings},
     store::parse_url,
 };
@@ -27,7 +27,7 @@ use crate::{
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Which {
     /// One that runs, with what is shown to it, and its database where it is known.
-    Running { url: String, shown: Shown, database_url: Option<String> },
+    Running { url: String, shown: Credential, database_url: Option<String> },
     /// One of ours: this program or another build of it. Where it has tenants, each shows a token.
     Own {
         program: PathBuf,
@@ -162,8 +162,7 @@ impl Servers {
             Which::Running { url, shown, database_url } => {
                 let options = database_url.as_deref().map(parse_url).transpose().context("--database-url")?;
                 let probe = Probe::new(None, options.as_ref()).await?;
-                let shown = shown.credential()?;
-                let way = Way { url: url.clone(), tokens: vec![shown.bearer()?], shown };
+                let way = Way { url: url.clone(), tokens: vec![shown.bearer()?], shown: shown.clone() };
                 return Ok(Server { way, probe, process: None, collector: None, database: None, which });
             }
             Which::Own { database_url, .. } => database_url.clone(),

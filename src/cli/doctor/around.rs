@@ -7,7 +7,10 @@ use tonic_health::pb::{HealthCheckRequest, health_check_response::ServingStatus,
 
 use super::check::{Area, Check};
 use crate::{
-    cli::remote::{Shown, asked},
+    cli::{
+        credential::Credential,
+        remote::{Remote, Shown, Unanswered, asked},
+    },
     config::{Listen, ServeConfig},
     grpc::v1::{GetServerInfoRequest, server_service_client::ServerServiceClient},
     store::Inspection,
@@ -39,10 +42,23 @@ pub(super) fn clock(found: &Inspection) -> Check {
     }
 }
 
-/// A server at `given`, or where this one would listen.
-pub(super) async fn server(config: &ServeConfig, given: Option<&str>, shown: &Shown) -> Vec<Check> {
-    let url = given.map_or_else(|| first(config), str::to_owned);
-    let looked = timeout(LIMIT, ask(&url, shown)).await;
+/// A server at `url` or of `context`, or where this one would listen.
+pub(super) async fn server(
+    config: &ServeConfig,
+    url: &Option<String>,
+    context: &Option<String>,
+    shown: &Shown,
+) -> Vec<Check> {
+    let here = || context.is_none().then(|| first(config));
+    let remote = Remote::of(url.clone().or_else(here), context.clone(), shown.clone());
+    let (url, shown) = match remote.server().and_then(|url| Ok((url, remote.credential()?))) {
+        Ok(found) => found,
+        Err(error) => {
+            let cure = "name the server by --server or --context, and what is shown to it by files that can be read";
+            return vec![Check::wrong(Area::Server, "settings", format!("{error:#}"), cure)];
+        }
+    };
+    let looked = timeout(LIMIT, ask(url, shown)).await;
     looked.unwrap_or_else(|_| {
         let cure = "look at its log and at its database; more than one answer in five seconds is expected of it";
         vec![Check::wrong(Area::Server, "answers", format!("nothing from {url} within {} s", LIMIT.as_secs()), cure)]
@@ -61,14 +77,19 @@ fn first(config: &ServeConfig) -> String {
     }
 }
 
-async fn ask(url: &str, shown: &Shown) -> Vec<Check> {
-    let connected = async {
-        let shown = shown.credential()?;
-        shown.connect(url, shown.bearer()?, "").await
-    };
+async fn ask(url: &str, shown: &Credential) -> Vec<Check> {
+    let connected = async { shown.connect(url, shown.bearer()?, "").await };
     let wire = match connected.await {
         Ok(wire) => wire,
-        Err(error) => return vec![Check::not(Area::Server, "all", format!("{error:#}"))],
+        // A look before the start is one, too.
+        Err(error) if error.is::<Unanswered>() => {
+            return vec![Check::not(Area::Server, "all", format!("{error:#}; start it, or name it by --server"))];
+        }
+        Err(error) => {
+            let (found, cure) =
+                (format!("{error:#}"), "mend that, or what --server, --context, --ca or --token-file say");
+            return vec![Check::wrong(Area::Server, "connection", found, cure)];
+        }
     };
     let health = HealthClient::new(wire.clone()).check(HealthCheckRequest::default()).await;
     let health = match health.map(|answer| answer.into_inner().status()) {
@@ -79,7 +100,14 @@ async fn ask(url: &str, shown: &Shown) -> Vec<Check> {
             format!("{url} says {}", status.as_str_name()),
             "its database does not answer it: look at its log, and at what is said of the database above",
         ),
-        Err(status) => Check::wrong(Area::Server, "health", status.message(), "is it callgate that listens there?"),
+        Err(_) => {
+            let cure = if url.starts_with("http://") {
+                "if it serves with a certificate, name it as https://; else look what it is that listens there"
+            } else {
+                "look what it is that listens there: it does not answer as callgate does"
+            };
+            return vec![Check::wrong(Area::Server, "health", format!("{url} gives no answer to gRPC"), cure)];
+        }
     };
     let own = env!("CARGO_PKG_VERSION");
     let info = asked(ServerServiceClient::new(wire).get_server_info(GetServerInfoRequest {}).await);

@@ -1,7 +1,9 @@
 //! Where telemetry goes: is it reached, and does it take what is sent?
 
 use super::check::{Area, Check};
-use crate::telemetry::probe;
+use url::Url;
+
+use crate::telemetry::{Probed, probe};
 
 const AREA: Area = Area::Collector;
 
@@ -24,16 +26,41 @@ pub(super) async fn looked_at(endpoint: Option<&str>) -> Vec<Check> {
     if probed.is_empty() {
         checks.push(Check::not(AREA, "all", "no collector is named: --otlp-endpoint, or OTEL_EXPORTER_OTLP_ENDPOINT"));
     }
-    checks.extend(probed.into_iter().map(|probed| match probed.refused {
-        None => Check::ok(AREA, probed.signal, format!("{} takes them", probed.endpoint)),
-        // Nothing waits for a collector: without one, calls are judged, and nobody sees them.
-        Some(why) => Check::warning(
+    let mut refusals: Vec<Refusal> = Vec::new();
+    for Probed { signal, endpoint, refused } in probed {
+        let Some(why) = refused else {
+            checks.push(Check::ok(AREA, signal, format!("{endpoint} takes them")));
+            continue;
+        };
+        let place = Url::parse(&endpoint).map_or(endpoint, |url| url.origin().ascii_serialization());
+        match refusals.iter_mut().find(|refusal| refusal.place == place && refusal.why == why) {
+            Some(known) => known.signals.push(signal),
+            None => refusals.push(Refusal { place, why, signals: vec![signal] }),
+        }
+    }
+    checks.extend(refusals.into_iter().map(Refusal::told));
+    checks
+}
+
+/// One cause, for all the signals that it keeps from the collector.
+struct Refusal {
+    place: String,
+    why: String,
+    signals: Vec<&'static str>,
+}
+
+impl Refusal {
+    /// Nothing waits for a collector: without one, calls are judged, and nobody sees them.
+    fn told(self) -> Check {
+        let Self { place, why, signals } = self;
+        // By the name of the signal where it is one, since collectors may take some alone.
+        let name = if let [signal] = signals.as_slice() { signal } else { "reachable" };
+        Check::warning(
             AREA,
-            probed.signal,
-            format!("{} takes none: {why}", probed.endpoint),
+            name,
+            format!("{place} takes no {}: {why}", signals.join(", no ")),
             "start the collector, or mend its address, protocol, certificate or headers (OTEL_EXPORTER_OTLP_*); a \
              signal that nobody wants is turned off by OTEL_{TRACES,METRICS,LOGS}_EXPORTER=none",
-        ),
-    }));
-    checks
+        )
+    }
 }

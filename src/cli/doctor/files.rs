@@ -52,79 +52,96 @@ fn certificates(config: &ServeConfig) -> Vec<Check> {
             "no --tls-cert is given: what other machines can reach needs one",
         )];
     };
-    let mut checks = vec![match serve::way(tls) {
+    let opened = serve::way(tls);
+    let is_usable = opened.is_ok();
+    let mut checks = vec![match opened {
         Ok(_) => Check::ok(AREA, "certificates", "the key fits its certificate, and every file can be used"),
         Err(error) => Check::wrong(
             AREA,
             "certificates",
             format!("{error:#}"),
-            "write the certificate with those between it and its authority, its own first, and its key, in PEM",
+            "name files that are there and that the server's user can read, in PEM: the certificate with those \
+             between it and its authority, its own first, and its key",
         ),
     }];
     let shown = [("certificate_end", Some(certificate)), ("client_ca_end", tls.client_ca.as_ref())];
-    checks.extend(shown.into_iter().filter_map(|(name, path)| Some(end(name, path?))));
-    checks.extend(tls.client_crl.as_deref().map(list_end));
+    // Where a file cannot be read, that was said above; of those that can, it is said when they end.
+    let told = shown.into_iter().filter_map(|(name, path)| end(name, path?));
+    let told = told.chain(tls.client_crl.as_deref().and_then(list_end));
+    checks.extend(told.filter(|(is_known, _)| is_usable || *is_known).map(|(_, check)| check));
     checks
 }
 
-fn end(name: &'static str, path: &PathBuf) -> Check {
-    let shown = path.display();
-    let end = std::fs::read(path).ok().and_then(|text| first_end(&text));
-    let Some(end) = end else {
+/// Whether the file says when it ends, and what is to be said of that; none where it cannot be read.
+type End = Option<(bool, Check)>;
+
+fn end(name: &'static str, path: &PathBuf) -> End {
+    let (shown, text) = (path.display(), std::fs::read(path).ok()?);
+    let Some(end) = first_end(&text) else {
         let cure = "it has to be a certificate of X.509 version 3 in PEM";
-        return Check::wrong(AREA, name, format!("{shown} has no certificate that can be read"), cure);
+        let found = format!("{shown} has no certificate that can be read");
+        return Some((false, Check::wrong(AREA, name, found, cure)));
     };
     let now = Clock::System.now().as_millis() / 1_000;
     let days = i64::try_from(end).unwrap_or(i64::MAX).saturating_sub(now).div_euclid(DAY_S);
     let cure = "put a new one in its place; a running server takes it over by itself";
-    match days {
+    let check = match days {
         ..0 => Check::wrong(AREA, name, format!("{shown} has ended"), cure),
         0..DAYS_LEFT => Check::warning(AREA, name, format!("{shown} ends in {days} days"), cure),
         _ => Check::ok(AREA, name, format!("{shown} ends in {days} days")),
-    }
+    };
+    Some((true, check))
 }
 
 /// A list that has ended lets nobody in by a certificate.
-fn list_end(path: &Path) -> Check {
-    let (name, shown) = ("client_crl_end", path.display());
+fn list_end(path: &Path) -> End {
+    let (name, shown, text) = ("client_crl_end", path.display(), std::fs::read(path).ok()?);
     let now = Clock::System.now().as_millis() / 1_000;
-    let end = std::fs::read(path).ok().and_then(|text| first_list_end(&text));
-    let Some(hours) = end.map(|end| (end - now).div_euclid(3_600)) else {
+    let Some(hours) = first_list_end(&text).map(|end| (end - now).div_euclid(3_600)) else {
         let cure = "have the authority say when its next list comes (nextUpdate)";
-        return Check::wrong(AREA, name, format!("{shown} does not say when it ends"), cure);
+        return Some((false, Check::wrong(AREA, name, format!("{shown} does not say when it ends"), cure)));
     };
     let cure = "fetch the authority's next list into this file; a running server takes it over by itself";
-    match hours {
+    let check = match hours {
         ..0 => Check::wrong(AREA, name, format!("{shown} has ended: nobody is let in by a certificate"), cure),
         0..HOURS_LEFT => Check::warning(AREA, name, format!("{shown} ends in {hours} hours"), cure),
         _ => Check::ok(AREA, name, format!("{shown} ends in {hours} hours")),
+    };
+    Some((true, check))
+}
+
+/// The policy file, and the stored active one. None where there is no file, and the database, of which that is said,
+/// cannot be asked.
+pub(super) fn policy(path: Option<&Path>, database: Option<&Inspection>) -> Option<Check> {
+    let stored = database.map(|found| found.policy.as_ref());
+    match (path, stored) {
+        (Some(path), stored) => Some(of_file(path, stored.flatten())),
+        (None, stored) => stored.map(of_database),
     }
 }
 
-/// The policy file, and the stored active one.
-pub(super) fn policy(path: Option<&Path>, database: Option<&Inspection>) -> Check {
-    let area = Area::Policy;
-    let stored = database.map(|found| found.policy.as_ref());
-    let Some(path) = path else {
-        return match stored {
-            None => Check::not(area, "policy", "no --policy is given, and the stored one cannot be read"),
-            Some(None) => Check::warning(
-                area,
-                "policy",
-                "no --policy is given, and none is stored: nothing is declared about any tool",
-                "callgate policy init, then serve --policy FILE, or callgate policy apply FILE",
-            ),
-            Some(Some((hash, text))) => match policy::compile(text) {
-                Ok(policy) => Check::ok(area, "policy", format!("the stored one, {}", policy.version)),
-                Err(errors) => Check::wrong(
-                    area,
-                    "policy",
-                    format!("this build cannot use the stored active one ({hash}): {}", some(&errors)),
-                    "serve --policy FILE with one that it can use, or start the build that stored it",
-                ),
-            },
-        };
+fn of_database(stored: Option<&(String, String)>) -> Check {
+    let Some((hash, text)) = stored else {
+        return Check::warning(
+            Area::Policy,
+            "policy",
+            "no --policy is given, and none is stored: nothing is declared about any tool",
+            "callgate policy init, then serve --policy FILE, or callgate policy apply FILE",
+        );
     };
+    match policy::compile(text) {
+        Ok(policy) => Check::ok(Area::Policy, "policy", format!("the stored one, {}", policy.version)),
+        Err(errors) => Check::wrong(
+            Area::Policy,
+            "policy",
+            format!("this build cannot use the stored active one ({hash}): {}", some(&errors)),
+            "serve --policy FILE with one that it can use, or start the build that stored it",
+        ),
+    }
+}
+
+fn of_file(path: &Path, stored: Option<&(String, String)>) -> Check {
+    let area = Area::Policy;
     let text = match std::fs::read_to_string(path) {
         Ok(text) => text,
         Err(error) => {
@@ -148,7 +165,7 @@ pub(super) fn policy(path: Option<&Path>, database: Option<&Inspection>) -> Chec
             )
         }
         Ok(policy) => match stored {
-            Some(Some((_, active))) if *active != text => Check::warning(
+            Some((_, active)) if *active != text => Check::warning(
                 area,
                 "policy",
                 format!(

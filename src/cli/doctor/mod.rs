@@ -30,8 +30,11 @@ pub(super) struct DoctorArgs {
     #[command(flatten)]
     serve: ServeConfig,
     /// The URL of the running server [default: the first --listen]
-    #[arg(long, value_name = "URL", env = "CALLGATE_SERVER")]
+    #[arg(long, value_name = "URL", env = "CALLGATE_SERVER", conflicts_with = "context")]
     server: Option<String>,
+    /// The running server by its name in the file of contexts, with its credential
+    #[arg(long, value_name = "NAME", env = "CALLGATE_CONTEXT")]
+    context: Option<String>,
     #[command(flatten)]
     shown: Shown,
     /// A JSON object a line for each thing that was looked at
@@ -44,9 +47,9 @@ pub(super) async fn run(args: DoctorArgs) -> anyhow::Result<ExitCode> {
     let mut checks = files::looked_at(&args.serve).await;
     let (of_database, found) = database_of(&args.serve).await;
     checks.extend(of_database);
-    checks.push(files::policy(args.serve.policy.as_deref(), found.as_ref()));
+    checks.extend(files::policy(args.serve.policy.as_deref(), found.as_ref()));
     checks.extend(collector::looked_at(args.serve.log.otlp_endpoint.as_deref()).await);
-    checks.extend(around::server(&args.serve, args.server.as_deref(), &args.shown).await);
+    checks.extend(around::server(&args.serve, &args.server, &args.context, &args.shown).await);
     match args.json {
         true => out!("{}", check::json(&checks)?),
         false => out!("{}", check::text(&checks)),
@@ -61,10 +64,9 @@ async fn database_of(config: &ServeConfig) -> (Vec<Check>, Option<Inspection>) {
         None => private::looked_at(&config.database).await,
     };
     let Some(url) = url else {
-        let why = "the private database does not run, and is not started for a look: start `callgate serve`";
-        for area in [Area::Database, Area::Schema, Area::Rights, Area::Clock] {
-            checks.push(Check::not(area, "all", why));
-        }
+        let why = "the private database does not run, and is not started for a look: settings, schema, rights, \
+                   clock and the stored policy are looked at while `callgate serve` runs";
+        checks.push(Check::not(Area::Database, "all", why));
         return (checks, None);
     };
     let is_private = config.database.database_url.is_none();
@@ -90,10 +92,8 @@ async fn database_of(config: &ServeConfig) -> (Vec<Check>, Option<Inspection>) {
                 "start it, or mend host, port, user, password and database in --database-url; its pg_hba.conf has to \
                  let this machine in"
             };
-            checks.push(Check::wrong(Area::Database, "reachable", error, cure));
-            for area in [Area::Schema, Area::Rights, Area::Clock] {
-                checks.push(Check::not(area, "all", "the database cannot be asked"));
-            }
+            let found = format!("{error}; schema, rights, clock and the stored policy cannot be looked at without it");
+            checks.push(Check::wrong(Area::Database, "reachable", found, cure));
             (checks, None)
         }
     }

@@ -32,7 +32,12 @@ enum Command {
         form: Form,
     },
     /// Take the tools of a server as they are now
-    Approve(ServerArgs),
+    Approve {
+        #[command(flatten)]
+        server: ServerArgs,
+        #[command(flatten)]
+        form: Form,
+    },
     /// Print a policy for the tools of a server, with what it says of their effects
     Effects(EffectsArgs),
 }
@@ -57,7 +62,7 @@ pub(in crate::cli) fn run(args: &McpArgs) -> anyhow::Result<()> {
     match &args.command {
         Command::Wrap(args) => wrap::run(args),
         Command::Tools { server, form } => tools(&server.server, *form),
-        Command::Approve(args) => approve(&args.server),
+        Command::Approve { server, form } => approve(&server.server, *form),
         Command::Effects(args) => effects(args),
     }
 }
@@ -113,11 +118,17 @@ fn tools(server: &str, form: Form) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn approve(server: &str) -> anyhow::Result<()> {
+fn approve(server: &str, form: Form) -> anyhow::Result<()> {
     let (seen, mut inventory) = kept(server)?;
     let drifts = inventory.drifts();
     inventory.approve();
     seen.save(&inventory)?;
+    if form.json {
+        for drift in &drifts {
+            outln!("{}", json!({"tool": named(server, &drift.tool), "approved": true, "changed": drift.members}));
+        }
+        return Ok(());
+    }
     match drifts.len() {
         0 => outln!("All tools of {server} are as they were approved."),
         count => outln!("{count} tools of {server} are approved as they are now."),

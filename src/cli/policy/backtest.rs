@@ -6,11 +6,12 @@ use std::path::PathBuf;
 use anstyle::Style;
 use anyhow::anyhow;
 use clap::Args;
+use serde_json::json;
 
 use super::stored;
 use crate::{
-    cli::{load_policy, recorded::RecordedArgs, remote::Remote},
-    offline::backtest::{Changes, backtest as compare, session_count},
+    cli::{json::Form, load_policy, recorded::RecordedArgs, remote::Remote},
+    offline::backtest::{Change, Changes, backtest as compare, session_count},
     policy::{self, Policy},
 };
 
@@ -27,6 +28,8 @@ pub(super) struct BacktestArgs {
     #[arg(long, default_value_t = 3)]
     examples: usize,
     #[command(flatten)]
+    form: Form,
+    #[command(flatten)]
     recorded: RecordedArgs,
 }
 
@@ -40,6 +43,16 @@ pub(super) async fn backtest(args: &BacktestArgs) -> anyhow::Result<()> {
     let rows = args.recorded.rows().await?;
     let (names, sessions) = ((old.version.clone(), new.version.clone()), session_count(&rows));
     let changes = compare(&rows, old, new.as_ref().clone(), args.examples).map_err(|problem| anyhow!(problem))?;
+    if args.form.json {
+        for ((what, rule, tool), Change { calls, lost, approved, examples }) in &changes {
+            outln!(
+                "{}",
+                json!({"change": what, "rule": rule, "tool": tool, "calls": calls, "lost": lost,
+                    "approved": approved, "examples": examples})
+            );
+        }
+        return Ok(());
+    }
     let calls = rows.len();
     outln!("{calls} calls of {sessions} sessions: policy {} against {}\n", names.1, names.0);
     if calls == 0 {

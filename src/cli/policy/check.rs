@@ -20,6 +20,9 @@ use crate::{
 
 const STARTER: &str = include_str!("starter.yaml");
 
+/// Tools that are named in a line.
+const NAMED_MAX: usize = 5;
+
 pub(super) fn check(files: &[PathBuf], form: Form) -> anyhow::Result<u8> {
     let mut code = 0;
     for file in files {
@@ -48,9 +51,14 @@ pub(super) fn check(files: &[PathBuf], form: Form) -> anyhow::Result<u8> {
                 outln!("  {}", Unlisted::by(&policy).in_words());
                 let waiting = without_tier(&policy);
                 if !waiting.is_empty() {
+                    let more = match waiting.len().saturating_sub(NAMED_MAX) {
+                        0 => String::new(),
+                        more => format!(" and {more} more"),
+                    };
+                    let named: Vec<&str> = waiting.into_iter().take(NAMED_MAX).collect();
                     outln!(
-                        "  declared, and in no tier, nor with a risk_level, so that a person is asked (ASK): {}",
-                        waiting.join(", ")
+                        "  in no tier and without a risk_level, so that a person is asked (ASK): {}{more}",
+                        named.join(", ")
                     );
                 }
             }

@@ -3,10 +3,11 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use serde_json::json;
 
 use crate::{
-    cli::{load_policy, recorded::RecordedArgs},
-    offline::doubles::doubles,
+    cli::{json::Form, load_policy, recorded::RecordedArgs},
+    offline::doubles::{Doubles, doubles},
 };
 
 /// What `callgate policy test` takes.
@@ -19,6 +20,8 @@ pub(super) struct TestArgs {
     #[arg(long, required = true)]
     inject_duplicates: bool,
     #[command(flatten)]
+    form: Form,
+    #[command(flatten)]
     recorded: RecordedArgs,
 }
 
@@ -28,6 +31,14 @@ pub(super) async fn test(args: &TestArgs) -> anyhow::Result<u8> {
     let policy = load_policy(Some(&args.policy))?.as_ref().clone();
     let rows = args.recorded.rows().await?;
     let doubles = doubles(&rows, policy).map_err(|problem| anyhow::anyhow!(problem))?;
+    if args.form.json {
+        for (tool, Doubles { asked, let_through, is_write }) in &doubles {
+            let refused = asked - let_through;
+            outln!("{}", json!({"tool": tool, "doubles": asked, "refused": refused, "isWrite": is_write}));
+        }
+        let is_good = doubles.values().all(|doubles| !doubles.is_write || doubles.let_through == 0);
+        return Ok(u8::from(doubles.is_empty() || !is_good));
+    }
     if doubles.is_empty() {
         outln!("There is nothing to double, so nothing was tested: no recorded call succeeded.");
         return Ok(1);

@@ -1,17 +1,29 @@
 //! `callgate policy suggest`: ceilings, thresholds and effects proposed from recorded calls.
 
 use clap::Args;
+use serde_json::json;
 
-use crate::{cli::recorded::RecordedArgs, offline::suggest::suggestion};
+use crate::{
+    cli::{json::Form, recorded::RecordedArgs},
+    offline::{backtest::session_count, suggest::suggestion},
+};
 
 /// What `callgate policy suggest` takes.
 #[derive(Debug, Args)]
 pub(super) struct SuggestArgs {
     #[command(flatten)]
+    form: Form,
+    #[command(flatten)]
     recorded: RecordedArgs,
 }
 
 pub(super) async fn suggest(args: &SuggestArgs) -> anyhow::Result<()> {
-    out!("{}", suggestion(&args.recorded.rows().await?));
+    let rows = args.recorded.rows().await?;
+    let text = suggestion(&rows);
+    if args.form.json {
+        outln!("{}", json!({"calls": rows.len(), "sessions": session_count(&rows), "policy": text}));
+    } else {
+        out!("{text}");
+    }
     Ok(())
 }

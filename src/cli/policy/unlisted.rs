@@ -21,8 +21,7 @@ pub(super) struct Unlisted {
 
 impl Unlisted {
     pub(super) fn by(policy: &Policy) -> Self {
-        let is_enforced =
-            |id: &str| policy.rules.iter().any(|slot| slot.rule.id == id && slot.mode == Mode::Enforce);
+        let is_enforced = |id: &str| policy.rules.iter().any(|slot| slot.rule.id == id && slot.mode == Mode::Enforce);
         let is_enforced = |id: &str| policy.mode == Mode::Enforce && is_enforced(id);
         let unknown = policy.rules.get::<unknown_tool::Params>().unknown();
         let by_name = match unknown {
@@ -35,7 +34,9 @@ impl Unlisted {
         // Only a pattern for whatever comes takes the empty name.
         let of_all = tiers.iter().find(|tier| tier.tools.matches(""));
         let by_tier = match of_all {
-            _ if !is_enforced(tier::RULE.id) => Self { becomes: "allow", why: "no rule that is enforced asks".to_owned() },
+            _ if !is_enforced(tier::RULE.id) => {
+                Self { becomes: "allow", why: "no rule that is enforced asks".to_owned() }
+            }
             Some(tier) => {
                 let becomes = match tier.action {
                     _ if tier.shadow => "allow",
@@ -116,7 +117,11 @@ mod tests {
     fn declared_tools_that_no_tier_takes_are_named() {
         let text = "policy_engine:
   authorization: {tiers: [{name: reads, pattern: 'get_*', action: allowlist}]}
-  tool_schemas: {get_order: {effect: read}, pay: {effect: write, once: true}, look: {risk_level: LOW}, end: {terminal: true}}
+  tool_schemas:
+    get_order: {effect: read}
+    pay: {once: true}
+    look: {risk_level: LOW}
+    end: {terminal: true}
 ";
         assert_eq!(without_tier(&compile(text).expect("good")), ["pay"]);
     }

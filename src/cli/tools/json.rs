@@ -55,6 +55,11 @@ pub(super) fn write(outcome: &Outcome<'_>) -> anyhow::Result<String> {
     Ok(serde_json::to_string_pretty(&document)? + "\n")
 }
 
+/// Each report as a line.
+pub(super) fn lines(outcome: &Outcome<'_>) -> String {
+    outcome.found.iter().map(|found| format!("{}\n", report(outcome, found))).collect()
+}
+
 fn report(outcome: &Outcome<'_>, found: &Found) -> Value {
     let report = &found.report;
     let doc = report.tool.and_then(|tool| outcome.facts.tools.get(tool)).map(|tool| tool.doc);

@@ -37,8 +37,11 @@ pub(super) struct LintArgs {
     #[arg(long, value_name = "LINT", exclusive = true)]
     explain: Option<String>,
     /// Print all lints
-    #[arg(long, exclusive = true)]
+    #[arg(long, conflicts_with_all = ["files", "policy", "format", "allow", "deny", "explain"])]
     list: bool,
+    /// Print JSON, one object a line: a report each, or a lint each with --list
+    #[arg(long, conflicts_with = "format")]
+    json: bool,
 }
 
 #[derive(Debug, Clone, Copy, Default, ValueEnum)]
@@ -76,6 +79,13 @@ pub(super) fn run(args: &LintArgs) -> anyhow::Result<ExitCode> {
         outln!("{}\n\nIts reports are of severity {}.", lint.manual(), lint.severity.as_str());
         return Ok(ExitCode::SUCCESS);
     }
+    if args.list && args.json {
+        for lint in LINTS {
+            let (id, severity, summary) = (lint.id, lint.severity.as_str(), lint.summary());
+            outln!("{}", serde_json::json!({"lint": id, "severity": severity, "summary": summary}));
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
     if args.list {
         let width = LINTS.iter().map(|lint| lint.id.len()).max().unwrap_or_default();
         let line =
@@ -96,6 +106,7 @@ pub(super) fn run(args: &LintArgs) -> anyhow::Result<ExitCode> {
     let found = lint::check(&facts, &levels);
     let outcome = Outcome { facts: &facts, found: &found };
     let text = match args.format {
+        _ if args.json => json::lines(&outcome),
         Format::Text => text::write(&outcome),
         Format::Json => json::write(&outcome)?,
         Format::Sarif => sarif::write(&outcome)?,

@@ -10,8 +10,11 @@ use crate::{
         time::unix_ms,
         v1::{CallState, CallSummary, SessionState, SessionSummary},
     },
+    telemetry::names,
 };
 
+/// For people: tools that metrics do not tell by name.
+const OTHER_TOOLS: &str = "(others)";
 /// From which share of a limit on a budget is told of.
 const NEAR: f64 = 0.8;
 
@@ -82,6 +85,13 @@ impl List {
             Self::Budgets => "No budget is used up by 80 % or more.".to_owned(),
             Self::Halts => "Nothing is halted.".to_owned(),
         }
+    }
+
+    /// What has to be said of the rows.
+    pub(super) fn note(self, rows: &[Row]) -> Option<&'static str> {
+        let has_others = rows.iter().any(|row| row.cells.first().is_some_and(|tool| tool == OTHER_TOOLS));
+        (self == Self::Refusals && has_others)
+            .then_some("(others): tools that the policy does not declare, or past a hundred, counted together")
     }
 
     pub(super) fn rows(self, fleet: &Fleet, order: Order) -> Vec<Row> {
@@ -209,7 +219,7 @@ fn refusals(fleet: &Fleet) -> Vec<Row> {
     let row = |(verdict, rate, count): (&Verdict, f64, f64)| Row {
         session: None,
         cells: vec![
-            verdict.tool.clone(),
+            if verdict.tool == names::OTHER { OTHER_TOOLS.to_owned() } else { verdict.tool.clone() },
             verdict.decision.clone(),
             verdict.rule.clone(),
             verdict.reason.clone(),

@@ -22,6 +22,7 @@ pub(super) fn text(fleet: &Fleet) -> String {
         if rows.is_empty() {
             continue;
         }
+        let note = list.note(&rows);
         let names = list.columns().iter().map(|(name, _)| (*name).to_owned()).collect();
         let lines: Vec<Vec<String>> = std::iter::once(names).chain(rows.into_iter().map(|row| row.cells)).collect();
         let widest = |column: usize| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or_default();
@@ -31,6 +32,9 @@ pub(super) fn text(fleet: &Fleet) -> String {
             let cells = line.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}"));
             let line = cells.collect::<Vec<_>>().join("  ").replace(char::is_control, " ");
             let _ = writeln!(text, "  {}", line.trim_end());
+        }
+        if let Some(note) = note {
+            let _ = writeln!(text, "  {note}");
         }
     }
     text

@@ -179,14 +179,28 @@ fn a_row_leads_to_its_session_and_back() {
 }
 
 #[test]
-fn a_server_that_is_away_is_told_of_and_what_was_seen_stays() {
+fn a_server_that_is_away_is_told_of_and_no_figure_is_shown_that_may_be_old() {
     let mut screen = Screen::default();
     screen.see(fleet());
     screen.miss("no answer: connection refused".into());
     let seen = drawn(&screen, 80, 24);
-    assert!(seen.contains("desk-1") && seen.contains("no answer, asking again: no answer"), "{seen}");
+    assert!(seen.starts_with("asking again: no answer: connection refused\n"), "{seen}");
+    assert!(seen.contains("seen last at 2023-11-14 22:13:20Z") && !seen.contains("desk-1"), "{seen}");
     screen.see(fleet());
     assert!(!drawn(&screen, 80, 24).contains("asking again"));
+}
+
+#[test]
+fn tools_that_metrics_do_not_tell_by_name_are_explained() {
+    let mut screen = Screen::default();
+    let mut fleet = fleet();
+    let figures = fleet.figures.as_mut().expect("some");
+    let others = figures.verdicts.keys().find(|verdict| verdict.decision == "DENY").cloned().expect("one");
+    figures.verdicts = BTreeMap::from([(Verdict { tool: "_OTHER".into(), ..others }, 3.0)]);
+    screen.see(fleet);
+    screen.turn(2);
+    let seen = drawn(&screen, 80, 24);
+    assert!(seen.contains("(others): tools that the policy does not declare") && !seen.contains("_OTHER"), "{seen}");
 }
 
 #[test]

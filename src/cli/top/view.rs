@@ -5,7 +5,7 @@ use ratatui::{
     layout::{Constraint, Layout, Rect},
     style::{Color, Style, Stylize as _},
     text::{Line, Span},
-    widgets::{Cell, Paragraph, Row as TableRow, Table, TableState},
+    widgets::{Cell, Paragraph, Row as TableRow, Table, TableState, Wrap},
 };
 
 use super::{
@@ -54,7 +54,7 @@ impl Screen {
         self.chosen = self.chosen.min(self.rows().len().saturating_sub(1));
     }
 
-    /// The server gave no answer: what was seen last stays.
+    /// The server gave no answer, or not all: what was seen last is shown no more, since nobody knows it now.
     pub(super) fn miss(&mut self, problem: String) {
         self.problem = Some(problem);
     }
@@ -122,11 +122,15 @@ impl Screen {
         let [head, tabs, body, foot] =
             Layout::vertical([Constraint::Length(4), Constraint::Length(1), Constraint::Min(0), Constraint::Length(1)])
                 .areas(frame.area());
-        let Some(fleet) = &self.fleet else {
-            let text = self.problem.clone().unwrap_or_else(|| "asking the server …".to_owned());
-            frame.render_widget(Paragraph::new(text), head);
-            frame.render_widget(Paragraph::new("q quit").style(DIM), foot);
-            return;
+        let fleet = match (&self.fleet, &self.problem) {
+            (Some(fleet), None) => fleet,
+            (seen, problem) => {
+                let [all, foot] = Layout::vertical([Constraint::Min(0), Constraint::Length(1)]).areas(frame.area());
+                let text = nothing_seen(seen.as_ref(), problem.as_deref());
+                frame.render_widget(Paragraph::new(text).wrap(Wrap { trim: true }), all);
+                frame.render_widget(Paragraph::new("q quit").style(DIM), foot);
+                return;
+            }
         };
         frame.render_widget(Paragraph::new(summary(fleet)), head);
         frame.render_widget(Paragraph::new(self.tabs(fleet)), tabs);
@@ -153,13 +157,14 @@ impl Screen {
             frame.render_widget(Paragraph::new(self.list.nothing(fleet)).style(DIM), area);
             return;
         }
+        let note = self.list.note(&rows);
+        let [area, below] =
+            Layout::vertical([Constraint::Min(0), Constraint::Length(note.is_some().into())]).areas(area);
         table(frame, area, self.list.columns(), &rows, self.chosen);
+        frame.render_widget(Paragraph::new(note.unwrap_or_default()).style(DIM), below);
     }
 
     fn foot(&self) -> Line<'static> {
-        if let Some(problem) = &self.problem {
-            return Line::from(format!("no answer, asking again: {problem}")).red();
-        }
         let keys = match &self.details {
             Some(_) => "esc back  ↑↓ move  q quit".to_owned(),
             None => format!("tab list  ↑↓ choose  enter session  s sort: {}  p pause  q quit", self.order.title()),
@@ -167,6 +172,17 @@ impl Screen {
         let paused = if self.is_paused { Span::from("paused  ").yellow() } else { Span::default() };
         Line::from(vec![paused, Span::styled(keys, DIM)])
     }
+}
+
+/// What stands in the place of figures.
+fn nothing_seen(seen: Option<&Fleet>, problem: Option<&str>) -> Vec<Line<'static>> {
+    let Some(problem) = problem else { return vec![Line::from("asking the server …")] };
+    let mut lines = vec![Line::from(format!("asking again: {problem}")).red()];
+    if let Some(seen) = seen {
+        let at_last = at(Some(&prost_types::Timestamp { seconds: seen.at.as_millis() / 1_000, nanos: 0 }));
+        lines.push(Line::from(format!("{} was seen last at {at_last}; no figure is shown that may be old.", seen.url)));
+    }
+    lines
 }
 
 impl Details {

@@ -56,7 +56,10 @@ impl Connector {
             None => {}
         }
         let began = Instant::now();
-        let late = || StoreError::Unreachable(format!("no connection within {} ms", CONNECT.as_millis()));
+        let late = || {
+            let (place, limit) = (reached_at(options), CONNECT.as_millis());
+            StoreError::Unreachable(format!("{place}: no connection within {limit} ms"))
+        };
         let connected = timeout(CONNECT, open(options)).await.unwrap_or_else(|_| Err(late()));
         let mut attempts = self.attempts();
         match &connected {
@@ -82,15 +85,34 @@ pub(super) fn jittered(pause: Duration) -> Duration {
     pause.mul_f64(0.5 + share / 2.0)
 }
 
+/// Where a database is, for people who run callgate: host and port, or the folder of its socket; never who connects.
+#[must_use]
+pub fn reached_at(options: &PgConnectOptions) -> String {
+    let (host, port) = (options.get_host(), options.get_port());
+    match options.get_socket() {
+        Some(folder) => format!("{} (port {port})", folder.display()),
+        None if host.starts_with('/') => format!("{host} (port {port})"),
+        None if host.contains(':') => format!("[{host}]:{port}"),
+        None => format!("{host}:{port}"),
+    }
+}
+
+/// There is no connection to be had, and why.
+fn unreachable(options: &PgConnectOptions, error: &sqlx::Error) -> StoreError {
+    StoreError::Unreachable(format!("{}: {}", reached_at(options), cause(error)))
+}
+
 /// Every way in which a server says no to a connection means that it cannot be reached.
 async fn open(options: &PgConnectOptions) -> Result<PgConnection, StoreError> {
-    let unreachable = |error: sqlx::Error| StoreError::Unreachable(cause(&error));
+    let unreachable = |error: sqlx::Error| unreachable(options, &error);
     let mut connection = options.connect().await.map_err(unreachable)?;
     be_set(&mut connection, options).await.map_err(unreachable)?;
     let settings = be_durable(&mut connection).await.map_err(unreachable)?;
     match settings.unsafe_one() {
         None => Ok(connection),
-        Some((setting, value)) => Err(StoreError::Unreachable(format!("it has {setting} = {value} now"))),
+        Some((setting, value)) => {
+            Err(StoreError::Unreachable(format!("{} has {setting} = {value} now", reached_at(options))))
+        }
     }
 }
 
@@ -177,7 +199,7 @@ pub(super) async fn first(options: PgConnectOptions) -> Result<(PgConnection, Pg
             return Ok((usable(connection, &options).await?, options));
         }
         Err(error) if is_of_tls(&error) => error,
-        Err(error) => return Err(StoreError::Unreachable(cause(&error)).into()),
+        Err(error) => return Err(unreachable(&options, &error).into()),
     };
     let remedy = match options.get_ssl_mode() {
         PgSslMode::VerifyCa | PgSslMode::VerifyFull => {
@@ -192,7 +214,8 @@ pub(super) async fn first(options: PgConnectOptions) -> Result<(PgConnection, Pg
     }
     let options = options.ssl_mode(PgSslMode::Disable);
     let error = cause(&error);
-    let both = |plain| StoreError::Unreachable(format!("{}; with TLS: {error}", cause(&plain)));
+    let place = reached_at(&options);
+    let both = |plain| StoreError::Unreachable(format!("{place}: {}; with TLS: {error}", cause(&plain)));
     let connection = usable(options.connect().await.map_err(both)?, &options).await?;
     tracing::warn!(%error, "the connection to the database is not encrypted: sslmode=prefer, and TLS failed");
     Ok((connection, options))
@@ -232,6 +255,17 @@ fn is_of_tls(error: &sqlx::Error) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_database_is_named_by_where_it_is_and_never_by_its_password() {
+        for (url, wanted) in [
+            ("postgres://plane:s3cret@db.example:6432/callgate", "db.example:6432"),
+            ("postgres://plane:s3cret@[::1]/callgate", "[::1]:5432"),
+            ("postgres:///callgate?host=/run/postgresql&password=s3cret", "/run/postgresql (port 5432)"),
+        ] {
+            assert_eq!(reached_at(&parse_url(url).expect("a URL")), wanted);
+        }
+    }
 
     #[test]
     fn what_is_asked_for_at_the_start_of_a_connection_is_known() {

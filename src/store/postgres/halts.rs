@@ -47,7 +47,7 @@ impl Store {
 }
 
 fn event(kind: Kind, what: &Halted, by: &Actor, reason: &str) -> Event {
-    let event = Event::new(kind, by.clone(), format!("{} {}", what.kind(), what.name()).trim_end()).because(reason);
+    let event = Event::new(kind, by.clone(), what.in_words()).because(reason);
     if let Halted::Session(session) = what { event.about(session) } else { event }
 }
 

@@ -85,7 +85,7 @@ use crate::{
 
 pub use carry::{Carried, carried, make_roles, settle_in};
 pub use commits::Commit;
-pub use connect::parse_url;
+pub use connect::{parse_url, reached_at};
 pub use console::SignedIn;
 pub use distribute::{Distributed, distribute};
 pub use export::{Exported, Place};

@@ -31,7 +31,7 @@ impl Pulse {
             return known.clone();
         }
         let answered = self.readers.read(async |conn| maintain::now(conn).await).await;
-        let answered = answered.map(|now| self.time.observe(now));
+        let answered = answered.map(|now| self.time.observe(now)).map_err(|error| self.readers.named(error));
         // From now on: who has waited for a ping that took long does not send another after it.
         *last = Some((Instant::now(), answered.clone()));
         answered

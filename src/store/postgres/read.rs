@@ -14,7 +14,13 @@ use tokio::{
     time::{Instant, timeout, timeout_at},
 };
 
-use super::{bind, connect::Connector, decode::Loaded, pulse::Pulse, stock::Pool};
+use super::{
+    bind,
+    connect::{Connector, reached_at},
+    decode::Loaded,
+    pulse::Pulse,
+    stock::Pool,
+};
 use crate::{
     domain::ids::TenantId,
     store::error::{Busy, StoreError},
@@ -190,6 +196,18 @@ impl Readers {
         done
     }
 
+    /// An error with the place of the database that gave no answer, for people who run callgate.
+    pub(super) fn named(&self, error: StoreError) -> StoreError {
+        let place = reached_at(&self.0.options);
+        match error {
+            StoreError::Unreachable(why) if !why.starts_with(&place) => {
+                StoreError::Unreachable(format!("{place}: {why}"))
+            }
+            StoreError::Timeout(ms) => StoreError::Unreachable(format!("{place}: no answer within {ms} ms")),
+            other => other,
+        }
+    }
+
     /// How many there are, and those for people beside them.
     pub(super) fn pools(&self) -> Vec<Pool> {
         let Shared { name, seats, max, idle, people, .. } = &*self.0;
@@ -244,11 +262,15 @@ impl Readers {
         match timeout(limit, &mut connecting).await {
             Ok(connected) => connected,
             Err(_) if self.is_answered().await => {
-                let late = || StoreError::Unreachable(format!("no connection within {} ms", self.0.work.as_millis()));
+                let late = || StoreError::Unreachable(self.unmade());
                 timeout(self.0.work, connecting).await.unwrap_or_else(|_| Err(late()))
             }
             Err(_) => Err(StoreError::timeout(limit)),
         }
+    }
+
+    fn unmade(&self) -> String {
+        format!("{}: no connection within {} ms", reached_at(&self.0.options), self.0.work.as_millis())
     }
 
     /// Does the database answer all the same? Boxed, since that is a read itself: one that asks no further.

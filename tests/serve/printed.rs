@@ -1,0 +1,167 @@
+//! What is printed for programs keeps its names, command by command (docs/cli.md#json).
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use crate::{
+    scripts::Desk,
+    server::{finished, path, program, ran},
+};
+
+const APPROVAL: &str = "agentId approvalId argumentsJson callId createTime escalateGroup expireTime group justification \
+                        people policyVersion reasons resolutionReason resolvedBy resource rootSessionId scope \
+                        secondedBy sessionId state tool";
+const HALT: &str = "by createTime name reason scope";
+const REVISION: &str = "activateTime activatedBy hash note revision";
+const TENANT: &str =
+    "createTime name quotas retention state stateBy stateReason stateTime tenantId usedBytes usedSessions";
+const CONTEXT: &str = "ca certificate current key name server token tokenCommand tokenFile";
+
+/// What was printed, beside what is promised.
+#[derive(Default)]
+struct Held(Vec<String>);
+
+impl Held {
+    fn hold(&mut self, line: &str, said: &[Value], wanted: &str) {
+        let Some(last) = said.last() else { return self.0.push(format!("{line} has said nothing")) };
+        let names: BTreeSet<&str> = last.as_object().expect("an object").keys().map(String::as_str).collect();
+        let wanted: BTreeSet<&str> = wanted.split_whitespace().collect();
+        if names != wanted {
+            self.0.push(format!("{line}: {}", names.into_iter().collect::<Vec<_>>().join(" ")));
+        }
+    }
+
+    #[track_caller]
+    fn end(self) {
+        assert!(self.0.is_empty(), "these have other names than they had:\n{}", self.0.join("\n"));
+    }
+}
+
+fn read(said: &str) -> Vec<Value> {
+    said.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|_| panic!("no JSON: {line}"))).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_server_tells_keeps_its_names() {
+    let (desk, mut held) = (Desk::open().await, Held::default());
+    for line in [
+        "evaluate --session s1 --tool get_order --call-id c1",
+        "record c1 success --session s1 --result 1",
+        "evaluate --session s1 --tool delete_order --call-id c2 --wait 0",
+        "evaluate --session s1 --tool delete_order --call-id c3 --arguments {\"n\":3} --wait 0",
+        "evaluate --session s1 --tool delete_order --call-id c4 --arguments {\"n\":4} --wait 0",
+        "evaluate --session s3 --tool delete_order --call-id c5 --arguments {\"n\":5} --wait 0",
+        "sessions halt tool drop_table --reason why",
+        "sessions halt all",
+        "sessions resume all",
+        "grants create s1 get_* 5",
+        "tenants create acme --sessions 9",
+    ] {
+        let (code, said, error) = desk.types(line).await;
+        assert!(matches!(code, Some(0 | 10)), "{line}: {said}{error}");
+    }
+    let (_, open) = desk.json("approvals list").await;
+    let open = open.iter().filter(|one| one["sessionId"] == "s1");
+    let ids: Vec<String> = open.map(|one| one["approvalId"].as_str().expect("an id").to_owned()).collect();
+    let (_, grants) = desk.json("grants list s1").await;
+    let grant = grants[0]["grantId"].as_str().expect("an id").to_owned();
+    let second = desk.home.file("second.yaml", "policy_engine:\n  loops: {repeat: {warning: 5}}\n");
+    let apply = format!("policy apply {}", path(&second));
+    let backtest = format!("policy backtest {} --since 1h --against {}", path(&second), path(&second));
+    let suggest = "policy suggest --since 1h";
+    let test = format!("policy test {} --inject-duplicates --since 1h", path(&second));
+    for (line, wanted) in [
+        ("approvals list", APPROVAL),
+        (&format!("approvals show {}", ids[0]), APPROVAL),
+        (&format!("approvals approve {}", ids[0]), &format!("{APPROVAL} resolveTime")),
+        (&format!("approvals deny {}", ids[1]), &format!("{APPROVAL} resolveTime")),
+        (&format!("approvals withdraw {} --by s1", ids[2]), &format!("{APPROVAL} resolveTime")),
+        ("audit list", "by createTime credential erasedBy hash kind number origin sessionId what why"),
+        ("audit verify", "anchor erasedWords problems"),
+        ("evaluate --session s1 --tool get_order --call-id c9 --arguments {\"n\":9}", "verdict"),
+        ("record c9 success --session s1", "failure isError nextContextHint replayed status toolResultJson"),
+        ("explain c1", "approvals call rules"),
+        ("forget session s1", "callTrees others percent sessions"),
+        ("grants list s1", "by ceiling expireTime grantId sessionId toolPattern used"),
+        ("grants create s1 list_* 5", "by ceiling expireTime grantId sessionId toolPattern used"),
+        (&format!("grants revoke s1 {grant}"), ""),
+        ("policy list", REVISION),
+        ("policy show", "hash revision text"),
+        (&test, "doubles isWrite refused tool"),
+        (suggest, "calls policy sessions"),
+        (&apply, "hash revision warnings"),
+        ("policy rollback", REVISION),
+        ("profiles rebuild", "trials"),
+        ("report", "loopEnds nearPairs tools unknownTools"),
+        ("sessions halts", HALT),
+        ("sessions halt session s9", HALT),
+        ("sessions list", "calls costMicros createTime halted openCalls rootSessionId sessionId steps updateTime"),
+        ("sessions show s1", "state"),
+        ("sessions resume session s9", "wasHalted"),
+        ("tenants list", TENANT),
+        (
+            "top",
+            "approvalsOldestTime approvalsOpen at budgets callsPerSecond commitMs cooldowns enforced halts judging \
+             policyBehind policyRevision policyVersion ready refusals server sessions sessionsHalted sessionsHasMore \
+             sessionsHeld sessionsStopped turnedAwayPerSecond version waiting",
+        ),
+    ] {
+        let (code, said) = desk.json(line).await;
+        if code != Some(0) && !line.starts_with("policy test") {
+            held.0.push(format!("{line}: exit code {code:?}"));
+        }
+        held.hold(line, &said, wanted);
+    }
+    held.end();
+    texts(&desk, &backtest).await;
+}
+
+/// What people are told of the same.
+async fn texts(desk: &Desk, backtest: &str) {
+    let (code, said) = desk.json(backtest).await;
+    assert_eq!((code, said.len()), (Some(0), 0), "a policy against itself changes nothing, and that is no line");
+    let (code, text, error) = desk.types("top --once").await;
+    assert!(code == Some(0) && text.starts_with("callgate ") && text.contains("\nApprovals\n"), "{text}{error}");
+    let (_, text, _) = desk.types("audit list").await;
+    assert!(text.contains("  everything  by ") && !text.contains("  tenant  "), "{text}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_files_tell_keeps_its_names() {
+    let (folder, mut held) = (tempfile::tempdir().expect("a folder"), Held::default());
+    let file = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).expect("writable");
+        path
+    };
+    let (one, two) = (file("one.yaml", "policy_engine: {}\n"), file("two.yaml", "policy_engine: {mode: shadow}\n"));
+    let tools =
+        file("tools.json", r#"[{"name": "pay", "input_schema": {"properties": {"amount": {"type": "number"}}}}]"#);
+    for (words, wanted) in [
+        (vec!["policy", "check", path(&one)], "errors file unlistedTools version warnings"),
+        (vec!["policy", "diff", path(&one), path(&two)], "after before key"),
+        (vec!["tools", "lint", "--list"], "lint severity summary"),
+        (vec!["tools", "lint", path(&tools)], "better file guessed line lint message pointer reason severity tool"),
+        (vec!["agents", "list"], "file host installed scope status version"),
+    ] {
+        let (_, said, error) = ran(&[words.as_slice(), &["--json"]].concat()).await;
+        assert!(!error.contains("panicked"), "{error}");
+        held.hold(&words.join(" "), &read(&said), wanted);
+    }
+    let config = file("contexts.yaml", "contexts: {}\n");
+    std::fs::write(&config, "contexts:\n  here: {server: 'http://127.0.0.1:9'}\n").expect("writable");
+    let with = async |line: &str| {
+        let mut command = program();
+        command.args(line.split(' ')).env("CALLGATE_CONFIG", &config);
+        finished(command).await
+    };
+    for line in ["contexts list --json", "contexts use here --json", "contexts show --json"] {
+        let (code, said, error) = with(line).await;
+        assert_eq!(code, Some(0), "{line}: {error}");
+        held.hold(line, &read(&said), CONTEXT);
+    }
+    held.end();
+    let (code, _, error) = with("contexts use zz").await;
+    assert!(code == Some(1) && error.contains("has no context \"zz\": it names here"), "{error}");
+}
