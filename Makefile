@@ -1,7 +1,7 @@
 # Two commands do all the set-up on a machine that has Rust: `make run` and `make test`.
 LISTEN ?= 127.0.0.1:7600
 
-.PHONY: run test test-all test-citus shell-lines hosts mcp clients rules observe drills pgbouncer lint-deploy release bench \
+.PHONY: run test test-all test-citus shell-lines hosts mcp clients console rules observe drills pgbouncer lint-deploy release bench \
 	prerequisites
 
 run: prerequisites ## Build, and serve on LISTEN with a private database
@@ -15,7 +15,7 @@ test: prerequisites ## The whole test suite
 		echo cargo test; cargo test; \
 	fi
 
-test-all: test shell-lines hosts mcp clients rules observe drills lint-deploy pgbouncer ## And what takes longer
+test-all: test shell-lines hosts mcp clients console rules observe drills lint-deploy pgbouncer ## And what takes longer
 
 shell-lines: ## 100,000 lines by chance: none that is called a read may change its folder
 	CALLGATE_SHELL_LINES=100000 cargo test --test shell -- --nocapture
@@ -38,6 +38,10 @@ clients: prerequisites ## The clients for Python and TypeScript: built, checked,
 	cargo build
 	CALLGATE_BIN=$(CURDIR)/target/debug/callgate clients/python/test $(QUICK)
 	CALLGATE_BIN=$(CURDIR)/target/debug/callgate clients/typescript/test $(QUICK)
+
+console: prerequisites ## The console in a real Chromium, with what npm installs into target/browser
+	cargo build
+	tests/browser/test target/debug/callgate
 
 rules: ## Alerts and dashboards: the rules' tests (with promtool, where it is), and what is made of the boards
 	deploy/prometheus/test
