@@ -66,12 +66,6 @@ pub(super) fn visible_text(text: impl AsRef<str>, _: &dyn Values) -> askama::Res
     Ok(text.as_ref().chars().map(|char| if is_plain(char) { char } else { char::REPLACEMENT_CHARACTER }).collect())
 }
 
-/// `{{ word|first_letter }}`
-#[filter_fn]
-pub(super) fn first_letter(word: impl std::fmt::Display, _: &dyn Values) -> askama::Result<String> {
-    Ok(word.to_string().chars().take(1).collect())
-}
-
 /// A number with its thousands apart.
 pub(super) fn grouped(number: u64) -> String {
     let digits = number.to_string();

@@ -22,6 +22,8 @@ pub(super) struct Frame {
 pub(super) struct Link {
     pub(super) path: &'static str,
     pub(super) text: &'static str,
+    /// `g` and this letter lead there.
+    pub(super) key: char,
     /// Who is shown it: one of these, or an admin.
     pub(super) roles: &'static [Role],
 }
