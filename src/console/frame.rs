@@ -1,7 +1,7 @@
 //! What stands around each page: its name, where else to go, and who is signed in.
 
 use super::{pages::LINKS, visitor::Visitor};
-use crate::domain::identity::Role;
+use crate::grpc::v1::Role;
 
 /// What the template of every page extends (`frame.html`).
 pub(super) struct Frame {

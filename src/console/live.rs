@@ -12,10 +12,7 @@ use futures_util::{Stream, StreamExt as _, stream};
 use tokio_stream::wrappers::IntervalStream;
 
 use super::{Console, fault::Fault, visitor::Visitor};
-use crate::{
-    domain::identity::Role,
-    grpc::v1::{WatchApprovalsRequest, approval_service_client::ApprovalServiceClient},
-};
+use crate::grpc::v1::{Role, WatchApprovalsRequest, approval_service_client::ApprovalServiceClient};
 
 /// How often pages with figures ask for them.
 const TICK: Duration = Duration::from_secs(1);

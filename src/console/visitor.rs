@@ -11,10 +11,10 @@ use super::{
     session::{self, Secret, Showed},
 };
 use crate::{
-    domain::identity::Role,
+    domain::time::Timestamp,
     grpc::{
         Insider,
-        v1::{CallerIdentity, GetCallerRequest, server_service_client::ServerServiceClient},
+        v1::{CallerIdentity, GetCallerRequest, Role, server_service_client::ServerServiceClient},
     },
     listener::Peer,
 };
@@ -31,12 +31,14 @@ pub(super) struct Visitor {
     /// The services, as they ask them: what generated clients take for a connection.
     pub(super) calls: Insider,
     pub(super) secret: Secret,
+    /// When they ask.
+    pub(super) now: Timestamp,
 }
 
 impl Visitor {
     /// May they, by one of these roles?
     pub(super) fn is_one_of(&self, roles: &[Role]) -> bool {
-        let has = |role: &Role| self.caller.roles.iter().any(|name| name == role.as_str());
+        let has = |role: &Role| self.caller.roles().any(|one| one == *role);
         has(&Role::Admin) || roles.iter().any(has)
     }
 }
@@ -94,7 +96,7 @@ impl OptionalFromRequestParts<Console> for Visitor {
         // The name alone counts only while the server knows no credentials, and is asked by a name of its own.
         let calls = shown.calls(console, &showed)?;
         match caller(&calls).await {
-            Ok(caller) => Ok(Some(Self { caller, csrf: secret.csrf(), calls, secret })),
+            Ok(caller) => Ok(Some(Self { caller, csrf: secret.csrf(), calls, secret, now: console.gate.now() })),
             // What they showed holds no more.
             Err(fault) if fault.is_unauthenticated() => Ok(None),
             Err(fault) => Err(fault),

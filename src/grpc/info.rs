@@ -7,6 +7,7 @@ use tonic::{Request, Response, Status};
 use super::{
     identity::{self, BY},
     limits::{ERROR_BYTES_MAX, MESSAGE_BYTES_MAX, METADATA_BYTES_MAX, NOTE_BYTES_MAX, PAGE_MAX, WAIT_MS_MAX},
+    tokens::role_code,
     v1,
 };
 use crate::{
@@ -82,7 +83,7 @@ impl v1::server_service_server::ServerService for ServerService {
         let is_named = identity.credential != Credential::Local || request.metadata().contains_key(BY);
         let caller = v1::CallerIdentity {
             name: if is_named { identity::by(&request)? } else { String::new() },
-            roles: identity.roles.iter().map(|role| role.as_str().to_owned()).collect(),
+            roles: identity.roles.iter().map(|role| role_code(*role).into()).collect(),
             groups: identity.groups.clone(),
             tenant: self.gate.tenant(identity.tenant).map(|tenant| tenant.name.clone()).unwrap_or_default(),
             credential: credential.into(),

@@ -67,7 +67,7 @@ fn encoded(token: Token) -> v1::Token {
     }
 }
 
-fn role_code(role: Role) -> v1::Role {
+pub(super) fn role_code(role: Role) -> v1::Role {
     match role {
         Role::Agent => v1::Role::Agent,
         Role::Approver => v1::Role::Approver,

@@ -3,17 +3,21 @@
 mod audit;
 mod home;
 mod sign_in;
+mod tokens;
 
 use axum::Router;
 
 use super::{Console, frame::Link};
-use crate::domain::identity::Role;
+use crate::grpc::v1::Role;
 
 /// Where one can go, in this order.
-pub(super) const LINKS: [Link; 1] = [Link { path: audit::PATH, text: "Audit", key: 'u', roles: &[Role::Analyst] }];
+pub(super) const LINKS: [Link; 2] = [
+    Link { path: audit::PATH, text: "Audit", key: 'u', roles: &[Role::Analyst] },
+    Link { path: tokens::PATH, text: "Tokens", key: 't', roles: &[Role::Admin] },
+];
 
 pub(super) fn router() -> Router<Console> {
-    Router::new().merge(home::router()).merge(audit::router()).merge(sign_in::router())
+    Router::new().merge(home::router()).merge(audit::router()).merge(sign_in::router()).merge(tokens::router())
 }
 
 #[cfg(test)]

@@ -1,0 +1,180 @@
+//! `/tokens`: who may call, by API tokens.
+
+use askama::Template;
+use axum::{Router, extract::Query, response::Html, routing::get};
+use prost_types::Duration;
+use serde::Deserialize;
+
+use crate::{
+    console::{Console, fault::Fault, filters, form::Posted, frame::Frame, visitor::Visitor},
+    grpc::v1::{
+        CreateTokenRequest, ListTokensRequest, RevokeTokenRequest, Role, RotateTokenRequest, Token,
+        token_service_client::TokenServiceClient,
+    },
+};
+
+/// Its link.
+pub(super) const PATH: &str = "/tokens";
+
+pub(super) fn router() -> Router<Console> {
+    Router::new().route(PATH, get(list).post(change))
+}
+
+/// Each role as people write it, and what it lets its holder do, in the order in which a form offers them.
+const ROLES: [(Role, &str, &str); 5] = [
+    (Role::Agent, "agent", "asks and reports, for agents"),
+    (Role::Approver, "approver", "answers questions"),
+    (Role::Operator, "operator", "halts, resumes, grants, settles"),
+    (Role::Analyst, "analyst", "reads what was decided, learned and done"),
+    (Role::Admin, "admin", "everything, policies and tokens among it"),
+];
+
+#[derive(Template)]
+#[template(path = "tokens.html")]
+struct Page {
+    frame: Frame,
+    tokens: Vec<Row>,
+    next: String,
+    /// A new token, which is shown here and never again.
+    made: Option<(Row, String)>,
+    done: Option<String>,
+    fault: Option<String>,
+    /// What the form for a new one had in it, where it was refused.
+    form: Change,
+    roles: [(Role, &'static str, &'static str); 5],
+}
+
+struct Row {
+    token: Token,
+    roles: Vec<&'static str>,
+    /// It lets nobody in any more.
+    has_ended: bool,
+    /// For how long one in its place holds; none for ever.
+    days: Option<i64>,
+}
+
+impl Row {
+    fn new(token: Token, now: i64) -> Self {
+        let is_over = token.expire_time.as_ref().is_some_and(|end| end.seconds <= now);
+        let has = |role: Role| token.roles().any(|one| one == role);
+        let roles = ROLES.iter().filter(|(role, ..)| has(*role)).map(|(_, word, _)| *word).collect();
+        let span = token.expire_time.as_ref().zip(token.create_time.as_ref());
+        let days = span.map(|(end, made)| ((end.seconds - made.seconds) / 86_400).max(1));
+        Self { roles, days, has_ended: is_over || token.revoke_time.is_some(), token }
+    }
+}
+
+#[derive(Deserialize)]
+struct Place {
+    #[serde(default)]
+    after: String,
+}
+
+/// What a form of this page wants.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Change {
+    what: String,
+    id: String,
+    name: String,
+    agent: String,
+    approver: String,
+    operator: String,
+    analyst: String,
+    admin: String,
+    groups: String,
+    agents: String,
+    any_session: String,
+    days: String,
+}
+
+impl Change {
+    fn has(&self, role: &Role) -> bool {
+        self.roles().contains(role)
+    }
+
+    fn roles(&self) -> Vec<Role> {
+        let ticks = [&self.agent, &self.approver, &self.operator, &self.analyst, &self.admin];
+        let given = ROLES.iter().zip(ticks).filter(|(_, tick)| !tick.is_empty());
+        given.map(|((role, ..), _)| *role).collect()
+    }
+
+    /// For how long; none for ever.
+    fn ttl(&self) -> Result<Option<Duration>, Fault> {
+        if self.days.trim().is_empty() {
+            return Ok(None);
+        }
+        let days = self.days.trim().parse::<u16>().map_err(|_| Fault::field("days: must be a whole number"))?;
+        Ok(Some(Duration { seconds: i64::from(days) * 86_400, nanos: 0 }))
+    }
+}
+
+async fn list(visitor: Visitor, Query(place): Query<Place>) -> Result<Html<String>, Fault> {
+    page(&visitor, place.after, Told::default()).await
+}
+
+/// What a page tells beside its list.
+#[derive(Default)]
+struct Told {
+    made: Option<(Token, String)>,
+    done: Option<String>,
+    fault: Option<String>,
+    form: Change,
+}
+
+/// The answer is the page itself: a new token is told once, and nowhere kept.
+async fn change(Posted { visitor, form }: Posted<Change>) -> Result<Html<String>, Fault> {
+    let told = match made(&visitor, &form).await {
+        Ok(told) => told,
+        Err(fault) => Told { fault: Some(fault.message().to_owned()), form, ..Told::default() },
+    };
+    page(&visitor, String::new(), told).await
+}
+
+async fn made(visitor: &Visitor, form: &Change) -> Result<Told, Fault> {
+    let mut tokens = TokenServiceClient::new(visitor.calls.clone());
+    match form.what.as_str() {
+        "create" => {
+            let list = |text: &str| text.split([',', ' ']).filter(|one| !one.is_empty()).map(str::to_owned).collect();
+            let asked = CreateTokenRequest {
+                name: form.name.trim().to_owned(),
+                roles: form.roles().into_iter().map(Into::into).collect(),
+                groups: list(&form.groups),
+                agent_pattern: form.agents.trim().to_owned(),
+                any_session: !form.any_session.is_empty(),
+                ttl: form.ttl()?,
+            };
+            let answer = tokens.create_token(asked).await?.into_inner();
+            Ok(Told { made: answer.token.map(|token| (token, answer.secret)), ..Told::default() })
+        }
+        "rotate" => {
+            let asked = RotateTokenRequest { token_id: form.id.clone(), ttl: form.ttl()?, overlap: None };
+            let answer = tokens.rotate_token(asked).await?.into_inner();
+            Ok(Told { made: answer.token.map(|token| (token, answer.secret)), ..Told::default() })
+        }
+        "revoke" => {
+            let revoked = tokens.revoke_token(RevokeTokenRequest { token_id: form.id.clone() }).await?.into_inner();
+            let name = revoked.token.map(|token| token.name).unwrap_or_default();
+            let done = format!("The token {} of {name} lets nobody in any more.", form.id);
+            Ok(Told { done: Some(done), ..Told::default() })
+        }
+        _ => Err(Fault::field("the form does not say what is to be done")),
+    }
+}
+
+async fn page(visitor: &Visitor, page_token: String, told: Told) -> Result<Html<String>, Fault> {
+    let asked = ListTokensRequest { page_size: 50, page_token };
+    let found = TokenServiceClient::new(visitor.calls.clone()).list_tokens(asked).await?.into_inner();
+    let now = i64::try_from(visitor.now.as_millis() / 1_000).unwrap_or(i64::MAX);
+    let page = Page {
+        frame: Frame::new(visitor, PATH, "Tokens"),
+        tokens: found.tokens.into_iter().map(|token| Row::new(token, now)).collect(),
+        next: found.next_page_token,
+        made: told.made.map(|(token, secret)| (Row::new(token, now), secret)),
+        done: told.done,
+        fault: told.fault,
+        form: told.form,
+        roles: ROLES,
+    };
+    Ok(Html(page.render()?))
+}
