@@ -55,6 +55,7 @@ use crate::{
 pub use approvals::{LOOK_EVERY, OPEN_MAX, Reply};
 pub use credentials::{Refused, Shown};
 pub use error::{CommandError, EvaluateError, GateError, NoAnswer, RecordError, SessionError};
+pub use inbox::Told;
 pub use owners::WorkError;
 pub use policies::{Activated, Applied, Apply, Author, PolicyProblem, compiled};
 pub use privacy::{PrivacyError, Row};

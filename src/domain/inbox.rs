@@ -1,6 +1,7 @@
 //! Questions to people and sessions, as operators see them.
 
 use super::{
+    calls::Standing,
     effect::Resource,
     finding::{Decision, Finding},
     ids::SessionId,
@@ -148,6 +149,14 @@ pub struct SessionLine {
     pub open_calls: u32,
     /// What its call tree has cost, in micro-dollars.
     pub cost_micros: u64,
+    pub parent: Option<String>,
+    /// Where it stands.
+    pub standing: Standing,
+    /// The agent and tool of its last call, what was decided of it, and why.
+    pub agent: Option<String>,
+    pub last_tool: Option<String>,
+    pub last_decision: Option<Decision>,
+    pub last_reason: Option<String>,
 }
 
 /// A session's place among all, of which the last heard of come first, and of one call tree its root.

@@ -6,6 +6,7 @@ pub mod audit;
 pub mod books;
 pub mod budget;
 pub mod call;
+pub mod calls;
 pub mod control;
 pub mod digest;
 pub mod effect;

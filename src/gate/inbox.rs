@@ -1,11 +1,22 @@
 //! What operators look at: questions, stored calls, sessions.
 
-use super::{Gate, NoAnswer, SessionError};
-use crate::domain::{
-    ids::{CallId, SessionId, TenantId},
-    inbox::{Question, SessionLine, SessionPlace, StoredCall, Wanted},
-    rejection::SessionUnknown,
-    time::Timestamp,
+use std::sync::Arc;
+
+use super::{Gate, NoAnswer, RecordError, SessionError};
+use crate::{
+    domain::{
+        call::{Approval, ApprovalStatus},
+        calls::{CallLine, CallPlace, CallsWanted, HaltedNames, Judgement, Looked, SessionsWanted, WholeCall},
+        finding::Decision,
+        fingerprint::Fingerprint,
+        halt::Halted,
+        ids::{CallId, SessionId, TenantId},
+        inbox::{Question, SessionLine, SessionPlace, StoredCall, Wanted},
+        rejection::{RecordRejection, SessionUnknown},
+        time::Timestamp,
+        verdict::Verdict,
+    },
+    engine::{self, envelope::Beside},
 };
 
 impl Gate {
@@ -37,16 +48,106 @@ impl Gate {
         Ok(self.store.stored_calls(tenant, since, root.as_ref(), call_id).await?)
     }
 
-    /// The sessions whose call trees were heard of last, behind `after`.
+    /// The sessions whose call trees were heard of last, of those that are wanted.
     ///
     /// # Errors
     /// [`NoAnswer`] when they cannot be read.
     pub async fn sessions(
         &self,
         tenant: TenantId,
-        after: Option<&SessionPlace>,
-        most: usize,
-    ) -> Result<Vec<SessionLine>, NoAnswer> {
-        Ok(self.store.sessions(tenant, after, most).await?)
+        wanted: &SessionsWanted,
+    ) -> Result<Looked<SessionLine, SessionPlace>, NoAnswer> {
+        let mut halted = HaltedNames::default();
+        for halt in self.halts(tenant).iter() {
+            match &halt.what {
+                Halted::Tenant => halted.all = true,
+                Halted::Session(session) => halted.sessions.push(session.to_string()),
+                Halted::Agent(agent) => halted.agents.push(agent.to_string()),
+                // Its sessions go on with other tools.
+                Halted::Tool(_) => {}
+            }
+        }
+        Ok(self.store.sessions(tenant, wanted, &halted).await?)
+    }
+
+    /// The calls that are wanted, in short.
+    ///
+    /// # Errors
+    /// [`SessionError`] when the session is unknown or they cannot be read.
+    pub async fn calls(
+        &self,
+        tenant: TenantId,
+        wanted: &CallsWanted,
+    ) -> Result<Looked<CallLine, CallPlace>, SessionError> {
+        self.store.calls(tenant, wanted).await?.ok_or(SessionError::Rejected(SessionUnknown))
+    }
+
+    /// A call with everything that is stored of it, and what the model was told when it was refused last.
+    ///
+    /// # Errors
+    /// [`RecordError`] when there is no such call or it cannot be read.
+    pub async fn whole_call(
+        &self,
+        tenant: TenantId,
+        session: &SessionId,
+        call_id: &CallId,
+        with_rows: bool,
+    ) -> Result<(WholeCall, Told), RecordError> {
+        let call = self.store.whole_call(tenant, session, call_id, with_rows).await?;
+        let call = call.ok_or(RecordError::Rejected(RecordRejection::UnknownCall))?;
+        let Some(last) = call.judgements.last() else { return Ok((call, Told::default())) };
+        let verdict = again(last);
+        let reuse = verdict.winner().and_then(|winner| winner.reuse.as_ref());
+        let previous = match reuse {
+            Some(reused) => self.store.result(tenant, &reused.session, &reused.call_id).await?,
+            None => None,
+        };
+        let beside = Beside {
+            suggested_next: &[],
+            previous: previous.as_ref(),
+            previous_max: self.policy(tenant).previous_result_bytes(),
+        };
+        let instead = engine::envelope::refusal(&verdict, &beside).map(|text| text.json);
+        let hint = verdict.context_hint().filter(|_| verdict.decision == Decision::Allow);
+        Ok((call, Told { instead, hint }))
+    }
+}
+
+/// What a model was told of a call, as far as that can be made anew from what is stored.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Told {
+    /// Instead of a result, when it was refused.
+    pub instead: Option<String>,
+    /// With a permit.
+    pub hint: Option<String>,
+}
+
+/// The verdict of a stored judgement.
+fn again(judgement: &Judgement) -> Verdict {
+    let policy: Arc<str> = judgement.policy.as_str().into();
+    let approval = judgement.approval.clone().zip(judgement.approval_until).map(|(id, expires_at)| {
+        Box::new(Approval {
+            id,
+            answer: ApprovalStatus::Pending,
+            expires_at,
+            policy: Arc::clone(&policy),
+            reason: None,
+            asked_by: None,
+            seconded_by: Vec::new(),
+        })
+    });
+    Verdict {
+        decision: judgement.decision,
+        would: judgement.would,
+        findings: judgement.findings.clone(),
+        permit: None,
+        approval,
+        policy,
+        left: Vec::new(),
+        tools_disabled: judgement.decision == Decision::Stop,
+        replayed: true,
+        fingerprint: Fingerprint([0; 32]),
+        seq: judgement.seq,
+        at: judgement.at,
     }
 }

@@ -18,7 +18,7 @@ use crate::{
     gate::{EvaluateAnswer, RecordAnswer},
 };
 
-fn decision(decision: Decision) -> i32 {
+pub(super) fn decision(decision: Decision) -> i32 {
     v1::Decision::from(decision).into()
 }
 
@@ -106,7 +106,7 @@ pub(super) fn verdict(answer: EvaluateAnswer, call_id: String, all_budgets: bool
     }
 }
 
-fn advice(advice: &Advice) -> v1::Advice {
+pub(super) fn advice(advice: &Advice) -> v1::Advice {
     v1::Advice {
         retryable: advice.retryable,
         retry_after: advice.retryable.then(|| duration(advice.retry_after_ms)),

@@ -4,11 +4,12 @@
 use super::v1;
 use crate::domain::{
     budget::{Dimension, Scope},
+    calls::Standing,
     failure::FailureKind,
     finding::{Decision, Level},
     inbox::QuestionState,
     outcome::{Basis, Confidence, Guard, OutcomeStatus},
-    profile::ToolState,
+    profile::{FollowUpKind, ToolState},
     session_state::CallState,
 };
 
@@ -111,6 +112,18 @@ mirrors! {
         Succeeded = Succeeded,
         Failed = Failed,
         Cancelled = Cancelled,
+    }
+    Standing = SessionStanding {
+        Halted = Halted,
+        Held = Held,
+        Calling = Calling,
+        Stopped = Stopped,
+        Quiet = Quiet,
+    }
+    FollowUpKind = FollowUpKind {
+        Same = Same,
+        Near = Near,
+        Changed = Changed,
     }
     QuestionState = ApprovalState {
         Pending = Pending,

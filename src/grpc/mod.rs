@@ -4,6 +4,7 @@
 mod approvals;
 mod audit;
 mod authentication;
+mod calls;
 mod connect;
 mod decode;
 mod dialects;

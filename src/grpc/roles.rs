@@ -63,6 +63,8 @@ const CALLGATE: &[(&str, Methods)] = &[
             ("MarkCompacted", &[Agent, Operator]),
             ("SettleOutcome", &[Operator]),
             ("ListSessions", PEOPLE),
+            ("ListCalls", PEOPLE),
+            ("GetCall", PEOPLE),
             ("ExportCalls", &[Operator, Analyst]),
             ("WatchSession", PEOPLE),
         ],

@@ -6,9 +6,10 @@ use tokio_stream::Stream;
 use tonic::{Request, Response, Status};
 
 use super::{
+    calls,
     decode::{self, Decoded, command, maybe_session, note, optional, page_size, required_text, session, wrong},
     encode, identity,
-    limits::{PAGE_DEFAULT, SHORT_PAGE_DEFAULT},
+    limits::PAGE_DEFAULT,
     page, service, status,
     stop::Stop,
     time::{point_in_time, timestamp},
@@ -20,8 +21,9 @@ use crate::{
         control::{Command, Operation},
         digest,
         halt::{Halt, Halted},
+        identity::Role,
         ids::{AgentId, CallId, SessionId, TenantId, ToolName},
-        inbox::{SessionLine, SessionPlace, StoredCall},
+        inbox::StoredCall,
         session_state::{Extent, LAST_CALLS_DEFAULT, SUMMARY_TOKENS_DEFAULT},
         tree::CALLS_MAX,
         verdict::winner,
@@ -91,6 +93,9 @@ async fn now(
     let state = Some(encode::session_state(session.to_string(), state));
     Ok(v1::WatchSessionResponse { state, halt })
 }
+
+/// Who may read rows as they are stored.
+const ROWS: [Role; 3] = [Role::Operator, Role::Analyst, Role::Admin];
 
 /// Who watches looks twice a second, and not far back.
 const WATCHED: Extent =
@@ -228,33 +233,37 @@ impl v1::session_service_server::SessionService for SessionService {
         request: Request<v1::ListSessionsRequest>,
     ) -> Result<Response<v1::ListSessionsResponse>, Status> {
         let tenant = identity::tenant(&request)?;
-        let message = request.into_inner();
-        let size = page_size(message.page_size, SHORT_PAGE_DEFAULT)?;
-        let after = page::after(&message.page_token, |[last_us, root, depth, session]| {
-            let (root, session) = (root.to_owned(), session.to_owned());
-            Some(SessionPlace { last_us: last_us.parse().ok()?, root, depth: depth.parse().ok()?, session })
-        })?;
-        let lines = service::for_people(self.gate.sessions(tenant, after.as_ref(), size + 1)).await?;
-        let (lines, next_page_token) = page::cut(lines, size, |SessionLine { place, .. }| {
-            let (last_us, depth) = (place.last_us.to_string(), place.depth.to_string());
-            page::token([&last_us, &place.root, &depth, &place.session])
-        });
+        let wanted = calls::sessions_wanted(&request.into_inner())?;
+        let looked = service::for_people(self.gate.sessions(tenant, &wanted)).await?;
         let halts = self.gate.halts(tenant);
         let is_halted = |id: &str| {
             halts.iter().any(|halt| matches!(&halt.what, Halted::Session(session) if session.as_str() == id))
         };
-        let sessions = lines.into_iter().map(|line| v1::SessionSummary {
-            halted: is_halted(&line.place.session),
-            create_time: Some(timestamp(line.created_at)),
-            update_time: Some(timestamp(line.place.last_at())),
-            session_id: line.place.session,
-            root_session_id: line.place.root,
-            steps: line.steps,
-            calls: line.calls,
-            open_calls: line.open_calls,
-            cost_micros: line.cost_micros,
-        });
-        Ok(Response::new(v1::ListSessionsResponse { sessions: sessions.collect(), next_page_token }))
+        Ok(Response::new(calls::sessions(looked, is_halted)))
+    }
+
+    async fn list_calls(
+        &self,
+        request: Request<v1::ListCallsRequest>,
+    ) -> Result<Response<v1::ListCallsResponse>, Status> {
+        let tenant = identity::tenant(&request)?;
+        let wanted = calls::calls_wanted(&request.into_inner())?;
+        let looked = service::for_people(self.gate.calls(tenant, &wanted)).await?;
+        Ok(Response::new(calls::calls(looked)))
+    }
+
+    async fn get_call(&self, request: Request<v1::GetCallRequest>) -> Result<Response<v1::GetCallResponse>, Status> {
+        let tenant = identity::tenant(&request)?;
+        let with_rows = request.get_ref().include_rows;
+        if with_rows && !identity::of(&request)?.is_one_of(&ROWS) {
+            return Err(status::role_missing(&ROWS[..2]));
+        }
+        let message = request.into_inner();
+        let session = session(&message.session_id)?;
+        let call_id = calls::call_id(&message.call_id)?;
+        let whole = self.gate.whole_call(tenant, &session, &call_id, with_rows);
+        let (call, told) = service::for_people(Box::pin(whole)).await?;
+        Ok(Response::new(calls::whole_call(call, told)))
     }
 
     type ExportCallsStream = Pin<Box<dyn Stream<Item = Result<v1::ExportCallsResponse, Status>> + Send>>;

@@ -21,6 +21,7 @@ mod health;
 mod hooks;
 mod jwt;
 mod learning;
+mod looked_for;
 mod overload;
 mod people;
 mod policies;

@@ -203,7 +203,7 @@ fn circumstances(row: &PgRow) -> Loaded<Option<Circumstances>> {
     }))
 }
 
-fn advice(row: &PgRow) -> Loaded<Option<Advice>> {
+pub(super) fn advice(row: &PgRow) -> Loaded<Option<Advice>> {
     let Some(retryable) = row.try_get::<Option<bool>, _>("retryable")? else {
         return Ok(None);
     };

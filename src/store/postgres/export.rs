@@ -180,6 +180,30 @@ async fn calls(
     Ok((exported, Some(last)))
 }
 
+/// The rows of one call: its judgements and what was reported, as they are given out; the newest hundred of each.
+pub(super) async fn rows_of(
+    conn: &mut PgConnection,
+    opener: &Opener,
+    shard: i16,
+    (session, call_id): (&str, &str),
+) -> Loaded<Vec<String>> {
+    let parts = [("call", CALL, "c", "round"), ("outcome", OUTCOME, "o", "seq")];
+    let mut rows = Vec::new();
+    for (kind, columns, alias, order) in parts {
+        let sql = format!(
+            "select json from (
+               select to_jsonb(q)::text as json, {alias}.{order} as no from {kind} {alias}, lateral (select {columns}) q
+               where {alias}.shard = $1 and {alias}.tenant_id = $2 and {alias}.session_id = $3
+                 and {alias}.call_id = $4 order by {alias}.{order} desc limit 100) r order by no"
+        );
+        let query = sqlx::query(AssertSqlSafe(sql)).bind(shard).bind(opener.tenant().0).bind(session).bind(call_id);
+        for row in query.fetch_all(&mut *conn).await? {
+            rows.push(of_row(kind, &row, opener)?.json);
+        }
+    }
+    Ok(rows)
+}
+
 async fn session(conn: &mut PgConnection, opener: &Opener, whom: &Whom, place: &Place) -> Loaded<Vec<Exported>> {
     let tenant = opener.tenant();
     let shard = Shard::of(tenant, &place.root).0;

@@ -1,4 +1,10 @@
-//! What operators look at: questions to people, and the sessions that were heard of last.
+//! What operators look at: questions to people, stored calls, and the sessions that were heard of last.
+
+mod call;
+mod calls;
+mod filter;
+mod line;
+mod sessions;
 
 use sqlx::{PgConnection, Row as _, postgres::PgRow};
 
@@ -13,7 +19,7 @@ use crate::{
         effect::Resource,
         finding::Decision,
         ids::{CallId, SessionId, TenantId},
-        inbox::{Question, QuestionState, Resolution, SessionLine, SessionPlace, StoredCall, Wanted},
+        inbox::{Question, QuestionState, Resolution, StoredCall, Wanted},
         outcome::OutcomeStatus,
         time::Timestamp,
     },
@@ -46,24 +52,11 @@ impl Store {
         call_id: Option<&CallId>,
     ) -> Result<Vec<StoredCall>, StoreError> {
         let opener = self.opener(tenant);
-        self.slow.read_of(&[tenant], async |conn| calls(conn, tenant, since, (root, call_id), &opener).await).await
-    }
-
-    /// The sessions whose call trees were heard of last, behind `after`.
-    ///
-    /// # Errors
-    /// [`StoreError`] when the database cannot be read.
-    pub async fn sessions(
-        &self,
-        tenant: TenantId,
-        after: Option<&SessionPlace>,
-        max: usize,
-    ) -> Result<Vec<SessionLine>, StoreError> {
-        self.readers.read_of(&[tenant], async |conn| sessions(conn, tenant, after, max).await).await
+        self.slow.read_of(&[tenant], async |conn| stored(conn, tenant, since, (root, call_id), &opener).await).await
     }
 }
 
-async fn calls(
+async fn stored(
     conn: &mut PgConnection,
     tenant: TenantId,
     since: Timestamp,
@@ -217,42 +210,4 @@ fn question(row: &PgRow, opener: &Opener) -> Loaded<Question> {
         seconded_by: row.try_get("seconded_by")?,
         resolution,
     })
-}
-
-async fn sessions(
-    conn: &mut PgConnection,
-    tenant: TenantId,
-    after: Option<&SessionPlace>,
-    max: usize,
-) -> Loaded<Vec<SessionLine>> {
-    let rows = sqlx::query(
-        "select s.session_id, s.root_id, s.depth, (extract(epoch from s.created_at) * 1000)::bigint as created_ms,
-           (extract(epoch from t.last_at) * 1000000)::bigint as last_us, t.steps, t.calls, t.open_calls, t.cost_micros
-         from call_tree t join session s on s.shard = t.shard and s.tenant_id = t.tenant_id
-           and s.root_id = t.root_id
-         where t.tenant_id = $1 and ($3::bigint is null
-           or t.last_at < timestamptz 'epoch' + $3 * interval '1 microsecond'
-           or (t.last_at = timestamptz 'epoch' + $3 * interval '1 microsecond'
-             and (s.root_id, s.depth, s.session_id) > ($4, $5, $6)))
-         order by t.last_at desc, s.root_id, s.depth, s.session_id limit $2",
-    );
-    let rows = rows.bind(tenant.0).bind(i64::try_from(max).unwrap_or(i64::MAX));
-    let rows = rows.bind(after.map(|after| after.last_us)).bind(after.map(|after| after.root.as_str()));
-    let rows = rows.bind(after.map(|after| after.depth)).bind(after.map(|after| after.session.as_str()));
-    let line = |row: &PgRow| {
-        Ok(SessionLine {
-            place: SessionPlace {
-                last_us: row.try_get("last_us")?,
-                root: row.try_get("root_id")?,
-                depth: row.try_get("depth")?,
-                session: row.try_get("session_id")?,
-            },
-            created_at: at(row, "created_ms")?,
-            steps: count(row, "steps")?,
-            calls: count(row, "calls")?,
-            open_calls: u32::try_from(row.try_get::<i32, _>("open_calls")?).unwrap_or(0),
-            cost_micros: count(row, "cost_micros")?,
-        })
-    };
-    rows.fetch_all(conn).await?.iter().map(line).collect()
 }

@@ -1,0 +1,212 @@
+//! A call with everything that is stored of it.
+
+use sqlx::{PgConnection, Row as _, postgres::PgRow};
+
+use super::{
+    super::{
+        Store,
+        decode::{self, Loaded, at, count, member, whole},
+        export, look_up,
+        sealed::{self, Opener},
+    },
+    line::{self, JUDGEMENT, Key, judgement},
+};
+use crate::{
+    domain::{
+        calls::{CallAnswer, CallPlace, CallReport, Judgement, WholeCall},
+        failure::FailureKind,
+        ids::{CallId, SessionId, TenantId},
+        outcome::OutcomeStatus,
+        shard::Shard,
+    },
+    store::error::StoreError,
+};
+
+/// Judgements that are given of one call: the newest.
+const JUDGEMENTS_MAX: usize = 100;
+
+impl Store {
+    /// A call of a session; none where there is no such call.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the database cannot be read.
+    pub async fn whole_call(
+        &self,
+        tenant: TenantId,
+        session: &SessionId,
+        call_id: &CallId,
+        with_rows: bool,
+    ) -> Result<Option<WholeCall>, StoreError> {
+        let opener = self.opener(tenant);
+        let read = async |conn: &mut PgConnection| whole_call(conn, &opener, session, call_id, with_rows).await;
+        self.readers.read_of(&[tenant], read).await
+    }
+}
+
+/// Where the rows of a call are.
+struct Place<'a> {
+    shard: i16,
+    tenant: TenantId,
+    root: &'a SessionId,
+    session: &'a str,
+    call_id: &'a str,
+}
+
+const OF_CALL: &str = "select t.epoch from call_tree t where t.shard = $1 and t.tenant_id = $2 and t.root_id = $3";
+
+impl Place<'_> {
+    async fn rows(&self, conn: &mut PgConnection, sql: String) -> Loaded<Vec<PgRow>> {
+        let query = sqlx::query(sqlx::AssertSqlSafe(sql)).bind(self.shard).bind(self.tenant.0);
+        let query = query.bind(self.root.as_str()).bind(self.session).bind(self.call_id);
+        Ok(query.fetch_all(conn).await?)
+    }
+}
+
+async fn whole_call(
+    conn: &mut PgConnection,
+    opener: &Opener,
+    session: &SessionId,
+    call_id: &CallId,
+    with_rows: bool,
+) -> Loaded<Option<WholeCall>> {
+    let tenant = opener.tenant();
+    let Some(root) = look_up::root(conn, tenant, session).await? else { return Ok(None) };
+    let shard = Shard::of(tenant, &root).0;
+    let key = Key {
+        shard,
+        place: CallPlace { last_us: 0, root: root.to_string(), seq: 0 },
+        session: session.to_string(),
+        call_id: call_id.to_string(),
+    };
+    let Some(line) = line::lines(conn, opener, &[key]).await?.pop() else { return Ok(None) };
+    let place = Place { shard, tenant, root: &root, session: session.as_str(), call_id: call_id.as_str() };
+    let (arguments, justification) = said(conn, &place, opener).await?;
+    let (reports, given) = reports(conn, &place, opener).await?;
+    Ok(Some(WholeCall {
+        arguments,
+        justification,
+        result: given.result,
+        whole: given.whole,
+        error: given.error,
+        judgements: judgements(conn, &place, opener).await?,
+        reports,
+        answers: answers(conn, &place, opener).await?,
+        followed_by: followed_by(conn, &place).await?,
+        rows: match with_rows {
+            true => export::rows_of(conn, opener, shard, (place.session, place.call_id)).await?,
+            false => Vec::new(),
+        },
+        line,
+    }))
+}
+
+/// Its arguments and why the agent wanted it, as they were judged last.
+async fn said(conn: &mut PgConnection, place: &Place<'_>, opener: &Opener) -> Loaded<(Option<String>, Option<String>)> {
+    let sql = format!(
+        "select c.seq, c.arguments, c.justification from call c where c.shard = $1 and c.tenant_id = $2
+           and c.epoch = ({OF_CALL}) and c.session_id = $4 and c.call_id = $5 order by c.round desc limit 1"
+    );
+    let rows = place.rows(conn, sql).await?;
+    let Some(row) = rows.first() else { return Ok((None, None)) };
+    let seq = count(row, "seq")?;
+    let open = |what: &str, column: &str| opener.maybe(what, place.session, seq, row.try_get(column)?);
+    Ok((open(sealed::ARGUMENTS, "arguments")?, open(sealed::JUSTIFICATION, "justification")?))
+}
+
+async fn judgements(conn: &mut PgConnection, place: &Place<'_>, opener: &Opener) -> Loaded<Vec<Judgement>> {
+    let sql = format!(
+        "select {JUDGEMENT} from call c where c.shard = $1 and c.tenant_id = $2 and c.epoch = ({OF_CALL})
+           and c.session_id = $4 and c.call_id = $5 order by c.round desc limit {JUDGEMENTS_MAX}"
+    );
+    let rows = place.rows(conn, sql).await?;
+    rows.iter().rev().map(|row| judgement(row, place.session, opener)).collect()
+}
+
+/// What it gave last.
+#[derive(Default)]
+struct GivenLast {
+    result: Option<String>,
+    whole: Option<crate::domain::whole::Whole>,
+    error: Option<String>,
+}
+
+async fn reports(conn: &mut PgConnection, place: &Place<'_>, opener: &Opener) -> Loaded<(Vec<CallReport>, GivenLast)> {
+    let sql = format!(
+        "select o.seq, (extract(epoch from o.at) * 1000)::bigint as at_ms, o.status, o.failure, o.error_line, o.by_lease,
+           o.duration_ms, o.retryable, o.retry_after_ms, o.retries_remaining, o.p_success, o.p_low, o.p_high,
+           o.confidence, o.basis, o.guard, o.trials, (extract(epoch from o.as_of) * 1000)::bigint as as_of_ms, o.probe,
+           o.progress_note, encode(o.trace_id, 'hex') as trace_id
+         from call c join outcome o on o.shard = c.shard and o.tenant_id = c.tenant_id and o.epoch = c.epoch
+           and o.session_id = c.session_id and o.permit_seq = c.seq
+         where c.shard = $1 and c.tenant_id = $2 and c.epoch = ({OF_CALL}) and c.session_id = $4 and c.call_id = $5
+           and c.attempt is not null order by o.seq desc limit {JUDGEMENTS_MAX}"
+    );
+    let rows = place.rows(conn, sql).await?;
+    let reports = rows.iter().rev().map(|row| report(row, place.session, opener)).collect::<Loaded<_>>()?;
+    let sql = format!(
+        "select o.seq, o.result, o.error_message, o.whole_bytes, o.whole_sha256
+         from call c join outcome o on o.shard = c.shard and o.tenant_id = c.tenant_id and o.epoch = c.epoch
+           and o.session_id = c.session_id and o.permit_seq = c.seq and o.status > 0
+         where c.shard = $1 and c.tenant_id = $2 and c.epoch = ({OF_CALL}) and c.session_id = $4 and c.call_id = $5
+         order by o.seq desc limit 1"
+    );
+    let given = match place.rows(conn, sql).await?.first() {
+        Some(row) => {
+            let open =
+                |what: &str, column: &str| opener.maybe(what, place.session, count(row, "seq")?, row.try_get(column)?);
+            let (result, error) = (open(sealed::RESULT, "result")?, open(sealed::ERROR, "error_message")?);
+            GivenLast { result, whole: whole(row)?, error }
+        }
+        None => GivenLast::default(),
+    };
+    Ok((reports, given))
+}
+
+fn report(row: &PgRow, session: &str, opener: &Opener) -> Loaded<CallReport> {
+    let seq = count(row, "seq")?;
+    let failure: Option<i16> = row.try_get("failure")?;
+    let open = |what: &str, column: &str| opener.maybe(what, session, seq, row.try_get(column)?);
+    Ok(CallReport {
+        seq,
+        at: at(row, "at_ms")?,
+        status: member(&OutcomeStatus::ALL, row.try_get("status")?)?,
+        failure: failure.map(|code| member(&FailureKind::ALL, code)).transpose()?,
+        error: open(sealed::ERROR_LINE, "error_line")?,
+        by_lease: row.try_get("by_lease")?,
+        duration_ms: row.try_get::<Option<i64>, _>("duration_ms")?.and_then(|ms| u64::try_from(ms).ok()),
+        advice: decode::advice(row)?,
+        note: open(sealed::NOTE, "progress_note")?,
+        trace: row.try_get("trace_id")?,
+    })
+}
+
+async fn answers(conn: &mut PgConnection, place: &Place<'_>, opener: &Opener) -> Loaded<Vec<CallAnswer>> {
+    let sql = format!(
+        "select (extract(epoch from e.at) * 1000)::bigint as at_ms, e.kind, e.actor, e.reason,
+           coalesce((e.detail ->> 'approved')::boolean, false) as approved
+         from session_event e where e.shard = $1 and e.tenant_id = $2 and e.root_id = $3 and e.epoch = ({OF_CALL})
+           and e.session_id = $4 and e.detail ->> 'call_id' = $5
+           and e.kind in ('answered', 'seconded', 'withdrawn', 'outcome_settled') order by e.seq"
+    );
+    let answer = |row: &PgRow| {
+        Ok(CallAnswer {
+            at: at(row, "at_ms")?,
+            kind: row.try_get("kind")?,
+            by: row.try_get("actor")?,
+            why: opener.maybe(sealed::REASON, place.session, sealed::WHY, row.try_get("reason")?)?,
+            approved: row.try_get("approved")?,
+        })
+    };
+    place.rows(conn, sql).await?.iter().map(answer).collect()
+}
+
+async fn followed_by(conn: &mut PgConnection, place: &Place<'_>) -> Loaded<Vec<String>> {
+    let sql = format!(
+        "select f.call_id, min(f.seq) as seq from call c
+         join call f on f.shard = c.shard and f.tenant_id = c.tenant_id and f.epoch = c.epoch
+           and f.session_id = c.session_id and f.seq > c.seq and f.retry_of = c.seq
+         where c.shard = $1 and c.tenant_id = $2 and c.epoch = ({OF_CALL}) and c.session_id = $4 and c.call_id = $5
+           and c.attempt is not null group by f.call_id order by min(f.seq) limit {JUDGEMENTS_MAX}"
+    );
+    place.rows(conn, sql).await?.iter().map(|row| Ok(row.try_get("call_id")?)).collect()
+}

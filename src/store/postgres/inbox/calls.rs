@@ -1,0 +1,114 @@
+//! Calls that people look for: of one call tree in their order, or of the trees that were heard of last.
+
+use sqlx::PgConnection;
+
+use super::{
+    super::{Store, decode::Loaded, look_up, sealed::Opener},
+    filter::{TREES_MAX, Tree, Trees, bound, condition, is_sealed},
+    line::{self, Key},
+};
+use crate::{
+    domain::{
+        calls::{CallLine, CallPlace, CallsWanted, Looked},
+        ids::{SessionId, TenantId},
+        shard::Shard,
+    },
+    store::error::StoreError,
+};
+
+/// Trees whose calls are looked at in one statement, at first.
+const FEW: usize = 16;
+
+impl Store {
+    /// The calls that are wanted, in short; none where nobody has heard of the session.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the database cannot be read.
+    pub async fn calls(
+        &self,
+        tenant: TenantId,
+        wanted: &CallsWanted,
+    ) -> Result<Option<Looked<CallLine, CallPlace>>, StoreError> {
+        let opener = self.opener(tenant);
+        self.readers.read_of(&[tenant], async |conn| calls(conn, &opener, wanted).await).await
+    }
+}
+
+async fn calls(
+    conn: &mut PgConnection,
+    opener: &Opener,
+    wanted: &CallsWanted,
+) -> Loaded<Option<Looked<CallLine, CallPlace>>> {
+    let tenant = opener.tenant();
+    let (trees, is_more) = match &wanted.session {
+        Some(session) => {
+            let Some(root) = look_up::root(conn, tenant, session).await? else { return Ok(None) };
+            (vec![Tree::alone(Shard::of(tenant, &root), &root)], false)
+        }
+        None => {
+            let trees = Trees {
+                after: wanted.after.as_ref().map(|after| (after.last_us, after.root.as_str())),
+                since_ms: wanted.filter.since.map(|at| at.as_millis()),
+                until_ms: wanted.filter.until.map(|at| at.as_millis()),
+                ..Trees::default()
+            };
+            // Each has a call.
+            trees.find(conn, tenant, if wanted.filter.is_all() { wanted.max + 1 } else { TREES_MAX }).await?
+        }
+    };
+    let (mut keys, mut looked): (Vec<Key>, usize) = (Vec::new(), 0);
+    while looked < trees.len() && keys.len() <= wanted.max {
+        let some = &trees[looked..trees.len().min(looked.max(FEW) * 2)];
+        let left = wanted.max + 1 - keys.len();
+        keys.extend(keys_of(conn, tenant, some, wanted, left).await?);
+        looked += some.len();
+    }
+    let is_full = keys.len() > wanted.max;
+    keys.truncate(wanted.max);
+    let next = match (keys.last(), trees.last()) {
+        (Some(key), _) if is_full => Some(key.place.clone()),
+        (_, Some(tree)) if is_more => Some(CallPlace { last_us: tree.last_us, root: tree.root.clone(), seq: 0 }),
+        _ => None,
+    };
+    Ok(Some(Looked {
+        found: line::lines(conn, opener, &keys).await?,
+        since_us: next.as_ref().filter(|_| wanted.session.is_none()).map(|next| next.last_us),
+        next,
+        is_sealed: is_sealed(&wanted.filter, opener),
+    }))
+}
+
+async fn keys_of(
+    conn: &mut PgConnection,
+    tenant: TenantId,
+    trees: &[Tree],
+    wanted: &CallsWanted,
+    most: usize,
+) -> Loaded<Vec<Key>> {
+    let (behind, order) = if wanted.oldest_first { (">", "asc") } else { ("<", "desc") };
+    let sql = format!(
+        "select k.shard, k.root_id, k.last_us, c.session_id, c.call_id, c.seq
+         from unnest($12::int2[], $13::text[], $14::int8[]) with ordinality as k(shard, root_id, last_us, no)
+         join call_tree t on t.shard = k.shard and t.tenant_id = $1 and t.root_id = k.root_id
+         join session s on s.shard = t.shard and s.tenant_id = t.tenant_id and s.root_id = t.root_id
+         cross join lateral (
+           select c.session_id, c.call_id, c.seq from call c
+           where c.shard = t.shard and c.tenant_id = t.tenant_id and c.epoch = t.epoch
+             and c.session_id = s.session_id and ($15::text is null or t.root_id <> $15 or c.seq {behind} $16)
+             and {}
+           order by c.seq {order} limit $18) c
+         where $17::text is null or s.session_id = $17
+         order by k.no, c.seq {order} limit $18",
+        condition()
+    );
+    let shards: Vec<i16> = trees.iter().map(|tree| tree.shard).collect();
+    let roots: Vec<&str> = trees.iter().map(|tree| tree.root.as_str()).collect();
+    let heard: Vec<i64> = trees.iter().map(|tree| tree.last_us).collect();
+    let query = bound(sql, tenant, &wanted.filter).bind(shards).bind(roots).bind(heard);
+    let after = wanted.after.as_ref();
+    let query = query.bind(after.map(|after| after.root.as_str()));
+    let query = query.bind(after.map(|after| i64::try_from(after.seq).unwrap_or(i64::MAX)));
+    let query = query.bind(wanted.session.as_ref().filter(|_| wanted.alone).map(SessionId::as_str));
+    let rows = query.bind(i64::try_from(most).unwrap_or(i64::MAX)).fetch_all(conn).await?;
+    rows.iter().map(line::key).collect()
+}
