@@ -80,7 +80,10 @@ async fn what_a_server_tells_keeps_its_names() {
         ("audit list", "by createTime credential erasedBy hash kind number origin sessionId what why"),
         ("audit verify", "anchor erasedWords problems"),
         ("evaluate --session s1 --tool get_order --call-id c9 --arguments {\"n\":9}", "verdict"),
-        ("record c9 success --session s1", "failure isError nextContextHint replayed status toolResultJson"),
+        (
+            "record c9 success --session s1",
+            "budgets failure isError nextContextHint replayed status toolResultJson toolsDisabled",
+        ),
         ("explain c1", "approvals call rules"),
         ("forget session s1", "callTrees others percent sessions"),
         ("grants list s1", "by ceiling expireTime grantId sessionId toolPattern used"),
