@@ -30,9 +30,10 @@
 //! | [`telemetry`] | logs, spans, metrics | domain |
 //! | [`gate`] | load, decide, append, again | domain, auth, retry, engine, policy, store, sealing, telemetry, clock |
 //! | [`listener`] | connections: addresses, TLS, limits | clock |
+//! | [`outgoing`] | one small request to somebody else | nobody |
 //! | [`web`] | what is asked over HTTP alone | domain, telemetry |
 //! | [`grpc`] | the contract of `proto/` | domain, auth, gate, telemetry, clock, hosts, listener, web |
-//! | [`console`] | a fleet in a browser: pages over the services | domain, gate, grpc, listener |
+//! | [`console`] | a fleet in a browser: pages over the services | domain, auth, gate, grpc, listener, outgoing |
 //! | [`cli`] | the commands | all |
 //!
 //! The first eleven rooms are pure: no `async`, no clock, no lock, no log; time is an argument. `tests/tidy` reads
@@ -90,6 +91,7 @@ pub mod hosts;
 pub mod listener;
 pub mod mcp;
 pub mod offline;
+pub mod outgoing;
 pub mod policy;
 pub mod private_postgres;
 pub mod retry;

@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use super::{
     certificate,
-    jwt::{self, Issuer, Source},
+    jwt::{self, Issuer, SignIn, Source},
 };
 use crate::domain::{
     identity::{Mapped, Role},
@@ -15,6 +15,8 @@ use crate::domain::{
     pattern::Pattern,
 };
 
+/// Where issuers lead people back to.
+pub const CALLBACK: &str = "/sign-in/callback";
 /// Lines of each list.
 const RULES_MAX: usize = 1_000;
 
@@ -59,6 +61,17 @@ struct IssuerForm {
     ca: Option<PathBuf>,
     bearer_file: Option<PathBuf>,
     rules: Vec<ClaimsForm>,
+    sign_in: Option<SignInForm>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SignInForm {
+    label: Option<String>,
+    redirect: String,
+    #[serde(default)]
+    scopes: Vec<String>,
+    client_secret_file: Option<PathBuf>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -166,7 +179,7 @@ pub fn read(text: &str) -> Result<Auth, Invalid> {
 }
 
 fn issuer(path: &str, form: IssuerForm) -> Result<Issuer, Invalid> {
-    let IssuerForm { issuer, audience, jwks, ca, bearer_file: bearer, rules } = form;
+    let IssuerForm { issuer, audience, jwks, ca, bearer_file: bearer, rules, sign_in: people } = form;
     for (field, text) in [("issuer", &issuer), ("audience", &audience), ("jwks", &jwks)] {
         if text.is_empty() {
             return Err(Invalid::new(format!("{path}.{field}"), "is empty"));
@@ -176,6 +189,7 @@ fn issuer(path: &str, form: IssuerForm) -> Result<Issuer, Invalid> {
         return Err(Invalid::new(format!("{path}.rules"), format!("needs 1 to {RULES_MAX} lines")));
     }
     let is_url = jwks.starts_with("https://") || jwks.starts_with("http://");
+    let people = people.map(|form| sign_in(&format!("{path}.sign_in"), form, &issuer, ca.as_ref())).transpose()?;
     let keys = if is_url { Source::Url { url: jwks, ca, bearer } } else { Source::File(jwks.into()) };
     let rule = |(i, form): (usize, ClaimsForm)| {
         let path = format!("{path}.rules[{i}]");
@@ -191,7 +205,25 @@ fn issuer(path: &str, form: IssuerForm) -> Result<Issuer, Invalid> {
         Ok(jwt::Rule { claims, is: form.is.read(&format!("{path}.as"))? })
     };
     let rules = rules.into_iter().enumerate().map(rule).collect::<Result<_, _>>()?;
-    Ok(Issuer { issuer, audience, keys, rules })
+    Ok(Issuer { issuer, audience, keys, rules, sign_in: people })
+}
+
+fn sign_in(path: &str, form: SignInForm, issuer: &str, ca: Option<&PathBuf>) -> Result<SignIn, Invalid> {
+    let SignInForm { label, redirect, mut scopes, client_secret_file: secret } = form;
+    let is_here =
+        ["http://localhost", "http://127.0.0.1", "http://[::1]"].iter().any(|here| redirect.starts_with(here));
+    if !redirect.ends_with(CALLBACK) || !(redirect.starts_with("https://") || is_here) {
+        let problem = format!("must be https://HOST{CALLBACK}, as browsers reach this server");
+        return Err(Invalid::new(format!("{path}.redirect"), problem));
+    }
+    if scopes.iter().any(|scope| scope.is_empty() || scope.contains(char::is_whitespace)) {
+        return Err(Invalid::new(format!("{path}.scopes"), "has one that is empty, or has white space"));
+    }
+    if !scopes.iter().any(|scope| scope == "openid") {
+        scopes.insert(0, "openid".to_owned());
+    }
+    let label = label.unwrap_or_else(|| issuer.to_owned());
+    Ok(SignIn { label, redirect, scopes: scopes.join(" "), secret, ca: ca.cloned() })
 }
 
 #[cfg(test)]
@@ -222,6 +254,12 @@ mod tests {
             ("certificates: [{san: '*', as: {roles: [agent]}}]", "certificates[0].san", "has to begin with"),
             ("certificates: [{san: 'dns:a|*', as: {roles: [agent]}}]", "certificates[0].san", "has to begin with"),
             ("certificate: []", "the file", "certificate"),
+            (
+                "issuers: [{issuer: i, audience: a, jwks: f, rules: [{claims: {sub: x}, as: {roles: [agent]}}],
+                    sign_in: {redirect: 'http://plane.example/sign-in/callback'}}]",
+                "issuers[0].sign_in.redirect",
+                "must be https://HOST/sign-in/callback",
+            ),
         ] {
             let wrong = read(text).expect_err(text);
             assert_eq!(wrong.field, field, "{text}: {wrong:?}");

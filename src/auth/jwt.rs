@@ -56,6 +56,23 @@ pub struct Issuer {
     pub keys: Source,
     /// Who its tokens are.
     pub rules: Vec<Rule>,
+    /// How people sign in by it to the console; none where they do not.
+    pub sign_in: Option<SignIn>,
+}
+
+/// How people sign in by an issuer (OpenID Connect, the authorization code with PKCE).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SignIn {
+    /// What the button says.
+    pub label: String,
+    /// Where the issuer leads them back to: `https://HOST/sign-in/callback`, as it is registered there.
+    pub redirect: String,
+    /// What is asked for; `openid` among it.
+    pub scopes: String,
+    /// A file with the secret of this client; none for one that has none.
+    pub secret: Option<PathBuf>,
+    /// The authority of the issuer's certificate, where that is none of the public ones.
+    pub ca: Option<PathBuf>,
 }
 
 /// One line of an issuer's mapping.
@@ -120,6 +137,13 @@ pub fn issuer(issuers: &[Issuer], token: &str) -> Option<usize> {
     let claims: Map<String, Value> = insecure_decode_claims(token).ok()?;
     let named = claims.get("iss")?.as_str()?;
     issuers.iter().position(|issuer| issuer.issuer == named)
+}
+
+/// What a token claims under this name, if that is a text. Nobody has looked at its signature.
+#[must_use]
+pub fn claimed(token: &str, name: &str) -> Option<String> {
+    let claims: Map<String, Value> = insecure_decode_claims(token).ok()?;
+    claims.get(name)?.as_str().map(str::to_owned)
 }
 
 /// Checks a token of this issuer.

@@ -5,15 +5,16 @@ use std::{path::Path, sync::Arc, time::Duration};
 
 use anyhow::{Context as _, anyhow, bail};
 use futures_util::future::join_all;
+use http::{HeaderValue, header::AUTHORIZATION};
 use tokio::time::{sleep, timeout};
 
-use super::fetch;
 use crate::{
     auth::{
         file::{self, Auth},
         jwt::{Issuer, Keys, Source},
     },
     gate::Gate,
+    outgoing::Ask,
 };
 
 /// How often keys are read: a file costs nothing, an address is somebody else's.
@@ -71,7 +72,19 @@ async fn read(source: &Source) -> anyhow::Result<Keys> {
             }
             tokio::fs::read_to_string(path).await.with_context(|| path.display().to_string())?
         }
-        Source::Url { url, ca, bearer } => fetch::text(url, ca.as_deref(), bearer.as_deref(), BYTES_MAX).await?,
+        Source::Url { url, ca, bearer } => {
+            let mut ask = Ask::get(url).authority(ca.as_deref());
+            if let Some(path) = bearer {
+                let token = tokio::fs::read_to_string(path).await.with_context(|| path.display().to_string())?;
+                let shown = HeaderValue::from_str(&format!("Bearer {}", token.trim()));
+                ask = ask.header(AUTHORIZATION, shown.with_context(|| path.display().to_string())?);
+            }
+            let answer = ask.send(BYTES_MAX).await?;
+            if !answer.status.is_success() {
+                bail!("{url}: it answered {}", answer.status);
+            }
+            answer.body
+        }
     };
     Keys::read(&text).map_err(|problem| anyhow!("they are no key set: {problem}"))
 }

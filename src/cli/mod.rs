@@ -18,7 +18,6 @@ mod evaluate;
 mod examples;
 mod expiry;
 mod explain;
-mod fetch;
 mod follow;
 mod grants;
 mod health;

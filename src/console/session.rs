@@ -24,6 +24,11 @@ pub(super) const IDLE: Duration = Duration::from_secs(3_600);
 /// And after so long in any case: a working day.
 pub(super) const LASTS: Duration = Duration::from_secs(12 * 3_600);
 
+/// How long somebody may take to sign in by an issuer.
+const SIGN_IN_S: u32 = 600;
+/// What the browser keeps meanwhile.
+const SIGN_IN_COOKIE: &str = "__Host-callgate-sign-in";
+
 /// The prefix holds browsers to `Secure`, to the path `/`, and to this very host.
 const COOKIE: &str = "__Host-callgate";
 const SECRET_BYTES: usize = 32;
@@ -46,7 +51,7 @@ pub(super) struct Secret(Zeroizing<[u8; SECRET_BYTES]>);
 
 impl Secret {
     /// A new one.
-    fn new() -> Result<Self, NoAnswer> {
+    pub(super) fn new() -> Result<Self, NoAnswer> {
         let mut secret = Zeroizing::new([0; SECRET_BYTES]);
         let no_random = |error| NoAnswer::Fault(format!("no random bytes: {error}"));
         getrandom::fill(&mut secret[..]).map_err(no_random)?;
@@ -55,9 +60,10 @@ impl Secret {
 
     /// The one that a browser shows.
     pub(super) fn shown(headers: &HeaderMap) -> Option<Self> {
-        let cookies = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
-        let mut pairs = cookies.flat_map(|value| value.split(';')).filter_map(|pair| pair.trim().split_once('='));
-        let (_, text) = pairs.find(|(name, _)| *name == COOKIE)?;
+        Self::read(cookie(headers, COOKIE)?)
+    }
+
+    fn read(text: &str) -> Option<Self> {
         let read = Zeroizing::new(BASE64.decode(text).ok()?);
         let mut secret = Zeroizing::new([0; SECRET_BYTES]);
         secret.copy_from_slice(<&[u8; SECRET_BYTES]>::try_from(&read[..]).ok()?);
@@ -70,12 +76,46 @@ impl Secret {
 
     /// What forms of this session carry, so that no other site's form is taken for one of ours.
     pub(super) fn csrf(&self) -> String {
-        BASE64.encode(self.derived(b"csrf"))
+        self.text(b"csrf")
     }
 
     /// Is this what our forms carry?
     pub(super) fn is_csrf(&self, given: &str) -> bool {
-        bool::from(self.csrf().as_bytes().ct_eq(given.as_bytes()))
+        self.is_text(b"csrf", given)
+    }
+
+    /// A text that only who has this secret can make.
+    pub(super) fn text(&self, label: &[u8]) -> String {
+        text(&self.derived(label))
+    }
+
+    /// Is this that text?
+    pub(super) fn is_text(&self, label: &[u8], given: &str) -> bool {
+        bool::from(self.text(label).as_bytes().ct_eq(given.as_bytes()))
+    }
+
+    /// The header by which a browser keeps it while somebody signs in by the issuer at this place, and where they go
+    /// on then. An issuer's page leads back, so it goes with what other sites lead to.
+    pub(super) fn of_sign_in(&self, place: usize, next: &str) -> Option<HeaderValue> {
+        let value = format!("{}.{place}.{}", text(&self.0[..]), text(next.as_bytes()));
+        let how = format!("Path=/; Secure; HttpOnly; SameSite=Lax; Max-Age={SIGN_IN_S}");
+        let mut value = HeaderValue::from_str(&format!("{SIGN_IN_COOKIE}={value}; {how}")).ok()?;
+        value.set_sensitive(true);
+        Some(value)
+    }
+
+    /// The header by which a browser forgets that.
+    pub(super) fn no_sign_in() -> Option<HeaderValue> {
+        let how = "Path=/; Secure; HttpOnly; SameSite=Lax; Max-Age=0";
+        HeaderValue::from_str(&format!("{SIGN_IN_COOKIE}=; {how}")).ok()
+    }
+
+    /// What it keeps while somebody signs in: the secret, by whom, and where they go on.
+    pub(super) fn begun(headers: &HeaderMap) -> Option<(Self, usize, String)> {
+        let [secret, place, next]: [&str; 3] =
+            cookie(headers, SIGN_IN_COOKIE)?.split('.').collect::<Vec<_>>().try_into().ok()?;
+        let next = String::from_utf8(BASE64.decode(next).ok()?).ok()?;
+        Some((Self::read(secret)?, place.parse().ok()?, next))
     }
 
     fn derived(&self, label: &[u8]) -> [u8; 32] {
@@ -113,6 +153,17 @@ impl Secret {
         value.set_sensitive(true);
         Some(value)
     }
+}
+
+fn cookie<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {
+    let cookies = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
+    let mut pairs = cookies.flat_map(|value| value.split(';')).filter_map(|pair| pair.trim().split_once('='));
+    pairs.find(|(known, _)| *known == name).map(|(_, value)| value)
+}
+
+/// Bytes as cookies and URLs take them.
+pub(super) fn text(bytes: &[u8]) -> String {
+    BASE64.encode(bytes)
 }
 
 /// Signs somebody in who showed this.

@@ -262,9 +262,17 @@ pub(crate) const WALLS: &[Wall] = &[
         never: &[NOW, SQL, &["anyhow", "clap"]],
     },
     Wall {
+        room: "outgoing",
+        rooms: &[],
+        crates: None,
+        never: &[DAYTIME, SQL, WIRE, &["anyhow", "clap", "opentelemetry"]],
+    },
+    Wall {
         room: "console",
         rooms: &[
-            ("domain", "roles and texts"),
+            ("domain", "texts"),
+            ("auth", "issuers by which people sign in"),
+            ("outgoing", "asks them"),
             ("gate", "keeps who is signed in"),
             ("grpc", "the services that pages are made of"),
             ("listener", "whose requests it answers"),

@@ -2,6 +2,7 @@
 
 mod audit;
 mod home;
+mod issuer;
 mod sign_in;
 mod tokens;
 
@@ -17,7 +18,12 @@ pub(super) const LINKS: [Link; 2] = [
 ];
 
 pub(super) fn router() -> Router<Console> {
-    Router::new().merge(home::router()).merge(audit::router()).merge(sign_in::router()).merge(tokens::router())
+    Router::new()
+        .merge(home::router())
+        .merge(audit::router())
+        .merge(sign_in::router())
+        .merge(issuer::router())
+        .merge(tokens::router())
 }
 
 #[cfg(test)]

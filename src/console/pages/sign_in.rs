@@ -10,6 +10,7 @@ use axum::{
 use http::{HeaderMap, StatusCode, header, request::Parts};
 use serde::Deserialize;
 
+use super::issuer;
 use crate::{
     console::{
         Console,
@@ -34,6 +35,8 @@ struct Page<'a> {
     wants_credentials: bool,
     /// Whose the certificate of this connection is, if it has one that says who they are.
     certificate: Option<&'a str>,
+    /// By whom one can sign in, with their places.
+    issuers: Vec<(usize, String)>,
 }
 
 #[derive(Deserialize)]
@@ -99,7 +102,8 @@ async fn page(console: &Console, shown: &Shown, way: &Way, fault: Option<&Fault>
     let named = named.filter(|caller| caller.credential() == CredentialKind::Certificate).map(|caller| caller.name);
     let wants_credentials = console.gate.wants_credentials() || shown.peer.as_ref().is_none_or(|peer| peer.is_public);
     let (message, certificate) = (fault.map(Fault::message), named.as_deref());
-    let html = Page { next: way.next(), message, wants_credentials, certificate }.render()?;
+    let html =
+        Page { next: way.next(), message, wants_credentials, certificate, issuers: issuer::all(console) }.render()?;
     let code = if fault.is_some() { StatusCode::UNAUTHORIZED } else { StatusCode::OK };
     Ok((code, Html(html)).into_response())
 }

@@ -4,7 +4,7 @@
 use http::{HeaderMap, HeaderName, Method, StatusCode, header, request::Parts};
 use url::Url;
 
-use crate::cli::fetch::is_here;
+use crate::outgoing::is_here;
 
 /// What is refused at the door, and why.
 pub(super) type Refusal = (StatusCode, String);

@@ -35,7 +35,7 @@ use tonic::codegen::Service;
 use url::{Position, Url};
 
 use super::doors;
-use crate::cli::fetch;
+use crate::outgoing;
 
 /// Longest time for a connection.
 const CONNECTED: Duration = Duration::from_secs(10);
@@ -58,7 +58,8 @@ impl Upstream {
         if !url.username().is_empty() || url.password().is_some() {
             bail!("--url: who else is on this machine can read it; its host sends the credential, as a header");
         }
-        let tls = (url.scheme() == "https").then(|| fetch::tls(ca)).transpose()?.map(Arc::new);
+        let tls =
+            (url.scheme() == "https").then(|| outgoing::tls(ca)).transpose().map_err(anyhow::Error::msg)?.map(Arc::new);
         let connector = Connector { url: Arc::new(url.clone()), tls };
         let client = Client::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())

@@ -1,0 +1,201 @@
+//! `/sign-in/with/{issuer}` and `/sign-in/callback`: sign-in by an issuer of tokens (OpenID Connect, the authorization
+//! code with PKCE, RFC 7636). What comes of it is the issuer's ID token, shown with each request from then on like any
+//! other: whose it is says the mapping of `--auth`, and the session ends with it.
+
+use askama::Template;
+use axum::{
+    Router,
+    extract::{FromRequestParts, Path, Query, State},
+    response::{Html, IntoResponse, Redirect, Response},
+    routing::get,
+};
+use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};
+use http::{HeaderMap, HeaderValue, StatusCode, header, request::Parts};
+use serde::Deserialize;
+use url::{Url, form_urlencoded};
+
+use crate::{
+    auth::{
+        file::CALLBACK,
+        jwt::{Issuer, SignIn, claimed},
+    },
+    console::{
+        Console,
+        fault::Fault,
+        session::{self, Secret, Showed},
+        visitor::{Shown, caller, is_here},
+    },
+    outgoing::Ask,
+};
+
+/// Longest answer of an issuer, in bytes.
+const ANSWER_BYTES_MAX: usize = 256 << 10;
+
+pub(super) fn router() -> Router<Console> {
+    Router::new().route("/sign-in/with/{issuer}", get(leave)).route(CALLBACK, get(back))
+}
+
+/// Those by which people sign in, with their places.
+pub(super) fn all(console: &Console) -> Vec<(usize, String)> {
+    let issuers = console.gate.issuers().into_iter().enumerate();
+    issuers.filter_map(|(at, issuer)| Some((at, issuer.sign_in?.label))).collect()
+}
+
+/// What an issuer says of itself (OpenID Connect Discovery 1.0).
+#[derive(Deserialize)]
+struct Endpoints {
+    issuer: String,
+    authorization_endpoint: String,
+    token_endpoint: String,
+}
+
+fn away(issuer: &Issuer, why: &dyn std::fmt::Display) -> Fault {
+    tracing::warn!(issuer = issuer.issuer, "nobody can sign in by it: {why}");
+    let message = "the issuer cannot be asked now; the server's log says why. A token still signs you in";
+    Fault::new(StatusCode::BAD_GATEWAY, message)
+}
+
+async fn endpoints(issuer: &Issuer, way: &SignIn) -> Result<Endpoints, Fault> {
+    let url = format!("{}/.well-known/openid-configuration", issuer.issuer.trim_end_matches('/'));
+    let answer = Ask::get(&url).authority(way.ca.as_deref()).send(ANSWER_BYTES_MAX).await;
+    let answer = answer.map_err(|failed| away(issuer, &failed))?;
+    let found: Endpoints = serde_json::from_str(&answer.body).map_err(|error| away(issuer, &error))?;
+    if found.issuer != issuer.issuer {
+        return Err(away(issuer, &format!("what is there is of {}", found.issuer)));
+    }
+    Ok(found)
+}
+
+fn issuer(console: &Console, place: usize) -> Result<(Issuer, SignIn), Fault> {
+    let issuer = console.gate.issuers().into_iter().nth(place);
+    let found = issuer.and_then(|issuer| issuer.sign_in.clone().map(|way| (issuer, way)));
+    found.ok_or_else(|| Fault::new(StatusCode::NOT_FOUND, "nobody signs in by such an issuer"))
+}
+
+#[derive(Deserialize)]
+struct Next {
+    #[serde(default)]
+    next: String,
+}
+
+/// Leads to the issuer. What it is to come back with is made of a secret that the browser keeps meanwhile.
+async fn leave(
+    State(console): State<Console>,
+    Path(place): Path<usize>,
+    Query(way): Query<Next>,
+) -> Result<Response, Fault> {
+    let (issuer, sign_in) = issuer(&console, place)?;
+    let found = endpoints(&issuer, &sign_in).await?;
+    let secret = Secret::new()?;
+    let next = if is_here(&way.next) { way.next.as_str() } else { "/" };
+    let mut to = Url::parse(&found.authorization_endpoint).map_err(|error| away(&issuer, &error))?;
+    to.query_pairs_mut()
+        .append_pair("response_type", "code")
+        .append_pair("client_id", &issuer.audience)
+        .append_pair("redirect_uri", &sign_in.redirect)
+        .append_pair("scope", &sign_in.scopes)
+        .append_pair("state", &secret.text(b"state"))
+        .append_pair("nonce", &secret.text(b"nonce"))
+        .append_pair("code_challenge", &challenge(&secret))
+        .append_pair("code_challenge_method", "S256");
+    let cookie = secret.of_sign_in(place, next).ok_or_else(|| Fault::field("no cookie could be made"))?;
+    Ok(([(header::SET_COOKIE, cookie)], Redirect::to(to.as_str())).into_response())
+}
+
+fn challenge(secret: &Secret) -> String {
+    use sha2::Digest as _;
+    session::text(&sha2::Sha256::digest(secret.text(b"verifier").as_bytes()))
+}
+
+/// What the issuer leads back with.
+#[derive(Deserialize)]
+struct Back {
+    #[serde(default)]
+    code: String,
+    #[serde(default)]
+    state: String,
+    #[serde(default)]
+    error: String,
+    #[serde(default)]
+    error_description: String,
+}
+
+#[derive(Deserialize)]
+struct Tokens {
+    id_token: String,
+}
+
+/// A page that goes on by itself: the cookie of a session goes with what a page of ours leads to, and not with what
+/// the issuer's does.
+#[derive(Template)]
+#[template(path = "signed_in.html")]
+struct Page {
+    next: String,
+}
+
+/// Somebody whom an issuer has led here.
+struct Led(Shown);
+
+impl FromRequestParts<Console> for Led {
+    type Rejection = Fault;
+
+    async fn from_request_parts(parts: &mut Parts, _: &Console) -> Result<Self, Fault> {
+        Ok(Self(Shown::of(parts)))
+    }
+}
+
+async fn back(State(console): State<Console>, Led(shown): Led, Query(back): Query<Back>) -> Result<Response, Fault> {
+    let again = || Fault::new(StatusCode::BAD_REQUEST, "this sign-in was not begun in your browser, or took too long");
+    let (secret, place, next) = Secret::begun(&shown.headers).ok_or_else(again)?;
+    if !secret.is_text(b"state", &back.state) {
+        return Err(again());
+    }
+    let (issuer, way) = issuer(&console, place)?;
+    if !back.error.is_empty() {
+        let message = format!("the issuer refused: {} {}", back.error, back.error_description);
+        return Err(Fault::new(StatusCode::UNAUTHORIZED, message.trim()));
+    }
+    let token = redeemed(&issuer, &way, &secret, &back.code).await?;
+    if claimed(&token, "nonce").is_none_or(|nonce| !secret.is_text(b"nonce", &nonce)) {
+        return Err(again());
+    }
+    let showed = Showed::Bearer(token);
+    caller(&shown.calls(&console, &showed)?).await?;
+    let session = session::begin(&console.gate, &showed).await?;
+    let mut headers = HeaderMap::new();
+    for cookie in [Secret::cookie(Some(&session)), Secret::no_sign_in()].into_iter().flatten() {
+        headers.append(header::SET_COOKIE, cookie);
+    }
+    let next = if is_here(&next) { next } else { "/".to_owned() };
+    Ok((headers, Html(Page { next }.render()?)).into_response())
+}
+
+/// The ID token for a code.
+async fn redeemed(issuer: &Issuer, way: &SignIn, secret: &Secret, code: &str) -> Result<String, Fault> {
+    let found = endpoints(issuer, way).await?;
+    let form = form_urlencoded::Serializer::new(String::new())
+        .append_pair("grant_type", "authorization_code")
+        .append_pair("code", code)
+        .append_pair("redirect_uri", &way.redirect)
+        .append_pair("client_id", &issuer.audience)
+        .append_pair("code_verifier", &secret.text(b"verifier"))
+        .finish();
+    let kind = HeaderValue::from_static("application/x-www-form-urlencoded");
+    let mut ask = Ask::post(&found.token_endpoint, kind, form).authority(way.ca.as_deref());
+    if let Some(path) = &way.secret {
+        let read = tokio::fs::read_to_string(path).await;
+        let given = read.map_err(|error| away(issuer, &format!("{}: {error}", path.display())))?;
+        // RFC 6749, 2.3.1: each part in the form of a form.
+        let part = |text: &str| form_urlencoded::byte_serialize(text.as_bytes()).collect::<String>();
+        let basic = BASE64.encode(format!("{}:{}", part(&issuer.audience), part(given.trim())));
+        let mut value = HeaderValue::from_str(&format!("Basic {basic}")).map_err(|error| away(issuer, &error))?;
+        value.set_sensitive(true);
+        ask = ask.header(header::AUTHORIZATION, value);
+    }
+    let answer = ask.send(ANSWER_BYTES_MAX).await.map_err(|failed| away(issuer, &failed))?;
+    if !answer.status.is_success() {
+        return Err(away(issuer, &format!("it gives no token for a code: {} {}", answer.status, answer.body)));
+    }
+    let tokens: Tokens = serde_json::from_str(&answer.body).map_err(|error| away(issuer, &error))?;
+    Ok(tokens.id_token)
+}
