@@ -1,5 +1,6 @@
 //! The console over HTTP, without a browser: who sees and does what. What needs one is in tests/browser.
 
+mod issuer;
 mod sign_in;
 
 use std::{collections::BTreeMap, net::SocketAddr};
