@@ -89,7 +89,10 @@ async fn people_sign_in_by_an_issuer_and_nobody_by_what_was_begun_elsewhere() {
     let issuer = Issuer::es256("k1");
     plane.gate.set_keys(0, Keys::read(&key_set(&[&issuer])).expect("a key set"));
     let now = plane.gate.now().as_millis() / 1_000;
-    let claims = |nonce: &str, email: &str| json!({"iss": url, "aud": "console", "exp": now + 600, "sub": "ada", "email": email, "nonce": nonce});
+    let claims = |nonce: &str, email: &str| {
+        let exp = now + 600;
+        json!({"iss": url, "aud": "console", "exp": exp, "sub": "ada", "email": email, "nonce": nonce})
+    };
 
     let mut browser = Browser::new(&plane);
     let page = browser.get("/sign-in?next=%2Faudit").await.ok();
