@@ -2,8 +2,8 @@
 //! owns OpenTelemetry and knows the nouns it reports on; it must not know the store, the network's service, the gate or
 //! the engine. No clock either: durations come in as arguments.
 //!
-//! Nothing here may hold up an answer: spans and metrics wait in bounded queues for threads of their own, and a
-//! collector that is away costs one log line.
+//! Nothing here may hold up an answer: log lines, spans and metrics wait in bounded queues for threads of their own, and
+//! a collector that is away costs one log line.
 //!
 //! - `names`: every name that is said, once.
 //! - `attributes`: what is said of a verdict and of a report, once for spans and log lines.
@@ -15,6 +15,7 @@
 //! - `spans`, `context`: the spans, hung below the caller's.
 //! - `database`: the spans of what the database is asked.
 //! - `metrics`: counters, histograms and gauges; `few`: whose figures are told apart.
+//! - `lines`: the thread that writes log lines.
 //! - `logs`: the log lines as records, each in its trace.
 //! - `scrape`: the same figures, for who comes and asks.
 //! - `environment`: what the standard's variables ask for.
@@ -27,6 +28,7 @@ pub mod context;
 pub mod database;
 mod environment;
 mod few;
+mod lines;
 mod logs;
 pub mod metrics;
 pub mod names;

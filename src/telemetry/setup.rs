@@ -18,6 +18,7 @@ use tracing_subscriber::{
 use super::{
     Metrics, Scrape,
     environment::{self, Environment},
+    lines::{self, Lines},
     logs::Records,
     metrics, names,
     otlp::{self, Otlp, Probed},
@@ -100,6 +101,8 @@ pub struct Telemetry {
     warnings: Vec<String>,
     /// Who counts; dropped, nothing more is told.
     _meters: SdkMeterProvider,
+    /// Who writes log lines; none where a test does.
+    lines: Option<Lines>,
 }
 
 impl Telemetry {
@@ -110,8 +113,10 @@ impl Telemetry {
     /// [`TelemetryError`]: a setting is wrong, there is no async runtime for the exporters, or it was called before.
     pub fn start(settings: &Settings) -> Result<Self, TelemetryError> {
         let environment = environment::of_process();
-        let (subscriber, telemetry) = build(settings, &environment, std::io::stderr, std::io::stderr().is_terminal())?;
+        let (writer, lines) = lines::start();
+        let (subscriber, telemetry) = build(settings, &environment, writer, std::io::stderr().is_terminal())?;
         subscriber.try_init()?;
+        let telemetry = Self { lines: Some(lines), ..telemetry };
         telemetry.warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
         Ok(telemetry)
     }
@@ -128,11 +133,13 @@ impl Telemetry {
         self.scrape.clone()
     }
 
-    /// Sends what is left to the collector, within two seconds; what it does not take by then is lost.
+    /// Sends what is left to the collector, within two seconds, and writes the lines that wait, within one; what nobody
+    /// takes by then is lost.
     pub async fn shutdown(self) {
         if let Some(otlp) = self.otlp {
             otlp.shutdown().await;
         }
+        drop(self.lines);
     }
 }
 
@@ -188,7 +195,7 @@ where
     };
     let metrics = Metrics::new(&meters);
     metrics::process::observe(&meters);
-    Ok((subscriber, Telemetry { metrics, scrape, otlp, warnings: plan.warnings, _meters: meters }))
+    Ok((subscriber, Telemetry { metrics, scrape, otlp, warnings: plan.warnings, _meters: meters, lines: None }))
 }
 
 fn filter(directives: Option<&str>) -> Result<EnvFilter, TelemetryError> {

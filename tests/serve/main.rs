@@ -33,3 +33,4 @@ mod server;
 mod signals;
 mod sockets;
 mod traces;
+mod unread;

@@ -186,6 +186,11 @@ impl Server {
         Self::spawn(args, fs::File::create(log).expect("writable").into())
     }
 
+    /// One whose log goes to this end of a pipe.
+    pub(crate) fn piped(args: &[&str], log: std::io::PipeWriter) -> Self {
+        Self::spawn(args, log.into())
+    }
+
     fn spawn(args: &[&str], stderr: Stdio) -> Self {
         let args = [&["--listen", "127.0.0.1:0"], args].concat();
         let mut child = command(&args).stdout(Stdio::piped()).stderr(stderr).spawn().expect("it runs");
