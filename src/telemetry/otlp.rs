@@ -50,6 +50,7 @@ pub(super) struct Otlp {
     pub(super) logs: Option<SdkLoggerProvider>,
     meters: SdkMeterProvider,
     hang_up: watch::Sender<bool>,
+    lines: Vec<Line>,
 }
 
 /// The lines to collectors, one for each of them.
@@ -140,7 +141,8 @@ pub(super) fn start(plan: &Plan, meters: MeterProviderBuilder) -> Result<(Otlp, 
         }
     };
     let meters = meters.build();
-    Ok((Otlp { traces, logs, meters: meters.clone(), hang_up }, meters))
+    let lines = lines.lines.into_iter().map(|(_, line)| line).collect();
+    Ok((Otlp { traces, logs, meters: meters.clone(), hang_up, lines }, meters))
 }
 
 /// Sends nothing of each signal, by the way that [`start`] would take: the signal, its endpoint, and what the collector
@@ -184,7 +186,7 @@ pub struct Probed {
 impl Otlp {
     /// Sends what is left, within [`FLUSH_MAX`] and [`HANG_UP_MAX`].
     pub(super) async fn shutdown(self) {
-        let Self { traces, logs, meters, hang_up } = self;
+        let Self { traces, logs, meters, hang_up, lines } = self;
         // The SDK's shutdown blocks, and a blocked thread of the runtime could not send what is waited for.
         let longest = FLUSH_MAX + HANG_UP_MAX;
         let traces = traces.map(|traces| apart(move || traces.shutdown_with_timeout(longest)));
@@ -200,6 +202,7 @@ impl Otlp {
             hang_up.send_replace(true);
             let _ = timeout(HANG_UP_MAX, flushed).await;
         }
+        lines.iter().for_each(Line::end);
     }
 }
 

@@ -3,10 +3,7 @@
 
 use std::{
     future::Future,
-    sync::{
-        Arc,
-        atomic::{AtomicU8, Ordering},
-    },
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
@@ -39,50 +36,89 @@ impl Signal {
     }
 }
 
-/// How the collector does. An outage is said once for each signal that it hits, with all that it has hit by then, and
-/// its end once, when every signal gets through again.
+/// How long it is waited for what else fails before an outage is said: signals go by times of their own.
+const GATHER: Duration = Duration::from_secs(2);
+
+/// How the collector does. An outage is said once, with all signals that it hits at first, once more for each that it
+/// hits later, and its end once, when every signal gets through again.
 #[derive(Debug)]
 struct Collector {
     endpoint: String,
     /// What may be wrong where it takes nothing: said with an outage, after a semicolon.
     hint: String,
-    /// One bit for each signal.
-    failing: AtomicU8,
+    state: Mutex<State>,
+}
+
+/// One bit for each signal.
+#[derive(Debug, Default)]
+struct State {
+    failing: u8,
     /// Those of which it was said since everything got through.
-    said: AtomicU8,
+    said: u8,
+    /// Why, until it is said.
+    cause: Option<String>,
 }
 
 impl Collector {
-    /// An export of `signal` ended; `cause` is why it failed, where the exporter does not say.
-    fn saw(&self, signal: Signal, result: &OTelSdkResult, cause: Option<String>) {
+    fn new(endpoint: &str, hint: String) -> Self {
+        Self { endpoint: endpoint.to_owned(), hint, state: Mutex::default() }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// An export of `signal` ended; `cause` is why it failed, where the exporter does not say. True where that begins
+    /// something that is to be said.
+    fn saw(&self, signal: Signal, result: &OTelSdkResult, cause: Option<String>) -> bool {
         let bit = signal as u8;
+        let mut state = self.state();
         match result {
             Err(error) => {
-                let failing = self.failing.fetch_or(bit, Ordering::Relaxed) | bit;
-                if self.said.fetch_or(bit, Ordering::Relaxed) & bit != 0 {
-                    return;
+                state.failing |= bit;
+                if state.said & bit != 0 || state.cause.is_some() {
+                    return false;
                 }
-                tracing::warn!(
-                    { names::OTLP_ENDPOINT } = self.endpoint,
-                    { names::OTLP_SIGNAL } = signal.as_str(),
-                    { names::ERROR } = cause.unwrap_or_else(|| error.to_string()),
-                    "the collector at {} takes no {}: they are dropped until it does, and requests go on; not said \
-                     again{}",
-                    self.endpoint,
-                    in_words(failing),
-                    self.hint,
-                );
+                state.cause = Some(cause.unwrap_or_else(|| error.to_string()));
+                true
             }
-            Ok(()) if self.failing.fetch_and(!bit, Ordering::Relaxed) == bit => {
-                self.said.store(0, Ordering::Relaxed);
-                tracing::info!(
-                    { names::OTLP_ENDPOINT } = self.endpoint,
-                    "the collector at {} takes everything again",
-                    self.endpoint,
-                );
+            Ok(()) => {
+                let was_failing = std::mem::replace(&mut state.failing, state.failing & !bit) == bit;
+                if was_failing && std::mem::take(&mut state.said) != 0 {
+                    drop(state);
+                    tracing::info!(
+                        { names::OTLP_ENDPOINT } = self.endpoint,
+                        "the collector at {} takes everything again",
+                        self.endpoint,
+                    );
+                }
+                false
             }
-            Ok(()) => {}
         }
+    }
+
+    /// Says what fails and was not said, if it still fails.
+    fn tell(&self) {
+        let (failing, cause) = {
+            let mut state = self.state();
+            let cause = state.cause.take();
+            let failing = state.failing;
+            if failing & !state.said == 0 {
+                return;
+            }
+            state.said |= failing;
+            (failing, cause.unwrap_or_default())
+        };
+        let signals = in_words(failing);
+        tracing::warn!(
+            { names::OTLP_ENDPOINT } = self.endpoint,
+            { names::OTLP_SIGNAL } = signals,
+            { names::ERROR } = cause,
+            "the collector at {} takes no {signals}: they are dropped until it does, and requests go on; not said \
+             again{}",
+            self.endpoint,
+            self.hint,
+        );
     }
 }
 
@@ -109,9 +145,12 @@ impl Line {
     /// runtime's, and know no timer.
     pub(super) fn new(endpoint: &str, hint: Option<String>, hung_up: watch::Receiver<bool>, runtime: Handle) -> Self {
         let hint = hint.map_or_else(String::new, |hint| format!("; {hint}"));
-        let collector =
-            Collector { endpoint: endpoint.to_owned(), hint, failing: AtomicU8::new(0), said: AtomicU8::new(0) };
-        Self { collector: Arc::new(collector), hung_up, runtime }
+        Self { collector: Arc::new(Collector::new(endpoint, hint)), hung_up, runtime }
+    }
+
+    /// Says at the end what was not said yet.
+    pub(super) fn end(&self) {
+        self.collector.tell();
     }
 
     /// Waits for an export, but for no longer than `limit`, nor after the line is hung up.
@@ -135,7 +174,13 @@ impl Line {
             () = too_long => Err(OTelSdkError::Timeout(limit)),
         };
         let cause = cause.take();
-        self.collector.saw(signal, &result, cause.clone());
+        if self.collector.saw(signal, &result, cause.clone()) {
+            let collector = Arc::clone(&self.collector);
+            self.runtime.spawn(async move {
+                sleep(GATHER).await;
+                collector.tell();
+            });
+        }
         // Over HTTP the exporter's own text has no cause.
         match (result, cause) {
             (Err(_), Some(cause)) => Err(OTelSdkError::InternalFailure(cause)),
@@ -223,8 +268,7 @@ mod tests {
     use crate::telemetry::testing::heard;
 
     fn collector() -> Collector {
-        let (failing, said) = (AtomicU8::new(0), AtomicU8::new(0));
-        Collector { endpoint: "http://127.0.0.1:4317".to_owned(), hint: String::new(), failing, said }
+        Collector::new("http://127.0.0.1:4317", String::new())
     }
 
     fn failure() -> OTelSdkResult {
@@ -232,16 +276,21 @@ mod tests {
     }
 
     #[test]
-    fn an_outage_is_said_once_for_each_signal_that_it_hits_and_its_end_once() {
+    fn an_outage_is_said_once_with_all_that_it_hits_and_its_end_once() {
         let collector = collector();
         let lines = heard(|| {
-            for _ in 0..1_000 {
-                collector.saw(Signal::Traces, &failure(), None);
-                collector.saw(Signal::Metrics, &failure(), None);
+            let begins = (0..1_000).map(|_| {
+                let traces = collector.saw(Signal::Traces, &failure(), None);
+                u32::from(traces) + u32::from(collector.saw(Signal::Metrics, &failure(), None))
+            });
+            assert_eq!(begins.sum::<u32>(), 1);
+            collector.tell();
+            collector.tell();
+            assert!(collector.saw(Signal::Logs, &failure(), None), "it hits another one later");
+            collector.tell();
+            for signal in [Signal::Metrics, Signal::Traces, Signal::Logs, Signal::Traces] {
+                collector.saw(signal, &Ok(()), None);
             }
-            collector.saw(Signal::Metrics, &Ok(()), None);
-            collector.saw(Signal::Traces, &Ok(()), None);
-            collector.saw(Signal::Traces, &Ok(()), None);
         });
         let said: Vec<_> = lines.iter().map(|line| (line.level, line.message())).collect();
         let down = |what: &str| {
@@ -251,13 +300,24 @@ mod tests {
             )
         };
         let up = "the collector at http://127.0.0.1:4317 takes everything again";
-        let (one, both) = (down("traces"), down("traces and metrics"));
+        let (both, all) = (down("traces and metrics"), down("traces, metrics and logs"));
         let warn = tracing::Level::WARN;
-        assert_eq!(said, [(warn, one.as_str()), (warn, both.as_str()), (tracing::Level::INFO, up)]);
-        assert_eq!(in_words(7), "traces, metrics and logs");
+        assert_eq!(said, [(warn, both.as_str()), (warn, all.as_str()), (tracing::Level::INFO, up)]);
         let mut fields = lines.iter().flat_map(|line| line.fields.keys());
         assert!(fields.all(|name| *name == "message" || names::FIELDS.contains(name)), "{lines:?}");
         assert!(lines[0].fields[names::ERROR].contains("connection refused"));
+    }
+
+    #[test]
+    fn what_passes_before_it_is_said_is_not_said() {
+        let collector = collector();
+        let lines = heard(|| {
+            assert!(collector.saw(Signal::Traces, &failure(), None));
+            collector.saw(Signal::Traces, &Ok(()), None);
+            collector.tell();
+        });
+        assert_eq!(lines.len(), 0, "{lines:?}");
+        assert!(collector.saw(Signal::Traces, &failure(), None), "the next one is");
     }
 
     #[test]
@@ -266,7 +326,9 @@ mod tests {
         let lines = heard(|| {
             for _ in 0..1_000 {
                 collector.saw(Signal::Traces, &Ok(()), None);
-                collector.saw(Signal::Metrics, &failure(), None);
+                if collector.saw(Signal::Metrics, &failure(), None) {
+                    collector.tell();
+                }
             }
         });
         assert_eq!(lines.len(), 1, "{lines:?}");

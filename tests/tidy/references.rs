@@ -175,7 +175,8 @@ impl Sources {
                 test.or(bench).map(|name| format!("cargo has no test or benchmark {name}"))
             }
             ["callgate" | "target/release/callgate", rest @ ..] => {
-                let rest = rest.iter().take_while(|word| !matches!(**word, "|" | ">" | "&&"));
+                // What stands behind `--` is another program's.
+                let rest = rest.iter().take_while(|word| !matches!(**word, "|" | ">" | "&&" | "--"));
                 let help = Command::new(env!("CARGO_BIN_EXE_callgate")).args(rest).arg("--help").output();
                 let help = help.expect("callgate runs");
                 let said = String::from_utf8_lossy(&help.stderr).lines().next().unwrap_or_default().to_owned();
