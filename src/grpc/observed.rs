@@ -14,7 +14,6 @@ use tonic::{
     body::Body,
     codegen::{Service, http as wire},
 };
-use tracing::Instrument as _;
 
 use super::{roles, shortcut::Answer};
 use crate::{
@@ -50,15 +49,14 @@ where
     fn call(&mut self, mut request: wire::Request<Body>) -> Answer {
         let Some(method) = roles::method(request.uri().path()) else { return self.service.call(request) };
         let call = ServerCall::begun(method, request.headers_mut(), Arc::clone(&self.metrics));
-        let span = call.span().clone();
+        let traced = call.traced().clone();
         let open = Open(Some((call, Clock::System.tick())));
-        let answer = span.in_scope(|| self.service.call(request));
+        let answer = traced.in_scope(|| self.service.call(request));
         let observed = async move {
             let Ok(answer) = answer.await;
             Ok(observed(answer, open))
         };
-        // Only where somebody wants spans.
-        if span.is_disabled() { Box::pin(observed) } else { Box::pin(observed.instrument(span)) }
+        if traced.is_nowhere() { Box::pin(observed) } else { Box::pin(traced.around(observed)) }
     }
 }
 

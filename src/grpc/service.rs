@@ -5,7 +5,6 @@ use std::{future::Future, sync::Arc, time::Duration};
 use http::HeaderMap;
 use tokio::time::timeout;
 use tonic::{Request, Response, Status, Streaming, metadata::MetadataMap};
-use tracing::Instrument as _;
 
 use super::{
     connect, decode, encode, guard, identity,
@@ -156,7 +155,7 @@ impl GateService {
             self.gate.evaluate_and_wait(vec![asked], wait, left).await
         });
         let answer = within_more(wait, left, answer);
-        let answers = self.or_elsewhere(wait, identity, answer).instrument(span).await?;
+        let answers = span.around(self.or_elsewhere(wait, identity, answer)).await?;
         let verdict = answers.into_iter().next();
         let verdict = verdict.map(|answer| encode::verdict(answer, call_id, message.include_budgets));
         Ok(v1::EvaluateResponse { verdict })
@@ -182,7 +181,7 @@ impl GateService {
         }
         let call_ids: Vec<String> = asked.iter().map(|request| request.call_id.to_string()).collect();
         let answer = within_more(wait, left, Box::pin(self.gate.evaluate_and_wait(asked, wait, left)));
-        let answers = self.or_elsewhere(wait, identity, answer).instrument(span).await?;
+        let answers = span.around(self.or_elsewhere(wait, identity, answer)).await?;
         let verdict = |(answer, call_id)| encode::verdict(answer, call_id, message.include_budgets);
         let verdicts = answers.into_iter().zip(call_ids).map(verdict);
         Ok(v1::BatchEvaluateResponse { verdicts: verdicts.collect() })
@@ -214,7 +213,7 @@ impl GateService {
             Box::pin(self.evaluated(identity, again, headers, left)).await?;
         }
         let answer = Box::pin(self.gate.record(identity.tenant, report, observed));
-        let answer = within_more(Duration::ZERO, left, answer).instrument(span).await?;
+        let answer = span.around(within_more(Duration::ZERO, left, answer)).await?;
         Ok(encode::recorded(answer, message.include_budgets))
     }
 

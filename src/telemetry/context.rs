@@ -7,8 +7,6 @@ use opentelemetry::{
     trace::TraceContextExt as _,
 };
 use opentelemetry_sdk::propagation::TraceContextPropagator;
-use tracing::Span;
-use tracing_opentelemetry::OpenTelemetrySpanExt as _;
 
 /// Longest `tracestate` that is carried along, in bytes: what W3C asks to carry at least. It is kept with every span in
 /// the queue, so a caller must not choose its size.
@@ -21,20 +19,18 @@ pub struct RemoteParent(pub(super) Context);
 /// The headers of which the trace context is made.
 pub(super) const HEADERS: [&str; 2] = ["traceparent", "tracestate"];
 
-/// Hangs a span below the caller's, if the headers name one.
-pub(super) fn adopt(span: &Span, headers: &HeaderMap) {
-    if !span.is_disabled()
-        && let Some(parent) = extract(headers)
-    {
-        // It fails only where no collector is wanted; the span is then a root, or nothing.
-        let _ = span.set_parent(parent.0);
-    }
+/// Whether there is one among the headers, well formed or not.
+pub(super) fn are_in(headers: &HeaderMap) -> bool {
+    headers.contains_key(HEADERS[0])
 }
 
 /// The caller's span, if the headers name a valid one. Anything malformed counts as none: a trace is never a reason to
 /// refuse a request.
 #[must_use]
 pub fn extract(headers: &HeaderMap) -> Option<RemoteParent> {
+    if !are_in(headers) {
+        return None;
+    }
     let context = TraceContextPropagator::new().extract_with_context(&Context::new(), &Headers(headers));
     let valid = context.span().span_context().is_valid();
     valid.then_some(RemoteParent(context))

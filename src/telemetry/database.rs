@@ -6,7 +6,7 @@ use opentelemetry::trace::{SpanContext, TraceContextExt as _};
 use tracing::{Span, field::Empty, info_span};
 use tracing_opentelemetry::OpenTelemetrySpanExt as _;
 
-use super::names;
+use super::{door, names};
 use crate::domain::ids::TraceId;
 
 /// Calls that a batch links back to; the SDK keeps no more links by itself.
@@ -36,14 +36,10 @@ macro_rules! client {
     };
 }
 
-/// The trace of the current span, where there is one.
+/// The trace of the current span, or of the caller where there is no span.
 #[must_use]
 pub fn trace_id() -> Option<TraceId> {
-    let span = Span::current();
-    if span.is_disabled() {
-        return None;
-    }
-    super::spans::trace_id(&span).map(|id| TraceId(id.to_bytes()))
+    door::trace_id(&Span::current()).map(|id| TraceId(id.to_bytes()))
 }
 
 /// The span of a change on its way into a commit, below the current one; disabled where that is not traced.
@@ -131,7 +127,7 @@ mod tests {
     }
 
     fn report() -> Span {
-        record_span(&http::HeaderMap::new())
+        record_span(&http::HeaderMap::new()).span().clone()
     }
 
     fn says(span: &SpanData, name: &str) -> Option<String> {

@@ -2,9 +2,10 @@
 
 use opentelemetry_appender_tracing::layer::OpenTelemetryTracingBridge;
 use opentelemetry_sdk::logs::{SdkLogger, SdkLoggerProvider};
-use tracing::{Event, Metadata, Span, Subscriber, subscriber::Interest};
-use tracing_opentelemetry::OpenTelemetrySpanExt as _;
+use tracing::{Event, Metadata, Subscriber, subscriber::Interest};
 use tracing_subscriber::{Layer, layer::Context, registry::LookupSpan};
+
+use super::door;
 
 /// Hands log lines on. Spans are not made known to OpenTelemetry as they are entered, which would cost every poll of
 /// every call; so each line is told its trace here.
@@ -25,7 +26,7 @@ where
     }
 
     fn on_event(&self, event: &Event<'_>, context: Context<'_, S>) {
-        let _trace = Span::current().context().attach();
+        let _trace = door::current().attach();
         Layer::<S>::on_event(&self.0, event, context);
     }
 }

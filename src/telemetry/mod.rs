@@ -12,6 +12,7 @@
 //! - `waits`: how often a call was told to wait.
 //! - `policy`: the one log line of a policy that became active.
 //! - `rpc`: the span and the duration of each call of a service.
+//! - `door`: whether a call is traced, decided as it comes in.
 //! - `spans`, `context`: the spans, hung below the caller's.
 //! - `database`: the spans of what the database is asked.
 //! - `metrics`: counters, histograms and gauges; `few`: whose figures are told apart.
@@ -26,6 +27,7 @@ mod attributes;
 
 pub mod context;
 pub mod database;
+mod door;
 mod environment;
 mod few;
 mod lines;

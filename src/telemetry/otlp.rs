@@ -19,7 +19,7 @@ use opentelemetry_sdk::{
         MeterProviderBuilder, PeriodicReader, SdkMeterProvider, data::ResourceMetrics,
         exporter::PushMetricExporter as _,
     },
-    trace::{BatchConfigBuilder, BatchSpanProcessor, SdkTracerProvider, SpanExporter as _},
+    trace::{BatchConfigBuilder, BatchSpanProcessor, Sampler, SdkTracerProvider, SpanExporter as _},
 };
 use tokio::{
     pin,
@@ -121,7 +121,9 @@ pub(super) fn start(plan: &Plan, meters: MeterProviderBuilder) -> Result<(Otlp, 
         let batches = BatchConfigBuilder::default().with_max_queue_size(plan.spans.queue);
         let batches = batches.with_max_export_batch_size(plan.spans.batch).with_scheduled_delay(plan.spans.every);
         let processor = BatchSpanProcessor::new(exporter, batches.build());
-        let provider = SdkTracerProvider::builder().with_resource(resource()).with_sampler(plan.sampler.clone());
+        let provider = SdkTracerProvider::builder().with_resource(resource());
+        // Only what is kept gets so far.
+        let provider = provider.with_sampler(Sampler::AlwaysOn);
         Ok(provider.with_span_processor(processor).build())
     });
     let traces = traces.transpose()?;

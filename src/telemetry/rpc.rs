@@ -6,7 +6,7 @@ use std::{sync::Arc, time::Duration};
 use http::HeaderMap;
 use tracing::{Span, field::Empty, info_span};
 
-use super::{Metrics, context, names};
+use super::{Metrics, context, door::Traced, names};
 
 /// What a span's status is called that is an error.
 const ERROR: &str = "ERROR";
@@ -14,7 +14,7 @@ const ERROR: &str = "ERROR";
 /// A call of a service, from its coming in to the end of its answer.
 #[derive(Debug)]
 pub struct ServerCall {
-    span: Span,
+    traced: Traced,
     method: &'static str,
     /// Shared: a copy counts up, and down again, for every instrument.
     metrics: Arc<Metrics>,
@@ -25,39 +25,41 @@ impl ServerCall {
     /// below the caller's, which is taken out of the headers, so that what is begun for it hangs below its own.
     #[must_use]
     pub fn begun(method: &'static str, headers: &mut HeaderMap, metrics: Arc<Metrics>) -> Self {
-        let span = info_span!(
-            names::SPAN_RPC,
-            { names::OTEL_NAME } = method,
-            { names::OTEL_KIND } = "server",
-            { names::RPC_SYSTEM } = "grpc",
-            { names::RPC_METHOD } = method,
-            { names::RPC_STATUS } = Empty,
-            { names::OTEL_STATUS } = Empty,
-            { names::ERROR_TYPE } = Empty,
-        );
-        if !span.is_disabled() {
-            context::adopt(&span, headers);
-            context::HEADERS.iter().for_each(|name| drop(headers.remove(*name)));
-        }
-        Self { span, method, metrics }
+        let traced = Traced::begun(headers, || open(method));
+        context::HEADERS.iter().for_each(|name| drop(headers.remove(*name)));
+        Self { traced, method, metrics }
     }
 
-    /// Its span.
+    /// Where what is done for it stands.
     #[must_use]
-    pub fn span(&self) -> &Span {
-        &self.span
+    pub fn traced(&self) -> &Traced {
+        &self.traced
     }
 
     /// It ended `took` after it began, with the status of that name (`OK`, `DEADLINE_EXCEEDED`). `failed`: that is the
     /// server's fault. Of a server's span any other status is none, since its caller had what it asked for.
     pub fn ended(self, status: &'static str, failed: bool, took: Duration) {
-        self.span.record(names::RPC_STATUS, status);
+        let span = self.traced.span();
+        span.record(names::RPC_STATUS, status);
         if status != names::RPC_OK {
-            self.span.record(names::ERROR_TYPE, status);
+            span.record(names::ERROR_TYPE, status);
         }
         if failed {
-            self.span.record(names::OTEL_STATUS, ERROR);
+            span.record(names::OTEL_STATUS, ERROR);
         }
         self.metrics.rpc(self.method, status, took);
     }
+}
+
+fn open(method: &'static str) -> Span {
+    info_span!(
+        names::SPAN_RPC,
+        { names::OTEL_NAME } = method,
+        { names::OTEL_KIND } = "server",
+        { names::RPC_SYSTEM } = "grpc",
+        { names::RPC_METHOD } = method,
+        { names::RPC_STATUS } = Empty,
+        { names::OTEL_STATUS } = Empty,
+        { names::ERROR_TYPE } = Empty,
+    )
 }

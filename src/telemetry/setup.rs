@@ -3,7 +3,10 @@
 use std::io::IsTerminal as _;
 
 use opentelemetry::trace::TracerProvider as _;
-use opentelemetry_sdk::{metrics::SdkMeterProvider, trace::SdkTracer};
+use opentelemetry_sdk::{
+    metrics::SdkMeterProvider,
+    trace::{Sampler, SdkTracer},
+};
 use tracing::{Level, Subscriber};
 use tracing_opentelemetry::OpenTelemetryLayer;
 use tracing_subscriber::{
@@ -16,7 +19,7 @@ use tracing_subscriber::{
 };
 
 use super::{
-    Metrics, Scrape,
+    Metrics, Scrape, door,
     environment::{self, Environment},
     lines::{self, Lines},
     logs::Records,
@@ -99,6 +102,8 @@ pub struct Telemetry {
     scrape: Scrape,
     otlp: Option<Otlp>,
     warnings: Vec<String>,
+    /// Which traces are kept; none where there are no spans.
+    sampler: Option<Sampler>,
     /// Who counts; dropped, nothing more is told.
     _meters: SdkMeterProvider,
     /// Who writes log lines; none where a test does.
@@ -117,6 +122,7 @@ impl Telemetry {
         let (subscriber, telemetry) = build(settings, &environment, writer, std::io::stderr().is_terminal())?;
         subscriber.try_init()?;
         let telemetry = Self { lines: Some(lines), ..telemetry };
+        telemetry.sampler.iter().cloned().for_each(door::guard);
         telemetry.warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
         Ok(telemetry)
     }
@@ -193,9 +199,11 @@ where
         // made all the same.
         Box::new(Registry::default().with(lines_to(writer, format, ansi)).with(events).with(filter))
     };
+    let sampler = plan.traces.is_some().then(|| plan.sampler.clone());
     let metrics = Metrics::new(&meters);
     metrics::process::observe(&meters);
-    Ok((subscriber, Telemetry { metrics, scrape, otlp, warnings: plan.warnings, _meters: meters, lines: None }))
+    let warnings = plan.warnings;
+    Ok((subscriber, Telemetry { metrics, scrape, otlp, warnings, sampler, _meters: meters, lines: None }))
 }
 
 fn filter(directives: Option<&str>) -> Result<EnvFilter, TelemetryError> {
@@ -311,8 +319,8 @@ mod tests {
             build(&Settings::default(), &Environment::new(), std::io::sink, false).expect("built");
         tracing::subscriber::with_default(subscriber, || {
             let headers = http::HeaderMap::new();
-            assert!(crate::telemetry::evaluate_span(&headers).is_disabled());
-            assert!(crate::telemetry::record_span(&headers).is_disabled());
+            assert!(crate::telemetry::evaluate_span(&headers).span().is_disabled());
+            assert!(crate::telemetry::record_span(&headers).span().is_disabled());
         });
     }
 

@@ -2,14 +2,11 @@
 //! cost a comparison.
 
 use http::HeaderMap;
-use opentelemetry::{
-    KeyValue,
-    trace::{TraceContextExt as _, TraceId},
-};
+use opentelemetry::{KeyValue, trace::TraceContextExt as _};
 use tracing::{Span, field::Empty, info_span};
 use tracing_opentelemetry::OpenTelemetrySpanExt as _;
 
-use super::{context, names};
+use super::{door::Traced, names};
 use crate::domain::finding::Finding;
 
 /// A span whose attributes get their values later.
@@ -23,21 +20,20 @@ macro_rules! declared {
 /// the current one, that of the call of the service. Instrument the gate's work with it, so that it
 /// is the current span when [`evaluated`](super::verdict::evaluated) is told the verdict.
 #[must_use]
-pub fn evaluate_span(headers: &HeaderMap) -> Span {
-    below_caller(open_evaluate(), headers)
+pub fn evaluate_span(headers: &HeaderMap) -> Traced {
+    Traced::below(headers, open_evaluate)
 }
 
 /// The span of many Evaluates in one request. Each verdict told inside it gets a span of its own below it.
 #[must_use]
-pub fn batch_span(headers: &HeaderMap) -> Span {
-    below_caller(info_span!(names::SPAN_BATCH, { names::OTEL_KIND } = "internal"), headers)
+pub fn batch_span(headers: &HeaderMap) -> Traced {
+    Traced::below(headers, || info_span!(names::SPAN_BATCH, { names::OTEL_KIND } = "internal"))
 }
 
 /// The span of one report, below the caller's if `headers` name one.
 #[must_use]
-pub fn record_span(headers: &HeaderMap) -> Span {
-    let span = report_attributes!(declared [names::SPAN_RECORD, "internal"] unsaid);
-    below_caller(span, headers)
+pub fn record_span(headers: &HeaderMap) -> Traced {
+    Traced::below(headers, || report_attributes!(declared [names::SPAN_RECORD, "internal"] unsaid))
 }
 
 /// Where a verdict's attributes go: the current span if it is an Evaluate's, else a new one below it.
@@ -63,22 +59,9 @@ pub(super) fn note_finding(span: &Span, finding: &Finding) {
     span.add_event(names::EVENT_FINDING, told);
 }
 
-fn below_caller(span: Span, headers: &HeaderMap) -> Span {
-    context::adopt(&span, headers);
-    span
-}
-
 /// Whether somebody gets what is said on a span: there is a collector, and its trace is sampled.
 pub(super) fn is_kept(span: &Span) -> bool {
     !span.is_disabled() && span.context().span().is_recording()
-}
-
-/// The trace of a span, for the log lines inside it.
-pub(super) fn trace_id(span: &Span) -> Option<TraceId> {
-    let context = span.context();
-    let span = context.span();
-    let told = span.span_context();
-    told.is_valid().then(|| told.trace_id())
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use std::fmt;
 use opentelemetry::trace::TraceId;
 use tracing::{Level as LogLevel, Span, field};
 
-use super::{names, spans, waits::is_worth_a_line};
+use super::{door, names, spans, waits::is_worth_a_line};
 use crate::domain::{
     call::Proposal,
     event::Settled,
@@ -100,7 +100,7 @@ pub fn evaluated(
     let level = level(verdict, waits);
     let broken = level == LogLevel::WARN;
     let window = broken.then(|| Window(window.into_iter().take(WINDOW_MAX).collect()));
-    let trace = || -> Option<TraceId> { spans::trace_id(&span) };
+    let trace = || -> Option<TraceId> { door::trace_id(&span) };
     at!(level, decision_line!(verdict, proposal, waits, window, trace));
 }
 
@@ -127,7 +127,7 @@ pub fn recorded(settled: &Settled) {
         OutcomeStatus::Error | OutcomeStatus::Unknown => LogLevel::INFO,
         OutcomeStatus::Running | OutcomeStatus::Success | OutcomeStatus::Cancelled => LogLevel::DEBUG,
     };
-    let trace = || -> Option<TraceId> { spans::trace_id(&span) };
+    let trace = || -> Option<TraceId> { door::trace_id(&span) };
     at!(level, report_line!(settled, trace));
 }
 

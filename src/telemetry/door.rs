@@ -1,0 +1,185 @@
+//! door: whether a call is traced is decided as it comes in, and of one that is not no span is made: to make spans and
+//! throw them away costs nearly as much as to send them. What its caller says of its trace is known all the same, for
+//! the log lines and the stored row.
+
+use std::{future::Future, sync::OnceLock};
+
+use http::HeaderMap;
+use opentelemetry::{
+    Context,
+    trace::{SpanContext, SpanKind, TraceContextExt as _, TraceId},
+};
+use opentelemetry_sdk::trace::{IdGenerator as _, RandomIdGenerator, Sampler, SamplingDecision, ShouldSample};
+use tokio::task_local;
+use tracing::{Instrument as _, Span};
+use tracing_opentelemetry::OpenTelemetrySpanExt as _;
+
+use super::context;
+
+/// Who decides, in this process. Nobody: every span is made that somebody wants.
+static SAMPLER: OnceLock<Sampler> = OnceLock::new();
+
+task_local! {
+    /// The caller's place in its trace, where that is not kept.
+    static CALLER: SpanContext;
+}
+
+/// From now on calls are traced as `sampler` decides.
+pub(super) fn guard(sampler: Sampler) {
+    // Telemetry is installed once.
+    let _ = SAMPLER.set(sampler);
+}
+
+/// Where the work for a request stands: in a span, or only in its caller's trace.
+#[derive(Debug, Clone)]
+pub struct Traced {
+    span: Span,
+    caller: Option<SpanContext>,
+}
+
+impl Traced {
+    /// The span that `make` makes, below the caller's if the headers name one, else below the current one; none where
+    /// the trace is not kept.
+    pub(super) fn begun(headers: &HeaderMap, make: impl FnOnce() -> Span) -> Self {
+        let parent = context::extract(headers).map(|parent| parent.0);
+        let is_inside = || parent.is_none() && !Span::current().is_disabled();
+        let is_kept = SAMPLER.get().is_none_or(|sampler| is_inside() || keeps(sampler, parent.as_ref()));
+        Self::placed(parent, is_kept, make)
+    }
+
+    /// The same of a request on a connection or a stream whose own call stood at the door already.
+    pub(super) fn below(headers: &HeaderMap, make: impl FnOnce() -> Span) -> Self {
+        let stood_at_the_door = SAMPLER.get().is_some() && Span::current().is_disabled();
+        if stood_at_the_door && !context::are_in(headers) {
+            return Self { span: Span::none(), caller: caller() };
+        }
+        Self::begun(headers, make)
+    }
+
+    fn placed(parent: Option<Context>, is_kept: bool, make: impl FnOnce() -> Span) -> Self {
+        let span = if is_kept { make() } else { Span::none() };
+        let caller = match parent {
+            Some(parent) if span.is_disabled() => Some(parent.span().span_context().clone()),
+            Some(parent) => {
+                // It fails only where no collector is wanted; the span is then a root, or nothing.
+                let _ = span.set_parent(parent);
+                None
+            }
+            None => None,
+        };
+        Self { span, caller }
+    }
+
+    /// Its span; disabled where there is none.
+    #[must_use]
+    pub fn span(&self) -> &Span {
+        &self.span
+    }
+
+    /// True where nothing is to be put around the work.
+    #[must_use]
+    pub fn is_nowhere(&self) -> bool {
+        self.span.is_disabled() && self.caller.is_none()
+    }
+
+    /// Does the work there.
+    pub fn in_scope<T>(&self, work: impl FnOnce() -> T) -> T {
+        match &self.caller {
+            Some(caller) => CALLER.sync_scope(caller.clone(), work),
+            None => self.span.in_scope(work),
+        }
+    }
+
+    /// Does the work there.
+    pub async fn around<F: Future>(self, work: F) -> F::Output {
+        match self.caller {
+            Some(caller) => CALLER.scope(caller, work).await,
+            None => work.instrument(self.span).await,
+        }
+    }
+}
+
+/// Of a trace that begins here, the id is drawn for the decision alone: that of the spans is the SDK's.
+fn keeps(sampler: &Sampler, parent: Option<&Context>) -> bool {
+    let trace = match parent {
+        Some(parent) => parent.span().span_context().trace_id(),
+        None => RandomIdGenerator::default().new_trace_id(),
+    };
+    let decided = sampler.should_sample(parent, trace, "", &SpanKind::Server, &[], &[]);
+    decided.decision != SamplingDecision::Drop
+}
+
+fn caller() -> Option<SpanContext> {
+    CALLER.try_with(SpanContext::clone).ok()
+}
+
+/// The trace of a span, or where there is none the caller's.
+pub(super) fn trace_id(span: &Span) -> Option<TraceId> {
+    if span.is_disabled() {
+        return CALLER.try_with(SpanContext::trace_id).ok();
+    }
+    let context = span.context();
+    let span = context.span();
+    let told = span.span_context();
+    told.is_valid().then(|| told.trace_id())
+}
+
+/// Where the current work stands.
+pub(super) fn current() -> Context {
+    let span = Span::current();
+    match caller() {
+        Some(caller) if span.is_disabled() => Context::new().with_remote_span_context(caller),
+        _ => span.context(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
+
+    fn parent(flags: &str) -> Context {
+        let traceparent = format!("00-{TRACE}-00f067aa0ba902b7-{flags}");
+        let name = http::HeaderName::from_static("traceparent");
+        let headers = HeaderMap::from_iter([(name, traceparent.parse().expect("a header"))]);
+        context::extract(&headers).expect("a parent").0
+    }
+
+    #[test]
+    fn a_callers_decision_stands_where_the_sampler_goes_by_it() {
+        let by_parent = |root: Sampler| Sampler::ParentBased(Box::new(root));
+        for root in [Sampler::AlwaysOn, Sampler::AlwaysOff] {
+            assert!(keeps(&by_parent(root.clone()), Some(&parent("01"))));
+            assert!(!keeps(&by_parent(root.clone()), Some(&parent("00"))));
+            assert_eq!(keeps(&by_parent(root.clone()), None), root_keeps(&root));
+        }
+        assert!(keeps(&Sampler::AlwaysOn, Some(&parent("00"))));
+        assert!(!keeps(&Sampler::AlwaysOff, Some(&parent("01"))));
+    }
+
+    fn root_keeps(root: &Sampler) -> bool {
+        matches!(root, Sampler::AlwaysOn)
+    }
+
+    #[test]
+    fn of_traces_that_begin_here_the_share_is_kept_that_was_asked_for() {
+        let sampler = Sampler::ParentBased(Box::new(Sampler::TraceIdRatioBased(0.1)));
+        let kept = (0..10_000).filter(|_| keeps(&sampler, None)).count();
+        assert!((800..1_200).contains(&kept), "{kept} of 10000");
+    }
+
+    #[tokio::test]
+    async fn where_the_trace_is_not_kept_no_span_is_made_and_its_id_is_known() {
+        let unmade = || panic!("a span was made");
+        let traced = Traced::placed(Some(parent("00")), false, unmade);
+        assert!(traced.span().is_disabled() && !traced.is_nowhere());
+        let told = || trace_id(&Span::current()).map(|id| id.to_string());
+        assert_eq!(traced.in_scope(told).as_deref(), Some(TRACE));
+        let context = traced.clone().around(async { (told(), current()) }).await;
+        assert_eq!(context.0.as_deref(), Some(TRACE));
+        assert_eq!(context.1.span().span_context().trace_id().to_string(), TRACE);
+        assert_eq!(told(), None, "outside there is none");
+        assert!(Traced::placed(None, false, unmade).is_nowhere());
+    }
+}
