@@ -1,5 +1,5 @@
-//! lines: log lines leave by a thread of their own, so that whoever reads standard error slowly, or not at all, holds up
-//! nobody's call. What does not fit into the queue is lost, counted, and told as soon as there is room.
+//! lines: log lines leave by a thread of their own, so that whoever reads standard error slowly, or not at all, holds
+//! up nobody's call. What does not fit into the queue is lost, counted, and told as soon as there is room.
 
 use std::time::Duration;
 

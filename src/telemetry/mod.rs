@@ -2,8 +2,8 @@
 //! owns OpenTelemetry and knows the nouns it reports on; it must not know the store, the network's service, the gate or
 //! the engine. No clock either: durations come in as arguments.
 //!
-//! Nothing here may hold up an answer: log lines, spans and metrics wait in bounded queues for threads of their own, and
-//! a collector that is away costs one log line.
+//! Nothing here may hold up an answer: log lines, spans and metrics wait in bounded queues for threads of their own,
+//! and a collector that is away costs one log line.
 //!
 //! - `names`: every name that is said, once.
 //! - `attributes`: what is said of a verdict and of a report, once for spans and log lines.

@@ -83,8 +83,9 @@ impl Collector {
                 true
             }
             Ok(()) => {
-                let was_failing = std::mem::replace(&mut state.failing, state.failing & !bit) == bit;
-                if was_failing && std::mem::take(&mut state.said) != 0 {
+                let was_last = state.failing == bit;
+                state.failing &= !bit;
+                if was_last && std::mem::take(&mut state.said) != 0 {
                     drop(state);
                     tracing::info!(
                         { names::OTLP_ENDPOINT } = self.endpoint,

@@ -154,7 +154,7 @@ async fn a_denial_needs_a_reason_and_the_model_is_told_it() {
     let id = desk.asks("s1", "c1", "delete_order", r#"{"id":4}"#).await.approval_id;
     let (code, said) = desk.types(&format!("approvals deny {id} --by eve")).await;
     assert_eq!(code, Some(1), "{said}");
-    says(&said, &["give it with --reason"]);
+    says(&said, &["so give one with --reason"]);
     let words = ["approvals", "deny", &id, "--by", "eve", "--reason", "order 4 is shipped"];
     let (code, said) = desk.types_words(&words).await;
     assert_eq!(code, Some(0), "{said}");

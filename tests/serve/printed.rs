@@ -9,9 +9,9 @@ use crate::{
     server::{finished, path, program, ran},
 };
 
-const APPROVAL: &str = "agentId approvalId argumentsJson callId createTime escalateGroup expireTime group justification \
-                        people policyVersion reasons resolutionReason resolvedBy resource rootSessionId scope \
-                        secondedBy sessionId state tool";
+const APPROVAL: &str = "agentId approvalId argumentsJson callId createTime escalateGroup expireTime group \
+                        justification people policyVersion reasons resolutionReason resolvedBy resource rootSessionId \
+                        scope secondedBy sessionId state tool";
 const HALT: &str = "by createTime name reason scope";
 const REVISION: &str = "activateTime activatedBy hash note revision";
 const TENANT: &str =
@@ -99,7 +99,11 @@ async fn what_a_server_tells_keeps_its_names() {
         ("report", "loopEnds nearPairs tools unknownTools"),
         ("sessions halts", HALT),
         ("sessions halt session s9", HALT),
-        ("sessions list", "calls costMicros createTime halted openCalls rootSessionId sessionId steps updateTime"),
+        (
+            "sessions list",
+            "agentId calls costMicros createTime depth halted lastDecision lastReason lastTool openCalls \
+             parentSessionId rootSessionId sessionId standing steps updateTime",
+        ),
         ("sessions show s1", "state"),
         ("sessions resume session s9", "wasHalted"),
         ("tenants list", TENANT),

@@ -3,15 +3,18 @@
 use serde_json::Value;
 
 use super::{Desk, POLICY, path};
-use crate::server::{Home, Server};
+use crate::{
+    common::until,
+    server::{Home, Server},
+};
 
 /// What is typed, and the line of it: kind, what, why.
 const TYPED: [(&str, &str, &str, Option<&str>); 15] = [
     ("sessions halt session s1 --by eve --reason drill", "halted", "session s1", Some("drill")),
     ("sessions resume session s1 --by eve --reason over", "resumed", "session s1", Some("over")),
     ("sessions halt tool get_order --by eve", "halted", "tool get_order", None),
-    ("sessions halt all --by eve --reason fire", "halted", "tenant", Some("fire")),
-    ("sessions resume all --by eve", "resumed", "tenant", None),
+    ("sessions halt all --by eve --reason fire", "halted", "everything", Some("fire")),
+    ("sessions resume all --by eve", "resumed", "everything", None),
     ("grants create s1 create_order 3 --by eve --reason plan", "granted", " 3 calls of create_order", Some("plan")),
     ("approvals deny {question} --by eve --reason shipped", "answered", "denied ", Some("shipped")),
     ("policy apply {policy} --store-only --by eve --note kept", "policy_stored", "", Some("kept")),
@@ -39,6 +42,8 @@ async fn what_an_operator_does_is_one_line_with_who_what_and_why() {
     for (typed, kind, what, why) in TYPED {
         let before = lines(&log).len();
         desk.does(&typed.replace("{question}", &question).replace("{policy}", path(&new))).await;
+        // A thread of its own writes them.
+        until("a line", async || lines(&log).len() > before).await;
         let said: Vec<Value> = lines(&log).split_off(before);
         let [line] = &said[..] else { panic!("{typed}: {said:#?}") };
         assert_eq!(
