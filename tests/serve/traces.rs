@@ -18,9 +18,13 @@ const REPORTED: &str = "5bf92f3577b34da6a3ce929d0e0e4737";
 /// The caller's own span.
 const CALLER: &str = "00f067aa0ba902b7";
 
+/// Of a trace that its caller does not keep.
+const UNKEPT: &str = "6bf92f3577b34da6a3ce929d0e0e4738";
+
 fn below<T>(trace: &str, message: T) -> Request<T> {
     let mut request = Request::new(message);
-    let parent = format!("00-{trace}-{CALLER}-01").parse().expect("a header");
+    let flags = if trace == UNKEPT { "00" } else { "01" };
+    let parent = format!("00-{trace}-{CALLER}-{flags}").parse().expect("a header");
     request.metadata_mut().insert("traceparent", parent);
     request
 }
@@ -49,6 +53,8 @@ async fn a_trace_ends_in_the_commit_and_a_stored_call_leads_back_to_it() {
     let asked = question("s1", call("c1", "get_order", r#"{"id":1}"#));
     agent.evaluate(below(ASKED, asked)).await.expect("an answer");
     agent.record(below(REPORTED, success("s1", "c1", "open"))).await.expect("an answer");
+    let unkept = question("s2", call("c2", "get_order", r#"{"id":2}"#));
+    agent.evaluate(below(UNKEPT, unkept)).await.expect("an answer");
 
     let (code, said, _) = ran(&["explain", "c1", "--server", &format!("http://{}", server.address)]).await;
     assert_eq!(code, Some(0), "{said}");
@@ -58,6 +64,9 @@ async fn a_trace_ends_in_the_commit_and_a_stored_call_leads_back_to_it() {
     let stored = sqlx::query(stored).fetch_one(&mut database).await.expect("a row");
     let told = |column: &str| stored.try_get::<Option<String>, _>(column).expect("text");
     assert_eq!((told("trace_id").as_deref(), told("report_trace_id").as_deref()), (Some(ASKED), Some(REPORTED)));
+    let known = "select trace_id from tool_call where call_id = 'c2'";
+    let known: String = sqlx::query_scalar(known).fetch_one(&mut database).await.expect("a row");
+    assert_eq!(known, UNKEPT, "its row names the trace, which somebody else may keep");
     drop(database);
 
     assert!(signal(server.pid(), "TERM"));
@@ -77,4 +86,19 @@ async fn a_trace_ends_in_the_commit_and_a_stored_call_leads_back_to_it() {
         assert_eq!((&way.parent_span_id, &batch.parent_span_id), (&work.span_id, &work.span_id));
         assert_eq!(way.links.iter().map(|link| &link.span_id).collect::<Vec<_>>(), [&batch.span_id]);
     }
+    let of_unkept: Vec<_> = spans.iter().filter(|span| hex::encode(&span.trace_id) == UNKEPT).collect();
+    assert_eq!(of_unkept.len(), 0, "{of_unkept:#?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_row_names_its_callers_trace_where_nothing_is_sent_too() {
+    let home = Home::prepared().await;
+    let server = Server::start(&home, &[]);
+    let mut agent = server.client().await;
+    agent.evaluate(below(ASKED, question("s1", call("c1", "look", "{}")))).await.expect("an answer");
+    agent.record(below(REPORTED, success("s1", "c1", "open"))).await.expect("an answer");
+    let mut database = home.connect().await;
+    let stored = "select trace_id || ' ' || report_trace_id from tool_call where call_id = 'c1'";
+    let stored: String = sqlx::query_scalar(stored).fetch_one(&mut database).await.expect("a row");
+    assert_eq!(stored, format!("{ASKED} {REPORTED}"));
 }
