@@ -16,7 +16,10 @@ use sha2::Sha256;
 use subtle::ConstantTimeEq as _;
 use zeroize::Zeroizing;
 
-use crate::gate::{Gate, NoAnswer};
+use crate::{
+    gate::{Gate, NoAnswer},
+    grpc::v1::CallerIdentity,
+};
 
 /// A session ends after so long without anything done. (OWASP's session management cheat sheet has 15 to 30 minutes for
 /// what is worth most, and an hour or two else; who answers questions has a page open, and does nothing for long.)
@@ -166,11 +169,13 @@ pub(super) fn text(bytes: &[u8]) -> String {
     BASE64.encode(bytes)
 }
 
-/// Signs somebody in who showed this.
-pub(super) async fn begin(gate: &Gate, showed: &Showed) -> Result<Secret, NoAnswer> {
+/// Signs somebody in who showed this, and is `caller`.
+pub(super) async fn begin(gate: &Gate, showed: &Showed, caller: &CallerIdentity) -> Result<Secret, NoAnswer> {
     let secret = Secret::new()?;
     let sealed = secret.seal(showed).ok_or_else(|| NoAnswer::Fault("a session could not be sealed".to_owned()))?;
     gate.put_console_session(&secret.id(), &sealed, LASTS).await?;
+    let (name, credential) = (&caller.name, caller.credential().as_str_name());
+    tracing::info!(tenant = caller.tenant, credential, "{name} signed in to the console");
     Ok(secret)
 }
 

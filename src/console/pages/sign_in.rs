@@ -141,12 +141,12 @@ async fn sign_in(
         Showed::Name(_) => kind == CredentialKind::None,
         Showed::Certificate => kind == CredentialKind::Certificate,
     };
-    match known {
-        Ok(caller) if fits(caller.credential()) => {}
+    let caller = match known {
+        Ok(caller) if fits(caller.credential()) => caller,
         Ok(_) => return page(&console, &shown, &way, Some(&Fault::field("sign in with a token"))).await,
         Err(fault) => return page(&console, &shown, &way, Some(&fault)).await,
-    }
-    let secret = session::begin(&console.gate, &showed).await?;
+    };
+    let secret = session::begin(&console.gate, &showed, &caller).await?;
     leave(Some(&secret), way.next())
 }
 
