@@ -2,8 +2,9 @@
 
 use super::{
     calls::Standing,
-    effect::Resource,
+    effect::{Effect, Resource},
     finding::{Decision, Finding},
+    fingerprint::ArgsDigest,
     ids::SessionId,
     outcome::OutcomeStatus,
     time::Timestamp,
@@ -19,12 +20,20 @@ pub struct Question {
     pub session: String,
     /// Its call tree's root.
     pub root: String,
+    /// Where it was asked among the events of its call tree.
+    pub seq: u64,
     /// The agent that asks.
     pub agent: Option<String>,
+    /// Whose credential asked; none where nobody shows one.
+    pub asked_by: Option<String>,
     pub call_id: String,
     pub tool: String,
     /// Its arguments, as they are stored.
     pub arguments: String,
+    /// What an answer is bound to.
+    pub args_digest: ArgsDigest,
+    /// What the call does to the world.
+    pub effect: Effect,
     /// Why the agent wants it.
     pub justification: Option<String>,
     /// What the rules had to say.

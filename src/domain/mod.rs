@@ -37,6 +37,7 @@ pub mod redaction;
 pub mod rejection;
 pub mod report;
 pub mod revision;
+pub mod risk;
 pub mod route;
 pub mod session_state;
 pub mod shard;

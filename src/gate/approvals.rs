@@ -15,6 +15,7 @@ use crate::{
         inbox::{Question, QuestionState, Resolution, Wanted},
         rejection::CommandRejection,
         route::Route,
+        tool::Risk,
     },
 };
 
@@ -75,6 +76,14 @@ impl Gate {
     pub fn route(&self, tenant: TenantId, question: &Question) -> Route {
         let tool = ToolName::parse("tool", &question.tool);
         tool.map_or(Route::ANYBODY, |tool| self.policy(tenant).route(&tool).clone())
+    }
+
+    /// What the policy that judges now says of a question's tool: how dangerous it is, and the first tier that names it.
+    #[must_use]
+    pub fn declared(&self, tenant: TenantId, question: &Question) -> (Option<Risk>, Option<String>) {
+        let Ok(tool) = ToolName::parse("tool", &question.tool) else { return (None, None) };
+        let policy = self.policy(tenant);
+        (policy.tool(&tool).risk, policy.tier(&tool).map(str::to_owned))
     }
 
     /// One question; none when nobody was asked that.

@@ -1,6 +1,7 @@
 //! The approval service: decode, ask the gate, encode.
 
 use std::{
+    cmp::Reverse,
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
 };
@@ -9,7 +10,7 @@ use tonic::{Request, Response, Status};
 
 use super::{
     decode::{Decoded, maybe_session, maybe_text, note, page_size, required_text, wrong},
-    identity,
+    encode, identity,
     limits::{DAY_MS, PAGE_DEFAULT, TTL_DAYS_MAX, TTL_MS_DEFAULT},
     page, service, status,
     stop::Stop,
@@ -19,14 +20,19 @@ use super::{
 };
 use crate::{
     domain::{
+        audit::Actor,
         control::{ClearanceScope, Clears},
         ids::{SessionId, TenantId},
         inbox::{Question, QuestionState, Wanted},
+        risk,
         time::Timestamp,
+        tool::Risk,
     },
     gate::{Gate, Reply},
 };
 
+/// All risks, for pages.
+const RISKS: [Risk; 3] = [Risk::Low, Risk::Medium, Risk::High];
 /// Pages of questions that are looked at for one answer, where only a group's are wanted.
 const LOOKS_MAX: usize = 20;
 
@@ -42,18 +48,70 @@ impl ApprovalService {
         Self { gate, stop }
     }
 
-    /// May members of this group answer it by now, as far as groups go?
-    fn is_for(&self, tenant: TenantId, group: Option<&str>, question: &Question) -> bool {
-        let Some(group) = group else { return true };
-        let route = self.gate.route(tenant, question);
-        let groups = route.groups(question.asked_at, self.gate.now());
-        groups.is_empty() || groups.contains(&group)
+    /// May they answer it by now, as far as groups go?
+    fn is_for(&self, tenant: TenantId, whom: &Whom, question: &Question) -> bool {
+        if whom.group.is_none() && whom.person.is_none() {
+            return true;
+        }
+        let (route, now) = (self.gate.route(tenant, question), self.gate.now());
+        let groups = route.groups(question.asked_at, now);
+        whom.group.as_deref().is_none_or(|group| groups.is_empty() || groups.contains(&group))
+            && whom.person.as_ref().is_none_or(|person| route.admits(person, question.asked_at, now))
+    }
+
+    /// The open questions by risk: all are read at once, as for whoever watches them.
+    async fn by_risk(
+        &self,
+        tenant: TenantId,
+        (session, whom): (Option<&SessionId>, &Whom),
+        size: usize,
+        page_token: &str,
+    ) -> Result<Response<v1::ListApprovalsResponse>, Status> {
+        let after = page::after(page_token, |[risk, asked_ms, id]| {
+            let risk = RISKS.into_iter().find(|known| known.as_str() == risk)?;
+            Some((Reverse(risk), Timestamp::from_millis(asked_ms.parse().ok()?), id.to_owned()))
+        })?;
+        let open = self.gate.open_questions(tenant).await.map_err(status::gate)?;
+        let (now, gate) = (self.gate.now(), &self.gate);
+        let is_wanted = |question: &&Question| {
+            question.state(now) == QuestionState::Pending
+                && session.is_none_or(|id| id.as_str() == question.session)
+                && self.is_for(tenant, whom, question)
+        };
+        let weighed = |question: &Question| (risk_of(question, gate, tenant), question.clone());
+        let mut found: Vec<Weighed> = open.iter().filter(is_wanted).map(weighed).collect();
+        found.sort_by_cached_key(weight);
+        let total_size = u32::try_from(found.len()).unwrap_or(u32::MAX);
+        let rest = found.into_iter().filter(|one| after.as_ref().is_none_or(|after| weight(one) > *after));
+        let (found, next_page_token) = page::cut(rest.collect(), size, |last| {
+            page::token([last.0.as_str(), &last.1.asked_at.as_millis().to_string(), &last.1.approval_id])
+        });
+        let approvals = found.into_iter().map(|(_, question)| encoded(question, gate, tenant)).collect();
+        Ok(Response::new(v1::ListApprovalsResponse { approvals, next_page_token, total_size }))
     }
 
     async fn question(&self, tenant: TenantId, approval_id: &str) -> Result<Question, Status> {
         let found = service::for_people(self.gate.question(tenant, approval_id)).await?;
         found.ok_or_else(status::approval_unknown)
     }
+}
+
+/// Whose questions are wanted: a group's, somebody's, or everybody's.
+struct Whom {
+    group: Option<String>,
+    person: Option<Actor>,
+}
+
+/// The risk of a question in a list, as it is ordered there.
+type Weighed = (Risk, Question);
+
+/// Where a question stands among open ones that are ordered by risk: the highest first, then who waits longest.
+fn weight((risk, question): &Weighed) -> (Reverse<Risk>, Timestamp, String) {
+    (Reverse(*risk), question.asked_at, question.approval_id.clone())
+}
+
+fn risk_of(question: &Question, gate: &Gate, tenant: TenantId) -> Risk {
+    risk::of(question, gate.declared(tenant, question).0, &gate.route(tenant, question)).0
 }
 
 /// Where a question stands in a list.
@@ -63,6 +121,8 @@ fn place(question: &Question) -> (Timestamp, String) {
 
 fn encoded(question: Question, gate: &Gate, tenant: TenantId) -> v1::Approval {
     let (now, route) = (gate.now(), gate.route(tenant, &question));
+    let (declared, tier) = gate.declared(tenant, &question);
+    let (risk, risk_reasons) = risk::of(&question, declared, &route);
     let asked_at = question.asked_at;
     let resolution = question.resolution.as_ref();
     let clears = resolution.and_then(|resolution| resolution.clears.as_ref());
@@ -73,6 +133,16 @@ fn encoded(question: Question, gate: &Gate, tenant: TenantId) -> v1::Approval {
         Some((None, _)) => v1::ApprovalScope::Tool,
     };
     v1::Approval {
+        findings: question.findings.iter().map(encode::finding).collect(),
+        tier: tier.unwrap_or_default(),
+        effect: question.effect.kind.as_str().to_owned(),
+        effect_resource: question.effect.resource.as_ref().map(|on| on.as_str().to_owned()).unwrap_or_default(),
+        once: question.effect.once,
+        idempotent: question.effect.idempotent,
+        args_digest: hex::encode(question.args_digest.0),
+        seq: question.seq,
+        risk: v1::ApprovalRisk::from(risk).into(),
+        risk_reasons: risk_reasons.into_iter().map(str::to_owned).collect(),
         group: route.group.unwrap_or_default(),
         escalate_time: route.escalation.as_ref().map(|then| timestamp(asked_at.plus_ms(then.after_ms))),
         escalate_group: route.escalation.map(|then| then.group).unwrap_or_default(),
@@ -90,6 +160,7 @@ fn encoded(question: Question, gate: &Gate, tenant: TenantId) -> v1::Approval {
         session_id: question.session,
         root_session_id: question.root,
         agent_id: question.agent.unwrap_or_default(),
+        asked_by: question.asked_by.unwrap_or_default(),
         call_id: question.call_id,
         tool: question.tool,
         arguments_json: question.arguments,
@@ -168,21 +239,32 @@ impl v1::approval_service_server::ApprovalService for ApprovalService {
         request: Request<v1::ListApprovalsRequest>,
     ) -> Result<Response<v1::ListApprovalsResponse>, Status> {
         let tenant = identity::tenant(&request)?;
+        let person = request.get_ref().mine.then(|| identity::actor(&request)).transpose()?;
         let message = request.into_inner();
         let (session, size) = (maybe_session(&message.session_id)?, page_size(message.page_size, PAGE_DEFAULT)?);
         let Ok(state) = v1::ApprovalState::try_from(message.state) else {
             return Ok(wrong("state", format!("is {}, which is no state of a question", message.state))?);
         };
+        let whom = Whom { group: maybe_text("group", &message.group)?, person };
+        match v1::ApprovalOrder::try_from(message.order) {
+            Ok(v1::ApprovalOrder::Unspecified) => {}
+            Ok(v1::ApprovalOrder::Risk) if state == v1::ApprovalState::Pending => {
+                return self.by_risk(tenant, (session.as_ref(), &whom), size, &message.page_token).await;
+            }
+            Ok(v1::ApprovalOrder::Risk) => {
+                return Ok(wrong("order", "is by risk: that goes with the state PENDING only")?);
+            }
+            Err(_) => return Ok(wrong("order", format!("is {}, which is no order of questions", message.order))?),
+        }
         let after = page::after(&message.page_token, |[asked_ms, id]| {
             Some((Timestamp::from_millis(asked_ms.parse().ok()?), id.to_owned()))
         })?;
-        let group = maybe_text("group", &message.group)?;
         let mut wanted = Wanted { session, state: state.try_into().ok(), after, max: size + 1, approval_id: None };
         let (mut found, mut looks) = (Vec::new(), 0);
         let rest = loop {
             let read = service::for_people(self.gate.questions(tenant, &wanted)).await?;
             let last = read.last().filter(|_| read.len() == wanted.max).map(place);
-            found.extend(read.into_iter().filter(|question| self.is_for(tenant, group.as_deref(), question)));
+            found.extend(read.into_iter().filter(|question| self.is_for(tenant, &whom, question)));
             looks += 1;
             match last {
                 Some(last) if found.len() <= size && looks < LOOKS_MAX => wanted.after = Some(last),
@@ -195,7 +277,7 @@ impl v1::approval_service_server::ApprovalService for ApprovalService {
         // Where it was looked long enough, the next page begins behind what was looked at.
         let next_page_token = if is_whole { next } else { rest.map(token).unwrap_or_default() };
         let approvals = found.into_iter().map(|question| encoded(question, &self.gate, tenant)).collect();
-        Ok(Response::new(v1::ListApprovalsResponse { approvals, next_page_token }))
+        Ok(Response::new(v1::ListApprovalsResponse { approvals, next_page_token, total_size: 0 }))
     }
 
     async fn get_approval(

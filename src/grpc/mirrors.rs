@@ -11,6 +11,7 @@ use crate::domain::{
     outcome::{Basis, Confidence, Guard, OutcomeStatus},
     profile::{FollowUpKind, ToolState},
     session_state::CallState,
+    tool::Risk,
 };
 
 macro_rules! mirrors {
@@ -70,6 +71,11 @@ mirrors! {
         QuotaExhausted = QuotaExhausted,
         Internal = Internal,
         Other = Other,
+    }
+    Risk = ApprovalRisk {
+        Low = Low,
+        Medium = Medium,
+        High = High,
     }
     Scope = BudgetScope {
         Run = Run,

@@ -115,6 +115,12 @@ impl Policy {
         self.rules.get::<tier::Params>().route(tool.as_str(), self.tool(tool).risk)
     }
 
+    /// The first tier that names a tool.
+    #[must_use]
+    pub fn tier(&self, tool: &ToolName) -> Option<&str> {
+        self.rules.get::<tier::Params>().tier(tool.as_str()).map(|tier| tier.name.as_str())
+    }
+
     /// True when the user of an agent's host may answer for a tool's calls. Where a group or two people are named, they
     /// answer.
     #[must_use]

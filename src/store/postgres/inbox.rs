@@ -10,7 +10,7 @@ use sqlx::{PgConnection, Row as _, postgres::PgRow};
 
 use super::{
     Store,
-    decode::{Loaded, at, count, member, whole},
+    decode::{Loaded, at, count, effect, hash, member, whole},
     findings,
     sealed::{self, Opener},
 };
@@ -18,6 +18,7 @@ use crate::{
     domain::{
         effect::Resource,
         finding::Decision,
+        fingerprint::ArgsDigest,
         ids::{CallId, SessionId, TenantId},
         inbox::{Question, QuestionState, Resolution, StoredCall, Wanted},
         outcome::OutcomeStatus,
@@ -141,7 +142,8 @@ async fn questions(
         "select * from (
            select distinct on (c.approval_id) c.approval_id, c.session_id, c.seq, c.root_id, c.agent_id, c.call_id,
              c.tool, coalesce(c.arguments, '{{}}') as arguments, c.justification, c.findings::text as findings,
-             (extract(epoch from c.at) * 1000)::bigint as asked_ms,
+             c.args_digest, c.asked_by, c.effect, c.resource, c.once, c.idempotent, c.key_honoured, c.repeatable,
+             c.in_steps, c.share, (extract(epoch from c.at) * 1000)::bigint as asked_ms,
              (extract(epoch from c.approval_expires_at) * 1000)::bigint as expires_ms, c.policy_version,
              {STATE} as state, e.seq is not null as closed, e.detail #>> '{{clears,resource}}' as cleared,
              (e.detail #>> '{{clears,until_ms}}')::bigint as cleared_until_ms, e.actor, e.reason as why,
@@ -194,14 +196,20 @@ fn question(row: &PgRow, opener: &Opener) -> Loaded<Question> {
         }),
         false => None,
     };
+    let mut effect = effect(row)?;
+    effect.resource = opener.resource(session, seq, effect.resource.take())?;
     Ok(Question {
         approval_id: row.try_get("approval_id")?,
         session: session.to_owned(),
         root: row.try_get("root_id")?,
+        seq,
         agent: row.try_get("agent_id")?,
+        asked_by: row.try_get("asked_by")?,
         call_id: row.try_get("call_id")?,
         tool: row.try_get("tool")?,
         arguments: opener.text(sealed::ARGUMENTS, session, seq, row.try_get("arguments")?)?,
+        args_digest: ArgsDigest(hash(row.try_get("args_digest")?)?),
+        effect,
         justification: opener.maybe(sealed::JUSTIFICATION, session, seq, row.try_get("justification")?)?,
         findings: findings::read(row.try_get("findings")?, opener, session, seq)?,
         asked_at: at(row, "asked_ms")?,

@@ -1,0 +1,94 @@
+//! How much a yes may do harm, as far as the policy and the rules know: by it people see first what matters most. It
+//! decides nothing.
+
+use super::{effect::EffectKind, inbox::Question, reason::Reason, route::Route, tool::Risk};
+
+/// The risk of a yes, with why it is thought so, the weightiest first. `declared` is what the policy says of the tool,
+/// `route` whom it asks.
+#[must_use]
+pub fn of(question: &Question, declared: Option<Risk>, route: &Route) -> (Risk, Vec<&'static str>) {
+    let effect = &question.effect;
+    let has = |reason: Reason| question.findings.iter().any(|finding| finding.reason == reason);
+    let warns = question.findings.iter().any(|finding| finding.level.is_some());
+    let writes = effect.kind == EffectKind::Write;
+    let signs = [
+        (declared == Some(Risk::High), Risk::High, "the policy calls its tool a high risk"),
+        (route.people > 1, Risk::High, "two people have to say yes"),
+        (effect.once, Risk::High, "doing it twice would harm"),
+        (declared == Some(Risk::Medium), Risk::Medium, "the policy calls its tool a medium risk"),
+        (has(Reason::PolicyFault), Risk::Medium, "a condition of the policy cannot be judged"),
+        (has(Reason::UnknownRiskLevel), Risk::Medium, "the policy does not say how dangerous its tool is"),
+        (warns, Risk::Medium, "a loop detector warns"),
+        (effect.kind == EffectKind::Unknown, Risk::Medium, "nobody has declared what it does"),
+        (writes && !effect.once && !effect.idempotent, Risk::Medium, "it changes something"),
+        (writes && effect.idempotent, Risk::Low, "it changes something, and repeating it is harmless"),
+        (!writes && effect.kind != EffectKind::Unknown, Risk::Low, "it only looks"),
+    ];
+    let holds: Vec<_> = signs.into_iter().filter(|(holds, ..)| *holds).collect();
+    let risk = holds.iter().map(|(_, risk, _)| *risk).max().unwrap_or(Risk::Low);
+    (risk, holds.into_iter().map(|(.., why)| why).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::{
+        effect::Effect,
+        finding::{Decision, Finding, Level},
+        fingerprint::ArgsDigest,
+        time::Timestamp,
+    };
+
+    fn question(effect: Effect) -> Question {
+        Question {
+            approval_id: "q".to_owned(),
+            session: "s".to_owned(),
+            root: "s".to_owned(),
+            seq: 1,
+            agent: None,
+            asked_by: None,
+            call_id: "c".to_owned(),
+            tool: "pay".to_owned(),
+            arguments: "{}".to_owned(),
+            args_digest: ArgsDigest([0; 32]),
+            effect,
+            justification: None,
+            findings: Vec::new(),
+            asked_at: Timestamp::from_millis(0),
+            expires_at: Timestamp::from_millis(1),
+            policy: "p".to_owned(),
+            seconded_by: Vec::new(),
+            resolution: None,
+        }
+    }
+
+    fn effect(kind: EffectKind) -> Effect {
+        Effect { kind, ..Effect::default() }
+    }
+
+    #[test]
+    fn what_harms_when_repeated_or_wants_two_people_is_a_high_risk_and_a_look_is_a_low_one() {
+        let of = |effect, declared, people| super::of(&question(effect), declared, &Route { people, ..Route::ANYBODY });
+        let write = effect(EffectKind::Write);
+        let once = Effect { once: true, ..write.clone() };
+        let harmless = Effect { idempotent: true, ..write.clone() };
+        assert_eq!(of(effect(EffectKind::Read), None, 1), (Risk::Low, vec!["it only looks"]));
+        assert_eq!(of(harmless, None, 1).0, Risk::Low);
+        assert_eq!(of(write.clone(), None, 1), (Risk::Medium, vec!["it changes something"]));
+        assert_eq!(of(effect(EffectKind::Unknown), Some(Risk::Low), 1).0, Risk::Medium);
+        assert_eq!(of(once, None, 1), (Risk::High, vec!["doing it twice would harm"]));
+        let (risk, why) = of(effect(EffectKind::Read), Some(Risk::High), 2);
+        assert_eq!(risk, Risk::High);
+        assert_eq!(why, ["the policy calls its tool a high risk", "two people have to say yes", "it only looks"]);
+    }
+
+    #[test]
+    fn what_the_rules_warn_of_is_no_low_risk() {
+        let warned = Finding::new("repeat", Decision::Allow, Reason::NoProgress, "again").at_level(Level::Warning, 10);
+        let faulty = Finding::new("tier", Decision::Ask, Reason::PolicyFault, "cannot be judged");
+        for finding in [warned, faulty] {
+            let question = Question { findings: vec![finding], ..question(effect(EffectKind::Read)) };
+            assert_eq!(super::of(&question, None, &Route::ANYBODY).0, Risk::Medium);
+        }
+    }
+}
