@@ -52,6 +52,11 @@ fn time(at: &Timestamp) -> Option<DateTime<chrono::Utc>> {
     DateTime::from_timestamp(at.seconds, u32::try_from(at.nanos).ok()?)
 }
 
+/// A time as scripts read it.
+pub(super) fn machine_time(at: Option<&Timestamp>) -> Option<String> {
+    at.and_then(time).map(|at| at.format("%Y-%m-%dT%H:%M:%S%.3fZ").to_string())
+}
+
 /// `{{ at|moment }}`: a time, which scripts show in the browser's own time zone; nothing where there is none.
 #[filter_fn]
 pub(super) fn moment(at: &Option<Timestamp>, _: &dyn Values) -> askama::Result<Safe<String>> {

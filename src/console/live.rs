@@ -1,5 +1,6 @@
 //! What has changed, as server-sent events: pages then ask for the part of them that shows it. One stream a page.
-//! `approvals`: a question came up, or changed; its data is the question's id. `tick`: each second.
+//! `approvals`: a question came up, or changed; its data is the question's id and tool, and whether it is new, in JSON.
+//! `tick`: each second.
 
 use std::{convert::Infallible, future::ready, pin::Pin, time::Duration};
 
@@ -9,10 +10,11 @@ use axum::{
     routing::get,
 };
 use futures_util::{Stream, StreamExt as _, stream};
+use serde_json::json;
 use tokio_stream::wrappers::IntervalStream;
 
 use super::{Console, fault::Fault, visitor::Visitor};
-use crate::grpc::v1::{Role, WatchApprovalsRequest, approval_service_client::ApprovalServiceClient};
+use crate::grpc::v1::{ApprovalState, Role, WatchApprovalsRequest, approval_service_client::ApprovalServiceClient};
 
 /// How often pages with figures ask for them.
 const TICK: Duration = Duration::from_secs(1);
@@ -24,15 +26,20 @@ pub(super) fn router() -> Router<Console> {
 type Events = Pin<Box<dyn Stream<Item = Result<Event, Infallible>> + Send>>;
 
 async fn events(visitor: Visitor) -> Result<Sse<Events>, Fault> {
+    // Those that were open before are no news.
+    let began = visitor.now.as_millis();
     let ticks = IntervalStream::new(tokio::time::interval(TICK)).map(|_| Some(Event::default().event("tick").data("")));
     let approvals = match visitor.is_one_of(&[Role::Approver, Role::Operator, Role::Analyst]) {
         true => {
             let mut approvals = ApprovalServiceClient::new(visitor.calls);
             let watched = approvals.watch_approvals(WatchApprovalsRequest::default()).await?;
             // An end of the watch is one of the page's stream: the server ends, or the credential does.
-            let told = watched.into_inner().map(|told| {
+            let told = watched.into_inner().map(move |told| {
                 let approval = told.ok()?.approval?;
-                Some(Event::default().event("approvals").data(approval.approval_id))
+                let asked = approval.create_time.as_ref().map_or(0, millis);
+                let is_new = approval.state() == ApprovalState::Pending && asked >= began;
+                let data = json!({"id": approval.approval_id, "tool": approval.tool, "new": is_new});
+                Some(Event::default().event("approvals").data(data.to_string()))
             });
             told.chain(stream::once(ready(None))).boxed()
         }
@@ -42,4 +49,8 @@ async fn events(visitor: Visitor) -> Result<Sse<Events>, Fault> {
     let events = events.take_while(|event| ready(event.is_some()));
     let events: Events = Box::pin(events.filter_map(|event| ready(event.map(Ok))));
     Ok(Sse::new(events))
+}
+
+fn millis(at: &prost_types::Timestamp) -> i64 {
+    at.seconds.saturating_mul(1_000).saturating_add(i64::from(at.nanos) / 1_000_000)
 }

@@ -6,6 +6,7 @@
 //! `pages/` has one file a page, with its template of the same name in `templates/`. Scripts and styles are in
 //! `assets/`.
 
+mod arguments;
 mod assets;
 mod fault;
 mod filters;

@@ -70,6 +70,34 @@ document.addEventListener("submit", (event) => {
   if (question && !window.confirm(question)) event.preventDefault();
 });
 
+// --- notifications of new questions, for whoever asked for them in this browser: which tool, and nothing of its arguments
+const NOTIFY = "callgate-notify";
+const notifies = () => "Notification" in globalThis && Notification.permission === "granted" && localStorage.getItem(NOTIFY) === "yes";
+
+function notify({ id, tool }) {
+  if (!notifies()) return;
+  const shown = new Notification("A call waits for an answer", { body: tool, tag: id });
+  shown.onclick = () => { globalThis.focus(); location.assign(`/approvals/${encodeURIComponent(id)}`); };
+}
+
+function offer(said = "") {
+  const button = document.getElementById("notify");
+  if (!button || !("Notification" in globalThis)) return;
+  button.hidden = false;
+  button.textContent = notifies() ? "Notify me no more" : "Notify me of new questions while a page is open";
+  document.getElementById("notify-state").textContent = said;
+}
+document.getElementById("notify")?.addEventListener("click", async () => {
+  if (notifies()) {
+    localStorage.removeItem(NOTIFY);
+    return offer("You are not notified any more.");
+  }
+  if ((await Notification.requestPermission()) !== "granted") return offer("The browser does not allow it: its settings for this site do.");
+  localStorage.setItem(NOTIFY, "yes");
+  offer("You are notified as long as a page of the console is open.");
+});
+offer();
+
 // --- live: what the server says has changed becomes an event that parts of the page wait for
 function listen() {
   const events = new EventSource("/events");
@@ -81,12 +109,16 @@ function listen() {
   };
   events.onopen = () => say("live", true);
   events.onerror = () => say(events.readyState === EventSource.CLOSED ? "not live: load the page again" : "connecting again", false);
-  for (const name of ["approvals", "tick"]) {
-    events.addEventListener(name, (event) => {
-      say("live", true);
-      document.body.dispatchEvent(new CustomEvent(`live-${name}`, { detail: event.data }));
-    });
-  }
+  const tell = (name, detail) => document.body.dispatchEvent(new CustomEvent(`live-${name}`, { detail }));
+  events.addEventListener("tick", () => { say("live", true); tell("tick"); });
+  // Many questions at once, as when a page opens, are looked at once.
+  let news = [];
+  events.addEventListener("approvals", (event) => {
+    say("live", true);
+    const question = JSON.parse(event.data);
+    if (question.new) notify(question);
+    if (news.push(question.id) === 1) setTimeout(() => { tell("approvals", news); news = []; }, 150);
+  });
   addEventListener("pagehide", () => events.close());
   addEventListener("pageshow", (event) => { if (event.persisted) location.reload(); });
 }

@@ -1,6 +1,9 @@
 //! The pages, one a file. A new one is its file, its template, and its line in [`LINKS`] where it has a link.
 
+mod approval;
+mod approvals;
 mod audit;
+mod before;
 mod home;
 mod issuer;
 mod sign_in;
@@ -12,7 +15,13 @@ use super::{Console, frame::Link};
 use crate::grpc::v1::Role;
 
 /// Where one can go, in this order.
-pub(super) const LINKS: [Link; 2] = [
+pub(super) const LINKS: [Link; 3] = [
+    Link {
+        path: approvals::PATH,
+        text: "Approvals",
+        key: 'a',
+        roles: &[Role::Approver, Role::Operator, Role::Analyst],
+    },
     Link { path: audit::PATH, text: "Audit", key: 'u', roles: &[Role::Analyst] },
     Link { path: tokens::PATH, text: "Tokens", key: 't', roles: &[Role::Admin] },
 ];
@@ -20,6 +29,8 @@ pub(super) const LINKS: [Link; 2] = [
 pub(super) fn router() -> Router<Console> {
     Router::new()
         .merge(home::router())
+        .merge(approvals::router())
+        .merge(approval::router())
         .merge(audit::router())
         .merge(sign_in::router())
         .merge(issuer::router())

@@ -165,7 +165,7 @@ async fn made(visitor: &Visitor, form: &Change) -> Result<Told, Fault> {
 async fn page(visitor: &Visitor, page_token: String, told: Told) -> Result<Html<String>, Fault> {
     let asked = ListTokensRequest { page_size: 50, page_token };
     let found = TokenServiceClient::new(visitor.calls.clone()).list_tokens(asked).await?.into_inner();
-    let now = i64::try_from(visitor.now.as_millis() / 1_000).unwrap_or(i64::MAX);
+    let now = visitor.now.as_millis() / 1_000;
     let page = Page {
         frame: Frame::new(visitor, PATH, "Tokens"),
         tokens: found.tokens.into_iter().map(|token| Row::new(token, now)).collect(),

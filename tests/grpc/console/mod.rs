@@ -1,5 +1,6 @@
 //! The console over HTTP, without a browser: who sees and does what. What needs one is in tests/browser.
 
+mod approvals;
 mod issuer;
 mod sign_in;
 

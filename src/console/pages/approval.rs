@@ -1,0 +1,261 @@
+//! `/approvals/{id}`: one question: the call as it would run, why it is asked, who asks, what was before; and the answer.
+
+use askama::Template;
+use axum::{
+    Router,
+    extract::{Path, Query},
+    response::{Html, IntoResponse, Redirect, Response},
+    routing::get,
+};
+use http::{HeaderName, HeaderValue, StatusCode, header};
+use prost_types::{Duration, Timestamp};
+use serde::Deserialize;
+use url::form_urlencoded::byte_serialize;
+
+use super::{
+    approvals::{self, Risk, risk, state},
+    before::{Before, before},
+};
+use crate::{
+    console::{Console, arguments, fault::Fault, filters, form::Posted, frame::Frame, visitor::Visitor},
+    grpc::v1::{
+        Approval, ApprovalScope, ApprovalState, CallEntry, CredentialKind, Decision, Finding, GetApprovalRequest,
+        ResolveApprovalRequest, Role, approval_service_client::ApprovalServiceClient,
+    },
+};
+
+pub(super) fn router() -> Router<Console> {
+    Router::new().route("/approvals/{id}", get(show).post(answer))
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Place {
+    part: String,
+    /// How the question stood when the page was made that asks for a part of itself.
+    seen: String,
+}
+
+#[derive(Template)]
+#[template(path = "approval.html", blocks = ["standing"])]
+struct Page {
+    frame: Frame,
+    question: Approval,
+    path: String,
+    state: &'static str,
+    risk: Option<Risk>,
+    /// When it counts as denied.
+    until: Option<String>,
+    arguments: String,
+    is_whole: bool,
+    /// How many bytes the arguments have.
+    bytes: u64,
+    /// What the rules had to say: whoever asks first.
+    findings: Vec<Said>,
+    before: Before,
+    /// Why whoever looks cannot answer it.
+    cannot: Option<String>,
+    /// The thing that a yes may hold for, where it has a name.
+    thing: Option<String>,
+    fault: Option<String>,
+    form: Answer,
+}
+
+/// What a rule had to say.
+struct Said {
+    rule: String,
+    asks: bool,
+    enforced: bool,
+    message: String,
+    decision: &'static str,
+}
+
+/// What a form says.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Answer {
+    what: String,
+    scope: String,
+    minutes: String,
+    reason: String,
+}
+
+/// For how long a yes may hold that is for more than the call.
+const TERMS: [(u32, &str); 6] =
+    [(15, "15 minutes"), (60, "an hour"), (240, "4 hours"), (480, "8 hours"), (1_440, "a day"), (10_080, "a week")];
+
+/// Makes htmx load the whole page again.
+const HX_REFRESH: HeaderName = HeaderName::from_static("hx-refresh");
+
+fn path(id: &str) -> String {
+    let id: String = byte_serialize(id.as_bytes()).collect();
+    format!("{}/{id}", approvals::PATH)
+}
+
+async fn question(visitor: &Visitor, id: String) -> Result<Approval, Fault> {
+    let asked = GetApprovalRequest { approval_id: id };
+    let found = ApprovalServiceClient::new(visitor.calls.clone()).get_approval(asked).await?.into_inner();
+    Ok(found.approval.unwrap_or_default())
+}
+
+async fn show(visitor: Visitor, Path(id): Path<String>, Query(place): Query<Place>) -> Result<Response, Fault> {
+    let question = question(&visitor, id).await?;
+    match place.part.as_str() {
+        "json" => Ok(([(header::CONTENT_TYPE, "text/plain; charset=utf-8")], question.arguments_json).into_response()),
+        // Answered meanwhile: what can be done on the page is another thing now.
+        "standing" if state(&question) != place.seen => {
+            Ok((StatusCode::OK, [(HX_REFRESH, HeaderValue::from_static("true"))]).into_response())
+        }
+        "standing" => {
+            let page = Page::new(&visitor, question, Before::default());
+            Ok(Html(page.as_standing().render()?).into_response())
+        }
+        _ => {
+            let before = before(&visitor, &question).await?;
+            Ok(Html(Page::new(&visitor, question, before).render()?).into_response())
+        }
+    }
+}
+
+/// Answers, and goes back to the question as it then stands. What is refused is told there too.
+async fn answer(Path(id): Path<String>, Posted { visitor, form }: Posted<Answer>) -> Result<Response, Fault> {
+    let answered = match resolution(&id, &form) {
+        Ok(asked) => {
+            let mut approvals = ApprovalServiceClient::new(visitor.calls.clone());
+            approvals.resolve_approval(asked).await.map(|_| ()).map_err(Fault::from)
+        }
+        Err(fault) => Err(fault),
+    };
+    let Err(fault) = answered else { return Ok(Redirect::to(&path(&id)).into_response()) };
+    let Fault::Told { code, message, .. } = fault else { return Err(fault) };
+    let question = question(&visitor, id).await?;
+    let before = before(&visitor, &question).await?;
+    let page = Page { fault: Some(message), form, ..Page::new(&visitor, question, before) };
+    Ok((code, Html(page.render()?)).into_response())
+}
+
+fn resolution(id: &str, form: &Answer) -> Result<ResolveApprovalRequest, Fault> {
+    let approve = match form.what.as_str() {
+        "approve" => true,
+        "deny" if form.reason.trim().is_empty() => {
+            return Err(Fault::field("reason: say why it is denied; the model is told, and can do better then"));
+        }
+        "deny" => false,
+        _ => return Err(Fault::field("the form does not say whether it is a yes or a no")),
+    };
+    let scope = match form.scope.as_str() {
+        "resource" if approve => ApprovalScope::Resource,
+        "tool" if approve => ApprovalScope::Tool,
+        _ => ApprovalScope::Unspecified,
+    };
+    let ttl = match scope {
+        ApprovalScope::Unspecified | ApprovalScope::Call => None,
+        ApprovalScope::Resource | ApprovalScope::Tool => {
+            let minutes = form.minutes.trim().parse::<u32>();
+            let minutes = minutes.map_err(|_| Fault::field("minutes: must be a whole number"))?;
+            Some(Duration { seconds: i64::from(minutes) * 60, nanos: 0 })
+        }
+    };
+    let reason = form.reason.trim().to_owned();
+    Ok(ResolveApprovalRequest { approval_id: id.to_owned(), approve, reason, scope: scope.into(), ttl })
+}
+
+impl Page {
+    fn new(visitor: &Visitor, question: Approval, before: Before) -> Self {
+        let (arguments, is_whole) = arguments::tree(&question.arguments_json);
+        let is_pending = question.state() == ApprovalState::Pending;
+        let on = &question.effect_resource;
+        let is_named = on.rsplit_once('/').is_some_and(|(kind, name)| !kind.is_empty() && !name.is_empty());
+        Self {
+            frame: Frame::new(visitor, approvals::PATH, format!("May {} run?", question.tool)),
+            path: path(&question.approval_id),
+            state: state(&question),
+            risk: risk(&question),
+            until: filters::machine_time(question.expire_time.as_ref()),
+            arguments,
+            is_whole,
+            bytes: question.arguments_json.len() as u64,
+            findings: said(&question),
+            before,
+            cannot: is_pending.then(|| cannot(visitor, &question)).flatten(),
+            thing: is_named.then(|| on.clone()),
+            fault: None,
+            form: Answer::default(),
+            question,
+        }
+    }
+
+    fn is_open(&self) -> bool {
+        self.question.state() == ApprovalState::Pending
+    }
+
+    fn is_for_more(&self) -> bool {
+        self.question.people < 2
+    }
+}
+
+/// Why somebody cannot answer a question, as far as that is known before they try.
+fn cannot(visitor: &Visitor, question: &Approval) -> Option<String> {
+    let caller = &visitor.caller;
+    if !visitor.is_one_of(&[Role::Approver]) {
+        return Some("Your roles let you look at questions; people with the role approver answer them.".to_owned());
+    }
+    let is_me = |name: &String| name.to_lowercase() == caller.name.to_lowercase();
+    if question.seconded_by.iter().any(is_me) {
+        return Some("You have said yes. One more person has to say yes before it runs.".to_owned());
+    }
+    if caller.credential() == CredentialKind::None {
+        return None;
+    }
+    if is_me(&question.asked_by) {
+        return Some("Your own credential asks this, so that somebody else has to answer it.".to_owned());
+    }
+    let is_past = |at: &Timestamp| at.seconds.saturating_mul(1_000) <= visitor.now.as_millis();
+    let late = question.escalate_time.as_ref().is_some_and(is_past);
+    let groups = [Some(&question.group), late.then_some(&question.escalate_group)];
+    let groups: Vec<&String> = groups.into_iter().flatten().filter(|group| !group.is_empty()).collect();
+    if groups.is_empty() || groups.iter().any(|group| caller.groups.contains(group)) {
+        return None;
+    }
+    let names: Vec<&str> = groups.iter().map(|group| group.as_str()).collect();
+    Some(format!("It is for people of the group {}, which you are not in.", names.join(" or ")))
+}
+
+/// What the rules had to say, in the words for people, whoever asks first.
+fn said(question: &Approval) -> Vec<Said> {
+    let one = |(finding, message): (&Finding, &String)| Said {
+        rule: finding.rule.clone(),
+        asks: finding.decision() == Decision::Ask,
+        enforced: finding.enforced,
+        message: message.clone(),
+        decision: word(finding.decision()),
+    };
+    let mut said: Vec<Said> = question.findings.iter().zip(&question.reasons).map(one).collect();
+    said.sort_by_key(|one| !one.asks);
+    said
+}
+
+/// A decision as people read it.
+pub(super) fn word(decision: Decision) -> &'static str {
+    match decision {
+        Decision::Unspecified => "",
+        Decision::Allow => "ALLOW",
+        Decision::Ask => "ASK",
+        Decision::Wait => "WAIT",
+        Decision::Reuse => "REUSE",
+        Decision::Deny => "DENY",
+        Decision::Stop => "STOP",
+    }
+}
+
+/// The page of a session.
+pub(super) fn session_path(session: &str) -> String {
+    let session: String = byte_serialize(session.as_bytes()).collect();
+    format!("/sessions/{session}")
+}
+
+/// The page of a call.
+pub(super) fn call_path(call: &CallEntry) -> String {
+    let part = |name: &str| byte_serialize(name.as_bytes()).collect::<String>();
+    format!("/calls/{}/{}", part(&call.session_id), part(&call.call_id))
+}

@@ -1,0 +1,172 @@
+//! Questions in the console: who sees and answers them, and what is told of an answer that was not taken.
+
+use callgate::{
+    domain::{
+        audit::Actor,
+        identity::{Mapped, Role},
+        tenant::Quotas,
+    },
+    gate::TenantChange,
+    grpc::v1::{self, Decision},
+    policy,
+};
+use http::{Method, StatusCode};
+
+use super::{Browser, served};
+use crate::{
+    common::wire::{Plane, call, evaluate, question},
+    credentials::{token, who},
+};
+
+const POLICY: &str = "policy_engine:
+  approvals:
+    routes: [{tools: 'transfer_*', group: finance, people: 2}]
+  authorization:
+    tiers: [{name: money, pattern: 'refund_*|transfer_*', action: hitl}]
+  tool_schemas:
+    refund_order: {effect: write, once: true, side_effect_resource: 'order/{id}'}
+    transfer_money: {effect: write, risk_level: HIGH}
+    get_order: {effect: read}
+";
+
+async fn plane() -> Plane {
+    served(&policy::compile(POLICY).expect("a good policy")).await
+}
+
+fn refund(call_id: &str, tool: &str, arguments: &str) -> v1::EvaluateRequest {
+    let call = v1::ToolCall { justification: "<b>the user</b> said so".into(), ..call(call_id, tool, arguments) };
+    question("s", call)
+}
+
+/// A question of an agent, asked before anybody needs a credential.
+async fn asked(plane: &Plane, call_id: &str, tool: &str, arguments: &str) -> String {
+    let verdict = evaluate(&mut plane.client().await, refund(call_id, tool, arguments)).await;
+    assert_eq!(verdict.decision(), Decision::Ask, "{verdict:?}");
+    format!("/approvals/{}", verdict.approval_id)
+}
+
+const ARGUMENTS: &str = r#"{"id":"7","note":"</script><script>alert(1)</script>\u202e"}"#;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whoever_may_look_sees_the_call_as_it_would_run_and_only_approvers_answer() {
+    let plane = plane().await;
+    let path = asked(&plane, "c1", "refund_order", ARGUMENTS).await;
+    let mut analyst = Browser::of(&plane, "root", &[Role::Admin]).await;
+    analyst.get("/approvals").await.ok();
+    let mut analyst = Browser::of(&plane, "ann", &[Role::Analyst]).await;
+    let list = analyst.get("/approvals").await.ok();
+    assert!(list.contains("refund_order") && list.contains("high risk") && list.contains(&path), "{list}");
+    let page = analyst.get(&path).await.ok();
+    for shown in [
+        "&lt;/script&gt;&lt;script&gt;alert(1)",
+        "<mark class=\"unseen\">U+202E</mark>",
+        "&lt;b&gt;the user&lt;/b&gt; said so",
+        "order/7",
+        "money",
+        "data-until=\"2",
+        "the role approver",
+    ] {
+        assert!(page.contains(shown), "{shown}: {page}");
+    }
+    assert!(!page.contains("<script>alert") && !page.contains("value=\"deny\""), "{page}");
+    let refused = analyst.post(&path, &[("what", "approve")]).await;
+    assert_eq!(refused.status, StatusCode::FORBIDDEN, "{}", refused.html);
+    assert!(refused.html.contains("Your answer was not taken"), "{}", refused.html);
+    assert_eq!(analyst.get("/approvals?part=count").await.ok(), "1<span class=\"hidden\"> open</span>");
+    assert_eq!(analyst.get(&format!("{path}?part=json")).await.ok(), ARGUMENTS.replace("\\u202e", "\u{202e}"));
+    let mut agent = Browser::of(&plane, "desk", &[Role::Agent]).await;
+    assert_eq!(agent.get("/approvals").await.status, StatusCode::FORBIDDEN);
+    assert_eq!(agent.get(&path).await.status, StatusCode::FORBIDDEN);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_decided_but_by_a_form_of_ours() {
+    let plane = plane().await;
+    let path = asked(&plane, "c1", "refund_order", ARGUMENTS).await;
+    let mut eve = Browser::of(&plane, "eve", &[Role::Admin]).await;
+    eve.get(&format!("{path}?what=approve")).await.ok();
+    eve.get(&format!("{path}?what=deny&reason=no&part=standing&seen=open")).await.ok();
+    let forged = eve.send(Method::POST, &path, "what=approve&csrf=forged".into()).await;
+    assert_eq!(forged.status, StatusCode::FORBIDDEN, "{}", forged.html);
+    for wrong in [vec![], vec![("what", "deny"), ("reason", " ")], vec![("what", "approve"), ("scope", "tool")]] {
+        eve.get(&path).await.ok();
+        assert_eq!(eve.post(&path, &wrong).await.status, StatusCode::BAD_REQUEST, "{wrong:?}");
+    }
+    let answered = "select count(*) from session_event where kind in ('answered', 'seconded')";
+    assert_eq!(plane.postgres.number(answered).await, 0);
+    eve.get(&path).await.ok();
+    let done = eve.post(&path, &[("what", "deny"), ("reason", "order 7 is <i>open</i>")]).await;
+    assert_eq!((done.status, done.location()), (StatusCode::SEE_OTHER, path.as_str()));
+    let page = eve.get(&path).await.ok();
+    assert!(page.contains("Denied by eve") && page.contains("order 7 is &lt;i&gt;open&lt;/i&gt;"), "{page}");
+    assert!(!page.contains("value=\"deny\""), "{page}");
+    assert_eq!(plane.postgres.number(answered).await, 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whoever_is_late_is_told_who_was_first_and_two_people_are_two() {
+    let plane = plane().await;
+    let refund = asked(&plane, "c1", "refund_order", ARGUMENTS).await;
+    let transfer = asked(&plane, "c2", "transfer_money", r#"{"to":"x"}"#).await;
+    let mut eve = Browser::of(&plane, "eve", &[Role::Admin]).await;
+    let mut bob = Browser::of(&plane, "bob", &[Role::Approver]).await;
+    eve.get(&refund).await.ok();
+    bob.get(&refund).await.ok();
+    assert_eq!(eve.post(&refund, &[("what", "approve")]).await.status, StatusCode::SEE_OTHER);
+    let late = bob.post(&refund, &[("what", "deny"), ("reason", "no")]).await;
+    assert_eq!(late.status, StatusCode::CONFLICT);
+    assert!(late.html.contains("Your answer was not taken") && late.html.contains("Approved by eve"), "{}", late.html);
+    // A part that asks how it stands makes the page be loaded again.
+    let part = bob.get(&format!("{refund}?part=standing&seen=open")).await;
+    assert_eq!(part.headers["hx-refresh"], "true");
+    let part = bob.get(&format!("{refund}?part=standing&seen=approved")).await;
+    assert!(
+        !part.headers.contains_key("hx-refresh") && part.html.starts_with("\n<section id=\"standing\""),
+        "{}",
+        part.html
+    );
+
+    let outside = bob.get(&transfer).await.ok();
+    assert!(outside.contains("the group finance, which you are not in"), "{outside}");
+    let mut people = Vec::new();
+    for name in ["fay", "kim"] {
+        let person = Mapped { groups: vec!["finance".into()], ..who(name, &[Role::Approver]) };
+        people.push(Browser::with_token(&plane, &token(&plane.gate, person).await.0).await);
+    }
+    let mine = people[0].get("/approvals?whose=mine").await.ok();
+    assert!(mine.contains(&transfer), "{mine}");
+    assert!(!bob.get("/approvals?whose=mine").await.ok().contains(&transfer));
+    people[0].get(&transfer).await.ok();
+    assert_eq!(people[0].post(&transfer, &[("what", "approve")]).await.status, StatusCode::SEE_OTHER);
+    let page = people[0].get(&transfer).await.ok();
+    assert!(page.contains("fay said yes.") && page.contains("You have said yes."), "{page}");
+    people[1].get(&transfer).await.ok();
+    assert_eq!(people[1].post(&transfer, &[("what", "approve")]).await.status, StatusCode::SEE_OTHER);
+    assert!(people[1].get(&transfer).await.ok().contains("Approved by kim"), "the second yes");
+    let all = people[1].get("/approvals?state=all").await.ok();
+    assert!(all.contains(&refund) && all.contains(&transfer), "{all}");
+    // The open ones are read once each quarter of a second, for everybody.
+    tokio::time::sleep(callgate::gate::LOOK_EVERY).await;
+    assert!(people[1].get("/approvals").await.ok().contains("No question is open"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tenants_do_not_see_each_others_questions() {
+    let plane = plane().await;
+    let path = asked(&plane, "c1", "refund_order", ARGUMENTS).await;
+    token(&plane.gate, who("root", &[Role::Admin])).await;
+    let root = Actor::from("root");
+    let TenantChange::Done(acme) =
+        plane.gate.create_tenant("acme", &Quotas::default(), &root).await.expect("an answer")
+    else {
+        panic!("there was no such tenant")
+    };
+    let hank = who("hank", &[Role::Admin]);
+    let (stranger, _) = plane.gate.create_token(acme.id, hank, None, &root).await.expect("a token");
+    let mut stranger = Browser::with_token(&plane, &stranger).await;
+    let list = stranger.get("/approvals?state=all").await.ok();
+    assert!(!list.contains(&path), "{list}");
+    assert_eq!(stranger.get(&path).await.status, StatusCode::NOT_FOUND);
+    assert_eq!(stranger.post(&path, &[("what", "approve")]).await.status, StatusCode::NOT_FOUND);
+    assert_eq!(plane.postgres.number("select count(*) from session_event where kind = 'answered'").await, 0);
+}
