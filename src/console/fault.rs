@@ -36,6 +36,14 @@ impl Fault {
         matches!(self, Self::Told { is_unauthenticated: true, .. })
     }
 
+    /// What a page is answered with that tells it in place.
+    pub(super) fn code(&self) -> StatusCode {
+        match self {
+            Self::SignIn { .. } => StatusCode::UNAUTHORIZED,
+            Self::Told { code, .. } => *code,
+        }
+    }
+
     /// The words, for a form that tells them beside its fields.
     pub(super) fn message(&self) -> &str {
         match self {

@@ -85,6 +85,22 @@ pub(super) fn thousands(number: &u64, _: &dyn Values) -> askama::Result<String> 
     Ok(grouped(*number))
 }
 
+/// Micro-dollars as dollars: `$1.50`, `$0.0003`.
+pub(super) fn dollars(micros: u64) -> String {
+    let (whole, rest) = (micros / 1_000_000, micros % 1_000_000);
+    match rest {
+        0 => format!("${whole}.00"),
+        rest if rest % 10_000 == 0 => format!("${whole}.{:02}", rest / 10_000),
+        rest => format!("${whole}.{}", format!("{rest:06}").trim_end_matches('0')),
+    }
+}
+
+/// `{{ micros|money }}`
+#[filter_fn]
+pub(super) fn money(micros: &u64, _: &dyn Values) -> askama::Result<String> {
+    Ok(dollars(*micros))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -125,5 +141,11 @@ mod tests {
         assert_eq!(grouped(999), "999");
         assert_eq!(grouped(1_000), "1,000");
         assert_eq!(grouped(12_345_678), "12,345,678");
+    }
+
+    #[test]
+    fn money_keeps_what_is_smaller_than_a_cent() {
+        let told = [0, 1_500_000, 300, 1_010_000, 1].map(dollars);
+        assert_eq!(told, ["$0.00", "$1.50", "$0.0003", "$1.01", "$0.000001"]);
     }
 }

@@ -1,20 +1,25 @@
 //! What has changed, as server-sent events: pages then ask for the part of them that shows it. One stream a page.
 //! `approvals`: a question came up, or changed; its data is the question's id and tool, and whether it is new, in JSON.
-//! `tick`: each second.
+//! `tick`: each second. `session`: the session that the page shows has changed.
 
 use std::{convert::Infallible, future::ready, pin::Pin, time::Duration};
 
 use axum::{
     Router,
+    extract::Query,
     response::sse::{Event, Sse},
     routing::get,
 };
 use futures_util::{Stream, StreamExt as _, stream};
+use serde::Deserialize;
 use serde_json::json;
 use tokio_stream::wrappers::IntervalStream;
 
 use super::{Console, fault::Fault, visitor::Visitor};
-use crate::grpc::v1::{ApprovalState, Role, WatchApprovalsRequest, approval_service_client::ApprovalServiceClient};
+use crate::grpc::v1::{
+    ApprovalState, Role, WatchApprovalsRequest, WatchSessionRequest, approval_service_client::ApprovalServiceClient,
+    session_service_client::SessionServiceClient,
+};
 
 /// How often pages with figures ask for them.
 const TICK: Duration = Duration::from_secs(1);
@@ -25,13 +30,20 @@ pub(super) fn router() -> Router<Console> {
 
 type Events = Pin<Box<dyn Stream<Item = Result<Event, Infallible>> + Send>>;
 
-async fn events(visitor: Visitor) -> Result<Sse<Events>, Fault> {
+#[derive(Deserialize)]
+struct Shown {
+    /// Which one the page shows; empty for none.
+    #[serde(default)]
+    session: String,
+}
+
+async fn events(visitor: Visitor, Query(shown): Query<Shown>) -> Result<Sse<Events>, Fault> {
     // Those that were open before are no news.
     let began = visitor.now.as_millis();
     let ticks = IntervalStream::new(tokio::time::interval(TICK)).map(|_| Some(Event::default().event("tick").data("")));
     let approvals = match visitor.is_one_of(&[Role::Approver, Role::Operator, Role::Analyst]) {
         true => {
-            let mut approvals = ApprovalServiceClient::new(visitor.calls);
+            let mut approvals = ApprovalServiceClient::new(visitor.calls.clone());
             let watched = approvals.watch_approvals(WatchApprovalsRequest::default()).await?;
             // An end of the watch is one of the page's stream: the server ends, or the credential does.
             let told = watched.into_inner().map(move |told| {
@@ -45,7 +57,16 @@ async fn events(visitor: Visitor) -> Result<Sse<Events>, Fault> {
         }
         false => stream::pending().boxed(),
     };
-    let events = stream::select(ticks, approvals);
+    let session = match shown.session.is_empty() {
+        false => {
+            let asked = WatchSessionRequest { session_id: shown.session };
+            let watched = SessionServiceClient::new(visitor.calls).watch_session(asked).await?;
+            let told = watched.into_inner().map(|told| told.ok().map(|_| Event::default().event("session").data("")));
+            told.chain(stream::once(ready(None))).boxed()
+        }
+        true => stream::pending().boxed(),
+    };
+    let events = stream::select(ticks, stream::select(approvals, session));
     let events = events.take_while(|event| ready(event.is_some()));
     let events: Events = Box::pin(events.filter_map(|event| ready(event.map(Ok))));
     Ok(Sse::new(events))

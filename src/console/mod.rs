@@ -17,6 +17,7 @@ mod live;
 mod pages;
 mod session;
 mod visitor;
+mod words;
 
 use std::sync::Arc;
 

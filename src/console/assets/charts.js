@@ -23,7 +23,7 @@ function read(table) {
 }
 
 function draw(figure) {
-  const table = figure.querySelector("table");
+  const table = figure.querySelector("details table");
   const place = figure.querySelector(".plot");
   if (!table || !place) return;
   const { heads, columns } = read(table);

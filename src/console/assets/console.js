@@ -100,7 +100,8 @@ offer();
 
 // --- live: what the server says has changed becomes an event that parts of the page wait for
 function listen() {
-  const events = new EventSource("/events");
+  const session = document.querySelector("[data-live-session]")?.dataset.liveSession;
+  const events = new EventSource(session ? `/events?session=${encodeURIComponent(session)}` : "/events");
   const state = document.getElementById("live");
   const say = (text, alive) => {
     if (!state) return;
@@ -110,7 +111,9 @@ function listen() {
   events.onopen = () => say("live", true);
   events.onerror = () => say(events.readyState === EventSource.CLOSED ? "not live: load the page again" : "connecting again", false);
   const tell = (name, detail) => document.body.dispatchEvent(new CustomEvent(`live-${name}`, { detail }));
-  events.addEventListener("tick", () => { say("live", true); tell("tick"); });
+  for (const name of ["session", "tick"]) {
+    events.addEventListener(name, () => { say("live", true); tell(name); });
+  }
   // Many questions at once, as when a page opens, are looked at once.
   let news = [];
   events.addEventListener("approvals", (event) => {

@@ -4,9 +4,13 @@ mod approval;
 mod approvals;
 mod audit;
 mod before;
+mod call;
 mod home;
 mod issuer;
+mod session;
+mod sessions;
 mod sign_in;
+mod timeline;
 mod tokens;
 
 use axum::Router;
@@ -15,13 +19,14 @@ use super::{Console, frame::Link};
 use crate::grpc::v1::Role;
 
 /// Where one can go, in this order.
-pub(super) const LINKS: [Link; 3] = [
+pub(super) const LINKS: [Link; 4] = [
     Link {
         path: approvals::PATH,
         text: "Approvals",
         key: 'a',
         roles: &[Role::Approver, Role::Operator, Role::Analyst],
     },
+    Link { path: sessions::PATH, text: "Sessions", key: 's', roles: &[Role::Approver, Role::Operator, Role::Analyst] },
     Link { path: audit::PATH, text: "Audit", key: 'u', roles: &[Role::Analyst] },
     Link { path: tokens::PATH, text: "Tokens", key: 't', roles: &[Role::Admin] },
 ];
@@ -31,6 +36,9 @@ pub(super) fn router() -> Router<Console> {
         .merge(home::router())
         .merge(approvals::router())
         .merge(approval::router())
+        .merge(sessions::router())
+        .merge(session::router())
+        .merge(call::router())
         .merge(audit::router())
         .merge(sign_in::router())
         .merge(issuer::router())

@@ -2,6 +2,7 @@
 
 mod approvals;
 mod issuer;
+mod sessions;
 mod sign_in;
 
 use std::{collections::BTreeMap, net::SocketAddr};

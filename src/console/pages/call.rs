@@ -1,0 +1,283 @@
+//! `/calls/{session}/{call}`: a call with everything that is stored of it, and why it was judged so.
+
+use askama::Template;
+use axum::{
+    Router,
+    extract::{Path, Query},
+    response::{Html, IntoResponse, Redirect, Response},
+    routing::get,
+};
+use http::StatusCode;
+use serde::Deserialize;
+
+use super::{
+    session,
+    sessions::{PATH, done},
+    timeline::{Note, Step, notes, path},
+};
+use crate::{
+    console::{
+        Console,
+        fault::Fault,
+        filters,
+        form::Posted,
+        frame::Frame,
+        visitor::Visitor,
+        words::{self, Word},
+    },
+    grpc::v1::{
+        CallAnswer, CallReport, GetCallRequest, GetCallResponse, Judgement, OutcomeStatus, Role, SettleOutcomeRequest,
+        session_service_client::SessionServiceClient,
+    },
+};
+
+/// Texts from this size on, in bytes, are folded.
+const LONG: usize = 2_000;
+/// A call's arguments and answer, its rows with them again, and what was judged and reported.
+const MESSAGE_MAX: usize = 64 << 20;
+
+pub(super) fn router() -> Router<Console> {
+    Router::new().route("/calls/{session}/{call}", get(show).post(settle))
+}
+
+#[derive(Template)]
+#[template(path = "call.html")]
+struct Page {
+    frame: Frame,
+    path: String,
+    session_path: String,
+    step: Step,
+    call: GetCallResponse,
+    judgements: Vec<Judged>,
+    reports: Vec<Reported>,
+    followed_by: Vec<(String, String)>,
+    rows: Vec<String>,
+    may_settle: bool,
+    done: &'static str,
+    fault: Option<String>,
+    form: Settling,
+}
+
+struct Judged {
+    judgement: Judgement,
+    decision: Word,
+    /// What the policy would have decided, where that is something else.
+    would: Option<Word>,
+    notes: Vec<Note>,
+}
+
+struct Reported {
+    report: CallReport,
+    outcome: Option<Word>,
+    failure: String,
+    took: String,
+    /// What was advised.
+    advice: String,
+}
+
+impl Reported {
+    fn new(report: CallReport) -> Self {
+        let advice = report.advice.as_ref().map(|advice| {
+            let chance = (advice.p_success * 100.0).round();
+            let (low, high) = ((advice.p_low * 100.0).round(), (advice.p_high * 100.0).round());
+            let what = match advice.retryable {
+                true => format!("retry after {}", words::span(advice.retry_after.as_ref())),
+                false => "do not retry".to_owned(),
+            };
+            format!("{what}: a retry succeeds with a chance of {chance} % ({low} to {high} %)")
+        });
+        Self {
+            outcome: words::status(report.status()),
+            failure: words::failure(report.failure()),
+            took: words::span(report.duration.as_ref()),
+            advice: advice.unwrap_or_default(),
+            report,
+        }
+    }
+}
+
+impl Page {
+    fn pretty(&self, text: &str) -> String {
+        pretty(text)
+    }
+
+    fn is_long(&self, text: &str) -> bool {
+        text.len() > LONG
+    }
+
+    /// What a person did, in words.
+    fn did(&self, answer: &CallAnswer) -> &'static str {
+        match (answer.kind.as_str(), answer.approved) {
+            ("answered", true) => "approved it",
+            ("answered", false) => "denied it",
+            ("seconded", _) => "said yes; another yes was needed",
+            ("withdrawn", _) => "took the question back",
+            ("outcome_settled", _) => "said what came of it",
+            _ => "changed it",
+        }
+    }
+}
+
+/// JSON with a line a member; anything else as it is.
+fn pretty(text: &str) -> String {
+    // Numbers keep their digits: what is shown has to be what is stored.
+    let value = serde_json::from_str::<Box<serde_json::value::RawValue>>(text);
+    match value {
+        Ok(_) => indented(text),
+        Err(_) => text.to_owned(),
+    }
+}
+
+/// Sound JSON with white space between its tokens, and nothing else changed.
+fn indented(json: &str) -> String {
+    let (mut out, mut depth, mut in_string, mut is_escaped) =
+        (String::with_capacity(json.len() * 2), 0_usize, false, false);
+    let line = |out: &mut String, depth: usize| {
+        out.push('\n');
+        out.extend(std::iter::repeat_n("  ", depth));
+    };
+    let mut chars = json.chars().peekable();
+    while let Some(char) = chars.next() {
+        if in_string {
+            out.push(char);
+            in_string = is_escaped || char != '"';
+            is_escaped = !is_escaped && char == '\\';
+            continue;
+        }
+        match char {
+            ' ' | '\n' | '\r' | '\t' => {}
+            '"' => {
+                out.push(char);
+                in_string = true;
+            }
+            '{' | '[' => {
+                out.push(char);
+                while chars.next_if(|next| next.is_ascii_whitespace()).is_some() {}
+                match chars.next_if(|next| matches!(next, '}' | ']')) {
+                    Some(end) => out.push(end),
+                    None => {
+                        depth += 1;
+                        line(&mut out, depth);
+                    }
+                }
+            }
+            '}' | ']' => {
+                depth = depth.saturating_sub(1);
+                line(&mut out, depth);
+                out.push(char);
+            }
+            ',' => {
+                out.push(char);
+                line(&mut out, depth);
+            }
+            ':' => out.push_str(": "),
+            char => out.push(char),
+        }
+    }
+    out
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Place {
+    done: String,
+}
+
+async fn show(
+    visitor: Visitor,
+    Path((session, call_id)): Path<(String, String)>,
+    Query(place): Query<Place>,
+) -> Result<Response, Fault> {
+    page(&visitor, (session, call_id), done(&place.done), None, Settling::default()).await
+}
+
+async fn page(
+    visitor: &Visitor,
+    (session_id, call_id): (String, String),
+    done: &'static str,
+    fault: Option<Fault>,
+    form: Settling,
+) -> Result<Response, Fault> {
+    let include_rows = visitor.is_one_of(&[Role::Operator, Role::Analyst]);
+    let asked = GetCallRequest { session_id: session_id.clone(), call_id: call_id.clone(), include_rows };
+    let mut sessions = SessionServiceClient::new(visitor.calls.clone()).max_decoding_message_size(MESSAGE_MAX);
+    let mut call = sessions.get_call(asked).await?.into_inner();
+    let step = Step::new(call.call.take().unwrap_or_default());
+    let judged = |judgement: Judgement| Judged {
+        decision: words::decision(judgement.decision()),
+        would: (judgement.would() != judgement.decision()).then(|| words::decision(judgement.would())),
+        notes: notes(&judgement.findings, judgement.decision(), &judgement.rule, &judgement.reason),
+        judgement,
+    };
+    let follower = |id: &String| (id.clone(), path(&session_id, id));
+    let page = Page {
+        frame: Frame::new(visitor, PATH, format!("Call {call_id}")),
+        path: path(&session_id, &call_id),
+        session_path: session::path(&session_id),
+        judgements: std::mem::take(&mut call.judgements).into_iter().map(judged).collect(),
+        reports: std::mem::take(&mut call.reports).into_iter().map(Reported::new).collect(),
+        followed_by: call.followed_by_call_ids.iter().map(follower).collect(),
+        rows: std::mem::take(&mut call.rows).iter().map(|row| pretty(row)).collect(),
+        may_settle: step.call.status() == OutcomeStatus::Unknown && visitor.is_one_of(&[Role::Operator]),
+        done,
+        fault: fault.as_ref().map(|fault| fault.message().to_owned()),
+        form,
+        step,
+        call,
+    };
+    Ok((fault.map_or(StatusCode::OK, |fault| fault.code()), Html(page.render()?)).into_response())
+}
+
+/// What came of a call, as a form says it.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Settling {
+    came: String,
+    with: String,
+    reason: String,
+}
+
+async fn settle(
+    Path((session_id, call_id)): Path<(String, String)>,
+    Posted { visitor, form }: Posted<Settling>,
+) -> Result<Response, Fault> {
+    match settled(&visitor, (&session_id, &call_id), &form).await {
+        Ok(()) => Ok(Redirect::to(&format!("{}?done=settled", path(&session_id, &call_id))).into_response()),
+        Err(fault) => page(&visitor, (session_id, call_id), "", Some(fault), form).await,
+    }
+}
+
+async fn settled(visitor: &Visitor, (session, call): (&str, &str), form: &Settling) -> Result<(), Fault> {
+    let with = form.with.trim();
+    let (status, result, error) = match form.came.as_str() {
+        "happened" => (OutcomeStatus::Success, (!with.is_empty()).then(|| with.to_owned()), String::new()),
+        "not" => (OutcomeStatus::Cancelled, None, String::new()),
+        "failed" => (OutcomeStatus::Error, None, with.to_owned()),
+        _ => return Err(Fault::field("came: say what came of it")),
+    };
+    let asked = SettleOutcomeRequest {
+        session_id: session.to_owned(),
+        call_id: call.to_owned(),
+        status: status.into(),
+        result,
+        error_message: error,
+        reason: form.reason.trim().to_owned(),
+    };
+    SessionServiceClient::new(visitor.calls.clone()).settle_outcome(asked).await?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn json_is_shown_with_lines_and_every_digit() {
+        let told = pretty(r#"{"a":[1.10,{}],"b":"x,\"{","c":18446744073709551617}"#);
+        assert_eq!(
+            told,
+            "{\n  \"a\": [\n    1.10,\n    {}\n  ],\n  \"b\": \"x,\\\"{\",\n  \"c\": 18446744073709551617\n}"
+        );
+        assert_eq!(pretty("no {JSON"), "no {JSON");
+    }
+}

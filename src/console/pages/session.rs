@@ -1,0 +1,336 @@
+//! `/sessions/{id}`: a session with its sub-agents as a timeline, what it may still do, and what can be done about it.
+
+use askama::Template;
+use axum::{
+    Router,
+    extract::{Path, Query},
+    response::{Html, IntoResponse, Redirect, Response},
+    routing::get,
+};
+use http::StatusCode;
+use prost_types::Duration;
+use serde::Deserialize;
+use url::form_urlencoded::byte_serialize;
+
+use super::{
+    sessions::{self, Stopped, done},
+    timeline::{Segment, segments},
+};
+use crate::{
+    console::{Console, fault::Fault, filters, form::Posted, frame::Frame, visitor::Visitor, words},
+    grpc::{
+        Insider,
+        v1::{
+            Approval, ApprovalState, BudgetDimension, BudgetLeft, BudgetScope, CallEntry, CreateGrantRequest, Decision,
+            Grant, HaltScope, HaltState, ListApprovalsRequest, ListCallsRequest, ListGrantsRequest, ListHaltsRequest,
+            RevokeGrantRequest, Role, SessionState, SetPhaseRequest, WatchSessionRequest,
+            approval_service_client::ApprovalServiceClient, grant_service_client::GrantServiceClient,
+            session_service_client::SessionServiceClient,
+        },
+    },
+};
+
+/// Calls whose use of budgets the chart shows.
+const CHARTED: u32 = 200;
+
+pub(super) fn router() -> Router<Console> {
+    Router::new().route("/sessions/{id}", get(show).post(change))
+}
+
+/// Where the page of a session is.
+pub(super) fn path(session: &str) -> String {
+    let name: String = byte_serialize(session.as_bytes()).collect();
+    // A form's space is a plus, which a path would take for one.
+    format!("/sessions/{}", name.replace('+', "%20"))
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Place {
+    after: String,
+    order: String,
+    done: String,
+    part: String,
+}
+
+#[derive(Template)]
+#[template(path = "session.html", blocks = ["now"])]
+struct Page {
+    frame: Frame,
+    id: String,
+    path: String,
+    state: SessionState,
+    budgets: Vec<Budget>,
+    chart: Chart,
+    halts: Vec<Stopped>,
+    questions: Vec<Approval>,
+    grants: Vec<Grant>,
+    segments: Vec<Segment>,
+    is_oldest_first: bool,
+    is_live: bool,
+    next: String,
+    agents: Vec<String>,
+    is_operator: bool,
+    done: &'static str,
+    fault: Option<String>,
+    form: Change,
+}
+
+/// What is left of a limit.
+struct Budget {
+    name: String,
+    used: String,
+    limit: String,
+    percent: u64,
+    class: &'static str,
+}
+
+impl Budget {
+    fn new(left: &BudgetLeft) -> Self {
+        let percent = share(left.used, left.limit);
+        Self {
+            name: words::budget(left),
+            used: words::amount(left.dimension(), left.used),
+            limit: words::amount(left.dimension(), left.limit),
+            percent,
+            class: match percent {
+                100.. => "bad",
+                80.. => "warn",
+                _ => "",
+            },
+        }
+    }
+}
+
+fn share(used: u64, limit: u64) -> u64 {
+    used.saturating_mul(100).checked_div(limit).unwrap_or(100)
+}
+
+/// The use of the session's own budgets over its last steps, in percent: made backwards from what is used now.
+#[derive(Default)]
+struct Chart {
+    names: Vec<String>,
+    /// The place of a call, and the use of each budget after it.
+    rows: Vec<(u64, Vec<u64>)>,
+}
+
+impl Chart {
+    fn new(budgets: &[BudgetLeft], calls: &[CallEntry]) -> Self {
+        let is_own = |left: &&BudgetLeft| left.scope() == BudgetScope::CallTree && spent(left.dimension()).is_some();
+        let mut own: Vec<&BudgetLeft> = budgets.iter().filter(is_own).collect();
+        own.sort_by_key(|left| std::cmp::Reverse(share(left.used, left.limit)));
+        own.truncate(4);
+        let mut used: Vec<u64> = own.iter().map(|left| left.used).collect();
+        let mut rows = Vec::with_capacity(calls.len());
+        if own.is_empty() {
+            return Self::default();
+        }
+        // The newest first.
+        for call in calls {
+            rows.push((call.seq, own.iter().zip(&used).map(|(left, used)| share(*used, left.limit)).collect()));
+            for (left, used) in own.iter().zip(&mut used) {
+                let of = spent(left.dimension()).map_or(0, |spent| spent(call));
+                *used = used.saturating_sub(of);
+            }
+        }
+        rows.reverse();
+        Self { names: own.into_iter().map(words::budget).collect(), rows }
+    }
+}
+
+/// What one call used of a budget; none for those that calls do not add up to.
+fn spent(dimension: BudgetDimension) -> Option<fn(&CallEntry) -> u64> {
+    Some(match dimension {
+        BudgetDimension::Steps => |_| 1,
+        BudgetDimension::ToolCalls => |call| u64::from(call.attempt > 0),
+        BudgetDimension::CostMicros => |call| call.usage.as_ref().map_or(0, |usage| usage.cost_micros),
+        BudgetDimension::Tokens => |call| {
+            call.usage.as_ref().map_or(0, |usage| {
+                let cached = usage.cache_read_tokens + usage.cache_write_tokens;
+                usage.input_tokens + usage.output_tokens + cached
+            })
+        },
+        _ => return None,
+    })
+}
+
+async fn show(visitor: Visitor, Path(id): Path<String>, Query(place): Query<Place>) -> Result<Response, Fault> {
+    page(&visitor, id, place, None, Change::default()).await
+}
+
+async fn page(
+    visitor: &Visitor,
+    id: String,
+    place: Place,
+    fault: Option<Fault>,
+    form: Change,
+) -> Result<Response, Fault> {
+    let mut sessions = SessionServiceClient::new(visitor.calls.clone());
+    let watched = WatchSessionRequest { session_id: id.clone() };
+    let now = sessions.watch_session(watched).await?.into_inner().message().await?.unwrap_or_default();
+    let state = now.state.unwrap_or_default();
+    let is_oldest_first = place.order == "oldest";
+    let asked = ListCallsRequest {
+        session_id: id.clone(),
+        oldest_first: is_oldest_first,
+        page_size: 50,
+        page_token: place.after.clone(),
+        ..ListCallsRequest::default()
+    };
+    let found = sessions.list_calls(asked).await?.into_inner();
+    let of_chart = match place.part.as_str() {
+        "now" => Vec::new(),
+        _ => {
+            let newest = ListCallsRequest { session_id: id.clone(), page_size: CHARTED, ..Default::default() };
+            sessions.list_calls(newest).await?.into_inner().calls
+        }
+    };
+    let mut agents: Vec<String> =
+        found.calls.iter().map(|call| call.agent_id.clone()).filter(|agent| !agent.is_empty()).collect();
+    agents.sort_unstable();
+    agents.dedup();
+    let halts = halts(&mut sessions, (&agents, &found.calls), now.halt.as_ref()).await?;
+    let questions = questions(visitor, &id, &found.calls).await?;
+    let grants = ListGrantsRequest { session_id: id.clone(), ..ListGrantsRequest::default() };
+    let grants = GrantServiceClient::new(visitor.calls.clone()).list_grants(grants).await?.into_inner();
+    let path = path(&id);
+    let next = match found.next_page_token.as_str() {
+        "" => String::new(),
+        next => format!("{path}?order={}&after={next}", if is_oldest_first { "oldest" } else { "newest" }),
+    };
+    let page = Page {
+        frame: Frame::new(visitor, sessions::PATH, format!("Session {id}")),
+        budgets: state.budgets.iter().map(Budget::new).collect(),
+        chart: Chart::new(&state.budgets, &of_chart),
+        halts,
+        questions,
+        grants: grants.grants,
+        segments: segments(found.calls),
+        is_oldest_first,
+        is_live: !is_oldest_first && place.after.is_empty(),
+        next,
+        agents,
+        is_operator: visitor.is_one_of(&[Role::Operator]),
+        done: done(&place.done),
+        fault: fault.as_ref().map(|fault| fault.message().to_owned()),
+        form,
+        state,
+        id,
+        path,
+    };
+    let html = if place.part == "now" { page.as_now().render()? } else { page.render()? };
+    Ok((fault.map_or(StatusCode::OK, |fault| fault.code()), Html(html)).into_response())
+}
+
+/// Open questions of the session, and of those whose calls are shown.
+async fn questions(visitor: &Visitor, id: &str, calls: &[CallEntry]) -> Result<Vec<Approval>, Fault> {
+    let waits = |call: &&CallEntry| call.decision() == Decision::Ask;
+    let mut asking: Vec<&str> = calls.iter().filter(waits).map(|call| call.session_id.as_str()).chain([id]).collect();
+    asking.sort_unstable();
+    asking.dedup();
+    let mut questions = Vec::new();
+    let mut approvals = ApprovalServiceClient::new(visitor.calls.clone());
+    for session in asking {
+        let (state, session_id) = (ApprovalState::Pending.into(), session.to_owned());
+        let open = ListApprovalsRequest { state, session_id, ..ListApprovalsRequest::default() };
+        questions.extend(approvals.list_approvals(open).await?.into_inner().approvals);
+    }
+    Ok(questions)
+}
+
+/// What stops it, or some of the calls that are shown.
+async fn halts(
+    sessions: &mut SessionServiceClient<Insider>,
+    (agents, calls): (&[String], &[CallEntry]),
+    own: Option<&HaltState>,
+) -> Result<Vec<Stopped>, Fault> {
+    let asked = ListHaltsRequest { page_size: 500, ..ListHaltsRequest::default() };
+    let all = sessions.list_halts(asked).await?.into_inner().halts;
+    let stops = |halt: &HaltState| match halt.scope() {
+        HaltScope::Agent => agents.contains(&halt.name),
+        HaltScope::Tool => calls.iter().any(|call| call.tool == halt.name),
+        _ => own == Some(halt),
+    };
+    Ok(all.into_iter().filter(stops).map(Stopped::new).collect())
+}
+
+/// What a form of this page wants.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Change {
+    what: String,
+    tools: String,
+    calls: String,
+    minutes: String,
+    grant: String,
+    phase: String,
+    plan: String,
+    reason: String,
+}
+
+impl Change {
+    async fn done(&self, visitor: &Visitor, session: &str) -> Result<&'static str, Fault> {
+        let (session_id, reason) = (session.to_owned(), self.reason.trim().to_owned());
+        let number = |field: &str, text: &str| {
+            text.trim().parse::<u32>().map_err(|_| Fault::field(format!("{field}: must be a whole number")))
+        };
+        let mut grants = GrantServiceClient::new(visitor.calls.clone());
+        match self.what.as_str() {
+            "grant" => {
+                let seconds = i64::from(number("minutes", &self.minutes)?) * 60;
+                let asked = CreateGrantRequest {
+                    session_id,
+                    tool_pattern: self.tools.trim().to_owned(),
+                    ceiling: number("calls", &self.calls)?.into(),
+                    ttl: Some(Duration { seconds, nanos: 0 }),
+                    reason,
+                };
+                grants.create_grant(asked).await?;
+                Ok("granted")
+            }
+            "revoke" => {
+                grants.revoke_grant(RevokeGrantRequest { session_id, grant_id: self.grant.clone(), reason }).await?;
+                Ok("revoked")
+            }
+            "phase" => {
+                let plan = self.plan.split_whitespace().map(str::to_owned).collect();
+                let asked = SetPhaseRequest { session_id, phase: self.phase.trim().to_owned(), plan, reason };
+                SessionServiceClient::new(visitor.calls.clone()).set_phase(asked).await?;
+                Ok("phase")
+            }
+            _ => Err(Fault::field("the form does not say what is to be done")),
+        }
+    }
+}
+
+async fn change(Path(id): Path<String>, Posted { visitor, form }: Posted<Change>) -> Result<Response, Fault> {
+    match form.done(&visitor, &id).await {
+        Ok(done) => Ok(Redirect::to(&format!("{}?done={done}", path(&id))).into_response()),
+        Err(fault) => page(&visitor, id, Place::default(), Some(fault), form).await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_use_of_budgets_is_told_backwards_from_now() {
+        let left = |dimension: BudgetDimension, used, limit| BudgetLeft {
+            scope: BudgetScope::CallTree.into(),
+            dimension: dimension.into(),
+            used,
+            limit,
+        };
+        let budgets = [left(BudgetDimension::ToolCalls, 5, 10), left(BudgetDimension::Steps, 6, 100)];
+        let call = |seq, attempt| CallEntry { seq, attempt, ..CallEntry::default() };
+        let chart = Chart::new(&budgets, &[call(9, 1), call(7, 0), call(4, 1)]);
+        assert_eq!(chart.names.len(), 2);
+        assert_eq!(chart.rows, [(4, vec![40, 4]), (7, vec![40, 5]), (9, vec![50, 6])]);
+    }
+
+    #[test]
+    fn a_name_is_one_part_of_a_path() {
+        assert_eq!(path("a/b c+d?é"), "/sessions/a%2Fb%20c%2Bd%3F%C3%A9");
+    }
+}

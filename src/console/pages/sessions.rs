@@ -1,0 +1,285 @@
+//! `/sessions`: what agents do, found by what happened in it; and what is halted.
+
+use askama::Template;
+use axum::{
+    Router,
+    extract::Query,
+    response::{Html, IntoResponse, Redirect, Response},
+    routing::get,
+};
+use prost_types::Timestamp;
+use serde::Deserialize;
+
+use crate::{
+    console::{
+        Console,
+        fault::Fault,
+        filters,
+        form::Posted,
+        frame::Frame,
+        visitor::{Visitor, is_here},
+        words::{self, Word},
+    },
+    grpc::v1::{
+        CallFilter, Decision, HaltRequest, HaltScope, HaltState, ListHaltsRequest, ListSessionsRequest, OutcomeStatus,
+        ResumeRequest, Role, SessionStanding, SessionSummary, session_service_client::SessionServiceClient,
+    },
+};
+
+/// Its link.
+pub(super) const PATH: &str = "/sessions";
+
+pub(super) fn router() -> Router<Console> {
+    Router::new().route(PATH, get(list).post(stop))
+}
+
+/// What is looked for, as the address of the page says it.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+struct Search {
+    q: String,
+    agent: String,
+    tool: String,
+    decision: String,
+    rule: String,
+    reason: String,
+    outcome: String,
+    state: String,
+    /// Hours back; empty for all.
+    hours: String,
+    after: String,
+    done: String,
+    part: String,
+}
+
+/// Words of a form, and what they stand for.
+const DECISIONS: [(&str, Decision); 6] = [
+    ("ALLOW", Decision::Allow),
+    ("ASK", Decision::Ask),
+    ("WAIT", Decision::Wait),
+    ("REUSE", Decision::Reuse),
+    ("DENY", Decision::Deny),
+    ("STOP", Decision::Stop),
+];
+const OUTCOMES: [(&str, OutcomeStatus); 5] = [
+    ("running", OutcomeStatus::Running),
+    ("success", OutcomeStatus::Success),
+    ("error", OutcomeStatus::Error),
+    ("cancelled", OutcomeStatus::Cancelled),
+    ("unknown", OutcomeStatus::Unknown),
+];
+const STATES: [(&str, SessionStanding); 5] = [
+    ("halted", SessionStanding::Halted),
+    ("waits", SessionStanding::Held),
+    ("running", SessionStanding::Calling),
+    ("stopped", SessionStanding::Stopped),
+    ("quiet", SessionStanding::Quiet),
+];
+const HOURS: [(&str, &str); 4] =
+    [("1", "last hour"), ("24", "last day"), ("168", "last week"), ("720", "last 30 days")];
+
+fn named<T: Copy + Into<i32>>(field: &str, known: &[(&str, T)], name: &str) -> Result<i32, Fault> {
+    if name.is_empty() {
+        return Ok(0);
+    }
+    let found = known.iter().find(|(known, _)| *known == name).map(|(_, member)| (*member).into());
+    found.ok_or_else(|| Fault::field(format!("{field}: {name} is none of the choices")))
+}
+
+impl Search {
+    fn is_empty(&self) -> bool {
+        let Self { q, agent, tool, decision, rule, reason, outcome, state, hours, .. } = self;
+        [q, agent, tool, decision, rule, reason, outcome, state, hours].iter().all(|field| field.is_empty())
+    }
+
+    fn request(&self, now_ms: i64) -> Result<ListSessionsRequest, Fault> {
+        let start_time = match self.hours.as_str() {
+            "" => None,
+            hours => {
+                let hours: i64 = hours.parse().map_err(|_| Fault::field("hours: must be a whole number"))?;
+                Some(Timestamp {
+                    seconds: (now_ms / 1_000).saturating_sub(hours.saturating_mul(3_600)).max(0),
+                    nanos: 0,
+                })
+            }
+        };
+        let calls = CallFilter {
+            agent_id: self.agent.trim().to_owned(),
+            tool: self.tool.trim().to_owned(),
+            decision: named("decision", &DECISIONS, &self.decision)?,
+            rule: self.rule.trim().to_owned(),
+            reason: self.reason.trim().to_owned(),
+            status: named("outcome", &OUTCOMES, &self.outcome)?,
+            text: self.q.trim().to_owned(),
+            start_time,
+            ..CallFilter::default()
+        };
+        let standing = named("state", &STATES, &self.state)?;
+        let calls = (calls != CallFilter::default()).then_some(calls);
+        Ok(ListSessionsRequest { page_size: 50, page_token: self.after.clone(), calls, standing })
+    }
+
+    /// The address of the same search, behind a page.
+    fn path(&self, after: &str) -> String {
+        let Self { q, agent, tool, decision, rule, reason, outcome, state, hours, .. } = self;
+        let fields = [
+            ("q", q.as_str()),
+            ("agent", agent),
+            ("tool", tool),
+            ("decision", decision),
+            ("rule", rule),
+            ("reason", reason),
+            ("outcome", outcome),
+            ("state", state),
+            ("hours", hours),
+            ("after", after),
+        ];
+        let mut query = url::form_urlencoded::Serializer::new(String::new());
+        query.extend_pairs(fields.into_iter().filter(|(_, value)| !value.is_empty()));
+        let query = query.finish();
+        if query.is_empty() { PATH.to_owned() } else { format!("{PATH}?{query}") }
+    }
+}
+
+#[derive(Template)]
+#[template(path = "sessions.html", blocks = ["found"])]
+struct Page {
+    frame: Frame,
+    search: Search,
+    rows: Vec<Row>,
+    /// Where the next page is; empty after the last one.
+    next: String,
+    /// Since when everything was looked through; none where all was.
+    since: Option<Timestamp>,
+    is_sealed: bool,
+    /// The page without a filter, which keeps itself up to date.
+    is_live: bool,
+    halts: Vec<Stopped>,
+    is_operator: bool,
+    done: &'static str,
+    fault: Option<String>,
+    halting: Halting,
+}
+
+struct Row {
+    session: SessionSummary,
+    standing: Word,
+    decision: Word,
+}
+
+/// A halt that holds.
+pub(super) struct Stopped {
+    pub(super) halt: HaltState,
+    pub(super) what: &'static str,
+    pub(super) scope: i32,
+}
+
+impl Stopped {
+    pub(super) fn new(halt: HaltState) -> Self {
+        Self { what: words::halted(halt.scope()), scope: halt.scope, halt }
+    }
+}
+
+/// What has been done, by the word for it in an address.
+pub(super) fn done(word: &str) -> &'static str {
+    match word {
+        "halted" => "Halted, here at once and on every server within two seconds. Resume ends it.",
+        "resumed" => "It goes on.",
+        "granted" => "The calls are granted. Take back ends the grant; what it permitted stays permitted.",
+        "revoked" => "The grant is taken back.",
+        "settled" => "The outcome is stored. It holds from now on and cannot be changed.",
+        "phase" => "The phase is set. Set the one before to go back, where the policy lets it.",
+        _ => "",
+    }
+}
+
+async fn list(visitor: Visitor, Query(search): Query<Search>) -> Result<Response, Fault> {
+    page(&visitor, search, None, Halting::default()).await
+}
+
+async fn page(visitor: &Visitor, search: Search, fault: Option<Fault>, halting: Halting) -> Result<Response, Fault> {
+    let mut sessions = SessionServiceClient::new(visitor.calls.clone());
+    let found = sessions.list_sessions(search.request(visitor.now.as_millis())?).await?.into_inner();
+    let searched = found.searched.unwrap_or_default();
+    let halts =
+        sessions.list_halts(ListHaltsRequest { page_size: 500, ..Default::default() }).await?.into_inner().halts;
+    let row = |session: SessionSummary| Row {
+        standing: words::standing(session.standing()),
+        decision: words::decision(session.last_decision()),
+        session,
+    };
+    let page = Page {
+        frame: Frame::new(visitor, PATH, "Sessions"),
+        rows: found.sessions.into_iter().map(row).collect(),
+        next: match found.next_page_token.as_str() {
+            "" => String::new(),
+            next => search.path(next),
+        },
+        since: searched.since_time,
+        is_sealed: searched.sealed,
+        is_live: search.is_empty() && search.after.is_empty(),
+        halts: halts.into_iter().map(Stopped::new).collect(),
+        is_operator: visitor.is_one_of(&[Role::Operator]),
+        done: done(&search.done),
+        fault: fault.as_ref().map(|fault| fault.message().to_owned()),
+        halting,
+        search,
+    };
+    let html = match page.search.part.as_str() {
+        "found" => page.as_found().render()?,
+        _ => page.render()?,
+    };
+    Ok((fault.map_or(http::StatusCode::OK, |fault| fault.code()), Html(html)).into_response())
+}
+
+/// What a form about halts says.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Halting {
+    what: String,
+    scope: String,
+    name: String,
+    reason: String,
+    /// The page to come back to.
+    back: String,
+}
+
+impl Halting {
+    async fn done(&self, visitor: &Visitor) -> Result<&'static str, Fault> {
+        let scope: i32 = self.scope.parse().map_err(|_| Fault::field("scope: say what is to be halted"))?;
+        let (name, reason) = (self.name.trim().to_owned(), self.reason.trim().to_owned());
+        let mut sessions = SessionServiceClient::new(visitor.calls.clone());
+        match self.what.as_str() {
+            // Everybody who is stopped reads it.
+            "halt" if reason.is_empty() => Err(Fault::field("reason: say why; models and people are told")),
+            "halt" => {
+                sessions.halt(HaltRequest { scope, name, reason }).await?;
+                Ok("halted")
+            }
+            "resume" => {
+                sessions.resume(ResumeRequest { scope, name, reason }).await?;
+                Ok("resumed")
+            }
+            _ => Err(Fault::field("the form does not say what is to be done")),
+        }
+    }
+}
+
+async fn stop(Posted { visitor, form }: Posted<Halting>) -> Result<Response, Fault> {
+    match form.done(&visitor).await {
+        Ok(done) => {
+            let back = if is_here(&form.back) { form.back.as_str() } else { PATH };
+            let sign = if back.contains('?') { '&' } else { '?' };
+            Ok(Redirect::to(&format!("{back}{sign}done={done}")).into_response())
+        }
+        Err(fault) => page(&visitor, Search::default(), Some(fault), form).await,
+    }
+}
+
+/// What can be halted, by its code.
+const SCOPES: [(i32, &str); 4] = [
+    (HaltScope::Session as i32, "a session, with its sub-agents"),
+    (HaltScope::Agent as i32, "an agent, in every session"),
+    (HaltScope::Tool as i32, "a tool; others go on"),
+    (HaltScope::Tenant as i32, "everything"),
+];
