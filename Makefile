@@ -1,7 +1,7 @@
 # Two commands do all the set-up on a machine that has Rust: `make run` and `make test`.
 LISTEN ?= 127.0.0.1:7600
 
-.PHONY: run test test-all test-citus shell-lines hosts mcp clients console rules observe drills pgbouncer lint-deploy release bench \
+.PHONY: run console-scale test test-all test-citus shell-lines hosts mcp clients console rules observe drills pgbouncer lint-deploy release bench \
 	prerequisites
 
 run: prerequisites ## Build, and serve on LISTEN with a private database
@@ -75,6 +75,10 @@ bench: prerequisites ## Figures: the engine alone, and pairs beside yardsticks (
 	cargo bench --bench engine
 	cargo build --release
 	./target/release/callgate bench $(ARGS)
+
+console-scale: prerequisites ## How long the console's pages of sessions take with ten million calls (ARGS='100000 30': three)
+	cargo build --release
+	deploy/console-scale target/release/callgate $(ARGS)
 
 prerequisites:
 	@deploy/install-postgres.sh

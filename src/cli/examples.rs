@@ -70,7 +70,14 @@ const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
     ("approvals deny", &[("callgate approvals deny 0195f2c4 --reason 'not this customer'", "")]),
     ("approvals withdraw", &[("callgate approvals withdraw 0195f2c4 --by s-42", "")]),
     ("approvals watch", &[("callgate approvals watch --json | jq -r .tool", "")]),
-    ("sessions list", &[("callgate sessions list", ""), ("callgate sessions list --all --json > sessions.jsonl", "")]),
+    (
+        "sessions list",
+        &[
+            ("callgate sessions list", ""),
+            ("callgate sessions list --tool create_order --decision deny", "with a call like that"),
+            ("callgate sessions list --all --json > sessions.jsonl", ""),
+        ],
+    ),
     ("sessions halts", &[("callgate sessions halts", "")]),
     ("sessions show", &[("callgate sessions show s-42", "")]),
     (

@@ -1,6 +1,6 @@
 //! `callgate sessions`: what runs, and the kill switch.
 
-use anyhow::bail;
+use anyhow::{Context as _, bail};
 use clap::{Args, Subcommand, ValueEnum};
 use tonic::{Code, Response};
 
@@ -9,9 +9,10 @@ use super::{
     remote::{By, Remote, Wire, asked, at},
 };
 use crate::grpc::v1::{
-    GetSessionStateRequest, HaltRequest, HaltScope, HaltState, ListHaltsRequest, ListSessionsRequest,
-    MarkCompactedRequest, OutcomeStatus, ResumeRequest, SessionSummary, SetPhaseRequest, SettleOutcomeRequest,
-    WatchSessionRequest, gate_service_client::GateServiceClient, session_service_client::SessionServiceClient,
+    CallFilter, Decision, GetSessionStateRequest, HaltRequest, HaltScope, HaltState, ListHaltsRequest,
+    ListSessionsRequest, MarkCompactedRequest, OutcomeStatus, ResumeRequest, SessionSummary, SetPhaseRequest,
+    SettleOutcomeRequest, WatchSessionRequest, gate_service_client::GateServiceClient,
+    session_service_client::SessionServiceClient,
 };
 
 /// Sessions and halts that are asked for at a time, where all are wanted: as many as a server gives.
@@ -51,6 +52,51 @@ enum Came {
 /// The scopes that a name belongs to.
 const NAMED: [(&str, &str); 3] = [("scope", "session"), ("scope", "agent"), ("scope", "tool")];
 
+/// Calls that a session has to have.
+#[derive(Debug, Args)]
+struct Like {
+    /// Only sessions with a call of this agent
+    #[arg(long)]
+    agent: Option<String>,
+    /// Only sessions with a call of this tool, by its whole name
+    #[arg(long)]
+    tool: Option<String>,
+    /// Only sessions with a call that was decided so
+    #[arg(long, ignore_case = true, value_parser = ["ALLOW", "ASK", "WAIT", "REUSE", "DENY", "STOP"])]
+    decision: Option<String>,
+    /// Only sessions with a call that this rule decided
+    #[arg(long)]
+    rule: Option<String>,
+    /// Only sessions with a call that was decided for this reason
+    #[arg(long)]
+    reason: Option<String>,
+    /// Only sessions with a call that has this text in its arguments or ids
+    #[arg(long)]
+    text: Option<String>,
+}
+
+impl Like {
+    /// As the contract has it; none where every session is meant.
+    fn calls(&self) -> anyhow::Result<Option<CallFilter>> {
+        let decision = match &self.decision {
+            Some(decision) => Decision::from_str_name(&format!("DECISION_{}", decision.to_uppercase()))
+                .context("the decision is none that this version knows")?,
+            None => Decision::Unspecified,
+        };
+        let given = |field: &Option<String>| field.clone().unwrap_or_default();
+        let filter = CallFilter {
+            agent_id: given(&self.agent),
+            tool: given(&self.tool),
+            decision: decision.into(),
+            rule: given(&self.rule),
+            reason: given(&self.reason),
+            text: given(&self.text),
+            ..CallFilter::default()
+        };
+        Ok((filter != CallFilter::default()).then_some(filter))
+    }
+}
+
 #[derive(Debug, Subcommand)]
 enum Action {
     /// List the sessions that were heard of last, and what is halted
@@ -58,6 +104,8 @@ enum Action {
         /// List all that are stored
         #[arg(long)]
         all: bool,
+        #[command(flatten)]
+        like: Like,
         #[command(flatten)]
         form: Form,
         #[command(flatten)]
@@ -183,7 +231,7 @@ fn what(scope: Scope, name: Option<String>) -> anyhow::Result<(i32, String)> {
 /// Runs it.
 pub(super) async fn run(args: SessionsArgs) -> anyhow::Result<()> {
     match args.action {
-        Action::List { all, form, remote } => list(all, form, client(&remote).await?).await,
+        Action::List { all, like, form, remote } => list(all, &like, form, client(&remote).await?).await,
         Action::Halts { form, remote } => {
             let halts = halts(&mut client(&remote).await?).await?;
             if halts.is_empty() && !form.json {
@@ -253,23 +301,32 @@ fn settlement(
     SettleOutcomeRequest { session_id, call_id, status: status.into(), result, error_message, reason }
 }
 
-async fn list(all: bool, form: Form, mut client: SessionServiceClient<Wire>) -> anyhow::Result<()> {
+async fn list(all: bool, like: &Like, form: Form, mut client: SessionServiceClient<Wire>) -> anyhow::Result<()> {
     if !form.json {
         halts(&mut client).await?.iter().for_each(|halt| outln!("halted: {}", of_halt(halt)));
     }
-    let mut request = ListSessionsRequest { page_size: if all { PAGE } else { 0 }, ..ListSessionsRequest::default() };
+    let page_size = if all { PAGE } else { 0 };
+    let mut request = ListSessionsRequest { page_size, calls: like.calls()?, ..ListSessionsRequest::default() };
     loop {
         let page = asked(client.list_sessions(request.clone()).await)?;
         let sessions = page.sessions;
         if sessions.is_empty() && request.page_token.is_empty() && !form.json {
-            outln!("No session has called anything yet.");
+            match (&request.calls, page.next_page_token.is_empty()) {
+                (None, _) => outln!("No session has called anything yet."),
+                (Some(_), true) => outln!("No session has a call like that."),
+                (Some(_), false) => outln!("No session has a call like that among those that were heard of last."),
+            }
         }
         let widest = sessions.iter().map(|session| session.session_id.chars().count()).max().unwrap_or(0);
         form.each(&sessions, |session| line(session, widest))?;
         match page.next_page_token {
             end if end.is_empty() => return Ok(()),
             _ if !all => {
-                errln!("note: only the newest {} are shown; --all shows the others", sessions.len());
+                let since = page.searched.and_then(|searched| searched.since_time);
+                match &request.calls {
+                    None => errln!("note: only the newest {} are shown; --all shows the others", sessions.len()),
+                    Some(_) => errln!("note: looked back to {}; --all looks through all", at(since.as_ref())),
+                }
                 return Ok(());
             }
             next => request.page_token = next,

@@ -227,6 +227,9 @@ async fn sessions(sweep: &mut Sweep) {
         "SessionService/MarkCompacted" mark_compacted whole
             v1::MarkCompactedRequest { session_id: named("s"), summary_tokens: 0 };
         "SessionService/ListSessions" list_sessions whole v1::ListSessionsRequest::default();
+        "SessionService/ListCalls" list_calls whole v1::ListCallsRequest::default();
+        "SessionService/GetCall" get_call whole
+            v1::GetCallRequest { session_id: named("s"), call_id: named("c2"), include_rows: true };
         "SessionService/ExportCalls" export_calls told
             v1::ExportCallsRequest { session_id: named("s"), ..Default::default() };
         "SessionService/WatchSession" watch_session told v1::WatchSessionRequest { session_id: named("s") };

@@ -1,7 +1,8 @@
 //! Sessions in the console: who finds what, what a model writes, and what operators do.
 
 use callgate::{
-    domain::identity::Role,
+    domain::{audit::Actor, identity::Role, tenant::Quotas},
+    gate::TenantChange,
     grpc::v1::{self, Decision, OutcomeStatus},
     policy,
 };
@@ -218,6 +219,35 @@ async fn what_a_model_writes_is_seen_and_never_run() {
     let page = olga.get(&call).await.ok();
     // Arguments (name and value), justification, raw error and its line, the agent, the run, and the title.
     assert!(page.matches(SHOWN).count() >= 8, "{}: {page}", page.matches(SHOWN).count());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tenants_do_not_find_each_others_sessions() {
+    let plane = plane().await;
+    let _ = work(&plane).await;
+    let root = Actor::from("root");
+    let TenantChange::Done(acme) =
+        plane.gate.create_tenant("acme", &Quotas::default(), &root).await.expect("an answer")
+    else {
+        panic!("there was no such tenant")
+    };
+    let (stranger, _) =
+        plane.gate.create_token(acme.id, who("hank", &[Role::Admin]), None, &root).await.expect("a token");
+    let mut stranger = Browser::with_token(&plane, &stranger).await;
+    for search in ["", "?q=desk", "?state=quiet", "?agent=robot"] {
+        let list = stranger.get(&format!("/sessions{search}")).await.ok();
+        assert!(!list.contains("href=\"/sessions/desk\"") && list.contains("No session"), "{search}: {list}");
+    }
+    for path in ["/sessions/desk", "/calls/desk/c1", "/calls/desk/c2"] {
+        assert_eq!(stranger.get(path).await.status, StatusCode::NOT_FOUND, "{path}");
+    }
+    let events = stranger.get("/events?session=desk").await;
+    assert_eq!(events.status, StatusCode::NOT_FOUND, "nor follow them");
+    // Who halts a session of that name halts one of their own.
+    let halt = [("what", "halt"), ("scope", "1"), ("name", "desk"), ("reason", "x")];
+    assert_eq!(stranger.post("/sessions", &halt).await.status, StatusCode::SEE_OTHER);
+    let mut ada = Browser::of(&plane, "ada", &[Role::Analyst]).await;
+    assert!(!ada.get("/sessions/desk").await.ok().contains("Halted:"));
 }
 
 fn call_of_nothing() -> v1::ToolCall {

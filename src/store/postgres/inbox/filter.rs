@@ -18,7 +18,7 @@ use crate::{
 /// Most call trees that one answer looks through.
 pub(super) const TREES_MAX: usize = 2_000;
 /// Most calls of them, but for those of the first.
-pub(super) const CALLS_MAX: u64 = 50_000;
+pub(super) const CALLS_MAX: u64 = 8_000;
 
 /// A tree that is looked through.
 #[derive(Debug, Clone)]
