@@ -155,6 +155,7 @@ mod tests {
             format!("ids and names have 1 to {NAME_BYTES_MAX} bytes"),
             format!("has {OPEN_MAX} calls without an outcome"),
             format!("has {} sessions", grouped(SESSIONS_MAX as u64)),
+            format!("on all pages, at most {}", grouped(crate::gate::OPEN_MAX as u64)),
             format!("holds {GRANTS_MAX} grants"),
             format!("message over {}", kib(MESSAGE_BYTES_MAX)),
             format!("metadata over {}", kib(METADATA_BYTES_MAX as usize)),

@@ -138,32 +138,42 @@ async fn questions(
     wanted: &Wanted,
     opener: &Opener,
 ) -> Loaded<Vec<Question>> {
+    // Only what is asked for is compared, so that the planner can go by it.
+    let of_id = wanted.approval_id.as_ref().map_or("$2::text is null", |_| "c.approval_id = $2");
+    let of_session = wanted.session.as_ref().map_or("$3::text is null", |_| "c.session_id = $3");
+    let in_time = match wanted.state {
+        Some(QuestionState::Pending) => "c.approval_expires_at > now()",
+        _ => "true",
+    };
+    let after = wanted.after.as_ref().map_or("$6::bigint is null and $7::text is null", |_| {
+        "c.at <= timestamptz 'epoch' + $6::bigint * interval '1 millisecond'
+          and (c.at < timestamptz 'epoch' + $6 * interval '1 millisecond' or c.approval_id > $7)"
+    });
     let sql = format!(
-        "select * from (
-           select distinct on (c.approval_id) c.approval_id, c.session_id, c.seq, c.root_id, c.agent_id, c.call_id,
-             c.tool, coalesce(c.arguments, '{{}}') as arguments, c.justification, c.findings::text as findings,
-             c.args_digest, c.asked_by, c.effect, c.resource, c.once, c.idempotent, c.key_honoured, c.repeatable,
-             c.in_steps, c.share, (extract(epoch from c.at) * 1000)::bigint as asked_ms,
-             (extract(epoch from c.approval_expires_at) * 1000)::bigint as expires_ms, c.policy_version,
-             {STATE} as state, e.seq is not null as closed, e.detail #>> '{{clears,resource}}' as cleared,
-             (e.detail #>> '{{clears,until_ms}}')::bigint as cleared_until_ms, e.actor, e.reason as why,
-             e.seq as closed_seq,
-             (extract(epoch from e.at) * 1000)::bigint as resolved_ms,
-             array(select v.actor from session_event v where v.shard = c.shard and v.tenant_id = c.tenant_id
-               and v.root_id = c.root_id and v.epoch = c.epoch and v.kind = 'seconded' and v.actor is not null
-               and v.detail ->> 'approval_id' = c.approval_id order by v.seq) as seconded_by
-           from call c left join lateral (
-             select e.* from session_event e where e.shard = c.shard and e.tenant_id = c.tenant_id
-               and e.root_id = c.root_id
-               and e.epoch = c.epoch and e.kind in ('answered', 'withdrawn')
-               and e.detail ->> 'approval_id' = c.approval_id
-             order by e.seq limit 1) e on true
-           where c.tenant_id = $1 and c.approval_id is not null and ($2::text is null or c.approval_id = $2)
-             and ($3::text is null or c.session_id = $3)
-             and ($4::text is null or $4 = {STATE})
-           order by c.approval_id, c.seq) q
-         where $6::bigint is null or asked_ms < $6 or (asked_ms = $6 and approval_id > $7)
-         order by asked_ms desc, approval_id limit $5",
+        "select c.approval_id, c.session_id, c.seq, c.root_id, c.agent_id, c.call_id,
+           c.tool, coalesce(c.arguments, '{{}}') as arguments, c.justification, c.findings::text as findings,
+           c.args_digest, c.asked_by, c.effect, c.resource, c.once, c.idempotent, c.key_honoured, c.repeatable,
+           c.in_steps, c.share, (extract(epoch from c.at) * 1000)::bigint as asked_ms,
+           (extract(epoch from c.approval_expires_at) * 1000)::bigint as expires_ms, c.policy_version,
+           {STATE} as state, e.seq is not null as closed, e.detail #>> '{{clears,resource}}' as cleared,
+           (e.detail #>> '{{clears,until_ms}}')::bigint as cleared_until_ms, e.actor, e.reason as why,
+           e.seq as closed_seq,
+           (extract(epoch from e.at) * 1000)::bigint as resolved_ms,
+           array(select v.actor from session_event v where v.shard = c.shard and v.tenant_id = c.tenant_id
+             and v.root_id = c.root_id and v.epoch = c.epoch and v.kind = 'seconded' and v.actor is not null
+             and v.detail ->> 'approval_id' = c.approval_id order by v.seq) as seconded_by
+         from call c left join lateral (
+           select e.* from session_event e where e.shard = c.shard and e.tenant_id = c.tenant_id
+             and e.root_id = c.root_id
+             and e.epoch = c.epoch and e.kind in ('answered', 'withdrawn')
+             and e.detail ->> 'approval_id' = c.approval_id
+           order by e.seq limit 1) e on true
+         where c.tenant_id = $1 and c.approval_id is not null and {of_id} and {of_session} and {in_time} and {after}
+           and ($4::text is null or $4 = {STATE})
+           and not exists (select from call f where f.shard = c.shard and f.tenant_id = c.tenant_id
+             and f.epoch = c.epoch and f.session_id = c.session_id and f.approval_id = c.approval_id
+             and f.seq < c.seq)
+         order by c.at desc, c.approval_id limit $5",
     );
     let rows = sqlx::query(sqlx::AssertSqlSafe(sql)).bind(tenant.0).bind(wanted.approval_id.as_deref());
     let rows = rows.bind(wanted.session.as_ref().map(SessionId::as_str)).bind(wanted.state.map(QuestionState::as_str));
