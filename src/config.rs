@@ -219,6 +219,9 @@ pub struct ServeConfig {
         value_parser = clap::value_parser!(u16).range(1..=i64::from(THREADS_MAX))
     )]
     pub threads: Option<u16>,
+    /// Who is told of questions to people as they are asked, in YAML: see docs/console.md#the-webhook
+    #[arg(long, value_name = "FILE", env = "CALLGATE_APPROVALS_WEBHOOK")]
+    pub approvals_webhook: Option<PathBuf>,
     /// Serve no console: calls alone, and what is asked over HTTP beside them
     #[arg(long, env = "CALLGATE_NO_CONSOLE")]
     pub no_console: bool,

@@ -21,6 +21,7 @@ mod jwts;
 mod keys;
 mod learned;
 mod leases;
+mod notices;
 mod owners;
 mod policies;
 mod privacy;

@@ -55,6 +55,7 @@ mod tools;
 mod top;
 mod traced;
 mod upkeep;
+mod webhook;
 
 use std::{path::Path, process::ExitCode, sync::Arc};
 

@@ -15,6 +15,7 @@ use super::{
     keys,
     tenant_keys::{KeyFile, Named},
     traced::Batches,
+    webhook::{self, Webhook},
 };
 use crate::{
     auth::file::Auth,
@@ -117,6 +118,11 @@ impl Plane {
     /// The policy that judges.
     pub(super) fn policy(&self) -> Arc<Policy> {
         self.gate.policy(DEFAULT_TENANT)
+    }
+
+    /// Tells somebody of questions to people, from now on.
+    pub(super) fn tell(&mut self, webhook: Webhook) {
+        self.chores.push(tokio::spawn(webhook::run(webhook, Arc::clone(&self.gate))));
     }
 
     /// Waits for `signal`, or for the database or the server to fail for good; then stops everything in order.

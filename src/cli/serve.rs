@@ -4,7 +4,7 @@ use std::{fmt::Write as _, sync::Arc, time::Duration};
 
 use anyhow::{Context as _, bail};
 
-use super::{expiry, keys, load_policy, plane::Plane, read_policy, tenant_keys::KeyFile};
+use super::{expiry, keys, load_policy, plane::Plane, read_policy, tenant_keys::KeyFile, webhook::Webhook};
 use crate::{
     clock::Clock,
     config::{Listen, LogFormat, Owner, ServeConfig, TlsConfig},
@@ -45,9 +45,13 @@ pub(super) async fn run(config: ServeConfig) -> anyhow::Result<()> {
     let (limits, scrape) = (limits(&config), Some(telemetry.scrape()));
     let pages: Option<grpc::Pages> = (!config.no_console).then_some(console::router);
     let settings = grpc::Settings { limits, scrape, origins: config.connections.origins.clone(), pages };
+    let webhook = config.approvals_webhook.as_deref().map(Webhook::read).transpose()?;
     let bound = bound(&config)?;
-    let plane =
+    let mut plane =
         Plane::start(bound, &config.database, policy, file, (auth, keys), telemetry.metrics(), settings).await?;
+    if let Some(webhook) = webhook {
+        plane.tell(webhook);
+    }
     let policy = plane.policy();
     for warning in &policy.warnings {
         tracing::warn!("the policy may not do what its owner meant: {warning}");

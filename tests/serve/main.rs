@@ -34,3 +34,4 @@ mod signals;
 mod sockets;
 mod traces;
 mod unread;
+mod webhook;

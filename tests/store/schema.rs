@@ -49,6 +49,7 @@ async fn every_table_and_column_says_what_it_is() {
     let known = postgres.rows(&format!("select c.relname from {relations} order by 1")).await;
     let tables = [
         "analyst",
+        "approval_notice",
         "audit",
         "audit_head",
         "call",

@@ -11,7 +11,7 @@ use crate::store::error::{OpenError, StoreError};
 pub(super) const BY_SHARD: [&str; 9] =
     ["call_tree", "session", "session_owner", "call", "outcome", "session_event", "ledger", "counter", "retry_trial"];
 /// Whole on every node.
-pub(super) const EVERYWHERE: [&str; 17] = [
+pub(super) const EVERYWHERE: [&str; 18] = [
     "tenant",
     "token",
     "policy",
@@ -29,6 +29,7 @@ pub(super) const EVERYWHERE: [&str; 17] = [
     "audit",
     "schema_floor",
     "console_session",
+    "approval_notice",
 ];
 
 /// What `callgate database distribute` has come to.

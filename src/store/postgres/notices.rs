@@ -1,0 +1,104 @@
+//! Which questions to people a webhook was told: of all replicas one tells each. Times are the database's.
+
+use std::time::Duration;
+
+use sqlx::Row as _;
+
+use super::{Store, decode::Loaded};
+use crate::{
+    domain::{ids::TenantId, time::Timestamp},
+    store::error::StoreError,
+};
+
+/// A question that is to be told now, and by nobody else meanwhile.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Claimed {
+    /// The question.
+    pub approval_id: String,
+    /// How often it was tried, this time included.
+    pub attempts: u32,
+}
+
+/// What came of asking for questions to tell.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Claims {
+    /// Those that are this replica's to tell now.
+    pub mine: Vec<Claimed>,
+    /// Those that were told before, by whichever replica.
+    pub told: Vec<String>,
+}
+
+impl Store {
+    /// Claims the first `max` of these questions that were not told, and that nobody is about to tell, for so long. Each
+    /// with when it expires.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the database cannot be used: none was claimed, or nobody knows.
+    pub async fn claim_notices(
+        &self,
+        tenant: TenantId,
+        questions: &[(String, Timestamp)],
+        (max, lasts): (usize, Duration),
+    ) -> Result<Claims, StoreError> {
+        let (ids, ends): (Vec<&str>, Vec<i64>) =
+            questions.iter().map(|(id, expires)| (id.as_str(), expires.as_millis())).unzip();
+        let told = "select approval_id from approval_notice
+            where tenant_id = $1 and approval_id = any($2) and delivered_at is not null";
+        let told = sqlx::query_scalar(told).bind(tenant.0).bind(ids.clone());
+        // In one order, so that two replicas wait for each other and never in a circle.
+        let claim = "insert into approval_notice as n (tenant_id, approval_id, claimed_until, next_at, expires_at)
+            select $1, q.id, now() + $4 * interval '1 second', now(), to_timestamp(q.ends / 1000.0)
+              from unnest($2::text[], $3::bigint[]) with ordinality as q (id, ends, nr)
+              left join approval_notice o on o.tenant_id = $1 and o.approval_id = q.id
+              where o.approval_id is null
+                or o.delivered_at is null and o.next_at <= now() and o.claimed_until <= now()
+              order by q.nr limit $5
+            on conflict (tenant_id, approval_id) do update
+              set claimed_until = excluded.claimed_until, attempts = n.attempts + 1
+              where n.delivered_at is null and n.next_at <= now() and n.claimed_until <= now()
+            returning approval_id, attempts";
+        let claim = sqlx::query(claim).bind(tenant.0).bind(ids).bind(ends).bind(seconds(lasts));
+        let claim = claim.bind(i64::try_from(max).unwrap_or(i64::MAX));
+        let claimed = |row: &sqlx::postgres::PgRow| {
+            let attempts = u32::try_from(row.try_get::<i32, _>("attempts")?).unwrap_or(1);
+            Ok(Claimed { approval_id: row.try_get("approval_id")?, attempts })
+        };
+        self.readers
+            .read(async |conn| {
+                let told = told.fetch_all(&mut *conn).await?;
+                let mine: Loaded<Vec<Claimed>> = claim.fetch_all(conn).await?.iter().map(claimed).collect();
+                Ok(Claims { mine: mine?, told })
+            })
+            .await
+    }
+
+    /// Notes that the receiver took it; or, with `again`, that it is to be tried again after that time. Deletes what is
+    /// of no use any more.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the database cannot be used: it may be told once more.
+    pub async fn note_notice(
+        &self,
+        tenant: TenantId,
+        approval_id: &str,
+        again: Option<Duration>,
+    ) -> Result<(), StoreError> {
+        let update = "update approval_notice set claimed_until = now(),
+              delivered_at = case when $3::bigint is null then now() end,
+              next_at = now() + coalesce($3, 0) * interval '1 second'
+            where tenant_id = $1 and approval_id = $2";
+        let update = sqlx::query(update).bind(tenant.0).bind(approval_id).bind(again.map(seconds));
+        let old = "delete from approval_notice where tenant_id = $1 and expires_at < now() - interval '1 day'";
+        let delete = sqlx::query(old).bind(tenant.0);
+        self.readers
+            .read(async |conn| {
+                update.execute(&mut *conn).await?;
+                Ok(delete.execute(conn).await.map(drop)?)
+            })
+            .await
+    }
+}
+
+fn seconds(span: Duration) -> i64 {
+    i64::try_from(span.as_secs()).unwrap_or(i64::MAX)
+}

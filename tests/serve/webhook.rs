@@ -1,0 +1,168 @@
+//! A webhook that is told of questions: by one replica, again until it takes them, and never in the way of a call.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};
+use callgate::grpc::v1::{self, Decision};
+use hmac::{Hmac, KeyInit as _, Mac as _};
+use sha2::Sha256;
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::{TcpListener, TcpStream},
+    sync::{Mutex, Semaphore, mpsc},
+};
+
+use crate::{
+    common::{
+        in_time,
+        postgres::Postgres,
+        until,
+        wire::{call, evaluate, question},
+    },
+    server::{Home, Server, path, refused},
+};
+
+const SECRET: [u8; 32] = [7; 32];
+const POLICY: &str = "policy_engine:
+  authorization: {tiers: [{name: money, pattern: 'refund_*', action: hitl}, {name: rest, pattern: '*', action: allowlist}]}
+  tool_schemas: {refund_order: {effect: write, once: true}, get_order: {effect: read}}
+";
+
+/// Somebody's address, with what came there.
+struct Receiver {
+    url: String,
+    told: Mutex<mpsc::UnboundedReceiver<Request>>,
+    /// Each answer takes one.
+    answers: Arc<Semaphore>,
+    /// The next answers; 204 after them.
+    statuses: Arc<Mutex<Vec<u16>>>,
+}
+
+#[derive(Debug)]
+struct Request {
+    headers: BTreeMap<String, String>,
+    body: String,
+}
+
+impl Request {
+    async fn read(stream: &mut TcpStream) -> Self {
+        let (mut bytes, mut buffer) = (Vec::new(), [0; 4_096]);
+        loop {
+            let text = String::from_utf8_lossy(&bytes).into_owned();
+            if let Some((head, body)) = text.split_once("\r\n\r\n") {
+                let pairs = head.lines().skip(1).filter_map(|line| line.split_once(": "));
+                let headers: BTreeMap<_, _> =
+                    pairs.map(|(name, value)| (name.to_lowercase(), value.to_owned())).collect();
+                if body.len() >= headers["content-length"].parse().expect("a length") {
+                    return Self { headers, body: body.to_owned() };
+                }
+            }
+            let read = stream.read(&mut buffer).await.expect("readable");
+            assert!(read > 0, "it ended early: {text}");
+            bytes.extend_from_slice(&buffer[..read]);
+        }
+    }
+
+    /// Signed as Standard Webhooks has it, by who knows the secret.
+    fn is_signed(&self) -> bool {
+        let mut mac = Hmac::<Sha256>::new_from_slice(&SECRET).expect("a key");
+        let (id, at) = (&self.headers["webhook-id"], &self.headers["webhook-timestamp"]);
+        mac.update(format!("{id}.{at}.{}", self.body).as_bytes());
+        self.headers["webhook-signature"] == format!("v1,{}", BASE64.encode(mac.finalize().into_bytes()))
+    }
+}
+
+impl Receiver {
+    async fn start() -> Arc<Self> {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let url = format!("http://{}/hook", listener.local_addr().expect("an address"));
+        let (tell, told) = mpsc::unbounded_channel();
+        let answers = Arc::new(Semaphore::new(100));
+        let statuses = Arc::new(Mutex::new(Vec::new()));
+        let (permits, next) = (Arc::clone(&answers), Arc::clone(&statuses));
+        tokio::spawn(async move {
+            loop {
+                let (mut stream, _) = listener.accept().await.expect("a connection");
+                let (tell, permits, next) = (tell.clone(), Arc::clone(&permits), Arc::clone(&next));
+                tokio::spawn(async move {
+                    let request = Request::read(&mut stream).await;
+                    let _ = tell.send(request);
+                    permits.acquire().await.expect("open").forget();
+                    let status = next.lock().await.pop().unwrap_or(204);
+                    let _ =
+                        stream.write_all(format!("HTTP/1.1 {status} x\r\ncontent-length: 0\r\n\r\n").as_bytes()).await;
+                });
+            }
+        });
+        Arc::new(Self { url, told: Mutex::new(told), answers, statuses })
+    }
+
+    async fn next(&self) -> Request {
+        in_time("what is told", async { self.told.lock().await.recv().await }).await.expect("it is open")
+    }
+
+    async fn is_quiet(&self) -> bool {
+        self.told.lock().await.try_recv().is_err()
+    }
+}
+
+fn refund(session: &str) -> v1::EvaluateRequest {
+    question(session, call("c1", "refund_order", r#"{"card":"4111-hush"}"#))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_two_replicas_one_tells_a_question_and_again_until_it_is_taken() {
+    let (postgres, home, receiver) = (Postgres::start().await, Home::empty(), Receiver::start().await);
+    let policy = home.file("policy.yaml", POLICY);
+    let secret = home.file("secret", &format!("whsec_{}\n", BASE64.encode(SECRET)));
+    let file =
+        format!("url: {}\nsecret_file: {}\nconsole_url: https://plane.example/\n", receiver.url, secret.display());
+    let (file, url) = (home.file("webhook.yaml", &file), postgres.url());
+    let args = ["--database-url", url.as_str(), "--policy", path(&policy), "--approvals-webhook", path(&file)];
+    let (first, _second) = (Server::with(&args), Server::with(&args));
+    let mut client = first.client().await;
+    receiver.statuses.lock().await.extend([503, 500]);
+    let asked = evaluate(&mut client, refund("s1")).await;
+    assert_eq!(asked.decision(), Decision::Ask);
+    for _ in 0..3 {
+        let told = receiver.next().await;
+        assert!(told.is_signed(), "{told:?}");
+        assert_eq!(told.headers["webhook-id"], asked.approval_id);
+        assert!(!told.body.contains("hush"), "no arguments unless somebody asks for them: {}", told.body);
+        let body: serde_json::Value = serde_json::from_str(&told.body).expect("JSON");
+        let link = format!("https://plane.example/approvals/{}", asked.approval_id);
+        assert_eq!((&body["type"], &body["data"]["url"]), (&"approval.asked".into(), &link.into()));
+        assert_eq!((&body["data"]["tool"], &body["data"]["risk"]), (&"refund_order".into(), &"HIGH".into()));
+    }
+    let told = "select count(*) from approval_notice where delivered_at is not null and attempts = 3";
+    until("it is noted", async || postgres.number(told).await == 1).await;
+
+    // One that does not answer: calls go on.
+    receiver.answers.forget_permits(100);
+    let stuck = evaluate(&mut client, refund("s2")).await;
+    assert_eq!(receiver.next().await.headers["webhook-id"], stuck.approval_id);
+    let look = question("s3", call("c1", "get_order", r#"{"id":1}"#));
+    assert_eq!(evaluate(&mut client, look).await.decision(), Decision::Allow);
+    assert!(receiver.is_quiet().await, "one of them tells it");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_chat_gets_a_text_and_a_wrong_file_is_told_before_anything_starts() {
+    let (home, receiver) = (Home::prepared().await, Receiver::start().await);
+    let wrong =
+        home.file("wrong.yaml", "url: http://hooks.example/x\nconsole_url: https://plane.example\nformat: slack\n");
+    let (code, error) = refused(&["--data-dir", path(&home.data_dir()), "--approvals-webhook", path(&wrong)]).await;
+    assert!(code == Some(1) && error.contains("url: has to begin with https://"), "{code:?}: {error}");
+    let policy = home.file("policy.yaml", POLICY);
+    let file = format!("url: {}\nconsole_url: https://plane.example\nformat: slack\n", receiver.url);
+    let file = home.file("webhook.yaml", &file);
+    let server = Server::start(&home, &["--policy", path(&policy), "--approvals-webhook", path(&file)]);
+    let asked = evaluate(&mut server.client().await, refund("s1")).await;
+    let told = receiver.next().await;
+    assert!(!told.headers.contains_key("webhook-signature"), "{told:?}");
+    let body: serde_json::Value = serde_json::from_str(&told.body).expect("JSON");
+    let text = body["text"].as_str().expect("a text");
+    assert!(text.starts_with("*refund_order* waits for a person (high risk"), "{text}");
+    assert!(text.ends_with(&format!("<https://plane.example/approvals/{}|Look at it and answer>", asked.approval_id)));
+    assert_eq!(body.as_object().map(serde_json::Map::len), Some(1), "{body}");
+}
