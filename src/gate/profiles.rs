@@ -37,6 +37,10 @@ pub struct RetryProfile {
     pub corrected: f64,
     /// The logistic layer of that kind.
     pub layer: Option<RetryLayer>,
+    /// The chance that it begins with, before any trial.
+    pub prior: f64,
+    /// What the policy says of the tool's failures.
+    pub hint: Option<bool>,
 }
 
 /// The chance of a retry after one wait.
@@ -91,6 +95,8 @@ impl From<Profile> for RetryProfile {
             kind: profile.kind,
             state: profile.state,
             advice: profile.advice,
+            prior: profile.prior,
+            hint: profile.hint,
         }
     }
 }

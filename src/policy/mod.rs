@@ -3,6 +3,7 @@
 
 pub mod arguments;
 mod compile;
+pub mod differences;
 mod error;
 mod file;
 mod form;

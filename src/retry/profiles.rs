@@ -41,6 +41,10 @@ pub struct Profile {
     pub corrections: Corrections,
     /// The logistic layer of that kind.
     pub layer: Option<Residual>,
+    /// The chance that it begins with, before any trial.
+    pub prior: f64,
+    /// What the tool's owner says of its failures.
+    pub hint: Option<bool>,
 }
 
 impl Profile {
@@ -103,6 +107,8 @@ impl Profiles {
             advice: advice::advise(params, self, &case).advice,
             corrections: self.estimate.corrections(tool, kind, now),
             layer: self.layer.of(kind).cloned(),
+            prior: prior_of(kind, hint),
+            hint,
         }
     }
 }

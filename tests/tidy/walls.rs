@@ -272,6 +272,7 @@ pub(crate) const WALLS: &[Wall] = &[
         rooms: &[
             ("domain", "texts"),
             ("auth", "issuers by which people sign in"),
+            ("policy", "what differs between two"),
             ("outgoing", "asks them"),
             ("gate", "keeps who is signed in"),
             ("grpc", "the services that pages are made of"),

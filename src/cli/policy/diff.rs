@@ -3,13 +3,16 @@
 use std::{collections::BTreeMap, path::Path};
 
 use anstyle::{AnsiColor, Style};
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, anyhow, bail};
 use serde_json::{Value, json};
 
 use super::stored;
 use crate::{
     cli::{json::Form, read_policy, remote::Remote},
-    policy,
+    policy::{
+        self,
+        differences::{self, Changed, changed},
+    },
 };
 
 pub(super) async fn diff(before: &str, after: &str, form: Form, remote: &Remote) -> anyhow::Result<u8> {
@@ -50,40 +53,7 @@ async fn keys(named: &str, remote: &Remote) -> anyhow::Result<BTreeMap<String, S
     if let Err(errors) = policy::compile(&text) {
         bail!("{named} is not a valid policy, {} problem(s): see callgate policy check", errors.len());
     }
-    let value: Value = serde_saphyr::from_str(&text).with_context(|| format!("{named} cannot be read as YAML"))?;
-    let mut keys = BTreeMap::new();
-    flatten(String::new(), &value, &mut keys);
-    Ok(keys)
-}
-
-fn flatten(path: String, value: &Value, keys: &mut BTreeMap<String, String>) {
-    match value {
-        Value::Object(members) if !members.is_empty() => {
-            for (name, member) in members {
-                let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
-                flatten(path, member, keys);
-            }
-        }
-        // An entry that has a name keeps its path when others move.
-        Value::Array(items) if items.iter().any(Value::is_object) => {
-            for (i, item) in items.iter().enumerate() {
-                let name = item.get("name").and_then(Value::as_str).map_or_else(|| i.to_string(), str::to_owned);
-                flatten(format!("{path}[{name}]"), item, keys);
-            }
-        }
-        other => {
-            keys.insert(path, other.to_string());
-        }
-    }
-}
-
-/// A key, and what was and is there.
-type Changed<'a> = (&'a String, Option<&'a String>, Option<&'a String>);
-
-fn changed<'a>(before: &'a BTreeMap<String, String>, after: &'a BTreeMap<String, String>) -> Vec<Changed<'a>> {
-    let names: std::collections::BTreeSet<&String> = before.keys().chain(after.keys()).collect();
-    let all = names.into_iter().map(|name| (name, before.get(name), after.get(name)));
-    all.filter(|(_, old, new)| old != new).collect()
+    differences::keys(&text).map_err(|error| anyhow!("{named} cannot be read as YAML: {error}"))
 }
 
 fn changes(before: &BTreeMap<String, String>, after: &BTreeMap<String, String>) -> Vec<String> {
@@ -101,11 +71,7 @@ mod tests {
 
     #[test]
     fn only_what_is_said_counts() {
-        let keys = |text: &str| {
-            let mut keys = BTreeMap::new();
-            flatten(String::new(), &serde_saphyr::from_str(text).expect("YAML"), &mut keys);
-            keys
-        };
+        let keys = |text: &str| differences::keys(text).expect("YAML");
         let before = keys("a: {b: 1, c: [x]}\ntiers: [{name: r, p: 1}, {name: w, p: 2}]\n");
         assert!(
             changes(&before, &keys("tiers: [{p: 1, name: r}, {name: w, p: 2}]\na:\n  c: [x]  # why\n  b: 1\n"))

@@ -98,6 +98,13 @@ document.getElementById("notify")?.addEventListener("click", async () => {
 });
 offer();
 
+// --- a file that is chosen goes into a field
+document.addEventListener("change", async (event) => {
+  const into = event.target.dataset.into;
+  const file = event.target.files?.[0];
+  if (into && file) document.getElementById(into).value = await file.text();
+});
+
 // --- live: what the server says has changed becomes an event that parts of the page wait for
 function listen() {
   const session = document.querySelector("[data-live-session]")?.dataset.liveSession;

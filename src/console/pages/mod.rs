@@ -7,6 +7,8 @@ mod before;
 mod call;
 mod home;
 mod issuer;
+mod learning;
+mod policy;
 mod session;
 mod sessions;
 mod sign_in;
@@ -18,15 +20,16 @@ use axum::Router;
 use super::{Console, frame::Link};
 use crate::grpc::v1::Role;
 
+/// Who looks after what agents do.
+const PEOPLE: &[Role] = &[Role::Approver, Role::Operator, Role::Analyst];
+
 /// Where one can go, in this order.
-pub(super) const LINKS: [Link; 4] = [
-    Link {
-        path: approvals::PATH,
-        text: "Approvals",
-        key: 'a',
-        roles: &[Role::Approver, Role::Operator, Role::Analyst],
-    },
-    Link { path: sessions::PATH, text: "Sessions", key: 's', roles: &[Role::Approver, Role::Operator, Role::Analyst] },
+pub(super) const LINKS: [Link; 7] = [
+    Link { path: approvals::PATH, text: "Approvals", key: 'a', roles: PEOPLE },
+    Link { path: sessions::PATH, text: "Sessions", key: 's', roles: PEOPLE },
+    Link { path: learning::PATH, text: "Learning", key: 'l', roles: PEOPLE },
+    Link { path: learning::TOOLS, text: "Tools", key: 'o', roles: PEOPLE },
+    Link { path: policy::PATH, text: "Policy", key: 'p', roles: PEOPLE },
     Link { path: audit::PATH, text: "Audit", key: 'u', roles: &[Role::Analyst] },
     Link { path: tokens::PATH, text: "Tokens", key: 't', roles: &[Role::Admin] },
 ];
@@ -43,6 +46,8 @@ pub(super) fn router() -> Router<Console> {
         .merge(sign_in::router())
         .merge(issuer::router())
         .merge(tokens::router())
+        .merge(learning::router())
+        .merge(policy::router())
 }
 
 #[cfg(test)]

@@ -41,6 +41,8 @@ pub(super) fn profile(profile: &RetryProfile) -> v1::RetryProfile {
             promoted: layer.is_promoted,
         }),
         as_of_time: profile.advice.as_of.map(timestamp),
+        prior: profile.prior,
+        hint: profile.hint,
     }
 }
 

@@ -1,0 +1,178 @@
+//! `/learning`: what retries have come to, and `/learning/{tool}/{kind}`: one curve of chance against wait. `/tools`: how
+//! well tools suit agents.
+
+use askama::Template;
+use axum::{
+    Router,
+    extract::{Path, Query},
+    response::Html,
+    routing::get,
+};
+use http::StatusCode;
+use prost_types::Duration;
+use serde::Deserialize;
+use url::form_urlencoded::byte_serialize;
+
+use crate::{
+    console::{Console, fault::Fault, filters, frame::Frame, visitor::Visitor, words},
+    grpc::v1::{
+        CallName, EstimateBasis, FailureKind, GetRetryProfileRequest, GetToolQualityRequest, GetToolQualityResponse,
+        ListRetryProfilesRequest, RetryProfile, profile_service_client::ProfileServiceClient,
+    },
+};
+
+/// Its link.
+pub(super) const PATH: &str = "/learning";
+/// That of the tools.
+pub(super) const TOOLS: &str = "/tools";
+
+pub(super) fn router() -> Router<Console> {
+    Router::new().route(PATH, get(list)).route("/learning/{tool}/{kind}", get(one)).route(TOOLS, get(tools))
+}
+
+/// A profile, and how it is told.
+struct Row {
+    profile: RetryProfile,
+    kind: String,
+    path: String,
+}
+
+impl Row {
+    fn new(profile: RetryProfile) -> Self {
+        let kind = words::failure(profile.failure());
+        let tool: String = byte_serialize(profile.tool.as_bytes()).collect::<String>().replace('+', "%20");
+        Self { path: format!("{PATH}/{tool}/{}", profile.failure().as_str_name()), kind, profile }
+    }
+
+    /// The best chance, with its interval and its wait.
+    fn best(&self) -> String {
+        let best = self.profile.chances.iter().max_by(|a, b| a.p.total_cmp(&b.p));
+        best.map_or_else(String::new, |chance| {
+            let (p, low, high) = (percent(chance.p), percent(chance.p_low), percent(chance.p_high));
+            format!("{p} ({low} to {high}) after {}", words::span(chance.wait.as_ref()))
+        })
+    }
+
+    fn advice(&self) -> String {
+        match self.profile.retryable {
+            true => format!("after {}", words::span(self.profile.retry_after.as_ref())),
+            false => "do not retry".to_owned(),
+        }
+    }
+
+    /// What holds without evidence.
+    fn flag(&self) -> String {
+        match self.profile.hint {
+            Some(true) => format!("retryable, by the policy ({})", percent(self.profile.prior)),
+            Some(false) => format!("not retryable, by the policy ({})", percent(self.profile.prior)),
+            None => format!("usual for {}: {}", self.kind, percent(self.profile.prior)),
+        }
+    }
+
+    fn basis(&self) -> &'static str {
+        match self.profile.basis() {
+            EstimateBasis::Unspecified => "",
+            EstimateBasis::Cell => "trials of this tool after this failure, with this wait",
+            EstimateBasis::Tool => "trials of this tool after this failure",
+            EstimateBasis::Kind => "trials of other tools after this failure",
+            EstimateBasis::Prior => "no trial yet: the static flag",
+        }
+    }
+
+    /// The chance after the wait of that place, as the chart takes it.
+    fn p(&self, at: usize) -> String {
+        self.profile.chances.get(at).map_or_else(String::new, |chance| format!("{:.3}", chance.p))
+    }
+
+    fn trials(&self) -> String {
+        format!("{:.1}", self.profile.trials)
+    }
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.0} %", share * 100.0)
+}
+
+/// A wait in seconds; the shortest, none at all, has no place on a logarithmic axis, and stands at a tenth.
+fn seconds(wait: Option<&Duration>) -> String {
+    let seconds = wait.map_or(0.0, |wait| wait.seconds as f64 + f64::from(wait.nanos) / 1e9);
+    format!("{}", seconds.max(0.1))
+}
+
+/// Where a call is shown.
+fn call_path(call: &CallName) -> String {
+    super::timeline::path(&call.session_id, &call.call_id)
+}
+
+#[derive(Template)]
+#[template(path = "learning.html")]
+struct List {
+    frame: Frame,
+    rows: Vec<Row>,
+    next: String,
+    tool: String,
+}
+
+#[derive(Deserialize)]
+#[serde(default)]
+#[derive(Default)]
+struct Wanted {
+    tool: String,
+    after: String,
+    days: Option<u32>,
+}
+
+async fn list(visitor: Visitor, Query(wanted): Query<Wanted>) -> Result<Html<String>, Fault> {
+    let tool = wanted.tool.trim().to_owned();
+    let asked = ListRetryProfilesRequest {
+        tool: tool.clone(),
+        page_size: 50,
+        page_token: wanted.after,
+        ..ListRetryProfilesRequest::default()
+    };
+    let found = ProfileServiceClient::new(visitor.calls.clone()).list_retry_profiles(asked).await?.into_inner();
+    let rows = found.profiles.into_iter().map(Row::new).collect();
+    let frame = Frame::new(&visitor, PATH, "Learning");
+    Ok(Html(List { frame, rows, next: found.next_page_token, tool }.render()?))
+}
+
+#[derive(Template)]
+#[template(path = "learning_one.html")]
+struct One {
+    frame: Frame,
+    row: Row,
+    attempts: Vec<Row>,
+}
+
+/// How many attempts are told apart on a page.
+const ATTEMPTS: u32 = 3;
+
+async fn one(visitor: Visitor, Path((tool, kind)): Path<(String, String)>) -> Result<Html<String>, Fault> {
+    let failure = FailureKind::from_str_name(&kind)
+        .ok_or_else(|| Fault::new(StatusCode::NOT_FOUND, "there is no such kind of failure"))?;
+    let mut profiles = ProfileServiceClient::new(visitor.calls.clone());
+    let mut attempts = Vec::new();
+    for attempt in 1..=ATTEMPTS {
+        let request = GetRetryProfileRequest { tool: tool.clone(), failure: failure.into(), attempt, tool_state: 0 };
+        let found = profiles.get_retry_profile(request).await?.into_inner().profile;
+        attempts.push(Row::new(found.unwrap_or_default()));
+    }
+    let row = attempts.remove(0);
+    let title = format!("{tool}: {}", row.kind);
+    Ok(Html(One { frame: Frame::new(&visitor, PATH, title), row, attempts }.render()?))
+}
+
+#[derive(Template)]
+#[template(path = "tools.html")]
+struct Tools {
+    frame: Frame,
+    report: GetToolQualityResponse,
+    days: u32,
+}
+
+async fn tools(visitor: Visitor, Query(wanted): Query<Wanted>) -> Result<Html<String>, Fault> {
+    let days = wanted.days.unwrap_or(7);
+    let asked = GetToolQualityRequest { tool: wanted.tool.trim().to_owned(), days };
+    let report = ProfileServiceClient::new(visitor.calls.clone()).get_tool_quality(asked).await?.into_inner();
+    Ok(Html(Tools { frame: Frame::new(&visitor, TOOLS, "Tools"), report, days }.render()?))
+}
