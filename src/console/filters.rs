@@ -101,6 +101,17 @@ pub(super) fn money(micros: &u64, _: &dyn Values) -> askama::Result<String> {
     Ok(dollars(*micros))
 }
 
+/// A share as people write it.
+pub(super) fn share(share: f64) -> String {
+    format!("{:.0} %", share * 100.0)
+}
+
+/// `{{ rate|percent }}`
+#[filter_fn]
+pub(super) fn percent(rate: &f64, _: &dyn Values) -> askama::Result<String> {
+    Ok(share(*rate))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

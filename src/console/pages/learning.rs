@@ -48,7 +48,8 @@ impl Row {
     fn best(&self) -> String {
         let best = self.profile.chances.iter().max_by(|a, b| a.p.total_cmp(&b.p));
         best.map_or_else(String::new, |chance| {
-            let (p, low, high) = (percent(chance.p), percent(chance.p_low), percent(chance.p_high));
+            let (p, low, high) =
+                (filters::share(chance.p), filters::share(chance.p_low), filters::share(chance.p_high));
             format!("{p} ({low} to {high}) after {}", words::span(chance.wait.as_ref()))
         })
     }
@@ -63,9 +64,9 @@ impl Row {
     /// What holds without evidence.
     fn flag(&self) -> String {
         match self.profile.hint {
-            Some(true) => format!("retryable, by the policy ({})", percent(self.profile.prior)),
-            Some(false) => format!("not retryable, by the policy ({})", percent(self.profile.prior)),
-            None => format!("usual for {}: {}", self.kind, percent(self.profile.prior)),
+            Some(true) => format!("retryable, by the policy ({})", filters::share(self.profile.prior)),
+            Some(false) => format!("not retryable, by the policy ({})", filters::share(self.profile.prior)),
+            None => format!("usual for {}: {}", self.kind, filters::share(self.profile.prior)),
         }
     }
 
@@ -87,10 +88,6 @@ impl Row {
     fn trials(&self) -> String {
         format!("{:.1}", self.profile.trials)
     }
-}
-
-fn percent(share: f64) -> String {
-    format!("{:.0} %", share * 100.0)
 }
 
 /// A wait in seconds; the shortest, none at all, has no place on a logarithmic axis, and stands at a tenth.

@@ -135,13 +135,14 @@ struct Wish {
     hash: String,
     text: String,
     note: String,
-    revision: u64,
+    /// A number; a form has texts.
+    revision: String,
     sure: String,
 }
 
 async fn change(Posted { visitor, form }: Posted<Wish>) -> Result<Response, Fault> {
     let mut policies = PolicyServiceClient::new(visitor.calls.clone());
-    let (note, expected_revision) = (form.note.trim().to_owned(), Some(form.revision));
+    let note = form.note.trim().to_owned();
     let is_sure = !form.sure.is_empty();
     // Browsers end lines by two characters, which would be another policy than the file's.
     let text = form.text.replace("\r\n", "\n");
@@ -149,17 +150,20 @@ async fn change(Posted { visitor, form }: Posted<Wish>) -> Result<Response, Faul
         "check" => {}
         _ if !is_sure => return Err(Fault::field("tick that you are sure: it holds for every agent at once")),
         "apply" => {
+            let expected_revision = Some(seen(&form.revision)?);
             let mode = ApplyMode::Activate.into();
             let asked = ApplyPolicyRequest { text, note, expected_revision, mode };
             policies.apply_policy(asked).await?;
             return Ok(Redirect::to(PATH).into_response());
         }
         "activate" => {
+            let expected_revision = Some(seen(&form.revision)?);
             let asked = ActivatePolicyRequest { hash: form.hash, note, expected_revision };
             policies.activate_policy(asked).await?;
             return Ok(Redirect::to(PATH).into_response());
         }
         "rollback" => {
+            let expected_revision = Some(seen(&form.revision)?);
             policies.rollback_policy(RollbackPolicyRequest { note, expected_revision }).await?;
             return Ok(Redirect::to(PATH).into_response());
         }
@@ -172,9 +176,9 @@ async fn change(Posted { visitor, form }: Posted<Wish>) -> Result<Response, Faul
         }
         Err(status) => {
             let bad = status.get_details_bad_request().map(|bad| bad.field_violations).unwrap_or_default();
-            let problem = |one: tonic_types::FieldViolation| {
-                let text = format!("{}: {}", one.field, one.description);
-                Problem { line: line(&one.field).or_else(|| line(&one.description)).unwrap_or(0), text }
+            let problem = |one: tonic_types::FieldViolation| Problem {
+                line: line(&one.description).unwrap_or(0),
+                text: one.description,
             };
             let problems: Vec<Problem> = bad.into_iter().map(problem).collect();
             let fault = problems.is_empty().then(|| status.message().to_owned());
@@ -184,9 +188,14 @@ async fn change(Posted { visitor, form }: Posted<Wish>) -> Result<Response, Faul
     Ok(page(&visitor, Wanted::default(), Some(checked)).await?.into_response())
 }
 
+/// The revision that was active when the form was made: who exchanges another one has not seen what they exchange.
+fn seen(revision: &str) -> Result<u64, Fault> {
+    revision.parse().map_err(|_| Fault::field("the form does not say which revision it is about"))
+}
+
 /// The line that a problem names.
 fn line(text: &str) -> Option<usize> {
-    let (_, rest) = text.split_once("line ")?;
+    let rest = text.strip_prefix("line ")?;
     rest.chars().take_while(char::is_ascii_digit).collect::<String>().parse().ok()
 }
 

@@ -2,6 +2,7 @@
 
 mod approvals;
 mod issuer;
+mod policy;
 mod sessions;
 mod sign_in;
 
