@@ -1,5 +1,5 @@
-//! `/learning`: what retries have come to, and `/learning/{tool}/{kind}`: one curve of chance against wait. `/tools`: how
-//! well tools suit agents.
+//! `/learning`: what retries have come to, and `/learning/{tool}/{kind}`: one curve of chance against wait. `/tools`:
+//! how well tools suit agents.
 
 use askama::Template;
 use axum::{
