@@ -1,4 +1,4 @@
-//! `/approvals/{id}`: one question: the call as it would run, why it is asked, who asks, what was before; and the answer.
+//! `/approvals/{id}`: one question: the call as it would run, why it is asked, who asks, what was before; the answer.
 
 use askama::Template;
 use axum::{
