@@ -319,6 +319,7 @@ async fn servers(sweep: &mut Sweep) {
     let mut client = ServerServiceClient::new(sweep.channel.clone());
     sweep! { sweep, client;
         "ServerService/GetServerInfo" get_server_info whole v1::GetServerInfoRequest {};
+        "ServerService/GetCaller" get_caller whole v1::GetCallerRequest {};
     }
 }
 

@@ -93,8 +93,7 @@ async fn a_session_ends_by_itself_and_what_is_stored_is_no_way_in() {
     let mut browser = Browser::with_token(&plane, &admin).await;
     browser.get("/audit").await.ok();
     let cookie = browser.headers["cookie"].clone();
-    let stored =
-        plane.postgres.rows("select encode(session_id, 'hex'), encode(sealed, 'escape') from console_session");
+    let stored = plane.postgres.rows("select encode(session_id, 'hex'), encode(sealed, 'escape') from console_session");
     let stored = stored.await.concat();
     assert!(!stored.contains(&admin) && !stored.contains(cookie.split_once('=').expect("a pair").1), "{stored}");
     // An hour in which nobody did anything; a page that keeps itself up to date does nothing.
