@@ -9,9 +9,15 @@ use crate::{
     server::{finished, path, program, ran},
 };
 
-const APPROVAL: &str = "agentId approvalId argumentsJson callId createTime escalateGroup expireTime group \
-                        justification people policyVersion reasons resolutionReason resolvedBy resource rootSessionId \
-                        scope secondedBy sessionId state tool";
+const APPROVAL: &str = "agentId approvalId argsDigest argumentsJson askedBy callId createTime effect effectResource \
+                        escalateGroup expireTime findings group idempotent justification once people policyVersion \
+                        reasons resolutionReason resolvedBy resource risk riskReasons rootSessionId scope secondedBy seq \
+                        sessionId state tier tool";
+const SESSION: &str = "agentId calls costMicros createTime depth halted lastDecision lastReason lastTool openCalls \
+                       parentSessionId rootSessionId sessionId standing steps updateTime";
+const TOP: &str = "approvalsOldestTime approvalsOpen at budgets callsPerSecond commitMs cooldowns enforced halts judging \
+                   policyBehind policyRevision policyVersion ready refusals server sessions sessionsHalted \
+                   sessionsHasMore sessionsHeld sessionsStopped turnedAwayPerSecond version waiting";
 const HALT: &str = "by createTime name reason scope";
 const REVISION: &str = "activateTime activatedBy hash note revision";
 const TENANT: &str =
@@ -99,20 +105,11 @@ async fn what_a_server_tells_keeps_its_names() {
         ("report", "loopEnds nearPairs tools unknownTools"),
         ("sessions halts", HALT),
         ("sessions halt session s9", HALT),
-        (
-            "sessions list",
-            "agentId calls costMicros createTime depth halted lastDecision lastReason lastTool openCalls \
-             parentSessionId rootSessionId sessionId standing steps updateTime",
-        ),
+        ("sessions list", SESSION),
         ("sessions show s1", "state"),
         ("sessions resume session s9", "wasHalted"),
         ("tenants list", TENANT),
-        (
-            "top",
-            "approvalsOldestTime approvalsOpen at budgets callsPerSecond commitMs cooldowns enforced halts judging \
-             policyBehind policyRevision policyVersion ready refusals server sessions sessionsHalted sessionsHasMore \
-             sessionsHeld sessionsStopped turnedAwayPerSecond version waiting",
-        ),
+        ("top", TOP),
     ] {
         let (code, said) = desk.json(line).await;
         if code != Some(0) && !line.starts_with("policy test") {

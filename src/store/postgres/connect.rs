@@ -92,7 +92,7 @@ pub fn reached_at(options: &PgConnectOptions) -> String {
     match options.get_socket() {
         Some(folder) => format!("{} (port {port})", folder.display()),
         None if host.starts_with('/') => format!("{host} (port {port})"),
-        None if host.contains(':') => format!("[{host}]:{port}"),
+        None if host.contains(':') && !host.starts_with('[') => format!("[{host}]:{port}"),
         None => format!("{host}:{port}"),
     }
 }

@@ -107,9 +107,8 @@ async fn people_sign_in_by_an_issuer_and_nobody_by_what_was_begun_elsewhere() {
     );
     let (state, nonce) = (asked["state"].as_str().expect("a text"), asked["nonce"].as_str().expect("a text"));
     let cookie = begun.headers[header::SET_COOKIE].to_str().expect("ASCII").to_owned();
-    for word in ["; Secure", "; HttpOnly", "; SameSite=Lax", "; Path=/", "; Max-Age=600"] {
-        assert!(cookie.contains(word), "{word}: {cookie}");
-    }
+    let kept = ["; Secure", "; HttpOnly", "; SameSite=Lax", "; Path=/", "; Max-Age=600"];
+    assert!(kept.iter().all(|word| cookie.contains(word)), "{cookie}");
 
     // What somebody else began, or nobody; and a token that was made for another sign-in.
     let led = |state: &str| format!("/sign-in/callback?code=c0de&state={state}");
