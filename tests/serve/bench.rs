@@ -35,7 +35,7 @@ async fn what_cannot_be_meant_is_refused_by_its_flag() {
         assert!(error.contains(flag) && error.contains(part), "{flag} {value}: {error}");
     }
     let (code, _, error) = ran(&["bench", "--server", "http://127.0.0.1:1", "--yardsticks", "none"]).await;
-    assert_eq!(code, Some(1));
+    assert_eq!(code, Some(75));
     assert_eq!(error.trim(), "callgate: no server answers at http://127.0.0.1:1");
 }
 
