@@ -12,8 +12,10 @@ use prost::Message;
 
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo:rerun-if-changed=proto");
-    let services =
-        ["approval", "audit", "gate", "grant", "policy", "privacy", "profile", "server", "session", "tenant", "token"];
+    let services = [
+        "approval", "audit", "fleet", "gate", "grant", "policy", "privacy", "profile", "server", "session", "tenant",
+        "token",
+    ];
     let descriptors =
         protox::compile(services.map(|service| format!("callgate/v1/{service}_service.proto")), ["proto"])?;
     let out = PathBuf::from(env::var("OUT_DIR")?);

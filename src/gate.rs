@@ -13,6 +13,7 @@ mod decide;
 mod error;
 mod evaluate;
 mod failures;
+mod fleet;
 mod halts;
 mod hashed;
 mod health;
@@ -40,8 +41,9 @@ mod waiting;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use self::{
-    admission::Door, approvals::OpenQuestions, credentials::Credentials, halts::Halts, health::ToolHealth,
-    learned::Learned, owners::Owners, policies::ActivePolicy, privacy::Forgotten, quotas::Used, tenants::Tenants,
+    admission::Door, approvals::OpenQuestions, credentials::Credentials, fleet::Fleets, halts::Halts,
+    health::ToolHealth, learned::Learned, owners::Owners, policies::ActivePolicy, privacy::Forgotten, quotas::Used,
+    tenants::Tenants,
 };
 use crate::{
     clock::Clock,
@@ -56,6 +58,7 @@ use crate::{
 pub use approvals::{LOOK_EVERY, OPEN_MAX, Reply};
 pub use credentials::{Refused, Shown};
 pub use error::{CommandError, EvaluateError, GateError, NoAnswer, RecordError, SessionError};
+pub use fleet::PlaneHealth;
 pub use inbox::Told;
 pub use owners::WorkError;
 pub use policies::{Activated, Applied, Apply, Author, PolicyProblem, compiled};
@@ -110,6 +113,7 @@ pub struct Gate {
     tools: Arc<ToolHealth>,
     learned: Learned,
     halts: Halts,
+    fleets: Fleets,
     forgotten: Forgotten,
     tenants: Tenants,
     used: Used,
@@ -142,6 +146,7 @@ impl Gate {
             tools: Arc::default(),
             learned: Learned::default(),
             halts: Halts::default(),
+            fleets: Fleets::default(),
             forgotten: Forgotten::default(),
             tenants: Tenants::default(),
             used: Used::default(),

@@ -14,6 +14,7 @@ pub mod event;
 pub mod failure;
 pub mod finding;
 pub mod fingerprint;
+pub mod fleet;
 pub mod forgetting;
 pub mod gist;
 pub mod grant;

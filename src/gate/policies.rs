@@ -194,6 +194,11 @@ impl ActivePolicy {
         lock(&self.revisions).get(&tenant).map_or(0, |read| read.judges)
     }
 
+    /// The activation that judges a tenant, and by how many it is older than the active one.
+    pub(super) fn standing(&self, tenant: TenantId) -> (u64, u64) {
+        lock(&self.revisions).get(&tenant).map_or((0, 0), |read| (read.judges, read.last - read.judges))
+    }
+
     /// By how many activations the policy that judges is older than the active one, of the tenant where it is the
     /// oldest; 0 where every tenant is judged by its active one.
     pub(super) fn behind(&self) -> u64 {

@@ -9,6 +9,7 @@ mod connect;
 mod decode;
 mod dialects;
 mod encode;
+mod fleet;
 mod front;
 mod grants;
 mod guard;

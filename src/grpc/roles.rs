@@ -89,6 +89,7 @@ const CALLGATE: &[(&str, Methods)] = &[
             ("RebuildRetryProfiles", ADMIN),
         ],
     ),
+    ("FleetService", &[("GetFleet", PEOPLE)]),
     ("AuditService", &[("ListAuditEntries", &[Analyst]), ("VerifyAudit", &[Analyst])]),
     ("PrivacyService", &[("Forget", ADMIN), ("ExportSubject", ADMIN), ("Reseal", ADMIN)]),
     // Admins of the plane's own tenant, which the service looks at itself.

@@ -14,6 +14,7 @@ use super::{
     audit::AuditService,
     authentication::Authenticated,
     dialects::Dialects,
+    fleet::FleetService,
     front::Front,
     grants::GrantService,
     health, hooks,
@@ -33,11 +34,11 @@ use super::{
     tokens::TokenService,
     v1::{
         self, approval_service_server::ApprovalServiceServer, audit_service_server::AuditServiceServer,
-        gate_service_server::GateServiceServer, grant_service_server::GrantServiceServer,
-        policy_service_server::PolicyServiceServer, privacy_service_server::PrivacyServiceServer,
-        profile_service_server::ProfileServiceServer, server_service_server::ServerServiceServer,
-        session_service_server::SessionServiceServer, tenant_service_server::TenantServiceServer,
-        token_service_server::TokenServiceServer,
+        fleet_service_server::FleetServiceServer, gate_service_server::GateServiceServer,
+        grant_service_server::GrantServiceServer, policy_service_server::PolicyServiceServer,
+        privacy_service_server::PrivacyServiceServer, profile_service_server::ProfileServiceServer,
+        server_service_server::ServerServiceServer, session_service_server::SessionServiceServer,
+        tenant_service_server::TenantServiceServer, token_service_server::TokenServiceServer,
     },
 };
 use crate::{
@@ -172,6 +173,7 @@ fn inner(others: Routes, gate: &Arc<Gate>, ending: &Stop) -> Inner {
         .add_service(ending.counts(PolicyServiceServer::new(PolicyService::new(gate()))))
         .add_service(ending.counts(approval_service(gate(), ending.clone())))
         .add_service(ending.counts(AuditServiceServer::new(AuditService::new(gate()))))
+        .add_service(ending.counts(FleetServiceServer::new(FleetService::new(gate()))))
         .add_service(ending.counts(PrivacyServiceServer::new(PrivacyService::new(gate(), ending.clone()))))
         .add_service(ending.counts(TokenServiceServer::new(TokenService::new(gate()))))
         .add_service(ending.counts(GrantServiceServer::new(GrantService::new(gate()))))

@@ -66,7 +66,7 @@ fn halted(scope: v1::HaltScope, name: &str) -> Decoded<Halted> {
     })
 }
 
-fn halt_state(halt: &Halt) -> v1::HaltState {
+pub(super) fn halt_state(halt: &Halt) -> v1::HaltState {
     let scope = match halt.what {
         Halted::Session(_) => v1::HaltScope::Session,
         Halted::Agent(_) => v1::HaltScope::Agent,

@@ -17,6 +17,7 @@ mod dialects;
 mod edge;
 mod errors;
 mod fields;
+mod fleet;
 mod health;
 mod hooks;
 mod jwt;

@@ -11,11 +11,12 @@ use callgate::{
     },
     grpc::v1::{
         self, FailureKind, HaltScope, approval_service_client::ApprovalServiceClient,
-        audit_service_client::AuditServiceClient, gate_service_client::GateServiceClient,
-        grant_service_client::GrantServiceClient, policy_service_client::PolicyServiceClient,
-        privacy_service_client::PrivacyServiceClient, profile_service_client::ProfileServiceClient,
-        server_service_client::ServerServiceClient, session_service_client::SessionServiceClient,
-        tenant_service_client::TenantServiceClient, token_service_client::TokenServiceClient,
+        audit_service_client::AuditServiceClient, fleet_service_client::FleetServiceClient,
+        gate_service_client::GateServiceClient, grant_service_client::GrantServiceClient,
+        policy_service_client::PolicyServiceClient, privacy_service_client::PrivacyServiceClient,
+        profile_service_client::ProfileServiceClient, server_service_client::ServerServiceClient,
+        session_service_client::SessionServiceClient, tenant_service_client::TenantServiceClient,
+        token_service_client::TokenServiceClient,
     },
 };
 use prost::Message as _;
@@ -296,6 +297,13 @@ async fn audits(sweep: &mut Sweep) {
     }
 }
 
+async fn fleets(sweep: &mut Sweep) {
+    let mut client = FleetServiceClient::new(sweep.channel.clone());
+    sweep! { sweep, client;
+        "FleetService/GetFleet" get_fleet whole v1::GetFleetRequest {};
+    }
+}
+
 async fn tenants(sweep: &mut Sweep) {
     let mut client = TenantServiceClient::new(sweep.channel.clone());
     sweep! { sweep, client;
@@ -345,6 +353,7 @@ async fn no_method_tells_or_changes_anything_of_another_tenant() {
     Box::pin(policys(&mut sweep)).await;
     Box::pin(profiles(&mut sweep)).await;
     Box::pin(audits(&mut sweep)).await;
+    Box::pin(fleets(&mut sweep)).await;
     Box::pin(privacy(&mut sweep)).await;
     Box::pin(tenants(&mut sweep)).await;
     Box::pin(servers(&mut sweep)).await;

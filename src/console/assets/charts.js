@@ -4,10 +4,20 @@
 // data-y="…unit…" data-min="…" data-max="…">; <th data-band="low|high"> marks the bounds of an interval.
 
 const COLOURS = ["--line-1", "--line-2", "--line-3", "--line-4", "--line-5", "--line-6"];
-const drawn = new WeakMap();
+// Steps of an axis of counts (data-whole).
+const WHOLE = [...Array(10).keys()].flatMap((power) => [1, 2, 5].map((step) => step * 10 ** power));
+// Of each figure that is drawn: its plot, what its lines are, and their values. A live part of a page brings new values
+// into the same table; they go into the same plot.
+const drawn = new Map();
 
+// A canvas knows no variables and no pairs of a light and a dark colour: the browser is asked what comes of one.
 function colour(name) {
-  return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+  const probe = document.createElement("span");
+  probe.style.color = `var(${name})`;
+  document.body.append(probe);
+  const found = getComputedStyle(probe).color;
+  probe.remove();
+  return found;
 }
 
 function read(table) {
@@ -22,12 +32,20 @@ function read(table) {
   return { heads, columns };
 }
 
-function draw(figure) {
+function draw(figure, anew) {
   const table = figure.querySelector("details table");
   const place = figure.querySelector(".plot");
   if (!table || !place) return;
   const { heads, columns } = read(table);
   if (columns[0].length === 0) return;
+  const lines = heads.map((head) => head.outerHTML).join("") + figure.dataset.kind;
+  const values = JSON.stringify(columns);
+  const before = drawn.get(figure);
+  if (before && !anew && before.lines === lines && before.plot.root.isConnected) {
+    if (before.values !== values) before.plot.setData(columns);
+    before.values = values;
+    return;
+  }
   const kind = figure.dataset.kind ?? "line";
   const bands = [];
   const low = heads.findIndex((head) => head.dataset.band === "low");
@@ -57,26 +75,42 @@ function draw(figure) {
     legend: { show: heads.length > 2, live: false },
     cursor: { y: false },
     scales: { x: { time: figure.dataset.x === "time", distr: figure.dataset.x === "log" ? 3 : 1 }, y },
-    axes: [axis, { ...axis, size: 56, label: figure.dataset.y, labelSize: figure.dataset.y ? 18 : 0 }],
+    axes: [axis, { ...axis, ...(figure.dataset.whole ? { incrs: WHOLE } : {}), size: 56, label: figure.dataset.y, labelSize: figure.dataset.y ? 18 : 0 }],
     series: [{}, ...series],
     bands,
   };
-  drawn.get(figure)?.destroy();
+  before?.plot.destroy();
   place.replaceChildren();
-  drawn.set(figure, new uPlot(options, columns, place));
+  drawn.set(figure, { plot: new uPlot(options, columns, place), lines, values });
 }
 
-const all = () => document.querySelectorAll("figure.chart").forEach(draw);
+const all = (anew) => document.querySelectorAll("figure.chart").forEach((figure) => draw(figure, anew));
 const resized = new ResizeObserver((entries) => {
   for (const { target } of entries) {
-    const plot = drawn.get(target.closest("figure"));
-    if (plot && target.clientWidth) plot.setSize({ width: target.clientWidth, height: plot.height });
+    const plot = drawn.get(target.closest("figure"))?.plot;
+    if (plot && target.clientWidth && target.clientWidth !== plot.width) plot.setSize({ width: target.clientWidth, height: plot.height });
   }
 });
+const watched = new Set();
 function watch() {
-  all();
-  document.querySelectorAll("figure.chart .plot").forEach((place) => resized.observe(place));
+  all(false);
+  for (const [figure, { plot }] of drawn) {
+    if (figure.isConnected) continue;
+    plot.destroy();
+    drawn.delete(figure);
+  }
+  for (const place of watched) {
+    if (place.isConnected) continue;
+    resized.unobserve(place);
+    watched.delete(place);
+  }
+  for (const place of document.querySelectorAll("figure.chart .plot")) {
+    if (watched.has(place)) continue;
+    resized.observe(place);
+    watched.add(place);
+  }
 }
 document.addEventListener("callgate:shown", watch);
-document.addEventListener("callgate:theme", all);
+document.addEventListener("callgate:theme", () => all(true));
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => all(true));
 watch();

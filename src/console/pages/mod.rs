@@ -5,9 +5,9 @@ mod approvals;
 mod audit;
 mod before;
 mod call;
-mod home;
 mod issuer;
 mod learning;
+mod now;
 mod policy;
 mod session;
 mod sessions;
@@ -24,7 +24,8 @@ use crate::grpc::v1::Role;
 const PEOPLE: &[Role] = &[Role::Approver, Role::Operator, Role::Analyst];
 
 /// Where one can go, in this order.
-pub(super) const LINKS: [Link; 7] = [
+pub(super) const LINKS: [Link; 8] = [
+    Link { path: now::PATH, text: "Now", key: 'n', roles: now::ROLES },
     Link { path: approvals::PATH, text: "Approvals", key: 'a', roles: PEOPLE },
     Link { path: sessions::PATH, text: "Sessions", key: 's', roles: PEOPLE },
     Link { path: learning::PATH, text: "Learning", key: 'l', roles: PEOPLE },
@@ -36,7 +37,7 @@ pub(super) const LINKS: [Link; 7] = [
 
 pub(super) fn router() -> Router<Console> {
     Router::new()
-        .merge(home::router())
+        .merge(now::router())
         .merge(approvals::router())
         .merge(approval::router())
         .merge(sessions::router())

@@ -93,7 +93,7 @@ async fn questions(conn: &mut PgConnection, tenants: &[TenantId]) -> Loaded<Ques
     })
 }
 
-async fn stopped(conn: &mut PgConnection, tenants: &[TenantId]) -> Loaded<u64> {
+pub(super) async fn stopped(conn: &mut PgConnection, tenants: &[TenantId]) -> Loaded<u64> {
     let row = sqlx::query(
         "select count(distinct (c.tenant_id, c.session_id)) as stopped from call c
          where c.tenant_id = any($1) and c.decision = 5 and c.at > now() - interval '1 hour' and not exists (

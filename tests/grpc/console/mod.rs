@@ -1,6 +1,7 @@
 //! The console over HTTP, without a browser: who sees and does what. What needs one is in tests/browser.
 
 mod approvals;
+mod fleet;
 mod issuer;
 mod policy;
 mod sessions;

@@ -1,0 +1,327 @@
+//! `/`: how the fleet is right now, whether that is bad, and where one does something about it. Whoever may not see it
+//! is led to the first page that they may.
+
+mod cards;
+
+use askama::Template;
+use axum::{
+    Router,
+    extract::Query,
+    response::{Html, IntoResponse, Redirect, Response},
+    routing::get,
+};
+use chrono::DateTime;
+use http::StatusCode;
+use prost_types::Timestamp;
+use serde::Deserialize;
+use url::form_urlencoded::byte_serialize;
+
+use self::cards::Card;
+use super::LINKS;
+use crate::{
+    console::{Console, fault::Fault, filters, frame::Frame, visitor::Visitor},
+    domain::{budget::Dimension, time::wait_in_words},
+    grpc::{
+        time::{millis, unix_ms},
+        v1::{
+            BudgetScope, BudgetUsed, Decision, DecisionCount, Fleet, FleetMinute, GetFleetRequest, HaltScope,
+            HaltState, PlaneHealth, Role, Savings, ToolTrouble, fleet_service_client::FleetServiceClient,
+        },
+    },
+};
+
+/// Its link.
+pub(super) const PATH: &str = "/";
+
+/// Who sees it.
+pub(super) const ROLES: &[Role] = &[Role::Approver, Role::Operator, Role::Analyst];
+
+pub(super) fn router() -> Router<Console> {
+    Router::new().route(PATH, get(show))
+}
+
+/// What a chart has a line for, with its colour. A dash tells apart what colours alone would not.
+const LINES: [(Decision, &str, &str, bool); 6] = [
+    (Decision::Allow, "ALLOW", "--line-5", false),
+    (Decision::Ask, "ASK", "--line-3", false),
+    (Decision::Wait, "WAIT", "--line-4", true),
+    (Decision::Reuse, "REUSE", "--line-1", true),
+    (Decision::Deny, "DENY", "--line-2", false),
+    (Decision::Stop, "STOP", "--line-6", true),
+];
+
+#[derive(Template)]
+#[template(path = "now.html")]
+struct Page {
+    frame: Frame,
+    now: Now,
+}
+
+/// The part that is asked for again each second.
+#[derive(Template)]
+#[template(path = "now.html", block = "live")]
+struct Part {
+    now: Now,
+}
+
+struct Now {
+    /// Why nothing is known, where nothing is.
+    problem: Option<String>,
+    /// What needs somebody, in a sentence; none where nothing does.
+    needs: Vec<String>,
+    /// What is worth a look, and can wait.
+    looks: Vec<String>,
+    cards: Vec<Card>,
+    minutes: Vec<Row>,
+    heads: [(Decision, &'static str, &'static str, bool); 6],
+    tools: Vec<Tool>,
+    budgets: Vec<Budget>,
+    halts: Vec<Halt>,
+    saved: Option<Saved>,
+    plane: Vec<(&'static str, String)>,
+}
+
+/// A minute, as a row of the tables of the charts.
+struct Row {
+    unix: i64,
+    words: String,
+    decided: [u64; 6],
+    open_approvals: u64,
+    held: u64,
+}
+
+struct Tool {
+    name: String,
+    tone: &'static str,
+    state: String,
+    link: Option<String>,
+}
+
+struct Budget {
+    whose: String,
+    link: Option<String>,
+    used: String,
+    percent: u64,
+    is_over: bool,
+}
+
+struct Halt {
+    what: String,
+    by: String,
+    reason: String,
+    at: Option<Timestamp>,
+}
+
+struct Saved {
+    calls: u64,
+    reused: u64,
+    denied: u64,
+    stopped: u64,
+    money: Option<u64>,
+    priced: u64,
+    tokens: Option<u64>,
+    with_tokens: u64,
+    /// Still being counted; up to when that is done.
+    behind: Option<Option<Timestamp>>,
+}
+
+#[derive(Deserialize)]
+struct Asked {
+    #[serde(default)]
+    part: String,
+}
+
+async fn show(visitor: Result<Visitor, Fault>, Query(asked): Query<Asked>) -> Result<Response, Fault> {
+    let is_part = asked.part == "live";
+    let visitor = match visitor {
+        Ok(visitor) => visitor,
+        // The page is there already, and of somebody who was known a second ago: it stays, says so, and asks again.
+        Err(Fault::Told { code: StatusCode::SERVICE_UNAVAILABLE, message, .. }) if is_part => {
+            return Ok(Html(Part { now: Now::unknown(&message) }.render()?).into_response());
+        }
+        Err(fault) => return Err(fault),
+    };
+    if !visitor.is_one_of(ROLES) {
+        let first = LINKS.iter().find(|link| visitor.is_one_of(link.roles));
+        let none = "your credential is for calls; none of the console's pages is for its roles";
+        let first = first.ok_or_else(|| Fault::new(StatusCode::FORBIDDEN, none))?;
+        return Ok(Redirect::to(first.path).into_response());
+    }
+    let frame = Frame::new(&visitor, PATH, "Now");
+    let fleet = FleetServiceClient::new(visitor.calls.clone()).get_fleet(GetFleetRequest {}).await;
+    let now = match fleet {
+        Ok(fleet) => Now::of(&frame, fleet.into_inner().fleet.unwrap_or_default()),
+        // In the night it matters more than anything that this is told, and asked again.
+        Err(status) if matches!(status.code(), tonic::Code::Unavailable | tonic::Code::ResourceExhausted) => {
+            Now::unknown(status.message())
+        }
+        Err(status) => return Err(status.into()),
+    };
+    let html = if is_part { Part { now }.render()? } else { Page { frame, now }.render()? };
+    Ok(Html(html).into_response())
+}
+
+impl Now {
+    fn unknown(problem: &str) -> Self {
+        Self {
+            problem: Some(problem.to_owned()),
+            needs: Vec::new(),
+            looks: Vec::new(),
+            cards: Vec::new(),
+            minutes: Vec::new(),
+            heads: LINES,
+            tools: Vec::new(),
+            budgets: Vec::new(),
+            halts: Vec::new(),
+            saved: None,
+            plane: Vec::new(),
+        }
+    }
+
+    fn of(frame: &Frame, fleet: Fleet) -> Self {
+        let at = unix_ms(fleet.as_of_time.as_ref());
+        let plane = fleet.plane.clone().unwrap_or_default();
+        let cards = cards::all(frame, &fleet, &plane, at);
+        let needs = cards.iter().filter(|card| matches!(card.tone, "bad" | "ask")).map(Card::need).collect();
+        let looks = cards.iter().filter(|card| card.tone == "warn").map(Card::need).collect();
+        Self {
+            problem: None,
+            needs,
+            looks,
+            cards,
+            minutes: fleet.minutes.iter().map(row).collect(),
+            heads: LINES,
+            tools: fleet.tools.iter().map(|tool| Tool::new(frame, tool, at)).collect(),
+            budgets: fleet.budgets.iter().map(|budget| Budget::new(frame, budget)).collect(),
+            halts: fleet.halts.iter().map(Halt::new).collect(),
+            saved: fleet.saved.map(|saved| Saved::new(&saved, at)),
+            plane: pairs(&plane),
+        }
+    }
+}
+
+/// A path with a query, where the page that it leads to is one of theirs.
+fn link(frame: &Frame, path: &str, rest: &str) -> Option<String> {
+    frame.links.iter().any(|link| link.path == path).then(|| format!("{path}{rest}"))
+}
+
+fn encoded(text: &str) -> String {
+    byte_serialize(text.as_bytes()).collect()
+}
+
+fn count(counts: &[DecisionCount], decision: Decision) -> u64 {
+    counts.iter().filter(|one| one.decision() == decision).map(|one| one.count).sum()
+}
+
+fn row(minute: &FleetMinute) -> Row {
+    let unix = unix_ms(minute.start_time.as_ref()) / 1_000;
+    let words = DateTime::from_timestamp(unix, 0).map(|at| at.format("%H:%M").to_string()).unwrap_or_default();
+    let decided = LINES.map(|(decision, ..)| count(&minute.decisions, decision));
+    Row { unix, words, decided, open_approvals: minute.open_approvals, held: minute.held_sessions }
+}
+
+/// As the page's script counts on.
+fn span(ms: i64) -> String {
+    match ms.max(0) / 1_000 {
+        s @ 0..60 => format!("{s} s"),
+        s @ 60..3_600 => format!("{} min {} s", s / 60, s % 60),
+        s => format!("{} h {} min", s / 3_600, s % 3_600 / 60),
+    }
+}
+
+fn one_or_many(count: u64, one: &str, many: &str) -> String {
+    format!("{} {}", filters::grouped(count), if count == 1 { one } else { many })
+}
+
+fn pairs(plane: &PlaneHealth) -> Vec<(&'static str, String)> {
+    let revision = plane.policy_revision.map(|number| format!(", revision {number}")).unwrap_or_default();
+    let policy = match plane.policy_version.as_str() {
+        "default" => format!("built-in{revision}"),
+        hash => format!("{hash}{revision}"),
+    };
+    vec![
+        ("Policy", policy),
+        ("Mode", if plane.enforced { "refusals hold" } else { "shadow: only watching" }.to_owned()),
+        ("Calls being judged here", filters::grouped(plane.judging)),
+        ("Calls waiting here", filters::grouped(plane.waiting)),
+        ("Changes not committed yet here", filters::grouped(plane.uncommitted)),
+        ("The database told this in", wait_in_words(millis(plane.database_time.as_ref()))),
+        ("Version", plane.version.clone()),
+    ]
+}
+
+fn is_cooling(tool: &ToolTrouble, at: i64) -> bool {
+    tool.cooldown_end_time.as_ref().is_some_and(|end| unix_ms(Some(end)) > at)
+}
+
+impl Tool {
+    fn new(frame: &Frame, trouble: &ToolTrouble, at: i64) -> Self {
+        let kind = trouble.cooldown_failure().as_str_name().trim_start_matches("FAILURE_KIND_").to_lowercase();
+        let kind = kind.replace('_', " ");
+        let left = span(unix_ms(trouble.cooldown_end_time.as_ref()) - at);
+        let state = match (&trouble.cooldown_end_time, is_cooling(trouble, at)) {
+            (Some(_), true) => format!("left alone for {left} ({kind}): calls of it wait or are refused"),
+            (Some(_), false) => format!("being tried out after a pause ({kind}): one call at a time"),
+            (None, _) => {
+                let since = unix_ms(trouble.failing_start_time.as_ref());
+                let failures = one_or_many(trouble.failures.into(), "failure", "failures");
+                format!("{failures} in a row, for {}", span(at - since))
+            }
+        };
+        let tone = if is_cooling(trouble, at) { "bad" } else { "warn" };
+        let link = link(frame, "/sessions", &format!("?tool={}", encoded(&trouble.tool)));
+        Self { name: trouble.tool.clone(), tone, state, link }
+    }
+}
+
+impl Budget {
+    fn new(frame: &Frame, budget: &BudgetUsed) -> Self {
+        let (whose, link) = match budget.scope() {
+            BudgetScope::Tenant => ("all sessions today".to_owned(), None),
+            BudgetScope::Agent => {
+                let path = link(frame, "/sessions", &format!("?agent={}", encoded(&budget.name)));
+                (format!("agent {} today", budget.name), path)
+            }
+            _ => {
+                let path = link(frame, "/sessions", &format!("/{}", encoded(&budget.name).replace('+', "%20")));
+                (format!("session {} and its sub-agents", budget.name), path)
+            }
+        };
+        let used = match Dimension::try_from(budget.dimension()) {
+            Ok(dimension) => format!("{} of {}", dimension.in_words(budget.used), dimension.in_words(budget.limit)),
+            Err(_) => format!("{} of {}", budget.used, budget.limit),
+        };
+        let percent = budget.used.saturating_mul(100).checked_div(budget.limit).unwrap_or(100);
+        Self { whose, link, used, percent, is_over: budget.used >= budget.limit }
+    }
+}
+
+impl Halt {
+    fn new(halt: &HaltState) -> Self {
+        let kind = match halt.scope() {
+            HaltScope::Session => "session ",
+            HaltScope::Agent => "agent ",
+            HaltScope::Tool => "tool ",
+            HaltScope::Tenant | HaltScope::Unspecified => "everything",
+        };
+        let what = format!("{kind}{}", halt.name);
+        Self { what, by: halt.by.clone(), reason: halt.reason.clone(), at: halt.create_time }
+    }
+}
+
+impl Saved {
+    fn new(saved: &Savings, at: i64) -> Self {
+        let is_behind = at - unix_ms(saved.end_time.as_ref()) > 1_000;
+        Self {
+            calls: saved.reused_calls + saved.denied_calls + saved.stopped_calls,
+            reused: saved.reused_calls,
+            denied: saved.denied_calls,
+            stopped: saved.stopped_calls,
+            money: saved.cost_micros,
+            priced: saved.priced_calls,
+            tokens: saved.tokens,
+            with_tokens: saved.token_calls,
+            behind: is_behind.then(|| saved.end_time),
+        }
+    }
+}

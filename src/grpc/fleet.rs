@@ -1,0 +1,122 @@
+//! The fleet service: ask the gate, encode.
+
+use std::sync::Arc;
+
+use tonic::{Request, Response, Status};
+
+use super::{
+    encode, identity, service,
+    sessions::halt_state,
+    time::{duration, timestamp},
+    v1,
+};
+use crate::{
+    domain::{
+        fleet::{BudgetUsed, Decided, Fleet, Minute, Saved, ToolTrouble},
+        ids::TenantId,
+    },
+    gate::Gate,
+};
+
+/// The service over a gate.
+#[derive(Debug, Clone)]
+pub(super) struct FleetService {
+    gate: Arc<Gate>,
+}
+
+impl FleetService {
+    pub(super) fn new(gate: Arc<Gate>) -> Self {
+        Self { gate }
+    }
+
+    fn plane(&self, tenant: TenantId, database_ms: u64) -> v1::PlaneHealth {
+        let (health, policy) = (self.gate.plane_health(tenant), self.gate.policy(tenant));
+        v1::PlaneHealth {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            policy_version: policy.version.to_string(),
+            policy_revision: (health.revision > 0).then_some(health.revision),
+            enforced: policy.is_enforced(),
+            policy_behind: health.behind,
+            policy_unconfirmed: Some(duration(u64::try_from(health.unconfirmed.as_millis()).unwrap_or(u64::MAX))),
+            judging: health.judging as u64,
+            waiting: health.waiting as u64,
+            uncommitted: health.uncommitted as u64,
+            database_time: Some(duration(database_ms)),
+        }
+    }
+}
+
+fn decided(decided: &Decided) -> Vec<v1::DecisionCount> {
+    let one = |(decision, count)| v1::DecisionCount { decision: encode::decision(decision), count };
+    decided.iter().map(one).collect()
+}
+
+fn minute(minute: &Minute) -> v1::FleetMinute {
+    v1::FleetMinute {
+        start_time: Some(timestamp(minute.start)),
+        decisions: decided(&minute.decided),
+        open_approvals: minute.open_approvals,
+        held_sessions: minute.held,
+    }
+}
+
+fn trouble(trouble: &ToolTrouble) -> v1::ToolTrouble {
+    v1::ToolTrouble {
+        tool: trouble.tool.clone(),
+        failures: trouble.failures,
+        failing_start_time: trouble.failing_since.map(timestamp),
+        cooldown_failure: encode::failure(trouble.cooldown.map(|(failure, _)| failure)),
+        cooldown_end_time: trouble.cooldown.map(|(_, until)| timestamp(until)),
+    }
+}
+
+fn budget(budget: &BudgetUsed) -> v1::BudgetUsed {
+    v1::BudgetUsed {
+        scope: v1::BudgetScope::from(budget.scope).into(),
+        name: budget.name.clone(),
+        dimension: v1::BudgetDimension::from(budget.dimension).into(),
+        used: budget.used,
+        limit: budget.limit,
+    }
+}
+
+fn savings(fleet: &Fleet) -> v1::Savings {
+    let Saved { reused, denied, stopped, priced, cost_micros, with_tokens, tokens } = fleet.saved;
+    v1::Savings {
+        start_time: Some(timestamp(fleet.saved_from)),
+        end_time: Some(timestamp(fleet.saved_until)),
+        reused_calls: reused,
+        denied_calls: denied,
+        stopped_calls: stopped,
+        priced_calls: priced,
+        cost_micros: (priced > 0).then_some(cost_micros),
+        token_calls: with_tokens,
+        tokens: (with_tokens > 0).then_some(tokens),
+    }
+}
+
+#[tonic::async_trait]
+impl v1::fleet_service_server::FleetService for FleetService {
+    async fn get_fleet(&self, request: Request<v1::GetFleetRequest>) -> Result<Response<v1::GetFleetResponse>, Status> {
+        let tenant = identity::tenant(&request)?;
+        let fleet = service::for_people(Box::pin(self.gate.fleet(tenant))).await?;
+        let fleet = v1::Fleet {
+            as_of_time: Some(timestamp(fleet.at)),
+            minutes: fleet.minutes.iter().map(minute).collect(),
+            last_minute: decided(&fleet.lately),
+            open_calls: fleet.calling.open_calls,
+            calling_trees: fleet.calling.trees,
+            active_trees: fleet.calling.active_trees,
+            held_sessions: fleet.held,
+            stopped_sessions: fleet.stopped,
+            halts: self.gate.halts(tenant).iter().map(halt_state).collect(),
+            open_approvals: fleet.open_approvals,
+            oldest_approval_time: fleet.oldest_approval.map(timestamp),
+            tools: fleet.tools.iter().map(trouble).collect(),
+            budgets: fleet.budgets.iter().map(budget).collect(),
+            saved: Some(savings(&fleet)),
+            plane: Some(self.plane(tenant, fleet.database_ms)),
+        };
+        Ok(Response::new(v1::GetFleetResponse { fleet: Some(fleet) }))
+    }
+}

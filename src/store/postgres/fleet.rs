@@ -1,0 +1,284 @@
+//! A fleet at a glance. Each statement reads by an index and little: what is over for good is counted once, and its
+//! place told by whoever counts on from it.
+
+use sqlx::{PgConnection, Row as _};
+
+use super::{
+    Store,
+    decode::{Loaded, at, count, maybe_at, member},
+    row::code,
+    stock,
+};
+use crate::{
+    domain::{
+        budget::{Dimension, Scope},
+        failure::FailureKind,
+        finding::Decision,
+        fleet::{Asked, BudgetUsed, Calling, MINUTE_MS, NEAR_PERCENT, Saved, ToolTrouble},
+        health::FAILURES_FEW,
+        ids::TenantId,
+        time::Timestamp,
+    },
+    store::error::StoreError,
+};
+
+/// Refusals that are looked at in one look: each may be compared with the call that it repeats.
+const REFUSALS_MAX: i64 = 5_000;
+/// Tools, and budgets, of which something is told.
+const TOLD_MAX: i64 = 50;
+
+/// How often something was decided within a minute.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Judged {
+    /// When the minute began.
+    pub minute: Timestamp,
+    pub decision: Decision,
+    pub count: u64,
+    /// Those of the last minute up to the time of asking.
+    pub lately: u64,
+}
+
+/// What refusals saved within some time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Refusals {
+    pub saved: Saved,
+    /// Up to when they were looked at: earlier than asked where there were many.
+    pub until: Timestamp,
+}
+
+impl Store {
+    /// Judgements from a minute on, up to `now`.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the database cannot be read.
+    pub async fn judged(&self, tenant: TenantId, from: Timestamp, now: Timestamp) -> Result<Vec<Judged>, StoreError> {
+        self.readers.read_of(&[tenant], async |conn| judged(conn, tenant, (from, now)).await).await
+    }
+
+    /// What refusals saved from a time until before another.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the database cannot be read.
+    pub async fn refusals(&self, tenant: TenantId, from: Timestamp, until: Timestamp) -> Result<Refusals, StoreError> {
+        self.readers.read_of(&[tenant], async |conn| refusals(conn, tenant, (from, until)).await).await
+    }
+
+    /// Questions to people that were open at some time since.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the database cannot be read.
+    pub async fn asked_since(&self, tenant: TenantId, since: Timestamp) -> Result<Vec<Asked>, StoreError> {
+        self.readers.read_of(&[tenant], async |conn| asked(conn, tenant, since).await).await
+    }
+
+    /// Permits without an outcome, and the call trees that have one; sessions of the tenant that were stopped; and how
+    /// its tools fare that do not fare well.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the database cannot be read.
+    pub async fn standing(&self, tenant: TenantId) -> Result<(Calling, u64, Vec<ToolTrouble>), StoreError> {
+        let read = async |conn: &mut PgConnection| {
+            let calling = calling(conn, tenant).await?;
+            let stopped = stock::stopped(conn, &[tenant]).await?;
+            Ok((calling, stopped, troubled(conn, tenant).await?))
+        };
+        self.readers.read_of(&[tenant], read).await
+    }
+
+    /// Call trees that were heard of within the last hour; and budgets that are nearly used up, the nearest to their
+    /// end first.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the database cannot be read.
+    pub async fn near_their_end(
+        &self,
+        tenant: TenantId,
+        limits: &[(Scope, Dimension, u64)],
+        today: i32,
+    ) -> Result<(u64, Vec<BudgetUsed>), StoreError> {
+        let read = async |conn: &mut PgConnection| {
+            let active = "select count(*) from call_tree where tenant_id = $1 and last_at > now() - interval '1 hour'";
+            let active: i64 = sqlx::query_scalar(active).bind(tenant.0).fetch_one(&mut *conn).await?;
+            Ok((u64::try_from(active).unwrap_or(0), near(conn, tenant, limits, today).await?))
+        };
+        self.readers.read_of(&[tenant], read).await
+    }
+}
+
+async fn judged(conn: &mut PgConnection, tenant: TenantId, (from, now): (Timestamp, Timestamp)) -> Loaded<Vec<Judged>> {
+    let rows = sqlx::query(
+        "select floor(extract(epoch from c.at) / 60)::bigint as minute, c.decision, count(*) as calls,
+           count(*) filter (where c.at > to_timestamp($3 / 1000.0) - interval '1 minute') as lately
+         from call c
+         where c.tenant_id = $1 and not c.observed and c.at >= to_timestamp($2 / 1000.0)
+         group by 1, 2",
+    );
+    let rows = rows.bind(tenant.0).bind(from.as_millis()).bind(now.as_millis()).fetch_all(conn).await?;
+    let judged = |row: &sqlx::postgres::PgRow| {
+        Ok(Judged {
+            minute: Timestamp::from_millis(row.try_get::<i64, _>("minute")? * MINUTE_MS),
+            decision: member(&Decision::ALL, row.try_get("decision")?)?,
+            count: count(row, "calls")?,
+            lately: count(row, "lately")?,
+        })
+    };
+    rows.iter().map(judged).collect()
+}
+
+/// A call that is asked for again after a refusal is no further one. What is repeated lies in the same tree, but for
+/// tools whose results many trees share: of those the cost is not known here.
+async fn refusals(
+    conn: &mut PgConnection,
+    tenant: TenantId,
+    (from, until): (Timestamp, Timestamp),
+) -> Loaded<Refusals> {
+    let cut: Option<i64> = sqlx::query_scalar(
+        "select (extract(epoch from c.at) * 1000)::bigint from call c
+         where c.tenant_id = $1 and c.decision >= 3 and not c.observed
+           and c.at >= to_timestamp($2 / 1000.0) and c.at < to_timestamp($3 / 1000.0)
+         order by c.at offset $4 limit 1",
+    )
+    .bind(tenant.0)
+    .bind(from.as_millis())
+    .bind(until.as_millis())
+    .bind(REFUSALS_MAX)
+    .fetch_optional(&mut *conn)
+    .await?;
+    let until = cut.map_or(until, |cut| until.min(Timestamp::from_millis(cut).max(from.plus_ms(1))));
+    let row = sqlx::query(
+        "select count(*) filter (where c.decision = 3) as reused, count(*) filter (where c.decision = 4) as denied,
+           count(*) filter (where c.decision = 5) as stopped,
+           count(x.cost_micros) as priced, sum(x.cost_micros)::bigint as cost_micros,
+           count(x.tokens) as with_tokens, sum(x.tokens)::bigint as tokens
+         from call c
+         left join lateral (
+           select jsonb_path_query_first(c.findings, '$[*].reuse') as first where c.decision = 3) r on true
+         left join lateral (
+           select o.cost_micros, case when num_nonnulls(o.input_tokens, o.output_tokens, o.cache_read_tokens,
+             o.cache_write_tokens) > 0 then coalesce(o.input_tokens, 0) + coalesce(o.output_tokens, 0)
+             + coalesce(o.cache_read_tokens, 0) + coalesce(o.cache_write_tokens, 0) end as tokens
+           from call p
+           join outcome o on o.shard = p.shard and o.tenant_id = p.tenant_id and o.epoch = p.epoch
+             and o.session_id = p.session_id and o.permit_seq = p.seq
+           where p.shard = c.shard and p.tenant_id = c.tenant_id and p.epoch = c.epoch
+             and p.session_id = r.first ->> 0 and p.call_id = r.first ->> 1 and p.attempt is not null and o.status = 1
+           order by p.round desc, o.seq desc
+           limit 1) x on true
+         where c.tenant_id = $1 and c.decision >= 3 and not c.observed
+           and c.at >= to_timestamp($2 / 1000.0) and c.at < to_timestamp($3 / 1000.0)
+           and (c.round = 1 or not exists (
+             select from call e where e.shard = c.shard and e.tenant_id = c.tenant_id and e.epoch = c.epoch
+               and e.session_id = c.session_id and e.call_id = c.call_id and e.round < c.round and e.decision >= 3))",
+    );
+    let row = row.bind(tenant.0).bind(from.as_millis()).bind(until.as_millis()).fetch_one(conn).await?;
+    let saved = Saved {
+        reused: count(&row, "reused")?,
+        denied: count(&row, "denied")?,
+        stopped: count(&row, "stopped")?,
+        priced: count(&row, "priced")?,
+        cost_micros: count(&row, "cost_micros")?,
+        with_tokens: count(&row, "with_tokens")?,
+        tokens: count(&row, "tokens")?,
+    };
+    Ok(Refusals { saved, until })
+}
+
+/// A later round of a call repeats its question: the first one has its time.
+async fn asked(conn: &mut PgConnection, tenant: TenantId, since: Timestamp) -> Loaded<Vec<Asked>> {
+    let rows = sqlx::query(
+        "select q.session_id, q.asked_ms, least(q.expires_ms, (
+             select (extract(epoch from min(e.at)) * 1000)::bigint from session_event e
+             where e.shard = q.shard and e.tenant_id = $1 and e.root_id = q.root_id and e.epoch = q.epoch
+               and e.kind in ('answered', 'withdrawn') and e.detail ->> 'approval_id' = q.approval_id)) as until_ms
+         from (
+           select c.shard, c.root_id, c.epoch, c.session_id, c.approval_id,
+             (extract(epoch from min(c.at)) * 1000)::bigint as asked_ms,
+             (extract(epoch from max(c.approval_expires_at)) * 1000)::bigint as expires_ms
+           from call c
+           where c.tenant_id = $1 and c.approval_id is not null
+             and c.approval_expires_at > to_timestamp($2 / 1000.0)
+           group by 1, 2, 3, 4, 5) q",
+    );
+    let rows = rows.bind(tenant.0).bind(since.as_millis()).fetch_all(conn).await?;
+    let one = |row: &sqlx::postgres::PgRow| {
+        Ok(Asked { session: row.try_get("session_id")?, at: at(row, "asked_ms")?, until: at(row, "until_ms")? })
+    };
+    rows.iter().map(one).collect()
+}
+
+async fn calling(conn: &mut PgConnection, tenant: TenantId) -> Loaded<Calling> {
+    // What is open has a time at which it is due, and that is in an index.
+    let row = sqlx::query(
+        "select sum(open_calls)::bigint as open_calls, count(*) as trees from call_tree
+         where tenant_id = $1 and due is not null and open_calls > 0",
+    );
+    let row = row.bind(tenant.0).fetch_one(conn).await?;
+    Ok(Calling { open_calls: count(&row, "open_calls")?, trees: count(&row, "trees")?, active_trees: 0 })
+}
+
+async fn troubled(conn: &mut PgConnection, tenant: TenantId) -> Loaded<Vec<ToolTrouble>> {
+    let rows = sqlx::query(
+        "select h.tool, h.failures, (extract(epoch from h.failing_since) * 1000)::bigint as failing_ms,
+           h.cooldown_failure, (extract(epoch from h.cooldown_until) * 1000)::bigint as until_ms
+         from tool_health h
+         where h.tenant_id = $1 and h.changed_at > now() - interval '1 hour'
+           and (h.cooldown_failure is not null or h.failures > $2)
+         order by coalesce(h.failing_since, h.cooldown_since), h.tool limit $3",
+    );
+    let few = i32::try_from(FAILURES_FEW).unwrap_or(i32::MAX);
+    let rows = rows.bind(tenant.0).bind(few).bind(TOLD_MAX).fetch_all(conn).await?;
+    let one = |row: &sqlx::postgres::PgRow| {
+        let failure: Option<i16> = row.try_get("cooldown_failure")?;
+        let failure = failure.map(|code| member(&FailureKind::ALL, code)).transpose()?;
+        Ok(ToolTrouble {
+            tool: row.try_get("tool")?,
+            failures: u32::try_from(row.try_get::<i32, _>("failures")?).unwrap_or(0),
+            failing_since: maybe_at(row, "failing_ms")?,
+            cooldown: failure.zip(maybe_at(row, "until_ms")?),
+        })
+    };
+    rows.iter().map(one).collect()
+}
+
+async fn near(
+    conn: &mut PgConnection,
+    tenant: TenantId,
+    limits: &[(Scope, Dimension, u64)],
+    today: i32,
+) -> Loaded<Vec<BudgetUsed>> {
+    let rows = sqlx::query(
+        "with allowed as (
+           select * from unnest($2::int2[], $3::int2[], $4::bigint[]) as a(scope, dimension, allowed)),
+         used as (
+           select a.scope, n.agent_id as name, a.dimension, n.used, a.allowed from allowed a
+           join counter n on n.tenant_id = $1 and n.day = date '1970-01-01' + $5::integer and n.tier = ''
+             and n.dimension = a.dimension and (n.agent_id = '') = (a.scope = $6)
+           where a.scope <> $7
+           union all
+           select a.scope, t.root_id, a.dimension, u.used, a.allowed from call_tree t
+           cross join lateral (values (0, t.steps), (1, t.calls), (2, t.cost_micros + t.reserved_micros), (3, t.tokens))
+             u(dimension, used)
+           join allowed a on a.dimension = u.dimension and a.scope = $7
+           where t.tenant_id = $1 and t.last_at > now() - interval '1 hour')
+         select * from used
+         where used::numeric * 100 >= allowed::numeric * $8
+         order by used::float8 / greatest(allowed, 1) desc, scope desc, name limit $9",
+    );
+    let codes =
+        |(scope, dimension, _): &(Scope, Dimension, u64)| (code(&Scope::ALL, scope), code(&Dimension::ALL, dimension));
+    let (scopes, dimensions): (Vec<i16>, Vec<i16>) = limits.iter().map(codes).unzip();
+    let allowed: Vec<i64> = limits.iter().map(|(_, _, limit)| i64::try_from(*limit).unwrap_or(i64::MAX)).collect();
+    let rows = rows.bind(tenant.0).bind(scopes).bind(dimensions).bind(allowed).bind(today);
+    let rows = rows.bind(code(&Scope::ALL, &Scope::Tenant)).bind(code(&Scope::ALL, &Scope::CallTree));
+    let rows = rows.bind(i64::try_from(NEAR_PERCENT).unwrap_or(100)).bind(TOLD_MAX).fetch_all(conn).await?;
+    let one = |row: &sqlx::postgres::PgRow| {
+        Ok(BudgetUsed {
+            scope: member(&Scope::ALL, row.try_get("scope")?)?,
+            name: row.try_get("name")?,
+            dimension: member(&Dimension::ALL, row.try_get("dimension")?)?,
+            used: count(row, "used")?,
+            limit: count(row, "allowed")?,
+        })
+    };
+    rows.iter().map(one).collect()
+}

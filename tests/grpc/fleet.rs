@@ -1,0 +1,197 @@
+//! A fleet at a glance: counts are those of what happened, of one tenant, and many who look cost one look.
+
+use callgate::{
+    domain::identity::{Mapped, Role},
+    gate::TenantChange,
+    grpc::v1::{
+        self, BudgetDimension, BudgetScope, Decision, HaltScope, OutcomeStatus,
+        approval_service_client::ApprovalServiceClient, fleet_service_client::FleetServiceClient,
+        session_service_client::SessionServiceClient,
+    },
+    policy,
+};
+use tonic::{Code, transport::Channel};
+
+use crate::{
+    common::{
+        all, until,
+        wire::{Client, Plane, call, caller, evaluate, from, outcome, question, record, success},
+    },
+    credentials::{bearer, token, who},
+    people::{answer, held, resolve},
+};
+
+/// Five calls a tree; looks, a write that is refused, and one that a person is asked about.
+pub(crate) const POLICY: &str = "policy_engine:
+  budgets: {call_tree: {max_tool_calls: 5}}
+  authorization:
+    tiers:
+      - {name: none, pattern: 'drop_*', action: deny}
+      - {name: asks, pattern: 'delete_*', action: hitl}
+      - {name: rest, pattern: '*', action: allowlist}
+  tool_schemas:
+    get_order: {effect: read}
+    delete_order: {effect: write, side_effect_resource: 'order/{id}', canonical_fields: [id]}
+";
+
+pub(crate) type Fleets = FleetServiceClient<Channel>;
+
+async fn now(fleets: &mut Fleets) -> v1::Fleet {
+    fleets.get_fleet(v1::GetFleetRequest {}).await.expect("an answer").into_inner().fleet.expect("a fleet")
+}
+
+/// One of this fleet's calls, and what the plane said.
+async fn asked(client: &mut Client, session: &str, call_id: &str, tool: &str, n: u32) -> Decision {
+    let call = call(call_id, tool, &format!(r#"{{"id":{n}}}"#));
+    let caller = v1::Caller { agent_id: "robot".into(), ..caller(session) };
+    evaluate(client, v1::EvaluateRequest { caller: Some(caller), ..question(session, call) }).await.decision()
+}
+
+/// Two looks, of which one told its cost, each asked for again; a denial, twice; a question; a call that runs; a session
+/// whose budget is used up, and one whose budget nearly is; a tool that fails. Gives the question.
+pub(crate) async fn story(client: &mut Client) -> String {
+    assert_eq!(asked(client, "one", "c1", "get_order", 1).await, Decision::Allow);
+    let usage = v1::Usage { input_tokens: 900, output_tokens: 100, cost_micros: 20_000, ..Default::default() };
+    record(client, v1::RecordRequest { usage: Some(usage), ..success("one", "c1", r#"{"state":"sent"}"#) }).await;
+    assert_eq!(asked(client, "one", "c2", "get_order", 2).await, Decision::Allow);
+    record(client, success("one", "c2", r#"{"state":"new"}"#)).await;
+    assert_eq!(asked(client, "one", "c3", "get_order", 1).await, Decision::Reuse);
+    assert_eq!(asked(client, "one", "c4", "get_order", 2).await, Decision::Reuse);
+    for _ in 0..2 {
+        assert_eq!(asked(client, "one", "c5", "drop_all", 1).await, Decision::Deny);
+    }
+    assert_eq!(asked(client, "one", "c6", "get_order", 3).await, Decision::Allow, "it runs on");
+    for n in 0..5 {
+        let id = format!("c{n}");
+        assert_eq!(asked(client, "two", &id, "get_order", n).await, Decision::Allow);
+        record(client, success("two", &id, &format!(r#"{{"state":{n}}}"#))).await;
+    }
+    assert_eq!(asked(client, "two", "c5", "get_order", 5).await, Decision::Stop);
+    for n in 0..4 {
+        let (id, session) = (format!("c{n}"), "three");
+        assert_eq!(asked(client, session, &id, &format!("send_{n}"), n).await, Decision::Allow);
+        let error = v1::ToolError { message: "the mail is full".into(), ..Default::default() };
+        let failed = v1::RecordRequest { error: Some(error), ..outcome(session, &id, OutcomeStatus::Error) };
+        record(client, failed).await;
+    }
+    held(client, "four", "d1", r#"{"id":7}"#).await
+}
+
+fn counts(counts: &[v1::DecisionCount]) -> Vec<(Decision, u64)> {
+    counts.iter().map(|one| (one.decision(), one.count)).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_happened_is_what_is_told() {
+    let plane = Plane::start(&policy::compile(POLICY).expect("a good policy")).await;
+    let mut client = plane.client().await;
+    let asked = story(&mut client).await;
+    let halt = v1::HaltRequest { scope: HaltScope::Tool.into(), name: "pay".into(), reason: "a drill".into() };
+    SessionServiceClient::new(plane.channel().await).halt(from("eve", halt)).await.expect("a halt");
+
+    let mut fleets = Fleets::new(plane.channel().await);
+    let fleet = now(&mut fleets).await;
+    let decided =
+        [(Decision::Allow, 12), (Decision::Ask, 1), (Decision::Reuse, 2), (Decision::Deny, 2), (Decision::Stop, 1)];
+    assert_eq!(counts(&fleet.last_minute), decided, "each judgement counts");
+    let minutes: u64 = fleet.minutes.iter().flat_map(|minute| &minute.decisions).map(|one| one.count).sum();
+    assert_eq!((fleet.minutes.len(), minutes), (60, 18));
+    assert_eq!((fleet.open_calls, fleet.calling_trees, fleet.active_trees), (1, 1, 4));
+    assert_eq!((fleet.held_sessions, fleet.open_approvals, fleet.stopped_sessions), (1, 1, 1));
+    let last = fleet.minutes.last().expect("a minute");
+    assert_eq!((last.open_approvals, last.held_sessions), (1, 1), "until now");
+    assert_eq!(fleet.minutes[0].open_approvals, 0, "an hour ago nobody had asked");
+    assert!(fleet.oldest_approval_time <= fleet.as_of_time && fleet.oldest_approval_time.is_some());
+    assert_eq!(fleet.halts.iter().map(|halt| halt.name.as_str()).collect::<Vec<_>>(), ["pay"]);
+
+    let saved = fleet.saved.expect("savings");
+    assert_eq!((saved.reused_calls, saved.denied_calls, saved.stopped_calls), (2, 1, 1), "a call counts once");
+    assert_eq!((saved.priced_calls, saved.cost_micros), (1, Some(20_000)), "what its first execution had cost");
+    assert_eq!((saved.token_calls, saved.tokens), (1, Some(1_000)));
+    let told = |one: &v1::BudgetUsed| (one.scope(), one.name.clone(), one.dimension(), one.used, one.limit);
+    let near: Vec<_> = fleet.budgets.iter().map(told).collect();
+    let tree = |name: &str, used| (BudgetScope::CallTree, name.to_owned(), BudgetDimension::ToolCalls, used, 5);
+    assert_eq!(near, [tree("two", 5), tree("three", 4)]);
+    let plane_health = fleet.plane.expect("the plane");
+    assert_eq!((plane_health.policy_behind, plane_health.waiting, plane_health.enforced), (0, 0, true));
+    assert_eq!(plane_health.policy_revision, None, "none was ever activated");
+
+    resolve(ApprovalServiceClient::new(plane.channel().await), answer(&asked, "eve", true, "")).await.expect("a yes");
+    until("nobody to wait", async || now(&mut fleets).await.open_approvals == 0).await;
+    let fleet = now(&mut fleets).await;
+    assert_eq!((fleet.held_sessions, fleet.oldest_approval_time), (0, None));
+    // What was over before and what is counted again add up to the same.
+    let saved = fleet.saved.expect("savings");
+    assert_eq!((saved.reused_calls, saved.denied_calls, saved.cost_micros), (2, 1, Some(20_000)));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_unknown_is_not_told_as_nothing() {
+    let plane = Plane::start(&policy::compile(POLICY).expect("a good policy")).await;
+    let mut client = plane.client().await;
+    assert_eq!(asked(&mut client, "one", "c1", "get_order", 1).await, Decision::Allow);
+    record(&mut client, success("one", "c1", r#"{"state":"sent"}"#)).await;
+    assert_eq!(asked(&mut client, "one", "c2", "get_order", 1).await, Decision::Reuse);
+    let saved = now(&mut Fleets::new(plane.channel().await)).await.saved.expect("savings");
+    assert_eq!((saved.reused_calls, saved.priced_calls, saved.cost_micros, saved.tokens), (1, 0, None, None));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_tool_that_fails_for_all_is_told_of_until_it_works() {
+    let plane = Plane::start(&policy::compile(POLICY).expect("a good policy")).await;
+    let mut client = plane.client().await;
+    let error = |_| v1::ToolError { message: "503".into(), http_status: Some(503), ..Default::default() };
+    for n in 0..4 {
+        let session = format!("s{n}");
+        assert_eq!(asked(&mut client, &session, "c1", "get_order", n).await, Decision::Allow);
+        let failed = v1::RecordRequest { error: Some(error(n)), ..outcome(&session, "c1", OutcomeStatus::Error) };
+        record(&mut client, failed).await;
+    }
+    plane.gate.share_health().await.expect("told");
+    let mut fleets = Fleets::new(plane.channel().await);
+    let fleet = now(&mut fleets).await;
+    let told: Vec<_> = fleet.tools.iter().map(|one| (one.tool.as_str(), one.failures)).collect();
+    assert_eq!(told, [("get_order", 4)]);
+    assert!(fleet.tools[0].failing_start_time.is_some());
+    plane.postgres.tamper("update tool_health set failures = 0, failing_since = null, cooldown_failure = null").await;
+    until("it to work", async || now(&mut fleets).await.tools.is_empty()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_fleet_is_its_tenants_and_of_people_alone() {
+    let plane = Plane::start(&policy::compile(POLICY).expect("a good policy")).await;
+    story(&mut plane.client().await).await;
+    let made = plane.gate.create_tenant("acme", &Default::default(), &"root".into()).await.expect("an answer");
+    let TenantChange::Done(acme) = made else { panic!("{made:?}") };
+    let is = Mapped { name: "mallory".into(), roles: vec![Role::Operator], ..Mapped::default() };
+    let (theirs, _) = plane.gate.create_token(acme.id, is, None, &"root".into()).await.expect("a token");
+    let (ours, _) = token(&plane.gate, who("ada", &[Role::Approver])).await;
+    let mut fleets = Fleets::new(plane.channel().await);
+    let mut shown = async |token: &str| {
+        let fleet = fleets.get_fleet(bearer(token, v1::GetFleetRequest {})).await.expect("an answer").into_inner();
+        fleet.fleet.expect("a fleet")
+    };
+    assert_eq!(shown(&ours).await.open_approvals, 1);
+    let fleet = shown(&theirs).await;
+    assert!(fleet.last_minute.is_empty() && fleet.budgets.is_empty() && fleet.halts.is_empty(), "{fleet:?}");
+    assert_eq!((fleet.open_approvals, fleet.open_calls, fleet.active_trees, fleet.stopped_sessions), (0, 0, 0, 0));
+    assert_eq!(fleet.saved.expect("savings").denied_calls, 0);
+    let (agent, _) = token(&plane.gate, who("desk", &[Role::Agent])).await;
+    let refused = fleets.get_fleet(bearer(&agent, v1::GetFleetRequest {})).await.expect_err("agents do not look");
+    assert_eq!(refused.code(), Code::PermissionDenied);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_who_look_at_once_are_told_one_answer() {
+    let plane = Plane::start(&policy::compile(POLICY).expect("a good policy")).await;
+    story(&mut plane.client().await).await;
+    let channel = plane.channel().await;
+    let looks = (0..50).map(|_| {
+        let mut fleets = Fleets::new(channel.clone());
+        async move { now(&mut fleets).await.as_of_time.expect("a time") }
+    });
+    let mut times: Vec<_> = all(looks).await.into_iter().map(|at| (at.seconds, at.nanos)).collect();
+    times.dedup();
+    // One, or two where the second in which an answer is shared ends between them.
+    assert!(times.len() <= 2, "{times:?}");
+}
