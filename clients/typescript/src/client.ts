@@ -8,6 +8,7 @@ import { platform } from "#platform";
 import { Gate, type GateOptions } from "./gate.js";
 import { ApprovalService } from "./gen/callgate/v1/approval_service_pb.js";
 import { AuditService } from "./gen/callgate/v1/audit_service_pb.js";
+import { FleetService } from "./gen/callgate/v1/fleet_service_pb.js";
 import { GateService } from "./gen/callgate/v1/gate_service_pb.js";
 import { GrantService } from "./gen/callgate/v1/grant_service_pb.js";
 import { PolicyService } from "./gen/callgate/v1/policy_service_pb.js";
@@ -49,6 +50,10 @@ export class Client {
   /** What gates are made of: Evaluate, Record, and a session's state. */
   get calls() {
     return this.#stub(GateService);
+  }
+  /** The fleet as it is now. */
+  get fleet() {
+    return this.#stub(FleetService);
   }
   /** Permits for a number of calls. */
   get grants() {

@@ -5,6 +5,7 @@
  */
 export * from "./gen/callgate/v1/approval_service_pb.js";
 export * from "./gen/callgate/v1/audit_service_pb.js";
+export * from "./gen/callgate/v1/fleet_service_pb.js";
 export * from "./gen/callgate/v1/gate_service_pb.js";
 export * from "./gen/callgate/v1/grant_service_pb.js";
 export * from "./gen/callgate/v1/policy_service_pb.js";

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, cast
 
 from .v1.approval_service_pb2_grpc import ApprovalServiceStub
 from .v1.audit_service_pb2_grpc import AuditServiceStub
+from .v1.fleet_service_pb2_grpc import FleetServiceStub
 from .v1.gate_service_pb2_grpc import GateServiceStub
 from .v1.grant_service_pb2_grpc import GrantServiceStub
 from .v1.policy_service_pb2_grpc import PolicyServiceStub
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
     from .v1.approval_service_pb2_grpc import ApprovalServiceAsyncStub
     from .v1.audit_service_pb2_grpc import AuditServiceAsyncStub
+    from .v1.fleet_service_pb2_grpc import FleetServiceAsyncStub
     from .v1.gate_service_pb2_grpc import GateServiceAsyncStub
     from .v1.grant_service_pb2_grpc import GrantServiceAsyncStub
     from .v1.policy_service_pb2_grpc import PolicyServiceAsyncStub
@@ -55,6 +57,11 @@ class Stubs:
     def calls(self) -> GateServiceStub:
         """Judging and reporting calls, as `Gate` does it for you."""
         return GateServiceStub(self.channel)
+
+    @cached_property
+    def fleet(self) -> FleetServiceStub:
+        """The fleet as it is now."""
+        return FleetServiceStub(self.channel)
 
     @cached_property
     def grants(self) -> GrantServiceStub:
@@ -118,6 +125,11 @@ class AsyncStubs:
     def calls(self) -> GateServiceAsyncStub:
         """Judging and reporting calls, as `Gate` does it for you."""
         return cast("GateServiceAsyncStub", GateServiceStub(self.channel))
+
+    @cached_property
+    def fleet(self) -> FleetServiceAsyncStub:
+        """The fleet as it is now."""
+        return cast("FleetServiceAsyncStub", FleetServiceStub(self.channel))
 
     @cached_property
     def grants(self) -> GrantServiceAsyncStub:

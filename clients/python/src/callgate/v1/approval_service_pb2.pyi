@@ -4,6 +4,7 @@ isort:skip_file
 Questions to people: calls that a person must approve."""
 
 import builtins
+import callgate.v1.types_pb2
 import collections.abc
 import google.protobuf.descriptor
 import google.protobuf.duration_pb2
@@ -89,6 +90,62 @@ APPROVAL_SCOPE_TOOL: ApprovalScope.ValueType  # 3
 """Beside it, for a time: all of the session's calls of the tool."""
 global___ApprovalScope = ApprovalScope
 
+class _ApprovalRisk:
+    ValueType = typing.NewType("ValueType", builtins.int)
+    V: typing_extensions.TypeAlias = ValueType
+
+class _ApprovalRiskEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_ApprovalRisk.ValueType], builtins.type):
+    DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
+    APPROVAL_RISK_UNSPECIFIED: _ApprovalRisk.ValueType  # 0
+    """Never sent."""
+    APPROVAL_RISK_LOW: _ApprovalRisk.ValueType  # 1
+    """It only looks, or repeating it is harmless."""
+    APPROVAL_RISK_MEDIUM: _ApprovalRisk.ValueType  # 2
+    """It changes things, or nobody has declared what it does; or the policy calls its tool a medium risk, a condition of
+    the policy cannot be judged, or a loop detector warns.
+    """
+    APPROVAL_RISK_HIGH: _ApprovalRisk.ValueType  # 3
+    """The policy calls its tool a high risk, wants two people, or its repetition harms (`once`)."""
+
+class ApprovalRisk(_ApprovalRisk, metaclass=_ApprovalRiskEnumTypeWrapper):
+    """How much a yes may do harm, as far as the policy and the rules know. It orders questions and decides nothing."""
+
+APPROVAL_RISK_UNSPECIFIED: ApprovalRisk.ValueType  # 0
+"""Never sent."""
+APPROVAL_RISK_LOW: ApprovalRisk.ValueType  # 1
+"""It only looks, or repeating it is harmless."""
+APPROVAL_RISK_MEDIUM: ApprovalRisk.ValueType  # 2
+"""It changes things, or nobody has declared what it does; or the policy calls its tool a medium risk, a condition of
+the policy cannot be judged, or a loop detector warns.
+"""
+APPROVAL_RISK_HIGH: ApprovalRisk.ValueType  # 3
+"""The policy calls its tool a high risk, wants two people, or its repetition harms (`once`)."""
+global___ApprovalRisk = ApprovalRisk
+
+class _ApprovalOrder:
+    ValueType = typing.NewType("ValueType", builtins.int)
+    V: typing_extensions.TypeAlias = ValueType
+
+class _ApprovalOrderEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_ApprovalOrder.ValueType], builtins.type):
+    DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
+    APPROVAL_ORDER_UNSPECIFIED: _ApprovalOrder.ValueType  # 0
+    """The newest first."""
+    APPROVAL_ORDER_RISK: _ApprovalOrder.ValueType  # 1
+    """By risk, the highest first, and of one risk those that wait longest; as they stood within the last quarter of a
+    second. Goes with the state PENDING only.
+    """
+
+class ApprovalOrder(_ApprovalOrder, metaclass=_ApprovalOrderEnumTypeWrapper):
+    """In which order questions are listed."""
+
+APPROVAL_ORDER_UNSPECIFIED: ApprovalOrder.ValueType  # 0
+"""The newest first."""
+APPROVAL_ORDER_RISK: ApprovalOrder.ValueType  # 1
+"""By risk, the highest first, and of one risk those that wait longest; as they stood within the last quarter of a
+second. Goes with the state PENDING only.
+"""
+global___ApprovalOrder = ApprovalOrder
+
 @typing.final
 class Approval(google.protobuf.message.Message):
     """A question to a person."""
@@ -119,6 +176,17 @@ class Approval(google.protobuf.message.Message):
     ESCALATE_TIME_FIELD_NUMBER: builtins.int
     PEOPLE_FIELD_NUMBER: builtins.int
     SECONDED_BY_FIELD_NUMBER: builtins.int
+    FINDINGS_FIELD_NUMBER: builtins.int
+    TIER_FIELD_NUMBER: builtins.int
+    EFFECT_FIELD_NUMBER: builtins.int
+    EFFECT_RESOURCE_FIELD_NUMBER: builtins.int
+    ONCE_FIELD_NUMBER: builtins.int
+    IDEMPOTENT_FIELD_NUMBER: builtins.int
+    ARGS_DIGEST_FIELD_NUMBER: builtins.int
+    ASKED_BY_FIELD_NUMBER: builtins.int
+    SEQ_FIELD_NUMBER: builtins.int
+    RISK_FIELD_NUMBER: builtins.int
+    RISK_REASONS_FIELD_NUMBER: builtins.int
     approval_id: builtins.str
     """Given to the agent with ASK, and to be given with the answer."""
     state: global___ApprovalState.ValueType
@@ -153,6 +221,26 @@ class Approval(google.protobuf.message.Message):
     """Another group, whose members may answer too from escalate_time on; empty where there is none."""
     people: builtins.int
     """How many people must say yes: 1, or 2 different ones. One no is enough."""
+    tier: builtins.str
+    """The first tier of the policy that judges now that names the tool; empty for none."""
+    effect: builtins.str
+    """What the call does to the world, as it was judged: unknown, read, write, poll, check."""
+    effect_resource: builtins.str
+    """What it touches; empty: anything."""
+    once: builtins.bool
+    """A write whose repetition harms."""
+    idempotent: builtins.bool
+    """A write whose repetition is harmless."""
+    args_digest: builtins.str
+    """The digest of the tool and all arguments, hexadecimal, that an answer is bound to. It is not of the stored arguments
+    where the policy leaves some out, and under a key where the tenant has one.
+    """
+    asked_by: builtins.str
+    """Whose credential asked; empty where nobody shows one."""
+    seq: builtins.int
+    """Where it was asked among the events of its call tree: what has a lower `seq` was before."""
+    risk: global___ApprovalRisk.ValueType
+    """How much a yes may do harm."""
     @property
     def reasons(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """What the rules had to say."""
@@ -181,6 +269,14 @@ class Approval(google.protobuf.message.Message):
     def seconded_by(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Who has said yes so far, where that is not enough."""
 
+    @property
+    def findings(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[callgate.v1.types_pb2.Finding]:
+        """Everything the rules had to say when it was asked, in their order: which rule asks, and what the others warn of."""
+
+    @property
+    def risk_reasons(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Why it is thought to be of that risk, in a few words each."""
+
     def __init__(
         self,
         *,
@@ -208,9 +304,20 @@ class Approval(google.protobuf.message.Message):
         escalate_time: google.protobuf.timestamp_pb2.Timestamp | None = ...,
         people: builtins.int = ...,
         seconded_by: collections.abc.Iterable[builtins.str] | None = ...,
+        findings: collections.abc.Iterable[callgate.v1.types_pb2.Finding] | None = ...,
+        tier: builtins.str = ...,
+        effect: builtins.str = ...,
+        effect_resource: builtins.str = ...,
+        once: builtins.bool = ...,
+        idempotent: builtins.bool = ...,
+        args_digest: builtins.str = ...,
+        asked_by: builtins.str = ...,
+        seq: builtins.int = ...,
+        risk: global___ApprovalRisk.ValueType = ...,
+        risk_reasons: collections.abc.Iterable[builtins.str] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["create_time", b"create_time", "escalate_time", b"escalate_time", "expire_time", b"expire_time", "resolve_time", b"resolve_time", "scope_expire_time", b"scope_expire_time"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["agent_id", b"agent_id", "approval_id", b"approval_id", "arguments_json", b"arguments_json", "call_id", b"call_id", "create_time", b"create_time", "escalate_group", b"escalate_group", "escalate_time", b"escalate_time", "expire_time", b"expire_time", "group", b"group", "justification", b"justification", "people", b"people", "policy_version", b"policy_version", "reasons", b"reasons", "resolution_reason", b"resolution_reason", "resolve_time", b"resolve_time", "resolved_by", b"resolved_by", "resource", b"resource", "root_session_id", b"root_session_id", "scope", b"scope", "scope_expire_time", b"scope_expire_time", "seconded_by", b"seconded_by", "session_id", b"session_id", "state", b"state", "tool", b"tool"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["agent_id", b"agent_id", "approval_id", b"approval_id", "args_digest", b"args_digest", "arguments_json", b"arguments_json", "asked_by", b"asked_by", "call_id", b"call_id", "create_time", b"create_time", "effect", b"effect", "effect_resource", b"effect_resource", "escalate_group", b"escalate_group", "escalate_time", b"escalate_time", "expire_time", b"expire_time", "findings", b"findings", "group", b"group", "idempotent", b"idempotent", "justification", b"justification", "once", b"once", "people", b"people", "policy_version", b"policy_version", "reasons", b"reasons", "resolution_reason", b"resolution_reason", "resolve_time", b"resolve_time", "resolved_by", b"resolved_by", "resource", b"resource", "risk", b"risk", "risk_reasons", b"risk_reasons", "root_session_id", b"root_session_id", "scope", b"scope", "scope_expire_time", b"scope_expire_time", "seconded_by", b"seconded_by", "seq", b"seq", "session_id", b"session_id", "state", b"state", "tier", b"tier", "tool", b"tool"]) -> None: ...
 
 global___Approval = Approval
 
@@ -225,6 +332,8 @@ class ListApprovalsRequest(google.protobuf.message.Message):
     PAGE_SIZE_FIELD_NUMBER: builtins.int
     PAGE_TOKEN_FIELD_NUMBER: builtins.int
     GROUP_FIELD_NUMBER: builtins.int
+    ORDER_FIELD_NUMBER: builtins.int
+    MINE_FIELD_NUMBER: builtins.int
     state: global___ApprovalState.ValueType
     """Only those in this state; unspecified: all."""
     session_id: builtins.str
@@ -238,6 +347,10 @@ class ListApprovalsRequest(google.protobuf.message.Message):
     may answer; empty: all. A page may then have fewer than `page_size`, or none, and still be followed by another one.
     At most 200 bytes.
     """
+    order: global___ApprovalOrder.ValueType
+    """In which order."""
+    mine: builtins.bool
+    """Only those that the caller may answer by now, as far as groups go; pages are as with `group`."""
     def __init__(
         self,
         *,
@@ -246,8 +359,10 @@ class ListApprovalsRequest(google.protobuf.message.Message):
         page_size: builtins.int = ...,
         page_token: builtins.str = ...,
         group: builtins.str = ...,
+        order: global___ApprovalOrder.ValueType = ...,
+        mine: builtins.bool = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["group", b"group", "page_size", b"page_size", "page_token", b"page_token", "session_id", b"session_id", "state", b"state"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["group", b"group", "mine", b"mine", "order", b"order", "page_size", b"page_size", "page_token", b"page_token", "session_id", b"session_id", "state", b"state"]) -> None: ...
 
 global___ListApprovalsRequest = ListApprovalsRequest
 
@@ -259,19 +374,23 @@ class ListApprovalsResponse(google.protobuf.message.Message):
 
     APPROVALS_FIELD_NUMBER: builtins.int
     NEXT_PAGE_TOKEN_FIELD_NUMBER: builtins.int
+    TOTAL_SIZE_FIELD_NUMBER: builtins.int
     next_page_token: builtins.str
     """Where the next page begins; empty after the last one."""
+    total_size: builtins.int
+    """With ORDER_RISK: how many there are on all pages, at most 10,000, of which these are the newest; else 0."""
     @property
     def approvals(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Approval]:
-        """The newest first."""
+        """In the order that was asked for."""
 
     def __init__(
         self,
         *,
         approvals: collections.abc.Iterable[global___Approval] | None = ...,
         next_page_token: builtins.str = ...,
+        total_size: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["approvals", b"approvals", "next_page_token", b"next_page_token"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["approvals", b"approvals", "next_page_token", b"next_page_token", "total_size", b"total_size"]) -> None: ...
 
 global___ListApprovalsResponse = ListApprovalsResponse
 

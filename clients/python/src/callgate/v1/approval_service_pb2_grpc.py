@@ -120,7 +120,7 @@ class ApprovalServiceServicer(object):
     """
 
     def ListApprovals(self, request, context):
-        """The questions, the newest first.
+        """The questions, the newest first unless it is asked otherwise.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

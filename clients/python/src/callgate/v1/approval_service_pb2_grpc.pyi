@@ -50,7 +50,7 @@ class ApprovalServiceStub:
         callgate.v1.approval_service_pb2.ListApprovalsRequest,
         callgate.v1.approval_service_pb2.ListApprovalsResponse,
     ]
-    """The questions, the newest first."""
+    """The questions, the newest first unless it is asked otherwise."""
 
     GetApproval: grpc.UnaryUnaryMultiCallable[
         callgate.v1.approval_service_pb2.GetApprovalRequest,
@@ -116,7 +116,7 @@ class ApprovalServiceAsyncStub:
         callgate.v1.approval_service_pb2.ListApprovalsRequest,
         callgate.v1.approval_service_pb2.ListApprovalsResponse,
     ]
-    """The questions, the newest first."""
+    """The questions, the newest first unless it is asked otherwise."""
 
     GetApproval: grpc.aio.UnaryUnaryMultiCallable[
         callgate.v1.approval_service_pb2.GetApprovalRequest,
@@ -184,7 +184,7 @@ class ApprovalServiceServicer(metaclass=abc.ABCMeta):
         request: callgate.v1.approval_service_pb2.ListApprovalsRequest,
         context: _ServicerContext,
     ) -> typing.Union[callgate.v1.approval_service_pb2.ListApprovalsResponse, collections.abc.Awaitable[callgate.v1.approval_service_pb2.ListApprovalsResponse]]:
-        """The questions, the newest first."""
+        """The questions, the newest first unless it is asked otherwise."""
 
     @abc.abstractmethod
     def GetApproval(

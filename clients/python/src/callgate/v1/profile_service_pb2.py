@@ -17,7 +17,7 @@ from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!callgate/v1/profile_service.proto\x12\x0b\x63\x61llgate.v1\x1a\x17\x63\x61llgate/v1/types.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"z\n\x18ListRetryProfilesRequest\x12\x0c\n\x04tool\x18\x01 \x01(\t\x12)\n\x07\x66\x61ilure\x18\x02 \x01(\x0e\x32\x18.callgate.v1.FailureKind\x12\x11\n\tpage_size\x18\x03 \x01(\r\x12\x12\n\npage_token\x18\x04 \x01(\t\"a\n\x19ListRetryProfilesResponse\x12+\n\x08profiles\x18\x01 \x03(\x0b\x32\x19.callgate.v1.RetryProfile\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\x8e\x01\n\x16GetRetryProfileRequest\x12\x0c\n\x04tool\x18\x01 \x01(\t\x12)\n\x07\x66\x61ilure\x18\x02 \x01(\x0e\x32\x18.callgate.v1.FailureKind\x12\x0f\n\x07\x61ttempt\x18\x03 \x01(\r\x12*\n\ntool_state\x18\x04 \x01(\x0e\x32\x16.callgate.v1.ToolState\"E\n\x17GetRetryProfileResponse\x12*\n\x07profile\x18\x01 \x01(\x0b\x32\x19.callgate.v1.RetryProfile\"\xad\x03\n\x0cRetryProfile\x12\x0c\n\x04tool\x18\x01 \x01(\t\x12)\n\x07\x66\x61ilure\x18\x02 \x01(\x0e\x32\x18.callgate.v1.FailureKind\x12\x0f\n\x07\x61ttempt\x18\x03 \x01(\r\x12*\n\ntool_state\x18\x04 \x01(\x0e\x32\x16.callgate.v1.ToolState\x12)\n\x07\x63hances\x18\x05 \x03(\x0b\x32\x18.callgate.v1.RetryChance\x12\x0e\n\x06trials\x18\x06 \x01(\x01\x12\x11\n\tretryable\x18\x07 \x01(\x08\x12.\n\x0bretry_after\x18\x08 \x01(\x0b\x32\x19.google.protobuf.Duration\x12)\n\x05\x62\x61sis\x18\t \x01(\x0e\x32\x1a.callgate.v1.EstimateBasis\x12\x13\n\x0b\x63orrections\x18\n \x01(\x01\x12\x11\n\tcorrected\x18\x0b \x01(\x01\x12&\n\x05layer\x18\x0c \x01(\x0b\x32\x17.callgate.v1.RetryLayer\x12.\n\nas_of_time\x18\r \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"\x9d\x01\n\x0bRetryChance\x12\'\n\x04wait\x18\x01 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\t\n\x01p\x18\x02 \x01(\x01\x12\r\n\x05p_low\x18\x03 \x01(\x01\x12\x0e\n\x06p_high\x18\x04 \x01(\x01\x12\x0e\n\x06trials\x18\x05 \x01(\x01\x12+\n\nconfidence\x18\x06 \x01(\x0e\x32\x17.callgate.v1.Confidence\"[\n\nRetryLayer\x12\x10\n\x08outcomes\x18\x01 \x01(\r\x12\x15\n\rloss_estimate\x18\x02 \x01(\x01\x12\x12\n\nloss_layer\x18\x03 \x01(\x01\x12\x10\n\x08promoted\x18\x04 \x01(\x08\"3\n\x15GetToolQualityRequest\x12\x0c\n\x04tool\x18\x01 \x01(\t\x12\x0c\n\x04\x64\x61ys\x18\x02 \x01(\r\"\xc6\x01\n\x16GetToolQualityResponse\x12\'\n\x05tools\x18\x01 \x03(\x0b\x32\x18.callgate.v1.ToolQuality\x12)\n\nnear_pairs\x18\x02 \x03(\x0b\x32\x15.callgate.v1.NearPair\x12\'\n\tloop_ends\x18\x03 \x03(\x0b\x32\x14.callgate.v1.LoopEnd\x12/\n\runknown_tools\x18\x04 \x03(\x0b\x32\x18.callgate.v1.UnknownTool\"\xbf\x03\n\x0bToolQuality\x12\x0c\n\x04tool\x18\x01 \x01(\t\x12\r\n\x05\x63\x61lls\x18\x02 \x01(\x04\x12\x11\n\tpermitted\x18\x03 \x01(\x04\x12\x12\n\nretry_rate\x18\x04 \x01(\x01\x12\x11\n\tloop_rate\x18\x05 \x01(\x01\x12\x16\n\x0e\x64uplicate_rate\x18\x06 \x01(\x01\x12\x1f\n\x17validation_failure_rate\x18\x07 \x01(\x01\x12\x1a\n\rcoercion_rate\x18\x08 \x01(\x01H\x00\x88\x01\x01\x12\x1c\n\x14unknown_outcome_rate\x18\t \x01(\x01\x12 \n\x18missing_is_complete_rate\x18\n \x01(\x01\x12\r\n\x05worst\x18\x0b \x01(\t\x12\x16\n\x0e\x64\x65sign_problem\x18\x0c \x01(\t\x12\x0e\n\x06remedy\x18\r \x01(\t\x12\'\n\x08\x65vidence\x18\x0e \x03(\x0b\x32\x15.callgate.v1.CallName\x12\x14\n\x0c\x66\x61ilure_rate\x18\x0f \x01(\x01\x12\x1f\n\x17validation_refusal_rate\x18\x10 \x01(\x01\x12\x1b\n\x13\x62udget_refusal_rate\x18\x11 \x01(\x01\x42\x10\n\x0e_coercion_rate\"<\n\x0bUnknownTool\x12\x0c\n\x04tool\x18\x01 \x01(\t\x12\r\n\x05\x63\x61lls\x18\x02 \x01(\x04\x12\x10\n\x08sessions\x18\x03 \x01(\x04\"/\n\x08\x43\x61llName\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x0f\n\x07\x63\x61ll_id\x18\x02 \x01(\t\"\x84\x01\n\x08NearPair\x12\x0c\n\x04tool\x18\x01 \x01(\t\x12\r\n\x05pairs\x18\x02 \x01(\x04\x12\x0e\n\x06\x66ields\x18\x03 \x03(\t\x12$\n\x05\x66irst\x18\x04 \x01(\x0b\x32\x15.callgate.v1.CallName\x12%\n\x06second\x18\x05 \x01(\x0b\x32\x15.callgate.v1.CallName\"?\n\x07LoopEnd\x12%\n\x05level\x18\x01 \x01(\x0e\x32\x16.callgate.v1.LoopLevel\x12\r\n\x05loops\x18\x02 \x01(\x04\"\x1d\n\x1bRebuildRetryProfilesRequest\".\n\x1cRebuildRetryProfilesResponse\x12\x0e\n\x06trials\x18\x01 \x01(\x04*l\n\tToolState\x12\x1a\n\x16TOOL_STATE_UNSPECIFIED\x10\x00\x12\x16\n\x12TOOL_STATE_WORKING\x10\x01\x12\x16\n\x12TOOL_STATE_FAILING\x10\x02\x12\x13\n\x0fTOOL_STATE_DOWN\x10\x03\x32\xae\x03\n\x0eProfileService\x12g\n\x11ListRetryProfiles\x12%.callgate.v1.ListRetryProfilesRequest\x1a&.callgate.v1.ListRetryProfilesResponse\"\x03\x90\x02\x01\x12\x61\n\x0fGetRetryProfile\x12#.callgate.v1.GetRetryProfileRequest\x1a$.callgate.v1.GetRetryProfileResponse\"\x03\x90\x02\x01\x12^\n\x0eGetToolQuality\x12\".callgate.v1.GetToolQualityRequest\x1a#.callgate.v1.GetToolQualityResponse\"\x03\x90\x02\x01\x12p\n\x14RebuildRetryProfiles\x12(.callgate.v1.RebuildRetryProfilesRequest\x1a).callgate.v1.RebuildRetryProfilesResponse\"\x03\x90\x02\x02\x42<\n\x0b\x63\x61llgate.v1B\x13ProfileServiceProtoP\x01Z\x16\x63\x61llgate/v1;callgatev1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!callgate/v1/profile_service.proto\x12\x0b\x63\x61llgate.v1\x1a\x17\x63\x61llgate/v1/types.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"z\n\x18ListRetryProfilesRequest\x12\x0c\n\x04tool\x18\x01 \x01(\t\x12)\n\x07\x66\x61ilure\x18\x02 \x01(\x0e\x32\x18.callgate.v1.FailureKind\x12\x11\n\tpage_size\x18\x03 \x01(\r\x12\x12\n\npage_token\x18\x04 \x01(\t\"a\n\x19ListRetryProfilesResponse\x12+\n\x08profiles\x18\x01 \x03(\x0b\x32\x19.callgate.v1.RetryProfile\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\x8e\x01\n\x16GetRetryProfileRequest\x12\x0c\n\x04tool\x18\x01 \x01(\t\x12)\n\x07\x66\x61ilure\x18\x02 \x01(\x0e\x32\x18.callgate.v1.FailureKind\x12\x0f\n\x07\x61ttempt\x18\x03 \x01(\r\x12*\n\ntool_state\x18\x04 \x01(\x0e\x32\x16.callgate.v1.ToolState\"E\n\x17GetRetryProfileResponse\x12*\n\x07profile\x18\x01 \x01(\x0b\x32\x19.callgate.v1.RetryProfile\"\xd8\x03\n\x0cRetryProfile\x12\x0c\n\x04tool\x18\x01 \x01(\t\x12)\n\x07\x66\x61ilure\x18\x02 \x01(\x0e\x32\x18.callgate.v1.FailureKind\x12\x0f\n\x07\x61ttempt\x18\x03 \x01(\r\x12*\n\ntool_state\x18\x04 \x01(\x0e\x32\x16.callgate.v1.ToolState\x12)\n\x07\x63hances\x18\x05 \x03(\x0b\x32\x18.callgate.v1.RetryChance\x12\x0e\n\x06trials\x18\x06 \x01(\x01\x12\x11\n\tretryable\x18\x07 \x01(\x08\x12.\n\x0bretry_after\x18\x08 \x01(\x0b\x32\x19.google.protobuf.Duration\x12)\n\x05\x62\x61sis\x18\t \x01(\x0e\x32\x1a.callgate.v1.EstimateBasis\x12\x13\n\x0b\x63orrections\x18\n \x01(\x01\x12\x11\n\tcorrected\x18\x0b \x01(\x01\x12&\n\x05layer\x18\x0c \x01(\x0b\x32\x17.callgate.v1.RetryLayer\x12.\n\nas_of_time\x18\r \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\r\n\x05prior\x18\x0e \x01(\x01\x12\x11\n\x04hint\x18\x0f \x01(\x08H\x00\x88\x01\x01\x42\x07\n\x05_hint\"\x9d\x01\n\x0bRetryChance\x12\'\n\x04wait\x18\x01 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\t\n\x01p\x18\x02 \x01(\x01\x12\r\n\x05p_low\x18\x03 \x01(\x01\x12\x0e\n\x06p_high\x18\x04 \x01(\x01\x12\x0e\n\x06trials\x18\x05 \x01(\x01\x12+\n\nconfidence\x18\x06 \x01(\x0e\x32\x17.callgate.v1.Confidence\"[\n\nRetryLayer\x12\x10\n\x08outcomes\x18\x01 \x01(\r\x12\x15\n\rloss_estimate\x18\x02 \x01(\x01\x12\x12\n\nloss_layer\x18\x03 \x01(\x01\x12\x10\n\x08promoted\x18\x04 \x01(\x08\"3\n\x15GetToolQualityRequest\x12\x0c\n\x04tool\x18\x01 \x01(\t\x12\x0c\n\x04\x64\x61ys\x18\x02 \x01(\r\"\xc6\x01\n\x16GetToolQualityResponse\x12\'\n\x05tools\x18\x01 \x03(\x0b\x32\x18.callgate.v1.ToolQuality\x12)\n\nnear_pairs\x18\x02 \x03(\x0b\x32\x15.callgate.v1.NearPair\x12\'\n\tloop_ends\x18\x03 \x03(\x0b\x32\x14.callgate.v1.LoopEnd\x12/\n\runknown_tools\x18\x04 \x03(\x0b\x32\x18.callgate.v1.UnknownTool\"\xbf\x03\n\x0bToolQuality\x12\x0c\n\x04tool\x18\x01 \x01(\t\x12\r\n\x05\x63\x61lls\x18\x02 \x01(\x04\x12\x11\n\tpermitted\x18\x03 \x01(\x04\x12\x12\n\nretry_rate\x18\x04 \x01(\x01\x12\x11\n\tloop_rate\x18\x05 \x01(\x01\x12\x16\n\x0e\x64uplicate_rate\x18\x06 \x01(\x01\x12\x1f\n\x17validation_failure_rate\x18\x07 \x01(\x01\x12\x1a\n\rcoercion_rate\x18\x08 \x01(\x01H\x00\x88\x01\x01\x12\x1c\n\x14unknown_outcome_rate\x18\t \x01(\x01\x12 \n\x18missing_is_complete_rate\x18\n \x01(\x01\x12\r\n\x05worst\x18\x0b \x01(\t\x12\x16\n\x0e\x64\x65sign_problem\x18\x0c \x01(\t\x12\x0e\n\x06remedy\x18\r \x01(\t\x12\'\n\x08\x65vidence\x18\x0e \x03(\x0b\x32\x15.callgate.v1.CallName\x12\x14\n\x0c\x66\x61ilure_rate\x18\x0f \x01(\x01\x12\x1f\n\x17validation_refusal_rate\x18\x10 \x01(\x01\x12\x1b\n\x13\x62udget_refusal_rate\x18\x11 \x01(\x01\x42\x10\n\x0e_coercion_rate\"<\n\x0bUnknownTool\x12\x0c\n\x04tool\x18\x01 \x01(\t\x12\r\n\x05\x63\x61lls\x18\x02 \x01(\x04\x12\x10\n\x08sessions\x18\x03 \x01(\x04\"/\n\x08\x43\x61llName\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x0f\n\x07\x63\x61ll_id\x18\x02 \x01(\t\"\x84\x01\n\x08NearPair\x12\x0c\n\x04tool\x18\x01 \x01(\t\x12\r\n\x05pairs\x18\x02 \x01(\x04\x12\x0e\n\x06\x66ields\x18\x03 \x03(\t\x12$\n\x05\x66irst\x18\x04 \x01(\x0b\x32\x15.callgate.v1.CallName\x12%\n\x06second\x18\x05 \x01(\x0b\x32\x15.callgate.v1.CallName\"?\n\x07LoopEnd\x12%\n\x05level\x18\x01 \x01(\x0e\x32\x16.callgate.v1.LoopLevel\x12\r\n\x05loops\x18\x02 \x01(\x04\"\x1d\n\x1bRebuildRetryProfilesRequest\".\n\x1cRebuildRetryProfilesResponse\x12\x0e\n\x06trials\x18\x01 \x01(\x04*l\n\tToolState\x12\x1a\n\x16TOOL_STATE_UNSPECIFIED\x10\x00\x12\x16\n\x12TOOL_STATE_WORKING\x10\x01\x12\x16\n\x12TOOL_STATE_FAILING\x10\x02\x12\x13\n\x0fTOOL_STATE_DOWN\x10\x03\x32\xae\x03\n\x0eProfileService\x12g\n\x11ListRetryProfiles\x12%.callgate.v1.ListRetryProfilesRequest\x1a&.callgate.v1.ListRetryProfilesResponse\"\x03\x90\x02\x01\x12\x61\n\x0fGetRetryProfile\x12#.callgate.v1.GetRetryProfileRequest\x1a$.callgate.v1.GetRetryProfileResponse\"\x03\x90\x02\x01\x12^\n\x0eGetToolQuality\x12\".callgate.v1.GetToolQualityRequest\x1a#.callgate.v1.GetToolQualityResponse\"\x03\x90\x02\x01\x12p\n\x14RebuildRetryProfiles\x12(.callgate.v1.RebuildRetryProfilesRequest\x1a).callgate.v1.RebuildRetryProfilesResponse\"\x03\x90\x02\x02\x42<\n\x0b\x63\x61llgate.v1B\x13ProfileServiceProtoP\x01Z\x16\x63\x61llgate/v1;callgatev1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,8 +33,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_PROFILESERVICE'].methods_by_name['GetToolQuality']._serialized_options = b'\220\002\001'
   _globals['_PROFILESERVICE'].methods_by_name['RebuildRetryProfiles']._loaded_options = None
   _globals['_PROFILESERVICE'].methods_by_name['RebuildRetryProfiles']._serialized_options = b'\220\002\002'
-  _globals['_TOOLSTATE']._serialized_start=2358
-  _globals['_TOOLSTATE']._serialized_end=2466
+  _globals['_TOOLSTATE']._serialized_start=2401
+  _globals['_TOOLSTATE']._serialized_end=2509
   _globals['_LISTRETRYPROFILESREQUEST']._serialized_start=140
   _globals['_LISTRETRYPROFILESREQUEST']._serialized_end=262
   _globals['_LISTRETRYPROFILESRESPONSE']._serialized_start=264
@@ -44,29 +44,29 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_GETRETRYPROFILERESPONSE']._serialized_start=508
   _globals['_GETRETRYPROFILERESPONSE']._serialized_end=577
   _globals['_RETRYPROFILE']._serialized_start=580
-  _globals['_RETRYPROFILE']._serialized_end=1009
-  _globals['_RETRYCHANCE']._serialized_start=1012
-  _globals['_RETRYCHANCE']._serialized_end=1169
-  _globals['_RETRYLAYER']._serialized_start=1171
-  _globals['_RETRYLAYER']._serialized_end=1262
-  _globals['_GETTOOLQUALITYREQUEST']._serialized_start=1264
-  _globals['_GETTOOLQUALITYREQUEST']._serialized_end=1315
-  _globals['_GETTOOLQUALITYRESPONSE']._serialized_start=1318
-  _globals['_GETTOOLQUALITYRESPONSE']._serialized_end=1516
-  _globals['_TOOLQUALITY']._serialized_start=1519
-  _globals['_TOOLQUALITY']._serialized_end=1966
-  _globals['_UNKNOWNTOOL']._serialized_start=1968
-  _globals['_UNKNOWNTOOL']._serialized_end=2028
-  _globals['_CALLNAME']._serialized_start=2030
-  _globals['_CALLNAME']._serialized_end=2077
-  _globals['_NEARPAIR']._serialized_start=2080
-  _globals['_NEARPAIR']._serialized_end=2212
-  _globals['_LOOPEND']._serialized_start=2214
-  _globals['_LOOPEND']._serialized_end=2277
-  _globals['_REBUILDRETRYPROFILESREQUEST']._serialized_start=2279
-  _globals['_REBUILDRETRYPROFILESREQUEST']._serialized_end=2308
-  _globals['_REBUILDRETRYPROFILESRESPONSE']._serialized_start=2310
-  _globals['_REBUILDRETRYPROFILESRESPONSE']._serialized_end=2356
-  _globals['_PROFILESERVICE']._serialized_start=2469
-  _globals['_PROFILESERVICE']._serialized_end=2899
+  _globals['_RETRYPROFILE']._serialized_end=1052
+  _globals['_RETRYCHANCE']._serialized_start=1055
+  _globals['_RETRYCHANCE']._serialized_end=1212
+  _globals['_RETRYLAYER']._serialized_start=1214
+  _globals['_RETRYLAYER']._serialized_end=1305
+  _globals['_GETTOOLQUALITYREQUEST']._serialized_start=1307
+  _globals['_GETTOOLQUALITYREQUEST']._serialized_end=1358
+  _globals['_GETTOOLQUALITYRESPONSE']._serialized_start=1361
+  _globals['_GETTOOLQUALITYRESPONSE']._serialized_end=1559
+  _globals['_TOOLQUALITY']._serialized_start=1562
+  _globals['_TOOLQUALITY']._serialized_end=2009
+  _globals['_UNKNOWNTOOL']._serialized_start=2011
+  _globals['_UNKNOWNTOOL']._serialized_end=2071
+  _globals['_CALLNAME']._serialized_start=2073
+  _globals['_CALLNAME']._serialized_end=2120
+  _globals['_NEARPAIR']._serialized_start=2123
+  _globals['_NEARPAIR']._serialized_end=2255
+  _globals['_LOOPEND']._serialized_start=2257
+  _globals['_LOOPEND']._serialized_end=2320
+  _globals['_REBUILDRETRYPROFILESREQUEST']._serialized_start=2322
+  _globals['_REBUILDRETRYPROFILESREQUEST']._serialized_end=2351
+  _globals['_REBUILDRETRYPROFILESRESPONSE']._serialized_start=2353
+  _globals['_REBUILDRETRYPROFILESRESPONSE']._serialized_end=2399
+  _globals['_PROFILESERVICE']._serialized_start=2512
+  _globals['_PROFILESERVICE']._serialized_end=2942
 # @@protoc_insertion_point(module_scope)

@@ -176,6 +176,8 @@ class RetryProfile(google.protobuf.message.Message):
     CORRECTED_FIELD_NUMBER: builtins.int
     LAYER_FIELD_NUMBER: builtins.int
     AS_OF_TIME_FIELD_NUMBER: builtins.int
+    PRIOR_FIELD_NUMBER: builtins.int
+    HINT_FIELD_NUMBER: builtins.int
     tool: builtins.str
     """As models call it."""
     failure: callgate.v1.types_pb2.FailureKind.ValueType
@@ -194,6 +196,10 @@ class RetryProfile(google.protobuf.message.Message):
     """Follow-ups with changed arguments after such a failure; older ones count less."""
     corrected: builtins.float
     """The share of them that did not fail, 0 to 1; 0 without any."""
+    prior: builtins.float
+    """The chance that it begins with, before any trial: of the owner's hint, else of the kind of failure, 0 to 1."""
+    hint: builtins.bool
+    """What the policy says of the tool's failures (`retryable`); absent where it says nothing."""
     @property
     def chances(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___RetryChance]:
         """The chances, by wait; five, the shortest first."""
@@ -226,9 +232,12 @@ class RetryProfile(google.protobuf.message.Message):
         corrected: builtins.float = ...,
         layer: global___RetryLayer | None = ...,
         as_of_time: google.protobuf.timestamp_pb2.Timestamp | None = ...,
+        prior: builtins.float = ...,
+        hint: builtins.bool | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["as_of_time", b"as_of_time", "layer", b"layer", "retry_after", b"retry_after"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["as_of_time", b"as_of_time", "attempt", b"attempt", "basis", b"basis", "chances", b"chances", "corrected", b"corrected", "corrections", b"corrections", "failure", b"failure", "layer", b"layer", "retry_after", b"retry_after", "retryable", b"retryable", "tool", b"tool", "tool_state", b"tool_state", "trials", b"trials"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_hint", b"_hint", "as_of_time", b"as_of_time", "hint", b"hint", "layer", b"layer", "retry_after", b"retry_after"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_hint", b"_hint", "as_of_time", b"as_of_time", "attempt", b"attempt", "basis", b"basis", "chances", b"chances", "corrected", b"corrected", "corrections", b"corrections", "failure", b"failure", "hint", b"hint", "layer", b"layer", "prior", b"prior", "retry_after", b"retry_after", "retryable", b"retryable", "tool", b"tool", "tool_state", b"tool_state", "trials", b"trials"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_hint", b"_hint"]) -> typing.Literal["hint"] | None: ...
 
 global___RetryProfile = RetryProfile
 

@@ -12,9 +12,10 @@ from google.protobuf.internal import builder as _builder
 _sym_db = _symbol_database.Default()
 
 
+from callgate.v1 import token_service_pb2 as callgate_dot_v1_dot_token__service__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n callgate/v1/server_service.proto\x12\x0b\x63\x61llgate.v1\"\x84\x01\n\nServerInfo\x12\x0f\n\x07version\x18\x01 \x01(\t\x12\x16\n\x0epolicy_version\x18\x02 \x01(\t\x12\x10\n\x08\x65nforced\x18\x03 \x01(\x08\x12\x10\n\x08\x66\x65\x61tures\x18\x04 \x03(\t\x12)\n\x06limits\x18\x05 \x01(\x0b\x32\x19.callgate.v1.ServerLimits\"\x86\x02\n\x0cServerLimits\x12\x15\n\rmessage_bytes\x18\x01 \x01(\x04\x12\x16\n\x0emetadata_bytes\x18\x02 \x01(\x04\x12\x12\n\njson_bytes\x18\x03 \x01(\x04\x12\x12\n\njson_depth\x18\x04 \x01(\r\x12\x13\n\x0b\x65rror_bytes\x18\x05 \x01(\x04\x12\x12\n\nname_bytes\x18\x06 \x01(\r\x12\x12\n\nnote_bytes\x18\x07 \x01(\r\x12\x13\n\x0b\x62\x61tch_calls\x18\x08 \x01(\r\x12\x12\n\nopen_calls\x18\t \x01(\r\x12\x10\n\x08sessions\x18\n \x01(\r\x12\x11\n\tpage_size\x18\x0b \x01(\r\x12\x14\n\x0cwait_seconds\x18\x0c \x01(\r\"\x16\n\x14GetServerInfoRequest\"@\n\x15GetServerInfoResponse\x12\'\n\x06server\x18\x01 \x01(\x0b\x32\x17.callgate.v1.ServerInfo2l\n\rServerService\x12[\n\rGetServerInfo\x12!.callgate.v1.GetServerInfoRequest\x1a\".callgate.v1.GetServerInfoResponse\"\x03\x90\x02\x01\x42;\n\x0b\x63\x61llgate.v1B\x12ServerServiceProtoP\x01Z\x16\x63\x61llgate/v1;callgatev1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n callgate/v1/server_service.proto\x12\x0b\x63\x61llgate.v1\x1a\x1f\x63\x61llgate/v1/token_service.proto\"\x84\x01\n\nServerInfo\x12\x0f\n\x07version\x18\x01 \x01(\t\x12\x16\n\x0epolicy_version\x18\x02 \x01(\t\x12\x10\n\x08\x65nforced\x18\x03 \x01(\x08\x12\x10\n\x08\x66\x65\x61tures\x18\x04 \x03(\t\x12)\n\x06limits\x18\x05 \x01(\x0b\x32\x19.callgate.v1.ServerLimits\"\x86\x02\n\x0cServerLimits\x12\x15\n\rmessage_bytes\x18\x01 \x01(\x04\x12\x16\n\x0emetadata_bytes\x18\x02 \x01(\x04\x12\x12\n\njson_bytes\x18\x03 \x01(\x04\x12\x12\n\njson_depth\x18\x04 \x01(\r\x12\x13\n\x0b\x65rror_bytes\x18\x05 \x01(\x04\x12\x12\n\nname_bytes\x18\x06 \x01(\r\x12\x12\n\nnote_bytes\x18\x07 \x01(\r\x12\x13\n\x0b\x62\x61tch_calls\x18\x08 \x01(\r\x12\x12\n\nopen_calls\x18\t \x01(\r\x12\x10\n\x08sessions\x18\n \x01(\r\x12\x11\n\tpage_size\x18\x0b \x01(\r\x12\x14\n\x0cwait_seconds\x18\x0c \x01(\r\"\x16\n\x14GetServerInfoRequest\"@\n\x15GetServerInfoResponse\x12\'\n\x06server\x18\x01 \x01(\x0b\x32\x17.callgate.v1.ServerInfo\"\x12\n\x10GetCallerRequest\"@\n\x11GetCallerResponse\x12+\n\x06\x63\x61ller\x18\x01 \x01(\x0b\x32\x1b.callgate.v1.CallerIdentity\"\x91\x01\n\x0e\x43\x61llerIdentity\x12\x0c\n\x04name\x18\x01 \x01(\t\x12 \n\x05roles\x18\x02 \x03(\x0e\x32\x11.callgate.v1.Role\x12\x0e\n\x06groups\x18\x03 \x03(\t\x12\x0e\n\x06tenant\x18\x04 \x01(\t\x12/\n\ncredential\x18\x05 \x01(\x0e\x32\x1b.callgate.v1.CredentialKind*\xa0\x01\n\x0e\x43redentialKind\x12\x1f\n\x1b\x43REDENTIAL_KIND_UNSPECIFIED\x10\x00\x12\x18\n\x14\x43REDENTIAL_KIND_NONE\x10\x01\x12\x19\n\x15\x43REDENTIAL_KIND_TOKEN\x10\x02\x12\x1f\n\x1b\x43REDENTIAL_KIND_CERTIFICATE\x10\x03\x12\x17\n\x13\x43REDENTIAL_KIND_JWT\x10\x04\x32\xbd\x01\n\rServerService\x12[\n\rGetServerInfo\x12!.callgate.v1.GetServerInfoRequest\x1a\".callgate.v1.GetServerInfoResponse\"\x03\x90\x02\x01\x12O\n\tGetCaller\x12\x1d.callgate.v1.GetCallerRequest\x1a\x1e.callgate.v1.GetCallerResponse\"\x03\x90\x02\x01\x42;\n\x0b\x63\x61llgate.v1B\x12ServerServiceProtoP\x01Z\x16\x63\x61llgate/v1;callgatev1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -24,14 +25,24 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._serialized_options = b'\n\013callgate.v1B\022ServerServiceProtoP\001Z\026callgate/v1;callgatev1'
   _globals['_SERVERSERVICE'].methods_by_name['GetServerInfo']._loaded_options = None
   _globals['_SERVERSERVICE'].methods_by_name['GetServerInfo']._serialized_options = b'\220\002\001'
-  _globals['_SERVERINFO']._serialized_start=50
-  _globals['_SERVERINFO']._serialized_end=182
-  _globals['_SERVERLIMITS']._serialized_start=185
-  _globals['_SERVERLIMITS']._serialized_end=447
-  _globals['_GETSERVERINFOREQUEST']._serialized_start=449
-  _globals['_GETSERVERINFOREQUEST']._serialized_end=471
-  _globals['_GETSERVERINFORESPONSE']._serialized_start=473
-  _globals['_GETSERVERINFORESPONSE']._serialized_end=537
-  _globals['_SERVERSERVICE']._serialized_start=539
-  _globals['_SERVERSERVICE']._serialized_end=647
+  _globals['_SERVERSERVICE'].methods_by_name['GetCaller']._loaded_options = None
+  _globals['_SERVERSERVICE'].methods_by_name['GetCaller']._serialized_options = b'\220\002\001'
+  _globals['_CREDENTIALKIND']._serialized_start=807
+  _globals['_CREDENTIALKIND']._serialized_end=967
+  _globals['_SERVERINFO']._serialized_start=83
+  _globals['_SERVERINFO']._serialized_end=215
+  _globals['_SERVERLIMITS']._serialized_start=218
+  _globals['_SERVERLIMITS']._serialized_end=480
+  _globals['_GETSERVERINFOREQUEST']._serialized_start=482
+  _globals['_GETSERVERINFOREQUEST']._serialized_end=504
+  _globals['_GETSERVERINFORESPONSE']._serialized_start=506
+  _globals['_GETSERVERINFORESPONSE']._serialized_end=570
+  _globals['_GETCALLERREQUEST']._serialized_start=572
+  _globals['_GETCALLERREQUEST']._serialized_end=590
+  _globals['_GETCALLERRESPONSE']._serialized_start=592
+  _globals['_GETCALLERRESPONSE']._serialized_end=656
+  _globals['_CALLERIDENTITY']._serialized_start=659
+  _globals['_CALLERIDENTITY']._serialized_end=804
+  _globals['_SERVERSERVICE']._serialized_start=970
+  _globals['_SERVERSERVICE']._serialized_end=1159
 # @@protoc_insertion_point(module_scope)

@@ -4,13 +4,53 @@ isort:skip_file
 The server itself: what it is, and what it takes."""
 
 import builtins
+import callgate.v1.token_service_pb2
 import collections.abc
 import google.protobuf.descriptor
 import google.protobuf.internal.containers
+import google.protobuf.internal.enum_type_wrapper
 import google.protobuf.message
+import sys
 import typing
 
+if sys.version_info >= (3, 10):
+    import typing as typing_extensions
+else:
+    import typing_extensions
+
 DESCRIPTOR: google.protobuf.descriptor.FileDescriptor
+
+class _CredentialKind:
+    ValueType = typing.NewType("ValueType", builtins.int)
+    V: typing_extensions.TypeAlias = ValueType
+
+class _CredentialKindEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_CredentialKind.ValueType], builtins.type):
+    DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
+    CREDENTIAL_KIND_UNSPECIFIED: _CredentialKind.ValueType  # 0
+    """Never told."""
+    CREDENTIAL_KIND_NONE: _CredentialKind.ValueType  # 1
+    """By nothing: the server knows no credentials, and serves its own machine only."""
+    CREDENTIAL_KIND_TOKEN: _CredentialKind.ValueType  # 2
+    """By an API token."""
+    CREDENTIAL_KIND_CERTIFICATE: _CredentialKind.ValueType  # 3
+    """By a client certificate."""
+    CREDENTIAL_KIND_JWT: _CredentialKind.ValueType  # 4
+    """By a token of an issuer."""
+
+class CredentialKind(_CredentialKind, metaclass=_CredentialKindEnumTypeWrapper):
+    """By what somebody is known."""
+
+CREDENTIAL_KIND_UNSPECIFIED: CredentialKind.ValueType  # 0
+"""Never told."""
+CREDENTIAL_KIND_NONE: CredentialKind.ValueType  # 1
+"""By nothing: the server knows no credentials, and serves its own machine only."""
+CREDENTIAL_KIND_TOKEN: CredentialKind.ValueType  # 2
+"""By an API token."""
+CREDENTIAL_KIND_CERTIFICATE: CredentialKind.ValueType  # 3
+"""By a client certificate."""
+CREDENTIAL_KIND_JWT: CredentialKind.ValueType  # 4
+"""By a token of an issuer."""
+global___CredentialKind = CredentialKind
 
 @typing.final
 class ServerInfo(google.protobuf.message.Message):
@@ -147,3 +187,74 @@ class GetServerInfoResponse(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["server", b"server"]) -> None: ...
 
 global___GetServerInfoResponse = GetServerInfoResponse
+
+@typing.final
+class GetCallerRequest(google.protobuf.message.Message):
+    """Who is asked for is known from the credential."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+
+global___GetCallerRequest = GetCallerRequest
+
+@typing.final
+class GetCallerResponse(google.protobuf.message.Message):
+    """Who asks."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    CALLER_FIELD_NUMBER: builtins.int
+    @property
+    def caller(self) -> global___CallerIdentity:
+        """As the credential has it."""
+
+    def __init__(
+        self,
+        *,
+        caller: global___CallerIdentity | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["caller", b"caller"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["caller", b"caller"]) -> None: ...
+
+global___GetCallerResponse = GetCallerResponse
+
+@typing.final
+class CallerIdentity(google.protobuf.message.Message):
+    """Who somebody is to this server."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: builtins.int
+    ROLES_FIELD_NUMBER: builtins.int
+    GROUPS_FIELD_NUMBER: builtins.int
+    TENANT_FIELD_NUMBER: builtins.int
+    CREDENTIAL_FIELD_NUMBER: builtins.int
+    name: builtins.str
+    """The name that is stored with what they do; without credentials, the one in the metadata `callgate-by`, else empty."""
+    tenant: builtins.str
+    """The name of their tenant; empty while the tenants cannot be read."""
+    credential: global___CredentialKind.ValueType
+    """By what they are known."""
+    @property
+    def roles(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[callgate.v1.token_service_pb2.Role.ValueType]:
+        """What they may do."""
+
+    @property
+    def groups(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """The groups of people whose questions they answer."""
+
+    def __init__(
+        self,
+        *,
+        name: builtins.str = ...,
+        roles: collections.abc.Iterable[callgate.v1.token_service_pb2.Role.ValueType] | None = ...,
+        groups: collections.abc.Iterable[builtins.str] | None = ...,
+        tenant: builtins.str = ...,
+        credential: global___CredentialKind.ValueType = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["credential", b"credential", "groups", b"groups", "name", b"name", "roles", b"roles", "tenant", b"tenant"]) -> None: ...
+
+global___CallerIdentity = CallerIdentity

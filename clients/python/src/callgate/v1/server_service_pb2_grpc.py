@@ -31,7 +31,8 @@ if _version_not_supported:
 
 
 class ServerServiceStub(object):
-    """Tells what a client may expect of this server. It answers from memory, while the database is away too.
+    """Tells what a client may expect of this server, and as whom the server takes it. It answers from memory, while the
+    database is away too.
     """
 
     def __init__(self, channel):
@@ -45,14 +46,27 @@ class ServerServiceStub(object):
                 request_serializer=callgate_dot_v1_dot_server__service__pb2.GetServerInfoRequest.SerializeToString,
                 response_deserializer=callgate_dot_v1_dot_server__service__pb2.GetServerInfoResponse.FromString,
                 _registered_method=True)
+        self.GetCaller = channel.unary_unary(
+                '/callgate.v1.ServerService/GetCaller',
+                request_serializer=callgate_dot_v1_dot_server__service__pb2.GetCallerRequest.SerializeToString,
+                response_deserializer=callgate_dot_v1_dot_server__service__pb2.GetCallerResponse.FromString,
+                _registered_method=True)
 
 
 class ServerServiceServicer(object):
-    """Tells what a client may expect of this server. It answers from memory, while the database is away too.
+    """Tells what a client may expect of this server, and as whom the server takes it. It answers from memory, while the
+    database is away too.
     """
 
     def GetServerInfo(self, request, context):
         """Version, policy, features and limits.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetCaller(self, request, context):
+        """Who asks: what the credential that is shown says of its holder.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -66,6 +80,11 @@ def add_ServerServiceServicer_to_server(servicer, server):
                     request_deserializer=callgate_dot_v1_dot_server__service__pb2.GetServerInfoRequest.FromString,
                     response_serializer=callgate_dot_v1_dot_server__service__pb2.GetServerInfoResponse.SerializeToString,
             ),
+            'GetCaller': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetCaller,
+                    request_deserializer=callgate_dot_v1_dot_server__service__pb2.GetCallerRequest.FromString,
+                    response_serializer=callgate_dot_v1_dot_server__service__pb2.GetCallerResponse.SerializeToString,
+            ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
             'callgate.v1.ServerService', rpc_method_handlers)
@@ -74,7 +93,8 @@ def add_ServerServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class ServerService(object):
-    """Tells what a client may expect of this server. It answers from memory, while the database is away too.
+    """Tells what a client may expect of this server, and as whom the server takes it. It answers from memory, while the
+    database is away too.
     """
 
     @staticmethod
@@ -94,6 +114,33 @@ class ServerService(object):
             '/callgate.v1.ServerService/GetServerInfo',
             callgate_dot_v1_dot_server__service__pb2.GetServerInfoRequest.SerializeToString,
             callgate_dot_v1_dot_server__service__pb2.GetServerInfoResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetCaller(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/callgate.v1.ServerService/GetCaller',
+            callgate_dot_v1_dot_server__service__pb2.GetCallerRequest.SerializeToString,
+            callgate_dot_v1_dot_server__service__pb2.GetCallerResponse.FromString,
             options,
             channel_credentials,
             insecure,

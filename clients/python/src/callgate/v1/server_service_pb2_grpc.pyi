@@ -18,7 +18,9 @@ class _ServicerContext(grpc.ServicerContext, grpc.aio.ServicerContext):  # type:
     ...
 
 class ServerServiceStub:
-    """Tells what a client may expect of this server. It answers from memory, while the database is away too."""
+    """Tells what a client may expect of this server, and as whom the server takes it. It answers from memory, while the
+    database is away too.
+    """
 
     def __init__(self, channel: typing.Union[grpc.Channel, grpc.aio.Channel]) -> None: ...
     GetServerInfo: grpc.UnaryUnaryMultiCallable[
@@ -27,8 +29,16 @@ class ServerServiceStub:
     ]
     """Version, policy, features and limits."""
 
+    GetCaller: grpc.UnaryUnaryMultiCallable[
+        callgate.v1.server_service_pb2.GetCallerRequest,
+        callgate.v1.server_service_pb2.GetCallerResponse,
+    ]
+    """Who asks: what the credential that is shown says of its holder."""
+
 class ServerServiceAsyncStub:
-    """Tells what a client may expect of this server. It answers from memory, while the database is away too."""
+    """Tells what a client may expect of this server, and as whom the server takes it. It answers from memory, while the
+    database is away too.
+    """
 
     GetServerInfo: grpc.aio.UnaryUnaryMultiCallable[
         callgate.v1.server_service_pb2.GetServerInfoRequest,
@@ -36,8 +46,16 @@ class ServerServiceAsyncStub:
     ]
     """Version, policy, features and limits."""
 
+    GetCaller: grpc.aio.UnaryUnaryMultiCallable[
+        callgate.v1.server_service_pb2.GetCallerRequest,
+        callgate.v1.server_service_pb2.GetCallerResponse,
+    ]
+    """Who asks: what the credential that is shown says of its holder."""
+
 class ServerServiceServicer(metaclass=abc.ABCMeta):
-    """Tells what a client may expect of this server. It answers from memory, while the database is away too."""
+    """Tells what a client may expect of this server, and as whom the server takes it. It answers from memory, while the
+    database is away too.
+    """
 
     @abc.abstractmethod
     def GetServerInfo(
@@ -46,5 +64,13 @@ class ServerServiceServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[callgate.v1.server_service_pb2.GetServerInfoResponse, collections.abc.Awaitable[callgate.v1.server_service_pb2.GetServerInfoResponse]]:
         """Version, policy, features and limits."""
+
+    @abc.abstractmethod
+    def GetCaller(
+        self,
+        request: callgate.v1.server_service_pb2.GetCallerRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[callgate.v1.server_service_pb2.GetCallerResponse, collections.abc.Awaitable[callgate.v1.server_service_pb2.GetCallerResponse]]:
+        """Who asks: what the credential that is shown says of its holder."""
 
 def add_ServerServiceServicer_to_server(servicer: ServerServiceServicer, server: typing.Union[grpc.Server, grpc.aio.Server]) -> None: ...

@@ -7,6 +7,7 @@ import builtins
 import callgate.v1.types_pb2
 import collections.abc
 import google.protobuf.descriptor
+import google.protobuf.duration_pb2
 import google.protobuf.internal.containers
 import google.protobuf.internal.enum_type_wrapper
 import google.protobuf.message
@@ -52,6 +53,70 @@ HALT_SCOPE_TOOL: HaltScope.ValueType  # 3
 HALT_SCOPE_TENANT: HaltScope.ValueType  # 4
 """Every call."""
 global___HaltScope = HaltScope
+
+class _SessionStanding:
+    ValueType = typing.NewType("ValueType", builtins.int)
+    V: typing_extensions.TypeAlias = ValueType
+
+class _SessionStandingEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_SessionStanding.ValueType], builtins.type):
+    DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
+    SESSION_STANDING_UNSPECIFIED: _SessionStanding.ValueType  # 0
+    """Never sent."""
+    SESSION_STANDING_HALTED: _SessionStanding.ValueType  # 1
+    """It is halted: itself, a session above it, the agent of its last call, or everything."""
+    SESSION_STANDING_HELD: _SessionStanding.ValueType  # 2
+    """A question to a person about a call of it is open."""
+    SESSION_STANDING_CALLING: _SessionStanding.ValueType  # 3
+    """A permitted call of it has no outcome yet."""
+    SESSION_STANDING_STOPPED: _SessionStanding.ValueType  # 4
+    """Its last call was answered with STOP."""
+    SESSION_STANDING_QUIET: _SessionStanding.ValueType  # 5
+    """None of these."""
+
+class SessionStanding(_SessionStanding, metaclass=_SessionStandingEnumTypeWrapper):
+    """Where a session stands; the first that holds."""
+
+SESSION_STANDING_UNSPECIFIED: SessionStanding.ValueType  # 0
+"""Never sent."""
+SESSION_STANDING_HALTED: SessionStanding.ValueType  # 1
+"""It is halted: itself, a session above it, the agent of its last call, or everything."""
+SESSION_STANDING_HELD: SessionStanding.ValueType  # 2
+"""A question to a person about a call of it is open."""
+SESSION_STANDING_CALLING: SessionStanding.ValueType  # 3
+"""A permitted call of it has no outcome yet."""
+SESSION_STANDING_STOPPED: SessionStanding.ValueType  # 4
+"""Its last call was answered with STOP."""
+SESSION_STANDING_QUIET: SessionStanding.ValueType  # 5
+"""None of these."""
+global___SessionStanding = SessionStanding
+
+class _FollowUpKind:
+    ValueType = typing.NewType("ValueType", builtins.int)
+    V: typing_extensions.TypeAlias = ValueType
+
+class _FollowUpKindEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_FollowUpKind.ValueType], builtins.type):
+    DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
+    FOLLOW_UP_KIND_UNSPECIFIED: _FollowUpKind.ValueType  # 0
+    """It follows up on none."""
+    FOLLOW_UP_KIND_SAME: _FollowUpKind.ValueType  # 1
+    """With the same arguments: a retry."""
+    FOLLOW_UP_KIND_NEAR: _FollowUpKind.ValueType  # 2
+    """With nearly the same."""
+    FOLLOW_UP_KIND_CHANGED: _FollowUpKind.ValueType  # 3
+    """With others."""
+
+class FollowUpKind(_FollowUpKind, metaclass=_FollowUpKindEnumTypeWrapper):
+    """How a call follows up on one that failed."""
+
+FOLLOW_UP_KIND_UNSPECIFIED: FollowUpKind.ValueType  # 0
+"""It follows up on none."""
+FOLLOW_UP_KIND_SAME: FollowUpKind.ValueType  # 1
+"""With the same arguments: a retry."""
+FOLLOW_UP_KIND_NEAR: FollowUpKind.ValueType  # 2
+"""With nearly the same."""
+FOLLOW_UP_KIND_CHANGED: FollowUpKind.ValueType  # 3
+"""With others."""
+global___FollowUpKind = FollowUpKind
 
 @typing.final
 class HaltState(google.protobuf.message.Message):
@@ -388,19 +453,118 @@ class ListSessionsRequest(google.protobuf.message.Message):
 
     PAGE_SIZE_FIELD_NUMBER: builtins.int
     PAGE_TOKEN_FIELD_NUMBER: builtins.int
+    CALLS_FIELD_NUMBER: builtins.int
+    STANDING_FIELD_NUMBER: builtins.int
     page_size: builtins.int
     """How many, 1 to 500; 0 is 50."""
     page_token: builtins.str
     """Where the page begins: the `next_page_token` of the one before; empty for the first."""
+    standing: global___SessionStanding.ValueType
+    """Only sessions that stand so; unspecified: all."""
+    @property
+    def calls(self) -> global___CallFilter:
+        """Only sessions that have a call like that."""
+
     def __init__(
         self,
         *,
         page_size: builtins.int = ...,
         page_token: builtins.str = ...,
+        calls: global___CallFilter | None = ...,
+        standing: global___SessionStanding.ValueType = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["page_size", b"page_size", "page_token", b"page_token"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["calls", b"calls"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["calls", b"calls", "page_size", b"page_size", "page_token", b"page_token", "standing", b"standing"]) -> None: ...
 
 global___ListSessionsRequest = ListSessionsRequest
+
+@typing.final
+class CallFilter(google.protobuf.message.Message):
+    """Which calls are meant. What is empty, absent or unspecified lets all through; the rest has to hold together."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    AGENT_ID_FIELD_NUMBER: builtins.int
+    TOOL_FIELD_NUMBER: builtins.int
+    DECISION_FIELD_NUMBER: builtins.int
+    RULE_FIELD_NUMBER: builtins.int
+    REASON_FIELD_NUMBER: builtins.int
+    STATUS_FIELD_NUMBER: builtins.int
+    FAILURE_FIELD_NUMBER: builtins.int
+    TEXT_FIELD_NUMBER: builtins.int
+    START_TIME_FIELD_NUMBER: builtins.int
+    END_TIME_FIELD_NUMBER: builtins.int
+    agent_id: builtins.str
+    """Of this agent."""
+    tool: builtins.str
+    """Of this tool, by its whole name."""
+    decision: callgate.v1.types_pb2.Decision.ValueType
+    """Decided so, at one of its judgements."""
+    rule: builtins.str
+    """That this rule decided, at one of its judgements; by the name that the policy's file uses."""
+    reason: builtins.str
+    """For this reason, at one of its judgements."""
+    status: callgate.v1.types_pb2.OutcomeStatus.ValueType
+    """That came to this; RUNNING: permitted, and nothing came of it yet."""
+    failure: callgate.v1.types_pb2.FailureKind.ValueType
+    """That failed in this way."""
+    text: builtins.str
+    """With this text in its arguments as they are stored, its call_id or its session_id, in small or capital letters; as
+    long as a name may be. What is stored sealed is not looked into, and the answer says so (Searched.sealed).
+    """
+    @property
+    def start_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
+        """Judged first at that time or later."""
+
+    @property
+    def end_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
+        """Judged first before that time."""
+
+    def __init__(
+        self,
+        *,
+        agent_id: builtins.str = ...,
+        tool: builtins.str = ...,
+        decision: callgate.v1.types_pb2.Decision.ValueType = ...,
+        rule: builtins.str = ...,
+        reason: builtins.str = ...,
+        status: callgate.v1.types_pb2.OutcomeStatus.ValueType = ...,
+        failure: callgate.v1.types_pb2.FailureKind.ValueType = ...,
+        text: builtins.str = ...,
+        start_time: google.protobuf.timestamp_pb2.Timestamp | None = ...,
+        end_time: google.protobuf.timestamp_pb2.Timestamp | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["end_time", b"end_time", "start_time", b"start_time"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["agent_id", b"agent_id", "decision", b"decision", "end_time", b"end_time", "failure", b"failure", "reason", b"reason", "rule", b"rule", "start_time", b"start_time", "status", b"status", "text", b"text", "tool", b"tool"]) -> None: ...
+
+global___CallFilter = CallFilter
+
+@typing.final
+class Searched(google.protobuf.message.Message):
+    """What a list has looked through, so that "nothing found" says where. One answer looks through the calls of some
+    sessions and no more; the next page goes on behind them.
+    """
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    SINCE_TIME_FIELD_NUMBER: builtins.int
+    SEALED_FIELD_NUMBER: builtins.int
+    sealed: builtins.bool
+    """There are arguments that are stored sealed: `text` was compared with ids alone in them."""
+    @property
+    def since_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
+        """Everything that was heard of since then, and is before the next page. Absent: all that is stored."""
+
+    def __init__(
+        self,
+        *,
+        since_time: google.protobuf.timestamp_pb2.Timestamp | None = ...,
+        sealed: builtins.bool = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["since_time", b"since_time"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["sealed", b"sealed", "since_time", b"since_time"]) -> None: ...
+
+global___Searched = Searched
 
 @typing.final
 class SessionSummary(google.protobuf.message.Message):
@@ -417,6 +581,13 @@ class SessionSummary(google.protobuf.message.Message):
     OPEN_CALLS_FIELD_NUMBER: builtins.int
     COST_MICROS_FIELD_NUMBER: builtins.int
     HALTED_FIELD_NUMBER: builtins.int
+    PARENT_SESSION_ID_FIELD_NUMBER: builtins.int
+    DEPTH_FIELD_NUMBER: builtins.int
+    STANDING_FIELD_NUMBER: builtins.int
+    AGENT_ID_FIELD_NUMBER: builtins.int
+    LAST_TOOL_FIELD_NUMBER: builtins.int
+    LAST_DECISION_FIELD_NUMBER: builtins.int
+    LAST_REASON_FIELD_NUMBER: builtins.int
     session_id: builtins.str
     """As its caller chose it."""
     root_session_id: builtins.str
@@ -431,6 +602,20 @@ class SessionSummary(google.protobuf.message.Message):
     """What its call tree has cost, in millionths of a US dollar."""
     halted: builtins.bool
     """It is halted itself. (It may be by a halt of its agent, a session above it, or everything.)"""
+    parent_session_id: builtins.str
+    """Who started it; empty for a root."""
+    depth: builtins.int
+    """How deep it is nested; 0 for a root."""
+    standing: global___SessionStanding.ValueType
+    """Where it stands."""
+    agent_id: builtins.str
+    """The agent of its last call; empty when its caller names none."""
+    last_tool: builtins.str
+    """The tool of its last call."""
+    last_decision: callgate.v1.types_pb2.Decision.ValueType
+    """What was decided of it."""
+    last_reason: builtins.str
+    """Why; empty for a plain ALLOW."""
     @property
     def create_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
         """When it was first heard of."""
@@ -451,9 +636,16 @@ class SessionSummary(google.protobuf.message.Message):
         open_calls: builtins.int = ...,
         cost_micros: builtins.int = ...,
         halted: builtins.bool = ...,
+        parent_session_id: builtins.str = ...,
+        depth: builtins.int = ...,
+        standing: global___SessionStanding.ValueType = ...,
+        agent_id: builtins.str = ...,
+        last_tool: builtins.str = ...,
+        last_decision: callgate.v1.types_pb2.Decision.ValueType = ...,
+        last_reason: builtins.str = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["create_time", b"create_time", "update_time", b"update_time"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["calls", b"calls", "cost_micros", b"cost_micros", "create_time", b"create_time", "halted", b"halted", "open_calls", b"open_calls", "root_session_id", b"root_session_id", "session_id", b"session_id", "steps", b"steps", "update_time", b"update_time"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["agent_id", b"agent_id", "calls", b"calls", "cost_micros", b"cost_micros", "create_time", b"create_time", "depth", b"depth", "halted", b"halted", "last_decision", b"last_decision", "last_reason", b"last_reason", "last_tool", b"last_tool", "open_calls", b"open_calls", "parent_session_id", b"parent_session_id", "root_session_id", b"root_session_id", "session_id", b"session_id", "standing", b"standing", "steps", b"steps", "update_time", b"update_time"]) -> None: ...
 
 global___SessionSummary = SessionSummary
 
@@ -465,21 +657,577 @@ class ListSessionsResponse(google.protobuf.message.Message):
 
     SESSIONS_FIELD_NUMBER: builtins.int
     NEXT_PAGE_TOKEN_FIELD_NUMBER: builtins.int
+    SEARCHED_FIELD_NUMBER: builtins.int
     next_page_token: builtins.str
-    """Where the next page begins; empty after the last one. A session that is heard of meanwhile moves to the first page."""
+    """Where the next page begins; empty after the last one. A session that is heard of meanwhile moves to the first page.
+    With a filter a page may be short, or empty, and have a next one.
+    """
     @property
     def sessions(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___SessionSummary]:
         """The last heard of first."""
+
+    @property
+    def searched(self) -> global___Searched:
+        """What was looked through for this page."""
 
     def __init__(
         self,
         *,
         sessions: collections.abc.Iterable[global___SessionSummary] | None = ...,
         next_page_token: builtins.str = ...,
+        searched: global___Searched | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["next_page_token", b"next_page_token", "sessions", b"sessions"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["searched", b"searched"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["next_page_token", b"next_page_token", "searched", b"searched", "sessions", b"sessions"]) -> None: ...
 
 global___ListSessionsResponse = ListSessionsResponse
+
+@typing.final
+class ListCallsRequest(google.protobuf.message.Message):
+    """Which calls are listed."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    SESSION_ID_FIELD_NUMBER: builtins.int
+    ALONE_FIELD_NUMBER: builtins.int
+    FILTER_FIELD_NUMBER: builtins.int
+    OLDEST_FIRST_FIELD_NUMBER: builtins.int
+    PAGE_SIZE_FIELD_NUMBER: builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: builtins.int
+    session_id: builtins.str
+    """Those of this session's call tree; empty: of all."""
+    alone: builtins.bool
+    """Of that session itself, not of its whole call tree."""
+    oldest_first: builtins.bool
+    """In the order in which they were judged first, instead of the newest first. Only with `session_id`."""
+    page_size: builtins.int
+    """How many, 1 to 500; 0 is 50."""
+    page_token: builtins.str
+    """Where the page begins: the `next_page_token` of the one before; empty for the first."""
+    @property
+    def filter(self) -> global___CallFilter:
+        """Only these."""
+
+    def __init__(
+        self,
+        *,
+        session_id: builtins.str = ...,
+        alone: builtins.bool = ...,
+        filter: global___CallFilter | None = ...,
+        oldest_first: builtins.bool = ...,
+        page_size: builtins.int = ...,
+        page_token: builtins.str = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["filter", b"filter"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["alone", b"alone", "filter", b"filter", "oldest_first", b"oldest_first", "page_size", b"page_size", "page_token", b"page_token", "session_id", b"session_id"]) -> None: ...
+
+global___ListCallsRequest = ListCallsRequest
+
+@typing.final
+class ListCallsResponse(google.protobuf.message.Message):
+    """The calls."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    CALLS_FIELD_NUMBER: builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: builtins.int
+    SEARCHED_FIELD_NUMBER: builtins.int
+    next_page_token: builtins.str
+    """Where the next page begins; empty after the last one. With a filter a page may be short, or empty, and have a next
+    one.
+    """
+    @property
+    def calls(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___CallEntry]:
+        """The newest first, unless it was asked otherwise; without a session those of the call tree that was heard of last
+        come first.
+        """
+
+    @property
+    def searched(self) -> global___Searched:
+        """What was looked through for this page."""
+
+    def __init__(
+        self,
+        *,
+        calls: collections.abc.Iterable[global___CallEntry] | None = ...,
+        next_page_token: builtins.str = ...,
+        searched: global___Searched | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["searched", b"searched"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["calls", b"calls", "next_page_token", b"next_page_token", "searched", b"searched"]) -> None: ...
+
+global___ListCallsResponse = ListCallsResponse
+
+@typing.final
+class CallEntry(google.protobuf.message.Message):
+    """A call in short, as it was judged last, with what came of it."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    SESSION_ID_FIELD_NUMBER: builtins.int
+    ROOT_SESSION_ID_FIELD_NUMBER: builtins.int
+    PARENT_SESSION_ID_FIELD_NUMBER: builtins.int
+    DEPTH_FIELD_NUMBER: builtins.int
+    SEQ_FIELD_NUMBER: builtins.int
+    BATCH_FIELD_NUMBER: builtins.int
+    CALL_ID_FIELD_NUMBER: builtins.int
+    RUN_ID_FIELD_NUMBER: builtins.int
+    AGENT_ID_FIELD_NUMBER: builtins.int
+    TOOL_FIELD_NUMBER: builtins.int
+    ARGUMENTS_FIELD_NUMBER: builtins.int
+    FIRST_JUDGE_TIME_FIELD_NUMBER: builtins.int
+    JUDGE_TIME_FIELD_NUMBER: builtins.int
+    JUDGEMENTS_FIELD_NUMBER: builtins.int
+    DECISION_FIELD_NUMBER: builtins.int
+    RULE_FIELD_NUMBER: builtins.int
+    REASON_FIELD_NUMBER: builtins.int
+    FINDINGS_FIELD_NUMBER: builtins.int
+    ENFORCED_FIELD_NUMBER: builtins.int
+    ATTEMPT_FIELD_NUMBER: builtins.int
+    STATUS_FIELD_NUMBER: builtins.int
+    FAILURE_FIELD_NUMBER: builtins.int
+    ERROR_MESSAGE_FIELD_NUMBER: builtins.int
+    GIST_FIELD_NUMBER: builtins.int
+    RECORD_TIME_FIELD_NUMBER: builtins.int
+    DURATION_FIELD_NUMBER: builtins.int
+    USAGE_FIELD_NUMBER: builtins.int
+    RETRY_OF_CALL_ID_FIELD_NUMBER: builtins.int
+    FOLLOW_UP_FIELD_NUMBER: builtins.int
+    WAITED_FIELD_NUMBER: builtins.int
+    APPROVAL_ID_FIELD_NUMBER: builtins.int
+    OBSERVED_FIELD_NUMBER: builtins.int
+    FINGERPRINT_FIELD_NUMBER: builtins.int
+    POLICY_VERSION_FIELD_NUMBER: builtins.int
+    TRACE_ID_FIELD_NUMBER: builtins.int
+    REPORT_TRACE_ID_FIELD_NUMBER: builtins.int
+    EFFECT_FIELD_NUMBER: builtins.int
+    RESOURCE_FIELD_NUMBER: builtins.int
+    RESULT_BYTES_FIELD_NUMBER: builtins.int
+    session_id: builtins.str
+    """Whose call it is."""
+    root_session_id: builtins.str
+    """The root of its call tree."""
+    parent_session_id: builtins.str
+    """Who started its session; empty for a root."""
+    depth: builtins.int
+    """How deep its session is nested; 0 for a root."""
+    seq: builtins.int
+    """Its place among the events of its call tree: where it was judged first."""
+    batch: builtins.int
+    """Calls of one model turn share it: the `seq` of the first."""
+    call_id: builtins.str
+    """Unique in its session only."""
+    run_id: builtins.str
+    """Empty when its caller names no runs."""
+    agent_id: builtins.str
+    """Empty when its caller names no agent."""
+    tool: builtins.str
+    """As the model called it."""
+    arguments: builtins.str
+    """Its arguments as they are stored, or their beginning (GetCall has all); empty when they are past their term."""
+    judgements: builtins.int
+    """How often it was judged."""
+    decision: callgate.v1.types_pb2.Decision.ValueType
+    """What held at the last judgement."""
+    rule: builtins.str
+    """The rule that decided; empty for a plain ALLOW."""
+    reason: builtins.str
+    """Why; empty for a plain ALLOW."""
+    enforced: builtins.bool
+    """False when the policy would have decided otherwise and only watches (shadow)."""
+    attempt: builtins.int
+    """Which attempt was permitted last, from 1; 0 when none was."""
+    status: callgate.v1.types_pb2.OutcomeStatus.ValueType
+    """What came of it: RUNNING while its lease runs, UNKNOWN once it ran out; unspecified when it was never permitted."""
+    failure: callgate.v1.types_pb2.FailureKind.ValueType
+    """What went wrong."""
+    error_message: builtins.str
+    """A failure's error, in one line."""
+    gist: builtins.str
+    """What a success gave, in a few words."""
+    retry_of_call_id: builtins.str
+    """The failed call of its session that it follows up on; empty for none."""
+    follow_up: global___FollowUpKind.ValueType
+    """How it follows up."""
+    approval_id: builtins.str
+    """The last question to a person about it; empty for none."""
+    observed: builtins.bool
+    """It was only reported, never asked for."""
+    fingerprint: builtins.str
+    """By which repetitions are known, hexadecimal."""
+    policy_version: builtins.str
+    """The policy that judged, as in Verdict."""
+    trace_id: builtins.str
+    """The OpenTelemetry trace in which it was judged last; empty where none was known."""
+    report_trace_id: builtins.str
+    """The same of the report on it."""
+    effect: builtins.str
+    """What it does to the world: unknown, read, write, poll, check."""
+    resource: builtins.str
+    """What it touches; empty: anything."""
+    result_bytes: builtins.int
+    """The size of what it gave, in bytes; absent when nobody said."""
+    @property
+    def first_judge_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
+        """When it was judged first."""
+
+    @property
+    def judge_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
+        """When it was judged last."""
+
+    @property
+    def findings(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[callgate.v1.types_pb2.Finding]:
+        """Everything the rules had to say at the last judgement, in their order."""
+
+    @property
+    def record_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
+        """When what came of it was recorded."""
+
+    @property
+    def duration(self) -> google.protobuf.duration_pb2.Duration:
+        """How long it took by its caller's watch; absent when nobody said."""
+
+    @property
+    def usage(self) -> callgate.v1.types_pb2.Usage:
+        """What it used and cost, over all its judgements and reports."""
+
+    @property
+    def waited(self) -> google.protobuf.duration_pb2.Duration:
+        """How long after that failure it was permitted."""
+
+    def __init__(
+        self,
+        *,
+        session_id: builtins.str = ...,
+        root_session_id: builtins.str = ...,
+        parent_session_id: builtins.str = ...,
+        depth: builtins.int = ...,
+        seq: builtins.int = ...,
+        batch: builtins.int = ...,
+        call_id: builtins.str = ...,
+        run_id: builtins.str = ...,
+        agent_id: builtins.str = ...,
+        tool: builtins.str = ...,
+        arguments: builtins.str = ...,
+        first_judge_time: google.protobuf.timestamp_pb2.Timestamp | None = ...,
+        judge_time: google.protobuf.timestamp_pb2.Timestamp | None = ...,
+        judgements: builtins.int = ...,
+        decision: callgate.v1.types_pb2.Decision.ValueType = ...,
+        rule: builtins.str = ...,
+        reason: builtins.str = ...,
+        findings: collections.abc.Iterable[callgate.v1.types_pb2.Finding] | None = ...,
+        enforced: builtins.bool = ...,
+        attempt: builtins.int = ...,
+        status: callgate.v1.types_pb2.OutcomeStatus.ValueType = ...,
+        failure: callgate.v1.types_pb2.FailureKind.ValueType = ...,
+        error_message: builtins.str = ...,
+        gist: builtins.str = ...,
+        record_time: google.protobuf.timestamp_pb2.Timestamp | None = ...,
+        duration: google.protobuf.duration_pb2.Duration | None = ...,
+        usage: callgate.v1.types_pb2.Usage | None = ...,
+        retry_of_call_id: builtins.str = ...,
+        follow_up: global___FollowUpKind.ValueType = ...,
+        waited: google.protobuf.duration_pb2.Duration | None = ...,
+        approval_id: builtins.str = ...,
+        observed: builtins.bool = ...,
+        fingerprint: builtins.str = ...,
+        policy_version: builtins.str = ...,
+        trace_id: builtins.str = ...,
+        report_trace_id: builtins.str = ...,
+        effect: builtins.str = ...,
+        resource: builtins.str = ...,
+        result_bytes: builtins.int | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["_result_bytes", b"_result_bytes", "duration", b"duration", "first_judge_time", b"first_judge_time", "judge_time", b"judge_time", "record_time", b"record_time", "result_bytes", b"result_bytes", "usage", b"usage", "waited", b"waited"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_result_bytes", b"_result_bytes", "agent_id", b"agent_id", "approval_id", b"approval_id", "arguments", b"arguments", "attempt", b"attempt", "batch", b"batch", "call_id", b"call_id", "decision", b"decision", "depth", b"depth", "duration", b"duration", "effect", b"effect", "enforced", b"enforced", "error_message", b"error_message", "failure", b"failure", "findings", b"findings", "fingerprint", b"fingerprint", "first_judge_time", b"first_judge_time", "follow_up", b"follow_up", "gist", b"gist", "judge_time", b"judge_time", "judgements", b"judgements", "observed", b"observed", "parent_session_id", b"parent_session_id", "policy_version", b"policy_version", "reason", b"reason", "record_time", b"record_time", "report_trace_id", b"report_trace_id", "resource", b"resource", "result_bytes", b"result_bytes", "retry_of_call_id", b"retry_of_call_id", "root_session_id", b"root_session_id", "rule", b"rule", "run_id", b"run_id", "seq", b"seq", "session_id", b"session_id", "status", b"status", "tool", b"tool", "trace_id", b"trace_id", "usage", b"usage", "waited", b"waited"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_result_bytes", b"_result_bytes"]) -> typing.Literal["result_bytes"] | None: ...
+
+global___CallEntry = CallEntry
+
+@typing.final
+class GetCallRequest(google.protobuf.message.Message):
+    """Which call is wanted."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    SESSION_ID_FIELD_NUMBER: builtins.int
+    CALL_ID_FIELD_NUMBER: builtins.int
+    INCLUDE_ROWS_FIELD_NUMBER: builtins.int
+    session_id: builtins.str
+    """Whose call it is. Required."""
+    call_id: builtins.str
+    """The call. Required."""
+    include_rows: builtins.bool
+    """With its rows, as `callgate export` gives them. For operators and analysts; others are refused
+    (PERMISSION_DENIED, ROLE_MISSING).
+    """
+    def __init__(
+        self,
+        *,
+        session_id: builtins.str = ...,
+        call_id: builtins.str = ...,
+        include_rows: builtins.bool = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["call_id", b"call_id", "include_rows", b"include_rows", "session_id", b"session_id"]) -> None: ...
+
+global___GetCallRequest = GetCallRequest
+
+@typing.final
+class GetCallResponse(google.protobuf.message.Message):
+    """A call with everything that is stored of it."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    CALL_FIELD_NUMBER: builtins.int
+    ARGUMENTS_JSON_FIELD_NUMBER: builtins.int
+    JUSTIFICATION_FIELD_NUMBER: builtins.int
+    RESULT_FIELD_NUMBER: builtins.int
+    RESULT_TRUNCATED_FIELD_NUMBER: builtins.int
+    RESULT_WHOLE_BYTES_FIELD_NUMBER: builtins.int
+    RESULT_WHOLE_SHA256_FIELD_NUMBER: builtins.int
+    ERROR_MESSAGE_FIELD_NUMBER: builtins.int
+    JUDGEMENTS_FIELD_NUMBER: builtins.int
+    REPORTS_FIELD_NUMBER: builtins.int
+    ANSWERS_FIELD_NUMBER: builtins.int
+    TOOL_RESULT_JSON_FIELD_NUMBER: builtins.int
+    NEXT_CONTEXT_HINT_FIELD_NUMBER: builtins.int
+    FOLLOWED_BY_CALL_IDS_FIELD_NUMBER: builtins.int
+    ROWS_FIELD_NUMBER: builtins.int
+    arguments_json: builtins.str
+    """Its arguments, whole, as they are stored; empty when they are past their term."""
+    justification: builtins.str
+    """Why the agent wanted it; may be empty."""
+    result: builtins.str
+    """The answer of a success, as it is stored. Absent when it was not stored."""
+    result_truncated: builtins.bool
+    """`result` is only the beginning of the answer: it was larger than the policy lets be stored."""
+    result_whole_bytes: builtins.int
+    """Then the size of the whole answer in bytes, without secrets that are not stored; else 0."""
+    result_whole_sha256: builtins.str
+    """Then its SHA-256, hexadecimal; else empty."""
+    error_message: builtins.str
+    """The raw error of a failure."""
+    tool_result_json: builtins.str
+    """What the model was told instead of a result when it was refused last, made anew from what is stored: tools that the
+    policy suggested then are not in it. Empty when it was permitted.
+    """
+    next_context_hint: builtins.str
+    """The warning that the model was told with an ALLOW. Empty: none."""
+    @property
+    def call(self) -> global___CallEntry:
+        """In short."""
+
+    @property
+    def judgements(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Judgement]:
+        """Its judgements, oldest first; of more than a hundred the newest hundred (`call.judgements` counts all)."""
+
+    @property
+    def reports(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___CallReport]:
+        """What was reported of it, oldest first."""
+
+    @property
+    def answers(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___CallAnswer]:
+        """What people said of it, oldest first."""
+
+    @property
+    def followed_by_call_ids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Calls of its session that follow up on its failure."""
+
+    @property
+    def rows(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Its rows, each a JSON object with its kind as `record`; empty unless asked for."""
+
+    def __init__(
+        self,
+        *,
+        call: global___CallEntry | None = ...,
+        arguments_json: builtins.str = ...,
+        justification: builtins.str = ...,
+        result: builtins.str | None = ...,
+        result_truncated: builtins.bool = ...,
+        result_whole_bytes: builtins.int = ...,
+        result_whole_sha256: builtins.str = ...,
+        error_message: builtins.str = ...,
+        judgements: collections.abc.Iterable[global___Judgement] | None = ...,
+        reports: collections.abc.Iterable[global___CallReport] | None = ...,
+        answers: collections.abc.Iterable[global___CallAnswer] | None = ...,
+        tool_result_json: builtins.str = ...,
+        next_context_hint: builtins.str = ...,
+        followed_by_call_ids: collections.abc.Iterable[builtins.str] | None = ...,
+        rows: collections.abc.Iterable[builtins.str] | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["_result", b"_result", "call", b"call", "result", b"result"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_result", b"_result", "answers", b"answers", "arguments_json", b"arguments_json", "call", b"call", "error_message", b"error_message", "followed_by_call_ids", b"followed_by_call_ids", "judgements", b"judgements", "justification", b"justification", "next_context_hint", b"next_context_hint", "reports", b"reports", "result", b"result", "result_truncated", b"result_truncated", "result_whole_bytes", b"result_whole_bytes", "result_whole_sha256", b"result_whole_sha256", "rows", b"rows", "tool_result_json", b"tool_result_json"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_result", b"_result"]) -> typing.Literal["result"] | None: ...
+
+global___GetCallResponse = GetCallResponse
+
+@typing.final
+class Judgement(google.protobuf.message.Message):
+    """One judgement of a call."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    SEQ_FIELD_NUMBER: builtins.int
+    JUDGE_TIME_FIELD_NUMBER: builtins.int
+    DECISION_FIELD_NUMBER: builtins.int
+    WOULD_FIELD_NUMBER: builtins.int
+    RULE_FIELD_NUMBER: builtins.int
+    REASON_FIELD_NUMBER: builtins.int
+    FINDINGS_FIELD_NUMBER: builtins.int
+    ATTEMPT_FIELD_NUMBER: builtins.int
+    LEASE_EXPIRE_TIME_FIELD_NUMBER: builtins.int
+    APPROVAL_ID_FIELD_NUMBER: builtins.int
+    POLICY_VERSION_FIELD_NUMBER: builtins.int
+    TRACE_ID_FIELD_NUMBER: builtins.int
+    seq: builtins.int
+    """Its place among the events of its call tree."""
+    decision: callgate.v1.types_pb2.Decision.ValueType
+    """What held."""
+    would: callgate.v1.types_pb2.Decision.ValueType
+    """What the policy would have decided; differs in shadow mode only."""
+    rule: builtins.str
+    """The rule that decided; empty for a plain ALLOW."""
+    reason: builtins.str
+    """Why; empty for a plain ALLOW."""
+    attempt: builtins.int
+    """Which attempt was permitted, from 1; 0 when none was."""
+    approval_id: builtins.str
+    """The question to a person; empty for none."""
+    policy_version: builtins.str
+    """The policy that judged, as in Verdict."""
+    trace_id: builtins.str
+    """The OpenTelemetry trace of it; empty where none was known."""
+    @property
+    def judge_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
+        """When."""
+
+    @property
+    def findings(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[callgate.v1.types_pb2.Finding]:
+        """Everything the rules had to say, in their order."""
+
+    @property
+    def lease_expire_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
+        """When the outcome counts as unknown unless recorded."""
+
+    def __init__(
+        self,
+        *,
+        seq: builtins.int = ...,
+        judge_time: google.protobuf.timestamp_pb2.Timestamp | None = ...,
+        decision: callgate.v1.types_pb2.Decision.ValueType = ...,
+        would: callgate.v1.types_pb2.Decision.ValueType = ...,
+        rule: builtins.str = ...,
+        reason: builtins.str = ...,
+        findings: collections.abc.Iterable[callgate.v1.types_pb2.Finding] | None = ...,
+        attempt: builtins.int = ...,
+        lease_expire_time: google.protobuf.timestamp_pb2.Timestamp | None = ...,
+        approval_id: builtins.str = ...,
+        policy_version: builtins.str = ...,
+        trace_id: builtins.str = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["judge_time", b"judge_time", "lease_expire_time", b"lease_expire_time"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["approval_id", b"approval_id", "attempt", b"attempt", "decision", b"decision", "findings", b"findings", "judge_time", b"judge_time", "lease_expire_time", b"lease_expire_time", "policy_version", b"policy_version", "reason", b"reason", "rule", b"rule", "seq", b"seq", "trace_id", b"trace_id", "would", b"would"]) -> None: ...
+
+global___Judgement = Judgement
+
+@typing.final
+class CallReport(google.protobuf.message.Message):
+    """One report on a call."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    SEQ_FIELD_NUMBER: builtins.int
+    RECORD_TIME_FIELD_NUMBER: builtins.int
+    STATUS_FIELD_NUMBER: builtins.int
+    FAILURE_FIELD_NUMBER: builtins.int
+    ERROR_MESSAGE_FIELD_NUMBER: builtins.int
+    BY_LEASE_FIELD_NUMBER: builtins.int
+    DURATION_FIELD_NUMBER: builtins.int
+    ADVICE_FIELD_NUMBER: builtins.int
+    PROGRESS_NOTE_FIELD_NUMBER: builtins.int
+    TRACE_ID_FIELD_NUMBER: builtins.int
+    seq: builtins.int
+    """Its place among the events of its call tree."""
+    status: callgate.v1.types_pb2.OutcomeStatus.ValueType
+    """What came of it."""
+    failure: callgate.v1.types_pb2.FailureKind.ValueType
+    """What went wrong."""
+    error_message: builtins.str
+    """The error in one line."""
+    by_lease: builtins.bool
+    """Nobody reported; the lease ran out."""
+    progress_note: builtins.str
+    """How far a running call had come."""
+    trace_id: builtins.str
+    """The OpenTelemetry trace of it; empty where none was known."""
+    @property
+    def record_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
+        """When."""
+
+    @property
+    def duration(self) -> google.protobuf.duration_pb2.Duration:
+        """How long it took by its caller's watch; absent when nobody said."""
+
+    @property
+    def advice(self) -> callgate.v1.types_pb2.Advice:
+        """For a failure: what was advised."""
+
+    def __init__(
+        self,
+        *,
+        seq: builtins.int = ...,
+        record_time: google.protobuf.timestamp_pb2.Timestamp | None = ...,
+        status: callgate.v1.types_pb2.OutcomeStatus.ValueType = ...,
+        failure: callgate.v1.types_pb2.FailureKind.ValueType = ...,
+        error_message: builtins.str = ...,
+        by_lease: builtins.bool = ...,
+        duration: google.protobuf.duration_pb2.Duration | None = ...,
+        advice: callgate.v1.types_pb2.Advice | None = ...,
+        progress_note: builtins.str = ...,
+        trace_id: builtins.str = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["advice", b"advice", "duration", b"duration", "record_time", b"record_time"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["advice", b"advice", "by_lease", b"by_lease", "duration", b"duration", "error_message", b"error_message", "failure", b"failure", "progress_note", b"progress_note", "record_time", b"record_time", "seq", b"seq", "status", b"status", "trace_id", b"trace_id"]) -> None: ...
+
+global___CallReport = CallReport
+
+@typing.final
+class CallAnswer(google.protobuf.message.Message):
+    """What a person said of a call."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    CREATE_TIME_FIELD_NUMBER: builtins.int
+    KIND_FIELD_NUMBER: builtins.int
+    BY_FIELD_NUMBER: builtins.int
+    REASON_FIELD_NUMBER: builtins.int
+    APPROVED_FIELD_NUMBER: builtins.int
+    kind: builtins.str
+    """What: answered, seconded (a yes that needs another one), withdrawn, outcome_settled."""
+    by: builtins.str
+    """Who; empty when the asking call itself took its question back."""
+    reason: builtins.str
+    """Why, in their words."""
+    approved: builtins.bool
+    """For an answer: yes."""
+    @property
+    def create_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
+        """When."""
+
+    def __init__(
+        self,
+        *,
+        create_time: google.protobuf.timestamp_pb2.Timestamp | None = ...,
+        kind: builtins.str = ...,
+        by: builtins.str = ...,
+        reason: builtins.str = ...,
+        approved: builtins.bool = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["create_time", b"create_time"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["approved", b"approved", "by", b"by", "create_time", b"create_time", "kind", b"kind", "reason", b"reason"]) -> None: ...
+
+global___CallAnswer = CallAnswer
 
 @typing.final
 class ExportCallsRequest(google.protobuf.message.Message):

@@ -85,6 +85,16 @@ class SessionServiceStub(object):
                 request_serializer=callgate_dot_v1_dot_session__service__pb2.ListSessionsRequest.SerializeToString,
                 response_deserializer=callgate_dot_v1_dot_session__service__pb2.ListSessionsResponse.FromString,
                 _registered_method=True)
+        self.ListCalls = channel.unary_unary(
+                '/callgate.v1.SessionService/ListCalls',
+                request_serializer=callgate_dot_v1_dot_session__service__pb2.ListCallsRequest.SerializeToString,
+                response_deserializer=callgate_dot_v1_dot_session__service__pb2.ListCallsResponse.FromString,
+                _registered_method=True)
+        self.GetCall = channel.unary_unary(
+                '/callgate.v1.SessionService/GetCall',
+                request_serializer=callgate_dot_v1_dot_session__service__pb2.GetCallRequest.SerializeToString,
+                response_deserializer=callgate_dot_v1_dot_session__service__pb2.GetCallResponse.FromString,
+                _registered_method=True)
         self.ExportCalls = channel.unary_stream(
                 '/callgate.v1.SessionService/ExportCalls',
                 request_serializer=callgate_dot_v1_dot_session__service__pb2.ExportCallsRequest.SerializeToString,
@@ -156,7 +166,21 @@ class SessionServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ListSessions(self, request, context):
-        """The sessions that were heard of last.
+        """The sessions that were heard of last, or those of them that a filter lets through.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListCalls(self, request, context):
+        """Calls in short, each as it was judged last and with what came of it: of a session's call tree, or of all trees.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetCall(self, request, context):
+        """A call with everything that is stored of it. Also answers NOT_FOUND, CALL_UNKNOWN: the session has no such call.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -213,6 +237,16 @@ def add_SessionServiceServicer_to_server(servicer, server):
                     servicer.ListSessions,
                     request_deserializer=callgate_dot_v1_dot_session__service__pb2.ListSessionsRequest.FromString,
                     response_serializer=callgate_dot_v1_dot_session__service__pb2.ListSessionsResponse.SerializeToString,
+            ),
+            'ListCalls': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListCalls,
+                    request_deserializer=callgate_dot_v1_dot_session__service__pb2.ListCallsRequest.FromString,
+                    response_serializer=callgate_dot_v1_dot_session__service__pb2.ListCallsResponse.SerializeToString,
+            ),
+            'GetCall': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetCall,
+                    request_deserializer=callgate_dot_v1_dot_session__service__pb2.GetCallRequest.FromString,
+                    response_serializer=callgate_dot_v1_dot_session__service__pb2.GetCallResponse.SerializeToString,
             ),
             'ExportCalls': grpc.unary_stream_rpc_method_handler(
                     servicer.ExportCalls,
@@ -424,6 +458,60 @@ class SessionService(object):
             '/callgate.v1.SessionService/ListSessions',
             callgate_dot_v1_dot_session__service__pb2.ListSessionsRequest.SerializeToString,
             callgate_dot_v1_dot_session__service__pb2.ListSessionsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListCalls(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/callgate.v1.SessionService/ListCalls',
+            callgate_dot_v1_dot_session__service__pb2.ListCallsRequest.SerializeToString,
+            callgate_dot_v1_dot_session__service__pb2.ListCallsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetCall(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/callgate.v1.SessionService/GetCall',
+            callgate_dot_v1_dot_session__service__pb2.GetCallRequest.SerializeToString,
+            callgate_dot_v1_dot_session__service__pb2.GetCallResponse.FromString,
             options,
             channel_credentials,
             insecure,

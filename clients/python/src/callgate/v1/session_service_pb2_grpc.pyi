@@ -76,7 +76,19 @@ class SessionServiceStub:
         callgate.v1.session_service_pb2.ListSessionsRequest,
         callgate.v1.session_service_pb2.ListSessionsResponse,
     ]
-    """The sessions that were heard of last."""
+    """The sessions that were heard of last, or those of them that a filter lets through."""
+
+    ListCalls: grpc.UnaryUnaryMultiCallable[
+        callgate.v1.session_service_pb2.ListCallsRequest,
+        callgate.v1.session_service_pb2.ListCallsResponse,
+    ]
+    """Calls in short, each as it was judged last and with what came of it: of a session's call tree, or of all trees."""
+
+    GetCall: grpc.UnaryUnaryMultiCallable[
+        callgate.v1.session_service_pb2.GetCallRequest,
+        callgate.v1.session_service_pb2.GetCallResponse,
+    ]
+    """A call with everything that is stored of it. Also answers NOT_FOUND, CALL_UNKNOWN: the session has no such call."""
 
     ExportCalls: grpc.UnaryStreamMultiCallable[
         callgate.v1.session_service_pb2.ExportCallsRequest,
@@ -148,7 +160,19 @@ class SessionServiceAsyncStub:
         callgate.v1.session_service_pb2.ListSessionsRequest,
         callgate.v1.session_service_pb2.ListSessionsResponse,
     ]
-    """The sessions that were heard of last."""
+    """The sessions that were heard of last, or those of them that a filter lets through."""
+
+    ListCalls: grpc.aio.UnaryUnaryMultiCallable[
+        callgate.v1.session_service_pb2.ListCallsRequest,
+        callgate.v1.session_service_pb2.ListCallsResponse,
+    ]
+    """Calls in short, each as it was judged last and with what came of it: of a session's call tree, or of all trees."""
+
+    GetCall: grpc.aio.UnaryUnaryMultiCallable[
+        callgate.v1.session_service_pb2.GetCallRequest,
+        callgate.v1.session_service_pb2.GetCallResponse,
+    ]
+    """A call with everything that is stored of it. Also answers NOT_FOUND, CALL_UNKNOWN: the session has no such call."""
 
     ExportCalls: grpc.aio.UnaryStreamMultiCallable[
         callgate.v1.session_service_pb2.ExportCallsRequest,
@@ -234,7 +258,23 @@ class SessionServiceServicer(metaclass=abc.ABCMeta):
         request: callgate.v1.session_service_pb2.ListSessionsRequest,
         context: _ServicerContext,
     ) -> typing.Union[callgate.v1.session_service_pb2.ListSessionsResponse, collections.abc.Awaitable[callgate.v1.session_service_pb2.ListSessionsResponse]]:
-        """The sessions that were heard of last."""
+        """The sessions that were heard of last, or those of them that a filter lets through."""
+
+    @abc.abstractmethod
+    def ListCalls(
+        self,
+        request: callgate.v1.session_service_pb2.ListCallsRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[callgate.v1.session_service_pb2.ListCallsResponse, collections.abc.Awaitable[callgate.v1.session_service_pb2.ListCallsResponse]]:
+        """Calls in short, each as it was judged last and with what came of it: of a session's call tree, or of all trees."""
+
+    @abc.abstractmethod
+    def GetCall(
+        self,
+        request: callgate.v1.session_service_pb2.GetCallRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[callgate.v1.session_service_pb2.GetCallResponse, collections.abc.Awaitable[callgate.v1.session_service_pb2.GetCallResponse]]:
+        """A call with everything that is stored of it. Also answers NOT_FOUND, CALL_UNKNOWN: the session has no such call."""
 
     @abc.abstractmethod
     def ExportCalls(

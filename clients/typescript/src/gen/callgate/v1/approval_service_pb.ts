@@ -6,6 +6,8 @@
 
 import type { GenEnum, GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegenv2";
 import { enumDesc, fileDesc, messageDesc, serviceDesc } from "@bufbuild/protobuf/codegenv2";
+import type { Finding } from "./types_pb.js";
+import { file_callgate_v1_types } from "./types_pb.js";
 import type { Duration, Timestamp } from "@bufbuild/protobuf/wkt";
 import { file_google_protobuf_duration, file_google_protobuf_timestamp } from "@bufbuild/protobuf/wkt";
 import type { Message } from "@bufbuild/protobuf";
@@ -14,7 +16,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file callgate/v1/approval_service.proto.
  */
 export const file_callgate_v1_approval_service: GenFile = /*@__PURE__*/
-  fileDesc("CiJjYWxsZ2F0ZS92MS9hcHByb3ZhbF9zZXJ2aWNlLnByb3RvEgtjYWxsZ2F0ZS52MSK3BQoIQXBwcm92YWwSEwoLYXBwcm92YWxfaWQYASABKAkSKQoFc3RhdGUYAiABKA4yGi5jYWxsZ2F0ZS52MS5BcHByb3ZhbFN0YXRlEhIKCnNlc3Npb25faWQYAyABKAkSFwoPcm9vdF9zZXNzaW9uX2lkGAQgASgJEhAKCGFnZW50X2lkGAUgASgJEg8KB2NhbGxfaWQYBiABKAkSDAoEdG9vbBgHIAEoCRIWCg5hcmd1bWVudHNfanNvbhgIIAEoCRIVCg1qdXN0aWZpY2F0aW9uGAkgASgJEg8KB3JlYXNvbnMYCiADKAkSLwoLY3JlYXRlX3RpbWUYCyABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEi8KC2V4cGlyZV90aW1lGAwgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIWCg5wb2xpY3lfdmVyc2lvbhgNIAEoCRITCgtyZXNvbHZlZF9ieRgOIAEoCRIZChFyZXNvbHV0aW9uX3JlYXNvbhgPIAEoCRIwCgxyZXNvbHZlX3RpbWUYECABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEikKBXNjb3BlGBEgASgOMhouY2FsbGdhdGUudjEuQXBwcm92YWxTY29wZRI1ChFzY29wZV9leHBpcmVfdGltZRgSIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASEAoIcmVzb3VyY2UYEyABKAkSDQoFZ3JvdXAYFCABKAkSFgoOZXNjYWxhdGVfZ3JvdXAYFSABKAkSMQoNZXNjYWxhdGVfdGltZRgWIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASDgoGcGVvcGxlGBcgASgNEhMKC3NlY29uZGVkX2J5GBggAygJIosBChRMaXN0QXBwcm92YWxzUmVxdWVzdBIpCgVzdGF0ZRgBIAEoDjIaLmNhbGxnYXRlLnYxLkFwcHJvdmFsU3RhdGUSEgoKc2Vzc2lvbl9pZBgCIAEoCRIRCglwYWdlX3NpemUYAyABKA0SEgoKcGFnZV90b2tlbhgEIAEoCRINCgVncm91cBgFIAEoCSJaChVMaXN0QXBwcm92YWxzUmVzcG9uc2USKAoJYXBwcm92YWxzGAEgAygLMhUuY2FsbGdhdGUudjEuQXBwcm92YWwSFwoPbmV4dF9wYWdlX3Rva2VuGAIgASgJIikKEkdldEFwcHJvdmFsUmVxdWVzdBITCgthcHByb3ZhbF9pZBgBIAEoCSI+ChNHZXRBcHByb3ZhbFJlc3BvbnNlEicKCGFwcHJvdmFsGAEgASgLMhUuY2FsbGdhdGUudjEuQXBwcm92YWwiqwEKFlJlc29sdmVBcHByb3ZhbFJlcXVlc3QSEwoLYXBwcm92YWxfaWQYASABKAkSDwoHYXBwcm92ZRgDIAEoCBIOCgZyZWFzb24YBCABKAkSKQoFc2NvcGUYBSABKA4yGi5jYWxsZ2F0ZS52MS5BcHByb3ZhbFNjb3BlEiYKA3R0bBgGIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbkoECAIQA1ICYnkiQgoXUmVzb2x2ZUFwcHJvdmFsUmVzcG9uc2USJwoIYXBwcm92YWwYASABKAsyFS5jYWxsZ2F0ZS52MS5BcHByb3ZhbCI+ChdXaXRoZHJhd0FwcHJvdmFsUmVxdWVzdBITCgthcHByb3ZhbF9pZBgBIAEoCRIOCgZyZWFzb24YAiABKAkiQwoYV2l0aGRyYXdBcHByb3ZhbFJlc3BvbnNlEicKCGFwcHJvdmFsGAEgASgLMhUuY2FsbGdhdGUudjEuQXBwcm92YWwiKwoVV2F0Y2hBcHByb3ZhbHNSZXF1ZXN0EhIKCnNlc3Npb25faWQYASABKAkiQQoWV2F0Y2hBcHByb3ZhbHNSZXNwb25zZRInCghhcHByb3ZhbBgBIAEoCzIVLmNhbGxnYXRlLnYxLkFwcHJvdmFsKr0BCg1BcHByb3ZhbFN0YXRlEh4KGkFQUFJPVkFMX1NUQVRFX1VOU1BFQ0lGSUVEEAASGgoWQVBQUk9WQUxfU1RBVEVfUEVORElORxABEhsKF0FQUFJPVkFMX1NUQVRFX0FQUFJPVkVEEAISGQoVQVBQUk9WQUxfU1RBVEVfREVOSUVEEAMSGgoWQVBQUk9WQUxfU1RBVEVfRVhQSVJFRBAEEhwKGEFQUFJPVkFMX1NUQVRFX1dJVEhEUkFXThAFKn4KDUFwcHJvdmFsU2NvcGUSHgoaQVBQUk9WQUxfU0NPUEVfVU5TUEVDSUZJRUQQABIXChNBUFBST1ZBTF9TQ09QRV9DQUxMEAESGwoXQVBQUk9WQUxfU0NPUEVfUkVTT1VSQ0UQAhIXChNBUFBST1ZBTF9TQ09QRV9UT09MEAMy8AMKD0FwcHJvdmFsU2VydmljZRJbCg1MaXN0QXBwcm92YWxzEiEuY2FsbGdhdGUudjEuTGlzdEFwcHJvdmFsc1JlcXVlc3QaIi5jYWxsZ2F0ZS52MS5MaXN0QXBwcm92YWxzUmVzcG9uc2UiA5ACARJVCgtHZXRBcHByb3ZhbBIfLmNhbGxnYXRlLnYxLkdldEFwcHJvdmFsUmVxdWVzdBogLmNhbGxnYXRlLnYxLkdldEFwcHJvdmFsUmVzcG9uc2UiA5ACARJhCg9SZXNvbHZlQXBwcm92YWwSIy5jYWxsZ2F0ZS52MS5SZXNvbHZlQXBwcm92YWxSZXF1ZXN0GiQuY2FsbGdhdGUudjEuUmVzb2x2ZUFwcHJvdmFsUmVzcG9uc2UiA5ACAhJkChBXaXRoZHJhd0FwcHJvdmFsEiQuY2FsbGdhdGUudjEuV2l0aGRyYXdBcHByb3ZhbFJlcXVlc3QaJS5jYWxsZ2F0ZS52MS5XaXRoZHJhd0FwcHJvdmFsUmVzcG9uc2UiA5ACAhJgCg5XYXRjaEFwcHJvdmFscxIiLmNhbGxnYXRlLnYxLldhdGNoQXBwcm92YWxzUmVxdWVzdBojLmNhbGxnYXRlLnYxLldhdGNoQXBwcm92YWxzUmVzcG9uc2UiA5ACATABQj0KC2NhbGxnYXRlLnYxQhRBcHByb3ZhbFNlcnZpY2VQcm90b1ABWhZjYWxsZ2F0ZS92MTtjYWxsZ2F0ZXYxYgZwcm90bzM", [file_google_protobuf_duration, file_google_protobuf_timestamp]);
+  fileDesc("CiJjYWxsZ2F0ZS92MS9hcHByb3ZhbF9zZXJ2aWNlLnByb3RvEgtjYWxsZ2F0ZS52MSKrBwoIQXBwcm92YWwSEwoLYXBwcm92YWxfaWQYASABKAkSKQoFc3RhdGUYAiABKA4yGi5jYWxsZ2F0ZS52MS5BcHByb3ZhbFN0YXRlEhIKCnNlc3Npb25faWQYAyABKAkSFwoPcm9vdF9zZXNzaW9uX2lkGAQgASgJEhAKCGFnZW50X2lkGAUgASgJEg8KB2NhbGxfaWQYBiABKAkSDAoEdG9vbBgHIAEoCRIWCg5hcmd1bWVudHNfanNvbhgIIAEoCRIVCg1qdXN0aWZpY2F0aW9uGAkgASgJEg8KB3JlYXNvbnMYCiADKAkSLwoLY3JlYXRlX3RpbWUYCyABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEi8KC2V4cGlyZV90aW1lGAwgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIWCg5wb2xpY3lfdmVyc2lvbhgNIAEoCRITCgtyZXNvbHZlZF9ieRgOIAEoCRIZChFyZXNvbHV0aW9uX3JlYXNvbhgPIAEoCRIwCgxyZXNvbHZlX3RpbWUYECABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEikKBXNjb3BlGBEgASgOMhouY2FsbGdhdGUudjEuQXBwcm92YWxTY29wZRI1ChFzY29wZV9leHBpcmVfdGltZRgSIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASEAoIcmVzb3VyY2UYEyABKAkSDQoFZ3JvdXAYFCABKAkSFgoOZXNjYWxhdGVfZ3JvdXAYFSABKAkSMQoNZXNjYWxhdGVfdGltZRgWIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASDgoGcGVvcGxlGBcgASgNEhMKC3NlY29uZGVkX2J5GBggAygJEiYKCGZpbmRpbmdzGBkgAygLMhQuY2FsbGdhdGUudjEuRmluZGluZxIMCgR0aWVyGBogASgJEg4KBmVmZmVjdBgbIAEoCRIXCg9lZmZlY3RfcmVzb3VyY2UYHCABKAkSDAoEb25jZRgdIAEoCBISCgppZGVtcG90ZW50GB4gASgIEhMKC2FyZ3NfZGlnZXN0GB8gASgJEhAKCGFza2VkX2J5GCAgASgJEgsKA3NlcRghIAEoBBInCgRyaXNrGCIgASgOMhkuY2FsbGdhdGUudjEuQXBwcm92YWxSaXNrEhQKDHJpc2tfcmVhc29ucxgjIAMoCSLEAQoUTGlzdEFwcHJvdmFsc1JlcXVlc3QSKQoFc3RhdGUYASABKA4yGi5jYWxsZ2F0ZS52MS5BcHByb3ZhbFN0YXRlEhIKCnNlc3Npb25faWQYAiABKAkSEQoJcGFnZV9zaXplGAMgASgNEhIKCnBhZ2VfdG9rZW4YBCABKAkSDQoFZ3JvdXAYBSABKAkSKQoFb3JkZXIYBiABKA4yGi5jYWxsZ2F0ZS52MS5BcHByb3ZhbE9yZGVyEgwKBG1pbmUYByABKAgibgoVTGlzdEFwcHJvdmFsc1Jlc3BvbnNlEigKCWFwcHJvdmFscxgBIAMoCzIVLmNhbGxnYXRlLnYxLkFwcHJvdmFsEhcKD25leHRfcGFnZV90b2tlbhgCIAEoCRISCgp0b3RhbF9zaXplGAMgASgNIikKEkdldEFwcHJvdmFsUmVxdWVzdBITCgthcHByb3ZhbF9pZBgBIAEoCSI+ChNHZXRBcHByb3ZhbFJlc3BvbnNlEicKCGFwcHJvdmFsGAEgASgLMhUuY2FsbGdhdGUudjEuQXBwcm92YWwiqwEKFlJlc29sdmVBcHByb3ZhbFJlcXVlc3QSEwoLYXBwcm92YWxfaWQYASABKAkSDwoHYXBwcm92ZRgDIAEoCBIOCgZyZWFzb24YBCABKAkSKQoFc2NvcGUYBSABKA4yGi5jYWxsZ2F0ZS52MS5BcHByb3ZhbFNjb3BlEiYKA3R0bBgGIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbkoECAIQA1ICYnkiQgoXUmVzb2x2ZUFwcHJvdmFsUmVzcG9uc2USJwoIYXBwcm92YWwYASABKAsyFS5jYWxsZ2F0ZS52MS5BcHByb3ZhbCI+ChdXaXRoZHJhd0FwcHJvdmFsUmVxdWVzdBITCgthcHByb3ZhbF9pZBgBIAEoCRIOCgZyZWFzb24YAiABKAkiQwoYV2l0aGRyYXdBcHByb3ZhbFJlc3BvbnNlEicKCGFwcHJvdmFsGAEgASgLMhUuY2FsbGdhdGUudjEuQXBwcm92YWwiKwoVV2F0Y2hBcHByb3ZhbHNSZXF1ZXN0EhIKCnNlc3Npb25faWQYASABKAkiQQoWV2F0Y2hBcHByb3ZhbHNSZXNwb25zZRInCghhcHByb3ZhbBgBIAEoCzIVLmNhbGxnYXRlLnYxLkFwcHJvdmFsKr0BCg1BcHByb3ZhbFN0YXRlEh4KGkFQUFJPVkFMX1NUQVRFX1VOU1BFQ0lGSUVEEAASGgoWQVBQUk9WQUxfU1RBVEVfUEVORElORxABEhsKF0FQUFJPVkFMX1NUQVRFX0FQUFJPVkVEEAISGQoVQVBQUk9WQUxfU1RBVEVfREVOSUVEEAMSGgoWQVBQUk9WQUxfU1RBVEVfRVhQSVJFRBAEEhwKGEFQUFJPVkFMX1NUQVRFX1dJVEhEUkFXThAFKn4KDUFwcHJvdmFsU2NvcGUSHgoaQVBQUk9WQUxfU0NPUEVfVU5TUEVDSUZJRUQQABIXChNBUFBST1ZBTF9TQ09QRV9DQUxMEAESGwoXQVBQUk9WQUxfU0NPUEVfUkVTT1VSQ0UQAhIXChNBUFBST1ZBTF9TQ09QRV9UT09MEAMqdgoMQXBwcm92YWxSaXNrEh0KGUFQUFJPVkFMX1JJU0tfVU5TUEVDSUZJRUQQABIVChFBUFBST1ZBTF9SSVNLX0xPVxABEhgKFEFQUFJPVkFMX1JJU0tfTUVESVVNEAISFgoSQVBQUk9WQUxfUklTS19ISUdIEAMqSAoNQXBwcm92YWxPcmRlchIeChpBUFBST1ZBTF9PUkRFUl9VTlNQRUNJRklFRBAAEhcKE0FQUFJPVkFMX09SREVSX1JJU0sQATLwAwoPQXBwcm92YWxTZXJ2aWNlElsKDUxpc3RBcHByb3ZhbHMSIS5jYWxsZ2F0ZS52MS5MaXN0QXBwcm92YWxzUmVxdWVzdBoiLmNhbGxnYXRlLnYxLkxpc3RBcHByb3ZhbHNSZXNwb25zZSIDkAIBElUKC0dldEFwcHJvdmFsEh8uY2FsbGdhdGUudjEuR2V0QXBwcm92YWxSZXF1ZXN0GiAuY2FsbGdhdGUudjEuR2V0QXBwcm92YWxSZXNwb25zZSIDkAIBEmEKD1Jlc29sdmVBcHByb3ZhbBIjLmNhbGxnYXRlLnYxLlJlc29sdmVBcHByb3ZhbFJlcXVlc3QaJC5jYWxsZ2F0ZS52MS5SZXNvbHZlQXBwcm92YWxSZXNwb25zZSIDkAICEmQKEFdpdGhkcmF3QXBwcm92YWwSJC5jYWxsZ2F0ZS52MS5XaXRoZHJhd0FwcHJvdmFsUmVxdWVzdBolLmNhbGxnYXRlLnYxLldpdGhkcmF3QXBwcm92YWxSZXNwb25zZSIDkAICEmAKDldhdGNoQXBwcm92YWxzEiIuY2FsbGdhdGUudjEuV2F0Y2hBcHByb3ZhbHNSZXF1ZXN0GiMuY2FsbGdhdGUudjEuV2F0Y2hBcHByb3ZhbHNSZXNwb25zZSIDkAIBMAFCPQoLY2FsbGdhdGUudjFCFEFwcHJvdmFsU2VydmljZVByb3RvUAFaFmNhbGxnYXRlL3YxO2NhbGxnYXRldjFiBnByb3RvMw", [file_callgate_v1_types, file_google_protobuf_duration, file_google_protobuf_timestamp]);
 
 /**
  * A question to a person.
@@ -189,6 +191,84 @@ export type Approval = Message<"callgate.v1.Approval"> & {
    * @generated from field: repeated string seconded_by = 24;
    */
   secondedBy: string[];
+
+  /**
+   * Everything the rules had to say when it was asked, in their order: which rule asks, and what the others warn of.
+   *
+   * @generated from field: repeated callgate.v1.Finding findings = 25;
+   */
+  findings: Finding[];
+
+  /**
+   * The first tier of the policy that judges now that names the tool; empty for none.
+   *
+   * @generated from field: string tier = 26;
+   */
+  tier: string;
+
+  /**
+   * What the call does to the world, as it was judged: unknown, read, write, poll, check.
+   *
+   * @generated from field: string effect = 27;
+   */
+  effect: string;
+
+  /**
+   * What it touches; empty: anything.
+   *
+   * @generated from field: string effect_resource = 28;
+   */
+  effectResource: string;
+
+  /**
+   * A write whose repetition harms.
+   *
+   * @generated from field: bool once = 29;
+   */
+  once: boolean;
+
+  /**
+   * A write whose repetition is harmless.
+   *
+   * @generated from field: bool idempotent = 30;
+   */
+  idempotent: boolean;
+
+  /**
+   * The digest of the tool and all arguments, hexadecimal, that an answer is bound to. It is not of the stored arguments
+   * where the policy leaves some out, and under a key where the tenant has one.
+   *
+   * @generated from field: string args_digest = 31;
+   */
+  argsDigest: string;
+
+  /**
+   * Whose credential asked; empty where nobody shows one.
+   *
+   * @generated from field: string asked_by = 32;
+   */
+  askedBy: string;
+
+  /**
+   * Where it was asked among the events of its call tree: what has a lower `seq` was before.
+   *
+   * @generated from field: uint64 seq = 33;
+   */
+  seq: bigint;
+
+  /**
+   * How much a yes may do harm.
+   *
+   * @generated from field: callgate.v1.ApprovalRisk risk = 34;
+   */
+  risk: ApprovalRisk;
+
+  /**
+   * Why it is thought to be of that risk, in a few words each.
+   *
+   * @generated from field: repeated string risk_reasons = 35;
+   */
+  riskReasons: string[];
 };
 
 /**
@@ -240,6 +320,20 @@ export type ListApprovalsRequest = Message<"callgate.v1.ListApprovalsRequest"> &
    * @generated from field: string group = 5;
    */
   group: string;
+
+  /**
+   * In which order.
+   *
+   * @generated from field: callgate.v1.ApprovalOrder order = 6;
+   */
+  order: ApprovalOrder;
+
+  /**
+   * Only those that the caller may answer by now, as far as groups go; pages are as with `group`.
+   *
+   * @generated from field: bool mine = 7;
+   */
+  mine: boolean;
 };
 
 /**
@@ -256,7 +350,7 @@ export const ListApprovalsRequestSchema: GenMessage<ListApprovalsRequest> = /*@_
  */
 export type ListApprovalsResponse = Message<"callgate.v1.ListApprovalsResponse"> & {
   /**
-   * The newest first.
+   * In the order that was asked for.
    *
    * @generated from field: repeated callgate.v1.Approval approvals = 1;
    */
@@ -268,6 +362,13 @@ export type ListApprovalsResponse = Message<"callgate.v1.ListApprovalsResponse">
    * @generated from field: string next_page_token = 2;
    */
   nextPageToken: string;
+
+  /**
+   * With ORDER_RISK: how many there are on all pages, at most 10,000, of which these are the newest; else 0.
+   *
+   * @generated from field: uint32 total_size = 3;
+   */
+  totalSize: number;
 };
 
 /**
@@ -579,6 +680,76 @@ export const ApprovalScopeSchema: GenEnum<ApprovalScope> = /*@__PURE__*/
   enumDesc(file_callgate_v1_approval_service, 1);
 
 /**
+ * How much a yes may do harm, as far as the policy and the rules know. It orders questions and decides nothing.
+ *
+ * @generated from enum callgate.v1.ApprovalRisk
+ */
+export enum ApprovalRisk {
+  /**
+   * Never sent.
+   *
+   * @generated from enum value: APPROVAL_RISK_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED = 0,
+
+  /**
+   * It only looks, or repeating it is harmless.
+   *
+   * @generated from enum value: APPROVAL_RISK_LOW = 1;
+   */
+  LOW = 1,
+
+  /**
+   * It changes things, or nobody has declared what it does; or the policy calls its tool a medium risk, a condition of
+   * the policy cannot be judged, or a loop detector warns.
+   *
+   * @generated from enum value: APPROVAL_RISK_MEDIUM = 2;
+   */
+  MEDIUM = 2,
+
+  /**
+   * The policy calls its tool a high risk, wants two people, or its repetition harms (`once`).
+   *
+   * @generated from enum value: APPROVAL_RISK_HIGH = 3;
+   */
+  HIGH = 3,
+}
+
+/**
+ * Describes the enum callgate.v1.ApprovalRisk.
+ */
+export const ApprovalRiskSchema: GenEnum<ApprovalRisk> = /*@__PURE__*/
+  enumDesc(file_callgate_v1_approval_service, 2);
+
+/**
+ * In which order questions are listed.
+ *
+ * @generated from enum callgate.v1.ApprovalOrder
+ */
+export enum ApprovalOrder {
+  /**
+   * The newest first.
+   *
+   * @generated from enum value: APPROVAL_ORDER_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED = 0,
+
+  /**
+   * By risk, the highest first, and of one risk those that wait longest; as they stood within the last quarter of a
+   * second. Goes with the state PENDING only.
+   *
+   * @generated from enum value: APPROVAL_ORDER_RISK = 1;
+   */
+  RISK = 1,
+}
+
+/**
+ * Describes the enum callgate.v1.ApprovalOrder.
+ */
+export const ApprovalOrderSchema: GenEnum<ApprovalOrder> = /*@__PURE__*/
+  enumDesc(file_callgate_v1_approval_service, 3);
+
+/**
  * Lists, shows and answers questions. An approval is for one call of one session with these very arguments, under the
  * policy that asked, once, unless the answer says more; nobody answers a second time; a question that nobody answers
  * counts as denied. Who asks may take a question back until it is answered. Every answer and withdrawal stays, with whose
@@ -609,7 +780,7 @@ export const ApprovalScopeSchema: GenEnum<ApprovalScope> = /*@__PURE__*/
  */
 export const ApprovalService: GenService<{
   /**
-   * The questions, the newest first.
+   * The questions, the newest first unless it is asked otherwise.
    *
    * @generated from rpc callgate.v1.ApprovalService.ListApprovals
    */

@@ -4,15 +4,17 @@
 
 // The server itself: what it is, and what it takes.
 
-import type { GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegenv2";
-import { fileDesc, messageDesc, serviceDesc } from "@bufbuild/protobuf/codegenv2";
+import type { GenEnum, GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegenv2";
+import { enumDesc, fileDesc, messageDesc, serviceDesc } from "@bufbuild/protobuf/codegenv2";
+import type { Role } from "./token_service_pb.js";
+import { file_callgate_v1_token_service } from "./token_service_pb.js";
 import type { Message } from "@bufbuild/protobuf";
 
 /**
  * Describes the file callgate/v1/server_service.proto.
  */
 export const file_callgate_v1_server_service: GenFile = /*@__PURE__*/
-  fileDesc("CiBjYWxsZ2F0ZS92MS9zZXJ2ZXJfc2VydmljZS5wcm90bxILY2FsbGdhdGUudjEihAEKClNlcnZlckluZm8SDwoHdmVyc2lvbhgBIAEoCRIWCg5wb2xpY3lfdmVyc2lvbhgCIAEoCRIQCghlbmZvcmNlZBgDIAEoCBIQCghmZWF0dXJlcxgEIAMoCRIpCgZsaW1pdHMYBSABKAsyGS5jYWxsZ2F0ZS52MS5TZXJ2ZXJMaW1pdHMihgIKDFNlcnZlckxpbWl0cxIVCg1tZXNzYWdlX2J5dGVzGAEgASgEEhYKDm1ldGFkYXRhX2J5dGVzGAIgASgEEhIKCmpzb25fYnl0ZXMYAyABKAQSEgoKanNvbl9kZXB0aBgEIAEoDRITCgtlcnJvcl9ieXRlcxgFIAEoBBISCgpuYW1lX2J5dGVzGAYgASgNEhIKCm5vdGVfYnl0ZXMYByABKA0SEwoLYmF0Y2hfY2FsbHMYCCABKA0SEgoKb3Blbl9jYWxscxgJIAEoDRIQCghzZXNzaW9ucxgKIAEoDRIRCglwYWdlX3NpemUYCyABKA0SFAoMd2FpdF9zZWNvbmRzGAwgASgNIhYKFEdldFNlcnZlckluZm9SZXF1ZXN0IkAKFUdldFNlcnZlckluZm9SZXNwb25zZRInCgZzZXJ2ZXIYASABKAsyFy5jYWxsZ2F0ZS52MS5TZXJ2ZXJJbmZvMmwKDVNlcnZlclNlcnZpY2USWwoNR2V0U2VydmVySW5mbxIhLmNhbGxnYXRlLnYxLkdldFNlcnZlckluZm9SZXF1ZXN0GiIuY2FsbGdhdGUudjEuR2V0U2VydmVySW5mb1Jlc3BvbnNlIgOQAgFCOwoLY2FsbGdhdGUudjFCElNlcnZlclNlcnZpY2VQcm90b1ABWhZjYWxsZ2F0ZS92MTtjYWxsZ2F0ZXYxYgZwcm90bzM");
+  fileDesc("CiBjYWxsZ2F0ZS92MS9zZXJ2ZXJfc2VydmljZS5wcm90bxILY2FsbGdhdGUudjEihAEKClNlcnZlckluZm8SDwoHdmVyc2lvbhgBIAEoCRIWCg5wb2xpY3lfdmVyc2lvbhgCIAEoCRIQCghlbmZvcmNlZBgDIAEoCBIQCghmZWF0dXJlcxgEIAMoCRIpCgZsaW1pdHMYBSABKAsyGS5jYWxsZ2F0ZS52MS5TZXJ2ZXJMaW1pdHMihgIKDFNlcnZlckxpbWl0cxIVCg1tZXNzYWdlX2J5dGVzGAEgASgEEhYKDm1ldGFkYXRhX2J5dGVzGAIgASgEEhIKCmpzb25fYnl0ZXMYAyABKAQSEgoKanNvbl9kZXB0aBgEIAEoDRITCgtlcnJvcl9ieXRlcxgFIAEoBBISCgpuYW1lX2J5dGVzGAYgASgNEhIKCm5vdGVfYnl0ZXMYByABKA0SEwoLYmF0Y2hfY2FsbHMYCCABKA0SEgoKb3Blbl9jYWxscxgJIAEoDRIQCghzZXNzaW9ucxgKIAEoDRIRCglwYWdlX3NpemUYCyABKA0SFAoMd2FpdF9zZWNvbmRzGAwgASgNIhYKFEdldFNlcnZlckluZm9SZXF1ZXN0IkAKFUdldFNlcnZlckluZm9SZXNwb25zZRInCgZzZXJ2ZXIYASABKAsyFy5jYWxsZ2F0ZS52MS5TZXJ2ZXJJbmZvIhIKEEdldENhbGxlclJlcXVlc3QiQAoRR2V0Q2FsbGVyUmVzcG9uc2USKwoGY2FsbGVyGAEgASgLMhsuY2FsbGdhdGUudjEuQ2FsbGVySWRlbnRpdHkikQEKDkNhbGxlcklkZW50aXR5EgwKBG5hbWUYASABKAkSIAoFcm9sZXMYAiADKA4yES5jYWxsZ2F0ZS52MS5Sb2xlEg4KBmdyb3VwcxgDIAMoCRIOCgZ0ZW5hbnQYBCABKAkSLwoKY3JlZGVudGlhbBgFIAEoDjIbLmNhbGxnYXRlLnYxLkNyZWRlbnRpYWxLaW5kKqABCg5DcmVkZW50aWFsS2luZBIfChtDUkVERU5USUFMX0tJTkRfVU5TUEVDSUZJRUQQABIYChRDUkVERU5USUFMX0tJTkRfTk9ORRABEhkKFUNSRURFTlRJQUxfS0lORF9UT0tFThACEh8KG0NSRURFTlRJQUxfS0lORF9DRVJUSUZJQ0FURRADEhcKE0NSRURFTlRJQUxfS0lORF9KV1QQBDK9AQoNU2VydmVyU2VydmljZRJbCg1HZXRTZXJ2ZXJJbmZvEiEuY2FsbGdhdGUudjEuR2V0U2VydmVySW5mb1JlcXVlc3QaIi5jYWxsZ2F0ZS52MS5HZXRTZXJ2ZXJJbmZvUmVzcG9uc2UiA5ACARJPCglHZXRDYWxsZXISHS5jYWxsZ2F0ZS52MS5HZXRDYWxsZXJSZXF1ZXN0Gh4uY2FsbGdhdGUudjEuR2V0Q2FsbGVyUmVzcG9uc2UiA5ACAUI7CgtjYWxsZ2F0ZS52MUISU2VydmVyU2VydmljZVByb3RvUAFaFmNhbGxnYXRlL3YxO2NhbGxnYXRldjFiBnByb3RvMw", [file_callgate_v1_token_service]);
 
 /**
  * What the server is.
@@ -199,7 +201,141 @@ export const GetServerInfoResponseSchema: GenMessage<GetServerInfoResponse> = /*
   messageDesc(file_callgate_v1_server_service, 3);
 
 /**
- * Tells what a client may expect of this server. It answers from memory, while the database is away too.
+ * Who is asked for is known from the credential.
+ *
+ * @generated from message callgate.v1.GetCallerRequest
+ */
+export type GetCallerRequest = Message<"callgate.v1.GetCallerRequest"> & {
+};
+
+/**
+ * Describes the message callgate.v1.GetCallerRequest.
+ * Use `create(GetCallerRequestSchema)` to create a new message.
+ */
+export const GetCallerRequestSchema: GenMessage<GetCallerRequest> = /*@__PURE__*/
+  messageDesc(file_callgate_v1_server_service, 4);
+
+/**
+ * Who asks.
+ *
+ * @generated from message callgate.v1.GetCallerResponse
+ */
+export type GetCallerResponse = Message<"callgate.v1.GetCallerResponse"> & {
+  /**
+   * As the credential has it.
+   *
+   * @generated from field: callgate.v1.CallerIdentity caller = 1;
+   */
+  caller?: CallerIdentity | undefined;
+};
+
+/**
+ * Describes the message callgate.v1.GetCallerResponse.
+ * Use `create(GetCallerResponseSchema)` to create a new message.
+ */
+export const GetCallerResponseSchema: GenMessage<GetCallerResponse> = /*@__PURE__*/
+  messageDesc(file_callgate_v1_server_service, 5);
+
+/**
+ * Who somebody is to this server.
+ *
+ * @generated from message callgate.v1.CallerIdentity
+ */
+export type CallerIdentity = Message<"callgate.v1.CallerIdentity"> & {
+  /**
+   * The name that is stored with what they do; without credentials, the one in the metadata `callgate-by`, else empty.
+   *
+   * @generated from field: string name = 1;
+   */
+  name: string;
+
+  /**
+   * What they may do.
+   *
+   * @generated from field: repeated callgate.v1.Role roles = 2;
+   */
+  roles: Role[];
+
+  /**
+   * The groups of people whose questions they answer.
+   *
+   * @generated from field: repeated string groups = 3;
+   */
+  groups: string[];
+
+  /**
+   * The name of their tenant; empty while the tenants cannot be read.
+   *
+   * @generated from field: string tenant = 4;
+   */
+  tenant: string;
+
+  /**
+   * By what they are known.
+   *
+   * @generated from field: callgate.v1.CredentialKind credential = 5;
+   */
+  credential: CredentialKind;
+};
+
+/**
+ * Describes the message callgate.v1.CallerIdentity.
+ * Use `create(CallerIdentitySchema)` to create a new message.
+ */
+export const CallerIdentitySchema: GenMessage<CallerIdentity> = /*@__PURE__*/
+  messageDesc(file_callgate_v1_server_service, 6);
+
+/**
+ * By what somebody is known.
+ *
+ * @generated from enum callgate.v1.CredentialKind
+ */
+export enum CredentialKind {
+  /**
+   * Never told.
+   *
+   * @generated from enum value: CREDENTIAL_KIND_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED = 0,
+
+  /**
+   * By nothing: the server knows no credentials, and serves its own machine only.
+   *
+   * @generated from enum value: CREDENTIAL_KIND_NONE = 1;
+   */
+  NONE = 1,
+
+  /**
+   * By an API token.
+   *
+   * @generated from enum value: CREDENTIAL_KIND_TOKEN = 2;
+   */
+  TOKEN = 2,
+
+  /**
+   * By a client certificate.
+   *
+   * @generated from enum value: CREDENTIAL_KIND_CERTIFICATE = 3;
+   */
+  CERTIFICATE = 3,
+
+  /**
+   * By a token of an issuer.
+   *
+   * @generated from enum value: CREDENTIAL_KIND_JWT = 4;
+   */
+  JWT = 4,
+}
+
+/**
+ * Describes the enum callgate.v1.CredentialKind.
+ */
+export const CredentialKindSchema: GenEnum<CredentialKind> = /*@__PURE__*/
+  enumDesc(file_callgate_v1_server_service, 0);
+
+/**
+ * Tells what a client may expect of this server, and as whom the server takes it. It answers from memory, while the
+ * database is away too.
  *
  * @generated from service callgate.v1.ServerService
  */
@@ -213,6 +349,16 @@ export const ServerService: GenService<{
     methodKind: "unary";
     input: typeof GetServerInfoRequestSchema;
     output: typeof GetServerInfoResponseSchema;
+  },
+  /**
+   * Who asks: what the credential that is shown says of its holder.
+   *
+   * @generated from rpc callgate.v1.ServerService.GetCaller
+   */
+  getCaller: {
+    methodKind: "unary";
+    input: typeof GetCallerRequestSchema;
+    output: typeof GetCallerResponseSchema;
   },
 }> = /*@__PURE__*/
   serviceDesc(file_callgate_v1_server_service, 0);

@@ -6,17 +6,17 @@
 
 import type { GenEnum, GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegenv2";
 import { enumDesc, fileDesc, messageDesc, serviceDesc } from "@bufbuild/protobuf/codegenv2";
-import type { Decision, Finding, OutcomeStatus, SessionState } from "./types_pb.js";
+import type { Advice, Decision, FailureKind, Finding, OutcomeStatus, SessionState, Usage } from "./types_pb.js";
 import { file_callgate_v1_types } from "./types_pb.js";
-import type { Timestamp } from "@bufbuild/protobuf/wkt";
-import { file_google_protobuf_timestamp } from "@bufbuild/protobuf/wkt";
+import type { Duration, Timestamp } from "@bufbuild/protobuf/wkt";
+import { file_google_protobuf_duration, file_google_protobuf_timestamp } from "@bufbuild/protobuf/wkt";
 import type { Message } from "@bufbuild/protobuf";
 
 /**
  * Describes the file callgate/v1/session_service.proto.
  */
 export const file_callgate_v1_session_service: GenFile = /*@__PURE__*/
-  fileDesc("CiFjYWxsZ2F0ZS92MS9zZXNzaW9uX3NlcnZpY2UucHJvdG8SC2NhbGxnYXRlLnYxIo0BCglIYWx0U3RhdGUSJQoFc2NvcGUYASABKA4yFi5jYWxsZ2F0ZS52MS5IYWx0U2NvcGUSDAoEbmFtZRgCIAEoCRIKCgJieRgDIAEoCRIOCgZyZWFzb24YBCABKAkSLwoLY3JlYXRlX3RpbWUYBSABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wIlwKC0hhbHRSZXF1ZXN0EiUKBXNjb3BlGAEgASgOMhYuY2FsbGdhdGUudjEuSGFsdFNjb3BlEgwKBG5hbWUYAiABKAkSDgoGcmVhc29uGAQgASgJSgQIAxAEUgJieSI0CgxIYWx0UmVzcG9uc2USJAoEaGFsdBgBIAEoCzIWLmNhbGxnYXRlLnYxLkhhbHRTdGF0ZSJeCg1SZXN1bWVSZXF1ZXN0EiUKBXNjb3BlGAEgASgOMhYuY2FsbGdhdGUudjEuSGFsdFNjb3BlEgwKBG5hbWUYAiABKAkSDgoGcmVhc29uGAQgASgJSgQIAxAEUgJieSIkCg5SZXN1bWVSZXNwb25zZRISCgp3YXNfaGFsdGVkGAEgASgIIjkKEExpc3RIYWx0c1JlcXVlc3QSEQoJcGFnZV9zaXplGAEgASgNEhIKCnBhZ2VfdG9rZW4YAiABKAkiUwoRTGlzdEhhbHRzUmVzcG9uc2USJQoFaGFsdHMYASADKAsyFi5jYWxsZ2F0ZS52MS5IYWx0U3RhdGUSFwoPbmV4dF9wYWdlX3Rva2VuGAIgASgJIlwKD1NldFBoYXNlUmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJEg0KBXBoYXNlGAIgASgJEgwKBHBsYW4YAyADKAkSDgoGcmVhc29uGAUgASgJSgQIBBAFUgJieSIhChBTZXRQaGFzZVJlc3BvbnNlEg0KBXBoYXNlGAEgASgJIkwKFE1hcmtDb21wYWN0ZWRSZXF1ZXN0EhIKCnNlc3Npb25faWQYASABKAkSFgoOc3VtbWFyeV90b2tlbnMYAyABKA1KBAgCEANSAmJ5IkEKFU1hcmtDb21wYWN0ZWRSZXNwb25zZRIoCgVzdGF0ZRgBIAEoCzIZLmNhbGxnYXRlLnYxLlNlc3Npb25TdGF0ZSKuAQoUU2V0dGxlT3V0Y29tZVJlcXVlc3QSEgoKc2Vzc2lvbl9pZBgBIAEoCRIPCgdjYWxsX2lkGAIgASgJEioKBnN0YXR1cxgDIAEoDjIaLmNhbGxnYXRlLnYxLk91dGNvbWVTdGF0dXMSEwoGcmVzdWx0GAQgASgJSACIAQESFQoNZXJyb3JfbWVzc2FnZRgFIAEoCRIOCgZyZWFzb24YBiABKAlCCQoHX3Jlc3VsdCJDChVTZXR0bGVPdXRjb21lUmVzcG9uc2USKgoGc3RhdHVzGAEgASgOMhouY2FsbGdhdGUudjEuT3V0Y29tZVN0YXR1cyI8ChNMaXN0U2Vzc2lvbnNSZXF1ZXN0EhEKCXBhZ2Vfc2l6ZRgBIAEoDRISCgpwYWdlX3Rva2VuGAIgASgJIvYBCg5TZXNzaW9uU3VtbWFyeRISCgpzZXNzaW9uX2lkGAEgASgJEhcKD3Jvb3Rfc2Vzc2lvbl9pZBgCIAEoCRIvCgtjcmVhdGVfdGltZRgDIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLwoLdXBkYXRlX3RpbWUYBCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEg0KBXN0ZXBzGAUgASgEEg0KBWNhbGxzGAYgASgEEhIKCm9wZW5fY2FsbHMYByABKA0SEwoLY29zdF9taWNyb3MYCCABKAQSDgoGaGFsdGVkGAkgASgIIl4KFExpc3RTZXNzaW9uc1Jlc3BvbnNlEi0KCHNlc3Npb25zGAEgAygLMhsuY2FsbGdhdGUudjEuU2Vzc2lvblN1bW1hcnkSFwoPbmV4dF9wYWdlX3Rva2VuGAIgASgJImkKEkV4cG9ydENhbGxzUmVxdWVzdBIuCgpzdGFydF90aW1lGAEgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBISCgpzZXNzaW9uX2lkGAIgASgJEg8KB2NhbGxfaWQYAyABKAki1QQKE0V4cG9ydENhbGxzUmVzcG9uc2USEgoKc2Vzc2lvbl9pZBgBIAEoCRIXCg9yb290X3Nlc3Npb25faWQYAiABKAkSCwoDc2VxGAMgASgEEg8KB2NhbGxfaWQYBCABKAkSDgoGcnVuX2lkGAUgASgJEhAKCGFnZW50X2lkGAYgASgJEgwKBHRvb2wYByABKAkSFgoOYXJndW1lbnRzX2pzb24YCCABKAkSLgoKanVkZ2VfdGltZRgJIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASJwoIZGVjaXNpb24YCiABKA4yFS5jYWxsZ2F0ZS52MS5EZWNpc2lvbhIOCgZyZWFzb24YCyABKAkSDwoHbWVzc2FnZRgMIAEoCRIWCg5wb2xpY3lfdmVyc2lvbhgNIAEoCRIqCgZzdGF0dXMYDiABKA4yGi5jYWxsZ2F0ZS52MS5PdXRjb21lU3RhdHVzEhMKBnJlc3VsdBgPIAEoCUgAiAEBEiYKCGZpbmRpbmdzGBAgAygLMhQuY2FsbGdhdGUudjEuRmluZGluZxIVCg1qdXN0aWZpY2F0aW9uGBEgASgJEhAKCGFwcHJvdmVkGBIgASgIEhgKEHJlc3VsdF90cnVuY2F0ZWQYEyABKAgSGgoScmVzdWx0X3dob2xlX2J5dGVzGBQgASgEEhsKE3Jlc3VsdF93aG9sZV9zaGEyNTYYFSABKAkSEAoIdHJhY2VfaWQYFiABKAkSFwoPcmVwb3J0X3RyYWNlX2lkGBcgASgJQgkKB19yZXN1bHQiKQoTV2F0Y2hTZXNzaW9uUmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJImYKFFdhdGNoU2Vzc2lvblJlc3BvbnNlEigKBXN0YXRlGAEgASgLMhkuY2FsbGdhdGUudjEuU2Vzc2lvblN0YXRlEiQKBGhhbHQYAiABKAsyFi5jYWxsZ2F0ZS52MS5IYWx0U3RhdGUqgQEKCUhhbHRTY29wZRIaChZIQUxUX1NDT1BFX1VOU1BFQ0lGSUVEEAASFgoSSEFMVF9TQ09QRV9TRVNTSU9OEAESFAoQSEFMVF9TQ09QRV9BR0VOVBACEhMKD0hBTFRfU0NPUEVfVE9PTBADEhUKEUhBTFRfU0NPUEVfVEVOQU5UEAQy/QUKDlNlc3Npb25TZXJ2aWNlEkAKBEhhbHQSGC5jYWxsZ2F0ZS52MS5IYWx0UmVxdWVzdBoZLmNhbGxnYXRlLnYxLkhhbHRSZXNwb25zZSIDkAICEkYKBlJlc3VtZRIaLmNhbGxnYXRlLnYxLlJlc3VtZVJlcXVlc3QaGy5jYWxsZ2F0ZS52MS5SZXN1bWVSZXNwb25zZSIDkAICEk8KCUxpc3RIYWx0cxIdLmNhbGxnYXRlLnYxLkxpc3RIYWx0c1JlcXVlc3QaHi5jYWxsZ2F0ZS52MS5MaXN0SGFsdHNSZXNwb25zZSIDkAIBEkwKCFNldFBoYXNlEhwuY2FsbGdhdGUudjEuU2V0UGhhc2VSZXF1ZXN0Gh0uY2FsbGdhdGUudjEuU2V0UGhhc2VSZXNwb25zZSIDkAICElYKDU1hcmtDb21wYWN0ZWQSIS5jYWxsZ2F0ZS52MS5NYXJrQ29tcGFjdGVkUmVxdWVzdBoiLmNhbGxnYXRlLnYxLk1hcmtDb21wYWN0ZWRSZXNwb25zZRJbCg1TZXR0bGVPdXRjb21lEiEuY2FsbGdhdGUudjEuU2V0dGxlT3V0Y29tZVJlcXVlc3QaIi5jYWxsZ2F0ZS52MS5TZXR0bGVPdXRjb21lUmVzcG9uc2UiA5ACAhJYCgxMaXN0U2Vzc2lvbnMSIC5jYWxsZ2F0ZS52MS5MaXN0U2Vzc2lvbnNSZXF1ZXN0GiEuY2FsbGdhdGUudjEuTGlzdFNlc3Npb25zUmVzcG9uc2UiA5ACARJXCgtFeHBvcnRDYWxscxIfLmNhbGxnYXRlLnYxLkV4cG9ydENhbGxzUmVxdWVzdBogLmNhbGxnYXRlLnYxLkV4cG9ydENhbGxzUmVzcG9uc2UiA5ACATABEloKDFdhdGNoU2Vzc2lvbhIgLmNhbGxnYXRlLnYxLldhdGNoU2Vzc2lvblJlcXVlc3QaIS5jYWxsZ2F0ZS52MS5XYXRjaFNlc3Npb25SZXNwb25zZSIDkAIBMAFCPAoLY2FsbGdhdGUudjFCE1Nlc3Npb25TZXJ2aWNlUHJvdG9QAVoWY2FsbGdhdGUvdjE7Y2FsbGdhdGV2MWIGcHJvdG8z", [file_callgate_v1_types, file_google_protobuf_timestamp]);
+  fileDesc("CiFjYWxsZ2F0ZS92MS9zZXNzaW9uX3NlcnZpY2UucHJvdG8SC2NhbGxnYXRlLnYxIo0BCglIYWx0U3RhdGUSJQoFc2NvcGUYASABKA4yFi5jYWxsZ2F0ZS52MS5IYWx0U2NvcGUSDAoEbmFtZRgCIAEoCRIKCgJieRgDIAEoCRIOCgZyZWFzb24YBCABKAkSLwoLY3JlYXRlX3RpbWUYBSABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wIlwKC0hhbHRSZXF1ZXN0EiUKBXNjb3BlGAEgASgOMhYuY2FsbGdhdGUudjEuSGFsdFNjb3BlEgwKBG5hbWUYAiABKAkSDgoGcmVhc29uGAQgASgJSgQIAxAEUgJieSI0CgxIYWx0UmVzcG9uc2USJAoEaGFsdBgBIAEoCzIWLmNhbGxnYXRlLnYxLkhhbHRTdGF0ZSJeCg1SZXN1bWVSZXF1ZXN0EiUKBXNjb3BlGAEgASgOMhYuY2FsbGdhdGUudjEuSGFsdFNjb3BlEgwKBG5hbWUYAiABKAkSDgoGcmVhc29uGAQgASgJSgQIAxAEUgJieSIkCg5SZXN1bWVSZXNwb25zZRISCgp3YXNfaGFsdGVkGAEgASgIIjkKEExpc3RIYWx0c1JlcXVlc3QSEQoJcGFnZV9zaXplGAEgASgNEhIKCnBhZ2VfdG9rZW4YAiABKAkiUwoRTGlzdEhhbHRzUmVzcG9uc2USJQoFaGFsdHMYASADKAsyFi5jYWxsZ2F0ZS52MS5IYWx0U3RhdGUSFwoPbmV4dF9wYWdlX3Rva2VuGAIgASgJIlwKD1NldFBoYXNlUmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJEg0KBXBoYXNlGAIgASgJEgwKBHBsYW4YAyADKAkSDgoGcmVhc29uGAUgASgJSgQIBBAFUgJieSIhChBTZXRQaGFzZVJlc3BvbnNlEg0KBXBoYXNlGAEgASgJIkwKFE1hcmtDb21wYWN0ZWRSZXF1ZXN0EhIKCnNlc3Npb25faWQYASABKAkSFgoOc3VtbWFyeV90b2tlbnMYAyABKA1KBAgCEANSAmJ5IkEKFU1hcmtDb21wYWN0ZWRSZXNwb25zZRIoCgVzdGF0ZRgBIAEoCzIZLmNhbGxnYXRlLnYxLlNlc3Npb25TdGF0ZSKuAQoUU2V0dGxlT3V0Y29tZVJlcXVlc3QSEgoKc2Vzc2lvbl9pZBgBIAEoCRIPCgdjYWxsX2lkGAIgASgJEioKBnN0YXR1cxgDIAEoDjIaLmNhbGxnYXRlLnYxLk91dGNvbWVTdGF0dXMSEwoGcmVzdWx0GAQgASgJSACIAQESFQoNZXJyb3JfbWVzc2FnZRgFIAEoCRIOCgZyZWFzb24YBiABKAlCCQoHX3Jlc3VsdCJDChVTZXR0bGVPdXRjb21lUmVzcG9uc2USKgoGc3RhdHVzGAEgASgOMhouY2FsbGdhdGUudjEuT3V0Y29tZVN0YXR1cyKUAQoTTGlzdFNlc3Npb25zUmVxdWVzdBIRCglwYWdlX3NpemUYASABKA0SEgoKcGFnZV90b2tlbhgCIAEoCRImCgVjYWxscxgDIAEoCzIXLmNhbGxnYXRlLnYxLkNhbGxGaWx0ZXISLgoIc3RhbmRpbmcYBCABKA4yHC5jYWxsZ2F0ZS52MS5TZXNzaW9uU3RhbmRpbmcitgIKCkNhbGxGaWx0ZXISEAoIYWdlbnRfaWQYASABKAkSDAoEdG9vbBgCIAEoCRInCghkZWNpc2lvbhgDIAEoDjIVLmNhbGxnYXRlLnYxLkRlY2lzaW9uEgwKBHJ1bGUYBCABKAkSDgoGcmVhc29uGAUgASgJEioKBnN0YXR1cxgGIAEoDjIaLmNhbGxnYXRlLnYxLk91dGNvbWVTdGF0dXMSKQoHZmFpbHVyZRgHIAEoDjIYLmNhbGxnYXRlLnYxLkZhaWx1cmVLaW5kEgwKBHRleHQYCCABKAkSLgoKc3RhcnRfdGltZRgJIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLAoIZW5kX3RpbWUYCiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wIkoKCFNlYXJjaGVkEi4KCnNpbmNlX3RpbWUYASABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEg4KBnNlYWxlZBgCIAEoCCK4AwoOU2Vzc2lvblN1bW1hcnkSEgoKc2Vzc2lvbl9pZBgBIAEoCRIXCg9yb290X3Nlc3Npb25faWQYAiABKAkSLwoLY3JlYXRlX3RpbWUYAyABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEi8KC3VwZGF0ZV90aW1lGAQgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBINCgVzdGVwcxgFIAEoBBINCgVjYWxscxgGIAEoBBISCgpvcGVuX2NhbGxzGAcgASgNEhMKC2Nvc3RfbWljcm9zGAggASgEEg4KBmhhbHRlZBgJIAEoCBIZChFwYXJlbnRfc2Vzc2lvbl9pZBgKIAEoCRINCgVkZXB0aBgLIAEoDRIuCghzdGFuZGluZxgMIAEoDjIcLmNhbGxnYXRlLnYxLlNlc3Npb25TdGFuZGluZxIQCghhZ2VudF9pZBgNIAEoCRIRCglsYXN0X3Rvb2wYDiABKAkSLAoNbGFzdF9kZWNpc2lvbhgPIAEoDjIVLmNhbGxnYXRlLnYxLkRlY2lzaW9uEhMKC2xhc3RfcmVhc29uGBAgASgJIocBChRMaXN0U2Vzc2lvbnNSZXNwb25zZRItCghzZXNzaW9ucxgBIAMoCzIbLmNhbGxnYXRlLnYxLlNlc3Npb25TdW1tYXJ5EhcKD25leHRfcGFnZV90b2tlbhgCIAEoCRInCghzZWFyY2hlZBgDIAEoCzIVLmNhbGxnYXRlLnYxLlNlYXJjaGVkIpsBChBMaXN0Q2FsbHNSZXF1ZXN0EhIKCnNlc3Npb25faWQYASABKAkSDQoFYWxvbmUYAiABKAgSJwoGZmlsdGVyGAMgASgLMhcuY2FsbGdhdGUudjEuQ2FsbEZpbHRlchIUCgxvbGRlc3RfZmlyc3QYBCABKAgSEQoJcGFnZV9zaXplGAUgASgNEhIKCnBhZ2VfdG9rZW4YBiABKAkifAoRTGlzdENhbGxzUmVzcG9uc2USJQoFY2FsbHMYASADKAsyFi5jYWxsZ2F0ZS52MS5DYWxsRW50cnkSFwoPbmV4dF9wYWdlX3Rva2VuGAIgASgJEicKCHNlYXJjaGVkGAMgASgLMhUuY2FsbGdhdGUudjEuU2VhcmNoZWQimwgKCUNhbGxFbnRyeRISCgpzZXNzaW9uX2lkGAEgASgJEhcKD3Jvb3Rfc2Vzc2lvbl9pZBgCIAEoCRIZChFwYXJlbnRfc2Vzc2lvbl9pZBgDIAEoCRINCgVkZXB0aBgEIAEoDRILCgNzZXEYBSABKAQSDQoFYmF0Y2gYBiABKAQSDwoHY2FsbF9pZBgHIAEoCRIOCgZydW5faWQYCCABKAkSEAoIYWdlbnRfaWQYCSABKAkSDAoEdG9vbBgKIAEoCRIRCglhcmd1bWVudHMYCyABKAkSNAoQZmlyc3RfanVkZ2VfdGltZRgMIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLgoKanVkZ2VfdGltZRgNIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASEgoKanVkZ2VtZW50cxgOIAEoDRInCghkZWNpc2lvbhgPIAEoDjIVLmNhbGxnYXRlLnYxLkRlY2lzaW9uEgwKBHJ1bGUYECABKAkSDgoGcmVhc29uGBEgASgJEiYKCGZpbmRpbmdzGBIgAygLMhQuY2FsbGdhdGUudjEuRmluZGluZxIQCghlbmZvcmNlZBgTIAEoCBIPCgdhdHRlbXB0GBQgASgNEioKBnN0YXR1cxgVIAEoDjIaLmNhbGxnYXRlLnYxLk91dGNvbWVTdGF0dXMSKQoHZmFpbHVyZRgWIAEoDjIYLmNhbGxnYXRlLnYxLkZhaWx1cmVLaW5kEhUKDWVycm9yX21lc3NhZ2UYFyABKAkSDAoEZ2lzdBgYIAEoCRIvCgtyZWNvcmRfdGltZRgZIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASKwoIZHVyYXRpb24YGiABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24SIQoFdXNhZ2UYGyABKAsyEi5jYWxsZ2F0ZS52MS5Vc2FnZRIYChByZXRyeV9vZl9jYWxsX2lkGBwgASgJEiwKCWZvbGxvd191cBgdIAEoDjIZLmNhbGxnYXRlLnYxLkZvbGxvd1VwS2luZBIpCgZ3YWl0ZWQYHiABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24SEwoLYXBwcm92YWxfaWQYHyABKAkSEAoIb2JzZXJ2ZWQYICABKAgSEwoLZmluZ2VycHJpbnQYISABKAkSFgoOcG9saWN5X3ZlcnNpb24YIiABKAkSEAoIdHJhY2VfaWQYIyABKAkSFwoPcmVwb3J0X3RyYWNlX2lkGCQgASgJEg4KBmVmZmVjdBglIAEoCRIQCghyZXNvdXJjZRgmIAEoCRIZCgxyZXN1bHRfYnl0ZXMYJyABKARIAIgBAUIPCg1fcmVzdWx0X2J5dGVzIksKDkdldENhbGxSZXF1ZXN0EhIKCnNlc3Npb25faWQYASABKAkSDwoHY2FsbF9pZBgCIAEoCRIUCgxpbmNsdWRlX3Jvd3MYAyABKAgi0QMKD0dldENhbGxSZXNwb25zZRIkCgRjYWxsGAEgASgLMhYuY2FsbGdhdGUudjEuQ2FsbEVudHJ5EhYKDmFyZ3VtZW50c19qc29uGAIgASgJEhUKDWp1c3RpZmljYXRpb24YAyABKAkSEwoGcmVzdWx0GAQgASgJSACIAQESGAoQcmVzdWx0X3RydW5jYXRlZBgFIAEoCBIaChJyZXN1bHRfd2hvbGVfYnl0ZXMYDiABKAQSGwoTcmVzdWx0X3dob2xlX3NoYTI1NhgPIAEoCRIVCg1lcnJvcl9tZXNzYWdlGAYgASgJEioKCmp1ZGdlbWVudHMYByADKAsyFi5jYWxsZ2F0ZS52MS5KdWRnZW1lbnQSKAoHcmVwb3J0cxgIIAMoCzIXLmNhbGxnYXRlLnYxLkNhbGxSZXBvcnQSKAoHYW5zd2VycxgJIAMoCzIXLmNhbGxnYXRlLnYxLkNhbGxBbnN3ZXISGAoQdG9vbF9yZXN1bHRfanNvbhgKIAEoCRIZChFuZXh0X2NvbnRleHRfaGludBgLIAEoCRIcChRmb2xsb3dlZF9ieV9jYWxsX2lkcxgMIAMoCRIMCgRyb3dzGA0gAygJQgkKB19yZXN1bHQi5AIKCUp1ZGdlbWVudBILCgNzZXEYASABKAQSLgoKanVkZ2VfdGltZRgCIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASJwoIZGVjaXNpb24YAyABKA4yFS5jYWxsZ2F0ZS52MS5EZWNpc2lvbhIkCgV3b3VsZBgEIAEoDjIVLmNhbGxnYXRlLnYxLkRlY2lzaW9uEgwKBHJ1bGUYBSABKAkSDgoGcmVhc29uGAYgASgJEiYKCGZpbmRpbmdzGAcgAygLMhQuY2FsbGdhdGUudjEuRmluZGluZxIPCgdhdHRlbXB0GAggASgNEjUKEWxlYXNlX2V4cGlyZV90aW1lGAkgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBITCgthcHByb3ZhbF9pZBgKIAEoCRIWCg5wb2xpY3lfdmVyc2lvbhgLIAEoCRIQCgh0cmFjZV9pZBgMIAEoCSLFAgoKQ2FsbFJlcG9ydBILCgNzZXEYASABKAQSLwoLcmVjb3JkX3RpbWUYAiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEioKBnN0YXR1cxgDIAEoDjIaLmNhbGxnYXRlLnYxLk91dGNvbWVTdGF0dXMSKQoHZmFpbHVyZRgEIAEoDjIYLmNhbGxnYXRlLnYxLkZhaWx1cmVLaW5kEhUKDWVycm9yX21lc3NhZ2UYBSABKAkSEAoIYnlfbGVhc2UYBiABKAgSKwoIZHVyYXRpb24YByABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24SIwoGYWR2aWNlGAggASgLMhMuY2FsbGdhdGUudjEuQWR2aWNlEhUKDXByb2dyZXNzX25vdGUYCSABKAkSEAoIdHJhY2VfaWQYCiABKAkieQoKQ2FsbEFuc3dlchIvCgtjcmVhdGVfdGltZRgBIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASDAoEa2luZBgCIAEoCRIKCgJieRgDIAEoCRIOCgZyZWFzb24YBCABKAkSEAoIYXBwcm92ZWQYBSABKAgiaQoSRXhwb3J0Q2FsbHNSZXF1ZXN0Ei4KCnN0YXJ0X3RpbWUYASABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhIKCnNlc3Npb25faWQYAiABKAkSDwoHY2FsbF9pZBgDIAEoCSLVBAoTRXhwb3J0Q2FsbHNSZXNwb25zZRISCgpzZXNzaW9uX2lkGAEgASgJEhcKD3Jvb3Rfc2Vzc2lvbl9pZBgCIAEoCRILCgNzZXEYAyABKAQSDwoHY2FsbF9pZBgEIAEoCRIOCgZydW5faWQYBSABKAkSEAoIYWdlbnRfaWQYBiABKAkSDAoEdG9vbBgHIAEoCRIWCg5hcmd1bWVudHNfanNvbhgIIAEoCRIuCgpqdWRnZV90aW1lGAkgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBInCghkZWNpc2lvbhgKIAEoDjIVLmNhbGxnYXRlLnYxLkRlY2lzaW9uEg4KBnJlYXNvbhgLIAEoCRIPCgdtZXNzYWdlGAwgASgJEhYKDnBvbGljeV92ZXJzaW9uGA0gASgJEioKBnN0YXR1cxgOIAEoDjIaLmNhbGxnYXRlLnYxLk91dGNvbWVTdGF0dXMSEwoGcmVzdWx0GA8gASgJSACIAQESJgoIZmluZGluZ3MYECADKAsyFC5jYWxsZ2F0ZS52MS5GaW5kaW5nEhUKDWp1c3RpZmljYXRpb24YESABKAkSEAoIYXBwcm92ZWQYEiABKAgSGAoQcmVzdWx0X3RydW5jYXRlZBgTIAEoCBIaChJyZXN1bHRfd2hvbGVfYnl0ZXMYFCABKAQSGwoTcmVzdWx0X3dob2xlX3NoYTI1NhgVIAEoCRIQCgh0cmFjZV9pZBgWIAEoCRIXCg9yZXBvcnRfdHJhY2VfaWQYFyABKAlCCQoHX3Jlc3VsdCIpChNXYXRjaFNlc3Npb25SZXF1ZXN0EhIKCnNlc3Npb25faWQYASABKAkiZgoUV2F0Y2hTZXNzaW9uUmVzcG9uc2USKAoFc3RhdGUYASABKAsyGS5jYWxsZ2F0ZS52MS5TZXNzaW9uU3RhdGUSJAoEaGFsdBgCIAEoCzIWLmNhbGxnYXRlLnYxLkhhbHRTdGF0ZSqBAQoJSGFsdFNjb3BlEhoKFkhBTFRfU0NPUEVfVU5TUEVDSUZJRUQQABIWChJIQUxUX1NDT1BFX1NFU1NJT04QARIUChBIQUxUX1NDT1BFX0FHRU5UEAISEwoPSEFMVF9TQ09QRV9UT09MEAMSFQoRSEFMVF9TQ09QRV9URU5BTlQQBCrDAQoPU2Vzc2lvblN0YW5kaW5nEiAKHFNFU1NJT05fU1RBTkRJTkdfVU5TUEVDSUZJRUQQABIbChdTRVNTSU9OX1NUQU5ESU5HX0hBTFRFRBABEhkKFVNFU1NJT05fU1RBTkRJTkdfSEVMRBACEhwKGFNFU1NJT05fU1RBTkRJTkdfQ0FMTElORxADEhwKGFNFU1NJT05fU1RBTkRJTkdfU1RPUFBFRBAEEhoKFlNFU1NJT05fU1RBTkRJTkdfUVVJRVQQBSp8CgxGb2xsb3dVcEtpbmQSHgoaRk9MTE9XX1VQX0tJTkRfVU5TUEVDSUZJRUQQABIXChNGT0xMT1dfVVBfS0lORF9TQU1FEAESFwoTRk9MTE9XX1VQX0tJTkRfTkVBUhACEhoKFkZPTExPV19VUF9LSU5EX0NIQU5HRUQQAzKZBwoOU2Vzc2lvblNlcnZpY2USQAoESGFsdBIYLmNhbGxnYXRlLnYxLkhhbHRSZXF1ZXN0GhkuY2FsbGdhdGUudjEuSGFsdFJlc3BvbnNlIgOQAgISRgoGUmVzdW1lEhouY2FsbGdhdGUudjEuUmVzdW1lUmVxdWVzdBobLmNhbGxnYXRlLnYxLlJlc3VtZVJlc3BvbnNlIgOQAgISTwoJTGlzdEhhbHRzEh0uY2FsbGdhdGUudjEuTGlzdEhhbHRzUmVxdWVzdBoeLmNhbGxnYXRlLnYxLkxpc3RIYWx0c1Jlc3BvbnNlIgOQAgESTAoIU2V0UGhhc2USHC5jYWxsZ2F0ZS52MS5TZXRQaGFzZVJlcXVlc3QaHS5jYWxsZ2F0ZS52MS5TZXRQaGFzZVJlc3BvbnNlIgOQAgISVgoNTWFya0NvbXBhY3RlZBIhLmNhbGxnYXRlLnYxLk1hcmtDb21wYWN0ZWRSZXF1ZXN0GiIuY2FsbGdhdGUudjEuTWFya0NvbXBhY3RlZFJlc3BvbnNlElsKDVNldHRsZU91dGNvbWUSIS5jYWxsZ2F0ZS52MS5TZXR0bGVPdXRjb21lUmVxdWVzdBoiLmNhbGxnYXRlLnYxLlNldHRsZU91dGNvbWVSZXNwb25zZSIDkAICElgKDExpc3RTZXNzaW9ucxIgLmNhbGxnYXRlLnYxLkxpc3RTZXNzaW9uc1JlcXVlc3QaIS5jYWxsZ2F0ZS52MS5MaXN0U2Vzc2lvbnNSZXNwb25zZSIDkAIBEk8KCUxpc3RDYWxscxIdLmNhbGxnYXRlLnYxLkxpc3RDYWxsc1JlcXVlc3QaHi5jYWxsZ2F0ZS52MS5MaXN0Q2FsbHNSZXNwb25zZSIDkAIBEkkKB0dldENhbGwSGy5jYWxsZ2F0ZS52MS5HZXRDYWxsUmVxdWVzdBocLmNhbGxnYXRlLnYxLkdldENhbGxSZXNwb25zZSIDkAIBElcKC0V4cG9ydENhbGxzEh8uY2FsbGdhdGUudjEuRXhwb3J0Q2FsbHNSZXF1ZXN0GiAuY2FsbGdhdGUudjEuRXhwb3J0Q2FsbHNSZXNwb25zZSIDkAIBMAESWgoMV2F0Y2hTZXNzaW9uEiAuY2FsbGdhdGUudjEuV2F0Y2hTZXNzaW9uUmVxdWVzdBohLmNhbGxnYXRlLnYxLldhdGNoU2Vzc2lvblJlc3BvbnNlIgOQAgEwAUI8CgtjYWxsZ2F0ZS52MUITU2Vzc2lvblNlcnZpY2VQcm90b1ABWhZjYWxsZ2F0ZS92MTtjYWxsZ2F0ZXYxYgZwcm90bzM", [file_callgate_v1_types, file_google_protobuf_duration, file_google_protobuf_timestamp]);
 
 /**
  * A halt that holds.
@@ -444,6 +444,20 @@ export type ListSessionsRequest = Message<"callgate.v1.ListSessionsRequest"> & {
    * @generated from field: string page_token = 2;
    */
   pageToken: string;
+
+  /**
+   * Only sessions that have a call like that.
+   *
+   * @generated from field: callgate.v1.CallFilter calls = 3;
+   */
+  calls?: CallFilter | undefined;
+
+  /**
+   * Only sessions that stand so; unspecified: all.
+   *
+   * @generated from field: callgate.v1.SessionStanding standing = 4;
+   */
+  standing: SessionStanding;
 };
 
 /**
@@ -452,6 +466,120 @@ export type ListSessionsRequest = Message<"callgate.v1.ListSessionsRequest"> & {
  */
 export const ListSessionsRequestSchema: GenMessage<ListSessionsRequest> = /*@__PURE__*/
   messageDesc(file_callgate_v1_session_service, 13);
+
+/**
+ * Which calls are meant. What is empty, absent or unspecified lets all through; the rest has to hold together.
+ *
+ * @generated from message callgate.v1.CallFilter
+ */
+export type CallFilter = Message<"callgate.v1.CallFilter"> & {
+  /**
+   * Of this agent.
+   *
+   * @generated from field: string agent_id = 1;
+   */
+  agentId: string;
+
+  /**
+   * Of this tool, by its whole name.
+   *
+   * @generated from field: string tool = 2;
+   */
+  tool: string;
+
+  /**
+   * Decided so, at one of its judgements.
+   *
+   * @generated from field: callgate.v1.Decision decision = 3;
+   */
+  decision: Decision;
+
+  /**
+   * That this rule decided, at one of its judgements; by the name that the policy's file uses.
+   *
+   * @generated from field: string rule = 4;
+   */
+  rule: string;
+
+  /**
+   * For this reason, at one of its judgements.
+   *
+   * @generated from field: string reason = 5;
+   */
+  reason: string;
+
+  /**
+   * That came to this; RUNNING: permitted, and nothing came of it yet.
+   *
+   * @generated from field: callgate.v1.OutcomeStatus status = 6;
+   */
+  status: OutcomeStatus;
+
+  /**
+   * That failed in this way.
+   *
+   * @generated from field: callgate.v1.FailureKind failure = 7;
+   */
+  failure: FailureKind;
+
+  /**
+   * With this text in its arguments as they are stored, its call_id or its session_id, in small or capital letters; as
+   * long as a name may be. What is stored sealed is not looked into, and the answer says so (Searched.sealed).
+   *
+   * @generated from field: string text = 8;
+   */
+  text: string;
+
+  /**
+   * Judged first at that time or later.
+   *
+   * @generated from field: google.protobuf.Timestamp start_time = 9;
+   */
+  startTime?: Timestamp | undefined;
+
+  /**
+   * Judged first before that time.
+   *
+   * @generated from field: google.protobuf.Timestamp end_time = 10;
+   */
+  endTime?: Timestamp | undefined;
+};
+
+/**
+ * Describes the message callgate.v1.CallFilter.
+ * Use `create(CallFilterSchema)` to create a new message.
+ */
+export const CallFilterSchema: GenMessage<CallFilter> = /*@__PURE__*/
+  messageDesc(file_callgate_v1_session_service, 14);
+
+/**
+ * What a list has looked through, so that "nothing found" says where. One answer looks through the calls of some
+ * sessions and no more; the next page goes on behind them.
+ *
+ * @generated from message callgate.v1.Searched
+ */
+export type Searched = Message<"callgate.v1.Searched"> & {
+  /**
+   * Everything that was heard of since then, and is before the next page. Absent: all that is stored.
+   *
+   * @generated from field: google.protobuf.Timestamp since_time = 1;
+   */
+  sinceTime?: Timestamp | undefined;
+
+  /**
+   * There are arguments that are stored sealed: `text` was compared with ids alone in them.
+   *
+   * @generated from field: bool sealed = 2;
+   */
+  sealed: boolean;
+};
+
+/**
+ * Describes the message callgate.v1.Searched.
+ * Use `create(SearchedSchema)` to create a new message.
+ */
+export const SearchedSchema: GenMessage<Searched> = /*@__PURE__*/
+  messageDesc(file_callgate_v1_session_service, 15);
 
 /**
  * A session in short.
@@ -521,6 +649,55 @@ export type SessionSummary = Message<"callgate.v1.SessionSummary"> & {
    * @generated from field: bool halted = 9;
    */
   halted: boolean;
+
+  /**
+   * Who started it; empty for a root.
+   *
+   * @generated from field: string parent_session_id = 10;
+   */
+  parentSessionId: string;
+
+  /**
+   * How deep it is nested; 0 for a root.
+   *
+   * @generated from field: uint32 depth = 11;
+   */
+  depth: number;
+
+  /**
+   * Where it stands.
+   *
+   * @generated from field: callgate.v1.SessionStanding standing = 12;
+   */
+  standing: SessionStanding;
+
+  /**
+   * The agent of its last call; empty when its caller names none.
+   *
+   * @generated from field: string agent_id = 13;
+   */
+  agentId: string;
+
+  /**
+   * The tool of its last call.
+   *
+   * @generated from field: string last_tool = 14;
+   */
+  lastTool: string;
+
+  /**
+   * What was decided of it.
+   *
+   * @generated from field: callgate.v1.Decision last_decision = 15;
+   */
+  lastDecision: Decision;
+
+  /**
+   * Why; empty for a plain ALLOW.
+   *
+   * @generated from field: string last_reason = 16;
+   */
+  lastReason: string;
 };
 
 /**
@@ -528,7 +705,7 @@ export type SessionSummary = Message<"callgate.v1.SessionSummary"> & {
  * Use `create(SessionSummarySchema)` to create a new message.
  */
 export const SessionSummarySchema: GenMessage<SessionSummary> = /*@__PURE__*/
-  messageDesc(file_callgate_v1_session_service, 14);
+  messageDesc(file_callgate_v1_session_service, 16);
 
 /**
  * The sessions.
@@ -545,10 +722,18 @@ export type ListSessionsResponse = Message<"callgate.v1.ListSessionsResponse"> &
 
   /**
    * Where the next page begins; empty after the last one. A session that is heard of meanwhile moves to the first page.
+   * With a filter a page may be short, or empty, and have a next one.
    *
    * @generated from field: string next_page_token = 2;
    */
   nextPageToken: string;
+
+  /**
+   * What was looked through for this page.
+   *
+   * @generated from field: callgate.v1.Searched searched = 3;
+   */
+  searched?: Searched | undefined;
 };
 
 /**
@@ -556,7 +741,774 @@ export type ListSessionsResponse = Message<"callgate.v1.ListSessionsResponse"> &
  * Use `create(ListSessionsResponseSchema)` to create a new message.
  */
 export const ListSessionsResponseSchema: GenMessage<ListSessionsResponse> = /*@__PURE__*/
-  messageDesc(file_callgate_v1_session_service, 15);
+  messageDesc(file_callgate_v1_session_service, 17);
+
+/**
+ * Which calls are listed.
+ *
+ * @generated from message callgate.v1.ListCallsRequest
+ */
+export type ListCallsRequest = Message<"callgate.v1.ListCallsRequest"> & {
+  /**
+   * Those of this session's call tree; empty: of all.
+   *
+   * @generated from field: string session_id = 1;
+   */
+  sessionId: string;
+
+  /**
+   * Of that session itself, not of its whole call tree.
+   *
+   * @generated from field: bool alone = 2;
+   */
+  alone: boolean;
+
+  /**
+   * Only these.
+   *
+   * @generated from field: callgate.v1.CallFilter filter = 3;
+   */
+  filter?: CallFilter | undefined;
+
+  /**
+   * In the order in which they were judged first, instead of the newest first. Only with `session_id`.
+   *
+   * @generated from field: bool oldest_first = 4;
+   */
+  oldestFirst: boolean;
+
+  /**
+   * How many, 1 to 500; 0 is 50.
+   *
+   * @generated from field: uint32 page_size = 5;
+   */
+  pageSize: number;
+
+  /**
+   * Where the page begins: the `next_page_token` of the one before; empty for the first.
+   *
+   * @generated from field: string page_token = 6;
+   */
+  pageToken: string;
+};
+
+/**
+ * Describes the message callgate.v1.ListCallsRequest.
+ * Use `create(ListCallsRequestSchema)` to create a new message.
+ */
+export const ListCallsRequestSchema: GenMessage<ListCallsRequest> = /*@__PURE__*/
+  messageDesc(file_callgate_v1_session_service, 18);
+
+/**
+ * The calls.
+ *
+ * @generated from message callgate.v1.ListCallsResponse
+ */
+export type ListCallsResponse = Message<"callgate.v1.ListCallsResponse"> & {
+  /**
+   * The newest first, unless it was asked otherwise; without a session those of the call tree that was heard of last
+   * come first.
+   *
+   * @generated from field: repeated callgate.v1.CallEntry calls = 1;
+   */
+  calls: CallEntry[];
+
+  /**
+   * Where the next page begins; empty after the last one. With a filter a page may be short, or empty, and have a next
+   * one.
+   *
+   * @generated from field: string next_page_token = 2;
+   */
+  nextPageToken: string;
+
+  /**
+   * What was looked through for this page.
+   *
+   * @generated from field: callgate.v1.Searched searched = 3;
+   */
+  searched?: Searched | undefined;
+};
+
+/**
+ * Describes the message callgate.v1.ListCallsResponse.
+ * Use `create(ListCallsResponseSchema)` to create a new message.
+ */
+export const ListCallsResponseSchema: GenMessage<ListCallsResponse> = /*@__PURE__*/
+  messageDesc(file_callgate_v1_session_service, 19);
+
+/**
+ * A call in short, as it was judged last, with what came of it.
+ *
+ * @generated from message callgate.v1.CallEntry
+ */
+export type CallEntry = Message<"callgate.v1.CallEntry"> & {
+  /**
+   * Whose call it is.
+   *
+   * @generated from field: string session_id = 1;
+   */
+  sessionId: string;
+
+  /**
+   * The root of its call tree.
+   *
+   * @generated from field: string root_session_id = 2;
+   */
+  rootSessionId: string;
+
+  /**
+   * Who started its session; empty for a root.
+   *
+   * @generated from field: string parent_session_id = 3;
+   */
+  parentSessionId: string;
+
+  /**
+   * How deep its session is nested; 0 for a root.
+   *
+   * @generated from field: uint32 depth = 4;
+   */
+  depth: number;
+
+  /**
+   * Its place among the events of its call tree: where it was judged first.
+   *
+   * @generated from field: uint64 seq = 5;
+   */
+  seq: bigint;
+
+  /**
+   * Calls of one model turn share it: the `seq` of the first.
+   *
+   * @generated from field: uint64 batch = 6;
+   */
+  batch: bigint;
+
+  /**
+   * Unique in its session only.
+   *
+   * @generated from field: string call_id = 7;
+   */
+  callId: string;
+
+  /**
+   * Empty when its caller names no runs.
+   *
+   * @generated from field: string run_id = 8;
+   */
+  runId: string;
+
+  /**
+   * Empty when its caller names no agent.
+   *
+   * @generated from field: string agent_id = 9;
+   */
+  agentId: string;
+
+  /**
+   * As the model called it.
+   *
+   * @generated from field: string tool = 10;
+   */
+  tool: string;
+
+  /**
+   * Its arguments as they are stored, or their beginning (GetCall has all); empty when they are past their term.
+   *
+   * @generated from field: string arguments = 11;
+   */
+  arguments: string;
+
+  /**
+   * When it was judged first.
+   *
+   * @generated from field: google.protobuf.Timestamp first_judge_time = 12;
+   */
+  firstJudgeTime?: Timestamp | undefined;
+
+  /**
+   * When it was judged last.
+   *
+   * @generated from field: google.protobuf.Timestamp judge_time = 13;
+   */
+  judgeTime?: Timestamp | undefined;
+
+  /**
+   * How often it was judged.
+   *
+   * @generated from field: uint32 judgements = 14;
+   */
+  judgements: number;
+
+  /**
+   * What held at the last judgement.
+   *
+   * @generated from field: callgate.v1.Decision decision = 15;
+   */
+  decision: Decision;
+
+  /**
+   * The rule that decided; empty for a plain ALLOW.
+   *
+   * @generated from field: string rule = 16;
+   */
+  rule: string;
+
+  /**
+   * Why; empty for a plain ALLOW.
+   *
+   * @generated from field: string reason = 17;
+   */
+  reason: string;
+
+  /**
+   * Everything the rules had to say at the last judgement, in their order.
+   *
+   * @generated from field: repeated callgate.v1.Finding findings = 18;
+   */
+  findings: Finding[];
+
+  /**
+   * False when the policy would have decided otherwise and only watches (shadow).
+   *
+   * @generated from field: bool enforced = 19;
+   */
+  enforced: boolean;
+
+  /**
+   * Which attempt was permitted last, from 1; 0 when none was.
+   *
+   * @generated from field: uint32 attempt = 20;
+   */
+  attempt: number;
+
+  /**
+   * What came of it: RUNNING while its lease runs, UNKNOWN once it ran out; unspecified when it was never permitted.
+   *
+   * @generated from field: callgate.v1.OutcomeStatus status = 21;
+   */
+  status: OutcomeStatus;
+
+  /**
+   * What went wrong.
+   *
+   * @generated from field: callgate.v1.FailureKind failure = 22;
+   */
+  failure: FailureKind;
+
+  /**
+   * A failure's error, in one line.
+   *
+   * @generated from field: string error_message = 23;
+   */
+  errorMessage: string;
+
+  /**
+   * What a success gave, in a few words.
+   *
+   * @generated from field: string gist = 24;
+   */
+  gist: string;
+
+  /**
+   * When what came of it was recorded.
+   *
+   * @generated from field: google.protobuf.Timestamp record_time = 25;
+   */
+  recordTime?: Timestamp | undefined;
+
+  /**
+   * How long it took by its caller's watch; absent when nobody said.
+   *
+   * @generated from field: google.protobuf.Duration duration = 26;
+   */
+  duration?: Duration | undefined;
+
+  /**
+   * What it used and cost, over all its judgements and reports.
+   *
+   * @generated from field: callgate.v1.Usage usage = 27;
+   */
+  usage?: Usage | undefined;
+
+  /**
+   * The failed call of its session that it follows up on; empty for none.
+   *
+   * @generated from field: string retry_of_call_id = 28;
+   */
+  retryOfCallId: string;
+
+  /**
+   * How it follows up.
+   *
+   * @generated from field: callgate.v1.FollowUpKind follow_up = 29;
+   */
+  followUp: FollowUpKind;
+
+  /**
+   * How long after that failure it was permitted.
+   *
+   * @generated from field: google.protobuf.Duration waited = 30;
+   */
+  waited?: Duration | undefined;
+
+  /**
+   * The last question to a person about it; empty for none.
+   *
+   * @generated from field: string approval_id = 31;
+   */
+  approvalId: string;
+
+  /**
+   * It was only reported, never asked for.
+   *
+   * @generated from field: bool observed = 32;
+   */
+  observed: boolean;
+
+  /**
+   * By which repetitions are known, hexadecimal.
+   *
+   * @generated from field: string fingerprint = 33;
+   */
+  fingerprint: string;
+
+  /**
+   * The policy that judged, as in Verdict.
+   *
+   * @generated from field: string policy_version = 34;
+   */
+  policyVersion: string;
+
+  /**
+   * The OpenTelemetry trace in which it was judged last; empty where none was known.
+   *
+   * @generated from field: string trace_id = 35;
+   */
+  traceId: string;
+
+  /**
+   * The same of the report on it.
+   *
+   * @generated from field: string report_trace_id = 36;
+   */
+  reportTraceId: string;
+
+  /**
+   * What it does to the world: unknown, read, write, poll, check.
+   *
+   * @generated from field: string effect = 37;
+   */
+  effect: string;
+
+  /**
+   * What it touches; empty: anything.
+   *
+   * @generated from field: string resource = 38;
+   */
+  resource: string;
+
+  /**
+   * The size of what it gave, in bytes; absent when nobody said.
+   *
+   * @generated from field: optional uint64 result_bytes = 39;
+   */
+  resultBytes?: bigint | undefined;
+};
+
+/**
+ * Describes the message callgate.v1.CallEntry.
+ * Use `create(CallEntrySchema)` to create a new message.
+ */
+export const CallEntrySchema: GenMessage<CallEntry> = /*@__PURE__*/
+  messageDesc(file_callgate_v1_session_service, 20);
+
+/**
+ * Which call is wanted.
+ *
+ * @generated from message callgate.v1.GetCallRequest
+ */
+export type GetCallRequest = Message<"callgate.v1.GetCallRequest"> & {
+  /**
+   * Whose call it is. Required.
+   *
+   * @generated from field: string session_id = 1;
+   */
+  sessionId: string;
+
+  /**
+   * The call. Required.
+   *
+   * @generated from field: string call_id = 2;
+   */
+  callId: string;
+
+  /**
+   * With its rows, as `callgate export` gives them. For operators and analysts; others are refused
+   * (PERMISSION_DENIED, ROLE_MISSING).
+   *
+   * @generated from field: bool include_rows = 3;
+   */
+  includeRows: boolean;
+};
+
+/**
+ * Describes the message callgate.v1.GetCallRequest.
+ * Use `create(GetCallRequestSchema)` to create a new message.
+ */
+export const GetCallRequestSchema: GenMessage<GetCallRequest> = /*@__PURE__*/
+  messageDesc(file_callgate_v1_session_service, 21);
+
+/**
+ * A call with everything that is stored of it.
+ *
+ * @generated from message callgate.v1.GetCallResponse
+ */
+export type GetCallResponse = Message<"callgate.v1.GetCallResponse"> & {
+  /**
+   * In short.
+   *
+   * @generated from field: callgate.v1.CallEntry call = 1;
+   */
+  call?: CallEntry | undefined;
+
+  /**
+   * Its arguments, whole, as they are stored; empty when they are past their term.
+   *
+   * @generated from field: string arguments_json = 2;
+   */
+  argumentsJson: string;
+
+  /**
+   * Why the agent wanted it; may be empty.
+   *
+   * @generated from field: string justification = 3;
+   */
+  justification: string;
+
+  /**
+   * The answer of a success, as it is stored. Absent when it was not stored.
+   *
+   * @generated from field: optional string result = 4;
+   */
+  result?: string | undefined;
+
+  /**
+   * `result` is only the beginning of the answer: it was larger than the policy lets be stored.
+   *
+   * @generated from field: bool result_truncated = 5;
+   */
+  resultTruncated: boolean;
+
+  /**
+   * Then the size of the whole answer in bytes, without secrets that are not stored; else 0.
+   *
+   * @generated from field: uint64 result_whole_bytes = 14;
+   */
+  resultWholeBytes: bigint;
+
+  /**
+   * Then its SHA-256, hexadecimal; else empty.
+   *
+   * @generated from field: string result_whole_sha256 = 15;
+   */
+  resultWholeSha256: string;
+
+  /**
+   * The raw error of a failure.
+   *
+   * @generated from field: string error_message = 6;
+   */
+  errorMessage: string;
+
+  /**
+   * Its judgements, oldest first; of more than a hundred the newest hundred (`call.judgements` counts all).
+   *
+   * @generated from field: repeated callgate.v1.Judgement judgements = 7;
+   */
+  judgements: Judgement[];
+
+  /**
+   * What was reported of it, oldest first.
+   *
+   * @generated from field: repeated callgate.v1.CallReport reports = 8;
+   */
+  reports: CallReport[];
+
+  /**
+   * What people said of it, oldest first.
+   *
+   * @generated from field: repeated callgate.v1.CallAnswer answers = 9;
+   */
+  answers: CallAnswer[];
+
+  /**
+   * What the model was told instead of a result when it was refused last, made anew from what is stored: tools that the
+   * policy suggested then are not in it. Empty when it was permitted.
+   *
+   * @generated from field: string tool_result_json = 10;
+   */
+  toolResultJson: string;
+
+  /**
+   * The warning that the model was told with an ALLOW. Empty: none.
+   *
+   * @generated from field: string next_context_hint = 11;
+   */
+  nextContextHint: string;
+
+  /**
+   * Calls of its session that follow up on its failure.
+   *
+   * @generated from field: repeated string followed_by_call_ids = 12;
+   */
+  followedByCallIds: string[];
+
+  /**
+   * Its rows, each a JSON object with its kind as `record`; empty unless asked for.
+   *
+   * @generated from field: repeated string rows = 13;
+   */
+  rows: string[];
+};
+
+/**
+ * Describes the message callgate.v1.GetCallResponse.
+ * Use `create(GetCallResponseSchema)` to create a new message.
+ */
+export const GetCallResponseSchema: GenMessage<GetCallResponse> = /*@__PURE__*/
+  messageDesc(file_callgate_v1_session_service, 22);
+
+/**
+ * One judgement of a call.
+ *
+ * @generated from message callgate.v1.Judgement
+ */
+export type Judgement = Message<"callgate.v1.Judgement"> & {
+  /**
+   * Its place among the events of its call tree.
+   *
+   * @generated from field: uint64 seq = 1;
+   */
+  seq: bigint;
+
+  /**
+   * When.
+   *
+   * @generated from field: google.protobuf.Timestamp judge_time = 2;
+   */
+  judgeTime?: Timestamp | undefined;
+
+  /**
+   * What held.
+   *
+   * @generated from field: callgate.v1.Decision decision = 3;
+   */
+  decision: Decision;
+
+  /**
+   * What the policy would have decided; differs in shadow mode only.
+   *
+   * @generated from field: callgate.v1.Decision would = 4;
+   */
+  would: Decision;
+
+  /**
+   * The rule that decided; empty for a plain ALLOW.
+   *
+   * @generated from field: string rule = 5;
+   */
+  rule: string;
+
+  /**
+   * Why; empty for a plain ALLOW.
+   *
+   * @generated from field: string reason = 6;
+   */
+  reason: string;
+
+  /**
+   * Everything the rules had to say, in their order.
+   *
+   * @generated from field: repeated callgate.v1.Finding findings = 7;
+   */
+  findings: Finding[];
+
+  /**
+   * Which attempt was permitted, from 1; 0 when none was.
+   *
+   * @generated from field: uint32 attempt = 8;
+   */
+  attempt: number;
+
+  /**
+   * When the outcome counts as unknown unless recorded.
+   *
+   * @generated from field: google.protobuf.Timestamp lease_expire_time = 9;
+   */
+  leaseExpireTime?: Timestamp | undefined;
+
+  /**
+   * The question to a person; empty for none.
+   *
+   * @generated from field: string approval_id = 10;
+   */
+  approvalId: string;
+
+  /**
+   * The policy that judged, as in Verdict.
+   *
+   * @generated from field: string policy_version = 11;
+   */
+  policyVersion: string;
+
+  /**
+   * The OpenTelemetry trace of it; empty where none was known.
+   *
+   * @generated from field: string trace_id = 12;
+   */
+  traceId: string;
+};
+
+/**
+ * Describes the message callgate.v1.Judgement.
+ * Use `create(JudgementSchema)` to create a new message.
+ */
+export const JudgementSchema: GenMessage<Judgement> = /*@__PURE__*/
+  messageDesc(file_callgate_v1_session_service, 23);
+
+/**
+ * One report on a call.
+ *
+ * @generated from message callgate.v1.CallReport
+ */
+export type CallReport = Message<"callgate.v1.CallReport"> & {
+  /**
+   * Its place among the events of its call tree.
+   *
+   * @generated from field: uint64 seq = 1;
+   */
+  seq: bigint;
+
+  /**
+   * When.
+   *
+   * @generated from field: google.protobuf.Timestamp record_time = 2;
+   */
+  recordTime?: Timestamp | undefined;
+
+  /**
+   * What came of it.
+   *
+   * @generated from field: callgate.v1.OutcomeStatus status = 3;
+   */
+  status: OutcomeStatus;
+
+  /**
+   * What went wrong.
+   *
+   * @generated from field: callgate.v1.FailureKind failure = 4;
+   */
+  failure: FailureKind;
+
+  /**
+   * The error in one line.
+   *
+   * @generated from field: string error_message = 5;
+   */
+  errorMessage: string;
+
+  /**
+   * Nobody reported; the lease ran out.
+   *
+   * @generated from field: bool by_lease = 6;
+   */
+  byLease: boolean;
+
+  /**
+   * How long it took by its caller's watch; absent when nobody said.
+   *
+   * @generated from field: google.protobuf.Duration duration = 7;
+   */
+  duration?: Duration | undefined;
+
+  /**
+   * For a failure: what was advised.
+   *
+   * @generated from field: callgate.v1.Advice advice = 8;
+   */
+  advice?: Advice | undefined;
+
+  /**
+   * How far a running call had come.
+   *
+   * @generated from field: string progress_note = 9;
+   */
+  progressNote: string;
+
+  /**
+   * The OpenTelemetry trace of it; empty where none was known.
+   *
+   * @generated from field: string trace_id = 10;
+   */
+  traceId: string;
+};
+
+/**
+ * Describes the message callgate.v1.CallReport.
+ * Use `create(CallReportSchema)` to create a new message.
+ */
+export const CallReportSchema: GenMessage<CallReport> = /*@__PURE__*/
+  messageDesc(file_callgate_v1_session_service, 24);
+
+/**
+ * What a person said of a call.
+ *
+ * @generated from message callgate.v1.CallAnswer
+ */
+export type CallAnswer = Message<"callgate.v1.CallAnswer"> & {
+  /**
+   * When.
+   *
+   * @generated from field: google.protobuf.Timestamp create_time = 1;
+   */
+  createTime?: Timestamp | undefined;
+
+  /**
+   * What: answered, seconded (a yes that needs another one), withdrawn, outcome_settled.
+   *
+   * @generated from field: string kind = 2;
+   */
+  kind: string;
+
+  /**
+   * Who; empty when the asking call itself took its question back.
+   *
+   * @generated from field: string by = 3;
+   */
+  by: string;
+
+  /**
+   * Why, in their words.
+   *
+   * @generated from field: string reason = 4;
+   */
+  reason: string;
+
+  /**
+   * For an answer: yes.
+   *
+   * @generated from field: bool approved = 5;
+   */
+  approved: boolean;
+};
+
+/**
+ * Describes the message callgate.v1.CallAnswer.
+ * Use `create(CallAnswerSchema)` to create a new message.
+ */
+export const CallAnswerSchema: GenMessage<CallAnswer> = /*@__PURE__*/
+  messageDesc(file_callgate_v1_session_service, 25);
 
 /**
  * Which stored calls are given.
@@ -591,7 +1543,7 @@ export type ExportCallsRequest = Message<"callgate.v1.ExportCallsRequest"> & {
  * Use `create(ExportCallsRequestSchema)` to create a new message.
  */
 export const ExportCallsRequestSchema: GenMessage<ExportCallsRequest> = /*@__PURE__*/
-  messageDesc(file_callgate_v1_session_service, 16);
+  messageDesc(file_callgate_v1_session_service, 26);
 
 /**
  * A stored call, as it was judged last.
@@ -767,7 +1719,7 @@ export type ExportCallsResponse = Message<"callgate.v1.ExportCallsResponse"> & {
  * Use `create(ExportCallsResponseSchema)` to create a new message.
  */
 export const ExportCallsResponseSchema: GenMessage<ExportCallsResponse> = /*@__PURE__*/
-  messageDesc(file_callgate_v1_session_service, 17);
+  messageDesc(file_callgate_v1_session_service, 27);
 
 /**
  * Which session is watched.
@@ -788,7 +1740,7 @@ export type WatchSessionRequest = Message<"callgate.v1.WatchSessionRequest"> & {
  * Use `create(WatchSessionRequestSchema)` to create a new message.
  */
 export const WatchSessionRequestSchema: GenMessage<WatchSessionRequest> = /*@__PURE__*/
-  messageDesc(file_callgate_v1_session_service, 18);
+  messageDesc(file_callgate_v1_session_service, 28);
 
 /**
  * Its state changed.
@@ -816,7 +1768,7 @@ export type WatchSessionResponse = Message<"callgate.v1.WatchSessionResponse"> &
  * Use `create(WatchSessionResponseSchema)` to create a new message.
  */
 export const WatchSessionResponseSchema: GenMessage<WatchSessionResponse> = /*@__PURE__*/
-  messageDesc(file_callgate_v1_session_service, 19);
+  messageDesc(file_callgate_v1_session_service, 29);
 
 /**
  * What a halt stops.
@@ -865,6 +1817,102 @@ export enum HaltScope {
  */
 export const HaltScopeSchema: GenEnum<HaltScope> = /*@__PURE__*/
   enumDesc(file_callgate_v1_session_service, 0);
+
+/**
+ * Where a session stands; the first that holds.
+ *
+ * @generated from enum callgate.v1.SessionStanding
+ */
+export enum SessionStanding {
+  /**
+   * Never sent.
+   *
+   * @generated from enum value: SESSION_STANDING_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED = 0,
+
+  /**
+   * It is halted: itself, a session above it, the agent of its last call, or everything.
+   *
+   * @generated from enum value: SESSION_STANDING_HALTED = 1;
+   */
+  HALTED = 1,
+
+  /**
+   * A question to a person about a call of it is open.
+   *
+   * @generated from enum value: SESSION_STANDING_HELD = 2;
+   */
+  HELD = 2,
+
+  /**
+   * A permitted call of it has no outcome yet.
+   *
+   * @generated from enum value: SESSION_STANDING_CALLING = 3;
+   */
+  CALLING = 3,
+
+  /**
+   * Its last call was answered with STOP.
+   *
+   * @generated from enum value: SESSION_STANDING_STOPPED = 4;
+   */
+  STOPPED = 4,
+
+  /**
+   * None of these.
+   *
+   * @generated from enum value: SESSION_STANDING_QUIET = 5;
+   */
+  QUIET = 5,
+}
+
+/**
+ * Describes the enum callgate.v1.SessionStanding.
+ */
+export const SessionStandingSchema: GenEnum<SessionStanding> = /*@__PURE__*/
+  enumDesc(file_callgate_v1_session_service, 1);
+
+/**
+ * How a call follows up on one that failed.
+ *
+ * @generated from enum callgate.v1.FollowUpKind
+ */
+export enum FollowUpKind {
+  /**
+   * It follows up on none.
+   *
+   * @generated from enum value: FOLLOW_UP_KIND_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED = 0,
+
+  /**
+   * With the same arguments: a retry.
+   *
+   * @generated from enum value: FOLLOW_UP_KIND_SAME = 1;
+   */
+  SAME = 1,
+
+  /**
+   * With nearly the same.
+   *
+   * @generated from enum value: FOLLOW_UP_KIND_NEAR = 2;
+   */
+  NEAR = 2,
+
+  /**
+   * With others.
+   *
+   * @generated from enum value: FOLLOW_UP_KIND_CHANGED = 3;
+   */
+  CHANGED = 3,
+}
+
+/**
+ * Describes the enum callgate.v1.FollowUpKind.
+ */
+export const FollowUpKindSchema: GenEnum<FollowUpKind> = /*@__PURE__*/
+  enumDesc(file_callgate_v1_session_service, 2);
 
 /**
  * Steers sessions from outside their calls. What is done stays, with who did it and why (tables halt, session_event).
@@ -945,7 +1993,7 @@ export const SessionService: GenService<{
     output: typeof SettleOutcomeResponseSchema;
   },
   /**
-   * The sessions that were heard of last.
+   * The sessions that were heard of last, or those of them that a filter lets through.
    *
    * @generated from rpc callgate.v1.SessionService.ListSessions
    */
@@ -953,6 +2001,26 @@ export const SessionService: GenService<{
     methodKind: "unary";
     input: typeof ListSessionsRequestSchema;
     output: typeof ListSessionsResponseSchema;
+  },
+  /**
+   * Calls in short, each as it was judged last and with what came of it: of a session's call tree, or of all trees.
+   *
+   * @generated from rpc callgate.v1.SessionService.ListCalls
+   */
+  listCalls: {
+    methodKind: "unary";
+    input: typeof ListCallsRequestSchema;
+    output: typeof ListCallsResponseSchema;
+  },
+  /**
+   * A call with everything that is stored of it. Also answers NOT_FOUND, CALL_UNKNOWN: the session has no such call.
+   *
+   * @generated from rpc callgate.v1.SessionService.GetCall
+   */
+  getCall: {
+    methodKind: "unary";
+    input: typeof GetCallRequestSchema;
+    output: typeof GetCallResponseSchema;
   },
   /**
    * Stored calls with what came of them, by session and in order: to try a policy on, or to explain one.
