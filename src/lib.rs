@@ -33,7 +33,7 @@
 //! | [`outgoing`] | one small request to somebody else | nobody |
 //! | [`web`] | what is asked over HTTP alone | domain, telemetry |
 //! | [`grpc`] | the contract of `proto/` | domain, auth, gate, telemetry, clock, hosts, listener, web |
-//! | [`console`] | a fleet in a browser: pages over the services | domain, auth, policy, gate, grpc, listener, outgoing |
+//! | [`console`] | a fleet in a browser, over the services | domain, auth, policy, gate, grpc, listener, outgoing |
 //! | [`cli`] | the commands | all |
 //!
 //! The first eleven rooms are pure: no `async`, no clock, no lock, no log; time is an argument. `tests/tidy` reads

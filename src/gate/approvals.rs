@@ -78,7 +78,7 @@ impl Gate {
         tool.map_or(Route::ANYBODY, |tool| self.policy(tenant).route(&tool).clone())
     }
 
-    /// What the policy that judges now says of a question's tool: how dangerous it is, and the first tier that names it.
+    /// What the policy that judges now says of a question's tool: its risk, and the first tier that names it.
     #[must_use]
     pub fn declared(&self, tenant: TenantId, question: &Question) -> (Option<Risk>, Option<String>) {
         let Ok(tool) = ToolName::parse("tool", &question.tool) else { return (None, None) };

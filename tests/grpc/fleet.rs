@@ -47,8 +47,8 @@ async fn asked(client: &mut Client, session: &str, call_id: &str, tool: &str, n:
     evaluate(client, v1::EvaluateRequest { caller: Some(caller), ..question(session, call) }).await.decision()
 }
 
-/// Two looks, of which one told its cost, each asked for again; a denial, twice; a question; a call that runs; a session
-/// whose budget is used up, and one whose budget nearly is; a tool that fails. Gives the question.
+/// Two looks, of which one told its cost, each asked for again; a denial, twice; a question; a call that runs; a
+/// session whose budget is used up, and one whose budget nearly is; a tool that fails. Gives the question.
 pub(crate) async fn story(client: &mut Client) -> String {
     assert_eq!(asked(client, "one", "c1", "get_order", 1).await, Decision::Allow);
     let usage = v1::Usage { input_tokens: 900, output_tokens: 100, cost_micros: 20_000, ..Default::default() };

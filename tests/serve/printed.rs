@@ -11,12 +11,12 @@ use crate::{
 
 const APPROVAL: &str = "agentId approvalId argsDigest argumentsJson askedBy callId createTime effect effectResource \
                         escalateGroup expireTime findings group idempotent justification once people policyVersion \
-                        reasons resolutionReason resolvedBy resource risk riskReasons rootSessionId scope secondedBy seq \
-                        sessionId state tier tool";
+                        reasons resolutionReason resolvedBy resource risk riskReasons rootSessionId scope \
+                        secondedBy seq sessionId state tier tool";
 const SESSION: &str = "agentId calls costMicros createTime depth halted lastDecision lastReason lastTool openCalls \
                        parentSessionId rootSessionId sessionId standing steps updateTime";
-const TOP: &str = "approvalsOldestTime approvalsOpen at budgets callsPerSecond commitMs cooldowns enforced halts judging \
-                   policyBehind policyRevision policyVersion ready refusals server sessions sessionsHalted \
+const TOP: &str = "approvalsOldestTime approvalsOpen at budgets callsPerSecond commitMs cooldowns enforced halts \
+                   judging policyBehind policyRevision policyVersion ready refusals server sessions sessionsHalted \
                    sessionsHasMore sessionsHeld sessionsStopped turnedAwayPerSecond version waiting";
 const HALT: &str = "by createTime name reason scope";
 const REVISION: &str = "activateTime activatedBy hash note revision";

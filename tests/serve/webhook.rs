@@ -24,7 +24,8 @@ use crate::{
 
 const SECRET: [u8; 32] = [7; 32];
 const POLICY: &str = "policy_engine:
-  authorization: {tiers: [{name: money, pattern: 'refund_*', action: hitl}, {name: rest, pattern: '*', action: allowlist}]}
+  authorization:
+    tiers: [{name: money, pattern: 'refund_*', action: hitl}, {name: rest, pattern: '*', action: allowlist}]
   tool_schemas: {refund_order: {effect: write, once: true}, get_order: {effect: read}}
 ";
 

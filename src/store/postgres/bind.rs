@@ -87,3 +87,23 @@ pub(super) fn statement(whose: &[TenantId]) -> String {
     let names: Vec<String> = whose.iter().map(|tenant| tenant.0.to_string()).collect();
     format!("set role {ROLE}; set {TENANTS} = '{}'", names.join(","))
 }
+
+/// Can reads be bound to their tenants in the database, too? If they cannot, that is said.
+pub(super) async fn is_bound(conn: &mut PgConnection, is_distributed: bool) -> Result<bool, StoreError> {
+    // Over many nodes rows are read by whoever the nodes log in to each other as.
+    if !is_distributed && prepare(conn).await? {
+        return Ok(true);
+    }
+    let others: i64 = sqlx::query_scalar("select count(*) - 1 from tenant").fetch_one(conn).await?;
+    let why = if is_distributed { "it is spread by Citus" } else { "its user may not act as the role callgate_reader" };
+    if others > 0 {
+        tracing::warn!(
+            others,
+            "row-level security does not hold in this database, since {why}: that tenants read their own rows alone \
+             rests on callgate's statements, and analysts read the rows of all tenants"
+        );
+    } else {
+        tracing::info!("row-level security does not hold in this database, since {why}; there is one tenant alone");
+    }
+    Ok(false)
+}

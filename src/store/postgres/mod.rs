@@ -185,7 +185,7 @@ impl Store {
         let (mut conn, options) = connect::first(usual(settings.options)).await?;
         maintain::prepare(&mut conn).await?;
         let is_distributed = distribute::is_distributed(&mut conn).await?;
-        let is_bound = is_bound(&mut conn, is_distributed).await?;
+        let is_bound = bind::is_bound(&mut conn, is_distributed).await?;
         let cut = if is_distributed { load::Cut::ByShard } else { load::Cut::Not };
         let now = maintain::now(&mut conn).await?;
         let replica = sqlx::query_scalar("select gen_random_uuid()::text").fetch_one(&mut conn).await?;
@@ -356,26 +356,6 @@ impl Store {
         }
         self.pulse.close().await;
     }
-}
-
-/// Can reads be bound to their tenants in the database, too? If they cannot, that is said.
-async fn is_bound(conn: &mut PgConnection, is_distributed: bool) -> Result<bool, StoreError> {
-    // Over many nodes rows are read by whoever the nodes log in to each other as.
-    if !is_distributed && bind::prepare(conn).await? {
-        return Ok(true);
-    }
-    let others: i64 = sqlx::query_scalar("select count(*) - 1 from tenant").fetch_one(conn).await?;
-    let why = if is_distributed { "it is spread by Citus" } else { "its user may not act as the role callgate_reader" };
-    if others > 0 {
-        tracing::warn!(
-            others,
-            "row-level security does not hold in this database, since {why}: that tenants read their own rows alone \
-             rests on callgate's statements, and analysts read the rows of all tenants"
-        );
-    } else {
-        tracing::info!("row-level security does not hold in this database, since {why}; there is one tenant alone");
-    }
-    Ok(false)
 }
 
 /// What every connection has.

@@ -29,8 +29,8 @@ pub struct Claims {
 }
 
 impl Store {
-    /// Claims the first `max` of these questions that were not told, and that nobody is about to tell, for so long. Each
-    /// with when it expires.
+    /// Claims the first `max` of these questions that were not told, and that nobody is about to tell, for so long.
+    /// Each with when it expires.
     ///
     /// # Errors
     /// [`StoreError`] when the database cannot be used: none was claimed, or nobody knows.

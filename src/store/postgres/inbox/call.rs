@@ -132,7 +132,8 @@ struct GivenLast {
 
 async fn reports(conn: &mut PgConnection, place: &Place<'_>, opener: &Opener) -> Loaded<(Vec<CallReport>, GivenLast)> {
     let sql = format!(
-        "select o.seq, (extract(epoch from o.at) * 1000)::bigint as at_ms, o.status, o.failure, o.error_line, o.by_lease,
+        "select o.seq, (extract(epoch from o.at) * 1000)::bigint as at_ms, o.status, o.failure, o.error_line,
+           o.by_lease,
            o.duration_ms, o.retryable, o.retry_after_ms, o.retries_remaining, o.p_success, o.p_low, o.p_high,
            o.confidence, o.basis, o.guard, o.trials, (extract(epoch from o.as_of) * 1000)::bigint as as_of_ms, o.probe,
            o.progress_note, encode(o.trace_id, 'hex') as trace_id

@@ -50,8 +50,8 @@ pub(super) struct Trees<'a> {
 impl Trees<'_> {
     /// The last heard of first, as many as one answer may look through; with whether there are more.
     ///
-    /// Of a tenant's trees all rows are read, which are short: an index on when they were heard of last would be written
-    /// with every event.
+    /// Of a tenant's trees all rows are read, which are short: an index on when they were heard of last would be
+    /// written with every event.
     pub(super) async fn find(
         &self,
         conn: &mut PgConnection,

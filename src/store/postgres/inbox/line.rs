@@ -121,7 +121,8 @@ pub(super) async fn lines(conn: &mut PgConnection, opener: &Opener, keys: &[Key]
              from outcome z where {z} and z.permit_seq = x.seq) y on true
            where {x} and x.call_id = c.call_id) u on true
          left join lateral (
-           select x.retry_kind, x.waited_ms, y.call_id as retry_call from call x join call y on {y} and y.seq = x.retry_of
+           select x.retry_kind, x.waited_ms, y.call_id as retry_call
+           from call x join call y on {y} and y.seq = x.retry_of
            where {x} and x.call_id = c.call_id and x.retry_of is not null order by x.round desc limit 1) r on true
          left join lateral (
            select x.approval_id from call x where {x} and x.call_id = c.call_id and x.approval_id is not null
