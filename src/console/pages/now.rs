@@ -321,7 +321,7 @@ impl Saved {
             priced: saved.priced_calls,
             tokens: saved.tokens,
             with_tokens: saved.token_calls,
-            behind: is_behind.then(|| saved.end_time),
+            behind: is_behind.then_some(saved.end_time),
         }
     }
 }
