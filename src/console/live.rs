@@ -40,7 +40,9 @@ struct Shown {
 async fn events(visitor: Visitor, Query(shown): Query<Shown>) -> Result<Sse<Events>, Fault> {
     // Those that were open before are no news.
     let began = visitor.now.as_millis();
-    let ticks = IntervalStream::new(tokio::time::interval(TICK)).map(|_| Some(Event::default().event("tick").data("")));
+    // Browsers tell nobody of an event without data.
+    let ticks =
+        IntervalStream::new(tokio::time::interval(TICK)).map(|_| Some(Event::default().event("tick").data("1")));
     let approvals = match visitor.is_one_of(&[Role::Approver, Role::Operator, Role::Analyst]) {
         true => {
             let mut approvals = ApprovalServiceClient::new(visitor.calls.clone());

@@ -8,6 +8,7 @@ const POLICY = `policy_engine:
     tiers:
       - {name: asks, pattern: 'delete_*', action: hitl}
       - {name: rest, pattern: '*', action: allowlist}
+  unknown_tools: allow
   tool_schemas:
     delete_order: {effect: write}
 `;

@@ -101,8 +101,8 @@ async fn what_happened_is_what_is_told() {
     let last = fleet.minutes.last().expect("a minute");
     assert_eq!((last.open_approvals, last.held_sessions), (1, 1), "until now");
     assert_eq!(fleet.minutes[0].open_approvals, 0, "an hour ago nobody had asked");
-    let (oldest, asked) = (fleet.oldest_approval_time.expect("one is open"), fleet.as_of_time.expect("a time"));
-    assert!((oldest.seconds, oldest.nanos) <= (asked.seconds, asked.nanos), "{oldest:?} {asked:?}");
+    let (oldest, told) = (fleet.oldest_approval_time.expect("one is open"), fleet.as_of_time.expect("a time"));
+    assert!((oldest.seconds, oldest.nanos) <= (told.seconds, told.nanos), "{oldest:?} {told:?}");
     assert_eq!(fleet.halts.iter().map(|halt| halt.name.as_str()).collect::<Vec<_>>(), ["pay"]);
 
     let saved = fleet.saved.expect("savings");
