@@ -63,7 +63,7 @@ async fn events(visitor: Visitor, Query(shown): Query<Shown>) -> Result<Sse<Even
         false => {
             let asked = WatchSessionRequest { session_id: shown.session };
             let watched = SessionServiceClient::new(visitor.calls).watch_session(asked).await?;
-            let told = watched.into_inner().map(|told| told.ok().map(|_| Event::default().event("session").data("")));
+            let told = watched.into_inner().map(|told| told.ok().map(|_| Event::default().event("session").data("1")));
             told.chain(stream::once(ready(None))).boxed()
         }
         true => stream::pending().boxed(),
