@@ -92,8 +92,8 @@ class Fleet(google.protobuf.message.Message):
 
     @property
     def last_minute(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___DecisionCount]:
-        """Judgements of the last minute up to this moment, by decision. A call that is asked for again is judged again, and
-        counts again; calls that were only reported do not count. Decisions that were not made are left out.
+        """Judgements of the last minute up to this moment, by decision. A call that is judged again counts again; a verdict
+        that is only told again does not, nor do calls that were only reported. Decisions that were not made are left out.
         """
 
     @property

@@ -77,8 +77,8 @@ export type Fleet = Message<"callgate.v1.Fleet"> & {
   minutes: FleetMinute[];
 
   /**
-   * Judgements of the last minute up to this moment, by decision. A call that is asked for again is judged again, and
-   * counts again; calls that were only reported do not count. Decisions that were not made are left out.
+   * Judgements of the last minute up to this moment, by decision. A call that is judged again counts again; a verdict
+   * that is only told again does not, nor do calls that were only reported. Decisions that were not made are left out.
    *
    * @generated from field: repeated callgate.v1.DecisionCount last_minute = 3;
    */
