@@ -2,7 +2,11 @@
 //! throw them away costs nearly as much as to send them. What its caller says of its trace is known all the same, for
 //! the log lines and the stored row.
 
-use std::{future::Future, sync::OnceLock};
+use std::{
+    future::Future,
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
 use http::HeaderMap;
 use opentelemetry::{
@@ -10,24 +14,65 @@ use opentelemetry::{
     trace::{SpanContext, SpanKind, TraceContextExt as _, TraceId},
 };
 use opentelemetry_sdk::trace::{IdGenerator as _, RandomIdGenerator, Sampler, SamplingDecision, ShouldSample};
-use tokio::task_local;
+use tokio::{task_local, time::interval};
 use tracing::{Instrument as _, Span};
 use tracing_opentelemetry::OpenTelemetrySpanExt as _;
 
-use super::context;
+use super::{context, share::Share};
 
 /// Who decides, in this process. Nobody: every span is made that somebody wants.
-static SAMPLER: OnceLock<Sampler> = OnceLock::new();
+static DOOR: OnceLock<Door> = OnceLock::new();
 
 task_local! {
     /// The caller's place in its trace, where that is not kept.
     static CALLER: SpanContext;
 }
 
-/// From now on calls are traced as `sampler` decides.
-pub(super) fn guard(sampler: Sampler) {
-    // Telemetry is installed once.
-    let _ = SAMPLER.set(sampler);
+/// Which calls are traced.
+#[derive(Debug, Clone)]
+pub(super) struct Door {
+    pub(super) sampler: Sampler,
+    /// How many of those that it keeps; none: all.
+    pub(super) share: Option<Arc<Share>>,
+}
+
+impl Door {
+    /// From now on it decides for this process.
+    pub(super) fn guard(self) {
+        if let Some(share) = self.share.clone() {
+            tokio::spawn(settle(share));
+        }
+        // Telemetry is installed once.
+        let _ = DOOR.set(self);
+    }
+
+    /// Of a trace that begins here, the id is drawn for the decision alone: that of the spans is the SDK's.
+    fn keeps(&self, parent: Option<&Context>) -> bool {
+        let trace = match parent {
+            Some(parent) => parent.span().span_context().trace_id(),
+            None => RandomIdGenerator::default().new_trace_id(),
+        };
+        let decided = self.sampler.should_sample(parent, trace, "", &SpanKind::Server, &[], &[]);
+        decided.decision != SamplingDecision::Drop && self.share.as_ref().is_none_or(|share| share.keeps(trace))
+    }
+}
+
+/// Settles each second, and says once that not all are traced.
+async fn settle(share: Arc<Share>) {
+    let mut seconds = interval(Duration::from_secs(1));
+    let mut is_said = false;
+    loop {
+        seconds.tick().await;
+        share.settle();
+        if !is_said && share.share() < 1.0 {
+            is_said = true;
+            tracing::info!(
+                "more calls than {} a second: about as many of them are traced; OTEL_TRACES_SAMPLER=parentbased_always_on \
+                 traces all",
+                share.per_second()
+            );
+        }
+    }
 }
 
 /// Where the work for a request stands: in a span, or only in its caller's trace.
@@ -43,13 +88,13 @@ impl Traced {
     pub(super) fn begun(headers: &HeaderMap, make: impl FnOnce() -> Span) -> Self {
         let parent = context::extract(headers).map(|parent| parent.0);
         let is_inside = || parent.is_none() && !Span::current().is_disabled();
-        let is_kept = SAMPLER.get().is_none_or(|sampler| is_inside() || keeps(sampler, parent.as_ref()));
+        let is_kept = DOOR.get().is_none_or(|door| is_inside() || door.keeps(parent.as_ref()));
         Self::placed(parent, is_kept, make)
     }
 
     /// The same of a request on a connection or a stream whose own call stood at the door already.
     pub(super) fn below(headers: &HeaderMap, make: impl FnOnce() -> Span) -> Self {
-        let stood_at_the_door = SAMPLER.get().is_some() && Span::current().is_disabled();
+        let stood_at_the_door = DOOR.get().is_some() && Span::current().is_disabled();
         if stood_at_the_door && !context::are_in(headers) {
             return Self { span: Span::none(), caller: caller() };
         }
@@ -99,16 +144,6 @@ impl Traced {
     }
 }
 
-/// Of a trace that begins here, the id is drawn for the decision alone: that of the spans is the SDK's.
-fn keeps(sampler: &Sampler, parent: Option<&Context>) -> bool {
-    let trace = match parent {
-        Some(parent) => parent.span().span_context().trace_id(),
-        None => RandomIdGenerator::default().new_trace_id(),
-    };
-    let decided = sampler.should_sample(parent, trace, "", &SpanKind::Server, &[], &[]);
-    decided.decision != SamplingDecision::Drop
-}
-
 fn caller() -> Option<SpanContext> {
     CALLER.try_with(SpanContext::clone).ok()
 }
@@ -149,6 +184,7 @@ mod tests {
     #[test]
     fn a_callers_decision_stands_where_the_sampler_goes_by_it() {
         let by_parent = |root: Sampler| Sampler::ParentBased(Box::new(root));
+        let keeps = |sampler: &Sampler, parent: Option<&Context>| door(sampler.clone()).keeps(parent);
         for root in [Sampler::AlwaysOn, Sampler::AlwaysOff] {
             assert!(keeps(&by_parent(root.clone()), Some(&parent("01"))));
             assert!(!keeps(&by_parent(root.clone()), Some(&parent("00"))));
@@ -158,15 +194,28 @@ mod tests {
         assert!(!keeps(&Sampler::AlwaysOff, Some(&parent("01"))));
     }
 
+    fn door(sampler: Sampler) -> Door {
+        Door { sampler, share: None }
+    }
+
     fn root_keeps(root: &Sampler) -> bool {
         matches!(root, Sampler::AlwaysOn)
     }
 
     #[test]
     fn of_traces_that_begin_here_the_share_is_kept_that_was_asked_for() {
-        let sampler = Sampler::ParentBased(Box::new(Sampler::TraceIdRatioBased(0.1)));
-        let kept = (0..10_000).filter(|_| keeps(&sampler, None)).count();
+        let door = door(Sampler::ParentBased(Box::new(Sampler::TraceIdRatioBased(0.1))));
+        let kept = (0..10_000).filter(|_| door.keeps(None)).count();
         assert!((800..1_200).contains(&kept), "{kept} of 10000");
+    }
+
+    #[test]
+    fn no_more_are_traced_than_may_be_and_what_nobody_wants_counts_for_none() {
+        let share = Arc::new(Share::of(5));
+        let door = Door { share: Some(share), ..door(Sampler::ParentBased(Box::new(Sampler::AlwaysOn))) };
+        assert_eq!((0..100).filter(|_| door.keeps(Some(&parent("00")))).count(), 0);
+        assert_eq!((0..100).filter(|_| door.keeps(None)).count(), 10);
+        assert!(!door.keeps(Some(&parent("01"))));
     }
 
     #[tokio::test]

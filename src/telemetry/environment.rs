@@ -9,7 +9,7 @@ use std::{collections::BTreeMap, env, time::Duration};
 
 use opentelemetry_sdk::{metrics::Temporality, trace::Sampler};
 
-use super::{setup::TelemetryError, watch::Signal};
+use super::{setup::TelemetryError, share, watch::Signal};
 
 mod destination;
 mod values;
@@ -57,6 +57,8 @@ pub(super) struct Plan {
     pub(super) metrics: Option<Destination>,
     pub(super) logs: Option<Destination>,
     pub(super) sampler: Sampler,
+    /// Calls that are traced in a second, of those that the sampler keeps; none: all.
+    pub(super) traced_per_second: Option<u64>,
     pub(super) spans: Batches,
     pub(super) lines: Batches,
     pub(super) metrics_every: Duration,
@@ -88,6 +90,7 @@ pub(super) fn read(environment: &Environment, endpoint: Option<&str>) -> Result<
         metrics: None,
         logs: None,
         sampler: Sampler::ParentBased(Box::new(Sampler::AlwaysOn)),
+        traced_per_second: Some(share::PER_SECOND),
         spans: Batches { queue: QUEUE, batch: BATCH, every: SPANS_EVERY },
         lines: Batches { queue: QUEUE, batch: BATCH, every: LINES_EVERY },
         metrics_every: METRICS_EVERY,
@@ -106,7 +109,9 @@ pub(super) fn read(environment: &Environment, endpoint: Option<&str>) -> Result<
         plan.warnings = values.warnings;
         return Ok(plan);
     }
-    plan.sampler = sampler(&mut values);
+    if let Some(asked) = sampler(&mut values) {
+        (plan.sampler, plan.traced_per_second) = (asked, None);
+    }
     plan.spans = batches(&mut values, "OTEL_BSP", plan.spans, plan.traces.as_mut());
     plan.lines = batches(&mut values, "OTEL_BLRP", plan.lines, plan.logs.as_mut());
     plan.metrics_every = values.millis("OTEL_METRIC_EXPORT_INTERVAL", METRICS_EVERY);
@@ -131,24 +136,26 @@ fn batches(values: &mut Values<'_>, prefix: &str, default: Batches, to: Option<&
     Batches { queue, batch, every }
 }
 
-fn sampler(values: &mut Values<'_>) -> Sampler {
+/// The sampler that is asked for.
+fn sampler(values: &mut Values<'_>) -> Option<Sampler> {
     const NAME: &str = "OTEL_TRACES_SAMPLER";
-    let parent = |sampler| Sampler::ParentBased(Box::new(sampler));
-    let name = values.text(NAME).unwrap_or("parentbased_always_on").to_owned();
+    let parent = |sampler| Some(Sampler::ParentBased(Box::new(sampler)));
+    let name = values.text(NAME).unwrap_or_default().to_owned();
     let sampler = match name.as_str() {
-        "always_on" => Sampler::AlwaysOn,
-        "always_off" => Sampler::AlwaysOff,
-        "traceidratio" => Sampler::TraceIdRatioBased(ratio(values)),
+        "" => None,
+        "always_on" => Some(Sampler::AlwaysOn),
+        "always_off" => Some(Sampler::AlwaysOff),
+        "traceidratio" => Some(Sampler::TraceIdRatioBased(ratio(values))),
         "parentbased_always_on" => parent(Sampler::AlwaysOn),
         "parentbased_always_off" => parent(Sampler::AlwaysOff),
         "parentbased_traceidratio" => parent(Sampler::TraceIdRatioBased(ratio(values))),
         _ => {
             values.ignored(
                 NAME,
-                "it should be always_on, always_off, traceidratio, or one of these with parentbased_ in front; every \
-                 trace is kept whose caller keeps it, and every one that begins here",
+                "it should be always_on, always_off, traceidratio, or one of these with parentbased_ in front; what is \
+                 done without it is done",
             );
-            parent(Sampler::AlwaysOn)
+            None
         }
     };
     if !name.ends_with("traceidratio") && values.text("OTEL_TRACES_SAMPLER_ARG").is_some() {

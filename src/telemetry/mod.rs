@@ -12,7 +12,7 @@
 //! - `waits`: how often a call was told to wait.
 //! - `policy`: the one log line of a policy that became active.
 //! - `rpc`: the span and the duration of each call of a service.
-//! - `door`: whether a call is traced, decided as it comes in.
+//! - `door`: whether a call is traced, decided as it comes in; `share`: how many are.
 //! - `spans`, `context`: the spans, hung below the caller's.
 //! - `database`: the spans of what the database is asked.
 //! - `metrics`: counters, histograms and gauges; `few`: whose figures are told apart.
@@ -41,6 +41,7 @@ mod post;
 pub mod rpc;
 mod scrape;
 mod setup;
+mod share;
 mod spans;
 #[cfg(test)]
 mod testing;

@@ -1,11 +1,11 @@
 //! setup: installs what is told, and flushes it at the end.
 
-use std::io::IsTerminal as _;
+use std::{io::IsTerminal as _, sync::Arc};
 
 use opentelemetry::trace::TracerProvider as _;
 use opentelemetry_sdk::{
     metrics::SdkMeterProvider,
-    trace::{Sampler, SdkTracer},
+    trace::SdkTracer,
 };
 use tracing::{Level, Subscriber};
 use tracing_opentelemetry::OpenTelemetryLayer;
@@ -19,13 +19,15 @@ use tracing_subscriber::{
 };
 
 use super::{
-    Metrics, Scrape, door,
+    Metrics, Scrape,
+    door::Door,
     environment::{self, Environment},
     lines::{self, Lines},
     logs::Records,
     metrics, names,
     otlp::{self, Otlp, Probed},
     scrape,
+    share::Share,
 };
 
 /// What is logged when nothing else is asked for.
@@ -102,8 +104,8 @@ pub struct Telemetry {
     scrape: Scrape,
     otlp: Option<Otlp>,
     warnings: Vec<String>,
-    /// Which traces are kept; none where there are no spans.
-    sampler: Option<Sampler>,
+    /// Which calls are traced; none where there are no spans.
+    door: Option<Door>,
     /// Who counts; dropped, nothing more is told.
     _meters: SdkMeterProvider,
     /// Who writes log lines; none where a test does.
@@ -122,7 +124,7 @@ impl Telemetry {
         let (subscriber, telemetry) = build(settings, &environment, writer, std::io::stderr().is_terminal())?;
         subscriber.try_init()?;
         let telemetry = Self { lines: Some(lines), ..telemetry };
-        telemetry.sampler.iter().cloned().for_each(door::guard);
+        telemetry.door.iter().cloned().for_each(Door::guard);
         telemetry.warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
         Ok(telemetry)
     }
@@ -199,11 +201,15 @@ where
         // made all the same.
         Box::new(Registry::default().with(lines_to(writer, format, ansi)).with(events).with(filter))
     };
-    let sampler = plan.traces.is_some().then(|| plan.sampler.clone());
+    let share = plan.traced_per_second.map(|calls| Arc::new(Share::of(calls)));
+    let door = plan.traces.is_some().then(|| Door { sampler: plan.sampler.clone(), share });
     let metrics = Metrics::new(&meters);
     metrics::process::observe(&meters);
+    if let Some(share) = door.as_ref().and_then(|door| door.share.clone()) {
+        share.observe(&meters);
+    }
     let warnings = plan.warnings;
-    Ok((subscriber, Telemetry { metrics, scrape, otlp, warnings, sampler, _meters: meters, lines: None }))
+    Ok((subscriber, Telemetry { metrics, scrape, otlp, warnings, door, _meters: meters, lines: None }))
 }
 
 fn filter(directives: Option<&str>) -> Result<EnvFilter, TelemetryError> {

@@ -71,7 +71,7 @@ pub(super) struct BenchArgs {
     encrypted: bool,
     /// Servers that send telemetry to a collector of the bench's, which drops it, in turns with one that sends none
     #[arg(long, value_enum, value_name = "HOW", value_delimiter = ',', num_args = 0..=1,
-          default_missing_values = ["grpc", "tenth"],
+          default_missing_values = ["default", "grpc"],
           conflicts_with_all = ["server", "context", "preset", "stored", "grown", "against", "database_url"])]
     telemetry: Vec<Telling>,
     /// The folder of PostgreSQL's programs

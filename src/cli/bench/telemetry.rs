@@ -10,6 +10,9 @@ const SEND_EVERY: Duration = Duration::from_secs(1);
 /// How much is told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum Telling {
+    /// What a server sends that is told nothing but the collector's address: spans of some hundred calls a second,
+    /// metrics and log lines, by gRPC
+    Default,
     /// Spans of every call, metrics and log lines, by gRPC
     Grpc,
     /// The same over HTTP
@@ -21,6 +24,7 @@ pub(super) enum Telling {
 impl Telling {
     pub(super) const fn name(self) -> &'static str {
         match self {
+            Self::Default => "by default",
             Self::Grpc => "all traced",
             Self::Http => "all, by HTTP",
             Self::Tenth => "one in ten",
@@ -38,10 +42,14 @@ impl Telling {
             ("OTEL_BLRP_SCHEDULE_DELAY", every.clone()),
             ("OTEL_METRIC_EXPORT_INTERVAL", every),
         ];
-        if self == Self::Tenth {
-            variables.push(("OTEL_TRACES_SAMPLER", "parentbased_traceidratio".to_owned()));
-            variables.push(("OTEL_TRACES_SAMPLER_ARG", "0.1".to_owned()));
-        }
+        let sampler: &[(&str, &str)] = match self {
+            Self::Default => &[],
+            Self::Grpc | Self::Http => &[("OTEL_TRACES_SAMPLER", "parentbased_always_on")],
+            Self::Tenth => {
+                &[("OTEL_TRACES_SAMPLER", "parentbased_traceidratio"), ("OTEL_TRACES_SAMPLER_ARG", "0.1")]
+            }
+        };
+        variables.extend(sampler.iter().map(|(name, value)| (*name, (*value).to_owned())));
         variables
     }
 }

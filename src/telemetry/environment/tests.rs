@@ -87,6 +87,7 @@ fn what_tunes_is_followed() {
     let told = [plan.traces, plan.metrics, plan.logs].map(|to| to.map(|to| (to.timeout.as_millis(), to.gzip)));
     assert_eq!(told, [Some((2_000, true)), Some((3_000, true)), Some((1_000, false))]);
     assert!(format!("{:?}", plan.sampler).contains("TraceIdRatioBased(0.25)"), "{:?}", plan.sampler);
+    assert_eq!(plan.traced_per_second, None, "who names a sampler gets all that it keeps");
 }
 
 #[test]
