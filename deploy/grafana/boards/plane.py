@@ -285,6 +285,15 @@ BOARD = board(
             prom("sum by (instance) (process_unix_file_descriptor_count{$of})", "{{instance}}"),
         ),
         panel(
+            "Traces kept",
+            "timeseries",
+            "Share of the calls that are traced, of those that callers want traced or "
+            "that begin here. Below 1: more than about 500 a second, and nobody has "
+            "said how many (OTEL_TRACES_SAMPLER).",
+            prom("min by (instance) (callgate_trace_share_ratio{$of})", "{{instance}}"),
+            unit="percentunit",
+        ),
+        panel(
             "Tasks",
             "timeseries",
             "Tasks of the runtime, and those that wait for a thread.",
