@@ -113,6 +113,7 @@ fn run_with(endpoint: &str, environment: &[(&str, &str)]) -> Vec<Value> {
         .args(["--exact", "other_process"])
         .env(ENDPOINT, endpoint)
         .env("OTEL_BSP_SCHEDULE_DELAY", "20")
+        .env("OTEL_TRACES_SAMPLER", "parentbased_always_on")
         .env("OTEL_METRIC_EXPORT_INTERVAL", "20")
         .envs(environment.iter().copied())
         .output()

@@ -3,10 +3,7 @@
 use std::{io::IsTerminal as _, sync::Arc};
 
 use opentelemetry::trace::TracerProvider as _;
-use opentelemetry_sdk::{
-    metrics::SdkMeterProvider,
-    trace::SdkTracer,
-};
+use opentelemetry_sdk::{metrics::SdkMeterProvider, trace::SdkTracer};
 use tracing::{Level, Subscriber};
 use tracing_opentelemetry::OpenTelemetryLayer;
 use tracing_subscriber::{

@@ -45,9 +45,7 @@ impl Telling {
         let sampler: &[(&str, &str)] = match self {
             Self::Default => &[],
             Self::Grpc | Self::Http => &[("OTEL_TRACES_SAMPLER", "parentbased_always_on")],
-            Self::Tenth => {
-                &[("OTEL_TRACES_SAMPLER", "parentbased_traceidratio"), ("OTEL_TRACES_SAMPLER_ARG", "0.1")]
-            }
+            Self::Tenth => &[("OTEL_TRACES_SAMPLER", "parentbased_traceidratio"), ("OTEL_TRACES_SAMPLER_ARG", "0.1")],
         };
         variables.extend(sampler.iter().map(|(name, value)| (*name, (*value).to_owned())));
         variables
