@@ -5,6 +5,7 @@
 mod admission;
 mod approvals;
 mod audit;
+mod backtest;
 mod batch;
 mod console;
 mod control;
@@ -25,6 +26,7 @@ mod leases;
 mod notices;
 mod owners;
 mod policies;
+mod policy_check;
 mod privacy;
 mod profiles;
 mod quotas;
@@ -41,7 +43,7 @@ mod waiting;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use self::{
-    admission::Door, approvals::OpenQuestions, credentials::Credentials, fleet::Fleets, halts::Halts,
+    admission::Door, approvals::OpenQuestions, backtest::Trials, credentials::Credentials, fleet::Fleets, halts::Halts,
     health::ToolHealth, learned::Learned, owners::Owners, policies::ActivePolicy, privacy::Forgotten, quotas::Used,
     tenants::Tenants,
 };
@@ -56,12 +58,14 @@ use crate::{
 };
 
 pub use approvals::{LOOK_EVERY, OPEN_MAX, Reply};
+pub use backtest::{BacktestError, BacktestSlot, BacktestTold, BacktestWanted, Backtested, Compared};
 pub use credentials::{Refused, Shown};
 pub use error::{CommandError, EvaluateError, GateError, NoAnswer, RecordError, SessionError};
 pub use fleet::PlaneHealth;
 pub use inbox::Told;
 pub use owners::WorkError;
-pub use policies::{Activated, Applied, Apply, Author, PolicyProblem, compiled};
+pub use policies::{Activated, Applied, Apply, Author, compiled};
+pub use policy_check::{CheckedPolicy, PolicyProblem};
 pub use privacy::{PrivacyError, Row};
 pub use profiles::{NearPair, QualityReport, RetryChance, RetryLayer, RetryProfile};
 pub use record::RecordAnswer;
@@ -120,6 +124,7 @@ pub struct Gate {
     credentials: Credentials,
     owners: Owners,
     policy: ActivePolicy,
+    trials: Trials,
     open: OpenQuestions,
     key_problems: keys::KeyProblems,
     waits: Waits,
@@ -153,6 +158,7 @@ impl Gate {
             credentials: Credentials::default(),
             owners: Owners::default(),
             policy: ActivePolicy::new(policy),
+            trials: Trials::default(),
             open: OpenQuestions::default(),
             key_problems: keys::KeyProblems::default(),
             metrics,

@@ -8,6 +8,7 @@ pub mod budget;
 pub mod call;
 pub mod calls;
 pub mod control;
+pub mod difference;
 pub mod digest;
 pub mod effect;
 pub mod event;

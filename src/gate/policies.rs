@@ -3,14 +3,19 @@
 
 use std::{
     collections::BTreeMap,
-    fmt,
     sync::{Arc, Mutex},
     time::Duration,
 };
 
 use arc_swap::ArcSwap;
 
-use super::{Gate, NoAnswer, decide::TRIES_MAX, hashed::hashed, lock};
+use super::{
+    Gate, NoAnswer,
+    decide::TRIES_MAX,
+    hashed::hashed,
+    lock,
+    policy_check::{PolicyProblem, problems},
+};
 use crate::{
     clock::Seldom,
     domain::{
@@ -21,30 +26,6 @@ use crate::{
     policy::{self, Policy, PolicyError},
     telemetry,
 };
-
-/// One thing that is wrong, or doubtful, in a policy.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PolicyProblem {
-    /// Line in the text, from 1, where it is known.
-    pub line: Option<u64>,
-    /// Path of the key: `tool_schemas.pay.effect`.
-    pub path: String,
-    /// All of it in one line: where, what is wrong, and what would be right.
-    pub text: String,
-}
-
-impl fmt::Display for PolicyProblem {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.text)
-    }
-}
-
-fn problems(errors: Vec<PolicyError>) -> Vec<PolicyProblem> {
-    errors
-        .into_iter()
-        .map(|error| PolicyProblem { line: error.line, text: error.to_string(), path: error.path })
-        .collect()
-}
 
 /// The policy of a text. It is compiled beside the threads that answer calls: a large one takes as long as thousands of
 /// them.

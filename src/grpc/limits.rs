@@ -44,6 +44,13 @@ pub(super) const TTL_MS_DEFAULT: u64 = 3_600_000;
 
 /// Longest policy, in bytes.
 pub(super) const POLICY_BYTES_MAX: usize = 1 << 20;
+/// Problems of a checked text that one answer lists, and tools without a tier.
+pub(super) const PROBLEMS_MAX: usize = 200;
+/// Most calls on which a policy is tried, and how many unless told otherwise.
+pub(super) const BACKTEST_CALLS_MAX: u32 = 100_000;
+pub(super) const BACKTEST_CALLS_DEFAULT: u32 = 20_000;
+/// Kinds of change that one answer lists.
+pub(super) const CHANGES_MAX: usize = 500;
 /// Shortest beginning of a hash that names a policy, in hexadecimal digits.
 pub(super) const HASH_DIGITS_MIN: usize = 8;
 
@@ -177,6 +184,10 @@ mod tests {
             format!("the first {} of it", kib(PROBLEM_BYTES_MAX)),
             format!("yaml, at most {}", kib(POLICY_BYTES_MAX)),
             format!("{HASH_DIGITS_MIN} digits at least"),
+            format!("by line; the first {PROBLEMS_MAX}"),
+            format!("risk level is theirs; the first {PROBLEMS_MAX}"),
+            format!("1 to {}; 0 is {}", grouped(BACKTEST_CALLS_MAX.into()), grouped(BACKTEST_CALLS_DEFAULT.into())),
+            format!("the first {CHANGES_MAX} kinds of change"),
             format!("in order, at most {PLAN_MAX}"),
             format!("1 to {}. required", grouped(CEILING_MAX)),
             format!("at most {TTL_DAYS_MAX} days"),

@@ -4,6 +4,7 @@
 mod approvals;
 mod audit;
 mod authentication;
+mod backtest;
 mod calls;
 mod connect;
 mod decode;
@@ -34,6 +35,7 @@ mod sessions;
 mod shortcut;
 mod status;
 mod stop;
+mod streamed;
 mod tenancy;
 mod tenants;
 pub mod time;

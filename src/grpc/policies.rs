@@ -2,15 +2,19 @@
 
 use std::sync::Arc;
 
+use tokio_stream::StreamExt as _;
 use tonic::{Request, Response, Status};
 
 use super::{
-    decode::{Decoded, note, page_size, wrong},
+    backtest,
+    decode::{Decoded, note, page_size, required, wrong},
     identity,
     limits::{HASH_DIGITS_MIN, PAGE_MAX, POLICY_BYTES_MAX, SHORT_PAGE_DEFAULT},
     page, service, status,
+    stop::Stop,
+    streamed::{Answers, streamed},
     time::timestamp,
-    v1,
+    v1::{self, backtest_policy_request::Policy as Tried},
 };
 use crate::{
     domain::{audit::Actor, ids::TenantId, revision::Revision},
@@ -24,16 +28,27 @@ const HASH_DIGITS: usize = 64;
 #[derive(Debug, Clone)]
 pub(super) struct PolicyService {
     gate: Arc<Gate>,
+    stop: Stop,
 }
 
 impl PolicyService {
-    pub(super) fn new(gate: Arc<Gate>) -> Self {
-        Self { gate }
+    pub(super) fn new(gate: Arc<Gate>, stop: Stop) -> Self {
+        Self { gate, stop }
     }
 
     async fn stored(&self, tenant: TenantId, prefix: &str) -> Result<(String, String), Status> {
         let found = service::for_people(self.gate.stored_policy(tenant, prefix)).await?;
         found.ok_or_else(|| status::policy_unknown(prefix))
+    }
+
+    /// What a policy is compared with: a stored one, or the active one; none where none was ever active.
+    async fn against(&self, tenant: TenantId, hash: &str) -> Result<Option<String>, Status> {
+        if !hash.is_empty() {
+            return Ok(Some(self.stored(tenant, &hash.to_ascii_lowercase()).await?.1));
+        }
+        let active = service::for_people(self.gate.policy_revisions(tenant, None, 1)).await?;
+        let Some(active) = active.into_iter().next() else { return Ok(None) };
+        Ok(Some(self.stored(tenant, &active.hash).await?.1))
     }
 }
 
@@ -45,6 +60,13 @@ fn encoded(revision: Revision) -> v1::PolicyRevision {
         note: revision.note,
         activate_time: Some(timestamp(revision.at)),
     }
+}
+
+fn is_text(text: &str) -> Decoded<()> {
+    if text.is_empty() || text.len() > POLICY_BYTES_MAX {
+        return wrong("text", format!("must be 1 to {POLICY_BYTES_MAX} bytes of YAML"));
+    }
+    Ok(())
 }
 
 fn prefix(field: &str, hash: &str) -> Decoded<()> {
@@ -81,9 +103,7 @@ impl v1::policy_service_server::PolicyService for PolicyService {
         let only_checks = request.get_ref().mode() == v1::ApplyMode::Check;
         let by = if only_checks { Actor::from("") } else { identity::actor(&request)? };
         let message = request.into_inner();
-        if message.text.is_empty() || message.text.len() > POLICY_BYTES_MAX {
-            wrong("text", format!("must be 1 to {POLICY_BYTES_MAX} bytes of YAML"))?;
-        }
+        is_text(&message.text)?;
         let apply = match message.mode() {
             v1::ApplyMode::Unspecified | v1::ApplyMode::Activate => Apply::Activate,
             v1::ApplyMode::Store => Apply::Store,
@@ -167,5 +187,48 @@ impl v1::policy_service_server::PolicyService for PolicyService {
         let activation = service::within(Box::pin(self.gate.rollback_policy(tenant, &author))).await?;
         let revision = Some(activated(activation, status::no_policy_before)?);
         Ok(Response::new(v1::RollbackPolicyResponse { revision }))
+    }
+
+    async fn check_policy(
+        &self,
+        request: Request<v1::CheckPolicyRequest>,
+    ) -> Result<Response<v1::CheckPolicyResponse>, Status> {
+        let tenant = identity::tenant(&request)?;
+        let text = request.into_inner().text;
+        is_text(&text)?;
+        let checked = service::for_people(Box::pin(self.gate.check_policy(tenant, &text))).await?;
+        Ok(Response::new(backtest::checked(checked, encoded)))
+    }
+
+    type BacktestPolicyStream = Answers<v1::BacktestPolicyResponse>;
+
+    async fn backtest_policy(
+        &self,
+        request: Request<v1::BacktestPolicyRequest>,
+    ) -> Result<Response<Self::BacktestPolicyStream>, Status> {
+        let tenant = identity::tenant(&request)?;
+        let stop = self.stop.of(request.extensions());
+        let message = request.into_inner();
+        let wanted = backtest::wanted(&message, self.gate.now())?;
+        let tried = required("policy", message.policy.clone())?;
+        match &tried {
+            Tried::Text(text) => is_text(text)?,
+            Tried::Hash(hash) => prefix("hash", hash)?,
+        }
+        if !message.against_hash.is_empty() {
+            prefix("against_hash", &message.against_hash)?;
+        }
+        let Some(slot) = self.gate.backtest_slot() else { return Err(status::backtest_running()) };
+        let text = match tried {
+            Tried::Text(text) => text,
+            Tried::Hash(hash) => self.stored(tenant, &hash.to_ascii_lowercase()).await?.1,
+        };
+        let against = Box::pin(self.against(tenant, &message.against_hash)).await?;
+        let compared = self.gate.compared(tenant, &text, against.as_deref()).await;
+        let compared = compared.map_err(|errors| status::invalid_policy(&errors))?;
+        let gate = Arc::clone(&self.gate);
+        let answers =
+            streamed(stop, move |told| async move { gate.backtest(tenant, compared, &wanted, slot, &told).await });
+        Ok(Response::new(Box::pin(answers.map(|answer| answer.map(backtest::told)))))
     }
 }

@@ -1,9 +1,8 @@
 //! The privacy service: decode, have the gate forget, give out or seal anew, and stream how far it has come.
 
-use std::{future::Future, pin::Pin, sync::Arc};
+use std::sync::Arc;
 
-use tokio::sync::mpsc;
-use tokio_stream::{Stream, StreamExt as _, wrappers::ReceiverStream};
+use tokio_stream::StreamExt as _;
 use tonic::{
     Request, Response, Status,
     service::{Interceptor, interceptor::InterceptedService},
@@ -11,8 +10,9 @@ use tonic::{
 
 use super::{
     decode::{Decoded, note, required, wrong},
-    identity, status,
+    identity,
     stop::Stop,
+    streamed::{Answers, streamed},
     v1::{
         self, privacy_service_client::PrivacyServiceClient, privacy_service_server::PrivacyServiceServer,
         subject::Subject,
@@ -23,13 +23,8 @@ use crate::{
         forgetting::{Forgot, Whom},
         ids::{AgentId, SessionId, TenantId, UserId},
     },
-    gate::{self, Gate, PrivacyError, Resealed, Row},
+    gate::{Gate, Resealed, Row},
 };
-
-/// Messages that wait for a caller to take them.
-const QUEUE: usize = 8;
-
-type Answers<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
 /// The service over a gate.
 #[derive(Debug, Clone)]
@@ -60,25 +55,6 @@ fn whom(subject: Option<&v1::Subject>) -> Decoded<Whom> {
         Subject::AgentId(name) => Whom::Agent(AgentId::parse("subject.agent_id", name)?),
         Subject::UserId(name) => Whom::User(UserId::parse("subject.user_id", name)?),
     })
-}
-
-/// What `work` sends, then what it comes to, until the server ends or nobody listens.
-fn streamed<T, F>(stop: Stop, work: impl FnOnce(mpsc::Sender<T>) -> F) -> impl Stream<Item = Result<T, Status>>
-where
-    T: Send + 'static,
-    F: Future<Output = Result<Option<T>, PrivacyError>> + Send + 'static,
-{
-    let (send, sent) = mpsc::channel(QUEUE);
-    let (last, end) = mpsc::channel(1);
-    // It reads as people do, and holds up no agent.
-    let work = gate::for_people(work(send));
-    tokio::spawn(async move {
-        let done = stop.or(async { work.await.map_err(status::gate) }).await;
-        if let Some(done) = done.transpose() {
-            let _ = last.send(done).await;
-        }
-    });
-    ReceiverStream::new(sent).map(Ok).chain(ReceiverStream::new(end))
 }
 
 const fn encoded(forgot: Forgot) -> v1::ForgetResponse {

@@ -78,6 +78,9 @@ const CALLGATE: &[(&str, Methods)] = &[
             ("ListPolicies", PEOPLE),
             ("ActivatePolicy", ADMIN),
             ("RollbackPolicy", ADMIN),
+            ("CheckPolicy", PEOPLE),
+            // It reads what ExportCalls gives out.
+            ("BacktestPolicy", &[Operator, Analyst]),
         ],
     ),
     (
@@ -150,7 +153,7 @@ fn beside(path: &str) -> Option<Access> {
 }
 
 /// Calls whose answers may take as long as their callers like.
-const LONG: [&str; 7] = [
+const LONG: [&str; 8] = [
     "/callgate.v1.GateService/Connect",
     "/callgate.v1.ApprovalService/WatchApprovals",
     "/callgate.v1.PrivacyService/Forget",
@@ -158,6 +161,7 @@ const LONG: [&str; 7] = [
     "/callgate.v1.PrivacyService/Reseal",
     "/callgate.v1.SessionService/ExportCalls",
     "/callgate.v1.SessionService/WatchSession",
+    "/callgate.v1.PolicyService/BacktestPolicy",
 ];
 
 /// True for a call whose answer may outlast a credential.

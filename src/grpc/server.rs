@@ -170,7 +170,7 @@ fn inner(others: Routes, gate: &Arc<Gate>, ending: &Stop) -> Inner {
     let others = others
         .add_service(ending.counts(ServerServiceServer::new(ServerService::new(gate()))))
         .add_service(ending.counts(profile_service(gate())))
-        .add_service(ending.counts(PolicyServiceServer::new(PolicyService::new(gate()))))
+        .add_service(ending.counts(PolicyServiceServer::new(PolicyService::new(gate(), ending.clone()))))
         .add_service(ending.counts(approval_service(gate(), ending.clone())))
         .add_service(ending.counts(AuditServiceServer::new(AuditService::new(gate()))))
         .add_service(ending.counts(FleetServiceServer::new(FleetService::new(gate()))))

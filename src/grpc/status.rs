@@ -28,7 +28,7 @@ use crate::{
         rejection::{EvaluateRejection, RecordRejection, SessionRejection, SessionUnknown},
         tree::{OPEN_MAX, SESSIONS_MAX},
     },
-    gate::{GateError, NoAnswer, PolicyProblem, PrivacyError, Refused, TokenError, WorkError},
+    gate::{BacktestError, GateError, NoAnswer, PolicyProblem, PrivacyError, Refused, TokenError, WorkError},
 };
 
 pub(super) const DOMAIN: &str = "callgate";
@@ -146,6 +146,26 @@ pub(super) fn no_policy_before() -> Status {
     status(Code::NotFound, "POLICY_UNKNOWN", message, None)
 }
 
+/// Somebody tries a policy already.
+pub(super) fn backtest_running() -> Status {
+    let message = "this server tries a policy on stored calls already, and does so one at a time; try again when that \
+                   one is done";
+    status(Code::ResourceExhausted, "BACKTEST_RUNNING", message, Some(CROWDED_RETRY_MAX))
+}
+
+impl Told for BacktestError {
+    fn told(self) -> Status {
+        match self {
+            Self::TooLong => {
+                let message = "the policy was not tried to the end within half an hour, so busy is the server; ask for \
+                               fewer calls";
+                status(Code::DeadlineExceeded, "DEADLINE", message, None)
+            }
+            Self::NoAnswer(no_answer) => no_answer.told(),
+        }
+    }
+}
+
 /// Somebody activated another policy meanwhile.
 pub(super) fn revision_changed(active: u64) -> Status {
     let info: HashMap<String, String> = [("revision".to_owned(), active.to_string())].into();
@@ -178,7 +198,7 @@ pub(super) fn invalid_policy(errors: &[PolicyProblem]) -> Status {
 }
 
 /// At most as much of a text as one line may be long.
-fn clipped(text: &str) -> String {
+pub(super) fn clipped(text: &str) -> String {
     const CHARS_MAX: usize = 500;
     text.chars().take(CHARS_MAX).collect()
 }

@@ -7,7 +7,17 @@ use super::{
     judge::{Assessed, Compared, Judge},
     trace::Row,
 };
-use crate::{domain::finding::Decision, policy::Policy};
+use crate::{
+    domain::{
+        difference::{Example, What},
+        finding::Decision,
+        ids::SessionId,
+    },
+    policy::Policy,
+};
+
+/// Examples that are kept of all changes: there are as many changes as tools have names.
+const EXAMPLES_MAX: usize = 5_000;
 
 /// What changes, and how often.
 #[derive(Debug, Default)]
@@ -19,11 +29,11 @@ pub struct Change {
     /// Newly refused although a person had approved the call and it had succeeded.
     pub approved: u64,
     /// The first of them, for people.
-    pub examples: Vec<String>,
+    pub examples: Vec<Example>,
 }
 
 /// (what becomes of it, the rule that decides, the tool)
-pub type Key = (&'static str, String, String);
+pub type Key = (What, String, String);
 
 /// All that changes.
 pub type Changes = BTreeMap<Key, Change>;
@@ -39,38 +49,87 @@ pub fn session_count(rows: &[Row]) -> usize {
 /// # Errors
 /// A call that cannot be judged, by its session and id.
 pub fn backtest(rows: &[Row], old: Policy, new: Policy, examples_max: usize) -> Result<Changes, String> {
-    let (mut old, mut new) = (Judge::new(old, false), Judge::new(new, false));
-    let mut changes: Changes = Changes::new();
+    let mut backtest = Backtest::new(old, new, examples_max);
     for row in rows {
-        let judged = old.judge(row).and_then(|before| Ok((before, new.judge(row)?)));
-        let (before, after) = judged.map_err(|problem| format!("{} {}: {problem}", row.trace, row.call_id))?;
-        // What a person has approved is no question any more, by either policy.
-        let held = |decision| if row.approved && decision == Decision::Ask { Decision::Allow } else { decision };
-        let Some(what) = what(held(before.decision), held(after.decision)) else { continue };
-        let decides = if after.decision == Decision::Allow { &before } else { &after };
-        let rule = decides.winner().map_or_else(String::new, |winner| winner.rule.to_string());
-        let change = changes.entry((what, rule, row.tool.to_string())).or_default();
-        change.calls += 1;
-        let is_lost = what == "newly refused" && brought_something(row, &after);
-        change.lost += u64::from(is_lost);
-        change.approved += u64::from(is_lost && row.approved);
-        if change.examples.len() < examples_max {
-            let message = decides.winner().map_or("", |winner| winner.message.as_str());
-            let decisions = format!("{} -> {}", before.decision.as_str(), after.decision.as_str());
-            change.examples.push(format!("{} {}: {decisions}: {message}", row.trace, row.call_id));
-        }
+        backtest.judge(row).map_err(|problem| format!("{} {}: {problem}", row.trace, row.call_id))?;
     }
-    Ok(changes)
+    Ok(backtest.changes)
 }
 
-fn what(before: Decision, after: Decision) -> Option<&'static str> {
+/// Two policies that judge the same calls.
+#[derive(Debug)]
+pub struct Backtest {
+    old: Judge,
+    new: Judge,
+    examples_max: usize,
+    examples: usize,
+    /// What changes.
+    pub changes: Changes,
+    /// How many calls the old policy decides so, and the new one so.
+    pub decisions: BTreeMap<(Decision, Decision), u64>,
+}
+
+impl Backtest {
+    /// Keeps at most `examples_max` examples of each change.
+    #[must_use]
+    pub fn new(old: Policy, new: Policy, examples_max: usize) -> Self {
+        Self {
+            old: Judge::new(old, false),
+            new: Judge::new(new, false),
+            examples_max,
+            examples: 0,
+            changes: Changes::new(),
+            decisions: BTreeMap::new(),
+        }
+    }
+
+    /// Judges a call by both, and gives whether they differ.
+    ///
+    /// # Errors
+    /// What is wrong with the row; it counts nowhere then.
+    pub fn judge(&mut self, row: &Row) -> Result<bool, String> {
+        // Both have to have seen it.
+        let (before, after) = (self.old.judge(row), self.new.judge(row));
+        let (before, after) = (before?, after?);
+        // What a person has approved is no question any more, by either policy.
+        let held = |decision| if row.approved && decision == Decision::Ask { Decision::Allow } else { decision };
+        let decisions = (held(before.decision), held(after.decision));
+        *self.decisions.entry(decisions).or_default() += 1;
+        let Some(what) = what(decisions.0, decisions.1) else { return Ok(false) };
+        let decides = if after.decision == Decision::Allow { &before } else { &after };
+        let rule = decides.winner().map_or_else(String::new, |winner| winner.rule.to_string());
+        let change = self.changes.entry((what, rule, row.tool.to_string())).or_default();
+        change.calls += 1;
+        let is_lost = what == What::NewlyRefused && brought_something(row, &after);
+        change.lost += u64::from(is_lost);
+        change.approved += u64::from(is_lost && row.approved);
+        if change.examples.len() < self.examples_max && self.examples < EXAMPLES_MAX {
+            self.examples += 1;
+            change.examples.push(Example {
+                session: row.trace.clone(),
+                call_id: row.call_id.clone(),
+                decisions: (before.decision, after.decision),
+                message: decides.winner().map(|winner| winner.message.clone()).unwrap_or_default(),
+            });
+        }
+        Ok(true)
+    }
+
+    /// Forgets a call tree, of which no more calls come.
+    pub fn close(&mut self, root: &SessionId) {
+        self.old.close(root);
+        self.new.close(root);
+    }
+}
+
+fn what(before: Decision, after: Decision) -> Option<What> {
     match (before, after) {
         (before, after) if before == after => None,
-        (Decision::Allow, Decision::Ask) => Some("newly asked"),
-        (Decision::Allow, Decision::Wait) => Some("newly delayed"),
-        (Decision::Allow, _) => Some("newly refused"),
-        (_, Decision::Allow) => Some("newly allowed"),
-        _ => Some("otherwise refused"),
+        (Decision::Allow, Decision::Ask) => Some(What::NewlyAsked),
+        (Decision::Allow, Decision::Wait) => Some(What::NewlyDelayed),
+        (Decision::Allow, _) => Some(What::NewlyRefused),
+        (_, Decision::Allow) => Some(What::NewlyAllowed),
+        _ => Some(What::OtherwiseRefused),
     }
 }
 
@@ -90,10 +149,10 @@ mod tests {
             "policy_engine: {tool_schemas: {look: {effect: read, risk_level: LOW}, drop: {risk_level: HIGH}}}",
         );
         let changes = backtest(&rows, Policy::default(), new.expect("a good policy"), 1).expect("good rows");
-        let refused = &changes[&("newly refused", "same_call".to_owned(), "look".to_owned())];
+        let refused = &changes[&(What::NewlyRefused, "same_call".to_owned(), "look".to_owned())];
         assert_eq!((refused.calls, refused.lost), (1, 0));
-        assert!(refused.examples[0].starts_with("s 1: ALLOW -> REUSE"), "{:?}", refused.examples);
-        let asked = &changes[&("newly asked", "tier".to_owned(), "drop".to_owned())];
+        assert!(refused.examples[0].to_string().starts_with("s 1: ALLOW -> REUSE"), "{:?}", refused.examples);
+        let asked = &changes[&(What::NewlyAsked, "tier".to_owned(), "drop".to_owned())];
         assert_eq!((asked.calls, asked.lost), (1, 0));
     }
 
@@ -108,7 +167,7 @@ mod tests {
         let mut rows = [Row::success("s", 0, "drop", "gone"), Row::success("t", 0, "drop", "gone")];
         rows[0].approved = true;
         let changes = backtest(&rows, asks.clone(), denies, 1).expect("good rows");
-        let refused = &changes[&("newly refused", "tier".to_owned(), "drop".to_owned())];
+        let refused = &changes[&(What::NewlyRefused, "tier".to_owned(), "drop".to_owned())];
         assert_eq!((refused.calls, refused.lost, refused.approved), (1, 1, 1));
         assert_eq!(changes.len(), 2, "the other one is asked for now, and would be refused");
         assert!(backtest(&rows[..1], Policy::default(), asks, 1).expect("good rows").is_empty(), "it was answered");

@@ -104,6 +104,11 @@ impl Judge {
         Ok(assessed)
     }
 
+    /// Forgets a call tree, of which no more calls come. The summary does not count it then.
+    pub fn close(&mut self, root: &SessionId) {
+        self.traces.remove(root);
+    }
+
     pub fn into_summary(self) -> Summary {
         Summary { sessions: self.traces.len() as u64, ..self.summary }
     }

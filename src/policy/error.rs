@@ -7,6 +7,8 @@ use std::fmt;
 pub struct PolicyError {
     /// Line in the file, from 1, when it is known.
     pub line: Option<u64>,
+    /// Column in that line, in characters from 1, when it is known.
+    pub column: Option<u64>,
     /// Path of the key: `tool_schemas.pay.effect`.
     pub path: String,
     /// What is wrong.

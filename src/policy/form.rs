@@ -51,17 +51,25 @@ pub(super) fn publish(schema: &mut Value) {
     }
 }
 
-/// The line of each key, by its path.
+/// Where a key stands: its line and its column, from 1.
+pub(super) type Position = (u64, u64);
+
+/// The place of each key, by its path.
 #[derive(Debug, Default)]
-pub(super) struct Lines(BTreeMap<String, u64>);
+pub(super) struct Lines(BTreeMap<String, Position>);
 
 impl Lines {
-    /// The line of a key, or of the nearest one around it.
-    pub(super) fn of(&self, path: &str) -> Option<u64> {
+    /// A problem with a key, at its place, or at that of the nearest one around it.
+    pub(super) fn problem(&self, path: String, problem: String) -> PolicyError {
+        let (line, column) = self.of(&path).unzip();
+        PolicyError { line, column, path, problem }
+    }
+
+    fn of(&self, path: &str) -> Option<Position> {
         let mut path = path;
         loop {
-            if let Some(line) = self.0.get(path) {
-                return Some(*line);
+            if let Some(place) = self.0.get(path) {
+                return Some(*place);
             }
             path = path.rsplit_once(['.', '['])?.0;
         }
@@ -88,9 +96,11 @@ impl Form {
         // `off` is a word here, not a boolean.
         let options = serde_saphyr::options! { strict_booleans: true };
         let node: Node = serde_saphyr::from_str_with_options(text, options).map_err(|error| {
-            let line = error.location().map(|location| location.line());
+            let place = error.location().map(|location| (location.line(), location.column()));
+            let (line, column) = place.unzip();
             vec![PolicyError {
                 line,
+                column,
                 path: String::new(),
                 problem: words::of_yaml(&error.without_snippet().to_string()),
             }]
@@ -114,7 +124,7 @@ impl Form {
         for error in validator.iter_errors(value) {
             let path = dotted(error.instance_path().as_str());
             let mut wrong = |path: String, problem: String| {
-                errors.push(PolicyError { line: lines.of(&path), path, problem });
+                errors.push(lines.problem(path, problem));
             };
             match error.kind() {
                 ValidationErrorKind::AdditionalProperties { unexpected } => {
@@ -187,7 +197,7 @@ pub(super) fn rest(file: Value) -> Result<PolicyEngine, Vec<PolicyError>> {
 }
 
 fn anywhere(problem: String) -> PolicyError {
-    PolicyError { line: None, path: String::new(), problem }
+    PolicyError { line: None, column: None, path: String::new(), problem }
 }
 
 /// The option that is meant by a word that is not one of them.

@@ -12,6 +12,7 @@ mod prompt;
 mod redact;
 mod schema;
 mod tool;
+pub mod unlisted;
 
 use std::{borrow::Cow, collections::BTreeMap, sync::Arc};
 

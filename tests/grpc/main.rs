@@ -5,6 +5,7 @@ mod common;
 
 mod approvals;
 mod audit;
+mod backtest;
 mod calls;
 mod clients;
 mod compression;

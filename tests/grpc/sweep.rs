@@ -260,6 +260,11 @@ async fn policys(sweep: &mut Sweep) {
             v1::ActivatePolicyRequest { hash: sweep.ids.policy.clone(), ..Default::default() };
         "PolicyService/RollbackPolicy" rollback_policy whole v1::RollbackPolicyRequest::default();
         "PolicyService/ApplyPolicy" apply_policy whole own;
+        "PolicyService/CheckPolicy" check_policy whole v1::CheckPolicyRequest { text: named("policy_engine: {}") };
+        "PolicyService/BacktestPolicy" backtest_policy told v1::BacktestPolicyRequest {
+            policy: Some(v1::backtest_policy_request::Policy::Text(named("policy_engine: {}"))),
+            ..Default::default()
+        };
     }
 }
 

@@ -230,6 +230,7 @@ pub(crate) const WALLS: &[Wall] = &[
             ("telemetry", "told once a verdict"),
             ("clock", "the only one who asks"),
             ("retry", "what was learned, read back for the engine"),
+            ("offline", "another policy, tried on what is stored"),
         ],
         crates: None,
         never: &[NOW, SQL, WIRE, &["anyhow", "clap"]],

@@ -11,6 +11,7 @@ use serde_json::json;
 use super::stored;
 use crate::{
     cli::{json::Form, load_policy, recorded::RecordedArgs, remote::Remote},
+    domain::difference::What,
     offline::backtest::{Change, Changes, backtest as compare, session_count},
     policy::{self, Policy},
 };
@@ -45,9 +46,10 @@ pub(super) async fn backtest(args: &BacktestArgs) -> anyhow::Result<()> {
     let changes = compare(&rows, old, new.as_ref().clone(), args.examples).map_err(|problem| anyhow!(problem))?;
     if args.form.json {
         for ((what, rule, tool), Change { calls, lost, approved, examples }) in &changes {
+            let examples: Vec<String> = examples.iter().map(ToString::to_string).collect();
             outln!(
                 "{}",
-                json!({"change": what, "rule": rule, "tool": tool, "calls": calls, "lost": lost,
+                json!({"change": what.as_str(), "rule": rule, "tool": tool, "calls": calls, "lost": lost,
                     "approved": approved, "examples": examples})
             );
         }
@@ -82,22 +84,22 @@ fn show(changes: &Changes) {
     }
     outln!("{BOLD}{:>7}  {:<18} {:<16} tool{BOLD:#}", "calls", "change", "rule");
     for ((what, rule, tool), change) in changes {
-        outln!("{:>7}  {what:<18} {rule:<16} {tool}", change.calls);
+        outln!("{:>7}  {:<18} {rule:<16} {tool}", change.calls, what.as_str());
         for example in &change.examples {
             outln!("         {DIM}{example}{DIM:#}");
         }
     }
-    let of = |wanted: &str| -> u64 {
+    let of = |wanted: What| -> u64 {
         changes.iter().filter(|((what, ..), _)| *what == wanted).map(|(_, change)| change.calls).sum()
     };
     let lost: u64 = changes.values().map(|change| change.lost).sum();
     let approved: u64 = changes.values().map(|change| change.approved).sum();
-    let (refused, asked) = (of("newly refused"), of("newly asked"));
+    let (refused, asked) = (of(What::NewlyRefused), of(What::NewlyAsked));
     let first = if lost > 0 { ": look at those first" } else { "" };
     outln!(
         "\nOf {refused} newly refused calls, {lost} had succeeded with a new result{first}; a person had approved \
          {approved} of them. \
          A person would be asked {asked} times more, and {} calls would be allowed that are not allowed now.",
-        of("newly allowed")
+        of(What::NewlyAllowed)
     );
 }

@@ -10,11 +10,13 @@ use anstyle::{AnsiColor, Style};
 use anyhow::Context as _;
 use serde_json::{Value, json};
 
-use super::unlisted::{Unlisted, without_tier};
 use crate::{
     cli::{json::Form, read_policy},
     domain::effect::EffectKind,
-    policy::{self, Policy, PolicyError},
+    policy::{
+        self, Policy, PolicyError,
+        unlisted::{Unlisted, without_tier},
+    },
     rules::{Mode, tier},
 };
 
@@ -73,8 +75,12 @@ pub(super) fn check(files: &[PathBuf], form: Form) -> anyhow::Result<u8> {
 }
 
 fn problems(all: &[PolicyError]) -> Vec<Value> {
-    let told = |error: &PolicyError| json!({"line": error.line, "path": error.path, "problem": error.problem});
-    all.iter().map(told).collect()
+    all.iter().map(problem).collect()
+}
+
+fn problem(error: &PolicyError) -> Value {
+    let PolicyError { line, column, path, problem } = error;
+    json!({"line": line, "column": column, "path": path, "problem": problem})
 }
 
 /// `FILE:LINE: path: problem`, which editors follow.

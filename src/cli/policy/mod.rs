@@ -6,7 +6,6 @@ mod diff;
 mod doubles;
 mod stored;
 mod suggest;
-mod unlisted;
 
 use std::path::PathBuf;
 

@@ -115,13 +115,13 @@ impl From<file::StoredKey> for Stored {
 impl Compiler {
     fn wrong(&mut self, path: impl Into<String>, problem: impl Into<String>) {
         let path = format!("policy_engine.{}", path.into());
-        self.errors.push(PolicyError { line: self.lines.of(&path), path, problem: problem.into() });
+        self.errors.push(self.lines.problem(path, problem.into()));
     }
 
     /// What is suspicious, and may be intended.
     fn warn(&mut self, path: impl Into<String>, problem: impl Into<String>) {
         let path = format!("policy_engine.{}", path.into());
-        self.policy.warnings.push(PolicyError { line: self.lines.of(&path), path, problem: problem.into() });
+        self.policy.warnings.push(self.lines.problem(path, problem.into()));
     }
 
     fn millis(&mut self, path: &str, millis: Option<u64>) -> Option<u64> {

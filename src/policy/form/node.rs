@@ -1,4 +1,4 @@
-//! YAML read into values, with the lines of its keys.
+//! YAML read into values, with the places of its keys.
 
 use std::fmt;
 
@@ -9,14 +9,14 @@ use serde::{
 use serde_json::{Map, Value};
 use serde_saphyr::Spanned;
 
-use super::{Lines, joined};
+use super::{Lines, Position, joined};
 
-/// A YAML value with the lines of its keys.
+/// A YAML value with the places of its keys.
 #[derive(Debug)]
 pub(super) enum Node {
     Scalar(Value),
     List(Vec<Node>),
-    Map(Vec<(String, u64, Node)>),
+    Map(Vec<(String, Position, Node)>),
 }
 
 impl Node {
@@ -29,7 +29,7 @@ impl Node {
                     let path = format!("{path}[{i}]");
                     if let Self::Map(members) = &item {
                         // An entry stands where its first key does.
-                        lines.0.extend(members.first().map(|(_, line, _)| (path.clone(), *line)));
+                        lines.0.extend(members.first().map(|(_, place, _)| (path.clone(), *place)));
                     }
                     item.value(path, lines)
                 });
@@ -37,9 +37,9 @@ impl Node {
             }
             Self::Map(members) => {
                 let mut map = Map::new();
-                for (key, line, node) in members {
+                for (key, place, node) in members {
                     let path = joined(&path, &key);
-                    lines.0.insert(path.clone(), line);
+                    lines.0.insert(path.clone(), place);
                     map.insert(key, node.value(path, lines));
                 }
                 Value::Object(map)
@@ -106,7 +106,8 @@ impl<'de> Visitor<'de> for NodeVisitor {
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Node, A::Error> {
         let mut members = Vec::new();
         while let Some(key) = map.next_key::<Spanned<String>>()? {
-            members.push((key.value, key.referenced.line(), map.next_value()?));
+            let place = (key.referenced.line(), key.referenced.column());
+            members.push((key.value, place, map.next_value()?));
         }
         Ok(Node::Map(members))
     }

@@ -5,9 +5,11 @@ mod calls;
 mod filter;
 mod line;
 mod sessions;
+mod tried;
 
 use sqlx::{PgConnection, Row as _, postgres::PgRow};
 
+pub use self::tried::TriedTree;
 use super::{
     Store,
     decode::{Loaded, at, count, effect, hash, member, whole},
@@ -57,6 +59,27 @@ impl Store {
     }
 }
 
+/// What a stored call is read from: columns of a call `c` with its outcome `o`.
+const STORED: &str = "c.session_id, c.root_id, c.seq, c.call_id, c.run_id, c.agent_id, c.tool,
+    coalesce(c.arguments, '') as arguments, c.justification,
+    (extract(epoch from c.at) * 1000)::bigint as at_ms, c.decision,
+    c.findings::text as findings, c.policy_version, o.status, o.seq as settled_seq, o.result, o.error_message,
+    o.whole_bytes, o.whole_sha256,
+    encode(c.trace_id, 'hex') as trace_id, encode(o.trace_id, 'hex') as report_trace_id,
+    exists (select from session_event e where e.shard = c.shard and e.tenant_id = c.tenant_id
+      and e.root_id = c.root_id
+      and e.epoch = c.epoch and e.kind = 'answered' and e.session_id = c.session_id
+      and e.detail ->> 'call_id' = c.call_id and (e.detail ->> 'approved')::boolean) as approved";
+/// The outcome `o` of a call `c`, where it has one.
+const OUTCOME: &str = "left join lateral (
+    select x.* from outcome x where x.shard = c.shard and x.tenant_id = c.tenant_id and x.epoch = c.epoch
+      and x.session_id = c.session_id and x.permit_seq = c.seq and x.status > 0
+    order by x.seq desc limit 1) o on true";
+/// A call `c` that no later judgement of the same call follows.
+const JUDGED_LAST: &str = "not exists (select from call l where l.shard = c.shard and l.tenant_id = c.tenant_id
+    and l.epoch = c.epoch
+      and l.session_id = c.session_id and l.call_id = c.call_id and l.round > c.round)";
+
 async fn stored(
     conn: &mut PgConnection,
     tenant: TenantId,
@@ -69,24 +92,10 @@ async fn stored(
     let of_call = call_id.map_or("$4::text is null", |_| "c.call_id = $4");
     let sql = format!(
         "select * from (
-           select c.session_id, c.root_id, c.seq, c.call_id, c.run_id, c.agent_id, c.tool,
-             coalesce(c.arguments, '') as arguments, c.justification,
-             (extract(epoch from c.at) * 1000)::bigint as at_ms, c.decision,
-             c.findings::text as findings, c.policy_version, o.status, o.seq as settled_seq, o.result, o.error_message,
-             o.whole_bytes, o.whole_sha256,
-             encode(c.trace_id, 'hex') as trace_id, encode(o.trace_id, 'hex') as report_trace_id,
-             exists (select from session_event e where e.shard = c.shard and e.tenant_id = c.tenant_id
-               and e.root_id = c.root_id
-               and e.epoch = c.epoch and e.kind = 'answered' and e.session_id = c.session_id
-               and e.detail ->> 'call_id' = c.call_id and (e.detail ->> 'approved')::boolean) as approved
-           from call c left join lateral (
-             select x.* from outcome x where x.shard = c.shard and x.tenant_id = c.tenant_id and x.epoch = c.epoch
-               and x.session_id = c.session_id and x.permit_seq = c.seq and x.status > 0
-             order by x.seq desc limit 1) o on true
+           select {STORED}
+           from call c {OUTCOME}
            where c.tenant_id = $1 and c.at >= to_timestamp($2 / 1000.0) and {of_root} and {of_call}
-             and not exists (select from call l where l.shard = c.shard and l.tenant_id = c.tenant_id
-             and l.epoch = c.epoch
-               and l.session_id = c.session_id and l.call_id = c.call_id and l.round > c.round)
+             and {JUDGED_LAST}
            order by c.at desc limit $5) k
          order by root_id, seq",
     );

@@ -93,6 +93,7 @@ pub use distribute::{Distributed, distribute};
 pub use export::{Exported, Place};
 pub use fleet::{Judged, Refusals};
 pub use forget::{FORGOTTEN_TREES, Forgetting, PARTS};
+pub use inbox::TriedTree;
 pub use inspect::{Inspection, Rights, State, inspect};
 pub use leases::{DueTree, DueTrees};
 pub use look_over::{Contents, look_over};

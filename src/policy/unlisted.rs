@@ -12,15 +12,18 @@ use crate::{
 };
 
 /// What becomes of a tool that is neither declared, nor in a tier, nor in a phase, and by what.
-#[derive(Debug, PartialEq, Eq, Serialize)]
-pub(super) struct Unlisted {
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Unlisted {
     /// `allow`, `grant`, `ask` or `deny`; stable.
-    pub(super) becomes: &'static str,
-    pub(super) why: String,
+    pub becomes: &'static str,
+    /// What in the policy says so.
+    pub why: String,
 }
 
 impl Unlisted {
-    pub(super) fn by(policy: &Policy) -> Self {
+    /// What this policy does with them.
+    #[must_use]
+    pub fn by(policy: &Policy) -> Self {
         let is_enforced = |id: &str| policy.rules.iter().any(|slot| slot.rule.id == id && slot.mode == Mode::Enforce);
         let is_enforced = |id: &str| policy.mode == Mode::Enforce && is_enforced(id);
         let unknown = policy.rules.get::<unknown_tool::Params>().unknown();
@@ -63,7 +66,8 @@ impl Unlisted {
     }
 
     /// For people.
-    pub(super) fn in_words(&self) -> String {
+    #[must_use]
+    pub fn in_words(&self) -> String {
         let becomes = match self.becomes {
             "allow" => "are let through",
             "grant" => "are let through as often as the tier grants",
@@ -75,7 +79,8 @@ impl Unlisted {
 }
 
 /// Declared tools that wait for a person since there are tiers, and neither one nor a risk level is theirs.
-pub(super) fn without_tier(policy: &Policy) -> Vec<&str> {
+#[must_use]
+pub fn without_tier(policy: &Policy) -> Vec<&str> {
     let params = policy.rules.get::<tier::Params>();
     if params.tiers.is_empty() {
         return Vec::new();

@@ -1,0 +1,356 @@
+//! A policy that is tried on stored calls: read a few at a time, judged beside the threads that answer agents, and with
+//! pauses, so that these do not feel it.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
+
+use tokio::{
+    sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit, mpsc},
+    task::spawn_blocking,
+    time::{sleep, timeout},
+};
+
+use super::{
+    Gate, NoAnswer,
+    policies::compiled,
+    policy_check::{PolicyProblem, problems},
+};
+use crate::{
+    domain::{
+        digest,
+        finding::Decision,
+        ids::{AgentId, CallId, RunId, SessionId, TenantId, ToolName},
+        inbox::StoredCall,
+        json,
+        outcome::OutcomeStatus,
+        time::Timestamp,
+    },
+    offline::{
+        backtest::{Backtest, Changes},
+        trace::{RecordedResult, Row},
+    },
+    policy::{self, Policy},
+    store::TriedTree,
+};
+
+/// Examples that are kept of each change.
+const EXAMPLES: usize = 3;
+/// Longest pause between two parts. It is as long as the part took, so that at most half of one core and of one
+/// connection goes into it.
+const PAUSE_MAX: Duration = Duration::from_secs(1);
+/// How long is waited while agents wait at the door, and how often in a row: it goes on then, however busy it is.
+const BUSY: Duration = Duration::from_millis(200);
+const BUSY_MAX: u32 = 50;
+/// How often it is told how far it is.
+const TOLD_EVERY: Duration = Duration::from_millis(250);
+/// Longest time for all of it.
+const LASTS_MAX: Duration = Duration::from_secs(1_800);
+
+/// Turns at what takes time: one at a time on a server.
+#[derive(Debug)]
+pub(super) struct Trials {
+    backtest: Arc<Semaphore>,
+    check: Semaphore,
+}
+
+impl Default for Trials {
+    fn default() -> Self {
+        Self { backtest: Arc::new(Semaphore::new(1)), check: Semaphore::new(1) }
+    }
+}
+
+impl Trials {
+    /// The turn to compile a text that somebody only wants checked.
+    pub(super) async fn check(&self) -> Option<SemaphorePermit<'_>> {
+        self.check.acquire().await.ok()
+    }
+}
+
+/// Leave to try a policy, until it is dropped.
+#[derive(Debug)]
+pub struct BacktestSlot(#[expect(dead_code, reason = "it is held")] OwnedSemaphorePermit);
+
+/// Two policies that are to judge the same calls.
+#[derive(Debug)]
+pub struct Compared {
+    tried: Policy,
+    against: Policy,
+    hash: String,
+    against_hash: String,
+}
+
+/// On which calls.
+#[derive(Debug, Clone, Copy)]
+pub struct BacktestWanted {
+    /// Calls that were judged then or later.
+    pub since: Timestamp,
+    /// And before.
+    pub until: Timestamp,
+    /// At most so many, the newest.
+    pub calls_max: u32,
+}
+
+/// What is told of a backtest.
+#[derive(Debug)]
+pub enum BacktestTold {
+    /// How far it is.
+    Progress {
+        /// Calls that were judged.
+        judged: u64,
+        /// Calls that are to be.
+        total: u64,
+    },
+    /// What it came to.
+    Done(Box<Backtested>),
+}
+
+/// What it came to.
+#[derive(Debug, Default)]
+pub struct Backtested {
+    /// The policy that was tried.
+    pub hash: String,
+    /// What it was compared with; empty for the built-in one.
+    pub against_hash: String,
+    /// What changes.
+    pub changes: Changes,
+    /// How many calls one decides so, and the other so.
+    pub decisions: BTreeMap<(Decision, Decision), u64>,
+    /// When the first call was asked for, and the last.
+    pub times: Option<(Timestamp, Timestamp)>,
+    /// Calls that were judged by both.
+    pub calls: u64,
+    /// Their sessions.
+    pub sessions: u64,
+    /// Calls that are decided otherwise.
+    pub calls_changed: u64,
+    /// Their sessions.
+    pub sessions_changed: u64,
+    /// Calls that could not be judged.
+    pub unreadable: u64,
+    /// There are more calls in that time.
+    pub is_more: bool,
+}
+
+/// Why a policy was not tried to the end.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum BacktestError {
+    /// It took too long.
+    #[error("it took too long")]
+    TooLong,
+    /// The calls could not be read.
+    #[error(transparent)]
+    NoAnswer(#[from] NoAnswer),
+}
+
+/// What one trial has come to. It goes to the thread that judges, and back; and with it the slot, which so is free once
+/// nobody judges any more.
+struct Trial {
+    backtest: Backtest,
+    done: Backtested,
+    sessions: BTreeSet<SessionId>,
+    changed: BTreeSet<SessionId>,
+    max: u64,
+    _slot: BacktestSlot,
+}
+
+impl Trial {
+    fn new(compared: Compared, max: u64, is_more: bool, slot: BacktestSlot) -> Self {
+        let Compared { tried, against, hash, against_hash } = compared;
+        Self {
+            backtest: Backtest::new(against, tried, EXAMPLES),
+            done: Backtested { hash, against_hash, is_more, ..Backtested::default() },
+            sessions: BTreeSet::new(),
+            changed: BTreeSet::new(),
+            max,
+            _slot: slot,
+        }
+    }
+
+    fn end(self) -> Backtested {
+        Backtested { changes: self.backtest.changes, decisions: self.backtest.decisions, ..self.done }
+    }
+
+    const fn seen(&self) -> u64 {
+        self.done.calls + self.done.unreadable
+    }
+
+    /// Judges some calls. Those that were reported and not asked for may make more of them than were counted.
+    fn judge(mut self, calls: Vec<StoredCall>) -> Self {
+        for call in calls {
+            if self.seen() >= self.max {
+                self.done.is_more = true;
+                break;
+            }
+            let judged = row(call).and_then(|row| Some((self.backtest.judge(&row).ok()?, row)));
+            let Some((is_changed, row)) = judged else {
+                self.done.unreadable += 1;
+                continue;
+            };
+            self.done.calls += 1;
+            if let Some(at) = row.at {
+                let (first, last) = self.done.times.unwrap_or((at, at));
+                self.done.times = Some((first.min(at), last.max(at)));
+            }
+            if is_changed {
+                self.done.calls_changed += 1;
+                self.changed.insert(row.trace.clone());
+            }
+            self.sessions.insert(row.trace);
+        }
+        self
+    }
+
+    /// No more calls of this tree come.
+    fn close(&mut self, root: &SessionId) {
+        self.backtest.close(root);
+        self.done.sessions += std::mem::take(&mut self.sessions).len() as u64;
+        self.done.sessions_changed += std::mem::take(&mut self.changed).len() as u64;
+    }
+}
+
+impl Gate {
+    /// Leave to try a policy; none while somebody does.
+    #[must_use]
+    pub fn backtest_slot(&self) -> Option<BacktestSlot> {
+        Arc::clone(&self.trials.backtest).try_acquire_owned().ok().map(BacktestSlot)
+    }
+
+    /// The policies of two texts; instead of the second one, the policy that judges.
+    ///
+    /// # Errors
+    /// What is wrong with a text.
+    pub async fn compared(
+        &self,
+        tenant: TenantId,
+        text: &str,
+        against: Option<&str>,
+    ) -> Result<Compared, Vec<PolicyProblem>> {
+        let tried = compiled(text).await.map_err(problems)?;
+        let hash = policy::hash(text);
+        Ok(match against {
+            None => Compared { tried, against: Policy::clone(&self.policy(tenant)), hash, against_hash: String::new() },
+            Some(old) => {
+                let against = compiled(old).await.map_err(problems)?;
+                Compared { tried, against, hash, against_hash: policy::hash(old) }
+            }
+        })
+    }
+
+    /// Tries a policy on the tenant's stored calls, and tells how far it is. Where nobody listens any more, it ends,
+    /// with nothing.
+    ///
+    /// # Errors
+    /// [`BacktestError`]: it has come to nothing.
+    pub async fn backtest(
+        &self,
+        tenant: TenantId,
+        compared: Compared,
+        wanted: &BacktestWanted,
+        slot: BacktestSlot,
+        told: &mpsc::Sender<BacktestTold>,
+    ) -> Result<Option<BacktestTold>, BacktestError> {
+        tokio::select! {
+            done = timeout(LASTS_MAX, self.try_out(tenant, compared, wanted, slot, told)) => {
+                let done = done.unwrap_or(Err(BacktestError::TooLong))?;
+                Ok(Some(BacktestTold::Done(Box::new(done))))
+            }
+            () = told.closed() => Ok(None),
+        }
+    }
+
+    async fn try_out(
+        &self,
+        tenant: TenantId,
+        compared: Compared,
+        wanted: &BacktestWanted,
+        slot: BacktestSlot,
+        told: &mpsc::Sender<BacktestTold>,
+    ) -> Result<Backtested, BacktestError> {
+        let window = (wanted.since, wanted.until);
+        let found = self.patiently(|| self.store.tried_trees(tenant, window, wanted.calls_max)).await?;
+        let (trees, is_more, since_us) = found;
+        let total = trees.iter().map(|tree| tree.calls).sum();
+        let mut trial = Trial::new(compared, wanted.calls_max.into(), is_more, slot);
+        let tell = |trial: &Trial| {
+            let judged = trial.seen();
+            // Who has not taken the last ones has no need of another.
+            let _ = told.try_send(BacktestTold::Progress { judged, total: judged.max(total) });
+        };
+        tell(&trial);
+        let mut last = self.clock.tick();
+        for TriedTree { root, .. } in trees {
+            let mut after = 0;
+            loop {
+                let began = self.clock.tick();
+                let part = (since_us, wanted.until);
+                let calls = self.patiently(|| self.store.tried_calls(tenant, &root, after, part)).await?;
+                let Some(behind) = calls.last().map(|call| call.seq) else { break };
+                after = behind;
+                trial = judged(trial, calls).await?;
+                if self.clock.elapsed(last) >= TOLD_EVERY {
+                    tell(&trial);
+                    last = self.clock.tick();
+                }
+                sleep(self.clock.elapsed(began).min(PAUSE_MAX)).await;
+                self.let_agents_go_first().await;
+            }
+            trial.close(&root);
+            if trial.seen() >= trial.max {
+                break;
+            }
+        }
+        Ok(trial.end())
+    }
+
+    async fn let_agents_go_first(&self) {
+        for _ in 0..BUSY_MAX {
+            let (_, waiting) = self.door.load();
+            if waiting == 0 {
+                return;
+            }
+            sleep(BUSY).await;
+        }
+    }
+}
+
+/// Judges beside the threads that answer agents.
+async fn judged(trial: Trial, calls: Vec<StoredCall>) -> Result<Trial, NoAnswer> {
+    let judged = spawn_blocking(move || trial.judge(calls)).await;
+    judged.map_err(|died| NoAnswer::Fault(format!("a policy could not be tried: {died}")))
+}
+
+/// A stored call as a recorded one; none for one whose arguments were not stored as such.
+fn row(call: StoredCall) -> Option<Row> {
+    let ended = call.status.filter(|status| matches!(status, OutcomeStatus::Unknown | OutcomeStatus::Cancelled));
+    let result = match call.status {
+        Some(status @ (OutcomeStatus::Success | OutcomeStatus::Error)) => Some(RecordedResult {
+            text: call.result.unwrap_or_default(),
+            sha256: call.whole.map(|whole| digest::in_hexadecimal(&whole.sha256)),
+            is_cut: call.whole.is_some(),
+            is_error: status == OutcomeStatus::Error,
+            error_type: None,
+        }),
+        _ => None,
+    };
+    let trace = SessionId::parse("session_id", &call.session).ok()?;
+    let root = SessionId::parse("root_session_id", &call.root).ok()?;
+    Some(Row {
+        root: (root != trace).then_some(root),
+        trace,
+        seq: call.seq,
+        call_id: CallId::parse("call_id", &call.call_id).ok()?,
+        run: call.run.and_then(|run| RunId::parse("run_id", &run).ok()),
+        agent: call.agent.and_then(|agent| AgentId::parse("agent_id", &agent).ok()),
+        tool: ToolName::parse("tool", &call.tool).ok()?,
+        arguments: json::parse(&call.arguments).ok()?,
+        justification: call.justification.filter(|why| !why.is_empty()),
+        at: Some(call.at),
+        refused: call.decision != Decision::Allow,
+        approved: call.approved,
+        result,
+        ended,
+    })
+}

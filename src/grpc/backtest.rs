@@ -1,0 +1,147 @@
+//! A policy that is checked, or tried on stored calls: what is asked, and what is told.
+
+use super::{
+    decode::{Decoded, count, wrong},
+    limits::{BACKTEST_CALLS_DEFAULT, BACKTEST_CALLS_MAX, CHANGES_MAX, DAY_MS, PROBLEMS_MAX},
+    status::clipped,
+    time::{point_in_time, timestamp},
+    v1,
+};
+use crate::{
+    domain::{
+        difference::{Example, What},
+        revision::Revision,
+        time::Timestamp,
+    },
+    gate::{BacktestTold, BacktestWanted, Backtested, CheckedPolicy, PolicyProblem},
+};
+
+/// How far back calls are tried, unless told: a week.
+const DAYS: u64 = 7;
+
+fn problem(severity: v1::PolicyProblemSeverity, problem: &PolicyProblem) -> v1::PolicyProblem {
+    v1::PolicyProblem {
+        severity: severity.into(),
+        line: problem.line.unwrap_or_default(),
+        column: problem.column.unwrap_or_default(),
+        path: clipped(&problem.path),
+        problem: clipped(&problem.problem),
+    }
+}
+
+pub(super) fn checked(
+    checked: CheckedPolicy,
+    encoded: impl FnOnce(Revision) -> v1::PolicyRevision,
+) -> v1::CheckPolicyResponse {
+    use v1::{PolicyProblemSeverity::*, UnlistedToolsDecision as Unlisted};
+    let errors = checked.errors.iter().map(|error| problem(Error, error));
+    let mut problems: Vec<_> = errors.chain(checked.warnings.iter().map(|warning| problem(Warning, warning))).collect();
+    problems.sort_by_key(|problem| problem.line);
+    let problem_count = u32::try_from(problems.len()).unwrap_or(u32::MAX);
+    problems.truncate(PROBLEMS_MAX);
+    let unlisted_tools = checked.unlisted.as_ref().map_or(Unlisted::Unspecified, |unlisted| match unlisted.becomes {
+        "allow" => Unlisted::Allow,
+        "grant" => Unlisted::Grant,
+        "ask" => Unlisted::Ask,
+        _ => Unlisted::Deny,
+    });
+    v1::CheckPolicyResponse {
+        hash: checked.hash,
+        valid: checked.errors.is_empty(),
+        problems,
+        problem_count,
+        unlisted_tools: unlisted_tools.into(),
+        unlisted_tools_reason: checked.unlisted.map(|unlisted| unlisted.why).unwrap_or_default(),
+        tools_without_tier: checked.without_tier.into_iter().take(PROBLEMS_MAX).collect(),
+        stored: checked.is_stored,
+        revision: checked.revision.map(encoded),
+    }
+}
+
+/// Which calls.
+pub(super) fn wanted(message: &v1::BacktestPolicyRequest, now: Timestamp) -> Decoded<BacktestWanted> {
+    let until = match &message.end_time {
+        None => now,
+        given => point_in_time("end_time", given.as_ref())?,
+    };
+    let since = match &message.start_time {
+        None => Timestamp::from_millis(until.as_millis().saturating_sub_unsigned(DAYS * DAY_MS)),
+        given => point_in_time("start_time", given.as_ref())?,
+    };
+    if since >= until {
+        return wrong("start_time", "is not before `end_time`, so there are no calls between them");
+    }
+    let calls_max = count("max_calls", message.max_calls, BACKTEST_CALLS_DEFAULT, BACKTEST_CALLS_MAX)?;
+    Ok(BacktestWanted { since, until, calls_max })
+}
+
+const fn kind(what: What) -> v1::BacktestChangeKind {
+    match what {
+        What::NewlyRefused => v1::BacktestChangeKind::NewlyRefused,
+        What::NewlyAsked => v1::BacktestChangeKind::NewlyAsked,
+        What::NewlyDelayed => v1::BacktestChangeKind::NewlyDelayed,
+        What::NewlyAllowed => v1::BacktestChangeKind::NewlyAllowed,
+        What::OtherwiseRefused => v1::BacktestChangeKind::OtherwiseRefused,
+    }
+}
+
+fn example(example: Example) -> v1::BacktestExample {
+    let (before, after) = example.decisions;
+    v1::BacktestExample {
+        session_id: example.session.to_string(),
+        call_id: example.call_id.to_string(),
+        before: v1::Decision::from(before).into(),
+        after: v1::Decision::from(after).into(),
+        message: clipped(&example.message),
+    }
+}
+
+/// One message of the stream.
+pub(super) fn told(told: BacktestTold) -> v1::BacktestPolicyResponse {
+    use v1::backtest_policy_response::Told;
+    let told = match told {
+        BacktestTold::Progress { judged, total } => {
+            Told::Progress(v1::BacktestProgress { calls_judged: judged, calls_total: total })
+        }
+        BacktestTold::Done(done) => Told::Result(result(*done)),
+    };
+    v1::BacktestPolicyResponse { told: Some(told) }
+}
+
+fn result(done: Backtested) -> v1::BacktestResult {
+    let mut changes: Vec<v1::BacktestChange> = Vec::new();
+    for ((what, rule, tool), change) in done.changes {
+        changes.push(v1::BacktestChange {
+            kind: kind(what).into(),
+            rule,
+            tool,
+            calls: change.calls,
+            lost: change.lost,
+            approved: change.approved,
+            examples: change.examples.into_iter().map(example).collect(),
+        });
+    }
+    changes.sort_by_key(|change| std::cmp::Reverse(change.calls));
+    let changes_left_out = u32::try_from(changes.len().saturating_sub(CHANGES_MAX)).unwrap_or(u32::MAX);
+    changes.truncate(CHANGES_MAX);
+    let decisions = done.decisions.into_iter().map(|((before, after), calls)| v1::BacktestDecisions {
+        before: v1::Decision::from(before).into(),
+        after: v1::Decision::from(after).into(),
+        calls,
+    });
+    v1::BacktestResult {
+        hash: done.hash,
+        against_hash: done.against_hash,
+        first_call_time: done.times.map(|(first, _)| timestamp(first)),
+        last_call_time: done.times.map(|(_, last)| timestamp(last)),
+        calls: done.calls,
+        sessions: done.sessions,
+        calls_changed: done.calls_changed,
+        sessions_changed: done.sessions_changed,
+        calls_unreadable: done.unreadable,
+        more_calls: done.is_more,
+        decisions: decisions.collect(),
+        changes,
+        changes_left_out,
+    }
+}

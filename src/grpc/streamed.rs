@@ -1,0 +1,42 @@
+//! Work that takes long: how far it is, then what it comes to.
+
+use std::pin::Pin;
+
+use tokio::sync::mpsc;
+use tokio_stream::{Stream, StreamExt as _, wrappers::ReceiverStream};
+use tonic::Status;
+
+use super::{
+    status::{self, Told},
+    stop::Stop,
+};
+use crate::gate;
+
+/// Messages that wait for a caller to take them.
+const QUEUE: usize = 8;
+
+/// What a caller gets.
+pub(super) type Answers<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
+
+/// What `work` sends, then what it comes to, until the server ends or nobody listens.
+pub(super) fn streamed<T, F, E>(
+    stop: Stop,
+    work: impl FnOnce(mpsc::Sender<T>) -> F,
+) -> impl Stream<Item = Result<T, Status>>
+where
+    T: Send + 'static,
+    E: Told + Send + 'static,
+    F: Future<Output = Result<Option<T>, E>> + Send + 'static,
+{
+    let (send, sent) = mpsc::channel(QUEUE);
+    let (last, end) = mpsc::channel(1);
+    // It reads as people do, and holds up no agent.
+    let work = gate::for_people(work(send));
+    tokio::spawn(async move {
+        let done = stop.or(async { work.await.map_err(status::gate) }).await;
+        if let Some(done) = done.transpose() {
+            let _ = last.send(done).await;
+        }
+    });
+    ReceiverStream::new(sent).map(Ok).chain(ReceiverStream::new(end))
+}

@@ -1,0 +1,124 @@
+//! Stored calls that a policy is tried on: which call trees, and then each tree's calls, a few at a time.
+
+use sqlx::{PgConnection, Row as _};
+
+use super::{
+    super::{
+        Store,
+        decode::{Loaded, count, name},
+        sealed::Opener,
+    },
+    JUDGED_LAST, OUTCOME, STORED, call,
+};
+use crate::{
+    domain::{
+        ids::{SessionId, TenantId},
+        inbox::StoredCall,
+        shard::Shard,
+        time::Timestamp,
+    },
+    store::error::StoreError,
+};
+
+/// Calls that are read at a time. Each has arguments of a megabyte and a result of a quarter at most.
+const PAGE: i64 = 32;
+
+/// A call tree with calls that are wanted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TriedTree {
+    /// Its root.
+    pub root: SessionId,
+    /// How many of its calls are wanted.
+    pub calls: u64,
+}
+
+impl Store {
+    /// The call trees of the newest `max` calls that somebody asked for in this time, the one that began first first;
+    /// with whether there are more of them, and when the oldest of these calls was judged, in microseconds.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the database cannot be read.
+    pub async fn tried_trees(
+        &self,
+        tenant: TenantId,
+        (since, until): (Timestamp, Timestamp),
+        max: u32,
+    ) -> Result<(Vec<TriedTree>, bool, i64), StoreError> {
+        self.slow.read_of(&[tenant], async |conn| trees(conn, tenant, (since, until), max).await).await
+    }
+
+    /// The calls of a tree behind an event, from this microsecond on and before `until`, in their order, a few of them;
+    /// none after the last.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the database cannot be read.
+    pub async fn tried_calls(
+        &self,
+        tenant: TenantId,
+        root: &SessionId,
+        after: u64,
+        (since_us, until): (i64, Timestamp),
+    ) -> Result<Vec<StoredCall>, StoreError> {
+        let opener = self.opener(tenant);
+        self.slow.read_of(&[tenant], async |conn| calls(conn, &opener, root, after, (since_us, until)).await).await
+    }
+}
+
+/// The newest calls come from the index `call_lately`, by time.
+async fn trees(
+    conn: &mut PgConnection,
+    tenant: TenantId,
+    (since, until): (Timestamp, Timestamp),
+    max: u32,
+) -> Loaded<(Vec<TriedTree>, bool, i64)> {
+    let sql = format!(
+        "with newest as materialized (
+           select c.root_id, c.at from call c
+           where c.tenant_id = $1 and not c.observed and c.at >= to_timestamp($2 / 1000.0)
+             and c.at < to_timestamp($3 / 1000.0) and {JUDGED_LAST}
+           order by c.at desc limit $4 + 1),
+         cut as (select n.at from newest n order by n.at desc offset $4 limit 1)
+         select n.root_id, count(*) as calls, exists (select from cut) as is_more,
+           (extract(epoch from min(n.at)) * 1000000)::bigint as first_us
+         from newest n where n.at > coalesce((select at from cut), '-infinity')
+         group by n.root_id order by min(n.at), n.root_id"
+    );
+    let rows = sqlx::query(sqlx::AssertSqlSafe(sql)).bind(tenant.0).bind(since.as_millis()).bind(until.as_millis());
+    let rows = rows.bind(i64::from(max)).fetch_all(conn).await?;
+    let (mut trees, mut is_more, mut since_us) = (Vec::with_capacity(rows.len()), false, i64::MAX);
+    for row in &rows {
+        is_more = row.try_get("is_more")?;
+        since_us = since_us.min(row.try_get("first_us")?);
+        trees.push(TriedTree { root: name(SessionId::parse, row.try_get("root_id")?)?, calls: count(row, "calls")? });
+    }
+    Ok((trees, is_more, since_us))
+}
+
+async fn calls(
+    conn: &mut PgConnection,
+    opener: &Opener,
+    root: &SessionId,
+    after: u64,
+    (since_us, until): (i64, Timestamp),
+) -> Loaded<Vec<StoredCall>> {
+    let tenant = opener.tenant();
+    let sql = format!(
+        "select {STORED}
+         from (
+           select c.* from call_tree t
+           join session s on s.shard = t.shard and s.tenant_id = t.tenant_id and s.root_id = t.root_id
+           cross join lateral (
+             select c.* from call c
+             where c.shard = t.shard and c.tenant_id = t.tenant_id and c.epoch = t.epoch
+               and c.session_id = s.session_id and c.seq > $4
+               and c.at >= timestamptz 'epoch' + $5 * interval '1 microsecond'
+               and c.at < to_timestamp($6 / 1000.0) and {JUDGED_LAST}
+             order by c.seq limit $7) c
+           where t.shard = $1 and t.tenant_id = $2 and t.root_id = $3
+           order by c.seq limit $7) c {OUTCOME}
+         order by c.seq"
+    );
+    let rows = sqlx::query(sqlx::AssertSqlSafe(sql)).bind(Shard::of(tenant, root).0).bind(tenant.0).bind(root.as_str());
+    let rows = rows.bind(i64::try_from(after).unwrap_or(i64::MAX)).bind(since_us).bind(until.as_millis()).bind(PAGE);
+    rows.fetch_all(conn).await?.iter().map(|row| call(row, opener)).collect()
+}

@@ -1,0 +1,265 @@
+//! A policy that is checked, and tried on stored calls: what is told, to whom, and how it ends.
+
+use callgate::{
+    domain::identity::{Mapped, Role},
+    gate::TenantChange,
+    grpc::v1::{
+        self, BacktestChangeKind, BacktestPolicyRequest, BacktestProgress, BacktestResult, CheckPolicyRequest,
+        CheckPolicyResponse, Decision, PolicyProblemSeverity, UnlistedToolsDecision, backtest_policy_request::Policy,
+        backtest_policy_response::Told, policy_service_client::PolicyServiceClient,
+    },
+    policy,
+};
+use tokio_stream::StreamExt as _;
+use tonic::{Code, Request, Status, transport::Channel};
+
+use crate::{
+    common::{
+        in_time, until,
+        wire::{Plane, call, evaluate_as, from, pair, question, record_as, success},
+    },
+    credentials::{bearer, token, who},
+};
+
+type Client = PolicyServiceClient<Channel>;
+
+const OLD: &str = "policy_engine:
+  tool_schemas:
+    get_order: {effect: read}
+    pay: {effect: write, idempotent: true}
+";
+const NEW: &str = "policy_engine:
+  authorization:
+    tiers:
+      - {name: reads, pattern: 'get_*', action: allowlist}
+      - {name: money, pattern: pay, action: deny}
+      - {name: rest, pattern: '*', action: hitl}
+  tool_schemas:
+    get_order: {effect: read}
+    pay: {effect: write, idempotent: true}
+";
+
+async fn plane() -> Plane {
+    Plane::start(&policy::compile(OLD).expect("a good policy")).await
+}
+
+/// Sessions in which an order is looked up and paid.
+async fn story(plane: &Plane, token: Option<&str>, sessions: u32) {
+    let mut client = plane.client().await;
+    for n in 0..sessions {
+        let session = format!("s{n}");
+        for (id, tool) in [("c1", "get_order"), ("c2", "pay")] {
+            let asked = question(&session, call(id, tool, &format!(r#"{{"id":{n}}}"#)));
+            let verdict = evaluate_as(token, &mut client, asked).await;
+            assert_eq!(verdict.decision(), Decision::Allow, "{verdict:?}");
+            record_as(token, &mut client, success(&session, id, "done")).await;
+        }
+    }
+}
+
+fn trying(text: &str) -> BacktestPolicyRequest {
+    BacktestPolicyRequest { policy: Some(Policy::Text(text.to_owned())), ..Default::default() }
+}
+
+/// What a whole backtest tells.
+async fn tried(
+    client: &mut Client,
+    request: Request<BacktestPolicyRequest>,
+) -> Result<(Vec<BacktestProgress>, BacktestResult), Status> {
+    let mut told = in_time("an answer", client.backtest_policy(request)).await?.into_inner();
+    let (mut progress, mut result) = (Vec::new(), None);
+    while let Some(next) = in_time("the next", told.next()).await {
+        assert_eq!(result, None, "the result is the last");
+        match next?.told.expect("something is told") {
+            Told::Progress(how_far) => progress.push(how_far),
+            Told::Result(done) => result = Some(done),
+        }
+    }
+    Ok((progress, result.expect("a result")))
+}
+
+async fn check(client: &mut Client, text: &str) -> Result<CheckPolicyResponse, Status> {
+    let asked = CheckPolicyRequest { text: text.to_owned() };
+    Ok(in_time("an answer", client.check_policy(asked)).await?.into_inner())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_text_is_checked_with_each_problem_at_its_place_and_nothing_is_stored() {
+    let plane = plane().await;
+    let mut client = Client::new(plane.channel().await);
+    let bad = check(&mut client, "policy_engine:\n  mode: loud\n  loops: {windw: 3}\n").await.expect("an answer");
+    assert!(!bad.valid && bad.problem_count == 2 && !bad.stored, "{bad:?}");
+    let places: Vec<_> = bad.problems.iter().map(|one| (one.line, one.column, one.path.as_str())).collect();
+    assert_eq!(places, [(2, 3, "policy_engine.mode"), (3, 11, "policy_engine.loops.windw")]);
+    assert!(bad.problems.iter().all(|one| one.severity() == PolicyProblemSeverity::Error && !one.problem.is_empty()));
+    assert_eq!(bad.unlisted_tools(), UnlistedToolsDecision::Unspecified);
+    let none = check(&mut client, "a: [").await.expect("an answer");
+    assert!(!none.valid && none.problems[0].line == 1 && none.problems[0].column > 0, "{none:?}");
+
+    let good = check(&mut client, NEW).await.expect("an answer");
+    assert!(good.valid && good.hash == policy::hash(NEW) && !good.stored, "{good:?}");
+    assert_eq!(good.unlisted_tools(), UnlistedToolsDecision::Deny);
+    assert_eq!(good.unlisted_tools_reason, "unknown_tools: deny");
+    let odd = "policy_engine:
+  authorization: {tiers: [{name: reads, pattern: 'get_*', action: allowlist}]}
+  unknown_tools: allow
+  tool_schemas: {pay: {effect: write}}
+";
+    let odd = check(&mut client, odd).await.expect("an answer");
+    assert_eq!((odd.valid, odd.tools_without_tier.as_slice()), (true, &["pay".to_owned()][..]));
+    assert_eq!(odd.unlisted_tools(), UnlistedToolsDecision::Ask);
+    assert!(odd.problems.iter().all(|one| one.severity() == PolicyProblemSeverity::Warning), "{odd:?}");
+    assert_eq!(plane.postgres.number("select count(*) from policy").await, 0);
+
+    let applied = v1::ApplyPolicyRequest { text: NEW.to_owned(), ..Default::default() };
+    client.apply_policy(from("olga", applied)).await.expect("applied");
+    let again = check(&mut client, NEW).await.expect("an answer");
+    assert!(again.stored && again.revision.is_some_and(|revision| revision.revision == 1));
+
+    let many: String = (0..300).map(|n| format!("    tool_{n}: {{effekt: read}}\n")).collect();
+    let many = check(&mut client, &format!("policy_engine:\n  tool_schemas:\n{many}")).await.expect("an answer");
+    assert_eq!((many.problems.len(), many.problem_count), (200, 300));
+    for text in [String::new(), "#".repeat((1 << 20) + 1)] {
+        let refused = check(&mut client, &text).await.expect_err("refused");
+        assert_eq!(pair(&refused), (Code::InvalidArgument, "INVALID_FIELD".to_owned()));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_policy_is_tried_on_stored_calls_and_says_what_it_changes() {
+    let plane = plane().await;
+    story(&plane, None, 20).await;
+    let mut client = Client::new(plane.channel().await);
+    let before = plane.row_count().await;
+    let (progress, done) = tried(&mut client, Request::new(trying(NEW))).await.expect("tried");
+    assert_eq!(progress[0], BacktestProgress { calls_judged: 0, calls_total: 40 });
+    assert_eq!((done.calls, done.sessions, done.calls_changed, done.sessions_changed), (40, 20, 20, 20));
+    assert_eq!((done.calls_unreadable, done.more_calls), (0, false));
+    assert_eq!((done.hash.as_str(), done.against_hash.as_str()), (&*policy::hash(NEW), ""));
+    assert!(done.first_call_time.is_some() && done.last_call_time.is_some());
+    let [change] = &done.changes[..] else { panic!("{:?}", done.changes) };
+    assert_eq!(change.kind(), BacktestChangeKind::NewlyRefused);
+    assert_eq!((change.rule.as_str(), change.tool.as_str(), change.calls, change.lost), ("tier", "pay", 20, 20));
+    assert_eq!(change.examples.len(), 3);
+    let example = &change.examples[0];
+    assert_eq!((example.session_id.as_str(), example.call_id.as_str()), ("s0", "c2"));
+    assert_eq!((example.before(), example.after()), (Decision::Allow, Decision::Deny));
+    assert!(example.message.contains("the policy does not allow it"), "{example:?}");
+    let decisions: Vec<_> = done.decisions.iter().map(|one| (one.before(), one.after(), one.calls)).collect();
+    assert_eq!(decisions, [(Decision::Allow, Decision::Allow, 20), (Decision::Allow, Decision::Deny, 20)]);
+    assert_eq!(plane.row_count().await, before, "nothing is stored");
+
+    // The newest calls; of another time none; a stored one against another.
+    let few = BacktestPolicyRequest { max_calls: 6, ..trying(NEW) };
+    let (_, few) = tried(&mut client, Request::new(few)).await.expect("tried");
+    assert_eq!((few.calls, few.sessions, few.more_calls), (6, 3, true));
+    assert_eq!(few.changes[0].examples[0].session_id, "s17");
+    let at = |seconds| Some(prost_types::Timestamp { seconds, nanos: 0 });
+    let long_ago = BacktestPolicyRequest { end_time: at(1_000_000_000), ..trying(NEW) };
+    let (_, none) = tried(&mut client, Request::new(long_ago)).await.expect("tried");
+    assert_eq!((none.calls, none.first_call_time, none.changes.len()), (0, None, 0));
+    for text in [OLD, NEW] {
+        let applied = v1::ApplyPolicyRequest { text: text.to_owned(), ..Default::default() };
+        client.apply_policy(from("olga", applied)).await.expect("applied");
+    }
+    let stored = BacktestPolicyRequest {
+        policy: Some(Policy::Hash(policy::hash(OLD)[..8].to_owned())),
+        ..BacktestPolicyRequest::default()
+    };
+    let (_, back) = tried(&mut client, Request::new(stored.clone())).await.expect("tried");
+    assert_eq!(back.against_hash, policy::hash(NEW), "the active one");
+    assert_eq!((back.changes[0].kind(), back.changes[0].calls), (BacktestChangeKind::NewlyAllowed, 20));
+    let same = BacktestPolicyRequest { against_hash: policy::hash(OLD), ..stored };
+    let (_, same) = tried(&mut client, Request::new(same)).await.expect("tried");
+    assert_eq!((same.calls, same.calls_changed, same.changes.len()), (40, 0, 0));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_cannot_be_tried_is_told_by_its_documented_pair_and_takes_no_slot() {
+    let plane = plane().await;
+    let mut client = Client::new(plane.channel().await);
+    let at = |seconds| Some(prost_types::Timestamp { seconds, nanos: 0 });
+    let hash = |hash: &str| BacktestPolicyRequest { policy: Some(Policy::Hash(hash.to_owned())), ..trying("") };
+    for (request, code, reason) in [
+        (BacktestPolicyRequest::default(), Code::InvalidArgument, "INVALID_FIELD"),
+        (trying(""), Code::InvalidArgument, "INVALID_FIELD"),
+        (trying(&"#".repeat((1 << 20) + 1)), Code::InvalidArgument, "INVALID_FIELD"),
+        (hash("xyz"), Code::InvalidArgument, "INVALID_FIELD"),
+        (BacktestPolicyRequest { against_hash: "1".to_owned(), ..trying(NEW) }, Code::InvalidArgument, "INVALID_FIELD"),
+        (BacktestPolicyRequest { max_calls: 100_001, ..trying(NEW) }, Code::InvalidArgument, "INVALID_FIELD"),
+        (
+            BacktestPolicyRequest { start_time: at(20), end_time: at(20), ..trying(NEW) },
+            Code::InvalidArgument,
+            "INVALID_FIELD",
+        ),
+        (trying("policy_engine: {mode: loud}"), Code::InvalidArgument, "INVALID_POLICY"),
+        (hash("00000000"), Code::NotFound, "POLICY_UNKNOWN"),
+        (BacktestPolicyRequest { against_hash: "0".repeat(8), ..trying(NEW) }, Code::NotFound, "POLICY_UNKNOWN"),
+    ] {
+        let refused = tried(&mut client, Request::new(request.clone())).await.expect_err("refused");
+        assert_eq!(pair(&refused), (code, reason.to_owned()), "{request:?}");
+        assert!(plane.gate.backtest_slot().is_some(), "{request:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_is_tried_at_a_time_and_whoever_closes_the_stream_frees_the_slot() {
+    let plane = plane().await;
+    story(&plane, None, 3).await;
+    let mut client = Client::new(plane.channel().await);
+    // The calls cannot be read until this goes.
+    let mut lock = plane.postgres.connect().await;
+    sqlx::raw_sql("begin; lock table callgate.outcome in access exclusive mode")
+        .execute(&mut lock)
+        .await
+        .expect("held");
+    let mut first = in_time("an answer", client.backtest_policy(trying(NEW))).await.expect("begun").into_inner();
+    let told = in_time("progress", first.next()).await.expect("something").expect("no error").told;
+    assert!(matches!(told, Some(Told::Progress(BacktestProgress { calls_judged: 0, calls_total: 6 }))), "{told:?}");
+    let second = in_time("an answer", client.backtest_policy(trying(NEW))).await.expect_err("refused");
+    assert_eq!(pair(&second), (Code::ResourceExhausted, "BACKTEST_RUNNING".to_owned()));
+    assert!(tonic_types::StatusExt::get_details_retry_info(&second).is_some(), "{second:?}");
+    assert!(plane.gate.backtest_slot().is_none());
+    drop(first);
+    until("the slot to be free", async || plane.gate.backtest_slot().is_some()).await;
+    sqlx::raw_sql("rollback").execute(&mut lock).await.expect("given back");
+    let (_, done) = tried(&mut client, Request::new(trying(NEW))).await.expect("tried");
+    assert_eq!(done.calls, 6);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn calls_of_another_tenant_are_never_tried_and_agents_try_nothing() {
+    let plane = plane().await;
+    let made = plane.gate.create_tenant("acme", &Default::default(), &"root".into()).await.expect("an answer");
+    let TenantChange::Done(acme) = made else { panic!("{made:?}") };
+    let is = |name: &str, roles: &[Role]| Mapped { any_session: true, ..who(name, roles) };
+    let roles = [Role::Agent, Role::Analyst];
+    let (theirs, _) =
+        plane.gate.create_token(acme.id, is("mallory", &roles), None, &"root".into()).await.expect("a token");
+    let (ours, _) = token(&plane.gate, is("ada", &roles)).await;
+    story(&plane, Some(&ours), 3).await;
+    let mut client = Client::new(plane.channel().await);
+    let (_, none) = tried(&mut client, bearer(&theirs, trying(NEW))).await.expect("tried");
+    assert_eq!((none.calls, none.sessions, none.changes.len()), (0, 0, 0), "{none:?}");
+    // Sessions of the same names.
+    let mut agent = plane.client().await;
+    evaluate_as(Some(&theirs), &mut agent, question("s0", call("c1", "their_tool", r#"{"n":1}"#))).await;
+    let (_, own) = tried(&mut client, bearer(&theirs, trying(NEW))).await.expect("tried");
+    assert_eq!((own.calls, own.sessions), (1, 1), "{own:?}");
+    let told = format!("{own:?}");
+    assert!(told.contains("their_tool") && !told.contains("pay") && !told.contains("get_order"), "{told}");
+    let (_, ours_alone) = tried(&mut client, bearer(&ours, trying(NEW))).await.expect("tried");
+    assert_eq!(ours_alone.calls, 6);
+    assert!(!format!("{ours_alone:?}").contains("their_tool"), "{ours_alone:?}");
+
+    let (approver, _) = token(&plane.gate, who("eve", &[Role::Approver])).await;
+    let (agent, _) = token(&plane.gate, who("desk", &[Role::Agent])).await;
+    for shown in [&approver, &agent] {
+        let refused = tried(&mut client, bearer(shown, trying(NEW))).await.expect_err("not theirs");
+        assert_eq!(pair(&refused), (Code::PermissionDenied, "ROLE_MISSING".to_owned()));
+    }
+    let asked = || CheckPolicyRequest { text: NEW.to_owned() };
+    assert!(client.check_policy(bearer(&approver, asked())).await.expect("theirs to read").into_inner().valid);
+    let refused = client.check_policy(bearer(&agent, asked())).await.expect_err("not theirs");
+    assert_eq!(pair(&refused), (Code::PermissionDenied, "ROLE_MISSING".to_owned()));
+}
