@@ -90,6 +90,13 @@ const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
     ("sessions resume", &[("callgate sessions resume session s-42", "")]),
     ("sessions phase", &[("callgate sessions phase s-42 commit create_order send_mail", "")]),
     (
+        "sessions raise",
+        &[
+            ("callgate sessions raise s-42 max_steps 200 --reason 'nearly done'", ""),
+            ("callgate sessions raise s-42 max_total_cost_usd 5 --of run", "five dollars more, until the run ends"),
+        ],
+    ),
+    (
         "sessions settle",
         &[("callgate sessions settle s-42 call-17 happened --with '{\"id\": 7}' --reason 'saw it'", "")],
     ),

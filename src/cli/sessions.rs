@@ -15,6 +15,8 @@ use crate::grpc::v1::{
     session_service_client::SessionServiceClient,
 };
 
+mod raise;
+
 /// Sessions and halts that are asked for at a time, where all are wanted: as many as a server gives.
 const PAGE: u32 = 500;
 
@@ -197,6 +199,8 @@ enum Action {
         #[command(flatten)]
         remote: Remote,
     },
+    /// Give a session more than a budget of the policy, and let it go on that was stopped by it
+    Raise(raise::RaiseArgs),
     /// Tell that the model's context was compacted; prints the text to put back into it
     Compacted {
         /// The session's id
@@ -278,6 +282,7 @@ pub(super) async fn run(args: SessionsArgs) -> anyhow::Result<()> {
             };
             form.tell(&settled, |_| outln!("{call} {what}"))
         }
+        Action::Raise(args) => raise::run(args).await,
         Action::Compacted { session, by, form, remote } => {
             let request = MarkCompactedRequest { session_id: session, summary_tokens: 0 };
             let state = asked(client(&remote).await?.mark_compacted(by.signed(request)?).await)?.state;

@@ -7,6 +7,7 @@ mod chain;
 use std::fmt;
 
 use super::{
+    budget::Raise,
     call::ApprovalStatus,
     control::{Control, Controlled},
     grant::Grant,
@@ -33,6 +34,8 @@ pub enum Kind {
     Granted,
     /// A grant was taken back.
     Revoked,
+    /// A session's budget was raised, or what it was raised by was taken back.
+    BudgetRaised,
     /// Something was halted.
     Halted,
     /// What was halted goes on.
@@ -79,6 +82,7 @@ impl Kind {
             Self::OutcomeSettled => "outcome_settled",
             Self::Granted => "granted",
             Self::Revoked => "revoked",
+            Self::BudgetRaised => "budget_raised",
             Self::Halted => "halted",
             Self::Resumed => "resumed",
             Self::PolicyStored => "policy_stored",
@@ -187,6 +191,15 @@ impl Event {
                 (Kind::Granted, format!("{id}: {ceiling} calls of {}, until {until} ms", tools.as_str()))
             }
             Control::Revoked { id } => (Kind::Revoked, id.clone()),
+            Control::BudgetRaised(raise) => {
+                let Raise { dimension, extra, .. } = *raise;
+                let whose = raise.scope().as_str().replace('_', " ");
+                let what = match extra {
+                    0 => format!("{} of the {whose}: as the policy has it", dimension.as_str()),
+                    extra => format!("{} of the {whose}: {} more", dimension.as_str(), dimension.in_words(extra)),
+                };
+                (Kind::BudgetRaised, what)
+            }
         };
         let why = controlled.reason.as_deref().unwrap_or_default();
         Some(Self::new(kind, by, what).about(&controlled.session).because(why))

@@ -102,7 +102,20 @@ impl<'a> Books<'a> {
                 Dimension::Tokens => extra.tokens,
                 Dimension::Elapsed | Dimension::SessionDepth => 0,
             });
-            Some(Left { scope, dimension, used, limit })
+            let extra = self.extra(scope, dimension);
+            Some(Left { scope, dimension, used, limit: limit.saturating_add(extra), extra })
         })
+    }
+
+    /// What people have given beyond the policy's limit.
+    #[must_use]
+    pub fn extra(&self, scope: Scope, dimension: Dimension) -> u64 {
+        let run = match scope {
+            Scope::Run if self.run.is_some() => self.run.map(|run| run.from),
+            Scope::CallTree => None,
+            _ => return 0,
+        };
+        let raise = self.tree.raised.iter().find(|raise| (raise.run, raise.dimension) == (run, dimension));
+        raise.map_or(0, |raise| raise.extra)
     }
 }

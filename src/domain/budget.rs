@@ -305,6 +305,34 @@ pub struct CounterAdd {
     pub limit: Option<u64>,
 }
 
+/// Budgets of a call tree that may be raised; those of runs that have ended count, too.
+pub const RAISED_MAX: usize = 256;
+
+/// More than the policy's limit, given to one run or one call tree by a person.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Raise {
+    /// The run, by the place of its first event; none: the call tree.
+    pub run: Option<u64>,
+    /// Of what.
+    pub dimension: Dimension,
+    /// How much more, in all; 0 takes back what was given before.
+    pub extra: u64,
+}
+
+impl Raise {
+    /// Whose limit it raises.
+    #[must_use]
+    pub const fn scope(&self) -> Scope {
+        if self.run.is_some() { Scope::Run } else { Scope::CallTree }
+    }
+
+    /// True when the later of the two takes the other's place.
+    #[must_use]
+    pub fn is_of_same(&self, other: &Self) -> bool {
+        (self.run, self.dimension) == (other.run, other.dimension)
+    }
+}
+
 /// What is left of one limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Left {
@@ -314,7 +342,10 @@ pub struct Left {
     pub dimension: Dimension,
     /// Spent and reserved so far.
     pub used: u64,
+    /// What it may come to: the policy's limit, and what was given beyond it.
     pub limit: u64,
+    /// What of it was given beyond the policy's limit.
+    pub extra: u64,
 }
 
 impl Left {

@@ -3,6 +3,7 @@
 
 use super::{
     audit::Actor,
+    budget::{Dimension, Raise, Scope},
     call::ApprovalStatus,
     effect::Resource,
     fingerprint::Fingerprint,
@@ -66,6 +67,8 @@ pub enum Control {
         /// The grant.
         id: String,
     },
+    /// A budget was raised, or what it was raised by was taken back.
+    BudgetRaised(Raise),
 }
 
 impl Control {
@@ -81,6 +84,7 @@ impl Control {
             Self::OutcomeSettled { .. } => "outcome_settled",
             Self::Granted(_) => "granted",
             Self::Revoked { .. } => "revoked",
+            Self::BudgetRaised(_) => "budget_raised",
         }
     }
 }
@@ -218,5 +222,14 @@ pub enum Operation {
     Revoke {
         /// The grant.
         id: String,
+    },
+    /// Raise a budget of the session's run, or of its call tree.
+    RaiseBudget {
+        /// Which of the two.
+        scope: Scope,
+        /// Of what.
+        dimension: Dimension,
+        /// How much more than the policy's limit, in all; 0 takes back what was given before.
+        extra: u64,
     },
 }

@@ -1,7 +1,12 @@
 //! Why something is not done that was asked for: the caller's own doing, and nothing was decided or stored. One type an
 //! operation, each variant with one code and reason of the contract.
 
-use super::{ids::SessionId, tenant::Quota, time::Timestamp};
+use super::{
+    budget::{Dimension, Scope},
+    ids::SessionId,
+    tenant::Quota,
+    time::Timestamp,
+};
 
 /// A session cannot be part of its call tree.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -54,6 +59,8 @@ pub enum CommandRejection {
     TooManyGrants,
     /// No such grant.
     UnknownGrant,
+    /// The budget cannot be raised.
+    NotRaised(NotRaised),
     /// No call waits for that answer.
     UnknownApproval,
     /// The call names no thing that an answer could hold for.
@@ -87,6 +94,22 @@ pub enum CommandRejection {
     NotTheAsker,
     /// The policy wants a reason with a refusal.
     ReasonMissing,
+}
+
+/// Why a budget cannot be raised.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NotRaised {
+    /// The policy sets no such limit.
+    NoSuchLimit {
+        /// Of whom.
+        scope: Scope,
+        /// Of what.
+        dimension: Dimension,
+    },
+    /// The session is in no run.
+    NoRun,
+    /// As many budgets of the tree are raised as may be.
+    TooMany,
 }
 
 /// Nobody has heard of that session.

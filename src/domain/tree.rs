@@ -10,7 +10,7 @@ mod restore;
 use std::{borrow::Cow, collections::VecDeque, sync::Arc};
 
 use super::{
-    budget::Spent,
+    budget::{Raise, Spent},
     call::{Call, Proposal, Standing},
     control::Clearance,
     effect::Resource,
@@ -97,6 +97,8 @@ pub struct CallTree {
     pub denials: VecDeque<Denial>,
     /// Calls that nobody is asked about any more, oldest first.
     pub clearances: VecDeque<Clearance>,
+    /// Budgets that people have raised.
+    pub raised: Vec<Raise>,
 }
 
 impl CallTree {
@@ -260,6 +262,7 @@ impl CallTree {
             kept: VecDeque::new(),
             denials: VecDeque::new(),
             clearances: VecDeque::new(),
+            raised: Vec::new(),
         }
     }
 

@@ -2,6 +2,7 @@
 
 use crate::{
     domain::{
+        budget::{Dimension, RAISED_MAX, Raise, Scope},
         call::{ApprovalStatus, Call},
         control::{
             Clearance, ClearanceScope, Clears, Command, Control, Controlled, Operation, PLAN_MAX, is_same_name,
@@ -10,12 +11,12 @@ use crate::{
         finding::Decision,
         grant::{GRANTS_MAX, Grant},
         ids::{AgentId, CallId, SessionId},
-        rejection::CommandRejection,
+        rejection::{CommandRejection, NotRaised},
         time::Timestamp,
         tree::CallTree,
     },
     policy::Policy,
-    rules::{phase, same_call, tier},
+    rules::{budget, phase, same_call, tier},
 };
 
 /// Does something to a session. Which operations may begin one is the gate's to know.
@@ -60,6 +61,10 @@ pub fn control(
             }
             Control::Revoked { id: id.clone() }
         }
+        Operation::RaiseBudget { scope, dimension, extra } => {
+            let raised = raise(policy, tree, command, (*scope, *dimension, *extra));
+            Control::BudgetRaised(raised.map_err(CommandRejection::NotRaised)?)
+        }
     };
     Ok(Controlled {
         seq: tree.version + 1,
@@ -69,6 +74,30 @@ pub fn control(
         reason: command.reason.as_deref().map(|reason| policy.without_secrets(reason)),
         control,
     })
+}
+
+fn raise(
+    policy: &Policy,
+    tree: &CallTree,
+    command: &Command,
+    (scope, dimension, extra): (Scope, Dimension, u64),
+) -> Result<Raise, NotRaised> {
+    if policy.rules.get::<budget::Params>().of(scope).of(dimension).is_none() {
+        return Err(NotRaised::NoSuchLimit { scope, dimension });
+    }
+    let run = match scope {
+        Scope::Run => {
+            let session = tree.sessions.get(&command.session);
+            Some(session.and_then(|session| session.current_run()).ok_or(NotRaised::NoRun)?.from)
+        }
+        Scope::CallTree | Scope::Agent | Scope::Tenant => None,
+    };
+    let raise = Raise { run, dimension, extra };
+    let is_further = extra > 0 && !tree.raised.iter().any(|known| known.is_of_same(&raise));
+    if is_further && tree.raised.len() >= RAISED_MAX {
+        return Err(NotRaised::TooMany);
+    }
+    Ok(raise)
 }
 
 fn answer(

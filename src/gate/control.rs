@@ -21,7 +21,9 @@ impl Gate {
     pub async fn control(&self, tenant: TenantId, command: &Command) -> Result<Controlled, CommandError> {
         let policy = self.judges(tenant)?;
         let unheard = match &command.operation {
-            Operation::MarkCompacted | Operation::Grant { .. } => Unheard::Rejected(CommandRejection::UnknownSession),
+            Operation::MarkCompacted | Operation::Grant { .. } | Operation::RaiseBudget { .. } => {
+                Unheard::Rejected(CommandRejection::UnknownSession)
+            }
             Operation::SetPhase { .. }
             | Operation::Answer { .. }
             | Operation::HostApprove { .. }

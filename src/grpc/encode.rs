@@ -48,6 +48,7 @@ fn budgets(left: &[Left], all: bool) -> Vec<v1::BudgetLeft> {
         dimension: v1::BudgetDimension::from(left.dimension).into(),
         used: left.used,
         limit: left.limit,
+        extra: left.extra,
     };
     left.iter().filter(|left| all || is_tight(left)).map(one).collect()
 }

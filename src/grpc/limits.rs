@@ -86,6 +86,7 @@ mod tests {
     use super::*;
     use crate::{
         domain::{
+            budget::RAISED_MAX,
             control::PLAN_MAX,
             grant::GRANTS_MAX,
             json::{BYTES_MAX, DEPTH_MAX},
@@ -164,6 +165,7 @@ mod tests {
             format!("has {} sessions", grouped(SESSIONS_MAX as u64)),
             format!("on all pages, at most {}", grouped(crate::gate::OPEN_MAX as u64)),
             format!("holds {GRANTS_MAX} grants"),
+            format!("{RAISED_MAX} budgets of the call tree"),
             format!("message over {}", kib(MESSAGE_BYTES_MAX)),
             format!("metadata over {}", kib(METADATA_BYTES_MAX as usize)),
             format!("{} seconds or less", WAIT_MS_MAX / 1_000),

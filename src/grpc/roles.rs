@@ -62,6 +62,7 @@ const CALLGATE: &[(&str, Methods)] = &[
             ("SetPhase", &[Agent, Operator]),
             ("MarkCompacted", &[Agent, Operator]),
             ("SettleOutcome", &[Operator]),
+            ("RaiseBudget", &[Operator]),
             ("ListSessions", PEOPLE),
             ("ListCalls", PEOPLE),
             ("GetCall", PEOPLE),

@@ -7,9 +7,11 @@ use tonic::{Request, Response, Status};
 
 use super::{
     calls,
-    decode::{self, Decoded, command, maybe_session, note, optional, page_size, required_text, session, wrong},
+    decode::{
+        self, Decoded, between, command, maybe_session, note, optional, page_size, required_text, session, wrong,
+    },
     encode, identity,
-    limits::PAGE_DEFAULT,
+    limits::{AMOUNT_MAX, PAGE_DEFAULT},
     page, service, status,
     stop::Stop,
     time::{point_in_time, timestamp},
@@ -18,6 +20,8 @@ use super::{
 };
 use crate::{
     domain::{
+        audit::Actor,
+        budget::{Dimension, Scope},
         control::{Command, Operation},
         digest,
         halt::{Halt, Halted},
@@ -64,6 +68,25 @@ fn halted(scope: v1::HaltScope, name: &str) -> Decoded<Halted> {
         v1::HaltScope::Tenant if name.is_empty() => Halted::Tenant,
         v1::HaltScope::Tenant => return wrong("name", "must be empty: the scope is everything"),
     })
+}
+
+fn raise(message: &v1::RaiseBudgetRequest, by: Actor) -> Decoded<Command> {
+    let scope = match message.scope() {
+        v1::BudgetScope::Run => Scope::Run,
+        v1::BudgetScope::CallTree => Scope::CallTree,
+        v1::BudgetScope::Unspecified => return wrong("scope", "is required: run or call tree"),
+        v1::BudgetScope::Agent | v1::BudgetScope::Tenant => {
+            return wrong(
+                "scope",
+                "must be run or call tree: what agents and tenants may spend in a day is the policy's",
+            );
+        }
+    };
+    let Ok(dimension) = Dimension::try_from(message.dimension()) else {
+        return wrong("dimension", "is required: which of the policy's limits");
+    };
+    let extra = between("extra", message.extra, 0..=AMOUNT_MAX)?;
+    command(&message.session_id, by, &message.reason, Operation::RaiseBudget { scope, dimension, extra })
 }
 
 pub(super) fn halt_state(halt: &Halt) -> v1::HaltState {
@@ -226,6 +249,18 @@ impl v1::session_service_server::SessionService for SessionService {
         let extent = Extent { summary_tokens, ..Extent::default() };
         let state = service::within(Box::pin(now(&self.gate, tenant, &command.session, extent))).await?.state;
         Ok(Response::new(v1::MarkCompactedResponse { state }))
+    }
+
+    async fn raise_budget(
+        &self,
+        request: Request<v1::RaiseBudgetRequest>,
+    ) -> Result<Response<v1::RaiseBudgetResponse>, Status> {
+        let tenant = identity::tenant(&request)?;
+        let command = raise(request.get_ref(), identity::actor(&request)?)?;
+        self.command(tenant, &command).await?;
+        let state = now(&self.gate, tenant, &command.session, Extent::default());
+        let state = service::within(Box::pin(state)).await?.state;
+        Ok(Response::new(v1::RaiseBudgetResponse { budgets: state.unwrap_or_default().budgets }))
     }
 
     async fn list_sessions(

@@ -115,7 +115,7 @@ impl Judge for Params {
         let nearest = left.into_iter().filter(is_counted).min_by_key(Left::remaining);
         nearest.map_or_else(
             || "no limit of steps or calls".to_owned(),
-            |Left { scope, dimension, used, limit }| {
+            |Left { scope, dimension, used, limit, .. }| {
                 let (limit, scope) = (dimension.in_words(limit), scope.as_str().replace('_', " "));
                 format!("nearest before it: {used} of {limit} in this {scope}")
             },
@@ -148,7 +148,7 @@ fn check(params: &Params, cx: &Context<'_>) -> Option<Finding> {
 }
 
 fn refusal(cx: &Context<'_>, left: &Left) -> Option<Finding> {
-    let Left { scope, dimension, used, limit } = *left;
+    let Left { scope, dimension, used, limit, .. } = *left;
     let (what, whose) = (|| dimension.in_words(limit), scope_in_words(scope));
     let cost = cx.proposal.cost_micros;
     let tool = cx.tool();

@@ -27,6 +27,7 @@ mod looked_for;
 mod overload;
 mod people;
 mod policies;
+mod raise;
 mod readers;
 mod settle;
 mod storm;

@@ -225,6 +225,13 @@ async fn sessions(sweep: &mut Sweep) {
         "SessionService/SetPhase" set_phase whole
             v1::SetPhaseRequest { session_id: named("s"), phase: named("ACT"), ..Default::default() };
         "SessionService/SettleOutcome" settle_outcome whole settle;
+        "SessionService/RaiseBudget" raise_budget whole v1::RaiseBudgetRequest {
+            session_id: named("s"),
+            scope: v1::BudgetScope::CallTree.into(),
+            dimension: v1::BudgetDimension::Steps.into(),
+            extra: 10,
+            ..Default::default()
+        };
         "SessionService/MarkCompacted" mark_compacted whole
             v1::MarkCompactedRequest { session_id: named("s"), summary_tokens: 0 };
         "SessionService/ListSessions" list_sessions whole v1::ListSessionsRequest::default();

@@ -65,6 +65,8 @@ pub(crate) enum Control {
     Compacted,
     /// It is given calls.
     Grant,
+    /// Its run, or its call tree, is given more steps than the policy has for it.
+    Raise { of_run: bool, extra: u8 },
     /// It, or a tool, is halted or goes on.
     Halt { tool: Option<usize>, on: bool },
 }
@@ -175,6 +177,7 @@ fn control() -> BoxedStrategy<Control> {
         3 => (any::<bool>(), any::<bool>()).prop_map(|(act, plan)| Control::Phase { act, plan }),
         2 => Just(Control::Compacted),
         2 => Just(Control::Grant),
+        2 => (any::<bool>(), 0..4_u8).prop_map(|(of_run, extra)| Control::Raise { of_run, extra }),
         1 => halt.prop_map(|(tool, on)| Control::Halt { tool, on }),
     ]
     .boxed()

@@ -52,10 +52,14 @@ fn check_limits(world: &World, asked: &Asked) -> Result<(), TestCaseError> {
     let is_new = session.call(&asked.proposal.request.call_id).is_some_and(|call| call.round == 1);
     let run = &session.run;
     let tool = &asked.proposal.request.tool;
-    for (limits, spent, by_tool) in
-        [(&limits.run, &run.spent, &run.by_tool), (&limits.call_tree, &tree.spent, &tree.by_tool)]
+    for (limits, spent, by_tool, of) in
+        [(&limits.run, &run.spent, &run.by_tool, Some(run.from)), (&limits.call_tree, &tree.spent, &tree.by_tool, None)]
     {
-        let within = |dimension, used: u64| limits.of(dimension).is_none_or(|limit| used <= limit);
+        let given = |dimension| {
+            let raise = tree.raised.iter().find(|raise| (raise.run, raise.dimension) == (of, dimension));
+            raise.map_or(0, |raise| raise.extra)
+        };
+        let within = |dimension, used: u64| limits.of(dimension).is_none_or(|limit| used <= limit + given(dimension));
         prop_assert!(within(Dimension::Cost, spent.cost_micros + spent.reserved_micros), "{spent:?} of {limits:?}");
         prop_assert!(!is_new || within(Dimension::Steps, spent.steps), "{spent:?} of {limits:?}");
         prop_assert!(within(Dimension::ToolCalls, spent.calls), "{spent:?} of {limits:?}");

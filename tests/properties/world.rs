@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use callgate::{
     domain::{
-        budget::{CounterKey, Usage},
+        budget::{CounterKey, Dimension, Scope, Usage},
         call::{ApprovalStatus, Proposal, Request},
         control::Command,
         control::Operation,
@@ -165,6 +165,11 @@ impl World {
                 Operation::SetPhase { phase: if *act { "ACT" } else { "LOOK" }.to_owned(), plan }
             }
             Control::Compacted => Operation::MarkCompacted,
+            Control::Raise { of_run, extra } => Operation::RaiseBudget {
+                scope: if *of_run { Scope::Run } else { Scope::CallTree },
+                dimension: Dimension::Steps,
+                extra: u64::from(*extra),
+            },
             Control::Grant => {
                 self.fresh += 1;
                 let tools = Pattern::parse("tools", "tool0|tool1").expect("valid");

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use callgate::{
     domain::{
-        budget::{Budgets, Dimension, Limits, Usage},
+        budget::{Budgets, Dimension, Limits, Scope, Usage},
         call::Request,
         control::{Command, Operation},
         finding::Decision,
@@ -220,9 +220,13 @@ async fn a_tree_that_catches_up_is_the_tree_that_is_stored() {
         let plan = Some(
             ["look", "work", "look", "save"].map(|tool| ToolName::parse("tool", tool).expect("a good name")).to_vec(),
         );
-        for operation in
-            [Operation::SetPhase { phase: ["ACT", "REST"][round % 2].to_owned(), plan }, Operation::MarkCompacted]
-        {
+        let raise = |scope, extra| Operation::RaiseBudget { scope, dimension: Dimension::Steps, extra };
+        for operation in [
+            Operation::SetPhase { phase: ["ACT", "REST"][round % 2].to_owned(), plan },
+            Operation::MarkCompacted,
+            raise(Scope::Run, 1_000 + round as u64),
+            raise(Scope::CallTree, 2_000 * (round as u64 % 2)),
+        ] {
             let command = Command { session: session("root"), by: "eve".into(), reason: None, operation };
             gate.control(DEFAULT_TENANT, &command).await.expect("stored");
         }

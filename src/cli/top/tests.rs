@@ -38,6 +38,7 @@ fn fleet() -> Fleet {
     let cooldown =
         Cooldown { tool: "get_weather".into(), failure: FailureKind::RateLimited.into(), expire_time: ago(-90) };
     let budget = |used| BudgetLeft {
+        extra: 0,
         scope: BudgetScope::CallTree.into(),
         dimension: BudgetDimension::CostMicros.into(),
         used,

@@ -9,6 +9,7 @@ mod issuer;
 mod learning;
 mod now;
 mod policy;
+mod raise;
 mod session;
 mod sessions;
 mod sign_in;

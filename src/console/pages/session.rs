@@ -13,6 +13,7 @@ use serde::Deserialize;
 use url::form_urlencoded::byte_serialize;
 
 use super::{
+    raise::{self, Choice},
     sessions::{self, Stopped, done},
     timeline::{Segment, segments},
 };
@@ -65,6 +66,8 @@ struct Page {
     halts: Vec<Stopped>,
     questions: Vec<Approval>,
     grants: Vec<Grant>,
+    /// Budgets that may be raised.
+    raisable: Vec<Choice>,
     segments: Vec<Segment>,
     is_oldest_first: bool,
     is_live: bool,
@@ -81,6 +84,8 @@ struct Budget {
     name: String,
     used: String,
     limit: String,
+    /// What of the limit was given beyond the policy's; empty: nothing.
+    extra: String,
     percent: u64,
     class: &'static str,
 }
@@ -92,6 +97,7 @@ impl Budget {
             name: words::budget(left),
             used: words::amount(left.dimension(), left.used),
             limit: words::amount(left.dimension(), left.limit),
+            extra: if left.extra > 0 { words::amount(left.dimension(), left.extra) } else { String::new() },
             percent,
             class: match percent {
                 100.. => "bad",
@@ -205,6 +211,7 @@ async fn page(
         halts,
         questions,
         grants: grants.grants,
+        raisable: raise::choices(&state.budgets),
         segments: segments(found.calls),
         is_oldest_first,
         is_live: !is_oldest_first && place.after.is_empty(),
@@ -265,6 +272,8 @@ struct Change {
     grant: String,
     phase: String,
     plan: String,
+    budget: String,
+    more: String,
     reason: String,
 }
 
@@ -298,6 +307,11 @@ impl Change {
                 SessionServiceClient::new(visitor.calls.clone()).set_phase(asked).await?;
                 Ok("phase")
             }
+            "raise" => {
+                let asked = raise::request(session, &self.budget, &self.more, reason)?;
+                SessionServiceClient::new(visitor.calls.clone()).raise_budget(asked).await?;
+                Ok("raised")
+            }
             _ => Err(Fault::field("the form does not say what is to be done")),
         }
     }
@@ -321,6 +335,7 @@ mod tests {
             dimension: dimension.into(),
             used,
             limit,
+            extra: 0,
         };
         let budgets = [left(BudgetDimension::ToolCalls, 5, 10), left(BudgetDimension::Steps, 6, 100)];
         let call = |seq, attempt| CallEntry { seq, attempt, ..CallEntry::default() };

@@ -187,6 +187,7 @@ pub(super) fn done(word: &str) -> &'static str {
         "resumed" => "It goes on.",
         "granted" => "The calls are granted. Take back ends the grant; what it permitted stays permitted.",
         "revoked" => "The grant is taken back.",
+        "raised" => "The budget is raised. What was stopped by it goes on with its next call. 0 takes it back.",
         "settled" => "The outcome is stored. It holds from now on and cannot be changed.",
         "phase" => "The phase is set. Set the one before to go back, where the policy lets it.",
         _ => "",

@@ -3,6 +3,7 @@
 
 use super::{CallTree, Changed, Closed, Denial, Kept, Session};
 use crate::domain::{
+    budget::Raise,
     call::{Approval, Call},
     control::Clearance,
     finding::Finding,
@@ -44,6 +45,7 @@ impl CallTree {
             + self.changes.capacity() * size_of::<Changed>()
             + self.kept.capacity() * size_of::<Kept>()
             + self.grants.capacity() * size_of::<Grant>()
+            + self.raised.capacity() * size_of::<Raise>()
             + self.denials.capacity() * size_of::<Denial>()
             + self.clearances.capacity() * 2 * size_of::<Clearance>();
         size_of::<Self>()

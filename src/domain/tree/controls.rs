@@ -42,6 +42,10 @@ impl CallTree {
                 }
             }
             Control::Revoked { id } => self.grants.retain(|grant| grant.id != *id),
+            Control::BudgetRaised(raise) => {
+                self.raised.retain(|known| !known.is_of_same(raise));
+                self.raised.extend((raise.extra > 0).then_some(*raise));
+            }
         }
     }
 

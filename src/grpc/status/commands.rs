@@ -5,8 +5,9 @@ use tonic::{Code, Status};
 use super::{Told, status};
 use crate::{
     domain::{
+        budget::RAISED_MAX,
         grant::GRANTS_MAX,
-        rejection::{CommandRejection, SessionUnknown},
+        rejection::{CommandRejection, NotRaised, SessionUnknown},
     },
     grpc::time::timestamp,
 };
@@ -22,6 +23,7 @@ impl Told for CommandRejection {
             Self::UnknownGrant => {
                 (Code::NotFound, "GRANT_UNKNOWN", "no such grant in this session's call tree".to_owned())
             }
+            Self::NotRaised(why) => return why.told(),
             Self::UnknownApproval => (
                 Code::NotFound,
                 "APPROVAL_UNKNOWN",
@@ -75,6 +77,29 @@ impl Told for CommandRejection {
                 Code::InvalidArgument,
                 "REASON_MISSING",
                 "the policy wants a reason with a denial: give `reason`".to_owned(),
+            ),
+        };
+        status(code, reason, message, None)
+    }
+}
+
+impl Told for NotRaised {
+    fn told(self) -> Status {
+        let (code, reason, message) = match self {
+            Self::NoSuchLimit { scope, dimension } => {
+                let (scope, key) = (scope.as_str(), dimension.as_str());
+                let message = format!("the policy has no limit budgets.{scope}.{key}, so there is none to raise");
+                (Code::FailedPrecondition, "NO_SUCH_LIMIT", message)
+            }
+            Self::NoRun => (
+                Code::FailedPrecondition,
+                "NO_RUN",
+                "the session has not asked for any call yet: there is no run whose budget could be raised".to_owned(),
+            ),
+            Self::TooMany => (
+                Code::ResourceExhausted,
+                "TOO_MANY_RAISED",
+                format!("{RAISED_MAX} budgets of this call tree are raised already; raise the limit in the policy"),
             ),
         };
         status(code, reason, message, None)

@@ -12,6 +12,7 @@ use super::{
 };
 use crate::domain::{
     audit::{self, Actor},
+    budget::{Dimension, Raise},
     call::ApprovalStatus,
     control::{Clearance, Control, Controlled},
     effect::Resource,
@@ -69,6 +70,14 @@ struct Detail {
     ceiling: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     expires_ms: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    scope: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    run: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    dimension: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    extra: Option<u64>,
 }
 
 /// What a yes cleared, as the `detail` of an answer holds it.
@@ -139,6 +148,13 @@ impl From<&Control> for Detail {
                 ..nothing
             },
             Control::Revoked { id } => Self { grant_id: Some(id.clone()), ..nothing },
+            Control::BudgetRaised(raise) => Self {
+                scope: Some(raise.scope().as_str().to_owned()),
+                run: raise.run,
+                dimension: Some(raise.dimension.as_str().to_owned()),
+                extra: Some(raise.extra),
+                ..nothing
+            },
         }
     }
 }
@@ -188,6 +204,12 @@ impl Detail {
                 expires_at: Timestamp::from_millis(self.expires_ms.ok_or_else(lacks)?),
             }),
             "revoked" => Control::Revoked { id: id? },
+            "budget_raised" => {
+                let dimension = self.dimension.ok_or_else(lacks)?;
+                let is_it = |known: &Dimension| known.as_str() == dimension;
+                let dimension = Dimension::ALL.into_iter().find(is_it).ok_or_else(lacks)?;
+                Control::BudgetRaised(Raise { run: self.run, dimension, extra: self.extra.ok_or_else(lacks)? })
+            }
             _ => return Err(corrupt("an unknown session event")),
         })
     }

@@ -250,17 +250,27 @@ async fn near(
         "with allowed as (
            select * from unnest($2::int2[], $3::int2[], $4::bigint[]) as a(scope, dimension, allowed)),
          used as (
-           select a.scope, n.agent_id as name, a.dimension, n.used, a.allowed from allowed a
+           select a.scope, n.agent_id as name, a.dimension, n.used, a.allowed, null::smallint as shard, null::date as epoch
+           from allowed a
            join counter n on n.tenant_id = $1 and n.day = date '1970-01-01' + $5::integer and n.tier = ''
              and n.dimension = a.dimension and (n.agent_id = '') = (a.scope = $6)
            where a.scope <> $7
            union all
-           select a.scope, t.root_id, a.dimension, u.used, a.allowed from call_tree t
+           select a.scope, t.root_id, a.dimension, u.used, a.allowed, t.shard, t.epoch from call_tree t
            cross join lateral (values (0, t.steps), (1, t.calls), (2, t.cost_micros + t.reserved_micros), (3, t.tokens))
              u(dimension, used)
            join allowed a on a.dimension = u.dimension and a.scope = $7
-           where t.tenant_id = $1 and t.last_at > now() - interval '1 hour')
-         select * from used
+           where t.tenant_id = $1 and t.last_at > now() - interval '1 hour'),
+         raised as (
+           select u.scope, u.name, u.dimension, u.used, u.allowed + coalesce(r.extra, 0) as allowed from used u
+           left join lateral (
+             select (e.detail ->> 'extra')::bigint as extra from session_event e
+             where e.shard = u.shard and e.tenant_id = $1 and e.root_id = u.name and e.epoch = u.epoch
+               and e.kind = 'budget_raised' and e.detail ->> 'scope' = 'call_tree'
+               and e.detail ->> 'dimension' = ($10::text[])[u.dimension + 1]
+             order by e.seq desc limit 1) r on true
+           where u.used::numeric * 100 >= u.allowed::numeric * $8)
+         select * from raised
          where used::numeric * 100 >= allowed::numeric * $8
          order by used::float8 / greatest(allowed, 1) desc, scope desc, name limit $9",
     );
@@ -270,7 +280,8 @@ async fn near(
     let allowed: Vec<i64> = limits.iter().map(|(_, _, limit)| i64::try_from(*limit).unwrap_or(i64::MAX)).collect();
     let rows = rows.bind(tenant.0).bind(scopes).bind(dimensions).bind(allowed).bind(today);
     let rows = rows.bind(code(&Scope::ALL, &Scope::Tenant)).bind(code(&Scope::ALL, &Scope::CallTree));
-    let rows = rows.bind(i64::try_from(NEAR_PERCENT).unwrap_or(100)).bind(TOLD_MAX).fetch_all(conn).await?;
+    let rows = rows.bind(i64::try_from(NEAR_PERCENT).unwrap_or(100)).bind(TOLD_MAX);
+    let rows = rows.bind(Dimension::ALL.map(Dimension::as_str).as_slice()).fetch_all(conn).await?;
     let one = |row: &sqlx::postgres::PgRow| {
         Ok(BudgetUsed {
             scope: member(&Scope::ALL, row.try_get("scope")?)?,

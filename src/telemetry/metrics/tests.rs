@@ -139,7 +139,7 @@ fn everything_is_counted_by_bounded_labels() {
 
     let took = Duration::from_millis(500);
     let card = Proposal { declared: true, ..testing::proposal("charge_card") };
-    let left = |scope, dimension, used, limit| Left { scope, dimension, used, limit };
+    let left = |scope, dimension, used, limit| Left { scope, dimension, used, limit, extra: 0 };
     let spent = vec![left(Scope::Run, Dimension::Steps, 3, 4), left(Scope::Tenant, Dimension::Cost, 6, 4)];
     metrics.evaluated(&Verdict { left: spent.clone(), ..testing::allow() }, &card, took);
     metrics.evaluated(&Verdict { left: spent, replayed: true, ..testing::allow() }, &card, took);

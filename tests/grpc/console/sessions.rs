@@ -160,13 +160,20 @@ async fn an_operator_halts_resumes_grants_and_settles_with_a_reason_and_sees_wha
     let phase = olga.post("/sessions/desk", &[("what", "phase"), ("phase", "NEVER"), ("reason", "x")]).await;
     assert_eq!(phase.status, StatusCode::CONFLICT, "{}", phase.html);
 
+    let steps = "2.1";
+    let raise = [("what", "raise"), ("budget", steps), ("more", "5"), ("reason", "nearly done")];
+    assert_eq!(olga.post("/sessions/desk", &raise).await.location(), "/sessions/desk?done=raised");
+    assert!(olga.get("/sessions/desk").await.ok().contains("given)"));
+    let bad = olga.post("/sessions/desk", &[("what", "raise"), ("budget", steps), ("more", "lots")]).await;
+    assert!(bad.status == StatusCode::BAD_REQUEST && bad.html.contains("value=\"lots\""), "{}", bad.html);
+
     assert!(olga.get("/calls/desk/c2").await.ok().contains("Nobody knows whether it happened"));
     let settled = olga.post("/calls/desk/c2", &[("came", "happened"), ("with", "order 7"), ("reason", "seen")]).await;
     assert_eq!(settled.location(), "/calls/desk/c2?done=settled", "{}", settled.html);
     let page = olga.get("/calls/desk/c2?done=settled").await.ok();
     assert!(page.contains("said what came of it") && page.contains("olga") && page.contains("order 7"), "{page}");
     let kinds = "select count(distinct kind) from audit where words[1] = 'olga'";
-    assert!(plane.postgres.number(kinds).await >= 5, "each is in the audit");
+    assert!(plane.postgres.number(kinds).await >= 6, "each is in the audit");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,0 +1,89 @@
+//! `callgate sessions raise`: more than the policy allows.
+
+use anyhow::Context as _;
+use clap::{Args, ValueEnum, builder::PossibleValuesParser};
+
+use super::client;
+use crate::{
+    cli::{
+        json::Form,
+        remote::{By, Remote, asked},
+    },
+    domain::budget::{Dimension, micros},
+    grpc::v1::{BudgetDimension, BudgetLeft, BudgetScope, RaiseBudgetRequest},
+};
+
+/// Whose budget is raised.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Whose {
+    /// That of the session with all its sub-agents
+    CallTree,
+    /// That of its present run, until it ends
+    Run,
+}
+
+/// What `callgate sessions raise` takes.
+#[derive(Debug, Args)]
+pub(super) struct RaiseArgs {
+    /// The session's id
+    session: String,
+    /// Which budget, by its key in the policy
+    #[arg(value_parser = PossibleValuesParser::new(Dimension::ALL.map(Dimension::as_str)))]
+    budget: String,
+    /// How much more than the policy's limit, in all: US dollars of cost, milliseconds of time, else a number; 0 takes
+    /// it back
+    extra: String,
+    /// Whose budget
+    #[arg(long, default_value = "call-tree")]
+    of: Whose,
+    /// Why: kept in the audit
+    #[arg(long, default_value = "", hide_default_value = true)]
+    reason: String,
+    #[command(flatten)]
+    by: By,
+    #[command(flatten)]
+    form: Form,
+    #[command(flatten)]
+    remote: Remote,
+}
+
+impl RaiseArgs {
+    fn request(&self) -> anyhow::Result<RaiseBudgetRequest> {
+        let dimension = Dimension::ALL.into_iter().find(|known| known.as_str() == self.budget);
+        let dimension = dimension.context("no such budget")?;
+        let extra = match dimension {
+            Dimension::Cost => self.extra.parse().ok().and_then(micros),
+            _ => self.extra.parse().ok(),
+        };
+        let scope = match self.of {
+            Whose::Run => BudgetScope::Run,
+            Whose::CallTree => BudgetScope::CallTree,
+        };
+        Ok(RaiseBudgetRequest {
+            session_id: self.session.clone(),
+            scope: scope.into(),
+            dimension: BudgetDimension::from(dimension).into(),
+            extra: extra.with_context(|| format!("{} is raised by a number of 0 or more", self.budget))?,
+            reason: self.reason.clone(),
+        })
+    }
+}
+
+/// Runs it.
+pub(super) async fn run(args: RaiseArgs) -> anyhow::Result<()> {
+    let request = args.request()?;
+    let (scope, dimension, budget) = (request.scope, request.dimension(), args.budget);
+    let raised = asked(client(&args.remote).await?.raise_budget(args.by.signed(request)?).await)?;
+    let is_it = |left: &&BudgetLeft| left.scope == scope && left.dimension() == dimension;
+    args.form.tell(&raised, |raised| match raised.budgets.iter().find(is_it) {
+        Some(BudgetLeft { used, limit, extra, .. }) => {
+            let in_words = |amount: u64| match Dimension::try_from(dimension) {
+                Ok(dimension) => dimension.in_words(amount),
+                Err(_) => amount.to_string(),
+            };
+            let (used, limit, extra) = (in_words(*used), in_words(*limit), in_words(*extra));
+            outln!("{budget}: {used} of {limit} used; {extra} of it given");
+        }
+        None => outln!("{budget} is raised"),
+    })
+}
