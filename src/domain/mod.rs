@@ -38,6 +38,7 @@ pub mod reason;
 pub mod redaction;
 pub mod rejection;
 pub mod report;
+pub mod retries;
 pub mod revision;
 pub mod risk;
 pub mod route;

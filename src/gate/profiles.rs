@@ -11,6 +11,7 @@ use crate::{
         outcome::{Advice, Confidence},
         profile::{NEAR, RetryState},
         quality::{CallName, EqualResults, ToolQuality, UnknownTool},
+        retries::{Retried, RetryHistory},
         similarity,
     },
     retry::profiles::Profile,
@@ -170,6 +171,19 @@ impl Gate {
         let (policy, now) = (self.policy(tenant), self.store.now());
         let hinted = (tool, policy.tool(tool).retryable);
         Ok(is_known.then(|| profiles.profile(&policy.retry, hinted, kind, state, now).into()))
+    }
+
+    /// What retries came to, over the last days.
+    ///
+    /// # Errors
+    /// [`NoAnswer`] when it cannot be read.
+    pub async fn retry_history(&self, tenant: TenantId, of: Retried<'_>) -> Result<RetryHistory, NoAnswer> {
+        let known = self.read_profiles(tenant).await?;
+        let mut self_corrections = known.self_corrections.counts();
+        self_corrections.retain(|known| of.tool.is_none_or(|tool| known.count.tool == *tool));
+        let days = self.store.trial_days(tenant, of).await?;
+        let (retries, back_to) = self.store.retries(tenant, of).await?;
+        Ok(RetryHistory { days, retries, back_to, self_corrections })
     }
 
     /// How well tools suit agents, over the last days; one tool, or all.

@@ -1,6 +1,7 @@
 //! The profile service: decode, ask the gate, encode.
 
 mod encode;
+mod history;
 
 use std::sync::Arc;
 
@@ -19,6 +20,7 @@ use crate::{
         failure::FailureKind,
         ids::ToolName,
         profile::{RetryState, ToolState},
+        retries::Retried,
     },
     gate::{Gate, RetryProfile},
 };
@@ -87,6 +89,19 @@ impl v1::profile_service_server::ProfileService for ProfileService {
         let profile = service::for_people(self.gate.retry_profile(tenant, &tool, kind, state)).await?;
         let profile = profile.ok_or_else(|| status::profile_unknown(tool.as_str(), kind.as_str()))?;
         Ok(Response::new(v1::GetRetryProfileResponse { profile: Some(encode::profile(&profile)) }))
+    }
+
+    async fn get_retry_history(
+        &self,
+        request: Request<v1::GetRetryHistoryRequest>,
+    ) -> Result<Response<v1::GetRetryHistoryResponse>, Status> {
+        let tenant = identity::tenant(&request)?;
+        let message = request.into_inner();
+        let (tool, failure) = (tool(&message.tool)?, failure(message.failure)?);
+        let days = i32::try_from(count("days", message.days, DAYS_DEFAULT, DAYS_MAX)?).unwrap_or(i32::MAX);
+        let of = Retried { tool: tool.as_ref(), failure, days };
+        let history = service::for_people(self.gate.retry_history(tenant, of)).await?;
+        Ok(Response::new(history::told(&history)))
     }
 
     async fn get_tool_quality(

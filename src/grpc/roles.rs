@@ -89,6 +89,7 @@ const CALLGATE: &[(&str, Methods)] = &[
         &[
             ("ListRetryProfiles", PEOPLE),
             ("GetRetryProfile", PEOPLE),
+            ("GetRetryHistory", PEOPLE),
             ("GetToolQuality", PEOPLE),
             ("RebuildRetryProfiles", ADMIN),
         ],

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use super::advice::wilson;
 use crate::domain::{
     ids::ToolName,
+    retries::SelfCorrected,
     violation::{SelfCorrection, SelfCorrectionCount},
 };
 
@@ -48,6 +49,25 @@ impl SelfCorrections {
     pub fn is_for_the_user(&self, tool: &ToolName, field: &str, rule: &str) -> bool {
         let tally = self.0.get(tool).and_then(|fields| fields.get(&(field.to_owned(), rule.to_owned())));
         tally.is_some_and(|tally| tally.is_hopeless())
+    }
+
+    /// What is known, the most refused first.
+    #[must_use]
+    pub fn counts(&self) -> Vec<SelfCorrected> {
+        let all = self.0.iter().flat_map(|(tool, fields)| fields.iter().map(move |(of, tally)| (tool, of, *tally)));
+        let told = |(tool, (field, rule), tally): (&ToolName, &(String, String), Tally)| SelfCorrected {
+            count: SelfCorrectionCount {
+                tool: tool.clone(),
+                field: field.clone(),
+                rule: rule.clone(),
+                refusals: tally.refusals,
+                corrected: tally.corrected,
+            },
+            is_for_the_user: tally.is_hopeless(),
+        };
+        let mut counts: Vec<SelfCorrected> = all.map(told).collect();
+        counts.sort_by_key(|known| std::cmp::Reverse(known.count.refusals));
+        counts
     }
 
     fn of(&mut self, tool: &ToolName, field: String, rule: String) -> &mut Tally {

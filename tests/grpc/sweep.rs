@@ -285,6 +285,7 @@ async fn profiles(sweep: &mut Sweep) {
     sweep! { sweep, client;
         "ProfileService/ListRetryProfiles" list_retry_profiles whole v1::ListRetryProfilesRequest::default();
         "ProfileService/GetRetryProfile" get_retry_profile whole profile;
+        "ProfileService/GetRetryHistory" get_retry_history whole v1::GetRetryHistoryRequest::default();
         "ProfileService/GetToolQuality" get_tool_quality whole v1::GetToolQualityRequest::default();
         "ProfileService/RebuildRetryProfiles" rebuild_retry_profiles whole v1::RebuildRetryProfilesRequest::default();
     }

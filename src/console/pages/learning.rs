@@ -13,6 +13,7 @@ use prost_types::Duration;
 use serde::Deserialize;
 use url::form_urlencoded::byte_serialize;
 
+use super::retries::{DAYS, History, KINDS};
 use crate::{
     console::{Console, fault::Fault, filters, frame::Frame, visitor::Visitor, words},
     grpc::v1::{
@@ -108,6 +109,10 @@ struct List {
     rows: Vec<Row>,
     next: String,
     tool: String,
+    kinds: Vec<(String, String)>,
+    /// The kind of failure that is asked for, by its name in the contract.
+    kind: String,
+    history: History,
 }
 
 #[derive(Deserialize)]
@@ -115,22 +120,35 @@ struct List {
 #[derive(Default)]
 struct Wanted {
     tool: String,
+    kind: String,
     after: String,
     days: Option<u32>,
 }
 
+impl Wanted {
+    fn failure(&self) -> Result<FailureKind, Fault> {
+        match self.kind.as_str() {
+            "" => Ok(FailureKind::Unspecified),
+            kind => FailureKind::from_str_name(kind).ok_or_else(|| Fault::field("kind: is no kind of failure")),
+        }
+    }
+}
+
 async fn list(visitor: Visitor, Query(wanted): Query<Wanted>) -> Result<Html<String>, Fault> {
-    let tool = wanted.tool.trim().to_owned();
+    let (tool, failure) = (wanted.tool.trim().to_owned(), wanted.failure()?);
+    let history = History::read(&visitor, (&tool, failure), wanted.days.unwrap_or(7)).await?;
     let asked = ListRetryProfilesRequest {
         tool: tool.clone(),
+        failure: failure.into(),
         page_size: 50,
         page_token: wanted.after,
-        ..ListRetryProfilesRequest::default()
     };
     let found = ProfileServiceClient::new(visitor.calls.clone()).list_retry_profiles(asked).await?.into_inner();
     let rows = found.profiles.into_iter().map(Row::new).collect();
     let frame = Frame::new(&visitor, PATH, "Learning");
-    Ok(Html(List { frame, rows, next: found.next_page_token, tool }.render()?))
+    let kinds = KINDS.iter().map(|kind| (kind.as_str_name().to_owned(), words::failure(*kind))).collect();
+    let page = List { frame, rows, next: found.next_page_token, tool, kinds, kind: wanted.kind, history };
+    Ok(Html(page.render()?))
 }
 
 #[derive(Template)]
@@ -139,12 +157,17 @@ struct One {
     frame: Frame,
     row: Row,
     attempts: Vec<Row>,
+    history: History,
 }
 
 /// How many attempts are told apart on a page.
 const ATTEMPTS: u32 = 3;
 
-async fn one(visitor: Visitor, Path((tool, kind)): Path<(String, String)>) -> Result<Html<String>, Fault> {
+async fn one(
+    visitor: Visitor,
+    Path((tool, kind)): Path<(String, String)>,
+    Query(wanted): Query<Wanted>,
+) -> Result<Html<String>, Fault> {
     let failure = FailureKind::from_str_name(&kind)
         .ok_or_else(|| Fault::new(StatusCode::NOT_FOUND, "there is no such kind of failure"))?;
     let mut profiles = ProfileServiceClient::new(visitor.calls.clone());
@@ -156,7 +179,8 @@ async fn one(visitor: Visitor, Path((tool, kind)): Path<(String, String)>) -> Re
     }
     let row = attempts.remove(0);
     let title = format!("{tool}: {}", row.kind);
-    Ok(Html(One { frame: Frame::new(&visitor, PATH, title), row, attempts }.render()?))
+    let history = History::read(&visitor, (&tool, failure), wanted.days.unwrap_or(30)).await?;
+    Ok(Html(One { frame: Frame::new(&visitor, PATH, title), row, attempts, history }.render()?))
 }
 
 #[derive(Template)]

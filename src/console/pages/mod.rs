@@ -10,6 +10,7 @@ mod learning;
 mod now;
 mod policy;
 mod raise;
+mod retries;
 mod session;
 mod sessions;
 mod sign_in;

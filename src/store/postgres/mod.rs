@@ -47,6 +47,7 @@ mod rebuild;
 mod recalled;
 mod reseal;
 mod retention;
+mod retries;
 mod row;
 mod sealed;
 mod stock;

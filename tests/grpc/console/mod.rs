@@ -3,6 +3,7 @@
 mod approvals;
 mod fleet;
 mod issuer;
+mod learning;
 mod policy;
 mod sessions;
 mod sign_in;
