@@ -28,7 +28,7 @@
 //! | [`sealing`] | values sealed with keys of their tenants | domain |
 //! | [`store`] | Postgres, a cache in front of it | domain, sealing |
 //! | [`telemetry`] | logs, spans, metrics | domain |
-//! | [`gate`] | load, decide, append, again | domain, auth, retry, engine, policy, offline, store, sealing, telemetry, clock |
+//! | [`gate`] | load, decide, append | domain, auth, retry, engine, policy, offline, store, sealing, telemetry, clock |
 //! | [`listener`] | connections: addresses, TLS, limits | clock |
 //! | [`outgoing`] | one small request to somebody else | nobody |
 //! | [`web`] | what is asked over HTTP alone | domain, telemetry |

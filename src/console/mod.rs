@@ -13,6 +13,7 @@ mod filters;
 mod form;
 mod frame;
 mod headers;
+mod jobs;
 mod live;
 mod pages;
 mod session;
@@ -32,6 +33,8 @@ struct Console {
     inside: Inside,
     /// Keeps who is signed in; everything else is asked through `inside`.
     gate: Arc<Gate>,
+    /// Backtests that were begun here.
+    jobs: Arc<jobs::Jobs>,
 }
 
 /// The pages over these services.
@@ -41,5 +44,5 @@ pub fn router(inside: Inside, gate: Arc<Gate>) -> Router {
         .merge(live::router())
         .layer(CompressionLayer::new())
         .layer(middleware::from_fn(headers::guard))
-        .with_state(Console { inside, gate })
+        .with_state(Console { inside, gate, jobs: Arc::default() })
 }

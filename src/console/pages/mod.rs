@@ -3,12 +3,15 @@
 mod approval;
 mod approvals;
 mod audit;
+mod backtest;
 mod before;
 mod call;
+mod difference;
 mod issuer;
 mod learning;
 mod now;
 mod policy;
+mod policy_change;
 mod raise;
 mod retries;
 mod session;
@@ -51,6 +54,9 @@ pub(super) fn router() -> Router<Console> {
         .merge(tokens::router())
         .merge(learning::router())
         .merge(policy::router())
+        .merge(policy_change::router())
+        .merge(difference::router())
+        .merge(backtest::router())
 }
 
 #[cfg(test)]

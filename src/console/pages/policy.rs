@@ -1,31 +1,44 @@
-//! `/policy`: the policy that judges, its history, what another one would change, and its exchange.
-
-use std::collections::BTreeMap;
+//! `/policy`: the policy that judges, its history, and another text: checked, tried on stored calls, and activated.
 
 use askama::Template;
 use axum::{
     Router,
-    extract::Query,
+    extract::{DefaultBodyLimit, Query, State},
     response::{Html, IntoResponse as _, Redirect, Response},
     routing::get,
 };
+use http::StatusCode;
 use serde::Deserialize;
-use tonic_types::StatusExt as _;
 
+use super::{
+    backtest::{CALLS, DAYS},
+    difference::{Change, difference},
+};
 use crate::{
-    console::{Console, fault::Fault, filters, form::Posted, frame::Frame, visitor::Visitor},
-    grpc::v1::{
-        ActivatePolicyRequest, ApplyMode, ApplyPolicyRequest, GetPolicyRequest, GetPolicyResponse, ListPoliciesRequest,
-        PolicyRevision, Role, RollbackPolicyRequest, policy_service_client::PolicyServiceClient,
+    console::{
+        Console,
+        fault::Fault,
+        filters,
+        form::Posted,
+        frame::Frame,
+        jobs::{self, Job},
+        visitor::Visitor,
     },
-    policy::differences::{changed, keys},
+    grpc::v1::{
+        ApplyMode, ApplyPolicyRequest, CheckPolicyRequest, CheckPolicyResponse, GetPolicyRequest, GetPolicyResponse,
+        ListPoliciesRequest, PolicyProblemSeverity, PolicyRevision, Role, UnlistedToolsDecision,
+        backtest_policy_request::Policy, policy_service_client::PolicyServiceClient,
+    },
 };
 
 /// Its link.
 pub(super) const PATH: &str = "/policy";
 
+/// Bytes of a form with a policy of a megabyte, of which some characters take three.
+pub(super) const BODY_MAX: usize = 4 << 20;
+
 pub(super) fn router() -> Router<Console> {
-    Router::new().route(PATH, get(show).post(change))
+    Router::new().route(PATH, get(show).post(change).layer(DefaultBodyLimit::max(BODY_MAX)))
 }
 
 #[derive(Template)]
@@ -40,8 +53,15 @@ struct Page {
     revision: u64,
     /// May they exchange it?
     is_admin: bool,
+    /// May they try one on stored calls?
+    tries: bool,
+    jobs: Vec<Job>,
     difference: Vec<Change>,
+    columns: (&'static str, &'static str),
     checked: Option<Checked>,
+    /// Why what they wanted was not done.
+    fault: Option<String>,
+    note: String,
 }
 
 /// The policy that is shown.
@@ -52,27 +72,18 @@ struct Shown {
     revision: Option<PolicyRevision>,
 }
 
-/// A key that differs from the active policy.
-struct Change {
-    key: String,
-    before: String,
-    after: String,
-}
-
 /// A text that was checked.
 struct Checked {
     text: String,
-    /// What keeps it from being a policy, with its line, if that is known.
-    problems: Vec<Problem>,
-    warnings: Vec<String>,
-    /// Another fault than the text's.
-    fault: Option<String>,
-    is_good: bool,
+    found: CheckPolicyResponse,
 }
 
-struct Problem {
-    line: usize,
-    text: String,
+/// What stands on the page beside what is stored.
+#[derive(Default)]
+struct Told {
+    checked: Option<Checked>,
+    fault: Option<Fault>,
+    note: String,
 }
 
 #[derive(Default, Deserialize)]
@@ -80,13 +91,25 @@ struct Problem {
 struct Wanted {
     hash: String,
     after: String,
+    /// A backtest whose text is looked at again.
+    r#try: String,
 }
 
-async fn show(visitor: Visitor, Query(wanted): Query<Wanted>) -> Result<Html<String>, Fault> {
-    page(&visitor, wanted, None).await
+async fn show(
+    State(console): State<Console>,
+    visitor: Visitor,
+    Query(wanted): Query<Wanted>,
+) -> Result<Response, Fault> {
+    let mut told = Told::default();
+    if !wanted.r#try.is_empty()
+        && let Policy::Text(text) = console.jobs.find(&visitor, &wanted.r#try)?.policy
+    {
+        told.checked = Some(checked(&visitor, text).await?);
+    }
+    page(&console, &visitor, wanted, told).await
 }
 
-async fn page(visitor: &Visitor, wanted: Wanted, checked: Option<Checked>) -> Result<Html<String>, Fault> {
+async fn page(console: &Console, visitor: &Visitor, wanted: Wanted, told: Told) -> Result<Response, Fault> {
     let mut policies = PolicyServiceClient::new(visitor.calls.clone());
     let active = policies.get_policy(GetPolicyRequest::default()).await?.into_inner();
     let listed = ListPoliciesRequest { page_size: 20, page_token: wanted.after };
@@ -95,36 +118,60 @@ async fn page(visitor: &Visitor, wanted: Wanted, checked: Option<Checked>) -> Re
         "" => active.clone(),
         hash => policies.get_policy(GetPolicyRequest { hash: hash.to_owned() }).await?.into_inner(),
     };
-    let other = checked.as_ref().filter(|checked| checked.is_good).map_or(&shown.text, |checked| &checked.text);
+    let Told { checked, fault, note } = told;
+    let other = checked.as_ref().filter(|checked| checked.found.valid).map_or(&shown.text, |checked| &checked.text);
     let page = Page {
         frame: Frame::new(visitor, PATH, "Policy"),
         difference: difference(&active.text, other),
+        columns: ("Active", "There"),
         revision: active.revision.as_ref().map_or(0, |revision| revision.revision),
         active: active.hash,
-        shown: told(shown),
+        shown: of(shown),
         revisions: listed.revisions,
         next: listed.next_page_token,
         is_admin: visitor.is_one_of(&[Role::Admin]),
+        tries: visitor.is_one_of(jobs::ROLES),
+        jobs: console.jobs.of(visitor),
         checked,
+        fault: fault.as_ref().map(|fault| fault.message().to_owned()),
+        note,
     };
-    Ok(Html(page.render()?))
+    let code = fault.map_or(StatusCode::OK, |fault| fault.code());
+    Ok((code, Html(page.render()?)).into_response())
 }
 
-fn told(found: GetPolicyResponse) -> Shown {
+fn of(found: GetPolicyResponse) -> Shown {
     Shown { hash: found.hash, lines: found.text.lines().map(str::to_owned).collect(), revision: found.revision }
 }
 
-/// What is other in `after`; nothing where one of them cannot be read.
-fn difference(before: &str, after: &str) -> Vec<Change> {
-    let read = |text: &str| if text.trim().is_empty() { Ok(BTreeMap::new()) } else { keys(text) };
-    let (Ok(before), Ok(after)) = (read(before), read(after)) else { return Vec::new() };
-    let text = |value: Option<&String>| value.cloned().unwrap_or_default();
-    let change = |(key, before, after): (&String, Option<&String>, Option<&String>)| Change {
-        key: key.clone(),
-        before: text(before),
-        after: text(after),
-    };
-    changed(&before, &after).into_iter().map(change).collect()
+async fn checked(visitor: &Visitor, text: String) -> Result<Checked, Fault> {
+    let asked = CheckPolicyRequest { text: text.clone() };
+    let found = PolicyServiceClient::new(visitor.calls.clone()).check_policy(asked).await?.into_inner();
+    Ok(Checked { text, found })
+}
+
+/// The page where somebody is who wanted to do something with a text, or with a stored policy, and could not.
+pub(super) async fn refused(
+    console: &Console,
+    visitor: &Visitor,
+    text: &str,
+    hash: &str,
+    fault: Fault,
+) -> Result<Response, Fault> {
+    let told = Told { checked: kept(visitor, text).await?, fault: Some(fault), note: String::new() };
+    page(console, visitor, Wanted { hash: hash.to_owned(), ..Wanted::default() }, told).await
+}
+
+/// What they had written, checked; one that cannot be checked is kept as it is.
+async fn kept(visitor: &Visitor, text: &str) -> Result<Option<Checked>, Fault> {
+    if text.is_empty() {
+        return Ok(None);
+    }
+    Ok(match checked(visitor, text.to_owned()).await {
+        Err(fault) if fault.is_unauthenticated() => return Err(fault),
+        Err(_) => Some(Checked { text: text.to_owned(), found: CheckPolicyResponse::default() }),
+        Ok(checked) => Some(checked),
+    })
 }
 
 /// What a form of this page wants.
@@ -132,7 +179,6 @@ fn difference(before: &str, after: &str) -> Vec<Change> {
 #[serde(default)]
 struct Wish {
     what: String,
-    hash: String,
     text: String,
     note: String,
     /// A number; a form has texts.
@@ -140,87 +186,75 @@ struct Wish {
     sure: String,
 }
 
-async fn change(Posted { visitor, form }: Posted<Wish>) -> Result<Response, Fault> {
-    let mut policies = PolicyServiceClient::new(visitor.calls.clone());
-    let note = form.note.trim().to_owned();
-    let is_sure = !form.sure.is_empty();
+async fn change(State(console): State<Console>, Posted { visitor, form }: Posted<Wish>) -> Result<Response, Fault> {
     // Browsers end lines by two characters, which would be another policy than the file's.
     let text = form.text.replace("\r\n", "\n");
-    match form.what.as_str() {
-        "check" => {}
-        _ if !is_sure => return Err(Fault::field("tick that you are sure: it holds for every agent at once")),
-        "apply" => {
-            let expected_revision = Some(seen(&form.revision)?);
-            let mode = ApplyMode::Activate.into();
-            let asked = ApplyPolicyRequest { text, note, expected_revision, mode };
-            policies.apply_policy(asked).await?;
-            return Ok(Redirect::to(PATH).into_response());
-        }
-        "activate" => {
-            let expected_revision = Some(seen(&form.revision)?);
-            let asked = ActivatePolicyRequest { hash: form.hash, note, expected_revision };
-            policies.activate_policy(asked).await?;
-            return Ok(Redirect::to(PATH).into_response());
-        }
-        "rollback" => {
-            let expected_revision = Some(seen(&form.revision)?);
-            policies.rollback_policy(RollbackPolicyRequest { note, expected_revision }).await?;
-            return Ok(Redirect::to(PATH).into_response());
-        }
-        _ => return Err(Fault::field("the form does not say what is to be done")),
-    }
-    let asked = ApplyPolicyRequest { text: text.clone(), mode: ApplyMode::Check.into(), ..Default::default() };
-    let checked = match policies.apply_policy(asked).await {
-        Ok(answer) => {
-            Checked { text, problems: Vec::new(), warnings: answer.into_inner().warnings, fault: None, is_good: true }
-        }
-        Err(status) => {
-            let bad = status.get_details_bad_request().map(|bad| bad.field_violations).unwrap_or_default();
-            let problem = |one: tonic_types::FieldViolation| Problem {
-                line: line(&one.description).unwrap_or(0),
-                text: one.description,
-            };
-            let problems: Vec<Problem> = bad.into_iter().map(problem).collect();
-            let fault = problems.is_empty().then(|| status.message().to_owned());
-            Checked { text, problems, warnings: Vec::new(), fault, is_good: false }
-        }
+    let done = match form.what.as_str() {
+        "check" => match checked(&visitor, text.clone()).await {
+            Ok(checked) => {
+                let told = Told { checked: Some(checked), ..Told::default() };
+                return page(&console, &visitor, Wanted::default(), told).await;
+            }
+            Err(fault) => Err(fault),
+        },
+        "apply" => apply(&visitor, &text, &form).await,
+        _ => Err(Fault::field("the form does not say what is to be done")),
     };
-    Ok(page(&visitor, Wanted::default(), Some(checked)).await?.into_response())
+    match done {
+        Ok(()) => Ok(Redirect::to(PATH).into_response()),
+        Err(fault) if fault.is_unauthenticated() => Err(fault),
+        Err(fault) => {
+            let told = Told { checked: kept(&visitor, &text).await?, fault: Some(fault), note: form.note };
+            page(&console, &visitor, Wanted::default(), told).await
+        }
+    }
+}
+
+async fn apply(visitor: &Visitor, text: &str, form: &Wish) -> Result<(), Fault> {
+    if form.sure.is_empty() {
+        return Err(Fault::field("tick that you are sure: it holds for every agent at once"));
+    }
+    let asked = ApplyPolicyRequest {
+        text: text.to_owned(),
+        note: form.note.trim().to_owned(),
+        expected_revision: Some(seen(&form.revision)?),
+        mode: ApplyMode::Activate.into(),
+    };
+    PolicyServiceClient::new(visitor.calls.clone()).apply_policy(asked).await?;
+    Ok(())
 }
 
 /// The revision that was active when the form was made: who exchanges another one has not seen what they exchange.
-fn seen(revision: &str) -> Result<u64, Fault> {
+pub(super) fn seen(revision: &str) -> Result<u64, Fault> {
     revision.parse().map_err(|_| Fault::field("the form does not say which revision it is about"))
 }
 
-/// The line that a problem names.
-fn line(text: &str) -> Option<usize> {
-    let rest = text.strip_prefix("line ")?;
-    rest.chars().take_while(char::is_ascii_digit).collect::<String>().parse().ok()
-}
-
 impl Checked {
-    /// Its lines, each with whether something is wrong there.
-    fn lines(&self) -> Vec<(usize, &str, bool)> {
-        let is_wrong = |at: usize| self.problems.iter().any(|problem| problem.line == at);
-        let warns = |at: usize| self.warnings.iter().any(|warning| line(warning) == Some(at));
-        let numbered = self.text.lines().enumerate().map(|(i, text)| (i + 1, text));
-        numbered.map(|(at, text)| (at, text, is_wrong(at) || warns(at))).collect()
+    /// Its lines, each with what is wrong there, and how bad that is.
+    fn lines(&self) -> Vec<(u64, &str, Option<&'static str>)> {
+        let worst = |at: u64| {
+            let here = self.found.problems.iter().filter(|problem| problem.line == at);
+            here.map(|problem| match problem.severity() {
+                PolicyProblemSeverity::Error => "bad",
+                PolicyProblemSeverity::Warning | PolicyProblemSeverity::Unspecified => "warn",
+            })
+            .min()
+        };
+        (1..).zip(self.text.lines()).map(|(at, text)| (at, text, worst(at))).collect()
     }
-}
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+    /// What becomes of tools that it does not list.
+    fn unlisted(&self) -> Option<&'static str> {
+        Some(match self.found.unlisted_tools() {
+            UnlistedToolsDecision::Unspecified => return None,
+            UnlistedToolsDecision::Allow => "are let through",
+            UnlistedToolsDecision::Grant => "are let through as often as a tier grants",
+            UnlistedToolsDecision::Ask => "wait for a person (ASK)",
+            UnlistedToolsDecision::Deny => "are refused (DENY)",
+        })
+    }
 
-    #[test]
-    fn a_problem_is_marked_at_its_line() {
-        assert_eq!(line("line 12: budgets.run: is no number"), Some(12));
-        assert_eq!(line("budgets.run"), None);
-        let changes = difference("a: 1\nb: 2\n", "b: 3\n");
-        let told: Vec<_> =
-            changes.iter().map(|one| (one.key.as_str(), one.before.as_str(), one.after.as_str())).collect();
-        assert_eq!(told, [("a", "1", ""), ("b", "2", "3")]);
-        assert_eq!(difference("", "a: 1\n").len(), 1, "against the built-in one");
+    fn left_out(&self) -> u32 {
+        self.found.problem_count.saturating_sub(u32::try_from(self.found.problems.len()).unwrap_or(u32::MAX))
     }
 }

@@ -1,0 +1,203 @@
+//! Backtests that somebody has begun on a page: they go on while nobody looks, and what they came to is kept for an hour,
+//! in memory. Whoever may begin one sees those of their tenant.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use prost_types::Timestamp;
+use tokio::{sync::Notify, time::sleep};
+use tonic::{Status, Streaming};
+
+use super::{fault::Fault, session, visitor::Visitor};
+use crate::grpc::v1::{
+    BacktestPolicyRequest, BacktestPolicyResponse, BacktestProgress, BacktestResult, Role,
+    backtest_policy_request::Policy, backtest_policy_response::Told, policy_service_client::PolicyServiceClient,
+};
+
+/// How long what a backtest came to is kept.
+const KEPT: Duration = Duration::from_secs(3_600);
+/// Most that are kept of one tenant, and of all; the oldest make room.
+const OF_TENANT_MAX: usize = 8;
+const ALL_MAX: usize = 64;
+const ID_BYTES: usize = 16;
+
+/// Who may begin one, see it and end it: whom the service lets.
+pub(super) const ROLES: &[Role] = &[Role::Operator, Role::Analyst];
+
+/// Where a backtest stands.
+#[derive(Debug, Clone)]
+pub(super) enum Standing {
+    Running(BacktestProgress),
+    Done(Arc<BacktestResult>),
+    Failed(String),
+    Cancelled,
+}
+
+/// One that was begun.
+#[derive(Debug, Clone)]
+pub(super) struct Job {
+    pub(super) id: String,
+    tenant: String,
+    pub(super) by: String,
+    pub(super) began: Option<Timestamp>,
+    /// What is tried.
+    pub(super) policy: Policy,
+    pub(super) standing: Standing,
+    /// Its place among all.
+    number: u64,
+    cancel: Arc<Notify>,
+}
+
+/// All of them.
+#[derive(Debug, Default)]
+pub(super) struct Jobs(Mutex<BTreeMap<String, Job>>);
+
+impl Jobs {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Job>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Begins one as this visitor, and gives its id.
+    pub(super) async fn begin(
+        self: &Arc<Self>,
+        visitor: &Visitor,
+        request: BacktestPolicyRequest,
+        began: Timestamp,
+    ) -> Result<String, Fault> {
+        let Some(policy) = request.policy.clone() else { return Err(Fault::field("there is no policy to try")) };
+        let mut policies = PolicyServiceClient::new(visitor.calls.clone());
+        let told = policies.backtest_policy(request).await?.into_inner();
+        let mut id = [0; ID_BYTES];
+        getrandom::fill(&mut id).map_err(|_| Fault::from(Status::internal("no random bytes can be had")))?;
+        let id = session::text(&id);
+        let cancel = Arc::new(Notify::new());
+        let job = Job {
+            id: id.clone(),
+            tenant: visitor.caller.tenant.clone(),
+            by: visitor.caller.name.clone(),
+            began: Some(began),
+            policy,
+            standing: Standing::Running(BacktestProgress::default()),
+            number: 0,
+            cancel: Arc::clone(&cancel),
+        };
+        self.put(job);
+        let (jobs, of) = (Arc::clone(self), id.clone());
+        tokio::spawn(async move {
+            let standing = tokio::select! {
+                standing = jobs.follow(&of, told) => standing,
+                () = cancel.notified() => Standing::Cancelled,
+            };
+            jobs.stands(&of, standing);
+            sleep(KEPT).await;
+            jobs.lock().remove(&of);
+        });
+        Ok(id)
+    }
+
+    fn put(&self, job: Job) {
+        let mut all = self.lock();
+        let number = all.values().map(|job| job.number + 1).max().unwrap_or(0);
+        let oldest = |of: &dyn Fn(&&Job) -> bool, max: usize, all: &BTreeMap<String, Job>| {
+            let known: Vec<&Job> = all.values().filter(of).collect();
+            let over = known.len() >= max;
+            over.then(|| known.into_iter().min_by_key(|job| job.number).map(|job| job.id.clone())).flatten()
+        };
+        let gone =
+            oldest(&|one| one.tenant == job.tenant, OF_TENANT_MAX, &all).or_else(|| oldest(&|_| true, ALL_MAX, &all));
+        if let Some(gone) = gone.and_then(|id| all.remove(&id)) {
+            gone.cancel.notify_one();
+        }
+        all.insert(job.id.clone(), Job { number, ..job });
+    }
+
+    /// Takes in what is told, until the end.
+    async fn follow(&self, id: &str, mut told: Streaming<BacktestPolicyResponse>) -> Standing {
+        loop {
+            match told.message().await {
+                Ok(Some(BacktestPolicyResponse { told: Some(Told::Result(result)) })) => {
+                    return Standing::Done(Arc::new(result));
+                }
+                Ok(Some(BacktestPolicyResponse { told: Some(Told::Progress(how_far)) })) => {
+                    self.stands(id, Standing::Running(how_far));
+                }
+                Ok(Some(_)) => {}
+                Ok(None) => return Standing::Failed("it ended without a result; begin it again".to_owned()),
+                Err(status) => return Standing::Failed(status.message().to_owned()),
+            }
+        }
+    }
+
+    fn stands(&self, id: &str, standing: Standing) {
+        if let Some(job) = self.lock().get_mut(id).filter(|job| job.is_running()) {
+            job.standing = standing;
+        }
+    }
+
+    /// One of the visitor's tenant.
+    pub(super) fn find(&self, visitor: &Visitor, id: &str) -> Result<Job, Fault> {
+        let known = self.lock().get(id).cloned();
+        let theirs = known.filter(|job| job.tenant == visitor.caller.tenant && visitor.is_one_of(ROLES));
+        theirs.ok_or_else(|| {
+            let message = "there is no such backtest here: what one came to is kept for an hour, in the memory of the \
+                           replica that ran it, and a restart loses it";
+            Fault::new(http::StatusCode::NOT_FOUND, message)
+        })
+    }
+
+    /// Ends one; one that is over stays as it is.
+    pub(super) fn cancel(&self, visitor: &Visitor, id: &str) -> Result<(), Fault> {
+        let job = self.find(visitor, id)?;
+        if job.is_running() {
+            self.stands(id, Standing::Cancelled);
+            job.cancel.notify_one();
+        }
+        Ok(())
+    }
+
+    /// Those of the visitor's tenant, the newest first.
+    pub(super) fn of(&self, visitor: &Visitor) -> Vec<Job> {
+        if !visitor.is_one_of(ROLES) {
+            return Vec::new();
+        }
+        let mut jobs: Vec<Job> =
+            self.lock().values().filter(|job| job.tenant == visitor.caller.tenant).cloned().collect();
+        jobs.sort_by_key(|job| std::cmp::Reverse(job.number));
+        jobs
+    }
+}
+
+impl Job {
+    pub(super) const fn is_running(&self) -> bool {
+        matches!(self.standing, Standing::Running(_))
+    }
+
+    /// Where it stands, in a word.
+    pub(super) fn word(&self) -> &'static str {
+        match self.standing {
+            Standing::Running(_) => "running",
+            Standing::Done(_) => "done",
+            Standing::Failed(_) => "failed",
+            Standing::Cancelled => "cancelled",
+        }
+    }
+
+    /// What is tried, in words.
+    pub(super) fn tried(&self) -> String {
+        match &self.policy {
+            Policy::Text(text) => format!("a text of {} lines", text.lines().count()),
+            Policy::Hash(hash) => format!("policy {}", hash.get(..16).unwrap_or(hash)),
+        }
+    }
+
+    /// Where its text can be looked at again.
+    pub(super) fn origin(&self) -> String {
+        match &self.policy {
+            Policy::Text(_) => format!("/policy?try={}", self.id),
+            Policy::Hash(hash) => format!("/policy?hash={hash}"),
+        }
+    }
+}

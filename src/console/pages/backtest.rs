@@ -1,0 +1,173 @@
+//! `/policy/backtests/{id}`: a policy that is tried on stored calls: how far it is, and what it came to.
+
+use std::sync::Arc;
+
+use askama::Template;
+use axum::{
+    Router,
+    extract::{DefaultBodyLimit, Path, Query, State},
+    response::{Html, IntoResponse as _, Redirect, Response},
+    routing::{get, post},
+};
+use http::{HeaderName, HeaderValue};
+use serde::Deserialize;
+
+use super::{policy, timeline};
+use crate::{
+    console::{
+        Console,
+        fault::Fault,
+        filters,
+        form::Posted,
+        frame::Frame,
+        jobs::{Job, Standing},
+        visitor::Visitor,
+        words,
+    },
+    domain::time::Timestamp,
+    grpc::{
+        time::timestamp,
+        v1::{
+            BacktestChangeKind, BacktestExample, BacktestPolicyRequest, BacktestProgress, BacktestResult,
+            backtest_policy_request::Policy,
+        },
+    },
+};
+
+const DAY_MS: i64 = 86_400_000;
+/// How far back calls are tried, in days.
+pub(super) const DAYS: [(i64, &str); 4] = [(1, "a day"), (7, "a week"), (30, "30 days"), (365, "a year")];
+/// How many calls.
+pub(super) const CALLS: [u64; 4] = [1_000, 5_000, 20_000, 100_000];
+
+/// Makes htmx load the whole page again.
+const HX_REFRESH: HeaderName = HeaderName::from_static("hx-refresh");
+
+pub(super) fn router() -> Router<Console> {
+    Router::new()
+        .route("/policy/backtests", post(begin).layer(DefaultBodyLimit::max(policy::BODY_MAX)))
+        .route("/policy/backtests/{id}", get(show).post(cancel))
+}
+
+/// What a form says.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Wish {
+    text: String,
+    hash: String,
+    days: String,
+    calls: String,
+}
+
+#[derive(Template)]
+#[template(path = "backtest.html", blocks = ["standing"])]
+struct Page {
+    frame: Frame,
+    job: Job,
+    running: Option<BacktestProgress>,
+    done: Option<Arc<BacktestResult>>,
+    fault: Option<String>,
+}
+
+impl Page {
+    fn new(visitor: &Visitor, job: Job) -> Self {
+        let (mut running, mut done, mut fault) = (None, None, None);
+        match &job.standing {
+            Standing::Running(how_far) => running = Some(*how_far),
+            Standing::Done(result) => done = Some(Arc::clone(result)),
+            Standing::Failed(why) => fault = Some(why.clone()),
+            Standing::Cancelled => {}
+        }
+        Self { frame: Frame::new(visitor, policy::PATH, "Backtest"), job, running, done, fault }
+    }
+}
+
+fn call_path(example: &BacktestExample) -> String {
+    timeline::path(&example.session_id, &example.call_id)
+}
+
+/// What becomes of calls, in words.
+const fn kind(kind: BacktestChangeKind) -> words::Word {
+    let (class, text) = match kind {
+        BacktestChangeKind::Unspecified => ("muted", "other"),
+        BacktestChangeKind::NewlyRefused => ("bad", "newly refused"),
+        BacktestChangeKind::NewlyAsked => ("ask", "newly asked"),
+        BacktestChangeKind::NewlyDelayed => ("warn", "newly told to wait"),
+        BacktestChangeKind::NewlyAllowed => ("good", "newly allowed"),
+        BacktestChangeKind::OtherwiseRefused => ("muted", "refused otherwise"),
+    };
+    words::Word { class, text }
+}
+
+/// Calls that become so, and those of them that had brought something.
+fn count(result: &BacktestResult, of: BacktestChangeKind) -> (u64, u64) {
+    let changes = result.changes.iter().filter(|change| change.kind() == of);
+    changes.fold((0, 0), |(calls, lost), change| (calls + change.calls, lost + change.lost))
+}
+
+/// The calls that are not newly refused.
+fn others(result: &BacktestResult) -> Vec<(words::Word, u64)> {
+    use BacktestChangeKind::{NewlyAllowed, NewlyAsked, NewlyDelayed, OtherwiseRefused};
+    let all = [NewlyAsked, NewlyDelayed, NewlyAllowed, OtherwiseRefused];
+    all.into_iter().map(|of| (kind(of), count(result, of).0)).filter(|(_, calls)| *calls > 0).collect()
+}
+
+async fn begin(State(console): State<Console>, Posted { visitor, form }: Posted<Wish>) -> Result<Response, Fault> {
+    let request = request(&form, visitor.now)?;
+    match console.jobs.begin(&visitor, request, timestamp(visitor.now)).await {
+        Ok(id) => Ok(Redirect::to(&format!("/policy/backtests/{id}")).into_response()),
+        Err(fault) if fault.is_unauthenticated() => Err(fault),
+        // Told beside what they had written.
+        Err(fault) => policy::refused(&console, &visitor, &form.text.replace("\r\n", "\n"), &form.hash, fault).await,
+    }
+}
+
+fn request(form: &Wish, now: Timestamp) -> Result<BacktestPolicyRequest, Fault> {
+    let days = form.days.parse().ok().filter(|days| (1..=365).contains(days));
+    let days: i64 = days.ok_or_else(|| Fault::field("days: give 1 to 365"))?;
+    let max_calls = form.calls.parse().map_err(|_| Fault::field("calls: give a number"))?;
+    let policy = match form.hash.as_str() {
+        // Browsers end lines by two characters, which would be another policy than the file's.
+        "" => Policy::Text(form.text.replace("\r\n", "\n")),
+        hash => Policy::Hash(hash.to_owned()),
+    };
+    Ok(BacktestPolicyRequest {
+        policy: Some(policy),
+        start_time: Some(timestamp(Timestamp::from_millis(now.as_millis() - days * DAY_MS))),
+        max_calls,
+        ..BacktestPolicyRequest::default()
+    })
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Place {
+    part: String,
+}
+
+async fn show(
+    State(console): State<Console>,
+    visitor: Visitor,
+    Path(id): Path<String>,
+    Query(place): Query<Place>,
+) -> Result<Response, Fault> {
+    let page = Page::new(&visitor, console.jobs.find(&visitor, &id)?);
+    match place.part.as_str() {
+        // It is over: there is more to see than how far it is.
+        "standing" if page.running.is_none() => Ok([(HX_REFRESH, HeaderValue::from_static("true"))].into_response()),
+        "standing" => Ok(Html(page.as_standing().render()?).into_response()),
+        _ => Ok(Html(page.render()?).into_response()),
+    }
+}
+
+#[derive(Deserialize)]
+struct Nothing {}
+
+async fn cancel(
+    State(console): State<Console>,
+    Path(id): Path<String>,
+    Posted { visitor, form: Nothing {} }: Posted<Nothing>,
+) -> Result<Redirect, Fault> {
+    console.jobs.cancel(&visitor, &id)?;
+    Ok(Redirect::to(&format!("/policy/backtests/{id}")))
+}

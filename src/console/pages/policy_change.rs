@@ -1,0 +1,129 @@
+//! `/policy/activate` and `/policy/rollback`: what it would change, and then the exchange itself, by whoever is sure.
+
+use askama::Template;
+use axum::{
+    Router,
+    extract::Query,
+    response::{Html, IntoResponse as _, Redirect, Response},
+    routing::get,
+};
+use http::StatusCode;
+use serde::Deserialize;
+
+use super::{
+    difference::{Change, difference, versions},
+    policy,
+};
+use crate::{
+    console::{Console, fault::Fault, filters, form::Posted, frame::Frame, visitor::Visitor},
+    grpc::v1::{
+        ActivatePolicyRequest, GetPolicyRequest, PolicyRevision, Role, RollbackPolicyRequest,
+        policy_service_client::PolicyServiceClient,
+    },
+};
+
+pub(super) fn router() -> Router<Console> {
+    let rollback = get(async |visitor: Visitor| ask(visitor, None, Refused::default()).await);
+    let activate = get(async |visitor: Visitor, Query(wanted): Query<Wish>| {
+        ask(visitor, Some(wanted.hash), Refused::default()).await
+    });
+    Router::new()
+        .route("/policy/rollback", rollback.post(roll_back))
+        .route("/policy/activate", activate.post(activate_one))
+}
+
+/// What a form says.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Wish {
+    hash: String,
+    note: String,
+    /// A number; a form has texts.
+    revision: String,
+}
+
+/// Why it was not done, and what they had written.
+#[derive(Default)]
+struct Refused {
+    fault: Option<(StatusCode, String)>,
+    note: String,
+}
+
+#[derive(Template)]
+#[template(path = "policy_change.html")]
+struct Page {
+    frame: Frame,
+    is_rollback: bool,
+    is_admin: bool,
+    hash: String,
+    /// When it was active last.
+    last: Option<PolicyRevision>,
+    /// The active revision, which the exchange is held against.
+    revision: u64,
+    difference: Vec<Change>,
+    columns: (&'static str, &'static str),
+    fault: Option<String>,
+    note: String,
+}
+
+/// What would be exchanged, as it stands now. Without a hash: by the one before.
+async fn ask(visitor: Visitor, hash: Option<String>, refused: Refused) -> Result<Response, Fault> {
+    let mut policies = PolicyServiceClient::new(visitor.calls.clone());
+    let active = policies.get_policy(GetPolicyRequest::default()).await?.into_inner();
+    let is_rollback = hash.is_none();
+    let hash = match hash {
+        Some(hash) => hash,
+        None => {
+            let before = versions(&visitor).await?.into_iter().find(|one| one.hash != active.hash);
+            let none = || Fault::new(StatusCode::NOT_FOUND, "no other policy was active before this one");
+            before.ok_or_else(none)?.hash
+        }
+    };
+    let wanted = policies.get_policy(GetPolicyRequest { hash }).await?.into_inner();
+    let title = if is_rollback { "Roll back the policy" } else { "Activate a policy" };
+    let (code, fault) = refused.fault.unzip();
+    let page = Page {
+        frame: Frame::new(&visitor, policy::PATH, title),
+        is_rollback,
+        is_admin: visitor.is_one_of(&[Role::Admin]),
+        difference: difference(&active.text, &wanted.text),
+        hash: wanted.hash,
+        last: wanted.revision,
+        revision: active.revision.map_or(0, |revision| revision.revision),
+        columns: ("Active now", "Then"),
+        fault,
+        note: refused.note,
+    };
+    Ok((code.unwrap_or(StatusCode::OK), Html(page.render()?)).into_response())
+}
+
+async fn activate_one(Posted { visitor, form }: Posted<Wish>) -> Result<Response, Fault> {
+    let expected_revision = Some(policy::seen(&form.revision)?);
+    let note = form.note.trim().to_owned();
+    let asked = ActivatePolicyRequest { hash: form.hash.clone(), note, expected_revision };
+    let done = PolicyServiceClient::new(visitor.calls.clone()).activate_policy(asked).await.map(drop);
+    told(visitor, Some(form.hash), form.note, done).await
+}
+
+async fn roll_back(Posted { visitor, form }: Posted<Wish>) -> Result<Response, Fault> {
+    let expected_revision = Some(policy::seen(&form.revision)?);
+    let asked = RollbackPolicyRequest { note: form.note.trim().to_owned(), expected_revision };
+    let done = PolicyServiceClient::new(visitor.calls.clone()).rollback_policy(asked).await.map(drop);
+    told(visitor, None, form.note, done).await
+}
+
+/// Where it was refused, the page as it stands now, with why and what they had written.
+async fn told(
+    visitor: Visitor,
+    hash: Option<String>,
+    note: String,
+    done: Result<(), tonic::Status>,
+) -> Result<Response, Fault> {
+    let Err(status) = done else { return Ok(Redirect::to(policy::PATH).into_response()) };
+    let fault = Fault::from(status);
+    if fault.is_unauthenticated() {
+        return Err(fault);
+    }
+    let fault = Some((fault.code(), fault.message().to_owned()));
+    ask(visitor, hash, Refused { fault, note }).await
+}
