@@ -11,6 +11,7 @@ mod console;
 mod control;
 mod credentials;
 mod decide;
+mod edits;
 mod error;
 mod evaluate;
 mod failures;
@@ -49,7 +50,7 @@ use self::{
 };
 use crate::{
     clock::Clock,
-    domain::{time::Timestamp, tool::InjectAs, verdict::Verdict},
+    domain::{control::Edited, time::Timestamp, tool::InjectAs, verdict::Verdict},
     engine::envelope::ToolResult,
     policy::Policy,
     retry::classify,
@@ -60,6 +61,7 @@ use crate::{
 pub use approvals::{LOOK_EVERY, OPEN_MAX, Reply};
 pub use backtest::{BacktestError, BacktestSlot, BacktestTold, BacktestWanted, Backtested, Compared};
 pub use credentials::{Refused, Shown};
+pub use edits::Choice;
 pub use error::{CommandError, EvaluateError, GateError, NoAnswer, RecordError, SessionError};
 pub use fleet::PlaneHealth;
 pub use inbox::Told;
@@ -106,6 +108,8 @@ pub struct EvaluateAnswer {
     pub executes: Option<String>,
     /// For ASK: the user of the agent's host may answer, at the host's own prompt.
     pub host_may_approve: bool,
+    /// What a person has approved instead of the call.
+    pub edited: Option<Edited>,
 }
 
 /// What stands between the callers and the store.

@@ -5,6 +5,7 @@ use anyhow::bail;
 use clap::{Args, Subcommand, ValueEnum};
 
 use super::{
+    evaluate::text,
     json::Form,
     out,
     remote::{By, Remote, Wire, asked, at, reason, refusal},
@@ -61,6 +62,14 @@ enum Action {
         /// For how many minutes, with --for [default: 60]
         #[arg(long, requires = "scope")]
         minutes: Option<u64>,
+        /// Approve it with these arguments instead, one JSON object: as text, of a file (@FILE), or of standard input
+        /// (-). The call that was asked about then never runs; its agent is told these, and a call with exactly these
+        /// runs once
+        #[arg(long, value_name = "JSON", conflicts_with = "scope")]
+        arguments: Option<String>,
+        /// With --arguments: answer nothing, and show how they would execute, or what is wrong with them
+        #[arg(long, requires = "arguments")]
+        dry_run: bool,
         #[command(flatten)]
         answer: ResolveArgs,
     },
@@ -111,14 +120,26 @@ pub(super) async fn run(args: ApprovalsArgs) -> anyhow::Result<()> {
             let found = asked(client.get_approval(GetApprovalRequest { approval_id }).await)?;
             form.each(found.approval.as_slice(), whole)
         }
-        Action::Approve { scope, minutes, answer } => {
+        Action::Approve { scope, minutes, arguments, dry_run, answer } => {
             let scope = match scope {
                 None => ApprovalScope::Call,
                 Some(Scope::Resource) => ApprovalScope::Resource,
                 Some(Scope::Tool) => ApprovalScope::Tool,
             };
             let ttl = minutes.map(|minutes| duration(minutes.saturating_mul(60_000)));
-            let yes = ResolveApprovalRequest { approve: true, scope: scope.into(), ttl, ..Default::default() };
+            let edited_arguments_json = match &arguments {
+                Some(given) => text("--arguments", given)?,
+                None => String::new(),
+            };
+            let (approve, scope, validate_only) = (true, scope.into(), dry_run);
+            let yes = ResolveApprovalRequest {
+                approve,
+                scope,
+                ttl,
+                edited_arguments_json,
+                validate_only,
+                ..Default::default()
+            };
             resolve(answer, yes).await
         }
         Action::Deny(answer) => resolve(answer, ResolveApprovalRequest::default()).await,
@@ -164,7 +185,8 @@ async fn resolve(answer: ResolveArgs, what: ResolveApprovalRequest) -> anyhow::R
         bail!("nothing was answered: the policy wants a reason with it (require_reason), so give one with --reason");
     }
     let resolved = asked(resolved)?;
-    answer.form.each(resolved.approval.as_slice(), line)
+    let is_edited = resolved.approval.as_ref().is_some_and(|approval| !approval.edited_args_digest.is_empty());
+    answer.form.each(resolved.approval.as_slice(), if is_edited { whole } else { line })
 }
 
 async fn watch(form: Form, mut client: ApprovalServiceClient<Wire>) -> anyhow::Result<()> {
@@ -187,6 +209,7 @@ pub(super) fn state(approval: &Approval) -> (&'static str, Style) {
     let (name, colour) = match approval.state() {
         ApprovalState::Pending => ("open", AnsiColor::Yellow),
         ApprovalState::Approved => ("approved", AnsiColor::Green),
+        ApprovalState::Edited => ("edited", AnsiColor::Green),
         ApprovalState::Denied => ("denied", AnsiColor::Red),
         ApprovalState::Expired => ("expired", AnsiColor::BrightBlack),
         ApprovalState::Withdrawn => ("withdrawn", AnsiColor::BrightBlack),
@@ -241,6 +264,13 @@ fn whole(approval: &Approval) {
     outln!("  agent      {}", of(&approval.agent_id));
     outln!("  tool       {}", approval.tool);
     outln!("  arguments  {}", approval.arguments_json);
+    if !approval.edited_args_digest.is_empty() {
+        let what = if approval.state() == ApprovalState::Edited { "approved " } else { "chosen   " };
+        outln!("  {what}  {}", of(&approval.edited_arguments_json));
+        if approval.edited_expire_time.is_some() {
+            outln!("  good till  {}, once; the call itself never runs", at(approval.edited_expire_time.as_ref()));
+        }
+    }
     outln!("  because    {}", of(&approval.justification));
     approval.reasons.iter().for_each(|reason| outln!("  rules say  {reason}"));
     outln!("  for        {}", asked_of(approval));

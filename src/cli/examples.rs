@@ -65,7 +65,10 @@ const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
     ("approvals show", &[("callgate approvals show 0195f2c4", "")]),
     (
         "approvals approve",
-        &[("callgate approvals approve 0195f2c4 --for resource --minutes 30 --reason 'asked Ann'", "")],
+        &[
+            ("callgate approvals approve 0195f2c4 --for resource --minutes 30 --reason 'asked Ann'", ""),
+            ("callgate approvals approve 0195f2c4 --arguments @less.json", "with other arguments, once"),
+        ],
     ),
     ("approvals deny", &[("callgate approvals deny 0195f2c4 --reason 'not this customer'", "")]),
     ("approvals withdraw", &[("callgate approvals withdraw 0195f2c4 --by s-42", "")]),

@@ -12,7 +12,7 @@ use prost_types::Timestamp;
 /// Is it seen, and does it leave the rest as it stands? Controls, format characters (Unicode's category Cf,
 /// bidirectional marks among them), separators of lines and paragraphs, tags, variation selectors and blank letters are
 /// not, and neither is what anybody may draw as they like (private use).
-fn is_plain(char: char) -> bool {
+pub(super) fn is_plain(char: char) -> bool {
     !matches!(char,
         '\0'..='\u{8}' | '\u{b}'..='\u{1f}' | '\u{7f}'..='\u{9f}' | '\u{ad}' | '\u{34f}' | '\u{61c}'
         | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{180b}'..='\u{180f}' | '\u{200b}'..='\u{200f}'

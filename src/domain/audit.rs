@@ -166,6 +166,11 @@ impl Event {
     pub fn of(controlled: &Controlled) -> Option<Self> {
         let by = controlled.by.clone()?;
         let (kind, what) = match &controlled.control {
+            Control::Answered { approval_id, call_id, edit: Some(edit), .. } => {
+                let digests =
+                    format!("digest {} instead of {}", hex::encode(edit.edited.digest.0), hex::encode(edit.asked.0));
+                (Kind::Answered, format!("approved {approval_id} with other arguments, {digests}: call {call_id}"))
+            }
             Control::Answered { approval_id, call_id, answer, clears, .. } => {
                 let answer = if *answer == ApprovalStatus::Approved { "approved" } else { "denied" };
                 let clears = clears.as_ref().map_or("", |clear| match clear.resource {
@@ -174,8 +179,12 @@ impl Event {
                 });
                 (Kind::Answered, format!("{answer} {approval_id}: call {call_id}{clears}"))
             }
-            Control::Seconded { approval_id, call_id } => {
-                (Kind::Seconded, format!("approved {approval_id}, and another yes is needed: call {call_id}"))
+            Control::Seconded { approval_id, call_id, edited } => {
+                let with = edited
+                    .as_ref()
+                    .map(|edited| format!(" with other arguments, digest {}", hex::encode(edited.digest.0)));
+                let with = with.unwrap_or_default();
+                (Kind::Seconded, format!("approved {approval_id}{with}, and another yes is needed: call {call_id}"))
             }
             Control::Withdrawn { approval_id, call_id } => (Kind::Withdrawn, format!("{approval_id}: call {call_id}")),
             Control::PhaseSet { phase, plan } => {

@@ -152,6 +152,8 @@ pub enum ApprovalStatus {
     Pending,
     /// Yes; good for one permit.
     Approved,
+    /// Yes, with other arguments: the call itself never runs.
+    Edited,
     /// No.
     Denied,
     /// Who asked took the question back.
@@ -181,8 +183,9 @@ pub struct Approval {
     pub reason: Option<String>,
     /// Whose credential asked; none where nobody shows one.
     pub asked_by: Option<Arc<str>>,
-    /// Who has said yes so far, where one yes is not enough.
-    pub seconded_by: Vec<String>,
+    /// Who has said yes so far, where one yes is not enough: each with the digest of the arguments, where they are
+    /// others than those that were asked about.
+    pub seconded_by: Vec<(String, Option<ArgsDigest>)>,
 }
 
 /// A call as its tree remembers it.

@@ -206,6 +206,8 @@ pub struct CallAnswer {
     pub by: Option<String>,
     pub why: Option<String>,
     pub approved: bool,
+    /// Yes, with other arguments.
+    pub edited: bool,
 }
 
 /// Everything that is stored of a call.

@@ -1,12 +1,14 @@
 //! What happens to a session from outside its calls: answers of people, phases, compactions, grants. Each is an event
 //! of its call tree, so that a judgement made without knowing it is made again.
 
+use std::sync::Arc;
+
 use super::{
     audit::Actor,
     budget::{Dimension, Raise, Scope},
     call::ApprovalStatus,
     effect::Resource,
-    fingerprint::Fingerprint,
+    fingerprint::{ArgsDigest, Fingerprint},
     grant::Grant,
     ids::{CallId, SessionId, ToolName},
     outcome::OutcomeStatus,
@@ -33,12 +35,16 @@ pub enum Control {
         root_run: u64,
         /// What else a yes lets through.
         clears: Option<Clearance>,
+        /// What was approved instead of the call.
+        edit: Option<Box<Edit>>,
     },
     /// A person said yes to a question that needs the yes of another one, too.
     Seconded {
         /// The question.
         approval_id: String,
         call_id: CallId,
+        /// The arguments that it is for, where they are others than those that were asked about.
+        edited: Option<Edited>,
     },
     /// Who asked took the question back that a call waited for.
     Withdrawn {
@@ -72,6 +78,15 @@ pub enum Control {
 }
 
 impl Control {
+    /// The arguments that a person chose.
+    pub fn chosen_mut(&mut self) -> Option<&mut Arc<str>> {
+        match self {
+            Self::Answered { edit: Some(edit), .. } => edit.edited.arguments.as_mut(),
+            Self::Seconded { edited: Some(edited), .. } => edited.arguments.as_mut(),
+            _ => None,
+        }
+    }
+
     /// The name used in SQL and in the contract.
     #[must_use]
     pub const fn as_str(&self) -> &'static str {
@@ -104,6 +119,32 @@ pub struct Controlled {
     pub reason: Option<String>,
     /// What was done.
     pub control: Control,
+}
+
+/// Arguments that a person chose instead of those that were asked about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Edited {
+    /// Of the tool and all of them, as they will execute.
+    pub digest: ArgsDigest,
+    /// In canonical form, whole. Absent when read back into a call tree, and past their term.
+    pub arguments: Option<Arc<str>>,
+}
+
+/// A person's yes to a call with other arguments: the call that was asked about never runs, and one with these does,
+/// once.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Edit {
+    /// The call as it was asked about.
+    pub asked: ArgsDigest,
+    pub edited: Edited,
+    /// Until when it may be used.
+    pub until: Timestamp,
+    /// Under the policy that asked, by its version.
+    pub policy: String,
+    /// The rules that asked: what another one asks is another question.
+    pub rules: Vec<String>,
+    /// True when it was used, as read back.
+    pub is_used: bool,
 }
 
 /// What a person's yes lets through beyond the one call, and for how long.
@@ -161,6 +202,13 @@ impl Controlled {
         let Control::Answered { clears: Some(clear), .. } = &self.control else { return None };
         Some((clear.resource.clone(), clear.until))
     }
+
+    /// What was approved instead of the call.
+    #[must_use]
+    pub fn edit(&self) -> Option<&Edit> {
+        let Control::Answered { edit, .. } = &self.control else { return None };
+        edit.as_deref()
+    }
 }
 
 /// Something to be done to a session.
@@ -187,6 +235,8 @@ pub enum Operation {
         approve: bool,
         /// What else a yes is to let through.
         clears: Option<Clears>,
+        /// With which arguments, where not with those of the call.
+        edited: Option<Edited>,
     },
     /// Answer the question that a call waits for with yes, as the user of the agent's host did.
     HostApprove {

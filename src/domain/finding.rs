@@ -95,7 +95,7 @@ pub struct Finding {
     pub for_people: Option<String>,
     /// For WAIT, and a REUSE that may be looked at again: how long from now, in milliseconds.
     pub retry_after_ms: Option<u64>,
-    /// The call whose result is handed back.
+    /// The call whose result is handed back, or that a person approved with other arguments.
     pub reuse: Option<CallRef>,
     /// What is wrong with the arguments, field by field.
     pub violations: Vec<Violation>,

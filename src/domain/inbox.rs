@@ -2,6 +2,7 @@
 
 use super::{
     calls::Standing,
+    control::Edited,
     effect::{Effect, Resource},
     finding::{Decision, Finding},
     fingerprint::ArgsDigest,
@@ -46,6 +47,8 @@ pub struct Question {
     pub policy: String,
     /// Who has said yes, where another yes is needed.
     pub seconded_by: Vec<String>,
+    /// What was approved instead, or is said yes to by who has said it.
+    pub edited: Option<Edited>,
     /// What was answered, or that it was taken back.
     pub resolution: Option<Resolution>,
 }
@@ -57,6 +60,8 @@ pub enum QuestionState {
     Pending,
     /// Yes.
     Approved,
+    /// Yes, with other arguments.
+    Edited,
     /// No.
     Denied,
     /// Nobody answered in time.
@@ -72,6 +77,7 @@ impl QuestionState {
         match self {
             Self::Pending => "pending",
             Self::Approved => "approved",
+            Self::Edited => "edited",
             Self::Denied => "denied",
             Self::Expired => "expired",
             Self::Withdrawn => "withdrawn",
@@ -94,7 +100,7 @@ impl Question {
 /// How a question was closed: by an answer, or by who asked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Resolution {
-    /// Approved, denied or withdrawn.
+    /// Approved, edited, denied or withdrawn.
     pub state: QuestionState,
     /// Who answered, or took it back.
     pub by: String,
@@ -104,6 +110,8 @@ pub struct Resolution {
     pub at: Timestamp,
     /// What else it lets through: calls on one thing, or all of the tool's, and until when.
     pub clears: Option<(Option<Resource>, Timestamp)>,
+    /// Until when a yes to other arguments may be used.
+    pub edited_until: Option<Timestamp>,
 }
 
 /// A stored call, as it was judged last, with what came of it.

@@ -61,6 +61,13 @@ pub enum Held {
         /// Why.
         reason: Option<String>,
     },
+    /// Yes, with other arguments: this call does not run.
+    Edited {
+        /// The call that was asked about, which may be this one.
+        call: CallRef,
+        /// Why.
+        reason: Option<String>,
+    },
     /// Nobody answered in time.
     Expired,
     /// This very `call_id` asked, and the question was taken back.
@@ -147,6 +154,9 @@ impl CallTree {
                 .get(&self.root)
                 .and_then(|root| root.current_run())
                 .is_none_or(|run| run.id != request.run);
+        if let Some(edit) = self.edited(proposal, opens_root_run) {
+            return Some(Held::Edited { call: edit.call.clone(), reason: edit.reason.clone() });
+        }
         let is_denied = |denial: &&Denial| denial.fingerprint == fingerprint && denial.root_run == self.root_run();
         if let Some(denial) = self.denials.iter().rev().filter(|_| !opens_root_run).find(is_denied) {
             return Some(Held::Denied { reason: denial.reason.clone() });
@@ -155,12 +165,13 @@ impl CallTree {
         let asked = asked.filter_map(|(id, session, call)| Some((id, session, call, call.approval.as_deref()?)));
         let is_own = |id: &SessionId, call: &Call| *id == request.session && call.call_id == request.call_id;
         // Who polls a question that was taken back hears so, and does not ask it once more; another call is a new one.
-        let asked = asked.filter(|(id, _, call, asked)| asked.answer != ApprovalStatus::Withdrawn || is_own(id, call));
+        let is_over = |answer| matches!(answer, ApprovalStatus::Withdrawn | ApprovalStatus::Edited);
+        let asked = asked.filter(|(id, _, call, asked)| !is_over(asked.answer) || is_own(id, call));
         let (id, session, call, approval) = asked.max_by_key(|(id, _, call, _)| (is_own(id, call), call.seq))?;
         let overtaken = |previous: &Previous| {
             if previous.foreign { previous.call.at >= call.at } else { previous.seq > call.seq }
         };
-        if approval.answer != ApprovalStatus::Withdrawn && previous.is_some_and(overtaken) {
+        if !is_over(approval.answer) && previous.is_some_and(overtaken) {
             return None;
         }
         let is_mine = *id == request.session;
@@ -178,6 +189,7 @@ impl CallTree {
                 (same_run && holds).then_some(Held::Expired)
             }
             ApprovalStatus::Withdrawn => Some(Held::Withdrawn),
+            ApprovalStatus::Edited => Some(Held::Edited { call: call.reference(id), reason: approval.reason.clone() }),
             ApprovalStatus::Denied => None,
         }
     }

@@ -108,6 +108,8 @@ reasons! {
     ApprovalRequired = "approval_required",
     /// A person has refused the call.
     ApprovalDenied = "approval_denied",
+    /// A person has approved the call with other arguments.
+    ApprovalEdited = "approval_edited",
     /// Nobody answered in time.
     ApprovalExpired = "approval_expired",
     /// Who asked has taken the question back.

@@ -6,6 +6,7 @@ use super::{
     ids::SessionId,
     tenant::Quota,
     time::Timestamp,
+    violation::Violation,
 };
 
 /// A session cannot be part of its call tree.
@@ -69,6 +70,8 @@ pub enum CommandRejection {
     AlreadyAnswered {
         /// With yes.
         approved: bool,
+        /// To other arguments.
+        edited: bool,
         /// By whom, where that is known: a call tree remembers what was answered and not who did.
         by: Option<String>,
     },
@@ -90,6 +93,8 @@ pub enum CommandRejection {
     },
     /// What two people must approve is approved for the one call alone.
     ScopeForTwo,
+    /// The arguments that somebody chose are not taken.
+    Edit(EditRejection),
     /// Only who asked can take the question back.
     NotTheAsker,
     /// The policy wants a reason with a refusal.
@@ -110,6 +115,24 @@ pub enum NotRaised {
     NoRun,
     /// As many budgets of the tree are raised as may be.
     TooMany,
+}
+
+/// Arguments that a person chose instead of those that were asked about are not taken.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum EditRejection {
+    /// Another yes was said before, to other arguments than this one.
+    OtherArguments {
+        /// By whom.
+        by: String,
+    },
+    /// They are not what the tool takes.
+    Invalid(Vec<Violation>),
+    /// The call with them would be refused; says why.
+    Refused(String),
+    /// The user of the agent's host may be answering at a prompt, which does not hear of it.
+    AtHost,
+    /// Parts of them are not stored, and so cannot be given to the model; names them.
+    NotStored(Vec<String>),
 }
 
 /// Nobody has heard of that session.

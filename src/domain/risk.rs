@@ -58,6 +58,7 @@ mod tests {
             expires_at: Timestamp::from_millis(1),
             policy: "p".to_owned(),
             seconded_by: Vec::new(),
+            edited: None,
             resolution: None,
         }
     }

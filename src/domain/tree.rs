@@ -5,6 +5,7 @@ mod apply;
 mod bytes;
 mod controls;
 mod due;
+mod edits;
 mod restore;
 
 use std::{borrow::Cow, collections::VecDeque, sync::Arc};
@@ -23,6 +24,7 @@ use super::{
     time::Timestamp,
 };
 
+pub use edits::{EDITS_MAX, EditedCall};
 pub use restore::{KeptText, RunTotals, Totals};
 
 /// Calls that a session remembers in full, beside the open ones and those that a person is asked about.
@@ -99,6 +101,8 @@ pub struct CallTree {
     pub clearances: VecDeque<Clearance>,
     /// Budgets that people have raised.
     pub raised: Vec<Raise>,
+    /// Calls that people have approved with other arguments, oldest first.
+    pub edits: VecDeque<EditedCall>,
 }
 
 impl CallTree {
@@ -263,6 +267,7 @@ impl CallTree {
             denials: VecDeque::new(),
             clearances: VecDeque::new(),
             raised: Vec::new(),
+            edits: VecDeque::new(),
         }
     }
 

@@ -3,15 +3,15 @@
 use crate::{
     domain::{
         budget::{Dimension, RAISED_MAX, Raise, Scope},
-        call::{ApprovalStatus, Call},
+        call::{Approval, ApprovalStatus, Call},
         control::{
-            Clearance, ClearanceScope, Clears, Command, Control, Controlled, Operation, PLAN_MAX, is_same_name,
-            is_same_side,
+            Clearance, ClearanceScope, Clears, Command, Control, Controlled, Edit, Edited, Operation, PLAN_MAX,
+            is_same_name, is_same_side,
         },
         finding::Decision,
         grant::{GRANTS_MAX, Grant},
         ids::{AgentId, CallId, SessionId},
-        rejection::{CommandRejection, NotRaised},
+        rejection::{CommandRejection, EditRejection, NotRaised},
         time::Timestamp,
         tree::CallTree,
     },
@@ -32,8 +32,9 @@ pub fn control(
     let now = now.max(tree.last_at);
     let phase = tree.sessions.get(&command.session).and_then(|session| session.phase.as_deref());
     let control = match &command.operation {
-        Operation::Answer { approval_id, approve, clears } => {
-            answer(policy, tree, command, (approval_id, *approve, *clears), now)?
+        Operation::Answer { approval_id, approve, clears, edited } => {
+            let said = Said { approve: *approve, clears: *clears, edited: edited.as_ref() };
+            answer(policy, tree, command, (approval_id, said), now)?
         }
         Operation::HostApprove { call_id } => host_approve(policy, tree, command, call_id, now)?,
         Operation::Withdraw { approval_id } => withdraw(tree, command, approval_id, now)?,
@@ -100,11 +101,19 @@ fn raise(
     Ok(raise)
 }
 
+/// What a person answers.
+#[derive(Clone, Copy)]
+struct Said<'a> {
+    approve: bool,
+    clears: Option<Clears>,
+    edited: Option<&'a Edited>,
+}
+
 fn answer(
     policy: &Policy,
     tree: &CallTree,
     command: &Command,
-    (id, approve, clears): (&str, bool, Option<Clears>),
+    (id, Said { approve, clears, edited }): (&str, Said<'_>),
     now: Timestamp,
 ) -> Result<Control, CommandRejection> {
     let call = waiting(tree, command, id, now)?;
@@ -128,13 +137,44 @@ fn answer(
     if !approve && !says_why && tier.is_some_and(|tier| tier.require_reason) {
         return Err(CommandRejection::ReasonMissing);
     }
-    let others = approval.seconded_by.iter().filter(|known| !is_same_name(known, &command.by.name));
-    if approve && others.count() + 1 < route.people as usize {
-        return Ok(Control::Seconded { approval_id: id.to_owned(), call_id: call.call_id.clone() });
+    // The same arguments are a plain yes.
+    let edited = edited.filter(|edited| approve && edited.digest != call.args_digest);
+    // A prompt of the host's does not hear of it, and its user might let the call run that was asked about.
+    if edited.is_some() && policy.host_may_approve(&call.tool) {
+        return Err(CommandRejection::Edit(EditRejection::AtHost));
     }
-    let status = if approve { ApprovalStatus::Approved } else { ApprovalStatus::Denied };
+    if approve && seconds(approval, &command.by.name, edited)? + 1 < route.people as usize {
+        let (approval_id, call_id) = (id.to_owned(), call.call_id.clone());
+        return Ok(Control::Seconded { approval_id, call_id, edited: edited.cloned() });
+    }
+    let status = match (approve, edited) {
+        (true, None) => ApprovalStatus::Approved,
+        (true, Some(_)) => ApprovalStatus::Edited,
+        (false, _) => ApprovalStatus::Denied,
+    };
     let clears = clears.filter(|_| approve).map(|clears| clearance(&command.session, call, clears, now)).transpose()?;
-    Ok(answered(tree, call, (id, status), clears))
+    let edit = edited.map(|edited| Edit {
+        asked: call.args_digest,
+        edited: edited.clone(),
+        until: now.plus_ms(policy.approval_ttl_ms),
+        policy: approval.policy.to_string(),
+        rules: asking(call),
+        is_used: false,
+    });
+    Ok(answered(tree, call, (id, status), clears, edit))
+}
+
+/// How many others have said yes to the very same arguments. What two people let through both of them have seen.
+fn seconds(approval: &Approval, by: &str, edited: Option<&Edited>) -> Result<usize, CommandRejection> {
+    let digest = edited.map(|edited| edited.digest);
+    let (same, differ): (Vec<_>, Vec<_>) = approval.seconded_by.iter().partition(|(_, said)| *said == digest);
+    let is_own = |known: &str| is_same_name(known, by);
+    let others = same.iter().filter(|(known, _)| !is_own(known)).count();
+    let contradicts = differ.iter().find(|(known, _)| is_own(known)).or(differ.first().filter(|_| others == 0));
+    match contradicts {
+        Some((by, _)) => Err(CommandRejection::Edit(EditRejection::OtherArguments { by: by.clone() })),
+        None => Ok(others),
+    }
 }
 
 /// The user at whose prompt the agent asked has said yes, where the policy takes that for an answer.
@@ -152,12 +192,19 @@ fn host_approve(
     if !policy.host_may_approve(&call.tool) {
         return Err(CommandRejection::UnknownApproval);
     }
-    Ok(answered(tree, call, (&id, ApprovalStatus::Approved), None))
+    Ok(answered(tree, call, (&id, ApprovalStatus::Approved), None, None))
 }
 
-fn answered(tree: &CallTree, call: &Call, (id, answer): (&str, ApprovalStatus), clears: Option<Clearance>) -> Control {
+fn answered(
+    tree: &CallTree,
+    call: &Call,
+    (id, answer): (&str, ApprovalStatus),
+    clears: Option<Clearance>,
+    edit: Option<Edit>,
+) -> Control {
     let (approval_id, call_id) = (id.to_owned(), call.call_id.clone());
-    Control::Answered { approval_id, call_id, answer, fingerprint: call.fingerprint, root_run: tree.root_run(), clears }
+    let (fingerprint, root_run, edit) = (call.fingerprint, tree.root_run(), edit.map(Box::new));
+    Control::Answered { approval_id, call_id, answer, fingerprint, root_run, clears, edit }
 }
 
 /// Who may not answer may take the question back, and nobody else: a person who wants the call not to run denies it.
@@ -182,8 +229,9 @@ fn waiting<'a>(tree: &'a CallTree, command: &Command, id: &str, now: Timestamp) 
         }
         ApprovalStatus::Pending if call.permit.is_none() => Ok(call),
         answer => {
-            let approved = answer == ApprovalStatus::Approved;
-            Err(CommandRejection::AlreadyAnswered { approved, by: None })
+            let edited = answer == ApprovalStatus::Edited;
+            let approved = edited || answer == ApprovalStatus::Approved;
+            Err(CommandRejection::AlreadyAnswered { approved, edited, by: None })
         }
     }
 }
@@ -200,7 +248,6 @@ fn is_asker(tree: &CallTree, name: &str) -> bool {
 /// What a yes to this call lets through beside it. That something is done a second time is asked each time.
 fn clearance(session: &SessionId, call: &Call, clears: Clears, now: Timestamp) -> Result<Clearance, CommandRejection> {
     let named = call.effect.resource.as_ref().filter(|resource| resource.is_named());
-    let asks = call.findings.iter().filter(|finding| finding.decision == Decision::Ask);
     Ok(Clearance {
         session: session.clone(),
         tool: call.tool.clone(),
@@ -210,6 +257,12 @@ fn clearance(session: &SessionId, call: &Call, clears: Clears, now: Timestamp) -
         },
         until: now.plus_ms(clears.ttl_ms),
         policy: call.policy.to_string(),
-        rules: asks.map(|finding| finding.rule.to_string()).filter(|rule| rule != same_call::RULE.id).collect(),
+        rules: asking(call).into_iter().filter(|rule| rule != same_call::RULE.id).collect(),
     })
+}
+
+/// The rules that asked a person about the call.
+fn asking(call: &Call) -> Vec<String> {
+    let asks = call.findings.iter().filter(|finding| finding.decision == Decision::Ask);
+    asks.map(|finding| finding.rule.to_string()).collect()
 }

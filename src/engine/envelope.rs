@@ -5,10 +5,11 @@ use std::fmt::Write as _;
 
 use serde_json::{Value, json};
 
-use super::Recorded;
+use super::{Recorded, instead::instead};
 use crate::{
     domain::{
         call::Call,
+        control::Edited,
         digest,
         effect::EffectKind,
         failure::FailureKind,
@@ -17,6 +18,7 @@ use crate::{
         json as strict,
         outcome::{Advice, Confidence, OutcomeStatus},
         previous::Given,
+        reason::Reason,
         redaction::{self, REDACTED},
         time::wait_in_words,
         tool::EmptyMeans,
@@ -28,7 +30,8 @@ use crate::{
 };
 
 /// What is said where the call that was refused or failed spent the last of a budget.
-const DISABLED: &str = "With this call the budget is used up and tools are disabled: give the final answer now.";
+pub(super) const DISABLED: &str =
+    "With this call the budget is used up and tools are disabled: give the final answer now.";
 /// Fields of a previous result that are told to be missing.
 const MISSING_MAX: usize = 20;
 /// From this share on, a model is told that changed arguments help.
@@ -49,7 +52,7 @@ fn embedded(text: &str, is_json: bool) -> String {
 }
 
 /// Writes the members in their order; a result goes in byte for byte, so that its numbers keep all their digits.
-fn object(members: Vec<(&'static str, Value)>, raw: Vec<(&'static str, String)>) -> String {
+pub(super) fn object(members: Vec<(&'static str, Value)>, raw: Vec<(&'static str, String)>) -> String {
     let mut text = String::with_capacity(256 + raw.iter().map(|(_, value)| value.len()).sum::<usize>());
     let key = |text: &mut String, key: &str| {
         text.push_str(if text.is_empty() { "{\"" } else { ",\"" });
@@ -77,6 +80,8 @@ pub struct Beside<'a> {
     pub previous: Option<&'a Given>,
     /// How much of it is given again, in bytes.
     pub previous_max: usize,
+    /// What a person has approved instead of the call.
+    pub edited: Option<&'a Edited>,
 }
 
 /// The text for a call that is not run; none for ALLOW.
@@ -89,6 +94,9 @@ pub fn refusal(verdict: &Verdict, beside: &Beside<'_>) -> Option<ToolResult> {
     let disabled = verdict.tools_disabled && verdict.decision != Decision::Stop;
     if !winner.violations.is_empty() {
         return Some(invalid(winner, disabled, verdict.context_hint()));
+    }
+    if winner.reason == Reason::ApprovalEdited {
+        return Some(instead(winner, disabled, beside.edited));
     }
     let waits = !matches!(verdict.decision, Decision::Ask | Decision::Stop);
     let wait = waits.then(|| verdict.retry_after_ms()).flatten();

@@ -136,6 +136,9 @@ fn objections(policy: &Policy, cx: &Context<'_>) -> Vec<Finding> {
         finding.enforced &= policy.holds(&finding.rule, &cx.proposal.spec);
         cx.proposal.secrets.leave_out_of(finding);
     }
+    if let Some(edited) = same_call::edited(cx) {
+        findings.push(edited);
+    }
     let asks = |finding: &Finding| finding.decision == Decision::Ask;
     let cleared = |rule: &str| cx.tree.is_cleared(cx.proposal, rule, &policy.version, cx.now);
     let open = findings.len();
@@ -146,9 +149,10 @@ fn objections(policy: &Policy, cx: &Context<'_>) -> Vec<Finding> {
             findings.iter().filter(|finding| asks(finding)).all(|finding| finding.rule == same_call::RULE.id);
         findings.retain(|finding| !(only_waits && asks(finding)));
     }
-    if let Some(asked) = approved(cx) {
+    if let Some(rules) = approved(cx, &policy.version) {
         // The person saw what was asked then; when a rule asks since, all of it is another question.
-        let was_asked = |rule: &str| asked.findings.iter().any(|finding| asks(finding) && finding.rule == rule);
+        let is_pending = matches!(cx.held, Some(Held::Pending(_)));
+        let was_asked = |rule: &str| rules.contains(&rule) || (is_pending && rule == same_call::RULE.id);
         let is_covered = findings.iter().filter(|finding| asks(finding)).all(|finding| was_asked(&finding.rule));
         // Where something else refuses the call for now, what was asked stays on record with it.
         let is_refused = findings.iter().any(|finding| finding.enforced && finding.decision > Decision::Ask);
@@ -159,15 +163,21 @@ fn objections(policy: &Policy, cx: &Context<'_>) -> Vec<Finding> {
     findings
 }
 
-/// The call as it was asked about, when a person has approved this very call and the approval was not used yet.
-fn approved<'a>(cx: &Context<'a>) -> Option<&'a Call> {
-    let Some(Held::Approved(call)) = cx.held else { return None };
-    cx.tree.sessions.get(&call.session)?.call(&call.call_id)
+/// The rules that asked, when a person has approved this very call, and that was not used yet: as it was asked about,
+/// or instead of another one.
+fn approved<'a>(cx: &Context<'a>, policy: &str) -> Option<Vec<&'a str>> {
+    if let Some(Held::Approved(call)) = cx.held {
+        let asked = cx.tree.sessions.get(&call.session)?.call(&call.call_id)?;
+        let asks = asked.findings.iter().filter(|finding| finding.decision == Decision::Ask);
+        return Some(asks.map(|finding| finding.rule.as_ref()).collect());
+    }
+    let edit = cx.tree.approved_instead(cx.proposal, policy, cx.now)?;
+    Some(edit.rules.iter().map(String::as_str).collect())
 }
 
 /// A question that may still be answered, or whose answer may still be used, under the policy that asked it.
 fn is_open(asked: &Approval, policy: &Policy) -> bool {
-    asked.answer != ApprovalStatus::Denied && asked.policy == policy.version
+    !matches!(asked.answer, ApprovalStatus::Denied | ApprovalStatus::Edited) && asked.policy == policy.version
 }
 
 /// The caller keeps the phase, and has moved on where the present phase leads.

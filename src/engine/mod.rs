@@ -8,6 +8,7 @@ mod control;
 pub mod envelope;
 mod evaluate;
 mod follow_up;
+mod instead;
 mod record;
 mod self_correction;
 mod state;

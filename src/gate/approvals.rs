@@ -5,12 +5,13 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use tokio::sync::Mutex;
 
-use super::{CommandError, Gate, GateError, NoAnswer};
+use super::{Choice, CommandError, Gate, GateError, NoAnswer};
 use crate::{
     clock::Tick,
     domain::{
         audit::Actor,
         control::{Clears, Command, Control, Controlled, Operation, is_same_name},
+        fingerprint::ArgsDigest,
         ids::{CallId, SessionId, TenantId, ToolName},
         inbox::{Question, QuestionState, Resolution, Wanted},
         rejection::CommandRejection,
@@ -44,6 +45,8 @@ pub struct Reply {
     pub reason: Option<String>,
     /// What else a yes lets through.
     pub clears: Option<Clears>,
+    /// With which arguments a yes is, where not with those of the call.
+    pub edited: Option<Choice>,
 }
 
 impl Gate {
@@ -101,9 +104,28 @@ impl Gate {
     /// # Errors
     /// [`CommandError`]: somebody else was first, or it cannot be answered.
     pub async fn resolve(&self, tenant: TenantId, reply: &Reply) -> Result<Question, CommandError> {
-        let Reply { approval_id, approve, by, reason, clears } = reply.clone();
-        let state = if approve { QuestionState::Approved } else { QuestionState::Denied };
-        let operation = Operation::Answer { approval_id, approve, clears };
+        let Reply { approval_id, approve, by, reason, clears, edited } = reply.clone();
+        let edited = match edited.filter(|_| approve) {
+            Some(choice) => {
+                let question = self.question(tenant, &approval_id).await?;
+                let question = question.ok_or(GateError::Rejected(CommandRejection::UnknownApproval))?;
+                let only_looks = choice.only_looks;
+                let edited = Box::pin(self.choose(tenant, &question, choice)).await?;
+                match edited {
+                    edited if only_looks && question.resolution.is_none() => {
+                        return Ok(Question { edited, ..question });
+                    }
+                    edited => edited,
+                }
+            }
+            None => None,
+        };
+        let state = match (approve, &edited) {
+            (true, None) => QuestionState::Approved,
+            (true, Some(_)) => QuestionState::Edited,
+            (false, _) => QuestionState::Denied,
+        };
+        let operation = Operation::Answer { approval_id, approve, clears, edited };
         self.conclude(tenant, &reply.approval_id, (state, by, reason), operation).await
     }
 
@@ -152,10 +174,16 @@ impl Gate {
         let Some(question) = self.question(tenant, approval_id).await? else {
             return Err(GateError::Rejected(CommandRejection::UnknownApproval));
         };
+        let digest = match &operation {
+            Operation::Answer { edited: Some(edited), .. } => Some(edited.digest),
+            _ => None,
+        };
         if question.resolution.is_some() {
-            return as_closed(question, state, &by.name);
+            return as_closed(question, (state, digest), &by.name);
         }
-        if state == QuestionState::Approved && question.seconded_by.iter().any(|known| is_same_name(known, &by.name)) {
+        let is_same = question.edited.as_ref().map(|edited| edited.digest) == digest;
+        let is_yes = matches!(state, QuestionState::Approved | QuestionState::Edited);
+        if is_yes && is_same && question.seconded_by.iter().any(|known| is_same_name(known, &by.name)) {
             return Ok(question);
         }
         let unreadable = |_| NoAnswer::Fault("a stored session has a name that no session can have".to_owned());
@@ -169,13 +197,16 @@ impl Gate {
             }
             Ok(done) => {
                 self.metrics.answered(state, done.at.since_ms(question.asked_at));
-                let resolution = Some(Resolution { state, by: by.name, reason, at: done.at, clears: done.clears() });
-                Ok(Question { resolution, ..question })
+                let edited = done.edit().map(|edit| edit.edited.clone());
+                let edited_until = done.edit().map(|edit| edit.until);
+                let (by, at, clears) = (by.name, done.at, done.clears());
+                let resolution = Some(Resolution { state, by, reason, at, clears, edited_until });
+                Ok(Question { resolution, edited, ..question })
             }
             Err(GateError::Rejected(rejection)) => {
                 // The call tree remembers a call only as it stands; who answered it is in its past.
                 match self.question(tenant, approval_id).await? {
-                    Some(question) if question.resolution.is_some() => as_closed(question, state, &by.name),
+                    Some(question) if question.resolution.is_some() => as_closed(question, (state, digest), &by.name),
                     _ => Err(GateError::Rejected(rejection)),
                 }
             }
@@ -186,14 +217,23 @@ impl Gate {
 
 /// A question that was closed before. Closed the same way by the same person, it is the same once more; and withdrawn
 /// is withdrawn, by whomever.
-fn as_closed(question: Question, state: QuestionState, by: &str) -> Result<Question, CommandError> {
+fn as_closed(
+    question: Question,
+    (state, digest): (QuestionState, Option<ArgsDigest>),
+    by: &str,
+) -> Result<Question, CommandError> {
     let Some(first) = &question.resolution else { return Ok(question) };
-    if first.state == state && (state == QuestionState::Withdrawn || is_same_name(by, &first.by)) {
+    let is_same = first.state == state && question.edited.as_ref().map(|edited| edited.digest) == digest;
+    if is_same && (state == QuestionState::Withdrawn || is_same_name(by, &first.by)) {
         return Ok(question);
     }
     let by = Some(first.by.clone());
     Err(GateError::Rejected(match first.state {
         QuestionState::Withdrawn => CommandRejection::Withdrawn { by },
-        first => CommandRejection::AlreadyAnswered { approved: first == QuestionState::Approved, by },
+        first => CommandRejection::AlreadyAnswered {
+            approved: matches!(first, QuestionState::Approved | QuestionState::Edited),
+            edited: first == QuestionState::Edited,
+            by,
+        },
     }))
 }

@@ -134,5 +134,5 @@ fn unrecorded_read(policy: &Policy, proposal: &Proposal, shared: &Shared, now: T
         permit.idempotency_key.clear();
     }
     let executes = proposal.repaired.then(|| proposal.canonical.to_string());
-    Some(EvaluateAnswer { verdict, text: None, inject_as: None, executes, host_may_approve: false })
+    Some(EvaluateAnswer { verdict, text: None, inject_as: None, executes, host_may_approve: false, edited: None })
 }

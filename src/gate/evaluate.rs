@@ -7,6 +7,7 @@ use super::{
     admission::Tree,
     batch::{self, SharedBatch, evidence, judge_all},
     decide::{Access, Decided, Subject, Unheard},
+    edits::reused,
     health::Claim,
     quotas::Room,
 };
@@ -14,6 +15,7 @@ use crate::{
     domain::{
         budget::CounterKey,
         call::{Proposal, Request},
+        control::Edited,
         finding::Decision,
         ids::{SessionId, TenantId},
         rejection::EvaluateRejection,
@@ -180,7 +182,7 @@ impl Gate {
     }
 
     /// What crosses trees and the proposals depend on.
-    async fn shared(
+    pub(super) async fn shared(
         &self,
         policy: &Policy,
         tenant: TenantId,
@@ -216,17 +218,23 @@ impl Gate {
     async fn answer(&self, policy: &Policy, proposal: &Proposal, verdict: Verdict) -> EvaluateAnswer {
         let executes = proposal.repaired.then(|| proposal.canonical.to_string());
         let inject_as = proposal.spec.inject_as.clone();
+        let edited = self.approved_instead(proposal.request.tenant, &verdict).await;
         let text = match verdict.decision {
             Decision::Allow => None,
-            _ => Box::pin(self.refusal(policy, proposal, &verdict)).await,
+            _ => Box::pin(self.refusal(policy, proposal, &verdict, edited.as_ref())).await,
         };
         let host_may_approve = verdict.decision == Decision::Ask && policy.host_may_approve(&proposal.request.tool);
-        EvaluateAnswer { verdict, text, inject_as, executes, host_may_approve }
+        EvaluateAnswer { verdict, text, inject_as, executes, host_may_approve, edited }
     }
 
-    async fn refusal(&self, policy: &Policy, proposal: &Proposal, verdict: &Verdict) -> Option<ToolResult> {
-        let reuse = verdict.winner().and_then(|winner| winner.reuse.as_ref());
-        let previous = match reuse {
+    async fn refusal(
+        &self,
+        policy: &Policy,
+        proposal: &Proposal,
+        verdict: &Verdict,
+        edited: Option<&Edited>,
+    ) -> Option<ToolResult> {
+        let previous = match reused(verdict) {
             // Without the text the model is told when it was done: still an answer.
             Some(call) => {
                 let given = self.store.result(proposal.request.tenant, &call.session, &call.call_id).await;
@@ -238,6 +246,7 @@ impl Gate {
             suggested_next: &policy.suggested_next(proposal),
             previous: previous.as_ref(),
             previous_max: policy.previous_result_bytes(),
+            edited,
         };
         engine::envelope::refusal(verdict, &beside)
     }

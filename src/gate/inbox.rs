@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Gate, NoAnswer, RecordError, SessionError};
+use super::{Gate, NoAnswer, RecordError, SessionError, edits::reused};
 use crate::{
     domain::{
         call::{Approval, ApprovalStatus},
@@ -97,8 +97,8 @@ impl Gate {
         let call = call.ok_or(RecordError::Rejected(RecordRejection::UnknownCall))?;
         let Some(last) = call.judgements.last() else { return Ok((call, Told::default())) };
         let verdict = again(last);
-        let reuse = verdict.winner().and_then(|winner| winner.reuse.as_ref());
-        let previous = match reuse {
+        let edited = self.approved_instead(tenant, &verdict).await;
+        let previous = match reused(&verdict) {
             Some(reused) => self.store.result(tenant, &reused.session, &reused.call_id).await?,
             None => None,
         };
@@ -106,6 +106,7 @@ impl Gate {
             suggested_next: &[],
             previous: previous.as_ref(),
             previous_max: self.policy(tenant).previous_result_bytes(),
+            edited: edited.as_ref(),
         };
         let instead = engine::envelope::refusal(&verdict, &beside).map(|text| text.json);
         let hint = verdict.context_hint().filter(|_| verdict.decision == Decision::Allow);

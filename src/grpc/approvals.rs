@@ -9,7 +9,7 @@ use std::{
 use tonic::{Request, Response, Status};
 
 use super::{
-    decode::{Decoded, maybe_session, maybe_text, note, page_size, required_text, wrong},
+    decode::{Decoded, arguments, maybe_session, maybe_text, note, page_size, required_text, wrong},
     encode, identity,
     limits::{DAY_MS, PAGE_DEFAULT, TTL_DAYS_MAX, TTL_MS_DEFAULT},
     page, service, status,
@@ -22,14 +22,19 @@ use crate::{
     domain::{
         audit::Actor,
         control::{ClearanceScope, Clears},
+        fingerprint::ArgsDigest,
         ids::{SessionId, TenantId},
         inbox::{Question, QuestionState, Wanted},
+        json::Json,
         risk,
         time::Timestamp,
         tool::Risk,
     },
-    gate::{Gate, Reply},
+    gate::{Choice, Gate, Reply},
 };
+
+/// The field of edited arguments.
+pub(super) const EDITED: &str = "edited_arguments_json";
 
 /// All risks, for pages.
 const RISKS: [Risk; 3] = [Risk::Low, Risk::Medium, Risk::High];
@@ -124,7 +129,7 @@ fn encoded(question: Question, gate: &Gate, tenant: TenantId) -> v1::Approval {
     let (declared, tier) = gate.declared(tenant, &question);
     let (risk, risk_reasons) = risk::of(&question, declared, &route);
     let asked_at = question.asked_at;
-    let resolution = question.resolution.as_ref();
+    let (resolution, edited) = (question.resolution.as_ref(), question.edited.as_ref());
     let clears = resolution.and_then(|resolution| resolution.clears.as_ref());
     let scope = match clears {
         _ if question.state(now) != QuestionState::Approved => v1::ApprovalScope::Unspecified,
@@ -148,6 +153,9 @@ fn encoded(question: Question, gate: &Gate, tenant: TenantId) -> v1::Approval {
         escalate_group: route.escalation.map(|then| then.group).unwrap_or_default(),
         people: route.people,
         seconded_by: question.seconded_by.clone(),
+        edited_args_digest: edited.map(|edited| hex::encode(edited.digest.0)).unwrap_or_default(),
+        edited_arguments_json: edited.and_then(|edited| edited.arguments.as_deref()).unwrap_or_default().to_owned(),
+        edited_expire_time: resolution.and_then(|resolution| resolution.edited_until).map(timestamp),
         scope: scope.into(),
         scope_expire_time: clears.map(|(_, until)| timestamp(*until)),
         resource: clears.and_then(|(on, _)| on.as_ref()).map(|on| on.as_str().to_owned()).unwrap_or_default(),
@@ -185,6 +193,35 @@ fn clears(message: &v1::ResolveApprovalRequest) -> Decoded<Option<Clears>> {
         Err(_) => return wrong("scope", format!("is {}, which is no scope of an answer", message.scope)),
     };
     Ok(Some(Clears { scope, ttl_ms: ttl_ms.unwrap_or(TTL_MS_DEFAULT) }))
+}
+
+/// The arguments that a yes is for instead of those that were asked about.
+fn edited(message: &v1::ResolveApprovalRequest) -> Decoded<Option<Choice>> {
+    if message.edited_arguments_json.is_empty() {
+        return match (message.validate_only, message.edited_args_digest.is_empty()) {
+            (true, _) => wrong("validate_only", "goes with edited arguments only"),
+            (_, false) => wrong("edited_args_digest", "goes with edited arguments only"),
+            (false, true) => Ok(None),
+        };
+    }
+    if !message.approve {
+        return wrong(EDITED, "goes with a yes only");
+    }
+    if !matches!(message.scope(), v1::ApprovalScope::Unspecified | v1::ApprovalScope::Call) {
+        return wrong("scope", "is for the call alone where its arguments are edited");
+    }
+    match arguments(EDITED, &message.edited_arguments_json)? {
+        arguments @ Json::Object(_) => {
+            let seen = message.edited_args_digest.as_str();
+            let mut digest = [0; 32];
+            if !seen.is_empty() && hex::decode_to_slice(seen, &mut digest).is_err() {
+                return wrong("edited_args_digest", "is no digest: 64 hexadecimal digits");
+            }
+            let seen = (!seen.is_empty()).then_some(ArgsDigest(digest));
+            Ok(Some(Choice { arguments, seen, only_looks: message.validate_only }))
+        }
+        _ => wrong(EDITED, "is no JSON object, or one that is cut off, too deep, or has a key twice"),
+    }
 }
 
 /// Questions as they come up, each again when it is answered, is withdrawn or expires.
@@ -299,8 +336,8 @@ impl v1::approval_service_server::ApprovalService for ApprovalService {
         let message = request.into_inner();
         let approval_id = required_text("approval_id", &message.approval_id)?;
         let reason = note("reason", &message.reason)?;
-        let clears = clears(&message)?;
-        let reply = Reply { approval_id, approve: message.approve, by, reason, clears };
+        let (clears, edited) = (clears(&message)?, edited(&message)?);
+        let reply = Reply { approval_id, approve: message.approve, by, reason, clears, edited };
         let question = service::within(Box::pin(self.gate.resolve(tenant, &reply))).await?;
         let approval = Some(encoded(question, &self.gate, tenant));
         Ok(Response::new(v1::ResolveApprovalResponse { approval }))

@@ -230,6 +230,7 @@ fn answer(answer: CallAnswer) -> v1::CallAnswer {
         by: answer.by.unwrap_or_default(),
         reason: answer.why.unwrap_or_default(),
         approved: answer.approved,
+        edited: answer.edited,
     }
 }
 

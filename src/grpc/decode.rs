@@ -205,7 +205,7 @@ fn sayable(call: &v1::ToolCall) -> Decoded<Option<Box<Sayable>>> {
 }
 
 /// What the model wrote. Where nobody can read it, the text goes on, for a verdict that says so to the model.
-fn arguments(field: &str, text: &str) -> Decoded<Json> {
+pub(super) fn arguments(field: &str, text: &str) -> Decoded<Json> {
     is_short(field, text, BYTES_MAX)?;
     Ok(match json::parse(if text.is_empty() { "{}" } else { text }) {
         Ok(arguments @ Json::Object(_)) => arguments,

@@ -70,7 +70,7 @@ pub(super) fn verdict(answer: EvaluateAnswer, call_id: String, all_budgets: bool
     let verdict = answer.verdict;
     let winner = verdict.decided_by();
     let text = answer.text;
-    let approval = verdict.approval.as_ref();
+    let (approval, edited) = (verdict.approval.as_ref(), answer.edited.as_ref());
     let (header, argument) = match &answer.inject_as {
         Some(InjectAs::Header(name)) => (name.to_string(), String::new()),
         Some(InjectAs::Argument(name)) => (String::new(), name.to_string()),
@@ -104,6 +104,8 @@ pub(super) fn verdict(answer: EvaluateAnswer, call_id: String, all_budgets: bool
         fingerprint: verdict.fingerprint.to_hex(),
         policy_version: verdict.policy.to_string(),
         host_may_approve: answer.host_may_approve,
+        approved_args_digest: edited.map(|edited| hex::encode(edited.digest.0)).unwrap_or_default(),
+        approved_arguments_json: edited.and_then(|edited| edited.arguments.as_deref()).unwrap_or_default().to_owned(),
     }
 }
 

@@ -137,6 +137,7 @@ mirrors! {
         Denied = Denied,
         Expired = Expired,
         Withdrawn = Withdrawn,
+        Edited = Edited,
     }
     ToolState = ToolState {
         Working = Working,

@@ -3,6 +3,7 @@
 
 mod commands;
 mod dialects;
+mod edits;
 mod tenancy;
 
 use std::{

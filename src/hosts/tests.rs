@@ -319,3 +319,13 @@ fn a_text_is_cut_to_what_hosts_hand_on() {
     assert!(told.ends_with("hook's answer]"));
     assert_eq!(cut(&"x".repeat(super::CHARS_MAX)).len(), super::CHARS_MAX);
 }
+
+#[test]
+fn approved_arguments_are_handed_on_whole_or_not_at_all() {
+    let told = |arguments: &str| {
+        super::refusal(&format!(r#"{{"message":"Call pay again.","approved_arguments":{arguments}}}"#))
+    };
+    assert_eq!(told(r#"{"amount":1.50}"#), "Call pay again.\napproved_arguments: {\"amount\":1.50}");
+    let long = told(&format!(r#"{{"note":"{}"}}"#, "x".repeat(super::words::CHARS_MAX)));
+    assert!(long.contains("callgate approvals show") && !long.contains("xxx"), "{long}");
+}

@@ -1,11 +1,22 @@
 //! What a model is told in the place of a tool's answer: the words of the verdict, as lines.
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, value::RawValue};
 
 /// Longest text that hosts hand on, in UTF-16 code units.
 pub const CHARS_MAX: usize = 10_000;
 /// What stands at the end of a text that was cut.
 const CUT: &str = "\n[cut here: the rest does not fit into a hook's answer]";
+
+/// Arguments that a person approved, with every digit as it was stored.
+#[derive(serde::Deserialize)]
+struct Approved<'a> {
+    #[serde(borrow, default)]
+    approved_arguments: Option<&'a RawValue>,
+}
+
+/// What is said in the place of approved arguments that do not fit.
+const TOO_LONG: &str = "approved_arguments do not fit into a hook's answer: ask the user for them, who sees them with \
+    `callgate approvals list --all` and `callgate approvals show ID`.";
 
 /// A refusal in words, from the JSON object that a verdict has for the model. An earlier result is handed over as the
 /// result of this call, so that the model goes on with it.
@@ -25,6 +36,12 @@ pub fn refusal(tool_result_json: &str) -> String {
     lines.extend(errors);
     lines.extend(more);
     lines.extend(next.map(|next| format!("What may help: {next}")));
+    if let Ok(Approved { approved_arguments: Some(approved) }) = serde_json::from_str(tool_result_json) {
+        let approved = format!("approved_arguments: {}", approved.get());
+        // Half of them would be other ones.
+        let fits = lines.iter().chain([&approved]).map(|line| line.encode_utf16().count() + 1).sum::<usize>();
+        lines.push(if fits <= CHARS_MAX { approved } else { TOO_LONG.to_owned() });
+    }
     if let Some(previous) = said.get("previous_result") {
         lines.push("This is no error. Take the following as the result of this call and go on.".to_owned());
         lines.push(match previous.as_str() {

@@ -103,7 +103,8 @@ impl Judge for Params {
 
 fn check(params: &Params, cx: &Context<'_>) -> Option<Finding> {
     match cx.held {
-        Some(Held::Approved(_)) => return None,
+        // What is said of it does not hang on the mode of a rule.
+        Some(Held::Approved(_) | Held::Edited { .. }) => return None,
         Some(held) => return Some(asked(cx, held)),
         None => {}
     }
@@ -140,17 +141,30 @@ fn asked(cx: &Context<'_>, held: &Held) -> Finding {
             );
             return Finding::new(RULE.id, Decision::Deny, Reason::ApprovalWithdrawn, message);
         }
-        Held::Denied { reason } => {
-            let why = reason.as_deref().map(str::trim).filter(|reason| !reason.is_empty());
-            let why = why.map(|reason| format!(" They say: {}.", reason.trim_end_matches('.'))).unwrap_or_default();
-            (Reason::ApprovalDenied, "A person refused", why)
+        Held::Denied { reason } => (Reason::ApprovalDenied, "A person refused", they_say(reason.as_deref())),
+        Held::Approved(_) | Held::Edited { .. } | Held::Expired => {
+            (Reason::ApprovalExpired, "Nobody approved in time:", String::new())
         }
-        Held::Approved(_) | Held::Expired => (Reason::ApprovalExpired, "Nobody approved in time:", String::new()),
     };
     let message = format!(
         "{what} {tool} with these arguments.{why} Do not try it again in this turn: ask the user how to go on."
     );
     Finding::new(RULE.id, Decision::Deny, reason, message)
+}
+
+fn they_say(reason: Option<&str>) -> String {
+    let reason = reason.map(str::trim).filter(|reason| !reason.is_empty());
+    reason.map(|reason| format!(" They say: {}.", reason.trim_end_matches('.'))).unwrap_or_default()
+}
+
+/// A person has approved the call with other arguments. It holds in every mode: what they did not want never runs.
+#[must_use]
+pub fn edited(cx: &Context<'_>) -> Option<Finding> {
+    let Some(Held::Edited { call, reason }) = cx.held else { return None };
+    let (tool, why) = (cx.tool(), they_say(reason.as_deref()));
+    let message = format!("A person approved {tool} with other arguments than these: this call was not run.{why}");
+    let finding = Finding::new(RULE.id, Decision::Deny, Reason::ApprovalEdited, message);
+    Some(finding.reusing(call.clone()))
 }
 
 fn in_flight(params: &Params, cx: &Context<'_>, previous: &Previous) -> Finding {

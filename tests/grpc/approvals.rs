@@ -85,7 +85,17 @@ async fn a_yes_can_hold_for_one_thing_until_a_time() {
         let ttl = Some(duration(ttl));
         let approval_id = id.clone();
         let scope = scope.into();
-        from("eve", v1::ResolveApprovalRequest { approval_id, approve, scope, ttl, reason: "seen".into() })
+        from(
+            "eve",
+            v1::ResolveApprovalRequest {
+                approval_id,
+                approve,
+                scope,
+                ttl,
+                reason: "seen".into(),
+                ..Default::default()
+            },
+        )
     };
     for bad in [
         yes(true, v1::ApprovalScope::Call, 60_000),

@@ -16,6 +16,7 @@ mod credentials;
 mod described;
 mod dialects;
 mod edge;
+mod edited;
 mod errors;
 mod fields;
 mod fleet;

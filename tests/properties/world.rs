@@ -156,7 +156,7 @@ impl World {
                 };
                 let approval_id = open.id.clone();
                 match *approve {
-                    Some(approve) => Operation::Answer { approval_id, approve, clears: None },
+                    Some(approve) => Operation::Answer { approval_id, approve, clears: None, edited: None },
                     None => Operation::Withdraw { approval_id },
                 }
             }

@@ -145,7 +145,7 @@ async fn what_people_do_to_a_session_is_told_by_the_commit_that_stores_it() {
     let postgres = Postgres::start().await;
     let gate = gate(&postgres, &asking()).await;
     let asked = evaluate(&gate, ask("s", "c1", "reset", "{}")).await.verdict.approval.expect("a question").id;
-    let answer = Operation::Answer { approval_id: asked.clone(), approve: true, clears: None };
+    let answer = Operation::Answer { approval_id: asked.clone(), approve: true, clears: None, edited: None };
     let grant = Operation::Grant {
         id: "grn_1".to_owned(),
         tools: Pattern::parse("tools", "save*").expect("a pattern"),
@@ -193,7 +193,7 @@ async fn of_two_who_answer_at_once_one_is_told_and_who_lost_is_not() {
         let request = ask("s", &format!("c{n}"), "reset", &format!(r#"{{"n":{n}}}"#));
         let approval_id = evaluate(&gates[n % 2], request).await.verdict.approval.expect("a question").id;
         let answers = [("eve", true), ("max", false)].into_iter().zip(gates.clone()).map(|((by, approve), gate)| {
-            let operation = Operation::Answer { approval_id: approval_id.clone(), approve, clears: None };
+            let operation = Operation::Answer { approval_id: approval_id.clone(), approve, clears: None, edited: None };
             async move { gate.control(DEFAULT_TENANT, &does(operation, by)).await.is_ok() }
         });
         let taken = all(answers).await.into_iter().filter(|taken| *taken).count();
@@ -215,7 +215,7 @@ async fn an_answer_that_cannot_be_told_is_not_stored_and_its_session_goes_on() {
     let gate = gate(&postgres, &asking()).await;
     let asked = evaluate(&gate, ask("s", "c1", "reset", "{}")).await.verdict.approval.expect("a question").id;
     postgres.tamper("alter table audit add constraint full_up check (number < 0) not valid").await;
-    let operation = Operation::Answer { approval_id: asked, approve: true, clears: None };
+    let operation = Operation::Answer { approval_id: asked, approve: true, clears: None, edited: None };
     let refused = gate.control(DEFAULT_TENANT, &does(operation.clone(), "eve")).await;
     assert!(refused.is_err(), "{refused:?}");
     assert_eq!(postgres.rows("select from session_event").await, [""; 0], "nothing is there that nobody was told");

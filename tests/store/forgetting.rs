@@ -90,7 +90,7 @@ async fn work(gate: &Gate, other: &Gate, word: &str, of: impl Fn(Request) -> Req
     let reset = asked(&root, "reset", "reset");
     let approval_id = evaluate(gate, reset).await.verdict.approval.expect("a question").id;
     for (operation, by) in [
-        (Operation::Answer { approval_id, approve: true, clears: None }, "eve"),
+        (Operation::Answer { approval_id, approve: true, clears: None, edited: None }, "eve"),
         (Operation::SetPhase { phase: "MIDDLE".to_owned(), plan: None }, "eve"),
         (
             Operation::Grant {

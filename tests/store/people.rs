@@ -32,7 +32,7 @@ async fn reset(gate: &Gate, call: &str, device: u32) -> (EvaluateAnswer, Option<
 
 async fn resolve(gate: &Gate, approval_id: Option<String>, approve: bool) {
     let approval_id = approval_id.expect("a question");
-    let operation = Operation::Answer { approval_id, approve, clears: None };
+    let operation = Operation::Answer { approval_id, approve, clears: None, edited: None };
     let command = Command { session: session("s"), by: "eve".into(), reason: None, operation };
     gate.control(DEFAULT_TENANT, &command).await.expect("an answer that is taken");
 }

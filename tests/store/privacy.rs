@@ -113,7 +113,7 @@ async fn no_secret_is_in_a_dump_of_the_database() {
         session: session("s0"),
         by: Actor::from("eve"),
         reason: Some("I know 4111-1111-1111-1111".to_owned()),
-        operation: Operation::Answer { approval_id, approve: true, clears: None },
+        operation: Operation::Answer { approval_id, approve: true, clears: None, edited: None },
     };
     gate.control(DEFAULT_TENANT, &command).await.expect("an answer that is taken");
     gate.halt(DEFAULT_TENANT, &Halted::Session(session("s4")), "eve", "leaked 4111111111111111").await.expect("a halt");
@@ -159,7 +159,7 @@ async fn calls_are_told_apart_by_the_true_value() {
     let approval_id = asked.verdict.approval.expect("a question").id;
     let question = warm.questions(DEFAULT_TENANT, &Wanted { max: 9, ..Wanted::default() }).await;
     assert!(!format!("{question:?}").contains("4111"), "{question:?}");
-    let operation = Operation::Answer { approval_id, approve: true, clears: None };
+    let operation = Operation::Answer { approval_id, approve: true, clears: None, edited: None };
     let command = Command { session: session("s"), by: Actor::from("eve"), reason: None, operation };
     warm.control(DEFAULT_TENANT, &command).await.expect("an answer that is taken");
     assert_eq!(said(&evaluate(&warm, charge("pay2", "5555555555554444")).await), "ASK approval_required");

@@ -49,7 +49,7 @@ async fn asked(gate: &Gate, call: &str, tool: &str) -> String {
 }
 
 async fn answers(gate: &Gate, by: Actor, approval_id: &str, approve: bool) -> Result<Control, CommandRejection> {
-    let operation = Operation::Answer { approval_id: approval_id.to_owned(), approve, clears: None };
+    let operation = Operation::Answer { approval_id: approval_id.to_owned(), approve, clears: None, edited: None };
     does(gate, by, operation).await
 }
 
@@ -137,8 +137,14 @@ async fn two_people_say_yes_before_the_call_runs_and_a_replica_that_comes_later_
     let again = || ask("s", "c1", "pay_it", r#"{"for":"c1"}"#);
     assert_eq!(said(&evaluate(&gate, again()).await), "ASK approval_required");
     let fresh = plane(&postgres).await;
-    let reply =
-        Reply { approval_id: id.clone(), approve: true, by: person(" EVE ", "finance"), reason: None, clears: None };
+    let reply = Reply {
+        approval_id: id.clone(),
+        approve: true,
+        by: person(" EVE ", "finance"),
+        reason: None,
+        clears: None,
+        edited: None,
+    };
     let question = Box::pin(fresh.resolve(DEFAULT_TENANT, &reply)).await.expect("the same yes once more");
     assert_eq!((question.seconded_by, question.resolution), (vec!["eve".to_owned()], None));
     assert!(seconded(&answers(&fresh, person("Eve", "finance"), &id, true).await), "she is one person");
@@ -173,7 +179,7 @@ async fn one_no_is_enough_and_a_question_that_was_taken_back_takes_no_second_yes
     assert!(seconded(&answers(&gate, person("eve", "finance"), &denied, true).await));
     assert!(approved(&answers(&gate, person("eve", "finance"), &denied, false).await), "she has thought better of it");
     let refused = answers(&gate, person("max", "finance"), &denied, true).await;
-    assert_eq!(refused, Err(CommandRejection::AlreadyAnswered { approved: false, by: None }));
+    assert_eq!(refused, Err(CommandRejection::AlreadyAnswered { approved: false, edited: false, by: None }));
     let taken_back = asked(&gate, "c2", "pay_it").await;
     assert!(seconded(&answers(&gate, person("eve", "finance"), &taken_back, true).await));
     let withdraw = || Operation::Withdraw { approval_id: taken_back.clone() };
@@ -189,7 +195,7 @@ async fn what_two_must_approve_holds_for_the_call_alone() {
     let gate = plane(&postgres).await;
     let approval_id = asked(&gate, "c1", "pay_it").await;
     let clears = Some(Clears { scope: ClearanceScope::Tool, ttl_ms: 60_000 });
-    let operation = Operation::Answer { approval_id, approve: true, clears };
+    let operation = Operation::Answer { approval_id, approve: true, clears, edited: None };
     assert_eq!(does(&gate, person("eve", "finance"), operation).await, Err(CommandRejection::ScopeForTwo));
 }
 
@@ -206,7 +212,8 @@ async fn whose_credential_asks_does_not_answer_under_any_name_of_theirs() {
     }
     assert!(approved(&answers(&gate, person("billing2", "finance"), &id, true).await));
     let id = asked(&gate, "c2", "ask_it").await;
-    let reply = Reply { approval_id: id, approve: true, by: person("billing", ""), reason: None, clears: None };
+    let reply =
+        Reply { approval_id: id, approve: true, by: person("billing", ""), reason: None, clears: None, edited: None };
     let refused: Result<_, CommandError> = Box::pin(gate.resolve(DEFAULT_TENANT, &reply)).await;
     assert!(matches!(refused, Err(GateError::Rejected(CommandRejection::SelfApproval))), "{refused:?}");
 }

@@ -79,7 +79,7 @@ pub(crate) async fn answered(gate: &Gate, named: &str, reason: &str) {
         session: session(named),
         by: Actor::from("eve"),
         reason: Some(reason.to_owned()),
-        operation: Operation::Answer { approval_id, approve: false, clears: None },
+        operation: Operation::Answer { approval_id, approve: false, clears: None, edited: None },
     };
     gate.control(DEFAULT_TENANT, &command).await.expect("an answer that is taken");
 }

@@ -7,7 +7,7 @@ use callgate::{
     domain::{
         audit::Actor,
         call::Request,
-        control::{ClearanceScope, Clears, Command, Operation},
+        control::{ClearanceScope, Clears, Command, Edited, Operation},
         failure::ErrorReport,
         fingerprint::{ArgsDigest, Fingerprint, ResultDigest},
         ids::{DEFAULT_TENANT, ToolName},
@@ -50,7 +50,7 @@ pub(crate) fn rules() -> Policy {
 }
 
 /// Every word that its story tells, and nobody else would.
-pub(crate) const WORDS: [&str; 17] = [
+pub(crate) const WORDS: [&str; 18] = [
     "wagtail",
     "redstart",
     "bullfinch",
@@ -68,6 +68,7 @@ pub(crate) const WORDS: [&str; 17] = [
     "ouzel",
     "twite",
     "serin",
+    "fulmar",
 ];
 
 /// A story with words in all that is stored.
@@ -94,13 +95,22 @@ pub(crate) async fn story(gate: &Gate) {
         session: session("s"),
         by: Actor::from("eve"),
         reason: Some("the linnet may".to_owned()),
-        operation: Operation::Answer { approval_id, approve: true, clears },
+        operation: Operation::Answer { approval_id, approve: true, clears, edited: None },
     };
     gate.control(DEFAULT_TENANT, &command).await.expect("an answer that is taken");
     done(gate, ask("s", "c6", "charge", r#"{"nest":"hawfinch"}"#), "pipit").await;
     done(gate, ask("s", "c7", "pay", r#"{"to":"ouzel"}"#), "paid the twite").await;
     assert_eq!(said(&evaluate(gate, ask("s", "c8", "serin_tool", "{}")).await), "DENY unknown_tool");
     done(gate, ask("s", "c9", "unlock", r#"{"pin":"4711"}"#), "0815").await;
+    let asked = evaluate(gate, ask("s", "c10", "charge", r#"{"nest":"n2"}"#)).await;
+    let approval_id = asked.verdict.approval.expect("a question").id;
+    let edited = Some(Edited { digest: ArgsDigest([7; 32]), arguments: Some(r#"{"nest":"fulmar"}"#.into()) });
+    let operation = Operation::Answer { approval_id, approve: true, clears: None, edited };
+    let command = Command { session: session("s"), by: Actor::from("eve"), reason: None, operation };
+    gate.control(DEFAULT_TENANT, &command).await.expect("an answer that is taken");
+    let told = evaluate(gate, ask("s", "c10", "charge", r#"{"nest":"n2"}"#)).await;
+    assert_eq!(said(&told), "DENY approval_edited");
+    assert!(told.text.is_some_and(|text| text.json.contains("fulmar")), "the model is told");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

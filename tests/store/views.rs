@@ -44,7 +44,7 @@ async fn a_call_says_why_and_who_let_it_through() {
     assert_eq!(postgres.rows(open).await, [r#"("waiting for a person",1)"#]);
     let pending = "select status, tool, justification, message is not null, answered_by from approvals";
     assert_eq!(postgres.rows(pending).await, [r#"(pending,reset,"It hangs.",t,)"#]);
-    let operation = Operation::Answer { approval_id: asked, approve: true, clears: None };
+    let operation = Operation::Answer { approval_id: asked, approve: true, clears: None, edited: None };
     let reason = Some("go ahead".to_owned());
     let command = Command { session: session("s"), by: "eve".into(), reason, operation };
     gate.control(DEFAULT_TENANT, &command).await.expect("an answer that is taken");

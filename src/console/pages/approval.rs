@@ -15,6 +15,7 @@ use url::form_urlencoded::byte_serialize;
 use super::{
     approvals::{self, Risk, risk, state},
     before::{Before, before},
+    edit::{Chosen, editable, hidden},
 };
 use crate::{
     console::{Console, arguments, fault::Fault, filters, form::Posted, frame::Frame, visitor::Visitor},
@@ -59,6 +60,12 @@ struct Page {
     thing: Option<String>,
     fault: Option<String>,
     form: Answer,
+    /// What was approved instead, or is said yes to by who has said it.
+    chosen: Option<Chosen>,
+    /// What would be approved instead, to be confirmed.
+    confirm: Option<Chosen>,
+    /// Why its arguments cannot be edited here.
+    hidden: Option<String>,
 }
 
 /// What a rule had to say.
@@ -78,6 +85,9 @@ struct Answer {
     scope: String,
     minutes: String,
     reason: String,
+    /// Other arguments, and the digest by which they were seen.
+    edited: String,
+    digest: String,
 }
 
 /// For how long a yes may hold that is for more than the call.
@@ -101,6 +111,9 @@ async fn question(visitor: &Visitor, id: String) -> Result<Approval, Fault> {
 async fn show(visitor: Visitor, Path(id): Path<String>, Query(place): Query<Place>) -> Result<Response, Fault> {
     let question = question(&visitor, id).await?;
     match place.part.as_str() {
+        "edited" => {
+            Ok(([(header::CONTENT_TYPE, "text/plain; charset=utf-8")], question.edited_arguments_json).into_response())
+        }
         "json" => Ok(([(header::CONTENT_TYPE, "text/plain; charset=utf-8")], question.arguments_json).into_response()),
         // Answered meanwhile: what can be done on the page is another thing now.
         "standing" if state(&question) != place.seen => {
@@ -119,6 +132,9 @@ async fn show(visitor: Visitor, Path(id): Path<String>, Query(place): Query<Plac
 
 /// Answers, and goes back to the question as it then stands. What is refused is told there too.
 async fn answer(Path(id): Path<String>, Posted { visitor, form }: Posted<Answer>) -> Result<Response, Fault> {
+    if form.what == "look" {
+        return look(&id, &visitor, form).await;
+    }
     let answered = match resolution(&id, &form) {
         Ok(asked) => {
             let mut approvals = ApprovalServiceClient::new(visitor.calls.clone());
@@ -130,13 +146,44 @@ async fn answer(Path(id): Path<String>, Posted { visitor, form }: Posted<Answer>
     let Fault::Told { code, message, .. } = fault else { return Err(fault) };
     let question = question(&visitor, id).await?;
     let before = before(&visitor, &question).await?;
-    let page = Page { fault: Some(message), form, ..Page::new(&visitor, question, before) };
+    let page = Page { fault: Some(message), ..Page::new(&visitor, question, before).with(form) };
+    Ok((code, Html(page.render()?)).into_response())
+}
+
+/// Shows what other arguments would change, before anybody says yes to them. What is wrong with them is told beside
+/// what was typed.
+async fn look(id: &str, visitor: &Visitor, form: Answer) -> Result<Response, Fault> {
+    let asked = ResolveApprovalRequest { validate_only: true, ..resolution(id, &form)? };
+    let told = ApprovalServiceClient::new(visitor.calls.clone()).resolve_approval(asked).await;
+    let (code, confirm, fault) = match told.map_err(Fault::from) {
+        Ok(told) => {
+            let told = told.into_inner().approval.unwrap_or_default();
+            let same = "These are the arguments that it was asked with: approve the call as it is.".to_owned();
+            match Chosen::of(&told) {
+                Some(chosen) => (StatusCode::OK, Some(chosen), None),
+                None => (StatusCode::BAD_REQUEST, None, Some(same)),
+            }
+        }
+        Err(Fault::Told { code, message, .. }) => (code, None, Some(message)),
+        Err(fault) => return Err(fault),
+    };
+    let question = question(visitor, id.to_owned()).await?;
+    let before = before(visitor, &question).await?;
+    let page = Page { confirm, fault, ..Page::new(visitor, question, before).with(form) };
     Ok((code, Html(page.render()?)).into_response())
 }
 
 fn resolution(id: &str, form: &Answer) -> Result<ResolveApprovalRequest, Fault> {
     let approve = match form.what.as_str() {
         "approve" => true,
+        "look" | "edit" if form.edited.trim().is_empty() => {
+            return Err(Fault::field("edited: write the arguments, as a JSON object"));
+        }
+        "look" => true,
+        "edit" if form.digest.is_empty() => {
+            return Err(Fault::field("digest: look at the arguments before you approve them"));
+        }
+        "edit" => true,
         "deny" if form.reason.trim().is_empty() => {
             return Err(Fault::field("reason: say why it is denied; the model is told, and can do better then"));
         }
@@ -157,7 +204,17 @@ fn resolution(id: &str, form: &Answer) -> Result<ResolveApprovalRequest, Fault> 
         }
     };
     let reason = form.reason.trim().to_owned();
-    Ok(ResolveApprovalRequest { approval_id: id.to_owned(), approve, reason, scope: scope.into(), ttl })
+    let (edits, sees) = (matches!(form.what.as_str(), "look" | "edit"), form.what == "edit");
+    Ok(ResolveApprovalRequest {
+        approval_id: id.to_owned(),
+        approve,
+        reason,
+        scope: scope.into(),
+        ttl,
+        edited_arguments_json: if edits { form.edited.trim().to_owned() } else { String::new() },
+        edited_args_digest: if sees { form.digest.clone() } else { String::new() },
+        validate_only: false,
+    })
 }
 
 impl Page {
@@ -180,9 +237,19 @@ impl Page {
             cannot: is_pending.then(|| cannot(visitor, &question)).flatten(),
             thing: is_named.then(|| on.clone()),
             fault: None,
-            form: Answer::default(),
+            chosen: Chosen::of(&question),
+            confirm: None,
+            hidden: hidden(&question),
+            form: Answer { edited: editable(&question.arguments_json), ..Answer::default() },
             question,
         }
+    }
+
+    /// With what was typed.
+    fn with(mut self, form: Answer) -> Self {
+        let edited = if form.edited.is_empty() { std::mem::take(&mut self.form.edited) } else { form.edited };
+        self.form = Answer { edited, ..form };
+        self
     }
 
     fn is_open(&self) -> bool {
@@ -191,6 +258,11 @@ impl Page {
 
     fn is_for_more(&self) -> bool {
         self.question.people < 2
+    }
+
+    /// The form for other arguments is unfolded: something was wrong with them, or they are to be confirmed.
+    fn is_editing(&self) -> bool {
+        matches!(self.form.what.as_str(), "look" | "edit")
     }
 }
 

@@ -131,6 +131,7 @@ pub(super) fn risk(question: &Approval) -> Option<Risk> {
 pub(super) fn state(question: &Approval) -> &'static str {
     match question.state() {
         ApprovalState::Approved => "approved",
+        ApprovalState::Edited => "approved with other arguments",
         ApprovalState::Denied => "denied",
         ApprovalState::Expired => "expired",
         ApprovalState::Withdrawn => "withdrawn",

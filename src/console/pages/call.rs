@@ -108,6 +108,8 @@ impl Page {
     /// What a person did, in words.
     fn did(&self, answer: &CallAnswer) -> &'static str {
         match (answer.kind.as_str(), answer.approved) {
+            ("answered", _) if answer.edited => "approved it with other arguments; with these it does not run",
+            ("seconded", _) if answer.edited => "said yes to other arguments; another yes was needed",
             ("answered", true) => "approved it",
             ("answered", false) => "denied it",
             ("seconded", _) => "said yes; another yes was needed",
@@ -119,7 +121,7 @@ impl Page {
 }
 
 /// JSON with a line a member; anything else as it is.
-fn pretty(text: &str) -> String {
+pub(super) fn pretty(text: &str) -> String {
     // Numbers keep their digits: what is shown has to be what is stored.
     let value = serde_json::from_str::<Box<serde_json::value::RawValue>>(text);
     match value {

@@ -7,6 +7,7 @@ mod backtest;
 mod before;
 mod call;
 mod difference;
+mod edit;
 mod issuer;
 mod learning;
 mod now;

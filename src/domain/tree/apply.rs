@@ -67,6 +67,7 @@ impl CallTree {
         let forgotten = session.forget();
         self.forgotten_change = self.forgotten_change.max(forgotten);
         self.changing(event);
+        self.use_up(event);
     }
 
     /// Remembers what a permitted write changes.

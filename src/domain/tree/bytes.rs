@@ -12,6 +12,7 @@ use crate::domain::{
     outcome::Advice,
     profile::Circumstances,
     sorted::Sorted,
+    tree::EditedCall,
 };
 
 /// What an allocation costs beside its contents: its header, and what its size is rounded up by.
@@ -47,7 +48,8 @@ impl CallTree {
             + self.grants.capacity() * size_of::<Grant>()
             + self.raised.capacity() * size_of::<Raise>()
             + self.denials.capacity() * size_of::<Denial>()
-            + self.clearances.capacity() * 2 * size_of::<Clearance>();
+            + self.clearances.capacity() * 2 * size_of::<Clearance>()
+            + self.edits.capacity() * 2 * size_of::<EditedCall>();
         size_of::<Self>()
             + entries(&self.sessions)
             + sessions.sum::<usize>()

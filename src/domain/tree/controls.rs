@@ -16,12 +16,15 @@ impl CallTree {
     pub(super) fn controlled(&mut self, event: &Controlled) {
         let session = self.sessions.or_insert_with(&event.session, Box::default);
         match &event.control {
-            Control::Answered { approval_id: _, call_id: _, answer, fingerprint, root_run, clears } => {
+            Control::Answered { approval_id: _, call_id: _, answer, fingerprint, root_run, clears, edit } => {
                 push_bounded(&mut self.clearances, clears.clone(), CLEARANCES_MAX);
                 self.closed(event);
                 if *answer == ApprovalStatus::Denied {
                     let (fingerprint, root_run, reason) = (*fingerprint, *root_run, event.reason.clone());
                     push_bounded(&mut self.denials, Some(Denial { fingerprint, root_run, reason }), DENIALS_MAX);
+                }
+                if let Some(edit) = edit {
+                    self.edit(event, *root_run, edit);
                 }
             }
             Control::Withdrawn { .. } | Control::Seconded { .. } => self.closed(event),
@@ -52,10 +55,10 @@ impl CallTree {
     /// A question was answered or taken back, or is nearer to it: several call_ids may wait for it. The same event may
     /// come twice.
     pub(super) fn closed(&mut self, event: &Controlled) {
-        let (id, answer) = match &event.control {
-            Control::Answered { approval_id, answer, .. } => (approval_id, Some(*answer)),
-            Control::Withdrawn { approval_id, .. } => (approval_id, Some(ApprovalStatus::Withdrawn)),
-            Control::Seconded { approval_id, .. } => (approval_id, None),
+        let (id, answer, edited) = match &event.control {
+            Control::Answered { approval_id, answer, .. } => (approval_id, Some(*answer), None),
+            Control::Withdrawn { approval_id, .. } => (approval_id, Some(ApprovalStatus::Withdrawn), None),
+            Control::Seconded { approval_id, edited, .. } => (approval_id, None, edited.as_ref()),
             _ => return,
         };
         let calls = self.sessions.values_mut().flat_map(|session| &mut session.calls);
@@ -68,8 +71,8 @@ impl CallTree {
                 }
                 None => {
                     let by = event.by.as_ref().map(|by| &by.name);
-                    let is_new = |by: &&String| !approval.seconded_by.iter().any(|known| is_same_name(known, by));
-                    let by = by.filter(is_new).cloned();
+                    let is_new = |by: &&String| !approval.seconded_by.iter().any(|(known, _)| is_same_name(known, by));
+                    let by = by.filter(is_new).map(|by| (by.clone(), edited.map(|edited| edited.digest)));
                     approval.seconded_by.extend(by);
                 }
             }

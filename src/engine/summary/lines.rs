@@ -78,6 +78,10 @@ fn question(call: &Call, now: Timestamp) -> Option<String> {
             Some(format!("waits for a person's approval since {since}. Do not ask for it again"))
         }
         ApprovalStatus::Approved => Some("was approved by a person and has not run yet. Call it now".to_owned()),
+        ApprovalStatus::Edited => Some(
+            "was approved by a person with other arguments, and does not run with these. Call it again to be told them"
+                .to_owned(),
+        ),
         _ => None,
     }
 }

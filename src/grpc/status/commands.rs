@@ -30,9 +30,10 @@ impl Told for CommandRejection {
                 "no call waits for this answer: nobody was asked, or the call was judged again without a question"
                     .to_owned(),
             ),
-            Self::AlreadyAnswered { approved, by } => {
+            Self::AlreadyAnswered { approved, edited, by } => {
                 let (by, what) = (by.as_deref().unwrap_or("somebody"), if approved { "approved" } else { "denied" });
-                let message = format!("{by} {what} it before; the first answer holds");
+                let with = if edited { " with other arguments" } else { "" };
+                let message = format!("{by} {what} it{with} before; the first answer holds");
                 (Code::FailedPrecondition, "APPROVAL_ANSWERED", message)
             }
             Self::Withdrawn { by } => (
@@ -68,6 +69,7 @@ impl Told for CommandRejection {
                 "SCOPE_FOR_TWO",
                 "two people must approve it, which holds for the one call: answer without a scope".to_owned(),
             ),
+            Self::Edit(rejection) => return rejection.told(),
             Self::SelfApproval => (
                 Code::PermissionDenied,
                 "SELF_APPROVAL",

@@ -8,10 +8,11 @@ use super::{
 };
 use crate::{
     domain::{
-        call::{Approval, ApprovalStatus},
-        control::{ClearanceScope, Clears, Command, Operation},
+        call::{Approval, ApprovalStatus, Call, Request},
+        control::{ClearanceScope, Clears, Command, Edited, Operation},
         halt::{Halt, Halted},
         ids::{AgentId, SessionId, ToolName},
+        json,
         pattern::Pattern,
     },
     policy,
@@ -31,6 +32,7 @@ impl Stage {
     pub(super) fn people(&mut self, words: &[&str]) -> Option<Step> {
         Some(match words {
             ["approve", why @ ..] => self.answer(true, None, why),
+            ["edit", arguments @ ..] => self.edit(&arguments.join(" ")),
             ["deny", why @ ..] => self.answer(false, None, why),
             ["withdraw"] => self.pending().and_then(|approval_id| {
                 let (session, operation) = (self.session_id(), Operation::Withdraw { approval_id });
@@ -66,9 +68,26 @@ impl Stage {
     fn answer(&mut self, approve: bool, clears: Option<Clears>, why: &[&str]) -> Step {
         let approval_id = self.pending()?;
         self.command(
-            Operation::Answer { approval_id, approve, clears },
+            Operation::Answer { approval_id, approve, clears, edited: None },
             Some(why.join(" ")).filter(|why| !why.is_empty()),
         )
+    }
+
+    /// Yes, with other arguments.
+    fn edit(&mut self, arguments: &str) -> Step {
+        let approval_id = self.pending()?;
+        let session = self.session_id();
+        let tree = self.world.tree(&session).ok_or("nobody asked for anything yet")?;
+        let calls =
+            tree.sessions.get(&session).map(|session| &session.calls).ok_or("this session asked for nothing yet")?;
+        let asks = |call: &&Call| call.approval.as_ref().is_some_and(|asked| asked.id == approval_id);
+        let asked = calls.iter().find(asks).ok_or("no call asks that")?;
+        let arguments = json::parse(arguments).map_err(|error| error.to_string())?;
+        let request = Request::new(tree.tenant, session.clone(), asked.call_id.clone(), asked.tool.clone(), arguments);
+        let chosen = self.policy.propose(request);
+        let edited = Edited { digest: chosen.args_digest, arguments: Some(chosen.canonical.clone()) };
+        self.edited = Some(edited.clone());
+        self.command(Operation::Answer { approval_id, approve: true, clears: None, edited: Some(edited) }, None)
     }
 
     /// The newest open question of the session.

@@ -10,6 +10,7 @@ use crate::{
     domain::{
         budget::{Budgets, Dimension, Limits, Scope, Usage},
         call::{Proposal, Request},
+        control::Edited,
         effect::{EffectKind, ResourceTemplate},
         failure::{ErrorReport, FailureKind},
         finding::Decision,
@@ -48,6 +49,8 @@ pub(super) struct Stage {
     /// What the model was told last: of a call or of a report.
     pub(super) told: String,
     pub(super) results: BTreeMap<String, Given>,
+    /// What was approved last instead of what was asked.
+    pub(super) edited: Option<Edited>,
     pub(super) log: String,
 }
 
@@ -75,6 +78,7 @@ impl Stage {
             said: Vec::new(),
             told: String::new(),
             results: BTreeMap::new(),
+            edited: None,
             log: String::new(),
         }
     }

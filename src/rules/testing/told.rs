@@ -17,6 +17,7 @@ impl Stage {
             suggested_next: &policy.suggested_next(proposal),
             previous: reused.and_then(|call| self.results.get(call.call_id.as_str())),
             previous_max: policy.previous_result_bytes(),
+            edited: self.edited.as_ref(),
         };
         let text = envelope::refusal(verdict, &beside).map(|text| lines(&text));
         let hint = verdict.context_hint().map(|hint| format!("next_context_hint: {hint}"));

@@ -7,6 +7,7 @@ use super::{
     append::encode::rows,
     columns::{DAY, INT2, INT8, JSON, Kind, TEXT},
     decode::{Loaded, at, corrupt, count, hash, name},
+    edits::StoredEdit,
     row::big,
     sealed::{CLEARED, Opener, REASON, WHY},
 };
@@ -58,6 +59,8 @@ struct Detail {
     root_run: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     clears: Option<StoredClearance>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    edit: Option<StoredEdit>,
     #[serde(skip_serializing_if = "Option::is_none")]
     phase: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -120,16 +123,23 @@ impl From<&Control> for Detail {
     fn from(control: &Control) -> Self {
         let nothing = Self::default();
         match control {
-            Control::Answered { approval_id, call_id, answer, fingerprint, root_run, clears } => Self {
+            Control::Answered { approval_id, call_id, answer, fingerprint, root_run, clears, edit } => Self {
                 approval_id: Some(approval_id.clone()),
                 call_id: Some(call_id.to_string()),
                 approved: Some(*answer == ApprovalStatus::Approved),
                 fingerprint: Some(fingerprint.to_hex()),
                 root_run: Some(*root_run),
                 clears: clears.as_ref().map(StoredClearance::from),
+                edit: edit.as_deref().map(StoredEdit::from),
                 ..nothing
             },
-            Control::Seconded { approval_id, call_id } | Control::Withdrawn { approval_id, call_id } => {
+            Control::Seconded { approval_id, call_id, edited: Some(edited) } => Self {
+                approval_id: Some(String::new()),
+                call_id: Some(call_id.to_string()),
+                edit: Some(StoredEdit::from(edited).of(approval_id)),
+                ..nothing
+            },
+            Control::Seconded { approval_id, call_id, edited: None } | Control::Withdrawn { approval_id, call_id } => {
                 Self { approval_id: Some(approval_id.clone()), call_id: Some(call_id.to_string()), ..nothing }
             }
             Control::PhaseSet { phase, plan } => {
@@ -167,18 +177,23 @@ impl Detail {
             "answered" => Control::Answered {
                 approval_id: self.approval_id.ok_or_else(lacks)?,
                 call_id: name(CallId::parse, &self.call_id.ok_or_else(lacks)?)?,
-                answer: if self.approved.ok_or_else(lacks)? {
-                    ApprovalStatus::Approved
-                } else {
-                    ApprovalStatus::Denied
+                answer: match (self.approved.ok_or_else(lacks)?, &self.edit) {
+                    (_, Some(_)) => ApprovalStatus::Edited,
+                    (true, None) => ApprovalStatus::Approved,
+                    (false, None) => ApprovalStatus::Denied,
                 },
                 fingerprint: Fingerprint(hash(&bytes(&self.fingerprint.ok_or_else(lacks)?)?)?),
                 root_run: self.root_run.ok_or_else(lacks)?,
                 clears: self.clears.map(|clears| clears.restore(session)).transpose()?,
+                edit: self.edit.map(StoredEdit::restore).transpose()?.map(Box::new),
             },
             "seconded" => Control::Seconded {
-                approval_id: self.approval_id.ok_or_else(lacks)?,
+                approval_id: match &self.edit {
+                    Some(edit) => edit.approval_id.clone().ok_or_else(lacks)?,
+                    None => self.approval_id.ok_or_else(lacks)?,
+                },
                 call_id: name(CallId::parse, &self.call_id.ok_or_else(lacks)?)?,
+                edited: self.edit.map(|edit| edit.edited()).transpose()?,
             },
             "withdrawn" => Control::Withdrawn {
                 approval_id: self.approval_id.ok_or_else(lacks)?,
@@ -296,6 +311,9 @@ fn controlled(row: &PgRow, opener: &Opener) -> Loaded<Controlled> {
     let mut control = detail.control(row.try_get("kind")?, by.as_deref(), &session)?;
     if let Control::Answered { clears: Some(Clearance { resource: Some(resource), .. }), .. } = &mut control {
         *resource = Resource::new(opener.text(CLEARED, session.as_str(), seq, resource.as_str().to_owned())?);
+    }
+    if let Control::Answered { edit: Some(edit), .. } = &mut control {
+        edit.is_used = row.try_get::<Option<bool>, _>("is_used")?.unwrap_or(true);
     }
     Ok(Controlled {
         seq,

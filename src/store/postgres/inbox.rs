@@ -13,6 +13,7 @@ pub use self::tried::TriedTree;
 use super::{
     Store,
     decode::{Loaded, at, count, effect, hash, member, whole},
+    edits::chosen,
     findings,
     sealed::{self, Opener},
 };
@@ -136,7 +137,7 @@ fn call(row: &PgRow, opener: &Opener) -> Loaded<StoredCall> {
 }
 
 /// Where a question stands.
-const STATE: &str = "case when e.kind = 'withdrawn' then 'withdrawn'
+const STATE: &str = "case when e.kind = 'withdrawn' then 'withdrawn' when e.detail -> 'edit' is not null then 'edited'
   when (e.detail ->> 'approved')::boolean then 'approved' when e.seq is not null then 'denied'
   when c.approval_expires_at > now() then 'pending' else 'expired' end";
 
@@ -168,15 +169,23 @@ async fn questions(
            (e.detail #>> '{{clears,until_ms}}')::bigint as cleared_until_ms, e.actor, e.reason as why,
            e.seq as closed_seq,
            (extract(epoch from e.at) * 1000)::bigint as resolved_ms,
+           coalesce(e.detail #>> '{{edit,digest}}', w.edit ->> 'digest') as edited_digest,
+           coalesce(e.detail #>> '{{edit,arguments}}', w.edit ->> 'arguments') as edited,
+           (e.detail #>> '{{edit,until_ms}}')::bigint as edited_until_ms, coalesce(e.seq, w.seq) as edited_seq,
            array(select v.actor from session_event v where v.shard = c.shard and v.tenant_id = c.tenant_id
              and v.root_id = c.root_id and v.epoch = c.epoch and v.kind = 'seconded' and v.actor is not null
-             and v.detail ->> 'approval_id' = c.approval_id order by v.seq) as seconded_by
+             and c.approval_id in (v.detail ->> 'approval_id', v.detail #>> '{{edit,approval_id}}') order by v.seq)
+             as seconded_by
          from call c left join lateral (
            select e.* from session_event e where e.shard = c.shard and e.tenant_id = c.tenant_id
              and e.root_id = c.root_id
              and e.epoch = c.epoch and e.kind in ('answered', 'withdrawn')
              and e.detail ->> 'approval_id' = c.approval_id
            order by e.seq limit 1) e on true
+         left join lateral (
+           select v.seq, v.detail -> 'edit' as edit from session_event v where e.seq is null and v.shard = c.shard
+             and v.tenant_id = c.tenant_id and v.root_id = c.root_id and v.epoch = c.epoch and v.kind = 'seconded'
+             and v.detail #>> '{{edit,approval_id}}' = c.approval_id order by v.seq limit 1) w on true
          where c.tenant_id = $1 and c.approval_id is not null and {of_id} and {of_session} and {in_time} and {after}
            and ($4::text is null or $4 = {STATE})
            and not exists (select from call f where f.shard = c.shard and f.tenant_id = c.tenant_id
@@ -198,6 +207,7 @@ fn question(row: &PgRow, opener: &Opener) -> Loaded<Question> {
         true => Some(Resolution {
             state: match row.try_get("state")? {
                 "approved" => QuestionState::Approved,
+                "edited" => QuestionState::Edited,
                 "withdrawn" => QuestionState::Withdrawn,
                 _ => QuestionState::Denied,
             },
@@ -212,11 +222,16 @@ fn question(row: &PgRow, opener: &Opener) -> Loaded<Question> {
                 }
                 None => None,
             },
+            edited_until: row.try_get::<Option<i64>, _>("edited_until_ms")?.map(Timestamp::from_millis),
         }),
         false => None,
     };
     let mut effect = effect(row)?;
     effect.resource = opener.resource(session, seq, effect.resource.take())?;
+    let edited = match row.try_get::<Option<&str>, _>("edited_digest")? {
+        Some(digest) => Some(chosen(digest, row.try_get("edited")?, session, count(row, "edited_seq")?, opener)?),
+        None => None,
+    };
     Ok(Question {
         approval_id: row.try_get("approval_id")?,
         session: session.to_owned(),
@@ -235,6 +250,7 @@ fn question(row: &PgRow, opener: &Opener) -> Loaded<Question> {
         expires_at: at(row, "expires_ms")?,
         policy: row.try_get("policy_version")?,
         seconded_by: row.try_get("seconded_by")?,
+        edited,
         resolution,
     })
 }

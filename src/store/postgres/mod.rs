@@ -13,6 +13,7 @@ mod controls;
 mod counters;
 mod decode;
 mod distribute;
+mod edits;
 mod export;
 mod findings;
 mod fleet;

@@ -92,7 +92,7 @@ const TABLES: [Table; 3] = [
             ("session_id", "text", ""),
         ],
         columns: &[("reason", "text"), ("detail", "jsonb")],
-        within: "array[t.detail -> 'clears' ->> 'resource']",
+        within: "array[t.detail -> 'clears' ->> 'resource', t.detail -> 'edit' ->> 'arguments']",
     },
 ];
 

@@ -41,6 +41,7 @@ pub(super) const REASON: &str = "session_event.reason";
 /// Reasons stand in the audit, too, which counts otherwise: they are bound to their session alone.
 pub(super) const WHY: u64 = 0;
 pub(super) const CLEARED: &str = "session_event.cleared";
+pub(super) const EDITED: &str = "session_event.edited";
 /// A reason in the audit that was sealed anew: bound to its entry, since the chain does not hold it.
 pub(super) const AUDITED: &str = "audit.why";
 
@@ -251,6 +252,9 @@ pub(super) fn append(append: &Append, keys: &TenantKeys) -> Option<Append> {
                 row.maybe(REASON, session.as_str(), WHY, &mut controlled.reason)?;
                 if let Control::Answered { clears: Some(clears), .. } = &mut controlled.control {
                     row.resource(CLEARED, session.as_str(), seq, &mut clears.resource)?;
+                }
+                if let Some(arguments) = controlled.control.chosen_mut() {
+                    *arguments = row.text(EDITED, session.as_str(), seq, arguments)?.into();
                 }
             }
         }

@@ -6,8 +6,8 @@ use serde_json::{Map, Value};
 use super::{
     decode::Loaded,
     sealed::{
-        ARGUMENTS, AUDITED, CLEARED, ERROR, ERROR_LINE, GIST, JUSTIFICATION, MADE, NOTE, REASON, RESOURCE, RESULT,
-        SIGNATURE, WHY,
+        ARGUMENTS, AUDITED, CLEARED, EDITED, ERROR, ERROR_LINE, GIST, JUSTIFICATION, MADE, NOTE, REASON, RESOURCE,
+        RESULT, SIGNATURE, WHY,
     },
 };
 
@@ -39,7 +39,9 @@ pub(super) fn each(
         "event" => {
             columns(row, &EVENT, WHY, f)?;
             let clears = row.get_mut("detail").and_then(|detail| detail.get_mut("clears")?.as_object_mut());
-            clears.map_or(Ok(()), |clears| columns(clears, &[("resource", CLEARED)], seq, f))
+            clears.map_or(Ok(()), |clears| columns(clears, &[("resource", CLEARED)], seq, f))?;
+            let edit = row.get_mut("detail").and_then(|detail| detail.get_mut("edit")?.as_object_mut());
+            edit.map_or(Ok(()), |edit| columns(edit, &[("arguments", EDITED)], seq, f))
         }
         "audit" => match row.remove("resealed").filter(|resealed| !resealed.is_null()) {
             Some(resealed) => {

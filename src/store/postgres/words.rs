@@ -70,6 +70,11 @@ pub(super) async fn erase(
                or o.progress_note is not null or o.gist is not null or o.made is not null)",
             within("o")
         ),
+        format!(
+            "update session_event e set detail = e.detail #- '{{edit,arguments}}'
+             where {} and e.detail -> 'edit' is not null and e.detail #> '{{edit,arguments}}' is not null",
+            within("e")
+        ),
     ];
     let mut erased = 0;
     for sql in statements {

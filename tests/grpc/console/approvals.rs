@@ -14,7 +14,7 @@ use http::{Method, StatusCode};
 
 use super::{Browser, served};
 use crate::{
-    common::wire::{Plane, call, evaluate, question},
+    common::wire::{Plane, call, evaluate, evaluate_as, question},
     credentials::{token, who},
 };
 
@@ -169,4 +169,88 @@ async fn tenants_do_not_see_each_others_questions() {
     assert_eq!(stranger.get(&path).await.status, StatusCode::NOT_FOUND);
     assert_eq!(stranger.post(&path, &[("what", "approve")]).await.status, StatusCode::NOT_FOUND);
     assert_eq!(plane.postgres.number("select count(*) from session_event where kind = 'answered'").await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn other_arguments_are_looked_at_before_they_are_approved() {
+    let plane = plane().await;
+    let path = asked(&plane, "c1", "refund_order", r#"{"amount":500,"id":"7","note":"a\u202eb"}"#).await;
+    let mut eve = Browser::of(&plane, "eve", &[Role::Admin]).await;
+    let page = eve.get(&path).await.ok();
+    // What is typed into is what will execute, with what is not seen as its escape.
+    assert!(page.contains("&#34;amount&#34;: 500,") && page.contains("a\\u202eb&#34;"), "{page}");
+    let look = |edited: &'static str| [("what", "look"), ("edited", edited), ("reason", "less <b>will do</b>")];
+    for (wrong, why) in [
+        ("{\"amount\": 1", "edited_arguments_json is no JSON object"),
+        (r#"{"amount":500,"id":"7","note":"a\u202eb"}"#, "approve the call as it is"),
+    ] {
+        let told = eve.post(&path, &look(wrong)).await;
+        assert_eq!(told.status, StatusCode::BAD_REQUEST);
+        assert!(told.html.contains(why) && told.html.contains("<details open>"), "{}", told.html);
+        let kept = wrong.replace('"', "&#34;");
+        assert!(told.html.contains(&kept), "what was typed is there: {}", told.html);
+    }
+    let unseen = [("what", "edit"), ("edited", "{}"), ("digest", "")];
+    assert_eq!(eve.post(&path, &unseen).await.status, StatusCode::BAD_REQUEST);
+    let answered = "select count(*) from session_event where kind in ('answered', 'seconded')";
+    let seen = eve.post(&path, &look(r#"{"id": "7", "amount": 50}"#)).await.ok();
+    assert_eq!(plane.postgres.number(answered).await, 0, "it was only looked at");
+    for shown in ["What you would change", "<del>500</del>", "<ins>50</ins>", "less &#60;b&#62;will do"] {
+        assert!(seen.contains(shown), "{shown}: {seen}");
+    }
+    assert!(!seen.contains("Approve once"), "one yes at a time: {seen}");
+    let digest = seen.split("name=\"digest\" value=\"").nth(1).and_then(|rest| rest.get(..64)).expect("a digest");
+    let edited = r#"{"amount":50,"id":"7"}"#;
+    let other = [("what", "edit"), ("edited", r#"{"amount":60,"id":"7"}"#), ("digest", digest)];
+    assert_eq!(eve.post(&path, &other).await.status, StatusCode::CONFLICT, "not what was seen");
+    let yes = [("what", "edit"), ("edited", edited), ("digest", digest), ("reason", "less <b>will do</b>")];
+    let done = eve.post(&path, &yes).await;
+    assert_eq!((done.status, done.location()), (StatusCode::SEE_OTHER, path.as_str()));
+    let page = eve.get(&path).await.ok();
+    for shown in
+        ["Approved with other arguments by eve", "never runs", "What was approved instead", "less &lt;b&gt;will do"]
+    {
+        assert!(page.contains(shown), "{shown}: {page}");
+    }
+    assert!(!page.contains("value=\"deny\"") && !page.contains("<textarea"), "{page}");
+    assert_eq!(eve.get(&format!("{path}?part=edited")).await.ok(), edited);
+    assert!(eve.get("/approvals?state=all").await.ok().contains("approved with other arguments"));
+    let token = token(&plane.gate, who("desk", &[Role::Agent])).await.0;
+    let mut client = plane.client().await;
+    let call = refund("c1", "refund_order", r#"{"amount":500,"id":"7","note":"a\u202eb"}"#);
+    let told = evaluate_as(Some(&token), &mut client, call).await;
+    assert_eq!((told.decision(), told.approved_arguments_json.as_str()), (Decision::Deny, edited));
+    let told = eve.get("/calls/s/c1").await.ok();
+    assert!(told.contains("approved it with other arguments"), "{told}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_second_person_is_shown_what_the_first_one_chose() {
+    let plane = plane().await;
+    let path = asked(&plane, "c1", "transfer_money", r#"{"to":"x","amount":500}"#).await;
+    let secret = format!("{{\"to\":\"x\",\"password\":\"{}\"}}", "s3cret");
+    let hidden = asked(&plane, "c2", "refund_order", &secret).await;
+    token(&plane.gate, who("root", &[Role::Admin])).await;
+    let mut people = Vec::new();
+    for name in ["fay", "kim"] {
+        let person = Mapped { groups: vec!["finance".into()], ..who(name, &[Role::Approver]) };
+        people.push(Browser::with_token(&plane, &token(&plane.gate, person).await.0).await);
+    }
+    let [fay, kim] = &mut people[..] else { panic!("two") };
+    fay.get(&path).await.ok();
+    let seen = fay.post(&path, &[("what", "look"), ("edited", r#"{"to":"x","amount":5}"#)]).await.ok();
+    let digest = seen.split("name=\"digest\" value=\"").nth(1).and_then(|rest| rest.get(..64)).expect("a digest");
+    let yes = [("what", "edit"), ("edited", r#"{"amount":5,"to":"x"}"#), ("digest", digest)];
+    assert_eq!(fay.post(&path, &yes).await.status, StatusCode::SEE_OTHER);
+    let page = kim.get(&path).await.ok();
+    assert!(page.contains("What fay said yes to instead") && !page.contains("Approve once"), "{page}");
+    // Who has not seen it says yes to nothing.
+    let plain = kim.post(&path, &[("what", "approve")]).await;
+    assert_eq!(plain.status, StatusCode::CONFLICT);
+    assert!(plain.html.contains("fay said yes to other arguments"), "{}", plain.html);
+    assert_eq!(kim.post(&path, &yes).await.status, StatusCode::SEE_OTHER);
+    assert!(kim.get(&path).await.ok().contains("Approved with other arguments by kim</strong> and fay"));
+    let page = kim.get(&hidden).await.ok();
+    assert!(page.contains("keeps a part of them out of the records") && page.contains("password"), "{page}");
+    assert!(!page.contains("name=\"edited\""), "{page}");
 }

@@ -184,7 +184,7 @@ fn report(row: &PgRow, session: &str, opener: &Opener) -> Loaded<CallReport> {
 async fn answers(conn: &mut PgConnection, place: &Place<'_>, opener: &Opener) -> Loaded<Vec<CallAnswer>> {
     let sql = format!(
         "select (extract(epoch from e.at) * 1000)::bigint as at_ms, e.kind, e.actor, e.reason,
-           coalesce((e.detail ->> 'approved')::boolean, false) as approved
+           coalesce((e.detail ->> 'approved')::boolean, false) as approved, e.detail -> 'edit' is not null as edited
          from session_event e where e.shard = $1 and e.tenant_id = $2 and e.root_id = $3 and e.epoch = ({OF_CALL})
            and e.session_id = $4 and e.detail ->> 'call_id' = $5
            and e.kind in ('answered', 'seconded', 'withdrawn', 'outcome_settled') order by e.seq"
@@ -196,6 +196,7 @@ async fn answers(conn: &mut PgConnection, place: &Place<'_>, opener: &Opener) ->
             by: row.try_get("actor")?,
             why: opener.maybe(sealed::REASON, place.session, sealed::WHY, row.try_get("reason")?)?,
             approved: row.try_get("approved")?,
+            edited: row.try_get("edited")?,
         })
     };
     place.rows(conn, sql).await?.iter().map(answer).collect()

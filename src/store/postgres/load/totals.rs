@@ -135,6 +135,12 @@ fn forgotten(rows_max: usize) -> Part {
     Part::new(columns([("no", "int8", "s.no"), ("seq", "int8", "f.seq")]), from)
 }
 
+/// Whether a call was permitted with the arguments that the answer `e` chose instead of those that it was asked about.
+const USED: &str = "case when e.kind = 'answered' and e.detail -> 'edit' is not null then exists (
+    select from call c where c.shard = e.shard and c.tenant_id = e.tenant_id and c.epoch = e.epoch
+      and c.session_id = e.session_id and c.seq > e.seq and c.attempt is not null
+      and encode(c.args_digest, 'hex') = e.detail #>> '{edit,digest}') end";
+
 /// What happened to the tree's sessions after the last event that is known.
 pub(in crate::store::postgres) fn controlled() -> Part {
     let from = format!(
@@ -151,7 +157,9 @@ pub(in crate::store::postgres) fn controlled() -> Part {
         ("kind", "text", "e.kind"),
         ("actor", "text", "e.actor"),
         ("reason", "text", "e.reason"),
-        ("detail", "text", "e.detail::text"),
+        // A tree knows chosen arguments by their digest.
+        ("detail", "text", "(e.detail #- '{edit,arguments}')::text"),
+        ("is_used", "bool", USED),
     ]);
     Part::new(listed, from)
 }

@@ -1,0 +1,112 @@
+//! A yes to other arguments than those that were asked about: the form, and what is confirmed.
+
+use std::fmt::Write as _;
+
+use super::call::pretty;
+use crate::{
+    console::{
+        arguments::{self, Other, SHOWN_BYTES},
+        filters,
+    },
+    domain::{
+        json::{self, Json},
+        redaction,
+    },
+    grpc::v1::{Approval, ApprovalState},
+};
+
+/// Fields that are named.
+const NAMED_MAX: usize = 20;
+
+/// Arguments that somebody chose, held against those that were asked about.
+pub(super) struct Chosen {
+    pub(super) json: String,
+    pub(super) digest: String,
+    /// What is other, and how many are the same; none where they cannot be compared.
+    pub(super) other: Option<(Vec<Other>, usize)>,
+    /// All of them.
+    pub(super) tree: String,
+}
+
+impl Chosen {
+    /// What was chosen in the place of what a question asks; none where nothing was.
+    pub(super) fn of(question: &Approval) -> Option<Self> {
+        (!question.edited_args_digest.is_empty()).then(|| Self {
+            json: question.edited_arguments_json.clone(),
+            digest: question.edited_args_digest.clone(),
+            other: arguments::difference(&question.arguments_json, &question.edited_arguments_json),
+            tree: arguments::tree(&question.edited_arguments_json).0,
+        })
+    }
+}
+
+/// Why the arguments of a question cannot be edited in a page.
+pub(super) fn hidden(question: &Approval) -> Option<String> {
+    if question.state() != ApprovalState::Pending {
+        return None;
+    }
+    let text = question.arguments_json.as_str();
+    if text.len() > SHOWN_BYTES {
+        let command = "callgate approvals approve --arguments @FILE";
+        return Some(format!("They are too long for a form: the command “{command}” takes them from a file."));
+    }
+    let left_out = redaction::missing(text, NAMED_MAX);
+    let is_hash = match json::parse(text) {
+        Ok(Json::Object(members)) => {
+            matches!(members.as_slice(), [(key, Json::String(hash))] if &**key == "sha256" && hash.len() == 64)
+        }
+        _ => true,
+    };
+    match (left_out.as_slice(), is_hash) {
+        (_, true) => Some("The policy keeps them out of the records, so that they cannot be shown here.".to_owned()),
+        ([], false) => None,
+        (fields, false) => Some(format!(
+            "The policy keeps a part of them out of the records, which cannot be shown here: {}.",
+            fields.join(", ")
+        )),
+    }
+}
+
+/// Arguments as they are edited: a member a line, and what is not seen as its escape.
+pub(super) fn editable(text: &str) -> String {
+    let mut out = String::with_capacity(text.len() * 2);
+    for char in pretty(text).chars() {
+        if char == '\n' || filters::is_plain(char) {
+            out.push(char);
+            continue;
+        }
+        for unit in char.encode_utf16(&mut [0; 2]) {
+            let _ = write!(out, "\\u{unit:04x}");
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asked(arguments: &str) -> Approval {
+        let state = ApprovalState::Pending.into();
+        Approval { arguments_json: arguments.to_owned(), state, ..Approval::default() }
+    }
+
+    #[test]
+    fn what_cannot_be_shown_cannot_be_edited() {
+        assert_eq!(hidden(&asked(r#"{"to":"anna","sha256":"x"}"#)), None);
+        let hash = format!(r#"{{"sha256":"{}"}}"#, "0".repeat(64));
+        let secret = format!(r#"{{"to":"anna","login":{{"password":"{}"}}}}"#, redaction::REDACTED);
+        for (arguments, why) in [(hash, "out of the records"), (secret, "login.password"), ("x".repeat(20_001), "FILE")]
+        {
+            assert!(hidden(&asked(&arguments)).is_some_and(|told| told.contains(why)), "{why}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_seen_is_edited_as_its_escape() {
+        let text = "{\"a\":\"x\u{202e}y\u{e0041}\",\"n\":1.50}";
+        let edited = editable(text);
+        assert_eq!(edited, "{\n  \"a\": \"x\\u202ey\\udb40\\udc41\",\n  \"n\": 1.50\n}");
+        assert_eq!(json::parse(&edited), json::parse(text));
+    }
+}

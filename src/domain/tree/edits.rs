@@ -1,0 +1,111 @@
+//! Calls that people have approved with other arguments: the one that was asked about is refused from then on, and one
+//! with the approved arguments is let through, once.
+
+use std::collections::VecDeque;
+
+use super::CallTree;
+use crate::domain::{
+    call::Proposal,
+    control::{Control, Controlled, Edit},
+    event::Judged,
+    finding::CallRef,
+    fingerprint::ArgsDigest,
+    ids::SessionId,
+    time::Timestamp,
+};
+
+/// Calls approved with other arguments that a tree remembers.
+pub const EDITS_MAX: usize = 256;
+
+/// A call that a person has approved with other arguments.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EditedCall {
+    /// The call that was asked about, and when it was answered.
+    pub call: CallRef,
+    /// As it was asked about.
+    pub asked: ArgsDigest,
+    /// As it was approved.
+    pub approved: ArgsDigest,
+    /// The run of the tree's root in which it was answered, by the place of that run's first event.
+    pub root_run: u64,
+    /// Until when the yes may be used.
+    pub until: Timestamp,
+    /// Under the policy that asked, by its version.
+    pub policy: String,
+    /// The rules that asked.
+    pub rules: Vec<String>,
+    /// Why, for the model.
+    pub reason: Option<String>,
+    /// The place of the answer among the tree's events.
+    pub seq: u64,
+    /// A call with the approved arguments was permitted since.
+    pub is_used: bool,
+}
+
+impl CallTree {
+    /// What was approved instead of the proposed call: of this very `call_id` for ever, of the same call under another
+    /// one until the root's next run.
+    #[must_use]
+    pub fn edited(&self, proposal: &Proposal, opens_root_run: bool) -> Option<&EditedCall> {
+        let request = &proposal.request;
+        self.edits.iter().rev().find(|edit| {
+            let is_own = edit.call.session == request.session && edit.call.call_id == request.call_id;
+            let is_same = edit.asked == proposal.args_digest && edit.root_run == self.root_run() && !opens_root_run;
+            is_own || is_same
+        })
+    }
+
+    /// The unused yes of a person to the proposed call, with these very arguments, instead of another one.
+    #[must_use]
+    pub fn approved_instead(&self, proposal: &Proposal, policy: &str, now: Timestamp) -> Option<&EditedCall> {
+        self.edits.iter().find(|edit| {
+            !edit.is_used
+                && edit.call.session == proposal.request.session
+                && edit.approved == proposal.args_digest
+                && edit.policy == policy
+                && now < edit.until
+        })
+    }
+
+    /// Remembers it; the same event may come twice.
+    pub(super) fn edit(&mut self, event: &Controlled, root_run: u64, edit: &Edit) {
+        let Control::Answered { call_id, .. } = &event.control else { return };
+        if self.edits.iter().any(|known| known.seq == event.seq) {
+            return;
+        }
+        self.edits.push_back(EditedCall {
+            call: CallRef { session: event.session.clone(), call_id: call_id.clone(), at: event.at },
+            asked: edit.asked,
+            approved: edit.edited.digest,
+            root_run,
+            until: edit.until,
+            policy: edit.policy.clone(),
+            rules: edit.rules.clone(),
+            reason: event.reason.clone(),
+            seq: event.seq,
+            is_used: edit.is_used,
+        });
+        if self.edits.len() > EDITS_MAX {
+            self.edits.pop_front();
+        }
+    }
+
+    /// A permitted call uses up the oldest yes to it, whatever let it through.
+    pub(super) fn use_up(&mut self, event: &Judged) {
+        if event.permit.is_some()
+            && let Some(edit) = unused(&mut self.edits, &event.session, event.args_digest, event.seq)
+        {
+            edit.is_used = true;
+        }
+    }
+}
+
+fn unused<'a>(
+    edits: &'a mut VecDeque<EditedCall>,
+    session: &SessionId,
+    digest: ArgsDigest,
+    seq: u64,
+) -> Option<&'a mut EditedCall> {
+    let fits = |edit: &&mut EditedCall| edit.call.session == *session && edit.approved == digest && edit.seq < seq;
+    edits.iter_mut().filter(fits).find(|edit| !edit.is_used)
+}

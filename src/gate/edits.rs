@@ -1,0 +1,138 @@
+//! Calls that people approve with other arguments: what they chose is judged before it is taken for an answer, and told
+//! to whoever asked for the call.
+
+use super::{
+    CommandError, Gate, GateError, NoAnswer,
+    decide::{Access, Subject, Unheard},
+};
+use crate::{
+    domain::{
+        call::{Proposal, Request},
+        control::Edited,
+        finding::{CallRef, Decision, Finding},
+        fingerprint::ArgsDigest,
+        ids::{AgentId, CallId, SessionId, TenantId, ToolName},
+        inbox::Question,
+        json::Json,
+        reason::Reason,
+        redaction,
+        rejection::{CommandRejection, EditRejection},
+        verdict::Verdict,
+    },
+    engine::{self, Judgement},
+    policy::Policy,
+};
+
+/// Fields that are named.
+const NAMED_MAX: usize = 20;
+/// The rules whose refusal speaks of the call itself. What is used up, goes round in a loop or is halted may pass, and
+/// is judged when the call is made.
+const OF_ARGUMENTS: [&str; 7] = ["unknown_tool", "schema", "phase", "requires", "same_call", "side_effects", "tier"];
+
+/// Arguments that somebody chooses instead of those that were asked about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Choice {
+    pub arguments: Json,
+    /// The digest that was seen of them; none where nobody looked before.
+    pub seen: Option<ArgsDigest>,
+    /// True where nothing is answered, and only what would be is told.
+    pub only_looks: bool,
+}
+
+/// The call whose result a refusal hands back.
+pub(super) fn reused(verdict: &Verdict) -> Option<&CallRef> {
+    let winner = verdict.winner().filter(|winner| winner.reason != Reason::ApprovalEdited);
+    winner.and_then(|winner| winner.reuse.as_ref())
+}
+
+impl Gate {
+    /// Arguments that somebody chose for the call of a question, as they would execute; none where they are those that
+    /// were asked about.
+    pub(super) async fn choose(
+        &self,
+        tenant: TenantId,
+        question: &Question,
+        choice: Choice,
+    ) -> Result<Option<Edited>, CommandError> {
+        let policy = self.judges(tenant)?;
+        let proposal = policy.propose(proposed(tenant, question, choice.arguments)?);
+        if choice.seen.is_some_and(|seen| seen != proposal.args_digest) {
+            let why = "they would execute otherwise than was seen, as after a change of the policy; look at them again";
+            return Err(GateError::Rejected(CommandRejection::Edit(EditRejection::Refused(why.to_owned()))));
+        }
+        if proposal.args_digest == question.args_digest {
+            return Ok(None);
+        }
+        let chosen = Edited { digest: proposal.args_digest, arguments: Some(proposal.stored.clone()) };
+        if question.resolution.is_some() {
+            return Ok(Some(chosen));
+        }
+        if policy.host_may_approve(&proposal.request.tool) {
+            return Err(GateError::Rejected(CommandRejection::Edit(EditRejection::AtHost)));
+        }
+        // The model is told what is stored, and has to be told all of it.
+        let left_out = redaction::missing(&proposal.stored, NAMED_MAX);
+        if !left_out.is_empty() || proposal.stored != proposal.canonical {
+            return Err(GateError::Rejected(CommandRejection::Edit(EditRejection::NotStored(left_out))));
+        }
+        match self.objection(&policy, proposal).await? {
+            Some(Finding { violations, .. }) if !violations.is_empty() => {
+                Err(GateError::Rejected(CommandRejection::Edit(EditRejection::Invalid(violations))))
+            }
+            Some(finding) => {
+                let why = finding.for_people.unwrap_or(finding.message);
+                Err(GateError::Rejected(CommandRejection::Edit(EditRejection::Refused(why))))
+            }
+            None => Ok(Some(chosen)),
+        }
+    }
+
+    /// Why a call would be refused now; none where it would not, or only for what may pass.
+    async fn objection(&self, policy: &Policy, mut proposal: Proposal) -> Result<Option<Finding>, NoAnswer> {
+        let (tenant, session) = (proposal.request.tenant, proposal.request.session.clone());
+        let unheard = Unheard::<()>::Begins(None);
+        let subject = Subject { access: Access::Read, tenant, session: &session, unheard, calls: &[] };
+        let (slot, _) = match self.slot(&subject).await {
+            Ok(found) => found,
+            Err(GateError::NoAnswer(none)) => return Err(none),
+            Err(GateError::Rejected(())) => return Ok(None),
+        };
+        let shared = self.shared(policy, tenant, slot.root(), std::slice::from_ref(&proposal)).await?.first();
+        let now = self.store.now();
+        let judged = slot.advance(|tree| {
+            let known = tree.sessions.get(&session);
+            proposal.request.run = known.and_then(|session| session.run.id.clone());
+            engine::evaluate(policy, tree, &shared, &proposal, None, now)
+        });
+        // What the call tree has no room for has it when the call is made.
+        let Ok(judged) = judged.ok_or(NoAnswer::Contention)? else { return Ok(None) };
+        let (Judgement::New(verdict, _) | Judgement::Replay(verdict)) = judged;
+        let refuses = |finding: &Finding| {
+            let is_final = matches!(finding.decision, Decision::Deny | Decision::Reuse | Decision::Stop);
+            is_final && finding.enforced && OF_ARGUMENTS.contains(&&*finding.rule)
+        };
+        Ok(verdict.findings.into_iter().find(refuses))
+    }
+
+    /// What a person has approved instead of a refused call. Where it cannot be read now, whoever asks again is told.
+    pub(super) async fn approved_instead(&self, tenant: TenantId, verdict: &Verdict) -> Option<Edited> {
+        let winner = verdict.winner().filter(|winner| winner.reason == Reason::ApprovalEdited)?;
+        let call = winner.reuse.as_ref()?;
+        self.store.edited(tenant, &call.session, &call.call_id).await.unwrap_or_default()
+    }
+}
+
+/// The call with these arguments, as its session would ask for it next.
+fn proposed(tenant: TenantId, question: &Question, arguments: Json) -> Result<Request, NoAnswer> {
+    let unreadable = |_| NoAnswer::Fault("a stored question has a name that nothing can have".to_owned());
+    let session = SessionId::parse("session_id", &question.session).map_err(unreadable)?;
+    let call_id = CallId::parse("call_id", &question.approval_id).map_err(unreadable)?;
+    let tool = ToolName::parse("tool", &question.tool).map_err(unreadable)?;
+    let agent = question.agent.as_deref().map(|agent| AgentId::parse("agent_id", agent)).transpose();
+    Ok(Request {
+        agent: agent.map_err(unreadable)?,
+        asked_by: question.asked_by.as_deref().map(Into::into),
+        justification: question.justification.clone(),
+        ..Request::new(tenant, session, call_id, tool, arguments)
+    })
+}

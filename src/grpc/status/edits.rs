@@ -1,0 +1,63 @@
+//! Why arguments that a person chose were not taken, as it is told.
+
+use std::collections::HashMap;
+
+use tonic::{Code, Status};
+use tonic_types::{ErrorDetails, StatusExt as _};
+
+use super::{DOMAIN, Told, status};
+use crate::{
+    domain::{rejection::EditRejection, violation::Violation},
+    grpc::approvals::EDITED,
+};
+
+impl Told for EditRejection {
+    fn told(self) -> Status {
+        let (reason, message) = match self {
+            Self::Invalid(violations) => return invalid(&violations),
+            Self::OtherArguments { by } => (
+                "OTHER_ARGUMENTS",
+                format!(
+                    "{by} said yes to other arguments, and two people approve the very same: approve those, or deny"
+                ),
+            ),
+            Self::Refused(why) => ("EDIT_REFUSED", format!("the call would be refused with these arguments: {why}")),
+            Self::AtHost => (
+                "EDIT_REFUSED",
+                "the user of the agent's host may be answering it at a prompt, which does not hear of other arguments"
+                    .to_owned(),
+            ),
+            Self::NotStored(fields) => ("EDIT_NOT_STORED", not_stored(&fields)),
+        };
+        status(Code::FailedPrecondition, reason, message, None)
+    }
+}
+
+/// Edited arguments that the tool does not take: each field by name, in the words that a model would get.
+fn invalid(violations: &[Violation]) -> Status {
+    let named = |violation: &Violation| match violation.field.as_str() {
+        "" => EDITED.to_owned(),
+        field => format!("{EDITED}.{field}"),
+    };
+    let info = violations.first().map(|first| ("field".to_owned(), named(first)));
+    let info: HashMap<String, String> = info.into_iter().collect();
+    let mut details = ErrorDetails::with_error_info("INVALID_FIELD", DOMAIN, info);
+    let mut said = Vec::with_capacity(violations.len());
+    for violation in violations {
+        details.add_bad_request_violation(named(violation), &violation.message);
+        said.push(format!("{}: {}", named(violation), violation.message));
+    }
+    Status::with_error_details(Code::InvalidArgument, said.join("; "), details)
+}
+
+/// The model is told what is stored.
+fn not_stored(fields: &[String]) -> String {
+    let (which, it) = match fields {
+        [] => ("these arguments are".to_owned(), "them"),
+        fields => (format!("{} is", fields.join(", ")), "it"),
+    };
+    format!(
+        "{which} kept out of the records by the policy, and the model could not be told {it}: approve the call as it \
+         is, or deny it and say what would be right"
+    )
+}

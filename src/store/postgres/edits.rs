@@ -1,0 +1,140 @@
+//! Arguments that people have chosen instead of those that were asked about.
+
+use serde::{Deserialize, Serialize};
+use sqlx::{PgConnection, Row as _};
+
+use super::{
+    Store,
+    decode::{Loaded, corrupt, count, hash},
+    look_up,
+    sealed::{EDITED, Opener},
+};
+use crate::{
+    domain::{
+        control::{Edit, Edited},
+        fingerprint::ArgsDigest,
+        ids::{CallId, SessionId, TenantId},
+        shard::Shard,
+        time::Timestamp,
+    },
+    store::error::StoreError,
+};
+
+impl Store {
+    /// What a person has approved instead of a call; none where nobody has. Its arguments are absent past their term.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the database cannot be read.
+    pub async fn edited(
+        &self,
+        tenant: TenantId,
+        session: &SessionId,
+        call_id: &CallId,
+    ) -> Result<Option<Edited>, StoreError> {
+        let opener = self.opener(tenant);
+        self.readers.read_of(&[tenant], async |conn| edited(conn, tenant, session, call_id, &opener).await).await
+    }
+}
+
+async fn edited(
+    conn: &mut PgConnection,
+    tenant: TenantId,
+    session: &SessionId,
+    call_id: &CallId,
+    opener: &Opener,
+) -> Loaded<Option<Edited>> {
+    let Some(root) = look_up::root(&mut *conn, tenant, session).await? else { return Ok(None) };
+    let found = sqlx::query(
+        "select e.seq, e.detail #>> '{edit,digest}' as digest, e.detail #>> '{edit,arguments}' as arguments
+         from call_tree t join session_event e on e.shard = t.shard and e.tenant_id = t.tenant_id
+           and e.root_id = t.root_id and e.epoch = t.epoch
+         where t.shard = $4 and t.tenant_id = $1 and t.root_id = $5 and e.session_id = $2 and e.kind = 'answered'
+           and e.detail ->> 'call_id' = $3 and e.detail -> 'edit' is not null
+         order by e.seq desc limit 1",
+    );
+    let found = found.bind(tenant.0).bind(session.as_str()).bind(call_id.as_str());
+    let found = found.bind(Shard::of(tenant, &root).0).bind(root.as_str());
+    let Some(row) = found.fetch_optional(conn).await? else { return Ok(None) };
+    chosen(row.try_get("digest")?, row.try_get("arguments")?, session.as_str(), count(&row, "seq")?, opener).map(Some)
+}
+
+/// Chosen arguments from the detail of the event that chose them.
+pub(super) fn chosen(
+    digest: &str,
+    arguments: Option<String>,
+    session: &str,
+    seq: u64,
+    opener: &Opener,
+) -> Loaded<Edited> {
+    let arguments = opener.maybe(EDITED, session, seq, arguments)?;
+    Ok(Edited { digest: self::digest(digest)?, arguments: arguments.map(Into::into) })
+}
+
+/// Arguments that a person chose, as the `detail` of an answer holds them. Builds that do not know of it read such an
+/// answer as a no, and such a second yes as one to another question: nothing runs by it there.
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub(super) struct StoredEdit {
+    digest: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    arguments: Option<String>,
+    /// Of a second yes: the question.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) approval_id: Option<String>,
+    /// Of an answer: the call as it was asked about.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    asked: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    until_ms: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    policy: Option<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    rules: Vec<String>,
+}
+
+impl From<&Edited> for StoredEdit {
+    fn from(edited: &Edited) -> Self {
+        let arguments = edited.arguments.as_deref().map(str::to_owned);
+        Self { digest: hex::encode(edited.digest.0), arguments, ..Self::default() }
+    }
+}
+
+impl From<&Edit> for StoredEdit {
+    fn from(edit: &Edit) -> Self {
+        Self {
+            asked: Some(hex::encode(edit.asked.0)),
+            until_ms: Some(edit.until.as_millis()),
+            policy: Some(edit.policy.clone()),
+            rules: edit.rules.clone(),
+            ..Self::from(&edit.edited)
+        }
+    }
+}
+
+impl StoredEdit {
+    /// Of a second yes to this question.
+    pub(super) fn of(self, approval_id: &str) -> Self {
+        Self { approval_id: Some(approval_id.to_owned()), ..self }
+    }
+
+    pub(super) fn edited(&self) -> Loaded<Edited> {
+        Ok(Edited { digest: digest(&self.digest)?, arguments: self.arguments.as_deref().map(Into::into) })
+    }
+
+    pub(super) fn restore(self) -> Loaded<Edit> {
+        let lacks = || corrupt("an answer with other arguments lacks a part");
+        Ok(Edit {
+            asked: digest(self.asked.as_deref().ok_or_else(lacks)?)?,
+            edited: self.edited()?,
+            until: Timestamp::from_millis(self.until_ms.ok_or_else(lacks)?),
+            policy: self.policy.ok_or_else(lacks)?,
+            rules: self.rules,
+            is_used: false,
+        })
+    }
+}
+
+fn digest(hexadecimal: &str) -> Loaded<ArgsDigest> {
+    let bytes = hex::decode(hexadecimal).map_err(|_| corrupt("a digest of chosen arguments is not hexadecimal"))?;
+    Ok(ArgsDigest(hash(&bytes)?))
+}
