@@ -144,11 +144,9 @@ fn hitl(params: &Params, cx: &Context<'_>, why: &str) -> Finding {
     } else {
         format!("the approval of {}", route.whom())
     };
-    ask(format!(
-        "{} needs {approval}. {why}. It has been asked for: go on with other work, or tell the user that \
-         it is pending.",
-        cx.tool()
-    ))
+    let people = format!("{} needs {approval}. {why}.", cx.tool());
+    ask(format!("{people} It has been asked for: go on with other work, or tell the user that it is pending."))
+        .telling_people(people)
 }
 
 fn denied(cx: &Context<'_>, message: Option<&str>) -> Finding {

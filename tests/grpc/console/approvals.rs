@@ -69,6 +69,7 @@ async fn whoever_may_look_sees_the_call_as_it_would_run_and_only_approvers_answe
         assert!(page.contains(shown), "{shown}: {page}");
     }
     assert!(!page.contains("<script>alert") && !page.contains("value=\"deny\""), "{page}");
+    assert!(page.contains("needs a person") && !page.contains("go on with other work"), "as people read it: {page}");
     let refused = analyst.post(&path, &[("what", "approve")]).await;
     assert_eq!(refused.status, StatusCode::FORBIDDEN, "{}", refused.html);
     assert!(refused.html.contains("Your answer was not taken"), "{}", refused.html);
