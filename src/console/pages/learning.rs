@@ -77,7 +77,7 @@ impl Row {
             EstimateBasis::Cell => "trials of this tool after this failure, with this wait",
             EstimateBasis::Tool => "trials of this tool after this failure",
             EstimateBasis::Kind => "trials of other tools after this failure",
-            EstimateBasis::Prior => "no trial yet: the static flag",
+            EstimateBasis::Prior => "the static flag: too few trials",
         }
     }
 

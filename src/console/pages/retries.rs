@@ -6,7 +6,7 @@ use prost_types::Timestamp;
 use crate::{
     console::{fault::Fault, filters, visitor::Visitor, words},
     grpc::v1::{
-        FailureKind, GetRetryHistoryRequest, GetRetryHistoryResponse, RetryProbe, RetryWorth,
+        FailureKind, GetRetryHistoryRequest, GetRetryHistoryResponse, RetryDay, RetryProbe, RetryWorth,
         profile_service_client::ProfileServiceClient,
     },
 };
@@ -29,6 +29,23 @@ pub(super) const KINDS: [FailureKind; 12] = [
 /// Days that one can choose from.
 pub(super) const DAYS: [u32; 4] = [1, 7, 30, 90];
 
+const DAY_S: i64 = 86_400;
+
+/// The last days, the oldest first; `now` in seconds.
+fn by_day(told: &GetRetryHistoryResponse, now: i64, days: u32) -> Vec<RetryDay> {
+    let today = now - now.rem_euclid(DAY_S);
+    let day = |ago: u32| {
+        let seconds = today - i64::from(ago) * DAY_S;
+        let known = told.days.iter().find(|day| seconds_of(day.start_time.as_ref()) == seconds);
+        known.copied().unwrap_or(RetryDay {
+            start_time: Some(Timestamp { seconds, nanos: 0 }),
+            trials: 0,
+            successes: 0,
+        })
+    };
+    (0..days).rev().map(day).collect()
+}
+
 /// A time as the chart takes it, in seconds.
 fn seconds_of(at: Option<&Timestamp>) -> i64 {
     at.map_or(0, |at| at.seconds)
@@ -39,6 +56,8 @@ fn seconds_of(at: Option<&Timestamp>) -> i64 {
 #[template(path = "retries.html")]
 pub(super) struct History {
     told: GetRetryHistoryResponse,
+    /// Every day that is looked back to, also those without a retry, so that the chart has them in their places.
+    by_day: Vec<RetryDay>,
     days: u32,
     /// Of one tool, the others' fields are left out.
     has_corrections: bool,
@@ -57,7 +76,8 @@ impl History {
         let asked = GetRetryHistoryRequest { tool: tool.to_owned(), failure: failure.into(), days };
         let told = ProfileServiceClient::new(visitor.calls.clone()).get_retry_history(asked).await?.into_inner();
         // A correction follows up on no kind of failure.
-        Ok(Self { told, days, has_corrections: failure == FailureKind::Unspecified })
+        let has_corrections = failure == FailureKind::Unspecified;
+        Ok(Self { by_day: by_day(&told, visitor.now.as_millis() / 1_000, days), told, days, has_corrections })
     }
 
     pub(super) fn days(&self) -> u32 {
@@ -70,5 +90,20 @@ impl History {
 
     fn kind(probe: &RetryProbe) -> String {
         words::failure(probe.failure())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn days_without_a_retry_have_their_place() {
+        let start = |day: i64| Some(Timestamp { seconds: day * DAY_S, nanos: 0 });
+        let days = vec![RetryDay { start_time: start(20_000), trials: 4, successes: 1 }];
+        let told = GetRetryHistoryResponse { days, ..GetRetryHistoryResponse::default() };
+        let days = by_day(&told, 20_001 * DAY_S + 5, 3);
+        let trials: Vec<_> = days.iter().map(|day| (day.start_time, day.trials)).collect();
+        assert_eq!(trials, [(start(19_999), 0), (start(20_000), 4), (start(20_001), 0)]);
     }
 }
